@@ -5,13 +5,20 @@ SOAK     ?= 10m
 CRASH_CYCLES ?= 1000
 POWER_LOSSES ?= 1000
 DISK_CYCLES ?= 1
+SCHEDULES ?= 1000
+BACKUP_CYCLES ?= 200
+GAMES    ?= 1000000
+SEED     ?= 1
 RELOADS  ?= 1000
 PERF     ?=
+VERSION  ?=
+TARGETS  ?=
+KINDS    ?=
 
-.PHONY: help check test race fuzz bench build tools generate upstream record crash powerloss disk reloads soak perf ci
+.PHONY: help check test race fuzz bench build release tools generate upstream record crash backup powerloss simulate disk cluster reloads soak perf page page-shots ci
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 check: ## formatting, linters, vet, go.mod, import rules, documentation
 	.ci/run modules format lint vet
@@ -32,6 +39,9 @@ bench: ## Go benchmarks; BENCH=regexp picks some
 build: ## bin/curfew
 	.ci/run build
 
+release: ## the files of a release in dist/: archives, Debian packages, images; VERSION=1.2.3, TARGETS="linux/amd64", KINDS="archive deb image" choose
+	VERSION='$(VERSION)' TARGETS='$(TARGETS)' KINDS='$(KINDS)' .ci/package/release
+
 tools: ## build the pinned linter, so that the first check is fast
 	go build -C .ci/tools -o /dev/null tool
 
@@ -48,8 +58,14 @@ record: ## record again what RabbitMQ's own tools print and export, for tests/ma
 crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
 	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash
 
+backup: ## back up a broker under load and restore it, BACKUP_CYCLES times (default 200); what was confirmed must be there
+	CRASH_CYCLES=$(BACKUP_CYCLES) go test -count=1 -v -timeout 3h -run TestBackup ./tests/crash
+
 powerloss: ## cut the power of a simulated machine POWER_LOSSES times (default 1000) with each durability; what was confirmed must be there
 	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run PowerLoss ./tests/crash/power
+
+simulate: ## play GAMES simulated clusters (default 1000000, some 30 a second) from SEED on: nodes crash and are replaced, disks fail; nothing acknowledged may be lost
+	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run 'TestSimulation$$' ./core/wlog/quorum
 
 disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing
 	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run TestAFullDisk ./tests/disk
@@ -57,11 +73,20 @@ disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root;
 reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may be lost or stay in memory
 	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
 
+cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load; what was confirmed must be there
+	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run 'TestCluster$$' ./tests/crash
+
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)
 
 perf: ## what messages cost, beside RabbitMQ and the machine's limit, as a table; PERF=flags (half an hour to an hour; PERF=--help)
 	.ci/perf $(value PERF)
+
+page: ## the management page in a real browser, which is installed if need be
+	.ci/run page
+
+page-shots: ## pictures of every view of the management page, in tests/page/shots/all
+	SHOTS=$(CURDIR)/tests/page/shots/all .ci/run page
 
 ci: ## everything CI runs
 	.ci/run

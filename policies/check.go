@@ -97,6 +97,24 @@ func check(d Definition, known map[string]*keyRule, kind Kind) error {
 	if unknown != nil {
 		return errors.New("[" + strings.Join(unknown, ",") + "] are not recognised policy settings")
 	}
+	return checkTogether(d, known)
+}
+
+// checkTogether checks values that may exclude each other; each was checked by itself.
+func checkTogether(d Definition, known map[string]*keyRule) error {
+	of := func(key string) (any, bool) {
+		if at := d.index(key); at >= 0 {
+			return rounded(d[at].Value), true
+		}
+		return nil, false
+	}
+	for _, e := range d {
+		if key := known[e.Key]; key.CheckWith != nil {
+			if err := key.CheckWith(rounded(e.Value), of); err != nil {
+				return refusal(e.Value, err)
+			}
+		}
+	}
 	return nil
 }
 

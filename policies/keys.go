@@ -43,7 +43,7 @@ const maxName = 255
 const maxSegment = 3_000_000_000
 
 // builtin returns the keys of RabbitMQ 4 that no plugin of ours has, and those of RabbitMQ 3 that its definitions files have. It
-// does not return our own expiry-strategy, which depends on the loaded plugins. Queue types are as in RabbitMQ.
+// returns our own delivery-lease, too, but not expiry-strategy, which depends on the loaded plugins. Queue types are as in RabbitMQ.
 func builtin() []keyRule {
 	var (
 		classic = []string{Classic}
@@ -51,21 +51,22 @@ func builtin() []keyRule {
 		stream  = []string{Stream}
 		copied  = []string{Quorum, Stream}
 
+		classicOrQuorum = []string{Classic, Quorum}
+
 		lower, higher, lowerLimit, weaker = hook.TakeLower, hook.TakeHigher, hook.TakeLowerLimit, hook.TakeWeaker
 	)
 	const (
-		alternate  = "alternate exchange name"
-		inMemory   = "maximum memory in bytes"
-		locator    = "queue leader locator value"
-		filterSize = "filter size. Valid range is 16-255"
+		alternate     = "alternate exchange name"
+		deliveryLease = "delivery lease. Valid range is 1-315360000000"
+		inMemory      = "maximum memory in bytes"
+		locator       = "queue leader locator value"
+		filterSize    = "filter size. Valid range is 16-255"
 	)
 	return []keyRule{
 		{"alternate-exchange", key{Check: hook.PolicyString(maxName, alternate), Argument: weaker}},
 		{"consumer-disconnected-timeout", key{Check: atLeast(0, "consumer disconnected timeout"), Argument: lower, QueueTypes: quorum}},
 		{"consumer-timeout", key{Check: atLeast(0, "consumer timeout"), Argument: lower}},
-		{"delayed-retry-max", key{Check: atLeast(0, "delayed retry maximum"), Operator: true, Merge: lower, Argument: lower, QueueTypes: quorum}},
-		{"delayed-retry-min", key{Check: atLeast(0, "delayed retry minimum"), Operator: true, Merge: higher, Argument: lower, QueueTypes: quorum}},
-		{"delayed-retry-type", key{Check: hook.PolicyOneOf("delayed retry type", "disabled", "all", "failed", "returned"), Operator: true, QueueTypes: quorum}},
+		{"delivery-lease", key{Check: hook.PolicyInt(1, hook.MaxMillis, deliveryLease), Operator: true, Merge: lower, Argument: lower, QueueTypes: classicOrQuorum}},
 		{"delivery-limit", key{Check: atLeast(math.MinInt64, "delivery limit"), Operator: true, Merge: lowerLimit, Argument: lowerLimit, QueueTypes: quorum}},
 		{"ha-mode", key{Check: hook.PolicyOneOf("ha-mode value", "all", "exactly", "nodes"), QueueTypes: classic}},
 		{"ha-params", key{QueueTypes: classic}},

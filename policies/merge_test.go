@@ -81,7 +81,7 @@ func TestPolicyAndArgument(t *testing.T) {
 		{name: "dead-letter-strategy", policy: `{"dead-letter-strategy":"at-least-once"}`, key: "dead-letter-strategy", arg: "at-most-once", queueType: Quorum, want: "at-most-once"},
 		{name: "alternate-exchange", policy: `{"alternate-exchange":"p"}`, key: "alternate-exchange", arg: "a", queueType: Exchange, want: "a"},
 		{name: "strategy", policy: `{"expiry-strategy":"rabbitmq"}`, key: expiryStrategyKey, arg: "deadline", want: "rabbitmq"},
-		{name: "delayed-retry-type", policy: `{"delayed-retry-type":"all"}`, key: "delayed-retry-type", arg: "failed", queueType: Quorum, want: "all"},
+		{name: "delayed-retry-type", policy: `{"delayed-retry-type":"all","delayed-retry-min":1}`, key: "delayed-retry-type", arg: "failed", queueType: Quorum, want: "all"},
 		{name: "other keys", policy: `{"message-ttl":1}`, key: "max-priority", arg: int8(3), want: int8(3)},
 		{name: "no integer", policy: `{"message-ttl":1}`, key: "message-ttl", arg: "a", want: int64(1)},
 	} {

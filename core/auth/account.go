@@ -34,15 +34,23 @@ func (a *Account) Check() error {
 	if err := checkName("user name", a.Name); err != nil {
 		return err
 	}
-	if len(a.Tags) > maxTags {
-		return invalid("user %q: %d tags: at most %d are allowed", a.Name, len(a.Tags), maxTags)
-	}
-	for _, tag := range a.Tags {
-		if err := checkName("tag", tag); err != nil {
-			return invalid("user %q: %v", a.Name, err)
-		}
+	if err := CheckTags(a.Tags); err != nil {
+		return invalid("user %q: %v", a.Name, err)
 	}
 	return a.Limits.check(a.Name)
+}
+
+// CheckTags returns an [*Invalid] if no user can have such tags.
+func CheckTags(tags []string) error {
+	if len(tags) > maxTags {
+		return invalid("%d tags: at most %d are allowed", len(tags), maxTags)
+	}
+	for _, tag := range tags {
+		if err := checkName("tag", tag); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (l Limits) check(user string) error {
@@ -88,6 +96,25 @@ func (s *Store) Lookup(name string) (Account, bool) {
 	return u.Account, true
 }
 
+// Still returns a user who logged in as the user is now, and whether the login holds: it ends when the user is deleted or gets another
+// password.
+func (s *Store) Still(u User) (now User, ok bool) {
+	found := s.user(u.Name)
+	if found == nil || found.epoch != u.epoch {
+		return User{}, false
+	}
+	return found.loggedIn(), true
+}
+
+// Known returns a user as if it had logged in now. It is for callers who have another proof of who asks.
+func (s *Store) Known(name string) (u User, ok bool) {
+	found := s.user(name)
+	if found == nil {
+		return User{}, false
+	}
+	return found.loggedIn(), true
+}
+
 // HasTag reports whether a user has a tag now.
 func (s *Store) HasTag(name, tag string) bool {
 	u := s.user(name)
@@ -101,23 +128,25 @@ func (s *Store) Set(a Account) (created bool, err error) {
 	}
 	a.Tags = slices.Clone(a.Tags)
 	err = s.change(func(c *change) error {
-		created = s.users[a.Name] == nil
-		c.put(a.Name, s.with(a), defineAccount(&a))
+		was := s.users[a.Name]
+		created = was == nil
+		c.put(a.Name, s.with(was, a), defineAccount(&a))
 		return nil
 	})
 	return created, err
 }
 
-// with returns the user that has this account from now on. The caller holds changing.
-func (s *Store) with(a Account) *user {
+// with returns the user that has this account from now on; was is the one of the same name before, nil if there was none.
+func (s *Store) with(was *user, a Account) *user {
 	s.verifier.matchRounds(&a.Password)
-	u := s.users[a.Name]
-	if u == nil {
-		s.generation++
-		return &user{Account: a, generation: s.generation}
+	if was == nil {
+		return &user{Account: a, generation: s.generation.Add(1), epoch: s.epochs.Add(1)}
 	}
-	changed := *u
+	changed := *was
 	changed.Account = a
+	if !a.Password.equal(&was.Password) {
+		changed.epoch = s.epochs.Add(1)
+	}
 	return &changed
 }
 

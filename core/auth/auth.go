@@ -20,6 +20,7 @@ type User struct {
 	Tags []string
 
 	generation uint64 // distinguishes users who had the same name at different times
+	epoch      uint64 // of the password that the user logged in with
 }
 
 // Has reports whether the user has a tag, such as administrator.
@@ -33,6 +34,9 @@ type Options struct {
 	Definitions definition.Log
 	// VHost reports whether a vhost exists, before permissions for it are set; nil = all do. It must not call the store.
 	VHost func(name string) bool
+	// Follows means that changes take effect by [Store.Follow] only: Definitions.WaitDurable returns once those that were written have.
+	// If nothing was written, it returns an error if what the store has may be out of date.
+	Follows bool
 }
 
 // Store holds the users and what they may do. It is safe for concurrent use.
@@ -45,17 +49,20 @@ type Store struct {
 	version  atomic.Uint64
 	logins   [ways]loginCounts
 	unlogged unlogged
+	sessions sessions
 
-	changing   sync.Mutex // held during a change of users, until it is durable; guards generation
-	generation uint64     // number of users ever added
+	changing   definition.Lock // held during a change of users, until it has taken effect
+	generation atomic.Uint64   // number of users ever added
+	epochs     atomic.Uint64   // number of passwords ever set
 
-	mu    sync.RWMutex     // guards users; a change of users also holds changing
+	mu    sync.RWMutex     // guards users; a change of users that does not follow also holds changing
 	users map[string]*user // a user in it is replaced, never modified
 }
 
 type user struct {
 	Account
 	generation uint64
+	epoch      uint64                   // number of the password; another one has another number, even if they are equal
 	grants     map[string]compiledGrant // by vhost
 	topics     map[topicKey]compiledTopicGrant
 }
@@ -81,7 +88,7 @@ func (s *Store) CreateDefaults() error {
 	}
 	s.changing.Lock()
 	defer s.changing.Unlock()
-	guest := s.with(Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
+	guest := s.with(nil, Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
 	guest.grants = map[string]compiledGrant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}
 	s.apply(&change{users: map[string]*user{Guest: guest}})
 	if log := s.options.Definitions; log != nil {
@@ -92,6 +99,11 @@ func (s *Store) CreateDefaults() error {
 
 // Version changes with every change of users and permissions. Cached results of Check are void then.
 func (s *Store) Version() uint64 { return s.version.Load() }
+
+// loggedIn returns the user as one who is logged in.
+func (u *user) loggedIn() User {
+	return User{Name: u.Name, Tags: u.Tags, generation: u.generation, epoch: u.epoch}
+}
 
 // user returns the user of this name, nil if there is none.
 func (s *Store) user(name string) *user {

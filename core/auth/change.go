@@ -24,14 +24,17 @@ func (c *change) put(name string, u *user, defs ...amqp.Table) {
 	}
 }
 
-// change makes a change once it is durable, so that no client relies on one that may be lost. plan is called with changing held;
-// if it puts nothing, nothing is written. Changes are made one at a time.
+// change makes a change once it is durable, so that no client relies on one that may be lost. plan is called with changing and mu
+// held; if it has no definitions, nothing is written. Changes are made one at a time.
 func (s *Store) change(plan func(*change) error) error {
 	s.changing.Lock()
 	defer s.changing.Unlock()
 	var c change
-	if err := plan(&c); err != nil || len(c.users) == 0 {
-		return err
+	s.mu.RLock()
+	err := plan(&c)
+	s.mu.RUnlock()
+	if err != nil || len(c.definitions) == 0 {
+		return s.confirm(err)
 	}
 	if log := s.options.Definitions; log != nil {
 		log.Write(c.definitions)
@@ -39,9 +42,21 @@ func (s *Store) change(plan func(*change) error) error {
 	if err := s.waitDurable(); err != nil {
 		return err
 	}
-	s.apply(&c)
+	if !s.options.Follows {
+		s.apply(&c)
+	}
 	s.compact()
 	return nil
+}
+
+// confirm returns the result of a plan that changes nothing, unless what it has read may be out of date. The caller holds changing.
+func (s *Store) confirm(result error) error {
+	if s.options.Follows {
+		if err := s.waitDurable(); err != nil {
+			return err
+		}
+	}
+	return result
 }
 
 // apply puts a change in force. The caller holds changing.

@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -101,8 +103,6 @@ func defineNoTopics(user string, p topicKey) amqp.Table {
 
 // Definitions returns the definitions of all users.
 func (s *Store) Definitions() []byte {
-	s.changing.Lock()
-	defer s.changing.Unlock()
 	var all []byte
 	for def := range s.definitions {
 		all = amqp.AppendTable(all, def)
@@ -110,10 +110,13 @@ func (s *Store) Definitions() []byte {
 	return all
 }
 
-// definitions yields the definitions of all users. The caller holds changing.
+// definitions yields the definitions of all users, as they are when it begins.
 func (s *Store) definitions(yield func(amqp.Table) bool) {
 	more := yield(definition.New(opNoUsers))
-	for _, u := range s.users {
+	s.mu.RLock()
+	all := slices.Collect(maps.Values(s.users)) // a user in it is replaced, never modified
+	s.mu.RUnlock()
+	for _, u := range all {
 		for def := range u.definitions {
 			if more = more && yield(def); !more {
 				return

@@ -96,7 +96,7 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 	v := s.verifier.verify(ctx, login{name: name, from: from, barred: elsewhere}, &h, password)
 	if v.is == right {
 		if now := s.current(u); now != nil {
-			return User{Name: now.Name, Tags: now.Tags, generation: now.generation}, nil
+			return now.loggedIn(), nil
 		}
 	}
 	r := v.refuse(name, &from)

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"regexp"
 	"slices"
@@ -86,6 +87,15 @@ func checkNames(user, vhost string) error {
 		return err
 	}
 	return checkName("vhost name", vhost)
+}
+
+// CheckVHostName returns an [*Invalid] if no vhost can have such a name.
+func CheckVHostName(name string) error { return checkName("vhost name", name) }
+
+// CheckPattern returns an [*Invalid] if a text is no regular expression of [Permissions].
+func CheckPattern(pattern string) error {
+	_, err := compile(pattern)
+	return err
 }
 
 // maxPattern bounds regular expressions, in bytes.
@@ -176,18 +186,22 @@ func (u *user) revoke(vhost string) {
 	delete(u.grants, vhost)
 }
 
-// ForgetVHost removes all permissions for a vhost. The vhost must not exist any more as far as [Options.VHost] says.
-func (s *Store) ForgetVHost(vhost string) error {
+// ForgetVHost removes all permissions for a vhost. The vhost must not exist any more as far as [Options.VHost] says, or not any more
+// once the definitions in with have taken effect, which are written together with the removal.
+func (s *Store) ForgetVHost(vhost string, with ...amqp.Table) error {
 	return s.change(func(c *change) error {
-		c.users, c.definitions = s.withoutVHost(vhost), amqp.AppendTable(nil, defineNoVHost(vhost))
+		c.users = withoutVHost(maps.All(s.users), vhost)
+		for _, def := range append(with, defineNoVHost(vhost)) {
+			c.definitions = amqp.AppendTable(c.definitions, def)
+		}
 		return nil
 	})
 }
 
-// withoutVHost returns all users without their permissions for a vhost.
-func (s *Store) withoutVHost(vhost string) map[string]*user {
-	next := make(map[string]*user, len(s.users))
-	for name, u := range s.users {
+// withoutVHost returns users without their permissions for a vhost.
+func withoutVHost(all iter.Seq2[string, *user], vhost string) map[string]*user {
+	next := map[string]*user{}
+	for name, u := range all {
 		changed := *u
 		changed.revoke(vhost)
 		changed.revokeTopics(func(k topicKey) bool { return k.vhost == vhost })

@@ -2,7 +2,7 @@ package auth
 
 import (
 	"fmt"
-	"maps"
+	"iter"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
@@ -10,29 +10,141 @@ import (
 )
 
 // Apply replays the next definition of users. The store must not be in use yet. Nothing is written.
-func (s *Store) Apply(def *definition.Definition) (err error) {
+func (s *Store) Apply(def *definition.Definition) error {
+	f := following{store: s}
+	if err := f.apply(def); err != nil {
+		return err
+	}
+	f.put()
+	return nil
+}
+
+// Follow applies definitions that were written elsewhere, all of them or, with an error, none. It has the effects that the same
+// changes have where they are made: connections of users who were deleted are closed. A user whom definitions void and define again is
+// the same user all the time, and a login holds if the password is equal.
+func (s *Store) Follow(defs []*definition.Definition) error {
+	f := following{store: s}
+	s.mu.Lock()
+	for _, def := range defs {
+		if err := f.apply(def); err != nil {
+			s.mu.Unlock()
+			return err
+		}
+	}
+	gone := f.put()
+	s.mu.Unlock()
+	for _, name := range gone {
+		s.tracker.evict(name, "user '"+name+"' is deleted")
+	}
+	return nil
+}
+
+// following is what definitions make of the users of a store, which it does not change before put.
+type following struct {
+	store   *Store
+	void    bool             // of the store's users those count that are in changed
+	changed map[string]*user // the new state of each; nil = deleted
+}
+
+// user returns the user of a name, nil if there is none.
+func (f *following) user(name string) *user {
+	if u, ok := f.changed[name]; ok || f.void {
+		return u
+	}
+	return f.store.users[name]
+}
+
+// before returns the user that is the same as the next of a name, nil if there is none.
+func (f *following) before(name string) *user {
+	if _, ok := f.changed[name]; ok || !f.void {
+		return f.user(name)
+	}
+	u := f.store.users[name]
+	if u == nil {
+		return nil
+	}
+	same := *u
+	same.grants, same.topics = nil, nil
+	return &same
+}
+
+// all yields all users.
+func (f *following) all() iter.Seq2[string, *user] {
+	return func(yield func(string, *user) bool) {
+		for name, u := range f.changed {
+			if u != nil && !yield(name, u) {
+				return
+			}
+		}
+		if f.void {
+			return
+		}
+		for name, u := range f.store.users {
+			if _, ok := f.changed[name]; !ok && !yield(name, u) {
+				return
+			}
+		}
+	}
+}
+
+func (f *following) set(name string, u *user) {
+	if f.changed == nil {
+		f.changed = map[string]*user{}
+	}
+	f.changed[name] = u
+}
+
+// put puts the changes in force, and returns the users of whom connections must be closed.
+func (f *following) put() (gone []string) {
+	users := f.store.users
+	if f.void {
+		for name := range users {
+			if f.changed[name] == nil {
+				f.set(name, nil)
+			}
+		}
+	}
+	for name, u := range f.changed {
+		if was := users[name]; was != nil && (u == nil || u.generation != was.generation) {
+			gone = append(gone, name)
+		}
+		users[name] = u
+		if u == nil {
+			delete(users, name)
+		}
+	}
+	f.store.version.Add(1)
+	return gone
+}
+
+// apply applies the next definition.
+func (f *following) apply(def *definition.Definition) (err error) {
 	switch def.Op {
 	case opNoUsers:
-		clear(s.users)
+		f.void, f.changed = true, nil
 	case opSetUser:
-		return s.applyAccount(def)
+		return f.applyAccount(def)
 	case opDeleteUser:
 		var name string
-		definition.Read(def, fieldName, &name, &err)
-		delete(s.users, name)
+		if definition.Read(def, fieldName, &name, &err); err == nil {
+			f.set(name, nil)
+		}
 	case opForgetVHost:
 		var vhost string
-		definition.Read(def, fieldVHost, &vhost, &err)
-		maps.Copy(s.users, s.withoutVHost(vhost))
+		if definition.Read(def, fieldVHost, &vhost, &err); err == nil {
+			for name, u := range withoutVHost(f.all(), vhost) {
+				f.set(name, u)
+			}
+		}
 	case opSetPermissions, opClearPermissions, opSetTopics, opClearTopics:
-		return s.applyPermissions(def)
+		return f.applyPermissions(def)
 	default:
 		return def.Unknown()
 	}
 	return err
 }
 
-func (s *Store) applyAccount(def *definition.Definition) (err error) {
+func (f *following) applyAccount(def *definition.Definition) (err error) {
 	var a Account
 	var tags amqp.Array
 	var algorithm string
@@ -56,20 +168,20 @@ func (s *Store) applyAccount(def *definition.Definition) (err error) {
 		err = a.Check()
 	}
 	if err == nil {
-		s.users[a.Name] = s.with(a)
+		f.set(a.Name, f.store.with(f.before(a.Name), a))
 	}
 	return err
 }
 
-// applyPermissions replays a definition about what one user may do.
-func (s *Store) applyPermissions(def *definition.Definition) (err error) {
+// applyPermissions applies a definition about what one user may do.
+func (f *following) applyPermissions(def *definition.Definition) (err error) {
 	var name, vhost, exchange string
 	definition.Read(def, fieldUser, &name, &err)
 	definition.Read(def, fieldVHost, &vhost, &err)
 	if def.Op == opSetTopics || def.Op == opClearTopics {
 		definition.Read(def, fieldExchange, &exchange, &err)
 	}
-	u := s.users[name]
+	u := f.user(name)
 	if u == nil && err == nil {
 		err = fmt.Errorf("definition %q: there is no user %q", def.Op, name)
 	}
@@ -103,7 +215,7 @@ func (s *Store) applyPermissions(def *definition.Definition) (err error) {
 		changed.revokeTopics(func(k topicKey) bool { return k == topicKey{vhost, exchange} })
 	}
 	if err == nil {
-		s.users[name] = &changed
+		f.set(name, &changed)
 	}
 	return err
 }

@@ -93,19 +93,23 @@ func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 	return a
 }
 
-// containedKey returns k with a check that never panics; nil if it has none.
+// containedKey returns k with checks that never panic; nil for those that it does not have.
 func (p *pluginEntry) containedKey(argument string, k hook.PolicyKey) *hook.PolicyKey {
-	check := k.Check
-	if check == nil {
-		return &k
-	}
-	k.Check = func(v any) (err error) {
+	contained := func(check func() error) (err error) {
 		defer p.contain(onCheck)
 		err = &hook.InvalidError{What: "value of " + argument[len("x-"):] + ": the plugin " + p.name + " failed on it"}
-		if wrong := check(v); wrong != nil {
+		if wrong := check(); wrong != nil {
 			return keyError(wrong)
 		}
 		return nil
+	}
+	if check := k.Check; check != nil {
+		k.Check = func(v any) error { return contained(func() error { return check(v) }) }
+	}
+	if check := k.CheckWith; check != nil {
+		k.CheckWith = func(v any, of func(string) (any, bool)) error {
+			return contained(func() error { return check(v, of) })
+		}
 	}
 	return &k
 }

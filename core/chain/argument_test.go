@@ -122,6 +122,29 @@ func TestWrappedErrorsOfChecks(t *testing.T) {
 	}
 }
 
+// A check of settings together is contained as that of one is.
+func TestChecksOfSettingsTogether(t *testing.T) {
+	answer := func() error { return nil }
+	c := newChain(t, fake{arguments: []hook.Argument{{Name: "x-night", Policy: &hook.PolicyKey{
+		CheckWith: func(any, func(string) (any, bool)) error { return answer() },
+	}}}})
+	check := c.Arguments()[0].Policy.CheckWith
+	for _, tc := range []struct {
+		answer func() error
+		want   string // "": none
+	}{
+		{func() error { return nil }, ""},
+		{func() error { return errors.New("night needs day") }, "night needs day"},
+		{func() error { panic("at night") }, "not a valid value of night: the plugin a failed on it"},
+	} {
+		answer = tc.answer
+		err := check(1, func(string) (any, bool) { return nil, false })
+		if (err == nil) != (tc.want == "") || err != nil && err.Error() != tc.want {
+			t.Errorf("got %v, want %q", err, tc.want)
+		}
+	}
+}
+
 // The chain does not change what plugins declare.
 func TestDeclarationsAreNotChanged(t *testing.T) {
 	key := &hook.PolicyKey{Check: func(any) error { panic("its own") }}

@@ -51,7 +51,10 @@ type Chain struct {
 	dynamic         []*pluginEntry          // plugins whose strategies come and go
 	defaultStrategy string
 	expiration      *pluginEntry // reads the expiration property; nil: it has no effect
-	noHooks         Hooks        // shared by the queues for which no plugin has hooks
+	holdReader      *pluginEntry // reads holdHeaders; nil: there are none
+	holdHeaders     []string
+	noHooks         Hooks                                             // shared by the queues for which no plugin has hooks
+	observe         func(plugin string, before, after []hook.Verdict) // of a rehearsal; nil means no call
 	exchanges
 }
 
@@ -72,12 +75,13 @@ func New(plugins []Named, o Options) (*Chain, error) {
 		}
 		p := &c.plugins[i]
 		p.name, p.plugin, p.onPanic = n.Name, n.Plugin, o.OnPanic
-		errs = append(errs, c.addArguments(p, o.Reserved), c.addStrategies(p), c.addExchanges(p), c.addExpiration(p))
+		errs = append(errs, c.addArguments(p, o.Reserved), c.addStrategies(p), c.addExchanges(p), c.addExpiration(p), c.addHoldReader(p))
 	}
 	for i := range c.plugins {
 		c.plugins[i].expiration = c.expiration
 	}
-	errs = append(errs, c.chooseDefault(), c.checkExchangeArguments())
+	c.listInnerTypes()
+	errs = append(errs, c.chooseDefault(), c.checkExchangeArguments(), c.chooseExchangeKeys(o.Reserved))
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
@@ -214,6 +218,9 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	for i := range c.plugins {
 		p := &c.plugins[i]
 		hs := p.attach(q)
+		if c.observe != nil {
+			hs = c.watched(p, hs)
+		}
 		shared = shared && hs.Shared
 		h.Length, h.Bytes = h.Length.Min(hs.Length), h.Bytes.Min(hs.Bytes)
 		h.steps = appendStep(h.steps, hs.OnEnqueue, p)
@@ -222,14 +229,22 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		if hs.OnGone != nil {
 			h.rare = append(h.rare, rareStep{gone: hs.OnGone, plugin: p})
 		}
+		if hs.ReleaseLength.Set() || hs.ReleaseBytes.Set() {
+			h.rare = append(h.rare, rareStep{release: &ReleaseLimits{hs.ReleaseLength, hs.ReleaseBytes, hs.DropReleased}, plugin: p})
+		}
+		if hs.DeadLetters != nil {
+			h.rare = append(h.rare, rareStep{deadLetters: hs.DeadLetters, plugin: p})
+		}
+		if hs.OnReturn != nil {
+			h.rare = append(h.rare, rareStep{onReturn: hs.OnReturn, plugin: p})
+		}
 		if hs.OnIdle != nil && !strategy {
 			h.rare = append(h.rare, rareStep{idle: hs.OnIdle, plugin: p})
-			h.WantsIdle = true
 		}
 		if !strategy {
 			continue
 		}
-		h.strategy, strategyIdle = p, hs.OnIdle
+		h.strategy, strategyIdle, h.DeadlineFromReady = p, hs.OnIdle, hs.DeadlineFromReady
 		requeue = appendStep(requeue, hs.OnRequeue, p)
 		restamp, h.Restamps = appendStep(restamp, hs.OnRestamp, p), restamps(&hs, p.dynamic)
 		if hs.Scan <= hook.ScanLazy {
@@ -238,7 +253,6 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	}
 	if strategyIdle != nil {
 		h.rare = append(h.rare, rareStep{idle: strategyIdle, plugin: h.strategy})
-		h.WantsIdle = true
 	}
 	h.enqueues, h.heads = uint8(len(h.steps)), uint8(len(head))
 	h.WantsEnqueue, h.WantsHead = len(h.steps) > 0, len(head) > 0

@@ -193,8 +193,8 @@ func TestAttachMerges(t *testing.T) {
 	if h.Scan != hook.ScanTop || h.Length != hook.LimitOf(3) || h.Bytes != hook.LimitOf(7) {
 		t.Errorf("got scan %d, length %d, bytes %d, want %d, 3, 7", h.Scan, h.Length.N(), h.Bytes.N(), hook.ScanTop)
 	}
-	if !h.WantsEnqueue || !h.WantsHead || h.WantsRequeue || h.WantsIdle {
-		t.Errorf("wants enqueue %t, head %t, requeue %t, idle %t, want the first two", h.WantsEnqueue, h.WantsHead, h.WantsRequeue, h.WantsIdle)
+	if !h.WantsEnqueue || !h.WantsHead || h.WantsRequeue || h.WantsIdle() {
+		t.Errorf("wants enqueue %t, head %t, requeue %t, idle %t, want the first two", h.WantsEnqueue, h.WantsHead, h.WantsRequeue, h.WantsIdle())
 	}
 	if h := c.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "t"}), new(Memo)); h.Scan != hook.ScanAnywhere {
 		t.Errorf("another strategy's queue: got scan %d, want %d", h.Scan, hook.ScanAnywhere)
@@ -204,7 +204,7 @@ func TestAttachMerges(t *testing.T) {
 func TestQueuesWithNothingToDoShare(t *testing.T) {
 	c := newChain(t, fake{}, fake{})
 	a, b := c.Attach(hooktest.NewQueue(hooktest.Spec{}), new(Memo)), c.Attach(hooktest.NewQueue(hooktest.Spec{}), new(Memo))
-	if a != b || a.WantsEnqueue || a.WantsHead || a.WantsRequeue || a.WantsIdle {
+	if a != b || a.WantsEnqueue || a.WantsHead || a.WantsRequeue || a.WantsIdle() {
 		t.Errorf("got %+v and %+v, want one that wants nothing", a, b)
 	}
 	vs := make([]hook.Verdict, 1)
@@ -242,12 +242,31 @@ func TestAttachShares(t *testing.T) {
 	}
 }
 
+// Of what several plugins say, the last counts, as of their verdicts.
+func TestDeadLetters(t *testing.T) {
+	at := func(targets ...*hook.Target) *hook.Target {
+		var plugins []hook.Plugin
+		for _, to := range targets {
+			plugins = append(plugins, fake{attach: func(hook.Queue) hook.Hooks { return hook.Hooks{Shared: true, DeadLetters: to} }})
+		}
+		var memo Memo
+		return newChain(t, plugins...).Attach(hooktest.NewQueue(hooktest.Spec{}), &memo).DeadLetters()
+	}
+	a, b := &hook.Target{Exchange: "a"}, &hook.Target{Exchange: "b"}
+	if got := at(nil, nil); got != nil {
+		t.Errorf("none says so: got %+v", got)
+	}
+	if got := at(a, b, nil); got != b {
+		t.Errorf("two do: got %+v, want the second", got)
+	}
+}
+
 // Every queue has one.
 func TestHooksAreSmall(t *testing.T) {
 	if n := unsafe.Sizeof(Hooks{}); n > 80 {
 		t.Errorf("Hooks is %d bytes, want at most 80", n)
 	}
-	if n := unsafe.Sizeof(hook.Verdict{}); n > 40 {
-		t.Errorf("Verdict is %d bytes, want at most 40", n)
+	if n := unsafe.Sizeof(hook.Verdict{}); n > 48 {
+		t.Errorf("Verdict is %d bytes, want at most 48", n)
 	}
 }

@@ -18,6 +18,7 @@ const (
 	onRestamp
 	onIdle
 	onGone
+	onReturn
 	onAttach
 	onCheck
 	onNew
@@ -27,13 +28,18 @@ const (
 	onRoute
 	onFilter
 	onExpiration
+	onSchedule
+	onPlan
+	onReleased
+	onReadHold
 	hookPoints
 )
 
 func (p hookPoint) String() string {
 	return [hookPoints]string{
-		"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "Attach", "Check",
+		"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "OnReturn", "Attach", "Check",
 		"New", "Bind", "Unbind", "Prepare", "Route", "Filter", "CheckExpiration",
+		"Schedule", "Plan", "Released", "ReadHold",
 	}[p]
 }
 
@@ -103,6 +109,10 @@ func (t *rareStep) runIdle(now hook.Instant, idle time.Duration, v *hook.Verdict
 	defer t.plugin.contain(onIdle)
 	t.idle(now, idle, v)
 	return true
+}
+
+func (t *rareStep) runReturn(now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
+	return (&step{call: t.onReturn, plugin: t.plugin}).run(onReturn, now, ms, vs)
 }
 
 func (t *rareStep) runGone(ms []hook.Message) {

@@ -33,8 +33,11 @@ type filterer struct {
 
 // exchanges is what the plugins offer for exchanges.
 type exchanges struct {
-	types     []*ExchangeType // in the order of the chain
-	filterers []filterer
+	types        []*ExchangeType // in the order of the chain
+	innerTypes   []string
+	filterers    []filterer
+	exchangeKeys []hook.Argument         // see ExchangeKeys
+	keyOwners    map[string]*pluginEntry // of exchangeKeys, by argument
 }
 
 // addExchanges adds the exchange types and the filters of a plugin.
@@ -52,19 +55,70 @@ func (c *Chain) addExchanges(p *pluginEntry) error {
 }
 
 func (c *Chain) addExchangeType(p *pluginEntry, t hook.ExchangeType) error {
-	switch other := c.ExchangeType(t.Name); {
-	case other != nil:
-		return fmt.Errorf("plugins.%s: %s already offers the exchange type %q", p.name, other.plugin.name, t.Name)
-	case slices.Contains(ownTypes, t.Name):
-		return fmt.Errorf("plugins.%s: %q is an exchange type of the broker itself", p.name, t.Name)
-	case t.Name == "" || len(t.Name) > maxTypeName:
-		return fmt.Errorf("plugins.%s: the name of an exchange type has %d bytes, expected 1 to %d", p.name, len(t.Name), maxTypeName)
-	case t.New == nil:
+	for i, name := range append([]string{t.Name}, t.Aliases...) {
+		if err := c.checkTypeName(p, name); err != nil {
+			return err
+		}
+		if i > 0 && (name == t.Name || slices.Contains(t.Aliases[:i-1], name)) {
+			return fmt.Errorf("plugins.%s: the exchange type %q has the alias %q twice", p.name, t.Name, name)
+		}
+	}
+	switch {
+	case t.New == nil && t.Schedule == nil:
 		return fmt.Errorf("plugins.%s: the exchange type %q has no New", p.name, t.Name)
+	case t.New != nil && t.Schedule != nil:
+		return fmt.Errorf("plugins.%s: the exchange type %q has both New and Schedule", p.name, t.Name)
 	}
 	c.types = append(c.types, &ExchangeType{t, p})
 	return nil
 }
+
+// checkTypeName refuses names of exchange types that cannot be told apart, or sent.
+func (c *Chain) checkTypeName(p *pluginEntry, name string) error {
+	switch other := c.ExchangeType(c.TypeName(name)); {
+	case other != nil:
+		return fmt.Errorf("plugins.%s: %s already offers the exchange type %q", p.name, other.plugin.name, name)
+	case slices.Contains(ownTypes, name):
+		return fmt.Errorf("plugins.%s: %q is an exchange type of the broker itself", p.name, name)
+	case name == "" || len(name) > maxTypeName:
+		return fmt.Errorf("plugins.%s: the name of an exchange type has %d bytes, expected 1 to %d", p.name, len(name), maxTypeName)
+	}
+	return nil
+}
+
+// ExchangeKeys returns the arguments of exchanges that are also keys of policies, as arguments of a queue type "exchange": that is
+// what [policies.NewRules] takes.
+func (c *Chain) ExchangeKeys() []hook.Argument { return c.exchangeKeys }
+
+// addExchangeKeys adds the keys of policies among the arguments of exchanges. A plugin's types may share one.
+func (c *Chain) addExchangeKeys(p *pluginEntry, arguments []hook.ExchangeArgument, reserved []string) error {
+	var errs []error
+	for _, a := range arguments {
+		if a.Policy == nil {
+			continue
+		}
+		key := *a.Policy
+		key.QueueTypes = nil
+		of := hook.Argument{Name: a.Name, Policy: &key}
+		owner := c.keyOwners[a.Name]
+		switch err := checkDeclared(&of); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("plugins.%s: the exchange argument %q %w", p.name, a.Name, err))
+		case owner == p:
+		case owner != nil || c.argumentOwners[a.Name] != "" || slices.Contains(reserved, a.Name):
+			errs = append(errs, fmt.Errorf("plugins.%s: the exchange argument %q cannot be a key of policies: the key already has a meaning", p.name, a.Name))
+		default:
+			of = p.contained(of)
+			of.QueueTypes = []string{exchangeKind}
+			c.keyOwners[a.Name] = p
+			c.exchangeKeys = append(c.exchangeKeys, of)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// exchangeKind is how policies call exchanges among the types of objects that they apply to.
+const exchangeKind = "exchange"
 
 // checkExchangeArguments refuses arguments with two meanings: each exchange may have those of its type and those of all filters.
 func (c *Chain) checkExchangeArguments() error {
@@ -101,6 +155,29 @@ func (c *Chain) ExchangeType(name string) *ExchangeType {
 	return c.types[i]
 }
 
+// TypeName returns the name of an exchange type that a declaration may call by an alias. Any other name is returned as it is.
+func (c *Chain) TypeName(declared string) string {
+	for _, t := range c.types {
+		if slices.Contains(t.Aliases, declared) {
+			return t.Name
+		}
+	}
+	return declared
+}
+
+// InnerTypes returns the types that can route for a type with a schedule: the broker's own and those of plugins without one. The
+// slice belongs to the chain.
+func (c *Chain) InnerTypes() []string { return c.innerTypes }
+
+func (c *Chain) listInnerTypes() {
+	c.innerTypes = slices.Clone(ownTypes)
+	for _, t := range c.types {
+		if t.ExchangeType.Schedule == nil {
+			c.innerTypes = append(c.innerTypes, t.Name)
+		}
+	}
+}
+
 // CheckExchange refuses an exchange whose arguments are invalid for its type or for a filter.
 func (c *Chain) CheckExchange(x *hook.Exchange) error {
 	t := c.ExchangeType(x.Type)
@@ -115,10 +192,33 @@ func (c *Chain) CheckExchange(x *hook.Exchange) error {
 			return err
 		}
 	}
-	if t == nil || t.ExchangeType.Check == nil {
+	if t != nil && t.ExchangeType.Check != nil {
+		if err := t.plugin.check("exchange type "+t.Name, func() error { return t.ExchangeType.Check(x) }); err != nil {
+			return err
+		}
+	}
+	if t == nil || t.Schedule == nil {
 		return nil
 	}
-	return t.plugin.check("exchange type "+t.Name, func() error { return t.ExchangeType.Check(x) })
+	s, err := c.NewSchedule(x)
+	if err != nil {
+		return err
+	}
+	return c.checkInner(s.Inner(), x)
+}
+
+// checkInner refuses an exchange whose arguments are invalid for the type that routes what its schedule releases.
+func (c *Chain) checkInner(inner string, x *hook.Exchange) error {
+	t := c.ExchangeType(inner)
+	if t == nil {
+		return nil
+	}
+	routed := *x
+	routed.Type = inner
+	if err := t.plugin.checkArguments(&routed, t.Arguments); err != nil || t.ExchangeType.Check == nil {
+		return err
+	}
+	return t.plugin.check("exchange type "+t.Name, func() error { return t.ExchangeType.Check(&routed) })
 }
 
 // ComparedArguments returns the names of the arguments that a redeclaration of an exchange of a type must repeat.

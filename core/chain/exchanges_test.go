@@ -36,6 +36,11 @@ func TestExchangeMistakes(t *testing.T) {
 		}
 		return o
 	}
+	aliased := func(name string, aliases ...string) *offer {
+		o := typed(name)
+		o.types[0].Aliases = aliases
+		return o
+	}
 	filtering := func(arguments ...string) *offer {
 		o := &offer{}
 		for _, a := range arguments {
@@ -49,6 +54,12 @@ func TestExchangeMistakes(t *testing.T) {
 		want    string
 	}{
 		{"one type twice", []Named{{"a", typed("x")}, {"b", typed("x")}}, `plugins.b: a already offers the exchange type "x"`},
+		{"another's alias", []Named{{"a", aliased("x", "y")}, {"b", typed("y")}}, `plugins.b: a already offers the exchange type "y"`},
+		{"an alias for another's", []Named{{"a", typed("x")}, {"b", aliased("y", "x")}}, `plugins.b: a already offers the exchange type "x"`},
+		{"an alias for the broker's", []Named{{"a", aliased("x", "fanout")}}, `plugins.a: "fanout" is an exchange type of the broker itself`},
+		{"an alias for itself", []Named{{"a", aliased("x", "x")}}, `plugins.a: the exchange type "x" has the alias "x" twice`},
+		{"an alias twice", []Named{{"a", aliased("x", "y", "y")}}, `plugins.a: the exchange type "x" has the alias "y" twice`},
+		{"an empty alias", []Named{{"a", aliased("x", "")}}, `plugins.a: the name of an exchange type has 0 bytes, expected 1 to 255`},
 		{"one of the broker's", []Named{{"a", typed("topic")}}, `plugins.a: "topic" is an exchange type of the broker itself`},
 		{"no name", []Named{{"a", typed("")}}, `plugins.a: the name of an exchange type has 0 bytes, expected 1 to 255`},
 		{"long name", []Named{{"a", typed(strings.Repeat("x", 256))}}, `plugins.a: the name of an exchange type has 256 bytes, expected 1 to 255`},
@@ -323,5 +334,24 @@ func TestFilters(t *testing.T) {
 	}
 	if got := c.Filtered(); got["a"] != 1 || got["b"] != 1 {
 		t.Errorf("filtered: %v, want one each: panics are counted as such", got)
+	}
+}
+
+// What plugins offer decides which types can route for one with a schedule, and what declarations may call them.
+func TestTypeNames(t *testing.T) {
+	c, err := New([]Named{{"a", &offer{types: []hook.ExchangeType{
+		{Name: "x-late", Aliases: []string{"x-later", "x-latest"}, Schedule: func(*hook.Exchange) hook.Schedule { return hook.Schedule{} }},
+		{Name: "x-now", New: func(*hook.Exchange) hook.Router { return nil }},
+	}}}}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for declared, want := range map[string]string{"x-late": "x-late", "x-later": "x-late", "x-latest": "x-late", "topic": "topic", "": "", "x-none": "x-none"} {
+		if got := c.TypeName(declared); got != want {
+			t.Errorf("%q is the type %q, want %q", declared, got, want)
+		}
+	}
+	if got, want := c.InnerTypes(), []string{"direct", "fanout", "topic", "headers", "x-now"}; !slices.Equal(got, want) {
+		t.Errorf("inner types %q, want %q", got, want)
 	}
 }

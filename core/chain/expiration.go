@@ -29,8 +29,17 @@ func (c *Chain) CheckExpiration(raw []byte) (hook.Limit, error) {
 }
 
 // checkExpiration refuses the property if the plugin panics.
-func (p *pluginEntry) checkExpiration(raw []byte) (_ hook.Limit, err error) {
+func (p *pluginEntry) checkExpiration(raw []byte) (hook.Limit, error) {
+	limit, err, ok := p.askExpiration(raw)
+	if !ok {
+		return 0, errors.New("the plugin " + p.name + " failed on it")
+	}
+	return limit, err
+}
+
+// askExpiration asks the plugin; ok is false if it panics.
+func (p *pluginEntry) askExpiration(raw []byte) (limit hook.Limit, err error, ok bool) { //nolint:revive // the error is the client's, not ours
 	defer p.contain(onExpiration)
-	err = errors.New("the plugin " + p.name + " failed on it")
-	return p.plugin.(hook.ExpirationChecker).CheckExpiration(raw) //nolint:forcetypeassert // addExpiration asked
+	limit, err = p.plugin.(hook.ExpirationChecker).CheckExpiration(raw) //nolint:forcetypeassert // addExpiration asked
+	return limit, err, true
 }

@@ -69,3 +69,20 @@ func TestOnePluginReadsExpirations(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+// The text of an error that there was not was made for each message.
+func TestReadingWhatPublishersAskForDoesNotAllocate(t *testing.T) {
+	reads := reader{strategist{fake: fake{hooks: restampsAll}}, func([]byte) (hook.Limit, error) { return hook.LimitOf(1), nil }}
+	holds := holder{names: []string{"x"}, read: func([]any) (hook.Wait, error) { return hook.Wait{After: 1}, nil }}
+	c, err := New(named(reads, holds), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, values := []byte("1"), []any{nil}
+	if n := testing.AllocsPerRun(100, func() {
+		_, _ = c.CheckExpiration(raw)
+		_, _ = c.ReadHold(0, values)
+	}); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

@@ -182,6 +182,26 @@ func byPriority(n uint8, give hook.Verdict) batchFunc {
 
 // Messages that were refused are not shown to plugins further on, and the
 // others keep their places, in one call.
+// The first plugin of a chain took the time that a publisher had asked for from those behind it, by a panic or by a verdict of its own:
+// a queue that was full refused messages that were to be held.
+func TestHoldsOfPublishers(t *testing.T) {
+	for name, first := range map[string]func(hook.Instant, []hook.Message, []hook.Verdict){
+		"replaces verdicts": func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) { clear(vs) },
+		"holds for less":    func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) { vs[0].Hold = 5 },
+		"panics":            func(hook.Instant, []hook.Message, []hook.Verdict) { panic("no") },
+		"is invalid":        func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) { vs[0].Hold = -1 },
+	} {
+		var seen hook.Instant
+		second := func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) { seen = vs[0].Hold }
+		_, h := attach(t, fake{hooks: hook.Hooks{OnEnqueue: first}}, fake{hooks: hook.Hooks{OnEnqueue: second}})
+		vs := []hook.Verdict{{Hold: 9}}
+		h.EnqueueWaiting(1, hooktest.Messages(hook.Message{}), vs)
+		if seen != 9 || vs[0].Hold != 9 {
+			t.Errorf("%s: the next plugin saw a hold until %d, the queue until %d", name, seen, vs[0].Hold)
+		}
+	}
+}
+
 func TestRefusedAreTakenOut(t *testing.T) {
 	var seen []uint8
 	calls := 0

@@ -15,10 +15,13 @@ import (
 type Hooks struct {
 	// The hook points that a plugin uses. Calling the others does nothing, so
 	// the queue need not prepare their arguments.
-	WantsEnqueue, WantsHead, WantsRequeue, WantsIdle bool
+	WantsEnqueue, WantsHead, WantsRequeue bool
 
 	// Restamps says when the strategy is asked for new deadlines.
 	Restamps Restamps
+
+	// DeadlineFromReady is what the strategy says: see [hook.Hooks].
+	DeadlineFromReady bool
 
 	// Scan says where in the queue the strategy acts on deadlines.
 	Scan hook.Scan
@@ -66,12 +69,43 @@ type step struct {
 
 type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
-// rareStep is one plugin's callback at a hook point that few queues use: idle or gone
-// is set.
+// rareStep is one plugin's callback at a hook point that few queues use, or a fact that few
+// have: one of its fields is set, besides the plugin.
 type rareStep struct {
-	idle   idleFunc
-	gone   func(ms []hook.Message)
-	plugin *pluginEntry
+	idle        idleFunc
+	gone        func(ms []hook.Message)
+	onReturn    batchFunc
+	release     *ReleaseLimits
+	deadLetters *hook.Target
+	plugin      *pluginEntry
+}
+
+// ReleaseLimits are limits for messages that were held and are to be released: see [hook.Hooks].
+type ReleaseLimits struct {
+	Length, Bytes hook.Limit
+	Drop          bool
+}
+
+// Release returns the lowest limits for messages that are to be released; ok is false if there are none.
+func (h *Hooks) Release() (l ReleaseLimits, ok bool) {
+	for i := range h.rare {
+		if r := h.rare[i].release; r != nil {
+			l = ReleaseLimits{l.Length.Min(r.Length), l.Bytes.Min(r.Bytes), l.Drop || r.Drop}
+			ok = true
+		}
+	}
+	return l, ok
+}
+
+// DeadLetters returns where plugins route messages that leave for a reason; nil means that none says so beforehand. The last
+// plugin's verdict applies, and so does what it says.
+func (h *Hooks) DeadLetters() (t *hook.Target) {
+	for i := range h.rare {
+		if of := h.rare[i].deadLetters; of != nil {
+			t = of
+		}
+	}
+	return t
 }
 
 // foldBuffers are the buffers for asking several plugins. They are pooled,
@@ -103,10 +137,19 @@ func (h *Hooks) Enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 	if !first.run(onEnqueue, now, ms, vs) {
 		clear(vs)
 	}
-	refused := h.vet(first.plugin, onEnqueue, ms, nil, vs)
-	if len(others) == 0 {
-		return
+	if refused := h.vet(first.plugin, onEnqueue, ms, nil, vs); len(others) > 0 {
+		h.enqueueBy(others, refused, now, ms, vs)
 	}
+}
+
+// EnqueueWaiting is Enqueue for messages whose publishers want some of them held: their verdicts come in with the Hold, and plugins
+// can only hold them for longer.
+func (h *Hooks) EnqueueWaiting(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	h.enqueueBy(h.steps[:h.enqueues], 0, now, ms, vs)
+}
+
+// enqueueBy asks plugins about messages of which those before refused some.
+func (h *Hooks) enqueueBy(others []step, refused int, now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	b := buffersPool.Get().(*foldBuffers)
 	for i := range others {
 		if refused == 0 {
@@ -209,6 +252,32 @@ func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 	}
 }
 
+// Return asks until when messages that came back are held: in the Hold of verdicts,
+// which come in with what OnRequeue said. Nothing else of vs changes.
+func (h *Hooks) Return(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	b := buffersPool.Get().(*foldBuffers)
+	defer b.release()
+	for i := range h.rare {
+		t := &h.rare[i]
+		if t.onReturn == nil {
+			continue
+		}
+		b.before = append(b.before[:0], vs...)
+		ok := t.runReturn(now, ms, vs)
+		for j := range vs {
+			said := vs[j]
+			vs[j] = b.before[j]
+			switch {
+			case !ok:
+			case !valid(onReturn, &said):
+				t.plugin.putBack(onReturn, &b.before[j], &vs[j])
+			default:
+				vs[j].Hold = max(vs[j].Hold, said.Hold)
+			}
+		}
+	}
+}
+
 // Gone tells the plugins of watched messages that leave. nil means that none are left.
 func (h *Hooks) Gone(ms []hook.Message) {
 	for i := range h.rare {
@@ -233,9 +302,19 @@ func (h *Hooks) tellsGone(plugin string) bool {
 }
 
 // WantsGone reports whether a plugin uses OnGone.
-func (h *Hooks) WantsGone() bool {
+func (h *Hooks) WantsGone() bool { return h.wants(func(t *rareStep) bool { return t.gone != nil }) }
+
+// WantsIdle reports whether a plugin uses OnIdle.
+func (h *Hooks) WantsIdle() bool { return h.wants(func(t *rareStep) bool { return t.idle != nil }) }
+
+// WantsReturn reports whether a plugin uses OnReturn.
+func (h *Hooks) WantsReturn() bool {
+	return h.wants(func(t *rareStep) bool { return t.onReturn != nil })
+}
+
+func (h *Hooks) wants(has func(*rareStep) bool) bool {
 	for i := range h.rare {
-		if h.rare[i].gone != nil {
+		if has(&h.rare[i]) {
 			return true
 		}
 	}

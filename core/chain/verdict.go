@@ -11,6 +11,7 @@ var allowed = [hookPoints]uint8{
 	onHead:    1<<hook.Keep | 1<<hook.Drop | 1<<hook.Route,
 	onRequeue: 1 << hook.Keep,
 	onRestamp: 1 << hook.Keep,
+	onReturn:  1 << hook.Keep,
 	onIdle:    1<<hook.Keep | 1<<hook.Drop,
 }
 
@@ -25,12 +26,13 @@ func valid(p hookPoint, v *hook.Verdict) bool {
 	case hook.Route:
 		return hasReason(v.Reason) && v.Reason != hook.ReasonDuplicate && v.Target != nil
 	case hook.Keep:
-		return v.Deadline >= 0
+		return v.Deadline >= 0 && v.Hold >= 0
 	}
 	return true
 }
 
-func hasReason(r hook.Reason) bool { return r != hook.ReasonNone && r < hook.Reasons }
+// hasReason reports whether r is a reason for which plugins can have a message removed.
+func hasReason(r hook.Reason) bool { return r != hook.ReasonNone && r < hook.ReasonReleased }
 
 // vet checks a plugin's verdicts against the previous ones and returns how many
 // refuse. nil means that the previous ones were zero.
@@ -45,7 +47,10 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 			was = &before[i]
 		}
 		v.Watch = v.Watch && p == onEnqueue || was.Watch
-		if keeps(was, v) && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && guest.Digest(v) == guest.Digest(was) && v.Again == was.Again) {
+		if v.Hold >= 0 {
+			v.Hold = max(v.Hold, was.Hold)
+		}
+		if keeps(was, v) && v.Hold >= 0 && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && guest.Digest(v) == guest.Digest(was) && v.Again == was.Again) {
 			if strategy && v.Deadline != was.Deadline && guest.Digest(v) != 0 && !by.dynamic {
 				guest.SetDigest(v, 0) // of a module that did not set this deadline
 			}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -13,7 +14,7 @@ import (
 //	koanf  the name below section; "-" = no setting
 //	doc    what it means, for the operator
 //	live   "true": a reload applies it
-//	range, bytes, oneof, kind   what it accepts: see variable
+//	range, bytes, oneof, kind, accepts   what it accepts: see variable; the range "1.." has no end
 //
 // A map is a section whose keys entries lists. An error means that the struct cannot be a configuration, whatever the user writes.
 func bind(section string, into any, entries entries) ([]*setting, error) {
@@ -58,7 +59,11 @@ func (e entries) bindField(key string, tag reflect.StructTag, v reflect.Value) (
 	case t == reflect.TypeFor[map[string]any]():
 		return e.bindOpen(key, doc, v), nil
 	case v.Kind() == reflect.Map && t.Key().Kind() == reflect.String && t.Elem().Kind() == reflect.Pointer && t.Elem().Elem().Kind() == reflect.Struct:
-		return e.bindMap(key, v)
+		all, err := e.bindMap(key, v)
+		if err == nil && len(all) == 0 {
+			all, err = example(key, cmp.Or(tag.Get("entry"), "NAME"), doc, v)
+		}
+		return all, err
 	}
 	return nil, fmt.Errorf("%s is not a type that a configuration may have", v.Type())
 }
@@ -86,7 +91,7 @@ func (e entries) bindMap(section string, v reflect.Value) ([]*setting, error) {
 	for _, name := range names {
 		entry := v.MapIndex(reflect.ValueOf(name))
 		if !entry.IsValid() {
-			entry = reflect.New(v.Type().Elem().Elem())
+			entry = newEntry(v)
 			v.SetMapIndex(reflect.ValueOf(name), entry)
 		}
 		more, err := e.bindStruct(section+"."+name, entry.Elem())
@@ -96,6 +101,24 @@ func (e entries) bindMap(section string, v reflect.Value) ([]*setting, error) {
 		settings = append(settings, more...)
 	}
 	return settings, nil
+}
+
+// preset is an entry of a map that has defaults.
+type preset interface{ preset() }
+
+// newEntry returns an entry for the map v, with its defaults.
+func newEntry(v reflect.Value) reflect.Value {
+	entry := reflect.New(v.Type().Elem().Elem())
+	if p, ok := reflect.TypeAssert[preset](entry); ok {
+		p.preset()
+	}
+	return entry
+}
+
+// example returns what an entry of an empty map could have, which is only explained.
+func example(section, name, doc string, v reflect.Value) ([]*setting, error) {
+	all, err := entries(nil).bindStruct(section+"."+name, newEntry(v).Elem())
+	return []*setting{{key: section, doc: doc, examples: all}}, err
 }
 
 // bindOpen binds a section that may hold anything.
@@ -108,6 +131,10 @@ func (e entries) bindOpen(section, doc string, v reflect.Value) []*setting {
 	} else {
 		keys, root = e(section), map[string]any{}
 		v.Set(reflect.ValueOf(root))
+	}
+	if len(keys) == 0 {
+		some := &value{format: func() string { return "" }, accepted: openAccepted}
+		return []*setting{{key: section, doc: doc, examples: []*setting{{key: section + ".KEY", value: some}}}}
 	}
 	settings := make([]*setting, len(keys))
 	for i, key := range keys {
@@ -128,6 +155,8 @@ func leaves(prefix string, m map[string]any) []string {
 	}
 	return keys
 }
+
+const openAccepted = "text, a number, true, false, or a list of these"
 
 // open is a value of any type in an open section: a string, a json.Number, a bool, or a []any of these. A text without quotes is
 // what it looks like.
@@ -157,7 +186,7 @@ func open(root map[string]any, path []string) *value {
 		return toJSON(m[path[last]]) // which is YAML, too
 	}
 	return &value{
-		accepted:  "text, a number, true, false, or a list of these",
+		accepted:  openAccepted,
 		set:       func(s string) error { return store(typed(s)) },
 		setQuoted: func(s string) error { return store(s) },
 		setList: func(items []string) error {

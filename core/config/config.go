@@ -36,6 +36,7 @@ type Config struct {
 	Listen     Listen     `koanf:"listen"`
 	Management Management `koanf:"management"`
 	Data       Data       `koanf:"data"`
+	Cluster    Cluster    `koanf:"cluster"`
 	Durability Durability `koanf:"durability" oneof:"fsync flush" doc:"When a persistent message is confirmed: fsync = the disk has it, flush = the operating system has it."`
 	Memory     Memory     `koanf:"memory"`
 	TLS        TLS        `koanf:"tls"`
@@ -49,6 +50,7 @@ type Config struct {
 
 	chain    []string
 	settings []*setting
+	shown    []*setting // with examples
 }
 
 // Plugin is one plugin of the chain.
@@ -64,15 +66,18 @@ func Load(in Input) (*Config, error) {
 	for _, f := range in.Plugins {
 		c.chain = append(c.chain, f.Name)
 	}
-	var err error
-	if c.settings, err = bind("", c, nil); err != nil {
-		return nil, err
-	}
-	c.settings = append(c.settings, &setting{key: "plugins.chain", value: variable(reflect.ValueOf(&c.chain).Elem(), ""), doc: "Plugins in the order they are asked."})
 	l := loader{in: in, cfg: c}
 	l.read()
+	all, err := bind("", c, l.entries)
+	if err != nil {
+		return nil, err
+	}
+	c.add(all...)
+	c.add(&setting{key: "plugins.chain", value: variable(reflect.ValueOf(&c.chain).Elem(), ""), doc: "Plugins in the order they are asked."})
 	l.assign(c.settings)
 	l.checkTogether()
+	l.checkCluster()
+	l.checkUsers()
 	l.loadPlugins()
 	l.checkChain()
 	l.refuseUnknown()
@@ -82,6 +87,11 @@ func Load(in Input) (*Config, error) {
 	return c, nil
 }
 
+func (c *Config) add(all ...*setting) {
+	c.shown = append(c.shown, all...)
+	c.settings = append(c.settings, only(all)...)
+}
+
 func defaults(version string) *Config {
 	c := &Config{
 		Listen: Listen{AMQP: ":5672", Management: ":15672"},
@@ -89,14 +99,17 @@ func defaults(version string) *Config {
 			OperatorPolicyChanges: true,
 			RatesInterval:         5 * time.Second,
 			BodySize:              32 * miB,
+			Session:               8 * time.Hour,
+			ClientCertificates:    "off",
 		},
-		Data: Data{Dir: "./curfew-data", Shards: 1},
-		TLS:  TLS{MinVersion: "1.2"},
+		Data:    Data{Dir: "./curfew-data", Shards: 1},
+		Cluster: Cluster{Name: "curfew", Election: time.Second, Shards: 3},
+		TLS:     TLS{MinVersion: "1.2"},
 
 		Durability: Fsync,
 		Memory:     Memory{Bodies: Watermark{Fraction: 0.25}},
 
-		Auth: Auth{GuestLoopbackOnly: true, PasswordHashing: PBKDF2},
+		Auth: Auth{GuestLoopbackOnly: true, PasswordHashing: PBKDF2, CertificateLogin: CertificateLoginOff},
 		Limits: Limits{
 			Handshakes:       1000,
 			Management:       1000,

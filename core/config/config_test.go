@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -98,7 +99,7 @@ func TestDefaults(t *testing.T) {
 	if c.Limits != want {
 		t.Errorf("Limits = %+v, want %+v", c.Limits, want)
 	}
-	if want := (Listen{AMQP: ":5672", Management: ":15672"}); c.Listen != want {
+	if want := (Listen{AMQP: ":5672", Management: ":15672"}); !reflect.DeepEqual(c.Listen, want) {
 		t.Errorf("Listen = %+v, want %+v", c.Listen, want)
 	}
 	if want := (Compat{Product: "Curfew", Version: "1.2.3"}); c.Compat != want {

@@ -48,11 +48,11 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			name: "duration without a unit", file: "limits:\n  handshake-timeout: 10\n",
-			want: []string{`limits.handshake-timeout: "10" is a duration without a unit (10s, 10ms, 10m or 10h?); accepted: 100ms to 10m (file curfew.yaml:2)`},
+			want: []string{`limits.handshake-timeout: "10" is a duration without a unit (10s, 10ms, 10m, 10h or 10d?); accepted: 100ms to 10m (file curfew.yaml:2)`},
 		},
 		{
 			name: "not a duration", file: "limits:\n  handshake-timeout: soon\n",
-			want: []string{`limits.handshake-timeout: "soon" is not a duration such as 10s, 500ms or 1h30m; accepted: 100ms to 10m (file curfew.yaml:2)`},
+			want: []string{`limits.handshake-timeout: "soon" is not a duration such as 10s, 500ms, 1h30m or 7d; accepted: 100ms to 10m (file curfew.yaml:2)`},
 		},
 		{
 			name: "half a second of heartbeat", file: "limits:\n  heartbeat: 1500ms\n",
@@ -205,6 +205,33 @@ func TestErrors(t *testing.T) {
 			want: []string{`plugins.chain: "ttl,,expires" has an empty item; accepted: a list such as [a, b], or a,b (env CURFEW_PLUGINS__CHAIN)`},
 		},
 		{
+			name: "sessions", file: "management: {session: 30s}\n", environ: []string{"CURFEW_MANAGEMENT__SESSION=31d"},
+			want: []string{
+				`management.session: "30s" is out of range; accepted: 1m to 30d (file curfew.yaml:1)`,
+				`management.session: "31d" is out of range; accepted: 1m to 30d (env CURFEW_MANAGEMENT__SESSION)`,
+			},
+		},
+		{
+			name: "no trace's id", file: "management: {trace-url: 'https://t.example/trace'}\n", environ: []string{"CURFEW_MANAGEMENT__TRACE_URL=javascript:alert('{trace_id}')"},
+			want: []string{
+				`management.trace-url: "https://t.example/trace" has no {trace_id}; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (file curfew.yaml:1)`,
+				`management.trace-url: "javascript:alert('{trace_id}')" is not a URL; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (env CURFEW_MANAGEMENT__TRACE_URL)`,
+			},
+		},
+		{
+			name: "whose trace", file: "management: {trace-url: 'https://{trace_id}.example/'}\n", environ: []string{"CURFEW_MANAGEMENT__TRACE_URL=https://me:secret@t.example/{trace_id}"},
+			want: []string{
+				`management.trace-url: "https://{trace_id}.example/" is not a URL; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (file curfew.yaml:1)`,
+				`management.trace-url: "https://me:secret@t.example/{trace_id}" has credentials, which all users of the page would see; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (env CURFEW_MANAGEMENT__TRACE_URL)`,
+			},
+		},
+		{
+			name: "another scheme", file: "management: {trace-url: 'data://x/{trace_id}'}\n",
+			want: []string{
+				`management.trace-url: "data://x/{trace_id}" is a URL of scheme "data", not http or https; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (file curfew.yaml:1)`,
+			},
+		},
+		{
 			name: "hosts", file: "management: {hosts: [ok.example.com, 'https://broker.example.com']}\n", environ: []string{"CURFEW_MANAGEMENT__HOSTS=broker:15672"},
 			want: []string{
 				`management.hosts: "ok.example.com, https://broker.example.com" has "https://broker.example.com", which is not the name of a host without scheme and port; accepted: a list such as [broker.example.com], or a.example.com,b.example.com (file curfew.yaml:1)`,
@@ -223,7 +250,7 @@ func TestErrors(t *testing.T) {
 				`plugins.ttl.mx: unknown key; did you mean plugins.ttl.max? (file curfew.yaml:7)`,
 				`plugins.ttl.idle: is a section; it has the keys plugins.ttl.idle.check (file curfew.yaml:8)`,
 				`plugins.ttl.since: "later" is not understood: parsing time "later" as "2006-01-02T15:04:05Z07:00": cannot parse "later" as "2006" (file curfew.yaml:9)`,
-				`plugins.ttl.idle.check: "never" is not a duration such as 10s, 500ms or 1h30m; accepted: a duration (env CURFEW_PLUGINS__TTL__IDLE__CHECK)`,
+				`plugins.ttl.idle.check: "never" is not a duration such as 10s, 500ms, 1h30m or 7d; accepted: a duration such as 90s, 1h30m or 7d (env CURFEW_PLUGINS__TTL__IDLE__CHECK)`,
 			},
 		},
 		{
@@ -240,6 +267,29 @@ func TestErrors(t *testing.T) {
 				`tls.cert: is missing: listen.amqps is on (file curfew.yaml:2)`,
 				`tls.key: is missing: listen.amqps is on (file curfew.yaml:2)`,
 				`tls.ca: is missing: tls.verify-peer is true (file curfew.yaml:4)`,
+			},
+		},
+		{
+			name: "certificates that nobody signs", file: "auth:\n  certificate-login: common-name\n",
+			want: []string{`tls.ca: is missing: auth.certificate-login is on (file curfew.yaml:2)`},
+		},
+		{
+			name: "certificates of HTTP's clients", file: "management: {client-certificates: required}",
+			want: []string{`tls.ca: is missing: management.client-certificates is required (file curfew.yaml:1)`},
+		},
+		{
+			name: "another certificate login", file: "auth: {certificate-login: dn, certificate-san-index: -1}",
+			want: []string{
+				`auth.certificate-login: "dn" is not a choice; accepted: off, distinguished-name, common-name, san-dns, san-email, san-uri, san-ip, san-other (file curfew.yaml:1)`,
+				`auth.certificate-san-index: "-1" is out of range; accepted: 0 to 1000 (file curfew.yaml:1)`,
+			},
+		},
+		{
+			name: "proxies", file: "listen: {proxy-protocol: [10.0.0.1/8]}\nmanagement: {proxy-protocol: [haproxy]}\n", environ: []string{"CURFEW_LISTEN__PROXY_PROTOCOL=fe80::1%eth0"},
+			want: []string{
+				`listen.proxy-protocol: "10.0.0.1/8" has "10.0.0.1/8", which has more bits than its 8 (10.0.0.0/8?); accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (file curfew.yaml:1)`,
+				`management.proxy-protocol: "haproxy" has "haproxy", which is not an address or a network; accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (file curfew.yaml:2)`,
+				`listen.proxy-protocol: "fe80::1%eth0" has "fe80::1%eth0", which has a zone: leave that out; accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (env CURFEW_LISTEN__PROXY_PROTOCOL)`,
 			},
 		},
 		{

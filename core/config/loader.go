@@ -87,6 +87,9 @@ func (s *setting) refused(text string, err error) *Error {
 	if err == nil {
 		return nil
 	}
+	if s.value.secret {
+		text = hidden
+	}
 	return &Error{Value: text, HasValue: true, Problem: err.Error(), Accepted: s.value.accepted}
 }
 
@@ -162,6 +165,8 @@ func (l *loader) checkTogether() {
 		{"tls.cert", c.TLS.Cert, "listen.management-tls", "on", c.Listen.ManagementTLS != ""},
 		{"tls.key", c.TLS.Key, "listen.management-tls", "on", c.Listen.ManagementTLS != ""},
 		{"tls.ca", c.TLS.CA, "tls.verify-peer", "true", c.TLS.VerifyPeer},
+		{"tls.ca", c.TLS.CA, "management.client-certificates", c.Management.ClientCertificates, c.Management.ClientCertificates != "off"},
+		{"tls.ca", c.TLS.CA, "auth.certificate-login", "on", c.Auth.CertificateLogin != CertificateLoginOff},
 	} {
 		if n.wanted && n.value == "" {
 			l.need(n.key, n.because, "is missing: "+n.because+" is "+n.how)

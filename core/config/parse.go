@@ -32,35 +32,13 @@ func parseBool(s string) (bool, error) {
 	return s == "true", nil
 }
 
-func parseDuration(s string) (time.Duration, error) {
-	if d, err := time.ParseDuration(s); err == nil {
-		return d, nil
-	}
-	if _, err := strconv.ParseFloat(s, 64); err == nil {
-		return 0, fmt.Errorf("is a duration without a unit (%ss, %[1]sms, %[1]sm or %[1]sh?)", s)
-	}
-	return 0, errors.New("is not a duration such as 10s, 500ms or 1h30m")
-}
-
 // parseSeconds reads a duration that AMQP carries in whole seconds.
 func parseSeconds(s string) (time.Duration, error) {
-	d, err := parseDuration(s)
+	d, err := ParseDuration(s)
 	if err == nil && d%time.Second != 0 {
 		err = errors.New("is not in whole seconds")
 	}
 	return d, err
-}
-
-// formatDuration is Duration.String without the zeros at its end: "30m", not "30m0s".
-func formatDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // parseShare reads a part of a whole: "0.01" or "1%".
@@ -130,6 +108,39 @@ func checkCollectorURL(s string) error {
 	}
 	if u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return errors.New("has more than host, port and path; credentials go into OTEL_EXPORTER_OTLP_HEADERS")
+	}
+	return nil
+}
+
+// checkTraceURL checks a link for browsers: of those, only http and https run no script.
+func checkTraceURL(s string) error {
+	const most, id = 2048, "{trace_id}"
+	if s == "" {
+		return nil
+	}
+	if len(s) > most {
+		return fmt.Errorf("has %d bytes", len(s))
+	}
+	if err := checkLink(s); err != nil {
+		return err
+	}
+	if !strings.Contains(s, id) {
+		return errors.New("has no " + id)
+	}
+	return nil
+}
+
+// checkLink checks a URL for browsers. There is no host with braces in its name.
+func checkLink(s string) error {
+	u, err := url.Parse(s)
+	if err != nil || u.Host == "" {
+		return errors.New("is not a URL")
+	}
+	if u.Scheme != "http" && u.Scheme != "https" {
+		return fmt.Errorf("is a URL of scheme %q, not http or https", u.Scheme)
+	}
+	if u.User != nil {
+		return errors.New("has credentials, which all users of the page would see")
 	}
 	return nil
 }

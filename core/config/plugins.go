@@ -58,11 +58,11 @@ func (l *loader) loadPlugin(f *hook.Factory) {
 	p, config, err := f.New(func(into any) error {
 		var err error
 		if mine, err = bind(section, into, l.entries); err == nil {
-			l.assign(mine)
+			l.assign(only(mine))
 		}
 		return err
 	})
-	l.cfg.settings = append(l.cfg.settings, mine...)
+	l.cfg.add(mine...)
 	if err != nil {
 		l.refusedBy(section, err)
 		return

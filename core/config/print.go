@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 )
 
@@ -12,25 +13,64 @@ const commentColumn = 48
 // Print writes the effective configuration as YAML that can be loaded back, each value followed by its source. With explain, the
 // lines above a key say what it means, which values it takes and which variable sets it.
 func (c *Config) Print(w io.Writer, explain bool) error {
-	var b strings.Builder
-	var open []string // the sections the last line stood in
-	for _, s := range c.settings {
+	p := printer{explain: explain, sources: true}
+	p.print(c.shown)
+	_, err := io.WriteString(w, p.String())
+	return err
+}
+
+// printer prints settings as YAML.
+type printer struct {
+	strings.Builder
+
+	explain bool
+	sources bool
+	open    []string // the sections the last line stood in
+}
+
+func (p *printer) print(settings []*setting) {
+	for _, s := range settings {
+		if s.examples != nil && !p.explain {
+			continue
+		}
 		path := strings.Split(s.key, ".")
 		sections, name := path[:len(path)-1], path[len(path)-1]
 		indent := strings.Repeat("  ", len(sections))
-		if explain && b.Len() > 0 {
-			b.WriteString("\n")
+		if p.explain && p.Len() > 0 {
+			p.WriteString("\n")
 		}
-		openSections(&b, open, sections)
-		open = sections
-		if explain {
-			b.WriteString(s.explanation(indent))
+		openSections(&p.Builder, p.open, sections)
+		p.open = sections
+		if s.examples != nil {
+			p.example(s, indent, name)
+			continue
 		}
-		line := indent + name + ": " + s.value.YAML()
-		fmt.Fprintf(&b, "%-*s # %s\n", commentColumn-1, line, oneLine(s.source.String()))
+		if p.explain {
+			p.WriteString(s.explanation(indent))
+		}
+		line := indent + quote(plainName(name)) + ": " + s.value.YAML()
+		if !p.sources {
+			p.WriteString(line + "\n")
+			continue
+		}
+		fmt.Fprintf(p, "%-*s # %s\n", commentColumn-1, line, oneLine(s.source.String()))
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+}
+
+// example prints in comments what an entry of an empty section could be.
+func (p *printer) example(s *setting, indent, name string) {
+	inner := printer{explain: true, open: append(slices.Clone(p.open), name)}
+	inner.print(s.examples)
+	if s.doc != "" {
+		fmt.Fprintf(p, "%s# %s\n%[1]s#\n", indent, s.doc)
+	}
+	fmt.Fprintf(p, "%s# %s:\n", indent, name)
+	for line := range strings.Lines(inner.String()) {
+		if line == "\n" {
+			line = indent + line
+		}
+		p.WriteString(strings.TrimRight(indent+"# "+strings.TrimPrefix(line, indent), " \n") + "\n")
+	}
 }
 
 // openSections writes the headings between one section and the next.
@@ -40,7 +80,7 @@ func openSections(b *strings.Builder, from, to []string) {
 		same++
 	}
 	for i := same; i < len(to); i++ {
-		b.WriteString(strings.Repeat("  ", i) + to[i] + ":\n")
+		b.WriteString(strings.Repeat("  ", i) + quote(plainName(to[i])) + ":\n")
 	}
 }
 

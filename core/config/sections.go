@@ -2,6 +2,7 @@ package config
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 )
 
@@ -15,14 +16,21 @@ type Listen struct {
 	Management    string `koanf:"management" kind:"address" doc:"Where to listen for the management HTTP API; off = do not."`
 	ManagementTLS string `koanf:"management-tls" kind:"address" doc:"Where to listen for the management HTTP API over TLS, usually :15671; needs tls.cert and tls.key."`
 	Metrics       string `koanf:"metrics" kind:"address" doc:"Where to listen for Prometheus, usually :15692; serves /metrics, /healthz and /readyz, and asks nobody for a login."`
+
+	ProxyProtocol []netip.Prefix `koanf:"proxy-protocol" doc:"Where proxies connect from to listen.amqp and listen.amqps, who have to say by the PROXY protocol, version 1 or 2, for whom. Others connect directly. For guest-loopback-only, nobody who comes through a proxy is on this machine."`
 }
 
 // Management configures the management HTTP API.
 type Management struct {
-	OperatorPolicyChanges bool          `koanf:"operator-policy-changes" doc:"Let administrators set and clear operator policies over the management API; false = they can only be read."`
-	RatesInterval         time.Duration `koanf:"rates-interval" range:"1s..10m" doc:"The shortest time that the rates in the management API are of."`
-	Hosts                 []string      `koanf:"hosts" kind:"hosts" doc:"Names that requests over HTTP may be for, those to /healthz included, besides addresses, localhost and the machine's own name; others get a 421. Empty = any."` // in lower case
-	BodySize              Size          `koanf:"body-size" range:"64KiB..1GiB" doc:"Largest body of a request to the management API: a file of definitions, or a message."`
+	OperatorPolicyChanges bool           `koanf:"operator-policy-changes" doc:"Let administrators set and clear operator policies over the management API; false = they can only be read."`
+	RatesInterval         time.Duration  `koanf:"rates-interval" range:"1s..10m" doc:"The shortest time that the rates in the management API are of."`
+	Hosts                 []string       `koanf:"hosts" kind:"hosts" doc:"Names that requests over HTTP may be for, those to /healthz included, besides addresses, localhost and the machine's own name; others get a 421. Empty = any."` // in lower case
+	BodySize              Size           `koanf:"body-size" range:"64KiB..1GiB" doc:"Largest body of a request to the management API: a file of definitions, or a message."`
+	Session               time.Duration  `koanf:"session" range:"1m..720h" doc:"How long a login to the management page lasts. Logging out, another password and a restart of the broker end it before."`
+	ClientCertificates    string         `koanf:"client-certificates" oneof:"off optional required" doc:"Whether clients of listen.management-tls show a certificate signed by tls.ca; required = nobody else is connected. With auth.certificate-login it logs its user in."`
+	ProxyProtocol         []netip.Prefix `koanf:"proxy-protocol" doc:"The same as listen.proxy-protocol for listen.management and listen.management-tls."`
+	TraceURL              string         `koanf:"trace-url" kind:"trace-url" doc:"The address of a trace in your tracing, with {trace_id} where its id belongs; the management page links to it. Empty = no links."`
+	Pprof                 bool           `koanf:"pprof" doc:"Let administrators have profiles of the process, as Go's tool pprof reads them, at /debug/pprof/ of the management API, with name and password; never on listen.metrics."`
 }
 
 // Data says where the broker stores what must survive a restart.
@@ -58,7 +66,18 @@ type TLS struct {
 type Auth struct {
 	GuestLoopbackOnly bool    `koanf:"guest-loopback-only" doc:"Let the user guest in from this machine only; over HTTP, not through a proxy on it either."`
 	PasswordHashing   Hashing `koanf:"password-hashing" oneof:"pbkdf2 sha512" doc:"How new passwords are kept: pbkdf2 = hard to guess even from a stolen data directory, sha512 = in RabbitMQ's format, so that exported users can log in there."`
+
+	CertificateLogin    CertificateLogin `koanf:"certificate-login" oneof:"off distinguished-name common-name san-dns san-email san-uri san-ip san-other" doc:"What of a client's certificate is the name of the user whom it logs in, over AMQP by the mechanism EXTERNAL; needs tls.ca, which has to have signed it. san = subject alternative name."`
+	CertificateSANIndex int              `koanf:"certificate-san-index" range:"0..1000" doc:"Which one of the subject alternative names of that type, from 0."`
+
+	Users map[string]*User `koanf:"users" entry:"NAME" doc:"Users that the broker adds when it starts, before it is ready, beside guest. A user that exists is left as it is, the password too; one that was deleted is added again at the next start. In a variable, a name is that of a section in the file which is spelt like it, or else in lower case with - for _; the key name has any other."` // by section
 }
+
+// CertificateLogin is what of a client's certificate is the user's name.
+type CertificateLogin string
+
+// CertificateLoginOff is that certificates log nobody in.
+const CertificateLoginOff CertificateLogin = "off"
 
 // Hashing is the algorithm for new passwords.
 type Hashing string
@@ -89,7 +108,7 @@ type Limits struct {
 // Log says what is logged, and how.
 type Log struct {
 	Level  slog.Level `koanf:"level" live:"true" doc:"Least severe level that is logged."`
-	Format string     `koanf:"format" oneof:"auto text json" doc:"Log format; auto = text on a terminal, JSON otherwise."`
+	Format string     `koanf:"format" oneof:"auto text json" doc:"Log format; auto = text on a terminal, text with priorities and without the time for systemd's journal, JSON otherwise."`
 }
 
 // Telemetry configures events, spans and metrics. The environment's OTEL_ variables decide what is left open here.

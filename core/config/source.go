@@ -65,7 +65,7 @@ func (e *Error) Error() string {
 	if e.Source.Kind != FromDefault {
 		fmt.Fprintf(&b, " (%s)", e.Source)
 	}
-	return b.String()
+	return plainName(b.String())
 }
 
 // shorten keeps a pasted certificate out of the terminal.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"regexp"
 	"slices"
@@ -28,6 +29,7 @@ type value struct {
 	// yaml returns a YAML scalar or flow sequence; nil = the text, quoted if it must be.
 	yaml     func() string
 	accepted string // the texts that set takes
+	secret   bool   // errors do not show the texts
 }
 
 func (v *value) String() string { return v.format() }
@@ -42,22 +44,33 @@ func (v *value) YAML() string {
 
 var errOutOfRange = errors.New("is out of range")
 
-// variable returns the value of a field by its type and tags; nil if its type is not a single value.
+// variable returns the value of a field by its type and tags; nil if its type is not a single value. The tag accepts says in words
+// what is accepted, where that is more than the other tags do.
 func variable(v reflect.Value, tag reflect.StructTag) *value {
+	val := single(v, tag)
+	if words := tag.Get("accepts"); val != nil && words != "" {
+		val.accepted = words
+	}
+	return val
+}
+
+func single(v reflect.Value, tag reflect.StructTag) *value {
 	bounds := tag.Get("range")
 	switch p := v.Addr().Interface().(type) {
 	case *time.Duration:
-		parse := parseDuration
+		parse := ParseDuration
 		if tag.Get("kind") == "seconds" {
 			parse = parseSeconds
 		}
-		return within(p, bounds, parse, formatDuration, "a duration")
+		return within(p, bounds, parse, FormatDuration, "a duration such as 90s, 1h30m or 7d")
+	case *Secret:
+		return secret(p)
 	case *Size:
 		return within(p, bounds, parseSize, Size.String, "a size")
 	case *Optional[float64]:
 		return optional(p, bounds, parseShare, formatShare)
 	case *Optional[time.Duration]:
-		return optional(p, bounds, parseDuration, formatDuration)
+		return optional(p, bounds, ParseDuration, FormatDuration)
 	case *Watermark:
 		return parsed(p, parseWatermark, Watermark.String, watermarkAccepted)
 	case *Reserve:
@@ -67,10 +80,15 @@ func variable(v reflect.Value, tag reflect.StructTag) *value {
 	case *bool:
 		return parsed(p, parseBool, strconv.FormatBool, "true or false")
 	case *[]string:
-		if tag.Get("kind") == "hosts" {
+		switch tag.Get("kind") {
+		case "hosts":
 			return list(p, checkHosts, "a list such as [broker.example.com], or a.example.com,b.example.com")
+		case "nodes":
+			return list(p, checkNodes, nodesAccepted)
 		}
 		return list(p, nil, "a list such as [a, b], or a,b")
+	case *[]netip.Prefix:
+		return prefixes(p)
 	case textual:
 		return marshaled(p)
 	}
@@ -110,6 +128,15 @@ func within[T cmp.Ordered](p *T, bounds string, parse func(string) (T, error), f
 func bounded[T cmp.Ordered](bounds string, parse func(string) (T, error), format func(T) string) (check func(string) (T, error), accepted string) {
 	from, to, _ := strings.Cut(bounds, "..")
 	low, err := parse(from)
+	if err == nil && to == "" {
+		return func(s string) (T, error) {
+			t, err := parse(s)
+			if err == nil && t < low {
+				err = errOutOfRange
+			}
+			return t, err
+		}, format(low) + " and above"
+	}
 	high, err2 := parse(to)
 	if err := errors.Join(err, err2); err != nil {
 		panic(fmt.Errorf("the range %q %w", bounds, err)) // it stands in a tag
@@ -152,6 +179,11 @@ var kinds = map[string]struct {
 	"path":     {nil, "the path of a file"},
 	"address":  {checkAddress, "host:port, :port for all interfaces, or off"},
 	"endpoint": {checkEndpoint, "host:port, or a URL such as http://collector:4318"},
+	"node":     {checkNode, "host:port, as in cluster.nodes"},
+
+	"node-listen": {checkNodeListen, "host:port, or :port for all interfaces"},
+
+	"trace-url": {checkTraceURL, "an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes"},
 }
 
 // text is a string of any named type. Its tags say what is accepted: a kind, a choice or a range of lengths.
@@ -230,9 +262,13 @@ func marshaled(p textual) *value {
 func number(v reflect.Value, bounds string) *value {
 	bits := v.Type().Bits()
 	switch {
+	case v.CanInt() && bounds == "" && bits == 64:
+		return scalar(v.Int, v.SetInt, parseInt, formatInt, "a whole number")
 	case v.CanInt():
 		parse, accepted := bounded(cmp.Or(bounds, fmt.Sprintf("%d..%d", -1<<(bits-1), 1<<(bits-1)-1)), parseInt, formatInt)
 		return scalar(v.Int, v.SetInt, parse, formatInt, accepted)
+	case v.CanUint() && bounds == "" && bits == 64:
+		return scalar(v.Uint, v.SetUint, parseUint, formatUint, "a whole number, 0 and above")
 	case v.CanUint():
 		parse, accepted := bounded(cmp.Or(bounds, fmt.Sprintf("0..%d", ^uint64(0)>>(64-bits))), parseUint, formatUint)
 		return scalar(v.Uint, v.SetUint, parse, formatUint, accepted)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -52,17 +53,28 @@ func (d *document) Unmarshal(b []byte) (map[string]any, error) {
 // Marshal completes koanf's interface. [Config.Print], which knows the sources, prints a configuration.
 func (d *document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
+// anchor matches an error of the parser that shows a value, which may be a password.
+var anchor = regexp.MustCompile(`(?s)unknown anchor '.*' referenced`)
+
 func notYAML(err error) error {
-	return fmt.Errorf("is not valid YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+	return fmt.Errorf("is not valid YAML: %s", anchor.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "unknown alias: a text that begins with * stands in quotes"))
 }
 
 func (d *document) section(prefix string, n *yaml.Node) map[string]any {
 	m := map[string]any{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
-		key := prefix + k.Value
+		name := k.Value
+		if choosesNames(prefix) {
+			name = keyPart(name)
+		}
+		key := prefix + name
 		if k.Kind != yaml.ScalarNode || k.Tag == "!!merge" {
 			d.refuse(prefix+"<key>", k, "is not a plain key")
+			continue
+		}
+		if strings.Contains(k.Value, dot) {
+			d.refuse(prefix+"<key>", k, "has a NUL")
 			continue
 		}
 		if first, twice := d.lines[key]; twice {
@@ -71,10 +83,16 @@ func (d *document) section(prefix string, n *yaml.Node) map[string]any {
 		}
 		d.lines[key] = k.Line
 		if v, ok := d.leaf(key, n.Content[i+1]); ok {
-			m[k.Value] = v
+			m[name] = v
 		}
 	}
 	return m
+}
+
+// choosesNames reports whether the keys of a section are names of users or vhosts, in which dots are part of the name.
+func choosesNames(prefix string) bool {
+	rest, ok := strings.CutPrefix(prefix, usersSection+".")
+	return ok && (rest == "" || strings.HasSuffix(rest, ".permissions.") && strings.Count(rest, ".") == 2)
 }
 
 func (d *document) leaf(key string, n *yaml.Node) (v any, ok bool) {

@@ -1,5 +1,7 @@
-// Package deadline is a heap of deadlines. It has no clock and no lock; what a slot is, its user knows.
+// Package deadline orders deadlines: a heap, and a list that can be searched. It has no clock and no lock; what a slot is, its user knows.
 package deadline
+
+import "slices"
 
 // Item is a deadline and the slot that it belongs to.
 type Item struct {
@@ -33,6 +35,13 @@ func (h *Heap) Push(it Item) {
 
 // Pop removes and returns the earliest item; the heap must not be empty.
 func (h *Heap) Pop() Item {
+	top := h.pop()
+	h.shrink()
+	return top
+}
+
+// pop is Pop that retains the memory.
+func (h *Heap) pop() Item {
 	top := h.items[0]
 	last := len(h.items) - 1
 	h.items[0] = h.items[last]
@@ -40,8 +49,23 @@ func (h *Heap) Pop() Item {
 	if last > 1 {
 		h.down(0)
 	}
-	h.shrink()
 	return top
+}
+
+// remove removes an item from wherever it is, and reports whether it was there. It looks at all items.
+func (h *Heap) remove(it Item) bool {
+	i := slices.Index(h.items, it)
+	if i < 0 {
+		return false
+	}
+	last := len(h.items) - 1
+	h.items[i] = h.items[last]
+	h.items = h.items[:last]
+	if i < last {
+		h.down(i)
+		h.up(i)
+	}
+	return true
 }
 
 // Keep removes all items for which keep is false, in one pass.

@@ -6,27 +6,37 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The headers with additional routing keys [RabbitMQ: sender-selected.html].
+// HeaderCC and HeaderBCC are the headers with additional routing keys [RabbitMQ: sender-selected.html].
 const (
-	headerCC  = "CC"
-	headerBCC = "BCC"
+	HeaderCC  = "CC"
+	HeaderBCC = "BCC"
 )
 
 // SenderSelected returns the additional routing keys in a message's headers; nil for a header that is missing. Elements that
 // are not long strings are ignored. The error is an [*amqp.Error] for a header that is not an array.
 func SenderSelected(headers amqp.RawTable) (cc, bcc []string, err error) {
-	if cc, err = selected(headers, headerCC); err != nil {
+	var found [2]amqp.RawField
+	if !headers.Find(senderSelected, found[:]) {
+		return nil, nil, nil
+	}
+	return SenderSelectedIn(&found[0], &found[1])
+}
+
+var senderSelected = amqp.NewNames(HeaderCC, HeaderBCC)
+
+// SenderSelectedIn is SenderSelected for headers that have been found; the zero value is one that is missing.
+func SenderSelectedIn(ccField, bccField *amqp.RawField) (cc, bcc []string, err error) {
+	if cc, err = selected(ccField); err != nil {
 		return nil, nil, err
 	}
-	if bcc, err = selected(headers, headerBCC); err != nil {
+	if bcc, err = selected(bccField); err != nil {
 		return nil, nil, err
 	}
 	return cc, bcc, nil
 }
 
-func selected(headers amqp.RawTable, name string) ([]string, error) {
-	f, ok := headers.LookupRaw(name)
-	if !ok {
+func selected(f *amqp.RawField) ([]string, error) {
+	if f.Key == nil {
 		return nil, nil
 	}
 	v, err := f.Decode()
@@ -35,7 +45,7 @@ func selected(headers amqp.RawTable, name string) ([]string, error) {
 	}
 	array, ok := v.(amqp.Array)
 	if !ok {
-		return nil, amqp.Errorf(amqp.ReplyPreconditionFailed, "invalid message: {unacceptable_type_in_header,%q,%s}", name, amqp.TypeName(v))
+		return nil, amqp.Errorf(amqp.ReplyPreconditionFailed, "invalid message: {unacceptable_type_in_header,%q,%s}", f.Key, amqp.TypeName(v))
 	}
 	keys := make([]string, 0, len(array))
 	for _, v := range array {
@@ -51,7 +61,7 @@ func selected(headers amqp.RawTable, name string) ([]string, error) {
 func StripBCC(dst, props []byte, idx amqp.PropIndex) []byte {
 	kept := amqp.RawTable{}
 	for f := range idx.Headers(props).All() {
-		if string(f.Key) != headerBCC {
+		if string(f.Key) != HeaderBCC {
 			kept = f.Append(kept)
 		}
 	}

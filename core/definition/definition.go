@@ -33,22 +33,27 @@ func New(op string, more ...amqp.Field) amqp.Table {
 func Parse(b []byte) iter.Seq2[*Definition, error] {
 	return func(yield func(*Definition, error) bool) {
 		for len(b) > 0 {
-			fields, n, err := amqp.ParseTable(b)
-			if err != nil {
-				yield(nil, fmt.Errorf("definition: %w", err))
-				return
-			}
-			b = b[n:]
-			d := &Definition{Size: n, Fields: fields}
-			Read(d, fieldOp, &d.Op, &err)
-			if _, has := fields.Lookup(fieldVHost); has {
-				Read(d, fieldVHost, &d.VHost, &err)
-			}
+			d, rest, err := Next(b)
 			if !yield(d, err) || err != nil {
 				return
 			}
+			b = rest
 		}
 	}
+}
+
+// Next reads the first of definitions that were written one after another, and returns what follows it.
+func Next(b []byte) (d *Definition, rest []byte, err error) {
+	fields, n, err := amqp.ParseTable(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("definition: %w", err)
+	}
+	d = &Definition{Size: n, Fields: fields}
+	Read(d, fieldOp, &d.Op, &err)
+	if _, has := fields.Lookup(fieldVHost); has {
+		Read(d, fieldVHost, &d.VHost, &err)
+	}
+	return d, b[n:], err
 }
 
 // Read reads a field into a variable, unless *err says that an earlier one could not be read. It sets *err if this one is

@@ -17,7 +17,7 @@ type Options struct {
 	// Size returns what an entry with so many bytes of operations takes in the log; nil = only those bytes.
 	Size func(ops int) int64
 
-	// Purpose is the least purpose of commits. With Bringing, which is 0, commits that bring more are refused the space that is
+	// Purpose is the least purpose of commits, see also CommitAs. With Bringing, which is 0, commits that bring more are refused the space that is
 	// reserved for others.
 	Purpose wlog.Purpose
 
@@ -26,6 +26,9 @@ type Options struct {
 	OnFull func(full bool)
 	// OnFailed reports that the log has failed, once, and before any completer is called.
 	OnFailed func(err error)
+	// OnLost is called instead of OnFailed if the log has ended because another owner has taken the shard over, also while nothing is
+	// committed. Commits fail with a [wlog.ErrNotOwner] then. nil means that owners do not change: such an end is a failure.
+	OnLost func()
 	// Reclaim asks for all live records that are accounted to extents up to upTo to be relocated: written again with Relocate,
 	// which takes their old places off the live bytes. Calls of Relocate should be of some tens of KiB, which fit the log even
 	// when space is short, and wait with WaitRelocated. Reclaim is called again if that takes long, and then means only records

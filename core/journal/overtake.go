@@ -60,7 +60,7 @@ func (w *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	o.purpose = wlog.Settling
-	enough := false
+	enough, ahead := false, w.ahead(first)
 	for g := range w.queue.from(first) {
 		for i := range g.commits {
 			c, ops := &g.commits[i], g.ops(i)
@@ -74,14 +74,34 @@ func (w *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o
 			if void {
 				ops = nil
 			}
+			repeated := len(ops)
+			if c.relocation {
+				repeated = 0
+			}
+			if repeated > w.bounds.ahead-ahead {
+				continue
+			}
 			if enough = len(o.entry) > 0 && len(o.entry)+len(ops) > size; enough {
 				continue
 			}
+			ahead += repeated
 			o.commits = append(o.commits, overtaker{g, i})
 			o.add(c, ops)
 		}
 	}
 	return o
+}
+
+// ahead returns the bytes of the commits that were written before their turn, and which later entries repeat. The caller holds mu.
+func (w *Writer) ahead(first *commitGroup) (bytes int) {
+	for g := range w.queue.from(first) {
+		for i := range g.commits {
+			if g.commits[i].written {
+				bytes += len(g.ops(i))
+			}
+		}
+	}
+	return bytes
 }
 
 func (o *overtaking) add(c *commit, ops []byte) {

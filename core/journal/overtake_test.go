@@ -328,7 +328,7 @@ func after(ops ...string) records {
 // been settled, there is some; and nothing that was durable is lost to a loss of
 // power or a kill meanwhile.
 func TestAFullDiskAlwaysComesToAnEnd(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(8 / fewer) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { fillAtRandom(t, seed) })
 		})

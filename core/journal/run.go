@@ -22,6 +22,9 @@ func (w *Writer) run() {
 			w.entrySize.Add(float64(len(g.entry)), 1)
 		}
 		due := w.finish(g, at, size, err)
+		if err != nil {
+			err = w.failure
+		}
 		g.complete(err)
 		w.carryOut(due)
 		runtime.Gosched() // let completers' goroutines run: the next append keeps the processor while it waits for the disk
@@ -199,13 +202,17 @@ func (w *Writer) fail(err error) {
 	if w.failure != nil {
 		return
 	}
+	err = w.ended(err)
 	w.mu.Lock()
 	w.failure = err
 	w.err.Store(&err)
 	w.round.end()
 	w.updateCaughtUp()
 	w.mu.Unlock()
-	if w.o.OnFailed != nil && !errors.Is(err, wlog.ErrFull) { // ErrFull comes only from Close
+	switch {
+	case w.o.OnLost != nil && errors.Is(err, wlog.ErrNotOwner):
+		w.o.OnLost()
+	case w.o.OnFailed != nil && !errors.Is(err, wlog.ErrFull): // ErrFull comes only from Close
 		w.o.OnFailed(err)
 	}
 }

@@ -39,7 +39,7 @@ func WaitingBytes() int64 { return waiting.Load() }
 // Writer commits operations to one log. It is safe for concurrent use. With nothing to append it has no goroutine.
 type Writer struct {
 	log     wlog.Log
-	most    int // bytes of a commit
+	bounds  bounds
 	o       Options
 	ctx     context.Context // of appends; ends when Close waits no longer
 	cancel  context.CancelFunc
@@ -75,8 +75,10 @@ type Writer struct {
 // Nothing is trimmed before Recovered was called.
 func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
 	o = o.withDefaults()
+	b := boundsOf(engine)
+	o.Entry = min(o.Entry, b.commit)
 	w := &Writer{
-		most:      wlog.MaxEntry,
+		bounds:    b,
 		o:         o,
 		closing:   make(chan struct{}),
 		queue:     commitQueue{maxEntry: o.Entry},
@@ -96,6 +98,9 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	w.log = log
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.extent.Store(w.extents.current())
+	if o.OnLost != nil {
+		go w.watch()
+	}
 	return w, nil
 }
 
@@ -112,7 +117,7 @@ func (w *Writer) Recovered(live []Delta) {
 
 // Commit appends ops to the log, in one entry, after everything that was committed before. It does not block, and keeps neither
 // ops nor live. c, which may be nil, learns when they are durable. Empty ops are durable when everything committed before is.
-// Commits of more than wlog.MaxEntry bytes are refused, and their live does not count.
+// Commits of more than MaxCommit bytes are refused, and their live does not count.
 //
 // live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before. Records
 // that are no longer needed are subtracted when ops are durable: so the record of an expired message is kept until the
@@ -124,10 +129,17 @@ func (w *Writer) Commit(ops []byte, live []Delta, c Completer) {
 	w.commit(ops, live, commit{completer: c, purpose: w.o.Purpose})
 }
 
+// CommitAs is Commit of operations with a purpose of at least p, for those that must not wait for space as others do.
+func (w *Writer) CommitAs(p wlog.Purpose, ops []byte, live []Delta, c Completer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.commit(ops, live, commit{completer: c, purpose: max(p, w.o.Purpose)})
+}
+
 // commit adds a commit to the queue. The caller holds mu.
 func (w *Writer) commit(ops []byte, live []Delta, c commit) {
 	err := w.Err()
-	if err == nil && len(ops) > w.most {
+	if err == nil && len(ops) > w.bounds.commit {
 		err = wlog.ErrTooLarge
 	}
 	if err != nil {

@@ -434,7 +434,7 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 func TestACommitThatFitsNoEntryIsRefusedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := open(t, &memLog{}, Options{}), &history{}
-		s.most = 100
+		s.bounds.commit = 100
 		s.Commit(make([]byte, 101), []Delta{{1, 101}}, h.as("huge"))
 		post(s, h, "small")
 		synctest.Wait()

@@ -25,8 +25,12 @@ var deadLetterFamilies = [...]struct {
 // deadLetters adds removals by dead-letter strategy, those from deleted queues included. As in RabbitMQ, messages that were dropped
 // count for the strategy disabled.
 func (b *builder) deadLetters(t *vhostTotals) {
-	b.family(Counter, "rabbitmq_global_messages_dead_lettered_confirmed_total", "Total number of messages dead-lettered and confirmed by target queues").
-		add(label("queue_type", "rabbit_quorum_queue", "dead_letter_strategy", vhost.AtLeastOnce.String()), float64(t.arrived))
+	confirmed := b.family(Counter, "rabbitmq_global_messages_dead_lettered_confirmed_total", "Total number of messages dead-lettered and confirmed by target queues")
+	for kind, queueType := range queueTypes {
+		if n := t.arrived[kind]; n > 0 || queue.Type(kind) == queue.QuorumType { // RabbitMQ has only this one
+			confirmed.add(label("queue_type", queueType, "dead_letter_strategy", vhost.AtLeastOnce.String()), float64(n))
+		}
+	}
 	for _, f := range deadLetterFamilies {
 		family := b.family(Counter, "rabbitmq_global_messages_dead_lettered_"+f.name+"_total", "Total number of messages dead-lettered "+f.help)
 		for kind, queueType := range queueTypes {

@@ -41,13 +41,21 @@ var logValues = [...]struct {
 		Gauge, "curfew_log_spare_file_bytes", "Bytes of the files that are to hold the logs next",
 		func(l *store.LogStats) float64 { return float64(l.Disk.SpareBytes) },
 	},
+	{
+		Gauge, "curfew_log_pinned_file_bytes", "Bytes of files that the logs have done with, and that a backup holds",
+		func(l *store.LogStats) float64 { return float64(l.Disk.PinnedBytes) },
+	},
 	{Gauge, "curfew_logs_full", "Logs that there is no room for on the disk", func(l *store.LogStats) float64 { return truth(l.Full) }},
 }
 
 // gatherLogs adds the families of logs.
 func (c *Collector) gatherLogs(b *builder) {
 	all := c.Store.Logs()
-	kinds := [len(logKinds)][]store.LogStats{all[:1], all[1:]} // the log of definitions is the first
+	first := 0 // shard of messages: a node of a cluster may not own the one of definitions, which comes before
+	for first < len(all) && all[first].Shard == 0 {
+		first++
+	}
+	kinds := [len(logKinds)][]store.LogStats{all[:first], all[first:]}
 	for _, f := range logDistributions {
 		family := b.family(Histogram, f.name, f.help)
 		for i, logs := range kinds {

@@ -36,15 +36,17 @@ type rig struct {
 	policies  []Policy
 	faults    []chain.Fault
 	alarms    []string
+
+	certificates []Certificate
 }
 
-func newRig(tb testing.TB, queues int) *rig {
+func newRig(tb testing.TB, queues int, plugins ...chain.Named) *rig {
 	tb.Helper()
 	r := &rig{t: tb}
 	r.now.Store(1e18)
 	clock := func() hook.Instant { return hook.Instant(r.now.Load()) }
 	log := slog.New(slog.DiscardHandler)
-	c, err := chain.New(nil, chain.Options{})
+	c, err := chain.New(plugins, chain.Options{})
 	must(tb, err)
 	recorder := telemetry.New(telemetry.Options{Clock: clock, Events: 16})
 	r.store, err = store.Open(tb.Context(), store.Options{
@@ -61,10 +63,10 @@ func newRig(tb testing.TB, queues int) *rig {
 	must(tb, err)
 	must(tb, r.server.Start(tb.Context()))
 	r.collector = New(Options{
-		Version: "1.2.3", RabbitMQ: "3.13.7", Node: "curfew@test", Cluster: func() string { return "tests" },
+		Version: "1.2.3", Commit: "c0ffee", Claimed: "3.2.1", RabbitMQ: "3.13.7", Node: "curfew@test", Cluster: func() string { return "tests" },
 		Store: r.store, AMQP: r.server, Recorder: recorder, Clock: clock,
 		Alarms: func() []string { return r.alarms }, Policies: func() []Policy { return r.policies },
-		Faults: func() []chain.Fault { return r.faults },
+		Faults: func() []chain.Fault { return r.faults }, Certificates: func() []Certificate { return r.certificates },
 		Machine: func() Machine {
 			return Machine{Memory: 1 << 20, MemoryLimit: 1 << 30, DiskFree: 1 << 40, Files: 10, FilesLimit: 1000}
 		},

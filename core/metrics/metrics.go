@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wire"
@@ -67,6 +68,8 @@ type Collection struct {
 // Options configure a [Collector].
 type Options struct {
 	Version  string // of the broker
+	Commit   string // that it was built from; "" = unknown
+	Claimed  string // the version that clients are told
 	RabbitMQ string // version of RabbitMQ that the broker is like
 	Node     string // the broker's name
 	Cluster  func() string
@@ -76,6 +79,8 @@ type Options struct {
 	Clock    clock.Clock
 	// Alarms returns the alarms that are raised.
 	Alarms func() []string
+	// Certificates returns the certificates that listeners present, in a stable order; nil = there are none.
+	Certificates func() []Certificate
 	// Machine describes the machine and the process; nil = unknown.
 	Machine func() Machine
 	// Policies describes the policies in WebAssembly; nil = there are none.
@@ -86,6 +91,8 @@ type Options struct {
 	Filtered func() map[string]uint64
 	// Exported returns how many spans a collector of spans has accepted, and how many it has not; nil = unknown.
 	Exported func() (taken, lost uint64)
+	// Replicas returns what the node knows of its cluster; nil = it is a single broker.
+	Replicas func() replicas.View
 	// Queues is how many queues have series of their own. The busiest ones get them.
 	Queues int
 }
@@ -95,6 +102,12 @@ type Machine struct {
 	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait
 	DiskFree, DiskLimit uint64 // bytes that are free, and below which publishers wait
 	Files, FilesLimit   int    // open descriptors, and how many there may be
+}
+
+// Certificate is the certificate of a listener.
+type Certificate struct {
+	Protocol string // of the listener, as RabbitMQ calls it: "amqp/ssl", "https"
+	Expires  time.Time
 }
 
 // Collector gathers metrics. Any goroutine may use it; one gathers at a time.
@@ -142,6 +155,7 @@ func (c *Collector) gather(now hook.Instant) []*Family {
 	c.gatherQueues(&b, now)
 	c.gatherRemovals(&b)
 	c.gatherLogs(&b)
+	c.gatherCluster(&b)
 	c.gatherPolicies(&b)
 	c.gatherPlugins(&b)
 	c.gatherTelemetry(&b)

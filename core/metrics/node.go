@@ -17,7 +17,7 @@ const (
 // identity adds which broker this is, and on which path.
 func (b *builder) identity(o *Options, endpoint string) {
 	b.family(Gauge, "rabbitmq_build_info", "Version of the broker, and of the RabbitMQ that it is like").add(label(
-		"rabbitmq_version", o.RabbitMQ, "prometheus_plugin_version", o.RabbitMQ, "product_name", "Curfew", "product_version", o.Version,
+		"rabbitmq_version", o.RabbitMQ, "prometheus_plugin_version", o.RabbitMQ, "product_name", "Curfew", "product_version", o.Claimed,
 	), 1)
 	b.family(Gauge, "rabbitmq_identity_info", "Name of the broker, and of the cluster that it would be in").add(label(
 		"rabbitmq_node", o.Node, "rabbitmq_cluster", o.Cluster(), "rabbitmq_endpoint", endpoint,
@@ -25,7 +25,9 @@ func (b *builder) identity(o *Options, endpoint string) {
 }
 
 func (b *builder) version(o *Options) {
-	b.family(Gauge, "curfew_build_info", "Version of the broker and of Go").add(label("version", o.Version, "goversion", runtime.Version()), 1)
+	b.family(Gauge, "curfew_build_info", "Version of the broker, the commit that it was built from, and the version of Go").add(label(
+		"version", o.Version, "commit", o.Commit, "goversion", runtime.Version(),
+	), 1)
 }
 
 // machine adds what the process has and may have, and its alarms.
@@ -34,10 +36,8 @@ func (b *builder) machine(o *Options, up time.Duration) {
 	b.gauge("rabbitmq_alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", truth(slices.Contains(alarms, "memory")))
 	b.gauge("rabbitmq_alarms_free_disk_space_watermark", "is 1 if free disk space watermark alarm is in effect", truth(slices.Contains(alarms, "disk")))
 	b.gauge("rabbitmq_alarms_file_descriptor_limit", "is 1 if file descriptor limit alarm is in effect", 0)
-	all := b.family(Gauge, "curfew_alarms", "What keeps the broker from taking messages, by its name")
-	for _, name := range alarms {
-		all.add(label("alarm", name), 1)
-	}
+	b.alarms(alarms)
+	b.certificates(o)
 	b.gauge("rabbitmq_erlang_uptime_seconds", "Node uptime", up.Seconds())
 	if o.Machine == nil {
 		return
@@ -51,4 +51,31 @@ func (b *builder) machine(o *Options, up time.Duration) {
 	b.gauge("rabbitmq_resident_memory_limit_bytes", "Memory high watermark in bytes", float64(m.MemoryLimit))
 	b.gauge("rabbitmq_disk_space_available_bytes", "Disk space available in bytes", float64(m.DiskFree))
 	b.gauge("rabbitmq_disk_space_available_limit_bytes", "Free disk space low watermark in bytes", float64(m.DiskLimit))
+}
+
+// usualAlarms have a series also while they are not raised. Logs that failed have one each, such as "shard 2".
+var usualAlarms = []string{"disk", "memory"}
+
+// alarms adds the alarms that there can be, and those that are raised.
+func (b *builder) alarms(raised []string) {
+	all := b.family(Gauge, "curfew_alarms", "Whether there is an alarm, which makes publishers wait or says that a log failed")
+	for _, name := range usualAlarms {
+		all.add(label("alarm", name), truth(slices.Contains(raised, name)))
+	}
+	for _, name := range raised {
+		if !slices.Contains(usualAlarms, name) {
+			all.add(label("alarm", name), 1)
+		}
+	}
+}
+
+// certificates adds when certificates expire.
+func (b *builder) certificates(o *Options) {
+	if o.Certificates == nil {
+		return
+	}
+	all := b.family(Gauge, "curfew_certificate_expires_timestamp_seconds", "When the certificate that a listener presents expires")
+	for _, c := range o.Certificates() {
+		all.add(label("protocol", c.Protocol), float64(c.Expires.Unix()))
+	}
 }

@@ -27,8 +27,10 @@ var detailedGroups = map[string][]string{
 	},
 	"channel_queue_exchange_metrics": {"rabbitmq_queue_messages_published_total"},
 	"curfew_queue_metrics": {
+		"curfew_queue_messages_held", "curfew_queue_next_release_timestamp_seconds",
 		"curfew_queue_next_deadline_timestamp_seconds", "curfew_queue_dead_letters_received_total",
 		"curfew_queue_messages_expired_total", "curfew_queue_messages_dead_lettered_total", "curfew_queue_messages_dropped_total",
+		"curfew_queue_messages_redriven_total", "curfew_queue_schedules_cancelled_total", "curfew_queue_delivery_leases_ended_total",
 	},
 }
 

@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -13,6 +14,7 @@ type queueSample struct {
 	config *queue.Config
 	head   queue.Head
 	due    queue.DueScan
+	held   queue.DueHistogram // when held messages are released
 }
 
 // sampler takes samples of queues, and keeps the last. Its functions are bound once: a closure for each of a hundred thousand
@@ -36,6 +38,7 @@ func newSampler() *sampler {
 			s.head, _ = q.Head()
 		}
 		if s.withDue {
+			s.held = q.HeldDue(s.due.Now())
 			s.count(q)
 		}
 	}
@@ -90,8 +93,8 @@ var queueFamilies = [...]struct {
 		func(q *queueSample) float64 { return float64(q.Unacked) },
 	},
 	{ // Dead letters that wait for a confirm count here alone, as in the API: no consumer gets them.
-		"rabbitmq_queue_messages", "Sum of ready and unacknowledged messages - total queue depth", Gauge, summed,
-		func(q *queueSample) float64 { return float64(q.Ready + q.Discarded + q.Unacked) },
+		"rabbitmq_queue_messages", "Sum of ready, held and unacknowledged messages - total queue depth", Gauge, summed,
+		func(q *queueSample) float64 { return float64(q.Ready + q.Discarded + q.Unacked + q.Held) },
 	},
 	{
 		"rabbitmq_queue_messages_ready_bytes", "Size in bytes of ready messages", Gauge, summed,
@@ -116,12 +119,24 @@ var queueFamilies = [...]struct {
 		func(q *queueSample) float64 { return float64(q.Acked) },
 	},
 	{
+		"curfew_queue_messages_held", "Messages of the queue that are not delivered before a time", Gauge, unlessZero,
+		func(q *queueSample) float64 { return float64(q.Held) },
+	},
+	{
+		"curfew_queue_next_release_timestamp_seconds", "When the queue releases its next held message", Gauge, unlessZero,
+		func(q *queueSample) float64 { return seconds(q.NextRelease) },
+	},
+	{
 		"curfew_queue_next_deadline_timestamp_seconds", "When the queue acts on its next deadline", Gauge, unlessZero,
 		func(q *queueSample) float64 { return seconds(q.NextDeadline) },
 	},
 	{
 		"rabbitmq_queue_head_message_timestamp", "Timestamp of the first message in the queue, if any", Gauge, unlessZero,
 		func(q *queueSample) float64 { return float64(q.head.Timestamp) },
+	},
+	{
+		"curfew_queue_delivery_leases_ended_total", "Deliveries of the queue that were not settled by the end of their lease", Counter, unlessZero,
+		func(q *queueSample) float64 { return float64(q.LeasesEnded) },
 	},
 	{
 		"curfew_queue_dead_letters_received_total", "Dead letters that came to the queue", Counter, unlessZero,
@@ -140,6 +155,7 @@ type queueCollection struct {
 	rest     [len(queueFamilies)]float64 // sums of queues without series
 	hidden   int                         // how many these are
 	due      queue.DueHistogram          // deadlines of messages
+	held     heldMessages
 	leases   queue.DueHistogram
 	earliest hook.Instant // deadline
 }
@@ -155,6 +171,7 @@ func newQueueCollection() *queueCollection {
 // add adds a queue: its series if it has labels for them, or else to the sums.
 func (c *queueCollection) add(now hook.Instant, l *Labels, q *queueSample) {
 	c.due.Merge(&q.due.DueHistogram)
+	c.held.add(telemetry.OfQueues, q.Held, &q.held)
 	c.leases.Add(now, q.LeaseExpires, 1)
 	if q.NextDeadline != 0 && (c.earliest == 0 || q.NextDeadline < c.earliest) {
 		c.earliest = q.NextDeadline
@@ -201,6 +218,7 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 	}
 	clear(mailboxes)
 	b.gauge("rabbitmq_queues", "Queues available", float64(count))
+	c.gatherSchedules(b, now, &all.held)
 	b.queues(all, &c.selector)
 }
 
@@ -253,22 +271,31 @@ func (b *builder) queues(c *queueCollection, p *seriesSelector) {
 	if p.limit > 0 {
 		b.families = append(b.families, c.reasons.all()...)
 	}
-	b.due("curfew_messages_due", "Ready messages by the time to their deadlines, each in the first it fits", &c.due)
-	b.due("curfew_queue_leases", "Unused queues by the time to their expiry, each in the first it fits", &c.leases)
+	b.due("curfew_messages_due", "Ready messages by the time left until their deadlines; each message is in one range", &c.due)
+	b.held(&c.held)
+	b.due("curfew_queue_leases", "Unused queues by the time left until they expire; each queue is in one range", &c.leases)
 	next := b.family(Gauge, "curfew_next_deadline_timestamp_seconds", "When the next deadline of any queue is acted on")
 	if c.earliest != 0 {
 		next.add(nil, seconds(c.earliest))
 	}
 }
 
-// dueLabels are the labels of the parts of a DueHistogram.
+// dueLabels are the labels of the parts of a DueHistogram, behind overdue: the ranges say that no instant is in two of them.
 var dueLabels = [len(queue.DueHistogram{}.Due)]*Labels{
-	label("within", "1s"), label("within", "10s"), label("within", "1m"), label("within", "10m"), label("within", "1h"), label("within", "later"),
+	label("due_in", "0s-1s"), label("due_in", "1s-10s"), label("due_in", "10s-1m"), label("due_in", "1m-10m"), label("due_in", "10m-1h"),
+	label("due_in", "1h-inf"),
 }
+
+// overdue is the label of what is due already.
+var overdue = label("due_in", "overdue")
 
 func (b *builder) due(name, help string, h *queue.DueHistogram) {
 	f := b.family(Gauge, name, help)
+	f.add(overdue, float64(h.Overdue))
 	for i, n := range h.Due {
+		if i == 0 {
+			n -= h.Overdue
+		}
 		f.add(dueLabels[i], float64(n))
 	}
 }

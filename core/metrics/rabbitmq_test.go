@@ -54,10 +54,10 @@ var absent = map[string]string{
 	"rabbitmq_queue_messages_bytes":          "the bytes of unacknowledged messages are not counted",
 	"rabbitmq_queue_messages_unacked_bytes":  "the bytes of unacknowledged messages are not counted",
 	"rabbitmq_queue_messages_paged_out":      "bodies that are on disk are not counted by queue",
-	"rabbitmq_queue_messages_persistent":     "persistent messages are not counted apart",
-	"rabbitmq_queue_messages_ram":            "bodies that are in memory are not counted by queue",
-	"rabbitmq_queue_messages_ready_ram":      "bodies that are in memory are not counted by queue",
-	"rabbitmq_queue_messages_unacked_ram":    "bodies that are in memory are not counted by queue",
+	"rabbitmq_queue_messages_persistent":     "only the API shows how many messages are persistent",
+	"rabbitmq_queue_messages_ram":            "only the API shows how many messages are in memory",
+	"rabbitmq_queue_messages_ready_ram":      "messages in memory are not counted by their state",
+	"rabbitmq_queue_messages_unacked_ram":    "messages in memory are not counted by their state",
 	"rabbitmq_queue_process":                 "there are no processes of Erlang",
 	"rabbitmq_raft":                          "quorum queues have one copy, in the log",
 	"rabbitmq_schema_db":                     "there is no schema database",
@@ -127,6 +127,7 @@ func TestNamesTypesAndLabelsAreRabbitMQs(t *testing.T) {
 func TestFamiliesAreWellFormed(t *testing.T) {
 	r := newRig(t, 10)
 	r.alarms = []string{"memory", "shard 1"}
+	r.certificates = []Certificate{{Protocol: "https"}}
 	r.policies = []Policy{{Name: "p", Digest: "d", Failures: map[string]uint64{"trap": 2}, Shadow: true}}
 	r.faults = []chain.Fault{{Plugin: "ttl", Point: "OnHead", Panics: 1, Verdicts: 1}}
 	seen := map[string]bool{}

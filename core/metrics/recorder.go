@@ -12,6 +12,11 @@ func (c *Collector) gatherTelemetry(b *builder) {
 	for _, strategy := range slices.Sorted(maps.Keys(late)) {
 		f.distribution(label("strategy", strategy), late[strategy])
 	}
+	releases := c.Recorder.Lateness().Releases()
+	f = b.family(Histogram, "curfew_release_lateness_seconds", "Time between the end of messages' holds and their release")
+	for _, held := range slices.Sorted(maps.Keys(releases)) {
+		f.distribution(label("held_by", held), releases[held])
+	}
 	if ring := c.Recorder.Events(); ring != nil {
 		b.counter("curfew_events_total", "Events that the event stream had", ring.Last()-ring.First())
 	}

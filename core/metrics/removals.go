@@ -10,27 +10,40 @@ import (
 )
 
 // reasonFamilies are the families that count removals from each queue.
-type reasonFamilies struct{ expired, deadLettered, dropped *Family }
+type reasonFamilies struct{ expired, deadLettered, dropped, redriven, cancelled *Family }
 
 func newReasonFamilies() reasonFamilies {
 	return reasonFamilies{
 		expired:      &Family{Name: "curfew_queue_messages_expired_total", Kind: Counter, Help: "Messages of the queue the time of which ran out"},
 		deadLettered: &Family{Name: "curfew_queue_messages_dead_lettered_total", Kind: Counter, Help: "Messages that the queue gave up to be dead-lettered"},
 		dropped:      &Family{Name: "curfew_queue_messages_dropped_total", Kind: Counter, Help: "Messages that the queue dropped"},
+		redriven:     &Family{Name: "curfew_queue_messages_redriven_total", Kind: Counter, Help: "Messages of the queue that were moved on request"},
+		cancelled:    &Family{Name: "curfew_queue_schedules_cancelled_total", Kind: Counter, Help: "Held messages of the queue that were dropped on request"},
 	}
 }
 
-func (f *reasonFamilies) all() []*Family { return []*Family{f.expired, f.deadLettered, f.dropped} }
+func (f *reasonFamilies) all() []*Family {
+	return []*Family{f.expired, f.deadLettered, f.dropped, f.redriven, f.cancelled}
+}
 
 // add adds the series of a queue, where there is something to count.
 func (f *reasonFamilies) add(q *queueSample) {
 	with := func(more ...string) *Labels {
 		return label(append([]string{"vhost", q.config.VHost, "queue", q.config.Name, "strategy", q.config.Strategy}, more...)...)
 	}
-	if n := q.Dropped[hook.ReasonExpired] + q.DeadLettered[hook.ReasonExpired]; n > 0 {
+	if n := q.Expired(); n > 0 {
 		f.expired.add(with(), float64(n))
 	}
+	if n := q.DeadLettered[hook.ReasonRedriven]; n > 0 {
+		f.redriven.add(with(), float64(n))
+	}
+	if n := q.Dropped[hook.ReasonCancelled]; n > 0 {
+		f.cancelled.add(with(), float64(n))
+	}
 	for r := hook.ReasonNone + 1; r < hook.Reasons; r++ {
+		if telemetry.Moved(r) {
+			continue
+		}
 		if n := q.DeadLettered[r]; n > 0 {
 			f.deadLettered.add(with("reason", r.String()), float64(n))
 		}
@@ -89,8 +102,8 @@ func (t *removalTotals) forgetOthers(all []*vhost.VHost) {
 	maps.DeleteFunc(t.last, func(v *vhost.VHost, _ vhost.Stats) bool { return deleted(v) })
 }
 
-// removalFamilies are the families that count removals in each vhost.
-type removalFamilies struct{ expired, deadLettered, dropped, refused, queues *Family }
+// removalFamilies are the families that count removals and releases in each vhost.
+type removalFamilies struct{ expired, deadLettered, dropped, released, cancelled, redriven, refused, queues *Family }
 
 // gatherRemovals adds why messages and queues were removed.
 func (c *Collector) gatherRemovals(b *builder) {
@@ -98,6 +111,9 @@ func (c *Collector) gatherRemovals(b *builder) {
 		expired:      b.family(Counter, "curfew_messages_expired_total", "Messages the time of which ran out"),
 		deadLettered: b.family(Counter, "curfew_messages_dead_lettered_total", "Messages that were dead-lettered and entered a queue"),
 		dropped:      b.family(Counter, "curfew_messages_dropped_total", "Messages that were dropped, dead letters that entered no queue among them"),
+		released:     b.family(Counter, "curfew_messages_released_total", "Held messages that were released, and are ready or entered a queue"),
+		cancelled:    b.family(Counter, "curfew_schedules_cancelled_total", "Held messages that were dropped on request"),
+		redriven:     b.family(Counter, "curfew_redriven_total", "Messages that were moved to another queue on request"),
 		refused:      b.family(Counter, "curfew_messages_refused_total", "Messages that a queue did not take"),
 		queues:       b.family(Counter, "curfew_queues_expired_total", "Queues that expired because nobody used them"),
 	}
@@ -119,9 +135,27 @@ func (c *Collector) gatherRemovals(b *builder) {
 func (f *removalFamilies) add(vhost string, s *vhost.Stats) {
 	f.refused.add(label("vhost", vhost), float64(s.Refused))
 	f.queues.add(label("vhost", vhost), float64(s.QueuesExpired))
+	var sum vhostMoves
 	for _, strategy := range slices.Sorted(maps.Keys(s.Removals)) {
 		counts := s.Removals[strategy]
 		f.addCounts(&counts, "vhost", vhost, "strategy", strategy)
+		sum.add(&counts)
+	}
+	f.released.add(label("vhost", vhost, "outcome", telemetry.Ready.String()), float64(sum.ready))
+	f.released.add(label("vhost", vhost, "outcome", telemetry.Routed.String()), float64(sum.routed))
+	f.cancelled.add(label("vhost", vhost), float64(sum.cancelled))
+	f.redriven.add(label("vhost", vhost), float64(sum.redriven))
+}
+
+// vhostMoves counts what was released, cancelled and redriven in a vhost: no strategy has a part in that.
+type vhostMoves struct{ ready, routed, cancelled, redriven uint64 }
+
+func (m *vhostMoves) add(counts *vhost.RemovalCounts) {
+	m.ready += counts[hook.ReasonReleased][telemetry.Ready]
+	m.routed += counts[hook.ReasonReleased][telemetry.Routed]
+	m.redriven += counts[hook.ReasonRedriven][telemetry.Routed]
+	for _, n := range counts[hook.ReasonCancelled] {
+		m.cancelled += n
 	}
 }
 
@@ -135,7 +169,7 @@ func (f *removalFamilies) addCounts(counts *vhost.RemovalCounts, labels ...strin
 		with := append(slices.Clip(labels), "reason", r.String())
 		for o := range telemetry.Outcomes {
 			switch n := float64(counts[r][o]); {
-			case n == 0:
+			case n == 0, o == telemetry.Ready, o == telemetry.Routed, r == hook.ReasonCancelled:
 			case o == telemetry.DeadLettered:
 				f.deadLettered.add(label(with...), n)
 			default:

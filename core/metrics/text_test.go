@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"io"
+	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,5 +119,23 @@ func TestObjects(t *testing.T) {
 	o.busy.Lock()
 	if status, _ := get(t, o, "/metrics/per-object"); status != 503 {
 		t.Errorf("a second request at a time: status %d, want 503", status)
+	}
+}
+
+// Each family of queues is in a group, or none could be asked for: that of ended leases was in none.
+func TestDetailedGroups(t *testing.T) {
+	grouped := slices.Concat(slices.Collect(maps.Values(detailedGroups))...)
+	var all []string
+	for _, f := range queueFamilies {
+		all = append(all, f.name)
+	}
+	reasons := newReasonFamilies()
+	for _, f := range reasons.all() {
+		all = append(all, f.Name)
+	}
+	for _, name := range all {
+		if !slices.Contains(grouped, name) {
+			t.Errorf("%s is in no group", name)
+		}
 	}
 }

@@ -14,6 +14,7 @@ const (
 	dropped
 	confirmable
 	confirmed
+	leasesEnded
 	queuesDeclared
 	queuesCreated
 	queuesDeleted
@@ -25,7 +26,7 @@ type vhostTotals struct {
 	n           [counts]uint64
 	deliveries  [queue.Types]session.DeliveryCounters
 	deadLetters vhost.DeadLetterCounts
-	arrived     uint64 // dead letters that were confirmed
+	arrived     [queue.Types]uint64 // dead letters that were confirmed
 }
 
 // totalsOf returns the counts of a vhost. t are those of its channels.
@@ -33,7 +34,7 @@ func totalsOf(v *vhost.VHost, t *session.Counters) vhostTotals {
 	churn := v.Churn()
 	all := vhostTotals{deliveries: t.Deliveries, n: [counts]uint64{
 		published: t.Published, routed: t.Routed, returned: t.Returned, dropped: t.Dropped,
-		confirmable: t.Confirmable, confirmed: t.Confirmed,
+		confirmable: t.Confirmable, confirmed: t.Confirmed, leasesEnded: t.LeasesEnded,
 		queuesDeclared: churn.QueuesDeclared, queuesCreated: churn.QueuesCreated, queuesDeleted: churn.QueuesDeleted,
 	}}
 	all.deadLetters, all.arrived = v.DeadLetters()
@@ -74,7 +75,9 @@ func (t *vhostTotals) add(o *vhostTotals) {
 			}
 		}
 	}
-	t.arrived += o.arrived
+	for i := range t.arrived {
+		t.arrived[i] += o.arrived[i]
+	}
 }
 
 // monotonicTotals adds up what vhosts count, so that no sum goes down: neither when a vhost is deleted, nor when a channel closes

@@ -58,6 +58,7 @@ func (c *Collector) gatherTraffic(b *builder) {
 	b.churn(c.AMQP.Sessions().Churn(), &sum)
 	b.global(&now, &sum)
 	b.channels(&now, &sum)
+	b.leases(&sum)
 	if c.Queues == 0 {
 		b.counter(queuePublished, queuePublishedHelp, sum.n[routed])
 	}
@@ -179,6 +180,11 @@ func (b *builder) channels(c *clients, t *vhostTotals) {
 	} {
 		b.counter("rabbitmq_channel_"+f.name+"_total", "Total number of "+f.help, f.value)
 	}
+}
+
+// leases adds what RabbitMQ does not have.
+func (b *builder) leases(t *vhostTotals) {
+	b.counter("curfew_delivery_leases_ended_total", "Deliveries that were not settled by the end of their lease", t.n[leasesEnded])
 }
 
 // connections adds what went over sockets.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -17,6 +18,7 @@ type access uint8
 
 const (
 	anyone           access = iota // any of these tags
+	stranger                       // no login: a login is what these requests are about
 	inVHost                        // permissions in the vhost that the path names, too, or the tag administrator
 	inVHostOrMonitor               // the same, or the tag monitoring
 	monitor                        // monitoring or administrator
@@ -43,15 +45,66 @@ func isAnyone(u auth.User) bool {
 // loginTime is how long a login may wait for its turn.
 const loginTime = 10 * time.Second
 
-// authenticate checks the login.
+// authenticate checks the login. HTTP Basic authentication comes before a cookie, because who sends it has chosen to, and a cookie
+// before a certificate, which browsers show all the time. With a certificate, a session that has ended is none.
 func (c *request) authenticate() error {
-	name, password, ok := c.r.BasicAuth()
-	if !ok {
-		return errNoLogin
+	if name, password, ok := c.r.BasicAuth(); ok {
+		return c.check(name, password)
 	}
+	found, err := c.resume()
+	if found && (err != errSessionEnded || !c.hasCertificate()) { //nolint:errorlint // resume returns it unwrapped
+		return err
+	}
+	if c.hasCertificate() {
+		return c.checkCertificate()
+	}
+	return c.noLogin()
+}
+
+// hasCertificate reports whether there is a certificate that may log the request in, which asks for no other login.
+func (c *request) hasCertificate() bool {
+	return c.api.CertificateLogin.On() && c.r.Header.Get("Authorization") == "" && c.r.TLS != nil && len(c.r.TLS.VerifiedChains) > 0
+}
+
+// checkCertificate logs the request in with the client's certificate. The connection may be older than the end of the certificate or
+// the last reload of the authorities, so that it is verified again.
+func (c *request) checkCertificate() error {
+	shown := c.r.TLS.PeerCertificates
+	if err := c.api.VerifyClient(shown); err != nil {
+		return c.refuseLogin(c.api.users().Distrusted(err))
+	}
+	u, err := c.api.users().AuthenticateCertificate(shown[0], c.api.CertificateLogin, c.origin())
+	if err == nil {
+		c.user, c.certified = u, true
+		return c.checkProof()
+	}
+	if refused, ok := errors.AsType[*auth.Refused](err); ok {
+		return c.refuseLogin(refused)
+	}
+	return err
+}
+
+// noLogin returns why there is nothing to check in a request without a session. RabbitMQ has no body for what it cannot read, either:
+// people who have misspelt a header learn here what is wrong with it.
+func (c *request) noLogin() error {
+	scheme, _, _ := strings.Cut(c.r.Header.Get("Authorization"), " ")
+	switch {
+	case scheme == "":
+		return errNoLogin
+	case strings.EqualFold(scheme, "Basic"):
+		return errBadLogin
+	}
+	return errLoginFailed
+}
+
+// check logs the request in with a name and a password.
+func (c *request) check(name, password string) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), loginTime)
 	defer cancel()
 	u, err := c.api.users().Authenticate(ctx, name, password, c.origin())
+	if c.retryLogin(err) {
+		u, err = c.api.users().Authenticate(ctx, name, password, c.origin())
+	}
 	if err == nil {
 		c.user = u
 		return nil
@@ -98,6 +151,7 @@ func (c *request) logRefusal(r *auth.Refused) {
 
 var (
 	errNoLogin     = &failure{status: http.StatusUnauthorized}
+	errBadLogin    = &failure{http.StatusBadRequest, "bad_request", `header Authorization: after "Basic" comes NAME:PASSWORD in base64`}
 	errLoginFailed = &failure{http.StatusUnauthorized, "not_authorized", "Login failed"}
 	errNotHere     = notAuthorised("User can only log in via localhost")
 )
@@ -124,7 +178,7 @@ func (c *request) enterVHost(need access) error {
 		return nil
 	}
 	v, ok := c.api.Store.VHost(name)
-	if !ok {
+	if !ok && !c.api.knows(name) {
 		return c.absentVHost()
 	}
 	switch {
@@ -133,7 +187,7 @@ func (c *request) enterVHost(need access) error {
 	case need == policymaker && !c.mayEnter(name):
 		return notAuthorised("User not authorised to access object")
 	}
-	c.vhost = v
+	c.vhost = v // nil if it lives at another node
 	return nil
 }
 

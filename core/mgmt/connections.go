@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/wire"
 )
@@ -129,15 +130,54 @@ func appendTLS(o object, conn wire.OpenConn) object {
 		return o
 	}
 	o.Add("ssl_protocol", strings.ToLower(strings.ReplaceAll(tls.VersionName(state.Version), "TLS ", "tlsv")))
-	o.Add("ssl_cipher", tls.CipherSuiteName(state.CipherSuite))
+	exchange, cipher, hash := suiteParts(tls.CipherSuiteName(state.CipherSuite))
+	o.Add("ssl_key_exchange", exchange)
+	o.Add("ssl_cipher", cipher)
+	o.Add("ssl_hash", hash)
 	if len(state.PeerCertificates) == 0 {
+		for _, name := range []string{"peer_cert_subject", "peer_cert_issuer", "peer_cert_validity"} {
+			o.Add(name, nil)
+		}
 		return o
 	}
 	cert := state.PeerCertificates[0]
-	o.Add("peer_cert_subject", cert.Subject.String())
-	o.Add("peer_cert_issuer", cert.Issuer.String())
+	o.Add("peer_cert_subject", printName(cert.RawSubject))
+	o.Add("peer_cert_issuer", printName(cert.RawIssuer))
 	o.Add("peer_cert_validity", cert.NotBefore.UTC().Format(time.RFC3339)+" - "+cert.NotAfter.UTC().Format(time.RFC3339))
 	return o
+}
+
+// maxPrintedName limits a distinguished name in an answer, in bytes: a certificate may have one of hundreds of kilobytes.
+const maxPrintedName = 4096
+
+func printName(der []byte) string {
+	name, err := rabbit.DistinguishedName(der)
+	if err != nil { // package x509 has read it
+		return ""
+	}
+	if len(name) > maxPrintedName {
+		return name[:maxPrintedName] + "..." // it is in ASCII
+	}
+	return name
+}
+
+// suiteParts takes the name of a cipher suite apart as RabbitMQ does: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ecdhe_rsa, aes_128_gcm
+// and aead. Those of TLS 1.3 leave the key exchange open.
+func suiteParts(suite string) (exchange, cipher, hash string) {
+	suite = strings.ToLower(strings.TrimPrefix(suite, "TLS_"))
+	exchange, rest, ok := strings.Cut(suite, "_with_")
+	if !ok {
+		exchange, rest = "any", suite
+	}
+	i := strings.LastIndex(rest, "_")
+	if i < 0 || strings.HasSuffix(rest, "_poly1305") {
+		return exchange, rest, "aead"
+	}
+	cipher, hash = rest[:i], rest[i+1:]
+	if strings.HasSuffix(cipher, "_gcm") || strings.HasSuffix(cipher, "_poly1305") {
+		hash = "aead"
+	}
+	return exchange, cipher, hash
 }
 
 // closeConnection closes a connection: the user's own or, with the tag administrator, any.

@@ -68,6 +68,7 @@ func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
 		{"ack_required", !info.NoAck},
 		{"exclusive", info.Exclusive},
 		{"prefetch_count", int(info.Prefetch)},
+		{"delivery_lease", millisOrNull(info.DeliveryLease)},
 		{"arguments", jsonobj.OfTable(info.Arguments)},
 		{"active", active},
 		{"activity_status", activity(cfg, active)},

@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"mime"
 	"net/http"
@@ -18,23 +19,67 @@ const (
 // export writes the definitions of the vhost that the path names or, if it names none, of the whole broker.
 func (a *API) export(c *request) error {
 	if name := c.query.raw.Get("download"); name != "" {
-		c.w.Header().Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
+		c.w.Header().Set("Content-Disposition", attachment(name))
+	}
+	modules, err := c.wantsModules()
+	if err != nil {
+		return err
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	_ = a.files.Export(timedWriter{c.w}, c.vhost) // it fails if the client is gone
+	_ = a.files.Export(timedWriter{c.w}, c.vhost, modules) // it fails if the client is gone
 	return nil
+}
+
+// attachment returns the header Content-Disposition of a file.
+func attachment(name string) string {
+	return mime.FormatMediaType("attachment", map[string]string{"filename": name})
+}
+
+// wantsModules reports whether an export is to have expiry policies.
+func (c *request) wantsModules() (bool, error) {
+	switch v := c.query.raw.Get("modules"); v {
+	case "", "true":
+		return true, nil
+	case "false":
+		return false, nil
+	default:
+		return false, badRequest("modules is '%.64s': true and false are known", v)
+	}
 }
 
 // load imports definitions into the vhost that the path names or, if it names none, into the whole broker.
 func (a *API) load(c *request) error {
-	timeouts := http.NewResponseController(c.w) // a server without deadlines, as in tests, needs none
-	_ = timeouts.SetReadDeadline(time.Now().Add(uploadTimeout))
-	b, err := c.upload()
+	b, err := c.definitionsFile()
 	if err != nil {
 		return err
 	}
-	_ = timeouts.SetWriteDeadline(time.Now().Add(importTimeout))
-	return c.done(a.files.Import(b, c.vars["vhost"], c.user.Name))
+	if c.forwarded {
+		return a.loadStep(c, b)
+	}
+	warnings, err := a.files.Import(b, c.vars["vhost"], c.user.Name)
+	if err != nil {
+		return failureOfModule(err)
+	}
+	for _, w := range warnings {
+		a.Log.Warn("import", "warning", w)
+	}
+	if len(warnings) > 0 {
+		return c.warned(false, warnings)
+	}
+	return c.done(nil)
+}
+
+// definitionsFile reads the definitions to import, and takes the time for that.
+func (c *request) definitionsFile() ([]byte, error) {
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(uploadTimeout)) // a server without deadlines, as in tests, needs none
+	b, err := c.upload()
+	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, &failure{http.StatusRequestEntityTooLarge, "bad_request", fmt.Sprintf(
+			"the body of the request has more than %d bytes, which is management.body-size; without expiry policies, definitions are smaller", large.Limit,
+		)}
+	}
+	c.takeTime(importTimeout)
+	return b, err
 }
 
 // upload reads the body: JSON, or a form as browsers send them, with the JSON as its file.
@@ -54,19 +99,20 @@ func (c *request) upload() ([]byte, error) {
 			return nil, badRequest("the form has no part named file")
 		}
 		if err != nil {
-			return nil, formError(err)
+			return nil, c.formError(err)
 		}
 		if part.FormName() == "file" {
 			b, err := io.ReadAll(part)
-			return b, formError(err)
+			return b, c.formError(err)
 		}
 	}
 }
 
 // formError returns the error of a form that could not be read.
-func formError(err error) error {
-	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {
-		return err
+func (c *request) formError(err error) error {
+	err = c.bodyError(err)
+	if f, ok := errors.AsType[*failure](err); ok && f.status == http.StatusBadRequest {
+		return badRequest("form: %v", f.reason)
 	}
-	return badRequest("form: %v", err)
+	return err
 }

@@ -2,13 +2,19 @@ package mgmt
 
 import (
 	"net/http"
+	"strconv"
 
 	"github.com/curfewmq/curfew/core/mgmt/events"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// EndStreams ends all event streams, which would go on for ever, and those that are opened later.
-func (a *API) EndStreams() { a.streams.End() }
+// EndStreams ends all streams, which would go on for ever, and those that are opened later.
+func (a *API) EndStreams() {
+	a.streams.End()
+	a.viewers.End()
+	a.backups.streams.End()
+}
 
 var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
 
@@ -24,6 +30,9 @@ func (a *API) streamEvents(c *request) error {
 	reader := &eventReader{request: c, filter: &f}
 	if f.InVHost {
 		if _, ok := a.Store.VHost(f.VHost); !ok {
+			if a.knows(f.VHost) {
+				return c.errUnowned(vhostText(f.VHost))
+			}
 			return errNotFound
 		}
 		if !reader.mayFollow() {
@@ -40,12 +49,26 @@ func (a *API) streamEvents(c *request) error {
 		s.Begin()
 		return nil
 	}
+	if c.part { // the node that merges the events counts its reader
+		c.w.Header().Set(afterHeader, strconv.FormatUint(s.After(), 10))
+		s.Run()
+		return nil
+	}
 	if err := a.streams.Open(c.user.Name); err != nil {
 		return &failure{http.StatusServiceUnavailable, "too_many_streams", err.Error()}
 	}
 	defer a.streams.Close(c.user.Name)
 	s.Run()
 	return nil
+}
+
+// rememberedEvents says how far back events of messages are remembered.
+func (a *API) rememberedEvents(c *request) error {
+	if a.Events == nil {
+		return errNoEvents
+	}
+	messages, most, since := a.Events.Remembered()
+	return c.reply(object{{"messages", messages}, {"most", most}, {"since", jsonobj.Instant(since)}})
 }
 
 // eventReader is the user who reads a stream of events.
@@ -63,9 +86,7 @@ func (r *eventReader) mayFollow() bool {
 // Renew implements [events.Reader].
 func (r *eventReader) Renew() bool {
 	clear(r.mayIn)
-	account, ok := r.api.users().Lookup(r.user.Name)
-	r.user.Tags = account.Tags
-	return ok && isAnyone(r.user) && r.mayFollow()
+	return r.renew() && r.mayFollow()
 }
 
 // MaySee implements [events.Reader]. Everybody sees alarms; other events that are about no vhost are for the tag monitoring.

@@ -19,6 +19,7 @@ import (
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/events"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -50,8 +51,9 @@ func everything(r *telemetry.Recorder) {
 		{
 			Reason: hook.ReasonExpired, Outcome: telemetry.DeadLettered, Target: dlx, Exchange: []byte("x"), Key: []byte("new"),
 			Props: propertiesWith("id-1"), Size: 7, Enqueued: at - 2_000_000_000, Deadline: at - 1_234_567, Digest: 0xabcdef,
+			Entered: &telemetry.Entered{Names: []string{"dead", "copy"}},
 		},
-		{Reason: hook.ReasonRejected, Outcome: telemetry.DeadLettered, Target: &hook.Target{Exchange: "dlx"}},
+		{Reason: hook.ReasonRejected, Outcome: telemetry.DeadLettered, Target: &hook.Target{Exchange: "dlx"}, Entered: &telemetry.Entered{Names: []string{"dead"}, More: 3}},
 		{Reason: hook.ReasonMaxLen, Outcome: telemetry.Dropped, Key: []byte(strings.Repeat("k", 200))},
 		{Reason: hook.ReasonExpired, Outcome: telemetry.Cycle, Target: dlx, Deadline: at},
 	})
@@ -91,10 +93,10 @@ func over(tb testing.TB) *rig {
 func TestEventsAsLines(t *testing.T) {
 	r := over(t)
 	want := []string{
-		`{"id":1001,"kind":"message_expired","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"dead_lettered","exchange":"x","routing_key":"new","message_id":"id-1","body_bytes":7,"enqueued":3000,"deadline":4998,"lateness_ms":1.235,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":"0000000000abcdef"}`,
-		`{"id":1002,"kind":"message_dead_lettered","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"rejected","outcome":"dead_lettered","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":null,"lateness_ms":null,"dead_letter_exchange":"dlx","dead_letter_routing_key":null,"policy_digest":null}`,
-		`{"id":1003,"kind":"message_dropped","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"maxlen","outcome":"dropped","exchange":"","routing_key":"` + strings.Repeat("k", 112) + `","message_id":null,"body_bytes":0,"enqueued":null,"deadline":null,"lateness_ms":null,"dead_letter_exchange":null,"dead_letter_routing_key":null,"policy_digest":null,"cut":["routing_key"]}`,
-		`{"id":1004,"kind":"message_cycle","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"cycle","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":5000,"lateness_ms":0.0,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":null}`,
+		`{"id":1001,"kind":"message_expired","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"dead_lettered","exchange":"x","routing_key":"new","message_id":"id-1","body_bytes":7,"enqueued":3000,"deadline":4998,"lateness_ms":1.235,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":"0000000000abcdef","queues":["dead","copy"],"trace_id":null}`,
+		`{"id":1002,"kind":"message_dead_lettered","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"rejected","outcome":"dead_lettered","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":null,"lateness_ms":null,"dead_letter_exchange":"dlx","dead_letter_routing_key":null,"policy_digest":null,"queues":["dead"],"more_queues":3,"trace_id":null}`,
+		`{"id":1003,"kind":"message_dropped","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"maxlen","outcome":"dropped","exchange":"","routing_key":"` + strings.Repeat("k", 112) + `","message_id":null,"body_bytes":0,"enqueued":null,"deadline":null,"lateness_ms":null,"dead_letter_exchange":null,"dead_letter_routing_key":null,"policy_digest":null,"queues":null,"trace_id":null,"cut":["routing_key"]}`,
+		`{"id":1004,"kind":"message_cycle","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"cycle","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":5000,"lateness_ms":0.0,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":null,"queues":null,"trace_id":null}`,
 		`{"id":1005,"kind":"queue_expired","time":5000,"vhost":"other","queue":"reply","strategy":"deadline","reason":"queue_expired","last_use":-55000,"deadline":4999,"lateness_ms":1.0,"messages_dropped":3,"messages_dead_lettered":2}`,
 		`{"id":1006,"kind":"policy_applied","time":1,"vhost":"other","policy":"p","operator":false,"action":"set","queues":4}`,
 		`{"id":1007,"kind":"policy_applied","time":1,"vhost":"/","policy":"o","operator":true,"action":"cleared","queues":0}`,
@@ -159,6 +161,8 @@ func TestEventFilters(t *testing.T) {
 		{"", ""},
 		{"history=0", ""},
 		{"history=3", "13 14 15"},
+		{"after=1012", "13 14 15"},
+		{"after=1012&history=5&kind=alarm_raised", "14"},
 		{"history=99&kind=message_expired,queue_expired", "1 5"},
 		{"history=99&kind=message_expired&kind=queue_expired,", "1 5"},
 		{"history=1&kind=message_expired,queue_expired", "5"},
@@ -173,7 +177,12 @@ func TestEventFilters(t *testing.T) {
 		{"history=99&queue=none", ""},
 		{"history=99&queue_regex=^o.*s$", "1 2 3 4"},
 		{"history=99&queue_regex=.*", "1 2 3 4 5"},
-		{"history=99&queue=&queue_regex=&kind=&reason=&outcome=&format=ndjson", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15"},
+		{"history=99&message_id=id-1", "1"},
+		{"history=99&message_id=id-1&reason=rejected", ""},
+		{"history=99&message_id=id", ""},
+		{"history=99&message_id=id-1x", ""},
+		{"history=1&message_id=id-1", "1"},
+		{"history=99&queue=&message_id=&queue_regex=&kind=&reason=&outcome=&format=ndjson", "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15"},
 	} {
 		if got := ids(r.do(200, "GET", "/api/events?format=ndjson&"+tt.query, "")); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.query, got, tt.want)
@@ -187,15 +196,18 @@ func TestEventsRefused(t *testing.T) {
 		status      int
 		query, want string
 	}{
-		{400, "kind=alarm", `kind: \"alarm\" is unknown; there are message_expired, message_dead_lettered, message_dropped, message_cycle, queue_expired, policy_applied, module_loaded, module_reloaded, module_rolled_back, module_unloaded, breaker_opened, breaker_closed, alarm_raised, alarm_cleared`},
+		{400, "kind=alarm", `kind: \"alarm\" is unknown; there are message_expired, message_dead_lettered, message_dropped, message_cycle, message_released, message_redriven, schedule_cancelled, queue_expired, exchange_deleted, policy_applied, module_loaded, module_reloaded, module_rolled_back, module_unloaded, breaker_opened, breaker_closed, alarm_raised, alarm_cleared, redrive_finished, vhost_moved`},
 		{400, "reason=expired,old", `reason: \"old\" is unknown; there are expired, rejected, maxlen, delivery_limit, queue_expired, duplicate`},
 		{400, "outcome=lost", `outcome: \"lost\" is unknown; there are dropped, dead_lettered, unroutable, no_exchange, cycle, filtered`},
 		{400, "history=-1", `history: \"-1\" is not a number of events from 0 to 2147483647`},
+		{400, "after=yesterday", `after: \"yesterday\" is not the id of an event`},
+		{400, "after=-1&history=1", `after: \"-1\" is not the id of an event`},
 		{400, "history=x", `history: \"x\" is not a number`},
 		{400, "history=99999999999999999999", "is not a number of events"},
 		{400, "format=xml", `format: \"xml\" is unknown; there are sse, ndjson`},
 		{400, "queue_regex=((", "queue_regex: error parsing regexp"},
 		{400, "queue_regex=" + strings.Repeat("a", 1025), "queue_regex has 1025 bytes: at most 1024 are allowed"},
+		{400, "message_id=" + strings.Repeat("a", 256), "message_id has 256 bytes: at most 255 are allowed"},
 		{400, "queue=a&queue_regex=b", "queue and queue_regex exclude each other"},
 		{404, "vhost=none", "Not Found"},
 	} {
@@ -208,7 +220,7 @@ func TestEventsRefused(t *testing.T) {
 	if w := r.serve(q); w.Code != 400 || !strings.Contains(w.Body.String(), `Last-Event-ID: \"yesterday\" is not the id of an event`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	for i := range events.MaxStreams {
+	for i := range streams.Most {
 		must(t, r.api.streams.Open("user"+strconv.Itoa(i)))
 	}
 	if got := r.do(503, "GET", "/api/events", ""); got != `{"error":"too_many_streams","reason":"there are 64 event streams already"}` {
@@ -337,10 +349,10 @@ func TestEventsAsTheyHappen(t *testing.T) {
 		}
 	}
 	hangUp()
-	server.Close()                     // waits for requests
-	for i := range events.MaxStreams { // there are none left: neither in all, nor of the user
+	server.Close()                // waits for requests
+	for i := range streams.Most { // there are none left: neither in all, nor of the user
 		user := "guest"
-		if i >= events.MaxUserStreams {
+		if i >= streams.MostOfUser {
 			user = strconv.Itoa(i)
 		}
 		if err := r.api.streams.Open(user); err != nil {
@@ -356,7 +368,7 @@ func TestOneUserLeavesStreamsToOthers(t *testing.T) {
 	ctx, hangUp := context.WithCancel(t.Context())
 	defer hangUp()
 	address := server.URL + "/api/events"
-	for range events.MaxUserStreams - 1 {
+	for range streams.MostOfUser - 1 {
 		follow(ctx, t, server.Client(), address, "clerk:clerk")
 	}
 	ctxOfOne, hangUpOne := context.WithCancel(ctx)
@@ -397,7 +409,10 @@ func TestStreamsEndWithTheirUser(t *testing.T) {
 	u := follow(t.Context(), t, server.Client(), server.URL+"/api/events?format=ndjson", "u:u")
 	v := follow(t.Context(), t, server.Client(), server.URL+"/api/events?format=ndjson", "v:v")
 	r.do(204, "DELETE", "/api/users/u", "")
-	r.do(204, "PUT", "/api/users/v", `{"password":"v","tags":"management"}`)
+	account, _ := r.api.users().Lookup("v")
+	account.Tags = []string{"management"}
+	_, err := r.api.users().Set(account)
+	must(t, err)
 	recorder.Notice(telemetry.Notice{Kind: telemetry.ModuleLoaded, Name: "m"})
 	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: "disk"})
 	if got := u.next(); got != "" {
@@ -423,7 +438,9 @@ func bubbleOf(t *testing.T, recorder *telemetry.Recorder) (client net.Conn, serv
 	log := slog.New(slog.DiscardHandler)
 	kept, err := store.Open(t.Context(), store.Options{Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Chain: c, Clock: clock.New(), Log: log})
 	must(t, err)
-	api := New(Options{Store: kept, Clock: clock.New(), Log: log, Events: recorder.Events(), Alarms: func() []string { return nil }})
+	api := New(Options{
+		Store: kept, Clock: clock.New(), Log: log, Events: recorder.Events(), Alarms: func() []string { return nil }, BodyMax: 1 << 20, Session: time.Minute,
+	})
 	server = Server(api, log, 0)
 	server.RegisterOnShutdown(api.EndStreams)
 	client, far := net.Pipe()

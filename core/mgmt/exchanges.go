@@ -3,9 +3,12 @@ package mgmt
 import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // exchangeRef is an exchange of a vhost.
@@ -29,7 +32,18 @@ func describeExchange(r exchangeRef) object {
 	if p := r.vhost.Policies().Match(policies.Subject{Name: r.Name, Type: policies.Exchange}); p.User != nil {
 		o.Add("policy", p.User.Name)
 	}
-	return o
+	return append(o, scheduleOf(r)...)
+}
+
+// scheduleOf returns how many messages an exchange holds, and when it releases the next; nil if exchanges of its type hold none.
+func scheduleOf(r exchangeRef) object {
+	m, err := r.vhost.Schedule(r.Name)
+	if err != nil {
+		return nil
+	}
+	var next hook.Instant
+	_ = m.Look(func(q *queue.Queue) { next = q.Stats().NextRelease }) // it fails if the exchange was deleted
+	return object{{"messages_delayed", m.Config().Schedule.Held()}, {"next_release", jsonobj.Instant(next)}}
 }
 
 // exchangeName returns the exchange that the path names.

@@ -57,6 +57,8 @@ func failureOf(err error) *failure {
 		return &failure{http.StatusBadRequest, "bad_request", e.Text}
 	}
 	switch {
+	case isOwnership(err):
+		return errMoved
 	case errors.Is(err, auth.ErrNoUser):
 		return errNotFound
 	case errors.Is(err, auth.ErrNoVHost):

@@ -30,6 +30,11 @@ func (a *API) checkAlarms(c *request) error {
 	if len(alarms) == 0 {
 		return c.passed()
 	}
+	return c.failed("alarms raised", member{"alarms", a.alarmDetails(alarms)})
+}
+
+// alarmDetails describes alarms, that of the disk with what it lacks.
+func (a *API) alarmDetails(alarms []string) []object {
 	all := make([]object, len(alarms))
 	for i, name := range alarms {
 		all[i] = object{{"node", a.Node}, {"resource", name}}
@@ -37,14 +42,42 @@ func (a *API) checkAlarms(c *request) error {
 			all[i] = append(all[i], events.Shortage(telemetry.Shortage(*short))...)
 		}
 	}
-	return c.failed("alarms raised", member{"alarms", all})
+	return all
 }
 
-// checkVHosts always passes: the broker does not start if it cannot recover a vhost or a definition.
-func (*API) checkVHosts(c *request) error { return c.passed() }
+// checkVHosts always passes in a single broker, which does not start if it cannot recover a vhost or a definition. In a cluster it fails
+// while somebody has to own a vhost.
+func (a *API) checkVHosts(c *request) error {
+	if !a.clustered() {
+		return c.passed()
+	}
+	down := []string{}
+	for _, name := range a.Placements.VHosts() {
+		if owner, known := a.Placements.OwnerOf(name); known && owner == 0 && (isMonitor(c.user) || c.mayEnter(name)) {
+			down = append(down, name)
+		}
+	}
+	if len(down) > 0 {
+		return c.failed("Some virtual hosts are down", member{"virtual-hosts", down})
+	}
+	return c.passed()
+}
 
-// checkSingle always passes: no other broker depends on this one.
-func (*API) checkSingle(c *request) error { return c.passed(member{"reason", "single node cluster"}) }
+// checkRegistry fails while nobody owns the registry: users, permissions and vhosts can be read, and not changed.
+func (a *API) checkRegistry(c *request) error {
+	if a.clustered() && a.Placements.Registrar() == 0 {
+		return c.failed("the registry has no owner: a majority of the nodes is needed")
+	}
+	return c.passed()
+}
+
+// checkSingle always passes in a single broker: no other depends on it. In a cluster it is this node's part of [checked].
+func (*API) checkSingle(c *request) error {
+	if c.part {
+		return c.sendView()
+	}
+	return c.passed(member{"reason", "single node cluster"})
+}
 
 func (a *API) checkPort(c *request) error {
 	asked, err := strconv.Atoi(c.vars["port"])
@@ -107,17 +140,39 @@ func (a *API) checkCertificates(c *request) error {
 	until := after(time.Now(), n)
 	var expired []object
 	for _, l := range a.Listeners() {
-		if !l.Expires.IsZero() && l.Expires.Before(until) {
-			_, port := l.hostPort()
-			expired = append(expired, object{
-				{"node", a.Node}, {"protocol", l.Protocol}, {"port", port}, {"certfile_expires_on", l.Expires.UTC().Format(time.RFC3339)},
-			})
+		if o := l.expiring(until); o != nil {
+			expired = append(expired, append(o, member{"node", a.Node}))
 		}
 	}
 	if expired == nil {
 		return c.passed()
 	}
 	return c.failed("Certificates expiring", member{"expired", expired})
+}
+
+// expiring describes a listener of whose certificates, or those of the authorities of its clients, one expires until then; nil if
+// none does.
+func (l *Listener) expiring(until time.Time) object {
+	var o object
+	some := false
+	for _, f := range l.Files {
+		on := []string{}
+		for _, cert := range f.Certificates {
+			if cert.NotAfter.Before(until) {
+				on, some = append(on, cert.NotAfter.UTC().Format(time.RFC3339)), true
+			}
+		}
+		name := "certfile"
+		if ofAuthorities(&f) {
+			name = "cacertfile"
+		}
+		o = append(o, member{name, f.Path}, member{name + "_expires_on", on})
+	}
+	if !some {
+		return nil
+	}
+	host, port := l.hostPort()
+	return append(o, member{"protocol", l.Protocol}, member{"interface", host}, member{"port", port})
 }
 
 // aliveness sends a message through a queue of its own and waits for it.

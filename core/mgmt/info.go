@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -11,9 +12,16 @@ import (
 // index lists the paths for people.
 func (a *API) index(c *request) error {
 	var b strings.Builder
-	b.WriteString(a.Product + " " + a.Version + ", management HTTP API\n\nThe paths, shapes and status codes are RabbitMQ's. There are:\n\n")
-	for _, r := range a.routes() {
-		b.WriteString(root + r.path + "    " + r.allow() + "\n")
+	b.WriteString(a.Product + " " + a.Version + ", management HTTP API\n\nThe paths, shapes and status codes are RabbitMQ's; (+) marks requests that it does not have. There are:\n\n")
+	for _, r := range a.router.routes {
+		for _, e := range r.endpoints {
+			about := reference[e.method+" "+r.path]
+			mark := ""
+			if about.from == ours {
+				mark = " (+)"
+			}
+			fmt.Fprintf(&b, "%-6s %s%s\n         %s\n", e.method, root+r.path, mark, about.does)
+		}
 	}
 	c.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = c.w.Write([]byte(b.String())) // if the client is gone, the server notices
@@ -67,7 +75,7 @@ const paramClusterName = "cluster_name"
 
 func (a *API) clusterName(c *request) error { return c.reply(object{{"name", a.Cluster()}}) }
 
-// Cluster returns the name that the broker was given or, if it has none, the one of its node.
+// Cluster returns the name that the broker was given or, if it has none, the one of its node; in a cluster, of the first node.
 func (a *API) Cluster() string {
 	if raw, ok := a.Store.GlobalParameter(paramClusterName); ok {
 		if v, err := jsonobj.Parse(raw); err == nil {
@@ -76,7 +84,10 @@ func (a *API) Cluster() string {
 			}
 		}
 	}
-	return a.Node
+	if r := a.Store.Registry(); r != nil && r.Cluster() != "" {
+		return r.Cluster()
+	}
+	return a.members()[0].Name
 }
 
 func (a *API) setClusterName(c *request) error {

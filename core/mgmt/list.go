@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,6 +21,9 @@ type listing[T any] struct {
 	name func(T) string
 	// field returns a member without making the object, for sorting; ok is false if it cannot. nil means that it never can.
 	field func(item T, name string) (value any, ok bool)
+	// timely are members that are absent more often than not. Items without the one that the list is sorted by come last in either
+	// direction; without other members they are the lowest, as in RabbitMQ.
+	timely []string
 }
 
 // listObjects answers with objects. Their names are their members of that name, if they have one.
@@ -46,53 +50,87 @@ func list[T any](c *request, l listing[T]) error {
 		l.items = slices.DeleteFunc(l.items, func(it T) bool { return l.name == nil || !q.name(l.name(it)) })
 	}
 	l.sort(q)
+	if c.part {
+		l.sendPart(c, total)
+		return nil
+	}
 	if q.page == 0 {
 		l.stream(c)
 		return nil
 	}
-	filtered := len(l.items)
-	pages := (filtered + q.size - 1) / q.size
-	if q.page > max(pages, 1) {
-		return &failure{
+	p, err := q.pageOf(len(l.items))
+	if err != nil {
+		return err
+	}
+	objects := []object{}
+	for _, it := range l.items[p.from:min(p.from+q.size, len(l.items))] {
+		objects = append(objects, l.object(it).Pick(q.columns))
+	}
+	writeObject(c.w, http.StatusOK, p.object(q, objects, total))
+	return nil
+}
+
+// pageRange is the page of a list that a query asks for.
+type pageRange struct {
+	from     int // items before it
+	filtered int // items of the list
+	pages    int
+}
+
+// pageOf returns the page of a list with so many items.
+func (q *query) pageOf(filtered int) (p pageRange, err error) {
+	p.filtered, p.pages = filtered, (filtered+q.size-1)/q.size
+	if q.page > max(p.pages, 1) {
+		return p, &failure{
 			http.StatusBadRequest, "page_out_of_range",
 			fmt.Sprintf("Page out of range, page: %d page size: %d, len: %d", q.page, q.size, filtered),
 		}
 	}
-	from := (q.page - 1) * q.size
-	objects := []object{}
-	for _, it := range l.items[from:min(from+q.size, filtered)] {
-		objects = append(objects, l.object(it).Pick(q.columns))
-	}
-	writeObject(c.w, http.StatusOK, object{
-		{"filtered_count", filtered},
-		{"item_count", len(objects)},
-		{"items", objects},
+	p.from = (q.page - 1) * q.size
+	return p, nil
+}
+
+// object returns the answer with the items of the page, of so many without the filter.
+func (p *pageRange) object(q *query, items []object, total int) object {
+	return object{
+		{"filtered_count", p.filtered},
+		{"item_count", len(items)},
+		{"items", items},
 		{"page", q.page},
-		{"page_count", pages},
+		{"page_count", p.pages},
 		{"page_size", q.size},
 		{"total_count", total},
-	})
-	return nil
+	}
 }
 
 // sort puts the items in the order that the query asks for. It makes one object at a time, and keeps only what it sorts by.
 func (l *listing[T]) sort(q *query) {
-	if q.sort != nil {
-		type keyed struct {
-			item T
-			key  any
+	if q.sort == nil {
+		if q.reverse {
+			slices.Reverse(l.items)
 		}
-		all := make([]keyed, len(l.items))
-		for i, it := range l.items {
-			all[i] = keyed{it, l.key(it, q.sort)}
-		}
-		slices.SortStableFunc(all, func(a, b keyed) int { return compareValues(a.key, b.key) })
-		for i := range all {
-			l.items[i] = all[i].item
+		return
+	}
+	type keyed struct {
+		item T
+		key  any
+	}
+	all := make([]keyed, len(l.items))
+	for i, it := range l.items {
+		all[i] = keyed{it, l.key(it, q.sort)}
+	}
+	slices.SortStableFunc(all, func(a, b keyed) int { return compareValues(a.key, b.key) })
+	absent := 0
+	if len(q.sort) == 1 && slices.Contains(l.timely, q.sort[0]) {
+		for absent < len(all) && all[absent].key == nil {
+			absent++
 		}
 	}
 	if q.reverse {
-		slices.Reverse(l.items)
+		slices.Reverse(all[absent:])
+	}
+	for i, k := range slices.Concat(all[absent:], all[:absent]) {
+		l.items[i] = k.item
 	}
 }
 
@@ -162,17 +200,28 @@ func (w timedWriter) Write(b []byte) (int, error) {
 
 // stream writes the items one after another, so that a long list is never in memory as a whole.
 func (l *listing[T]) stream(c *request) {
+	c.streamObjects(func(yield func(object) bool) {
+		for _, it := range l.items {
+			if !yield(l.object(it)) {
+				return
+			}
+		}
+	})
+}
+
+// streamObjects answers with a list of objects, each of which is made when it is written.
+func (c *request) streamObjects(all iter.Seq[object]) {
 	c.w.Header().Set("Content-Type", "application/json")
 	out := bufio.NewWriterSize(timedWriter{c.w}, bufferSize)
 	separator, line := byte('['), []byte(nil)
-	for _, it := range l.items {
-		line = l.object(it).Pick(c.query.columns).Append(append(line[:0], separator))
+	for o := range all {
+		line = o.Pick(c.query.columns).Append(append(line[:0], separator))
 		if _, err := out.Write(line); err != nil {
 			return // the client is gone
 		}
 		separator = ','
 	}
-	if len(l.items) == 0 {
+	if separator == '[' {
 		_ = out.WriteByte(separator)
 	}
 	_ = out.WriteByte(']')

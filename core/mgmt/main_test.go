@@ -52,6 +52,8 @@ type rig struct {
 	t      testing.TB
 	api    *API
 	alarms []string
+	disk   *crashfs.FS
+	broken bool // the disk has failed
 }
 
 func newRig(tb testing.TB, change ...func(*Options)) *rig {
@@ -62,13 +64,13 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 // newRigWith is newRig with plugins.
 func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) *rig {
 	tb.Helper()
-	r := &rig{t: tb}
+	r := &rig{t: tb, disk: crashfs.New(1)}
 	c, err := chain.New(append(plugins, chain.Named{Name: "expirations", Plugin: expirations{}}), chain.Options{})
 	must(tb, err)
 	rules := policies.NewRules(append(c.Arguments(), keys...), nil)
 	clock, log := clock.New(), slog.New(slog.DiscardHandler)
 	kept, err := store.Open(tb.Context(), store.Options{
-		Dir: crashfs.New(1), SegmentSize: 1 << 20, Shards: 1, Bindings: 1000, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,
+		Dir: r.disk, SegmentSize: 1 << 20, Shards: 1, Bindings: 1000, Chain: c, Rules: rules, Clock: clock, Log: log, Hashing: auth.SHA512,
 	})
 	must(tb, err)
 	server, err := wire.New(wire.Options{
@@ -83,7 +85,9 @@ func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) 
 	tb.Cleanup(func() {
 		ctx := context.WithoutCancel(tb.Context()) // which has ended
 		must(tb, server.Shutdown(ctx))
-		must(tb, kept.Close(ctx))
+		if err := kept.Close(ctx); !r.broken {
+			must(tb, err)
+		}
 	})
 	o := Options{
 		Product: "Curfew", Version: "1.2.3", Node: "curfew@test", Store: kept, AMQP: server, Rules: rules, Clock: clock, Log: log,
@@ -92,7 +96,7 @@ func newRigWith(tb testing.TB, plugins []chain.Named, change ...func(*Options)) 
 		Machine: func() Machine {
 			return Machine{Memory: 1 << 20, MemoryLimit: 1 << 30, DiskFree: 1 << 40, Files: 10, FilesLimit: 1000, Processors: 2, DataDir: "/data"}
 		},
-		RatesInterval: 5 * time.Second, BodyMax: 4 << 20,
+		RatesInterval: 5 * time.Second, BodyMax: 4 << 20, Session: 8 * time.Hour,
 	}
 	for _, f := range change {
 		f(&o)
@@ -134,4 +138,9 @@ func (r *rig) do(status int, method, path, body string) string {
 		r.t.Fatalf("%s %s: got %d %s, want %d", method, path, w.Code, w.Body, status)
 	}
 	return w.Body.String()
+}
+
+// definitionsUser returns an account.
+func definitionsUser(name string, tags []string, password auth.Hash) auth.Account {
+	return auth.Account{Name: name, Tags: tags, Password: password}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
 
 // properties are the properties of messages in the order in which they are shown, with pointers to their values.
@@ -89,6 +90,10 @@ func showProperties(raw []byte) (any, error) {
 // checkPublishers refuses a message while publishers are blocked: HTTP must be no way around that.
 func (c *request) checkPublishers() error {
 	for _, alarm := range c.api.Alarms() {
+		if alarm == probe.Draining {
+			c.w.Header().Set("Retry-After", "5")
+			return &failure{http.StatusServiceUnavailable, "draining", "publishers wait: the broker is being drained"}
+		}
 		if alarm == "memory" || alarm == "disk" {
 			c.w.Header().Set("Retry-After", "1")
 			return &failure{http.StatusServiceUnavailable, "resource_alarm", "publishers wait: the broker is low on " + alarm}
@@ -270,18 +275,23 @@ func (q *fetching) part(body []byte) []byte {
 	return body[:n]
 }
 
+// payload returns what is shown of a body, and its encoding.
+func (q *fetching) payload(body []byte) (payload, encoding string) {
+	part := q.part(body)
+	if q.base64 || !utf8.Valid(part) {
+		return base64.StdEncoding.EncodeToString(part), "base64"
+	}
+	return string(part), "string"
+}
+
 // message returns a message as an object, and adds to shown about how much memory that takes.
 func (q *fetching) message(m *amqp.BasicGetOK, props, body []byte, shown *int) (object, error) {
 	p, err := showProperties(props)
 	if err != nil {
 		return nil, err
 	}
-	part := q.part(body)
-	*shown += shownSize(props, part)
-	payload, encoding := string(part), "string"
-	if q.base64 || !utf8.Valid(part) {
-		payload, encoding = base64.StdEncoding.EncodeToString(part), "base64"
-	}
+	*shown += shownSize(props, q.part(body))
+	payload, encoding := q.payload(body)
 	return object{
 		{"payload_bytes", len(body)},
 		{"redelivered", m.Redelivered},

@@ -1,83 +1,14 @@
 // Package mgmt is the management HTTP API. It has RabbitMQ's paths, JSON shapes, status codes and error bodies, so that existing
-// tools and libraries work with it.
+// tools and libraries work with it. README.md describes it to those who use it: a new path has a line in [reference], from which the
+// page's list is made, and what needs more words has a section there.
 //
-// GET /health, /healthz, /readyz and /version need no login, and metrics none from this machine. Everything below /api needs a
-// login with HTTP Basic authentication. What a user may do there follows from the user's tags and, as over AMQP, from the user's
-// permissions in vhosts.
-//
-// # Health
-//
-// /healthz is 200 while the process works. It is 503 once a log of the data directory has failed, which a restart helps. /readyz
-// is 200 while clients may connect. It is 503 while the broker reads its data directory at the start (the body's status is then
-// starting), while it drains, and when /healthz is 503. Memory and disk alarms leave both at 200, and are in the member alarms of
-// the bodies: they stop publishers, and only consumers can end them. /health is 503 for any alarm.
-//
-// # Lists
-//
-// Lists take the parameters page, page_size (up to 500) and name, with use_regex an RE2 expression; sort, a path of members
-// such as message_stats.publish, and sort_reverse; columns, paths of the wanted members; disable_stats and enable_queue_totals.
-// RabbitMQ has pages of queues, exchanges, connections, channels and vhosts; here every list has them.
-//
-// # Units
-//
-// Sizes are in bytes. Durations are in milliseconds, and instants in milliseconds since the epoch, unless RabbitMQ has another
-// unit in a member of that name: timestamp, head_message_timestamp and timeout (of heartbeats) are in seconds. Rates are per
-// second, between two requests that are at least management.rates-interval apart. The first request gets 0.
-//
-// # Members RabbitMQ does not have
-//
-// Queues: expiry_strategy (the one in force), next_deadline and lease_expires_at (instants or null), messages_expired,
-// messages_dead_lettered and messages_dropped (objects of counts by reason), oldest_message_age (in milliseconds, null for an
-// empty queue). Members that describe RabbitMQ's own workings are left out: reductions, garbage_collection,
-// backing_queue_status and the like.
-//
-// # Paths RabbitMQ does not have
-//
-// wasm/policies, wasm/policies/{name} and wasm/policies/{name}/reload: expiry policies in WebAssembly, see [Modules].
-// health/checks/wasm-policies fails while one of them cannot be asked.
-//
-// nodes/{node}/memory-watermark and nodes/{node}/disk-free-limit: limits that hold until the broker ends.
-//
-// events: see below.
-//
-// # Events
-//
-// GET /api/events streams what happens, for as long as the reader likes. It sends server-sent events, whose id is a number, whose
-// event is the kind and whose data is a JSON object. With format=ndjson, or the header Accept: application/x-ndjson, it sends one
-// JSON object a line. After 15 s without an event it sends a comment or, with ndjson, an empty line. Users with the tag monitoring
-// see everything. Others see what happens in vhosts that they may enter, and alarms.
-//
-// The parameters vhost and queue, or queue_regex, an RE2 expression, select by name; kind, reason and outcome are lists, with
-// commas, of names below. A parameter selects only events that have the member: an alarm has no vhost, and passes no vhost.
-// history=N begins with the last N events that pass, as far as they are remembered; columns selects members. The header
-// Last-Event-ID resumes after an event, with or without history. A reader that is too slow, or resumes too late, gets an event of
-// kind missed. Its count says how many events of whatever kind were lost; its restarted is true after a restart of the broker,
-// which forgets all events. There are at most 64 streams at a time, 16 of them one user's.
-//
-// All events have id, kind and time.
-//
-// message_expired, message_dead_lettered, message_dropped, message_cycle: a message left its queue for a reason. It expired; or it
-// was dead-lettered or dropped for another reason; or it was dropped, for whatever reason, because it would have been routed in a
-// cycle. Members: vhost, queue, strategy (of expiry), reason (expired, rejected, maxlen, delivery_limit, queue_expired, duplicate),
-// outcome (dropped, dead_lettered, unroutable, no_exchange, cycle, filtered), the exchange and routing_key that it was published with,
-// message_id, body_bytes, enqueued, deadline, lateness_ms (how long after its deadline it expired, with a fraction), dead_letter_exchange,
-// dead_letter_routing_key (null = its own), policy_digest (the first 16 digits of the digest of the WebAssembly policy that set
-// the deadline). Long exchanges, keys and ids are cut off; the member cut, if present, names which.
-//
-// queue_expired: a queue was not used for as long as its lease says. Members: vhost, queue, strategy, reason, last_use, deadline,
-// lateness_ms, messages_dropped, messages_dead_lettered.
-//
-// policy_applied: a policy was set or cleared, and its queues have applied that. Members: vhost, policy, operator (whether it is an
-// operator policy), action (set, cleared), queues (how many).
-//
-// module_loaded, module_reloaded, module_rolled_back, module_unloaded: an expiry policy in WebAssembly. Members: module, digest,
-// previous_digest, beside (the strategy that it shadows). breaker_opened: it fails too often, and is not asked before until.
-// breaker_closed: it answers again. Members: module, digest, beside.
-//
-// alarm_raised, alarm_cleared: alarm, which is memory, disk, or shard and a number.
+// The routes say who may do what. A handler gets a [request], which has the user, and answers or returns an error, which failureOf
+// translates.
 package mgmt
 
 import (
+	"context"
+	"crypto/x509"
 	"log/slog"
 	"net"
 	"net/http"
@@ -88,10 +19,14 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
-	"github.com/curfewmq/curfew/core/mgmt/events"
+	"github.com/curfewmq/curfew/core/mgmt/drain"
+	"github.com/curfewmq/curfew/core/mgmt/live"
+	"github.com/curfewmq/curfew/core/mgmt/page"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -108,10 +43,24 @@ type Options struct {
 	Log              *slog.Logger
 	// Modules are the policies in WebAssembly; nil = the plugin is not there.
 	Modules Modules
+	// Lab shows what plugins and policies decide; nil = nothing is known of that.
+	Lab Lab
+	// Peers, Placements and Replicas are the cluster that the broker is a node of; all nil = a single broker.
+	Peers      Peers
+	Placements Placements
+	Replicas   Replicas
 	// Events remembers what happened; nil = nothing does.
 	Events *telemetry.Ring
 	// Metrics answers admitted requests for metrics, at /metrics, /metrics/per-object and /metrics/detailed; nil = there are none.
 	Metrics http.Handler
+	// Plugins are the names of the chain's plugins, in the order in which queues ask them.
+	Plugins []string
+	// LogLevel is the least level that is logged; nil = it cannot be set.
+	LogLevel *slog.LevelVar
+	// Drain empties the broker before it is stopped; nil = nothing does.
+	Drain *drain.Drain
+	// Lateness returns how late messages expired, in seconds, by strategy; nil = it is unknown.
+	Lateness func() map[string]telemetry.Distribution
 	// Alarms returns the alarms that are raised. Any goroutine may call it.
 	Alarms func() []string
 	// Listeners returns what the broker listens on.
@@ -120,19 +69,46 @@ type Options struct {
 	Machine func() Machine
 
 	GuestLoopbackOnly bool // the user guest may log in from this machine only
+	// CertificateLogin says how certificates log clients in, where TLS requests them.
+	CertificateLogin auth.CertificateLogin
+	// VerifyClient checks the certificates that a client has shown, its own first, by what is trusted now. Any goroutine may call it.
+	VerifyClient func(shown []*x509.Certificate) error
 	// Hosts are the names that requests may be for, in lower case, besides addresses and this machine's own; empty = all names.
 	Hosts           []string
 	FixedOperators  bool // operator policies can be read only
 	ConnectionLimit int  // how many clients there may be; 0 = any number
 	RatesInterval   time.Duration
 	BodyMax         int64 // largest body of a request, in bytes
+	// Session is how long a login by /api/session lasts.
+	Session time.Duration
+	// PolicyFiles is the folder with the policies that were loaded at runtime, which backups contain; "" = there is none.
+	PolicyFiles string
+	// TraceURL is where a trace can be looked at, with {trace_id} in it; "" = unknown.
+	TraceURL string
+	// Profiles lets administrators have profiles of the process, at /debug/pprof/.
+	Profiles bool
 }
 
 // Listener is an address that the broker listens on.
 type Listener struct {
-	Protocol string // "amqp", "amqp/ssl", "http", "https" or "http/prometheus", as RabbitMQ calls them
+	Protocol string // "amqp", "amqp/ssl", "http", "https", "http/prometheus" or "clustering", as RabbitMQ calls them
 	Address  net.Addr
-	Expires  time.Time // of its certificate; zero without TLS
+	Files    []wire.CertificateFile // of its certificates; none without TLS
+}
+
+// ofAuthorities reports whether a file has the authorities of others, and not the listener's own certificate.
+func ofAuthorities(f *wire.CertificateFile) bool { return strings.HasSuffix(f.Key, "tls.ca") }
+
+// Expires returns when the first certificate of the chain that the listener presents expires; zero without TLS.
+func (l *Listener) Expires() (first time.Time) {
+	for _, f := range l.Files {
+		for _, cert := range f.Certificates {
+			if !ofAuthorities(&f) && (first.IsZero() || cert.NotAfter.Before(first)) {
+				first = cert.NotAfter
+			}
+		}
+	}
+	return first
 }
 
 // hostPort returns the address that the listener has; zero values if it has none.
@@ -161,17 +137,33 @@ type API struct {
 	started hook.Instant
 	router  *router
 	meters  *meters
-	streams *events.Streams
+	streams *streams.Streams // of events
+	views   *live.Views
+	viewers *streams.Streams
+	late    *live.Lateness
 	files   *definitions.Definitions
+	page    *page.Page
+	survey  *live.Survey
+	flows   flows
+	backups backups
+
+	simulating chan struct{} // has an element for each simulation that runs
 }
 
 // New returns the API of a broker.
 func New(o Options) *API {
 	a := &API{
-		Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval), streams: events.NewStreams(),
+		Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval), streams: streams.New("event streams"), viewers: streams.New("live streams"), views: live.NewViews(o.Clock), page: page.New(),
 		files: definitions.New(definitions.Options{
 			Product: o.Product, Version: o.Version, RabbitMQ: RabbitMQ, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
 		}),
+	}
+	a.files.Modules, _ = o.Modules.(definitions.Modules) // they are nil, or those of tests
+	a.survey = live.NewSurvey(func() []*vhost.VHost { return a.Store.VHosts() }, o.Clock)
+	a.backups.streams = streams.New("backups")
+	a.simulating = make(chan struct{}, maxSimulations)
+	if o.Lateness != nil {
+		a.late = live.NewLateness(o.Lateness, o.Clock)
 	}
 	a.router = newRouter(a.routes())
 	return a
@@ -203,11 +195,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		open(w, r, http.StatusOK, object{{"product", a.Product}, {"version", a.Version}})
 	case isMetrics(path):
 		a.metrics(w, r)
+	case strings.HasPrefix(path, profilesRoot):
+		a.profile(w, r)
+	case path == "/cli" || strings.HasPrefix(path, "/cli/"):
+		noTool(w)
 	case path == "/api" || path == root:
 		w.Header().Set("Location", root+"index.html")
 		w.WriteHeader(http.StatusMovedPermanently)
 	case strings.HasPrefix(path, root):
-		a.route(w, r, strings.TrimPrefix(path, root)) //nolint:contextcheck // the request has it
+		a.route(w, r, strings.TrimPrefix(path, root))
+	case a.page.Has(path):
+		a.page.ServeHTTP(w, r)
 	default:
 		writeFailure(w, errNotFound)
 	}
@@ -232,9 +230,12 @@ func Starting() http.Handler {
 		case "/healthz":
 			status = http.StatusOK
 		case "/readyz", "/health":
+		case "/":
+			page.Starting(w, r)
+			return
 		default:
 			w.Header().Set("Retry-After", "1")
-			writeFailure(w, &failure{status, "starting", "the broker is being started: it reads its data directory"})
+			writeFailure(w, &failure{status, "starting", "the broker is being started: it reads its data directory, or waits for the other nodes of a new cluster"})
 			return
 		}
 		open(w, r, status, object{{"status", "starting"}})
@@ -250,21 +251,26 @@ func (a *API) health() (status int, body object) {
 
 // route answers a request for a path below the root.
 func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
+	a.answer(&request{api: a, w: w, r: r}, path, checkSite)
+}
+
+// answer answers a request for a path below the root that check does not refuse.
+func (a *API) answer(c *request, path string, check func(*http.Request) error) {
 	rt, vars := a.router.find(path)
 	if rt == nil {
-		writeFailure(w, errNotFound)
+		writeFailure(c.w, errNotFound)
 		return
 	}
-	e := rt.endpoint(r.Method)
+	e := rt.endpoint(c.r.Method)
 	if e == nil {
-		w.Header().Set("Allow", rt.allow())
-		if r.Method != http.MethodOptions {
-			w.WriteHeader(http.StatusMethodNotAllowed)
+		c.w.Header().Set("Allow", rt.allow())
+		if c.r.Method != http.MethodOptions {
+			c.w.WriteHeader(http.StatusMethodNotAllowed)
 		}
 		return
 	}
-	c := &request{api: a, w: w, r: r, vars: vars}
-	err := checkSite(r)
+	c.vars = vars
+	err := check(c.r)
 	if err == nil {
 		err = c.serve(e)
 	}
@@ -291,12 +297,27 @@ func secure(h http.Header, r *http.Request) {
 func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 	return &http.Server{
 		ConnState:         (&connLimiter{limit: connections, log: log, conns: map[net.Conn]connState{}}).follow,
+		ConnContext:       noteForwarded,
 		Handler:           h,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(errorLog{log.Handler()}, slog.LevelWarn),
 	}
+}
+
+// errorLog is where a server writes its own errors.
+type errorLog struct{ slog.Handler }
+
+// maxTLSError limits the text of a failed TLS handshake, which quotes a stranger's certificates, in bytes.
+const maxTLSError = 600
+
+// Handle implements [slog.Handler].
+func (l errorLog) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
+		r.Message = strings.ToValidUTF8(r.Message[:min(len(r.Message), maxTLSError)], "")
+	}
+	return l.Handler.Handle(ctx, r)
 }

@@ -50,15 +50,19 @@ func (a *API) describeNode() object {
 		{"auth_mechanisms", []object{
 			{{"name", "PLAIN"}, {"description", "SASL PLAIN authentication mechanism"}, {"enabled", true}},
 			{{"name", "AMQPLAIN"}, {"description", "AMQPLAIN authentication mechanism"}, {"enabled", true}},
+			{{"name", "EXTERNAL"}, {"description", "SASL EXTERNAL authentication mechanism: the client's certificate"}, {"enabled", a.CertificateLogin.On()}},
 		}},
 		{"applications", []object{{{"name", "curfew"}, {"description", a.Product}, {"version", a.Version}}}},
 		{"contexts", a.contexts()},
 		{"partitions", []any{}},
 		{"cluster_links", []any{}},
-		{"enabled_plugins", []any{}},
+		{"enabled_plugins", append([]string{}, a.Plugins...)},
 		{"config_files", append([]string{}, m.ConfigFiles...)},
 		{"log_files", append([]string{}, m.LogFiles...)},
 		{"db_dir", m.DataDir},
+		{"log_level", a.logLevel()},
+		{"alarms", a.alarmDetails(alarms)},
+		{"shards", a.shards(alarms)},
 		{"net_ticktime", 0},
 	}
 	return a.meters.append(o, nodeKey{}, []namedCount{
@@ -72,6 +76,26 @@ func (a *API) describeNode() object {
 		{"channel_created", "channel_created_details", int64(churn.ChannelsOpened.Load())},
 		{"channel_closed", "channel_closed_details", int64(churn.ChannelsClosed.Load())},
 	})
+}
+
+// shards describes the logs of the data directory.
+func (a *API) shards(alarms []string) []object {
+	all := []object{}
+	for _, l := range a.Store.Logs() {
+		state := "ok"
+		switch {
+		case slices.Contains(alarms, "shard "+strconv.Itoa(int(l.Shard))):
+			state = "failed"
+		case l.Full:
+			state = "full"
+		case l.Low:
+			state = "low"
+		}
+		all = append(all, object{
+			{"shard", int(l.Shard)}, {"state", state}, {"segments", l.Disk.Segments}, {"bytes", l.Disk.Bytes}, {"live_bytes", l.Live}, {"pending_bytes", l.Pending},
+		})
+	}
+	return all
 }
 
 // memory says what the process's memory is used for, as far as it is known.

@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
 // The origin of a request decides who gets metrics without a login, and whether the user guest may log in, whose password
@@ -33,6 +35,8 @@ func (c *request) origin() auth.Origin {
 func (c *request) elsewhere() string {
 	r := c.r
 	switch {
+	case isForwarded(r):
+		return "it comes through a proxy of management.proxy-protocol"
 	case !isLoopback(peerHost(r.RemoteAddr)):
 		return "it does not come over a loopback address"
 	case !c.api.namesMachine(hostName(r.Host)):
@@ -50,6 +54,19 @@ func (c *request) elsewhere() string {
 	}
 	return ""
 }
+
+// forwarded is the key of contexts of requests that come through a proxy which says so by the PROXY protocol.
+type forwarded struct{}
+
+// noteForwarded is the server's ConnContext.
+func noteForwarded(ctx context.Context, conn net.Conn) context.Context {
+	if proxy.Proxied(conn) {
+		return context.WithValue(ctx, forwarded{}, true)
+	}
+	return ctx
+}
+
+func isForwarded(r *http.Request) bool { return r.Context().Value(forwarded{}) != nil }
 
 // peerHost returns a peer's address without its port.
 func peerHost(remote string) string {

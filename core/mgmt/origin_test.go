@@ -1,7 +1,9 @@
 package mgmt
 
 import (
+	"crypto/tls"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/wire/proxy"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -199,4 +202,22 @@ func TestProxiesHaveAttemptsOfTheirOwn(t *testing.T) {
 		r.serve(q)
 	}
 	r.do(200, "GET", "/api/whoami", "")
+}
+
+// A proxy that speaks the PROXY protocol hides where requests come from, also if it connects from here and announces this machine.
+func TestForwardedRequests(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.GuestLoopbackOnly = true })
+	near, far := net.Pipe()
+	defer near.Close()
+	defer far.Close()
+	q := r.request(guest, "GET", "/api/whoami", "")
+	if w := r.serve(q.WithContext(noteForwarded(q.Context(), far))); w.Code != http.StatusOK {
+		t.Errorf("directly: %d", w.Code)
+	}
+	for _, conn := range []net.Conn{&proxy.Conn{}, tls.Server(&proxy.Conn{}, nil)} {
+		w := r.serve(q.WithContext(noteForwarded(q.Context(), conn)))
+		if w.Code != http.StatusUnauthorized || !strings.Contains(w.Body.String(), "User can only log in via localhost") {
+			t.Errorf("%T: %d %s", conn, w.Code, w.Body)
+		}
+	}
 }

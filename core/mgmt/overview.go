@@ -20,6 +20,18 @@ func (c *request) visible() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) })
 }
 
+// sees returns a function that says which vhosts the answer is about. Whoever may enter all sees those that are made later, too.
+func (c *request) sees() func(*vhost.VHost) bool {
+	if c.vhost == nil && isAdministrator(c.user) {
+		return func(*vhost.VHost) bool { return true }
+	}
+	seen := map[*vhost.VHost]bool{}
+	for _, v := range c.visible() {
+		seen[v] = true
+	}
+	return func(v *vhost.VHost) bool { return seen[v] }
+}
+
 func (a *API) overview(c *request) error {
 	o := object{
 		{"management_version", RabbitMQ},

@@ -38,9 +38,10 @@ var topicPermissions = grants[auth.TopicGrant]{
 // named returns the permissions of the user and in the vhost that the path names, if it names them.
 func (p *grants[G]) named(c *request) []G {
 	name, byUser := c.vars["user"]
+	in, inOne := c.vars["vhost"] // which may live at another node
 	return slices.DeleteFunc(p.all(c.api.users()), func(g G) bool {
 		user, vhost := p.ends(g)
-		return byUser && user != name || c.vhost != nil && vhost != c.vhost.Name()
+		return byUser && user != name || inOne && vhost != in
 	})
 }
 
@@ -87,10 +88,10 @@ func (p *grants[G]) put(c *request) error {
 var errNoUserOrVHost = badRequest("vhost_or_user_not_found") // RabbitMQ does not say which
 
 func (a *API) deletePermission(c *request) error {
-	return c.removed(a.users().ClearPermissions(c.vars["user"], c.vhost.Name()))
+	return c.removed(a.users().ClearPermissions(c.vars["user"], c.vars["vhost"]))
 }
 
 // deleteTopicPermissions takes away those for one exchange, or all if the path names none.
 func (a *API) deleteTopicPermissions(c *request) error {
-	return c.removed(a.users().ClearTopicPermissions(c.vars["user"], c.vhost.Name(), c.vars["exchange"]))
+	return c.removed(a.users().ClearTopicPermissions(c.vars["user"], c.vars["vhost"], c.vars["exchange"]))
 }

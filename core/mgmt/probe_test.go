@@ -67,7 +67,7 @@ func TestConnectionLimit(t *testing.T) {
 
 // Before there is an API, those who watch over the broker get an answer.
 func TestStarting(t *testing.T) {
-	const refused = `{"error":"starting","reason":"the broker is being started: it reads its data directory"}`
+	const refused = `{"error":"starting","reason":"the broker is being started: it reads its data directory, or waits for the other nodes of a new cluster"}`
 	for _, tt := range []struct {
 		method, path string
 		status       int
@@ -77,6 +77,8 @@ func TestStarting(t *testing.T) {
 		{"GET", "/readyz", 503, `{"status":"starting"}`},
 		{"GET", "/health", 503, `{"status":"starting"}`},
 		{"POST", "/healthz", 405, ""},
+		{"POST", "/", 405, ""},
+		{"HEAD", "/page/app.js", 503, refused},
 		{"GET", "/api/overview", 503, refused},
 		{"PUT", "/api/queues/%2F/q", 503, refused},
 		{"GET", "/metrics", 503, refused},
@@ -89,5 +91,15 @@ func TestStarting(t *testing.T) {
 		if w.Header().Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: headers %v", tt.path, w.Header())
 		}
+	}
+}
+
+// People who open the page while the broker starts read so, and get the page when it is there.
+func TestStartingPage(t *testing.T) {
+	w := httptest.NewRecorder()
+	Starting().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	if w.Code != 503 || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("Retry-After") != "1" ||
+		!strings.Contains(w.Body.String(), "Curfew is starting") || !strings.Contains(w.Body.String(), `http-equiv="refresh"`) {
+		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
 	}
 }

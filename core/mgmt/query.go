@@ -32,10 +32,17 @@ const (
 
 var errPagination = badRequest("Pagination parameters are invalid")
 
-func parseQuery(raw string) (q query, err error) {
-	q.raw, err = url.ParseQuery(raw)
-	if err != nil {
+// parseParameters leaves it to the handler to read the parameters.
+func parseParameters(raw string) (q query, err error) {
+	if q.raw, err = url.ParseQuery(raw); err != nil {
 		return q, badRequest("query: %v", err)
+	}
+	return q, nil
+}
+
+func parseQuery(raw string) (q query, err error) {
+	if q, err = parseParameters(raw); err != nil {
+		return q, err
 	}
 	if q.columns, err = parseColumns(q.raw.Get("columns")); err != nil {
 		return q, err

@@ -3,6 +3,7 @@ package mgmt
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
@@ -11,6 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // queueRef is a queue of a vhost.
@@ -21,7 +23,10 @@ type queueRef struct {
 	node    string
 }
 
-func (a *API) queues(c *request) error {
+func (a *API) queues(c *request) error { return list(c, a.queueListing(c)) }
+
+// queueListing is the queues that the request is about.
+func (a *API) queueListing(c *request) listing[queueRef] {
 	var all []queueRef
 	for _, v := range c.visible() {
 		from := len(all)
@@ -30,10 +35,10 @@ func (a *API) queues(c *request) error {
 		}
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	}
-	return list(c, listing[queueRef]{
-		items: all, name: func(r queueRef) string { return r.cfg.Name }, field: queueField,
+	return listing[queueRef]{
+		items: all, name: func(r queueRef) string { return r.cfg.Name }, field: newQueueField(), timely: timelyMembers,
 		object: func(r queueRef) object { return a.describeQueue(c, r) },
-	})
+	}
 }
 
 // queueFields are the members of a queue's object that are known without asking the queue. Their names are of the type that members
@@ -54,6 +59,15 @@ var queueFields = [...]struct {
 	{"operator_policy", func(r queueRef) any { return policyName(r.cfg.Policies.Operator) }},
 	{"effective_policy_definition", func(r queueRef) any { return definitions.PolicyDefinition(r.cfg.Policies.Definition()) }},
 	{"expiry_strategy", func(r queueRef) any { return r.cfg.Strategy }},
+	{"delivery_lease", func(r queueRef) any { return millisOrNull(r.cfg.DeliveryLease) }},
+}
+
+// millisOrNull returns a duration as JSON has it: null if there is none.
+func millisOrNull(d time.Duration) any {
+	if d == 0 {
+		return nil
+	}
+	return d.Milliseconds()
 }
 
 func policyName(p *policies.Policy) any {
@@ -63,29 +77,68 @@ func policyName(p *policies.Policy) any {
 	return p.Name
 }
 
-// queueField returns a member of a queue's object for sorting, without making the object.
-func queueField(r queueRef, name string) (any, bool) {
-	for i := range queueFields {
-		if queueFields[i].name == name {
-			return queueFields[i].get(r), true
-		}
-	}
+// timelyMembers are the members of a queue's object that are instants: most queues have none.
+var timelyMembers = []string{"next_deadline", "next_release", "lease_expires_at"}
+
+// queueSortKeys are the members of a queue's object, besides its depths, that a list can be sorted by without making the objects.
+var queueSortKeys = map[string]func(*queue.Stats) int64{
+	"consumers":             func(s *queue.Stats) int64 { return int64(s.Consumers) },
+	"message_bytes_ready":   func(s *queue.Stats) int64 { return s.ReadyBytes },
+	"messages_persistent":   func(s *queue.Stats) int64 { return int64(s.Persistent) },
+	"messages_ram":          func(s *queue.Stats) int64 { return int64(s.InMemory) },
+	"next_deadline":         func(s *queue.Stats) int64 { return int64(s.NextDeadline) },
+	"next_release":          func(s *queue.Stats) int64 { return int64(s.NextRelease) },
+	"lease_expires_at":      func(s *queue.Stats) int64 { return int64(s.LeaseExpires) },
+	"messages_expired":      func(s *queue.Stats) int64 { return int64(s.Expired()) },
+	"messages_redriven":     func(s *queue.Stats) int64 { return int64(s.DeadLettered[hook.ReasonRedriven]) },
+	"messages_cancelled":    func(s *queue.Stats) int64 { return int64(s.Dropped[hook.ReasonCancelled]) },
+	"delivery_leases_ended": func(s *queue.Stats) int64 { return int64(s.LeasesEnded) },
+}
+
+// queueSortKey returns what a queue's member is, as a number that orders queues; nil if no key is of that name.
+func queueSortKey(name string) func(*queue.Stats) int64 {
 	i := slices.IndexFunc(depthNames[:], func(names [2]any) bool { return names[0] == name })
-	if i < 0 && name != "consumers" {
-		return nil, false
+	if i < 0 {
+		return queueSortKeys[name]
 	}
-	var value any // nil if the queue was deleted
-	_ = r.mailbox.Look(func(q *queue.Queue) {
-		s := q.Stats()
-		if i < 0 {
-			value = s.Consumers
-			return
-		}
+	return func(s *queue.Stats) int64 {
 		var d depth
-		d.add(&s)
-		value = d[i]
-	})
-	return value, true
+		d.add(s)
+		return d[i]
+	}
+}
+
+// newQueueField returns a function that returns a member of a queue's object for sorting, without making the object. The member is nil
+// for a queue that was deleted. What looks at a queue is made once for each name, not for each queue.
+func newQueueField() func(r queueRef, name string) (value any, ok bool) {
+	var (
+		known  string
+		key    func(*queue.Stats) int64
+		timely bool
+		value  any
+	)
+	look := func(q *queue.Queue) {
+		s := q.Stats()
+		if n := key(&s); n != 0 || !timely {
+			value = n
+		}
+	}
+	return func(r queueRef, name string) (any, bool) {
+		for i := range queueFields {
+			if queueFields[i].name == name {
+				return queueFields[i].get(r), true
+			}
+		}
+		if known != name {
+			known, key, timely = name, queueSortKey(name), slices.Contains(timelyMembers, name)
+		}
+		if key == nil {
+			return nil, false
+		}
+		value = nil
+		_ = r.mailbox.Look(look)
+		return value, true
+	}
 }
 
 // describeQueue returns a queue as an object, and asks the queue only for members that the query wants. A queue that was deleted
@@ -127,17 +180,24 @@ func (a *API) queue(c *request) error {
 	if err != nil {
 		return err
 	}
-	o := a.describeQueue(c, queueRef{c.vhost, m, m.Config(), a.Node})
+	return c.reply(a.queueObject(c, queueRef{c.vhost, m, m.Config(), a.Node}))
+}
+
+// queueObject returns a queue as an object that is not in a list, with its consumers.
+func (a *API) queueObject(c *request, r queueRef) object {
 	consumers := []object{}
-	for _, s := range consumersOf(m) {
+	for _, s := range consumersOf(r.mailbox) {
 		consumers = append(consumers, a.describeConsumer(s.ConsumerInfo, s.active))
 	}
-	return c.reply(append(o, member{"consumer_details", consumers}, member{"incoming", []any{}}, member{"deliveries", []any{}}))
+	return append(
+		a.describeQueue(c, r),
+		member{"effective_settings", effectiveSettings(r.cfg)}, member{"consumer_details", consumers}, member{"incoming", []any{}}, member{"deliveries", []any{}},
+	)
 }
 
 func (a *API) putQueue(c *request) error {
 	r := c.body()
-	if node, ok := r.Value("node").(string); r.Has("node") && (!ok || node != "" && node != a.Node) {
+	if node, ok := r.Value("node").(string); r.Has("node") && (!ok || node != "" && a.seat(node) == len(a.members())) {
 		r.Fail(badRequest("Node %s could not be contacted", node))
 	}
 	d := definitions.ReadQueue(r, c.vars["queue"])

@@ -154,6 +154,7 @@ func TestAllocationsForEachQueue(t *testing.T) {
 		{"/api/queues?columns=name,messages", 27},
 		{"/api/queues?disable_stats=true&enable_queue_totals=true", 15},
 		{"/api/queues?sort=messages&page=1&page_size=1", 4},
+		{"/api/queues?sort=next_deadline&page=1&page_size=1", 4},
 		{"/api/bindings", 9},
 		{"/api/overview", 2},
 	} {

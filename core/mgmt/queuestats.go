@@ -10,17 +10,21 @@ import (
 
 // depth is how many messages queues hold, in the order of depthNames. Dead letters that wait for a confirm count in the total
 // only: no consumer gets them.
-type depth [3]int64
+type depth [4]int64
 
 // depthNames are the names of the counts, and of their rates.
 var depthNames = [len(depth{})][2]any{
-	{"messages", "messages_details"}, {"messages_ready", "messages_ready_details"}, {"messages_unacknowledged", "messages_unacknowledged_details"},
+	{"messages", "messages_details"},
+	{"messages_ready", "messages_ready_details"},
+	{"messages_unacknowledged", "messages_unacknowledged_details"},
+	{"messages_held", "messages_held_details"},
 }
 
 func (d *depth) add(s *queue.Stats) {
-	d[0] += int64(s.Ready + s.Unacked + s.Discarded)
+	d[0] += int64(s.Ready + s.Unacked + s.Held + s.Discarded)
 	d[1] += int64(s.Ready)
 	d[2] += int64(s.Unacked)
+	d[3] += int64(s.Held)
 }
 
 // depthOf adds up the queues of vhosts.
@@ -92,15 +96,18 @@ func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) obj
 		member{"state", s.state()}, member{"consumers", s.Consumers},
 		member{"exclusive_consumer_tag", jsonobj.OrNull(s.exclusive)}, member{"single_active_consumer_tag", jsonobj.OrNull(s.single)},
 		member{"recoverable_slaves", nil}, member{"message_bytes_ready", s.ReadyBytes},
-		member{"next_deadline", jsonobj.Instant(s.NextDeadline)}, member{"lease_expires_at", jsonobj.Instant(s.LeaseExpires)},
-		member{"messages_expired", s.Dropped[hook.ReasonExpired] + s.DeadLettered[hook.ReasonExpired]},
+		member{"messages_persistent", s.Persistent}, member{"messages_ram", s.InMemory},
+		member{"next_deadline", jsonobj.Instant(s.NextDeadline)}, member{"next_release", jsonobj.Instant(s.NextRelease)}, member{"lease_expires_at", jsonobj.Instant(s.LeaseExpires)},
+		member{"messages_expired", s.Expired()},
 		member{"messages_dead_lettered", byReason(&s.DeadLettered)}, member{"messages_dropped", byReason(&s.Dropped)},
+		member{"messages_redriven", s.DeadLettered[hook.ReasonRedriven]}, member{"messages_cancelled", s.Dropped[hook.ReasonCancelled]},
+		member{"delivery_leases_ended", s.LeasesEnded},
 	)
-	o = c.appendOwner(a.appendHead(o, &s.head), r)
+	o = c.appendOwner(appendHead(o, a.Clock().Add(r.vhost.Offset()), &s.head), r)
 	var d depth
 	d.add(&s.Stats)
 	depths := d.counts()
-	if !c.query.wants("message_stats", "messages_details", "messages_ready_details", "messages_unacknowledged_details") {
+	if !c.query.wants("message_stats", "messages_details", "messages_ready_details", "messages_unacknowledged_details", "messages_held_details") {
 		return appendCounts(o, depths)
 	}
 	counts := append(depths, queueCounts(&s.Counters)...)
@@ -109,11 +116,11 @@ func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) obj
 	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], rates[len(depths):])})
 }
 
-// appendHead appends what is known of the message at the head.
-func (a *API) appendHead(o object, h *queue.Head) object {
+// appendHead appends what is known of the message at the head of a queue whose time is now.
+func appendHead(o object, now hook.Instant, h *queue.Head) object {
 	var age, timestamp any
 	if h.Oldest != 0 {
-		age = max(a.Clock().Sub(h.Oldest).Milliseconds(), 0)
+		age = max(now.Sub(h.Oldest).Milliseconds(), 0)
 	}
 	if h.Timestamp != 0 {
 		timestamp = h.Timestamp
@@ -152,10 +159,13 @@ var reasonNames = func() (names [hook.Reasons]any) {
 	return names
 }()
 
+// byReason shows counts by reason, without those of messages that left on request or were released: they have members of their own.
 func byReason(n *[hook.Reasons]uint64) object {
 	o := make(object, 0, hook.Reasons-1)
 	for r := hook.ReasonNone + 1; r < hook.Reasons; r++ {
-		o = append(o, member{reasonNames[r], n[r]})
+		if r != hook.ReasonReleased && r != hook.ReasonRedriven && r != hook.ReasonCancelled {
+			o = append(o, member{reasonNames[r], n[r]})
+		}
 	}
 	return o
 }

@@ -1,13 +1,18 @@
 package mgmt
 
 import (
+	"errors"
 	"io"
+	"net"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 type (
@@ -25,6 +30,14 @@ type request struct {
 	vhost *vhost.VHost // that the path names; nil if it names none
 	query query
 
+	session   auth.SessionID // by which the user is logged in; zero = by name and password, or by certificate
+	from      auth.Origin    // of a request with a session
+	until     hook.Instant   // when the session ends; zero without one
+	certified bool           // the client's certificate has logged the user in
+
+	forwarded bool // by another node of the cluster, which has let the user in
+	part      bool // the answer is merged with those of other nodes
+
 	byID map[vhost.Owner]wire.OpenConn // see connectionsByID
 }
 
@@ -33,17 +46,28 @@ type handler func(*request) error
 
 // serve checks who asks and what they may do, and calls the handler.
 func (c *request) serve(e *endpoint) error {
-	if err := c.authenticate(); err != nil {
+	if e.need == stranger {
+		return e.do(c)
+	}
+	login := c.authenticate
+	if c.forwarded {
+		login = c.assume
+	}
+	if err := login(); err != nil {
 		return err
 	}
 	if err := c.authorise(e.need); err != nil {
 		return err
 	}
 	var err error
-	if c.query, err = parseQuery(c.r.URL.RawQuery); err != nil {
+	parse := parseQuery
+	if e.reads {
+		parse = parseParameters
+	}
+	if c.query, err = parse(c.r.URL.RawQuery); err != nil {
 		return err
 	}
-	return e.do(c)
+	return c.dispatch(e)
 }
 
 // maxSmallBody limits the bodies of requests that carry neither a message nor definitions.
@@ -55,7 +79,25 @@ func (c *request) body() *jsonobj.Reader {
 }
 
 func (c *request) read(limit int64) ([]byte, error) {
-	return io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, limit))
+	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, limit))
+	return b, c.bodyError(err)
+}
+
+// bodyError returns the error of a body that could not be read. The client or what is between has caused it.
+func (c *request) bodyError(err error) error {
+	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {
+		return err
+	}
+	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
+		c.takeTime(writeTimeout) // the answer's has passed, too
+		return &failure{http.StatusRequestTimeout, "request_timeout", "the body of the request did not come in time"}
+	}
+	return badRequest("the body of the request: %v", err)
+}
+
+// takeTime sets until when the answer has to be written, for a request that takes longer than most.
+func (c *request) takeTime(most time.Duration) {
+	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(most)) // a server without deadlines, as in tests, needs none
 }
 
 // reply answers with an object, or those of its members that the query wants.
@@ -96,7 +138,7 @@ func (c *request) refuse(err error) {
 		c.api.Log.Error("management request", "method", c.r.Method, "path", c.r.URL.Path, "user", c.user.Name, "error", err)
 		f = &failure{http.StatusInternalServerError, "internal_error", "see the broker logfile"}
 	}
-	if f == errNoLogin || f == errLoginFailed {
+	if (f == errNoLogin || f == errLoginFailed || f == errSessionEnded) && c.popsUp() {
 		c.w.Header().Set("WWW-Authenticate", `Basic realm="`+realm+`"`)
 	}
 	if f.code == "" {
@@ -104,6 +146,19 @@ func (c *request) refuse(err error) {
 		return
 	}
 	writeFailure(c.w, f)
+}
+
+// popsUp reports whether a refusal asks for a name and a password. Browsers do so by themselves, over any page.
+func (c *request) popsUp() bool {
+	h := c.r.Header
+	switch {
+	case h.Get("X-Requested-With") != "", strings.Contains(h.Get("Accept"), "text/event-stream"):
+		return false
+	case hasCookie(c.r), strings.TrimSuffix(c.r.URL.EscapedPath(), "/") == root+"session":
+		return false
+	}
+	mode := h.Get("Sec-Fetch-Mode")
+	return mode == "" || mode == "navigate"
 }
 
 const realm = "Curfew Management"

@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 )
 
 // route is a path of the API and its endpoints. Parts of the path in braces are labels that stand for any part, as "{vhost}"
@@ -17,15 +18,52 @@ type route struct {
 
 // endpoint is one method on a path.
 type endpoint struct {
-	method string
-	need   access
-	do     handler
+	method  string
+	at      scope // the nodes of a cluster that answer
+	need    access
+	do      handler
+	reads   bool          // the handler reads the parameters of lists itself
+	streams bool          // the answer goes on for as long as its reader likes
+	most    time.Duration // how long the answer may take to begin; 0 = about as long as any other
 }
 
-func get(need access, do handler) endpoint    { return endpoint{http.MethodGet, need, do} }
-func put(need access, do handler) endpoint    { return endpoint{http.MethodPut, need, do} }
-func post(need access, do handler) endpoint   { return endpoint{http.MethodPost, need, do} }
-func remove(need access, do handler) endpoint { return endpoint{http.MethodDelete, need, do} }
+func get(at scope, need access, do handler) endpoint {
+	return endpoint{method: http.MethodGet, at: at, need: need, do: do}
+}
+
+func put(at scope, need access, do handler) endpoint {
+	return endpoint{method: http.MethodPut, at: at, need: need, do: do}
+}
+
+func post(at scope, need access, do handler) endpoint {
+	return endpoint{method: http.MethodPost, at: at, need: need, do: do}
+}
+
+func patch(at scope, need access, do handler) endpoint {
+	return endpoint{method: http.MethodPatch, at: at, need: need, do: do}
+}
+
+func remove(at scope, need access, do handler) endpoint {
+	return endpoint{method: http.MethodDelete, at: at, need: need, do: do}
+}
+
+// reading is an endpoint whose handler reads the parameters of lists itself, and names their ranges.
+func reading(e endpoint) endpoint {
+	e.reads = true
+	return e
+}
+
+// streaming is an endpoint whose answer goes on for as long as its reader likes.
+func streaming(e endpoint) endpoint {
+	e.streams = true
+	return e
+}
+
+// lasting is an endpoint whose answer may take so long to begin.
+func lasting(most time.Duration, e endpoint) endpoint {
+	e.most = most
+	return e
+}
 
 // router finds the route of a path.
 type router struct {

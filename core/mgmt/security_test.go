@@ -54,11 +54,17 @@ func TestSecurityHeaders(t *testing.T) {
 	}
 }
 
-// Nothing below /api answers without a login.
+// Nothing below /api answers without a login, but for logging in and out.
 func TestNoLogin(t *testing.T) {
 	r := newRig(t)
 	for _, rt := range r.api.routes() {
 		for _, e := range rt.endpoints {
+			if e.need == stranger {
+				if rt.path != "session" || e.method == "GET" {
+					t.Errorf("%s %s needs no login", e.method, rt.path)
+				}
+				continue
+			}
 			path := strings.NewReplacer("{vhost}", "%2F", "{kind}", "q", "{", "", "}", "").Replace(root + rt.path)
 			if w := r.serve(r.request("-", e.method, path, "")); w.Code != 401 || w.Body.Len() > 0 {
 				t.Errorf("%s %s: got %d %s, want 401", e.method, path, w.Code, w.Body)
@@ -197,5 +203,20 @@ func TestRefusedLoginsDoNotFillTheLog(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "login refused") {
 		t.Error("nothing is said of them")
+	}
+}
+
+// A stranger must not fill the log: the certificates in a handshake that fails may have names of any length, which the error quotes.
+func TestFailedTLSIsLoggedShortly(t *testing.T) {
+	var b strings.Builder
+	s := Server(http.NotFoundHandler(), slog.New(slog.NewTextHandler(&b, nil)), 0)
+	s.ErrorLog.Printf("http: TLS handshake error from %s: %v", "192.0.2.1:9", strings.Repeat("x", 100<<10))
+	if got := b.String(); len(got) > 1000 || !strings.Contains(got, `level=WARN msg="http: TLS handshake error from 192.0.2.1:9: xxx`) {
+		t.Errorf("logged %d bytes: %.200s", len(got), got)
+	}
+	b.Reset()
+	s.ErrorLog.Print("http: panic serving 192.0.2.1:9: " + strings.Repeat("y", 10<<10))
+	if got := b.String(); len(got) < 10<<10 {
+		t.Errorf("the trace of a panic is cut: %d bytes", len(got))
 	}
 }

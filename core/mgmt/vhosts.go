@@ -29,8 +29,13 @@ func (a *API) vhosts(c *request) error {
 }
 
 func (a *API) oneVHost(c *request) error {
-	v, ok := a.Store.VHost(c.vars["name"])
-	if !ok {
+	name := c.vars["name"]
+	v, ok := a.Store.VHost(name)
+	switch {
+	case ok:
+	case a.knows(name):
+		return c.errUnowned(vhostText(name))
+	default:
 		return errNotFound
 	}
 	return c.reply(a.describeVHost(v, a.channelCounters()))
@@ -88,7 +93,7 @@ func (a *API) deleteVHost(c *request) error {
 
 // startVHost has nothing to do: vhosts run.
 func (a *API) startVHost(c *request) error {
-	if node := c.vars["node"]; node != a.Node {
+	if node := c.vars["node"]; a.seat(node) == len(a.members()) {
 		return badRequest("Request to node %s failed with nodedown", node)
 	}
 	return c.done(nil)

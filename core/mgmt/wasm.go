@@ -1,12 +1,13 @@
 package mgmt
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
@@ -27,19 +28,7 @@ type Modules interface {
 }
 
 // Module is a policy as it is uploaded.
-type Module struct {
-	Name    string
-	Module  []byte
-	Digest  string // SHA-256 that the module must have, in hexadecimal; "" = any
-	Config  json.RawMessage
-	Grants  []string
-	Fuel    string
-	OnError string
-	// Recompute restamps messages that are queued.
-	Recompute bool
-	// Shadow is the strategy beside which the policy runs without effect; "" = it becomes a strategy itself.
-	Shadow string
-}
+type Module = definitions.Module
 
 // ModuleProblem says what kind of error a [ModuleError] is.
 type ModuleProblem uint8
@@ -118,6 +107,9 @@ func oneModule(c *request, m Modules) error {
 	return c.reply(all[i])
 }
 
+// moduleTimeout is how long the work on a module may take: a large one of Go's can be compiled for a minute.
+const moduleTimeout = 10 * time.Minute
+
 // maxModuleBody is enough for the largest module, 8 MiB, in base64, and its settings.
 const maxModuleBody = 12 << 20
 
@@ -127,6 +119,7 @@ func putModule(c *request, m Modules) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
+	c.takeTime(moduleTimeout)
 	created, warnings, err := m.Load(upload)
 	if err != nil {
 		return failureOfModule(err)
@@ -151,38 +144,40 @@ func (c *request) warned(created bool, warnings []string) error {
 func readModule(r *jsonobj.Reader, name string) Module {
 	r.Only("module", "digest", "config", "grants", "fuel", "on_error", "recompute", "shadow")
 	r.Need("module")
-	m := Module{
-		Name: name, Digest: textOrNumber(r, "digest"), Fuel: textOrNumber(r, "fuel"), OnError: textOrNumber(r, "on_error"),
-		Shadow: textOrNumber(r, "shadow"), Recompute: r.Flag("recompute"), Grants: r.Texts("grants"),
-	}
-	if config := r.Object("config"); !config.Empty() {
-		m.Config = config.Raw()
-	}
-	var err error
-	if m.Module, err = base64.StdEncoding.DecodeString(r.Text("module")); err != nil {
-		r.Fail(badRequest("module is not base64: %s", err.Error()))
-	}
-	return m
+	return definitions.ReadModule(r, name)
 }
 
-// textOrNumber returns a string, or a number as it was written.
-func textOrNumber(r *jsonobj.Reader, key string) string {
-	if n, ok := r.Value(key).(json.Number); ok {
-		return n.String()
+func reloadModule(c *request, m Modules) error { return c.changeVersion(m.Reload) }
+
+// activateModule puts a shadow in force.
+func (a *API) activateModule(c *request) error {
+	if a.Modules == nil || a.Lab == nil {
+		return errNoWASM
 	}
-	return r.Text(key)
+	return c.changeVersion(a.Lab.Activate)
 }
 
-func reloadModule(c *request, m Modules) error {
+// backToModule puts the version before in force.
+func (a *API) backToModule(c *request) error {
+	if a.Modules == nil || a.Lab == nil {
+		return errNoWASM
+	}
+	return c.changeVersion(a.Lab.Back)
+}
+
+// changeVersion answers a change of the version of the policy that the path names.
+func (c *request) changeVersion(change func(name string, recompute bool) (warnings []string, err error)) error {
 	r := c.body()
 	recompute := r.Flag("recompute")
 	if err := r.Err(); err != nil {
 		return err
 	}
-	warnings, err := m.Reload(c.vars["name"], recompute)
+	c.takeTime(moduleTimeout)
+	warnings, err := change(c.vars["name"], recompute)
 	if err != nil {
 		return failureOfModule(err)
 	}
+	c.api.Log.Info("the version of a policy was changed", "policy", c.vars["name"], "user", c.user.Name)
 	if len(warnings) == 0 {
 		return c.done(nil)
 	}

@@ -20,10 +20,25 @@ type Message struct {
 	Body     []byte
 	Now      hook.Instant // 0 means that the broker's clock is read when a plugin is asked
 
+	// Published means that a client published it: what a schedule refuses, its publisher is told.
+	Published bool
+	// Mandatory means that its publisher gets it back if it leads nowhere.
+	Mandatory bool
+	// Released names the exchange that held it until now: neither that exchange nor another one holds it again on its way, and the
+	// exchange's filters do not see it twice. "" means none.
+	Released string
+
 	Admitted bool // filters are not asked about it, because they admitted it before, and routers are told so
 
 	// Passed is set when filters, or an exchange of a volatile type, admitted it.
 	Passed bool
+	// Cancels is set when an exchange takes it for the cancellation of a message that it holds.
+	Cancels bool
+	// Hold is set to when the exchange that holds it releases it, if the exchange need not be asked again: it has no identity. Of
+	// several exchanges the last one sets it.
+	Hold hook.Instant
+	// HeldFirst is set when the exchange that a client published it to holds it, and nothing but the exchange's schedule decided that.
+	HeldFirst bool
 	// BodyRead is set when the body was read.
 	BodyRead bool
 

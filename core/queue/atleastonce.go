@@ -17,8 +17,9 @@ import (
 type confirming struct {
 	ref     Ref
 	verdict hook.Verdict
-	pending atomic.Int32 // targets that have not answered
-	refused atomic.Bool  // a target refused it, or failed
+	entered *telemetry.Entered // the queues that it was routed to; belongs to the queue's turn
+	pending atomic.Int32       // targets that have not answered
+	refused atomic.Bool        // a target refused it, or failed
 }
 
 // deadLetterConfirms collects the confirms of dead letters. It is their batches'
@@ -100,6 +101,7 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 			q.discards.retryLater(now, ms[i].ref)
 			continue
 		}
+		ms[i].entered = ds[i].Entered
 		if ms[i].pending.Add(int32(ds[i].Sent)) == 0 { // all targets have answered meanwhile
 			answered = append(answered, i)
 		}
@@ -128,7 +130,7 @@ func (q *Queue) removeDiscards(now hook.Instant, f *deadLetterConfirms, list []i
 		m := &f.messages[i]
 		rec := q.store.read(*q.at(m.ref).slot())
 		removal := q.removalOf(now, m.ref, &rec, &m.verdict)
-		removal.Outcome = outcome
+		removal.Outcome, removal.Entered = outcome, m.entered
 		q.buf.removals.all = append(q.buf.removals.all, removal)
 	}
 	q.publishRemovals(now, nil)
@@ -162,9 +164,9 @@ func (q *Queue) restoreDiscard(r Ref, reason hook.Reason) {
 	q.discards.again = append(q.discards.again, retry{r, atOnce})
 }
 
-// waiting returns how many messages wait to leave, or for confirms.
+// waiting returns how many messages wait to leave, or for confirms, or are redriven.
 func (q *Queue) waiting() int {
-	n := len(q.departing)
+	n := len(q.departing) + q.moving
 	if q.discards != nil {
 		n += q.discards.count
 	}

@@ -9,6 +9,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
+// toDead is what a relay says that messages entered.
+var toDead = &telemetry.Entered{Names: []string{"dead"}}
+
 // relay is a host whose routes lead to as many queues as it says.
 type relay struct {
 	told
@@ -35,6 +38,7 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Trackin
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 			ds[i].Sent, ds[i].Admitted = ds[i].Sent+1, true
+			ds[i].Entered = toDead
 		}
 		r.sent = append(r.sent, b)
 	}
@@ -85,6 +89,9 @@ func stays(t *testing.T) {
 	settle(r.sent[1], false)
 	if n, dead := discarded(t, s); n != 0 || dead != 1 {
 		t.Errorf("%d discarded, %d dead-lettered; want 0 and 1", n, dead)
+	}
+	if e := r.left[0].entered; e != toDead {
+		t.Errorf("entered %v", e)
 	}
 }
 
@@ -174,6 +181,7 @@ func sentAgain(t *testing.T) {
 // another.
 func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		ownTraffic(t)
 		g := &graveyard{}
 		s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
 		s.queue.host = g

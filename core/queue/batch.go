@@ -2,6 +2,7 @@ package queue
 
 import (
 	"sync"
+	"time"
 
 	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/journal"
@@ -25,8 +26,29 @@ type Message struct {
 	Block      *block.Block // of the batch, that Body lies in; nil means unknown
 	Seq        uint64       // the publisher's confirm sequence number; 0 means none
 	Expiration hook.Limit
+	Wait       Wait
 	Priority   uint8
 	Flags      Flags
+	// Planned means that Wait is the plan that the exchange's schedule made for the
+	// message, which goes only there: the queue that holds it does not ask again.
+	Planned bool
+}
+
+// Wait is how long a publisher wants its message held. 0 does not hold it.
+type Wait int64
+
+// WaitFor returns the wait of d, which is positive, from when the message enters a queue.
+func WaitFor(d time.Duration) Wait { return Wait(-d) }
+
+// WaitUntil returns the wait until t.
+func WaitUntil(t hook.Instant) Wait { return Wait(max(t, 0)) }
+
+// until returns when the wait ends of a message that enters a queue now.
+func (w Wait) until(now hook.Instant) hook.Instant {
+	if w < 0 {
+		return now.Add(time.Duration(-w))
+	}
+	return hook.Instant(w)
 }
 
 // Flags are a message's flags.
@@ -45,6 +67,9 @@ const (
 	Refused     Flags = 1 << 3 // set by the queue: answer basic.nack
 	HasPriority Flags = 1 << 4 // the publisher gave a priority
 	HasHeaders  Flags = 1 << 6 // a headers table is present
+	// Mandatory means that a message that only cancels another is returned if it finds
+	// none: then the queue leaves the flag set. A queue without a schedule ignores it.
+	Mandatory Flags = 1 << 7
 )
 
 // Publisher awaits the confirms of its batches.
@@ -113,7 +138,7 @@ func (b *Batch) complete(err error) {
 		b.Publisher.Failed(b, err)
 	}
 	if b.Removal != nil {
-		b.Removal.arrived(err)
+		b.Removal.arrived(b, err)
 	}
 	bytes := b.underway
 	b.release()

@@ -13,10 +13,13 @@ import (
 // nowhere is a sink that always has room.
 type nowhere struct{ n int }
 
-func (s *nowhere) Deliver(_ *Consumer, ds []Delivery) int { s.n += len(ds); return len(ds) }
-func (s *nowhere) Capacity(*Consumer) (int, int)          { return maxBatch, 1 << 20 }
-func (s *nowhere) Cancelled(*Consumer)                    {}
-func (s *nowhere) Stopped(*Consumer, *StoppedError)       {}
+func (s *nowhere) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
+	s.n += len(ds)
+	return len(ds)
+}
+func (s *nowhere) Capacity(*Consumer) (int, int)    { return maxBatch, 1 << 20 }
+func (s *nowhere) Cancelled(*Consumer)              {}
+func (s *nowhere) Stopped(*Consumer, *StoppedError) {}
 
 // recording is a host that tells a recorder, if there is one, and remembers nothing.
 type recording struct{ *telemetry.Recorder }

@@ -15,14 +15,15 @@ const (
 
 // chunk is chunkSlots consecutive slots. The last chunk of a fifo begins small and
 // grows by copying. A chunk with few messages left becomes sparse, so that a message
-// that outlives its neighbours does not hold the memory of all of them. Deadlines and
-// extents are kept apart, and only where a message has one.
+// that outlives its neighbours does not hold the memory of all of them. Deadlines, holds
+// and extents are kept apart, and only where a message has one.
 type chunk struct {
 	number    uint64 // the upper bits of its slots' sequence numbers; the position is the rest
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
-	extents   []uint32       // the journal's extent that each message lies in; nil, or as long as slots
-	saved     []uint32       // bytes by which its operation there is shorter than its weight; nil, or as long as slots
+	holds     []hook.Instant // until when a held message is held; nil, or as long as slots
+	extents   *runs          // the journal's extent that each message lies in; nil = none does
+	saved     *runs          // bytes by which its operation there is shorter than its weight; nil = none
 	positions []uint16       // sparse: the position of each slot, ascending; nil means that it is the index
 	live      int32          // slots that are not free
 }
@@ -67,36 +68,58 @@ func (c *chunk) setDeadline(i int, at hook.Instant) {
 	c.deadlines[i] = at
 }
 
+func (c *chunk) hold(i int) hook.Instant {
+	if c.holds == nil {
+		return 0
+	}
+	return c.holds[i]
+}
+
+func (c *chunk) setHold(i int, until hook.Instant) {
+	if c.holds == nil {
+		c.holds = slab.Make[hook.Instant](len(c.slots))
+	}
+	c.holds[i] = until
+}
+
 // extentOf returns the journal's extent that a message lies in, 0 if it is not there,
 // and the bytes that it takes there, times sign.
 func (c *chunk) extentOf(i int, sign int64) (extent uint32, bytes int64) {
-	if c.extents == nil {
+	if extent = c.extent(i); extent == 0 {
 		return 0, 0
 	}
-	return c.extents[i], sign * (weight(&c.slots[i]) - c.savedBy(i))
+	return extent, sign * (weight(&c.slots[i]) - c.savedBy(i))
+}
+
+// extent returns the journal's extent that a message lies in, 0 if it is not there.
+func (c *chunk) extent(i int) uint32 {
+	if c.extents == nil {
+		return 0
+	}
+	return c.extents.at(i)
 }
 
 // setExtent sets the journal's extent that a message lies in, and by how many bytes its
 // operation there is shorter than its weight.
 func (c *chunk) setExtent(i int, extent uint32, saved int) {
 	if c.extents == nil {
-		c.extents = make([]uint32, len(c.slots))
+		c.extents = &runs{}
 	}
-	c.extents[i] = extent
+	c.extents.set(i, extent)
 	if c.saved == nil {
 		if saved == 0 {
 			return
 		}
-		c.saved = make([]uint32, len(c.slots))
+		c.saved = &runs{}
 	}
-	c.saved[i] = uint32(saved)
+	c.saved.set(i, uint32(saved))
 }
 
 func (c *chunk) savedBy(i int) int64 {
 	if c.saved == nil {
 		return 0
 	}
-	return int64(c.saved[i])
+	return int64(c.saved.at(i))
 }
 
 // grow makes room for index i: in a chunk of full size at once if full is set.
@@ -112,16 +135,15 @@ func (c *chunk) grow(i int, full bool) {
 	if c.deadlines != nil {
 		c.deadlines = resized(c.deadlines, size)
 	}
-	for _, a := range []*[]uint32{&c.extents, &c.saved} {
-		if *a != nil {
-			*a = append(make([]uint32, 0, size), *a...)[:size]
-		}
+	if c.holds != nil {
+		c.holds = resized(c.holds, size)
 	}
 }
 
 func (c *chunk) free() {
 	slab.FreeSlice(c.slots)
 	slab.FreeSlice(c.deadlines)
+	slab.FreeSlice(c.holds)
 	*c = chunk{number: c.number}
 }
 
@@ -130,6 +152,9 @@ func (c *chunk) makeSparse() {
 	kept := chunk{number: c.number, slots: slab.Make[slot](int(c.live))[:0], positions: make([]uint16, 0, c.live), live: c.live}
 	if c.deadlines != nil {
 		kept.deadlines = slab.Make[hook.Instant](int(c.live))[:0]
+	}
+	if c.holds != nil {
+		kept.holds = slab.Make[hook.Instant](int(c.live))[:0]
 	}
 	for i := range c.slots {
 		if c.slots[i].is(stateFree) {
@@ -140,11 +165,11 @@ func (c *chunk) makeSparse() {
 		if c.deadlines != nil {
 			kept.deadlines = append(kept.deadlines, c.deadlines[i])
 		}
-		if c.extents != nil {
-			kept.extents = append(kept.extents, c.extents[i])
+		if c.holds != nil {
+			kept.holds = append(kept.holds, c.holds[i])
 		}
-		if c.saved != nil {
-			kept.saved = append(kept.saved, c.saved[i])
+		if extent := c.extent(i); extent != 0 {
+			kept.setExtent(len(kept.slots)-1, extent, int(c.savedBy(i)))
 		}
 	}
 	c.free()

@@ -59,7 +59,7 @@ func (q *Queue) endTurn(now hook.Instant) {
 		q.trim = now.AddMillis(compactAgainMillis)
 		return
 	}
-	if q.ready+q.unacked+q.waiting() > 0 || len(q.store.segments) == 0 {
+	if q.messages() > 0 || len(q.store.segments) == 0 {
 		q.trim = 0
 		return
 	}

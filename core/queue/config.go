@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"time"
+
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -14,7 +16,8 @@ type Config struct {
 	Durable    bool
 	Exclusive  bool
 	AutoDelete bool
-	Storage    *Storage // of a durable queue's persistent messages; nil means in memory only
+	Storage    *Storage  // of a durable queue's persistent messages; nil means in memory only
+	Schedule   *Schedule // nil means that it is an ordinary queue
 }
 
 // Profile is what follows from a queue's arguments and policies. Queues that are alike
@@ -25,6 +28,9 @@ type Profile struct {
 	SingleActive  bool
 	Levels        int   // highest priority, 1 to 255; 0 means that it is not a priority queue
 	DeliveryLimit int64 // returns that a message survives; negative means any number
+	// DeliveryLease is how long a delivery may stay unsettled before its message comes
+	// back by itself, unless the consumer has a lease of its own; 0 means any time.
+	DeliveryLease time.Duration
 	Args          hook.Args
 	Policies      policies.Applied
 	// Settings returns an effective setting, named as policies name it: the

@@ -28,8 +28,8 @@ const WorthHolding = 16 << 10
 type Sink interface {
 	// Deliver takes deliveries in order, as many as there is capacity for, and
 	// returns how many. If it takes fewer than all, it calls c.Wake once
-	// there is capacity again.
-	Deliver(c *Consumer, ds []Delivery) int
+	// there is capacity again. now is the time of the queue's turn.
+	Deliver(now hook.Instant, c *Consumer, ds []Delivery) int
 	// Capacity returns how much Deliver would take now: so many messages or, if they
 	// are large, as many as fit so many bytes. With none, c.Wake is called as if
 	// Deliver had taken none.

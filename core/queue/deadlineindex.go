@@ -11,27 +11,31 @@ import (
 // messages that are not ready are stale: they are dropped at the top, or swept out once
 // they are most of the heap.
 
-// indexDeadline makes sure that the deadline of a ready message is acted on. inOrder
+// indexDeadline makes sure that the deadline of a ready message is acted on, or that of a
+// held one if it comes before the end of its hold. inOrder
 // says that no message behind it has been indexed, so that it may extend the run.
 func (q *Queue) indexDeadline(h handle, at hook.Instant, inOrder bool) {
 	s := h.slot()
+	if s.is(stateHeld) && at >= h.hold() { // it is indexed when it is released
+		return
+	}
 	if at == 0 || s.flags&inHeap != 0 || q.hooks.Scan != hook.ScanAnywhere {
 		return
 	}
 	run := &h.list.run
-	if inOrder && len(q.levels) == 1 && at >= run.last {
+	if inOrder && len(q.levels) == 1 && s.is(stateReady) && at >= run.last {
 		run.last = at
 		s.flags |= inRun
 		return
 	}
-	if s.flags&inRun != 0 && h.ref.seq() >= run.next {
+	if s.flags&inRun != 0 && h.ref.seq() >= run.next && s.is(stateReady) { // the run passes over what is held
 		return
 	}
 	s.flags = s.flags&^inRun | inHeap
 	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(h.ref)})
 }
 
-// setDeadline gives a ready message another deadline.
+// setDeadline gives a ready or held message another deadline.
 func (q *Queue) setDeadline(h handle, at hook.Instant) {
 	if at != h.deadline() {
 		s := h.slot()
@@ -46,7 +50,7 @@ func (q *Queue) setDeadline(h handle, at hook.Instant) {
 
 // nextDeadline returns when the next message is due, 0 for never.
 func (q *Queue) nextDeadline() hook.Instant {
-	if q.ready == 0 {
+	if q.ready+q.held() == 0 {
 		return 0
 	}
 	_, at, _ := q.earliest()
@@ -112,10 +116,10 @@ func (q *Queue) earliestAnywhere() (r Ref, at hook.Instant, ok bool) {
 	return r, at, ok
 }
 
-// isCurrent reports whether a heap item is the deadline of a ready message.
+// isCurrent reports whether a heap item is the deadline of a ready or held message.
 func (q *Queue) isCurrent(it deadline.Item) bool {
 	h, ok := q.locate(Ref(it.Slot))
-	return ok && h.slot().is(stateReady) && h.slot().flags&inHeap != 0 && h.deadline() == hook.Instant(it.At)
+	return ok && (h.slot().is(stateReady) || h.slot().is(stateHeld)) && h.slot().flags&inHeap != 0 && h.deadline() == hook.Instant(it.At)
 }
 
 // forgetItem clears the flag of a taken message whose item has left the heap.

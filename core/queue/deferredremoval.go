@@ -9,23 +9,48 @@ import (
 )
 
 // DeferredRemoval removes dead-lettered messages from their old queue once every new
-// queue has them. If the last target shares the journal, both operations are committed
-// in one entry: then a message is in one place at any time. Otherwise the removal comes
-// later, so that a crash may show the message in both queues, but never in none.
+// queue has them. A message that goes to one queue, which shares the journal, is removed
+// in the entry with its arrival: then it is in one place at any time. What goes to more
+// is removed with the last batch, or later, so that a crash may show the message in both
+// queues, but never in none.
 type DeferredRemoval struct {
 	journal Journal
-	ops     []byte
-	deltas  []journal.Delta
+	queue   uint64                // the old queue's, in the journal
+	parting []departed            // by DeadLetter.Seq - 1
 	pending atomic.Int32          // batches that have not arrived, less one once the removal has joined the last of them
 	failed  atomic.Pointer[error] // why a batch failed: then nothing is removed
 	tracker *pendingRemovals      // of the old queue
+	again   *Mailbox              // the old queue, if it has messages that are released again; nil otherwise
+	move    *movedPart            // whose messages stay that are refused; nil for dead letters
 }
 
-// Expect sets the number of batches that the removal waits for. It must be called
-// before any of them is published, and may be called on nil.
-func (r *DeferredRemoval) Expect(batches int) {
+// departed is a message of a removal.
+type departed struct {
+	ref    Ref
+	again  []byte // operations that hold the message again; nil means that the message is settled
+	extent uint32
+	bytes  int64
+	alone  bool // the message goes to one queue
+	gone   bool // the message needs no removal, or the entry with its arrival has it; belongs to the turn of that queue until its batch has arrived
+}
+
+// Expect sets the number of batches that the removal waits for, which are made of dead
+// letters. It must be called before any of them is published, and may be called on nil.
+func (r *DeferredRemoval) Expect(batches int, ds []DeadLetter) {
+	if r == nil {
+		return
+	}
+	if r.move != nil {
+		r.move.expect(ds)
+	}
+	for i := range ds {
+		if n := ds[i].Seq; r.move == nil && n > 0 {
+			r.parting[n-1].alone = ds[i].Sent == 1
+		}
+	}
 	switch {
-	case r == nil:
+	case batches == 0 && r.move != nil:
+		r.move.arrived(false)
 	case batches == 0:
 		r.commit()
 	default:
@@ -39,24 +64,100 @@ func (r *DeferredRemoval) joins(j Journal) bool {
 	return r.journal == j && r.failed.Load() == nil && r.pending.CompareAndSwap(1, 0)
 }
 
+// appendTo appends the removal to what is committed with the last batch.
+func (r *DeferredRemoval) appendTo(n *opBuffer) {
+	if r.move != nil {
+		n.buf = r.move.appendSettled(n.buf)
+		return
+	}
+	var refs []Ref
+	for i := range r.parting {
+		refs = r.parting[i].leave(n, refs)
+	}
+	n.settleOthers(r.queue, refs)
+}
+
+// appendAlone appends the removals of messages that go to no queue but that of b, if
+// that queue's operations are in the journal j.
+func (r *DeferredRemoval) appendAlone(n *opBuffer, b *Batch, j Journal) {
+	if r.journal != j {
+		return
+	}
+	if r.move != nil {
+		r.move.appendAlone(n, b)
+		return
+	}
+	var refs []Ref
+	for i := range b.Messages {
+		if k := b.Messages[i].Seq; k > 0 && r.parting[k-1].alone {
+			refs = r.parting[k-1].leave(n, refs)
+		}
+	}
+	n.settleOthers(r.queue, refs)
+}
+
+// leave appends what becomes of a message, or its Ref to those that are settled, if it is
+// not gone.
+func (l *departed) leave(n *opBuffer, settled []Ref) []Ref {
+	switch {
+	case l.gone:
+		return settled
+	case l.again != nil:
+		n.buf = append(n.buf, l.again...)
+	default:
+		settled = append(settled, l.ref)
+		n.account(l.extent, l.bytes)
+	}
+	l.gone = true
+	return settled
+}
+
+// settleOthers appends that messages of another queue are settled.
+func (n *opBuffer) settleOthers(queue uint64, refs []Ref) {
+	if len(refs) > 0 {
+		n.buf = appendSettled(n.buf, queue, refs)
+	}
+}
+
 // arrived is called when a batch is durable, or has failed. The last one decides.
-func (r *DeferredRemoval) arrived(err error) {
-	if err != nil {
+func (r *DeferredRemoval) arrived(b *Batch, err error) {
+	switch {
+	case err != nil && r.move != nil:
+		r.move.fail(b, err)
+	case err != nil:
 		r.failed.Store(&err)
 	}
 	pending, failed := r.pending.Add(-1), r.failed.Load()
 	switch {
 	case pending > 0:
+	case r.move != nil:
+		r.move.arrived(pending < 0 && err == nil)
 	case failed != nil:
-		r.tracker.end(*failed)
+		r.end(*failed)
 	case pending == 0:
 		r.commit()
 	default: // it was committed with that batch
-		r.tracker.end(nil)
+		r.end(nil)
 	}
 }
 
-func (r *DeferredRemoval) commit() { r.journal.Commit(r.ops, r.deltas, (*removalCommit)(r)) }
+// end is called when the removal is durable, or never will be. Messages that are released
+// again wait for the former: after the latter they wait until a restart.
+func (r *DeferredRemoval) end(err error) {
+	if r.again != nil && err == nil {
+		r.again.postAsync(task{kind: taskArrived, arrived: r.parting})
+	}
+	r.tracker.end(err)
+}
+
+func (r *DeferredRemoval) commit() {
+	var n opBuffer
+	if r.appendTo(&n); len(n.buf) == 0 { // all were removed as they arrived
+		r.end(nil)
+		return
+	}
+	r.journal.Commit(n.buf, n.deltas, (*removalCommit)(r))
+}
 
 // removalCommit ends a removal when its operations are durable.
 type removalCommit DeferredRemoval
@@ -64,10 +165,10 @@ type removalCommit DeferredRemoval
 var _ journal.Completer = (*removalCommit)(nil)
 
 // Durable implements [journal.Completer].
-func (c *removalCommit) Durable() { c.tracker.end(nil) }
+func (c *removalCommit) Durable() { (*DeferredRemoval)(c).end(nil) }
 
 // Failed implements [journal.Completer].
-func (c *removalCommit) Failed(err error) { c.tracker.end(err) }
+func (c *removalCommit) Failed(err error) { (*DeferredRemoval)(c).end(err) }
 
 // pendingRemovals counts a queue's removals that are not durable yet: a restart finds
 // their messages in the queue. Any goroutine may use it.
@@ -75,7 +176,7 @@ type pendingRemovals struct {
 	mu     sync.Mutex // guards the rest
 	open   int
 	failed error // why one never will be durable
-	then   func(error)
+	then   []func(error)
 }
 
 func (p *pendingRemovals) begin() {
@@ -90,14 +191,17 @@ func (p *pendingRemovals) end(err error) {
 	if p.failed == nil {
 		p.failed = err
 	}
-	if p.open--; p.open <= 0 && p.then != nil {
-		go p.then(p.failed)
-		p.then = nil
+	if p.open--; p.open > 0 {
+		return
 	}
+	for _, fn := range p.then {
+		go fn(p.failed)
+	}
+	p.then = nil
 }
 
-// AfterDeadLetters calls fn when all dead letters of the queue, which is deleted, have
-// arrived durably; with an error if one failed: then a restart finds it in the queue.
+// AfterDeadLetters calls fn when all dead letters of the queue, which is deleted or sends
+// no more (see HaltReleases), have arrived durably; with an error if one failed: then a restart finds it in the queue.
 // If all have arrived already it returns false and does not call fn.
 func (m *Mailbox) AfterDeadLetters(fn func(error)) bool {
 	p := m.removals.Load()
@@ -108,13 +212,24 @@ func (m *Mailbox) AfterDeadLetters(fn func(error)) bool {
 	defer p.mu.Unlock()
 	switch {
 	case p.open > 0:
-		p.then = fn
+		p.then = append(p.then, fn)
 	case p.failed != nil:
 		go fn(p.failed)
 	default:
 		return false
 	}
 	return true
+}
+
+// Sends reports whether the queue has sent messages that have not arrived durably.
+func (m *Mailbox) Sends() bool {
+	p := m.removals.Load()
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open > 0
 }
 
 // pendingRemovals returns the queue's counter. It is called on the queue's turn.
@@ -131,21 +246,38 @@ func (q *Queue) deferredRemoval(ms []leaving) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
 	}
-	var refs []Ref
-	var n opBuffer
+	ls, some := make([]departed, 0, len(ms)), false
 	for i := range ms {
-		h := q.at(ms[i].ref)
-		if ms[i].verdict.Action == hook.Route && q.isJournalled(h.slot()) {
-			refs = append(refs, h.ref)
-			n.account(h.chunk.extentOf(h.index, -1))
+		if ms[i].verdict.Action != hook.Route {
+			continue
 		}
+		l := q.departedOf(ms[i].ref)
+		some = some || !l.gone
+		ls = append(ls, l)
 	}
-	if len(refs) == 0 {
+	if !some {
 		return nil
 	}
-	r := &DeferredRemoval{
-		journal: q.cfg.Storage.Journal, ops: appendSettled(nil, q.cfg.Storage.ID, refs), deltas: n.deltas, tracker: q.mailbox.pendingRemovals(),
+	return q.newDeferredRemoval(ls)
+}
+
+// departedOf returns the removal of a message.
+func (q *Queue) departedOf(r Ref) departed {
+	h := q.at(r)
+	l := departed{ref: r, gone: !q.isJournalled(h.slot())}
+	if !l.gone {
+		l.extent, l.bytes = h.chunk.extentOf(h.index, -1)
 	}
+	return l
+}
+
+// newDeferredRemoval returns the removal of the last dead letters of the turn's buffer.
+func (q *Queue) newDeferredRemoval(ls []departed) *DeferredRemoval {
+	dead := q.buf.removals.dead
+	for i := range ls {
+		dead[len(dead)-len(ls)+i].Seq = uint64(i + 1)
+	}
+	r := &DeferredRemoval{journal: q.cfg.Storage.Journal, queue: q.cfg.Storage.ID, parting: ls, tracker: q.mailbox.pendingRemovals()}
 	r.tracker.begin()
 	return r
 }

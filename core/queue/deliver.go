@@ -28,7 +28,7 @@ func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) {
 	ds, why, ask := q.assign(now, g.share(c))
 	switch {
 	case len(ds) > 0: // what hooks are to be asked about then may not be next
-		q.send(g, c, ds)
+		q.send(now, g, c, ds)
 	case ask && why == hook.WhyHead:
 		most, bytes := c.Sink.Capacity(c)
 		if most == 0 {
@@ -124,8 +124,8 @@ func (q *Queue) markAsked() {
 
 // send gives a consumer messages, as many as its sink has capacity for, and passes the
 // turn on. The others are next again.
-func (q *Queue) send(g *priorityGroup, c *Consumer, ds []Delivery) {
-	n := c.Sink.Deliver(c, ds)
+func (q *Queue) send(now hook.Instant, g *priorityGroup, c *Consumer, ds []Delivery) {
+	n := c.Sink.Deliver(now, c, ds)
 	for i := range ds[:n] {
 		q.countDelivery(q.at(ds[i].Ref), c)
 	}
@@ -236,7 +236,7 @@ func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict)
 	if len(ds) == 0 {
 		return 0
 	}
-	n := c.Sink.Deliver(c, ds)
+	n := c.Sink.Deliver(now, c, ds)
 	q.count.DeliveredNoAck += uint64(n)
 	if n < len(ds) {
 		q.stall(c)
@@ -248,7 +248,7 @@ func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict)
 // without asking its hooks: see nextMessage.
 func (q *Queue) deliverable(now hook.Instant, v *hook.Verdict) bool {
 	late := q.hooks.Scan == hook.ScanLazy && v.Deadline != 0 && v.Deadline <= now
-	return !late && !v.AskHead && !v.Watch
+	return !late && !v.AskHead && !v.Watch && v.Hold <= now
 }
 
 // Get hands one message to fn, with the number that remains; ok is false when there is

@@ -39,7 +39,7 @@ func (t *taker) wants() bool {
 	return !t.refused && (t.NoAck || t.Prefetch == 0 || t.game.holds(t) < int(t.Prefetch)) && t.game.mayServe(t)
 }
 
-func (t *taker) Deliver(_ *Consumer, ds []Delivery) int {
+func (t *taker) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	g := t.game
 	for i := range ds {
 		g.offered(t, &ds[i])
@@ -458,7 +458,7 @@ func TestRoomChangesNothing(t *testing.T) {
 					t.Run(fmt.Sprintf("scan%d/levels%d/single=%t/seed%d", scan, levels, single, seed), func(t *testing.T) {
 						some, all := newGame(t, scan, levels, single, seed), newGame(t, scan, levels, single, seed)
 						rng := rand.New(rand.NewPCG(seed, 9))
-						for step := range 60 {
+						for step := range 60 / fewer {
 							some.round()
 							all.round()
 							got, want := some.drain(func() int { return rng.IntN(4) }), all.drain(func() int { return 1 << 20 })

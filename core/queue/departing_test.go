@@ -142,7 +142,7 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tra
 		g.ids = append(g.ids, idOf(ds[i].Body))
 	}
 	b.Tracking = t
-	t.Removal.Expect(1)
+	t.Removal.Expect(1, ds)
 	underway.add(b)
 	g.flying = append(g.flying, b)
 	g.dead += len(ds)
@@ -175,6 +175,7 @@ func TestDeadLettersWaitForRoom(t *testing.T) {
 
 func waitForRoom(t *testing.T, target *hook.Target) {
 	t.Helper()
+	ownTraffic(t)
 	const queues, each, size = 20, 40, 100_000
 	g := &graveyard{}
 	all := make([]*Mailbox, queues)
@@ -193,9 +194,12 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 	if n := underway.bytes.Load(); n < trafficLimit || n > trafficLimit+queues*(departBytes+size) {
 		t.Fatalf("%d bytes are under way", n)
 	}
-	waiting := stats(t, all[queues-1]).Discarded
+	waiting := 0 // of those that had their turns last, which may be any
+	for _, s := range all {
+		waiting += stats(t, s).Discarded
+	}
 	if waiting == 0 {
-		t.Fatal("the last queue waits for nothing")
+		t.Fatal("no queue waits")
 	}
 	for i, s := range all {
 		got := uint64(0)
@@ -241,7 +245,7 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 // A queue that entered the line just when the last dead letters landed was not seen by whoever landed them, and waited for
 // ever.
 func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
-	for range 300_000 {
+	for range 300_000 / fewer {
 		var line traffic
 		line.bytes.Store(trafficLimit)
 		s := &Mailbox{running: true} // its work only waits
@@ -263,6 +267,7 @@ func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				ownTraffic(t)
 				const n, size = 40, 1 << 20
 				s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
 				g := &graveyard{}

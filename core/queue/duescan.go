@@ -13,9 +13,7 @@ type DueScan struct {
 	DueHistogram
 	now    hook.Instant
 	limits [len(dueBounds)]hook.Instant
-	level  int
-	chunk  uint64 // the number of the next chunk, in the level
-	last   uint64 // the last one to be counted: later ones are new, and must not make this endless
+	walk   chunkWalk
 }
 
 // NewDueScan returns a DueScan from the point of view of now.
@@ -27,6 +25,9 @@ func NewDueScan(now hook.Instant) DueScan {
 	return d
 }
 
+// Now returns the instant from whose point of view d counts.
+func (d *DueScan) Now() hook.Instant { return d.now }
+
 // scanPart is how many slots are looked at in one part: some 0.1 ms.
 const scanPart = 16 * chunkSlots
 
@@ -37,21 +38,8 @@ func (d *DueScan) next(q *Queue, part int) (done bool) {
 	if q.contents == nil {
 		return true
 	}
-	allReady, seen := q.unacked+q.waiting() == 0, 0
-	for ; d.level < len(q.levels); d.level, d.chunk = d.level+1, 0 {
-		f := &q.levels[d.level]
-		if d.chunk == 0 {
-			d.last = f.next >> chunkBits
-		}
-		for i := f.index(d.chunk); i < len(f.chunks) && f.chunks[i].number <= d.last; i++ {
-			if seen >= part {
-				d.chunk = f.chunks[i].number
-				return false
-			}
-			seen += d.countChunk(&f.chunks[i], allReady)
-		}
-	}
-	return true
+	allReady := q.unacked+q.held()+q.waiting() == 0
+	return d.walk.next(q, part, func(c *chunk) (cost int) { return d.countChunk(c, allReady) })
 }
 
 // countChunk counts the ready messages of a chunk; all of its messages are if allReady.

@@ -162,57 +162,63 @@ func TestDueScanOfAQueueThatGoes(t *testing.T) {
 		"stopped": func(q *Queue, _ hook.Instant) { q.End() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := filled(t, 3*scanPart, aDay)
-			d := NewDueScan(s.clock())
-			if d.Next(&s.queue) {
-				t.Fatal("it is done after one part")
-			}
-			if err := s.Do(end); err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
+			synctest.Test(t, func(t *testing.T) {
+				s := filled(t, 3*scanPart, aDay)
+				d := NewDueScan(s.clock())
 				if d.Next(&s.queue) {
-					return
+					t.Fatal("it is done after one part")
 				}
-			}
-			t.Error("it does not end")
+				if err := s.Do(end); err != nil {
+					t.Fatal(err)
+				}
+				for range 3 {
+					if d.Next(&s.queue) {
+						return
+					}
+				}
+				t.Error("it does not end")
+			})
 		})
 	}
 }
 
 // A queue can be scanned while others use it.
 func TestDueScanOfABusyQueue(t *testing.T) {
-	s := filled(t, 2*scanPart, aDay)
-	var busy sync.WaitGroup
-	busy.Go(func() { fill(s, 50*maxBatch, aDay) })
-	busy.Go(func() {
-		for range 2000 {
-			_ = s.Do(func(q *Queue, now hook.Instant) { q.Get(now, &Consumer{NoAck: true}, func(Delivery, int) {}) })
-		}
-	})
-	for range 2 {
+	synctest.Test(t, func(t *testing.T) {
+		s := filled(t, 2*scanPart, aDay)
+		var busy sync.WaitGroup
+		busy.Go(func() { fill(s, 50*maxBatch, aDay) })
 		busy.Go(func() {
-			for range 200 {
-				if h := scanned(t, s); h.Count() < scanPart || h.Due[5] != h.Count() {
-					t.Errorf("got %+v", h)
-				}
+			for range 2000 {
+				_ = s.Do(func(q *Queue, now hook.Instant) { q.Get(now, &Consumer{NoAck: true}, func(Delivery, int) {}) })
 			}
 		})
-	}
-	busy.Wait()
+		for range 2 {
+			busy.Go(func() {
+				for range 200 {
+					if h := scanned(t, s); h.Count() < scanPart || h.Due[5] != h.Count() {
+						t.Errorf("got %+v", h)
+					}
+				}
+			})
+		}
+		busy.Wait()
+	})
 }
 
 // Other tasks run between the parts of a scan, which ends although more messages come than it sees in a part.
 func TestDueScanEndsWhileMessagesCome(t *testing.T) {
-	s := filled(t, scanPart, aDay)
-	d := NewDueScan(s.clock())
-	parts := 0
-	for ; !d.next(&s.queue, chunkSlots); parts++ {
-		fill(s, 2*chunkSlots, aDay)
-	}
-	if n := d.Count(); n < scanPart || n > scanPart+chunkSlots || parts > scanPart/chunkSlots {
-		t.Errorf("%d messages in %d parts, want %d", n, parts, scanPart)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := filled(t, scanPart, aDay)
+		d := NewDueScan(s.clock())
+		parts := 0
+		for ; !d.next(&s.queue, chunkSlots); parts++ {
+			fill(s, 2*chunkSlots, aDay)
+		}
+		if n := d.Count(); n < scanPart || n > scanPart+chunkSlots || parts > scanPart/chunkSlots {
+			t.Errorf("%d messages in %d parts, want %d", n, parts, scanPart)
+		}
+	})
 }
 
 // What a part of a scan of five million messages costs: for "max-ns/part" the queue can do nothing else.

@@ -11,23 +11,24 @@ import (
 )
 
 // Dump writes the operations of a journal entry as text, a line for each, up to the first
-// malformed one.
-func Dump(w io.Writer, ops []byte) error {
+// malformed one. It stops at a definition, and returns it with what follows: definitions
+// begin with 0, which is no operation.
+func Dump(w io.Writer, ops []byte) (rest []byte, err error) {
 	in := reader{b: ops}
-	for len(in.b) > 0 && !in.bad {
+	for len(in.b) > 0 && in.b[0] != 0 && !in.bad {
 		kind, id := in.u8(), in.u64()
 		text := in.describe(kind)
 		if in.bad || text == "" {
-			return fmt.Errorf("%w: kind %d", errOps, kind)
+			return nil, fmt.Errorf("%w: kind %d", errOps, kind)
 		}
 		if _, err := fmt.Fprintf(w, "queue %d: %s\n", id, text); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if in.bad {
-		return errOps
+		return nil, errOps
 	}
-	return nil
+	return in.b, nil
 }
 
 // describe reads an operation and returns its text, "" for an unknown kind.
@@ -51,6 +52,8 @@ func (r *reader) describe(kind byte) string {
 		return fmt.Sprintf("discard %v, %v", Ref(r.u64()), reasonOf(r.u8()))
 	case opAsks:
 		return fmt.Sprintf("ask about %v at the head", Ref(r.u64()))
+	case opHeld:
+		return fmt.Sprintf("hold %v until %s, flags %d, nacks %d", Ref(r.u64()), stamp(r.at()), r.u8(), r.u16())
 	case opDelivered:
 		return fmt.Sprintf("handed out level %d up to %d", r.u8(), r.u64())
 	}

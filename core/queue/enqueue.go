@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -9,7 +11,11 @@ import (
 // and confirms. The order is RabbitMQ's: a message that a consumer waits for is
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
-	q.takeInTurn(now, b.Messages)
+	if r := b.Removal; r != nil && r.move != nil {
+		q.takeInRedriven(now, b.Messages)
+	} else {
+		q.takeInTurn(now, b.Messages)
+	}
 	q.afterChange(now)
 	q.confirm(b)
 }
@@ -18,6 +24,10 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 // those have left that are due, or that leave because of the one before: they decide
 // about it.
 func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
+	if q.cfg.Schedule != nil {
+		q.schedule(now, ms)
+		return
+	}
 	watching := q.hooks.WantsGone()
 	if watching && q.contents != nil && len(q.departing) == 0 {
 		q.expireReady(now)
@@ -73,26 +83,51 @@ func (q *Queue) afterChange(now hook.Instant) {
 // runEnqueueHooks is takeIn for at most maxBatch messages.
 func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 	if !q.hooks.WantsEnqueue {
-		q.admit(now, ms, nil)
+		q.admitWaiting(now, ms)
 		return
 	}
 	views, vs := q.buf.batch(len(ms))
 	q.buf.view = messageView{queue: q, now: now, incoming: ms}
+	waiting := false
 	for i := range ms {
 		m := &ms[i]
+		waiting = waiting || m.Wait != 0
 		views[i] = hook.Message{
 			Enqueued: now, Expiration: m.Expiration, Size: len(m.Body), Priority: m.Priority,
 			Redelivered: m.Flags&Redelivered != 0, Persistent: m.Flags&Persistent != 0, Traced: m.Flags&Traced != 0,
 		}
 		views[i].Bind(&q.buf.view, i)
 	}
-	q.hooks.Enqueue(now, views, vs)
+	if waiting {
+		wait(now, ms, vs)
+		q.hooks.EnqueueWaiting(now, views, vs)
+	} else {
+		q.hooks.Enqueue(now, views, vs)
+	}
 	q.buf.view = messageView{}
 	if allKept(vs) {
 		q.admit(now, ms, vs)
 		return
 	}
 	q.applyEnqueueVerdicts(now, ms, vs)
+}
+
+// wait sets in verdicts how long the messages' publishers want them held.
+func wait(now hook.Instant, ms []Message, vs []hook.Verdict) {
+	for i := range ms {
+		vs[i].Hold = max(vs[i].Hold, ms[i].Wait.until(now))
+	}
+}
+
+// admitWaiting is admit for messages that no hook has seen.
+func (q *Queue) admitWaiting(now hook.Instant, ms []Message) {
+	if !slices.ContainsFunc(ms, func(m Message) bool { return m.Wait != 0 }) {
+		q.admit(now, ms, nil)
+		return
+	}
+	_, vs := q.buf.batch(len(ms))
+	wait(now, ms, vs)
+	q.admit(now, ms, vs)
 }
 
 func allKept(vs []hook.Verdict) bool {
@@ -159,7 +194,7 @@ func stored(v *hook.Verdict) bool {
 // until its targets have it.
 func (q *Queue) storeForDeadLettering(now hook.Instant, m *Message, v *hook.Verdict) Ref {
 	stored := *v
-	stored.Deadline, stored.AskHead = 0, false
+	stored.Deadline, stored.Hold, stored.AskHead = 0, 0, false
 	h := q.storeMessage(now, m, &stored)
 	q.take(h, len(m.Body))
 	return h.ref
@@ -181,15 +216,23 @@ func (q *Queue) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) hand
 	l := q.level(m.Priority)
 	f := &q.levels[l]
 	s := q.store.add(now, m, strategyDataOf(v), slotFlagsOf(m, v))
-	if v.Deadline != 0 && v.Deadline <= now && !q.zeroTTL {
+	at, held := v.Deadline, v.Hold > now
+	if held {
+		at = q.deadlineBehindHold(now, v)
+	}
+	if at != 0 && at <= now && !held && !q.zeroTTL {
 		q.startZeroTTL()
 	}
-	seq := f.push(s, v.Deadline)
+	seq := f.push(s, at)
 	h := handle{ref(l, seq), f, &f.chunks[len(f.chunks)-1], int(seq & positionMask)}
-	q.journalEnqueued(now, h, v.Deadline)
-	q.ready++
-	q.readyBytes += int64(len(m.Body))
-	q.indexDeadline(h, v.Deadline, q.restamping == nil)
+	q.journalEnqueued(now, h, at)
+	if held {
+		q.holdEntering(h, v.Hold)
+	} else {
+		q.ready++
+		q.readyBytes += int64(len(m.Body))
+	}
+	q.indexDeadline(h, at, q.restamping == nil)
 	return h
 }
 

@@ -39,7 +39,7 @@ const maxHookBytes = 4 << 20
 // expireReady runs the head hooks for at most maxBatch due messages.
 func (q *Queue) expireReady(now hook.Instant) {
 	due, bytes := q.buf.due[:0], 0
-	for len(due) < maxBatch && bytes < maxHookBytes && q.ready > 0 {
+	for len(due) < maxBatch && bytes < maxHookBytes && q.ready+q.held() > 0 {
 		r, at, ok := q.earliest()
 		if !ok || now < at {
 			break
@@ -55,6 +55,10 @@ func (q *Queue) expireReady(now hook.Instant) {
 // its record.
 func (q *Queue) takeForHooks(h handle) (bytes int) {
 	s := h.slot()
+	if s.is(stateHeld) {
+		q.showHeld(h)
+		return int(s.length)
+	}
 	q.take(h, len(q.store.read(*s).body))
 	return int(s.length)
 }

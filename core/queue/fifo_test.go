@@ -31,7 +31,7 @@ func TestGapsTakeNoMemory(t *testing.T) {
 	}
 	before := slab.Used()
 	old := []uint64{add()}
-	for i := range 300 {
+	for i := range 300 / fewer {
 		for range 20 * chunkSlots {
 			take(add())
 		}

@@ -77,7 +77,7 @@ func (q *Queue) tellPurged() {
 	if !q.hooks.WantsGone() {
 		return
 	}
-	if q.unacked+q.waiting() == 0 {
+	if q.unacked+q.held()+q.waiting() == 0 {
 		q.hooks.Gone(nil)
 		return
 	}

@@ -26,6 +26,16 @@ func (h handle) slot() *slot { return &h.chunk.slots[h.index] }
 
 func (h handle) deadline() hook.Instant { return h.chunk.deadline(h.index) }
 
+// hold returns until when a held message is held.
+func (h handle) hold() hook.Instant { return h.chunk.hold(h.index) }
+
+// wasHeldAtFirst reports whether hold is until when the message was held as it entered, or
+// is still.
+func (h handle) wasHeldAtFirst() bool {
+	s := h.slot()
+	return h.hold() != 0 && (s.flags&unready != 0 || !s.is(stateHeld))
+}
+
 // locate finds a message; ok is false if it has no slot.
 func (q *Queue) locate(r Ref) (h handle, ok bool) {
 	if q.contents == nil || r.level() >= len(q.levels) {
@@ -79,6 +89,10 @@ func (q *Queue) free(h handle) {
 	s := h.slot()
 	if s.flags&watched != 0 {
 		q.tellGone(h.ref, s)
+	}
+	if q.holding != nil {
+		q.holding.forget(h.ref)
+		q.forgetID(h)
 	}
 	q.store.free(*s)
 	h.list.remove(h.chunk, h.index)

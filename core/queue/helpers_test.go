@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -93,6 +94,33 @@ func chainOf(tb testing.TB, h hook.Hooks) *chain.Chain {
 	return c
 }
 
+// needBubble ends a test that is in no synctest bubble. The timer of a queue fires there during a later test, which then finds that
+// memory was given back: five seconds after the queue was emptied.
+func needBubble(tb testing.TB) {
+	tb.Helper()
+	if _, ok := tb.(*testing.T); ok {
+		synctest.Wait() // it panics elsewhere
+	}
+}
+
+// ownTraffic lets nothing be under way when a test begins, and when it has ended, whatever became of it: later tests would wait for
+// ever.
+func ownTraffic(t *testing.T) {
+	t.Helper()
+	empty := func() {
+		if n, waiting := underway.bytes.Load(), len(underway.line); n != 0 || waiting > 0 {
+			t.Errorf("%d bytes are under way, %d queues wait", n, waiting)
+		}
+	}
+	empty()
+	t.Cleanup(func() {
+		empty()
+		underway.bytes.Store(0)
+		underway.line = nil
+		underway.waiting.Store(false)
+	})
+}
+
 // passive returns a queue whose mailbox takes no turns, for one goroutine.
 func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	tb.Helper()
@@ -124,9 +152,10 @@ type host struct {
 
 // told is what a host is told of messages.
 type told struct {
-	left    []leftMessage
-	refused int
-	decided []string
+	left     []leftMessage
+	released []telemetry.Removal // held messages that are ready; their slices are not valid
+	refused  int
+	decided  []string
 }
 
 // leftMessage is what is told of a message that left.
@@ -139,6 +168,7 @@ type leftMessage struct {
 	digest             uint64
 	underway           time.Duration
 	target, traced     bool
+	entered            *telemetry.Entered
 }
 
 type deadMessage struct {
@@ -148,7 +178,7 @@ type deadMessage struct {
 }
 
 func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
-	t.Removal.Expect(0)
+	t.Removal.Expect(0, ds)
 	for i, d := range ds {
 		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason, d.Flags&Traced != 0})
 		ds[i].Outcome = h.outcome
@@ -157,8 +187,12 @@ func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking
 
 func (h *told) Removed(_ *Config, _ hook.Instant, ls []telemetry.Removal) {
 	for _, l := range ls {
+		if l.Outcome == telemetry.Ready {
+			h.released = append(h.released, l)
+			continue
+		}
 		h.left = append(h.left, leftMessage{
-			string(l.Key), l.Reason, l.Outcome, l.Enqueued, l.Deadline, l.Size, l.Digest, l.Underway, l.Target != nil, l.Traced,
+			string(l.Key), l.Reason, l.Outcome, l.Enqueued, l.Deadline, l.Size, l.Digest, l.Underway, l.Target != nil, l.Traced, l.Entered,
 		})
 	}
 }
@@ -180,7 +214,7 @@ type sink struct {
 	stopped   int
 }
 
-func (s *sink) Deliver(_ *Consumer, ds []Delivery) int {
+func (s *sink) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	n := min(len(ds), s.room)
 	s.room -= n
 	for _, d := range ds[:n] {
@@ -245,10 +279,34 @@ func checkSums(t *testing.T, q *Queue) {
 	for r := range hook.Reasons {
 		left += s.Dropped[r] + s.DeadLettered[r]
 	}
-	if want := left + uint64(s.Ready+s.Unacked+s.Discarded); s.Published != want {
+	if want := left + uint64(s.Ready+s.Unacked+s.Held+s.Discarded); s.Published != want {
 		t.Fatalf("%d published, but %d ready, %d unacked and %d left: %+v", s.Published, s.Ready, s.Unacked, left, s.Counters)
 	}
+	checkKinds(t, q, &s)
 	if s.DeadLetters+s.Restored > s.Published {
 		t.Fatalf("%d published, but %d dead letters and %d restored", s.Published, s.DeadLetters, s.Restored)
+	}
+}
+
+// checkKinds counts one by one what the queue counts as messages come and go: those that are persistent, and those in memory.
+func checkKinds(t *testing.T, q *Queue, s *Stats) {
+	t.Helper()
+	if q.contents == nil || q.stopped != nil || q.closed {
+		return
+	}
+	persists, inMemory := 0, 0
+	for l := range q.levels {
+		f := &q.levels[l]
+		for seq, at := f.messageFrom(0); at != nil; seq, at = f.messageFrom(seq + 1) {
+			if q.cfg.Durable && at.flags&persistent != 0 {
+				persists++
+			}
+			if q.store.at(at.segment).inMemory() {
+				inMemory++
+			}
+		}
+	}
+	if s.Persistent != persists || s.InMemory != inMemory {
+		t.Fatalf("%d persistent and %d in memory, want %d and %d", s.Persistent, s.InMemory, persists, inMemory)
 	}
 }

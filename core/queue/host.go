@@ -12,9 +12,10 @@ import (
 // are valid during the call.
 type Host interface {
 	// DeadLetter publishes dead letters. Every batch made of them gets t, and t.Removal
-	// is told their number before the first is published.
+	// is told their number, and ds, before the first is published.
 	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
-	// Removed reports messages that have left for a reason, each once and for good.
+	// Removed reports messages that have left for a reason, each once and for good. It also
+	// reports held messages that are ready from now on, with [telemetry.Ready]: they stay.
 	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
 	// Refused reports how many messages were refused: their publishers get basic.nack.
 	Refused(from *Config, messages int)
@@ -46,7 +47,9 @@ const (
 	DeletedAutoDelete                       // its last consumer left
 )
 
-// DeadLetter is a message that leaves with a Route verdict.
+// DeadLetter is a message that leaves with a Route verdict, or for one of the reasons
+// that are no verdicts of plugins: [hook.ReasonRedriven] writes no death, but says in the
+// header x-redriven that the message was moved.
 type DeadLetter struct {
 	Exchange, Key []byte
 	BCC           []string
@@ -54,11 +57,14 @@ type DeadLetter struct {
 	Flags         Flags
 	Reason        hook.Reason
 	Target        *hook.Target
-	Seq           uint64 // Message.Seq for the tracking Publisher
+	Routing       *RoutingInfo // what consumers see that it was published with; nil means what follows from Target
+	Seq           uint64       // Message.Seq for the tracking Publisher
 	// Admitted says that a filter admitted the message when it was sent before, at least
 	// once: filters are not asked again. The host sets it when one does.
 	Admitted bool
-	// The host sets how many queues the message went to, and its outcome.
+	// The host sets how many queues the message went to, which ones (nil: none), and its
+	// outcome. What an exchange holds counts, but is no queue with a name.
 	Sent    int
+	Entered *telemetry.Entered
 	Outcome telemetry.Outcome
 }

@@ -56,8 +56,11 @@ func (n *opBuffer) account(extent uint32, bytes int64) {
 	n.deltas = append(n.deltas, journal.Delta{Extent: extent, Bytes: bytes})
 }
 
-// isJournalled reports whether a message is in the journal.
-func (q *Queue) isJournalled(s *slot) bool { return q.cfg.Storage != nil && s.flags&persistent != 0 }
+// isJournalled reports whether a message is in the journal. Of a durable exchange, all
+// messages are that it holds.
+func (q *Queue) isJournalled(s *slot) bool {
+	return q.cfg.Storage != nil && (s.flags&persistent != 0 || q.cfg.Schedule != nil)
+}
 
 // weight is the size of a message's operation in the journal, with the whole record.
 func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
@@ -131,6 +134,25 @@ func (q *Queue) journalDeadlineSet(h handle, at hook.Instant, changed bool) {
 		data = q.store.read(*s).strategyData
 	}
 	q.buf.ops.buf = appendDeadlineSet(q.buf.ops.buf, q.cfg.Storage.ID, h.ref, at, data, s.flags)
+}
+
+// journalHeld journals until when a message is held, 0 if it is not any more.
+func (q *Queue) journalHeld(h handle) {
+	if q.isJournalled(h.slot()) {
+		q.buf.ops.buf = q.appendHeldOf(q.buf.ops.buf, h)
+	}
+}
+
+// appendHeldOf appends the operation that says until when a message is held.
+func (q *Queue) appendHeldOf(b []byte, h handle) []byte {
+	flags := byte(0)
+	switch s := h.slot(); {
+	case s.flags&unready != 0:
+		flags = heldUnready
+	case !s.is(stateHeld) && h.hold() != 0:
+		flags = heldReleased
+	}
+	return appendHeld(b, q.cfg.Storage.ID, h.ref, h.hold(), flags, q.nacksOf(h.ref))
 }
 
 // journalAsks journals that hooks want to be asked about a message when it is next,
@@ -228,9 +250,14 @@ func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
 	waits := n.enqueued > 0 || n.relies && q.cfg.Storage != nil
 	n.enqueued, n.relies = 0, false
-	if r := b.Removal; waits && r != nil && r.joins(q.cfg.Storage.Journal) {
-		n.buf = append(n.buf, r.ops...)
-		n.deltas = append(n.deltas, r.deltas...)
+	if r := b.Removal; r != nil && r.move != nil {
+		r.move.noteRefused(b)
+	}
+	if r := b.Removal; waits && r != nil {
+		r.appendAlone(n, b, q.cfg.Storage.Journal)
+		if r.joins(q.cfg.Storage.Journal) {
+			r.appendTo(n)
+		}
 	}
 	if waits && (b.Publisher != nil || b.Removal != nil || b.underway > 0) {
 		q.commit((*batchCommit)(b))

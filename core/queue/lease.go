@@ -6,7 +6,7 @@ import "github.com/curfewmq/curfew/sdk/hook"
 func (q *Queue) Touch(now hook.Instant) {
 	q.lastUse = now
 	q.lease, q.ending = 0, nil
-	if q.stopped != nil || !q.hooks.WantsIdle || q.consumers.count() > 0 {
+	if q.stopped != nil || !q.hooks.WantsIdle() || q.consumers.count() > 0 {
 		return
 	}
 	v := hook.Verdict{}
@@ -59,11 +59,15 @@ func (q *Queue) advanceEnding(now hook.Instant) {
 		q.ending = nil
 		return
 	}
-	if len(q.departing) == 0 && q.ready > 0 {
+	switch {
+	case len(q.departing) > 0:
+	case q.ready > 0:
 		before := q.ready
 		q.dropFromHead(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
+	case q.held() > 0:
+		q.dropHeld(now, hook.ReasonQueueExpired)
 	}
-	if q.ready+q.waiting() > 0 {
+	if q.ready+q.held()+q.waiting() > 0 {
 		return
 	}
 	q.end(now, Deletion{

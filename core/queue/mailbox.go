@@ -27,7 +27,8 @@ type Mailbox struct {
 	throttled atomic.Pointer[chan struct{}]   // closed when consumers have caught up: see Publish; nil while publishers need not wait
 	removals  atomic.Pointer[pendingRemovals] // nil until the first; set on the queue's turn
 
-	settlesFirst atomic.Bool // see SettlesFirst
+	settlesFirst atomic.Bool   // see SettlesFirst
+	changes      atomic.Uint32 // see Changes
 
 	// The rest belongs, as queue does, to the goroutine that set running.
 	spare  []task // the inbox before, for reuse
@@ -46,6 +47,8 @@ const (
 	taskTick
 	taskConfirmed
 	taskAdmitted
+	taskMoved
+	taskArrived
 )
 
 // task is one unit of work in a mailbox. Which fields are set depends on its kind.
@@ -59,6 +62,10 @@ type task struct {
 
 	confirms  *deadLetterConfirms
 	confirmed []int // indexes of messages in confirms
+
+	moved *movedPart
+
+	arrived []departed
 }
 
 // call is a function that its caller waits for.
@@ -77,8 +84,8 @@ func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mail
 	return m
 }
 
-// NewPausedMailbox returns a queue for a [Replayer] to fill. Its tasks wait, and its
-// lease does not begin, until the Replayer starts it.
+// NewPausedMailbox returns a queue for a [Restorer] to fill. Its tasks wait, and its
+// lease does not begin, until the Restorer starts it.
 func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
 	m := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
 	m.config.Store(cfg)
@@ -100,6 +107,9 @@ func (m *Mailbox) start() {
 
 // SettlesFirst reports whether a plugin watches messages of the queue: earlier settlements then decide about a message that enters.
 func (m *Mailbox) SettlesFirst() bool { return m.settlesFirst.Load() }
+
+// Now returns the time of the queue's clock, which is not the node's if the queue's shard had another owner before.
+func (m *Mailbox) Now() hook.Instant { return m.clock() }
 
 // Config returns the queue's description.
 func (m *Mailbox) Config() *Config { return m.config.Load() }
@@ -229,6 +239,7 @@ func (m *Mailbox) drain(turns int) {
 // nextInbox returns the tasks that arrived. If there are none it arms the timer, ends
 // the turn and returns false.
 func (m *Mailbox) nextInbox() (tasks []task, ok bool) {
+	m.noteChange()
 	if tasks = m.takeInbox(false); tasks != nil {
 		return tasks, true
 	}
@@ -283,6 +294,7 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 		}
 	}
 	q.commit(nil)
+	q.countScheduled()
 	m.updateThrottle(t.kind == taskPublish)
 }
 
@@ -303,6 +315,14 @@ func (q *Queue) runTask(now hook.Instant, t *task) {
 		if q.advanceEnding(now); !q.closed {
 			q.endTurn(now)
 		}
+	case taskMoved:
+		q.moved(now, t.moved)
+		if q.advanceEnding(now); !q.closed {
+			q.endTurn(now)
+		}
+	case taskArrived:
+		q.arrived(t.arrived)
+		q.tick(now)
 	case taskTick, taskAdmitted:
 		q.tick(now)
 	}
@@ -331,7 +351,14 @@ func (m *Mailbox) updateThrottle(published bool) {
 // a deleted queue takes them with it: once the journal has what was committed before.
 func (q *Queue) rejectDeleted(t *task) {
 	switch t.kind {
+	case taskMoved:
+		t.moved.release()
 	case taskPublish:
+		if r := t.batch.Removal; r != nil && r.move != nil { // what is redriven does not go with a queue that is deleted
+			r.move.refuse(t.batch, FailNoQueue)
+			t.batch.complete(nil)
+			return
+		}
 		if b := t.batch; q.cfg.Storage != nil && (b.Publisher != nil || b.Removal != nil) {
 			q.commit((*batchCommit)(b))
 			return
@@ -352,7 +379,7 @@ const yield = 30 * time.Microsecond
 // every message.
 func (m *Mailbox) arm() {
 	next := m.queue.next()
-	if m.queue.closed && m.timer != nil {
+	if (m.queue.closed || m.queue.stopped != nil) && m.timer != nil {
 		m.timer.Stop() // it would keep the queue's memory until it fires
 		m.armed = 0
 	}

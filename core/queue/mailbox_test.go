@@ -22,7 +22,7 @@ type graves struct {
 }
 
 func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []DeadLetter, t Tracking) {
-	t.Removal.Expect(0)
+	t.Removal.Expect(0, ds)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {
@@ -32,8 +32,10 @@ func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []DeadLetter, t Trac
 
 func (g *graves) Deleted(_ *Mailbox, d Deletion) { g.gone <- d }
 
+// live returns a queue that takes turns.
 func live(tb testing.TB, h hook.Hooks) (*Mailbox, *graves) {
 	tb.Helper()
+	needBubble(tb)
 	clock := clock.New()
 	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Deletion, 1)}
 	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
@@ -115,16 +117,18 @@ func (c *confirms) Confirmed(b *Batch)   { c.n.Add(int64(len(b.Messages))) }
 func (c *confirms) Failed(*Batch, error) {}
 
 func TestAQueueThatIsGoneConfirmsWhatItIsSent(t *testing.T) {
-	s, _ := live(t, hook.Hooks{})
-	_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-	var c confirms
-	b := batchOf(message(1, 0))
-	b.Publisher = &c
-	s.Publish(b)
-	s.Settle(Ack, []PendingAck{{Ref: 1}})
-	if c.n.Load() != 1 {
-		t.Error("the publisher waits for ever")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := live(t, hook.Hooks{})
+		_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+		var c confirms
+		b := batchOf(message(1, 0))
+		b.Publisher = &c
+		s.Publish(b)
+		s.Settle(Ack, []PendingAck{{Ref: 1}})
+		if c.n.Load() != 1 {
+			t.Error("the publisher waits for ever")
+		}
+	})
 }
 
 // counter is a sink for many goroutines, which acknowledges on another.
@@ -133,7 +137,7 @@ type counter struct {
 	acks chan PendingAck
 }
 
-func (c *counter) Deliver(cons *Consumer, ds []Delivery) int {
+func (c *counter) Deliver(_ hook.Instant, cons *Consumer, ds []Delivery) int {
 	for i, d := range ds {
 		select {
 		case c.acks <- PendingAck{Ref: d.Ref, Consumer: cons}:
@@ -152,44 +156,48 @@ func (c *counter) Cancelled(*Consumer)              {}
 func (c *counter) Stopped(*Consumer, *StoppedError) {}
 
 func TestManyAtOnceLoseNothing(t *testing.T) {
-	s, _ := live(t, ttlHooks(hook.ScanAnywhere, nil))
-	const publishers, each = 8, 3000
-	cons := &counter{acks: make(chan PendingAck, 500)}
-	c := &Consumer{Queue: s, Sink: cons, Prefetch: 300}
-	if err := s.Do(func(q *Queue, now hook.Instant) { _ = q.AddConsumer(now, c) }); err != nil {
-		t.Fatal(err)
-	}
-	var conf confirms
-	var wg sync.WaitGroup
-	for p := range publishers {
-		wg.Go(func() {
-			for i := range each {
-				b := batchOf(message(uint64(p*each+i), 64))
-				b.Publisher = &conf
-				if i%3 == 0 {
-					s.PublishAsync(b)
-				} else {
-					s.Publish(b)
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := live(t, ttlHooks(hook.ScanAnywhere, nil))
+		const publishers, each = 8, 3000
+		cons := &counter{acks: make(chan PendingAck, 500)}
+		c := &Consumer{Queue: s, Sink: cons, Prefetch: 300}
+		if err := s.Do(func(q *Queue, now hook.Instant) { _ = q.AddConsumer(now, c) }); err != nil {
+			t.Fatal(err)
+		}
+		var conf confirms
+		var wg sync.WaitGroup
+		for p := range publishers {
+			wg.Go(func() {
+				for i := range each {
+					b := batchOf(message(uint64(p*each+i), 64))
+					b.Publisher = &conf
+					if i%3 == 0 {
+						s.PublishAsync(b)
+					} else {
+						s.Publish(b)
+					}
 				}
-			}
-		})
-	}
-	for range publishers * each {
-		s.Settle(Ack, []PendingAck{<-cons.acks})
-	}
-	wg.Wait()
-	st := stats(t, s)
-	if st.Acked != publishers*each || st.Ready+st.Unacked != 0 || conf.n.Load() != publishers*each {
-		t.Errorf("acked %d, left %d, confirmed %d, want %d, 0 and %d",
-			st.Acked, st.Ready+st.Unacked, conf.n.Load(), publishers*each, publishers*each)
-	}
+			})
+		}
+		for range publishers * each {
+			s.Settle(Ack, []PendingAck{<-cons.acks})
+		}
+		wg.Wait()
+		st := stats(t, s)
+		if st.Acked != publishers*each || st.Ready+st.Unacked != 0 || conf.n.Load() != publishers*each {
+			t.Errorf("acked %d, left %d, confirmed %d, want %d, 0 and %d",
+				st.Acked, st.Ready+st.Unacked, conf.n.Load(), publishers*each, publishers*each)
+		}
+	})
 }
 
 func TestAnIdleQueueHasNoGoroutine(t *testing.T) {
-	// goleak in TestMain fails the package when one is left.
-	s, _ := live(t, lease(time.Hour))
-	s.Publish(batchOf(message(1, 0)))
-	if s.queue.buf != nil || s.running {
-		t.Error("an idle queue holds on to a turn's memory")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		// goleak in TestMain fails the package when one is left.
+		s, _ := live(t, lease(time.Hour))
+		s.Publish(batchOf(message(1, 0)))
+		if s.queue.buf != nil || s.running {
+			t.Error("an idle queue holds on to a turn's memory")
+		}
+	})
 }

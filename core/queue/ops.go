@@ -24,6 +24,7 @@ import (
 //	 discard   ref u64 | reason u8         it is being dead-lettered, out of reach of consumers
 //	 renew by  ref u64 | deadline i64 | state i64 | digest u64
 //	 ask       ref u64                     hooks want to be asked when it is next; an enqueue has a flag for that
+//	 hold      ref u64 | until i64 | flags u8 | nacks u16   it is held, or not any more if until is 0; nacks: see holding
 //	 enqueue alike   as enqueue; the record is without its properties and their length, which are those of the enqueue before it
 //
 // Numbers are little-endian; instants are nanoseconds since the Unix epoch. A
@@ -44,6 +45,7 @@ const (
 	opDeadlineSetBy // opDeadlineSet for a message that may have a digest
 	opAsks
 	opEnqueuedAlike
+	opHeld
 )
 
 const (
@@ -94,6 +96,18 @@ func appendDeadlineSet(b []byte, queue uint64, r Ref, deadline hook.Instant, m s
 func appendDeadLettering(b []byte, queue uint64, r Ref, why hook.Reason) []byte {
 	b = appendOp(b, opDeadLettering, queue)
 	return append(binary.LittleEndian.AppendUint64(b, uint64(r)), byte(why))
+}
+
+// The flags of a hold.
+const (
+	heldUnready  = 1 // the message has it since it entered
+	heldReleased = 2 // that hold has ended: the message is not held
+)
+
+func appendHeld(b []byte, queue uint64, r Ref, until hook.Instant, flags byte, nacks uint16) []byte {
+	b = binary.LittleEndian.AppendUint64(appendOp(b, opHeld, queue), uint64(r))
+	b = binary.LittleEndian.AppendUint64(b, uint64(until))
+	return binary.LittleEndian.AppendUint16(append(b, flags), nacks)
 }
 
 func appendAsks(b []byte, queue uint64, r Ref) []byte {

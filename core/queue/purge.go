@@ -23,28 +23,51 @@ func (q *Queue) Purge(now hook.Instant) int {
 		return 0
 	}
 	q.count.Purged += uint64(n + q.purgeDiscards())
-	if n > 0 {
+	switch kept := q.unacked + q.held() + q.waiting(); {
+	case n > 0 && kept > n:
+		q.dropReady()
+	case n > 0:
 		q.tellPurged()
 		q.journalPurged(false)
-		q.detachContents(q.unacked + q.waiting())
+		q.detachContents(kept)
 	}
 	q.freeGarbage()
 	q.endTurn(now)
 	return n
 }
 
-// detachContents makes garbage of all that the queue holds except its unacknowledged
-// messages and discards, of which there are kept; 0 keeps none of them.
+// dropReady drops the ready messages one by one: where most of the others stay, that is
+// less than to carry those.
+func (q *Queue) dropReady() {
+	for q.ready > 0 {
+		h := q.at(q.nextRef())
+		q.takeForHooks(h)
+		q.drop(h)
+	}
+}
+
+// detachContents makes garbage of all that the queue holds except its unacknowledged and
+// held messages and discards, of which there are kept; 0 keeps none of them.
 func (q *Queue) detachContents(kept int) {
 	old := q.contents
 	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, restamping: old.restamping}
+	switch {
+	case kept > 0:
+		q.holding = old.holding
+	case old.holding != nil:
+		old.holding.list.Release()
+	}
 	w := &garbage{old.levels, old.store, q.garbage}
 	q.garbage = w
 	for l := range w.levels {
 		from, to := &w.levels[l], &q.levels[l]
 		for seq, s := from.messageFrom(0); s != nil && kept > 0; seq, s = from.messageFrom(seq + 1) {
-			if s.is(stateUnacked) {
+			if s.is(stateUnacked) || s.is(stateHeld) {
+				held := s.is(stateHeld)
 				q.carry(&w.store, from, to, seq, s)
+				if h := q.at(ref(l, seq)); held {
+					q.indexDeadline(h, h.deadline(), false)
+				}
 				kept--
 			}
 		}
@@ -52,6 +75,9 @@ func (q *Queue) detachContents(kept int) {
 		to.deliveredUpTo, to.journalledUpTo = from.deliveredUpTo, from.journalledUpTo
 	}
 	q.ready, q.readyBytes = 0, 0
+	if q.holding != nil {
+		q.forgetOthers()
+	}
 }
 
 // dropContents makes garbage of all that the queue holds. The removal is journalled in
@@ -62,25 +88,32 @@ func (q *Queue) dropContents() {
 	if q.contents == nil {
 		return
 	}
-	if q.stopped == nil && q.ready+q.unacked+q.waiting() > 0 {
+	if q.stopped == nil && q.messages() > 0 {
 		q.journalPurged(true)
 	}
 	q.tellAllGone()
 	q.detachContents(0)
-	q.unacked, q.discards, q.departing, q.ending = 0, nil, nil, nil
+	q.unacked, q.moving, q.discards, q.departing, q.ending = 0, 0, nil, nil, nil
 	q.freeGarbage()
 }
 
-// carry copies a taken message to a list that it enters with the number it had.
+// carry copies a taken or held message to a list that it enters with the number it had.
 func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	c, i, _ := from.locate(seq)
+	state := s.flags & stateMask
 	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inRequeued))
 	to.skipTo(seq)
 	to.push(kept, c.deadline(i))
 	copied, k, _ := to.locate(seq)
 	to.take(&copied.slots[k])
-	if c.extents != nil && c.extents[i] != 0 {
-		copied.setExtent(k, c.extents[i], int(c.savedBy(i)))
+	if state == stateHeld {
+		copied.slots[k].become(stateHeld)
+	}
+	if at := c.hold(i); at != 0 {
+		copied.setHold(k, at)
+	}
+	if extent := c.extent(i); extent != 0 {
+		copied.setExtent(k, extent, int(c.savedBy(i)))
 	}
 	s.become(stateFree)
 }
@@ -122,7 +155,7 @@ func (q *Queue) accountRemoved(c *chunk) {
 	}
 	for i := range c.slots {
 		if s := &c.slots[i]; !s.is(stateFree) && q.isJournalled(s) {
-			q.buf.ops.account(c.extents[i], c.savedBy(i)-weight(s))
+			q.buf.ops.account(c.extentOf(i, -1))
 		}
 	}
 }
@@ -131,7 +164,6 @@ func (q *Queue) accountRemoved(c *chunk) {
 type refRuns struct {
 	all   bool   // include unacknowledged messages
 	b     []byte // the runs before the last one
-	n     uint32
 	first Ref
 	count uint32 // of the last run
 }
@@ -153,7 +185,6 @@ func (r *refRuns) end() {
 	}
 	r.b = binary.LittleEndian.AppendUint64(r.b, uint64(r.first))
 	r.b = binary.LittleEndian.AppendUint32(r.b, r.count)
-	r.n++
 	r.count = 0
 }
 
@@ -163,7 +194,7 @@ func (q *Queue) journalPurged(all bool) {
 		return
 	}
 	r := refRuns{all: all}
-	others := q.unacked + q.waiting()
+	others := q.unacked + q.held() + q.waiting()
 	for l := range q.levels {
 		f := &q.levels[l]
 		for c := range f.chunks {
@@ -171,9 +202,25 @@ func (q *Queue) journalPurged(all bool) {
 		}
 	}
 	r.end()
+	q.appendPurged(r.b, maxPurgedRuns)
+}
+
+// maxPurgedRuns is how many runs an operation has: a journal may take only so many bytes at once. So a crash may divide only a purge
+// that has more of them, which are millions of messages between others.
+const maxPurgedRuns = 1 << 20
+
+// appendPurged appends that runs of messages leave. Only what has more than most runs takes more than one commit.
+func (q *Queue) appendPurged(runs []byte, most int) {
 	n := &q.buf.ops
-	n.buf = binary.LittleEndian.AppendUint32(appendOp(n.buf, opPurged, q.cfg.Storage.ID), r.n)
-	n.buf = append(n.buf, r.b...)
+	for {
+		part := runs[:min(len(runs), most*runSize)]
+		n.buf = binary.LittleEndian.AppendUint32(appendOp(n.buf, opPurged, q.cfg.Storage.ID), uint32(len(part)/runSize))
+		n.buf = append(n.buf, part...)
+		if runs = runs[len(part):]; len(runs) == 0 {
+			return
+		}
+		q.commit(nil)
+	}
 }
 
 // addChunk adds the messages of a chunk, which begins at first, and returns how many are

@@ -72,6 +72,41 @@ func TestAPurgeIsOneOperation(t *testing.T) {
 	}
 }
 
+// A purge of very many messages between others was one operation, which a journal may not take at once.
+func TestAPurgeOfManyRunsIsDivided(t *testing.T) {
+	q, _, j := durable(t, Config{}, hook.Hooks{})
+	const n = 100
+	many(q, Persistent, 0, n)
+	q.commit(nil)
+	before := len(j.entries)
+	var r refRuns
+	for i := range Ref(n / 2) {
+		r.add(2*i, 1)
+	}
+	r.end()
+	q.appendPurged(r.b, 15)
+	q.commit(nil)
+	if got := len(j.entries) - before; got != 4 {
+		t.Errorf("50 runs of at most 15 at a time took %d commits, want 4", got)
+	}
+	for _, e := range j.entries[before:] {
+		if len(e.ops) > opHeader+4+15*runSize {
+			t.Errorf("a commit has %d bytes", len(e.ops))
+		}
+	}
+	q = j.reborn(t, q)
+	for i := range uint64(n / 2) {
+		q.Get(second, nil2(), func(d Delivery, _ int) {
+			if id := idOf(d.Body); id != 2*i+1 {
+				t.Errorf("message %d is there, want %d", id, 2*i+1)
+			}
+		})
+	}
+	if q.ready != 0 {
+		t.Errorf("%d messages are left", q.ready)
+	}
+}
+
 // A queue that was deleted and has a definition nevertheless, because the broker was
 // killed, has all of its messages or none.
 func TestADeletionIsOneOperation(t *testing.T) {
@@ -98,22 +133,24 @@ func TestADeletionIsOneOperation(t *testing.T) {
 // Messages that come too late to be in the deleted queue are confirmed when a
 // restart does not find it as it was before.
 func TestADeletedQueueConfirmsWhenThatIsDurable(t *testing.T) {
-	j := &lockedJournal{}
-	s := keptIn(t, j, hook.Hooks{}, "q")[0]
-	if err := send(s, persist(1)); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) }); err != nil {
-		t.Fatal(err)
-	}
-	if err := send(s, persist(2)); err != nil {
-		t.Errorf("got error %v", err)
-	}
-	broken := errors.New("input/output error")
-	j.fail(broken)
-	if err := send(s, persist(3)); !errors.Is(err, broken) {
-		t.Errorf("got error %v, want %v", err, broken)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		j := &lockedJournal{}
+		s := keptIn(t, j, hook.Hooks{}, "q")[0]
+		if err := send(s, persist(1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := send(s, persist(2)); err != nil {
+			t.Errorf("got error %v", err)
+		}
+		broken := errors.New("input/output error")
+		j.fail(broken)
+		if err := send(s, persist(3)); !errors.Is(err, broken) {
+			t.Errorf("got error %v, want %v", err, broken)
+		}
+	})
 }
 
 // A queue of messages that a purge dropped is as good as new, although it gives

@@ -40,6 +40,8 @@ type Queue struct {
 	departing      []departure // dead letters that wait for capacity, in the order in which they left
 	ending         *ending     // nil unless its lease ran out
 	discards       *discards   // nil until the first at-least-once dead letter
+	redrive        *Redrive    // nil while there is none
+	moving         int         // messages that a redrive has taken
 	garbage        *garbage
 	stopped        *StoppedError // nil while it works
 
@@ -65,10 +67,12 @@ type contents struct {
 	restamping  *restampCursor // nil unless the settings have changed
 	overflowing bool           // more exceeds the limits than one turn may drop
 	askBackoff  askBackoff
+
+	holding *holding // nil until a message is held
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the
-// messages that are there, ready or unacknowledged, and of those that left, each for one
+// messages that are there, ready, held or unacknowledged, and of those that left, each for one
 // reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
 type Counters struct {
 	Published      uint64 // entered, or were refused or dropped at once
@@ -79,6 +83,7 @@ type Counters struct {
 	DeliveredNoAck uint64
 	Redelivered    uint64 // of both, those that were delivered before
 	Requeued       uint64
+	LeasesEnded    uint64 // deliveries that were not settled by the end of their lease
 	Acked          uint64
 	Purged         uint64
 	Deleted        uint64 // went with the queue
@@ -90,12 +95,21 @@ type Counters struct {
 // FromClients counts the messages that clients published to the queue.
 func (c *Counters) FromClients() uint64 { return c.Published - c.DeadLetters - c.Restored }
 
+// Expired counts the messages that left because of their deadline.
+func (c *Counters) Expired() uint64 {
+	return c.Dropped[hook.ReasonExpired] + c.DeadLettered[hook.ReasonExpired]
+}
+
 // Stats is a queue's state at one moment.
 type Stats struct {
 	Ready, Unacked, Consumers int
+	Held                      int
 	Discarded                 int // dead letters that wait to leave, or for confirms
+	Persistent                int // of all these messages, those that are persistent; 0 for a queue that is not durable
+	InMemory                  int // of all these messages, those whose bytes are in memory, not in the spill file
 	ReadyBytes                int64
 	NextDeadline              hook.Instant // 0 means none
+	NextRelease               hook.Instant // of a held message; 0 means none
 	LeaseExpires              hook.Instant // 0 means none
 	Counters
 }
@@ -116,6 +130,10 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	q.Touch(now)
 }
 
+// DeadLetters returns where messages that leave for a reason go, unless the queue's strategy chooses a place for each; nil means
+// that nothing says so beforehand.
+func (q *Queue) DeadLetters() *hook.Target { return q.hooks.DeadLetters() }
+
 // Config returns the queue's description.
 func (q *Queue) Config() *Config { return q.cfg }
 
@@ -124,12 +142,18 @@ func (q *Queue) Stats() Stats {
 	s := Stats{
 		Ready: q.ready, Unacked: q.unacked, Consumers: q.consumers.count(), Discarded: q.waiting(),
 		ReadyBytes: q.readyBytes, NextDeadline: q.nextDeadline(), LeaseExpires: q.lease,
+		Held: q.held(), NextRelease: q.nextRelease(),
 	}
 	if q.contents != nil {
 		s.Counters = q.count
+		s.InMemory = q.messages() - q.store.away
+		if q.cfg.Durable {
+			s.Persistent = q.store.persistent
+		}
 	}
 	if e := q.stopped; e != nil && !q.closed {
 		s.Ready, s.Unacked, s.Discarded, s.ReadyBytes = e.ready, e.unacked, e.discarded, e.readyBytes
+		s.Held, s.Persistent, s.InMemory = e.held, e.persistent, 0
 	}
 	return s
 }
@@ -148,10 +172,17 @@ func (q *Queue) tick(now hook.Instant) {
 		return
 	}
 	q.restampSome(now)
+	if q.cfg.Schedule != nil {
+		q.publishDue(now)
+	} else if q.releaseDue(now) {
+		q.deliver(now) // what a consumer waits for counts for no limit
+		q.enforceLimits(now)
+	}
 	if q.contents != nil && q.overflowing {
 		q.enforceLimits(now)
 	}
 	q.expireDue(now)
+	q.redriveSome(now)
 	q.deliver(now)
 	q.endTurn(now)
 }
@@ -170,11 +201,11 @@ func (q *Queue) next() hook.Instant {
 	if q.contents != nil && (q.overflowing || q.restamping != nil) {
 		return atOnce
 	}
-	if q.ending != nil && len(q.departing) == 0 && (q.ready > 0 || q.waiting() == 0) {
+	if q.ending != nil && len(q.departing) == 0 && (q.ready+q.held() > 0 || q.waiting() == 0) {
 		return atOnce
 	}
 	var next hook.Instant
-	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture()} {
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.nextRedrive()} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}
@@ -199,7 +230,7 @@ func (q *Queue) nextDeparture() hook.Instant {
 func (q *Queue) end(now hook.Instant, d Deletion) {
 	q.departNow(now)
 	d.At, d.LastUse = now, q.lastUse
-	d.Messages += q.ready + q.unacked + q.waiting()
+	d.Messages += q.messages()
 	q.close()
 	q.host.Deleted(q.mailbox, d)
 }
@@ -207,12 +238,13 @@ func (q *Queue) end(now hook.Instant, d Deletion) {
 // close drops everything the queue holds. The mailbox rejects tasks from now on.
 func (q *Queue) close() {
 	q.closed = true
+	q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
 	if q.contents != nil {
-		q.count.Deleted += uint64(q.ready + q.unacked + q.waiting())
+		q.count.Deleted += uint64(q.messages())
 		q.dropContents()
 	}
 	if e := q.stopped; e != nil && q.contents != nil {
-		q.count.Deleted += uint64(e.ready + e.unacked + e.discarded)
+		q.count.Deleted += uint64(e.ready + e.unacked + e.held + e.discarded)
 	}
 	consumers := q.consumers.removeAll()
 	slices.SortFunc(consumers, func(a, b *Consumer) int { return cmp.Compare(a.Tag, b.Tag) }) // as RabbitMQ tells each channel
@@ -229,7 +261,7 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	if ifUnused && q.consumers.count() > 0 {
 		return 0, ErrInUse
 	}
-	if ifEmpty && q.ready > 0 {
+	if ifEmpty && q.ready+q.held() > 0 {
 		return 0, ErrNotEmpty
 	}
 	messages = q.ready
@@ -240,13 +272,16 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	return messages, nil
 }
 
+// messages returns how many messages the queue holds, whatever their state.
+func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiting() }
+
 // level returns the level of messages of a priority.
 func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Levels) }
 
 // open creates the contents when the first message enters.
 func (q *Queue) open() {
 	if q.contents == nil {
-		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1)}
+		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1), store: store{cold: q.cfg.Schedule != nil}}
 	}
 }
 

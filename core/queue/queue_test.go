@@ -396,7 +396,7 @@ func TestAnEmptyQueueGivesItsMemoryBack(t *testing.T) {
 func TestAFewLongLivedMessagesDoNotHoldTheRoomOfTheirNeighbours(t *testing.T) {
 	before := slab.Used()
 	q, h := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
-	const n, each = 300_000, 1000
+	const n, each = 300_000 / fewer, 1000
 	for i := range uint64(n) {
 		m := message(i, 200)
 		m.Expiration = hook.LimitOf(1000)

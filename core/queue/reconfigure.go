@@ -89,6 +89,7 @@ func (q *Queue) restamp(now hook.Instant, refs []Ref) {
 		views, vs = q.present(now, refs, hook.WhyChange)
 		for i := range views {
 			views[i].Expiration = q.expiration(q.buf.leaving[i].record.props)
+			views[i].Enqueued = q.readySince(q.at(refs[i]), views[i].Enqueued)
 		}
 		q.hooks.Restamp(now, views, vs)
 		q.buf.view = messageView{}
@@ -104,6 +105,14 @@ func (q *Queue) restamp(now hook.Instant, refs []Ref) {
 	}
 }
 
+// readySince returns from when a strategy counts that has DeadlineFromReady.
+func (q *Queue) readySince(h handle, enqueued hook.Instant) hook.Instant {
+	if q.hooks.DeadlineFromReady && h.wasHeldAtFirst() {
+		return max(enqueued, h.hold())
+	}
+	return enqueued
+}
+
 // reschedule gives a message a deadline. It is called for messages in order, so that
 // they may extend the sorted run.
 func (q *Queue) reschedule(h handle, at hook.Instant) {
@@ -111,12 +120,12 @@ func (q *Queue) reschedule(h handle, at hook.Instant) {
 	s.flags &^= inRun
 	if s.flags&inHeap != 0 && (q.restamping.rescan || at != h.deadline()) {
 		s.flags &^= inHeap
-		if s.is(stateReady) && !q.restamping.rescan {
+		if !s.is(stateUnacked) && !q.restamping.rescan {
 			q.stale++ // the item it has; that of a taken message is stale already
 		}
 	}
 	h.chunk.setDeadline(h.index, at)
-	if s.is(stateReady) { // else it is indexed when it is requeued
+	if !s.is(stateUnacked) { // else it is indexed when it is requeued
 		q.indexDeadline(h, at, true)
 	}
 }

@@ -89,3 +89,6 @@ func (p *refIndex) removeRun(first, count Ref, fn func(index int32)) {
 		}
 	}
 }
+
+// move changes the index of a message that is there.
+func (p *refIndex) move(r Ref, index int32) { p.find(r).at[r%(1<<pageBits)] = index + 1 }

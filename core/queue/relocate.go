@@ -56,21 +56,32 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 	k := &f.chunks[c]
 	for i := range k.slots {
 		s := &k.slots[i]
-		if s.is(stateFree) || k.extents == nil || k.extents[i] == 0 || k.extents[i] > upTo {
+		extent, bytes := k.extentOf(i, -1)
+		if s.is(stateFree) || extent == 0 || extent > upTo {
 			continue
 		}
 		if len(r.ops.buf) > maxRelocated {
 			return true
 		}
 		seq := k.number<<chunkBits + k.position(i)
-		r.old = append(r.old, journal.Delta{Extent: k.extents[i], Bytes: k.savedBy(i) - weight(s)})
+		if s.is(stateUnacked) && q.isMoving(ref(l, seq)) {
+			continue // its removal may be in the journal: a copy behind that would bring it back
+		}
+		if q.isArriving(ref(l, seq)) {
+			continue // a replay must not know of a release that has not arrived
+		}
+		r.old = append(r.old, journal.Delta{Extent: extent, Bytes: bytes})
 		moved := *s
-		if seq < f.deliveredUpTo {
+		if seq < f.deliveredUpTo && s.flags&unready == 0 {
 			moved.flags |= redelivered // the operation that says so may be trimmed with the old extent
 		}
 		saved := r.ops.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
-		k.setExtent(i, r.journal.Extent(), saved)
-		r.ops.account(k.extents[i], weight(s)-int64(saved))
+		extent = r.journal.Extent()
+		k.setExtent(i, extent, saved)
+		r.ops.account(extent, weight(s)-int64(saved))
+		if q.wasHeld(handle{ref(l, seq), f, k, i}) {
+			r.ops.buf = q.appendHeldOf(r.ops.buf, handle{ref(l, seq), f, k, i})
+		}
 		if why := q.discards.reason(ref(l, seq)); why != hook.ReasonNone {
 			r.ops.buf = appendDeadLettering(r.ops.buf, q.cfg.Storage.ID, ref(l, seq), why)
 		}

@@ -36,12 +36,12 @@ func (r *removals) clear() {
 	r.all, r.dead = r.all[:0], r.dead[:0]
 }
 
-// fillOutcomes sets what became of those with a target.
+// fillOutcomes sets what became of those with a target, and where they are.
 func (r *removals) fillOutcomes() {
 	dead := r.dead
 	for i := range r.all {
 		if r.all[i].Target != nil {
-			r.all[i].Outcome = dead[0].Outcome
+			r.all[i].Outcome, r.all[i].Entered = dead[0].Outcome, dead[0].Entered
 			dead = dead[1:]
 		}
 	}
@@ -53,7 +53,7 @@ func (q *Queue) removalOf(now hook.Instant, r Ref, rec *record, v *hook.Verdict)
 	h := q.at(r)
 	return telemetry.Removal{
 		Exchange: rec.exchange, Key: rec.key, Props: rec.props, Size: len(rec.body),
-		Enqueued: min(rec.enqueued, now), Deadline: h.deadline(),
+		Enqueued: min(rec.enqueued, now), Deadline: h.deadline(), Held: h.hold(),
 		Reason: v.Reason, Target: targetOf(v), Digest: rec.digest,
 		Underway: q.discards.underway(now, r), Traced: h.slot().flags&traced != 0,
 	}

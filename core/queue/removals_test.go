@@ -47,6 +47,7 @@ type censor struct {
 
 func newCensor(t *testing.T, scan hook.Scan, seed uint64) *censor {
 	t.Helper()
+	needBubble(t)
 	c := &censor{
 		t: t, rng: rand.New(rand.NewPCG(seed, uint64(scan))), chance: rand.New(rand.NewPCG(seed, 7)), times: map[string]int{},
 	}
@@ -107,7 +108,7 @@ func censored(scan hook.Scan) hook.Hooks {
 func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.Removal.Expect(0)
+	t.Removal.Expect(0, ds)
 	targets := 0
 	if t.Publisher != nil {
 		targets = c.chance.IntN(3)

@@ -1,29 +1,22 @@
 package queue
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Replayer restores queues from the operations in a journal: apply every operation in
-// order, fill the queues, then start them. Nothing else may use the queues meanwhile. It
-// belongs to one goroutine.
-type Replayer struct {
-	queues map[uint64]*replayedQueue
-	last   *replayedQueue // the queue of the last operation
-	lastID uint64
-}
-
-// replayedQueue is a queue that is being restored.
+// replayedQueue is a queue that is being restored. It has no mailbox yet.
 type replayedQueue struct {
-	mailbox       *Mailbox
+	kind          Kind // 0 means that it was not declared yet
+	store         store
 	list          []replayedMessage
+	freed         int      // messages in list that left
 	index         refIndex // in list, of the messages that are in the queue
 	deliveredUpTo []uint64 // by level
 	next          []uint64 // by level: no message had this sequence number or a higher one
+	// holds has, as long as the kind is not known, the holds of messages that would be others if an exchange held them.
+	holds map[Ref]replayedHold
 }
 
 // replayedMessage is a message that was enqueued, and may have been settled since.
@@ -35,50 +28,28 @@ type replayedMessage struct {
 	body          uint32      // bytes
 	saved         int         // bytes that its operation is shorter than its weight
 	deadLettering hook.Reason // unless none, it is a discard
+	replayedHold
 }
 
-// NewReplayer returns a replayer of paused queues.
-func NewReplayer(mailboxes []*Mailbox) *Replayer {
-	r := &Replayer{queues: make(map[uint64]*replayedQueue, len(mailboxes))}
-	for _, m := range mailboxes {
-		if storage := m.Config().Storage; storage != nil {
-			levels := m.Config().Levels + 1
-			r.queues[storage.ID] = &replayedQueue{mailbox: m, deliveredUpTo: make([]uint64, levels), next: make([]uint64, levels)}
-		}
-	}
-	return r
+// replayedHold is what the journal says about how a message is held. The slot's flag unready belongs to it.
+type replayedHold struct {
+	hold       hook.Instant // until when it is held; 0 means that it is not
+	readySince hook.Instant // the end of its first hold; 0 means that it had none
+	nacks      uint16
+	unready    bool
 }
 
-// Apply applies the operations of whole commits, which lie in an extent. Operations of
-// queues that do not exist any more are skipped.
-func (r *Replayer) Apply(extent uint32, ops []byte) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = readError(p)
-		}
-	}()
-	in := reader{b: ops}
-	for len(in.b) > 0 && !in.bad {
-		kind, id := in.u8(), in.u64()
-		if err := r.apply(kind, r.find(id), extent, &in); err != nil {
-			return err
-		}
+// endHold releases the message.
+func (it *replayedMessage) endHold() {
+	if it.slot.flags&unready != 0 {
+		it.readySince = it.hold
 	}
-	if in.bad {
-		return errOps
-	}
-	return nil
-}
-
-func (r *Replayer) find(id uint64) *replayedQueue {
-	if r.last == nil || r.lastID != id {
-		r.last, r.lastID = r.queues[id], id
-	}
-	return r.last
+	it.hold = 0
+	it.slot.flags &^= unready
 }
 
 // apply applies one operation; q is nil for a queue that does not exist any more.
-func (r *Replayer) apply(kind byte, q *replayedQueue, extent uint32, in *reader) error {
+func (r *Restorer) apply(kind byte, q *replayedQueue, extent uint32, in *reader) error {
 	switch kind {
 	case opEnqueued, opEnqueuedAlike:
 		q.enqueued(kind, extent, in)
@@ -94,18 +65,22 @@ func (r *Replayer) apply(kind byte, q *replayedQueue, extent uint32, in *reader)
 		ref, at, m := Ref(in.u64()), in.at(), in.strategyData(kind)
 		q.change(ref, func(it *replayedMessage) {
 			it.deadline = at
-			q.mailbox.queue.store.setStrategyData(&it.slot, m)
+			q.store.setStrategyData(&it.slot, m)
 		})
 	case opPurged:
 		q.purged(in.take(int(in.u32()) * runSize))
 	case opDeadLettering:
 		ref, why := Ref(in.u64()), reasonOf(in.u8())
 		q.change(ref, func(it *replayedMessage) { it.deadLettering = why })
+	case opHeld:
+		ref, h := in.heldAs()
+		q.held(ref, h)
 	case opAsks:
 		q.change(Ref(in.u64()), func(it *replayedMessage) { it.slot.flags |= askHead })
 	case opDelivered:
 		level, seq := in.u8(), in.u64()
-		if q != nil && int(level) < len(q.deliveredUpTo) {
+		if q != nil {
+			q.reach(int(level))
 			q.deliveredUpTo[level] = max(q.deliveredUpTo[level], seq)
 			q.next[level] = max(q.next[level], seq)
 		}
@@ -119,20 +94,46 @@ func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
 	it := replayedMessage{ref: Ref(in.u64()), deadline: in.at(), extent: extent}
 	entered, flags, returns := in.at(), slotFlags(in.u8()), in.u16()
 	record, saved, body := in.record(kind, int(in.u32()), flags)
-	if q == nil || in.bad || it.ref.level() >= len(q.next) {
+	if q == nil || in.bad {
 		return
 	}
 	if i, ok := q.index.get(it.ref); ok {
 		q.list[i].extent, q.list[i].saved = extent, saved // it was relocated
 		return
 	}
-	q.mailbox.queue.open()
-	q.next[it.ref.level()] = max(q.next[it.ref.level()], it.ref.seq()+1)
-	it.slot = q.mailbox.queue.store.restore(entered, record, flags&journalled)
+	l := it.ref.level()
+	q.reach(l)
+	q.next[l] = max(q.next[l], it.ref.seq()+1)
+	it.slot = q.store.restore(entered, record, flags&journalled)
 	it.slot.setReturns(returns)
 	it.body, it.saved = uint32(body), saved
+	q.compact()
 	q.index.add(it.ref, int32(len(q.list)))
 	q.list = append(q.list, it)
+}
+
+// compact removes what left from a list that is full, if that is most of it.
+func (q *replayedQueue) compact() {
+	if len(q.list) < cap(q.list) || q.freed <= len(q.list)/2 {
+		return
+	}
+	n := 0
+	for i := range q.list {
+		if q.list[i].extent == 0 {
+			continue
+		}
+		q.list[n] = q.list[i]
+		q.index.move(q.list[n].ref, int32(n))
+		n++
+	}
+	q.list, q.freed = q.list[:n], 0
+}
+
+// reach makes a level known. Which levels the queue has is checked when it is filled.
+func (q *replayedQueue) reach(level int) {
+	for len(q.next) <= level {
+		q.next, q.deliveredUpTo = append(q.next, 0), append(q.deliveredUpTo, 0)
+	}
 }
 
 func (q *replayedQueue) settled(refs []byte) {
@@ -153,8 +154,11 @@ func (q *replayedQueue) settle(ref Ref) {
 
 // free frees the message at an index.
 func (q *replayedQueue) free(i int32) {
-	q.mailbox.queue.store.free(q.list[i].slot)
-	q.list[i].extent = 0
+	it := &q.list[i]
+	q.store.free(it.slot)
+	it.extent = 0
+	q.freed++
+	delete(q.holds, it.ref)
 }
 
 func (q *replayedQueue) purged(runs []byte) {
@@ -176,42 +180,68 @@ func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
 	}
 }
 
-// Fill puts the remaining messages in their queues, in order, and returns how many there
-// are.
-func (r *Replayer) Fill() (messages int) {
-	for _, q := range r.queues {
-		messages += q.index.size
-		q.fill()
+// heldAs reads an operation that says until when a message is held.
+func (r *reader) heldAs() (Ref, replayedHold) {
+	ref, until, flags, nacks := Ref(r.u64()), r.at(), r.u8(), r.u16()
+	h := replayedHold{hold: until, nacks: nacks, unready: flags&heldUnready != 0}
+	if flags&heldReleased != 0 {
+		h.hold, h.readySince = 0, until
 	}
-	return messages
+	return ref, h
 }
 
-// Start lets the queues deliver and expire messages. Dead letters go to other queues, so
-// all queues of the broker must have been filled before, by whichever Replayer: a message
-// that enters earlier would take the sequence number of an older one.
-func (r *Replayer) Start() {
-	for _, q := range r.queues {
-		q.mailbox.start()
-	}
-	r.queues, r.last = nil, nil
+// held says how a message is held from now on. What an exchange holds may have been moved since: then the later hold stays.
+func (q *replayedQueue) held(r Ref, h replayedHold) {
+	q.change(r, func(it *replayedMessage) {
+		was, differs := q.holds[r]
+		if !differs {
+			was = it.currentHold()
+		}
+		overtaken := was.hold != 0 && isOlderHold(h.nacks, was.nacks)
+		switch {
+		case q.kind == Holding && overtaken:
+			return
+		case q.kind == 0 && overtaken:
+			q.noteHold(r, was)
+		case differs:
+			delete(q.holds, r)
+		}
+		it.setHold(h)
+	})
 }
 
-func (q *replayedQueue) fill() {
-	q.list = slices.DeleteFunc(q.list, func(it replayedMessage) bool { return it.extent == 0 })
-	slices.SortFunc(q.list, func(a, b replayedMessage) int { return cmp.Compare(a.ref, b.ref) })
-	var n opBuffer
-	for i := range q.list {
-		it := &q.list[i]
-		q.mailbox.queue.put(it, q.deliveredUpTo)
-		n.account(it.extent, weight(&it.slot)-int64(it.saved))
+func (q *replayedQueue) noteHold(r Ref, h replayedHold) {
+	if q.holds == nil {
+		q.holds = map[Ref]replayedHold{}
 	}
-	for l := range q.next {
-		if q.next[l] > 0 {
-			q.mailbox.queue.open()
-			q.mailbox.queue.levels[l].skipTo(q.next[l])
+	q.holds[r] = h
+}
+
+// declare makes the kind of the queue known.
+func (q *replayedQueue) declare(k Kind) {
+	q.kind = k
+	q.store.cold = k == Holding
+	for r, h := range q.holds {
+		if k == Holding {
+			q.change(r, func(it *replayedMessage) { it.setHold(h) })
 		}
 	}
-	q.mailbox.Config().Storage.Journal.Commit(nil, n.deltas, nil)
+	q.holds = nil
+}
+
+// currentHold returns how the message is held.
+func (it *replayedMessage) currentHold() replayedHold {
+	h := it.replayedHold
+	h.unready = it.slot.flags&unready != 0
+	return h
+}
+
+func (it *replayedMessage) setHold(h replayedHold) {
+	it.replayedHold = h
+	it.slot.flags &^= unready
+	if h.unready {
+		it.slot.flags |= unready
+	}
 }
 
 // put restores a message in its old position.
@@ -219,13 +249,20 @@ func (q *Queue) put(it *replayedMessage, deliveredUpTo []uint64) {
 	l, seq := it.ref.level(), it.ref.seq()
 	f := &q.levels[l]
 	f.skipTo(seq)
-	if seq < deliveredUpTo[l] {
+	ended := it.hold <= q.mailbox.clock() || it.deadLettering != hook.ReasonNone
+	if it.hold != 0 && ended && q.cfg.Schedule == nil { // it may have been delivered since
+		it.endHold()
+	}
+	if seq < deliveredUpTo[l] && it.slot.flags&unready == 0 {
 		it.slot.flags |= redelivered
 	}
 	body := int(it.body)
 	f.push(it.slot, it.deadline)
 	h := q.at(it.ref)
 	h.chunk.setExtent(h.index, it.extent, it.saved)
+	if it.readySince != 0 {
+		h.chunk.setHold(h.index, it.readySince)
+	}
 	f.deliveredUpTo, f.journalledUpTo = deliveredUpTo[l], deliveredUpTo[l]
 	q.ready++
 	q.readyBytes += int64(body)
@@ -236,5 +273,6 @@ func (q *Queue) put(it *replayedMessage, deliveredUpTo []uint64) {
 		q.restoreDiscard(it.ref, it.deadLettering)
 		return
 	}
+	q.restoreHold(h, it)
 	q.indexDeadline(h, it.deadline, false)
 }

@@ -27,14 +27,8 @@ func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
 	s.queue = Queue{cfg: of.cfg, host: of.host, mailbox: s, buf: new(turnBuffers), hooks: of.hooks}
-	r := NewReplayer([]*Mailbox{s})
 	j.used = map[uint32]int64{}
-	for _, e := range j.entries {
-		if err := r.Apply(e.extent, e.ops); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.Fill()
+	j.fill(t, s)
 	return &s.queue
 }
 
@@ -213,17 +207,20 @@ func FuzzOperations(f *testing.F) {
 	}
 	f.Add(whole)
 	renewed := appendDeadlineSet(appendReturned(slices.Clip(whole), 7, 2, 3), 7, 2, second, strategyData{state: -1}, hasState)
+	f.Add(appendHeld(slices.Clip(whole), 7, 2, 5*second, heldUnready, 3))
 	f.Add(appendDeadlineSet(renewed, 7, 2, second, strategyData{digest: 9}, hasDigest))
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		s := &Mailbox{}
 		s.config.Store(q.cfg)
 		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
-		r := NewReplayer([]*Mailbox{s})
-		_ = Dump(io.Discard, ops) // it may make no sense
-		if err := r.Apply(1, ops); err != nil || far(r) {
+		s.clock = func() hook.Instant { return second }
+		r := NewRestorer()
+		defer r.Discard()
+		_, _ = Dump(io.Discard, ops) // it may make no sense
+		if _, err := r.Apply(1, ops); err != nil || far(r) {
 			return
 		}
-		if n, st := r.Fill(), s.queue.Stats(); n != st.Ready+st.Discarded || st.Unacked != 0 {
+		if n, st := r.Fill([]*Mailbox{s}), s.queue.Stats(); n != st.Ready+st.Held+st.Discarded || st.Unacked != 0 {
 			t.Errorf("%d messages, %+v", n, st)
 		}
 		s.queue.buf = new(turnBuffers)
@@ -236,7 +233,7 @@ func FuzzOperations(f *testing.F) {
 
 // far reports whether messages are so far apart that the room between them would
 // not fit in memory. No log can say so: it would have had to hold what was there.
-func far(r *Replayer) bool {
+func far(r *Restorer) bool {
 	for _, q := range r.queues {
 		for _, n := range q.next {
 			if n > 1<<24 {

@@ -54,7 +54,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Track
 	if len(b.Messages) > 0 {
 		b.Tracking = t
 	}
-	t.Removal.Expect(min(1, len(b.Messages)))
+	t.Removal.Expect(min(1, len(b.Messages)), ds)
 	if len(b.Messages) == 0 {
 		b.release()
 		return
@@ -76,6 +76,7 @@ func TestARingOfQueuesComesToAnEnd(t *testing.T) {
 
 func comesToAnEnd(t *testing.T, durable bool) {
 	t.Helper()
+	ownTraffic(t)
 	const queues, each, size = 3, 100, 100_000
 	r := &ring{of: map[*Config]int{}}
 	for i := range queues {

@@ -35,7 +35,7 @@ func (s *store) find(n uint32) *segment {
 func (s *store) evictLast() {
 	const headSegments = 2 // the first ones stay in memory
 	p := spill.Load()
-	if len(s.segments) <= headSegments || !p.shouldSpill() {
+	if len(s.segments) <= headSegments || !p.shouldSpill(s) {
 		return
 	}
 	g := s.at(s.last())
@@ -86,6 +86,7 @@ func (s *store) uncache(g *segment) {
 	if g.state == cached {
 		s.releaseBuf(g)
 		g.state = spilled
+		s.away += int(g.live)
 	}
 }
 
@@ -127,6 +128,7 @@ func (s *store) awaitLoad(g *segment) error {
 	t := g.transfer
 	err := t.wait()
 	g.state, g.transfer, g.buf = cached, nil, t.buf[:g.size]
+	s.away -= int(g.live)
 	if err != nil {
 		s.uncache(g)
 	}
@@ -167,6 +169,8 @@ func (s *store) discard(g *segment) {
 	s.freePage(g)
 	if g.inMemory() {
 		s.releaseBuf(g)
+	} else if g.state == spilled {
+		s.away -= int(g.live)
 	}
 	g.state = dropped
 }

@@ -11,10 +11,11 @@ type SettleKind uint8
 
 // The ways to settle.
 const (
-	Ack     SettleKind = iota
-	Reject             // basic.reject or basic.nack with requeue=false
-	Requeue            // make it ready again; not a failed delivery
-	Return             // as Requeue, and it counts towards the delivery limit
+	Ack      SettleKind = iota
+	Reject              // basic.reject or basic.nack with requeue=false
+	Requeue             // make it ready again; not a failed delivery
+	Return              // as Requeue, and it counts towards the delivery limit
+	LeaseEnd            // as Return, because the lease of the delivery has ended
 )
 
 // PendingAck is a delivery that awaits settlement.
@@ -36,10 +37,17 @@ func (q *Queue) settleAll(now hook.Instant, kind SettleKind, items []PendingAck)
 // are valid until the queue does anything else.
 func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (leaving, late []Ref) {
 	leaving, late = q.buf.settled[:0], q.buf.due[:0]
+	leaseEnded := kind == LeaseEnd
+	if leaseEnded {
+		kind = Return
+	}
 	for _, it := range items {
 		h, ok := q.locate(it.Ref)
 		if !ok || !h.slot().is(stateUnacked) {
 			continue
+		}
+		if leaseEnded {
+			q.count.LeasesEnded++
 		}
 		if c := it.Consumer; c != nil && c.returnCredit() && !c.active && !c.removed {
 			q.consumers.refresh(c)
@@ -53,7 +61,7 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (l
 		case q.isLate(now, h.deadline()):
 			late = append(late, it.Ref)
 		default:
-			q.requeue(now, h)
+			q.requeue(now, h, kind)
 		}
 	}
 	q.buf.settled, q.buf.due = leaving, late
@@ -85,22 +93,42 @@ func (q *Queue) countReturn(s *slot) (exceeded bool) {
 }
 
 // requeue makes a message ready again, with the deadline it had unless the strategy
-// renews it.
-func (q *Queue) requeue(now hook.Instant, h handle) {
+// renews it, or has it held first if a plugin wants that.
+func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 	q.count.Requeued++
 	s := h.slot()
 	body := len(q.store.read(*s).body)
 	s.flags |= redelivered
 	q.untake(h, body)
-	at := h.deadline()
-	if q.hooks.WantsRequeue {
+	at, until := h.deadline(), hook.Instant(0)
+	if wantsReturn := q.hooks.WantsReturn(); q.hooks.WantsRequeue || wantsReturn {
 		views, vs := q.present(now, []Ref{h.ref}, hook.WhyRequeue)
+		views[0].Return = kind.comeback()
 		q.hooks.Requeue(now, views, vs)
+		if wantsReturn {
+			views[0].Returns = q.countComeback(h, kind)
+			q.hooks.Return(now, views, vs)
+		}
 		q.buf.view = messageView{}
-		q.setAskHead(h, &vs[0])
-		at = vs[0].Deadline
-		q.journalDeadlineSet(h, at, q.setStrategyData(h, strategyDataOf(&vs[0])))
+		until = vs[0].Hold
+		if q.hooks.WantsRequeue {
+			q.setAskHead(h, &vs[0])
+			at = vs[0].Deadline
+			q.journalDeadlineSet(h, at, q.setStrategyData(h, strategyDataOf(&vs[0])))
+		}
 	}
 	q.journalReturned(h)
+	if until > now {
+		q.hold(h, until)
+		q.journalHeld(h)
+	}
 	q.setDeadline(h, at)
+}
+
+// comeback returns how messages come back that are settled so.
+func (k SettleKind) comeback() hook.Return {
+	if k == Return {
+		return hook.ReturnFailed
+	}
+	return hook.ReturnNacked
 }

@@ -31,13 +31,15 @@ const (
 	inRequeued // its fifo's requeued heap has an item for it
 	alike      // its record has the properties of an earlier one: see store.shared
 	watched    // OnGone wants to know when it leaves
+	unready    // it is held, and was never ready
 )
 
 // The states of a message.
 const (
-	stateFree    slotFlags = 0       // left the queue, or was never there
-	stateReady   slotFlags = 1 << 14 // waits to be delivered
-	stateUnacked slotFlags = 1 << 15 // taken: delivered and not settled, or about to leave
+	stateFree    slotFlags = 0                         // left the queue, or was never there
+	stateReady   slotFlags = 1 << 14                   // waits to be delivered
+	stateUnacked slotFlags = 1 << 15                   // taken: delivered and not settled, or about to leave
+	stateHeld              = stateReady | stateUnacked // waits for the end of its hold
 	stateMask              = stateReady | stateUnacked
 )
 
@@ -56,6 +58,9 @@ func (s *slot) setReturns(n uint16) {
 
 // sharedFlags have the same bits in Flags, so that they need no translation.
 const sharedFlags = redelivered | persistent | hasDeathHistory | traced
+
+// persistent returns 1 for a persistent message, else 0: counting needs no branch then.
+func (f slotFlags) persistent() int { return int(f/persistent) & 1 }
 
 // public returns the flags as the rest of the broker knows them.
 func (f slotFlags) public() Flags { return Flags(f & sharedFlags) }

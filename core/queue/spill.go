@@ -45,11 +45,16 @@ func SpillTo(dir string, budget int64, hasSpace func() bool, failed func(error))
 	return nil
 }
 
-// shouldSpill reports whether a segment should go to the file. It is the only place
+// coldBytes is the memory that the messages which an exchange holds may take: what is
+// beyond it goes to the file, even if there is memory, because it is not needed soon.
+const coldBytes = 4 << 20
+
+// shouldSpill reports whether a segment of s should go to the file. It is the only place
 // that decides. An almost full disk belongs to the logs: memory fills up then, and the
 // memory alarm stops publishers.
-func (p *spillFile) shouldSpill() bool {
-	return p != nil && slab.Used() > p.budget && (p.hasSpace == nil || p.hasSpace())
+func (p *spillFile) shouldSpill(s *store) bool {
+	wanted := p != nil && (slab.Used() > p.budget || s.cold && s.residentBytes > coldBytes)
+	return wanted && (p.hasSpace == nil || p.hasSpace())
 }
 
 // transfer is the writing or reading of a segment by a goroutine of its own. Until done

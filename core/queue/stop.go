@@ -5,23 +5,34 @@ import (
 	"fmt"
 
 	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // StoppedError is why a queue is stopped: its journal has failed, bodies cannot be read,
-// or the broker ends. It is unknown which of the last operations a restart finds, so
-// until then nothing is delivered, enqueued or expired.
+// another node serves its vhost, or the broker ends. It is unknown which of the last
+// operations a restart or the other node finds, so nothing is delivered, enqueued or
+// expired any more.
 type StoppedError struct {
 	VHost, Queue string
+	Exchange     bool   // Queue is what the exchange of that name holds
 	Shard        uint32 // 0 means none
 	Err          error  // of the journal
 
-	ready, unacked, discarded int // messages that a restart may find
-	readyBytes                int64
+	ready, unacked, held, discarded int // messages that a restart may find
+	persistent                      int // of all these
+	readyBytes                      int64
 }
 
 func (e *StoppedError) Error() string {
-	text := fmt.Sprintf("queue '%s' in vhost '%s' is stopped", e.Queue, e.VHost)
+	if e.Moved() {
+		return "vhost '" + e.VHost + "' is served by another node now"
+	}
+	kind := "queue"
+	if e.Exchange {
+		kind = "exchange"
+	}
+	text := fmt.Sprintf("%s '%s' in vhost '%s' is stopped", kind, e.Queue, e.VHost)
 	if errors.Is(e.Err, journal.ErrClosed) {
 		return text + ": the broker is shutting down"
 	}
@@ -32,6 +43,9 @@ func (e *StoppedError) Error() string {
 }
 
 func (e *StoppedError) Unwrap() error { return e.Err }
+
+// Moved reports whether the queue is stopped because another node serves its vhost.
+func (e *StoppedError) Moved() bool { return errors.Is(e.Err, wlog.ErrNotOwner) }
 
 // Stopped returns why the queue is stopped, nil if it is not. A stopped queue can be
 // inspected and deleted; other calls have no effect.
@@ -48,16 +62,17 @@ func (q *Queue) checkJournal() {
 }
 
 func (q *Queue) stop(err error) {
-	e := &StoppedError{VHost: q.cfg.VHost, Queue: q.cfg.Name, Err: err, readyBytes: q.readyBytes}
+	e := &StoppedError{VHost: q.cfg.VHost, Queue: q.cfg.Name, Exchange: q.cfg.Schedule != nil, Err: err, readyBytes: q.readyBytes}
 	if r := q.cfg.Storage; r != nil {
 		e.Shard = r.Shard
 	}
 	if q.contents != nil {
-		all := q.ready + q.unacked + q.waiting()
-		e.ready, e.unacked, e.discarded = q.countJournalled()
-		q.count.Lost += uint64(all - e.ready - e.unacked - e.discarded)
+		all := q.messages()
+		q.countJournalled(e)
+		q.count.Lost += uint64(all - e.ready - e.unacked - e.held - e.discarded)
 	}
 	q.stopped = e
+	q.breakRedrive(e.Error())
 	q.buf.abandon()
 	q.dropContents()
 	for _, c := range q.consumers.removeAll() {
@@ -67,26 +82,30 @@ func (q *Queue) stop(err error) {
 	q.lease, q.trim = 0, 0
 }
 
-// countJournalled counts the messages that are in the journal.
-func (q *Queue) countJournalled() (ready, unacked, discarded int) {
+// countJournalled sets in e how many messages are in the journal.
+func (q *Queue) countJournalled(e *StoppedError) {
 	if q.cfg.Storage == nil {
-		return 0, 0, 0
+		return
 	}
 	for l := range q.levels {
 		f := &q.levels[l]
 		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
+			if !q.isJournalled(s) {
+				continue
+			}
+			e.persistent += s.flags.persistent()
 			switch {
-			case !q.isJournalled(s):
-			case !s.is(stateUnacked):
-				ready++
+			case s.is(stateReady):
+				e.ready++
+			case s.is(stateHeld):
+				e.held++
 			case q.discards.reason(ref(l, seq)) != hook.ReasonNone:
-				discarded++
+				e.discarded++
 			default:
-				unacked++
+				e.unacked++
 			}
 		}
 	}
-	return ready, unacked, discarded
 }
 
 // End stops the queue because the broker ends, and commits its last operations before.
@@ -100,9 +119,24 @@ func (q *Queue) End() (lost int) {
 	return int(q.Stats().Lost)
 }
 
+// Abandon stops the queue because another node serves it, unless it has stopped, and
+// frees all that it holds. Nothing is written. It returns how many messages the other
+// node does not find.
+func (q *Queue) Abandon() (lost int) {
+	if q.stopped == nil {
+		q.stop(wlog.ErrNotOwner)
+	}
+	for q.garbage != nil {
+		q.freeGarbage()
+	}
+	return int(q.Stats().Lost)
+}
+
 // declineStopped answers a task for a stopped queue.
 func (q *Queue) declineStopped(now hook.Instant, t *task) {
 	switch t.kind {
+	case taskMoved:
+		t.moved.release()
 	case taskPublish:
 		t.batch.complete(q.stopped)
 	case taskCall:

@@ -37,10 +37,13 @@ type store struct {
 	residentBytes int      // bytes of all segments in memory
 	spilled       int      // bytes of all segments in the spill file
 	live          int      // bytes of records not freed
+	persistent    int      // records of persistent messages not freed
+	away          int      // records not freed that are in the spill file only
 	loaded        []uint32 // numbers of segments that became cached, in that order
 	evicting      []uint32 // numbers of segments whose eviction began, in that order
 	prefetched    uint32   // number of the segment that was prefetched last
 	shared        shared
+	cold          bool // an exchange holds the messages
 }
 
 // shared locates properties, with their length, that the next records of the segment
@@ -119,6 +122,7 @@ func (s *store) count(g *segment, at slot) {
 	g.live++
 	g.bytes += at.length
 	s.live += int(at.length)
+	s.persistent += at.flags.persistent()
 }
 
 // restore stores a record that peek returned, of a message that entered the queue at
@@ -135,6 +139,10 @@ func (s *store) free(at slot) {
 	g.live--
 	g.bytes -= at.length
 	s.live -= int(at.length)
+	s.persistent -= at.flags.persistent()
+	if !g.inMemory() {
+		s.away--
+	}
 	if g.live > 0 {
 		return
 	}
@@ -162,7 +170,7 @@ func (s *store) release() {
 	for i := range s.segments {
 		s.discard(&s.segments[i])
 	}
-	*s = store{first: s.first + uint32(len(s.segments))}
+	*s = store{first: s.first + uint32(len(s.segments)), cold: s.cold}
 }
 
 // sparse reports whether most of the memory and of the spill file belongs to removed
@@ -281,16 +289,20 @@ func (s *store) begin(size int, now hook.Instant) {
 // read decodes a record.
 func (s *store) read(at slot) record {
 	head, props, body := s.parts(at)
+	return recordOf(head, props, body, s.at(at.segment).began, at.flags)
+}
+
+// recordOf decodes a record from its parts.
+func recordOf(head, props, body []byte, began hook.Instant, flags slotFlags) record {
 	r := record{props: props, body: body}
-	began := s.at(at.segment).began
-	r.enqueued = enteredAt(head, began, at.flags)
-	r.strategyData, head = cutStrategyData(head, at.flags)
+	r.enqueued = enteredAt(head, began, flags)
+	r.strategyData, head = cutStrategyData(head, flags)
 	e := int(head[4])
 	r.exchange = head[5 : 5+e]
 	head = head[5+e:]
 	k := int(head[0])
 	r.key = head[1 : 1+k]
-	if at.flags&hasBCC != 0 {
+	if flags&hasBCC != 0 {
 		r.bcc = head[1+k:]
 	}
 	return r
@@ -301,10 +313,14 @@ func (s *store) parts(at slot) (head, props, body []byte) {
 	if at.flags&alike == 0 {
 		return cutRecord(s.peek(at), at.flags)
 	}
-	g := s.load(at.segment)
-	b := g.buf[at.offset:]
+	return partsAlike(s.load(at.segment).buf, at)
+}
+
+// partsAlike is parts for a record of a segment's bytes that has the flag alike.
+func partsAlike(segment []byte, at slot) (head, props, body []byte) {
+	b := segment[at.offset:]
 	n := headSize(b, at.flags)
-	shared := g.buf[binary.LittleEndian.Uint32(b[n:]):]
+	shared := segment[binary.LittleEndian.Uint32(b[n:]):]
 	size, l := binary.Uvarint(shared)
 	props = shared[l : l+int(size)]
 	return b[:n], props, b[n+4:][:int(at.length)-n-l-len(props)]

@@ -29,7 +29,7 @@ func TestOldLogsAreReadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	var text strings.Builder
-	if err := Dump(&text, ops); err != nil {
+	if _, err := Dump(&text, ops); err != nil {
 		t.Fatal(err)
 	}
 	if want := `queue 7: enqueue 1, 28 bytes, exchange "x", key "state", entered 1970-01-01T00:00:01Z, deadline 1970-01-01T01:00:01Z, returns 0, state
@@ -161,7 +161,7 @@ type tracedSink struct {
 	got []Delivery
 }
 
-func (s *tracedSink) Deliver(_ *Consumer, ds []Delivery) int {
+func (s *tracedSink) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	s.got = append(s.got, ds...)
 	return len(ds)
 }
@@ -286,7 +286,7 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 	q.discardsAnswered(3*second, f, []int{0, 1})
 	want := []leftMessage{{
 		key: "key", reason: hook.ReasonExpired, outcome: telemetry.DeadLettered, enqueued: second, deadline: second, size: 8,
-		underway: 2 * time.Second, target: true,
+		underway: 2 * time.Second, target: true, entered: toDead,
 	}}
 	if !slices.Equal(r.left, want) {
 		t.Errorf("got %+v, want %+v", r.left, want)
@@ -364,7 +364,7 @@ func TestDigestsStay(t *testing.T) {
 
 	var text strings.Builder
 	for _, e := range j.entries {
-		if err := Dump(&text, e.ops); err != nil {
+		if _, err := Dump(&text, e.ops); err != nil {
 			t.Fatal(err)
 		}
 	}

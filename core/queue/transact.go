@@ -27,6 +27,9 @@ type Part struct {
 	Mailbox     *Mailbox
 	Batch       *Batch // nil means no messages. Its Publisher is not called
 	Settlements []Settlement
+	// Lost is called, on the queue's turn, with the Seq of each mandatory message that
+	// found nothing to cancel. nil means that there is none.
+	Lost func(seq uint64)
 }
 
 // Settlement settles deliveries of a queue.
@@ -48,7 +51,7 @@ var ErrTooLarge = errors.New("transaction too large")
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: slices.Clone(parts)}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
-	if err := t.check(wlog.MaxEntry); err != nil {
+	if err := t.check(); err != nil {
 		t.release()
 		return false, err
 	}
@@ -93,8 +96,8 @@ type sharedCommit struct {
 	live    []journal.Delta
 }
 
-// check refuses a transaction that would not fit an entry of most bytes.
-func (t *transaction) check(most int) error {
+// check refuses a transaction that does not fit an entry of a journal.
+func (t *transaction) check() error {
 	sizes := map[Journal]int{}
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -102,6 +105,7 @@ func (t *transaction) check(most int) error {
 		if r == nil {
 			continue
 		}
+		most := maxCommit(r.Journal)
 		if sizes[r.Journal] += p.size(); sizes[r.Journal] > most {
 			return fmt.Errorf("%w: %d bytes or more in shard %d, which takes %d at a time", ErrTooLarge, sizes[r.Journal], r.Shard, most)
 		}
@@ -109,9 +113,17 @@ func (t *transaction) check(most int) error {
 	return nil
 }
 
+// maxCommit returns how many bytes of operations a journal takes at once.
+func maxCommit(j Journal) int {
+	if b, ok := j.(interface{ MaxCommit() int }); ok {
+		return b.MaxCommit()
+	}
+	return wlog.MaxEntry
+}
+
 // size is what a part takes in a journal, at most.
 func (p *Part) size() (n int) {
-	const most = 64 // bytes of a message's other operations
+	const most = 128 // bytes of a message's other operations
 	if p.Batch != nil {
 		for i := range p.Batch.Messages {
 			m := &p.Batch.Messages[i]
@@ -191,9 +203,22 @@ func (m *participant) take(now hook.Instant, t *transaction) {
 	if b := m.part.Batch; b != nil {
 		m.takeInTurn(now, b.Messages)
 		t.refused = t.refused || slices.ContainsFunc(b.Messages, func(p Message) bool { return p.Flags&Refused != 0 })
+		m.reportLost()
 	}
 	if !m.buf.committing {
 		m.settleLater(now)
+	}
+}
+
+// reportLost reports the cancellations that found nothing.
+func (m *participant) reportLost() {
+	if m.part.Lost == nil {
+		return
+	}
+	for i := range m.part.Batch.Messages {
+		if p := &m.part.Batch.Messages[i]; p.Flags&Mandatory != 0 {
+			m.part.Lost(p.Seq)
+		}
 	}
 }
 

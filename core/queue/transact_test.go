@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/journal"
@@ -71,6 +72,7 @@ func (j *lockedJournal) taken() []entry {
 // keptIn returns queues that have their messages in a journal.
 func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Mailbox) {
 	t.Helper()
+	needBubble(t)
 	clock := clock.New()
 	for i, name := range names {
 		profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
@@ -106,49 +108,51 @@ func fetch(t *testing.T, s *Mailbox) (held []PendingAck) {
 // What a transaction does in the queues of one journal is one commit; what follows
 // from it comes later.
 func TestATransactionIsOneCommit(t *testing.T) {
-	j := &lockedJournal{}
-	h := ttlHooks(hook.ScanAnywhere, &hook.Target{})
-	h.Length = hook.LimitOf(2)
-	all := keptIn(t, j, h, "a", "b", "c")
-	a, b, c := all[0], all[1], all[2]
-	a.Publish(batchOf(persist(1), persist(2)))
-	acked, rejected := fetch(t, a), fetch(t, a)
-	j.taken()
+	synctest.Test(t, func(t *testing.T) {
+		j := &lockedJournal{}
+		h := ttlHooks(hook.ScanAnywhere, &hook.Target{})
+		h.Length = hook.LimitOf(2)
+		all := keptIn(t, j, h, "a", "b", "c")
+		a, b, c := all[0], all[1], all[2]
+		a.Publish(batchOf(persist(1), persist(2)))
+		acked, rejected := fetch(t, a), fetch(t, a)
+		j.taken()
 
-	brief := persist(5)
-	brief.Expiration = hook.LimitOf(0)
-	refused, err := Transact([]Part{
-		{Mailbox: c, Batch: batchOf(persist(3))},
-		{Mailbox: a, Batch: batchOf(persist(4)), Settlements: []Settlement{
-			{Kind: Ack, Items: acked}, {Kind: Reject, Items: rejected},
-		}},
-		{Mailbox: b, Batch: batchOf(brief, persist(6), persist(7), persist(8))},
-	})
-	if refused || err != nil {
-		t.Fatalf("got refused %v, error %v", refused, err)
-	}
-	entries := j.taken()
-	first := fmt.Sprint(describe(t, entries[0].ops))
-	want := "[1 enqueue 1 discard 1 settle 1 handed 2 enqueue 2 enqueue 2 enqueue 2 enqueue 3 enqueue]"
-	if first != want {
-		t.Errorf("first commit:\n got %s\nwant %s", first, want)
-	}
-	for _, e := range entries[1:] {
-		for _, op := range describe(t, e.ops) {
-			if slices.Contains([]string{"1 settle", "2 settle"}, op) {
-				continue // what was rejected, late or too much has left
+		brief := persist(5)
+		brief.Expiration = hook.LimitOf(0)
+		refused, err := Transact([]Part{
+			{Mailbox: c, Batch: batchOf(persist(3))},
+			{Mailbox: a, Batch: batchOf(persist(4)), Settlements: []Settlement{
+				{Kind: Ack, Items: acked}, {Kind: Reject, Items: rejected},
+			}},
+			{Mailbox: b, Batch: batchOf(brief, persist(6), persist(7), persist(8))},
+		})
+		if refused || err != nil {
+			t.Fatalf("got refused %v, error %v", refused, err)
+		}
+		entries := j.taken()
+		first := fmt.Sprint(describe(t, entries[0].ops))
+		want := "[1 enqueue 1 discard 1 settle 1 handed 2 enqueue 2 enqueue 2 enqueue 2 enqueue 3 enqueue]"
+		if first != want {
+			t.Errorf("first commit:\n got %s\nwant %s", first, want)
+		}
+		for _, e := range entries[1:] {
+			for _, op := range describe(t, e.ops) {
+				if slices.Contains([]string{"1 settle", "2 settle"}, op) {
+					continue // what was rejected, late or too much has left
+				}
+				t.Errorf("a later commit has %q", op)
 			}
-			t.Errorf("a later commit has %q", op)
 		}
-	}
-	wantIDs(t, "a", emptied(t, a), 4)
-	wantIDs(t, "b", emptied(t, b), 7, 8)
-	wantIDs(t, "c", emptied(t, c), 3)
-	for _, s := range all {
-		if err := s.Do(func(q *Queue, _ hook.Instant) { checkSums(t, q) }); err != nil {
-			t.Fatal(err)
+		wantIDs(t, "a", emptied(t, a), 4)
+		wantIDs(t, "b", emptied(t, b), 7, 8)
+		wantIDs(t, "c", emptied(t, c), 3)
+		for _, s := range all {
+			if err := s.Do(func(q *Queue, _ hook.Instant) { checkSums(t, q) }); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
+	})
 }
 
 // onlyOneOf are hooks of a queue that drops duplicates, limits its length, and dead-letters what leaves if there is a target.
@@ -188,46 +192,48 @@ func TestNoDuplicateOfAMessageThatItsTransactionRemoves(t *testing.T) {
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			j := &lockedJournal{}
-			m := keptIn(t, j, onlyOneOf(tc.length, tc.target), "a")[0]
-			part := Part{Mailbox: m}
-			for i, kind := range tc.kinds {
-				m.Publish(batchOf(persist(uint64(i + 1))))
-				part.Settlements = append(part.Settlements, Settlement{kind, fetch(t, m)})
-			}
-			j.taken()
-			var ms []Message
-			for _, id := range tc.publish {
-				ms = append(ms, persist(id))
-			}
-			part.Batch = batchOf(ms...)
-			if refused, err := Transact([]Part{part}); refused || err != nil {
-				t.Fatalf("got refused %v, error %v", refused, err)
-			}
-			entries := j.taken()
-			if got := fmt.Sprint(describe(t, entries[0].ops)); got != tc.first {
-				t.Errorf("first commit:\n got %s\nwant %s", got, tc.first)
-			}
-			for _, e := range entries[1:] {
-				if got := fmt.Sprint(describe(t, e.ops)); got != "[1 settle]" {
-					t.Errorf("a later commit has %s", got)
+			synctest.Test(t, func(t *testing.T) {
+				j := &lockedJournal{}
+				m := keptIn(t, j, onlyOneOf(tc.length, tc.target), "a")[0]
+				part := Part{Mailbox: m}
+				for i, kind := range tc.kinds {
+					m.Publish(batchOf(persist(uint64(i + 1))))
+					part.Settlements = append(part.Settlements, Settlement{kind, fetch(t, m)})
 				}
-			}
-			wantIDs(t, "left", emptied(t, m), tc.want...)
-			if err := m.Do(func(q *Queue, _ hook.Instant) {
-				checkSums(t, q)
-				died := q.host.(*graves).died
-				for _, id := range tc.dead {
-					if _, ok := died[id]; !ok {
-						t.Errorf("%d was not dead-lettered", id)
+				j.taken()
+				var ms []Message
+				for _, id := range tc.publish {
+					ms = append(ms, persist(id))
+				}
+				part.Batch = batchOf(ms...)
+				if refused, err := Transact([]Part{part}); refused || err != nil {
+					t.Fatalf("got refused %v, error %v", refused, err)
+				}
+				entries := j.taken()
+				if got := fmt.Sprint(describe(t, entries[0].ops)); got != tc.first {
+					t.Errorf("first commit:\n got %s\nwant %s", got, tc.first)
+				}
+				for _, e := range entries[1:] {
+					if got := fmt.Sprint(describe(t, e.ops)); got != "[1 settle]" {
+						t.Errorf("a later commit has %s", got)
 					}
 				}
-				if len(died) != len(tc.dead) {
-					t.Errorf("dead-lettered %v, want %v", died, tc.dead)
+				wantIDs(t, "left", emptied(t, m), tc.want...)
+				if err := m.Do(func(q *Queue, _ hook.Instant) {
+					checkSums(t, q)
+					died := q.host.(*graves).died
+					for _, id := range tc.dead {
+						if _, ok := died[id]; !ok {
+							t.Errorf("%d was not dead-lettered", id)
+						}
+					}
+					if len(died) != len(tc.dead) {
+						t.Errorf("dead-lettered %v, want %v", died, tc.dead)
+					}
+				}); err != nil {
+					t.Fatal(err)
 				}
-			}); err != nil {
-				t.Fatal(err)
-			}
+			})
 		})
 	}
 }
@@ -253,61 +259,67 @@ func describe(t *testing.T, ops []byte) (names []string) {
 
 // A queue that refuses a message does not undo the rest.
 func TestATransactionIsPartlyRefused(t *testing.T) {
-	h := hook.Hooks{OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-		for i := range vs {
-			if ms[i].Size > 8 {
-				vs[i].Action = hook.Refuse
+	synctest.Test(t, func(t *testing.T) {
+		h := hook.Hooks{OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+			for i := range vs {
+				if ms[i].Size > 8 {
+					vs[i].Action = hook.Refuse
+				}
 			}
+		}}
+		all := keptIn(t, &lockedJournal{}, h, "a", "b")
+		refused, err := Transact([]Part{
+			{Mailbox: all[0], Batch: batchOf(message(1, 9), persist(2))}, {Mailbox: all[1], Batch: batchOf(persist(3))},
+		})
+		if !refused || err != nil {
+			t.Errorf("got refused %v, error %v", refused, err)
 		}
-	}}
-	all := keptIn(t, &lockedJournal{}, h, "a", "b")
-	refused, err := Transact([]Part{
-		{Mailbox: all[0], Batch: batchOf(message(1, 9), persist(2))}, {Mailbox: all[1], Batch: batchOf(persist(3))},
+		wantIDs(t, "a", emptied(t, all[0]), 2)
+		wantIDs(t, "b", emptied(t, all[1]), 3)
 	})
-	if !refused || err != nil {
-		t.Errorf("got refused %v, error %v", refused, err)
-	}
-	wantIDs(t, "a", emptied(t, all[0]), 2)
-	wantIDs(t, "b", emptied(t, all[1]), 3)
 }
 
 // What is for a queue that is gone counts as done.
 func TestATransactionWithAQueueThatIsGone(t *testing.T) {
-	j := &lockedJournal{}
-	all := keptIn(t, j, hook.Hooks{}, "a", "b", "c")
-	_ = all[1].Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-	var parts []Part
-	for i, s := range all {
-		parts = append(parts, Part{Mailbox: s, Batch: batchOf(persist(uint64(i)))})
-	}
-	if refused, err := Transact(parts); refused || err != nil {
-		t.Errorf("got refused %v, error %v", refused, err)
-	}
-	if n := len(j.taken()); n != 1 {
-		t.Errorf("%d commits, want 1", n)
-	}
-	wantIDs(t, "c", emptied(t, all[2]), 2)
+	synctest.Test(t, func(t *testing.T) {
+		j := &lockedJournal{}
+		all := keptIn(t, j, hook.Hooks{}, "a", "b", "c")
+		_ = all[1].Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+		var parts []Part
+		for i, s := range all {
+			parts = append(parts, Part{Mailbox: s, Batch: batchOf(persist(uint64(i)))})
+		}
+		if refused, err := Transact(parts); refused || err != nil {
+			t.Errorf("got refused %v, error %v", refused, err)
+		}
+		if n := len(j.taken()); n != 1 {
+			t.Errorf("%d commits, want 1", n)
+		}
+		wantIDs(t, "c", emptied(t, all[2]), 2)
+	})
 }
 
 // With one queue stopped nothing is done, and with a journal that fails nothing is said to be.
 func TestATransactionThatFails(t *testing.T) {
-	broken := errors.New("input/output error")
-	sound, bad := &lockedJournal{}, &lockedJournal{}
-	a := keptIn(t, sound, hook.Hooks{}, "a")[0]
-	b := keptIn(t, bad, hook.Hooks{}, "b")[0]
-	bad.fail(broken)
-	_, err := Transact([]Part{{Mailbox: a, Batch: batchOf(persist(1))}, {Mailbox: b, Batch: batchOf(persist(1))}})
-	var stopped *StoppedError
-	if !errors.As(err, &stopped) || !errors.Is(err, broken) || err.Error() != "queue 'b' in vhost '/' is stopped: shard 3 failed" {
-		t.Errorf("got error %v", err)
-	}
-	wantIDs(t, "a", emptied(t, a))
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("input/output error")
+		sound, bad := &lockedJournal{}, &lockedJournal{}
+		a := keptIn(t, sound, hook.Hooks{}, "a")[0]
+		b := keptIn(t, bad, hook.Hooks{}, "b")[0]
+		bad.fail(broken)
+		_, err := Transact([]Part{{Mailbox: a, Batch: batchOf(persist(1))}, {Mailbox: b, Batch: batchOf(persist(1))}})
+		var stopped *StoppedError
+		if !errors.As(err, &stopped) || !errors.Is(err, broken) || err.Error() != "queue 'b' in vhost '/' is stopped: shard 3 failed" {
+			t.Errorf("got error %v", err)
+		}
+		wantIDs(t, "a", emptied(t, a))
 
-	silent := &deafJournal{lockedJournal{err: broken}}
-	c := keptIn(t, silent, hook.Hooks{}, "c")[0]
-	if _, err := Transact([]Part{{Mailbox: c, Batch: batchOf(persist(1))}}); !errors.Is(err, broken) || errors.As(err, &stopped) {
-		t.Errorf("got error %v, want %v", err, broken)
-	}
+		silent := &deafJournal{lockedJournal{err: broken}}
+		c := keptIn(t, silent, hook.Hooks{}, "c")[0]
+		if _, err := Transact([]Part{{Mailbox: c, Batch: batchOf(persist(1))}}); !errors.Is(err, broken) || errors.As(err, &stopped) {
+			t.Errorf("got error %v, want %v", err, broken)
+		}
+	})
 }
 
 // deafJournal does not know that it has failed before it tries.
@@ -316,48 +328,58 @@ type deafJournal struct{ lockedJournal }
 func (*deafJournal) Err() error { return nil }
 
 func TestATransactionHasToFit(t *testing.T) {
-	all := keptIn(t, &lockedJournal{}, hook.Hooks{}, "a", "b")
-	other := keptIn(t, &lockedJournal{}, hook.Hooks{}, "c")[0]
-	parts := func(size int) *transaction {
-		return &transaction{parts: []Part{
-			{Mailbox: all[0], Batch: batchOf(message(1, size))},
-			{Mailbox: all[1], Batch: batchOf(message(1, size))},
-			{Mailbox: other, Batch: batchOf(message(1, size))},
-		}}
-	}
-	if err := parts(1000).check(3000); err != nil {
-		t.Errorf("got error %v", err)
-	}
-	if err := parts(2000).check(3000); !errors.Is(err, ErrTooLarge) {
-		t.Errorf("got error %v, want %v", err, ErrTooLarge)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		all := keptIn(t, &smallJournal{}, hook.Hooks{}, "a", "b")
+		other := keptIn(t, &lockedJournal{}, hook.Hooks{}, "c")[0]
+		parts := func(size int) *transaction {
+			return &transaction{parts: []Part{
+				{Mailbox: all[0], Batch: batchOf(message(1, size))},
+				{Mailbox: all[1], Batch: batchOf(message(1, size))},
+				{Mailbox: other, Batch: batchOf(message(1, size))},
+			}}
+		}
+		if err := parts(1000).check(); err != nil {
+			t.Errorf("got error %v", err)
+		}
+		const text = "transaction too large: 4362 bytes or more in shard 3, which takes 3000 at a time"
+		if err := parts(2000).check(); !errors.Is(err, ErrTooLarge) || err.Error() != text {
+			t.Errorf("got error %v, want %s", err, text)
+		}
+	})
 }
+
+// smallJournal takes few bytes at a time.
+type smallJournal struct{ lockedJournal }
+
+func (*smallJournal) MaxCommit() int { return 3000 }
 
 // Transactions of many clients over any queues do not wait for one another for
 // ever, and whoever sees something of one sees all of it.
 func TestTransactionsAreSeenWhole(t *testing.T) {
-	const clients, each, queues = 6, 200, 5
-	all := keptIn(t, &lockedJournal{}, ttlHooks(hook.ScanAnywhere, nil), "a", "b", "c", "d", "e")
-	var wg sync.WaitGroup
-	for n := range clients {
+	synctest.Test(t, func(t *testing.T) {
+		const clients, each, queues = 6, 200, 5
+		all := keptIn(t, &lockedJournal{}, ttlHooks(hook.ScanAnywhere, nil), "a", "b", "c", "d", "e")
+		var wg sync.WaitGroup
+		for n := range clients {
+			wg.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(n), 1))
+				for i := range each {
+					transactSome(t, rng, all, uint64(n*each+i))
+				}
+			})
+		}
 		wg.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(n), 1))
-			for i := range each {
-				transactSome(t, rng, all, uint64(n*each+i))
+			rng := rand.New(rand.NewPCG(99, 1))
+			for range each {
+				i := rng.IntN(queues - 1)
+				first := published(t, all[i])
+				if second := published(t, all[queues-1]); second < first {
+					t.Errorf("queue %d has had %d messages, and the last one only %d", i, first, second)
+				}
 			}
 		})
-	}
-	wg.Go(func() {
-		rng := rand.New(rand.NewPCG(99, 1))
-		for range each {
-			i := rng.IntN(queues - 1)
-			first := published(t, all[i])
-			if second := published(t, all[queues-1]); second < first {
-				t.Errorf("queue %d has had %d messages, and the last one only %d", i, first, second)
-			}
-		}
+		wg.Wait()
 	})
-	wg.Wait()
 }
 
 // transactSome publishes a message to the last queue and some of the others.

@@ -81,29 +81,31 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 
 // A transaction is told, and its other queues go on.
 func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
-	spilling(t, 0)
-	s, _ := live(t, hook.Hooks{})
-	other, _ := live(t, hook.Hooks{})
-	for i := range uint64(2000) {
-		s.Publish(batchOf(patterned(i, 1024)))
-	}
-	var held []PendingAck
-	_ = s.Do(func(q *Queue, now hook.Instant) {
-		for range 2000 {
-			q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
+	synctest.Test(t, func(t *testing.T) {
+		spilling(t, 0)
+		s, _ := live(t, hook.Hooks{})
+		other, _ := live(t, hook.Hooks{})
+		for i := range uint64(2000) {
+			s.Publish(batchOf(patterned(i, 1024)))
+		}
+		var held []PendingAck
+		_ = s.Do(func(q *Queue, now hook.Instant) {
+			for range 2000 {
+				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
+			}
+		})
+		_ = spill.Load().file.Close()
+		_ = spill.Load().direct.Close()
+		_, err := Transact([]Part{
+			{Mailbox: s, Settlements: []Settlement{{Requeue, held}}}, {Mailbox: other, Batch: batchOf(message(1, 0))},
+		})
+		if !errors.Is(err, errUnreadable) {
+			t.Errorf("got %v", err)
+		}
+		if st := stats(t, other); st.Ready != 1 {
+			t.Errorf("the other queue has %d messages", st.Ready)
 		}
 	})
-	_ = spill.Load().file.Close()
-	_ = spill.Load().direct.Close()
-	_, err := Transact([]Part{
-		{Mailbox: s, Settlements: []Settlement{{Requeue, held}}}, {Mailbox: other, Batch: batchOf(message(1, 0))},
-	})
-	if !errors.Is(err, errUnreadable) {
-		t.Errorf("got %v", err)
-	}
-	if st := stats(t, other); st.Ready != 1 {
-		t.Errorf("the other queue has %d messages", st.Ready)
-	}
 }
 
 // unreadableSoon returns a durable queue with n messages, most of which are on a disk that is about to break, and what breaks it.
@@ -168,6 +170,7 @@ func TestAStoppedQueueLeavesNothingUnderWay(t *testing.T) {
 
 func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 	t.Helper()
+	ownTraffic(t)
 	underway.bytes.Add(trafficLimit) // of others
 	const n = 2000
 	s, cut := unreadableSoon(t, ttlHooks(hook.ScanAnywhere, target), n)
@@ -189,7 +192,7 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 	if err := s.Do(func(q *Queue, _ hook.Instant) { why = q.Stopped() }); err != nil || why == nil {
 		t.Fatalf("it is not stopped: %v", err)
 	}
-	if n := underway.bytes.Swap(0); n != 0 {
+	if n := underway.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are under way", n)
 	}
 }

@@ -35,6 +35,7 @@ func (q *Queue) runHeadHooks(now hook.Instant, refs []Ref, why hook.Why, reason 
 		q.applyVerdicts(now, q.buf.leaving, why)
 		refs = refs[n:]
 	}
+	q.endShow()
 }
 
 func leaves(v hook.Verdict) bool { return v.Action != hook.Keep }
@@ -57,6 +58,7 @@ func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Mess
 		}
 		guest.SetMessageDigest(&views[i], r.digest)
 		views[i].Bind(&w.view, i)
+		vs[i].Hold = q.shownHold(ref).until
 	}
 	w.view = messageView{queue: q, now: now, stored: w.leaving}
 	return views, vs
@@ -156,6 +158,9 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 		at = q.askBackoff.askAgain(now)
 	}
 	q.untake(h, len(m.record.body))
+	if v.Hold > now {
+		q.holdAgain(now, h, v.Hold)
+	}
 	q.setDeadline(h, at)
 }
 

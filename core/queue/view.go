@@ -21,6 +21,7 @@ func (v *pluginView) Strategy() string                { return v.cfg.Strategy }
 func (v *pluginView) Ready() int                      { return v.ready + (*Queue)(v).waiting() }
 func (v *pluginView) ReadyBytes() int64               { return v.readyBytes }
 func (v *pluginView) Unacked() int                    { return v.unacked }
+func (v *pluginView) Held() int                       { return (*Queue)(v).held() }
 func (v *pluginView) Consumers() int                  { return v.consumers.count() }
 func (v *pluginView) Credit() int                     { return v.consumers.credit() }
 

@@ -32,7 +32,7 @@ func TestPropertiesAreWrittenOnce(t *testing.T) {
 // Whatever happens to messages that have properties in common, a restart finds them as they were, the journal knows what of it is
 // of use, and in the end nothing is.
 func TestWrittenPropertiesModel(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(30 / fewer) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			w := &written{props: map[uint64][]byte{}, out: map[uint64]Ref{}, rnd: rand.New(rand.NewPCG(seed, 0))}
 			w.q, _, w.j = durable(t, Config{Profile: &Profile{Levels: int(seed % 3)}}, hook.Hooks{})

@@ -2,6 +2,7 @@ package route
 
 import (
 	"iter"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,7 @@ type Binding[D comparable] struct {
 	Args        amqp.Table // sorted by key
 }
 
-// Table has the bindings of one exchange. Match, Has, Len, Of and All may run concurrently; Add, Remove and RemoveDestination
+// Table has the bindings of one exchange. Match, Has, Len, Of, All and Destinations may run concurrently; Add, Remove and RemoveDestination
 // need exclusive access. The caller locks.
 type Table[D comparable] struct {
 	kind     Kind
@@ -163,6 +164,9 @@ func (t *Table[D]) Of(d D) iter.Seq[Binding[D]] {
 		}
 	}
 }
+
+// Destinations yields what there are bindings to, each once, in no particular order.
+func (t *Table[D]) Destinations() iter.Seq[D] { return maps.Keys(t.heads) }
 
 func (t *Table[D]) drop(b *binding[D]) {
 	delete(t.bindings, b.identity)

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -239,4 +241,24 @@ func TestImpersonator(t *testing.T) {
 	m.props.Set(amqp.PropAppID)
 	p.publish(1, m)
 	p.closed(1, 406, "PRECONDITION_FAILED - user_id property set to 'bob' but authenticated user was 'guest'")
+}
+
+// Without TLS there is no certificate. The texts are RabbitMQ's.
+func TestExternalWithoutTLS(t *testing.T) {
+	for want, by := range map[string]auth.CertificateLogin{
+		"unknown authentication mechanism 'EXTERNAL'": {},
+		"invalid authentication mechanism 'EXTERNAL'": {Field: auth.CommonName},
+	} {
+		var log strings.Builder
+		p := newProbe(t, func(o *Options) { o.CertificateLogin, o.Log = by, slog.New(slog.NewTextHandler(&log, nil)) })
+		p.feed([]byte(amqp.ProtocolHeader))
+		if m := expect[*amqp.ConnectionStart](p, 0); m.Mechanisms != auth.Mechanisms {
+			t.Errorf("announced %q", m.Mechanisms)
+		}
+		p.send(0, &amqp.ConnectionStartOK{Mechanism: "EXTERNAL", Response: "guest", Locale: "en_US"})
+		p.state(Denied)
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("logged %s, want %s", log.String(), want)
+		}
+	}
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -46,7 +48,7 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 	}
 	ack, ok := ch.takeOne(kind, tag)
 	if !ok {
-		return unknownTag(tag)
+		return ch.settleEnded(tag)
 	}
 	if ch.mode == transactional {
 		ch.tx.settle(kind, taggedAck{tag, ack})
@@ -54,6 +56,15 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 	}
 	ch.conn.acks.addOne(kind, ack)
 	return nil
+}
+
+// settleEnded ignores the settlement of a delivery whose lease has ended; any other is an error. In a transaction it may come again,
+// after a rollback.
+func (ch *channel) settleEnded(tag uint64) error {
+	if ch.mode == transactional && ch.ended.has(tag) || ch.ended.take(tag) {
+		return nil
+	}
+	return unknownTag(tag)
 }
 
 func unknownTag(tag uint64) error { return precondition("unknown delivery tag %d", tag) }
@@ -78,19 +89,30 @@ func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
 	} else {
 		c.acks.add(kind, acks)
 	}
+	c.retain(acks)
+	if ch.mode != transactional {
+		ch.ended.takeThrough(cmp.Or(tag, math.MaxUint64))
+	}
+	return nil
+}
+
+// retain keeps a slice as tagBuf, unless it is large.
+func (c *Conn) retain(acks []taggedAck) {
 	clear(acks)
 	if cap(acks) <= maxRetainedAcks {
 		c.tagBuf = acks[:0]
 	}
-	return nil
 }
 
 func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []taggedAck) (acks []taggedAck, ok bool) {
 	o := ch.lock()
 	defer o.mu.Unlock()
-	if tag == 0 {
+	switch {
+	case tag == 0:
 		acks, ok = ch.unacked.takeAll(dst), true
-	} else {
+	case ch.ended.has(tag):
+		acks, ok = ch.unacked.takeThrough(tag, dst), true
+	default:
 		acks, ok = ch.unacked.takeUpTo(tag, dst)
 	}
 	for i := range acks {

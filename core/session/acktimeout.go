@@ -18,7 +18,7 @@ type tagTime struct {
 const maxTagTimes = 128
 
 // checkTimeouts handles deliveries that have been unacknowledged for too long
-// [RabbitMQ: consumers.html#acknowledgement-timeout].
+// [RabbitMQ: consumers.html#acknowledgement-timeout]. Those with a lease have no other timeout.
 func (ch *channel) checkTimeouts(now hook.Instant) error {
 	for {
 		late, timeout := ch.overdue(now)
@@ -49,7 +49,7 @@ func (ch *channel) overdue(now hook.Instant) (late *queue.Consumer, timeout time
 			return nil, 0
 		}
 		for t := range ch.unacked.between(from, m.tag) {
-			if limit := ch.timeout(t.Consumer); limit > 0 && now.Sub(m.at) >= limit {
+			if limit := ch.timeout(t.Consumer); limit > 0 && now.Sub(m.at) >= limit && !ch.leased(t) {
 				return t.Consumer, limit
 			}
 		}

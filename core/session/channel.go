@@ -26,7 +26,8 @@ type channel struct {
 	seq        uint64   // of the last message to be confirmed
 	untracked  []uint32 // messages that are not in confirms yet: how many queues each has
 	tx         transaction
-	skipTraces int // messages without a context to skip before the next one is sampled
+	ended      endedTags // of deliveries that came back at the end of their lease
+	skipTraces int       // messages without a context to skip before the next one is sampled
 
 	counts       publishCounts
 	sharedCounts publishCounters // counts as of the last flush, for other goroutines
@@ -46,6 +47,7 @@ type channel struct {
 	inFlight       uint32      // deliveries that count against globalPrefetch
 	atLimit        []*consumer // stalled by globalPrefetch, the least recently served first
 	tagTimes       []tagTime   // roughly when deliveries were made
+	leases         *leases     // nil before the first delivery that has one
 	holdingCancels bool        // basic.cancel is collected in heldCancels
 	heldCancels    []string    // consumer tags
 	counters       Counters

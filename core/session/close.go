@@ -76,7 +76,7 @@ func (c *Conn) End() {
 
 // Shutdown closes the connection for a reason that lies in the broker.
 func (c *Conn) Shutdown(now hook.Instant, reason string) {
-	c.now = now
+	c.now = now.Add(c.offset)
 	switch {
 	case c.phase >= closing:
 	case c.phase <= awaitLogin:
@@ -101,7 +101,7 @@ func (c *Conn) closeEvicted(reason string) {
 
 // Release ends the connection after its socket has been closed. Feed must not be called any more.
 func (c *Conn) Release(now hook.Instant) {
-	c.now = now
+	c.now = now.Add(c.offset)
 	c.phase = closed
 	c.out.close()
 	c.leave()
@@ -120,7 +120,11 @@ func (c *Conn) leave() {
 		c.counted = false
 		c.vhost.RemoveConnection(c.id)
 		c.tracked.Leave()
-		c.srv.leave()
+		c.srv.churn.ConnectionsClosed.Add(1)
+	}
+	if c.admitted {
+		c.admitted = false
+		c.srv.openConns.Add(-1)
 	}
 }
 
@@ -129,6 +133,8 @@ func (c *Conn) Lost(why error) {
 	switch {
 	case c.phase == awaitHeader:
 		c.log().Debug("closed before the handshake", "reason", why)
+	case c.phase == relayed:
+		c.log().Warn("connection lost", "user", c.user.Name, "vhost", c.wanted, "reason", why)
 	case c.phase < running:
 		c.log().Warn("connection lost in the handshake", "state", c.phase.String(), "reason", why)
 	case c.phase == running:
@@ -194,7 +200,7 @@ func (ch *channel) stopDeliveries() (consumers map[string]*consumer, unsettled [
 	defer o.mu.Unlock()
 	consumers, unsettled = ch.consumers, ch.unacked.takeAll(nil)
 	ch.conn.srv.channelClosed(ch)
-	ch.closed, ch.consumers, ch.atLimit, ch.tagTimes = true, nil, nil, nil
+	ch.closed, ch.consumers, ch.atLimit, ch.tagTimes, ch.leases = true, nil, nil, nil, nil
 	ch.unacked, ch.confirms = unacked{}, confirmWindow{}
 	return consumers, unsettled
 }

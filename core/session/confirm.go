@@ -5,6 +5,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 var _ queue.Publisher = (*channel)(nil)
@@ -65,12 +66,16 @@ func (ch *channel) failLater(why *amqp.Error) {
 // errNotStored closes a channel whose messages could not be stored. It is a soft error: the connection may still publish to other
 // queues.
 func errNotStored(err error) *amqp.Error {
+	const publishing = amqp.MethodBasicPublish
+	if why, ok := errors.AsType[*queue.StoppedError](err); ok {
+		return errStopped(why).In(amqp.ClassBasic, publishing)
+	}
+	if errors.Is(err, wlog.ErrNotOwner) {
+		return errMoved("the vhost is served by another node now").In(amqp.ClassBasic, publishing)
+	}
 	e := amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile")
 	e.Soft = true
-	if why, ok := errors.AsType[*queue.StoppedError](err); ok {
-		e = errStopped(why)
-	}
-	return e.In(amqp.ClassBasic, amqp.MethodBasicPublish)
+	return e.In(amqp.ClassBasic, publishing)
 }
 
 // confirmWindow holds the state of a channel's messages from the first unconfirmed one on.

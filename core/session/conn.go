@@ -6,9 +6,11 @@ package session
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -16,6 +18,7 @@ import (
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -30,15 +33,22 @@ type Conn struct {
 	out   writeBuffer
 
 	phase      phase
-	counted    bool // among the open connections
+	admitted   bool // counts towards the broker's limit of connections
+	counted    bool // among the vhost's and the user's open connections
 	user       auth.User
 	tracked    *auth.TrackedConn // nil before connection.open
 	vhost      *vhost.VHost
+	offset     time.Duration // of the vhost's time to that of this node
 	caps       capabilities
 	name       string // connection_name of the client; "" if it gave none
 	channelMax int
 	frameMax   int    // negotiated; before that, handshakeFrameMax
 	heartbeat  uint16 // negotiated, seconds
+
+	front     wlog.NodeID // that has handed it over; 0 means none
+	wanted    string      // vhost of connection.open, in a cluster
+	outdated  bool        // this node may know too little to open it
+	refreshed bool        // Outdated has said so
 
 	login       func(context.Context)       // see Login
 	loginResult atomic.Pointer[loginResult] // nil: none yet, or Tick has handled it
@@ -48,6 +58,7 @@ type Conn struct {
 	info       atomic.Pointer[ConnInfo] // nil before connection.open; set once
 	blocked    bool                     // Block was called and Unblock was not; written under out's lock
 
+	leaseAt atomic.Int64           // see LeaseAt; set to a time under out's lock, or to 0 by the reader
 	ended   atomic.Bool            // it is no longer one of the broker's open connections
 	evicted atomic.Pointer[string] // why it must close; nil if it need not
 
@@ -56,11 +67,13 @@ type Conn struct {
 	lastChannel  *channel // of the previous frame
 	partial      partialFrame
 
-	now       hook.Instant  // of the current Feed
-	message   parts.Message // that is being routed; empty otherwise
-	block     *block.Block  // that the bytes of the current Feed lie in
-	published bool          // a message was published since Published was called
-	observed  bool          // messages are traced, or copied to the firehose
+	now        hook.Instant  // of the current Feed
+	message    parts.Message // that is being routed; empty otherwise
+	planner    vhost.Planner // used with message
+	holdValues holdValues
+	block      *block.Block // that the bytes of the current Feed lie in
+	published  bool         // a message was published since Published was called
+	observed   bool         // messages are traced, or copied to the firehose
 
 	consumersCaughtUp, logCaughtUp <-chan struct{} // see the methods
 
@@ -81,6 +94,17 @@ type Peer struct {
 	Local    string // the address it connected to
 	Loopback bool   // it is on this machine
 	TLS      bool
+	// Certificate returns the certificate that the client has shown and that was verified, nil if it has shown none. It is called
+	// once bytes have come. A nil Certificate is without TLS.
+	Certificate func() *x509.Certificate
+}
+
+// certificate returns the client's certificate, nil if there is none.
+func (p *Peer) certificate() *x509.Certificate {
+	if p.Certificate == nil {
+		return nil
+	}
+	return p.Certificate()
 }
 
 // phases has the state of a connection in each phase, and RabbitMQ's name for the phase, which reply texts have.
@@ -93,6 +117,8 @@ var phases = [...]struct {
 	awaitLogin:   {Handshake, "starting"},
 	awaitTuneOK:  {Handshake, "tuning"},
 	awaitOpen:    {Handshake, "opening"},
+	elsewhere:    {Elsewhere, "opening"},
+	relayed:      {Relayed, "running"},
 	running:      {Open, "running"},
 	closing:      {Closing, "closing"},
 	denied:       {Denied, "closed"},
@@ -110,6 +136,8 @@ const (
 	awaitLogin                // the credentials in connection.start-ok are being checked
 	awaitTuneOK               // connection.tune was sent
 	awaitOpen                 // connection.open must follow
+	elsewhere                 // the vhost's owner is looked for
+	relayed                   // it has adopted the connection
 	running                   // channels may be opened
 	closing                   // connection.close was sent or answered; awaits close-ok or the end of the socket
 	denied                    // the handshake failed without an answer
@@ -122,6 +150,8 @@ type State uint8
 // The states, in order.
 const (
 	Handshake State = iota // to be limited in time
+	Elsewhere              // find the owner of the vhost: see [Conn.Handover]. Feed takes nothing
+	Relayed                // pass on the bytes, without Feed
 	Open
 	Closing // connection.close was sent or received: read on, but not for long
 	Denied  // give no answer for a while, then close the socket
@@ -135,7 +165,7 @@ func (c *Conn) State() State { return phases[c.phase].state }
 // returns, their requests are done and the answers are pending. Messages may refer to block and retain it. Feed stops early when
 // [Conn.Congested] becomes true.
 func (c *Conn) Feed(now hook.Instant, block *block.Block, data []byte) (consumed int) {
-	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now, block, nil, nil
+	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now.Add(c.offset), block, nil, nil
 	c.observed = c.srv.spans != nil || c.tracing()
 	for !c.out.congested.Load() {
 		n := c.step(data[consumed:])
@@ -154,7 +184,7 @@ func (c *Conn) step(data []byte) int {
 	switch c.phase {
 	case awaitHeader:
 		return c.header(data)
-	case awaitLogin:
+	case awaitLogin, elsewhere, relayed:
 		return 0
 	case denied, closed:
 		return len(data)
@@ -253,8 +283,9 @@ func (c *Conn) log() *slog.Logger {
 }
 
 // Tick handles what no frame causes: the result of a login, an eviction, stopped queues, messages that could not be stored,
-// acknowledgement timeouts, and routes that have become obsolete.
+// acknowledgement timeouts, the end of deliveries' leases, and routes that have become obsolete.
 func (c *Conn) Tick(now hook.Instant) {
+	now = now.Add(c.offset)
 	c.now = now
 	if r := c.loginResult.Swap(nil); r != nil && c.phase == awaitLogin {
 		c.loggedIn(r)
@@ -262,6 +293,7 @@ func (c *Conn) Tick(now hook.Instant) {
 	if reason := c.evicted.Load(); reason != nil && c.phase == running {
 		c.closeEvicted(*reason)
 	}
+	c.endLeases(now)
 	for _, ch := range c.channels {
 		if ch == nil {
 			continue

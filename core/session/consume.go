@@ -85,7 +85,7 @@ func (ch *channel) lookUp(tag string) (cs *consumer, ok bool) {
 
 func (ch *channel) newConsumer(m *amqp.BasicConsume, mailbox *queue.Mailbox) *consumer {
 	cs := &consumer{
-		channel: ch, timeout: -1, consumeOKDone: m.NoWait, arguments: m.Arguments,
+		channel: ch, timeout: -1, lease: -1, consumeOKDone: m.NoWait, arguments: m.Arguments,
 		Consumer: queue.Consumer{
 			Tag: m.ConsumerTag, Queue: mailbox, NoAck: m.NoAck, Exclusive: m.Exclusive, Prefetch: ch.prefetch,
 			Type: queue.TypeOf(mailbox.Config().Kind),
@@ -137,6 +137,14 @@ func (cs *consumer) argument(arg amqp.Field) (problem string) {
 			return "{value_negative," + strconv.FormatInt(n, 10) + "}"
 		}
 		cs.timeout = timeoutOf(n)
+	case "x-delivery-lease":
+		if !isInteger {
+			return expectedInteger
+		}
+		if err := hook.CheckInt(n, 0, hook.MaxMillis); err != nil {
+			return err.Error()
+		}
+		cs.lease = timeoutOf(n)
 	case "x-cancel-on-ha-failover": // queues are never mirrored
 		if _, ok := arg.Value.(bool); !ok {
 			return "{unacceptable_type," + amqp.TypeName(arg.Value) + "}"

@@ -3,12 +3,15 @@ package session
 import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // content is the message that a channel is receiving: a method, a header, and body frames [AMQP 4.2.6].
 type content struct {
 	stage     stage
 	mandatory bool
+	cancels   bool         // an exchange takes the message for a cancellation
+	hold      hook.Instant // when the exchange releases it that alone gets it; 0 means none, or that it is to be asked again
 	route     *cachedRoute
 	props     []byte       // as they will be stored
 	size      int          // of the whole body

@@ -16,6 +16,7 @@ type Counters struct {
 	Dropped     uint64 // unroutable, not mandatory
 	Confirmable uint64 // published in confirm mode
 	Confirmed   uint64 // of these, acked or nacked
+	LeasesEnded uint64 // deliveries that were not settled by the end of their lease
 
 	Deliveries [queue.Types]DeliveryCounters // by the type of the queue
 }
@@ -46,6 +47,7 @@ func (t *Counters) Add(o *Counters) {
 	t.Dropped += o.Dropped
 	t.Confirmable += o.Confirmable
 	t.Confirmed += o.Confirmed
+	t.LeasesEnded += o.LeasesEnded
 	for i := range t.Deliveries {
 		t.Deliveries[i].Add(&o.Deliveries[i])
 	}
@@ -109,7 +111,8 @@ func (s *publishCounts) share(to *publishCounters) {
 // allCounters returns everything that the channel has counted. The caller holds out's lock.
 func (ch *channel) allCounters() Counters {
 	t := ch.counters
-	t.Published, t.Returned, t.Dropped = ch.sharedCounts.published.Load(), ch.sharedCounts.returned.Load(), ch.sharedCounts.dropped.Load()
+	t.Published, t.Dropped = ch.sharedCounts.published.Load(), ch.sharedCounts.dropped.Load()
+	t.Returned += ch.sharedCounts.returned.Load() // counters has those that were returned later
 	t.Routed = ch.sharedCounts.routed.Load()
 	confirmed, unconfirmed := ch.confirms.count()
 	t.Confirmed, t.Confirmable = confirmed, confirmed+uint64(unconfirmed)

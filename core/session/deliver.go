@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // consumer is a consumer of a channel, or what basic.get uses in its place. Its exported fields are the queue's.
@@ -14,19 +15,21 @@ type consumer struct {
 	queue.Consumer
 	channel   *channel
 	timeout   time.Duration // to acknowledge a delivery; 0 means any time, a negative value the broker's default
+	lease     time.Duration // of its deliveries; 0 means any time, a negative value the queue's
 	arguments amqp.Table    // of basic.consume
 	exempt    bool          // from the channel's global prefetch
 
 	// Guarded by the lock of the connection's out.
-	consumeOKDone bool   // consume-ok was sent or is not wanted
-	served        uint64 // number of the last delivery to it, among those of the connection
+	consumeOKDone bool     // consume-ok was sent or is not wanted
+	served        uint64   // number of the last delivery to it, among those of the connection
+	leaseTags     []uint64 // from which on its deliveries have leases, and have none, in turns: policies change it
 }
 
 var _ queue.Sink = (*consumer)(nil)
 
 // Deliver implements [queue.Sink].
-func (cs *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) int {
-	n, fits := cs.take(ds)
+func (cs *consumer) Deliver(now hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int {
+	n, fits := cs.take(now, ds)
 	if !fits {
 		cs.channel.failLater(cs.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 	}
@@ -37,7 +40,7 @@ func (cs *consumer) Deliver(_ *queue.Consumer, ds []queue.Delivery) int {
 }
 
 // take writes deliveries while there is capacity. It stops before one that does not fit the connection's frames.
-func (cs *consumer) take(ds []queue.Delivery) (n int, fits bool) {
+func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int, fits bool) {
 	ch := cs.channel
 	o := ch.lock()
 	defer o.mu.Unlock()
@@ -45,18 +48,28 @@ func (cs *consumer) take(ds []queue.Delivery) (n int, fits bool) {
 		return 0, true
 	}
 	cs.sendConsumeOK()
-	for n < len(ds) && !o.full() && ch.mayDeliver(cs) {
-		if fits = ch.fit(&ds[n]); !fits {
-			o.kick()
-			return n, false // it need not be woken again: its channel is about to close
+	n, fits = cs.write(ds)
+	if n > 0 {
+		cs.beginLeases(now, n)
+	}
+	if n < len(ds) && fits {
+		ch.stall(cs)
+	}
+	o.kick()
+	return n, fits
+}
+
+// write writes deliveries and returns how many. fits is false if the next one does not fit the connection's frames: its consumer
+// need not be woken again, because its channel is about to close. The caller holds out's lock.
+func (cs *consumer) write(ds []queue.Delivery) (n int, fits bool) {
+	ch := cs.channel
+	for n < len(ds) && !ch.conn.out.full() && ch.mayDeliver(cs) {
+		if !ch.fit(&ds[n]) {
+			return n, false
 		}
 		ch.deliver(cs, &ds[n])
 		n++
 	}
-	if n < len(ds) {
-		ch.stall(cs)
-	}
-	o.kick()
 	return n, true
 }
 

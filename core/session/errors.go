@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // replyCodes are the reply codes of errors of a vhost; any other is an internal error.
@@ -25,6 +26,9 @@ func in(err error, class, method uint16) error {
 		return nil
 	}
 	if refused, ok := errors.AsType[*vhost.Error](err); ok {
+		if errors.Is(err, wlog.ErrNotOwner) {
+			return errMoved(refused.Text).In(class, method)
+		}
 		e := amqp.Errorf(cmp.Or(replyCodes[refused.Kind], amqp.ReplyInternalError), "%s", refused.Text).In(class, method)
 		e.Soft = refused.Kind == vhost.Stopped
 		return e
@@ -35,12 +39,19 @@ func in(err error, class, method uint16) error {
 	return err
 }
 
-// errStopped is the error of a queue that has stopped. It is soft, because other queues may work.
+// errStopped is the error of a queue that has stopped. It is soft, because other queues may work, unless the whole vhost has moved.
 func errStopped(why *queue.StoppedError) *amqp.Error {
-	e := amqp.Errorf(amqp.ReplyInternalError, "%s, see the broker logfile", why)
+	if why.Moved() {
+		return errMoved(why.Error())
+	}
+	e := amqp.Errorf(amqp.ReplyInternalError, "%s, see the broker logfile", why.Error())
 	e.Soft = true
 	return e
 }
+
+// errMoved ends a connection whose vhost another node serves, as its eviction does, which may come a little later: clients connect again
+// then, while the end of a channel is their program's business.
+func errMoved(text string) *amqp.Error { return amqp.Errorf(amqp.ReplyConnectionForced, "%s", text) }
 
 func precondition(layout string, args ...any) error {
 	return amqp.Errorf(amqp.ReplyPreconditionFailed, layout, args...)

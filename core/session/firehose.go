@@ -35,7 +35,9 @@ func routedQueues(o *queue.RoutingInfo, queues []*queue.Mailbox) amqp.Array {
 		names = slices.DeleteFunc(slices.Concat([]string{o.Key}, o.CC, o.BCC), isReplyName)
 	} else {
 		for _, q := range queues {
-			names = append(names, q.Config().Name)
+			if c := q.Config(); c.Schedule == nil { // else an exchange holds the message, and no queue has it yet
+				names = append(names, c.Name)
+			}
 		}
 	}
 	slices.Sort(names)

@@ -35,7 +35,7 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 				undelivered = []queue.PendingAck{{Ref: d.Ref}}
 				return
 			}
-			ch.sendGetOK(cs, &d, remaining)
+			ch.sendGetOK(now, cs, &d, remaining)
 			if ch.conn.tracing() {
 				cs.copyDelivered(d)
 			}
@@ -63,18 +63,19 @@ func (ch *channel) getConsumer(mailbox *queue.Mailbox, noAck bool) *consumer {
 	if cs := ch.getter; cs != nil && cs.Queue == mailbox && cs.NoAck == noAck {
 		return cs
 	}
-	ch.getter = &consumer{channel: ch, timeout: -1, Consumer: queue.Consumer{Queue: mailbox, NoAck: noAck, Type: queue.TypeOf(mailbox.Config().Kind)}}
+	ch.getter = &consumer{channel: ch, timeout: -1, lease: -1, Consumer: queue.Consumer{Queue: mailbox, NoAck: noAck, Type: queue.TypeOf(mailbox.Config().Kind)}}
 	return ch.getter
 }
 
 // sendGetOK answers with a message. The queue's turn calls it.
-func (ch *channel) sendGetOK(cs *consumer, d *queue.Delivery, remaining int) {
+func (ch *channel) sendGetOK(now hook.Instant, cs *consumer, d *queue.Delivery, remaining int) {
 	o := ch.lock()
 	defer o.mu.Unlock()
 	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicGetOK{
 		DeliveryTag: ch.tag(cs, d), Redelivered: d.Redelivered,
 		Exchange: string(d.Exchange), RoutingKey: string(d.Key), MessageCount: count32(remaining),
 	})
+	cs.beginLeases(now, 1)
 	o.appendContent(ch.id, d, ch.conn.frameMax)
 	if d.Traced {
 		ch.traceDelivered(cs, d)

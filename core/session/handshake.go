@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
+	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -44,14 +46,35 @@ func (c *Conn) header(data []byte) (consumed int) {
 		return 0
 	}
 	if h := string(data[:n]); h != amqp.ProtocolHeader && h != amqp.ProtocolHeader09 {
-		c.log().Warn("wrong protocol header", "received", h)
+		log := c.log().With("received", h)
+		if hint := headerHint(h); hint != "" {
+			log = log.With("hint", hint)
+		}
+		log.Warn("wrong protocol header")
 		c.sendRaw([]byte(amqp.ProtocolHeader))
 		c.finish()
 		return len(data)
 	}
-	c.sendRaw(c.srv.start)
+	start := c.srv.start
+	if c.srv.CertificateLogin.On() && c.peer.certificate() != nil {
+		start = c.srv.startExternal
+	}
+	c.sendRaw(start)
 	c.phase = awaitStartOK
 	return n
+}
+
+// headerHint says what a client probably speaks that does not speak AMQP 0-9-1; "" if that is unknown.
+func headerHint(h string) string {
+	switch {
+	case strings.HasPrefix(h, "PROXY "), strings.HasPrefix(h, "\r\n\r\n\x00\r\nQ"):
+		return "this is the PROXY protocol, from an address that is not in listen.proxy-protocol"
+	case strings.HasPrefix(h, "\x16\x03"):
+		return "this is TLS, which listen.amqps speaks"
+	case strings.HasPrefix(h, "AMQP"):
+		return "this is another version of AMQP"
+	}
+	return ""
 }
 
 func (c *Conn) sendRaw(b []byte) {
@@ -63,18 +86,40 @@ func (c *Conn) sendRaw(b []byte) {
 
 // startOK takes the client's credentials for Login to check.
 func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
-	c.caps = parseCapabilities(m.ClientProperties)
-	c.mechanism, c.properties = m.Mechanism, m.ClientProperties
-	if name, ok := m.ClientProperties.Lookup("connection_name"); ok {
-		c.name, _ = name.(string)
-	}
-	mechanism, response, from := m.Mechanism, m.Response, c.origin()
+	c.mechanism = m.Mechanism
+	c.understand(m.ClientProperties)
+	check, from := c.srv.orAgain(c.loginCheck(m)), c.origin()
 	c.login = func(ctx context.Context) {
-		u, err := c.srv.Users.Login(ctx, mechanism, response, from)
+		u, err := check(ctx, from)
 		c.loginResult.Store(&loginResult{u, err})
 		c.wake()
 	}
 	c.phase = awaitLogin
+}
+
+// understand takes what the client says of itself.
+func (c *Conn) understand(properties amqp.Table) {
+	c.caps, c.properties = parseCapabilities(properties), properties
+	if name, ok := properties.Lookup("connection_name"); ok {
+		c.name, _ = name.(string)
+	}
+}
+
+// loginCheck returns what checks the client's credentials: those in its answer or, if it asks for that, its certificate.
+func (c *Conn) loginCheck(m *amqp.ConnectionStartOK) loginFunc {
+	mechanism, response := m.Mechanism, m.Response
+	if mechanism != auth.External || !c.srv.CertificateLogin.On() {
+		return func(ctx context.Context, from auth.Origin) (auth.User, error) {
+			return c.srv.Users.Login(ctx, mechanism, response, from)
+		}
+	}
+	certificate, secure := c.peer.certificate(), c.peer.Certificate != nil
+	return func(_ context.Context, from auth.Origin) (auth.User, error) {
+		if !secure {
+			return auth.User{}, c.srv.Users.NotExternal()
+		}
+		return c.srv.Users.LoginExternal(certificate, c.srv.CertificateLogin, from)
+	}
 }
 
 type loginResult struct {
@@ -106,11 +151,15 @@ func (c *Conn) loggedIn(r *loginResult) {
 	})
 }
 
-// origin returns where the client connects from.
+// origin returns where the client connects from. Clients whom a proxy announces with a loopback address share that with those on this
+// machine, and must not use up the attempts to log in that these have.
 func (c *Conn) origin() auth.Origin {
 	host, _, err := net.SplitHostPort(c.peer.Address)
 	if err != nil {
 		host = c.peer.Address
+	}
+	if at, err := netip.ParseAddr(host); err == nil && at.Unmap().IsLoopback() && !c.peer.Loopback {
+		host = "a proxy at " + host
 	}
 	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.now}
 }
@@ -158,26 +207,6 @@ func checkNegotiated(what string, v, low, high int) *amqp.Error {
 	return nil
 }
 
-// openVHost opens the virtual host that the client asks for.
-func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
-	class, method := m.ID()
-	v, ok := c.srv.VHosts(m.VirtualHost)
-	if !ok {
-		return amqp.Errorf(amqp.ReplyNotAllowed, "vhost %s not found", m.VirtualHost).In(class, method)
-	}
-	if err := c.srv.Users.OpenVHost(c.user.Name, m.VirtualHost); err != nil {
-		return in(err, class, method)
-	}
-	if err := c.enter(v); err != nil {
-		return in(err, class, method)
-	}
-	c.publishInfo()
-	c.log().Info("connection open", "user", c.user.Name, "vhost", m.VirtualHost, "tls", c.peer.TLS)
-	c.out.heartbeatDue()
-	c.send(0, &amqp.ConnectionOpenOK{})
-	return nil
-}
-
 // enter counts the connection towards the limits of the vhost, the user and the broker.
 func (c *Conn) enter(v *vhost.VHost) error {
 	if err := v.AddConnection(c.id, c.user.Name, c.Evict); err != nil {
@@ -188,11 +217,21 @@ func (c *Conn) enter(v *vhost.VHost) error {
 		v.RemoveConnection(c.id)
 		return err
 	}
-	if !c.srv.enter() {
+	if err := c.admit(); err != nil {
 		v.RemoveConnection(c.id)
 		tracked.Leave()
+		return err
+	}
+	c.srv.churn.ConnectionsOpened.Add(1)
+	c.vhost, c.offset, c.tracked, c.counted, c.phase = v, v.Offset(), tracked, true, running
+	return nil
+}
+
+// admit counts the connection towards the limit of the broker.
+func (c *Conn) admit() error {
+	c.admitted = c.admitted || c.srv.admit()
+	if !c.admitted {
 		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
 	}
-	c.vhost, c.tracked, c.counted, c.phase = v, tracked, true, running
 	return nil
 }

@@ -203,6 +203,17 @@ func TestGuestFromElsewhere(t *testing.T) {
 	probeOf(t, s, Peer{Address: "127.0.0.1:4711", Loopback: true}).login()
 }
 
+// Strangers whom a proxy announces with a loopback address do not use up the attempts to log in of those on this machine.
+func TestGuessesThroughAProxyOnThisMachine(t *testing.T) {
+	s := testServer(t, ownUsers(t))
+	for range 11 {
+		p := probeOf(t, s, Peer{Address: "127.0.0.1:4711"}).start()
+		p.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00wrong", Locale: "en_US"})
+		p.state(Denied)
+	}
+	probeOf(t, s, Peer{Address: "127.0.0.1:4711", Loopback: true}).login()
+}
+
 func TestTune(t *testing.T) {
 	p := newProbe(t, func(o *Options) { o.ChannelMax, o.FrameMax, o.Heartbeat = 100, 8192, 30 }).start()
 	p.send(0, startOK())

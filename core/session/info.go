@@ -3,9 +3,11 @@ package session
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -23,6 +25,7 @@ type ConnInfo struct {
 	FrameMax    int
 	Heartbeat   uint16 // seconds; 0 means none
 	Opened      hook.Instant
+	Front       wlog.NodeID // that relays the connection; 0 means that the client is connected to this node
 }
 
 // Name returns RabbitMQ's name for the connection.
@@ -34,6 +37,7 @@ func (c *Conn) publishInfo() {
 	c.info.Store(&ConnInfo{
 		ID: c.id, Peer: c.peer, User: c.user.Name, VHost: c.vhost.Name(), Mechanism: c.mechanism, Properties: c.properties,
 		ClientName: c.name, ChannelMax: c.channelMax, FrameMax: c.frameMax, Heartbeat: c.heartbeat, Opened: c.now,
+		Front: c.front,
 	})
 	c.properties = nil
 }
@@ -96,6 +100,15 @@ func (c *Conn) Channels() []ChannelInfo {
 	return all
 }
 
+// HasUnsettled reports whether the client has deliveries that it may settle.
+func (c *Conn) HasUnsettled() bool {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	return slices.ContainsFunc(c.channels, func(ch *channel) bool {
+		return ch != nil && !ch.closed && (ch.unacked.count() > 0 || len(ch.tx.settles) > 0)
+	})
+}
+
 // Counters returns the sum over the open channels.
 func (c *Conn) Counters() (t Counters) {
 	c.out.mu.Lock()
@@ -115,6 +128,8 @@ type ConsumerInfo struct {
 	Channel   uint16
 	Conn      *ConnInfo
 	Arguments amqp.Table
+	// DeliveryLease is how long the consumer may keep its next deliveries unsettled; 0 means any time.
+	DeliveryLease time.Duration
 }
 
 // ConsumerOf describes the consumer of a queue; ok is false if it is not a client's.
@@ -127,7 +142,7 @@ func ConsumerOf(c *queue.Consumer) (info ConsumerInfo, ok bool) {
 }
 
 func (cs *consumer) info() ConsumerInfo {
-	return ConsumerInfo{Consumer: &cs.Consumer, Channel: cs.channel.id, Conn: cs.channel.conn.Info(), Arguments: cs.arguments}
+	return ConsumerInfo{Consumer: &cs.Consumer, Channel: cs.channel.id, Conn: cs.channel.conn.Info(), Arguments: cs.arguments, DeliveryLease: cs.leaseOf()}
 }
 
 // Consumers lists the consumers of a channel by tag.
@@ -142,5 +157,29 @@ func (c *Conn) Consumers(channel uint16) []ConsumerInfo {
 		all = append(all, cs.info())
 	}
 	slices.SortFunc(all, func(a, b ConsumerInfo) int { return strings.Compare(a.Tag, b.Tag) })
+	return all
+}
+
+// DeliveryInfo is a delivery of a queue that awaits settlement.
+type DeliveryInfo struct {
+	queue.PendingAck
+	Channel uint16
+	Tag     uint64
+}
+
+// Deliveries lists the deliveries of a queue that the connection's channels have not settled, by channel and tag.
+func (c *Conn) Deliveries(m *queue.Mailbox) (all []DeliveryInfo) {
+	c.out.mu.Lock()
+	defer c.out.mu.Unlock()
+	for _, ch := range c.channels {
+		if ch == nil || ch.closed {
+			continue
+		}
+		for t := range ch.unacked.between(0, ch.unacked.next+1) {
+			if t.Consumer.Queue == m {
+				all = append(all, DeliveryInfo{t.PendingAck, ch.id, t.tag})
+			}
+		}
+	}
 	return all
 }

@@ -15,12 +15,14 @@ import (
 // send the same properties again and again.
 type parsedProps struct {
 	known bool
+	once  bool           // what follows does not hold for later messages, even if their properties are the same
 	raw   []byte         // as received, if known
 	index amqp.PropIndex // of the properties as stored
 
 	stored         []byte // as stored, if not as received; never written again
 	cc, bcc        []string
 	expiration     hook.Limit
+	wait           queue.Wait
 	priority       uint8
 	flags          queue.Flags
 	parentSampling telemetry.ParentSampling // set while tracing is on
@@ -37,7 +39,7 @@ func (ch *channel) checkProps(props []byte) ([]byte, error) {
 		if err := ch.parseProps(props); err != nil {
 			return nil, err
 		}
-		if p.known = len(props) <= maxCachedProps; p.known {
+		if p.known = len(props) <= maxCachedProps && !p.once; p.known {
 			p.raw = append(p.raw[:0], props...)
 		}
 	}
@@ -67,10 +69,10 @@ func (ch *channel) parseProps(props []byte) error {
 	if p.priority, hasPriority = x.Priority(props); hasPriority {
 		p.flags |= queue.HasPriority
 	}
-	p.cc, p.bcc, p.stored = nil, nil, nil
+	p.cc, p.bcc, p.stored, p.wait, p.once = nil, nil, nil, 0, false
 	if x.Has(amqp.PropHeaders) {
 		p.flags |= queue.HasHeaders
-		if p.cc, p.bcc, err = death.SenderSelected(x.Headers(props)); err != nil {
+		if err := ch.readHeaders(x.Headers(props)); err != nil {
 			return err
 		}
 	}

@@ -32,6 +32,9 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 	c := ch.conn
 	defer ch.dropContent()
 	ch.content.body = body
+	if ch.content.route.info == leaseInfo {
+		return ch.extend()
+	}
 	to, err := ch.resolve(ch.content.route)
 	if err != nil {
 		return err
@@ -40,11 +43,15 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 	ch.counts.published++
 	m := queue.Message{
 		Routing: to.info, Props: ch.content.props, Body: body,
-		Expiration: ch.props.expiration, Priority: ch.props.priority, Flags: ch.props.flags,
+		Expiration: ch.props.expiration, Wait: ch.props.wait, Priority: ch.props.priority, Flags: ch.props.flags,
 	}
 	queues := to.targets.queues
 	if c.observed {
 		ch.observe(&m, queues)
+	}
+	cancels := ch.content.cancels && ch.content.mandatory
+	if cancels {
+		m.Flags |= queue.Mandatory
 	}
 	if ch.mode == transactional {
 		return ch.txPublish(&m, queues)
@@ -64,6 +71,13 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 		ch.untracked = append(ch.untracked, uint32(len(queues)))
 	}
 	m.Block = block
+	if at := ch.content.hold; at != 0 && m.Wait == 0 {
+		m.Wait, m.Planned = queue.WaitUntil(at), true
+	}
+	if cancels {
+		ch.publishCancellation(&m, queues[0])
+		return nil
+	}
 	if len(c.acks.index.keys) > 0 && c.acks.precede(queues) {
 		c.flushBatches()
 	}
@@ -85,12 +99,16 @@ func (ch *channel) unroutable(m *queue.Message, mandatory bool) {
 	ch.counts.returned++
 	o := ch.lock()
 	defer o.mu.Unlock()
-	o.pending = amqp.AppendMethod(o.pending, ch.id, &amqp.BasicReturn{
+	o.pending = ch.appendReturn(o.pending, m)
+	o.kick()
+}
+
+func (ch *channel) appendReturn(b []byte, m *queue.Message) []byte {
+	b = amqp.AppendMethod(b, ch.id, &amqp.BasicReturn{
 		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Routing.Exchange, RoutingKey: m.Routing.Key,
 	})
-	o.pending = amqp.AppendContentHeader(o.pending, ch.id, uint64(len(m.Body)), m.Props)
-	o.pending = amqp.AppendBody(o.pending, ch.id, m.Body, ch.conn.frameMax)
-	o.kick()
+	b = amqp.AppendContentHeader(b, ch.id, uint64(len(m.Body)), m.Props)
+	return amqp.AppendBody(b, ch.id, m.Body, ch.conn.frameMax)
 }
 
 // flushBatches hands queues what Feed has collected for them so far, because what comes next must not overtake it.

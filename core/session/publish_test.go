@@ -364,7 +364,7 @@ func TestPropertiesOfTheLastMessage(t *testing.T) {
 // ownUsers gives a server users that no other test has.
 func ownUsers(t *testing.T) func(*Options) {
 	t.Helper()
-	users := auth.New(auth.Options{})
+	users := auth.New(auth.Options{Hashing: auth.SHA256}) // not 600,000 rounds for each wrong password
 	must(t, users.CreateDefaults())
 	return func(o *Options) { o.Users = users }
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -24,7 +25,13 @@ type targets struct {
 	queues     []*queue.Mailbox
 	generation uint64 // of the vhost's topology when they were found
 	cacheable  bool   // they are the same for every message: routing looked at nothing but its key
+	// schedule is that of the exchange, which holds the message: they are the same for every message that it holds. nil means that
+	// it is none, or that more than the schedule decides.
+	schedule *queue.Schedule
 }
+
+// invalidate makes each message be routed anew.
+func (t *targets) invalidate() { t.cacheable, t.schedule = false, nil }
 
 // resolved is where one message goes. It is small enough to be returned in registers.
 type resolved struct {
@@ -75,6 +82,10 @@ func (ch *channel) route(exchange, key []byte) (*cachedRoute, error) {
 		ch.lastRoute = r
 		return r, nil
 	}
+	if isLeaseKey(exchange, key) {
+		ch.single = cachedRoute{info: leaseInfo}
+		return &ch.single, nil
+	}
 	if err := c.mayPublish(exchange, version); err != nil {
 		return nil, err
 	}
@@ -84,7 +95,8 @@ func (ch *channel) route(exchange, key []byte) (*cachedRoute, error) {
 		}
 		r = c.addRoute(c.permitted.exchange, string(key))
 	}
-	r.permissions, r.targets.cacheable = version, false // resolve checks topic permissions again
+	r.permissions = version
+	r.targets.invalidate() // resolve checks topic permissions again
 	ch.lastRoute = r
 	return r, nil
 }
@@ -171,22 +183,38 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 	t := &r.targets
 	generation := ch.conn.vhost.Generation()
 	senderSelected := ch.props.cc != nil || ch.props.bcc != nil
-	if t.cacheable && t.generation == generation && !senderSelected {
+	if t.generation == generation && !senderSelected && (t.cacheable || t.schedule != nil && ch.isHeld(r)) {
 		return resolved{r.info, t, &r.slots}, nil
 	}
 	if senderSelected || r == &ch.single || isReply(r.info) {
 		return ch.resolveUncached(r)
 	}
-	t.cacheable, r.slots.flush = false, 0
-	queues, reusable, err := ch.routePermitted(r.info, t.queues[:0])
+	t.invalidate()
+	r.slots.flush = 0
+	queues, fit, err := ch.routePermitted(r.info, t.queues[:0])
 	if err != nil {
 		return resolved{}, err
 	}
-	*t = targets{queues, generation, reusable}
-	if !t.cacheable {
+	*t = targets{queues: queues, generation: generation, cacheable: fit.cacheable}
+	if fit.heldFirst {
+		t.schedule = queues[0].Config().Schedule
+	}
+	if !t.cacheable && t.schedule == nil {
 		return resolved{r.info, t, nil}, nil
 	}
 	return resolved{r.info, t, &r.slots}, nil
+}
+
+// isHeld reports whether the exchange holds the current message, as it held the one before on this route.
+func (ch *channel) isHeld(r *cachedRoute) bool {
+	if ch.content.mandatory { // what does not lead anywhere is not held
+		return false
+	}
+	m := ch.current(r.info)
+	held := ch.conn.planner.Holds(r.targets.schedule, m)
+	ch.content.cancels, ch.content.hold = m.Cancels, m.Hold
+	m.Reset()
+	return held
 }
 
 // resolveUncached routes a message whose key is not in the cache, that is a direct reply, or has more routing keys in its headers
@@ -213,15 +241,32 @@ func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 }
 
 // routePermitted appends to dst the queues that the vhost routes the current message to, if topic permissions allow its keys.
-// Other messages with these keys go to the same queues if the route is reusable.
-func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
+func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit routeFit, err error) {
 	if err := ch.conn.mayTopics(info); err != nil {
-		return dst, false, ch.routeErrorOr(err) // before plugins are asked, who may remember the message
+		return dst, routeFit{}, ch.routeErrorOr(err) // before plugins are asked, who may remember the message
 	}
-	m := &ch.conn.message
-	m.Key, m.More, m.Now = info.Key, slices.Concat(info.CC, info.BCC), ch.conn.now
-	m.Props, m.Index, m.Body = ch.content.props, &ch.props.index, ch.content.body
+	m := ch.current(info)
 	queues, reusable, err := ch.conn.vhost.Route(info.Exchange, m, dst)
+	if len(queues)-len(dst) == 1 { // else it went elsewhere, too
+		ch.content.cancels, ch.content.hold = m.Cancels, m.Hold
+		fit.heldFirst = m.HeldFirst
+	}
+	fit.cacheable = reusable
 	m.Reset() // it retains nothing
-	return queues, reusable, err
+	return queues, fit, err
+}
+
+// routeFit says which other messages with the same keys a route is valid for: all, or those that the exchange holds.
+type routeFit struct{ cacheable, heldFirst bool }
+
+// current describes the current message to plugins. The caller resets that.
+func (ch *channel) current(info *queue.RoutingInfo) *parts.Message {
+	m := &ch.conn.message
+	m.Exchange, m.Key, m.Now = info.Exchange, info.Key, ch.conn.now
+	if len(info.CC)+len(info.BCC) > 0 {
+		m.More = slices.Concat(info.CC, info.BCC)
+	}
+	m.Props, m.Index, m.Body = ch.content.props, &ch.props.index, ch.content.body
+	m.Mandatory = ch.content.mandatory
+	return m
 }

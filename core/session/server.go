@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"log/slog"
 	"runtime"
 	"sync/atomic"
@@ -10,6 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // Options are shared by all connections. They must not change while there are any.
@@ -21,6 +23,16 @@ type Options struct {
 	Users  *auth.Store
 	VHosts func(name string) (*vhost.VHost, bool)
 
+	// Home says who serves a vhost, and whether there is such a vhost; nil means that this broker serves all. The functions that
+	// follow are needed with it only.
+	Home func(vhost string) (Home, bool)
+	// Applied returns how much this node knows of the cluster's registry: vhosts, users, permissions.
+	Applied func() wlog.Index
+	// WaitApplied waits until the node knows as much as an index says.
+	WaitApplied func(ctx context.Context, index wlog.Index) error
+	// Fresh waits until the node knows everything that was in the registry when it was called; nil means that it always does.
+	Fresh func(ctx context.Context) error
+
 	ChannelMax        uint16 // channels per connection, at least 1
 	FrameMax          int    // of a whole frame, at least amqp.FrameMinSize
 	Heartbeat         uint16 // proposed to clients, seconds; 0 means none
@@ -29,6 +41,8 @@ type Options struct {
 	Consumers         int    // per channel; 0 means any number
 	ConsumerTimeout   time.Duration
 	GuestLoopbackOnly bool // the user guest may log in from this machine only
+	// CertificateLogin says how certificates log clients in, where TLS verifies them.
+	CertificateLogin auth.CertificateLogin
 
 	Log       *slog.Logger
 	Telemetry *telemetry.Recorder // nil records nothing
@@ -37,23 +51,27 @@ type Options struct {
 // Server holds the state that all connections share. Any goroutine may use it.
 type Server struct {
 	Options
-	start   []byte // the frame of connection.start
-	replies *replies
-	spans   *telemetry.Spans // nil: tracing is off
+	start []byte // the frame of connection.start
+	// startExternal is the frame for clients that have shown a certificate which may log them in.
+	startExternal []byte
+	replies       *replies
+	spans         *telemetry.Spans // nil: tracing is off
 
 	ids          atomic.Uint64
-	openConns    atomic.Int64 // connections past connection.open
+	openConns    atomic.Int64 // connections past connection.open, those that are relayed included
 	churn        Churn
 	closed       closedCounters
+	barrier      barrier
 	pendingBytes atomic.Int64 // to be written to clients, or of incomplete content from them
 }
 
 // NewServer returns a server without connections.
 func NewServer(o Options) *Server {
-	s := &Server{Options: o, replies: newReplies(), spans: o.Telemetry.Spans()}
-	s.start = amqp.AppendMethod(nil, 0, &amqp.ConnectionStart{
-		VersionMajor: 0, VersionMinor: 9, ServerProperties: s.properties(), Mechanisms: auth.Mechanisms, Locales: "en_US",
-	})
+	s := &Server{Options: o, replies: newReplies(), spans: o.Telemetry.Spans(), barrier: barrier{turn: make(chan struct{}, 1)}}
+	start := amqp.ConnectionStart{VersionMajor: 0, VersionMinor: 9, ServerProperties: s.properties(), Mechanisms: auth.Mechanisms, Locales: "en_US"}
+	s.start = amqp.AppendMethod(nil, 0, &start)
+	start.Mechanisms = auth.External + " " + auth.Mechanisms // in RabbitMQ's order
+	s.startExternal = amqp.AppendMethod(nil, 0, &start)
 	return s
 }
 
@@ -78,9 +96,12 @@ func (s *Server) properties() amqp.Table {
 }
 
 // Accept returns a new connection, which waits for the client's protocol header. It calls wake, from any goroutine, when Tick
-// should be called soon.
-func (s *Server) Accept(p Peer, wake func()) *Conn {
-	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, !p.TLS), frameMax: handshakeFrameMax}
+// should be called soon, or LeaseAt is earlier than it was. wake must not call the connection.
+func (s *Server) Accept(p Peer, wake func()) *Conn { return s.accept(p, wake, !p.TLS) }
+
+// accept is Accept; refers is that of newWriteBuffer.
+func (s *Server) accept(p Peer, wake func(), refers bool) *Conn {
+	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, refers), frameMax: handshakeFrameMax}
 	if s.spans != nil {
 		c.title = p.name()
 	}
@@ -90,18 +111,12 @@ func (s *Server) Accept(p Peer, wake func()) *Conn {
 // PendingBytes returns roughly how many bytes wait to be written to clients, or belong to incomplete content from them.
 func (s *Server) PendingBytes() int64 { return s.pendingBytes.Load() }
 
-// enter counts a connection, unless there are too many.
-func (s *Server) enter() bool {
+// admit counts a connection, unless there are too many.
+func (s *Server) admit() bool {
 	n := s.openConns.Add(1)
 	if s.Connections > 0 && n > int64(s.Connections) {
 		s.openConns.Add(-1)
 		return false
 	}
-	s.churn.ConnectionsOpened.Add(1)
 	return true
-}
-
-func (s *Server) leave() {
-	s.openConns.Add(-1)
-	s.churn.ConnectionsClosed.Add(1)
 }

@@ -14,7 +14,7 @@ import (
 
 // defaultUsers are shared by the tests: hashing passwords is slow on purpose.
 var defaultUsers = sync.OnceValues(func() (*auth.Store, error) {
-	users := auth.New(auth.Options{})
+	users := auth.New(auth.Options{Hashing: auth.SHA256}) // not 600,000 rounds for each wrong password
 	return users, users.CreateDefaults()
 })
 

@@ -105,7 +105,7 @@ func TestMessagesWithoutAContextGetOne(t *testing.T) {
 	}
 	var want []string
 	for _, id := range ids {
-		want = append(want, "publish amq.default q 1 in "+id, "deliver q q false in "+id)
+		want = append(want, "publish q q 1 in "+id, "receive q q false in "+id)
 	}
 	tr.want(want...)
 }
@@ -136,7 +136,7 @@ func TestParentSampling(t *testing.T) {
 		parent string
 		spans  []string
 	}{
-		{sampled, []string{"publish amq.default q 1 in " + theirTrace, "deliver q q false c in " + theirTrace}},
+		{sampled, []string{"publish q q 1 in " + theirTrace, "deliver q q false c in " + theirTrace}},
 		{unsampled, nil},
 	} {
 		tr := newTracing(t, 1)
@@ -188,7 +188,7 @@ func TestTracesOfUnroutableMessages(t *testing.T) {
 	expect[*amqp.BasicReturn](p, 1)
 	props, _ := p.content(1)
 	_, id := parentOf(t, &props)
-	tr.want("publish amq.default nowhere 0 in " + id)
+	tr.want("publish nowhere nowhere 0 in " + id)
 }
 
 // The spans of a transaction's messages are recorded when it is committed.
@@ -203,7 +203,7 @@ func TestTracesOfTransactions(t *testing.T) {
 	p.publish(1, published{key: "nowhere", body: "lost", props: props}, published{key: "q", body: "m", props: props}, published{key: "q", body: "untraced"})
 	p.commit(1)
 	p.holds(1, "q", 2)
-	tr.want("publish amq.default nowhere 0 in "+theirTrace, "publish amq.default q 1 in "+theirTrace)
+	tr.want("publish nowhere nowhere 0 in "+theirTrace, "publish q q 1 in "+theirTrace)
 }
 
 // Readers of traces must not learn the address of replies: anyone who knows it may send some.
@@ -218,7 +218,7 @@ func TestTracesMaskReplyAddresses(t *testing.T) {
 	p.feed(nil)
 	p.delivered(1, "one")
 	tr.want(
-		"publish amq.default "+replyTo+" 1 in "+theirTrace,
+		"publish "+replyTo+" "+replyTo+" 1 in "+theirTrace,
 		"deliver "+replyTo+" "+replyTo+" false r in "+theirTrace,
 	)
 }
@@ -238,5 +238,5 @@ func TestTracesOfDirect(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, id := parentOf(t, &props)
-	tr.want("publish amq.default q 1 in "+id, "deliver q q false in "+id)
+	tr.want("publish q q 1 in "+id, "receive q q false in "+id)
 }

@@ -16,6 +16,10 @@ type transaction struct {
 	settles    []pendingSettle
 	size       int    // of the messages, bytes
 	generation uint64 // of the vhost's topology when the transaction began
+
+	byTag   map[uint64]int // positions of the first indexed settles; nil until a lease ends
+	indexed int
+	ended   bool // some settles are void, because the lease of their delivery has ended: they have no consumer
 }
 
 // pendingMessage is a copy of a message with the queues it was routed to, which may be none.
@@ -24,6 +28,7 @@ type pendingMessage struct {
 	queues          []*queue.Mailbox
 	mandatory       bool
 	contextInjected bool
+	lost            bool // it found nothing to cancel
 }
 
 type pendingSettle struct {
@@ -108,6 +113,42 @@ func (t *transaction) settle(kind queue.SettleKind, acks ...taggedAck) {
 	}
 }
 
+// find returns the settlement of a delivery; nil if there is none.
+func (t *transaction) find(tag uint64) *pendingSettle {
+	if len(t.settles) == 0 {
+		return nil
+	}
+	if t.byTag == nil {
+		t.byTag = map[uint64]int{}
+	}
+	for ; t.indexed < len(t.settles); t.indexed++ {
+		t.byTag[t.settles[t.indexed].tag] = t.indexed
+	}
+	if i, ok := t.byTag[tag]; ok && t.settles[i].Consumer != nil {
+		return &t.settles[i]
+	}
+	return nil
+}
+
+// takeSettle makes the settlement of a delivery void, if there is one, and appends the delivery to dst.
+func (t *transaction) takeSettle(tag uint64, dst []taggedAck) []taggedAck {
+	s := t.find(tag)
+	if s == nil {
+		return dst
+	}
+	dst = append(dst, s.taggedAck)
+	s.PendingAck, t.ended = queue.PendingAck{}, true
+	return dst
+}
+
+// removeEnded removes the void settlements.
+func (t *transaction) removeEnded() {
+	if t.ended {
+		t.settles = slices.DeleteFunc(t.settles, func(s pendingSettle) bool { return s.Consumer == nil })
+		t.byTag, t.indexed, t.ended = nil, 0, false
+	}
+}
+
 // txCommit commits the transaction, and answers when all of it is durable. If one shard has all of it, one entry of its log has
 // it. Otherwise each shard gets an entry with its messages and, after those are durable, one with its settlements. A crash between
 // the two leaves both cause and effect, but never neither. A queue that refuses a message does not undo what others accepted.
@@ -115,6 +156,7 @@ func (ch *channel) txCommit() error {
 	if ch.mode != transactional {
 		return errNotTransactional
 	}
+	ch.tx.removeEnded()
 	t := ch.tx
 	ch.begin()
 	ch.updateQueues(&t)
@@ -125,6 +167,7 @@ func (ch *channel) txCommit() error {
 		ch.tx.settles = t.settles // to be given back
 		return errNotCommitted(err)
 	}
+	ch.returnLost(t.messages)
 	ch.traceCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
 		ch.tx.settles = t.settles // queues ignore those that were settled
@@ -166,7 +209,12 @@ func (t *transaction) rounds() (first, second []queue.Part) {
 			if p.Batch == nil {
 				p.Batch = queue.NewBatch()
 			}
-			p.Batch.Messages = append(p.Batch.Messages, t.messages[i].Message)
+			m := t.messages[i].Message
+			if m.Flags&queue.Mandatory != 0 {
+				m.Seq = uint64(i + 1)
+				p.Lost = func(seq uint64) { t.messages[seq-1].lost = true }
+			}
+			p.Batch.Messages = append(p.Batch.Messages, m)
 		}
 	}
 	for i := range t.settles {
@@ -200,7 +248,7 @@ func divide(parts []queue.Part) (first, second []queue.Part) {
 			continue
 		}
 		if p.Batch != nil {
-			first = append(first, queue.Part{Mailbox: p.Mailbox, Batch: p.Batch})
+			first = append(first, queue.Part{Mailbox: p.Mailbox, Batch: p.Batch, Lost: p.Lost})
 		}
 		if len(p.Settlements) > 0 {
 			second = append(second, queue.Part{Mailbox: p.Mailbox, Settlements: p.Settlements})
@@ -224,6 +272,7 @@ func (ch *channel) txRollback() error {
 
 // abandon ends the transaction and returns what was settled in it.
 func (ch *channel) abandon() []taggedAck {
+	ch.tx.removeEnded()
 	acks := make([]taggedAck, len(ch.tx.settles))
 	for i := range ch.tx.settles {
 		acks[i] = ch.tx.settles[i].taggedAck

@@ -152,6 +152,7 @@ func (u *unacked) takeUpTo(tag uint64, dst []taggedAck) (_ []taggedAck, ok bool)
 // takeAll removes every pending ack and appends them to dst in order.
 func (u *unacked) takeAll(dst []taggedAck) []taggedAck { return u.takeThrough(u.next, dst) }
 
+// takeThrough removes every pending ack up to a tag, which need not have one, and appends them to dst in order.
 func (u *unacked) takeThrough(tag uint64, dst []taggedAck) []taggedAck {
 	n, found := u.search(tag)
 	if found {

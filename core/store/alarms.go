@@ -114,11 +114,28 @@ func (a *alarms) update() {
 func (a *alarms) fail(number uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if slices.Contains(a.failed, number) {
+		return
+	}
 	a.failed = append(a.failed, number)
 	a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: shardAlarm(number)})
 	delete(a.shards, number)
 	a.update()
 }
+
+// clear ends the alarm of a shard that failed, if there is one.
+func (a *alarms) clear(number uint32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	was := len(a.failed)
+	a.failed = slices.DeleteFunc(a.failed, func(n uint32) bool { return n == number })
+	if len(a.failed) < was {
+		a.telemetry.Notice(telemetry.Notice{Kind: telemetry.AlarmCleared, Name: shardAlarm(number)})
+	}
+}
+
+// forget forgets a shard that is not written any more.
+func (a *alarms) forget(number uint32) { a.change(number, func(s *shardSpace) { *s = shardSpace{} }) }
 
 // The names of alarms.
 const diskAlarm = "disk"

@@ -141,7 +141,7 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 		}
 	})
 	for _, rewrite := range []func(){k.v.CompactDefinitions, k.users.CompactDefinitions, k.globals.compactDefinitions} {
-		k.reclaimUpTo.Store(k.definitions.Extent())
+		k.definitions.upTo.Store(k.definitions.Extent())
 		rewrite()
 		_ = k.definitions.Sync() // it fails once the power is gone
 	}
@@ -165,7 +165,7 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 	must(t, k.v.Bind(vhost.Binding{Source: "amq.fanout", Destination: "0"}, 0))
 	k.close()
 	reopened(401) // an unfinished rewrite lies in the middle of the log now
-	k.reclaimUpTo.Store(k.definitions.Extent())
+	k.definitions.upTo.Store(k.definitions.Extent())
 	k.v.CompactDefinitions()
 	k.close()
 	reopened(401)
@@ -195,7 +195,7 @@ func (k *kept) furnish(t *testing.T) {
 func TestPartOfARewriteAlone(t *testing.T) {
 	for name, write := range map[string]func(k *definitionLog){
 		"added, first": func(k *definitionLog) {
-			k.writePart(part{first: true, definitions: k.store.newVHost("v", vhost.Metadata{}, k).Definitions()}, nil)
+			k.writePart(part{first: true, definitions: k.home().store.newVHost(k.home(), "v", vhost.Metadata{}, 0, k).Definitions()}, nil)
 		},
 		"deleted, last": func(k *definitionLog) {
 			k.writePart(part{last: true, definitions: amqp.AppendTable(nil, numbersDefinition("v", 7))}, nil)
@@ -204,7 +204,7 @@ func TestPartOfARewriteAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			disk := crashfs.New(1)
 			k := open(t, disk)
-			write(newDefinitionLog(k.Store, scope{scopeVHost, "v"}))
+			write(newDefinitionLog(k.definitions, scope{scopeVHost, "v"}))
 			must(t, k.definitions.Sync())
 			disk = disk.LosePower()
 			k.end()

@@ -8,34 +8,111 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// definitionLog writes the definitions of one scope to the shard of definitions. It is the [journal.Completer] of its commits.
+// definitionLog writes the definitions of one scope to a shard, their home.
 type definitionLog struct {
-	store *Store
 	scope scope
+
+	mu    sync.Mutex // guards what follows
+	term  *term
+	usage logUsage
+}
+
+var (
+	_ vhost.DefinitionLog = (*definitionLog)(nil)
+	_ journal.Completer   = (*term)(nil)
+)
+
+// newDefinitionLog returns the log of a scope whose home is a shard; nil means that another broker owns it.
+func newDefinitionLog(home *shard, of scope) *definitionLog {
+	l := &definitionLog{scope: of}
+	l.move(home)
+	return l
+}
+
+// move begins a new term. Everything that was written in earlier ones must have been completed.
+func (l *definitionLog) move(home *shard) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.term != nil {
+		l.term.end()
+	}
+	l.term = &term{home: home}
+	l.term.completed = sync.NewCond(&l.term.mu)
+	l.usage = logUsage{}
+	if home == nil {
+		l.term.end()
+	}
+}
+
+// home returns the shard that the definitions are in; nil means that another broker owns it.
+func (l *definitionLog) home() *shard {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.term.home
+}
+
+// term is the time in which definitions have the same home. It is the [journal.Completer] of the commits of that time.
+type term struct {
+	home *shard
 
 	mu        sync.Mutex // guards what follows
 	completed *sync.Cond // signalled when durable or err changes
 	written   uint64     // commits
 	durable   uint64     // of them
-	err       error      // why the shard failed
-	usage     logUsage
+	err       error      // why no more can be written
 }
 
-var (
-	_ vhost.DefinitionLog = (*definitionLog)(nil)
-	_ journal.Completer   = (*definitionLog)(nil)
-)
+// end makes all writes of the term fail, if they have not been completed.
+func (t *term) end() {
+	t.Failed(wlog.ErrNotOwner)
+}
 
-func newDefinitionLog(s *Store, of scope) *definitionLog {
-	l := &definitionLog{store: s, scope: of}
-	l.completed = sync.NewCond(&l.mu)
-	return l
+// begin counts a commit, unless none can be written.
+func (t *term) begin() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.home == nil {
+		return false
+	}
+	t.written++
+	return true
+}
+
+// wait returns when everything written before is durable.
+func (t *term) wait() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for upTo := t.written; t.durable < upTo || t.home == nil; t.completed.Wait() {
+		if t.err != nil {
+			return t.err
+		}
+	}
+	return nil
+}
+
+// Durable implements [journal.Completer]. Commits become durable in order.
+func (t *term) Durable() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.durable++
+	t.completed.Broadcast()
+}
+
+// Failed implements [journal.Completer].
+func (t *term) Failed(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err == nil {
+		t.err = err
+	}
+	t.completed.Broadcast()
 }
 
 // NewStorage implements [vhost.DefinitionLog].
-func (l *definitionLog) NewStorage() *queue.Storage { return l.store.newStorage() }
+func (l *definitionLog) NewStorage() *queue.Storage { return l.home().newStorage() }
 
 // Write implements [definition.Log].
 func (l *definitionLog) Write(defs []byte) {
@@ -46,24 +123,28 @@ func (l *definitionLog) Write(defs []byte) {
 
 // commit writes definitions that make the log space in voided unnecessary. The caller holds mu.
 func (l *definitionLog) commit(defs []byte, voided []journal.Delta) {
-	live := journal.Delta{Extent: l.store.definitions.Extent(), Bytes: int64(len(defs))}
+	if !l.term.begin() {
+		return // WaitDurable says so
+	}
+	home := l.term.home
+	live := journal.Delta{Extent: home.Extent(), Bytes: int64(len(defs))}
 	l.usage.add(live.Extent, live.Bytes)
-	l.written++
-	l.store.definitions.Commit(defs, append(voided, live), l)
+	home.commitDefinitions(defs, append(voided, live), l.term)
 }
 
 // NeedsCompaction implements [definition.Log].
 func (l *definitionLog) NeedsCompaction() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.usage.isBulky(l.store.minCompactBytes) || l.usage.reaches(l.store.reclaimUpTo.Load())
+	home := l.term.home
+	return home != nil && (l.usage.isBulky(home.store.minCompactBytes) || l.usage.reaches(home.upTo.Load()))
 }
 
 // Rewrite implements [definition.Log]. The last part says which numbers were given to queues, as definitions that said so are
 // void then.
 func (l *definitionLog) Rewrite(parts iter.Seq[[]byte]) {
 	l.mu.Lock()
-	voided := l.usage.reset()
+	voided, home := l.usage.reset(), l.term.home
 	l.mu.Unlock()
 	first := true
 	for defs := range parts {
@@ -71,8 +152,8 @@ func (l *definitionLog) Rewrite(parts iter.Seq[[]byte]) {
 		first = false
 	}
 	var numbers []byte
-	if l.scope.kind != scopeGlobals {
-		numbers = amqp.AppendTable(nil, numbersDefinition(l.scope.vhost, l.store.lastNumber.Load()))
+	if home != nil && l.scope.kind != scopeGlobals {
+		numbers = amqp.AppendTable(nil, numbersDefinition(l.scope.vhost, home.lastNumber.Load()))
 	}
 	l.writePart(part{first: first, last: true, definitions: numbers}, voided)
 }
@@ -93,35 +174,17 @@ func (l *definitionLog) writePart(p part, voided []journal.Delta) {
 func (l *definitionLog) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.store.definitions.Commit(nil, l.usage.reset(), nil)
+	if home := l.term.home; home != nil {
+		home.commitDefinitions(nil, l.usage.reset(), nil)
+	}
 }
 
 // WaitDurable implements [definition.Log].
 func (l *definitionLog) WaitDurable() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	for upTo := l.written; l.durable < upTo; l.completed.Wait() {
-		if l.err != nil {
-			return l.err
-		}
-	}
-	return nil
-}
-
-// Durable implements [journal.Completer]. Commits become durable in order.
-func (l *definitionLog) Durable() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.durable++
-	l.completed.Broadcast()
-}
-
-// Failed implements [journal.Completer].
-func (l *definitionLog) Failed(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.err = err
-	l.completed.Broadcast()
+	t := l.term
+	l.mu.Unlock()
+	return t.wait()
 }
 
 // logUsage is how much of the log the definitions of one scope use.
@@ -156,21 +219,4 @@ func (u *logUsage) isBulky(minBytes int64) bool { return u.bytes > minBytes && u
 // reaches reports whether some definitions lie in the log up to an extent.
 func (u *logUsage) reaches(upTo uint32) bool {
 	return len(u.extents) > 0 && u.extents[0].Extent <= upTo
-}
-
-// reclaim has definitions in extents up to upTo rewritten, along with all others of the same scope. It does not wait.
-func (s *Store) reclaim(upTo uint32) {
-	s.reclaimUpTo.Store(upTo)
-	if s.recovered.Load() && s.compacting.CompareAndSwap(false, true) {
-		s.running.Go(s.compactDefinitions)
-	}
-}
-
-func (s *Store) compactDefinitions() {
-	defer s.compacting.Store(false)
-	for _, v := range s.VHosts() {
-		v.CompactDefinitions()
-	}
-	s.users.CompactDefinitions()
-	s.globals.compactDefinitions()
 }

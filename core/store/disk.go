@@ -78,8 +78,8 @@ func (s *Store) checkDisk() (wait time.Duration, known bool) {
 	if !known {
 		return maxInterval, false
 	}
-	for _, l := range s.Logs() {
-		space.Free += l.Disk.SpareBytes
+	for number := range s.numbers {
+		space.Free += s.fileStats(number).SpareBytes
 	}
 	limit := s.disk.limit.Load()
 	var low *Shortage

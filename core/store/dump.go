@@ -32,29 +32,34 @@ func Describe(w io.Writer, _ wlog.Index, entry []byte) error {
 	return nil
 }
 
-// describe distinguishes entries of definitions and of operations by their first byte. It is 0 for definitions: they begin with
-// the length of a table, which is far below 2^24. No operation begins with 0.
-func describe(b *bytes.Buffer, entry []byte) error {
-	if len(entry) > 0 && entry[0] != 0 {
-		return queue.Dump(b, entry)
-	}
-	for def, err := range definition.Parse(entry) {
-		if err != nil {
-			return err
-		}
-		if def.Op == opRewrite {
-			if err := describePart(b, def); err != nil {
-				return err
-			}
+// describe distinguishes definitions and operations by their first byte. It is 0 for definitions: they begin with the length of a
+// table, which is far below 2^24. No operation begins with 0.
+func describe(b *bytes.Buffer, entry []byte) (err error) {
+	for len(entry) > 0 && err == nil {
+		if entry[0] != 0 {
+			entry, err = queue.Dump(b, entry)
 			continue
 		}
-		b.WriteString(def.Op)
-		for _, f := range def.Fields[1:] {
-			b.WriteString(" " + f.Key + "=" + fieldText(def, f))
-		}
-		b.WriteByte('\n')
+		entry, err = describeDefinition(b, entry)
 	}
-	return nil
+	return err
+}
+
+// describeDefinition writes what is at the beginning of an entry, and returns the rest.
+func describeDefinition(b *bytes.Buffer, entry []byte) (rest []byte, err error) {
+	def, rest, err := definition.Next(entry)
+	if err != nil {
+		return nil, err
+	}
+	if def.Op == opRewrite {
+		return rest, describePart(b, def)
+	}
+	b.WriteString(def.Op)
+	for _, f := range def.Fields[1:] {
+		b.WriteString(" " + f.Key + "=" + fieldText(def, f))
+	}
+	b.WriteByte('\n')
+	return rest, nil
 }
 
 // describePart writes a line about a part of a rewrite, and a line for each definition in it.
@@ -73,10 +78,11 @@ func describePart(b *bytes.Buffer, def *definition.Definition) error {
 	return err
 }
 
-// fieldText returns the text of a field. A password's hash is not shown, only its length.
+// fieldText returns the text of a field. Of a password's hash and of a module only the length is shown.
 func fieldText(def *definition.Definition, f amqp.Field) string {
-	if secret, ok := f.Value.([]byte); ok && auth.IsUserOp(def.Op) && auth.IsSecretField(f.Key) {
-		return fmt.Sprintf("(%d bytes)", len(secret))
+	hidden := auth.IsUserOp(def.Op) && auth.IsSecretField(f.Key) || def.Op == opModulePart && f.Key == fieldBytes
+	if b, ok := f.Value.([]byte); ok && hidden {
+		return fmt.Sprintf("(%d bytes)", len(b))
 	}
 	return valueText(f.Value)
 }

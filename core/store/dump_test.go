@@ -41,6 +41,12 @@ func TestDescribe(t *testing.T) {
 			})}).definition()),
 			`  rewrite of="users" vhost="" first=true last=false` + "\n    user.set password=(6 bytes)\n",
 		},
+		{
+			"piece of a module", amqp.AppendTable(nil, amqp.Table{
+				{Key: "op", Value: "module.part"}, {Key: "name", Value: "m"}, {Key: "digest", Value: []byte{1, 2}}, {Key: "bytes", Value: make([]byte, 9)},
+			}),
+			`  module.part name="m" digest=0102:binary bytes=(9 bytes)` + "\n",
+		},
 		{"cut definition", definition[:8], "  NOT UNDERSTOOD: definition: "},
 		{"no operation", []byte{99, 1, 0, 0, 0, 0, 0, 0, 0}, "  NOT UNDERSTOOD: malformed queue operations: kind 99\n"},
 	} {

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -25,12 +28,17 @@ type GlobalParameter struct {
 //	global.set    name, value: JSON
 //	global.clear  name
 type globals struct {
-	log      *definitionLog
-	changing sync.Mutex // held during a change, until it is durable
+	log definition.Log
+	// follows means that changes take effect by follow, which has been called when log.WaitDurable returns.
+	follows  bool
+	changing definition.Lock // held during a change, until it has taken effect
 
-	mu  sync.RWMutex // guards all; a change of it also holds changing
-	all map[string]json.RawMessage
+	mu  sync.RWMutex // guards all; a change of it that does not follow also holds changing
+	all globalValues
 }
+
+// globalValues are the values of global parameters, by name.
+type globalValues map[string]json.RawMessage
 
 const (
 	opNoGlobals   = "global.none"
@@ -59,7 +67,7 @@ const (
 
 // GlobalParameters lists the global parameters by name.
 func (s *Store) GlobalParameters() []GlobalParameter {
-	g := &s.globals
+	g := s.globals
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	all := make([]GlobalParameter, 0, len(g.all))
@@ -122,9 +130,20 @@ func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err
 	if err != nil {
 		return false, err
 	}
-	g := &s.globals
+	g := s.globals
 	g.changing.Lock()
 	defer g.changing.Unlock()
+	created, err = g.check(name, value)
+	if err != nil {
+		return false, cmp.Or(g.confirm(), err)
+	}
+	return created, g.change(defineGlobalSet(name, value), func() { g.all[name] = value })
+}
+
+// check returns an error if a parameter cannot be set. The caller holds changing.
+func (g *globals) check(name string, value []byte) (created bool, err error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
 	_, exists := g.all[name]
 	if !exists && len(g.all) >= maxGlobals {
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("there are %d global parameters: no more are allowed", len(g.all))}
@@ -132,10 +151,10 @@ func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err
 	if !g.fits(name, value) {
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: fmt.Sprintf("the global parameters have more than %d bytes then", vhost.MaxParameters)}
 	}
-	return !exists, g.change(defineGlobalSet(name, value), func() { g.all[name] = value })
+	return !exists, nil
 }
 
-// fits reports whether the size of all parameters stays allowed when one is set. The caller holds changing.
+// fits reports whether the size of all parameters stays allowed when one is set. The caller holds mu.
 func (g *globals) fits(name string, value []byte) bool {
 	size := len(name) + len(value)
 	for other, value := range g.all {
@@ -148,24 +167,41 @@ func (g *globals) fits(name string, value []byte) bool {
 
 // ClearGlobalParameter deletes a global parameter, and reports whether there was one.
 func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
-	g := &s.globals
+	g := s.globals
 	g.changing.Lock()
 	defer g.changing.Unlock()
-	if _, existed = g.all[name]; !existed {
-		return false, nil
+	if _, existed = s.GlobalParameter(name); !existed {
+		return false, g.confirm()
 	}
 	return true, g.change(defineGlobal(opClearGlobal, name), func() { delete(g.all, name) })
+}
+
+// confirm returns an error if what was read since changing is held may be out of date. The caller holds changing.
+func (g *globals) confirm() error {
+	if !g.follows {
+		return nil
+	}
+	return g.errorOf(g.log.WaitDurable())
+}
+
+func (*globals) errorOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("global parameters: definitions: %w", err)
 }
 
 // change makes a change once it is durable. The caller holds changing.
 func (g *globals) change(def amqp.Table, apply func()) error {
 	g.log.Write(amqp.AppendTable(nil, def))
-	if err := g.log.WaitDurable(); err != nil {
-		return fmt.Errorf("global parameters: definitions: %w", err)
+	if err := g.errorOf(g.log.WaitDurable()); err != nil {
+		return err
 	}
-	g.mu.Lock()
-	apply()
-	g.mu.Unlock()
+	if !g.follows {
+		g.mu.Lock()
+		apply()
+		g.mu.Unlock()
+	}
 	g.compact()
 	return nil
 }
@@ -179,20 +215,43 @@ func (g *globals) compactDefinitions() {
 // compact rewrites all definitions, if that pays. The caller holds changing.
 func (g *globals) compact() {
 	if g.log.NeedsCompaction() {
-		g.log.Rewrite(definition.Parts(g.definitions))
+		g.mu.RLock()
+		all := maps.Clone(g.all)
+		g.mu.RUnlock()
+		g.log.Rewrite(definition.Parts(all.definitions))
 	}
 }
 
-// definitions yields the definitions of all parameters. The caller holds changing.
-func (g *globals) definitions(yield func(amqp.Table) bool) {
+// definitions yields the definitions of all parameters.
+func (v globalValues) definitions(yield func(amqp.Table) bool) {
 	more := yield(definition.New(opNoGlobals))
-	for name, value := range g.all {
+	for name, value := range v {
 		more = more && yield(defineGlobalSet(name, value))
 	}
 }
 
+// follow applies definitions that another part of the program wrote, all at once.
+func (g *globals) follow(defs []*definition.Definition) (err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, d := range defs {
+		err = errors.Join(err, g.all.Apply(d))
+	}
+	return err
+}
+
+// replace puts other values in the place of all.
+func (g *globals) replace(all globalValues) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = all
+}
+
 // Apply replays the next definition. The store must not be in use yet.
-func (g *globals) Apply(d *definition.Definition) error {
+func (g *globals) Apply(d *definition.Definition) error { return g.all.Apply(d) }
+
+// Apply applies the next definition.
+func (v globalValues) Apply(d *definition.Definition) error {
 	var name, value string
 	var err error
 	if d.Op != opNoGlobals {
@@ -200,12 +259,12 @@ func (g *globals) Apply(d *definition.Definition) error {
 	}
 	switch d.Op {
 	case opNoGlobals:
-		clear(g.all)
+		clear(v)
 	case opClearGlobal:
-		delete(g.all, name)
+		delete(v, name)
 	case opSetGlobal:
 		if definition.Read(d, fieldValue, &value, &err); err == nil {
-			g.all[name] = json.RawMessage(value)
+			v[name] = json.RawMessage(value)
 		}
 	default:
 		return d.Unknown()

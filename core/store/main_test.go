@@ -146,9 +146,10 @@ func (k *kept) memory(s *queue.Mailbox, body string) outcome {
 // server is a consumer that is told when its queue stops.
 type server struct{ stopped chan error }
 
-func (*server) Deliver(_ *queue.Consumer, ds []queue.Delivery) int { return len(ds) }
-func (*server) Capacity(*queue.Consumer) (int, int)                { return 1 << 10, 1 << 20 }
-func (*server) Cancelled(*queue.Consumer)                          {}
+func (*server) Deliver(_ hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int { return len(ds) }
+
+func (*server) Capacity(*queue.Consumer) (int, int) { return 1 << 10, 1 << 20 }
+func (*server) Cancelled(*queue.Consumer)           {}
 func (s *server) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 	s.stopped <- why
 }

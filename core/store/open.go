@@ -3,12 +3,13 @@ package store
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // DefaultVHost is the vhost that a new data directory has.
@@ -24,16 +25,20 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		vhosts:      vhosts{all: map[string]vhostEntry{}},
 	}
 	s.disk.limit.Store(max(o.DiskLimit, 0))
-	s.userLog = newDefinitionLog(s, scope{kind: scopeUsers})
+	if o.Rules == nil {
+		o.Rules = policies.NewRules(slices.Concat(o.Chain.Arguments(), o.Chain.ExchangeKeys()), o.Chain.Strategies)
+	}
+	if o.Cluster != nil {
+		return s, s.startCluster(ctx, o)
+	}
+	s.definitions = newShard(s, definitionsShard)
+	s.definitions.holdsDefinitions = true
+	s.userLog = newDefinitionLog(s.definitions, scope{kind: scopeUsers})
 	s.users = auth.New(auth.Options{Hashing: o.Hashing, Definitions: s.userLog, VHost: s.vhosts.has})
-	s.globals = globals{log: newDefinitionLog(s, scope{kind: scopeGlobals}), all: map[string]json.RawMessage{}}
+	s.globalLog = newDefinitionLog(s.definitions, scope{kind: scopeGlobals})
+	s.globals = &globals{log: s.globalLog, all: globalValues{}}
 	r := newRecovery(s, o)
-	var err error
-	s.engine, err = seg.New(o.Dir, seg.Options{
-		Durability: o.Durability, Firm: []uint32{definitionsShard}, Short: []uint32{definitionsShard},
-		SegmentSize: o.SegmentSize, Clock: o.Clock, Events: r.events(),
-	})
-	if err != nil {
+	if err := s.openEngine(o, r.events()); err != nil {
 		return nil, err
 	}
 	if err := r.run(ctx); err != nil {
@@ -43,17 +48,27 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	return s, nil
 }
 
+// openEngine sets the engine.
+func (s *Store) openEngine(o Options, events seg.Events) (err error) {
+	if s.engine = o.Engine; s.engine != nil {
+		return nil
+	}
+	s.files, err = seg.New(o.Dir, seg.Options{
+		Durability: o.Durability, Firm: []uint32{definitionsShard}, Short: []uint32{definitionsShard},
+		SegmentSize: o.SegmentSize, Clock: o.Clock, Events: events,
+	})
+	s.engine = s.files
+	return err
+}
+
 // abandon closes what was opened, after Open failed.
 func (s *Store) abandon(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cancel() // no commit is worth waiting for
-	for _, d := range s.shards {
+	for _, d := range append(slices.Clone(s.shards), s.definitions) {
 		if d.Writer != nil {
 			_ = d.Close(ctx)
 		}
-	}
-	if s.definitions != nil {
-		_ = s.definitions.Close(ctx)
 	}
 	return s.engine.Close()
 }

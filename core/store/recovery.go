@@ -3,49 +3,39 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/seg"
-	"github.com/curfewmq/curfew/policies"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // recovery makes a store from its logs.
 type recovery struct {
 	store    *Store
 	options  Options
-	replays  map[scope]*definitionReplay
-	rewrites rewrites
+	replay   *definitionsReplay
+	users    *scopeReplay
 	progress progress
 }
 
 func newRecovery(s *Store, o Options) *recovery {
-	if o.Rules == nil {
-		o.Rules = policies.NewRules(o.Chain.Arguments(), o.Chain.Strategies)
-	}
+	replay := newDefinitionsReplay(s.definitions, o.Rules)
+	replay.add(s.globalLog, s.globals)
 	return &recovery{
-		store: s, options: o, rewrites: rewrites{},
-		replays: map[scope]*definitionReplay{
-			s.userLog.scope:     {log: s.userLog, state: s.users},
-			s.globals.log.scope: {log: s.globals.log, state: &s.globals},
-		},
-		progress: progress{log: o.Log, clock: o.Clock, began: o.Clock(), reported: o.Clock()},
+		store: s, options: o, replay: replay, users: replay.add(s.userLog, s.users),
+		progress: progress{log: o.Log, clock: o.Clock, began: o.Clock(), reported: o.Clock(), notify: o.Progress},
 	}
 }
 
 func (r *recovery) events() seg.Events {
 	return seg.Events{
-		Space:    r.store.setSpace,
+		Space:    r.store.SetSpace,
 		Progress: r.progress.report,
 		Cut: func(shard uint32, file string, offset int64) {
 			r.store.log.Warn("the last entry of a log was not finished, and is dropped: nobody was told that it was durable",
@@ -72,31 +62,33 @@ func (r *recovery) run(ctx context.Context) error {
 	if err := r.replayMessages(ctx, queues); err != nil {
 		return err
 	}
-	r.store.recovered.Store(true)
+	r.store.definitions.ready.Store(true)
 	r.progress.summarise(r.options.Telemetry.Spans())
 	return nil
 }
 
-func (r *recovery) replayDefinitions(ctx context.Context) (err error) {
+func (r *recovery) replayDefinitions(ctx context.Context) error {
 	s := r.store
-	s.definitions, err = journal.Open(ctx, s.engine, definitionsShard, r.replayDefinitionEntry, journal.Options{
-		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: s.minCompactBytes, Reclaim: s.reclaim,
+	d := s.definitions
+	replay := func(extent uint32, at wlog.Index, entry []byte) error {
+		r.progress.count(entry)
+		return r.replay.entry(extent, at, entry)
+	}
+	w, err := journal.Open(ctx, s.engine, definitionsShard, replay, journal.Options{
+		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: s.minCompactBytes, Reclaim: d.reclaim,
 		Purpose:  wlog.Moving, // definitions are small, and a client that makes room may have to declare something first
 		OnFull:   func(full bool) { s.alarms.setBlocked(definitionsShard, full) },
-		OnFailed: s.definitionsFailed,
+		OnFailed: d.failed,
 	})
 	if err != nil {
 		return err
 	}
-	if err := r.replayErrors(); err != nil {
-		return err
+	d.opened(w)
+	live, err := r.replay.done()
+	if err == nil {
+		d.Recovered(live)
 	}
-	var live []journal.Delta
-	for _, p := range r.replays {
-		live = append(live, p.log.usage.extents...)
-	}
-	s.definitions.Recovered(live)
-	return nil
+	return err
 }
 
 // addShards adds the shards of messages: as many as the options say, and all that have a log.
@@ -110,21 +102,19 @@ func (r *recovery) addShards(ctx context.Context) error {
 		return fmt.Errorf("shard %d: the highest number is %d", n, MaxShards)
 	}
 	for number := uint32(1); number <= n; number++ {
-		r.store.shards = append(r.store.shards, &shard{number: number, store: r.store})
+		r.store.shards = append(r.store.shards, &shard{number: number, store: r.store, holdsMessages: true})
 	}
 	return nil
 }
 
 // buildVHosts makes the vhosts and their durable queues, still without messages. A new data directory gets the default vhost.
 func (r *recovery) buildVHosts() (queues []*queue.Mailbox, err error) {
-	if len(r.replays) == 2 && !r.usersDefined() { // of users and global parameters, none of a vhost
+	vhosts := maps.Collect(r.replay.vhosts)
+	if len(vhosts) == 0 && !r.users.replayed { // the data directory never had users either
 		return nil, r.createDefaultVHost()
 	}
-	for of, p := range r.replays {
-		if p.vhost == nil {
-			continue
-		}
-		v := r.store.newVHost(of.vhost, vhost.Metadata{}, p.log)
+	for name, p := range vhosts {
+		v := r.store.newVHost(r.store.definitions, name, vhost.Metadata{}, 0, p.log)
 		r.store.vhosts.add(v)
 		restored, err := v.Restore(p.vhost, r.storageOf)
 		if err != nil {
@@ -134,14 +124,14 @@ func (r *recovery) buildVHosts() (queues []*queue.Mailbox, err error) {
 		p.log.usage.compacted = int64(len(v.Definitions()))
 	}
 	r.progress.queues = len(queues)
-	r.store.warnOfMissingTypes()
+	r.store.warnOfMissingTypes(r.store.vhosts.list())
 	return queues, nil
 }
 
 // warnOfMissingTypes logs each exchange type that exchanges have and no plugin offers.
-func (s *Store) warnOfMissingTypes() {
+func (s *Store) warnOfMissingTypes(vhosts []vhostEntry) {
 	counts := map[string]int{}
-	for _, v := range s.VHosts() {
+	for _, v := range vhosts {
 		for kind, n := range v.MissingTypes() {
 			counts[kind] += n
 		}
@@ -154,20 +144,17 @@ func (s *Store) warnOfMissingTypes() {
 
 func (r *recovery) createDefaultVHost() error {
 	of := scope{scopeVHost, DefaultVHost}
-	v := r.store.newVHost(DefaultVHost, vhost.Metadata{Description: "Default virtual host"}, newDefinitionLog(r.store, of))
+	v := r.store.newVHost(r.store.definitions, DefaultVHost, vhost.Metadata{Description: "Default virtual host"}, 0, newDefinitionLog(r.store.definitions, of))
 	r.store.vhosts.add(v)
 	v.log.Rewrite(slices.Values([][]byte{v.Definitions()}))
 	return v.log.WaitDurable()
 }
 
-// usersDefined reports whether the data directory ever had users.
-func (r *recovery) usersDefined() bool { return r.replays[r.store.userLog.scope].replayed }
-
 // createUsers creates the default user if the data directory never had users.
 func (r *recovery) createUsers() error {
 	s := r.store
 	s.userLog.usage.compacted = int64(len(s.users.Definitions()))
-	if r.usersDefined() {
+	if r.users.replayed {
 		return nil
 	}
 	return s.users.CreateDefaults()
@@ -184,33 +171,42 @@ func (r *recovery) storageOf(id uint64) (*queue.Storage, error) {
 
 // replayMessages fills the queues of all shards, and only then starts them: they may dead-letter messages to other shards.
 func (r *recovery) replayMessages(ctx context.Context, queues []*queue.Mailbox) error {
-	replayers := make([]*queue.Replayer, len(r.store.shards))
+	restorers := make([]*queue.Restorer, len(r.store.shards))
 	for i, d := range r.store.shards {
 		var err error
-		if replayers[i], err = r.replayShard(ctx, d, queues); err != nil {
+		if restorers[i], err = r.replayShard(ctx, d, queues); err != nil {
 			return errorOf(d.number, err)
 		}
 	}
 	for i, d := range r.store.shards {
 		d.Recovered(nil) // the queues have accounted for their messages
-		replayers[i].Start()
+		restorers[i].Start()
 	}
 	return nil
 }
 
 // replayShard fills the queues of one shard.
-func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Mailbox) (*queue.Replayer, error) {
-	replayer := queue.NewReplayer(slices.DeleteFunc(slices.Clone(queues), func(q *queue.Mailbox) bool {
+func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Mailbox) (*queue.Restorer, error) {
+	queues = slices.DeleteFunc(slices.Clone(queues), func(q *queue.Mailbox) bool {
 		return q.Config().Storage.Journal != queue.Journal(d)
-	}))
+	})
+	restorer := queue.NewRestorer()
+	for _, q := range queues {
+		restorer.Declare(q.Config().Storage.ID, kindOf(q))
+	}
+	restorer.DeclaredOnly()
 	replay := func(extent uint32, at wlog.Index, ops []byte) error {
 		r.progress.count(ops)
-		if err := replayer.Apply(extent, ops); err != nil {
+		rest, err := restorer.Apply(extent, ops)
+		if err == nil && len(rest) > 0 {
+			err = errors.New("definitions in a log of messages")
+		}
+		if err != nil {
 			return fmt.Errorf("entry %#x: %w", at, err)
 		}
 		return nil
 	}
-	segment := r.store.engine.SegmentSize()
+	segment := r.store.segmentSize()
 	w, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
 		Extent:   cmp.Or(r.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
 		Slack:    cmp.Or(r.options.Extent, min(messagesExtent, slackSegments*segment)),
@@ -220,48 +216,25 @@ func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Ma
 		Reclaim:  d.reclaim,
 	})
 	if err != nil {
+		restorer.Discard()
 		return nil, err
 	}
 	d.opened(w)
-	r.progress.messages += replayer.Fill()
-	return replayer, nil
+	r.progress.messages += restorer.Fill(queues)
+	return restorer, nil
 }
 
-// progress counts what was replayed, and logs it once a second.
-type progress struct {
-	log             *slog.Logger
-	clock           clock.Clock
-	began, reported hook.Instant
-
-	entries, messages, queues int
-	bytes                     int64
-}
-
-func (p *progress) count(entry []byte) {
-	p.entries++
-	p.bytes += int64(len(entry))
-}
-
-func (p *progress) report(shard uint32, done, total int64) {
-	now := p.clock()
-	if now.Sub(p.reported) < time.Second {
-		return
+func kindOf(q *queue.Mailbox) queue.Kind {
+	if q.Config().Schedule != nil {
+		return queue.Holding
 	}
-	p.reported = now
-	p.log.Info("recovering", "shard", shard, "bytes", done, "of", total, "seconds", now.Sub(p.began).Seconds())
+	return queue.Ordinary
 }
 
-// summarise logs the recovery, and records it as a span unless spans is nil.
-func (p *progress) summarise(spans *telemetry.Spans) {
-	if p.entries == 0 {
-		return
+// segmentSize returns how long the files of the logs are made, in bytes.
+func (s *Store) segmentSize() int64 {
+	if s.files == nil {
+		return usualSegment
 	}
-	ended := p.clock()
-	p.log.Info("recovered", "queues", p.queues, "messages", p.messages, "entries", p.entries, "bytes", p.bytes,
-		"seconds", ended.Sub(p.began).Seconds())
-	if spans != nil {
-		spans.Recovered(&telemetry.Recovery{
-			Began: p.began, Ended: ended, Bytes: p.bytes, Entries: p.entries, Messages: p.messages, Queues: p.queues,
-		})
-	}
+	return s.files.SegmentSize()
 }

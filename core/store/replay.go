@@ -7,8 +7,11 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // scope identifies definitions that are rewritten together: those of a vhost, of the users, or of the global parameters.
@@ -18,6 +21,8 @@ const (
 	scopeVHost   = "vhost"
 	scopeUsers   = "users"
 	scopeGlobals = "globals"
+	// scopeShard is what belongs to the shard of a cluster: the numbers of queues whose vhosts are deleted.
+	scopeShard = "shard"
 )
 
 // scopeOf returns the scope of a definition that is no part of a rewrite.
@@ -44,8 +49,8 @@ func numbersDefinition(vhost string, last uint64) amqp.Table {
 	return definition.New(opNumbers, amqp.Field{Key: fieldVHost, Value: vhost}, amqp.Field{Key: fieldLast, Value: int64(last)})
 }
 
-// definitionReplay replays the definitions of one scope.
-type definitionReplay struct {
+// scopeReplay replays the definitions of one scope.
+type scopeReplay struct {
 	log   *definitionLog
 	state interface {
 		Apply(d *definition.Definition) error
@@ -57,36 +62,70 @@ type definitionReplay struct {
 
 // apply replays a definition. A failure is no error yet: the definition may build on one that was trimmed from the log. Then
 // one that voids both follows.
-func (p *definitionReplay) apply(d *definition.Definition) {
+func (p *scopeReplay) apply(d *definition.Definition) {
 	p.replayed = true
 	if err := p.state.Apply(d); p.err == nil || resets(d.Op) {
 		p.err = err
 	}
 }
 
-// replayOf returns the replay of a scope, which is new if the scope is a vhost without definitions.
-func (r *recovery) replayOf(of scope) *definitionReplay {
-	p := r.replays[of]
+// definitionsReplay replays the definitions in the log of one shard.
+type definitionsReplay struct {
+	home     *shard
+	rules    *policies.Rules
+	scopes   map[scope]*scopeReplay
+	restorer *queue.Restorer // of the same log's queues; nil = there are no messages in it
+	rewrites rewrites
+}
+
+func newDefinitionsReplay(home *shard, rules *policies.Rules) *definitionsReplay {
+	return &definitionsReplay{home: home, rules: rules, scopes: map[scope]*scopeReplay{}, rewrites: rewrites{}}
+}
+
+// add adds a scope that is no vhost.
+func (r *definitionsReplay) add(log *definitionLog, state interface {
+	Apply(d *definition.Definition) error
+},
+) *scopeReplay {
+	p := &scopeReplay{log: log, state: state}
+	r.scopes[log.scope] = p
+	return p
+}
+
+// of returns the replay of a scope, which is new if the scope is a vhost without definitions.
+func (r *definitionsReplay) of(of scope) *scopeReplay {
+	p := r.scopes[of]
 	if p == nil {
-		definitions := vhost.NewDefinitions(r.options.Rules)
-		p = &definitionReplay{log: newDefinitionLog(r.store, of), state: definitions, vhost: definitions}
-		r.replays[of] = p
+		definitions := vhost.NewDefinitions(r.rules, r.restorer)
+		p = &scopeReplay{log: newDefinitionLog(r.home, of), state: definitions, vhost: definitions}
+		r.scopes[of] = p
 	}
 	return p
 }
 
-// replayErrors returns the failures that were not voided.
-func (r *recovery) replayErrors() error {
-	var all error
-	for _, p := range r.replays {
-		all = errors.Join(all, p.err)
+// vhosts yields the vhosts that there are.
+func (r *definitionsReplay) vhosts(yield func(name string, p *scopeReplay) bool) {
+	for of, p := range r.scopes {
+		if p.vhost != nil && !yield(of.vhost, p) {
+			return
+		}
 	}
-	return all
 }
 
-// replayDefinitionEntry replays an entry of the shard of definitions.
-func (r *recovery) replayDefinitionEntry(extent uint32, at wlog.Index, entry []byte) error {
-	r.progress.count(entry)
+// done returns the log space that the definitions use, or the failures that were not voided.
+func (r *definitionsReplay) done() (live []journal.Delta, failures error) {
+	for _, p := range r.scopes {
+		failures = errors.Join(failures, p.err)
+		if p.vhost != nil {
+			failures = errors.Join(failures, p.vhost.Err())
+		}
+		live = append(live, p.log.usage.extents...)
+	}
+	return live, failures
+}
+
+// entry replays an entry that holds only definitions.
+func (r *definitionsReplay) entry(extent uint32, at wlog.Index, entry []byte) error {
 	for d, err := range definition.Parse(entry) {
 		if err == nil {
 			err = r.replay(extent, d)
@@ -98,30 +137,44 @@ func (r *recovery) replayDefinitionEntry(extent uint32, at wlog.Index, entry []b
 	return nil
 }
 
-func (r *recovery) replay(extent uint32, d *definition.Definition) error {
+func (r *definitionsReplay) replay(extent uint32, d *definition.Definition) error {
 	if d.Op == opRewrite {
 		return r.replayPart(extent, d)
 	}
-	of := scopeOf(d)
+	of, err := r.scopeOf(d)
+	if err != nil {
+		return err
+	}
 	r.rewrites.insert(extent, of, d)
-	if d.Op != opNumbers || r.replays[of] != nil { // else the vhost is deleted
-		u := &r.replayOf(of).log.usage
+	if d.Op != opNumbers || r.scopes[of] != nil { // else the vhost is deleted
+		u := &r.of(of).log.usage
 		if resets(d.Op) {
 			u.reset()
 		}
 		u.add(extent, int64(d.Size))
 	}
-	r.apply(d)
-	return nil
+	return r.apply(d)
+}
+
+// scopeOf is scopeOf for the log that is replayed. No definition can be of a scope that the log does not have, unless it is a vhost.
+func (r *definitionsReplay) scopeOf(d *definition.Definition) (scope, error) {
+	of := scopeOf(d)
+	if of.kind == scopeUsers && d.Op == opNumbers && r.home.tenure != nil {
+		of.kind = scopeShard
+	}
+	if of.kind != scopeVHost && r.scopes[of] == nil {
+		return of, fmt.Errorf("definition %q: of %q, which are not in this shard", d.Op, of.kind)
+	}
+	return of, nil
 }
 
 // replayPart replays a part of a rewrite.
-func (r *recovery) replayPart(extent uint32, d *definition.Definition) error {
+func (r *definitionsReplay) replayPart(extent uint32, d *definition.Definition) error {
 	p, err := parsePart(d)
 	if err != nil {
 		return err
 	}
-	if current := r.replays[p.of]; current != nil {
+	if current := r.scopes[p.of]; current != nil {
 		current.log.usage.add(extent, int64(d.Size))
 	} else if p.of.kind != scopeVHost {
 		return fmt.Errorf("definition %q: of %q, which is unknown", d.Op, p.of.kind)
@@ -130,32 +183,39 @@ func (r *recovery) replayPart(extent uint32, d *definition.Definition) error {
 	if w == nil {
 		return nil
 	}
-	r.replayOf(p.of).log.usage = w.usage
+	r.of(p.of).log.usage = w.usage
 	for d, err := range definition.Parse(w.definitions) {
 		if err != nil {
 			return fmt.Errorf("rewritten %s %q: %w", p.of.kind, p.of.vhost, err)
 		}
-		r.apply(d)
+		if err := r.apply(d); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
 // apply replays what a definition says.
-func (r *recovery) apply(d *definition.Definition) {
-	switch of := scopeOf(d); {
+func (r *definitionsReplay) apply(d *definition.Definition) error {
+	of, err := r.scopeOf(d)
+	if err != nil {
+		return err
+	}
+	switch {
 	case d.Op == opNumbers:
 		last, _ := d.Fields.Lookup(fieldLast)
 		n, _ := last.(int64)
-		r.given(uint64(n))
+		r.home.numberGiven(uint64(n))
 	case vhost.Deletes(d.Op):
-		delete(r.replays, of)
+		if p := r.scopes[of]; p != nil {
+			p.apply(d) // frees what was restored of its queues
+		}
+		delete(r.scopes, of)
 	default:
 		if id, ok := vhost.QueueID(d); ok {
-			r.given(id >> shardBits)
+			r.home.numberGiven(id >> shardBits)
 		}
-		r.replayOf(of).apply(d)
+		r.of(of).apply(d)
 	}
+	return nil
 }
-
-// given records that a number was given to a queue.
-func (r *recovery) given(n uint64) { r.store.lastNumber.Store(max(r.store.lastNumber.Load(), n)) }

@@ -6,17 +6,26 @@ import (
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// shard is a log of messages.
+// shard is a log that this broker owns, from when it takes the log over until it drops it. Definitions are in it, messages, or both.
 type shard struct {
 	*journal.Writer // nil until the log is open
+	*tenure         // nil = owners do not change
 
-	number     uint32
-	store      *Store
-	upTo       atomic.Uint32 // the last extent to relocate messages from
+	number uint32
+	store  *Store
+	// What is in the log.
+	holdsDefinitions, holdsMessages bool
+
+	lastNumber atomic.Uint64 // that a queue got whose definition is in this log
+	ready      atomic.Bool   // definitions can be rewritten
+	upTo       atomic.Uint32 // the last extent that is to be freed
+	compacting atomic.Bool
 	relocating atomic.Bool
+	running    sync.WaitGroup
 
 	mu       sync.Mutex // guards what follows
 	lowSpace bool
@@ -25,9 +34,27 @@ type shard struct {
 
 var _ queue.Journal = (*shard)(nil)
 
+// newShard returns a shard whose log is not open yet.
+func newShard(s *Store, number uint32) *shard { return &shard{store: s, number: number} }
+
+// newStorage gives a new queue whose definition is in this log a number and a log for its messages.
+func (s *shard) newStorage() *queue.Storage {
+	n := s.lastNumber.Add(1)
+	d := s.store.shardFor(s, n)
+	return d.storage(n<<shardBits | uint64(d.number))
+}
+
+// numberGiven records that a number was given to a queue.
+func (s *shard) numberGiven(n uint64) { s.lastNumber.Store(max(s.lastNumber.Load(), n)) }
+
 // storage returns the storage of the queue with a number.
 func (s *shard) storage(id uint64) *queue.Storage {
 	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
+}
+
+// commitDefinitions is [journal.Writer.Commit] for definitions.
+func (s *shard) commitDefinitions(defs []byte, live []journal.Delta, c journal.Completer) {
+	s.CommitAs(wlog.Moving, defs, live, c)
 }
 
 // Err implements [queue.Journal].
@@ -57,11 +84,15 @@ func (s *shard) setLowSpace(low bool) {
 	}
 }
 
-// reclaim has live messages in extents up to upTo relocated. It does not wait.
+// reclaim has live messages in extents up to upTo relocated, and definitions there rewritten, along with all others of the same
+// scope. It does not wait. Neither waits for the other: one may be what makes space for the other.
 func (s *shard) reclaim(upTo uint32) {
 	s.upTo.Store(upTo)
-	if s.relocating.CompareAndSwap(false, true) {
-		s.store.running.Go(s.relocate)
+	if s.holdsDefinitions && s.ready.Load() && s.compacting.CompareAndSwap(false, true) {
+		s.running.Go(s.compactDefinitions)
+	}
+	if s.holdsMessages && s.relocating.CompareAndSwap(false, true) {
+		s.running.Go(s.relocate)
 	}
 }
 
@@ -69,7 +100,7 @@ func (s *shard) reclaim(upTo uint32) {
 // waits for the disk in between, so that their commits are written, too.
 func (s *shard) relocate() {
 	defer s.relocating.Store(false)
-	for _, q := range s.store.queuesOf(s) {
+	for _, q := range s.queues() {
 		for more := true; more; {
 			deleted := q.Do(func(q *queue.Queue, _ hook.Instant) { more = q.Relocate(s.upTo.Load()) })
 			if deleted != nil {
@@ -82,15 +113,71 @@ func (s *shard) relocate() {
 	}
 }
 
+// compactDefinitions rewrites the definitions of each scope that has some up to the extent upTo.
+func (s *shard) compactDefinitions() {
+	defer s.compacting.Store(false)
+	for _, t := range s.vhosts() {
+		t.CompactDefinitions()
+	}
+	if s.tenure != nil {
+		s.compactNumbers()
+		return
+	}
+	s.store.users.CompactDefinitions()
+	s.store.globals.compactDefinitions()
+}
+
+// vhosts lists the vhosts whose definitions are in the log.
+func (s *shard) vhosts() []vhostEntry {
+	if s.tenure != nil {
+		return s.guests.list()
+	}
+	return s.store.vhosts.list()
+}
+
+// queues lists the queues whose messages are in the log.
+func (s *shard) queues() (all []*queue.Mailbox) {
+	of := s.store.vhosts.list()
+	if s.tenure != nil {
+		of = s.guests.list()
+	}
+	for _, t := range of {
+		for _, q := range append(t.Queues(), t.Schedules()...) {
+			if r := q.Config().Storage; r != nil && r.Journal == queue.Journal(s) {
+				all = append(all, q)
+			}
+		}
+	}
+	return all
+}
+
 // failed is called when the log cannot be written any more. It does not wait.
 func (s *shard) failed(err error) {
+	if s.tenure != nil {
+		s.end(err)
+		return
+	}
 	s.store.alarms.fail(s.number)
-	s.store.log.Error("a log failed: its queues are stopped until the broker is started again", "shard", s.number, "error", err)
-	s.store.running.Go(func() {
-		queues := 0
-		for _, v := range s.store.VHosts() {
-			queues += v.StopShard(s.number)
-		}
-		s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)
-	})
+	if s.holdsDefinitions {
+		s.store.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
+		s.running.Go(func() { s.failDefinitions(err) })
+	}
+	if s.holdsMessages {
+		s.store.log.Error("a log failed: its queues are stopped until the broker is started again", "shard", s.number, "error", err)
+		s.running.Go(s.stopQueues)
+	}
+}
+
+func (s *shard) failDefinitions(err error) {
+	for _, t := range s.vhosts() {
+		t.FailDefinitions(err)
+	}
+}
+
+func (s *shard) stopQueues() {
+	queues := 0
+	for _, v := range s.store.VHosts() {
+		queues += v.StopShard(s.number)
+	}
+	s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)
 }

@@ -10,8 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/chain"
@@ -30,10 +30,11 @@ import (
 // Options are what a store is opened with.
 type Options struct {
 	Dir         vfs.FS
+	Engine      wlog.Engine // that holds the logs, which the Store closes; nil = one with files in Dir
 	Durability  seg.Durability
 	SegmentSize int64 // of the logs' files, bytes; 0 = the engine's default
 	Extent      int64 // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
-	Shards      int   // that new queues are spread over, 1 to [MaxShards]
+	Shards      int   // that new queues, or in a cluster vhosts, are spread over, 1 to [MaxShards]
 	Chain       *chain.Chain
 	Rules       *policies.Rules // of policies; nil = those of Chain
 	Clock       clock.Clock
@@ -42,6 +43,28 @@ type Options struct {
 	Telemetry   *telemetry.Recorder // nil = nothing is recorded
 	Bindings    int                 // a vhost may have; 0 = any number
 	DiskLimit   int64               // see [Store.SetDiskLimit]
+	// Progress is called at most once a second while a shard's log is replayed, with bytes. nil = nobody is told.
+	Progress func(shard uint32, done, total int64)
+
+	// Cluster holds the logs of a node of a cluster, and is not closed by the Store; nil = the broker is alone. The Store serves the
+	// vhosts whose shards the node owns, as owners change. Dir is only watched then, and may be nil.
+	Cluster wlog.Cluster
+	// Files has the node's copies of the shards of Cluster; nil = they are not in files. Its events about space are to be passed to
+	// [Store.SetSpace].
+	Files *seg.Engine
+	// ClusterName and Members are those of a new cluster: all nodes are given the same.
+	ClusterName string
+	Members     []Member
+	// Owned is called each time that this node has begun to own the registry, before others are told to write to it. nil = nothing is to
+	// be done then.
+	Owned func(ctx context.Context, r *Registry) error
+	// Modules is called with all modules of the registry before vhosts are served, and whenever they have changed: one call at a time.
+	// nil = nobody wants them.
+	Modules func([]*Module)
+	// GiveUp is told that this node owns a shard that it cannot serve: another should. It must not block. nil = nobody is told.
+	GiveUp func(shard uint32)
+
+	placements placements // tests: instead of the registry
 }
 
 // MaxShards is how many shards of messages there may be: a queue's number holds that of its shard in the lowest byte.
@@ -61,44 +84,54 @@ const (
 	messagesExtent    = 16 << 20
 	extentsPerSegment = 4
 	slackSegments     = 2
+	mixedSlack        = 64 << 20
+	usualSegment      = 64 << 20
 )
 
 // Store is an open data directory. It is safe for concurrent use.
 type Store struct {
-	engine *seg.Engine
+	engine wlog.Engine
+	files  *seg.Engine // engine, if its logs are in files; nil = they are not
 	log    *slog.Logger
 	alarms alarms
 	disk   disk
 
-	definitions     *journal.Writer
-	shards          []*shard // by number, less 1
-	placementShards uint64   // new queues are spread over so many of them
-	lastNumber      atomic.Uint64
-	running         sync.WaitGroup
+	cluster *cluster // nil = the broker is alone. Then there are:
 
-	reclaimUpTo atomic.Uint32 // definitions in extents up to this one are to be rewritten
-	recovered   atomic.Bool   // definitions can be rewritten
-	compacting  atomic.Bool
+	definitions     *shard
+	shards          []*shard // of messages, by number, less 1
+	placementShards uint64   // new queues are spread over so many of them
+	running         sync.WaitGroup
 
 	minCompactBytes int64
 	vhostConfig     vhost.Config // for new vhosts
 	vhosts          vhosts
 	users           *auth.Store
 	userLog         *definitionLog
-	globals         globals
+	globals         *globals
+	globalLog       *definitionLog
 }
 
-// newStorage gives a new queue a number and a shard. Shards that failed are avoided.
-func (s *Store) newStorage() *queue.Storage {
-	n := s.lastNumber.Add(1)
-	d := s.shards[n%s.placementShards]
+// shardFor returns the shard for the messages of a new queue, whose definition is in shard home, by the queue's number. A broker that
+// is alone avoids shards that failed.
+func (s *Store) shardFor(home *shard, n uint64) *shard {
+	if home.tenure != nil {
+		return home
+	}
 	for i := range s.placementShards {
 		if next := s.shards[(n+i)%s.placementShards]; next.Err() == nil {
-			d = next
-			break
+			return next
 		}
 	}
-	return d.storage(n<<shardBits | uint64(d.number))
+	return s.shards[n%s.placementShards]
+}
+
+// Registry returns what all nodes of the cluster know; nil = the broker is alone.
+func (s *Store) Registry() *Registry {
+	if s.cluster == nil {
+		return nil
+	}
+	return s.cluster.shared
 }
 
 // Users returns the users.
@@ -132,23 +165,24 @@ func (s *Store) Shortage() *Shortage {
 	return s.alarms.shortage()
 }
 
-// setSpace is called when the disk has no space for a shard's next segment, and, with nil, when it has again.
-func (s *Store) setSpace(number uint32, low *Shortage) {
+// SetSpace is called when the disk has no space for a shard's next segment, and, with nil, when it has again.
+func (s *Store) SetSpace(number uint32, low *Shortage) {
 	s.alarms.setSpace(number, low)
-	if number != definitionsShard {
+	switch {
+	case number == definitionsShard:
+	case s.cluster != nil:
+		s.cluster.setLowSpace(number, low != nil)
+	default:
 		s.shards[number-1].setLowSpace(low != nil)
 	}
 }
 
-// definitionsFailed is called when the log of definitions cannot be written any more. It does not wait.
-func (s *Store) definitionsFailed(err error) {
-	s.alarms.fail(definitionsShard)
-	s.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
-	s.running.Go(func() {
-		for _, v := range s.VHosts() {
-			v.FailDefinitions(err)
-		}
-	})
+// opened lists the shards whose logs are open, by number.
+func (s *Store) opened() []*shard {
+	if s.cluster != nil {
+		return s.cluster.shards()
+	}
+	return append([]*shard{s.definitions}, s.shards...)
 }
 
 // LogStats is the state of a log.
@@ -158,56 +192,100 @@ type LogStats struct {
 	Disk seg.Stats
 }
 
-// Logs returns the state of all logs, in the order of their shards.
-func (s *Store) Logs() []LogStats {
-	all := make([]LogStats, 0, 1+len(s.shards))
-	all = append(all, s.logStats(definitionsShard, s.definitions))
-	for _, d := range s.shards {
+// Logs returns the state of all logs that this broker owns, in the order of their shards.
+func (s *Store) Logs() (all []LogStats) {
+	if r := s.Registry(); r != nil {
+		if w := r.writer(); w != nil {
+			all = append(all, s.logStats(registryShard, w))
+		}
+	}
+	for _, d := range s.opened() {
 		all = append(all, s.logStats(d.number, d.Writer))
 	}
 	return all
 }
 
 func (s *Store) logStats(number uint32, w *journal.Writer) LogStats {
-	disk, _ := s.engine.Stats(number)
-	return LogStats{Shard: number, Stats: w.Stats(), Disk: disk}
+	return LogStats{Shard: number, Stats: w.Stats(), Disk: s.fileStats(number)}
 }
 
-// queuesOf returns the queues whose messages are in a shard.
-func (s *Store) queuesOf(shard *shard) []*queue.Mailbox {
-	var all []*queue.Mailbox
-	for _, v := range s.VHosts() {
-		for _, q := range v.Queues() {
-			if r := q.Config().Storage; r != nil && r.Journal == queue.Journal(shard) {
-				all = append(all, q)
-			}
+// fileStats describes the files of a log, or of a copy of one that another node owns.
+func (s *Store) fileStats(number uint32) (st seg.Stats) {
+	if s.files != nil {
+		st, _ = s.files.Stats(number)
+	}
+	return st
+}
+
+// Snapshot returns the logs as they are now: everything that was confirmed before is in it. What a kill of the broker at this
+// instant would have left is what it has; so of a message that goes from one log to another at least one copy is there.
+func (s *Store) Snapshot() (*seg.Snapshot, error) {
+	if s.cluster != nil {
+		return nil, errors.New("snapshot: a node of a cluster cannot be copied while it runs: stop it, and copy its data directory")
+	}
+	if s.files == nil {
+		return nil, errors.New("snapshot: the logs are not in files of this broker")
+	}
+	return s.files.Snapshot()
+}
+
+// PinnedBytes returns how much space of the disk is held by files of the logs that only snapshots need.
+func (s *Store) PinnedBytes() (n int64) {
+	for number := range s.numbers {
+		n += s.fileStats(number).PinnedBytes
+	}
+	return n
+}
+
+// numbers yields the numbers of all shards that have files here.
+func (s *Store) numbers(yield func(uint32) bool) {
+	most := len(s.shards)
+	if s.cluster != nil {
+		most = len(s.cluster.seats)
+	}
+	for number := range uint32(most) + 1 {
+		if !yield(number) {
+			return
 		}
 	}
-	return all
 }
 
 // Close makes everything durable and closes the data directory. The vhosts must not be used any more. When ctx ends, commits
 // that are not durable yet are lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.disk.end()
+	if s.cluster != nil {
+		s.cluster.stop()
+	}
 	if d := s.endQueues(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
 	s.awaitTransfers(ctx)
 	var errs []error
-	for _, d := range s.shards {
-		errs = append(errs, s.closeLog(ctx, d.number, d.Writer))
+	all := s.opened()
+	for _, d := range slices.Backward(all) { // definitions last
+		errs = append(errs, s.closeLog(ctx, d))
 	}
-	errs = append(errs, s.closeLog(ctx, definitionsShard, s.definitions))
+	for _, d := range all {
+		d.running.Wait()
+	}
 	s.running.Wait()
-	return errors.Join(append(errs, s.engine.Close())...)
+	if s.cluster == nil {
+		errs = append(errs, s.engine.Close())
+	} else if r := s.cluster.shared; r != nil {
+		r.close()
+	}
+	return errors.Join(errs...)
 }
 
 // closeLog closes a log. Commits for which the disk has no space were never confirmed, so they are no error.
-func (s *Store) closeLog(ctx context.Context, shard uint32, w *journal.Writer) error {
-	err := w.Close(ctx)
-	if errors.Is(err, wlog.ErrFull) {
-		s.log.Warn("the disk had no room for what was not confirmed yet: it is dropped", "shard", shard)
+func (s *Store) closeLog(ctx context.Context, d *shard) error {
+	err := d.Close(ctx)
+	switch {
+	case d.tenure != nil && d.hasEnded():
+		return nil // another node has the shard, or will have it
+	case errors.Is(err, wlog.ErrFull):
+		s.log.Warn("the disk had no room for what was not confirmed yet: it is dropped", "shard", d.number)
 		return nil
 	}
 	return err
@@ -219,8 +297,8 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	arrived := make(chan struct{})
 	s.running.Go(func() {
 		defer close(arrived)
-		for _, d := range s.shards {
-			if !d.Stats().Full {
+		for _, d := range s.opened() {
+			if d.holdsMessages && !d.Stats().Full {
 				_ = d.Sync() // nothing arrives in a shard that failed
 			}
 		}
@@ -237,7 +315,7 @@ type dropped struct{ messages, from, queues int }
 // endQueues has the queues commit what they have not committed yet, and counts what is dropped.
 func (s *Store) endQueues() (d dropped) {
 	for _, v := range s.VHosts() {
-		for _, q := range v.Queues() {
+		for _, q := range append(v.Queues(), v.Schedules()...) {
 			lost := 0
 			if deleted := q.Do(func(q *queue.Queue, _ hook.Instant) { lost = q.End() }); deleted != nil {
 				continue

@@ -9,12 +9,14 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // vhosts is the table of vhosts.
 type vhosts struct {
-	changing sync.Mutex // held while a vhost is added or deleted, until that is durable
+	changing definition.Lock // held while a vhost is added or deleted, until that is durable
 
 	mu  sync.RWMutex // guards all
 	all map[string]vhostEntry
@@ -51,6 +53,33 @@ func (s *vhosts) remove(name string) (vhostEntry, bool) {
 	return t, ok
 }
 
+// publish adds a vhost, unless there is a later one of its name.
+func (s *vhosts) publish(t vhostEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if was, ok := s.all[t.Name()]; !ok || was.Placement() < t.Placement() {
+		s.all[t.Name()] = t
+	}
+}
+
+// withdraw removes a vhost, but no other of its name.
+func (s *vhosts) withdraw(t vhostEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all[t.Name()].VHost == t.VHost {
+		delete(s.all, t.Name())
+	}
+}
+
+// list lists the vhosts by name.
+func (s *vhosts) list() []vhostEntry {
+	s.mu.RLock()
+	all := slices.Collect(maps.Values(s.all))
+	s.mu.RUnlock()
+	slices.SortFunc(all, func(a, b vhostEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	return all
+}
+
 // VHost returns a vhost, and whether it exists.
 func (s *Store) VHost(name string) (*vhost.VHost, bool) {
 	t, ok := s.vhosts.lookup(name)
@@ -59,10 +88,7 @@ func (s *Store) VHost(name string) (*vhost.VHost, bool) {
 
 // VHosts lists the vhosts by name. Any of them may be deleted at any time.
 func (s *Store) VHosts() []*vhost.VHost {
-	s.vhosts.mu.RLock()
-	all := slices.Collect(maps.Values(s.vhosts.all))
-	s.vhosts.mu.RUnlock()
-	slices.SortFunc(all, func(a, b vhostEntry) int { return strings.Compare(a.Name(), b.Name()) })
+	all := s.vhosts.list()
 	list := make([]*vhost.VHost, len(all))
 	for i, t := range all {
 		list[i] = t.VHost
@@ -82,10 +108,14 @@ func CheckVHost(name string, m vhost.Metadata) error {
 }
 
 // AddVHost adds a vhost, for which no user has permissions yet, or replaces the metadata of an existing one. It returns the errors
-// of [CheckVHost], too.
+// of [CheckVHost], too, and in a cluster [wlog.ErrNotOwner] where the registry is owned elsewhere. In a cluster another node may begin
+// to serve the vhost a little later.
 func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error) {
 	if err := CheckVHost(name, m); err != nil {
 		return false, err
+	}
+	if s.cluster != nil {
+		return s.cluster.place(name, m)
 	}
 	s.vhosts.changing.Lock()
 	defer s.vhosts.changing.Unlock()
@@ -96,7 +126,7 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 		return false, &vhost.Error{Kind: vhost.Precondition, Text: "there are as many vhosts as there may be"}
 	}
 	m.Tags = slices.Clone(m.Tags)
-	t := s.newVHost(name, m, newDefinitionLog(s, scope{scopeVHost, name}))
+	t := s.newVHost(s.definitions, name, m, 0, newDefinitionLog(s.definitions, scope{scopeVHost, name}))
 	t.log.Rewrite(slices.Values([][]byte{t.Definitions()}))
 	if err := t.log.WaitDurable(); err != nil {
 		return false, errors.Join(err, errors.New("vhost "+name+": is not added"))
@@ -106,9 +136,12 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 	return true, nil
 }
 
-func (s *Store) newVHost(name string, m vhost.Metadata, log *definitionLog) vhostEntry {
+func (s *Store) newVHost(home *shard, name string, m vhost.Metadata, placement uint64, log *definitionLog) vhostEntry {
 	c := s.vhostConfig
-	c.Name, c.Metadata, c.DefinitionLog = name, m, log
+	c.Name, c.Metadata, c.Placement, c.DefinitionLog = name, m, placement, log
+	if c.Offset = home.Offset(); c.Offset != 0 { // a shard's time goes on when its owner changes
+		c.Clock = func() hook.Instant { return s.vhostConfig.Clock().Add(c.Offset) }
+	}
 	return vhostEntry{vhost.New(c), log}
 }
 
@@ -122,8 +155,12 @@ func (s *Store) ExchangeTypes() []*chain.ExchangeType { return s.vhostConfig.Cha
 func (s *Store) MaxBindings() int { return s.vhostConfig.MaxBindings }
 
 // DeleteVHost deletes a vhost with everything in it and all permissions for it, and closes its connections. If the deletion cannot
-// be written, the vhost stays, but permissions for it may be lost.
+// be written, the vhost stays, but permissions for it may be lost. In a cluster it returns [wlog.ErrNotOwner] where the registry is
+// owned elsewhere, and another node may serve the vhost a little longer.
 func (s *Store) DeleteVHost(name string) (existed bool, err error) {
+	if s.cluster != nil {
+		return s.cluster.unplace(name)
+	}
 	s.vhosts.changing.Lock()
 	defer s.vhosts.changing.Unlock()
 	t, existed := s.vhosts.remove(name)
@@ -131,7 +168,7 @@ func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 		return false, nil
 	}
 	// The vhost's definitions will be trimmed, but the numbers of its queues must not be given again.
-	s.userLog.Write(amqp.AppendTable(nil, numbersDefinition("", s.lastNumber.Load())))
+	s.userLog.Write(amqp.AppendTable(nil, numbersDefinition("", s.definitions.lastNumber.Load())))
 	if err = s.users.ForgetVHost(name); err == nil {
 		err = t.Delete()
 	}

@@ -6,12 +6,17 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 )
 
+// Schema names the version of OpenTelemetry's semantic conventions that the attributes follow: for messaging, those for RabbitMQ.
+const Schema = "https://opentelemetry.io/schemas/1.43.0"
+
 // Attributes of OpenTelemetry's semantic conventions.
 const (
 	systemKey        = attribute.Key("messaging.system")
 	operationKey     = attribute.Key("messaging.operation.name")
 	operationTypeKey = attribute.Key("messaging.operation.type")
 	destinationKey   = attribute.Key("messaging.destination.name")
+	anonymousKey     = attribute.Key("messaging.destination.anonymous")
+	errorTypeKey     = attribute.Key("error.type")
 	routingKeyKey    = attribute.Key("messaging.rabbitmq.destination.routing_key")
 	messageIDKey     = attribute.Key("messaging.message.id")
 	conversationKey  = attribute.Key("messaging.message.conversation_id")
@@ -37,13 +42,18 @@ const (
 	exchangeKey = attribute.Key("curfew.dead_letter.exchange")
 	newKeyKey   = attribute.Key("curfew.dead_letter.routing_key")
 
+	scheduleKey     = attribute.Key("curfew.schedule")
+	heldKey         = attribute.Key("curfew.hold.until")
+	holdLatenessKey = attribute.Key("curfew.hold.lateness_ms")
+
 	policyKey    = attribute.Key("curfew.policy.name")
 	digestKey    = attribute.Key("curfew.policy.digest")
 	hookKey      = attribute.Key("curfew.policy.hook")
 	fuelKey      = attribute.Key("curfew.policy.fuel")
 	batchKey     = attribute.Key("curfew.policy.batch")
 	verdictKey   = attribute.Key("curfew.policy.verdict")
-	policyPrefix = "curfew.policy.attribute." // of attributes that policies add
+	policyHold   = attribute.Key("curfew.policy.hold") // until when
+	policyPrefix = "curfew.policy.attribute."          // of attributes that policies add
 
 	idleKey         = attribute.Key("curfew.queue.idle_ms")
 	messagesKey     = attribute.Key("curfew.queue.messages")

@@ -4,6 +4,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -11,13 +13,18 @@ import (
 // Kind is the kind of an [Event].
 type Kind uint8
 
-// The kinds. A removed message has one event. The first kind that fits in the order cycle, expired, dead-lettered, dropped is its kind.
+// The kinds. A removed message has one event. The first kind that fits in the order cycle, expired, cancelled, released, redriven,
+// dead-lettered, dropped is its kind.
 const (
 	MessageExpired      Kind = iota // [Event.Outcome] says what became of it
 	MessageDeadLettered             // for another reason than its deadline; it is in another queue now
 	MessageDropped                  // for another reason than its deadline
 	MessageCycle                    // for any reason: dead-lettering would have repeated for ever
+	MessageReleased                 // it was held until now: it is ready, or in another queue
+	MessageRedriven                 // it was moved on request, and is in another queue now
+	ScheduleCancelled               // it was held, and was dropped on request
 	QueueExpired
+	ExchangeDeleted // with messages that it held
 	PolicyApplied
 	ModuleLoaded
 	ModuleReloaded
@@ -27,20 +34,23 @@ const (
 	BreakerClosed
 	AlarmRaised
 	AlarmCleared
-	Kinds // their number
+	RedriveFinished
+	VHostMoved // another node serves it; messages in memory only are lost
+	Kinds      // their number
 )
 
 // String returns the kind's name in the event stream.
 func (k Kind) String() string {
 	return [Kinds]string{
-		"message_expired", "message_dead_lettered", "message_dropped", "message_cycle", "queue_expired", "policy_applied",
+		"message_expired", "message_dead_lettered", "message_dropped", "message_cycle", "message_released", "message_redriven",
+		"schedule_cancelled", "queue_expired", "exchange_deleted", "policy_applied",
 		"module_loaded", "module_reloaded", "module_rolled_back", "module_unloaded", "breaker_opened", "breaker_closed",
-		"alarm_raised", "alarm_cleared",
+		"alarm_raised", "alarm_cleared", "redrive_finished", "vhost_moved",
 	}[k]
 }
 
 // OfMessage reports whether events of the kind are about a message.
-func (k Kind) OfMessage() bool { return k <= MessageCycle }
+func (k Kind) OfMessage() bool { return k <= ScheduleCancelled }
 
 // Event is one entry of a [Ring]. Readers get copies.
 type Event struct {
@@ -53,13 +63,16 @@ type Event struct {
 	Reason   hook.Reason
 	Outcome  Outcome
 	Deadline hook.Instant // of the message, or the end of the queue's lease; 0 = none
+	Held     hook.Instant // see [Removal]
 	Since    hook.Instant // when the message was enqueued, or the queue last used; 0 = unknown
 
 	// For a message; see [Removal].
 	Target   *hook.Target
+	Entered  *Entered
 	Digest   uint64
 	Size     int
 	Underway time.Duration
+	trace    trace.TraceID // see TraceID
 
 	// For a queue.
 	Messages     int // deleted with it
@@ -75,16 +88,26 @@ type Event struct {
 // Notice is an event of the broker rather than of a message or a queue. Each kind uses some of the fields.
 type Notice struct {
 	Kind     Kind
-	VHost    string       // of a policy
-	Name     string       // of the policy, the module or the alarm
+	VHost    string       // that moved, or of an exchange, a policy or a redrive
+	Name     string       // of the exchange, the policy, the module or the alarm
 	Operator bool         // it is an operator policy
 	Cleared  bool         // the policy was cleared, not set
-	Queues   int          // that it changed, by applying or no longer applying
+	Queues   int          // that the policy changed, by applying or no longer applying, or of the vhost
+	Messages int          // deleted with the exchange, or lost with the vhost
 	Digest   string       // of the module
 	Previous string       // digest of the module in force before; "" = none
 	Beside   string       // strategy that the module shadows; "" = it is in force
 	Until    hook.Instant // when a failed module is asked again
 	Disk     Shortage     // of the disk alarm
+	Redrive  *RedriveEnd  // nil for all else
+}
+
+// RedriveEnd is the end of a redrive.
+type RedriveEnd struct {
+	ID, Queue     string
+	State, Reason string // Reason is "" unless it failed
+	Moved, Failed int    // messages
+	Took          time.Duration
 }
 
 // Shortage is the free and the needed space of a disk.
@@ -118,6 +141,14 @@ func (e *Event) RoutingKey() (key []byte, cut bool) { return e.part(partKey) }
 
 // Exchange returns the exchange that the message was published to, as MessageID does.
 func (e *Event) Exchange() (name []byte, cut bool) { return e.part(partExchange) }
+
+// TraceID returns the trace that the message belongs to, in hexadecimal digits; "" if it was not sampled, or has no context.
+func (e *Event) TraceID() string {
+	if !e.trace.IsValid() {
+		return ""
+	}
+	return e.trace.String()
+}
 
 func (e *Event) part(i int) (text []byte, cut bool) {
 	from := uint8(0)
@@ -160,7 +191,18 @@ func kindOf(r *Removal) Kind {
 		return MessageCycle
 	case r.Reason == hook.ReasonExpired:
 		return MessageExpired
-	case r.Outcome == DeadLettered:
+	case r.Reason == hook.ReasonCancelled:
+		return ScheduleCancelled
+	}
+	switch r.Became() {
+	case Ready:
+		return MessageReleased
+	case Routed:
+		if r.Reason == hook.ReasonRedriven {
+			return MessageRedriven
+		}
+		return MessageReleased
+	case DeadLettered:
 		return MessageDeadLettered
 	}
 	return MessageDropped
@@ -169,9 +211,12 @@ func kindOf(r *Removal) Kind {
 // message makes e the event of a removal. It sets all fields but the number, because the ring reuses events.
 func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
 	e.At, e.Kind, e.QueueRef = now, kindOf(l), *p
-	e.Reason, e.Outcome, e.Deadline, e.Since = l.Reason, l.Outcome, l.Deadline, l.Enqueued
-	e.Target, e.Digest, e.Size, e.Underway = l.Target, l.Digest, l.Size, l.Underway
-	e.cut = 0
+	e.Reason, e.Outcome, e.Deadline, e.Held, e.Since = l.Reason, l.Became(), l.Deadline, l.Held, l.Enqueued
+	e.Target, e.Entered, e.Digest, e.Size, e.Underway = l.Target, l.Entered, l.Digest, l.Size, l.Underway
+	e.cut, e.trace = 0, trace.TraceID{}
+	if l.Traced {
+		e.trace = traceOf(l.Props)
+	}
 	id, _ := amqp.MessageID(l.Props)
 	e.copyPart(partID, maxID, id)
 	e.copyPart(partKey, maxKey, l.Key)

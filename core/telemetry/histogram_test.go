@@ -67,7 +67,7 @@ func TestLatenessIsAHistogram(t *testing.T) {
 			ls = append(ls, Removal{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(late)})
 			want.Add(late.Seconds(), 1)
 		}
-		l.add("ttl", now, ls)
+		l.add(&QueueRef{Strategy: "ttl"}, now, ls)
 	}
 	got, h := l.Read()["ttl"], want.Read()
 	if !slices.Equal(got.Counts, h.Counts) || !slices.Equal(got.Bounds, h.Bounds) || math.Abs(got.Sum-h.Sum) > 0.001 {
@@ -78,7 +78,7 @@ func TestLatenessIsAHistogram(t *testing.T) {
 func TestLatenessBoundsItsStrategies(t *testing.T) {
 	var l Lateness
 	for i := range 200 {
-		l.add("wasm/"+string(rune('a'+i)), 2, []Removal{{Reason: hook.ReasonExpired, Deadline: 1}})
+		l.add(&QueueRef{Strategy: "wasm/" + string(rune('a'+i))}, 2, []Removal{{Reason: hook.ReasonExpired, Deadline: 1}})
 	}
 	if n := len(l.Read()); n != maxStrategies+1 {
 		t.Errorf("%d distributions, want %d", n, maxStrategies+1)

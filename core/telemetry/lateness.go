@@ -22,17 +22,26 @@ func newLateness() *Histogram {
 	return NewHistogram(bounds)
 }
 
-// Lateness has histograms of the lateness of expired messages, in seconds, by their queue's strategy. The zero value is
-// ready for use.
-type Lateness struct{ byStrategy Strategies[Histogram] }
+// Lateness has histograms of lateness, in seconds: of expired messages by their queue's strategy, and of released ones by what
+// held them. The zero value is ready for use.
+type Lateness struct{ byStrategy, releases Strategies[Histogram] }
 
-// add counts the removals whose reason is expiry. It runs in the queue's turn.
-func (l *Lateness) add(strategy string, now hook.Instant, rs []Removal) {
+// add counts removals whose reason is expiry, and releases. It runs in the queue's turn.
+func (l *Lateness) add(q *QueueRef, now hook.Instant, rs []Removal) {
+	addLateness(&l.byStrategy, q.Strategy, rs, func(r *Removal) (time.Duration, bool) {
+		late, known := r.late(now)
+		return late, known && r.Reason == hook.ReasonExpired
+	})
+	addLateness(&l.releases, q.kind(), rs, func(r *Removal) (time.Duration, bool) { return r.afterHold(now) })
+}
+
+// addLateness counts the removals whose lateness is known in the histogram of that name.
+func addLateness(to *Strategies[Histogram], name string, rs []Removal, lateness func(*Removal) (time.Duration, bool)) {
 	var counts [len(latenessBounds) + 1]uint64
-	sum, expired, at := 0., false, 0
+	sum, found, at := 0., false, 0
 	for i := range rs {
-		late, known := rs[i].late(now)
-		if !known || rs[i].Reason != hook.ReasonExpired {
+		late, known := lateness(&rs[i])
+		if !known {
 			continue
 		}
 		for at > 0 && late <= latenessBounds[at-1] { // most messages are about as late as the previous one
@@ -43,21 +52,33 @@ func (l *Lateness) add(strategy string, now hook.Instant, rs []Removal) {
 		}
 		counts[at]++
 		sum += float64(late)
-		expired = true
+		found = true
 	}
-	if expired {
-		l.byStrategy.Of(strategy, newLateness).merge(counts[:], sum/float64(time.Second))
+	if found {
+		to.Of(name, newLateness).merge(counts[:], sum/float64(time.Second))
 	}
 }
 
-// Read returns the distributions by strategy; nil reads as empty.
+// Read returns the distributions of expired messages by strategy; nil reads as empty.
 func (l *Lateness) Read() map[string]Distribution {
-	all := map[string]Distribution{}
 	if l == nil {
-		return all
+		return nil
 	}
-	for strategy, h := range l.byStrategy.All() {
-		all[strategy] = h.Read()
+	return distributions(&l.byStrategy)
+}
+
+// Releases returns the distributions of released messages, by [OfQueues] and [OfExchanges]; nil reads as empty.
+func (l *Lateness) Releases() map[string]Distribution {
+	if l == nil {
+		return nil
+	}
+	return distributions(&l.releases)
+}
+
+func distributions(histograms *Strategies[Histogram]) map[string]Distribution {
+	all := map[string]Distribution{}
+	for name, h := range histograms.All() {
+		all[name] = h.Read()
 	}
 	return all
 }

@@ -129,7 +129,10 @@ func (r *Ring) notice(now hook.Instant, n *Notice) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	e := r.add(ofBroker)
-	e.At, e.Kind, e.QueueRef.VHost, e.Notice = now, n.Kind, n.VHost, n
+	e.At, e.Kind, e.QueueRef, e.Notice = now, n.Kind, QueueRef{VHost: n.VHost}, n
+	if n.Redrive != nil {
+		e.Queue = n.Redrive.Queue
+	}
 	r.wakeReaders()
 }
 
@@ -141,6 +144,18 @@ func (r *Ring) Last() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.last
+}
+
+// Remembered returns how many events of messages are stored, how many there may be, and when the oldest of them happened; 0 if there
+// is none.
+func (r *Ring) Remembered() (messages, most int, since hook.Instant) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := &r.lanes[ofMessages]
+	if l.length > 0 {
+		since = l.nth(0).At
+	}
+	return l.length, l.size, since
 }
 
 // Knows reports whether there was an event of this number, so that a reader can continue after it. Other numbers are made up or

@@ -284,3 +284,17 @@ func BenchmarkRing(b *testing.B) {
 		})
 	}
 }
+
+// An event of the broker in the place of an older one of a redrive had that one's queue, and passed filters for it.
+func TestNoticesForgetWhatTheyOverwrite(t *testing.T) {
+	r := newRing(1, 0)
+	r.notice(1, &Notice{Kind: RedriveFinished, VHost: "v", Redrive: &RedriveEnd{Queue: "q"}})
+	for range r.lanes[ofBroker].size {
+		r.notice(2, &Notice{Kind: AlarmRaised})
+	}
+	for i := range r.lanes[ofBroker].length {
+		if e := r.lanes[ofBroker].nth(i); e.QueueRef != (QueueRef{}) {
+			t.Errorf("event %d is about %+v", e.Seq, e.QueueRef)
+		}
+	}
+}

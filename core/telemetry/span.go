@@ -19,7 +19,7 @@ type Span struct {
 	ID         trace.SpanID
 	Parent     trace.SpanID // zero: it is the root
 	Remote     bool         // the parent belongs to another process
-	Link       trace.SpanID // the message's own context, in the same trace; zero: none
+	Link       trace.SpanID // the message's own context, in the same trace, where another span is the parent; zero: none
 	LinkFlags  trace.TraceFlags
 	State      string // tracestate; "" = none
 	Began      hook.Instant
@@ -56,7 +56,6 @@ func (s *Spans) begin(m *tracedProps) *Span {
 		p.Trace = newContext().trace
 	} else {
 		p.Trace, p.Parent, p.Remote, p.State = m.context.trace, m.context.span, true, validState(m.state)
-		p.Link, p.LinkFlags = m.context.span, m.context.flags
 	}
 	p.ID = newSpanID()
 	return p
@@ -75,10 +74,11 @@ func (s *Spans) open(m *subject, operation, of string) *Span {
 	return p
 }
 
-// appendName appends a span's name.
+// appendName appends a span's name. By the conventions names have no destination that is anonymous: it would be another one for each
+// client.
 func appendName(dst []byte, operation, of string) []byte {
 	dst = append(dst, operation...)
-	if of != "" {
+	if of != "" && !anonymous(of) {
 		dst = append(append(dst, ' '), of...)
 	}
 	return dst
@@ -98,6 +98,12 @@ func (s *Spans) end(p *Span, began, ended hook.Instant) {
 
 func (p *Span) addEvent(name string, at hook.Instant, as ...attribute.KeyValue) {
 	p.Events = append(p.Events, SpanEvent{name, at, as})
+}
+
+// fail makes the span an error of a kind. There are few kinds.
+func (p *Span) fail(kind, failure string) {
+	p.Failure = valid(failure)
+	p.add(errorTypeKey.String(kind))
 }
 
 // add adds an attribute; addText adds a text unless it is empty.

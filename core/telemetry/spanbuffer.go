@@ -137,7 +137,7 @@ func (s *Spans) finish(e *bufferedSpan, of *SpanTemplate) {
 	about := parseProps(e.props)
 	p := s.begin(&about)
 	if of.injected { // the message's context names this span
-		p.ID, p.Parent, p.Remote, p.Link, p.LinkFlags = about.context.span, trace.SpanID{}, false, trace.SpanID{}, 0
+		p.ID, p.Parent, p.Remote = about.context.span, trace.SpanID{}, false
 	}
 	p.Name, p.Kind, p.Template = of.Name, of.Kind, of
 	p.add(bodySizeKey.Int(int(e.size)))

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"cmp"
+
 	"go.opentelemetry.io/otel/attribute"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -45,9 +47,14 @@ func (s *Spans) Decided(q *QueueRef, now hook.Instant, m *Message, d *guest.Deci
 		text(policyKey, d.Policy), text(digestKey, d.Digest), text(hookKey, d.Hook),
 		fuelKey.Int64(d.Fuel), batchKey.Int(d.Batch), verdictKey.String(verdict(d.Verdict.Action)))
 	p.addVerdict(d)
-	p.Failure = valid(d.Failure)
+	if d.Failure != "" {
+		p.fail(cmp.Or(d.FailureKind, otherError), d.Failure)
+	}
 	s.end(p, now, now.Add(max(0, d.Took)))
 }
+
+// otherError is the conventions' kind of errors that have none.
+const otherError = "_OTHER"
 
 // maxPolicyAttributes is how many names and values of a policy's attributes a span takes.
 const maxPolicyAttributes = 2 * 32
@@ -57,6 +64,9 @@ func (p *Span) addVerdict(d *guest.Decision) {
 	p.addText(reasonKey, reasonName(d.Verdict.Reason))
 	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
 		p.add(deadlineKey.String(instant(d.Verdict.Deadline)))
+	}
+	if d.Verdict.Hold != 0 && d.Verdict.Action == hook.Keep {
+		p.add(policyHold.String(instant(d.Verdict.Hold)))
 	}
 	p.addTarget(d.Verdict.Target)
 	own := d.Attributes[:min(len(d.Attributes), maxPolicyAttributes)]

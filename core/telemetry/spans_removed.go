@@ -30,6 +30,10 @@ func (m *removedMessage) makeSpans(s *Spans) {
 	switch {
 	case m.Reason == hook.ReasonExpired:
 		m.expire(s)
+	case m.Reason == hook.ReasonReleased, m.Reason == hook.ReasonCancelled:
+		m.hold(s)
+	case m.Reason == hook.ReasonRedriven:
+		m.send(s, "redrive", nil)
 	case m.Target != nil:
 		m.deadLetter(s, nil)
 	default:
@@ -40,10 +44,41 @@ func (m *removedMessage) makeSpans(s *Spans) {
 // open begins a span with the attributes that all spans of the removal have.
 func (m *removedMessage) open(s *Spans, operation string) *Span {
 	p := s.open(&m.subject, operation, m.queue.Queue)
-	p.addMessage(&m.subject, operation, m.queue.Queue)
+	if m.queue.Schedule {
+		p.addMessage(&m.subject, operation, "")
+		p.addText(scheduleKey, m.queue.Queue)
+	} else {
+		p.addMessage(&m.subject, operation, m.queue.Queue)
+	}
 	p.add(reasonKey.String(reasonName(m.Reason)))
-	p.add(outcomeKey.String(m.Outcome.String()))
+	p.add(outcomeKey.String(m.Became().String()))
 	return p
+}
+
+// hold makes the span of the time for which a message was held, until it was released or cancelled. It begins when the message
+// entered: what is held since a failed delivery has no record of when that was.
+func (m *removedMessage) hold(s *Spans) {
+	began := since(m.Enqueued, m.now)
+	p := m.open(s, "hold")
+	if m.Held != 0 {
+		p.add(heldKey.String(instant(m.Held)))
+	}
+	if late, known := m.afterHold(m.now); known {
+		p.add(holdLatenessKey.Float64(milliseconds(late)))
+		p.addEvent("due", m.Held)
+	}
+	m.addLoss(p)
+	s.end(p, began, m.now)
+}
+
+// addLoss makes the span of a message that was to enter a queue, and did not, an error.
+func (m *removedMessage) addLoss(p *Span) {
+	if m.Target == nil {
+		return
+	}
+	if became := m.Became(); became != DeadLettered && became != Routed {
+		p.fail(became.String(), "the message is lost: "+became.String())
+	}
 }
 
 func (m *removedMessage) expire(s *Spans) {
@@ -56,7 +91,7 @@ func (m *removedMessage) expire(s *Spans) {
 		p.addEvent("due", m.Deadline)
 	}
 	if m.Underway >= 0 {
-		p.addEvent("decided", m.now-hook.Instant(m.Underway), outcomeKey.String(m.Outcome.String()))
+		p.addEvent("decided", m.now-hook.Instant(m.Underway), outcomeKey.String(m.Became().String()))
 	}
 	if m.Target != nil {
 		m.deadLetter(s, p)
@@ -86,16 +121,18 @@ func (m *removedMessage) addExpiry(p *Span) {
 }
 
 // deadLetter makes the span of the dead-lettering, as a child of parent; nil means that it has no parent in the broker.
-func (m *removedMessage) deadLetter(s *Spans, parent *Span) {
-	p := m.open(s, "dead_letter")
+func (m *removedMessage) deadLetter(s *Spans, parent *Span) { m.send(s, "dead_letter", parent) }
+
+// send makes the span of an operation that publishes the message again.
+func (m *removedMessage) send(s *Spans, operation string, parent *Span) {
+	p := m.open(s, operation)
 	if parent != nil {
+		p.Link, p.LinkFlags = p.Parent, m.context.flags // zero without a context
 		p.Trace, p.Parent, p.Remote = parent.Trace, parent.ID, false
 	}
 	p.add(operationTypeKey.String("send"))
 	p.addTarget(m.Target)
-	if m.Outcome != DeadLettered {
-		p.Failure = "the message is lost: " + m.Outcome.String()
-	}
+	m.addLoss(p)
 	s.end(p, m.now, m.now)
 }
 

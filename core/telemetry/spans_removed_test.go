@@ -59,7 +59,7 @@ func TestExpiredAndDeadLettered(t *testing.T) {
 	}
 	letter, expire := spans[0], spans[1]
 	belongs(t, expire)
-	if letter.Trace != expire.Trace || letter.Parent != expire.ID || letter.Remote || letter.Link.String() != spanHex {
+	if letter.Trace != expire.Trace || letter.Parent != expire.ID || letter.Remote || letter.Link.String() != spanHex || !letter.LinkFlags.IsSampled() {
 		t.Errorf("the dead letter is in %v, a child of %v, linked to %v", letter.Trace, letter.Parent, letter.Link)
 	}
 	lasts(t, letter, noon, noon)
@@ -91,7 +91,7 @@ func TestLeftForOtherReasons(t *testing.T) {
 		{
 			name: "cycle", reason: hook.ReasonDeliveryLimit, target: &hook.Target{Exchange: "dlx"}, outcome: Cycle, span: "dead_letter q",
 			failure: "the message is lost: cycle",
-			has:     []string{"curfew.dead_letter.reason=delivery_limit", "curfew.dead_letter.outcome=cycle"},
+			has:     []string{"curfew.dead_letter.reason=delivery_limit", "curfew.dead_letter.outcome=cycle", "error.type=cycle"},
 		},
 		{
 			name: "reason that is none", reason: hook.Reasons, span: "drop q",
@@ -107,6 +107,9 @@ func TestLeftForOtherReasons(t *testing.T) {
 			}
 			belongs(t, spans[0])
 			has(t, spans[0], tc.has...)
+			if kind, there := spans[0].attributes["error.type"]; there != (tc.failure != "") {
+				t.Errorf("the kind of its error is %q", kind)
+			}
 		})
 	}
 }

@@ -93,14 +93,15 @@ func (s *SpanTemplate) make() {
 	queue, connection := stringOf(c.queue), stringOf(c.connection)
 	s.injected, s.Kind, s.Encoded = c.injected, c.spanKind(), s.Encoded[:0]
 
-	operation, named := "publish", exchangeName(stringOf(c.exchange))
+	s.texts = appendDestination(s.texts[:0], stringOf(c.exchange), stringOf(c.key), queue)
+	end := len(s.texts)
+	destination := stringOf(s.texts[:end])
+	operation, named := c.operation(), destination
 	if c.kind == ofDelivery {
-		operation, named = "deliver", queue
+		named = queue
 	}
-	s.texts = appendName(s.texts[:0], operation, named)
-	name := len(s.texts)
-	s.texts = appendDestination(s.texts, stringOf(c.exchange), stringOf(c.key), queue)
-	s.Name = valid(stringOf(s.texts[:name]))
+	s.texts = appendName(s.texts, operation, named)
+	s.Name, destination = valid(stringOf(s.texts[end:])), stringOf(s.texts[:end])
 
 	as := append(s.Attributes[:0], systemKey.String("rabbitmq"), operationKey.String(operation))
 	if c.kind == ofPublish {
@@ -108,7 +109,10 @@ func (s *SpanTemplate) make() {
 	} else if len(c.tag) == 0 {
 		as = append(as, operationTypeKey.String("receive"))
 	}
-	as = append(as, text(destinationKey, stringOf(s.texts[name:])))
+	as = append(as, text(destinationKey, destination))
+	if anonymous(named) {
+		as = append(as, anonymousKey.Bool(true))
+	}
 	as = appendText(as, routingKeyKey, stringOf(c.key))
 	as = append(as, text(vhostKey, stringOf(c.vhost)))
 	as = appendText(as, queueKey, queue)
@@ -121,11 +125,25 @@ func (s *SpanTemplate) make() {
 	s.Attributes = appendText(as, clientKey, connection)
 }
 
-func (c *templateKey) spanKind() trace.SpanKind {
-	if c.kind == ofPublish && !c.injected {
-		return trace.SpanKindServer
+// operation returns what the client or the broker did.
+func (c *templateKey) operation() string {
+	switch {
+	case c.kind == ofPublish:
+		return "publish"
+	case len(c.tag) == 0:
+		return "receive"
 	}
-	return trace.SpanKindProducer
+	return "deliver"
+}
+
+// spanKind returns the kind of the span: a client waits for what the broker does when it publishes or fetches a message. A publish
+// that gives the message its context produces it, and so does the broker towards a consumer, which did not ask.
+func (c *templateKey) spanKind() trace.SpanKind {
+	switch {
+	case c.kind == ofPublish && c.injected, c.kind == ofDelivery && len(c.tag) > 0:
+		return trace.SpanKindProducer
+	}
+	return trace.SpanKindServer
 }
 
 // templateCache has the templates used last: most messages share their path with others.

@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"strings"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -31,6 +34,16 @@ func parseProps(props []byte) tracedProps {
 	return tracedProps{contextOf(headers), stringOf(id), stringOf(conversation), stringOf(stateOf(headers))}
 }
 
+// traceOf returns the trace in a message's properties, the zero value if there is none. It does not allocate.
+func traceOf(props []byte) trace.TraceID {
+	x, err := amqp.ScanProps(props)
+	if err != nil {
+		return trace.TraceID{}
+	}
+	c := contextOf(x.Headers(props))
+	return c.trace
+}
+
 func (m *Message) subject() subject {
 	return newSubject(m.VHost, m.Exchange, m.Key, m.Props, m.Size)
 }
@@ -49,7 +62,13 @@ func (p *Span) addMessage(m *subject, operation, queue string) {
 	p.addText(messageIDKey, m.id)
 	p.addText(conversationKey, m.conversation)
 	p.addText(queueKey, queue)
+	if anonymous(queue) {
+		p.add(anonymousKey.Bool(true))
+	}
 }
+
+// anonymous reports whether a destination is a queue that was declared without a name, and got one from the broker.
+func anonymous(name string) bool { return strings.HasPrefix(name, "amq.gen-") }
 
 // appendDestination appends a destination name, by OpenTelemetry's conventions for RabbitMQ.
 func appendDestination(dst []byte, exchange, key, queue string) []byte {

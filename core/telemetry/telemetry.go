@@ -52,7 +52,7 @@ func (r *Recorder) Spans() *Spans {
 	return r.spans
 }
 
-// Lateness returns the lateness of expired messages.
+// Lateness returns the lateness of expired and of released messages.
 func (r *Recorder) Lateness() *Lateness {
 	if r == nil {
 		return nil
@@ -60,8 +60,27 @@ func (r *Recorder) Lateness() *Lateness {
 	return &r.late
 }
 
-// QueueRef names a queue.
-type QueueRef struct{ VHost, Queue, Strategy string }
+// QueueRef names a queue, or an exchange that holds messages.
+type QueueRef struct {
+	VHost    string
+	Queue    string // or the exchange; see Schedule
+	Strategy string // "" for an exchange
+	Schedule bool   // it is an exchange
+}
+
+// kind names what q is, in labels.
+func (q *QueueRef) kind() string {
+	if q.Schedule {
+		return OfExchanges
+	}
+	return OfQueues
+}
+
+// What holds messages, in labels.
+const (
+	OfQueues    = "queue"
+	OfExchanges = "exchange"
+)
 
 // late returns how long after its deadline the message's removal was decided; false if there was no deadline or the time of
 // the decision is unknown.
@@ -83,12 +102,14 @@ const (
 	NoExchange                  // dropped: the exchange did not exist
 	Cycle                       // dropped: dead-lettering would have repeated for ever
 	Filtered                    // dropped: a plugin's filter kept it out of the exchange
+	Routed                      // a released or redriven message: enqueued in at least one queue; see [Removal.Became]
+	Ready                       // a held message: it stays in its queue, and is not held any more
 	Outcomes
 )
 
 // String returns the outcome's name in events and spans.
 func (o Outcome) String() string {
-	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle", "filtered"}[o]
+	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle", "filtered", "routed", "ready"}[o]
 }
 
 // Removal is a message that leaves its queue for a reason, with its outcome. The slices are valid during the call.
@@ -96,21 +117,44 @@ type Removal struct {
 	Exchange, Key, Props []byte // as it was published to this queue; Props as on the wire
 	Size                 int    // of the body, bytes
 	Enqueued, Deadline   hook.Instant
+	Held                 hook.Instant // until when it was held; 0 = it was not, or is released on request
 	Reason               hook.Reason
 	Outcome              Outcome
 	Target               *hook.Target // of its dead-lettering; nil: none
+	Entered              *Entered     // nil: no queue, or it is not known which
 	Digest               uint64       // first 8 bytes of the digest of the policy that set its deadline; 0 = none
 	// Underway is the time since the decision, for an at-least-once dead letter; negative: the decision was before a restart.
 	Underway time.Duration
 	Traced   bool // sampled, by its context or by chance when it was published
 }
 
-// Removed records messages that were removed from a queue at once.
+// Became returns what became of the message. A released or redriven message that entered a queue is routed: it is no dead letter.
+func (r *Removal) Became() Outcome {
+	if r.Outcome == DeadLettered && (r.Reason == hook.ReasonReleased || r.Reason == hook.ReasonRedriven) {
+		return Routed
+	}
+	return r.Outcome
+}
+
+// afterHold returns how long after the end of its hold the message was released; false if it was not released, or on request.
+func (r *Removal) afterHold(now hook.Instant) (time.Duration, bool) {
+	if r.Reason != hook.ReasonReleased || r.Held == 0 {
+		return 0, false
+	}
+	return max(0, now.Sub(r.Held)), true
+}
+
+// Moved reports whether messages that leave for a reason were moved or removed on request: they are neither dead letters nor dropped.
+func Moved(r hook.Reason) bool {
+	return r == hook.ReasonReleased || r == hook.ReasonRedriven || r == hook.ReasonCancelled
+}
+
+// Removed records messages that were removed from a queue at once, and held messages that were released there.
 func (r *Recorder) Removed(q *QueueRef, now hook.Instant, rs []Removal) {
 	if r == nil || len(rs) == 0 {
 		return
 	}
-	r.late.add(q.Strategy, now, rs)
+	r.late.add(q, now, rs)
 	r.events.removed(q, now, rs)
 	if r.spans != nil {
 		r.spans.removed(q, now, rs)

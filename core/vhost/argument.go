@@ -21,6 +21,7 @@ const (
 	argMaxPriority   = "x-max-priority"
 	argSingleActive  = "x-single-active-consumer"
 	argDeliveryLimit = "x-delivery-limit"
+	argDeliveryLease = "x-delivery-lease"
 	argNamePrefix    = "x-name-prefix"
 )
 
@@ -59,6 +60,7 @@ var coreArguments = []hook.Argument{
 	{Name: "x-quorum-initial-group-size", QueueTypes: onlyQuorum, Check: atLeast(1)},
 	{Name: "x-quorum-target-group-size", QueueTypes: onlyQuorum, Check: atLeast(1)},
 	{Name: "x-consumer-timeout", QueueTypes: notStream, Check: atLeast(0)},
+	{Name: argDeliveryLease, QueueTypes: notStream, Check: checkLease},
 	{Name: argNamePrefix, QueueTypes: notStream, Check: checkNamePrefix},
 	{Name: "x-initial-cluster-size", QueueTypes: onlyStream, Check: atLeast(1)},
 	{Name: "x-max-age", QueueTypes: onlyStream, Check: checkString},
@@ -95,6 +97,8 @@ func invalid(term string) error { return &hook.ArgError{Term: term} }
 func atLeast(low int64) func(any, hook.Args) error {
 	return func(v any, _ hook.Args) error { return hook.CheckInt(v, low, math.MaxInt64) }
 }
+
+func checkLease(v any, _ hook.Args) error { return hook.CheckInt(v, 1, hook.MaxMillis) }
 
 func checkString(v any, _ hook.Args) error { return hook.CheckString(v) }
 

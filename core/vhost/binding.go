@@ -122,7 +122,7 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 			v.logDefinition(v.define(opUnbind, b.fields()...))
 		}
 		var logged []*exchange
-		if x.AutoDelete && x.table.Len() == 1 {
+		if x.AutoDelete && x.table.Len() == 1 && !x.keeps() {
 			logged = v.logDeletions(x)
 		}
 		return func() { v.removeBinding(x, &b, to, logged) }, nil
@@ -139,7 +139,8 @@ func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, logged []
 	if !x.hasBindingTo(to) {
 		v.unlink(x, to)
 	}
-	if x.isUnused() {
+	v.noteLastBinding(x)
+	if x.isUnused() || slices.Contains(logged, x) {
 		v.removeExchange(x, logged)
 	}
 	v.invalidateRoutes()

@@ -15,7 +15,7 @@ func (v *VHost) CompactDefinitions() {
 	}
 	v.mu.Lock()
 	v.changes.begin(exclusive)
-	needed := v.definitionLog.NeedsCompaction() && !v.deleted // no other change compacted while this one waited
+	needed := v.definitionLog.NeedsCompaction() && v.logs() // no other change compacted while this one waited
 	v.mu.Unlock()
 	if needed {
 		v.definitionLog.Rewrite(v.parts())
@@ -56,7 +56,7 @@ func (v *VHost) definitionAppenders() (all []func(b []byte) []byte) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	add := func(appendTo func(b []byte) []byte) { all = append(all, appendTo) }
-	add(func(b []byte) []byte { return amqp.AppendTable(b, v.defineMetadata(opVHost, &v.metadata)) })
+	add(func(b []byte) []byte { return amqp.AppendTable(b, v.defineVHost()) })
 	for _, x := range v.exchanges {
 		if _, always := Predeclared(x.Name); x.Durable && !always {
 			add(func(b []byte) []byte { return v.appendExchange(b, x) })
@@ -90,7 +90,7 @@ func (v *VHost) appendExchange(b []byte, x *exchange) []byte {
 	if v.exchanges[x.Name] != x {
 		return b
 	}
-	return amqp.AppendTable(b, v.define(opDeclareExchange, x.fields()...))
+	return amqp.AppendTable(b, v.defineExchange(x))
 }
 
 // appendQueue appends a durable queue with its bindings, or a pending one.

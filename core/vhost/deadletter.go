@@ -2,10 +2,12 @@ package vhost
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -14,10 +16,10 @@ import (
 
 // DeadLetter republishes dead letters to the exchanges that their targets name. A message is dropped if its exchange does not
 // exist or routes it to no queue; it does not enter a queue where it would close a cycle [RabbitMQ: dlx.html]. Messages for the
-// same queue leave as one batch, in order.
+// same queue leave as one batch, in order. A message that is redriven did not die: its x-death stays, and it closes no cycle.
 func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, t queue.Tracking) {
 	r := deadLetterRuns.Get().(*deadLetterRun)
-	r.vhost = (*VHost)(h)
+	r.vhost, r.from = (*VHost)(h), from
 	r.deaths.queue, r.deaths.now = from.Name, now
 	for i := range ds {
 		if i > 0 && r.route.fit.applies() && alike(&ds[i-1], &ds[i]) {
@@ -26,23 +28,26 @@ func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.
 		}
 		r.routeOne(ds[i:])
 	}
-	r.out.publish(t)
+	r.out.publish(t, ds)
 	r.release()
 }
 
 // deadLetterRun republishes the dead letters of one call. Runs are pooled for their buffers.
 type deadLetterRun struct {
-	vhost  *VHost
-	deaths deathWriter
-	block  blockWriter
-	route  routeMemo
-	out    outgoing
+	vhost    *VHost
+	from     *queue.Config
+	deaths   deathWriter
+	redriver death.Redriver
+	block    blockWriter
+	route    routeMemo
+	out      outgoing
 
 	props   []byte        // of the current message, with its death added
 	message parts.Message // the current one, for routing
 
-	sent  queue.Message // what the last message was republished as, if to any queue
-	slots []int         // the batches in out that it was added to
+	sent  queue.Message      // what the last message was republished as, if to any queue
+	slots []int              // the batches in out that it was added to
+	fewer *telemetry.Entered // names of the queues of the last message that did not enter all
 }
 
 var deadLetterRuns = sync.Pool{New: func() any {
@@ -60,10 +65,10 @@ func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
 		return
 	}
 	cc := ccKeys(d, idx.Headers(d.Props))
-	known := r.route.appliesTo(d, cc)
+	known := r.route.appliesTo(d, cc) && (d.Reason != hook.ReasonReleased || r.route.routing.Exchange == string(d.Exchange))
 	if !known || len(r.route.queues) > 0 {
 		r.block.reserve(len(d.Props)+len(d.Body)+deathSize, ds)
-		r.props = r.deaths.append(r.block.free(), d, cc)
+		r.props = r.appendProps(r.block.free(), d, &idx, cc)
 	}
 	if !known {
 		r.resolve(d, cc)
@@ -71,6 +76,19 @@ func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
 	if d.Outcome = r.route.outcome; d.Outcome == telemetry.DeadLettered {
 		r.send(d, &idx)
 	}
+}
+
+// appendProps appends d's properties to dst, with what happened to it added.
+func (r *deadLetterRun) appendProps(dst []byte, d *queue.DeadLetter, idx *amqp.PropIndex, cc []string) []byte {
+	switch d.Reason {
+	case hook.ReasonReleased:
+		return appendReleased(dst, d.Props, idx, r.from.Schedule.Negates())
+	case hook.ReasonRedriven:
+	default:
+		return r.deaths.append(dst, d, cc)
+	}
+	dst, _ = r.redriver.Append(dst, d.Props, r.deaths.now) // it fails only on properties that cannot be indexed, and these were
+	return dst
 }
 
 // routeMemo is where the last message went. The next message often goes there, too.
@@ -83,7 +101,8 @@ type routeMemo struct {
 	outcome telemetry.Outcome // for all its messages, unless there is a cycle
 	routing *queue.RoutingInfo
 	queues  []*queue.Mailbox
-	slots   []int // of queues, in outgoing
+	slots   []int              // of queues, in outgoing
+	entered *telemetry.Entered // names of queues; nil if there are none
 }
 
 // appliesTo reports whether d, with these CC keys, goes where the last message went.
@@ -98,13 +117,20 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	m := &r.message
 	*m = parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Admitted}
+	// An exchange does not hold what leads nowhere, if its sender keeps it then.
+	m.Mandatory = d.Reason == hook.ReasonRedriven || d.Target.AtLeastOnce
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
 		m.Key, m.More = string(d.Key), slices.Concat(cc, d.BCC)
 		routing.Key, routing.CC, routing.BCC = m.Key, cc, slices.Clone(d.BCC)
 	}
 	memo := &r.route
-	memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
+	if d.Reason == hook.ReasonReleased {
+		routing.Exchange = string(d.Exchange) // it may have come through another one
+		memo.queues, memo.fit, memo.outcome = r.vhost.routeReleased(r.from, m, memo.queues[:0])
+	} else {
+		memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
+	}
 	d.Admitted = d.Admitted || m.Passed
 	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
 	memo.reusable = memo.fit == sameKeys && len(m.More) == 0
@@ -112,26 +138,30 @@ func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	for _, q := range memo.queues {
 		memo.slots = append(memo.slots, r.out.slot(q))
 	}
+	memo.entered = enteredOf(memo.entered, r.out.batches, memo.slots)
 }
 
 // send adds d to the batches of its queues, except where it would close a cycle.
 func (r *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
-	history := r.deaths.recorder.History()
+	if d.Reason == hook.ReasonReleased {
+		r.sendReleased(d, idx)
+		return
+	}
 	r.slots = r.slots[:0]
-	for i, q := range r.route.queues {
-		if name := q.Config().Name; history.Cycle(name) {
-			r.vhost.warnOfCycle(history, name)
-			continue
-		}
-		r.slots = append(r.slots, r.route.slots[i])
+	flags := d.Flags & (queue.Persistent | queue.Traced | queue.HasDeathHistory)
+	if d.Reason == hook.ReasonRedriven {
+		r.slots = append(r.slots, r.route.slots...)
+	} else {
+		r.avoidCycles()
+		flags |= queue.HasDeathHistory
 	}
 	if len(r.slots) == 0 {
 		d.Outcome = telemetry.Cycle
 		return
 	}
-	m := queue.Message{
-		Routing: r.route.routing, Seq: d.Seq, Props: r.block.commit(r.props),
-		Flags: d.Flags&(queue.Persistent|queue.Traced) | queue.HasDeathHistory | queue.HasHeaders,
+	m := queue.Message{Routing: cmp.Or(d.Routing, r.route.routing), Seq: d.Seq, Props: r.block.commit(r.props), Flags: flags | queue.HasHeaders}
+	if expiration, ok := idx.Expiration(d.Props); ok && d.Reason == hook.ReasonRedriven {
+		m.Expiration, _ = r.vhost.CheckExpiration(expiration) // the session has checked it
 	}
 	if priority, ok := idx.Priority(d.Props); ok {
 		m.Priority, m.Flags = priority, m.Flags|queue.HasPriority
@@ -140,20 +170,37 @@ func (r *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
 	r.add(d, m)
 }
 
+// avoidCycles sets slots to the batches of the queues where the message closes no cycle.
+func (r *deadLetterRun) avoidCycles() {
+	history := r.deaths.recorder.History()
+	for i, q := range r.route.queues {
+		// What an exchange holds is no queue, even if one has the exchange's name.
+		if c := q.Config(); c.Schedule == nil && history.Cycle(c.Name) {
+			r.vhost.warnOfCycle(history, c.Name)
+			continue
+		}
+		r.slots = append(r.slots, r.route.slots[i])
+	}
+}
+
 // add adds m, with d's body, to the batches in slots.
 func (r *deadLetterRun) add(d *queue.DeadLetter, m queue.Message) {
 	m.Body = r.block.copy(d.Body)
 	for _, slot := range r.slots {
 		r.out.add(slot, m, r.block.block)
 	}
-	r.sent, d.Sent = m, len(r.slots)
+	r.sent, d.Sent, d.Entered = m, len(r.slots), r.route.entered
+	if len(r.slots) < len(r.route.slots) { // some of the queues would close a cycle
+		d.Entered = enteredOf(r.fewer, r.out.batches, r.slots)
+		r.fewer = d.Entered
+	}
 }
 
 // alike reports whether b differs from a in nothing but body and number. Messages that leave a queue together mostly do: one
 // client published them, and they died of one cause. Then only the first of them is routed and gets its death written; the
 // others share its properties.
 func alike(a, b *queue.DeadLetter) bool {
-	return a.Target == b.Target && a.Reason == b.Reason && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
+	return a.Target == b.Target && a.Reason == b.Reason && a.Routing == b.Routing && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
 		bytes.Equal(a.Props, b.Props) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Exchange, b.Exchange)
 }
 
@@ -177,6 +224,6 @@ func (r *deadLetterRun) release() {
 	clear(r.deaths.keys[:cap(r.deaths.keys)])
 	clear(r.route.queues)
 	r.route = routeMemo{key: r.route.key, queues: r.route.queues[:0], slots: r.route.slots}
-	r.vhost, r.props, r.message, r.sent = nil, nil, parts.Message{}, queue.Message{}
+	r.vhost, r.from, r.props, r.message, r.sent, r.fewer = nil, nil, nil, parts.Message{}, queue.Message{}, nil
 	deadLetterRuns.Put(r)
 }

@@ -478,7 +478,7 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 		r.routeOne([]queue.DeadLetter{{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}}})
 		block := r.block.block
 		block.Retain() // ours
-		r.out.publish(queue.Tracking{})
+		r.out.publish(queue.Tracking{}, nil)
 		r.release()
 		synctest.Wait()
 		if block.Shared() {

@@ -294,10 +294,10 @@ func TestDeclaredCounts(t *testing.T) {
 // full is a sink without credit.
 type full struct{}
 
-func (full) Deliver(*queue.Consumer, []queue.Delivery) int { return 0 }
-func (full) Capacity(*queue.Consumer) (int, int)           { return 0, 0 }
-func (full) Cancelled(*queue.Consumer)                     {}
-func (full) Stopped(*queue.Consumer, *queue.StoppedError)  {}
+func (full) Deliver(hook.Instant, *queue.Consumer, []queue.Delivery) int { return 0 }
+func (full) Capacity(*queue.Consumer) (int, int)                         { return 0, 0 }
+func (full) Cancelled(*queue.Consumer)                                   {}
+func (full) Stopped(*queue.Consumer, *queue.StoppedError)                {}
 
 func TestServerNames(t *testing.T) {
 	v, _ := newVHost(t)

@@ -10,11 +10,11 @@ import (
 
 // The durable things of a vhost are logged as definitions, see [definition]. All have the field vhost; the others depend on op:
 //
-//	vhost             description, tags, default-queue-type, tracing: the vhost exists, with nothing in it but the exchanges
-//	                  that every vhost has
-//	vhost.describe    the same; what is in the vhost stays
+//	vhost             description, tags, default-queue-type, tracing, and in a cluster placement: the vhost exists, with nothing
+//	                  in it but the exchanges that every vhost has
+//	vhost.describe    the same but placement; what is in the vhost stays
 //	vhost.delete      nothing more: everything in it is deleted, too
-//	exchange.declare  name, type, auto-delete, internal, arguments
+//	exchange.declare  name, type, auto-delete, internal, arguments, and id if it holds messages
 //	exchange.delete   name; its bindings, in both directions, are deleted, too
 //	queue.declare     name, id, auto-delete, arguments
 //	queue.delete      name; its bindings are deleted, too
@@ -44,10 +44,11 @@ const (
 
 // The fields of several definitions. The others are named where they are listed, in methods called fields.
 const (
-	fieldVHost = "vhost"
-	fieldName  = "name"
-	fieldID    = "id"
-	fieldValue = "value"
+	fieldVHost     = "vhost"
+	fieldName      = "name"
+	fieldID        = "id"
+	fieldValue     = "value"
+	fieldPlacement = "placement"
 )
 
 // fieldRef is a field of a definition with the variable that it is written from and read into.
@@ -103,9 +104,9 @@ func Resets(op string) bool { return op == opVHost || op == opDeleteVHost }
 // Deletes reports whether a definition with this op deletes its vhost.
 func Deletes(op string) bool { return op == opDeleteVHost }
 
-// QueueID returns the number that a definition assigns to a queue. ok is false if it declares no queue.
+// QueueID returns the number that a definition assigns to a queue, or to what an exchange holds. ok is false if it assigns none.
 func QueueID(d *definition.Definition) (id uint64, ok bool) {
-	if d.Op != opDeclareQueue {
+	if d.Op != opDeclareQueue && d.Op != opDeclareExchange {
 		return 0, false
 	}
 	var n int64
@@ -123,6 +124,16 @@ func (b *Binding) fields() []fieldRef {
 	return []fieldRef{
 		ref("source", &b.Source), ref("destination", &b.Destination), ref("to-exchange", &b.ToExchange), ref("key", &b.Key), ref("arguments", &b.Args),
 	}
+}
+
+// defineExchange makes the definition of a durable exchange.
+func (v *VHost) defineExchange(x *exchange) amqp.Table {
+	fields := x.fields()
+	if s := x.storage(); s != nil {
+		id := int64(s.ID)
+		fields = append(fields, ref(fieldID, &id))
+	}
+	return v.define(opDeclareExchange, fields...)
 }
 
 // definedQueue is a queue as its definition describes it.

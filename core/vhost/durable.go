@@ -8,6 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -97,6 +98,9 @@ func (v *VHost) changeLocked(mode func() changeMode, plan func() (apply func(), 
 	}
 	v.changes.begin(m)
 	defer v.changes.end(m)
+	if err := v.checkMoved(); err != nil {
+		return false, err
+	}
 	apply, err := plan()
 	if err != nil || apply == nil {
 		return false, err
@@ -105,6 +109,9 @@ func (v *VHost) changeLocked(mode func() changeMode, plan func() (apply func(), 
 		v.mu.Unlock()
 		err = v.awaitDurable(true)
 		v.mu.Lock()
+	}
+	if err == nil {
+		err = v.checkMoved()
 	}
 	if err != nil {
 		return false, err
@@ -136,9 +143,12 @@ func (v *VHost) logIfDurable(def amqp.Table) {
 	}
 }
 
+// logs reports whether definitions are written. The caller holds mu.
+func (v *VHost) logs() bool { return !v.deleted && v.moved.Load() == nil }
+
 // write writes the definitions of the current change together, and reports whether there were any. The caller holds mu.
 func (v *VHost) write() bool {
-	written := len(v.unwritten) > 0 && !v.deleted
+	written := len(v.unwritten) > 0 && v.logs()
 	if written {
 		v.definitionLog.Write(v.unwritten)
 	}
@@ -161,7 +171,7 @@ func (v *VHost) awaitDurable(durable bool) error {
 		v.FailDefinitions(err)
 		return v.notDurable(err)
 	}
-	return nil
+	return v.checkMoved() // after that nothing was written
 }
 
 // FailDefinitions is called when nothing durable can be changed any more. The vhost then refuses to delete durable queues.
@@ -198,7 +208,7 @@ type pendingQueue struct {
 func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	cfg := p.config(d)
 	cfg.Storage = v.definitionLog.NewStorage()
-	if err := checkLog(cfg); err != nil {
+	if err := v.checkLog(cfg); err != nil {
 		return nil, err
 	}
 	defer v.CompactDefinitions()
@@ -239,7 +249,7 @@ func (v *VHost) addReserved(p *pendingQueue, err error) *queue.Mailbox {
 	defer close(p.done)
 	defer v.changes.end(additive)
 	delete(v.pending, p.config.Name)
-	if err != nil || v.deleted {
+	if err != nil || !v.logs() {
 		return nil
 	}
 	cfg := p.config
@@ -267,13 +277,16 @@ func (v *VHost) logDeletion(m *queue.Mailbox) *pendingQueue {
 // restores the queue with the dead letters that did not arrive.
 func (v *VHost) finishDeletion(p *pendingQueue, err error) {
 	v.mu.Lock()
+	if err == nil {
+		err = v.checkMoved()
+	}
 	if p.err = err; err == nil {
 		delete(v.pending, p.config.Name)
 		v.logDefinition(v.defineName(opDeleteQueue, p.config.Name))
 	}
 	v.unlock()
 	close(p.done)
-	if err != nil && !errors.Is(err, journal.ErrClosed) {
+	if err != nil && !errors.Is(err, journal.ErrClosed) && !errors.Is(err, wlog.ErrNotOwner) {
 		v.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
 			"queue", p.config.Name, "error", err)
 	}
@@ -317,7 +330,7 @@ func (v *VHost) StopShard(shard uint32) (queues int) {
 	v.mu.Lock()
 	v.invalidateRoutes()
 	v.mu.Unlock()
-	for _, m := range v.Queues() {
+	for _, m := range append(v.Queues(), v.Schedules()...) {
 		if s := m.Config().Storage; s != nil && s.Shard == shard {
 			queues++
 			_ = m.Do(func(*queue.Queue, hook.Instant) {}) // an error means that the queue is deleted

@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"iter"
@@ -86,7 +87,7 @@ func (k *memoryLog) read(t *testing.T) *Definitions {
 // readBy replays what was written, with policies by other rules.
 func (k *memoryLog) readBy(t *testing.T, rules *policies.Rules) *Definitions {
 	t.Helper()
-	d := NewDefinitions(rules)
+	d := NewDefinitions(rules, nil)
 	for def, err := range definition.Parse(k.written) {
 		must(t, err)
 		if def.VHost != "/" {
@@ -94,6 +95,7 @@ func (k *memoryLog) readBy(t *testing.T, rules *policies.Rules) *Definitions {
 		}
 		must(t, d.Apply(def))
 	}
+	must(t, d.Err())
 	return d
 }
 
@@ -118,8 +120,8 @@ func (k *memoryLog) Err() error { return nil }
 
 // start starts queues that were restored without messages.
 func start(queues []*queue.Mailbox) {
-	r := queue.NewReplayer(queues)
-	r.Fill()
+	r := queue.NewRestorer()
+	r.Fill(queues)
 	r.Start()
 }
 
@@ -401,17 +403,53 @@ func TestMalformedDefinitions(t *testing.T) {
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := NewDefinitions(pluginRules)
+			d := NewDefinitions(pluginRules, nil)
 			var got error
 			for def, err := range definition.Parse(amqp.AppendTable(nil, tt.def)) {
 				if got = err; err == nil {
 					got = d.Apply(def)
 				}
 			}
+			got = cmp.Or(got, d.Err())
 			if fmt.Sprint(got) != tt.want {
 				t.Errorf("got %v\nwant %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// After 10,000 exchanges had been deleted, a restart took a minute: each deletion looked at all exchanges that were there then.
+func TestDeletionsLookAtTheirOwnBindings(t *testing.T) {
+	k := &memoryLog{}
+	v, _ := newVHostWith(t, k)
+	for _, q := range []string{"q", "r"} {
+		_, err := v.DeclareQueue(QueueDeclare{Name: q, Durable: true})
+		must(t, err)
+	}
+	for round := range 2 {
+		for i := range 20 {
+			x := strconv.Itoa(i)
+			must(t, v.DeclareExchange(Exchange{Name: x, Type: "fanout", Durable: true}, nil))
+			must(t, v.Bind(Binding{Source: x, Destination: "q"}, 0))
+			if round == 0 {
+				must(t, v.Bind(Binding{Source: x, Destination: "r"}, 0))
+				must(t, v.Bind(Binding{Source: x, Destination: x, ToExchange: true}, 0))
+			}
+		}
+		d := k.read(t)
+		for i := range 20 {
+			if n := d.exchanges[strconv.Itoa(i)].table.Len(); n != 3-2*round {
+				t.Errorf("round %d: exchange %d has %d bindings", round, i, n)
+			}
+		}
+		for i := range 20 {
+			must(t, v.DeleteExchange(strconv.Itoa(i), false))
+		}
+	}
+	for to, sources := range k.read(t).sources {
+		if len(sources) > 0 {
+			t.Errorf("%v is bound to %v, which are deleted", to, sources)
+		}
 	}
 }
 
@@ -429,7 +467,7 @@ func FuzzDefinitions(f *testing.F) {
 	f.Add(k.written)
 	f.Add(v.Definitions())
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d := NewDefinitions(pluginRules)
+		d := NewDefinitions(pluginRules, nil)
 		for def, err := range definition.Parse(b) {
 			if err != nil || d.Apply(def) != nil {
 				return

@@ -1,9 +1,11 @@
 package vhost
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // Kind classifies errors by what a client can do next. Sessions turn it into a reply code.
@@ -17,7 +19,7 @@ const (
 	Precondition                   // arguments or state do not allow it
 	NotImplemented                 // a feature of RabbitMQ that is not offered
 	NotAllowed                     // a limit is reached, or the connection's vhost does not exist
-	Stopped                        // a log it needs has failed
+	Stopped                        // a log it needs has failed, or another node serves the vhost: then it wraps [wlog.ErrNotOwner]
 )
 
 // Error is a refused request. Text is what the client reads after the name of the reply code. For requests that RabbitMQ
@@ -50,10 +52,16 @@ func (r *rules) exchangeName(name string) string {
 
 // NoQueue is the error for a queue that does not exist. Sessions return it when a mailbox they hold reports [queue.ErrGone].
 func (v *VHost) NoQueue(name string) *Error {
+	if e := v.moved.Load(); e != nil {
+		return e
+	}
 	return &Error{Kind: NotFound, Text: "no " + v.queueName(name)}
 }
 
 func (v *VHost) noExchange(name string) *Error {
+	if e := v.moved.Load(); e != nil {
+		return e
+	}
 	return &Error{Kind: NotFound, Text: "no " + v.exchangeName(name)}
 }
 
@@ -62,34 +70,42 @@ func (v *VHost) locked(queue string) *Error {
 		"the exclusive property value does not match that of the original declaration.", v.queueName(queue))
 }
 
-// stoppedError is an error that the broker itself is to blame for.
-func stoppedError(cause error, layout string, args ...any) *Error {
+// elsewhere is the error for everything in a vhost that another node serves.
+func (r *rules) elsewhere(cause error) *Error {
+	return &Error{Kind: Stopped, Text: "vhost '" + r.name + "' is served by another node now", cause: cause}
+}
+
+// stoppedError is an error that the broker itself is to blame for, if the vhost is still its own.
+func (r *rules) stoppedError(cause error, layout string, args ...any) *Error {
+	if errors.Is(cause, wlog.ErrNotOwner) {
+		return r.elsewhere(cause)
+	}
 	e := refuse(Stopped, layout+", see the broker logfile", args...)
 	e.cause = cause
 	return e
 }
 
 // stopped is the error for a queue whose log has failed. Such a queue is stopped until the broker is restarted.
-func stopped(e *queue.StoppedError) *Error { return stoppedError(e, "%v", e) }
+func (r *rules) stopped(e *queue.StoppedError) *Error { return r.stoppedError(e, "%v", e) }
 
 // checkLog returns an error if the log of a queue has failed.
-func checkLog(cfg *queue.Config) error {
+func (r *rules) checkLog(cfg *queue.Config) error {
 	if cfg.Storage == nil {
 		return nil
 	}
 	if err := cfg.Storage.Journal.Err(); err != nil {
-		return stopped(&queue.StoppedError{VHost: cfg.VHost, Queue: cfg.Name, Shard: cfg.Storage.Shard, Err: err})
+		return r.stopped(&queue.StoppedError{VHost: cfg.VHost, Queue: cfg.Name, Exchange: cfg.Schedule != nil, Shard: cfg.Storage.Shard, Err: err})
 	}
 	return nil
 }
 
 // notDurable is the error for a change whose definitions could not be logged.
 func (v *VHost) notDurable(cause error) *Error {
-	return stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", v.name)
+	return v.stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", v.name)
 }
 
 // undelivered is the error for the name of a deleted queue whose last dead letters were not written: the next start of the
 // broker restores the queue with them.
 func (v *VHost) undelivered(name string, cause error) *Error {
-	return stoppedError(cause, "%s: messages that it dead-lettered could not be written", v.queueName(name))
+	return v.stoppedError(cause, "%s: messages that it dead-lettered could not be written", v.queueName(name))
 }

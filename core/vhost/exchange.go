@@ -64,7 +64,7 @@ type destination struct {
 func (x *exchange) isDefault() bool { return x.Name == "" }
 
 // isUnused reports whether an exchange that just lost a binding is deleted.
-func (x *exchange) isUnused() bool { return x.AutoDelete && x.table.Len() == 0 }
+func (x *exchange) isUnused() bool { return x.AutoDelete && x.table.Len() == 0 && !x.keeps() }
 
 // Exchange returns the description of an exchange and whether it exists.
 func (v *VHost) Exchange(name string) (Exchange, bool) {
@@ -95,6 +95,9 @@ func (v *VHost) CheckExchange(name string) error {
 	if name == "" {
 		return errDefaultExchange
 	}
+	if err := v.checkMoved(); err != nil {
+		return err
+	}
 	if _, ok := v.Exchange(name); !ok {
 		return v.noExchange(name)
 	}
@@ -104,12 +107,15 @@ func (v *VHost) CheckExchange(name string) error {
 // DeclareExchange creates an exchange, or checks that the existing one is equivalent. allow, if not nil, is asked before an
 // exchange with an alternate is created; its error is returned as it is.
 func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) error {
-	d.Name = rabbit.Sanitise(d.Name)
+	d.Name, d.Type = rabbit.Sanitise(d.Name), v.chain.TypeName(d.Type)
 	if err := v.checkExchangeType(d.Type); err != nil {
 		return err
 	}
 	if d.Name == "" {
 		return errDefaultExchange
+	}
+	if err := v.checkMoved(); err != nil {
+		return err
 	}
 	current, ok := v.Exchange(d.Name)
 	if !ok {
@@ -130,20 +136,24 @@ func (v *VHost) addExchange(d Exchange) (Exchange, error) {
 	if d.Durable {
 		mode = exclusive
 	}
-	err := v.change(fixedMode(mode), func() (apply func(), err error) {
+	storage, err := v.storageFor(&d)
+	if err != nil {
+		return d, err
+	}
+	err = v.change(fixedMode(mode), func() (apply func(), err error) {
 		if x := v.exchanges[d.Name]; x != nil {
 			d = x.Exchange
 			return nil, nil
 		}
-		x, err := v.newExchange(d)
+		x, err := v.newExchange(d, storage)
 		if err != nil {
 			return nil, refuse(Precondition, "%v", err)
 		}
 		if v.isLogged(x) {
-			v.logDefinition(v.define(opDeclareExchange, x.fields()...))
+			v.logDefinition(v.defineExchange(x))
 		}
 		return func() {
-			x.applyPolicies(v.policies.Load())
+			v.applyExchangePolicies(x, v.policies.Load())
 			v.exchanges[d.Name] = x
 			v.invalidateRoutes()
 		}, nil
@@ -180,12 +190,17 @@ func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
 		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
 	}
+	resume, err := v.settleReleases(name)
+	if err != nil {
+		return err
+	}
+	defer resume()
 	return v.change(v.modeFor(name, exclusive), func() (apply func(), err error) {
 		x := v.exchanges[name]
 		if x == nil {
 			return nil, nil
 		}
-		if ifUnused && x.table.Len() > 0 {
+		if ifUnused && (x.table.Len() > 0 || x.holds()) {
 			return nil, refuse(Precondition, "%s in use", v.exchangeName(name))
 		}
 		logged := v.logDeletions(x)
@@ -203,7 +218,7 @@ func (v *VHost) logDeletions(x *exchange) []*exchange {
 	deleted := []*exchange{x}
 	for i := 0; i < len(deleted); i++ {
 		for _, source := range deleted[i].sources {
-			if source.AutoDelete && !slices.Contains(deleted, source) && source.bindsOnlyTo(deleted) {
+			if source.AutoDelete && !slices.Contains(deleted, source) && source.bindsOnlyTo(deleted) && !source.keeps() {
 				deleted = append(deleted, source)
 			}
 		}
@@ -240,6 +255,7 @@ func (v *VHost) removeExchange(x *exchange, logged []*exchange) {
 			v.logExchangeDeletion(x)
 		}
 		delete(v.exchanges, x.Name)
+		v.dropHeld(x)
 		v.bindings -= x.table.Len()
 		for b := range x.table.All() {
 			v.unlink(x, b.Destination)
@@ -248,9 +264,10 @@ func (v *VHost) removeExchange(x *exchange, logged []*exchange) {
 			if source != x {
 				v.bindings -= source.table.RemoveDestination(destination{exchange: x})
 			}
-			if source.isUnused() {
+			if source.isUnused() || source.table.Len() == 0 && slices.Contains(logged, source) {
 				unused = append(unused, source)
 			}
+			v.noteLastBinding(source)
 		}
 	}
 	v.invalidateRoutes()

@@ -39,6 +39,7 @@ func (plugin) Arguments() []hook.Argument {
 			return nil
 		}},
 		{Name: "x-dead-letter-routing-key", Order: 40},
+		{Name: "x-refuse-above", Order: 80, QueueTypes: every},
 		{Name: "x-dead-letter-strategy", Order: 50, QueueTypes: onlyQuorum},
 	}
 }
@@ -58,6 +59,15 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 				return
 			}
 			v.Deadline = now.Add(-idle).AddMillis(lease.N())
+		}
+	}
+	if most := hook.IntSetting(q, "refuse-above"); most.Set() {
+		h.OnEnqueue = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+			for i := range vs {
+				if int64(q.Ready()+i) >= most.N() {
+					vs[i].Action = hook.Refuse
+				}
+			}
 		}
 	}
 	exchange, ok := hook.StringSetting(q, "dead-letter-exchange")

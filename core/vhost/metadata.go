@@ -63,6 +63,12 @@ func (m *Metadata) Check() error {
 	return refuse(Precondition, "default queue type '%s' is not offered, only 'classic' and 'quorum'", m.DefaultQueueType)
 }
 
+// Equal reports whether both say the same.
+func (m Metadata) Equal(other Metadata) bool {
+	return m.Description == other.Description && slices.Equal(m.Tags, other.Tags) && m.DefaultQueueType == other.DefaultQueueType &&
+		m.Tracing == other.Tracing
+}
+
 // Metadata returns the metadata.
 func (v *VHost) Metadata() Metadata {
 	v.mu.RLock()
@@ -83,6 +89,15 @@ func (v *VHost) SetMetadata(m Metadata) error {
 			v.tracing.Store(m.Tracing)
 		}, nil
 	})
+}
+
+// defineVHost makes the definition that the vhost exists.
+func (v *VHost) defineVHost() amqp.Table {
+	def := v.defineMetadata(opVHost, &v.metadata)
+	if v.placement == 0 {
+		return def
+	}
+	return append(def, amqp.Field{Key: fieldPlacement, Value: int64(v.placement)})
 }
 
 func (v *VHost) defineMetadata(op string, m *Metadata) amqp.Table {

@@ -2,7 +2,9 @@ package vhost
 
 import (
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -10,6 +12,7 @@ import (
 // filters.
 type pluginPart struct {
 	router   *chain.Router // of an exchange of a plugin's type
+	schedule *schedule     // nil if its type holds nothing
 	missing  bool          // no plugin offers its type: it routes nothing
 	filters  chain.Filters
 	volatile bool // plugins are asked about each of its messages
@@ -48,16 +51,31 @@ func hookBinding(n hook.Destination, b route.Binding[destination]) *hook.Binding
 	}
 }
 
-// hookExchange describes an exchange to plugins.
+// hookExchange describes an exchange without policies to plugins.
 func (r *rules) hookExchange(x *Exchange) *hook.Exchange {
-	return &hook.Exchange{VHost: r.name, Name: x.Name, Type: x.Type, Args: hookArgs(x.Args)}
+	return r.hookExchangeUnder(x, policies.Applied{})
+}
+
+// hookExchangeUnder describes an exchange to which policies apply.
+func (r *rules) hookExchangeUnder(x *Exchange, applied policies.Applied) *hook.Exchange {
+	args := hookArgs(x.Args)
+	return &hook.Exchange{
+		VHost: r.name, Name: x.Name, Type: x.Type, Args: args, Types: r.chain.InnerTypes(),
+		Setting: func(name string) (any, bool) {
+			arg, has := args.Lookup("x-" + name)
+			return applied.Setting(name, arg, has, policies.Exchange)
+		},
+	}
 }
 
 // newExchange makes an exchange. After an error, which means that a plugin failed, it exists, but refuses messages.
-func (v *VHost) newExchange(d Exchange) (*exchange, error) {
+func (v *VHost) newExchange(d Exchange, storage *queue.Storage) (*exchange, error) {
 	x := &exchange{Exchange: d}
 	described := v.hookExchange(&x.Exchange)
-	failure := v.setTable(x, described)
+	failure := v.addSchedule(x, described, storage)
+	if failure == nil {
+		failure = v.setTable(x, described)
+	}
 	if !x.isDefault() {
 		filters, err := v.chain.NewFilters(described)
 		x.filters = filters
@@ -72,11 +90,16 @@ func (v *VHost) newExchange(d Exchange) (*exchange, error) {
 
 // setTable gives x the table that its type needs.
 func (v *VHost) setTable(x *exchange, described *hook.Exchange) (err error) {
-	if kind, ok := route.ParseKind(x.Type); ok {
+	if x.schedule != nil {
+		routed := *described
+		routed.Type = x.schedule.Inner()
+		described = &routed
+	}
+	if kind, ok := route.ParseKind(described.Type); ok {
 		x.table = route.New[destination](kind)
 		return nil
 	}
-	t := v.chain.ExchangeType(x.Type)
+	t := v.chain.ExchangeType(described.Type)
 	if t == nil {
 		x.missing = true
 		x.table = route.New[destination](route.Plugin)
@@ -90,6 +113,9 @@ func (v *VHost) setTable(x *exchange, described *hook.Exchange) (err error) {
 // checkRoutable returns an error if x can route no message at all.
 func (r *rules) checkRoutable(x *exchange) error {
 	switch {
+	case x.schedule != nil && x.schedule.Broken() && !x.missing:
+		return refuse(Precondition, "%s takes no messages until the broker is started again: the plugin '%s' failed on it",
+			r.exchangeName(x.Name), x.schedule.Plugin())
 	case x.missing:
 		return refuse(Precondition, "Cannot route message through %s: exchange type %s not found", r.exchangeName(x.Name), x.Type)
 	case x.router != nil && x.router.Broken():
@@ -105,8 +131,8 @@ func (r *rules) notRouted(plugin string, x *exchange) error {
 }
 
 // restoreExchange makes an exchange that was declared before. It stays, even if a plugin fails on it.
-func (v *VHost) restoreExchange(d Exchange) *exchange {
-	x, err := v.newExchange(d)
+func (v *VHost) restoreExchange(d Exchange, storage *queue.Storage) *exchange {
+	x, err := v.newExchange(d, storage)
 	if err != nil {
 		v.log.Error("an exchange routes no messages until the broker is started again", "exchange", d.Name, "error", err)
 	}

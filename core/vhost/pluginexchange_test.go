@@ -368,6 +368,7 @@ func TestPluginNamesForeignDestinations(t *testing.T) {
 			t.Errorf("an exchange without bindings: got %q", got)
 		}
 	}
+	v.LeadsTo("x", &parts.Message{Key: "k"}) // which counts nothing
 	if want := []hook.Destination{-1, 0, 1, 1 << 30, 0}; !slices.Equal(own, want) {
 		t.Errorf("the plugin's slice became %v", own)
 	}

@@ -56,7 +56,7 @@ func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set)
 			v.policies.Store(s)
 			v.invalidateProfiles()
 			for _, x := range v.exchanges {
-				x.applyPolicies(s)
+				v.applyExchangePolicies(x, s)
 			}
 			v.invalidateRoutes()
 		}, nil

@@ -1,6 +1,8 @@
 package vhost
 
 import (
+	"time"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/policies"
@@ -74,6 +76,10 @@ func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 		if limit, ok := hook.Int(setting); ok {
 			p.DeliveryLimit = limit
 		}
+	}
+	if setting, ok := p.setting("delivery-lease"); ok {
+		millis, _ := hook.Int(setting)
+		p.DeliveryLease = time.Duration(min(max(millis, 0), hook.MaxMillis)) * time.Millisecond
 	}
 	priority, _ := args.Lookup(argMaxPriority)
 	levels, _ := hook.Int(priority)

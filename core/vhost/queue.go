@@ -110,7 +110,7 @@ func (v *VHost) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant))
 		v.removeQueue(m)
 		return err
 	case halt != nil:
-		return stopped(halt)
+		return v.stopped(halt)
 	}
 	return nil
 }
@@ -135,6 +135,9 @@ func (v *VHost) orNoQueue(m *queue.Mailbox, err error) error {
 
 // DeleteQueue deletes a queue and returns how many ready messages it had. The queue need not exist.
 func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
+	if err := v.checkMoved(); err != nil {
+		return 0, err
+	}
 	name = rabbit.Sanitise(name)
 	e, ok := v.lookup(name)
 	if !ok {
@@ -221,6 +224,7 @@ func (v *VHost) removeQueue(m *queue.Mailbox) *pendingQueue {
 	}
 	for _, x := range e.extras.sources {
 		v.bindings -= x.table.RemoveDestination(destination{queue: m})
+		v.noteLastBinding(x)
 		if x.isUnused() {
 			v.removeExchange(x, nil)
 		}

@@ -47,7 +47,7 @@ func (h *queueHost) Deleted(m *queue.Mailbox, why queue.Deletion) {
 }
 
 func refOf(q *queue.Config) telemetry.QueueRef {
-	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy}
+	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy, Schedule: q.Schedule != nil}
 }
 
 // warnOfCycle logs a cycle of dead letters the first time.

@@ -13,16 +13,22 @@ import (
 // Definitions is what the definitions of a vhost, replayed in order, amount to. It belongs to one goroutine.
 type Definitions struct {
 	rules      *policies.Rules
+	restorer   *queue.Restorer // nil means none
 	exchanges  map[string]*definedExchange
 	queues     map[string]definedQueue
+	sources    map[definedDestination]map[string]bool // the names of exchanges that may have bindings to it
 	policies   *policies.Set
 	metadata   Metadata
+	placement  uint64
 	parameters map[parameterKey]json.RawMessage
+	// missing has definitions of bindings whose end did not exist, by that end.
+	missing map[definedDestination]error
 }
 
 // definedExchange is an exchange with the durable bindings that it is the source of.
 type definedExchange struct {
 	Exchange
+	id    int64 // of its storage; 0 means that it has none
 	table *route.Table[definedDestination]
 }
 
@@ -32,17 +38,19 @@ type definedDestination struct {
 	isExchange bool
 }
 
-// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the rules.
-func NewDefinitions(rules *policies.Rules) *Definitions {
-	d := &Definitions{rules: rules}
+// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the rules. A restorer that reads the same log is
+// told which queues are declared, and which are deleted; nil means that there is none.
+func NewDefinitions(rules *policies.Rules, r *queue.Restorer) *Definitions {
+	d := &Definitions{rules: rules, restorer: r}
 	d.reset()
 	return d
 }
 
 func (d *Definitions) reset() {
 	*d = Definitions{
-		rules: d.rules, exchanges: map[string]*definedExchange{}, queues: map[string]definedQueue{},
-		parameters: map[parameterKey]json.RawMessage{},
+		rules: d.rules, restorer: d.restorer, exchanges: map[string]*definedExchange{}, queues: map[string]definedQueue{},
+		sources: map[definedDestination]map[string]bool{}, parameters: map[parameterKey]json.RawMessage{},
+		missing: map[definedDestination]error{},
 	}
 	for _, x := range predeclared {
 		d.addExchange(x)
@@ -54,7 +62,7 @@ func (d *Definitions) addExchange(x Exchange) {
 	if !ok { // the type is a plugin's, or was: what is defined stays
 		kind = route.Plugin
 	}
-	d.exchanges[x.Name] = &definedExchange{x, route.New[definedDestination](kind)}
+	d.exchanges[x.Name] = &definedExchange{Exchange: x, table: route.New[definedDestination](kind)}
 }
 
 // Apply applies the next definition.
@@ -65,7 +73,11 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 	switch def.Op {
 	case opVHost:
 		d.reset()
+		d.placement = placementOf(def)
 		return d.describe(def)
+	case opDeleteVHost:
+		d.deleteAll()
+		return nil
 	case opDescribe:
 		return d.describe(def)
 	case opDeclareExchange:
@@ -74,6 +86,7 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 		var q definedQueue
 		err := read(def, q.fields()...)
 		d.queues[q.name] = q
+		d.declared(q.id, queue.Ordinary)
 		return err
 	case opDeleteExchange, opDeleteQueue:
 		return d.delete(def)
@@ -85,6 +98,26 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 		return d.policy(def)
 	}
 	return def.Unknown()
+}
+
+// Err returns why the definitions cannot be whole, nil if they may be. A definition of a binding whose end does not exist is no error if
+// that end is deleted afterwards: on a full disk definitions overtake messages, and follow again, in order, behind these. Then
+// the first ones find what the last ones have deleted already.
+func (d *Definitions) Err() error {
+	for _, err := range d.missing {
+		return err
+	}
+	return nil
+}
+
+// Placement returns the vhost's, see [VHost.Placement].
+func (d *Definitions) Placement() uint64 { return d.placement }
+
+// placementOf reads the number of a vhost's placement. Without a cluster there is none.
+func placementOf(def *definition.Definition) uint64 {
+	raw, _ := def.Fields.Lookup(fieldPlacement)
+	n, _ := raw.(int64)
+	return uint64(n)
 }
 
 func (d *Definitions) describe(def *definition.Definition) (err error) {
@@ -101,7 +134,38 @@ func (d *Definitions) declareExchange(def *definition.Definition) error {
 		return fmt.Errorf("definition %q: exchange %q has no type", def.Op, x.Name)
 	}
 	d.addExchange(x)
-	return nil
+	if _, has := def.Fields.Lookup(fieldID); !has {
+		return nil
+	}
+	id := &d.exchanges[x.Name].id
+	err := read(def, ref(fieldID, id))
+	d.declared(*id, queue.Holding)
+	return err
+}
+
+// declared notes that a queue, or what an exchange holds, has a number; 0 is none.
+func (d *Definitions) declared(id int64, k queue.Kind) {
+	if d.restorer != nil && id != 0 {
+		d.restorer.Declare(uint64(id), k)
+	}
+}
+
+// deleted notes that what has a number is deleted; 0 is none.
+func (d *Definitions) deleted(id int64) {
+	if d.restorer != nil && id != 0 {
+		d.restorer.Delete(uint64(id))
+	}
+}
+
+// deleteAll deletes everything. To begin anew with other definitions, as a rewrite does, is something else: queues stay.
+func (d *Definitions) deleteAll() {
+	for _, q := range d.queues {
+		d.deleted(q.id)
+	}
+	for _, x := range d.exchanges {
+		d.deleted(x.id)
+	}
+	d.reset()
 }
 
 // delete deletes an exchange or a queue, with the bindings to it.
@@ -110,14 +174,25 @@ func (d *Definitions) delete(def *definition.Definition) error {
 	if err := read(def, ref(fieldName, &to.name)); err != nil {
 		return err
 	}
-	if to.isExchange {
-		delete(d.exchanges, to.name)
-	} else {
+	for name := range d.sources[to] { // few: there may have been thousands of exchanges, each of which is deleted
+		if x := d.exchanges[name]; x != nil {
+			x.table.RemoveDestination(to)
+		}
+	}
+	delete(d.sources, to)
+	delete(d.missing, to)
+	if !to.isExchange {
+		d.deleted(d.queues[to.name].id)
 		delete(d.queues, to.name)
+		return nil
 	}
-	for _, x := range d.exchanges {
-		x.table.RemoveDestination(to)
+	if x := d.exchanges[to.name]; x != nil {
+		d.deleted(x.id)
+		for b := range x.table.All() {
+			delete(d.sources[b.Destination], to.name)
+		}
 	}
+	delete(d.exchanges, to.name)
 	return nil
 }
 
@@ -126,10 +201,14 @@ func (d *Definitions) bind(def *definition.Definition) error {
 	if err := read(def, b.fields()...); err != nil {
 		return err
 	}
-	x, to := d.exchanges[b.Source], definedDestination{b.Destination, b.ToExchange}
-	if b.Source == "" || x == nil || !d.has(to) {
-		return fmt.Errorf("definition %q: there is nothing to bind %q to %q", def.Op, b.Source, b.Destination)
+	from, to := definedDestination{b.Source, true}, definedDestination{b.Destination, b.ToExchange}
+	for _, end := range []definedDestination{from, to} {
+		if end.name == "" || !d.has(end) {
+			d.missing[end] = fmt.Errorf("definition %q: there is nothing to bind %q to %q", def.Op, b.Source, b.Destination)
+			return nil
+		}
 	}
+	x := d.exchanges[b.Source]
 	if def.Op == opUnbind {
 		x.table.Remove(b.Key, b.Args, to)
 		return nil
@@ -138,6 +217,10 @@ func (d *Definitions) bind(def *definition.Definition) error {
 		return fmt.Errorf("definition %q of %q to %q: %w", def.Op, b.Source, b.Destination, err)
 	}
 	x.table.Add(b.Key, b.Args, to)
+	if d.sources[to] == nil {
+		d.sources[to] = map[string]bool{}
+	}
+	d.sources[to][b.Source] = true
 	return nil
 }
 
@@ -150,23 +233,31 @@ func (d *Definitions) has(to definedDestination) bool {
 }
 
 // Restore creates what d says. Nobody else may use the vhost yet. storage returns the storage of a queue with this number. A
-// [queue.Replayer] must fill and start the queues that Restore returns.
+// [queue.Restorer] must fill and start the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
+	v.restoring = true
+	defer func() { v.restoring = false }()
 	v.policies.Store(d.policies)
 	v.warnOfUnknownKeys()
 	v.metadata, v.parameters = d.metadata, d.parameters
 	v.applyLimits()
-	for name, x := range d.exchanges {
-		if v.exchanges[name] == nil {
-			v.exchanges[name] = v.restoreExchange(x.Exchange)
-		}
-		v.exchanges[name].applyPolicies(d.policies)
-	}
 	queues := make([]*queue.Mailbox, 0, len(d.queues))
 	names := make(map[int64]string, len(d.queues)) // by number
+	for name, x := range d.exchanges {
+		if v.exchanges[name] == nil {
+			s, err := v.storageOf(x, names, storage)
+			if err != nil {
+				return nil, err
+			}
+			if v.exchanges[name] = v.restoreExchange(x.Exchange, s); s != nil {
+				queues = append(queues, v.exchanges[name].schedule.mailbox)
+			}
+		}
+		v.applyExchangePolicies(v.exchanges[name], d.policies)
+	}
 	for _, q := range d.queues {
 		if other, taken := names[q.id]; taken {
-			return nil, fmt.Errorf("queues '%s' and '%s' have the same number, %d", other, q.name, q.id)
+			return nil, fmt.Errorf("'%s' and queue '%s' have the same number, %d", other, q.name, q.id)
 		}
 		names[q.id] = q.name
 		s, err := storage(uint64(q.id))
@@ -179,6 +270,22 @@ func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage,
 		v.restoreBindings(v.exchanges[name], x)
 	}
 	return queues, nil
+}
+
+// storageOf returns the storage of a restored exchange; nil if it has none. It adds the exchange to names.
+func (v *VHost) storageOf(x *definedExchange, names map[int64]string, storage func(id uint64) (*queue.Storage, error)) (*queue.Storage, error) {
+	if x.id == 0 {
+		return nil, nil
+	}
+	if other, taken := names[x.id]; taken {
+		return nil, fmt.Errorf("exchanges '%s' and '%s' have the same number, %d", other, x.Name, x.id)
+	}
+	names[x.id] = x.Name
+	s, err := storage(uint64(x.id))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v.exchangeName(x.Name), err)
+	}
+	return s, nil
 }
 
 // restoreQueue creates a queue that was declared before. Its arguments are not checked again: the queue stays, even if a plugin

@@ -28,12 +28,13 @@ func (v *VHost) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (
 	if err != nil {
 		return dst, false, err
 	}
+	m.Published = true
 	dst, fit, err := v.queuesOf(x, m, dst)
 	if err != nil {
 		return dst, false, err
 	}
 	for _, q := range dst {
-		if err := checkLog(q.Config()); err != nil {
+		if err := v.checkLog(q.Config()); err != nil {
 			return dst, false, err
 		}
 	}
@@ -53,6 +54,9 @@ func (v *VHost) Publishable(exchange string) error {
 
 // publishable returns an exchange that clients may publish to. The caller holds mu.
 func (v *VHost) publishable(exchange string) (*exchange, error) {
+	if err := v.checkMoved(); err != nil {
+		return nil, err
+	}
 	x := v.exchanges[exchange]
 	if x == nil {
 		return nil, v.noExchange(exchange)
@@ -91,6 +95,11 @@ func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Ma
 	if x == nil {
 		return dst, sameKeys, telemetry.NoExchange
 	}
+	return v.routeFrom(x, m, dst)
+}
+
+// routeFrom is routeInternal for a message to an exchange. The caller holds mu.
+func (v *VHost) routeFrom(x *exchange, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
 	queues, fit, err := v.queuesOf(x, m, dst)
 	switch {
 	case err != nil:
@@ -111,9 +120,11 @@ type routing struct {
 	headers func() amqp.RawTable
 
 	publishing hook.Publishing // message, as plugins see it
+	planned    hook.Plan       // of the last schedule that was asked
 	prepared   bool            // publishing is
 	volatile   bool            // a plugin wants to be asked about each message
 	keptOut    bool            // a filter did not admit it to an exchange
+	probing    bool            // the question is whether the message leads anywhere, and nothing may come of it
 	numbers    []hook.Destination
 }
 
@@ -200,9 +211,9 @@ func (r *routing) release() {
 		return
 	}
 	clear(r.list)
-	r.list, r.vhost, r.message = r.list[:0], nil, nil
+	r.list, r.vhost, r.message, r.probing = r.list[:0], nil, nil, false
 	if r.prepared {
-		r.publishing, r.prepared, r.volatile, r.keptOut = hook.Publishing{}, false, false, false
+		r.publishing, r.planned, r.prepared, r.volatile, r.keptOut = hook.Publishing{}, hook.Plan{}, false, false, false
 	}
 	routings.Put(r)
 }
@@ -210,8 +221,13 @@ func (r *routing) release() {
 // match adds the destinations of x or, if it has none for the message, its alternate exchange. It skips what is listed already.
 // It is called once for each exchange on the message's way.
 func (r *routing) match(x *exchange) error {
-	if x.filters != nil {
+	if x.filters != nil && !r.probing && r.message.Released != x.Name {
 		if admitted, err := r.admit(x); !admitted {
+			return err
+		}
+	}
+	if x.schedule != nil && !r.probing && r.message.Released == "" {
+		if planned, err := r.plan(x); planned || err != nil {
 			return err
 		}
 	}
@@ -266,6 +282,9 @@ func (r *routing) askRouter(x *exchange) (matched bool, err error) {
 	if err := r.vhost.checkRoutable(x); err != nil {
 		return false, err
 	}
+	if r.probing && x.router.Volatile {
+		return r.addAll(x), nil
+	}
 	r.prepare()
 	r.volatile = r.volatile || x.volatile
 	r.publishing.Filtered = false
@@ -273,11 +292,11 @@ func (r *routing) askRouter(x *exchange) (matched bool, err error) {
 	if !ok {
 		return false, r.vhost.notRouted(x.router.Plugin(), x)
 	}
-	if x.volatile {
+	if x.volatile && !r.probing {
 		r.noteAnswer(x)
 	}
 	list, matched, invalid := x.table.Translate(r.list, numbers)
-	if invalid > 0 {
+	if invalid > 0 && !r.probing {
 		x.router.CountInvalid(invalid)
 	}
 	r.list = list
@@ -334,6 +353,12 @@ func (v *VHost) Successors(queues []*queue.Mailbox) []*queue.Mailbox {
 	defer v.mu.RUnlock()
 	successors := queues[:0]
 	for _, q := range queues {
+		if q.Config().Schedule != nil {
+			if x := v.exchanges[q.Config().Name]; x != nil && x.schedule != nil {
+				successors = append(successors, x.schedule.mailbox)
+			}
+			continue
+		}
 		if e, ok := v.queues[q.Config().Name]; ok {
 			successors = append(successors, e.mailbox)
 		}

@@ -58,16 +58,18 @@ func (v *VHost) Stats() Stats {
 	return s
 }
 
-// DeadLetters returns the counts since the broker was started, and how many at-least-once dead letters were confirmed.
-func (v *VHost) DeadLetters() (counts DeadLetterCounts, confirmed uint64) {
+// DeadLetters returns the counts since the broker was started, and how many at-least-once dead letters were confirmed, by the type of
+// their queue.
+func (v *VHost) DeadLetters() (counts DeadLetterCounts, confirmed [queue.Types]uint64) {
 	for kind := range counts {
+		confirmed[kind] = v.removals.confirmed[kind].Load()
 		for strategy := range counts[kind] {
 			for reason := range counts[kind][strategy] {
 				counts[kind][strategy][reason] = v.removals.byType[kind][strategy][reason].Load()
 			}
 		}
 	}
-	return counts, v.removals.confirmed.Load()
+	return counts, confirmed
 }
 
 // churnCounters is Churn while it grows.
@@ -77,7 +79,7 @@ type churnCounters struct{ declared, created, deleted atomic.Uint64 }
 type removalCounters struct {
 	byStrategy telemetry.Strategies[strategyCounters]
 	byType     [queue.Types][DeadLetterStrategies][hook.Reasons]atomic.Uint64
-	confirmed  atomic.Uint64
+	confirmed  [queue.Types]atomic.Uint64
 }
 
 type strategyCounters [hook.Reasons][telemetry.Outcomes]atomic.Uint64
@@ -85,16 +87,17 @@ type strategyCounters [hook.Reasons][telemetry.Outcomes]atomic.Uint64
 // add counts removals from one queue. Nearly always they have the same reason and outcome, and are counted together.
 func (c *removalCounters) add(from *queue.Config, rs []telemetry.Removal) {
 	counts := c.byStrategy.Of(from.Strategy, func() *strategyCounters { return new(strategyCounters) })
-	ofType := &c.byType[queue.TypeOf(from.Kind)]
+	kind := queue.TypeOf(from.Kind)
+	ofType := &c.byType[kind]
 	for len(rs) > 0 {
 		r, strategy, n := &rs[0], deadLetterStrategyOf(&rs[0]), 1
 		for n < len(rs) && rs[n].Reason == r.Reason && rs[n].Outcome == r.Outcome && deadLetterStrategyOf(&rs[n]) == strategy {
 			n++
 		}
-		counts[r.Reason][r.Outcome].Add(uint64(n))
+		counts[r.Reason][r.Became()].Add(uint64(n))
 		ofType[strategy][r.Reason].Add(uint64(n))
-		if strategy == AtLeastOnce && r.Outcome == telemetry.DeadLettered {
-			c.confirmed.Add(uint64(n))
+		if strategy == AtLeastOnce && r.Became() == telemetry.DeadLettered {
+			c.confirmed[kind].Add(uint64(n))
 		}
 		rs = rs[n:]
 	}

@@ -21,14 +21,15 @@ func TestDeadLetterCounts(t *testing.T) {
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.Unroutable},
 	}
 	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Quorum}}, removals)
-	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Classic}}, removals[:1])
+	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Classic}}, []telemetry.Removal{removals[0], removals[5]})
 	var want DeadLetterCounts
 	want[0][DeadLetterDisabled][hook.ReasonExpired] = 1
+	want[0][AtLeastOnce][hook.ReasonMaxLen] = 1
 	want[1][DeadLetterDisabled][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonExpired] = 2
 	want[1][AtMostOnce][hook.ReasonMaxLen] = 1
 	want[1][AtLeastOnce][hook.ReasonMaxLen] = 2
-	if got, confirmed := v.DeadLetters(); got != want || confirmed != 1 {
-		t.Errorf("got %v with %d confirmed, want %v with 1", got, confirmed, want)
+	if got, confirmed := v.DeadLetters(); got != want || confirmed != [queue.Types]uint64{queue.QuorumType: 1, queue.ClassicType: 1} {
+		t.Errorf("got %v with %d confirmed, want %v with 1 each", got, confirmed, want)
 	}
 }

@@ -5,14 +5,17 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// AddConnection admits a user's connection, unless the vhost is at its limit or deleted. The caller must call RemoveConnection
+// AddConnection admits a user's connection, unless the vhost is at its limit, deleted, or moves. The caller must call RemoveConnection
 // later. evict is called at most once, from any goroutine, if the connection must end; it must not block.
 func (v *VHost) AddConnection(owner Owner, user string, evict func(reason string)) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch {
+	case v.left != nil:
+		return v.elsewhere(wlog.ErrNotOwner)
 	case v.deleted:
 		return refuse(NotAllowed, "vhost %s not found", v.name)
 	case reached(v.limits.Connections, len(v.connections)):
@@ -28,6 +31,7 @@ func (v *VHost) RemoveConnection(owner Owner) {
 	queues := v.exclusive[owner]
 	delete(v.exclusive, owner)
 	delete(v.connections, owner)
+	v.noteLeft()
 	v.mu.Unlock()
 	for m := range queues {
 		v.deleteQueue(m)
@@ -49,6 +53,9 @@ func (v *VHost) Delete() error {
 	for _, m := range v.Queues() {
 		v.deleteQueue(m)
 	}
+	for _, m := range v.Schedules() {
+		v.dropMailbox(m)
+	}
 	return nil
 }
 
@@ -58,6 +65,9 @@ func (v *VHost) close() error {
 	defer v.mu.Unlock()
 	v.changes.begin(exclusive)
 	defer v.changes.end(exclusive)
+	if v.left != nil {
+		return v.elsewhere(wlog.ErrNotOwner)
+	}
 	v.deleted = true // nothing may be logged after the deletion
 	if v.definitionLog == nil {
 		return nil

@@ -43,6 +43,7 @@ func (c *Validator) Queue(vhost string, d QueueDeclare) error {
 // Exchange checks the declaration of an exchange.
 func (c *Validator) Exchange(vhost string, d Exchange) error {
 	r := c.rulesOf(vhost)
+	d.Type = r.chain.TypeName(d.Type)
 	if err := r.checkExchangeType(d.Type); err != nil {
 		return err
 	}
@@ -52,6 +53,7 @@ func (c *Validator) Exchange(vhost string, d Exchange) error {
 // Binding checks the key and the arguments of a binding from an exchange.
 func (c *Validator) Binding(vhost string, from Exchange, b Binding) error {
 	r := c.rulesOf(vhost)
+	from.Type = r.chain.TypeName(from.Type)
 	return r.checkBinding(&from, &b)
 }
 
@@ -203,14 +205,22 @@ func (r *rules) checkExchangeType(name string) error {
 
 // checkBinding refuses key and arguments that bindings from an exchange cannot have. One whose type no plugin offers accepts any.
 func (r *rules) checkBinding(x *Exchange, b *Binding) error {
-	if kind, ok := route.ParseKind(x.Type); ok {
+	described := r.hookExchange(x)
+	if t := r.chain.ExchangeType(x.Type); t != nil && t.Schedule != nil {
+		s, err := r.chain.NewSchedule(described)
+		if err != nil {
+			return refuse(Precondition, "%v", err)
+		}
+		described.Type = s.Inner()
+	}
+	if kind, ok := route.ParseKind(described.Type); ok {
 		return checkBindingArguments(kind, b.Args)
 	}
-	t := r.chain.ExchangeType(x.Type)
+	t := r.chain.ExchangeType(described.Type)
 	if t == nil {
 		return nil
 	}
-	if err := t.CheckBinding(r.hookExchange(x), b.Key, hookArgs(b.Args)); err != nil {
+	if err := t.CheckBinding(described, b.Key, hookArgs(b.Args)); err != nil {
 		return refuse(Precondition, "%v", err)
 	}
 	return nil

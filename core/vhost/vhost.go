@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/death"
@@ -26,8 +28,10 @@ type Owner = uint64
 type Config struct {
 	Name          string
 	Metadata      Metadata
+	Placement     uint64 // see [VHost.Placement]
 	Chain         *chain.Chain
-	Clock         clock.Clock
+	Clock         clock.Clock   // of all that happens in the vhost
+	Offset        time.Duration // what is added to the node's clock to get Clock
 	Log           *slog.Logger
 	Telemetry     *telemetry.Recorder // nil means that nothing is reported
 	DefinitionLog DefinitionLog       // nil means that nothing is durable
@@ -38,9 +42,14 @@ type Config struct {
 type VHost struct {
 	rules
 	clock         clock.Clock
+	offset        time.Duration
 	log           *slog.Logger
+	headers       *amqp.Names // see Headers
 	definitionLog DefinitionLog
 	maxBindings   int
+	placement     uint64
+	heldChain     *chain.Chain // of what exchanges hold
+	restoring     bool         // nobody else uses the vhost yet
 
 	// mu guards the topology: everything from here to limits. It is never held while a method of a queue's mailbox is called:
 	// that may run the queue's turn, and turns call back into the vhost.
@@ -52,6 +61,8 @@ type VHost struct {
 	pending   map[string]*pendingQueue              // by name
 	profiles  map[profileKey]*profile
 	deleted   bool
+	left      chan struct{} // closed when all connections have left a vhost that moves; nil means that it does not
+	allLeft   bool          // left is closed
 
 	changes         changeLock
 	unwritten       []byte // definitions of the current change
@@ -68,6 +79,7 @@ type VHost struct {
 	applying sync.Mutex                   // held while policies change, until all queues have adopted them
 	epoch    atomic.Uint64                // changes, with mu held, when queues may get another profile: with policies and strategies
 	failure  atomic.Pointer[error]        // why nothing durable can be changed any more; nil while it can
+	moved    atomic.Pointer[Error]        // what all calls return, stored with mu held; nil while this node serves the vhost
 
 	generation   atomic.Uint64
 	unroutedName atomic.Bool // a message for a queue that does not exist was routed since generation changed
@@ -79,15 +91,18 @@ type VHost struct {
 	expiredQueues atomic.Uint64
 	cycles        death.Warnings
 	expiry        expiryLog
+	redrives      redrives
 }
 
 // New returns a vhost with the exchanges that every vhost has [AMQP 3.1.3.1].
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
 	v := &VHost{
-		rules: NewValidator(c.Chain).rulesOf(c.Name),
-		clock: c.Clock, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings,
-		metadata: c.Metadata, telemetry: c.Telemetry,
+		rules:   NewValidator(c.Chain).rulesOf(c.Name),
+		headers: amqp.NewNames(append([]string{death.HeaderCC, death.HeaderBCC}, c.Chain.HoldHeaders()...)...),
+		clock:   c.Clock, offset: c.Offset, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings, placement: c.Placement,
+		heldChain: emptyChain(),
+		metadata:  c.Metadata, telemetry: c.Telemetry,
 		exchanges:   map[string]*exchange{},
 		queues:      map[string]queueEntry{},
 		exclusive:   map[Owner]map[*queue.Mailbox]struct{}{},
@@ -100,7 +115,7 @@ func New(c Config) *VHost {
 	v.changes.ended.L = &v.mu
 	v.tracing.Store(c.Metadata.Tracing)
 	for _, x := range predeclared {
-		v.exchanges[x.Name] = v.restoreExchange(x)
+		v.exchanges[x.Name] = v.restoreExchange(x, nil)
 	}
 	return v
 }
@@ -108,8 +123,20 @@ func New(c Config) *VHost {
 // Name returns the name of the vhost.
 func (v *VHost) Name() string { return v.name }
 
+// Placement returns the number that distinguishes vhosts of a cluster that had the same name at different times. 0 means that the
+// vhost is not in a cluster.
+func (v *VHost) Placement() uint64 { return v.placement }
+
 // CheckExpiration reads the expiration property of a message, as [chain.Chain.CheckExpiration].
 func (v *VHost) CheckExpiration(raw []byte) (hook.Limit, error) { return v.chain.CheckExpiration(raw) }
+
+// Headers returns the headers of a message that are read before it is routed: CC, BCC, and those for ReadHold.
+func (v *VHost) Headers() *amqp.Names { return v.headers }
+
+// ReadHold returns how long a message is held, as [chain.Chain.ReadHold].
+func (v *VHost) ReadHold(now hook.Instant, values []any) (hook.Wait, error) {
+	return v.chain.ReadHold(now, values)
+}
 
 // Generation changes whenever a message could be routed differently. A route is valid while Generation returns what it returned
 // before the route was looked up.

@@ -19,15 +19,15 @@ import (
 )
 
 // newServer returns a server without plugins or listeners. It is shut down when the test, or its bubble, ends.
-func newServer(t *testing.T, change ...func(*Options)) *Server {
-	t.Helper()
+func newServer(tb testing.TB, change ...func(*Options)) *Server {
+	tb.Helper()
 	users := auth.New(auth.Options{})
 	if err := users.CreateDefaults(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	noPlugins, err := chain.New(nil, chain.Options{})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	clock, log := clock.New(), slog.New(slog.DiscardHandler)
 	root := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: clock, Log: log})
@@ -45,9 +45,9 @@ func newServer(t *testing.T, change ...func(*Options)) *Server {
 	}
 	s, err := New(o)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { cutOff(s) })
+	tb.Cleanup(func() { cutOff(s) })
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -27,6 +28,7 @@ type conn struct {
 	ticks      *metronome // while polling
 	readOn     bool       // the last read brought so much that the next one does not wait for a tick
 
+	spent         time.Duration   // of the handshake's, on the header of a proxy
 	state         session.State   // as last seen
 	deadline      hook.Instant    // of the next timer
 	rearm         bool            // the socket's read deadline is not deadline
@@ -35,7 +37,16 @@ type conn struct {
 	alarm         <-chan struct{} // closed when the alarm that blocks it ends; nil means not blocked
 	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if it need not wait for that
 	failure       error           // that ended reading
+	suspended     bool            // it has been told that the server is suspended
+	held          atomic.Bool     // see heldBack; the writer reads it
 	cancelLogin   func()          // nil if no login is under way
+
+	// In a cluster.
+	search  search
+	found   atomic.Pointer[found] // by the search, until the reader takes it
+	relay   atomic.Pointer[relay] // nil if this node serves the connection; the reader sets it once
+	skip    uint64                // bytes of a frame that was passed on in part
+	adopted *session.Handover     // nil if the client is connected to this node; never changed
 
 	heartbeatAt     hook.Instant // when heartbeats are checked next
 	heartbeats      uint         // checks so far
@@ -53,6 +64,9 @@ const (
 	requestShutdown uint32 = 1 << iota // close the connection in good order
 	requestStop                        // end: the socket is closed
 	requestTick                        // call the session's Tick
+	requestResume                      // the server is not suspended any more
+	requestFound                       // the search has ended
+	requestOwner                       // the owner's side has ended, or there is another owner
 )
 
 const (
@@ -64,7 +78,10 @@ const (
 
 func newConn(s *Server, socket net.Conn) *conn {
 	c := &conn{srv: s, socket: socket, source: sourceOf(socket), in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
-	if c.tcp = tcpConnOf(socket); readsNow && c.tcp != nil && c.tcp.buf == nil {
+	if c.tcp = tcpConnOf(socket); c.tcp != nil && c.tcp.forwarded != nil {
+		c.spent = time.Since(c.tcp.forwarded.Accepted)
+	}
+	if readsNow && c.tcp != nil && c.tcp.buf == nil {
 		c.tcp.onIdle = c.in.park
 	}
 	c.session = s.sessions.Accept(peerOf(socket), func() { c.request(requestTick) })
@@ -116,39 +133,87 @@ func (c *conn) plan(now hook.Instant) {
 	c.state, c.rearm = state, true
 	switch state {
 	case session.Handshake:
-		c.deadline = now.Add(c.srv.options.HandshakeTimeout)
+		c.deadline = now.Add(c.srv.options.HandshakeTimeout - c.spent)
+	case session.Elsewhere:
+		c.endLogin()
+		c.srv.opened(c) // it has logged in, and many may wait for an owner at a time
+		c.heartbeatAt = aligned(now, c.heartbeatInterval())
+		c.deadline = c.nextCheck(now)
+		c.seek()
+	case session.Relayed:
+		c.endSearch()
+		c.deadline = aligned(now, idleInterval)
 	case session.Open:
 		c.endLogin()
+		c.endSearch()
 		c.srv.opened(c)
 		c.heartbeatAt = aligned(now, c.heartbeatInterval())
 		c.deadline = c.nextCheck(now)
 	default:
+		c.endSearch()
 		c.deadline = now.Add(closeTimeout)
 	}
 }
 
 // handleRequests serves pending requests and expired timers, then sets the read deadline to the next timer.
 func (c *conn) handleRequests(now hook.Instant) {
-	for c.failure == nil && (c.rearm || now >= c.deadline || c.requests.Load() != 0) {
+	for c.failure == nil && (c.rearm || now >= c.timer() || c.requests.Load() != 0) {
 		requests := c.requests.Swap(0)
 		if requests&requestStop != 0 {
 			c.failure = net.ErrClosed
 		}
 		if requests&requestShutdown != 0 {
-			c.session.Shutdown(now, "shutdown")
-			c.plan(now)
+			c.shutDown(now)
 		}
-		if requests&requestTick != 0 {
+		if requests&requestTick != 0 || c.leaseEnds(now) {
 			c.session.Tick(now)
 			c.plan(now)
+		}
+		if requests&requestResume != 0 {
+			c.resume()
+		}
+		if requests&requestFound != 0 {
+			c.arrive(now)
+		}
+		if requests&requestOwner != 0 {
+			c.handleOwner(now)
 		}
 		if now >= c.deadline {
 			c.expire(now)
 		}
 		// A request sets a read deadline after its bit: either this loop sees the bit, or the read sees the deadline.
 		c.rearm = false
-		_ = c.socket.SetReadDeadline(time.Now().Add(c.deadline.Sub(now))) // fails if the socket is closed, and so does the read
+		_ = c.socket.SetReadDeadline(time.Now().Add(c.timer().Sub(now))) // fails if the socket is closed, and so does the read
 	}
+}
+
+// shutDown closes the connection because the server ends. A relayed one is closed once its writer has stopped: what the owner said last
+// decides how.
+func (c *conn) shutDown(now hook.Instant) {
+	if r := c.relaying(); r != nil {
+		r.leave()
+		c.deadline, c.rearm = now.Add(closeTimeout), true // the writer may wait for the client
+		return
+	}
+	c.session.Shutdown(now, shutdownReason)
+	c.plan(now)
+}
+
+// shutdownReason is what clients get with connection.close when the server ends.
+const shutdownReason = "shutdown"
+
+// timer returns when the connection has to do something that no byte causes.
+func (c *conn) timer() hook.Instant {
+	if at := c.session.LeaseAt(); at != 0 {
+		return min(at, c.deadline)
+	}
+	return c.deadline
+}
+
+// leaseEnds reports whether the lease of a delivery may have ended.
+func (c *conn) leaseEnds(now hook.Instant) bool {
+	at := c.session.LeaseAt()
+	return at != 0 && now >= at
 }
 
 var (
@@ -162,8 +227,10 @@ func (c *conn) expire(now hook.Instant) {
 	switch c.state {
 	case session.Handshake:
 		c.failure = errHandshake
-	case session.Open:
+	case session.Elsewhere, session.Open:
 		c.check(now)
+	case session.Relayed:
+		c.checkRelay(now)
 	default:
 		c.failure = errLeftOpen
 	}
@@ -261,12 +328,19 @@ func (c *conn) write() {
 		}
 		switch {
 		case len(bs) > 0:
+			if c.held.Load() { // the peer may get something to settle
+				c.wake()
+			}
 			if err := c.send(bs); err != nil {
 				c.socket.Close() // wakes the reader
 				c.request(requestStop)
 				return
 			}
 		case ok:
+			if r := c.relay.Load(); r != nil && !r.begun {
+				c.passDown(r)
+				continue
+			}
 			<-w.Wake()
 		default:
 			return
@@ -294,9 +368,13 @@ func (c *conn) send(bs [][]byte) error {
 func (c *conn) end() {
 	c.unpoll()
 	c.endLogin()
+	c.endSearch()
+	if r := c.relay.Load(); r != nil {
+		c.endRelay(r)
+	}
 	switch {
 	case c.failure != nil && failedTLS(c.socket, c.failure):
-		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", c.failure)
+		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", fmt.Sprintf("%.500v", c.failure)) // it quotes a stranger's certificates
 	case c.failure != nil:
 		c.session.Lost(c.failure)
 	case c.state == session.Denied:

@@ -78,6 +78,9 @@ func (c OpenConn) Traffic() Traffic {
 
 // TLS returns what was negotiated; ok is false if the connection is not encrypted.
 func (c OpenConn) TLS() (state tls.ConnectionState, ok bool) {
+	if h := c.conn.adopted; h != nil {
+		return adoptedTLS(h)
+	}
 	socket, ok := c.conn.socket.(*tls.Conn)
 	if !ok {
 		return tls.ConnectionState{}, false
@@ -87,7 +90,7 @@ func (c OpenConn) TLS() (state tls.ConnectionState, ok bool) {
 
 // Blocked is how many connections are not read from at present, by reason. A connection can have several.
 type Blocked struct {
-	Alarm     int // an alarm for memory or disk space
+	Alarm     int // an alarm for memory or disk space, or the server is suspended
 	Log       int // the log has fallen behind
 	Queue     int // the mailbox of a queue is full
 	Consumers int // consumers have fallen behind: a pause of a millisecond for 256 KiB
@@ -127,7 +130,7 @@ func (b *blockedCounts) add(why [reasons]bool, n int64) {
 // reasons returns why the connection must not be read from.
 func (c *conn) reasons() (why [reasons]bool) {
 	open := c.state == session.Open
-	why[forAlarm] = open && c.alarm != nil
+	why[forAlarm] = open && (c.alarm != nil || c.held.Load())
 	why[forLog] = open && c.logCaughtUp != nil
 	why[forClient] = c.session.Congested()
 	return why

@@ -3,12 +3,14 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
 // keepAlive detects peers that vanished, where no heartbeat was negotiated.
@@ -24,8 +26,15 @@ func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Co
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
-	s.listeners = append(s.listeners, listener{l, secure})
+	s.listeners = append(s.listeners, listener{s.proxied(l), secure})
 	return nil
+}
+
+// proxied returns a listener on whose connections proxies say for whom they connect, if there are proxies. It owns l.
+func (s *Server) proxied(l net.Listener) net.Listener {
+	return proxy.Listen(l, proxy.Options{
+		Proxies: s.options.Proxies, Timeout: s.options.HandshakeTimeout, Most: s.options.Handshakes, Key: "listen.proxy-protocol", Log: s.log,
+	})
 }
 
 // listener accepts connections, with TLS if secure is not nil.
@@ -39,7 +48,11 @@ func (l listener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	forwarded, _ := socket.(*proxy.Conn)
 	tcp, ok := socket.(*net.TCPConn)
+	if forwarded != nil {
+		tcp, ok = forwarded.TCPConn, true
+	}
 	if !ok {
 		return l.over(socket), nil
 	}
@@ -48,6 +61,7 @@ func (l listener) Accept() (net.Conn, error) {
 		socket.Close()
 		return nil, err
 	}
+	k.forwarded = forwarded
 	return l.over(k), nil
 }
 
@@ -92,15 +106,31 @@ func (s *Server) sleep(d time.Duration) bool {
 	}
 }
 
-// peerOf describes the far end of a socket.
+// peerOf describes the far end of a socket. Who comes through a proxy is not on this machine, whatever the proxy says: it may have
+// got the connection from another proxy here.
 func peerOf(socket net.Conn) session.Peer {
-	_, secure := socket.(*tls.Conn)
+	secure, ok := socket.(*tls.Conn)
 	remote := socket.RemoteAddr()
 	tcp, _ := remote.(*net.TCPAddr)
-	return session.Peer{
+	k := tcpConnOf(socket)
+	direct := k == nil || k.forwarded == nil
+	peer := session.Peer{
 		Address:  remote.String(),
 		Local:    socket.LocalAddr().String(),
-		Loopback: tcp != nil && tcp.IP.IsLoopback(),
-		TLS:      secure,
+		Loopback: direct && tcp != nil && tcp.IP.IsLoopback(),
+		TLS:      ok,
 	}
+	if ok {
+		peer.Certificate = func() *x509.Certificate { return certificateOf(secure) }
+	}
+	return peer
+}
+
+// certificateOf returns the certificate that the peer has shown, nil if none was verified.
+func certificateOf(socket *tls.Conn) *x509.Certificate {
+	chains := socket.ConnectionState().VerifiedChains
+	if len(chains) == 0 || len(chains[0]) == 0 {
+		return nil
+	}
+	return chains[0][0]
 }

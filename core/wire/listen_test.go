@@ -122,21 +122,21 @@ func TestShutdownFreesTheAddress(t *testing.T) {
 
 // authority signs certificates for tests.
 type authority struct {
-	t    *testing.T
+	t    testing.TB
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	a := &authority{t: t, dir: t.TempDir()}
+func newAuthority(tb testing.TB) *authority {
+	tb.Helper()
+	a := &authority{t: tb, dir: tb.TempDir()}
 	a.cert, a.key = a.issue("ca", nil, nil)
 	return a
 }
 
 // issue writes NAME.pem and NAME.key, signed by parent or self-signed.
-func (a *authority) issue(name string, parent *x509.Certificate, signer *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
+func (a *authority) issue(name string, parent *x509.Certificate, signer *ecdsa.PrivateKey, change ...func(*x509.Certificate)) (*x509.Certificate, *ecdsa.PrivateKey) {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -150,6 +150,9 @@ func (a *authority) issue(name string, parent *x509.Certificate, signer *ecdsa.P
 		IsCA:        parent == nil, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, f := range change {
+		f(template)
 	}
 	if parent == nil {
 		parent, signer = template, key
@@ -186,14 +189,14 @@ func (a *authority) server(name string) TLS {
 }
 
 // client returns the configuration of a client, with a certificate of its own if name is not empty.
-func (a *authority) client(name string) *tls.Config {
+func (a *authority) client(name string, change ...func(*x509.Certificate)) *tls.Config {
 	a.t.Helper()
 	c := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
 	c.RootCAs.AddCert(a.cert)
 	if name == "" {
 		return c
 	}
-	a.issue(name, a.cert, a.key)
+	a.issue(name, a.cert, a.key, change...)
 	pair, err := tls.LoadX509KeyPair(a.path(name+".pem"), a.path(name+".key"))
 	if err != nil {
 		a.t.Fatal(err)
@@ -419,14 +422,22 @@ func TestTLSFiles(t *testing.T) {
 	a := newAuthority(t)
 	good := a.server("broker")
 	a.write("empty.pem", "NOTHING", nil)
+	a.write("half.pem", "CERTIFICATE", a.cert.Raw[:40])
+	whole, _ := os.ReadFile(a.path("ca.pem"))
+	half, _ := os.ReadFile(a.path("half.pem"))
+	if err := os.WriteFile(a.path("half.pem"), append(whole, half...), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name string
 		tls  TLS
 		want string
 	}{
 		{"nothing", TLS{}, "tls.cert and tls.key are needed"},
-		{"no file", TLS{Cert: "/nonexistent", Key: good.Key}, "tls.cert, tls.key: open /nonexistent"},
-		{"another's key", TLS{Cert: good.Cert, Key: a.path("ca.key")}, "tls.cert, tls.key: tls: private key does not match"},
+		{"no file", TLS{Cert: "/nonexistent", Key: good.Key}, "tls.cert: open /nonexistent"},
+		{"another's key", TLS{Cert: good.Cert, Key: a.path("ca.key")}, "ca.key: tls: private key does not match"},
+		{"no key", TLS{Cert: good.Cert, Key: "/nonexistent"}, "tls.key: open /nonexistent"},
+		{"half an authority", TLS{Cert: good.Cert, Key: good.Key, CA: a.path("half.pem")}, "half.pem: certificate 2: x509: "},
 		{"no authority", TLS{Cert: good.Cert, Key: good.Key, CA: "/nonexistent"}, "tls.ca: open /nonexistent"},
 		{"not an authority", TLS{Cert: good.Cert, Key: good.Key, CA: a.path("empty.pem")}, "tls.ca: no certificate in"},
 	}

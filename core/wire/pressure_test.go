@@ -46,6 +46,7 @@ func TestPublisherIsBlocked(t *testing.T) {
 		}
 		go publisher.write(amqp.AppendMethod(nil, 1, &amqp.QueueDeclare{Queue: "q"}))
 		other.declare("r")
+		synctest.Wait() // the publisher gets its notice before it counts as blocked
 		if b := s.Blocked(); b != (Blocked{Alarm: 1}) {
 			t.Errorf("blocked are %+v, want the publisher", b)
 		}

@@ -44,6 +44,8 @@ func (c *conn) fill() {
 	case errors.Is(err, errWouldBlock):
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		c.rearm = true
+	case err != nil && c.relaying() != nil:
+		c.clientEnded(c.relaying(), now, err)
 	case err != nil && c.state == session.Closing:
 		c.session.End() // the peer may still read what is pending
 		c.plan(now)
@@ -112,6 +114,13 @@ func (c *conn) readBuffered(space []byte, n int) int {
 
 // feed hands the session what was read, of which n bytes are new.
 func (c *conn) feed(now hook.Instant, n int) {
+	if r := c.relaying(); r != nil {
+		c.passUp(r)
+		return
+	}
+	if c.skip > 0 {
+		c.skipFrame()
+	}
 	c.in.consumed(c.session.Feed(now, c.in.block, c.in.unread()))
 	c.unfed = c.session.Congested()
 	if c.state == session.Handshake {
@@ -121,6 +130,7 @@ func (c *conn) feed(now hook.Instant, n int) {
 	c.logCaughtUp = c.session.LogCaughtUp()
 	if c.session.Published() {
 		c.block(c.srv.alarm())
+		c.holdBack()
 	}
 	c.plan(now)
 }
@@ -177,14 +187,21 @@ func (c *conn) block(over <-chan struct{}, reason string) {
 
 // unblock lets the publisher go on, unless there is another alarm.
 func (c *conn) unblock() {
-	if c.alarm, _ = c.srv.alarm(); c.alarm == nil {
+	switch c.alarm, _ = c.srv.alarm(); {
+	case c.alarm != nil:
+	case c.suspended:
+		c.session.Block(suspendedReason)
+	default:
 		c.session.Unblock()
 	}
 }
 
 // mayNotRead reports that the connection must not be read from now.
 func (c *conn) mayNotRead() bool {
-	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil) && c.state == session.Open || c.unfed && c.session.LoggingIn()
+	if c.state == session.Elsewhere || c.state == session.Relayed {
+		return c.hasEnough()
+	}
+	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil || c.heldBack()) && c.state == session.Open || c.unfed && c.session.LoggingIn()
 }
 
 // wait waits until mayNotRead may have changed. It ends polling if that takes long, because ticks cost processor time.
@@ -192,7 +209,7 @@ func (c *conn) wait() {
 	why := c.reasons()
 	c.srv.blocked.add(why, 1)
 	defer c.srv.blocked.add(why, -1)
-	most := c.deadline.Sub(c.srv.options.Clock())
+	most := c.timer().Sub(c.srv.options.Clock())
 	if c.moderation.polling {
 		most = min(most, maxPolledWait)
 	}

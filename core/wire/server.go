@@ -10,14 +10,17 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/slab"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // Options configure a server.
@@ -25,9 +28,15 @@ type Options struct {
 	AMQP  string // address to listen on, "host:port"; "" means none
 	AMQPS string // the same for TLS; needs TLS
 	TLS   TLS
+	// Proxies are where proxies connect from, who say for whom by the PROXY protocol.
+	Proxies []netip.Prefix
 
 	Session session.Options
 	Clock   clock.Clock
+
+	// Dial opens a stream to a node of the cluster, whose broker passes it to Adopt. ctx applies to opening it only. Without
+	// Session.Home it is not called.
+	Dial func(ctx context.Context, to wlog.NodeID) (net.Conn, error)
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open
 	Handshakes       int           // connections in that phase at a time; 0 means any number
@@ -47,16 +56,19 @@ type Server struct {
 	blocked  blockedCounts
 	tls      *Certificates
 	ticks    metronomes
+	relays   relays
 
-	listeners []net.Listener
 	running   sync.WaitGroup // every goroutine of the server
 	quit      chan struct{}  // closed when the server ends
+	suspended atomic.Bool    // changed under mu
 
 	mu            sync.Mutex // guards what follows
+	listeners     []net.Listener
 	conns         map[*conn]struct{}
 	handshakes    handshakes
 	closedTraffic Traffic // of connections that are gone
 	draining      bool    // new connections are refused
+	deaf          bool    // listeners are closed until Resume
 }
 
 // New returns a server that does not listen yet. It fails if the TLS files cannot be used.
@@ -94,7 +106,7 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 }
 
 func (s *Server) usedBytes() int64 {
-	return slab.Used() + queue.UnderwayBytes() + s.sessions.PendingBytes()
+	return slab.Used() + queue.UnderwayBytes() + s.sessions.PendingBytes() + s.relays.buffered.Load()
 }
 
 // Start listens and serves connections until Shutdown. ctx applies to the lookup of addresses only.
@@ -104,7 +116,7 @@ func (s *Server) Start(ctx context.Context) error {
 		err = s.listen(ctx, "listen.amqps", s.options.AMQPS, s.tls.Config())
 	}
 	if err != nil {
-		s.closeListeners()
+		closeAll(s.listeners)
 		return err
 	}
 	for _, l := range s.listeners {
@@ -115,6 +127,8 @@ func (s *Server) Start(ctx context.Context) error {
 
 // Addresses returns the addresses that the server listens on: AMQP first, then AMQP over TLS, without those that are off.
 func (s *Server) Addresses() []net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	addresses := make([]net.Addr, len(s.listeners))
 	for i, l := range s.listeners {
 		addresses[i] = l.Addr()
@@ -166,20 +180,22 @@ func (s *Server) ReloadTLS() error {
 	return s.tls.Reload()
 }
 
-// CertificateExpires returns when the certificate in use expires; zero without TLS.
-func (s *Server) CertificateExpires() time.Time {
+// CertificateFiles returns the certificates in use, with those of authorities; none without TLS.
+func (s *Server) CertificateFiles() []CertificateFile {
 	if s.tls == nil {
-		return time.Time{}
+		return nil
 	}
-	return s.tls.Expires()
+	return s.tls.Files()
 }
 
 // Shutdown refuses new connections and closes the others with 320 CONNECTION_FORCED. It waits for them to end. When ctx is done, it
 // closes the remaining sockets, and returns an error with their number.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.closeListeners()
 	for _, c := range s.drain() {
 		c.request(requestShutdown)
+		if r := c.relay.Load(); r != nil {
+			r.leave()
+		}
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -199,16 +215,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-func (s *Server) closeListeners() {
-	for _, l := range s.listeners {
-		l.Close()
-	}
-}
-
-// drain refuses connections from now on, and returns those there are.
+// drain closes the listeners and refuses connections from now on, and returns those there are. It is one step: Resume before it opens
+// listeners that it closes, and Resume after it fails.
 func (s *Server) drain() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	closeAll(s.listeners)
 	if !s.draining {
 		s.draining = true
 		close(s.quit)

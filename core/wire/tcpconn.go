@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"syscall"
+
+	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
 // tcpConn is the TCP connection under a socket. It can be read without waiting. Under TLS it reads ahead, because TLS reads one
@@ -16,6 +18,8 @@ import (
 type tcpConn struct {
 	*net.TCPConn
 	raw syscall.RawConn
+
+	forwarded *proxy.Conn // around TCPConn, if a proxy forwards the connection; it is never changed
 
 	noWait bool // Read returns errWouldBlock instead of waiting
 
@@ -69,6 +73,22 @@ func tcpConnOf(socket net.Conn) *tcpConn {
 	}
 	t, _ := socket.(*tcpConn)
 	return t
+}
+
+// RemoteAddr returns the client's address.
+func (t *tcpConn) RemoteAddr() net.Addr {
+	if t.forwarded != nil {
+		return t.forwarded.RemoteAddr()
+	}
+	return t.TCPConn.RemoteAddr()
+}
+
+// LocalAddr returns the address that the client has connected to.
+func (t *tcpConn) LocalAddr() net.Addr {
+	if t.forwarded != nil {
+		return t.forwarded.LocalAddr()
+	}
+	return t.TCPConn.LocalAddr()
 }
 
 // Read implements [net.Conn].

@@ -4,11 +4,11 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
-	"time"
 )
 
 // TLS says how to listen with TLS. Cert, Key and CA are paths of PEM files.
@@ -28,11 +28,20 @@ type Certificates struct {
 
 // certified is the content of the files as read at one time.
 type certified struct {
-	pair   tls.Certificate
-	config *tls.Config
+	pair    tls.Certificate
+	clients *x509.CertPool // nil: no certificate of clients is requested
+	files   []CertificateFile
+	config  *tls.Config
 }
 
-// LoadCertificates reads the files. Errors name the configuration key.
+// CertificateFile is a file with certificates, as it was read last. It is read only.
+type CertificateFile struct {
+	Key          string // of the configuration: "tls.cert" or "tls.ca"; for other nodes "cluster.tls.cert" or "cluster.tls.ca"
+	Path         string
+	Certificates []*x509.Certificate
+}
+
+// LoadCertificates reads the files. Errors name the configuration key and the file.
 func LoadCertificates(o TLS) (*Certificates, error) {
 	c := &Certificates{options: o}
 	if err := c.Reload(); err != nil {
@@ -47,41 +56,94 @@ func (c *Certificates) Reload() error {
 	if c.options.Cert == "" || c.options.Key == "" {
 		return errors.New("tls.cert and tls.key are needed to listen with TLS")
 	}
-	pair, err := tls.LoadX509KeyPair(c.options.Cert, c.options.Key)
-	if err != nil {
-		return fmt.Errorf("tls.cert, tls.key: %w", err)
-	}
-	clients, err := c.authorities()
-	if err != nil {
+	var read certified
+	if err := c.readPair(&read); err != nil {
 		return err
 	}
-	c.current.Store(&certified{pair: pair, config: c.config(&pair, clients)})
+	if err := c.readAuthorities(&read); err != nil {
+		return err
+	}
+	read.config = c.config(&read)
+	c.current.Store(&read)
 	return nil
 }
 
-// authorities reads the CA of client certificates, nil if none is requested.
-func (c *Certificates) authorities() (*x509.CertPool, error) {
-	if c.options.CA == "" {
-		return nil, nil
-	}
-	pem, err := os.ReadFile(c.options.CA)
+// readPair reads the certificate and its key.
+func (c *Certificates) readPair(into *certified) error {
+	cert, err := os.ReadFile(c.options.Cert)
 	if err != nil {
-		return nil, fmt.Errorf("tls.ca: %w", err)
+		return fmt.Errorf("tls.cert: %w", err)
 	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("tls.ca: no certificate in %s", c.options.CA)
+	key, err := os.ReadFile(c.options.Key)
+	if err != nil {
+		return fmt.Errorf("tls.key: %w", err)
 	}
-	return pool, nil
+	if into.pair, err = tls.X509KeyPair(cert, key); err != nil {
+		return fmt.Errorf("tls.cert %s, tls.key %s: %w", c.options.Cert, c.options.Key, err)
+	}
+	return into.add("tls.cert", c.options.Cert, cert)
 }
 
-// Expires returns when the certificate in use expires.
-func (c *Certificates) Expires() time.Time {
-	leaf := c.current.Load().pair.Leaf
-	if leaf == nil {
-		return time.Time{}
+// readAuthorities reads the CA of client certificates, if they are requested.
+func (c *Certificates) readAuthorities(into *certified) error {
+	if c.options.CA == "" {
+		return nil
 	}
-	return leaf.NotAfter
+	content, err := os.ReadFile(c.options.CA)
+	if err != nil {
+		return fmt.Errorf("tls.ca: %w", err)
+	}
+	if err := into.add("tls.ca", c.options.CA, content); err != nil {
+		return err
+	}
+	into.clients = x509.NewCertPool()
+	for _, authority := range into.files[len(into.files)-1].Certificates {
+		into.clients.AddCert(authority)
+	}
+	return nil
+}
+
+// add adds a file. All of its certificates have to be readable: one that is left out would be missed later.
+func (c *certified) add(key, path string, content []byte) error {
+	f := CertificateFile{Key: key, Path: path}
+	for len(content) > 0 {
+		var block *pem.Block
+		if block, content = pem.Decode(content); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return fmt.Errorf("%s %s: certificate %d: %w", key, path, len(f.Certificates)+1, err)
+		}
+		f.Certificates = append(f.Certificates, cert)
+	}
+	if len(f.Certificates) == 0 {
+		return fmt.Errorf("%s: no certificate in %s", key, path)
+	}
+	c.files = append(c.files, f)
+	return nil
+}
+
+// Files returns the certificates in use, with those of authorities.
+func (c *Certificates) Files() []CertificateFile { return c.current.Load().files }
+
+// Verify checks again the certificates that a client has shown, its own first, by the authorities and the time of now.
+func (c *Certificates) Verify(shown []*x509.Certificate) error {
+	clients := c.current.Load().clients
+	if clients == nil || len(shown) == 0 {
+		return errors.New("there is no certificate that could be verified")
+	}
+	between := x509.NewCertPool()
+	for _, cert := range shown[1:] {
+		between.AddCert(cert)
+	}
+	_, err := shown[0].Verify(x509.VerifyOptions{
+		Roots: clients, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	return err
 }
 
 // Config returns the configuration of a listener. Each connection gets the certificates of its time.
@@ -93,12 +155,12 @@ func (c *Certificates) Config() *tls.Config {
 }
 
 // config returns the configuration of a connection. Its session tickets are valid for it alone.
-func (c *Certificates) config(pair *tls.Certificate, clients *x509.CertPool) *tls.Config {
+func (c *Certificates) config(read *certified) *tls.Config {
 	o := &tls.Config{
 		MinVersion:   max(c.options.MinVersion, tls.VersionTLS12),
-		Certificates: []tls.Certificate{*pair},
-		ClientCAs:    clients,
-		ClientAuth:   c.clientAuth(clients),
+		Certificates: []tls.Certificate{read.pair},
+		ClientCAs:    read.clients,
+		ClientAuth:   c.clientAuth(read.clients),
 	}
 	var key [32]byte
 	_, _ = rand.Read(key[:]) // never fails

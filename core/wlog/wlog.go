@@ -14,7 +14,7 @@ import (
 // the engine's. An entry never changes its index: Append returned it, replay reports it, ReadAt takes it. No entry has index 0.
 type Index uint64
 
-// MaxEntry is the maximum size of an entry in bytes.
+// MaxEntry is the maximum size of an entry in bytes. An engine that takes only smaller ones has a method MaxEntry() int, which says so.
 const MaxEntry = 1 << 30
 
 // Purpose says whether an entry needs more of the log or less. The last of the space is reserved for entries that allow some of
@@ -78,6 +78,8 @@ var (
 	ErrFull = errors.New("no space for the entry")
 	// ErrLost: the Log ended earlier, or another owner took over.
 	ErrLost = errors.New("log lost")
+	// ErrNotOwner: the shard is owned elsewhere.
+	ErrNotOwner = errors.New("the shard is owned elsewhere")
 	// ErrClosed: the Log or the Engine was closed.
 	ErrClosed = errors.New("log closed")
 	// ErrTooLarge: an entry has more than MaxEntry bytes.

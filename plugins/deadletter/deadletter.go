@@ -36,7 +36,7 @@ func (plugin) Arguments() []hook.Argument {
 			Policy: key(hook.PolicyString(longestName, "dead letter routing key")),
 		},
 		{
-			Name: "x-dead-letter-strategy", Check: checkStrategy, Order: 50, QueueTypes: []string{"quorum"},
+			Name: "x-dead-letter-strategy", Check: checkStrategy, Order: 50,
 			Policy: key(hook.PolicyOneOf("dead letter strategy", atMostOnceName, atLeastOnceName)),
 		},
 	}
@@ -95,13 +95,14 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 			}
 		}
 	}
-	return hook.Hooks{OnEnqueue: route, OnHead: route, Shared: true}
+	return hook.Hooks{OnEnqueue: route, OnHead: route, DeadLetters: t, Shared: true}
 }
 
 // atLeastOnce reports whether a queue can dead-letter at least once. As in RabbitMQ
-// it must be a quorum queue that refuses messages instead of dropping them.
+// it must refuse messages instead of dropping them. Unlike there it may be a classic
+// queue.
 func atLeastOnce(q hook.Queue) bool {
 	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
 	overflow, _ := hook.StringSetting(q, "overflow")
-	return q.Type() == "quorum" && strategy == atLeastOnceName && overflow == "reject-publish"
+	return strategy == atLeastOnceName && overflow == "reject-publish"
 }

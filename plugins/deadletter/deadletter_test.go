@@ -71,6 +71,9 @@ func TestTarget(t *testing.T) {
 		if *vs[0].Target != tc.want {
 			t.Errorf("%s: got %+v, want %+v", tc.name, *vs[0].Target, tc.want)
 		}
+		if h.DeadLetters == nil || *h.DeadLetters != tc.want {
+			t.Errorf("%s: it says that dead letters go to %+v, want %+v", tc.name, h.DeadLetters, tc.want)
+		}
 		if vs[0].Target != vs[1].Target {
 			t.Errorf("%s: two messages have targets of their own, want one shared", tc.name)
 		}

@@ -13,9 +13,9 @@ import (
 // Config is the section plugins.dedup.
 type Config struct {
 	// MaxCacheSize is the highest x-cache-size of an exchange.
-	MaxCacheSize int `koanf:"max-cache-size" doc:"Highest x-cache-size of an exchange, messages."`
+	MaxCacheSize int `koanf:"max-cache-size" range:"1..1073741824" doc:"Highest x-cache-size of an exchange, messages."`
 	// MaxEntries is how many messages all exchanges and queues remember together.
-	MaxEntries int `koanf:"max-entries" doc:"Messages that all exchanges and queues remember together, at about 40 bytes each."`
+	MaxEntries int `koanf:"max-entries" range:"1..1073741824" doc:"Messages that all exchanges and queues remember together, at about 40 bytes each."`
 }
 
 var defaults = Config{MaxCacheSize: 1_000_000, MaxEntries: 10_000_000}

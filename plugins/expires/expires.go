@@ -60,12 +60,12 @@ func lease(period int64, deadLetter bool) callback {
 	}
 }
 
-// ifEmpty is lease for OnlyIfEmpty: a queue with ready or unacknowledged messages
-// gets another period.
+// ifEmpty is lease for OnlyIfEmpty: a queue with messages, whether ready, held or
+// unacknowledged, gets another period.
 func ifEmpty(q hook.Queue, period int64, deadLetter bool) callback {
 	lease := lease(period, deadLetter)
 	return func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
-		if now >= end(now, idle, period) && q.Ready()+q.Unacked() > 0 {
+		if now >= end(now, idle, period) && q.Ready()+q.Unacked()+q.Held() > 0 {
 			askAt(v, now.AddMillis(period))
 			return
 		}

@@ -87,7 +87,11 @@ func TestOnlyIfEmpty(t *testing.T) {
 	if got := idle(h, time.Hour, hook.Verdict{}); got != again {
 		t.Errorf("one message handed out: got %+v, want another period", got)
 	}
-	q.Spec.Unacked = 0
+	q.Spec.Unacked, q.Spec.Held = 0, 1
+	if got := idle(h, time.Hour, hook.Verdict{}); got != again {
+		t.Errorf("one message held: got %+v, want another period", got)
+	}
+	q.Spec.Held = 0
 	if got := idle(h, time.Hour, hook.Verdict{}); got != gone {
 		t.Errorf("empty: got %+v, want %+v", got, gone)
 	}

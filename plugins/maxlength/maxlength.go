@@ -60,9 +60,9 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	g := &gate{queue: q, length: length, bytes: bytes}
 	switch overflow, _ := hook.StringSetting(q, "overflow"); {
 	case overflow == rejectPublish:
-		return hook.Hooks{OnEnqueue: g.refuse}
+		return hook.Hooks{OnEnqueue: g.refuse, ReleaseLength: length, ReleaseBytes: bytes}
 	case overflow == rejectPublishDLX && q.Type() == "classic": // RabbitMQ: quorum queues fall back to drop-head
-		return hook.Hooks{OnEnqueue: g.drop}
+		return hook.Hooks{OnEnqueue: g.drop, ReleaseLength: length, ReleaseBytes: bytes, DropReleased: true}
 	}
 	return hook.Hooks{Length: length, Bytes: bytes, Shared: true}
 }
@@ -90,6 +90,7 @@ func (g *gate) each(now hook.Instant, ms []hook.Message, vs []hook.Verdict, full
 		v, size := &vs[i], int64(ms[i].Size)
 		switch {
 		case v.Action != hook.Keep: // not enqueued
+		case v.Hold > now: // counts when it is released
 		case over(g.length, int64(ready)+1) || over(g.bytes, bytes+size):
 			*v = full
 		case ready == 0 && credit > 0:

@@ -56,7 +56,8 @@ func TestDropHead(t *testing.T) {
 }
 
 // Each message is a letter: its case says how large it is ("a" 1 byte, "A" 10),
-// t is a small one whose time is up, d one that an earlier plugin dropped. A
+// t is a small one whose time is up, h one that is held, p one whose hold has ended,
+// d one that an earlier plugin dropped. A
 // dot in want is a message that enters, an x one that is kept out.
 func TestReject(t *testing.T) {
 	for _, tc := range []struct {
@@ -80,6 +81,9 @@ func TestReject(t *testing.T) {
 		{name: "both", length: hook.LimitOf(2), bytes: hook.LimitOf(10), batch: "aAaa", want: ".x.x"},
 		{name: "expired on arrival", length: hook.LimitOf(1), batch: "tttaa", want: "....x"},
 		{name: "expired behind others", length: hook.LimitOf(2), batch: "ata", want: "..x"},
+		{name: "held ones count later", length: hook.LimitOf(1), queue: hooktest.Spec{Ready: 1}, batch: "hahA", want: ".x.x"},
+		{name: "held ones leave room", length: hook.LimitOf(1), batch: "hha", want: "..."},
+		{name: "a hold that has passed", length: hook.LimitOf(1), batch: "pp", want: ".x"},
 		{name: "dropped before", length: hook.LimitOf(1), batch: "ddaa", want: "...x"},
 	} {
 		tc.queue.Settings = map[string]any{"overflow": rejectPublish}
@@ -114,6 +118,10 @@ func batch(letters string) ([]hook.Message, []hook.Verdict) {
 			ms[i].Size = 10
 		case 't':
 			vs[i].Deadline = now
+		case 'h':
+			vs[i].Hold = now + 1
+		case 'p':
+			vs[i].Hold = now
 		case 'd':
 			vs[i] = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
 		}
@@ -126,6 +134,9 @@ func TestRejectLeavesNothingToTheHead(t *testing.T) {
 		h := attach(t, hooktest.Spec{Settings: map[string]any{"max-length": int32(1), "max-length-bytes": int32(1), "overflow": overflow}})
 		if h.Length.Set() || h.Bytes.Set() {
 			t.Errorf("%s: got limits for the head, want none", overflow)
+		}
+		if one := hook.LimitOf(1); h.ReleaseLength != one || h.ReleaseBytes != one || h.DropReleased != (overflow == rejectPublishDLX) {
+			t.Errorf("%s: got limits %d, %d for what is released, dropped %t", overflow, h.ReleaseLength.N(), h.ReleaseBytes.N(), h.DropReleased)
 		}
 	}
 }

@@ -18,7 +18,7 @@ type Config struct {
 	Strategy string `koanf:"strategy" doc:"Expiry strategy of queues that name none."`
 	// Max is the longest time that any message may wait, with or without a TTL. 0 =
 	// no limit.
-	Max time.Duration `koanf:"max" doc:"Longest that any message may wait, with or without a TTL; 0s = no limit."`
+	Max time.Duration `koanf:"max" accepts:"0s, or whole milliseconds from 1ms, such as 90s, 1h30m or 7d" doc:"Longest that any message may wait, with or without a TTL; 0s = no limit."`
 	// Retroactive applies a policy's change of a queue's TTL to queued messages, in
 	// the strategies deadline and rabbitmq.
 	Retroactive bool `koanf:"retroactive" doc:"Whether a policy that changes a queue's TTL counts for messages that are there already."`
@@ -79,7 +79,7 @@ func (p *plugin) DefaultStrategy() string { return p.strategy }
 // strategy.
 func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	ttl := hook.IntSetting(q, "message-ttl")
-	hs := hook.Hooks{Strategy: true, OnHead: expireDue, Shared: true}
+	hs := hook.Hooks{Strategy: true, OnHead: expireDue, DeadlineFromReady: true, Shared: true}
 	retroactive := p.retroactive
 	switch q.Strategy() {
 	case "deadline":

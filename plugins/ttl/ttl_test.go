@@ -152,8 +152,8 @@ func TestScan(t *testing.T) {
 		"deadline": hook.ScanAnywhere, "rabbitmq": hook.ScanHeads, "lavinmq": hook.ScanTop, "ottermq": hook.ScanLazy,
 	} {
 		h, _ := attach(t, nil, strategy, 1)
-		if h.Scan != want || !h.Strategy {
-			t.Errorf("%s: got scan %d, strategy %t, want %d, true", strategy, h.Scan, h.Strategy, want)
+		if h.Scan != want || !h.Strategy || !h.DeadlineFromReady {
+			t.Errorf("%s: got scan %d, strategy %t, deadlines from ready %t, want %d, true, true", strategy, h.Scan, h.Strategy, h.DeadlineFromReady, want)
 		}
 	}
 }

@@ -120,7 +120,7 @@ func (v *version) unanswered(h abi.Hook, c *call) {
 	}
 	v.stats.failures[unavailable].Add(uint64(len(c.ms)))
 	c.failed(v)
-	c.watch(v, h).report(c, v, "it is not asked: it fails too often, or every instance is at work or broken")
+	c.watch(v, h).report(c, v, unavailable, "it is not asked: it fails too often, or every instance is at work or broken")
 }
 
 // successor returns the version that has replaced v; nil if none has.
@@ -146,11 +146,11 @@ func (v *version) askBatch(h abi.Hook, c *call, r *fuelBudget) {
 		c.undecided(v, len(c.ms))
 		v.giveUp(in, c, f)
 		c.fallBack(v)
-		w.report(c, v, f.brief())
+		w.report(c, v, f.kind, f.brief())
 		return
 	}
 	bad := in.applyVerdicts(c, w)
-	w.report(c, v, "")
+	w.report(c, v, 0, "")
 	v.giveBack(in)
 	if bad.count > 0 {
 		v.countInvalid(c, bad)
@@ -180,6 +180,7 @@ func (v *version) giveUp(in *instance, c *call, f *failure) {
 // begin gives host functions access to the call's messages; end removes it.
 func (in *instance) begin(c *call, w *watch) {
 	in.batch, in.queue, in.watch, in.complaint = c.ms, c.queue, w, ""
+	in.holds = in.holds[:0]
 	in.pending.messages += uint64(len(c.ms))
 }
 
@@ -292,12 +293,14 @@ func (in *instance) applyVerdicts(c *call, w *watch) (bad mistakes) {
 	if !ok { // memory does not shrink
 		panic("a buffer that was there has gone")
 	}
+	plain := c.at == atEnqueue && len(in.holds) == 0
 	for i := range c.ms {
-		if c.at == atEnqueue && c.applyKeep(i, b[i*abi.VerdictSize:]) {
+		if plain && c.applyKeep(i, b[i*abi.VerdictSize:]) {
 			continue
 		}
 		a := readAnswer(b[i*abi.VerdictSize:])
-		if what := c.apply(i, &a, in); what != fine {
+		a.hold = in.held(i)
+		if what := c.decide(i, &a, in); what != fine {
 			bad.add(what, &a, i)
 			w.failed(i, what, &a)
 			c.failedOne(in.version, i)
@@ -339,7 +342,7 @@ func (v *version) askEach(c *call) {
 	w := c.watch(v, abi.Deadline)
 	in.begin(c, w)
 	for i := range c.ms {
-		in.batch = c.ms[i : i+1]
+		in.batch, in.holds = c.ms[i:i+1], in.holds[:0]
 		if w != nil {
 			w.next(v)
 		}
@@ -350,11 +353,11 @@ func (v *version) askEach(c *call) {
 			rest.undecided(v, len(rest.ms))
 			v.giveUp(in, c, f)
 			rest.fallBack(v)
-			w.report(&rest, v, f.brief())
+			w.report(&rest, v, f.kind, f.brief())
 			return
 		}
-		a := verdict{action: abi.Keep, until: int64(in.stack[0])}
-		if what := c.apply(i, &a, in); what != fine {
+		a := verdict{action: abi.Keep, until: int64(in.stack[0]), hold: in.held(0)}
+		if what := c.decide(i, &a, in); what != fine {
 			bad.add(what, &a, i)
 			w.failed(0, what, &a)
 			c.failedOne(v, i)
@@ -363,7 +366,7 @@ func (v *version) askEach(c *call) {
 		}
 		if w != nil {
 			one := c.slice(i, i+1)
-			w.report(&one, v, "")
+			w.report(&one, v, 0, "")
 		}
 	}
 	in.end()

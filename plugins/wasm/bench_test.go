@@ -23,6 +23,15 @@ func lookup() []byte {
 	return b.Bytes()
 }
 
+// holds is a module that holds each message.
+func holds() []byte {
+	b := wt.New()
+	hold := b.Host("hold")
+	b.Batch(64)
+	b.Each(abi.OnEnqueue, wt.LocalGet(wt.Index), wt.LocalGet(wt.Now), wt.I64(1000), wt.I64Add, wt.Call(hold), wt.Keep(wt.I64(-1)))
+	return b.Bytes()
+}
+
 // wide is ttl with room for more messages.
 func wide(n int) []byte {
 	b := wt.New()
@@ -45,7 +54,8 @@ func TestNoAllocations(t *testing.T) {
 	load(t, h, "batch", wide(64), Options{})
 	load(t, h, "single", singleTTL(1000), Options{})
 	load(t, h, "header", lookup(), Options{Grants: []string{"headers"}})
-	for _, name := range []string{"batch", "single", "header"} {
+	load(t, h, "hold", holds(), Options{Grants: []string{"hold"}})
+	for _, name := range []string{"batch", "single", "header", "hold"} {
 		hs := h.Attach(queue(name, nil))
 		ms, vs := messages(100)
 		if n := testing.AllocsPerRun(100, func() { clear(vs); hs.OnEnqueue(now, ms, vs) }); n > 0 {
@@ -59,8 +69,8 @@ func TestNoAllocations(t *testing.T) {
 
 func BenchmarkEnqueue(b *testing.B) {
 	h := open(b, 1, Env{})
-	for name, module := range map[string][]byte{"batch": wide(256), "single": singleTTL(1000), "header": lookup()} {
-		load(b, h, name, module, Options{Grants: []string{"headers"}})
+	for name, module := range map[string][]byte{"batch": wide(256), "single": singleTTL(1000), "header": lookup(), "hold": holds()} {
+		load(b, h, name, module, Options{Grants: []string{"headers", "hold"}})
 		hs := h.Attach(queue(name, nil))
 		for _, n := range []int{1, 16, 64, 256} {
 			b.Run(fmt.Sprintf("%s/%d", name, n), func(b *testing.B) {

@@ -25,14 +25,15 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	if _, ok := hook.StringSetting(q, "dead-letter-exchange"); ok {
 		b.dlx = abi.FlagDLX
 	}
-	shared := !p.looksAtQueue() && !shadow.looksAtQueue()
+	shared := !p.looksAtQueue() && shadow == nil // whose differences name the queue
 	if p == nil {
 		return hook.Hooks{OnEnqueue: b.watchEnqueue, OnHead: b.watchHead, Shared: shared}
 	}
 	b.recheck = p.recheck.Load()
 	hs := hook.Hooks{
 		Strategy: true, Scan: hook.ScanAnywhere, Shared: shared,
-		OnEnqueue: b.enqueue, OnHead: b.head, OnRestamp: b.restamp,
+		DeadlineFromReady: true, // those of TTLs: the others have a digest
+		OnEnqueue:         b.enqueue, OnHead: b.head, OnRestamp: b.restamp,
 	}
 	v := p.active.Load()
 	if v == nil {
@@ -59,15 +60,16 @@ func (p *policy) looksAtQueue() bool {
 
 // answer asks the policy's active version, and its shadow if there is one.
 func answer(c call) {
+	others := c.holdsBefore()
 	if v := c.policy.active.Load(); v != nil {
 		v.ask(&c)
 	} else {
 		absent := c.policy.absent()
 		c.failed(absent)
-		c.watch(absent, hooksOf[c.at]).report(&c, absent, "it could not be loaded")
+		c.watch(absent, hooksOf[c.at]).report(&c, absent, unavailable, "it could not be loaded")
 	}
 	if c.shadow != nil {
-		c.shadow.compare(c)
+		c.shadow.compare(c, others)
 	}
 }
 

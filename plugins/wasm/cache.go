@@ -11,8 +11,8 @@ import (
 // compiled again.
 type cacheDir string
 
-// maxCache is the most code in the folder when a broker starts, in bytes. The
-// folder does not tell which of it is still used.
+// maxCache is the most code in the folder, in bytes, when a broker starts and before it
+// compiles another module. The folder does not tell which of it is still used.
 const maxCache = 256 << 20
 
 // trim empties a cache that has grown too large.

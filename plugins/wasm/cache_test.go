@@ -4,6 +4,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // compiledFiles are the files of a cache.
@@ -37,6 +39,31 @@ func TestDamagedCache(t *testing.T) {
 		if got := compiledFiles(dir); len(got) != 1 {
 			t.Errorf("%s: got %v afterwards", name, got)
 		}
+	}
+}
+
+// A cache does not grow without limit while a broker runs and tries modules.
+func TestCacheOfManyModules(t *testing.T) {
+	dir := t.TempDir()
+	h := open(t, 1, Env{CacheDir: dir})
+	load(t, h, "x", ttl(1), Options{})
+	files := compiledFiles(dir)
+	if len(files) != 1 {
+		t.Fatalf("got %v", files)
+	}
+	rehearse(t, h, &Candidate{Name: "fresh", Module: ttl(2)})
+	if got := compiledFiles(dir); len(got) != 2 {
+		t.Errorf("got %v, want another file", got)
+	}
+	if err := os.Truncate(files[0], maxCache+1); err != nil { // it takes no room
+		t.Fatal(err)
+	}
+	rehearse(t, h, &Candidate{Name: "fresh", Module: ttl(3)})
+	if got := compiledFiles(dir); len(got) != 1 {
+		t.Errorf("got %v, want that of the last module alone", got)
+	}
+	if got := enqueue1(h.Attach(queue("x", nil)), now, hook.Message{}); got.Deadline != now.AddMillis(1) {
+		t.Errorf("a module whose code is not cached any more: got %+v", got)
 	}
 }
 

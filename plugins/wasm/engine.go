@@ -23,14 +23,17 @@ type engine struct {
 
 	mu      sync.Mutex           // guards modules and their uses
 	modules map[string]*compiled // by digest
+
+	rehearsals int // that use it; the host's mu guards it
 }
 
 // compiled is a checked and compiled module. Only uses changes, which belongs to
 // the engine.
 type compiled struct {
 	Manifest
-	code wazero.CompiledModule
-	uses int
+	engine *engine
+	code   wazero.CompiledModule
+	uses   int
 }
 
 // short returns the first 8 bytes of the digest; see [hook.Verdict].
@@ -104,6 +107,7 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	if c := e.use(m.Digest); c != nil {
 		return c, nil
 	}
+	e.dir.trim() // each module that is tried adds to it, also one of a simulation
 	code, err := e.runtime.CompileModule(context.Background(), metered)
 	if e.dir.damaged(err) {
 		e.dir.empty()
@@ -112,7 +116,7 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the module is not valid: %w", err)
 	}
-	c := &compiled{Manifest: m, code: code, uses: 1}
+	c := &compiled{Manifest: m, engine: e, code: code, uses: 1}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.modules[m.Digest] = c

@@ -53,6 +53,7 @@ func policyFunctions() []hostFunction {
 		"body":          (*instance).hostBody,
 		"counter_add":   (*instance).hostCount,
 		"trace_attr":    (*instance).hostTrace,
+		"hold":          (*instance).hostHold,
 	}
 	var all []hostFunction
 	for _, f := range abi.Imports() {

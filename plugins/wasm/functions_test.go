@@ -149,6 +149,9 @@ func TestMisuse(t *testing.T) {
 			return slices.Concat(call64(b, "header_str", index, b.Text(16, "text"), wt.I32(65533), wt.I32(5)), wt.Drop)
 		}, "header_str: 5 bytes at 0xfffd are not in its memory of 65536 bytes"},
 		{"text elsewhere", func(b *wt.Builder) []byte { return call64(b, "fail", wt.I32(65535), wt.I32(2)) }, "fail: 2 bytes at 0xffff"},
+		{"hold of no message", func(b *wt.Builder) []byte {
+			return call64(b, "hold", wt.I32(1), wt.I64(nowMillis+1))
+		}, "hold: there is no message 1 in a call with 1"},
 		{"too many counters", func(b *wt.Builder) []byte {
 			b.Data(16, strings.Repeat("c", abi.MaxCounters+1))
 			return wt.Loop(
@@ -161,7 +164,7 @@ func TestMisuse(t *testing.T) {
 			code := tc.code(b)
 			b.Batch(8)
 			b.Each(abi.OnEnqueue, code)
-		}), Options{Grants: []string{"headers", "body", "metrics"}})
+		}), Options{Grants: []string{"headers", "body", "metrics", "hold"}})
 		ms, vs := []hook.Message{{Enqueued: now, Expiration: hook.LimitOf(5)}}, make([]hook.Verdict, 1)
 		hooktest.Bind(ms, everything)
 		h.Attach(queue("x", nil)).OnEnqueue(now, ms, vs)

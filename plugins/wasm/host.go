@@ -39,6 +39,10 @@ type Env struct {
 	// Store saves modules that are loaded while the broker runs. Without it they do
 	// not survive a restart.
 	Store Store
+	// Shared means that other hosts follow the same store, as this one does with
+	// [Host.Follow]. What happens to a policy on one of them, such as a rollback, is
+	// not saved.
+	Shared bool
 	// CacheDir is a folder for compiled code, which saves half a second of
 	// processor time per start for a Go module. Only the broker may have write
 	// access: the code is executed.
@@ -54,6 +58,9 @@ type Env struct {
 	// is called in the queue's turn and must not retain the message. Without it they
 	// are logged at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
+	// MaxHold is how long a message may be held at most, in milliseconds. Absent means
+	// hook.MaxMillis, ten years.
+	MaxHold hook.Limit
 	// Trial says what a module's trial decides. A broker leaves it as it is.
 	Trial TrialMode
 	// Nearest returns the candidate that a name was probably meant to be; "" means
@@ -166,6 +173,8 @@ func (t *table) clone() *table {
 var (
 	ErrUnknown    = errors.New("there is no such policy")
 	ErrConfigured = errors.New("the policy comes from the configuration: change the file that its path names and reload it, or remove it there")
+	ErrNoShadow   = errors.New("the policy is no shadow: only a shadow has differences")
+	ErrNotShadow  = errors.New("the policy is no shadow: it is in force already")
 	ErrInUse      = errors.New("queues have chosen the policy")
 	ErrNotStored  = errors.New("the module works, but cannot be kept for the next start")
 	ErrNotOpen    = errors.New("the host of policies is not open")

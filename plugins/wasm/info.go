@@ -18,8 +18,9 @@ type Info struct {
 	Path     string `json:"path,omitempty"` // of a configured one
 	Loaded   bool   `json:"loaded"`
 
-	Digest   string          `json:"digest"` // SHA-256 in hexadecimal
-	Size     int             `json:"size"`   // bytes
+	Digest   string          `json:"digest"`             // SHA-256 in hexadecimal
+	Previous string          `json:"previous,omitempty"` // digest of the version before, which Back puts in force
+	Size     int             `json:"size"`               // bytes
 	Config   json.RawMessage `json:"config,omitempty"`
 	Grants   []string        `json:"grants"`
 	Imports  []string        `json:"imports"`
@@ -114,6 +115,9 @@ func (p *policy) info() Info {
 	}
 	p.mu.Lock()
 	i.RolledBack = p.rolledBack
+	if p.previous != nil && p.origin == Loaded {
+		i.Previous = p.previous.module.Digest
+	}
 	if p.fault != nil {
 		i.RolledBackFor = p.fault.Error()
 	}

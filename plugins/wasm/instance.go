@@ -37,6 +37,7 @@ type instance struct {
 	now       hook.Instant
 	slept     int64 // nanoseconds
 	batch     []hook.Message
+	holds     []int64 // until when messages are held, by their number; empty: no message is
 	queue     hook.Queue
 	watch     *watch // nil: no message is traced
 	complaint string // the text of the host function fail

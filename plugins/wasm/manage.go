@@ -69,17 +69,12 @@ func (h *Host) restore() {
 			other.report.superseded()
 			continue
 		}
-		p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}}
-		h.addNow(p)
-		if err := errors.Join(k.Damage, k.Options.check()); err != nil {
-			p.setLoadError(err, true)
-		} else if err := h.activateStored(p); err != nil {
-			p.setLoadError(err, false)
-		}
+		h.addFollowed(k)
 	}
 }
 
-// Close releases all resources. All queues must be closed.
+// Close releases all resources. All queues must be closed. Rehearsals that have not ended
+// keep theirs until then.
 func (h *Host) Close() error {
 	h.loading.Lock()
 	defer h.loading.Unlock()
@@ -96,9 +91,12 @@ func (h *Host) closeEngine() error {
 	for _, p := range h.table.Load().policies {
 		h.releaseAll(p)
 	}
-	err := h.engine.close()
+	e := h.engine
 	h.engine = nil
-	return err
+	if e.rehearsals > 0 {
+		return nil // the last of them closes it: its guests may be running
+	}
+	return e.close()
 }
 
 // activate makes a version from a source and puts it in force. The caller holds
@@ -203,7 +201,7 @@ func (h *Host) release(v *version) {
 		return
 	}
 	v.pool.retire()
-	h.engine.release(v.module)
+	v.engine.release(v.module)
 }
 
 // releaseAll frees all versions of a policy. The caller holds mu.
@@ -352,6 +350,10 @@ func (h *Host) Unload(name string, force bool) error {
 }
 
 func (h *Host) unload(name string, force bool) (*policy, error) {
+	if h.env.Shared { // else what is followed meanwhile would bring it back
+		h.loading.Lock()
+		defer h.loading.Unlock()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	p := h.table.Load().policies[name]
@@ -404,7 +406,10 @@ func (h *Host) shadow(name string, s source, strategy string) (*policy, error) {
 	if err := errors.Join(checkName(name), checkSize(s.module), s.options.check(), h.table.Load().mayShadow(name, strategy)); err != nil {
 		return nil, err
 	}
-	p := &policy{host: h, name: name, origin: Shadow, beside: strategy, report: newReport(h.env.Log, name)}
+	p := &policy{host: h, name: name, origin: Shadow, beside: strategy, report: newReport(h.env.Log, name), differences: &differences{}}
+	if old := h.table.Load().policies[name]; old != nil {
+		p.differences = old.differences // each says of which module it is
+	}
 	if err := h.activate(p, s); err != nil {
 		return nil, err
 	}
@@ -444,7 +449,7 @@ func (h *Host) finishRollBack(p *policy, v *version) {
 	p.addEnteredFailed(v.stats.entered.Load())
 	if now := p.active.Load(); now != nil {
 		p.source = now.source
-		if p.origin == Loaded {
+		if p.origin == Loaded && !h.env.Shared {
 			if err := h.persist(p, now.source); err != nil {
 				p.report.lost(err)
 			}

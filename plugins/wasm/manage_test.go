@@ -1,6 +1,7 @@
 package wasm
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -131,6 +132,37 @@ func TestConfigured(t *testing.T) {
 	if err := h.Unload("c", true); !errors.Is(err, ErrConfigured) {
 		t.Errorf("unload: got %v", err)
 	}
+}
+
+// A configured policy whose file is replaced, or gone, is in force as it was. It is carried without its module.
+func TestCarriedConfigured(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "m.wasm")
+	write := func(b []byte) {
+		if err := os.WriteFile(file, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(ttl(1000))
+	h, _ := hooktest.New(t, Factory, hooktest.Section{"modules": hooktest.Section{"c": hooktest.Section{"path": file}}}).(*Host)
+	if err := h.Open(Env{}); err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	i, _ := h.Info("c")
+	check := func(what string, module []byte) {
+		t.Helper()
+		all := h.Carried()
+		if len(all) != 1 || all[0].Name != "c" || all[0].Origin != Configured || all[0].Options.Digest != i.Digest || !bytes.Equal(all[0].Module, module) {
+			t.Errorf("%s: carried are %+v, want the module %x", what, all, i.Digest)
+		}
+	}
+	check("as configured", ttl(1000))
+	write(ttl(2000))
+	check("another file", nil)
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	check("no file", nil)
 }
 
 // What was loaded while the broker ran is there after a restart, with its settings,

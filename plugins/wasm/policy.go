@@ -35,7 +35,12 @@ type policy struct {
 	active atomic.Pointer[version] // nil: it could not be loaded
 	source source                  // for reloading; the host's lock guards it
 
+	revision int64 // of the store, see [StoredPolicy]; the host's lock guards it
+
 	compared, differing atomic.Uint64 // of a shadow, messages
+	differences         *differences  // of a shadow
+
+	observer func(inForce, shadow hook.Verdict, differs bool) // of a shadow in a rehearsal; nil: there is none
 
 	recheck        atomic.Pointer[recheck] // which queued messages are asked about; nil: all
 	undecided      atomic.Uint64           // messages enqueued while it failed

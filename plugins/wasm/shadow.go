@@ -1,47 +1,84 @@
 package wasm
 
 import (
+	"slices"
+	"sync"
+
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // watchEnqueue and watchHead ask the shadow of another plugin's strategy. They do
-// not change the verdicts.
+// not change the verdicts. A hold in force may be any plugin's: only a later one of the
+// shadow differs.
 func (b *binding) watchEnqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-	b.shadow.compare(call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs})
+	c := call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs}
+	b.shadow.compare(c, c.holdsBefore())
 }
 
 func (b *binding) watchHead(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, now: now, ms: ms, vs: vs}
-	c.forEachRun(whenThere, b.shadow.compare)
+	c.forEachRun(whenThere, func(run call) { b.shadow.compare(run, run.holdsBefore()) })
 }
 
-// compare asks a shadow, and counts verdicts that differ from those in force.
-func (p *policy) compare(c call) {
+// holdsBefore returns the holds that a shadow's verdicts begin with; nil if there are
+// none, or no shadow.
+func (c *call) holdsBefore() []hook.Instant {
+	if c.shadow == nil || !slices.ContainsFunc(c.vs, func(v hook.Verdict) bool { return v.Hold != 0 }) {
+		return nil
+	}
+	holds := make([]hook.Instant, len(c.vs))
+	for i := range holds {
+		holds[i] = c.vs[i].Hold
+	}
+	return holds
+}
+
+// compare asks a shadow, and counts verdicts that differ from those in force. holds are
+// those of other plugins; nil means none.
+func (p *policy) compare(c call, holds []hook.Instant) {
 	c.shadowing = true
 	v := p.active.Load()
 	if v == nil {
 		return
 	}
-	const atOnce = 64
-	for from := 0; from < len(c.ms); from += atOnce {
-		v.compareSome(c.slice(from, min(from+atOnce, len(c.ms))))
+	buf := shadowBuffers.Get().(*shadowBuffer)
+	for from := 0; from < len(c.ms); from += len(buf) {
+		to := min(from+len(buf), len(c.ms))
+		v.compareSome(c.slice(from, to), buf, holds[min(from, len(holds)):min(to, len(holds))])
 	}
+	shadowBuffers.Put(buf)
 }
 
-func (v *version) compareSome(c call) {
-	var buf [64]hook.Verdict
+// shadowBuffer is for the verdicts of a shadow. They would be on the heap otherwise, for
+// each call.
+type shadowBuffer [64]hook.Verdict
+
+var shadowBuffers = sync.Pool{New: func() any { return new(shadowBuffer) }}
+
+func (v *version) compareSome(c call, buf *shadowBuffer, holds []hook.Instant) {
 	inForce := c.vs
 	c.vs = buf[:len(c.ms)]
+	clear(c.vs)
 	if c.at != atEnqueue {
 		for i := range c.ms {
 			c.vs[i].Deadline, c.vs[i].State = c.ms[i].Deadline, c.ms[i].State
 		}
 	}
+	for i := range holds {
+		c.vs[i].Hold = holds[i]
+	}
 	v.ask(&c)
 	differing := 0
 	for i := range inForce {
-		if !alike(&inForce[i], &c.vs[i]) {
-			differing++
+		same := alike(&inForce[i], &c.vs[i])
+		if o := v.policy.observer; o != nil {
+			o(inForce[i], c.vs[i], !same)
+		}
+		if same {
+			continue
+		}
+		if differing++; v.policy.differences.allows(c.now) {
+			v.policy.differences.add(&c, i, &inForce[i], v)
 		}
 	}
 	v.policy.compared.Add(uint64(len(inForce)))
@@ -60,7 +97,7 @@ func alike(a, b *hook.Verdict) bool {
 	case hook.Route:
 		return a.Target != nil && b.Target != nil && *a.Target == *b.Target
 	case hook.Keep:
-		return millis(a.Deadline) == millis(b.Deadline) && a.AskHead == b.AskHead
+		return millis(a.Deadline) == millis(b.Deadline) && a.AskHead == b.AskHead && millis(a.Hold) == millis(b.Hold)
 	}
 	return true
 }

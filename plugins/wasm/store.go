@@ -20,8 +20,10 @@ type StoredPolicy struct {
 	Name    string
 	Module  []byte
 	Options Options
-	// Damage is why it cannot be read; then only Name is set. nil: it can.
+	// Damage is why it cannot be read; then only Name and Revision are set. nil: it can.
 	Damage error
+	// Revision is another one after each change, in a store that several hosts follow. 0: none does.
+	Revision int64
 }
 
 // Store saves policies for the next start. Changes are durable when Save and Delete

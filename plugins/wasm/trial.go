@@ -70,6 +70,7 @@ func (q trialQueue) Strategy() string { return q.strategy }
 func (trialQueue) Ready() int         { return 0 }
 func (trialQueue) ReadyBytes() int64  { return 0 }
 func (trialQueue) Unacked() int       { return 0 }
+func (trialQueue) Held() int          { return 0 }
 func (trialQueue) Consumers() int     { return 0 }
 func (trialQueue) Credit() int        { return 0 }
 func (trialQueue) Setting(name string) (any, bool) {
@@ -114,7 +115,11 @@ func tryOut(p *policy, c *compiled, o Options) (t *trial, settings map[string]*s
 
 // standIn makes a version of a policy that has no effect.
 func standIn(p *policy, c *compiled, o Options, blank bool) (*version, error) {
-	s := &policy{host: p.host, name: p.name, origin: Loaded, standIn: true, report: trialReport(p.host.env.Log, p.name)}
+	log := p.host.env.Log
+	if p.standIn {
+		log = nil // nothing of a rehearsal gets into the broker's log
+	}
+	s := &policy{host: p.host, name: p.name, origin: Loaded, standIn: true, report: trialReport(log, p.name)}
 	v, err := newVersion(s, c, o, func(v *version) { v.blank, v.absent = blank, map[string]bool{} })
 	if err == nil {
 		s.active.Store(v)

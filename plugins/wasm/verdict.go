@@ -18,6 +18,9 @@ type verdict struct {
 	until, state  int64
 	strings       uint32
 	exchange, key uint16 // bytes
+
+	hold   int64 // until when the message is held; see noHold
+	latest int64 // that hold may be
 }
 
 // readAnswer reads the verdict at the start of b.
@@ -39,6 +42,7 @@ const (
 	noAction
 	noFlags
 	invalidUntil
+	invalidHold
 	noRoute
 	noLater
 	noStrings
@@ -69,6 +73,8 @@ func (m mistakes) String() string {
 		return fmt.Sprintf("there are no flags %#x", v.flags)
 	case invalidUntil:
 		return fmt.Sprintf("until %d is no time in milliseconds since 1970; accepted are -1 and %d to %d", v.until, int64(abi.Earliest), int64(abi.Latest))
+	case invalidHold:
+		return fmt.Sprintf("hold until %d is no time in milliseconds since 1970, or too late; accepted are -1, 0 and %d to %d", v.hold, int64(abi.Earliest), v.latest)
 	case noRoute:
 		return "to dead-letter a message needs the grant route"
 	case noLater:

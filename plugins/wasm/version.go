@@ -82,10 +82,10 @@ func (v *version) addStats(t *pendingStats) {
 	*t = pendingStats{}
 }
 
-// newVersion makes a version with one instance. The caller holds the host's lock
-// for loading, and releases the module after an error.
+// newVersion makes a version with one instance. The caller releases the module after an
+// error.
 func newVersion(p *policy, c *compiled, o Options, change ...func(*version)) (*version, error) {
-	v := &version{policy: p, engine: p.host.engine, module: c, options: o, settings: map[string]*setting{}, digest: c.short()}
+	v := &version{policy: p, engine: c.engine, module: c, options: o, settings: map[string]*setting{}, digest: c.short()}
 	if err := v.readConfig(); err != nil {
 		return nil, err
 	}

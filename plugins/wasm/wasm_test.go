@@ -99,7 +99,7 @@ func TestConfigErrors(t *testing.T) {
 	}{
 		{"name", hooktest.Section{"modules": hooktest.Section{"A b": hooktest.Section{"path": "p"}}}, `modules.A b: the name "A b" is not accepted`},
 		{"path", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{}}}, "modules.a.path: is missing"},
-		{"grant", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "grants": []string{"all"}}}}, `modules.a.grants: "all" is not a grant; there are headers, body, route, metrics, trace`},
+		{"grant", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "grants": []string{"all"}}}}, `modules.a.grants: "all" is not a grant; there are headers, body, route, metrics, trace, hold`},
 		{"fuel", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "fuel": "much"}}}, "modules: a: fuel: accepted are default, large, and 10000 to 1000000000"},
 		{"on-error", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "on-error": "expire"}}}, "modules: a: on-error: accepted are builtin, keep, reject"},
 		{"config", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "config": map[string]any{"x": strings.Repeat("x", abi.MaxConfig)}}}}, "modules.a.config: has 65544 bytes of JSON"},

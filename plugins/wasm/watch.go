@@ -71,8 +71,8 @@ func (w *watch) attribute(i int, m *hook.Message, name, value string) bool {
 }
 
 // report passes the decisions about the traced messages to the broker. failure is
-// why the whole call failed; "" = it did not.
-func (w *watch) report(c *call, v *version, failure string) {
+// why the whole call failed, with its kind; "" = it did not.
+func (w *watch) report(c *call, v *version, k kind, failure string) {
 	if w == nil {
 		return
 	}
@@ -86,7 +86,10 @@ func (w *watch) report(c *call, v *version, failure string) {
 			Verdict: c.vs[i], Failure: failure, Attributes: w.attributes[i],
 		}
 		if failure == "" {
-			d.Failure = w.failures[i]
+			k, d.Failure = invalidVerdict, w.failures[i]
+		}
+		if d.Failure != "" {
+			d.FailureKind = k.String()
 		}
 		guest.Decided(&c.ms[i], &d)
 	}

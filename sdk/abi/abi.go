@@ -177,7 +177,8 @@ const (
 	Route   Grant = "route"   // dead-letter messages to an exchange of its choice
 	Metrics Grant = "metrics" // count
 	Trace   Grant = "trace"   // add attributes to traces
+	Hold    Grant = "hold"    // keep messages from being delivered before a time
 )
 
 // Grants returns the grants that can be given.
-func Grants() []Grant { return []Grant{Headers, Body, Route, Metrics, Trace} }
+func Grants() []Grant { return []Grant{Headers, Body, Route, Metrics, Trace, Hold} }

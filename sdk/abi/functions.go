@@ -79,6 +79,7 @@ func Imports() []Function {
 		function("body", Body, "4444", "4"),             // message, offset, buffer, limit
 		function("counter_add", Metrics, "448", ""),     // name, delta
 		function("trace_attr", Trace, "44444", ""),      // message, key, value
+		function("hold", Hold, "48", ""),                // message, until
 	}
 }
 

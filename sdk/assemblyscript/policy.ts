@@ -135,6 +135,15 @@ export class Message {
     const k = encode(key, first, MAX_NAME);
     host.trace_attr(this.index, first, k, second, encode(value, second, MAX_TEXT));
   }
+
+  /**
+   * Keeps it from being delivered before a time; others pass it. It counts with a
+   * verdict that keeps the message, and NONE takes it back. A deadline that comes
+   * first is not postponed. Needs the grant hold.
+   */
+  hold(until: i64): void {
+    host.hold(this.index, until);
+  }
 }
 
 /** What a hook says of a message. */
@@ -323,4 +332,7 @@ export namespace host {
   // @ts-ignore: decorator
   @external("policy_v1", "trace_attr")
   export declare function trace_attr(message: u32, key: usize, keyLength: u32, value: usize, valueLength: u32): void;
+  // @ts-ignore: decorator
+  @external("policy_v1", "hold")
+  export declare function hold(message: u32, until: i64): void;
 }

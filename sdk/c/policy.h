@@ -132,6 +132,7 @@ POLICY_IMPORT(prop_str) int32_t policy_host_prop_str(uint32_t message, int32_t p
 POLICY_IMPORT(body) int32_t policy_host_body(uint32_t message, uint32_t offset, char *buffer, uint32_t limit);
 POLICY_IMPORT(counter_add) void policy_host_counter_add(const char *name, uint32_t length, int64_t delta);
 POLICY_IMPORT(trace_attr) void policy_host_trace_attr(uint32_t message, const char *key, uint32_t key_length, const char *value, uint32_t value_length);
+POLICY_IMPORT(hold) void policy_host_hold(uint32_t message, int64_t until_ms);
 
 // Records, and verdicts behind them: as many of each as the call has messages.
 static uint64_t policy_buffer[POLICY_CAPACITY * 96 / 8];
@@ -214,6 +215,11 @@ POLICY_INLINE void policy_count(const char *name, int64_t delta) { policy_host_c
 POLICY_INLINE void policy_trace(const struct policy_message *m, const char *key, const char *value) {
   policy_host_trace_attr(policy_index(m), key, POLICY_LENGTH(key), value, POLICY_LENGTH(value));
 }
+
+// Keeps the message from being delivered before a time; others pass it. It counts
+// with a verdict that keeps the message, and POLICY_NONE takes it back. A deadline
+// that comes first is not postponed. Needs the grant hold.
+POLICY_INLINE void policy_hold(const struct policy_message *m, int64_t until_ms) { policy_host_hold(policy_index(m), until_ms); }
 
 // Reads a route from two settings. The second may be absent; reports whether
 // the first is there and both are short enough.

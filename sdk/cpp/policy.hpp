@@ -153,6 +153,10 @@ struct message : policy_message {
   // Adds an attribute to its trace. Needs the grant trace.
   void trace(text key, text value) const { policy_host_trace_attr(index(), key.data(), key.size(), value.data(), value.size()); }
 
+  // Keeps it from being delivered before a time; others pass it. It counts with a verdict that keeps the message, and
+  // none takes it back. A deadline that comes first is not postponed. Needs the grant hold.
+  void hold(int64_t until_ms) const { policy_host_hold(index(), until_ms); }
+
  private:
   uint32_t index() const { return policy_index(this); }
 };

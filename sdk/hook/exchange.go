@@ -33,10 +33,14 @@ type ExchangeFilterer interface {
 // without asking: a filter of duplicates would take it for one.
 type Filter func(m *Publishing) bool
 
-// ExchangeType is a type that exchanges can have.
+// ExchangeType is a type that exchanges can have. Exactly one of New and Schedule is
+// set.
 type ExchangeType struct {
 	// Name is the type in declarations, such as "x-random".
 	Name string
+	// Aliases are other names that declarations may use for the type. The exchange then
+	// is of the type Name, and is shown so.
+	Aliases []string
 	// Description is one sentence for lists of the types.
 	Description string
 	// Arguments are the arguments that exchanges of this type understand.
@@ -54,6 +58,10 @@ type ExchangeType struct {
 	// of the end of the exchange. If New panics or returns nil, a new exchange is
 	// refused, and one that is found refuses messages.
 	New func(x *Exchange) Router
+	// Schedule is called as New is, and again when the policies of the exchange change.
+	// If it panics, a new exchange is refused; one that is there keeps the Schedule that
+	// it has, and one that is found holds what it has, and refuses messages.
+	Schedule func(x *Exchange) Schedule
 	// Volatile means that Route must be asked about each message. Otherwise the
 	// broker asks only once about messages with the same routing keys while the
 	// exchange keeps its bindings, if Route called no method of the message. A type that
@@ -70,12 +78,75 @@ type ExchangeArgument struct {
 	// Compared means that a redeclaration must have the same value. RabbitMQ compares
 	// no argument but the alternate exchange.
 	Compared bool
+	// Policy makes the argument a key of policies for exchanges, named like the argument
+	// without its "x-", with which its name then starts. nil means that only declarations
+	// can set the argument. QuorumArgument and QueueTypes mean nothing here.
+	Policy *PolicyKey
 }
 
 // Exchange describes an exchange.
 type Exchange struct {
 	VHost, Name, Type string
 	Args              Args
+
+	// Types are the types that [Schedule.Inner] may name: the broker's own, and then those
+	// of plugins that have no Schedule. The slice belongs to the broker.
+	Types []string
+	// Setting returns an effective setting by its name in policies, from the arguments
+	// (without "x-") and the policies of the exchange. It is set for
+	// [ExchangeType.Schedule] only.
+	Setting func(name string) (any, bool)
+}
+
+// Schedule is how an exchange holds messages before it routes them. What is held
+// belongs to the exchange: it is durable if the exchange is, and goes with it. A
+// released message is routed as if it were published then, but is not held again by
+// the same exchange. Functions are called from many goroutines at once; they must not
+// block, retain m or read a clock.
+type Schedule struct {
+	// Inner is the type that routes what is released: one of the broker's own or another
+	// plugin's, but none that has a Schedule.
+	Inner string
+	// Plan says whether a message that is published to the exchange is held. It may be
+	// asked more than once: it is asked again when the message gets to where it is held,
+	// with the time of then, if the message has an ID, is a dead letter, goes elsewhere,
+	// too, or comes from a transaction. The text of its error is that of the client's
+	// PRECONDITION_FAILED; a dead letter with an error is routed at once. A message that
+	// was accepted before, under other settings, follows its Plan whatever the error:
+	// in a transaction it gets to where it is held when that is committed. If Plan panics,
+	// the message is refused: its publisher's channel is closed.
+	Plan func(m *Publishing, p *Plan) error
+	// Released is asked about a message whose time has come. nil means that it leaves.
+	// If it panics, the message leaves, too.
+	Released func(m *Publishing, r *Release)
+	// Negates names the header whose number is negated in released messages; "" means
+	// that they stay as they were. A number that is not signed becomes a signed one of
+	// 64 bits, and so does text; what is no number stays.
+	Negates string
+	// MaxHeld limits the messages held: those beyond it are refused with basic.nack.
+	MaxHeld Limit
+}
+
+// Plan is what becomes of a message. The zero value routes it at once.
+type Plan struct {
+	// Hold is when the message is released. An instant that has passed routes it at once.
+	Hold Instant
+	// ID is unique among what the exchange holds: a message that waits with it is
+	// replaced (reason cancelled), also by one that is routed at once. nil means none. It
+	// is read before Plan is called again, and may lie in the message.
+	ID []byte
+	// Cancel means that the message only cancels the one that waits with ID. If there is
+	// none and the message is mandatory, it is returned (312 NO_ROUTE).
+	Cancel bool
+}
+
+// Release is about a held message that is due.
+type Release struct {
+	Due   Instant // when it was
+	State int64   // the plugin's own, kept with the message; 0 at first
+	// Hold, if it is set, holds the message again, until then. A copy is released.
+	Hold Instant
+	Skip bool // nothing is released this time
 }
 
 // Destination stands for the queue or exchange that a binding leads to, within one

@@ -119,6 +119,11 @@ const (
 	// ReasonDuplicate: the queue holds an equal message already. Such a message is
 	// dropped, and never dead-lettered: its twin is there.
 	ReasonDuplicate
+	// The broker moved or removed it because somebody asked for that, and plugins were
+	// not: no verdict can have these.
+	ReasonReleased  // an exchange that had scheduled it published it
+	ReasonRedriven  // it was moved to another queue or exchange
+	ReasonCancelled // it was held, and was cancelled or replaced
 
 	// Reasons is the number of reasons, for tables indexed by Reason.
 	Reasons
@@ -126,7 +131,7 @@ const (
 
 // String returns the reason's name in x-death, metrics and events.
 func (r Reason) String() string {
-	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired", "duplicate"}[r]
+	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired", "duplicate", "released", "redriven", "cancelled"}[r]
 }
 
 // Action is what becomes of a message.
@@ -174,7 +179,12 @@ type Verdict struct {
 	DeadLetter bool
 	// Again, with Keep from OnHead, means that Deadline is only when to ask again:
 	// the deadline in force stays, and applies after a restart.
-	Again    bool
+	Again bool
+	// Hold, with Keep, is when the message may be delivered: until then it is held, and
+	// others pass it. 0 or an instant that has passed does not hold it. Of several
+	// plugins the latest counts. A message that was at the head is held for a second at
+	// least.
+	Hold     Instant
 	Deadline Instant // Keep: the message's deadline; OnIdle: when to ask again; 0 = never
 	State    int64   // Keep: the strategy's own 8 bytes, stored with the message
 	Target   *Target // with Route
@@ -198,6 +208,16 @@ const (
 	WhyChange             // the queue's settings have changed
 )
 
+// Return is how a delivered message came back to its queue.
+type Return uint8
+
+// The ways to come back.
+const (
+	NotReturned  Return = iota
+	ReturnFailed        // basic.reject with requeue=true, or its channel or its delivery lease ended
+	ReturnNacked        // basic.nack with requeue=true, or basic.recover
+)
+
 // Message is a callback's view of a message. It is valid during the call only: a
 // plugin that retains it, or its slice, reads garbage.
 type Message struct {
@@ -206,7 +226,9 @@ type Message struct {
 	State      int64   // the strategy's own bytes
 	Expiration Limit   // the publisher's expiration property, milliseconds
 	Size       int     // body bytes
-	Deliveries uint32  // how often it was delivered and requeued
+	Deliveries uint32  // how often a delivery of it failed, as the delivery limit counts
+	Returns    uint32  // OnReturn: how often it came back in either way, this time included
+	Return     Return  // OnRequeue and OnReturn: how it came back
 	Priority   uint8
 	Why        Why
 	Redelivered,
@@ -308,10 +330,10 @@ const (
 // time). A panic is contained and counted, and leaves the verdicts unchanged.
 type Hooks struct {
 	// OnEnqueue is called with messages about to be enqueued; verdicts start as
-	// Keep.
+	// Keep, with the Hold that the publisher asked for, see [HoldReader].
 	OnEnqueue func(now Instant, ms []Message, vs []Verdict)
 	// OnHead is called with messages that are due or at the head, verdicts
-	// starting as Keep with the deadline and state in force, and with messages
+	// starting as Keep with the deadline, state and hold in force, and with messages
 	// being removed for another reason (rejected, maxlen, delivery_limit,
 	// queue_expired), starting as Drop.
 	OnHead func(now Instant, ms []Message, vs []Verdict)
@@ -320,6 +342,10 @@ type Hooks struct {
 	// messages are passed to OnHead afterwards. Only the queue's expiry strategy is
 	// asked.
 	OnRequeue func(now Instant, ms []Message, vs []Verdict)
+	// OnReturn is asked, after OnRequeue, whether requeued messages are held before they
+	// are delivered again. It can only Keep, and only Hold is used. Any plugin may be
+	// asked.
+	OnReturn func(now Instant, ms []Message, vs []Verdict)
 	// OnRestamp is asked for the deadline and state of every queued message when the
 	// queue's settings change, ready or unacknowledged, in batches with other tasks
 	// between. Verdicts start as for OnEnqueue, and only Deadline and State are used,
@@ -347,6 +373,18 @@ type Hooks struct {
 	Strategy bool
 	Scan     Scan
 
+	// DeadlineFromReady means, of the queue's strategy, that the deadlines of OnEnqueue
+	// count from when a message is ready: if it is held at first, the broker moves its
+	// deadline by that time, unless others' code has set it (see package guest). Otherwise a message whose deadline comes before the end of
+	// its hold expires while it is held.
+	DeadlineFromReady bool
+
+	// DeadLetters is where the callbacks Route messages that leave for a reason, if the
+	// plugin knows that when it is attached. The broker only shows it: verdicts count,
+	// and another plugin's may lead elsewhere. nil means nowhere, or that it depends on
+	// the message.
+	DeadLetters *Target
+
 	// Shared promises that the Hooks depend only on the queue's type, strategy and
 	// settings, and that callbacks do not read the Queue, so that queues equal in
 	// these may share the Hooks, which saves memory. A plugin without callbacks for a
@@ -356,6 +394,13 @@ type Hooks struct {
 	// Length and Bytes limit the ready messages and the sum of their bodies. The
 	// broker drops messages above the limits from the head (reason maxlen).
 	Length, Bytes Limit
+
+	// ReleaseLength and ReleaseBytes limit the same for messages that were held since they
+	// entered: one that would exceed a limit, while others are ready, stays held, and so do
+	// those behind it. The broker looks again after a second, or when nothing is ready. With
+	// DropReleased it is removed instead (reason maxlen).
+	ReleaseLength, ReleaseBytes Limit
+	DropReleased                bool
 }
 
 // Queue is a plugin's view of a queue. The live counts may be read in callbacks
@@ -374,6 +419,7 @@ type Queue interface {
 	Ready() int        // ready messages
 	ReadyBytes() int64 // of their bodies
 	Unacked() int      // unacknowledged messages
+	Held() int         // messages that wait for the end of their hold
 	Consumers() int    // with or without credit
 	Credit() int       // messages that its consumers can take now
 }

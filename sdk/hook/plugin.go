@@ -71,6 +71,11 @@ type PolicyKey struct {
 	// v. Its error is an [InvalidError], or any other whose text is a line of the reply
 	// and names the value. nil accepts any value.
 	Check func(v any) error
+	// CheckWith refuses a value, of those that Check accepts, beside the other settings of
+	// the same definition: of returns their values by their keys. The rules of Check apply.
+	// What a queue has may be from several policies and its declaration, so that what was
+	// checked of each need not hold for all of them. nil accepts any.
+	CheckWith func(v any, of func(key string) (any, bool)) error
 	// Operator means that operator policies may have the key, too. Otherwise it is
 	// unknown there.
 	Operator bool
@@ -243,8 +248,9 @@ type Factory struct {
 	// New decodes the section over the plugin's defaults and builds it. decode
 	// fills the struct it is given and refuses unknown keys; it may leave everything
 	// unchanged. Its fields are tagged `koanf:"name"`, explained to the operator with
-	// `doc:"one sentence"`, and limited with `range:"0..100"` or `oneof:"a b"`; test
-	// kits do not know limits. config is the decoded struct, for printing the
+	// `doc:"one sentence"`, and limited with `range:"0..100"`, `range:"1.."` or
+	// `oneof:"a b"`; test kits do not know limits. `accepts:"whole seconds"` says what is
+	// accepted where New checks more. config is the decoded struct, for printing the
 	// effective configuration.
 	New func(decode func(into any) error) (p Plugin, config any, err error)
 	// Package is the import path of the plugin's package, which errors and

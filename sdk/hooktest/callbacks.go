@@ -29,7 +29,7 @@ func (s *subject) check() {
 	s.t.Helper()
 	a := s.attach()
 	a.checkHooks()
-	for _, p := range []point{onEnqueue, onHead, onRequeue, onRestamp} {
+	for _, p := range points {
 		if a.callback(p) != nil {
 			s.checkOneByOne(p)
 			s.checkKeepsNothing(p)
@@ -165,6 +165,9 @@ func (a *attachment) checkHooks() {
 	if !h.Strategy && (h.OnRequeue != nil || h.OnRestamp != nil || h.Scan != hook.ScanAnywhere) {
 		a.t.Errorf("has OnRequeue, OnRestamp or Scan without being the queue's strategy: they are not heard")
 	}
+	if h.DeadlineFromReady && !h.Strategy {
+		a.t.Errorf("has DeadlineFromReady without being the queue's strategy: only the strategy's deadlines move")
+	}
 }
 
 // point is a hook point that takes batches.
@@ -175,7 +178,10 @@ const (
 	onHead    point = "OnHead"
 	onRequeue point = "OnRequeue"
 	onRestamp point = "OnRestamp"
+	onReturn  point = "OnReturn"
 )
+
+var points = []point{onEnqueue, onHead, onRequeue, onRestamp, onReturn}
 
 func (a *attachment) callback(p point) func(hook.Instant, []hook.Message, []hook.Verdict) {
 	switch p {
@@ -185,6 +191,8 @@ func (a *attachment) callback(p point) func(hook.Instant, []hook.Message, []hook
 		return a.hooks.OnHead
 	case onRestamp:
 		return a.hooks.OnRestamp
+	case onReturn:
+		return a.hooks.OnReturn
 	}
 	return a.hooks.OnRequeue
 }
@@ -265,7 +273,7 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return fmt.Errorf("there is no action %d", v.Action)
 	case v.Action == hook.Refuse && p != onEnqueue:
 		return errors.New("only OnEnqueue may refuse")
-	case v.Action != hook.Keep && (p == onRequeue || p == onRestamp):
+	case v.Action != hook.Keep && (p == onRequeue || p == onRestamp || p == onReturn):
 		return fmt.Errorf("%s may only keep", p)
 	case v.Action == hook.Keep && m.Why == hook.WhyLeaving:
 		return errors.New("keeps a message that leaves")
@@ -279,12 +287,30 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 		return errors.New("sets Watch without OnGone")
 	case v.Deadline < 0:
 		return fmt.Errorf("there is no deadline %d", v.Deadline)
+	case v.Action == hook.Keep && v.Hold < 0:
+		return fmt.Errorf("cannot hold a message until %d", v.Hold)
 	case v.State != in.verdict.State && !a.hooks.Strategy:
 		return errors.New("sets a state, which only the queue's strategy may")
 	case guest.Digest(v) != guest.Digest(&in.verdict) && v.Action == hook.Keep && !a.hooks.Strategy:
 		return errors.New("sets a digest, which only the queue's strategy may")
 	}
+	if err := holdComplaint(p, &in.verdict, v); err != nil {
+		return err
+	}
 	return a.lateComplaint(p, m, v)
+}
+
+// holdComplaint refuses verdicts whose Hold means nothing: the broker would not act on it.
+func holdComplaint(p point, before, v *hook.Verdict) error {
+	switch {
+	case v.Action != hook.Keep || v.Hold == before.Hold:
+		return nil
+	case p == onRestamp:
+		return errors.New("OnRestamp may not hold")
+	case v.Hold < before.Hold:
+		return errors.New("shortens a hold: the latest of several counts")
+	}
+	return nil
 }
 
 // lateComplaint refuses a strategy's verdict that keeps a due message without a

@@ -41,7 +41,7 @@ func (s ExchangeSpec) exchange() *hook.Exchange {
 			*field = otherwise
 		}
 	}
-	return &hook.Exchange{VHost: s.VHost, Name: s.Name, Type: s.Type, Args: s.Args}
+	return &hook.Exchange{VHost: s.VHost, Name: s.Name, Type: s.Type, Args: s.Args, Types: innerTypes, Setting: settingOf(s.Args)}
 }
 
 // Exchange is an exchange of one of a plugin's types, or one with the plugin's
@@ -50,7 +50,7 @@ func (s ExchangeSpec) exchange() *hook.Exchange {
 type Exchange struct {
 	x      *hook.Exchange
 	typ    *hook.ExchangeType // nil: not one of the plugin's
-	router hook.Router        // nil without typ
+	router hook.Router        // nil without typ, or if that has a Schedule
 	filter hook.Filter        // nil: none
 
 	bindings []hook.Binding
@@ -71,7 +71,7 @@ func Declare(p hook.Plugin, s ExchangeSpec) (*Exchange, error) {
 	if f, ok := p.(hook.ExchangeFilterer); ok {
 		e.filter = f.Filter(e.x)
 	}
-	if e.typ != nil {
+	if e.typ != nil && e.typ.New != nil {
 		e.router = e.typ.New(e.x)
 	}
 	return e, nil
@@ -143,8 +143,8 @@ func (e *Exchange) Unbind(queue, key string, args ...hook.Arg) bool {
 }
 
 func (e *Exchange) bind(b hook.Binding) error {
-	if e.typ == nil {
-		return fmt.Errorf("the plugin has no exchange type %s", e.x.Type)
+	if e.router == nil {
+		return fmt.Errorf("the plugin has no exchange type %s that routes", e.x.Type)
 	}
 	if e.typ.CheckBinding != nil {
 		if err := e.typ.CheckBinding(e.x, b.Key, b.Args); err != nil {

@@ -296,6 +296,8 @@ func TestBadExchangeTypes(t *testing.T) {
 		{"has no name", []hook.ExchangeType{change(func(t *hook.ExchangeType) { t.Name = "" })}, "want a name of 1 to 255"},
 		{"has the broker's name", []hook.ExchangeType{change(func(t *hook.ExchangeType) { t.Name = "topic" })}, "has one of its own"},
 		{"is there twice", []hook.ExchangeType{line, line}, "offered twice"},
+		{"has a name twice", []hook.ExchangeType{change(func(t *hook.ExchangeType) { t.Aliases = []string{t.Name} })}, `alias "x-line"`},
+		{"makes nothing", []hook.ExchangeType{change(func(t *hook.ExchangeType) { t.New = nil })}, "want one of New and Schedule"},
 		{"is not described", []hook.ExchangeType{change(func(t *hook.ExchangeType) { t.Description = "" })}, "no Description"},
 		{"always refuses", []hook.ExchangeType{change(func(t *hook.ExchangeType) { t.Check = refused })}, "no case has an exchange of type x-line"},
 		{

@@ -31,6 +31,7 @@ type Case struct {
 //     arguments, fit how values are merged, and lead to the same hooks; Attach takes
 //     values that they refuse, too;
 //   - it reads any expiration property, the same way each time, and retains none;
+//   - it reads any value of the headers that hold messages, the same way each time;
 //   - it reads live counts in callbacks only, and not in shared ones;
 //   - callbacks take any message, any verdict and empty batches, give valid
 //     verdicts, change no message and retain none;
@@ -61,6 +62,9 @@ func Run(t *testing.T, f hook.Factory, cases ...Case) {
 		}
 		t.Run(c.Name+"/Expirations", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { checkExpirations(t, p) })
+		})
+		t.Run(c.Name+"/Holds", func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { checkHolds(t, p) })
 		})
 		t.Run(c.Name+"/Policies", func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { checkPolicyKeys(t, p, c.Queue.Settings) })

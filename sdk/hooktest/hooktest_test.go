@@ -248,6 +248,26 @@ func TestBadCallbacks(t *testing.T) {
 			want:   "they are not heard",
 		},
 		{
+			name:   "counts deadlines from when messages are ready",
+			attach: always(hook.Hooks{DeadlineFromReady: true}),
+			want:   "has DeadlineFromReady without being the queue's strategy",
+		},
+		{
+			name:   "holds messages since before the epoch",
+			attach: always(hook.Hooks{OnEnqueue: each(func(_ *hook.Message, v *hook.Verdict) { v.Hold = -1 })}),
+			want:   "cannot hold a message until -1",
+		},
+		{
+			name:   "takes back holds of others",
+			attach: always(hook.Hooks{OnHead: each(func(_ *hook.Message, v *hook.Verdict) { v.Hold = 0 })}),
+			want:   "shortens a hold",
+		},
+		{
+			name:   "takes back holds of what comes back",
+			attach: always(hook.Hooks{OnReturn: each(func(_ *hook.Message, v *hook.Verdict) { v.Hold = 0 })}),
+			want:   "shortens a hold",
+		},
+		{
 			name:   "routes an idle queue",
 			attach: always(hook.Hooks{OnIdle: func(_ hook.Instant, _ time.Duration, v *hook.Verdict) { v.Action = hook.Route }}),
 			want:   "want Keep or Drop",
@@ -287,6 +307,18 @@ func TestBadStrategies(t *testing.T) {
 				v.Action, v.Reason = hook.Drop, hook.ReasonExpired
 			})},
 			want: "OnRequeue may only keep",
+		},
+		{
+			name:  "holds messages that are there",
+			hooks: hook.Hooks{Strategy: true, OnRestamp: each(func(_ *hook.Message, v *hook.Verdict) { v.Hold = now.Add(time.Hour) })},
+			want:  "OnRestamp may not hold",
+		},
+		{
+			name: "takes back holds when it renews deadlines",
+			hooks: hook.Hooks{Strategy: true, OnRequeue: each(func(_ *hook.Message, v *hook.Verdict) {
+				v.Hold = 0
+			})},
+			want: "shortens a hold",
 		},
 	} {
 		p := strategist{fake{attach: always(tc.hooks)}}

@@ -91,6 +91,25 @@ func (k *policyKey) accepted(v any) bool {
 	})
 }
 
+// companions return the other settings of a definition that has v: none, and the
+// value that each of the plugin's keys accepts last.
+func (k *policyKey) companions(v any) []func(key string) (any, bool) {
+	alone, all := map[string]any{k.name(): v}, map[string]any{k.name(): v}
+	for _, a := range k.plugin.Arguments() {
+		o := policyKey{a: a}
+		for _, w := range fromJSON {
+			if a.Policy != nil && a.Name != k.a.Name && o.accepts(w) {
+				all[o.name()] = w
+			}
+		}
+	}
+	var of []func(key string) (any, bool)
+	for _, definition := range []map[string]any{alone, all} {
+		of = append(of, func(key string) (any, bool) { v, ok := definition[key]; return v, ok })
+	}
+	return of
+}
+
 func (k *policyKey) checkMerges() {
 	k.t.Helper()
 	p := k.a.Policy
@@ -131,6 +150,11 @@ func (k *policyKey) checkValue(v any) {
 		steady(k.t, what, func() error { return check(v) })
 		if fmt.Sprintf("%#v", v) != before {
 			k.t.Errorf("%s: the check changes the value", what)
+		}
+	}
+	if check := k.a.Policy.CheckWith; check != nil && k.accepts(v) {
+		for _, of := range k.companions(v) {
+			steady(k.t, what+" beside other settings", func() error { return check(v, of) })
 		}
 	}
 	policy, argument := k.accepts(v), k.accepted(v)
@@ -211,7 +235,7 @@ func (s *subject) checkLike(o *subject, what string) {
 		s.t.Errorf("differs %s: got %s and %s", what, x, y)
 		return
 	}
-	for _, p := range []point{onEnqueue, onHead, onRequeue, onRestamp} {
+	for _, p := range points {
 		if a.callback(p) != nil {
 			in := situations(p, 3, 64)
 			s.compare(p, "differ "+what, in, a.call(p, in), b.call(p, in))

@@ -13,6 +13,7 @@ type Spec struct {
 	Ready      int
 	ReadyBytes int64
 	Unacked    int
+	Held       int
 	Consumers  int
 	Credit     int
 }
@@ -66,6 +67,9 @@ func (q *Queue) ReadyBytes() int64 {
 // Unacked implements [hook.Queue].
 func (q *Queue) Unacked() int { return q.count(q.Spec.Unacked) }
 
+// Held implements [hook.Queue].
+func (q *Queue) Held() int { return q.count(q.Spec.Held) }
+
 // Consumers implements [hook.Queue].
 func (q *Queue) Consumers() int { return q.count(q.Spec.Consumers) }
 
@@ -81,11 +85,13 @@ func (q *Queue) count(n int) int {
 
 // Enter changes the counts as the broker does when a message is enqueued with
 // verdict v: an empty queue delivers it to a consumer with credit, or drops it if
-// it is due; otherwise it is ready.
+// it is due; one that is held does not count, and others are ready.
 func (q *Queue) Enter(now hook.Instant, m *hook.Message, v *hook.Verdict) {
 	s := &q.Spec
 	switch {
 	case v.Action != hook.Keep:
+	case v.Hold > now:
+		s.Held++
 	case s.Ready == 0 && s.Credit > 0:
 		s.Credit--
 		s.Unacked++

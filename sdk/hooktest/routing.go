@@ -87,8 +87,13 @@ func checkTypes(t reporter, types []hook.ExchangeType) {
 		if typ.Description == "" {
 			t.Errorf("exchange type %q: no Description", typ.Name)
 		}
-		if typ.New == nil {
-			t.Errorf("exchange type %q: no New", typ.Name)
+		if (typ.New == nil) == (typ.Schedule == nil) {
+			t.Errorf("exchange type %q: want one of New and Schedule", typ.Name)
+		}
+		for _, alias := range typ.Aliases {
+			if alias == typ.Name || alias == "" || len(alias) > 255 {
+				t.Errorf("exchange type %q: alias %q, want another name of 1 to 255 bytes", typ.Name, alias)
+			}
 		}
 		names = append(names, typ.Name)
 		checkExchangeArguments(t, typ.Name, typ.Arguments)
@@ -211,6 +216,10 @@ func (s *exchangeSubject) check() bool {
 	}
 	if e.typ == nil {
 		return e.filter != nil
+	}
+	if e.typ.Schedule != nil {
+		s.checkSchedule()
+		return true
 	}
 	if e.router == nil {
 		s.t.Fatalf("%s: New returned nil", s.name)

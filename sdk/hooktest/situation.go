@@ -39,12 +39,14 @@ func situate(p point, r *rand.Rand) situation {
 		m.Why, m.Enqueued = hook.WhyEnqueue, now
 		*v = predecessors(r, hook.Keep, hook.Keep, hook.Drop, hook.Route)
 		v.Deadline = pick(r, 0, 0, now-1, now, now+1, now.Add(time.Hour))
+		v.Hold = pick(r, 0, 0, 0, 1, now+1, now.Add(time.Hour))
 		return s
 	case onHead:
 		m.Why, m.Deadline = hook.WhyHead, pick(r, 0, 1, now-1, now, now+1, now.Add(time.Hour))
 		*v = predecessors(r, hook.Keep, hook.Keep, hook.Drop, hook.Route)
 		if m.Deadline != 0 && m.Deadline <= now {
 			m.Why = hook.WhyDue
+			v.Hold = pick(r, 0, 0, now+1, now.Add(time.Hour)) // it is held, and due
 		}
 		if v.Action != hook.Keep {
 			m.Why = hook.WhyLeaving
@@ -54,6 +56,12 @@ func situate(p point, r *rand.Rand) situation {
 		return s
 	case onRequeue:
 		m.Why, m.Deadline, m.Redelivered = hook.WhyRequeue, pick(r, 0, now-1, now.Add(time.Hour)), true
+		m.Return = pick(r, hook.ReturnFailed, hook.ReturnNacked)
+		v.Hold = pick(r, 0, 0, now+1)
+	case onReturn:
+		m.Why, m.Deadline, m.Redelivered = hook.WhyRequeue, pick(r, 0, now-1, now.Add(time.Hour)), true
+		m.Return, m.Returns = pick(r, hook.ReturnFailed, hook.ReturnNacked), pick[uint32](r, 1, 2, 20, math.MaxUint32)
+		v.Hold = pick(r, 0, 0, 1, now.Add(time.Hour))
 	}
 	guest.Restore(v, m)
 	return s

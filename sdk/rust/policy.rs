@@ -140,6 +140,13 @@ impl Message {
     pub fn trace(&self, key: &str, value: &str) {
         unsafe { host::trace_attr(self.index(), key.as_ptr(), key.len(), value.as_ptr(), value.len()) }
     }
+
+    /// Keeps it from being delivered before a time; others pass it. It counts with
+    /// a verdict that keeps the message, and [`NONE`] takes it back. A deadline that
+    /// comes first is not postponed. Needs the grant hold.
+    pub fn hold(&self, until_ms: i64) {
+        unsafe { host::hold(self.index(), until_ms) }
+    }
 }
 
 /// A hook's decision about a message. Functions make one: [`keep`], [`expire`] and
@@ -352,6 +359,7 @@ pub mod host {
         pub fn body(message: u32, offset: u32, buffer: *mut u8, limit: usize) -> i32;
         pub fn counter_add(name: *const u8, length: usize, delta: i64);
         pub fn trace_attr(message: u32, key: *const u8, key_length: usize, value: *const u8, value_length: usize);
+        pub fn hold(message: u32, until_ms: i64);
     }
 }
 

@@ -1,6 +1,6 @@
 //! A broker for a policy's unit tests, which `cargo test` runs on the host: it has
 //! the settings, messages and properties that a test gives it, and notes what the
-//! policy logs, counts and traces.
+//! policy logs, counts, traces and holds.
 //!
 //! ```ignore
 //! #[test]
@@ -117,6 +117,7 @@ struct Content {
     properties: BTreeMap<i32, Vec<u8>>,
     body: Vec<u8>,
     traced: Vec<(String, String)>,
+    held: Option<i64>,
 }
 
 /// What the broker has, and what it was told.
@@ -207,6 +208,12 @@ impl Broker {
     /// The attributes that the policy added to a message's trace, in order.
     pub fn traced(&self, m: &Message) -> Vec<(String, String)> {
         with(|s| s.messages[m.queue as usize].traced.clone())
+    }
+
+    /// Until when the policy holds a message, in milliseconds since 1970. None means that the message is not held: the policy
+    /// has not said so, has taken it back, or has named a time that has passed.
+    pub fn held(&self, m: &Message) -> Option<i64> {
+        with(|s| s.messages[m.queue as usize].held).filter(|&until| until > self.now)
     }
 
     /// Why the policy refused its configuration, by [`super::refuse`].
@@ -425,5 +432,9 @@ pub mod host {
     pub unsafe fn trace_attr(message: u32, key: *const u8, key_length: usize, value: *const u8, value_length: usize) {
         let (key, value) = unsafe { (truncated(key, key_length.min(MAX_NAME)), truncated(value, value_length)) };
         content(message, |c| c.traced.push((key, value)));
+    }
+
+    pub unsafe fn hold(message: u32, until_ms: i64) {
+        content(message, |c| c.held = Some(until_ms));
     }
 }

@@ -110,6 +110,12 @@ pub const Message = extern struct {
     pub fn trace(m: *const Message, key: []const u8, value: []const u8) void {
         host.trace_attr(m.index(), key.ptr, key.len, value.ptr, value.len);
     }
+
+    /// Keeps it from being delivered before a time; others pass it. It counts with a verdict that keeps the message,
+    /// and `none` takes it back. A deadline that comes first is not postponed. Needs the grant hold.
+    pub fn hold(m: *const Message, until_ms: i64) void {
+        host.hold(m.index(), until_ms);
+    }
 };
 
 /// A hook's decision about a message. Functions make one: `keep`, `expire` and so on.
@@ -340,10 +346,11 @@ const imports = struct {
     pub extern "policy_v1" fn body(message: u32, offset: u32, room: [*]u8, limit: usize) i32;
     pub extern "policy_v1" fn counter_add(name: [*]const u8, length: usize, delta: i64) void;
     pub extern "policy_v1" fn trace_attr(message: u32, key: [*]const u8, key_length: usize, value: [*]const u8, value_length: usize) void;
+    pub extern "policy_v1" fn hold(message: u32, until_ms: i64) void;
 };
 
 /// The broker's functions in `zig test`: a test fills in settings, headers, properties and the body, for all of its
-/// messages. Names that are not listed are absent. Logs, counts and traces go nowhere but `counted`.
+/// messages. Names that are not listed are absent. Logs, counts and traces go nowhere but `counted`, and holds to `held`.
 pub const doubles = struct {
     pub const Number = struct { name: []const u8, value: i64 };
     pub const Text = struct { name: []const u8, value: []const u8 };
@@ -357,6 +364,7 @@ pub const doubles = struct {
     pub var properties: [7]?[]const u8 = std.mem.zeroes([7]?[]const u8); // by @intFromEnum
     pub var message_body: []const u8 = "";
     pub var counted: i64 = 0; // under any name
+    pub var held: i64 = none; // until when, by the last call
 
     /// Empties them: tests share them.
     pub fn reset() void {
@@ -369,6 +377,7 @@ pub const doubles = struct {
         properties = std.mem.zeroes([7]?[]const u8);
         message_body = "";
         counted = 0;
+        held = none;
     }
 
     fn number(all: []const Number, name: []const u8, otherwise: i64) i64 {
@@ -441,4 +450,8 @@ pub const doubles = struct {
     }
 
     pub fn trace_attr(_: u32, _: [*]const u8, _: usize, _: [*]const u8, _: usize) void {}
+
+    pub fn hold(_: u32, until_ms: i64) void {
+        held = until_ms;
+    }
 };

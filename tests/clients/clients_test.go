@@ -12,19 +12,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
-
-// need skips a test when a program that it runs is not on this machine.
-func need(t *testing.T, programs ...string) {
-	t.Helper()
-	for _, name := range programs {
-		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("%s is not installed", name)
-		}
-	}
-}
 
 // run runs a program in dir and returns what it prints.
 func run(t *testing.T, dir, stdin, program string, args ...string) string {
@@ -49,10 +40,10 @@ func wantLines(t *testing.T, got string, want ...string) {
 	}
 }
 
-// nodeFolder is a folder with amqplib in it, in the version that package-lock.json pins. Where it cannot be had the test is skipped.
+// nodeFolder is a folder with amqplib in it, in the version that package-lock.json pins. Where it cannot be had the test is skipped, or fails.
 func nodeFolder(t *testing.T) string {
 	t.Helper()
-	need(t, "node", "npm")
+	tools.Need(t, "node", "npm")
 	dir := t.TempDir()
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "node"))); err != nil {
 		t.Fatal(err)
@@ -60,7 +51,7 @@ func nodeFolder(t *testing.T) string {
 	install := exec.Command("npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
-		t.Skipf("npm ci: %v\n%s", err, out)
+		tools.Missing(t, "amqplib", "npm ci: %v\n%s", err, out)
 	}
 	return dir
 }
@@ -85,7 +76,7 @@ func TestNode(t *testing.T) {
 
 func TestPython(t *testing.T) {
 	t.Parallel()
-	python := process.PythonWithPika(t)
+	python := tools.Pika(t)
 	b := process.Start(t, "")
 	wantLines(t, run(t, "testdata", "", python, "flows.py", b.URL()),
 		"a short life behind a long one",
@@ -94,12 +85,13 @@ func TestPython(t *testing.T) {
 		"confirms",
 		"transactions",
 		"consuming",
+		"leases",
 	)
 }
 
 func TestTools(t *testing.T) {
 	t.Parallel()
-	need(t, "amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume", "amqp-delete-queue")
+	tools.Need(t, "amqp-declare-queue", "amqp-publish", "amqp-get", "amqp-consume", "amqp-delete-queue")
 	url := "--url=" + process.Start(t, "").URL()
 	wantLines(t, run(t, "", "", "amqp-declare-queue", url, "--queue=hello", "--durable"), "hello")
 	run(t, "", "", "amqp-publish", url, "--routing-key=hello", "--body=one")

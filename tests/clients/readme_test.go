@@ -3,12 +3,15 @@ package clients
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // block is a fenced block of a Markdown page.
@@ -26,7 +29,7 @@ func blocks(page string) []block {
 	return found
 }
 
-// varying is what is different each time in what the README shows.
+// varying is what is different each time in what pages show.
 var varying = []struct {
 	what *regexp.Regexp
 	as   string
@@ -36,8 +39,9 @@ var varying = []struct {
 	{regexp.MustCompile(`sha256:[0-9a-f…]+`), "sha256:…"}, // of what a compiler made
 	{regexp.MustCompile(`\d+ bytes`), "some bytes"},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT[\d:.]+Z`), "some time"},
-	{regexp.MustCompile(`lateness_ms=\S+`), "lateness_ms=…"},
+	{regexp.MustCompile(`(lateness|idle)_ms=\S+`), "${1}_ms=…"},
 	{regexp.MustCompile(`policy_digest=\S+`), "policy_digest=…"},
+	{regexp.MustCompile(`trace_id=\S+`), "trace_id=…"},
 }
 
 func settled(s string) string {
@@ -47,57 +51,157 @@ func settled(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// What the README shows is what happens: its JavaScript programs, and its commands that use amqp-tools, print the text that follows
-// them there.
+// A reader follows the README from its first line to its last, in a clone and in one shell, with one broker in another terminal. Each
+// block prints what the README shows below it, and nothing is left in the clone that git would add.
 func TestREADME(t *testing.T) {
 	t.Parallel()
-	page, err := os.ReadFile(filepath.Join(process.Root(t), "README.md"))
+	tools.Need(t, "sh", "git", "curl", "amqp-publish", "amqp-get", "amqp-consume", "amqp-declare-queue")
+	page := readPage(t, "README.md")
+	r := newReader(t)
+	all := blocks(page)
+	shown := 0
+	for i, b := range all {
+		switch {
+		case b.language == "sh" && strings.Contains(b.text, "go run ./cmd/curfew serve"):
+			r.serve(b.text)
+		case b.language == "sh":
+			printed := r.run(b.text)
+			if i+1 < len(all) && all[i+1].language == "text" {
+				shown++
+				wantLines(t, settled(printed), settled(all[i+1].text))
+			}
+		case b.language == "js":
+			t.Error("the README has a program that this test does not run")
+		}
+	}
+	if shown < 8 {
+		t.Errorf("%d blocks were found with what they print, want at least 8", shown)
+	}
+	if left := run(t, r.clone, "", "git", "status", "--porcelain"); left != "" {
+		t.Errorf("who follows the README has new files in the clone:\n%s", left)
+	}
+}
+
+func readPage(t *testing.T, name string) string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join(process.Root(t), name))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := blocks(string(page))
-	shown := 0
-	for i, b := range all {
-		if i+1 == len(all) || all[i+1].language != "text" {
+	return string(page)
+}
+
+// reader follows a page in a clone of the repository.
+type reader struct {
+	t      *testing.T
+	clone  string
+	shell  *process.Shell
+	broker *process.Process
+}
+
+// buildVariables let compiling use what was compiled before, in whatever folder: they are those of "curfew build".
+var buildVariables = []string{"GOFLAGS=-trimpath -buildvcs=false", "CGO_ENABLED=0", "GOWORK=off"}
+
+func newReader(t *testing.T) *reader {
+	t.Helper()
+	home := t.TempDir()
+	r := &reader{t: t, clone: filepath.Join(home, "curfew")}
+	copyRepository(t, r.clone)
+	run(t, r.clone, "", "git", "init", "--quiet")
+	run(t, r.clone, "", "git", "add", "--all")
+	run(t, r.clone, "", "git", "-c", "user.name=reader", "-c", "user.email=reader@localhost", "commit", "--quiet", "--message=clone")
+	r.build()
+	r.shell = process.NewShell(t, r.clone, buildVariables...)
+	return r
+}
+
+// build compiles what the commands of the page compile. That takes minutes where nothing was compiled before, longer than tests wait for a
+// broker.
+func (r *reader) build() {
+	r.t.Helper()
+	cmd := exec.Command("go", "build", "-o", filepath.Join(r.t.TempDir(), "curfew"), "./cmd/curfew")
+	cmd.Dir = r.clone
+	cmd.Env = append(os.Environ(), buildVariables...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		r.t.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+// copyRepository copies what a clone would have, with changes that are not committed yet.
+func copyRepository(t *testing.T, to string) {
+	t.Helper()
+	root := process.Root(t)
+	for name := range strings.SplitSeq(run(t, root, "", "git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"), "\x00") {
+		info, err := os.Lstat(filepath.Join(root, name))
+		if name == "" || err != nil { // deleted, not yet committed
 			continue
 		}
-		want := settled(all[i+1].text)
-		switch {
-		case b.language == "js":
-			shown++
-			t.Run(fmt.Sprint(b.language, " ", shown), func(t *testing.T) { playScript(t, b.text, want) })
-		case strings.Contains(b.text, "amqp-get"):
-			shown++
-			t.Run(fmt.Sprint(b.language, " ", shown), func(t *testing.T) { playCommands(t, b.text, want) })
+		content, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(to, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, content, info.Mode()); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if shown < 4 {
-		t.Errorf("%d programs and commands were found with what they print, want at least 4", shown)
-	}
-	expiry := regexp.MustCompile(`(?m)^\S+ message_expired .* strategy=wasm/tempo reason=expired .* policy_digest=`)
-	if !expiry.Match(page) {
-		t.Error("the section about strategies of one's own does not end with the event of an expiry")
-	}
 }
 
-func playScript(t *testing.T, program, want string) {
-	t.Helper()
-	dir := nodeFolder(t)
-	program = strings.ReplaceAll(program, "amqp://localhost", process.Start(t, "").URL())
-	if err := os.WriteFile(filepath.Join(dir, "first.js"), []byte(program), 0o600); err != nil {
-		t.Fatal(err)
+// serve runs the broker with the page's command, on ports that the system picks.
+func (r *reader) serve(command string) {
+	r.t.Helper()
+	if r.broker != nil {
+		r.t.Fatal("the page starts a second broker, which would find the ports and the data directory of the first one in use")
 	}
-	wantLines(t, settled(run(t, dir, "", "node", "first.js")), want)
+	cmd := exec.Command("sh", "-c", "exec "+command)
+	cmd.Dir = r.clone
+	cmd.Env = append(os.Environ(), "CURFEW_LISTEN__AMQP=127.0.0.1:0", "CURFEW_LISTEN__MANAGEMENT=127.0.0.1:0")
+	cmd.Env = append(cmd.Env, buildVariables...)
+	r.broker = process.Run(r.t, cmd)
+	r.run("export CURFEW_CTL_URL=http://" + r.broker.Management)
 }
 
-func playCommands(t *testing.T, commands, want string) {
-	t.Helper()
-	need(t, "sh", "amqp-publish", "amqp-get")
-	b := process.Start(t, "")
-	commands = strings.ReplaceAll(commands, "amqp://localhost", b.URL())
-	for _, c := range []string{"ctl", "policy load"} {
-		commands = strings.ReplaceAll(commands, "./curfew "+c, process.Binary(t)+" "+c+" --url http://"+b.Management)
+// run follows a block of commands, except those that run the test itself, and returns what they print.
+func (r *reader) run(commands string) string {
+	r.t.Helper()
+	commands = regexp.MustCompile(`&& go test \./\.\.\..*`).ReplaceAllString(commands, "")
+	if r.broker != nil {
+		commands = strings.ReplaceAll(commands, "localhost:15672", r.broker.Management)
+		commands = strings.ReplaceAll(commands, "amqp://localhost", r.broker.URL())
 	}
-	commands = strings.ReplaceAll(commands, "./curfew ", process.Binary(t)+" ")
-	wantLines(t, settled(run(t, t.TempDir(), commands, "sh", "-e")), want)
+	return strings.ReplaceAll(r.shell.Run(commands), r.clone, ".../curfew")
+}
+
+// Each JavaScript program of a page prints what follows it there.
+func TestProgramsOfPages(t *testing.T) {
+	t.Parallel()
+	tools.Need(t, "git")
+	names := strings.Fields(run(t, process.Root(t), "", "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md"))
+	dir, url := nodeFolder(t), process.Start(t, "").URL()
+	programs := 0
+	for _, name := range names {
+		all := blocks(readPage(t, name))
+		for i, b := range all {
+			if b.language != "js" {
+				continue
+			}
+			programs++
+			t.Run(fmt.Sprintf("%s %d", name, i), func(t *testing.T) {
+				if i+1 == len(all) || all[i+1].language != "text" {
+					t.Fatal("the page does not say what the program prints")
+				}
+				file := filepath.Join(dir, "program.js")
+				if err := os.WriteFile(file, []byte(strings.ReplaceAll(b.text, "amqp://localhost", url)), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				wantLines(t, settled(run(t, dir, "", "node", file)), settled(all[i+1].text))
+			})
+		}
+	}
+	if !slices.Contains(names, "README.md") || programs < 4 {
+		t.Errorf("%d programs were found in %d pages, want at least 4", programs, len(names))
+	}
 }

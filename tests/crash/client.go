@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
-
-	"github.com/curfewmq/curfew/tests/process"
 )
 
 // errGone is returned when the broker, or the connection to it, is gone.
@@ -43,8 +41,8 @@ type pending struct {
 // maxWindow is how many messages a client has under way at most.
 const maxWindow = 200
 
-func dial(l *ledger, url string, number int, random *rand.Rand) (*client, error) {
-	conn, err := process.Dial(url)
+func dial(l *ledger, g *gate, url string, number int, random *rand.Rand) (*client, error) {
+	conn, err := amqp091.DialConfig(url, amqp091.Config{Locale: "en_US", Dial: g.dial})
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +76,7 @@ func (c *client) watch(returns <-chan amqp091.Return, closed <-chan *amqp091.Err
 		c.ledger.complain("unroutable: message %s to exchange %q, key %q: %s", r.MessageId, r.Exchange, r.RoutingKey, r.ReplyText)
 	}
 	for err := range closed {
-		if err != nil && err.Server && err.Code != amqp091.ConnectionForced {
+		if err != nil && err.Server && err.Code != amqp091.ConnectionForced && !c.ledger.isEnding() {
 			c.ledger.complain("client %d: the broker closed its channel: %v", c.number, err)
 		}
 	}
@@ -165,10 +163,21 @@ func publishing(m *message) amqp091.Publishing {
 	if m.transient {
 		p.DeliveryMode = amqp091.Transient
 	}
+	if m.delay > 0 {
+		p.Headers[m.header()] = m.delay.Milliseconds()
+	}
 	if m.lifetime > 0 {
 		p.Expiration = strconv.FormatInt(m.lifetime.Milliseconds(), 10)
 	}
 	return p
+}
+
+// header says how long the message is held.
+func (m *message) header() string {
+	if m.scheduled {
+		return "x-delay"
+	}
+	return "x-deliver-after"
 }
 
 // body returns size bytes that no other message has, at least 8.

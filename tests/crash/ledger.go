@@ -13,10 +13,15 @@ import (
 type ledger struct {
 	exact bool // all queues lie in one log, so that what moves between them is never in two places
 	began time.Time
+	clock func() time.Time
+	// takeover is how far the broker's time may fall behind when another node takes over.
+	takeover time.Duration
 
 	mu       sync.Mutex // guards what follows, and all messages and sessions
 	life     int
-	ending   bool // the broker was told to end; see [rule]
+	behind   time.Duration // the broker's time may be so far behind that of the clients
+	memory   int           // the first life of which the broker still has what is in its memory alone
+	ending   bool          // the broker was told to end; see [rule]
 	last     uint64
 	retired  uint64 // messages up to this one are gone for good
 	messages map[uint64]*message
@@ -26,10 +31,10 @@ type ledger struct {
 }
 
 // counts say how much was tried.
-type counts struct{ sent, confirmed, delivered, redelivered, expired, rejected, overflown, acked int }
+type counts struct{ sent, redriven, held, scheduled, replaced, cancelled, tooLate, discarded, confirmed, delivered, redelivered, expired, rejected, overflown, acked int }
 
 func newLedger(exact bool) *ledger {
-	return &ledger{exact: exact, began: time.Now(), messages: map[uint64]*message{}, attended: map[*place]int{}}
+	return &ledger{exact: exact, began: time.Now(), clock: time.Now, messages: map[uint64]*message{}, attended: map[*place]int{}}
 }
 
 // message is one that a client published.
@@ -40,6 +45,8 @@ type message struct {
 	sent      time.Time // before it was published
 	confirmed time.Time // after it was confirmed; zero = it was not
 	lifetime  time.Duration
+	delay     time.Duration // it is not handed out before; 0 = at once
+	scheduled bool          // an exchange holds it so long, and not its queue
 	priority  uint8
 	transient bool
 	size      int
@@ -60,9 +67,10 @@ type copied struct {
 // visit is what is known of deliveries of a copy in one place.
 type visit struct {
 	count  int
-	life   int      // of the last one
-	noted  bool     // the log says that it was delivered
-	holder *session // who got it and has not answered
+	life   int       // of the last one
+	noted  bool      // the log says that it was delivered
+	holder *session  // who got it and has not answered
+	back   time.Time // when it was given back last, before the broker knew
 }
 
 // ack is a copy's acknowledgement. It may get lost with the broker until something after it in the same log is known to be durable.
@@ -91,6 +99,11 @@ func (c *copied) visit(p *place) *visit {
 	return &c.visits[1]
 }
 
+// freed reports whether a copy may have been released by now.
+func (l *ledger) freed(c *copied, slack time.Duration) bool {
+	return !l.clock().Add(slack).Before(c.sent.Add(c.delay))
+}
+
 func (c *copied) held() bool { return c.visits[0].holder != nil || c.visits[1].holder != nil }
 
 // timeAtHome is how long the copy may stay where it was routed to; 0 = for ever.
@@ -109,6 +122,9 @@ func (c *copied) String() string {
 	}
 	if t := c.timeAtHome(); t > 0 {
 		fmt.Fprintf(&b, ", expires after %v", t)
+	}
+	if c.delay > 0 {
+		fmt.Fprintf(&b, ", held for %v (by an exchange: %v)", c.delay, c.scheduled)
 	}
 	for _, s := range c.trail {
 		fmt.Fprintf(&b, "\n\t%s life %d: %s", s.at.Format("05.000000"), s.life, s.what)
@@ -147,12 +163,25 @@ type arrival struct {
 
 // begin says that the broker starts again.
 func (l *ledger) begin() {
+	l.resume()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.memory = l.life
+}
+
+// resume says that all clients are gone, and that the broker may be another one, or may not: a cluster need not lose what is in the
+// memory of a node when another one fails. It is a new life.
+func (l *ledger) resume() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.life++
+	l.behind += l.takeover
 	l.ending = false
 	for c := range l.copies {
 		c.visits[0].holder, c.visits[1].holder = nil, nil
+		if c.transient && l.freed(c, l.slack()) { // an exchange has everything on the disk, a queue has not
+			c.due = false
+		}
 	}
 }
 
@@ -161,6 +190,12 @@ func (l *ledger) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ending = true
+}
+
+func (l *ledger) isEnding() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ending
 }
 
 // ended says that the broker has ended by itself, after everything that its clients sent had reached it and was answered.
@@ -201,6 +236,9 @@ func (l *ledger) send(m message, to []*place, at time.Time) *message {
 	}
 	l.messages[m.id] = sent
 	l.counts.sent++
+	if m.delay > 0 {
+		l.counts.held++
+	}
 	return sent
 }
 
@@ -211,7 +249,7 @@ func (l *ledger) confirm(m *message, at time.Time) {
 	m.confirmed = at
 	for i := range m.copies {
 		c := &m.copies[i]
-		c.due = !m.transient
+		c.due = !m.transient || m.scheduled
 		c.note(at, l.life, nil, "confirmed")
 	}
 	l.counts.confirmed++
@@ -327,6 +365,7 @@ func (l *ledger) giveBack(s *session, cs []*copied, at time.Time) {
 	defer l.mu.Unlock()
 	for _, c := range cs {
 		l.release(s, c, at, "given back")
+		c.visit(s.place).back = at
 	}
 }
 
@@ -365,11 +404,21 @@ func (l *ledger) missing() (cs []*copied) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for c := range l.copies {
-		if c.due && !c.ack.sent && !c.held() {
+		if c.due && !c.ack.sent && !c.held() && l.freed(c, 0) {
 			cs = append(cs, c)
 		}
 	}
 	return cs
+}
+
+// pending returns how long messages are held yet, those that were not confirmed among them.
+func (l *ledger) pending() (longest time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, m := range l.messages {
+		longest = max(longest, m.sent.Add(m.delay).Sub(l.clock()))
+	}
+	return longest
 }
 
 // lost enters as breaches what does not turn up.

@@ -294,6 +294,104 @@ func TestLedger(t *testing.T) {
 			h.deliverAs(m, h.openAtRest(h.plain), arrival{redelivered: true})
 		}, "marked"},
 
+		{"held, and not yet there", func(h *history) {
+			h.booked(time.Second, false)
+			h.kill()
+			h.census()
+		}, ""},
+		{"released in time", func(h *history) {
+			m := h.booked(time.Second, false)
+			h.kill()
+			h.pass(time.Second)
+			h.census(h.calendar, m)
+		}, ""},
+		{"held, transient and there after a crash", func(h *history) {
+			m := h.booked(time.Second, true)
+			h.kill()
+			h.pass(time.Second)
+			h.census(h.calendar, m)
+		}, ""},
+		{"released, transient and lost in a crash", func(h *history) {
+			h.booked(time.Second, true)
+			h.pass(time.Second)
+			h.kill()
+			h.census()
+		}, ""},
+		{"released twice, with two logs", func(h *history) {
+			h.exact = false
+			m := h.booked(time.Second, false)
+			h.pass(time.Second)
+			h.proved(m, h.open(h.calendar))
+			h.kill()
+			h.deliver(m, h.open(h.calendar))
+		}, ""},
+		{"redriven", func(h *history) {
+			m := h.published(h.shelf)
+			h.pass(h.shelf.ttl)
+			s := h.open(h.shelf.dead)
+			h.deliver(m, s)
+			h.giveBack(s, []*copied{&m.copies[0]}, h.now)
+			h.pass(time.Second)
+			h.deliverAs(m, h.open(h.shelf), arrival{reason: "expired"})
+		}, ""},
+		{"redriven and lost", func(h *history) {
+			m := h.published(h.shelf)
+			h.pass(h.shelf.ttl)
+			s := h.open(h.shelf.dead)
+			h.deliver(m, s)
+			h.giveBack(s, []*copied{&m.copies[0]}, h.now)
+			h.census()
+		}, "lost"},
+		{"redriven, and in two hands", func(h *history) {
+			m := h.published(h.shelf)
+			h.pass(h.shelf.ttl)
+			h.deliver(m, h.open(h.shelf.dead))
+			h.deliverAs(m, h.open(h.shelf), arrival{reason: "expired"})
+		}, "duplicated"},
+		{"redriven after it was acknowledged", func(h *history) {
+			m := h.published(h.shelf)
+			h.pass(h.shelf.ttl)
+			h.acked(m, h.open(h.shelf.dead))
+			h.deliverAs(m, h.open(h.shelf), arrival{reason: "expired"})
+		}, "resurrected"},
+		{"back in time", func(h *history) {
+			m := h.returned()
+			h.pass(h.retried.retry)
+			h.deliverAs(m, h.open(h.retried), arrival{redelivered: true})
+		}, ""},
+		{"back after a crash", func(h *history) {
+			m := h.returned()
+			h.kill()
+			h.deliverAs(m, h.open(h.retried), arrival{redelivered: true})
+		}, ""},
+		{"back at once", func(h *history) {
+			m := h.returned()
+			h.deliverAs(m, h.open(h.retried), arrival{redelivered: true})
+		}, "back before its time"},
+		{"released early", func(h *history) {
+			m := h.booked(time.Second, false)
+			h.pass(900 * time.Millisecond)
+			h.deliver(m, h.open(h.calendar))
+		}, "released before its time"},
+		{"held and lost", func(h *history) {
+			h.booked(time.Second, false)
+			h.kill()
+			h.pass(time.Second)
+			h.census()
+		}, "lost"},
+		{"held, transient and lost in a crash", func(h *history) {
+			h.booked(time.Second, true)
+			h.kill()
+			h.pass(time.Second)
+			h.census()
+		}, "lost"},
+		{"released twice", func(h *history) {
+			m := h.booked(time.Second, false)
+			h.pass(time.Second)
+			h.deliver(m, h.open(h.calendar))
+			h.deliver(m, h.open(h.calendar))
+		}, "duplicated"},
+
 		{"somewhere else", func(h *history) { m := h.published(h.plain); h.census(h.urgent, m) }, "misrouted"},
 		{"damaged", func(h *history) {
 			m := h.published(h.plain)
@@ -311,8 +409,9 @@ func TestLedger(t *testing.T) {
 // history plays clients and a broker to a ledger.
 type history struct {
 	*ledger
-	now                                time.Time
-	plain, urgent, timed, brief, tasks *place
+	now                                          time.Time
+	plain, urgent, timed, brief, tasks, calendar *place
+	retried, shelf                               *place
 }
 
 func newHistory() *history {
@@ -322,8 +421,10 @@ func newHistory() *history {
 	}
 	h := &history{
 		ledger: newLedger(true), now: time.Unix(1_800_000_000, 0),
-		plain: find("plain"), urgent: find("urgent"), timed: find("timed"), brief: find("events.brief"), tasks: find("tasks"),
+		plain: find("plain"), urgent: find("urgent"), timed: find("timed"), brief: find("events.brief"), tasks: find("tasks"), calendar: find("calendar"),
+		retried: find("retried"), shelf: find("shelf"),
 	}
+	h.clock = func() time.Time { return h.now }
 	h.begin()
 	return h
 }
@@ -353,6 +454,22 @@ func (h *history) publish(p *place, m message, more ...*place) *message {
 
 func (h *history) published(p *place) *message {
 	m := h.publish(p, message{})
+	h.confirm(m, h.now)
+	return m
+}
+
+// returned is a message that a client had and gave back, in a place where it waits then.
+func (h *history) returned() *message {
+	m := h.published(h.retried)
+	s := h.open(h.retried)
+	h.deliver(m, s)
+	h.giveBack(s, []*copied{&m.copies[0]}, h.now)
+	return m
+}
+
+// booked is a message that was confirmed, and that an exchange holds.
+func (h *history) booked(delay time.Duration, transient bool) *message {
+	m := h.publish(h.calendar, message{delay: delay, scheduled: true, transient: transient})
 	h.confirm(m, h.now)
 	return m
 }

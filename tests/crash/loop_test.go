@@ -36,21 +36,49 @@ type loop struct {
 	ledger *ledger
 	layout *layout
 	clerks []*clerk
+	agenda []*secretary
 	dir    string
 	shards int
 	seed   uint64
 	random *rand.Rand
 	cycles int
 	busy   time.Duration    // how long the clients are at work at most, before the broker ends
-	broker *process.Process // running, or the last one
+	broker *process.Process // running, or the last one; nil for a cluster
+	gate   *gate            // of the clients of this life
+	end    func()           // ends a life, while clients are at work
+
+	brokers brokers
 }
+
+// brokers are what clients connect to: one broker, or the nodes of a cluster.
+type brokers interface {
+	// start starts what does not run, and waits until it serves.
+	start()
+	// url is where the next client connects to.
+	url() string
+	// management is the address of a management API that answers for all of them.
+	management() string
+	// kill ends all of them, and stop does so as an operator would.
+	kill()
+	stop()
+}
+
+// single is one broker after the other.
+type single struct{ *loop }
+
+func (s single) start()             { s.broker = process.Start(s.T, s.configuration(), "--data", s.dir) }
+func (s single) url() string        { return s.broker.URL() }
+func (s single) management() string { return s.broker.Management }
+func (s single) kill()              { s.broker.Kill() }
+func (s single) stop()              { s.broker.Stop() }
 
 func newLoop(t *testing.T, shards int) *loop {
 	t.Helper()
 	t.Parallel()
 	l := &loop{
-		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 25, busy: 100 * time.Millisecond,
+		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 12, busy: 100 * time.Millisecond,
 		clerks: []*clerk{{queue: "clerk.1"}, {queue: "clerk.2"}},
+		agenda: []*secretary{newSecretary("agenda.1", shards == 1), newSecretary("agenda.2", shards == 1)},
 		seed:   variable(t, seedVariable, rand.Uint64()),
 	}
 	if testing.Short() {
@@ -59,6 +87,7 @@ func newLoop(t *testing.T, shards int) *loop {
 	if n := variable(t, cyclesVariable, 0); n > 0 {
 		l.cycles, l.busy = int(n+1)/2, 700*time.Millisecond
 	}
+	l.end, l.brokers = l.finish, single{l}
 	l.random = rand.New(rand.NewPCG(l.seed, uint64(shards)))
 	t.Logf("%s=%d", seedVariable, l.seed)
 	l.makeDir()
@@ -126,7 +155,13 @@ func (l *loop) broken() bool {
 // begin starts a broker.
 func (l *loop) begin() {
 	l.ledger.begin()
-	l.broker = process.Start(l.T, l.configuration(), "--data", l.dir)
+	l.open()
+}
+
+// open lets clients in.
+func (l *loop) open() {
+	l.gate = &gate{}
+	l.brokers.start()
 	c := l.client(0)
 	defer c.close()
 	if err := l.layout.declare(c.Channel); err != nil {
@@ -144,7 +179,7 @@ func (l *loop) configuration() string {
 
 // client connects a client to the broker, which runs.
 func (l *loop) client(number int) *client {
-	c, err := dial(l.ledger, l.broker.URL(), number, l.randomFor(number))
+	c, err := dial(l.ledger, l.gate, l.brokers.url(), number, l.randomFor(number))
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -162,8 +197,13 @@ func (l *loop) cycle() {
 	}
 	work := l.startClients()
 	time.Sleep(20*time.Millisecond + time.Duration(l.random.Int64N(int64(l.busy))))
-	l.finish()
+	l.end()
 	work.Wait()
+	if l.broker == nil {
+		l.ledger.resume()
+		l.open()
+		return
+	}
 	for l.random.IntN(5) == 0 {
 		l.stumble()
 	}
@@ -210,6 +250,14 @@ func (l *loop) jobs() map[int]job {
 	for i, k := range l.clerks {
 		jobs[10+i] = k.work
 	}
+	for i, s := range l.agenda {
+		jobs[14+i] = s.work
+	}
+	for _, p := range l.layout.places {
+		if p.redriven {
+			jobs[18] = func(c *client) error { return redriver(c, l.brokers.management(), p.dead) }
+		}
+	}
 	var attended []*place
 	for _, p := range l.layout.places {
 		if p.attended {
@@ -247,13 +295,26 @@ func (l *loop) census(share int, proved bool) {
 	}
 }
 
+// keepAppointments has the secretaries wait for everything that is to come.
+func (l *loop) keepAppointments() {
+	for i, s := range l.agenda {
+		c := l.client(14 + i)
+		if err := s.finish(c); err != nil {
+			l.Errorf("%s: %v", s.name, err)
+		}
+		c.close()
+	}
+}
+
 // drain acknowledges everything there is, and sees to it that nothing comes back.
 func (l *loop) drain() {
+	time.Sleep(l.ledger.pending())
+	l.keepAppointments()
 	l.census(100, true)
-	l.broker.Kill()
+	l.brokers.kill()
 	l.begin()
 	l.census(100, false)
-	l.broker.Stop()
+	l.brokers.stop()
 	l.ledger.ended()
 	l.begin()
 	l.census(100, false)
@@ -261,6 +322,6 @@ func (l *loop) drain() {
 		return
 	}
 	l.ledger.retire()
-	l.broker.Stop()
+	l.brokers.stop()
 	l.begin()
 }

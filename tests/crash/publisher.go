@@ -86,5 +86,17 @@ func anyMessage(random *rand.Rand, r *route) message {
 	if r.expirations && random.IntN(4) == 0 {
 		m.lifetime = time.Duration(20+random.IntN(3000)) * time.Millisecond
 	}
+	if r.holds && random.IntN(5) > 0 {
+		m.delay, m.scheduled = anyDelay(random), r.exchange == later
+	}
 	return m
+}
+
+// anyDelay is mostly so short that the broker releases the message before it ends, and sometimes longer than the broker lives.
+func anyDelay(random *rand.Rand) time.Duration {
+	longest := 400
+	if random.IntN(4) == 0 {
+		longest = 3000
+	}
+	return time.Duration(1+random.IntN(longest)) * time.Millisecond
 }

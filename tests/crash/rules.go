@@ -28,8 +28,12 @@ var rules = []rule{
 	{"resurrected", resurrected},
 	{"duplicated", duplicated},
 	{"moved back", movedBack},
-	{"transient, yet it survived", func(l *ledger, c *copied, _ *session, _ *arrival) bool { return c.transient && c.life < l.life }},
+	{"transient, yet it survived", func(l *ledger, c *copied, _ *session, _ *arrival) bool {
+		return c.transient && c.life < l.memory && !c.scheduled
+	}},
+	{"released before its time", hasty},
 	{"delivered after its time", overdue},
+	{"back before its time", eager},
 	{"dead before its time", early},
 	{"dead for no reason", groundless},
 	{"not marked as redelivered", unmarked},
@@ -41,9 +45,9 @@ var rules = []rule{
 func (l *ledger) whole(c *copied) bool { return l.exact && !c.home.careful }
 
 // single reports whether there is but one of a copy, as far as what is seen in a place can tell. If it does not move in one piece,
-// a crash may leave it where it died and where it went; round a circle, that gets home.
+// a crash may leave it where it died and where it went; round a circle, that gets home, and so does what an exchange releases.
 func (l *ledger) single(c *copied, p *place) bool {
-	return l.whole(c) || p == c.home && !p.circle()
+	return l.whole(c) || p == c.home && !p.circle() && !c.scheduled
 }
 
 // resurrected: an acknowledged message is gone for good, at once as long as the broker lives, and after that if the acknowledgement
@@ -71,14 +75,28 @@ func movedBack(l *ledger, c *copied, s *session, _ *arrival) bool {
 
 // overdue: deadlines are kept, also those that pass while the broker is down. What is sent before its deadline may be seen after
 // it; what nobody could get before it must not be.
-func overdue(l *ledger, c *copied, s *session, _ *arrival) bool {
+func overdue(l *ledger, c *copied, s *session, d *arrival) bool {
 	t := c.timeAtHome()
-	return s.place == c.home && t > 0 && !c.confirmed.IsZero() && c.confirmed.Add(t+l.slack()).Before(s.opened)
+	if c.home.redriven && d.reason != "" {
+		return false // it died since, was sent back, and expires later
+	}
+	return s.place == c.home && t > 0 && !c.confirmed.IsZero() && c.confirmed.Add(t+l.slack()+l.behind).Before(s.opened)
+}
+
+// hasty: nobody gets a message while it is held.
+func hasty(l *ledger, c *copied, _ *session, d *arrival) bool {
+	return c.delay > 0 && d.at.Add(l.slack()).Before(c.sent.Add(c.delay))
+}
+
+// eager: what comes back waits, unless it was the broker's end that brought it back.
+func eager(l *ledger, c *copied, s *session, d *arrival) bool {
+	v := c.visit(s.place)
+	return s.place.retry > 0 && v.life == l.life && !v.back.IsZero() && d.at.Add(l.slack()).Before(v.back.Add(s.place.retry))
 }
 
 func early(l *ledger, c *copied, s *session, d *arrival) bool {
 	t := c.timeAtHome()
-	if c.home.circle() {
+	if c.home.circle() && !c.home.redriven {
 		t = c.home.dead.ttl
 	}
 	return d.reason == "expired" && d.at.Add(l.slack()).Before(c.sent.Add(t))
@@ -91,6 +109,8 @@ func groundless(_ *ledger, c *copied, s *session, d *arrival) bool {
 		return true
 	case d.reason == "":
 		return s.place != c.home
+	case c.home.redriven && s.place == c.home:
+		return d.reason == "rejected" && c.rejects == 0
 	case c.home.circle() && s.place == c.home:
 		return d.reason != "expired" || c.rejects == 0
 	case s.place == c.home:
@@ -132,7 +152,9 @@ func (l *ledger) laneOf(c *copied, s *session, d *arrival) (in lane, ok bool) {
 		in.priority = 0
 	}
 	switch {
-	case d.redelivered && !s.rest, c.rejects > 0:
+	case c.home.redriven: // what comes back is behind all others
+		return in, false
+	case d.redelivered && (!s.rest || s.place.retry > 0), c.rejects > 0, c.delay > 0:
 		return in, false
 	case s.place == c.home:
 		return in, true

@@ -17,6 +17,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // rabbit is Debian's RabbitMQ with its management API, started by the first test that wants it. What tests do to it stays: each
@@ -50,7 +51,7 @@ func rabbitmq(t *testing.T) broker {
 	}
 	rabbit.once.Do(startRabbit)
 	if rabbit.why != "" {
-		t.Skip(rabbit.why)
+		tools.Missing(t, "RabbitMQ", "%s", rabbit.why)
 	}
 	return broker{amqp: rabbit.amqp, api: rabbit.api, late: true, tool: ourTool(t, rabbit.api)}
 }

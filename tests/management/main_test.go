@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 func TestMain(m *testing.M) {
@@ -111,10 +112,7 @@ func (b broker) run(t *testing.T, words []string) (status int, stdout, stderr st
 // admin calls rabbitmqadmin, the script that comes with RabbitMQ.
 func (b broker) admin(t *testing.T, stdin string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	script, err := exec.LookPath("rabbitmqadmin")
-	if err != nil {
-		t.Skip("rabbitmqadmin is not installed; it comes with Debian's rabbitmq-server")
-	}
+	script := tools.Path(t, "rabbitmqadmin")
 	host, port, _ := strings.Cut(b.api, ":")
 	return outcome(exec.Command(script, append([]string{"--host", host, "--port", port}, args...)...), stdin)
 }

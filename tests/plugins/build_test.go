@@ -49,7 +49,7 @@ func TestConfig(t *testing.T) {
 	printed := run(t, "config", "--explain")
 	for _, want := range []string{
 		"chain: [ttl, ", ", nightshift, carousel, maxlength, ",
-		"  nightshift:\n    # When the night begins, as the time since midnight in UTC.\n    # Accepted: a duration\n    # Variable: CURFEW_PLUGINS__NIGHTSHIFT__FROM\n    from: 22h ",
+		"  nightshift:\n    # When the night begins, as the time since midnight in UTC.\n    # Accepted: a duration such as 90s, 1h30m or 7d\n    # Variable: CURFEW_PLUGINS__NIGHTSHIFT__FROM\n    from: 22h ",
 	} {
 		if !strings.Contains(printed, want) {
 			t.Errorf("got\n%s\nwant in it\n%s", printed, want)

@@ -60,6 +60,7 @@ func build(t *testing.T, plain string) (err error) {
 	must(t, err)
 	proxy, cache := filepath.Join(program.dir, "proxy"), filepath.Join(program.dir, "cache")
 	publish(t, proxy, nightshift, "v1.2.0", filepath.Join("testdata", "nightshift"))
+	process.FillModuleCache(t)
 	share(t, cache)
 	c := exec.Command(plain, "build", "--curfew", root, "--with", nightshift+"@v1.2.0", "--with", carousel+"/ring="+folder, "-o", "mybroker")
 	c.Dir = program.dir

@@ -60,6 +60,17 @@ func build() {
 	}
 }
 
+// FillModuleCache has the go tool download the go.mod files of all modules that ours depend on. Compiling our programs leaves out those
+// that it does not read; a program of another module may need them.
+func FillModuleCache(t *testing.T) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-m", "all")
+	cmd.Dir = Root(t)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go list -m all: %v\n%s", err, out)
+	}
+}
+
 // flags are the build flags of the running test that the broker should have, too.
 func flags() []string {
 	info, ok := debug.ReadBuildInfo()
@@ -68,7 +79,8 @@ func flags() []string {
 	}
 	var args []string
 	for _, s := range info.Settings {
-		if s.Key == "-race" || s.Key == "-tags" {
+		switch s.Key {
+		case "-race", "-tags", "-gcflags":
 			args = append(args, s.Key+"="+s.Value)
 		}
 	}

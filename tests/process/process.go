@@ -31,6 +31,7 @@ type Process struct {
 
 	t      *testing.T
 	cmd    *exec.Cmd
+	group  bool // signals go to the command's process group
 	log    io.Closer
 	ended  chan struct{} // closed when it has exited and its output was read
 	status int           // exit status, valid when ended is closed
@@ -53,10 +54,7 @@ func Start(t *testing.T, yaml string, args ...string) *Process {
 func StartProgram(t *testing.T, program, yaml string, args ...string) *Process {
 	t.Helper()
 	p := launch(t, program, yaml, args)
-	p.Await("ready")
-	p.AMQP, p.AMQPS = p.address("listen.amqp"), p.address("listen.amqps")
-	p.Management, p.ManagementTLS = p.address("listen.management"), p.address("listen.management-tls")
-	p.Metrics = p.address("listen.metrics")
+	p.AwaitReady()
 	return p
 }
 
@@ -66,17 +64,37 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	return launch(t, Binary(t), yaml, args)
 }
 
+// Run starts the broker by a command of a page, which may start it through another program, such as "go run", and waits until it is
+// ready. At the end of the test all its processes get a SIGINT, as from Ctrl-C in a terminal.
+func Run(t *testing.T, cmd *exec.Cmd) *Process {
+	t.Helper()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p := &Process{Dir: t.TempDir(), group: true}
+	p.run(t, cmd)
+	p.AwaitReady()
+	return p
+}
+
 func launch(t *testing.T, program, yaml string, args []string) *Process {
 	t.Helper()
-	p := &Process{t: t, Dir: t.TempDir(), ended: make(chan struct{}), changed: make(chan struct{})}
+	p := &Process{Dir: t.TempDir()}
 	all := []string{"serve", "--amqp", "127.0.0.1:0", "--management", "127.0.0.1:0"}
 	if yaml != "" {
+		p.t = t
 		p.Configure(yaml)
 		all = append(all, "--config", "curfew.yaml")
 	}
-	p.cmd = exec.Command(program, append(all, args...)...)
-	p.cmd.Dir = p.Dir
-	stderr, err := p.cmd.StderrPipe()
+	cmd := exec.Command(program, append(all, args...)...)
+	cmd.Dir = p.Dir
+	p.run(t, cmd)
+	return p
+}
+
+func (p *Process) run(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	p.t, p.cmd = t, cmd
+	p.ended, p.changed = make(chan struct{}), make(chan struct{})
+	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +103,22 @@ func launch(t *testing.T, program, yaml string, args []string) *Process {
 		t.Fatal(err)
 	}
 	defer func() { _ = stdout.Close() }() // the process has its own copy
-	p.cmd.Stdout = stdout
-	if err := p.cmd.Start(); err != nil {
+	cmd.Stdout = stdout
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	p.log = stderr
 	go p.collect(stderr)
 	t.Cleanup(p.finish)
-	return p
+}
+
+// AwaitReady waits until the broker serves, and takes its addresses from the log.
+func (p *Process) AwaitReady() {
+	p.t.Helper()
+	p.Await("ready")
+	p.AMQP, p.AMQPS = p.address("listen.amqp"), p.address("listen.amqps")
+	p.Management, p.ManagementTLS = p.address("listen.management"), p.address("listen.management-tls")
+	p.Metrics = p.address("listen.metrics")
 }
 
 // LeaveLog closes the pipe of the broker's log, as if the log's reader had ended.
@@ -214,15 +240,22 @@ func (p *Process) URL() string { return "amqp://guest:guest@" + p.AMQP }
 // Signal sends the process a signal.
 func (p *Process) Signal(s syscall.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.signal(s); err != nil {
 		p.t.Fatalf("%v: %v", s, err)
 	}
 }
 
 // Kill kills the process, if it has not ended already.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // an error means that it has ended
+	_ = p.signal(syscall.SIGKILL) // an error means that it has ended
 	<-p.ended
+}
+
+func (p *Process) signal(s syscall.Signal) error {
+	if p.group {
+		return syscall.Kill(-p.cmd.Process.Pid, s)
+	}
+	return p.cmd.Process.Signal(s)
 }
 
 // Exit waits for the end of the process and returns its status, negative when a signal killed it.
@@ -268,13 +301,16 @@ func (p *Process) finish() {
 // Stop ends the process as an operator would, and fails the test if it does not end properly.
 func (p *Process) Stop() {
 	p.t.Helper()
-	p.Signal(syscall.SIGTERM)
-	if _, _, inTime := Receive(p.ended); !inTime {
-		_ = p.cmd.Process.Kill() // it may have ended now
-		<-p.ended
-		p.t.Error("the broker did not end on SIGTERM")
+	stop := syscall.SIGTERM
+	if p.group {
+		stop = syscall.SIGINT
 	}
-	if p.status != 0 {
+	p.Signal(stop)
+	if _, _, inTime := Receive(p.ended); !inTime {
+		p.Kill()
+		p.t.Errorf("the broker did not end on %v", stop)
+	}
+	if p.status != 0 && !p.group { // "go run" says 1 after Ctrl-C
 		p.t.Errorf("the broker ended with status %d", p.status)
 	}
 }

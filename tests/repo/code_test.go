@@ -79,7 +79,7 @@ func emptyString(e ast.Expr) bool {
 }
 
 // runners are the only folders that start goroutines: everything else is plain methods on plain structs.
-var runners = []string{"cmd", "core/journal", "core/queue", "core/slab", "core/store", "core/wire", "core/wlog", "tests"}
+var runners = []string{"cmd", "core/journal", "core/cluster", "core/peer", "core/queue", "core/slab", "core/store", "core/wire", "core/wlog", "tests"}
 
 func TestGoroutinesOnlyInRunners(t *testing.T) {
 	for _, s := range sources(t) {
@@ -95,8 +95,8 @@ func TestGoroutinesOnlyInRunners(t *testing.T) {
 	}
 }
 
-// lockers are the plugins that may lock: publishers share the caches of an exchange.
-var lockers = []string{"plugins/dedup"}
+// lockers are the plugins that may lock, or use atomic values: publishers share the caches of an exchange.
+var lockers = []string{"plugins/dedup", "plugins/delay"}
 
 // A plugin decides; it does not wait, lock or log. The WebAssembly host needs a pool of instances and is let off.
 func TestPluginsArePassive(t *testing.T) {

@@ -16,7 +16,8 @@ var dependencies = []struct {
 	why     string
 }{
 	{"github.com/knadh/koanf", []string{"core/config"}, "everything else gets decoded values from core/config"},
-	{"go.yaml.in/yaml/v3", []string{"core/config"}, "everything else gets decoded values from core/config"},
+	{"go.yaml.in/yaml/v3", []string{"core/config", "tests"}, "everything else gets decoded values from core/config"},
+	{"github.com/netresearch/go-cron", []string{"plugins/delay"}, "cron expressions are one plugin's business"},
 	{"github.com/tetratelabs/wazero", []string{"plugins/wasm"}, "WebAssembly is one plugin's business"},
 	{"go.opentelemetry.io/otel/sdk", []string{"cmd"}, "the core records through the OTel API; the SDK is chosen in cmd"},
 	{"go.opentelemetry.io/otel/exporters", []string{"cmd"}, "exporters are chosen in cmd"},
@@ -25,10 +26,12 @@ var dependencies = []struct {
 	{"github.com/go-logr/logr", []string{"cmd"}, "what OpenTelemetry's SDK logs through; cmd leads it to ours"},
 	{"github.com/prometheus/client_golang", []string{"cmd"}, "the core says what it counts, see core/metrics; cmd chooses the formats"},
 	{"google.golang.org/grpc", []string{"cmd", "tests"}, "exporters speak it; cmd says how soon they connect again"},
-	{"google.golang.org/protobuf", []string{"cmd", "tests"}, "what is sent to a collector is encoded in cmd"},
-	{"golang.org/x/sys", []string{"core/wire"}, "system calls belong behind the package that is about them"},
+	{"google.golang.org/protobuf", []string{"cmd", "tests", "core/wlog/quorum"}, "what is sent to a collector is encoded in cmd, and to another node by Raft"},
+	{"go.etcd.io/raft/v3", []string{"core/wlog/quorum"}, "the rest of the core sees logs that have an owner"},
+	{"golang.org/x/sys", []string{"core/wire", "cmd/curfew/app"}, "system calls belong behind the package that is about them"},
 	{"golang.org/x/term", []string{"cmd"}, "only commands speak to terminals"},
 	{"github.com/rabbitmq/amqp091-go", nil, "it is the client of the tests; the broker has core/amqp"},
+	{"github.com/anishathalye/porcupine", nil, "it checks that answers of several nodes are those of one"},
 	{"go.uber.org/goleak", nil, "it checks tests for leaked goroutines"},
 }
 
@@ -131,6 +134,7 @@ func TestImportRules(t *testing.T) {
 		{dir: "core/queue", pkg: module + "/plugins/ttl", test: true, want: "cmd/curfew hands them in"},
 		{dir: "core/queue", pkg: module + "/cmd/curfew/bench", want: "must not import cmd/curfew/bench"},
 		{dir: "core/config", pkg: "github.com/knadh/koanf/v2"},
+		{dir: "core/mgmt", pkg: "go.yaml.in/yaml/v3", want: "only in core/config and tests"},
 		{dir: "core/configs", pkg: "github.com/knadh/koanf/v2", want: "only in core/config"},
 		{dir: "cmd/curfew", pkg: "github.com/knadh/koanf/v2", want: "only in core/config"},
 		{dir: "cmd/curfew", pkg: module + "/plugins/ttl"},

@@ -43,7 +43,7 @@ var repoFiles = sync.OnceValues(func() ([]string, error) {
 
 // What a build or a run leaves behind, at the root and anywhere; .gitignore names them too.
 var (
-	rootProducts = []string{".git", "bin", "curfew", "curfew-data"}
+	rootProducts = []string{".git", "bin", "dist", "curfew", "curfew-data"}
 	products     = []string{"node_modules", "target"}
 )
 

@@ -3,11 +3,7 @@
 package sdk
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -16,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
@@ -23,11 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
 // Every file and every command of the page's way from nothing to a running plugin, and of the one in WebAssembly, is followed in
 // order, and prints what the page says. Modules come from the module cache alone.
 func TestTenMinutes(t *testing.T) {
-	for _, program := range []string{"sh", "curl"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	tools.Need(t, "sh", "curl")
 	page := readPage(t)
 	r := newReader(t)
 	r.follow(section(t, page, "From nothing to a running plugin"))
@@ -67,8 +60,7 @@ type reader struct {
 	t      *testing.T
 	dir    string // of the plugin, after the first commands
 	root   string
-	in     io.Writer
-	out    *bufio.Scanner
+	shell  *process.Shell
 	broker *process.Process
 }
 
@@ -84,29 +76,8 @@ func newReader(t *testing.T) *reader {
 	if err := os.Symlink(process.Binary(t), filepath.Join(home, "curfew")); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "sh", "-e")
-	cmd.Dir = home
-	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off", "GOFLAGS=-buildvcs=false", "PATH="+home+":"+os.Getenv("PATH"))
-	read, write := io.Pipe()
-	cmd.Stdout, cmd.Stderr = write, write
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = write.CloseWithError(cmd.Wait()) // the reader gets the status
-	}()
-	t.Cleanup(func() {
-		_ = in.Close()
-		_ = read.Close() // nobody reads on
-		<-done
-	})
-	r.in, r.out = in, bufio.NewScanner(read)
+	process.FillModuleCache(t)
+	r.shell = process.NewShell(t, home, "GOPROXY=off", "GOWORK=off", "GOFLAGS=-buildvcs=false", "PATH="+home+":"+os.Getenv("PATH"))
 	return r
 }
 
@@ -154,19 +125,7 @@ func (r *reader) run(commands string) string {
 	if r.broker != nil {
 		commands = strings.ReplaceAll(commands, "http://localhost:15672", "http://"+r.broker.Management)
 	}
-	const end = "-- end of the block --"
-	if _, err := fmt.Fprintf(r.in, "%s\necho '%s'\n", commands, end); err != nil {
-		r.t.Fatal(err)
-	}
-	var printed strings.Builder
-	for r.out.Scan() {
-		if r.out.Text() == end {
-			return printed.String()
-		}
-		fmt.Fprintln(&printed, r.out.Text())
-	}
-	r.t.Fatalf("%s\nfailed: %v\n%s", commands, r.out.Err(), printed.String())
-	return ""
+	return r.shell.Run(commands)
 }
 
 // serve runs the broker that the commands before have built, on ports of its own.

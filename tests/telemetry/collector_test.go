@@ -42,6 +42,8 @@ type span struct {
 	trace, id, parent string // hexadecimal digits
 	attributes        map[string]string
 	scope             string
+	resourceSchema    string
+	schema            string
 }
 
 // listenGRPC starts a collector that speaks gRPC.
@@ -128,6 +130,7 @@ func (c *collector) take(r *collectorpb.ExportTraceServiceRequest) {
 				c.spans = append(c.spans, &span{
 					Span: s, trace: hex.EncodeToString(s.GetTraceId()), id: hex.EncodeToString(s.GetSpanId()),
 					parent: hex.EncodeToString(s.GetParentSpanId()), attributes: readable(s.GetAttributes()), scope: by.GetScope().GetName(),
+					resourceSchema: of.GetSchemaUrl(), schema: by.GetSchemaUrl(),
 				})
 			}
 		}
@@ -226,13 +229,15 @@ func (s *span) has(t *testing.T, want ...string) {
 	}
 }
 
-// follows checks that a span is a child of the context in a message, and linked to it.
+// follows checks that a span is a child of the context in a message, and not linked to it, too.
 func (s *span) follows(t *testing.T, m *origin) {
 	t.Helper()
 	if s.trace != m.trace || s.parent != m.span {
 		t.Errorf("%s: in trace %s, child of %s; want %s, %s", s.GetName(), s.trace, s.parent, m.trace, m.span)
 	}
-	s.links(t, m)
+	if links := s.GetLinks(); len(links) != 0 {
+		t.Errorf("%s: its links are %v", s.GetName(), links)
+	}
 }
 
 // links checks that a span is linked to the context in a message.

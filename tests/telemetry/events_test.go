@@ -139,7 +139,7 @@ func TestEvents(t *testing.T) {
 	}
 
 	// A broker that ends does not wait for those who watch.
-	last := followEvents(t, b)
+	last := followEvents(t, b, "--no-reconnect")
 	last.await("kind=alarm_raised")
 	b.Stop()
 	err, _, _ := process.Receive(last.ended)

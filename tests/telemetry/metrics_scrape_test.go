@@ -19,6 +19,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // metricsListener has metrics served on a listener of their own, too.
@@ -75,12 +76,8 @@ func (b *broker) work() {
 }
 
 func TestPromtoolAcceptsMetrics(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("promtool, of Debian's package prometheus, is not installed")
-	}
-	b := start(t, metricsListener)
-	b.work()
+	promtool := tools.Path(t, "promtool")
+	b := startBusy(t)
 	for _, page := range []struct{ address, path string }{
 		{b.Management, "/metrics"},
 		{b.Management, "/metrics/per-object"},
@@ -112,7 +109,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		`curfew_messages_dead_lettered_total{reason="expired",strategy="deadline",vhost="/"}`: 5,
 		`curfew_queue_messages_expired_total{queue="expiring",strategy="deadline",vhost="/"}`: 5,
 		`curfew_expiry_lateness_seconds_count{strategy="deadline"}`:                           5,
-		`curfew_messages_due{within="1h"}`:                                                    5,
+		`curfew_messages_due{due_in="10m-1h"}`:                                                5,
 		`rabbitmq_queues`:                                                                     4,
 		`rabbitmq_connections`:                                                                1,
 	} {
@@ -179,10 +176,7 @@ const guard = `"$0" "$@" </dev/null & cat; kill -KILL 0`
 // startPrometheus starts one with the configuration that our documentation shows, but for address and interval.
 func startPrometheus(t *testing.T, target string) *prometheus {
 	t.Helper()
-	program, err := exec.LookPath("prometheus")
-	if err != nil {
-		t.Skip("Debian's package prometheus is not installed")
-	}
+	program := tools.Path(t, "prometheus")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	p := &prometheus{t, ln.Addr().String()}

@@ -11,6 +11,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // toHTTP is a configuration that sends spans to a collector which speaks HTTP.
@@ -41,7 +42,7 @@ func TestExpiriesAlways(t *testing.T) {
 	b.publish("q", nil, "")
 	followed := sent(t)
 	b.publish("q", followed.headers, "0")
-	c.await(t, followed.trace, "publish amq.default", "expire q")
+	c.await(t, followed.trace, "publish q", "expire q")
 	others := c.find(func(s *span) bool {
 		return s.trace != followed.trace && strings.HasPrefix(s.GetName(), "publish") || strings.HasPrefix(s.GetName(), "drop")
 	})
@@ -68,7 +69,7 @@ func TestRestart(t *testing.T) {
 	b.publish("kept", not.headers, "")
 	b.publish("due", due.headers, "")
 	b.Stop()
-	if names := c.names(kept.trace); names != "[publish amq.default]" {
+	if names := c.names(kept.trace); names != "[publish kept]" {
 		t.Errorf("when the broker has stopped the collector has %s", names)
 	}
 
@@ -144,13 +145,13 @@ func TestRefusingCollector(t *testing.T) {
 	b.publish("q", m.headers, "")
 	b.Await("the collector takes spans again")
 	b.publish("q", m.headers, "")
-	c.await(t, m.trace, "publish amq.default")
+	c.await(t, m.trace, "publish q")
 }
 
 // A context that another client library has written, and one that finds it.
 func TestPika(t *testing.T) {
 	t.Parallel()
-	python := process.PythonWithPika(t)
+	python := tools.Pika(t)
 	c := listenGRPC(t)
 	b := start(t, toGRPC(c, ""))
 	m := sent(t)
@@ -173,10 +174,10 @@ c.close()
 	if len(parents) != 2 || parents[0] != m.headers["traceparent"] {
 		t.Fatalf("it found %q", out)
 	}
-	spans := c.await(t, m.trace, "publish amq.default", "deliver from-pika")
-	spans[0].links(t, m)
+	spans := c.await(t, m.trace, "publish from-pika", "receive from-pika")
+	spans[0].follows(t, m)
 	orphan := received(&amqp091.Delivery{Headers: amqp091.Table{"traceparent": parents[1]}})
-	if publish := c.await(t, orphan.trace, "publish amq.default", "deliver from-pika")[0]; publish.id != orphan.span {
+	if publish := c.await(t, orphan.trace, "publish from-pika", "receive from-pika")[0]; publish.id != orphan.span {
 		t.Errorf("the message says %s, its publishing is %s", orphan.span, publish.id)
 	}
 }

@@ -9,9 +9,10 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
-// varying is what is different each time in what the README shows.
+// varying is what is different each time in what the page shows.
 var varying = regexp.MustCompile(`[0-9a-f]{16,}|\d{4}-\d\d-\d\dT[\d:.]+Z|\d+(\.\d+)?(ms|s)?\b`)
 
 func settled(text string) []string {
@@ -22,17 +23,12 @@ func settled(text string) []string {
 	return lines
 }
 
-// What the README says of where a message went is what somebody sees who does what stands there.
+// What the page about traces begins with is what somebody sees who does what stands there.
 func TestREADME(t *testing.T) {
-	for _, tool := range []string{"sh", "curl", "amqp-publish"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Skip("the commands need a tool that is not there: ", err)
-		}
-	}
-	page, err := os.ReadFile(filepath.Join(process.Root(t), "README.md"))
+	tools.Need(t, "sh", "curl", "amqp-publish")
+	page, err := os.ReadFile(filepath.Join(process.Root(t), "cmd", "curfew", "telemetry", "README.md"))
 	must(t, err)
-	_, section, _ := strings.Cut(string(page), "## Where did it go?\n")
-	section, _, _ = strings.Cut(section, "\n## ")
+	section, _, _ := strings.Cut(string(page), "\nFor a collector:\n")
 	parts := strings.Split(section, "\n```") // every other one is a block
 	if len(parts) != 11 {
 		t.Fatalf("the section has %d blocks, want 5", len(parts)/2)
@@ -41,7 +37,7 @@ func TestREADME(t *testing.T) {
 
 	variable, rest, _ := strings.Cut(strings.TrimPrefix(serve, "sh\n"), " ")
 	name, value, _ := strings.Cut(variable, "=")
-	if rest != "./curfew serve" {
+	if rest != "curfew serve" {
 		t.Fatalf("the first block is %q", serve)
 	}
 	t.Setenv(name, value)
@@ -57,12 +53,12 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// shell runs commands of the README for a broker, and returns what they print.
+// shell runs commands of the page for a broker, and returns what they print.
 func shell(t *testing.T, b *process.Process, commands string) string {
 	t.Helper()
 	commands = strings.NewReplacer(
 		"sh\n", "", "http://localhost:15672", "http://"+b.Management, "amqp://localhost", b.URL(),
-		"./curfew ctl", process.Binary(t)+" ctl --url http://"+b.Management,
+		"curfew ctl", process.Binary(t)+" ctl --url http://"+b.Management,
 	).Replace(commands)
 	cmd := exec.Command("sh", "-ec", commands)
 	cmd.Dir = t.TempDir()

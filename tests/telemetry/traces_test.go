@@ -66,11 +66,15 @@ func testDelivered(s scene) {
 	unchanged(t, d, m)
 	must(t, d.Ack(false))
 
-	spans := c.await(t, m.trace, "publish orders", "deliver delivered")
+	spans := c.await(t, m.trace, "publish orders:new.eu", "deliver delivered")
 	publish, deliver := spans[0], spans[1]
 	publish.follows(t, m)
 	if publish.GetKind() != tracepb.Span_SPAN_KIND_SERVER || publish.scope != "github.com/curfewmq/curfew" {
 		t.Errorf("publish: %v by %s", publish.GetKind(), publish.scope)
+	}
+	const schemas = "https://opentelemetry.io/schemas/1."
+	if !strings.HasPrefix(publish.schema, schemas) || !strings.HasPrefix(publish.resourceSchema, schemas) {
+		t.Errorf("the schema of spans is %q, that of the resource %q", publish.schema, publish.resourceSchema)
 	}
 	publish.has(t, "messaging.system=rabbitmq", "messaging.operation.name=publish", "messaging.operation.type=send",
 		"messaging.destination.name=orders:new.eu", "messaging.rabbitmq.destination.routing_key=new.eu", "messaging.message.id=m-1",
@@ -100,8 +104,11 @@ func testFetched(s scene) {
 		unchanged(t, &d, m)
 		must(t, d.Reject(!d.Redelivered))
 	}
-	spans := c.await(t, m.trace, "publish amq.default", "deliver fetched", "deliver fetched", "drop fetched")
-	spans[1].has(t, "curfew.delivery.redelivered=false", "messaging.operation.type=receive", "messaging.destination.name=fetched")
+	spans := c.await(t, m.trace, "publish fetched", "receive fetched", "receive fetched", "drop fetched")
+	if spans[1].GetKind() != tracepb.Span_SPAN_KIND_SERVER {
+		t.Errorf("receive: %v", spans[1].GetKind())
+	}
+	spans[1].has(t, "curfew.delivery.redelivered=false", "messaging.operation.type=receive", "messaging.operation.name=receive", "messaging.destination.name=fetched")
 	spans[2].has(t, "curfew.delivery.redelivered=true")
 }
 
@@ -111,7 +118,7 @@ func testExpired(s scene) {
 	m := sent(t)
 	b.declare("expired", amqp091.Table{"x-message-ttl": ttl.Milliseconds()})
 	b.publish("expired", m.headers, "")
-	expire := c.await(t, m.trace, "publish amq.default", "expire expired")[1]
+	expire := c.await(t, m.trace, "publish expired", "expire expired")[1]
 	expire.follows(t, m)
 	expire.has(t, "messaging.operation.name=expire", "messaging.destination.name=expired", "messaging.message.id=m-1",
 		"messaging.message.body.size=5", "curfew.queue=expired", "curfew.vhost=/", "curfew.expiry.strategy=deadline",
@@ -159,7 +166,7 @@ func testExpiredAtOnce(s scene) {
 	m := sent(t)
 	b.declare("ttl-0", nil)
 	b.publish("ttl-0", m.headers, "0")
-	expire := c.await(t, m.trace, "publish amq.default", "expire ttl-0")[1]
+	expire := c.await(t, m.trace, "publish ttl-0", "expire ttl-0")[1]
 	expire.follows(t, m)
 	expire.has(t, "curfew.dead_letter.reason=expired", "curfew.dead_letter.outcome=dropped")
 	expire.events(t, "enqueue", "deadline_set", "due", "decided")
@@ -226,7 +233,7 @@ func testLost(s scene) {
 		b.publish(name, m.headers, "")
 		spans := c.await(t, m.trace, "expire "+name, "dead_letter "+name)
 		spans[0].has(t, "curfew.dead_letter.outcome="+outcome)
-		spans[1].has(t, "curfew.dead_letter.outcome="+outcome, "curfew.dead_letter.exchange="+exchange)
+		spans[1].has(t, "error.type="+outcome, "curfew.dead_letter.outcome="+outcome, "curfew.dead_letter.exchange="+exchange)
 		if spans[1].parent != spans[0].id || spans[1].GetStatus().GetCode() != tracepb.Status_STATUS_CODE_ERROR {
 			t.Errorf("child of %s, status %v", spans[1].parent, spans[1].GetStatus())
 		}
@@ -316,7 +323,7 @@ func testOrphan(s scene) {
 				t.Errorf("it arrived as %+v", d)
 			}
 			m := received(d)
-			spans := c.await(t, m.trace, "publish amq.default", "deliver orphan")
+			spans := c.await(t, m.trace, "publish orphan", "deliver orphan")
 			if spans[0].id != m.span || spans[0].parent != "" || len(spans[0].GetLinks()) != 0 {
 				t.Errorf("the message says %s; publish is %s, a child of %q, linked to %v", m.span, spans[0].id, spans[0].parent, spans[0].GetLinks())
 			}
@@ -349,11 +356,11 @@ func testTransaction(s scene) {
 	must(t, b.consume("tx").Ack(false))
 	orphan := b.consume("tx")
 	must(t, orphan.Ack(false))
-	for _, s := range c.await(t, m.trace, "publish amq.default", "deliver tx") {
+	for _, s := range c.await(t, m.trace, "publish tx", "deliver tx") {
 		s.follows(t, m)
 	}
 	begun := received(orphan)
-	if publish := c.await(t, begun.trace, "publish amq.default", "deliver tx")[0]; publish.id != begun.span {
+	if publish := c.await(t, begun.trace, "publish tx", "deliver tx")[0]; publish.id != begun.span {
 		t.Errorf("the message says %s, its publishing is %s", begun.span, publish.id)
 	}
 }
@@ -366,7 +373,7 @@ func testNotSampled(s scene) {
 	b.publish("flags-00", m.headers, "")
 	unchanged(t, b.consume("flags-00"), m)
 	b.publish("flags-00", after.headers, "0")
-	c.await(t, after.trace, "publish amq.default", "expire flags-00")
+	c.await(t, after.trace, "publish flags-00", "expire flags-00")
 	if names := c.names(m.trace); names != "[]" {
 		t.Errorf("there are %s", names)
 	}
@@ -381,6 +388,6 @@ func testGarbage(s scene) {
 		d := b.consume("garbage")
 		must(t, d.Ack(false))
 		m := received(d)
-		c.await(t, m.trace, "publish amq.default", "deliver garbage")
+		c.await(t, m.trace, "publish garbage", "deliver garbage")
 	}
 }

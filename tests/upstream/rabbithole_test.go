@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // RabbitHole is the HTTP client of the RabbitMQ team for Go. It is no dependency of ours, not even of the tests: they fetch it,
@@ -150,7 +151,7 @@ func buildRabbitHole(t *testing.T, b *process.Process) holeSuite {
 	fetch := exec.Command("go", "mod", "download")
 	fetch.Dir = s.dir
 	if out, err := fetch.CombinedOutput(); err != nil {
-		t.Skipf("what %s needs cannot be fetched: %v\n%s", rabbitHole, err, out)
+		tools.Missing(t, "rabbit-hole", "what %s needs cannot be fetched: %v\n%s", rabbitHole, err, out)
 	}
 	build := exec.Command("go", "test", "-c", "-o", s.binary, ".")
 	build.Dir = s.dir
@@ -183,7 +184,7 @@ func fetchRabbitHole(t *testing.T) string {
 	out, err := fetch.Output()
 	var module struct{ Dir, Sum, Error string }
 	if e := json.Unmarshal(out, &module); e != nil || err != nil {
-		t.Skipf("%s cannot be fetched: %v %s", rabbitHole, err, module.Error)
+		tools.Missing(t, "rabbit-hole", "%s cannot be fetched: %v %s", rabbitHole, err, module.Error)
 	}
 	if module.Sum != rabbitHoleSum {
 		t.Fatalf("%s has the sum %s, want %s", rabbitHole, module.Sum, rabbitHoleSum)

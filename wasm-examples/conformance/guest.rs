@@ -102,8 +102,19 @@ fn enter(now: i64, m: &Message) -> Verdict {
         18 => record(now, m),
         19 => rest(now, m),
         20 => keep(NONE).and_ask_at_head(),
+        21 => held(m, now + 2000, keep(NONE)),
+        22 => held(m, now + 2000, no_opinion()),
+        23 => {
+            m.hold(now + 2000);
+            held(m, NONE, no_opinion())
+        }
         _ => no_opinion(),
     }
+}
+
+fn held(m: &Message, until: i64, v: Verdict) -> Verdict {
+    m.hold(until);
+    v
 }
 
 fn due(now: i64, m: &Message) -> Verdict {
@@ -120,6 +131,7 @@ fn due(now: i64, m: &Message) -> Verdict {
 fn head(now: i64, m: &Message) -> Verdict {
     match m.priority {
         0 => keep(now + 10),
+        2 => held(m, now + 10, no_opinion()),
         _ => no_opinion(),
     }
 }
@@ -127,6 +139,7 @@ fn head(now: i64, m: &Message) -> Verdict {
 fn back(_: i64, m: &Message) -> Verdict {
     match m.priority {
         0 => keep(m.deadline_ms + 1000).with_state(m.deliveries as i64),
+        2 => held(m, m.deadline_ms, no_opinion()),
         _ => no_opinion(),
     }
 }

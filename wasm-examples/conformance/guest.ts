@@ -96,6 +96,16 @@ function enter(now: i64, m: Message, v: Verdict): void {
     case 20: {
       v.keep(NONE);
       v.askAtHead();
+      return;
+    }
+    case 21: {
+      v.keep(NONE);
+      return m.hold(now + 2000);
+    }
+    case 22: return m.hold(now + 2000);
+    case 23: {
+      m.hold(now + 2000);
+      m.hold(NONE);
     }
   }
 }
@@ -125,11 +135,13 @@ export function on_deadline(now: i64, n: i32): i32 {
 export function on_head(now: i64, n: i32): i32 {
   return each(now, n, (now: i64, m: Message, v: Verdict) => {
     if (m.priority == 0) v.keep(now + 10);
+    if (m.priority == 2) m.hold(now + 10);
   });
 }
 
 export function on_requeue(now: i64, n: i32): i32 {
   return each(now, n, (now: i64, m: Message, v: Verdict) => {
+    if (m.priority == 2) m.hold(m.deadline);
     if (m.priority != 0) return;
     v.keep(m.deadline + 1000);
     v.state = m.deliveries;

@@ -91,6 +91,9 @@ fn enter(now: i64, m: *const Message) Verdict {
         18 => record(now, m),
         19 => rest(now, m),
         20 => policy.keep(policy.none).andAskAtHead(),
+        21 => held(m, now + 2000, policy.keep(policy.none)),
+        22 => held(m, now + 2000, policy.noOpinion()),
+        23 => takenBack(now, m),
         else => policy.noOpinion(),
     };
 }
@@ -98,6 +101,16 @@ fn enter(now: i64, m: *const Message) Verdict {
 fn counted(m: *const Message) Verdict {
     policy.count("asked", m.size);
     return policy.noOpinion();
+}
+
+fn held(m: *const Message, until: i64, v: Verdict) Verdict {
+    m.hold(until);
+    return v;
+}
+
+fn takenBack(now: i64, m: *const Message) Verdict {
+    m.hold(now + 2000);
+    return held(m, policy.none, policy.noOpinion());
 }
 
 fn due(now: i64, m: *const Message) Verdict {
@@ -112,11 +125,19 @@ fn due(now: i64, m: *const Message) Verdict {
 }
 
 fn head(now: i64, m: *const Message) Verdict {
-    return if (m.priority == 0) policy.keep(now + 10) else policy.noOpinion();
+    return switch (m.priority) {
+        0 => policy.keep(now + 10),
+        2 => held(m, now + 10, policy.noOpinion()),
+        else => policy.noOpinion(),
+    };
 }
 
 fn back(_: i64, m: *const Message) Verdict {
-    return if (m.priority == 0) policy.keep(m.deadline_ms + 1000).withState(m.deliveries) else policy.noOpinion();
+    return switch (m.priority) {
+        0 => policy.keep(m.deadline_ms + 1000).withState(m.deliveries),
+        2 => held(m, m.deadline_ms, policy.noOpinion()),
+        else => policy.noOpinion(),
+    };
 }
 
 fn idle(now: i64, idle_ms: i64, ready: u32, unacked: u32, consumers: u32) policy.Idle {
@@ -161,4 +182,12 @@ test "what a message carries" {
     for (want) |w| try std.testing.expectEqual(number(w.said), enter(0, &.{ .priority = w.priority }));
     _ = enter(0, &.{ .priority = 17, .size = 5 });
     try std.testing.expectEqual(@as(i64, 5), doubles.counted);
+}
+
+test "holds" {
+    doubles.reset();
+    try std.testing.expectEqual(policy.keep(policy.none), enter(5, &.{ .priority = 21 }));
+    try std.testing.expectEqual(@as(i64, 2005), doubles.held);
+    _ = enter(5, &.{ .priority = 23 });
+    try std.testing.expectEqual(policy.none, doubles.held);
 }

@@ -132,3 +132,18 @@ fn what_the_policy_says() {
     assert_eq!(due(broker.now, &broker.message()), expire());
     assert_eq!(head(broker.now, &broker.message()), keep(broker.now + 10));
 }
+
+#[test]
+fn holds() {
+    let mut broker = Broker::new();
+    for (priority, verdict, until) in [(20, keep(NONE).and_ask_at_head(), None), (21, keep(NONE), Some(2000)), (22, no_opinion(), Some(2000)), (23, no_opinion(), None)] {
+        let mut m = broker.message();
+        m.priority = priority;
+        assert_eq!((enter(broker.now, &m), broker.held(&m)), (verdict, until.map(|ms| broker.now + ms)));
+    }
+    let mut m = broker.message();
+    m.priority = 2;
+    assert_eq!((head(broker.now, &m), broker.held(&m)), (no_opinion(), Some(broker.now + 10)));
+    m.deadline_ms = broker.now; // a time that has passed is no hold
+    assert_eq!((back(broker.now, &m), broker.held(&m)), (no_opinion(), None));
+}

@@ -4,13 +4,15 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/cluster"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/queue"
@@ -29,42 +31,92 @@ type node struct {
 	wasm  *policyHost
 	rules *policies.Rules
 	clock clock.Clock
+	chain *chain.Chain
+	dir   string // of the data
+
+	member *member // nil = the broker is in no cluster
 }
 
 var _ broker = (*node)(nil)
 
 // newBroker opens the data directory, which may take a while, and creates the AMQP server. It does not listen yet.
 func newBroker(ctx context.Context, s setup) (broker, error) {
-	rules := policies.NewRules(s.chain.Arguments(), s.chain.Strategies)
-	dir, err := vfs.Make(s.Data.Dir)
+	rules := policies.NewRules(slices.Concat(s.chain.Arguments(), s.chain.ExchangeKeys()), s.chain.Strategies)
+	dir, err := makeDataDir(s.Data.Dir)
+	if err == nil {
+		err = cluster.CheckFolder(s.Data.Dir, s.Cluster.On())
+	}
 	if err != nil {
-		return nil, fmt.Errorf("data.dir %s: %w", s.Data.Dir, err)
+		return nil, err
 	}
 	host, err := openPolicies(s) //nolint:contextcheck // fuel bounds how long guests run
 	if err != nil {
 		return nil, err
 	}
-	st, err := openStore(ctx, s, dir, rules, &host.store)
+	if s.Cluster.On() {
+		return newMember(ctx, s, rules, host)
+	}
+	st, err := openStore(ctx, s, storeOptions(s, dir, rules), &host.store)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("data.dir %s: %w", s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
+		return nil, errors.Join(dataDirError(s.Data.Dir, err), host.close()) //nolint:contextcheck // see above
 	}
 	host.store.Store(st)
+	if err := configureUsers(s, st); err != nil {
+		return nil, errors.Join(err, st.Close(ctx), host.close()) //nolint:contextcheck // see above
+	}
+	n, err := serveStore(s, st, rules, host, nil)
+	if err != nil {
+		return nil, errors.Join(err, st.Close(ctx), host.close()) //nolint:contextcheck // see above
+	}
+	return n, nil
+}
+
+// newMember is newBroker for a node of a cluster.
+func newMember(ctx context.Context, s setup, rules *policies.Rules, host *policyHost) (broker, error) {
+	m, err := join(ctx, s)
+	if err != nil {
+		return nil, errors.Join(err, host.close()) //nolint:contextcheck // fuel bounds how long guests run
+	}
+	o := storeOptions(s, vfs.Dir(cluster.Folder(s.Data.Dir)), rules)
+	m.storeOptions(s, &o)
+	o.Modules = host.followModules
+	st, err := openStore(ctx, s, o, &host.store)
+	if err != nil {
+		return nil, errors.Join(err, m.end(ctx), host.close()) //nolint:contextcheck // see above
+	}
+	host.store.Store(st)
+	m.space.Store(st)
+	n, err := serveStore(s, st, rules, host, m)
+	if err != nil {
+		return nil, errors.Join(err, st.Close(ctx), m.end(ctx), host.close()) //nolint:contextcheck // see above
+	}
+	m.serve(n.Server)
+	m.awaitCluster(ctx, st.Registry())
+	return n, nil
+}
+
+// serveStore creates the server for what is in a store. member is nil without a cluster.
+func serveStore(s setup, st *store.Store, rules *policies.Rules, host *policyHost, m *member) (*node, error) {
 	s.chain.OnStrategyChange(func(strategy string, recompute bool) {
 		for _, v := range st.VHosts() {
 			v.StrategyChanged(strategy, recompute)
 		}
 	})
-	server, err := wire.New(wireOptions(s, st))
-	if err != nil {
-		return nil, errors.Join(err, st.Close(ctx), host.close()) //nolint:contextcheck // see above
+	o := wireOptions(s, st)
+	if m != nil {
+		m.wireOptions(s, st, &o)
 	}
-	return &node{server, st, host, rules, s.clock}, nil
+	server, err := wire.New(o)
+	if err != nil {
+		return nil, err
+	}
+	return &node{server, st, host, rules, s.clock, s.chain, s.Data.Dir, m}, nil
 }
 
 // openStore opens the data directory. The caller stores what it returns in opened.
-func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules, opened *atomic.Pointer[store.Store]) (*store.Store, error) {
+func openStore(ctx context.Context, s setup, o store.Options, opened *atomic.Pointer[store.Store]) (*store.Store, error) {
 	if s.bodies > 0 {
-		room, err := store.HasSpace(dir)
+		room, err := store.HasSpace(o.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -79,10 +131,16 @@ func openStore(ctx context.Context, s setup, dir vfs.FS, rules *policies.Rules, 
 			return nil, err
 		}
 	}
-	return store.Open(ctx, store.Options{
+	return store.Open(ctx, o)
+}
+
+// storeOptions returns the options for a store in dir.
+func storeOptions(s setup, dir vfs.FS, rules *policies.Rules) store.Options {
+	return store.Options{
 		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: s.clock, Log: s.log,
 		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry, Bindings: s.Limits.Bindings, DiskLimit: s.diskLimit,
-	})
+		Progress: s.progress,
+	}
 }
 
 var _ limited = (*node)(nil)
@@ -93,12 +151,41 @@ func (n *node) DiskLimit() int64 { return n.store.DiskLimit() }
 // SetDiskLimit implements [limited].
 func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 
-// Alarms names the alarms that block publishers.
-func (n *node) Alarms() []string { return append(n.Server.Alarms(), n.store.Alarms()...) }
+// Alarms names what is wrong: what blocks publishers, logs that have failed, and the node's part in its cluster.
+func (n *node) Alarms() []string {
+	all := append(n.Server.Alarms(), n.store.Alarms()...)
+	if n.member != nil {
+		all = append(all, n.member.alarms(n.store.Registry())...)
+	}
+	return all
+}
 
 // Management implements [broker].
 func (n *node) Management() mgmt.Options {
-	return mgmt.Options{Store: n.store, AMQP: n.Server, Rules: n.rules, Clock: n.clock, Alarms: n.Alarms, Modules: n.wasm.modules()}
+	o := mgmt.Options{
+		Store: n.store, AMQP: n.Server, Rules: n.rules, Clock: n.clock, Alarms: n.Alarms, Modules: n.wasm.modules(), Lab: lab{n.chain, n.wasm.Host},
+		PolicyFiles: policyFolder(n.dir),
+	}
+	if n.member != nil {
+		v := &clusterView{member: n.member, store: n.store, amqp: n.Server}
+		o.Peers, o.Placements, o.Replicas = v, v, v
+	}
+	return o
+}
+
+// Opened is told that the management API answers.
+func (n *node) Opened(a *mgmt.API) {
+	if n.member != nil {
+		n.member.open(a)
+	}
+}
+
+// ReloadTLS implements [broker].
+func (n *node) ReloadTLS() error {
+	if err := n.Server.ReloadTLS(); err != nil || n.member == nil || n.member.tls == nil {
+		return err
+	}
+	return n.member.tls.Reload()
 }
 
 const (
@@ -110,6 +197,9 @@ const (
 
 // Shutdown implements [broker].
 func (n *node) Shutdown(ctx context.Context) error {
+	if n.member != nil {
+		n.member.Leave(ctx)
+	}
 	ended := make(chan error, 1)
 	go func() { ended <- n.Server.Shutdown(ctx) }()
 	select {
@@ -119,7 +209,10 @@ func (n *node) Shutdown(ctx context.Context) error {
 	}
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()
-	err := n.store.Close(flush)                      // connections that wait for it get an error
+	err := n.store.Close(flush) // connections that wait for it get an error
+	if n.member != nil {
+		err = errors.Join(err, n.member.end(flush))
+	}
 	return errors.Join(<-ended, err, n.wasm.close()) //nolint:contextcheck // nothing in it waits
 }
 
@@ -139,7 +232,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 			VerifyPeer: c.TLS.VerifyPeer, MinVersion: tlsVersion(c.TLS.MinVersion),
 		},
 		Session: session.Options{
-			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: clusterName(), Node: clusterName(),
+			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: nodeName(c), Node: nodeName(c),
 			Users:  st.Users(),
 			VHosts: st.VHost,
 
@@ -147,8 +240,10 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 			Heartbeat: uint16(c.Limits.Heartbeat / time.Second), Connections: c.Limits.Connections,
 			Consumers:       c.Limits.Consumers,
 			ConsumerTimeout: c.Limits.ConsumerTimeout, GuestLoopbackOnly: c.Auth.GuestLoopbackOnly,
-			Log: s.log, Telemetry: s.telemetry,
+			CertificateLogin: certificateLogin(&c.Auth),
+			Log:              s.log, Telemetry: s.telemetry,
 		},
+		Proxies:          c.Listen.ProxyProtocol,
 		Clock:            s.clock,
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
 		Handshakes:       c.Limits.Handshakes,
@@ -171,6 +266,16 @@ func hashing(h config.Hashing) auth.Algorithm {
 	return auth.PBKDF2
 }
 
+// certificateFields are the choices of auth.certificate-login but off.
+var certificateFields = map[config.CertificateLogin]auth.CertificateField{
+	"distinguished-name": auth.DistinguishedName, "common-name": auth.CommonName, "san-dns": auth.SANDNS, "san-email": auth.SANEmail,
+	"san-uri": auth.SANURI, "san-ip": auth.SANIP, "san-other": auth.SANOther,
+}
+
+func certificateLogin(c *config.Auth) auth.CertificateLogin {
+	return auth.CertificateLogin{Field: certificateFields[c.CertificateLogin], Index: c.CertificateSANIndex}
+}
+
 func tlsVersion(s string) uint16 {
 	if s == "1.3" {
 		return tls.VersionTLS13
@@ -178,8 +283,8 @@ func tlsVersion(s string) uint16 {
 	return tls.VersionTLS12
 }
 
-// clusterName returns the name of the broker and its cluster: as RabbitMQ has it, after the machine.
-func clusterName() string {
+// machineName is the name of a broker after its machine.
+func machineName() string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"

@@ -37,7 +37,7 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &node{server, kept, nil, nil, clock}
+	return &node{Server: server, store: kept, clock: clock}
 }
 
 // A disk that is full keeps publishers waiting, but not the broker from ending.

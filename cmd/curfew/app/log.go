@@ -8,8 +8,12 @@ import (
 	"golang.org/x/term"
 )
 
-// newLogger returns a logger to w. format is text, json or auto, which is text on a terminal and JSON otherwise.
-func newLogger(w io.Writer, format string, level slog.Leveler) *slog.Logger {
+// newLogger returns a logger to w. format is text, json or auto, which is text on a terminal, text for systemd's journal where stream
+// says that w leads there, and JSON otherwise.
+func newLogger(w io.Writer, format string, level slog.Leveler, stream string) *slog.Logger {
+	if format == "auto" && isJournal(w, stream) {
+		return slog.New(newJournalHandler(w, level))
+	}
 	o := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
 	if format == "text" || format == "auto" && isTerminal(w) {
 		return slog.New(slog.NewTextHandler(w, o))

@@ -1,4 +1,4 @@
-// Package app is the program curfew: the broker and its tools serve, config, ctl, policy, log, build, bench, version. Called rabbitmqctl, it
+// Package app is the program curfew: the broker and its tools serve, config, ctl, backup, restore, policy, log, build, bench, version. Called rabbitmqctl, it
 // is "curfew ctl".
 //
 // A program with further plugins, which "curfew build" writes and compiles, is a call of [Main] with their factories.
@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"strings"
 
+	"github.com/curfewmq/curfew/cmd/curfew/backup"
 	"github.com/curfewmq/curfew/cmd/curfew/bench"
 	"github.com/curfewmq/curfew/cmd/curfew/build"
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
@@ -45,7 +46,7 @@ const rabbitmqctl = "rabbitmqctl"
 func run(args []string, stdout, stderr io.Writer, plugins ...hook.Factory) int {
 	a := &app{
 		stdout: stdout, stderr: stderr, environ: os.Environ(), plugins: allPlugins(plugins),
-		signals: make(chan os.Signal, 4), newBroker: newBroker,
+		signals: make(chan os.Signal, 4), newBroker: newBroker, browse: browse,
 	}
 	return a.run(args)
 }
@@ -57,6 +58,7 @@ type app struct {
 	plugins        []hook.Factory // of this binary, in the order of the default chain
 	signals        chan os.Signal // serve also has the process's signals sent here
 	newBroker      func(context.Context, setup) (broker, error)
+	browse         func(address string, failed func(error)) error // see browse
 }
 
 // command is what the first word of a command line selects.
@@ -69,7 +71,10 @@ func commands() []command {
 	return []command{
 		{"serve", "run the broker", (*app).serve},
 		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
+		{"healthcheck", "ask a running broker whether it is ready, for containers", (*app).healthcheck},
 		{"ctl", "manage a running broker, as rabbitmqctl does", (*app).ctl},
+		{"backup", "back up a broker, definitions and messages, while it runs or is stopped", (*app).backup},
+		{"restore", "make a data directory of a backup", (*app).restore},
 		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
 		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
 		{"build", "make a program with plugins of other Go modules", (*app).build},
@@ -139,6 +144,14 @@ func (a *app) policy(args []string) int {
 	return p.Run(args)
 }
 
+func (a *app) backup(args []string) int { return a.backups().Backup(args) }
+
+func (a *app) restore(args []string) int { return a.backups().Restore(args) }
+
+func (a *app) backups() *backup.Program {
+	return &backup.Program{Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr}
+}
+
 func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
 
 // manage runs "curfew ctl" under the name it was called by.
@@ -165,10 +178,10 @@ func (a *app) help(args []string) int {
 func (a *app) writeHelp(w io.Writer) {
 	var b strings.Builder
 	for _, c := range commands() {
-		fmt.Fprintf(&b, "  %-9s %s\n", c.name, c.summary)
+		fmt.Fprintf(&b, "  %-11s %s\n", c.name, c.summary)
 	}
-	fmt.Fprintf(w, `Curfew is an AMQP 0-9-1 broker in which every message and every queue knows
-when its time is up. RabbitMQ clients connect to it unchanged.
+	fmt.Fprintf(w, `Curfew is a message broker for AMQP 0-9-1 that removes or dead-letters each
+message at its own deadline. Clients for RabbitMQ connect to it unchanged.
 
 Usage:
   curfew COMMAND [FLAGS]

@@ -31,8 +31,8 @@ func TestUsage(t *testing.T) {
 		stdout string // a part of it; "" = nothing is printed
 		stderr string // all of it, or with … at its end the beginning
 	}{
-		{"nothing", nil, 2, "", "Curfew is an AMQP 0-9-1 broker …"},
-		{"help", []string{"help"}, 0, "\nCommands:\n  serve     run the broker\n", ""},
+		{"nothing", nil, 2, "", "Curfew is a message broker for AMQP 0-9-1 …"},
+		{"help", []string{"help"}, 0, "\nCommands:\n  serve       run the broker\n", ""},
 		{"help flag", []string{"--help"}, 0, "\nStart here:\n  curfew serve\n", ""},
 		{"help of help", []string{"help", "help"}, 0, "\nCommands:\n", ""},
 		{"help of a command", []string{"help", "serve"}, 0, "Usage:\n  curfew serve [FLAGS]\n\nFlags:\n  --amqp ADDR ", ""},
@@ -62,6 +62,24 @@ func TestUsage(t *testing.T) {
 				t.Errorf("stderr:\n%s\nwant:\n%s", stderr, tt.stderr)
 			}
 		})
+	}
+}
+
+// A binary made without the go tool's stamp did not say what it was made from.
+func TestVersionNamesCommit(t *testing.T) {
+	if _, stdout, _ := invoke("version"); !strings.Contains(stdout, "\ncommit ") {
+		t.Errorf("without -ldflags: got %s", stdout)
+	}
+	commit, date = "0123abc", "2026-11-23T08:00:00Z" // as -ldflags sets them
+	defer func() { commit, date = "", "" }()
+	if _, stdout, _ := invoke("version"); !strings.Contains(stdout, "\ncommit 0123abc, 2026-11-23T08:00:00Z\n") {
+		t.Errorf("got %s", stdout)
+	}
+	if _, stdout, _ := invoke("version", "--json"); !strings.Contains(stdout, `"commit": "0123abc",`+"\n"+`  "date": "2026-11-23T08:00:00Z",`) {
+		t.Errorf("got %s", stdout)
+	}
+	if got := (&description{}).revision(); got != "unknown" {
+		t.Errorf("without a commit: got %q", got)
 	}
 }
 
@@ -161,7 +179,7 @@ func TestConfigErrors(t *testing.T) {
 			"curfew config: the configuration has 3 errors:\n" +
 				"  limits.frame-max: \"1\" is out of range; accepted: 4KiB to 16MiB (file x.yaml:2)\n" +
 				"  plugins.ttl.max: 1ns is out of range; accepted are 0s (no limit) and whole milliseconds from 1ms (file x.yaml:5)\n" +
-				"  plugins.lua: unknown plugin; known plugins: ttl, dedup, wasm, maxlength, deadletter, expires, consistenthash, modulushash, random (file x.yaml:6)\n",
+				"  plugins.lua: unknown plugin; known plugins: ttl, dedup, delay, wasm, maxlength, deadletter, expires, retry, consistenthash, modulushash, random (file x.yaml:6)\n",
 		},
 		{
 			"the chain's", "plugins:\n  ttl:\n    strategy: lazy\n", nil,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
 // management is the management API, the metrics that need no login, and their listeners. It is empty while these are off.
@@ -24,7 +25,8 @@ type management struct {
 	listeners    []managementListener
 	certificates *wire.Certificates // nil without TLS
 	connections  int                // at a time, of each listener; 0 = any number
-	ended        chan error         // what each listener's Serve returned
+	proxies      proxy.Options
+	ended        chan error // what each listener's Serve returned
 }
 
 type managementListener struct {
@@ -37,17 +39,17 @@ type managementListener struct {
 const metricsProtocol = "http/prometheus"
 
 // listenManagement opens the listeners of the management API, all or none.
-func listenManagement(c configuration) (*management, error) {
-	m := &management{connections: c.Limits.Management, ended: make(chan error, 3)}
+func listenManagement(c configuration, log *slog.Logger) (*management, error) {
+	m := &management{connections: c.Limits.Management, ended: make(chan error, 3), proxies: proxy.Options{
+		Proxies: c.Management.ProxyProtocol, Timeout: c.Limits.HandshakeTimeout, Most: c.Limits.Management, Key: "management.proxy-protocol", Log: log,
+	}}
 	var errs []error
 	if addr := c.Listen.Management; addr != "" {
 		errs = append(errs, m.listen("listen.management", "http", addr, nil))
 	}
 	if addr := c.Listen.ManagementTLS; addr != "" {
 		var err error
-		m.certificates, err = wire.LoadCertificates(wire.TLS{
-			Cert: c.TLS.Cert, Key: c.TLS.Key, MinVersion: tlsVersion(c.TLS.MinVersion),
-		})
+		m.certificates, err = wire.LoadCertificates(managementTLS(c))
 		if err == nil {
 			err = m.listen("listen.management-tls", "https", addr, m.certificates.Config())
 		}
@@ -63,10 +65,23 @@ func listenManagement(c configuration) (*management, error) {
 	return m, nil
 }
 
+// managementTLS returns how the API listens with TLS. It asks for certificates of clients only where that is wanted: browsers that
+// have some bother their users.
+func managementTLS(c configuration) wire.TLS {
+	t := wire.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, MinVersion: tlsVersion(c.TLS.MinVersion)}
+	if c.Management.ClientCertificates != "off" {
+		t.CA, t.VerifyPeer = c.TLS.CA, c.Management.ClientCertificates == "required"
+	}
+	return t
+}
+
 func (m *management) listen(key, protocol, addr string, secure *tls.Config) error {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
+	}
+	if protocol != metricsProtocol {
+		ln = proxy.Listen(ln, m.proxies)
 	}
 	if secure != nil {
 		ln = tls.NewListener(ln, secure)
@@ -120,7 +135,7 @@ func (m *management) describe() []mgmt.Listener {
 	for i, l := range m.listeners {
 		all[i] = mgmt.Listener{Protocol: l.protocol, Address: l.Addr()}
 		if l.protocol == "https" {
-			all[i].Expires = m.certificates.Expires()
+			all[i].Files = m.certificates.Files()
 		}
 	}
 	return all
@@ -154,33 +169,51 @@ func (m *management) shutdown(ctx context.Context) {
 func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 	o := s.broker.Management()
 	c := s.running.Config
-	o.Product, o.Version, o.Node, o.Log = c.Compat.Product, c.Compat.Version, clusterName(), s.log
+	o.Product, o.Version, o.Node, o.Log, o.LogLevel = c.Compat.Product, c.Compat.Version, nodeName(c), s.log, s.level
+	for _, p := range s.running.Plugins {
+		o.Plugins = append(o.Plugins, p.Name)
+	}
 	o.Alarms, o.Listeners, o.Machine = s.alarms, s.listeners, s.machine
+	o.Lateness = s.telemetry.Recorder.Lateness().Read
 	o.GuestLoopbackOnly, o.FixedOperators = c.Auth.GuestLoopbackOnly, !c.Management.OperatorPolicyChanges
+	o.CertificateLogin = certificateLogin(&c.Auth)
+	if s.management.certificates != nil {
+		o.VerifyClient = s.management.certificates.Verify
+	}
 	o.RatesInterval, o.BodyMax = c.Management.RatesInterval, int64(c.Management.BodySize)
-	o.Hosts = c.Management.Hosts
+	o.Hosts, o.Session, o.TraceURL = c.Management.Hosts, c.Management.Session, c.Management.TraceURL
+	o.Profiles = c.Management.Pprof
 	o.Events, o.ConnectionLimit = s.telemetry.Recorder.Events(), c.Limits.Connections
 	var a *mgmt.API
 	if o.Store != nil {
+		s.openDrain(&o)
 		var err error
 		if o.Metrics, err = s.measure(ctx, &o, func() string { return a.Cluster() }); err != nil {
 			return nil, err
 		}
 	}
-	a = mgmt.New(o)
+	a = mgmt.New(o) //nolint:contextcheck // requests have their own
 	return a, nil
 }
 
 // listeners returns what the broker listens on.
 func (s *service) listeners() []mgmt.Listener {
 	var all []mgmt.Listener
-	names := s.amqpListeners()
-	for i, addr := range s.broker.Addresses() {
+	names, addresses := s.amqpListeners(), s.broker.Addresses()
+	if !s.accepts() {
+		addresses = nil
+	}
+	for i, addr := range addresses {
 		l := mgmt.Listener{Protocol: names[i].protocol, Address: addr}
 		if l.Protocol == "amqp/ssl" {
-			l.Expires = s.certificateExpires()
+			l.Files = s.certificateFiles()
 		}
 		all = append(all, l)
+	}
+	if n, ok := s.broker.(interface{ NodeListener() (mgmt.Listener, bool) }); ok {
+		if l, clustered := n.NodeListener(); clustered {
+			all = append(all, l)
+		}
 	}
 	return append(all, s.management.describe()...)
 }
@@ -198,12 +231,12 @@ func (s *service) amqpListeners() (names []listenerName) {
 	return names
 }
 
-// certificateExpires returns when the certificate of the AMQP listener expires.
-func (s *service) certificateExpires() time.Time {
-	if b, ok := s.broker.(interface{ CertificateExpires() time.Time }); ok {
-		return b.CertificateExpires()
+// certificateFiles returns the certificates of the AMQP listener.
+func (s *service) certificateFiles() []wire.CertificateFile {
+	if b, ok := s.broker.(interface{ CertificateFiles() []wire.CertificateFile }); ok {
+		return b.CertificateFiles()
 	}
-	return time.Time{}
+	return nil
 }
 
 // limited is a broker whose limits for memory and disk can be changed.

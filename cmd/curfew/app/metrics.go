@@ -11,11 +11,16 @@ import (
 
 // measure collects metrics of the broker and returns the handler of requests for them. cluster returns the cluster's name.
 func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
-	c := metrics.New(metrics.Options{
-		Version: o.Version, RabbitMQ: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
+	options := metrics.Options{
+		Version: version, Commit: builtAt(), Claimed: o.Version, RabbitMQ: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
 		Recorder: s.telemetry.Recorder, Exported: s.telemetry.Exported, Alarms: o.Alarms, Machine: s.measureMachine,
-		Policies: s.policies(), Faults: s.running.chain.Faults, Filtered: s.running.chain.Filtered, Queues: s.running.Telemetry.Metrics.Queues,
-	})
+		Certificates: presented(o.Listeners),
+		Policies:     s.policies(), Faults: s.running.chain.Faults, Filtered: s.running.chain.Filtered, Queues: s.running.Telemetry.Metrics.Queues,
+	}
+	if o.Replicas != nil {
+		options.Replicas = o.Replicas.View
+	}
+	c := metrics.New(options)
 	h, err := s.telemetry.Serve(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -26,6 +31,25 @@ func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() s
 func (s *service) measureMachine() metrics.Machine {
 	m := s.machine()
 	return metrics.Machine{Memory: m.Memory, MemoryLimit: m.MemoryLimit, DiskFree: m.DiskFree, DiskLimit: m.DiskLimit, Files: m.Files, FilesLimit: m.FilesLimit}
+}
+
+// builtAt returns the commit that the program was built from; "" = unknown.
+func builtAt() string {
+	var d description
+	d.readCommit()
+	return d.Commit
+}
+
+// presented returns a function that lists the certificates of listeners.
+func presented(listeners func() []mgmt.Listener) func() []metrics.Certificate {
+	return func() (all []metrics.Certificate) {
+		for _, l := range listeners() {
+			if ends := l.Expires(); !ends.IsZero() {
+				all = append(all, metrics.Certificate{Protocol: l.Protocol, Expires: ends})
+			}
+		}
+		return all
+	}
 }
 
 // policies returns a function that describes the policies in WebAssembly; nil where there can be none.

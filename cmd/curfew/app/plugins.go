@@ -10,10 +10,12 @@ import (
 	"github.com/curfewmq/curfew/plugins/consistenthash"
 	"github.com/curfewmq/curfew/plugins/deadletter"
 	"github.com/curfewmq/curfew/plugins/dedup"
+	"github.com/curfewmq/curfew/plugins/delay"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
 	"github.com/curfewmq/curfew/plugins/modulushash"
 	"github.com/curfewmq/curfew/plugins/random"
+	"github.com/curfewmq/curfew/plugins/retry"
 	"github.com/curfewmq/curfew/plugins/ttl"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -27,10 +29,10 @@ func Builtin() []hook.Factory { return allPlugins(nil) }
 // on their verdicts: the limits of queues and dead-lettering.
 func allPlugins(others []hook.Factory) []hook.Factory {
 	return slices.Concat(
-		[]hook.Factory{ttl.Factory, dedup.Factory, wasm.Factory},
+		[]hook.Factory{ttl.Factory, dedup.Factory, delay.Factory, wasm.Factory},
 		others,
 		[]hook.Factory{
-			maxlength.Factory, deadletter.Factory, expires.Factory,
+			maxlength.Factory, deadletter.Factory, expires.Factory, retry.Factory,
 			consistenthash.Factory, modulushash.Factory, random.Factory,
 		},
 	)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt"
@@ -39,12 +40,14 @@ type setup struct {
 	log       *slog.Logger
 	clock     clock.Clock
 	telemetry *telemetry.Recorder
+	progress  func(shard uint32, done, total int64) // reports at most once a second what was recovered; nil = nobody is told
 }
 
 func (a *app) serve(args []string) int {
 	f := newFlags("serve", "Runs the broker until SIGTERM or Ctrl-C.")
 	f.more = configHelp + serveHelp
 	read := configFlags(f)
+	open := f.Bool("open", false, "open the management page in the browser once the broker is ready")
 	if code, done := a.parse(f, args); done {
 		return code
 	}
@@ -57,7 +60,7 @@ func (a *app) serve(args []string) int {
 	}
 	level := new(slog.LevelVar)
 	level.Set(c.Log.Level)
-	log := newLogger(a.stderr, c.Log.Format, level)
+	log := newLogger(a.stderr, c.Log.Format, level, usage.Variables(a.environ)[journalStream])
 	panics.log = log
 
 	// From here on a signal ends the broker in order, however early it comes.
@@ -66,7 +69,9 @@ func (a *app) serve(args []string) int {
 	// The process that reads the log or the spans may end. The broker goes on.
 	signal.Ignore(syscall.SIGPIPE)
 
-	s := &service{plugins: a.plugins, running: c, load: load, level: level, log: log, stdout: a.stdout}
+	notifier := openNotifier(a.environ, log)
+	defer notifier.close()
+	s := &service{notifier: notifier, plugins: a.plugins, running: c, load: load, level: level, log: log, stdout: a.stdout, emptied: make(chan struct{}, 1)}
 	defer s.closeTelemetry()
 	sig, err := s.startUnless(a.signals, a.newBroker)
 	switch {
@@ -77,9 +82,13 @@ func (a *app) serve(args []string) int {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
 			log.Error("the broker cannot start", "error", line)
 		}
+		notifier.show("cannot start: " + err.Error())
 		return exitFailure
 	case sig != nil:
 		return s.stop(sig, a.signals)
+	}
+	if *open {
+		s.openPage(a.browse)
 	}
 	return s.run(a.signals)
 }
@@ -88,6 +97,7 @@ const serveHelp = `"curfew config --explain" lists every key.
 
 SIGTERM and Ctrl-C close connections properly and exit; a second one exits at
 once. SIGHUP reads the configuration again: log.level, limits.memory-watermark,
-limits.disk-free and the contents of the files that tls.cert, tls.key and tls.ca
-name take effect at once; the log names the changes that wait for a restart.
+limits.disk-free and the contents of the files that tls.cert, tls.key, tls.ca
+and those of cluster.tls name take effect at once; the log names the changes
+that wait for a restart.
 `

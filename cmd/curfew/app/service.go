@@ -16,6 +16,8 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/mgmt/drain"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -40,7 +42,10 @@ type service struct {
 	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
 	followed   config.Limits // of the configuration that was read last
 	draining   atomic.Bool
-	again      bool // reload the configuration once the broker runs
+	drainer    *drain.Drain  // nil if the broker cannot be drained; set before the API answers
+	emptied    chan struct{} // capacity 1: has a value when the broker was drained, and is to stop
+	notifier   *notifier     // nil: nobody wants to be told
+	again      bool          // reload the configuration once the broker runs
 }
 
 // startUnless calls start, which may take long if there is much to recover. A signal that ends the broker interrupts it, if it is
@@ -60,6 +65,7 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 				continue
 			}
 			end = sig
+			s.notifier.show("stopping", "STOPPING=1")
 			cancel()
 		}
 	}
@@ -69,23 +75,27 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 // broker, it answers that the broker is starting.
 func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
 	var err error
+	s.notifier.show("starting")
+	s.logStart()
 	s.clock = clock.New()
 	s.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Config: s.running.Telemetry, Clock: s.clock, Stdout: s.stdout, Log: s.log, Version: version, Node: clusterName(),
+		Config: s.running.Telemetry, Clock: s.clock, Stdout: s.stdout, Log: s.log, Version: version, Node: nodeName(s.running.Config),
 	})
 	if err != nil {
 		return err
 	}
 	var listenErr error // of the API's listeners
-	if s.management, listenErr = listenManagement(s.running); listenErr == nil {
+	if s.management, listenErr = listenManagement(s.running, s.log); listenErr == nil {
 		s.management.serve(s.log)
 		s.logManagement()
 	}
 	s.total = machineMemory(os.DirFS("/"))
 	s.limit, s.followed = s.watermark(s.total), s.running.Limits
+	disk := s.running.Limits.DiskFree.Of(s.total, diskSize(s.running.Data.Dir))
+	s.logLimits(disk)
 	s.broker, err = newBroker(ctx, setup{
-		configuration: s.running, watermark: s.limit, diskLimit: s.running.Limits.DiskFree.Of(s.total, diskSize(s.running.Data.Dir)), bodies: s.running.Memory.Bodies.Of(s.total), log: s.log,
-		clock: s.clock, telemetry: s.telemetry.Recorder,
+		configuration: s.running, watermark: s.limit, diskLimit: disk, bodies: s.running.Memory.Bodies.Of(s.total), log: s.log,
+		clock: s.clock, telemetry: s.telemetry.Recorder, progress: s.notifier.recovering,
 	})
 	if err == nil {
 		err = s.broker.Start(ctx)
@@ -98,9 +108,15 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 		return errors.Join(err, s.undo(ctx))
 	}
 	s.management.open(api)
+	if b, ok := s.broker.(interface{ Opened(api *mgmt.API) }); ok {
+		b.Opened(api)
+	}
 	s.logAddresses()
+	s.logExpiring()
 	s.logPlugins()
+	s.logPolicies()
 	s.log.Info("ready", "version", version)
+	s.notifier.show(statusOf(s.alarms()), "READY=1")
 	releaseProgram()
 	return nil
 }
@@ -175,7 +191,7 @@ func (s *service) watermark(total uint64) uint64 {
 
 func (s *service) alarms() []string {
 	alarms := s.broker.Management().Alarms()
-	if s.draining.Load() {
+	if s.drainsNow() {
 		alarms = append(slices.Clip(alarms), probe.Draining)
 	}
 	return alarms
@@ -186,6 +202,11 @@ func (s *service) run(signals <-chan os.Signal) int {
 	if s.again {
 		s.reload()
 	}
+	idle, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go releaseWhenIdle(idle)
+	go s.followDrain(idle)
+	go s.notify(idle)
 	for {
 		select {
 		case sig := <-signals:
@@ -194,6 +215,9 @@ func (s *service) run(signals <-chan os.Signal) int {
 				continue
 			}
 			return s.stop(sig, signals)
+		case <-s.emptied:
+			s.log.Info("closing connections", "drained", true)
+			return s.drain(signals, exitOK)
 		case err := <-s.management.ended:
 			s.log.Error("the management API failed", "error", err)
 			s.management.ended <- err // shutdown waits for it
@@ -212,6 +236,7 @@ func (s *service) stop(sig os.Signal, signals <-chan os.Signal) int {
 // cuts it short. code is the exit status if all goes well.
 func (s *service) drain(signals <-chan os.Signal, code int) int {
 	s.draining.Store(true)
+	s.notifier.show("closing connections", "STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	done := make(chan error, 1)
@@ -254,17 +279,22 @@ func (s *service) closeTelemetry() {
 	}
 }
 
-// reloadTLS reads the certificates again. All listeners have the same files, whose errors are reported once.
+// reloadTLS reads the certificates again. All listeners have the same files: if they are wrong for one, all keep the old ones.
 func (s *service) reloadTLS() error {
-	amqp, api := s.broker.ReloadTLS(), s.management.reloadTLS()
-	if amqp != nil && api != nil && amqp.Error() == api.Error() {
-		return amqp
+	if err := s.broker.ReloadTLS(); err != nil {
+		return err
 	}
-	return errors.Join(amqp, api)
+	if err := s.management.reloadTLS(); err != nil {
+		return err
+	}
+	s.logExpiring()
+	return nil
 }
 
 // reload reads the configuration again and applies what a running broker can change.
 func (s *service) reload() {
+	s.notifier.reloading()
+	defer func() { s.notifier.show(statusOf(s.alarms()), "READY=1") }()
 	next, err := s.load()
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {

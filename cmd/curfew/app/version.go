@@ -22,6 +22,10 @@ const module = "github.com/curfewmq/curfew"
 // release is set by release builds, with -ldflags "-X github.com/curfewmq/curfew/cmd/curfew/app.release=…".
 var release = "0.1.0"
 
+// commit and date, in RFC 3339, are set by release builds like release. The go tool knows them only where it builds in a checkout with
+// "-buildvcs".
+var commit, date string
+
 // version is the release. A program that was built from a published version of the module has that version, whatever its source says.
 var version = publishedAs(builtFrom(module), release)
 
@@ -117,8 +121,12 @@ func describe(plugins []hook.Factory) description {
 	return d
 }
 
-// readCommit reads what the go tool knew of the commit. A program with others' plugins is not built in a checkout.
+// readCommit reads what the release build or the go tool knew of the commit. A program with others' plugins is not built in a checkout.
 func (d *description) readCommit() {
+	if commit != "" {
+		d.Commit, d.Date = commit, date
+		return
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return
@@ -220,14 +228,7 @@ func (d *description) write(w io.Writer) {
 	if d.Folder != "" {
 		fmt.Fprintf(w, "built from %s\n", d.Folder)
 	}
-	if d.Commit != "" {
-		words := []string{"commit " + d.Commit, d.Date}
-		if d.Modified {
-			words = append(words, "with changes")
-		}
-		fmt.Fprintln(w, strings.Join(words, ", "))
-	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "commit %s\n\n", d.revision())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "PLUGIN\tPACKAGE\tVERSION\tOFFERS")
 	for i := range d.Plugins {
@@ -235,6 +236,21 @@ func (d *description) write(w io.Writer) {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Name, p.Package, p.source(), p.offer())
 	}
 	_ = t.Flush() // an error of standard output, as that of the lines above
+}
+
+// revision says which commit the program was built from.
+func (d *description) revision() string {
+	if d.Commit == "" {
+		return "unknown"
+	}
+	words := []string{d.Commit}
+	if d.Date != "" {
+		words = append(words, d.Date)
+	}
+	if d.Modified {
+		words = append(words, "with changes")
+	}
+	return strings.Join(words, ", ")
 }
 
 // source is the version that a plugin has, or the folder that it was read from.

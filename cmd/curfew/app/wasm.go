@@ -11,12 +11,15 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/backup"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // policyHost is the host of WebAssembly policies, and its work outside queues' turns. The host is nil if the plugin is not in the
@@ -42,14 +45,37 @@ func openPolicies(s setup) (*policyHost, error) {
 	}
 	return p, p.Open(wasm.Env{
 		Log:      s.log.With(slog.String("plugin", "wasm")),
-		Store:    wasm.Dir(filepath.Join(s.Data.Dir, "policies")),
-		CacheDir: filepath.Join(s.Data.Dir, "policies", "compiled"),
+		Store:    p.modulesStore(s),
+		Shared:   s.Cluster.On(),
+		CacheDir: filepath.Join(policyFolder(s.Data.Dir), "compiled"),
 		Go:       p.work.Go,
 		Queues:   p.queues,
 		Clock:    clock.New(),
+		MaxHold:  longestHold(s.Plugins),
 		Nearest:  config.Nearest,
 		Notice:   noticeTo(s.telemetry),
 	})
+}
+
+// modulesStore returns where the modules are saved that are loaded at runtime.
+func (p *policyHost) modulesStore(s setup) wasm.Store {
+	if s.Cluster.On() {
+		return clusterModules{&p.store}
+	}
+	return wasm.Dir(policyFolder(s.Data.Dir))
+}
+
+// policyFolder returns the folder of a data directory with the policies that were loaded at runtime.
+func policyFolder(dir string) string { return filepath.Join(dir, backup.PolicyFolder) }
+
+// longestHold returns how long messages may be held, in milliseconds, by the plugin that limits it; absent without such a plugin.
+func longestHold(plugins []config.Plugin) (most hook.Limit) {
+	for _, p := range plugins {
+		if l, ok := p.Plugin.(interface{ MaxHold() hook.Limit }); ok {
+			most = most.Min(l.MaxHold())
+		}
+	}
+	return most
 }
 
 // changes are the events for changes of a policy.
@@ -110,7 +136,10 @@ type moduleAdmin struct {
 	strategies func() []string
 }
 
-var _ mgmt.Modules = moduleAdmin{}
+var (
+	_ mgmt.Modules        = moduleAdmin{}
+	_ definitions.Modules = moduleAdmin{}
+)
 
 // List implements [mgmt.Modules].
 func (a moduleAdmin) List() []json.RawMessage {
@@ -125,14 +154,27 @@ func (a moduleAdmin) List() []json.RawMessage {
 	return all
 }
 
+// Carried implements [definitions.Modules].
+func (a moduleAdmin) Carried() []definitions.Carried {
+	var all []definitions.Carried
+	for _, c := range a.Host.Carried() {
+		fuel, err := c.Options.Fuel.MarshalText()
+		if err != nil {
+			panic(fmt.Errorf("fuel: %w", err)) // it never fails
+		}
+		all = append(all, definitions.Carried{Fixed: c.Origin == wasm.Configured, Module: mgmt.Module{
+			Name: c.Name, Module: c.Module, Digest: c.Options.Digest, Config: c.Options.Config, Grants: c.Options.Grants,
+			Fuel: string(fuel), OnError: c.Options.OnError.String(),
+		}})
+	}
+	return all
+}
+
 // Load implements [mgmt.Modules].
 func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err error) {
-	o := wasm.Options{Config: m.Config, Grants: m.Grants, Digest: m.Digest, Recompute: m.Recompute}
-	if err := o.Fuel.UnmarshalText([]byte(m.Fuel)); err != nil {
-		return false, nil, &mgmt.ModuleError{Text: "fuel: " + err.Error()}
-	}
-	if err := o.OnError.UnmarshalText([]byte(m.OnError)); err != nil {
-		return false, nil, &mgmt.ModuleError{Text: "on_error: " + err.Error()}
+	o, err := optionsOf(&m)
+	if err != nil {
+		return false, nil, err
 	}
 	if all := a.strategies(); m.Shadow != "" && !slices.Contains(all, m.Shadow) {
 		const enough = 64 // of a name
@@ -146,6 +188,18 @@ func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err err
 		i, err = a.Host.Load(m.Name, m.Module, o)
 	}
 	return !known, i.Warnings, moduleError(err)
+}
+
+// optionsOf returns the settings of an upload.
+func optionsOf(m *mgmt.Module) (wasm.Options, error) {
+	o := wasm.Options{Config: m.Config, Grants: m.Grants, Digest: m.Digest, Recompute: m.Recompute}
+	if err := o.Fuel.UnmarshalText([]byte(m.Fuel)); err != nil {
+		return o, &mgmt.ModuleError{Text: "fuel: " + err.Error()}
+	}
+	if err := o.OnError.UnmarshalText([]byte(m.OnError)); err != nil {
+		return o, &mgmt.ModuleError{Text: "on_error: " + err.Error()}
+	}
+	return o, nil
 }
 
 // Reload implements [mgmt.Modules].

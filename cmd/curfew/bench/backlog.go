@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -17,6 +18,9 @@ func backlogFlags(f flags) {
 	f.counted(1_000_000, 1, "`messages` to publish")
 	f.confirming(0, 0)
 	f.acking()
+	f.expiring("")
+	f.waiting("where messages `wait`: queue (for the consumers), exchange (x-delayed-message) or hold (in the queue, x-deliver-after)", byQueue, byExchange, byHold)
+	f.managed("")
 	f.o.queues = 1
 }
 
@@ -27,11 +31,15 @@ type backlog struct {
 	filledAt, drainBegan  int64 // instants
 	full, drainUsed, done usage
 	depth                 int64
+	lists                 *lists // of what is held; nil = not measured
 }
 
 func startBacklog(l *load) measurement { return &backlog{load: l} }
 
 func (b *backlog) run(ctx context.Context) error {
+	if b.o.held() {
+		return b.hold(ctx)
+	}
 	queues, err := b.several()
 	if err != nil {
 		return err
@@ -87,6 +95,38 @@ func (b *backlog) report(r *report) {
 			r.add("broker_rss_drained_bytes", "broker RSS when drained", b.done.rss, "B")
 		}
 	}
+	if b.lists != nil {
+		b.lists.report(r)
+	}
 	b.to.rss = b.full.rss
 	r.cost(b.session, b.f.sent(), b.from, b.to)
+}
+
+// hold publishes messages that stay held, for an hour or more unless told otherwise. What is held does not count as queued, so that
+// confirms tell when all are.
+func (b *backlog) hold(ctx context.Context) error {
+	b.o.confirm = cmp.Or(b.o.confirm, 4096)
+	if !b.o.expiration.set {
+		b.o.expiration = span{lo: time.Hour.Milliseconds(), hi: 2 * time.Hour.Milliseconds(), set: true}
+	}
+	to, queue, err := b.places()
+	if err != nil {
+		return err
+	}
+	for i := range b.o.publishers {
+		if _, err := b.publisher(i, to); err != nil {
+			return err
+		}
+	}
+	if err := b.measured(func() error {
+		b.depth, b.filledAt = b.f.sent(), b.f.ended()
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := b.sampleAfter(ctx, rest, &b.full); err != nil {
+		return err
+	}
+	b.lists = b.newLists(to, queue)
+	return b.lists.measure(ctx)
 }

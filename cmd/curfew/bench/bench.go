@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"syscall"
@@ -50,6 +51,7 @@ func scenarios() []scenario {
 		{name: "expire", about: "messages that all expire to a dead-letter queue: rate and cost per message", register: expireFlags, start: startExpire},
 		{name: "lateness", about: "when messages arrive at the dead-letter queue, measured from their deadline", register: latenessFlags, start: startLateness},
 		{name: "storm", about: "what a bystander feels while many messages of one queue fall due at once", register: stormFlags, start: startStorm},
+		{name: "redrive", about: "dead letters that are moved back, by the management API: rate, and what a bystander feels", register: redriveFlags, start: startRedrive},
 		{name: "retries", about: "messages that are rejected, wait in a queue with a TTL and come back: cost per round", register: retriesFlags, start: startRetries},
 		{name: "fanout", about: "an exchange that copies each message to many queues: cost per delivery", register: fanoutFlags, start: startFanout},
 		{name: "topic", about: "a topic exchange with many patterns, of which few match: cost per delivery", register: topicFlags, start: startTopic},
@@ -57,12 +59,14 @@ func scenarios() []scenario {
 		{name: "hash", about: "an exchange that sends each message to one of many queues, such as x-consistent-hash: cost per delivery", register: hashFlags, start: startHash},
 		{name: "crowd", about: "many connections that do little: memory, idle CPU, and how long the few messages take", register: crowdFlags, start: startCrowd},
 		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, start: startLeases},
+		{name: "failover", about: "what publishers and consumers feel when nodes of a cluster fail: the longest pause for each fault, and what is lost", register: failoverFlags, start: startFailover},
 		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, start: startFloor, brokerless: true},
 	}
 }
 
 // env is the environment of a run, which tests replace.
 type env struct {
+	http           func(*http.Request) (*http.Response, error)
 	dial           func(ctx context.Context, addr string) (net.Conn, error)
 	relay          func() (*relay, error)
 	pace           func() (pacer, error)
@@ -81,6 +85,7 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	var d net.Dialer
 	e := env{
 		dial:   func(ctx context.Context, addr string) (net.Conn, error) { return d.DialContext(ctx, "tcp", addr) },
+		http:   (&http.Client{Transport: &http.Transport{}}).Do,
 		relay:  startRelay,
 		pace:   newPacer,
 		proc:   "/proc",

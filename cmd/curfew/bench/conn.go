@@ -52,6 +52,13 @@ func (e *env) open(ctx context.Context, t target) (*conn, error) {
 
 // openSmall opens a connection with a small buffer, which no frame may exceed.
 func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error) {
+	return e.openWithin(ctx, t, buffer, handshake)
+}
+
+// openWithin opens a connection to a broker that has a limited time for the whole handshake.
+func (e *env) openWithin(ctx context.Context, t target, buffer int, limit time.Duration) (*conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	nc, err := e.dial(ctx, t.addr)
 	if err != nil {
 		return nil, fmt.Errorf("--uri %s: %w", t.addr, err)
@@ -60,7 +67,7 @@ func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error
 		nc = tls.Client(nc, t.tls)
 	}
 	c := &conn{nc: nc, in: make([]byte, buffer), frameMax: min(frameMax, buffer)}
-	if err := c.within(handshake, func() error { return c.greet(t) }); err != nil {
+	if err := c.within(limit, func() error { return c.greet(t) }); err != nil {
 		return nil, errors.Join(fmt.Errorf("--uri %s: handshake: %w%s", t.addr, err, c.hint(t, err)), nc.Close())
 	}
 	return c, nil
@@ -75,6 +82,8 @@ func (c *conn) hint(t target, err error) string {
 		return ": --tls-ca names the authorities to trust, --tls-insecure trusts any"
 	case errors.As(err, &plain):
 		return ": this port does not speak TLS"
+	case t.tls == nil && bytes.HasPrefix(c.in[:c.w], []byte{21, 3}): // an alert of TLS
+		return ": this port speaks TLS (--tls)"
 	case bytes.HasPrefix(c.in[:c.w], []byte("HTTP/")):
 		return ": this port speaks HTTP, not AMQP"
 	case t.tls == nil && c.w == 0 && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
@@ -111,12 +120,16 @@ func startOK(t target) *amqp.ConnectionStartOK {
 	} {
 		capabilities = append(capabilities, amqp.Field{Key: name, Value: true})
 	}
-	return &amqp.ConnectionStartOK{
+	m := &amqp.ConnectionStartOK{
 		ClientProperties: amqp.Table{{Key: "product", Value: "curfew bench"}, {Key: "capabilities", Value: capabilities}},
 		Mechanism:        "PLAIN",
 		Response:         "\x00" + t.user + "\x00" + t.password,
 		Locale:           "en_US",
 	}
+	if t.tls != nil && len(t.tls.Certificates) > 0 {
+		m.Mechanism, m.Response = "EXTERNAL", ""
+	}
+	return m
 }
 
 func (c *conn) tune(m *amqp.ConnectionTune) error {

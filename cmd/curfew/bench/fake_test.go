@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -30,12 +32,18 @@ type fakeBroker struct {
 	bound  map[string][][2]string // by exchange: queues and what they are bound with
 	acked  int                    // deliveries acknowledged, multiple ones counted
 	reject int                    // deliveries rejected
+	asked  []string               // of the management API
+	broken bool                   // which answers 503
 	refuse int                    // publishes to be nacked instead of queued
+	lose   int                    // publishes to be confirmed but not queued
 	jam    int                    // publishes after which a publisher's connection is blocked and read no more; 0 = never
 
 	late     time.Duration // of expiry and of the end of leases
 	lag      time.Duration // of the answer to a passive declaration
 	password string
+
+	peers []*fakePeer // ever connected
+	down  bool        // nobody can connect
 
 	tls     *tls.Config // nil = connections are in the clear
 	relayed *pipes      // clients are connected with each other instead; nil = they are not
@@ -105,7 +113,8 @@ func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 		}
 	}
 	return &env{
-		dial:   func(context.Context, string) (net.Conn, error) { return b.connect(), nil },
+		dial:   func(context.Context, string) (net.Conn, error) { return b.connect() },
+		http:   b.serve,
 		relay:  func() (*relay, error) { return b.relay(), nil },
 		pace:   func() (pacer, error) { return bubblePacer{}, nil },
 		proc:   filepath.Dir(proc),
@@ -114,25 +123,70 @@ func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 	}, stdout, stderr
 }
 
+// serve is the management API: the lists of what is held, and redrives of the dead to the queue of number 0.
+func (b *fakeBroker) serve(r *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	parts := strings.Split(strings.TrimPrefix(r.URL.EscapedPath(), "/api/"), "/")
+	b.asked = append(b.asked, r.Method+" "+strings.Join(parts[3:], "/")+"?"+r.URL.RawQuery)
+	answer := "[]"
+	switch {
+	case b.broken:
+		return &http.Response{StatusCode: 503, Status: "503 Service Unavailable", Body: io.NopCloser(strings.NewReader("later"))}, nil
+	case r.URL.RawQuery != "":
+		answer = `{"items":[{"id":"6"},{"id":"7"},{"id":"8"}],"item_count":3,"total_count":3,"next":null,"complete":true}`
+	case parts[3] == "redrive":
+		answer = `{"id":"1"}`
+		dead := b.queues[parts[2]]
+		home := b.queues[strings.TrimSuffix(parts[2], "dead")+"0"]
+		for _, m := range dead.ready {
+			b.enqueue(home, m, -1)
+		}
+		dead.ready = nil
+	}
+	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(answer))}, nil
+}
+
 // bubblePacer sleeps in the bubble's time.
 type bubblePacer struct{}
 
 func (bubblePacer) sleep(d time.Duration) error { time.Sleep(d); return nil }
 func (bubblePacer) Close() error                { return nil }
 
-func (b *fakeBroker) connect() net.Conn {
+func (b *fakeBroker) connect() (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	if b.relayed != nil {
 		b.relayed.arrived <- ours
-		return theirs
+		return theirs, nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.down {
+		return nil, errors.New("connection refused")
 	}
 	p := &fakePeer{b: b, nc: ours, out: make(chan []byte, 1<<16), unacked: 1, under: make(map[uint64]delivery)}
 	if b.tls != nil {
 		p.nc = tls.Server(ours, b.tls)
 	}
+	b.peers = append(b.peers, p)
 	go p.write()
 	go p.read()
-	return theirs
+	return theirs, nil
+}
+
+// fail ends all connections, and refuses others for some time.
+func (b *fakeBroker) fail(d time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.peers {
+		_ = p.nc.Close()
+	}
+	b.down = true
+	time.AfterFunc(d, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.down = false
+	})
 }
 
 func (p *fakePeer) write() {
@@ -331,6 +385,14 @@ func (p *fakePeer) content() {
 	if p.confirms {
 		p.send(channel, &amqp.BasicAck{DeliveryTag: p.seq})
 	}
+	if p.b.lose > 0 {
+		p.b.lose--
+		return
+	}
+	if wait := p.waits(); wait > 0 {
+		p.b.hold(p.publish, p.body, wait+p.b.late)
+		return
+	}
 	all := p.b.bound[p.publish.Exchange]
 	if strings.Contains(p.publish.Exchange, "x-consistent-hash") {
 		i := len(p.publish.RoutingKey) % len(all)
@@ -344,6 +406,31 @@ func (p *fakePeer) content() {
 	if q != nil {
 		p.b.enqueue(q, &fakeMessage{body: p.body}, p.lifetime(q))
 	}
+}
+
+// waits is how long the message is held.
+func (p *fakePeer) waits() time.Duration {
+	props, err := amqp.ParseProperties(p.header)
+	if err != nil {
+		panic(err)
+	}
+	for _, header := range []string{"x-delay", "x-deliver-after"} {
+		if ms, ok := props.Headers.Lookup(header); ok {
+			return time.Duration(ms.(int64)) * time.Millisecond
+		}
+	}
+	return 0
+}
+
+// hold routes a message, to a queue by its name, when it has waited.
+func (b *fakeBroker) hold(m *amqp.BasicPublish, body []byte, wait time.Duration) {
+	time.AfterFunc(wait, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if q := b.queues[m.RoutingKey]; q != nil {
+			b.enqueue(q, &fakeMessage{body: body}, -1)
+		}
+	})
 }
 
 // lifetime is the lower TTL in milliseconds; -1 = none.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	flagusage "github.com/curfewmq/curfew/cmd/curfew/usage"
+	"github.com/curfewmq/curfew/core/config"
 )
 
 const (
@@ -24,6 +25,8 @@ type options struct {
 	pid        int64
 	tls        bool
 	tlsCA      string
+	tlsCert    string // to log in by; "" = by name and password
+	tlsKey     string
 	tlsAny     bool // take any certificate
 	durable    bool
 	persistent bool
@@ -42,6 +45,9 @@ type options struct {
 	ttl                   int64 // queue TTL in milliseconds; -1 = none
 	expiration            span
 	mortal                bool // the scenario gives its queue a dead-letter queue
+	management            endpoint
+	perSecond             int64  // redrive; 0 = as fast as the broker can
+	by                    string // how messages wait, one of the words of waiting.go
 
 	rounds       int64         // retries
 	matching     int64         // topic: bindings that take a message
@@ -54,6 +60,12 @@ type options struct {
 	expires      int64         // leases, milliseconds
 	window       int64         // leases
 	sample       int64         // leases
+
+	urls      targets       // failover: in place of broker
+	queueType string        // failover
+	fault     string        // failover: a command for sh; "" = none
+	faults    int64         // failover
+	giveUp    time.Duration // failover: the longest that a broker may be silent
 }
 
 // flags is a flag set that remembers which options it fills.
@@ -83,6 +95,8 @@ func (f flags) loaded() {
 	f.BoolVar(&o.tls, "tls", false, "connect with TLS, to port 5671 unless --uri has another")
 	f.StringVar(&o.tlsCA, "tls-ca", "", "PEM `file` with the authorities that may have signed the broker's certificate; the system's unless given")
 	f.BoolVar(&o.tlsAny, "tls-insecure", false, "take any certificate")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM `file` with a certificate to log in by, with the mechanism EXTERNAL, instead of the user in --uri")
+	f.StringVar(&o.tlsKey, "tls-key", "", "PEM `file` with that certificate's key; the same file unless given")
 	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process`: also report its CPU time and memory; 0 = do not")
 	f.BoolVar(&o.durable, "durable", false, "declare durable queues")
 	f.BoolVar(&o.persistent, "persistent", false, "publish with delivery mode 2")
@@ -97,7 +111,7 @@ func (f flags) whole(to *int64, name string, initial, lo, hi int64, usage string
 
 func (f flags) period(to *time.Duration, name string, initial, lo, hi time.Duration, usage string) {
 	*to = initial
-	f.Var(bounded[time.Duration]{to, lo, hi, time.ParseDuration, "a duration such as 10s,"}, name, usage)
+	f.Var(bounded[time.Duration]{to, lo, hi, config.ParseDuration, "a duration such as 10s,"}, name, usage)
 }
 
 func (f flags) sized(initial, lo int64) {
@@ -176,13 +190,19 @@ func (o *options) check(given map[string]bool) error {
 	if o.matching > o.queues {
 		return fmt.Errorf("--matching %d: must be from 1 to --queues, %d", o.matching, o.queues)
 	}
+	if err := o.waits(given); err != nil {
+		return err
+	}
+	if err := o.several(given); err != nil {
+		return err
+	}
 	if err := o.secure(given); err != nil {
 		return err
 	}
 	if given["messages"] && o.messages > 0 && !given["duration"] {
 		o.duration = 0
 	}
-	for _, name := range []string{"x-message-ttl", "x-expires", "x-dead-letter-exchange", "x-dead-letter-routing-key"} {
+	for _, name := range []string{"x-message-ttl", "x-expires", "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-queue-type"} {
 		if _, ok := o.queueArgs.table.Lookup(name); ok && o.sets(name) {
 			return fmt.Errorf("--queue-args %s: this scenario sets it itself", name)
 		}
@@ -197,7 +217,9 @@ func (o *options) sets(argument string) bool {
 		return o.ttl >= 0
 	case "x-expires":
 		return o.expires > 0
+	case "x-queue-type":
+		return o.queueType != ""
 	default:
-		return o.mortal
+		return o.mortal && !o.held()
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -79,6 +80,34 @@ func TestScenarios(t *testing.T) {
 		{
 			name: "lateness by default", line: "lateness --rate 100 --duration 100ms",
 			want: map[string]float64{"arrived": 10, "lateness_max_ms": 0},
+		},
+		{
+			name: "lateness of an exchange's releases", line: "lateness --by exchange --rate 1000 --duration 1s --expiration 50..200", late: 3 * time.Millisecond,
+			want: map[string]float64{"published": 1000, "arrived": 1000, "missing": 0, "lateness_p50_ms": 3, "earliest_ms": 3, "early": 0},
+		},
+		{
+			name: "lateness of holds, early", line: "lateness --by hold --rate 1000 --duration 1s", late: -5 * time.Millisecond,
+			want: map[string]float64{"arrived": 1000, "lateness_p99_ms": -5, "earliest_ms": -5, "early": 1000},
+		},
+		{
+			name: "backlog in an exchange", line: "backlog --by exchange --messages 3000 --publishers 2 --management http://127.0.0.1:15672",
+			want: map[string]float64{"published": 3000, "drained": -1, "rss_per_message_bytes": 0, "nacked": 0, "schedule_id_max_ms": 0, "cancel_id_max_ms": 0, "list_max_ms": 0, "one_max_ms": 0, "cancel_max_ms": 0},
+		},
+		{
+			name: "backlog that is held", line: "backlog --by hold --messages 3000 --expiration 60000..70000",
+			want: map[string]float64{"published": 3000, "drained": -1, "rss_per_message_bytes": 0, "cancel_id_max_ms": -1, "list_max_ms": -1},
+		},
+		{
+			name: "storm of releases", line: "storm --by exchange --messages 500 --delay 3s --every 10ms", late: time.Millisecond,
+			want: map[string]float64{"messages": 500, "released": 500, "dead_lettered": -1, "storm_seconds": 0.01, "storm_deliver_max_ms": 0},
+		},
+		{
+			name: "storm of holds", line: "storm --by hold --messages 500 --delay 3s --every 10ms",
+			want: map[string]float64{"messages": 500, "released": 500, "storm_deliver_max_ms": 0},
+		},
+		{
+			name: "redrive", line: "redrive --messages 500 --every 10ms --per-second 100",
+			want: map[string]float64{"messages": 500, "redriven": 500, "redrive_seconds": 0, "answer_ms": 0, "redrive_deliver_max_ms": 0},
 		},
 		{
 			name: "expire", line: "expire --messages 3000", late: 5 * time.Millisecond,
@@ -233,6 +262,10 @@ func TestFailuresAreTold(t *testing.T) {
 			name: "storm that cannot be poured", line: "storm --messages 50000 --delay 2s", change: func(b *fakeBroker) { b.jam = 100 },
 			want: "--delay 2s: the broker had not taken the messages when they fell due: raise it",
 		},
+		{
+			name: "no redrive", line: "redrive --messages 5", change: func(b *fakeBroker) { b.broken = true },
+			want: "--management: POST queues/%2F/bench-",
+		},
 		{name: "leases too short", line: "leases --queues 10 --expires 1000", want: "raise it above 2040"},
 	}
 	for _, c := range cases {
@@ -326,4 +359,15 @@ func TestReportForPeople(t *testing.T) {
 	if strings.Contains(b.String(), "nothing") {
 		t.Errorf("report shows an empty distribution:\n%s", b.String())
 	}
+}
+
+func TestListsAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFakeBroker()
+		runScenario(t, b, "backlog --by exchange --messages 3 --management http://u:p@broker:15672/")
+		want := []string{"GET scheduled?count=100", "GET scheduled/7?", "DELETE scheduled/7?"}
+		if got := b.asked[:min(3, len(b.asked))]; !slices.Equal(got, want) || len(b.asked) != 3*probes {
+			t.Errorf("asked %d times, first for %v; want %d times, first %v", len(b.asked), got, 3*probes, want)
+		}
+	})
 }

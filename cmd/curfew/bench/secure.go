@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -17,8 +18,10 @@ func (o *options) secure(given map[string]bool) error {
 		}
 	}
 	if !o.tls && !o.broker.secure {
-		if given["tls-ca"] || given["tls-insecure"] {
-			return errors.New("--tls-ca and --tls-insecure need --tls, or a --uri with amqps")
+		for _, name := range []string{"tls-ca", "tls-insecure", "tls-cert", "tls-key"} {
+			if given[name] {
+				return fmt.Errorf("--%s needs --tls, or a --uri with amqps", name)
+			}
 		}
 		return nil
 	}
@@ -29,14 +32,35 @@ func (o *options) secure(given map[string]bool) error {
 	if err != nil {
 		return err
 	}
+	own, err := o.certificates()
+	if err != nil {
+		return err
+	}
 	host, _, err := net.SplitHostPort(o.broker.addr)
 	o.broker.tls = &tls.Config{
 		ServerName:                  host,
 		RootCAs:                     roots,
+		Certificates:                own,
 		InsecureSkipVerify:          o.tlsAny,
 		DynamicRecordSizingDisabled: true, // one record for each message, from the first on
 	}
 	return err
+}
+
+// certificates returns the certificate to log in by, if there is one.
+func (o *options) certificates() ([]tls.Certificate, error) {
+	if o.tlsCert == "" {
+		if o.tlsKey != "" {
+			return nil, errors.New("--tls-key needs --tls-cert")
+		}
+		return nil, nil
+	}
+	key := cmp.Or(o.tlsKey, o.tlsCert)
+	own, err := tls.LoadX509KeyPair(o.tlsCert, key)
+	if err != nil {
+		return nil, fmt.Errorf("--tls-cert %s, --tls-key %s: %w", o.tlsCert, key, err)
+	}
+	return []tls.Certificate{own}, nil
 }
 
 // roots returns the authorities; nil = the system's.

@@ -57,6 +57,7 @@ func TestOtherKindsOfPortsAreTold(t *testing.T) {
 		want               string
 	}{
 		{name: "TLS without --tls", want: "handshake: EOF: the other side hung up without a word: a port that wants TLS does (--tls)"},
+		{name: "TLS that says so", answer: "\x15\x03\x01\x00\x02\x02\x46", want: ": this port speaks TLS (--tls)"},
 		{name: "HTTP", answer: "HTTP/1.1 400 Bad Request\r\n\r\n", want: ": this port speaks HTTP, not AMQP"},
 		{name: "--tls without TLS", line: "--tls --tls-insecure", answer: "AMQP\x00\x00\x09\x01", want: ": this port does not speak TLS"},
 	}

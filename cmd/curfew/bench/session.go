@@ -128,9 +128,9 @@ func deadTo(queue string) []amqp.Field {
 }
 
 // exchange declares an exchange, to be removed at the end.
-func (s *session) exchange(kind string) (string, error) {
+func (s *session) exchange(kind string, args ...amqp.Field) (string, error) {
 	x := s.prefix + kind
-	m := &amqp.ExchangeDeclare{Exchange: x, Type: kind, Durable: s.o.durable}
+	m := &amqp.ExchangeDeclare{Exchange: x, Type: kind, Durable: s.o.durable, Arguments: args}
 	if _, err := request[*amqp.ExchangeDeclareOK](s.admin, m); err != nil {
 		return "", err
 	}

@@ -20,6 +20,7 @@ func stormFlags(f flags) {
 	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; the broker must have taken all of them a second before")
 	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` after which the bystander publishes again, and declares passively")
 	f.confirming(4096, 1)
+	f.waiting("how messages `wait`: ttl (until they expire), exchange (x-delayed-message) or hold (x-deliver-after)", byTTL, byExchange, byHold)
 	f.o.mortal = true
 }
 
@@ -30,10 +31,10 @@ type storm struct {
 	by    *fleet    // the bystander's publisher and consumer
 	asker *asker    // the bystander's passive declares
 	quiet snapshots // before the storm
-	loud  snapshots // from the instant all fell due to shortly after the last was dead-lettered
+	loud  snapshots // from the instant all fell due to shortly after the last arrived
 
 	due, over  int64 // instants
-	dead, sent int64
+	came, sent int64
 }
 
 // snapshots are the bystander's latencies in one phase.
@@ -42,7 +43,7 @@ type snapshots struct{ deliver, declare, delayed histogram }
 func startStorm(l *load) measurement { return &storm{load: l} }
 
 func (st *storm) run(ctx context.Context) error {
-	queue, dead, err := st.mortal()
+	to, arrival, err := st.places()
 	if err != nil {
 		return err
 	}
@@ -53,7 +54,7 @@ func (st *storm) run(ctx context.Context) error {
 	st.by = st.newFleet(ctx)
 	st.cleanUp(st.leave)
 	st.sample(&st.from)
-	if err := st.fill(queue); err != nil { //nolint:contextcheck // the fleets' contexts descend from ctx
+	if err := st.fill(to); err != nil { //nolint:contextcheck // the fleets' contexts descend from ctx
 		return err
 	}
 	if err := st.bystand(own); err != nil {
@@ -63,7 +64,7 @@ func (st *storm) run(ctx context.Context) error {
 		return err
 	}
 	st.collect(&st.quiet)
-	if st.dead, st.over, err = st.by.filled(dead, st.sent, patience); err != nil {
+	if st.came, st.over, err = st.by.filled(arrival, st.sent, patience); err != nil {
 		return err
 	}
 	if err := st.watch(st.clock.now() + int64(aftermath)); err != nil {
@@ -77,8 +78,8 @@ func (st *storm) run(ctx context.Context) error {
 }
 
 // fill publishes messages that fall due at the same instant: the expiration shrinks as time passes.
-func (st *storm) fill(queue string) error {
-	p, err := st.f.publisher(st.content([]string{queue}, 0), st.o.confirm)
+func (st *storm) fill(to content) error {
+	p, err := st.f.publisher(to, st.o.confirm)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func (st *storm) fill(queue string) error {
 	if err := p.c.nc.SetWriteDeadline(end); err != nil {
 		return err
 	}
-	if err := st.pour(ctx, p, queue); err != nil {
+	if err := st.pour(ctx, p, to); err != nil {
 		return err
 	}
 	st.sent = p.sent.Load()
@@ -102,8 +103,8 @@ func (st *storm) fill(queue string) error {
 }
 
 // pour ends when every message is confirmed, or with ctx, whose deadline is also the connection's for writing.
-func (st *storm) pour(ctx context.Context, p *publisher, queue string) error {
-	c := st.content([]string{queue}, p.c.frameMax)
+func (st *storm) pour(ctx context.Context, p *publisher, c content) error {
+	c.frameMax = p.c.frameMax
 	for {
 		now := st.clock.now()
 		n, err := p.allowed(ctx, now)
@@ -198,12 +199,20 @@ func (st *storm) collect(into *snapshots) {
 
 func (st *storm) report(r *report) {
 	r.add("messages", "fell due at once", st.sent, "messages")
-	r.add("dead_lettered", "dead-lettered", st.dead, "messages")
-	r.add("storm_seconds", "from due to the last dead-lettered", float64(st.over-st.due)/1e9, "s")
+	r.add(st.outcome("dead_lettered"), st.outcome("dead-lettered"), st.came, "messages")
+	r.add("storm_seconds", "from due to the last "+st.outcome("dead-lettered"), float64(st.over-st.due)/1e9, "s")
 	r.quantiles("quiet_deliver", "before: publish to deliver", &st.quiet.deliver)
 	r.quantiles("quiet_declare", "before: passive declare", &st.quiet.declare)
 	r.quantiles("storm_deliver", "storm: publish to deliver", &st.loud.deliver)
 	r.quantiles("storm_declare", "storm: passive declare", &st.loud.declare)
 	r.quantiles("storm_schedule_delay", "storm: sent later than intended", &st.loud.delayed)
 	r.cost(st.session, st.sent, st.from, st.to)
+}
+
+// outcome names what became of messages whose time was up.
+func (st *storm) outcome(expired string) string {
+	if st.o.held() {
+		return "released"
+	}
+	return expired
 }

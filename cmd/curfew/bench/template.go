@@ -39,9 +39,10 @@ type content struct {
 	delivered  bool     // as a broker delivers them, not as a client publishes them
 	persistent bool
 	mandatory  bool
-	expiration span  // each message's own, drawn from here
-	ttl        int64 // of the queue, milliseconds; -1 = none
-	due        bool  // stamp with the instant a message's time is up, not with the one it is sent
+	expiration span   // each message's own, drawn from here
+	ttl        int64  // of the queue, milliseconds; -1 = none
+	wait       string // header for the time drawn from expiration; "" = it is the message's expiration
+	due        bool   // stamp with the instant a message's time is up, not with the one it is sent
 	frameMax   int
 }
 
@@ -101,8 +102,7 @@ func (t *template) properties(c content) []byte {
 	}
 	if c.expiration.set {
 		ms := c.expiration.lo + rand.Int64N(c.expiration.hi-c.expiration.lo+1)
-		p.Set(amqp.PropExpiration)
-		p.Expiration = strconv.FormatInt(ms, 10)
+		c.limit(&p, ms)
 		lifetime = ms
 		if c.ttl >= 0 {
 			lifetime = min(ms, c.ttl)
@@ -112,6 +112,17 @@ func (t *template) properties(c content) []byte {
 		t.plus = append(t.plus, lifetime*int64(time.Millisecond))
 	}
 	return p.Append(nil)
+}
+
+// limit sets how many milliseconds a message may live, or has to wait.
+func (c *content) limit(p *amqp.Properties, ms int64) {
+	if c.wait != "" {
+		p.Set(amqp.PropHeaders)
+		p.Headers = amqp.Table{{Key: c.wait, Value: ms}}
+		return
+	}
+	p.Set(amqp.PropExpiration)
+	p.Expiration = strconv.FormatInt(ms, 10)
 }
 
 // len returns the number of messages in the ring.

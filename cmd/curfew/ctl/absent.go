@@ -5,12 +5,11 @@ import "slices"
 // Why commands of rabbitmqctl are missing.
 const (
 	noErlang  = "there is no Erlang node behind this broker"
-	noCluster = "this broker is a single node"
+	noCluster = "the nodes of a cluster are those of cluster.nodes; see \"cluster replace\""
 	noMirrors = "there are no mirrored queues"
 	noProcess = "the broker is a process of the system: start it with \"curfew serve\", stop it with SIGTERM"
-	noSetting = "the broker reads log.level from its configuration: change it there and send the process SIGHUP"
 	noCipher  = "the configuration holds no encrypted values"
-	noList    = "listeners are open as long as the broker runs"
+	noList    = "drain closes the listeners of clients, and revive opens them again"
 )
 
 // absent returns why a command of rabbitmqctl does not exist here; "" if rabbitmqctl has no such command.
@@ -29,7 +28,6 @@ func absent(name string) string {
 		}},
 		{noMirrors, []string{"sync_queue", "cancel_sync_queue"}},
 		{noProcess, []string{"stop", "shutdown", "stop_app", "start_app", "rotate_logs"}},
-		{noSetting, []string{"set_log_level"}},
 		{noCipher, []string{"encode", "decode", "encrypt_conf_value", "decrypt_conf_value", "list_ciphers", "list_hashes"}},
 		{noList, []string{"suspend_listeners", "resume_listeners"}},
 	} {

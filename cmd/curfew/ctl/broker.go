@@ -1,11 +1,14 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -21,7 +24,7 @@ func brokerCommands() []command {
 			name: "status", run: printStatus, check: checkUnit, about: "prints what the broker is, and how it is",
 			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
 		},
-		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster; there is one"},
+		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster, as rabbitmqctl does; cluster status says more"},
 		{name: "await_startup", run: awaitStartup, waits: true, patience: startup, about: "waits until the broker answers"},
 		{
 			name: "wait", operands: "[<pidfile>]", run: awaitStartup, waits: true, patience: startup,
@@ -30,12 +33,16 @@ func brokerCommands() []command {
 		},
 		{
 			name: "await_online_nodes", operands: "<count>", run: awaitNodes, check: checkCount, waits: true, patience: startup,
-			about: "waits until the broker answers; a count above 1 is an error",
+			about: "waits until so many nodes of the cluster run",
 		},
 		{name: "node_health_check", run: checkHealth, patience: 70 * time.Second, about: "tells whether the broker answers and has no alarm"},
 		{name: "check_running", run: checkRunning, about: "tells whether the broker answers, as rabbitmq-diagnostics does"},
 		{name: "check_local_alarms", run: checkAlarms, about: "tells whether the broker has no alarm, as rabbitmq-diagnostics does"},
 		{name: "list_node_auth_attempt_stats", run: listAttempts, about: "prints how many logins succeeded and failed, by protocol"},
+		{
+			name: "set_log_level", operands: "<log_level>", run: setLogLevel, about: "sets the least level that is logged, until the configuration is read again",
+			more: "Levels are debug, info, warning, error, critical and none. log.level of the configuration sets it for good: SIGHUP has the broker read that again.",
+		},
 		{name: "set_cluster_name", operands: "<name>", run: setClusterName, about: "sets the name that the broker goes by"},
 		{
 			name: "list_feature_flags", lists: &featureColumns, about: "lists feature flags",
@@ -80,18 +87,21 @@ func checkHealth(ctx context.Context, c *call) error {
 // pollEvery is the time between two calls of a broker that does not answer.
 const pollEvery = 500 * time.Millisecond
 
-func awaitStartup(ctx context.Context, c *call) error {
+func awaitStartup(ctx context.Context, c *call) error { return c.await(ctx, c.whoami) }
+
+// await calls ask until it does not fail, or fails for good.
+func (c *call) await(ctx context.Context, ask func(context.Context) error) error {
 	if t := c.timeout(); t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t)
 		defer cancel()
 	}
 	for {
-		err := c.whoami(ctx)
+		err := ask(ctx)
 		if err == nil {
 			return c.done()
 		}
-		if isRefusal(err, http.StatusUnauthorized) {
+		if f, final := errors.AsType[*failure](err); isRefusal(err, http.StatusUnauthorized) || final && strings.HasPrefix(f.text, "Error:\n"+tooSmall) {
 			return err // it runs, and this will not get better
 		}
 		if pause(ctx, pollEvery) != nil {
@@ -110,10 +120,35 @@ func checkCount(c *call) error {
 func awaitNodes(ctx context.Context, c *call) error {
 	count := c.operands[0]
 	c.banner("Will wait for at least %s nodes to join the cluster of %s. Timeout: %d seconds.", count, c.api.base, int(c.timeout().Seconds()))
-	if n, err := strconv.Atoi(count); err != nil || n > 1 {
-		return failed(unavailable, "there is one node, and no other will join")
+	wanted, err := strconv.Atoi(count)
+	if err != nil || wanted <= 1 {
+		return awaitStartup(ctx, c)
 	}
-	return awaitStartup(ctx, c)
+	return c.await(ctx, func(ctx context.Context) error { return c.nodesRun(ctx, wanted) })
+}
+
+// tooSmall begins the failure of a cluster that is too small.
+const tooSmall = "the cluster has no more nodes than"
+
+// nodesRun fails while fewer nodes run, for good if there are not so many.
+func (c *call) nodesRun(ctx context.Context, wanted int) error {
+	var all []object
+	if err := c.api.get(ctx, path("nodes")+"?columns=name,running", &all); err != nil {
+		return err
+	}
+	running := 0
+	for _, n := range all {
+		if string(n["running"]) == "true" {
+			running++
+		}
+	}
+	switch {
+	case running >= wanted:
+		return nil
+	case len(all) < wanted:
+		return failed(unavailable, "%s %d, and no other will join", tooSmall, len(all))
+	}
+	return fmt.Errorf("%d of %d nodes run", running, len(all))
 }
 
 func listAttempts(ctx context.Context, c *call) error {
@@ -133,6 +168,25 @@ func listAttempts(ctx context.Context, c *call) error {
 func (c *call) overview(ctx context.Context) (o object, err error) {
 	err = c.api.get(ctx, path("overview"), &o)
 	return o, err
+}
+
+// otherLevels are levels of rabbitmqctl's that it does not name, and what they are.
+var otherLevels = map[string]string{"notice": "info", "alert": "critical", "emergency": "critical"}
+
+func setLogLevel(ctx context.Context, c *call) error {
+	overview, err := c.overview(ctx)
+	if err != nil {
+		return err
+	}
+	level := c.operands[0]
+	err = c.api.put(ctx, path("nodes", overview.text("node"), "log-level"), map[string]string{"level": cmp.Or(otherLevels[level], level)})
+	if isRefusal(err, http.StatusNotFound) {
+		return failed(unavailable, "the level of this broker's log cannot be set: change log.level in its configuration, and send the process SIGHUP")
+	}
+	if err == nil {
+		c.banner("Setting log level to \"%s\" ...", level)
+	}
+	return c.doneUnless(err)
 }
 
 func setClusterName(ctx context.Context, c *call) error {

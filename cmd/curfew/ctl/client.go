@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,7 +19,7 @@ import (
 // client calls the management API.
 type client struct {
 	base           string // "http://localhost:15672", without a slash at the end
-	user, password string
+	user, password string // both empty: a certificate logs in
 	http           *http.Client
 }
 
@@ -54,6 +55,9 @@ const credentialsHelp = "--username and --password, or CURFEW_CTL_USERNAME and C
 
 // failure words the refusal as the end of a command.
 func (r *refusal) failure(api *client) error {
+	if r.status == http.StatusUnauthorized && api.user == "" {
+		return failed(noPermission, "%s does not let in who has this certificate: %s", api.base, r.reason)
+	}
 	if r.status == http.StatusUnauthorized && r.reason == loginFailed {
 		return failed(noPermission, "%s does not know user '%s' with this password: %s\n\n%s", api.base, api.user, r.reason, credentialsHelp)
 	}
@@ -117,21 +121,26 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 	}
 	defer answer.Body.Close()
 	if into == nil {
-		_, err = io.Copy(io.Discard, answer.Body)
-		return err
+		if _, err = io.Copy(io.Discard, answer.Body); err != nil {
+			return c.misread(answer, "an answer", err)
+		}
+		return nil
 	}
 	err = json.NewDecoder(answer.Body).Decode(into)
 	if errors.Is(err, io.EOF) && method != http.MethodGet {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("%s%s answers what is not JSON: %w", c.base, path, err)
+		return c.misread(answer, "JSON", err)
 	}
 	return nil
 }
 
-// encode returns JSON without HTML escapes.
+// encode returns JSON without HTML escapes. A user's text stays as it is, so that the lines that errors name are those of the text.
 func encode(v any) ([]byte, error) {
+	if text, ok := v.(json.RawMessage); ok {
+		return text, nil
+	}
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
@@ -148,7 +157,11 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 		return nil, err
 	}
 	maps.Copy(request.Header, header)
-	request.SetBasicAuth(c.user, c.password)
+	if c.user != "" || c.password != "" {
+		request.SetBasicAuth(c.user, c.password)
+	} else { // a certificate logs in, which browsers have, too: no page of another site can set this header
+		request.Header.Set("X-Requested-With", "curfew ctl")
+	}
 	request.Header.Set("Content-Type", "application/json")
 	answer, err := c.http.Do(request)
 	if err != nil {
@@ -158,7 +171,14 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 		return answer, nil
 	}
 	defer answer.Body.Close()
-	return nil, refused(answer)
+	body, err = io.ReadAll(io.LimitReader(answer.Body, maxReason))
+	if err != nil {
+		body = nil // the status says enough
+	}
+	if c.refusesPlain(answer.StatusCode, body) {
+		return nil, c.plainRefused()
+	}
+	return nil, refused(answer, body)
 }
 
 // unreachable words an error of the transport. It leaves the URL out, which may be long and contain names.
@@ -166,7 +186,7 @@ func (c *client) unreachable(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
 	}
-	hint := "Is the broker running, and is this its address? --url, --host and --port, or CURFEW_CTL_URL, tell another one."
+	hint := cmp.Or(c.speaksHelp(err), addressHelp)
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		hint = "--cacert, or CURFEW_CTL_CACERT, names a file with the certificates to believe in."
 	}
@@ -176,12 +196,8 @@ func (c *client) unreachable(err error) error {
 // maxReason bounds how much of a refusal is read, in bytes.
 const maxReason = 64 << 10
 
-func refused(answer *http.Response) error {
+func refused(answer *http.Response, body []byte) error {
 	r := &refusal{status: answer.StatusCode, reason: answer.Status}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxReason))
-	if err != nil {
-		return r
-	}
 	var said object
 	if json.Unmarshal(body, &said) != nil || said["reason"] == nil {
 		return r
@@ -202,14 +218,18 @@ func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error]
 		}
 		defer answer.Body.Close()
 		d := json.NewDecoder(answer.Body)
-		if start, err := d.Token(); err != nil || start != json.Delim('[') {
+		switch start, err := d.Token(); {
+		case err != nil:
+			yield(nil, c.misread(answer, "a list", err))
+			return
+		case start != json.Delim('['):
 			yield(nil, fmt.Errorf("%s%s answers what is not a list", c.base, path))
 			return
 		}
 		for d.More() {
 			var o object
 			if err := d.Decode(&o); err != nil {
-				yield(nil, fmt.Errorf("%s%s answers a list with an error in it: %w", c.base, path, err))
+				yield(nil, c.misread(answer, "a list without an error in it", err))
 				return
 			}
 			if !yield(o, nil) {
@@ -217,7 +237,15 @@ func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error]
 			}
 		}
 		if _, err := d.Token(); err != nil { // the end of the list, so that the connection can be reused
-			yield(nil, err)
+			yield(nil, c.misread(answer, "a list with an end", cmp.Or(whenCut(err), err)))
 		}
 	}
+}
+
+// whenCut returns the error of an answer that ends within a list; nil for other errors.
+func whenCut(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return nil
 }

@@ -3,12 +3,16 @@ package ctl
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"iter"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
+
+	"golang.org/x/term"
 )
 
 // column is a property that can be listed.
@@ -23,9 +27,12 @@ var kinds = map[string]func(json.RawMessage) cell{
 	"":         plain,
 	"terms":    terms,
 	"names":    names,
+	"time":     instant,
 	"states":   states,
 	"protocol": protocol,
 	"text":     func(raw json.RawMessage) cell { return word(string(raw)) }, // JSON, as it is
+	"quoted":   quotedCell,
+	"instant":  instantCell,
 	"exchange": func(json.RawMessage) cell { return word("exchange") },
 }
 
@@ -86,8 +93,7 @@ func (k *known) pick(operands []string) ([]column, error) {
 }
 
 // list prints the command's columns of all objects at path, or of those that keep wants. fields names what keep looks at.
-// A virtual host that does not exist has no objects, as with rabbitmqctl, which scripts may rely on; people who call our tool by its
-// own name are told.
+// A virtual host that does not exist is an error. Under the name rabbitmqctl it has no objects, as there: scripts may rely on that.
 func (c *call) list(ctx context.Context, path string, keep func(object) bool, fields ...string) error {
 	picked, err := c.command.lists.pick(c.operands)
 	if err != nil {
@@ -102,7 +108,7 @@ func (c *call) list(ctx context.Context, path string, keep func(object) bool, fi
 	err = c.print(table{columns: titles(picked), rows: rows(objects, picked, keep)})
 	if isRefusal(err, http.StatusNotFound) && strings.Contains(path, "{vhost}") {
 		if c.program.Name != rabbitmqctl {
-			fmt.Fprintf(c.program.Stderr, "Warning: virtual host '%s' does not exist\n", c.vhost())
+			return c.missing(err, noVHost)
 		}
 		return c.print(table{rows: rows(each(nil), nil, nil)})
 	}
@@ -161,4 +167,38 @@ func each(objects []object) iter.Seq2[object, error] {
 	}
 }
 
-func (c *call) print(t table) error { return c.out.table(c.program.Stdout, t) }
+// print writes a table. A terminal gets nothing that it would obey: clients choose names. Files and pipes get all as it is.
+func (c *call) print(t table) error {
+	if f, ok := c.program.Stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		t.rows = printable(t.rows)
+	}
+	return c.out.table(c.program.Stdout, t)
+}
+
+// printable writes what cannot be printed as Go does in strings, such as \x1b. Values for machines stay as they are.
+func printable(all iter.Seq2[[]cell, error]) iter.Seq2[[]cell, error] {
+	return func(yield func([]cell, error) bool) {
+		for row, err := range all {
+			safe := slices.Clone(row)
+			for i := range safe {
+				safe[i].text = escaped(safe[i].text)
+			}
+			if !yield(safe, err) {
+				return
+			}
+		}
+	}
+}
+
+func escaped(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) { // a blank is, too
+			b.WriteRune(r)
+			continue
+		}
+		quoted := strconv.QuoteRune(r)
+		b.WriteString(quoted[1 : len(quoted)-1])
+	}
+	return b.String()
+}

@@ -58,16 +58,18 @@ func sections() []section {
 		{"Help", helpCommands()},
 		{"Users", userCommands()},
 		{"Access control", permissionCommands()},
-		{"Policies", policyCommands()},
+		{"Queue policies", policyCommands()},
 		{"Virtual hosts", vhostCommands()},
 		{"Limits", limitCommands()},
 		{"Parameters", parameterCommands()},
 		{"Definitions", definitionCommands()},
 		{"Queues", queueCommands()},
 		{"Exchanges, bindings, consumers", topologyCommands()},
+		{"Held messages", heldCommands()},
 		{"Connections", connectionCommands()},
 		{"Events", eventCommands()},
-		{"Broker", append(brokerCommands(), watermarkCommands()...)},
+		{"Broker", slices.Concat(brokerCommands(), topCommands(), drainCommands(), watermarkCommands())},
+		{"Cluster", clusterCommands()},
 	}
 }
 

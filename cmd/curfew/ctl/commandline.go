@@ -25,6 +25,8 @@ func general() []option {
 		{long: "password", value: "password", about: "that user's password (default guest)"},
 		{long: "cacert", value: "file", about: "over TLS, believe in the certificates in this PEM file"},
 		{long: "insecure", about: "over TLS, believe in any certificate"},
+		{long: "cert", value: "file", about: "over TLS, the certificate that says who calls, a PEM file"},
+		{long: "key", value: "file", about: "that certificate's key, where it is in a file of its own"},
 		{long: "vhost", short: "p", value: "vhost", about: "the virtual host that the command is about (default /)"},
 		{long: "timeout", short: "t", value: "seconds", numeric: true, about: "give up after so long"},
 		{long: "quiet", short: "q", about: "print results only"},

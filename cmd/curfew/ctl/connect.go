@@ -21,6 +21,8 @@ const (
 	passwordVariable = "CURFEW_CTL_PASSWORD"
 	cacertVariable   = "CURFEW_CTL_CACERT"
 	insecureVariable = "CURFEW_CTL_INSECURE"
+	certVariable     = "CURFEW_CTL_CERT"
+	keyVariable      = "CURFEW_CTL_KEY"
 )
 
 // connect returns a client for the API that flags and variables name.
@@ -28,7 +30,8 @@ func connect(l *commandLine, environ []string) (*client, error) {
 	env := usage.Variables(environ)
 	cacert := cmp.Or(l.value("cacert"), env[cacertVariable])
 	insecure := l.has("insecure") || env[insecureVariable] == "true" || env[insecureVariable] == "1"
-	at, err := locate(l, env, cacert != "" || insecure)
+	own := pair{cmp.Or(l.value("cert"), env[certVariable]), cmp.Or(l.value("key"), env[keyVariable])}
+	at, err := locate(l, env, cacert != "" || insecure || own.cert != "")
 	if err != nil {
 		return nil, err
 	}
@@ -36,11 +39,18 @@ func connect(l *commandLine, environ []string) (*client, error) {
 	if err != nil {
 		return nil, err
 	}
+	if transport.TLSClientConfig.Certificates, err = own.load(); err != nil {
+		return nil, err
+	}
 	c := &client{http: &http.Client{
 		Transport:     transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
-	c.user, c.password = credentials(l, env, at.User)
+	var given bool
+	c.user, c.password, given = credentials(l, env, at.User)
+	if own.cert != "" && !given { // the certificate says who it is
+		c.user, c.password = "", ""
+	}
 	at.User = nil
 	c.base = strings.TrimSuffix(at.String(), "/")
 	return c, nil
@@ -84,27 +94,46 @@ func nodeHost(node string) string {
 	return host
 }
 
-func credentials(l *commandLine, env map[string]string, inURL *url.Userinfo) (user, password string) {
+// credentials returns the user and the password, and whether anything names one of them.
+func credentials(l *commandLine, env map[string]string, inURL *url.Userinfo) (user, password string, given bool) {
 	user, password = "guest", "guest"
 	if v, ok := env[usernameVariable]; ok {
-		user = v
+		user, given = v, true
 	}
 	if v, ok := env[passwordVariable]; ok {
-		password = v
+		password, given = v, true
 	}
 	if inURL != nil {
-		user = inURL.Username()
+		user, given = inURL.Username(), true
 		if p, ok := inURL.Password(); ok {
 			password = p
 		}
 	}
 	if l.has("username") {
-		user = l.value("username")
+		user, given = l.value("username"), true
 	}
 	if l.has("password") {
-		password = l.value("password")
+		password, given = l.value("password"), true
 	}
-	return user, password
+	return user, password, given
+}
+
+// pair names the files of the client's own certificate and its key, which may be in one file.
+type pair struct{ cert, key string }
+
+// load reads the files; without them there is no certificate.
+func (p pair) load() ([]tls.Certificate, error) {
+	if p.cert == "" {
+		if p.key != "" {
+			return nil, misused("--key needs --cert")
+		}
+		return nil, nil
+	}
+	own, err := tls.LoadX509KeyPair(p.cert, cmp.Or(p.key, p.cert))
+	if err != nil {
+		return nil, &misuse{dataError, fmt.Sprintf("--cert %s, --key %s: %v", p.cert, cmp.Or(p.key, p.cert), err)}
+	}
+	return []tls.Certificate{own}, nil
 }
 
 // secured returns a transport that trusts the certificates in the file cacert, or any. It uses no proxy, so that nobody but the

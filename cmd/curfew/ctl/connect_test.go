@@ -2,13 +2,22 @@ package ctl
 
 import (
 	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/pem"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestConnect(t *testing.T) {
@@ -94,6 +103,78 @@ func TestTLS(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A certificate says who calls, unless a user is named. Requests by a certificate show that no browser's page makes them.
+func TestOwnCertificate(t *testing.T) {
+	var user, shown, proof string
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		user, _, _ = r.BasicAuth()
+		shown, proof = "", r.Header.Get("X-Requested-With")
+		if len(r.TLS.PeerCertificates) > 0 {
+			shown = r.TLS.PeerCertificates[0].Subject.CommonName
+		}
+		_, _ = w.Write([]byte("{}"))
+	}))
+	server.TLS = &tls.Config{ClientAuth: tls.RequestClientCert}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	both, cert, key := writePair(t, dir, "app")
+	for _, tt := range []struct {
+		name, args, environ string
+		user, shown         string
+	}{
+		{"flags", "--cert " + cert + " --key " + key, "", "", "app"},
+		{"one file", "--cert " + both, "", "", "app"},
+		{"variables", "", certVariable + "=" + both, "", "app"},
+		{"a user is named, too", "-u anna --password x --cert " + both, "", "anna", "app"},
+		{"none", "", "", "guest", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			args := append([]string{"ping", "-q", "--insecure", "--url", server.URL}, strings.Fields(tt.args)...)
+			if status, _, stderr := run([]string{tt.environ}, args...); status != 0 {
+				t.Fatalf("exit status %d, %s", status, stderr)
+			}
+			if user != tt.user || shown != tt.shown || (proof != "") != (tt.user == "") {
+				t.Errorf("user %q, certificate of %q, X-Requested-With %q", user, shown, proof)
+			}
+		})
+	}
+	for args, want := range map[string]string{
+		"--key " + key: "--key needs --cert", "--cert " + cert: "--cert " + cert, "--cert /nonexistent": "/nonexistent",
+	} {
+		if status, _, stderr := run(nil, append([]string{"ping", "--insecure", "--url", server.URL}, strings.Fields(args)...)...); status == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit status %d, %s", args, status, stderr)
+		}
+	}
+}
+
+// writePair writes a certificate of a common name and its key, into one file and into two.
+func writePair(t *testing.T, dir, name string) (both, cert, key string) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	keyPEM := pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	both, cert, key = filepath.Join(dir, "both.pem"), filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, content := range map[string][]byte{both: slices.Concat(certPEM, keyPEM), cert: certPEM, key: keyPEM} {
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return both, cert, key
 }
 
 // The password goes to the broker alone, not to where somebody else's answer points.

@@ -74,10 +74,21 @@ func closeAllConnections(ctx context.Context, c *call) error {
 		c.banner("Closing all connections in vhost %s, reason: %s...", vhost, reason)
 	}
 	closed, err := c.closeThose(ctx, func(o object) bool { return c.has("global") || o.text("vhost") == vhost }, reason)
+	if err == nil && closed == 0 && !c.has("global") {
+		err = c.checkVHost(ctx)
+	}
 	if err != nil {
 		return err
 	}
 	return c.result("Closed %d connections", closed)
+}
+
+// checkVHost returns an error if --vhost names one that does not exist. Under the name rabbitmqctl that is none, as there.
+func (c *call) checkVHost(ctx context.Context) error {
+	if c.program.Name == rabbitmqctl || !c.has("vhost") {
+		return nil
+	}
+	return c.missing(c.api.get(ctx, c.path("vhosts/{vhost}")+"?columns=name", nil), noVHost)
 }
 
 func closeUserConnections(ctx context.Context, c *call) error {

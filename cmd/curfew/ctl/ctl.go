@@ -30,11 +30,18 @@ type Program struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
+	// Folders are the commands after "cluster" that make the data folder of a node while no broker runs, by their names: import and
+	// restore. They get the words behind their name, and return the exit status.
+	Folders map[string]func(args []string) int
+
 	transport http.RoundTripper // nil = the network
 }
 
 // Run executes a command line, without the program's name, and returns the exit status.
 func (p *Program) Run(args []string) int {
+	if len(args) > 1 && args[0] == "cluster" && p.Folders[args[1]] != nil {
+		return p.Folders[args[1]](args[2:])
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return p.report(p.run(ctx, args))

@@ -10,15 +10,20 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 func definitionCommands() []command {
 	format := option{long: "format", value: "json", about: "json is the only format"}
 	return []command{
 		{
-			name: "export_definitions", operands: "<file>|-", scoped: true, options: []option{format},
-			check: checkExport, run: exportDefinitions,
-			about: "writes vhosts, users, permissions, policies, exchanges, queues and bindings to a file", more: "With --vhost, only what is in that virtual host. - is standard output.",
+			name: "export_definitions", operands: "<file>|-", scoped: true,
+			options: []option{format, {long: "without-modules", about: "leaves out expiry policies"}},
+			check:   checkExport, run: exportDefinitions,
+			about: "writes vhosts, users, permissions, policies, exchanges, queues and bindings to a file",
+			more:  "With --vhost, only what is in that virtual host. Expiry policies in WebAssembly are in it, which RabbitMQ passes over. - is standard output.",
 		},
 		{
 			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}},
@@ -61,7 +66,11 @@ func exportDefinitions(ctx context.Context, c *call) error {
 		c.banner("Exporting definitions in JSON to a file at \"%s\" ...", file)
 	}
 	var all json.RawMessage
-	if err := c.api.get(ctx, c.definitions(), &all); err != nil {
+	from := c.definitions()
+	if c.has("without-modules") {
+		from += "?modules=false"
+	}
+	if err := c.api.get(ctx, from, &all); err != nil {
 		if c.has("vhost") {
 			return c.missing(err, noVHost)
 		}
@@ -99,15 +108,22 @@ func importDefinitions(ctx context.Context, c *call) error {
 	if err != nil {
 		return failed(dataError, "%v", err)
 	}
-	var all json.RawMessage
-	if err := json.Unmarshal(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), &all); err != nil {
-		return failed(dataError, "Failed to deserialise input (format: JSON) (error: %v)", err)
+	text = bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))
+	if _, err := jsonobj.Parse(text); err != nil {
+		why := strings.TrimPrefix(err.Error(), jsonobj.ErrNotJSON.Error()+": ")
+		return failed(dataError, "Failed to deserialise input (format: JSON) (error: %s%s)", c.importedFile(), why)
 	}
-	if err := c.api.call(ctx, http.MethodPost, c.definitions(), all, nil); err != nil {
+	var answer struct {
+		Warnings []string `json:"warnings"`
+	}
+	if err := c.api.call(ctx, http.MethodPost, c.definitions(), json.RawMessage(text), &answer); err != nil {
 		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusBadRequest {
-			return failed(dataError, "%s", r.reason)
+			return failed(dataError, "%s%s", c.importedFile(), r.reason)
 		}
 		return err
+	}
+	for _, w := range answer.Warnings {
+		fmt.Fprintln(c.program.Stderr, "Warning:", w)
 	}
 	return c.result("Successfully imported definitions.")
 }
@@ -119,4 +135,12 @@ func (c *call) readImport() ([]byte, error) {
 	}
 	c.banner("Importing definitions in JSON from a file at \"%s\" ...", c.imported())
 	return os.ReadFile(c.imported())
+}
+
+// importedFile is the file's name, for the beginning of an error; "" for standard input.
+func (c *call) importedFile() string {
+	if c.imported() == "-" {
+		return ""
+	}
+	return c.imported() + ": "
 }

@@ -55,8 +55,11 @@ func TestExportToStandardOutput(t *testing.T) {
 func TestImport(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "definitions.json")
 	// With a byte order mark, which editors of some systems add.
-	if err := os.WriteFile(file, []byte("\xef\xbb\xbf{\"queues\": []}\n"), 0o600); err != nil {
-		t.Fatal(err)
+	broken := filepath.Join(t.TempDir(), "broken.json")
+	for name, text := range map[string]string{file: "\xef\xbb\xbf{\"queues\": []}\n", broken: "{\n  x"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, tt := range []struct {
 		name, args, stdin, answer string
@@ -65,7 +68,7 @@ func TestImport(t *testing.T) {
 		stdout, stderr            string
 	}{
 		{
-			"file", file, "", "204", `> POST /api/definitions {"queues":[]}`, 0,
+			"file", file, "", "204", `> POST /api/definitions {"queues": []}` + "\n", 0,
 			"Importing definitions in JSON from a file at \"" + file + "\" ...\nSuccessfully imported definitions.\n", "",
 		},
 		{
@@ -82,7 +85,16 @@ func TestImport(t *testing.T) {
 		},
 		{
 			"not JSON", "-q", `{"users":`, "", "", dataError,
-			"", "Error:\nFailed to deserialise input (format: JSON) (error: unexpected end of JSON input)\n",
+			"", "Error:\nFailed to deserialise input (format: JSON) (error: line 1, column 10: it ends too early)\n",
+		},
+		{
+			"refused file", "-q " + file, "", `400 {"error":"bad_request","reason":"queues: line 1, column 12: is not a list"}`,
+			`> POST /api/definitions {"queues": []}` + "\n", dataError,
+			"", "Error:\n" + file + ": queues: line 1, column 12: is not a list\n",
+		},
+		{
+			"a file that is not JSON", "-q " + broken, "", "", "", dataError,
+			"", "Error:\nFailed to deserialise input (format: JSON) (error: " + broken + ": line 2, column 3: invalid character 'x' looking for beginning of object key string)\n",
 		},
 		{"no file", "/nosuch.json", "", "", "", dataError, "", "Error (argument validation): Bad argument: File /nosuch.json does not exist\n…"},
 		{"Erlang", "--format erlang", "", "", "", dataError, "", "Error (argument validation): Bad argument: Format should be json\n…"},

@@ -1,15 +1,12 @@
 package ctl
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,22 +17,26 @@ func eventCommands() []command {
 	return []command{{
 		name: "events", scoped: true, check: checkEvents, run: followEvents, options: eventOptions(),
 		about: "prints what happens in the broker, as it happens",
-		more: "A line an event: messages that expire, are dead-lettered or dropped, queues that expire, policies, modules and\n" +
-			"alarms. Without --vhost, of all virtual hosts that the user may see. It goes on until Ctrl-C, --count or --timeout.\n" +
+		more: "A line an event: messages that expire, are dead-lettered, dropped, released, redriven or cancelled, queues that\n" +
+			"expire, queue policies, expiry policies and alarms. Without --vhost, of all virtual hosts that the user may see. It goes on until Ctrl-C, --count or --timeout,\n" +
+			"also when the broker is restarted or the connection breaks: it connects again, and continues behind the last event. What was lost meanwhile\n" +
+			"is said by a line \"missed\" or on standard error. With --no-reconnect the end of the stream ends the command, with status 69.\n" +
 			"Lists are names with commas between; a wrong one is answered with those there are.",
 	}}
 }
 
-// eventOptions are the command's options. All but count are parameters of the API, too, where a dash is an underscore.
+// eventOptions are the command's options. All but the last two are parameters of the API, too, where a dash is an underscore.
 func eventOptions() []option {
 	return []option{
 		{long: "queue", value: "name", about: "of this queue only"},
 		{long: "queue-regex", value: "expression", about: "of queues whose name matches"},
+		{long: "schedule", value: "exchange", about: "of messages that this exchange held"},
 		{long: "kind", value: "list", about: "of these kinds only, such as message_expired,alarm_raised"},
 		{long: "reason", value: "list", about: "of messages that left for these reasons, such as expired"},
 		{long: "outcome", value: "list", about: "of messages of which this became, such as dead_lettered"},
-		{long: "history", value: "n", numeric: true, about: "begin with the last n that are remembered"},
-		{long: "count", value: "n", numeric: true, about: "end after n events, those remembered included; if there are fewer, wait for the rest"},
+		{long: "history", value: "n", numeric: true, about: "begin with the last n that are remembered (default 0)"},
+		{long: "count", value: "n", numeric: true, about: "end after n events, 1 and more, those remembered included; if there are fewer, wait for the rest"},
+		{long: "no-reconnect", about: "end when the stream ends"},
 	}
 }
 
@@ -55,56 +56,10 @@ func (c *call) number(name string) int {
 	return n
 }
 
-// followEvents prints events until Ctrl-C, --count or --timeout, which are no failures, or until the broker ends the stream.
-func followEvents(ctx context.Context, c *call) error {
-	query := url.Values{}
-	for _, o := range append(eventOptions(), option{long: "vhost"}) {
-		if o.long != "count" && c.has(o.long) {
-			query.Set(strings.ReplaceAll(o.long, "-", "_"), c.value(o.long))
-		}
-	}
-	address := strings.TrimSuffix(path("events")+"?"+query.Encode(), "?")
-	c.banner("Following events ...")
-	answer, err := c.api.send(ctx, http.MethodGet, address, nil, http.Header{"Accept": {"application/x-ndjson"}})
-	if err != nil {
-		return ended(ctx, c.eventsRefused(err))
-	}
-	defer answer.Body.Close()
-	lines := bufio.NewScanner(answer.Body)
-	lines.Buffer(nil, maxEvent)
-	left := c.number("count")
-	for lines.Scan() {
-		if len(lines.Bytes()) == 0 {
-			continue // a sign of life from the broker
-		}
-		if err := c.printEvent(lines.Bytes()); err != nil {
-			return err
-		}
-		if left--; left == 0 {
-			return nil
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return ended(ctx, c.api.unreachable(err))
-	}
-	return ended(ctx, failed(unavailable, "the broker ended the stream of events"))
-}
-
 // eventsRefused names the virtual host that does not exist, which the API does not.
 func (c *call) eventsRefused(err error) error {
 	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusNotFound && r.reason == "Not Found" && c.has("vhost") {
 		return c.missing(err, noVHost)
-	}
-	return err
-}
-
-// maxEvent bounds a line of the stream, in bytes.
-const maxEvent = 1 << 20
-
-// ended returns err, or nil if Ctrl-C or --timeout caused it.
-func ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the user asked for the end
 	}
 	return err
 }
@@ -174,7 +129,7 @@ func eventMember(name string, value json.RawMessage) string {
 		return ""
 	}
 	switch name {
-	case "deadline", "enqueued", "last_use", "until":
+	case "deadline", "enqueued", "held_until", "last_use", "until":
 		return eventTime(value)
 	}
 	return eventValue(value)

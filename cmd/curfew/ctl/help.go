@@ -75,9 +75,11 @@ Without --url, the environment is asked, and then http://localhost:15672:
    %-28s  that user's password, else guest
    %-28s  certificates to believe in
    %-28s  true: believe in any
+   %-28s  the certificate that says who calls
+   %-28s  that certificate's key
 
 Use '%s help <command>' to learn more about a command.
-`, urlVariable, usernameVariable, passwordVariable, cacertVariable, insecureVariable, p.Name)
+`, urlVariable, usernameVariable, passwordVariable, cacertVariable, insecureVariable, certVariable, keyVariable, p.Name)
 	return b.String()
 }
 

@@ -22,9 +22,9 @@ var (
 
 func policyCommands() []command {
 	return append(
-		userPolicy.commands("list_policies", "sets a policy for the queues and exchanges whose name matches a pattern",
-			"removes a policy", "lists the policies of a virtual host"),
-		operatorPolicy.commands("list_operator_policies", "sets a policy that limits what users' policies and arguments can ask for",
+		userPolicy.commands("list_policies", "sets a queue policy: settings for the queues and exchanges whose name matches a pattern",
+			"removes a queue policy", "lists the queue policies of a virtual host"),
+		operatorPolicy.commands("list_operator_policies", "sets an operator policy, which limits what queue policies and arguments can ask for",
 			"removes an operator policy", "lists the operator policies of a virtual host")...)
 }
 

@@ -10,9 +10,10 @@ import (
 // of the connection or channel stands.
 var queueColumns = known{
 	columns(`name durable auto_delete arguments:terms policy operator_policy effective_policy_definition:terms
-		expiry_strategy next_deadline lease_expires_at oldest_message_age messages_expired messages_dead_lettered:terms
-		pid owner_pid=owner_pid_details.name exclusive exclusive_consumer_pid=exclusive_consumer_details.channel_details.name
+		expiry_strategy next_deadline next_release lease_expires_at delivery_lease delivery_leases_ended oldest_message_age messages_expired messages_dead_lettered:terms
+		pid node owner_pid=owner_pid_details.name exclusive exclusive_consumer_pid=exclusive_consumer_details.channel_details.name
 		exclusive_consumer_tag single_active_consumer_tag
+		messages_redriven messages_cancelled messages_held
 		messages_ready messages_unacknowledged messages messages_ready_ram messages_unacknowledged_ram messages_ram messages_persistent
 		message_bytes message_bytes_ready message_bytes_unacknowledged message_bytes_ram message_bytes_persistent
 		head_message_timestamp disk_reads disk_writes consumers consumer_utilisation consumer_capacity memory state type
@@ -21,7 +22,7 @@ var queueColumns = known{
 }
 
 func queueCommands() []command {
-	return []command{
+	return append([]command{
 		{
 			name: "list_queues", scoped: true, lists: &queueColumns, run: listQueues, patience: time.Minute, about: "lists queues",
 			options: []option{
@@ -41,7 +42,8 @@ func queueCommands() []command {
 				{long: "if-unused", short: "u", about: "only when it has no consumers"},
 			},
 		},
-	}
+		peekCommand(),
+	}, redriveCommands()...)
 }
 
 func listQueues(ctx context.Context, c *call) error {

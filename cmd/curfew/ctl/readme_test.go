@@ -25,7 +25,7 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the command %s is missing", name)
 		}
 	}
-	for _, name := range []string{urlVariable, usernameVariable, passwordVariable, cacertVariable, insecureVariable} {
+	for _, name := range []string{urlVariable, usernameVariable, passwordVariable, cacertVariable, insecureVariable, certVariable, keyVariable} {
 		if !slices.Contains(words, name) {
 			t.Errorf("the variable %s is missing", name)
 		}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 )
@@ -11,7 +12,7 @@ import (
 type Remote struct{ api *client }
 
 // Connect finds the API. given holds the flags that were given, by their names here: url, host, port, username, password, cacert,
-// insecure. transport carries the requests; nil = the network.
+// insecure, cert, key. transport carries the requests; nil = the network.
 func Connect(given map[string]string, environ []string, transport http.RoundTripper) (*Remote, error) {
 	c, err := connect(&commandLine{values: given}, environ)
 	if err != nil {
@@ -31,12 +32,16 @@ func Path(parts ...string) string { return path(parts...) }
 
 // Call sends body as JSON (nil = none) and decodes the answer into into (nil = ignore it).
 func (r *Remote) Call(ctx context.Context, method, path string, body, into any) error {
-	err := r.api.call(ctx, method, path, body, into)
+	return r.worded(r.api.call(ctx, method, path, body, into))
+}
+
+// worded words an error for commands that add a prefix of their own.
+func (r *Remote) worded(err error) error {
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return &Refusal{Status: refused.status, Reason: strings.TrimPrefix(refused.failure(r.api).Error(), "Error:\n")}
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
-		return &failure{f.status, strings.TrimPrefix(f.text, "Error: ")} // the caller adds its own prefix
+		return &failure{f.status, strings.TrimPrefix(f.text, "Error: ")}
 	}
 	return err
 }
@@ -48,3 +53,12 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string { return r.Reason }
+
+// Stream gets an answer of any length. The caller closes it. Errors are those of Call.
+func (r *Remote) Stream(ctx context.Context, path string) (io.ReadCloser, error) {
+	answer, err := r.api.send(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return nil, r.worded(err)
+	}
+	return answer.Body, nil
+}

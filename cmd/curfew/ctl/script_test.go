@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
@@ -164,6 +165,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	status, text, _ := strings.Cut(answer, " ")
 	code := 0
 	_, _ = fmt.Sscan(status, &code)
+	w.Header().Set("Content-Type", cmp.Or(r.Header.Get("Accept"), "application/json"))
 	w.WriteHeader(code)
 	_, _ = io.WriteString(w, text)
 }

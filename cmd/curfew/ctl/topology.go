@@ -1,6 +1,6 @@
 package ctl
 
-var exchangeColumns = known{columns("name type durable auto_delete internal arguments:terms policy"), "name type"}
+var exchangeColumns = known{columns("name type durable auto_delete internal arguments:terms policy messages_delayed next_release"), "name type"}
 
 var bindingColumns = known{
 	columns("source_name=source source_kind=destination_type:exchange destination_name=destination destination_kind=destination_type" +
@@ -10,7 +10,7 @@ var bindingColumns = known{
 
 var consumerColumns = known{
 	columns("queue_name=queue.name channel_pid=channel_details.name consumer_tag ack_required prefetch_count active activity_status" +
-		" arguments:terms"),
+		" arguments:terms delivery_lease"),
 	"queue_name channel_pid consumer_tag ack_required prefetch_count active arguments",
 }
 

@@ -11,11 +11,22 @@ import (
 func TestListsOfNoVirtualHost(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
-	for name, want := range map[string]string{"curfew ctl": "Warning: virtual host 'nosuch' does not exist\n", rabbitmqctl: ""} {
+	for _, tt := range []struct {
+		name   string
+		status int
+		want   string
+	}{
+		{"curfew ctl", dataError, "Virtual host 'nosuch' does not exist\n"},
+		{rabbitmqctl, 0, ""},
+	} {
 		var out, errs strings.Builder
-		p := &Program{Name: name, Environ: []string{urlVariable + "=" + server.URL}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
-		if status := p.Run([]string{"list_queues", "-q", "-p", "nosuch"}); status != 0 || out.String() != "" || errs.String() != want {
-			t.Errorf("%s: got status %d, %q, %q, want 0, nothing, %q", name, status, out.String(), errs.String(), want)
+		p := &Program{Name: tt.name, Environ: []string{urlVariable + "=" + server.URL}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+		for _, command := range []string{"list_queues", "list_exchanges", "list_bindings", "list_consumers"} {
+			out.Reset()
+			errs.Reset()
+			if status := p.Run([]string{command, "-q", "-p", "nosuch"}); status != tt.status || out.String() != "" || errs.String() != tt.want {
+				t.Errorf("%s %s: got status %d, %q, %q, want %d, nothing, %q", tt.name, command, status, out.String(), errs.String(), tt.status, tt.want)
+			}
 		}
 	}
 }

@@ -70,6 +70,9 @@ func (s *simulation) words(v *hook.Verdict, m *stored) string {
 	if v.Action == hook.Keep && v.AskHead {
 		b.WriteString(", ask at the head")
 	}
+	if v.Action == hook.Keep && v.Hold > s.now {
+		b.WriteString(", hold until " + strconv.FormatInt(s.millis(v.Hold), 10))
+	}
 	return b.String()
 }
 
@@ -86,6 +89,7 @@ func (o outcome) String() string {
 		{o.routed, "dead-lettered elsewhere"},
 		{o.acked, "acknowledged"},
 		{o.published - o.refused - o.expired - o.dropped - o.routed - o.acked, "still there"},
+		{o.held, "of them held"},
 	} {
 		if p.n > 0 {
 			parts = append(parts, strconv.Itoa(p.n)+" "+p.what)

@@ -83,7 +83,7 @@ func (f *flags) help(w io.Writer) {
 // settings registers the flags that say how to load a module.
 func settings(f *flags) {
 	f.String("config", "", "the policy's `configuration`: a JSON object, or a file that holds one")
-	f.String("grants", "", "a `list` of what it may do, with commas: headers, body, route, metrics, trace")
+	f.String("grants", "", "a `list` of what it may do, with commas: headers, body, route, metrics, trace, hold")
 	f.String("fuel", "", "what one call may use: default, large, or a `number`")
 	f.String("on-error", "", "what messages get when it fails: builtin, keep or reject")
 }
@@ -117,7 +117,7 @@ func (f *flags) subject(i int) (module []byte, o wasm.Options, err error) {
 func (f *flags) grants() (list []string, err error) {
 	for g := range strings.FieldsFuncSeq(f.text("grants"), isSeparator) {
 		if !slices.Contains(abi.Grants(), abi.Grant(g)) {
-			return nil, misused("--grants: %q is not a grant; there are headers, body, route, metrics, trace", g)
+			return nil, misused("--grants: %q is not a grant; there are headers, body, route, metrics, trace, hold", g)
 		}
 		list = append(list, g)
 	}

@@ -122,6 +122,7 @@ func (*queue) Strategy() string                  { return "wasm/" + underTest }
 func (q *queue) Ready() int                      { return q.ready }
 func (q *queue) ReadyBytes() int64               { return q.bytes }
 func (q *queue) Unacked() int                    { return q.unacked }
+func (*queue) Held() int                         { return 0 } // policies do not see it
 func (q *queue) Consumers() int                  { return q.readers }
 func (q *queue) Credit() int                     { return 0 }
 

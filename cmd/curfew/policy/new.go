@@ -27,6 +27,7 @@ type language struct {
 	tools string            // what the command needs, for the README
 	first string            // a command to run in the folder before the first build, if there is one
 	fuel  string            // the flag for fuel that the broker needs, if any
+	hold  string            // holds a message for a minute, for the README
 	files map[string]string // templates of a project's files by their paths in it
 	sdk   map[string]string // folders and files of the SDK, likewise
 	finds []string          // patterns for the file that is built, of which a project has one
@@ -41,6 +42,7 @@ func languages() []language {
 			tools: "which takes Go 1.24 or later. The SDK is in `curfew/`; the policy's own tests run with `go test`.\n" +
 				"A Go program has a garbage collector: let its calls take longer with `--fuel large`.",
 			fuel: " --fuel large",
+			hold: "m.Hold(now + 60_000)",
 			files: map[string]string{
 				"main.go": "go/main.go.txt", "main_test.go": "go/main_test.go.txt", "go.mod": "go/go.mod.txt", "curfew/go.mod": "go/curfew.mod.txt",
 			},
@@ -55,6 +57,7 @@ func languages() []language {
 			tools: "which takes Rust 1.63 or later with its library for WebAssembly: `apt install rustc libstd-rust-dev-wasm32 lld`, where the\n" +
 				"linker has to be named with `-C linker=wasm-ld`, or `rustup target add wasm32-unknown-unknown`. The SDK is `src/policy.rs`,\n" +
 				"and `src/testing.rs` for the policy's own tests, which run with `cargo test` (`apt install cargo`).",
+			hold:  "m.hold(now + 60_000);",
 			files: map[string]string{"src/lib.rs": "rust/lib.rs", "Cargo.toml": "rust/Cargo.toml.txt"},
 			sdk:   map[string]string{"src/policy.rs": "rust/policy.rs", "src/testing.rs": "rust/testing.rs"},
 			finds: []string{"src/lib.rs"},
@@ -64,6 +67,7 @@ func languages() []language {
 			name:  "c",
 			build: "clang " + strings.Join(cFlags(), " ") + " -c NAME.c\n    wasm-ld " + strings.Join(linkFlags(), " ") + " -o NAME.wasm NAME.o",
 			tools: "which takes clang and its linker for WebAssembly: `apt install clang lld`. The SDK is `policy.h`.",
+			hold:  "policy_hold(m, now + 60000);",
 			files: map[string]string{"NAME.c": "c/policy.c.txt"},
 			sdk:   map[string]string{"policy.h": "c/policy.h"},
 			finds: []string{"*.c"},
@@ -75,6 +79,7 @@ func languages() []language {
 			build: "clang++ " + strings.Join(cppFlags(), " ") + " -c NAME.cpp\n    wasm-ld " + strings.Join(linkFlags(), " ") + " -o NAME.wasm NAME.o",
 			tools: "which takes clang and its linker for WebAssembly: `apt install clang lld`. The SDK is `policy.hpp` and `policy.h`.\n" +
 				"There is no C++ library, no exceptions and no RTTI. C++20 and later compile as well.",
+			hold:  "m.hold(now + 60000);",
 			files: map[string]string{"NAME.cpp": "cpp/policy.cpp.txt"},
 			sdk:   map[string]string{"policy.h": "c/policy.h", "policy.hpp": "cpp/policy.hpp"},
 			finds: []string{"*.cpp", "*.cc", "*.cxx"},
@@ -85,6 +90,7 @@ func languages() []language {
 			build: "zig build-exe src/main.zig -fno-entry " + strings.Join(zigFlags(), " ") + " -femit-bin=NAME.wasm",
 			tools: "which takes Zig 0.12 or later (ziglang.org/download); with Zig 0.11 it is `zig build-lib -dynamic` without `-fno-entry`.\n" +
 				"The SDK is `src/policy.zig`; the policy's own tests run with `zig test src/main.zig`.",
+			hold:  "m.hold(now + 60_000);",
 			files: map[string]string{"src/main.zig": "zig/main.zig"},
 			sdk:   map[string]string{"src/policy.zig": "zig/policy.zig"},
 			finds: []string{"src/main.zig"},
@@ -95,6 +101,7 @@ func languages() []language {
 			build: "npx asc assembly/index.ts -O3 --use abort= -o NAME.wasm",
 			first: "npm install",
 			tools: "which takes Node.js and the compiler: `apt install nodejs npm`, then `npm install` in this folder. The SDK is `assembly/policy.ts`.",
+			hold:  "m.hold(now + 60000);",
 			files: map[string]string{
 				"assembly/index.ts": "assemblyscript/index.ts", "package.json": "assemblyscript/package.json.txt", "tsconfig.json": "assemblyscript/tsconfig.json",
 			},
@@ -106,6 +113,7 @@ func languages() []language {
 			name:  "wat",
 			build: "wat2wasm -o NAME.wasm NAME.wat",
 			tools: "which takes the WebAssembly Binary Toolkit: `apt install wabt`. WAT needs no SDK.",
+			hold:  "(import \"policy_v1\" \"hold\" (func $hold (param i32 i64)))` with `(call $hold (i32.const 0) (i64.add (local.get $now) (i64.const 60000)))",
 			files: map[string]string{"NAME.wat": "wat/policy.wat"},
 			finds: []string{"*.wat"},
 			make:  (*building).wat,
@@ -188,7 +196,7 @@ func (l *language) project(dir, name string) error {
 	if len(there) > 0 {
 		return fmt.Errorf("%s is there already, and not empty", dir)
 	}
-	tools := strings.NewReplacer("FUEL", l.fuel, "BUILD", l.build, "TOOLS", l.tools)
+	tools := strings.NewReplacer("FUEL", l.fuel, "BUILD", l.build, "TOOLS", l.tools, "HOLD", l.hold)
 	fill := func(text string) string { return strings.ReplaceAll(tools.Replace(text), "NAME", name) }
 	files := map[string]string{"README.md": "common/README.md", "trace.ndjson": "common/trace.ndjson", ".gitignore": "common/gitignore"}
 	maps.Copy(files, l.files)

@@ -25,6 +25,8 @@ func remote(f *flags) {
 	f.String("password", "", "that user's `password` (default guest)")
 	f.String("cacert", "", "over TLS, believe in the certificates in this PEM `file`")
 	f.Bool("insecure", false, "over TLS, believe in any certificate")
+	f.String("cert", "", "over TLS, the certificate that says who calls, a PEM `file`")
+	f.String("key", "", "that certificate's key, a PEM `file`")
 	f.Duration("timeout", time.Minute, "give up after so long")
 	f.Var(f.Lookup("username").Value, "u", "")
 }
@@ -39,7 +41,7 @@ func (p *Program) connect(ctx context.Context, f *flags) (context.Context, func(
 		return nil, nil, nil, misused("--timeout %v: must be more than 0", timeout)
 	}
 	given := map[string]string{}
-	for _, name := range []string{"url", "host", "port", "username", "password", "cacert"} {
+	for _, name := range []string{"url", "host", "port", "username", "password", "cacert", "cert", "key"} {
 		if f.given(name) || name == "username" && f.given("u") {
 			given[name] = f.text(name)
 		}
@@ -150,7 +152,7 @@ func runReload(ctx context.Context, p *Program, f *flags) error {
 func unloadCommand() command {
 	return command{
 		name: "unload", operands: []string{"NAME"}, run: runUnload,
-		about: "takes a policy away from a running broker",
+		about: "takes an expiry policy away from a running broker",
 		flags: func(f *flags) {
 			f.Bool("force", false, "even if queues have chosen it: those get the default strategy")
 			remote(f)
@@ -170,7 +172,7 @@ func runUnload(ctx context.Context, p *Program, f *flags) error {
 func listCommand() command {
 	return command{
 		name: "list", run: runList,
-		about: "lists the policies of a running broker, and how they do",
+		about: "lists the expiry policies of a running broker, and how they do",
 		flags: func(f *flags) {
 			f.Bool("json", false, "print everything that the broker says, as JSON")
 			remote(f)

@@ -9,11 +9,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// place is the state of a message.
+// messageState is the state of a message.
 type messageState uint8
 
 const (
 	ready messageState = iota
+	held
 	unacked
 	removed
 )
@@ -25,8 +26,10 @@ type stored struct {
 	id      string
 	event   *event
 	where   messageState
+	hold    hook.Instant // when it is released, while it is held
 	askHead bool
 	inLine  bool // the line has an item for it, which may be stale
+	missed  bool // the trace delivers it, but it was held then
 }
 
 // simulation is a queue without a broker. Its clock advances from one event of the trace, or deadline of a message, to the next.
@@ -41,6 +44,7 @@ type simulation struct {
 	messages  []*stored // by their number in the heaps
 	byID      map[string]uint64
 	deadlines deadline.Heap
+	releases  deadline.Heap // may be stale, as deadlines may be
 	line      deadline.Heap // the order of delivery: At is lower for a higher priority
 	decisions []decision
 	most      int       // decisions, at most
@@ -52,7 +56,7 @@ type simulation struct {
 
 // outcome counts what became of messages.
 type outcome struct {
-	published, refused, delivered, acked, expired, dropped, routed int
+	published, refused, delivered, acked, expired, dropped, routed, held int
 }
 
 // A policy that prolongs deadlines for ever is asked so many times, and so many more for each event. Then the simulation ends.
@@ -61,7 +65,7 @@ const (
 	patiencePerEvent = 100
 )
 
-// simulate plays a trace, and then lets the time after pass, or less if no message has a deadline any more.
+// simulate plays a trace, and then lets the time after pass, or less if no message has a deadline or is held any more.
 func simulate(l *lab, t *trace, after time.Duration) (*simulation, error) {
 	q := newQueue()
 	q.settings = t.queue.Settings
@@ -82,7 +86,9 @@ func simulate(l *lab, t *trace, after time.Duration) (*simulation, error) {
 		}
 		i += n
 	}
-	return s, s.advance(s.now.Add(after))
+	err := s.advance(s.now.Add(after))
+	s.outcome.held = s.heldNow()
+	return s, err
 }
 
 // play plays the next event, or several at once, and returns how many.
@@ -110,13 +116,16 @@ func (s *simulation) play(events []event) (int, error) {
 	return n, nil
 }
 
-// advance moves the clock, and handles the deadlines on the way one by one.
+// advance moves the clock, and handles the releases and deadlines on the way one by one.
 func (s *simulation) advance(to hook.Instant) error {
-	for s.deadlines.Len() > 0 && hook.Instant(s.deadlines.Top().At) <= to {
-		s.now = max(s.now, hook.Instant(s.deadlines.Top().At))
-		if due := s.due(); len(due) > 0 {
-			s.settle(abi.OnDeadline, hook.WhyDue, due)
+	for {
+		at, ok := s.nextInstant()
+		if !ok || at > to {
+			break
 		}
+		s.now = max(s.now, at)
+		s.release()
+		s.expireDue()
 		if len(s.decisions) > s.most {
 			return fmt.Errorf("the policy was asked more than %d times; a lower --after ends the trace earlier", s.most)
 		}
@@ -131,7 +140,7 @@ func (s *simulation) due() []*stored {
 	for s.deadlines.Len() > 0 && hook.Instant(s.deadlines.Top().At) <= s.now {
 		it := s.deadlines.Pop()
 		m := s.messages[it.Slot]
-		if m.where != ready || m.Deadline != hook.Instant(it.At) {
+		if m.where != ready && m.where != held || m.Deadline != hook.Instant(it.At) {
 			continue
 		}
 		if n := len(all); n == 0 || all[n-1] != m {
@@ -165,10 +174,9 @@ func (s *simulation) publish(events []event) (int, error) {
 		}
 		s.update(m, &vs[i])
 		if vs[i].Action == hook.Keep {
-			m.askHead = vs[i].AskHead
 			s.enqueue(m)
-			s.queue.bytes += int64(m.Size)
-			s.queue.ready++
+			s.countReady(m, 1)
+			s.hold(m, &vs[i])
 			continue
 		}
 		s.remove(m, &vs[i])
@@ -206,6 +214,9 @@ func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdi
 	}
 	failures, because := s.lab.failures(), ""
 	ask(s.now, s.views, vs)
+	if h == abi.OnEnqueue && s.hooks.DeadlineFromReady {
+		s.moveDeadlines(vs)
+	}
 	if s.lab.failures() > failures {
 		because = " (the policy failed)"
 	}
@@ -223,11 +234,14 @@ func (s *simulation) settle(h abi.Hook, why hook.Why, ms []*stored) {
 		vs := s.ask(h, why, part, inForce(part), s.hooks.OnHead)
 		for i, m := range part {
 			s.update(m, &vs[i])
-			if vs[i].Action != hook.Keep {
-				s.queue.ready--
-				s.queue.bytes -= int64(m.Size)
-				s.remove(m, &vs[i])
+			if vs[i].Action == hook.Keep {
+				s.hold(m, &vs[i])
+				continue
 			}
+			if m.where == ready {
+				s.countReady(m, -1)
+			}
+			s.remove(m, &vs[i])
 		}
 	}
 }
@@ -236,16 +250,17 @@ func (s *simulation) settle(h abi.Hook, why hook.Why, ms []*stored) {
 func inForce(ms []*stored) []hook.Verdict {
 	vs := make([]hook.Verdict, len(ms))
 	for i, m := range ms {
-		vs[i] = hook.Verdict{Deadline: m.Deadline, State: m.State}
+		vs[i] = hook.Verdict{Deadline: m.Deadline, State: m.State, Hold: m.hold}
 	}
 	return vs
 }
 
-// update stores a verdict's deadline and state.
+// update stores a verdict's deadline and state, and whether the policy is asked at the head.
 func (s *simulation) update(m *stored, v *hook.Verdict) {
 	m.Deadline, m.State = v.Deadline, v.State
-	if v.Action == hook.Keep && m.Deadline != 0 {
-		s.deadlines.Push(deadline.Item{At: int64(m.Deadline), Slot: s.byID[m.id]})
+	if v.Action == hook.Keep {
+		m.askHead = m.askHead || v.AskHead
+		s.remind(m)
 	}
 }
 
@@ -295,11 +310,18 @@ func (s *simulation) deliver(e *event) error {
 		if m, err = s.find(e.ID, ready); m == nil {
 			return err
 		}
+		if m.where == held {
+			s.miss(m)
+			return nil
+		}
 	}
 	for m != nil && m.askHead {
 		s.settle(abi.OnHead, hook.WhyHead, []*stored{m})
 		if m.where == ready {
 			break // it is asked about once
+		}
+		if m.where == held && e.ID != "" {
+			s.miss(m)
 		}
 		if m = nil; e.ID == "" {
 			m = s.next()
@@ -309,15 +331,15 @@ func (s *simulation) deliver(e *event) error {
 		return nil // no message is ready
 	}
 	s.record(noHook, m.id, "delivered")
-	m.where = unacked
+	m.where, m.missed = unacked, false
 	s.outcome.delivered++
-	s.queue.ready--
-	s.queue.bytes -= int64(m.Size)
+	s.countReady(m, -1)
 	s.queue.unacked++
 	return nil
 }
 
-// find returns a message that has to be in a state. It returns nil without an error if the policy removed the message.
+// find returns a message that has to be in a state; one that has to be ready may be held. It returns nil without an error if the policy
+// removed the message, or held it when the trace delivers it.
 func (s *simulation) find(id string, where messageState) (*stored, error) {
 	slot, ok := s.byID[id]
 	if !ok {
@@ -325,9 +347,9 @@ func (s *simulation) find(id string, where messageState) (*stored, error) {
 	}
 	m := s.messages[slot]
 	switch {
-	case m.where == where:
+	case m.where == where, m.where == held && where == ready:
 		return m, nil
-	case m.where == removed:
+	case m.where == removed, m.missed && where == unacked:
 		return nil, nil
 	case where == ready:
 		return nil, fmt.Errorf("the message %q is handed out already", id)
@@ -356,11 +378,11 @@ func (s *simulation) requeue(e *event) error {
 	m.Redelivered = true
 	m.Deliveries++
 	s.queue.unacked--
-	s.queue.ready++
-	s.queue.bytes += int64(m.Size)
+	s.countReady(m, 1)
 	s.enqueue(m)
 	vs := s.ask(abi.OnRequeue, hook.WhyRequeue, []*stored{m}, inForce([]*stored{m}), s.hooks.OnRequeue)
 	s.update(m, &vs[0])
+	s.hold(m, &vs[0])
 	return s.advance(s.now) // it may be due already
 }
 

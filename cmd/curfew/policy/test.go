@@ -18,13 +18,13 @@ import (
 func testCommand() command {
 	return command{
 		name: "test", operands: []string{"MODULE.wasm"}, offline: runTest,
-		about: "plays a trace to a policy and prints what it decides; or throws random messages at it",
+		about: "plays a trace to a policy and prints what it decides; or calls it with random messages",
 		flags: func(f *flags) {
 			f.String("trace", "", "the `file` with what happened to a queue")
 			f.String("expect", "", "compare the decisions with those in this `file`")
 			f.Bool("update", false, "write the decisions into the file of --expect instead")
 			f.String("compare", "", "play the trace to this `module` too, and print where the two differ")
-			f.Duration("after", 24*time.Hour, "go on for so long after the last event, while messages wait for a deadline")
+			f.Duration("after", 24*time.Hour, "go on for so long after the last event, while messages wait for a deadline or are held")
 			f.Bool("fuzz", false, "call every hook with random messages, none of which may make it fail")
 			f.Uint64("seed", 1, "what --fuzz draws from: a `number`")
 			f.Int("messages", 20_000, "how many messages --fuzz makes for each hook")

@@ -215,13 +215,18 @@ func (b *batches) next() batch {
 	return next
 }
 
+// send sends a batch. A collector that cannot be reached is tried again as long as it may take; meanwhile others may be dropped.
 func (b *batches) send(ctx context.Context, sent batch) {
 	ctx, cancel := context.WithTimeout(ctx, b.limits.timeout)
 	defer cancel()
-	var r tracepb.ResourceSpans
-	// Protobuf sends unknown fields as they are, so that the encoded spans pass as such.
-	r.ProtoReflect().SetUnknown(request(sent.spans, b.of, b.by))
-	err := b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r})
+	ended := make(chan error, 1)
+	go func() {
+		var r tracepb.ResourceSpans
+		// Protobuf sends unknown fields as they are, so that the encoded spans pass as such.
+		r.ProtoReflect().SetUnknown(request(sent.spans, b.of, b.by))
+		ended <- persist(ctx, func() error { return b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r}) }, func(error) {})
+	}()
+	err := b.await(ended)
 	lost := lostOf(sent.count, err)
 	b.lost.Add(uint64(lost))
 	b.taken.Add(uint64(sent.count - lost))
@@ -233,32 +238,24 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	}
 }
 
-// drops tracks what was logged about spans that the core dropped because too many waited.
-type drops struct {
-	seen, said uint64 // the count at the last look, and when the last message was logged
-	lasts      bool   // the beginning was logged, the end was not
-	when       time.Time
+// await returns what comes from ended, and looks for dropped spans until then.
+func (b *batches) await(ended <-chan error) error {
+	each := time.NewTicker(time.Second)
+	defer each.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return err
+		case <-each.C:
+			b.watch(false)
+		}
+	}
 }
-
-// sayAgain is the least time between two warnings that spans are dropped.
-const sayAgain = 10 * time.Second
 
 // watch logs when spans begin to be dropped, and, when few wait again, how many were.
 func (b *batches) watch(last bool) {
-	if b.dropped == nil {
-		return
-	}
-	d, n, now := &b.dropping, b.dropped(), time.Now()
-	more := n > d.seen
-	d.seen = n
-	switch {
-	case more && !d.lasts && (d.when.IsZero() || now.Sub(d.when) >= sayAgain):
-		d.lasts, d.when = true, now
-		b.log.Warn("spans are dropped: too many wait for the collector (telemetry.traces.buffer)", "dropped", n-d.said)
-	case d.lasts && (last || !more && b.fewWait()):
-		d.lasts = false
-		b.log.Info("spans are not dropped any more", "dropped", n-d.said)
-		d.said = n
+	if b.dropped != nil {
+		b.dropping.watch(b.log, b.dropped(), b.fewWait() || last)
 	}
 }
 
@@ -293,7 +290,7 @@ func lostOf(count int, err error) int {
 func (b *batches) report(lost int, err error) {
 	switch {
 	case lost > 0 && !b.failing:
-		b.log.Warn("spans are lost: the collector does not take them; this is said once until it does", "error", err)
+		b.log.Warn("spans are lost: the collector does not take them; this is said once until it does", "lost", lost, "error", brief(err))
 	case lost == 0 && b.failing:
 		b.log.Info("the collector takes spans again", "lost", b.lost.Load())
 	}

@@ -69,7 +69,7 @@ func (u *upstream) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpans
 
 func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) *batches {
 	t.Helper()
-	of, by := envelope([]attribute.KeyValue{attribute.String("service.name", "orders")}, "1.2")
+	of, by := envelope([]attribute.KeyValue{attribute.String("service.name", "orders")}, "https://example.com/1", "1.2")
 	b, err := newBatches(t.Context(), u, l, of, by, log)
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +157,9 @@ func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
 	}
 	if s := r.GetScopeSpans(); len(s) != 1 || s[0].GetScope().GetName() != scope || s[0].GetScope().GetVersion() != "1.2" {
 		t.Errorf("scope %v", s[0].GetScope())
+	}
+	if of, by := r.GetSchemaUrl(), r.GetScopeSpans()[0].GetSchemaUrl(); of != "https://example.com/1" || by != core.Schema {
+		t.Errorf("the schema of the resource is %q, that of the spans %q", of, by)
 	}
 	if unknown := r.ProtoReflect().GetUnknown(); len(unknown) != 0 {
 		t.Errorf("%d bytes are of no field", len(unknown))
@@ -473,7 +476,7 @@ func TestBatchesThatArePartlyTaken(t *testing.T) {
 
 func BenchmarkSpan(b *testing.B) {
 	u := &upstream{}
-	of, by := envelope(nil, "1")
+	of, by := envelope(nil, "", "1")
 	to, err := newBatches(b.Context(), u, batchLimits{spans: 512, waiting: 2048, delay: time.Second, timeout: time.Second}, of, by, noLog)
 	if err != nil {
 		b.Fatal(err)
@@ -493,7 +496,7 @@ func TestDroppedSpansAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		u := &upstream{hold: make(chan struct{})}
-		of, by := envelope(nil, "1")
+		of, by := envelope(nil, "", "1")
 		b, err := newBatches(t.Context(), u, batchLimits{spans: 4, waiting: 8, delay: time.Second, timeout: time.Minute}, of, by, slog.New(slog.NewTextHandler(&log, nil)))
 		if err != nil {
 			t.Fatal(err)
@@ -510,7 +513,7 @@ func TestDroppedSpansAreLogged(t *testing.T) {
 		offer(4) // they are being sent
 		synctest.Wait()
 		offer(100)
-		u.hold <- struct{}{}
+		time.Sleep(2 * time.Second) // the collector has not answered yet: it was only said when it did
 		synctest.Wait()
 		if n := strings.Count(log.String(), "spans are dropped"); n != 1 || !strings.Contains(log.String(), "dropped=92") {
 			t.Errorf("it was said %d times: %s", n, log.String())

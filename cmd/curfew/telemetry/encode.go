@@ -20,8 +20,11 @@ const (
 	resourceOfResourceSpans = 1
 	scopeOfResourceSpans    = 2
 
-	scopeOfScopeSpans = 1
-	spansOfScopeSpans = 2
+	schemaOfResourceSpans = 3
+
+	scopeOfScopeSpans  = 1
+	spansOfScopeSpans  = 2
+	schemaOfScopeSpans = 3
 
 	nameOfScope    = 1
 	versionOfScope = 2
@@ -223,13 +226,18 @@ func appendTime(b []byte, field protowire.Number, t hook.Instant) []byte {
 	return appendFixed(b, field, uint64(t))
 }
 
-// envelope returns what precedes spans in a request: the resource of ResourceSpans, and the scope of ScopeSpans.
-func envelope(r []attribute.KeyValue, version string) (of, by []byte) {
+// envelope returns what precedes spans in a request: the resource of ResourceSpans, whose attributes follow a schema, and the scope of
+// ScopeSpans, whose spans follow the core's.
+func envelope(r []attribute.KeyValue, schema, version string) (of, by []byte) {
 	b, mark := begin(nil, resourceOfResourceSpans)
 	of = end(appendAttributes(b, attributesOfResource, r), mark)
+	if schema != "" {
+		of = appendField(of, schemaOfResourceSpans, schema)
+	}
 	b, mark = begin(nil, scopeOfScopeSpans)
 	b = appendField(b, nameOfScope, scope)
-	return of, end(appendField(b, versionOfScope, version), mark)
+	by = end(appendField(b, versionOfScope, version), mark)
+	return of, appendField(by, schemaOfScopeSpans, core.Schema)
 }
 
 // maxHead bounds the bytes of ScopeSpans' tag and length.

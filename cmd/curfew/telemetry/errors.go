@@ -3,6 +3,7 @@ package telemetry
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 func handleErrors(log *slog.Logger) {
 	quiet := &rateLimitedHandler{Handler: log.Handler(), limit: new(limit)}
 	sparing := slog.New(quiet)
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { sparing.Warn("telemetry", "error", err) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { sparing.Warn("telemetry", "error", brief(err)) }))
 	otel.SetLogger(logr.FromSlogHandler(quiet))
 }
 
@@ -64,4 +65,16 @@ func (s *rateLimitedHandler) WithAttrs(as []slog.Attr) slog.Handler {
 // WithGroup implements [slog.Handler].
 func (s *rateLimitedHandler) WithGroup(name string) slog.Handler {
 	return &rateLimitedHandler{s.Handler.WithGroup(name), s.limit}
+}
+
+// longest is how many bytes of an error the log has.
+const longest = 500
+
+// brief returns an error's text for the log. Clients quote what a collector, or what answers in its place, has sent: megabytes, maybe.
+func brief(err error) string {
+	text := err.Error()
+	if len(text) <= longest {
+		return text
+	}
+	return strings.ToValidUTF8(text[:longest], "") + "…"
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,8 +36,11 @@ func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler,
 			return nil, fmt.Errorf("telemetry.metrics: %w", err)
 		}
 		sent := &metricExporter{Exporter: to, log: t.options.Log}
-		readers = append(readers, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(sent,
-			sdkmetric.WithProducer(p), sdkmetric.WithInterval(t.settings.interval))))
+		periodic := []sdkmetric.PeriodicReaderOption{sdkmetric.WithProducer(p), sdkmetric.WithInterval(t.settings.interval)}
+		if os.Getenv(envMetricTimeout) == "" { // a collector that comes back is found at any time of the interval
+			periodic = append(periodic, sdkmetric.WithTimeout(t.settings.interval))
+		}
+		readers = append(readers, sdkmetric.WithReader(sdkmetric.NewPeriodicReader(sent, periodic...)))
 	}
 	err = errors.Join(registry.Register(collectors.NewGoCollector()),
 		registry.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})))

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetricgrpc"
@@ -9,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	"google.golang.org/grpc"
 
 	"github.com/curfewmq/curfew/core/config"
 )
@@ -16,21 +18,32 @@ import (
 // metricExporter logs when a collector begins to refuse metrics, and when it accepts them again. One goroutine at a time exports.
 type metricExporter struct {
 	sdkmetric.Exporter
-	log     *slog.Logger
-	failing bool // belongs to the goroutine that exports
+	log    *slog.Logger
+	failed int // attempts since the last that went well; belongs to the goroutine that exports
 }
 
-// Export implements [sdkmetric.Exporter]. Its errors are logged, not returned.
+// Export implements [sdkmetric.Exporter]. Its errors are logged, not returned. A collector that cannot be reached is tried again until
+// ctx ends, with what was collected: counters go on from there.
 func (e *metricExporter) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
-	err := e.Exporter.Export(ctx, m)
-	switch {
-	case err != nil && !e.failing:
-		e.log.Warn("metrics are not sent: the collector does not take them; this is said once until it does", "error", err)
-	case err == nil && e.failing:
-		e.log.Info("the collector takes metrics again")
+	if persist(ctx, func() error { return e.Exporter.Export(ctx, m) }, func(err error) { e.fail(ctx, err) }) != nil {
+		return nil
 	}
-	e.failing = err != nil
+	if e.failed > 0 {
+		e.log.Info("the collector takes metrics again", "failed_attempts", e.failed)
+	}
+	e.failed = 0
 	return nil
+}
+
+// fail notes an attempt that failed, unless the broker ends it.
+func (e *metricExporter) fail(ctx context.Context, err error) {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return
+	}
+	if e.failed == 0 {
+		e.log.Warn("metrics are not sent: the collector does not take them; this is said once until it does", "error", brief(err))
+	}
+	e.failed++
 }
 
 // newMetricExporter returns the exporter of metrics. It does not connect yet.
@@ -40,8 +53,12 @@ func newMetricExporter(ctx context.Context, e export, o Options) (sdkmetric.Expo
 	case e.to == config.ExportStdout:
 		return stdoutmetric.New(stdoutmetric.WithWriter(o.Stdout))
 	case e.protocol == config.ProtocolHTTP:
-		return otlpmetrichttp.New(ctx, options(c, nil, otlpmetrichttp.WithEndpoint,
+		always := []otlpmetrichttp.Option{otlpmetrichttp.WithRetry(otlpmetrichttp.RetryConfig(patience))}
+		return otlpmetrichttp.New(ctx, options(c, always, otlpmetrichttp.WithEndpoint,
 			func() otlpmetrichttp.Option { return otlpmetrichttp.WithURLPath(c.below("v1/metrics")) }, otlpmetrichttp.WithInsecure)...)
 	}
-	return otlpmetricgrpc.New(ctx, options(c, nil, otlpmetricgrpc.WithEndpoint, nil, otlpmetricgrpc.WithInsecure)...)
+	always := []otlpmetricgrpc.Option{
+		otlpmetricgrpc.WithRetry(otlpmetricgrpc.RetryConfig(patience)), otlpmetricgrpc.WithDialOption(grpc.WithConnectParams(reconnecting)),
+	}
+	return otlpmetricgrpc.New(ctx, options(c, always, otlpmetricgrpc.WithEndpoint, nil, otlpmetricgrpc.WithInsecure)...)
 }

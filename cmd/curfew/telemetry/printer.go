@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,7 @@ import (
 // printer is a sink that writes spans as text for people.
 type printer struct {
 	to            io.Writer
+	log           *slog.Logger
 	printed, lost atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
@@ -27,17 +29,23 @@ type printer struct {
 	closing bool
 	wake    signalled     // there are pages, or the printer is closing
 	ended   chan struct{} // closed when the goroutine has ended
+
+	dropped  func() uint64 // spans that the core dropped; nil: they are not counted
+	dropping drops         // of them; belongs to the goroutine
 }
 
 // maxPages bounds the pages that wait to be written.
 const maxPages = 4096
 
-func newPrinter(to io.Writer) *printer {
-	return &printer{to: to, wake: make(signalled, 1), ended: make(chan struct{})}
+func newPrinter(to io.Writer, log *slog.Logger) *printer {
+	return &printer{to: to, log: log, wake: make(signalled, 1), ended: make(chan struct{})}
 }
 
 // start implements [sink].
-func (p *printer) start(_ func(), _ func() uint64) { go p.run() }
+func (p *printer) start(_ func(), dropped func() uint64) {
+	p.dropped = dropped
+	go p.run()
+}
 
 // Take implements [core.Sink].
 func (p *printer) Take(s *core.Span) bool {
@@ -64,6 +72,9 @@ func (p *printer) run() {
 			continue
 		}
 		p.printed.Add(uint64(len(pages)))
+		if p.dropped != nil {
+			p.dropping.watch(p.log, p.dropped(), true)
+		}
 	}
 }
 

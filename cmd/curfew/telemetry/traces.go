@@ -36,9 +36,9 @@ func openTraces(ctx context.Context, s settings, r *resource.Resource, o Options
 
 func newSink(ctx context.Context, s settings, r *resource.Resource, o Options) (sink, error) {
 	if s.traces.to == config.ExportStdout {
-		return newPrinter(o.Stdout), nil
+		return newPrinter(o.Stdout, o.Log), nil
 	}
-	of, by := envelope(r.Attributes(), o.Version)
+	of, by := envelope(r.Attributes(), r.SchemaURL(), o.Version)
 	return newBatches(ctx, newClient(s.traces), s.batches, of, by, o.Log)
 }
 

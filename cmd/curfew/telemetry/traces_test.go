@@ -67,7 +67,7 @@ func TestPrintedTrace(t *testing.T) {
 		}
 		return names[id]
 	})
-	const want = `publish amq.default (0s)
+	const want = `publish jobs.[2J (0s)
   trace                                       A
   span                                        B
   began                                       1970-01-01T12:00:00Z
@@ -97,6 +97,7 @@ dead_letter jobs (0s)
   curfew.dead_letter.outcome                  no_exchange
   messaging.operation.type                    send
   curfew.dead_letter.exchange                 dlx
+  error.type                                  no_exchange
 
 expire jobs (2s)
   trace                                       A
@@ -129,7 +130,7 @@ expire jobs (2s)
 func TestNobodyLooks(t *testing.T) {
 	read, write := io.Pipe()
 	_ = read.Close()
-	p := newPrinter(write)
+	p := newPrinter(write, noLog)
 	p.start(nil, nil)
 	p.Take(&core.Span{Name: "x"})
 	if err := p.close(t.Context()); err != nil {

@@ -43,11 +43,25 @@ func Parse(f *flag.FlagSet, args []string) (rest []string, err error) {
 		default:
 			value, args = args[0], args[1:]
 		}
-		if err := f.Set(name, value); err != nil {
+		if err := set(f, g, value); err != nil {
 			return nil, invalid(g, value, err)
 		}
 	}
 	return args, nil
+}
+
+// set sets a flag. Durations may have days and weeks.
+func set(f *flag.FlagSet, g *flag.Flag, value string) error {
+	if v, ok := g.Value.(flag.Getter); ok {
+		if _, isDuration := v.Get().(time.Duration); isDuration {
+			d, err := config.ParseDuration(value)
+			if err != nil {
+				return err
+			}
+			value = d.String()
+		}
+	}
+	return f.Set(g.Name, value)
 }
 
 func isBool(g *flag.Flag) bool {
@@ -65,7 +79,7 @@ func invalid(g *flag.Flag, value string, err error) error {
 	case bool:
 		return fmt.Errorf("the flag --%s takes no value, or true or false", g.Name)
 	case time.Duration:
-		return fmt.Errorf("the flag --%s takes a duration such as 500ms, 30s or 24h, not %q", g.Name, value)
+		return fmt.Errorf("the flag --%s takes a duration such as 500ms, 30s, 24h or 7d, not %q", g.Name, value)
 	case int, int64, uint, uint64:
 		return fmt.Errorf("the flag --%s takes a whole number, not %q", g.Name, value)
 	}

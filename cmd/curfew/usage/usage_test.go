@@ -33,12 +33,12 @@ func TestErrors(t *testing.T) {
 		{"-nothing-like-it", "unknown flag --nothing-like-it"},
 		{"--after", "the flag --after needs a value"},
 		{"--explain=maybe", "the flag --explain takes no value, or true or false"},
-		{"--after soon", `the flag --after takes a duration such as 500ms, 30s or 24h, not "soon"`},
-		{"--after 30", `the flag --after takes a duration such as 500ms, 30s or 24h, not "30"`},
+		{"--after soon", `the flag --after takes a duration such as 500ms, 30s, 24h or 7d, not "soon"`},
+		{"--after 30", `the flag --after takes a duration such as 500ms, 30s, 24h or 7d, not "30"`},
 		{"--messages many", `the flag --messages takes a whole number, not "many"`},
 		{"--seed -1", `the flag --seed takes a whole number, not "-1"`},
 		{"--shape square", `the flag --shape does not take "square": it has to be round`},
-		{`--after a"for-flag--x:`, `the flag --after takes a duration such as 500ms, 30s or 24h, not "a\"for-flag--x:"`},
+		{`--after a"for-flag--x:`, `the flag --after takes a duration such as 500ms, 30s, 24h or 7d, not "a\"for-flag--x:"`},
 	} {
 		f := flags()
 		_, err := Parse(f, strings.Fields(tc.args))
@@ -49,6 +49,14 @@ func TestErrors(t *testing.T) {
 		if got := err.Error(); got != tc.want {
 			t.Errorf("%s: got %q, want %q", tc.args, got, tc.want)
 		}
+	}
+}
+
+// Package flag has neither days nor weeks.
+func TestParseDays(t *testing.T) {
+	f := flags()
+	if _, err := Parse(f, []string{"--after", "1w1d"}); err != nil || f.Lookup("after").Value.String() != "192h0m0s" {
+		t.Errorf("got %v, %v", f.Lookup("after").Value, err)
 	}
 }
 

@@ -17,7 +17,8 @@ type checker struct {
 	*Definitions
 	*plan
 	validator *vhost.Validator
-	known     map[string]bool           // vhosts that exist or are planned
+	known     map[string]bool // vhosts that are planned
+	exists    func(vhost string) bool
 	accounts  map[string]bool           // users that exist or are planned
 	declared  map[entity]vhost.Exchange // planned exchanges
 	planned   map[entity]bool           // queues
@@ -27,13 +28,10 @@ type checker struct {
 type entity struct{ vhost, name string }
 
 // check refuses a plan that cannot be applied. It takes bindings out of the plan whose source or destination does not exist,
-// such as those of a queue that was exclusive.
-func (d *Definitions) check(p *plan) error {
+// such as those of a queue that was exclusive. known reports whether there is a vhost, here or at another node.
+func (d *Definitions) check(p *plan, known func(vhost string) bool) error {
 	k := &checker{
-		Definitions: d, plan: p, validator: d.Store.Validator(), known: map[string]bool{}, accounts: map[string]bool{}, declared: map[entity]vhost.Exchange{}, planned: map[entity]bool{},
-	}
-	for _, v := range d.Store.VHosts() {
-		k.known[v.Name()] = true
+		Definitions: d, plan: p, validator: d.Store.Validator(), known: map[string]bool{}, exists: known, accounts: map[string]bool{}, declared: map[entity]vhost.Exchange{}, planned: map[entity]bool{},
 	}
 	for _, v := range p.vhosts {
 		k.known[v.vhost] = true
@@ -53,7 +51,7 @@ func (d *Definitions) check(p *plan) error {
 
 // inVHost refuses a definition in a vhost that does not exist.
 func (k *checker) inVHost(what, name, vhost string) error {
-	if k.known[vhost] {
+	if k.known[vhost] || k.exists(vhost) {
 		return nil
 	}
 	return jsonobj.Errorf("%s '%s': there is no vhost '%s'", what, name, vhost)

@@ -24,7 +24,8 @@ type Options struct {
 	RabbitMQ         string // version of RabbitMQ that exported definitions name
 	Store            *store.Store
 	Rules            *policies.Rules
-	FixedOperators   bool // operator policies cannot be imported
+	Modules          Modules // nil = there are none
+	FixedOperators   bool    // operator policies cannot be imported
 	Log              *slog.Logger
 }
 

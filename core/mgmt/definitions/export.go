@@ -12,8 +12,9 @@ import (
 )
 
 // Export writes the definitions of the whole broker, or of one vhost unless v is nil. It leaves out what cannot outlive a
-// connection, exclusive queues and their bindings, and what every vhost has anyway.
-func (d *Definitions) Export(out io.Writer, v *vhost.VHost) error {
+// connection, exclusive queues and their bindings, and what every vhost has anyway. With modules, it has the broker's expiry
+// policies, too, or those that the vhost's definitions name.
+func (d *Definitions) Export(out io.Writer, v *vhost.VHost, modules bool) error {
 	w := &writer{Writer: bufio.NewWriterSize(out, bufferSize)}
 	for _, m := range []member{
 		{"rabbit_version", d.RabbitMQ}, {"rabbitmq_version", d.RabbitMQ}, {"product_name", d.Product}, {"product_version", d.Version},
@@ -30,6 +31,11 @@ func (d *Definitions) Export(out io.Writer, v *vhost.VHost) error {
 		w.vhosts(d.Store.VHosts(), func(o object) object { return o })
 	} else {
 		w.vhosts([]*vhost.VHost{v}, func(o object) object { return o.Without("vhost") })
+	}
+	if modules {
+		if all := d.carried(v); len(all) > 0 {
+			section(w, modulesSection, all, describeModule)
+		}
 	}
 	_, _ = w.WriteString("}") // the writer keeps its error
 	if err := w.Flush(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -15,27 +14,44 @@ import (
 // Import reads and checks definitions before it changes anything, then applies them: of the whole broker or, unless in is
 // empty, of that vhost. What exists stays as it is, but users, permissions, policies and parameters are replaced. The user gets
 // every permission in vhosts that are created. Errors of a client's are [*jsonobj.Error], [*vhost.Error] or [*auth.Invalid].
-func (d *Definitions) Import(b []byte, in, user string) error {
-	r := jsonobj.Read(b, nil)
-	if errors.Is(r.Err(), jsonobj.ErrNotJSON) {
-		return jsonobj.Errorf("failed_to_parse_json")
-	}
-	if r.Err() != nil {
-		return r.Err()
+//
+// Expiry policies that the file has and the broker has not are loaded before the rest is checked, and taken away if that is
+// refused. Those that the broker has in another version are replaced. warnings says what may be wrong with what was imported.
+func (d *Definitions) Import(b []byte, in, user string) (warnings []string, err error) {
+	r, err := readFile(b)
+	if err != nil {
+		return nil, err
 	}
 	d.importing.Lock()
 	defer d.importing.Unlock()
-	p, err := d.read(r, in)
+	modules, err := d.readModules(r, in)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := d.check(p); err != nil {
-		return err
+	p, err := d.read(r, in)
+	if err == nil {
+		err = d.check(p, d.here)
 	}
-	if err := d.apply(p, user); err != nil {
-		return fmt.Errorf("import, of which a part was put in force: %w", err)
+	if err != nil {
+		modules.undo()
+		return nil, err
 	}
-	return nil
+	if err := modules.replace(); err != nil {
+		return nil, err
+	}
+	return modules.warnings, partly(d.apply(p, user))
+}
+
+// readModules loads the expiry policies of a file that are new, if all that its definitions name are there then.
+func (d *Definitions) readModules(r *reader, in string) (*moduleImport, error) {
+	p := &planner{Definitions: d, named: map[string]bool{}}
+	if p.each(r, modulesSection, "expiry policy", p.module); p.err != nil {
+		return nil, p.err
+	}
+	if err := d.checkStrategies(r, in, p.modules); err != nil {
+		return nil, err
+	}
+	return d.loadModules(p.modules)
 }
 
 func (d *Definitions) apply(p *plan, user string) error {

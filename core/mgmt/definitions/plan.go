@@ -15,6 +15,7 @@ import (
 
 // plan is definitions that were read. Each is valid by itself.
 type plan struct {
+	modules    []Module
 	vhosts     []scoped[vhost.Metadata] // of the vhost itself
 	users      []auth.Account
 	grants     []auth.Grant
@@ -42,8 +43,9 @@ type scoped[T any] struct {
 type planner struct {
 	*Definitions
 	plan
-	in  string // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
-	err error  // the first error
+	in    string          // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
+	named map[string]bool // names of modules
+	err   error           // the first error
 }
 
 // read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored.
@@ -71,24 +73,33 @@ func (p *planner) each(all *reader, section, what string, read func(*reader)) {
 	}
 	items, ok := all.Value(section).([]any)
 	if !ok {
-		p.err = jsonobj.Errorf("%s: is not a list", section)
+		p.err = jsonobj.Errorf("%s: is not a list", all.Where(section))
 		return
 	}
 	for i, it := range items {
 		o, ok := it.(map[string]any)
 		if !ok {
-			p.err = jsonobj.Errorf("%s[%d]: is not an object", section, i)
+			p.err = jsonobj.Errorf("%s: is not an object", all.Element(section, i, nil).Here())
 			return
 		}
 		if p.in != "" {
 			o["vhost"] = p.in
 		}
-		r := jsonobj.ReaderOf(o)
+		r := all.Element(section, i, o)
 		if read(r); r.Err() != nil {
-			p.err = named(fmt.Sprintf("%s[%d]", section, i), what, o, r.Err())
+			p.err = at(r.Position(), named(fmt.Sprintf("%s[%d]", section, i), what, o, r.Err()))
 			return
 		}
 	}
+}
+
+// at adds to an error where in the file its definition begins, unless it says where the member is, or is one of RabbitMQ's.
+func at(position string, err error) error {
+	e, ok := errors.AsType[*jsonobj.Error](err)
+	if !ok || position == "" || strings.Contains(e.Text(), ": line ") || strings.HasSuffix(e.Text(), ")") {
+		return err
+	}
+	return jsonobj.Errorf("%s (%s)", e.Text(), position)
 }
 
 // named adds to an error which definition it is about: one with a name or, if it has none, its position in the file.

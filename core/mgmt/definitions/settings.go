@@ -78,7 +78,10 @@ func ReadPolicy(rules *policies.Rules, kind policies.Kind, name string, b []byte
 	p, err := rules.Parse(kind, name, b)
 	switch {
 	case errors.Is(err, policies.ErrNotJSON):
-		return nil, jsonobj.ErrNotJSON
+		if _, err := jsonobj.Parse(b); err != nil {
+			return nil, err // with the position
+		}
+		return nil, jsonobj.Errorf("%s", err.Error())
 	case err != nil:
 		return nil, jsonobj.Errorf("%s", err.Error())
 	}

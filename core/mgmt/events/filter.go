@@ -18,6 +18,9 @@ type Filter struct {
 	VHost    string            // with InVHost
 	InVHost  bool              // only events of that vhost
 	queue    func(string) bool // nil = every queue, and events that are about none
+	schedule string            // the exchange that held the message; with ofOne
+	ofOne    bool              // only events of messages that one exchange held
+	id       string            // the property message-id; "" = any, and none
 	kinds    names
 	reasons  names
 	outcomes names
@@ -37,6 +40,12 @@ func ParseFilter(q url.Values) (f Filter, err error) {
 	f.VHost, f.InVHost = q.Get("vhost"), q.Has("vhost")
 	if f.queue, err = queueFilter(q.Get("queue"), q.Get("queue_regex")); err != nil {
 		return f, err
+	}
+	if f.schedule, f.ofOne = q.Get("schedule"), q.Has("schedule"); f.ofOne && f.queue != nil {
+		return f, jsonobj.Errorf("queue and schedule exclude each other: a message is held in one of them")
+	}
+	if f.id = q.Get("message_id"); len(f.id) > maxID {
+		return f, jsonobj.Errorf("message_id has %d bytes: at most %d are allowed", len(f.id), maxID)
 	}
 	for _, list := range []struct {
 		parameter string
@@ -61,6 +70,12 @@ func ParseFilter(q url.Values) (f Filter, err error) {
 
 // maxExpression limits a regular expression, in bytes.
 const maxExpression = 1024
+
+// maxID is how long a message-id can be, in bytes.
+const maxID = 255
+
+// History returns how many past events the reader wants first.
+func (f *Filter) History() int { return f.history }
 
 // queueFilter returns a filter for the queue of that name or, if it is empty, for those that match a regular expression.
 func queueFilter(name, expression string) (func(string) bool, error) {
@@ -117,8 +132,26 @@ func (f *Filter) Passes(e *telemetry.Event) bool {
 	case f.outcomes != 0 && (!e.Kind.OfMessage() || !f.outcomes.has(uint8(e.Outcome))):
 		return false
 	}
+	if f.id != "" && !f.isAbout(e) {
+		return false
+	}
+	if f.ofOne {
+		return e.Schedule && e.Queue == f.schedule
+	}
 	if f.queue == nil {
 		return true
 	}
-	return e.Queue != "" && f.queue(e.Queue)
+	return e.Queue != "" && !e.Schedule && f.queue(e.Queue)
+}
+
+// isAbout reports whether an event is about a message with the id that the reader wants, as far as the event has it.
+func (f *Filter) isAbout(e *telemetry.Event) bool {
+	if !e.Kind.OfMessage() {
+		return false
+	}
+	id, cut := e.MessageID()
+	if cut {
+		return strings.HasPrefix(f.id, string(id)) && len(f.id) > len(id)
+	}
+	return string(id) == f.id
 }

@@ -3,6 +3,7 @@ package events
 import (
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -22,13 +23,33 @@ func describe(e *telemetry.Event) object {
 		return append(o, messageEvent(e)...)
 	case e.Kind == telemetry.QueueExpired:
 		return append(o, queueEvent(e)...)
+	case e.Kind == telemetry.ExchangeDeleted:
+		return append(o, object{{"vhost", e.Notice.VHost}, {"exchange", e.Notice.Name}, {"messages", e.Notice.Messages}}...)
+	case e.Kind == telemetry.VHostMoved:
+		return append(o, object{{"vhost", e.Notice.VHost}, {"queues", e.Notice.Queues}, {"messages_lost", e.Notice.Messages}}...)
 	case e.Kind == telemetry.PolicyApplied:
 		return append(o, policyEvent(e.Notice)...)
 	case e.Kind == telemetry.AlarmRaised, e.Kind == telemetry.AlarmCleared:
 		o.Add("alarm", e.Notice.Name)
 		return append(o, Shortage(e.Notice.Disk)...)
 	}
+	if r := e.Notice.Redrive; r != nil {
+		return append(o, redriveEvent(e.Notice.VHost, r)...)
+	}
 	return append(o, moduleEvent(e)...)
+}
+
+func redriveEvent(vhost string, r *telemetry.RedriveEnd) object {
+	return object{
+		{"vhost", vhost},
+		{"queue", r.Queue},
+		{"redrive", r.ID},
+		{"state", r.State},
+		{"reason", jsonobj.OrNull(r.Reason)},
+		{"moved", r.Moved},
+		{"failed", r.Failed},
+		{"took_ms", r.Took.Milliseconds()},
+	}
 }
 
 // Shortage returns what a disk lacks, as far as it is known. A negative number of free bytes is unknown.
@@ -47,33 +68,25 @@ func messageEvent(e *telemetry.Event) object {
 	id, idCut := e.MessageID()
 	key, keyCut := e.RoutingKey()
 	exchange, exchangeCut := e.Exchange()
-	var dlx, dlk, digest any
-	if t := e.Target; t != nil {
-		dlx = t.Exchange
-		if t.HasKey {
-			dlk = t.Key
-		}
+	o := append(
+		whereabouts(e),
+		member{"reason", e.Reason.String()},
+		member{"outcome", e.Outcome.String()},
+		member{"exchange", string(exchange)},
+		member{"routing_key", string(key)},
+		member{"message_id", jsonobj.OrNull(string(id))},
+		member{"body_bytes", e.Size},
+		member{"enqueued", jsonobj.Instant(e.Since)},
+		member{"deadline", jsonobj.Instant(e.Deadline)},
+		member{"lateness_ms", lateness(e)},
+	)
+	if telemetry.Moved(e.Reason) {
+		o = append(o, movement(e)...)
+	} else {
+		o = append(o, letter(e)...)
 	}
-	if e.Digest != 0 {
-		digest = fmt.Sprintf("%016x", e.Digest)
-	}
-	o := object{
-		{"vhost", e.VHost},
-		{"queue", e.Queue},
-		{"strategy", e.Strategy},
-		{"reason", e.Reason.String()},
-		{"outcome", e.Outcome.String()},
-		{"exchange", string(exchange)},
-		{"routing_key", string(key)},
-		{"message_id", jsonobj.OrNull(string(id))},
-		{"body_bytes", e.Size},
-		{"enqueued", jsonobj.Instant(e.Since)},
-		{"deadline", jsonobj.Instant(e.Deadline)},
-		{"lateness_ms", lateness(e)},
-		{"dead_letter_exchange", dlx},
-		{"dead_letter_routing_key", dlk},
-		{"policy_digest", digest},
-	}
+	o = append(o, entered(e.Entered)...)
+	o.Add("trace_id", jsonobj.OrNull(e.TraceID()))
 	var cut []string
 	for i, was := range [...]bool{exchangeCut, keyCut, idCut} {
 		if was {
@@ -84,6 +97,55 @@ func messageEvent(e *telemetry.Event) object {
 		o.Add("cut", cut)
 	}
 	return o
+}
+
+// whereabouts names the queue that the message was in, or the exchange that held it.
+func whereabouts(e *telemetry.Event) object {
+	if e.Schedule {
+		return object{{"vhost", e.VHost}, {"schedule", e.Queue}}
+	}
+	return object{{"vhost", e.VHost}, {"queue", e.Queue}, {"strategy", e.Strategy}}
+}
+
+// movement is until when a message was held, or where it was redriven to.
+func movement(e *telemetry.Event) object {
+	if e.Reason != hook.ReasonRedriven {
+		return object{{"held_until", jsonobj.Instant(e.Held)}}
+	}
+	exchange, key := target(e.Target)
+	return object{{"target_exchange", exchange}, {"target_routing_key", key}}
+}
+
+// letter is where a message was dead-lettered to, and what gave it its deadline.
+func letter(e *telemetry.Event) object {
+	var digest any
+	if e.Digest != 0 {
+		digest = fmt.Sprintf("%016x", e.Digest)
+	}
+	exchange, key := target(e.Target)
+	return object{{"dead_letter_exchange", exchange}, {"dead_letter_routing_key", key}, {"policy_digest", digest}}
+}
+
+// entered names the queues that a message went to.
+func entered(queues *telemetry.Entered) object {
+	switch {
+	case queues == nil:
+		return object{{"queues", nil}}
+	case queues.More == 0:
+		return object{{"queues", queues.Names}}
+	}
+	return object{{"queues", queues.Names}, {"more_queues", queues.More}}
+}
+
+// target returns null for what a target does not name.
+func target(t *hook.Target) (exchange, key any) {
+	if t == nil {
+		return nil, nil
+	}
+	if t.HasKey {
+		key = t.Key
+	}
+	return t.Exchange, key
 }
 
 func queueEvent(e *telemetry.Event) object {
@@ -121,12 +183,21 @@ func moduleEvent(e *telemetry.Event) object {
 	return append(o, member{"beside", jsonobj.OrNull(n.Beside)})
 }
 
-// lateness returns how long after its deadline something expired, in milliseconds with a fraction. It is null for what did not
-// expire, and for what was decided before the broker was started.
+// lateness returns how long after its deadline something expired, or after the end of its hold a message was released, in
+// milliseconds with a fraction. It is null for everything else, for what is released on request, and for what was decided before
+// the broker was started.
 func lateness(e *telemetry.Event) any {
-	if e.Deadline == 0 || e.Underway < 0 || e.Reason != hook.ReasonExpired && e.Kind != telemetry.QueueExpired {
+	switch {
+	case e.Reason == hook.ReasonReleased && e.Held != 0:
+		return milliseconds(e.At.Sub(e.Held))
+	case e.Deadline == 0 || e.Underway < 0 || e.Reason != hook.ReasonExpired && e.Kind != telemetry.QueueExpired:
 		return nil
 	}
+	return milliseconds(e.At.Sub(e.Deadline) - e.Underway)
+}
+
+// milliseconds returns a duration with a fraction of whole microseconds; 0 for a negative one.
+func milliseconds(d time.Duration) float64 {
 	const thousand = 1000
-	return math.Round(float64(max(0, e.At.Sub(e.Deadline)-e.Underway))/thousand) / thousand
+	return math.Round(float64(max(0, d))/thousand) / thousand
 }

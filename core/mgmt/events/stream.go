@@ -2,14 +2,13 @@
 package events
 
 import (
-	"context"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -23,6 +22,10 @@ const (
 	writeTimeout = 30 * time.Second
 	// atOnce is how many events are copied from the ring at a time.
 	atOnce = 64
+	// stretch is how long a stream that has more to send works before it rests, and mostRest how long it rests at most: some of the work
+	// may have been to wait for the reader.
+	stretch  = time.Millisecond
+	mostRest = 20 * time.Millisecond
 )
 
 // Reader is the user who reads a stream.
@@ -40,13 +43,12 @@ type Options struct {
 	Columns [][]string // paths of the members that the reader wants; nil = all
 	Reader  Reader
 	Clock   func() hook.Instant
-	Streams *Streams
+	Streams *streams.Streams
 }
 
 // Stream is a stream of events to one reader. It belongs to the goroutine that serves the request.
 type Stream struct {
 	Options
-	w     http.ResponseWriter
 	r     *http.Request
 	lines bool // JSON lines, not server-sent events
 
@@ -55,9 +57,8 @@ type Stream struct {
 	missed    uint64 // events that were lost since the last report
 	restarted bool   // the reader saw events of an earlier run of the broker, which is not reported yet
 
-	out      *http.ResponseController
-	deadline sync.Mutex // held while the write deadline is set
-	b        []byte
+	out *streams.Writer
+	b   []byte
 }
 
 const (
@@ -67,21 +68,37 @@ const (
 
 // New returns the stream that a request asks for.
 func New(w http.ResponseWriter, r *http.Request, o Options) (*Stream, error) {
-	s := &Stream{Options: o, w: w, r: r, after: o.Ring.Last(), out: http.NewResponseController(w)}
-	switch format := r.URL.Query().Get("format"); format {
-	case "":
-		s.lines = strings.Contains(r.Header.Get("Accept"), typeLines)
-	case "ndjson":
-		s.lines = true
-	case "sse":
-	default:
-		return nil, jsonobj.Errorf("format: %q is unknown; there are sse, ndjson", format)
+	s := &Stream{Options: o, r: r, after: o.Ring.Last(), out: o.Streams.Writer(w, writeTimeout)}
+	var err error
+	if s.lines, err = AsLines(r); err != nil {
+		return nil, err
 	}
-	return s, s.seek(r.Header.Get("Last-Event-ID"))
+	if id := r.Header.Get("Last-Event-ID"); id != "" {
+		return s, s.seek("Last-Event-ID", id)
+	}
+	return s, s.seek("after", r.URL.Query().Get("after"))
 }
 
-// seek finds where in the ring to begin: after the last event that the reader has seen or, without one, where its history does.
-func (s *Stream) seek(id string) error {
+// AsLines reports whether a request asks for JSON lines, and not for server-sent events.
+func AsLines(r *http.Request) (bool, error) {
+	switch format := r.URL.Query().Get("format"); format {
+	case "":
+		return strings.Contains(r.Header.Get("Accept"), typeLines), nil
+	case "ndjson":
+		return true, nil
+	case "sse":
+		return false, nil
+	default:
+		return false, jsonobj.Errorf("format: %q is unknown; there are sse, ndjson", format)
+	}
+}
+
+// After returns the number of the event after which the stream goes on.
+func (s *Stream) After() uint64 { return s.after }
+
+// seek finds where in the ring to begin: after the last event that the reader has seen or, without one, where its history does. from is
+// what names the event.
+func (s *Stream) seek(from, id string) error {
 	if id == "" {
 		s.past = s.after
 		s.after = s.beforeHistory()
@@ -89,7 +106,7 @@ func (s *Stream) seek(id string) error {
 	}
 	seen, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
-		return jsonobj.Errorf("Last-Event-ID: %q is not the id of an event", id)
+		return jsonobj.Errorf("%s: %q is not the id of an event", from, id)
 	}
 	s.after, s.restarted = seen, !s.Ring.Knows(seen)
 	if s.restarted {
@@ -127,13 +144,11 @@ func (s *Stream) shows(e *telemetry.Event) bool { return s.Filter.Passes(e) && s
 
 // Begin sends the header.
 func (s *Stream) Begin() {
-	h := s.w.Header()
-	h.Set("Content-Type", typeEvents)
 	if s.lines {
-		h.Set("Content-Type", typeLines)
+		s.out.Begin(typeLines)
+		return
 	}
-	h.Set("X-Accel-Buffering", "no") // else nginx would hold events back
-	s.w.WriteHeader(http.StatusOK)
+	s.out.Begin(typeEvents)
 }
 
 // Run streams until the reader leaves or may no longer read, or the streams end.
@@ -141,18 +156,33 @@ func (s *Stream) Run() {
 	s.Begin()
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	defer context.AfterFunc(s.Streams.ended, s.limit)() // also for a write that is under way
+	defer s.out.HurryAtEnd()()
 	events := make([]telemetry.Event, atOnce)
-	for s.Reader.Renew() {
+	worked := time.Duration(0) // since it last rested
+	for on := true; on && s.Reader.Renew(); {
+		began := s.Clock()
 		n := s.Ring.Read(s.after, events)
 		for i := range events[:n] {
 			s.take(&events[i])
 		}
 		s.reportMissed(s.after)
-		if s.flush() != nil || n < len(events) && !s.pause(beat.C) {
+		if s.flush() != nil {
 			return
 		}
+		worked += s.Clock().Sub(began)
+		switch {
+		case n < len(events):
+			on, worked = s.pause(beat.C), 0
+		case worked >= stretch:
+			on, worked = s.rest(worked), 0
+		}
 	}
+}
+
+// rest leaves the processor to what the events are about, before more of them are sent. It reports whether the stream goes on. In a storm
+// of events readers miss some: the queues come first.
+func (s *Stream) rest(worked time.Duration) bool {
+	return s.wait(min(s.Streams.Share(worked), mostRest))
 }
 
 // pause waits for an event, and then a little longer. It reports whether the stream goes on.
@@ -168,16 +198,21 @@ func (s *Stream) pause(beat <-chan time.Time) bool {
 		return true
 	case <-s.r.Context().Done():
 		return false
-	case <-s.Streams.ended.Done():
+	case <-s.Streams.Ended():
 		return false
 	}
-	more := time.NewTimer(gather)
-	defer more.Stop()
+	return s.wait(gather)
+}
+
+// wait waits, and reports whether the stream goes on.
+func (s *Stream) wait(d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
 	select {
-	case <-more.C:
+	case <-timer.C:
 		return true
 	case <-s.r.Context().Done():
-	case <-s.Streams.ended.Done():
+	case <-s.Streams.Ended():
 	}
 	return false
 }
@@ -222,23 +257,7 @@ func (s *Stream) write(id uint64, kind string, o object) {
 
 // flush sends what was written. It fails if the reader does not take it in time.
 func (s *Stream) flush() error {
-	s.limit()
-	if len(s.b) > 0 {
-		if _, err := s.w.Write(s.b); err != nil {
-			return err
-		}
-		s.b = s.b[:0]
-	}
-	return s.out.Flush()
-}
-
-// limit sets the write deadline anew. Any goroutine may call it.
-func (s *Stream) limit() {
-	s.deadline.Lock()
-	defer s.deadline.Unlock()
-	until := time.Now().Add(writeTimeout)
-	if s.Streams.ended.Err() != nil {
-		until = s.Streams.until
-	}
-	_ = s.out.SetWriteDeadline(until) // a writer without deadlines, as tests have, has other limits
+	err := s.out.Send(s.b)
+	s.b = s.b[:0]
+	return err
 }

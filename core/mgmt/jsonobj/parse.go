@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Error says what is wrong with the JSON that a client has sent.
@@ -29,8 +30,21 @@ func Errorf(layout string, args ...any) error { return &Error{fmt.Sprintf(layout
 // Pair returns an [Error] whose reason is a pair: what is wrong, and with what.
 func Pair(what, value string) error { return &Error{[]string{what, value}} }
 
-// ErrNotJSON is the [Error] of what cannot be read at all.
+// ErrNotJSON is what the errors of JSON that cannot be read at all are, for [errors.Is]. Their text begins with its text, and says where.
 var ErrNotJSON = &Error{"not_json"}
+
+// Is reports whether the error is [ErrNotJSON] with a position.
+func (e *Error) Is(target error) bool {
+	text, ok := e.Reason.(string)
+	return ok && target == error(ErrNotJSON) && strings.HasPrefix(text, notJSON)
+}
+
+const notJSON = "not_json: "
+
+// unreadable returns the error of JSON that cannot be read, or is of another kind, at an offset.
+func unreadable(b []byte, offset int, why string) error {
+	return &Error{notJSON + position(b, offset) + ": " + why}
+}
 
 // maxDepth limits how deep JSON may nest: a field table that goes that deep fits no frame.
 const maxDepth = 32
@@ -43,12 +57,21 @@ func Parse(b []byte) (v any, err error) {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
 	if err := d.Decode(&v); err != nil {
-		return nil, ErrNotJSON
+		return nil, broken(b, err)
 	}
+	rest := bytes.TrimLeft(b[d.InputOffset():], " \t\r\n")
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, ErrNotJSON
+		return nil, unreadable(b, len(b)-len(rest), "there is something after the end of the value")
 	}
 	return v, nil
+}
+
+// broken returns the error for one of the decoder.
+func broken(b []byte, err error) error {
+	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok { // its offset is that behind the character
+		return unreadable(b, int(syntax.Offset)-1, syntax.Error())
+	}
+	return unreadable(b, len(b), "it ends too early")
 }
 
 // nesting returns how deep brackets nest in JSON.

@@ -3,6 +3,8 @@ package jsonobj
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -16,12 +18,14 @@ import (
 type Reader struct {
 	members map[string]any
 	err     *error // shared with the readers of inner objects
+	source  source // of the whole; nil if it is unknown
+	path    path   // of this object in it
 }
 
 // Read returns a reader of the object in b, which has err if that is not nil. No bytes are an empty object.
 func Read(b []byte, err error) *Reader {
 	if err != nil {
-		return &Reader{err: &err}
+		return &Reader{err: &err} // without members
 	}
 	if len(bytes.TrimSpace(b)) == 0 {
 		return ReaderOf(map[string]any{})
@@ -29,13 +33,50 @@ func Read(b []byte, err error) *Reader {
 	v, err := Parse(b)
 	o, ok := v.(map[string]any)
 	if !ok && err == nil {
-		err = ErrNotJSON
+		err = unreadable(b, len(b)-len(bytes.TrimLeft(b, " \t\r\n")), "an object is expected")
 	}
-	return &Reader{o, &err}
+	return &Reader{members: o, err: &err, source: b}
 }
 
 // ReaderOf returns a reader of an object of [Parse]. It belongs to the reader from now on.
-func ReaderOf(members map[string]any) *Reader { return &Reader{members, new(error)} }
+func ReaderOf(members map[string]any) *Reader { return &Reader{members: members, err: new(error)} }
+
+// Element returns a reader, with errors of its own, of the object that is an element of a list. It knows where that is.
+func (r *Reader) Element(list string, index int, members map[string]any) *Reader {
+	return &Reader{members: members, err: new(error), source: r.source, path: r.path.to(list, index)}
+}
+
+// Position returns where the object begins, as line and column, or "" if that is unknown.
+func (r *Reader) Position() string {
+	if r.source == nil {
+		return ""
+	}
+	offset, ok := r.source.find(r.path, false)
+	if !ok {
+		return ""
+	}
+	return position(r.source, offset)
+}
+
+// Here returns the path of the object, and its position if that is known.
+func (r *Reader) Here() string { return r.source.where(r.path, false) }
+
+// Where returns the path of a member, and the position of its value if that is known.
+func (r *Reader) Where(key string) string { return r.source.where(r.path.to(key), false) }
+
+// wrongValue is wrong for a value that is named, too.
+func (r *Reader) wrongValue(what, key, value string) {
+	if *r.err == nil {
+		r.Fail(Pair(what, fmt.Sprintf("%.100s (%s)", value, r.Where(key))))
+	}
+}
+
+// wrong keeps the error of a member's value: in RabbitMQ's words, the path of the member, and where it is.
+func (r *Reader) wrong(what, key string) {
+	if *r.err == nil {
+		r.Fail(Pair(what, r.Where(key)))
+	}
+}
 
 // Err returns the first error.
 func (r *Reader) Err() error { return *r.err }
@@ -96,9 +137,10 @@ func (r *Reader) Need(keys ...string) {
 
 // Only fails if there are members besides these.
 func (r *Reader) Only(known ...string) {
-	for key := range r.members {
+	for _, key := range slices.Sorted(maps.Keys(r.members)) {
 		if !slices.Contains(known, key) {
-			r.Fail(Errorf("unknown member %q; accepted are %s", key, strings.Join(known, ", ")))
+			r.Fail(Errorf("unknown member %q; accepted are %s (%s)", key, strings.Join(known, ", "), r.source.where(r.path.to(key), true)))
+			return
 		}
 	}
 }
@@ -107,7 +149,7 @@ func (r *Reader) Only(known ...string) {
 func (r *Reader) Text(key string) string {
 	s, ok := r.members[key].(string)
 	if !ok && r.Has(key) {
-		r.Fail(Pair("not_string", key))
+		r.wrong("not_string", key)
 	}
 	return s
 }
@@ -139,11 +181,11 @@ func (r *Reader) Flag(key string) bool {
 		return v
 	case string:
 		if v != "true" && v != "false" {
-			r.Fail(Pair("not_boolean", v))
+			r.wrongValue("not_boolean", key, v)
 		}
 		return v == "true"
 	}
-	r.Fail(Pair("not_boolean", key))
+	r.wrong("not_boolean", key)
 	return false
 }
 
@@ -153,17 +195,17 @@ func (r *Reader) Int(key string) int64 {
 	case json.Number:
 		n, ok := integer(v)
 		if !ok {
-			r.Fail(Pair("not_integer", v.String()))
+			r.wrongValue("not_integer", key, v.String())
 		}
 		return n
 	case string:
 		n, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
-			r.Fail(Pair("not_integer", v))
+			r.wrongValue("not_integer", key, v)
 		}
 		return n
 	}
-	r.Fail(Pair("not_integer", key))
+	r.wrong("not_integer", key)
 	return 0
 }
 
@@ -202,12 +244,12 @@ func (r *Reader) Uint(key string, most uint64) uint64 {
 	}
 	number, ok := r.members[key].(json.Number)
 	if !ok {
-		r.Fail(Pair("not_int", key))
+		r.wrong("not_int", key)
 		return 0
 	}
 	n, err := strconv.ParseUint(number.String(), 10, 64)
 	if err != nil || n > most {
-		r.Fail(Errorf("%s is %s: 0 to %d are allowed", key, number, most))
+		r.Fail(Errorf("%s is %s: 0 to %d are allowed (%s)", key, number, most, r.Where(key)))
 	}
 	return n
 }
@@ -218,11 +260,11 @@ func (r *Reader) Object(key string) *Reader {
 	o, ok := AsObject(r.members[key]).(map[string]any)
 	if !ok {
 		if r.Has(key) {
-			r.Fail(Pair("not_object", key))
+			r.wrong("not_object", key)
 		}
 		o = map[string]any{}
 	}
-	return &Reader{o, r.err}
+	return &Reader{members: o, err: r.err, source: r.source, path: r.path.to(key)}
 }
 
 // AsObject makes an object of a list of pairs, [["max-length",1000]], which is how RabbitMQ's own rabbitmqctl exports some.
@@ -251,12 +293,12 @@ func AsObject(v any) any {
 func (r *Reader) Texts(key string) (all []string) {
 	list, ok := r.members[key].([]any)
 	if !ok && r.Has(key) {
-		r.Fail(Pair("not_list", key))
+		r.wrong("not_list", key)
 	}
 	for _, v := range list {
 		s, ok := v.(string)
 		if !ok {
-			r.Fail(Pair("not_string", key))
+			r.wrong("not_string", key)
 		}
 		all = append(all, s)
 	}
@@ -272,7 +314,7 @@ func (r *Reader) Tags(key string) (tags []string) {
 	case nil, []any:
 		words = r.Texts(key)
 	default:
-		r.Fail(Pair("not_string", key))
+		r.wrong("not_string", key)
 	}
 	for _, w := range words {
 		if w = strings.TrimSpace(w); w != "" && !slices.Contains(tags, w) {

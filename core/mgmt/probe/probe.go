@@ -12,6 +12,14 @@ import (
 // Draining is the alarm of a broker that closes its connections and accepts no others.
 const Draining = "draining"
 
+// Alarms of a node of a cluster.
+const (
+	// Alone is raised while the node knows of no owner of the registry: without a majority it serves nobody.
+	Alone = "majority"
+	// Clock is raised while the node owns nothing, because its clock differs too much from those of the others.
+	Clock = "clock"
+)
+
 // shardAlarm begins the names of alarms which say that a log of the data directory failed.
 const shardAlarm = "shard "
 
@@ -21,9 +29,9 @@ type Probe func(alarm string) bool
 var (
 	// Health fails when the process must be started again, which helps if a log has failed.
 	Health Probe = func(alarm string) bool { return strings.HasPrefix(alarm, shardAlarm) }
-	// Readiness fails when clients must not connect. Lack of memory or disk space does not count: publishers wait, and only
-	// consumers, who have to connect, can end it.
-	Readiness Probe = func(alarm string) bool { return alarm == Draining || Health(alarm) }
+	// Readiness fails when clients must not connect, or had better connect to another node of the cluster. Lack of memory or disk
+	// space does not count: publishers wait, and only consumers, who have to connect, can end it.
+	Readiness Probe = func(alarm string) bool { return alarm == Draining || alarm == Alone || Health(alarm) }
 )
 
 // Failures returns the alarms that make the broker fail.

@@ -3,8 +3,8 @@ package fake
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -12,6 +12,7 @@ import (
 // Engine is an engine on a [Storage].
 type Engine struct {
 	storage *Storage
+	node    *Node // nil = the engine takes shards over from their owners
 	// What follows is guarded by the storage's mutex.
 	logs   []*log
 	closed bool
@@ -21,7 +22,10 @@ var _ wlog.Engine = (*Engine)(nil)
 
 // Open implements [wlog.Engine].
 func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
-	l := &log{storage: e.storage, shard: shard, lost: make(chan struct{})}
+	l := &log{storage: e.storage, node: e.node, shard: shard, lost: make(chan struct{})}
+	if err := e.begin(l); err != nil {
+		return nil, err
+	}
 	for at := wlog.Index(0); ; at++ {
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -33,10 +37,41 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 		if h == nil || h.Kind != wlog.Data {
 			continue
 		}
+		time.Sleep(e.replayTime())
 		if err := fn(at, body); err != nil {
 			return nil, fmt.Errorf("open shard %d: %w", shard, err)
 		}
 	}
+}
+
+// replayTime returns how long the replay of an entry takes.
+func (e *Engine) replayTime() time.Duration {
+	if e.node == nil {
+		return 0
+	}
+	e.storage.mu.Lock()
+	defer e.storage.mu.Unlock()
+	return e.node.replay
+}
+
+// begin notes for which term of its node l is opened.
+func (e *Engine) begin(l *log) error {
+	e.storage.mu.Lock()
+	defer e.storage.mu.Unlock()
+	l.epoch = e.storage.stream(l.shard).ownerEpoch
+	return e.owns(l)
+}
+
+// owns returns an error if the node does not own the shard any more. The caller holds the storage's mutex.
+func (e *Engine) owns(l *log) error {
+	st := e.storage.stream(l.shard)
+	switch {
+	case e.closed:
+		return wlog.ErrClosed
+	case e.node != nil && (st.ownerNode != e.node.id || st.ownerEpoch != l.epoch):
+		return fmt.Errorf("shard %d: %w", l.shard, wlog.ErrNotOwner)
+	}
+	return nil
 }
 
 // orNil keeps a nil *log from becoming a Log that is not nil.
@@ -52,8 +87,8 @@ func (e *Engine) next(l *log, at wlog.Index) (h *wlog.Header, body []byte, end b
 	s := e.storage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e.closed {
-		return nil, nil, false, wlog.ErrClosed
+	if err := e.owns(l); err != nil {
+		return nil, nil, false, err
 	}
 	st := s.stream(l.shard)
 	switch {
@@ -80,18 +115,29 @@ func (st *stream) takeOver(l *log) {
 		st.owner.lose(ErrOverruled)
 	}
 	st.owner = l
+	if l.node != nil {
+		l.offset = st.offset(l.node)
+	}
 	h := l.chain.Next(wlog.Takeover, l.shard, now())
 	h.Epoch++
 	h.Synced = true
 	at := st.add(&h, nil)
 	l.chain.Appended(at, &h)
+	l.storage.announce()
 }
 
 // Shards implements [wlog.Engine].
 func (e *Engine) Shards(ctx context.Context) ([]uint32, error) {
 	e.storage.mu.Lock()
 	defer e.storage.mu.Unlock()
-	return slices.Sorted(maps.Keys(e.storage.shards)), ctx.Err()
+	var all []uint32
+	for shard, st := range e.storage.shards {
+		if len(st.entries) > 0 {
+			all = append(all, shard)
+		}
+	}
+	slices.Sort(all)
+	return all, ctx.Err()
 }
 
 // Close implements [wlog.Engine].
@@ -102,5 +148,6 @@ func (e *Engine) Close() error {
 	for _, l := range e.logs {
 		l.cause = wlog.ErrClosed
 	}
+	e.storage.announce()
 	return nil
 }

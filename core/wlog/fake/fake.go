@@ -1,11 +1,14 @@
 // Package fake is a log engine in memory, for tests. It behaves as a distributed engine may: any number of engines share a
 // storage, indices count from one, and entries that a former owner sends too late are in the log, but void.
+//
+// An [Engine] takes shards over when it opens them. A [Node] is a server of a cluster, whose owners the test chooses.
 package fake
 
 import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -17,10 +20,13 @@ type Storage struct {
 	shards map[uint32]*stream
 	full   bool
 	broken error
+
+	nodes   []*Node
+	changed chan struct{} // closed, and replaced, when there is an entry, or another owner
 }
 
 // New returns an empty storage.
-func New() *Storage { return &Storage{shards: map[uint32]*stream{}} }
+func New() *Storage { return &Storage{shards: map[uint32]*stream{}, changed: make(chan struct{})} }
 
 // Engine returns an engine on the storage.
 func (s *Storage) Engine() *Engine { return &Engine{storage: s} }
@@ -47,6 +53,11 @@ type stream struct {
 	entries []stored
 	first   wlog.Index // of entries[0]
 	owner   *log       // nil = none
+
+	ownerNode  wlog.NodeID    // that may open the shard; 0 = none
+	ownerEpoch uint64         // number of owners so far
+	ahead      *time.Duration // of the shard's time; nil = it had no owner
+	timedEpoch uint64         // of the owner whose ahead it is
 }
 
 // stored is an entry, encoded.
@@ -69,6 +80,19 @@ func (st *stream) add(h *wlog.Header, body []byte) wlog.Index {
 	body = append([]byte(nil), body...)
 	st.entries = append(st.entries, stored{h.Append(nil, at, noSalt, body), body})
 	return at
+}
+
+// offset returns what is to be added to a node's clock to get the shard's.
+func (st *stream) offset(n *Node) time.Duration {
+	switch {
+	case st.ahead == nil:
+		ahead := n.skew
+		st.ahead = &ahead
+	case st.timedEpoch != st.ownerEpoch:
+		*st.ahead -= takeoverDelay
+	}
+	st.timedEpoch = st.ownerEpoch
+	return *st.ahead - n.skew
 }
 
 // noSalt: entries need no salt, because streams are not reused.
@@ -96,4 +120,5 @@ func (s *Storage) Late(shard uint32, epoch uint64, entry []byte) {
 	defer s.mu.Unlock()
 	h := wlog.Header{Kind: wlog.Data, Shard: shard, Epoch: epoch, Time: hook.Instant(1), Prev: 1, Synced: true}
 	s.stream(shard).add(&h, entry)
+	s.announce()
 }

@@ -12,14 +12,20 @@ import (
 // log is an owned shard.
 type log struct {
 	storage *Storage
+	node    *Node // nil = none
 	shard   uint32
+	epoch   uint64        // of the node's term
+	offset  time.Duration // see Offset
 	lost    chan struct{}
 	// What follows is guarded by the storage's mutex.
 	chain wlog.Chain
 	cause error // nil = it is open
 }
 
-var _ wlog.Log = (*log)(nil)
+var _ wlog.Timed = (*log)(nil)
+
+// Offset implements [wlog.Timed].
+func (l *log) Offset() time.Duration { return l.offset }
 
 func now() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
 
@@ -34,6 +40,28 @@ func (l *log) lose(reason error) error {
 
 // Append implements [wlog.Log].
 func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
+	half := l.latency() / 2
+	time.Sleep(half)
+	at, err := l.append(ctx, entry, purpose)
+	if err != nil || half == 0 {
+		return at, err
+	}
+	time.Sleep(half)
+	l.storage.mu.Lock()
+	defer l.storage.mu.Unlock()
+	return at, l.cause
+}
+
+func (l *log) latency() time.Duration {
+	l.storage.mu.Lock()
+	defer l.storage.mu.Unlock()
+	if l.node == nil {
+		return 0
+	}
+	return l.node.latency
+}
+
+func (l *log) append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	s := l.storage
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,6 +79,7 @@ func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (w
 	h.Synced = true
 	at := s.stream(l.shard).add(&h, entry)
 	l.chain.Appended(at, &h)
+	s.announce()
 	if err := s.broken; err != nil {
 		s.broken = nil
 		return 0, l.lose(err)

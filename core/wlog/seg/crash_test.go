@@ -16,27 +16,27 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/wlogtest"
 )
 
-// seeds returns how many random runs a test makes: CURFEW_SEEDS of them, or few
+// seeds returns how many random runs a test makes: SIMULATION_SEEDS of them, or few
 // enough for every day.
 func seeds(t *testing.T) uint64 {
 	t.Helper()
-	text := os.Getenv("CURFEW_SEEDS")
+	text := os.Getenv("SIMULATION_SEEDS")
 	if text == "" {
-		return 150
+		return 150 / fewer
 	}
 	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("CURFEW_SEEDS: %v", err)
+		t.Fatalf("SIMULATION_SEEDS: %v", err)
 	}
 	return n
 }
 
-// firstSeed is CURFEW_SEED, to repeat a run that failed.
+// firstSeed is SIMULATION_SEED, to repeat a run that failed.
 func firstSeed(t *testing.T) uint64 {
 	t.Helper()
-	n, err := strconv.ParseUint("0"+os.Getenv("CURFEW_SEED"), 10, 64)
+	n, err := strconv.ParseUint("0"+os.Getenv("SIMULATION_SEED"), 10, 64)
 	if err != nil {
-		t.Fatalf("CURFEW_SEED: %v", err)
+		t.Fatalf("SIMULATION_SEED: %v", err)
 	}
 	return n
 }
@@ -50,7 +50,7 @@ func TestCrash(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				defer func() {
 					if t.Failed() {
-						t.Logf("durability %d: repeat with CURFEW_SEED=%d CURFEW_SEEDS=1", durability, seed)
+						t.Logf("durability %d: repeat with SIMULATION_SEED=%d SIMULATION_SEEDS=1", durability, seed)
 					}
 				}()
 				newCrasher(t, seed, durability).run()

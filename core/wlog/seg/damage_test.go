@@ -37,7 +37,7 @@ func logOf(t *testing.T, segments uint32) (*crashfs.FS, []vfs.Stat, map[string][
 func TestEveryBitCounts(t *testing.T) {
 	fsys, files, begins := logOf(t, 3)
 	step := int64(131)
-	if os.Getenv("CURFEW_SEEDS") != "" {
+	if os.Getenv("SIMULATION_SEEDS") != "" {
 		step = 1
 	}
 	for i, f := range files {

@@ -66,3 +66,13 @@ func holder(fsys vfs.FS) string {
 	}
 	return unknown
 }
+
+// Lock locks a directory, as an [Engine] does. If another process has it locked, the error is a vfs.ErrLocked and names the
+// process.
+func Lock(fsys vfs.FS) (unlock func() error, err error) {
+	f, err := acquire(fsys, wallClock())
+	if err != nil {
+		return nil, err
+	}
+	return func() error { return release(f) }, nil
+}

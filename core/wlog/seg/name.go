@@ -106,3 +106,16 @@ func recordedFirst(all []named, shard uint32) (number uint32) {
 	}
 	return number
 }
+
+// LogFile returns the shard that a file of a [Snapshot] belongs to, by its name, and how large it may be, in bytes; ok is false
+// for other files.
+func LogFile(name string) (shard uint32, most int64, ok bool) {
+	f, ok := parseName(name)
+	switch {
+	case ok && f.kind == segmentFile:
+		return f.shard, maxFile, true
+	case ok && f.kind == firstFile:
+		return f.shard, 0, true
+	}
+	return 0, 0, false
+}

@@ -61,6 +61,19 @@ func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 	return at, nil
 }
 
+// Reserve makes space for an entry of that size in bytes, which is appended next with any purpose. It fails as Append would.
+func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.state.err(); err != nil {
+		return err
+	}
+	if err := l.makeSpace(wlog.EntrySize(size), purpose); err != nil {
+		return l.refuse(err)
+	}
+	return nil
+}
+
 // refuse returns wlog.ErrFull as it is; any other error ends the log.
 func (l *shardLog) refuse(err error) error {
 	if err == wlog.ErrFull { //nolint:errorlint // the pool returns it bare; no error of the system is this one

@@ -8,6 +8,8 @@ type Stats struct {
 	Bytes      int64 // of them; they have their full length from the beginning
 	Spares     int   // files that will be used next
 	SpareBytes int64
+	// PinnedBytes are those of files that were removed from the log, and whose space a [Snapshot] still holds.
+	PinnedBytes int64
 	// Syncs is how many seconds the disk took to make writes durable, since the shard was opened. With Flush segments are
 	// synced only when they are closed.
 	Syncs telemetry.Distribution
@@ -28,5 +30,6 @@ func (e *Engine) Stats(shard uint32) (st Stats, ok bool) {
 	st.Syncs = l.syncs.Read()
 	st.Segments, st.Bytes = l.table.size()
 	st.Spares, st.SpareBytes = l.pool.idleFiles()
+	st.PinnedBytes = l.table.pinnedBytes()
 	return st, true
 }

@@ -3,6 +3,7 @@ package seg
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -12,6 +13,7 @@ import (
 type table struct {
 	mu       sync.Mutex // guards what follows, and the segments' readers and dropped
 	segments []*segment // in order; the last is the active one
+	pinned   int64      // bytes of files that were dropped, and that readers still have
 	closed   bool
 }
 
@@ -48,13 +50,37 @@ func (t *table) borrow(at wlog.Index) (*segment, error) {
 	return g, nil
 }
 
+// borrowAll returns all segments. The caller releases each of them.
+func (t *table) borrowAll() ([]*segment, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return nil, wlog.ErrClosed
+	}
+	for _, g := range t.segments {
+		g.readers++
+	}
+	return slices.Clone(t.segments), nil
+}
+
 func (t *table) release(g *segment) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	g.readers--
-	if g.dropped && g.readers == 0 {
-		_ = g.file.Close() // it was only read from
+	if !g.dropped || g.readers > 0 {
+		return
 	}
+	_ = g.file.Close() // it was only read from
+	if !t.closed {
+		t.pinned -= g.size
+	}
+}
+
+// pinnedBytes returns how much space of the disk only readers still hold.
+func (t *table) pinnedBytes() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.pinned
 }
 
 // drop takes out the oldest segment. left is how many closed ones remain. borrowed reports whether a reader has the segment;
@@ -65,6 +91,9 @@ func (t *table) drop() (g *segment, left int, borrowed bool) {
 	g = t.segments[0]
 	t.segments = t.segments[1:]
 	g.dropped = true
+	if g.readers > 0 {
+		t.pinned += g.size
+	}
 	return g, len(t.segments) - 1, g.readers > 0
 }
 
@@ -86,7 +115,7 @@ func (t *table) close() {
 	if t.closed {
 		return
 	}
-	t.closed = true
+	t.closed, t.pinned = true, 0
 	for _, g := range t.segments {
 		g.dropped = true
 		if g.readers == 0 {

@@ -165,6 +165,9 @@ func answer(v *hook.Verdict) string {
 	if v.AskHead {
 		b.WriteString(", ask at the head")
 	}
+	if v.Hold != 0 {
+		b.WriteString(", held " + after(v.Hold))
+	}
 	return b.String()
 }
 

@@ -35,6 +35,9 @@ func entering() []question {
 		{priority: 17, name: "count", message: hook.Message{Size: 1234}},
 		{priority: 17, name: "count", message: hook.Message{Size: 4321}},
 		{priority: 20, name: "ask at the head"},
+		{priority: 21, name: "hold"},
+		{priority: 22, name: "hold with no opinion"},
+		{priority: 23, name: "hold taken back"},
 	}
 	return append(append(qs, records()...), contents()...)
 }
@@ -99,9 +102,13 @@ func due() []question {
 }
 
 // atHead are the questions of on_head, and comingBack those of on_requeue.
-func atHead() []question { return inForce("keep for ten milliseconds", "no opinion") }
+func atHead() []question {
+	return inForce("keep for ten milliseconds", "no opinion", "hold for ten milliseconds")
+}
 
-func comingBack() []question { return inForce("keep for a second longer", "no opinion") }
+func comingBack() []question {
+	return inForce("keep for a second longer", "no opinion", "hold until the deadline")
+}
 
 func inForce(names ...string) []question {
 	var qs []question

@@ -71,7 +71,7 @@ func (m *Msg) read(r *record, index uint32) {
 	m.Redelivered = r.flags&abi.FlagRedelivered != 0
 	m.Persistent = r.flags&abi.FlagPersistent != 0
 	m.HasDLX = r.flags&abi.FlagDLX != 0
-	m.queue, m.index = r.queue, index
+	m.Held, m.queue, m.index = 0, r.queue, index
 }
 
 // write puts a verdict where the broker reads it, and its strings into text. The

@@ -105,3 +105,6 @@ func hostCount(name string, delta int64)
 
 //go:wasmimport policy_v1 trace_attr
 func hostTrace(msg uint32, key, value string)
+
+//go:wasmimport policy_v1 hold
+func hostHold(msg uint32, until int64)

@@ -85,6 +85,14 @@ func (m *Msg) QueueText(name string) (string, bool) {
 // Trace adds an attribute to the message's trace. It needs the grant trace.
 func (m *Msg) Trace(key, value string) { hostTrace(m.index, key, value) }
 
+// Hold keeps the message from being delivered before a time; others pass it. It counts
+// with a verdict that keeps the message, and [None] takes it back. A deadline that comes
+// first is not postponed. It needs the grant hold.
+func (m *Msg) Hold(until int64) {
+	m.Held = until
+	hostHold(m.index, until)
+}
+
 // absent is what host functions say of a text that there is not.
 const absent = -1
 

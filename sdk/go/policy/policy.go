@@ -57,6 +57,8 @@ type Msg struct {
 	Redelivered bool // it was delivered before
 	Persistent  bool // its publisher asked for it to survive a restart
 	HasDLX      bool // its queue has a dead-letter exchange
+	// Held is what Hold was called with, for tests of policies; 0 if it was not called.
+	Held int64
 
 	queue, index uint32
 }

@@ -90,7 +90,7 @@ func TestRecord(t *testing.T) {
 		Enqueued: -1, Expiration: -2, QueueTTL: -3, Deadline: -4, State: -5, Size: 10, Deliveries: 11, Deaths: 12,
 		Priority: 255, Why: WhyHead, Redelivered: true, HasDLX: true, queue: 13, index: 7,
 	}
-	m := Msg{Persistent: true} // of the message before
+	m := Msg{Persistent: true, Held: 5} // of the message before
 	m.read(&r, 7)
 	if m != want {
 		t.Errorf("got %+v, want %+v", m, want)
@@ -145,4 +145,7 @@ func TestWithoutABroker(t *testing.T) {
 	Log(LevelError, "nobody hears it")
 	Count("x", 1)
 	m.Trace("x", "y")
+	if m.Hold(8); m.Held != 8 {
+		t.Errorf("the message is held until %d, want 8", m.Held)
+	}
 }

@@ -65,6 +65,8 @@ type Decision struct {
 	Fuel    int64         // used by the call
 	Verdict hook.Verdict
 	Failure string // why the policy gave no verdict; "" = it gave one
+	// FailureKind is the kind of the failure, one of few, such as "trap"; "" = it has none.
+	FailureKind string
 	// Attributes are the policy's own attributes, alternating names and values.
 	Attributes []string
 }

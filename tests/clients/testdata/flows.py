@@ -107,8 +107,37 @@ def consuming(connection):
     channel.cancel()
 
 
+def leases(connection):
+    channel = connection.channel()
+    channel.queue_declare("leased", arguments={"x-delivery-lease": 2000})
+    channel.confirm_delivery()
+    for body in b"left", b"kept":
+        channel.basic_publish("", "leased", body)
+    left, _, _ = channel.basic_get("leased")
+    kept, _, _ = channel.basic_get("leased")
+    extend = pika.BasicProperties(headers={"delivery-tag": kept.delivery_tag, "extend": 60000})
+    channel.basic_publish("", "amq.lease", b"", extend, mandatory=True)
+    other = connection.channel()
+    method, _, body = other.basic_get("leased")
+    assert method is None, body
+    time.sleep(2.5)
+    method, _, body = other.basic_get("leased")
+    assert body == b"left" and method.redelivered, method
+    channel.basic_ack(left.delivery_tag)  # too late: it is ignored
+    channel.basic_ack(kept.delivery_tag)
+    other.basic_ack(method.delivery_tag)
+    try:
+        channel.basic_publish("", "amq.lease", b"", extend, mandatory=True)
+    except UnroutableError as e:
+        assert e.messages[0].method.reply_code == 312, e
+    else:
+        raise AssertionError("the lease of a delivery that was settled is extended")
+    time.sleep(2.5)
+    assert channel.queue_declare("leased", passive=True).method.message_count == 0
+
+
 for flow in (
-    a_short_life_behind_a_long_one, a_reply_queue_that_expires, direct_reply, confirms, transactions, consuming,
+    a_short_life_behind_a_long_one, a_reply_queue_that_expires, direct_reply, confirms, transactions, consuming, leases,
 ):
     with pika.BlockingConnection(pika.URLParameters(sys.argv[1])) as connection:
         flow(connection)

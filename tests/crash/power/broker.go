@@ -13,6 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/plugins/deadletter"
+	"github.com/curfewmq/curfew/plugins/delay"
 	"github.com/curfewmq/curfew/plugins/expires"
 	"github.com/curfewmq/curfew/plugins/maxlength"
 	"github.com/curfewmq/curfew/plugins/ttl"
@@ -55,6 +56,7 @@ func start(d *disk, s settings, off time.Duration, log *slog.Logger) *broker {
 		{Name: "maxlength", Plugin: plugin(maxlength.Factory, nil)},
 		{Name: "deadletter", Plugin: plugin(deadletter.Factory, nil)},
 		{Name: "expires", Plugin: plugin(expires.Factory, func(c any) { c.(*expires.Config).DeadLetter = s.bury })},
+		{Name: "delay", Plugin: plugin(delay.Factory, nil)},
 	}, chain.Options{})
 	if err != nil {
 		panic(err)

@@ -5,12 +5,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
 // census fetches everything there is, and gives it back.
 func (r *run) census() {
+	r.settle()
+	time.Sleep(time.Millisecond) // exchanges release what became due before the broker started with their first tick
 	r.settle()
 	if r.broken() {
 		return
@@ -78,7 +81,7 @@ func (r *run) sight(p *place, e *event, found map[uint64][]sight, last map[int]u
 	}
 	found[id] = append(found[id], sight{p, reason})
 	m := r.ledger.messages[id]
-	if m == nil || m.home != p {
+	if m == nil || m.home != p || m.hold > 0 {
 		return
 	}
 	if id < last[m.from] {

@@ -25,6 +25,7 @@ type client struct {
 	out    []byte   // what was said and not yet taken apart
 	tick   atomic.Bool
 	inbox  []event            // read, and not yet heard
+	ahead  []event            // of those that are heard now
 	heard  hook.Instant       // when all was heard
 	late   <-chan struct{}    // closed when the disk has caught up with it
 	closed *amqp.ChannelClose // why the broker closed the channel it publishes on; nil while it is open
@@ -155,7 +156,7 @@ func (c *client) feed(data []byte, ticks bool) {
 // closing reports whether the broker has closed a channel, which the client has not heard yet.
 func (c *client) closing(ch uint16) bool {
 	c.inbox = append(c.inbox, c.read()...)
-	return slices.ContainsFunc(c.inbox, func(e event) bool {
+	return slices.ContainsFunc(slices.Concat(c.ahead, c.inbox), func(e event) bool {
 		_, closed := e.method.(*amqp.ChannelClose)
 		return closed && e.channel == ch
 	})

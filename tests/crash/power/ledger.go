@@ -16,9 +16,11 @@ type place struct {
 	ttl     time.Duration // of every message; 0 = none
 	limit   int           // x-max-length; 0 = none
 	lease   time.Duration // x-expires; 0 = none
-	careful bool          // at-least-once, in a quorum queue
+	careful bool          // at-least-once
 	dead    *place        // where its dead messages go
 	source  *place        // whose dead messages come here
+	holds   bool          // messages may be held in it
+	via     string        // exchange that holds messages before they get here; "" = none
 
 	there  bool         // it is declared, as far as the driver knows
 	sure   bool         // that is for certain
@@ -30,6 +32,8 @@ type place struct {
 	used   hook.Instant // its lease began then, or later
 	busy   int          // consumers
 	ended  bool         // its lease may have run out in an earlier life
+	open   bool         // via is declared, and bound to it
+	log    uint32       // shard of what via holds
 }
 
 // over reports whether a place's lease may have run out.
@@ -55,9 +59,14 @@ type message struct {
 	size      int
 	transient bool
 	lifetime  time.Duration // its own; 0 = none
+	hold      time.Duration // it is not handed out before; 0 = at once
+	scheduled bool          // it is an exchange that holds it
+	whose     bool          // that has an identity
+	single    bool          // what holds it and its home are in one log
 	life      int
 	sent      hook.Instant // before it was fed to the broker
 	confirmed hook.Instant // when that was seen; 0 = never
+	lifeEnd   hook.Instant // of one that was never confirmed; 0 = its life goes on
 	returned  bool         // it led nowhere
 
 	due     bool // it has to be somewhere
@@ -71,6 +80,7 @@ type message struct {
 	gone    bool // it was in no place at a census
 	goneAs  [3]mark
 	rejects int
+	seen    int  // life in which it was delivered last, or found in a queue
 	buried  bool // it was seen where the dead go
 	graveAs mark
 	holder  *held
@@ -106,6 +116,7 @@ type ledger struct {
 type counts struct {
 	Sent, Confirmed, Refused, Delivered, Acked, Rejected, Requeued, Expired, Overflown, Orphaned int
 	Declared, Deleted, Purged, Leases                                                            int
+	Held, Scheduled, Cancelled, TooLate, Discarded                                               int
 	PowerLosses, Kills, Stops, Recovering, Changes, Census, Twice, Doubted, Small, Faults        int
 }
 
@@ -122,8 +133,8 @@ func (m *message) note(l *ledger, format string, args ...any) {
 }
 
 func (m *message) String() string {
-	return fmt.Sprintf("message %d of client %d in %s/%d (shard %d), due %v, excused %v, transient %v, ttl %v\n\t%s", m.id, m.from, m.home.name,
-		m.number, m.shard, m.due, m.excused, m.transient, m.timeAtHome(), strings.Join(m.trail, "\n\t"))
+	return fmt.Sprintf("message %d of client %d in %s/%d (shard %d), due %v, excused %v, transient %v, ttl %v, held for %v (by an exchange: %v)\n\t%s", m.id, m.from,
+		m.home.name, m.number, m.shard, m.due, m.excused, m.transient, m.timeAtHome(), m.hold, m.scheduled, strings.Join(m.trail, "\n\t"))
 }
 
 // timeAtHome is how long a message may stay where it was published to; 0 = for ever.
@@ -136,7 +147,17 @@ func (m *message) timeAtHome() time.Duration {
 
 // whole reports whether a message moves in one piece, so that it is never in two places.
 func (m *message) whole() bool {
-	return !m.home.careful && m.number == m.to && (m.home.dead == nil || m.home.dead.shard == m.shard)
+	return !m.home.careful && m.number == m.to && (m.home.dead == nil || m.home.dead.shard == m.shard) && (!m.scheduled || m.single)
+}
+
+// held reports whether a message may be held at an instant. The broker may have got one that it did not confirm until its life ended.
+func (m *message) held(now hook.Instant) bool {
+	const slack = 5 * time.Millisecond
+	got := m.confirmed
+	if got == 0 {
+		got = m.lifeEnd
+	}
+	return m.hold > 0 && (got == 0 || now < got.Add(m.hold+slack))
 }
 
 // breach notes that a promise was broken.
@@ -155,7 +176,7 @@ func (l *ledger) end(reached map[uint32]uint64) {
 	l.latest = max(l.latest, l.now())
 	for _, m := range l.messages {
 		if m.confirmed == 0 && m.life == l.life {
-			m.to = m.home.number
+			m.to, m.lifeEnd = m.home.number, l.now()
 		}
 	}
 }
@@ -196,7 +217,8 @@ func (l *ledger) doubt(m *message) {
 // mayHaveDied reports whether a message may have been on its way to where the dead go.
 func (m *message) mayHaveDied(now hook.Instant) bool {
 	t := m.timeAtHome()
-	return t > 0 && now >= m.sent.Add(t) || m.rejects > 0 || m.home.limit > 0 || m.home.lease > 0
+	left := m.scheduled && now >= m.sent.Add(m.hold)
+	return left || t > 0 && now >= m.sent.Add(t) || m.rejects > 0 || m.home.limit > 0 || m.home.lease > 0
 }
 
 // begin says that the broker is up again, with all that is left.
@@ -205,11 +227,11 @@ func (l *ledger) begin(places []*place) {
 	for _, m := range l.messages {
 		m.holder = nil
 		if m.transient && m.life < l.life {
-			m.gone, m.due = true, false
+			m.gone, m.due = !m.scheduled, false // an exchange has on the disk what it holds
 		}
 	}
 	for _, p := range places {
-		p.used, p.busy, p.doomed = l.now(), 0, false
+		p.used, p.busy, p.doomed, p.open = l.now(), 0, false, false
 	}
 }
 
@@ -232,7 +254,7 @@ func (m *message) bears(l *ledger) bool {
 	deadless := m.home.dead == nil
 	t := m.timeAtHome()
 	switch {
-	case !m.due, m.excused, m.acked != nil:
+	case !m.due, m.excused, m.acked != nil, m.held(l.now()):
 		return true
 	case deadless && t > 0 && l.latest >= m.sent.Add(t):
 		return true
@@ -248,13 +270,16 @@ func (m *message) bears(l *ledger) bool {
 func (l *ledger) arrived(m *message, at *place, reason string) {
 	now := l.now()
 	l.latest = max(l.latest, now)
+	m.seen = l.life
 	t := m.timeAtHome()
 	switch {
 	case m.gone:
 		l.breach("came back: seen in %s (%s): %v", at.name, reason, m)
-	case m.ackSure && (m.whole() || at == m.home && m.acked == at):
+	case m.hold > 0 && l.latest < m.sent.Add(m.hold):
+		l.breach("released early: seen in %s (%s): %v", at.name, reason, m)
+	case m.ackSure && (m.whole() || at == m.home && m.acked == at && !m.scheduled):
 		l.breach("resurrected: seen in %s (%s): %v", at.name, reason, m)
-	case m.transient && m.life < l.life:
+	case m.transient && m.life < l.life && !m.scheduled:
 		l.breach("transient, yet it survived: seen in %s: %v", at.name, m)
 	case at != m.home && at != m.home.dead:
 		l.breach("misrouted: seen in %s: %v", at.name, m)
@@ -335,10 +360,13 @@ func (l *ledger) overdue(m *message, in []sight) {
 // resolve takes what a census found for the truth.
 func (l *ledger) resolve(m *message, in []sight, marks func(*place) mark) {
 	if len(in) == 0 {
-		if !m.gone {
+		if !m.gone && !m.held(l.now()) {
 			m.note(l, "not there")
 			m.gone, m.goneAs[0] = true, marks(m.home)
 			m.goneAs[1], m.goneAs[2] = m.goneAs[0], marks(&place{}) // the definitions' log
+			if m.scheduled {
+				m.goneAs[1] = marks(&place{shard: m.home.log})
+			}
 			if m.home.dead != nil {
 				m.goneAs[1] = marks(m.home.dead)
 			}

@@ -29,6 +29,9 @@ func (r *run) layout() {
 		{name: "careful", ttl: 103 * time.Millisecond, careful: true, dead: &place{name: "careful.dead"}},
 		{name: "leased", lease: 701 * time.Millisecond, dead: &place{name: "leased.dead"}},
 		{name: "leased.careful", lease: 907 * time.Millisecond, ttl: 613 * time.Millisecond, careful: true, dead: &place{name: "leased.careful.dead"}},
+		{name: "held", holds: true},
+		{name: "later", via: "x.later"},
+		{name: "agenda", via: agenda},
 	} {
 		if p.dead != nil {
 			p.dead.source = p
@@ -56,8 +59,10 @@ func (p *place) arguments(padding int) amqp.Table {
 	if p.lease > 0 {
 		add("x-expires", p.lease.Milliseconds())
 	}
-	if p.careful {
+	if p.careful && p.lease == 0 { // of both types
 		add("x-queue-type", "quorum")
+	}
+	if p.careful {
 		add("x-dead-letter-strategy", "at-least-once")
 		add("x-overflow", "reject-publish")
 	}
@@ -80,6 +85,12 @@ func (r *run) declareAll() {
 	for _, p := range r.places {
 		if !p.there && !p.isChurn() && !r.broken() {
 			r.declare(p)
+			r.settle()
+		}
+	}
+	for _, p := range r.places {
+		if p.via != "" && !p.open && !r.broken() {
+			r.declareVia(p)
 			r.settle()
 		}
 	}
@@ -111,6 +122,13 @@ func (r *run) answered(m amqp.Method) {
 	case *amqp.QueueDeleteOK:
 		q.p.there, q.p.sure, q.p.as, q.p.doomed = false, true, r.mark(0), false
 		r.ledger.counts.Deleted++
+	case *amqp.ExchangeDeclareOK:
+		return // its binding is under way
+	case *amqp.QueueBindOK:
+		q.p.open = true
+		r.identify(q.p)
+	case *amqp.ExchangeDeleteOK:
+		r.discarded(q.p)
 	case *amqp.QueuePurgeOK:
 		q.p.doomed = false
 		r.ledger.counts.Purged++
@@ -171,6 +189,9 @@ func (r *run) identify(p *place) bool {
 	}
 	at := s.Config().Storage
 	p.shard = at.Shard
+	if h, err := r.broker.vhost.Schedule(p.via); p.via != "" && err == nil {
+		p.log = h.Config().Storage.Shard
+	}
 	if p.id != at.ID {
 		p.id = at.ID
 		p.number++

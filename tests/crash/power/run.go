@@ -42,9 +42,10 @@ type run struct {
 
 // sending is a message under way, and what its confirm will prove.
 type sending struct {
-	m      *message
-	proves []*held
-	done   bool
+	m       *message
+	proves  []*held
+	cancels *message
+	done    bool
 }
 
 // consumer is a channel with consumers on it.
@@ -201,9 +202,11 @@ func (r *run) readAll() (some bool) {
 }
 
 func (r *run) read(c *client) (some bool) {
-	for _, e := range c.hear() {
+	events := c.hear()
+	for i := range events {
 		some = true
-		r.hear(c, &e)
+		c.ahead = events[i+1:]
+		r.hear(c, &events[i])
 	}
 	c.heard = r.broker.clock()
 	return some
@@ -215,3 +218,11 @@ func (r *run) mark(shard uint32) mark {
 }
 
 func (r *run) markOf(p *place) mark { return r.mark(p.shard) }
+
+// markFor is where the log is that a message is in before its confirm.
+func (r *run) markFor(m *message) mark {
+	if m.scheduled {
+		return r.mark(m.home.log)
+	}
+	return r.markOf(m.home)
+}

@@ -106,7 +106,11 @@ func (r *run) publish(c *client) {
 	var b []byte
 	for range 1 + r.random.IntN(6) {
 		p := r.places[r.random.IntN(len(r.places))]
-		if p.source != nil || p.name == "old" && r.random.IntN(4) > 0 || p.isChurn() && !p.there || r.asked != nil && r.asked.p == p {
+		if p.source != nil || p.name == "old" && r.random.IntN(4) > 0 || p.isChurn() && !p.there || p.via != "" && !p.open || r.asked != nil && r.asked.p == p {
+			continue
+		}
+		if p.via != "" && r.random.IntN(4) == 0 {
+			b = r.composeCancel(b, c, p)
 			continue
 		}
 		b = r.compose(b, c, p, nil)
@@ -130,6 +134,11 @@ func (r *run) compose(b []byte, c *client, p *place, proves []*held) []byte {
 	if (p.name == "plain" || p.name == "work") && r.random.IntN(4) == 0 {
 		m.lifetime = time.Duration(20+r.random.IntN(300)) * time.Millisecond
 	}
+	if (p.holds || p.via != "") && proves == nil && r.random.IntN(5) > 0 {
+		m.hold, m.scheduled, m.single = time.Duration(1+r.random.IntN(700))*time.Millisecond, p.via != "", r.shards == 1
+		m.whose = m.scheduled && r.random.IntN(2) == 0
+		l.counts.Held++
+	}
 	l.messages[m.id] = m
 	l.counts.Sent++
 	m.note(l, "sent")
@@ -143,8 +152,13 @@ func (r *run) compose(b []byte, c *client, p *place, proves []*held) []byte {
 		props.Expiration = strconv.FormatInt(m.lifetime.Milliseconds(), 10)
 		props.Set(amqp.PropExpiration)
 	}
+	route := &amqp.BasicPublish{RoutingKey: p.name, Mandatory: true}
+	if m.hold > 0 {
+		route.Exchange = p.via
+		m.setHold(&props)
+	}
 	text := body(m.id, m.size)
-	b = amqp.AppendMethod(b, 1, &amqp.BasicPublish{RoutingKey: p.name, Mandatory: true})
+	b = amqp.AppendMethod(b, 1, route)
 	b = amqp.AppendContentHeader(b, 1, uint64(len(text)), props.Append(nil))
 	return amqp.AppendBody(b, 1, text, 131072)
 }
@@ -234,7 +248,7 @@ func (r *run) prove(k *consumer) {
 
 // administer has the admin do something.
 func (r *run) administer() {
-	if r.asked != nil || r.admin.closed != nil {
+	if r.asked != nil || r.admin.closed != nil || r.administerAgenda() {
 		return
 	}
 	if n := r.random.IntN(30); n == 0 {
@@ -390,6 +404,13 @@ func (r *run) refused(c *client, ch uint16, why *amqp.ChannelClose) {
 		r.asked = nil
 		return
 	}
+	if strings.Contains(why.ReplyText, agenda) && why.ReplyCode == amqp.ReplyNotFound && slices.Contains(r.publishers, c) && ch == 1 {
+		r.sentBy[c] = nil // it was deleted
+		c.say(1, &amqp.ChannelCloseOK{})
+		c.say(1, &amqp.ChannelOpen{})
+		c.say(1, &amqp.ConfirmSelect{})
+		return
+	}
 	broken := r.ailing && why.ReplyCode == amqp.ReplyInternalError
 	for _, k := range r.consumers {
 		if k.client == c && k.ch == ch && (broken || why.ReplyCode == amqp.ReplyNotFound) {
@@ -435,6 +456,10 @@ func (r *run) confirmed(c *client, tag uint64, multiple, taken bool) {
 			continue
 		}
 		s.done = true
+		if s.cancels != nil {
+			r.cancelConfirmed(s, taken)
+			continue
+		}
 		if !taken {
 			r.ledger.counts.Refused++
 			s.m.note(r.ledger, "refused")
@@ -442,7 +467,7 @@ func (r *run) confirmed(c *client, tag uint64, multiple, taken bool) {
 			continue
 		}
 		r.identify(s.m.home) // it may have come since, and its declaration not been answered yet
-		r.ledger.confirm(s.m, r.markOf(s.m.home))
+		r.ledger.confirm(s.m, r.markFor(s.m))
 		if s.m.returned || s.m.transient {
 			continue // that says nothing of the disk
 		}

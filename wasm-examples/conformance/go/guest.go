@@ -117,8 +117,21 @@ func (g *guest) OnEnqueue(now int64, m *policy.Msg, v *policy.Verdict) {
 	case 20:
 		v.Keep(policy.None)
 		v.AskAtHead()
+	case 21, 22, 23:
+		hold(now, m, v)
 	default:
 		read(m, v)
+	}
+}
+
+// hold holds the message for two seconds.
+func hold(now int64, m *policy.Msg, v *policy.Verdict) {
+	m.Hold(now + 2000)
+	switch m.Priority {
+	case 21:
+		v.Keep(policy.None)
+	case 23:
+		m.Hold(policy.None)
 	}
 }
 
@@ -170,16 +183,22 @@ func (g *guest) OnDeadline(now int64, m *policy.Msg, v *policy.Verdict) {
 
 // OnHead implements [policy.HeadHook].
 func (g *guest) OnHead(now int64, m *policy.Msg, v *policy.Verdict) {
-	if m.Priority == 0 {
+	switch m.Priority {
+	case 0:
 		v.Keep(now + 10)
+	case 2:
+		m.Hold(now + 10)
 	}
 }
 
 // OnRequeue implements [policy.RequeueHook].
 func (g *guest) OnRequeue(_ int64, m *policy.Msg, v *policy.Verdict) {
-	if m.Priority == 0 {
+	switch m.Priority {
+	case 0:
 		v.Keep(m.Deadline + 1000)
 		v.SetState(int64(m.Deliveries))
+	case 2:
+		m.Hold(m.Deadline)
 	}
 }
 

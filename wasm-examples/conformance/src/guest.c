@@ -86,6 +86,9 @@ POLICY_HOOK(on_enqueue, now, m, v) {
     case 18: number(v, record(m, now)); break;
     case 19: number(v, rest(m, now)); break;
     case 20: policy_keep(v, POLICY_NONE), policy_ask_at_head(v); break;
+    case 21: policy_keep(v, POLICY_NONE), policy_hold(m, now + 2000); break;
+    case 22: policy_hold(m, now + 2000); break;
+    case 23: policy_hold(m, now + 2000), policy_hold(m, POLICY_NONE); break;
   }
 }
 
@@ -101,9 +104,11 @@ POLICY_HOOK(on_deadline, now, m, v) {
 
 POLICY_HOOK(on_head, now, m, v) {
   if (m->priority == 0) policy_keep(v, now + 10);
+  if (m->priority == 2) policy_hold(m, now + 10);
 }
 
 POLICY_HOOK(on_requeue, now, m, v) {
+  if (m->priority == 2) policy_hold(m, m->deadline_ms);
   if (m->priority != 0) return;
   policy_keep(v, m->deadline_ms + 1000);
   policy_set_state(v, m->deliveries);

@@ -68,6 +68,11 @@ verdict rest(int64_t now, const message &m) {
   return digits(now - m.enqueued_ms, m.deaths, m.priority, flags, uint8_t(m.why()));
 }
 
+verdict held(const message &m, int64_t until_ms, verdict v) {
+  m.hold(until_ms);
+  return v;
+}
+
 verdict enter(int64_t now, const message &m) {
   buffer<8> eight;
   switch (m.priority) {
@@ -91,6 +96,9 @@ verdict enter(int64_t now, const message &m) {
     case 18: return record(now, m);
     case 19: return rest(now, m);
     case 20: return keep(none).and_ask_at_head();
+    case 21: return held(m, now + 2000, keep(none));
+    case 22: return held(m, now + 2000, no_opinion());
+    case 23: m.hold(now + 2000); return held(m, none, no_opinion());
   }
   return no_opinion();
 }
@@ -106,10 +114,20 @@ verdict due(int64_t now, const message &m) {
   return no_opinion();
 }
 
-verdict head(int64_t now, const message &m) { return m.priority == 0 ? keep(now + 10) : no_opinion(); }
+verdict head(int64_t now, const message &m) {
+  switch (m.priority) {
+    case 0: return keep(now + 10);
+    case 2: return held(m, now + 10, no_opinion());
+  }
+  return no_opinion();
+}
 
 verdict back(int64_t, const message &m) {
-  return m.priority == 0 ? keep(m.deadline_ms + 1000).with_state(m.deliveries) : no_opinion();
+  switch (m.priority) {
+    case 0: return keep(m.deadline_ms + 1000).with_state(m.deliveries);
+    case 2: return held(m, m.deadline_ms, no_opinion());
+  }
+  return no_opinion();
 }
 
 idle unused(int64_t now, int64_t idle_ms, uint32_t ready, uint32_t unacked, uint32_t consumers) {

@@ -132,6 +132,14 @@ func (q *Queue) Due(now hook.Instant, ms ...Message) []hook.Verdict {
 	return q.ask(q.hooks.OnHead, now, inForce(ms), ms)
 }
 
+// Head asks about messages that are delivered next.
+func (q *Queue) Head(now hook.Instant, ms ...Message) []hook.Verdict {
+	for i := range ms {
+		ms[i].Why = hook.WhyHead
+	}
+	return q.ask(q.hooks.OnHead, now, inForce(ms), ms)
+}
+
 // Requeue asks about messages that come back unacknowledged.
 func (q *Queue) Requeue(now hook.Instant, ms ...Message) []hook.Verdict {
 	for i := range ms {

@@ -1,0 +1,78 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os/exec"
+	"runtime"
+)
+
+// browse opens an address in the browser of whoever started the broker. failed is called from another goroutine if that fails later.
+func browse(address string, failed func(error)) error {
+	name, args := opener(runtime.GOOS)
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, errors.Unwrap(err))
+	}
+	c := exec.Command(path, append(args, address)...) //nolint:noctx // it is not ours to end
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		if err := c.Wait(); err != nil {
+			failed(fmt.Errorf("%s: %w", name, err))
+		}
+	}()
+	return nil
+}
+
+// opener returns the program that opens addresses on a system, and its arguments before the address.
+func opener(system string) (name string, args []string) {
+	switch system {
+	case "darwin":
+		return "open", nil
+	case "windows":
+		return "rundll32", []string{"url.dll,FileProtocolHandler"}
+	}
+	return "xdg-open", nil
+}
+
+// openPage opens the management page. A broker without a browser is as good as any: failures are warnings.
+func (s *service) openPage(browse func(address string, failed func(error)) error) {
+	address := s.management.pageAddress()
+	if address == "" {
+		s.log.Warn("there is no page to open: listen.management is off")
+		return
+	}
+	s.log.Info("opening the management page", "address", address)
+	failed := func(err error) {
+		s.log.Warn("the management page cannot be opened: open it yourself", "address", address, "error", err)
+	}
+	if err := browse(address, failed); err != nil {
+		failed(err)
+	}
+}
+
+// pageAddress returns the address of the page on this machine, without TLS if it has one; "" if there is none.
+func (m *management) pageAddress() string {
+	for _, scheme := range []string{"http", "https"} {
+		for _, l := range m.listeners {
+			if l.protocol == scheme {
+				return scheme + "://" + reachable(l.Addr().String()) + "/"
+			}
+		}
+	}
+	return ""
+}
+
+// reachable returns an address that a listener's stands for: all addresses are no address.
+func reachable(listener string) string {
+	at, err := netip.ParseAddrPort(listener)
+	if err != nil || !at.Addr().IsUnspecified() {
+		return listener
+	}
+	_, port, _ := net.SplitHostPort(listener)
+	return net.JoinHostPort("localhost", port)
+}

@@ -1,0 +1,136 @@
+package app
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// cannotStart returns the error of a broker that cannot start.
+func cannotStart(t *testing.T, args ...string) string {
+	t.Helper()
+	args = append([]string{"serve", "--amqp", "127.0.0.1:0", "--management", "off"}, args...)
+	code, _, stderr := invoke(args...)
+	if code != exitFailure {
+		t.Errorf("exit status %d", code)
+	}
+	for line := range strings.Lines(stderr) {
+		if strings.Contains(line, "the broker cannot start") {
+			return line
+		}
+	}
+	return stderr
+}
+
+// What is wrong with the folder is said with its key and what to do.
+func TestDataDirErrors(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	writeFile(t, file, "")
+	const other = "name another folder with data.dir or --data"
+	for _, path := range []string{file, filepath.Join(file, "below")} {
+		got := cannotStart(t, "--data", path)
+		if !strings.Contains(got, "data.dir "+path+": ") || !strings.Contains(got, "; it, or a folder above it, is a file: move that away, or "+other) {
+			t.Errorf("%s: got %s", path, got)
+		}
+	}
+	data := filepath.Join(dir, "data")
+	running := spawn(t, data)
+	got := cannotStart(t, "--data", data)
+	if !strings.Contains(got, "data.dir "+data+": data directory in use") || !strings.Contains(got, " by process ") || !strings.Contains(got, "; stop that broker, or "+other) {
+		t.Errorf("in use: got %s", got)
+	}
+	running.end(syscall.SIGTERM)
+
+	for _, tt := range []struct {
+		name string
+		err  error
+		want string
+	}{
+		{"permission", &fs.PathError{Op: "mkdir", Path: data, Err: syscall.EACCES}, "permission denied; the broker runs as " + userName(os.Geteuid()) + ": give it the folder (chown -R), or " + other},
+		{"not permitted", &fs.PathError{Op: "open", Path: data, Err: syscall.EPERM}, "operation not permitted; the broker runs as user "},
+		{"read-only", &fs.PathError{Op: "mkdir", Path: data, Err: syscall.EROFS}, "read-only file system; mount the file system so that it can be written to, or " + other},
+		{"locked", vfs.ErrLocked, "; stop that broker, or " + other},
+		{"other", &fs.PathError{Op: "read", Path: data, Err: syscall.EIO}, "data.dir " + data + ": read " + data + ": input/output error"},
+	} {
+		if got := dataDirError(data, tt.err).Error(); !strings.HasPrefix(got, "data.dir "+data+": ") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: got %s", tt.name, got)
+		}
+	}
+}
+
+// A folder that a restore was killed in is refused, and the error says what it is.
+func TestAnUnfinishedRestoreIsNamed(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	spawn(t, data).end(syscall.SIGTERM)
+	segments, err := filepath.Glob(filepath.Join(data, "00000-*.seg"))
+	if err != nil || len(segments) == 0 {
+		t.Fatalf("there are no segments: %v", err)
+	}
+	for _, name := range segments {
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := cannotStart(t, "--data", data); strings.Contains(got, "restore") {
+		t.Errorf("without a restore: got %s", got)
+	}
+	if err := os.Mkdir(filepath.Join(data, "restore-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got := cannotStart(t, "--data", data); !strings.Contains(got, "; a restore into it was not finished: empty the folder and restore again, or name another") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// A broker that was started while a backup was restored into its folder, and refused, made the folder for policies there. The restore
+// ended with an error then, as the folder was one that it did not know.
+func TestARefusedBrokerLeavesTheDataDirAsItIs(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	dir, err := vfs.Make(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unlock, err := seg.Lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := cannotStart(t, "--data", data); !strings.Contains(got, "data directory in use") {
+		t.Errorf("got %s", got)
+	}
+	entries, err := os.ReadDir(data)
+	if err != nil || len(entries) != 1 || entries[0].Name() != "LOCK" {
+		t.Errorf("there are %v, %v", entries, err)
+	}
+	if err := unlock(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A folder of another user is found before anything is written, and its owner is named.
+func TestDataDirOfAnother(t *testing.T) {
+	if os.Geteuid() != 0 {
+		dir := filepath.Join(t.TempDir(), "locked")
+		if err := os.Mkdir(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		if got := cannotStart(t, "--data", dir); !strings.Contains(got, "permission denied; the broker runs as "+userName(os.Geteuid())+": give it the folder") {
+			t.Errorf("got %s", got)
+		}
+		return
+	}
+	dir := t.TempDir()
+	if err := os.Chown(dir, 12345, -1); err != nil {
+		t.Fatal(err)
+	}
+	err := dataDirError(filepath.Join(dir, "data"), syscall.EACCES)
+	if want := ", and " + dir + " belongs to user 12345: give it"; !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want in it %q", err, want)
+	}
+}

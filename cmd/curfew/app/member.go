@@ -1,0 +1,289 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/cluster"
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/core/peer"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// member is the broker's part in its cluster: what it shares with the other nodes, and how it reaches them.
+type member struct {
+	*cluster.Node
+	tls     *peer.TLS // nil = nodes speak without
+	listens net.Addr  // for other nodes
+	log     *slog.Logger
+	advance http.Transport // to the APIs of other nodes
+	api     handlerSwitch  // answers them
+	server  *http.Server
+	asked   *arrivals
+	space   atomic.Pointer[store.Store] // hears what the disk lacks; nil = it is not open yet
+}
+
+// join makes the broker a node of its cluster. At the very first start it waits for all others.
+func join(ctx context.Context, s setup) (*member, error) {
+	c := &s.Cluster
+	m := &member{log: s.log}
+	if c.TLS.Cert != "" {
+		var err error
+		if m.tls, err = peer.LoadTLS(peer.TLSFiles{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA, Address: c.Advertise}); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := vfs.Make(cluster.Folder(s.Data.Dir))
+	if err != nil {
+		return nil, dataDirError(s.Data.Dir, err)
+	}
+	listener, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("cluster.listen: %w", err)
+	}
+	s.log.Info("listening", "key", "cluster.listen", "address", listener.Addr().String())
+	m.listens = listener.Addr()
+	m.Node, err = cluster.Open(ctx, cluster.Options{
+		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Shards: uint32(c.Shards),
+		Listener: listener, TLS: m.tls, Version: version, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.serveAPI()
+	return m, nil
+}
+
+// events returns what the disk reports.
+func (m *member) events(s setup) seg.Events {
+	return seg.Events{
+		Space: func(shard uint32, low *seg.Shortage) {
+			if st := m.space.Load(); st != nil {
+				st.SetSpace(shard, low)
+			}
+		},
+		Cut: func(shard uint32, file string, offset int64) {
+			s.log.Info("the end of a log was not written whole, and is dropped: nobody was told of it", "shard", shard, "file", file, "offset", offset)
+		},
+		Progress: s.progress,
+	}
+}
+
+// storeOptions adds the cluster to the options of a store.
+func (m *member) storeOptions(s setup, o *store.Options) {
+	o.Cluster, o.Files = m.Engine(), m.Files()
+	o.Shards, o.ClusterName = s.Cluster.Shards, s.Cluster.Name
+	for _, n := range m.Members() {
+		o.Members = append(o.Members, store.Member{Number: n.ID, Address: n.Address, Name: nameOf(n.Address), Format: cluster.Format})
+	}
+	o.Owned = func(_ context.Context, r *store.Registry) error {
+		return configureMembers(s, r) //nolint:contextcheck // changes take none
+	}
+	o.GiveUp = m.giveUp
+}
+
+// giveUp hands a shard that this node cannot serve to another one.
+func (m *member) giveUp(shard uint32) {
+	go func() {
+		const patience = 10 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		var errs error
+		for _, n := range m.Members() {
+			if n.ID == m.Self().ID {
+				continue
+			}
+			err := m.Engine().Transfer(ctx, shard, n.ID)
+			if err == nil {
+				return
+			}
+			errs = errors.Join(errs, err)
+		}
+		m.log.Warn("no other node takes over a shard that this node cannot serve", "shard", shard, "error", errs)
+	}()
+}
+
+// registryPatience is how long a node that starts waits for a majority, without which it can serve nobody.
+const registryPatience = 10 * time.Second
+
+// awaitCluster waits until this node knows the cluster's registry, and who owns what. It does not wait for ever: a node that starts alone
+// shows by its API that it is alone.
+func (m *member) awaitCluster(ctx context.Context, r *store.Registry) {
+	ctx, cancel := context.WithTimeout(ctx, registryPatience)
+	defer cancel()
+	for _, known := range []<-chan struct{}{r.Ready(), m.owned(ctx)} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			m.log.Warn("there is no majority of nodes yet: nothing is served until another node runs", "nodes", strings.Join(m.addresses(), ","))
+			return
+		}
+	}
+}
+
+// owned returns a channel that is closed once the owners of all shards are known.
+func (m *member) owned(ctx context.Context) <-chan struct{} {
+	all, unknown := make(chan struct{}), map[uint32]bool{}
+	var once sync.Once
+	for _, r := range m.Engine().Status() {
+		unknown[r.Shard] = true
+	}
+	stop := m.Engine().Owners(func(o wlog.Ownership) { // one call at a time
+		if o.Owner != 0 {
+			delete(unknown, o.Shard)
+		}
+		if len(unknown) == 0 {
+			once.Do(func() { close(all) })
+		}
+	})
+	context.AfterFunc(ctx, stop)
+	return all
+}
+
+func (m *member) addresses() (all []string) {
+	for _, n := range m.Members() {
+		all = append(all, n.Address)
+	}
+	return all
+}
+
+// wireOptions adds to the options of a server that some vhosts are served elsewhere.
+func (m *member) wireOptions(s setup, st *store.Store, o *wire.Options) {
+	r := st.Registry()
+	o.Dial = m.dial
+	o.Session.ClusterName = s.Cluster.Name
+	o.Session.Home = func(vhost string) (session.Home, bool) {
+		h, known := st.Home(vhost)
+		return session.Home(h), known
+	}
+	o.Session.Applied, o.Session.WaitApplied, o.Session.Fresh = r.Applied, r.WaitApplied, r.Fresh
+}
+
+// NodeListener returns where other nodes come in; ok is false without a cluster.
+func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
+	if n.member == nil {
+		return mgmt.Listener{}, false
+	}
+	l = mgmt.Listener{Protocol: "clustering", Address: n.member.listens}
+	if n.member.tls != nil {
+		for _, f := range n.member.tls.Files() {
+			l.Files = append(l.Files, wire.CertificateFile(f))
+		}
+	}
+	return l, true
+}
+
+// alarms names what is wrong with the node's part in the cluster.
+func (m *member) alarms(r *store.Registry) (all []string) {
+	if r.Owner() == 0 {
+		all = append(all, probe.Alone)
+	}
+	if m.Status().Skew.Level == peer.Barred {
+		all = append(all, probe.Clock)
+	}
+	return all
+}
+
+// serve passes clients' connections that other nodes accepted to the server.
+func (m *member) serve(s *wire.Server) { m.Serve(peer.Relay, s.Adopt) }
+
+// dial opens a stream for a client's connection to the node that serves its vhost.
+func (m *member) dial(ctx context.Context, to wlog.NodeID) (net.Conn, error) {
+	return m.Dial(ctx, to, peer.Relay)
+}
+
+// end ends the node's part in the cluster.
+func (m *member) end(ctx context.Context) error {
+	_ = m.server.Close() // other nodes ask again elsewhere
+	m.advance.CloseIdleConnections()
+	return m.Close(ctx)
+}
+
+// serveAPI answers requests of other nodes. Until open is called it says that the broker is starting.
+func (m *member) serveAPI() {
+	m.api.set(mgmt.Starting())
+	m.asked = &arrivals{conns: make(chan net.Conn), closed: make(chan struct{})}
+	m.server = mgmt.Server(&m.api, m.log, 0)
+	m.advance.DisableCompression, m.advance.IdleConnTimeout, m.advance.MaxIdleConnsPerHost = true, time.Minute, 16
+	m.advance.DialContext = func(ctx context.Context, _, host string) (net.Conn, error) {
+		number, _, err := net.SplitHostPort(host)
+		if err != nil {
+			return nil, err
+		}
+		id, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		return m.Dial(ctx, wlog.NodeID(id), peer.HTTP)
+	}
+	go func() { _ = m.server.Serve(m.asked) }() // until end closes it
+	m.Serve(peer.HTTP, func(conn net.Conn, _ wlog.NodeID) { m.asked.add(conn) })
+}
+
+// open answers requests of other nodes from now on.
+func (m *member) open(a *mgmt.API) {
+	m.server.RegisterOnShutdown(a.EndStreams)
+	m.api.set(a.Forwarded())
+}
+
+// arrivals is a listener for connections that other nodes have made.
+type arrivals struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   atomic.Bool
+}
+
+func (a *arrivals) add(c net.Conn) {
+	select {
+	case a.conns <- c:
+	case <-a.closed:
+		_ = c.Close()
+	}
+}
+
+// Accept implements [net.Listener].
+func (a *arrivals) Accept() (net.Conn, error) {
+	select {
+	case c := <-a.conns:
+		return c, nil
+	case <-a.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (a *arrivals) Close() error {
+	if a.once.CompareAndSwap(false, true) {
+		close(a.closed)
+	}
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (a *arrivals) Addr() net.Addr { return &net.TCPAddr{} }
+
+// nodeName returns the broker's name: as RabbitMQ has it after the machine, and in a cluster after the address that other nodes know.
+func nodeName(c *config.Config) string {
+	if c.Cluster.On() {
+		return nameOf(c.Cluster.Advertise)
+	}
+	return machineName()
+}
+
+func nameOf(address string) string { return "curfew@" + address }

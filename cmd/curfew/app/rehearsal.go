@@ -1,0 +1,142 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/simulation"
+	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// rehearsal is what one simulation is played with. It belongs to one goroutine.
+type rehearsal struct {
+	stage    simulation.Stage
+	policies *wasm.Rehearsal // nil: there are none
+	shadow   bool            // the candidate is one
+	deciders []string
+	notes    []string
+}
+
+var _ mgmt.Rehearsal = (*rehearsal)(nil)
+
+// Rehearse implements [mgmt.Lab].
+func (l lab) Rehearse(m *mgmt.Module) (mgmt.Rehearsal, error) {
+	r := &rehearsal{}
+	if m != nil && l.host == nil {
+		return nil, errNoPolicies
+	}
+	if l.host != nil {
+		c, err := candidateOf(m)
+		if err != nil {
+			return nil, err
+		}
+		if r.policies, err = l.host.Rehearse(c); err != nil {
+			return nil, moduleError(err)
+		}
+		r.shadow = c != nil && c.Beside != ""
+	}
+	r.stage = simulation.Stage{
+		Chain:    l.chain.Rehearse(chain.Rehearsal{Replace: r.replace(l.host), Observe: r.observe, OnPanic: r.panicked}),
+		Opinions: r.opinions, Notes: r.takeNotes, Deciders: r.takeDeciders,
+	}
+	return r, nil
+}
+
+// candidateOf returns the module that is to be tried; nil if there is none.
+func candidateOf(m *mgmt.Module) (*wasm.Candidate, error) {
+	if m == nil {
+		return nil, nil
+	}
+	o, err := optionsOf(m)
+	if err != nil {
+		return nil, err
+	}
+	return &wasm.Candidate{Name: m.Name, Module: m.Module, Options: o, Beside: m.Shadow}, nil
+}
+
+// replace puts the rehearsal in the place of the host.
+func (r *rehearsal) replace(host *wasm.Host) func(hook.Plugin) hook.Plugin {
+	return func(p hook.Plugin) hook.Plugin {
+		if host != nil && p == hook.Plugin(host) {
+			return r.policies
+		}
+		return nil
+	}
+}
+
+// observe notes which plugins change the verdict.
+func (r *rehearsal) observe(plugin string, before, after []hook.Verdict) {
+	if len(before) > 0 && before[0] != after[0] {
+		r.deciders = append(r.deciders, plugin)
+	}
+}
+
+func (r *rehearsal) panicked(plugin, point string, v any, _ []byte) {
+	r.notes = append(r.notes, fmt.Sprintf("plugin %s panicked in %s: %.1000v", plugin, point, v))
+}
+
+func (r *rehearsal) takeDeciders() []string {
+	d := r.deciders
+	r.deciders = nil
+	return d
+}
+
+func (r *rehearsal) takeNotes() []string {
+	all := r.notes
+	r.notes = nil
+	if r.policies == nil {
+		return all
+	}
+	if err := r.policies.Err(); err != nil {
+		all = append(all, err.Error())
+	}
+	return append(all, r.policies.Notes()...)
+}
+
+func (r *rehearsal) opinions() (all []simulation.Opinion) {
+	if r.policies == nil {
+		return nil
+	}
+	for _, o := range r.policies.Opinions() {
+		all = append(all, simulation.Opinion{Policy: o.Policy, Digest: o.Digest, InForce: o.InForce, Verdict: o.Shadow, Differs: o.Differs})
+	}
+	return all
+}
+
+// Stage implements [mgmt.Rehearsal].
+func (r *rehearsal) Stage() *simulation.Stage { return &r.stage }
+
+// Candidate implements [mgmt.Rehearsal].
+func (r *rehearsal) Candidate() json.RawMessage {
+	if r.policies == nil {
+		return nil
+	}
+	i, ok := r.policies.Info()
+	if !ok {
+		return nil
+	}
+	b, err := json.Marshal(i)
+	if err != nil {
+		panic(fmt.Errorf("what is known of a policy: %w", err)) // its fields are plain, or were checked
+	}
+	return b
+}
+
+// Strategy implements [mgmt.Rehearsal].
+func (r *rehearsal) Strategy() string {
+	if r.policies == nil || r.shadow {
+		return ""
+	}
+	i, _ := r.policies.Info()
+	return i.Strategy
+}
+
+// Close implements [mgmt.Rehearsal].
+func (r *rehearsal) Close() {
+	if r.policies != nil {
+		r.policies.Close()
+	}
+}

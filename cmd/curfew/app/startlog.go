@@ -1,0 +1,66 @@
+package app
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/metrics"
+)
+
+// logStart says what is started, and from what.
+func (s *service) logStart() {
+	d := description{}
+	d.readCommit()
+	s.log.Info("starting", "version", version, "commit", d.revision(), "go", runtime.Version(),
+		"config", cmp.Or(absoluteFile(s.running.file), "none"), "data", absolute(s.running.Data.Dir))
+}
+
+func absoluteFile(path string) string {
+	if path == "" {
+		return ""
+	}
+	return absolute(path)
+}
+
+// logLimits says when publishers wait, and where spans and metrics go.
+func (s *service) logLimits(disk int64) {
+	memory := "none"
+	if s.limit > 0 {
+		memory = config.Size(min(s.limit, 1<<62)).String()
+	}
+	s.log.Info("limits", "memory", memory, "disk_free", config.Size(disk).String())
+	traces, sent := s.telemetry.Collectors()
+	s.log.Info("collector", "traces", traces, "metrics", sent)
+}
+
+// logPolicies names the expiry policies, if there are any, and those that could not be loaded.
+func (s *service) logPolicies() {
+	list := s.policies()
+	if list == nil {
+		return
+	}
+	loaded, failed := namePolicies(list())
+	if len(loaded) > 0 {
+		s.log.Info("policies", "loaded", strings.Join(loaded, ", "))
+	}
+	if len(failed) > 0 {
+		s.log.Warn("policies are not loaded: messages of their queues get what on-error says", "policies", strings.Join(failed, ", "))
+	}
+}
+
+// namePolicies returns the names and digests of policies.
+func namePolicies(all []metrics.Policy) (loaded, failed []string) {
+	const digits = 12 // of a digest, as tools for containers show
+	for _, p := range all {
+		name := fmt.Sprintf("%s (%.*s)", p.Name, digits, p.Digest)
+		if !p.Loaded {
+			failed = append(failed, name)
+			continue
+		}
+		loaded = append(loaded, name)
+	}
+	return loaded, failed
+}

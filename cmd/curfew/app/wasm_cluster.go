@@ -1,0 +1,85 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/plugins/wasm"
+)
+
+// clusterModules is the [wasm.Store] of a node of a cluster: the registry, which all nodes follow. Only its owner saves and deletes.
+type clusterModules struct {
+	store *atomic.Pointer[store.Store]
+}
+
+var _ wasm.Store = clusterModules{}
+
+func (c clusterModules) registry() *store.Registry {
+	if st := c.store.Load(); st != nil {
+		return st.Registry()
+	}
+	return nil
+}
+
+// moduleOptions are the settings of a module as the registry has them.
+type moduleOptions struct {
+	wasm.Options
+	// Recompute is left out of what one broker keeps for its next start. Here others are to act on it.
+	Recompute bool `json:"recompute,omitempty"`
+}
+
+// Save implements [wasm.Store].
+func (c clusterModules) Save(k wasm.StoredPolicy) error {
+	r := c.registry()
+	if r == nil {
+		return wlog.ErrNotOwner
+	}
+	options, err := json.Marshal(moduleOptions{k.Options, k.Options.Recompute})
+	if err != nil {
+		return err
+	}
+	return r.SaveModule(k.Name, options, k.Module)
+}
+
+// Delete implements [wasm.Store].
+func (c clusterModules) Delete(name string) error {
+	r := c.registry()
+	if r == nil {
+		return wlog.ErrNotOwner
+	}
+	_, err := r.DeleteModule(name)
+	return err
+}
+
+// LoadAll implements [wasm.Store]. The registry's modules are followed instead, from the node's start on.
+func (clusterModules) LoadAll() ([]wasm.StoredPolicy, error) { return nil, nil }
+
+// followModules has the host follow the registry's modules: all of them are passed, but later ones may be there meanwhile.
+func (p *policyHost) followModules(all []*store.Module) {
+	if p.Host == nil {
+		return
+	}
+	p.Follow(func() []wasm.StoredPolicy {
+		if r := (clusterModules{&p.store}).registry(); r != nil {
+			all = r.Modules()
+		}
+		stored := make([]wasm.StoredPolicy, len(all))
+		for i, m := range all {
+			stored[i] = storedModule(m)
+		}
+		return stored
+	})
+}
+
+// storedModule reads a module of the registry.
+func storedModule(m *store.Module) wasm.StoredPolicy {
+	var o moduleOptions
+	if err := json.Unmarshal(m.Options, &o); err != nil {
+		return wasm.StoredPolicy{Name: m.Name, Revision: m.Revision, Damage: fmt.Errorf("the settings of module %q: %w", m.Name, err)}
+	}
+	o.Options.Recompute = o.Recompute
+	return wasm.StoredPolicy{Name: m.Name, Module: m.Bytes, Options: o.Options, Revision: m.Revision}
+}

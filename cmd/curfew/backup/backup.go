@@ -1,0 +1,335 @@
+// Package backup is "curfew backup" and "curfew restore": one file with everything that a restart of a broker would find, and a
+// data directory made of such a file. Package core/backup has the format.
+package backup
+
+import (
+	"cmp"
+	"compress/gzip"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/ctl"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
+	"github.com/curfewmq/curfew/core/backup"
+)
+
+// Program is one run of a command.
+type Program struct {
+	Version        string
+	Environ        []string
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+
+	transport http.RoundTripper // nil = the network
+}
+
+// Exit statuses. A wrong call has another one than a backup that failed.
+const (
+	exitFailure = 1
+	exitUsage   = 2
+)
+
+// command is a command: what its help says, and what it does.
+type command struct {
+	name, operand, about, more string
+	flags                      func(f *flag.FlagSet)
+	run                        func(ctx context.Context, p *Program, c *call) error
+}
+
+// call is a command line.
+type call struct {
+	*flag.FlagSet
+	operand string
+}
+
+func (c *call) text(name string) string { return c.Lookup(name).Value.String() }
+
+func (c *call) yes(name string) bool { return c.text(name) == "true" }
+
+// misuse is an error in the command line.
+type misuse struct{ problem string }
+
+func (m *misuse) Error() string { return m.problem }
+
+func misused(format string, args ...any) error { return &misuse{fmt.Sprintf(format, args...)} }
+
+// Backup executes "curfew backup" with args and returns the exit status: 0, 1 for a failure, 2 for a wrong call.
+func (p *Program) Backup(args []string) int { return p.execute(&backupCommand, args) }
+
+// Restore executes "curfew restore", as Backup does the other.
+func (p *Program) Restore(args []string) int { return p.execute(&restoreCommand, args) }
+
+func (p *Program) execute(cmd *command, args []string) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends what does not react to the first, such as a write that nobody reads
+	c := &call{FlagSet: flag.NewFlagSet("curfew "+cmd.name, flag.ContinueOnError)}
+	cmd.flags(c.FlagSet)
+	err := c.parse(cmd, args)
+	if errors.Is(err, flag.ErrHelp) {
+		usage.Page(p.Stdout, cmd.about, "curfew "+cmd.name+" [FLAGS] "+cmd.operand, c.FlagSet, 20, cmd.more)
+		return 0
+	}
+	if err == nil {
+		err = cmd.run(ctx, p, c)
+	}
+	if err == nil {
+		return 0
+	}
+	if ctx.Err() != nil {
+		err = errors.New("interrupted")
+	}
+	fmt.Fprintf(p.Stderr, "curfew %s: %v\n", cmd.name, err)
+	if _, ok := errors.AsType[*misuse](err); ok {
+		fmt.Fprintf(p.Stderr, "Run \"curfew help %s\" for help.\n", cmd.name)
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// parse reads a command line. Flags may follow the operand.
+func (c *call) parse(cmd *command, args []string) error {
+	for {
+		rest, err := usage.Parse(c.FlagSet, args)
+		switch {
+		case errors.Is(err, flag.ErrHelp):
+			return err
+		case err != nil:
+			return misused("%v", err)
+		case len(rest) == 0 && c.operand == "":
+			return misused("FILE is missing")
+		case len(rest) == 0:
+			return nil
+		case c.operand != "":
+			return misused("unexpected argument %q", rest[0])
+		case rest[0] == "":
+			return misused("FILE is empty")
+		}
+		c.operand, args = rest[0], rest[1:]
+	}
+}
+
+var backupCommand = command{
+	name: "backup", operand: "FILE|-",
+	about: "Writes everything that a restart of a broker would find to one file: definitions, expiry\n" +
+		"policies and messages, as of one instant. The broker goes on meanwhile. - is standard output.",
+	more: "FILE appears, or is replaced, once the backup is complete and its digests are checked.\n" +
+		"Without these flags CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD are asked, as by \"curfew ctl\".\n" +
+		"The user needs the tag administrator. cmd/curfew/backup/README.md tells about restoring and upgrading.\n",
+	flags: func(f *flag.FlagSet) {
+		f.String("data", "", "back up this data `directory`, which no broker has open, instead of a running broker")
+		f.Bool("gzip", false, "compress the file")
+		f.String("url", "", "the management API's `URL` (default http://localhost:15672)")
+		f.String("host", "", "its `host`, instead of a whole URL")
+		f.String("port", "", "its `port`, instead of a whole URL")
+		f.String("user", "", "the `user` that calls it (default guest)")
+		f.String("password", "", "that user's `password` (default guest)")
+		f.String("cacert", "", "over TLS, believe in the certificates in this PEM `file`")
+		f.Bool("insecure", false, "over TLS, believe in any certificate")
+		f.String("cert", "", "over TLS, the certificate that says who calls, a PEM `file`")
+		f.String("key", "", "that certificate's key, where it is in a `file` of its own")
+		f.Var(f.Lookup("user").Value, "username", "")
+		f.Var(f.Lookup("user").Value, "u", "")
+	},
+	run: runBackup,
+}
+
+func runBackup(ctx context.Context, p *Program, c *call) error {
+	var write writing = func(to io.Writer) (*backup.Manifest, error) { return p.online(ctx, c, to) }
+	if dir := c.text("data"); dir != "" {
+		if err := c.alone("data", "gzip"); err != nil {
+			return err
+		}
+		write = func(to io.Writer) (*backup.Manifest, error) { return p.offline(ctx, dir, to) }
+	}
+	if c.yes("gzip") {
+		write = compressed(write)
+	}
+	m, size, err := p.save(c.operand, write)
+	if err != nil {
+		return err
+	}
+	to := p.Stdout
+	if c.operand == "-" {
+		to = p.Stderr
+	}
+	fmt.Fprintf(to, "%s: backup of %s as of %s, %d logs, %d files, %d bytes\n",
+		c.operand, cmp.Or(m.Node, c.text("data")), m.Time.UTC().Format(time.RFC3339), m.Shards, len(m.Files), size)
+	return nil
+}
+
+// alone refuses other flags beside name.
+func (c *call) alone(name, except string) (err error) {
+	c.Visit(func(f *flag.Flag) {
+		if f.Name != name && f.Name != except {
+			err = misused("--%s has no effect with --%s", f.Name, name)
+		}
+	})
+	return err
+}
+
+// writing writes a backup.
+type writing func(to io.Writer) (*backup.Manifest, error)
+
+// compressed makes a backup and compresses it.
+func compressed(write writing) writing {
+	return func(to io.Writer) (*backup.Manifest, error) {
+		z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
+		if err != nil {
+			return nil, err
+		}
+		m, err := write(z)
+		if err != nil {
+			return nil, err
+		}
+		return m, z.Close()
+	}
+}
+
+// offline writes the backup of a data directory.
+func (p *Program) offline(ctx context.Context, dir string, to io.Writer) (*backup.Manifest, error) {
+	contents, err := backup.Offline(ctx, backup.Manifest{Version: p.Version, Time: time.Now().UTC()}, dir)
+	if err != nil {
+		return nil, err
+	}
+	err = contents.Write(ctx, to, func(int64) error { return nil })
+	return &contents.Manifest, errors.Join(err, contents.Close())
+}
+
+// stall is how long a broker may send nothing.
+const stall = 2 * time.Minute
+
+// online writes the backup of a running broker, which it checks meanwhile.
+func (p *Program) online(ctx context.Context, c *call, to io.Writer) (*backup.Manifest, error) {
+	given := map[string]string{}
+	c.Visit(func(f *flag.Flag) {
+		if name := f.Name; name == "user" || name == "u" {
+			given["username"] = f.Value.String()
+		} else {
+			given[name] = f.Value.String()
+		}
+	})
+	if !c.yes("insecure") {
+		delete(given, "insecure")
+	}
+	r, err := ctl.Connect(given, p.Environ, p.transport)
+	if err != nil {
+		return nil, misused("%v", err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	watch := time.AfterFunc(stall, func() { cancel(fmt.Errorf("the broker has sent nothing for %v", stall)) })
+	defer watch.Stop()
+	body, err := r.Stream(ctx, ctl.Path("backup"))
+	if refused, ok := errors.AsType[*ctl.Refusal](err); ok && refused.Status == http.StatusNotFound {
+		return nil, errors.New("this broker cannot be backed up while it runs: it is another one, or of an older version; stop it and use --data")
+	}
+	if err != nil {
+		return nil, cause(ctx, err)
+	}
+	defer body.Close() //nolint:errcheck // it was only read from
+	m, err := backup.Read(io.TeeReader(&watched{body, watch}, to), backup.Check{})
+	if err != nil {
+		return nil, p.explain(ctx, r, cause(ctx, err))
+	}
+	return m, nil
+}
+
+// watched is a reader that shows that something comes.
+type watched struct {
+	io.Reader
+	watch *time.Timer
+}
+
+func (r *watched) Read(b []byte) (int, error) {
+	n, err := r.Reader.Read(b)
+	if n > 0 {
+		r.watch.Reset(stall)
+	}
+	return n, err
+}
+
+// cause returns why ctx has ended, if it has, in place of what that led to.
+func cause(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// explain adds what the broker says about a backup that ended too early.
+func (p *Program) explain(ctx context.Context, r *ctl.Remote, err error) error {
+	if !errors.Is(err, backup.ErrIncomplete) {
+		return err
+	}
+	var status struct {
+		Last struct {
+			Error string `json:"error"`
+		} `json:"last"`
+	}
+	if r.Call(ctx, http.MethodGet, ctl.Path("backup", "status"), nil, &status) != nil || status.Last.Error == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, status.Last.Error)
+}
+
+var restoreCommand = command{
+	name: "restore", operand: "FILE|-",
+	about: "Makes a data directory of a backup. - is standard input. The directory must be empty or\n" +
+		"missing. Everything is verified before it is put in place.",
+	more:  "Deadlines are instants: what has become due since the backup expires when the broker starts.\n",
+	flags: func(f *flag.FlagSet) { f.String("data", "", "the data `directory` to make") },
+	run:   runRestore,
+}
+
+func runRestore(ctx context.Context, p *Program, c *call) error {
+	dir := c.text("data")
+	if dir == "" {
+		return misused("--data is missing: it names the directory to restore into")
+	}
+	from := p.Stdin
+	if c.operand != "-" {
+		f, err := os.Open(c.operand)
+		if err != nil {
+			return err
+		}
+		defer f.Close() //nolint:errcheck // it is only read from
+		from = f
+	}
+	input := endable(ctx, from)
+	defer input.Close() //nolint:errcheck // it is only read from
+	m, reports, err := backup.Restore(ctx, input, dir)
+	if err != nil {
+		return fmt.Errorf("%s: %w", c.operand, err)
+	}
+	entries := 0
+	for i := range reports {
+		entries += reports[i].Entries
+	}
+	by := strings.Join(strings.Fields(fmt.Sprintf("%.40q", m.Version)), " ")
+	fmt.Fprintf(p.Stdout, "%s: restored from %s, made by version %s as of %s: %d logs, %d entries\n",
+		dir, c.operand, by, m.Time.UTC().Format(time.RFC3339), m.Shards, entries)
+	return nil
+}
+
+// endable returns a reader of r that ends when ctx does, even while r waits for what a pipe or a terminal brings. The caller closes
+// it. A read of r that waits then goes on waiting, at most until the process ends.
+func endable(ctx context.Context, r io.Reader) io.ReadCloser {
+	out, in := io.Pipe()
+	context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })
+	go func() {
+		_, err := io.CopyBuffer(in, struct{ io.Reader }{r}, make([]byte, buffer))
+		in.CloseWithError(err) // nil is the end
+	}()
+	return out
+}

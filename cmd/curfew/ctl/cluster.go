@@ -1,0 +1,249 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// replacing is how long a replacement may take: the new node gets all logs.
+const replacing = 30 * time.Minute
+
+func clusterCommands() []command {
+	return []command{
+		{
+			name: "cluster", operands: "status | transfer [<shard>] <node> | replace <address> [<number>]", scoped: true,
+			check: checkClusterAction, run: runClusterAction, patience: replacing,
+			about: "prints the nodes and shards of a cluster, or changes which node has what",
+			more: `
+cluster status                      nodes, links and clocks; shards, their owners, and how far the others are behind
+cluster transfer <shard> <node>     hands a shard to another node; clients of its virtual hosts connect again
+cluster transfer -p <vhost> <node>  the same for the shard of a virtual host
+cluster replace <address>           gives the seat of a node whose disk is lost to the new one that waits at its address
+
+A node is given by its name or its address. Replacing may be repeated, and goes on where it was interrupted.
+cluster import and cluster restore make the data folder of a node, while no broker runs: see their own help.`,
+		},
+	}
+}
+
+func checkClusterAction(c *call) error {
+	switch n := len(c.operands); c.operands[0] {
+	case "status":
+		if n > 1 {
+			return misused("too many arguments.")
+		}
+	case "transfer":
+		return checkTransfer(c)
+	case "replace":
+		if n == 1 {
+			return misused("not enough arguments.")
+		}
+		if n > 3 {
+			return misused("too many arguments.")
+		}
+	default:
+		return misused("cluster knows status, transfer and replace, not '%s'.", c.operands[0])
+	}
+	return nil
+}
+
+// checkTransfer checks that either a shard or a virtual host is named, and the node.
+func checkTransfer(c *call) error {
+	want := 3
+	if c.has("vhost") {
+		want = 2
+	}
+	switch n := len(c.operands); {
+	case n < want:
+		return misused("not enough arguments.")
+	case n > want:
+		return misused("too many arguments.")
+	}
+	if want == 2 {
+		return nil
+	}
+	if _, err := strconv.ParseUint(c.operands[1], 10, 8); err != nil {
+		return &misuse{dataError, "Bad argument: a shard is a number from 0 to 255"}
+	}
+	return nil
+}
+
+func runClusterAction(ctx context.Context, c *call) error {
+	switch c.operands[0] {
+	case "transfer":
+		return c.transfer(ctx)
+	case "replace":
+		return c.replaceNode(ctx)
+	}
+	return c.clusterStatus(ctx)
+}
+
+func (c *call) transfer(ctx context.Context) error {
+	to := c.operands[len(c.operands)-1]
+	body := map[string]any{"to": to}
+	if c.has("vhost") {
+		body["vhost"] = c.vhost()
+		c.banner("Transferring the shard of vhost '%s' to node %s ...", c.vhost(), to)
+	} else {
+		body["shard"] = json.Number(c.operands[1])
+		c.banner("Transferring shard %s to node %s ...", c.operands[1], to)
+	}
+	return c.doneUnless(c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), body, nil))
+}
+
+func (c *call) replaceNode(ctx context.Context) error {
+	address := c.operands[1]
+	body := map[string]any{"address": address}
+	if len(c.operands) > 2 {
+		body["number"] = c.operands[2]
+	}
+	c.banner("Replacing the node at %s ...", address)
+	var said object
+	if err := c.api.call(ctx, http.MethodPost, path("cluster", "replace"), body, &said); err != nil {
+		return err
+	}
+	return c.result("Node %s has the seat at %s, and all that is in its shards", said.text("number"), address)
+}
+
+func (c *call) clusterStatus(ctx context.Context) error {
+	var all object
+	err := c.api.get(ctx, path("cluster"), &all)
+	if isRefusal(err, http.StatusNotFound) {
+		return failed(unavailable, "%s has no GET /api/cluster: it is no broker of this kind", c.api.base)
+	}
+	if err != nil {
+		return err
+	}
+	c.banner("Cluster status of node %s ...", shown(all.text("node")))
+	r := &report{facts: map[string]any{}}
+	for name, v := range all {
+		r.facts[name] = v
+	}
+	r.chapter("Basics")
+	r.line("Cluster name: %s", shown(all.text("name")))
+	if string(all["clustered"]) != "true" {
+		r.line("This broker is in no cluster.")
+		return c.printReport(r)
+	}
+	r.line("Registry: %s", ownerText(all["registrar"]))
+	r.clusterNodes(all)
+	for _, s := range objects(all["shards"]) {
+		r.clusterShard(s)
+	}
+	r.applicants(objects(all["applicants"]))
+	return c.printReport(r)
+}
+
+// ownerText returns the name of an owner, for people.
+func ownerText(raw json.RawMessage) string {
+	var name string
+	if json.Unmarshal(raw, &name) != nil || name == "" {
+		return "nobody"
+	}
+	return shown(name)
+}
+
+func (r *report) clusterNodes(all object) {
+	r.chapter("Nodes")
+	var lines []string
+	for _, n := range objects(all["nodes"]) {
+		line := shown(n.text("name"))
+		switch {
+		case string(n["running"]) != "true":
+			line += ": does not answer"
+		case n.text("name") == all.text("node"):
+			line += ": running, asked"
+		default:
+			line += ": running"
+		}
+		line += ", number " + shown(n.text("number"))
+		if relayed := n.number("relayed_connections"); relayed > 0 {
+			line += fmt.Sprintf(", relays %d connections", relayed)
+		}
+		lines = append(lines, line)
+		for _, l := range objects(n["links"]) {
+			lines = append(lines, "   "+linkText(l))
+		}
+	}
+	for _, line := range lines {
+		r.line("%s", line)
+	}
+}
+
+// linkText describes a link of a node.
+func linkText(l object) string {
+	line := "link to " + ownerText(l["to"])
+	if string(l["connected"]) != "true" {
+		line += ": down"
+		if e := l.text("error"); e != "" {
+			line += ": " + shown(e)
+		}
+		return line
+	}
+	var trip, offset float64
+	if json.Unmarshal(l["round_trip_ms"], &trip) == nil && json.Unmarshal(l["clock_offset_ms"], &offset) == nil && string(l["round_trip_ms"]) != "null" {
+		line += fmt.Sprintf(": %.1f ms there and back, clock %+.1f ms", trip, offset)
+	}
+	if waits := l.number("queued_bytes"); waits > 0 {
+		line += fmt.Sprintf(", %d bytes wait", waits)
+	}
+	return line
+}
+
+func (r *report) clusterShard(s object) {
+	title := fmt.Sprintf("Shard %d", s.number("shard"))
+	if string(s["registry"]) == "true" {
+		title += " (registry)"
+	}
+	r.chapter(title)
+	r.line("Owner: %s, term %d", ownerText(s["owner"]), s.number("term"))
+	if vhosts := stringList(s["vhosts"]); len(vhosts) > 0 {
+		names := make([]string, len(vhosts))
+		for i, v := range vhosts {
+			names[i] = shown(v)
+		}
+		slices.Sort(names)
+		r.line("Virtual hosts: %s", strings.Join(names, ", "))
+	}
+	for _, p := range objects(s["replicas"]) {
+		r.line("   %s", replicaText(p))
+	}
+}
+
+// replicaText describes a node's replica of a shard.
+func replicaText(p object) string {
+	line := ownerText(p["node"]) + ": " + shown(p.text("role"))
+	switch {
+	case p.text("role") == "owner":
+	case string(p["caught_up"]) == "true":
+		line += ", has everything"
+	case p["lag"] != nil:
+		line += fmt.Sprintf(", lacks %d entries", p.number("lag"))
+	}
+	if string(p["voter"]) == "false" {
+		line += ", has no vote"
+	}
+	if string(p["active"]) == "false" {
+		line += ", does not answer the owner"
+	}
+	if e := p.text("error"); e != "" {
+		line += ": " + shown(e)
+	}
+	return line
+}
+
+func (r *report) applicants(all []object) {
+	if len(all) == 0 {
+		return
+	}
+	r.chapter("New nodes that wait for a seat")
+	for _, a := range all {
+		r.line("%s, number %s: curfew ctl cluster replace %s", shown(a.text("address")), shown(a.text("number")), shown(a.text("address")))
+	}
+}

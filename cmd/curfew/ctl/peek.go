@@ -1,0 +1,103 @@
+package ctl
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// peekColumns are the members of a message. Clients choose most of them: they are quoted unless they are plain.
+var peekColumns = known{
+	columns(`id state deadline:instant hold:instant since:instant deliveries redelivered deaths policy_digest:quoted
+		consumer_tag=consumer.consumer_tag:quoted channel=consumer.channel:quoted connection=consumer.connection:quoted
+		exchange:quoted routing_key:quoted properties:text payload_bytes payload:quoted payload_encoding`),
+	"id state since deaths routing_key payload",
+}
+
+// peekOptions are the command's options, and parameters of the API, where a dash is an underscore.
+func peekOptions() []option {
+	return []option{
+		{long: "order", value: "position|deadline", about: "as consumers get them (the default), or what expires first"},
+		{long: "state", value: "ready|unacked|held", about: "only messages in this state"},
+		{long: "message-id", value: "id", about: "only messages with this property message-id"},
+		{long: "count", value: "n", numeric: true, about: "so many at most, 1 to 1000 (default 50)"},
+		{long: "after", value: "position", about: "those behind a message: its id, or what the call before printed"},
+		{long: "truncate", value: "bytes", numeric: true, about: "show so much of each payload"},
+	}
+}
+
+func peekCommand() command {
+	return command{
+		name: "peek", operands: "<queue> [<column>, ...]", scoped: true, run: peek, check: checkPeek, options: peekOptions(), patience: time.Minute,
+		about: "shows messages of a queue without taking them",
+		more: "Nothing changes: no message is delivered or counted, and the queue's lease is not renewed.\n\nColumns\n\n" +
+			wrapped(titles(peekColumns.columns)) + "\n\nWithout one, they are " + strings.Join(strings.Fields(peekColumns.usual), ", ") + ".",
+	}
+}
+
+func checkPeek(c *call) error {
+	_, err := peekColumns.pick(c.operands[1:])
+	return err
+}
+
+// peekPage is what the API answers.
+type peekPage struct {
+	Messages []object `json:"messages"`
+	Next     *string  `json:"next"`
+	Complete bool     `json:"complete"`
+	Problem  string   `json:"error"`
+}
+
+func peek(ctx context.Context, c *call) error {
+	picked, err := peekColumns.pick(c.operands[1:])
+	if err != nil {
+		return err
+	}
+	query := url.Values{}
+	for _, o := range peekOptions() {
+		if c.has(o.long) {
+			query.Set(strings.ReplaceAll(o.long, "-", "_"), c.value(o.long))
+		}
+	}
+	c.banner("Looking into queue '%s' in vhost '%s' ...", c.operands[0], c.vhost())
+	var page peekPage
+	if err := c.api.get(ctx, strings.TrimSuffix(c.path("queues/{vhost}/{1}/messages")+"?"+query.Encode(), "?"), &page); err != nil {
+		return c.missing(err, noQueueThere)
+	}
+	if err := c.showAll(page.Messages, picked...); err != nil {
+		return err
+	}
+	switch {
+	case page.Problem != "":
+		return failed(unavailable, "%s", page.Problem)
+	case page.Next == nil || !c.verbose():
+	case page.Complete:
+		fmt.Fprintf(c.program.Stderr, "There may be more: --after %s\n", *page.Next)
+	default:
+		fmt.Fprintf(c.program.Stderr, "The queue was not searched to its end: --after %s goes on\n", *page.Next)
+	}
+	return nil
+}
+
+var noQueueThere = &failure{usageError, "Error:\nno queue '{1}' in vhost '{vhost}'"}
+
+// quotedCell is a text that clients choose, safe for terminals.
+func quotedCell(raw json.RawMessage) cell {
+	c := plain(raw)
+	if c.text != "" {
+		c.text = shown(c.text)
+	}
+	return c
+}
+
+// instantCell is an instant, in milliseconds for machines.
+func instantCell(raw json.RawMessage) cell {
+	c := plain(raw)
+	if c.text != "" {
+		c.text = eventTime(raw)
+	}
+	return c
+}

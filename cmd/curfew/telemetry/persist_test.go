@@ -1,0 +1,196 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+
+	"github.com/curfewmq/curfew/core/config"
+)
+
+// away is what clients say of a collector that is not there.
+var away = []error{
+	fmt.Errorf("post: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}),
+	fmt.Errorf("after ten seconds: %w", status.Error(codes.Unavailable, "connection refused")),
+}
+
+// downUntil is a collector's client that is away until an instant.
+type downUntil struct {
+	upstream
+	until time.Time
+	with  error
+	back  time.Time // when the first batch arrived
+}
+
+func (d *downUntil) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpans) error {
+	if time.Now().Before(d.until) {
+		return d.with
+	}
+	if d.back.IsZero() {
+		d.back = time.Now()
+	}
+	return d.upstream.UploadTraces(ctx, rs)
+}
+
+var _ otlptrace.Client = (*downUntil)(nil)
+
+// Over HTTP each batch was lost at once while nothing listened, and those that waited with it.
+func TestCollectorThatComesBack(t *testing.T) {
+	for _, err := range away {
+		synctest.Test(t, func(t *testing.T) {
+			u := &downUntil{with: err, until: time.Now().Add(25 * time.Second)}
+			b, err := newBatches(t.Context(), u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: 30 * time.Second}, nil, nil, noLog)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.start(func() {}, nil)
+			if n := endSpans(b, 60); n != 60 {
+				t.Errorf("%d were taken, want 60", n)
+			}
+			time.Sleep(30 * time.Second)
+			synctest.Wait()
+			if taken, lost := b.exported(); taken != 60 || lost != 0 {
+				t.Errorf("%v: %d arrived, %d lost; want all 60", u.with, taken, lost)
+			}
+			if late := u.back.Sub(u.until); late > tryAgain {
+				t.Errorf("%v: it was found %v after it came back", u.with, late)
+			}
+			if err := b.close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Whatever is tried again, the end does not wait for it.
+func TestEndWithoutACollector(t *testing.T) {
+	for _, err := range away {
+		synctest.Test(t, func(t *testing.T) {
+			u := &downUntil{with: err, until: time.Now().Add(time.Hour)}
+			b, err := newBatches(t.Context(), u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: 30 * time.Second}, nil, nil, noLog)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.start(func() {}, nil)
+			endSpans(b, 60)
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if err := b.close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("close: %v", err)
+			}
+			if took := time.Since(began); took > 2*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			<-b.ended
+			if taken, lost := b.exported(); taken != 0 || lost != 60 {
+				t.Errorf("%d arrived, %d lost; want all 60 lost", taken, lost)
+			}
+		})
+	}
+}
+
+// metricsDown is an exporter of metrics whose collector is away until an instant.
+type metricsDown struct {
+	sdkmetric.Exporter
+	until time.Time
+	with  error
+	times int // that metrics arrived
+}
+
+func (d *metricsDown) Export(context.Context, *metricdata.ResourceMetrics) error {
+	if time.Now().Before(d.until) {
+		return d.with
+	}
+	d.times++
+	return nil
+}
+
+// Metrics were tried once in each interval, and it was said neither how often they were not sent nor, soon, that they were again.
+func TestMetricsOfACollectorThatComesBack(t *testing.T) {
+	for _, err := range away {
+		synctest.Test(t, func(t *testing.T) {
+			var log bytes.Buffer
+			d := &metricsDown{with: err, until: time.Now().Add(25 * time.Second)}
+			e := &metricExporter{Exporter: d, log: slog.New(slog.NewTextHandler(&log, nil))}
+			began := time.Now()
+			for range 2 {
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				if err := e.Export(ctx, nil); err != nil {
+					t.Error(err)
+				}
+				cancel()
+			}
+			if late := time.Since(began) - 25*time.Second; d.times != 1 || late > tryAgain {
+				t.Errorf("they arrived %d times, %v after the collector came back", d.times, late)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			d.until = time.Now().Add(time.Hour)
+			if err := e.Export(ctx, nil); err != nil { // the broker ends
+				t.Error(err)
+			}
+			if text := log.String(); strings.Count(text, "\n") != 2 || strings.Count(text, "metrics are not sent") != 1 ||
+				!strings.Contains(text, "the collector takes metrics again\" failed_attempts=") {
+				t.Errorf("logged:\n%s", text)
+			}
+		})
+	}
+}
+
+// What is not worth another attempt is not tried again; what the clients say of a collector that is not there, is.
+func TestUnreachable(t *testing.T) {
+	for _, err := range []error{io.EOF, context.DeadlineExceeded, status.Error(codes.InvalidArgument, "no"), &net.OpError{Op: "read", Err: io.EOF}} {
+		if unreachable(err) {
+			t.Errorf("%v counts as unreachable", err)
+		}
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range []export{{endpoint: "http://" + nobody, protocol: config.ProtocolHTTP}, {endpoint: "http://" + nobody, protocol: config.ProtocolGRPC}} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		spans := newClient(e)
+		if err := spans.Start(ctx); err != nil {
+			t.Fatal(err)
+		}
+		metrics, err := newMetricExporter(ctx, e, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := spans.UploadTraces(ctx, []*tracepb.ResourceSpans{{}}); !unreachable(err) {
+			t.Errorf("spans over %v: %v does not count as unreachable", e.protocol, err)
+		}
+		if e.protocol == config.ProtocolHTTP { // over gRPC the first attempt took the time
+			if err := metrics.Export(ctx, &metricdata.ResourceMetrics{}); !unreachable(err) {
+				t.Errorf("metrics over %v: %v does not count as unreachable", e.protocol, err)
+			}
+		}
+		cancel()
+		_ = spans.Stop(t.Context())       // there is nothing to send
+		_ = metrics.Shutdown(t.Context()) // there neither
+		http.DefaultClient.CloseIdleConnections()
+	}
+}

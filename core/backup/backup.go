@@ -1,0 +1,210 @@
+// Package backup writes and reads backups of a broker, and restores a data directory from one.
+//
+// A backup is a tar archive of regular files:
+//
+//	backup.json           the [Manifest], which lists the files that follow
+//	00000-00000001.first  files of the data directory, under the names that they have there. Of a log segment only the
+//	00000-00000001.seg    bytes that are used are in the archive; the rest of the file is zeros
+//	policies/NAME.policy  expiry policies that were loaded at runtime
+//	SHA256SUMS            the digests of all files before it, as sha256sum writes and checks them
+//
+// The last file shows that the archive is whole.
+//
+// The archive may be compressed with gzip. Sizes are in bytes.
+package backup
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog/seg"
+)
+
+// Format is the version of the archive's format that this program writes, and the latest that it reads.
+const Format = 1
+
+// Names of files of the archive that are not the data directory's.
+const (
+	manifestName = "backup.json"
+	sumsName     = "SHA256SUMS"
+)
+
+// PolicyFolder is the folder of the data directory with the files of expiry policies.
+const PolicyFolder = "policies"
+
+// Limits for archives that are read.
+const (
+	maxManifest = 32 << 20
+	maxFiles    = 256 << 10
+	maxPolicy   = 16 << 20
+	maxTail     = 1 << 20
+)
+
+// Manifest describes a backup.
+type Manifest struct {
+	Format  int       `json:"format"`
+	Version string    `json:"version"` // of the program that made it
+	Node    string    `json:"node"`    // that it is of; "" = unknown
+	Time    time.Time `json:"time"`    // as of which it is
+	Shards  int       `json:"shards"`  // how many logs there are, with that of definitions
+	Files   Files     `json:"files"`
+}
+
+// Files are the files of a backup, in the order in which they are in the archive.
+type Files []File
+
+// UnmarshalJSON implements [json.Unmarshaler]. It refuses more files than a backup has before they take memory: the text of a file
+// can be a tenth of what the file takes.
+func (l *Files) UnmarshalJSON(b []byte) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	switch begin, err := d.Token(); {
+	case err != nil:
+		return err
+	case begin == nil:
+		return nil
+	case begin != json.Delim('['):
+		return errors.New("files: is not a list")
+	}
+	*l = nil
+	for d.More() {
+		if len(*l) == maxFiles {
+			return fmt.Errorf("files: there are more than a backup has, %d at most", maxFiles)
+		}
+		var f File
+		if err := d.Decode(&f); err != nil {
+			return err
+		}
+		*l = append(*l, f)
+	}
+	return nil
+}
+
+// File is a file of the data directory.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"` // that are in the archive
+	Size  int64  `json:"size"`  // of the file; zeros follow Bytes
+}
+
+// Bytes returns the size of all files in the archive and in a data directory.
+func (m *Manifest) Bytes() (archived, restored int64) {
+	for i := range m.Files {
+		archived += m.Files[i].Bytes
+		restored += m.Files[i].Size
+	}
+	return archived, restored
+}
+
+// policyName matches the names of files with policies.
+var policyName = regexp.MustCompile(`^` + PolicyFolder + `/[a-z0-9][a-z0-9_-]{0,63}\.policy$`)
+
+// parseManifest reads and checks a manifest that anybody may have written.
+func parseManifest(b []byte) (*Manifest, error) {
+	var version struct {
+		Format  int    `json:"format"`
+		Version string `json:"version"`
+	}
+	if err := json.Unmarshal(b, &version); err != nil {
+		return nil, unreadable(err)
+	}
+	if version.Format > Format {
+		return nil, fmt.Errorf("the backup has format %d and was made by version %s: this one reads formats up to %d; restore it with that version or a later one",
+			version.Format, shown(version.Version), Format)
+	}
+	if version.Format < 1 {
+		return nil, fmt.Errorf("%s: format %d: formats begin with 1", manifestName, version.Format)
+	}
+	m := &Manifest{}
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, unreadable(err)
+	}
+	if err := m.check(); err != nil {
+		return nil, fmt.Errorf("%s: %w", manifestName, err)
+	}
+	return m, nil
+}
+
+// unreadable returns the error for a manifest that cannot be decoded. The decoder quotes numbers and times, however long they are.
+func unreadable(err error) error {
+	const enough = 200
+	return fmt.Errorf("%s: %.*s", manifestName, enough, err.Error())
+}
+
+func (m *Manifest) check() error {
+	seen := make(map[string]bool, len(m.Files))
+	shards := map[uint32]bool{}
+	for i := range m.Files {
+		f := &m.Files[i]
+		if err := f.check(); err != nil {
+			return err
+		}
+		if seen[f.Name] {
+			return fmt.Errorf("file %q is listed twice", f.Name)
+		}
+		seen[f.Name] = true
+		if i > 0 && f.isPolicy() && !m.Files[i-1].isPolicy() {
+			return fmt.Errorf("file %q comes behind a log, which may need it", f.Name)
+		}
+		if shard, _, ok := seg.LogFile(f.Name); ok {
+			shards[shard] = true
+		}
+	}
+	if !shards[0] {
+		return errors.New("there is no log of definitions, shard 0")
+	}
+	if len(shards) != m.Shards {
+		return fmt.Errorf("shards is %d, and there are the files of %d", m.Shards, len(shards))
+	}
+	return nil
+}
+
+func (f *File) check() error {
+	_, most, ok := seg.LogFile(f.Name)
+	switch {
+	case ok:
+	case policyName.MatchString(f.Name):
+		most = maxPolicy
+		if f.Size != f.Bytes {
+			return fmt.Errorf("file %q: size %d is not bytes %d", f.Name, f.Size, f.Bytes)
+		}
+	default:
+		return fmt.Errorf("file %s: no file of a data directory has this name", shown(f.Name))
+	}
+	if f.Bytes < 0 || f.Bytes > f.Size || f.Size > most {
+		return fmt.Errorf("file %q: bytes %d of size %d; accepted are 0 <= bytes <= size <= %d", f.Name, f.Bytes, f.Size, most)
+	}
+	return nil
+}
+
+// isPolicy reports whether the file is that of an expiry policy.
+func (f *File) isPolicy() bool { return strings.HasPrefix(f.Name, PolicyFolder+"/") }
+
+// isBeginning reports whether the file says with which segment a log begins.
+func (f *File) isBeginning() bool { return f.Size == 0 && !f.isPolicy() }
+
+// shown quotes a text of an archive for messages, cut if it is long.
+func shown(s string) string {
+	const enough = 80
+	if len(s) > enough {
+		return fmt.Sprintf("%q…", s[:enough])
+	}
+	return fmt.Sprintf("%q", s)
+}
+
+// ShardsOf returns how many logs files belong to.
+func ShardsOf(files []File) int {
+	var all []uint32
+	for i := range files {
+		if shard, _, ok := seg.LogFile(files[i].Name); ok {
+			all = append(all, shard)
+		}
+	}
+	slices.Sort(all)
+	return len(slices.Compact(all))
+}

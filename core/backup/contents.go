@@ -1,0 +1,102 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// Online returns the contents of a backup of a running broker: the logs that snapshot returns, and the policies in a folder, ""
+// for none. A policy that is there when the snapshot is taken is in the backup, as it was just before or just after.
+func Online(m Manifest, policies string, snapshot func() (*seg.Snapshot, error)) (*Contents, error) {
+	before, err := openPolicies(policies, nil)
+	if err != nil {
+		return nil, err
+	}
+	logs, err := snapshot()
+	if err != nil {
+		return nil, errors.Join(err, releaseAll(before))
+	}
+	both, err := openPolicies(policies, before)
+	if err != nil {
+		return nil, errors.Join(err, logs.Close())
+	}
+	return Of(m, logs, both), nil
+}
+
+// Offline returns the contents of a backup of a data directory that no broker has open. It reads all logs, and refuses those that
+// are damaged. The directory is locked until the contents are closed.
+func Offline(ctx context.Context, m Manifest, dir string) (*Contents, error) {
+	logs, err := seg.ReadSnapshot(ctx, vfs.Dir(dir))
+	if err != nil {
+		return nil, err
+	}
+	if len(logs.Files) == 0 {
+		return nil, errors.Join(errors.New("there is no log in "+dir), logs.Close())
+	}
+	policies, err := openPolicies(filepath.Join(dir, PolicyFolder), nil)
+	if err != nil {
+		return nil, errors.Join(err, logs.Close())
+	}
+	return Of(m, logs, policies), nil
+}
+
+// openPolicies opens the files in a folder that are not open yet, and adds them to those that are.
+func openPolicies(dir string, all []Source) ([]Source, error) {
+	if dir == "" {
+		return all, nil
+	}
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return all, nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, releaseAll(all))
+	}
+	have := map[string]bool{}
+	for i := range all {
+		have[all[i].Name] = true
+	}
+	for _, e := range entries {
+		name := PolicyFolder + "/" + e.Name()
+		if have[name] || !policyName.MatchString(name) {
+			continue
+		}
+		s, err := openPolicy(dir, e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was unloaded meanwhile
+		}
+		if err != nil {
+			return nil, errors.Join(err, releaseAll(all))
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// openPolicy opens a file, which is replaced by another one if the policy changes: its contents stay.
+func openPolicy(dir, name string) (Source, error) {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return Source{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return Source{}, errors.Join(err, f.Close())
+	}
+	file := File{Name: PolicyFolder + "/" + name, Bytes: info.Size(), Size: info.Size()}
+	return Source{file, f, f.Close}, nil
+}
+
+func releaseAll(all []Source) error {
+	var errs error
+	for i := range all {
+		errs = errors.Join(errs, all[i].release())
+	}
+	return errs
+}

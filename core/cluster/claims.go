@@ -1,0 +1,133 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/peer"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// hello returns what the node says of itself to others.
+func (n *Node) hello() peer.Hello {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	h := peer.Hello{
+		Format: formats, Node: n.id.Number, Address: n.id.Address, Name: n.options.Name, Version: n.options.Version,
+		Shards: n.options.Shards, Cluster: n.id.Cluster, Founders: n.id.Founders, Nodes: n.id.Nodes, Joins: n.joins,
+	}
+	if !n.id.member() {
+		for _, address := range n.options.Nodes {
+			h.Nodes = append(h.Nodes, peer.Node{Address: address})
+		}
+	}
+	return h
+}
+
+// Format is the format of logs that this version writes.
+const Format = 1
+
+// formats are the formats of logs that this version reads.
+var formats = peer.Range{From: 1, To: Format}
+
+// check returns why the node refuses another one.
+func (n *Node) check(h peer.Hello) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case h.Name != n.options.Name:
+		return fmt.Errorf("its cluster.name is %q, and that of this node %q", h.Name, n.options.Name)
+	case h.Shards != n.options.Shards:
+		return fmt.Errorf("its cluster.shards is %d, and that of this node %d", h.Shards, n.options.Shards)
+	case !n.id.member():
+		return n.checkFirst(&h)
+	case h.Cluster == "":
+		return n.checkNewcomer(&h)
+	}
+	return n.checkMember(&h)
+}
+
+// checkFirst checks a node for one that is of no cluster yet.
+func (n *Node) checkFirst(h *peer.Hello) error {
+	own, theirs := slices.Sorted(slices.Values(n.options.Nodes)), addressesOf(h.Nodes)
+	switch {
+	case !slices.Equal(own, theirs):
+		return fmt.Errorf("its cluster.nodes are %s, and those of this node %s", strings.Join(theirs, ","), strings.Join(own, ","))
+	case h.Address == n.id.Address || !slices.Contains(own, h.Address):
+		return fmt.Errorf("its cluster.advertise is %s, which is none of the other nodes %s", h.Address, strings.Join(own, ","))
+	case h.Kind != peer.Greeting:
+		return errors.New("this node is of no cluster yet")
+	}
+	return nil
+}
+
+// checkNewcomer checks a node that is of no cluster yet for one that is. The newcomer finds its number in this node's hello, if it has
+// been admitted.
+func (n *Node) checkNewcomer(h *peer.Hello) error {
+	known := n.id.at(h.Address)
+	switch {
+	case known == 0:
+		return n.errElsewhere(h)
+	case known != h.Node:
+		n.applicants[h.Address] = h.Node
+		return fmt.Errorf("the cluster knows node %d at %s, and this one is node %d, which has no data: start it with the folder that belongs "+
+			"there; if that is lost, run curfew ctl cluster replace %s on another node", known, h.Address, h.Node, h.Address)
+	case h.Kind != peer.Greeting:
+		return errors.New("it is of no cluster yet")
+	}
+	return nil
+}
+
+func (n *Node) checkMember(h *peer.Hello) error {
+	known := n.id.at(h.Address)
+	switch {
+	case h.Cluster != n.id.Cluster:
+		return fmt.Errorf("it is of the cluster %s, and this node of %s: they were started apart, and have different data", h.Cluster, n.id.Cluster)
+	case known == 0:
+		return n.errElsewhere(h)
+	case known != h.Node:
+		return fmt.Errorf("it is node %d, but the cluster knows node %d at %s: the former was replaced, or is to be, by curfew ctl cluster replace %s",
+			h.Node, known, h.Address, h.Address)
+	}
+	delete(n.applicants, h.Address)
+	if n.engine.Load() == nil && (h.Kind == peer.Small || h.Kind == peer.Bulk) {
+		return errors.New("this node is still reading its logs")
+	}
+	return nil
+}
+
+func (n *Node) errElsewhere(h *peer.Hello) error {
+	return fmt.Errorf("its cluster.advertise is %s, but the nodes of this cluster are at %s", h.Address, strings.Join(addressesOf(n.id.Nodes), ","))
+}
+
+// adoptable returns the cluster that a node is of, if it has this one as a node, and an error if what it says is impossible.
+func (n *Node) adoptable(h *peer.Hello) (identity, error) {
+	id := n.id
+	id.Cluster, id.Name, id.Shards = h.Cluster, h.Name, h.Shards
+	id.Founders, id.Nodes = slices.Clone(h.Founders), slices.Clone(h.Nodes)
+	sortNodes(id.Nodes)
+	if known := id.at(id.Address); known != id.Number {
+		return identity{}, fmt.Errorf("the node at %s knows node %d at %s, and this is node %d", h.Address, known, id.Address, id.Number)
+	}
+	if err := checkSet(id.Nodes); err != nil {
+		return identity{}, fmt.Errorf("what the node at %s says of its cluster: %w", h.Address, err)
+	}
+	return id, id.check()
+}
+
+// checkSet returns an error unless nodes are a whole cluster: as many as there have to be, no two with one number or address.
+func checkSet(nodes []peer.Node) error {
+	if len(nodes) != Size {
+		return fmt.Errorf("it has %d nodes: a cluster has three nodes", len(nodes))
+	}
+	numbers, addresses := map[wlog.NodeID]bool{}, map[string]bool{}
+	for _, node := range nodes {
+		if node.ID == 0 || numbers[node.ID] || addresses[node.Address] {
+			return fmt.Errorf("node %d at %s is there twice, or has no number", node.ID, node.Address)
+		}
+		numbers[node.ID], addresses[node.Address] = true, true
+	}
+	return nil
+}

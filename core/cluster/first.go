@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/peer"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// A new cluster begins when all of its nodes agree on their numbers. Each says hello to the others, again and again, and once it knows
+// all numbers, says of which cluster it wants to be: that of these numbers. When all others have answered that they want to be of the
+// same, it is, and writes that down. A node that answers so does not begin another one before it has asked again; then it finds that
+// the first has begun one, and joins that, if it is in it. So two clusters never have a node in common, whatever crashes in between,
+// and if a node loses its disk meanwhile, the others do not begin with the new one what a third has begun with the old one.
+
+// round is what a node learned by saying hello to all others once.
+type round struct {
+	joins   string        // what this node said meanwhile that it wants to be of
+	answers []*peer.Hello // of those that did not refuse
+}
+
+const (
+	helloPause     = 100 * time.Millisecond
+	longHelloPause = 2 * time.Second
+	reportPause    = 30 * time.Second
+)
+
+// first waits until the node is of a cluster, and makes that durable.
+func (n *Node) first(ctx context.Context) error {
+	w := waiting{node: n}
+	known := []peer.Node{n.self()}
+	pause := helloPause
+	for {
+		r := n.sayHello(ctx, &w)
+		if id, ok := n.conclude(r, known); ok {
+			return n.become(id)
+		}
+		known = n.learned(r)
+		n.want(known)
+		if w.report(known); len(r.answers) < Size-1 {
+			pause = min(2*pause, longHelloPause)
+		} else {
+			pause = helloPause
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), w.reason())
+		}
+	}
+}
+
+// sayHello says hello to all other nodes at once.
+func (n *Node) sayHello(ctx context.Context, w *waiting) round {
+	n.mu.Lock()
+	r := round{joins: n.joins}
+	n.mu.Unlock()
+	var mu sync.Mutex // guards r.answers and w
+	var all sync.WaitGroup
+	for _, address := range n.options.Nodes {
+		if address == n.options.Advertise {
+			continue
+		}
+		all.Go(func() {
+			h, err := n.links.Greet(ctx, address)
+			mu.Lock()
+			defer mu.Unlock()
+			w.heard(address, err)
+			if err == nil {
+				r.answers = append(r.answers, h)
+			}
+		})
+	}
+	all.Wait()
+	slices.SortFunc(r.answers, func(a, b *peer.Hello) int { return cmp.Compare(a.Address, b.Address) })
+	return r
+}
+
+// conclude returns the cluster that the node is of after a round; ok is false if it is of none. known are the nodes that it knew before.
+func (n *Node) conclude(r round, known []peer.Node) (id identity, ok bool) {
+	agreed := r.joins != "" && len(r.answers) == Size-1
+	for _, h := range r.answers {
+		if h.Cluster != "" {
+			id, err := n.adoptable(h)
+			if err != nil {
+				n.options.Log.Warn("cannot join the cluster", "error", err)
+			}
+			return id, err == nil
+		}
+		agreed = agreed && h.Joins == r.joins && numberAt(known, h.Address) == h.Node
+	}
+	if !agreed {
+		return identity{}, false
+	}
+	id = n.id
+	id.Cluster, id.Name, id.Shards = r.joins, n.options.Name, n.options.Shards
+	id.Founders, id.Nodes = numbersOf(known), known
+	return id, true
+}
+
+// learned returns the nodes that a round knows of, this one included, sorted by address.
+func (n *Node) learned(r round) []peer.Node {
+	nodes := []peer.Node{n.self()}
+	for _, h := range r.answers {
+		nodes = append(nodes, peer.Node{ID: h.Node, Address: h.Address})
+	}
+	sortNodes(nodes)
+	return nodes
+}
+
+// want has the node say that it wants to be of the cluster of some nodes, if they are all.
+func (n *Node) want(nodes []peer.Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.joins = ""; checkSet(nodes) == nil {
+		n.joins = clusterID(numbersOf(nodes))
+	}
+}
+
+// become makes durable of which cluster the node is.
+func (n *Node) become(id identity) error {
+	if err := id.save(n.options.Dir); err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.id, n.joins = id, ""
+	n.mu.Unlock()
+	n.options.Log.Info("node of a cluster", "cluster", id.Cluster, "number", uint64(id.Number), "nodes", addressesOf(id.Nodes))
+	return nil
+}
+
+// waiting says now and then for whom the first start waits. It belongs to one goroutine at a time.
+type waiting struct {
+	node *Node
+	errs map[string]error // by address
+	last time.Time
+	said string
+}
+
+func (w *waiting) heard(address string, err error) {
+	if w.errs == nil {
+		w.errs = map[string]error{}
+	}
+	if w.errs[address] = err; err == nil {
+		delete(w.errs, address)
+	}
+}
+
+// reason returns why the node is of no cluster yet; nil if all have answered.
+func (w *waiting) reason() error {
+	var all error
+	for _, address := range w.node.options.Nodes {
+		all = errors.Join(all, w.errs[address])
+	}
+	return all
+}
+
+func (w *waiting) report(known []peer.Node) {
+	reason := w.reason()
+	if reason == nil {
+		return
+	}
+	now := time.Now()
+	if text := reason.Error(); text != w.said || now.Sub(w.last) >= reportPause {
+		w.said, w.last = text, now
+		w.node.options.Log.Info("waiting for the other nodes of a new cluster", "known", addressesOf(known), "error", reason)
+	}
+}
+
+// self returns the node as others know it.
+func (n *Node) self() peer.Node { return peer.Node{ID: n.number(), Address: n.options.Advertise} }
+
+func (n *Node) number() wlog.NodeID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.id.Number
+}

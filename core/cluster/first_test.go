@@ -1,0 +1,251 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+)
+
+// slow makes a machine's connections to others take a random time, so that the nodes learn of one another in any order.
+func (m *machine) slow(rng *rand.Rand) {
+	var mu sync.Mutex // guards rng
+	m.change = func(o *Options) {
+		dial := o.Dial
+		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			mu.Lock()
+			most := 300 * time.Millisecond
+			if rng.IntN(3) == 0 {
+				most = 4 * time.Second // a handshake may take a little longer
+			}
+			pause := time.Duration(rng.Int64N(int64(most)))
+			mu.Unlock()
+			select {
+			case <-time.After(pause):
+				return dial(ctx, address)
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
+
+// firstStart is a game about the first start of a cluster.
+type firstStart struct {
+	*machines
+	rng   *rand.Rand
+	of    map[wlog.NodeID]string // node → the cluster that its disk says it is of
+	lost  string                 // the machine that has lost its disk; "" = none has
+	count map[string]int
+}
+
+// check notes which cluster each node is of. That never changes, and no two clusters have a node in common that is of either.
+func (g *firstStart) check() {
+	g.t.Helper()
+	for _, m := range g.all {
+		id := m.identity()
+		if !id.member() {
+			continue
+		}
+		if before := g.of[id.Number]; before != "" && before != id.Cluster {
+			g.t.Fatalf("seed %d: node %d was of cluster %s, and is of %s", g.seed, id.Number, before, id.Cluster)
+		}
+		g.of[id.Number] = id.Cluster
+	}
+}
+
+// crash takes the power from a machine, and now and then the disk from one of them.
+func (g *firstStart) crash(m *machine) {
+	m.losePower()
+	g.check() // as the machine finds it
+	g.count["crashes"]++
+	if g.lost == "" && g.rng.IntN(2) == 0 {
+		g.lost = m.address
+		m.fs = crashfs.New(g.rng.Uint64())
+		g.count["lost disks"]++
+	}
+}
+
+// Nodes that crash at any time of their first start become one cluster. If one loses its disk in between, the others have either begun a
+// cluster with it, and refuse what comes in its place, or begin one with the new disk.
+func TestFirstStartWithCrashes(t *testing.T) {
+	games := 100 / fewer
+	if testing.Short() {
+		games = 40 / fewer
+	}
+	count := map[string]int{}
+	for seed := range uint64(games) {
+		synctest.Test(t, func(t *testing.T) {
+			g := &firstStart{
+				machines: newMachines(t, seed), rng: rand.New(rand.NewPCG(seed, 2)), of: map[wlog.NodeID]string{}, count: count,
+			}
+			g.play()
+		})
+	}
+	for _, what := range []string{"crashes", "lost disks", "crashes of members", "began", "waits for replace"} {
+		if count[what] == 0 {
+			t.Errorf("no %s in %d games", what, games)
+		}
+	}
+	t.Log(count)
+}
+
+func (g *firstStart) play() {
+	defer func() {
+		for _, m := range g.all {
+			m.losePower()
+		}
+	}()
+	for _, m := range g.all {
+		m.slow(rand.New(rand.NewPCG(g.seed, uint64(m.address[0]))))
+		m.boot()
+	}
+	for range g.rng.IntN(6) {
+		time.Sleep(time.Duration(g.rng.Int64N(int64(3 * time.Second))))
+		m := g.all[g.rng.IntN(len(g.all))]
+		if g.crash(m); g.of[m.identity().Number] != "" {
+			g.count["crashes of members"]++
+		}
+		time.Sleep(time.Duration(g.rng.Int64N(int64(100 * time.Millisecond))))
+		m.boot()
+	}
+	for range 60 {
+		if time.Sleep(time.Second); g.settled() {
+			break
+		}
+	}
+	g.check()
+	g.judge()
+}
+
+// settled reports whether all machines are of a cluster, or are told that they have to be admitted to one.
+func (g *firstStart) settled() bool {
+	return !slices.ContainsFunc(g.all, func(m *machine) bool {
+		id := m.identity()
+		return !id.member() && !m.told()
+	})
+}
+
+// told reports whether the machine's operator is told to have it admitted.
+func (m *machine) told() bool {
+	return strings.Contains(m.log.String(), "run curfew ctl cluster replace "+m.address)
+}
+
+// judge checks that all machines whose disks are left are of one cluster.
+func (g *firstStart) judge() {
+	g.t.Helper()
+	var clusters []string
+	for _, m := range g.all {
+		id := m.identity()
+		if id.member() {
+			clusters = append(clusters, id.Cluster)
+			continue
+		}
+		if m.address != g.lost {
+			g.t.Fatalf("seed %d: %s is of no cluster\n%s", g.seed, m.address, m.log)
+		}
+		g.count["waits for replace"]++
+		if !m.told() {
+			g.t.Fatalf("seed %d: %s is not told what to do\n%s", g.seed, m.address, m.log)
+		}
+	}
+	if slices.Sort(clusters); len(slices.Compact(clusters)) != 1 {
+		g.t.Fatalf("seed %d: clusters %v", g.seed, clusters)
+	}
+	g.count["began"]++
+}
+
+// Nodes that were given different lists say which.
+func TestListsDiffer(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Options)
+		want   [2]string // in the logs of a, and of the machine that differs
+	}{
+		{"nodes", func(o *Options) { o.Nodes = []string{"a:5680", "b:5680", "d:5680"}; o.Advertise = "b:5680" }, [2]string{
+			"its cluster.nodes are a:5680,b:5680,d:5680, and those of this node a:5680,b:5680,c:5680",
+			"its cluster.nodes are a:5680,b:5680,c:5680, and those of this node a:5680,b:5680,d:5680",
+		}},
+		{"name", func(o *Options) { o.Name = "other" }, [2]string{
+			`its cluster.name is \"other\", and that of this node \"test\"`, `its cluster.name is \"test\", and that of this node \"other\"`,
+		}},
+		{"shards", func(o *Options) { o.Shards = 9 }, [2]string{
+			"its cluster.shards is 9, and that of this node 2", "its cluster.shards is 2, and that of this node 9",
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ms := newMachines(t, 1)
+				a, b := ms.all[0], ms.all[1]
+				b.change = tc.change
+				for _, m := range ms.all {
+					m.boot()
+				}
+				time.Sleep(time.Minute)
+				a.wantLog(tc.want[0])
+				b.wantLog(tc.want[1])
+				for _, m := range ms.all {
+					m.cancel()
+					<-m.opened
+					if id := m.identity(); m.err == nil || id.member() {
+						t.Errorf("%s has begun a cluster", m.address)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A node that waits for others says for which, and why they do not answer; and when it is told to end, it does.
+func TestWaitingForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		a := ms.all[0]
+		a.boot()
+		ms.all[1].boot()
+		time.Sleep(time.Minute)
+		a.wantLog("waiting for the other nodes of a new cluster")
+		a.wantLog("node c:5680: dial memory: connection refused")
+		if n := strings.Count(a.log.String(), "\n"); n > 5 {
+			t.Errorf("%d lines in a minute:\n%s", n, a.log)
+		}
+		for _, m := range ms.all[:2] {
+			m.cancel()
+			<-m.opened
+		}
+		if a.err == nil || !strings.Contains(a.err.Error(), "c:5680") {
+			t.Errorf("got %v", a.err)
+		}
+	})
+}
+
+// A node whose data is that of another cluster is refused by both.
+func TestOtherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		one, two := newMachines(t, 1), newMachines(t, 2)
+		for _, ms := range []*machines{one, two} {
+			ms.begin()
+			ms.stop()
+		}
+		one.all[1].fs = two.all[1].fs
+		one.begin()
+		time.Sleep(10 * time.Second)
+		want := fmt.Sprintf("it is of the cluster %s, and this node of %s", two.all[0].identity().Cluster, one.all[0].identity().Cluster)
+		one.all[0].wantLog(want)
+		for _, st := range one.all[1].node.Status().Links {
+			if st.Connected {
+				t.Errorf("connected to %s", st.Node.Address)
+			}
+		}
+		one.stop()
+	})
+}

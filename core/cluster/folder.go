@@ -1,0 +1,46 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// Folder returns the folder in a data directory that a node of a cluster has its logs and its number in. A broker without a cluster has
+// its logs in the data directory itself, so that neither ever reads those of the other, whatever version it is.
+func Folder(dir string) string { return filepath.Join(dir, "cluster") }
+
+// CheckFolder returns an error if a data directory is that of a broker without a cluster, but this one is a node of one, or the reverse.
+func CheckFolder(dir string, clustered bool) error {
+	if clustered {
+		return checkEmpty(dir)
+	}
+	_, err := os.Stat(filepath.Join(Folder(dir), identityFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	}
+	return fmt.Errorf("data.dir %s is the data of a node of a cluster: start it with cluster.nodes (--cluster), or name another folder", dir)
+}
+
+// checkEmpty returns an error if a data directory has the logs of a broker without a cluster.
+func checkEmpty(dir string) error {
+	files, err := vfs.Dir(dir).List()
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, f := range files {
+		if _, _, ok := seg.LogFile(f.Name); ok {
+			return fmt.Errorf("data.dir %s is the data of a broker without a cluster: "+
+				"name another folder, and use curfew ctl cluster import to take the data along", dir)
+		}
+	}
+	return err
+}

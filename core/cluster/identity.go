@@ -1,0 +1,200 @@
+package cluster
+
+import (
+	"cmp"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/peer"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// identity is what a node knows of itself and its cluster, in the file [identityFile]. Its number belongs to the logs beside the file:
+// a node without its logs would forget whom it voted for, and is another one.
+type identity struct {
+	Format  int         `json:"format"`
+	Number  wlog.NodeID `json:"number"`
+	Address string      `json:"address"` // cluster.advertise
+	Started bool        `json:"started"` // all shards have had a log: one without has lost it
+
+	// The rest is empty until the node is of a cluster.
+	Cluster  string        `json:"cluster"`
+	Name     string        `json:"name"`
+	Shards   uint32        `json:"shards"`
+	Founders []wlog.NodeID `json:"founders"` // the numbers of the first nodes, in order
+	Nodes    []peer.Node   `json:"nodes"`    // sorted by address, this one included
+}
+
+const (
+	identityFile   = "node.json"
+	identityNew    = "node.new"
+	identityFormat = 1
+	maxIdentity    = 1 << 20
+)
+
+// member reports whether the node is of a cluster.
+func (i *identity) member() bool { return i.Cluster != "" }
+
+// founder reports whether the node was there when the cluster began.
+func (i *identity) founder() bool { return slices.Contains(i.Founders, i.Number) }
+
+// at returns the number of the node at an address, 0 if there is none.
+func (i *identity) at(address string) wlog.NodeID { return numberAt(i.Nodes, address) }
+
+func numberAt(nodes []peer.Node, address string) wlog.NodeID {
+	for _, n := range nodes {
+		if n.Address == address {
+			return n.ID
+		}
+	}
+	return 0
+}
+
+// clusterID returns the id of the cluster that nodes with those numbers begin.
+func clusterID(founders []wlog.NodeID) string {
+	h := sha256.New()
+	for _, n := range slices.Sorted(slices.Values(founders)) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// numbersOf returns the numbers of nodes, in order.
+func numbersOf(nodes []peer.Node) []wlog.NodeID {
+	var all []wlog.NodeID
+	for _, n := range nodes {
+		all = append(all, n.ID)
+	}
+	return slices.Sorted(slices.Values(all))
+}
+
+// addressesOf returns the addresses of nodes, in order.
+func addressesOf(nodes []peer.Node) []string {
+	var all []string
+	for _, n := range nodes {
+		all = append(all, n.Address)
+	}
+	return slices.Sorted(slices.Values(all))
+}
+
+func sortNodes(nodes []peer.Node) {
+	slices.SortFunc(nodes, func(a, b peer.Node) int { return cmp.Compare(a.Address, b.Address) })
+}
+
+// newNumber returns a number that no other node has: 64 random bits.
+func newNumber() wlog.NodeID {
+	for {
+		var b [8]byte
+		_, _ = rand.Read(b[:]) // never fails
+		if n := binary.BigEndian.Uint64(b[:]); n != 0 {
+			return wlog.NodeID(n)
+		}
+	}
+}
+
+// loadIdentity reads the file; ok is false if there is none.
+func loadIdentity(dir vfs.FS) (i identity, ok bool, err error) {
+	files, err := dir.List()
+	if err != nil {
+		return identity{}, false, err
+	}
+	at := slices.IndexFunc(files, func(s vfs.Stat) bool { return s.Name == identityFile })
+	if at < 0 {
+		return identity{}, false, nil
+	}
+	content, err := readFile(dir, identityFile, files[at].Size)
+	if err == nil {
+		i, err = parseIdentity(content)
+	}
+	if err != nil {
+		return identity{}, false, fmt.Errorf("%s: %w", identityFile, err)
+	}
+	return i, true, nil
+}
+
+func readFile(dir vfs.FS, name string, size int64) ([]byte, error) {
+	if size > maxIdentity {
+		return nil, fmt.Errorf("%d bytes: at most %d are allowed", size, maxIdentity)
+	}
+	f, err := dir.Open(name, vfs.Read)
+	if err != nil {
+		return nil, err
+	}
+	content := make([]byte, size)
+	if _, err = f.ReadAt(content, 0); errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return content, errors.Join(err, f.Close())
+}
+
+func parseIdentity(content []byte) (i identity, err error) {
+	if err := json.Unmarshal(content, &i); err != nil {
+		return identity{}, fmt.Errorf("%w: %w", wlog.ErrDamaged, err)
+	}
+	if i.Format > identityFormat {
+		return identity{}, fmt.Errorf("%w: format %d, this version knows %d", wlog.ErrNewer, i.Format, identityFormat)
+	}
+	if err := i.check(); err != nil {
+		return identity{}, fmt.Errorf("%w: %w", wlog.ErrDamaged, err)
+	}
+	return i, nil
+}
+
+// check returns what is wrong with what a node knows of itself.
+func (i *identity) check() error {
+	switch {
+	case i.Number == 0:
+		return errors.New("the node has no number")
+	case !i.member():
+		return nil
+	case clusterID(i.Founders) != i.Cluster:
+		return fmt.Errorf("cluster %s is not that of the nodes %d", i.Cluster, i.Founders)
+	case i.at(i.Address) != i.Number:
+		return fmt.Errorf("node %d is not at %s", i.Number, i.Address)
+	case i.Shards == 0:
+		return errors.New("the cluster has no shards")
+	}
+	return nil
+}
+
+// save makes the identity durable. After a crash there is this one or the one before.
+func (i *identity) save(dir vfs.FS) error {
+	content, err := json.MarshalIndent(i, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := writeFile(dir, identityNew, append(content, '\n')); err != nil {
+		return err
+	}
+	if err := dir.Rename(identityNew, identityFile); err != nil {
+		return err
+	}
+	return dir.Sync()
+}
+
+// writeFile writes a file anew, and makes its content durable, but not its name.
+func writeFile(dir vfs.FS, name string, content []byte) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := dir.Open(name, vfs.Create)
+	if err != nil {
+		return err
+	}
+	if err = f.Allocate(int64(len(content))); err == nil {
+		err = f.Writev(0, [][]byte{content})
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

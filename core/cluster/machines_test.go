@@ -1,0 +1,227 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/peer/memnet"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/quorum"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+)
+
+// machines are those that the nodes of a cluster run on, in a bubble.
+type machines struct {
+	t    *testing.T
+	net  memnet.Network
+	all  []*machine
+	seed uint64
+}
+
+// machine is one of them: its disk stays when the node ends.
+type machine struct {
+	in      *machines
+	address string
+	fs      *crashfs.FS
+	log     *logBuffer
+	change  func(*Options)
+
+	cancel context.CancelFunc // nil = the node does not run
+	opened chan struct{}      // closed when Open has returned
+	node   *Node
+	err    error
+}
+
+// logBuffer collects a log.
+type logBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newMachines(t *testing.T, seed uint64) *machines {
+	t.Helper()
+	ms := &machines{t: t, seed: seed}
+	for i, address := range []string{"a:5680", "b:5680", "c:5680"} {
+		ms.all = append(ms.all, &machine{in: ms, address: address, fs: crashfs.New(seed*10 + uint64(i)), log: &logBuffer{}})
+	}
+	return ms
+}
+
+func (m *machine) options() Options {
+	o := Options{
+		Dir: m.fs, Nodes: []string{"a:5680", "b:5680", "c:5680"}, Advertise: m.address, Name: "test", Election: time.Second, Shards: 2,
+		Version: "1", Clock: clock.New(), Log: slog.New(slog.NewTextHandler(m.log, nil)),
+		Disk: seg.Options{SegmentSize: 64 << 10}, Dial: m.in.net.Dial,
+	}
+	if m.change != nil {
+		m.change(&o)
+	}
+	o.Listener = m.in.net.Listen(o.Advertise)
+	return o
+}
+
+// boot starts the machine's node.
+func (m *machine) boot() {
+	ctx, cancel := context.WithCancel(m.in.t.Context())
+	m.cancel, m.opened, m.node = cancel, make(chan struct{}), nil
+	go func() {
+		defer close(m.opened)
+		m.node, m.err = Open(ctx, m.options())
+	}()
+}
+
+// stop ends the node as an operator does.
+func (m *machine) stop() {
+	m.cancel()
+	<-m.opened
+	if m.node != nil {
+		if err := m.node.Close(context.Background()); err != nil {
+			m.in.t.Errorf("%s: %v", m.address, err)
+		}
+	}
+	m.cancel = nil
+}
+
+// losePower ends the node without its doing anything about it.
+func (m *machine) losePower() {
+	after := m.fs.LosePower()
+	if m.cancel != nil {
+		m.cancel()
+		<-m.opened
+		if m.node != nil {
+			m.node.kill()
+		}
+	}
+	m.fs, m.cancel = after, nil
+}
+
+// kill ends a node that has no time to give up what it owns, and whose disk does not take anything any more.
+func (n *Node) kill() {
+	n.end()
+	_ = n.links.Close()
+	n.duties.Wait()
+	_ = n.engine.Load().Close()
+}
+
+func (m *machine) identity() identity {
+	m.in.t.Helper()
+	id, _, err := loadIdentity(m.fs)
+	if err != nil {
+		m.in.t.Fatal(err)
+	}
+	return id
+}
+
+func (m *machine) wantLog(text string) {
+	m.in.t.Helper()
+	if got := m.log.String(); !strings.Contains(got, text) {
+		m.in.t.Errorf("the log of %s has no %q:\n%s", m.address, text, got)
+	}
+}
+
+// begin boots all machines and waits until their nodes are a cluster.
+func (ms *machines) begin() {
+	ms.t.Helper()
+	for _, m := range ms.all {
+		m.boot()
+	}
+	ms.await()
+}
+
+// await waits until the nodes that were booted are of the cluster.
+func (ms *machines) await() {
+	ms.t.Helper()
+	for _, m := range ms.all {
+		if m.cancel == nil {
+			continue
+		}
+		if <-m.opened; m.err != nil {
+			ms.t.Fatalf("%s: %v", m.address, m.err)
+		}
+	}
+}
+
+func (ms *machines) stop() {
+	for _, m := range ms.all {
+		if m.cancel != nil {
+			m.stop()
+		}
+	}
+}
+
+// owner returns the log of a shard, opened by whichever running node owns it, and that node's machine.
+func (ms *machines) owner(shard uint32) (*machine, wlog.Log) {
+	ms.t.Helper()
+	for range 100 {
+		for _, m := range ms.all {
+			if m.cancel == nil {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			l, err := m.node.Engine().Open(ctx, shard, func(wlog.Index, []byte) error { return nil })
+			cancel()
+			if err == nil {
+				return m, l
+			}
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	ms.t.Fatalf("shard %d has no owner", shard)
+	return nil, nil
+}
+
+// entries returns the entries of a shard as the node reads them that owns it.
+func (ms *machines) entries(shard uint32) []string {
+	ms.t.Helper()
+	m, l := ms.owner(shard)
+	if err := l.Close(); err != nil {
+		ms.t.Fatal(err)
+	}
+	var all []string
+	l, err := m.node.Engine().Open(context.Background(), shard, func(_ wlog.Index, entry []byte) error {
+		all = append(all, string(entry))
+		return nil
+	})
+	if err != nil {
+		ms.t.Fatal(err)
+	}
+	if err := l.Close(); err != nil {
+		ms.t.Fatal(err)
+	}
+	return all
+}
+
+// roles returns the address of the node that owns each shard, as far as the running nodes agree.
+func (ms *machines) roles() map[uint32]string {
+	owners := map[uint32]string{}
+	for _, m := range ms.all {
+		if m.cancel == nil {
+			continue
+		}
+		for _, s := range m.node.Engine().Status() {
+			if s.Role == quorum.Owner {
+				owners[s.Shard] = m.address
+			}
+		}
+	}
+	return owners
+}

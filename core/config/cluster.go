@@ -1,0 +1,222 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Cluster says which nodes keep the broker's data together. Without nodes it is one broker, which has nothing of this.
+type Cluster struct {
+	Nodes     []string      `koanf:"nodes" kind:"nodes" doc:"The addresses at which the nodes of a cluster reach one another, the same list on all of them; a node keeps its number with its data, and an address is handed to another node by curfew ctl cluster replace. Empty = one broker, without a cluster."`
+	Advertise string        `koanf:"advertise" kind:"node" doc:"Which one of cluster.nodes this node is."`
+	Listen    string        `koanf:"listen" kind:"node-listen" doc:"Where to listen for the other nodes; empty = the port of cluster.advertise on all interfaces, or that address itself if it is of this machine alone."`
+	Name      string        `koanf:"name" bytes:"1..255" doc:"The cluster's name, the same on all nodes: nodes of another one are refused."`
+	Election  time.Duration `koanf:"election" range:"300ms..10s" doc:"How long a node may be silent before the others choose another owner for what it owned. Nodes whose networks or disks stall for longer lose it needlessly."`
+	Shards    int           `koanf:"shards" range:"1..255" doc:"Logs that virtual hosts are spread over, each owned by one node at a time. The first start decides; the number is fixed from then on."`
+	TLS       ClusterTLS    `koanf:"tls"`
+	Insecure  bool          `koanf:"insecure" doc:"Speak to the other nodes without TLS beyond this machine: whoever reaches cluster.listen can then read and change everything."`
+}
+
+// ClusterTLS is how nodes prove to one another that they are of the cluster.
+type ClusterTLS struct {
+	Cert string `koanf:"cert" kind:"path" doc:"PEM file with the certificate that this node shows to the others, as client and as server, and the chain above it; it has to name the host of cluster.advertise."`
+	Key  string `koanf:"key" kind:"path" doc:"PEM file with the certificate's private key."`
+	CA   string `koanf:"ca" kind:"path" doc:"PEM file with the authorities that sign the certificates of nodes, and of nobody else: whoever has one is a node."`
+}
+
+// On reports whether the broker is a node of a cluster.
+func (c *Cluster) On() bool { return len(c.Nodes) > 0 }
+
+const (
+	clusterSize    = 3
+	nodesAccepted  = "the addresses of three nodes such as a:5680,b:5680,c:5680, or none"
+	maxClusterBody = 32 * miB // an entry has to fit what nodes send one another, with room for others behind it
+)
+
+// checkNodes checks the addresses of a cluster's nodes, and puts their hosts in lower case.
+func checkNodes(words []string) error {
+	for i, word := range words {
+		if err := checkNode(word); err != nil {
+			return fmt.Errorf("has %q, which %w", word, err)
+		}
+		words[i] = nodeAddress(word)
+		if slices.Contains(words[:i], words[i]) {
+			return fmt.Errorf("names %s twice", words[i])
+		}
+	}
+	if n := len(words); n != 0 && n != clusterSize {
+		return fmt.Errorf("has %d %s", n, plural(n, "node"))
+	}
+	return nil
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return what
+	}
+	return what + "s"
+}
+
+// checkNode checks the address by which other nodes reach one; "" is none.
+func checkNode(s string) error {
+	if s == "" {
+		return nil
+	}
+	if err := checkAddress(s); err != nil {
+		return err
+	}
+	host, port, _ := net.SplitHostPort(s)
+	ip, err := netip.ParseAddr(host)
+	switch n, _ := strconv.Atoi(port); {
+	case host == "":
+		return errors.New("has no host")
+	case n == 0:
+		return errors.New("has the port 0, which nobody can connect to")
+	case err == nil && ip.IsUnspecified():
+		return errors.New("is every address of a machine, not one that other nodes reach")
+	}
+	return nil
+}
+
+// checkNodeListen checks where a node listens for the others. Its port is known beforehand.
+func checkNodeListen(s string) error {
+	if err := checkAddress(s); err != nil || s == "" {
+		return err
+	}
+	if _, port, _ := net.SplitHostPort(s); port == "0" {
+		return errors.New("has the port 0, which nobody can connect to")
+	}
+	return nil
+}
+
+// nodeAddress returns the one spelling of a valid address.
+func nodeAddress(s string) string {
+	host, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return s
+	}
+	n, _ := strconv.Atoi(port)
+	return net.JoinHostPort(strings.ToLower(host), strconv.Itoa(n))
+}
+
+// onThisMachine reports whether an address is reached from this machine alone. Names are not looked up.
+func onThisMachine(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
+}
+
+// checkCluster checks the cluster's settings together, and sets what they leave open.
+func (l *loader) checkCluster() {
+	c := &l.cfg.Cluster
+	if l.refusedBelow("cluster.nodes") {
+		return
+	}
+	if !c.On() {
+		l.refuseClusterless()
+		return
+	}
+	c.Advertise = nodeAddress(c.Advertise)
+	switch {
+	case c.Advertise == "":
+		l.need("cluster.advertise", "cluster.nodes", "is missing: it says which one of cluster.nodes this node is; accepted: "+strings.Join(c.Nodes, ", "))
+	case !slices.Contains(c.Nodes, c.Advertise):
+		l.refuseSet("cluster.advertise", "is not one of cluster.nodes", strings.Join(c.Nodes, ", "))
+	case c.Listen == "":
+		c.Listen = listenFor(c.Advertise)
+	}
+	l.checkClusterTLS()
+	l.refuseInCluster()
+}
+
+// listenFor is where a node listens whose configuration does not say so.
+func listenFor(advertise string) string {
+	if onThisMachine(advertise) {
+		return advertise
+	}
+	_, port, _ := net.SplitHostPort(advertise)
+	return ":" + port
+}
+
+// refuseClusterless refuses settings of a cluster without nodes: the broker would keep alone what is meant for three.
+func (l *loader) refuseClusterless() {
+	c := &l.cfg.Cluster
+	for _, s := range []struct {
+		key string
+		set bool
+	}{
+		{"cluster.advertise", c.Advertise != ""},
+		{"cluster.listen", c.Listen != ""},
+		{"cluster.tls.cert", c.TLS.Cert != ""},
+		{"cluster.tls.key", c.TLS.Key != ""},
+		{"cluster.tls.ca", c.TLS.CA != ""},
+		{"cluster.insecure", c.Insecure},
+	} {
+		if s.set {
+			l.need(s.key, s.key, "is set, but cluster.nodes names no nodes: set it, too, or leave this out")
+		}
+	}
+}
+
+func (l *loader) checkClusterTLS() {
+	c := &l.cfg.Cluster
+	files := []struct{ key, value string }{{"cluster.tls.cert", c.TLS.Cert}, {"cluster.tls.key", c.TLS.Key}, {"cluster.tls.ca", c.TLS.CA}}
+	set := slices.IndexFunc(files, func(f struct{ key, value string }) bool { return f.value != "" })
+	if set < 0 {
+		if beyond := c.beyond(); beyond != "" && !c.Insecure {
+			l.need("cluster.tls.cert", "cluster.nodes", "is missing: "+beyond+" is beyond this machine; "+
+				"set cluster.tls.cert, .key and .ca, or cluster.insecure: true in a network that nobody else reaches")
+		}
+		return
+	}
+	for _, f := range files {
+		if f.value == "" {
+			l.need(f.key, files[set].key, "is missing: "+files[set].key+" is set, and nodes show one another certificates")
+		}
+	}
+	if c.Insecure {
+		l.need("cluster.insecure", "cluster.insecure", "is true, but "+files[set].key+" is set; accepted: one of them")
+	}
+}
+
+// beyond returns an address through which other machines could be, or come; "" = there is none.
+func (c *Cluster) beyond() string {
+	for _, address := range append(slices.Clone(c.Nodes), c.Listen) {
+		if address != "" && !onThisMachine(address) {
+			return address
+		}
+	}
+	return ""
+}
+
+// refuseInCluster refuses settings that a cluster does not have.
+func (l *loader) refuseInCluster() {
+	c := l.cfg
+	if c.Durability == Flush {
+		l.refuseSet("durability", "is not offered in a cluster, whose confirms mean that the disks of two nodes have the message", string(Fsync))
+	}
+	if c.Limits.MessageSize > maxClusterBody {
+		l.refuseSet("limits.message-size", "is too large for a cluster, where messages cross the network between nodes", "1 to 32MiB")
+	}
+	if c.Data.Shards != 1 {
+		l.refuseSet("data.shards", "is for a broker without a cluster, which has cluster.shards instead", "1")
+	}
+}
+
+// refuseSet reports what is wrong with the value of a key beside those of others.
+func (l *loader) refuseSet(key, problem, accepted string) {
+	if l.refusedBelow(key) {
+		return // it says enough
+	}
+	s := l.cfg.setting(key)
+	l.refuse(&Error{Key: key, Value: s.value.String(), HasValue: true, Problem: problem, Accepted: accepted, Source: s.source})
+}

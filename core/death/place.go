@@ -1,0 +1,67 @@
+package death
+
+import "github.com/curfewmq/curfew/core/amqp"
+
+// Place is where a message died: an entry of x-death. Its slices alias the headers.
+type Place struct {
+	Queue, Reason []byte
+	Exchange, Key []byte // that it was published with when it got there
+}
+
+// Latest returns where the message of these headers died last; false if they say nothing about that. They must be the broker's own.
+func Latest(headers amqp.RawTable) (p Place, ok bool) {
+	deaths, ok := entriesOf(headers)
+	if !ok {
+		return Place{}, false
+	}
+	table, _, ok := splitTable(deaths)
+	return placeOf(table), ok
+}
+
+// First returns where the message of these headers died first. It returns false if they say nothing about that, or if x-death has
+// become too long since to have that entry still. They must be the broker's own.
+func First(headers amqp.RawTable) (p Place, ok bool) {
+	deaths, ok := entriesOf(headers)
+	queue, known := headers.LookupBytes(headerFirstQueue)
+	reason, _ := headers.LookupBytes(headerFirstReason)
+	if !ok || !known {
+		return Place{}, false
+	}
+	for len(deaths) > 0 {
+		table, rest, ok := splitTable(deaths)
+		if !ok {
+			break
+		}
+		if p = placeOf(table); string(p.Queue) == string(queue) && string(p.Reason) == string(reason) {
+			return p, true
+		}
+		deaths = rest
+	}
+	return Place{}, false
+}
+
+func entriesOf(headers amqp.RawTable) ([]byte, bool) {
+	f, ok := headers.LookupRaw(headerDeaths)
+	return f.Value, ok && f.Type == 'A' && len(f.Value) > 0
+}
+
+// placeOf reads an entry of x-death. Of several routing keys the first is the message's own.
+func placeOf(entry amqp.RawTable) (p Place) {
+	p.Queue, _ = entry.LookupBytes(fieldQueue)
+	p.Reason, _ = entry.LookupBytes(fieldReason)
+	p.Exchange, _ = entry.LookupBytes(fieldExchange)
+	keys, ok := entry.LookupRaw(fieldKeys)
+	if ok && keys.Type == 'A' && len(keys.Value) >= longHeader && keys.Value[0] == 'S' {
+		p.Key = longText(keys.Value)
+	}
+	return p
+}
+
+// longHeader is the size of a long string's type and length, as an element of an array.
+const longHeader = 5
+
+// longText returns the first element of an array, which is a long string.
+func longText(array []byte) []byte {
+	size := int(array[1])<<24 | int(array[2])<<16 | int(array[3])<<8 | int(array[4])
+	return array[longHeader:min(longHeader+size, len(array))]
+}

@@ -1,0 +1,29 @@
+package journal
+
+import (
+	"math"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// bounds say how large things may be, in bytes.
+type bounds struct {
+	commit int
+	// ahead bounds the commits that are written before their turn and still in the queue: each entry that is written in its turn
+	// repeats them.
+	ahead int
+}
+
+// boundsOf returns the bounds of an engine. One with a method MaxEntry takes entries of at most so many bytes, which are far fewer
+// than [wlog.MaxEntry]: then a part of an entry is left for commits that overtake it.
+func boundsOf(e wlog.Engine) bounds {
+	const part = 16
+	if m, ok := e.(interface{ MaxEntry() int }); ok {
+		most := m.MaxEntry()
+		return bounds{commit: most - most/part, ahead: most / part}
+	}
+	return bounds{commit: wlog.MaxEntry, ahead: math.MaxInt}
+}
+
+// MaxCommit returns how many bytes of operations a commit may have.
+func (w *Writer) MaxCommit() int { return w.bounds.commit }

@@ -1,0 +1,7 @@
+//go:build race
+
+package journal
+
+// fewer divides how much tests do in which one goroutine plays by itself: the race detector has nothing to see there. All of it is
+// done by .ci/run invariants.
+const fewer = 3

@@ -1,0 +1,193 @@
+package mgmt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/backup"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// backupPatience is how long the reader of a backup may take for a piece of it, 512 KiB.
+const backupPatience = 30 * time.Second
+
+// backups is the backup that is being made, and the result of the one before. Any goroutine may use it.
+type backups struct {
+	streams *streams.Streams
+
+	mu      sync.Mutex // guards what follows
+	running *backupRun // nil = none is
+	last    *backupRun // nil = there was none
+}
+
+// backupRun is a backup that is made, or was.
+type backupRun struct {
+	user, from   string
+	began, ended hook.Instant // ended is zero while it is being made
+	bytes        int64        // written
+	size         int64        // of all files
+	err          error        // why it is not complete
+}
+
+// begin begins a backup, unless there is one.
+func (b *backups) begin(r *backupRun) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if o := b.running; o != nil {
+		return &failure{http.StatusConflict, "conflict", fmt.Sprintf(
+			"a backup is being made since %s, for user '%s' from %s", o.began.Time().UTC().Format(time.RFC3339), o.user, o.from,
+		)}
+	}
+	b.running = r
+	return nil
+}
+
+func (b *backups) end(at hook.Instant, err error) *backupRun {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	r := b.running
+	r.ended, r.err = at, err
+	b.running, b.last = nil, r
+	return r
+}
+
+func (b *backups) written(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running.bytes = bytes
+}
+
+func (b *backups) sized(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.running.size = bytes
+}
+
+func (r *backupRun) describe() any {
+	if r == nil {
+		return nil
+	}
+	o := object{
+		{"user", r.user}, {"from", r.from}, {"began", jsonobj.Instant(r.began)}, {"bytes", r.bytes}, {"of", r.size},
+	}
+	if r.ended == 0 {
+		return o
+	}
+	var problem any
+	if r.err != nil {
+		problem = r.err.Error()
+	}
+	return append(o, member{"ended", jsonobj.Instant(r.ended)}, member{"error", problem})
+}
+
+// describeBackups says which backup is being made, and how the one before ended.
+func (a *API) describeBackups(c *request) error {
+	a.backups.mu.Lock()
+	o := object{{"running", a.backups.running.describe()}, {"last", a.backups.last.describe()}}
+	a.backups.mu.Unlock()
+	o.Add("pinned_bytes", a.Store.PinnedBytes())
+	return c.reply(o)
+}
+
+// backup streams a backup, see the package's documentation.
+func (a *API) backup(c *request) error {
+	if c.r.Method == http.MethodHead {
+		c.w.Header().Set("Content-Type", backupType)
+		return nil
+	}
+	if a.clustered() {
+		return conflict("a node of a cluster makes no backups: export_definitions saves everything but messages, which are on three disks")
+	}
+	if err := a.backups.begin(&backupRun{user: c.user.Name, from: c.r.RemoteAddr, began: a.Clock()}); err != nil {
+		return err
+	}
+	begun, err := a.streamBackup(c)
+	r := a.backups.end(a.Clock(), err)
+	log := a.Log.With("user", r.user, "client", r.from, "bytes", r.bytes, "seconds", r.ended.Sub(r.began).Seconds())
+	switch {
+	case err == nil:
+		log.Info("a backup was made")
+	case begun:
+		log.Warn("a backup is not complete", "error", err)
+		panic(http.ErrAbortHandler) // so that no reader takes it for complete
+	case errors.Is(err, wlog.ErrLost), errors.Is(err, wlog.ErrClosed):
+		return &failure{http.StatusServiceUnavailable, "log_failed", fmt.Sprintf("no backup can be made: %v", err)}
+	}
+	return err
+}
+
+const backupType = "application/x-tar"
+
+var (
+	errNoDisk   = errors.New("the disk has too little space for what the backup keeps, and the broker needs it")
+	errShutDown = errors.New("the broker is being shut down")
+)
+
+// streamBackup makes a backup and writes it as the answer, which is begun unless begun is false.
+func (a *API) streamBackup(c *request) (begun bool, err error) {
+	ctx := c.r.Context()
+	contents, err := backup.Online(backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}, a.PolicyFiles, a.Store.Snapshot)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, contents.Close()) }()
+	archived, _ := contents.Manifest.Bytes()
+	a.backups.sized(archived)
+	name := "curfew-" + contents.Manifest.Time.Format("20060102T150405Z") + ".tar"
+	c.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
+	w := a.backups.streams.Writer(c.w, backupPatience)
+	defer w.HurryAtEnd()()
+	w.Begin(backupType)
+	began := time.Now()
+	err = contents.Write(ctx, sender{w}, func(copied int64) error {
+		a.backups.written(copied)
+		pause(ctx, min(time.Since(began), maxRest))
+		began = time.Now()
+		return a.mayGoOn(ctx)
+	})
+	return true, err
+}
+
+// maxRest bounds how long a backup rests after each piece: as long as the piece took, so that others have half of the disk and of
+// a processor.
+const maxRest = 5 * time.Millisecond
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// mayGoOn reports why a backup has to end. While the disk is short of space, it must not keep any of it.
+func (a *API) mayGoOn(ctx context.Context) error {
+	select {
+	case <-a.backups.streams.Ended():
+		return errShutDown
+	default:
+	}
+	if a.Store.Full() != nil && a.Store.PinnedBytes() > 0 {
+		return errNoDisk
+	}
+	return ctx.Err()
+}
+
+// sender is a [streams.Writer] as an io.Writer.
+type sender struct{ *streams.Writer }
+
+func (s sender) Write(b []byte) (int, error) {
+	if err := s.Send(b); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}

@@ -1,0 +1,358 @@
+package mgmt
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/replicas"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+var errNoCluster = &failure{http.StatusNotFound, "not_found", "the broker is not a node of a cluster: it was started without cluster.nodes"}
+
+// conflict is the failure of what cannot be done now.
+func conflict(layout string, args ...any) error {
+	return &failure{http.StatusConflict, "conflict", fmt.Sprintf(layout, args...)}
+}
+
+// withBody gives the request another body.
+func (c *request) withBody(o object) {
+	b := o.Append(nil)
+	r := *c.r
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+	c.r = &r
+}
+
+// shardChange is an order about a shard.
+type shardChange struct {
+	shard uint32
+	to    replicas.Node
+}
+
+// readTransfer reads which shard is to go where: {"shard" or "vhost", "to"}.
+func (c *request) readTransfer() (t shardChange, err error) {
+	r := c.body()
+	r.Only("shard", "vhost", "to")
+	r.Need("to")
+	vhost, to := r.Name("vhost"), r.Name("to")
+	number := uint64(0)
+	if r.Has("shard") {
+		number = r.Uint("shard", maxShard)
+	}
+	if err := r.Err(); err != nil {
+		return t, err
+	}
+	if r.Has("shard") == r.Has("vhost") {
+		return t, badRequest("one of shard, a number from 0 to %d, and vhost, a name, is needed", maxShard)
+	}
+	t.shard = uint32(number)
+	if r.Has("vhost") {
+		shard, known := c.api.Placements.ShardOf(vhost)
+		if !known {
+			return t, errNoVHost
+		}
+		t.shard = shard
+	}
+	if t.to, err = c.api.memberAt(to); err != nil {
+		return t, err
+	}
+	return t, nil
+}
+
+// maxShard is the highest number of a shard.
+const maxShard = 255
+
+// memberAt returns the node of a name or an address.
+func (a *API) memberAt(to string) (replicas.Node, error) {
+	var names []string
+	for _, n := range a.members() {
+		if n.Name == to || n.Address == to {
+			return n, nil
+		}
+		names = append(names, n.Name)
+	}
+	return replicas.Node{}, badRequest("to is '%.200s', which is no node of the cluster: they are %s", to, strings.Join(names, ", "))
+}
+
+// ownerOf returns the node that owns a shard, as far as this node knows.
+func (c *request) ownerOf(shard uint32) (n replicas.Node, err error) {
+	v := c.api.view()
+	for i := range v.Shards {
+		if v.Shards[i].Shard != shard {
+			continue
+		}
+		if n, ok := c.api.memberOf(v.Shards[i].Owner); ok {
+			return n, nil
+		}
+		return n, c.errUnowned(fmt.Sprintf("shard %d", shard))
+	}
+	return n, &failure{http.StatusNotFound, "not_found", fmt.Sprintf("there is no shard %d: the cluster has %d, from 0 on", shard, len(v.Shards))}
+}
+
+// atShardOwner is the scope of a transfer: the owner of the shard in the body.
+var atShardOwner = scope{name: "the shard's owner", answer: func(c *request, e *endpoint) error {
+	if c.api.Replicas == nil {
+		return e.do(c)
+	}
+	t, err := c.readTransfer()
+	if err != nil {
+		return err
+	}
+	owner, err := c.ownerOf(t.shard)
+	if err != nil {
+		return err
+	}
+	if owner.ID == t.to.ID {
+		return c.done(nil)
+	}
+	c.withBody(object{{"shard", int(t.shard)}, {"to", t.to.Name}})
+	if c.api.isSelf(&owner) {
+		return e.do(c)
+	}
+	return c.forward(owner, e)
+}}
+
+// transferTime is how long a transfer may take.
+const transferTime = 20 * time.Second
+
+// transfer hands a shard that this node owns to another one.
+func (a *API) transfer(c *request) error {
+	if a.Replicas == nil {
+		return errNoCluster
+	}
+	t, err := c.readTransfer()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), transferTime)
+	defer cancel()
+	if err := a.Replicas.Transfer(ctx, t.shard, t.to.ID); err != nil {
+		a.Log.Warn("a shard is not transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name, "error", err)
+		return unchanged(err)
+	}
+	a.Log.Info("a shard is transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name)
+	return c.done(nil)
+}
+
+// unchanged returns the failure of what was not done to a shard.
+func unchanged(err error) error {
+	if isOwnership(err) {
+		return err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return conflict("it is not done yet: %v", err)
+	}
+	return conflict("%v", err)
+}
+
+// Replacing a node has two steps: every node admits the new one, then the owner of each shard takes it in.
+
+// replacement is which node gets whose seat.
+type replacement struct {
+	address string
+	number  wlog.NodeID
+	shard   int // -1 = all nodes are to admit it
+	step    bool
+}
+
+// readReplacement reads {"address", "number"}, and the step of another node's request. Without a number it is the node's that waits there.
+func (c *request) readReplacement() (p replacement, err error) {
+	r := c.body()
+	known := []string{"address", "number"}
+	if c.forwarded {
+		known = append(known, "shard")
+	}
+	r.Only(known...)
+	r.Need("address")
+	p.address, p.shard = r.Name("address"), -1
+	if c.forwarded && r.Has("shard") {
+		p.shard, p.step = int(r.Uint("shard", maxShard)), true
+	}
+	if err := r.Err(); err != nil {
+		return p, err
+	}
+	if r.Has("number") {
+		p.number, err = numberOfNode(r.Value("number"))
+	} else {
+		p.number, err = c.api.applicantAt(p.address)
+	}
+	if err != nil {
+		return p, err
+	}
+	return p, c.api.checkSeat(&p)
+}
+
+// numberOfNode reads the number of a node, a text or a number.
+func numberOfNode(v any) (wlog.NodeID, error) {
+	text, _ := v.(string)
+	if n, ok := v.(json.Number); ok {
+		text = string(n)
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n == 0 {
+		return 0, badRequest("number is %.40s: that of the new node is expected, which it prints when it is refused", jsonobj.Marshal(v))
+	}
+	return wlog.NodeID(n), nil
+}
+
+// applicantAt returns the number of the node that waits at an address.
+func (a *API) applicantAt(address string) (wlog.NodeID, error) {
+	v := a.view()
+	for _, n := range v.Applicants {
+		if n.Address == address {
+			return n.ID, nil
+		}
+	}
+	for _, n := range v.Nodes {
+		if n.Address == address && awaited(&v, n.ID) { // it was admitted by an earlier request
+			return n.ID, nil
+		}
+	}
+	return 0, conflict("no node waits at '%.200s': start one there with an empty data folder, and the addresses of the cluster", address)
+}
+
+// awaited reports whether a node is not taken in by all shards yet.
+func awaited(v *replicas.View, id wlog.NodeID) bool {
+	return slices.ContainsFunc(v.Shards, func(s replicas.Shard) bool { return len(s.Voters) > 0 && !slices.Contains(s.Voters, id) })
+}
+
+// checkSeat refuses addresses that no node has, and this node's own.
+func (a *API) checkSeat(p *replacement) error {
+	var all []string
+	for _, n := range a.members() {
+		all = append(all, n.Address)
+		if n.Address != p.address {
+			continue
+		}
+		if a.isSelf(&n) {
+			return badRequest("address is '%.200s', that of the node which is asked: ask another one", p.address)
+		}
+		return nil
+	}
+	return badRequest("address is '%.200s', at which no node of the cluster is: they are at %s", p.address, strings.Join(all, ", "))
+}
+
+// replaceTime is how long a replacement may take: the new node gets the whole log.
+const replaceTime = 30 * time.Minute
+
+// atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.
+var atAllShards = scope{name: "all nodes, then the owner of each shard", answer: func(c *request, e *endpoint) error {
+	if c.api.Replicas == nil {
+		return e.do(c)
+	}
+	p, err := c.readReplacement()
+	if err != nil {
+		return err
+	}
+	c.takeTime(replaceTime + writeTimeout)
+	if err := c.admitAtAll(e, &p); err != nil {
+		return err
+	}
+	done := []any{}
+	v := c.api.view()
+	for i := range v.Shards {
+		shard := v.Shards[i].Shard
+		if err := c.replaceIn(e, &p, shard); err != nil {
+			return err
+		}
+		done = append(done, int(shard))
+	}
+	c.api.Log.Info("a node is replaced", "address", p.address, "number", numberText(p.number), "user", c.user.Name)
+	return c.reply(object{{"address", p.address}, {"number", numberText(p.number)}, {"shards", done}})
+}}
+
+// admitAtAll has the new node admitted by all that live.
+func (c *request) admitAtAll(e *endpoint, p *replacement) error {
+	if err := c.api.Replicas.Admit(c.r.Context(), p.address, p.number); err != nil {
+		return unchanged(err)
+	}
+	for _, n := range c.api.members() {
+		if c.api.isSelf(&n) || n.Address == p.address {
+			continue
+		}
+		c.withBody(object{{"address", p.address}, {"number", numberText(p.number)}})
+		if err := c.step(n, e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceIn has the new node taken in by the owner of a shard.
+func (c *request) replaceIn(e *endpoint, p *replacement, shard uint32) error {
+	owner, err := c.ownerOf(shard)
+	if err != nil {
+		return err
+	}
+	if c.api.isSelf(&owner) {
+		return c.api.replaceHere(c, p, shard)
+	}
+	c.withBody(object{{"address", p.address}, {"number", numberText(p.number)}, {"shard", int(shard)}})
+	return c.step(owner, e)
+}
+
+// step has another node do a step. An error is that node's.
+func (c *request) step(n replicas.Node, e *endpoint) error {
+	answer, err := c.send(n, e)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }() // all that counts was read
+	if answer.StatusCode < http.StatusMultipleChoices {
+		return nil
+	}
+	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody))
+	if err != nil {
+		return c.unforwarded(n, replaceTime, err)
+	}
+	o, err := jsonobj.ParseObject(b)
+	if err != nil {
+		return c.unforwarded(n, replaceTime, errStatus(answer.StatusCode))
+	}
+	code, _ := valueOf(o, "error").(string)
+	return &failure{answer.StatusCode, code, fmt.Sprintf("%s: %v", n.Name, valueOf(o, "reason"))}
+}
+
+// replace does this node's step of a replacement.
+func (a *API) replace(c *request) error {
+	if a.Replicas == nil {
+		return errNoCluster
+	}
+	p, err := c.readReplacement()
+	if err != nil {
+		return err
+	}
+	if p.step {
+		err = a.replaceHere(c, &p, uint32(p.shard))
+	} else {
+		err = unchangedOrNil(a.Replicas.Admit(c.r.Context(), p.address, p.number))
+	}
+	return c.done(err)
+}
+
+// replaceHere takes the new node into a shard that this node owns.
+func (a *API) replaceHere(c *request, p *replacement, shard uint32) error {
+	c.takeTime(replaceTime + writeTimeout)
+	ctx, cancel := context.WithTimeout(c.r.Context(), replaceTime)
+	defer cancel()
+	err := a.Replicas.Replace(ctx, shard, p.number)
+	a.Log.Info("a node is taken into a shard", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name, "error", err)
+	return unchangedOrNil(err)
+}
+
+func unchangedOrNil(err error) error {
+	if err == nil {
+		return nil
+	}
+	return unchanged(err)
+}

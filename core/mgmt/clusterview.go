@@ -1,0 +1,338 @@
+package mgmt
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/replicas"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// describeCluster shows the nodes and shards of the cluster; of a single broker, that broker.
+func (a *API) describeCluster(c *request) error {
+	if c.part {
+		return c.sendView()
+	}
+	return c.reply(a.clusterObject([]replicas.View{a.view()}, nil))
+}
+
+// view returns what this node knows of the cluster.
+func (a *API) view() replicas.View {
+	if a.Replicas == nil {
+		return replicas.View{Nodes: a.members()}
+	}
+	return a.Replicas.View()
+}
+
+// sendView answers with this node's part: what it knows.
+func (c *request) sendView() error {
+	b, err := json.Marshal(c.api.view())
+	if err != nil {
+		return err
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	_, _ = c.w.Write(b) // if the other node is gone, the server notices
+	return nil
+}
+
+// viewed is the scope of what is made of the views of all nodes.
+var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+	g, ok := c.gather(e)
+	if !ok {
+		return nil
+	}
+	views := g.views()
+	g.mark()
+	return c.reply(c.api.clusterObject(views, g.missing))
+}}
+
+// views reads the views of the nodes, each of which has to be the node's own.
+func (g *gathering) views() (all []replicas.View) {
+	for i := range g.parts {
+		var v replicas.View
+		p := &g.parts[i]
+		if err := json.Unmarshal(p.body, &v); err != nil {
+			g.drop(p.node, err)
+			continue
+		}
+		v.Self = p.node.ID
+		all = append(all, v)
+	}
+	return all
+}
+
+// clusterObject shows the cluster as its nodes know it.
+func (a *API) clusterObject(views []replicas.View, missing []string) object {
+	nodes := []object{}
+	for _, n := range a.members() {
+		nodes = append(nodes, a.memberObject(&n, views))
+	}
+	o := object{
+		{"name", a.Cluster()},
+		{"node", a.Node},
+		{"clustered", a.clustered()},
+		{"registrar", nil},
+		{"nodes", nodes},
+		{"shards", a.shardObjects(views)},
+		{"applicants", applicants(views)},
+	}
+	if a.clustered() {
+		set(o, "registrar", a.nodeName(a.Placements.Registrar()))
+	}
+	if len(missing) > 0 {
+		o.Add("unreachable_nodes", missing)
+	}
+	return o
+}
+
+// nodeName returns the name of a node; nil for none, and its number if it is not a member any more.
+func (a *API) nodeName(id wlog.NodeID) any {
+	if id == 0 {
+		return nil
+	}
+	if n, ok := a.memberOf(id); ok {
+		return n.Name
+	}
+	return numberText(id)
+}
+
+// numberText returns the number of a node as text: it is too large for the numbers of JavaScript.
+func numberText(id wlog.NodeID) string { return strconv.FormatUint(uint64(id), 10) }
+
+// memberObject shows a node, and its links as the node itself knows them.
+func (a *API) memberObject(n *replicas.Node, views []replicas.View) object {
+	o := object{{"name", n.Name}, {"number", numberText(n.ID)}, {"address", n.Address}, {"running", a.isSelf(n)}}
+	i := slices.IndexFunc(views, func(v replicas.View) bool { return v.Self == n.ID })
+	if i < 0 {
+		return o
+	}
+	set(o, "running", true)
+	links := []object{}
+	for k := range views[i].Nodes {
+		if to := &views[i].Nodes[k]; to.ID != n.ID {
+			links = append(links, a.linkObject(to))
+		}
+	}
+	r := &views[i].Relayed
+	return append(
+		o, member{"links", links}, member{"relayed_connections", r.Open}, member{"relayed_connections_total", r.Total},
+		member{"relayed_bytes_in", r.BytesIn}, member{"relayed_bytes_out", r.BytesOut},
+	)
+}
+
+// linkObject shows a link of one node to another.
+func (a *API) linkObject(to *replicas.Node) object {
+	var trip, offset any
+	if to.Link.Measured {
+		trip, offset = milliseconds(to.Link.RoundTrip), milliseconds(to.Link.Offset)
+	}
+	return object{
+		{"to", a.nodeName(to.ID)},
+		{"connected", to.Up},
+		{"since", jsonobj.Instant(to.Since)},
+		{"round_trip_ms", trip},
+		{"clock_offset_ms", offset},
+		{"sent_bytes", to.Link.Sent},
+		{"received_bytes", to.Link.Received},
+		{"queued_bytes", to.Link.Queued},
+		{"dropped_messages", to.Link.Dropped},
+		{"error", jsonobj.OrNull(cut(to.Link.Err))},
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// cut cuts a text of another node.
+func cut(s string) string {
+	const most = 500
+	return s[:min(len(s), most)]
+}
+
+// applicants lists the nodes that want the seats of others.
+func applicants(views []replicas.View) []object {
+	all, seen := []object{}, map[wlog.NodeID]bool{}
+	for i := range views {
+		for _, n := range views[i].Applicants {
+			if !seen[n.ID] {
+				seen[n.ID] = true
+				all = append(all, object{{"address", cut(n.Address)}, {"number", numberText(n.ID)}})
+			}
+		}
+	}
+	return all
+}
+
+// shardView is what the nodes know of a shard.
+type shardView struct {
+	shard uint32
+	owner *replicas.Shard // as its owner knows it; nil = no node says that it is the owner
+	by    wlog.NodeID     // that owner
+	own   map[wlog.NodeID]*replicas.Shard
+}
+
+// shardViews puts together what the nodes know. Of several that take themselves for the owner, the one with the highest term is.
+func shardViews(views []replicas.View) []*shardView {
+	byNumber := map[uint32]*shardView{}
+	for i := range views {
+		for k := range views[i].Shards {
+			s := &views[i].Shards[k]
+			v := byNumber[s.Shard]
+			if v == nil {
+				v = &shardView{shard: s.Shard, own: map[wlog.NodeID]*replicas.Shard{}}
+				byNumber[s.Shard] = v
+			}
+			v.own[views[i].Self] = s
+			if s.Role == replicas.Owner && (v.owner == nil || s.Term > v.owner.Term) {
+				v.owner, v.by = s, views[i].Self
+			}
+		}
+	}
+	all := make([]*shardView, 0, len(byNumber))
+	for _, v := range byNumber {
+		all = append(all, v)
+	}
+	slices.SortFunc(all, func(x, y *shardView) int { return cmp.Compare(x.shard, y.shard) })
+	return all
+}
+
+// peer returns what the owner knows of a node's replica.
+func (v *shardView) peer(id wlog.NodeID) *replicas.Replica {
+	if v.owner == nil {
+		return nil
+	}
+	i := slices.IndexFunc(v.owner.Peers, func(p replicas.Replica) bool { return p.Node == id })
+	if i < 0 {
+		return nil
+	}
+	return &v.owner.Peers[i]
+}
+
+// caughtUp reports whether a node could own the shard at once.
+func (v *shardView) caughtUp(id wlog.NodeID) bool {
+	p := v.peer(id)
+	return v.active(id) && (p == nil || p.Lag == 0)
+}
+
+// active reports whether a node counts for the shard's majority now: it is the owner, or has answered it since the owner looked last, or
+// says itself that it follows it. The owner alone does not know for a moment each time it looks.
+func (v *shardView) active(id wlog.NodeID) bool {
+	if v.owner == nil || id == v.by {
+		return v.owner != nil
+	}
+	p, own := v.peer(id), v.own[id]
+	follows := own != nil && own.Role == replicas.Follower && own.Owner == v.by
+	return p != nil && p.Voter && (p.Active || follows)
+}
+
+func (a *API) shardObjects(views []replicas.View) []object {
+	all := []object{}
+	for _, v := range shardViews(views) {
+		term := uint64(0)
+		list := []object{}
+		for _, n := range a.members() {
+			list = append(list, a.replicaObject(v, &n))
+			if own := v.own[n.ID]; own != nil {
+				term = max(term, own.Term)
+			}
+		}
+		o := object{{"shard", int(v.shard)}, {"registry", v.shard == 0}, {"owner", a.nodeName(v.by)}, {"term", term}, {"vhosts", a.vhostsOf(v.shard)}}
+		if v.owner != nil {
+			o = append(o, member{"commit", uint64(v.owner.Commit)}, member{"last", uint64(v.owner.Last)})
+		}
+		all = append(all, append(o, member{"replicas", list}))
+	}
+	return all
+}
+
+// vhostsOf names the vhosts in a shard.
+func (a *API) vhostsOf(shard uint32) []string {
+	all := []string{}
+	if !a.clustered() {
+		return all
+	}
+	for _, name := range a.Placements.VHosts() {
+		if s, known := a.Placements.ShardOf(name); known && s == shard {
+			all = append(all, name)
+		}
+	}
+	return all
+}
+
+// replicaObject shows a node's replica of a shard, as the node itself and the owner know it.
+func (a *API) replicaObject(v *shardView, n *replicas.Node) object {
+	o := object{{"node", n.Name}, {"role", "unknown"}, {"caught_up", v.caughtUp(n.ID)}}
+	if own := v.own[n.ID]; own != nil {
+		set(o, "role", string(own.Role))
+		o = append(
+			o, member{"term", own.Term}, member{"last", uint64(own.Last)}, member{"applied", uint64(own.Applied)}, member{"bytes", own.Bytes},
+			member{"elections", own.Elections}, member{"error", jsonobj.OrNull(cut(own.Err))},
+		)
+	}
+	if p := v.peer(n.ID); p != nil {
+		o = append(o, member{"voter", p.Voter}, member{"active", v.active(n.ID)}, member{"state", cut(p.State)}, member{"lag", p.Lag})
+	} else if n.ID == v.by && v.owner != nil {
+		o = append(o, member{"voter", true}, member{"active", true}, member{"state", string(replicas.Owner)}, member{"lag", 0})
+	}
+	return o
+}
+
+// critical returns the numbers of the shards that would lose what is asked for, if this node stopped.
+func (a *API) critical(views []replicas.View, lost func(v *shardView, others int) bool) []any {
+	all := []any{}
+	self, _ := a.member(a.Node)
+	for _, v := range shardViews(views) {
+		others := 0
+		for _, n := range a.members() {
+			if n.ID != self.ID && v.active(n.ID) {
+				others++
+			}
+		}
+		if lost(v, others) {
+			all = append(all, int(v.shard))
+		}
+	}
+	return all
+}
+
+// The texts of RabbitMQ's checks, which tools look for.
+const (
+	quorumCritical = "There are quorum queues that would lose their quorum if the target node is shut down"
+	mirrorCritical = "There are classic mirrored queues without online synchronised mirrors"
+)
+
+// checked is the scope of checks that need the views of all nodes: whether the others could do without this one.
+func checked(reason string, lost func(a *API, v *shardView, others int) bool) scope {
+	return scope{name: "the node that is asked", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+		g, ok := c.gather(e)
+		if !ok {
+			return nil
+		}
+		all := c.api.critical(g.views(), func(v *shardView, others int) bool { return lost(c.api, v, others) })
+		g.mark()
+		if len(all) == 0 {
+			return c.passed()
+		}
+		return c.failed(reason, member{"queues", []any{}}, member{"shards", all})
+	}}
+}
+
+// loses reports whether a shard would have no majority without this node.
+func loses(a *API, v *shardView, others int) bool {
+	voters := len(a.members())
+	if v.owner != nil && len(v.owner.Voters) > 0 {
+		voters = len(v.owner.Voters)
+	}
+	return others < voters/2+1
+}
+
+// unsynced reports whether this node owns a shard that no other one could own at once.
+func unsynced(a *API, v *shardView, _ int) bool {
+	self, _ := a.member(a.Node)
+	return v.by == self.ID && v.owner != nil && !slices.ContainsFunc(a.members(), func(n replicas.Node) bool {
+		return n.ID != self.ID && v.caughtUp(n.ID)
+	})
+}

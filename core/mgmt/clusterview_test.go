@@ -1,0 +1,289 @@
+package mgmt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/core/replicas"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// shards are the shards of a cluster in a test, and what was done with them.
+type shards struct {
+	cluster *cluster
+
+	mu     sync.Mutex // guards what follows
+	owners []wlog.NodeID
+	lag    map[wlog.NodeID]uint64 // of replicas
+	silent map[wlog.NodeID]bool   // nodes that have not answered the owner
+	refuse error                  // of transfers
+	done   []string
+	voters []wlog.NodeID
+}
+
+// nodeShards is a node's view of the shards.
+type nodeShards struct {
+	*shards
+	self wlog.NodeID
+}
+
+// newShardedCluster returns a cluster whose nodes have shards: node n owns shard n-1.
+func newShardedCluster(t *testing.T) (*cluster, *shards) {
+	t.Helper()
+	s := &shards{owners: []wlog.NodeID{1, 2, 3}, lag: map[wlog.NodeID]uint64{}, silent: map[wlog.NodeID]bool{}, voters: []wlog.NodeID{1, 2, 3}}
+	next := wlog.NodeID(0)
+	s.cluster = newCluster(t, func(o *Options) {
+		next++
+		o.Replicas = nodeShards{s, next}
+	})
+	return s.cluster, s
+}
+
+// View implements [Replicas].
+func (n nodeShards) View() replicas.View {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	v := replicas.View{Self: n.self, Nodes: n.cluster.Nodes(), Applicants: []replicas.Node{{ID: 9, Address: "n2:5680"}}}
+	for i, owner := range n.owners {
+		s := replicas.Shard{Shard: uint32(i), Role: replicas.Follower, Owner: owner, Term: 5, Commit: 100, Last: 100, Voters: n.voters}
+		if owner == n.self {
+			s.Role = replicas.Owner
+			for _, p := range v.Nodes {
+				if p.ID != n.self {
+					s.Peers = append(s.Peers, replicas.Replica{Node: p.ID, Voter: true, Active: !n.silent[p.ID] && p.Up, Lag: n.lag[p.ID]})
+				}
+			}
+		}
+		v.Shards = append(v.Shards, s)
+	}
+	return v
+}
+
+func (n nodeShards) note(format string, args ...any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.done = append(n.done, fmt.Sprintf("%d: ", n.self)+fmt.Sprintf(format, args...))
+}
+
+// Transfer implements [Replicas].
+func (n nodeShards) Transfer(_ context.Context, shard uint32, to wlog.NodeID) error {
+	n.note("transfer %d to %d", shard, to)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.refuse == nil {
+		n.owners[shard] = to
+	}
+	return n.refuse
+}
+
+// Admit implements [Replicas].
+func (n nodeShards) Admit(_ context.Context, address string, number wlog.NodeID) error {
+	n.note("admit %d at %s", number, address)
+	return nil
+}
+
+// Replace implements [Replicas].
+func (n nodeShards) Replace(_ context.Context, shard uint32, by wlog.NodeID) error {
+	n.note("replace by %d in %d", by, shard)
+	return nil
+}
+
+// take returns what was done since the last call.
+func (s *shards) take() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := strings.Join(s.done, "; ")
+	s.done = nil
+	return all
+}
+
+// Every node shows the same cluster.
+func TestClusterAsItIs(t *testing.T) {
+	c, s := newShardedCluster(t)
+	s.lag[3] = 7
+	var first string
+	for node := range c.rigs {
+		var got struct {
+			Registrar string
+			Nodes     []struct {
+				Name    string
+				Running bool
+				Links   []struct{ To string }
+			}
+			Shards []struct {
+				Owner    string
+				Replicas []struct {
+					Node     string
+					Role     string
+					CaughtUp bool `json:"caught_up"`
+				}
+			}
+			Unreachable []string `json:"unreachable_nodes"`
+		}
+		must(t, json.Unmarshal(c.want(node, 200, "GET", "/api/cluster", "").Body.Bytes(), &got))
+		text := fmt.Sprintf("%+v", got)
+		if node == 0 {
+			first = text
+			if got.Registrar != "curfew@n1" || len(got.Shards) != 3 || got.Shards[1].Owner != "curfew@n2" || len(got.Nodes[2].Links) != 2 {
+				t.Errorf("got %s", text)
+			}
+			if r := got.Shards[0].Replicas; r[0].Role != "owner" || !r[0].CaughtUp || r[1].Role != "follower" || !r[1].CaughtUp || r[2].CaughtUp {
+				t.Errorf("got %+v", r)
+			}
+		}
+		if text != first {
+			t.Errorf("node %d shows\n%s\nnode 0\n%s", node, text, first)
+		}
+	}
+	c.nodes[1].down = true
+	w := c.want(0, 200, "GET", "/api/cluster", "")
+	if !strings.Contains(w.Body.String(), `"unreachable_nodes":["curfew@n2"]`) || !strings.Contains(w.Body.String(), `{"shard":1,"registry":false,"owner":null,`) {
+		t.Errorf("got %s", w.Body)
+	}
+}
+
+// A node says why it makes no backup, and nothing of it is in the log.
+func TestNoBackupOfANode(t *testing.T) {
+	c, _ := newShardedCluster(t)
+	w := c.want(0, 409, "GET", "/api/backup", "")
+	if !strings.Contains(w.Body.String(), "a node of a cluster makes no backups: export_definitions") {
+		t.Errorf("got %s", w.Body)
+	}
+}
+
+// A node is critical if a shard would have no majority without it, and not because the owner has not heard of another for a moment.
+func TestCriticalNodes(t *testing.T) {
+	c, s := newShardedCluster(t)
+	check := func(name string, node, status int) {
+		t.Helper()
+		c.want(node, status, "GET", "/api/health/checks/"+name, "")
+	}
+	for node := range c.rigs {
+		check("node-is-quorum-critical", node, 200)
+		check("node-is-mirror-sync-critical", node, 200)
+	}
+	s.silent[2] = true // as far as the owners know
+	check("node-is-quorum-critical", 0, 200)
+	s.lag[2], s.lag[3] = 5, 6
+	check("node-is-mirror-sync-critical", 0, 503)
+	check("node-is-mirror-sync-critical", 1, 200) // node 1 could take over from it
+	c.nodes[2].down = true
+	for node := range 2 {
+		check("node-is-quorum-critical", node, 503)
+	}
+	single := newRig(t)
+	single.do(200, "GET", "/api/health/checks/node-is-quorum-critical", "")
+	single.do(200, "GET", "/api/cluster", "")
+	single.do(404, "POST", "/api/cluster/transfer", `{"shard":1,"to":"x"}`)
+	single.do(404, "POST", "/api/cluster/replace", `{"address":"x"}`)
+}
+
+// Whichever node is asked, the owner hands over its shard.
+func TestTransfers(t *testing.T) {
+	c, s := newShardedCluster(t)
+	for _, tc := range []struct {
+		node, status int
+		body         string
+		done, reason string
+	}{
+		{0, 204, `{"shard":1,"to":"curfew@n3"}`, "2: transfer 1 to 3", ""},
+		{0, 204, `{"shard":1,"to":"n3:5680"}`, "", ""}, // it owns it already
+		{2, 204, `{"shard":1,"to":"n2:5680"}`, "3: transfer 1 to 2", ""},
+		{2, 204, `{"vhost":"/","to":"curfew@n3"}`, "2: transfer 1 to 3", ""},
+		{0, 400, `{"shard":1,"to":"n9"}`, "", "to is 'n9', which is no node of the cluster: they are curfew@n1, curfew@n2, curfew@n3"},
+		{0, 400, `{"to":"n1"}`, "", "one of shard, a number from 0 to 255, and vhost, a name, is needed"},
+		{0, 400, `{"shard":1,"vhost":"/","to":"curfew@n1"}`, "", "one of shard"},
+		{0, 400, `{"shard":256,"to":"curfew@n1"}`, "", "shard"},
+		{0, 400, `{"shard":1}`, "", "key_missing"},
+		{0, 400, `{"shard":1,"to":"curfew@n1","force":true}`, "", "force"},
+		{0, 404, `{"shard":7,"to":"curfew@n1"}`, "", "there is no shard 7: the cluster has 3, from 0 on"},
+		{0, 404, `{"vhost":"none","to":"curfew@n1"}`, "", "vhost_not_found"},
+	} {
+		w := c.want(tc.node, tc.status, "POST", "/api/cluster/transfer", tc.body)
+		if got := s.take(); got != tc.done || !strings.Contains(w.Body.String(), tc.reason) {
+			t.Errorf("%s: %s was done, want %s; answered %s", tc.body, got, tc.done, w.Body)
+		}
+	}
+	s.refuse = errors.New("node 3: the node has not caught up: it lacks 4 entries")
+	for node := range c.rigs {
+		if w := c.want(node, 409, "POST", "/api/cluster/transfer", `{"shard":0,"to":"curfew@n3"}`); !strings.Contains(w.Body.String(), "it lacks 4 entries") {
+			t.Errorf("got %s", w.Body)
+		}
+	}
+	s.refuse = fmt.Errorf("transfer: %w", wlog.ErrNotOwner)
+	c.want(0, 503, "POST", "/api/cluster/transfer", `{"shard":0,"to":"curfew@n3"}`)
+	s.owners[0] = 0
+	if w := c.want(0, 503, "POST", "/api/cluster/transfer", `{"shard":0,"to":"curfew@n3"}`); !strings.Contains(w.Body.String(), "shard 0 has no owner now") {
+		t.Errorf("got %s", w.Body)
+	}
+}
+
+// A node is admitted by all that live, and then taken in by the owner of each shard.
+func TestReplacements(t *testing.T) {
+	c, s := newShardedCluster(t)
+	s.owners = []wlog.NodeID{1, 3, 1}
+	c.nodes[1].down = true
+	for _, body := range []string{`{"address":"n2:5680"}`, `{"address":"n2:5680","number":"9"}`, `{"address":"n2:5680","number":9}`} {
+		w := c.want(0, 200, "POST", "/api/cluster/replace", body)
+		if got, want := s.take(), "1: admit 9 at n2:5680; 3: admit 9 at n2:5680; 1: replace by 9 in 0; 3: replace by 9 in 1; 1: replace by 9 in 2"; got != want {
+			t.Errorf("%s: got %s, want %s", body, got, want)
+		}
+		if got, want := w.Body.String(), `{"address":"n2:5680","number":"9","shards":[0,1,2]}`; got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	for body, reason := range map[string]string{
+		`{"address":"n1:5680","number":"9"}`: "ask another one", `{"address":"x:1","number":"9"}`: "they are at n1:5680, n2:5680, n3:5680",
+		`{"address":"n2:5680","number":"0"}`: "number is", `{"address":"n2:5680","number":"x"}`: "number is", `{"number":"9"}`: "key_missing", `{"address":"n2:5680","shard":1}`: "shard",
+	} {
+		if w := c.want(0, 400, "POST", "/api/cluster/replace", body); !strings.Contains(w.Body.String(), reason) {
+			t.Errorf("%s: got %s", body, w.Body)
+		}
+	}
+	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n3:5680"}`); !strings.Contains(w.Body.String(), "no node waits at 'n3:5680'") {
+		t.Errorf("got %s", w.Body)
+	}
+	s.take()
+	c.nodes[2].answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(409)
+		_, _ = w.Write([]byte(`{"error":"conflict","reason":"the disk is full"}`))
+	}))
+	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`); !strings.Contains(w.Body.String(), "curfew@n3: the disk is full") {
+		t.Errorf("got %s", w.Body)
+	}
+	c.nodes[2].answer(nil)
+	c.nodes[2].down = true
+	c.want(0, 503, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`)
+}
+
+// patientRecorder is a recorder that knows until when it may be written to.
+type patientRecorder struct {
+	*httptest.ResponseRecorder
+	until time.Time
+}
+
+// SetWriteDeadline is that of the connection.
+func (r *patientRecorder) SetWriteDeadline(t time.Time) error {
+	r.until = t
+	return nil
+}
+
+// Taking a node into a shard may last: the new node gets the log. The owner can still answer the node that was asked.
+func TestReplacementTakesItsTime(t *testing.T) {
+	c, _ := newShardedCluster(t)
+	w := &patientRecorder{ResponseRecorder: httptest.NewRecorder()}
+	q := httptest.NewRequest("POST", "/api/cluster/replace", strings.NewReader(`{"address":"n3:5680","number":"9","shard":1}`))
+	q.Header.Set(userHeader, "guest")
+	c.rigs[1].api.Forwarded().ServeHTTP(w, q)
+	if w.Code != 204 || time.Until(w.until) < replaceTime {
+		t.Errorf("got %d %s, which may be written until %v", w.Code, w.Body, w.until)
+	}
+}

@@ -1,0 +1,194 @@
+package mgmt
+
+import (
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/flow"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// maxFlowEdges is how many edges an answer has at most.
+const maxFlowEdges = 100_000
+
+// deadLetterFlow shows where dead letters go, see the package's documentation.
+func (a *API) deadLetterFlow(c *request) error {
+	raw := c.query.raw
+	if err := onlyParameters(raw, []string{"vhost", "name", "limit", "columns"}); err != nil {
+		return err
+	}
+	limit, err := queryNumber(raw, "limit", 1, maxFlowEdges, maxFlowEdges)
+	if err != nil {
+		return err
+	}
+	if name := raw.Get("vhost"); raw.Has("vhost") {
+		v, ok := a.Store.VHost(name)
+		if !ok && a.knows(name) {
+			return c.errUnowned(vhostText(name))
+		}
+		if !ok {
+			return errNotFound
+		}
+		if !c.mayEnter(name) {
+			return notAuthorised("User not authorised to access virtual host")
+		}
+		c.vhost = v
+	}
+	all, complete, at := a.flows.of(a, c.visible())
+	chosen, leftComponents, leftEdges := flow.Busiest(all, raw.Get("name"), limit)
+	nodes, edges, cycles := []object{}, []object{}, []object{}
+	for _, part := range chosen {
+		for _, n := range part.Nodes {
+			nodes = append(nodes, describeNode(part.VHost, n))
+		}
+		for _, e := range part.Edges {
+			edges = append(edges, describeEdge(part.VHost, e))
+		}
+		for _, cycle := range part.Cycles {
+			cycles = append(cycles, describeCycle(part.VHost, cycle))
+		}
+	}
+	return c.reply(object{
+		{"at", jsonobj.Instant(at)},
+		{"complete", complete},
+		{"nodes", nodes},
+		{"edges", edges},
+		{"cycles", cycles},
+		{"left_out", object{{"components", leftComponents}, {"edges", leftEdges}}},
+	})
+}
+
+// flowKey is the key of the rates of a queue's dead letters.
+type flowKey struct{ mailbox *queue.Mailbox }
+
+// flows are the graphs that were made last: many pages may look at the same ones.
+type flows struct {
+	mu  sync.Mutex // guards what follows; held while a graph is made, so that others wait for it
+	all map[*vhost.VHost]*flowOfVHost
+}
+
+// flowOfVHost is where dead letters of a vhost go. It does not change once it is in flows.
+type flowOfVHost struct {
+	at         hook.Instant  // when it was made
+	took       time.Duration // with reading the events
+	complete   bool
+	components []*flow.Component
+}
+
+const (
+	// flowShare is which part of a processor graphs may take: one is shown for so many times as long as it took to make.
+	flowShare = 50
+	// flowForgotten is when a graph that nobody looks at is forgotten, at the next request.
+	flowForgotten = time.Minute
+)
+
+// of returns where dead letters of vhosts go, and when the oldest of it was made.
+func (fs *flows) of(a *API, vhosts []*vhost.VHost) (all []*flow.Component, complete bool, at hook.Instant) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	now := a.Clock()
+	maps.DeleteFunc(fs.all, func(_ *vhost.VHost, f *flowOfVHost) bool { return now.Sub(f.at) > flowForgotten })
+	complete, at = true, now
+	var recent *flow.Recent
+	var reading time.Duration
+	for _, v := range vhosts {
+		f := fs.all[v]
+		if f == nil || now.Sub(f.at) >= f.took*flowShare {
+			if recent == nil {
+				recent = readRecent(a, vhosts)
+				reading = a.Clock().Sub(now)
+			}
+			f = a.flowOf(v, recent, now.Add(scanTime))
+			f.took += reading // which may be longer than all the rest: there may be a million events
+			if fs.all == nil {
+				fs.all = map[*vhost.VHost]*flowOfVHost{}
+			}
+			fs.all[v] = f
+		}
+		all, complete, at = append(all, f.components...), complete && f.complete, min(at, f.at)
+	}
+	return all, complete, at
+}
+
+// readRecent returns what the remembered events say of vhosts.
+func readRecent(a *API, vhosts []*vhost.VHost) *flow.Recent {
+	names := map[string]bool{}
+	for _, v := range vhosts {
+		names[v.Name()] = true
+	}
+	return flow.Read(a.Events, func(vhost string) bool { return names[vhost] })
+}
+
+func (a *API) flowOf(v *vhost.VHost, recent *flow.Recent, end hook.Instant) *flowOfVHost {
+	began := a.Clock()
+	g := flow.Of(flow.Options{
+		VHost: v, Recent: recent,
+		Rates: func(m *queue.Mailbox, counts []int64) []float64 { return a.meters.rates(flowKey{m}, counts) },
+		Late:  func() bool { return a.Clock() >= end },
+	})
+	components := g.Components(v.Name())
+	return &flowOfVHost{at: began, took: a.Clock().Sub(began), complete: g.Complete, components: components}
+}
+
+func describeNode(vhost string, n *flow.Node) object {
+	o := object{{"vhost", vhost}, {"queue", n.Queue}, {"exists", n.Exists}}
+	if !n.Exists {
+		return o
+	}
+	return append(
+		o,
+		member{"messages", n.Messages()}, member{"messages_ready", n.Ready}, member{"messages_unacknowledged", n.Unacked},
+		member{"messages_held", n.Held}, member{"messages_leaving", n.Leaving}, member{"dead_letters", n.DeadLetters},
+		member{"expiry_strategy", n.Strategy}, member{"next_deadline", jsonobj.Instant(n.Next)},
+	)
+}
+
+func describeEdge(vhost string, e *flow.Edge) object {
+	o := object{{"vhost", vhost}, {"from", e.From}, {"reason", jsonobj.OrNull(e.Reason.String())}}
+	if t := e.Target; t != nil {
+		var key any
+		if t.HasKey {
+			key = t.Key
+		}
+		o = append(o, member{"exchange", t.Exchange}, member{"key", key}, member{"at_least_once", t.AtLeastOnce})
+		if e.Recent && !t.HasKey || e.Key != "" {
+			o.Add("own_key", e.Key)
+		}
+	}
+	if e.To != "" {
+		o.Add("to", e.To)
+	}
+	if e.Problem != flow.NoProblem {
+		o.Add("problem", string(e.Problem))
+	}
+	if e.Others > 0 {
+		o.Add("others", e.Others)
+	}
+	if len(e.Via) > 0 {
+		o.Add("via", e.Via)
+	}
+	if e.Holder != "" {
+		o.Add("held_by", e.Holder)
+	}
+	o = append(o, member{"count", e.Count}, member{"rate", e.Rate}, member{"certain", e.Certain}, member{"recent", e.Recent})
+	outcomes := object{}
+	for outcome := range telemetry.Outcomes {
+		if n := e.Outcomes[outcome]; n > 0 {
+			outcomes.Add(outcome.String(), n)
+		}
+	}
+	return append(o, member{"outcomes", outcomes})
+}
+
+func describeCycle(vhost string, c *flow.Cycle) object {
+	bound := "cycle_rule"
+	if c.Rejected {
+		bound = hook.ReasonRejected.String()
+	}
+	return object{{"vhost", vhost}, {"queues", c.Queues}, {"bound", bound}, {"slowed", c.Slowed}, {"certain", c.Certain}, {"rate", c.Rate}}
+}

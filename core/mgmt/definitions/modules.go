@@ -1,0 +1,301 @@
+package definitions
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/policies"
+)
+
+// Module is an expiry policy as it is uploaded.
+type Module struct {
+	Name    string
+	Module  []byte
+	Digest  string // SHA-256 that the module must have, in hexadecimal; "" = any
+	Config  json.RawMessage
+	Grants  []string
+	Fuel    string
+	OnError string
+	// Recompute restamps messages that are queued.
+	Recompute bool
+	// Shadow is the strategy beside which the policy runs without effect; "" = it becomes a strategy itself.
+	Shadow string
+}
+
+// Modules are the expiry policies of a broker. Any goroutine may use them.
+type Modules interface {
+	// Carried returns the policies but shadows, each with what loading it elsewhere needs. One whose module is not to be had has none.
+	Carried() []Carried
+	// Load makes a module a policy, or the next version of one. It reports whether there was none of that name, and what may be
+	// wrong with the module although it works.
+	Load(m Module) (created bool, warnings []string, err error)
+	// Unload takes a policy away, with force even from queues that have chosen it.
+	Unload(name string, force bool) error
+}
+
+// Carried is a policy of a broker.
+type Carried struct {
+	Module
+	Fixed bool // the configuration names it: it cannot be replaced
+}
+
+// same reports whether loading other would change nothing.
+func (m *Module) same(other *Module) bool {
+	return m.Digest == other.Digest && m.Fuel == other.Fuel && m.OnError == other.OnError && slices.Equal(m.Grants, other.Grants) &&
+		sameJSON(m.Config, other.Config)
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	x, errX := jsonobj.Parse(a)
+	y, errY := jsonobj.Parse(b)
+	if errX != nil || errY != nil {
+		return len(a) == len(b) && len(a) == 0
+	}
+	return string(jsonobj.Marshal(x)) == string(jsonobj.Marshal(y))
+}
+
+// modulesSection is the member of definitions with expiry policies. RabbitMQ passes over it.
+const modulesSection = "wasm_policies"
+
+// strategyPrefix is what names of expiry policies have before them where they are strategies.
+const strategyPrefix = "wasm/"
+
+func describeModule(m Carried) object {
+	o := object{{"name", m.Name}, {"digest", m.Digest}, {"fuel", m.Fuel}, {"on_error", m.OnError}, {"grants", Tags(m.Grants)}}
+	if len(m.Config) > 0 {
+		o.Add("config", m.Config)
+	}
+	return append(o, member{"module", base64.StdEncoding.EncodeToString(m.Module.Module)})
+}
+
+// carried returns the policies that go with the definitions of the whole broker or, unless v is nil, of one vhost. Those whose
+// module is not to be had cannot go.
+func (d *Definitions) carried(v *vhost.VHost) []Carried {
+	if d.Modules == nil {
+		return nil
+	}
+	all := slices.DeleteFunc(d.Modules.Carried(), func(m Carried) bool { return len(m.Module.Module) == 0 })
+	if v == nil {
+		return all
+	}
+	named := strategiesOf(v)
+	return slices.DeleteFunc(all, func(m Carried) bool { return !named[strategyPrefix+m.Name] })
+}
+
+// strategiesOf returns the expiry strategies that queues and policies of a vhost name.
+func strategiesOf(v *vhost.VHost) map[string]bool {
+	named := map[string]bool{}
+	for _, q := range v.Queues() {
+		named[q.Config().Strategy] = true
+	}
+	for _, kind := range []policies.Kind{policies.User, policies.Operator} {
+		for _, p := range v.Policies().List(kind) {
+			for _, e := range p.Definition {
+				if s, ok := e.Value.(string); ok && e.Key == strategyKey {
+					named[s] = true
+				}
+			}
+		}
+	}
+	return named
+}
+
+// ReadModule reads a policy, of an object that may have other members, too.
+func ReadModule(r *reader, name string) Module {
+	m := Module{
+		Name: name, Digest: textOrNumber(r, "digest"), Fuel: textOrNumber(r, "fuel"), OnError: textOrNumber(r, "on_error"),
+		Shadow: textOrNumber(r, "shadow"), Recompute: r.Flag("recompute"), Grants: r.Texts("grants"),
+	}
+	if config := r.Object("config"); !config.Empty() {
+		m.Config = config.Raw()
+	}
+	b, err := base64.StdEncoding.DecodeString(r.Text("module"))
+	if err != nil {
+		r.Fail(jsonobj.Errorf("module is not base64: %s", err.Error()))
+	}
+	m.Module = b
+	return m
+}
+
+// textOrNumber returns a string, or a number as it was written.
+func textOrNumber(r *reader, key string) string {
+	if n, ok := r.Value(key).(json.Number); ok {
+		return n.String()
+	}
+	return r.Text(key)
+}
+
+// module reads a policy of a file.
+func (p *planner) module(r *reader) {
+	r.Need("name", "module")
+	m := ReadModule(r, r.Name("name"))
+	m.Recompute, m.Shadow, m.Fuel, m.OnError = false, "", cmp.Or(m.Fuel, "default"), cmp.Or(m.OnError, "builtin")
+	if p.named[m.Name] {
+		r.Fail(jsonobj.Errorf("is there twice"))
+	}
+	p.named[m.Name] = true
+	sum := sha256.Sum256(m.Module)
+	digest := hex.EncodeToString(sum[:])
+	if given := strings.TrimPrefix(m.Digest, "sha256:"); given != "" && !strings.EqualFold(given, digest) {
+		r.Fail(jsonobj.Errorf("digest: the module's is %s", digest))
+	}
+	m.Digest = digest
+	p.modules = append(p.modules, m)
+}
+
+// moduleImport loads policies of a file.
+type moduleImport struct {
+	*Definitions
+	replaced []Module // to be loaded with the other definitions, in place of another version
+	before   []Module // the versions that replaced takes the place of, in its order
+	added    []string // names of those that were not there, and are now
+	warnings []string
+}
+
+// loadModules loads policies of a file that are not there yet, so that the definitions that name them can be checked.
+func (d *Definitions) loadModules(all []Module) (*moduleImport, error) {
+	i := &moduleImport{Definitions: d}
+	if d.Modules == nil {
+		if len(all) > 0 {
+			i.warnings = append(i.warnings, modulesSection+": none is loaded, because the plugin wasm is not in plugins.chain")
+		}
+		return i, nil
+	}
+	there := d.Modules.Carried()
+	for _, m := range all {
+		at := slices.IndexFunc(there, func(o Carried) bool { return o.Name == m.Name })
+		switch {
+		case at < 0:
+			if err := i.load(m); err != nil {
+				i.undo()
+				return nil, err
+			}
+			i.added = append(i.added, m.Name)
+		case there[at].Module.same(&m):
+		case there[at].Fixed:
+			i.warnings = append(i.warnings, fmt.Sprintf("%s%s: stays as the configuration has it, which is not as in the file", strategyPrefix, m.Name))
+		default:
+			i.replaced, i.before = append(i.replaced, m), append(i.before, there[at].Module)
+		}
+	}
+	return i, nil
+}
+
+func (i *moduleImport) load(m Module) error {
+	_, warnings, err := i.Modules.Load(m)
+	for _, w := range warnings {
+		i.warnings = append(i.warnings, fmt.Sprintf("%s%s: %s", strategyPrefix, m.Name, w))
+	}
+	return err
+}
+
+// replace loads policies that are there in another version. If one of them is refused, all policies are as they were before the
+// import.
+func (i *moduleImport) replace() error {
+	for n, m := range i.replaced {
+		if err := i.load(m); err != nil {
+			i.putBack(i.before[:n])
+			i.undo()
+			return err
+		}
+	}
+	return nil
+}
+
+// putBack loads versions that were replaced.
+func (i *moduleImport) putBack(all []Module) {
+	for _, m := range all {
+		if _, _, err := i.Modules.Load(m); err != nil {
+			i.Log.Warn("import: a policy stays as in definitions that were refused", "policy", m.Name, "error", err)
+		}
+	}
+}
+
+// undo takes away the policies that were added.
+func (i *moduleImport) undo() {
+	for _, name := range i.added {
+		if err := i.Modules.Unload(name, true); err != nil {
+			i.Log.Warn("import: a policy of definitions that were refused stays loaded", "policy", name, "error", err)
+		}
+	}
+}
+
+// The members of definitions that name an expiry strategy.
+const (
+	strategyKey      = "expiry-strategy"
+	strategyArgument = "x-" + strategyKey
+)
+
+// wanting finds definitions that name expiry policies.
+type wanting struct {
+	in string // see planner
+	by map[string]string
+}
+
+// add notes that a definition names a strategy.
+func (w *wanting) add(what string, o map[string]any, strategy any) {
+	name, ok := strategy.(string)
+	if !ok || !strings.HasPrefix(name, strategyPrefix) || w.by[name] != "" {
+		return
+	}
+	in, _ := o["vhost"].(string)
+	if w.in != "" {
+		in = w.in
+	}
+	w.by[name] = fmt.Sprintf("%s '%.64v' in vhost '%.64s'", what, o["name"], in)
+}
+
+// each calls do for the objects of a section.
+func (w *wanting) each(r *reader, section string, do func(o map[string]any)) {
+	items, _ := r.Value(section).([]any)
+	for _, it := range items {
+		if o, ok := it.(map[string]any); ok {
+			do(o)
+		}
+	}
+}
+
+// checkStrategies refuses definitions that name expiry policies which are not there, and names all of these.
+func (d *Definitions) checkStrategies(r *reader, in string, modules []Module) error {
+	w := &wanting{in: in, by: map[string]string{}}
+	inner := func(o map[string]any, key string) map[string]any {
+		m, _ := o[key].(map[string]any)
+		return m
+	}
+	w.each(r, "queues", func(o map[string]any) { w.add("queue", o, inner(o, "arguments")[strategyArgument]) })
+	w.each(r, "policies", func(o map[string]any) { w.add("policy", o, inner(o, "definition")[strategyKey]) })
+	w.each(r, "parameters", func(o map[string]any) { w.add("parameter", o, inner(inner(o, "value"), "definition")[strategyKey]) })
+	if d.Modules != nil {
+		for _, m := range modules {
+			delete(w.by, strategyPrefix+m.Name)
+		}
+		for _, m := range d.Modules.Carried() {
+			delete(w.by, strategyPrefix+m.Name)
+		}
+	}
+	if len(w.by) == 0 {
+		return nil
+	}
+	var missing []string
+	for _, name := range slices.Sorted(maps.Keys(w.by)) {
+		missing = append(missing, fmt.Sprintf("%.80s, which %s names", name, w.by[name]))
+	}
+	const most = 20
+	if n := len(missing); n > most {
+		missing = append(missing[:most], fmt.Sprintf("and %d more", n-most))
+	}
+	how := "load them first, or export the definitions with them"
+	if d.Modules == nil {
+		how = "the plugin wasm is not in plugins.chain"
+	}
+	return jsonobj.Errorf("missing expiry policies: %s; %s", strings.Join(missing, ", "), how)
+}

@@ -1,0 +1,359 @@
+package mgmt
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/replicas"
+)
+
+// exportSections are the members of exported definitions, in order, and the member that orders each list: what is in vhosts comes from
+// their owners, everything else from the node that is asked.
+var exportSections = [...]struct {
+	name, by string
+	copied   bool // each node has all of it
+}{
+	{name: "users", copied: true},
+	{name: "vhosts", by: "name"},
+	{name: "permissions", copied: true},
+	{name: "topic_permissions", copied: true},
+	{name: "global_parameters", copied: true},
+	{name: "parameters", by: "vhost"},
+	{name: "policies", by: "vhost"},
+	{name: "queues", by: "vhost"},
+	{name: "exchanges", by: "vhost"},
+	{name: "bindings", by: "vhost"},
+	{name: "wasm_policies", copied: true},
+}
+
+// exported is the scope of the definitions of all vhosts. They are complete, or there are none: somebody may restore them.
+var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+	g, ok := c.gather(e)
+	if !ok {
+		return nil
+	}
+	all, own := g.sections()
+	there := map[string]bool{}
+	for _, it := range all["vhosts"] {
+		there[textOf(it, "name")] = true
+	}
+	for _, name := range c.api.Placements.VHosts() {
+		if !there[name] {
+			if len(g.missing) > 0 {
+				return c.errUnreachable(g.missing, "; without that the definitions would lack "+vhostText(name))
+			}
+			return c.errUnowned(vhostText(name))
+		}
+	}
+	if name := c.query.raw.Get("download"); name != "" {
+		c.w.Header().Set("Content-Disposition", attachment(name))
+	}
+	c.w.Header().Set("Content-Type", "application/json")
+	writeSections(timedWriter{c.w}, own, all)
+	return nil
+}}
+
+// sections reads the parts of an export. own is the part of the node that is asked.
+func (g *gathering) sections() (all map[string][]json.RawMessage, own map[string]json.RawMessage) {
+	all = map[string][]json.RawMessage{}
+	for i := range g.parts {
+		p := &g.parts[i]
+		var top map[string]json.RawMessage
+		if err := json.Unmarshal(p.body, &top); err != nil {
+			g.drop(p.node, err)
+			continue
+		}
+		if g.api.isSelf(&p.node) {
+			own = top
+		}
+		for _, s := range exportSections {
+			if s.copied || top[s.name] == nil {
+				continue
+			}
+			items, err := jsonobj.ParseItems(top[s.name])
+			if err != nil {
+				g.drop(p.node, err)
+				break
+			}
+			all[s.name] = append(all[s.name], items...)
+		}
+	}
+	for _, s := range exportSections {
+		if s.by != "" {
+			slices.SortStableFunc(all[s.name], func(x, y json.RawMessage) int { return cmp.Compare(textOf(x, s.by), textOf(y, s.by)) })
+		}
+	}
+	return all, own
+}
+
+// textOf returns a member of a JSON object that is a text.
+func textOf(raw json.RawMessage, name string) string {
+	var o struct {
+		Name  string `json:"name"`
+		VHost string `json:"vhost"`
+	}
+	if json.Unmarshal(raw, &o) != nil {
+		return ""
+	}
+	if name == "vhost" {
+		return o.VHost
+	}
+	return o.Name
+}
+
+// writeSections writes definitions. It stops when the client is gone.
+func writeSections(w io.Writer, own map[string]json.RawMessage, all map[string][]json.RawMessage) {
+	separator := []byte("{")
+	member := func(name string, value []byte) bool {
+		b := append(append(jsonobj.Append(separator, name), ':'), value...)
+		separator = []byte(",")
+		_, err := w.Write(b)
+		return err == nil
+	}
+	for _, name := range []string{"rabbit_version", "rabbitmq_version", "product_name", "product_version"} {
+		if own[name] != nil && !member(name, own[name]) {
+			return
+		}
+	}
+	for _, s := range exportSections {
+		switch {
+		case s.copied && own[s.name] == nil:
+			continue
+		case s.copied:
+			if !member(s.name, own[s.name]) {
+				return
+			}
+			continue
+		}
+		if !member(s.name, append(append([]byte("["), bytes.Join(raws(all[s.name]), []byte(","))...), ']')) {
+			return
+		}
+	}
+	_, _ = w.Write([]byte("}"))
+}
+
+func raws(all []json.RawMessage) [][]byte {
+	list := make([][]byte, len(all))
+	for i, it := range all {
+		list[i] = it
+	}
+	return list
+}
+
+// An import into a cluster has steps: what is new in the registry is checked at its owner, and what goes into vhosts at theirs, before
+// anything is changed; then both put in force what is theirs. All of them get the whole file, so that errors name its lines.
+
+// stepHeader names the step of an import that another node asks for.
+const stepHeader = "Curfew-Import-Step"
+
+// imported is the scope of an import.
+var imported = scope{name: "the registry's owner, then the vhosts' owners", answer: func(c *request, _ *endpoint) error {
+	return c.api.importAll(c)
+}}
+
+// clusterImport is an import under way.
+type clusterImport struct {
+	*request
+	file     []byte
+	in       string   // see [definitions.Definitions.Import]
+	vhosts   []string // that the file is about
+	warnings []string
+	added    []string // expiry policies that were loaded for it
+}
+
+// placedTime is how long an import waits until vhosts that it has made have owners.
+const placedTime = 15 * time.Second
+
+// importAll imports definitions into the cluster.
+func (a *API) importAll(c *request) error {
+	b, err := c.definitionsFile()
+	if err != nil {
+		return err
+	}
+	i := &clusterImport{request: c, file: b, in: c.vars["vhost"]}
+	modules := false
+	if i.vhosts, modules, err = definitions.Sections(b, i.in); err != nil {
+		return err
+	}
+	if err := i.steps(modules); err != nil {
+		i.unload()
+		return err
+	}
+	for _, w := range i.warnings {
+		a.Log.Warn("import", "warning", w)
+	}
+	if len(i.warnings) > 0 {
+		return c.warned(false, i.warnings)
+	}
+	return c.done(nil)
+}
+
+// steps does all steps.
+func (i *clusterImport) steps(modules bool) error {
+	a := i.api
+	registrar, ok := a.memberOf(a.Placements.Registrar())
+	if !ok {
+		return i.errUnowned(registryText)
+	}
+	owners, err := i.owners(true)
+	if err != nil {
+		return err
+	}
+	if modules {
+		if err := i.step(registrar, definitions.LoadModules); err != nil {
+			return err
+		}
+		i.freshen()
+	}
+	if i.in == "" {
+		if err := i.step(registrar, definitions.CheckRegistry); err != nil {
+			return err
+		}
+	}
+	for _, n := range owners {
+		if err := i.step(n, definitions.CheckVHosts); err != nil {
+			return err
+		}
+	}
+	if i.in == "" || modules {
+		if err := i.step(registrar, definitions.ApplyRegistry); err != nil {
+			return err
+		}
+		i.added = nil // they stay from here on
+		i.freshen()
+	}
+	return i.apply()
+}
+
+// apply puts in force what goes into vhosts, once those that are new have owners.
+func (i *clusterImport) apply() error {
+	ctx, cancel := context.WithTimeout(i.r.Context(), placedTime)
+	defer cancel()
+	owners, err := i.owners(false)
+	for err != nil && ctx.Err() == nil {
+		pause(ctx, 100*time.Millisecond)
+		owners, err = i.owners(false)
+	}
+	if err != nil {
+		return err
+	}
+	for _, n := range owners {
+		if err := i.step(n, definitions.ApplyVHosts); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// owners returns the nodes that own vhosts of the file. Those that are not there yet may have none.
+func (i *clusterImport) owners(some bool) (all []replicas.Node, err error) {
+	for _, name := range i.vhosts {
+		owner, known := i.api.Placements.OwnerOf(name)
+		if !known && some {
+			continue
+		}
+		n, ok := i.api.memberOf(owner)
+		if !ok {
+			return nil, i.errUnowned(vhostText(name))
+		}
+		if !slices.ContainsFunc(all, func(o replicas.Node) bool { return o.ID == n.ID }) {
+			all = append(all, n)
+		}
+	}
+	return all, nil
+}
+
+// step has a node do a step.
+func (i *clusterImport) step(n replicas.Node, step definitions.Step) error {
+	if i.api.isSelf(&n) {
+		o, err := i.api.importStep(i.request, step, i.file)
+		i.note(o)
+		return err
+	}
+	body, err := i.demand(n, i.file, step)
+	if err != nil {
+		return err
+	}
+	var o definitions.Outcome
+	if json.Unmarshal(body, &o) == nil {
+		i.note(o)
+	}
+	return nil
+}
+
+func (i *clusterImport) note(o definitions.Outcome) {
+	i.added = append(i.added, o.Added...)
+	i.warnings = append(i.warnings, o.Warnings...)
+}
+
+// demand has a node do a step with a file, and returns what it answers. An error is that node's.
+func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([]byte, error) {
+	c.takeTime(importTimeout)
+	ctx, cancel := context.WithTimeout(c.r.Context(), importTimeout)
+	defer cancel()
+	r := c.outgoing(ctx, http.MethodPost, c.r.URL, io.NopCloser(bytes.NewReader(body)))
+	r.ContentLength = int64(len(body))
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set(stepHeader, string(step))
+	answer, err := c.api.Peers.Do(ctx, n.ID, r)
+	if err != nil {
+		return nil, c.unforwarded(n, importTimeout, err)
+	}
+	defer func() { _ = answer.Body.Close() }() // all that counts was read
+	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody))
+	if err != nil {
+		return nil, c.unforwarded(n, importTimeout, err)
+	}
+	if answer.StatusCode < http.StatusMultipleChoices {
+		return b, nil
+	}
+	o, err := jsonobj.ParseObject(b)
+	if err != nil {
+		return nil, c.unforwarded(n, importTimeout, errStatus(answer.StatusCode))
+	}
+	code, _ := valueOf(o, "error").(string)
+	return nil, &failure{answer.StatusCode, code, valueOf(o, "reason")}
+}
+
+// unload takes away the expiry policies that were loaded for an import which was refused.
+func (i *clusterImport) unload() {
+	if len(i.added) == 0 {
+		return
+	}
+	n, ok := i.api.memberOf(i.api.Placements.Registrar())
+	if !ok {
+		i.api.Log.Warn("import: policies of definitions that were refused stay loaded", "policies", i.added)
+		return
+	}
+	names := *i
+	names.file = jsonobj.Append(nil, i.added)
+	if err := names.step(n, definitions.UnloadModules); err != nil {
+		i.api.Log.Warn("import: policies of definitions that were refused stay loaded", "policies", i.added, "error", err)
+	}
+}
+
+// importStep does this node's step of an import.
+func (a *API) importStep(c *request, step definitions.Step, b []byte) (definitions.Outcome, error) {
+	o, err := a.files.ImportStep(step, b, c.vars["vhost"], c.user.Name, a.knows)
+	if err != nil {
+		return o, failureOfModule(err)
+	}
+	return o, nil
+}
+
+// loadStep answers another node that asks for a step of an import.
+func (a *API) loadStep(c *request, b []byte) error {
+	o, err := a.importStep(c, definitions.Step(c.r.Header.Get(stepHeader)), b)
+	if err != nil {
+		return err
+	}
+	return c.reply(object{{"Added", definitions.Tags(o.Added)}, {"Warnings", definitions.Tags(o.Warnings)}})
+}

@@ -1,0 +1,254 @@
+// Package drain empties a broker before it is stopped: publishers wait, nobody connects any more, and consumers take what there is.
+// The program that has the broker calls [Drain.Step], and stops the broker when that says so.
+package drain
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Options are what a drain works on.
+type Options struct {
+	Server *wire.Server
+	VHosts func() []*vhost.VHost
+	Clock  clock.Clock
+	Log    *slog.Logger
+}
+
+// Order says how a broker is drained.
+type Order struct {
+	Timeout   time.Duration // after which the broker does not wait for consumers any more
+	Stop      bool          // stop the broker then
+	Listening bool          // clients may connect meanwhile
+	By        string        // user
+}
+
+// The limits of [Order.Timeout], and what it is if nobody says.
+const (
+	MinTimeout     = time.Second
+	MaxTimeout     = 7 * 24 * time.Hour
+	DefaultTimeout = 10 * time.Minute
+)
+
+// State is how far a drain is.
+type State string
+
+// The states. A broker that is drained but not stopped stays as it is until [Drain.End].
+const (
+	Serving  State = "serving"  // nobody drains the broker
+	Draining State = "draining" // consumers take what there is
+	Drained  State = "drained"  // they have, or the time is over
+	Stopping State = "stopping" // the same, and the broker stops
+)
+
+// Interval is the time between two calls of [Drain.Step].
+const Interval = 500 * time.Millisecond
+
+// Drain is the drain of a broker. Any goroutine may use it.
+type Drain struct {
+	options Options
+	begun   chan struct{} // capacity 1: has a value when a drain has begun
+
+	mu       sync.Mutex // guards what follows
+	state    State
+	order    Order
+	since    hook.Instant
+	ended    hook.Instant // when nobody waited any more; 0 = not yet
+	timedOut bool
+	empty    bool     // nothing was left at the last step
+	counts   Counts   // of the last step
+	samples  []sample // the latest, the oldest first
+	told     chan struct{}
+}
+
+// sample is how many messages were left at a moment.
+type sample struct {
+	at   hook.Instant
+	left int
+}
+
+// window is how long ago the oldest sample is that the rate is made of.
+const window = 5 * time.Second
+
+// New returns the drain of a broker that nobody drains.
+func New(o Options) *Drain {
+	return &Drain{options: o, begun: make(chan struct{}, 1), state: Serving, told: make(chan struct{})}
+}
+
+// Begun has a value when a drain has begun. From then on Step has to be called.
+func (d *Drain) Begun() <-chan struct{} { return d.begun }
+
+// Told is closed when somebody has read that the broker stops.
+func (d *Drain) Told() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.told
+}
+
+// Active reports whether the broker is being drained, or has been.
+func (d *Drain) Active() bool { return d.options.Server.Suspended() }
+
+// Begin begins a drain, or gives one that is under way another order.
+func (d *Drain) Begin(o Order) error {
+	if o.Timeout < MinTimeout || o.Timeout > MaxTimeout {
+		return fmt.Errorf("timeout %v: accepted are %v to %v", o.Timeout, MinTimeout, MaxTimeout)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == Stopping {
+		return errStopping
+	}
+	if err := d.options.Server.Suspend(o.Listening); err != nil {
+		return err
+	}
+	d.options.Log.Info("draining: publishers wait", "timeout", o.Timeout, "stop", o.Stop, "listening", o.Listening, "user", o.By)
+	d.state, d.order, d.since, d.ended, d.timedOut, d.empty, d.samples = Draining, o, d.options.Clock(), 0, false, false, nil
+	d.look()
+	select {
+	case d.begun <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+var errStopping = errors.New("the broker was drained and is stopping")
+
+// End lets publishers and new connections in again. It does nothing if nobody drains the broker.
+func (d *Drain) End(by string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch d.state {
+	case Serving:
+		return nil
+	case Stopping:
+		return errStopping
+	}
+	if err := d.options.Server.Resume(); err != nil {
+		return err
+	}
+	d.options.Log.Info("the drain is ended: publishers go on", "user", by)
+	d.state, d.counts, d.samples = Serving, Counts{}, nil
+	return nil
+}
+
+// Step looks whether the drain is over. Without goesOn it need not be called again before Begun has a value; with stop, the broker has
+// to be stopped.
+func (d *Drain) Step() (goesOn, stop bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state != Draining {
+		return false, d.state == Stopping
+	}
+	d.look()
+	// A message that moves from one queue to another may be in neither while queues are looked at one after the other: twice is enough.
+	was := d.empty
+	d.empty = d.counts.Left == 0
+	d.timedOut = d.options.Clock().Sub(d.since) >= d.order.Timeout && !d.empty
+	if !d.timedOut && !(was && d.empty) {
+		return true, false
+	}
+	d.ended = d.options.Clock()
+	d.state = Drained
+	if d.order.Stop {
+		d.state = Stopping
+	}
+	d.report()
+	return false, d.order.Stop
+}
+
+// look counts what is left.
+func (d *Drain) look() {
+	now := d.options.Clock()
+	d.counts = count(d.options.VHosts())
+	d.samples = append(d.samples, sample{now, d.counts.Left})
+	for len(d.samples) > 2 && now.Sub(d.samples[1].at) >= window {
+		d.samples = d.samples[1:]
+	}
+}
+
+// report logs how the drain has ended, and what stays or will be lost.
+func (d *Drain) report() {
+	log, text := d.options.Log.Info, "drained"
+	if d.timedOut {
+		log, text = d.options.Log.Warn, "drained as far as consumers got in time"
+	}
+	kept, doomed := 0, 0
+	for i := range d.counts.places {
+		kept += d.counts.places[i].kept()
+		doomed += d.counts.places[i].doomed
+	}
+	log(text, "took", d.ended.Sub(d.since).Round(time.Millisecond), "left", d.counts.Left, "kept", kept, "lost_when_stopped", doomed, "stop", d.order.Stop)
+}
+
+// Describe returns how the broker is, for the API.
+func (d *Drain) Describe() jsonobj.Object {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state == Serving {
+		return jsonobj.Object{{"state", string(Serving)}}
+	}
+	if d.state == Drained {
+		d.counts = count(d.options.VHosts()) // consumers go on
+	}
+	if d.state == Stopping {
+		d.tell()
+	}
+	end := d.ended
+	if end == 0 {
+		end = d.options.Clock()
+	}
+	var ended any
+	if d.ended != 0 {
+		ended = jsonobj.Instant(d.ended)
+	}
+	rate, eta := d.speed()
+	return jsonobj.Object{
+		{"state", string(d.state)},
+		{"timed_out", d.timedOut},
+		{"started_at", jsonobj.Instant(d.since)},
+		{"ended_at", ended},
+		{"took_ms", end.Sub(d.since).Milliseconds()},
+		{"timeout_ms", d.order.Timeout.Milliseconds()},
+		{"stop", d.order.Stop},
+		{"listening", d.options.Server.Listening()},
+		{"user", d.order.By},
+		{"rate", rate},
+		{"eta_ms", eta},
+		{"left", d.counts.list((*place).left)},
+		{"kept", d.counts.list((*place).kept)},
+		{"lost_when_stopped", d.counts.list(func(p *place) int { return p.doomed })},
+	}
+}
+
+// tell says that somebody knows that the broker stops. The caller holds mu.
+func (d *Drain) tell() {
+	select {
+	case <-d.told:
+	default:
+		close(d.told)
+	}
+}
+
+// speed returns how many messages per second have left lately, and how long the rest takes at that rate; nil if they do not leave.
+func (d *Drain) speed() (rate float64, eta any) {
+	if len(d.samples) < 2 {
+		return 0, nil
+	}
+	first, last := d.samples[0], d.samples[len(d.samples)-1]
+	passed := last.at.Sub(first.at)
+	if passed <= 0 || last.left >= first.left {
+		return 0, nil
+	}
+	const tenths = 10
+	perSecond := float64(first.left-last.left) / passed.Seconds()
+	return float64(int(perSecond*tenths)) / tenths, int64(float64(last.left) / perSecond * float64(time.Second/time.Millisecond))
+}

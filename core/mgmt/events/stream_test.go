@@ -1,0 +1,65 @@
+package events
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/telemetry"
+)
+
+// slow is a reader who may see everything. To find that out takes twenty microseconds for each event.
+type slow struct{ last time.Time }
+
+func (*slow) Renew() bool { return true }
+
+func (s *slow) MaySee(*telemetry.Event) bool {
+	time.Sleep(20 * time.Microsecond)
+	s.last = time.Now()
+	return true
+}
+
+// Ten pages that followed the events of a storm took both processors, and the storm lasted for eleven seconds instead of a quarter of one.
+func TestStreamsLeaveTheProcessorToQueues(t *testing.T) {
+	const batches = 10
+	for open, want := range map[int]time.Duration{ // a batch takes 1280 µs; each stream rests after it
+		1: (10 + 9) * 1280 * time.Microsecond,
+		5: (10 + 9*9) * 1280 * time.Microsecond,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			now, reader := clock.New(), &slow{}
+			recorder := telemetry.New(telemetry.Options{Events: 1000, Clock: now})
+			all := streams.New("event streams")
+			for i := range open {
+				if err := all.Open(strconv.Itoa(i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			filter, err := ParseFilter(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			r := httptest.NewRequestWithContext(ctx, http.MethodGet, "/api/events", http.NoBody)
+			s, err := New(httptest.NewRecorder(), r, Options{Ring: recorder.Events(), Filter: filter, Reader: reader, Clock: now, Streams: all})
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: "q"}, now(), make([]telemetry.Removal, batches*atOnce))
+			began := time.Now()
+			go s.Run()
+			time.Sleep(time.Second)
+			cancel()
+			synctest.Wait()
+			if took := reader.last.Sub(began); took != want {
+				t.Errorf("%d streams: the last event was sent after %v, want %v", open, took, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,412 @@
+package mgmt
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/events"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/replicas"
+)
+
+// The events of a cluster are those of all nodes, each with the member node. An id says how far the reader has come with each node: the ids
+// of their events in the order of the nodes, with dots between; nothing stands for a node of which nothing is known yet.
+
+// afterHeader says after which of its events a node's stream begins.
+const afterHeader = "Curfew-Events-After"
+
+const (
+	// reopenAfter is when the stream of a node that has ended is asked for again.
+	reopenAfter = 2 * time.Second
+	// gatherFirst and gatherNext are how long events are collected before they are put in order and written.
+	gatherFirst = 250 * time.Millisecond
+	gatherNext  = 25 * time.Millisecond
+	// eventHeartbeat is how long a stream may write nothing.
+	eventHeartbeat = 15 * time.Second
+	// maxEventLine limits an event, in bytes.
+	maxEventLine = 256 << 10
+)
+
+// streamed is the scope of events.
+var streamed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+	s, err := c.newClusterStream(e)
+	if err != nil {
+		return err
+	}
+	if c.r.Method == http.MethodHead {
+		s.begin()
+		return nil
+	}
+	if err := c.api.streams.Open(c.user.Name); err != nil {
+		return &failure{http.StatusServiceUnavailable, "too_many_streams", err.Error()}
+	}
+	defer c.api.streams.Close(c.user.Name)
+	s.run(c.r.Context())
+	return nil
+}}
+
+// clusterStream is a stream of the events of all nodes. It belongs to the goroutine that serves the request.
+type clusterStream struct {
+	*request
+	endpoint *endpoint
+	nodes    []replicas.Node
+	at       []string // the last event of each node; "" = unknown
+	lines    bool     // JSON lines, not server-sent events
+	history  int
+	out      *streams.Writer
+	b        []byte
+}
+
+// nodeEvent is an event of a node, or where its stream begins.
+type nodeEvent struct {
+	seat  int
+	begin string // after which event the stream begins; with object nil
+	object
+}
+
+// newClusterStream reads what a request asks for.
+func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
+	if c.api.Events == nil {
+		return nil, errNoEvents
+	}
+	f, err := events.ParseFilter(c.query.raw)
+	if err != nil {
+		return nil, err
+	}
+	s := &clusterStream{request: c, endpoint: e, nodes: c.api.Peers.Nodes(), history: f.History()}
+	if s.lines, err = events.AsLines(c.r); err != nil {
+		return nil, err
+	}
+	s.at = make([]string, len(s.nodes))
+	s.out = c.api.streams.Writer(c.w, writeTimeout)
+	from, id := "Last-Event-ID", c.r.Header.Get("Last-Event-ID")
+	if id == "" {
+		from, id = "after", c.query.raw.Get("after")
+	}
+	if id == "" {
+		return s, nil
+	}
+	s.at = strings.Split(id, ".")
+	valid := len(s.at) == len(s.nodes)
+	for _, part := range s.at {
+		_, err := strconv.ParseUint(part, 10, 64)
+		valid = valid && (part == "" || err == nil)
+	}
+	if !valid {
+		return nil, badRequest("%s: %.80q is not the id of an event of a cluster of %d nodes", from, id, len(s.nodes))
+	}
+	s.history = 0
+	return s, nil
+}
+
+func (s *clusterStream) begin() {
+	var away []string
+	for i := range s.nodes {
+		if !s.nodes[i].Up {
+			away = append(away, s.nodes[i].Name)
+		}
+	}
+	if len(away) > 0 {
+		s.w.Header().Set(unreachableHeader, joinNames(away))
+	}
+	if s.lines {
+		s.out.Begin("application/x-ndjson")
+		return
+	}
+	s.out.Begin("text/event-stream")
+}
+
+// run streams until the reader leaves or may no longer read, or the streams end.
+func (s *clusterStream) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var readers sync.WaitGroup
+	defer readers.Wait()
+	defer cancel()
+	s.begin()
+	defer s.out.HurryAtEnd()()
+	came := make(chan nodeEvent)
+	for seat := range s.nodes {
+		readers.Go(func() { s.follow(ctx, seat, s.at[seat], came) })
+	}
+	beat := time.NewTicker(eventHeartbeat)
+	defer beat.Stop()
+	gather, checked := gatherFirst, time.Now()
+	for {
+		select {
+		case first := <-came:
+			s.write(s.batch(ctx, first, came, gather))
+			gather = gatherNext
+		case <-beat.C:
+			s.beat()
+		case <-ctx.Done():
+			return
+		case <-s.api.streams.Ended():
+			return
+		}
+		if s.out.Send(s.b) != nil {
+			return
+		}
+		s.b = s.b[:0]
+		if now := time.Now(); now.Sub(checked) >= streamCheck {
+			if checked = now; !s.renew() {
+				return
+			}
+		}
+	}
+}
+
+func (s *clusterStream) beat() {
+	if s.lines {
+		s.b = append(s.b, '\n')
+		return
+	}
+	s.b = append(s.b, ":\n\n"...)
+}
+
+// batch collects events for a while, and puts them in order.
+func (s *clusterStream) batch(ctx context.Context, first nodeEvent, came <-chan nodeEvent, most time.Duration) []nodeEvent {
+	const atOnce = 4096
+	all := []nodeEvent{first}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	for len(all) < atOnce {
+		select {
+		case e := <-came:
+			all = append(all, e)
+			continue
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		break
+	}
+	slices.SortStableFunc(all, func(x, y nodeEvent) int {
+		if x.seat == y.seat { // a node's order is kept
+			return 0
+		}
+		return compareValues(valueOf(x.object, "time"), valueOf(y.object, "time"))
+	})
+	return all
+}
+
+// write writes events. Of the first ones, no more than the reader wants of the past.
+func (s *clusterStream) write(all []nodeEvent) {
+	skip := 0
+	if s.history > 0 {
+		n := 0
+		for i := range all {
+			if all[i].object != nil {
+				n++
+			}
+		}
+		skip, s.history = max(n-s.history, 0), 0
+	}
+	for i := range all {
+		e := &all[i]
+		if e.object == nil {
+			s.at[e.seat] = e.begin
+			continue
+		}
+		if id := idOf(valueOf(e.object, "id")); id != "" {
+			s.at[e.seat] = id
+		}
+		if skip > 0 {
+			skip--
+			continue
+		}
+		s.writeOne(e)
+	}
+}
+
+// idOf returns the id of a node's event; "" if it has none.
+func idOf(v any) string {
+	n := intOf(v)
+	if n <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func (s *clusterStream) writeOne(e *nodeEvent) {
+	id := strings.Join(s.at, ".")
+	set(e.object, "id", id)
+	o := append(e.object, member{"node", s.nodes[e.seat].Name}).Pick(s.query.columns)
+	if s.lines {
+		s.b = append(o.Append(s.b), '\n')
+		return
+	}
+	kind, _ := valueOf(e.object, "kind").(string)
+	s.b = append(append(append(s.b, "id: "...), id...), "\nevent: "...)
+	s.b = append(append(append(s.b, strings.Map(printable, kind)...), "\ndata: "...), o.Append(nil)...)
+	s.b = append(s.b, "\n\n"...)
+}
+
+// printable leaves out what would end a line of a stream.
+func printable(r rune) rune {
+	if r < ' ' {
+		return -1
+	}
+	return r
+}
+
+// follow reads the events of a node until ctx ends, and asks again when its stream ends.
+func (s *clusterStream) follow(ctx context.Context, seat int, after string, came chan<- nodeEvent) {
+	for first := true; ctx.Err() == nil; first = false {
+		if !first {
+			pause(ctx, reopenAfter)
+		}
+		after = s.followOnce(ctx, seat, after, first, came)
+	}
+}
+
+// followOnce reads one stream of a node's events. It returns the id of the last one.
+func (s *clusterStream) followOnce(ctx context.Context, seat int, after string, first bool, came chan<- nodeEvent) string {
+	from, begin, err := s.open(ctx, seat, after, first)
+	if err != nil {
+		return after
+	}
+	defer func() { _ = from.Close() }() // what was read counts
+	lines := bufio.NewScanner(from)
+	lines.Buffer(nil, maxEventLine)
+	if _, err := strconv.ParseUint(begin, 10, 64); err == nil {
+		after = begin
+		if !send(ctx, came, nodeEvent{seat: seat, begin: begin}) {
+			return after
+		}
+	}
+	for lines.Scan() {
+		o, err := jsonobj.ParseObject(lines.Bytes())
+		if err != nil {
+			if len(lines.Bytes()) > 0 {
+				return after // it is no stream of events
+			}
+			continue
+		}
+		if id := idOf(valueOf(o, "id")); id != "" {
+			after = id
+		}
+		if !send(ctx, came, nodeEvent{seat: seat, object: o}) {
+			return after
+		}
+	}
+	return after
+}
+
+func send(ctx context.Context, to chan<- nodeEvent, e nodeEvent) bool {
+	select {
+	case to <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// open asks a node for its events after one. Of the past it gets what the reader wants, the first time.
+func (s *clusterStream) open(ctx context.Context, seat int, after string, first bool) (from io.ReadCloser, begin string, err error) {
+	q := maps.Clone(s.query.raw)
+	q.Del("after")
+	q.Del("columns")
+	q.Set("format", "ndjson")
+	if !first || after != "" {
+		q.Del("history")
+	}
+	if after != "" {
+		q.Set("after", after)
+	}
+	to := &url.URL{Path: root + "events", RawQuery: q.Encode()}
+	if n := &s.nodes[seat]; !s.api.isSelf(n) {
+		r := s.outgoing(ctx, http.MethodGet, to, http.NoBody)
+		r.Header.Del("Last-Event-Id")
+		r.Header.Set(partHeader, "1")
+		answer, err := s.api.Peers.Do(ctx, n.ID, r)
+		if err != nil {
+			return nil, "", err
+		}
+		if answer.StatusCode != http.StatusOK {
+			_ = answer.Body.Close() // it is no stream
+			return nil, "", errStatus(answer.StatusCode)
+		}
+		return answer.Body, answer.Header.Get(afterHeader), nil
+	}
+	return s.openOwn(ctx, to)
+}
+
+// openOwn is open for this node's own events.
+func (s *clusterStream) openOwn(ctx context.Context, to *url.URL) (io.ReadCloser, string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r := (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{}, TLS: s.r.TLS}).WithContext(ctx) // see renew
+	own := *s.request
+	from, into := io.Pipe()
+	w := &pipeWriter{into: into, header: http.Header{}, began: make(chan struct{})}
+	own.r, own.w, own.forwarded, own.part = r, w, true, true
+	query, err := parseQuery(to.RawQuery)
+	if err != nil {
+		cancel()
+		return nil, "", err
+	}
+	own.query = query
+	done := make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer close(done)
+		err := own.api.streamEvents(&own)
+		_ = into.CloseWithError(errors.Join(err, io.EOF)) // the reader ends in any case
+	})
+	stop := func() {
+		cancel()
+		_ = from.Close() // so that a write ends
+		running.Wait()
+	}
+	select {
+	case <-w.began:
+		return &ownStream{from, stop}, w.header.Get(afterHeader), nil
+	case <-done:
+		stop()
+		return nil, "", io.ErrUnexpectedEOF
+	}
+}
+
+// ownStream is a stream of this node's own events.
+type ownStream struct {
+	*io.PipeReader
+	stop func()
+}
+
+// Close implements [io.Closer].
+func (s *ownStream) Close() error {
+	s.stop()
+	return nil
+}
+
+// pipeWriter is an answer that is read while it is written.
+type pipeWriter struct {
+	into   *io.PipeWriter
+	header http.Header
+	began  chan struct{} // closed with the header
+	once   sync.Once
+}
+
+// Header implements [http.ResponseWriter].
+func (w *pipeWriter) Header() http.Header { return w.header }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *pipeWriter) WriteHeader(int) { w.once.Do(func() { close(w.began) }) }
+
+// Write implements [http.ResponseWriter].
+func (w *pipeWriter) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return w.into.Write(b)
+}
+
+// Flush implements [http.Flusher].
+func (w *pipeWriter) Flush() {}

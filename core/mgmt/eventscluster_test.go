@@ -1,0 +1,181 @@
+package mgmt
+
+import (
+	"bufio"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/telemetry"
+)
+
+// newEventfulCluster returns a cluster whose nodes remember events, and their recorders.
+func newEventfulCluster(t *testing.T) (*cluster, []*telemetry.Recorder) {
+	t.Helper()
+	var recorders []*telemetry.Recorder
+	c := newCluster(t, func(o *Options) {
+		r := telemetry.New(telemetry.Options{Clock: o.Clock, Events: 100})
+		recorders = append(recorders, r)
+		o.Events = r.Events()
+	})
+	return c, recorders
+}
+
+// streamOf follows the events of a node as guest.
+func (c *cluster) streamOf(node int, query, lastID string) (lines func() map[string]any, end func()) {
+	c.t.Helper()
+	server := httptest.NewServer(c.rigs[node].api)
+	q, err := http.NewRequestWithContext(c.t.Context(), http.MethodGet, server.URL+"/api/events?"+query, nil)
+	must(c.t, err)
+	q.SetBasicAuth("guest", "guest")
+	q.Header.Set("Accept", "application/x-ndjson")
+	if lastID != "" {
+		q.Header.Set("Last-Event-ID", lastID)
+	}
+	answer, err := server.Client().Do(q) //nolint:bodyclose // end closes it
+	must(c.t, err)
+	if answer.StatusCode != 200 {
+		c.t.Fatalf("events of node %d: %s", node, answer.Status)
+	}
+	read := bufio.NewScanner(answer.Body)
+	lines = func() (e map[string]any) {
+		c.t.Helper()
+		for read.Scan() {
+			if len(read.Bytes()) == 0 {
+				continue
+			}
+			must(c.t, json.Unmarshal(read.Bytes(), &e))
+			return e
+		}
+		c.t.Fatalf("the stream has ended: %v", read.Err())
+		return nil
+	}
+	return lines, func() {
+		_ = answer.Body.Close()
+		server.CloseClientConnections()
+		server.Close()
+	}
+}
+
+// Events of all nodes come through any of them, and a reader who comes back misses none and gets none twice.
+func TestEventsOfClusters(t *testing.T) {
+	c, recorders := newEventfulCluster(t)
+	raise := func(node int, name string) {
+		recorders[node].Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: name})
+	}
+	for node := range recorders {
+		raise(node, fmt.Sprintf("past-%d", node))
+	}
+	next, end := c.streamOf(1, "kind=alarm_raised&history=10", "")
+	seen, last := map[string]string{}, ""
+	for range 3 {
+		e := next()
+		seen[e["alarm"].(string)] = e["node"].(string)
+		last = e["id"].(string)
+	}
+	for node := range recorders {
+		if got := seen[fmt.Sprintf("past-%d", node)]; got != c.nodes[node].Name {
+			t.Errorf("the event of node %d came from %q", node, got)
+		}
+	}
+	raise(2, "now")
+	e := next()
+	if e["alarm"] != "now" || e["node"] != "curfew@n3" || strings.Count(e["id"].(string), ".") != 2 {
+		t.Errorf("got %v", e)
+	}
+	end()
+	raise(0, "later")
+	next, end = c.streamOf(2, "kind=alarm_raised", last)
+	seen = map[string]string{}
+	for range 2 {
+		e := next()
+		seen[e["alarm"].(string)] = e["node"].(string)
+	}
+	end()
+	if seen["now"] != "curfew@n3" || seen["later"] != "curfew@n1" {
+		t.Errorf("a reader who comes back to another node got %v", seen)
+	}
+	for _, bad := range []string{"5", "1.2", "a.b.c", "1.2.3.4"} {
+		c.want(0, 400, "GET", "/api/events?after="+url.QueryEscape(bad), "")
+	}
+	c.want(0, 400, "GET", "/api/events?format=none", "")
+	c.want(0, 400, "GET", "/api/events?kind=none", "")
+	c.want(0, 404, "GET", "/api/events?vhost=none", "")
+}
+
+// Where dead letters go is known of all vhosts.
+func TestFlowOfClusters(t *testing.T) {
+	c := newComparison(t, 9)
+	for _, query := range []string{"", "?limit=3", "?name=orders", "?vhost=b"} {
+		var sizes [4]string
+		count := func(body string) string {
+			var f struct {
+				Complete             bool
+				Nodes, Edges, Cycles []map[string]any
+			}
+			must(t, json.Unmarshal([]byte(body), &f))
+			return fmt.Sprint(f.Complete, len(f.Nodes), len(f.Edges), len(f.Cycles))
+		}
+		for node := range c.rigs {
+			sizes[node] = count(c.want(node, 200, "GET", "/api/dead-letters/flow"+query, "").Body.String())
+		}
+		sizes[3] = count(c.single.do(200, "GET", "/api/dead-letters/flow"+query, ""))
+		if sizes[0] != sizes[3] || sizes[1] != sizes[3] || sizes[2] != sizes[3] {
+			t.Errorf("%s: nodes, edges and cycles are %v; the last are those of a broker that has all", query, sizes)
+		}
+	}
+	c.want(0, 400, "GET", "/api/dead-letters/flow?limit=0", "")
+}
+
+// The busiest edges stay, and the nodes that they lead to.
+func TestMergeFlow(t *testing.T) {
+	edge := func(vhost, from, to string, rate float64) object {
+		return object{{"vhost", vhost}, {"from", from}, {"to", to}, {"rate", rate}}
+	}
+	graph := func(edges ...object) object {
+		var nodes []object
+		for _, e := range edges {
+			nodes = append(nodes, object{{"vhost", valueOf(e, "vhost")}, {"queue", valueOf(e, "from")}})
+		}
+		return parsed(object{
+			{"at", 5}, {"complete", true}, {"nodes", nodes}, {"edges", edges}, {"cycles", []object{}}, {"left_out", object{{"components", 0}, {"edges", 1}}},
+		})
+	}
+	got := mergeFlow([]object{graph(edge("a", "q", "r", 1), edge("a", "s", "t", 9)), graph(edge("b", "q", "r", 5))}, 2)
+	want := `{"at":5,"complete":true,"nodes":[{"vhost":"a","queue":"s"},{"vhost":"b","queue":"q"}],"edges":[{"vhost":"a","from":"s","to":"t","rate":9.0},` +
+		`{"vhost":"b","from":"q","to":"r","rate":5.0}],"cycles":[],"left_out":{"components":0,"edges":3}}`
+	if string(got.Append(nil)) != want {
+		t.Errorf("got\n%s\nwant\n%s", got.Append(nil), want)
+	}
+}
+
+// A certificate that has logged the reader in is checked again while the stream goes on, for this node's own events, too.
+func TestEventsOfClustersByCertificate(t *testing.T) {
+	var recorder *telemetry.Recorder
+	c := newCluster(t, func(o *Options) {
+		recorder = telemetry.New(telemetry.Options{Clock: o.Clock, Events: 100}) // the last node's in the end
+		o.Events, o.CertificateLogin = recorder.Events(), auth.CertificateLogin{Field: auth.CommonName}
+		o.VerifyClient = func([]*x509.Certificate) error { return nil }
+	})
+	r := c.rigs[2]
+	_, err := r.api.users().Set(auth.Account{Name: "ops", Tags: []string{"administrator"}})
+	must(t, err)
+	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.withCertificate("ops", "GET", "/api/events", "")}
+	must(t, q.authenticate())
+	s, err := q.newClusterStream(&endpoint{})
+	must(t, err)
+	from, _, err := s.openOwn(t.Context(), &url.URL{Path: "/api/events", RawQuery: "format=ndjson&kind=alarm_raised"})
+	must(t, err)
+	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: "disk"})
+	line, err := bufio.NewReader(from).ReadString('\n')
+	if must(t, err); !strings.Contains(line, `"alarm":"disk"`) {
+		t.Errorf("got %s", line)
+	}
+	must(t, from.Close())
+}

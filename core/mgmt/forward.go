@@ -1,0 +1,207 @@
+package mgmt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/replicas"
+)
+
+// Headers of requests between nodes. Nobody else can set them: ServeHTTP does not look at them.
+const (
+	userHeader = "Curfew-User" // the user whom the node that was asked has let in, escaped as in a query
+	partHeader = "Curfew-Part" // the answer is merged with those of other nodes
+)
+
+// passedHeaders are the headers of a request that are for whoever answers it. Others are for the node that was asked.
+var passedHeaders = []string{"Accept", "Content-Type", "Last-Event-Id", "X-Reason"}
+
+// returnedHeaders are the headers of another node's answer that the client gets. The others are made by the node that was asked.
+var returnedHeaders = []string{
+	"Allow", "Content-Disposition", "Content-Type", "Location", "Retry-After", staleHeader, unreachableHeader, "X-Accel-Buffering",
+}
+
+// Forwarded answers requests of the cluster's other nodes, for the users whom they have let in. It must be reachable over the links
+// between nodes only.
+func (a *API) Forwarded() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, ok := strings.CutPrefix(r.URL.EscapedPath(), root)
+		if !ok {
+			writeFailure(w, errNotFound)
+			return
+		}
+		c := &request{api: a, w: w, r: r, forwarded: true, part: r.Header.Get(partHeader) != ""}
+		a.answer(c, path, func(*http.Request) error { return nil })
+	})
+}
+
+// assume logs a forwarded request in as the user whom the asking node names. Access is checked here, too. A user who was added a
+// moment ago may not be known here yet.
+func (c *request) assume() error {
+	name, err := url.QueryUnescape(c.r.Header.Get(userHeader))
+	if err != nil || name == "" {
+		return badRequest("header %s: the name of a user is expected", userHeader)
+	}
+	u, ok := c.api.users().Known(name)
+	if !ok {
+		c.freshen()
+		u, ok = c.api.users().Known(name)
+	}
+	if !ok {
+		return errLoginFailed
+	}
+	c.user = u
+	return nil
+}
+
+// forward lets another node answer.
+func (c *request) forward(n replicas.Node, e *endpoint) error {
+	answer, err := c.send(n, e)
+	if err != nil {
+		return err
+	}
+	return c.passOn(answer, e)
+}
+
+// send sends the request to another node, as the user's, and returns the answer, whose body is still to be read.
+func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
+	most := e.most
+	if most == 0 {
+		most = forwardTime
+	}
+	c.takeTime(most + writeTimeout)
+	if e.most > 0 {
+		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(uploadTimeout)) // see load
+	}
+	ctx, cancel := context.WithCancel(c.r.Context())
+	late := time.AfterFunc(most, cancel)
+	answer, err := c.api.Peers.Do(ctx, n.ID, c.outgoing(ctx, c.r.Method, c.r.URL, c.r.Body))
+	if !late.Stop() && err == nil {
+		_ = answer.Body.Close() // it came too late
+		err = context.DeadlineExceeded
+	}
+	if err != nil {
+		cancel()
+		return nil, c.unforwarded(n, most, err)
+	}
+	answer.Body = &cancelling{answer.Body, cancel}
+	return answer, nil
+}
+
+// forwardTime is how long a forwarded request may take until there is an answer: longer than the broker waits for itself.
+const forwardTime = operationTimeout + 5*time.Second
+
+// unforwarded returns the answer for a request that another node has not answered.
+func (c *request) unforwarded(n replicas.Node, most time.Duration, err error) error {
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return err
+	}
+	if c.r.Context().Err() != nil { // the client has gone, or its body did not come
+		return c.bodyError(err)
+	}
+	c.w.Header().Set("Retry-After", "1")
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return c.errUnreachable([]string{n.Name}, fmt.Sprintf(" within %s", most))
+	}
+	return c.errUnreachable([]string{n.Name}, fmt.Sprintf(": %.200s", err.Error()))
+}
+
+// cancelling is a body that ends its request when it is closed.
+type cancelling struct {
+	io.ReadCloser
+	cancel context.CancelFunc
+}
+
+// Close implements [io.Closer].
+func (b *cancelling) Close() error {
+	defer b.cancel()
+	return b.ReadCloser.Close()
+}
+
+// outgoing returns a request to another node, as the user's.
+func (c *request) outgoing(ctx context.Context, method string, to *url.URL, body io.ReadCloser) *http.Request {
+	r := (&http.Request{
+		Method: method, URL: &url.URL{Scheme: "http", Host: "node", Path: to.Path, RawPath: to.RawPath, RawQuery: to.RawQuery}, Host: "node",
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: body, ContentLength: c.r.ContentLength,
+	}).WithContext(ctx)
+	for _, name := range passedHeaders {
+		if values := c.r.Header.Values(name); len(values) > 0 {
+			r.Header[name] = slices.Clone(values)
+		}
+	}
+	r.Header.Set(userHeader, url.QueryEscape(c.user.Name))
+	return r
+}
+
+// passOn answers with the answer of another node. One that breaks off in the middle breaks off this one, too, so that nobody takes it
+// for complete.
+func (c *request) passOn(answer *http.Response, e *endpoint) error {
+	defer func() { _ = answer.Body.Close() }() // all that counts was read
+	if answer.StatusCode < http.StatusOK || answer.StatusCode > 599 {
+		return fmt.Errorf("another node answered with status %d", answer.StatusCode)
+	}
+	copyHeader(c.w.Header(), answer.Header)
+	c.w.WriteHeader(answer.StatusCode)
+	if e.streams && answer.StatusCode == http.StatusOK {
+		return c.passStream(answer.Body)
+	}
+	if _, err := io.Copy(timedWriter{c.w}, answer.Body); err != nil {
+		panic(http.ErrAbortHandler)
+	}
+	return nil
+}
+
+func copyHeader(to, from http.Header) {
+	for _, name := range returnedHeaders {
+		if v := from.Get(name); v != "" {
+			to.Set(name, v)
+		}
+	}
+}
+
+// streamCheck is how often at most it is checked that the reader of another node's stream is still logged in here.
+const streamCheck = time.Second
+
+// passStream answers with a stream of another node, as long as the user may read it. The streams of this node bound how many there
+// are, and end it when they end.
+func (c *request) passStream(from io.Reader) error {
+	out := c.api.viewers.Writer(c.w, writeTimeout)
+	defer out.HurryAtEnd()()
+	b, checked := make([]byte, bufferSize), time.Now()
+	for {
+		n, err := from.Read(b)
+		if n > 0 && out.Send(b[:n]) != nil {
+			return nil // the reader has gone
+		}
+		if now := time.Now(); err == nil && now.Sub(checked) >= streamCheck {
+			checked = now
+			if !c.renew() {
+				return nil
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			panic(http.ErrAbortHandler)
+		}
+	}
+}
+
+// retryLogin reports whether a refused login may be tried once more: the user may have been added or changed at another node.
+func (c *request) retryLogin(err error) bool {
+	if !c.api.clustered() || !auth.WasChecked(err) { // only those are limited
+		return false
+	}
+	before := c.api.users().Version()
+	c.freshen()
+	return c.api.users().Version() != before
+}

@@ -1,0 +1,198 @@
+package live
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Deadlines is the view of when messages are due in queues, and in each of a page of them. It belongs to the view that it makes.
+type Deadlines struct {
+	Survey *Survey
+	See    func(*vhost.VHost) bool
+	Queue  func(name string) bool // nil = all queues, and what exchanges hold
+	Sort   string                 // a member of rows
+	Page   int                    // from 1
+	Size   int
+	Order
+	Buckets int
+	// KeysMember names the member with what the rows are sorted by; "" = there is none.
+	KeysMember string
+	// Lateness returns how late messages expire; nil = the reader may not know.
+	Lateness *Lateness
+
+	set     uint64
+	matched []*Entry
+	now     hook.Instant
+}
+
+// RowMembers are the members of a row that rows can be sorted by.
+var RowMembers = []string{
+	"queue", "due_1s", "due_1m", "due_1h", "later", "never", "overdue", "next_deadline", "next_release", "lease_expires_at", "held", "strategy",
+}
+
+// SortBy sets the order by the name of a member, which is one of RowMembers.
+func (d *Deadlines) SortBy(name string, reverse bool) {
+	d.Order = Order{Reverse: reverse}
+	count := func(n func(*row) int) func(*Entry) (int64, bool) {
+		return func(e *Entry) (int64, bool) {
+			r := e.row(d.now)
+			return int64(n(&r)), true
+		}
+	}
+	switch name {
+	case "queue":
+		d.Text = func(e *Entry) string { return e.Config.Name }
+	case "strategy":
+		d.Text = func(e *Entry) string { return e.Config.Strategy }
+	case "next_deadline":
+		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.NextDeadline), e.Stats.NextDeadline != 0 }
+	case "next_release":
+		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.NextRelease), e.Stats.NextRelease != 0 }
+	case "lease_expires_at":
+		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.LeaseExpires), e.Stats.LeaseExpires != 0 }
+	case "held":
+		d.Number = count(func(r *row) int { return r.held })
+	case "never":
+		d.Number = count(func(r *row) int { return r.never })
+	case "overdue":
+		d.Number = count(func(r *row) int { return r.overdue })
+	case "due_1s":
+		d.Number = count(func(r *row) int { return r.within[0] })
+	case "due_1m":
+		d.Number = count(func(r *row) int { return r.within[1] })
+	case "due_1h":
+		d.Number = count(func(r *row) int { return r.within[2] })
+	case "later":
+		d.Number = count(func(r *row) int { return r.later })
+	}
+}
+
+// State returns the state.
+func (d *Deadlines) State() (o jsonobj.Object, err error) {
+	d.Survey.Read(func(r *Reading) { o = d.state(r) })
+	if d.Lateness != nil {
+		d.Lateness.AddTo(&o)
+	}
+	return o, nil
+}
+
+func (d *Deadlines) state(r *Reading) object {
+	d.now = r.At
+	d.match(r)
+	var counts Counts
+	if d.Queue == nil {
+		counts = r.Counts(d.See)
+	} else {
+		counts = Counts{At: r.At, Complete: true}
+		for _, e := range d.matched {
+			e.addTo(&counts, r.At)
+		}
+	}
+	timed := make([]*Entry, 0, len(d.matched))
+	for _, e := range d.matched {
+		if e.timed() {
+			timed = append(timed, e)
+		}
+	}
+	rows, order := object{}, []string{}
+	entries := d.Order.Page(timed, (d.Page-1)*d.Size, d.Size)
+	for _, e := range entries {
+		key := e.Key()
+		rows.Add(key, e.row(r.At).object(e))
+		order = append(order, key)
+	}
+	o := append(counts.Object(d.Buckets), member{"rows", rows}, member{"order", order}, member{"total", len(timed)})
+	if d.KeysMember != "" {
+		o.Add(d.KeysMember, d.Order.Keys(entries))
+	}
+	return o
+}
+
+// match finds the queues that the view is about. They are the same until queues come or go.
+func (d *Deadlines) match(r *Reading) {
+	if d.set == r.Set && d.matched != nil {
+		return
+	}
+	d.set, d.matched = r.Set, r.Select(d.See, d.Queue)
+}
+
+// Select returns the queues of the vhosts that see selects whose names pass; a nil filter passes all.
+func (r *Reading) Select(see func(*vhost.VHost) bool, name func(string) bool) []*Entry {
+	all := []*Entry{}
+	for _, t := range r.Tenants {
+		switch {
+		case !see(t.VHost):
+		case name == nil:
+			all = append(all, t.Entries...)
+		default:
+			for _, e := range t.Entries {
+				if name(e.Config.Name) {
+					all = append(all, e)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Key returns what names the queue among those of all vhosts.
+func (e *Entry) Key() string { return e.Config.VHost + "\x00" + e.Config.Name }
+
+// Gone reports whether the queue is deleted.
+func (e *Entry) Gone() bool { return e.gone }
+
+// timed reports whether something of the queue has a time: its messages, or its lease.
+func (e *Entry) timed() bool {
+	s := &e.Stats
+	return len(e.due) > 0 || s.Held > 0 || s.NextDeadline != 0 || s.NextRelease != 0 || s.LeaseExpires != 0
+}
+
+// row is when the messages of a queue are due.
+type row struct {
+	within                      [3]int // up to a second, a minute and an hour ahead, each with those before
+	later, never, overdue, held int
+}
+
+// rowEnds are up to when ready messages are counted in row.within.
+var rowEnds = [len(row{}.within)]time.Duration{time.Second, time.Minute, time.Hour}
+
+func (e *Entry) row(now hook.Instant) row {
+	r := row{never: e.never, held: e.Stats.Held}
+	for _, m := range e.due {
+		ahead, n := m.At.Sub(now), int(m.N)
+		switch {
+		case ahead <= 0:
+			r.overdue += n
+		case ahead > rowEnds[len(rowEnds)-1]:
+			r.later += n
+		}
+		for i, end := range rowEnds {
+			if ahead > 0 && ahead <= end {
+				r.within[i] += n
+			}
+		}
+	}
+	return r
+}
+
+func (r row) object(e *Entry) object {
+	s := &e.Stats
+	return object{
+		{"vhost", e.Config.VHost},
+		{"queue", e.Config.Name},
+		{"due_1s", r.within[0]},
+		{"due_1m", r.within[1]},
+		{"due_1h", r.within[2]},
+		{"later", r.later},
+		{"never", r.never},
+		{"overdue", r.overdue},
+		{"next_deadline", jsonobj.Instant(s.NextDeadline)},
+		{"next_release", jsonobj.Instant(s.NextRelease)},
+		{"lease_expires_at", jsonobj.Instant(s.LeaseExpires)},
+		{"held", r.held},
+		{"strategy", e.Config.Strategy},
+	}
+}

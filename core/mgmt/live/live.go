@@ -1,0 +1,61 @@
+// Package live says how queues are, each second, to all who look: what they have, and when their messages are due. It collects
+// once for all readers, at most once a second, and nothing while there is none: a reader's goroutine collects, and the others wait for it.
+package live
+
+import (
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+)
+
+type (
+	object = jsonobj.Object
+	member = jsonobj.Member
+)
+
+// period is how often something is collected.
+const period = time.Second
+
+// secondly does something at most once in each second of the clock, for all goroutines that need it. The zero value has not done
+// it yet.
+type secondly struct {
+	mu    sync.Mutex    // guards what follows
+	under chan struct{} // closed when what is under way has been done; nil if nothing is
+	done  int64         // the second in which it was done; 0 = never
+}
+
+// do calls fn, or waits for the goroutine that does, unless that was done in the present second. fn must end.
+func (o *secondly) do(now clock.Clock, fn func()) {
+	o.mu.Lock()
+	second := int64(now()) / int64(period)
+	if under := o.under; under != nil {
+		o.mu.Unlock()
+		<-under
+		return
+	}
+	if o.done == second {
+		o.mu.Unlock()
+		return
+	}
+	under := make(chan struct{})
+	o.under, o.done = under, second
+	o.mu.Unlock()
+	defer func() {
+		o.mu.Lock()
+		o.under = nil
+		o.mu.Unlock()
+		close(under)
+	}()
+	fn()
+}
+
+// unless calls fn unless something is under way. fn must be quick: goroutines that call do wait for it.
+func (o *secondly) unless(fn func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.under == nil {
+		fn()
+	}
+}

@@ -1,0 +1,196 @@
+package live
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Totals are what queues have together, and what is due next.
+type Totals struct {
+	At                           hook.Instant
+	Queues                       int
+	Ready, Unacked, Held, Others int // messages; the others wait to leave, or for confirms
+	next                         *Entry
+	nextAt                       hook.Instant
+	released                     bool // what is next is the end of a hold
+}
+
+// Totals adds up the queues of the vhosts that see selects.
+func (r *Reading) Totals(see func(*vhost.VHost) bool) Totals {
+	all := Totals{At: r.At}
+	for _, t := range r.Tenants {
+		if !see(t.VHost) {
+			continue
+		}
+		for _, e := range t.Entries {
+			if !e.gone {
+				all.add(e)
+			}
+		}
+	}
+	return all
+}
+
+func (t *Totals) add(e *Entry) {
+	s := &e.Stats
+	t.Queues++
+	t.Ready += s.Ready
+	t.Unacked += s.Unacked
+	t.Held += s.Held
+	t.Others += s.Discarded
+	for i, at := range [...]hook.Instant{s.NextDeadline, s.NextRelease} {
+		if at != 0 && (t.next == nil || at < t.nextAt) {
+			t.next, t.nextAt, t.released = e, at, i == 1
+		}
+	}
+}
+
+// Messages returns the totals as an object.
+func (t *Totals) Messages() jsonobj.Object {
+	return object{{"messages", t.Ready + t.Unacked + t.Held + t.Others}, {"ready", t.Ready}, {"unacked", t.Unacked}, {"held", t.Held}}
+}
+
+// Next returns the queue where a message expires or is released next, or nil. It is called before [Survey.Read] ends.
+func (t *Totals) Next() any {
+	if t.next == nil {
+		return nil
+	}
+	kind := "deadline"
+	if t.released {
+		kind = "release"
+	}
+	return object{{"vhost", t.next.Config.VHost}, {"queue", t.next.Config.Name}, {"at", jsonobj.Instant(t.nextAt)}, {"kind", kind}}
+}
+
+// Rates turn counts into rates, from one state of a view to the next.
+type Rates struct {
+	at   hook.Instant
+	last []uint64
+}
+
+// Rates returns the rate of each count per second since the call before; nil if there was none, or a moment ago.
+func (r *Rates) Rates(now hook.Instant, counts ...uint64) []float64 {
+	passed := now.Sub(r.at)
+	if r.last != nil && passed < period/2 {
+		return nil
+	}
+	var rates []float64
+	if r.last != nil {
+		rates = make([]float64, len(counts))
+		for i, n := range counts {
+			if n > r.last[i] {
+				const tenths = 10
+				rates[i] = math.Round(float64(n-r.last[i])/passed.Seconds()*tenths) / tenths
+			}
+		}
+	}
+	r.at, r.last = now, append(r.last[:0], counts...)
+	return rates
+}
+
+// Lateness is how late messages expired in the last minute, or since readers began to ask. Any goroutine may use it.
+type Lateness struct {
+	read  func() map[string]telemetry.Distribution
+	clock clock.Clock
+
+	mu    sync.Mutex       // guards what follows
+	past  []latenessSample // of the last minute, the oldest first
+	state object           // nil = nothing expired
+}
+
+type latenessSample struct {
+	at     hook.Instant
+	counts []uint64
+}
+
+// NewLateness returns the lateness of messages as read counts it.
+func NewLateness(read func() map[string]telemetry.Distribution, now clock.Clock) *Lateness {
+	return &Lateness{read: read, clock: now}
+}
+
+// window is how long ago messages expired that count.
+const window = time.Minute
+
+// AddTo adds the member lateness to an object, with the members p50, p99 and max, in milliseconds, unless no message has expired. They are
+// exact to a bucket of what is counted, and max is the bucket's end.
+func (l *Lateness) AddTo(o *jsonobj.Object) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := l.clock(); len(l.past) == 0 || int64(now)/int64(period) != int64(l.past[len(l.past)-1].at)/int64(period) {
+		l.update(now)
+	}
+	if l.state != nil {
+		o.Add("lateness", l.state)
+	}
+}
+
+// update counts anew. The caller holds mu.
+func (l *Lateness) update(now hook.Instant) {
+	var bounds []float64
+	var counts []uint64
+	for _, d := range l.read() {
+		if counts == nil {
+			bounds, counts = d.Bounds, make([]uint64, len(d.Counts))
+		}
+		for i, n := range d.Counts[:len(counts)] {
+			counts[i] += n
+		}
+	}
+	if len(l.past) > 0 && now.Sub(l.past[len(l.past)-1].at) > window { // nobody has asked for long
+		l.past = nil
+	}
+	for len(l.past) > 1 && now.Sub(l.past[1].at) >= window {
+		l.past = l.past[1:]
+	}
+	l.state = nil
+	if len(l.past) > 0 && bounds != nil {
+		l.state = lateness(bounds, counts, l.past[0].counts)
+	}
+	l.past = append(l.past, latenessSample{now, counts})
+}
+
+// lateness returns the quantiles of what was counted after before.
+func lateness(bounds []float64, counts, before []uint64) object {
+	passed, total, last := make([]uint64, len(counts)), uint64(0), -1
+	for i, n := range counts {
+		if passed[i] = n; i < len(before) {
+			passed[i] -= before[i]
+		}
+		if total += passed[i]; passed[i] > 0 {
+			last = i
+		}
+	}
+	if total == 0 {
+		return nil
+	}
+	end := func(i int) float64 { return bounds[min(i, len(bounds)-1)] }
+	quantile := func(part float64) float64 {
+		left := part * float64(total)
+		for i, n := range passed {
+			if left > float64(n) {
+				left -= float64(n)
+				continue
+			}
+			from := 0.
+			if i > 0 {
+				from = end(i - 1)
+			}
+			return from + (end(i)-from)*left/float64(n)
+		}
+		return end(last)
+	}
+	return object{{"p50", millis(quantile(.5))}, {"p99", millis(quantile(.99))}, {"max", millis(end(last))}}
+}
+
+// millis returns seconds as milliseconds, to the microsecond.
+func millis(seconds float64) float64 {
+	const million, thousand = 1e6, 1e3
+	return math.Round(seconds*million) / thousand
+}

@@ -1,0 +1,197 @@
+package live
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Spec is what a reader asks for. Readers whose specs have the same key, which names also what they may see, share one state.
+type Spec struct {
+	Key string
+	// Begin begins the view for its first reader. What it returns makes a state: it is called at most once a second, by one goroutine at a
+	// time. An error ends the view, and its readers have to ask again.
+	Begin func() func() (jsonobj.Object, error)
+}
+
+// Views are the states that readers share. Any goroutine may use them.
+type Views struct {
+	clock clock.Clock
+
+	mu    sync.Mutex // guards what follows
+	all   map[string]*view
+	sweep *time.Timer // forgets views that nobody reads, and what they keep; nil if there are none
+}
+
+// NewViews returns no views.
+func NewViews(now clock.Clock) *Views { return &Views{clock: now, all: map[string]*view{}} }
+
+const (
+	// idle is how long a view without readers is remembered: one that comes back gets what has changed.
+	idle = 20 * time.Second
+	// maxViews is how many views there may be; beyond that, those without readers are forgotten at once.
+	maxViews = 128
+)
+
+// view is one state, which its readers share.
+type view struct {
+	make  func() (object, error)
+	clock clock.Clock
+	born  string // tells views of the same key apart
+	once  secondly
+
+	mu      sync.Mutex // guards what follows
+	readers int
+	left    hook.Instant // when the last reader did
+	ended   error        // why there are no more states
+	number  uint64       // of the state: 0 = there is none
+	state   object
+	whole   []byte // the state, as JSON
+	changed []byte // from the state before, as JSON; nil = there was none
+}
+
+// open returns the view of a spec. The caller closes it.
+func (vs *Views) open(s *Spec) *view {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	now := vs.clock()
+	v := vs.all[s.Key]
+	if v == nil || v.over() {
+		vs.forget(now)
+		v = &view{make: s.Begin(), clock: vs.clock, born: strconv.FormatInt(int64(now), 36)}
+		vs.all[s.Key] = v
+	}
+	v.enter(1, now)
+	return v
+}
+
+// close ends the reading of a view.
+func (vs *Views) close(v *view) {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	v.enter(-1, vs.clock())
+	if vs.sweep == nil {
+		vs.sweep = time.AfterFunc(idle, vs.sweepIdle)
+	}
+}
+
+// sweepIdle forgets views that nobody has read for long, and comes back for the others.
+func (vs *Views) sweepIdle() {
+	vs.mu.Lock()
+	defer vs.mu.Unlock()
+	if vs.forget(vs.clock()); len(vs.all) > 0 {
+		vs.sweep.Reset(idle)
+		return
+	}
+	vs.sweep = nil
+}
+
+// forget forgets views that nobody reads. The caller holds mu.
+func (vs *Views) forget(now hook.Instant) {
+	for key, v := range vs.all {
+		if v.forgettable(now, len(vs.all) >= maxViews) {
+			delete(vs.all, key)
+		}
+	}
+}
+
+func (v *view) forgettable(now hook.Instant, full bool) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.readers == 0 && (full || v.ended != nil || now.Sub(v.left) >= idle)
+}
+
+func (v *view) over() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.ended != nil
+}
+
+func (v *view) enter(n int, now hook.Instant) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.readers += n
+	v.left = now
+}
+
+// refresh makes the next state.
+func (v *view) refresh() {
+	state, err := v.make()
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.ended = err; err != nil {
+		v.state, v.whole, v.changed = nil, nil, nil
+		return
+	}
+	state = stripped(state)
+	v.changed = nil
+	if v.number > 0 {
+		c := change(v.state, state)
+		if len(c) == 0 {
+			return
+		}
+		v.changed = c.Append(nil)
+	}
+	v.number++
+	v.state, v.whole = state, nil
+}
+
+// latest returns the present state as JSON, its number, and what has changed since the one before.
+func (v *view) latest() (number uint64, whole, changed []byte, err error) {
+	v.once.do(v.clock, v.refresh)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.number, v.json(), v.changed, v.ended
+}
+
+// since returns what a reader needs who has had the state of a number: what has changed, or the whole state; nothing if it is the
+// present one.
+func (v *view) since(seen uint64) (number uint64, kind string, data []byte, err error) {
+	v.once.do(v.clock, v.refresh)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	switch {
+	case v.ended != nil:
+		return 0, "", nil, v.ended
+	case seen == v.number:
+		return seen, "", nil, nil
+	case seen > 0 && seen == v.number-1 && v.changed != nil:
+		return v.number, "change", v.changed, nil
+	}
+	return v.number, "state", v.json(), nil
+}
+
+// json encodes the state when a reader first needs it. The caller holds mu.
+func (v *view) json() []byte {
+	if v.whole == nil && v.ended == nil {
+		v.whole = v.state.Append(nil)
+	}
+	return v.whole
+}
+
+// id returns the id of an event with the state of a number.
+func (v *view) id(number uint64) string { return fmt.Sprintf("%s-%d", v.born, number) }
+
+// seen returns the number of the state that a reader has had, by the id of its last event; 0 if that was another view's.
+func (v *view) seen(id string) uint64 {
+	born, number, _ := strings.Cut(id, "-")
+	n, err := strconv.ParseUint(number, 10, 64)
+	if err != nil || born != v.born {
+		return 0
+	}
+	return n
+}
+
+// Once returns the present state of a view as JSON, for a reader who asks once.
+func (vs *Views) Once(s *Spec) ([]byte, error) {
+	v := vs.open(s)
+	defer vs.close(v)
+	_, whole, _, err := v.latest()
+	return whole, err
+}

@@ -1,0 +1,122 @@
+package mgmt
+
+import (
+	"net/url"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/live"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// readNow reads the parameters of the view now, which has none of its own.
+func readNow(a *API, _ url.Values) (func(*watcher) maker, error) {
+	return func(w *watcher) maker {
+		see, rates := w.sees(), &live.Rates{}
+		return func() (object, error) { return a.now(w, see, rates), nil }
+	}, nil
+}
+
+// now is how the broker is, for a user.
+func (a *API) now(w *watcher, see func(*vhost.VHost) bool, rates *live.Rates) object {
+	var totals live.Totals
+	var next any
+	a.survey.Read(func(r *live.Reading) {
+		totals = r.Totals(see)
+		next = totals.Next()
+	})
+	o := object{
+		{"at", jsonobj.Instant(totals.At)},
+		{"totals", totals.Messages()},
+		{"counts", a.objectTotals(w.request)},
+		{"alarms", a.alarmTexts()},
+		{"next", next},
+	}
+	if per := rates.Rates(a.Clock(), a.activity(see)...); per != nil {
+		o.Add("rates", ratesObject(per))
+	}
+	if !isMonitor(w.user) {
+		return o
+	}
+	if a.late != nil {
+		a.late.AddTo(&o)
+	}
+	return append(o, member{"node", a.condition()})
+}
+
+// activityNames are what the rates of the view now are called, in the order of activity.
+var activityNames = [...]string{"publish", "deliver", "ack", "expired", "dead_lettered", "released"}
+
+func ratesObject(per []float64) (o object) {
+	for i, name := range activityNames {
+		o.Add(name, per[i])
+	}
+	return o
+}
+
+// activity counts what happened in vhosts so far.
+func (a *API) activity(see func(*vhost.VHost) bool) []uint64 {
+	by := a.channelCounters()
+	var sum session.Counters
+	var expired, deadLettered, released uint64
+	for _, v := range a.Store.VHosts() {
+		if !see(v) {
+			continue
+		}
+		own := by[v.Name()]
+		sum.Add(&own)
+		for _, n := range v.Stats().Removals {
+			for reason := range n {
+				switch {
+				case hook.Reason(reason) == hook.ReasonReleased:
+					released += n[reason][telemetry.Ready] + n[reason][telemetry.Routed]
+				case !telemetry.Moved(hook.Reason(reason)):
+					deadLettered += n[reason][telemetry.DeadLettered]
+				}
+			}
+			for _, count := range n[hook.ReasonExpired] {
+				expired += count
+			}
+		}
+	}
+	h := sum.AllDeliveries()
+	delivered := h[session.Delivered] + h[session.DeliveredNoAck] + h[session.Got] + h[session.GotNoAck]
+	return []uint64{sum.Published, delivered, h[session.Acked], expired, deadLettered, released}
+}
+
+// condition is what the node has and may have.
+func (a *API) condition() object {
+	m := a.Machine()
+	return object{
+		{"memory", m.Memory},
+		{"memory_limit", max(a.AMQP.MemoryLimit(), 0)},
+		{"disk_free", m.DiskFree},
+		{"disk_limit", a.Store.DiskLimit()},
+		{"uptime_ms", a.Clock().Sub(a.started).Milliseconds()},
+	}
+}
+
+// alarmTexts says what alarms are raised, and what that means.
+func (a *API) alarmTexts() []object {
+	all := []object{}
+	for _, name := range a.Alarms() {
+		text := name
+		switch name {
+		case "memory":
+			text = "The broker has more memory than its limit. Publishers wait until consumers have taken messages."
+		case probe.Draining:
+			text = "The broker is being drained. Publishers wait, and no client connects, until it is stopped or the drain is ended."
+		case probe.Alone:
+			text = "Fewer than two nodes of the cluster reach one another, or they are agreeing on an owner. Nobody is served here until they do."
+		case probe.Clock:
+			text = "The clock differs too much from those of the other nodes. This node owns nothing until its clock is set and it is started again."
+		case "disk":
+			text = "There is less free disk space than the limit. Publishers wait until there is more."
+		}
+		all = append(all, object{{"name", name}, {"text", text}})
+	}
+	return all
+}

@@ -1,0 +1,86 @@
+package mgmt
+
+import (
+	"net/url"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/live"
+)
+
+// topOrders are what the view top can be sorted by.
+var topOrders = map[string]func(*live.Entry) (int64, bool){
+	"rate": func(e *live.Entry) (int64, bool) {
+		const tenths = 10
+		return -int64((e.In + e.Out) * tenths), true
+	},
+	"due": func(e *live.Entry) (int64, bool) {
+		at := e.Stats.NextDeadline
+		if r := e.Stats.NextRelease; at == 0 || r != 0 && r < at {
+			at = r
+		}
+		return int64(at), at != 0
+	},
+	"lag": func(e *live.Entry) (int64, bool) { return int64(e.Oldest), e.Oldest != 0 },
+	"messages": func(e *live.Entry) (int64, bool) {
+		return -int64(e.Stats.Ready + e.Stats.Unacked + e.Stats.Held + e.Stats.Discarded), true
+	},
+	"bytes": func(e *live.Entry) (int64, bool) { return -e.Stats.ReadyBytes, true },
+}
+
+// topNames are the names of topOrders, the usual one first.
+var topNames = []string{"rate", "due", "lag", "messages", "bytes"}
+
+// readTop reads the parameters of the view top: the view now, and a page of queues with what is known of them without asking them.
+func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
+	page, size, err := pageOf(q, maxPage)
+	if err != nil {
+		return nil, err
+	}
+	sort, err := choiceOf(q, "sort", topNames, topNames[0])
+	order := live.Order{Number: topOrders[sort]}
+	return func(w *watcher) maker {
+		see, rates := w.sees(), &live.Rates{}
+		var matched []*live.Entry
+		set := uint64(0)
+		return func() (object, error) {
+			o := a.now(w, see, rates)
+			a.survey.Read(func(r *live.Reading) {
+				if matched == nil || set != r.Set {
+					set, matched = r.Set, r.Select(see, nil)
+				}
+				rows, names := object{}, []string{}
+				entries := order.Page(matched, (page-1)*size, size)
+				for _, e := range entries {
+					name := e.Config.VHost + "\x00" + e.Config.Name
+					rows, names = append(rows, member{name, topRow(e)}), append(names, name)
+				}
+				o = append(o, member{"rows", rows}, member{"order", names}, member{"queues", len(matched)}, member{"page", page}, member{"page_count", max((len(matched)+size-1)/size, 1)})
+				if q.Has(partParameter) {
+					o.Add(keysMember, order.Keys(entries))
+				}
+			})
+			return o, nil
+		}
+	}, err
+}
+
+// topRow describes a queue as the last collection found it.
+func topRow(e *live.Entry) object {
+	s := &e.Stats
+	return object{
+		{"vhost", e.Config.VHost},
+		{"name", e.Config.Name},
+		{"ready", s.Ready},
+		{"unacked", s.Unacked},
+		{"held", s.Held},
+		{"consumers", s.Consumers},
+		{"bytes", s.ReadyBytes},
+		{"in", e.In},
+		{"out", e.Out},
+		{"expired", s.Expired()},
+		{"next_deadline", jsonobj.Instant(s.NextDeadline)},
+		{"next_release", jsonobj.Instant(s.NextRelease)},
+		{"oldest", jsonobj.Instant(e.Oldest)},
+		{"strategy", e.Config.Strategy},
+	}
+}

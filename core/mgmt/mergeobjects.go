@@ -1,0 +1,302 @@
+package mgmt
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+)
+
+// objects is the scope of objects that add up what all nodes have. The first of the parts is that of the node that is asked.
+func objects(merge func(parts []object) object) scope {
+	return scope{
+		name: "all nodes, merged",
+		part: func(c *request) { c.query.columns, c.query.needs = nil, nil },
+		answer: func(c *request, e *endpoint) error {
+			g, ok := c.gather(e)
+			if !ok {
+				return nil
+			}
+			parts := g.objects()
+			if len(parts) == 0 {
+				return fmt.Errorf("%s: not even this node's part is an object", e.method)
+			}
+			o := merge(parts)
+			g.mark()
+			return c.reply(g.unreachable(o))
+		},
+	}
+}
+
+// objects reads the parts, this node's first, and leaves out those that are no objects.
+func (g *gathering) objects() (all []object) {
+	for i := range g.parts {
+		p := &g.parts[i]
+		o, err := jsonobj.ParseObject(p.body)
+		switch {
+		case err != nil:
+			g.drop(p.node, err)
+		case g.api.isSelf(&p.node):
+			all = slices.Insert(all, 0, o)
+		default:
+			all = append(all, o)
+		}
+	}
+	return all
+}
+
+// whole is the scope of short lists that are made of the parts of all nodes, and then sorted, filtered and divided into pages.
+func whole(merge func(g *gathering, parts [][]object) []object) scope {
+	return scope{
+		name: "all nodes, merged",
+		part: func(c *request) {
+			c.query.columns, c.query.needs, c.query.sort, c.query.name = nil, nil, nil, nil
+			c.query.page, c.query.reverse = 0, false
+		},
+		answer: func(c *request, e *endpoint) error {
+			g, ok := c.gather(e)
+			if !ok {
+				return nil
+			}
+			all := merge(g, g.lists())
+			g.mark()
+			return listObjects(c, all)
+		},
+	}
+}
+
+// lists reads the parts that are lists, and leaves out others.
+func (g *gathering) lists() (all [][]object) {
+	for i := range g.parts {
+		p := &g.parts[i]
+		items, err := jsonobj.ParseItems(p.body)
+		if err != nil {
+			g.drop(p.node, err)
+			continue
+		}
+		list := make([]object, len(items))
+		for k, it := range items {
+			list[k], _ = jsonobj.ParseObject(it) // which is an object
+		}
+		all = append(all, list)
+	}
+	return all
+}
+
+// nodes lists all nodes, those that do not answer, too.
+func (g *gathering) nodes(parts [][]object) []object {
+	all := slices.Concat(parts...)
+	for _, name := range g.missing {
+		all = append(all, absentNode(name))
+	}
+	slices.SortStableFunc(all, func(x, y object) int { return cmp.Compare(g.api.seat(nameOf(x)), g.api.seat(nameOf(y))) })
+	return all
+}
+
+// seat returns the position of a node among the members.
+func (a *API) seat(name string) int {
+	all := a.members()
+	for i := range all {
+		if all[i].Name == name {
+			return i
+		}
+	}
+	return len(all)
+}
+
+// absentNode describes a node that does not answer, as RabbitMQ does.
+func absentNode(name string) object {
+	return object{{"name", name}, {"type", "disc"}, {"running", false}, {"partitions", []any{}}, {"cluster_links", []any{}}}
+}
+
+// vhosts lists all vhosts, those that nobody owns, too.
+func (g *gathering) vhosts(parts [][]object) []object {
+	all, there := slices.Concat(parts...), map[string]bool{}
+	for _, o := range all {
+		there[nameOf(o)] = true
+	}
+	for _, name := range g.api.Placements.VHosts() {
+		if !there[name] && (isMonitor(g.user) || g.mayEnter(name)) {
+			all = append(all, object{{"name", name}, {"cluster_state", object{{g.api.Node, "stopped"}}}})
+		}
+	}
+	slices.SortStableFunc(all, func(x, y object) int { return cmp.Compare(nameOf(x), nameOf(y)) })
+	return all
+}
+
+// strategies adds up how many queues have each expiry strategy.
+func (g *gathering) strategies(parts [][]object) []object {
+	var all []object
+	at := map[string]int{}
+	for _, o := range slices.Concat(parts...) {
+		name := nameOf(o)
+		i, known := at[name]
+		if !known {
+			at[name] = len(all)
+			all = append(all, o)
+			continue
+		}
+		set(all[i], "queues", addValues(valueOf(all[i], "queues"), valueOf(o, "queues")))
+		set(all[i], "some", joinObjects(someQueues, valueOf(all[i], "some"), valueOf(o, "some")))
+	}
+	slices.SortStableFunc(all, func(x, y object) int { return cmp.Compare(nameOf(x), nameOf(y)) })
+	return all
+}
+
+func valueOf(o object, name string) any {
+	v, _ := o.Value(name)
+	return v
+}
+
+// joinObjects joins lists of objects, up to most.
+func joinObjects(most int, lists ...any) []object {
+	all := []object{}
+	for _, l := range lists {
+		objects, _ := l.([]object) // an empty list is none
+		all = append(all, objects...)
+	}
+	return all[:min(len(all), most)]
+}
+
+// addValues adds numbers, and those that are at the same places in objects. What is no number is that of a.
+func addValues(a, b any) any {
+	switch x := a.(type) {
+	case nil:
+		return b
+	case json.Number:
+		if y, ok := b.(json.Number); ok {
+			return addNumbers(x, y)
+		}
+	case int, int64:
+		if y, ok := b.(json.Number); ok {
+			return addNumbers(json.Number(fmt.Sprint(x)), y)
+		}
+	case object:
+		y, ok := b.(object)
+		if !ok {
+			return a
+		}
+		sum := slices.Clone(x)
+		for i := range sum {
+			sum[i][1] = addValues(sum[i][1], valueOf(y, sum[i].Name()))
+		}
+		for i := range y {
+			if _, there := x.Value(y[i].Name()); !there {
+				sum = append(sum, y[i])
+			}
+		}
+		return sum
+	}
+	return a
+}
+
+func addNumbers(a, b json.Number) any {
+	x, err := a.Int64()
+	y, bad := b.Int64()
+	if err == nil && bad == nil {
+		return x + y
+	}
+	f, _ := a.Float64() // a number that is too large is infinite, for which JSON has null
+	g, _ := b.Float64()
+	return f + g
+}
+
+// mergeOverview adds up the totals of all nodes.
+func mergeOverview(parts []object) object {
+	o := parts[0]
+	for _, other := range parts[1:] {
+		for _, name := range []string{"object_totals", "message_stats", "churn_rates", "queue_totals"} {
+			if v, ok := o.Value(name); ok {
+				set(o, name, addValues(v, valueOf(other, name)))
+			}
+		}
+		for _, name := range []string{"listeners", "contexts"} {
+			if v, ok := o.Value(name); ok {
+				set(o, name, joinObjects(maxListeners, v, valueOf(other, name)))
+			}
+		}
+	}
+	return o
+}
+
+// maxListeners limits how many listeners are listed.
+const maxListeners = 1000
+
+// mergeDeadlines adds up when messages are due.
+func mergeDeadlines(parts []object) object {
+	o := parts[0]
+	for _, other := range parts[1:] {
+		addDue(o, other)
+	}
+	return o
+}
+
+// addDue adds counts of messages that are due, in the same buckets.
+func addDue(o, other object) {
+	for _, name := range []string{"overdue", "never", "held"} {
+		set(o, name, addValues(valueOf(o, name), valueOf(other, name)))
+	}
+	for _, name := range []string{"earliest", "next_release"} {
+		set(o, name, earlierOf(valueOf(o, name), valueOf(other, name)))
+	}
+	set(o, "complete", valueOf(o, "complete") == true && valueOf(other, "complete") == true)
+	own, _ := valueOf(o, "buckets").([]object)
+	more, _ := valueOf(other, "buckets").([]object)
+	for i := range min(len(own), len(more)) {
+		for _, name := range []string{"count", "held"} {
+			set(own[i], name, addValues(valueOf(own[i], name), valueOf(more[i], name)))
+		}
+	}
+}
+
+// earlierOf returns the earlier of two instants, either of which may be null.
+func earlierOf(a, b any) any {
+	switch {
+	case a == nil:
+		return b
+	case b != nil && compareValues(b, a) < 0:
+		return b
+	}
+	return a
+}
+
+// mergeRemembered says how far back events of messages are remembered by all nodes.
+func mergeRemembered(parts []object) object {
+	o := parts[0]
+	for _, other := range parts[1:] {
+		for _, name := range []string{"messages", "most"} {
+			set(o, name, addValues(valueOf(o, name), valueOf(other, name)))
+		}
+		if since := valueOf(other, "since"); since != nil && compareValues(since, valueOf(o, "since")) > 0 {
+			set(o, "since", since)
+		}
+	}
+	return o
+}
+
+// alarmed is the scope of the check for alarms of the whole cluster.
+var alarmed = scope{name: "all nodes, merged", answer: func(c *request, e *endpoint) error {
+	own := c.askSelf(e, false)
+	others, missing := c.askOthers(e, false)
+	var alarms []object
+	for _, p := range append([]part{own}, others...) {
+		o, err := jsonobj.ParseObject(p.body)
+		switch {
+		case err != nil || p.status != http.StatusOK && p.status != http.StatusServiceUnavailable:
+			missing = append(missing, p.node.Name)
+		default:
+			raised, _ := valueOf(o, "alarms").([]object)
+			alarms = append(alarms, raised...)
+		}
+	}
+	if len(missing) > 0 { // as in RabbitMQ, nodes that are away have no alarms
+		c.w.Header().Set(unreachableHeader, joinNames(missing))
+	}
+	if len(alarms) == 0 {
+		return c.passed()
+	}
+	return c.failed("alarms raised", member{"alarms", alarms})
+}}

@@ -1,0 +1,192 @@
+package mgmt
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+)
+
+// carrier is policies that can be carried from one broker to another.
+type carrier struct {
+	shelf
+	all []definitions.Carried
+}
+
+func (c *carrier) Carried() []definitions.Carried { return slices.Clone(c.all) }
+
+func (c *carrier) Load(m Module) (bool, []string, error) {
+	if string(m.Module) == "bad" {
+		return false, nil, &ModuleError{Text: `policy "` + m.Name + `": it is bad`}
+	}
+	c.calls = append(c.calls, fmt.Sprintf("load %s %s %s %s %s %s", m.Name, m.Module, m.Config, m.Grants, m.Fuel, m.OnError))
+	c.all = append(slices.DeleteFunc(c.all, func(o definitions.Carried) bool { return o.Name == m.Name }), definitions.Carried{Module: m})
+	return true, c.warnings, nil
+}
+
+func (c *carrier) Unload(name string, force bool) error {
+	c.note("unload", name, force)
+	c.all = slices.DeleteFunc(c.all, func(o definitions.Carried) bool { return o.Name == name })
+	return nil
+}
+
+func newCarrier(t *testing.T) (*rig, *carrier) {
+	t.Helper()
+	c := &carrier{}
+	return newRig(t, func(o *Options) { o.Modules = c }), c
+}
+
+// module is a policy in definitions, with these other members.
+func moduleOf(name, code, more string) string {
+	return fmt.Sprintf(`{"name":%q,"module":%q%s}`, name, base64.StdEncoding.EncodeToString([]byte(code)), more)
+}
+
+func withPolicies(modules string, others ...string) string {
+	return `{"wasm_policies":[` + modules + `]` + strings.Join(append([]string{""}, others...), ",") + `}`
+}
+
+func TestDefinitionsCarryModules(t *testing.T) {
+	r, c := newCarrier(t)
+	if all := r.do(200, "GET", "/api/definitions", ""); strings.Contains(all, "wasm_policies") {
+		t.Errorf("without policies there is the section: %s", all)
+	}
+	r.do(204, "POST", "/api/definitions", withPolicies(moduleOf("a", "code", `,"config":{"b":[1]},"grants":["body"],"fuel":"large","on_error":"keep"`)+","+moduleOf("b", "more", "")))
+	if want := []string{`load a code {"b":[1]} [body] large keep`, "load b more  [] default builtin"}; !slices.Equal(c.calls, want) {
+		t.Errorf("called %q, want %q", c.calls, want)
+	}
+	all := r.do(200, "GET", "/api/definitions", "")
+	var file struct {
+		Policies []json.RawMessage `json:"wasm_policies"`
+	}
+	must(t, json.Unmarshal([]byte(all), &file))
+	const want = `{"name":"a","digest":"5694d08a2e53ffcae0c3103e5ad6f6076abd960eb1f8a56577040bc1028f702b","fuel":"large","on_error":"keep","grants":["body"],"config":{"b":[1]},"module":"Y29kZQ=="}`
+	if len(file.Policies) != 2 || string(file.Policies[0]) != want {
+		t.Errorf("exported %s\nwant %s", file.Policies, want)
+	}
+	if bare := r.do(200, "GET", "/api/definitions?modules=false", ""); strings.Contains(bare, "wasm_policies") {
+		t.Errorf("left out, they are there: %s", bare)
+	}
+	if bare := r.do(200, "GET", "/api/definitions/%2F", ""); strings.Contains(bare, "wasm_policies") {
+		t.Errorf("a vhost that names none has them: %s", bare)
+	}
+	r.do(400, "GET", "/api/definitions?modules=no", "")
+	c.calls = nil
+	r.do(204, "POST", "/api/definitions", all)
+	if c.calls != nil {
+		t.Errorf("what is there already was loaded again: %q", c.calls)
+	}
+	r.do(204, "POST", "/api/definitions", withPolicies(moduleOf("a", "code 2", "")))
+	if want := []string{"load a code 2  [] default builtin"}; !slices.Equal(c.calls, want) {
+		t.Errorf("another version: called %q, want %q", c.calls, want)
+	}
+}
+
+// An import that is refused leaves the policies as they were, too.
+func TestRefusedImportsLoadNothing(t *testing.T) {
+	for _, tt := range []struct{ name, file, want, calls string }{
+		{"not a list", `{"wasm_policies":{}}`, "wasm_policies: line 1, column 18: is not a list", ""},
+		{"no name", `{"wasm_policies":[{"module":""}]}`, "{key_missing,name}", ""},
+		{"not base64", `{"wasm_policies":[{"name":"a","module":"?"}]}`, "expiry policy 'a': module is not base64", ""},
+		{"another digest", withPolicies(moduleOf("a", "code", `,"digest":"00"`)), "expiry policy 'a': digest: the module's is 5694d08a", ""},
+		{"twice", withPolicies(moduleOf("a", "x", "") + "," + moduleOf("a", "y", "")), "expiry policy 'a': is there twice", ""},
+		{"a module that is refused", withPolicies(moduleOf("a", "x", "") + "," + moduleOf("b", "bad", "")), `policy \"b\": it is bad`, "load a x  [] default builtin, unload a!"},
+		{"a definition that is refused", withPolicies(moduleOf("a", "x", ""), `"queues":[{"name":"","vhost":"/"}]`), "the name of a queue is empty", "load a x  [] default builtin, unload a!"},
+		{"another version beside one", withPolicies(moduleOf("old", "x", ""), `"queues":[{"name":"","vhost":"/"}]`), "the name of a queue is empty", ""},
+		{
+			"missing ones", withPolicies(moduleOf("a", "x", ""),
+				`"queues":[{"name":"q","vhost":"/","arguments":{"x-expiry-strategy":"wasm/b"}},{"name":"r","vhost":"/","arguments":{"x-expiry-strategy":"wasm/a"}}]`,
+				`"policies":[{"name":"p","vhost":"/","pattern":"","definition":{"expiry-strategy":"wasm/c"}}]`,
+				`"parameters":[{"name":"o","vhost":"/","component":"operator_policy","value":{"pattern":"","definition":{"expiry-strategy":"wasm/d"}}}]`),
+			"missing expiry policies: wasm/b, which queue 'q' in vhost '/' names, wasm/c, which policy 'p' in vhost '/' names, wasm/d, which parameter 'o' in vhost '/' names; load them first", "",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r, c := newCarrier(t)
+			c.all = []definitions.Carried{{Module: Module{Name: "old", Module: []byte("code"), Digest: "1"}}}
+			if body := r.do(400, "POST", "/api/definitions", tt.file); !strings.Contains(body, tt.want) {
+				t.Errorf("got %s, want %q", body, tt.want)
+			}
+			if got := strings.Join(c.calls, ", "); got != tt.calls {
+				t.Errorf("called %q, want %q", got, tt.calls)
+			}
+		})
+	}
+}
+
+// Nobody knows whether another version is accepted before it is loaded. If the second is not, the first goes back, and what is new
+// goes away: the answer says that the file is refused.
+func TestARefusedVersionLeavesAllPoliciesAsTheyWere(t *testing.T) {
+	r, c := newCarrier(t)
+	r.do(204, "POST", "/api/definitions", withPolicies(moduleOf("a", "code", `,"config":{"b":1},"grants":["body"]`)+","+moduleOf("b", "code", "")))
+	c.calls = nil
+	body := r.do(400, "POST", "/api/definitions", withPolicies(moduleOf("c", "x", "")+","+moduleOf("a", "x", "")+","+moduleOf("b", "bad", ""), `"vhosts":[{"name":"v"}]`))
+	if !strings.Contains(body, "it is bad") {
+		t.Errorf("got %s", body)
+	}
+	if vhosts := r.do(200, "GET", "/api/vhosts", ""); strings.Contains(vhosts, `"name":"v"`) {
+		t.Errorf("other definitions were applied: %s", vhosts)
+	}
+	want := []string{"load c x  [] default builtin", "load a x  [] default builtin", `load a code {"b":1} [body] default builtin`, "unload c!"}
+	if !slices.Equal(c.calls, want) {
+		t.Errorf("called %q, want %q", c.calls, want)
+	}
+}
+
+// The file of a configured policy may be another one by now, or gone. The policy is in force nevertheless: an import finds it.
+func TestImportsKnowPoliciesWhoseModuleIsNotToBeHad(t *testing.T) {
+	r, c := newCarrier(t)
+	c.all = []definitions.Carried{{Fixed: true, Module: Module{Name: "a", Digest: "1"}}}
+	r.do(204, "POST", "/api/definitions", `{"queues":[{"name":"q","vhost":"/"}],"policies":[{"name":"p","vhost":"/","pattern":"none","definition":{"expiry-strategy":"wasm/a"}}]}`)
+	if body := r.do(200, "POST", "/api/definitions", withPolicies(moduleOf("a", "x", ""))); body != `{"warnings":["wasm/a: stays as the configuration has it, which is not as in the file"]}` {
+		t.Errorf("got %s", body)
+	}
+	if all := r.do(200, "GET", "/api/definitions", ""); strings.Contains(all, "wasm_policies") {
+		t.Errorf("without its module it is exported: %s", all)
+	}
+}
+
+func TestImportWarnsOfModules(t *testing.T) {
+	r, c := newCarrier(t)
+	c.warnings = []string{"reads no config"}
+	if body := r.do(200, "POST", "/api/definitions", withPolicies(moduleOf("a", "x", ""))); body != `{"warnings":["wasm/a: reads no config"]}` {
+		t.Errorf("got %s", body)
+	}
+	c.all[0].Fixed = true
+	if body := r.do(200, "POST", "/api/definitions", withPolicies(moduleOf("a", "y", ""))); body != `{"warnings":["wasm/a: stays as the configuration has it, which is not as in the file"]}` {
+		t.Errorf("got %s", body)
+	}
+	bare := newRig(t)
+	if body := bare.do(200, "POST", "/api/definitions", withPolicies(moduleOf("a", "x", ""))); body != `{"warnings":["wasm_policies: none is loaded, because the plugin wasm is not in plugins.chain"]}` {
+		t.Errorf("got %s", body)
+	}
+	want := "missing expiry policies: wasm/a, which queue 'q' in vhost '/' names; the plugin wasm is not in plugins.chain"
+	if body := bare.do(400, "POST", "/api/definitions", withPolicies(moduleOf("a", "x", ""), `"queues":[{"name":"q","vhost":"/","arguments":{"x-expiry-strategy":"wasm/a"}}]`)); !strings.Contains(body, want) {
+		t.Errorf("got %s, want %q", body, want)
+	}
+}
+
+// A policy that could not be written to the disk is the broker's fault, not the client's.
+func TestImportWhoseModuleIsNotStored(t *testing.T) {
+	r, c := newCarrier(t)
+	failing := &failingCarrier{carrier: c}
+	r.api.files.Modules = failing
+	r.do(500, "POST", "/api/definitions", withPolicies(moduleOf("a", "x", "")))
+}
+
+type failingCarrier struct{ *carrier }
+
+func (failingCarrier) Load(Module) (bool, []string, error) { return false, nil, errors.New("no space") }
+
+// The limit for bodies holds for definitions with modules, and the error names it.
+func TestDefinitionsThatAreTooLarge(t *testing.T) {
+	r, _ := newCarrier(t)
+	want := `"the body of the request has more than 4194304 bytes, which is management.body-size; without expiry policies, definitions are smaller"`
+	if body := r.do(413, "POST", "/api/definitions", withPolicies(moduleOf("a", strings.Repeat("x", 4<<20), ""))); !strings.Contains(body, want) {
+		t.Errorf("got %s, want %s", body, want)
+	}
+}

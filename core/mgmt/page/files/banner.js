@@ -1,0 +1,97 @@
+// What is wrong with the broker as a whole, above each view: it is gone, or publishers have to wait.
+
+import {connection, Failure, get, send} from './api.js';
+import {fill, h} from './dom.js';
+import {bytes, duration} from './format.js';
+
+const POLL = 10_000; // ms between questions for alarms
+const PROBE = 2000; // and for a broker that is gone
+const PATIENCE = 5000; // until a broker that says nothing counts as gone: one that hangs keeps its connections open
+
+/**
+ * Watches the broker.
+ * @param {object} o
+ * @param {(user: import('./views.js').User) => void} o.back it was gone, and answers again
+ * @param {() => void} o.lost it answers again, and knows the login no more
+ */
+export function watch({back, lost}) {
+  const since = h('span', {'aria-hidden': 'true'}), why = h('span');
+  const gone = h('div', {class: 'banner bad', hidden: true}, why, since);
+  const alarms = h('div', {hidden: true});
+  const element = h('div', {class: 'banners', role: 'alert'}, gone, alarms);
+  let left = 0; // when the broker was found to be gone; 0 = it is there
+  let watching = false, asking = false;
+  /** @type {ReturnType<typeof setTimeout>} */
+  let timer;
+
+  const look = async () => {
+    if (!watching || asking || document.hidden) return;
+    clearTimeout(timer);
+    asking = true;
+    const late = AbortSignal.timeout(PATIENCE);
+    try {
+      if (left) returned(await get('session', late));
+      const checked = await send('GET', 'health/checks/alarms', undefined, late);
+      if (checked.status === 401) connection.dispatchEvent(new Event('logout'));
+      else showAlarms(alarms, await checked.json());
+    } catch (error) {
+      missing(late.aborted ? new Failure(0, 'The broker does not answer.') : error);
+    }
+    asking = false;
+    if (watching) timer = setTimeout(look, left ? PROBE : POLL);
+  };
+  const returned = (/** @type {import('./views.js').User} */ user) => {
+    left = 0;
+    gone.hidden = true;
+    back(user);
+  };
+  const missing = (/** @type {unknown} */ error) => {
+    if (!watching || !(error instanceof Failure)) return;
+    if (error.status === 401) return lost();
+    if (error.status !== 0) return;
+    if (!left) left = Date.now();
+    gone.hidden = false;
+    fill(why, error.message);
+    tick();
+  };
+  const tick = () => {
+    if (!left || !watching) return;
+    const ms = Date.now() - left;
+    fill(since, ms < 1000 ? '' : ` What you see is ${duration(ms)} old; it goes on by itself.`);
+  };
+  setInterval(tick, 1000);
+  connection.addEventListener('down', look);
+  document.addEventListener('visibilitychange', look);
+  return {
+    element,
+    /** Whether the broker was gone when it was asked last. */
+    isDown: () => left > 0,
+    start() {
+      watching = true;
+      void look();
+    },
+    stop() {
+      watching = false;
+      left = 0;
+      gone.hidden = alarms.hidden = true;
+      clearTimeout(timer);
+    },
+  };
+}
+
+/** @param {HTMLElement} place @param {{alarms?: any[]}} check */
+function showAlarms(place, {alarms = []}) {
+  const texts = alarms.map(describe);
+  place.hidden = texts.length === 0;
+  if (place.getAttribute('data-shown') === texts.join()) return; // what was said once is not said again
+  place.setAttribute('data-shown', texts.join());
+  fill(place, texts.map((text) => h('div', {class: 'banner warn'}, h('strong', null, 'Alarm '), text)));
+}
+
+/** @param {{resource: string, path?: string, free_bytes?: number, needed_bytes?: number}} alarm */
+function describe({resource, path, free_bytes: free, needed_bytes: needed}) {
+  if (resource === 'memory') return 'The broker uses more memory than it may: publishers wait until consumers have made room.';
+  if (resource !== 'disk') return `The log ${resource} cannot be written any more, and its queues have stopped. See the broker's log, and restart it.`;
+  const where = path ? `The disk of ${path}` : 'A disk';
+  return needed ? `${where} has ${bytes(free)} free and needs ${bytes(needed)}: publishers wait until there is more.` : `${where} is almost full: publishers wait until there is more space.`;
+}

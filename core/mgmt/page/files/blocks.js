@@ -1,0 +1,85 @@
+// Small pieces that several views are made of.
+
+import {Failure} from './api.js';
+import {fill, h} from './dom.js';
+import {href} from './link.js';
+
+/** @typedef {import('./dom.js').Child} Child */
+
+/** Returns names and values, one pair a line. Pairs that are false are left out. @param {([string, Child] | false)[]} pairs */
+export function facts(pairs) {
+  return h('dl', {class: 'facts'}, pairs.filter((p) => p !== false).map(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
+}
+
+/** Returns the head of a view: its title, and what stands beside it. @param {Child} title @param {...Child} beside */
+export function heading(title, ...beside) {
+  return h('div', {class: 'head'}, h('h1', null, title), h('div', {class: 'bar'}, beside));
+}
+
+/** Returns the way to a view that lists what this one shows one of. @param {string} view @param {string} text */
+export function back(view, text) {
+  return h('p', {class: 'small'}, h('a', {href: href(view)}, '← ' + text));
+}
+
+/** Returns a section with a title. @param {string} title @param {...Child} content */
+export function section(title, ...content) {
+  return h('section', {class: 'card'}, h('h2', null, title), content);
+}
+
+/** Returns a button. @param {string} text @param {() => any} onclick @param {string} [style] a class, such as plain */
+export function button(text, onclick, style) {
+  return h('button', {type: 'button', class: style, onclick}, text);
+}
+
+/** Returns yes or no as text, with more weight for yes. @param {any} is */
+export const yes = (is) => is ? 'yes' : h('span', {class: 'quiet'}, 'no');
+
+/** Returns words that are not there as a dash. @param {Child} text */
+export const orDash = (text) => text === '' || text == null ? h('span', {class: 'quiet'}, '–') : text;
+
+/**
+ * Loads what a place shows, now and every five seconds, and says there why if it cannot be had.
+ * @param {import('./views.js').Context} context
+ * @param {HTMLElement} place
+ * @param {() => Promise<void>} load fills the place
+ * @param {string} [missing] what is said of something that is not there
+ */
+export function refreshed(context, place, load, missing = 'It does not exist any more.') {
+  const guarded = async () => {
+    try {
+      await load();
+    } catch (error) {
+      if (context.signal.aborted || error instanceof Failure && error.status === 0 && place.hasChildNodes()) return; // the banner says it
+      const gone = error instanceof Failure && error.status === 404;
+      fill(place, h('p', {class: gone ? 'empty' : 'error', role: 'alert'}, gone ? missing : error instanceof Error ? error.message : String(error)));
+    }
+  };
+  context.every(5000, guarded);
+  return guarded;
+}
+
+/**
+ * Returns an object of the broker's as names and values, as deep as it is.
+ * @param {any} value
+ * @returns {Child}
+ */
+export function tree(value) {
+  if (Array.isArray(value)) return value.length ? h('ul', {class: 'tree'}, value.map((v) => h('li', null, tree(v)))) : orDash('');
+  if (value && typeof value === 'object') {
+    const pairs = Object.entries(value);
+    return pairs.length ? facts(pairs.map(([k, v]) => [k, tree(v)])) : orDash('');
+  }
+  return value === '' || value == null ? orDash('') : String(value);
+}
+
+/** @param {import('./views.js').Context} context */
+export const isAdministrator = ({user}) => user.tags.includes('administrator');
+
+/** The views of administration, which share a second menu. @type {[string, string][]} */
+const ADMIN = [['users', 'Users'], ['vhosts', 'Virtual hosts'], ['limits', 'Limits'], ['definitions', 'Definitions'], ['node', 'Node']];
+
+/** Returns the menu of administration. @param {string} current */
+export function adminMenu(current) {
+  return h('nav', {class: 'tabs', 'aria-label': 'Administration'},
+    ADMIN.map(([view, text]) => h('a', {href: href(view), 'aria-current': view === current && 'page'}, text)));
+}

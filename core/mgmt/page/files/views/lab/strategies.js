@@ -1,0 +1,15 @@
+// Which expiry strategies there are, and which queues have them.
+
+import {get} from '../../api.js';
+
+/**
+ * @typedef {object} Strategy as the API has it
+ * @property {string} name @property {boolean} default @property {number} queues how many have it
+ * @property {{vhost: string, name: string}[]} some of them
+ */
+
+/** Returns what a module is called where strategies are listed. @param {any} m */
+export const strategyOf = (m) => m.strategy || m.name;
+
+/** @param {AbortSignal} signal @returns {Promise<Strategy[]>} */
+export const strategies = (signal) => get('expiry-strategies', signal);

@@ -1,0 +1,385 @@
+package mgmt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/replicas"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// cluster is three APIs in one process. Each vhost is at one of them.
+type cluster struct {
+	t     *testing.T
+	rigs  []*rig
+	nodes []*peer
+
+	mu        sync.Mutex // guards what follows
+	owners    map[string]wlog.NodeID
+	registrar wlog.NodeID
+	freshened int   // calls of Fresh
+	stale     error // of Fresh
+}
+
+// peer is one node as the others see it.
+type peer struct {
+	*cluster
+	replicas.Node
+	server *httptest.Server
+	client *http.Client
+	stead  atomic.Pointer[http.Handler] // answers instead of the API; nil = nothing does
+	down   bool
+}
+
+// answer has something else answer for the node; nil = its API.
+func (p *peer) answer(h http.Handler) {
+	if h == nil {
+		p.stead.Store(nil)
+		return
+	}
+	p.stead.Store(&h)
+}
+
+// clusterVHosts are where vhosts live.
+var clusterVHosts = map[string]int{"/": 0, "a": 0, "b": 1, "c": 2, "d": 1}
+
+func newCluster(t *testing.T, change ...func(*Options)) *cluster {
+	t.Helper()
+	c := &cluster{t: t, owners: map[string]wlog.NodeID{}, registrar: 1}
+	for i := range 3 {
+		p := &peer{cluster: c, Node: replicas.Node{ID: wlog.NodeID(i + 1), Name: fmt.Sprintf("curfew@n%d", i+1), Address: fmt.Sprintf("n%d:5680", i+1), Up: true}}
+		r := newRig(t, append([]func(*Options){func(o *Options) {
+			o.Node, o.Peers, o.Placements = p.Name, p, p
+		}}, change...)...)
+		p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+			if h := p.stead.Load(); h != nil {
+				(*h).ServeHTTP(w, q)
+				return
+			}
+			r.api.Forwarded().ServeHTTP(w, q)
+		}))
+		p.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "tcp", p.server.Listener.Addr().String())
+		}}}
+		t.Cleanup(func() {
+			p.client.CloseIdleConnections()
+			p.server.Close()
+		})
+		c.rigs, c.nodes = append(c.rigs, r), append(c.nodes, p)
+	}
+	for _, name := range slices.Sorted(maps.Keys(clusterVHosts)) {
+		c.place(name, clusterVHosts[name])
+	}
+	return c
+}
+
+// place makes a vhost at a node, and takes it away from the others.
+func (c *cluster) place(name string, node int) {
+	c.t.Helper()
+	for i, r := range c.rigs {
+		if _, there := r.api.Store.VHost(name); there && i != node {
+			_, err := r.api.Store.DeleteVHost(name)
+			must(c.t, err)
+		} else if !there && i == node {
+			_, err := r.api.Store.AddVHost(name, vhost.Metadata{})
+			must(c.t, err)
+			_, err = r.api.users().SetPermissions(definitions.AllPermissions("guest", name))
+			must(c.t, err)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.owners[name] = c.nodes[node].ID
+}
+
+// OwnerOf implements [Placements].
+func (c *cluster) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if owner, known = c.owners[vhost]; known {
+		return owner, true
+	}
+	for i, r := range c.rigs { // one that was made by a request
+		if _, there := r.api.Store.VHost(vhost); there {
+			return c.nodes[i].ID, true
+		}
+	}
+	return 0, false
+}
+
+// ShardOf implements [Placements]. Each node owns a shard of vhosts.
+func (c *cluster) ShardOf(vhost string) (shard uint32, known bool) {
+	owner, known := c.OwnerOf(vhost)
+	return uint32(owner), known
+}
+
+// VHosts implements [Placements].
+func (c *cluster) VHosts() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Sorted(maps.Keys(c.owners))
+}
+
+// Registrar implements [Placements].
+func (c *cluster) Registrar() wlog.NodeID {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.registrar
+}
+
+// Fresh implements [Placements].
+func (c *cluster) Fresh(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.freshened++
+	return c.stale
+}
+
+// Nodes implements [Peers].
+func (c *cluster) Nodes() []replicas.Node {
+	all := make([]replicas.Node, len(c.nodes))
+	for i, p := range c.nodes {
+		all[i] = p.Node
+		all[i].Up = !p.down
+	}
+	return all
+}
+
+// Do implements [Peers].
+func (c *cluster) Do(ctx context.Context, node wlog.NodeID, r *http.Request) (*http.Response, error) {
+	p := c.nodes[node-1]
+	if p.down {
+		return nil, errors.New("the node is away")
+	}
+	return p.client.Do(r.WithContext(ctx)) //nolint:gosec // its address is the test's
+}
+
+// at asks a node as a user.
+func (c *cluster) at(node int, user, method, path, body string) *httptest.ResponseRecorder {
+	return c.rigs[node].serve(c.rigs[node].request(user, method, path, body))
+}
+
+// want asks a node as guest and wants a status.
+func (c *cluster) want(node, status int, method, path, body string) *httptest.ResponseRecorder {
+	c.t.Helper()
+	w := c.at(node, guest, method, path, body)
+	if w.Code != status {
+		c.t.Fatalf("%s %s at node %d: got %d %s, want %d", method, path, node, w.Code, w.Body, status)
+	}
+	return w
+}
+
+// What lives at one node can be read and changed at each.
+func TestOwnerAnswers(t *testing.T) {
+	c := newCluster(t)
+	for vhost, owner := range clusterVHosts {
+		path := "/api/queues/" + strings.ReplaceAll(vhost, "/", "%2F") + "/q"
+		for node := range c.rigs {
+			c.want(node, 201, "PUT", path, `{"durable":true,"arguments":{"x-message-ttl":60000}}`)
+			for other := range c.rigs {
+				got := c.want(other, 200, "GET", path+"?columns=name,vhost,node,arguments", "").Body.String()
+				want := fmt.Sprintf(`{"name":"q","vhost":"%s","arguments":{"x-message-ttl":60000},"node":"curfew@n%d"}`, vhost, owner+1)
+				if got != want {
+					t.Fatalf("%s at node %d: got %s, want %s", path, other, got, want)
+				}
+			}
+			c.want((node+1)%3, 204, "DELETE", path, "")
+			c.want((node+2)%3, 404, "GET", path, "")
+		}
+	}
+	for node := range c.rigs {
+		c.want(node, 404, "GET", "/api/queues/none/q", "")
+		c.want(node, 404, "GET", "/api/queues/none", "")
+	}
+}
+
+// A request of the outside cannot assert who asks, and is not taken for one that was forwarded.
+func TestOutsideAssertsNothing(t *testing.T) {
+	c := newCluster(t)
+	q := c.rigs[1].request("-", "GET", "/api/queues/b", "")
+	q.Header.Set(userHeader, "guest")
+	q.Header.Set(partHeader, "1")
+	if w := c.rigs[1].serve(q); w.Code != 401 {
+		t.Errorf("got %d %s, want 401", w.Code, w.Body)
+	}
+	q = c.rigs[1].request(guest, "GET", "/api/queues?page=1&page_size=5", "")
+	q.Header.Set(partHeader, "1")
+	if w := c.rigs[1].serve(q); !strings.HasPrefix(w.Body.String(), `{"filtered_count":`) || w.Header().Get(totalHeader) != "" {
+		t.Errorf("got the part of a list: %s", w.Body)
+	}
+}
+
+// Logins stay where they are: neither passwords nor cookies reach another node, and the user's rights are looked at there again.
+func TestForwardedRequestsHaveNoPassword(t *testing.T) {
+	c := newCluster(t)
+	var got atomic.Pointer[http.Header]
+	c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		header := q.Header.Clone()
+		got.Store(&header)
+		c.rigs[1].api.Forwarded().ServeHTTP(w, q)
+	}))
+	q := c.rigs[0].request(guest, "GET", "/api/queues/b", "")
+	q.Header.Set("Cookie", "curfew-session-15672=x")
+	q.Header.Set("X-Forwarded-For", "10.0.0.1")
+	q.Header.Set(userHeader, "somebody")
+	if w := c.rigs[0].serve(q); w.Code != 200 {
+		t.Fatalf("got %d %s", w.Code, w.Body)
+	}
+	seen := *got.Load()
+	for _, name := range []string{"Authorization", "Cookie", "X-Forwarded-For"} {
+		if seen.Get(name) != "" {
+			t.Errorf("the other node got %s", name)
+		}
+	}
+	if got := seen.Get(userHeader); got != "guest" {
+		t.Errorf("the other node got the user %q", got)
+	}
+	for _, r := range c.rigs { // a user whom only the asked node takes for an administrator
+		u, err := r.api.users().Hash("x")
+		must(t, err)
+		tags := []string{"administrator"}
+		if r == c.rigs[1] {
+			tags = nil
+		}
+		_, err = r.api.users().Set(definitionsUser("x", tags, u))
+		must(t, err)
+	}
+	if w := c.at(0, "x:x", "GET", "/api/queues/b", ""); w.Code != 401 {
+		t.Errorf("got %d %s, want 401 of the owner", w.Code, w.Body)
+	}
+}
+
+// While nobody owns a vhost, requests for it are refused by its name, others are answered.
+func TestNobodyOwns(t *testing.T) {
+	c := newCluster(t)
+	must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
+	for node := range c.rigs {
+		c.mu.Lock()
+		c.owners["b"], c.registrar = 0, 0
+		c.mu.Unlock()
+		if node == 1 {
+			c.mu.Lock()
+			c.owners["b"] = 2 // it is told to own what it has not
+			c.mu.Unlock()
+		}
+		w := c.want(node, 503, "GET", "/api/queues/b/q", "")
+		if !strings.Contains(w.Body.String(), `{"error":"no_owner","reason":"vhost 'b' has no owner now`) || w.Header().Get("Retry-After") != "1" {
+			t.Errorf("got %s", w.Body)
+		}
+		w = c.want(node, 503, "PUT", "/api/users/u", `{"password":"p","tags":""}`)
+		if !strings.Contains(w.Body.String(), "the registry has no owner now") {
+			t.Errorf("got %s", w.Body)
+		}
+		w = c.want(node, 200, "GET", "/api/users", "")
+		if w.Header().Get(staleHeader) != "registry" {
+			t.Error("the list of users is not marked as stale")
+		}
+		c.want(node, 200, "GET", "/api/queues/c", "")
+		w = c.want(node, 200, "GET", "/api/vhosts?columns=name,cluster_state", "")
+		if !strings.Contains(w.Body.String(), `{"name":"b","cluster_state":{"curfew@n`) || !strings.Contains(w.Body.String(), `"stopped"}`) {
+			t.Errorf("got %s", w.Body)
+		}
+	}
+}
+
+// Users are changed at the registry's owner. The node that was asked waits until it knows of the change.
+func TestRegistryIsWrittenByItsOwner(t *testing.T) {
+	c := newCluster(t)
+	c.registrar = 3
+	for node := range c.rigs {
+		c.want(node, 201, "PUT", fmt.Sprintf("/api/users/u%d", node), `{"password":"p","tags":"monitoring"}`)
+		c.want(2, 200, "GET", fmt.Sprintf("/api/users/u%d", node), "")
+		c.want(node, 201, "PUT", fmt.Sprintf("/api/global-parameters/p%d", node), `{"value":1}`)
+		c.want(2, 200, "GET", fmt.Sprintf("/api/global-parameters/p%d", node), "")
+		c.want(node, 400, "PUT", "/api/users/bad", `{"password":5}`)
+	}
+	if c.freshened != 6 {
+		t.Errorf("two nodes that forwarded three requests each have freshened their copies %d times", c.freshened)
+	}
+	c.stale = errors.New("no majority")
+	if w := c.want(0, 204, "PUT", "/api/users/u0", `{"password":"p","tags":"monitoring"}`); w.Header().Get(staleHeader) != "registry" {
+		t.Error("an answer before this node knows of the change is not marked")
+	}
+}
+
+// A login that fails asks the registry once if the password was checked, of which there are so many. Others, of which there can be any
+// number, ask nobody.
+func TestFailedLoginsAsk(t *testing.T) {
+	c := newCluster(t)
+	for _, tc := range []struct {
+		user string
+		asks int
+	}{{"guest:wrong", 1}, {"nobody:x", 1}, {"guest:", 0}, {"nobody:", 0}, {"-", 0}} {
+		c.freshened = 0
+		if w := c.at(0, tc.user, "GET", "/api/whoami", ""); w.Code != 401 || c.freshened != tc.asks {
+			t.Errorf("%s: got %d, and the registry was asked %d times, want %d", tc.user, w.Code, c.freshened, tc.asks)
+		}
+	}
+}
+
+// shifting are placements that change between two looks at a vhost.
+type shifting struct {
+	Placements
+	looks  int
+	change func()
+}
+
+// OwnerOf implements [Placements].
+func (s *shifting) OwnerOf(vhost string) (wlog.NodeID, bool) {
+	if s.looks++; s.looks == 2 {
+		s.change()
+	}
+	return s.Placements.OwnerOf(vhost)
+}
+
+// A vhost may come to this node, or be deleted, while a request for it is looked at.
+func TestVHostShiftsUnderRequest(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(c *cluster)
+		status int
+	}{
+		{"comes", func(c *cluster) { c.place("b", 0) }, 200},
+		{"goes", func(c *cluster) {
+			_, err := c.rigs[1].api.Store.DeleteVHost("b")
+			must(c.t, err)
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			delete(c.owners, "b")
+		}, 404},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newCluster(t)
+			c.rigs[0].api.Placements = &shifting{Placements: c.rigs[0].api.Placements, change: func() { tc.change(c) }}
+			c.want(0, tc.status, "GET", "/api/exchanges/b/amq.direct", "")
+		})
+	}
+}
+
+// Each endpoint says who answers in a cluster.
+func TestEveryEndpointHasAScope(t *testing.T) {
+	for _, rt := range (&API{}).routes() {
+		for _, e := range rt.endpoints {
+			switch {
+			case e.at.answer == nil:
+				t.Errorf("%s %s has no scope", e.method, rt.path)
+			case strings.Contains(rt.path, "{vhost}") && e.at.name == here.name && rt.path != "vhosts/{vhost}/start/{node}":
+				t.Errorf("%s %s names a vhost, and whoever is asked answers", e.method, rt.path)
+			case e.method != "GET" && e.at.name == copied.name:
+				t.Errorf("%s %s changes a copy of the registry", e.method, rt.path)
+			}
+		}
+	}
+}

@@ -1,0 +1,214 @@
+package mgmt
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// scope says which nodes of a cluster answer the requests for an endpoint. In a single broker all have the same effect.
+type scope struct {
+	name string
+	// answer answers at the node that was asked. It may forward the request to others, or ask them for their parts.
+	answer func(c *request, e *endpoint) error
+	// part readies a request of another node for this node's part of the answer; nil = there are no parts.
+	part func(*request)
+	// inVHost means that the vhost has to live at the node that answers.
+	inVHost bool
+}
+
+var (
+	// here: the node that is asked answers for itself.
+	here = scope{name: "the node that is asked", answer: (*request).handle}
+	// copied: the node that is asked answers from its copy of the registry.
+	copied = scope{name: "any node", answer: (*request).answerCopied}
+	// atOwner: the owner of the vhost that the path names.
+	atOwner = atOwnerOf("vhost")
+	// atRegistry: the owner of the registry.
+	atRegistry = scope{name: "the registry's owner", answer: (*request).forwardToRegistrar}
+	// atNode: the node that the path names.
+	atNode = scope{name: "the node that the path names", answer: (*request).forwardToNode}
+	// atFinder: the node that has what the path names, which only the node itself knows.
+	atFinder = scope{name: "the node that has it", answer: (*request).forwardToFinder}
+	// atAll: each node for itself.
+	atAll = scope{name: "all nodes", answer: (*request).forwardToAll}
+)
+
+// atOwnerOf is the scope of paths with another label for the vhost.
+func atOwnerOf(label string) scope {
+	return scope{name: "the vhost's owner", inVHost: true, answer: func(c *request, e *endpoint) error { return c.forwardToOwner(e, c.vars[label]) }}
+}
+
+// inOne is the scope of requests that may name a vhost as a parameter: then its owner answers.
+func inOne(all scope) scope {
+	answer := all.answer
+	all.answer = func(c *request, e *endpoint) error {
+		name := c.query.raw.Get("vhost")
+		switch {
+		case name == "":
+			return answer(c, e)
+		case !c.api.knows(name):
+			return errNotFound
+		case !isMonitor(c.user) && !c.mayEnter(name):
+			return notAuthorised("User not authorised to access virtual host")
+		}
+		return c.forwardToOwner(e, name)
+	}
+	return all
+}
+
+// handle lets this node answer.
+func (c *request) handle(e *endpoint) error { return e.do(c) }
+
+// dispatch lets those nodes answer a request that do so for its endpoint.
+func (c *request) dispatch(e *endpoint) error {
+	switch {
+	case !c.api.clustered():
+		return e.do(c)
+	case !c.forwarded:
+		return e.at.answer(c, e)
+	case c.part && e.at.part != nil:
+		e.at.part(c)
+	}
+	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {
+		return c.errUnowned(vhostText(name))
+	}
+	return e.do(c)
+}
+
+// staleHeader marks answers from a copy of the registry that may lack the latest changes.
+const staleHeader = "Curfew-Stale"
+
+// answerCopied answers from this node's copy of the registry.
+func (c *request) answerCopied(e *endpoint) error {
+	if c.api.Placements.Registrar() == 0 {
+		c.w.Header().Set(staleHeader, "registry")
+	}
+	return e.do(c)
+}
+
+// errUnowned is the failure of a request for what nobody owns now.
+func (c *request) errUnowned(what string) error {
+	c.w.Header().Set("Retry-After", "1")
+	return &failure{http.StatusServiceUnavailable, "no_owner", what + " has no owner now: a majority of the nodes is needed, which then agree on one"}
+}
+
+const registryText = "the registry"
+
+func vhostText(name string) string { return "vhost '" + name + "'" }
+
+// forwardToOwner lets the owner of a vhost answer.
+func (c *request) forwardToOwner(e *endpoint, vhost string) error {
+	owner, known := c.api.Placements.OwnerOf(vhost)
+	v, there := c.api.Store.VHost(vhost)
+	_, named := c.vars["vhost"]
+	switch n, ok := c.api.memberOf(owner); {
+	case there && named:
+		c.vhost = v // it may have come a moment ago
+		return e.do(c)
+	case !known && named:
+		return errNotFound
+	case there, !known:
+		return e.do(c) // which says what there is not
+	case ok && !c.api.isSelf(&n):
+		return c.forward(n, e)
+	}
+	return c.errUnowned(vhostText(vhost))
+}
+
+// forwardToRegistrar lets the owner of the registry answer, and then waits until this node knows what was changed.
+func (c *request) forwardToRegistrar(e *endpoint) error {
+	n, ok := c.api.memberOf(c.api.Placements.Registrar())
+	switch {
+	case !ok:
+		return c.errUnowned(registryText)
+	case c.api.isSelf(&n):
+		return e.do(c)
+	}
+	answer, err := c.send(n, e)
+	if err != nil {
+		return err
+	}
+	if answer.StatusCode < http.StatusInternalServerError {
+		c.freshen()
+	}
+	return c.passOn(answer, e)
+}
+
+// freshTime is how long a request waits for this node's copy of the registry.
+const freshTime = 5 * time.Second
+
+// freshen waits until this node has the latest changes of the registry. An answer without that is marked.
+func (c *request) freshen() {
+	ctx, cancel := context.WithTimeout(c.r.Context(), freshTime)
+	defer cancel()
+	if c.api.Placements.Fresh(ctx) != nil {
+		c.w.Header().Set(staleHeader, "registry")
+	}
+}
+
+// forwardToNode lets the node answer that the path names.
+func (c *request) forwardToNode(e *endpoint) error {
+	n, ok := c.api.member(c.vars["node"])
+	if !ok || c.api.isSelf(&n) {
+		return e.do(c) // which refuses names of nodes that there are not
+	}
+	return c.forward(n, e)
+}
+
+// errUnreachable is the failure of a request that needs nodes which do not answer.
+func (c *request) errUnreachable(names []string, why string) error {
+	c.w.Header().Set(unreachableHeader, joinNames(names))
+	return &failure{http.StatusServiceUnavailable, "node_unreachable", "no answer from " + joinNames(names) + why}
+}
+
+// forwardToFinder asks this node, and then the others, until one has what the path names.
+func (c *request) forwardToFinder(e *endpoint) error {
+	if own := c.askSelf(e, false); own.status != http.StatusNotFound {
+		own.copyTo(c.w)
+		return nil
+	}
+	others, missing := c.askOthers(e, false)
+	for i := range others {
+		if others[i].status != http.StatusNotFound {
+			others[i].copyTo(c.w)
+			return nil
+		}
+	}
+	if len(missing) > 0 {
+		return c.errUnreachable(missing, ", which may have what the path names")
+	}
+	return errNotFound
+}
+
+// forwardToAll lets every node do the same. It fails if some did not.
+func (c *request) forwardToAll(e *endpoint) error {
+	own := c.askSelf(e, false)
+	if own.status >= http.StatusBadRequest {
+		own.copyTo(c.w)
+		return nil
+	}
+	others, missing := c.askOthers(e, false)
+	for i := range others {
+		if others[i].status >= http.StatusBadRequest {
+			others[i].copyTo(c.w)
+			return nil
+		}
+	}
+	if len(missing) > 0 {
+		return c.errUnreachable(missing, "; the other nodes have done it")
+	}
+	own.copyTo(c.w)
+	return nil
+}
+
+// errMoved is the failure of a request whose vhost, or the registry, got another owner meanwhile.
+var errMoved = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about is getting another owner; whether it was done is not known"}
+
+// isOwnership reports whether an error says that this node is not, or not any more, the one to ask.
+func isOwnership(err error) bool {
+	return errors.Is(err, wlog.ErrNotOwner) || errors.Is(err, wlog.ErrNoOwner)
+}

@@ -1,0 +1,44 @@
+package mgmt
+
+import "slices"
+
+// someQueues is how many queues of a strategy are named.
+const someQueues = 20
+
+// strategyUse is how many queues have a strategy, of those that the user may see.
+type strategyUse struct {
+	queues int
+	some   []object
+}
+
+// strategies lists the expiry strategies that queues can choose, with how many queues of those that the user may see have each.
+func (a *API) strategies(c *request) error {
+	var names []string
+	standard := ""
+	if a.Lab != nil {
+		names, standard = a.Lab.Strategies()
+	}
+	used := map[string]*strategyUse{}
+	for _, v := range c.visible() {
+		for _, m := range v.Queues() {
+			cfg := m.Config()
+			u := used[cfg.Strategy]
+			if u == nil {
+				u = &strategyUse{}
+				used[cfg.Strategy] = u
+			}
+			if u.queues++; len(u.some) < someQueues {
+				u.some = append(u.some, object{{"vhost", cfg.VHost}, {"name", cfg.Name}})
+			}
+		}
+	}
+	all := []object{}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		u := used[name]
+		if u == nil {
+			u = &strategyUse{}
+		}
+		all = append(all, object{{"name", name}, {"default", name == standard}, {"queues", u.queues}, {"some", u.some}})
+	}
+	return listObjects(c, all)
+}

@@ -1,0 +1,175 @@
+package peer
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Hello is what a node says of itself at the beginning of a stream.
+type Hello struct {
+	Kind     Kind         `json:"kind"`     // what the stream is for
+	Protocol Range        `json:"protocol"` // versions of this package's protocol that the node speaks
+	Format   Range        `json:"format"`   // formats of logs that the node reads
+	Node     wlog.NodeID  `json:"node"`     // its number
+	Address  string       `json:"address"`  // where others reach it, at most 260 bytes
+	Name     string       `json:"name"`     // of its cluster, at most 255 bytes
+	Version  string       `json:"version"`  // of the broker, at most 64 bytes
+	Clock    hook.Instant `json:"clock"`    // of the node, when it said hello
+
+	Cluster  string        `json:"cluster,omitempty"`  // the id of the cluster that the node is of; "" = it is of none yet
+	Joins    string        `json:"joins,omitempty"`    // the id of the cluster that it wants to begin
+	Shards   uint32        `json:"shards"`             // that the cluster has, or will have
+	Nodes    []Node        `json:"nodes,omitempty"`    // of its cluster; before there is one, as configured, without numbers
+	Founders []wlog.NodeID `json:"founders,omitempty"` // the numbers of the cluster's first nodes, in order
+}
+
+// Range is a range of versions, both ends included.
+type Range struct {
+	From uint32 `json:"from"`
+	To   uint32 `json:"to"`
+}
+
+// String returns the range as errors have it.
+func (r Range) String() string {
+	if r.From == r.To {
+		return strconv.FormatUint(uint64(r.From), 10)
+	}
+	return fmt.Sprintf("%d to %d", r.From, r.To)
+}
+
+// meets reports whether two ranges have a version in common.
+func (r Range) meets(o Range) bool { return r.From <= o.To && o.From <= r.To }
+
+// protocol is the range of protocols that this package speaks.
+var protocol = Range{1, 1}
+
+// greeting is a message of a handshake. The node that dials sends one with its Hello. The other answers with its own, and repeats the
+// nonce; the first says what it thinks of that in a third, which repeats the other's nonce, and has no Hello. A recorded handshake is
+// worth nothing: the third message of it repeats another nonce.
+type greeting struct {
+	Hello   *Hello `json:"hello,omitempty"`
+	Nonce   []byte `json:"nonce,omitempty"`
+	Repeats []byte `json:"repeats,omitempty"`
+	Refused string `json:"refused,omitempty"` // why the sender closes the stream; "" = it does not
+}
+
+// A greeting is preceded by magic and its size as u32, big-endian.
+const (
+	magic        = "curfew\r\n"
+	greetingHead = len(magic) + 4
+	maxGreeting  = 16 << 10
+	nonceSize    = 16
+	maxNodes     = 64
+	maxAddress   = 260
+	maxName      = 255
+	maxVersion   = 64
+	maxReason    = 2 << 10 // bytes of Refused
+)
+
+// errNoNode says that something else than a node is at the other end.
+var errNoNode = errors.New("it does not speak as a node of a cluster does")
+
+func writeGreeting(w io.Writer, g *greeting) error {
+	if len(g.Refused) > maxReason {
+		g.Refused = g.Refused[:maxReason]
+	}
+	body, err := json.Marshal(g)
+	if err != nil {
+		return err
+	}
+	if len(body) > maxGreeting {
+		return fmt.Errorf("a hello of %d bytes: at most %d are allowed", len(body), maxGreeting)
+	}
+	b := make([]byte, 0, greetingHead+len(body))
+	b = binary.BigEndian.AppendUint32(append(b, magic...), uint32(len(body)))
+	_, err = w.Write(append(b, body...))
+	return err
+}
+
+// readGreeting reads a greeting, and not a byte behind it.
+func readGreeting(r io.Reader) (*greeting, error) {
+	var head [greetingHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, err
+	}
+	if string(head[:len(magic)]) != magic {
+		return nil, errNoNode
+	}
+	size := binary.BigEndian.Uint32(head[len(magic):])
+	if size > maxGreeting {
+		return nil, fmt.Errorf("a hello of %d bytes: at most %d are allowed", size, maxGreeting)
+	}
+	body := make([]byte, size)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return nil, err
+	}
+	return decodeGreeting(body)
+}
+
+func decodeGreeting(body []byte) (*greeting, error) {
+	var g greeting
+	if err := json.Unmarshal(body, &g); err != nil {
+		return nil, fmt.Errorf("its hello is not readable: %w", err)
+	}
+	if len(g.Refused) > maxReason {
+		g.Refused = g.Refused[:maxReason]
+	}
+	if n := max(len(g.Nonce), len(g.Repeats)); n > nonceSize {
+		return nil, fmt.Errorf("its hello has a nonce of %d bytes: %d are allowed", n, nonceSize)
+	}
+	if g.Hello == nil {
+		return &g, nil
+	}
+	return &g, g.Hello.bounded()
+}
+
+// bounded returns an error for a Hello that has too much of something.
+func (h *Hello) bounded() error {
+	for _, s := range []struct {
+		what, value string
+		most        int
+	}{
+		{"address", h.Address, maxAddress},
+		{"name", h.Name, maxName},
+		{"version", h.Version, maxVersion},
+		{"cluster", h.Cluster, maxVersion},
+		{"joins", h.Joins, maxVersion},
+	} {
+		if len(s.value) > s.most {
+			return fmt.Errorf("%s in its hello has %d bytes: at most %d are allowed", s.what, len(s.value), s.most)
+		}
+	}
+	if n := max(len(h.Nodes), len(h.Founders)); n > maxNodes {
+		return fmt.Errorf("its hello has %d nodes: at most %d are allowed", n, maxNodes)
+	}
+	for _, n := range h.Nodes {
+		if len(n.Address) > maxAddress {
+			return fmt.Errorf("an address in its hello has %d bytes: at most %d are allowed", len(n.Address), maxAddress)
+		}
+	}
+	return nil
+}
+
+// check returns why two nodes do not understand each other. Everything else is up to Options.Check.
+func (h *Hello) check(self *Hello) error {
+	switch {
+	case !h.Protocol.meets(self.Protocol):
+		return fmt.Errorf("it speaks version %v of the protocol between nodes, and this node %v: upgrade the one with the lower one", h.Protocol, self.Protocol)
+	case !h.Format.meets(self.Format):
+		return fmt.Errorf("it reads logs of format %v, and this node %v: upgrade the one with the lower one", h.Format, self.Format)
+	case h.Node == 0:
+		return errors.New("it has no number")
+	case h.Node == self.Node:
+		return fmt.Errorf("it has this node's number, %d: a data folder was copied", h.Node)
+	case h.Kind >= kinds:
+		return fmt.Errorf("it wants a stream of %v, which this version does not know", h.Kind)
+	}
+	return nil
+}

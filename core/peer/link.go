@@ -1,0 +1,294 @@
+package peer
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// link is the way to another node: the two streams that this one dials.
+type link struct {
+	links   *Links
+	node    Node
+	cancel  context.CancelFunc
+	small   *sender
+	bulk    *sender
+	dialing chan struct{} // a token for each handshake of Dial that is under way
+	in      atomic.Uint64 // bytes of messages that the node has sent
+
+	mu     sync.Mutex // guards the rest
+	offset samples
+}
+
+func compareNodes(a, b Node) int {
+	return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID))
+}
+
+// newLink begins to dial a node. The caller holds mu of the links.
+func (l *Links) newLink(n Node) *link {
+	ctx, cancel := context.WithCancel(l.ctx)
+	k := &link{links: l, node: n, cancel: cancel, dialing: make(chan struct{}, maxDialing)}
+	k.small = &sender{link: k, kind: Small, box: newOutbox(l.options.Queue), poked: make(chan struct{}, 1)}
+	k.bulk = &sender{link: k, kind: Bulk, box: newOutbox(l.options.Queue), poked: make(chan struct{}, 1)}
+	l.running.Go(func() { k.small.run(ctx) })
+	l.running.Go(func() { k.bulk.run(ctx) })
+	return k
+}
+
+// poke has the node dialled at once: it seems to be there.
+func (k *link) poke() {
+	k.small.poke()
+	k.bulk.poke()
+}
+
+// sender has one stream of a link. Its goroutine dials, and writes what is in its box.
+type sender struct {
+	link  *link
+	kind  Kind
+	box   *outbox
+	poked chan struct{} // has a token if the next attempt need not wait
+	out   atomic.Uint64 // bytes of messages that were sent
+
+	mu      sync.Mutex // guards the rest
+	conn    net.Conn   // nil = it is not connected
+	since   hook.Instant
+	version string // of the other node's broker
+	err     error  // why it was last not connected, or is not
+}
+
+func (s *sender) poke() {
+	select {
+	case s.poked <- struct{}{}:
+	default:
+	}
+}
+
+// run dials and serves until ctx ends.
+func (s *sender) run(ctx context.Context) {
+	l := s.link.links
+	backOff := backOff{}
+	ended := false // the last connection ended by itself
+	for ctx.Err() == nil {
+		conn, hello, err := l.connect(ctx, s.link.node.Address, s.link.node.ID, s.kind)
+		if err != nil {
+			if ended && errors.Is(err, syscall.ECONNREFUSED) {
+				ended = false
+				s.gone()
+			}
+			s.failed(ctx, err)
+			backOff.wait(ctx, s.poked)
+			continue
+		}
+		s.connected(conn, hello)
+		began := time.Now()
+		err = s.serve(ctx, conn)
+		s.disconnected(ctx, err)
+		ended = closedByPeer(err)
+		if time.Since(began) < steady { // the node may do that each time, or a second one with its number may
+			backOff.wait(ctx, s.poked)
+			continue
+		}
+		backOff.reset()
+	}
+}
+
+// gone tells that the node's process has ended. One stream is enough to know.
+func (s *sender) gone() {
+	if s.kind == Small {
+		s.link.links.options.Gone(s.link.node.ID)
+	}
+}
+
+// closedByPeer reports whether a connection ended because of the other node, and not because nothing was heard of it.
+func closedByPeer(err error) bool {
+	for _, end := range [...]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
+		if errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *sender) connected(conn net.Conn, h *Hello) {
+	l := s.link.links
+	s.mu.Lock()
+	s.conn, s.since, s.version, s.err = conn, l.options.Clock(), h.Version, nil
+	s.mu.Unlock()
+	s.box.connected()
+	if s.kind == Small {
+		l.reports.connected(s.link.node)
+	}
+}
+
+func (s *sender) disconnected(ctx context.Context, err error) {
+	s.mu.Lock()
+	s.conn.Close()
+	s.conn, s.since, s.err = nil, s.link.links.options.Clock(), err
+	s.mu.Unlock()
+	s.box.disconnected()
+	if s.kind != Small {
+		return
+	}
+	s.link.bulk.abort() // it would notice later
+	s.link.forgetOffset()
+	if ctx.Err() == nil {
+		s.link.links.reports.disconnected(s.link.node, err)
+	}
+}
+
+func (s *sender) failed(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	s.err = err
+	s.mu.Unlock()
+	if s.kind == Small {
+		s.link.links.reports.unreachable(s.link.node, err)
+	}
+}
+
+// abort closes the stream, if there is one: it is dialled again.
+func (s *sender) abort() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.conn != nil {
+		s.conn.Close()
+	}
+}
+
+// serve writes letters until the stream ends.
+func (s *sender) serve(ctx context.Context, conn net.Conn) error {
+	ended := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	defer stop()
+	go func() { ended <- s.listen(conn) }()
+	err := s.write(ctx, conn, ended)
+	conn.Close()
+	if read := <-ended; closedByPeer(read) {
+		return read // it is more exact than what writing failed with
+	}
+	return err
+}
+
+// write writes letters and pings until that fails, ctx ends, or ended says that reading has failed.
+func (s *sender) write(ctx context.Context, conn net.Conn, ended chan error) error {
+	w := newFrameWriter(conn)
+	ticker := time.NewTicker(pingInterval)
+	defer ticker.Stop()
+	var letters []letter
+	err := s.ping(w)
+	for err == nil {
+		select {
+		case <-s.box.wake:
+			letters = s.box.take(letters)
+			err = s.writeLetters(w, letters)
+			clear(letters)
+		case <-ticker.C:
+			err = s.ping(w)
+		case err = <-ended:
+			ended <- err // for serve
+			return err
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+	}
+	return err
+}
+
+// writeLetters writes letters, and settles them all.
+func (s *sender) writeLetters(w *frameWriter, letters []letter) (err error) {
+	size := 0
+	for i := range letters {
+		if err == nil {
+			err = w.add(frameMessage, letters[i].shard, letters[i].body)
+		}
+		size += len(letters[i].body)
+	}
+	if err == nil {
+		err = w.flush()
+	}
+	for i := range letters {
+		letters[i].settle(err == nil)
+	}
+	s.box.wrote(size)
+	s.out.Add(uint64(size))
+	return err
+}
+
+func (s *sender) ping(w *frameWriter) error {
+	p := ping{sent: s.link.links.options.Clock()}
+	if s.kind == Small {
+		p.times = s.link.links.options.Times()
+	}
+	if err := w.add(framePing, 0, appendPing(nil, p)); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+// listen reads the answers to pings until reading fails. On a Small stream there has to be one all the time; on a Bulk stream they may
+// wait behind what is large.
+func (s *sender) listen(conn net.Conn) error {
+	_, secure := conn.(*tls.Conn)
+	r := newFrameReader(&paced{conn, silence, s.kind == Small}, pongSize, !secure)
+	for {
+		f, err := r.next()
+		if err != nil {
+			return err
+		}
+		if f.typ != framePong {
+			return errUnexpected(f)
+		}
+		sent, theirs, err := parsePong(f.body)
+		if err != nil {
+			return err
+		}
+		if s.kind == Small {
+			s.link.answered(sent, theirs)
+		}
+	}
+}
+
+// paced reads from a connection that has to bring something at least each so often.
+type paced struct {
+	conn  net.Conn
+	each  time.Duration
+	paced bool
+}
+
+func (p *paced) Read(b []byte) (int, error) {
+	if p.paced {
+		if err := p.conn.SetReadDeadline(time.Now().Add(p.each)); err != nil {
+			return 0, err
+		}
+	}
+	return p.conn.Read(b)
+}
+
+// backOff spaces attempts.
+type backOff struct{ next time.Duration }
+
+func (b *backOff) reset() { b.next = 0 }
+
+// wait waits longer each time, until ctx ends or a token comes.
+func (b *backOff) wait(ctx context.Context, now <-chan struct{}) {
+	b.next = min(max(2*b.next, firstBackOff), lastBackOff)
+	t := time.NewTimer(b.next - rand.N(b.next/4)) // nodes need not dial one another in step
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-now:
+	case <-ctx.Done():
+	}
+}

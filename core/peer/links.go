@@ -1,0 +1,182 @@
+package peer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Links are a node's streams from and to the others. Any goroutine may use them.
+type Links struct {
+	options Options
+	ctx     context.Context // ends with Close
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+	callers callers
+	reports reports
+	skew    skew
+
+	mu       sync.Mutex // guards the rest
+	links    map[wlog.NodeID]*link
+	incoming map[incomingKey]net.Conn // streams of messages
+	servers  [kinds]func(net.Conn, wlog.NodeID)
+	closed   bool
+}
+
+type incomingKey struct {
+	node wlog.NodeID
+	kind Kind
+}
+
+// maxDialing is how many handshakes of Dial with one node are under way at a time: as many as it takes of one address, and not more
+// than half of those, as two nodes may share one.
+const maxDialing = maxCallersOfOne / 2
+
+// New returns links that take streams of other nodes, and dial none yet.
+func New(o Options) *Links {
+	o.setDefaults()
+	_, _ = json.Marshal(&greeting{}) // what encodes it is made now, and not by several goroutines at the same moment
+	l := &Links{
+		options: o, links: map[wlog.NodeID]*link{}, incoming: map[incomingKey]net.Conn{},
+		callers: newCallers(), reports: newReports(o.Log),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.running.Go(l.accept)
+	return l
+}
+
+// ErrClosed says that the links were closed.
+var ErrClosed = errors.New("links closed")
+
+// ErrUnknown says that there is no link to a node.
+var ErrUnknown = errors.New("no such node in the cluster")
+
+// Connect has links to those nodes, and to no others.
+func (l *Links) Connect(nodes []Node) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	for id, k := range l.links {
+		if !slices.Contains(nodes, k.node) {
+			k.cancel()
+			l.hangUp(id)
+			delete(l.links, id)
+		}
+	}
+	for _, n := range nodes {
+		if l.links[n.ID] == nil {
+			l.links[n.ID] = l.newLink(n)
+		}
+	}
+}
+
+// hangUp closes the streams of messages that a node has opened. The caller holds mu.
+func (l *Links) hangUp(node wlog.NodeID) {
+	for key, conn := range l.incoming {
+		if key.node == node {
+			conn.Close()
+		}
+	}
+}
+
+func (l *Links) link(node wlog.NodeID) *link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.links[node]
+}
+
+// all returns the links, sorted by their nodes' addresses.
+func (l *Links) all() []*link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Values(l.links), func(a, b *link) int { return compareNodes(a.node, b.node) })
+}
+
+// Serve has streams of a kind, Relay or HTTP, handed to fn, which owns them, on goroutines of their own. Close does not wait for those.
+func (l *Links) Serve(kind Kind, fn func(conn net.Conn, from wlog.NodeID)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.servers[kind] = fn
+}
+
+func (l *Links) server(kind Kind) func(net.Conn, wlog.NodeID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.servers[kind]
+}
+
+// Send sends a message about a shard to a node. It does not wait, and owns the message. done, which may be nil, is called once: with
+// true when the message was handed to the network, with false when it was dropped, or may be lost. It may be called before Send returns.
+func (l *Links) Send(to wlog.NodeID, shard uint32, bulk bool, message []byte, done func(delivered bool)) {
+	t := letter{shard, message, done}
+	k := l.link(to)
+	if k == nil || len(message) > l.options.MaxMessage {
+		t.settle(false)
+		return
+	}
+	s := k.small
+	if bulk || len(message) > maxSmall {
+		s = k.bulk
+	}
+	if !s.box.put(t) {
+		t.settle(false)
+	}
+}
+
+// Dial opens a stream to a node, which the caller owns. The node does with it what it has told Serve. Errors name the node.
+func (l *Links) Dial(ctx context.Context, to wlog.NodeID, kind Kind) (net.Conn, error) {
+	k := l.link(to)
+	if k == nil {
+		return nil, fmt.Errorf("node %d: %w", to, ErrUnknown)
+	}
+	select {
+	case k.dialing <- struct{}{}:
+		defer func() { <-k.dialing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("node %s: %w", k.node.Address, ctx.Err())
+	}
+	conn, _, err := l.connect(ctx, k.node.Address, to, kind)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %w", k.node.Address, err)
+	}
+	return conn, nil
+}
+
+// Greet says hello to whichever node is at an address, and returns what it answered, which may come with the error that it refuses.
+func (l *Links) Greet(ctx context.Context, address string) (*Hello, error) {
+	conn, h, err := l.connect(ctx, address, 0, Greeting)
+	if err != nil {
+		return h, fmt.Errorf("node %s: %w", address, err)
+	}
+	return h, conn.Close()
+}
+
+// Close ends all streams of messages, and takes no streams any more. Those that were handed over stay.
+func (l *Links) Close() error {
+	l.mu.Lock()
+	closed := l.closed
+	l.closed = true
+	l.mu.Unlock()
+	if closed {
+		return nil
+	}
+	l.cancel()
+	err := l.options.Listener.Close()
+	l.callers.hangUp()
+	l.mu.Lock()
+	for _, conn := range l.incoming {
+		conn.Close()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+	return err
+}

@@ -1,0 +1,117 @@
+package peer
+
+import (
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// reports writes the log. What comes again and again is logged once a minute.
+type reports struct {
+	log *slog.Logger
+
+	mu   sync.Mutex // guards the rest
+	last map[string]said
+}
+
+type said struct {
+	what string
+	at   time.Time
+}
+
+const (
+	repeatAfter = time.Minute
+	maxTopics   = 256 // strangers come from many addresses
+)
+
+func newReports(log *slog.Logger) reports {
+	return reports{log: log, last: map[string]said{}}
+}
+
+// again reports whether the same was said about a topic a short time ago.
+func (r *reports) again(topic, what string) bool {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s, ok := r.last[topic]; ok && s.what == what && now.Sub(s.at) < repeatAfter {
+		return true
+	}
+	if len(r.last) >= maxTopics {
+		clear(r.last)
+	}
+	r.last[topic] = said{what, now}
+	return false
+}
+
+func (r *reports) connected(n Node) {
+	r.mu.Lock()
+	delete(r.last, n.Address)
+	r.mu.Unlock()
+	r.log.Info("node connected", "node", n.Address)
+}
+
+func (r *reports) disconnected(n Node, err error) {
+	r.log.Warn("node lost", "node", n.Address, "error", err)
+}
+
+func (r *reports) unreachable(n Node, err error) {
+	if !r.again(n.Address, err.Error()) {
+		r.log.Warn("node not reachable", "node", n.Address, "error", err)
+	}
+}
+
+func (r *reports) refused(from net.Addr, h *Hello, err error) {
+	if h == nil {
+		r.stranger(from, err)
+		return
+	}
+	if !r.again(h.Address, err.Error()) {
+		r.log.Warn("stream of a node refused", "node", h.Address, "number", uint64(h.Node), "from", from.String(), "kind", h.Kind.String(), "error", err)
+	}
+}
+
+// stranger reports a connection that did not get as far as hello. One that ends without a word is a health check, and is not reported.
+func (r *reports) stranger(from net.Addr, err error) {
+	if !closedByPeer(err) && !r.again(hostOf(from), err.Error()) {
+		r.log.Warn("connection to the port for nodes refused", "from", from.String(), "error", err)
+	}
+}
+
+func (r *reports) tooMany(from net.Addr) {
+	if !r.again("", "too many") {
+		r.log.Warn("too many connections to the port for nodes are in their handshake: closing new ones", "from", from.String(),
+			"limit", maxCallers, "limit_per_address", maxCallersOfOne)
+	}
+}
+
+func (r *reports) cannotAccept(err error) {
+	if !r.again("", err.Error()) {
+		r.log.Error("cannot take connections of other nodes", "error", err)
+	}
+}
+
+func (r *reports) broken(n Node, kind Kind, err error) {
+	if !r.again(n.Address+" "+kind.String(), err.Error()) {
+		r.log.Warn("stream of a node ended", "node", n.Address, "kind", kind.String(), "error", err)
+	}
+}
+
+func (r *reports) skewed(s Skew) {
+	switch s.Level {
+	case Barred:
+		r.log.Error("the clock differs too much from those of the other nodes, and this node owns nothing: set the machine's clock, and start the node again", "ahead", s.Ahead, "limit", BarSkew)
+	case Warned:
+		r.log.Warn("the clock differs from those of the other nodes", "ahead", s.Ahead, "limit", WarnSkew)
+	default:
+		r.log.Info("the clock agrees with those of the other nodes", "ahead", s.Ahead)
+	}
+}
+
+func hostOf(a net.Addr) string {
+	host, _, err := net.SplitHostPort(a.String())
+	if err != nil {
+		return a.String()
+	}
+	return host
+}

@@ -1,0 +1,56 @@
+package peer
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Status is the state of the link to a node.
+type Status struct {
+	Node      Node
+	Connected bool         // messages can be sent to the node
+	Since     hook.Instant // when that became so, or was over; 0 = it was never connected
+	Version   string       // of the node's broker, as it last said; "" = unknown
+	Sent      uint64       // bytes of messages, to the node
+	Received  uint64       // bytes of messages, from it
+	Queued    int          // bytes of messages that wait for the node, or are on the way
+	Dropped   uint64       // messages that were not sent
+	Clock     bool         // RoundTrip and Offset are known
+	RoundTrip time.Duration
+	Offset    time.Duration // how far the node's clock is ahead of this one's
+	Err       error         // why the node is not connected; nil = it is, or was not dialled yet
+}
+
+// Status returns the state of all links, sorted by their nodes' addresses.
+func (l *Links) Status() []Status {
+	var all []Status
+	for _, k := range l.all() {
+		all = append(all, k.status())
+	}
+	return all
+}
+
+func (k *link) status() Status {
+	st := Status{Node: k.node, Connected: true, Received: k.in.Load()}
+	for _, s := range [...]*sender{k.small, k.bulk} {
+		bytes, dropped := s.box.counts()
+		st.Queued += bytes
+		st.Dropped += dropped
+		st.Sent += s.out.Load()
+		s.mu.Lock()
+		st.Connected = st.Connected && s.conn != nil
+		st.Since = max(st.Since, s.since)
+		if s.version != "" {
+			st.Version = s.version
+		}
+		if s.err != nil {
+			st.Err = s.err
+		}
+		s.mu.Unlock()
+	}
+	if c, ok := k.clock(); ok {
+		st.Clock, st.RoundTrip, st.Offset = true, c.trip, c.offset
+	}
+	return st
+}

@@ -1,0 +1,194 @@
+package peer
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync/atomic"
+)
+
+// TLSFiles are the paths of PEM files.
+type TLSFiles struct {
+	Cert string // the node's certificate, for a server and a client, and the chain above it
+	Key  string // its private key
+	CA   string // the authorities that sign the certificates of nodes, and of nobody else
+
+	Address string // by which others know the node, whose host the certificate has to name; "" = that is not checked
+}
+
+// TLS holds the certificate of a node and the authorities of the others. Any goroutine may reload it: connections that come later
+// have the new ones.
+type TLS struct {
+	files   TLSFiles
+	current atomic.Pointer[loaded]
+}
+
+// loaded is what was read from the files last.
+type loaded struct {
+	config       *tls.Config
+	certificates []CertificateFile
+}
+
+// CertificateFile is a file with certificates.
+type CertificateFile struct {
+	Key          string // of the configuration: "cluster.tls.cert" or "cluster.tls.ca"
+	Path         string
+	Certificates []*x509.Certificate
+}
+
+// alpn is the protocol's name in TLS.
+const alpn = "curfew-node"
+
+// LoadTLS reads the files. Errors name the configuration key and the file.
+func LoadTLS(f TLSFiles) (*TLS, error) {
+	t := &TLS{files: f}
+	if err := t.Reload(); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Reload reads the files again. If it fails, all of the old ones stay.
+func (t *TLS) Reload() error {
+	cert, err := readKeyFile("cluster.tls.cert", t.files.Cert)
+	if err != nil {
+		return err
+	}
+	key, err := readKeyFile("cluster.tls.key", t.files.Key)
+	if err != nil {
+		return err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return fmt.Errorf("cluster.tls.cert %s, cluster.tls.key %s: %w", t.files.Cert, t.files.Key, err)
+	}
+	own, err := certificates("cluster.tls.cert", t.files.Cert, cert)
+	if err != nil {
+		return err
+	}
+	if err := t.files.checkOwn(own.Certificates[0]); err != nil {
+		return fmt.Errorf("cluster.tls.cert %s: %w", t.files.Cert, err)
+	}
+	ca, err := readKeyFile("cluster.tls.ca", t.files.CA)
+	if err != nil {
+		return err
+	}
+	authorities, err := certificates("cluster.tls.ca", t.files.CA, ca)
+	if err != nil {
+		return err
+	}
+	t.current.Store(&loaded{config: configOf(&pair, &authorities), certificates: []CertificateFile{own, authorities}})
+	return nil
+}
+
+// checkOwn returns why other nodes would refuse the node's certificate: they can tell it no more than that it is bad.
+func (f *TLSFiles) checkOwn(cert *x509.Certificate) error {
+	if f.Address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(f.Address)
+	if err != nil {
+		return fmt.Errorf("cluster.advertise: %w", err)
+	}
+	if err := cert.VerifyHostname(host); err != nil {
+		return fmt.Errorf("it is not for cluster.advertise %s: %w", f.Address, err)
+	}
+	uses := cert.ExtKeyUsage
+	if len(uses)+len(cert.UnknownExtKeyUsage) == 0 || slices.Contains(uses, x509.ExtKeyUsageAny) {
+		return nil
+	}
+	if !slices.Contains(uses, x509.ExtKeyUsageServerAuth) || !slices.Contains(uses, x509.ExtKeyUsageClientAuth) {
+		return errors.New("its extended key usage has to have both serverAuth and clientAuth: a node is both to the others")
+	}
+	return nil
+}
+
+// configOf returns what connections in both directions have in common.
+func configOf(pair *tls.Certificate, authorities *CertificateFile) *tls.Config {
+	pool := x509.NewCertPool()
+	for _, cert := range authorities.Certificates {
+		pool.AddCert(cert)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, NextProtos: []string{alpn}, Certificates: []tls.Certificate{*pair},
+		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+		SessionTicketsDisabled: true, // a node whose authority was removed must not resume a session
+	}
+}
+
+// Files returns the certificates in use, with those of authorities.
+func (t *TLS) Files() []CertificateFile { return t.current.Load().certificates }
+
+func readKeyFile(key, path string) ([]byte, error) {
+	if path == "" {
+		return nil, fmt.Errorf("%s is missing: nodes show one another certificates", key)
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return content, nil
+}
+
+// certificates returns those of a PEM file. All of them have to be readable: one that is left out would be missed later.
+func certificates(key, path string, content []byte) (CertificateFile, error) {
+	f := CertificateFile{Key: key, Path: path}
+	for len(content) > 0 {
+		var block *pem.Block
+		if block, content = pem.Decode(content); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return f, fmt.Errorf("%s %s: certificate %d: %w", key, path, len(f.Certificates)+1, err)
+		}
+		f.Certificates = append(f.Certificates, cert)
+	}
+	if len(f.Certificates) == 0 {
+		return f, fmt.Errorf("%s %s: there is no certificate in it", key, path)
+	}
+	return f, nil
+}
+
+// accepting returns the configuration of a connection that comes in.
+func (t *TLS) accepting() *tls.Config {
+	c := t.current.Load().config.Clone()
+	c.VerifyConnection = spoken
+	return c
+}
+
+// dialling returns the configuration of a connection to an address, whose host the certificate there has to name.
+func (t *TLS) dialling(address string) *tls.Config {
+	c := t.current.Load().config.Clone()
+	c.VerifyConnection = spoken
+	c.ServerName, _, _ = net.SplitHostPort(address)
+	return c
+}
+
+// spoken refuses programs that have a certificate, but do not name the protocol.
+func spoken(s tls.ConnectionState) error {
+	if s.NegotiatedProtocol != alpn {
+		return fmt.Errorf("it does not name the protocol %s: %w", alpn, errNoNode)
+	}
+	return nil
+}
+
+// names returns an error unless the other side's certificate names the host of an address.
+func names(s *tls.ConnectionState, address string) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("its cluster.advertise: %w", err)
+	}
+	if err := s.PeerCertificates[0].VerifyHostname(host); err != nil {
+		return fmt.Errorf("its certificate is not for its cluster.advertise %s: %w", address, err)
+	}
+	return nil
+}

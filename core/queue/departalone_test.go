@@ -1,0 +1,106 @@
+package queue
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// sorter is a host whose dead letters go to a queue each, by their numbers, and the last one to both.
+type sorter struct {
+	told
+	last    uint64
+	batches [2]*Batch
+}
+
+func (s *sorter) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
+	for i := range s.batches {
+		s.batches[i] = NewBatch()
+		s.batches[i].Tracking = t
+	}
+	for i := range ds {
+		d, id := &ds[i], idOf(ds[i].Body)
+		for k, b := range s.batches {
+			if id%2 == uint64(k) || id == s.last {
+				b.Messages = append(b.Messages, Message{Routing: origin, Props: bytes.Clone(d.Props), Body: bytes.Clone(d.Body), Seq: d.Seq, Flags: d.Flags})
+				d.Sent++
+			}
+		}
+		d.Outcome = telemetry.DeadLettered
+	}
+	t.Removal.Expect(len(s.batches), ds)
+}
+
+func (s *sorter) Deleted(*Mailbox, Deletion) {}
+
+// One turn's messages, released by an exchange, dead-lettered or redriven, went to several queues: all were removed with the last
+// queue's, and a crash before that left those that were in the first queue twice.
+func TestWhatLeavesTogetherForSeveralQueuesIsNeverTwice(t *testing.T) {
+	const n = 6
+	soon := hook.Hooks{OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		for i := range ms {
+			vs[i].Deadline = 2 * second
+		}
+	}, OnHead: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			vs[i] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "x"}}
+		}
+	}, Strategy: true}
+	for name, leave := range map[string]struct {
+		cfg   Config
+		hooks hook.Hooks
+		start func(q *Queue)
+	}{
+		"released":      {scheduling(t), hook.Hooks{}, func(q *Queue) { q.tick(2 * second) }},
+		"dead-lettered": {Config{}, soon, func(q *Queue) { q.tick(2 * second) }},
+		"redriven": {Config{}, hook.Hooks{}, func(q *Queue) {
+			target := &RedriveTarget{Target: hook.Target{Exchange: "x"}}
+			_, err := q.StartRedrive(second, RedriveOptions{Choose: func(*Stored) (*RedriveTarget, RedriveFailure) { return target, NotChosen }, Total: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.redriveSome(second)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j, s := &memoryJournal{}, &sorter{last: n}
+			durable := func(cfg Config, id uint64, h hook.Hooks) *Queue {
+				cfg.Storage = &Storage{Journal: j, ID: id, Shard: 1}
+				q, _ := passive(t, cfg, h)
+				q.host = s
+				return q
+			}
+			from := durable(leave.cfg, 7, leave.hooks)
+			to := []*Queue{durable(Config{Name: "even"}, 8, hook.Hooks{}), durable(Config{Name: "odd"}, 9, hook.Hooks{})}
+			for id := range uint64(n + 1) {
+				from.enqueue(second, batchOf(persist(id)))
+			}
+			leave.start(from)
+			for k, q := range to {
+				if q.enqueue(2*second, s.batches[k]); k == 0 { // a crash
+					if left := messagesAfter(t, from, j); left != n/2+1 {
+						t.Errorf("the first queue has %d messages, and a restart finds %d of %d in their old queue, too", q.ready, left-n/2-1, n+1)
+					}
+				}
+			}
+			for i := range from.mailbox.inbox {
+				from.runTask(2*second, &from.mailbox.inbox[i])
+			}
+			from.commit(nil)
+			if left := messagesAfter(t, from, j); left != 0 || from.messages() != 0 {
+				t.Errorf("%d messages are left, %d of them after a restart", from.messages(), left)
+			}
+		})
+	}
+}
+
+// messagesAfter returns how many messages a restart finds in a queue.
+func messagesAfter(t *testing.T, q *Queue, j *memoryJournal) int {
+	t.Helper()
+	used := j.used
+	defer func() { j.used = used }()
+	j.used = map[uint32]int64{}
+	return j.reborn(t, q).messages()
+}

@@ -1,0 +1,50 @@
+package queue
+
+import "fmt"
+
+// pageCopy is a copy of a spilled segment, for looking at its messages: the segment stays
+// where it is, and what consumers are about to get stays in memory.
+type pageCopy struct {
+	segment uint32
+	store   *store // whose segment it is; nil means none
+	buf     []byte
+	reads   int // pages that were read
+}
+
+// glance decodes a record without loading its segment. The record is valid until the
+// next glance, or until the queue does anything else. An error says that a spilled
+// segment cannot be read; it does not stop the queue, which may never need the segment.
+func (s *store) glance(at slot, c *pageCopy) (record, error) {
+	g := s.at(at.segment)
+	buf := g.buf
+	if buf == nil || !g.inMemory() {
+		if err := c.fill(s, at.segment); err != nil {
+			return record{}, err
+		}
+		buf = c.buf
+	}
+	if at.flags&alike != 0 {
+		head, props, body := partsAlike(buf, at)
+		return recordOf(head, props, body, g.began, at.flags), nil
+	}
+	head, props, body := cutRecord(buf[at.offset:at.offset+at.length], at.flags)
+	return recordOf(head, props, body, g.began, at.flags), nil
+}
+
+// fill copies the page of a segment that is on one, unless it has it already.
+func (c *pageCopy) fill(s *store, n uint32) error {
+	if c.store == s && c.segment == n && len(c.buf) > 0 {
+		return nil
+	}
+	g := s.at(n)
+	if cap(c.buf) < pageSize {
+		c.buf = make([]byte, pageSize)
+	}
+	c.buf, c.store = c.buf[:g.size], nil
+	c.reads++
+	if _, err := spill.Load().file.ReadAt(c.buf, g.page*pageSize); err != nil {
+		return fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	c.store, c.segment = s, n
+	return nil
+}

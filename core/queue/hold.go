@@ -1,0 +1,521 @@
+package queue
+
+import (
+	"maps"
+	"math"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hook/guest"
+)
+
+// A held message is neither ready nor taken: it keeps its place, and others pass it, until
+// the end of its hold makes it ready. Its deadline applies meanwhile, if it comes before
+// that. While a message was never ready, its deadline moves with its hold in queues whose
+// strategy says so.
+
+// holding is what a queue needs to know once it has held a message.
+type holding struct {
+	list  deadline.List  // of the held messages, by the end of their hold
+	nacks map[Ref]uint16 // how often a message came back without a failure: see hook.Message.Returns; in a queue with a schedule, see heldOnce
+	shown map[Ref]shown  // held messages that are due, and that hooks see now
+
+	paused hook.Instant // the queue was full when a message was to be released: it is looked at again then, or when nothing is ready
+
+	*scheduled // nil unless the queue has a schedule
+}
+
+// shown is the hold of a message that hooks see.
+type shown struct {
+	until   hook.Instant
+	unready bool
+}
+
+const maxInstant = hook.Instant(math.MaxInt64)
+
+// leastHoldMillis is the shortest hold of a message that hooks saw at the head: one that
+// they hold for no time at all would be next again at once.
+const leastHoldMillis = 1000
+
+// held returns how many messages are held.
+func (q *Queue) held() int {
+	if q.contents == nil || q.holding == nil {
+		return 0
+	}
+	n := q.holding.list.Len()
+	if q.holding.scheduled != nil {
+		n += q.holding.overdue
+	}
+	return n
+}
+
+// nextRelease returns when the next hold ends, 0 for never.
+func (q *Queue) nextRelease() hook.Instant {
+	if q.held() == 0 {
+		return 0
+	}
+	it, ok := q.holding.list.First()
+	if !ok {
+		return 0
+	}
+	at := max(hook.Instant(it.At), atOnce)
+	if q.ready > 0 {
+		return max(at, q.holding.paused)
+	}
+	return at
+}
+
+// nextHoldEnd is nextRelease without the messages that wait for something else than time.
+func (q *Queue) nextHoldEnd() hook.Instant {
+	if s := q.cfg.Schedule; s != nil && (s.stays() || q.mailbox.inLine) {
+		return 0
+	}
+	return q.nextRelease()
+}
+
+// startHolding prepares for the first held message.
+func (q *Queue) startHolding() *holding {
+	if q.holding == nil {
+		q.holding = &holding{}
+	}
+	return q.holding
+}
+
+// hold holds a ready message. The caller journals that, and indexes its deadline.
+func (q *Queue) hold(h handle, until hook.Instant) {
+	q.startHolding()
+	s := h.slot()
+	h.list.ready--
+	q.ready--
+	q.readyBytes -= int64(len(q.store.read(*s).body))
+	s.become(stateHeld)
+	h.chunk.setHold(h.index, until)
+	q.indexHeld(h)
+}
+
+// holdEntering holds a message that its fifo got just now, and journals that. The queue has
+// not counted it as ready.
+func (q *Queue) holdEntering(h handle, until hook.Instant) {
+	h.list.ready--
+	s := h.slot()
+	s.become(stateHeld)
+	s.flags |= unready
+	h.chunk.setHold(h.index, until)
+	q.indexHeld(h)
+	q.journalHeld(h)
+}
+
+// unhold makes a held message ready, in its old position.
+func (q *Queue) unhold(h handle) {
+	q.unlistHeld(h)
+	s := h.slot()
+	h.list.requeue(h.ref.seq(), s)
+	q.ready++
+	q.readyBytes += int64(len(q.store.read(*s).body))
+}
+
+// takeHeld makes a held message a taken one.
+func (q *Queue) takeHeld(h handle) {
+	q.unlistHeld(h)
+	s := h.slot()
+	s.become(stateUnacked)
+	q.unacked++
+	if s.flags&inHeap != 0 {
+		q.stale++
+	}
+}
+
+// showHeld takes a held message that hooks are about to see. If they keep it, it is held
+// on: see putBack.
+func (q *Queue) showHeld(h handle) {
+	n := q.holding
+	if n.shown == nil {
+		n.shown = map[Ref]shown{}
+	}
+	n.shown[h.ref] = shown{h.hold(), h.slot().flags&unready != 0}
+	q.takeHeld(h)
+}
+
+// shownHold returns the hold of a message that hooks see; the zero value if it is not held.
+func (q *Queue) shownHold(r Ref) shown {
+	if q.contents == nil || q.holding == nil || len(q.holding.shown) == 0 {
+		return shown{}
+	}
+	return q.holding.shown[r]
+}
+
+// holdAgain holds a message that hooks kept, and that is ready, until the time that they
+// said. One that they leave held as it was is not journalled.
+func (q *Queue) holdAgain(now hook.Instant, h handle, until hook.Instant) {
+	was := q.shownHold(h.ref)
+	if until == was.until {
+		if was.unready {
+			h.slot().flags |= unready
+		}
+		q.hold(h, until)
+		return
+	}
+	q.hold(h, max(until, now.AddMillis(leastHoldMillis)))
+	q.journalHeld(h)
+}
+
+// endShow forgets the holds of messages that hooks have seen.
+func (q *Queue) endShow() {
+	if q.contents != nil && q.holding != nil {
+		clear(q.holding.shown)
+	}
+}
+
+func (q *Queue) unlistHeld(h handle) {
+	q.delistHeld(h)
+	s := h.slot()
+	if s.flags&unready == 0 { // else it says from when on the message was ready: see restamp
+		h.chunk.setHold(h.index, 0)
+	}
+	s.flags &^= unready
+}
+
+// delistHeld takes a held message off the list of the held ones.
+func (q *Queue) delistHeld(h handle) {
+	if q.holding.scheduled != nil && len(q.holding.arriving) > 0 {
+		q.relist(h.ref)
+	}
+	q.holding.list.Remove(heldItem(h))
+}
+
+// indexHeld lists a held message.
+func (q *Queue) indexHeld(h handle) { q.startHolding().list.Add(heldItem(h)) }
+
+func heldItem(h handle) deadline.Item { return deadline.Item{At: int64(h.hold()), Slot: uint64(h.ref)} }
+
+// restoreHold holds a message that a replay restored, which is ready, if it was held.
+func (q *Queue) restoreHold(h handle, it *replayedMessage) {
+	if q.cfg.Schedule != nil {
+		q.restoreScheduled(h, it)
+		return
+	}
+	if it.nacks > 0 {
+		q.setNacks(h.ref, it.nacks)
+	}
+	if it.hold != 0 {
+		q.hold(h, it.hold)
+	}
+}
+
+// deadlineBehindHold returns the deadline of a message that is held as it enters.
+func (q *Queue) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Instant {
+	if v.Deadline == 0 || !q.deadlineMoves(guest.Digest(v)) {
+		return v.Deadline
+	}
+	return v.Deadline.Add(v.Hold.Sub(now))
+}
+
+// deadlineMoves reports whether a deadline counts from when its message is ready. One with
+// a digest does not: it is the point in time that others' code has named.
+func (q *Queue) deadlineMoves(digest uint64) bool { return q.hooks.DeadlineFromReady && digest == 0 }
+
+// releaseDue makes messages ready whose hold has ended, as many as a turn may and the
+// queue has space for. It reports whether there were any.
+func (q *Queue) releaseDue(now hook.Instant) (released bool) {
+	if at := q.nextRelease(); at == 0 || now < at {
+		return false
+	}
+	q.holding.paused = 0
+	if l, ok := q.hooks.Release(); ok {
+		return q.releaseLimited(now, &l)
+	}
+	for range maxBatch {
+		h, ok := q.nextHeld(now)
+		if !ok {
+			break
+		}
+		q.noteRelease(now, h)
+		q.endHold(now, h)
+		released = true
+	}
+	q.publishRemovals(now, nil)
+	return released
+}
+
+// dropHeld runs the head hooks for held messages that leave for a reason, the first
+// maxBatch of them. They are not ready at any time: a consumer that comes meanwhile gets
+// none of them early.
+func (q *Queue) dropHeld(now hook.Instant, reason hook.Reason) {
+	leaving, bytes := q.buf.due[:0], 0
+	for len(leaving) < maxBatch && bytes < maxHookBytes {
+		h, ok := q.nextHeld(maxInstant)
+		if !ok {
+			break
+		}
+		bytes += q.takeForHooks(h)
+		leaving = append(leaving, h.ref)
+	}
+	q.buf.due = leaving
+	q.runHeadHooks(now, leaving, hook.WhyLeaving, reason)
+}
+
+// nextHeld returns the held message whose hold ends first; ok is false if that is after
+// until.
+func (q *Queue) nextHeld(until hook.Instant) (h handle, ok bool) {
+	if q.held() == 0 {
+		return handle{}, false
+	}
+	it, ok := q.holding.list.First()
+	if !ok || hook.Instant(it.At) > until {
+		return handle{}, false
+	}
+	return q.at(Ref(it.Slot)), true
+}
+
+// releaseLimited is releaseDue for a queue whose limits apply to what is released.
+func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (released bool) {
+	dropped := q.buf.due[:0]
+	for range maxBatch {
+		h, ok := q.nextHeld(now)
+		if !ok {
+			break
+		}
+		released = true
+		switch {
+		case !q.isFullFor(now, h, l):
+			q.noteRelease(now, h)
+			q.endHold(now, h)
+		case l.Drop:
+			q.takeHeld(h)
+			dropped = append(dropped, h.ref)
+		default:
+			q.holding.paused = now.AddMillis(leastHoldMillis)
+			q.publishRemovals(now, nil)
+			return true
+		}
+	}
+	q.publishRemovals(now, nil)
+	q.buf.due = dropped
+	q.runHeadHooks(now, dropped, hook.WhyLeaving, hook.ReasonMaxLen)
+	return released
+}
+
+// isFullFor reports whether a held message that was never ready would exceed the limits.
+// What consumers take at once does not count, and neither does the only message.
+func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bool {
+	if h.slot().flags&unready == 0 || q.ready == 0 {
+		return false
+	}
+	if !q.wouldExceed(h, l) {
+		return false
+	}
+	q.publishRemovals(now, nil) // of released messages, which may be gone after that
+	q.deliver(now)
+	return q.ready > 0 && q.wouldExceed(h, l)
+}
+
+func (q *Queue) wouldExceed(h handle, l *chain.ReleaseLimits) bool {
+	return l.Length.Set() && int64(q.ready)+1 > l.Length.N() ||
+		l.Bytes.Set() && q.readyBytes+int64(len(q.store.read(*h.slot()).body)) > l.Bytes.N()
+}
+
+// noteRelease notes a message that is about to be ready for the report. One whose hold has
+// not ended is released on request, and is neither early nor late.
+func (q *Queue) noteRelease(now hook.Instant, h handle) {
+	r := q.store.read(*h.slot())
+	l := q.removalOf(now, h.ref, &r, &hook.Verdict{Reason: hook.ReasonReleased})
+	l.Outcome = telemetry.Ready
+	if l.Held > now {
+		l.Held = 0
+	}
+	q.buf.removals.all = append(q.buf.removals.all, l)
+}
+
+// endHold makes a held message ready. One that is ready for the first time is not due at
+// once: if a consumer waits, it gets the message even if its TTL is zero.
+func (q *Queue) endHold(now hook.Instant, h handle) {
+	at := h.deadline()
+	if h.slot().flags&unready != 0 && at != 0 && at <= now {
+		at = now + 1
+	}
+	q.unhold(h)
+	q.setDeadline(h, at)
+}
+
+// shiftHold changes the hold of a held message, and its deadline if that moves with it.
+func (q *Queue) shiftHold(h handle, until hook.Instant) {
+	at := h.deadline()
+	if s := h.slot(); s.flags&unready != 0 && at != 0 && q.deadlineMoves(q.store.read(*s).digest) {
+		at = at.Add(until.Sub(h.hold()))
+	}
+	q.delistHeld(h)
+	h.chunk.setHold(h.index, until)
+	q.indexHeld(h)
+	if q.cfg.Schedule != nil { // there are no deadlines; and a replay must not know of a release that has not arrived
+		if n := q.nacksOf(h.ref); n > 0 {
+			q.setNacks(h.ref, heldOnce(n))
+		}
+		return
+	}
+	q.journalDeadlineSet(h, at, false)
+	q.setDeadline(h, at)
+}
+
+// heldAt returns the held message with a reference; ok is false if there is none.
+func (q *Queue) heldAt(r Ref) (h handle, ok bool) {
+	if h, ok = q.locate(r); ok && h.slot().is(stateHeld) {
+		return h, true
+	}
+	return handle{}, false
+}
+
+// MoveHeld changes until when a message is held: one in the past releases it. It reports
+// whether the message is held.
+func (q *Queue) MoveHeld(now hook.Instant, r Ref, until hook.Instant) bool {
+	h, ok := q.heldAt(r)
+	if !ok || q.stopped != nil {
+		return false
+	}
+	if until <= now && q.cfg.Schedule == nil {
+		q.noteRelease(now, h)
+	}
+	q.shiftHold(h, max(until, now))
+	if until <= now && q.cfg.Schedule == nil {
+		q.endHold(now, h)
+		q.publishRemovals(now, nil)
+	}
+	q.journalHeld(h)
+	if q.cfg.Schedule != nil {
+		q.publishDue(now)
+	}
+	q.afterChange(now)
+	return true
+}
+
+// CancelHeld removes held messages, for the reason [hook.ReasonCancelled], and returns how
+// many of them were there. They are not dead-lettered. Each call reports and journals its
+// messages together: many should be cancelled in batches.
+func (q *Queue) CancelHeld(now hook.Instant, refs ...Ref) (cancelled int) {
+	if q.stopped != nil {
+		return 0
+	}
+	hs := make([]handle, 0, len(refs))
+	for _, ref := range refs {
+		if h, ok := q.heldAt(ref); ok {
+			hs = append(hs, h)
+		}
+	}
+	n := q.cancel(now, hs...)
+	q.afterChange(now)
+	return n
+}
+
+// cancel removes held messages, and returns how many there were: one may be named twice.
+func (q *Queue) cancel(now hook.Instant, hs ...handle) (cancelled int) {
+	v := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonCancelled}
+	taken := hs[:0]
+	for _, h := range hs {
+		if !h.slot().is(stateHeld) {
+			continue
+		}
+		r := q.store.readAlone(*h.slot())
+		q.buf.removals.all = append(q.buf.removals.all, q.removalOf(now, h.ref, &r, &v))
+		q.takeHeld(h)
+		taken = append(taken, h)
+	}
+	q.publishRemovals(now, nil) // before the records go
+	for _, h := range taken {
+		q.count.Dropped[hook.ReasonCancelled]++
+		q.drop(q.at(h.ref)) // the handle is not valid any more: another message has left
+	}
+	return len(taken)
+}
+
+// Held describes a held message. Its slices are valid until the queue does anything else.
+type Held struct {
+	Ref                       Ref
+	Until, Deadline, Enqueued hook.Instant // Deadline 0 means none
+	Unready                   bool         // it was never ready
+	Exchange, Key             []byte
+	BCC                       []string // further routing keys, which are not in the headers
+	Props, Body               []byte
+	Flags                     Flags
+	Returns                   uint32 // deliveries that failed
+}
+
+// HeldFrom calls fn with the held messages whose hold ends at an instant, from one on, or
+// later, in the order in which they will be released, until fn returns false. fn must not
+// change the queue.
+func (q *Queue) HeldFrom(at hook.Instant, from Ref, fn func(*Held) bool) {
+	if q.held() == 0 {
+		return
+	}
+	q.relistAll()
+	q.holding.list.From(deadline.Item{At: int64(at), Slot: uint64(from)}, func(it deadline.Item) bool {
+		return fn(q.describeHeld(q.at(Ref(it.Slot))))
+	})
+}
+
+// HeldMessage returns a held message; nil if it is not held.
+func (q *Queue) HeldMessage(r Ref) *Held {
+	h, ok := q.heldAt(r)
+	if !ok {
+		return nil
+	}
+	return q.describeHeld(h)
+}
+
+func (q *Queue) describeHeld(h handle) *Held {
+	s := h.slot()
+	r := q.store.readAlone(*s)
+	return &Held{
+		Ref: h.ref, Until: h.hold(), Deadline: h.deadline(), Enqueued: r.enqueued, Unready: s.flags&unready != 0,
+		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body, Flags: s.flags.public(), Returns: uint32(s.returns()),
+	}
+}
+
+// countComeback counts that a message came back, and returns how often that was.
+func (q *Queue) countComeback(h handle, kind SettleKind) uint32 {
+	q.startHolding()
+	nacks := q.holding.nacks[h.ref]
+	if kind == Requeue && nacks < math.MaxUint16 {
+		nacks++
+		q.setNacks(h.ref, nacks)
+	}
+	return uint32(h.slot().returns()) + uint32(nacks)
+}
+
+// wasHeld reports whether the journal needs what is known of a message's holds.
+func (q *Queue) wasHeld(h handle) bool {
+	return h.hold() != 0 || q.nacksOf(h.ref) > 0
+}
+
+func (q *Queue) nacksOf(r Ref) uint16 {
+	if q.holding == nil {
+		return 0
+	}
+	return q.holding.nacks[r]
+}
+
+func (q *Queue) setNacks(r Ref, nacks uint16) {
+	n := q.startHolding()
+	if n.nacks == nil {
+		n.nacks = map[Ref]uint16{}
+	}
+	n.nacks[r] = nacks
+}
+
+// forgetOthers forgets the messages that are not there any more.
+func (q *Queue) forgetOthers() {
+	maps.DeleteFunc(q.holding.nacks, func(r Ref, _ uint16) bool {
+		h, ok := q.locate(r)
+		return !ok || h.slot().is(stateFree)
+	})
+}
+
+// forget forgets a message that leaves.
+func (n *holding) forget(r Ref) {
+	if len(n.nacks) > 0 {
+		delete(n.nacks, r)
+	}
+	if n.scheduled != nil && len(n.arriving) > 0 {
+		delete(n.arriving, r)
+	}
+}

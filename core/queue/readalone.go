@@ -1,0 +1,28 @@
+package queue
+
+import "encoding/binary"
+
+// readAlone is read for a message that is shown and stays: it reads the record alone of a
+// spilled segment, and loads none. The record aliases memory or is a copy.
+func (s *store) readAlone(at slot) record {
+	g := s.at(at.segment)
+	switch {
+	case g.buf != nil && g.inMemory():
+		return s.read(at)
+	case at.flags&alike == 0:
+		head, props, body := cutRecord(s.peek(at), at.flags)
+		return recordOf(head, props, body, g.began, at.flags)
+	}
+	// The length is that of the record with its properties, so the bytes are more than it has in the segment.
+	page := g.page * pageSize
+	b := make([]byte, min(int(at.length), g.size-int(at.offset)))
+	spill.Load().read(b, page+int64(at.offset))
+	n := headSize(b, at.flags)
+	from := int(binary.LittleEndian.Uint32(b[n:]))
+	prefix := make([]byte, min(binary.MaxVarintLen64, g.size-from))
+	spill.Load().read(prefix, page+int64(from))
+	size, l := binary.Uvarint(prefix)
+	props := make([]byte, size)
+	spill.Load().read(props, page+int64(from+l))
+	return recordOf(b[:n], props, b[n+4:][:int(at.length)-n-l-len(props)], g.began, at.flags)
+}

@@ -1,0 +1,369 @@
+package queue
+
+import (
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Redrive moves ready messages of one queue to others, on request. It looks at the
+// messages that were in the queue when it began, in the order in which consumers would
+// get them, each once. Those that leave are taken and published a part at a time. A
+// message is removed when all its targets have it; one that a target refuses becomes
+// ready again, in its old position.
+//
+// It belongs to its queue's turn, except for Status, which any goroutine may call.
+type Redrive struct {
+	// Choose says where a message goes. It is called on the queue's turn, must not
+	// retain m, and must not call a queue.
+	choose func(m *Stored) (*RedriveTarget, RedriveFailure)
+	ended  func(now hook.Instant, s *RedriveStatus)
+	most   int   // messages to move; 0 means all
+	pace   int64 // messages per second; 0 means as fast as their targets take them
+
+	cursor  cursor
+	seen    Stored
+	parts   []*movedPart // under way, in the order in which they were sent
+	sent    int          // messages that were sent, less those that came back
+	next    hook.Instant // when the next part may be sent
+	since   hook.Instant // when pacing began
+	paced   int64        // messages that were sent since then
+	sampled hook.Instant // when rate was computed
+	before  int          // messages that had been moved then
+
+	mu     sync.Mutex // guards status
+	status RedriveStatus
+}
+
+// RedriveOptions configure a Redrive.
+type RedriveOptions struct {
+	// Choose returns where a message goes; nil means that it stays. Then the failure
+	// says why it does although it was to leave; [NotChosen] means that it was not.
+	Choose func(m *Stored) (*RedriveTarget, RedriveFailure)
+	// Ended is called on the queue's turn when the redrive has ended; nil means nothing.
+	Ended     func(now hook.Instant, s *RedriveStatus)
+	Most      int // messages to move; 0 means all
+	PerSecond int // messages to send in a second; 0 means as fast as their targets take them
+	Total     int // messages that are to be moved; negative means all that are ready
+	// Until is where the messages end that it looks at; the zero value means at those
+	// that are in the queue when it begins.
+	Until Horizon
+}
+
+// RedriveTarget is where messages go. One value serves all messages that go there.
+type RedriveTarget struct {
+	hook.Target
+	// Routing is what consumers see that the messages were published with; nil means
+	// what follows from the target.
+	Routing *RoutingInfo
+	// Only says that all messages of the redrive go here: if it is gone, the redrive
+	// fails.
+	Only bool
+	// ID is an index that the caller of Choose gave it, in the list of counts.
+	ID int
+}
+
+// RedriveState says how far a redrive is.
+type RedriveState uint8
+
+// The states.
+const (
+	RedriveRunning RedriveState = iota
+	RedriveDone
+	RedriveCancelled
+	RedriveFailed
+	RedriveStates
+)
+
+// String returns the state's name in the management API.
+func (s RedriveState) String() string {
+	return [RedriveStates]string{"running", "done", "cancelled", "failed"}[s]
+}
+
+// RedriveFailure says why a message that was to leave stays.
+type RedriveFailure uint8
+
+// The reasons why a message stays.
+const (
+	NotChosen         RedriveFailure = iota // it was not to leave
+	FailNoDeath                             // nothing says where it comes from: it was never dead-lettered
+	FailNoPermission                        // the user may not publish there
+	FailNoQueue                             // its target queue does not exist
+	FailNoExchange                          // its target exchange does not exist
+	FailUnroutable                          // its target exchange routes it to no queue
+	FailFiltered                            // an exchange did not admit it
+	FailRefused                             // a queue refused it: it is full
+	FailTargetStopped                       // a queue's log failed while it was written
+	RedriveFailures
+)
+
+// String returns the name in the management API, "" for NotChosen.
+func (f RedriveFailure) String() string {
+	return [RedriveFailures]string{
+		"", "no_death", "no_permission", "no_queue", "no_exchange", "unroutable", "filtered", "refused", "target_stopped",
+	}[f]
+}
+
+// RedriveStatus is the progress of a redrive.
+type RedriveStatus struct {
+	State   RedriveState
+	Reason  string // why it failed
+	Began   hook.Instant
+	Ended   hook.Instant // 0 while it runs
+	Total   int          // messages that were ready when it began, or were found to be meant
+	Looked  int          // messages that it has looked at
+	Moved   int
+	Failed  [RedriveFailures]int
+	Rate    float64         // messages per second that were moved lately, or altogether once it has ended
+	Targets []RedriveCounts // by RedriveTarget.ID
+}
+
+// RedriveCounts counts the messages of one target.
+type RedriveCounts struct{ Moved, Failed int }
+
+// Horizon is where the messages end that a scan looks at: those that enter later are
+// behind it. The zero value is none.
+type Horizon struct{ next []uint64 } // by level: sequence numbers
+
+// horizon returns the end of the messages that are in the queue.
+func (q *Queue) horizon() Horizon {
+	h := Horizon{next: make([]uint64, q.cfg.Levels+1)}
+	if q.contents != nil {
+		for l := range q.levels {
+			h.next[l] = q.levels[l].next
+		}
+	}
+	return h
+}
+
+// errRedriving is returned for a queue that has a redrive.
+var errRedriving = errors.New("queue is being redriven")
+
+// What a redrive sends at a time, looks at in one turn, and has under way. Between two
+// parts it leaves the processor to others for redriveYield: it is fast enough all the
+// same, and what it holds up are other queues' messages.
+const (
+	redrivePart    = maxBatch
+	redriveLooked  = chunkSlots / 2
+	redrivePartsUp = 4
+	redriveYield   = 150 * time.Microsecond
+)
+
+// redrivePause is the time between two parts of a redrive with a pace: short enough that
+// its messages are spread, and long enough that they go in batches.
+const redrivePause = 5 * time.Millisecond
+
+// StartRedrive begins a redrive. A queue has one at a time.
+func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, error) {
+	if q.redrive != nil {
+		return nil, errRedriving
+	}
+	r := &Redrive{
+		choose: o.Choose, ended: o.Ended, most: o.Most, pace: int64(o.PerSecond), next: atOnce, since: now, sampled: now,
+		cursor: newCursor(q, o.Until),
+		status: RedriveStatus{Began: now, Total: o.Total},
+	}
+	if o.Total < 0 {
+		r.status.Total = q.ready
+	}
+	q.redrive = r
+	return r, nil
+}
+
+// Status returns the progress.
+func (r *Redrive) Status() RedriveStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := r.status
+	s.Targets = append([]RedriveCounts(nil), s.Targets...)
+	return s
+}
+
+// CancelRedrive ends a redrive once the messages that are under way have arrived. It
+// does nothing if r has ended.
+func (q *Queue) CancelRedrive(now hook.Instant, r *Redrive) {
+	if q.redrive == r {
+		q.concludeRedrive(now, RedriveCancelled, "")
+	}
+}
+
+// concludeRedrive lets no more messages leave.
+func (q *Queue) concludeRedrive(now hook.Instant, state RedriveState, reason string) {
+	r := q.redrive
+	r.cursor.level = -1
+	r.mu.Lock()
+	if r.status.State == RedriveRunning {
+		r.status.State, r.status.Reason = state, reason
+	}
+	r.mu.Unlock()
+	q.endRedriveIfDone(now)
+}
+
+// nextRedrive returns when more messages may leave, 0 for when something else happens.
+func (q *Queue) nextRedrive() hook.Instant {
+	r := q.redrive
+	if r == nil || r.cursor.done() || len(r.parts) >= redrivePartsUp || q.mailbox.inLine || r.full() {
+		return 0
+	}
+	return r.next
+}
+
+// full reports whether as many messages as wanted have been moved or are under way.
+func (r *Redrive) full() bool { return r.most > 0 && r.sent >= r.most }
+
+// redriveSome looks at some messages and sends those that leave.
+func (q *Queue) redriveSome(now hook.Instant) {
+	r := q.redrive
+	if at := q.nextRedrive(); at == 0 || at > now || len(q.departing) > 0 {
+		return
+	}
+	if r.cursor.inFront(q) {
+		n := r.allowed(now)
+		if n == 0 || !underway.admit(q.mailbox) {
+			return
+		}
+		underway.during(func() { q.sendRedrivePart(now, n) })
+	}
+	q.endRedriveIfDone(now)
+}
+
+// allowed returns how many messages may leave now. It sets when the next ones may.
+func (r *Redrive) allowed(now hook.Instant) int {
+	n := redrivePart
+	if r.most > 0 {
+		n = min(n, r.most-r.sent)
+	}
+	if r.pace == 0 {
+		r.next = now.Add(redriveYield)
+		return n
+	}
+	const late = int64(time.Second)
+	if behind := int64(now-r.since) - r.paced*int64(time.Second)/r.pace; behind > late { // it does not catch up with more
+		r.since, r.paced = now, 0
+	}
+	due := int64(now-r.since)/int64(time.Millisecond)*r.pace/1000 + 1 // the first at once
+	n = int(max(min(int64(n), due-r.paced), 0))
+	r.next = max(now.Add(redrivePause), r.since+hook.Instant((r.paced+int64(n))*int64(time.Second)/r.pace))
+	return n
+}
+
+// sendRedrivePart looks at messages and sends those that leave, at most n.
+func (q *Queue) sendRedrivePart(now hook.Instant, n int) {
+	r := q.redrive
+	p := newMovedPart(q)
+	looked, bytes := 0, 0
+	r.cursor.each(q, redriveLooked, func(h handle) bool {
+		if !h.slot().is(stateReady) {
+			return true
+		}
+		looked++
+		rec := q.store.read(*h.slot())
+		r.seen.show(h, &rec)
+		t, failure := r.choose(&r.seen)
+		if t == nil {
+			r.noteFailed(nil, failure)
+			return true
+		}
+		p.add(q, h, &rec, t)
+		bytes += int(h.slot().length)
+		return len(p.refs) < n && bytes < departBytes
+	})
+	r.seen = Stored{}
+	r.paced += int64(len(p.refs))
+	r.mu.Lock()
+	r.status.Looked += looked
+	r.mu.Unlock()
+	if len(p.refs) > 0 {
+		q.sendPart(now, p)
+	}
+}
+
+// noteFailed counts a message that stays, unless it was not to leave.
+func (r *Redrive) noteFailed(t *RedriveTarget, f RedriveFailure) {
+	if f == NotChosen {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Failed[f]++
+	if c := r.countsOf(t); c != nil {
+		c.Failed++
+	}
+}
+
+// countsOf returns the counts of a target. The caller holds mu.
+func (r *Redrive) countsOf(t *RedriveTarget) *RedriveCounts {
+	if t == nil {
+		return nil
+	}
+	for len(r.status.Targets) <= t.ID {
+		r.status.Targets = append(r.status.Targets, RedriveCounts{})
+	}
+	return &r.status.Targets[t.ID]
+}
+
+// endRedriveIfDone ends a redrive that has looked at all messages, and whose messages
+// have arrived.
+func (q *Queue) endRedriveIfDone(now hook.Instant) {
+	r := q.redrive
+	if r == nil || len(r.parts) > 0 || !r.cursor.done() && !r.full() && r.cursor.inFront(q) {
+		return
+	}
+	q.endRedrive(now, RedriveDone, "")
+}
+
+// breakRedrive ends the redrive, if there is one, because its queue is deleted or stopped.
+func (q *Queue) breakRedrive(reason string) {
+	if q.redrive != nil {
+		q.endRedrive(q.mailbox.clock(), RedriveFailed, reason)
+	}
+}
+
+// endRedrive ends the redrive in a state, unless it has another than running.
+func (q *Queue) endRedrive(now hook.Instant, state RedriveState, reason string) {
+	r := q.redrive
+	q.redrive = nil
+	r.mu.Lock()
+	s := &r.status
+	if s.State == RedriveRunning {
+		s.State, s.Reason = state, reason
+	}
+	s.Ended = max(now, s.Began)
+	s.Rate = rate(s.Moved, s.Ended.Sub(s.Began))
+	r.mu.Unlock()
+	if r.ended != nil {
+		all := r.Status()
+		r.ended(now, &all)
+	}
+}
+
+func rate(n int, in time.Duration) float64 {
+	return float64(n) / max(in, time.Millisecond).Seconds()
+}
+
+// sample computes the rate once a second. The caller holds mu.
+func (r *Redrive) sample(now hook.Instant) {
+	s := &r.status
+	if in := now.Sub(r.sampled); in >= time.Second {
+		s.Rate = rate(s.Moved-r.before, in)
+		r.sampled, r.before = now, s.Moved
+	} else if r.sampled == s.Began {
+		s.Rate = rate(s.Moved, in)
+	}
+}
+
+// failureOf returns why a message stays whose dead letter had an outcome.
+func failureOf(t *RedriveTarget, o telemetry.Outcome) RedriveFailure {
+	switch {
+	case o == telemetry.NoExchange:
+		return FailNoExchange
+	case o == telemetry.Filtered:
+		return FailFiltered
+	case t.Exchange == "":
+		return FailNoQueue
+	}
+	return FailUnroutable
+}

@@ -1,0 +1,238 @@
+package queue
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// courier is a host whose dead letters go to one queue when the test says so.
+type courier struct {
+	told
+	batches []*Batch
+}
+
+func (c *courier) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
+	b := NewBatch()
+	b.Tracking = t
+	for i := range ds {
+		b.Messages = append(b.Messages, Message{
+			Routing: origin, Props: bytes.Clone(ds[i].Props), Body: bytes.Clone(ds[i].Body), Seq: ds[i].Seq, Flags: ds[i].Flags,
+		})
+		ds[i].Sent, ds[i].Outcome = 1, telemetry.DeadLettered
+	}
+	c.batches = append(c.batches, b)
+	t.Removal.Expect(1, ds)
+}
+
+func (c *courier) Deleted(*Mailbox, Deletion) {}
+
+// journey is a redrive between two durable queues that share a journal. The target refuses messages with odd numbers.
+type journey struct {
+	from, to *Queue
+	host     *courier
+	journal  *memoryJournal
+	redrive  *Redrive
+}
+
+func newJourney(t *testing.T, messages int) *journey {
+	t.Helper()
+	y := &journey{host: &courier{}, journal: &memoryJournal{}}
+	y.from, _ = passive(t, Config{Name: "from", Storage: &Storage{Journal: y.journal, ID: 7, Shard: 1}}, hook.Hooks{})
+	y.to, _ = passive(t, Config{Name: "to", Storage: &Storage{Journal: y.journal, ID: 8, Shard: 1}}, hook.Hooks{
+		OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+			for i := range ms {
+				if idOf(ms[i].Part(hook.PartBody))%2 == 1 {
+					vs[i].Action = hook.Refuse
+				}
+			}
+		},
+	})
+	y.from.host, y.to.host = y.host, y.host
+	for i := range messages {
+		y.from.enqueue(second, batchOf(persist(uint64(i))))
+	}
+	target := &RedriveTarget{Target: hook.Target{Key: "to", HasKey: true}, Only: true}
+	var err error
+	y.redrive, err = y.from.StartRedrive(second, RedriveOptions{
+		Choose: func(*Stored) (*RedriveTarget, RedriveFailure) { return target, NotChosen }, Total: -1,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	y.from.redriveSome(second)
+	return y
+}
+
+// finish ends what is under way.
+func (y *journey) finish() {
+	m := y.from.mailbox
+	for i := range m.inbox {
+		y.from.runTask(second, &m.inbox[i])
+	}
+	m.inbox = nil
+	y.from.commit(nil)
+}
+
+// after returns how many messages a restart finds in both queues.
+func (y *journey) after(t *testing.T) string {
+	t.Helper()
+	var mailboxes []*Mailbox
+	for _, q := range []*Queue{y.from, y.to} {
+		s := &Mailbox{clock: func() hook.Instant { return second }}
+		s.config.Store(q.cfg)
+		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, buf: new(turnBuffers), hooks: q.hooks}
+		mailboxes = append(mailboxes, s)
+	}
+	used := y.journal.used
+	y.journal.used = map[uint32]int64{}
+	y.journal.fill(t, mailboxes...)
+	if is, want := sum(used), sum(y.journal.used); y.from.redrive == nil && is != want {
+		t.Errorf("%d bytes of the journal are of use, want %d", is, want)
+	}
+	y.journal.used = used
+	return fmt.Sprintf("%d %d", mailboxes[0].queue.ready, mailboxes[1].queue.ready)
+}
+
+func sum(used map[uint32]int64) (n int64) {
+	for _, bytes := range used {
+		n += bytes
+	}
+	return n
+}
+
+// What is redriven is in one place at any time, what is refused included; and what is relocated meanwhile does not come back.
+func TestRedriveIsOneEntry(t *testing.T) {
+	y := newJourney(t, 10)
+	if got := y.after(t); got != "10 0" || y.from.ready != 0 || y.from.waiting() != 10 {
+		t.Fatalf("%s while the messages are under way, %+v", got, y.from.Stats())
+	}
+	before := len(y.journal.entries)
+	y.to.enqueue(second, y.host.batches[0])
+	var text strings.Builder
+	if _, err := Dump(&text, y.journal.entries[before].ops); err != nil {
+		t.Fatal(err)
+	}
+	if entry := text.String(); len(y.journal.entries) != before+1 || strings.Count(entry, "queue 8: enqueue") != 5 || !strings.Contains(entry, "queue 7: settle 0 2 4 6 8\n") {
+		t.Errorf("%d entries; the first is\n%s", len(y.journal.entries)-before, entry)
+	}
+	if got := y.after(t); got != "5 5" {
+		t.Errorf("%s after the arrival", got)
+	}
+	for y.from.Relocate(y.journal.extent) {
+	}
+	if got := y.after(t); got != "5 5" {
+		t.Errorf("%s after a relocation", got)
+	}
+	y.finish()
+	s := y.redrive.Status()
+	if got := y.after(t); got != "5 5" || y.from.ready != 5 || y.from.waiting() != 0 || s.Moved != 5 || s.Failed[FailRefused] != 5 || s.State != RedriveDone {
+		t.Errorf("%s in the end: %+v, %+v", got, y.from.Stats(), s)
+	}
+	if left := len(y.host.left); left != 5 {
+		t.Errorf("%d were reported to leave", left)
+	}
+}
+
+// A target whose log fails: what was sent there stays, and the redrive fails.
+func TestRedriveWhoseTargetFails(t *testing.T) {
+	y := newJourney(t, 10)
+	lost := errors.New("input/output error")
+	y.host.batches[0].complete(lost)
+	y.finish()
+	s := y.redrive.Status()
+	if got := y.after(t); got != "10 0" || y.from.ready != 10 || s.Failed[FailTargetStopped] != 10 || s.State != RedriveFailed || s.Reason != lost.Error() {
+		t.Errorf("%s: %+v", got, s)
+	}
+}
+
+// A target that is deleted before messages arrive does not take them with it.
+func TestRedriveToADeletedQueue(t *testing.T) {
+	y := newJourney(t, 10)
+	if _, err := y.to.Delete(false, false); err != nil {
+		t.Fatal(err)
+	}
+	y.to.rejectDeleted(&task{kind: taskPublish, batch: y.host.batches[0]})
+	y.finish()
+	s := y.redrive.Status()
+	if y.from.ready != 10 || s.State != RedriveFailed || s.Failed[FailNoQueue] != 10 || s.Reason != "no queue 'to' in vhost ''" {
+		t.Errorf("%+v, %+v", y.from.Stats(), s)
+	}
+}
+
+// The queue is purged, deleted or stopped while its messages are under way.
+func TestRedrivenQueueEnds(t *testing.T) {
+	t.Run("purged", func(t *testing.T) {
+		y := newJourney(t, 10)
+		y.from.enqueue(second, batchOf(persist(11)))
+		y.from.Purge(second)
+		y.from.commit(nil)
+		y.to.enqueue(second, y.host.batches[0])
+		y.finish()
+		if got := y.after(t); got != "5 5" || y.from.ready != 5 {
+			t.Errorf("%s: %+v", got, y.from.Stats())
+		}
+	})
+	t.Run("deleted", func(t *testing.T) {
+		y := newJourney(t, 10)
+		if _, err := y.from.Delete(false, false); err != nil {
+			t.Fatal(err)
+		}
+		y.to.enqueue(second, y.host.batches[0])
+		y.from.rejectDeleted(&y.from.mailbox.inbox[0])
+		if s := y.redrive.Status(); s.State != RedriveFailed || !strings.Contains(s.Reason, "it was deleted") || y.from.mailbox.removals.Load().open != 0 {
+			t.Errorf("%+v", s)
+		}
+		for y.from.garbage != nil {
+			y.from.freeGarbage()
+		}
+		y.from.commit(nil)
+		if got := y.after(t); got != "0 5" {
+			t.Error(got)
+		}
+	})
+	t.Run("stopped", func(t *testing.T) {
+		y := newJourney(t, 10)
+		y.from.stop(errors.New("input/output error"))
+		y.from.declineStopped(second, &task{kind: taskMoved, moved: y.host.batches[0].Removal.move})
+		if s := y.redrive.Status(); s.State != RedriveFailed || !strings.Contains(s.Reason, "is stopped") || y.from.mailbox.removals.Load().open != 0 {
+			t.Errorf("%+v", s)
+		}
+		y.host.batches[0].release()
+	})
+}
+
+// What a redrive is about ends where the queue ended when it began, also when that is looked at level by level, and messages in front
+// are settled meanwhile.
+func TestCursor(t *testing.T) {
+	q, _ := passive(t, Config{Profile: &Profile{Levels: 2}}, hook.Hooks{})
+	put := func(priority uint8, ids ...uint64) {
+		for _, id := range ids {
+			m := message(id, 8)
+			m.Priority = priority
+			q.enqueue(second, batchOf(m))
+		}
+	}
+	put(0, 1, 2)
+	put(2, 3)
+	put(1, 4, 5)
+	c := newCursor(q, Horizon{})
+	put(2, 6)
+	put(0, 7)
+	var seen []uint64
+	for c.inFront(q) {
+		c.each(q, 1, func(h handle) bool {
+			seen = append(seen, idOf(q.store.read(*h.slot()).body))
+			return true
+		})
+		put(1, 8)
+	}
+	if got := fmt.Sprint(seen); got != "[3 4 5 1 2]" || !c.done() {
+		t.Error(got)
+	}
+}

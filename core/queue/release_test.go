@@ -1,0 +1,157 @@
+package queue
+
+import (
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// limited are holdHooks with limits for what is released.
+func limited(length, bytes hook.Limit, drop bool) hook.Hooks {
+	h := holdHooks()
+	h.ReleaseLength, h.ReleaseBytes, h.DropReleased = length, bytes, drop
+	return h
+}
+
+// A full queue holds messages on. It looks again each second, and as soon as it is empty.
+func TestAFullQueueReleasesNothing(t *testing.T) {
+	q, _ := passive(t, Config{}, limited(hook.LimitOf(2), 0, false))
+	q.enqueue(second, batchOf(heldUntil(1, 0), heldUntil(2, 5), heldUntil(3, 5), heldUntil(4, 6)))
+	q.tick(5 * second)
+	wantStats(t, q, 2, 2, 0)
+	if next := q.next(); next != 6*second {
+		t.Errorf("looks again at %d, want a second later", next)
+	}
+	q.tick(5*second + 1)
+	wantStats(t, q, 2, 2, 0)
+	q.settleAll(5*second+2, Ack, takeOne(t, q, 5*second+2))
+	wantStats(t, q, 1, 2, 0)
+	q.tick(6 * second)
+	wantStats(t, q, 2, 1, 0)
+	for range 2 {
+		q.settleAll(6*second+3, Ack, takeOne(t, q, 6*second+3))
+	}
+	if next := q.next(); next > 6*second+3 {
+		t.Errorf("an empty queue looks again at %d", next)
+	}
+	q.tick(6*second + 4)
+	wantStats(t, q, 1, 0, 0)
+}
+
+// takeOne gets a message.
+func takeOne(t *testing.T, q *Queue, now hook.Instant) (taken []PendingAck) {
+	t.Helper()
+	if !q.Get(now, &Consumer{Sink: &sink{}}, func(d Delivery, _ int) { taken = []PendingAck{{Ref: d.Ref}} }) {
+		t.Fatal("there is no message")
+	}
+	return taken
+}
+
+// What consumers take at once does not count: nothing waits for a second because of them.
+func TestReleasesForConsumers(t *testing.T) {
+	q, _ := passive(t, Config{}, limited(hook.LimitOf(1), 0, false))
+	_, s := consume(t, q, Consumer{}, 100)
+	q.enqueue(second, batchOf(heldUntil(1, 5), heldUntil(2, 5), heldUntil(3, 5)))
+	q.tick(5 * second)
+	wantIDs(t, "all at once", s.take(), 1, 2, 3)
+}
+
+func TestReleaseBytes(t *testing.T) {
+	q, _ := passive(t, Config{}, limited(0, hook.LimitOf(50), false))
+	q.enqueue(second, batchOf(heldUntil(1, 2), heldUntil(2, 2), heldUntil(3, 2)))
+	size := int64(len(message(1, 0).Body))
+	q.tick(2 * second)
+	fit := int(max(50/max(size, 1), 1)) // a message that is larger than the limit gets into an empty queue
+	wantStats(t, q, min(fit, 3), 3-min(fit, 3), 0)
+}
+
+// A queue that drops what comes when it is full drops what is released, too: for its
+// reason, and to its dead-letter exchange.
+func TestAFullQueueDropsWhatIsReleased(t *testing.T) {
+	target := &hook.Target{Exchange: "dlx"}
+	hooks := limited(hook.LimitOf(1), 0, true)
+	hooks.OnHead = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			if vs[i].Action == hook.Drop {
+				vs[i].Action, vs[i].Target = hook.Route, target
+			}
+		}
+	}
+	q, h := passive(t, Config{}, hooks)
+	q.enqueue(second, batchOf(heldUntil(1, 0), heldUntil(2, 5), heldUntil(3, 6)))
+	q.tick(5 * second)
+	wantStats(t, q, 1, 1, 0)
+	if len(h.dead) != 1 || q.Stats().DeadLettered[hook.ReasonMaxLen] != 1 {
+		t.Errorf("%d dead letters, counted %v", len(h.dead), q.Stats().DeadLettered)
+	}
+	q.tick(6 * second)
+	wantStats(t, q, 1, 0, 0)
+}
+
+// Messages that were ready before are no longer new: they come back whatever the limits are.
+func TestReturnedMessagesPassTheLimits(t *testing.T) {
+	hooks := limited(hook.LimitOf(1), 0, false)
+	hooks.OnReturn = func(now hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			vs[i].Hold = now + second
+		}
+	}
+	q, _ := passive(t, Config{}, hooks)
+	q.enqueue(second, batchOf(heldUntil(1, 0), heldUntil(2, 0)))
+	q.settleAll(2*second, Requeue, takeOne(t, q, second))
+	wantStats(t, q, 1, 1, 0)
+	q.tick(3 * second)
+	wantStats(t, q, 2, 0, 0)
+}
+
+// Held messages count for a limit when they are released: then the head leaves.
+func TestReleasedMessagesOverflow(t *testing.T) {
+	hooks := holdHooks()
+	hooks.Length = hook.LimitOf(2)
+	q, h := passive(t, Config{}, hooks)
+	q.enqueue(second, batchOf(heldUntil(1, 0), heldUntil(2, 0), heldUntil(3, 5), heldUntil(4, 5)))
+	wantStats(t, q, 2, 2, 0)
+	if len(h.left) > 0 {
+		t.Errorf("%v left because of messages that are held", h.left)
+	}
+	q.tick(5 * second)
+	wantStats(t, q, 2, 0, 0)
+	if len(h.left) != 2 || h.left[0].reason != hook.ReasonMaxLen || q.nextRef() != ref(0, 2) {
+		t.Errorf("left %v, want the head, because of the limit", h.left)
+	}
+}
+
+// A new TTL counts from the release, too: for what is held, for what was, and after a restart.
+func TestRestampingCountsFromTheRelease(t *testing.T) {
+	hooks := ttlAndExpiration(hook.ScanAnywhere, hook.LimitOf(1000), true)
+	stamp := hooks.OnEnqueue
+	hooks.OnEnqueue = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+		stamp(now, ms, vs)
+		for i := range ms {
+			vs[i].Hold = hook.Instant(ms[i].Priority) * second
+		}
+	}
+	hooks.DeadlineFromReady = true
+	q, _, j := durable(t, Config{}, hooks)
+	q.enqueue(second, batchOf(heldUntil(1, 0), heldUntil(2, 5), heldUntil(3, 50)))
+	longer := ttlAndExpiration(hook.ScanAnywhere, hook.LimitOf(20_000), true)
+	longer.DeadlineFromReady = true
+	want := []hook.Instant{21 * second, 25 * second, 70 * second}
+	check := func(what string, q *Queue) {
+		t.Helper()
+		for i, at := range want {
+			if got := q.at(ref(0, uint64(i))).deadline(); got != at {
+				t.Errorf("%s: message %d has the deadline %d, want %d", what, i+1, got, at)
+			}
+		}
+	}
+	q.reconfigure(second, q.cfg, chainOf(t, longer), false)
+	check("while it is held", q)
+	q.tick(6 * second) // the second is ready
+	q.reconfigure(6*second, q.cfg, chainOf(t, longer), false)
+	check("after its release", q)
+	q.commit(nil)
+	q = j.reborn(t, q)
+	q.reconfigure(6*second, q.cfg, chainOf(t, longer), false)
+	check("after a restart", q)
+}

@@ -1,0 +1,498 @@
+package queue
+
+import (
+	"hash/maphash"
+	"slices"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/parts"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A queue with a Schedule is where an exchange holds messages: it has no consumers, no
+// hooks and no limits but its own, and every message in it is held. A due message is
+// published through the exchange, as dead letters are: it leaves the queue when, or in the
+// same entry of the journal in which, it arrives elsewhere.
+
+// Schedule makes a queue the place where an exchange holds messages.
+type Schedule struct {
+	*chain.Schedule
+	// Target names the exchange. Messages that leave for it have this target.
+	Target *hook.Target
+	// Unused is called on the queue's turn when its last message has left. It reports
+	// whether the exchange was deleted, and the queue with it. nil means that none asks.
+	Unused func() (deleted bool)
+
+	held   atomic.Int64
+	halted atomic.Int32 // calls of HaltReleases that have not ended
+}
+
+// stays reports whether nothing is released, due or not.
+func (s *Schedule) stays() bool { return s.Broken() || s.halted.Load() > 0 }
+
+// HaltReleases keeps what is due until end is called. It returns when no release is about
+// to begin. It must not be called on a queue's turn.
+func (m *Mailbox) HaltReleases() (end func()) {
+	s := m.Config().Schedule
+	s.halted.Add(1)
+	_ = m.Do(func(*Queue, hook.Instant) {}) // a turn that has not seen it ends; a deleted queue releases nothing
+	return func() {
+		s.halted.Add(-1)
+		_ = m.Do(func(q *Queue, now hook.Instant) { q.tick(now) })
+	}
+}
+
+// Held returns how many messages are held. Any goroutine may call it.
+func (s *Schedule) Held() int { return int(s.held.Load()) }
+
+// scheduled is what a queue with a schedule needs to know of its messages.
+type scheduled struct {
+	seeds [2]maphash.Seed
+	ids   map[scheduleID]Ref // of the held messages that have an ID
+
+	message    parts.Message // that the plugin is asked about
+	publishing hook.Publishing
+	plan       hook.Plan // for the message that enters
+	used       bool      // it has held a message since it was last unused
+
+	// arriving has the held messages whose last release has not arrived durably: until then
+	// they are not released again, because the journal knows one release after the other.
+	// true means that the message is due, and not in the list of the held ones.
+	arriving map[Ref]bool
+	overdue  int // how many are true
+}
+
+// scheduleID stands for an ID. No publisher can know which IDs have equal ones.
+type scheduleID [2]uint64
+
+func (n *scheduled) idOf(id []byte) scheduleID {
+	if n.ids == nil {
+		n.ids = map[scheduleID]Ref{}
+		n.seeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+	}
+	return scheduleID{maphash.Bytes(n.seeds[0], id), maphash.Bytes(n.seeds[1], id)}
+}
+
+// scheduling returns what the queue knows, which is nothing before its first message.
+func (q *Queue) scheduling() *scheduled {
+	n := q.startHolding()
+	if n.scheduled == nil {
+		n.scheduled = &scheduled{}
+	}
+	return n.scheduled
+}
+
+// ask prepares the plugin's view of a message.
+func (n *scheduled) ask(now hook.Instant, exchange, key string, more []string, props, body []byte) *hook.Publishing {
+	n.message = parts.Message{Exchange: exchange, Key: key, More: more, Props: props, Body: body, Now: now}
+	n.publishing = hook.Publishing{Now: now, Key: key, More: more}
+	n.publishing.Bind(&n.message)
+	return &n.publishing
+}
+
+// askStored is ask for a message that the queue has.
+func (n *scheduled) askStored(now hook.Instant, r *record) *hook.Publishing {
+	var cc []string
+	if h := headers(r.props); len(h) > 0 {
+		cc, _, _ = death.SenderSelected(h) // checked when it was published
+	}
+	return n.ask(now, string(r.exchange), string(r.key), slices.Concat(cc, blindKeys(r.bcc)), r.props, r.body)
+}
+
+// done forgets the message that the plugin was asked about.
+func (n *scheduled) done() {
+	n.message.Reset()
+	n.publishing = hook.Publishing{}
+}
+
+// schedule holds messages until their plans say, or has them replace or cancel others.
+// Those that are not held leave with the next tick, in order.
+func (q *Queue) schedule(now hook.Instant, ms []Message) {
+	q.open()
+	n := q.scheduling()
+	refused := 0
+	for i := range ms {
+		m, p := &ms[i], &n.plan
+		*p = hook.Plan{}
+		if !m.Planned {
+			q.plan(now, m, p)
+		}
+		p.Hold = max(p.Hold, m.Wait.until(now)) // a message is held in one place only
+		if !q.follow(now, m, p) {
+			refused++
+		}
+	}
+	n.done()
+	n.plan = hook.Plan{}
+	if refused > 0 {
+		q.count.Published += uint64(refused)
+		q.count.Refused += uint64(refused)
+		q.host.Refused(q.cfg, refused)
+	}
+}
+
+// plan asks the plugin about a message that enters. It may refuse the message by now, which
+// is ignored: the message was accepted when it was published.
+func (q *Queue) plan(now hook.Instant, m *Message, p *hook.Plan) {
+	s, r := q.cfg.Schedule, m.Routing
+	if s.Broken() {
+		return
+	}
+	asked := q.holding.scheduled.ask(now, r.Exchange, r.Key, moreKeys(r), m.Props, m.Body)
+	if _, ok := s.Plan(asked, p); !ok {
+		*p = hook.Plan{}
+	}
+}
+
+func moreKeys(r *RoutingInfo) []string {
+	if len(r.CC)+len(r.BCC) == 0 {
+		return nil
+	}
+	return slices.Concat(r.CC, r.BCC)
+}
+
+// follow does what the plan for a message says. It reports false if it refused the
+// message.
+func (q *Queue) follow(now hook.Instant, m *Message, p *hook.Plan) (taken bool) {
+	n := q.holding.scheduled
+	var id scheduleID
+	var waiting handle
+	waits := false
+	if len(p.ID) > 0 {
+		id = n.idOf(p.ID)
+		if ref, known := n.ids[id]; known {
+			waiting, waits = q.heldAt(ref)
+		}
+	}
+	if p.Cancel {
+		if waits {
+			m.Flags &^= Mandatory
+			q.cancel(now, waiting)
+			q.buf.ops.relies = true // it is confirmed when that is durable
+		}
+		return true
+	}
+	m.Flags &^= Mandatory
+	if limit := q.cfg.Schedule.MaxHeld(); p.Hold > now && !waits && limit.Set() && int64(q.held()) >= limit.N() {
+		m.Flags |= Refused
+		return false
+	}
+	if waits {
+		q.cancel(now, waiting)
+	}
+	ref := q.storeScheduled(now, m, max(p.Hold, now))
+	if len(p.ID) > 0 {
+		n.ids[id] = ref
+	}
+	return true
+}
+
+// storeScheduled stores a message that is held until an instant, which may have come.
+func (q *Queue) storeScheduled(now hook.Instant, m *Message, until hook.Instant) Ref {
+	f := &q.levels[0]
+	s := q.store.add(now, m, strategyData{}, slotFlagsOf(m, &hook.Verdict{}))
+	seq := f.push(s, 0)
+	h := handle{ref(0, seq), f, &f.chunks[len(f.chunks)-1], int(seq & positionMask)}
+	q.journalEnqueued(now, h, 0)
+	q.holdEntering(h, until)
+	q.count.Published++
+	if m.Flags&HasDeathHistory != 0 {
+		q.count.DeadLetters++
+	}
+	return h.ref
+}
+
+// forgetID makes the ID of a message that leaves free. Its record must be there still.
+func (q *Queue) forgetID(h handle) {
+	n := q.holding.scheduled
+	if n == nil || len(n.ids) == 0 {
+		return
+	}
+	if id, ok := q.storedID(h); ok && n.ids[id] == h.ref {
+		delete(n.ids, id)
+	}
+}
+
+// storedID returns the ID of a stored message; ok is false if it has none.
+func (q *Queue) storedID(h handle) (id scheduleID, ok bool) {
+	s, n := q.cfg.Schedule, q.scheduling()
+	if s.Broken() {
+		return scheduleID{}, false
+	}
+	r := q.store.read(*h.slot())
+	var p hook.Plan
+	// The time of then: plans for the past have no ID less.
+	_, planned := s.Plan(n.askStored(r.enqueued, &r), &p) // it may be refused by now
+	if planned && len(p.ID) > 0 {
+		id, ok = n.idOf(p.ID), true
+	}
+	n.done()
+	return id, ok
+}
+
+// restoreScheduled holds a message that a replay restored. One whose time has come leaves
+// in its order, after the start.
+func (q *Queue) restoreScheduled(h handle, it *replayedMessage) {
+	h.slot().flags |= unready
+	q.hold(h, max(it.hold, atOnce))
+	if it.nacks > 0 {
+		q.setNacks(h.ref, it.nacks)
+	}
+	if id, ok := q.storedID(h); ok {
+		q.scheduling().ids[id] = h.ref
+	}
+}
+
+// due is a held message whose time has come.
+type due struct {
+	leaving
+	release hook.Release
+	ends    bool   // it does not stay
+	times   uint16 // that it was held again, if it is now
+}
+
+// heldOnce counts that a message is held once more, in holding.nacks, or moved after that.
+// What a release journals comes only when the released message has arrived: a replay tells
+// by this number that the message was moved meanwhile. It is 0 for a message that was never
+// held again.
+func heldOnce(times uint16) uint16 { return max(times+1, 1) }
+
+// isOlderHold reports whether the hold with a number was overtaken by that with another.
+func isOlderHold(times, other uint16) bool { return int16(times-other) < 0 }
+
+// publishDue publishes messages that are due, as many as a turn may. While there are too
+// many dead letters under way, it waits for its turn.
+func (q *Queue) publishDue(now hook.Instant) {
+	if next := q.nextRelease(); next == 0 || next > now || q.cfg.Schedule.stays() || q.buf.committing || !underway.admit(q.mailbox) {
+		return
+	}
+	underway.during(func() { q.publishSome(now) })
+}
+
+// publishSome is publishDue for what was admitted.
+func (q *Queue) publishSome(now hook.Instant) {
+	ds := q.takeDue(now)
+	r := &q.buf.removals
+	for i := range ds {
+		d := &ds[i]
+		s := q.at(d.ref).slot()
+		if !d.release.Skip {
+			r.dead = append(r.dead, deadLetterOf(&d.record, s, d.verdict))
+		}
+		if !d.release.Skip || d.ends {
+			removal := q.removalOf(now, d.ref, &d.record, d.verdict)
+			removal.Held = d.release.Due
+			r.all = append(r.all, removal)
+		}
+	}
+	q.publishRemovals(now, q.deferredReleases(ds)) // which reads records, so before they are freed
+	for i := range ds {
+		q.finishRelease(&ds[i])
+	}
+	clear(ds)
+}
+
+// takeDue takes messages that are due, in their order, and asks the plugin about them.
+func (q *Queue) takeDue(now hook.Instant) (ds []due) {
+	s, bytes := q.cfg.Schedule, 0
+	_, vs := q.buf.batch(maxBatch)
+	asks, last := s.AsksReleased(), uint32(0)
+	for len(ds) < maxBatch && bytes <= departBytes {
+		it, ok := q.holding.list.First()
+		if !ok || hook.Instant(it.At) > now {
+			break
+		}
+		h, v := q.at(Ref(it.Slot)), &vs[len(ds)]
+		if q.waitsForArrival(h) {
+			continue
+		}
+		if n := h.slot().segment; n == last && len(ds) > 0 {
+			q.store.load(n) // they seem to leave as they came
+		} else {
+			last = n
+		}
+		d := due{leaving: leaving{h.ref, q.store.read(*h.slot()), v}, ends: true, times: heldOnce(q.nacksOf(h.ref))}
+		d.release = hook.Release{Due: hook.Instant(it.At), State: d.record.state}
+		if asks {
+			n := q.scheduling()
+			s.Release(n.askStored(now, &d.record), &d.release)
+			n.done()
+			d.ends = d.release.Hold <= d.release.Due // a time that has been would never end
+		}
+		*v = hook.Verdict{Action: hook.Route, Reason: hook.ReasonReleased, Target: s.Target}
+		if d.release.Skip {
+			v.Action, v.Target = hook.Drop, nil
+		}
+		q.takeHeld(h)
+		bytes += int(h.slot().length)
+		ds = append(ds, d)
+	}
+	return ds
+}
+
+// deferredReleases returns what is to be in the journal once the messages have arrived
+// elsewhere: that they left, or until when they are held again. nil means nothing.
+func (q *Queue) deferredReleases(ds []due) *DeferredRemoval {
+	if q.cfg.Storage == nil {
+		return nil
+	}
+	ls := make([]departed, 0, len(ds))
+	for i := range ds {
+		d := &ds[i]
+		if d.release.Skip { // that does not wait for another queue
+			continue
+		}
+		l := q.departedOf(d.ref)
+		if !d.ends && !l.gone {
+			l.again = q.appendHeldAgain(nil, d)
+			q.scheduling().startArriving(d.ref)
+		}
+		ls = append(ls, l)
+	}
+	if len(ls) == 0 {
+		return nil
+	}
+	r := q.newDeferredRemoval(ls)
+	if slices.ContainsFunc(ls, func(l departed) bool { return l.again != nil }) {
+		r.again = q.mailbox
+	}
+	return r
+}
+
+// startArriving notes that a release of a message is under way.
+func (n *scheduled) startArriving(r Ref) {
+	if n.arriving == nil {
+		n.arriving = map[Ref]bool{}
+	}
+	n.arriving[r] = false
+}
+
+// appendHeldAgain appends the operations that say until when a message is held again.
+func (q *Queue) appendHeldAgain(b []byte, d *due) []byte {
+	id, flags := q.cfg.Storage.ID, q.at(d.ref).slot().flags
+	b = appendDeadlineSet(b, id, d.ref, 0, strategyData{state: d.release.State}, flags)
+	return appendHeld(b, id, d.ref, d.release.Hold, heldUnready, d.times)
+}
+
+// finishRelease frees a message that was published, or holds it again.
+func (q *Queue) finishRelease(d *due) {
+	h, reason := q.at(d.ref), hook.ReasonReleased
+	switch {
+	case !d.ends && d.release.Skip:
+		q.holdNext(h, d)
+		if q.isJournalled(h.slot()) {
+			q.buf.ops.buf = q.appendHeldAgain(q.buf.ops.buf, d)
+		}
+	case !d.ends:
+		q.holdNext(h, d)
+		q.count.Published++ // a copy entered and left
+		q.count.DeadLettered[reason]++
+	case d.release.Skip:
+		q.count.Dropped[reason]++
+		q.drop(h)
+	default:
+		q.count.DeadLettered[reason]++
+		q.free(h)
+	}
+}
+
+// waitsForArrival takes a message off the list of the held ones if its last release has not
+// arrived, and reports whether it did.
+func (q *Queue) waitsForArrival(h handle) bool {
+	n := q.holding
+	if n.scheduled == nil || len(n.arriving) == 0 {
+		return false
+	}
+	if _, arrives := n.arriving[h.ref]; !arrives {
+		return false
+	}
+	n.list.Remove(heldItem(h))
+	n.arriving[h.ref] = true
+	n.overdue++
+	return true
+}
+
+// isArriving reports whether the last release of a message has not arrived durably.
+func (q *Queue) isArriving(r Ref) bool {
+	if q.contents == nil || q.holding == nil || q.holding.scheduled == nil {
+		return false
+	}
+	_, arrives := q.holding.arriving[r]
+	return arrives
+}
+
+// arrived lets messages be released again whose last release has arrived durably.
+func (q *Queue) arrived(ls []departed) {
+	for i := range ls {
+		if l := &ls[i]; l.again != nil && q.isArriving(l.ref) {
+			q.relist(l.ref)
+			delete(q.holding.arriving, l.ref)
+		}
+	}
+}
+
+// relist lists a held message that waits for the arrival of its last release.
+func (q *Queue) relist(r Ref) {
+	if n := q.holding; n.arriving[r] {
+		n.arriving[r] = false
+		n.overdue--
+		q.indexHeld(q.at(r))
+	}
+}
+
+// relistAll lists all held messages. Those that wait for an arrival are taken off the list
+// with the next tick.
+func (q *Queue) relistAll() {
+	if n := q.holding; n.scheduled != nil && n.overdue > 0 {
+		for r := range n.arriving {
+			q.relist(r)
+		}
+	}
+}
+
+// holdNext holds a taken message again.
+func (q *Queue) holdNext(h handle, d *due) {
+	q.setStrategyData(h, strategyData{state: d.release.State})
+	q.setNacks(h.ref, d.times)
+	s := h.slot()
+	s.become(stateHeld)
+	s.flags |= unready
+	q.unacked--
+	h.chunk.setHold(h.index, d.release.Hold)
+	q.indexHeld(h)
+}
+
+// countScheduled updates what others know of the queue, after each task, and deletes it
+// if its exchange is deleted because it is unused.
+func (q *Queue) countScheduled() {
+	s := q.cfg.Schedule
+	if s == nil {
+		return
+	}
+	held := q.messages()
+	s.held.Store(int64(held))
+	if held > 0 {
+		q.scheduling().used = true
+		return
+	}
+	if q.closed || q.stopped != nil || q.contents == nil || q.holding == nil || q.holding.scheduled == nil || !q.holding.scheduled.used {
+		return
+	}
+	q.holding.scheduled.used = false
+	if s.Unused != nil && s.Unused() {
+		q.close()
+	}
+}
+
+// DropAsync deletes the queue without waiting for it. It may be called on another queue's
+// turn. dropped, which is called on the queue's turn, is told how many messages the queue
+// had; it is not called if the queue was deleted before.
+func (m *Mailbox) DropAsync(dropped func(now hook.Instant, messages int)) {
+	m.postAsync(task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, now hook.Instant) {
+		messages := q.messages()
+		q.close()
+		dropped(now, messages)
+	}}})
+}

@@ -1,0 +1,90 @@
+// Package replicas describes a cluster as one of its nodes knows it: values without behaviour. Package cluster fills them in; the
+// management API and the metrics show them.
+package replicas
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// View is what a node knows at one moment. It belongs to the caller who asked for it.
+type View struct {
+	Cluster string      // identifier of the cluster
+	Self    wlog.NodeID // the node whose view it is
+	Nodes   []Node      // all members, the node itself among them, by address
+	Shards  []Shard     // that the node keeps a replica of, by number
+	// Applicants are nodes without data that want the seats of others at their addresses. They have no vote, and no data yet.
+	Applicants []Node
+	Relayed    Relayed
+}
+
+// Node is a member of the cluster.
+type Node struct {
+	ID      wlog.NodeID
+	Name    string // "curfew@a:5680"
+	Address string // at which the other nodes reach it
+	Up      bool   // this node has a link to it now; always true for itself
+	Since   hook.Instant
+	Link    Link // to it; zero for the node itself
+}
+
+// Link is what one node knows of its link to another one.
+type Link struct {
+	Sent, Received uint64        // bytes, since the node was started
+	Queued         int64         // bytes that wait to be sent
+	Dropped        uint64        // messages that were not sent, because too many waited or there was no link
+	RoundTrip      time.Duration // of the last ping; 0 = unknown
+	Offset         time.Duration // what is to be added to this node's clock to get the other one's; with Measured
+	Measured       bool          // Offset is known
+	Err            string        // why there is no link; "" = there is one, or it was not tried
+}
+
+// Role is what a replica of a shard is.
+type Role string
+
+// The roles.
+const (
+	Owner     Role = "owner"
+	Follower  Role = "follower"
+	Candidate Role = "candidate" // wants to be the owner, and asks the others
+	Learner   Role = "learner"   // gets the log, and does not count for a majority yet
+	Stopped   Role = "stopped"   // it does not run: its log has failed, or it is not started yet
+)
+
+// Shard is a node's replica of a shard.
+type Shard struct {
+	Shard     uint32
+	Role      Role
+	Owner     wlog.NodeID   // as far as the node knows; 0 = nobody
+	Term      uint64        // rises with each owner
+	Voters    []wlog.NodeID // that decide about the shard, in order. There may be four while a node is being replaced
+	Commit    wlog.Index    // the last entry that is known to be on a majority of the nodes
+	Applied   wlog.Index    // the last entry that the node has acted on
+	Last      wlog.Index    // the last entry in the node's log
+	Bytes     int64         // on the node's disk
+	Elections uint64        // owners that the node has seen since it was started
+	Err       string        // why the replica does not run; "" = it does
+	Peers     []Replica     // the other nodes' replicas, in order; only the owner knows them
+	// Commits is how many seconds appends took until the entry was on a majority, while the node owned the shard, since it was started.
+	Commits telemetry.Distribution
+}
+
+// Replica is what the owner of a shard knows of another node's replica.
+type Replica struct {
+	Node   wlog.NodeID
+	Voter  bool       // counts for a majority
+	Active bool       // answered within the last election timeout
+	State  string     // "probe", "replicate", or "snapshot" while it is told where the log begins
+	Match  wlog.Index // up to which its log is known to be the owner's
+	Lag    uint64     // entries that it lacks
+}
+
+// Relayed counts connections that a node has relayed for clients of vhosts which others own.
+type Relayed struct {
+	Open              int    // now
+	Total             uint64 // since the node was started
+	BytesIn, BytesOut uint64 // from clients to owners, and back
+}

@@ -1,0 +1,193 @@
+package session
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/rabbit"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Handover is what the owner of a vhost needs to serve a connection that another node, the front, has accepted. The front has
+// authenticated the client. It is read only.
+type Handover struct {
+	Peer       Peer // the client; Certificate is nil
+	Security   Security
+	User       string
+	Account    uint64 // of the user: see [auth.Store.AccountOf]
+	Mechanism  string // of the login
+	Properties amqp.Table
+	ChannelMax int
+	FrameMax   int
+	Heartbeat  uint16 // seconds; 0 means none
+	VHost      string
+	Applied    wlog.Index // how much of the registry the front knew: the owner must know as much
+}
+
+// Security is how a client's connection to the front is encrypted. The zero Security is that of one that is not.
+type Security struct {
+	Version, Suite uint16 // as package crypto/tls numbers them
+	Certificate    []byte // of the client, verified by the front, as DER; nil if it has shown none
+}
+
+// A handover is the beginning of a stream from the front to the owner:
+//
+//	0       4         5        9
+//	+-------+---------+--------+-------------+
+//	| magic | version | length | field table |
+//	+-------+---------+--------+-------------+
+//
+// It is a table because nodes of different releases talk to one another: fields that a node does not know are ignored.
+const (
+	handoverMagic   = "CFHO"
+	handoverVersion = 1
+	handoverHead    = len(handoverMagic) + 1 + 4
+)
+
+// Limits of a handover, in bytes.
+const (
+	maxHandover    = 128 << 10
+	maxCertificate = 64 << 10
+	maxAddress     = 255
+	// maxFrameMax is the highest frame-max that can be configured: nodes may be configured differently.
+	maxFrameMax = 16 << 20
+)
+
+// Append appends the handover as it is sent. A certificate that is too large is left out: nothing but listings shows it.
+func (h *Handover) Append(dst []byte) []byte {
+	certificate := h.Security.Certificate
+	if len(certificate) > maxCertificate {
+		certificate = nil
+	}
+	dst = append(dst, handoverMagic...)
+	dst = append(dst, handoverVersion)
+	return amqp.AppendTable(dst, amqp.Table{
+		{Key: "address", Value: h.Peer.Address},
+		{Key: "local", Value: h.Peer.Local},
+		{Key: "loopback", Value: h.Peer.Loopback},
+		{Key: "tls", Value: h.Peer.TLS},
+		{Key: "tls-version", Value: h.Security.Version},
+		{Key: "tls-suite", Value: h.Security.Suite},
+		{Key: "certificate", Value: certificate},
+		{Key: "user", Value: h.User},
+		{Key: "account", Value: int64(h.Account)},
+		{Key: "mechanism", Value: h.Mechanism},
+		{Key: "properties", Value: amqp.AppendTable(nil, h.Properties)}, // as bytes: a table in a table could be nested too deep
+		{Key: "channel-max", Value: int64(h.ChannelMax)},
+		{Key: "frame-max", Value: int64(h.FrameMax)},
+		{Key: "heartbeat", Value: h.Heartbeat},
+		{Key: "vhost", Value: h.VHost},
+		{Key: "applied", Value: int64(h.Applied)},
+	})
+}
+
+// ReadHandover reads a handover, and no byte behind it. Errors name the field and the accepted range.
+func ReadHandover(r io.Reader) (*Handover, error) {
+	var head [handoverHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return nil, fmt.Errorf("handover: %w", err)
+	}
+	if string(head[:4]) != handoverMagic {
+		return nil, fmt.Errorf("handover: it begins with %q, expected %q", head[:4], handoverMagic)
+	}
+	if v := head[4]; v != handoverVersion {
+		return nil, fmt.Errorf("handover: version %d, expected %d", v, handoverVersion)
+	}
+	n := binary.BigEndian.Uint32(head[5:])
+	if n > maxHandover {
+		return nil, fmt.Errorf("handover: %d bytes, expected at most %d", n, maxHandover)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, fmt.Errorf("handover: %w", err)
+	}
+	return parseHandover(b)
+}
+
+func parseHandover(b []byte) (*Handover, error) {
+	table, err := amqp.RawTable(b).Decode()
+	if err != nil {
+		return nil, fmt.Errorf("handover: %w", err)
+	}
+	f := fields{table: table}
+	h := &Handover{
+		Peer:     Peer{Address: f.text("address", maxAddress), Local: f.text("local", maxAddress), Loopback: f.flag("loopback"), TLS: f.flag("tls")},
+		Security: Security{Version: f.short("tls-version"), Suite: f.short("tls-suite"), Certificate: f.bytes("certificate", maxCertificate)},
+		User:     f.text("user", rabbit.MaxName), Account: uint64(f.number("account", math.MinInt64, math.MaxInt64)),
+		Mechanism:  f.text("mechanism", handshakeFrameMax),
+		ChannelMax: int(f.number("channel-max", 1, math.MaxUint16)),
+		FrameMax:   int(f.number("frame-max", amqp.FrameMinSize, maxFrameMax)),
+		Heartbeat:  f.short("heartbeat"),
+		VHost:      f.text("vhost", rabbit.MaxName),
+		Applied:    wlog.Index(f.number("applied", 0, math.MaxInt64)),
+	}
+	properties := f.bytes("properties", maxHandover)
+	if f.err != nil {
+		return nil, fmt.Errorf("handover: %w", f.err)
+	}
+	t, n, err := amqp.ParseTable(properties)
+	if err == nil && n != len(properties) {
+		err = fmt.Errorf("%d bytes behind the table", len(properties)-n)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("handover: properties: %w", err)
+	}
+	h.Properties = t
+	return h, nil
+}
+
+// fields reads values of a table. err is the first error.
+type fields struct {
+	table amqp.Table
+	err   error
+}
+
+// field returns a value, which must be a T.
+func field[T any](f *fields, key string) (v T) {
+	got, ok := f.table.Lookup(key)
+	if !ok {
+		f.fail("%s is missing", key)
+		return v
+	}
+	if v, ok = got.(T); !ok {
+		f.fail("%s is of type %s", key, amqp.TypeName(got))
+	}
+	return v
+}
+
+func (f *fields) fail(layout string, args ...any) {
+	if f.err == nil {
+		f.err = fmt.Errorf(layout, args...)
+	}
+}
+
+func (f *fields) flag(key string) bool { return field[bool](f, key) }
+
+func (f *fields) short(key string) uint16 { return field[uint16](f, key) }
+
+func (f *fields) text(key string, most int) string {
+	s := field[string](f, key)
+	if len(s) > most {
+		f.fail("%s has %d bytes, expected at most %d", key, len(s), most)
+	}
+	return s
+}
+
+func (f *fields) bytes(key string, most int) []byte {
+	b := field[[]byte](f, key)
+	if len(b) > most {
+		f.fail("%s has %d bytes, expected at most %d", key, len(b), most)
+	}
+	return b
+}
+
+func (f *fields) number(key string, low, high int64) int64 {
+	n := field[int64](f, key)
+	if n < low || n > high {
+		f.fail("%s is %d, expected %d to %d", key, n, low, high)
+	}
+	return n
+}

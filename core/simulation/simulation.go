@@ -1,0 +1,192 @@
+// Package simulation plays what a queue would do with a message: what its plugins decide, and when. There is no queue, and nothing
+// comes of it: the plugins are those of a [chain.Chain] of its own, and time is a number.
+//
+// The message is alone in its queue. It is played as package queue would treat it there, with the same hooks in the same order; what
+// depends on other messages, such as the place in the queue, is not.
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Stage is where a simulation takes place: plugins that decide, and what is seen of them.
+type Stage struct {
+	Chain *chain.Chain
+	// Opinions returns what shadows said in the last call of hooks, and forgets it. nil means that there are none.
+	Opinions func() []Opinion
+	// Notes returns what plugins said or how they failed since the last call, and forgets it. nil means that nothing is known.
+	Notes func() []string
+	// Deciders returns the names of the plugins that changed the verdict in the last call of hooks, and forgets them. nil means that
+	// they are not known.
+	Deciders func() []string
+}
+
+// Opinion is what a shadow said.
+type Opinion struct {
+	Policy, Digest string // of the shadow
+	InForce        hook.Verdict
+	Verdict        hook.Verdict
+	Differs        bool
+}
+
+// Message is a message that enters a queue.
+type Message struct {
+	Exchange, Key string
+	Props         []byte
+	Body          []byte
+	Size          int // bytes of the body, of which Body may have fewer
+	Priority      uint8
+	Expiration    []byte // the property; nil means that it has none
+	Persistent    bool
+	Deaths        int // how often it was dead-lettered
+	// Hold are the values of the headers from which holds are read: see [chain.Chain.ReadHold]. nil means that it has none of them.
+	Hold []any
+}
+
+// Act is what a consumer does.
+type Act string
+
+// The acts.
+const (
+	Deliver Act = "deliver" // it gets the message, if that is ready
+	Ack     Act = "ack"
+	Reject  Act = "reject"  // basic.reject or basic.nack without requeue
+	Requeue Act = "requeue" // basic.nack with requeue: no failure
+	Fail    Act = "fail"    // basic.reject with requeue, or a channel that ends: a failed delivery
+)
+
+// Acts returns all acts.
+func Acts() []Act { return []Act{Deliver, Ack, Reject, Requeue, Fail} }
+
+// Known reports whether it is an act.
+func (a Act) Known() bool { return slices.Contains(Acts(), a) }
+
+// Step is what a consumer does at a time.
+type Step struct {
+	After time.Duration // from when the message enters
+	Do    Act
+}
+
+// Play is what is simulated.
+type Play struct {
+	Queue   *queue.Profile
+	Name    string // of the queue
+	Counts  Counts // of the queue, as plugins see them
+	Message Message
+	At      hook.Instant // when the message enters
+	Steps   []Step       // in the order of their times
+	For     time.Duration
+	// Expired reports that the simulation has taken too long; nil means never.
+	Expired func() bool
+}
+
+// Counts are what plugins see of a queue besides its settings. They stay as they are while the message comes and goes.
+type Counts struct {
+	Ready, Unacked, Held, Consumers, Credit int
+	ReadyBytes                              int64
+}
+
+// MaxEvents is how many events a simulation has at most.
+const MaxEvents = 256
+
+// Event is a moment of a simulation.
+type Event struct {
+	At   hook.Instant
+	Hook string // "" means that no plugin was asked
+	// With a hook:
+	Verdict  hook.Verdict
+	By       []string // plugins that changed the verdict
+	Opinions []Opinion
+	Notes    []string // what plugins said, and how they failed
+	// Text says in words what happens.
+	Text string
+}
+
+// End is what becomes of a message.
+type End string
+
+// The ends. Of those that are there, the message is in the queue when the simulation ends.
+const (
+	Ready      End = "ready"
+	Held       End = "held"
+	Unacked    End = "unacked"
+	Acked      End = "acked"
+	Expired    End = "expired"
+	Dropped    End = "dropped" // for another reason: see Result.Verdict
+	DeadLetter End = "dead_lettered"
+	Refused    End = "refused" // its publisher gets basic.nack
+	Closed     End = "channel_closed"
+)
+
+// Result is how a simulation went.
+type Result struct {
+	Events []Event
+	End    End
+	// Verdict is the one by which the message left: with Expired, Dropped, DeadLetter and Refused.
+	Verdict hook.Verdict
+	// Error is why the publisher's channel is closed, with Closed.
+	Error string
+	// Complete is false if the simulation has ended before the message did, because of one of its limits.
+	Complete bool
+	Deadline hook.Instant // in force at the end, of a message that is there; 0 means none
+	Hold     hook.Instant
+}
+
+// Run plays.
+func Run(s *Stage, p *Play) Result {
+	r := &run{stage: s, play: p, now: p.At}
+	r.queue = view{profile: p.Queue, name: p.Name, counts: p.Counts}
+	r.hooks = s.Chain.Attach(&r.queue, new(chain.Memo))
+	r.result.Complete = true
+	r.enter()
+	r.advance()
+	if r.hooks.WantsGone() {
+		r.hooks.Gone(nil)
+	}
+	r.result.End, r.result.Deadline, r.result.Hold = r.end, r.deadline, r.hold
+	r.result.Events = slices.Clip(r.result.Events)
+	return r.result
+}
+
+// WithStrategy returns the profile of a queue with another strategy in force.
+func WithStrategy(p *queue.Profile, strategy string) *queue.Profile {
+	const setting = "expiry-strategy"
+	return &queue.Profile{
+		VHost: p.VHost, Kind: p.Kind, SingleActive: p.SingleActive, Levels: p.Levels, DeliveryLimit: p.DeliveryLimit, DeliveryLease: p.DeliveryLease,
+		Args: p.Args, Policies: p.Policies, Strategy: strategy,
+		Settings: func(name string) (any, bool) {
+			if name == setting {
+				return strategy, true
+			}
+			return p.Settings(name)
+		},
+	}
+}
+
+// view is a queue as plugins see it.
+type view struct {
+	profile *queue.Profile
+	name    string
+	counts  Counts
+}
+
+var _ hook.Queue = (*view)(nil)
+
+// The methods of [hook.Queue].
+
+func (v *view) VHost() string                   { return v.profile.VHost }
+func (v *view) Name() string                    { return v.name }
+func (v *view) Type() string                    { return v.profile.Kind }
+func (v *view) Setting(name string) (any, bool) { return v.profile.Settings(name) }
+func (v *view) Strategy() string                { return v.profile.Strategy }
+func (v *view) Ready() int                      { return v.counts.Ready }
+func (v *view) ReadyBytes() int64               { return v.counts.ReadyBytes }
+func (v *view) Unacked() int                    { return v.counts.Unacked }
+func (v *view) Held() int                       { return v.counts.Held }
+func (v *view) Consumers() int                  { return v.counts.Consumers }
+func (v *view) Credit() int                     { return v.counts.Credit }

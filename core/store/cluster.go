@@ -1,0 +1,219 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// cluster is what a store has as a node of a cluster: the registry, which is in shard 0, and a seat for each shard of vhosts.
+type cluster struct {
+	store    *Store
+	engine   wlog.Cluster
+	options  Options
+	registry placements // shared, or what a test has instead
+	shared   *Registry  // nil only in tests
+	seats    []*seat    // by number, less 1
+	running  sync.WaitGroup
+	stop     func() // ends running; what is held stays
+}
+
+// placements is what owners of shards need of the registry.
+type placements interface {
+	// Placement returns where a vhost lives.
+	Placement(vhost string) (Placement, bool)
+	// Placements lists the vhosts of a shard, and the highest number that a placement ever had.
+	Placements(shard uint32) (all []Placement, given uint64)
+	// Changed returns a channel that is closed at the next change.
+	Changed() <-chan struct{}
+	// Place and Unplace change the registry. They fail with wlog.ErrNotOwner where it is owned elsewhere.
+	Place(vhost string, m vhost.Metadata) (p Placement, created bool, err error)
+	Unplace(vhost string) (existed bool, err error)
+}
+
+// Home says where a vhost is served.
+type Home struct {
+	Owner   wlog.NodeID     // the node that owns the vhost's shard, as far as this one knows; 0 = none does, or this is no cluster
+	Here    bool            // VHost returns it
+	Changed <-chan struct{} // closed when it may be served elsewhere; nil = it is always served here
+}
+
+// Home returns where a vhost is served. ok is false if there is no such vhost, as far as this node knows. It waits for nothing. An owner
+// may not serve the vhost yet: then Here is false, and Changed is closed when it does.
+func (s *Store) Home(vhost string) (h Home, ok bool) {
+	if s.cluster == nil {
+		_, ok := s.vhosts.lookup(vhost)
+		return Home{Here: ok}, ok
+	}
+	return s.cluster.home(vhost)
+}
+
+func (c *cluster) home(vhost string) (h Home, ok bool) {
+	p, ok := c.registry.Placement(vhost)
+	if !ok || int(p.Shard) > len(c.seats) {
+		return Home{}, false
+	}
+	seen := c.seats[p.Shard-1].seen.Load() // before the table: changes of that are shown after they are made
+	v, here := c.store.vhosts.lookup(vhost)
+	return Home{Owner: seen.owner, Here: here && v.Placement() == p.Number, Changed: seen.changed}, true
+}
+
+// startCluster begins to follow the registry, and to serve the shards that this node owns.
+func (s *Store) startCluster(ctx context.Context, o Options) error {
+	if o.Shards < 1 || o.Shards > MaxShards {
+		return fmt.Errorf("%d shards: a cluster has 1 to %d", o.Shards, MaxShards)
+	}
+	s.files = o.Files
+	c := &cluster{store: s, engine: o.Cluster, options: o, registry: o.placements}
+	s.cluster = c
+	for number := range uint32(o.Shards) {
+		c.seats = append(c.seats, newSeat(number+1))
+	}
+	if c.registry == nil {
+		c.shared = c.openRegistry(ctx)
+		c.registry = c.shared
+		s.users, s.globals = c.shared.users, c.shared.globals
+	}
+	c.start(ctx)
+	if o.Dir != nil {
+		s.watchDisk()
+	}
+	return nil
+}
+
+func (c *cluster) openRegistry(ctx context.Context) *Registry {
+	o, alarms := c.options, &c.store.alarms
+	var r *Registry
+	made := make(chan struct{})
+	options := registryOptions{
+		Cluster: o.Cluster, Shards: o.Shards, Log: o.Log, Hashing: o.Hashing, Extent: o.Extent, Name: o.ClusterName, Members: o.Members,
+		Modules: o.Modules, GiveUp: o.GiveUp,
+		Full: func(full bool) { alarms.setBlocked(registryShard, full) },
+		Damaged: func(err error) {
+			if err == nil {
+				alarms.clear(registryShard)
+				return
+			}
+			alarms.fail(registryShard)
+		},
+	}
+	if o.Owned != nil {
+		options.Owned = func(ctx context.Context) error {
+			<-made
+			return o.Owned(ctx, r)
+		}
+	}
+	r = newRegistry(ctx, options)
+	close(made)
+	return r
+}
+
+// start starts the runners of all shards of vhosts.
+func (c *cluster) start(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	unwatch := c.engine.Owners(c.owns)
+	c.stop = func() {
+		unwatch()
+		cancel()
+		c.running.Wait()
+		for _, s := range c.shards() {
+			s.attends()
+		}
+	}
+	for _, t := range c.seats {
+		c.running.Go(func() { t.run(ctx, c) })
+	}
+}
+
+// readyTime bounds how long vhosts wait for the registry, and the modules in it. Without it they are served, if need be without modules.
+const readyTime = 10 * time.Second
+
+// awaitRegistry waits until this node's copy of the registry is whole.
+func (c *cluster) awaitRegistry(ctx context.Context) {
+	if c.shared == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	select {
+	case <-c.shared.Ready():
+	case <-ctx.Done():
+	}
+}
+
+// owns is told who owns a shard.
+func (c *cluster) owns(o wlog.Ownership) {
+	if o.Shard > 0 && int(o.Shard) <= len(c.seats) {
+		c.seats[o.Shard-1].changed(o)
+	}
+}
+
+// shards lists the shards that are served here.
+func (c *cluster) shards() (all []*shard) {
+	for _, t := range c.seats {
+		if s := t.shard(); s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// serveTime bounds how long a change of a vhost waits for the owner, if that is this node. Others take as long as they take.
+const serveTime = 5 * time.Second
+
+// await waits until this node serves a shard as it should, unless another node is to.
+func (c *cluster) await(shard uint32, isDone func() bool) {
+	if int(shard) > len(c.seats) {
+		return
+	}
+	timer := time.NewTimer(serveTime)
+	defer timer.Stop()
+	for {
+		seen := c.seats[shard-1].seen.Load()
+		if !seen.mine || isDone() {
+			return
+		}
+		select {
+		case <-seen.changed:
+		case <-timer.C:
+			return
+		}
+	}
+}
+
+// place adds a vhost, or replaces its metadata.
+func (c *cluster) place(name string, m vhost.Metadata) (created bool, err error) {
+	p, created, err := c.registry.Place(name, m)
+	if err != nil {
+		return false, err
+	}
+	c.await(p.Shard, func() bool {
+		v, here := c.store.vhosts.lookup(name)
+		return here && v.Placement() >= p.Number && v.Metadata().Equal(m)
+	})
+	return created, nil
+}
+
+func (c *cluster) unplace(name string) (existed bool, err error) {
+	p, _ := c.registry.Placement(name)
+	existed, err = c.registry.Unplace(name)
+	if existed && err == nil {
+		c.await(p.Shard, func() bool {
+			v, here := c.store.vhosts.lookup(name)
+			return !here || v.Placement() > p.Number
+		})
+	}
+	return existed, err
+}
+
+// setLowSpace is called when the disk has too little space for a shard's log, and when it has enough again.
+func (c *cluster) setLowSpace(shard uint32, low bool) {
+	if shard == 0 || int(shard) > len(c.seats) {
+		return
+	}
+	c.seats[shard-1].setLowSpace(low)
+}

@@ -1,0 +1,134 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Registry is what all nodes of a cluster know: its members, where each vhost lives, users with their permissions, global parameters,
+// and modules. Each node has a copy, which follows shard 0. Only the owner of that shard writes; elsewhere changes fail at once with
+// [wlog.ErrNotOwner].
+//
+// On all nodes, the owner's included, the copy is a fold over entries that a majority has, and nothing else. A change waits until this
+// node has followed the log through it, so that no change counts twice, and none is missed, whoever owns the shard when. A Registry is
+// safe for concurrent use.
+type Registry struct {
+	options registryOptions
+	ctx     context.Context    // ends with Close
+	cancel  context.CancelFunc // ends ctx
+	running sync.WaitGroup
+
+	users   *auth.Store
+	globals *globals
+	copy    registryCopy
+	log     registryLog
+	terms   registryTerms
+
+	changing definition.Lock // held during a change of members, placements or modules, until it has taken effect
+}
+
+// registryShard is the shard of a cluster that has its registry.
+const registryShard = 0
+
+// registryOptions are what a registry is made with.
+type registryOptions struct {
+	Cluster wlog.Cluster
+	Shards  int // that new vhosts are spread over, 1 to [MaxShards]
+	Log     *slog.Logger
+	Hashing auth.Algorithm // of new passwords; "" = the default
+	Extent  int64          // of the log, and from which size on a scope is written again, bytes; 0 = the defaults
+
+	// Name and Members are the cluster's when it starts for the first time: all nodes are given the same.
+	Name    string
+	Members []Member
+
+	// Owned is called each time that this node has begun to own the registry, before others are told to write to it. nil = nothing is
+	// to be done then.
+	Owned func(ctx context.Context) error
+	// Modules is called with all modules before the registry is ready, and whenever they have changed: one call at a time. nil = nobody
+	// wants them.
+	Modules func([]*Module)
+	// Damaged is told why the log cannot be followed, and with nil that it can again. nil = nobody wants to know.
+	Damaged func(error)
+	// GiveUp is told that this node owns the registry, but cannot write to it: another should. It must not block. nil = nobody is told.
+	GiveUp func(shard uint32)
+	// Full is told that the disk has no space for a change, and later that it has. nil = nobody wants to know.
+	Full func(full bool)
+}
+
+// newRegistry returns a registry that follows and, when this node owns it, writes, until close.
+func newRegistry(ctx context.Context, o registryOptions) *Registry {
+	r := &Registry{options: o}
+	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	r.log.minCompactBytes = cmp.Or(o.Extent, minCompactBytes)
+	r.copy = registryCopy{state: newRegistryState(), changed: make(chan struct{}), ready: make(chan struct{})}
+	r.terms.wake = make(chan struct{}, 1)
+	r.users = auth.New(auth.Options{
+		Hashing: o.Hashing, Definitions: &registryScopeLog{registry: r, of: scope{kind: scopeUsers}}, VHost: r.placed, Follows: true,
+	})
+	r.globals = &globals{log: &registryScopeLog{registry: r, of: scope{kind: scopeGlobals}}, follows: true, all: globalValues{}}
+	r.running.Go(r.follow)
+	r.running.Go(r.serveTerms)
+	r.running.Go(r.passModules)
+	return r
+}
+
+// close ends the registry. Changes that wait fail.
+func (r *Registry) close() {
+	r.cancel()
+	r.running.Wait()
+}
+
+// Users returns the users.
+func (r *Registry) Users() *auth.Store { return r.users }
+
+// Ready returns a channel that is closed once the copy has all that was durable when this node began to follow.
+func (r *Registry) Ready() <-chan struct{} { return r.copy.ready }
+
+// Owned reports whether this node may change the registry, as far as it knows.
+func (r *Registry) Owned() bool { return r.log.owner() != nil }
+
+// confirmTime bounds how long a change waits for other nodes to say that this one still owns the registry.
+const confirmTime = 10 * time.Second
+
+// confirm returns an error if what was read of the copy since a lock on changes is held may be out of date.
+func (r *Registry) confirm() error {
+	own := r.log.owner()
+	if own == nil {
+		return wlog.ErrNotOwner
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, confirmTime)
+	defer cancel()
+	if err := r.Fresh(ctx); err != nil {
+		return err
+	}
+	if r.log.owner() != own || own.isLost() { // another node may have written what was followed meanwhile
+		return wlog.ErrNotOwner
+	}
+	return nil
+}
+
+// await waits until a commit has taken effect on this node.
+func (r *Registry) await(t *registryTicket) error {
+	<-t.done
+	if t.err != nil {
+		return fmt.Errorf("registry: %w", t.err)
+	}
+	return r.WaitApplied(r.ctx, t.at)
+}
+
+// pause waits, and reports false if ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	paused, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-paused.Done()
+	return ctx.Err() == nil
+}

@@ -1,0 +1,187 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// write writes definitions, and returns when they have taken effect on this node. The caller holds changing.
+func (r *Registry) write(defs ...amqp.Table) error {
+	var b []byte
+	for _, d := range defs {
+		b = amqp.AppendTable(b, d)
+	}
+	if err := r.await(r.log.commit(b)); err != nil {
+		return err
+	}
+	r.compact()
+	return nil
+}
+
+// Place gives a vhost a place in the shard with the fewest, or replaces the metadata of a vhost that has one.
+func (r *Registry) Place(name string, m vhost.Metadata) (p Placement, created bool, err error) {
+	if err := CheckVHost(name, m); err != nil {
+		return Placement{}, false, err
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	p, exists := r.Placement(name)
+	if !exists {
+		if p, err = r.nextPlacement(name); err != nil {
+			return Placement{}, false, firstError(r.confirm(), err)
+		}
+	}
+	p.Metadata = m
+	p.Metadata.Tags = slices.Clone(m.Tags)
+	if err := r.write(definePlacement(&p)); err != nil {
+		return Placement{}, false, fmt.Errorf("vhost %s: %w", name, err)
+	}
+	return p, !exists, nil
+}
+
+// nextPlacement returns the placement of a new vhost.
+func (r *Registry) nextPlacement(name string) (Placement, error) {
+	all, given := r.Placements(0)
+	if len(all) >= maxVHosts {
+		return Placement{}, &vhost.Error{Kind: vhost.Precondition, Text: "there are as many vhosts as there may be"}
+	}
+	counts := make([]int, r.options.Shards)
+	for _, p := range all {
+		if int(p.Shard) <= len(counts) {
+			counts[p.Shard-1]++
+		}
+	}
+	fewest := slices.Index(counts, slices.Min(counts))
+	return Placement{VHost: name, Shard: uint32(fewest) + 1, Number: given + 1}, nil
+}
+
+// Unplace takes a vhost's place, and all permissions for the vhost, in one step.
+func (r *Registry) Unplace(name string) (existed bool, err error) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	if !r.placed(name) {
+		return false, r.confirm()
+	}
+	if err := r.users.ForgetVHost(name, definePlacementRemoved(name)); err != nil {
+		return true, fmt.Errorf("vhost %s: %w", name, err)
+	}
+	r.compact()
+	return true, nil
+}
+
+// SetMember adds a node to the cluster's members, or replaces what is known of it. Without a change it writes nothing.
+func (r *Registry) SetMember(m Member) error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	if slices.Contains(r.Members(), m) {
+		return r.confirm()
+	}
+	return r.write(defineMember(&m))
+}
+
+// ReplaceMember puts one node in the place of another. The other need not be a member any more.
+func (r *Registry) ReplaceMember(old wlog.NodeID, by Member) error {
+	if err := by.check(); err != nil {
+		return err
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	return r.write(defineMemberRemoved(old), defineMember(&by))
+}
+
+// maxOnce bounds the names of what is done once, in bytes.
+const maxOnce = 512
+
+// Once calls do, unless that was done before under this name in the life of the cluster, on whatever node. If the node ends in
+// between, do is called again on another: it must look what is there.
+func (r *Registry) Once(name string, do func() error) error {
+	if name == "" || len(name) > maxOnce {
+		return fmt.Errorf("a name of %d bytes: 1 to %d are accepted", len(name), maxOnce)
+	}
+	if r.wasDone(name) {
+		return nil
+	}
+	if err := do(); err != nil {
+		return err
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	return r.write(defineName(opOnce, name))
+}
+
+func (r *Registry) wasDone(name string) bool {
+	r.copy.mu.RLock()
+	defer r.copy.mu.RUnlock()
+	return r.copy.state.once[name]
+}
+
+// SaveModule adds a module, or replaces the one of that name. All nodes are passed it then. The caller must not change options and
+// bytes afterwards.
+func (r *Registry) SaveModule(name string, options, bytes []byte) error {
+	m := &Module{Name: name, Options: options, Bytes: bytes, Revision: newRevision()}
+	if err := CheckModule(m); err != nil {
+		return err
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	if err := r.fits(m); err != nil {
+		return firstError(r.confirm(), err)
+	}
+	return r.writeModule(m)
+}
+
+// fits returns an error if there is no space for a module beside the others.
+func (r *Registry) fits(m *Module) error {
+	count, size := 1, len(m.Bytes)
+	for _, other := range r.Modules() {
+		if other.Name != m.Name {
+			count++
+			size += len(other.Bytes)
+		}
+	}
+	switch {
+	case count > MaxModules:
+		return fmt.Errorf("module %q: there are %d modules: no more are accepted", m.Name, count-1)
+	case size > maxModuleBytes:
+		return fmt.Errorf("module %q: all modules have %d bytes then: up to %d are accepted", m.Name, size, maxModuleBytes)
+	}
+	return nil
+}
+
+// writeModule writes a module, piece by piece, all in one term: another owner may write another one. The caller holds changing.
+func (r *Registry) writeModule(m *Module) error {
+	own := r.log.owner()
+	for def := range m.definitions() {
+		if err := r.await(r.log.commitIn(own, amqp.AppendTable(nil, def))); err != nil {
+			return fmt.Errorf("module %q: %w", m.Name, err)
+		}
+	}
+	return nil
+}
+
+// DeleteModule deletes a module, and reports whether there was one.
+func (r *Registry) DeleteModule(name string) (existed bool, err error) {
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	if !slices.ContainsFunc(r.Modules(), func(m *Module) bool { return m.Name == name }) {
+		return false, r.confirm()
+	}
+	return true, r.write(defineName(opDeleteModule, name))
+}
+
+// firstError returns the first error that is not nil.
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,358 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// registryLog writes to the registry's log while this node owns it.
+type registryLog struct {
+	minCompactBytes int64
+
+	mu    sync.Mutex     // guards what follows
+	own   *registryOwner // nil = another node owns it
+	usage *registryUsage // of own
+	upTo  uint32         // definitions in extents up to this one are to be written again
+
+	reclaiming bool // see reclaim
+}
+
+// registryOwner is the registry's log in one of the terms in which this node owns it.
+type registryOwner struct {
+	epoch  uint64
+	writer *journal.Writer
+	log    *indexedLog
+}
+
+// isLost reports whether another node may own the log meanwhile.
+func (o *registryOwner) isLost() bool {
+	select {
+	case <-o.log.Lost():
+		return true
+	default:
+		return false
+	}
+}
+
+// indexedLog remembers where the latest entry is.
+type indexedLog struct {
+	wlog.Log
+	last atomic.Uint64
+}
+
+func (l *indexedLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
+	at, err := l.Log.Append(ctx, entry, purpose)
+	if err == nil {
+		l.last.Store(uint64(at))
+	}
+	return at, err
+}
+
+// indexedEngine opens logs that remember where their latest entry is.
+type indexedEngine struct {
+	wlog.Engine
+	log indexedLog
+}
+
+func (e *indexedEngine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	log, err := e.Engine.Open(ctx, shard, func(at wlog.Index, entry []byte) error {
+		e.log.last.Store(uint64(at))
+		return fn(at, entry)
+	})
+	if err != nil {
+		return nil, err
+	}
+	e.log.Log = log
+	return &e.log, nil
+}
+
+// registryTicket is the [journal.Completer] of one commit.
+type registryTicket struct {
+	own  *registryOwner
+	done chan struct{}
+	at   wlog.Index // of the entry that has it, or of a later one
+	err  error      // why it may not be durable
+}
+
+// Durable implements [journal.Completer].
+func (t *registryTicket) Durable() {
+	t.at = wlog.Index(t.own.log.last.Load())
+	close(t.done)
+}
+
+// Failed implements [journal.Completer].
+func (t *registryTicket) Failed(err error) {
+	t.err = err
+	close(t.done)
+}
+
+// owner returns the log that this node owns, or nil.
+func (l *registryLog) owner() *registryOwner {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.own
+}
+
+// begin begins a term.
+func (l *registryLog) begin(own *registryOwner, usage *registryUsage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own, l.usage, l.upTo = own, usage, 0
+}
+
+// drop ends a term, and reports whether it had not ended before.
+func (l *registryLog) drop(own *registryOwner) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if own == nil || l.own != own {
+		return false
+	}
+	l.own, l.usage = nil, nil
+	return true
+}
+
+// commit writes definitions in one entry, in the present term.
+func (l *registryLog) commit(defs []byte) *registryTicket { return l.commitIn(l.owner(), defs) }
+
+// commitIn writes definitions in one entry, in a certain term.
+func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := &registryTicket{own: own, done: make(chan struct{})}
+	if own == nil || l.own != own {
+		t.Failed(wlog.ErrNotOwner)
+		return t
+	}
+	extent := l.own.writer.Extent()
+	var live int64
+	var deltas []journal.Delta
+	for d, err := range definition.Parse(defs) {
+		if err != nil {
+			panic(fmt.Errorf("a definition that was just made: %w", err))
+		}
+		n, voided := l.usage.count(extent, d)
+		live += n
+		deltas = append(deltas, voided...)
+	}
+	l.own.writer.Commit(defs, append(deltas, journal.Delta{Extent: extent, Bytes: live}), t)
+	return t
+}
+
+// rewrite replaces all definitions of a scope by the parts together. The caller keeps others from writing any of the scope.
+func (l *registryLog) rewrite(of scope, parts iter.Seq[[]byte]) {
+	l.mu.Lock()
+	own := l.own
+	if own == nil {
+		l.mu.Unlock()
+		return
+	}
+	voided := l.usage.scope(of).reset()
+	l.mu.Unlock()
+	p := part{of: of, first: true}
+	for defs := range parts {
+		p.definitions = defs
+		l.writePart(own, &p, nil)
+		p.first = false
+	}
+	p.last, p.definitions = true, nil
+	l.writePart(own, &p, voided)
+}
+
+func (l *registryLog) writePart(own *registryOwner, p *part, voided []journal.Delta) {
+	b := amqp.AppendTable(nil, p.definition())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own != own {
+		return // what was written stays in force
+	}
+	u := l.usage.scope(p.of)
+	extent := own.writer.Extent()
+	u.add(extent, int64(len(b)))
+	own.writer.Commit(b, append(voided, journal.Delta{Extent: extent, Bytes: int64(len(b))}), nil)
+	if p.last {
+		u.compacted = u.bytes
+	}
+}
+
+// needsRewrite reports whether it pays, or is asked for, to write a scope again.
+func (l *registryLog) needsRewrite(of scope) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own == nil {
+		return false
+	}
+	u := l.usage.scope(of)
+	return u.isBulky(l.minCompactBytes) && of.kind != scopeModule || u.reaches(l.upTo)
+}
+
+// reclaim asks for definitions in extents up to upTo to be written again, and reports whether the caller is to begin with that. Then it
+// ends with reclaimed.
+func (l *registryLog) reclaim(own *registryOwner, upTo uint32) (begin bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own != own {
+		return false
+	}
+	begin = !l.reclaiming
+	l.upTo, l.reclaiming = upTo, true
+	return begin
+}
+
+func (l *registryLog) reclaimed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reclaiming = false
+}
+
+// registryUsage is how much of the registry's log each scope uses.
+type registryUsage struct {
+	scopes   map[scope]*logUsage
+	rewrites rewrites // that were not read to their end
+	upload   logUsage // of the pieces of a module that is not there yet
+}
+
+func newRegistryUsage() *registryUsage {
+	return &registryUsage{scopes: map[scope]*logUsage{}, rewrites: rewrites{}}
+}
+
+func (u *registryUsage) scope(of scope) *logUsage {
+	if u.scopes[of] == nil {
+		u.scopes[of] = &logUsage{}
+	}
+	return u.scopes[of]
+}
+
+// count accounts for a definition, and returns how many bytes of it are needed and what is not needed any more. What deletes a module
+// is not needed: it is behind what it deletes, and a log is trimmed from its beginning.
+func (u *registryUsage) count(extent uint32, d *definition.Definition) (live int64, voided []journal.Delta) {
+	of, err := registryScopeOf(d)
+	if err != nil {
+		return 0, nil // another part of the program refuses it
+	}
+	switch d.Op {
+	case opModulePart:
+		if from, _ := d.Fields.Lookup(fieldFrom); from == int64(0) {
+			voided = u.upload.reset()
+		}
+		u.upload.add(extent, int64(d.Size))
+		return int64(d.Size), voided
+	case opSetModule:
+		voided = u.scope(of).reset()
+		*u.scope(of) = u.upload
+		u.upload = logUsage{}
+	case opDeleteModule:
+		voided = u.scope(of).reset()
+		delete(u.scopes, of)
+		return 0, voided
+	default:
+		if registryResets(d.Op) {
+			voided = u.scope(of).reset()
+		}
+	}
+	u.scope(of).add(extent, int64(d.Size))
+	return int64(d.Size), voided
+}
+
+// replay accounts for an entry that was read back.
+func (u *registryUsage) replay(extent uint32, at wlog.Index, entry []byte) error {
+	for d, err := range definition.Parse(entry) {
+		if err == nil && d.Op == opRewrite {
+			err = u.replayPart(extent, d)
+		} else if err == nil {
+			u.replayOne(extent, d)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %#x: %w", at, err)
+		}
+	}
+	return nil
+}
+
+func (u *registryUsage) replayOne(extent uint32, d *definition.Definition) {
+	if of, err := registryScopeOf(d); err == nil && u.rewrites[of] != nil {
+		u.rewrites[of].usage.add(extent, int64(d.Size))
+	}
+	u.count(extent, d)
+}
+
+func (u *registryUsage) replayPart(extent uint32, d *definition.Definition) error {
+	p, err := parseRegistryPart(d)
+	if err != nil {
+		return err
+	}
+	u.scope(p.of).add(extent, int64(d.Size))
+	p.definitions = nil // they are not looked at
+	if w := u.rewrites.add(extent, &p, d.Size); w != nil {
+		w.usage.compacted = w.usage.bytes
+		*u.scope(p.of) = w.usage
+	}
+	return nil
+}
+
+// live returns what of the log is needed. What was read of a module without its end is not.
+func (u *registryUsage) live() (all []journal.Delta) {
+	u.upload = logUsage{}
+	for _, s := range u.scopes {
+		all = append(all, s.extents...)
+	}
+	return all
+}
+
+// registryScopeLog is the [definition.Log] of one scope of a registry. What is written takes effect by being followed: WaitDurable
+// returns once it has on this node.
+type registryScopeLog struct {
+	registry *Registry
+	of       scope
+
+	mu      sync.Mutex        // guards what follows
+	tickets []*registryTicket // that nobody waited for
+}
+
+var _ definition.Log = (*registryScopeLog)(nil)
+
+// Write implements [definition.Log].
+func (l *registryScopeLog) Write(defs []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tickets = append(l.tickets, l.registry.log.commit(defs))
+}
+
+// NeedsCompaction implements [definition.Log].
+func (l *registryScopeLog) NeedsCompaction() bool { return l.registry.log.needsRewrite(l.of) }
+
+// Rewrite implements [definition.Log].
+func (l *registryScopeLog) Rewrite(parts iter.Seq[[]byte]) { l.registry.log.rewrite(l.of, parts) }
+
+// WaitDurable implements [definition.Log]. With nothing written it returns whether this node still is the one to ask: what was read
+// since the lock on changes is held is up to date then.
+func (l *registryScopeLog) WaitDurable() error {
+	l.mu.Lock()
+	tickets := l.tickets
+	l.tickets = nil
+	l.mu.Unlock()
+	if len(tickets) == 0 {
+		return l.registry.confirm()
+	}
+	var errs []error
+	for _, t := range tickets {
+		errs = append(errs, l.registry.await(t))
+	}
+	return errors.Join(errs...)
+}
+
+// writer returns the writer of the registry's log; nil = this node does not own it.
+func (r *Registry) writer() *journal.Writer {
+	if own := r.log.owner(); own != nil {
+		return own.writer
+	}
+	return nil
+}

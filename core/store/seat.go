@@ -1,0 +1,209 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// seat is the place of one shard of vhosts on this node. Its runner takes the shard when the node becomes its owner, and drops it
+// afterwards, one after the other: whatever is told late of an earlier term meets that term's shard, and no other.
+type seat struct {
+	number uint32
+	wake   chan struct{}             // capacity 1: there is something to look at
+	seen   atomic.Pointer[seatState] // what clients of the store see
+
+	mu     sync.Mutex // guards what follows
+	latest wlog.Ownership
+	taking context.CancelFunc // ends the take in progress; nil = there is none
+	held   *shard             // that was taken and not dropped
+	// lowSpace: there is no next segment for the shard's log on this node's disk.
+	lowSpace bool
+}
+
+// seatState is who owns a shard. It is never modified, only replaced.
+type seatState struct {
+	owner   wlog.NodeID
+	mine    bool
+	changed chan struct{} // closed when there is another state, or another vhost here
+}
+
+func newSeat(number uint32) *seat {
+	t := &seat{number: number, wake: make(chan struct{}, 1)}
+	t.seen.Store(&seatState{changed: make(chan struct{})})
+	return t
+}
+
+// changed is told who owns the shard now. It does not block.
+func (t *seat) changed(o wlog.Ownership) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.latest == o {
+		return
+	}
+	t.latest = o
+	if t.taking != nil {
+		t.taking()
+	}
+	t.show()
+	t.look()
+}
+
+// show shows clients what has changed. The caller holds mu.
+func (t *seat) show() {
+	was := t.seen.Swap(&seatState{owner: t.latest.Owner, mine: t.latest.Mine, changed: make(chan struct{})})
+	close(was.changed)
+}
+
+// changedHere is told that vhosts have come or gone.
+func (t *seat) changedHere() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.show()
+}
+
+// look has the runner look.
+func (t *seat) look() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (t *seat) ownership() wlog.Ownership {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest
+}
+
+// shard returns what is held; nil = nothing is.
+func (t *seat) shard() *shard {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.held
+}
+
+func (t *seat) hold(s *shard) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.held = s; s != nil && t.lowSpace {
+		s.setLowSpace(true)
+	}
+}
+
+func (t *seat) setLowSpace(low bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.lowSpace = low; t.held != nil {
+		t.held.setLowSpace(low)
+	}
+}
+
+// begin returns a context for a take, which ends when ownership changes, and what ends it.
+func (t *seat) begin(ctx context.Context, o wlog.Ownership) (taking context.Context, end func()) {
+	taking, cancel := context.WithCancel(ctx)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.taking = cancel
+	if t.latest != o {
+		cancel()
+	}
+	return taking, func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		cancel()
+		t.taking = nil
+	}
+}
+
+// tenant is what happens to a shard whose ownership changes.
+type tenant interface {
+	// take takes a shard over. Its error is that of ctx, if that has ended.
+	take(ctx context.Context, t *seat, epoch uint64) (*shard, error)
+	// drop ends the use of a shard, and frees what it took.
+	drop(s *shard)
+	// refuse is told why this node cannot serve a shard that it owns.
+	refuse(shard uint32, why error)
+	// giveUp asks for another owner of a shard that this node cannot serve. There may be none, or it cannot serve the shard either.
+	giveUp(shard uint32)
+}
+
+// The time after which a take is tried again that failed although the node seems to own the shard.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = time.Second
+	// giveUpAgain is the least time between two attempts to give the shard up. No node may be ready for it at first, and a shard that
+	// none can serve must not go from one to the next without a pause: each reads the whole log.
+	giveUpAgain = 10 * time.Second
+)
+
+// run takes and drops the shard until ctx ends. Then it leaves what it holds to the caller.
+func (t *seat) run(ctx context.Context, by tenant) {
+	refused := uint64(0) // the epoch in which the shard cannot be served here
+	var tried wlog.Ownership
+	retry := firstRetry
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	var pause <-chan time.Time // before the shard may be given up again; nil = it may at once
+	for {
+		select {
+		case <-t.wake:
+		case <-timer.C:
+		case <-pause:
+			pause = nil
+		case <-ctx.Done():
+			return
+		}
+		o := t.ownership()
+		if s := t.shard(); s != nil && (!o.Mine || o.Epoch != s.epoch || s.hasEnded()) {
+			why := s.failure() // before the drop, which may break an append off
+			t.hold(nil)
+			by.drop(s)
+			if why != nil {
+				refused = s.epoch
+				by.refuse(t.number, why)
+			}
+			t.look() // ownership may have changed meanwhile
+			continue
+		}
+		if o.Mine && refused == o.Epoch && pause == nil {
+			by.giveUp(t.number)
+			pause = time.After(giveUpAgain)
+		}
+		if !o.Mine || t.shard() != nil || refused == o.Epoch {
+			continue
+		}
+		if tried != o {
+			tried, retry = o, firstRetry
+		}
+		switch err := t.take(ctx, by, o); {
+		case err == nil:
+		case errors.Is(err, context.Canceled): // look has been called, if the store is not closed
+		case errors.Is(err, wlog.ErrNotOwner), errors.Is(err, wlog.ErrLost), errors.Is(err, wlog.ErrNoOwner):
+			timer.Reset(retry)
+			retry = min(2*retry, lastRetry)
+		default:
+			refused = o.Epoch
+			by.refuse(t.number, err)
+			t.look()
+		}
+	}
+}
+
+func (t *seat) take(ctx context.Context, by tenant, o wlog.Ownership) error {
+	taking, end := t.begin(ctx, o)
+	s, err := by.take(taking, t, o.Epoch)
+	canceled := taking.Err()
+	end()
+	if err != nil {
+		return errors.Join(canceled, err)
+	}
+	t.hold(s)
+	t.changedHere()
+	t.look() // it may have ended already
+	return nil
+}

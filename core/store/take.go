@@ -1,0 +1,188 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// takeover restores a shard of vhosts from its log, in which definitions and operations are mixed.
+type takeover struct {
+	shard       *shard
+	definitions *definitionsReplay
+	restorer    *queue.Restorer
+	progress    progress
+}
+
+// take implements [tenant].
+func (c *cluster) take(ctx context.Context, t *seat, epoch uint64) (*shard, error) {
+	c.awaitRegistry(ctx)
+	s := newShard(c.store, t.number)
+	s.holdsDefinitions, s.holdsMessages = true, true
+	s.tenure = &tenure{seat: t, epoch: epoch, guests: vhosts{all: map[string]vhostEntry{}}}
+	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
+	now := c.options.Clock()
+	r := &takeover{
+		shard: s, restorer: queue.NewRestorer(),
+		progress: progress{log: c.store.log, clock: c.options.Clock, began: now, reported: now},
+	}
+	r.definitions = newDefinitionsReplay(s, c.options.Rules)
+	r.definitions.restorer = r.restorer
+	r.definitions.add(s.numbers, noState{})
+	w, err := journal.Open(ctx, c.engine, s.number, r.entry, c.journalOptions(s))
+	if err != nil {
+		r.restorer.Discard()
+		return nil, err
+	}
+	s.opened(w)
+	if err := r.serve(); err != nil {
+		r.restorer.Discard()
+		r.abandon(ctx)
+		return nil, err
+	}
+	c.attend(ctx, s)
+	r.report()
+	return s, nil
+}
+
+// journalOptions returns what the log of a shard of vhosts is opened with.
+func (c *cluster) journalOptions(s *shard) journal.Options {
+	segment := c.store.segmentSize()
+	return journal.Options{
+		Extent: cmp.Or(c.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
+		// All definitions of a vhost are written again when the log is freed from its front, so it may be longer than one of messages.
+		Slack:    cmp.Or(c.options.Extent, min(mixedSlack, slackSegments*segment)),
+		Size:     wlog.EntrySize,
+		OnFull:   func(full bool) { c.store.alarms.setBlocked(s.number, full) },
+		OnFailed: s.failed,
+		OnLost:   s.lost,
+		Reclaim:  s.reclaim,
+	}
+}
+
+// noState is the state of definitions that only say which numbers were given.
+type noState struct{}
+
+func (noState) Apply(d *definition.Definition) error { return d.Unknown() }
+
+// entry replays an entry.
+func (r *takeover) entry(extent uint32, at wlog.Index, entry []byte) (err error) {
+	r.progress.count(entry)
+	for len(entry) > 0 && err == nil {
+		if entry[0] != 0 {
+			entry, err = r.restorer.Apply(extent, entry)
+			continue
+		}
+		var d *definition.Definition
+		if d, entry, err = definition.Next(entry); err == nil {
+			err = r.definitions.replay(extent, d)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("entry %#x: %w", at, err)
+	}
+	return nil
+}
+
+// serve makes the vhosts, fills their queues, and starts them.
+func (r *takeover) serve() error {
+	s := r.shard
+	live, err := r.definitions.done()
+	if err != nil {
+		return err
+	}
+	queues, err := r.makeVHosts()
+	if err != nil {
+		return err
+	}
+	r.progress.queues, r.progress.messages = len(queues), r.restorer.Fill(queues)
+	s.Recovered(live)
+	s.ready.Store(true)
+	r.restorer.Start()
+	s.store.warnOfMissingTypes(s.guests.list())
+	s.publish(&s.store.vhosts, s.guests.list()...)
+	return nil
+}
+
+func (r *takeover) makeVHosts() (queues []*queue.Mailbox, err error) {
+	s := r.shard
+	for name, p := range maps.Collect(r.definitions.vhosts) {
+		v := s.store.newVHost(s, name, vhost.Metadata{}, p.vhost.Placement(), p.log)
+		s.guests.add(v)
+		restored, err := v.Restore(p.vhost, s.storageOf)
+		if err != nil {
+			return nil, err
+		}
+		queues = append(queues, restored...)
+		p.log.usage.compacted = int64(len(v.Definitions()))
+	}
+	return queues, nil
+}
+
+// storageOf returns the storage of a queue that existed before the takeover.
+func (s *shard) storageOf(id uint64) (*queue.Storage, error) {
+	if number := id & (1<<shardBits - 1); number != uint64(s.number) {
+		return nil, fmt.Errorf("number %d: belongs to shard %d", id, number)
+	}
+	return s.storage(id), nil
+}
+
+// abandon gives the log up, after serve failed.
+func (r *takeover) abandon(ctx context.Context) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	cancel() // no commit is worth waiting for
+	_ = r.shard.Close(ctx)
+	r.shard.running.Wait()
+}
+
+func (r *takeover) report() {
+	p := &r.progress
+	ended := p.clock()
+	p.log.Info("shard taken over", "shard", r.shard.number, "vhosts", len(r.shard.guests.list()), "queues", p.queues,
+		"messages", p.messages, "entries", p.entries, "bytes", p.bytes, "seconds", ended.Sub(p.began).Seconds())
+	r.shard.store.alarms.clear(r.shard.number)
+}
+
+// drop implements [tenant].
+func (c *cluster) drop(s *shard) {
+	s.withdraw(&c.store.vhosts)
+	s.seat.changedHere()
+	s.attends()
+	reason := "is served by another node now"
+	if s.failure() != nil {
+		reason = "cannot be served any more: its log failed"
+	}
+	all := s.guests.list()
+	var moving sync.WaitGroup
+	for _, v := range all {
+		moving.Go(func() { v.Move("vhost '" + v.Name() + "' " + reason) })
+	}
+	moving.Wait()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // what is not durable cannot become so
+	_ = s.Close(ctx)
+	s.running.Wait()
+	c.store.alarms.forget(s.number)
+	c.store.log.Info("shard dropped", "shard", s.number, "vhosts", len(all))
+}
+
+// refuse implements [tenant].
+func (c *cluster) refuse(shard uint32, why error) {
+	c.store.alarms.fail(shard)
+	c.store.log.Error("this node owns a shard that it cannot serve: it is given up", "shard", shard, "error", why)
+}
+
+// giveUp implements [tenant].
+func (c *cluster) giveUp(shard uint32) {
+	if c.options.GiveUp != nil {
+		c.options.GiveUp(shard)
+	}
+}

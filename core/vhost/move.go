@@ -1,0 +1,92 @@
+package vhost
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// leaveTimeout is how long Move waits for connections to leave.
+const leaveTimeout = time.Second
+
+// Move ends the vhost on this node, because another one serves it. It admits no more connections, evicts those that it has for a
+// reason, and waits until they have left, but not for long. Then it frees what the queues hold, and all calls fail; nothing is written.
+// It returns, and reports, how many messages the other node does not find, which were in memory only. A call after the first does nothing.
+//
+// A connection that has not left may use the vhost on: it gets errors. The same vhost may be served here again meanwhile, as another
+// VHost.
+func (v *VHost) Move(reason string) (lost int) {
+	evictions, left := v.startMove()
+	if left == nil {
+		return 0
+	}
+	for _, evict := range evictions {
+		evict(reason)
+	}
+	v.awaitLeft(left)
+	all := v.finishMove()
+	for _, m := range all {
+		_ = m.Do(func(q *queue.Queue, _ hook.Instant) { lost += q.Abandon() }) // an error means that it is deleted
+	}
+	v.telemetry.Notice(telemetry.Notice{Kind: telemetry.VHostMoved, VHost: v.name, Queues: len(all), Messages: lost})
+	v.log.Info("vhost is not served here any more", "reason", reason, "connections", len(evictions), "queues", len(all), "messages_lost", lost)
+	return lost
+}
+
+// startMove makes the vhost admit no connection. It returns those that it has, and what is closed when they have left; nil means that
+// it moves already.
+func (v *VHost) startMove() (evictions []func(reason string), left <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.left != nil {
+		return nil, nil
+	}
+	v.left = make(chan struct{})
+	v.noteLeft()
+	if v.deleted {
+		return nil, v.left // they are evicted
+	}
+	return slices.Collect(maps.Values(v.connections)), v.left
+}
+
+// noteLeft notes that no connections are left, if that is so and the vhost moves. The caller holds mu.
+func (v *VHost) noteLeft() {
+	if v.left != nil && len(v.connections) == 0 && !v.allLeft {
+		v.allLeft = true
+		close(v.left)
+	}
+}
+
+func (v *VHost) awaitLeft(left <-chan struct{}) {
+	limit := time.NewTimer(leaveTimeout) //nolint:forbidigo // a connection need not answer; nothing is due at this time
+	defer limit.Stop()
+	select {
+	case <-left:
+	case <-limit.C:
+	}
+}
+
+// finishMove makes all calls fail, and returns the queues, with what exchanges hold.
+func (v *VHost) finishMove() []*queue.Mailbox {
+	v.mu.Lock()
+	v.moved.Store(v.elsewhere(wlog.ErrNotOwner))
+	v.invalidateRoutes()
+	v.mu.Unlock()
+	return append(v.Mailboxes(), v.Schedules()...)
+}
+
+// checkMoved returns an error after Move.
+func (v *VHost) checkMoved() error {
+	if e := v.moved.Load(); e != nil {
+		return e
+	}
+	return nil
+}
+
+// Offset returns what is to be added to this node's clock to get the vhost's, which all instants in it belong to.
+func (v *VHost) Offset() time.Duration { return v.offset }

@@ -1,0 +1,259 @@
+package vhost
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/parts"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Reach is where dead letters with a target get to by today's bindings.
+type Reach struct {
+	NoExchange bool // the target's exchange does not exist
+	// ByName means that each message goes to the queue that has its routing key as a name: the default exchange gets it, with its own key.
+	ByName bool
+	// Keyed means that an exchange on the way looks at keys: with another one, messages may get elsewhere.
+	Keyed  bool
+	Queues []Reached // sorted: certain ones first, then by name
+	Others int       // queues that were left out, because there are too many
+}
+
+// Reached is a queue that dead letters get to.
+type Reached struct {
+	Queue   string
+	Certain bool     // all of them do; otherwise those with certain keys or headers, or those that a plugin chooses
+	Via     []string // exchanges on the way, after the target's; the last ones, if there are more than maxVia
+	Holder  string   // exchange on the way that can hold messages for a time; "" = none
+}
+
+// maxVia is how many exchanges on the way to a queue are named.
+const maxVia = 8
+
+// Reach follows dead letters with a target through bindings and alternate exchanges, without a message: nothing comes of it. Without
+// a key of the target, they keep their own ones, which are unknown here. At most so many queues are named.
+func (v *VHost) Reach(t *hook.Target, most int) (r Reach) {
+	w := reachWalk{vhost: v, target: t, reach: &r, queues: map[*queue.Mailbox]*reachStep{}, exchanges: map[*exchange]bool{}}
+	w.walk()
+	r.Queues = w.list(most)
+	r.Others = len(w.queues) - len(r.Queues)
+	return r
+}
+
+// walk follows messages to all that they reach.
+func (w *reachWalk) walk() {
+	w.vhost.mu.RLock()
+	defer w.vhost.mu.RUnlock()
+	x := w.vhost.exchanges[w.target.Exchange]
+	if x == nil {
+		w.reach.NoExchange = true
+		return
+	}
+	w.enter(x, &reachStep{certain: true})
+	for len(w.next) > 0 { // an exchange comes here twice at most: when it may be reached, and when that has become certain
+		x, step := w.next[0].exchange, w.next[0].step
+		w.next = w.next[1:]
+		w.leave(x, step)
+	}
+}
+
+// reachWalk follows messages through exchanges.
+type reachWalk struct {
+	vhost     *VHost
+	target    *hook.Target
+	reach     *Reach
+	queues    map[*queue.Mailbox]*reachStep // that are reached
+	exchanges map[*exchange]bool            // that are reached; true = certainly
+	next      []reachNext
+}
+
+type reachNext struct {
+	exchange *exchange
+	step     *reachStep
+}
+
+// reachStep is how messages get to exchanges or queues. It does not change once it has been passed on.
+type reachStep struct {
+	certain bool
+	via     *exchange  // that they come from; nil at the beginning
+	before  *reachStep // how they get there
+	holder  string
+}
+
+// enter notes that messages get to an exchange, unless it is known.
+func (w *reachWalk) enter(x *exchange, s *reachStep) {
+	if certain, known := w.exchanges[x]; known && (certain || !s.certain) {
+		return
+	}
+	w.exchanges[x] = s.certain
+	w.next = append(w.next, reachNext{x, s})
+}
+
+// leave follows messages out of an exchange.
+func (w *reachWalk) leave(x *exchange, s *reachStep) {
+	step := reachStep{certain: s.certain && x.filters == nil, via: x, before: s, holder: s.holder}
+	if x.schedule != nil {
+		step.holder = x.Name
+	}
+	certain, possible, byName := w.match(x)
+	w.to(certain, step)
+	some := step
+	some.certain = false
+	w.to(possible, some)
+	w.reach.ByName = w.reach.ByName || byName
+	if len(certain) > 0 || !x.hasAlternate {
+		return
+	}
+	if alternate := w.vhost.exchanges[x.alternate]; alternate != nil {
+		step.certain = step.certain && len(possible) == 0 && !byName
+		w.enter(alternate, &step)
+	}
+}
+
+// to notes that messages get to destinations.
+func (w *reachWalk) to(list []destination, s reachStep) {
+	for _, d := range list {
+		if d.exchange != nil {
+			w.enter(d.exchange, &s)
+			continue
+		}
+		if before := w.queues[d.queue]; before == nil || !before.certain && s.certain {
+			w.queues[d.queue] = &s
+		}
+	}
+}
+
+// match returns the destinations of all messages, and those of messages that nobody knows. byName means that each goes to the queue
+// that its key names.
+func (w *reachWalk) match(x *exchange) (certain, possible []destination, byName bool) {
+	t := w.target
+	w.reach.Keyed = w.reach.Keyed || x.keyed()
+	switch {
+	case w.vhost.checkRoutable(x) != nil:
+		return nil, nil, false
+	case x.isDefault():
+		if e, ok := w.vhost.queues[t.Key]; t.HasKey && ok {
+			certain = append(certain, destination{queue: e.mailbox})
+		}
+		return certain, nil, !t.HasKey
+	case x.router != nil:
+		if certain, ok := w.ask(x); ok {
+			return certain, nil, false
+		}
+		return nil, w.all(x, nil), false
+	}
+	switch x.table.Kind() {
+	case route.Fanout:
+		certain, _ = x.table.Match(nil, nil, nil)
+		return certain, nil, false
+	case route.Headers:
+		certain, _ = x.table.Match(nil, nil, func() amqp.RawTable { return nil })
+		return certain, w.all(x, certain), false
+	}
+	if t.HasKey {
+		certain, _ = x.table.Match(nil, amqp.BytesOf(t.Key), nil)
+		return certain, nil, false
+	}
+	if x.table.Kind() == route.Topic {
+		certain = w.everyKey(x)
+	}
+	return certain, w.all(x, certain), false
+}
+
+// keyed reports whether the exchange looks at routing keys, as far as is known.
+func (x *exchange) keyed() bool {
+	if x.isDefault() || x.router != nil || x.missing {
+		return true
+	}
+	kind := x.table.Kind()
+	return kind != route.Fanout && kind != route.Headers
+}
+
+// ask asks the plugin of an exchange's type. ok is false if the answer depends on more than the target's key.
+func (w *reachWalk) ask(x *exchange) (certain []destination, ok bool) {
+	if !w.target.HasKey || x.router.Volatile {
+		return nil, false
+	}
+	r := routings.Get().(*routing)
+	defer r.release()
+	r.vhost, r.message = w.vhost, &parts.Message{Exchange: w.target.Exchange, Key: w.target.Key}
+	r.prepare()
+	numbers, ok := x.router.Route(&r.publishing, nil)
+	if !ok || r.publishing.Read() {
+		return nil, false
+	}
+	certain, _, _ = x.table.Translate(nil, numbers)
+	return certain, true
+}
+
+// everyKey returns the destinations of a topic exchange that are bound for all keys.
+func (w *reachWalk) everyKey(x *exchange) (list []destination) {
+	for b := range x.table.All() {
+		if b.Key == "#" {
+			list = append(list, b.Destination)
+		}
+	}
+	return list
+}
+
+// all returns all that an exchange has bindings to, but what is known.
+func (w *reachWalk) all(x *exchange, known []destination) (list []destination) {
+	seen := make(map[destination]struct{}, len(known))
+	for _, d := range known {
+		seen[d] = struct{}{}
+	}
+	for d := range x.table.Destinations() {
+		if _, ok := seen[d]; !ok {
+			list = append(list, d)
+		}
+	}
+	return list
+}
+
+// reachedBy is a queue that was reached, and how.
+type reachedBy struct {
+	queue string
+	step  *reachStep
+}
+
+// compare orders queues: certain ones first, then by name.
+func (a reachedBy) compare(b reachedBy) int {
+	if a.step.certain != b.step.certain {
+		if a.step.certain {
+			return -1
+		}
+		return 1
+	}
+	return strings.Compare(a.queue, b.queue)
+}
+
+// list returns the first of the queues that were reached, in order. It does not sort the others: there may be many more.
+func (w *reachWalk) list(most int) []Reached {
+	first := make([]reachedBy, 0, most+1)
+	for m, s := range w.queues {
+		q := reachedBy{m.Config().Name, s}
+		if len(first) == most && (most == 0 || q.compare(first[most-1]) > 0) {
+			continue
+		}
+		i, _ := slices.BinarySearchFunc(first, q, reachedBy.compare)
+		first = slices.Insert(first, i, q)
+		first = first[:min(len(first), most)]
+	}
+	all := make([]Reached, len(first))
+	for i, q := range first {
+		all[i] = Reached{Queue: q.queue, Certain: q.step.certain, Via: q.step.names(), Holder: q.step.holder}
+	}
+	return all
+}
+
+// names returns the exchanges on the way, but the first, in order.
+func (s *reachStep) names() (via []string) {
+	for ; s.before != nil && s.before.via != nil && len(via) < maxVia; s = s.before {
+		via = append(via, s.via.Name)
+	}
+	slices.Reverse(via)
+	return via
+}

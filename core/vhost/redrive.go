@@ -1,0 +1,305 @@
+package vhost
+
+import (
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/rabbit"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// RedriveTo says where a redrive moves messages.
+type RedriveTo uint8
+
+// The targets of redrives.
+const (
+	ToSource   RedriveTo = iota // the queue where each of them died last
+	ToOrigin                    // the exchange and the key that each was published with before it died first
+	ToQueue                     // one queue
+	ToExchange                  // one exchange
+)
+
+// RedriveRequest is what a client wants to be moved.
+type RedriveRequest struct {
+	From     string // the queue
+	To       RedriveTo
+	Queue    string // with ToQueue
+	Exchange string // with ToExchange
+	Key      string // with ToExchange and HasKey; else messages keep theirs
+	HasKey   bool
+
+	// Which messages; empty values select all. Reason and WhereQueue are those of their last death.
+	Reason, WhereQueue, MessageID string
+	OlderThan                     time.Duration // at least so long in the queue
+
+	Count     int // messages to move; 0 means all
+	PerSecond int // 0 means as fast as the targets take them
+	// MayPublish checks that the user may publish to an exchange with a key. It is called once for each that is used, also on a
+	// queue's turn.
+	MayPublish func(exchange, key string) error
+}
+
+// RedriveJob is a redrive that runs or has ended. Any goroutine may use it.
+type RedriveJob struct {
+	ID        string
+	Request   RedriveRequest // read only
+	VHost     string
+	mailbox   *queue.Mailbox
+	redrive   *queue.Redrive
+	choice    *redriveChoice
+	forgotten hook.Instant // when it is forgotten; 0 while it runs. The table's lock guards it
+}
+
+// RedriveTarget counts the messages of a redrive by where they went.
+type RedriveTarget struct {
+	Queue    string // with ToSource and ToQueue
+	Exchange string
+	Others   bool // all targets beyond the first thousand
+	Moved    int  // or, in a plan, to be moved
+	Failed   int
+}
+
+// RedrivePlan is what a redrive would move.
+type RedrivePlan struct {
+	Matched  int // messages that would leave
+	Failed   [queue.RedriveFailures]int
+	Targets  []RedriveTarget
+	Complete bool // all messages were looked at
+	until    queue.Horizon
+}
+
+// Limits of redrives.
+const (
+	maxRedrives   = 16 // that run in a vhost at a time
+	maxRedriven   = 64 // that have ended, and are remembered
+	redriveMemory = time.Hour
+)
+
+// redrives is a vhost's table of redrives.
+type redrives struct {
+	mu       sync.Mutex // guards the rest, and the jobs' forgotten
+	jobs     []*RedriveJob
+	starting int // jobs that are about to be added
+}
+
+// reserve makes space for a job, unless as many as allowed run.
+func (t *redrives) reserve(now hook.Instant, vhost string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(now)
+	running := t.starting
+	for _, o := range t.jobs {
+		if o.forgotten == 0 {
+			running++
+		}
+	}
+	if running >= maxRedrives {
+		return refuse(Precondition, "%d redrives are running in vhost '%s': no more are allowed at a time", running, vhost)
+	}
+	t.starting++
+	return nil
+}
+
+// add adds a job in the reserved space, or gives that up if j is nil.
+func (t *redrives) add(j *RedriveJob) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.starting--
+	if j != nil {
+		t.jobs = append(t.jobs, j)
+	}
+}
+
+// forget forgets jobs that ended long ago, or before many others. The caller holds mu.
+func (t *redrives) forget(now hook.Instant) {
+	ended := 0
+	for _, j := range t.jobs {
+		if j.forgotten != 0 {
+			ended++
+		}
+	}
+	t.jobs = slices.DeleteFunc(t.jobs, func(j *RedriveJob) bool {
+		if j.forgotten == 0 || j.forgotten > now && ended <= maxRedriven {
+			return false
+		}
+		ended--
+		return true
+	})
+}
+
+func (t *redrives) end(now hook.Instant, j *RedriveJob) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	j.forgotten = now.AddMillis(redriveMemory.Milliseconds())
+}
+
+func (t *redrives) remove(j *RedriveJob) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.jobs = slices.DeleteFunc(t.jobs, func(o *RedriveJob) bool { return o == j })
+}
+
+// Redrives returns the redrives of the vhost that run or have ended lately, in the order in which they began.
+func (v *VHost) Redrives() []*RedriveJob {
+	v.redrives.mu.Lock()
+	defer v.redrives.mu.Unlock()
+	v.redrives.forget(v.clock())
+	return slices.Clone(v.redrives.jobs)
+}
+
+// checkRedrive looks up the queue of a request, and checks the target that all messages share.
+func (v *VHost) checkRedrive(r *RedriveRequest) (*queue.Mailbox, error) {
+	r.From, r.Queue, r.Exchange = rabbit.Sanitise(r.From), rabbit.Sanitise(r.Queue), rabbit.Sanitise(r.Exchange)
+	m, err := v.Queue(r.From, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch r.To {
+	case ToSource:
+		return m, r.MayPublish("", "")
+	case ToQueue:
+		if err := r.MayPublish("", r.Queue); err != nil {
+			return nil, err
+		}
+		if v.Mailbox(r.Queue) == nil {
+			return nil, v.missingTarget(v.NoQueue(r.Queue))
+		}
+	case ToExchange:
+		if err := r.MayPublish(r.Exchange, r.Key); err != nil {
+			return nil, err
+		}
+		if err := v.Publishable(r.Exchange); err != nil {
+			return nil, v.missingTarget(err)
+		}
+	}
+	return m, nil
+}
+
+// missingTarget returns the error for a target that does not exist: unlike a queue that does not exist, it is the request's fault.
+func (v *VHost) missingTarget(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
+		return &Error{Kind: Precondition, Text: e.Text}
+	}
+	return err
+}
+
+// PlanRedrive finds out what a redrive would move, and where to. It looks at messages in parts, until end, of the node's clock, and then
+// the plan is not complete. The error for a target that does not exist says which one.
+func (v *VHost) PlanRedrive(r *RedriveRequest, end hook.Instant) (RedrivePlan, error) {
+	m, err := v.checkRedrive(r)
+	if err != nil {
+		return RedrivePlan{}, err
+	}
+	c := newRedriveChoice(v, r)
+	var p RedrivePlan
+	var scan *queue.Scan
+	var halt *queue.StoppedError
+	enough := func() bool { return r.Count > 0 && p.Matched >= r.Count }
+	p.Complete, err = m.Parts(end.Add(v.offset), func(q *queue.Queue) bool {
+		if halt = q.Stopped(); halt != nil {
+			return true
+		}
+		if scan == nil {
+			scan = queue.NewScan(q)
+		}
+		return scan.Next(q, func(s *queue.Stored) bool {
+			c.plan(s, &p, r.Count)
+			return !enough()
+		}) || enough()
+	})
+	switch {
+	case err != nil:
+		return RedrivePlan{}, v.orNoQueue(m, err)
+	case halt != nil:
+		return RedrivePlan{}, v.stopped(halt)
+	}
+	p.Targets, p.until = c.named(p.Targets), scan.Horizon()
+	return p, v.checkPlan(&p)
+}
+
+// checkPlan returns the error for the first target that does not exist.
+func (v *VHost) checkPlan(p *RedrivePlan) error {
+	for _, t := range p.Targets {
+		switch {
+		case t.Others, t.Moved == 0:
+		case t.Exchange == "" && v.Mailbox(t.Queue) == nil:
+			return v.missingTarget(v.NoQueue(t.Queue))
+		case t.Exchange != "":
+			if err := v.Publishable(t.Exchange); err != nil {
+				return v.missingTarget(err)
+			}
+		}
+	}
+	return nil
+}
+
+// StartRedrive begins what was planned, and returns at once.
+func (v *VHost) StartRedrive(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, err error) {
+	m, err := v.checkRedrive(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := v.redrives.reserve(v.clock(), v.name); err != nil {
+		return nil, err
+	}
+	defer func() { v.redrives.add(j) }()
+	job := &RedriveJob{ID: newRedriveID(), Request: *r, VHost: v.name, mailbox: m, choice: newRedriveChoice(v, r)}
+	options := queue.RedriveOptions{
+		Choose: job.choice.choose, Ended: func(now hook.Instant, s *queue.RedriveStatus) { v.redriveEnded(now, job, s) },
+		Most: r.Count, PerSecond: r.PerSecond, Until: p.until, Total: -1,
+	}
+	if p.Complete {
+		options.Total = p.Matched
+	}
+	var started error
+	err = v.run(m, func(q *queue.Queue, now hook.Instant) { job.redrive, started = q.StartRedrive(now, options) })
+	switch {
+	case err != nil:
+		return nil, v.orNoQueue(m, err)
+	case started != nil:
+		return nil, refuse(Precondition, "%s is being redriven: one redrive of a queue is allowed at a time", v.queueName(r.From))
+	}
+	return job, nil
+}
+
+// newRedriveID returns a name that no other redrive has, of whatever vhost, before or after a restart.
+func newRedriveID() string { return strconv.FormatUint(rand.Uint64(), 36) }
+
+// Status returns the progress of the redrive, and its counts by target.
+func (j *RedriveJob) Status() (s queue.RedriveStatus, targets []RedriveTarget) {
+	s = j.redrive.Status()
+	counts := make([]RedriveTarget, len(s.Targets))
+	for i, n := range s.Targets {
+		counts[i].Moved, counts[i].Failed = n.Moved, n.Failed
+	}
+	return s, j.choice.named(counts)
+}
+
+// CancelRedrive ends a redrive once what is under way has arrived, or forgets one that has ended.
+func (v *VHost) CancelRedrive(j *RedriveJob) {
+	if s := j.redrive.Status(); s.Ended != 0 {
+		v.redrives.remove(j)
+		return
+	}
+	// An error means that the queue is deleted, which has ended the redrive.
+	_ = j.mailbox.Do(func(q *queue.Queue, now hook.Instant) { q.CancelRedrive(now, j.redrive) })
+}
+
+// redriveEnded reports the end of a redrive. It is called on its queue's turn.
+func (v *VHost) redriveEnded(now hook.Instant, j *RedriveJob, s *queue.RedriveStatus) {
+	v.redrives.end(now, j)
+	failed := 0
+	for _, n := range s.Failed {
+		failed += n
+	}
+	v.telemetry.Notice(telemetry.Notice{Kind: telemetry.RedriveFinished, VHost: v.name, Redrive: &telemetry.RedriveEnd{
+		ID: j.ID, Queue: j.Request.From, State: s.State.String(), Reason: s.Reason, Moved: s.Moved, Failed: failed, Took: s.Ended.Sub(s.Began),
+	}})
+	v.log.Info("redrive finished", "redrive", j.ID, "queue", j.Request.From, "state", s.State.String(), "moved", s.Moved, "failed", failed)
+}

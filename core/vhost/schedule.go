@@ -1,0 +1,331 @@
+package vhost
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/parts"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/policies"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// An exchange of a type with a schedule has, besides the bindings of its inner type, a queue of its own: what it holds. The queue is
+// not in the table of queues. A message that the schedule holds goes there and nowhere else, through the same batches, confirms and
+// transactions as to any queue. When it is due it is published through the exchange like a dead letter, without x-death.
+
+// schedule is what an exchange holds, and the plugin that decides about it.
+type schedule struct {
+	*queue.Schedule
+	mailbox *queue.Mailbox
+	// bound means that the exchange has lost its last binding: it is deleted when it holds nothing any more.
+	bound bool
+}
+
+// emptyChain returns the chain for what exchanges hold: no plugin for queues sees that.
+func emptyChain() *chain.Chain {
+	c, err := chain.New(nil, chain.Options{})
+	if err != nil {
+		panic(err) // there is no plugin to blame
+	}
+	return c
+}
+
+// heldSettings are the settings of what an exchange holds: it has none.
+func heldSettings(string) (any, bool) { return nil, false }
+
+// storageFor returns the storage for a new exchange, nil if it needs none.
+func (v *VHost) storageFor(d *Exchange) (*queue.Storage, error) {
+	t := v.chain.ExchangeType(d.Type)
+	if t == nil || t.Schedule == nil || !d.Durable || v.definitionLog == nil {
+		return nil, nil
+	}
+	s := v.definitionLog.NewStorage()
+	if err := s.Journal.Err(); err != nil {
+		return nil, v.stoppedError(err, "%s: shard %d failed", v.exchangeName(d.Name), s.Shard)
+	}
+	return s, nil
+}
+
+// addSchedule gives an exchange the schedule that its type has, or that it had before its plugin was taken out of the chain: it has
+// storage then. After an error the schedule is broken: it holds what it has.
+func (v *VHost) addSchedule(x *exchange, described *hook.Exchange, storage *queue.Storage) error {
+	t := v.chain.ExchangeType(x.Type)
+	if storage == nil && (t == nil || t.Schedule == nil) {
+		return nil
+	}
+	plans, err := v.chain.NewSchedule(described)
+	if err == nil && storage == nil && x.Durable && v.definitionLog != nil {
+		plans = &chain.Schedule{}
+		err = fmt.Errorf("%s was declared when its type held no messages: delete it and declare it again", v.exchangeName(x.Name))
+	}
+	s := &schedule{Schedule: &queue.Schedule{Schedule: plans, Target: &hook.Target{Exchange: x.Name}}}
+	if x.AutoDelete {
+		s.Unused = func() bool { return v.deleteDrained(x) }
+	}
+	config := &queue.Config{
+		Profile: &queue.Profile{VHost: v.name, Kind: queue.Classic, DeliveryLimit: -1, Settings: heldSettings},
+		Name:    x.Name, Durable: x.Durable, AutoDelete: x.AutoDelete, Storage: storage, Schedule: s.Schedule,
+	}
+	create := queue.NewMailbox
+	if v.restoring && storage != nil {
+		create = queue.NewPausedMailbox
+	}
+	s.mailbox = create(config, v.heldChain, v.QueueHost(), v.clock)
+	x.schedule = s
+	if err != nil {
+		x.missing = t == nil
+		x.table = route.New[destination](route.Plugin)
+	}
+	return err
+}
+
+// applyExchangePolicies puts policies in force for an exchange. The caller holds mu.
+func (v *VHost) applyExchangePolicies(x *exchange, s *policies.Set) {
+	before := x.policies
+	x.applyPolicies(s)
+	if x.schedule == nil || x.policies == before || x.schedule.Broken() {
+		return
+	}
+	if err := x.schedule.Renew(v.chain, v.hookExchangeUnder(&x.Exchange, x.policies)); err != nil {
+		v.log.Error("a policy does not apply to an exchange", "exchange", x.Name, "error", err)
+	}
+}
+
+// storage returns where the exchange keeps what it holds; nil if it is not durable, or holds nothing.
+func (x *exchange) storage() *queue.Storage {
+	if x.schedule == nil {
+		return nil
+	}
+	return x.schedule.mailbox.Config().Storage
+}
+
+// holds reports whether the exchange holds messages.
+func (x *exchange) holds() bool { return x.schedule != nil && x.schedule.Held() > 0 }
+
+// keeps reports whether the exchange holds messages, or has released some that have not arrived durably.
+func (x *exchange) keeps() bool { return x.holds() || x.schedule != nil && x.schedule.mailbox.Sends() }
+
+// noteLastBinding notes that the exchange has lost its last binding, if that is so. What it has released arrives before it is deleted.
+func (v *VHost) noteLastBinding(x *exchange) {
+	if x.schedule == nil || x.table.Len() > 0 {
+		return
+	}
+	x.schedule.bound = true
+	if x.AutoDelete && !x.holds() {
+		x.schedule.mailbox.AfterDeadLetters(func(err error) {
+			if err == nil {
+				v.deleteDrained(x)
+			}
+		})
+	}
+}
+
+// settleReleases halts the releases of an exchange that is about to be deleted, and waits until those that have begun are durable:
+// a restart must find each message where it arrived, or in the exchange. resume ends that.
+func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
+	v.mu.RLock()
+	x := v.exchanges[exchange]
+	v.mu.RUnlock()
+	if x == nil || x.storage() == nil {
+		return func() {}, nil
+	}
+	resume = x.schedule.mailbox.HaltReleases()
+	arrived := make(chan error, 1)
+	if x.schedule.mailbox.AfterDeadLetters(func(err error) { arrived <- err }) {
+		err = <-arrived
+	}
+	if err != nil {
+		resume()
+		return nil, v.stoppedError(err, "%s: messages that it has released could not be written", v.exchangeName(exchange))
+	}
+	return resume, nil
+}
+
+// deleteDrained deletes an auto-delete exchange that lost its last binding and now its last message. It reports whether it did, and
+// is called on the turn of what the exchange holds. The deletion waits until the released messages have arrived: until then a restart
+// must find the exchange, which still has them.
+func (v *VHost) deleteDrained(x *exchange) bool {
+	v.mu.Lock()
+	defer v.unlock()
+	if v.exchanges[x.Name] != x || x.table.Len() > 0 || !x.schedule.bound || x.holds() {
+		return false
+	}
+	if x.schedule.mailbox.AfterDeadLetters(func(err error) {
+		if err == nil { // else a restart releases them again
+			v.deleteDrained(x)
+		}
+	}) {
+		return false
+	}
+	v.removeExchange(x, nil)
+	return true
+}
+
+// dropHeld drops what a deleted exchange holds. The caller holds mu.
+func (v *VHost) dropHeld(x *exchange) {
+	if x.schedule != nil {
+		v.dropMailbox(x.schedule.mailbox)
+	}
+}
+
+// dropMailbox drops what an exchange holds, without waiting for it.
+func (v *VHost) dropMailbox(m *queue.Mailbox) {
+	m.DropAsync(func(now hook.Instant, messages int) {
+		if messages == 0 {
+			return
+		}
+		v.log.Info("an exchange was deleted with the messages that it held", "exchange", m.Config().Name, "messages", messages)
+		v.telemetry.Notice(telemetry.Notice{Kind: telemetry.ExchangeDeleted, VHost: v.name, Name: m.Config().Name, Messages: messages})
+	})
+}
+
+// Schedules returns what exchanges hold, as queues that are not in the table, in no particular order.
+func (v *VHost) Schedules() (all []*queue.Mailbox) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, x := range v.exchanges {
+		if x.schedule != nil {
+			all = append(all, x.schedule.mailbox)
+		}
+	}
+	return all
+}
+
+// Schedule returns what an exchange holds, as a queue that is not in the table. It is an error if exchanges of its type hold nothing.
+func (v *VHost) Schedule(exchange string) (*queue.Mailbox, error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	switch x := v.exchanges[exchange]; {
+	case x == nil:
+		return nil, v.noExchange(exchange)
+	case x.schedule == nil:
+		return nil, refuse(Precondition, "%s of type '%s' holds no messages", v.exchangeName(exchange), x.Type)
+	default:
+		return x.schedule.mailbox, nil
+	}
+}
+
+// plan asks the schedule of x about the message. planned means that x leads it to what it holds, and nowhere else.
+func (r *routing) plan(x *exchange) (planned bool, err error) {
+	m := r.message
+	if x.schedule.Broken() {
+		return true, r.vhost.checkRoutable(x)
+	}
+	r.prepare()
+	r.volatile = true // with another time, the plan may be another
+	p := &r.planned   // in r, because what a plugin gets is allocated otherwise
+	*p = hook.Plan{}
+	switch wrong, ok := x.schedule.Plan(&r.publishing, p); {
+	case (!ok || wrong != nil) && !m.Published: // a dead letter is not lost because of its headers
+		return false, nil
+	case !ok:
+		return true, r.vhost.notRouted(x.schedule.Plugin(), x)
+	case wrong != nil:
+		return true, refuse(Precondition, "%v", wrong)
+	}
+	if !holds(p, m) {
+		return false, nil
+	}
+	if m.Mandatory && !p.Cancel && !r.leads(x) {
+		return true, nil
+	}
+	follow(p, m)
+	m.HeldFirst = m.Published && m.Exchange == x.Name && x.filters == nil
+	if d := (destination{queue: x.schedule.mailbox}); !slices.Contains(r.list, d) {
+		r.list = append(r.list, d)
+	}
+	return true, nil
+}
+
+// holds reports whether a message with a plan goes to what the exchange holds.
+func holds(p *hook.Plan, m *parts.Message) bool { return p.Hold > m.Now || len(p.ID) > 0 }
+
+// follow notes in a message that goes to what an exchange holds what its plan says.
+func follow(p *hook.Plan, m *parts.Message) {
+	m.Cancels = m.Cancels || p.Cancel
+	if m.Hold = 0; len(p.ID) == 0 {
+		m.Hold = p.Hold
+	}
+}
+
+// Planner asks the schedules of exchanges about one publisher's messages. It belongs to one goroutine.
+type Planner struct {
+	publishing hook.Publishing
+	plan       hook.Plan
+}
+
+// Holds reports whether a message goes where another one with the same routing keys went, which had HeldFirst set. That is valid
+// while Generation returns what it returned before the route of that other message was looked up. to is where it went. Then Holds
+// sets Cancels and Hold; otherwise Route must be called. It must not be called for mandatory messages.
+func (p *Planner) Holds(to *queue.Schedule, m *parts.Message) bool {
+	p.publishing, p.plan = hook.Publishing{Now: m.Now, Key: m.Key, More: m.More}, hook.Plan{}
+	p.publishing.Bind(m)
+	if wrong, ok := to.Plan(&p.publishing, &p.plan); !ok || wrong != nil || !holds(&p.plan, m) {
+		return false
+	}
+	follow(&p.plan, m)
+	return true
+}
+
+// leads reports whether x would route the message anywhere now.
+func (r *routing) leads(x *exchange) bool {
+	probe := routings.Get().(*routing)
+	probe.vhost, probe.message, probe.probing = r.vhost, r.message, true
+	queues, err := probe.follow(x, nil)
+	probe.release()
+	return len(queues) > 0 || err != nil // the error is reported when the message is released
+}
+
+// addAll adds all that x has bindings to, and reports whether there is anything: plugins that choose anew for each message, and may
+// remember them, are not asked for a probe.
+func (r *routing) addAll(x *exchange) (matched bool) {
+	known := make(map[destination]struct{}, len(r.list)) // the list may get as long as there are queues
+	for _, d := range r.list {
+		known[d] = struct{}{}
+	}
+	for d := range x.table.Destinations() {
+		matched = true
+		if _, listed := known[d]; !listed {
+			r.list = append(r.list, d)
+		}
+	}
+	return matched
+}
+
+// routeReleased is routeInternal for a message that an exchange held until now.
+func (v *VHost) routeReleased(from *queue.Config, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x := v.exchanges[from.Name]
+	if x == nil || x.schedule == nil || x.schedule.mailbox.Config() != from { // it was deleted, if there is another of that name
+		return dst, sameKeys, telemetry.NoExchange
+	}
+	m.Released = x.Name
+	return v.routeFrom(x, m, dst)
+}
+
+// Leads returns the names of the queues that an exchange would route a message to which it holds, if that were released now: nil if
+// none. Of plugins that choose anew for each message, it names all that they may choose. Nothing comes of the question.
+func (v *VHost) Leads(exchange string, m *parts.Message) (queues []string) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	x := v.exchanges[exchange]
+	if x == nil || x.schedule == nil {
+		return nil
+	}
+	m.Exchange, m.Released = x.Name, x.Name
+	probe := routings.Get().(*routing)
+	probe.vhost, probe.message, probe.probing = v, m, true
+	found, _ := probe.follow(x, nil) // the error is reported when the message is released
+	probe.release()
+	for _, q := range found {
+		if cfg := q.Config(); cfg.Schedule == nil {
+			queues = append(queues, cfg.Name)
+		}
+	}
+	return queues
+}

@@ -1,0 +1,104 @@
+package wire
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// adopting is how long a front may take to hand a connection over, and this node to learn what the front knew of the registry. It is
+// less than the front waits for the answer.
+const adopting = handoverTimeout - time.Second
+
+// Adopt serves a client's connection that another node, the front, hands over on a stream. The server owns the stream from now on. A
+// handover that is not accepted gets an answer: see [session.ReadAnswer].
+func (s *Server) Adopt(stream net.Conn, front wlog.NodeID) {
+	if !s.begin(func() { s.adopt(stream, front) }) {
+		stream.Close()
+	}
+}
+
+func (s *Server) adopt(stream net.Conn, front wlog.NodeID) {
+	ctx, cancel := context.WithTimeout(context.Background(), adopting)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = stream.SetDeadline(time.Unix(1, 0)) })
+	s.running.Go(func() {
+		select {
+		case <-s.quit:
+			cancel()
+		case <-ctx.Done():
+		}
+	})
+	c, err := s.readAdopted(ctx, stream, front)
+	if err != nil {
+		s.log.Warn("handover refused", "node", uint64(front), "reason", err)
+		stream.Close()
+		return
+	}
+	if c == nil {
+		stream.Close()
+		return
+	}
+	if !stop() || !s.launch(c) {
+		c.session.Release(s.options.Clock())
+		stream.Close()
+	}
+}
+
+// readAdopted reads a handover and answers it. The connection is nil if it is not accepted.
+func (s *Server) readAdopted(ctx context.Context, stream net.Conn, front wlog.NodeID) (*conn, error) {
+	h, err := session.ReadHandover(stream)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{srv: s, socket: stream, adopted: h, in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
+	if tcp, ok := stream.(*net.TCPConn); ok {
+		if c.tcp, err = newTCPConn(tcp, false); err != nil {
+			return nil, err
+		}
+		c.socket = c.tcp
+		if readsNow {
+			c.tcp.onIdle = c.in.park
+		}
+	}
+	_, secure := stream.(*tls.Conn)
+	c.session, err = s.sessions.Adopt(ctx, s.options.Clock(), h, session.Front{Node: front, TLS: secure}, func() { c.request(requestTick) })
+	if _, failed := stream.Write(session.AppendAnswer(nil, err)); failed != nil && err == nil {
+		c.session.Release(s.options.Clock())
+		return nil, failed
+	}
+	if err != nil {
+		return nil, nil //nolint:nilnil // the front has got the answer, and session has logged what an operator should know
+	}
+	return c, nil
+}
+
+// launch starts the goroutines of an adopted connection. It returns false if the server is ending.
+func (s *Server) launch(c *conn) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return false
+	}
+	s.conns[c] = struct{}{}
+	s.running.Go(c.write)
+	s.running.Go(c.run)
+	return true
+}
+
+// adoptedTLS returns what was negotiated between the client and the front.
+func adoptedTLS(h *session.Handover) (state tls.ConnectionState, ok bool) {
+	if !h.Peer.TLS {
+		return tls.ConnectionState{}, false
+	}
+	state = tls.ConnectionState{HandshakeComplete: true, Version: h.Security.Version, CipherSuite: h.Security.Suite}
+	if cert := h.Security.ClientCertificate(); cert != nil {
+		state.PeerCertificates = append(state.PeerCertificates, cert)
+		state.VerifiedChains = append(state.VerifiedChains, state.PeerCertificates)
+	}
+	return state, true
+}

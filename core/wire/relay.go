@@ -1,0 +1,230 @@
+package wire
+
+import (
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// relay is a connection that another node serves, the owner of its vhost. This node, the front, passes on the bytes: the reader those
+// of the client, the writer those of the owner. A direction has at most one buffer's worth underway, or a frame if that is larger.
+type relay struct {
+	*session.Handover
+	node  wlog.NodeID
+	owner net.Conn // the stream to it
+
+	fromClient clientFrames // the reader's
+	halfClosed bool         // the client has closed its side; the reader's
+	fromOwner  ownerFrames  // the writer's, and the reader's after ended
+	begun      bool         // the writer has begun to pass on
+	broken     atomic.Bool  // nothing can be written to the owner any more
+	moved      atomic.Bool  // another node owns the vhost
+	left       atomic.Bool  // this node ends
+	ended      atomic.Pointer[ending]
+}
+
+// ending is how the owner's side has ended: err is nil if that was in good order.
+type ending struct{ err error }
+
+// brokenFor is how long an owner that takes nothing any more, or has lost the vhost, may still say so itself.
+const brokenFor = 500 * time.Millisecond
+
+// errOwnerGone is the error for a client whose owner does not answer any more.
+func errOwnerGone(vhost string) error {
+	return amqp.Errorf(amqp.ReplyConnectionForced, "the node that serves vhost '%s' has gone", vhost)
+}
+
+// beginRelay passes on what the client has sent so far, and all that follows.
+func (c *conn) beginRelay(now hook.Instant, f *found) {
+	r := &relay{Handover: f.handover, node: f.node, owner: f.owner, fromOwner: ownerFrames{frameMax: f.handover.FrameMax}}
+	c.relay.Store(r)
+	c.srv.relays.enter(c.srv, c)
+	c.session.Relay(now, f.node)
+}
+
+// relaying returns the relay while bytes are passed on, otherwise nil. It is for the reader.
+func (c *conn) relaying() *relay {
+	if c.state != session.Relayed {
+		return nil
+	}
+	return c.relay.Load()
+}
+
+// passUp passes on what the client has sent. The reader calls it.
+func (c *conn) passUp(r *relay) {
+	b := c.in.unread()
+	n := r.fromClient.pass(b)
+	if n > 0 && !r.broken.Load() {
+		if _, err := r.owner.Write(b[:n]); err != nil {
+			r.broken.Store(true)
+			r.setIdleDeadline()
+		}
+	}
+	c.in.consumed(n)
+	c.unfed = false
+}
+
+// setIdleDeadline bounds how long a read from the owner waits: not for long once the relay is ending. Any goroutine may call it.
+func (r *relay) setIdleDeadline() {
+	most := idleInterval
+	if r.isEnding() {
+		most = brokenFor
+	}
+	_ = r.owner.SetReadDeadline(time.Now().Add(most)) // fails if it is closed, and so does the read
+	if most != brokenFor && r.isEnding() {
+		r.setIdleDeadline()
+	}
+}
+
+// isEnding reports whether what the owner says does not matter for long any more.
+func (r *relay) isEnding() bool { return r.broken.Load() || r.moved.Load() }
+
+// clientEnded handles the end of the client's side. If the owner can hear of that alone, its last frames still come.
+func (c *conn) clientEnded(r *relay, now hook.Instant, why error) {
+	half, ok := r.owner.(interface{ CloseWrite() error })
+	if !errors.Is(why, io.EOF) || !ok || half.CloseWrite() != nil {
+		c.failure = why
+		return
+	}
+	r.halfClosed = true
+	c.deadline, c.rearm = now.Add(closeTimeout), true
+}
+
+// passDown passes on what the owner sends, until that ends. The writer calls it, when nothing else is to be written.
+func (c *conn) passDown(r *relay) {
+	r.begun = true
+	in := newInput()
+	held := 0
+	defer func() {
+		in.release()
+		c.srv.relays.buffered.Add(-int64(held))
+	}()
+	r.setIdleDeadline()
+	for {
+		n, err := r.owner.Read(in.space())
+		in.added(n)
+		whole, malformed := r.fromOwner.whole(in.unread())
+		if whole > 0 {
+			c.traffic.wrote(whole)
+			if _, err := c.socket.Write(in.unread()[:whole]); err != nil {
+				c.socket.Close() // wakes the reader
+				r.owner.Close()  // for which the reader may wait
+				c.request(requestStop)
+				return
+			}
+		}
+		in.consumed(whole)
+		switch {
+		case malformed != nil:
+			err = malformed
+		case errors.Is(err, os.ErrDeadlineExceeded) && !r.isEnding():
+			in.shrinkIdle()
+			r.setIdleDeadline()
+			err = nil
+		}
+		if err != nil {
+			c.ownerEnded(r, err)
+			return
+		}
+		if size := len(in.block.Buf); size != held {
+			c.srv.relays.buffered.Add(int64(size - held))
+			held = size
+		}
+	}
+}
+
+// ownerEnded has the reader handle the end of the owner's stream.
+func (c *conn) ownerEnded(r *relay, why error) {
+	if r.fromOwner.closes || r.fromOwner.closeOK {
+		why = nil
+	}
+	r.ended.Store(&ending{why})
+	c.request(requestOwner)
+}
+
+// leaveOwner has a relay end soon, because another node owns the vhost. Any goroutine may call it.
+func (c *conn) leaveOwner(r *relay) {
+	r.moved.Store(true)
+	_ = r.owner.SetWriteDeadline(time.Now().Add(brokenFor)) // fails if it is closed
+	r.setIdleDeadline()
+	c.request(requestOwner)
+}
+
+// leave ends a relay because this node ends. The reader may wait for the owner to take bytes. Any goroutine may call it.
+func (r *relay) leave() {
+	r.left.Store(true)
+	r.owner.Close()
+}
+
+// handleOwner handles that the owner's side has ended, or that another node owns the vhost.
+func (c *conn) handleOwner(now hook.Instant) {
+	r := c.relaying()
+	if r == nil {
+		return
+	}
+	e := r.ended.Load()
+	if e == nil { // the vhost has moved
+		c.deadline, c.rearm = now.Add(closeTimeout), true // the writer may wait for the client
+		return
+	}
+	c.endRelay(r)
+	why := e.err
+	switch {
+	case why == nil:
+		c.session.OwnerClosed(now, r.fromOwner.closeOK || r.fromClient.closeOK)
+	case r.halfClosed:
+		c.failure = io.EOF
+	case r.left.Load() && !r.fromClient.closes:
+		c.session.Shutdown(now, shutdownReason)
+	case r.left.Load():
+		c.session.OwnerGone(now, true, nil)
+	default:
+		c.srv.log.Warn("connection is not relayed any more", "connection", r.Peer.Address, "vhost", r.VHost, "node", uint64(r.node), "reason", why)
+		c.session.OwnerGone(now, r.fromClient.closes, errOwnerGone(r.VHost))
+	}
+	c.plan(now)
+}
+
+// endRelay stops passing on. What the client sends is read from the next frame on.
+func (c *conn) endRelay(r *relay) {
+	r.owner.Close()
+	c.srv.relays.leave(c)
+	c.skip = r.fromClient.rest
+	c.unfed = len(c.in.unread()) > 0
+}
+
+// skipFrame drops what remains of a frame that was passed on in part.
+func (c *conn) skipFrame() {
+	n := min(c.skip, uint64(len(c.in.unread())))
+	c.skip -= n
+	c.in.consumed(int(n))
+}
+
+// hasEnough reports that nothing is read from a client whose vhost another node serves: it has sent enough for now, or has ended.
+func (c *conn) hasEnough() bool {
+	if r := c.relaying(); r != nil {
+		return r.halfClosed
+	}
+	return len(c.in.unread()) >= mostWaiting
+}
+
+// checkRelay is check for a relayed connection. Heartbeats are the owner's.
+func (c *conn) checkRelay(now hook.Instant) {
+	if r := c.relaying(); r.halfClosed || r.moved.Load() || r.left.Load() {
+		c.failure = errLeftOpen
+		return
+	}
+	c.deadline = aligned(now, idleInterval)
+	c.in.shrinkIdle()
+	if c.tcp != nil {
+		c.tcp.shrink()
+	}
+}

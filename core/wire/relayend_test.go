@@ -1,0 +1,120 @@
+package wire
+
+import (
+	"context"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/session"
+)
+
+// fullDial is the dial of an owner that adopts a connection, and then takes nothing: publishers wait for an alarm there. What the test
+// writes to the far end is what the owner says.
+func fullDial(t *testing.T) (dial func() net.Conn, owner <-chan net.Conn) {
+	t.Helper()
+	adopted := make(chan net.Conn, 1)
+	return func() net.Conn {
+		near, far := net.Pipe()
+		go func() {
+			_, err := session.ReadHandover(far)
+			if err == nil {
+				_, err = far.Write(session.AppendAnswer(nil, nil))
+			}
+			if err == nil {
+				_, err = far.Write(amqp.AppendMethod(nil, 0, &amqp.ConnectionOpenOK{}))
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			adopted <- far
+		}()
+		return near
+	}, adopted
+}
+
+// A front that ends does not wait for an owner that takes nothing.
+func TestFrontShutdownBehindFullOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		full, owner := fullDial(t)
+		p.setDial(nil, full)
+		c := dial(t, p.front).open(0)
+		defer (<-owner).Close()
+		c.send(1, &amqp.ChannelOpen{}) // it waits at the front
+		synctest.Wait()
+		wantElapsed(t, 0, func() {
+			go c.refused(amqp.ReplyConnectionForced, "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := p.front.Shutdown(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	})
+}
+
+// A client that is gone does not stay because its owner takes nothing: the owner's next heartbeat finds that out.
+func TestRelayedClientGoneBehindFullOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		full, owner := fullDial(t)
+		p.setDial(nil, full)
+		c := dial(t, p.front).open(0)
+		far := <-owner
+		defer far.Close()
+		c.send(1, &amqp.ChannelOpen{})
+		synctest.Wait()
+		c.socket.Close()
+		if _, err := far.Write(amqp.AppendHeartbeat(nil)); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if n := p.front.Connections(); n != 0 {
+			t.Errorf("%d connections are left", n)
+		}
+	})
+}
+
+// An owner that has closed the connection has the last word, also if the front ends before the client has answered.
+func TestFrontShutdownBehindOwnersClose(t *testing.T) {
+	for name, last := range map[string]amqp.Method{
+		"connection.close":    &amqp.ConnectionClose{ReplyCode: amqp.ReplyConnectionForced, ReplyText: "of the owner"},
+		"connection.close-ok": &amqp.ConnectionCloseOK{},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				full, owner := fullDial(t)
+				p.setDial(nil, full)
+				c := dial(t, p.front).open(0)
+				far := <-owner
+				defer far.Close()
+				go func() { _, _ = io.Copy(io.Discard, far) }() // until the front closes it
+				if _, err := far.Write(amqp.AppendMethod(nil, 0, last)); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait() // the front has passed it on
+				done := make(chan error)
+				go func() { done <- p.front.Shutdown(context.WithoutCancel(t.Context())) }()
+				synctest.Wait()
+				if f := <-c.frames; f.Type != amqp.FrameMethod {
+					t.Fatalf("got %+v", f)
+				}
+				if _, asks := last.(*amqp.ConnectionClose); asks {
+					c.send(0, &amqp.ConnectionCloseOK{})
+				}
+				for f := range c.frames {
+					m, err := amqp.ParseMethod(f.Payload)
+					t.Errorf("after %s the client got %T, %v", name, m, err)
+				}
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

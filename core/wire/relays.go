@@ -1,0 +1,167 @@
+package wire
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// relays are the connections that other nodes serve, by vhost. A vhost with such connections has a goroutine, which waits for another
+// owner: the old one may not be able to end its connections.
+type relays struct {
+	buffered atomic.Int64 // bytes of buffers for what owners send
+
+	mu     sync.Mutex // guards what follows
+	of     map[string]*relayedVHost
+	begun  uint64
+	closed Traffic // of those that have ended
+}
+
+// relayedVHost are the relayed connections to a vhost.
+type relayedVHost struct {
+	conns map[*conn]struct{}
+	empty chan struct{} // closed when the last one has left
+}
+
+// ownerless is how long a vhost may have no owner, as far as this node knows, before its relayed connections end. Elections are over
+// by then: this node is cut off from the others.
+const ownerless = 5 * time.Second
+
+func (s *relays) enter(srv *Server, c *conn) {
+	vhost := c.relay.Load().VHost
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.of[vhost]
+	if v == nil {
+		v = &relayedVHost{conns: map[*conn]struct{}{}, empty: make(chan struct{})}
+		if s.of == nil {
+			s.of = map[string]*relayedVHost{}
+		}
+		s.of[vhost] = v
+		srv.running.Go(func() { srv.watch(vhost, v) })
+	}
+	v.conns[c] = struct{}{}
+	s.begun++
+}
+
+// leave removes a connection; it may have been removed before.
+func (s *relays) leave(c *conn) {
+	vhost := c.relay.Load().VHost
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.of[vhost]
+	if v == nil {
+		return
+	}
+	if _, ok := v.conns[c]; !ok {
+		return
+	}
+	s.closed.add(&c.traffic)
+	delete(v.conns, c)
+	if len(v.conns) == 0 {
+		delete(s.of, vhost)
+		close(v.empty)
+	}
+}
+
+// all returns the relayed connections.
+func (s *relays) all() (all []*conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.of {
+		for c := range v.conns {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// unlessOwned ends the connections to a vhost that are relayed to any other node; 0 means all.
+func (s *relays) unlessOwned(v *relayedVHost, owner wlog.NodeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range v.conns {
+		if r := c.relay.Load(); r.node != owner {
+			c.leaveOwner(r)
+		}
+	}
+}
+
+// watch ends the relayed connections to a vhost when it has another owner, until there are none.
+func (s *Server) watch(vhost string, v *relayedVHost) {
+	timer := time.NewTimer(ownerless)
+	defer timer.Stop()
+	for owned := true; ; {
+		home, known := s.options.Session.Home(vhost)
+		was := owned
+		if owned = known && (home.Here || home.Owner != 0); owned {
+			timer.Stop()
+			s.relays.unlessOwned(v, home.Owner)
+		} else if was {
+			timer.Reset(ownerless)
+		}
+		select {
+		case <-v.empty:
+			return
+		case <-home.Changed:
+		case <-timer.C:
+			s.relays.unlessOwned(v, 0)
+			timer.Reset(ownerless)
+		}
+	}
+}
+
+// RelayTotals counts the connections that other nodes serve.
+type RelayTotals struct {
+	Open    int
+	Begun   uint64  // since the server was made
+	Traffic Traffic // of the clients' sockets, the handshakes included
+}
+
+// RelayTotals returns the totals of now.
+func (s *Server) RelayTotals() RelayTotals {
+	r := &s.relays
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := RelayTotals{Begun: r.begun, Traffic: r.closed}
+	for _, v := range r.of {
+		t.Open += len(v.conns)
+		for c := range v.conns {
+			t.Traffic.add(&c.traffic)
+		}
+	}
+	return t
+}
+
+// RelayedConn is a client's connection that another node serves. Any goroutine may use it, even after the connection has ended. That
+// node lists it as open, with the client's address and with [session.ConnInfo.Front], and counts its messages.
+type RelayedConn struct {
+	*session.Handover
+	Node wlog.NodeID
+	conn *conn
+}
+
+// Traffic returns the traffic of the client's socket.
+func (c RelayedConn) Traffic() Traffic {
+	var t Traffic
+	t.add(&c.conn.traffic)
+	return t
+}
+
+// Relayed lists the connections that other nodes serve, by vhost and address of the client.
+func (s *Server) Relayed() []RelayedConn {
+	var all []RelayedConn
+	for _, c := range s.relays.all() {
+		r := c.relay.Load()
+		all = append(all, RelayedConn{r.Handover, r.node, c})
+	}
+	slices.SortFunc(all, func(a, b RelayedConn) int {
+		return cmp.Or(cmp.Compare(a.VHost, b.VHost), cmp.Compare(a.Peer.Address, b.Peer.Address))
+	})
+	return all
+}

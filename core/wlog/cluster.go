@@ -1,0 +1,51 @@
+package wlog
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// NodeID is the number of a node of a cluster, not 0. It belongs to what is on the node's disk: a node that lost that is another one.
+type NodeID uint64
+
+// Cluster is an engine whose shards change owners while the broker runs. Each shard is kept on several nodes, and each node may own
+// some.
+//
+// Open does not take a shard over from a living owner: it waits until this node owns the shard, or returns ErrNotOwner.
+type Cluster interface {
+	Engine
+
+	// Owners calls fn with the ownership of each shard that the node keeps, and again whenever one changes, until stop was called. The
+	// calls follow one another; fn must not block. A change that is over before fn was called with it may be left out.
+	Owners(fn func(Ownership)) (stop func())
+
+	// Follow calls fn with every entry of a shard that is known to be on a majority of the nodes, once and in order, and goes on as more
+	// come, until ctx ends or fn returns an error, which Follow returns. entry is valid during the call. The first call, and one
+	// behind entries that the node has never got because they were trimmed, has anew set: state begins from nothing there.
+	Follow(ctx context.Context, shard uint32, fn func(at Index, entry []byte, anew bool) error) error
+
+	// Barrier returns an index such that all entries that were durable anywhere when it was called are at or before it. A state that has
+	// followed the shard through that index has seen all of them. There is an entry at the index, so that Follow comes to it whether
+	// another follows or not; without entries it is 0. Barrier fails with ErrNoOwner while the shard has no owner.
+	Barrier(ctx context.Context, shard uint32) (Index, error)
+}
+
+// Ownership says who owns a shard.
+type Ownership struct {
+	Shard uint32
+	Owner NodeID // as far as this node knows; 0 = nobody
+	Mine  bool   // this node is the owner, and may open the shard
+	Epoch uint64 // rises with each owner of the shard
+}
+
+// ErrNoOwner means that no node is known to own the shard.
+var ErrNoOwner = errors.New("the shard has no owner now")
+
+// Timed is a [Log] of a shard whose time goes on when its owner changes. Deadlines in it are instants of that time.
+type Timed interface {
+	Log
+	// Offset returns what is to be added to the node's clock to get the shard's, as long as this node owns the shard. The shard's time
+	// is never ahead of what it would be if its owner had not changed.
+	Offset() time.Duration
+}

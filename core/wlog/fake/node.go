@@ -1,0 +1,286 @@
+package fake
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Node is a server of a cluster, on a [Storage]. It has each shard; which it owns says [Storage.SetOwner].
+type Node struct {
+	*Engine
+	id   wlog.NodeID
+	skew time.Duration // how far the node's clock is ahead
+
+	// What follows is guarded by the storage's mutex.
+	lag      time.Duration
+	latency  time.Duration
+	replay   time.Duration
+	stalled  bool
+	watchers map[*watcher]struct{}
+}
+
+var _ wlog.Cluster = (*Node)(nil)
+
+// takeoverDelay is how much later a shard's time is after each change of its owner.
+const takeoverDelay = time.Millisecond
+
+// Node returns a server whose clock is ahead by skew. Its shards' times are ahead by what that of the first owner is, less 1 ms for each
+// later one.
+func (s *Storage) Node(id wlog.NodeID, skew time.Duration) *Node {
+	n := &Node{id: id, skew: skew, watchers: map[*watcher]struct{}{}}
+	n.Engine = &Engine{storage: s, node: n}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes = append(s.nodes, n)
+	return n
+}
+
+// Now is the node's clock.
+func (n *Node) Now() hook.Instant { return now().Add(n.skew) }
+
+// ID returns the node's number.
+func (n *Node) ID() wlog.NodeID { return n.id }
+
+// SetLag sets how long after a change of owners the node is told. Its appends fail at once.
+func (n *Node) SetLag(lag time.Duration) { n.set(func() { n.lag = lag }) }
+
+// SetLatency sets how long an append takes. In the first half of it the entry is not durable yet; in the second half it is, and nobody
+// was told.
+func (n *Node) SetLatency(latency time.Duration) { n.set(func() { n.latency = latency }) }
+
+// SetReplay sets how long Open takes for each entry.
+func (n *Node) SetReplay(perEntry time.Duration) { n.set(func() { n.replay = perEntry }) }
+
+// SetStalled sets whether the node gets no entries from others.
+func (n *Node) SetStalled(stalled bool) { n.set(func() { n.stalled = stalled }) }
+
+func (n *Node) set(change func()) {
+	s := n.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+	s.announce()
+}
+
+// SetOwner makes a node the owner of a shard; 0 = nobody is. The log of the former one is lost.
+func (s *Storage) SetOwner(shard uint32, owner wlog.NodeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stream(shard)
+	if owner != 0 {
+		st.ownerEpoch++
+	}
+	st.ownerNode = owner
+	if st.owner != nil {
+		st.owner.lose(ErrOverruled)
+		st.owner = nil
+	}
+	for _, n := range s.nodes {
+		for w := range n.watchers {
+			w.changed(shard)
+		}
+	}
+	s.announce()
+}
+
+// Owner returns the owner of a shard; 0 = nobody is.
+func (s *Storage) Owner(shard uint32) wlog.NodeID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stream(shard).ownerNode
+}
+
+// announce wakes all that wait for a change. The caller holds mu.
+func (s *Storage) announce() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// watcher has a function called with changes of owners.
+type watcher struct {
+	// What follows is guarded by the storage's mutex.
+	pending map[uint32]struct{} // shards
+	wake    chan struct{}       // capacity 1
+}
+
+func (w *watcher) changed(shard uint32) {
+	w.pending[shard] = struct{}{}
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Owners implements [wlog.Cluster].
+func (n *Node) Owners(fn func(wlog.Ownership)) (stop func()) {
+	s := n.storage
+	w := &watcher{pending: map[uint32]struct{}{}, wake: make(chan struct{}, 1)}
+	s.mu.Lock()
+	n.watchers[w] = struct{}{}
+	for shard := range s.shards {
+		w.changed(shard)
+	}
+	s.mu.Unlock()
+	var running sync.WaitGroup
+	stopped := make(chan struct{})
+	running.Go(func() { n.watch(w, fn, stopped) })
+	return sync.OnceFunc(func() {
+		close(stopped)
+		s.mu.Lock()
+		delete(n.watchers, w)
+		s.mu.Unlock()
+		running.Wait()
+	})
+}
+
+func (n *Node) watch(w *watcher, fn func(wlog.Ownership), stopped <-chan struct{}) {
+	for {
+		select {
+		case <-w.wake:
+		case <-stopped:
+			return
+		}
+		if n.waitFor(n.delay(), stopped) != nil {
+			return
+		}
+		for _, o := range n.news(w) {
+			fn(o)
+		}
+	}
+}
+
+func (n *Node) delay() time.Duration {
+	n.storage.mu.Lock()
+	defer n.storage.mu.Unlock()
+	return n.lag
+}
+
+// waitFor waits, and fails if it was ended.
+func (n *Node) waitFor(d time.Duration, ended <-chan struct{}) error {
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ended:
+		return wlog.ErrClosed
+	}
+}
+
+// news returns the owners of shards that have changed.
+func (n *Node) news(w *watcher) (all []wlog.Ownership) {
+	s := n.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, shard := range slices.Sorted(maps.Keys(w.pending)) {
+		st := s.stream(shard)
+		all = append(all, wlog.Ownership{Shard: shard, Owner: st.ownerNode, Mine: st.ownerNode == n.id, Epoch: st.ownerEpoch})
+	}
+	clear(w.pending)
+	return all
+}
+
+// Follow implements [wlog.Cluster].
+func (n *Node) Follow(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte, anew bool) error) error {
+	f := follower{node: n, shard: shard, next: 1, anew: true}
+	for {
+		at, body, changed, err := f.entry()
+		switch {
+		case err != nil:
+			return err
+		case changed != nil:
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			continue
+		case body == nil:
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := fn(at, body, f.anew); err != nil {
+			return err
+		}
+		f.anew = false
+	}
+}
+
+// follower reads the entries of a shard.
+type follower struct {
+	node  *Node
+	shard uint32
+	next  wlog.Index
+	chain wlog.Chain
+	anew  bool
+}
+
+// entry returns the next entry, no body if there is none there, or what to wait for.
+func (f *follower) entry() (at wlog.Index, body []byte, changed <-chan struct{}, err error) {
+	s := f.node.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stream(f.shard)
+	if f.node.closed {
+		return 0, nil, nil, wlog.ErrClosed
+	}
+	if f.node.stalled || f.next == st.next() {
+		return 0, nil, s.changed, nil
+	}
+	if f.next < st.first {
+		f.next, f.chain, f.anew = st.first, wlog.Chain{}, true
+	}
+	at = f.next
+	f.next++
+	h, body, err := st.at(at)
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	void, err := f.chain.Follow(at, &h)
+	if void || err != nil || h.Kind != wlog.Data {
+		return 0, nil, nil, err
+	}
+	return at, append([]byte{}, body...), nil, nil
+}
+
+// Barrier implements [wlog.Cluster].
+func (n *Node) Barrier(ctx context.Context, shard uint32) (wlog.Index, error) {
+	s := n.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stream(shard)
+	if st.ownerNode == 0 {
+		return 0, wlog.ErrNoOwner
+	}
+	last, err := st.last()
+	return last, errors.Join(err, ctx.Err())
+}
+
+// last returns the index of the last entry that a follower gets; 0 = there is none.
+func (st *stream) last() (last wlog.Index, err error) {
+	var chain wlog.Chain
+	for at := st.first; at < st.next(); at++ {
+		h, _, err := st.at(at)
+		if err != nil {
+			return 0, err
+		}
+		void, err := chain.Follow(at, &h)
+		if err != nil {
+			return 0, err
+		}
+		if !void && h.Kind == wlog.Data {
+			last = at
+		}
+	}
+	return last, nil
+}

@@ -1,0 +1,592 @@
+package quorum
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// fault is something that a cluster does wrong on purpose.
+type fault uint8
+
+const (
+	noFault       fault = iota
+	answersEarly        // says that it has written what is not on the disk
+	forgetsVotes        // does not write whom it voted for
+	staysSilent         // does not say what became of a beginning of the log that was sent
+	losesDisk           // comes back with an empty disk under its old number
+	readsAlone          // says what is durable without asking whether it is still the leader
+	usesOwnClock        // takes a shard over with its own time
+	repeatsWrites       // tries what the disk has refused once more, from what it knows, and goes on
+)
+
+// cluster is a simulated cluster. A game with it fails by a panic with a string.
+type cluster struct {
+	rng   *rand.Rand
+	calm  int // how much rarer what is bad is than in the wildest games
+	fault fault
+	seed  uint64
+
+	nodes   map[uint64]*simNode
+	lastID  uint64
+	play    *replacement     // the replacement that is under way
+	playBy  uint64           // the term of the owner that does it
+	now     hook.Instant     // a millisecond for each step
+	ahead   time.Duration    // how far the latest owner's time is ahead of now
+	reads   map[uint64]asked // by number
+	durable uint64           // index of the last entry that was acknowledged to its proposer
+
+	net     []flight
+	cut     map[[2]uint64]bool // by sender and receiver
+	facts   map[uint64]fact    // by index, what was committed there
+	acked   map[uint64]uint64  // number of a proposal → its index
+	needed  uint64             // entries before it were trimmed by one that was committed
+	leaders map[uint64]uint64  // by term
+	next    uint64             // number of the last proposal
+	counts  map[string]int
+}
+
+type simNode struct {
+	id   uint64
+	fs   *crashfs.FS
+	eng  *seg.Engine
+	g    *group
+	up   bool
+	gone bool            // for ever
+	seen uint64          // index of the last entry that it was told of
+	mine map[uint64]bool // proposals of this life
+
+	writing *write       // what is being written; nil = nothing
+	at      wlog.Index   // where it is, once it was
+	failed  bool         // its disk has: it writes nothing any more
+	wakes   hook.Instant // until then it is stopped; 0 = it runs
+	waits   []flight     // for it to go on
+	skew    hook.Instant // of its clock
+	samples samples
+	owned   uint64        // the term that it has last owned the shard in
+	offset  time.Duration // of the shard's time, in that
+}
+
+type flight struct {
+	from uint64
+	m    *raftpb.Message
+}
+
+type fact struct {
+	term uint64
+	body []byte
+}
+
+func newCluster(seed uint64, f fault, counts map[string]int) *cluster {
+	c := &cluster{
+		rng: rand.New(rand.NewPCG(seed, 1)), fault: f, seed: seed, nodes: map[uint64]*simNode{}, cut: map[[2]uint64]bool{},
+		facts: map[uint64]fact{}, acked: map[uint64]uint64{}, leaders: map[uint64]uint64{}, counts: counts, reads: map[uint64]asked{},
+		now: hook.Instant(time.Hour),
+	}
+	c.calm = 1 << c.rng.IntN(5)
+	for range 3 {
+		c.boot(c.add(), []uint64{1, 2, 3})
+	}
+	return c
+}
+
+func (c *cluster) fail(format string, a ...any) {
+	panic(fmt.Sprintf(format, a...))
+}
+
+func (c *cluster) add() *simNode {
+	c.lastID++
+	n := &simNode{id: c.lastID, fs: crashfs.New(c.seed*1000 + c.lastID)}
+	c.nodes[n.id] = n
+	return n
+}
+
+// ids returns the numbers of all nodes, in order.
+func (c *cluster) ids() []uint64 { return slices.Sorted(maps.Keys(c.nodes)) }
+
+func (c *cluster) boot(n *simNode, voters []uint64) {
+	n.fs.Inject(nil)
+	clock := func() hook.Instant { return 1 }
+	eng, err := seg.New(n.fs, seg.Options{SegmentSize: 16 << 10, Clock: clock})
+	if err != nil {
+		c.fail("node %d: %v", n.id, err)
+	}
+	d, err := openDisk(context.Background(), eng, 1, voters)
+	synctest.Wait()
+	if err != nil {
+		c.fail("node %d: %v", n.id, err)
+	}
+	n.eng, n.up, n.mine = eng, true, map[uint64]bool{}
+	n.writing, n.failed, n.samples, n.owned, n.skew = nil, false, samples{}, 0, hook.Instant(c.rng.Int64N(int64(10*time.Second)))
+	o := options{id: n.id, election: 10, heartbeat: 2, maxSize: 2048, inflight: 8, trimEach: 5, first: 1}
+	n.g, err = newGroup(context.Background(), d, o, func(p position, data []byte) { c.committed(n, p, data) }, func(p position) { c.restarted(n, p) })
+	if err != nil {
+		c.fail("node %d: %v", n.id, err)
+	}
+	n.seen = n.g.applied
+	c.recall(n)
+	n.g.start()
+	if c.rng.IntN(2) == 0 {
+		n.g.prefer()
+	}
+	c.after(n)
+}
+
+// recall checks the entries that a node has been told of in earlier lives: it is not told again.
+func (c *cluster) recall(n *simNode) {
+	d := n.g.disk
+	for index := d.base.index + 1; index <= n.g.applied; index++ {
+		es, err := d.Entries(index, index+1, 1)
+		if err != nil {
+			c.fail("node %d: entry %d: %v", n.id, index, err)
+		}
+		var data []byte
+		if es[0].GetType() == raftpb.EntryNormal && len(es[0].GetData()) > 0 {
+			data = es[0].GetData()
+		}
+		c.fact(n, position{index, es[0].GetTerm()}, data)
+	}
+}
+
+// committed checks that no two nodes are told of different entries, and none of some twice or of none.
+func (c *cluster) committed(n *simNode, p position, data []byte) {
+	if p.index != n.seen+1 {
+		c.fail("node %d is told of entry %d after %d", n.id, p.index, n.seen)
+	}
+	n.seen = p.index
+	c.fact(n, p, data)
+	if data == nil {
+		return
+	}
+	if l := n.g.leader; l != n.id {
+		n.samples.add(l, readBodyHeader(data).at, c.now+n.skew)
+	}
+	if id := binary.LittleEndian.Uint64(data[bodyHeaderSize:]); n.mine[id] {
+		c.acked[id], c.durable = p.index, max(c.durable, p.index)
+	}
+}
+
+// fact checks that what is committed is the same on all nodes.
+func (c *cluster) fact(n *simNode, p position, data []byte) {
+	f, known := c.facts[p.index]
+	switch {
+	case !known:
+		c.facts[p.index] = fact{p.term, bytes.Clone(data)}
+	case f.term != p.term || !bytes.Equal(f.body, data):
+		c.fail("node %d is told of another entry %d: of term %d, it was %d", n.id, p.index, p.term, f.term)
+	}
+}
+
+func (c *cluster) restarted(n *simNode, p position) {
+	c.counts["restarted"]++
+	n.seen = p.index
+}
+
+// answerEarly answers others before the disk has what they are told.
+func (c *cluster) answerEarly(n *simNode) {
+	for _, m := range n.g.writes {
+		m.Responses = slices.DeleteFunc(m.GetResponses(), func(r *raftpb.Message) bool {
+			if r.GetTo() != n.id {
+				c.net = append(c.net, flight{n.id, r})
+			}
+			return r.GetTo() != n.id
+		})
+	}
+}
+
+// after sends what a node has to say, and checks that no other leads in its term.
+func (c *cluster) after(n *simNode) {
+	if c.fault == answersEarly {
+		c.answerEarly(n)
+	}
+	for _, m := range n.g.outbox() {
+		c.net = append(c.net, flight{n.id, m})
+	}
+	c.needed = max(c.needed, n.g.head.trim)
+	c.answered(n)
+	if o := n.g.owner; o > 0 && o != n.owned {
+		c.takeOver(n)
+	}
+	s := n.g.node.BasicStatus()
+	if s.RaftState != raft.StateLeader {
+		return
+	}
+	term := s.HardState.GetTerm()
+	switch l := c.leaders[term]; l {
+	case n.id:
+	case 0:
+		c.leaders[term] = n.id
+		c.counts["elections"]++
+	default:
+		c.fail("term %d has leaders %d and %d", term, l, n.id)
+	}
+}
+
+// write has a node begin to write the next part of what it has to, or end that.
+func (c *cluster) write(n *simNode) {
+	if n.writing != nil {
+		c.wrote(n)
+		return
+	}
+	w := n.g.nextWrite(1 + c.rng.IntN(4000))
+	if w == nil {
+		return
+	}
+	if c.fault == forgetsVotes {
+		w = withoutVotes(w)
+	}
+	if n.writing, n.at = w, 0; c.append(n) && c.rng.IntN(4) > 0 {
+		c.wrote(n) // else the rest of the world goes on first
+	}
+}
+
+// wrote ends a write.
+func (c *cluster) wrote(n *simNode) {
+	w := n.writing
+	if len(w.data) > 0 && n.at == 0 && !c.append(n) {
+		return
+	}
+	if n.writing = nil; w.begins != (position{}) && !w.anew {
+		c.counts["trims"]++
+	}
+	before, err := n.g.written(w, n.at)
+	if err != nil {
+		c.fail("node %d: %v", n.id, err)
+	}
+	if before > 0 {
+		if err := n.g.disk.log.Trim(before); err != nil {
+			c.broken(n)
+		}
+		synctest.Wait()
+	}
+	c.after(n)
+}
+
+// withoutVotes returns a write whose hard states have no vote.
+func withoutVotes(w *write) *write {
+	b := bytes.Clone(w.data)
+	for off := 0; off+hardStateSize <= len(b) && b[off] == recHardState; off += hardStateSize {
+		clear(b[off+9 : off+17])
+	}
+	w.data = b
+	return w
+}
+
+func (c *cluster) crash(n *simNode) {
+	old := n.eng
+	if c.rng.IntN(2) == 0 {
+		n.fs = n.fs.LosePower()
+		c.counts["power losses"]++
+	} else {
+		n.fs = n.fs.Kill()
+		c.counts["kills"]++
+	}
+	synctest.Wait()
+	_ = old.Close() // of the life that ended: it changes nothing on the disk of the next one
+	c.net = append(c.net, n.waits...)
+	n.wakes, n.waits = 0, nil
+	if n.up, n.writing = false, nil; c.fault == losesDisk && c.rng.IntN(4) == 0 {
+		n.fs = crashfs.New(c.rng.Uint64())
+		c.counts["empty disks"]++
+	}
+}
+
+// someone returns a node that is not gone.
+func (c *cluster) someone() *simNode {
+	ids := slices.DeleteFunc(c.ids(), func(id uint64) bool { return c.nodes[id].gone })
+	return c.nodes[ids[c.rng.IntN(len(ids))]]
+}
+
+func (c *cluster) step() {
+	c.now += hook.Instant(time.Millisecond)
+	n := c.someone()
+	if c.asleep(n) {
+		return
+	}
+	switch r := c.rng.IntN(1000); {
+	case r < 390:
+		c.deliver()
+	case r < 580 && n.up:
+		c.tick(n)
+	case r < 820 && n.up:
+		if !n.failed {
+			c.write(n)
+		}
+		if c.fault == forgetsVotes && c.rng.IntN(25) == 0 { // what it forgets matters only then
+			c.crash(n)
+		}
+	case r < 900 && n.up:
+		c.propose(n)
+	case r < 908 && n.up:
+		if c.bad() {
+			c.crash(n)
+		}
+	case r < 940 && !n.up:
+		c.boot(n, c.voters(n))
+	case r < 945:
+		if c.bad() {
+			ids := c.ids()
+			a, b := ids[c.rng.IntN(len(ids))], ids[c.rng.IntN(len(ids))]
+			c.cut[[2]uint64{a, b}] = c.rng.IntN(3) == 0
+		}
+	case r < 948:
+		if c.bad() {
+			c.isolate(n)
+		}
+	case r < 965:
+		c.replace()
+	case r < 975 && n.up:
+		if c.bad() {
+			c.trouble(n, r)
+		}
+	case r < 990 && n.up:
+		c.read(n)
+	case r < 995 && n.up:
+		c.ping(n)
+	}
+}
+
+// bad reports whether something bad happens that might.
+func (c *cluster) bad() bool { return c.rng.IntN(c.calm) == 0 }
+
+func (c *cluster) tick(n *simNode) {
+	n.g.passive = n.failed
+	n.g.tick()
+	if n.failed {
+		n.g.handOver()
+	}
+	c.after(n)
+	if n.failed && (n.g.state != raft.StateLeader || c.rng.IntN(10) == 0) {
+		c.crash(n) // its replica ends
+	}
+}
+
+// voters returns what a node begins a new log with, if it has none.
+func (c *cluster) voters(n *simNode) []uint64 {
+	if c.fault == losesDisk && n.id <= 3 {
+		return []uint64{1, 2, 3}
+	}
+	return nil
+}
+
+func (c *cluster) propose(n *simNode) {
+	if n.g.owner == 0 {
+		return
+	}
+	c.next++
+	body := make([]byte, 8+c.rng.IntN(600))
+	binary.LittleEndian.PutUint64(body, c.next)
+	before := uint64(0)
+	if c.rng.IntN(4) == 0 {
+		before = n.g.disk.base.index + c.rng.Uint64N(n.g.applied-n.g.disk.base.index+1)
+	}
+	if err := c.reserve(n, len(body)); err != nil {
+		return
+	}
+	n.mine[c.next] = true
+	if err := n.g.propose(bodyHeader{trim: before, at: c.now + n.skew + hook.Instant(n.offset)}, body); err != nil {
+		delete(n.mine, c.next)
+		return
+	}
+	c.counts["proposals"]++
+	c.after(n)
+}
+
+// owner returns the owner with the highest term, nil if none is up.
+func (c *cluster) owner() (best *simNode) {
+	for _, id := range c.ids() {
+		if n := c.nodes[id]; n.up && n.g.owner > 0 && (best == nil || n.g.owner > best.g.owner) {
+			best = n
+		}
+	}
+	return best
+}
+
+func (c *cluster) deliver() {
+	if len(c.net) == 0 {
+		return
+	}
+	i := c.rng.IntN(min(len(c.net), 8))
+	f := c.net[i]
+	to := c.nodes[f.m.GetTo()]
+	if to != nil && c.asleep(to) {
+		c.net = slices.Delete(c.net, i, i+1)
+		to.waits = append(to.waits, f)
+		return
+	}
+	if c.rng.IntN(50) > 0 { // else it comes twice
+		c.net = slices.Delete(c.net, i, i+1)
+	}
+	lost := to == nil || !to.up || c.cut[[2]uint64{f.from, f.m.GetTo()}] || c.rng.IntN(40) == 0
+	c.report(f, !lost)
+	if !lost {
+		c.hand(to, f)
+		c.after(to)
+	}
+}
+
+// hand hands a message to its receiver, as the bytes that go over the network.
+func (c *cluster) hand(to *simNode, f flight) {
+	m, err := decode(encode(f.m), wlog.NodeID(f.from), wlog.NodeID(to.id))
+	if err == nil {
+		err = to.g.step(m)
+	}
+	if err != nil {
+		c.fail("node %d: %v", to.id, err)
+	}
+}
+
+func (c *cluster) report(f flight, ok bool) {
+	if from := c.nodes[f.from]; from.up && c.fault != staysSilent {
+		from.g.delivered(f.m, ok)
+		c.after(from)
+	}
+}
+
+// settle ends all faults, and waits until the nodes agree.
+func (c *cluster) settle() {
+	clear(c.cut)
+	c.now += hook.Instant(time.Minute)
+	for _, id := range c.ids() {
+		n := c.nodes[id]
+		c.asleep(n)
+		if n.gone {
+			continue
+		}
+		n.fs.SetSpace(1 << 40)
+		n.fs.Inject(nil)
+		if n.up && n.failed {
+			c.crash(n)
+		}
+		if !n.up {
+			c.boot(n, c.voters(n))
+		}
+	}
+	for round := 0; !c.agreed(); round++ {
+		if round > 2000 {
+			c.fail("the nodes do not agree")
+		}
+		for _, id := range c.ids() {
+			if n := c.nodes[id]; n.up {
+				c.tick(n)
+				c.writeAll(n)
+			}
+		}
+		for sent := 0; len(c.net) > 0; sent++ {
+			if sent > 100_000 {
+				c.fail("the nodes send each other messages for ever")
+			}
+			f := c.net[0]
+			c.net = c.net[1:]
+			to := c.nodes[f.m.GetTo()]
+			c.report(f, to != nil && to.up)
+			if to != nil && to.up {
+				c.hand(to, f)
+				c.after(to)
+				c.writeAll(to)
+			}
+		}
+	}
+}
+
+func (c *cluster) writeAll(n *simNode) {
+	for tries := 0; n.writing != nil || len(n.g.writes) > 0; tries++ {
+		if c.write(n); n.failed {
+			c.crash(n)
+			c.boot(n, c.voters(n))
+		}
+		if tries > 10_000 {
+			c.fail("node %d cannot write", n.id)
+		}
+	}
+}
+
+// members returns the voters and learners that the owner knows.
+func (c *cluster) members() (all []*simNode) {
+	n := c.owner()
+	if n == nil {
+		return nil
+	}
+	conf := n.g.disk.configurationAt(n.g.applied)
+	for _, id := range slices.Concat(conf.GetVoters(), conf.GetLearners()) {
+		if x := c.nodes[id]; !x.gone {
+			all = append(all, x)
+		}
+	}
+	return all
+}
+
+func (c *cluster) agreed() bool {
+	all := c.members()
+	if len(all) < 2 {
+		return false
+	}
+	commit := uint64(0)
+	for _, n := range all {
+		commit = max(commit, n.g.node.BasicStatus().HardState.GetCommit())
+	}
+	for _, n := range all {
+		if n.g.applied != commit || n.g.disk.last().index != commit {
+			return false
+		}
+	}
+	return true
+}
+
+// check checks that each acknowledged entry is in each node, unless it was trimmed.
+func (c *cluster) check() {
+	for _, n := range c.members() {
+		d := n.g.disk
+		if d.base.index >= max(c.needed, first.index+1) {
+			c.fail("node %d has trimmed through %d, and entries from %d on are needed", n.id, d.base.index, c.needed)
+		}
+		for id, index := range c.acked {
+			if index <= d.base.index {
+				continue
+			}
+			es, err := d.Entries(index, index+1, 1<<20)
+			if err != nil || binary.LittleEndian.Uint64(es[0].GetData()[bodyHeaderSize:]) != id {
+				c.fail("node %d does not have acknowledged proposal %d at %d: %v", n.id, id, index, err)
+			}
+		}
+	}
+}
+
+// play plays a game, and returns why it failed; "" = it did not.
+func play(seed uint64, steps int, f fault, counts map[string]int) (why string) {
+	var c *cluster
+	defer func() {
+		if p := recover(); p != nil {
+			why = fmt.Sprint(p)
+		}
+		if c != nil {
+			for _, n := range c.nodes {
+				if n.up {
+					_ = n.eng.Close()
+				}
+			}
+		}
+	}()
+	c = newCluster(seed, f, counts)
+	for range steps {
+		c.step()
+	}
+	c.settle()
+	c.check()
+	counts["acknowledged"] += len(c.acked)
+	return ""
+}

@@ -1,0 +1,235 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// MaxEntry is the maximum size of an entry in bytes: it goes to the other nodes in one message.
+const MaxEntry = 64 << 20
+
+// Options of an [Engine].
+type Options struct {
+	// Local is the engine that the node's replicas are in. The Engine closes it.
+	Local wlog.Engine
+	// Node is the node's number in the cluster, not 0. It belongs to the contents of Local: a node that lost them gets another.
+	Node wlog.NodeID
+	// Voters are the nodes of a new cluster. All of them have the same; a node that joins a cluster has none. A shard that has a log
+	// knows its nodes from there.
+	Voters []wlog.NodeID
+	// Shards is how many shards StartAll starts: those from 0 to Shards-1.
+	Shards uint32
+	// Election is how long a node waits for another's word until it wants to own a shard: 300 ms to 10 s. It waits up to twice as long.
+	Election time.Duration
+	// Clock is the node's clock.
+	Clock clock.Clock
+	// Stall is how long the disk may take to write until an owner gives the shard to another node. 0 = 5 s.
+	Stall time.Duration
+	// Send sends a message to another node. It does not block, and may lose messages.
+	Send func(to wlog.NodeID, m Message)
+}
+
+// Engine keeps shards on a majority of the nodes of a cluster. Any goroutine may call its methods.
+type Engine struct {
+	options Options
+	owners  *owners
+	began   time.Time
+	leaving atomic.Bool // the node does not want to own any shard
+
+	mu       sync.Mutex // guards the rest
+	replicas map[uint32]*shardReplica
+	closed   bool
+}
+
+var _ wlog.Cluster = (*Engine)(nil)
+
+// shardReplica is a shard in the engine's table.
+type shardReplica struct {
+	mu      sync.Mutex              // held while the replica is started, and while the shard is opened; guards log
+	log     *ownedLog               // the latest one; nil = there was none
+	current atomic.Pointer[replica] // changed under mu; nil = it does not run
+	closed  atomic.Bool             // the engine ends: the replica does not run any more
+	failed  atomic.Pointer[error]   // why it could not be started; nil = it could, or was not
+}
+
+// New returns the engine of a node. Its shards take part in the cluster once they are started.
+func New(o Options) (*Engine, error) {
+	switch {
+	case o.Node == 0:
+		return nil, errors.New("node 0: numbers of nodes begin with 1")
+	case slices.Contains(o.Voters, 0):
+		return nil, fmt.Errorf("voters %v: numbers of nodes begin with 1", o.Voters)
+	case o.Local == nil || o.Clock == nil || o.Send == nil:
+		return nil, errors.New("an engine needs a local one, a clock and a way to send")
+	case o.Election < 300*time.Millisecond || o.Election > 10*time.Second:
+		return nil, fmt.Errorf("election timeout %v: not between 300ms and 10s", o.Election)
+	}
+	if o.Stall == 0 {
+		o.Stall = 5 * time.Second
+	}
+	return &Engine{options: o, owners: newOwners(), began: time.Now(), replicas: map[uint32]*shardReplica{}}, nil
+}
+
+// MaxEntry returns how many bytes an entry may have.
+func (*Engine) MaxEntry() int { return MaxEntry }
+
+func (e *Engine) shard(shard uint32) (*shardReplica, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, wlog.ErrClosed
+	}
+	if e.replicas[shard] == nil {
+		e.replicas[shard] = &shardReplica{}
+	}
+	return e.replicas[shard], nil
+}
+
+// Start has the node take part in a shard, if it does not yet, or not any more.
+func (e *Engine) Start(ctx context.Context, shard uint32) error {
+	s, err := e.shard(shard)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.start(ctx, e, shard)
+}
+
+// StartAll starts all shards. It goes on behind one that cannot be started, and returns what went wrong.
+func (e *Engine) StartAll(ctx context.Context) error {
+	var all error
+	for shard := range e.options.Shards {
+		if err := e.Start(ctx, shard); err != nil {
+			all = errors.Join(all, fmt.Errorf("shard %d: %w", shard, err))
+		}
+	}
+	return all
+}
+
+// Stop ends the node's part in a shard until the next Start. Its log is lost.
+func (e *Engine) Stop(shard uint32) error {
+	s, err := e.shard(shard)
+	if err != nil {
+		return err
+	}
+	return s.close(false)
+}
+
+// start starts the replica. The caller holds mu.
+func (s *shardReplica) start(ctx context.Context, e *Engine, shard uint32) error {
+	if s.closed.Load() {
+		return wlog.ErrClosed
+	}
+	if r := s.current.Load(); r != nil {
+		if r.do(func() {}) == nil {
+			return nil
+		}
+		_ = r.close() // its error was what it ended with
+		s.current.Store(nil)
+	}
+	r, err := startReplica(ctx, e, shard)
+	if err != nil {
+		s.failed.Store(&err)
+		return err
+	}
+	s.failed.Store(nil)
+	s.current.Store(r)
+	if s.closed.Load() {
+		r.halt() // close has not seen it
+	}
+	return nil
+}
+
+// close ends an Open in progress, and the replica; for good if the engine ends.
+func (s *shardReplica) close(forGood bool) error {
+	if forGood {
+		s.closed.Store(true)
+	}
+	if r := s.current.Load(); r != nil {
+		r.halt()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.log != nil {
+		_ = s.log.Close()
+	}
+	r := s.current.Swap(nil)
+	if r == nil {
+		return nil
+	}
+	return r.close()
+}
+
+// Receive takes the bytes of a message about a shard that another node's engine has sent to this one. It does not block. The engine
+// keeps message, which nobody changes any more. An error says that no engine sends such bytes; a message that comes at a bad time,
+// or about a shard that does not run here, is lost without one.
+func (e *Engine) Receive(from wlog.NodeID, shard uint32, message []byte) error {
+	m, err := decode(message, from, e.options.Node)
+	if err != nil {
+		return fmt.Errorf("shard %d: node %d: %w", shard, from, err)
+	}
+	if r := e.running(shard); r != nil {
+		r.receive(m, len(message))
+	}
+	return nil
+}
+
+// Gone is told that the process of another node has ended, as far as one can know: its connections were reset, and it refuses new ones.
+// Then the others need not wait until they own what it owned. It does no harm if the node lives.
+func (e *Engine) Gone(node wlog.NodeID) {
+	for _, r := range e.all() {
+		_ = r.do(func() { r.group.forget(uint64(node)) })
+	}
+}
+
+// all returns the replicas that run, in no order.
+func (e *Engine) all() (all []*replica) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, s := range e.replicas {
+		if r := s.current.Load(); r != nil {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+func (e *Engine) running(shard uint32) *replica {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if s := e.replicas[shard]; s != nil {
+		return s.current.Load()
+	}
+	return nil
+}
+
+// Shards implements [wlog.Engine].
+func (e *Engine) Shards(ctx context.Context) ([]uint32, error) { return e.options.Local.Shards(ctx) }
+
+// Close implements [wlog.Engine].
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	closed := e.closed
+	e.closed = true
+	shards := slices.Collect(maps.Values(e.replicas))
+	e.mu.Unlock()
+	if closed {
+		return nil
+	}
+	var all error
+	for _, s := range shards {
+		all = errors.Join(all, s.close(true))
+	}
+	e.owners.close()
+	return errors.Join(all, e.options.Local.Close())
+}

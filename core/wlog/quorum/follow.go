@@ -1,0 +1,116 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// progress is how far a replica has applied its log. Any goroutine may read it.
+type progress struct {
+	mu      sync.Mutex // guards the rest
+	applied uint64
+	body    uint64        // the last entry with a body at or before it
+	changed chan struct{} // closed when applied changes; nil = nobody waits for that
+}
+
+func (p *progress) set(applied, body uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if applied == p.applied {
+		return
+	}
+	p.applied, p.body = applied, body
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+}
+
+// read returns how far it is, and what is closed when it goes on.
+func (p *progress) read() (applied uint64, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed == nil {
+		p.changed = make(chan struct{})
+	}
+	return p.applied, p.changed
+}
+
+// Follow implements [wlog.Cluster]. It ends with wlog.ErrLost if the replica does, or if it does not run.
+func (e *Engine) Follow(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte, anew bool) error) error {
+	r := e.running(shard)
+	if r == nil {
+		return fmt.Errorf("follow shard %d: %w: it does not run", shard, wlog.ErrLost)
+	}
+	f := follower{r: r, fn: fn, anew: true}
+	for {
+		applied, changed := r.progress.read()
+		if err := f.through(ctx, applied); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.ended:
+			return fmt.Errorf("follow shard %d: %w", shard, wlog.ErrLost)
+		}
+	}
+}
+
+// follower reads the entries of a replica one after another, on a goroutine of its own: nothing waits for it.
+type follower struct {
+	r    *replica
+	fn   func(at wlog.Index, entry []byte, anew bool) error
+	last uint64 // index of the last entry that it has come to
+	anew bool
+	buf  []byte
+}
+
+// through calls fn with the entries through an index that were applied.
+func (f *follower) through(ctx context.Context, applied uint64) error {
+	for f.last < applied {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		body, err := f.next(ctx)
+		if err != nil {
+			return err
+		}
+		if body == nil {
+			continue
+		}
+		anew := f.anew
+		f.anew = false
+		if err := f.fn(wlog.Index(f.last), body, anew); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// next returns the body of the next entry, nil if that has none.
+func (f *follower) next(ctx context.Context) ([]byte, error) {
+	d := f.r.disk
+	if base := d.beginning(); f.last < base {
+		f.last, f.anew = base, true // what is gone may have changed what fn knows
+		return nil, nil
+	}
+	body, ok, err := d.body(ctx, f.last+1, &f.buf)
+	if err != nil && f.last < d.beginning() {
+		return nil, nil // it was trimmed meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !ok && f.last < d.beginning() {
+		return nil, nil
+	}
+	if f.last++; !ok {
+		return nil, nil
+	}
+	return body, nil
+}

@@ -1,0 +1,231 @@
+package quorum
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Message is what a node's engine has to say about a shard to that of another node.
+type Message struct {
+	Shard uint32
+	// Bulk reports that the message may be large. Messages of that kind to one node keep their order, and must not delay the others,
+	// which are small and of which some are urgent.
+	Bulk bool
+	// Bytes is the message, of at most MaxMessage bytes. It may be shared with other messages: nobody changes it.
+	Bytes []byte
+	// Done is called once when it is known whether the message has reached the other engine; nil means that nobody wants to know. Any
+	// goroutine may call it, and it does not block.
+	Done func(delivered bool)
+}
+
+// MaxMessage is the maximum size of a message in bytes.
+const MaxMessage = MaxEntry + 2*maxSize
+
+// errMessage says that another node has sent what no engine sends.
+var errMessage = errors.New("not a message of a replica")
+
+// The bytes of a message end with what it says, and begin with what it brings: the entries of MsgApp, or the beginning of MsgSnap,
+// as the records of a local log. Both sides know from whom to whom it is.
+//
+//	records | context | size of context u8 | type u8 | reject u8 | term u64 | log term u64 | index u64 | commit u64 | reject hint u64
+const messageEnd = 3 + 5*8
+
+const maxContext = 64
+
+// encode returns the bytes of a message.
+func encode(m *raftpb.Message) []byte {
+	b := make([]byte, 0, encodedSize(m))
+	if s := m.GetSnapshot(); m.GetType() == raftpb.MsgSnap {
+		meta := s.GetMetadata()
+		b = appendBeginning(b, recAnew, position{meta.GetIndex(), meta.GetTerm()}, meta.GetConfState())
+	}
+	context := m.GetContext()
+	if carriesRead(m.GetType()) {
+		context = m.GetEntries()[0].GetData()
+	} else {
+		for _, e := range m.GetEntries() {
+			b = appendEntry(b, e)
+		}
+	}
+	return appendMessageEnd(append(b, context...), m, len(context))
+}
+
+func appendMessageEnd(b []byte, m *raftpb.Message, context int) []byte {
+	reject := byte(0)
+	if m.GetReject() {
+		reject = 1
+	}
+	b = append(b, byte(context), byte(m.GetType()), reject)
+	for _, n := range [...]uint64{m.GetTerm(), m.GetLogTerm(), m.GetIndex(), m.GetCommit(), m.GetRejectHint()} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	return b
+}
+
+func encodedSize(m *raftpb.Message) int {
+	n := messageEnd + maxContext
+	for _, e := range m.GetEntries() {
+		n += entryHeaderSize + len(e.GetData())
+	}
+	return n
+}
+
+// alike reports whether two messages that bring entries differ only in their receivers: the same entries mostly go to all nodes.
+func alike(a, b *raftpb.Message) bool {
+	as, bs := a.GetEntries(), b.GetEntries()
+	return a.GetType() == b.GetType() && len(as) == len(bs) && as[0] == bs[0] && as[len(as)-1] == bs[len(bs)-1] &&
+		a.GetTerm() == b.GetTerm() && a.GetLogTerm() == b.GetLogTerm() && a.GetIndex() == b.GetIndex() && a.GetCommit() == b.GetCommit()
+}
+
+// carriesRead reports whether messages of a type have an entry that is none, but says which read they are about.
+func carriesRead(t raftpb.MessageType) bool {
+	return t == raftpb.MsgReadIndex || t == raftpb.MsgReadIndexResp
+}
+
+// bulk reports whether a message goes with those that may be large. One that brings nothing says what is committed, and is refused if it
+// comes before the entries that it follows.
+func bulk(t raftpb.MessageType) bool { return t == raftpb.MsgApp || t == raftpb.MsgSnap }
+
+// decode reads a message from one node to another. The message refers to b.
+func decode(b []byte, from, to wlog.NodeID) (*raftpb.Message, error) {
+	n := len(b) - messageEnd
+	if n < 0 || len(b) > MaxMessage {
+		return nil, fmt.Errorf("%w: %d bytes", errMessage, len(b))
+	}
+	end := &records{b: b, off: n}
+	context, typ, reject := int(end.u8()), raftpb.MessageType(end.u8()), end.u8()
+	m := &raftpb.Message{Type: &typ, From: new(uint64(from)), To: new(uint64(to))}
+	for _, field := range [...]**uint64{&m.Term, &m.LogTerm, &m.Index, &m.Commit, &m.RejectHint} {
+		*field = new(end.u64())
+	}
+	if reject > 1 || context > min(n, maxContext) {
+		return nil, fmt.Errorf("%w: reject %d, %d bytes of context", errMessage, reject, context)
+	}
+	if m.Context = slices.Clip(b[n-context : n]); reject == 1 {
+		m.Reject = new(true)
+	}
+	return m, readMessage(m, slices.Clip(b[:n-context]))
+}
+
+// readMessage reads what a message brings, and checks it: Raft trusts it.
+func readMessage(m *raftpb.Message, brings []byte) error {
+	switch t := m.GetType(); t {
+	case raftpb.MsgApp:
+		return readEntries(m, brings)
+	case raftpb.MsgSnap:
+		return readSnapshot(m, brings)
+	case raftpb.MsgReadIndex, raftpb.MsgReadIndexResp:
+		m.Entries = []*raftpb.Entry{{Data: m.GetContext()}}
+		m.Context = nil
+		if known := m.GetTerm() > 0; known != (t == raftpb.MsgReadIndexResp) {
+			return fmt.Errorf("%w: %v of term %d", errMessage, t, m.GetTerm())
+		}
+		return nothing(m, brings)
+	case raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp:
+		if n := len(m.GetContext()); n != 0 && n != 8 {
+			return fmt.Errorf("%w: %v with %d bytes of context", errMessage, t, n)
+		}
+		return ofTerm(m, brings)
+	case raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
+		return ofTerm(m, brings)
+	default: // what Raft says to itself
+		return fmt.Errorf("%w: type %d", errMessage, t)
+	}
+}
+
+func ofTerm(m *raftpb.Message, brings []byte) error {
+	if m.GetTerm() == 0 { // Raft would take it for one of its own
+		return fmt.Errorf("%w: %v of no term", errMessage, m.GetType())
+	}
+	return nothing(m, brings)
+}
+
+func nothing(m *raftpb.Message, brings []byte) error {
+	if len(brings) > 0 {
+		return fmt.Errorf("%w: %v brings %d bytes", errMessage, m.GetType(), len(brings))
+	}
+	return nil
+}
+
+// readEntries reads the entries of a message, which follow the position that it names.
+func readEntries(m *raftpb.Message, brings []byte) error {
+	last := position{m.GetIndex(), m.GetLogTerm()}
+	for r := (&records{b: brings}); r.off < len(brings); {
+		if kind := r.u8(); kind != recEntry {
+			return fmt.Errorf("%w: record of kind %d among entries", errMessage, kind)
+		}
+		p, typ := r.position(), raftpb.EntryType(r.u8())
+		data := r.take(int(min(r.u32(), maxEntryData+1)))
+		switch {
+		case r.bad || len(data) > maxEntryData:
+			return fmt.Errorf("%w: entry %d is cut off or too large", errMessage, p.index)
+		case p.index != last.index+1 || p.term < last.term || p.term > m.GetTerm():
+			return fmt.Errorf("%w: entry %d of term %d after %d of term %d, in term %d", errMessage, p.index, p.term, last.index, last.term, m.GetTerm())
+		}
+		if err := checkEntry(typ, data); err != nil {
+			return fmt.Errorf("%w: entry %d: %w", errMessage, p.index, err)
+		}
+		last = p
+		m.Entries = append(m.Entries, &raftpb.Entry{Index: &p.index, Term: &p.term, Type: &typ, Data: data})
+	}
+	return ofTerm(m, nil)
+}
+
+var errEntry = errors.New("not an entry of a replica")
+
+func checkEntry(typ raftpb.EntryType, data []byte) error {
+	switch typ {
+	case raftpb.EntryNormal:
+		if len(data) > 0 && len(data) < bodyHeaderSize {
+			return fmt.Errorf("%w: %d bytes", errEntry, len(data))
+		}
+		return nil
+	case raftpb.EntryConfChangeV2:
+		return proto.Unmarshal(data, &raftpb.ConfChangeV2{})
+	case raftpb.EntryConfChange:
+	}
+	return fmt.Errorf("%w: type %d", errEntry, typ)
+}
+
+// readSnapshot reads where the log begins.
+func readSnapshot(m *raftpb.Message, brings []byte) error {
+	r := &records{b: brings}
+	if kind := r.u8(); kind != recAnew {
+		return fmt.Errorf("%w: record of kind %d as a beginning", errMessage, kind)
+	}
+	p, c := r.position(), r.configuration()
+	if r.bad || r.off < len(brings) || p.index < first.index || p.term == 0 || p.term > m.GetTerm() || !sound(c) {
+		return fmt.Errorf("%w: a beginning behind %d of term %d with %v, in term %d", errMessage, p.index, p.term, c, m.GetTerm())
+	}
+	m.Snapshot = &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &p.index, Term: &p.term, ConfState: c}}
+	return nil
+}
+
+// sound reports whether a configuration can be one.
+func sound(c *raftpb.ConfState) bool {
+	now := slices.Concat(c.GetVoters(), c.GetLearners())
+	for _, nodes := range [...][]uint64{now, c.GetVotersOutgoing(), c.GetLearnersNext()} {
+		nodes = slices.Sorted(slices.Values(nodes))
+		if slices.Contains(nodes, 0) || len(slices.Compact(slices.Clone(nodes))) < len(nodes) {
+			return false
+		}
+	}
+	for _, n := range c.GetLearnersNext() {
+		if !slices.Contains(c.GetVotersOutgoing(), n) {
+			return false
+		}
+	}
+	for _, n := range c.GetLearners() {
+		if slices.Contains(c.GetVotersOutgoing(), n) {
+			return false
+		}
+	}
+	return len(c.GetVoters()) > 0
+}

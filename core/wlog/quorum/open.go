@@ -1,0 +1,137 @@
+package quorum
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"go.etcd.io/raft/v3"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// candidacy waits for the node to own the shard.
+type candidacy struct {
+	answer chan ownership
+}
+
+type ownership struct {
+	term uint64
+	err  error
+}
+
+// Open implements [wlog.Engine]. It waits until the node owns the shard, and returns wlog.ErrNotOwner at once if another does.
+func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	s, err := e.shard(shard)
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := s.start(ctx, e, shard); err != nil {
+		return nil, err
+	}
+	s.log.yield()
+	l, err := s.current.Load().open(ctx, fn)
+	if err != nil {
+		return nil, err
+	}
+	s.log = l
+	return l, nil
+}
+
+// open takes the shard over and replays it. No append of an earlier owner on this node is in flight.
+func (r *replica) open(ctx context.Context, fn func(at wlog.Index, entry []byte) error) (*ownedLog, error) {
+	term, err := r.own(ctx)
+	if err != nil {
+		return nil, err
+	}
+	l := newOwnedLog(r, term)
+	through := make(chan uint64, 1)
+	if err := r.do(func() { through <- r.take(l) }); err != nil {
+		return nil, err
+	}
+	select {
+	case index := <-through:
+		defer func() { _ = r.do(func() { r.group.pinned-- }) }()
+		if err := r.replay(ctx, l, index, fn); err != nil {
+			l.lose()
+			return nil, err
+		}
+		return l, nil
+	case <-r.ended:
+		return nil, wlog.ErrLost
+	}
+}
+
+// take makes l the owner, keeps the log as it is, and returns the index of the last entry before it.
+func (r *replica) take(l *ownedLog) uint64 {
+	r.log = l // settle ends it, if the term is over
+	r.group.pinned++
+	l.offset = time.Duration(r.offset.Load())
+	return r.group.applied
+}
+
+// replay calls fn with the entries through an index.
+func (r *replica) replay(ctx context.Context, l *ownedLog, through uint64, fn func(at wlog.Index, entry []byte) error) error {
+	var buf []byte
+	for index := r.disk.beginning() + 1; index <= through; index++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := l.err(); err != nil {
+			return err
+		}
+		body, ok, err := r.disk.body(ctx, index, &buf)
+		switch {
+		case err != nil:
+			return fmt.Errorf("entry %d of shard %d: %w", index, r.shard, err)
+		case !ok:
+			continue
+		}
+		if err := fn(wlog.Index(index), body); err != nil {
+			return err
+		}
+	}
+	return l.err() // an owner that came next may have gone on without what is missing here
+}
+
+// own waits until the node owns the shard, and returns the term that it does in.
+func (r *replica) own(ctx context.Context) (uint64, error) {
+	c := &candidacy{answer: make(chan ownership, 1)}
+	if err := r.do(func() { r.waiting[c] = struct{}{} }); err != nil {
+		return 0, err
+	}
+	select {
+	case o := <-c.answer:
+		return o.term, o.err
+	case <-r.ended:
+		return 0, wlog.ErrLost
+	case <-ctx.Done():
+		_ = r.do(func() { delete(r.waiting, c) })
+		return 0, ctx.Err()
+	}
+}
+
+// settleWaiting answers those who want to open the shard, once it has an owner.
+func (r *replica) settleWaiting() {
+	if len(r.waiting) == 0 {
+		return
+	}
+	switch g := r.group; {
+	case g.owner > 0:
+		r.elect(ownership{term: g.owner})
+	case g.leader != raft.None && g.leader != g.id:
+		r.elect(ownership{err: wlog.ErrNotOwner})
+	}
+}
+
+func (r *replica) elect(o ownership) {
+	for c := range r.waiting {
+		c.answer <- o
+	}
+	clear(r.waiting)
+}

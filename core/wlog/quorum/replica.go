@@ -1,0 +1,387 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// replica runs a group: it has the clock, the goroutines and the local log. Two goroutines are its own: run, to which the group
+// belongs, and write.
+type replica struct {
+	shard    uint32
+	disk     *disk
+	clock    clock.Clock
+	send     func(to wlog.NodeID, m Message)
+	owners   *owners
+	leaving  *atomic.Bool
+	election time.Duration
+	stall    time.Duration // how long an append of the local log may take an owner
+	progress progress
+	status   status
+
+	mu       sync.Mutex // guards inbox, received and err
+	inbox    []func()   // for run
+	received int        // bytes of the messages in there
+	err      error      // why the replica has ended; nil = it runs
+	wake     chan struct{}
+	stop     chan struct{} // closed to end the replica
+	halting  sync.Once
+	ended    chan struct{} // closed when it has
+
+	offset atomic.Int64 // of the shard's time, in ns, while this node owns the shard
+
+	// The rest belongs to run.
+	group     *group
+	jobs      chan job
+	done      chan job
+	writing   bool
+	since     time.Time  // when the write began
+	failed    error      // of the local log: nothing is written any more; nil = it works
+	began     time.Time  // of the engine, whose ticks are counted from then
+	farewell  int        // ticks in which another node may take over from a replica whose local log has failed
+	trims     wlog.Index // of the local log, not trimmed yet; 0 = nothing
+	pending   []*proposal
+	held      []*proposal // while the shard is being transferred
+	waiting   map[*candidacy]struct{}
+	reads     reads
+	moves     []*move
+	samples   samples
+	log       *ownedLog // the shard's owner on this node; nil if there is none
+	published wlog.Ownership
+}
+
+const (
+	electionTicks    = 10
+	heartbeatTicks   = 3
+	maxSize          = 1 << 20
+	maxInflight      = 64
+	maxInflightBytes = MaxEntry
+	trimEach         = 256
+)
+
+// startReplica opens the replica of a shard and runs it.
+func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error) {
+	voters := make([]uint64, 0, len(e.options.Voters))
+	for _, n := range e.options.Voters {
+		voters = append(voters, uint64(n))
+	}
+	d, err := openDisk(ctx, e.options.Local, shard, voters)
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{
+		shard: shard, disk: d, clock: e.options.Clock, send: e.options.Send, owners: e.owners, leaving: &e.leaving, election: e.options.Election, stall: e.options.Stall, began: e.began,
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, status: newStatus(),
+		reads: reads{asked: rand.Uint64() / 2}, // what was asked in an earlier life is not answered in this one
+	}
+	o := options{
+		id: uint64(e.options.Node), election: electionTicks, heartbeat: heartbeatTicks, maxSize: maxSize, inflight: maxInflight, trimEach: trimEach,
+		first: int(shard),
+	}
+	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
+		return nil, errors.Join(err, d.log.Close())
+	}
+	r.group.start()
+	r.group.passive = r.leaving.Load()
+	r.group.prefer()
+	go r.write(context.WithoutCancel(ctx))
+	go r.run(e.options.Election / electionTicks)
+	return r, nil
+}
+
+// do has run call a function, unless the replica has ended. It does not wait.
+func (r *replica) do(fn func()) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		return r.err
+	}
+	r.push(fn)
+	return nil
+}
+
+// push adds a function to the inbox. The caller holds mu.
+func (r *replica) push(fn func()) {
+	r.inbox = append(r.inbox, fn)
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// maxReceived is how many bytes of messages may wait for run, and again for the disk. Owners send less before they get an answer.
+const maxReceived = 4 * MaxEntry
+
+// receive has run take a message of another node, of so many bytes, unless it has more than enough to do.
+func (r *replica) receive(m *raftpb.Message, size int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil || r.received > maxReceived {
+		return
+	}
+	r.received += size
+	r.push(func() {
+		if err := r.group.step(m); err != nil {
+			panic(err)
+		}
+	})
+}
+
+// run is the goroutine to which the group belongs.
+func (r *replica) run(tick time.Duration) {
+	// All shards tick at the same instants: one wake-up serves the heartbeats of all of them, and one write those to another node.
+	next := func() time.Duration { return tick - time.Since(r.began)%tick }
+	timer := time.NewTimer(next())
+	defer timer.Stop()
+	var err error
+	for err == nil {
+		var ticked bool
+		if ticked, err = r.turn(timer.C); ticked {
+			timer.Reset(next())
+		}
+	}
+	r.end(err)
+}
+
+// turn does all there is to do, and waits for more. Raft panics if it finds itself wrong, as it must be if the disk has lost what it had,
+// or if another node's messages are not those of Raft: that ends the replica, and not the broker.
+func (r *replica) turn(tick <-chan time.Time) (ticked bool, err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case error:
+			err = fmt.Errorf("%w: %w", wlog.ErrDamaged, p)
+		default:
+			err = fmt.Errorf("%w: %v", wlog.ErrDamaged, p)
+		}
+	}()
+	r.settle()
+	if err := r.work(); err != nil {
+		return false, err
+	}
+	return r.wait(tick)
+}
+
+// wait waits for something to do, and begins it.
+func (r *replica) wait(tick <-chan time.Time) (ticked bool, err error) {
+	select {
+	case <-tick:
+		r.tick()
+		return true, nil
+	case <-r.wake:
+		r.empty()
+	case j := <-r.done:
+		return false, r.wrote(j)
+	case <-r.stop:
+		return false, errEnded
+	}
+	return false, nil
+}
+
+// tick counts a tick of the clock.
+func (r *replica) tick() {
+	stalled := r.writing && time.Since(r.since) >= r.stall
+	r.group.passive = r.leaving.Load() || stalled || r.failed != nil
+	r.group.tick()
+	r.reads.tick(r.group)
+	r.tickMoves()
+	if stalled || r.failed != nil {
+		r.group.handOver()
+	}
+	if r.failed != nil {
+		r.farewell--
+	}
+}
+
+// empty calls the functions in the inbox.
+func (r *replica) empty() {
+	r.mu.Lock()
+	fns := r.inbox
+	r.inbox, r.received = nil, 0
+	r.mu.Unlock()
+	for _, fn := range fns {
+		fn()
+	}
+}
+
+// work sends what there is to send, and gives write something to do.
+func (r *replica) work() error {
+	r.reads.ask(r.group)
+	for {
+		r.sendAll(r.group.outbox())
+		if r.failed != nil && (r.group.state != raft.StateLeader || r.farewell <= 0) {
+			return r.failed
+		}
+		if r.failed != nil || r.writing {
+			return nil
+		}
+		j := job{write: r.group.nextWrite(maxSize), trim: r.trims}
+		r.trims = 0
+		switch {
+		case j.write == nil && j.trim == 0:
+			return nil
+		case j.trim == 0 && len(j.write.data) == 0: // it only waits for what was written before
+			if _, err := r.group.written(j.write, 0); err != nil {
+				return err
+			}
+			r.settle()
+		default:
+			r.writing, r.since = true, time.Now()
+			r.jobs <- j
+		}
+	}
+}
+
+func (r *replica) sendAll(ms []*raftpb.Message) {
+	var last *raftpb.Message // that brings entries
+	var bytes []byte         // of that
+	for _, m := range ms {
+		out := Message{Shard: r.shard, Bulk: bulk(m.GetType())}
+		if last != nil && alike(last, m) {
+			out.Bytes = bytes
+		} else {
+			out.Bytes = encode(m)
+		}
+		if len(m.GetEntries()) > 0 && out.Bulk {
+			last, bytes = m, out.Bytes
+		}
+		if m.GetType() == raftpb.MsgSnap {
+			out.Done = func(delivered bool) { _ = r.do(func() { r.group.delivered(m, delivered) }) }
+		}
+		r.send(wlog.NodeID(m.GetTo()), out)
+	}
+}
+
+// settle tells those who wait what has become of what they wait for.
+func (r *replica) settle() {
+	r.publish()
+	r.progress.set(r.group.applied, r.group.body)
+	r.settleProposals()
+	r.settleWaiting()
+	r.reads.settle(r.group)
+	r.settleMoves()
+}
+
+// settleProposals ends the log and the proposals of a term that is over.
+func (r *replica) settleProposals() {
+	owner := r.group.owner
+	if l := r.log; l != nil && l.term != owner {
+		r.log = nil
+		l.lose()
+	}
+	if len(r.pending) > 0 && r.pending[0].log != r.log { // all are of one log
+		refuse(r.pending, wlog.ErrLost)
+		r.pending = nil
+	}
+	if len(r.held) == 0 {
+		return
+	}
+	if r.held[0].log != r.log {
+		refuse(r.held, wlog.ErrLost)
+		r.held = nil
+		return
+	}
+	if r.group.transferee() == raft.None {
+		held := r.held
+		r.held = nil
+		for _, p := range held {
+			r.propose(p)
+		}
+	}
+}
+
+func refuse(ps []*proposal, err error) {
+	for _, p := range ps {
+		p.answer <- committed{err: err}
+	}
+}
+
+// publish says who owns the shard, if that has changed.
+func (r *replica) publish() {
+	g := r.group
+	o := wlog.Ownership{Shard: r.shard, Owner: wlog.NodeID(g.leader), Mine: g.owner > 0, Epoch: g.term}
+	if o == r.published {
+		return
+	}
+	if o.Mine && (!r.published.Mine || r.published.Epoch != o.Epoch) {
+		now := r.clock()
+		offset := r.samples.offset(g.id, now, g.head.at)
+		r.offset.Store(int64(offset))
+		r.samples = samples{}
+		r.samples.add(g.id, now+hook.Instant(offset), now)
+	}
+	if o.Owner > 0 && (r.published.Owner != o.Owner || r.published.Epoch != o.Epoch) {
+		r.status.elections++
+	}
+	r.published = o
+	r.owners.set(o)
+}
+
+// committed is told of each committed entry, in order.
+func (r *replica) committed(p position, data []byte) {
+	if data == nil {
+		return
+	}
+	if p.term != r.group.owner {
+		if l := r.group.leader; l != r.group.id {
+			r.samples.add(l, readBodyHeader(data).at, r.clock())
+		}
+		return
+	}
+	if len(r.pending) == 0 {
+		return
+	}
+	first := r.pending[0]
+	r.status.committed(first.since)
+	first.answer <- committed{at: wlog.Index(p.index)}
+	r.pending = r.pending[1:]
+}
+
+// errEnded says that the broker closes the replica.
+var errEnded = fmt.Errorf("the replica ends: %w", wlog.ErrClosed)
+
+// end ends the replica, with run.
+func (r *replica) end(err error) {
+	r.halt() // write may wait for space on the disk
+	r.mu.Lock()
+	r.err = err
+	r.inbox = nil
+	r.mu.Unlock()
+	if r.log != nil {
+		r.log.lose()
+	}
+	lost := fmt.Errorf("%w: %w", wlog.ErrLost, err)
+	refuse(r.pending, lost)
+	refuse(r.held, lost)
+	r.elect(ownership{err: err})
+	r.reads.end(lost)
+	r.endMoves(lost)
+	r.owners.set(wlog.Ownership{Shard: r.shard, Epoch: r.published.Epoch})
+	close(r.jobs)
+	for range r.done { // what is being written ends
+	}
+	close(r.ended)
+}
+
+// halt has the replica end.
+func (r *replica) halt() { r.halting.Do(func() { close(r.stop) }) }
+
+// close ends the replica and its local log.
+func (r *replica) close() error {
+	r.halt()
+	<-r.ended
+	return r.disk.log.Close()
+}

@@ -1,0 +1,70 @@
+package quorum
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+)
+
+// number returns a variable of the environment, or what it is by default.
+func number(t *testing.T, name string, otherwise uint64) uint64 {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return n
+}
+
+const gameSteps = 4000
+
+// game plays a game in a bubble, where the local log's goroutines end before it does.
+func game(t *testing.T, seed uint64, f fault, counts map[string]int) (why string) {
+	t.Helper()
+	cryptotest.SetGlobalRandom(t, seed) // Raft's election timeouts
+	synctest.Test(t, func(*testing.T) { why = play(seed, gameSteps, f, counts) })
+	return why
+}
+
+// TestSimulation plays clusters whose nodes lose power, are killed and are replaced, with disks that are slow, full and broken, clocks that
+// are seconds apart, and shards that are transferred, on a network that loses, repeats, reorders and is cut. No acknowledged entry is lost,
+// no two nodes are told of different ones, no term has two leaders, no read misses what was acknowledged before it, no owner's time is
+// ahead, and all agree in the end.
+// SIMULATION_SEEDS says how many games, SIMULATION_SEED which is the first.
+func TestSimulation(t *testing.T) {
+	counts := map[string]int{}
+	from, games := number(t, "SIMULATION_SEED", 1), number(t, "SIMULATION_SEEDS", 120/fewer)
+	for seed := from; seed < from+games; seed++ {
+		if why := game(t, seed, noFault, counts); why != "" {
+			t.Errorf("%s: repeat with SIMULATION_SEED=%d SIMULATION_SEEDS=1", why, seed)
+		}
+	}
+	t.Logf("%d games: %v", games, counts)
+}
+
+// TestSimulationFindsFaults builds faults in: a simulation that does not find them would find no others.
+func TestSimulationFindsFaults(t *testing.T) {
+	if fewer > 1 {
+		t.Skip("one goroutine plays: the race detector has nothing to see")
+	}
+	for name, f := range map[string]fault{
+		"answers early": answersEarly, "forgets votes": forgetsVotes, "stays silent": staysSilent, "loses disk": losesDisk,
+		"reads alone": readsAlone, "own clock": usesOwnClock, "repeats writes": repeatsWrites,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := uint64(1); seed <= 400; seed++ {
+				if why := game(t, seed, f, map[string]int{}); why != "" {
+					t.Logf("game %d: %s", seed, why)
+					return
+				}
+			}
+			t.Error("not found")
+		})
+	}
+}

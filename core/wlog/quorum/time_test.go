@@ -1,0 +1,112 @@
+package quorum
+
+import (
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// ping has each node hear of the others' shards each second.
+func (c *trio) ping(seconds int) {
+	for range seconds {
+		for from, e := range c.nodes {
+			times := e.Times()
+			time.AfterFunc(time.Millisecond, func() {
+				for to, other := range c.nodes {
+					if from != to {
+						other.Heard(from, times)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// shardTime is a shard's time at its owner.
+func (c *trio) shardTime(id wlog.NodeID, l wlog.Timed) hook.Instant {
+	return c.nodes[id].options.Clock() + hook.Instant(l.Offset())
+}
+
+// Nodes' clocks are seconds apart. Through any number of owners a shard's time goes on, never ahead of what it was, and late only by
+// the way of a message and the margin.
+func TestTimeGoesOn(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		id := c.owner(0)
+		l := c.open(0, id)
+		zero, began := c.shardTime(id, l), time.Now()
+		late := time.Duration(0)
+		for turn, to := range []wlog.NodeID{2, 3, 1, 3, 2, 1} {
+			if turn%2 == 0 {
+				c.ping(3)
+			} else {
+				c.write(l, 1, 3) // entries say it, too
+			}
+			if err := c.nodes[id].Transfer(c.Context(), 0, to); err != nil {
+				t.Fatal(err)
+			}
+			if id = c.owner(0); id != to {
+				t.Fatalf("owned by node %d", id)
+			}
+			l = c.open(0, id)
+			now := time.Duration(c.shardTime(id, l)-zero) - time.Since(began)
+			if now > -late || now < -late-5*time.Millisecond {
+				t.Errorf("owner %d: the time is off by %v, it was by %v", id, now, -late)
+			}
+			late = -now
+		}
+	})
+}
+
+// A cluster that starts goes on behind its last entry.
+func TestTimeOfAColdStart(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.owner(0)
+		if err := c.nodes[1].Transfer(c.Context(), 0, 2); err != nil { // its clock is 5 s ahead
+			t.Fatal(err)
+		}
+		l := c.open(0, 2)
+		ahead := c.shardTime(2, l)
+		c.write(l, 1, 3)
+		for id := wlog.NodeID(1); id <= 3; id++ {
+			c.kill(id)
+		}
+		c.boot(1, 1, 2, 3)
+		c.boot(3, 1, 2, 3)
+		id := c.owner(0)
+		if got := c.shardTime(id, c.open(0, id)); got < ahead {
+			t.Errorf("it goes on at %v, %v before the last entry", got, time.Duration(ahead-got))
+		}
+	})
+}
+
+// What is old counts for less, by what two clocks may differ meanwhile; samples of another owner do not count.
+func TestSamples(t *testing.T) {
+	const second = hook.Instant(time.Second)
+	var s samples
+	if got := s.offset(9, 5*second, 0); got != 0 {
+		t.Errorf("without samples: %v", got)
+	}
+	if got := s.offset(9, 5*second, 7*second); got != 2*time.Second {
+		t.Errorf("the last entry is ahead: %v", got)
+	}
+	s.add(0, 100*second, second) // of nobody
+	for i := range hook.Instant(30) {
+		s.add(1, 20*second+i*second-i%3, 10*second+i*second)
+	}
+	if got, want := s.offset(9, 40*second, 0), 10*time.Second-margin; got > want || got < want-2*time.Millisecond {
+		t.Errorf("from samples: %v, want %v", got, want)
+	}
+	if got, want := s.offset(9, 40*second+1000*second, 0), 10*time.Second-margin-100*time.Millisecond; got > want || got < want-2*time.Millisecond {
+		t.Errorf("from old samples: %v, want %v", got, want)
+	}
+	if got := s.offset(1, 40*second, 0); got != 10*time.Second {
+		t.Errorf("from its own: %v", got)
+	}
+	s.add(2, 41*second, 40*second)
+	if got, want := s.offset(9, 40*second, 0), time.Second-margin; got != want {
+		t.Errorf("after another owner: %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,255 @@
+package quorum
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// trouble has something happen that is not fatal.
+func (c *cluster) trouble(n *simNode, kind int) {
+	switch kind % 6 {
+	case 0:
+		c.disk(n)
+	case 1:
+		c.transfer(n)
+	case 2, 3, 4:
+		c.counts["stops"]++
+		n.wakes = c.now + hook.Instant(c.rng.Int64N(int64(2*time.Second)))
+	default:
+		n.g.forget(c.someone().id) // whether that has ended or not
+		c.after(n)
+	}
+}
+
+// asleep reports whether a node is stopped. What comes first when it goes on is a question.
+func (c *cluster) asleep(n *simNode) bool {
+	if !n.up || n.wakes == 0 {
+		return false
+	}
+	if c.now < n.wakes {
+		return true
+	}
+	c.read(n)
+	c.net = append(c.net, n.waits...)
+	n.wakes, n.waits = 0, nil
+	return false
+}
+
+// disk fills a node's disk, or frees it, or has its next write or sync fail.
+func (c *cluster) disk(n *simNode) {
+	switch c.rng.IntN(4) {
+	case 0:
+		n.fs.SetSpace(int64(c.rng.IntN(40_000)))
+		c.counts["full disks"]++
+	case 1, 2:
+		n.fs.SetSpace(1 << 40)
+	default:
+		kind := crashfs.OpWrite
+		if c.rng.IntN(2) == 0 {
+			kind = crashfs.OpSync
+		}
+		n.fs.FailNth(kind, c.rng.IntN(3))
+		c.counts["failures of disks"]++
+	}
+}
+
+// append has the node's disk take what it writes. If that is full, it is tried again later.
+func (c *cluster) append(n *simNode) (done bool) {
+	w := n.writing
+	if len(w.data) == 0 {
+		return true
+	}
+	at, err := n.g.disk.log.Append(context.Background(), w.data, wlog.Settling)
+	synctest.Wait() // what the log does beside that, it has done
+	switch {
+	case errors.Is(err, wlog.ErrFull):
+		c.counts["waits for space"]++
+		time.Sleep(fullPause) // the log looks for space from time to time
+		return false
+	case err != nil && c.fault == repeatsWrites:
+		c.repeat(n)
+		return false
+	case err != nil:
+		c.broken(n)
+		return false
+	}
+	n.at = at
+	return true
+}
+
+// repeat opens the disk again as if nothing had happened: what was being written is taken for written.
+func (c *cluster) repeat(n *simNode) {
+	w := n.writing
+	n.writing = nil
+	for _, m := range w.messages {
+		n.g.answer(m.GetResponses())
+	}
+	n.g.collect()
+	c.after(n)
+	c.broken(n)
+}
+
+// broken notes that a node's disk has failed: it writes nothing any more, and lives on until another has taken over.
+func (c *cluster) broken(n *simNode) {
+	n.failed = true
+	n.g.passive = true
+	n.g.handOver()
+	c.after(n)
+}
+
+func (c *cluster) reserve(n *simNode, size int) error {
+	defer synctest.Wait()
+	return n.g.disk.log.(interface {
+		Reserve(size int, purpose wlog.Purpose) error
+	}).Reserve(size+bodyHeaderSize+entryHeaderSize+hardStateSize, wlog.Bringing)
+}
+
+// transfer has an owner give the shard to any node.
+func (c *cluster) transfer(n *simNode) {
+	if n.g.owner > 0 {
+		n.g.transfer(c.someone().id)
+		c.counts["transfers"]++
+		c.after(n)
+	}
+}
+
+// asked is a question which entries are durable.
+type asked struct {
+	by    uint64
+	life  *group
+	floor uint64 // the last one that was, when it was asked
+}
+
+// isolate cuts a node off, or ends all cuts.
+func (c *cluster) isolate(n *simNode) {
+	clear(c.cut)
+	if c.rng.IntN(2) == 0 {
+		return
+	}
+	for _, id := range c.ids() {
+		c.cut[[2]uint64{n.id, id}], c.cut[[2]uint64{id, n.id}] = true, true
+	}
+}
+
+func (c *cluster) read(n *simNode) {
+	c.next++
+	c.reads[c.next] = asked{n.id, n.g, c.durable}
+	if c.fault == readsAlone && n.g.owner > 0 {
+		c.judge(n, c.next, n.g.applied)
+		return
+	}
+	n.g.read(binary.LittleEndian.AppendUint64(nil, c.next))
+	c.after(n)
+}
+
+// answered checks the answers that a node has got.
+func (c *cluster) answered(n *simNode) {
+	for _, s := range n.g.reads {
+		c.judge(n, binary.LittleEndian.Uint64(s.RequestCtx), s.Index)
+	}
+	n.g.reads = nil
+}
+
+func (c *cluster) judge(n *simNode, id, index uint64) {
+	q, known := c.reads[id]
+	if !known || q.by != n.id || q.life != n.g {
+		return // it is from an earlier life, where the replica's numbers were others
+	}
+	c.counts["reads"]++
+	if index < q.floor {
+		c.fail("node %d is told that entries through %d are durable, and those through %d were when it asked", n.id, index, q.floor)
+	}
+}
+
+// ping has the others hear of the shard's time, if the node owns it.
+func (c *cluster) ping(n *simNode) {
+	if n.g.owner == 0 || n.g.owner != n.owned {
+		return
+	}
+	at := c.now + n.skew + hook.Instant(n.offset)
+	c.now += hook.Instant(c.rng.Int64N(int64(20 * time.Millisecond)))
+	for _, id := range c.ids() {
+		if other := c.nodes[id]; other.up && other.g.leader == n.id && id != n.id {
+			other.samples.add(n.id, at, c.now+other.skew)
+		}
+	}
+}
+
+// takeOver has a node go on with the shard's time, and checks that it is not ahead of what it was: unless nobody who is up has heard of
+// that, there it may be a clock's.
+func (c *cluster) takeOver(n *simNode) {
+	last := n.g.head.at
+	cold := n.samples.owner == 0
+	own := c.now + n.skew
+	n.owned, n.offset = n.g.owner, n.samples.offset(n.id, own, last)
+	if c.fault == usesOwnClock {
+		n.offset = max(0, time.Duration(last-own))
+	}
+	n.samples = samples{}
+	n.samples.add(n.id, own+hook.Instant(n.offset), own)
+	ahead := time.Duration(n.skew) + n.offset
+	switch {
+	case own+hook.Instant(n.offset) < last:
+		c.fail("node %d goes on at %v, and the last entry is of %v", n.id, own+hook.Instant(n.offset), last)
+	case cold:
+		c.ahead = max(c.ahead, ahead)
+	case ahead > c.ahead:
+		c.fail("node %d is ahead of the shard's time by %v", n.id, ahead-c.ahead)
+	}
+}
+
+// replace begins the replacement of a node, or has the owner take it further.
+func (c *cluster) replace() {
+	n := c.owner()
+	if n == nil || c.fault == losesDisk {
+		return
+	}
+	if c.play == nil {
+		c.beginReplacement(n)
+		return
+	}
+	if c.playBy != n.g.owner { // each owner begins with what the configuration says
+		c.play, c.playBy = &replacement{old: c.play.old, by: c.play.by}, n.g.owner
+	}
+	x := c.play
+	done, err := x.step(n.g, c.rng.IntN(2) == 0)
+	c.after(n)
+	if errors.Is(err, ErrOwner) {
+		c.transfer(n)
+	}
+	if !done {
+		return
+	}
+	if l := c.nodes[x.old]; l.up {
+		c.crash(l)
+	}
+	c.nodes[x.old].gone = true
+	c.play = nil
+	c.counts["replacements"]++
+}
+
+func (c *cluster) beginReplacement(n *simNode) {
+	voters := n.g.disk.configurationAt(n.g.applied).GetVoters()
+	old := c.nodes[voters[c.rng.IntN(len(voters))]]
+	if c.rng.IntN(2) == 0 && !c.anyGone(voters) { // its disk is lost
+		if old.up {
+			c.crash(old)
+		}
+		old.gone = true
+	}
+	by := c.add()
+	c.play = &replacement{old: old.id, by: by.id}
+	c.boot(by, nil)
+}
+
+func (c *cluster) anyGone(ids []uint64) bool {
+	return slices.ContainsFunc(ids, func(id uint64) bool { return c.nodes[id].gone })
+}

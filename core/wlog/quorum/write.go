@@ -1,0 +1,122 @@
+package quorum
+
+import (
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// write is what goes to the disk in one append.
+type write struct {
+	data []byte
+
+	messages []*raftpb.Message
+	hard     hardState // zero = it stays as it is
+	anew     bool      // the log goes on behind begins, without any entry
+	begins   position  // where the log begins from then on; zero = where it did
+	conf     *raftpb.ConfState
+	entries  []stored
+	indexes  []uint64 // of entries
+}
+
+// nextWrite returns what is to be written next, about maxBytes of it at most; nil if there is nothing. The caller appends its data, if
+// there is some, makes it durable, and calls written; what fails is not tried again, because nobody knows whether it is there.
+func (g *group) nextWrite(maxBytes int) *write {
+	w := &write{data: g.spare[:0]}
+	g.spare = nil
+	for _, m := range g.writes {
+		if len(w.messages) > 0 && (len(w.data) >= maxBytes || m.GetSnapshot() != nil) {
+			break
+		}
+		w.messages = append(w.messages, m)
+		w.encode(m, g.disk.hard)
+	}
+	g.writes = g.writes[len(w.messages):]
+	g.encodeTrim(w)
+	if len(w.messages) == 0 && len(w.data) == 0 {
+		g.spare = w.data
+		return nil
+	}
+	return w
+}
+
+// spareBytes is how much memory for what is written is kept for the next time.
+const spareBytes = 2 * maxSize
+
+// encode adds a message. known is the hard state that is in the log.
+func (w *write) encode(m *raftpb.Message, known hardState) {
+	h, some := hardStateOf(m)
+	if some {
+		w.hard = h
+		w.data = appendHardState(w.data, h)
+	}
+	if s := m.GetSnapshot(); s != nil {
+		if !some {
+			w.data = appendHardState(w.data, known) // the entry that had it may be trimmed
+		}
+		meta := s.GetMetadata()
+		w.anew, w.begins, w.conf = true, position{meta.GetIndex(), meta.GetTerm()}, meta.GetConfState()
+		w.data = appendBeginning(w.data, recAnew, w.begins, w.conf)
+	}
+	w.data = slices.Grow(w.data, payload(m)+len(m.GetEntries())*entryHeaderSize)
+	for _, e := range m.GetEntries() {
+		size := len(e.GetData())
+		w.entries = append(w.entries, stored{entry: e, off: len(w.data) + entryHeaderSize, size: uint32(size), term: e.GetTerm(), typ: e.GetType()})
+		w.indexes = append(w.indexes, e.GetIndex())
+		w.data = appendEntry(w.data, e)
+	}
+}
+
+// encodeTrim adds to a write that entries are gone which nobody needs, if they are many: each trim writes the configuration again.
+func (g *group) encodeTrim(w *write) {
+	d := g.disk
+	through := min(g.head.trim, g.applied+1) - 1
+	if g.head.trim == 0 || g.pinned > 0 || through < d.base.index+uint64(g.options.trimEach) || through > d.last().index || w.anew {
+		return
+	}
+	h := w.hard
+	if h == (hardState{}) {
+		h = d.hard
+	}
+	h.commit = max(h.commit, through)
+	term, _ := d.Term(through) // it is there
+	w.hard, w.begins, w.conf = h, position{through, term}, d.configurationAt(through)
+	w.data = appendBeginning(appendHardState(w.data, h), recBeginning, w.begins, w.conf)
+}
+
+// written notes that a write is durable, in an entry of the local log; at is 0 if it had no data. It returns before which index of
+// the local log nothing is needed any more, 0 if that has not changed.
+func (g *group) written(w *write, at wlog.Index) (before wlog.Index, err error) {
+	d := g.disk
+	if cap(w.data) <= spareBytes {
+		g.spare = w.data
+	}
+	if w.hard != (hardState{}) {
+		d.hard = w.hard
+	}
+	if w.anew {
+		d.restart(w.begins, w.conf)
+		g.applied, g.head.trim = w.begins.index, 0
+		g.restarted(w.begins)
+	}
+	for i, e := range w.entries {
+		e.at = at
+		if err := d.put(w.indexes[i], e); err != nil {
+			return 0, err
+		}
+	}
+	if w.begins != (position{}) {
+		d.forget(w.begins, w.conf)
+		if before = at; len(d.entries) > 0 {
+			before = min(at, d.entries[0].at)
+		}
+	}
+	for _, m := range w.messages {
+		g.unwritten -= payload(m)
+		g.answer(m.GetResponses())
+	}
+	g.collect()
+	return before, nil
+}

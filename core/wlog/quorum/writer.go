@@ -1,0 +1,92 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// job is something for the local log.
+type job struct {
+	write *write
+	trim  wlog.Index // 0 = nothing
+	at    wlog.Index
+	err   error
+}
+
+// fullPause is how long write waits for space on the disk until it tries again.
+const fullPause = 100 * time.Millisecond
+
+// write is the goroutine that writes to the local log.
+func (r *replica) write(ctx context.Context) {
+	for j := range r.jobs {
+		if j.trim > 0 {
+			j.err = r.disk.log.Trim(j.trim)
+		}
+		if j.write != nil && j.err == nil {
+			j.at, j.err = r.append(ctx, j.write.data)
+		}
+		r.done <- j
+	}
+	close(r.done)
+}
+
+// append appends to the local log. What Raft wants written cannot be refused: others may have it already. While the disk is full, the
+// replica waits, and the others go on without it.
+func (r *replica) append(ctx context.Context, data []byte) (at wlog.Index, err error) {
+	if len(data) == 0 {
+		return 0, nil
+	}
+	for {
+		at, err = r.disk.log.Append(ctx, data, wlog.Settling)
+		if !errors.Is(err, wlog.ErrFull) {
+			return at, err
+		}
+		select {
+		case <-time.After(fullPause):
+		case <-r.stop:
+			return 0, err
+		}
+	}
+}
+
+// wrote notes that write has done a job.
+func (r *replica) wrote(j job) error {
+	r.writing = false
+	if j.err != nil {
+		r.fail(j.err)
+		return nil
+	}
+	if j.write == nil {
+		return nil
+	}
+	before, err := r.group.written(j.write, j.at)
+	r.trims = max(r.trims, before)
+	return err
+}
+
+// reserve makes space in the local log for an entry of the shard.
+func (r *replica) reserve(size int, purpose wlog.Purpose) error {
+	l, ok := r.disk.log.(interface {
+		Reserve(size int, purpose wlog.Purpose) error
+	})
+	if !ok {
+		return nil
+	}
+	return l.Reserve(size+bodyHeaderSize+entryHeaderSize+hardStateSize, purpose)
+}
+
+// fail notes that the local log has failed. A leader goes on until another node has taken over: what it sends to others it need not have
+// written, and nothing that it should have written is confirmed any more.
+func (r *replica) fail(err error) {
+	r.failed = err
+	if r.log != nil {
+		r.log.lose()
+	}
+	if r.group.passive = true; len(r.group.peers()) > 0 {
+		r.farewell = electionTicks
+		r.group.handOver()
+	}
+}

@@ -1,0 +1,159 @@
+package delay
+
+import (
+	"bytes"
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync/atomic"
+	"time"
+	_ "time/tzdata" // for systems without time zones, such as bare containers
+
+	"github.com/netresearch/go-cron"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// parser reads the five fields of cron. If both days of the month and days of the week are limited, either will do, as in cron.
+var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(searchYears)
+
+const (
+	// searchYears is how many years ahead points in time are looked for: there are at most eight between leap days.
+	searchYears = 10
+	// maxExpression and maxZone are the longest texts, in bytes.
+	maxExpression = 255
+	maxZone       = 64
+)
+
+// timetable is a cron expression in a time zone. It never changes.
+//
+// The clock of a zone jumps, and the library knows only one that does not. So it is asked about readings of the zone's clock, as if
+// they were times in UTC, between two jumps at a time. What the clock jumps over is released at once after the jump. What it reads twice
+// is released the first time. Both are as in cron, and do not hold for expressions that name all hours ("*", "*/2"): these go on
+// in their rhythm, whatever the clock reads.
+type timetable struct {
+	expression, name string
+	schedule         cron.Schedule
+	zone             *time.Location
+	everyHour        bool
+}
+
+func newTimetable(expression, zone []byte) (*timetable, error) {
+	t := &timetable{expression: string(expression), name: string(zone)}
+	fields := bytes.Fields(expression)
+	const cronFields = 5
+	switch {
+	case len(expression) > maxExpression:
+		return nil, invalid(cronHeader, fmt.Sprintf("expected at most %d bytes, got %d", maxExpression, len(expression)))
+	case len(fields) != cronFields, bytes.ContainsAny(expression, "=@"): // the library also reads zones and names of intervals
+		return nil, invalid(cronHeader, "expected five fields (minute, hour, day of the month, month, day of the week), got "+quoted(expression))
+	}
+	var err error
+	if t.schedule, err = parser.Parse(string(expression)); err != nil {
+		return nil, invalid(cronHeader, fmt.Sprintf("%s: %s", quoted(expression), explained(err)))
+	}
+	t.everyHour = fields[1][0] == '*' || fields[1][0] == '?' // the library reads both as all
+	if len(zone) > maxZone || !isIANA(t.name) {
+		return nil, noZone(zone)
+	}
+	if t.zone, err = time.LoadLocation(t.name); err != nil {
+		return nil, noZone(zone)
+	}
+	return t, nil
+}
+
+// isIANA reports whether a name may be one of the IANA. They begin with a capital letter. Other files among the time zones of a system
+// do not: localtime and posixrules are the machine's zone, and those below right count leap seconds.
+func isIANA(zone string) bool {
+	return zone != "" && zone[0] >= 'A' && zone[0] <= 'Z' && zone != "Local" // which Go takes for the machine's zone
+}
+
+// explained returns what the library says, unless it speaks of its own options and of numbers where there is another text.
+func explained(err error) string {
+	text := err.Error()
+	for _, own := range []string{"option", "strconv"} {
+		if strings.Contains(text, own) {
+			return "expected numbers, *, lists, ranges, steps, and names such as JAN and MON"
+		}
+	}
+	return text
+}
+
+func noZone(name []byte) error {
+	return invalid(zoneHeader, "no time zone "+quoted(name)+"; expected a name of the IANA, such as Europe/Berlin")
+}
+
+// next returns the first point in time after an instant; 0 if there is none in the years that are searched.
+func (t *timetable) next(after hook.Instant) hook.Instant {
+	at := after.Time().In(t.zone)
+	last := at.AddDate(searchYears, 0, 0)
+	reading := t.schedule.Next(t.unread(at))
+	for !reading.IsZero() && at.Before(last) {
+		jump, jumps := nextJump(at)
+		found := at.Add(reading.Sub(clockAt(at)))
+		if !jumps || found.Before(jump) {
+			return hook.Instant(found.UnixNano())
+		}
+		switch to := clockAt(jump); {
+		case t.everyHour:
+			reading = t.schedule.Next(to.Add(-time.Second))
+		case reading.Before(to):
+			return hook.Instant(jump.UnixNano())
+		}
+		at = jump
+	}
+	return 0
+}
+
+// nextJump returns an instant until which the clock does not jump, and after which it may; false if it jumps no more. Go says of the
+// last day of a leap year that it ends before that day does: one day without a jump is assumed then.
+func nextJump(at time.Time) (time.Time, bool) {
+	_, end := at.ZoneBounds()
+	if end.IsZero() {
+		return end, false
+	}
+	if !end.After(at) {
+		const day = 24 * time.Hour
+		return at.Add(day), true
+	}
+	return end, true
+}
+
+// unread returns the reading of the clock after which points in time are looked for at an instant: that of the instant or, while the
+// clock reads again what it has read, the last one of those.
+func (t *timetable) unread(at time.Time) time.Time {
+	reading := clockAt(at)
+	jump, _ := at.ZoneBounds()
+	if t.everyHour || jump.IsZero() {
+		return reading
+	}
+	if from := clockAt(jump.Add(-1)); !from.Before(reading) {
+		return from
+	}
+	return reading
+}
+
+// clockAt returns what the clock of t's zone reads, as if it were a time in UTC.
+func clockAt(t time.Time) time.Time {
+	_, offset := t.Zone()
+	return t.Add(time.Duration(offset) * time.Second).UTC()
+}
+
+// timetables has those that were used last. Any goroutine may use it.
+type timetables struct {
+	seed  maphash.Seed
+	slots [256]atomic.Pointer[timetable]
+}
+
+// find returns the timetable of an expression and a zone, which it reads once.
+func (ts *timetables) find(expression, zone []byte) (*timetable, error) {
+	slot := &ts.slots[(maphash.Bytes(ts.seed, expression)^maphash.Bytes(ts.seed, zone)<<1)%uint64(len(ts.slots))]
+	if t := slot.Load(); t != nil && t.expression == string(expression) && t.name == string(zone) {
+		return t, nil
+	}
+	t, err := newTimetable(expression, zone)
+	if err == nil {
+		slot.Store(t)
+	}
+	return t, err
+}

@@ -1,0 +1,65 @@
+package wasm
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// ErrNoPrevious means that a policy has had no other version since the broker started,
+// or that it is not kept any more.
+var ErrNoPrevious = errors.New("there is no version before the one in force")
+
+// Activate makes a shadow's module a policy: the next version of the one that it runs
+// beside or, beside another plugin's strategy, a policy of its own name. The shadow is
+// gone then. With recompute, queued messages get new deadlines.
+func (h *Host) Activate(name string, recompute bool) (Info, error) {
+	p := h.table.Load().policies[name]
+	switch {
+	case p == nil:
+		return Info{}, fmt.Errorf("policy %q: %w", name, ErrUnknown)
+	case p.origin != Shadow:
+		return Info{}, fmt.Errorf("policy %q: %w", name, ErrNotShadow)
+	}
+	h.mu.Lock()
+	s := p.source
+	h.mu.Unlock()
+	s.options.Recompute = recompute
+	if as, ok := strings.CutPrefix(p.beside, prefix); ok {
+		i, err := h.Load(as, s.module, s.options)
+		if err == nil {
+			err = h.Unload(name, false)
+		}
+		return i, err
+	}
+	if err := h.Unload(name, false); err != nil { // its name is needed
+		return Info{}, err
+	}
+	i, err := h.Load(name, s.module, s.options)
+	if err != nil {
+		_, again := h.Shadow(name, s.module, s.options, p.beside)
+		err = errors.Join(err, again)
+	}
+	return i, err
+}
+
+// Back puts the version in force that a loaded policy had before the present one, which
+// becomes the one before.
+func (h *Host) Back(name string, recompute bool) (Info, error) {
+	p := h.table.Load().policies[name]
+	if p == nil {
+		return Info{}, fmt.Errorf("policy %q: %w", name, ErrUnknown)
+	}
+	p.mu.Lock()
+	before := p.previous
+	p.mu.Unlock()
+	switch {
+	case p.origin == Configured:
+		return Info{}, fmt.Errorf("policy %q: %w", name, ErrConfigured)
+	case p.origin == Shadow || before == nil:
+		return Info{}, fmt.Errorf("policy %q: %w", name, ErrNoPrevious)
+	}
+	s := before.source
+	s.options.Recompute = recompute
+	return h.Load(name, s.module, s.options)
+}

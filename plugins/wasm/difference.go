@@ -1,0 +1,179 @@
+package wasm
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Bounds of what a shadow remembers. With a message's properties, of 255 bytes at
+// most each, a shadow takes less than 2 MiB for all of them.
+const (
+	// Differences is how many messages are remembered: the latest.
+	Differences = 256
+	// DifferencesPerSecond is how many messages are remembered in a second. All are
+	// counted.
+	DifferencesPerSecond = 64
+	// DifferenceHeaders is how many bytes of a message's headers are remembered.
+	DifferenceHeaders = 4096
+)
+
+// Difference is a message about which a shadow disagreed with the strategy in force.
+type Difference struct {
+	ID    uint64 // grows by one with each that is remembered
+	At    hook.Instant
+	VHost string
+	Queue string
+	// Strategy is the one in force.
+	Strategy string
+	Hook     string // that asked, "on_enqueue" for example
+	Message  DifferenceMessage
+
+	Active, Shadow hook.Verdict
+	// The SHA-256 of the modules, in hexadecimal: of the strategy in force, "" if that
+	// is not a module, and of the shadow.
+	ActiveDigest, ShadowDigest string
+}
+
+// DifferenceMessage is a message as it was when a shadow disagreed.
+type DifferenceMessage struct {
+	Exchange, RoutingKey                          string
+	MessageID, CorrelationID, Type, AppID, UserID string
+	Expiration, Timestamp                         string // decimal digits: milliseconds, and seconds since 1970
+	Headers                                       []byte // the encoded table, or its beginning
+	HeadersSize                                   int    // bytes, of all headers
+	Size                                          int    // of the body
+	Enqueued, Deadline                            hook.Instant
+	Deliveries                                    uint32
+	Priority                                      uint8
+	Redelivered, Persistent                       bool
+}
+
+// differences are the latest differences of a shadow. Queues' turns add to them, and
+// any goroutine reads them.
+type differences struct {
+	second atomic.Int64 // since the epoch, that left is for
+	left   atomic.Int64 // differences that may be remembered in that second
+
+	mu   sync.Mutex   // guards what follows
+	ring []difference // grows to Differences, and is overwritten then
+	next uint64       // ID of the next
+}
+
+// difference is a Difference whose texts share memory, which the next one in its place
+// takes over.
+type difference struct {
+	Difference
+	texts []byte
+	sizes [len(differenceTexts)]int
+}
+
+// differenceTexts are the parts that are remembered, in the order in which they lie in
+// texts. The headers come last.
+var differenceTexts = [...]hook.Part{
+	hook.PartExchange, hook.PartRoutingKey, hook.PartMessageID, hook.PartCorrelationID, hook.PartType, hook.PartAppID, hook.PartUserID,
+	hook.PartExpiration, hook.PartTimestamp, hook.PartHeaders,
+}
+
+// allows reports whether another difference may be remembered in this second. It takes
+// no lock: with a shadow that always differs, it is asked about each message.
+func (d *differences) allows(now hook.Instant) bool {
+	second, was := int64(now)/int64(time.Second), d.second.Load()
+	if second > was && d.second.CompareAndSwap(was, second) { // turns that began earlier still go by the second before
+		d.left.Store(DifferencesPerSecond)
+	}
+	return d.left.Load() > 0 && d.left.Add(-1) >= 0
+}
+
+// add remembers message i of a call, whose verdict in force is active and whose verdict
+// of the shadow is in the call.
+func (d *differences) add(c *call, i int, active *hook.Verdict, v *version) {
+	m := &c.ms[i]
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.ring) < Differences {
+		d.ring = append(d.ring, difference{})
+	}
+	e := &d.ring[d.next%Differences]
+	d.next++
+	e.Difference = Difference{
+		ID: d.next, At: c.now, VHost: c.queue.VHost(), Queue: c.queue.Name(), Strategy: c.queue.Strategy(), Hook: hooksOf[c.at].String(),
+		Active: *active, Shadow: c.vs[i], ActiveDigest: c.activeDigest(), ShadowDigest: v.module.Digest,
+		Message: DifferenceMessage{
+			Size: m.Size, Enqueued: m.Enqueued, Deadline: m.Deadline, Deliveries: m.Deliveries, Priority: m.Priority,
+			Redelivered: m.Redelivered, Persistent: m.Persistent,
+		},
+	}
+	e.texts = e.texts[:0]
+	for p, part := range differenceTexts {
+		b := m.Part(part)
+		if part == hook.PartHeaders {
+			e.Message.HeadersSize = len(b)
+			b = b[:min(len(b), DifferenceHeaders)]
+		}
+		b = b[:min(len(b), DifferenceHeaders)] // names have 255 bytes, others none or the same
+		e.sizes[p] = len(b)
+		e.texts = append(e.texts, b...)
+	}
+}
+
+// activeDigest returns the digest of the module in force; "" if there is none.
+func (c *call) activeDigest() string {
+	if c.policy == nil {
+		return ""
+	}
+	return c.policy.digest()
+}
+
+// read returns a copy of what is remembered that others may keep.
+func (e *difference) read() Difference {
+	d := e.Difference
+	into := [...]*string{
+		&d.Message.Exchange, &d.Message.RoutingKey, &d.Message.MessageID, &d.Message.CorrelationID, &d.Message.Type, &d.Message.AppID, &d.Message.UserID,
+		&d.Message.Expiration, &d.Message.Timestamp,
+	}
+	rest := e.texts
+	for p, to := range into {
+		*to, rest = string(rest[:e.sizes[p]]), rest[e.sizes[p]:]
+	}
+	d.Message.Headers = slices.Clone(rest)
+	return d
+}
+
+// after returns the remembered differences with a higher ID, at most count of them, in
+// the order of their IDs.
+func (d *differences) after(id uint64, count int) []Difference {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if id > d.next { // of a shadow that was of this name, whose reader is to see the differences of this one
+		id = 0
+	}
+	first := max(id, d.next-uint64(len(d.ring)))
+	all := []Difference{}
+	for n := first; n < d.next && len(all) < count; n++ {
+		all = append(all, d.ring[n%Differences].read())
+	}
+	return all
+}
+
+// ShadowDifferences are the latest differences of a shadow.
+type ShadowDifferences struct {
+	Compared, Differing uint64       // messages, all of them
+	Latest              []Difference // in the order of their IDs
+}
+
+// Differences returns the messages on which a shadow disagreed, with IDs after one, and
+// at most count of them. Its errors are [ErrUnknown] and [ErrNoShadow].
+func (h *Host) Differences(name string, after uint64, count int) (ShadowDifferences, error) {
+	p := h.table.Load().policies[name]
+	switch {
+	case p == nil:
+		return ShadowDifferences{}, ErrUnknown
+	case p.origin != Shadow:
+		return ShadowDifferences{}, ErrNoShadow
+	}
+	return ShadowDifferences{p.compared.Load(), p.differing.Load(), p.differences.after(after, count)}, nil
+}

@@ -1,0 +1,147 @@
+package wasm
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// Follow makes the policies that were loaded while the broker ran those of a store that several brokers share, see [Env.Shared]. list
+// returns them. It is called with loading locked, so that it knows what this host has saved before.
+//
+// As at a start, a policy that cannot be loaded raises an alarm; its strategy exists, and on-error decides about its messages. Queues
+// are asked to recompute where a policy was replaced by one with Options.Recompute.
+func (h *Host) Follow(list func() []StoredPolicy) {
+	for _, c := range h.follow(list) {
+		h.changed(prefix+c.name, c.recompute)
+	}
+}
+
+// followed is a policy that was changed by following.
+type followed struct {
+	name      string
+	recompute bool
+}
+
+func (h *Host) follow(list func() []StoredPolicy) (all []followed) {
+	h.loading.Lock()
+	defer h.loading.Unlock()
+	stored := map[string]StoredPolicy{}
+	for _, k := range list() {
+		stored[k.Name] = k
+	}
+	for _, name := range h.loaded() {
+		if _, ok := stored[name]; !ok {
+			h.dropFollowed(name)
+			all = append(all, followed{name: name})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(stored)) {
+		if c, ok := h.followOne(stored[name]); ok {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// loaded returns the names of policies that were loaded while the broker ran.
+func (h *Host) loaded() (names []string) {
+	t := h.table.Load()
+	for _, name := range slices.Sorted(maps.Keys(t.policies)) {
+		if t.policies[name].origin == Loaded {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// dropFollowed removes a policy that the store does not have any more. The caller holds loading.
+func (h *Host) dropFollowed(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.table.Load().policies[name]
+	if p == nil {
+		return
+	}
+	h.remove(p)
+	p.notify(Notice{Change: PolicyUnloaded, Digest: p.digest()})
+	h.releaseAll(p)
+}
+
+// followOne loads a policy of the store, unless it is there. changed is false if queues need not be attached again. The caller holds
+// loading.
+func (h *Host) followOne(k StoredPolicy) (c followed, changed bool) {
+	p := h.table.Load().policies[k.Name]
+	if err := checkName(k.Name); err != nil {
+		newReport(h.env.Log, k.Name).lost(err)
+		return c, false
+	}
+	switch {
+	case p == nil:
+	case p.origin == Configured:
+		p.report.superseded()
+		return c, false
+	case p.origin == Shadow:
+		h.dropFollowed(k.Name) // its name is needed; it had no effect
+		p = nil
+	case h.follows(p, k):
+		return c, false
+	}
+	if p != nil && h.replaceFollowed(p, k) {
+		return followed{k.Name, p.review(k.Options.Recompute)}, true
+	}
+	if p != nil {
+		h.dropFollowed(k.Name)
+	}
+	h.addFollowed(k)
+	return followed{name: k.Name}, true
+}
+
+// follows reports whether a policy has what the store has: it was loaded here, or was followed before. What it was rolled back from
+// here is not tried again.
+func (h *Host) follows(p *policy, k StoredPolicy) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if p.revision == k.Revision {
+		return true
+	}
+	if _, why := p.loadState(); why != nil || k.Damage != nil {
+		return false
+	}
+	is, was := k.Options, p.source.options
+	is.Recompute, was.Recompute, is.Digest, was.Digest = false, false, "", ""
+	same := bytes.Equal(p.source.module, k.Module) && reflect.DeepEqual(is, was)
+	if same {
+		p.revision = k.Revision
+	}
+	return same
+}
+
+// replaceFollowed makes what the store has the next version of a policy, and reports false if it cannot be loaded.
+func (h *Host) replaceFollowed(p *policy, k StoredPolicy) bool {
+	if errors.Join(k.Damage, k.Options.check()) != nil {
+		return false
+	}
+	v, err := h.makeVersion(p, source{k.Module, k.Options})
+	if err != nil {
+		return false
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.replaceVersion(p, v)
+	p.revision = k.Revision
+	return true
+}
+
+// addFollowed adds a policy that is new here, or in the place of one that was removed. The caller holds loading.
+func (h *Host) addFollowed(k StoredPolicy) {
+	p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}, revision: k.Revision}
+	h.addNow(p)
+	if err := errors.Join(k.Damage, k.Options.check()); err != nil {
+		p.setLoadError(err, true)
+	} else if err := h.activateStored(p); err != nil {
+		p.setLoadError(err, false)
+	}
+}

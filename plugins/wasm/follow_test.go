@@ -1,0 +1,170 @@
+package wasm
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// sharedStore is a store that several hosts follow.
+type sharedStore struct {
+	all     map[string]StoredPolicy
+	changes int64
+	err     error
+}
+
+func (s *sharedStore) Save(k StoredPolicy) error {
+	if s.err != nil {
+		return s.err
+	}
+	s.changes++
+	k.Revision = s.changes
+	if s.all == nil {
+		s.all = map[string]StoredPolicy{}
+	}
+	s.all[k.Name] = k
+	return nil
+}
+
+func (s *sharedStore) Delete(name string) error {
+	if s.err == nil {
+		delete(s.all, name)
+	}
+	return s.err
+}
+
+func (*sharedStore) LoadAll() ([]StoredPolicy, error) { return nil, nil }
+
+func (s *sharedStore) list() (all []StoredPolicy) {
+	for _, k := range s.all {
+		all = append(all, k)
+	}
+	return all
+}
+
+// sharing returns hosts that share a store, and what the queues of the second are told.
+func sharing(t *testing.T) (s *sharedStore, a, b *Host, told *changes, log *lines) {
+	t.Helper()
+	s, told, log = &sharedStore{}, &changes{}, &lines{}
+	a = open(t, 1, Env{Store: s, Shared: true})
+	b = open(t, 1, Env{Store: s, Shared: true, Log: log.logger()})
+	b.OnChange(told.note)
+	return s, a, b, told, log
+}
+
+func deadline(h *Host, name string) hook.Instant {
+	return enqueue1(h.Attach(queue(name, nil)), now, hook.Message{}).Deadline
+}
+
+// What one host loads, replaces and unloads, the other does, too.
+func TestFollow(t *testing.T) {
+	s, a, b, told, _ := sharing(t)
+	load(t, a, "x", ttl(1000), Options{Recompute: true})
+	b.Follow(s.list)
+	if got := deadline(b, "x"); got != now.AddMillis(1000) {
+		t.Errorf("loaded: got %d", got)
+	}
+	load(t, a, "x", ttl(2000), Options{Recompute: true})
+	load(t, a, "y", ttl(1), Options{})
+	b.Follow(s.list)
+	b.Follow(s.list) // nothing has changed
+	if got := deadline(b, "x"); got != now.AddMillis(2000) {
+		t.Errorf("replaced: got %d", got)
+	}
+	if err := a.Unload("x", true); err != nil {
+		t.Fatal(err)
+	}
+	b.Follow(s.list)
+	if got := b.Strategies(); !slices.Equal(got, []string{"wasm/y"}) {
+		t.Errorf("unloaded: there are %v", got)
+	}
+	if want := []string{"wasm/x", "wasm/x!", "wasm/y", "wasm/x"}; !reflect.DeepEqual(told.seen, want) {
+		t.Errorf("queues are told %v, want %v", told.seen, want)
+	}
+}
+
+// The host that has saved a policy does not load it again, and a host that cannot save one does not have it.
+func TestFollowOneself(t *testing.T) {
+	var notices []Change
+	s := &sharedStore{}
+	h := open(t, 1, Env{Store: s, Shared: true, Notice: func(n Notice) { notices = append(notices, n.Change) }})
+	load(t, h, "x", ttl(1), Options{Config: []byte(`{"a":1}`)})
+	h.Follow(s.list)
+	h.Follow(s.list)
+	if want := []Change{PolicyLoaded}; !slices.Equal(notices, want) {
+		t.Errorf("got %v, want %v", notices, want)
+	}
+	s.err = errors.New("elsewhere")
+	if _, err := h.Load("y", ttl(1), Options{}); !errors.Is(err, s.err) || !errors.Is(err, ErrNotStored) {
+		t.Errorf("got %v, want %v", err, s.err)
+	}
+	if err := h.Unload("x", true); !errors.Is(err, s.err) {
+		t.Errorf("got %v, want %v", err, s.err)
+	}
+	if got := h.Strategies(); !slices.Equal(got, []string{"wasm/x"}) {
+		t.Errorf("there are %v", got)
+	}
+}
+
+// A module that a host cannot load is an alarm there, until it is replaced.
+func TestFollowWhatCannotBeLoaded(t *testing.T) {
+	s, _, b, told, log := sharing(t)
+	broken := StoredPolicy{Name: "x", Module: []byte("\x00asm nothing")}
+	for _, before := range []bool{false, true} {
+		if err := s.Save(broken); err != nil {
+			t.Fatal(err)
+		}
+		b.Follow(s.list)
+		b.Follow(s.list)
+		if got := b.Alarms(); !slices.Equal(got, []string{"wasm/x"}) {
+			t.Errorf("alarms, loaded before %t: %v", before, got)
+		}
+		if got := b.Strategies(); !slices.Equal(got, []string{"wasm/x"}) {
+			t.Errorf("there are %v", got)
+		}
+		if i, ok := b.Info("x"); !ok || i.Loaded || i.LastError == "" {
+			t.Errorf("got %+v", i)
+		}
+		if err := s.Save(StoredPolicy{Name: "x", Module: ttl(7)}); err != nil {
+			t.Fatal(err)
+		}
+		b.Follow(s.list)
+		if got := deadline(b, "x"); got != now.AddMillis(7) || len(b.Alarms()) > 0 {
+			t.Errorf("got %d, alarms %v", got, b.Alarms())
+		}
+	}
+	if got := strings.Count(log.String(), "could not be loaded"); got != 2 {
+		t.Errorf("it was said %d times, want 2: %s", got, log)
+	}
+	if err := s.Save(StoredPolicy{Name: "x", Damage: errors.New("unreadable")}); err != nil {
+		t.Fatal(err)
+	}
+	told.seen = nil
+	b.Follow(s.list)
+	if got := b.Strategies(); len(got) > 0 || !slices.Equal(told.seen, []string{"wasm/x"}) {
+		t.Errorf("damaged: there are %v, and queues are told %v", got, told.seen)
+	}
+}
+
+// A name that is a shadow's here is the policy's then.
+func TestFollowTheNameOfAShadow(t *testing.T) {
+	s, _, b, _, _ := sharing(t)
+	if _, err := b.Shadow("x", ttl(5), Options{}, "deadline"); err != nil {
+		t.Fatal(err)
+	}
+	b.Follow(s.list)
+	if i, _ := b.Info("x"); i.Origin != Shadow {
+		t.Errorf("got %v, want the shadow", i.Origin)
+	}
+	if err := s.Save(StoredPolicy{Name: "x", Module: ttl(7)}); err != nil {
+		t.Fatal(err)
+	}
+	b.Follow(s.list)
+	if got := deadline(b, "x"); got != now.AddMillis(7) {
+		t.Errorf("got %d", got)
+	}
+}

@@ -1,0 +1,200 @@
+// Package cluster starts three brokers as the nodes of a cluster, each a process of its own, behind a [Network] that tests can break.
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+// Cluster is three nodes. One goroutine uses it at a time.
+type Cluster struct {
+	Nodes   []*Node
+	Network *Network
+
+	t       *testing.T
+	program string
+	yaml    string
+}
+
+// Node is a node, whose process may have ended.
+type Node struct {
+	*process.Process
+	Number  int    // 0, 1, 2
+	Address string // by which the others reach it
+	Data    string // its folder
+
+	c       *Cluster
+	listen  string
+	running bool
+	stopped bool // by SIGSTOP
+}
+
+const size = 3
+
+// New makes a cluster whose nodes are not started. The configuration has no section cluster; dir gets the nodes' folders.
+func New(t *testing.T, yaml, dir string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, program: process.Binary(t), yaml: yaml}
+	listen := make([]string, size)
+	for i := range listen {
+		listen[i] = address(t, i)
+	}
+	c.Network = newNetwork(t, listen)
+	for i := range size {
+		c.Nodes = append(c.Nodes, &Node{Number: i, Address: c.Network.addresses[i], Data: filepath.Join(dir, fmt.Sprintf("node%d", i)), c: c, listen: listen[i]})
+	}
+	return c
+}
+
+// Start makes a cluster and waits until it serves.
+func Start(t *testing.T, yaml string) *Cluster {
+	t.Helper()
+	c := New(t, yaml, t.TempDir())
+	c.StartAll()
+	return c
+}
+
+// clusters counts those of this process.
+var clusters atomic.Uint32
+
+// address returns where a node listens for others. Linux has sixteen million loopback addresses, of which nobody else takes that of a
+// process and a number while the node is not started.
+func address(t *testing.T, node int) string {
+	t.Helper()
+	if runtime.GOOS == "linux" {
+		pid := os.Getpid()
+		return fmt.Sprintf("127.%d.%d.%d:%d", 1+pid>>8&0x7f, pid&0xff, 1+node, 20_000+clusters.Add(1)%10_000)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// StartAll starts the nodes that do not run, and waits until all are ready.
+func (c *Cluster) StartAll() {
+	c.t.Helper()
+	for _, n := range c.Nodes {
+		if !n.running {
+			n.Launch()
+		}
+	}
+	for _, n := range c.Nodes {
+		n.AwaitReady()
+	}
+}
+
+// Launch starts the node with what it has on its disk, and does not wait.
+func (n *Node) Launch(args ...string) {
+	n.c.t.Helper()
+	addresses := make([]string, size)
+	for i, other := range n.c.Nodes {
+		addresses[i] = other.Address
+	}
+	yaml := fmt.Sprintf("%s\ncluster: {listen: %q}\n", n.c.yaml, n.listen)
+	args = append([]string{"--data", n.Data, "--cluster", strings.Join(addresses, ","), "--cluster-advertise", n.Address}, args...)
+	n.Process = process.Launch(n.c.t, yaml, args...)
+	n.running, n.stopped = true, false
+}
+
+// Running reports whether the node's process was started and not ended by the test.
+func (n *Node) Running() bool { return n.running }
+
+// Kill kills the node's process, as kill -9 does.
+func (n *Node) Kill() {
+	n.running = false
+	n.Process.Kill()
+}
+
+// Stop ends the node as an operator does.
+func (n *Node) Stop() {
+	n.c.t.Helper()
+	n.Continue()
+	n.running = false
+	n.Process.Stop()
+}
+
+// Freeze stops the node's process in its tracks.
+func (n *Node) Freeze() {
+	n.c.t.Helper()
+	n.stopped = true
+	n.Signal(syscall.SIGSTOP)
+}
+
+// Continue undoes Freeze.
+func (n *Node) Continue() {
+	n.c.t.Helper()
+	if n.stopped {
+		n.stopped = false
+		n.Signal(syscall.SIGCONT)
+	}
+}
+
+// Empty removes what the node has on its disk.
+func (n *Node) Empty() {
+	n.c.t.Helper()
+	if err := os.RemoveAll(n.Data); err != nil {
+		n.c.t.Fatal(err)
+	}
+}
+
+// Owner waits until a running node says who owns a vhost, and returns it.
+func (c *Cluster) Owner(vhost string) *Node {
+	c.t.Helper()
+	var owner *Node
+	if !process.Poll(func() bool { owner = c.owner(vhost); return owner != nil }) {
+		c.t.Fatalf("nobody owns the vhost %s", vhost)
+	}
+	return owner
+}
+
+// owner returns the owner of a vhost, nil if it is not known. The answer of a node may be out of date.
+func (c *Cluster) owner(vhost string) *Node {
+	for _, n := range c.Nodes {
+		if !n.running || n.stopped {
+			continue
+		}
+		var all []struct {
+			Name  string
+			State map[string]string `json:"cluster_state"` // by the node that serves it
+		}
+		if json.Unmarshal(n.Get("vhosts"), &all) != nil {
+			continue
+		}
+		for _, v := range all {
+			for _, o := range c.Nodes {
+				if v.Name == vhost && v.State["curfew@"+o.Address] == "running" && o.running && !o.stopped {
+					return o
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// Get returns the answer of the node's management API, or nothing if there is none.
+func (n *Node) Get(path string) []byte {
+	r, err := http.NewRequest(http.MethodGet, "http://"+n.Management+"/api/"+path, http.NoBody)
+	if err != nil {
+		return nil
+	}
+	r.SetBasicAuth("guest", "guest")
+	status, body, err := process.Do(r)
+	if err != nil || status != http.StatusOK {
+		return nil
+	}
+	return []byte(body)
+}

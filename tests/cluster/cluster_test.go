@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/rabbitmq/amqp091-go"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+// A message that was confirmed through one node is there through another, when the one that had it is killed.
+func TestClusterSurvivesKill(t *testing.T) {
+	c := Start(t, "")
+	publish(t, c.Nodes[0], "q", 10)
+	owner := c.Owner("/")
+	t.Logf("the owner is node %d", owner.Number)
+	owner.Kill()
+	other := c.Nodes[(owner.Number+1)%size]
+	if got := count(t, other, "q"); got != 10 {
+		t.Errorf("%d messages of 10 are left", got)
+	}
+	owner.Launch()
+	owner.AwaitReady()
+	owner.Ask(t, http.StatusOK, http.MethodGet, "queues/%2F/q", nil)
+}
+
+// A node says how many connections it relays.
+func TestRelayedConnectionsAreCounted(t *testing.T) {
+	c := Start(t, "")
+	other := c.Nodes[(c.Owner("/").Number+1)%size]
+	publish(t, other, "q", 10)
+	var got struct {
+		Nodes []struct {
+			Address string
+			Open    int `json:"relayed_connections"`
+			Total   int `json:"relayed_connections_total"`
+			In      int `json:"relayed_bytes_in"`
+			Out     int `json:"relayed_bytes_out"`
+		}
+	}
+	if err := json.Unmarshal(other.Get("cluster"), &got); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range got.Nodes {
+		switch relays := n.Address == other.Address; {
+		case relays && (n.Open != 1 || n.Total != 1 || n.In == 0 || n.Out == 0):
+			t.Errorf("the node that relays a connection has %+v", n)
+		case !relays && n.Total != 0:
+			t.Errorf("a node that relays none has %+v", n)
+		}
+	}
+}
+
+func open(t *testing.T, n *Node) *amqp091.Channel {
+	t.Helper()
+	conn, err := process.Dial(n.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() }) // the node may be gone
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+func publish(t *testing.T, n *Node, queue string, messages int) {
+	t.Helper()
+	ch := open(t, n)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for i := range messages {
+		m := amqp091.Publishing{DeliveryMode: amqp091.Persistent, Body: fmt.Append(nil, i)}
+		sent, err := ch.PublishWithDeferredConfirm("", queue, true, false, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := sent.WaitContext(t.Context()); !ok || err != nil {
+			t.Fatalf("message %d is not confirmed: %v", i, err)
+		}
+	}
+}
+
+func count(t *testing.T, n *Node, queue string) int {
+	t.Helper()
+	q, err := open(t, n).QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.Messages
+}

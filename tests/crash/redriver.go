@@ -1,0 +1,72 @@
+package crash
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/curfewmq/curfew/tests/process"
+)
+
+// redriver has the dead of a place sent back to where they died, by the management API, until the broker is gone.
+func redriver(c *client, management string, p *place) error {
+	for {
+		var job struct{ ID string }
+		if err := ask(c, management, http.MethodPost, "queues/%2F/"+url.PathEscape(p.name)+"/redrive", `{"to":"source"}`, &job); err != nil {
+			return err
+		}
+		for running := true; running; {
+			var progress struct {
+				State  string
+				Moved  int
+				Reason string
+			}
+			if err := ask(c, management, http.MethodGet, "redrives/"+job.ID, "", &progress); err != nil {
+				return err
+			}
+			if running = progress.State == "running"; running {
+				if c.conn.IsClosed() {
+					return errGone
+				}
+				time.Sleep(time.Millisecond)
+				continue
+			}
+			if progress.State != "done" && !c.ledger.isEnding() {
+				c.ledger.complain("redrive %s: %+v", job.ID, progress)
+			}
+			c.ledger.mu.Lock()
+			c.ledger.counts.redriven += progress.Moved
+			c.ledger.mu.Unlock()
+		}
+		time.Sleep(time.Duration(c.random.IntN(40)) * time.Millisecond)
+	}
+}
+
+// ask asks the management API. It returns errGone with the broker, and complains of any other answer than that it did as told.
+func ask(c *client, management, method, path, body string, into any) error {
+	r, err := http.NewRequest(method, "http://"+management+"/api/"+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.SetBasicAuth("guest", "guest")
+	status, text, err := process.Do(r)
+	if err != nil {
+		return errGone
+	}
+	if status >= http.StatusBadRequest {
+		if !c.ledger.isEnding() {
+			c.ledger.complain("%s %s: %d %s", method, path, status, text)
+		}
+		return errGone
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		return fmt.Errorf("%s %s: %q: %w", method, path, text, err)
+	}
+	return nil
+}

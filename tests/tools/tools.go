@@ -1,0 +1,91 @@
+// Package tools finds the programs of others that tests run. Where one is missing the test is skipped, and says what to install. With
+// REQUIRE_TOOLS=1 the test fails instead, for the tools that .ci/run installs; with REQUIRE_TOOLS=all it does for any other, too, such as RabbitMQ.
+package tools
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// variable is the environment variable that makes missing tools failures.
+const variable = "REQUIRE_TOOLS"
+
+// installed are the tools that .ci/run installs, with their packages of Debian; "" = it is fetched by a test itself, from a registry that
+// CI needs in any case.
+var installed = map[string]string{
+	"sh":                 "dash",
+	"curl":               "curl",
+	"node":               "nodejs",
+	"npm":                "npm",
+	"pika":               "python3-pika",
+	"amqp-consume":       "amqp-tools",
+	"amqp-declare-queue": "amqp-tools",
+	"amqp-delete-queue":  "amqp-tools",
+	"amqp-get":           "amqp-tools",
+	"amqp-publish":       "amqp-tools",
+	"rabbitmqadmin":      "rabbitmq-server",
+	"prometheus":         "prometheus",
+	"promtool":           "prometheus",
+	"amqplib":            "",
+	"rabbit-hole":        "",
+}
+
+// Need skips the test, or fails it, unless all these programs are in the path.
+func Need(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, name := range programs {
+		Path(t, name)
+	}
+}
+
+// Path returns the path of a program. Without it the test is skipped, or fails.
+func Path(t *testing.T, program string) string {
+	t.Helper()
+	path, err := exec.LookPath(program)
+	if err != nil {
+		Missing(t, program, "it is not in the path")
+	}
+	return path
+}
+
+// Pika returns a Python that has the client pika, in the path or the system's. Without one the test is skipped, or fails.
+func Pika(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"python3", "/usr/bin/python3"} {
+		if exec.Command(name, "-c", "import pika").Run() == nil {
+			return name
+		}
+	}
+	Missing(t, "pika", "no Python in the path has it")
+	return ""
+}
+
+// Missing ends a test whose tool cannot be had, and says why. What the test cannot find by itself, it says so here.
+func Missing(t *testing.T, tool, layout string, args ...any) {
+	t.Helper()
+	fails, text := missing(os.Getenv(variable), tool, fmt.Sprintf(layout, args...))
+	if fails {
+		t.Fatal(text)
+	}
+	t.Skip(text)
+}
+
+// missing decides by the variable's setting what the absence of a tool does to a test.
+func missing(setting, tool, why string) (fails bool, text string) {
+	debian, known := installed[tool]
+	text = "no " + tool
+	if debian != "" {
+		text += " (of Debian's package " + debian + ")"
+	}
+	text += ": " + strings.TrimSpace(why)
+	switch {
+	case setting == "all", setting == "1" && known:
+		return true, text + "; " + variable + "=" + setting + " makes that a failure"
+	case setting == "", setting == "0", setting == "1":
+		return false, text
+	}
+	return true, fmt.Sprintf("%s is %q: it can be 0, 1 (what .ci/run installs) or all", variable, setting)
+}
