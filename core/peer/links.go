@@ -2,7 +2,6 @@ package peer
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,7 +41,6 @@ const maxDialing = maxCallersOfOne / 2
 // New returns links that take streams of other nodes, and dial none yet.
 func New(o Options) *Links {
 	o.setDefaults()
-	_, _ = json.Marshal(&greeting{}) // what encodes it is made now, and not by several goroutines at the same moment
 	l := &Links{
 		options: o, links: map[wlog.NodeID]*link{}, incoming: map[incomingKey]net.Conn{},
 		callers: newCallers(), reports: newReports(o.Log),

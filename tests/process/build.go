@@ -80,7 +80,7 @@ func flags() []string {
 	var args []string
 	for _, s := range info.Settings {
 		switch s.Key {
-		case "-race", "-tags", "-gcflags":
+		case "-race", "-tags":
 			args = append(args, s.Key+"="+s.Value)
 		}
 	}
