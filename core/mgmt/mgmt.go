@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/certfile"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/drain"
@@ -93,11 +94,11 @@ type Options struct {
 type Listener struct {
 	Protocol string // "amqp", "amqp/ssl", "http", "https", "http/prometheus" or "clustering", as RabbitMQ calls them
 	Address  net.Addr
-	Files    []wire.CertificateFile // of its certificates; none without TLS
+	Files    []certfile.File // of its certificates; none without TLS
 }
 
 // ofAuthorities reports whether a file has the authorities of others, and not the listener's own certificate.
-func ofAuthorities(f *wire.CertificateFile) bool { return strings.HasSuffix(f.Key, "tls.ca") }
+func ofAuthorities(f *certfile.File) bool { return strings.HasSuffix(f.Key, "tls.ca") }
 
 // Expires returns when the first certificate of the chain that the listener presents expires; zero without TLS.
 func (l *Listener) Expires() (first time.Time) {

@@ -39,11 +39,16 @@ type testNode struct {
 
 // logBuffer collects a log.
 type logBuffer struct {
+	written func() // is called after each record; nil = nobody waits for it
+
 	mu sync.Mutex // guards b
 	b  bytes.Buffer
 }
 
 func (l *logBuffer) Write(p []byte) (int, error) {
+	if l.written != nil {
+		defer l.written()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)

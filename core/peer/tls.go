@@ -3,13 +3,14 @@ package peer
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"slices"
 	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/certfile"
 )
 
 // TLSFiles are the paths of PEM files.
@@ -31,14 +32,7 @@ type TLS struct {
 // loaded is what was read from the files last.
 type loaded struct {
 	config       *tls.Config
-	certificates []CertificateFile
-}
-
-// CertificateFile is a file with certificates.
-type CertificateFile struct {
-	Key          string // of the configuration: "cluster.tls.cert" or "cluster.tls.ca"
-	Path         string
-	Certificates []*x509.Certificate
+	certificates []certfile.File
 }
 
 // alpn is the protocol's name in TLS.
@@ -67,7 +61,7 @@ func (t *TLS) Reload() error {
 	if err != nil {
 		return fmt.Errorf("cluster.tls.cert %s, cluster.tls.key %s: %w", t.files.Cert, t.files.Key, err)
 	}
-	own, err := certificates("cluster.tls.cert", t.files.Cert, cert)
+	own, err := certfile.Parse("cluster.tls.cert", t.files.Cert, cert)
 	if err != nil {
 		return err
 	}
@@ -78,11 +72,11 @@ func (t *TLS) Reload() error {
 	if err != nil {
 		return err
 	}
-	authorities, err := certificates("cluster.tls.ca", t.files.CA, ca)
+	authorities, err := certfile.Parse("cluster.tls.ca", t.files.CA, ca)
 	if err != nil {
 		return err
 	}
-	t.current.Store(&loaded{config: configOf(&pair, &authorities), certificates: []CertificateFile{own, authorities}})
+	t.current.Store(&loaded{config: configOf(&pair, &authorities), certificates: []certfile.File{own, authorities}})
 	return nil
 }
 
@@ -109,11 +103,8 @@ func (f *TLSFiles) checkOwn(cert *x509.Certificate) error {
 }
 
 // configOf returns what connections in both directions have in common.
-func configOf(pair *tls.Certificate, authorities *CertificateFile) *tls.Config {
-	pool := x509.NewCertPool()
-	for _, cert := range authorities.Certificates {
-		pool.AddCert(cert)
-	}
+func configOf(pair *tls.Certificate, authorities *certfile.File) *tls.Config {
+	pool := authorities.Pool()
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, NextProtos: []string{alpn}, Certificates: []tls.Certificate{*pair},
 		RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
@@ -122,7 +113,7 @@ func configOf(pair *tls.Certificate, authorities *CertificateFile) *tls.Config {
 }
 
 // Files returns the certificates in use, with those of authorities.
-func (t *TLS) Files() []CertificateFile { return t.current.Load().certificates }
+func (t *TLS) Files() []certfile.File { return t.current.Load().certificates }
 
 func readKeyFile(key, path string) ([]byte, error) {
 	if path == "" {
@@ -133,29 +124,6 @@ func readKeyFile(key, path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
 	return content, nil
-}
-
-// certificates returns those of a PEM file. All of them have to be readable: one that is left out would be missed later.
-func certificates(key, path string, content []byte) (CertificateFile, error) {
-	f := CertificateFile{Key: key, Path: path}
-	for len(content) > 0 {
-		var block *pem.Block
-		if block, content = pem.Decode(content); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return f, fmt.Errorf("%s %s: certificate %d: %w", key, path, len(f.Certificates)+1, err)
-		}
-		f.Certificates = append(f.Certificates, cert)
-	}
-	if len(f.Certificates) == 0 {
-		return f, fmt.Errorf("%s %s: there is no certificate in it", key, path)
-	}
-	return f, nil
 }
 
 // accepting returns the configuration of a connection that comes in.

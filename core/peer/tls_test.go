@@ -118,6 +118,7 @@ type tcpNode struct {
 	log  *logBuffer
 	got  chan string
 	gone chan wlog.NodeID
+	news chan struct{} // has a token when the node has logged or heard something
 }
 
 func startReal(tb testing.TB, id wlog.NodeID, certificates *TLS) *tcpNode {
@@ -126,7 +127,8 @@ func startReal(tb testing.TB, id wlog.NodeID, certificates *TLS) *tcpNode {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	r := &tcpNode{node: Node{id, listener.Addr().String()}, log: &logBuffer{}, got: make(chan string, 1000), gone: make(chan wlog.NodeID, 10)}
+	r := &tcpNode{node: Node{id, listener.Addr().String()}, got: make(chan string, 1000), gone: make(chan wlog.NodeID, 10), news: make(chan struct{}, 1)}
+	r.log = &logBuffer{written: r.poke}
 	r.Links = New(Options{
 		Self:     func() Hello { return Hello{Format: Range{1, 1}, Node: id, Address: r.node.Address} },
 		Check:    func(Hello) error { return nil },
@@ -137,22 +139,38 @@ func startReal(tb testing.TB, id wlog.NodeID, certificates *TLS) *tcpNode {
 			default: // nobody reads so many
 			}
 		},
-		Gone: func(id wlog.NodeID) { r.gone <- id },
+		Gone:  func(id wlog.NodeID) { r.gone <- id },
+		Heard: func(wlog.NodeID, []ShardTime) { r.poke() },
 	})
 	tb.Cleanup(func() { r.Close() })
 	return r
+}
+
+func (r *tcpNode) poke() {
+	select {
+	case r.news <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until something is so of a node that is linked to others, who say something each second.
+func (r *tcpNode) await(t *testing.T, so func() bool) {
+	t.Helper()
+	late := time.After(time.Minute)
+	for !so() {
+		select {
+		case <-r.news:
+		case <-late:
+			t.Fatalf("it does not happen; the log of node %d:\n%s", r.node.ID, r.log)
+		}
+	}
 }
 
 // await waits until nodes are connected to one another.
 func await(t *testing.T, nodes ...*tcpNode) {
 	t.Helper()
 	for _, n := range nodes {
-		for !connected(n) {
-			if t.Context().Err() != nil {
-				t.Fatal(n.log)
-			}
-			time.Sleep(time.Millisecond)
-		}
+		n.await(t, func() bool { return connected(n) })
 	}
 }
 
@@ -257,12 +275,7 @@ func TestCertificatesAreChecked(t *testing.T) {
 				node *tcpNode
 				text string
 			}{{one, tc.one}, {two, tc.end}} {
-				for !strings.Contains(r.node.log.String(), r.text) {
-					if t.Context().Err() != nil {
-						return
-					}
-					time.Sleep(time.Millisecond)
-				}
+				r.node.await(t, func() bool { return strings.Contains(r.node.log.String(), r.text) })
 			}
 			if connected(one) || connected(two) {
 				t.Error("they are connected")
@@ -299,7 +312,7 @@ func TestReload(t *testing.T) {
 		t.Fatal("it was let in too early")
 	}
 	write(t, files.CA, []byte("nonsense"))
-	if err := certificates.Reload(); err == nil || !strings.Contains(err.Error(), "cluster.tls.ca "+files.CA) {
+	if err := certificates.Reload(); err == nil || !strings.Contains(err.Error(), "cluster.tls.ca: no certificate in "+files.CA) {
 		t.Errorf("reload: %v", err)
 	}
 	again := b.issue(t, "127.0.0.1", b)
@@ -356,7 +369,7 @@ func TestTLSFilesAreNamed(t *testing.T) {
 			*f = a.issueFor(t, "127.0.0.1", a, x509.ExtKeyUsageServerAuth)
 			f.Address = "127.0.0.1:5680"
 		}, "both serverAuth and clientAuth"},
-		{"empty authorities", func(t *testing.T, f *TLSFiles) { t.Helper(); write(t, f.CA, nil) }, "there is no certificate in it"},
+		{"empty authorities", func(t *testing.T, f *TLSFiles) { t.Helper(); write(t, f.CA, nil) }, "cluster.tls.ca: no certificate in "},
 		{"broken authority", func(t *testing.T, f *TLSFiles) {
 			t.Helper()
 			write(t, f.CA, append(a.pem, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte("x")})...))
@@ -405,8 +418,11 @@ func TestCloseUnderLoad(t *testing.T) {
 			}
 		})
 	}
-	for len(two.got) < 100 && len(one.got) < 100 {
-		time.Sleep(time.Millisecond)
+	for range 100 {
+		select {
+		case <-one.got:
+		case <-two.got:
+		}
 	}
 	if err := two.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 		t.Error(err)

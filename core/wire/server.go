@@ -16,6 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/curfewmq/curfew/core/certfile"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
@@ -181,7 +182,7 @@ func (s *Server) ReloadTLS() error {
 }
 
 // CertificateFiles returns the certificates in use, with those of authorities; none without TLS.
-func (s *Server) CertificateFiles() []CertificateFile {
+func (s *Server) CertificateFiles() []certfile.File {
 	if s.tls == nil {
 		return nil
 	}

@@ -4,11 +4,12 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
 	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/certfile"
 )
 
 // TLS says how to listen with TLS. Cert, Key and CA are paths of PEM files.
@@ -30,15 +31,8 @@ type Certificates struct {
 type certified struct {
 	pair    tls.Certificate
 	clients *x509.CertPool // nil: no certificate of clients is requested
-	files   []CertificateFile
+	files   []certfile.File
 	config  *tls.Config
-}
-
-// CertificateFile is a file with certificates, as it was read last. It is read only.
-type CertificateFile struct {
-	Key          string // of the configuration: "tls.cert" or "tls.ca"; for other nodes "cluster.tls.cert" or "cluster.tls.ca"
-	Path         string
-	Certificates []*x509.Certificate
 }
 
 // LoadCertificates reads the files. Errors name the configuration key and the file.
@@ -96,39 +90,21 @@ func (c *Certificates) readAuthorities(into *certified) error {
 	if err := into.add("tls.ca", c.options.CA, content); err != nil {
 		return err
 	}
-	into.clients = x509.NewCertPool()
-	for _, authority := range into.files[len(into.files)-1].Certificates {
-		into.clients.AddCert(authority)
-	}
+	into.clients = into.files[len(into.files)-1].Pool()
 	return nil
 }
 
-// add adds a file. All of its certificates have to be readable: one that is left out would be missed later.
+// add adds a file.
 func (c *certified) add(key, path string, content []byte) error {
-	f := CertificateFile{Key: key, Path: path}
-	for len(content) > 0 {
-		var block *pem.Block
-		if block, content = pem.Decode(content); block == nil {
-			break
-		}
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return fmt.Errorf("%s %s: certificate %d: %w", key, path, len(f.Certificates)+1, err)
-		}
-		f.Certificates = append(f.Certificates, cert)
+	f, err := certfile.Parse(key, path, content)
+	if err == nil {
+		c.files = append(c.files, f)
 	}
-	if len(f.Certificates) == 0 {
-		return fmt.Errorf("%s: no certificate in %s", key, path)
-	}
-	c.files = append(c.files, f)
-	return nil
+	return err
 }
 
 // Files returns the certificates in use, with those of authorities.
-func (c *Certificates) Files() []CertificateFile { return c.current.Load().files }
+func (c *Certificates) Files() []certfile.File { return c.current.Load().files }
 
 // Verify checks again the certificates that a client has shown, its own first, by the authorities and the time of now.
 func (c *Certificates) Verify(shown []*x509.Certificate) error {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/curfewmq/curfew/core/certfile"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/core/wire/proxy"
@@ -232,8 +233,8 @@ func (s *service) amqpListeners() (names []listenerName) {
 }
 
 // certificateFiles returns the certificates of the AMQP listener.
-func (s *service) certificateFiles() []wire.CertificateFile {
-	if b, ok := s.broker.(interface{ CertificateFiles() []wire.CertificateFile }); ok {
+func (s *service) certificateFiles() []certfile.File {
+	if b, ok := s.broker.(interface{ CertificateFiles() []certfile.File }); ok {
 		return b.CertificateFiles()
 	}
 	return nil

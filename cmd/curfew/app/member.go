@@ -182,9 +182,7 @@ func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
 	}
 	l = mgmt.Listener{Protocol: "clustering", Address: n.member.listens}
 	if n.member.tls != nil {
-		for _, f := range n.member.tls.Files() {
-			l.Files = append(l.Files, wire.CertificateFile(f))
-		}
+		l.Files = n.member.tls.Files()
 	}
 	return l, true
 }
