@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -14,21 +13,8 @@ import (
 	"github.com/curfewmq/curfew/tests/tools"
 )
 
-// blockOf returns the first block of a language on the page about clusters that contains a text.
-func blockOf(t *testing.T, language, with string) string {
-	t.Helper()
-	page, err := os.ReadFile("../../core/cluster/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, part := range strings.Split(string(page), "\n```") {
-		if of, text, _ := strings.Cut(part, "\n"); i%2 == 1 && of == language && strings.Contains(text, with) {
-			return text + "\n"
-		}
-	}
-	t.Fatalf("the page has no block of %s with %q", language, with)
-	return ""
-}
+// page is what the tests follow.
+const page = "../../core/cluster/README.md"
 
 // Nodes with the page's certificates and settings are a cluster. Its health check knows when the certificates of nodes end.
 func TestThePageAboutClusters(t *testing.T) {
@@ -41,7 +27,7 @@ func TestThePageAboutClusters(t *testing.T) {
 		hosts = append(hosts, host)
 	}
 	commands := strings.NewReplacer("for node in a b c", "for node in "+strings.Join(hosts, " "), "$node.example.com", "$node", "DNS:", "IP:").
-		Replace(blockOf(t, "sh", "openssl x509"))
+		Replace(process.Block(t, page, "sh", "openssl x509"))
 	cmd := exec.Command("sh", "-euc", commands)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -53,7 +39,7 @@ func TestThePageAboutClusters(t *testing.T) {
 			"advertise: a.example.com:5680", "advertise: "+addresses[i], "a.example.com:5680", addresses[0], "b.example.com:5680", addresses[1],
 			"c.example.com:5680", addresses[2], "nodes/a.", filepath.Join(dir, "nodes", hosts[i])+".", "nodes/ca.", filepath.Join(dir, "nodes", "ca")+".",
 			`":5672"`, `"127.0.0.1:0"`, `":15672"`, `"127.0.0.1:0"`, `":15692"`, `"127.0.0.1:0"`,
-		).Replace(blockOf(t, "yaml", "advertise"))
+		).Replace(process.Block(t, page, "yaml", "advertise"))
 		nodes = append(nodes, process.Launch(t, yaml, "--data", filepath.Join(dir, "data"+hosts[i])))
 	}
 	for _, n := range nodes {

@@ -21,21 +21,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
 
-// block returns the first block of a language on the page that contains a text.
-func block(t *testing.T, language, with string) string {
-	t.Helper()
-	page, err := os.ReadFile("../../core/auth/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, part := range strings.Split(string(page), "\n```") {
-		if of, text, _ := strings.Cut(part, "\n"); i%2 == 1 && of == language && strings.Contains(text, with) {
-			return text + "\n"
-		}
-	}
-	t.Fatalf("the page has no block of %s with %q", language, with)
-	return ""
-}
+// page is what the tests follow.
+const page = "../../core/auth/README.md"
 
 // follower is who follows the page, in a folder of its own.
 type follower struct {
@@ -71,8 +58,8 @@ func follow(t *testing.T, more string) (*follower, *process.Process) {
 	t.Helper()
 	tools.Need(t, "sh", "openssl")
 	f := &follower{t: t, dir: t.TempDir(), as: strings.NewReplacer()}
-	f.shell(block(t, "sh", "openssl x509"))
-	yaml := strings.NewReplacer("tls/", f.dir+"/tls/", `":5671"`, `"127.0.0.1:0"`, `":15671"`, `"127.0.0.1:0"`+more).Replace(block(t, "yaml", "certificate-login"))
+	f.shell(process.Block(t, page, "sh", "openssl x509"))
+	yaml := strings.NewReplacer("tls/", f.dir+"/tls/", `":5671"`, `"127.0.0.1:0"`, `":15671"`, `"127.0.0.1:0"`+more).Replace(process.Block(t, page, "yaml", "certificate-login"))
 	b := process.Start(t, yaml)
 	if err := os.Mkdir(filepath.Join(f.dir, "bin"), 0o700); err != nil {
 		t.Fatal(err)
@@ -83,7 +70,7 @@ func follow(t *testing.T, more string) (*follower, *process.Process) {
 	port := func(address string) string { _, p, _ := net.SplitHostPort(address); return p }
 	f.as = strings.NewReplacer("localhost:15671", "localhost:"+port(b.ManagementTLS), "localhost:5671", "localhost:"+port(b.AMQPS), `"localhost", 5671`, `"localhost", `+port(b.AMQPS),
 		"curfew ctl add", "curfew ctl --url http://"+b.Management+" add", "curfew ctl clear", "curfew ctl --url http://"+b.Management+" clear", "curfew ctl set", "curfew ctl --url http://"+b.Management+" set")
-	f.shell(block(t, "sh", "clear_password"))
+	f.shell(process.Block(t, page, "sh", "clear_password"))
 	return f, b
 }
 
@@ -93,16 +80,16 @@ func TestLoginsByCertificate(t *testing.T) {
 	tools.Need(t, "curl")
 	python := tools.Pika(t)
 	f, _ := follow(t, "")
-	f.run(python, "-c", block(t, "python", "ExternalCredentials"))
+	f.run(python, "-c", process.Block(t, page, "python", "ExternalCredentials"))
 	program := filepath.Join(f.dir, "main.go")
-	if err := os.WriteFile(program, []byte(f.as.Replace(block(t, "go", "ExternalAuth"))), 0o600); err != nil {
+	if err := os.WriteFile(program, []byte(f.as.Replace(process.Block(t, page, "go", "ExternalAuth"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	f.build(program)
 	if got := f.run(filepath.Join(f.dir, "client")); got != "from pika\n" {
 		t.Errorf("amqp091-go got %q", got)
 	}
-	got := f.shell(block(t, "sh", "--cert tls/app.pem"))
+	got := f.shell(process.Block(t, page, "sh", "--cert tls/app.pem"))
 	for _, want := range []string{`"name":"app"`, "by-certificate\t0", "consumed                                            1,000 messages"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("the tools print %s, want %s", got, want)
@@ -139,7 +126,7 @@ func TestProxies(t *testing.T) {
 			}
 			f, b := follow(t, "\n  proxy-protocol: [127.0.0.2]")
 			address := free(t)
-			config := strings.NewReplacer("127.0.0.1:5672", b.AMQP, tt.listen, address).Replace(block(t, tt.language, tt.listen))
+			config := strings.NewReplacer("127.0.0.1:5672", b.AMQP, tt.listen, address).Replace(process.Block(t, page, tt.language, tt.listen))
 			args := []string{"-db", "-f", filepath.Join(f.dir, tt.file)}
 			if tt.program == "nginx" {
 				config = "load_module " + streamModule + ";\ndaemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr;\nevents {}\n" + config
