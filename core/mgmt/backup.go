@@ -127,6 +127,7 @@ const backupType = "application/x-tar"
 
 var (
 	errNoDisk   = errors.New("the disk has too little space for what the backup keeps, and the broker needs it")
+	errNoRight  = errors.New("its user may not make backups any more")
 	errShutDown = errors.New("the broker is being shut down")
 )
 
@@ -150,7 +151,7 @@ func (a *API) streamBackup(c *request) (begun bool, err error) {
 		a.backups.written(copied)
 		pause(ctx, min(time.Since(began), maxRest))
 		began = time.Now()
-		return a.mayGoOn(ctx)
+		return a.mayGoOn(ctx, c)
 	})
 	return true, err
 }
@@ -169,8 +170,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// mayGoOn reports why a backup has to end. While the disk is short of space, it must not keep any of it.
-func (a *API) mayGoOn(ctx context.Context) error {
+// mayGoOn reports why a backup has to end. While the disk is short of space, it must not keep any of it. Its user may be deleted or have
+// lost the tag.
+func (a *API) mayGoOn(ctx context.Context, c *request) error {
 	select {
 	case <-a.backups.streams.Ended():
 		return errShutDown
@@ -178,6 +180,9 @@ func (a *API) mayGoOn(ctx context.Context) error {
 	}
 	if a.Store.Full() != nil && a.Store.PinnedBytes() > 0 {
 		return errNoDisk
+	}
+	if !c.renew() || !isAdministrator(c.user) {
+		return errNoRight
 	}
 	return ctx.Err()
 }

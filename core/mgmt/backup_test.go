@@ -175,6 +175,23 @@ func TestABackupEndsWithTheBroker(t *testing.T) {
 	})
 }
 
+// A backup goes on for minutes, and has all there is: it ends when its user may not have that any more.
+func TestABackupEndsWithItsUsersRights(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := startBackup(t)
+		if status, body := b.ask("PUT", "/api/users/guest", `{"password":"guest","tags":"monitoring"}`); status >= 300 {
+			t.Fatalf("got %d %s", status, body)
+		}
+		b.readAll()
+		synctest.Wait()
+		b.api.backups.mu.Lock()
+		defer b.api.backups.mu.Unlock()
+		if last := b.api.backups.last; last == nil || !errors.Is(last.err, errNoRight) {
+			t.Errorf("the last backup is %+v", last)
+		}
+	})
+}
+
 // A backup that holds space which the broker needs ends. One that holds none goes on.
 func TestABackupOnAFullDisk(t *testing.T) {
 	for name, pinned := range map[string]bool{"that holds space": true, "that holds none": false} {
