@@ -33,6 +33,7 @@ type group struct {
 	out       []*raftpb.Message // to other nodes
 	writes    []*raftpb.Message // to the disk, in order
 	unwritten int               // bytes of the entries in writes
+	hard      hardState         // the latest of those writes that nextWrite has returned
 	spare     []byte            // for the data of the next write
 	reads     []raft.ReadState  // answers to read
 	applied   uint64            // index of the last entry that committed was called with, or that was applied in an earlier life
@@ -100,7 +101,7 @@ func newGroup(ctx context.Context, d *disk, o options, committed func(position, 
 	if err != nil {
 		return nil, err
 	}
-	g := &group{id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term}
+	g := &group{id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term, hard: d.hard}
 	g.body, g.head, err = d.lastBody(ctx, applied)
 	return g, err
 }

@@ -26,15 +26,27 @@ type write struct {
 func (g *group) nextWrite(maxBytes int) *write {
 	w := &write{data: g.spare[:0]}
 	g.spare = nil
+	size := 0
 	for _, m := range g.writes {
-		if len(w.messages) > 0 && (len(w.data) >= maxBytes || m.GetSnapshot() != nil) {
+		if len(w.messages) > 0 && (size >= maxBytes || m.GetSnapshot() != nil) {
 			break
 		}
 		w.messages = append(w.messages, m)
-		w.encode(m, g.disk.hard)
+		size += payload(m) + len(m.GetEntries())*entryHeaderSize
+		if h, some := hardStateOf(m); some {
+			g.hard = h
+		}
 	}
 	g.writes = g.writes[len(w.messages):]
-	g.encodeTrim(w)
+	trim := g.trimThrough(w)
+	g.encodeHardState(w, size > 0, trim)
+	w.data = slices.Grow(w.data, size)
+	for _, m := range w.messages {
+		w.encode(m)
+	}
+	if trim > 0 {
+		g.encodeTrim(w, trim)
+	}
 	if len(w.messages) == 0 && len(w.data) == 0 {
 		g.spare = w.data
 		return nil
@@ -45,22 +57,28 @@ func (g *group) nextWrite(maxBytes int) *write {
 // spareBytes is how much memory for what is written is kept for the next time.
 const spareBytes = 2 * maxSize
 
-// encode adds a message. known is the hard state that is in the log.
-func (w *write) encode(m *raftpb.Message, known hardState) {
-	h, some := hardStateOf(m)
-	if some {
-		w.hard = h
-		w.data = appendHardState(w.data, h)
+// encodeHardState adds the hard state, if the log has another one. That entries are committed is no reason to write: a node that does
+// not know it any more is told again. It goes with entries that are written.
+func (g *group) encodeHardState(w *write, entries bool, trim uint64) {
+	h, known := g.hard, g.disk.hard
+	h.commit = max(h.commit, trim)
+	anew := len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil
+	switch {
+	case trim > 0 || anew: // the entry that had it may be trimmed
+	case h == known, !entries && h.term == known.term && h.vote == known.vote:
+		return
 	}
+	w.hard = h
+	w.data = appendHardState(w.data, h)
+}
+
+// encode adds a message, but for its hard state.
+func (w *write) encode(m *raftpb.Message) {
 	if s := m.GetSnapshot(); s != nil {
-		if !some {
-			w.data = appendHardState(w.data, known) // the entry that had it may be trimmed
-		}
 		meta := s.GetMetadata()
 		w.anew, w.begins, w.conf = true, position{meta.GetIndex(), meta.GetTerm()}, meta.GetConfState()
 		w.data = appendBeginning(w.data, recAnew, w.begins, w.conf)
 	}
-	w.data = slices.Grow(w.data, payload(m)+len(m.GetEntries())*entryHeaderSize)
 	for _, e := range m.GetEntries() {
 		size := len(e.GetData())
 		w.entries = append(w.entries, stored{entry: e, off: len(w.data) + entryHeaderSize, size: uint32(size), term: e.GetTerm(), typ: e.GetType()})
@@ -69,21 +87,23 @@ func (w *write) encode(m *raftpb.Message, known hardState) {
 	}
 }
 
-// encodeTrim adds to a write that entries are gone which nobody needs, if they are many: each trim writes the configuration again.
-func (g *group) encodeTrim(w *write) {
+// trimThrough returns through which entry a write is to say that they are gone, because nobody needs them; 0 unless they are many: each
+// trim writes the configuration again.
+func (g *group) trimThrough(w *write) uint64 {
 	d := g.disk
 	through := min(g.head.trim, g.applied+1) - 1
-	if g.head.trim == 0 || g.pinned > 0 || through < d.base.index+uint64(g.options.trimEach) || through > d.last().index || w.anew {
-		return
+	if g.head.trim == 0 || g.pinned > 0 || through < d.base.index+uint64(g.options.trimEach) || through > d.last().index ||
+		len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil {
+		return 0
 	}
-	h := w.hard
-	if h == (hardState{}) {
-		h = d.hard
-	}
-	h.commit = max(h.commit, through)
+	return through
+}
+
+func (g *group) encodeTrim(w *write, through uint64) {
+	d := g.disk
 	term, _ := d.Term(through) // it is there
-	w.hard, w.begins, w.conf = h, position{through, term}, d.configurationAt(through)
-	w.data = appendBeginning(appendHardState(w.data, h), recBeginning, w.begins, w.conf)
+	w.begins, w.conf = position{through, term}, d.configurationAt(through)
+	w.data = appendBeginning(w.data, recBeginning, w.begins, w.conf)
 }
 
 // written notes that a write is durable, in an entry of the local log; at is 0 if it had no data. It returns before which index of
