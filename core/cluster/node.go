@@ -178,7 +178,8 @@ func (n *Node) start(ctx context.Context) error {
 	}
 	o := quorum.Options{
 		Local: n.local, Node: n.id.Number, Shards: n.options.Shards + 1, Election: n.options.Election, Clock: n.options.Clock,
-		Send: func(to wlog.NodeID, m quorum.Message) { n.links.Send(to, m.Shard, m.Bulk, m.Bytes, m.Done) },
+		Prompt: []uint32{0}, // the registry
+		Send:   func(to wlog.NodeID, m quorum.Message) { n.links.Send(to, m.Shard, m.Bulk, m.Bytes, m.Done) },
 	}
 	if n.id.founder() && !n.id.Started {
 		o.Voters = n.id.Founders

@@ -132,7 +132,7 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 	}
 	n.eng, n.up, n.mine = eng, true, map[uint64]bool{}
 	n.writing, n.failed, n.samples, n.owned, n.skew = nil, false, samples{}, 0, hook.Instant(c.rng.Int64N(int64(10*time.Second)))
-	o := options{id: n.id, election: 10, heartbeat: 2, maxSize: 2048, inflight: 8, trimEach: 5, first: 1}
+	o := options{id: n.id, election: 10, heartbeat: 2, maxSize: 2048, inflight: 8, trimEach: 5, first: 1, prompt: c.seed%2 > 0}
 	n.g, err = newGroup(context.Background(), d, o, func(p position, data []byte) { c.committed(n, p, data) }, func(p position) { c.restarted(n, p) })
 	if err != nil {
 		c.fail("node %d: %v", n.id, err)

@@ -27,6 +27,7 @@ type trio struct {
 	cut   map[wlog.NodeID]bool // nobody hears from it, and it from nobody
 	fs    map[wlog.NodeID]*crashfs.FS
 	step  map[wlog.NodeID]time.Duration // how far its clock is ahead
+	sent  [testShards]int               // messages about a shard that may bring entries
 }
 
 const testShards = 3
@@ -59,7 +60,7 @@ func (c *trio) boot(id wlog.NodeID, voters ...wlog.NodeID) *Engine {
 	}
 	own, ahead := ownClock(), hook.Instant(c.step[id])
 	e, err := New(Options{
-		Local: local(c.T, c.fs[id]), Node: id, Voters: voters, Shards: testShards, Election: time.Second,
+		Local: local(c.T, c.fs[id]), Node: id, Voters: voters, Shards: testShards, Prompt: []uint32{0}, Election: time.Second,
 		Clock: func() hook.Instant { return own() + ahead }, Send: func(to wlog.NodeID, m Message) { c.send(id, to, m) },
 	})
 	if err != nil {
@@ -79,6 +80,11 @@ func ownClock() clock.Clock {
 }
 
 func (c *trio) send(from, to wlog.NodeID, m Message) {
+	if m.Bulk {
+		c.mu.Lock()
+		c.sent[m.Shard]++
+		c.mu.Unlock()
+	}
 	time.AfterFunc(time.Millisecond, func() {
 		c.mu.Lock()
 		e := c.nodes[to]

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -36,6 +37,7 @@ type group struct {
 	hard      hardState         // the latest of those writes that nextWrite has returned
 	spare     []byte            // for the data of the next write
 	reads     []raft.ReadState  // answers to read
+	changing  uint64            // index of the last entry that changes the configuration
 	applied   uint64            // index of the last entry that committed was called with, or that was applied in an earlier life
 	body      uint64            // index of the last of those with a body; 0 = none is left
 	head      bodyHeader        // the highest of those
@@ -87,6 +89,7 @@ type options struct {
 	inflight  int    // messages with entries that a node has not answered
 	trimEach  int    // entries that are trimmed at a time, at least
 	first     int    // of the voters, in order, that should own the shard
+	prompt    bool   // nodes are told at once what is committed
 }
 
 func newGroup(ctx context.Context, d *disk, o options, committed func(position, []byte), restarted func(position)) (*group, error) {
@@ -102,6 +105,11 @@ func newGroup(ctx context.Context, d *disk, o options, committed func(position, 
 		return nil, err
 	}
 	g := &group{id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term, hard: d.hard}
+	for i, e := range d.entries {
+		if e.typ != raftpb.EntryNormal {
+			g.changing = d.base.index + 1 + uint64(i)
+		}
+	}
 	g.body, g.head, err = d.lastBody(ctx, applied)
 	return g, err
 }
@@ -140,7 +148,11 @@ func (g *group) step(m *raftpb.Message) error {
 	default:
 	}
 	_ = g.node.Step(m) // it is about a proposal that was forwarded, or a node that is unknown: its sender finds out
-	g.collect()
+	if m.GetType() == raftpb.MsgAppResp {
+		g.collectAcked()
+	} else {
+		g.collect()
+	}
 	if m.GetFrom() == g.leader && m.GetTerm() == g.term {
 		g.unheard = 0
 	}
@@ -222,7 +234,12 @@ func (g *group) outbox() []*raftpb.Message {
 }
 
 // collect takes all that Raft wants done.
-func (g *group) collect() {
+func (g *group) collect() { g.take(false) }
+
+// collectAcked is collect when a node, or this one, has confirmed what it has written.
+func (g *group) collectAcked() { g.take(true) }
+
+func (g *group) take(acked bool) {
 	for g.node.HasReady() {
 		ready := g.node.Ready()
 		g.reads = append(g.reads, ready.ReadStates...)
@@ -237,16 +254,42 @@ func (g *group) collect() {
 			case raft.LocalAppendThread:
 				g.writes = append(g.writes, m)
 				g.unwritten += payload(m)
+				g.noteChanges(m)
 			case raft.LocalApplyThread:
 				g.apply(m.GetEntries())
 				g.answer(m.GetResponses())
 			default:
+				if acked && g.idle(m) {
+					continue
+				}
 				welcome(m)
 				g.out = append(g.out, m)
 			}
 		}
 	}
 	g.updateOwner()
+}
+
+// noteChanges notes the last entry that changes the configuration.
+func (g *group) noteChanges(m *raftpb.Message) {
+	for _, e := range m.GetEntries() {
+		if e.GetType() != raftpb.EntryNormal {
+			g.changing = e.GetIndex()
+		}
+	}
+}
+
+// idle reports whether a message says no more than what is committed now, to a node that learns it soon enough with the next entries, or
+// with a heartbeat. Under load each batch of entries would cost each node a second message, and its answer. A node that has been removed
+// must be told at once, because it gets no others.
+func (g *group) idle(m *raftpb.Message) (is bool) {
+	if g.options.prompt || m.GetType() != raftpb.MsgApp || len(m.GetEntries()) > 0 || g.applied < g.changing {
+		return false
+	}
+	g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		is = is || id == m.GetTo() && p.State == tracker.StateReplicate // others are being asked what they have
+	})
+	return is
 }
 
 // welcome has a message that says where the log begins name its receiver as a learner, if the configuration of that point does not know

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -89,7 +90,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	}
 	o := options{
 		id: uint64(e.options.Node), election: electionTicks, heartbeat: heartbeatTicks, maxSize: maxSize, inflight: maxInflight, trimEach: trimEach,
-		first: int(shard),
+		first: int(shard), prompt: slices.Contains(e.options.Prompt, shard),
 	}
 	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
 		return nil, errors.Join(err, d.log.Close())

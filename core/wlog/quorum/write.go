@@ -137,6 +137,6 @@ func (g *group) written(w *write, at wlog.Index) (before wlog.Index, err error) 
 		g.unwritten -= payload(m)
 		g.answer(m.GetResponses())
 	}
-	g.collect()
+	g.collectAcked()
 	return before, nil
 }
