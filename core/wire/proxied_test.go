@@ -21,6 +21,7 @@ func proxied(t *testing.T, change ...func(*Options)) *Server {
 	t.Helper()
 	return start(t, append([]func(*Options){func(o *Options) {
 		o.AMQP, o.Proxies = "127.0.0.1:0", []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+		o.HandshakeTimeout = time.Minute // of a real clock, on machines that are busy
 	}}, change...)...)
 }
 
