@@ -184,7 +184,11 @@ func (s *sender) serve(ctx context.Context, conn net.Conn) error {
 // write writes letters and pings until that fails, ctx ends, or ended says that reading has failed.
 func (s *sender) write(ctx context.Context, conn net.Conn, ended chan error) error {
 	w := newFrameWriter(conn)
-	ticker := time.NewTicker(pingInterval)
+	interval := pingInterval
+	if s.kind == Bulk {
+		interval = bulkPingInterval
+	}
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var letters []letter
 	err := s.ping(w)

@@ -96,6 +96,7 @@ const (
 const (
 	handshakeTimeout = 5 * time.Second
 	pingInterval     = time.Second
+	bulkPingInterval = 3 * time.Second  // on a Bulk stream, whose pings only show that it is there
 	silence          = 5 * time.Second  // without an answer to a ping, until the one that asks gives the stream up
 	idle             = 10 * time.Second // without a ping, or in a message, until the one that listens gives it up
 	writeTimeout     = 10 * time.Second // for chunkSize bytes

@@ -23,6 +23,7 @@ const lateTicks = 2
 
 // tick counts a tick of the clock.
 func (g *group) tick() {
+	g.quiet++
 	if !g.passive || g.state == raft.StateLeader {
 		g.unheard = 0
 		g.node.Tick()
@@ -32,6 +33,19 @@ func (g *group) tick() {
 	}
 	g.tickWary()
 	g.hurry()
+}
+
+// lull returns at which of the next ticks the group does something, at the earliest, if it gets no message until then.
+func (g *group) lull() int {
+	switch {
+	case g.passive || g.rush.until > 0 || len(g.wary) > 0 || g.leader == raft.None:
+		return 1
+	case g.state == raft.StateLeader:
+		return g.options.heartbeat
+	case g.state == raft.StateFollower:
+		return max(1, min(g.options.election-g.quiet, g.options.election/2)) // a node that was stopped believes in half of it at most
+	}
+	return 1
 }
 
 // tickPassive counts a tick of a node that does not want to own the shard. Raft has no clock then: with one it would want to. But it must not

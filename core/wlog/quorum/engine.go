@@ -29,7 +29,7 @@ type Options struct {
 	// Shards is how many shards StartAll starts: those from 0 to Shards-1.
 	Shards uint32
 	// Prompt are the shards that nodes follow: all of them are told at once what is committed. With others they learn it with the next
-	// entries, or within a third of the election timeout.
+	// entries, or within half of the election timeout.
 	Prompt []uint32
 	// Election is how long a node waits for another's word until it wants to own a shard: 300 ms to 10 s. It waits up to twice as long.
 	Election time.Duration

@@ -51,6 +51,7 @@ type group struct {
 	owner   uint64         // the term that the node owns the shard in; 0 = it does not
 	passive bool           // the node does not want to own the shard
 	unheard int            // ticks since a leader said something, while the node is passive
+	quiet   int            // ticks since a leader sent something that has the node wait longer for the next
 	wary    map[uint64]int // ticks in which nodes that have declined the shard are not asked again
 	rush    rush
 }
@@ -155,6 +156,9 @@ func (g *group) step(m *raftpb.Message) error {
 	}
 	if m.GetFrom() == g.leader && m.GetTerm() == g.term {
 		g.unheard = 0
+		if t := m.GetType(); t == raftpb.MsgHeartbeat || t == raftpb.MsgApp {
+			g.quiet = 0
+		}
 	}
 	return nil
 }

@@ -48,9 +48,10 @@ type replica struct {
 	jobs      chan job
 	done      chan job
 	writing   bool
-	since     time.Time  // when the write began
-	failed    error      // of the local log: nothing is written any more; nil = it works
-	began     time.Time  // of the engine, whose ticks are counted from then
+	since     time.Time // when the write began
+	failed    error     // of the local log: nothing is written any more; nil = it works
+	began     time.Time // of the engine, whose ticks are counted from then
+	ticks     *ticks
 	farewell  int        // ticks in which another node may take over from a replica whose local log has failed
 	trims     wlog.Index // of the local log, not trimmed yet; 0 = nothing
 	pending   []*proposal
@@ -65,7 +66,7 @@ type replica struct {
 
 const (
 	electionTicks    = 10
-	heartbeatTicks   = 3
+	heartbeatTicks   = 4
 	maxSize          = 1 << 20
 	maxInflight      = 64
 	maxInflightBytes = MaxEntry
@@ -143,23 +144,18 @@ func (r *replica) receive(m *raftpb.Message, size int) {
 
 // run is the goroutine to which the group belongs.
 func (r *replica) run(tick time.Duration) {
-	// All shards tick at the same instants: one wake-up serves the heartbeats of all of them, and one write those to another node.
-	next := func() time.Duration { return tick - time.Since(r.began)%tick }
-	timer := time.NewTimer(next())
-	defer timer.Stop()
+	r.ticks = newTicks(r.began, tick)
+	defer r.ticks.stop()
 	var err error
 	for err == nil {
-		var ticked bool
-		if ticked, err = r.turn(timer.C); ticked {
-			timer.Reset(next())
-		}
+		err = r.turn()
 	}
 	r.end(err)
 }
 
 // turn does all there is to do, and waits for more. Raft panics if it finds itself wrong, as it must be if the disk has lost what it had,
 // or if another node's messages are not those of Raft: that ends the replica, and not the broker.
-func (r *replica) turn(tick <-chan time.Time) (ticked bool, err error) {
+func (r *replica) turn() (err error) {
 	defer func() {
 		switch p := recover().(type) {
 		case nil:
@@ -171,25 +167,43 @@ func (r *replica) turn(tick <-chan time.Time) (ticked bool, err error) {
 	}()
 	r.settle()
 	if err := r.work(); err != nil {
-		return false, err
+		return err
 	}
-	return r.wait(tick)
+	return r.wait()
 }
 
-// wait waits for something to do, and begins it.
-func (r *replica) wait(tick <-chan time.Time) (ticked bool, err error) {
+// wait waits for something to do, and begins it. What comes finds the clock of the group as late as it is.
+func (r *replica) wait() error {
+	r.ticks.plan(r.lull())
 	select {
-	case <-tick:
-		r.tick()
-		return true, nil
+	case <-r.ticks.timer.C:
+		r.ticks.fired()
+		r.tickAll()
 	case <-r.wake:
+		r.tickAll()
 		r.empty()
 	case j := <-r.done:
-		return false, r.wrote(j)
+		r.tickAll()
+		return r.wrote(j)
 	case <-r.stop:
-		return false, errEnded
+		return errEnded
 	}
-	return false, nil
+	return nil
+}
+
+// tickAll counts the ticks that have passed.
+func (r *replica) tickAll() {
+	for range r.ticks.passed() {
+		r.tick()
+	}
+}
+
+// lull returns at which of the next ticks something happens at the earliest, if nothing else does until then.
+func (r *replica) lull() int {
+	if r.writing || r.failed != nil || r.leaving.Load() || len(r.reads.open) > 0 || len(r.moves) > 0 {
+		return 1
+	}
+	return r.group.lull()
 }
 
 // tick counts a tick of the clock.
