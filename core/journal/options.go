@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -13,6 +14,11 @@ type Options struct {
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB
 	Pending int64 // bytes waiting to be durable from which on CaughtUp makes publishers wait; 0 = 16 MiB
 	Slack   int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
+
+	// Gather is for a log whose appends cost much, as those do that go to several nodes: behind an append of many commits, the next one
+	// begins as much later as that one took, at most by Gather. So what many publishers have in flight is in one entry instead of in
+	// two, and entries do not begin with the first commit of many. 0 = the next append begins at once.
+	Gather time.Duration
 
 	// Size returns what an entry with so many bytes of operations takes in the log; nil = only those bytes.
 	Size func(ops int) int64

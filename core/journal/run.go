@@ -13,9 +13,11 @@ import (
 
 // run is the writer's goroutine. It appends group after group until the queue is empty, and ends.
 func (w *Writer) run() {
+	w.gathering.wait(w)
 	for g := w.next(nil); g != nil; g = w.next(g) {
 		began := time.Now()
 		at, size, err := w.append(g)
+		w.gathering.appended(g, began, w.o.Gather)
 		if err == nil && len(g.entry) > 0 {
 			w.latency.Add(time.Since(began).Seconds(), 1)
 			w.groupSize.Add(float64(len(g.commits)), 1)
@@ -28,6 +30,7 @@ func (w *Writer) run() {
 		g.complete(err)
 		w.carryOut(due)
 		runtime.Gosched() // let completers' goroutines run: the next append keeps the processor while it waits for the disk
+		w.gathering.wait(w)
 	}
 }
 

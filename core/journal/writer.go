@@ -52,8 +52,9 @@ type Writer struct {
 	caughtUp atomic.Pointer[chan struct{}] // what CaughtUp returns; changed under mu
 	err      atomic.Pointer[error]         // why commits are refused; nil = they are taken. Changed under mu
 
-	failure   error // why nothing is appended any more; run changes it, under mu
-	overtaken bool  // some commits in the queue were written before their turn; run's own
+	gathering gathering // run's own
+	failure   error     // why nothing is appended any more; run changes it, under mu
+	overtaken bool      // some commits in the queue were written before their turn; run's own
 
 	mu          sync.Mutex // guards what follows
 	changed     *sync.Cond // signalled when running becomes false, and when relocations changes

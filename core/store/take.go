@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"time"
 
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/journal"
@@ -53,6 +54,9 @@ func (c *cluster) take(ctx context.Context, t *seat, epoch uint64) (*shard, erro
 	return s, nil
 }
 
+// gatherMost is how long publishers may be kept waiting for others whose messages get into the same entry.
+const gatherMost = 2 * time.Millisecond
+
 // journalOptions returns what the log of a shard of vhosts is opened with.
 func (c *cluster) journalOptions(s *shard) journal.Options {
 	segment := c.store.segmentSize()
@@ -60,6 +64,7 @@ func (c *cluster) journalOptions(s *shard) journal.Options {
 		Extent: cmp.Or(c.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
 		// All definitions of a vhost are written again when the log is freed from its front, so it may be longer than one of messages.
 		Slack:    cmp.Or(c.options.Extent, min(mixedSlack, slackSegments*segment)),
+		Gather:   gatherMost,
 		Size:     wlog.EntrySize,
 		OnFull:   func(full bool) { c.store.alarms.setBlocked(s.number, full) },
 		OnFailed: s.failed,
