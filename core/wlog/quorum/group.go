@@ -36,6 +36,7 @@ type group struct {
 	unwritten int               // bytes of the entries in writes
 	hard      hardState         // the latest of those writes that nextWrite has returned
 	spare     []byte            // for the data of the next write
+	proposal  []byte            // for that of the next proposal
 	reads     []raft.ReadState  // answers to read
 	changing  uint64            // index of the last entry that changes the configuration
 	applied   uint64            // index of the last entry that committed was called with, or that was applied in an earlier life
@@ -184,9 +185,7 @@ func (g *group) propose(h bodyHeader, body []byte) error {
 	}
 	g.proposed.raise(g.head)
 	g.proposed.raise(h)
-	data := make([]byte, bodyHeaderSize, bodyHeaderSize+len(body))
-	g.proposed.put(data)
-	switch err := g.node.Propose(append(data, body...)); {
+	switch err := g.node.Propose(g.entryOf(body)); {
 	case err != nil && g.transferee() != raft.None:
 		return errMoving
 	case err != nil:
@@ -194,6 +193,17 @@ func (g *group) propose(h bodyHeader, body []byte) error {
 	}
 	g.collect()
 	return nil
+}
+
+// entryOf returns an entry's data, until the next call: Raft copies it.
+func (g *group) entryOf(body []byte) []byte {
+	data := slices.Grow(g.proposal[:0], bodyHeaderSize+len(body))[:bodyHeaderSize]
+	g.proposed.put(data)
+	data = append(data, body...)
+	if g.proposal = nil; cap(data) <= spareBytes {
+		g.proposal = data
+	}
+	return data
 }
 
 // nothing proposes an entry without a body, and returns its index.
