@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"context"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,7 +26,7 @@ func publisher(t *testing.T, o Options, inFlight, messages int) (took time.Durat
 			t.Error(err)
 		}
 		took = time.Since(began)
-		if err := s.Close(context.Background()); err != nil {
+		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		appends = l.appends
@@ -75,7 +74,7 @@ func TestGatherEndsWithClose(t *testing.T) {
 			t.Fatalf("%d entries were appended, want 1: the second gathers", l.appends)
 		}
 		began := time.Now()
-		if err := s.Close(context.Background()); err != nil {
+		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(began); took != time.Hour {
