@@ -2,11 +2,13 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -149,6 +151,18 @@ func (n *Node) Empty() {
 	if err := os.RemoveAll(n.Data); err != nil {
 		n.c.t.Fatal(err)
 	}
+}
+
+// Ctl runs "curfew ctl" at a node.
+func (c *Cluster) Ctl(n *Node, args ...string) error {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), process.Patience)
+	defer cancel()
+	said, err := exec.CommandContext(ctx, c.program, append([]string{"ctl", "--url", "http://" + n.Management}, args...)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("curfew ctl %s: %w: %s", strings.Join(args, " "), err, said)
+	}
+	return nil
 }
 
 // Owner waits until a running node says who owns a vhost, and returns it.

@@ -1,9 +1,12 @@
 package cluster
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/rabbitmq/amqp091-go"
@@ -25,6 +28,46 @@ func TestClusterSurvivesKill(t *testing.T) {
 	owner.Launch()
 	owner.AwaitReady()
 	owner.Ask(t, http.StatusOK, http.MethodGet, "queues/%2F/q", nil)
+}
+
+// What the logs of stopped nodes hold can be read, and is the same. A dump had each entry as one that is not understood.
+func TestLogsOfNodesAreTheSame(t *testing.T) {
+	c := Start(t, "")
+	publish(t, c.Nodes[0], "q", 10)
+	for _, n := range c.Nodes {
+		n.Stop()
+	}
+	if n := c.Compare(); n < 10 {
+		t.Errorf("%d entries are compared, of 10 at least", n)
+	}
+	said, err := exec.CommandContext(t.Context(), c.program, "log", "dump", filepath.Join(c.Nodes[0].Data, "cluster")).CombinedOutput()
+	if err != nil || bytes.Contains(said, []byte("NOT UNDERSTOOD")) || !bytes.Contains(said, []byte(`queue.declare vhost="/" name="q"`)) {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// Logs that differ are found.
+func TestCompareFindsWhatDiffers(t *testing.T) {
+	for _, tt := range []struct{ line, want string }{
+		{"  entry 3, term 1, of the shard, 5 bytes, digest 2", "entry 3, term 1, of the shard, 5 bytes, digest 2"},
+		{"  entry 2, term 2, of an election, 0 bytes, digest 3", ""},
+		{"  begins behind entry 3, term 1, voters [1 2 3], learners [], former voters []", "entry 3, term 1, of the shard, 5 bytes, digest 1"},
+		{"  begins anew behind entry 3, term 1, voters [1 2 3], learners [], former voters []", ""},
+	} {
+		c := &copied{entries: map[uint64]string{}}
+		for _, line := range []string{
+			"  begins anew behind entry 1, term 1, voters [1 2 3], learners [], former voters []", "  entry 2, term 1, of the shard, 5 bytes, digest 1",
+			"  entry 3, term 1, of the shard, 5 bytes, digest 1", "  term 1, vote for 2, committed through 2", tt.line,
+		} {
+			c.read(line)
+		}
+		if c.entries[3] != tt.want {
+			t.Errorf("%s: entry 3 is %q, want %q", tt.line, c.entries[3], tt.want)
+		}
+		if c.commit < 2 {
+			t.Errorf("%s: committed through %d, want 2", tt.line, c.commit)
+		}
+	}
 }
 
 // A node says how many connections it relays.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
+	"github.com/curfewmq/curfew/core/cluster"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -98,5 +99,9 @@ func report(w io.Writer, s *seg.ShardReport) {
 }
 
 func dumpLogs(ctx context.Context, dir vfs.FS, w io.Writer) error {
-	return seg.Dump(ctx, dir, w, store.Describe)
+	describe, err := cluster.Describe(dir, store.Describe)
+	if err != nil {
+		return err
+	}
+	return seg.Dump(ctx, dir, w, describe)
 }
