@@ -21,7 +21,9 @@ type client struct {
 	*amqp091.Channel
 	ledger *ledger
 	conn   *amqp091.Connection
-	number int // tells clients apart, over all lives
+	gate   *gate
+	url    string // of the broker, or the node, that it is connected to
+	number int    // tells clients apart, over all lives
 	random *rand.Rand
 
 	window    chan struct{} // has an element for each message that is not confirmed
@@ -46,7 +48,7 @@ func dial(l *ledger, g *gate, url string, number int, random *rand.Rand) (*clien
 	if err != nil {
 		return nil, err
 	}
-	c := &client{ledger: l, conn: conn, number: number, random: random}
+	c := &client{ledger: l, conn: conn, gate: g, url: url, number: number, random: random}
 	if err := c.open(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -108,7 +110,7 @@ func (c *client) publish(r *route, m message, e *evidence) error {
 	case <-c.gone:
 		return errGone
 	}
-	m.from = c.number
+	m.from, m.via = c.number, c.url
 	sent := c.ledger.send(m, r.to, time.Now())
 	c.mu.Lock()
 	c.pending = append(c.pending, pending{sent, e})

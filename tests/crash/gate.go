@@ -16,20 +16,32 @@ import (
 type gate struct {
 	isShut atomic.Bool
 
-	mu    sync.Mutex // guards conns
-	conns []net.Conn
+	mu   sync.Mutex // guards ends
+	ends []func()   // each ends something that goes through
 }
 
 func (g *gate) shut() { g.isShut.Store(true) }
 
-// cut shuts the gate, and ends all connections through it.
+// cut shuts the gate, and ends all connections and requests through it.
 func (g *gate) cut() {
 	g.shut()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, c := range g.conns {
-		_ = c.Close()
+	for _, end := range g.ends {
+		end()
 	}
+	g.ends = nil
+}
+
+// enter has end called when the gate is cut, which it may be already.
+func (g *gate) enter(end func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.isShut.Load() {
+		end()
+		return
+	}
+	g.ends = append(g.ends, end)
 }
 
 func (g *gate) dial(network, address string) (net.Conn, error) {
@@ -37,9 +49,7 @@ func (g *gate) dial(network, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.conns = append(g.conns, conn)
+	g.enter(func() { _ = conn.Close() }) // the client complains
 	return &gated{conn, g}, nil
 }
 

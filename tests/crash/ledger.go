@@ -25,7 +25,8 @@ type ledger struct {
 	last     uint64
 	retired  uint64 // messages up to this one are gone for good
 	messages map[uint64]*message
-	attended map[*place]int // the last life in which anyone read from a place
+	attended map[*place]int       // the last life in which anyone read from a place
+	severed  map[string]time.Time // when those nodes had been cut off from the others, by URL
 	breaches []string
 	counts   counts
 }
@@ -34,13 +35,14 @@ type ledger struct {
 type counts struct{ sent, redriven, held, scheduled, replaced, cancelled, tooLate, discarded, confirmed, delivered, redelivered, expired, rejected, overflown, acked int }
 
 func newLedger(exact bool) *ledger {
-	return &ledger{exact: exact, began: time.Now(), clock: time.Now, messages: map[uint64]*message{}, attended: map[*place]int{}}
+	return &ledger{exact: exact, began: time.Now(), clock: time.Now, messages: map[uint64]*message{}, attended: map[*place]int{}, severed: map[string]time.Time{}}
 }
 
 // message is one that a client published.
 type message struct {
 	id        uint64 // rising
 	from      int    // the client
+	via       string // where that is connected to
 	life      int
 	sent      time.Time // before it was published
 	confirmed time.Time // after it was confirmed; zero = it was not
@@ -61,6 +63,7 @@ type copied struct {
 	rejects int      // how often it was rejected at home
 	visits  [2]visit // at home, and where its dead go
 	ack     ack
+	final   bool // an acknowledgement is known to be durable, whatever came after it
 	trail   []step
 }
 
@@ -177,6 +180,7 @@ func (l *ledger) resume() {
 	l.life++
 	l.behind += l.takeover
 	l.ending = false
+	clear(l.severed)
 	for c := range l.copies {
 		c.visits[0].holder, c.visits[1].holder = nil, nil
 		if c.transient && l.freed(c, l.slack()) { // an exchange has everything on the disk, a queue has not
@@ -190,6 +194,20 @@ func (l *ledger) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ending = true
+}
+
+// sever says that a node was cut off from the others: it has no majority, and what is sent to it from now on it must not confirm.
+func (l *ledger) sever(url string, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.severed[url] = at
+}
+
+// takeOver says that another node may serve the clients that come from now on, before those of the former one are gone.
+func (l *ledger) takeOver() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.behind += l.takeover
 }
 
 func (l *ledger) isEnding() bool {
@@ -246,6 +264,12 @@ func (l *ledger) send(m message, to []*place, at time.Time) *message {
 func (l *ledger) confirm(m *message, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if since, ok := l.severed[m.via]; ok && m.sent.After(since) {
+		l.breach("confirmed by a minority, which was cut off at %s: message %d from client %d, sent %s", since.Format("05.000000"), m.id, m.from, m.sent.Format("05.000000"))
+	}
+	if !m.confirmed.IsZero() {
+		l.breach("confirmed twice: message %d from client %d", m.id, m.from)
+	}
 	m.confirmed = at
 	for i := range m.copies {
 		c := &m.copies[i]
@@ -392,7 +416,10 @@ func (l *ledger) prove(e *evidence, at time.Time) {
 	}
 	for _, c := range e.acked {
 		if c.ack.sent && c.ack.where == e.at {
-			c.ack.sure = true
+			if c.final && l.whole(c) {
+				l.breach("settled twice, by two owners: %v", c)
+			}
+			c.ack.sure, c.final = true, true
 			c.note(at, l.life, e.at, "surely acked")
 		}
 	}

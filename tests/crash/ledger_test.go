@@ -72,6 +72,39 @@ func TestLedger(t *testing.T) {
 			h.deliverAs(m, s, arrival{reason: "expired", rejections: 1})
 		}, ""},
 
+		{"sent before its node was cut off", func(h *history) {
+			m := h.publish(h.plain, message{via: "a"})
+			h.pass(time.Millisecond)
+			h.sever("a", h.now)
+			h.confirm(m, h.now)
+		}, ""},
+		{"sent to another node", func(h *history) {
+			h.sever("a", h.now)
+			h.pass(time.Millisecond)
+			h.confirm(h.publish(h.plain, message{via: "b"}), h.now)
+		}, ""},
+		{"sent when its node had a majority again", func(h *history) {
+			h.sever("a", h.now)
+			h.kill()
+			h.pass(time.Millisecond)
+			h.confirm(h.publish(h.plain, message{via: "a"}), h.now)
+		}, ""},
+		{"sent to a node that was cut off", func(h *history) {
+			h.sever("a", h.now)
+			h.pass(time.Millisecond)
+			h.confirm(h.publish(h.plain, message{via: "a"}), h.now)
+		}, "confirmed by a minority"},
+		{"confirmed by two owners", func(h *history) {
+			m := h.published(h.plain)
+			h.confirm(m, h.now)
+		}, "confirmed twice"},
+		{"acknowledged at two owners", func(h *history) {
+			m := h.published(h.plain)
+			h.end()
+			h.proved(m, h.open(h.plain))
+			h.proved(m, h.open(h.plain))
+		}, "settled twice"},
+
 		{"confirmed and lost", func(h *history) {
 			h.published(h.plain)
 			h.kill()

@@ -42,6 +42,7 @@ type loop struct {
 	seed   uint64
 	random *rand.Rand
 	cycles int
+	until  time.Time        // no cycle begins later; zero = they all do
 	busy   time.Duration    // how long the clients are at work at most, before the broker ends
 	broker *process.Process // running, or the last one; nil for a cluster
 	gate   *gate            // of the clients of this life
@@ -125,6 +126,9 @@ func (l *loop) makeDir() {
 func (l *loop) run() {
 	l.begin()
 	for n := range l.cycles {
+		if !l.until.IsZero() && time.Now().After(l.until) {
+			break
+		}
 		l.cycle()
 		if l.broken() {
 			break

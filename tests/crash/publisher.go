@@ -56,7 +56,7 @@ func (c *client) transact(ch *amqp091.Channel, l *layout, n int) error {
 	for i := range sent {
 		r := &l.routes[c.random.IntN(len(l.routes))]
 		m := anyMessage(c.random, r)
-		m.from = c.number
+		m.from, m.via = c.number, c.url
 		sent[i] = c.ledger.send(m, r.to, time.Now())
 		if err := ch.PublishWithContext(context.Background(), r.exchange, r.key, true, false, publishing(sent[i])); err != nil {
 			return err

@@ -1,6 +1,7 @@
 package crash
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -47,7 +48,10 @@ func redriver(c *client, management string, p *place) error {
 
 // ask asks the management API. It returns errGone with the broker, and complains of any other answer than that it did as told.
 func ask(c *client, management, method, path, body string, into any) error {
-	r, err := http.NewRequest(method, "http://"+management+"/api/"+path, strings.NewReader(body))
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	c.gate.enter(cancel) // a node that stands still never answers
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+management+"/api/"+path, strings.NewReader(body))
 	if err != nil {
 		return err
 	}

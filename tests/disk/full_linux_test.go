@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -70,15 +69,10 @@ func TestAFullDiskEndsWhenItsQueuesAreEmptied(t *testing.T) {
 // mount returns a directory that is a file system of so many MiB.
 func mount(t *testing.T, size int) string {
 	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("curfew", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", size)); err != nil {
-		t.Skipf("a small file system cannot be mounted here, which needs root: %v", err)
+	dir, err := process.SmallDisk(t, size)
+	if err != nil {
+		t.Skip(err)
 	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, syscall.MNT_DETACH); err != nil {
-			t.Error(err)
-		}
-	})
 	return dir
 }
 
