@@ -73,8 +73,8 @@ disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root;
 reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may be lost or stay in memory
 	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
 
-cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load; what was confirmed must be there
-	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run 'TestCluster$$' ./tests/crash
+cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load, and as many in network namespaces, which need root; what was confirmed must be there
+	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run '^TestCluster' ./tests/crash
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)

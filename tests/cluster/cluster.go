@@ -22,7 +22,8 @@ import (
 // Cluster is three nodes. One goroutine uses it at a time.
 type Cluster struct {
 	Nodes   []*Node
-	Network *Network
+	Network Network
+	Unplug  func(node int) // has nobody reach a node; nil where it has no cable of its own
 
 	t       *testing.T
 	program string
@@ -36,10 +37,12 @@ type Node struct {
 	Address string // by which the others reach it
 	Data    string // its folder
 
-	c       *Cluster
-	listen  string
-	running bool
-	stopped bool // by SIGSTOP
+	c         *Cluster
+	section   string   // of its configuration, cluster
+	through   []string // the command that runs its process, if any
+	arguments []string
+	running   bool
+	stopped   bool // by SIGSTOP
 }
 
 const size = 3
@@ -52,11 +55,19 @@ func New(t *testing.T, yaml, dir string) *Cluster {
 	for i := range listen {
 		listen[i] = address(t, i)
 	}
-	c.Network = newNetwork(t, listen)
-	for i := range size {
-		c.Nodes = append(c.Nodes, &Node{Number: i, Address: c.Network.addresses[i], Data: filepath.Join(dir, fmt.Sprintf("node%d", i)), c: c, listen: listen[i]})
+	network := newProxies(t, listen)
+	c.Network = network
+	for i, address := range network.addresses {
+		c.add(address, dir).section = fmt.Sprintf("listen: %q", listen[i])
 	}
 	return c
+}
+
+func (c *Cluster) add(address, dir string) *Node {
+	i := len(c.Nodes)
+	n := &Node{Number: i, Address: address, Data: filepath.Join(dir, fmt.Sprintf("node%d", i)), c: c}
+	c.Nodes = append(c.Nodes, n)
+	return n
 }
 
 // Start makes a cluster and waits until it serves.
@@ -106,9 +117,9 @@ func (n *Node) Launch(args ...string) {
 	for i, other := range n.c.Nodes {
 		addresses[i] = other.Address
 	}
-	yaml := fmt.Sprintf("%s\ncluster: {listen: %q}\n", n.c.yaml, n.listen)
-	args = append([]string{"--data", n.Data, "--cluster", strings.Join(addresses, ","), "--cluster-advertise", n.Address}, args...)
-	n.Process = process.Launch(n.c.t, yaml, args...)
+	yaml := fmt.Sprintf("%s\ncluster: {%s}\n", n.c.yaml, n.section)
+	all := append([]string{"--data", n.Data, "--cluster", strings.Join(addresses, ","), "--cluster-advertise", n.Address}, n.arguments...)
+	n.Process = process.LaunchThrough(n.c.t, n.through, yaml, append(all, args...)...)
 	n.running, n.stopped = true, false
 }
 
@@ -117,7 +128,7 @@ func (n *Node) Running() bool { return n.running }
 
 // Kill kills the node's process, as kill -9 does.
 func (n *Node) Kill() {
-	n.running = false
+	n.running, n.stopped = false, false
 	n.Process.Kill()
 }
 

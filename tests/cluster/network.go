@@ -9,11 +9,33 @@ import (
 	"time"
 )
 
-// Network is what the nodes of a cluster reach one another through: in front of each a proxy in the test's process, which knows by the
-// first message of a connection which node it is from. What passes from one node to another can be held up, delayed or cut.
+// Network is what the nodes of a cluster reach one another through. What passes from one to another can be held up, delayed or cut.
+type Network interface {
+	// Cut separates two nodes, which find out at once when they connect.
+	Cut(a, b int)
+	// Hold lets nothing more pass from one node to another. What is sent meanwhile may arrive when it is let go.
+	Hold(from, to int)
+	// Delay has everything arrive later than it was sent, where that is possible.
+	Delay(from, to int, d time.Duration)
+	// Heal makes everything as it was in the beginning.
+	Heal()
+}
+
+// Isolate does something to all ways from and to a node.
+func (c *Cluster) Isolate(node int, do func(from, to int)) {
+	for other := range c.Nodes {
+		if other != node {
+			do(node, other)
+			do(other, node)
+		}
+	}
+}
+
+// proxies are a network of processes on one machine: in front of each node a proxy in the test's process, which knows by the first message
+// of a connection which node it is from.
 //
-// It stands in for network namespaces, which not every machine lets tests make: packets are not lost but late, as TCP sees them.
-type Network struct {
+// They stand in for network namespaces, which not every machine lets tests make: packets are not lost but late, as TCP sees them.
+type proxies struct {
 	addresses []string // of the proxies: what nodes know each other by
 	listeners []net.Listener
 	running   sync.WaitGroup
@@ -41,10 +63,12 @@ type pair struct {
 	near, far       net.Conn
 }
 
-// newNetwork has a proxy for each node. Connections to number i go on to nodes[i].
-func newNetwork(t *testing.T, nodes []string) *Network {
+var _ Network = (*proxies)(nil)
+
+// newProxies has a proxy for each node. Connections to number i go on to nodes[i].
+func newProxies(t *testing.T, nodes []string) *proxies {
 	t.Helper()
-	n := &Network{ways: map[way]*state{}, pairs: map[*pair]bool{}, changed: make(chan struct{})}
+	n := &proxies{ways: map[way]*state{}, pairs: map[*pair]bool{}, changed: make(chan struct{})}
 	for i, address := range nodes {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -60,8 +84,8 @@ func newNetwork(t *testing.T, nodes []string) *Network {
 	return n
 }
 
-// Cut ends the connections between two nodes, and refuses others.
-func (n *Network) Cut(a, b int) {
+// Cut implements [Network]: it ends the connections, and refuses others.
+func (n *proxies) Cut(a, b int) {
 	n.change(func() {
 		n.ways[way{a, b}].cut, n.ways[way{b, a}].cut = true, true
 		for p := range n.pairs {
@@ -72,26 +96,16 @@ func (n *Network) Cut(a, b int) {
 	})
 }
 
-// Hold lets nothing more pass from one node to another. What is sent meanwhile arrives when it is let go.
-func (n *Network) Hold(from, to int) { n.change(func() { n.ways[way{from, to}].held = true }) }
+// Hold implements [Network].
+func (n *proxies) Hold(from, to int) { n.change(func() { n.ways[way{from, to}].held = true }) }
 
-// Delay has everything arrive later than it was sent.
-func (n *Network) Delay(from, to int, d time.Duration) {
+// Delay implements [Network].
+func (n *proxies) Delay(from, to int, d time.Duration) {
 	n.change(func() { n.ways[way{from, to}].delay = d })
 }
 
-// Isolate does something to all ways from and to a node.
-func (n *Network) Isolate(node int, do func(from, to int)) {
-	for other := range n.listeners {
-		if other != node {
-			do(node, other)
-			do(other, node)
-		}
-	}
-}
-
-// Heal makes everything as it was in the beginning.
-func (n *Network) Heal() {
+// Heal implements [Network].
+func (n *proxies) Heal() {
 	n.change(func() {
 		for _, s := range n.ways {
 			*s = state{}
@@ -99,7 +113,7 @@ func (n *Network) Heal() {
 	})
 }
 
-func (n *Network) change(do func()) {
+func (n *proxies) change(do func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	do()
@@ -107,7 +121,7 @@ func (n *Network) change(do func()) {
 	n.changed = make(chan struct{})
 }
 
-func (n *Network) close() {
+func (n *proxies) close() {
 	n.change(func() {
 		n.closed = true
 		for p := range n.pairs {
@@ -134,7 +148,7 @@ func (p *pair) reset() {
 }
 
 // accept takes connections to a node.
-func (n *Network) accept(l net.Listener, target int, address string) {
+func (n *proxies) accept(l net.Listener, target int, address string) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -145,7 +159,7 @@ func (n *Network) accept(l net.Listener, target int, address string) {
 }
 
 // connect finds out where a connection is from, and connects it with its target.
-func (n *Network) connect(near net.Conn, target int, address string) {
+func (n *proxies) connect(near net.Conn, target int, address string) {
 	first, from, err := n.peek(near)
 	if err != nil {
 		_ = near.Close()
@@ -172,7 +186,7 @@ func (n *Network) connect(near net.Conn, target int, address string) {
 	_ = far.Close()
 }
 
-func (n *Network) enter(p *pair) bool {
+func (n *proxies) enter(p *pair) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed || n.ways[way{p.dialler, p.target}].cut {
@@ -185,7 +199,7 @@ func (n *Network) enter(p *pair) bool {
 var errStranger = errors.New("the connection is not from a node")
 
 // peek reads until a connection has said from which address it is, and returns what it has read.
-func (n *Network) peek(c net.Conn) (first []byte, from int, err error) {
+func (n *proxies) peek(c net.Conn) (first []byte, from int, err error) {
 	const most, patience = 16 << 10, 10 * time.Second
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return nil, 0, err
@@ -205,7 +219,7 @@ func (n *Network) peek(c net.Conn) (first []byte, from int, err error) {
 }
 
 // sender returns the number of the node that a first message is from, or -1.
-func (n *Network) sender(message []byte) int {
+func (n *proxies) sender(message []byte) int {
 	_, rest, ok := bytes.Cut(message, []byte(`"address":"`))
 	address, _, whole := bytes.Cut(rest, []byte(`"`))
 	if !ok || !whole {
@@ -226,7 +240,7 @@ type parcel struct {
 }
 
 // pass passes on what comes one way, until the connection ends.
-func (n *Network) pass(w way, from, to net.Conn, first []byte) {
+func (n *proxies) pass(w way, from, to net.Conn, first []byte) {
 	const onTheWay = 256 // parcels
 	parcels := make(chan parcel, onTheWay)
 	go func() {
@@ -265,14 +279,14 @@ func (n *Network) pass(w way, from, to net.Conn, first []byte) {
 	}
 }
 
-func (n *Network) delay(w way) time.Duration {
+func (n *proxies) delay(w way) time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.ways[w].delay
 }
 
 // await waits until a way is open. It reports false if it is cut, or the network is closed.
-func (n *Network) await(w way) bool {
+func (n *proxies) await(w way) bool {
 	for {
 		n.mu.Lock()
 		s, changed, closed := *n.ways[w], n.changed, n.closed

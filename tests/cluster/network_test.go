@@ -40,7 +40,7 @@ type caller struct {
 	net.Conn
 }
 
-func call(t *testing.T, n *Network, from, to int) caller {
+func call(t *testing.T, n *proxies, from, to int) caller {
 	t.Helper()
 	c, err := net.Dial("tcp", n.addresses[to])
 	if err != nil {
@@ -71,14 +71,14 @@ func (c caller) hear(text string) {
 	}
 }
 
-func (c caller) hearHello(n *Network, from int) {
+func (c caller) hearHello(n *proxies, from int) {
 	c.t.Helper()
 	c.hear(`{"hello":{"kind":1,"address":"` + n.addresses[from] + `","nodes":[{"address":"` + n.addresses[2] + `"}]}}`)
 }
 
-func testNetwork(t *testing.T) *Network {
+func testNetwork(t *testing.T) *proxies {
 	t.Helper()
-	return newNetwork(t, []string{echo(t), echo(t), echo(t)})
+	return newProxies(t, []string{echo(t), echo(t), echo(t)})
 }
 
 // deaf reports whether nothing comes for a while.

@@ -29,16 +29,32 @@ const (
 //
 // Clocks that are wrong cannot be had here without setting the machine's: those are played by the simulator of core/wlog/quorum.
 func TestCluster(t *testing.T) {
+	runSchedules(t, usualTime, func(yaml, dir string) *cluster.Cluster { return cluster.New(t, yaml, dir) })
+}
+
+// The same with a network that loses packets, and with cables that are pulled.
+func TestClusterInNamespaces(t *testing.T) {
+	runSchedules(t, usualTime/2, func(yaml, dir string) *cluster.Cluster {
+		c, err := cluster.NewInNamespaces(t, yaml, dir)
+		if err != nil {
+			t.Skipf("TestCluster's proxies have to do: %v", err)
+		}
+		return c
+	})
+}
+
+func runSchedules(t *testing.T, limit time.Duration, nodes func(yaml, dir string) *cluster.Cluster) {
+	t.Helper()
 	l := newLoop(t, 1)
-	l.busy, l.until = 200*time.Millisecond, time.Now().Add(usualTime)
+	l.busy, l.limit = 200*time.Millisecond, limit
 	if l.cycles = usualCount; testing.Short() {
 		l.cycles = 3
 	}
 	if n := variable(t, schedulesVariable, 0); n > 0 {
-		l.cycles, l.busy, l.until = int(n), 700*time.Millisecond, time.Time{}
+		l.cycles, l.busy, l.limit = int(n), 700*time.Millisecond, 0
 	}
 	l.ledger.takeover = 100 * time.Millisecond
-	x := &trio{loop: l, Cluster: cluster.New(t, "limits: {heartbeat: 0s, handshake-timeout: 10m}\nmemory: {bodies: 16MiB}", l.dir), faults: map[string]int{}}
+	x := &trio{loop: l, Cluster: nodes("limits: {heartbeat: 0s, handshake-timeout: 10m}\nmemory: {bodies: 16MiB}", l.dir), faults: map[string]int{}}
 	x.narrow()
 	l.brokers, l.end = x, x.fail
 	t.Cleanup(func() { t.Logf("faults: %v; %d entries of logs compared", x.faults, x.compared) })

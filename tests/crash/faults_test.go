@@ -41,16 +41,20 @@ func (x *trio) possible() []fault {
 	if x.disk != "" { // of one node, which may own the vhost
 		all = append(all, fault{"disk full", false, false, false, x.fill}, fault{"disk of the owner full", true, false, false, x.fill})
 	}
+	if x.Unplug != nil {
+		unplug := func(n *cluster.Node) { x.Unplug(n.Number) }
+		all = append(all, fault{"owner unplugged", true, true, true, unplug}, fault{"follower unplugged", false, true, true, unplug})
+	}
 	return all
 }
 
 func (x *trio) isolated(do func(from, to int)) func(*cluster.Node) {
-	return func(n *cluster.Node) { x.Network.Isolate(n.Number, do) }
+	return func(n *cluster.Node) { x.Isolate(n.Number, do) }
 }
 
 // deaf has nothing reach a node.
 func (x *trio) deaf(n *cluster.Node) {
-	x.Network.Isolate(n.Number, func(from, to int) {
+	x.Isolate(n.Number, func(from, to int) {
 		if to == n.Number {
 			x.Network.Hold(from, to)
 		}
@@ -59,7 +63,7 @@ func (x *trio) deaf(n *cluster.Node) {
 
 // mute has nothing come from a node.
 func (x *trio) mute(n *cluster.Node) {
-	x.Network.Isolate(n.Number, func(from, to int) {
+	x.Isolate(n.Number, func(from, to int) {
 		if from == n.Number {
 			x.Network.Hold(from, to)
 		}

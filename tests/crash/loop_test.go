@@ -42,7 +42,7 @@ type loop struct {
 	seed   uint64
 	random *rand.Rand
 	cycles int
-	until  time.Time        // no cycle begins later; zero = they all do
+	limit  time.Duration    // no cycle begins when so much has passed; 0 = they all do
 	busy   time.Duration    // how long the clients are at work at most, before the broker ends
 	broker *process.Process // running, or the last one; nil for a cluster
 	gate   *gate            // of the clients of this life
@@ -125,8 +125,9 @@ func (l *loop) makeDir() {
 
 func (l *loop) run() {
 	l.begin()
+	began := time.Now()
 	for n := range l.cycles {
-		if !l.until.IsZero() && time.Now().After(l.until) {
+		if l.limit > 0 && time.Since(began) > l.limit {
 			break
 		}
 		l.cycle()

@@ -54,7 +54,7 @@ func Start(t *testing.T, yaml string, args ...string) *Process {
 // StartProgram is Start for another program than the one that Binary builds.
 func StartProgram(t *testing.T, program, yaml string, args ...string) *Process {
 	t.Helper()
-	p := launch(t, program, yaml, args)
+	p := launch(t, nil, program, yaml, args)
 	p.AwaitReady()
 	return p
 }
@@ -62,7 +62,13 @@ func StartProgram(t *testing.T, program, yaml string, args ...string) *Process {
 // Launch is Start without waiting, for a broker that may refuse to start.
 func Launch(t *testing.T, yaml string, args ...string) *Process {
 	t.Helper()
-	return launch(t, Binary(t), yaml, args)
+	return launch(t, nil, Binary(t), yaml, args)
+}
+
+// LaunchThrough is Launch by a command that becomes the one behind it, such as "ip netns exec NAME".
+func LaunchThrough(t *testing.T, through []string, yaml string, args ...string) *Process {
+	t.Helper()
+	return launch(t, through, Binary(t), yaml, args)
 }
 
 // Run starts the broker by a command of a page, which may start it through another program, such as "go run", and waits until it is
@@ -76,16 +82,17 @@ func Run(t *testing.T, cmd *exec.Cmd) *Process {
 	return p
 }
 
-func launch(t *testing.T, program, yaml string, args []string) *Process {
+func launch(t *testing.T, through []string, program, yaml string, args []string) *Process {
 	t.Helper()
 	p := &Process{Dir: t.TempDir()}
-	all := []string{"serve", "--amqp", "127.0.0.1:0", "--management", "127.0.0.1:0"}
+	all := []string{program, "serve", "--amqp", "127.0.0.1:0", "--management", "127.0.0.1:0"}
 	if yaml != "" {
 		p.t = t
 		p.Configure(yaml)
 		all = append(all, "--config", "curfew.yaml")
 	}
-	cmd := exec.Command(program, append(all, args...)...)
+	all = slices.Concat(through, all, args)
+	cmd := exec.Command(all[0], all[1:]...)
 	cmd.Dir = p.Dir
 	p.run(t, cmd)
 	return p
