@@ -23,8 +23,8 @@ import (
 type Cluster struct {
 	Nodes   []*Node
 	Network Network
-	Unplug  func(node int) // has nobody reach a node; nil where it has no cable of its own
 
+	unplug  func(node int) // nil where nodes have no cables of their own
 	t       *testing.T
 	program string
 	yaml    string
@@ -43,6 +43,7 @@ type Node struct {
 	arguments []string
 	running   bool
 	stopped   bool // by SIGSTOP
+	unplugged bool
 }
 
 const size = 3
@@ -156,6 +157,26 @@ func (n *Node) Continue() {
 	}
 }
 
+// Pluggable reports whether nodes have cables that can be pulled.
+func (c *Cluster) Pluggable() bool { return c.unplug != nil }
+
+// Unplug pulls the node's cable, until [Cluster.Heal]: neither other nodes nor clients reach it.
+func (n *Node) Unplug() {
+	n.unplugged = true
+	n.c.unplug(n.Number)
+}
+
+// Heal has the network as it was in the beginning.
+func (c *Cluster) Heal() {
+	c.Network.Heal()
+	for _, n := range c.Nodes {
+		n.unplugged = false
+	}
+}
+
+// answers reports whether a request to the node has an answer soon.
+func (n *Node) answers() bool { return n.running && !n.stopped && !n.unplugged }
+
 // Empty removes what the node has on its disk.
 func (n *Node) Empty() {
 	n.c.t.Helper()
@@ -189,7 +210,7 @@ func (c *Cluster) Owner(vhost string) *Node {
 // owner returns the owner of a vhost, nil if it is not known. The answer of a node may be out of date.
 func (c *Cluster) owner(vhost string) *Node {
 	for _, n := range c.Nodes {
-		if !n.running || n.stopped {
+		if !n.answers() {
 			continue
 		}
 		var all []struct {
@@ -201,7 +222,7 @@ func (c *Cluster) owner(vhost string) *Node {
 		}
 		for _, v := range all {
 			for _, o := range c.Nodes {
-				if v.Name == vhost && v.State["curfew@"+o.Address] == "running" && o.running && !o.stopped {
+				if v.Name == vhost && v.State["curfew@"+o.Address] == "running" && o.answers() {
 					return o
 				}
 			}

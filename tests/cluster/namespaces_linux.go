@@ -80,8 +80,8 @@ func (n *namespaces) ip(format string, args ...any) {
 // remove removes whatever there is.
 func (n *namespaces) remove() {
 	for i := range size {
-		_ = ip("netns delete " + spaceName(i)) // with its end of the cable; it may not be there
-		_ = ip("link delete " + plugName(i))
+		_ = ip("link delete " + plugName(i)) // it may not be there
+		_ = ip("netns delete " + spaceName(i))
 	}
 	_ = ip("link delete " + bridgeName())
 }
@@ -105,8 +105,8 @@ func (n *namespaces) Hold(from, to int) {
 // Delay implements [Network]. The kernel's netem is not everywhere: nothing is delayed.
 func (*namespaces) Delay(int, int, time.Duration) {}
 
-// Unplug pulls a node's cable: its machine is gone.
-func (n *namespaces) Unplug(node int) {
+// unplug pulls a node's cable.
+func (n *namespaces) unplug(node int) {
 	n.broken = true
 	n.ip("link set %s down", plugName(node))
 }
@@ -136,7 +136,7 @@ func NewInNamespaces(t *testing.T, yaml, dir string) (*Cluster, error) {
 		return nil, err
 	}
 	const port = 5680
-	c := &Cluster{t: t, program: process.Binary(t), yaml: yaml + "\nauth: {guest-loopback-only: false}", Network: spaces, Unplug: spaces.Unplug}
+	c := &Cluster{t: t, program: process.Binary(t), yaml: yaml + "\nauth: {guest-loopback-only: false}", Network: spaces, unplug: spaces.unplug}
 	for i, host := range spaces.addresses {
 		n := c.add(fmt.Sprintf("%s:%d", host, port), dir)
 		n.section = "insecure: true"

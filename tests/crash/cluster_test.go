@@ -95,7 +95,7 @@ func (x *trio) start() {
 // recover has all nodes take part again.
 func (x *trio) recover() {
 	x.away = nil
-	x.Network.Heal()
+	x.Heal()
 	x.empty()
 	for _, n := range x.Nodes {
 		n.Continue()
@@ -156,7 +156,7 @@ func (x *trio) management() string { return x.any().Management }
 // kill implements [brokers].
 func (x *trio) kill() {
 	x.away = nil
-	x.Network.Heal()
+	x.Heal()
 	for _, n := range x.Nodes {
 		if n.Running() {
 			n.Kill()

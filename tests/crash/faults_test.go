@@ -41,9 +41,8 @@ func (x *trio) possible() []fault {
 	if x.disk != "" { // of one node, which may own the vhost
 		all = append(all, fault{"disk full", false, false, false, x.fill}, fault{"disk of the owner full", true, false, false, x.fill})
 	}
-	if x.Unplug != nil {
-		unplug := func(n *cluster.Node) { x.Unplug(n.Number) }
-		all = append(all, fault{"owner unplugged", true, true, true, unplug}, fault{"follower unplugged", false, true, true, unplug})
+	if x.Pluggable() {
+		all = append(all, fault{"owner unplugged", true, true, true, (*cluster.Node).Unplug}, fault{"follower unplugged", false, true, true, (*cluster.Node).Unplug})
 	}
 	return all
 }
