@@ -179,7 +179,9 @@ func (s *Store) byCertificate(cert *x509.Certificate, by CertificateLogin, from 
 	u := s.user(name)
 	switch {
 	case u == nil:
-		return User{}, unchecked(refuse(name, "user '%s' - invalid credentials", name))
+		r := unchecked(refuse(name, "user '%s' - invalid credentials", name))
+		r.unknown = true
+		return User{}, r
 	case name == Guest && !from.Loopback:
 		r := unchecked(refuse(name, "user '%s' can only connect via localhost", name))
 		r.Elsewhere = true

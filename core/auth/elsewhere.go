@@ -36,9 +36,10 @@ func (h *Hash) number() uint64 {
 	return max(binary.BigEndian.Uint64(sum[:]), 1)
 }
 
-// WasChecked reports whether an error of Login is a refusal of credentials that were checked: not one for too many logins, for a blank
-// password, or for where the client is.
+// WasChecked reports whether an error of a login is a refusal of credentials that were checked: not one for too many logins, for a blank
+// password, or for where the client is. A certificate that names no user was verified before, so that strangers cannot have any number
+// of these refusals, either.
 func WasChecked(err error) bool {
 	r, ok := errors.AsType[*Refused](err)
-	return ok && !r.unchecked && !r.Elsewhere
+	return ok && (!r.unchecked || r.unknown) && !r.Elsewhere
 }

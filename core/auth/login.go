@@ -26,6 +26,8 @@ type Refused struct {
 	Busy bool
 	// unchecked reports that the password was not checked: it was empty, or the login came early or was Busy.
 	unchecked bool
+	// unknown reports that a certificate, which was verified, names no user whom this node knows.
+	unknown bool
 	// Elsewhere reports that the user is guest, who may log in only from this machine, with any password.
 	Elsewhere bool
 }

@@ -74,6 +74,9 @@ func (c *request) checkCertificate() error {
 		return c.refuseLogin(c.api.users().Distrusted(err))
 	}
 	u, err := c.api.users().AuthenticateCertificate(shown[0], c.api.CertificateLogin, c.origin())
+	if c.retryLogin(err) {
+		u, err = c.api.users().AuthenticateCertificate(shown[0], c.api.CertificateLogin, c.origin())
+	}
 	if err == nil {
 		c.user, c.certified = u, true
 		return c.checkProof()

@@ -189,3 +189,25 @@ func TestCipherSuites(t *testing.T) {
 		}
 	}
 }
+
+// A certificate may name a user who was added at another node a moment ago: the registry is asked once, as for a password.
+func TestCertificateOfANewUser(t *testing.T) {
+	c := newCluster(t, func(o *Options) {
+		o.CertificateLogin = auth.CertificateLogin{Field: auth.CommonName}
+		o.VerifyClient = func([]*x509.Certificate) error { return nil }
+	})
+	r := c.rigs[1]
+	if w := r.serve(r.withCertificate("late", "GET", "/api/whoami", "")); w.Code != 401 || c.freshened != 1 {
+		t.Errorf("nobody: got %d, and the registry was asked %d times", w.Code, c.freshened)
+	}
+	if w := r.serve(r.withCertificate("", "GET", "/api/whoami", "")); w.Code != 401 || c.freshened != 1 {
+		t.Errorf("a certificate without a name: got %d, and the registry was asked %d times in all", w.Code, c.freshened)
+	}
+	c.news = func() {
+		_, err := r.api.users().Set(auth.Account{Name: "late", Tags: []string{"monitoring"}})
+		must(t, err)
+	}
+	if w := r.serve(r.withCertificate("late", "GET", "/api/whoami", "")); w.Code != 200 || !strings.Contains(w.Body.String(), `"name":"late"`) {
+		t.Errorf("a user who is added meanwhile: got %d %s", w.Code, w.Body)
+	}
+}

@@ -181,15 +181,15 @@ func (c *request) readReplacement() (p replacement, err error) {
 	if err := r.Err(); err != nil {
 		return p, err
 	}
+	if err := c.api.checkSeat(&p); err != nil { // before the question who waits there
+		return p, err
+	}
 	if r.Has("number") {
 		p.number, err = numberOfNode(r.Value("number"))
 	} else {
 		p.number, err = c.api.applicantAt(p.address)
 	}
-	if err != nil {
-		return p, err
-	}
-	return p, c.api.checkSeat(&p)
+	return p, err
 }
 
 // numberOfNode reads the number of a node, a text or a number.

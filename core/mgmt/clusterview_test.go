@@ -242,6 +242,7 @@ func TestReplacements(t *testing.T) {
 	}
 	for body, reason := range map[string]string{
 		`{"address":"n1:5680","number":"9"}`: "ask another one", `{"address":"x:1","number":"9"}`: "they are at n1:5680, n2:5680, n3:5680",
+		`{"address":"x:1"}`:                  "at which no node of the cluster is: they are at n1:5680, n2:5680, n3:5680",
 		`{"address":"n2:5680","number":"0"}`: "number is", `{"address":"n2:5680","number":"x"}`: "number is", `{"number":"9"}`: "key_missing", `{"address":"n2:5680","shard":1}`: "shard",
 	} {
 		if w := c.want(0, 400, "POST", "/api/cluster/replace", body); !strings.Contains(w.Body.String(), reason) {

@@ -29,14 +29,8 @@ func (a *API) streamEvents(c *request) error {
 	}
 	reader := &eventReader{request: c, filter: &f}
 	if f.InVHost {
-		if _, ok := a.Store.VHost(f.VHost); !ok {
-			if a.knows(f.VHost) {
-				return c.errUnowned(vhostText(f.VHost))
-			}
-			return errNotFound
-		}
-		if !reader.mayFollow() {
-			return notAuthorised("User not authorised to access virtual host")
+		if err := c.mayFollowVHost(f.VHost); err != nil {
+			return err
 		}
 	}
 	s, err := events.New(c.w, c.r, events.Options{

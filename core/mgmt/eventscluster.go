@@ -84,6 +84,11 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 	if err != nil {
 		return nil, err
 	}
+	if f.InVHost {
+		if err := c.mayFollowVHost(f.VHost); err != nil {
+			return nil, err
+		}
+	}
 	s := &clusterStream{request: c, endpoint: e, nodes: c.api.Peers.Nodes(), history: f.History()}
 	if s.lines, err = events.AsLines(c.r); err != nil {
 		return nil, err
@@ -108,6 +113,18 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 	}
 	s.history = 0
 	return s, nil
+}
+
+// mayFollowVHost refuses events of a vhost that there is not, or that the user may not enter. While nobody owns a vhost its events can be
+// followed: they come once somebody does. All nodes are asked for them, because owners change, and the events of a former one stay there.
+func (c *request) mayFollowVHost(name string) error {
+	switch {
+	case !c.api.knows(name):
+		return errNotFound
+	case !isMonitor(c.user) && !c.mayEnter(name):
+		return notAuthorised("User not authorised to access virtual host")
+	}
+	return nil
 }
 
 func (s *clusterStream) begin() {
@@ -324,7 +341,7 @@ func (s *clusterStream) open(ctx context.Context, seat int, after string, first 
 		q.Set("after", after)
 	}
 	to := &url.URL{Path: root + "events", RawQuery: q.Encode()}
-	if n := &s.nodes[seat]; !s.api.isSelf(n) {
+	if n := s.holder(seat); !s.api.isSelf(&n) {
 		r := s.outgoing(ctx, http.MethodGet, to, http.NoBody)
 		r.Header.Del("Last-Event-Id")
 		r.Header.Set(partHeader, "1")
@@ -339,6 +356,14 @@ func (s *clusterStream) open(ctx context.Context, seat int, after string, first 
 		return answer.Body, answer.Header.Get(afterHeader), nil
 	}
 	return s.openOwn(ctx, to)
+}
+
+// holder returns the node that has a seat now: the one that had it when the stream began may have been replaced.
+func (s *clusterStream) holder(seat int) replicas.Node {
+	if n, ok := s.api.member(s.nodes[seat].Name); ok {
+		return n
+	}
+	return s.nodes[seat]
 }
 
 // openOwn is open for this node's own events.

@@ -179,3 +179,46 @@ func TestEventsOfClustersByCertificate(t *testing.T) {
 	}
 	must(t, from.Close())
 }
+
+// The events of a vhost are followed from one owner to the next, and those of a node that takes the seat of another one come, too.
+func TestEventsFollowOwners(t *testing.T) {
+	c, recorders := newEventfulCluster(t)
+	raise := func(node int, strategy string) {
+		recorders[node].Notice(telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: "b", Name: strategy})
+	}
+	next, end := c.streamOf(0, "vhost=b&history=10", "")
+	defer end()
+	raise(1, "first")
+	if e := next(); e["node"] != "curfew@n2" || e["vhost"] != "b" {
+		t.Errorf("got %v", e)
+	}
+	c.place("b", 2)
+	raise(2, "second")
+	if e := next(); e["node"] != "curfew@n3" || e["vhost"] != "b" {
+		t.Errorf("after the vhost has moved: got %v", e)
+	}
+	// One that begins while nobody owns the vhost goes on, too.
+	c.mu.Lock()
+	c.owners["b"] = 0
+	c.mu.Unlock()
+	next, endSecond := c.streamOf(1, "vhost=b&history=10", "")
+	defer endSecond()
+	raise(0, "third")
+	for e := next(); e["node"] != "curfew@n1"; {
+		e = next()
+	}
+}
+
+// A stream asks the node that has a seat now, not the one that had it when the stream began.
+func TestEventsOfReplacedNodes(t *testing.T) {
+	c, _ := newEventfulCluster(t)
+	r := c.rigs[0]
+	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(guest, "GET", "/api/events", "")}
+	must(t, q.authenticate())
+	s, err := q.newClusterStream(&endpoint{})
+	must(t, err)
+	c.nodes[2].ID = 9
+	if n := s.holder(2); n.ID != 9 || n.Name != "curfew@n3" {
+		t.Errorf("got %+v", n)
+	}
+}

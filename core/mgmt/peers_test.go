@@ -29,8 +29,9 @@ type cluster struct {
 	mu        sync.Mutex // guards what follows
 	owners    map[string]wlog.NodeID
 	registrar wlog.NodeID
-	freshened int   // calls of Fresh
-	stale     error // of Fresh
+	freshened int    // calls of Fresh
+	stale     error  // of Fresh
+	news      func() // that Fresh brings; nil = none
 }
 
 // peer is one node as the others see it.
@@ -144,6 +145,9 @@ func (c *cluster) Fresh(context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.freshened++
+	if c.news != nil {
+		c.news()
+	}
 	return c.stale
 }
 

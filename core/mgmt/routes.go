@@ -146,7 +146,7 @@ func (a *API) routes() []route {
 		}},
 		{"dead-letters/flow", []endpoint{get(inOne(flowed), anyone, a.deadLetterFlow)}},
 		{"events/remembered", []endpoint{get(objects(mergeRemembered), anyone, a.rememberedEvents)}},
-		{"events", []endpoint{streaming(get(inOne(streamed), anyone, a.streamEvents))}},
+		{"events", []endpoint{streaming(get(streamed, anyone, a.streamEvents))}},
 		{"live", []endpoint{streaming(reading(get(inOne(watched), anyone, a.live)))}},
 		{"wasm/policies", []endpoint{get(copied, monitor, a.withModules(listModules))}},
 		{"wasm/policies/{name}", []endpoint{
