@@ -41,9 +41,9 @@ func (c *request) sendView() error {
 
 // viewed is the scope of what is made of the views of all nodes.
 var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-	g, ok := c.gather(e)
+	g, ok, err := c.gather(e, question{})
 	if !ok {
-		return nil
+		return err
 	}
 	views := g.views()
 	g.mark()
@@ -307,9 +307,9 @@ const (
 // checked is the scope of checks that need the views of all nodes: whether the others could do without this one.
 func checked(reason string, lost func(a *API, v *shardView, others int) bool) scope {
 	return scope{name: "the node that is asked", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-		g, ok := c.gather(e)
+		g, ok, err := c.gather(e, question{})
 		if !ok {
-			return nil
+			return err
 		}
 		all := c.api.critical(g.views(), func(v *shardView, others int) bool { return lost(c.api, v, others) })
 		g.mark()

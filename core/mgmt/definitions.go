@@ -26,7 +26,7 @@ func (a *API) export(c *request) error {
 		return err
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	_ = a.files.Export(timedWriter{c.w}, c.vhost, modules) // it fails if the client is gone
+	_ = a.files.Export(timedWriter{ResponseWriter: c.w}, c.vhost, modules) // it fails if the client is gone
 	return nil
 }
 

@@ -36,9 +36,9 @@ var exportSections = [...]struct {
 
 // exported is the scope of the definitions of all vhosts. They are complete, or there are none: somebody may restore them.
 var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-	g, ok := c.gather(e)
+	g, ok, err := c.gather(e, question{})
 	if !ok {
-		return nil
+		return err
 	}
 	all, own := g.sections()
 	there := map[string]bool{}
@@ -57,7 +57,7 @@ var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer:
 		c.w.Header().Set("Content-Disposition", attachment(name))
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	writeSections(timedWriter{c.w}, own, all)
+	writeSections(timedWriter{ResponseWriter: c.w}, own, all)
 	return nil
 }}
 
@@ -74,6 +74,7 @@ func (g *gathering) sections() (all map[string][]json.RawMessage, own map[string
 		if g.api.isSelf(&p.node) {
 			own = top
 		}
+		elsewhere := g.elsewhere(p)
 		for _, s := range exportSections {
 			if s.copied || top[s.name] == nil {
 				continue
@@ -83,6 +84,7 @@ func (g *gathering) sections() (all map[string][]json.RawMessage, own map[string
 				g.drop(p.node, err)
 				break
 			}
+			items = slices.DeleteFunc(items, func(it json.RawMessage) bool { return elsewhere(textOf(it, s.by)) })
 			all[s.name] = append(all[s.name], items...)
 		}
 	}

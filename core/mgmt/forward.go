@@ -26,7 +26,7 @@ var passedHeaders = []string{"Accept", "Content-Type", "Last-Event-Id", "X-Reaso
 
 // returnedHeaders are the headers of another node's answer that the client gets. The others are made by the node that was asked.
 var returnedHeaders = []string{
-	"Allow", "Content-Disposition", "Content-Type", "Location", "Retry-After", staleHeader, unreachableHeader, "X-Accel-Buffering",
+	"Allow", "Content-Disposition", "Content-Type", "Location", "Retry-After", staleHeader, unreachableHeader, missingHeader, "X-Accel-Buffering",
 }
 
 // Forwarded answers requests of the cluster's other nodes, for the users whom they have let in. It must be reachable over the links
@@ -153,7 +153,7 @@ func (c *request) passOn(answer *http.Response, e *endpoint) error {
 	if e.streams && answer.StatusCode == http.StatusOK {
 		return c.passStream(answer.Body)
 	}
-	if _, err := io.Copy(timedWriter{c.w}, answer.Body); err != nil {
+	if _, err := io.Copy(timedWriter{ResponseWriter: c.w}, answer.Body); err != nil {
 		panic(http.ErrAbortHandler)
 	}
 	return nil

@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io"
 	"net/http"
@@ -30,6 +31,7 @@ type part struct {
 	status int
 	header http.Header
 	body   []byte
+	rest   io.Reader // what follows the body; nil = nothing does
 }
 
 // copyTo answers with the part alone.
@@ -39,58 +41,56 @@ func (p *part) copyTo(w http.ResponseWriter) {
 	_, _ = w.Write(p.body) // if the client is gone, the server notices
 }
 
-// recorder is an answer in memory.
-type recorder struct {
-	part
-	b bytes.Buffer
+// question is what nodes are asked, besides the request.
+type question struct {
+	merged bool // their answers are parts of one
+	long   bool // parts may be longer than maxHeld: the rest is read while the answer is written
+	// headers are more headers of the request for a part; nil = there are none.
+	headers func(node string) map[string]string
 }
 
-// Header implements [http.ResponseWriter].
-func (r *recorder) Header() http.Header { return r.header }
-
-// WriteHeader implements [http.ResponseWriter].
-func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 {
-		r.status = status
+// mark sets the headers of a request to a node.
+func (q *question) mark(h http.Header, node string) {
+	if q.merged {
+		h.Set(partHeader, "1")
+	}
+	if q.headers != nil {
+		for name, value := range q.headers(node) {
+			h.Set(name, value)
+		}
 	}
 }
 
-// Write implements [http.ResponseWriter].
-func (r *recorder) Write(b []byte) (int, error) {
-	r.WriteHeader(http.StatusOK)
-	return r.b.Write(b)
-}
-
-// askSelf returns this node's own answer or, with merged, its part of one.
-func (c *request) askSelf(e *endpoint, merged bool) part {
-	own, w := *c, &recorder{part: part{header: http.Header{}}}
-	own.w, own.part = w, merged
-	own.forwarded = true
-	if err := own.dispatch(e); err != nil {
-		own.refuse(err)
+// hold returns what the request holds of the memory for parts.
+func (c *request) hold() *holding {
+	if c.holding == nil {
+		c.holding = &holding{of: c.api.parts}
 	}
-	w.WriteHeader(http.StatusOK)
-	w.body = w.b.Bytes()
-	w.node, _ = c.api.member(c.api.Node)
-	return w.part
+	return c.holding
 }
 
 // askOthers returns the answers of all other nodes, or their parts of one, and the names of the nodes that gave none in time.
-func (c *request) askOthers(e *endpoint, merged bool) (parts []part, missing []string) {
+func (c *request) askOthers(q *question) (parts []part, missing []string) {
 	others := slices.DeleteFunc(slices.Clone(c.api.Peers.Nodes()), func(n replicas.Node) bool { return c.api.isSelf(&n) })
-	answers := make([]*part, len(others))
+	return c.askNodes(others, q)
+}
+
+// askNodes is askOthers for some nodes.
+func (c *request) askNodes(nodes []replicas.Node, q *question) (parts []part, missing []string) {
+	answers := make([]*part, len(nodes))
 	body := c.replayable()
-	c.takeTime(partTime + partLength + writeTimeout)
+	c.takeTime(partTime + partLength + gatherWait + writeTimeout)
+	c.hold() // before several goroutines use it
 	var asked sync.WaitGroup
-	for i := range others {
-		if others[i].Up {
-			asked.Go(func() { answers[i] = c.ask1(others[i], body, merged) })
+	for i := range nodes {
+		if nodes[i].Up {
+			asked.Go(func() { answers[i] = c.ask1(nodes[i], body, q) })
 		}
 	}
 	asked.Wait()
 	for i, p := range answers {
 		if p == nil {
-			missing = append(missing, others[i].Name)
+			missing = append(missing, nodes[i].Name)
 			continue
 		}
 		parts = append(parts, *p)
@@ -108,33 +108,41 @@ func (c *request) replayable() func() io.ReadCloser {
 }
 
 // ask1 asks one other node. It returns nil if there is no complete answer in time, or one of the node's failures.
-func (c *request) ask1(n replicas.Node, body func() io.ReadCloser, merged bool) *part {
+func (c *request) ask1(n replicas.Node, body func() io.ReadCloser, q *question) *part {
+	p, err := c.open(n, body, q)
+	if err == nil && !q.long {
+		err = p.complete(c.r.Context(), c.holding)
+	}
+	if err != nil {
+		c.logMissing(n, err)
+		return nil
+	}
+	return p
+}
+
+// open asks one other node, and reads the beginning of its answer.
+func (c *request) open(n replicas.Node, body func() io.ReadCloser, q *question) (*part, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
-	defer cancel()
 	late := time.AfterFunc(partTime, cancel)
-	defer late.Stop()
 	r := c.outgoing(ctx, c.r.Method, c.r.URL, body())
-	if merged {
-		r.Header.Set(partHeader, "1")
+	q.mark(r.Header, n.Name)
+	if q.merged {
 		r.Method = http.MethodGet // a HEAD would bring no part
 	}
 	answer, err := c.api.Peers.Do(ctx, n.ID, r)
 	if err != nil {
-		c.logMissing(n, err)
-		return nil
+		late.Stop()
+		cancel()
+		return nil, err
 	}
-	defer func() { _ = answer.Body.Close() }() // all that counts was read
-	late.Reset(partLength)
-	b, err := io.ReadAll(http.MaxBytesReader(nil, answer.Body, maxPart))
-	if err != nil {
-		c.logMissing(n, err)
-		return nil
+	p := &part{node: n, status: answer.StatusCode, header: answer.Header}
+	if err := p.take(&partBody{answer.Body, cancel, late}, c.holding); err != nil {
+		return nil, err
 	}
 	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusInternalServerError && answer.StatusCode != http.StatusServiceUnavailable {
-		c.logMissing(n, errStatus(answer.StatusCode))
-		return nil
+		return nil, errStatus(answer.StatusCode)
 	}
-	return &part{node: n, status: answer.StatusCode, header: answer.Header, body: b}
+	return p, nil
 }
 
 // errStatus is the status of an answer that is none.
@@ -157,20 +165,33 @@ type gathering struct {
 	endpoint *endpoint
 	parts    []part   // by the order of the nodes; the first one is not always this node's
 	missing  []string // nodes whose part is not there
+	unserved []string // vhosts whose contents are in no part; see findUnserved
 }
 
-// gather asks all nodes for their parts. It fails if this node refuses the request: then all do.
-func (c *request) gather(e *endpoint) (*gathering, bool) {
-	own := c.askSelf(e, true)
-	if own.status != http.StatusOK {
-		own.copyTo(c.w)
-		return nil, false
+// gather asks all nodes for their parts. ok is false if this node refuses the request: then all do, and its refusal is the answer.
+func (c *request) gather(e *endpoint, q question) (g *gathering, ok bool, err error) {
+	if err := c.hold().begin(c.r.Context()); err != nil {
+		c.w.Header().Set("Retry-After", "1")
+		return nil, false, err
 	}
-	others, missing := c.askOthers(e, true)
-	g := &gathering{request: c, endpoint: e, missing: missing}
+	q.merged = true
+	own, err := c.askSelf(e, &q)
+	switch {
+	case err != nil:
+		return nil, false, err
+	case own.status != http.StatusOK:
+		own.copyTo(c.w)
+		return nil, false, nil
+	}
+	others, missing := c.askOthers(&q)
+	if c.holding.isRefused() {
+		c.w.Header().Set("Retry-After", "1")
+		return nil, false, errGathers
+	}
+	g = &gathering{request: c, endpoint: e, missing: missing}
 	for _, n := range c.api.Peers.Nodes() {
 		if c.api.isSelf(&n) {
-			g.parts = append(g.parts, own)
+			g.parts = append(g.parts, *own)
 			continue
 		}
 		i := slices.IndexFunc(others, func(p part) bool { return p.node.ID == n.ID })
@@ -183,7 +204,7 @@ func (c *request) gather(e *endpoint) (*gathering, bool) {
 		}
 		g.parts = append(g.parts, others[i])
 	}
-	return g, true
+	return g, true, nil
 }
 
 // drop leaves out a node whose part is unusable.
@@ -192,18 +213,28 @@ func (g *gathering) drop(n replicas.Node, why error) {
 	g.missing = append(g.missing, n.Name)
 }
 
-// mark says in the header which parts are missing.
+// mark says in the header which parts are missing, and the vhosts that are in none.
 func (g *gathering) mark() {
 	slices.Sort(g.missing)
 	if len(g.missing) > 0 {
 		g.w.Header().Set(unreachableHeader, joinNames(g.missing))
 	}
+	g.markUnserved()
 }
 
-// unreachable appends the member that says which parts are missing, if any are.
-func (g *gathering) unreachable(o object) object {
-	if len(g.missing) == 0 {
-		return o
+// incomplete appends the members that say which parts are missing, and which vhosts are in none, if any are.
+func (g *gathering) incomplete(o object) object {
+	if len(g.missing) > 0 {
+		o = append(o, member{"unreachable_nodes", g.missing})
 	}
-	return append(o, member{"unreachable_nodes", g.missing})
+	if len(g.unserved) > 0 {
+		o = append(o, member{"missing_vhosts", g.unserved})
+	}
+	return o
+}
+
+// inOrder returns parts in the order of the nodes.
+func (g *gathering) inOrder(parts []part) []part {
+	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(g.api.seat(x.node.Name), g.api.seat(y.node.Name)) })
+	return parts
 }

@@ -51,8 +51,7 @@ func list[T any](c *request, l listing[T]) error {
 	}
 	l.sort(q)
 	if c.part {
-		l.sendPart(c, total)
-		return nil
+		return l.sendPart(c, total)
 	}
 	if q.page == 0 {
 		l.stream(c)
@@ -187,14 +186,20 @@ const (
 	bufferSize = 32 << 10 // bytes that are written at a time
 	// writeTimeout is how long a client may take to read one buffer. A whole answer may take any time.
 	writeTimeout = 30 * time.Second
+	// partTimeout is writeTimeout for a part of a list, which the other node reads when the list gets to it. That node ends the request when
+	// its client has gone, or is too slow.
+	partTimeout = time.Hour
 )
 
 // timedWriter writes an answer of any length, and gives each write its own deadline.
-type timedWriter struct{ http.ResponseWriter }
+type timedWriter struct {
+	http.ResponseWriter
+	most time.Duration // 0 = writeTimeout
+}
 
 func (w timedWriter) Write(b []byte) (int, error) {
 	// A writer without deadlines, as tests have, has other limits.
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTimeout))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(cmp.Or(w.most, writeTimeout)))
 	return w.ResponseWriter.Write(b)
 }
 
@@ -212,7 +217,11 @@ func (l *listing[T]) stream(c *request) {
 // streamObjects answers with a list of objects, each of which is made when it is written.
 func (c *request) streamObjects(all iter.Seq[object]) {
 	c.w.Header().Set("Content-Type", "application/json")
-	out := bufio.NewWriterSize(timedWriter{c.w}, bufferSize)
+	to := timedWriter{ResponseWriter: c.w}
+	if c.part {
+		to.most = partTimeout
+	}
+	out := bufio.NewWriterSize(to, bufferSize)
 	separator, line := byte('['), []byte(nil)
 	for o := range all {
 		line = o.Pick(c.query.columns).Append(append(line[:0], separator))

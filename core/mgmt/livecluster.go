@@ -38,6 +38,8 @@ func (w *watcher) merged(own maker) maker {
 			return nil, err
 		}
 		parts, missing := w.askLive(q)
+		g := gathering{request: w.request, parts: append([]part{w.api.ownPart()}, parts...)}
+		g.findUnserved()
 		states := []object{parsed(o)}
 		for i := range parts {
 			s, err := jsonobj.ParseObject(parts[i].body)
@@ -48,11 +50,9 @@ func (w *watcher) merged(own maker) maker {
 			states = append(states, s)
 		}
 		o = mergeStates(w.view.name, states, q)
-		if len(missing) > 0 {
-			slices.Sort(missing)
-			o.Add("unreachable_nodes", missing)
-		}
-		return o, nil
+		slices.Sort(missing)
+		g.missing = missing
+		return g.incomplete(o), nil
 	}
 }
 
@@ -70,8 +70,22 @@ func (w *watcher) askLive(q url.Values) (parts []part, missing []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), partTime+partLength) // the state is for many readers
 	defer cancel()
 	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: root + "live", RawQuery: q.Encode()}, Header: http.Header{}}).WithContext(ctx)
-	asking := &request{api: w.api, w: &recorder{part: part{header: http.Header{}}}, r: r, user: w.user}
-	return asking.askOthers(&endpoint{}, true)
+	asking := &request{api: w.api, w: &ownPart{header: http.Header{}}, r: r, user: w.user}
+	defer asking.hold().end()
+	if err := asking.holding.begin(ctx); err != nil {
+		return nil, w.otherNames()
+	}
+	return asking.askOthers(&question{merged: true})
+}
+
+// otherNames names the other nodes.
+func (w *watcher) otherNames() (all []string) {
+	for _, n := range w.api.Peers.Nodes() {
+		if !w.api.isSelf(&n) {
+			all = append(all, n.Name)
+		}
+	}
+	return all
 }
 
 // clusterKey returns what a reader may see of a cluster.

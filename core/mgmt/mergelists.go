@@ -3,12 +3,14 @@ package mgmt
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/replicas"
 )
 
 // lists is the scope of lists of what lives at some node. Each node sends its part in the order that the client has asked for, and of a
@@ -31,13 +33,17 @@ const (
 	filteredHeader = "Curfew-Filtered" // those that pass the filter
 )
 
-// ready makes a request for a part: it has the members that decide its order, too.
+// ready makes a request for a part: it has the members that decide its order and where it belongs, too.
 func (m *listMerge) ready(c *request) {
+	c.order = m
 	q := &c.query
+	if c.asksKeys() {
+		q.columns, q.needs = [][]string{}, []string{} // see keys
+	}
 	if q.columns == nil {
 		return
 	}
-	for _, path := range [][]string{m.natural, q.sort} {
+	for _, path := range [][]string{m.natural, q.sort, {"vhost"}} {
 		if path != nil {
 			q.columns, q.needs = append(q.columns, path), append(q.needs, path[0])
 		}
@@ -45,68 +51,99 @@ func (m *listMerge) ready(c *request) {
 }
 
 // sendPart answers with a part of a list.
-func (l *listing[T]) sendPart(c *request, total int) {
+func (l *listing[T]) sendPart(c *request, total int) error {
 	h := c.w.Header()
 	h.Set(totalHeader, strconv.Itoa(total))
 	h.Set(filteredHeader, strconv.Itoa(len(l.items)))
-	if q := &c.query; q.page > 0 && q.page <= len(l.items)/q.size {
+	q := &c.query
+	if text := c.r.Header.Get(rangeHeader); text != "" {
+		r, err := readRange(text)
+		if err != nil {
+			return err
+		}
+		l.items = l.items[min(r.from, len(l.items)):min(r.to, len(l.items))]
+	} else if q.page > 0 && q.page <= len(l.items)/q.size {
 		l.items = l.items[:q.page*q.size]
 	}
+	if c.asksKeys() {
+		l.sendKeys(c)
+		return nil
+	}
 	l.stream(c)
+	return nil
 }
 
-// run is a part of a list.
+// run is a part of a list, which is read while it is merged.
 type run struct {
-	items           []json.RawMessage
+	node            replicas.Node
+	in              *json.Decoder
 	total, filtered int
+	elsewhere       func(vhost string) bool // reports that items in a vhost are those of another part
 
-	at           int // how many were taken
 	head         object
 	key, natural any
 	absent       bool // the head has no key, and comes last
+	used         int  // how many of the items that the head stands for were counted; see ranges
 }
 
-// listOf reads a part of a list.
-func listOf(p *part) (r run, err error) {
-	if r.items, err = jsonobj.ParseItems(p.body); err != nil {
-		return r, fmt.Errorf("list: %w", err)
+// listOf begins to read a part of a list.
+func listOf(p *part, elsewhere func(string) bool) (r *run, err error) {
+	if p.rest == nil { // a part that is unusable is left out, as long as that can be known
+		if _, err = jsonobj.ParseItems(p.body); err != nil {
+			return nil, fmt.Errorf("list: %w", err)
+		}
 	}
-	r.filtered, r.total = len(r.items), len(r.items)
-	if n, err := strconv.Atoi(p.header.Get(filteredHeader)); err == nil {
-		r.filtered = max(n, r.filtered)
+	r = &run{node: p.node, in: json.NewDecoder(p.reader()), elsewhere: elsewhere}
+	if t, err := r.in.Token(); err != nil || t != json.Delim('[') {
+		return nil, fmt.Errorf("list: begins with %v: %w", t, err)
 	}
-	if n, err := strconv.Atoi(p.header.Get(totalHeader)); err == nil {
-		r.total = max(n, r.filtered)
-	}
+	r.filtered, _ = strconv.Atoi(p.header.Get(filteredHeader)) // 0 without one
+	r.total, _ = strconv.Atoi(p.header.Get(totalHeader))
+	r.total = max(r.total, r.filtered)
 	return r, nil
+}
+
+// read reads the next item; nil at the end.
+func (r *run) read() (object, error) {
+	for r.in.More() {
+		var raw json.RawMessage
+		if err := r.in.Decode(&raw); err != nil {
+			return nil, err
+		}
+		o, err := jsonobj.ParseObject(raw)
+		if err != nil {
+			return nil, err
+		}
+		if name, ok := valueOf(o, "vhost").(string); ok && r.elsewhere(name) {
+			continue
+		}
+		return o, nil
+	}
+	_, err := r.in.Token() // the end, or why there is none
+	return nil, err
 }
 
 // merger takes items from runs in order.
 type merger struct {
 	*listMerge
 	query *query
-	runs  []run
+	keys  bool // the items are what others are sorted by; see answerDeep
+	runs  []*run
+	err   error // why the rest of a run cannot be read
 }
 
 // answer asks all nodes for their parts and answers with the list that they are together.
 func (m *listMerge) answer(c *request, e *endpoint) error {
-	g, ok := c.gather(e)
+	if q := &c.query; q.page > 1 && q.page > c.api.deep/q.size {
+		return m.answerDeep(c, e)
+	}
+	g, ok, err := c.gather(e, question{long: true})
 	if !ok {
-		return nil
+		return err
 	}
-	all := merger{listMerge: m, query: &c.query}
-	for i := range g.parts {
-		r, err := listOf(&g.parts[i])
-		if err != nil {
-			g.drop(g.parts[i].node, err)
-			continue
-		}
-		all.runs = append(all.runs, r)
-	}
+	g.findUnserved()
+	all := m.merger(g, false)
 	g.mark()
-	for i := range all.runs {
-		all.advance(&all.runs[i])
-	}
 	if c.query.page > 0 {
 		return all.page(g)
 	}
@@ -114,45 +151,90 @@ func (m *listMerge) answer(c *request, e *endpoint) error {
 		for o := all.next(); o != nil && yield(o); {
 			o = all.next()
 		}
+		if all.err != nil { // nobody must take the list for complete
+			panic(http.ErrAbortHandler)
+		}
 	})
 	return nil
 }
 
+// merger begins to read the parts.
+func (m *listMerge) merger(g *gathering, keys bool) *merger {
+	all := &merger{listMerge: m, query: &g.query, keys: keys}
+	for i := range g.parts {
+		r, err := listOf(&g.parts[i], g.elsewhere(&g.parts[i]))
+		if err != nil {
+			g.drop(g.parts[i].node, err)
+			continue
+		}
+		all.runs = append(all.runs, r)
+	}
+	for _, r := range all.runs {
+		all.advance(r)
+	}
+	return all
+}
+
 // advance reads the next item of a run.
 func (m *merger) advance(r *run) {
-	r.head, r.key, r.natural, r.absent = nil, nil, nil, false
-	if r.at >= len(r.items) {
+	r.key, r.natural, r.absent = nil, nil, false
+	o, err := r.read()
+	if r.head = o; err != nil {
+		m.err = &brokenPart{r.node.Name, err}
+	}
+	if o == nil {
 		return
 	}
-	r.head, _ = jsonobj.ParseObject(r.items[r.at]) // which listOf has seen
-	if r.head == nil {
-		r.head = object{}
+	q := m.query
+	switch {
+	case m.keys:
+		r.key, r.natural = valueOf(o, "key"), valueOf(o, "natural")
+	default:
+		if m.natural != nil {
+			r.natural, _ = o.Find(m.natural)
+		}
+		if q.sort != nil {
+			r.key, _ = o.Find(q.sort)
+		}
 	}
-	r.items[r.at] = nil
-	r.at++
-	if m.natural != nil {
-		r.natural, _ = r.head.Find(m.natural)
-	}
-	if q := m.query; q.sort != nil {
-		r.key, _ = r.head.Find(q.sort)
-		r.absent = r.key == nil && len(q.sort) == 1 && slices.Contains(m.timely, q.sort[0])
-	}
+	r.absent = q.sort != nil && m.comesLast(q, r.key)
 }
+
+// comesLast reports whether an item without a key comes last in either direction.
+func (m *listMerge) comesLast(q *query, key any) bool {
+	return key == nil && len(q.sort) == 1 && slices.Contains(m.timely, q.sort[0])
+}
+
+// brokenPart says that a part broke off.
+type brokenPart struct {
+	node string
+	err  error
+}
+
+func (b *brokenPart) Error() string { return b.node + ": " + b.err.Error() }
 
 // next takes the next item; nil if there is none.
 func (m *merger) next() object {
-	first := -1
-	for i := range m.runs {
-		if r := &m.runs[i]; r.head != nil && (first < 0 || m.compare(r, &m.runs[first]) < 0) {
-			first = i
-		}
-	}
-	if first < 0 {
+	r := m.first()
+	if r == nil {
 		return nil
 	}
-	o := m.runs[first].head
-	m.advance(&m.runs[first])
+	o := r.head
+	m.advance(r)
 	return o
+}
+
+// first returns the run whose head is next; nil if there is none.
+func (m *merger) first() (first *run) {
+	if m.err != nil {
+		return nil
+	}
+	for _, r := range m.runs {
+		if r.head != nil && (first == nil || m.compare(r, first) < 0) {
+			first = r
+		}
+	}
+	return first
 }
 
 // compare compares the heads of two runs, of which b is that of an earlier node.
@@ -177,21 +259,40 @@ func boolCompare(a, b bool) int {
 	return -1
 }
 
+// counts returns how many items the runs have, with and without the filter.
+func (m *merger) counts() (filtered, total int) {
+	for _, r := range m.runs {
+		filtered += r.filtered
+		total += r.total
+	}
+	return filtered, total
+}
+
+// broken returns the failure of a list whose parts cannot be read to the end; nil if they can.
+func (m *merger) broken(g *gathering) error {
+	if part, ok := errors.AsType[*brokenPart](m.err); ok {
+		g.logMissing(replicas.Node{Name: part.node}, part.err)
+		return g.errUnreachable([]string{part.node}, ": its part of the list broke off")
+	}
+	return nil
+}
+
 // page answers with the page that the query asks for.
 func (m *merger) page(g *gathering) error {
-	q, filtered, total := m.query, 0, 0
-	for i := range m.runs {
-		filtered += m.runs[i].filtered
-		total += m.runs[i].total
-	}
-	p, err := q.pageOf(filtered)
+	filtered, total := m.counts()
+	p, err := m.query.pageOf(filtered)
 	if err != nil {
 		return err
 	}
 	for range p.from {
 		m.next()
 	}
-	objects := []object{}
+	return m.reply(g, &p, total)
+}
+
+// reply answers with the items that are next, as many as a page has.
+func (m *merger) reply(g *gathering, p *pageRange, total int) error {
+	q, objects := m.query, []object{}
 	for len(objects) < q.size {
 		o := m.next()
 		if o == nil {
@@ -199,6 +300,9 @@ func (m *merger) page(g *gathering) error {
 		}
 		objects = append(objects, o.Pick(q.columns))
 	}
-	writeObject(g.w, http.StatusOK, g.unreachable(p.object(q, objects, total)))
+	if err := m.broken(g); err != nil {
+		return err
+	}
+	writeObject(g.w, http.StatusOK, g.incomplete(p.object(q, objects, total)))
 	return nil
 }

@@ -16,17 +16,18 @@ func objects(merge func(parts []object) object) scope {
 		name: "all nodes, merged",
 		part: func(c *request) { c.query.columns, c.query.needs = nil, nil },
 		answer: func(c *request, e *endpoint) error {
-			g, ok := c.gather(e)
+			g, ok, err := c.gather(e, question{})
 			if !ok {
-				return nil
+				return err
 			}
 			parts := g.objects()
+			g.findUnserved()
 			if len(parts) == 0 {
 				return fmt.Errorf("%s: not even this node's part is an object", e.method)
 			}
 			o := merge(parts)
 			g.mark()
-			return c.reply(g.unreachable(o))
+			return c.reply(g.incomplete(o))
 		},
 	}
 }
@@ -57,9 +58,9 @@ func whole(merge func(g *gathering, parts [][]object) []object) scope {
 			c.query.page, c.query.reverse = 0, false
 		},
 		answer: func(c *request, e *endpoint) error {
-			g, ok := c.gather(e)
+			g, ok, err := c.gather(e, question{})
 			if !ok {
-				return nil
+				return err
 			}
 			all := merge(g, g.lists())
 			g.mark()
@@ -114,9 +115,19 @@ func absentNode(name string) object {
 
 // vhosts lists all vhosts, those that nobody owns, too.
 func (g *gathering) vhosts(parts [][]object) []object {
-	all, there := slices.Concat(parts...), map[string]bool{}
-	for _, o := range all {
-		there[nameOf(o)] = true
+	var all []object
+	there := map[string]bool{}
+	for _, o := range slices.Concat(parts...) {
+		name := nameOf(o)
+		if !there[name] {
+			all, there[name] = append(all, o), true
+			continue
+		}
+		owner, _ := g.api.Placements.OwnerOf(name) // two nodes take themselves for it
+		state, _ := valueOf(o, "cluster_state").(object)
+		if n, ok := g.api.memberOf(owner); ok && valueOf(state, n.Name) != nil {
+			all[slices.IndexFunc(all, func(x object) bool { return nameOf(x) == name })] = o
+		}
 	}
 	for _, name := range g.api.Placements.VHosts() {
 		if !there[name] && (isMonitor(g.user) || g.mayEnter(name)) {
@@ -129,6 +140,7 @@ func (g *gathering) vhosts(parts [][]object) []object {
 
 // strategies adds up how many queues have each expiry strategy.
 func (g *gathering) strategies(parts [][]object) []object {
+	g.findUnserved()
 	var all []object
 	at := map[string]int{}
 	for _, o := range slices.Concat(parts...) {
@@ -279,10 +291,13 @@ func mergeRemembered(parts []object) object {
 
 // alarmed is the scope of the check for alarms of the whole cluster.
 var alarmed = scope{name: "all nodes, merged", answer: func(c *request, e *endpoint) error {
-	own := c.askSelf(e, false)
-	others, missing := c.askOthers(e, false)
+	own, err := c.askSelf(e, &question{})
+	if err != nil {
+		return err
+	}
+	others, missing := c.askOthers(&question{})
 	var alarms []object
-	for _, p := range append([]part{own}, others...) {
+	for _, p := range append([]part{*own}, others...) {
 		o, err := jsonobj.ParseObject(p.body)
 		switch {
 		case err != nil || p.status != http.StatusOK && p.status != http.StatusServiceUnavailable:

@@ -149,6 +149,8 @@ type API struct {
 	backups backups
 
 	simulating chan struct{} // has an element for each simulation that runs
+	parts      *gatherMemory
+	deep       int // up to so many items, nodes send all until the end of a page
 }
 
 // New returns the API of a broker.
@@ -163,6 +165,7 @@ func New(o Options) *API {
 	a.survey = live.NewSurvey(func() []*vhost.VHost { return a.Store.VHosts() }, o.Clock)
 	a.backups.streams = streams.New("backups")
 	a.simulating = make(chan struct{}, maxSimulations)
+	a.parts, a.deep = newGatherMemory(), deepPage
 	if o.Lateness != nil {
 		a.late = live.NewLateness(o.Lateness, o.Clock)
 	}
@@ -271,6 +274,11 @@ func (a *API) answer(c *request, path string, check func(*http.Request) error) {
 		return
 	}
 	c.vars = vars
+	defer func() { // in any case: an answer that breaks off panics
+		if c.holding != nil {
+			c.holding.end()
+		}
+	}()
 	err := check(c.r)
 	if err == nil {
 		err = c.serve(e)

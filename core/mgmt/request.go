@@ -35,8 +35,10 @@ type request struct {
 	until     hook.Instant   // when the session ends; zero without one
 	certified bool           // the client's certificate has logged the user in
 
-	forwarded bool // by another node of the cluster, which has let the user in
-	part      bool // the answer is merged with those of other nodes
+	forwarded bool       // by another node of the cluster, which has let the user in
+	part      bool       // the answer is merged with those of other nodes
+	holding   *holding   // what the request holds of the memory for parts; nil = nothing
+	order     *listMerge // of the list that a part is of
 
 	byID map[vhost.Owner]wire.OpenConn // see connectionsByID
 }

@@ -71,6 +71,7 @@ func (c *request) dispatch(e *endpoint) error {
 	case !c.forwarded:
 		return e.at.answer(c, e)
 	case c.part && e.at.part != nil:
+		c.api.noteServed(c.w.Header())
 		e.at.part(c)
 	}
 	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {
@@ -167,11 +168,15 @@ func (c *request) errUnreachable(names []string, why string) error {
 
 // forwardToFinder asks this node, and then the others, until one has what the path names.
 func (c *request) forwardToFinder(e *endpoint) error {
-	if own := c.askSelf(e, false); own.status != http.StatusNotFound {
+	own, err := c.askSelf(e, &question{})
+	if err != nil {
+		return err
+	}
+	if own.status != http.StatusNotFound {
 		own.copyTo(c.w)
 		return nil
 	}
-	others, missing := c.askOthers(e, false)
+	others, missing := c.askOthers(&question{})
 	for i := range others {
 		if others[i].status != http.StatusNotFound {
 			others[i].copyTo(c.w)
@@ -186,12 +191,15 @@ func (c *request) forwardToFinder(e *endpoint) error {
 
 // forwardToAll lets every node do the same. It fails if some did not.
 func (c *request) forwardToAll(e *endpoint) error {
-	own := c.askSelf(e, false)
+	own, err := c.askSelf(e, &question{})
+	if err != nil {
+		return err
+	}
 	if own.status >= http.StatusBadRequest {
 		own.copyTo(c.w)
 		return nil
 	}
-	others, missing := c.askOthers(e, false)
+	others, missing := c.askOthers(&question{})
 	for i := range others {
 		if others[i].status >= http.StatusBadRequest {
 			others[i].copyTo(c.w)

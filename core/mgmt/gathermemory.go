@@ -1,0 +1,115 @@
+package mgmt
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// What other nodes answer is in memory until an answer is made of it. Each part may have a little, and so many requests at a time are
+// answered by all nodes. What needs more of it as a whole, such as all definitions, is read for one request at a time; long lists go on
+// to their reader while they are read.
+const (
+	// maxGathers is how many requests at a time are answered by all nodes.
+	maxGathers = 64
+	// maxHeld is how much of a part is read before an answer begins, in bytes.
+	maxHeld = 1 << 20
+	// gatherWait is how long a request waits for others that are answered by all nodes.
+	gatherWait = 10 * time.Second
+)
+
+// gatherMemory limits the memory of all requests that are answered by all nodes. Any goroutine may use it.
+type gatherMemory struct {
+	gathers chan struct{} // has an element for each request
+	whole   chan struct{} // has an element while a request reads more than maxHeld of its parts as a whole
+	wait    time.Duration
+}
+
+func newGatherMemory() *gatherMemory {
+	return &gatherMemory{gathers: make(chan struct{}, maxGathers), whole: make(chan struct{}, 1), wait: gatherWait}
+}
+
+// holding is what one request holds of the memory, and the streams that it reads.
+type holding struct {
+	of *gatherMemory
+
+	mu      sync.Mutex // guards what follows; several parts are read at a time
+	begun   bool
+	whole   bool
+	refused bool
+	streams []io.Closer
+}
+
+// begin waits until the request may be answered by all nodes. It may be called again.
+func (h *holding) begin(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.take(ctx, h.of.gathers, &h.begun)
+}
+
+// readWhole waits until the request may read its parts as a whole. It may be called again.
+func (h *holding) readWhole(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.take(ctx, h.of.whole, &h.whole)
+}
+
+// errGathers is the failure of a request that has waited too long for others.
+var errGathers = &failure{http.StatusServiceUnavailable, "busy", "too many requests at a time are answered by all nodes: ask again"}
+
+// take waits for a place among the requests, unless one is taken.
+func (h *holding) take(ctx context.Context, places chan struct{}, taken *bool) error {
+	if *taken {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, h.of.wait)
+	defer cancel()
+	select {
+	case places <- struct{}{}:
+		*taken = true
+		return nil
+	case <-ctx.Done():
+		h.refused = true
+		return errGathers
+	}
+}
+
+// isRefused reports whether the request has waited in vain: parts are missing because of other requests, and not of their nodes.
+func (h *holding) isRefused() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.refused
+}
+
+// add has a stream closed at the end.
+func (h *holding) add(s io.Closer) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.streams = append(h.streams, s)
+}
+
+// closeStreams closes the streams of the request.
+func (h *holding) closeStreams() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.streams {
+		_ = s.Close() // what was read counts
+	}
+	h.streams = nil
+}
+
+// end closes the streams of the request and frees its memory.
+func (h *holding) end() {
+	h.closeStreams()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.whole {
+		<-h.of.whole
+	}
+	if h.begun {
+		<-h.of.gathers
+	}
+	h.whole, h.begun = false, false
+}

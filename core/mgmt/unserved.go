@@ -1,0 +1,121 @@
+package mgmt
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// What is in a vhost is in no answer of all nodes while nobody serves the vhost: it has no owner, its owner reads its log, or is away. It
+// would be in two parts while a node that was stopped still takes itself for the owner. So each part says which shards it is of, and the
+// answer which vhosts it lacks.
+
+const (
+	// missingHeader names the vhosts whose contents are not in the answer, escaped as in a path, at most maxNamed of them.
+	missingHeader = "Curfew-Missing-Vhosts"
+	maxNamed      = 50
+)
+
+// Headers of parts.
+const (
+	shardsHeader = "Curfew-Shards"        // whose vhosts are at the node
+	absentHeader = "Curfew-Absent-Vhosts" // those that are in one of these shards and not at the node, escaped
+)
+
+// noteServed says in the header of a part which vhosts it is about.
+func (a *API) noteServed(h http.Header) {
+	self, _ := a.member(a.Node)
+	var shards, absent []string
+	for _, name := range a.Placements.VHosts() {
+		shard, known := a.Placements.ShardOf(name)
+		if owner, _ := a.Placements.OwnerOf(name); !known || owner != self.ID {
+			continue
+		}
+		if text := strconv.Itoa(int(shard)); !slices.Contains(shards, text) {
+			shards = append(shards, text)
+		}
+		if _, there := a.Store.VHost(name); !there {
+			absent = append(absent, url.PathEscape(name))
+		}
+	}
+	h.Set(shardsHeader, strings.Join(shards, ","))
+	if len(absent) > 0 {
+		h.Set(absentHeader, strings.Join(absent, ","))
+	}
+}
+
+// ownPart returns a part of this node's that only says which vhosts it is about.
+func (a *API) ownPart() part {
+	p := part{header: http.Header{}}
+	p.node, _ = a.member(a.Node)
+	a.noteServed(p.header)
+	return p
+}
+
+// has reports whether the part is of a shard.
+func (p *part) has(shard string) bool {
+	return slices.Contains(strings.Split(p.header.Get(shardsHeader), ","), shard)
+}
+
+// findUnserved finds the vhosts, of those that the user may see into, whose contents are in none of the parts.
+func (g *gathering) findUnserved() {
+	absent := map[string]bool{}
+	for i := range g.parts {
+		for _, escaped := range strings.Split(g.parts[i].header.Get(absentHeader), ",") {
+			if name, err := url.PathUnescape(escaped); err == nil && name != "" {
+				absent[name] = true
+			}
+		}
+	}
+	for _, name := range g.api.Placements.VHosts() {
+		shard, _ := g.api.Placements.ShardOf(name)
+		text := strconv.Itoa(int(shard))
+		served := !absent[name] && slices.ContainsFunc(g.parts, func(p part) bool { return p.has(text) })
+		if !served && !slices.Contains(g.unserved, name) && (isMonitor(g.user) || g.mayEnter(name)) {
+			g.unserved = append(g.unserved, name)
+		}
+	}
+}
+
+// elsewhere returns a function that reports whether what is in a vhost is taken from another part than p, because the nodes of both take
+// themselves for the owner. The one that this node takes for it is believed.
+func (g *gathering) elsewhere(p *part) func(vhost string) bool {
+	known := map[string]bool{}
+	return func(vhost string) bool {
+		is, asked := known[vhost]
+		if !asked {
+			is = g.isElsewhere(p, vhost)
+			known[vhost] = is
+		}
+		return is
+	}
+}
+
+func (g *gathering) isElsewhere(p *part, vhost string) bool {
+	shard, known := g.api.Placements.ShardOf(vhost)
+	text := strconv.Itoa(int(shard))
+	if !known || !p.has(text) {
+		return false
+	}
+	owner, _ := g.api.Placements.OwnerOf(vhost)
+	for i := range g.parts {
+		if other := &g.parts[i]; other.node.ID != p.node.ID && other.has(text) {
+			return p.node.ID != owner && (other.node.ID == owner || other.node.ID < p.node.ID)
+		}
+	}
+	return false
+}
+
+// markUnserved says in the header which vhosts are not in the answer.
+func (g *gathering) markUnserved() {
+	if len(g.unserved) == 0 {
+		return
+	}
+	names := make([]string, 0, maxNamed)
+	for _, name := range g.unserved[:min(len(g.unserved), maxNamed)] {
+		names = append(names, url.PathEscape(name))
+	}
+	g.w.Header().Set(missingHeader, joinNames(names))
+}
