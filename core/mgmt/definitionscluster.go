@@ -344,6 +344,11 @@ func (i *clusterImport) unload() {
 
 // importStep does this node's step of an import.
 func (a *API) importStep(c *request, step definitions.Step, b []byte) (definitions.Outcome, error) {
+	if a.clustered() && (step == definitions.CheckVHosts || step == definitions.ApplyVHosts) {
+		if err := c.awaitModules(b); err != nil {
+			return definitions.Outcome{}, err
+		}
+	}
 	o, err := a.files.ImportStep(step, b, c.vars["vhost"], c.user.Name, a.knows)
 	if err != nil {
 		return o, failureOfModule(err)

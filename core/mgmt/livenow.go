@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"net/url"
+	"strings"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/live"
@@ -103,20 +104,27 @@ func (a *API) condition() object {
 func (a *API) alarmTexts() []object {
 	all := []object{}
 	for _, name := range a.Alarms() {
-		text := name
-		switch name {
-		case "memory":
-			text = "The broker has more memory than its limit. Publishers wait until consumers have taken messages."
-		case probe.Draining:
-			text = "The broker is being drained. Publishers wait, and no client connects, until it is stopped or the drain is ended."
-		case probe.Alone:
-			text = "Fewer than two nodes of the cluster reach one another, or they are agreeing on an owner. Nobody is served here until they do."
-		case probe.Clock:
-			text = "The clock differs too much from those of the other nodes. This node owns nothing until its clock is set and it is started again."
-		case "disk":
-			text = "There is less free disk space than the limit. Publishers wait until there is more."
-		}
-		all = append(all, object{{"name", name}, {"text", text}})
+		all = append(all, object{{"name", name}, {"text", alarmText(name)}})
 	}
 	return all
+}
+
+// alarmText says what an alarm means.
+func alarmText(name string) string {
+	switch name {
+	case "memory":
+		return "The broker has more memory than its limit: publishers wait until consumers have taken messages."
+	case probe.Draining:
+		return "The broker is being drained: publishers wait, and no client connects, until it is stopped or the drain is ended."
+	case probe.Alone:
+		return "Fewer than two nodes of the cluster reach one another, or they are agreeing on an owner. Nobody is served here until they do."
+	case probe.Clock:
+		return "The clock differs too much from those of the other nodes. This node owns nothing until its clock is set and it is started again."
+	case "disk":
+		return "There is less free disk space than the limit: publishers wait until there is more."
+	}
+	if strings.HasPrefix(name, "shard ") {
+		return "The log " + name + " cannot be written any more, and its queues have stopped. See the broker's log, and restart it."
+	}
+	return name
 }

@@ -290,12 +290,15 @@ func mergeRemembered(parts []object) object {
 }
 
 // alarmed is the scope of the check for alarms of the whole cluster.
-var alarmed = scope{name: "all nodes, merged", answer: func(c *request, e *endpoint) error {
-	own, err := c.askSelf(e, &question{})
+var alarmed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+	own, err := c.askSelf(e, &question{merged: true})
 	if err != nil {
 		return err
 	}
-	others, missing := c.askOthers(&question{})
+	others, missing := c.askOthers(&question{merged: true})
+	g := gathering{request: c, parts: append(others, *own)}
+	g.findUnserved()
+	g.markUnserved()
 	var alarms []object
 	for _, p := range append([]part{*own}, others...) {
 		o, err := jsonobj.ParseObject(p.body)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -188,5 +189,69 @@ func TestDefinitionsThatAreTooLarge(t *testing.T) {
 	want := `"the body of the request has more than 4194304 bytes, which is management.body-size; without expiry policies, definitions are smaller"`
 	if body := r.do(413, "POST", "/api/definitions", withPolicies(moduleOf("a", strings.Repeat("x", 4<<20), ""))); !strings.Contains(body, want) {
 		t.Errorf("got %s, want %s", body, want)
+	}
+}
+
+// Queues of all nodes keep a policy from being unloaded, not just those of the node that does it.
+func TestUnloadAsksAllNodes(t *testing.T) {
+	var carriers []*carrier
+	c := newCluster(t, func(o *Options) {
+		own := &carrier{}
+		carriers = append(carriers, own)
+		o.Modules = own
+	})
+	c.registrar = 1
+	c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Path != "/api/expiry-strategies" {
+			c.rigs[1].api.Forwarded().ServeHTTP(w, q)
+			return
+		}
+		w.Header().Set(shardsHeader, "2")
+		_, _ = w.Write([]byte(`[{"name":"wasm/a","default":false,"queues":3,"some":[]}]`))
+	}))
+	for _, node := range []int{0, 2} {
+		if w := c.want(node, 409, "DELETE", "/api/wasm/policies/a", ""); !strings.Contains(w.Body.String(), "3 of them; force takes it from them") {
+			t.Errorf("got %s", w.Body)
+		}
+	}
+	c.want(2, 204, "DELETE", "/api/wasm/policies/b", "")
+	c.want(2, 204, "DELETE", "/api/wasm/policies/a?force=true", "")
+	c.nodes[1].down = true
+	if w := c.want(0, 503, "DELETE", "/api/wasm/policies/b", ""); !strings.Contains(w.Body.String(), "queues there may have chosen the policy") {
+		t.Errorf("got %s", w.Body)
+	}
+	if want := []string{"unload b", "unload a!"}; !slices.Equal(carriers[0].calls, want) {
+		t.Errorf("called %q, want %q", carriers[0].calls, want)
+	}
+}
+
+// slowCarrier is the policies of a node that needs a while for those that another node has loaded.
+type slowCarrier struct {
+	*carrier
+	asked int
+	late  int // how often it has none
+}
+
+func (s *slowCarrier) List() []json.RawMessage {
+	if s.asked++; s.asked <= s.late {
+		return nil
+	}
+	return []json.RawMessage{json.RawMessage(`{"name":"x"}`)}
+}
+
+// What goes into vhosts waits until their owners have loaded the policies that came with it.
+func TestImportWaitsForModules(t *testing.T) {
+	var all []*slowCarrier
+	c := newCluster(t, func(o *Options) {
+		s := &slowCarrier{carrier: &carrier{}, late: 3}
+		all = append(all, s)
+		o.Modules = s
+	})
+	c.registrar = 1
+	file := withPolicies(moduleOf("x", "code", ""), `"queues":[{"name":"q","vhost":"b","durable":true,"auto_delete":false,"arguments":{}}]`)
+	c.want(0, 204, "POST", "/api/definitions", file)
+	c.want(2, 200, "GET", "/api/queues/b/q", "")
+	if all[1].asked < 4 {
+		t.Errorf("the owner of the vhost looked %d times for the policy", all[1].asked)
 	}
 }

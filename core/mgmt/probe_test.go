@@ -21,7 +21,7 @@ func TestProbes(t *testing.T) {
 		{"memory,disk", "/healthz", 200, `{"status":"ok","alarms":["memory","disk"]}`},
 		{"memory,disk", "/readyz", 200, `{"status":"ok","alarms":["memory","disk"]}`},
 		{"memory,disk", "/health", 503, `{"status":"alarm","alarms":["memory","disk"]}`},
-		{"memory", connections, 503, `{"status":"failed","reason":"alarms raised","alarms":[{"node":"curfew@test","resource":"memory"}]}`},
+		{"memory", connections, 503, `{"status":"failed","reason":"alarms raised","alarms":[{"node":"curfew@test","resource":"memory","text":"The broker has more memory than its limit: publishers wait until consumers have taken messages."}]}`},
 		{"memory", serving, 200, `{"status":"ok"}`},
 		{"draining", "/healthz", 200, `{"status":"ok","alarms":[]}`},
 		{"draining", "/readyz", 503, `{"status":"failed","reasons":["draining"],"alarms":[]}`},

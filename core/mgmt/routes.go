@@ -150,7 +150,7 @@ func (a *API) routes() []route {
 		{"live", []endpoint{streaming(reading(get(inOne(watched), anyone, a.live)))}},
 		{"wasm/policies", []endpoint{get(copied, monitor, a.withModules(listModules))}},
 		{"wasm/policies/{name}", []endpoint{
-			get(copied, monitor, a.withModules(oneModule)), lasting(moduleTimeout, put(atRegistry, administrator, a.withModules(putModule))), remove(atRegistry, administrator, a.withModules(deleteModule)),
+			get(copied, monitor, a.withModules(oneModule)), lasting(moduleTimeout, put(atRegistry, administrator, a.withModules(putModule))), remove(unloaded, administrator, a.withModules(deleteModule)),
 		}},
 		{"wasm/policies/{name}/activate", []endpoint{lasting(moduleTimeout, post(atRegistry, administrator, a.activateModule))}},
 		{"wasm/policies/{name}/back", []endpoint{lasting(moduleTimeout, post(atRegistry, administrator, a.backToModule))}},

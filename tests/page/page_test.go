@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/curfewmq/curfew/tests/cluster"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
@@ -53,6 +54,13 @@ func TestABrokerThatHangsGoesOn(t *testing.T) {
 		"hang":  func() { b.Signal(syscall.SIGSTOP) },
 		"go on": func() { b.Signal(syscall.SIGCONT) },
 	})
+}
+
+func TestAClusterIsSeen(t *testing.T) {
+	tool(t, "node")
+	c := cluster.Start(t, "")
+	b := c.Nodes[0]
+	scenario(t, "15-cluster", b.Process, map[string]func(){"kill one": c.Nodes[1].Kill, "kill another": c.Nodes[2].Kill})
 }
 
 func TestUpdatesLoseNothing(t *testing.T) { scenario(t, "14-updates", start(t), nil) }

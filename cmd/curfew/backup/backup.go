@@ -128,17 +128,7 @@ var backupCommand = command{
 	flags: func(f *flag.FlagSet) {
 		f.String("data", "", "back up this data `directory`, which no broker has open, instead of a running broker")
 		f.Bool("gzip", false, "compress the file")
-		f.String("url", "", "the management API's `URL` (default http://localhost:15672)")
-		f.String("host", "", "its `host`, instead of a whole URL")
-		f.String("port", "", "its `port`, instead of a whole URL")
-		f.String("user", "", "the `user` that calls it (default guest)")
-		f.String("password", "", "that user's `password` (default guest)")
-		f.String("cacert", "", "over TLS, believe in the certificates in this PEM `file`")
-		f.Bool("insecure", false, "over TLS, believe in any certificate")
-		f.String("cert", "", "over TLS, the certificate that says who calls, a PEM `file`")
-		f.String("key", "", "that certificate's key, where it is in a `file` of its own")
-		f.Var(f.Lookup("user").Value, "username", "")
-		f.Var(f.Lookup("user").Value, "u", "")
+		ctl.Flags(f)
 	},
 	run: runBackup,
 }
@@ -210,18 +200,7 @@ const stall = 2 * time.Minute
 
 // online writes the backup of a running broker, which it checks meanwhile.
 func (p *Program) online(ctx context.Context, c *call, to io.Writer) (*backup.Manifest, error) {
-	given := map[string]string{}
-	c.Visit(func(f *flag.Flag) {
-		if name := f.Name; name == "user" || name == "u" {
-			given["username"] = f.Value.String()
-		} else {
-			given[name] = f.Value.String()
-		}
-	})
-	if !c.yes("insecure") {
-		delete(given, "insecure")
-	}
-	r, err := ctl.Connect(given, p.Environ, p.transport)
+	r, err := ctl.Connect(ctl.Given(c.FlagSet), p.Environ, p.transport)
 	if err != nil {
 		return nil, misused("%v", err)
 	}

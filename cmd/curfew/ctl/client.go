@@ -21,6 +21,8 @@ type client struct {
 	base           string // "http://localhost:15672", without a slash at the end
 	user, password string // both empty: a certificate logs in
 	http           *http.Client
+	warn           func(text string) // prints what is wrong with an answer; nil = nothing does
+	warned         map[string]bool   // what was printed
 }
 
 // object is a JSON object of the API, whose members are decoded when they are read.
@@ -168,6 +170,7 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 		return nil, c.unreachable(err)
 	}
 	if answer.StatusCode/100 == 2 {
+		c.warnOf(answer.Header)
 		return answer, nil
 	}
 	defer answer.Body.Close()

@@ -17,16 +17,7 @@ type option struct {
 
 // general are the options of every command.
 func general() []option {
-	return []option{
-		{long: "url", value: "url", about: "the management API (default http://localhost:15672)"},
-		{long: "host", value: "host", about: "its host, instead of a whole URL"},
-		{long: "port", value: "port", numeric: true, about: "its port, instead of a whole URL"},
-		{long: "username", short: "u", value: "name", about: "the user that calls it (default guest)"},
-		{long: "password", value: "password", about: "that user's password (default guest)"},
-		{long: "cacert", value: "file", about: "over TLS, believe in the certificates in this PEM file"},
-		{long: "insecure", about: "over TLS, believe in any certificate"},
-		{long: "cert", value: "file", about: "over TLS, the certificate that says who calls, a PEM file"},
-		{long: "key", value: "file", about: "that certificate's key, where it is in a file of its own"},
+	return append(connecting(), []option{
 		{long: "vhost", short: "p", value: "vhost", about: "the virtual host that the command is about (default /)"},
 		{long: "timeout", short: "t", value: "seconds", numeric: true, about: "give up after so long"},
 		{long: "quiet", short: "q", about: "print results only"},
@@ -41,7 +32,7 @@ func general() []option {
 		{long: "erlang-cookie", value: "cookie"},
 		{long: "script-name", value: "name"},
 		{long: "print-stacktrace"},
-	}
+	}...)
 }
 
 // commandLine is a parsed command line.

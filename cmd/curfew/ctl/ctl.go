@@ -87,6 +87,7 @@ func (p *Program) execute(ctx context.Context, line *commandLine) error {
 	if c.api, err = connect(line, p.Environ); err != nil {
 		return err
 	}
+	c.api.warn = func(text string) { fmt.Fprintf(p.Stderr, "Warning: %s\n", text) }
 	if p.transport != nil {
 		c.api.http.Transport = p.transport
 	}

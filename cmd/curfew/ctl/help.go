@@ -60,7 +60,7 @@ func autocomplete(_ context.Context, c *call) error {
 // overview lists the commands.
 func (p *Program) overview() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Usage\n\n%s [--url <url>] [--username <name>] [--password <password>] [--quiet] <command> [<command options>]\n\nAvailable commands:\n", p.Name)
+	fmt.Fprintf(&b, "Usage\n\n%s [--url <URL>] [--username <user>] [--password <password>] [--quiet] <command> [<command options>]\n\nAvailable commands:\n", p.Name)
 	for _, s := range sections() {
 		fmt.Fprintf(&b, "\n%s:\n\n", s.title)
 		for _, c := range s.commands {

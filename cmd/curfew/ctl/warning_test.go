@@ -30,3 +30,25 @@ func TestListsOfNoVirtualHost(t *testing.T) {
 		}
 	}
 }
+
+// A node of a cluster that lacks something says so in headers, which lists do not show.
+func TestIncompleteAnswers(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Curfew-Unreachable", "curfew@b:5680, curfew@c:5680")
+		w.Header().Set("Curfew-Missing-Vhosts", "%2F, or%2Cders")
+		w.Header().Set("Curfew-Stale", "registry")
+		_, _ = w.Write([]byte("[]"))
+	}))
+	t.Cleanup(server.Close)
+	var out, errs strings.Builder
+	p := &Program{Name: "curfew ctl", Environ: []string{urlVariable + "=" + server.URL}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+	if status := p.Run([]string{"list_vhosts", "-s"}); status != 0 || out.String() != "" {
+		t.Errorf("got status %d, %q", status, out.String())
+	}
+	want := "Warning: no answer from curfew@b:5680, curfew@c:5680: what only these nodes know is missing\n" +
+		"Warning: nobody serves the virtual hosts '/', 'or,ders' now: what is in them is missing\n" +
+		"Warning: the node knows of no majority of the cluster's nodes, or has not heard of the latest changes: what it says may be old\n"
+	if errs.String() != want {
+		t.Errorf("got %q, want %q", errs.String(), want)
+	}
+}

@@ -18,17 +18,8 @@ import (
 
 // remote registers the flags for the management API, which are those of "curfew ctl".
 func remote(f *flags) {
-	f.String("url", "", "the management API's `URL` (default http://localhost:15672)")
-	f.String("host", "", "its `host`, instead of a whole URL")
-	f.String("port", "", "its `port`, instead of a whole URL")
-	f.String("username", "", "the `user` that calls it (default guest)")
-	f.String("password", "", "that user's `password` (default guest)")
-	f.String("cacert", "", "over TLS, believe in the certificates in this PEM `file`")
-	f.Bool("insecure", false, "over TLS, believe in any certificate")
-	f.String("cert", "", "over TLS, the certificate that says who calls, a PEM `file`")
-	f.String("key", "", "that certificate's key, a PEM `file`")
+	ctl.Flags(f.FlagSet)
 	f.Duration("timeout", time.Minute, "give up after so long")
-	f.Var(f.Lookup("username").Value, "u", "")
 }
 
 // environmentHelp is the text below the flags of commands that call the API.
@@ -40,16 +31,7 @@ func (p *Program) connect(ctx context.Context, f *flags) (context.Context, func(
 	if timeout <= 0 {
 		return nil, nil, nil, misused("--timeout %v: must be more than 0", timeout)
 	}
-	given := map[string]string{}
-	for _, name := range []string{"url", "host", "port", "username", "password", "cacert", "cert", "key"} {
-		if f.given(name) || name == "username" && f.given("u") {
-			given[name] = f.text(name)
-		}
-	}
-	if f.yes("insecure") {
-		given["insecure"] = ""
-	}
-	r, err := ctl.Connect(given, p.Environ, p.transport)
+	r, err := ctl.Connect(ctl.Given(f.FlagSet), p.Environ, p.transport)
 	if err != nil {
 		return nil, nil, nil, misused("%v", err)
 	}

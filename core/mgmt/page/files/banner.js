@@ -33,7 +33,7 @@ export function watch({back, lost}) {
       if (left) returned(await get('session', late));
       const checked = await send('GET', 'health/checks/alarms', undefined, late);
       if (checked.status === 401) connection.dispatchEvent(new Event('logout'));
-      else showAlarms(alarms, await checked.json());
+      else await showAlarms(alarms, checked);
     } catch (error) {
       missing(late.aborted ? new Failure(0, 'The broker does not answer.') : error);
     }
@@ -79,19 +79,19 @@ export function watch({back, lost}) {
   };
 }
 
-/** @param {HTMLElement} place @param {{alarms?: any[]}} check */
-function showAlarms(place, {alarms = []}) {
+/** @param {HTMLElement} place @param {Response} answer */
+async function showAlarms(place, answer) {
+  const {alarms = []} = await answer.json(), nodes = answer.headers.get('Curfew-Unreachable'), vhosts = answer.headers.get('Curfew-Missing-Vhosts');
   const texts = alarms.map(describe);
+  if (nodes) texts.push(`No answer from ${nodes}: what only these nodes know is missing.`);
+  if (vhosts) texts.push(`Nobody serves the virtual hosts ${decodeURIComponent(vhosts)} now: what is in them is missing.`);
   place.hidden = texts.length === 0;
   if (place.getAttribute('data-shown') === texts.join()) return; // what was said once is not said again
   place.setAttribute('data-shown', texts.join());
-  fill(place, texts.map((text) => h('div', {class: 'banner warn'}, h('strong', null, 'Alarm '), text)));
+  fill(place, texts.map((/** @type {string} */ text) => h('div', {class: 'banner warn'}, h('strong', null, 'Alarm '), text)));
 }
 
-/** @param {{resource: string, path?: string, free_bytes?: number, needed_bytes?: number}} alarm */
-function describe({resource, path, free_bytes: free, needed_bytes: needed}) {
-  if (resource === 'memory') return 'The broker uses more memory than it may: publishers wait until consumers have made room.';
-  if (resource !== 'disk') return `The log ${resource} cannot be written any more, and its queues have stopped. See the broker's log, and restart it.`;
-  const where = path ? `The disk of ${path}` : 'A disk';
-  return needed ? `${where} has ${bytes(free)} free and needs ${bytes(needed)}: publishers wait until there is more.` : `${where} is almost full: publishers wait until there is more space.`;
+/** @param {{node: string, text: string, path?: string, free_bytes?: number, needed_bytes?: number}} alarm */
+function describe({node, text, path, free_bytes: free, needed_bytes: needed}) {
+  return node + ': ' + (needed ? `The disk of ${path ?? 'the data'} has ${bytes(free)} free and needs ${bytes(needed)}: publishers wait until there is more.` : text);
 }

@@ -1,11 +1,11 @@
 // The node: its machine, its limits, what it listens on.
 
 import {get, put} from '../api.js';
-import {adminMenu, button, facts, heading, isAdministrator, refreshed, section} from '../blocks.js';
+import {adminMenu, button, facts, heading, isAdministrator, orDash, refreshed, section} from '../blocks.js';
 import {ask} from '../dialog.js';
 import {fill, h} from '../dom.js';
 import {bytes, count, duration} from '../format.js';
-import {path} from '../link.js';
+import {href, path} from '../link.js';
 import {table} from '../table.js';
 
 /** @type {import('../views.js').View} */
@@ -15,12 +15,24 @@ export default function show(main, context) {
   const listeners = table({label: 'Listening ports', key: (l) => l.protocol + l.ip_address + l.port, empty: 'It listens nowhere.', columns: [
     {title: 'Protocol', head: true, cell: (l) => l.protocol}, {title: 'Bound to', cell: (l) => l.ip_address}, {title: 'Port', number: true, cell: (l) => String(l.port)},
   ]});
-  fill(main, adminMenu('node'), heading('Node'), place);
+  const nodes = table({label: 'Nodes', key: (n) => n.name, empty: '', columns: [
+    {title: 'Node', head: true, cell: (n) => h('a', {href: href('nodes', [n.name])}, n.name)},
+    {title: 'State', cell: (n) => n.running ? 'running' : h('span', {class: 'badge bad'}, 'no answer')},
+    {title: 'Owner of', cell: (n) => orDash(n.owns.join(', '))},
+    {title: 'Entries behind', number: true, cell: (n) => n.running && n.lag >= 0 ? count(n.lag) : '–'},
+  ]});
+  fill(main, adminMenu('node'), heading('Node'), nodes.element, place);
   if (!context.user.tags.some((t) => t === 'monitoring' || t === 'administrator')) return void fill(place, h('p', {class: 'empty'}, 'The node is shown to users with the tag monitoring or administrator.'));
   const load = refreshed(context, place, async () => {
-    const o = await get('overview', context.signal);
-    const n = await get(path('nodes', o.node), context.signal);
-    fill(overview, h('h2', null, o.node), facts([
+    const [o, all] = await Promise.all([get('overview', context.signal), get('cluster', context.signal)]);
+    const name = context.parts[0] ?? o.node;
+    nodes.element.hidden = !all.clustered;
+    nodes.show(all.nodes.map((/** @type {any} */ n) => ({
+      ...n, owns: all.shards.filter((/** @type {any} */ s) => s.owner === n.name).flatMap((/** @type {any} */ s) => s.registry ? ['the registry'] : s.vhosts),
+      lag: Math.max(0, ...all.shards.map((/** @type {any} */ s) => s.replicas.find((/** @type {any} */ r) => r.node === n.name)?.lag ?? NaN)),
+    })));
+    const n = await get(path('nodes', name), context.signal);
+    fill(overview, h('h2', null, name), facts([
       ['Broker', `${o.product_name} ${o.product_version}`], ['API of', `RabbitMQ ${o.rabbitmq_version}`],
       ['Cluster name', [o.cluster_name, change(() => rename(o.cluster_name, load))]], ['Up for', duration(n.uptime)],
       ['Memory', bytes(n.mem_used)], ['Free disk space', bytes(n.disk_free)], ['File descriptors', `${count(n.fd_used)} of ${count(n.fd_total)}`],
@@ -28,12 +40,12 @@ export default function show(main, context) {
       ['Exchange types', n.exchange_types.map((/** @type {{name: string, description: string}} */ t) => [h('span', {class: 'badge', title: t.description}, t.name), ' '])],
     ]));
     fill(limits, h('h2', null, 'Limits'), h('p', {class: 'quiet'}, 'Beyond them publishers wait. What is set here holds until the broker ends; the configuration holds for ever.'), facts([
-      ['Memory', [alarm(n.mem_alarm, n.mem_limit ? `up to ${bytes(n.mem_limit)}` : 'no limit'), change(() => watermark(o.node, load))]],
-      ['Free disk space', [alarm(n.disk_free_alarm, `at least ${bytes(n.disk_free_limit)}`), change(() => reserve(o.node, load))]],
+      ['Memory', [alarm(n.mem_alarm, n.mem_limit ? `up to ${bytes(n.mem_limit)}` : 'no limit'), change(() => watermark(name, load))]],
+      ['Free disk space', [alarm(n.disk_free_alarm, `at least ${bytes(n.disk_free_limit)}`), change(() => reserve(name, load))]],
     ]));
     fill(files, h('h2', null, 'Files'), facts([['Data folder', n.db_dir], ['Configuration', n.config_files.join(', ') || 'none: the defaults'], ['Logs', n.log_files.join(', ') || 'standard error']]));
     if (!overview.isConnected) fill(place, h('div', {class: 'halves'}, overview, h('div', {class: 'view'}, limits, files)), h('h2', null, 'Listening ports'), listeners.element);
-    listeners.show(o.listeners ?? []);
+    listeners.show((o.listeners ?? []).filter((/** @type {any} */ l) => l.node === name));
   });
 }
 

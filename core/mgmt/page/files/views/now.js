@@ -23,7 +23,7 @@ export default function show(main, context) {
   fill(main, h('div', {class: 'head'}, h('h1', null, 'Now'), next),
     h('section', {class: 'card', 'aria-label': 'Messages'}, totals),
     h('section', {'aria-label': 'Rates', class: 'grid'}, lines.map((l) => h('dl', {class: 'card stat', title: l.title}, h('dt', null, l.name), l.number, h('dd', {class: 'line'}, l.line.element)))),
-    h('div', {class: 'halves'}, h('section', {class: 'card'}, h('h2', null, 'Broker'), node), h('section', {class: 'card'}, h('h2', null, 'In use'), things)));
+    h('div', {class: 'halves'}, h('section', {class: 'card'}, h('h2', null, context.user.node), node), h('section', {class: 'card'}, h('h2', null, 'In use'), things)));
   context.live('now', {}, (state) => {
     observe(state.at);
     for (const l of lines) {

@@ -26,6 +26,7 @@ const columns = [
   {title: 'Description', cell: (v) => orDash(v.description), wide: true},
   {title: 'Tags', cell: (v) => v.tags?.length ? v.tags.map((/** @type {string} */ t) => [h('span', {class: 'badge'}, t), ' ']) : orDash(''), wide: true},
   {title: 'Default queue type', cell: (v) => orDash(v.default_queue_type === 'undefined' ? '' : v.default_queue_type), wide: true},
+  {title: 'Node', wide: true, cell: (v) => Object.entries(v.cluster_state).map(([node, state]) => state === 'running' ? node : h('span', {class: 'badge bad'}, 'no owner'))},
   {title: 'Ready', sort: 'messages_ready', number: true, cell: (v) => count(v.messages_ready)},
   {title: 'Unacked', sort: 'messages_unacknowledged', number: true, cell: (v) => count(v.messages_unacknowledged)},
   {title: 'Total', sort: 'messages', number: true, cell: (v) => count(v.messages)},

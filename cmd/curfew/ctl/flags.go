@@ -1,0 +1,65 @@
+package ctl
+
+import (
+	"flag"
+	"strings"
+)
+
+// connecting are the options that say where the API is and who calls it. Other commands of this binary have them, too; see [Flags].
+func connecting() []option {
+	return []option{
+		{long: "url", value: "URL", about: "the management API's URL (default http://localhost:15672)"},
+		{long: "host", value: "host", about: "its host, instead of a whole URL"},
+		{long: "port", value: "port", numeric: true, about: "its port, instead of a whole URL"},
+		{long: "username", short: "u", value: "user", about: "the user that calls it (default guest)"},
+		{long: "password", value: "password", about: "that user's password (default guest)"},
+		{long: "cacert", value: "file", about: "over TLS, believe in the certificates in this PEM file"},
+		{long: "insecure", about: "over TLS, believe in any certificate"},
+		{long: "cert", value: "file", about: "over TLS, the certificate that says who calls, a PEM file"},
+		{long: "key", value: "file", about: "that certificate's key, where it is in a file of its own"},
+	}
+}
+
+// otherNames are names of options that other commands had before they were the same everywhere.
+var otherNames = map[string]string{"user": "username"}
+
+// Flags registers the options that say where the API is and who calls it.
+func Flags(f *flag.FlagSet) {
+	for _, o := range connecting() {
+		if o.value == "" {
+			f.Bool(o.long, false, o.about)
+		} else {
+			f.String(o.long, "", strings.Replace(o.about, o.value, "`"+o.value+"`", 1))
+		}
+		if o.short != "" {
+			f.Var(f.Lookup(o.long).Value, o.short, "")
+		}
+	}
+	for name, of := range otherNames {
+		f.Var(f.Lookup(of).Value, name, "")
+	}
+}
+
+// Given returns those of [Flags] that were given, for [Connect].
+func Given(f *flag.FlagSet) map[string]string {
+	names := map[string]string{}
+	for _, o := range connecting() {
+		names[o.long] = o.long
+		if o.short != "" {
+			names[o.short] = o.long
+		}
+	}
+	for name, of := range otherNames {
+		names[name] = of
+	}
+	given := map[string]string{}
+	f.Visit(func(g *flag.Flag) {
+		if name := names[g.Name]; name != "" {
+			given[name] = g.Value.String()
+		}
+	})
+	if given["insecure"] != "true" {
+		delete(given, "insecure")
+	}
+	return given
+}

@@ -1,0 +1,42 @@
+package ctl
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// warnOf warns of an answer of a cluster's node that lacks something, once of each thing.
+func (c *client) warnOf(h http.Header) {
+	if nodes := h.Get("Curfew-Unreachable"); nodes != "" {
+		names := strings.Split(nodes, ", ")
+		for i, name := range names {
+			names[i] = shown(name)
+		}
+		c.warnOnce("no answer from " + strings.Join(names, ", ") + ": what only these nodes know is missing")
+	}
+	if vhosts := h.Get("Curfew-Missing-Vhosts"); vhosts != "" {
+		names := strings.Split(vhosts, ", ")
+		for i, escaped := range names {
+			if name, err := url.PathUnescape(escaped); err == nil {
+				names[i] = "'" + shown(name) + "'"
+			}
+		}
+		c.warnOnce(fmt.Sprintf("nobody serves the virtual hosts %s now: what is in them is missing", strings.Join(names, ", ")))
+	}
+	if h.Get("Curfew-Stale") != "" {
+		c.warnOnce("the node knows of no majority of the cluster's nodes, or has not heard of the latest changes: what it says may be old")
+	}
+}
+
+func (c *client) warnOnce(text string) {
+	if c.warn == nil || c.warned[text] {
+		return
+	}
+	if c.warned == nil {
+		c.warned = map[string]bool{}
+	}
+	c.warned[text] = true
+	c.warn(text)
+}

@@ -1,0 +1,35 @@
+// Any node of a cluster shows all of it, and says what is missing while others are gone.
+import {api, go, holds, please, same, scenario, tab} from './lib.mjs';
+import {VIEWS} from './views.mjs';
+
+/** The rows of a table, as text. */
+const rows = (page, label) => page.locator(`table[aria-label="${label}"] tbody tr, [aria-label="${label}"] table tbody tr`).allInnerTexts();
+
+await scenario(async (browser, faults) => {
+  for (const name of ['a', 'b', 'c']) {
+    await api('PUT', `vhosts/${name}`, {});
+    await api('PUT', `queues/${name}/q-${name}`, {durable: true});
+  }
+  const nodes = (await api('GET', 'nodes')).map((n) => n.name);
+  same(nodes.length, 3, 'nodes');
+  const page = await tab(browser, faults, {allowed: [/503/, /404/]}); // checks of alarms that are raised, a queue that is not there
+  await go(page, '#/queues');
+  for (const name of ['a', 'b', 'c']) await page.getByText(`q-${name}`, {exact: true}).waitFor(); // whoever owns the vhosts
+  await go(page, '#/node');
+  for (const name of nodes) await page.getByRole('link', {name, exact: true}).waitFor();
+  same((await rows(page, 'Nodes')).filter((r) => r.includes('running')).length, 3, 'nodes that run');
+  await page.getByRole('link', {name: nodes[2], exact: true}).click();
+  await page.getByRole('heading', {name: nodes[2], exact: true}).waitFor(); // of another node
+  await go(page, '#/vhosts');
+  const listed = await rows(page, 'Virtual hosts');
+  holds(listed.length === 4 && listed.every((r) => nodes.some((n) => r.includes(n))), `virtual hosts and their nodes: ${listed}`);
+  await please('kill one');
+  await go(page, '#/node');
+  await page.getByText(/No answer from curfew@/).waitFor();
+  await page.getByText('no answer', {exact: true}).waitFor();
+  await please('kill another');
+  await page.getByText(/Nobody serves the virtual hosts .*a, b, c/).waitFor();
+  await go(page, '#/vhosts');
+  await page.getByText('no owner').first().waitFor();
+  for (const route of Object.values(VIEWS)) await go(page, route); // each can be shown
+});
