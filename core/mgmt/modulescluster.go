@@ -6,14 +6,11 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
-
-// strategyPrefix is what precedes the name of an expiry policy in WebAssembly in that of its strategy.
-const strategyPrefix = "wasm/"
 
 // unloaded is the scope of unloading an expiry policy: the registry's owner, which knows the queues of its own vhosts only. So the node that
 // is asked counts those of all nodes first.
@@ -52,7 +49,7 @@ func (c *request) checkUnused(name string) error {
 	}
 	queues := int64(0)
 	for _, o := range g.strategies(g.lists()) {
-		if nameOf(o) == strategyPrefix+name {
+		if nameOf(o) == definitions.StrategyOf(name) {
 			queues += intOf(parsedNumber(valueOf(o, "queues")))
 		}
 	}
@@ -89,7 +86,7 @@ func (c *request) awaitModules(file []byte) error {
 			}
 		}
 		i := slices.IndexFunc(d.Policies, func(p struct{ Name string }) bool {
-			return !slices.Contains(there, strings.TrimPrefix(p.Name, strategyPrefix))
+			return !slices.Contains(there, p.Name)
 		})
 		if i < 0 {
 			return nil

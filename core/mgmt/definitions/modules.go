@@ -69,6 +69,9 @@ const modulesSection = "wasm_policies"
 // strategyPrefix is what names of expiry policies have before them where they are strategies.
 const strategyPrefix = "wasm/"
 
+// StrategyOf returns the name of the strategy that an expiry policy is.
+func StrategyOf(policy string) string { return strategyPrefix + policy }
+
 func describeModule(m Carried) object {
 	o := object{{"name", m.Name}, {"digest", m.Digest}, {"fuel", m.Fuel}, {"on_error", m.OnError}, {"grants", Tags(m.Grants)}}
 	if len(m.Config) > 0 {
