@@ -108,6 +108,15 @@ func (q *Queue) countJournalled(e *StoppedError) {
 	}
 }
 
+// Flush commits all that was done to the queue, also what a journal may lack after a crash:
+// to whom messages were handed out.
+func (q *Queue) Flush() {
+	if q.stopped == nil {
+		q.journalDelivered()
+		q.commit(nil)
+	}
+}
+
 // End stops the queue because the broker ends, and commits its last operations before.
 // It returns how many messages a restart does not find.
 func (q *Queue) End() (lost int) {

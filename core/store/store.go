@@ -309,6 +309,17 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	}
 }
 
+// Flush makes durable what clients have done so far, before other nodes take the shards over: what was acknowledged would be delivered again.
+// It gives up when ctx ends, because without a majority of nodes nothing becomes durable.
+func (s *Store) Flush(ctx context.Context) {
+	for _, v := range s.VHosts() {
+		for _, q := range append(v.Queues(), v.Schedules()...) {
+			_ = q.Do(func(q *queue.Queue, _ hook.Instant) { q.Flush() }) // an error means that it is deleted
+		}
+	}
+	s.awaitTransfers(ctx)
+}
+
 // dropped counts messages that were only in memory, the queues that had some, and queues that are not durable.
 type dropped struct{ messages, from, queues int }
 

@@ -70,6 +70,48 @@ func TestCompareFindsWhatDiffers(t *testing.T) {
 	}
 }
 
+// A node that is told to end gives its vhosts to others at once. What had been acknowledged just before was delivered again.
+func TestStopKeepsAcknowledgements(t *testing.T) {
+	c := Start(t, "")
+	const queues, messages = 20, 20
+	for i := range queues {
+		publish(t, c.Nodes[0], fmt.Sprintf("q%d", i), messages)
+	}
+	for range 2 * size {
+		owner := c.Owner("/")
+		ch := open(t, owner)
+		if err := ch.Confirm(false); err != nil {
+			t.Fatal(err)
+		}
+		acked := map[string]bool{}
+		for i := range queues {
+			name := fmt.Sprintf("q%d", i)
+			m, ok, err := ch.Get(name, false)
+			if !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+			if err := m.Ack(false); err != nil {
+				t.Fatal(err)
+			}
+			acked[name+string(m.Body)] = true
+		}
+		if err := ch.Close(); err != nil {
+			t.Fatal(err)
+		}
+		owner.Stop()
+		ch = open(t, c.Nodes[(owner.Number+1)%size])
+		for i := range queues {
+			name := fmt.Sprintf("q%d", i)
+			m, ok, err := ch.Get(name, true)
+			if !ok || err != nil || acked[name+string(m.Body)] {
+				t.Fatalf("queue %s: message %s, %v, %v: the one before it was acknowledged", name, m.Body, ok, err)
+			}
+		}
+		owner.Launch()
+		owner.AwaitReady()
+	}
+}
+
 // A node says how many connections it relays.
 func TestRelayedConnectionsAreCounted(t *testing.T) {
 	c := Start(t, "")

@@ -273,9 +273,7 @@ func (x *trio) fill(n *cluster.Node) {
 	x.whole()
 	last := x.Nodes[len(x.Nodes)-1]
 	if n == x.Owner("/") && n != last {
-		if err := x.Ctl(n, "cluster", "transfer", "-p", "/", last.Address); err != nil {
-			x.Error(err)
-		}
+		x.insist("cluster", "transfer", "-p", "/", last.Address)
 		x.wave()
 	}
 	f, err := os.Create(x.ballast())

@@ -80,10 +80,7 @@ func (x *trio) slow(*cluster.Node) {
 // transfer hands the vhost over to another node, as an operator does.
 func (x *trio) transfer(n *cluster.Node) {
 	x.whole()
-	to := x.Nodes[(n.Number+1+x.random.IntN(2))%len(x.Nodes)]
-	if err := x.Ctl(x.any(), "cluster", "transfer", "-p", "/", to.Address); err != nil {
-		x.Error(err)
-	}
+	x.insist("cluster", "transfer", "-p", "/", x.Nodes[(n.Number+1+x.random.IntN(2))%len(x.Nodes)].Address)
 	x.wave()
 }
 
@@ -107,15 +104,21 @@ func (x *trio) replace(n *cluster.Node) {
 	x.away = n
 	x.wave()
 	n.Await("waiting for the other nodes of a new cluster")
+	x.insist("cluster", "replace", n.Address)
+	n.AwaitReady()
+	x.away = nil
+}
+
+// insist repeats a command of curfew ctl: it is refused until there are the owners that it needs, and the nodes that have failed before are
+// well.
+func (x *trio) insist(args ...string) {
 	var err error
-	if !process.Poll(func() bool { // it is refused until the others have the owner that it needs
-		err = x.Ctl(x.any(), "cluster", "replace", n.Address)
+	if !process.Poll(func() bool {
+		err = x.Ctl(x.any(), args...)
 		return err == nil
 	}) {
 		x.Fatal(err)
 	}
-	n.AwaitReady()
-	x.away = nil
 }
 
 // whole has all nodes take part: what an operator does waits for that.

@@ -191,6 +191,8 @@ func (n *node) ReloadTLS() error {
 const (
 	// flushTime bounds closing the data directory, which comes after the connections even if those took all their time.
 	flushTime = 5 * time.Second
+	// handOverTime bounds making everything durable before other nodes take over what this one owns.
+	handOverTime = time.Second
 	// unwindTime is how long connections that were cut off may take to end. After it they are assumed to wait for a full disk.
 	unwindTime = time.Second
 )
@@ -198,6 +200,9 @@ const (
 // Shutdown implements [broker].
 func (n *node) Shutdown(ctx context.Context) error {
 	if n.member != nil {
+		flush, cancel := context.WithTimeout(ctx, handOverTime)
+		n.store.Flush(flush)
+		cancel()
 		n.member.Leave(ctx)
 	}
 	ended := make(chan error, 1)
