@@ -260,7 +260,8 @@ func (l *loop) jobs() map[int]job {
 	}
 	for _, p := range l.layout.places {
 		if p.redriven {
-			jobs[18] = func(c *client) error { return redriver(c, l.brokers.management(), p.dead) }
+			management := l.brokers.management() // random, which the clients' goroutines have their own of
+			jobs[18] = func(c *client) error { return redriver(c, management, p.dead) }
 		}
 	}
 	var attended []*place
