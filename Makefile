@@ -6,6 +6,7 @@ CRASH_CYCLES ?= 1000
 POWER_LOSSES ?= 1000
 DISK_CYCLES ?= 1
 SCHEDULES ?= 1000
+KILLS    ?= 20
 BACKUP_CYCLES ?= 200
 GAMES    ?= 1000000
 SEED     ?= 1
@@ -15,7 +16,7 @@ VERSION  ?=
 TARGETS  ?=
 KINDS    ?=
 
-.PHONY: help check test race fuzz bench build release tools generate upstream record crash backup powerloss simulate disk cluster reloads soak perf page page-shots ci
+.PHONY: help check test race fuzz bench build release tools generate upstream record crash backup powerloss simulate disk cluster recovery reloads soak perf page page-shots ci
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -75,6 +76,9 @@ reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may
 
 cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load, and as many in network namespaces, which need root; what was confirmed must be there
 	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run '^TestCluster' ./tests/crash
+
+recovery: ## kill the owner of a cluster's vhost KILLS times (default 20) under the client libraries that are installed; what was confirmed must be there
+	KILLS=$(KILLS) go test -count=1 -v -timeout 1h -run Recovery ./tests/clients
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)

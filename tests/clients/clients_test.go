@@ -43,8 +43,14 @@ func wantLines(t *testing.T, got string, want ...string) {
 // nodeFolder is a folder with amqplib in it, in the version that package-lock.json pins. Where it cannot be had the test is skipped, or fails.
 func nodeFolder(t *testing.T) string {
 	t.Helper()
-	tools.Need(t, "node", "npm")
 	dir := t.TempDir()
+	fillNodeFolder(t, dir)
+	return dir
+}
+
+func fillNodeFolder(t *testing.T, dir string) {
+	t.Helper()
+	tools.Need(t, "node", "npm")
 	if err := os.CopyFS(dir, os.DirFS(filepath.Join("testdata", "node"))); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +59,6 @@ func nodeFolder(t *testing.T) string {
 	if out, err := install.CombinedOutput(); err != nil {
 		tools.Missing(t, "amqplib", "npm ci: %v\n%s", err, out)
 	}
-	return dir
 }
 
 func TestNode(t *testing.T) {

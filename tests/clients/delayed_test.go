@@ -43,20 +43,29 @@ func TestDelayedPython(t *testing.T) {
 
 func TestDelayedJava(t *testing.T) {
 	t.Parallel()
-	tools.Need(t, "java", "javac")
-	path := javaClient(t)
-	classes := t.TempDir()
-	run(t, "testdata", "", "javac", "-cp", path, "-d", classes, filepath.Join("java", "Delayed.java"))
-	path += string(os.PathListSeparator) + classes
+	path := compileJava(t, "Delayed.java", t.TempDir())
 	wantLines(t, run(t, "testdata", "", "java", "-cp", path, "Delayed", process.Start(t, "").URL()), delayedLines...)
 }
 
-// javaClient is the class path of RabbitMQ's client for Java where Debian has it: packages librabbitmq-client-java and libslf4j-java.
+// compileJava compiles a program with RabbitMQ's client for Java into a folder, and returns its class path.
+func compileJava(t *testing.T, source, classes string) string {
+	t.Helper()
+	tools.Need(t, "java", "javac")
+	path := javaClient(t)
+	run(t, "testdata", "", "javac", "-cp", path, "-d", classes, filepath.Join("java", source))
+	return path + string(os.PathListSeparator) + classes
+}
+
+// javaClient is the class path of RabbitMQ's client for Java where Debian has it: packages librabbitmq-client-java and libslf4j-java. JAVA_CLIENT
+// names a folder for one that is not installed.
 func javaClient(t *testing.T) string {
 	t.Helper()
 	var path []string
 	for _, name := range []string{"amqp-client.jar", "slf4j-api.jar", "slf4j-nop.jar"} {
-		jar := filepath.Join("/usr/share/java", name)
+		jar := filepath.Join(os.Getenv("JAVA_CLIENT"), name)
+		if _, err := os.Stat(jar); err != nil || os.Getenv("JAVA_CLIENT") == "" {
+			jar = filepath.Join("/usr/share/java", name)
+		}
 		if _, err := os.Stat(jar); err != nil {
 			tools.Missing(t, "librabbitmq-client-java", "%v", err)
 		}

@@ -36,6 +36,7 @@ type Node struct {
 	Number  int    // 0, 1, 2
 	Address string // by which the others reach it
 	Data    string // its folder
+	Clients string // --amqp whenever it is started; "" = any port, another one each time
 
 	c         *Cluster
 	section   string   // of its configuration, cluster
@@ -54,7 +55,7 @@ func New(t *testing.T, yaml, dir string) *Cluster {
 	c := &Cluster{t: t, program: process.Binary(t), yaml: yaml}
 	listen := make([]string, size)
 	for i := range listen {
-		listen[i] = address(t, i)
+		listen[i] = Address(t, i)
 	}
 	network := newProxies(t, listen)
 	c.Network = network
@@ -82,9 +83,9 @@ func Start(t *testing.T, yaml string) *Cluster {
 // clusters counts those of this process.
 var clusters atomic.Uint32
 
-// address returns where a node listens for others. Linux has sixteen million loopback addresses, of which nobody else takes that of a
+// Address returns where a node, by its number, may listen. Linux has sixteen million loopback addresses, of which nobody else takes that of a
 // process and a number while the node is not started.
-func address(t *testing.T, node int) string {
+func Address(t *testing.T, node int) string {
 	t.Helper()
 	if runtime.GOOS == "linux" {
 		pid := os.Getpid()
@@ -120,6 +121,9 @@ func (n *Node) Launch(args ...string) {
 	}
 	yaml := fmt.Sprintf("%s\ncluster: {%s}\n", n.c.yaml, n.section)
 	all := append([]string{"--data", n.Data, "--cluster", strings.Join(addresses, ","), "--cluster-advertise", n.Address}, n.arguments...)
+	if n.Clients != "" {
+		all = append(all, "--amqp", n.Clients)
+	}
 	n.Process = process.LaunchThrough(n.c.t, n.through, yaml, append(all, args...)...)
 	n.running, n.stopped = true, false
 }
@@ -195,6 +199,21 @@ func (c *Cluster) Ctl(n *Node, args ...string) error {
 		return fmt.Errorf("curfew ctl %s: %w: %s", strings.Join(args, " "), err, said)
 	}
 	return nil
+}
+
+// AwaitSpare waits until any node may fail: the others have everything.
+func (c *Cluster) AwaitSpare() {
+	c.t.Helper()
+	if !process.Poll(func() bool {
+		for _, n := range c.Nodes {
+			if n.Get("health/checks/node-is-quorum-critical") == nil {
+				return false
+			}
+		}
+		return true
+	}) {
+		c.t.Fatal("the cluster cannot do without one of its nodes")
+	}
 }
 
 // Owner waits until a running node says who owns a vhost, and returns it.

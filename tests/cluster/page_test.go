@@ -22,7 +22,7 @@ func TestThePageAboutClusters(t *testing.T) {
 	dir := t.TempDir()
 	var hosts, addresses []string
 	for i := range size {
-		addresses = append(addresses, address(t, i))
+		addresses = append(addresses, Address(t, i))
 		host, _, _ := net.SplitHostPort(addresses[i])
 		hosts = append(hosts, host)
 	}

@@ -29,7 +29,7 @@ var installed = map[string]string{
 	"rabbitmqadmin":      "rabbitmq-server",
 	"prometheus":         "prometheus",
 	"promtool":           "prometheus",
-	"amqplib":            "",
+	"amqplib":            "", // with amqp-connection-manager
 	"rabbit-hole":        "",
 }
 
@@ -51,15 +51,21 @@ func Path(t *testing.T, program string) string {
 	return path
 }
 
-// Pika returns a Python that has the client pika, in the path or the system's. Without one the test is skipped, or fails.
+// Pika returns a Python that has the client pika, as [Python] does.
 func Pika(t *testing.T) string {
 	t.Helper()
+	return Python(t, "pika")
+}
+
+// Python returns a Python that has a module, in the path or the system's. Without one the test is skipped, or fails.
+func Python(t *testing.T, module string) string {
+	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
-		if exec.Command(name, "-c", "import pika").Run() == nil {
+		if exec.Command(name, "-c", "import "+module).Run() == nil {
 			return name
 		}
 	}
-	Missing(t, "pika", "no Python in the path has it")
+	Missing(t, module, "no Python in the path has it")
 	return ""
 }
 
