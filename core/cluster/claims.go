@@ -15,7 +15,7 @@ func (n *Node) hello() peer.Hello {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h := peer.Hello{
-		Format: formats, Node: n.id.Number, Address: n.id.Address, Name: n.options.Name, Version: n.options.Version,
+		Format: peer.Range{From: FirstFormat, To: n.options.Format}, Node: n.id.Number, Address: n.id.Address, Name: n.options.Name, Version: n.options.Version,
 		Shards: n.options.Shards, Cluster: n.id.Cluster, Founders: n.id.Founders, Nodes: n.id.Nodes, Joins: n.joins,
 	}
 	if !n.id.member() {
@@ -26,17 +26,13 @@ func (n *Node) hello() peer.Hello {
 	return h
 }
 
-// Format is the format of logs that this version writes.
-const Format = 1
-
-// formats are the formats of logs that this version reads.
-var formats = peer.Range{From: 1, To: Format}
-
 // check returns why the node refuses another one.
 func (n *Node) check(h peer.Hello) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
+	case h.Format.To < n.id.writes():
+		return fmt.Errorf("it reads logs of format %v, and this cluster writes format %d: start version %s or a later one there", h.Format, n.id.writes(), n.options.Version)
 	case h.Name != n.options.Name:
 		return fmt.Errorf("its cluster.name is %q, and that of this node %q", h.Name, n.options.Name)
 	case h.Shards != n.options.Shards:

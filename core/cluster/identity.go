@@ -30,8 +30,9 @@ type identity struct {
 	Cluster  string        `json:"cluster"`
 	Name     string        `json:"name"`
 	Shards   uint32        `json:"shards"`
-	Founders []wlog.NodeID `json:"founders"` // the numbers of the first nodes, in order
-	Nodes    []peer.Node   `json:"nodes"`    // sorted by address, this one included
+	Founders []wlog.NodeID `json:"founders"`         // the numbers of the first nodes, in order
+	Nodes    []peer.Node   `json:"nodes"`            // sorted by address, this one included
+	Writes   uint32        `json:"writes,omitempty"` // the format of logs that the cluster writes; 0 = the first
 }
 
 const (
@@ -43,6 +44,9 @@ const (
 
 // member reports whether the node is of a cluster.
 func (i *identity) member() bool { return i.Cluster != "" }
+
+// writes returns the format of logs that the cluster writes.
+func (i *identity) writes() uint32 { return max(i.Writes, FirstFormat) }
 
 // founder reports whether the node was there when the cluster began.
 func (i *identity) founder() bool { return slices.Contains(i.Founders, i.Number) }

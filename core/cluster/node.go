@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -39,6 +40,7 @@ type Options struct {
 	Listener  net.Listener  // where other nodes come in; the Node closes it
 	TLS       *peer.TLS     // nil = without
 	Version   string        // of the broker
+	Format    uint32        // the latest format of logs that this version reads; 0 = [Format]
 	Clock     clock.Clock
 	Log       *slog.Logger
 	Disk      seg.Options // of the local logs; Clock, Durability and Short need not be set
@@ -97,6 +99,7 @@ func prepare(o Options) (*Node, error) {
 	if err := o.check(); err != nil {
 		return nil, err
 	}
+	o.Format = cmp.Or(o.Format, Format)
 	disk := o.Disk
 	disk.Clock, disk.Durability, disk.Short = o.Clock, seg.Fsync, []uint32{Registry}
 	local, err := seg.New(o.Dir, disk) // it locks the folder
@@ -153,6 +156,9 @@ func (n *Node) identify() error {
 
 // checkIdentity returns an error if the configuration is not that of the node in the folder.
 func (o *Options) checkIdentity(id *identity) error {
+	if id.writes() > o.Format {
+		return fmt.Errorf("%w: the cluster of this data folder writes logs of format %d, and version %s reads up to %d", wlog.ErrNewer, id.writes(), o.Version, o.Format)
+	}
 	if id.Address != o.Advertise {
 		return fmt.Errorf("cluster.advertise is %s, but the data folder is that of the node at %s", o.Advertise, id.Address)
 	}

@@ -82,6 +82,7 @@ func (a *API) clusterObject(views []replicas.View, missing []string) object {
 	}
 	if a.clustered() {
 		set(o, "registrar", a.nodeName(a.Placements.Registrar()))
+		o.Add("log_format", formatOrNull(a.view().Format))
 	}
 	if len(missing) > 0 {
 		o.Add("unreachable_nodes", missing)
@@ -106,6 +107,9 @@ func numberText(id wlog.NodeID) string { return strconv.FormatUint(uint64(id), 1
 // memberObject shows a node, and its links as the node itself knows them.
 func (a *API) memberObject(n *replicas.Node, views []replicas.View) object {
 	o := object{{"name", n.Name}, {"number", numberText(n.ID)}, {"address", n.Address}, {"running", a.isSelf(n)}}
+	if a.clustered() {
+		o = append(o, member{"version", jsonobj.OrNull(cut(n.Version))}, member{"log_format", formatOrNull(n.Format)})
+	}
 	i := slices.IndexFunc(views, func(v replicas.View) bool { return v.Self == n.ID })
 	if i < 0 {
 		return o
@@ -122,6 +126,14 @@ func (a *API) memberObject(n *replicas.Node, views []replicas.View) object {
 		o, member{"links", links}, member{"relayed_connections", r.Open}, member{"relayed_connections_total", r.Total},
 		member{"relayed_bytes_in", r.BytesIn}, member{"relayed_bytes_out", r.BytesOut},
 	)
+}
+
+// formatOrNull returns a format of logs; nil = unknown.
+func formatOrNull(format uint32) any {
+	if format == 0 {
+		return nil
+	}
+	return int(format)
 }
 
 // linkObject shows a link of one node to another.

@@ -63,6 +63,7 @@ type sender struct {
 	conn    net.Conn   // nil = it is not connected
 	since   hook.Instant
 	version string // of the other node's broker
+	format  Range  // of the logs that it reads
 	err     error  // why it was last not connected, or is not
 }
 
@@ -122,7 +123,7 @@ func closedByPeer(err error) bool {
 func (s *sender) connected(conn net.Conn, h *Hello) {
 	l := s.link.links
 	s.mu.Lock()
-	s.conn, s.since, s.version, s.err = conn, l.options.Clock(), h.Version, nil
+	s.conn, s.since, s.version, s.format, s.err = conn, l.options.Clock(), h.Version, h.Format, nil
 	s.mu.Unlock()
 	s.box.connected()
 	if s.kind == Small {

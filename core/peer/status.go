@@ -12,6 +12,7 @@ type Status struct {
 	Connected bool         // messages can be sent to the node
 	Since     hook.Instant // when that became so, or was over; 0 = it was never connected
 	Version   string       // of the node's broker, as it last said; "" = unknown
+	Format    Range        // of the logs that the node reads, as it last said; zero = unknown
 	Sent      uint64       // bytes of messages, to the node
 	Received  uint64       // bytes of messages, from it
 	Queued    int          // bytes of messages that wait for the node, or are on the way
@@ -42,7 +43,7 @@ func (k *link) status() Status {
 		st.Connected = st.Connected && s.conn != nil
 		st.Since = max(st.Since, s.since)
 		if s.version != "" {
-			st.Version = s.version
+			st.Version, st.Format = s.version, s.format
 		}
 		if s.err != nil {
 			st.Err = s.err

@@ -19,6 +19,7 @@ type View struct {
 	// Applicants are nodes without data that want the seats of others at their addresses. They have no vote, and no data yet.
 	Applicants []Node
 	Relayed    Relayed
+	Format     uint32 // of the logs that the cluster writes; 0 = it is no cluster
 }
 
 // Node is a member of the cluster.
@@ -26,6 +27,8 @@ type Node struct {
 	ID      wlog.NodeID
 	Name    string // "curfew@a:5680"
 	Address string // at which the other nodes reach it
+	Version string // of its program; "" = unknown
+	Format  uint32 // the latest format of logs that it reads; 0 = unknown
 	Up      bool   // this node has a link to it now; always true for itself
 	Since   hook.Instant
 	Link    Link // to it; zero for the node itself

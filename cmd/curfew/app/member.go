@@ -37,6 +37,8 @@ type member struct {
 	server  *http.Server
 	asked   *arrivals
 	space   atomic.Pointer[store.Store] // hears what the disk lacks; nil = it is not open yet
+	unkeep  context.CancelFunc          // ends keepFormats
+	keeping sync.WaitGroup
 }
 
 // join makes the broker a node of its cluster. At the very first start it waits for all others.
@@ -59,13 +61,18 @@ func join(ctx context.Context, s setup) (*member, error) {
 	}
 	s.log.Info("listening", "key", "cluster.listen", "address", listener.Addr().String())
 	m.listens = listener.Addr()
+	format, err := readsFormat()
+	if err != nil {
+		return nil, errors.Join(err, listener.Close())
+	}
 	m.Node, err = cluster.Open(ctx, cluster.Options{
 		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Shards: uint32(c.Shards),
-		Listener: listener, TLS: m.tls, Version: version, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
+		Listener: listener, TLS: m.tls, Version: version, Format: format, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
 	})
 	if err != nil {
 		return nil, err
 	}
+	m.unkeep = func() {}
 	m.serveAPI()
 	return m, nil
 }
@@ -90,7 +97,7 @@ func (m *member) storeOptions(s setup, o *store.Options) {
 	o.Cluster, o.Files = m.Engine(), m.Files()
 	o.Shards, o.ClusterName = s.Cluster.Shards, s.Cluster.Name
 	for _, n := range m.Members() {
-		o.Members = append(o.Members, store.Member{Number: n.ID, Address: n.Address, Name: nameOf(n.Address), Format: cluster.Format})
+		o.Members = append(o.Members, store.Member{Number: n.ID, Address: n.Address, Name: nameOf(n.Address), Format: cluster.FirstFormat})
 	}
 	o.Owned = func(_ context.Context, r *store.Registry) error {
 		return configureMembers(s, r) //nolint:contextcheck // changes take none
@@ -117,6 +124,12 @@ func (m *member) giveUp(shard uint32) {
 		}
 		m.log.Warn("no other node takes over a shard that this node cannot serve", "shard", shard, "error", errs)
 	}()
+}
+
+// keep has the registry and this node know what nodes read, until end.
+func (m *member) keep(ctx context.Context, r *store.Registry) {
+	ctx, m.unkeep = context.WithCancel(context.WithoutCancel(ctx))
+	m.keeping.Go(func() { m.keepFormats(ctx, r) })
 }
 
 // registryPatience is how long a node that starts waits for a majority, without which it can serve nobody.
@@ -208,6 +221,8 @@ func (m *member) dial(ctx context.Context, to wlog.NodeID) (net.Conn, error) {
 
 // end ends the node's part in the cluster.
 func (m *member) end(ctx context.Context) error {
+	m.unkeep()
+	m.keeping.Wait()
 	_ = m.server.Close() // other nodes ask again elsewhere
 	m.advance.CloseIdleConnections()
 	return m.Close(ctx)

@@ -24,13 +24,17 @@ type clusterView struct {
 
 // Nodes implements [mgmt.Peers].
 func (v *clusterView) Nodes() []replicas.Node {
-	status := v.Status()
+	status, formats := v.Status(), v.Formats()
 	var all []replicas.Node
 	for _, n := range v.Members() {
-		one := replicas.Node{ID: n.ID, Name: nameOf(n.Address), Address: n.Address, Up: n.ID == status.Self.ID}
+		one := replicas.Node{ID: n.ID, Name: nameOf(n.Address), Address: n.Address, Up: n.ID == status.Self.ID, Format: formats[n.ID]}
+		if one.Up {
+			one.Version = version
+		}
 		if i := slices.IndexFunc(status.Links, func(l peer.Status) bool { return l.Node.ID == n.ID }); i >= 0 {
 			l := &status.Links[i]
 			one.Up, one.Since, one.Link = l.Connected, l.Since, linkOf(l)
+			one.Version = l.Version
 		}
 		all = append(all, one)
 	}
@@ -90,7 +94,7 @@ func (v *clusterView) Fresh(ctx context.Context) error { return v.store.Registry
 // View implements [mgmt.Replicas].
 func (v *clusterView) View() replicas.View {
 	status := v.Status()
-	view := replicas.View{Cluster: status.Cluster, Self: status.Self.ID, Nodes: v.Nodes()}
+	view := replicas.View{Cluster: status.Cluster, Self: status.Self.ID, Nodes: v.Nodes(), Format: v.Writes()}
 	for _, n := range v.Applicants() {
 		view.Applicants = append(view.Applicants, replicas.Node{ID: n.ID, Name: nameOf(n.Address), Address: n.Address})
 	}
