@@ -37,6 +37,7 @@ type Node struct {
 	Address string // by which the others reach it
 	Data    string // its folder
 	Clients string // --amqp whenever it is started; "" = any port, another one each time
+	Program string // that is started
 
 	c         *Cluster
 	section   string   // of its configuration, cluster
@@ -52,7 +53,7 @@ const size = 3
 // New makes a cluster whose nodes are not started. The configuration has no section cluster; dir gets the nodes' folders.
 func New(t *testing.T, yaml, dir string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, program: process.Binary(t), yaml: yaml}
+	c := &Cluster{t: t, yaml: yaml}
 	listen := make([]string, size)
 	for i := range listen {
 		listen[i] = Address(t, i)
@@ -67,7 +68,7 @@ func New(t *testing.T, yaml, dir string) *Cluster {
 
 func (c *Cluster) add(address, dir string) *Node {
 	i := len(c.Nodes)
-	n := &Node{Number: i, Address: address, Data: filepath.Join(dir, fmt.Sprintf("node%d", i)), c: c}
+	n := &Node{Number: i, Address: address, Data: filepath.Join(dir, fmt.Sprintf("node%d", i)), Program: c.program, c: c}
 	c.Nodes = append(c.Nodes, n)
 	return n
 }
@@ -124,7 +125,7 @@ func (n *Node) Launch(args ...string) {
 	if n.Clients != "" {
 		all = append(all, "--amqp", n.Clients)
 	}
-	n.Process = process.LaunchThrough(n.c.t, n.through, yaml, append(all, args...)...)
+	n.Process = process.LaunchThrough(n.c.t, n.through, n.Program, yaml, append(all, args...)...)
 	n.running, n.stopped = true, false
 }
 
@@ -199,6 +200,16 @@ func (c *Cluster) Ctl(n *Node, args ...string) error {
 		return fmt.Errorf("curfew ctl %s: %w: %s", strings.Join(args, " "), err, said)
 	}
 	return nil
+}
+
+// FixURLs has each node listen for clients at one address, however often it is started, and returns their URLs.
+func (c *Cluster) FixURLs() (urls []string) {
+	c.t.Helper()
+	for _, n := range c.Nodes {
+		n.Clients = Address(c.t, n.Number)
+		urls = append(urls, "amqp://guest:guest@"+n.Clients)
+	}
+	return urls
 }
 
 // AwaitSpare waits until any node may fail: the others have everything.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"testing"
 
@@ -52,12 +53,32 @@ func build() {
 	if binary.err = os.Setenv("GORACE", "halt_on_error=1 atexit_sleep_ms=50"); binary.err != nil {
 		return
 	}
-	args := append([]string{"build", "-o", filepath.Join(binary.dir, "curfew")}, flags()...)
+	binary.err = buildAs("curfew")
+}
+
+func buildAs(name string, more ...string) error {
+	args := append([]string{"build", "-o", filepath.Join(binary.dir, name)}, append(flags(), more...)...)
 	cmd := exec.Command("go", append(args, "./cmd/curfew")...)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
-		binary.err = fmt.Errorf("go %v: %w\n%s", args, err, out)
+		return fmt.Errorf("go %v: %w\n%s", args, err, out)
 	}
+	return nil
+}
+
+// Variant builds the broker as [Binary] does, with values of variables of the package cmd/curfew/app, and returns its path. One test calls
+// it at a time.
+func Variant(t *testing.T, name string, variables map[string]string) string {
+	t.Helper()
+	Binary(t)
+	var set []string
+	for variable, value := range variables {
+		set = append(set, "-X github.com/curfewmq/curfew/cmd/curfew/app."+variable+"="+value)
+	}
+	if err := buildAs(name, "-ldflags", strings.Join(set, " ")); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(binary.dir, name)
 }
 
 // FillModuleCache has the go tool download the go.mod files of all modules that ours depend on. Compiling our programs leaves out those

@@ -65,10 +65,10 @@ func Launch(t *testing.T, yaml string, args ...string) *Process {
 	return launch(t, nil, Binary(t), yaml, args)
 }
 
-// LaunchThrough is Launch by a command that becomes the one behind it, such as "ip netns exec NAME".
-func LaunchThrough(t *testing.T, through []string, yaml string, args ...string) *Process {
+// LaunchThrough is Launch for any program, by a command that becomes the one behind it, such as "ip netns exec NAME".
+func LaunchThrough(t *testing.T, through []string, program, yaml string, args ...string) *Process {
 	t.Helper()
-	return launch(t, through, Binary(t), yaml, args)
+	return launch(t, through, program, yaml, args)
 }
 
 // Run starts the broker by a command of a page, which may start it through another program, such as "go run", and waits until it is
@@ -215,6 +215,12 @@ func (p *Process) Await(msg string) Record {
 	}
 	p.t.Fatalf("the broker did not log %q", msg)
 	return nil
+}
+
+// Logged reports whether there is a record with the message msg.
+func (p *Process) Logged(msg string) bool {
+	found, _ := p.find(msg)
+	return found != nil
 }
 
 func (p *Process) hasEnded() bool {
