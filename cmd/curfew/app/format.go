@@ -37,7 +37,7 @@ func (m *member) keepFormats(ctx context.Context, r *store.Registry) {
 	said := ""
 	for {
 		changed := r.Changed()
-		if err := errors.Join(m.describeMembers(r), m.SetFormat(uint32(r.Format()))); err == nil {
+		if err := errors.Join(m.describeMembers(r), m.SetFormat(uint32(r.Format()))); err == nil { //nolint:contextcheck // changes take none, links live until the node ends
 			said = ""
 		} else if said != err.Error() {
 			said = err.Error()
