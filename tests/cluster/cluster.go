@@ -53,7 +53,7 @@ const size = 3
 // New makes a cluster whose nodes are not started. The configuration has no section cluster; dir gets the nodes' folders.
 func New(t *testing.T, yaml, dir string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, yaml: yaml}
+	c := &Cluster{t: t, program: process.Binary(t), yaml: yaml}
 	listen := make([]string, size)
 	for i := range listen {
 		listen[i] = Address(t, i)
