@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,8 +20,8 @@ import (
 // longPart is a list of so many queues in vhost b, of a kilobyte each, which is sent as a part. Of a list that breaks off the end is missing.
 func longPart(items int, whole bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set(filteredHeader, fmt.Sprint(items))
-		w.Header().Set(totalHeader, fmt.Sprint(items))
+		w.Header().Set(filteredHeader, strconv.Itoa(items))
+		w.Header().Set(totalHeader, strconv.Itoa(items))
 		w.Header().Set(shardsHeader, "2")
 		for i := range items {
 			_, _ = fmt.Fprintf(w, `%s{"name":"q%06d","vhost":"b","arguments":{"a":"%s"}}`, map[bool]string{true: "[", false: ","}[i == 0], i, strings.Repeat("x", 1000))
@@ -157,9 +159,7 @@ func TestDeepPagesCostAPage(t *testing.T) {
 
 // copyAll answers with what a recorder has.
 func copyAll(w http.ResponseWriter, from *httptest.ResponseRecorder) {
-	for name, values := range from.Header() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), from.Header())
 	w.WriteHeader(from.Code)
 	_, _ = w.Write(from.Body.Bytes())
 }

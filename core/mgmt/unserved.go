@@ -63,7 +63,7 @@ func (p *part) has(shard string) bool {
 func (g *gathering) findUnserved() {
 	absent := map[string]bool{}
 	for i := range g.parts {
-		for _, escaped := range strings.Split(g.parts[i].header.Get(absentHeader), ",") {
+		for escaped := range strings.SplitSeq(g.parts[i].header.Get(absentHeader), ",") {
 			if name, err := url.PathUnescape(escaped); err == nil && name != "" {
 				absent[name] = true
 			}

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"flag"
+	"maps"
 	"strings"
 )
 
@@ -49,9 +50,7 @@ func Given(f *flag.FlagSet) map[string]string {
 			names[o.short] = o.long
 		}
 	}
-	for name, of := range otherNames {
-		names[name] = of
-	}
+	maps.Copy(names, otherNames)
 	given := map[string]string{}
 	f.Visit(func(g *flag.Flag) {
 		if name := names[g.Name]; name != "" {
