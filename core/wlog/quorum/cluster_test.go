@@ -45,6 +45,8 @@ type cluster struct {
 	lastID  uint64
 	play    *replacement     // the replacement that is under way
 	playBy  uint64           // the term of the owner that does it
+	joins   *joining         // what gives the others a vote beside the node that has founded the cluster; nil = it is done
+	joinsBy uint64           // the term of the owner that does it
 	now     hook.Instant     // a millisecond for each step
 	ahead   time.Duration    // how far the latest owner's time is ahead of now
 	reads   map[uint64]asked // by number
@@ -98,6 +100,10 @@ func newCluster(seed uint64, f fault, counts map[string]int) *cluster {
 		now: hook.Instant(time.Hour),
 	}
 	c.calm = 1 << c.rng.IntN(5)
+	if seed%3 == 0 && f == noFault {
+		c.foundByOne()
+		return c
+	}
 	for range 3 {
 		c.boot(c.add(), []uint64{1, 2, 3})
 	}
@@ -348,7 +354,11 @@ func (c *cluster) step() {
 			c.isolate(n)
 		}
 	case r < 965:
-		c.replace()
+		if c.joins != nil {
+			c.join()
+		} else {
+			c.replace()
+		}
 	case r < 975 && n.up:
 		if c.bad() {
 			c.trouble(n, r)
@@ -476,10 +486,11 @@ func (c *cluster) settle() {
 			c.boot(n, c.voters(n))
 		}
 	}
-	for round := 0; !c.agreed(); round++ {
+	for round := 0; c.joins != nil || !c.agreed(); round++ {
 		if round > 2000 {
 			c.fail("the nodes do not agree")
 		}
+		c.join()
 		for _, id := range c.ids() {
 			if n := c.nodes[id]; n.up {
 				c.tick(n)

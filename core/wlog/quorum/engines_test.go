@@ -35,13 +35,21 @@ const testShards = 3
 // inTrio runs a test with a cluster of three, in a bubble.
 func inTrio(t *testing.T, test func(c *trio)) {
 	t.Helper()
+	inNoTrio(t, func(c *trio) {
+		for id := wlog.NodeID(1); id <= 3; id++ {
+			c.boot(id, 1, 2, 3)
+		}
+		test(c)
+	})
+}
+
+// inNoTrio is inTrio without a node.
+func inNoTrio(t *testing.T, test func(c *trio)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &trio{
 			T: t, nodes: map[wlog.NodeID]*Engine{}, cut: map[wlog.NodeID]bool{}, fs: map[wlog.NodeID]*crashfs.FS{},
 			step: map[wlog.NodeID]time.Duration{1: -3 * time.Second, 2: 5 * time.Second},
-		}
-		for id := wlog.NodeID(1); id <= 3; id++ {
-			c.boot(id, 1, 2, 3)
 		}
 		t.Cleanup(func() {
 			for _, e := range c.nodes {

@@ -134,6 +134,10 @@ func (g *group) step(m *raftpb.Message) error {
 		if g.unwritten > maxReceived && len(m.GetEntries()) > 0 {
 			return nil // its sender repeats it
 		}
+	case raftpb.MsgReadIndex:
+		if g.blind() {
+			return nil // its sender repeats it
+		}
 	case raftpb.MsgTimeoutNow:
 		if m.GetReject() {
 			g.decline(m.GetFrom(), m.GetTerm())
@@ -388,8 +392,17 @@ func (g *group) raise(index uint64, data []byte) {
 	g.head.raise(h)
 }
 
+// blind reports whether the node leads without knowing yet which entries are durable, and Raft would answer with those that it knows: it
+// does so where a single node votes. With more it waits for an entry of its own term.
+func (g *group) blind() bool {
+	return g.state == raft.StateLeader && g.owner == 0 && len(g.disk.configurationAt(g.applied).GetVoters()) == 1
+}
+
 // read asks the owner which entries are durable. The answer is in reads, with id, unless a message is lost.
 func (g *group) read(id []byte) {
+	if g.blind() {
+		return // as if a message was lost
+	}
 	g.node.ReadIndex(id)
 	g.collect()
 }

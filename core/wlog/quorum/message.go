@@ -194,6 +194,13 @@ func checkEntry(typ raftpb.EntryType, data []byte) error {
 	return fmt.Errorf("%w: type %d", errEntry, typ)
 }
 
+// changesIn returns the changes of an entry that checkEntry has passed.
+func changesIn(data []byte) []*raftpb.ConfChangeSingle {
+	c := &raftpb.ConfChangeV2{}
+	_ = proto.Unmarshal(data, c)
+	return c.GetChanges()
+}
+
 // readSnapshot reads where the log begins.
 func readSnapshot(m *raftpb.Message, brings []byte) error {
 	r := &records{b: brings}

@@ -24,8 +24,13 @@ func (e *Engine) Replace(ctx context.Context, shard uint32, old, by wlog.NodeID)
 
 // replacement is a replacement of a node in a shard.
 type replacement struct {
+	reconfiguration
 	old, by uint64
-	pause   int // ticks until a change is proposed again, which may be lost with an owner
+}
+
+// reconfiguration is a change of the nodes that vote about a shard, in several steps.
+type reconfiguration struct {
+	pause int // ticks until a change is proposed again, which may be lost with an owner
 
 	term uint64 // that seal was proposed in; 0 = it was not
 	seal uint64 // index of an entry behind the change
@@ -37,9 +42,7 @@ func (x *replacement) step(g *group, tick bool) (done bool, err error) {
 	if g.owner == 0 {
 		return false, g.notOwner()
 	}
-	if tick && x.pause > 0 {
-		x.pause--
-	}
+	x.wait(tick)
 	c := g.disk.configurationAt(g.applied)
 	was, is := slices.Contains(c.GetVoters(), x.old), slices.Contains(c.GetVoters(), x.by)
 	switch {
@@ -48,7 +51,7 @@ func (x *replacement) step(g *group, tick bool) (done bool, err error) {
 	case is && was:
 		return false, fmt.Errorf("replace node %d by %d: %w", x.old, x.by, errHasVote)
 	case is:
-		return x.sealed(g), nil
+		return x.sealed(g, x.by), nil
 	case !was:
 		return false, fmt.Errorf("replace node %d by %d: node %d: %w", x.old, x.by, x.old, ErrUnknownNode)
 	case x.old == g.id:
@@ -63,10 +66,17 @@ func (x *replacement) step(g *group, tick bool) (done bool, err error) {
 	return false, nil
 }
 
+// wait counts a tick of the clock.
+func (x *reconfiguration) wait(tick bool) {
+	if tick && x.pause > 0 {
+		x.pause--
+	}
+}
+
 // sealed reports whether the nodes know that the change is done, and proposes an entry for that: a node has the entry only if it has heard
 // that what comes before is committed. A node that does not know it needs the votes of the old nodes to own the shard, while one that
 // does may need the vote of that node, which it does not get if it has fewer entries: so the next failure could leave both waiting.
-func (x *replacement) sealed(g *group) bool {
+func (x *reconfiguration) sealed(g *group, added ...uint64) bool {
 	if x.term != g.term {
 		if index, err := g.nothing(); err == nil {
 			x.term, x.seal = g.term, index
@@ -79,7 +89,7 @@ func (x *replacement) sealed(g *group) bool {
 		switch {
 		case p.match >= x.seal:
 			has++
-		case p.active || p.id == x.by:
+		case p.active || slices.Contains(added, p.id):
 			return false
 		}
 	}
@@ -88,11 +98,16 @@ func (x *replacement) sealed(g *group) bool {
 
 // exchange is the change that gives the vote of the old node to the new one. It removes what other replacements have left behind.
 func (x *replacement) exchange(learners []uint64) []*raftpb.ConfChangeSingle {
-	all := []*raftpb.ConfChangeSingle{
-		single(raftpb.ConfChangeType_ConfChangeAddNode, x.by), single(raftpb.ConfChangeType_ConfChangeRemoveNode, x.old),
+	return append(promotion(learners, x.by), single(raftpb.ConfChangeType_ConfChangeRemoveNode, x.old))
+}
+
+// promotion returns the changes that give nodes a vote, and remove all other learners.
+func promotion(learners []uint64, nodes ...uint64) (all []*raftpb.ConfChangeSingle) {
+	for _, id := range nodes {
+		all = append(all, single(raftpb.ConfChangeType_ConfChangeAddNode, id))
 	}
 	for _, id := range learners {
-		if id != x.by {
+		if !slices.Contains(nodes, id) {
 			all = append(all, single(raftpb.ConfChangeType_ConfChangeRemoveNode, id))
 		}
 	}
@@ -104,7 +119,7 @@ func single(kind raftpb.ConfChangeType, node uint64) *raftpb.ConfChangeSingle {
 }
 
 // change proposes a change. It is not tried again at once: if another one is under way, Raft commits nothing instead.
-func (x *replacement) change(g *group, changes ...*raftpb.ConfChangeSingle) {
+func (x *reconfiguration) change(g *group, changes ...*raftpb.ConfChangeSingle) {
 	if g.change(&raftpb.ConfChangeV2{Changes: changes}) == nil {
 		x.pause = electionTicks
 	}

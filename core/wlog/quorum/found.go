@@ -1,0 +1,201 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Founding is the log of a shard of a cluster that begins with data: one node has all of the log, and the only vote. It is written while no
+// engine runs on the local one; the other nodes get it later, see [Engine.Join]. A Founding belongs to one goroutine.
+type Founding struct {
+	log     wlog.Log
+	conf    *raftpb.ConfState
+	base    position
+	last    position
+	term    uint64
+	head    bodyHeader
+	records []byte // that are not in the local log yet
+}
+
+// foundingBatch is how many bytes of records are written to the local log at once, about: each write waits for the disk.
+const foundingBatch = 4 << 20
+
+// Found begins a shard's log in a local engine that has none. The shard's time is at least at when its first owner begins.
+func Found(ctx context.Context, local wlog.Engine, shard uint32, node wlog.NodeID, at hook.Instant) (*Founding, error) {
+	return found(ctx, local, shard, &Founding{
+		conf: &raftpb.ConfState{Voters: []uint64{uint64(node)}}, base: first, last: first, term: first.term, head: bodyHeader{at: at},
+	})
+}
+
+var errFounded = errors.New("there is a log already")
+
+func found(ctx context.Context, local wlog.Engine, shard uint32, f *Founding) (_ *Founding, err error) {
+	some := false
+	f.log, err = local.Open(ctx, shard, func(wlog.Index, []byte) error { some = true; return nil })
+	if err == nil && some {
+		err = errors.Join(errFounded, f.log.Close())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("shard %d: %w", shard, err)
+	}
+	f.records = appendBeginning(nil, recAnew, f.base, f.conf)
+	return f, nil
+}
+
+// Append adds an entry, which is the next to be replayed.
+func (f *Founding) Append(ctx context.Context, body []byte) error {
+	if len(body) > MaxEntry {
+		return fmt.Errorf("an entry of %d bytes: %w, at most %d are accepted", len(body), wlog.ErrTooLarge, MaxEntry)
+	}
+	data := make([]byte, bodyHeaderSize, bodyHeaderSize+len(body))
+	f.head.put(data)
+	return f.add(ctx, raftpb.EntryNormal, position{f.last.index + 1, f.term}, append(data, body...))
+}
+
+func (f *Founding) add(ctx context.Context, typ raftpb.EntryType, p position, data []byte) error {
+	f.records = appendEntry(f.records, &raftpb.Entry{Index: &p.index, Term: &p.term, Type: &typ, Data: data})
+	f.last = p
+	if len(data) >= bodyHeaderSize {
+		f.head.raise(readBodyHeader(data))
+	}
+	if len(f.records) < foundingBatch {
+		return nil
+	}
+	return f.flush(ctx)
+}
+
+func (f *Founding) flush(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	_, err := f.log.Append(ctx, f.records, wlog.Bringing)
+	f.records = f.records[:0]
+	return err
+}
+
+// Finish makes the log durable, and closes it. All entries are committed then.
+func (f *Founding) Finish(ctx context.Context) error {
+	f.records = appendHardState(f.records, hardState{term: f.term, commit: f.last.index})
+	return errors.Join(f.flush(ctx), f.log.Close())
+}
+
+// Entries calls fn with the entries of a shard's local log, in order. It may be called several times.
+type Entries func(fn func(at wlog.Index, entry []byte) error) error
+
+// Errors of Refound, for errors.Is.
+var (
+	// ErrNothing: the node's copy of the shard has nothing.
+	ErrNothing = errors.New("the node had got nothing of it yet")
+	// ErrNoVote: the node had no vote, so its copy may lack anything.
+	ErrNoVote = errors.New("the node had no vote in it yet, and may have got only a part")
+)
+
+// Refound begins a shard's log with the copy that a node of another cluster has of the shard. All entries of the copy are in it, also those
+// that the node did not know to be committed, because they may have been: the node that owned the shard knew that first. Indices and terms stay;
+// changes of the configuration do not. seen is called with the body of each entry. The caller finishes the log.
+func Refound(ctx context.Context, from Entries, copyOf wlog.NodeID, local wlog.Engine, shard uint32, node wlog.NodeID, seen func(at wlog.Index, body []byte) error,
+) (*Founding, error) {
+	d := &disk{conf: &raftpb.ConfState{}}
+	if err := from(d.replay); err != nil {
+		return nil, err
+	}
+	switch {
+	case !d.begun && len(d.entries) > 0:
+		return nil, fmt.Errorf("%w: it has no beginning", wlog.ErrDamaged)
+	case !d.begun:
+		return nil, ErrNothing
+	}
+	f, err := found(ctx, local, shard, &Founding{
+		conf: &raftpb.ConfState{Voters: []uint64{uint64(node)}}, base: d.base, last: d.base, term: max(d.hard.term, d.last().term),
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := copying{disk: d, to: f, voted: slices.Contains(d.conf.GetVoters(), uint64(copyOf)), node: uint64(copyOf), seen: seen}
+	err = from(func(at wlog.Index, entry []byte) error { return c.entry(ctx, at, entry) })
+	switch {
+	case err == nil && !c.voted:
+		err = ErrNoVote
+	case err == nil && f.last != d.last():
+		err = fmt.Errorf("%w: it has changed meanwhile", wlog.ErrDamaged)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.log.Close())
+	}
+	return f, nil
+}
+
+// copying copies the entries of a local log that are in force.
+type copying struct {
+	disk  *disk
+	to    *Founding
+	node  uint64
+	voted bool // node has a vote, as of the entries so far
+	seen  func(at wlog.Index, body []byte) error
+}
+
+// entry copies from an entry of the local log. What is in force there stands in the same order as its indices: whatever replaces an entry
+// replaces all behind it.
+func (c *copying) entry(ctx context.Context, at wlog.Index, b []byte) error {
+	for r := (&records{b: b}); r.off < len(b); {
+		switch r.u8() {
+		case recHardState:
+			r.take(hardStateSize - 1)
+		case recEntry:
+			p, typ, size := r.position(), raftpb.EntryType(r.u8()), int(r.u32())
+			off := r.off
+			data := r.take(size)
+			if !c.inForce(p.index, at, off) {
+				continue
+			}
+			if err := c.copy(ctx, p, typ, data); err != nil {
+				return err
+			}
+		default:
+			r.position()
+			r.configuration()
+		}
+	}
+	return nil
+}
+
+func (c *copying) inForce(index uint64, at wlog.Index, off int) bool {
+	if index <= c.disk.base.index || index > c.disk.last().index {
+		return false
+	}
+	s := &c.disk.entries[index-c.disk.base.index-1]
+	return s.at == at && s.off == off
+}
+
+// copy copies an entry. A change of the configuration becomes an entry without a body, so that all others keep their indices.
+func (c *copying) copy(ctx context.Context, p position, typ raftpb.EntryType, data []byte) error {
+	if err := checkEntry(typ, data); err != nil {
+		return fmt.Errorf("%w: entry %d: %w", wlog.ErrDamaged, p.index, err)
+	}
+	if typ != raftpb.EntryNormal {
+		c.follow(data)
+		data = nil
+	}
+	if len(data) >= bodyHeaderSize {
+		if err := c.seen(wlog.Index(p.index), data[bodyHeaderSize:]); err != nil {
+			return fmt.Errorf("entry %d: %w", p.index, err)
+		}
+	}
+	return c.to.add(ctx, raftpb.EntryNormal, p, data)
+}
+
+// follow notes whether a change gives the node a vote, or takes it.
+func (c *copying) follow(data []byte) {
+	for _, one := range changesIn(data) {
+		if one.GetNodeId() == c.node {
+			c.voted = one.GetType() == raftpb.ConfChangeType_ConfChangeAddNode
+		}
+	}
+}
