@@ -16,7 +16,7 @@ func (n *Node) hello() peer.Hello {
 	defer n.mu.Unlock()
 	h := peer.Hello{
 		Format: peer.Range{From: FirstFormat, To: n.options.Format}, Node: n.id.Number, Address: n.id.Address, Name: n.options.Name, Version: n.options.Version,
-		Shards: n.options.Shards, Cluster: n.id.Cluster, Founders: n.id.Founders, Nodes: n.id.Nodes, Joins: n.joins,
+		Shards: n.options.Shards, Cluster: n.id.Cluster, Founders: n.id.Founders, Nodes: n.id.Nodes, Joins: n.joins, Seed: n.id.Seed,
 	}
 	if !n.id.member() {
 		for _, address := range n.options.Nodes {
@@ -55,6 +55,11 @@ func (n *Node) checkFirst(h *peer.Hello) error {
 		return fmt.Errorf("its cluster.advertise is %s, which is none of the other nodes %s", h.Address, strings.Join(own, ","))
 	case h.Kind != peer.Greeting:
 		return errors.New("this node is of no cluster yet")
+	case h.Cluster == "" && h.Seed != 0 && n.id.Seed != 0:
+		return fmt.Errorf("its data folder and that of this node at %s were both made by curfew ctl cluster import or restore: a cluster begins with one; "+
+			"start the other with an empty folder", n.id.Address)
+	case h.Cluster != "" && n.id.Seed != 0 && h.Seed != n.id.Seed:
+		return errors.New("it is of a cluster, and the data folder of this node was made by curfew ctl cluster import or restore, to begin another one")
 	}
 	return nil
 }
@@ -66,6 +71,8 @@ func (n *Node) checkNewcomer(h *peer.Hello) error {
 	switch {
 	case known == 0:
 		return n.errElsewhere(h)
+	case known != h.Node && h.Seed != 0:
+		return errors.New("its data folder was made by curfew ctl cluster import or restore, to begin a cluster: this one has begun; start it with an empty folder")
 	case known != h.Node:
 		n.applicants[h.Address] = h.Node
 		return fmt.Errorf("the cluster knows node %d at %s, and this one is node %d, which has no data: start it with the folder that belongs "+
@@ -100,9 +107,12 @@ func (n *Node) errElsewhere(h *peer.Hello) error {
 
 // adoptable returns the cluster that a node is of, if it has this one as a node, and an error if what it says is impossible.
 func (n *Node) adoptable(h *peer.Hello) (identity, error) {
+	if n.id.Seed != 0 && h.Seed != n.id.Seed {
+		return identity{}, fmt.Errorf("the cluster of the node at %s did not begin with the data of this node", h.Address)
+	}
 	id := n.id
 	id.Cluster, id.Name, id.Shards = h.Cluster, h.Name, h.Shards
-	id.Founders, id.Nodes = slices.Clone(h.Founders), slices.Clone(h.Nodes)
+	id.Founders, id.Nodes, id.Seed = slices.Clone(h.Founders), slices.Clone(h.Nodes), h.Seed
 	sortNodes(id.Nodes)
 	if known := id.at(id.Address); known != id.Number {
 		return identity{}, fmt.Errorf("the node at %s knows node %d at %s, and this is node %d", h.Address, known, id.Address, id.Number)

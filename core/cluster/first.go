@@ -18,10 +18,20 @@ import (
 // the first has begun one, and joins that, if it is in it. So two clusters never have a node in common, whatever crashes in between,
 // and if a node loses its disk meanwhile, the others do not begin with the new one what a third has begun with the old one.
 
+// At most one of them may bring data, which import or restore has made. All have to know which, so it is a part of what they agree on: that
+// one has the only vote at first, and the others begin as nodes that join, see [Node.keepMembers]. If they did not know it, the two without
+// data could go on without that which has it.
+
 // round is what a node learned by saying hello to all others once.
 type round struct {
 	joins   string        // what this node said meanwhile that it wants to be of
 	answers []*peer.Hello // of those that did not refuse
+}
+
+// founding is the nodes that a node knows of before there is a cluster.
+type founding struct {
+	nodes []peer.Node // this one included, sorted by address
+	seed  wlog.NodeID // which of them brings data; 0 = none
 }
 
 const (
@@ -33,7 +43,7 @@ const (
 // first waits until the node is of a cluster, and makes that durable.
 func (n *Node) first(ctx context.Context) error {
 	w := waiting{node: n}
-	known := []peer.Node{n.self()}
+	known := n.learned(round{})
 	pause := helloPause
 	for {
 		r := n.sayHello(ctx, &w)
@@ -42,7 +52,7 @@ func (n *Node) first(ctx context.Context) error {
 		}
 		known = n.learned(r)
 		n.want(known)
-		if w.report(known); len(r.answers) < Size-1 {
+		if w.report(known.nodes); len(r.answers) < Size-1 {
 			pause = min(2*pause, longHelloPause)
 		} else {
 			pause = helloPause
@@ -82,7 +92,7 @@ func (n *Node) sayHello(ctx context.Context, w *waiting) round {
 }
 
 // conclude returns the cluster that the node is of after a round; ok is false if it is of none. known are the nodes that it knew before.
-func (n *Node) conclude(r round, known []peer.Node) (id identity, ok bool) {
+func (n *Node) conclude(r round, known founding) (id identity, ok bool) {
 	agreed := r.joins != "" && len(r.answers) == Size-1
 	for _, h := range r.answers {
 		if h.Cluster != "" {
@@ -92,33 +102,34 @@ func (n *Node) conclude(r round, known []peer.Node) (id identity, ok bool) {
 			}
 			return id, err == nil
 		}
-		agreed = agreed && h.Joins == r.joins && numberAt(known, h.Address) == h.Node
+		agreed = agreed && h.Joins == r.joins && numberAt(known.nodes, h.Address) == h.Node
 	}
 	if !agreed {
 		return identity{}, false
 	}
 	id = n.id
 	id.Cluster, id.Name, id.Shards = r.joins, n.options.Name, n.options.Shards
-	id.Founders, id.Nodes = numbersOf(known), known
+	id.Founders, id.Nodes, id.Seed = numbersOf(known.nodes), known.nodes, known.seed
 	return id, true
 }
 
-// learned returns the nodes that a round knows of, this one included, sorted by address.
-func (n *Node) learned(r round) []peer.Node {
-	nodes := []peer.Node{n.self()}
+// learned returns the nodes that a round knows of. Two that bring data refuse one another, so that no round of all has more than one.
+func (n *Node) learned(r round) founding {
+	f := founding{nodes: []peer.Node{n.self()}, seed: n.id.Seed}
 	for _, h := range r.answers {
-		nodes = append(nodes, peer.Node{ID: h.Node, Address: h.Address})
+		f.nodes = append(f.nodes, peer.Node{ID: h.Node, Address: h.Address})
+		f.seed = max(f.seed, h.Seed)
 	}
-	sortNodes(nodes)
-	return nodes
+	sortNodes(f.nodes)
+	return f
 }
 
 // want has the node say that it wants to be of the cluster of some nodes, if they are all.
-func (n *Node) want(nodes []peer.Node) {
+func (n *Node) want(known founding) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.joins = ""; checkSet(nodes) == nil {
-		n.joins = clusterID(numbersOf(nodes))
+	if n.joins = ""; checkSet(known.nodes) == nil {
+		n.joins = clusterID(numbersOf(known.nodes), known.seed)
 	}
 }
 
@@ -131,6 +142,9 @@ func (n *Node) become(id identity) error {
 	n.id, n.joins = id, ""
 	n.mu.Unlock()
 	n.options.Log.Info("node of a cluster", "cluster", id.Cluster, "number", uint64(id.Number), "nodes", addressesOf(id.Nodes))
+	if id.Seed != 0 && id.Seed != id.Number {
+		n.options.Log.Info("the cluster begins with the data of another node, which this one gets", "node", addressOf(id.Nodes, id.Seed))
+	}
 	return nil
 }
 

@@ -88,10 +88,14 @@ func TestFirstStartWithCrashes(t *testing.T) {
 			g := &firstStart{
 				machines: newMachines(t, seed), rng: rand.New(rand.NewPCG(seed, 2)), of: map[wlog.NodeID]string{}, count: count,
 			}
+			if seed%3 == 0 {
+				g.all[g.rng.IntN(len(g.all))].bring(seed)
+				count["with data"]++
+			}
 			g.play()
 		})
 	}
-	for _, what := range []string{"crashes", "lost disks", "crashes of members", "began", "waits for replace"} {
+	for _, what := range []string{"crashes", "lost disks", "crashes of members", "began", "waits for replace", "with data", "data is everywhere"} {
 		if count[what] == 0 {
 			t.Errorf("no %s in %d games", what, games)
 		}
@@ -125,6 +129,9 @@ func (g *firstStart) play() {
 	}
 	g.check()
 	g.judge()
+	if g.lost == "" && g.all[0].identity().Seed != 0 {
+		g.haveData()
+	}
 }
 
 // settled reports whether all machines are of a cluster, or are told that they have to be admitted to one.

@@ -17,6 +17,9 @@ func Folder(dir string) string { return filepath.Join(dir, "cluster") }
 
 // CheckFolder returns an error if a data directory is that of a broker without a cluster, but this one is a node of one, or the reverse.
 func CheckFolder(dir string, clustered bool) error {
+	if err := checkFinished(dir); err != nil {
+		return err
+	}
 	if clustered {
 		return checkEmpty(dir)
 	}
@@ -30,6 +33,18 @@ func CheckFolder(dir string, clustered bool) error {
 	return fmt.Errorf("data.dir %s is the data of a node of a cluster: start it with cluster.nodes (--cluster), or name another folder", dir)
 }
 
+// checkFinished returns an error if the folder of a node was not made to its end.
+func checkFinished(dir string) error {
+	_, err := os.Stat(filepath.Join(dir, unfinishedFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("data.dir %s: curfew ctl cluster import, or restore, was interrupted: run it again, or empty the folder", dir)
+}
+
 // checkEmpty returns an error if a data directory has the logs of a broker without a cluster.
 func checkEmpty(dir string) error {
 	files, err := vfs.Dir(dir).List()
@@ -39,7 +54,7 @@ func checkEmpty(dir string) error {
 	for _, f := range files {
 		if _, _, ok := seg.LogFile(f.Name); ok {
 			return fmt.Errorf("data.dir %s is the data of a broker without a cluster: "+
-				"name another folder, and use curfew ctl cluster import to take the data along", dir)
+				"name another folder; curfew ctl cluster import --from %s --data FOLDER makes one of a node that brings the data along", dir, dir)
 		}
 	}
 	return err

@@ -25,11 +25,14 @@ type identity struct {
 	Number  wlog.NodeID `json:"number"`
 	Address string      `json:"address"` // cluster.advertise
 	Started bool        `json:"started"` // all shards have had a log: one without has lost it
+	// Seed is the first node that has brought the data which the cluster begins with, and has the only vote at first; 0 = there was none,
+	// and all founders have votes. Before there is a cluster it can only be this node, and Shards is set then.
+	Seed   wlog.NodeID `json:"seed,omitempty"`
+	Shards uint32      `json:"shards"`
 
 	// The rest is empty until the node is of a cluster.
 	Cluster  string        `json:"cluster"`
 	Name     string        `json:"name"`
-	Shards   uint32        `json:"shards"`
 	Founders []wlog.NodeID `json:"founders"`         // the numbers of the first nodes, in order
 	Nodes    []peer.Node   `json:"nodes"`            // sorted by address, this one included
 	Writes   uint32        `json:"writes,omitempty"` // the format of logs that the cluster writes; 0 = the first
@@ -63,11 +66,14 @@ func numberAt(nodes []peer.Node, address string) wlog.NodeID {
 	return 0
 }
 
-// clusterID returns the id of the cluster that nodes with those numbers begin.
-func clusterID(founders []wlog.NodeID) string {
+// clusterID returns the id of the cluster that nodes with those numbers begin, with the data of seed; 0 = with none.
+func clusterID(founders []wlog.NodeID, seed wlog.NodeID) string {
 	h := sha256.New()
 	for _, n := range slices.Sorted(slices.Values(founders)) {
 		h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	}
+	if seed != 0 {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(seed)))
 	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
@@ -88,6 +94,15 @@ func addressesOf(nodes []peer.Node) []string {
 		all = append(all, n.Address)
 	}
 	return slices.Sorted(slices.Values(all))
+}
+
+func addressOf(nodes []peer.Node, number wlog.NodeID) string {
+	for _, n := range nodes {
+		if n.ID == number {
+			return n.Address
+		}
+	}
+	return ""
 }
 
 func sortNodes(nodes []peer.Node) {
@@ -158,9 +173,13 @@ func (i *identity) check() error {
 	switch {
 	case i.Number == 0:
 		return errors.New("the node has no number")
+	case !i.member() && i.Seed != 0 && (i.Seed != i.Number || !i.Started || i.Shards == 0):
+		return fmt.Errorf("node %d is of no cluster, and has the data of node %d in %d shards", i.Number, i.Seed, i.Shards)
 	case !i.member():
 		return nil
-	case clusterID(i.Founders) != i.Cluster:
+	case i.Seed != 0 && !slices.Contains(i.Founders, i.Seed):
+		return fmt.Errorf("node %d has brought the data of a cluster that the nodes %d began", i.Seed, i.Founders)
+	case clusterID(i.Founders, i.Seed) != i.Cluster:
 		return fmt.Errorf("cluster %s is not that of the nodes %d", i.Cluster, i.Founders)
 	case i.at(i.Address) != i.Number:
 		return fmt.Errorf("node %d is not at %s", i.Number, i.Address)

@@ -17,7 +17,7 @@ import (
 func testIdentity() identity {
 	nodes := []peer.Node{{ID: 1 << 63, Address: "a:5680"}, {ID: 7, Address: "b:5680"}, {ID: 9, Address: "c:5680"}}
 	return identity{
-		Format: 1, Number: 7, Address: "b:5680", Started: true, Cluster: clusterID(numbersOf(nodes)), Name: "x", Shards: 3,
+		Format: 1, Number: 7, Address: "b:5680", Started: true, Cluster: clusterID(numbersOf(nodes), 0), Name: "x", Shards: 3,
 		Founders: numbersOf(nodes), Nodes: nodes,
 	}
 }
@@ -165,8 +165,10 @@ func TestCheckFolder(t *testing.T) {
 		{name: "not there, in a cluster", missing: true, clustered: true},
 		{name: "not there", missing: true},
 		{name: "single", files: []string{"00000-00000001.seg"}},
-		{name: "single, in a cluster", files: []string{"00000-00000001.seg"}, clustered: true, want: "use curfew ctl cluster import"},
+		{name: "single, in a cluster", files: []string{"00000-00000001.seg"}, clustered: true, want: "curfew ctl cluster import --from"},
 		{name: "node, in a cluster", files: []string{"cluster/node.json", "cluster/00000-00000001.seg"}, clustered: true},
+		{name: "being made, in a cluster", files: []string{"cluster.unfinished/node.json"}, clustered: true, want: "run it again"},
+		{name: "being made", files: []string{"cluster.unfinished/node.json"}, want: "run it again"},
 		{name: "node", files: []string{"cluster/node.json"}, want: "start it with cluster.nodes (--cluster)"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

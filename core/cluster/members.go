@@ -77,11 +77,13 @@ func (n *Node) Replace(ctx context.Context, shard uint32, by peer.Node) error {
 	if all[at].Role != quorum.Owner {
 		return fmt.Errorf("shard %d: %w", shard, wlog.ErrNotOwner)
 	}
-	former, ok := stranger(all[at].Voters, members)
-	if !ok {
-		return nil
+	if former, ok := stranger(all[at].Voters, members); ok {
+		return n.Engine().Replace(ctx, shard, former, by.ID)
 	}
-	return n.Engine().Replace(ctx, shard, former, by.ID)
+	if missing := newcomers(all[at].Voters, members); len(missing) > 0 {
+		return n.Engine().Join(ctx, shard, missing...)
+	}
+	return nil
 }
 
 // stranger returns a node that votes about a shard, but is none of the members; ok is false if there is none.
@@ -99,7 +101,8 @@ const (
 	replaceTime  = 10 * time.Second // until the node looks again what there is to do: it may have another owner
 )
 
-// keepMembers gives the votes of former nodes to those that were admitted in their places, in the shards that this node owns.
+// keepMembers gives the votes of former nodes to those that were admitted in their places, in the shards that this node owns, and votes to
+// all nodes of a cluster that began with the data of one.
 func (n *Node) keepMembers() {
 	ticker := time.NewTicker(membersPause)
 	defer ticker.Stop()
@@ -128,29 +131,37 @@ func (n *Node) replaceAll(members []peer.Node) (done bool) {
 		if s.Role == quorum.Stopped || len(s.Voters) < Size || strange {
 			done = false
 		}
-		by, missing := newcomer(s.Voters, members)
-		if s.Role != quorum.Owner || !strange || !missing {
+		missing := newcomers(s.Voters, members)
+		if s.Role != quorum.Owner || len(missing) == 0 {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(n.ctx, replaceTime)
-		err := n.Engine().Replace(ctx, s.Shard, former, by.ID)
+		var err error
+		if strange {
+			err = n.Engine().Replace(ctx, s.Shard, former, missing[0])
+		} else {
+			err = n.Engine().Join(ctx, s.Shard, missing...)
+		}
 		cancel()
 		switch {
-		case err == nil:
-			n.options.Log.Info("node replaced in a shard", "shard", s.Shard, "node", by.Address, "number", uint64(by.ID), "former", uint64(former))
-		case n.ctx.Err() == nil && !errors.Is(err, wlog.ErrNotOwner):
-			n.options.Log.Info("node not replaced in a shard yet", "shard", s.Shard, "node", by.Address, "error", err)
+		case n.ctx.Err() != nil || errors.Is(err, wlog.ErrNotOwner):
+		case err != nil:
+			n.options.Log.Info("not all nodes have a shard yet", "shard", s.Shard, "missing", missing, "error", err)
+		case strange:
+			n.options.Log.Info("node replaced in a shard", "shard", s.Shard, "number", uint64(missing[0]), "former", uint64(former))
+		default:
+			n.options.Log.Info("all nodes have a shard", "shard", s.Shard, "new", missing)
 		}
 	}
 	return done
 }
 
-// newcomer returns a member that does not vote about a shard; ok is false if there is none.
-func newcomer(voters []wlog.NodeID, members []peer.Node) (by peer.Node, ok bool) {
+// newcomers returns the members that do not vote about a shard.
+func newcomers(voters []wlog.NodeID, members []peer.Node) (all []wlog.NodeID) {
 	for _, m := range members {
 		if !slices.Contains(voters, m.ID) {
-			return m, true
+			all = append(all, m.ID)
 		}
 	}
-	return peer.Node{}, false
+	return all
 }

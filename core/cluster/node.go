@@ -137,9 +137,13 @@ func (n *Node) identify() error {
 	if err != nil {
 		return err
 	}
+	if ok && id.Address == "" && id.Seed == id.Number { // the folder was made before it was known where the node will be
+		id.Address = n.options.Advertise
+		err = id.save(n.options.Dir)
+	}
 	if ok {
 		n.id = id
-		return n.options.checkIdentity(&id)
+		return errors.Join(err, n.options.checkIdentity(&id))
 	}
 	all, err := n.options.Dir.List()
 	if err != nil {
@@ -161,6 +165,9 @@ func (o *Options) checkIdentity(id *identity) error {
 	}
 	if id.Address != o.Advertise {
 		return fmt.Errorf("cluster.advertise is %s, but the data folder is that of the node at %s", o.Advertise, id.Address)
+	}
+	if id.Seed == id.Number && id.Shards != o.Shards {
+		return fmt.Errorf("cluster.shards is %d, but the data folder was made with %d", o.Shards, id.Shards)
 	}
 	if !id.member() {
 		return nil
@@ -187,7 +194,7 @@ func (n *Node) start(ctx context.Context) error {
 		Prompt: []uint32{0}, // the registry
 		Send:   func(to wlog.NodeID, m quorum.Message) { n.links.Send(to, m.Shard, m.Bulk, m.Bytes, m.Done) },
 	}
-	if n.id.founder() && !n.id.Started {
+	if n.id.founder() && !n.id.Started && n.id.Seed == 0 {
 		o.Voters = n.id.Founders
 	}
 	engine, err := quorum.New(o)

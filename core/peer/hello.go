@@ -28,6 +28,7 @@ type Hello struct {
 	Shards   uint32        `json:"shards"`             // that the cluster has, or will have
 	Nodes    []Node        `json:"nodes,omitempty"`    // of its cluster; before there is one, as configured, without numbers
 	Founders []wlog.NodeID `json:"founders,omitempty"` // the numbers of the cluster's first nodes, in order
+	Seed     wlog.NodeID   `json:"seed,omitempty"`     // which of these has brought the data that the cluster begins with; 0 = none
 }
 
 // Range is a range of versions, both ends included.

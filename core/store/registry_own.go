@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -206,11 +207,35 @@ func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 			return fmt.Errorf("a new cluster: %w", err)
 		}
 		r.options.Log.Info("the cluster begins", "cluster", r.options.Name, "nodes", len(r.options.Members))
+	} else if err := r.settle(); err != nil {
+		return fmt.Errorf("a cluster that began with data: %w", err)
 	}
 	if r.options.Owned == nil {
 		return nil
 	}
 	return r.options.Owned(ctx)
+}
+
+// settle makes the nodes members, if no member is one of them: the data is that of a broker without a cluster, or of another cluster.
+func (r *Registry) settle() error {
+	members := r.Members()
+	strange := func(m Member) bool {
+		return !slices.ContainsFunc(r.options.Members, func(o Member) bool { return o.Number == m.Number })
+	}
+	if len(r.options.Members) == 0 || slices.ContainsFunc(members, func(m Member) bool { return !strange(m) }) {
+		return nil
+	}
+	defs := []amqp.Table{defineName(opSetCluster, r.options.Name)}
+	for _, m := range members {
+		defs = append(defs, defineMemberRemoved(m.Number))
+	}
+	for _, m := range r.options.Members {
+		defs = append(defs, defineMember(&m))
+	}
+	r.changing.Lock()
+	defer r.changing.Unlock()
+	r.options.Log.Info("the cluster begins with data", "cluster", r.options.Name, "nodes", len(r.options.Members))
+	return r.write(defs...)
 }
 
 // firstDefinitions returns the definitions of a new cluster: its members, the vhost "/", and the user guest.

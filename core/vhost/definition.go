@@ -104,6 +104,9 @@ func Resets(op string) bool { return op == opVHost || op == opDeleteVHost }
 // Deletes reports whether a definition with this op deletes its vhost.
 func Deletes(op string) bool { return op == opDeleteVHost }
 
+// ForPlugins reports whether a definition with this op can be understood only with the keys of plugins: that of a policy.
+func ForPlugins(op string) bool { return op == opSetPolicy || op == opClearPolicy }
+
 // QueueID returns the number that a definition assigns to a queue, or to what an exchange holds. ok is false if it assigns none.
 func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	if d.Op != opDeclareQueue && d.Op != opDeclareExchange {
@@ -112,6 +115,21 @@ func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	var n int64
 	err := read(d, ref(fieldID, &n))
 	return uint64(n), err == nil
+}
+
+// Moved returns a definition as it is in the shard of a cluster in which the vhost has a placement: queues, and what exchanges hold, have the
+// numbers that number returns for theirs.
+func Moved(d *definition.Definition, placement uint64, number func(id uint64) uint64) amqp.Table {
+	t := slices.Clone(d.Fields)
+	if d.Op == opVHost {
+		t = slices.DeleteFunc(t, func(f amqp.Field) bool { return f.Key == fieldPlacement })
+		return append(t, amqp.Field{Key: fieldPlacement, Value: int64(placement)})
+	}
+	if id, ok := QueueID(d); ok {
+		i := slices.IndexFunc(t, func(f amqp.Field) bool { return f.Key == fieldID })
+		t[i].Value = int64(number(id))
+	}
+	return t
 }
 
 func (x *Exchange) fields() []fieldRef {

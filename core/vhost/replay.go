@@ -113,6 +113,23 @@ func (d *Definitions) Err() error {
 // Placement returns the vhost's, see [VHost.Placement].
 func (d *Definitions) Placement() uint64 { return d.placement }
 
+// Metadata returns the vhost's.
+func (d *Definitions) Metadata() Metadata { return d.metadata }
+
+// Stored yields the numbers of the vhost's queues, and of what its exchanges hold, with words that name them.
+func (d *Definitions) Stored(yield func(id uint64, name string) bool) {
+	for name, q := range d.queues {
+		if !yield(uint64(q.id), "queue '"+name+"'") {
+			return
+		}
+	}
+	for name, x := range d.exchanges {
+		if x.id != 0 && !yield(uint64(x.id), "exchange '"+name+"'") {
+			return
+		}
+	}
+}
+
 // placementOf reads the number of a vhost's placement. Without a cluster there is none.
 func placementOf(def *definition.Definition) uint64 {
 	raw, _ := def.Fields.Lookup(fieldPlacement)

@@ -27,10 +27,10 @@ type Founding struct {
 // foundingBatch is how many bytes of records are written to the local log at once, about: each write waits for the disk.
 const foundingBatch = 4 << 20
 
-// Found begins a shard's log in a local engine that has none. The shard's time is at least at when its first owner begins.
-func Found(ctx context.Context, local wlog.Engine, shard uint32, node wlog.NodeID, at hook.Instant) (*Founding, error) {
+// Found begins a shard's log in a local engine that has none.
+func Found(ctx context.Context, local wlog.Engine, shard uint32, node wlog.NodeID) (*Founding, error) {
 	return found(ctx, local, shard, &Founding{
-		conf: &raftpb.ConfState{Voters: []uint64{uint64(node)}}, base: first, last: first, term: first.term, head: bodyHeader{at: at},
+		conf: &raftpb.ConfState{Voters: []uint64{uint64(node)}}, base: first, last: first, term: first.term,
 	})
 }
 
@@ -49,12 +49,13 @@ func found(ctx context.Context, local wlog.Engine, shard uint32, f *Founding) (_
 	return f, nil
 }
 
-// Append adds an entry, which is the next to be replayed.
-func (f *Founding) Append(ctx context.Context, body []byte) error {
+// Append adds an entry, which is the next to be replayed. The shard's time is at least at when its first owner begins.
+func (f *Founding) Append(ctx context.Context, at hook.Instant, body []byte) error {
 	if len(body) > MaxEntry {
 		return fmt.Errorf("an entry of %d bytes: %w, at most %d are accepted", len(body), wlog.ErrTooLarge, MaxEntry)
 	}
 	data := make([]byte, bodyHeaderSize, bodyHeaderSize+len(body))
+	f.head.raise(bodyHeader{at: at})
 	f.head.put(data)
 	return f.add(ctx, raftpb.EntryNormal, position{f.last.index + 1, f.term}, append(data, body...))
 }
@@ -85,6 +86,12 @@ func (f *Founding) Finish(ctx context.Context) error {
 	f.records = appendHardState(f.records, hardState{term: f.term, commit: f.last.index})
 	return errors.Join(f.flush(ctx), f.log.Close())
 }
+
+// Abandon closes the log, of which nothing is needed.
+func (f *Founding) Abandon() error { return f.log.Close() }
+
+// Entries returns how many entries the log has.
+func (f *Founding) Entries() int { return int(f.last.index - f.base.index) }
 
 // Entries calls fn with the entries of a shard's local log, in order. It may be called several times.
 type Entries func(fn func(at wlog.Index, entry []byte) error) error

@@ -22,7 +22,7 @@ func (c *cluster) foundByOne() {
 	if err != nil {
 		c.fail("founding: %v", err)
 	}
-	f, err := Found(context.Background(), eng, 1, wlog.NodeID(founder.id), c.now)
+	f, err := Found(context.Background(), eng, 1, wlog.NodeID(founder.id))
 	if err != nil {
 		c.fail("founding: %v", err)
 	}
@@ -30,7 +30,7 @@ func (c *cluster) foundByOne() {
 		c.next++
 		body := make([]byte, 8+c.rng.IntN(600))
 		binary.LittleEndian.PutUint64(body, c.next)
-		if err := f.Append(context.Background(), body); err != nil {
+		if err := f.Append(context.Background(), c.now, body); err != nil {
 			c.fail("founding: %v", err)
 		}
 		c.acked[c.next], c.durable = f.last.index, f.last.index
@@ -69,12 +69,12 @@ func (c *trio) found(id wlog.NodeID, upTo uint64, at hook.Instant) {
 	c.fs[id] = crashfs.New(uint64(id))
 	eng := local(c.T, c.fs[id])
 	for shard := range uint32(testShards) {
-		f, err := Found(c.Context(), eng, shard, id, at)
+		f, err := Found(c.Context(), eng, shard, id)
 		if err != nil {
 			c.Fatal(err)
 		}
 		for n := uint64(1); n <= upTo; n++ {
-			if err := f.Append(c.Context(), binary.LittleEndian.AppendUint64(nil, n)); err != nil {
+			if err := f.Append(c.Context(), at, binary.LittleEndian.AppendUint64(nil, n)); err != nil {
 				c.Fatal(err)
 			}
 		}
@@ -209,7 +209,7 @@ func TestRefound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := f.Append(c.Context(), binary.LittleEndian.AppendUint64(nil, 41)); err != nil {
+			if err := f.Append(c.Context(), 0, binary.LittleEndian.AppendUint64(nil, 41)); err != nil {
 				t.Fatal(err)
 			}
 			if err := errors.Join(f.Finish(c.Context()), eng.Close()); err != nil {
@@ -263,14 +263,14 @@ func TestFoundTwice(t *testing.T) {
 	inNoTrio(t, func(c *trio) {
 		c.found(1, 5, 0)
 		eng := local(c.T, c.fs[1])
-		if _, err := Found(c.Context(), eng, 0, 1, 0); !errors.Is(err, errFounded) {
+		if _, err := Found(c.Context(), eng, 0, 1); !errors.Is(err, errFounded) {
 			t.Errorf("got %v", err)
 		}
-		f, err := Found(c.Context(), eng, 9, 1, 0)
+		f, err := Found(c.Context(), eng, 9, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := f.Append(c.Context(), make([]byte, MaxEntry+1)); !errors.Is(err, wlog.ErrTooLarge) {
+		if err := f.Append(c.Context(), 0, make([]byte, MaxEntry+1)); !errors.Is(err, wlog.ErrTooLarge) {
 			t.Errorf("got %v", err)
 		}
 		if err := errors.Join(f.Finish(c.Context()), eng.Close()); err != nil {

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/quorum"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// Made is the folder of a node that brings the data which a new cluster begins with, while it is made: of a broker that was alone, or of a
+// copy of a node of another cluster. It is written under another name, and gets its own at the end: whatever interrupts that, a node has all
+// of it, or does not start. A Made belongs to one goroutine.
+type Made struct {
+	dir    string // the data directory
+	shards uint32
+	number wlog.NodeID
+	engine *seg.Engine
+	logs   []*quorum.Founding
+	ended  bool
+	unlock func() error
+}
+
+// unfinishedFolder is the name of the folder while it is made.
+const unfinishedFolder = "cluster.unfinished"
+
+// Make begins to make the folder of a node in a data directory in which there is nothing, for a cluster with so many shards of vhosts. What
+// an earlier call has left there unfinished is removed.
+func Make(dir string, shards uint32) (*Made, error) {
+	if shards < 1 || shards > 255 {
+		return nil, fmt.Errorf("%d shards: a cluster has 1 to 255", shards)
+	}
+	if err := checkUnmade(dir); err != nil {
+		return nil, err
+	}
+	d, err := vfs.Make(dir)
+	if err != nil {
+		return nil, err
+	}
+	unlock, err := seg.Lock(d)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	m := &Made{dir: dir, shards: shards, number: newNumber(), unlock: unlock}
+	if err := m.begin(); err != nil {
+		return nil, errors.Join(err, unlock())
+	}
+	return m, nil
+}
+
+// checkUnmade refuses a data directory in which there is anything, but what an unfinished Make has left.
+func checkUnmade(dir string) error {
+	all, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		switch e.Name() {
+		case unfinishedFolder, "LOCK", "lost+found":
+		default:
+			return fmt.Errorf("%s is not empty: there is %s; name a folder that is empty or missing", dir, e.Name())
+		}
+	}
+	return nil
+}
+
+func (m *Made) begin() error {
+	if err := checkUnmade(m.dir); err != nil { // another process may have come and gone before the lock
+		return err
+	}
+	folder := filepath.Join(m.dir, unfinishedFolder)
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	made, err := vfs.Make(folder)
+	if err != nil {
+		return err
+	}
+	m.engine, err = seg.New(made, seg.Options{Durability: seg.Fsync, Short: []uint32{Registry}})
+	return err
+}
+
+// Found begins the log of a shard, empty. The Made finishes it.
+func (m *Made) Found(ctx context.Context, shard uint32) (*quorum.Founding, error) {
+	return m.add(quorum.Found(ctx, m.engine, shard, m.number))
+}
+
+// Refound begins the log of a shard with a copy, see [quorum.Refound].
+func (m *Made) Refound(ctx context.Context, c *Copy, shard uint32) (*quorum.Founding, error) {
+	none := func(wlog.Index, []byte) error { return nil }
+	return m.add(quorum.Refound(ctx, c.entries(ctx, shard), c.id.Number, m.engine, shard, m.number, none))
+}
+
+func (m *Made) add(f *quorum.Founding, err error) (*quorum.Founding, error) {
+	if err == nil {
+		m.logs = append(m.logs, f)
+	}
+	return f, err
+}
+
+// Finish makes the folder that of a node, after all shards were founded. It is done when it returns without an error.
+func (m *Made) Finish(ctx context.Context) error {
+	if len(m.logs) != int(m.shards)+1 {
+		return fmt.Errorf("%d of %d shards were founded", len(m.logs), m.shards+1)
+	}
+	m.ended = true
+	var err error
+	for _, l := range m.logs {
+		err = errors.Join(err, l.Finish(ctx))
+	}
+	folder := vfs.Dir(filepath.Join(m.dir, unfinishedFolder))
+	if err = errors.Join(err, m.engine.Close()); err == nil {
+		id := identity{Format: identityFormat, Number: m.number, Started: true, Seed: m.number, Shards: m.shards}
+		err = id.save(folder)
+	}
+	if err == nil {
+		err = os.Rename(string(folder), Folder(m.dir))
+	}
+	if err != nil {
+		return errors.Join(err, m.unlock())
+	}
+	return errors.Join(vfs.Dir(m.dir).Sync(), m.unlock(), vfs.Dir(filepath.Dir(filepath.Clean(m.dir))).Sync())
+}
+
+// Close removes what was made, unless Finish was called.
+func (m *Made) Close() error {
+	if m.ended {
+		return nil
+	}
+	m.ended = true
+	var err error
+	for _, l := range m.logs {
+		err = errors.Join(err, l.Abandon())
+	}
+	return errors.Join(err, m.engine.Close(), os.RemoveAll(filepath.Join(m.dir, unfinishedFolder)), m.unlock())
+}
+
+// Copy is a copy of the folder of a node of a cluster, which no node has open. It is only read.
+type Copy struct {
+	reader *seg.Reader
+	id     identity
+}
+
+// OpenCopy opens a copy of a node's data directory.
+func OpenCopy(dir string) (*Copy, error) {
+	folder := vfs.Dir(Folder(dir))
+	id, ok, err := loadIdentity(folder)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !ok:
+		return nil, fmt.Errorf("%s is no copy of the data folder of a node: there is no %s", dir, filepath.Join("cluster", identityFile))
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	case !id.member():
+		return nil, fmt.Errorf("%s is the data folder of a node that was of no cluster yet: there is nothing to restore", dir)
+	}
+	reader, err := seg.NewReader(folder)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", folder, err)
+	}
+	return &Copy{reader: reader, id: id}, nil
+}
+
+// Shards returns how many shards of vhosts the cluster had.
+func (c *Copy) Shards() uint32 { return c.id.Shards }
+
+// Node returns the address of the node in its cluster.
+func (c *Copy) Node() string { return c.id.Address }
+
+func (c *Copy) entries(ctx context.Context, shard uint32) quorum.Entries {
+	return func(fn func(at wlog.Index, entry []byte) error) error {
+		return c.reader.Read(ctx, shard, func(at wlog.Index, _ *wlog.Header, entry []byte) error { return fn(at, entry) })
+	}
+}
+
+// Close lets others open the copy.
+func (c *Copy) Close() error { return c.reader.Close() }
+
+// Restore makes the folder of a node in a data directory of a copy, for a new cluster.
+func Restore(ctx context.Context, c *Copy, dir string) (entries int, err error) {
+	m, err := Make(dir, c.Shards())
+	if err != nil {
+		return 0, err
+	}
+	for shard := range c.Shards() + 1 {
+		var f *quorum.Founding
+		if f, err = m.Refound(ctx, c, shard); err != nil {
+			return 0, errors.Join(fmt.Errorf("shard %d: %w%s", shard, err, copyHint(err)), m.Close())
+		}
+		entries += f.Entries()
+	}
+	return entries, m.Finish(ctx)
+}
+
+func copyHint(err error) string {
+	if errors.Is(err, quorum.ErrNothing) || errors.Is(err, quorum.ErrNoVote) || errors.Is(err, wlog.ErrDamaged) {
+		return "; restore the copy of another node"
+	}
+	return ""
+}

@@ -1,0 +1,187 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/quorum"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// bring has the machine's disk have the folder of a node that brings data, as [Made] makes it.
+func (m *machine) bring(number uint64) {
+	m.in.t.Helper()
+	id := identity{Format: identityFormat, Number: wlog.NodeID(1000 + number), Started: true, Shards: 2}
+	id.Seed = id.Number
+	eng, err := seg.New(m.fs, seg.Options{SegmentSize: 64 << 10, Clock: func() hook.Instant { return 1 }})
+	if err != nil {
+		m.in.t.Fatal(err)
+	}
+	for shard := range uint32(3) {
+		f, err := quorum.Found(m.in.t.Context(), eng, shard, id.Number)
+		if err == nil {
+			err = f.Append(m.in.t.Context(), 1, fmt.Appendf(nil, "data of shard %d", shard))
+		}
+		if err == nil {
+			err = f.Finish(m.in.t.Context())
+		}
+		if err != nil {
+			m.in.t.Fatal(err)
+		}
+	}
+	if err := errors.Join(eng.Close(), id.save(m.fs)); err != nil {
+		m.in.t.Fatal(err)
+	}
+}
+
+// haveData checks that the data which a node brought is there, and that all nodes get it and vote.
+func (g *firstStart) haveData() {
+	g.t.Helper()
+	g.await()
+	g.haveAll()
+	if got := g.entries(1); !slices.Equal(got, []string{"data of shard 1"}) {
+		g.t.Fatalf("seed %d: shard 1 has %q", g.seed, got)
+	}
+	g.count["data is everywhere"]++
+}
+
+// haveAll waits until all nodes vote about all shards.
+func (ms *machines) haveAll() {
+	ms.t.Helper()
+	for range 200 {
+		missing := 0
+		for _, m := range ms.all {
+			for _, s := range m.node.Engine().Status() {
+				if len(s.Voters) != Size {
+					missing++
+				}
+			}
+		}
+		if missing == 0 {
+			return
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	ms.t.Fatalf("seed %d: not all nodes vote: %s", ms.seed, ms.all[0].log)
+}
+
+// A cluster begins with the data of one node; each of the others has all of it a little later.
+func TestBeginWithData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		a := ms.all[0]
+		a.bring(1)
+		ms.begin()
+		ms.haveAll()
+		ms.all[1].wantLog("the cluster begins with the data of another node")
+		for shard := range uint32(3) {
+			if got, want := ms.entries(shard), fmt.Sprintf("data of shard %d", shard); !slices.Equal(got, []string{want}) {
+				t.Errorf("shard %d has %q", shard, got)
+			}
+		}
+		a.losePower()
+		if got := ms.entries(1); !slices.Equal(got, []string{"data of shard 1"}) {
+			t.Errorf("without the node that brought it there is %q", got)
+		}
+		a.boot()
+		ms.await()
+		ms.stop()
+	})
+}
+
+// A disk that is lost before its node has joined is replaced as any other.
+func TestDiskIsLostBeforeItHasJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		a, b, c := ms.all[0], ms.all[1], ms.all[2]
+		a.bring(1)
+		ms.begin()
+		c.losePower()
+		c.fs = newMachines(t, 9).all[2].fs
+		c.boot()
+		time.Sleep(30 * time.Second)
+		if !c.told() {
+			t.Fatalf("it is not told what to do:\n%s", c.log)
+		}
+		by := a.node.Applicants()
+		if len(by) != 1 {
+			t.Fatalf("applicants %v", by)
+		}
+		for _, m := range []*machine{a, b} {
+			if err := m.node.Admit(by[0]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ms.await()
+		ms.haveAll()
+		ms.stop()
+	})
+}
+
+// What cannot become one cluster says so on both sides, and nothing begins.
+func TestTwoBringData(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		ms.all[0].bring(1)
+		ms.all[1].bring(2)
+		for _, m := range ms.all {
+			m.boot()
+		}
+		time.Sleep(time.Minute)
+		for _, m := range ms.all[:2] {
+			m.wantLog("were both made by curfew ctl cluster import or restore: a cluster begins with one")
+		}
+		for _, m := range ms.all {
+			m.cancel()
+			<-m.opened
+			if id := m.identity(); m.err == nil || id.member() {
+				t.Errorf("%s has begun a cluster", m.address)
+			}
+		}
+	})
+}
+
+// Data that is brought to a cluster that has begun is refused, and its node is nobody that could be let in.
+func TestDataIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		ms.begin()
+		c := ms.all[2]
+		c.losePower()
+		c.fs = newMachines(t, 9).all[2].fs
+		c.bring(1)
+		c.boot()
+		time.Sleep(30 * time.Second)
+		c.wantLog("to begin")
+		if all := ms.all[0].node.Applicants(); len(all) > 0 {
+			t.Errorf("%v could be admitted", all)
+		}
+		c.cancel()
+		<-c.opened
+		c.cancel = nil
+		ms.stop()
+	})
+}
+
+// The folder says for how many shards it was made.
+func TestDataHasOtherShards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		a := ms.all[0]
+		a.bring(1)
+		a.change = func(o *Options) { o.Shards = 5 }
+		a.boot()
+		<-a.opened
+		if a.err == nil || !strings.Contains(a.err.Error(), "cluster.shards is 5, but the data folder was made with 2") {
+			t.Errorf("got %v", a.err)
+		}
+		a.cancel()
+	})
+}

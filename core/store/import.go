@@ -1,0 +1,258 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// Import is the logs of a broker that was alone as those of a cluster. A vhost's definitions and messages, which are in several shards of the
+// broker, go to one shard. Operations stay what they are, so that nothing that they say is lost, and nothing has to be known of plugins: only
+// the shard in the numbers of queues is another.
+type Import struct {
+	From    *seg.Reader
+	Shards  uint32   // of vhosts in the cluster, 1 to [MaxShards]
+	Modules []Module // for the registry; their revisions need not be set
+	// To returns where a shard's log is written. It is called once for each.
+	To func(shard uint32) (ImportLog, error)
+
+	definitions *definitionFold
+	vhosts      []*importedVHost
+	queues      map[uint64]importedQueue
+	logs        []ImportLog
+}
+
+// ImportLog takes the entries of a log, in order, with the times when they were written.
+type ImportLog interface {
+	Append(ctx context.Context, at hook.Instant, entry []byte) error
+}
+
+// Imported says what was imported.
+type Imported struct {
+	VHosts, Queues, Modules int
+	Entries                 int   // of messages, in the broker's logs
+	Bytes                   int64 // of them
+}
+
+// importedVHost is a vhost with its place in the cluster.
+type importedVHost struct {
+	Placement
+	definitions []byte
+}
+
+// importedQueue is what has messages: a queue, or an exchange that holds some.
+type importedQueue struct {
+	name  string
+	shard uint32
+	to    uint64 // its number in the cluster
+}
+
+// Run writes the logs of the cluster.
+func (i *Import) Run(ctx context.Context) (done Imported, err error) {
+	if i.Shards < 1 || i.Shards > MaxShards {
+		return done, fmt.Errorf("%d shards: a cluster has 1 to %d", i.Shards, MaxShards)
+	}
+	if !slices.Contains(i.From.Shards(), definitionsShard) {
+		return done, errors.New("there is no log of definitions, shard 0: it is no data folder of a broker")
+	}
+	i.definitions = newDefinitionFold()
+	var at hook.Instant
+	err = i.From.Read(ctx, definitionsShard, func(_ wlog.Index, h *wlog.Header, entry []byte) error {
+		at = h.Time
+		return i.definitions.entry(entry)
+	})
+	if err == nil {
+		err = i.definitions.err()
+	}
+	if err != nil {
+		return done, fmt.Errorf("definitions: %w", err)
+	}
+	if err := i.place(); err != nil {
+		return done, err
+	}
+	for shard := range i.Shards + 1 {
+		log, err := i.To(shard)
+		if err != nil {
+			return done, err
+		}
+		i.logs = append(i.logs, log)
+	}
+	if err := i.writeRegistry(ctx, at); err != nil {
+		return done, err
+	}
+	for _, v := range i.vhosts {
+		if err := i.writeVHost(ctx, at, v); err != nil {
+			return done, err
+		}
+	}
+	done.VHosts, done.Queues, done.Modules = len(i.vhosts), len(i.queues), len(i.Modules)
+	return done, i.writeMessages(ctx, &done)
+}
+
+// place gives the vhosts places, by their names, and the queues numbers.
+func (i *Import) place() error {
+	i.queues = map[uint64]importedQueue{}
+	names := slices.SortedFunc(maps.Keys(i.definitions.vhosts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(btoi(a != DefaultVHost), btoi(b != DefaultVHost)), cmp.Compare(a, b))
+	})
+	for n, name := range names {
+		v := i.definitions.vhosts[name]
+		shard := uint32(n)%i.Shards + 1
+		i.vhosts = append(i.vhosts, &importedVHost{
+			Placement:   Placement{VHost: name, Shard: shard, Number: uint64(n) + 1, Metadata: v.state.Metadata()},
+			definitions: v.definitions,
+		})
+		for id, what := range v.state.Stored {
+			if other, twice := i.queues[id]; twice {
+				return fmt.Errorf("number %d is that of %s and of %s in vhost '%s'", id, other.name, what, name)
+			}
+			i.queues[id] = importedQueue{name: what + " in vhost '" + name + "'", shard: shard, to: movedNumber(id, shard)}
+		}
+	}
+	return nil
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// movedNumber returns the number of a queue in another shard. It is as unique as the one that the queue has.
+func movedNumber(id uint64, shard uint32) uint64 { return id>>shardBits<<shardBits | uint64(shard) }
+
+// writeRegistry writes what all nodes of the cluster know. Its members follow when it begins.
+func (i *Import) writeRegistry(ctx context.Context, at hook.Instant) error {
+	defs := amqp.AppendTable(nil, defineNoPlacements(uint64(len(i.vhosts))))
+	for _, v := range i.vhosts {
+		defs = amqp.AppendTable(defs, definePlacement(&v.Placement))
+	}
+	defs = append(append(defs, i.definitions.users.definitions...), i.definitions.globals.definitions...)
+	err := inPieces(defs, func(piece []byte) error { return i.logs[registryShard].Append(ctx, at, piece) })
+	size := 0
+	for n := range i.Modules {
+		m := i.Modules[n]
+		if size += len(m.Bytes); err == nil && (len(i.Modules) > MaxModules || size > maxModuleBytes) {
+			err = fmt.Errorf("there are %d modules, the first %d of which have %d bytes: a cluster has up to %d with up to %d together",
+				len(i.Modules), n+1, size, MaxModules, maxModuleBytes)
+		}
+		if err != nil {
+			return err
+		}
+		m.Revision = newRevision()
+		if err = CheckModule(&m); err != nil {
+			return err
+		}
+		for def := range m.definitions() {
+			if err = i.logs[registryShard].Append(ctx, at, amqp.AppendTable(nil, def)); err != nil {
+				return err
+			}
+		}
+	}
+	return err
+}
+
+// importPiece is how many bytes of definitions an entry has, about.
+const importPiece = 1 << 20
+
+// inPieces calls fn with definitions, an entry of them at a time.
+func inPieces(defs []byte, fn func([]byte) error) error {
+	for len(defs) > 0 {
+		n := 0
+		for n < len(defs) && n < importPiece {
+			d, _, err := definition.Next(defs[n:])
+			if err != nil {
+				return err
+			}
+			n += d.Size
+		}
+		if err := fn(defs[:n]); err != nil {
+			return err
+		}
+		defs = defs[n:]
+	}
+	return nil
+}
+
+// writeVHost writes the definitions of a vhost, and checks that a node of a cluster reads them as they are meant.
+func (i *Import) writeVHost(ctx context.Context, at hook.Instant, v *importedVHost) error {
+	number := func(id uint64) uint64 { return movedNumber(id, v.Shard) }
+	var defs []byte
+	check := vhost.NewDefinitions(nil, nil)
+	for d, err := range definition.Parse(v.definitions) {
+		if err != nil {
+			return err
+		}
+		moved := amqp.AppendTable(nil, vhost.Moved(d, v.Number, number))
+		defs = append(defs, moved...)
+		if d, _, err = definition.Next(moved); err == nil && !vhost.ForPlugins(d.Op) {
+			err = check.Apply(d)
+		}
+		if err != nil {
+			return fmt.Errorf("vhost '%s': %w", v.VHost, err)
+		}
+	}
+	if check.Placement() != v.Number {
+		return fmt.Errorf("vhost '%s': its definitions do not begin with it", v.VHost)
+	}
+	defs = amqp.AppendTable(defs, numbersDefinition(v.VHost, i.definitions.numbers))
+	return inPieces(defs, func(piece []byte) error { return i.logs[v.Shard].Append(ctx, at, piece) })
+}
+
+// writeMessages writes the operations of all queues that there are.
+func (i *Import) writeMessages(ctx context.Context, done *Imported) error {
+	var at hook.Instant
+	s := queue.Splitter{
+		Number: func(id uint64) (to uint64, journal int, ok bool) {
+			q, ok := i.queues[id]
+			return q.to, int(q.shard), ok
+		},
+		Put: func(journal int, entry []byte, last uint64) error {
+			err := i.logs[journal].Append(ctx, at, entry)
+			if errors.Is(err, wlog.ErrTooLarge) {
+				err = fmt.Errorf("%s: %w: let consumers take that message, or delete the queue, and import again", i.nameOf(last), err)
+			}
+			return err
+		},
+	}
+	for _, shard := range i.From.Shards() {
+		if shard == definitionsShard {
+			continue
+		}
+		err := i.From.Read(ctx, shard, func(index wlog.Index, h *wlog.Header, entry []byte) error {
+			at = max(at, h.Time)
+			done.Entries++
+			done.Bytes += int64(len(entry))
+			if err := s.Entry(entry); err != nil {
+				return fmt.Errorf("entry %#x: %w", index, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.Flush()
+}
+
+// nameOf names the queue that has a number in the cluster.
+func (i *Import) nameOf(to uint64) string {
+	for _, q := range i.queues {
+		if q.to == to {
+			return q.name
+		}
+	}
+	return fmt.Sprintf("queue %d", to)
+}
