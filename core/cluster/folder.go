@@ -33,6 +33,27 @@ func CheckFolder(dir string, clustered bool) error {
 	return fmt.Errorf("data.dir %s is the data of a node of a cluster: start it with cluster.nodes (--cluster), or name another folder", dir)
 }
 
+// CheckSource returns an error if a directory is not the data of a broker without a cluster.
+func CheckSource(dir string) error {
+	_, err := os.Stat(filepath.Join(Folder(dir), identityFile))
+	if err == nil {
+		return fmt.Errorf("%s is the data folder of a node of a cluster: curfew ctl cluster restore makes a new cluster of that", dir)
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	files, err := vfs.Dir(dir).List()
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if _, _, ok := seg.LogFile(f.Name); ok {
+			return nil
+		}
+	}
+	return fmt.Errorf("%s is not the data folder of a broker: there are no logs in it", dir)
+}
+
 // checkFinished returns an error if the folder of a node was not made to its end.
 func checkFinished(dir string) error {
 	_, err := os.Stat(filepath.Join(dir, unfinishedFolder))

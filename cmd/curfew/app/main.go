@@ -156,7 +156,7 @@ func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
 
 // manage runs "curfew ctl" under the name it was called by.
 func (a *app) manage(as string, args []string) int {
-	p := ctl.Program{Name: as, Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr}
+	p := ctl.Program{Name: as, Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr, Folders: a.folderCommands()}
 	return p.Run(args)
 }
 
