@@ -3,10 +3,12 @@ package backup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 
+	"github.com/curfewmq/curfew/core/cluster"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
@@ -32,6 +34,9 @@ func Online(m Manifest, policies string, snapshot func() (*seg.Snapshot, error))
 // Offline returns the contents of a backup of a data directory that no broker has open. It reads all logs, and refuses those that
 // are damaged. The directory is locked until the contents are closed.
 func Offline(ctx context.Context, m Manifest, dir string) (*Contents, error) {
+	if _, ofNode := cluster.LogsIn(dir); ofNode {
+		return nil, fmt.Errorf("%s is the data folder of a node of a cluster: copy it while the node is stopped; curfew ctl cluster restore makes a new cluster of the copy", dir)
+	}
 	logs, err := seg.ReadSnapshot(ctx, vfs.Dir(dir))
 	if err != nil {
 		return nil, err

@@ -15,6 +15,16 @@ import (
 // its logs in the data directory itself, so that neither ever reads those of the other, whatever version it is.
 func Folder(dir string) string { return filepath.Join(dir, "cluster") }
 
+// LogsIn returns the folder of a data directory in which the logs are, and whether they are those of a node. The folder itself may be given.
+func LogsIn(dir string) (folder string, node bool) {
+	for _, folder := range []string{Folder(dir), dir} {
+		if _, err := os.Stat(filepath.Join(folder, identityFile)); err == nil {
+			return folder, true
+		}
+	}
+	return dir, false
+}
+
 // CheckFolder returns an error if a data directory is that of a broker without a cluster, but this one is a node of one, or the reverse.
 func CheckFolder(dir string, clustered bool) error {
 	if err := checkFinished(dir); err != nil {

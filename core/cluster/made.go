@@ -21,6 +21,7 @@ type Made struct {
 	dir    string // the data directory
 	shards uint32
 	number wlog.NodeID
+	writes uint32 // the format of the logs; 0 = the first
 	engine *seg.Engine
 	logs   []*quorum.Founding
 	ended  bool
@@ -119,7 +120,7 @@ func (m *Made) Finish(ctx context.Context) error {
 	}
 	folder := vfs.Dir(filepath.Join(m.dir, unfinishedFolder))
 	if err = errors.Join(err, m.engine.Close()); err == nil {
-		id := identity{Format: identityFormat, Number: m.number, Started: true, Seed: m.number, Shards: m.shards}
+		id := identity{Format: identityFormat, Number: m.number, Started: true, Seed: m.number, Shards: m.shards, Writes: m.writes}
 		err = id.save(folder)
 	}
 	if err == nil {
@@ -152,13 +153,16 @@ type Copy struct {
 
 // OpenCopy opens a copy of a node's data directory.
 func OpenCopy(dir string) (*Copy, error) {
-	folder := vfs.Dir(Folder(dir))
+	in, _ := LogsIn(dir)
+	folder := vfs.Dir(in)
 	id, ok, err := loadIdentity(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && !ok:
 		return nil, fmt.Errorf("%s is no copy of the data folder of a node: there is no %s", dir, filepath.Join("cluster", identityFile))
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", folder, err)
+	case id.writes() > Format:
+		return nil, fmt.Errorf("%s: %w: format %d of logs, this version reads %d to %d", folder, wlog.ErrNewer, id.writes(), FirstFormat, Format)
 	case !id.member():
 		return nil, fmt.Errorf("%s is the data folder of a node that was of no cluster yet: there is nothing to restore", dir)
 	}
@@ -190,6 +194,7 @@ func Restore(ctx context.Context, c *Copy, dir string) (entries int, err error) 
 	if err != nil {
 		return 0, err
 	}
+	m.writes = c.id.Writes
 	for shard := range c.Shards() + 1 {
 		var f *quorum.Founding
 		if f, err = m.Refound(ctx, c, shard); err != nil {

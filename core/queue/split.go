@@ -82,10 +82,9 @@ func (s *Splitter) add(journal int, to uint64, op, whole []byte) error {
 	}
 	p.last = to
 	p.b = appendOp(p.b, kind, to)
-	switch {
-	case kind == op[0]:
+	if kind == op[0] {
 		p.b = append(p.b, op[opHeader:]...)
-	default:
+	} else {
 		p.b = append(p.b, op[opHeader:enqueueHeader-4]...)
 		p.b = append(binary.LittleEndian.AppendUint32(p.b, uint32(len(whole))), whole...)
 	}

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,13 @@ func run(t *testing.T, status int, args ...string) string {
 		t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 	return string(out)
+}
+
+// runOfPage runs the command of the page about clusters that has a text, with other folders.
+func runOfPage(t *testing.T, with string, folders ...string) string {
+	t.Helper()
+	command := strings.TrimSpace(strings.NewReplacer(folders...).Replace(blockOf(t, "sh", with)))
+	return run(t, 0, strings.Fields(strings.TrimPrefix(command, "curfew "))...)
 }
 
 // belongings are what a broker has before it becomes, or founds, a cluster.
@@ -76,16 +84,16 @@ func fill(t *testing.T, p *process.Process, moduleFile string) (b belongings) {
 			send(t, ch, "", name, amqp091.Publishing{Body: fmt.Appendf(nil, "%s %d", name, i)})
 		}
 	}
-	first, ok, err := ch.Get("retried", false)
-	if err != nil || !ok {
+	fails := channelOf(t, "amqp://app:secret@"+p.AMQP+"/team")
+	if _, ok, err := fails.Get("retried", false); err != nil || !ok {
 		t.Fatalf("retried: %t %v", ok, err)
 	}
-	if err := first.Nack(false, true); err != nil {
+	if err := fails.Close(); err != nil { // which counts as a failure to process the message
 		t.Fatal(err)
 	}
 	const lifetime = 4 * time.Second
 	b.due = time.Now().Add(lifetime)
-	send(t, ch, "", "ttl", amqp091.Publishing{Body: []byte("expires"), Expiration: fmt.Sprint(lifetime.Milliseconds())})
+	send(t, ch, "", "ttl", amqp091.Publishing{Body: []byte("expires"), Expiration: strconv.FormatInt(lifetime.Milliseconds(), 10)})
 	send(t, ch, "later", "", amqp091.Publishing{Body: []byte("arrives"), Headers: amqp091.Table{"x-delay": int32(lifetime.Milliseconds())}})
 	send(t, ch, "", "ttl", amqp091.Publishing{Body: []byte("stays"), Expiration: "3600000"})
 	send(t, ch, "", "ttl", amqp091.Publishing{Body: []byte("died before"), Expiration: "1"})
@@ -245,9 +253,12 @@ func TestImport(t *testing.T) {
 	b := fill(t, single, "wasm-examples/priority-ttl/priority.wasm")
 	c := New(t, "", t.TempDir())
 	run(t, 1, "ctl", "cluster", "import", "--from", data, "--data", c.Nodes[0].Data)
+	if out := run(t, 2, "ctl", "cluster", "import", "--from", data, "--data", "x", "--shards", "256"); !strings.Contains(out, "--shards 256: 1 to 255 are allowed") {
+		t.Errorf("with too many shards: %s", out)
+	}
 	single.Stop()
 	before := filesIn(t, data)
-	out := run(t, 0, "ctl", "cluster", "import", "--from", data, "--data", c.Nodes[0].Data)
+	out := runOfPage(t, "cluster import", "./curfew-data", data, "./node-a", c.Nodes[0].Data)
 	if !strings.Contains(out, "3 virtual hosts, 8 queues, 1 expiry policies") {
 		t.Errorf("it prints %s", out)
 	}
@@ -299,9 +310,21 @@ func TestRestoreOfACopy(t *testing.T) {
 	for _, n := range c.Nodes {
 		n.Stop()
 	}
+	if out := run(t, 0, "log", "verify", node.Data); !strings.Contains(out, "shard 3: ") {
+		t.Errorf("log verify prints %s", out)
+	}
+	if out := run(t, 0, "log", "dump", node.Data); !strings.Contains(out, "queue.declare") || !strings.Contains(out, `enqueue 199, `) || strings.Contains(out, "NOT UNDERSTOOD") {
+		t.Errorf("log dump prints %s", out)
+	}
+	if out := run(t, 1, "backup", "--data", node.Data, "-"); !strings.Contains(out, "curfew ctl cluster restore makes a new cluster of the copy") {
+		t.Errorf("backup prints %s", out)
+	}
+	if out := run(t, 1, "ctl", "cluster", "import", "--from", node.Data, "--data", filepath.Join(t.TempDir(), "x")); !strings.Contains(out, "is the data folder of a node of a cluster: curfew ctl cluster restore") {
+		t.Errorf("import prints %s", out)
+	}
 	again := New(t, "", t.TempDir())
 	before := filesIn(t, node.Data)
-	run(t, 0, "ctl", "cluster", "restore", "--from", node.Data, "--data", again.Nodes[2].Data)
+	runOfPage(t, "cluster restore", "./copy", node.Data, "./restored", again.Nodes[2].Data)
 	if after := filesIn(t, node.Data); after != before {
 		t.Errorf("the copy had %s, and has %s", before, after)
 	}

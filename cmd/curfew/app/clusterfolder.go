@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/curfewmq/curfew/core/cluster"
@@ -36,7 +37,7 @@ func (a *app) importFolder(args []string) int {
 	f.more = nextSteps
 	from := f.String("from", "", "the data `directory` of the broker")
 	to := f.String("data", "", "the data `directory` to make, empty or missing")
-	shards := f.Int("shards", defaultClusterShards, "what cluster.shards will be, 1 to 255")
+	shards := f.Int("shards", defaultClusterShards, "the `number` that cluster.shards will be, 1 to 255 (default "+strconv.Itoa(defaultClusterShards)+")")
 	return a.makeFolder(f, args, from, to, func(ctx context.Context) error {
 		if *shards < 1 || *shards > store.MaxShards {
 			return &misusedFlag{fmt.Sprintf("--shards %d: 1 to %d are allowed", *shards, store.MaxShards)}

@@ -58,7 +58,8 @@ func logHelp() string {
 func (a *app) readLogs(name, dir string, run func(context.Context, vfs.FS, io.Writer) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, vfs.Dir(dir), a.stdout); err != nil {
+	folder, _ := cluster.LogsIn(dir)
+	if err := run(ctx, vfs.Dir(folder), a.stdout); err != nil {
 		fmt.Fprintf(a.stderr, "curfew log %s: %v\n", name, err)
 		return exitFailure
 	}
