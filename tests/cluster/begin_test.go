@@ -32,7 +32,7 @@ func run(t *testing.T, status int, args ...string) string {
 // runOfPage runs the command of the page about clusters that has a text, with other folders.
 func runOfPage(t *testing.T, with string, folders ...string) string {
 	t.Helper()
-	command := strings.TrimSpace(strings.NewReplacer(folders...).Replace(blockOf(t, "sh", with)))
+	command := strings.TrimSpace(strings.NewReplacer(folders...).Replace(process.Block(t, page, "sh", with)))
 	return run(t, 0, strings.Fields(strings.TrimPrefix(command, "curfew "))...)
 }
 
