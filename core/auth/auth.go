@@ -35,8 +35,9 @@ type Options struct {
 	// VHost reports whether a vhost exists, before permissions for it are set; nil = all do. It must not call the store.
 	VHost func(name string) bool
 	// Follows means that changes take effect by [Store.Follow] only: Definitions.WaitDurable returns once those that were written have.
-	// If nothing was written, it returns an error if what the store has may be out of date.
-	Follows bool
+	// If nothing was written, it returns an error if what the store has may be out of date. Follows is called before each change is
+	// planned: what is written for it must fail if others may have written since. nil = changes take effect by themselves.
+	Follows func()
 }
 
 // Store holds the users and what they may do. It is safe for concurrent use.
@@ -86,7 +87,7 @@ func (s *Store) CreateDefaults() error {
 	if err != nil {
 		return err
 	}
-	s.changing.Lock()
+	s.plan()
 	defer s.changing.Unlock()
 	guest := s.with(nil, Account{Name: Guest, Tags: []string{"administrator"}, Password: h})
 	guest.grants = map[string]compiledGrant{"/": {Permissions: Permissions{Configure: ".*", Write: ".*", Read: ".*"}}}

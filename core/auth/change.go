@@ -27,7 +27,7 @@ func (c *change) put(name string, u *user, defs ...amqp.Table) {
 // change makes a change once it is durable, so that no client relies on one that may be lost. plan is called with changing and mu
 // held; if it has no definitions, nothing is written. Changes are made one at a time.
 func (s *Store) change(plan func(*change) error) error {
-	s.changing.Lock()
+	s.plan()
 	defer s.changing.Unlock()
 	var c change
 	s.mu.RLock()
@@ -42,7 +42,7 @@ func (s *Store) change(plan func(*change) error) error {
 	if err := s.waitDurable(); err != nil {
 		return err
 	}
-	if !s.options.Follows {
+	if s.options.Follows == nil {
 		s.apply(&c)
 	}
 	s.compact()
@@ -51,7 +51,7 @@ func (s *Store) change(plan func(*change) error) error {
 
 // confirm returns the result of a plan that changes nothing, unless what it has read may be out of date. The caller holds changing.
 func (s *Store) confirm(result error) error {
-	if s.options.Follows {
+	if s.options.Follows != nil {
 		if err := s.waitDurable(); err != nil {
 			return err
 		}
@@ -85,9 +85,17 @@ func (s *Store) waitDurable() error {
 
 // CompactDefinitions rewrites the definitions of all users, if that pays.
 func (s *Store) CompactDefinitions() {
-	s.changing.Lock()
+	s.plan()
 	defer s.changing.Unlock()
 	s.compact()
+}
+
+// plan takes the lock on changes, to plan one.
+func (s *Store) plan() {
+	s.changing.Lock()
+	if s.options.Follows != nil {
+		s.options.Follows()
+	}
 }
 
 // compact is CompactDefinitions for a caller that holds changing.

@@ -73,7 +73,7 @@ func TestFollow(t *testing.T) {
 	const rounds = 2000
 	own, other := New(Options{}), New(Options{})
 	log := &followedLog{}
-	writer := New(Options{Definitions: log, Follows: true})
+	writer := New(Options{Definitions: log, Follows: func() {}})
 	log.stores = []*Store{writer, other}
 	a, b := rand.New(rand.NewPCG(1, 2)), rand.New(rand.NewPCG(1, 2))
 	for i := range rounds {
@@ -190,7 +190,7 @@ func TestFollowNewUserOfTheSameName(t *testing.T) {
 func TestFollowsElsewhere(t *testing.T) {
 	elsewhere := errors.New("elsewhere")
 	log := &followedLog{memoryLog: memoryLog{err: elsewhere}}
-	s := New(Options{Definitions: log, Follows: true})
+	s := New(Options{Definitions: log, Follows: func() {}})
 	for name, change := range map[string]func() error{
 		"added":            func() error { _, err := s.Set(Account{Name: "a"}); return err },
 		"deleted, unknown": func() error { _, err := s.Delete("b"); return err },

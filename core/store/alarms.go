@@ -134,9 +134,6 @@ func (a *alarms) clear(number uint32) {
 	}
 }
 
-// forget forgets a shard that is not written any more.
-func (a *alarms) forget(number uint32) { a.change(number, func(s *shardSpace) { *s = shardSpace{} }) }
-
 // The names of alarms.
 const diskAlarm = "disk"
 

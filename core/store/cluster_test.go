@@ -426,4 +426,52 @@ func TestLogFails(t *testing.T) {
 	})
 }
 
+// What a node could not serve is its alarm until another node owns it.
+func TestAlarmOfAShardEndsWithAnotherOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTeam(t, 2)
+		defer m.close()
+		m.registry.in(1, "/")
+		one, two := m.nodes[0], m.nodes[1]
+		m.own(1, one)
+		k := one.serving("/")
+		q := k.declare("q")
+		m.storage.Break(errBroken)
+		<-send(q, "lost, or not")
+		synctest.Wait()
+		m.storage.SetOwner(1, 0)
+		synctest.Wait()
+		if got := one.Alarms(); !slices.Equal(got, []string{"shard 1"}) {
+			t.Errorf("while nobody owns it: alarms %v", got)
+		}
+		m.own(1, two)
+		two.serving("/")
+		if got := one.Alarms(); len(got) > 0 {
+			t.Errorf("another node serves it: alarms %v", got)
+		}
+	})
+}
+
+// A node that drops a shard has a copy of it still, for which the disk may lack space.
+func TestDiskAlarmOutlivesADrop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTeam(t, 2)
+		defer m.close()
+		m.registry.in(1, "/")
+		one, two := m.nodes[0], m.nodes[1]
+		m.own(1, one)
+		one.serving("/")
+		one.SetSpace(1, &Shortage{Free: 1, Needed: 2})
+		m.own(1, two)
+		one.notServing("/", 2)
+		if got := one.Alarms(); !slices.Equal(got, []string{"disk"}) {
+			t.Errorf("the disk is short of space: alarms %v", got)
+		}
+		one.SetSpace(1, nil)
+		if got := one.Alarms(); len(got) > 0 {
+			t.Errorf("there is space: alarms %v", got)
+		}
+	})
+}
+
 var errBroken = context.DeadlineExceeded

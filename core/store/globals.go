@@ -29,8 +29,9 @@ type GlobalParameter struct {
 //	global.clear  name
 type globals struct {
 	log definition.Log
-	// follows means that changes take effect by follow, which has been called when log.WaitDurable returns.
-	follows  bool
+	// follows means that changes take effect by follow, which has been called when log.WaitDurable returns. It is called before a change
+	// is planned, with changing held; nil = the change itself puts it in force.
+	follows  func()
 	changing definition.Lock // held during a change, until it has taken effect
 
 	mu  sync.RWMutex // guards all; a change of it that does not follow also holds changing
@@ -131,7 +132,7 @@ func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err
 		return false, err
 	}
 	g := s.globals
-	g.changing.Lock()
+	g.plan()
 	defer g.changing.Unlock()
 	created, err = g.check(name, value)
 	if err != nil {
@@ -168,7 +169,7 @@ func (g *globals) fits(name string, value []byte) bool {
 // ClearGlobalParameter deletes a global parameter, and reports whether there was one.
 func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
 	g := s.globals
-	g.changing.Lock()
+	g.plan()
 	defer g.changing.Unlock()
 	if _, existed = s.GlobalParameter(name); !existed {
 		return false, g.confirm()
@@ -178,7 +179,7 @@ func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
 
 // confirm returns an error if what was read since changing is held may be out of date. The caller holds changing.
 func (g *globals) confirm() error {
-	if !g.follows {
+	if g.follows == nil {
 		return nil
 	}
 	return g.errorOf(g.log.WaitDurable())
@@ -197,7 +198,7 @@ func (g *globals) change(def amqp.Table, apply func()) error {
 	if err := g.errorOf(g.log.WaitDurable()); err != nil {
 		return err
 	}
-	if !g.follows {
+	if g.follows == nil {
 		g.mu.Lock()
 		apply()
 		g.mu.Unlock()
@@ -206,8 +207,16 @@ func (g *globals) change(def amqp.Table, apply func()) error {
 	return nil
 }
 
-func (g *globals) compactDefinitions() {
+// plan takes the lock on changes, to plan one.
+func (g *globals) plan() {
 	g.changing.Lock()
+	if g.follows != nil {
+		g.follows()
+	}
+}
+
+func (g *globals) compactDefinitions() {
+	g.plan()
 	defer g.changing.Unlock()
 	g.compact()
 }

@@ -30,9 +30,10 @@ type Registry struct {
 	globals *globals
 	copy    registryCopy
 	log     registryLog
-	terms   registryTerms
+	terms   terms
 
-	changing definition.Lock // held during a change of members, placements or modules, until it has taken effect
+	changing definition.Lock // held during a change of members or placements, until it has taken effect
+	modules  definition.Lock // held during a change of a module: pieces of several must not mix, and nothing else waits for one
 }
 
 // registryShard is the shard of a cluster that has its registry.
@@ -70,11 +71,10 @@ func newRegistry(ctx context.Context, o registryOptions) *Registry {
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	r.log.minCompactBytes = cmp.Or(o.Extent, minCompactBytes)
 	r.copy = registryCopy{state: newRegistryState(), changed: make(chan struct{}), ready: make(chan struct{})}
-	r.terms.wake = make(chan struct{}, 1)
-	r.users = auth.New(auth.Options{
-		Hashing: o.Hashing, Definitions: &registryScopeLog{registry: r, of: scope{kind: scopeUsers}}, VHost: r.placed, Follows: true,
-	})
-	r.globals = &globals{log: &registryScopeLog{registry: r, of: scope{kind: scopeGlobals}}, follows: true, all: globalValues{}}
+	r.terms = newTerms()
+	users, params := &registryScopeLog{registry: r, of: scope{kind: scopeUsers}}, &registryScopeLog{registry: r, of: scope{kind: scopeGlobals}}
+	r.users = auth.New(auth.Options{Hashing: o.Hashing, Definitions: users, VHost: r.placed, Follows: users.plan})
+	r.globals = &globals{log: params, follows: params.plan, all: globalValues{}}
 	r.running.Go(r.follow)
 	r.running.Go(r.serveTerms)
 	r.running.Go(r.passModules)
@@ -99,9 +99,12 @@ func (r *Registry) Owned() bool { return r.log.owner() != nil }
 // confirmTime bounds how long a change waits for other nodes to say that this one still owns the registry.
 const confirmTime = 10 * time.Second
 
-// confirm returns an error if what was read of the copy since a lock on changes is held may be out of date.
-func (r *Registry) confirm() error {
-	own := r.log.owner()
+// A change is planned in a term, and written in that or not at all: the copy has all that was written before the term, and whoever
+// holds the lock on the change knows all that is written in it. If a change that was planned in one term could be written in a later
+// one, another node might have changed in between what the plan has read.
+
+// confirm returns an error if what was read of the copy in a term may be out of date.
+func (r *Registry) confirm(own *registryOwner) error {
 	if own == nil {
 		return wlog.ErrNotOwner
 	}

@@ -9,16 +9,28 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// write writes definitions, and returns when they have taken effect on this node. The caller holds changing.
-func (r *Registry) write(defs ...amqp.Table) error {
+// plan takes the lock on changes of members and placements, and returns the term in which they are planned.
+func (r *Registry) plan() *registryOwner {
+	r.changing.Lock()
+	return r.log.owner()
+}
+
+// planModule takes the lock on changes of modules, and returns the term in which they are planned.
+func (r *Registry) planModule() *registryOwner {
+	r.modules.Lock()
+	return r.log.owner()
+}
+
+// write writes definitions in a term, and returns when they have taken effect on this node. The caller holds changing.
+func (r *Registry) write(own *registryOwner, defs ...amqp.Table) error {
 	var b []byte
 	for _, d := range defs {
 		b = amqp.AppendTable(b, d)
 	}
-	if err := r.await(r.log.commit(b)); err != nil {
+	if err := r.await(r.log.commitIn(own, b)); err != nil {
 		return err
 	}
-	r.compact()
+	r.compact(own)
 	return nil
 }
 
@@ -27,17 +39,17 @@ func (r *Registry) Place(name string, m vhost.Metadata) (p Placement, created bo
 	if err := CheckVHost(name, m); err != nil {
 		return Placement{}, false, err
 	}
-	r.changing.Lock()
+	own := r.plan()
 	defer r.changing.Unlock()
 	p, exists := r.Placement(name)
 	if !exists {
 		if p, err = r.nextPlacement(name); err != nil {
-			return Placement{}, false, firstError(r.confirm(), err)
+			return Placement{}, false, firstError(r.confirm(own), err)
 		}
 	}
 	p.Metadata = m
 	p.Metadata.Tags = slices.Clone(m.Tags)
-	if err := r.write(definePlacement(&p)); err != nil {
+	if err := r.write(own, definePlacement(&p)); err != nil {
 		return Placement{}, false, fmt.Errorf("vhost %s: %w", name, err)
 	}
 	return p, !exists, nil
@@ -61,15 +73,18 @@ func (r *Registry) nextPlacement(name string) (Placement, error) {
 
 // Unplace takes a vhost's place, and all permissions for the vhost, in one step.
 func (r *Registry) Unplace(name string) (existed bool, err error) {
-	r.changing.Lock()
+	own := r.plan()
 	defer r.changing.Unlock()
 	if !r.placed(name) {
-		return false, r.confirm()
+		return false, r.confirm(own)
 	}
 	if err := r.users.ForgetVHost(name, definePlacementRemoved(name)); err != nil {
 		return true, fmt.Errorf("vhost %s: %w", name, err)
 	}
-	r.compact()
+	if r.log.owner() != own { // it was written in a later term, before which the vhost may have been unplaced by another node
+		return true, fmt.Errorf("vhost %s: %w", name, wlog.ErrLost)
+	}
+	r.compact(own)
 	return true, nil
 }
 
@@ -78,12 +93,12 @@ func (r *Registry) SetMember(m Member) error {
 	if err := m.check(); err != nil {
 		return err
 	}
-	r.changing.Lock()
+	own := r.plan()
 	defer r.changing.Unlock()
 	if slices.Contains(r.Members(), m) {
-		return r.confirm()
+		return r.confirm(own)
 	}
-	return r.write(defineMember(&m))
+	return r.write(own, defineMember(&m))
 }
 
 // ReplaceMember puts one node in the place of another. The other need not be a member any more.
@@ -91,9 +106,9 @@ func (r *Registry) ReplaceMember(old wlog.NodeID, by Member) error {
 	if err := by.check(); err != nil {
 		return err
 	}
-	r.changing.Lock()
+	own := r.plan()
 	defer r.changing.Unlock()
-	return r.write(defineMemberRemoved(old), defineMember(&by))
+	return r.write(own, defineMemberRemoved(old), defineMember(&by))
 }
 
 // maxOnce bounds the names of what is done once, in bytes.
@@ -111,9 +126,9 @@ func (r *Registry) Once(name string, do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	r.changing.Lock()
+	own := r.plan()
 	defer r.changing.Unlock()
-	return r.write(defineName(opOnce, name))
+	return r.write(own, defineName(opOnce, name))
 }
 
 func (r *Registry) wasDone(name string) bool {
@@ -129,12 +144,12 @@ func (r *Registry) SaveModule(name string, options, bytes []byte) error {
 	if err := CheckModule(m); err != nil {
 		return err
 	}
-	r.changing.Lock()
-	defer r.changing.Unlock()
+	own := r.planModule()
+	defer r.modules.Unlock()
 	if err := r.fits(m); err != nil {
-		return firstError(r.confirm(), err)
+		return firstError(r.confirm(own), err)
 	}
-	return r.writeModule(m)
+	return r.writeModule(own, m)
 }
 
 // fits returns an error if there is no space for a module beside the others.
@@ -155,9 +170,8 @@ func (r *Registry) fits(m *Module) error {
 	return nil
 }
 
-// writeModule writes a module, piece by piece, all in one term: another owner may write another one. The caller holds changing.
-func (r *Registry) writeModule(m *Module) error {
-	own := r.log.owner()
+// writeModule writes a module, piece by piece, all in one term: another owner may write another one. The caller holds modules.
+func (r *Registry) writeModule(own *registryOwner, m *Module) error {
 	for def := range m.definitions() {
 		if err := r.await(r.log.commitIn(own, amqp.AppendTable(nil, def))); err != nil {
 			return fmt.Errorf("module %q: %w", m.Name, err)
@@ -168,12 +182,12 @@ func (r *Registry) writeModule(m *Module) error {
 
 // DeleteModule deletes a module, and reports whether there was one.
 func (r *Registry) DeleteModule(name string) (existed bool, err error) {
-	r.changing.Lock()
-	defer r.changing.Unlock()
+	own := r.planModule()
+	defer r.modules.Unlock()
 	if !slices.ContainsFunc(r.Modules(), func(m *Module) bool { return m.Name == name }) {
-		return false, r.confirm()
+		return false, r.confirm(own)
 	}
-	return true, r.write(defineName(opDeleteModule, name))
+	return true, r.await(r.log.commitIn(own, amqp.AppendTable(nil, defineName(opDeleteModule, name))))
 }
 
 // firstError returns the first error that is not nil.

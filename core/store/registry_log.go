@@ -120,10 +120,7 @@ func (l *registryLog) drop(own *registryOwner) bool {
 	return true
 }
 
-// commit writes definitions in one entry, in the present term.
-func (l *registryLog) commit(defs []byte) *registryTicket { return l.commitIn(l.owner(), defs) }
-
-// commitIn writes definitions in one entry, in a certain term.
+// commitIn writes definitions in one entry, in a term; nil = this node owned nothing when they were planned.
 func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,11 +144,11 @@ func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket 
 	return t
 }
 
-// rewrite replaces all definitions of a scope by the parts together. The caller keeps others from writing any of the scope.
-func (l *registryLog) rewrite(of scope, parts iter.Seq[[]byte]) {
+// rewrite replaces all definitions of a scope, as they are in a term, by the parts together. The caller keeps others from writing any of
+// the scope.
+func (l *registryLog) rewrite(own *registryOwner, of scope, parts iter.Seq[[]byte]) {
 	l.mu.Lock()
-	own := l.own
-	if own == nil {
+	if own == nil || l.own != own {
 		l.mu.Unlock()
 		return
 	}
@@ -314,33 +311,50 @@ type registryScopeLog struct {
 	of       scope
 
 	mu      sync.Mutex        // guards what follows
+	own     *registryOwner    // the term in which the latest change is planned
 	tickets []*registryTicket // that nobody waited for
 }
 
 var _ definition.Log = (*registryScopeLog)(nil)
 
+// plan begins a change, whose planner holds the lock on changes of the scope: what is written next is written in the present term, or
+// not at all.
+func (l *registryScopeLog) plan() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.own = l.registry.log.owner()
+}
+
+func (l *registryScopeLog) planned() *registryOwner {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.own
+}
+
 // Write implements [definition.Log].
 func (l *registryScopeLog) Write(defs []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.tickets = append(l.tickets, l.registry.log.commit(defs))
+	l.tickets = append(l.tickets, l.registry.log.commitIn(l.own, defs))
 }
 
 // NeedsCompaction implements [definition.Log].
 func (l *registryScopeLog) NeedsCompaction() bool { return l.registry.log.needsRewrite(l.of) }
 
 // Rewrite implements [definition.Log].
-func (l *registryScopeLog) Rewrite(parts iter.Seq[[]byte]) { l.registry.log.rewrite(l.of, parts) }
+func (l *registryScopeLog) Rewrite(parts iter.Seq[[]byte]) {
+	l.registry.log.rewrite(l.planned(), l.of, parts)
+}
 
 // WaitDurable implements [definition.Log]. With nothing written it returns whether this node still is the one to ask: what was read
-// since the lock on changes is held is up to date then.
+// since plan is up to date then.
 func (l *registryScopeLog) WaitDurable() error {
 	l.mu.Lock()
-	tickets := l.tickets
+	tickets, own := l.tickets, l.own
 	l.tickets = nil
 	l.mu.Unlock()
 	if len(tickets) == 0 {
-		return l.registry.confirm()
+		return l.registry.confirm(own)
 	}
 	var errs []error
 	for _, t := range tickets {

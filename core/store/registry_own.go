@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -17,63 +16,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// registryTerms follows who owns the registry.
-type registryTerms struct {
-	wake chan struct{} // capacity 1: there is something to look at
-
-	mu     sync.Mutex // guards what follows
-	latest wlog.Ownership
-	taking context.CancelFunc // ends a takeover in progress; nil = there is none
-}
-
 // Owner returns the node that owns the registry, as far as this node knows; 0 = nobody does.
-func (r *Registry) Owner() wlog.NodeID { return r.terms.owner().Owner }
+func (r *Registry) Owner() wlog.NodeID { return r.terms.ownership().Owner }
 
-func (t *registryTerms) owner() wlog.Ownership {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.latest
-}
-
-// changed is told who owns the registry now.
-func (t *registryTerms) changed(o wlog.Ownership) {
-	if o.Shard != registryShard {
-		return
+// owns is told who owns a shard.
+func (r *Registry) owns(o wlog.Ownership) {
+	if o.Shard == registryShard && r.terms.set(o) {
+		r.terms.look()
 	}
-	t.mu.Lock()
-	t.latest = o
-	if t.taking != nil {
-		t.taking()
-	}
-	t.mu.Unlock()
-	t.look()
-}
-
-// look has serveTerms look.
-func (t *registryTerms) look() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-// begin returns a context for a takeover. It ends when ownership changes.
-func (t *registryTerms) begin(ctx context.Context, o wlog.Ownership) context.Context {
-	ctx, cancel := context.WithCancel(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.taking = cancel
-	if t.latest != o {
-		cancel()
-	}
-	return ctx
-}
-
-func (t *registryTerms) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.taking()
-	t.taking = nil
 }
 
 // The time after which the registry is taken again if that failed although the node seems to own it. With the longest one it is given
@@ -85,13 +35,13 @@ const (
 
 // serveTerms takes the registry over when this node owns it, and gives it up.
 func (r *Registry) serveTerms() {
-	stop := r.options.Cluster.Owners(r.terms.changed)
+	stop := r.options.Cluster.Owners(r.owns)
 	defer stop()
 	var own *registryOwner
 	var tried wlog.Ownership
 	again := firstTake
 	for r.ctx.Err() == nil {
-		o := r.terms.owner()
+		o := r.terms.ownership()
 		if tried != o {
 			tried, again = o, firstTake
 		}
@@ -130,23 +80,21 @@ func (r *Registry) giveUp(own *registryOwner) {
 
 // take takes the registry over. Without success it returns nil.
 func (r *Registry) take(o wlog.Ownership) *registryOwner {
-	ctx := r.terms.begin(r.ctx, o)
-	defer r.terms.end()
-	own, err := r.open(ctx, o.Epoch)
-	if err != nil {
-		if ctx.Err() == nil && !errors.Is(err, wlog.ErrNotOwner) && !errors.Is(err, wlog.ErrLost) {
-			r.options.Log.Error("the registry cannot be taken over, although this node owns it", "error", err)
+	var own *registryOwner
+	over, err := r.terms.take(r.ctx, o, func(ctx context.Context) (err error) {
+		if own, err = r.open(ctx, o.Epoch); err != nil {
+			return fmt.Errorf("its log cannot be taken over: %w", err)
 		}
-		return nil
+		return r.begin(ctx, own)
+	})
+	if err == nil {
+		return own
 	}
-	if err := r.begin(ctx, own); err != nil {
-		r.giveUp(own)
-		if ctx.Err() == nil {
-			r.options.Log.Error("this node owns the registry, but cannot begin to write to it", "error", err)
-		}
-		return nil
+	r.giveUp(own)
+	if over == nil && !errors.Is(err, wlog.ErrNotOwner) && !errors.Is(err, wlog.ErrLost) {
+		r.options.Log.Error("this node owns the registry, but cannot write to it", "error", err)
 	}
-	return own
+	return nil
 }
 
 // open opens the log, and waits until the copy has all that is in it.
@@ -201,7 +149,7 @@ func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 	if own.log.last.Load() == 0 {
 		defs, err := r.firstDefinitions()
 		if err == nil {
-			err = r.await(r.log.commit(defs))
+			err = r.await(r.log.commitIn(own, defs))
 		}
 		if err != nil {
 			return fmt.Errorf("a new cluster: %w", err)
@@ -272,18 +220,29 @@ func (r *Registry) reclaim(own *registryOwner, upTo uint32) {
 func (r *Registry) compactAll() {
 	r.users.CompactDefinitions()
 	r.globals.compactDefinitions()
-	r.changing.Lock()
-	defer r.changing.Unlock()
-	r.compact()
+	r.compact(r.plan())
+	r.changing.Unlock()
 	for _, m := range r.Modules() {
-		if r.log.needsRewrite(scope{scopeModule, m.Name}) && r.writeModule(m) != nil {
+		if r.compactModule(m.Name) != nil {
 			return
 		}
 	}
 }
 
+// compactModule writes a module again, if that pays. Other modules can be changed before and after.
+func (r *Registry) compactModule(name string) error {
+	own := r.planModule()
+	defer r.modules.Unlock()
+	all := r.Modules()
+	at := slices.IndexFunc(all, func(m *Module) bool { return m.Name == name })
+	if at < 0 || !r.log.needsRewrite(scope{scopeModule, name}) {
+		return nil
+	}
+	return r.writeModule(own, all[at])
+}
+
 // compact writes members and placements again, if that pays. The caller holds changing.
-func (r *Registry) compact() {
+func (r *Registry) compact(own *registryOwner) {
 	for _, of := range []string{scopeMembers, scopePlacements} {
 		if !r.log.needsRewrite(scope{kind: of}) {
 			continue
@@ -295,6 +254,6 @@ func (r *Registry) compact() {
 		if of == scopePlacements {
 			all = s.placing
 		}
-		r.log.rewrite(scope{kind: of}, definition.Parts(all))
+		r.log.rewrite(own, scope{kind: of}, definition.Parts(all))
 	}
 }

@@ -14,13 +14,11 @@ import (
 // afterwards, one after the other: whatever is told late of an earlier term meets that term's shard, and no other.
 type seat struct {
 	number uint32
-	wake   chan struct{}             // capacity 1: there is something to look at
+	terms  terms
 	seen   atomic.Pointer[seatState] // what clients of the store see
 
-	mu     sync.Mutex // guards what follows
-	latest wlog.Ownership
-	taking context.CancelFunc // ends the take in progress; nil = there is none
-	held   *shard             // that was taken and not dropped
+	mu   sync.Mutex // guards what follows
+	held *shard     // that was taken and not dropped
 	// lowSpace: there is no next segment for the shard's log on this node's disk.
 	lowSpace bool
 }
@@ -33,51 +31,26 @@ type seatState struct {
 }
 
 func newSeat(number uint32) *seat {
-	t := &seat{number: number, wake: make(chan struct{}, 1)}
+	t := &seat{number: number, terms: newTerms()}
 	t.seen.Store(&seatState{changed: make(chan struct{})})
 	return t
 }
 
 // changed is told who owns the shard now. It does not block.
 func (t *seat) changed(o wlog.Ownership) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.latest == o {
-		return
+	if t.terms.set(o) {
+		t.changedHere()
+		t.terms.look()
 	}
-	t.latest = o
-	if t.taking != nil {
-		t.taking()
-	}
-	t.show()
-	t.look()
 }
 
-// show shows clients what has changed. The caller holds mu.
-func (t *seat) show() {
-	was := t.seen.Swap(&seatState{owner: t.latest.Owner, mine: t.latest.Mine, changed: make(chan struct{})})
-	close(was.changed)
-}
-
-// changedHere is told that vhosts have come or gone.
+// changedHere shows clients that the shard has another owner, or that vhosts have come or gone.
 func (t *seat) changedHere() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.show()
-}
-
-// look has the runner look.
-func (t *seat) look() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (t *seat) ownership() wlog.Ownership {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.latest
+	o := t.terms.ownership()
+	was := t.seen.Swap(&seatState{owner: o.Owner, mine: o.Mine, changed: make(chan struct{})})
+	close(was.changed)
 }
 
 // shard returns what is held; nil = nothing is.
@@ -103,23 +76,6 @@ func (t *seat) setLowSpace(low bool) {
 	}
 }
 
-// begin returns a context for a take, which ends when ownership changes, and what ends it.
-func (t *seat) begin(ctx context.Context, o wlog.Ownership) (taking context.Context, end func()) {
-	taking, cancel := context.WithCancel(ctx)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.taking = cancel
-	if t.latest != o {
-		cancel()
-	}
-	return taking, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		cancel()
-		t.taking = nil
-	}
-}
-
 // tenant is what happens to a shard whose ownership changes.
 type tenant interface {
 	// take takes a shard over. Its error is that of ctx, if that has ended.
@@ -128,6 +84,8 @@ type tenant interface {
 	drop(s *shard)
 	// refuse is told why this node cannot serve a shard that it owns.
 	refuse(shard uint32, why error)
+	// relieve is told that another node owns a shard that this one could not serve.
+	relieve(shard uint32)
 	// giveUp asks for another owner of a shard that this node cannot serve. There may be none, or it cannot serve the shard either.
 	giveUp(shard uint32)
 }
@@ -151,14 +109,14 @@ func (t *seat) run(ctx context.Context, by tenant) {
 	var pause <-chan time.Time // before the shard may be given up again; nil = it may at once
 	for {
 		select {
-		case <-t.wake:
+		case <-t.terms.wake:
 		case <-timer.C:
 		case <-pause:
 			pause = nil
 		case <-ctx.Done():
 			return
 		}
-		o := t.ownership()
+		o := t.terms.ownership()
 		if s := t.shard(); s != nil && (!o.Mine || o.Epoch != s.epoch || s.hasEnded()) {
 			why := s.failure() // before the drop, which may break an append off
 			t.hold(nil)
@@ -167,8 +125,12 @@ func (t *seat) run(ctx context.Context, by tenant) {
 				refused = s.epoch
 				by.refuse(t.number, why)
 			}
-			t.look() // ownership may have changed meanwhile
+			t.terms.look() // ownership may have changed meanwhile
 			continue
+		}
+		if refused != 0 && !o.Mine && o.Owner != 0 {
+			refused = 0
+			by.relieve(t.number)
 		}
 		if o.Mine && refused == o.Epoch && pause == nil {
 			by.giveUp(t.number)
@@ -189,21 +151,22 @@ func (t *seat) run(ctx context.Context, by tenant) {
 		default:
 			refused = o.Epoch
 			by.refuse(t.number, err)
-			t.look()
+			t.terms.look()
 		}
 	}
 }
 
 func (t *seat) take(ctx context.Context, by tenant, o wlog.Ownership) error {
-	taking, end := t.begin(ctx, o)
-	s, err := by.take(taking, t, o.Epoch)
-	canceled := taking.Err()
-	end()
+	var s *shard
+	over, err := t.terms.take(ctx, o, func(ctx context.Context) (err error) {
+		s, err = by.take(ctx, t, o.Epoch)
+		return err
+	})
 	if err != nil {
-		return errors.Join(canceled, err)
+		return errors.Join(over, err)
 	}
 	t.hold(s)
 	t.changedHere()
-	t.look() // it may have ended already
+	t.terms.look() // it may have ended already
 	return nil
 }

@@ -175,7 +175,7 @@ func (c *cluster) drop(s *shard) {
 	cancel() // what is not durable cannot become so
 	_ = s.Close(ctx)
 	s.running.Wait()
-	c.store.alarms.forget(s.number)
+	c.store.alarms.setBlocked(s.number, false) // whether the disk has space for the node's copy is another matter
 	c.store.log.Info("shard dropped", "shard", s.number, "vhosts", len(all))
 }
 
@@ -184,6 +184,9 @@ func (c *cluster) refuse(shard uint32, why error) {
 	c.store.alarms.fail(shard)
 	c.store.log.Error("this node owns a shard that it cannot serve: it is given up", "shard", shard, "error", why)
 }
+
+// relieve implements [tenant].
+func (c *cluster) relieve(shard uint32) { c.store.alarms.clear(shard) }
 
 // giveUp implements [tenant].
 func (c *cluster) giveUp(shard uint32) {

@@ -24,7 +24,7 @@ type ending struct{ err error }
 // end is called when the log has ended; nil = another node owns the shard. It does not wait.
 func (t *tenure) end(err error) {
 	t.ending.CompareAndSwap(nil, &ending{err})
-	t.seat.look()
+	t.seat.terms.look()
 }
 
 // lost is called when another node has taken the shard over.

@@ -1,0 +1,68 @@
+package store
+
+import (
+	"context"
+	"sync"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// terms follows who owns a shard, for the one runner that takes the shard over when this node becomes its owner, and drops it
+// afterwards: what is told late of an earlier term cannot reach a later one. A takeover ends as soon as ownership changes.
+type terms struct {
+	wake chan struct{} // capacity 1: there is something to look at
+
+	mu     sync.Mutex // guards what follows
+	latest wlog.Ownership
+	taking context.CancelFunc // ends the takeover in progress; nil = there is none
+}
+
+func newTerms() terms { return terms{wake: make(chan struct{}, 1)} }
+
+// set is told who owns the shard now, and reports whether that is news. It does not block.
+func (t *terms) set(o wlog.Ownership) (news bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.latest == o {
+		return false
+	}
+	t.latest = o
+	if t.taking != nil {
+		t.taking()
+	}
+	return true
+}
+
+// look has the runner look.
+func (t *terms) look() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// ownership returns who owns the shard.
+func (t *terms) ownership() wlog.Ownership {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.latest
+}
+
+// take calls fn with a context that ends when ownership is not, or not any more, o. over is that of the context when fn returned.
+func (t *terms) take(ctx context.Context, o wlog.Ownership, fn func(ctx context.Context) error) (over, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	t.setTaking(o, cancel)
+	err = fn(ctx)
+	over = ctx.Err()
+	t.setTaking(o, nil)
+	cancel()
+	return over, err
+}
+
+func (t *terms) setTaking(o wlog.Ownership, cancel context.CancelFunc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.taking = cancel; cancel != nil && t.latest != o {
+		cancel()
+	}
+}
