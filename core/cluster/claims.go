@@ -54,7 +54,7 @@ func (n *Node) checkFirst(h *peer.Hello) error {
 	case h.Address == n.id.Address || !slices.Contains(own, h.Address):
 		return fmt.Errorf("its cluster.advertise is %s, which is none of the other nodes %s", h.Address, strings.Join(own, ","))
 	case h.Kind != peer.Greeting:
-		return errors.New("this node is of no cluster yet")
+		return peer.Later("this node is of no cluster yet")
 	case h.Cluster == "" && h.Seed != 0 && n.id.Seed != 0:
 		return fmt.Errorf("its data folder and that of this node at %s were both made by curfew ctl cluster import or restore: a cluster begins with one; "+
 			"start the other with an empty folder", n.id.Address)
@@ -78,7 +78,7 @@ func (n *Node) checkNewcomer(h *peer.Hello) error {
 		return fmt.Errorf("the cluster knows node %d at %s, and this one is node %d, which has no data: start it with the folder that belongs "+
 			"there; if that is lost, run curfew ctl cluster replace %s on another node", known, h.Address, h.Node, h.Address)
 	case h.Kind != peer.Greeting:
-		return errors.New("it is of no cluster yet")
+		return peer.Later("it is of no cluster yet")
 	}
 	return nil
 }
@@ -96,7 +96,7 @@ func (n *Node) checkMember(h *peer.Hello) error {
 	}
 	delete(n.applicants, h.Address)
 	if n.engine.Load() == nil && (h.Kind == peer.Small || h.Kind == peer.Bulk) {
-		return errors.New("this node is still reading its logs")
+		return peer.Later("this node is still reading its logs")
 	}
 	return nil
 }

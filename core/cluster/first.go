@@ -141,7 +141,7 @@ func (n *Node) become(id identity) error {
 	n.mu.Lock()
 	n.id, n.joins = id, ""
 	n.mu.Unlock()
-	n.options.Log.Info("node of a cluster", "cluster", id.Cluster, "number", uint64(id.Number), "nodes", addressesOf(id.Nodes))
+	n.options.Log.Info("node of a cluster", "cluster", id.Cluster, "number", id.Number, "nodes", addressesOf(id.Nodes))
 	if id.Seed != 0 && id.Seed != id.Number {
 		n.options.Log.Info("the cluster begins with the data of another node, which this one gets", "node", addressOf(id.Nodes, id.Seed))
 	}

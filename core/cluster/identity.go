@@ -36,6 +36,7 @@ type identity struct {
 	Founders []wlog.NodeID `json:"founders"`         // the numbers of the first nodes, in order
 	Nodes    []peer.Node   `json:"nodes"`            // sorted by address, this one included
 	Writes   uint32        `json:"writes,omitempty"` // the format of logs that the cluster writes; 0 = the first
+	Former   []wlog.NodeID `json:"former,omitempty"` // numbers of nodes that an operator has replaced at this node
 }
 
 const (

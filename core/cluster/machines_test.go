@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/peer"
 	"github.com/curfewmq/curfew/core/peer/memnet"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -23,6 +25,47 @@ type machines struct {
 	net  memnet.Network
 	all  []*machine
 	seed uint64
+
+	mu      sync.Mutex // guards the rest: what the registry has
+	seats   []peer.Node
+	changed chan struct{}
+}
+
+// testRoster is the registry of a machine's node, in which all nodes find at once what its owner writes there.
+type testRoster struct {
+	in   *machines
+	node *Node
+}
+
+func (r testRoster) Ready() <-chan struct{} {
+	ready := make(chan struct{})
+	close(ready)
+	return ready
+}
+
+func (r testRoster) Changed() <-chan struct{} {
+	r.in.mu.Lock()
+	defer r.in.mu.Unlock()
+	return r.in.changed
+}
+
+func (r testRoster) Owned() bool {
+	return slices.ContainsFunc(r.node.Engine().Status(), func(s quorum.ReplicaStatus) bool { return s.Shard == Registry && s.Role == quorum.Owner })
+}
+
+func (r testRoster) Seats() []peer.Node {
+	r.in.mu.Lock()
+	defer r.in.mu.Unlock()
+	return slices.Clone(r.in.seats)
+}
+
+func (r testRoster) Seat(former wlog.NodeID, by peer.Node) error {
+	r.in.mu.Lock()
+	defer r.in.mu.Unlock()
+	r.in.seats = append(slices.DeleteFunc(slices.Clone(r.in.seats), func(n peer.Node) bool { return n.ID == former }), by)
+	close(r.in.changed)
+	r.in.changed = make(chan struct{})
+	return nil
 }
 
 // machine is one of them: its disk stays when the node ends.
@@ -59,7 +102,7 @@ func (l *logBuffer) String() string {
 
 func newMachines(t *testing.T, seed uint64) *machines {
 	t.Helper()
-	ms := &machines{t: t, seed: seed}
+	ms := &machines{t: t, seed: seed, changed: make(chan struct{})}
 	for i, address := range []string{"a:5680", "b:5680", "c:5680"} {
 		ms.all = append(ms.all, &machine{in: ms, address: address, fs: crashfs.New(seed*10 + uint64(i)), log: &logBuffer{}})
 	}
@@ -85,8 +128,20 @@ func (m *machine) boot() {
 	m.cancel, m.opened, m.node = cancel, make(chan struct{}), nil
 	go func() {
 		defer close(m.opened)
-		m.node, m.err = Open(ctx, m.options())
+		if m.node, m.err = Open(ctx, m.options()); m.err == nil {
+			m.follow()
+		}
 	}()
+}
+
+// follow has the node follow the registry, of which the first node is the first owner.
+func (m *machine) follow() {
+	m.in.mu.Lock()
+	if m.in.seats == nil {
+		m.in.seats = m.node.Members()
+	}
+	m.in.mu.Unlock()
+	m.node.Follow(testRoster{m.in, m.node})
 }
 
 // stop ends the node as an operator does.

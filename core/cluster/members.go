@@ -28,7 +28,10 @@ func (n *Node) Applicants() []peer.Node {
 // Admit makes it durable that the node at an address is now another one, with a number that no node has had. The former is not listened
 // to any more. The owners of the shards then give its votes to the new one, see [Node.Replace]. Admit changes nothing if the node has
 // that number.
-func (n *Node) Admit(by peer.Node) error {
+func (n *Node) Admit(by peer.Node) error { return n.seat(by, true) }
+
+// seat is Admit. ordered means that an operator wants it: then the registry, which may not know it yet, does not bring the former back.
+func (n *Node) seat(by peer.Node, ordered bool) error {
 	n.admit.Lock()
 	defer n.admit.Unlock()
 	n.mu.Lock()
@@ -49,6 +52,9 @@ func (n *Node) Admit(by peer.Node) error {
 	if err := checkSet(id.Nodes); err != nil {
 		return err
 	}
+	if ordered {
+		id.Former = append(slices.DeleteFunc(slices.Clone(id.Former), func(f wlog.NodeID) bool { return f == by.ID || f == former }), former)
+	}
 	if err := id.save(n.options.Dir); err != nil {
 		return err
 	}
@@ -57,7 +63,10 @@ func (n *Node) Admit(by peer.Node) error {
 	delete(n.applicants, by.Address)
 	n.mu.Unlock()
 	n.links.Connect(n.others())
-	n.options.Log.Info("node admitted", "node", by.Address, "number", uint64(by.ID), "former", uint64(former))
+	if n.options.Replaced != nil {
+		n.options.Replaced(former)
+	}
+	n.options.Log.Info("node admitted", "node", by.Address, "number", by.ID, "former", former)
 	return nil
 }
 
@@ -103,22 +112,30 @@ const (
 
 // keepMembers gives the votes of former nodes to those that were admitted in their places, in the shards that this node owns, and votes to
 // all nodes of a cluster that began with the data of one.
-func (n *Node) keepMembers() {
+func (n *Node) keepMembers(r Roster) {
+	select {
+	case <-r.Ready(): // before, the node may take for former whoever was admitted while it was away
+	case <-n.ctx.Done():
+		return
+	}
 	ticker := time.NewTicker(membersPause)
 	defer ticker.Stop()
 	var done []peer.Node // the members that vote about all shards, as far as this node's replicas know
+	var said string
 	for {
+		changed := r.Changed()
+		if err := n.follow(r); err != nil && err.Error() != said {
+			said = err.Error()
+			n.options.Log.Warn("who is a member of the cluster is not as the registry has it", "error", err)
+		}
+		if members := n.Members(); !slices.Equal(done, members) && n.replaceAll(members) {
+			done = members
+		}
 		select {
 		case <-ticker.C:
+		case <-changed:
 		case <-n.ctx.Done():
 			return
-		}
-		members := n.Members()
-		if slices.Equal(done, members) {
-			continue
-		}
-		if n.replaceAll(members) {
-			done = members
 		}
 	}
 }
@@ -148,7 +165,7 @@ func (n *Node) replaceAll(members []peer.Node) (done bool) {
 		case err != nil:
 			n.options.Log.Info("not all nodes have a shard yet", "shard", s.Shard, "missing", missing, "error", err)
 		case strange:
-			n.options.Log.Info("node replaced in a shard", "shard", s.Shard, "number", uint64(missing[0]), "former", uint64(former))
+			n.options.Log.Info("node replaced in a shard", "shard", s.Shard, "number", missing[0], "former", former)
 		default:
 			n.options.Log.Info("all nodes have a shard", "shard", s.Shard, "new", missing)
 		}

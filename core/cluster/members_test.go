@@ -82,6 +82,91 @@ func TestReplacedNode(t *testing.T) {
 	})
 }
 
+// A node that was not told of a replacement learns it from the registry, and remembers it. Until it did, the new node and it were strangers:
+// the loss of the third one stopped the cluster.
+func TestMissedReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 11)
+		hungUp := make(chan wlog.NodeID, 10)
+		a, b, c := ms.all[0], ms.all[1], ms.all[2]
+		c.change = func(o *Options) {
+			o.Replaced = func(former wlog.NodeID) { hungUp <- former }
+		}
+		ms.begin()
+		for shard := range uint32(3) {
+			m, l := ms.owner(shard)
+			appendTo(t, l, "x")
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+			if shard == Registry && m != a {
+				if err := m.node.Engine().Transfer(t.Context(), shard, a.identity().Number); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		former := b.identity().Number
+		b.losePower()
+		b.fs = crashfs.New(98)
+		b.boot()
+		time.Sleep(10 * time.Second)
+		admitted := peer.Node{ID: b.identity().Number, Address: b.address}
+		if err := a.node.Admit(admitted); err != nil {
+			t.Fatal(err)
+		}
+		ms.await()
+		time.Sleep(time.Minute)
+		if !slices.Contains(c.node.Members(), admitted) || len(hungUp) != 1 || <-hungUp != former {
+			t.Errorf("the third node knows %v, and has not ended what node %d had begun", c.node.Members(), former)
+		}
+		for _, s := range c.node.Engine().Status() {
+			if want := numbersOf(c.node.Members()); !slices.Equal(s.Voters, want) {
+				t.Errorf("shard %d: voters %d, want %d", s.Shard, s.Voters, want)
+			}
+		}
+		c.stop()
+		c.boot()
+		ms.await()
+		if !slices.Contains(c.node.Members(), admitted) {
+			t.Errorf("after another start the third node knows %v", c.node.Members())
+		}
+		time.Sleep(5 * time.Second)
+		a.losePower()
+		for shard := range uint32(3) {
+			if got := ms.entries(shard); !slices.Equal(got, []string{"x"}) {
+				t.Errorf("shard %d: %q", shard, got)
+			}
+		}
+		ms.stop()
+	})
+}
+
+// A registry that does not know a replacement yet does not undo it.
+func TestRegistryBehindAReplacement(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 12)
+		ms.begin()
+		time.Sleep(5 * time.Second)
+		a, b := ms.all[0], ms.all[1]
+		owner := ms.roles()[Registry]
+		by := peer.Node{ID: 17, Address: b.address}
+		if owner == a.address { // then it could write what it knows
+			if err := a.node.Engine().Transfer(t.Context(), Registry, ms.all[2].identity().Number); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := a.node.Admit(by); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		if !slices.Contains(a.node.Members(), by) {
+			t.Errorf("it knows %v", a.node.Members())
+		}
+		a.wantLog("run curfew ctl cluster replace b:5680 again")
+		ms.stop()
+	})
+}
+
 // A node that leaves has given all shards to others, and owns none afterwards.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

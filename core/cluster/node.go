@@ -47,6 +47,8 @@ type Options struct {
 
 	// Skewed hears that this node's clock went wrong or right, see [peer.Options]; nil = nobody wants to know.
 	Skewed func(peer.Skew)
+	// Replaced hears of nodes in whose places others were admitted; nil = nobody wants to know. It must not block.
+	Replaced func(former wlog.NodeID)
 	// Dial connects to the address of a node; nil = by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
@@ -90,7 +92,6 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	}
 	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.duties.Go(n.keepClock)
-	n.duties.Go(n.keepMembers)
 	return n, nil
 }
 
@@ -259,7 +260,7 @@ func (n *Node) linkOptions() peer.Options {
 // received hands a message to the engine. There are none before it runs: nobody has a link yet.
 func (n *Node) received(from wlog.NodeID, shard uint32, message []byte) {
 	if err := n.engine.Load().Receive(from, shard, message); err != nil {
-		n.options.Log.Warn("message of a node refused", "node", uint64(from), "error", err)
+		n.options.Log.Warn("message of a node refused", "node", from, "error", err)
 	}
 }
 

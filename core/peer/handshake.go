@@ -14,9 +14,26 @@ import (
 )
 
 // refusal says that the other node refused a stream.
-type refusal struct{ reason string }
+type refusal struct {
+	reason string
+	later  bool // it is starting, or this node is
+}
 
 func (r *refusal) Error() string { return "it refuses: " + r.reason }
+
+// Is reports whether the refusal is [ErrLater].
+func (r *refusal) Is(err error) bool { return r.later && err == ErrLater } //nolint:errorlint // what is looked for is not wrapped
+
+// ErrLater says that a stream is refused because a node is starting. That need not worry anybody.
+var ErrLater = errors.New("one of the nodes is starting")
+
+// Later returns an error with a text of its own, which is [ErrLater].
+func Later(text string) error { return &later{text} }
+
+type later struct{ text string }
+
+func (l *later) Error() string { return l.text }
+func (*later) Unwrap() error   { return ErrLater }
 
 // errReplayed says that the other side has not read what it answers.
 var errReplayed = errors.New("it repeats an earlier handshake")
@@ -74,14 +91,14 @@ func (l *Links) dialled(ctx context.Context, conn net.Conn, address string, node
 		if err := l.checkDialled(g.Hello, self, address, node); err != nil {
 			return conn, g.Hello, err // it is said from this node's point of view
 		}
-		return conn, g.Hello, &refusal{g.Refused}
+		return conn, g.Hello, &refusal{g.Refused, g.Later}
 	case !bytes.Equal(g.Repeats, nonce):
 		return conn, g.Hello, errReplayed
 	}
 	refused := l.checkDialled(g.Hello, self, address, node)
 	end := &greeting{Repeats: g.Nonce}
 	if refused != nil {
-		end.Refused = refused.Error()
+		end.refuse(refused)
 		_ = writeGreeting(conn, end) // the reason is more important than that it did not get there
 		return conn, g.Hello, refused
 	}
@@ -128,7 +145,7 @@ func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, 
 	refused := l.checkAccepted(other, self, state)
 	answer := &greeting{Hello: self, Nonce: nonce, Repeats: g.Nonce}
 	if refused != nil {
-		answer.Refused = refused.Error()
+		answer.refuse(refused)
 		_ = writeGreeting(conn, answer) // the reason is more important than that it did not get there
 		return conn, other, refused
 	}
@@ -140,7 +157,7 @@ func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, 
 	case err != nil:
 		return conn, other, err
 	case end.Refused != "":
-		return conn, other, &refusal{end.Refused}
+		return conn, other, &refusal{end.Refused, end.Later}
 	case !bytes.Equal(end.Repeats, nonce):
 		return conn, other, errReplayed
 	}
@@ -167,7 +184,7 @@ func (l *Links) checkAccepted(h, self *Hello, state *tls.ConnectionState) error 
 		}
 	case Relay, HTTP:
 		if l.server(h.Kind) == nil {
-			return fmt.Errorf("this node takes no %v streams yet", h.Kind)
+			return Later(fmt.Sprintf("this node takes no %v streams yet", h.Kind))
 		}
 	}
 	return nil

@@ -59,6 +59,7 @@ type greeting struct {
 	Nonce   []byte `json:"nonce,omitempty"`
 	Repeats []byte `json:"repeats,omitempty"`
 	Refused string `json:"refused,omitempty"` // why the sender closes the stream; "" = it does not
+	Later   bool   `json:"later,omitempty"`   // the sender refuses the stream because a node is starting
 }
 
 // A greeting is preceded by magic and its size as u32, big-endian.
@@ -76,6 +77,9 @@ const (
 
 // errNoNode says that something else than a node is at the other end.
 var errNoNode = errors.New("it does not speak as a node of a cluster does")
+
+// refuse has a greeting say why its sender closes the stream.
+func (g *greeting) refuse(why error) { g.Refused, g.Later = why.Error(), errors.Is(why, ErrLater) }
 
 func writeGreeting(w io.Writer, g *greeting) error {
 	if len(g.Refused) > maxReason {

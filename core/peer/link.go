@@ -23,6 +23,8 @@ type link struct {
 	cancel  context.CancelFunc
 	small   *sender
 	bulk    *sender
+	began   time.Time
+	met     atomic.Bool   // the node was connected once
 	dialing chan struct{} // a token for each handshake of Dial that is under way
 	in      atomic.Uint64 // bytes of messages that the node has sent
 
@@ -37,7 +39,7 @@ func compareNodes(a, b Node) int {
 // newLink begins to dial a node. The caller holds mu of the links.
 func (l *Links) newLink(n Node) *link {
 	ctx, cancel := context.WithCancel(l.ctx)
-	k := &link{links: l, node: n, cancel: cancel, dialing: make(chan struct{}, maxDialing)}
+	k := &link{links: l, node: n, cancel: cancel, began: time.Now(), dialing: make(chan struct{}, maxDialing)}
 	k.small = &sender{link: k, kind: Small, box: newOutbox(l.options.Queue), poked: make(chan struct{}, 1)}
 	k.bulk = &sender{link: k, kind: Bulk, box: newOutbox(l.options.Queue), poked: make(chan struct{}, 1)}
 	l.running.Go(func() { k.small.run(ctx) })
@@ -126,6 +128,7 @@ func (s *sender) connected(conn net.Conn, h *Hello) {
 	s.conn, s.since, s.version, s.format, s.err = conn, l.options.Clock(), h.Version, h.Format, nil
 	s.mu.Unlock()
 	s.box.connected()
+	s.link.met.Store(true)
 	if s.kind == Small {
 		l.reports.connected(s.link.node)
 	}
@@ -155,7 +158,9 @@ func (s *sender) failed(ctx context.Context, err error) {
 	s.err = err
 	s.mu.Unlock()
 	if s.kind == Small {
-		s.link.links.reports.unreachable(s.link.node, err)
+		k := s.link
+		starts := errors.Is(err, ErrLater) || !k.met.Load() && time.Since(k.began) < startTime
+		k.links.reports.unreachable(k.node, err, starts)
 	}
 }
 

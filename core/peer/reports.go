@@ -1,6 +1,8 @@
 package peer
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"sync"
@@ -47,6 +49,7 @@ func (r *reports) again(topic, what string) bool {
 func (r *reports) connected(n Node) {
 	r.mu.Lock()
 	delete(r.last, n.Address)
+	delete(r.last, n.Address+" starting")
 	r.mu.Unlock()
 	r.log.Info("node connected", "node", n.Address)
 }
@@ -55,9 +58,17 @@ func (r *reports) disconnected(n Node, err error) {
 	r.log.Warn("node lost", "node", n.Address, "error", err)
 }
 
-func (r *reports) unreachable(n Node, err error) {
-	if !r.again(n.Address, err.Error()) {
-		r.log.Warn("node not reachable", "node", n.Address, "error", err)
+// startTime is how long a node that was never connected may take to start, until it counts as missing: nodes start together.
+const startTime = 10 * time.Second
+
+// unreachable reports that a node cannot be dialled. expected means that it is starting, as far as one can know.
+func (r *reports) unreachable(n Node, err error, expected bool) {
+	level, topic := slog.LevelWarn, n.Address
+	if expected {
+		level, topic = slog.LevelInfo, topic+" starting"
+	}
+	if !r.again(topic, err.Error()) {
+		r.log.Log(context.Background(), level, "node not reachable", "node", n.Address, "error", err)
 	}
 }
 
@@ -67,7 +78,11 @@ func (r *reports) refused(from net.Addr, h *Hello, err error) {
 		return
 	}
 	if !r.again(h.Address, err.Error()) {
-		r.log.Warn("stream of a node refused", "node", h.Address, "number", uint64(h.Node), "from", from.String(), "kind", h.Kind.String(), "error", err)
+		level := slog.LevelWarn
+		if errors.Is(err, ErrLater) {
+			level = slog.LevelDebug
+		}
+		r.log.Log(context.Background(), level, "stream of a node refused", "node", h.Address, "number", h.Node, "from", from.String(), "kind", h.Kind.String(), "error", err)
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *Server) Adopt(ctx context.Context, now hook.Instant, h *Handover, from 
 	if errors.Is(err, errTryAgain) || s.moved(h.VHost) {
 		return nil, errTryAgain
 	}
-	c.log().Warn("connection error", "state", "opening", "error", err, "node", uint64(from.Node))
+	c.log().Warn("connection error", "state", "opening", "error", err, "node", from.Node)
 	return nil, err
 }
 

@@ -155,7 +155,7 @@ func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 			return fmt.Errorf("a new cluster: %w", err)
 		}
 		r.options.Log.Info("the cluster begins", "cluster", r.options.Name, "nodes", len(r.options.Members))
-	} else if err := r.settle(); err != nil {
+	} else if err := r.settle(own); err != nil {
 		return fmt.Errorf("a cluster that began with data: %w", err)
 	}
 	if r.options.Owned == nil {
@@ -165,7 +165,7 @@ func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 }
 
 // settle makes the nodes members, if no member is one of them: the data is that of a broker without a cluster, or of another cluster.
-func (r *Registry) settle() error {
+func (r *Registry) settle(own *registryOwner) error {
 	members := r.Members()
 	strange := func(m Member) bool {
 		return !slices.ContainsFunc(r.options.Members, func(o Member) bool { return o.Number == m.Number })
@@ -183,7 +183,7 @@ func (r *Registry) settle() error {
 	r.changing.Lock()
 	defer r.changing.Unlock()
 	r.options.Log.Info("the cluster begins with data", "cluster", r.options.Name, "nodes", len(r.options.Members))
-	return r.write(defs...)
+	return r.write(own, defs...)
 }
 
 // firstDefinitions returns the definitions of a new cluster: its members, the vhost "/", and the user guest.

@@ -35,7 +35,7 @@ func (s *Server) adopt(stream net.Conn, front wlog.NodeID) {
 	})
 	c, err := s.readAdopted(ctx, stream, front)
 	if err != nil {
-		s.log.Warn("handover refused", "node", uint64(front), "reason", err)
+		s.log.Warn("handover refused", "node", front, "reason", err)
 		stream.Close()
 		return
 	}
@@ -55,7 +55,7 @@ func (s *Server) readAdopted(ctx context.Context, stream net.Conn, front wlog.No
 	if err != nil {
 		return nil, err
 	}
-	c := &conn{srv: s, socket: stream, adopted: h, in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
+	c := &conn{srv: s, socket: stream, adopted: h, front: front, in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
 	if tcp, ok := stream.(*net.TCPConn); ok {
 		if c.tcp, err = newTCPConn(tcp, false); err != nil {
 			return nil, err
@@ -88,6 +88,18 @@ func (s *Server) launch(c *conn) bool {
 	s.running.Go(c.write)
 	s.running.Go(c.run)
 	return true
+}
+
+// HangUp closes the streams of connections that a node has handed over, which is no member of the cluster any more.
+func (s *Server) HangUp(front wlog.NodeID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if c.front == front {
+			c.socket.Close()
+			c.request(requestStop)
+		}
+	}
 }
 
 // adoptedTLS returns what was negotiated between the client and the front.

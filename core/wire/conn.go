@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -47,6 +48,7 @@ type conn struct {
 	relay   atomic.Pointer[relay] // nil if this node serves the connection; the reader sets it once
 	skip    uint64                // bytes of a frame that was passed on in part
 	adopted *session.Handover     // nil if the client is connected to this node; never changed
+	front   wlog.NodeID           // the node that has handed the connection over; 0 = none has
 
 	heartbeatAt     hook.Instant // when heartbeats are checked next
 	heartbeats      uint         // checks so far

@@ -187,7 +187,7 @@ func (c *conn) handleOwner(now hook.Instant) {
 	case r.left.Load():
 		c.session.OwnerGone(now, true, nil)
 	default:
-		c.srv.log.Warn("connection is not relayed any more", "connection", r.Peer.Address, "vhost", r.VHost, "node", uint64(r.node), "reason", why)
+		c.srv.log.Warn("connection is not relayed any more", "connection", r.Peer.Address, "vhost", r.VHost, "node", r.node, "reason", why)
 		c.session.OwnerGone(now, r.fromClient.closes, errOwnerGone(r.VHost))
 	}
 	c.plan(now)

@@ -134,6 +134,27 @@ func TestRelayed(t *testing.T) {
 	})
 }
 
+// What a node has handed over that is no member any more ends; other connections stay.
+func TestHangUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		c := dial(t, p.front).open(60)
+		dial(t, p.owner).open(60)
+		synctest.Wait()
+		p.owner.HangUp(ownerNode) // it has handed nothing over
+		synctest.Wait()
+		if n := p.owner.Connections(); n != 2 {
+			t.Fatalf("the owner has %d connections, want 2", n)
+		}
+		p.owner.HangUp(frontNode)
+		c.refused(amqp.ReplyConnectionForced, "CONNECTION_FORCED - the node that serves vhost '/' has gone")
+		synctest.Wait()
+		if n := p.owner.Connections(); n != 1 {
+			t.Errorf("the owner has %d connections, want 1", n)
+		}
+	})
+}
+
 // login does the handshake, up to connection.open.
 func (c *client) login(heartbeat uint16, vhost string) *client {
 	c.t.Helper()

@@ -129,7 +129,7 @@ func (s *Server) find(ctx context.Context, h *session.Handover, again bool) *fou
 			if e, ok := errors.AsType[*amqp.Error](err); ok {
 				return &found{err: e}
 			}
-			s.log.Debug("connection not handed over", "connection", h.Peer.Address, "vhost", h.VHost, "node", uint64(home.Owner), "reason", err)
+			s.log.Debug("connection not handed over", "connection", h.Peer.Address, "vhost", h.VHost, "node", home.Owner, "reason", err)
 		}
 		if !await(ctx, home.Changed, wait) {
 			return &found{err: session.VHostDown(h.VHost, h.User)}

@@ -3,11 +3,16 @@ package wlog
 import (
 	"context"
 	"errors"
+	"log/slog"
+	"strconv"
 	"time"
 )
 
 // NodeID is the number of a node of a cluster, not 0. It belongs to what is on the node's disk: a node that lost that is another one.
 type NodeID uint64
+
+// LogValue implements [slog.LogValuer]. The number is a text in logs: readers of JSON know numbers up to 2^53 only.
+func (n NodeID) LogValue() slog.Value { return slog.StringValue(strconv.FormatUint(uint64(n), 10)) }
 
 // Cluster is an engine whose shards change owners while the broker runs. Each shard is kept on several nodes, and each node may own
 // some.

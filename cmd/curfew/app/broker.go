@@ -156,7 +156,7 @@ func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 func (n *node) Alarms() []string {
 	all := append(n.Server.Alarms(), n.store.Alarms()...)
 	if n.member != nil {
-		all = append(all, n.member.alarms(n.store.Registry())...)
+		all = append(all, n.member.alarms(n.store.Registry(), all)...)
 	}
 	return all
 }

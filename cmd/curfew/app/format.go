@@ -75,8 +75,8 @@ func (m *member) describeMember(r *store.Registry, known []store.Member, n peer.
 		return nil
 	case at < 0:
 		return r.SetMember(now)
-	case known[at].Number != n.ID:
-		return r.ReplaceMember(known[at].Number, now)
+	case known[at].Number != n.ID: // who is right, cluster.Node finds out
+		return nil
 	case known[at] != now:
 		return r.SetMember(now)
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ type member struct {
 	space   atomic.Pointer[store.Store] // hears what the disk lacks; nil = it is not open yet
 	unkeep  context.CancelFunc          // ends keepFormats
 	keeping sync.WaitGroup
+	amqp    atomic.Pointer[wire.Server] // serves what other nodes hand over; nil = nothing yet
 }
 
 // join makes the broker a node of its cluster. At the very first start it waits for all others.
@@ -65,9 +67,11 @@ func join(ctx context.Context, s setup) (*member, error) {
 	if err != nil {
 		return nil, errors.Join(err, listener.Close())
 	}
+	m.asked = newArrivals()
 	m.Node, err = cluster.Open(ctx, cluster.Options{
 		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Shards: uint32(c.Shards),
 		Listener: listener, TLS: m.tls, Version: version, Format: format, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
+		Replaced: m.replaced,
 	})
 	if err != nil {
 		return nil, err
@@ -130,6 +134,7 @@ func (m *member) giveUp(shard uint32) {
 func (m *member) keep(ctx context.Context, r *store.Registry) {
 	ctx, m.unkeep = context.WithCancel(context.WithoutCancel(ctx))
 	m.keeping.Go(func() { m.keepFormats(ctx, r) })
+	m.Follow(roster{r, m}) //nolint:contextcheck // until the node ends
 }
 
 // registryPatience is how long a node that starts waits for a majority, without which it can serve nobody.
@@ -200,10 +205,15 @@ func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
 	return l, true
 }
 
-// alarms names what is wrong with the node's part in the cluster.
-func (m *member) alarms(r *store.Registry) (all []string) {
+// alarms names what is wrong with the node's part in the cluster, and is not known yet.
+func (m *member) alarms(r *store.Registry, known []string) (all []string) {
 	if r.Owner() == 0 {
 		all = append(all, probe.Alone)
+	}
+	for _, s := range m.Engine().Status() { // one that ended has a disk which failed, whoever else owns the shard
+		if name := fmt.Sprintf("shard %d", s.Shard); s.Err != nil && !errors.Is(s.Err, wlog.ErrClosed) && !slices.Contains(known, name) {
+			all = append(all, name)
+		}
 	}
 	if m.Status().Skew.Level == peer.Barred {
 		all = append(all, probe.Clock)
@@ -212,7 +222,45 @@ func (m *member) alarms(r *store.Registry) (all []string) {
 }
 
 // serve passes clients' connections that other nodes accepted to the server.
-func (m *member) serve(s *wire.Server) { m.Serve(peer.Relay, s.Adopt) }
+func (m *member) serve(s *wire.Server) {
+	m.amqp.Store(s)
+	m.Serve(peer.Relay, s.Adopt)
+}
+
+// replaced ends what a node has begun here that is no member any more.
+func (m *member) replaced(former wlog.NodeID) {
+	if s := m.amqp.Load(); s != nil {
+		s.HangUp(former)
+	}
+	m.asked.hangUp(former)
+}
+
+// roster is the registry, of which the node needs the members.
+type roster struct {
+	*store.Registry
+	member *member
+}
+
+var _ cluster.Roster = roster{}
+
+// Seats implements [cluster.Roster].
+func (r roster) Seats() (all []peer.Node) {
+	for _, m := range r.Members() {
+		all = append(all, peer.Node{ID: m.Number, Address: m.Address})
+	}
+	return all
+}
+
+// Seat implements [cluster.Roster]. Until the node has said which logs it reads, what was said of the former holds.
+func (r roster) Seat(former wlog.NodeID, by peer.Node) error {
+	m := store.Member{Number: by.ID, Address: by.Address, Name: nameOf(by.Address), Format: int64(r.member.Formats()[by.ID])}
+	for _, known := range r.Members() {
+		if known.Number == former && m.Format == 0 {
+			m.Format = known.Format
+		}
+	}
+	return r.ReplaceMember(former, m)
+}
 
 // dial opens a stream for a client's connection to the node that serves its vhost.
 func (m *member) dial(ctx context.Context, to wlog.NodeID) (net.Conn, error) {
@@ -231,7 +279,6 @@ func (m *member) end(ctx context.Context) error {
 // serveAPI answers requests of other nodes. Until open is called it says that the broker is starting.
 func (m *member) serveAPI() {
 	m.api.set(mgmt.Starting())
-	m.asked = &arrivals{conns: make(chan net.Conn), closed: make(chan struct{})}
 	m.server = mgmt.Server(&m.api, m.log, 0)
 	m.advance.DisableCompression, m.advance.IdleConnTimeout, m.advance.MaxIdleConnsPerHost = true, time.Minute, 16
 	m.advance.DialContext = func(ctx context.Context, _, host string) (net.Conn, error) {
@@ -246,7 +293,7 @@ func (m *member) serveAPI() {
 		return m.Dial(ctx, wlog.NodeID(id), peer.HTTP)
 	}
 	go func() { _ = m.server.Serve(m.asked) }() // until end closes it
-	m.Serve(peer.HTTP, func(conn net.Conn, _ wlog.NodeID) { m.asked.add(conn) })
+	m.Serve(peer.HTTP, m.asked.add)
 }
 
 // open answers requests of other nodes from now on.
@@ -254,42 +301,6 @@ func (m *member) open(a *mgmt.API) {
 	m.server.RegisterOnShutdown(a.EndStreams)
 	m.api.set(a.Forwarded())
 }
-
-// arrivals is a listener for connections that other nodes have made.
-type arrivals struct {
-	conns  chan net.Conn
-	closed chan struct{}
-	once   atomic.Bool
-}
-
-func (a *arrivals) add(c net.Conn) {
-	select {
-	case a.conns <- c:
-	case <-a.closed:
-		_ = c.Close()
-	}
-}
-
-// Accept implements [net.Listener].
-func (a *arrivals) Accept() (net.Conn, error) {
-	select {
-	case c := <-a.conns:
-		return c, nil
-	case <-a.closed:
-		return nil, net.ErrClosed
-	}
-}
-
-// Close implements [net.Listener].
-func (a *arrivals) Close() error {
-	if a.once.CompareAndSwap(false, true) {
-		close(a.closed)
-	}
-	return nil
-}
-
-// Addr implements [net.Listener].
-func (a *arrivals) Addr() net.Addr { return &net.TCPAddr{} }
 
 // nodeName returns the broker's name: as RabbitMQ has it after the machine, and in a cluster after the address that other nodes know.
 func nodeName(c *config.Config) string {
