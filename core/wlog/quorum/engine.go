@@ -137,7 +137,9 @@ func (s *shardReplica) start(ctx context.Context, e *Engine, shard uint32) error
 		if r.do(func() {}) == nil {
 			return nil
 		}
-		_ = r.close() // its error was what it ended with
+		if err := r.close(); errors.Is(err, errStuck) {
+			return err // other errors are what it ended with
+		}
 		s.current.Store(nil)
 	}
 	r, err := startReplica(ctx, e, shard)
@@ -166,11 +168,15 @@ func (s *shardReplica) close(forGood bool) error {
 	if s.log != nil {
 		_ = s.log.Close()
 	}
-	r := s.current.Swap(nil)
+	r := s.current.Load()
 	if r == nil {
 		return nil
 	}
-	return r.close()
+	err := r.close()
+	if !errors.Is(err, errStuck) {
+		s.current.Store(nil)
+	}
+	return err
 }
 
 // Receive takes the bytes of a message about a shard that another node's engine has sent to this one. It does not block. The engine
@@ -229,10 +235,17 @@ func (e *Engine) Close() error {
 	if closed {
 		return nil
 	}
-	var all error
+	errs := make(chan error, len(shards))
 	for _, s := range shards {
-		all = errors.Join(all, s.close(true))
+		go func() { errs <- s.close(true) }()
+	}
+	var all error
+	for range shards {
+		all = errors.Join(all, <-errs)
 	}
 	e.owners.close()
+	if errors.Is(all, errStuck) {
+		return all // closing the local engine would wait for the disk
+	}
 	return errors.Join(all, e.options.Local.Close())
 }

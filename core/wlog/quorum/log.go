@@ -81,7 +81,7 @@ func (l *ownedLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 		l.lose()
 		return 0, fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge)
 	}
-	if err := l.r.reserve(len(entry), purpose); err != nil {
+	if err := l.r.reserve(len(entry), purpose, l.lost); err != nil {
 		return 0, l.fail(err)
 	}
 	p := &proposal{log: l, entry: entry, since: time.Now(), answer: make(chan committed, 1)}

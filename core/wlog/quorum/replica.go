@@ -41,6 +41,10 @@ type replica struct {
 	halting  sync.Once
 	ended    chan struct{} // closed when it has
 
+	reserving atomic.Pointer[time.Time] // since when an append waits for space in the local log; nil = none does
+	closing   sync.Once                 // begins to close the local log
+	closed    chan error                // capacity 1: its result
+
 	offset atomic.Int64 // of the shard's time, in ns, while this node owns the shard
 
 	// The rest belongs to run.
@@ -85,7 +89,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	}
 	r := &replica{
 		shard: shard, disk: d, clock: e.options.Clock, send: e.options.Send, owners: e.owners, leaving: &e.leaving, election: e.options.Election, stall: e.options.Stall, began: e.began,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
+		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}), closed: make(chan error, 1),
 		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, status: newStatus(),
 		reads: reads{asked: rand.Uint64() / 2}, // what was asked in an earlier life is not answered in this one
 	}
@@ -208,7 +212,7 @@ func (r *replica) lull() int {
 
 // tick counts a tick of the clock.
 func (r *replica) tick() {
-	stalled := r.writing && time.Since(r.since) >= r.stall
+	stalled := r.stalled()
 	r.group.passive = r.leaving.Load() || stalled || r.failed != nil
 	r.group.tick()
 	r.reads.tick(r.group)
@@ -394,9 +398,24 @@ func (r *replica) end(err error) {
 // halt has the replica end.
 func (r *replica) halt() { r.halting.Do(func() { close(r.stop) }) }
 
-// close ends the replica and its local log.
+// errStuck says that the disk does not answer.
+var errStuck = errors.New("the disk does not answer: what is being written may be there later")
+
+// close ends the replica and its local log. It does not wait for ever for a disk that does not answer: then nobody may open the local log
+// again, or close its engine.
 func (r *replica) close() error {
 	r.halt()
-	<-r.ended
-	return r.disk.log.Close()
+	r.closing.Do(func() {
+		go func() {
+			<-r.ended
+			r.closed <- r.disk.log.Close()
+		}()
+	})
+	select {
+	case err := <-r.closed:
+		r.closed <- err // for who asks again
+		return err
+	case <-time.After(r.stall):
+		return fmt.Errorf("shard %d: %w", r.shard, errStuck)
+	}
 }

@@ -67,15 +67,36 @@ func (r *replica) wrote(j job) error {
 	return err
 }
 
-// reserve makes space in the local log for an entry of the shard.
-func (r *replica) reserve(size int, purpose wlog.Purpose) error {
+// reserve makes space in the local log for an entry of the shard. It waits for the disk until lost is closed: a disk may never answer, and
+// the one who appends has clients to end.
+func (r *replica) reserve(size int, purpose wlog.Purpose, lost <-chan struct{}) error {
 	l, ok := r.disk.log.(interface {
+		HasSpace(size int, purpose wlog.Purpose) bool
 		Reserve(size int, purpose wlog.Purpose) error
 	})
-	if !ok {
+	size += bodyHeaderSize + entryHeaderSize + hardStateSize
+	if !ok || l.HasSpace(size, purpose) {
 		return nil
 	}
-	return l.Reserve(size+bodyHeaderSize+entryHeaderSize+hardStateSize, purpose)
+	began := time.Now()
+	r.reserving.Store(&began)
+	defer r.reserving.Store(nil)
+	done := make(chan error, 1)
+	go func() { done <- l.Reserve(size, purpose) }()
+	select {
+	case err := <-done:
+		return err
+	case <-lost:
+		return wlog.ErrLost
+	case <-r.ended:
+		return wlog.ErrLost
+	}
+}
+
+// stalled reports whether the local log has not answered for so long that another node should own the shard.
+func (r *replica) stalled() bool {
+	since := r.reserving.Load()
+	return r.writing && time.Since(r.since) >= r.stall || since != nil && time.Since(*since) >= r.stall
 }
 
 // fail notes that the local log has failed. A leader goes on until another node has taken over: what it sends to others it need not have

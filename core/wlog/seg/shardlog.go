@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -20,7 +19,7 @@ type shardLog struct {
 	reclaimer reclaimer
 	syncs     *telemetry.Histogram // how long they take, seconds
 
-	mu     sync.Mutex // held during an append and while the log is closed; guards what follows
+	mu     lock // held during an append and while the log is closed; guards what follows
 	chain  wlog.Chain
 	active *segment
 	end    int64 // where its next entry begins
@@ -32,6 +31,24 @@ type shardLog struct {
 }
 
 var _ wlog.Log = (*shardLog)(nil)
+
+// lock is a mutex whose holder may wait for a disk that does not answer. Tests that simulate time can have others wait for it, which
+// they cannot for a [sync.Mutex]: time would stand still.
+type lock chan struct{}
+
+func newLock() lock { return make(lock, 1) }
+
+func (l lock) Lock()   { l <- struct{}{} }
+func (l lock) Unlock() { <-l }
+
+func (l lock) TryLock() bool {
+	select {
+	case l <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
 
 // Append implements [wlog.Log]. It cannot be interrupted, so it ignores the context.
 func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
@@ -72,6 +89,17 @@ func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 		return l.refuse(err)
 	}
 	return nil
+}
+
+// HasSpace reports whether Reserve would find the space there. It does not wait: false may mean that the disk is busy.
+func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
+	if !l.mu.TryLock() {
+		return false
+	}
+	defer l.mu.Unlock()
+	bytes := wlog.EntrySize(size)
+	end := l.end + bytes
+	return l.state.err() == nil && end <= l.active.size/4 && (end <= l.open || purpose == wlog.Settling && l.fits(bytes))
 }
 
 // refuse returns wlog.ErrFull as it is; any other error ends the log.
