@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -27,5 +28,30 @@ func TestCountIsInTheTimeOfTheQueue(t *testing.T) {
 	counts, err := Count(d.Mailbox)
 	if want := now.Add(offset); err != nil || counts.At != want || !counts.Complete {
 		t.Errorf("counted at %d, complete %v, %v; want %d", counts.At, counts.Complete, err, want)
+	}
+}
+
+// So were the sums over all queues: after a move, what was due in a minute was overdue.
+func TestSumsAreInTheTimeOfTheVHost(t *testing.T) {
+	const now, offset, due = hook.Instant(time.Hour), -30 * time.Minute, time.Minute
+	c, err := chain.New(nil, chain.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := vhost.New(vhost.Config{
+		Name: "/", Chain: c, Log: slog.New(slog.DiscardHandler), Offset: offset, Clock: func() hook.Instant { return now.Add(offset) },
+	})
+	at := now.Add(offset + due)
+	e := &Entry{earliest: at, due: []queue.DueMark{{At: at, N: 3}}}
+	e.Stats.NextRelease = at
+	tenant := &Tenant{VHost: v, Entries: []*Entry{e}}
+	tenant.sum(now)
+	got := tenant.Counts
+	if got.Earliest != now.Add(due) || got.NextRelease != now.Add(due) || got.At != now {
+		t.Errorf("earliest %d, next release %d at %d; want %d for both", got.Earliest, got.NextRelease, got.At, now.Add(due))
+	}
+	var want queue.DueCounts
+	if want.Add(now, now.Add(due), 3); got.due.Steps != want.Steps || got.due.Overdue != 0 {
+		t.Errorf("they are not in the step of %s, and %d are overdue", due, got.due.Overdue)
 	}
 }

@@ -214,7 +214,7 @@ func (s *Survey) visit(e *Entry) bool {
 	if !changed && e.looked != 0 {
 		s.still(e, now)
 	}
-	if e.gone || !changed && !e.stale && (e.again == 0 || now < e.again) {
+	if e.gone || !changed && !e.stale && (e.again == 0 || e.Mailbox.Now() < e.again) {
 		return true
 	}
 	s.rest(now)
@@ -261,7 +261,7 @@ func (s *Survey) look(e *Entry) bool {
 
 // count counts when the messages of a queue are due.
 func (s *Survey) count(e *Entry) {
-	s.due.Reset(s.clock())
+	s.due.Reset(e.Mailbox.Now())
 	for s.sample.done = false; !s.sample.done; {
 		if e.Mailbox.Look(s.sample.count) != nil {
 			break // the next collection sees that it is gone
@@ -300,10 +300,16 @@ func (s *sample) take(q *queue.Queue) {
 
 // sum adds up when the messages of a vhost are due.
 func (t *Tenant) sum(now hook.Instant) {
+	ahead := t.VHost.Offset() // instants in the vhost are of its own time, and are added up with those of other vhosts
 	t.Counts = Counts{At: now, Complete: true}
 	for _, all := range [...][]*Entry{t.Entries, t.held} {
 		for _, e := range all {
-			e.addTo(&t.Counts, now)
+			e.addTo(&t.Counts, now.Add(ahead))
+		}
+	}
+	for _, at := range [...]*hook.Instant{&t.Counts.Earliest, &t.Counts.NextRelease} {
+		if *at != 0 {
+			*at = at.Add(-ahead)
 		}
 	}
 }
