@@ -129,7 +129,7 @@ func (m *machine) boot() {
 	go func() {
 		defer close(m.opened)
 		if m.node, m.err = Open(ctx, m.options()); m.err == nil {
-			m.follow()
+			m.follow() //nolint:contextcheck // links live until Close
 		}
 	}()
 }

@@ -22,7 +22,7 @@ type refusal struct {
 func (r *refusal) Error() string { return "it refuses: " + r.reason }
 
 // Is reports whether the refusal is [ErrLater].
-func (r *refusal) Is(err error) bool { return r.later && err == ErrLater } //nolint:errorlint // what is looked for is not wrapped
+func (r *refusal) Is(err error) bool { return r.later && err == ErrLater }
 
 // ErrLater says that a stream is refused because a node is starting. That need not worry anybody.
 var ErrLater = errors.New("one of the nodes is starting")

@@ -160,7 +160,7 @@ func (s *sender) failed(ctx context.Context, err error) {
 	if s.kind == Small {
 		k := s.link
 		starts := errors.Is(err, ErrLater) || !k.met.Load() && time.Since(k.began) < startTime
-		k.links.reports.unreachable(k.node, err, starts)
+		k.links.reports.unreachable(ctx, k.node, err, starts)
 	}
 }
 

@@ -62,13 +62,13 @@ func (r *reports) disconnected(n Node, err error) {
 const startTime = 10 * time.Second
 
 // unreachable reports that a node cannot be dialled. expected means that it is starting, as far as one can know.
-func (r *reports) unreachable(n Node, err error, expected bool) {
+func (r *reports) unreachable(ctx context.Context, n Node, err error, expected bool) {
 	level, topic := slog.LevelWarn, n.Address
 	if expected {
 		level, topic = slog.LevelInfo, topic+" starting"
 	}
 	if !r.again(topic, err.Error()) {
-		r.log.Log(context.Background(), level, "node not reachable", "node", n.Address, "error", err)
+		r.log.Log(ctx, level, "node not reachable", "node", n.Address, "error", err)
 	}
 }
 
