@@ -59,6 +59,7 @@ var streamed = scope{name: "all nodes, merged", part: func(*request) {}, answer:
 // clusterStream is a stream of the events of all nodes. It belongs to the goroutine that serves the request.
 type clusterStream struct {
 	*request
+	asking   request // as the request began: the nodes' streams are opened with it, while the request itself is renewed
 	endpoint *endpoint
 	nodes    []replicas.Node
 	at       []string // the last event of each node; "" = unknown
@@ -89,7 +90,7 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 			return nil, err
 		}
 	}
-	s := &clusterStream{request: c, endpoint: e, nodes: c.api.Peers.Nodes(), history: f.History()}
+	s := &clusterStream{request: c, asking: *c, endpoint: e, nodes: c.api.Peers.Nodes(), history: f.History()}
 	if s.lines, err = events.AsLines(c.r); err != nil {
 		return nil, err
 	}
@@ -342,7 +343,7 @@ func (s *clusterStream) open(ctx context.Context, seat int, after string, first 
 	}
 	to := &url.URL{Path: root + "events", RawQuery: q.Encode()}
 	if n := s.holder(seat); !s.api.isSelf(&n) {
-		r := s.outgoing(ctx, http.MethodGet, to, http.NoBody)
+		r := s.asking.outgoing(ctx, http.MethodGet, to, http.NoBody)
 		r.Header.Del("Last-Event-Id")
 		r.Header.Set(partHeader, "1")
 		answer, err := s.api.Peers.Do(ctx, n.ID, r)
@@ -370,7 +371,11 @@ func (s *clusterStream) holder(seat int) replicas.Node {
 func (s *clusterStream) openOwn(ctx context.Context, to *url.URL) (io.ReadCloser, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{}, TLS: s.r.TLS}).WithContext(ctx) // see renew
-	own := *s.request
+	own := s.asking
+	if !own.renew() { // its rights may have changed
+		cancel()
+		return nil, "", errLoginFailed
+	}
 	from, into := io.Pipe()
 	w := &pipeWriter{into: into, header: http.Header{}, began: make(chan struct{})}
 	own.r, own.w, own.forwarded, own.part = r, w, true, true

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -209,16 +210,61 @@ func TestEventsFollowOwners(t *testing.T) {
 	}
 }
 
+// eventsFor returns a stream of the events of a cluster that a user has asked for, before it begins.
+func (r *rig) eventsFor(t *testing.T, user, query string) *clusterStream {
+	t.Helper()
+	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(user, "GET", "/api/events?"+query, "")}
+	must(t, q.authenticate())
+	var err error
+	q.query, err = parseQuery(query)
+	must(t, err)
+	s, err := q.newClusterStream(&endpoint{})
+	must(t, err)
+	return s
+}
+
 // A stream asks the node that has a seat now, not the one that had it when the stream began.
 func TestEventsOfReplacedNodes(t *testing.T) {
 	c, _ := newEventfulCluster(t)
-	r := c.rigs[0]
-	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(guest, "GET", "/api/events", "")}
-	must(t, q.authenticate())
-	s, err := q.newClusterStream(&endpoint{})
-	must(t, err)
+	s := c.rigs[0].eventsFor(t, guest, "")
 	c.nodes[2].ID = 9
 	if n := s.holder(2); n.ID != 9 || n.Name != "curfew@n3" {
 		t.Errorf("got %+v", n)
+	}
+}
+
+// Streams of nodes that ended are opened again while the request of their reader is renewed: with the race detector, this fails if both
+// use the same.
+func TestEventsAreReopenedWhileRenewed(t *testing.T) {
+	c, _ := newEventfulCluster(t)
+	s := c.rigs[0].eventsFor(t, guest, "")
+	var readers sync.WaitGroup
+	for seat := range 2 { // the node itself, and another one
+		readers.Go(func() {
+			from, _, err := s.open(t.Context(), seat, "", false)
+			if err != nil {
+				t.Errorf("seat %d: %v", seat, err)
+				return
+			}
+			_ = from.Close()
+		})
+	}
+	for range 100 {
+		if !s.renew() {
+			t.Fatal("guest may not read any more")
+		}
+	}
+	readers.Wait()
+}
+
+// A user who is no monitor any more does not see the events of this node as one when its stream is opened again.
+func TestEventsAreReopenedWithPresentRights(t *testing.T) {
+	c, _ := newEventfulCluster(t)
+	c.want(0, 201, "PUT", "/api/users/eve", `{"password":"x","tags":"monitoring"}`)
+	s := c.rigs[0].eventsFor(t, "eve:x", "vhost=a")
+	c.want(0, 204, "PUT", "/api/users/eve", `{"password":"x","tags":"management"}`)
+	if from, _, err := s.open(t.Context(), 0, "", false); err == nil {
+		_ = from.Close()
+		t.Error("the stream of a vhost that the user may not enter was opened")
 	}
 }
