@@ -70,6 +70,7 @@ func TestGatherEndsWithClose(t *testing.T) {
 		time.Sleep(time.Minute)
 		s.Commit(make([]byte, 10), nil, nil)
 		time.Sleep(time.Hour)
+		synctest.Wait()
 		if l.appends != 1 {
 			t.Fatalf("%d entries were appended, want 1: the second gathers", l.appends)
 		}
