@@ -98,7 +98,9 @@ func (a *alarms) update() {
 		var known []any
 		if s := a.shortage(); s != nil {
 			notice.Disk = telemetry.Shortage(*s)
-			known = []any{"path", s.Path, "free_bytes", s.Free, "needed_bytes", s.Needed}
+			if known = []any{"path", s.Path, "free_bytes", s.Free, "needed_bytes", s.Needed}; s.Files {
+				known = append(known, "error", "too many open files: the limit of the process or of the machine is too low for its connections")
+			}
 		}
 		a.log.Warn("disk alarm: publishers wait", known...)
 		a.telemetry.Notice(notice)

@@ -115,6 +115,7 @@ type Shortage struct {
 	Path   string // "" = unknown
 	Free   int64  // bytes; negative = unknown
 	Needed int64  // bytes
+	Files  bool   // it is not space that is missing: no more files can be opened
 }
 
 // The parts of a message that an event copies.

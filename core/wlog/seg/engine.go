@@ -17,6 +17,7 @@ type Engine struct {
 	fs      vfs.FS
 	options Options
 	lock    vfs.File
+	held    *vfs.Held // fs, if it is a real directory; nil = it is another
 
 	mu     sync.Mutex // guards what follows
 	shards map[uint32]*shardEntry
@@ -46,7 +47,14 @@ func New(fsys vfs.FS, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Engine{fs: fsys, options: o, lock: lock, shards: map[uint32]*shardEntry{}}, nil
+	e := &Engine{fs: fsys, options: o, lock: lock, shards: map[uint32]*shardEntry{}}
+	if d, ok := fsys.(vfs.Dir); ok {
+		if e.held, err = d.Hold(); err != nil {
+			return nil, errors.Join(err, release(lock))
+		}
+		e.fs = e.held
+	}
+	return e, nil
 }
 
 // Open implements [wlog.Engine].
@@ -118,6 +126,9 @@ func (e *Engine) Close() error {
 	var all error
 	for _, s := range e.shards {
 		all = errors.Join(all, s.close())
+	}
+	if e.held != nil {
+		all = errors.Join(all, e.held.Close())
 	}
 	return errors.Join(all, release(e.lock))
 }

@@ -16,7 +16,7 @@ type maker struct {
 }
 
 // segment makes a segment of that size, out of a spare file of the same size unless spare is nil. If that fails for lack of
-// space, the spare file can still be used later.
+// space or of descriptors, the spare file can still be used later.
 func (m *maker) segment(number uint32, size int64, spare *named) (*segment, error) {
 	file, name, err := m.file(number, size, spare)
 	if err != nil {
@@ -65,7 +65,10 @@ func (m *maker) publish(g *segment, name string) error {
 	if err := m.fs.Rename(name, g.name); err != nil {
 		return err
 	}
-	return m.fs.Sync()
+	if err := m.fs.Sync(); err != nil {
+		return errors.Join(err, m.fs.Rename(g.name, name)) // discard knows it by its old name
+	}
+	return nil
 }
 
 // discard removes a file that did not become a segment, unless it is a spare. If it cannot be removed the next owner will try.

@@ -121,8 +121,8 @@ func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, sho
 		return nil, short, nil
 	}
 	g, err = p.segment(number, size, spare)
-	if vfs.NoSpace(err) {
-		return nil, p.shortage(bytes), nil
+	if vfs.Scarce(err) {
+		return nil, p.shortageBy(err, bytes), nil
 	}
 	return g, nil, err
 }
@@ -152,6 +152,13 @@ func (p *pool) shortage(bytes int64) *Shortage {
 		return &Shortage{Free: -1, Needed: needed}
 	}
 	return &Shortage{Path: space.Path, Free: space.Free, Needed: needed}
+}
+
+// shortageBy is shortage after a segment could not be made for lack of space or of descriptors.
+func (p *pool) shortageBy(err error, bytes int64) *Shortage {
+	short := p.shortage(bytes)
+	short.Files = vfs.NoFiles(err)
+	return short
 }
 
 // done ends the making of a segment. If it shows a change in space, done calls Space, and only then lets the next one begin: so
@@ -271,8 +278,8 @@ func (p *pool) takeLarger(size int64) (*segment, error) {
 	if short == nil {
 		g, err = p.makeLarge(number, size)
 	}
-	if vfs.NoSpace(err) {
-		short, err = p.shortage(both), nil
+	if vfs.Scarce(err) {
+		short, err = p.shortageBy(err, both), nil
 	}
 	if g != nil {
 		err = smaller.file.Close() // its name is the larger one's
@@ -323,7 +330,7 @@ func (p *pool) takeReserved(entry int64) (*segment, error) {
 		p.follow(g.number, g.size)
 	}
 	p.release()
-	if vfs.NoSpace(err) {
+	if vfs.Scarce(err) {
 		err = wlog.ErrFull
 	}
 	return g, err

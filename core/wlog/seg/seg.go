@@ -48,7 +48,8 @@ type Options struct {
 // Events are callbacks. Any may be nil. They are called from many goroutines, must not block, and must not use the Engine or its
 // Logs.
 type Events struct {
-	// Space reports that the disk has no space for a shard's next segment, and what it lacks; later, with nil, that it has
+	// Space reports that the disk has no space for a shard's next segment, or that its file cannot be opened because the process has
+	// too many open, and what is lacking; later, with nil, that it has
 	// space again. In between, entries that bring more are taken until half of the last segment is used, and then refused with
 	// ErrFull. Callers should stop filling the log at the first sign.
 	Space func(shard uint32, low *Shortage)
@@ -64,6 +65,7 @@ type Shortage struct {
 	Path   string // of the data directory; "" = unknown
 	Free   int64  // bytes; less than 0 = unknown
 	Needed int64  // bytes that have to be free for the log to go on
+	Files  bool   // it is not space that is missing: no more files can be opened
 }
 
 const (

@@ -2,9 +2,12 @@ package seg
 
 import (
 	"errors"
+	"io/fs"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +105,58 @@ func TestFullDisk(t *testing.T) {
 		s.append(t, strings.Repeat("x", largeEntry))
 		s.close(t)
 	})
+}
+
+// Connections may leave no descriptors for files: that is over when they are, as a full disk is, and no log has ended.
+func TestNoMoreFilesCanBeOpened(t *testing.T) {
+	for _, kind := range []crashfs.OpKind{crashfs.OpCreate, crashfs.OpSyncDir} { // the latter after the file got its name
+		for trimmed := range 2 { // files that are used again
+			synctest.Test(t, func(t *testing.T) {
+				var told notices
+				var files atomic.Bool
+				fsys, o := crashfs.New(1), watched(&told)
+				o.Events.Space = func(_ uint32, low *Shortage) {
+					told.add(low != nil)
+					files.Store(low != nil && low.Files)
+				}
+				s := openShard(t, fsys, o)
+				const large = 2000
+				for range trimmed * 100 {
+					at, err := s.Append(t.Context(), make([]byte, large), wlog.Bringing)
+					must(t, err)
+					must(t, s.Trim(at))
+				}
+				synctest.Wait()
+				fsys.Inject(func(op crashfs.Op) error {
+					if op.Kind == kind {
+						return &fs.PathError{Op: "open", Path: op.Name, Err: syscall.EMFILE}
+					}
+					return nil
+				})
+				s.appendWhile(t, large, wlog.Bringing)
+				s.settle(t, large)
+				synctest.Wait()
+				if !slices.Equal(told.all(), []bool{true}) || !files.Load() {
+					t.Fatalf("Space was told %v, files %t, want that there are none", told.all(), files.Load())
+				}
+				time.Sleep(10 * retryAfter)
+				fsys.Inject(nil)
+				time.Sleep(2 * retryAfter)
+				if !slices.Equal(told.all(), []bool{true, false}) {
+					t.Fatalf("Space was told %v, want that there were none and are some", told.all())
+				}
+				for range 100 {
+					s.append(t, strings.Repeat("x", large))
+				}
+				s.close(t)
+				again := openShard(t, fsys, small())
+				if n := len(again.found); n < 100 {
+					t.Errorf("%d entries are left, want at least the last 100", n)
+				}
+				again.close(t)
+			})
+		}
+	}
 }
 
 // A full disk does not keep a broker from starting, again and again.

@@ -56,7 +56,7 @@ func (r *reclaimer) begin() error {
 }
 
 // recordFirst records, durably, which segment the log begins with. Older ones may be removed after that. On most file systems a
-// name takes no space. If there is none for it nevertheless, the log is trimmed without.
+// name takes no space. If there is none for it nevertheless, or no file can be opened, the log is trimmed without.
 func (r *reclaimer) recordFirst(first uint32) error {
 	if first == r.first {
 		return nil
@@ -70,7 +70,7 @@ func (r *reclaimer) recordFirst(first uint32) error {
 		if f, err = r.fs.Open(name, vfs.Create); err == nil {
 			err = f.Close()
 		}
-		if vfs.NoSpace(err) {
+		if vfs.Scarce(err) {
 			return nil
 		}
 	}

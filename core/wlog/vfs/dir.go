@@ -99,6 +99,33 @@ func (d Dir) Sync() error {
 	return errors.Join(syncDir(f), f.Close())
 }
 
+// Held is a directory that stays open, so that Sync succeeds while the process may open no more files. Without that a log whose file
+// was renamed could not go on, and nothing could take the renaming back for certain.
+type Held struct {
+	Dir
+	open *os.File
+}
+
+var (
+	_ FS       = (*Held)(nil)
+	_ Spacious = (*Held)(nil)
+)
+
+// Hold opens the directory. The caller closes it.
+func (d Dir) Hold() (*Held, error) {
+	f, err := os.Open(string(d))
+	if err != nil {
+		return nil, err
+	}
+	return &Held{d, f}, nil
+}
+
+// Sync implements [FS].
+func (h *Held) Sync() error { return syncDir(h.open) }
+
+// Close closes the directory.
+func (h *Held) Close() error { return h.open.Close() }
+
 func (d Dir) path(name string) string { return filepath.Join(string(d), name) }
 
 // osFile is a file of the operating system. Each system has its own Writev, Sync and reserve.

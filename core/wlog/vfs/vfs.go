@@ -65,3 +65,11 @@ var ErrLocked = errors.New("locked")
 func NoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
+
+// NoFiles reports whether an error says that the process, or the machine, has as many files open as it may. Connections count, too.
+func NoFiles(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
+}
+
+// Scarce reports whether an error says that something is used up that may be there again: space or files.
+func Scarce(err error) bool { return NoSpace(err) || NoFiles(err) }

@@ -339,11 +339,36 @@ func TestNoSpace(t *testing.T) {
 	}{
 		{&fs.PathError{Op: "write", Err: syscall.ENOSPC}, true},
 		{syscall.EDQUOT, true},
+		{syscall.EMFILE, false},
 		{syscall.EIO, false},
 		{nil, false},
 	} {
 		if got := vfs.NoSpace(tc.err); got != tc.want {
 			t.Errorf("%v: got %t, want %t", tc.err, got, tc.want)
 		}
+	}
+}
+
+// Names are made durable while the process can open no more files.
+func TestAHeldDirectoryIsSyncedWithoutADescriptor(t *testing.T) {
+	d := vfs.Dir(t.TempDir())
+	h, err := d.Hold()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(string(d)); err != nil { // as good as no descriptor: it cannot be opened any more
+		t.Fatal(err)
+	}
+	if err := d.Sync(); err == nil {
+		t.Fatal("a directory was opened that is gone")
+	}
+	if err := h.Sync(); err != nil {
+		t.Error(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := d.Hold(); err == nil {
+		t.Error("a directory was held that is gone")
 	}
 }
