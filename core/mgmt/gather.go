@@ -64,7 +64,7 @@ func (q *question) mark(h http.Header, node string) {
 // hold returns what the request holds of the memory for parts.
 func (c *request) hold() *holding {
 	if c.holding == nil {
-		c.holding = &holding{of: c.api.parts}
+		c.holding = &holding{of: c.api.parts, user: c.user.Name}
 	}
 	return c.holding
 }

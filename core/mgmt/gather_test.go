@@ -117,6 +117,36 @@ func TestGathersAreLimited(t *testing.T) {
 	}
 }
 
+// One user's requests, which may take as long as their readers like, leave places for those of others.
+func TestGathersOfOneUserAreLimited(t *testing.T) {
+	c := newCluster(t)
+	c.want(0, 201, "PUT", "/api/users/eve", `{"password":"x","tags":"monitoring"}`)
+	parts := c.rigs[0].api.parts
+	parts.wait = 10 * time.Millisecond
+	var slow []*holding
+	for range maxGathers {
+		h := &holding{of: parts, user: "eve"}
+		if h.begin(t.Context()) != nil {
+			h.end()
+			break
+		}
+		slow = append(slow, h)
+	}
+	if w := c.at(0, "eve:x", "GET", "/api/queues", ""); w.Code != 503 || w.Header().Get("Retry-After") != "1" {
+		t.Errorf("eve, who has %d requests: got %d %s", len(slow), w.Code, w.Body)
+	}
+	c.want(0, 200, "GET", "/api/queues", "")
+	for _, h := range slow {
+		h.end()
+	}
+	if w := c.at(0, "eve:x", "GET", "/api/queues", ""); w.Code != 200 {
+		t.Errorf("eve, who has none any more: got %d %s", w.Code, w.Body)
+	}
+	if len(parts.gathers)+len(parts.of) != 0 {
+		t.Error("memory is held after all requests have ended")
+	}
+}
+
 // For a page far from the beginning no node sends more items than are on the page.
 func TestDeepPagesCostAPage(t *testing.T) {
 	c := newCluster(t)

@@ -12,8 +12,10 @@ import (
 // answered by all nodes. What needs more of it as a whole, such as all definitions, is read for one request at a time; long lists go on
 // to their reader while they are read.
 const (
-	// maxGathers is how many requests at a time are answered by all nodes.
-	maxGathers = 64
+	// maxGathers is how many requests at a time are answered by all nodes, and maxGathersOfUser how many of them are one user's: whoever
+	// reads long lists slowly must not keep others from asking.
+	maxGathers       = 64
+	maxGathersOfUser = 16
 	// maxHeld is how much of a part is read before an answer begins, in bytes.
 	maxHeld = 1 << 20
 	// gatherWait is how long a request waits for others that are answered by all nodes.
@@ -25,17 +27,54 @@ type gatherMemory struct {
 	gathers chan struct{} // has an element for each request
 	whole   chan struct{} // has an element while a request reads more than maxHeld of its parts as a whole
 	wait    time.Duration
+
+	mu sync.Mutex             // guards what follows
+	of map[string]*userPlaces // users with requests that have a place, or wait for one
+}
+
+// userPlaces are the places of one user's requests.
+type userPlaces struct {
+	taken    chan struct{} // has an element for each request that has one
+	requests int           // that have one or wait; guarded by mu of the memory
 }
 
 func newGatherMemory() *gatherMemory {
-	return &gatherMemory{gathers: make(chan struct{}, maxGathers), whole: make(chan struct{}, 1), wait: gatherWait}
+	return &gatherMemory{
+		gathers: make(chan struct{}, maxGathers), whole: make(chan struct{}, 1), wait: gatherWait, of: map[string]*userPlaces{},
+	}
+}
+
+// enter returns a user's places, until leave.
+func (m *gatherMemory) enter(user string) *userPlaces {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.of[user]
+	if p == nil {
+		p = &userPlaces{taken: make(chan struct{}, maxGathersOfUser)}
+		m.of[user] = p
+	}
+	p.requests++
+	return p
+}
+
+func (m *gatherMemory) leave(user string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p := m.of[user]; p.requests > 1 {
+		p.requests--
+	} else {
+		delete(m.of, user)
+	}
 }
 
 // holding is what one request holds of the memory, and the streams that it reads.
 type holding struct {
-	of *gatherMemory
+	of   *gatherMemory
+	user string // whose request it is; "" = that of many readers
 
-	mu      sync.Mutex // guards what follows; several parts are read at a time
+	mu      sync.Mutex  // guards what follows; several parts are read at a time
+	places  *userPlaces // of the user; nil = none were entered
+	placed  bool        // one of them is taken
 	begun   bool
 	whole   bool
 	refused bool
@@ -46,6 +85,14 @@ type holding struct {
 func (h *holding) begin(ctx context.Context) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.user != "" {
+		if h.places == nil {
+			h.places = h.of.enter(h.user)
+		}
+		if err := h.take(ctx, h.places.taken, &h.placed); err != nil {
+			return err
+		}
+	}
 	return h.take(ctx, h.of.gathers, &h.begun)
 }
 
@@ -111,5 +158,11 @@ func (h *holding) end() {
 	if h.begun {
 		<-h.of.gathers
 	}
-	h.whole, h.begun = false, false
+	if h.placed {
+		<-h.places.taken
+	}
+	if h.places != nil {
+		h.of.leave(h.user)
+	}
+	h.whole, h.begun, h.placed, h.places = false, false, false, nil
 }

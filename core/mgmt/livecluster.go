@@ -71,7 +71,8 @@ func (w *watcher) askLive(q url.Values) (parts []part, missing []string) {
 	defer cancel()
 	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: root + "live", RawQuery: q.Encode()}, Header: http.Header{}}).WithContext(ctx)
 	asking := &request{api: w.api, w: &ownPart{header: http.Header{}}, r: r, user: w.user}
-	defer asking.hold().end()
+	asking.holding = &holding{of: w.api.parts}
+	defer asking.holding.end()
 	if err := asking.holding.begin(ctx); err != nil {
 		return nil, w.otherNames()
 	}
