@@ -95,7 +95,11 @@ func TestFirstStartWithCrashes(t *testing.T) {
 			g.play()
 		})
 	}
-	for _, what := range []string{"crashes", "lost disks", "crashes of members", "began", "waits for replace", "with data", "data is everywhere"} {
+	happens := []string{"crashes", "lost disks", "crashes of members", "began", "waits for replace", "with data"}
+	if games == 100 {
+		happens = append(happens, "data is everywhere") // in one of ten
+	}
+	for _, what := range happens {
 		if count[what] == 0 {
 			t.Errorf("no %s in %d games", what, games)
 		}
