@@ -486,3 +486,24 @@ func TestReplicaEndsOnAFullDisk(t *testing.T) {
 		}
 	})
 }
+
+// An owner that reaches nobody any more has noticed that after two election timeouts: until then it hands out what another owner does, too.
+func TestCutOffOwnerEnds(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		const shard, tick = 1, 100 * time.Millisecond
+		for round := range 20 {
+			id := c.owner(shard)
+			time.Sleep(5*time.Second + time.Duration(round)*53*time.Millisecond)
+			c.isolate(id, true)
+			began := time.Now()
+			for c.nodes[id].owners.of(shard).Mine {
+				time.Sleep(tick / 10)
+			}
+			if took := time.Since(began); took > 2*time.Second+tick/5 {
+				t.Errorf("round %d: node %d owned the shard for %v", round, id, took)
+			}
+			c.owner(shard, id)
+			c.isolate(id, false)
+		}
+	})
+}
