@@ -3,6 +3,8 @@ package seg
 import (
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 // notices is what Space was told, from whichever goroutine.
@@ -156,6 +159,25 @@ func TestNoMoreFilesCanBeOpened(t *testing.T) {
 				again.close(t)
 			})
 		}
+	}
+}
+
+// A trim makes names durable, too, and would end the log if it could not open the directory.
+func TestAnEngineNeedsNoDescriptorToSyncNames(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "logs")
+	d, err := vfs.Make(dir)
+	must(t, err)
+	e := newEngine(t, d, small())
+	must(t, os.Rename(dir, dir+".away")) // it can be opened as little as without a descriptor
+	if err := d.Sync(); err == nil {
+		t.Fatal("the directory could be opened")
+	}
+	if err := e.storage(0).fs.Sync(); err != nil {
+		t.Error(err)
+	}
+	must(t, e.Close())
+	if err := e.storage(0).fs.Sync(); !errors.Is(err, fs.ErrClosed) {
+		t.Errorf("after Close: %v, want that the directory is closed", err)
 	}
 }
 
