@@ -169,6 +169,7 @@ type clusterImport struct {
 	vhosts   []string // that the file is about
 	warnings []string
 	added    []string // expiry policies that were loaded for it
+	done     []string // vhosts that nodes have checked, or applied
 }
 
 // placedTime is how long an import waits until vhosts that it has made have owners.
@@ -225,6 +226,11 @@ func (i *clusterImport) steps(modules bool) error {
 			return err
 		}
 	}
+	for _, name := range i.vhosts {
+		if a.knows(name) && !slices.Contains(i.done, name) {
+			return i.errUnowned(vhostText(name))
+		}
+	}
 	if i.in == "" || modules {
 		if err := i.step(registrar, definitions.ApplyRegistry); err != nil {
 			return err
@@ -239,20 +245,26 @@ func (i *clusterImport) steps(modules bool) error {
 func (i *clusterImport) apply() error {
 	ctx, cancel := context.WithTimeout(i.r.Context(), placedTime)
 	defer cancel()
-	owners, err := i.owners(false)
-	for err != nil && ctx.Err() == nil {
-		pause(ctx, 100*time.Millisecond)
-		owners, err = i.owners(false)
-	}
-	if err != nil {
-		return err
-	}
-	for _, n := range owners {
-		if err := i.step(n, definitions.ApplyVHosts); err != nil {
-			return err
+	i.done = nil
+	for {
+		owners, err := i.owners(false)
+		if err == nil {
+			for _, n := range owners {
+				if err := i.step(n, definitions.ApplyVHosts); err != nil {
+					return err
+				}
+			}
+			// A node that owns a vhost may not serve it yet, or not any more: then it has passed over what goes in there.
+			i.vhosts = slices.DeleteFunc(i.vhosts, func(name string) bool { return slices.Contains(i.done, name) })
 		}
+		switch {
+		case len(i.vhosts) == 0:
+			return nil
+		case ctx.Err() != nil:
+			return cmp.Or(err, i.errUnowned(vhostText(i.vhosts[0])))
+		}
+		pause(ctx, 100*time.Millisecond)
 	}
-	return nil
 }
 
 // owners returns the nodes that own vhosts of the file. Those that are not there yet may have none.
@@ -293,6 +305,7 @@ func (i *clusterImport) step(n replicas.Node, step definitions.Step) error {
 
 func (i *clusterImport) note(o definitions.Outcome) {
 	i.added = append(i.added, o.Added...)
+	i.done = append(i.done, o.VHosts...)
 	i.warnings = append(i.warnings, o.Warnings...)
 }
 
@@ -309,8 +322,8 @@ func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([
 	if err != nil {
 		return nil, c.unforwarded(n, importTimeout, err)
 	}
-	defer func() { _ = answer.Body.Close() }() // all that counts was read
-	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody))
+	defer func() { _ = answer.Body.Close() }()                                         // all that counts was read
+	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody+6*int64(len(body)))) // it may name what the file does, escaped
 	if err != nil {
 		return nil, c.unforwarded(n, importTimeout, err)
 	}
@@ -362,5 +375,5 @@ func (a *API) loadStep(c *request, b []byte) error {
 	if err != nil {
 		return err
 	}
-	return c.reply(object{{"Added", definitions.Tags(o.Added)}, {"Warnings", definitions.Tags(o.Warnings)}})
+	return c.reply(object{{"Added", definitions.Tags(o.Added)}, {"Warnings", definitions.Tags(o.Warnings)}, {"VHosts", definitions.Tags(o.VHosts)}})
 }

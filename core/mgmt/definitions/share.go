@@ -1,6 +1,7 @@
 package definitions
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,6 +34,7 @@ const (
 type Outcome struct {
 	Added    []string // names of expiry policies that were loaded, and were not there before
 	Warnings []string
+	VHosts   []string // of those that the file is about: they were checked, or applied, because they are served by the node
 }
 
 // ImportStep does a step of an import into a cluster, which otherwise is [Definitions.Import]. known reports whether the cluster has a vhost,
@@ -52,7 +54,7 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 		if err != nil {
 			return o, err
 		}
-		return Outcome{m.added, m.warnings}, nil
+		return Outcome{Added: m.added, Warnings: m.warnings}, nil
 	}
 	p, err := d.read(r, in)
 	if err != nil {
@@ -63,13 +65,13 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 		p.only(func(vhost string) bool { return !known(vhost) }, true)
 		return o, d.check(p, known)
 	case CheckVHosts:
-		p.only(d.here, false)
-		return o, d.check(p, known)
+		o.VHosts, err = d.onlyHere(p, b, in)
+		return o, cmp.Or(err, d.check(p, known))
 	case ApplyRegistry:
 		return d.applyRegistry(r, p, in, user)
 	case ApplyVHosts:
-		p.only(d.here, false)
-		if err = d.check(p, known); err == nil {
+		o.VHosts, err = d.onlyHere(p, b, in)
+		if err = cmp.Or(err, d.check(p, known)); err == nil {
 			err = partly(d.apply(p, user))
 		}
 		return o, err
@@ -130,6 +132,17 @@ func (d *Definitions) here(vhost string) bool {
 	return ok
 }
 
+// onlyHere takes out of a plan what is not in vhosts that are here, and returns which of the file's vhosts are.
+func (d *Definitions) onlyHere(p *plan, b []byte, in string) (here []string, err error) {
+	all, _, err := Sections(b, in)
+	if err != nil {
+		return nil, err
+	}
+	here = slices.DeleteFunc(all, func(vhost string) bool { return !d.here(vhost) }) // once: they may come and go
+	p.only(func(vhost string) bool { return slices.Contains(here, vhost) }, false)
+	return here, nil
+}
+
 // only takes out of a plan what is in other vhosts and, without registry, what is in none.
 func (p *plan) only(in func(vhost string) bool, registry bool) {
 	p.parameters, p.policies = filtered(p.parameters, in), filtered(p.policies, in)
@@ -153,7 +166,7 @@ func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outc
 		return o, err
 	}
 	p.only(func(string) bool { return false }, true)
-	return Outcome{m.added, m.warnings}, partly(d.apply(p, user))
+	return Outcome{Added: m.added, Warnings: m.warnings}, partly(d.apply(p, user))
 }
 
 // partly says that a part of the definitions is in force.
