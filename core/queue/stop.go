@@ -26,7 +26,7 @@ type StoppedError struct {
 
 func (e *StoppedError) Error() string {
 	if e.Moved() {
-		return "vhost '" + e.VHost + "' is served by another node now"
+		return "vhost '" + e.VHost + "' is not served by this node any more"
 	}
 	kind := "queue"
 	if e.Exchange {

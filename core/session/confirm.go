@@ -71,7 +71,7 @@ func errNotStored(err error) *amqp.Error {
 		return errStopped(why).In(amqp.ClassBasic, publishing)
 	}
 	if errors.Is(err, wlog.ErrNotOwner) {
-		return errMoved("the vhost is served by another node now").In(amqp.ClassBasic, publishing)
+		return errMoved("the vhost is not served by this node any more").In(amqp.ClassBasic, publishing)
 	}
 	e := amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile")
 	e.Soft = true

@@ -345,7 +345,7 @@ func TestOpenWhileMoving(t *testing.T) {
 	here := true
 	p := newProbe(t, homed(&here, 1, nil)).login().tune()
 	v, _ := p.conn.srv.VHosts("/")
-	v.Move("vhost '/' is served by another node now")
+	v.Move("vhost '/' is not served by this node any more")
 	p.send(0, &amqp.ConnectionOpen{VirtualHost: "/"})
 	p.silent()
 	p.state(Elsewhere)

@@ -29,7 +29,7 @@ func movedVHost(t *testing.T) *vhost.VHost {
 // A client that published while its vhost moved got the end of its channel, with a text about a failure, before it was evicted. Clients
 // connect again by themselves, but do not open channels again that the broker closed.
 func TestMovedVHostEndsTheConnection(t *testing.T) {
-	const text = "CONNECTION_FORCED - the vhost is served by another node now"
+	const text = "CONNECTION_FORCED - the vhost is not served by this node any more"
 	for name, err := range map[string]error{
 		"a commit": errNotStored(fmt.Errorf("journal: %w", wlog.ErrNotOwner)),
 		"a queue":  errNotStored(&queue.StoppedError{VHost: "v", Err: wlog.ErrNotOwner}),

@@ -317,7 +317,7 @@ func moveUnderLoad(t *testing.T, seed uint64, stubborn bool) {
 	}
 	appends := appendsOf(k)
 	c.working.Wait()
-	const text = "vhost '/' is served by another node now"
+	const text = "vhost '/' is not served by this node any more"
 	for name, call := range everyCall(k.v) {
 		if err := call(); err == nil || err.Error() != text || !errors.Is(err, wlog.ErrNotOwner) {
 			t.Errorf("%s: got %v, want %s", name, err, text)
@@ -378,7 +378,7 @@ func takenOverUnderLoad(t *testing.T, seed uint64, stubborn bool) {
 	owner, next := m.nodes[0], m.nodes[1]
 	m.own(1, owner)
 	k := owner.serving("/")
-	c := newMovers(k, "vhost '/' is served by another node now")
+	c := newMovers(k, "vhost '/' is not served by this node any more")
 	for life := range 4 {
 		c.begin(stubborn)
 		time.Sleep(time.Duration(3+seed*5) * time.Millisecond)

@@ -161,7 +161,7 @@ func (c *cluster) drop(s *shard) {
 	s.withdraw(&c.store.vhosts)
 	s.seat.changedHere()
 	s.attends()
-	reason := "is served by another node now"
+	reason := "is not served by this node any more"
 	if s.failure() != nil {
 		reason = "cannot be served any more: its log failed"
 	}

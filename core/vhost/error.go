@@ -72,7 +72,7 @@ func (v *VHost) locked(queue string) *Error {
 
 // elsewhere is the error for everything in a vhost that another node serves.
 func (r *rules) elsewhere(cause error) *Error {
-	return &Error{Kind: Stopped, Text: "vhost '" + r.name + "' is served by another node now", cause: cause}
+	return &Error{Kind: Stopped, Text: "vhost '" + r.name + "' is not served by this node any more", cause: cause}
 }
 
 // stoppedError is an error that the broker itself is to blame for, if the vhost is still its own.

@@ -128,7 +128,7 @@ func (p *pair) change(random *rand.Rand) {
 			continue
 		}
 		for _, c := range s.OpenConns() {
-			c.Session().Evict("vhost '/' is served by another node now")
+			c.Session().Evict("vhost '/' is not served by this node any more")
 		}
 	}
 }
