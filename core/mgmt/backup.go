@@ -103,7 +103,8 @@ func (a *API) backup(c *request) error {
 		return nil
 	}
 	if a.clustered() {
-		return conflict("a node of a cluster makes no backups: export_definitions saves everything but messages, which are on three disks")
+		return conflict("a node of a cluster makes no backups: export_definitions saves everything but messages; " +
+			"a copy of the folder of a node that is stopped has these, too, and is for curfew ctl cluster restore")
 	}
 	if err := a.backups.begin(&backupRun{user: c.user.Name, from: c.r.RemoteAddr, began: a.Clock()}); err != nil {
 		return err

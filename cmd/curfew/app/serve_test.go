@@ -319,6 +319,25 @@ func TestAddressesInUse(t *testing.T) {
 	<-f.shutdown
 }
 
+// The address that a node of a cluster cannot have may be the one for the other nodes: the advice names its flags, too.
+func TestAddressesOfANodeInUse(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	f := newFake()
+	p := launch(t, f, "", "--amqp", ln.Addr().String(), "--management", "127.0.0.1:0",
+		"--cluster", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--cluster-advertise", "127.0.0.1:1")
+	p.wait("the broker cannot start") // the address
+	const want = "another broker may run already: stop it, or choose other addresses with --amqp, --management and, the same on all nodes, --cluster and --cluster-advertise"
+	if r := p.wait("the broker cannot start"); r["error"] != want {
+		t.Errorf("error = %v\nwant %s", r["error"], want)
+	}
+	p.wantExit(exitFailure)
+	<-f.shutdown
+}
+
 func TestBrokerCannotStart(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.stop()

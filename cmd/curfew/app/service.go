@@ -101,7 +101,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 		err = s.broker.Start(ctx)
 	}
 	if err := errors.Join(err, listenErr); err != nil {
-		return errors.Join(hinted(err), s.undo(ctx))
+		return errors.Join(s.hinted(err), s.undo(ctx))
 	}
 	api, err := s.manage(ctx)
 	if err != nil {
@@ -136,11 +136,15 @@ func (s *service) undo(ctx context.Context) error {
 }
 
 // hinted adds what usually helps to an error.
-func hinted(err error) error {
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return errors.Join(err, errors.New("another broker may run already: stop it, or choose other addresses with --amqp and --management"))
+func (s *service) hinted(err error) error {
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return err
 	}
-	return err
+	flags := "--amqp and --management"
+	if s.running.Cluster.On() {
+		flags = "--amqp, --management and, the same on all nodes, --cluster and --cluster-advertise"
+	}
+	return errors.Join(err, errors.New("another broker may run already: stop it, or choose other addresses with "+flags))
 }
 
 func (s *service) logAddresses() {
