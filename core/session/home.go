@@ -157,7 +157,7 @@ func (c *Conn) Relay(now hook.Instant, to wlog.NodeID) {
 	c.now = now
 	c.phase = relayed
 	c.properties = nil
-	c.log().Info("connection relayed", "user", c.user.Name, "vhost", c.wanted, "tls", c.peer.TLS, "node", to)
+	c.log().Info("connection relayed", "user", c.user.Name, "vhost", c.wanted, "tls", c.peer.TLS, "number", to)
 	signal(c.out.wake)
 }
 

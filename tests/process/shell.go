@@ -29,6 +29,7 @@ func NewShell(t *testing.T, dir string, variables ...string) *Shell {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Cancel, cmd.WaitDelay = in.Close, Patience // it runs its traps, which end what it has started
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -124,6 +124,7 @@ func awaitNodes(ctx context.Context, c *call) error {
 	if err != nil || wanted <= 1 {
 		return awaitStartup(ctx, c)
 	}
+	c.api.warn = nil // of nodes that do not answer: they are what it waits for
 	return c.await(ctx, func(ctx context.Context) error { return c.nodesRun(ctx, wanted) })
 }
 

@@ -52,3 +52,17 @@ func TestIncompleteAnswers(t *testing.T) {
 		t.Errorf("got %q, want %q", errs.String(), want)
 	}
 }
+
+// Nodes that do not answer yet are what await_online_nodes waits for: that is no warning.
+func TestAwaitedNodesAreNoWarning(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Curfew-Unreachable", "curfew@c:5680")
+		_, _ = w.Write([]byte(`[{"name":"a","running":true},{"name":"b","running":true},{"name":"c","running":false}]`))
+	}))
+	t.Cleanup(server.Close)
+	var out, errs strings.Builder
+	p := &Program{Name: "curfew ctl", Environ: []string{urlVariable + "=" + server.URL}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
+	if status := p.Run([]string{"await_online_nodes", "2"}); status != 0 || errs.String() != "" {
+		t.Errorf("got status %d, %q", status, errs.String())
+	}
+}

@@ -1,0 +1,16 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A shell that was killed left the nodes running which the README has one start, on ports that the next run needs.
+func TestShellRunsItsTraps(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "ended")
+	t.Run("page", func(t *testing.T) { NewShell(t, ".", "FILE="+file).Run(`trap 'echo ended >"$FILE"' EXIT`) })
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
+	}
+}
