@@ -181,6 +181,9 @@ func (c *request) enterVHost(need access) error {
 		return nil
 	}
 	v, ok := c.api.Store.VHost(name)
+	if !ok && c.forwarded {
+		v, ok = c.awaitVHost(name)
+	}
 	if !ok && !c.api.knows(name) {
 		return c.absentVHost()
 	}

@@ -22,6 +22,9 @@ type Peers interface {
 type Placements interface {
 	// OwnerOf returns the node that owns a vhost, 0 if nobody does now. It is not known if the registry has no such vhost.
 	OwnerOf(vhost string) (owner wlog.NodeID, known bool)
+	// AwaitVHost waits until this node serves a vhost that it owns, or does not own it any more; until ctx ends at most. It does not wait
+	// for vhosts that others own, or nobody.
+	AwaitVHost(ctx context.Context, vhost string)
 	// ShardOf returns the shard that a vhost is in.
 	ShardOf(vhost string) (shard uint32, known bool)
 	// VHosts returns the names of all vhosts that the registry has, sorted.

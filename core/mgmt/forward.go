@@ -39,7 +39,7 @@ func (a *API) Forwarded() http.Handler {
 			return
 		}
 		c := &request{api: a, w: w, r: r, forwarded: true, part: r.Header.Get(partHeader) != ""}
-		a.answer(c, path, func(*http.Request) error { return nil })
+		a.answer(c, path, func(*http.Request) error { return nil }) //nolint:contextcheck // the request has it
 	})
 }
 

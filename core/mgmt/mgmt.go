@@ -207,7 +207,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", root+"index.html")
 		w.WriteHeader(http.StatusMovedPermanently)
 	case strings.HasPrefix(path, root):
-		a.route(w, r, strings.TrimPrefix(path, root))
+		a.route(w, r, strings.TrimPrefix(path, root)) //nolint:contextcheck // the request has it
 	case a.page.Has(path):
 		a.page.ServeHTTP(w, r)
 	default:

@@ -26,6 +26,8 @@ type cluster struct {
 	rigs  []*rig
 	nodes []*peer
 
+	awaited func(vhost string) // what happens until AwaitVHost is over; nil = nothing
+
 	mu        sync.Mutex // guards what follows
 	owners    map[string]wlog.NodeID
 	registrar wlog.NodeID
@@ -118,6 +120,13 @@ func (c *cluster) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
 		}
 	}
 	return 0, false
+}
+
+// AwaitVHost implements [Placements].
+func (c *cluster) AwaitVHost(_ context.Context, vhost string) {
+	if fn := c.awaited; fn != nil {
+		fn(vhost)
+	}
 }
 
 // ShardOf implements [Placements]. Each node owns a shard of vhosts.
@@ -262,6 +271,20 @@ func TestForwardedRequestsHaveNoPassword(t *testing.T) {
 	}
 	if w := c.at(0, "x:x", "GET", "/api/queues/b", ""); w.Code != 401 {
 		t.Errorf("got %d %s, want 401 of the owner", w.Code, w.Body)
+	}
+}
+
+// Who adds a vhost may use it at once, also where its owner has not made it yet.
+func TestRequestsWaitForTheirVHost(t *testing.T) {
+	c := newCluster(t)
+	for node := range c.rigs {
+		c.awaited = nil
+		must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
+		c.mu.Lock()
+		c.owners["b"] = c.nodes[1].ID
+		c.mu.Unlock()
+		c.awaited = func(string) { c.place("b", 1) }
+		c.want(node, 201, "PUT", "/api/queues/b/q", `{"durable":true}`)
 	}
 }
 

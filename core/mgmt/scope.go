@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
@@ -106,7 +107,11 @@ func (c *request) forwardToOwner(e *endpoint, vhost string) error {
 	owner, known := c.api.Placements.OwnerOf(vhost)
 	v, there := c.api.Store.VHost(vhost)
 	_, named := c.vars["vhost"]
-	switch n, ok := c.api.memberOf(owner); {
+	n, ok := c.api.memberOf(owner)
+	if ok && c.api.isSelf(&n) && !there {
+		v, there = c.awaitVHost(vhost)
+	}
+	switch {
 	case there && named:
 		c.vhost = v // it may have come a moment ago
 		return e.do(c)
@@ -118,6 +123,17 @@ func (c *request) forwardToOwner(e *endpoint, vhost string) error {
 		return c.forward(n, e)
 	}
 	return c.errUnowned(vhostText(vhost))
+}
+
+// serveTime is how long a request waits for its vhost: one that was made a moment ago, or whose log this node is still reading.
+const serveTime = 5 * time.Second
+
+// awaitVHost returns a vhost that this node owns, once it serves it.
+func (c *request) awaitVHost(name string) (*vhost.VHost, bool) {
+	ctx, cancel := context.WithTimeout(c.r.Context(), serveTime)
+	defer cancel()
+	c.api.Placements.AwaitVHost(ctx, name)
+	return c.api.Store.VHost(name)
 }
 
 // forwardToRegistrar lets the owner of the registry answer, and then waits until this node knows what was changed.

@@ -69,6 +69,24 @@ func (v *clusterView) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
 	return h.Owner, known
 }
 
+// AwaitVHost implements [mgmt.Placements].
+func (v *clusterView) AwaitVHost(ctx context.Context, vhost string) {
+	if _, known := v.store.Home(vhost); !known && v.Fresh(ctx) != nil {
+		return
+	}
+	for self := v.Status().Self.ID; ; {
+		h, known := v.store.Home(vhost)
+		if !known || h.Here || h.Owner != self {
+			return
+		}
+		select {
+		case <-h.Changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
 // ShardOf implements [mgmt.Placements].
 func (v *clusterView) ShardOf(vhost string) (shard uint32, known bool) {
 	p, known := v.store.Registry().Placement(vhost)
