@@ -4,7 +4,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"go.uber.org/goleak"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // A shell that was killed left the nodes running which the README has one start, on ports that the next run needs.
 func TestShellRunsItsTraps(t *testing.T) {
