@@ -19,7 +19,7 @@ const schedulesVariable = "SCHEDULES"
 // What is run with all other tests: as many faults as the time allows, which is mostly spent waiting, and not more than so many. With the
 // race detector and two processors that others use it is about one in two seconds.
 const (
-	usualTime  = 60 * time.Second
+	usualTime  = 16 * time.Second
 	usualCount = 50
 )
 
