@@ -152,7 +152,7 @@ func await(ctx context.Context, changed <-chan struct{}, most time.Duration) boo
 
 // handOver hands a connection over to the owner of its vhost, unless that changes meanwhile. It returns the stream on which frames
 // come next.
-func (s *Server) handOver(ctx context.Context, home session.Home, h *session.Handover) (owner net.Conn, err error) {
+func (s *Server) handOver(ctx context.Context, home session.Home, h *session.Handover) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
 	s.running.Go(func() {
@@ -162,10 +162,11 @@ func (s *Server) handOver(ctx context.Context, home session.Home, h *session.Han
 		case <-ctx.Done():
 		}
 	})
-	owner, err = s.options.Dial(ctx, home.Owner)
+	owner, err := s.options.Dial(ctx, home.Owner)
 	if err != nil {
 		return nil, err
 	}
+	// It may run when this has returned: owner is no result of the function, which would be nil by then.
 	stop := context.AfterFunc(ctx, func() { _ = owner.SetDeadline(time.Unix(1, 0)) })
 	if _, err = owner.Write(h.Append(nil)); err == nil {
 		err = session.ReadAnswer(owner)
