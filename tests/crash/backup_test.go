@@ -37,7 +37,7 @@ func newBackups(t *testing.T, shards int) *backups {
 	t.Helper()
 	b := &backups{loop: newLoop(t, shards), made: map[string]int{}}
 	b.cycles = min(b.cycles, 3)
-	if n := variable(t, cyclesVariable, 0); n > 0 {
+	if n := process.Number(t, cyclesVariable, 0); n > 0 {
 		b.cycles = int(n+1) / 2
 	}
 	b.loop.end = b.backUp

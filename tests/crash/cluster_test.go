@@ -50,7 +50,7 @@ func runSchedules(t *testing.T, limit time.Duration, nodes func(yaml, dir string
 	if l.cycles = usualCount; testing.Short() {
 		l.cycles = 3
 	}
-	if n := variable(t, schedulesVariable, 0); n > 0 {
+	if n := process.Number(t, schedulesVariable, 0); n > 0 {
 		l.cycles, l.busy, l.limit = int(n), 700*time.Millisecond, 0
 	}
 	l.ledger.takeover = 100 * time.Millisecond

@@ -21,7 +21,7 @@ func TestCrashHeld(t *testing.T) {
 			t.Parallel()
 			h := &hoard{T: t, dir: t.TempDir(), shards: shards, number: 10_000, wait: 3 * time.Second}
 			switch {
-			case variable(t, cyclesVariable, 0) > 0:
+			case process.Number(t, cyclesVariable, 0) > 0:
 				h.number, h.wait = 100_000, 15*time.Second
 			case testing.Short():
 				h.number = 1000

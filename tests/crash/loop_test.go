@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -80,12 +79,12 @@ func newLoop(t *testing.T, shards int) *loop {
 		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 12, busy: 100 * time.Millisecond,
 		clerks: []*clerk{{queue: "clerk.1"}, {queue: "clerk.2"}},
 		agenda: []*secretary{newSecretary("agenda.1", shards == 1), newSecretary("agenda.2", shards == 1)},
-		seed:   variable(t, seedVariable, rand.Uint64()),
+		seed:   process.Number(t, seedVariable, rand.Uint64()),
 	}
 	if testing.Short() {
 		l.cycles = 3
 	}
-	if n := variable(t, cyclesVariable, 0); n > 0 {
+	if n := process.Number(t, cyclesVariable, 0); n > 0 {
 		l.cycles, l.busy = int(n+1)/2, 700*time.Millisecond
 	}
 	l.end, l.brokers = l.finish, single{l}
@@ -93,19 +92,6 @@ func newLoop(t *testing.T, shards int) *loop {
 	t.Logf("%s=%d", seedVariable, l.seed)
 	l.makeDir()
 	return l
-}
-
-func variable(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
 }
 
 // makeDir makes the data directory, which stays when the test fails.

@@ -83,11 +83,6 @@ type simNode struct {
 	offset  time.Duration // of the shard's time, in that
 }
 
-type flight struct {
-	from uint64
-	m    *raftpb.Message
-}
-
 type fact struct {
 	term uint64
 	body []byte
@@ -424,47 +419,6 @@ func (c *cluster) owner() (best *simNode) {
 		}
 	}
 	return best
-}
-
-func (c *cluster) deliver() {
-	if len(c.net) == 0 {
-		return
-	}
-	i := c.rng.IntN(min(len(c.net), 8))
-	f := c.net[i]
-	to := c.nodes[f.m.GetTo()]
-	if to != nil && c.asleep(to) {
-		c.net = slices.Delete(c.net, i, i+1)
-		to.waits = append(to.waits, f)
-		return
-	}
-	if c.rng.IntN(50) > 0 { // else it comes twice
-		c.net = slices.Delete(c.net, i, i+1)
-	}
-	lost := to == nil || !to.up || c.cut[[2]uint64{f.from, f.m.GetTo()}] || c.rng.IntN(40) == 0
-	c.report(f, !lost)
-	if !lost {
-		c.hand(to, f)
-		c.after(to)
-	}
-}
-
-// hand hands a message to its receiver, as the bytes that go over the network.
-func (c *cluster) hand(to *simNode, f flight) {
-	m, err := decode(encode(f.m), wlog.NodeID(f.from), wlog.NodeID(to.id))
-	if err == nil {
-		err = to.g.step(m)
-	}
-	if err != nil {
-		c.fail("node %d: %v", to.id, err)
-	}
-}
-
-func (c *cluster) report(f flight, ok bool) {
-	if from := c.nodes[f.from]; from.up && c.fault != staysSilent {
-		from.g.delivered(f.m, ok)
-		c.after(from)
-	}
 }
 
 // settle ends all faults, and waits until the nodes agree.

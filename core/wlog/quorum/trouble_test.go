@@ -128,17 +128,6 @@ type asked struct {
 	floor uint64 // the last one that was, when it was asked
 }
 
-// isolate cuts a node off, or ends all cuts.
-func (c *cluster) isolate(n *simNode) {
-	clear(c.cut)
-	if c.rng.IntN(2) == 0 {
-		return
-	}
-	for _, id := range c.ids() {
-		c.cut[[2]uint64{n.id, id}], c.cut[[2]uint64{id, n.id}] = true, true
-	}
-}
-
 func (c *cluster) read(n *simNode) {
 	c.next++
 	c.reads[c.next] = asked{n.id, n.g, c.durable}

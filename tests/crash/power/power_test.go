@@ -7,13 +7,13 @@ import (
 	"os"
 	"runtime"
 	"runtime/debug"
-	"strconv"
 	"testing"
 	"testing/synctest"
 
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/tests/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,9 +44,9 @@ func TestPowerLoss(t *testing.T) {
 // campaign plays runs, with a quarter of the losses of power of its durability.
 func campaign(t *testing.T, s settings) {
 	t.Helper()
-	losses, seed, runs := variable(t, lossesVariable, 20), rand.Uint64()>>32, 0
+	losses, seed, runs := process.Number(t, lossesVariable, 20), rand.Uint64()>>32, 0
 	if os.Getenv(seedVariable) != "" {
-		seed, losses = variable(t, seedVariable, 0), 1
+		seed, losses = process.Number(t, seedVariable, 0), 1
 	}
 	if testing.Short() {
 		losses = min(losses, 4)
@@ -60,19 +60,6 @@ func campaign(t *testing.T, s settings) {
 		}
 	}
 	t.Logf("%s=%d and up, %d runs: %+v", seedVariable, seed, runs, total)
-}
-
-func variable(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
 }
 
 // once plays one run. What clients do and when the power goes follows from the seed. What goroutines do at one instant is up to the
