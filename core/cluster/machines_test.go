@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/peer"
 	"github.com/curfewmq/curfew/core/peer/memnet"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -73,7 +73,7 @@ type machine struct {
 	in      *machines
 	address string
 	fs      *crashfs.FS
-	log     *logBuffer
+	log     *logtest.Log
 	change  func(*Options)
 
 	cancel context.CancelFunc // nil = the node does not run
@@ -82,29 +82,11 @@ type machine struct {
 	err    error
 }
 
-// logBuffer collects a log.
-type logBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func newMachines(t *testing.T, seed uint64) *machines {
 	t.Helper()
 	ms := &machines{t: t, seed: seed, changed: make(chan struct{})}
 	for i, address := range []string{"a:5680", "b:5680", "c:5680"} {
-		ms.all = append(ms.all, &machine{in: ms, address: address, fs: crashfs.New(seed*10 + uint64(i)), log: &logBuffer{}})
+		ms.all = append(ms.all, &machine{in: ms, address: address, fs: crashfs.New(seed*10 + uint64(i)), log: new(logtest.Log)})
 	}
 	return ms
 }
@@ -200,6 +182,17 @@ func (ms *machines) begin() {
 		m.boot()
 	}
 	ms.await()
+}
+
+// wantRefused boots a machine whose node refuses to start, for a reason that contains want.
+func (m *machine) wantRefused(want string) {
+	m.in.t.Helper()
+	m.boot()
+	<-m.opened
+	if m.err == nil || !strings.Contains(m.err.Error(), want) {
+		m.in.t.Errorf("%s: got %v, want %q", m.address, m.err, want)
+	}
+	m.cancel = nil
 }
 
 // await waits until the nodes that were booted are of the cluster.

@@ -152,12 +152,7 @@ func TestOtherConfiguration(t *testing.T) {
 				ms.stop()
 				m := ms.all[0]
 				m.change = tc.change
-				m.boot()
-				<-m.opened
-				if m.err == nil || !strings.Contains(m.err.Error(), tc.want) {
-					t.Errorf("got %v, want %q", m.err, tc.want)
-				}
-				m.cancel = nil
+				m.wantRefused(tc.want)
 				ms.stop()
 			})
 		})
@@ -189,12 +184,7 @@ func TestLogIsMissing(t *testing.T) {
 						}
 					}
 				}
-				m.boot()
-				<-m.opened
-				if m.err == nil || !strings.Contains(m.err.Error(), tc.want) {
-					t.Errorf("got %v, want %q", m.err, tc.want)
-				}
-				m.cancel = nil
+				m.wantRefused(tc.want)
 				ms.stop()
 			})
 		})

@@ -71,6 +71,16 @@ func (r *rig) state(user, query string) (s liveState) {
 	return s
 }
 
+// wantOrder checks which rows a guest's view has, and in which order, and returns it.
+func (r *rig) wantOrder(query, want string) liveState {
+	r.t.Helper()
+	s := r.state(guest, query)
+	if got := strings.ReplaceAll(strings.Join(s.Order, ", "), "\x00", " "); got != want || len(s.Rows) != len(s.Order) {
+		r.t.Errorf("%s: got %s, want %s", query, got, want)
+	}
+	return s
+}
+
 func TestLiveDeadlines(t *testing.T) {
 	r := newLiveRig(t)
 	for query, want := range map[string]string{
@@ -92,11 +102,7 @@ func TestLiveDeadlines(t *testing.T) {
 		"deadlines&sort=due_1h&sort_reverse=true&page_size=1":  "/ minutes",
 		"deadlines&sort=overdue&sort_reverse=true&page_size=1": "/ hours",
 	} {
-		s := r.state(guest, query)
-		got := strings.ReplaceAll(strings.Join(s.Order, ", "), "\x00", " ")
-		if got != want || len(s.Rows) != len(s.Order) {
-			t.Errorf("%s: got %s, want %s", query, got, want)
-		}
+		r.wantOrder(query, want)
 	}
 	s := r.state(guest, "deadlines")
 	row := s.Rows["/\x00minutes"]
@@ -147,10 +153,7 @@ func TestLiveQueues(t *testing.T) {
 		"queues&sort=expiry_strategy&sort_reverse=true&page_size=1":  "/ hours",
 		"queues&sort=lease_expires_at&page_size=1&columns=name,type": "v lease",
 	} {
-		s := r.state(guest, query)
-		if got := strings.ReplaceAll(strings.Join(s.Order, ", "), "\x00", " "); got != want || len(s.Rows) != len(s.Order) {
-			t.Errorf("%s: got %s, want %s", query, got, want)
-		}
+		s := r.wantOrder(query, want)
 		if s.Filtered == 0 || s.All < s.Filtered || s.Pages == 0 {
 			t.Errorf("%s: got %+v", query, s)
 		}
@@ -501,10 +504,7 @@ func TestLiveTop(t *testing.T) {
 		"top&sort=due&page_size=1&page=4":       "v lease",
 		"top&sort=messages&page=9&page_size=10": "",
 	} {
-		s := r.state(guest, query)
-		if got := strings.ReplaceAll(strings.Join(s.Order, ", "), "\x00", " "); got != want || len(s.Rows) != len(s.Order) {
-			t.Errorf("%s: got %s, want %s", query, got, want)
-		}
+		r.wantOrder(query, want)
 	}
 	s := r.state(guest, "top&sort=messages")
 	row := s.Rows["/\x00minutes"]

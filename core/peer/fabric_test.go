@@ -1,7 +1,6 @@
 package peer
 
 import (
-	"bytes"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/peer/memnet"
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -28,7 +28,7 @@ func newFabric() *fabric { return &fabric{} }
 type testNode struct {
 	*Links
 	node Node
-	log  *logBuffer
+	log  *logtest.Log
 
 	mu    sync.Mutex // guards the rest
 	got   []string
@@ -37,35 +37,12 @@ type testNode struct {
 	heard []ShardTime
 }
 
-// logBuffer collects a log.
-type logBuffer struct {
-	written func() // is called after each record; nil = nobody waits for it
-
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	if l.written != nil {
-		defer l.written()
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 func nodeOf(id wlog.NodeID) Node { return Node{id, fmt.Sprintf("node%d:5680", id)} }
 
 // node starts a node that links to nobody yet.
 func (f *fabric) node(t *testing.T, id wlog.NodeID, change ...func(*Options)) *testNode {
 	t.Helper()
-	n := &testNode{node: nodeOf(id), log: &logBuffer{}}
+	n := &testNode{node: nodeOf(id), log: new(logtest.Log)}
 	o := Options{
 		Self: func() Hello {
 			return Hello{Format: Range{1, 1}, Node: id, Address: n.node.Address, Name: "test", Version: "1.2.3", Shards: 3}

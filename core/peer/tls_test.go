@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
@@ -115,7 +116,7 @@ func load(t *testing.T, f TLSFiles) *TLS {
 type tcpNode struct {
 	*Links
 	node Node
-	log  *logBuffer
+	log  *logtest.Log
 	got  chan string
 	gone chan wlog.NodeID
 	news chan struct{} // has a token when the node has logged or heard something
@@ -128,7 +129,7 @@ func startReal(tb testing.TB, id wlog.NodeID, certificates *TLS) *tcpNode {
 		tb.Fatal(err)
 	}
 	r := &tcpNode{node: Node{id, listener.Addr().String()}, got: make(chan string, 1000), gone: make(chan wlog.NodeID, 10), news: make(chan struct{}, 1)}
-	r.log = &logBuffer{written: r.poke}
+	r.log = &logtest.Log{Written: r.poke}
 	r.Links = New(Options{
 		Self:     func() Hello { return Hello{Format: Range{1, 1}, Node: id, Address: r.node.Address} },
 		Check:    func(Hello) error { return nil },

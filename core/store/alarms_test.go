@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
@@ -34,12 +35,12 @@ func TestAlarmsAreTold(t *testing.T) {
 
 // An alarm that names neither the disk nor what it lacks sends its reader to look for both.
 func TestTheDiskAlarmSaysWhatIsMissing(t *testing.T) {
-	var log lines
+	var log logtest.Log
 	told := telemetry.New(telemetry.Options{Events: 1})
 	a := newAlarms(slog.New(slog.NewTextHandler(&log, nil)), told)
 	a.setSpace(2, &Shortage{Path: "/data", Free: 10, Needed: 30})
 	a.setSpace(1, &Shortage{Path: "/data", Free: 5, Needed: 100})
-	if got, want := log.find("disk alarm"), `"disk alarm: publishers wait" path=/data free_bytes=10 needed_bytes=30`; got != want {
+	if got, want := log.Find("disk alarm"), `"disk alarm: publishers wait" path=/data free_bytes=10 needed_bytes=30`; got != want {
 		t.Errorf("logged %s, want %s", got, want)
 	}
 	if got := a.shortage(); got == nil || got.Needed != 100 {

@@ -419,7 +419,7 @@ func clusterModel(t *testing.T, seed uint64, small bool) {
 	t.Logf("%d terms, %d messages, %v", c.terms, len(c.all), c.errs)
 	for _, n := range m.nodes {
 		if alarms := n.Alarms(); len(alarms) > 0 {
-			t.Errorf("node %d has alarms %v\n%s", n.ID(), alarms, n.log.b.String())
+			t.Errorf("node %d has alarms %v\n%s", n.ID(), alarms, n.log.String())
 		}
 	}
 	m.storage.SetOwner(1, 0)

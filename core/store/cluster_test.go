@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/fake"
@@ -110,7 +111,7 @@ type member struct {
 	*fake.Node
 	*Store
 	t       *testing.T
-	log     *lines
+	log     *logtest.Log
 	givenUp chan uint32
 }
 
@@ -127,7 +128,7 @@ func newTeam(t *testing.T, nodes int, change ...func(*Options)) *team {
 func (m *team) join(change ...func(*Options)) *member {
 	m.t.Helper()
 	id := wlog.NodeID(len(m.nodes) + 1)
-	n := &member{Node: m.storage.Node(id, time.Duration(id)*time.Minute), t: m.t, log: &lines{}, givenUp: make(chan uint32, 100)}
+	n := &member{Node: m.storage.Node(id, time.Duration(id)*time.Minute), t: m.t, log: new(logtest.Log), givenUp: make(chan uint32, 100)}
 	c, err := chain.New(nil, chain.Options{})
 	must(m.t, err)
 	o := Options{
@@ -165,7 +166,7 @@ func (n *member) serving(name string) *kept {
 	h, known := n.Home(name)
 	v, here := n.VHost(name)
 	if !known || !h.Here || !here || h.Owner != n.ID() {
-		n.t.Fatalf("node %d: vhost %s is at home at %+v, known: %v, here: %v\n%s", n.ID(), name, h, known, here, n.log.b.String())
+		n.t.Fatalf("node %d: vhost %s is at home at %+v, known: %v, here: %v\n%s", n.ID(), name, h, known, here, n.log.String())
 	}
 	return &kept{n.Store, n.t, v, n.log}
 }
@@ -176,6 +177,14 @@ func (n *member) notServing(name string, owner wlog.NodeID) {
 	h, known := n.Home(name)
 	if _, here := n.VHost(name); !known || h.Here || here || h.Owner != owner {
 		n.t.Errorf("node %d: vhost %s is at home at %+v, known: %v, here: %v, want at %d", n.ID(), name, h, known, here, owner)
+	}
+}
+
+// wantAlarms checks which alarms a node has; when says since when.
+func (n *member) wantAlarms(when string, want ...string) {
+	n.t.Helper()
+	if got := n.Alarms(); !slices.Equal(got, want) {
+		n.t.Errorf("node %d, %s: alarms %v, want %v", n.ID(), when, got, want)
 	}
 }
 
@@ -348,11 +357,9 @@ func TestTakeFails(t *testing.T) {
 		if got := <-one.givenUp; got != 1 {
 			t.Errorf("shard %d was given up", got)
 		}
-		if got := one.Alarms(); !slices.Equal(got, []string{"shard 1"}) {
-			t.Errorf("there are alarms %v", got)
-		}
+		one.wantAlarms("after the failure", "shard 1")
 		time.Sleep(time.Minute)
-		if n := strings.Count(one.log.b.String(), "cannot serve"); n != 1 {
+		if n := strings.Count(one.log.String(), "cannot serve"); n != 1 {
 			t.Errorf("the shard was taken %d times", n)
 		}
 	})
@@ -415,14 +422,10 @@ func TestLogFails(t *testing.T) {
 		synctest.Wait()
 		one.notServing("/", 1)
 		<-one.givenUp
-		if got := one.Alarms(); !slices.Equal(got, []string{"shard 1"}) {
-			t.Errorf("there are alarms %v", got)
-		}
+		one.wantAlarms("after the failure", "shard 1")
 		m.own(1, one)
 		one.serving("/").wantMessages("q", "kept", "lost, or not")
-		if got := one.Alarms(); len(got) > 0 {
-			t.Errorf("there are alarms %v", got)
-		}
+		one.wantAlarms("it owns the shard anew")
 	})
 }
 
@@ -441,14 +444,10 @@ func TestAlarmOfAShardEndsWithAnotherOwner(t *testing.T) {
 		synctest.Wait()
 		m.storage.SetOwner(1, 0)
 		synctest.Wait()
-		if got := one.Alarms(); !slices.Equal(got, []string{"shard 1"}) {
-			t.Errorf("while nobody owns it: alarms %v", got)
-		}
+		one.wantAlarms("while nobody owns it", "shard 1")
 		m.own(1, two)
 		two.serving("/")
-		if got := one.Alarms(); len(got) > 0 {
-			t.Errorf("another node serves it: alarms %v", got)
-		}
+		one.wantAlarms("another node serves it")
 	})
 }
 
@@ -464,13 +463,9 @@ func TestDiskAlarmOutlivesADrop(t *testing.T) {
 		one.SetSpace(1, &Shortage{Free: 1, Needed: 2})
 		m.own(1, two)
 		one.notServing("/", 2)
-		if got := one.Alarms(); !slices.Equal(got, []string{"disk"}) {
-			t.Errorf("the disk is short of space: alarms %v", got)
-		}
+		one.wantAlarms("the disk is short of space", "disk")
 		one.SetSpace(1, nil)
-		if got := one.Alarms(); len(got) > 0 {
-			t.Errorf("there is space: alarms %v", got)
-		}
+		one.wantAlarms("there is space")
 	})
 }
 

@@ -44,7 +44,7 @@ func TestPluginIsGoneAndBack(t *testing.T) {
 	k.close()
 
 	k = open(t, disk)
-	if got := k.log.find(warning); !strings.HasSuffix(got, "type=x-everywhere exchanges=2") {
+	if got := k.log.Find(warning); !strings.HasSuffix(got, "type=x-everywhere exchanges=2") {
 		t.Errorf("logged: %q", got)
 	}
 	if _, _, err := k.v.Route("x", &parts.Message{}, nil); err == nil {
@@ -54,7 +54,7 @@ func TestPluginIsGoneAndBack(t *testing.T) {
 
 	k = open(t, disk, with)
 	defer k.end()
-	if got := k.log.find(warning); got != "" {
+	if got := k.log.Find(warning); got != "" {
 		t.Errorf("logged with the plugin back: %q", got)
 	}
 	queues, _, err := k.v.Route("x", &parts.Message{}, nil)

@@ -1,11 +1,9 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,6 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -21,39 +20,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// lines is what was logged.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// find returns the line that begins with msg, without its time and level, or "".
-func (l *lines) find(msg string) string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.b.String()) {
-		if _, rest, ok := strings.Cut(line, "msg="); ok && strings.HasPrefix(strings.TrimPrefix(rest, `"`), msg) {
-			return strings.TrimSpace(rest)
-		}
-	}
-	return ""
-}
-
 // kept is an opened store with its default vhost.
 type kept struct {
 	*Store
 	t   *testing.T
 	v   *vhost.VHost
-	log *lines
+	log *logtest.Log
 }
 
-func options(t *testing.T, dir vfs.FS, log *lines) Options {
+func options(t *testing.T, dir vfs.FS, log *logtest.Log) Options {
 	t.Helper()
 	c, err := chain.New(nil, chain.Options{})
 	must(t, err)
@@ -64,7 +39,7 @@ func options(t *testing.T, dir vfs.FS, log *lines) Options {
 
 func open(t *testing.T, dir vfs.FS, change ...func(*Options)) *kept {
 	t.Helper()
-	log := &lines{}
+	log := new(logtest.Log)
 	o := options(t, dir, log)
 	for _, f := range change {
 		f(&o)

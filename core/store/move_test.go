@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/slab"
@@ -450,7 +451,7 @@ func TestMoveAndBack(t *testing.T) {
 func TestOffset(t *testing.T) {
 	c, err := chain.New(nil, chain.Options{})
 	must(t, err)
-	v := vhost.New(vhost.Config{Name: "/", Chain: c, Clock: clock.New(), Offset: time.Second, Log: options(t, nil, &lines{}).Log})
+	v := vhost.New(vhost.Config{Name: "/", Chain: c, Clock: clock.New(), Offset: time.Second, Log: options(t, nil, new(logtest.Log)).Log})
 	if v.Offset() != time.Second {
 		t.Errorf("got %v", v.Offset())
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -27,7 +28,7 @@ import (
 func TestReopen(t *testing.T) {
 	dir := vfs.Dir(t.TempDir())
 	k := open(t, dir)
-	if line := k.log.find("recovered"); line != "" {
+	if line := k.log.Find("recovered"); line != "" {
 		t.Errorf("an empty directory was recovered: %s", line)
 	}
 	q := k.declare("q")
@@ -41,12 +42,12 @@ func TestReopen(t *testing.T) {
 	k.put(d.Mailbox, "x", "y")
 	k.memory(q, "in a durable queue, and not durable")
 	k.close()
-	if got := k.log.find("dropped"); got != `"dropped what does not survive a restart" messages=3 from_queues=2 queues=1` {
+	if got := k.log.Find("dropped"); got != `"dropped what does not survive a restart" messages=3 from_queues=2 queues=1` {
 		t.Errorf("logged %q", got)
 	}
 
 	k = open(t, dir)
-	if got := k.log.find("recovered"); !strings.HasPrefix(got, "recovered queues=1 messages=2 ") {
+	if got := k.log.Find("recovered"); !strings.HasPrefix(got, "recovered queues=1 messages=2 ") {
 		t.Errorf("logged %q", got)
 	}
 	if got := k.v.Bindings(); len(got) != 1 || got[0].Key != "a.*" {
@@ -56,7 +57,7 @@ func TestReopen(t *testing.T) {
 		t.Error("a queue in memory alone is there")
 	}
 	k.wantMessages("q", "2", "3")
-	if got := k.log.find("dropped"); got != "" {
+	if got := k.log.Find("dropped"); got != "" {
 		t.Errorf("logged %q", got)
 	}
 	if first, second := q.Config().Storage.ID, k.declare("r").Config().Storage.ID; second <= first {
@@ -269,7 +270,7 @@ func TestLocked(t *testing.T) {
 	dir := vfs.Dir(t.TempDir())
 	k := open(t, dir)
 	defer k.close()
-	_, err := Open(t.Context(), options(t, dir, &lines{}))
+	_, err := Open(t.Context(), options(t, dir, new(logtest.Log)))
 	if !errors.Is(err, vfs.ErrLocked) || !strings.Contains(err.Error(), "by process ") {
 		t.Errorf("got error %v", err)
 	}
@@ -307,7 +308,7 @@ func TestBrokenShard(t *testing.T) {
 	if got, want := fmt.Sprint(k.Alarms()), fmt.Sprintf("[shard %d]", bad.number); got != want {
 		t.Errorf("alarms: got %s, want %s", got, want)
 	}
-	if got := k.log.find("a log failed"); !strings.Contains(got, fmt.Sprintf("shard=%d", bad.number)) {
+	if got := k.log.Find("a log failed"); !strings.Contains(got, fmt.Sprintf("shard=%d", bad.number)) {
 		t.Errorf("logged %q", got)
 	}
 	_, err := k.v.CheckQueue("a", 0, false)
@@ -448,7 +449,7 @@ func TestNonsense(t *testing.T) {
 			tt.write(k)
 			k.close()
 			for range 2 { // it is given up again each time
-				_, err := Open(t.Context(), options(t, disk, &lines{}))
+				_, err := Open(t.Context(), options(t, disk, new(logtest.Log)))
 				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || !strings.Contains(err.Error(), "entry 0x") {
 					t.Errorf("got error %v", err)
 				}
@@ -460,7 +461,7 @@ func TestNonsense(t *testing.T) {
 func TestOpenIsBrokenOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Open(ctx, options(t, crashfs.New(1), &lines{})); !errors.Is(err, context.Canceled) {
+	if _, err := Open(ctx, options(t, crashfs.New(1), new(logtest.Log))); !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v", err)
 	}
 }

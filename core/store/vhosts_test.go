@@ -10,6 +10,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -159,7 +160,7 @@ func TestDeleteDefaultVHost(t *testing.T) {
 	_, err := k.DeleteVHost(DefaultVHost)
 	must(t, err)
 	k.close()
-	s, err := Open(t.Context(), options(t, disk, &lines{}))
+	s, err := Open(t.Context(), options(t, disk, new(logtest.Log)))
 	must(t, err)
 	if all := s.VHosts(); len(all) > 0 {
 		t.Errorf("there is %s", all[0].Name())

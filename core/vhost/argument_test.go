@@ -10,6 +10,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -27,7 +28,7 @@ func refusing(name string, order int) hook.Argument {
 	return hook.Argument{Name: name, Order: order, Check: func(any, hook.Args) error { return &hook.ArgError{Term: "wrong"} }}
 }
 
-func vhostOf(t *testing.T, k DefinitionLog, plugins ...hook.Plugin) (*VHost, *lines) {
+func vhostOf(t *testing.T, k DefinitionLog, plugins ...hook.Plugin) (*VHost, *logtest.Log) {
 	t.Helper()
 	var all []chain.Named
 	for i, p := range plugins {
@@ -35,7 +36,7 @@ func vhostOf(t *testing.T, k DefinitionLog, plugins ...hook.Plugin) (*VHost, *li
 	}
 	c, err := chain.New(all, chain.Options{})
 	must(t, err)
-	log := &lines{}
+	log := new(logtest.Log)
 	return New(Config{Name: "/", Chain: c, Clock: clock.New(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
 }
 
@@ -104,7 +105,7 @@ func TestNewQueuesAreCheckedBesideRestoredOnes(t *testing.T) {
 func TestPolicyOutlivesItsPlugin(t *testing.T) {
 	night := hook.Argument{Name: "x-night", Policy: &hook.PolicyKey{Operator: true}}
 	k := &memoryLog{}
-	restart := func(plugins ...hook.Plugin) (*VHost, *lines) {
+	restart := func(plugins ...hook.Plugin) (*VHost, *logtest.Log) {
 		v, log := vhostOf(t, k, plugins...)
 		d := k.readBy(t, policies.NewRules(v.chain.Arguments(), nil))
 		queues, err := v.Restore(d, func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: k, ID: id}, nil })
@@ -136,10 +137,10 @@ func TestPolicyOutlivesItsPlugin(t *testing.T) {
 		if got := effective(q, "night"); got != wantNight {
 			t.Errorf("plugin there %t: night is %d, want %d", there, got, wantNight)
 		}
-		if got := log.count(warning); got != lines {
+		if got := log.Count(warning); got != lines {
 			t.Errorf("plugin there %t: %d warnings, want %d", there, got, lines)
 		}
-		if !there && (log.count(`policy=p operator=false keys=night`) != 1 || log.count(`policy=o operator=true keys=night`) != 1) {
+		if !there && (log.Count(`policy=p operator=false keys=night`) != 1 || log.Count(`policy=o operator=true keys=night`) != 1) {
 			t.Error("the warnings do not name policies and keys")
 		}
 		k.bulky.Store(true)
@@ -177,14 +178,14 @@ func TestWarningsOfUnknownKeysAreFew(t *testing.T) {
 	v, log := vhostOf(t, k)
 	_, err := v.Restore(k.readBy(t, policies.NewRules(nil, nil)), nil)
 	must(t, err)
-	if got := log.count("a policy sets keys that no plugin"); got != 10 {
+	if got := log.Count("a policy sets keys that no plugin"); got != 10 {
 		t.Errorf("%d warnings name policies, want 10", got)
 	}
-	if log.count(`"more policies set keys that no plugin in plugins.chain knows" vhost=/ policies=30`) != 1 {
+	if log.Count(`"more policies set keys that no plugin in plugins.chain knows" vhost=/ policies=30`) != 1 {
 		t.Error("no warning says how many more policies there are")
 	}
 	for _, want := range []string{`policy=p00 operator=false keys="and 31 more"`, `policy=p03 operator=false keys="night-00, night-01, night-02"`} {
-		if log.count(want) != 1 {
+		if log.Count(want) != 1 {
 			t.Errorf("no warning has %q", want)
 		}
 	}

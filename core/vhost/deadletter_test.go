@@ -381,8 +381,8 @@ func TestDeadLetterCycle(t *testing.T) {
 		}
 		for _, list := range []string{`<<\"a\">>,<<\"b\">>,<<\"a\">>`, `<<\"a\">>,<<\"a\">>`} {
 			line := "level=WARN msg=\"Message dropped because the following list of queues (ordered by death recency) contains a dead letter cycle without reason 'rejected'. This list will not be logged again: [" + list + `]"`
-			if n := log.count(line); n != 1 {
-				t.Errorf("%s was logged %d times:\n%s", list, n, log.b.String())
+			if n := log.Count(line); n != 1 {
+				t.Errorf("%s was logged %d times:\n%s", list, n, log.String())
 			}
 		}
 	})
@@ -415,8 +415,8 @@ func TestRejectedMayGoRound(t *testing.T) {
 		if len(all) != 1 || lastDeath(all[0]) != "count=3 reason=rejected queue=q exchange=first routing-keys=[key]" {
 			t.Errorf("got %+v", all)
 		}
-		if log.count("cycle") > 0 || dead(v, hook.ReasonRejected) != (outcomes{telemetry.DeadLettered: 3}) {
-			t.Errorf("got %+v, logged\n%s", v.Stats().Removals, log.b.String())
+		if log.Count("cycle") > 0 || dead(v, hook.ReasonRejected) != (outcomes{telemetry.DeadLettered: 3}) {
+			t.Errorf("got %+v, logged\n%s", v.Stats().Removals, log.String())
 		}
 	})
 }

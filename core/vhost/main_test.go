@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/policies"
@@ -86,42 +86,18 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return h
 }
 
-// lines collects log lines.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) count(part string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	n := 0
-	for line := range strings.Lines(l.b.String()) {
-		if strings.Contains(line, part) {
-			n++
-		}
-	}
-	return n
-}
-
-func newVHost(tb testing.TB) (*VHost, *lines) {
+func newVHost(tb testing.TB) (*VHost, *logtest.Log) {
 	tb.Helper()
 	return newVHostWith(tb, nil)
 }
 
-func newVHostWith(tb testing.TB, k DefinitionLog) (*VHost, *lines) {
+func newVHostWith(tb testing.TB, k DefinitionLog) (*VHost, *logtest.Log) {
 	tb.Helper()
 	c, err := chain.New([]chain.Named{{Name: "fake", Plugin: plugin{}}}, chain.Options{})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	log := &lines{}
+	log := new(logtest.Log)
 	return New(Config{Name: "/", Chain: c, Clock: clock.New(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
 }
 

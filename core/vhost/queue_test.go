@@ -123,7 +123,7 @@ func TestAutoDeleteQueue(t *testing.T) {
 	if n := len(v.Bindings()); n != 0 {
 		t.Errorf("%d bindings are left", n)
 	}
-	if log.count("queue expired") > 0 {
+	if log.Count("queue expired") > 0 {
 		t.Error("it did not expire")
 	}
 }
@@ -149,8 +149,8 @@ func TestQueueExpires(t *testing.T) {
 		})
 		_, err := v.CheckQueue("q", 0, false)
 		want(t, err, NotFound, "no queue 'q' in vhost '/'")
-		if log.count(`level=INFO msg="queue expired" vhost=/ queue=q reason=queue_expired idle=1s messages_dropped=2`) != 1 {
-			t.Errorf("logged:\n%s", log.b.String())
+		if log.Count(`level=INFO msg="queue expired" vhost=/ queue=q reason=queue_expired idle=1s messages_dropped=2`) != 1 {
+			t.Errorf("logged:\n%s", log.String())
 		}
 	})
 }
@@ -196,11 +196,11 @@ func TestExpiryStormIsSummedUp(t *testing.T) {
 		if n := len(v.Queues()); n != 0 {
 			t.Fatalf("%d queues are left", n)
 		}
-		if n := log.count("queue expired"); n < expiryBurst || n > expiryBurst+5 {
+		if n := log.Count("queue expired"); n < expiryBurst || n > expiryBurst+5 {
 			t.Errorf("%d queues were logged", n)
 		}
-		if log.count(`msg="many queues expire" vhost=/ reason=queue_expired expired_unlogged=1000`) != 1 || log.count("queue=straggler") != 1 {
-			t.Errorf("logged:\n%s", log.b.String())
+		if log.Count(`msg="many queues expire" vhost=/ reason=queue_expired expired_unlogged=1000`) != 1 || log.Count("queue=straggler") != 1 {
+			t.Errorf("logged:\n%s", log.String())
 		}
 	})
 }

@@ -94,7 +94,7 @@ func TestRedriveToSource(t *testing.T) {
 				t.Fatalf("message %d is %s", i, m.body)
 			}
 		}
-		if n := log.count("redrive finished"); len(all) != 700 || n != 1 {
+		if n := log.Count("redrive finished"); len(all) != 700 || n != 1 {
 			t.Errorf("%d messages, %d lines", len(all), n)
 		}
 		if st := statsOf(t, dead); st.DeadLettered[hook.ReasonRedriven] != 702 || st.Unacked+st.Discarded+st.Ready != 0 {
@@ -308,15 +308,22 @@ func TestRedriveErrors(t *testing.T) {
 	})
 }
 
+// newSlowRedrive returns a vhost where 100 of 1000 messages were moved from the queue "from" to the queue "to", in a second.
+func newSlowRedrive(t *testing.T) (*VHost, *queue.Mailbox, *RedriveJob) {
+	t.Helper()
+	v, _ := newVHost(t)
+	from := declare(t, v, "from")
+	declare(t, v, "to")
+	publish(from, numbered(0, 1000)...)
+	j := startRedrive(t, v, RedriveRequest{From: "from", To: ToQueue, Queue: "to", PerSecond: 100})
+	time.Sleep(time.Second)
+	return v, from, j
+}
+
 // The target disappears while messages are under way: none is lost, and the redrive ends.
 func TestRedriveWhoseTargetIsDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newVHost(t)
-		from := declare(t, v, "from")
-		declare(t, v, "to")
-		publish(from, numbered(0, 1000)...)
-		j := startRedrive(t, v, RedriveRequest{From: "from", To: ToQueue, Queue: "to", PerSecond: 100})
-		time.Sleep(time.Second)
+		v, from, j := newSlowRedrive(t)
 		moved, _ := j.Status()
 		_, err := v.DeleteQueue("to", 0, false, false)
 		must(t, err)
@@ -394,12 +401,7 @@ func TestCancelRedrive(t *testing.T) {
 // The queue disappears: its redrive fails, and says why.
 func TestRedriveOfADeletedQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newVHost(t)
-		from := declare(t, v, "from")
-		declare(t, v, "to")
-		publish(from, numbered(0, 1000)...)
-		j := startRedrive(t, v, RedriveRequest{From: "from", To: ToQueue, Queue: "to", PerSecond: 100})
-		time.Sleep(time.Second)
+		v, _, j := newSlowRedrive(t)
 		_, err := v.DeleteQueue("from", 0, false, false)
 		must(t, err)
 		synctest.Wait()

@@ -14,6 +14,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -106,11 +107,11 @@ func (e *everywhere) Route(m *hook.Publishing, dst []hook.Destination) []hook.De
 	return append(dst, e.to...)
 }
 
-func newHoldingVHost(tb testing.TB, p *holder, k DefinitionLog) (*VHost, *lines) {
+func newHoldingVHost(tb testing.TB, p *holder, k DefinitionLog) (*VHost, *logtest.Log) {
 	tb.Helper()
 	c, err := chain.New([]chain.Named{{Name: "fake", Plugin: plugin{}}, {Name: "holder", Plugin: p}}, chain.Options{})
 	must(tb, err)
-	log := &lines{}
+	log := new(logtest.Log)
 	return New(Config{Name: "/", Chain: c, Clock: clock.New(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
 }
 
@@ -173,12 +174,29 @@ func (s sent) send(tb testing.TB, v *VHost) (queues int, o *answers) {
 }
 
 // held returns how many messages an exchange holds.
+// newSchedule returns a vhost with the exchange "x", which holds messages, and its queue "q".
+func newSchedule(t *testing.T, arguments ...any) (*VHost, *queue.Mailbox) {
+	t.Helper()
+	v, _ := newHoldingVHost(t, &holder{}, nil)
+	q := declare(t, v, "q")
+	exchangeOf(t, v, "x", "x-held", append([]any{"x-inner", "fanout"}, arguments...)...)
+	bind(t, v, "x", "q", "")
+	return v, q
+}
+
 func held(t *testing.T, v *VHost, exchange string) (n int) {
 	t.Helper()
 	m, err := v.Schedule(exchange)
 	must(t, err)
 	must(t, m.Do(func(q *queue.Queue, _ hook.Instant) { n = q.Stats().Held }))
 	return n
+}
+
+func wantHeld(t *testing.T, v *VHost, exchange string, want int) {
+	t.Helper()
+	if n := held(t, v, exchange); n != want {
+		t.Errorf("exchange %s holds %d messages, want %d", exchange, n, want)
+	}
 }
 
 // arrived takes what a queue has: bodies, with their header "wait".
@@ -315,10 +333,7 @@ func TestScheduleProbesWithoutEffect(t *testing.T) {
 // An ID replaces what waits with it, also by what goes at once, and cancels it. A mandatory cancellation says whether it found anything.
 func TestScheduleIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newHoldingVHost(t, &holder{}, nil)
-		q := declare(t, v, "q")
-		exchangeOf(t, v, "x", "x-held", "x-inner", "fanout")
-		bind(t, v, "x", "q", "")
+		v, q := newSchedule(t)
 		schedule := func(body, id string, wait int32) {
 			sent{exchange: "x", body: body, props: headersOf("wait", wait, "id", id)}.send(t, v)
 		}
@@ -350,19 +365,14 @@ func TestScheduleIdentity(t *testing.T) {
 		if n := v.Stats().Removals[""][hook.ReasonCancelled][telemetry.Dropped]; n != 3 {
 			t.Errorf("%d are counted as cancelled", n)
 		}
-		if held(t, v, "x") != 0 {
-			t.Errorf("holds %d", held(t, v, "x"))
-		}
+		wantHeld(t, v, "x", 0)
 	})
 }
 
 // At its limit an exchange refuses what it would hold; not what goes at once, replaces or cancels.
 func TestScheduleLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newHoldingVHost(t, &holder{}, nil)
-		q := declare(t, v, "q")
-		exchangeOf(t, v, "x", "x-held", "x-inner", "fanout", "x-most", int32(2))
-		bind(t, v, "x", "q", "")
+		v, q := newSchedule(t, "x-most", int32(2))
 		for i, want := range []answers{{confirmed: 1}, {confirmed: 1}, {refused: 1}} {
 			if _, got := (sent{exchange: "x", body: strconv.Itoa(i), props: headersOf("wait", int32(100), "id", strconv.Itoa(i))}).send(t, v); *got != want {
 				t.Errorf("message %d: %+v", i, *got)
@@ -386,10 +396,7 @@ func TestScheduleLimit(t *testing.T) {
 // A plugin can release copies of a message, one for each point in time, and pass some over.
 func TestScheduleRecurs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newHoldingVHost(t, &holder{}, nil)
-		q := declare(t, v, "q")
-		exchangeOf(t, v, "x", "x-held", "x-inner", "fanout")
-		bind(t, v, "x", "q", "")
+		v, q := newSchedule(t)
 		sent{exchange: "x", body: "a", props: headersOf("wait", int32(100), "times", int32(3))}.send(t, v)
 		sent{exchange: "x", body: "b", props: headersOf("wait", int32(100), "times", int32(3), "skip", true)}.send(t, v)
 		for _, want := range []string{"a(-100) b(-100)", "a(-100)", "a(-100) b(-100)", ""} {
@@ -398,19 +405,14 @@ func TestScheduleRecurs(t *testing.T) {
 				t.Errorf("got %q, want %q", got, want)
 			}
 		}
-		if held(t, v, "x") != 0 {
-			t.Errorf("holds %d", held(t, v, "x"))
-		}
+		wantHeld(t, v, "x", 0)
 	})
 }
 
 // What a plugin refuses, its publisher is told. A dead letter that it refuses, or on which it fails, goes at once.
 func TestScheduleRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v, _ := newHoldingVHost(t, &holder{}, nil)
-		q := declare(t, v, "q")
-		exchangeOf(t, v, "x", "x-held", "x-inner", "fanout")
-		bind(t, v, "x", "q", "")
+		v, q := newSchedule(t)
 		_, _, err := v.Route("x", &parts.Message{Props: headersOf("wait", "bad")}, nil)
 		want(t, err, Precondition, "invalid header 'wait'")
 		_, _, err = v.Route("x", &parts.Message{Key: "panic"}, nil)
@@ -494,7 +496,7 @@ func TestScheduleGoesWithItsExchange(t *testing.T) {
 		if got := arrived(t, q); got != "" {
 			t.Errorf("got %s", got)
 		}
-		if n := log.count("an exchange was deleted with the messages that it held"); n != 1 {
+		if n := log.Count("an exchange was deleted with the messages that it held"); n != 1 {
 			t.Errorf("logged %d times", n)
 		}
 		if _, err := v.Schedule("amq.direct"); err == nil {

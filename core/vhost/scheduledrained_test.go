@@ -96,9 +96,7 @@ func TestDeletionWaitsForWhatWasReleased(t *testing.T) {
 		if _, defined := k.read(t).exchanges["x"]; !defined {
 			t.Error("the exchange is deleted, and its message is nowhere")
 		}
-		if held(t, v, "x") != 1 {
-			t.Errorf("%d are held, want b", held(t, v, "x"))
-		}
+		wantHeld(t, v, "x", 1) // b
 		k.durable()
 		must(t, <-deleted)
 		if _, defined := k.read(t).exchanges["x"]; defined {

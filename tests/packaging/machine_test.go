@@ -3,7 +3,6 @@
 package packaging
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -13,10 +12,10 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/tests/process"
 	"github.com/curfewmq/curfew/tests/tools"
 )
@@ -37,7 +36,7 @@ func boot(t *testing.T) machine {
 	if _, err := os.Stat("/lib/systemd/systemd"); err != nil {
 		tools.Missing(t, "systemd", "%v", err)
 	}
-	var said lockedBuffer
+	var said logtest.Log
 	pid := startMachine(t, &said)
 	m := machine{pid: strconv.Itoa(pid)}
 	var state string
@@ -85,24 +84,6 @@ func startMachine(t *testing.T, said io.Writer) (pid int) {
 		<-ended
 	})
 	return cmd.Process.Pid
-}
-
-// lockedBuffer has what a process says, while it goes on.
-type lockedBuffer struct {
-	mu sync.Mutex // guards b
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // try runs a script in the machine, in the folder /tmp, and returns what it prints.
