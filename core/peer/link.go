@@ -136,7 +136,7 @@ func (s *sender) connected(conn net.Conn, h *Hello) {
 
 func (s *sender) disconnected(ctx context.Context, err error) {
 	s.mu.Lock()
-	s.conn.Close()
+	sever(s.conn)
 	s.conn, s.since, s.err = nil, s.link.links.options.Clock(), err
 	s.mu.Unlock()
 	s.box.disconnected()
@@ -169,7 +169,7 @@ func (s *sender) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn != nil {
-		s.conn.Close()
+		sever(s.conn)
 	}
 }
 

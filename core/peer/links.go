@@ -2,6 +2,7 @@ package peer
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -81,9 +82,17 @@ func (l *Links) Connect(nodes []Node) {
 func (l *Links) hangUp(node wlog.NodeID) {
 	for key, conn := range l.incoming {
 		if key.node == node {
-			conn.Close()
+			sever(conn)
 		}
 	}
+}
+
+// sever closes a connection without a farewell: that of TLS waits seconds for a node that does not read, and the callers hold locks.
+func sever(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	conn.Close()
 }
 
 func (l *Links) link(node wlog.NodeID) *link {
@@ -172,7 +181,7 @@ func (l *Links) Close() error {
 	l.callers.hangUp()
 	l.mu.Lock()
 	for _, conn := range l.incoming {
-		conn.Close()
+		sever(conn)
 	}
 	l.mu.Unlock()
 	l.running.Wait()

@@ -64,10 +64,7 @@ func (c *callers) hangUp() {
 
 // addressOf returns the address that a connection comes from, without the port; the zero value is unknown.
 func addressOf(conn net.Conn) netip.Addr {
-	if a, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
-		return a.AddrPort().Addr().Unmap()
-	}
-	return netip.Addr{}
+	return addrPortOf(conn.RemoteAddr()).Addr()
 }
 
 // accept takes connections until the listener is closed.
@@ -160,7 +157,7 @@ func (l *Links) register(key incomingKey, conn net.Conn) *link {
 		return nil
 	}
 	if old := l.incoming[key]; old != nil {
-		old.Close()
+		sever(old)
 	}
 	l.incoming[key] = conn
 	return l.links[key.node]

@@ -1,6 +1,8 @@
 package peer
 
 import (
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -9,15 +11,17 @@ import (
 // Status is the state of the link to a node.
 type Status struct {
 	Node      Node
-	Connected bool         // messages can be sent to the node
-	Since     hook.Instant // when that became so, or was over; 0 = it was never connected
-	Version   string       // of the node's broker, as it last said; "" = unknown
-	Format    Range        // of the logs that the node reads, as it last said; zero = unknown
-	Sent      uint64       // bytes of messages, to the node
-	Received  uint64       // bytes of messages, from it
-	Queued    int          // bytes of messages that wait for the node, or are on the way
-	Dropped   uint64       // messages that were not sent
-	Clock     bool         // RoundTrip and Offset are known
+	Connected bool           // messages can be sent to the node
+	Since     hook.Instant   // when that became so, or was over; 0 = it was never connected
+	Local     netip.AddrPort // of the stream that this node has dialled; zero = there is none
+	Remote    netip.AddrPort // of the node there
+	Version   string         // of the node's broker, as it last said; "" = unknown
+	Format    Range          // of the logs that the node reads, as it last said; zero = unknown
+	Sent      uint64         // bytes of messages, to the node
+	Received  uint64         // bytes of messages, from it
+	Queued    int            // bytes of messages that wait for the node, or are on the way
+	Dropped   uint64         // messages that were not sent
+	Clock     bool           // RoundTrip and Offset are known
 	RoundTrip time.Duration
 	Offset    time.Duration // how far the node's clock is ahead of this one's
 	Err       error         // why the node is not connected; nil = it is, or was not dialled yet
@@ -42,6 +46,9 @@ func (k *link) status() Status {
 		s.mu.Lock()
 		st.Connected = st.Connected && s.conn != nil
 		st.Since = max(st.Since, s.since)
+		if s.kind == Small && s.conn != nil {
+			st.Local, st.Remote = addrPortOf(s.conn.LocalAddr()), addrPortOf(s.conn.RemoteAddr())
+		}
 		if s.version != "" {
 			st.Version, st.Format = s.version, s.format
 		}
@@ -54,4 +61,12 @@ func (k *link) status() Status {
 		st.Clock, st.RoundTrip, st.Offset = true, c.trip, c.offset
 	}
 	return st
+}
+
+func addrPortOf(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok {
+		p := tcp.AddrPort()
+		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+	}
+	return netip.AddrPort{}
 }

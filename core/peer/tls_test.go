@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
@@ -224,6 +225,9 @@ func TestOverTCP(t *testing.T) {
 			one.Connect([]Node{two.node})
 			two.Connect([]Node{one.node})
 			await(t, one, two)
+			if st := one.Status()[0]; st.Remote.String() != two.node.Address || st.Local.Addr() != st.Remote.Addr() || st.Local.Port() == 0 {
+				t.Errorf("it is connected from %v to %v", st.Local, st.Remote)
+			}
 			exchange(t, one, two)
 			exchange(t, two, one)
 			conn, err := two.Dial(t.Context(), 1, HTTP)
@@ -433,4 +437,38 @@ func TestCloseUnderLoad(t *testing.T) {
 	if err := one.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// A node that does not read held up the streams to all others: its own was closed with TLS's farewell, under the lock that they need.
+func TestHangUpDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAuthority(t) // its certificates are of the bubble's time
+		files := a.issue(t, "127.0.0.1", a)
+		f := &fabric{}
+		n := f.node(t, 1)
+		defer f.close()
+		n.Connect([]Node{nodeOf(2)})
+		n.register(incomingKey{2, Small}, unread(t, load(t, files)))
+		began := time.Now()
+		n.Connect(nil)
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// unread returns a connection whose other side does not read any more.
+func unread(t *testing.T, certificates *TLS) net.Conn {
+	t.Helper()
+	here, there := net.Pipe()
+	t.Cleanup(func() { there.Close() })
+	config := certificates.accepting()
+	config.MaxVersion = tls.VersionTLS12
+	conn, other := tls.Server(here, config), tls.Client(there, certificates.dialling("127.0.0.1:5680"))
+	shaken := make(chan error, 1)
+	go func() { shaken <- other.Handshake() }()
+	if err := errors.Join(conn.Handshake(), <-shaken); err != nil {
+		t.Fatal(err)
+	}
+	return conn
 }

@@ -3,6 +3,7 @@
 package replicas
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -36,13 +37,14 @@ type Node struct {
 
 // Link is what one node knows of its link to another one.
 type Link struct {
-	Sent, Received uint64        // bytes, since the node was started
-	Queued         int64         // bytes that wait to be sent
-	Dropped        uint64        // messages that were not sent, because too many waited or there was no link
-	RoundTrip      time.Duration // of the last ping; 0 = unknown
-	Offset         time.Duration // what is to be added to this node's clock to get the other one's; with Measured
-	Measured       bool          // Offset is known
-	Err            string        // why there is no link; "" = there is one, or it was not tried
+	Local, Remote  netip.AddrPort // of the connection that this node has dialled; zero = there is none
+	Sent, Received uint64         // bytes, since the node was started
+	Queued         int64          // bytes that wait to be sent
+	Dropped        uint64         // messages that were not sent, because too many waited or there was no link
+	RoundTrip      time.Duration  // of the last ping; 0 = unknown
+	Offset         time.Duration  // what is to be added to this node's clock to get the other one's; with Measured
+	Measured       bool           // Offset is known
+	Err            string         // why there is no link; "" = there is one, or it was not tried
 }
 
 // Role is what a replica of a shard is.
