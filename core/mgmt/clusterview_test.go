@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -286,5 +287,25 @@ func TestReplacementTakesItsTime(t *testing.T) {
 	c.rigs[1].api.Forwarded().ServeHTTP(w, q)
 	if w.Code != 204 || time.Until(w.until) < replaceTime {
 		t.Errorf("got %d %s, which may be written until %v", w.Code, w.Body, w.until)
+	}
+}
+
+// A node lists its connections to the others as RabbitMQ does; not to nodes that are away.
+func TestClusterLinks(t *testing.T) {
+	c, _ := newShardedCluster(t)
+	c.nodes[1].Link = replicas.Link{
+		Local: netip.MustParseAddrPort("192.0.2.1:40000"), Remote: netip.MustParseAddrPort("[2001:db8::2]:5680"), Sent: 7, Received: 8,
+	}
+	c.nodes[2].down = true
+	w := c.want(0, 200, "GET", "/api/nodes/curfew@n1?columns=cluster_links", "")
+	want := `{"cluster_links":[{"name":"curfew@n2","recv_bytes":8,"send_bytes":7,` +
+		`"stats":{"send_bytes":7,"send_bytes_details":{"rate":0.0},"recv_bytes":8,"recv_bytes_details":{"rate":0.0}},` +
+		`"peer_addr":"2001:db8::2","peer_port":5680,"sock_addr":"192.0.2.1","sock_port":40000}]}`
+	if got := w.Body.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	c.nodes[1].down = true
+	if got := c.want(0, 200, "GET", "/api/nodes/curfew@n1?columns=cluster_links", "").Body.String(); got != `{"cluster_links":[]}` {
+		t.Errorf("alone: got %s", got)
 	}
 }

@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"net/netip"
 	"os"
 	"runtime"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/core/slab"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // onNode is a handler for paths that name the node. It refuses the names of other nodes.
@@ -24,7 +26,10 @@ func (a *API) nodes(c *request) error { return listObjects(c, []object{a.describ
 
 func (a *API) node(c *request) error { return c.reply(a.describeNode()) }
 
-type nodeKey struct{}
+type (
+	nodeKey struct{}
+	linkKey struct{ to wlog.NodeID }
+)
 
 func (a *API) describeNode() object {
 	m, alarms, churn := a.Machine(), a.Alarms(), a.AMQP.Sessions().Churn()
@@ -55,7 +60,7 @@ func (a *API) describeNode() object {
 		{"applications", []object{{{"name", "curfew"}, {"description", a.Product}, {"version", a.Version}}}},
 		{"contexts", a.contexts()},
 		{"partitions", []any{}},
-		{"cluster_links", []any{}},
+		{"cluster_links", a.clusterLinks()},
 		{"enabled_plugins", append([]string{}, a.Plugins...)},
 		{"config_files", append([]string{}, m.ConfigFiles...)},
 		{"log_files", append([]string{}, m.LogFiles...)},
@@ -76,6 +81,30 @@ func (a *API) describeNode() object {
 		{"channel_created", "channel_created_details", int64(churn.ChannelsOpened.Load())},
 		{"channel_closed", "channel_closed_details", int64(churn.ChannelsClosed.Load())},
 	})
+}
+
+// clusterLinks describes the connections to the other nodes, those that there are.
+func (a *API) clusterLinks() []object {
+	all := []object{}
+	for _, n := range a.members() {
+		if a.isSelf(&n) || !n.Up {
+			continue
+		}
+		sent, received := int64(n.Link.Sent), int64(n.Link.Received)
+		stats := a.meters.append(nil, linkKey{n.ID}, []namedCount{{"send_bytes", "send_bytes_details", sent}, {"recv_bytes", "recv_bytes_details", received}})
+		o := object{{"name", n.Name}, {"recv_bytes", received}, {"send_bytes", sent}, {"stats", stats}}
+		o = append(o, addressOf("peer", n.Link.Remote)...)
+		all = append(all, append(o, addressOf("sock", n.Link.Local)...))
+	}
+	return all
+}
+
+// addressOf returns the members of an address; none if it is not known.
+func addressOf(name string, a netip.AddrPort) object {
+	if !a.IsValid() {
+		return nil
+	}
+	return object{{name + "_addr", a.Addr().String()}, {name + "_port", int(a.Port())}}
 }
 
 // shards describes the logs of the data directory.

@@ -43,7 +43,7 @@ func (v *clusterView) Nodes() []replicas.Node {
 
 func linkOf(l *peer.Status) replicas.Link {
 	r := replicas.Link{
-		Sent: l.Sent, Received: l.Received, Queued: int64(l.Queued), Dropped: l.Dropped, RoundTrip: l.RoundTrip, Offset: l.Offset, Measured: l.Clock,
+		Local: l.Local, Remote: l.Remote, Sent: l.Sent, Received: l.Received, Queued: int64(l.Queued), Dropped: l.Dropped, RoundTrip: l.RoundTrip, Offset: l.Offset, Measured: l.Clock,
 	}
 	if l.Err != nil {
 		r.Err = l.Err.Error()
