@@ -37,7 +37,7 @@ func (a *API) checkAlarms(c *request) error {
 func (a *API) alarmDetails(alarms []string) []object {
 	all := make([]object, len(alarms))
 	for i, name := range alarms {
-		all[i] = object{{"node", a.Node}, {"resource", name}, {"text", alarmText(name)}}
+		all[i] = object{{"node", a.Node}, {"resource", name}, {"text", a.alarmText(name)}}
 		if short := a.Store.Shortage(); name == "disk" && short != nil {
 			all[i] = append(all[i], events.Shortage(telemetry.Shortage(*short))...)
 		}

@@ -104,13 +104,13 @@ func (a *API) condition() object {
 func (a *API) alarmTexts() []object {
 	all := []object{}
 	for _, name := range a.Alarms() {
-		all = append(all, object{{"name", name}, {"text", alarmText(name)}})
+		all = append(all, object{{"name", name}, {"text", a.alarmText(name)}})
 	}
 	return all
 }
 
 // alarmText says what an alarm means.
-func alarmText(name string) string {
+func (a *API) alarmText(name string) string {
 	switch name {
 	case "memory":
 		return "The broker has more memory than its limit: publishers wait until consumers have taken messages."
@@ -121,6 +121,9 @@ func alarmText(name string) string {
 	case probe.Clock:
 		return "The clock differs too much from those of the other nodes. This node owns nothing until its clock is set and it is started again."
 	case "disk":
+		if short := a.Store.Shortage(); short != nil && short.Files {
+			return "No more files can be opened: publishers wait until clients close connections. Raise the limit of open files (ulimit -n), or lower limits.connections."
+		}
 		return "There is less free disk space than the limit: publishers wait until there is more."
 	}
 	if strings.HasPrefix(name, "shard ") {

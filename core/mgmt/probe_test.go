@@ -5,6 +5,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/curfewmq/curfew/core/store"
 )
 
 // What the probes and the health checks say while something is wrong.
@@ -101,5 +103,25 @@ func TestStartingPage(t *testing.T) {
 	if w.Code != 503 || w.Header().Get("Content-Type") != "text/html; charset=utf-8" || w.Header().Get("Retry-After") != "1" ||
 		!strings.Contains(w.Body.String(), "Curfew is starting") || !strings.Contains(w.Body.String(), `http-equiv="refresh"`) {
 		t.Errorf("got %d %v %s", w.Code, w.Header(), w.Body)
+	}
+}
+
+// A disk with space enough raised its alarm, which said that there was none: it was file descriptors that lacked.
+func TestAlarmForLackOfFiles(t *testing.T) {
+	r := newRig(t)
+	r.alarms = []string{"disk"}
+	r.api.Store.SetSpace(1, &store.Shortage{Path: "/data", Free: 1000, Needed: 10, Files: true})
+	reason := r.do(503, "GET", "/api/health/checks/alarms", "")
+	for _, want := range []string{`"text":"No more files can be opened: `, `"path":"/data","free_bytes":1000,"needed_bytes":10,"out_of_files":true`} {
+		if !strings.Contains(reason, want) {
+			t.Errorf("got %s, want %s", reason, want)
+		}
+	}
+	if live := r.do(200, "GET", "/api/live?view=now", ""); !strings.Contains(live, "No more files can be opened: ") {
+		t.Errorf("the live view has %s", live)
+	}
+	r.api.Store.SetSpace(1, &store.Shortage{Path: "/data", Free: 1, Needed: 10})
+	if reason := r.do(503, "GET", "/api/health/checks/alarms", ""); strings.Contains(reason, "iles") {
+		t.Errorf("there is no space: got %s", reason)
 	}
 }

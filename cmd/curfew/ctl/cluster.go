@@ -20,6 +20,24 @@ func clusterCommands() []command {
 			name: "cluster", operands: "status | transfer [<shard>] <node> | replace <address> [<number>]", scoped: true,
 			check: checkClusterAction, run: runClusterAction, patience: replacing,
 			about: "prints the nodes and shards of a cluster, or changes which node has what",
+			actions: []command{
+				{
+					name: "cluster status", about: "prints the nodes of a cluster with their versions, links and clocks, and its shards with their owners",
+					more: `
+Of each node it says how many entries of a shard it lacks. One that is being let in catches up first, and has no vote until then.`,
+				},
+				{
+					name: "cluster transfer", operands: "[<shard>] <node>", scoped: true, about: "hands a shard, or that of the virtual host, to another node",
+					more: `
+Clients of its virtual hosts connect again. The node is given by its name or its address, and has to have everything.`,
+				},
+				{
+					name: "cluster replace", operands: "<address> [<number>]", about: "gives the seat of a node whose disk is lost to the new one at its address",
+					more: `
+It returns when the new node has everything. It may be repeated, and goes on where it was interrupted.
+The number says which node is meant where several wait at the address.`,
+				},
+			},
 			more: `
 cluster status                      nodes, links and clocks; shards, their owners, and how far the others are behind
 cluster transfer <shard> <node>     hands a shard to another node; clients of its virtual hosts connect again
@@ -27,7 +45,8 @@ cluster transfer -p <vhost> <node>  the same for the shard of a virtual host
 cluster replace <address>           gives the seat of a node whose disk is lost to the new one that waits at its address
 
 A node is given by its name or its address. Replacing may be repeated, and goes on where it was interrupted.
-cluster import and cluster restore make the data folder of a node, while no broker runs: see their own help.`,
+Each action has its own help, as in: cluster transfer --help. So have cluster import and cluster restore, which make the data folder
+of a node while no broker runs.`,
 		},
 	}
 }
@@ -162,6 +181,9 @@ func (r *report) clusterNodes(all object) {
 		default:
 			line += ": running"
 		}
+		if v := n.text("version"); v != "" {
+			line += ", version " + shown(v)
+		}
 		line += ", number " + shown(n.text("number"))
 		if relayed := n.number("relayed_connections"); relayed > 0 {
 			line += fmt.Sprintf(", relays %d connections", relayed)
@@ -220,16 +242,15 @@ func (r *report) clusterShard(s object) {
 func replicaText(p object) string {
 	line := ownerText(p["node"]) + ": " + shown(p.text("role"))
 	switch {
+	case string(p["voter"]) == "false" && p["lag"] != nil:
+		line += fmt.Sprintf(", catches up: it lacks %d entries, and has no vote yet", p.number("lag"))
 	case p.text("role") == "owner":
 	case string(p["caught_up"]) == "true":
 		line += ", has everything"
 	case p["lag"] != nil:
 		line += fmt.Sprintf(", lacks %d entries", p.number("lag"))
 	}
-	if string(p["voter"]) == "false" {
-		line += ", has no vote"
-	}
-	if string(p["active"]) == "false" {
+	if string(p["active"]) == "false" && string(p["voter"]) != "false" {
 		line += ", does not answer the owner"
 	}
 	if e := p.text("error"); e != "" {

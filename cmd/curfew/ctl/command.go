@@ -20,11 +20,24 @@ type command struct {
 	scoped   bool   // it acts on a virtual host: its usage line shows --vhost
 	lists    *known // the columns it can list; its operands name them
 	options  []option
+	actions  []command           // what its first operand chooses from: pages of help, no more
 	patience time.Duration       // --timeout when none is given; 0 = for ever
 	waits    bool                // it handles --timeout itself
 	offline  bool                // it does not call the API
 	check    func(c *call) error // of the operands; nil = only their number is checked
 	run      func(ctx context.Context, c *call) error
+}
+
+// action returns what the command's first operand chooses; the command itself if it chooses nothing.
+func (c *command) action(operands []string) *command {
+	if len(operands) > 0 {
+		for i := range c.actions {
+			if c.actions[i].name == c.name+" "+operands[0] {
+				return &c.actions[i]
+			}
+		}
+	}
+	return c
 }
 
 // arity returns how many operands the command takes; most is -1 where there is no limit.

@@ -215,3 +215,28 @@ func TestOptionWithoutCommand(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// Each action of cluster has a page of its own; all three printed the one of the command.
+func TestPagesOfActions(t *testing.T) {
+	for action, want := range map[string]string{
+		"status": "curfew ctl cluster status\n", "transfer": "curfew ctl cluster transfer [--vhost <vhost>] [<shard>] <node>\n", "replace": "curfew ctl cluster replace <address> [<number>]\n",
+	} {
+		for _, args := range [][]string{{"cluster", action, "--help"}, {"help", "cluster", action}} {
+			status, page, _ := run(nil, args...)
+			if status != 0 || !strings.HasPrefix(page, "\nUsage\n\n"+want) {
+				t.Errorf("%v: %d %s", args, status, page)
+			}
+		}
+	}
+	if _, page, _ := run(nil, "cluster", "--help"); !strings.Contains(page, "cluster transfer <shard> <node>") || !strings.Contains(page, "cluster replace <address>") {
+		t.Errorf("the page of all: %s", page)
+	}
+}
+
+// An alarm of the disk whose cause are file descriptors says so.
+func TestStatusOfLackingFiles(t *testing.T) {
+	node := object{"alarms": []byte(`[{"resource":"disk","path":"/data","free_bytes":1000,"needed_bytes":10,"out_of_files":true}]`)}
+	if got := shortage(nil, node); !strings.Contains(got, "no more files can be opened") {
+		t.Errorf("got %s", got)
+	}
+}

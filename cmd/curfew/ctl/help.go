@@ -9,7 +9,7 @@ import (
 func helpCommands() []command {
 	return []command{
 		{
-			name: "help", operands: "[<command>]", run: runHelp, offline: true, about: "explains a command, or lists all",
+			name: "help", operands: "[<command> [<action>]]", run: runHelp, offline: true, about: "explains a command, or lists all",
 			options: []option{{long: "list-commands", about: "only their names"}},
 		},
 		{name: "version", run: runVersion, offline: true, about: "prints the version of this tool"},
@@ -23,7 +23,7 @@ func (p *Program) help(line *commandLine) error {
 		_, err := fmt.Fprint(p.Stdout, "\n"+p.overview())
 		return err
 	}
-	_, err := fmt.Fprint(p.Stdout, "\n"+p.page(line.command))
+	_, err := fmt.Fprint(p.Stdout, "\n"+p.page(line.command.action(line.operands)))
 	return err
 }
 
@@ -39,7 +39,7 @@ func runHelp(_ context.Context, c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.program.help(&commandLine{command: wanted})
+	return c.program.help(&commandLine{command: wanted, operands: c.operands[1:]})
 }
 
 func runVersion(_ context.Context, c *call) error {

@@ -270,6 +270,9 @@ func alarms(c *call, node object) []string {
 // shortage says where there is too little disk space, and how much is needed.
 func shortage(c *call, node object) string {
 	for _, a := range objects(node["alarms"]) {
+		if string(a["out_of_files"]) == "true" {
+			return ": no more files can be opened, whatever space there is: the limit of open files is too low for the connections"
+		}
 		if a.number("needed_bytes") == 0 {
 			continue
 		}

@@ -52,16 +52,21 @@ func redriveEvent(vhost string, r *telemetry.RedriveEnd) object {
 	}
 }
 
-// Shortage returns what a disk lacks, as far as it is known. A negative number of free bytes is unknown.
+// Shortage returns what a disk lacks, as far as it is known. A negative number of free bytes is unknown. The member out_of_files says
+// that it is not space that is missing, but file descriptors.
 func Shortage(s telemetry.Shortage) jsonobj.Object {
-	if s.Needed == 0 {
+	if s.Needed == 0 && !s.Files {
 		return nil
 	}
 	free := any(s.Free)
 	if s.Free < 0 {
 		free = nil
 	}
-	return object{{"path", jsonobj.OrNull(s.Path)}, {"free_bytes", free}, {"needed_bytes", s.Needed}}
+	o := object{{"path", jsonobj.OrNull(s.Path)}, {"free_bytes", free}, {"needed_bytes", s.Needed}}
+	if s.Files {
+		o.Add("out_of_files", true)
+	}
+	return o
 }
 
 func messageEvent(e *telemetry.Event) object {

@@ -91,7 +91,7 @@ async function showAlarms(place, answer) {
   fill(place, texts.map((/** @type {string} */ text) => h('div', {class: 'banner warn'}, h('strong', null, 'Alarm '), text)));
 }
 
-/** @param {{node: string, text: string, path?: string, free_bytes?: number, needed_bytes?: number}} alarm */
-function describe({node, text, path, free_bytes: free, needed_bytes: needed}) {
-  return node + ': ' + (needed ? `The disk of ${path ?? 'the data'} has ${bytes(free)} free and needs ${bytes(needed)}: publishers wait until there is more.` : text);
+/** @param {{node: string, text: string, path?: string, free_bytes?: number, needed_bytes?: number, out_of_files?: boolean}} alarm */
+function describe({node, text, path, free_bytes: free, needed_bytes: needed, out_of_files: files}) {
+  return node + ': ' + (needed && !files ? `The disk of ${path ?? 'the data'} has ${bytes(free)} free and needs ${bytes(needed)}: publishers wait until there is more.` : text);
 }

@@ -178,7 +178,7 @@ export function sentence(e) {
     case 'breaker_opened': return `it fails too often: not asked until ${time(e.until)}`;
     case 'vhost_moved': return `another node serves it now; ${plural(e.messages_lost, 'message')} that had been in memory only ${e.messages_lost === 1 ? 'is' : 'are'} lost`;
     case 'redrive_finished': return `${e.state}: ${plural(e.moved, 'message')} moved, ${exact(e.failed)} not, in ${duration(e.took_ms)}${e.reason ? ': ' + e.reason : ''}`;
-    case 'alarm_raised': return e.needed_bytes ? `${e.path ?? 'a disk'} has ${bytes(e.free_bytes)} free and needs ${bytes(e.needed_bytes)}: publishers wait` : e.alarm === 'memory' ? 'publishers wait until consumers have made room' : 'see the banner';
+    case 'alarm_raised': return e.out_of_files ? 'no more files can be opened: publishers wait' : e.needed_bytes ? `${e.path ?? 'a disk'} has ${bytes(e.free_bytes)} free and needs ${bytes(e.needed_bytes)}: publishers wait` : e.alarm === 'memory' ? 'publishers wait until consumers have made room' : 'see the banner';
     case 'alarm_cleared': return 'publishers go on';
     case 'missed': return e.restarted ? 'the broker was restarted: earlier events are forgotten' : `${plural(e.count, 'event')} came too fast for this stream`;
   }
