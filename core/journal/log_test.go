@@ -71,6 +71,11 @@ func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose)
 	if l.fits != nil && !l.fits(len(entry)) || purpose < l.least {
 		return 0, wlog.ErrFull
 	}
+	return l.store(entry), nil
+}
+
+// store keeps an entry. The caller holds mu.
+func (l *memLog) store(entry []byte) wlog.Index {
 	l.last += wlog.Index(len(entry) + wlog.HeaderSize)
 	if !l.forget {
 		l.entries = append(l.entries, stored{l.last, bytes.Clone(entry)})
@@ -78,7 +83,7 @@ func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose)
 	if l.written != nil {
 		l.written(string(entry))
 	}
-	return l.last, nil
+	return l.last
 }
 
 func (l *memLog) ReadAt(context.Context, wlog.Index, int, []byte) error { panic("not needed") }
@@ -118,9 +123,16 @@ func (l *memLog) limit(bytes int) {
 
 // state is what the entries that there are amount to.
 func (l *memLog) state() records {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.folded()
+}
+
+// folded is state. The caller holds mu.
+func (l *memLog) folded() records {
 	r := records{}
-	for _, e := range l.bodies() {
-		r.fold(e)
+	for _, st := range l.entries {
+		r.fold(string(st.entry))
 	}
 	return r
 }

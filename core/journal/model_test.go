@@ -172,12 +172,14 @@ func (r records) fold(entry string) {
 func TestTrimmingNeverTakesALiveRecord(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { trimAtRandom(t, rand.New(rand.NewPCG(seed, 1))) })
+			synctest.Test(t, func(t *testing.T) {
+				trimAtRandom(t, rand.New(rand.NewPCG(seed, 1)), func(l *memLog) wlog.Engine { return memEngine{l} })
+			})
 		})
 	}
 }
 
-func trimAtRandom(t *testing.T, rng *rand.Rand) {
+func trimAtRandom(t *testing.T, rng *rand.Rand, engine func(*memLog) wlog.Engine) {
 	t.Helper()
 	trims, rng2 := 0, rand.New(rand.NewPCG(rng.Uint64(), 2)) // for the shard's goroutine
 	l := &memLog{gate: make(chan struct{}, 10_000)}
@@ -193,12 +195,14 @@ func trimAtRandom(t *testing.T, rng *rand.Rand) {
 	}
 	l.trimmed = func(before wlog.Index) error {
 		trims++
-		if !maps.Equal(l.state(), ever) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !maps.Equal(l.folded(), ever) {
 			return fmt.Errorf("trimming before %d took a live record", before)
 		}
 		return nil
 	}
-	w := newOwner(t, l, Options{
+	w := newOwnerOf(t, engine(l), Options{
 		Extent: int64(50 + rng.IntN(500)),
 		Entry:  100 + rng.IntN(400),
 		Slack:  int64(100 + rng.IntN(1000)),
@@ -223,7 +227,7 @@ func trimAtRandom(t *testing.T, rng *rand.Rand) {
 			l.keep(wlog.Purpose(rng.IntN(3)))
 		}
 		if rng.IntN(200) == 0 {
-			w.restart(t, l)
+			w.restart(t, l, engine(l))
 			old = w.s.Extent()
 		}
 		for range rng.IntN(3) {
@@ -257,7 +261,7 @@ func (w *owner) act(rng *rand.Rand, many int, old uint32) {
 	}
 }
 
-func (w *owner) restart(t *testing.T, l *memLog) {
+func (w *owner) restart(t *testing.T, l *memLog, engine wlog.Engine) {
 	t.Helper()
 	l.keep(wlog.Bringing)
 	for range 5000 - len(l.gate) {
@@ -270,7 +274,7 @@ func (w *owner) restart(t *testing.T, l *memLog) {
 		<-l.gate
 	}
 	before := maps.Clone(w.size)
-	w.open(t, memEngine{l}, w.s.o)
+	w.open(t, engine, w.s.o)
 	if !maps.Equal(before, w.size) {
 		t.Fatalf("after a restart there are %d records, want %d", len(w.size), len(before))
 	}

@@ -15,9 +15,8 @@ type Options struct {
 	Pending int64 // bytes waiting to be durable from which on CaughtUp makes publishers wait; 0 = 16 MiB
 	Slack   int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
 
-	// Gather is for a log whose appends cost much, as those do that go to several nodes: behind an append of many commits, the next one
-	// begins as much later as that one took, at most by Gather. So what many publishers have in flight is in one entry instead of in
-	// two, and entries do not begin with the first commit of many. 0 = the next append begins at once.
+	// Gather bounds how long commits wait for others, while an entry is on its way to a [wlog.Pipeline]: the next one begins half a journey
+	// later, at most by Gather. Other logs have no use for it. 0 = the next entry begins at once.
 	Gather time.Duration
 
 	// Size returns what an entry with so many bytes of operations takes in the log; nil = only those bytes.

@@ -13,41 +13,77 @@ import (
 
 // run is the writer's goroutine. It appends group after group until the queue is empty, and ends.
 func (w *Writer) run() {
-	w.gathering.wait(w)
-	for g := w.next(nil); g != nil; g = w.next(g) {
-		began := time.Now()
-		at, size, err := w.append(g)
-		w.gathering.appended(g, began, w.o.Gather)
-		if err == nil && len(g.entry) > 0 {
-			w.latency.Add(time.Since(began).Seconds(), 1)
-			w.groupSize.Add(float64(len(g.commits)), 1)
-			w.entrySize.Add(float64(len(g.entry)), 1)
+	for {
+		g, ended := w.next()
+		switch {
+		case ended:
+			return
+		case g == nil:
+			w.await()
+		default:
+			w.begin(g)
 		}
-		due := w.finish(g, at, size, err)
-		if err != nil {
-			err = w.failure
-		}
-		g.complete(err)
-		w.carryOut(due)
-		runtime.Gosched() // let completers' goroutines run: the next append keeps the processor while it waits for the disk
-		w.gathering.wait(w)
 	}
 }
 
-// next gives back a group that is done and takes the next. Without one, run ends.
-func (w *Writer) next(done *commitGroup) *commitGroup {
+// next takes the group that may begin now. Without one, it is because of those on their way, or run ends.
+func (w *Writer) next() (g *commitGroup, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if done != nil {
-		w.queue.give(done)
+	w.expecting = false
+	f := &w.flights
+	if f.full() {
+		return nil, false
 	}
-	g := w.queue.take()
+	if len(w.queue.groups) == 0 && len(f.list) > 0 {
+		w.expect()
+		return nil, false
+	}
+	if pause := w.pause(); pause > 0 {
+		f.timer.Reset(pause)
+		return nil, false
+	}
+	g = w.queue.take()
 	if g == nil {
 		w.queue.trimSpare()
 		w.running = false
 		w.changed.Broadcast()
 	}
-	return g
+	return g, g == nil
+}
+
+// begin begins to append a group. It waits until it is appended, unless the log is a pipeline with space.
+func (w *Writer) begin(g *commitGroup) {
+	launched, err := w.launch(g)
+	if launched {
+		return
+	}
+	w.landAll()
+	began, size := time.Now(), 0
+	var at wlog.Index
+	if err == nil {
+		at, size, err = w.append(g)
+	}
+	w.settle(g, began, wlog.Appended{At: at, Err: err}, size)
+	runtime.Gosched() // let completers' goroutines run: the next append keeps the processor while it waits for the disk
+}
+
+// settle accounts for a group with an entry of so many bytes that was appended, or was not, and tells its completers.
+func (w *Writer) settle(g *commitGroup, began time.Time, a wlog.Appended, size int) {
+	if a.Err == nil && len(g.entry) > 0 {
+		w.latency.Add(time.Since(began).Seconds(), 1)
+		w.groupSize.Add(float64(len(g.commits)), 1)
+		w.entrySize.Add(float64(len(g.entry)), 1)
+	}
+	due := w.finish(g, a.At, size, a.Err)
+	if a.Err != nil {
+		a.Err = w.failure
+	}
+	g.complete(a.Err)
+	w.carryOut(due)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue.give(g)
 }
 
 // append appends the group's entry, if it has one, and returns the size of what it appended. While the log is full, it tries
@@ -69,7 +105,7 @@ func (w *Writer) append(g *commitGroup) (at wlog.Index, size int, err error) {
 			continue
 		}
 		if full {
-			err = w.pause(g)
+			err = w.retreat(g)
 			paused = true
 		}
 		if err != nil && !errors.Is(err, wlog.ErrFull) {
@@ -80,11 +116,16 @@ func (w *Writer) append(g *commitGroup) (at wlog.Index, size int, err error) {
 		}
 	}
 	w.appendFits(true) // nothing more may come that would clear full, as the group may have overtaken itself
+	return 0, 0, w.lost()
+}
+
+// lost returns an error if the log was lost.
+func (w *Writer) lost() error {
 	select {
 	case <-w.log.Lost():
-		return 0, 0, fmt.Errorf("journal: %w", wlog.ErrLost)
+		return fmt.Errorf("journal: %w", wlog.ErrLost)
 	default:
-		return 0, 0, nil
+		return nil
 	}
 }
 
@@ -109,8 +150,8 @@ func (w *Writer) split(g *commitGroup) bool {
 	return w.queue.split(g)
 }
 
-// pause waits before the next attempt to append a group, and lets others overtake it. With an error there is to be none.
-func (w *Writer) pause(g *commitGroup) error {
+// retreat waits before the next attempt to append a group, and lets others overtake it. With an error there is to be none.
+func (w *Writer) retreat(g *commitGroup) error {
 	const (
 		idle = 100 * time.Millisecond
 		busy = idle / 10 // while commits overtake: more of them are gathered meanwhile

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -52,13 +53,15 @@ type Writer struct {
 	caughtUp atomic.Pointer[chan struct{}] // what CaughtUp returns; changed under mu
 	err      atomic.Pointer[error]         // why commits are refused; nil = they are taken. Changed under mu
 
-	gathering gathering // run's own
-	failure   error     // why nothing is appended any more; run changes it, under mu
-	overtaken bool      // some commits in the queue were written before their turn; run's own
+	flights   flights // run's own
+	failure   error   // why nothing is appended any more; run changes it, under mu
+	overtaken bool    // some commits in the queue were written before their turn; run's own
 
 	mu          sync.Mutex // guards what follows
 	changed     *sync.Cond // signalled when running becomes false, and when relocations changes
 	running     bool       // run is
+	expecting   bool       // run waits for something to begin
+	earliest    time.Time  // when that may begin
 	queue       commitQueue
 	extents     extents
 	recovered   bool // live bytes are known: trimming is safe
@@ -96,7 +99,7 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	if err != nil {
 		return nil, fmt.Errorf("journal: shard %d: %w", shard, err)
 	}
-	w.log = log
+	w.log, w.flights = log, newFlights(log)
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.extent.Store(w.extents.current())
 	if o.OnLost != nil {
@@ -177,9 +180,12 @@ func (w *Writer) TryCommit(ops []byte) bool {
 
 // start starts run, unless it is running. The caller holds mu.
 func (w *Writer) start() {
-	if !w.running {
+	switch {
+	case !w.running:
 		w.running = true
 		go w.work()
+	case w.expecting:
+		w.expected()
 	}
 }
 
@@ -238,18 +244,27 @@ func (w *Writer) Close(ctx context.Context) error {
 func (w *Writer) shut() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	select {
-	case <-w.closing:
+	if w.shutting() {
 		return false
-	default:
 	}
 	close(w.closing)
+	w.flights.hurry()
 	if w.Err() == nil {
 		w.err.Store(&ErrClosed)
 	}
 	w.round.end()
 	w.updateCaughtUp()
 	return true
+}
+
+// shutting reports whether Close was called.
+func (w *Writer) shutting() bool {
+	select {
+	case <-w.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // drain waits until the queue is empty and returns why the log failed, if it did.

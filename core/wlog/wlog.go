@@ -57,6 +57,23 @@ type Log interface {
 	Close() error
 }
 
+// Pipeline is a Log that takes entries while those before them are on their way.
+type Pipeline interface {
+	Log
+	// Begin begins to append an entry behind all that were begun before, and does not wait until it is durable. What Append would have
+	// returned comes through the channel, once for each entry and in their order; the slice may be reused then. With ErrFull nothing was
+	// begun. Once an entry has failed, so do all behind it.
+	//
+	// Begin follows Append and other calls of Begin as Append does. Append may be called only when nothing is on its way.
+	Begin(entry []byte, purpose Purpose) (<-chan Appended, error)
+}
+
+// Appended is what has become of an entry.
+type Appended struct {
+	At  Index
+	Err error
+}
+
 // Engine opens shards.
 type Engine interface {
 	// Open takes over a shard from its owner, whose Log is lost. It calls fn with every entry in order, then returns. entry is

@@ -19,10 +19,14 @@ type log struct {
 	lost    chan struct{}
 	// What follows is guarded by the storage's mutex.
 	chain wlog.Chain
-	cause error // nil = it is open
+	cause error         // nil = it is open
+	begun chan struct{} // closed when what was begun last has ended; nil = nothing was begun
 }
 
-var _ wlog.Timed = (*log)(nil)
+var (
+	_ wlog.Timed    = (*log)(nil)
+	_ wlog.Pipeline = (*log)(nil)
+)
 
 // Offset implements [wlog.Timed].
 func (l *log) Offset() time.Duration { return l.offset }
@@ -52,6 +56,51 @@ func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (w
 	return at, l.cause
 }
 
+// Begin implements [wlog.Pipeline].
+func (l *log) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
+	s := l.storage
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := l.refuses(context.Background(), len(entry), purpose); err != nil {
+		return nil, err
+	}
+	before, ended, answer := l.begun, make(chan struct{}), make(chan wlog.Appended, 1)
+	l.begun = ended
+	began := time.Now()
+	go func() {
+		defer close(ended)
+		if before != nil {
+			<-before
+		}
+		half := l.latency() / 2
+		time.Sleep(time.Until(began.Add(half)))
+		at, err := l.append(context.Background(), entry, wlog.Settling)
+		if err == nil && half > 0 {
+			time.Sleep(time.Until(began.Add(2 * half)))
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			err = l.cause
+		}
+		answer <- wlog.Appended{At: at, Err: err}
+	}()
+	return answer, nil
+}
+
+// refuses returns an error if an entry cannot be appended. The caller holds the storage's mutex.
+func (l *log) refuses(ctx context.Context, size int, purpose wlog.Purpose) error {
+	switch {
+	case l.cause != nil:
+		return l.cause
+	case ctx.Err() != nil:
+		return l.lose(ctx.Err())
+	case size > wlog.MaxEntry:
+		return l.lose(wlog.ErrTooLarge)
+	case l.storage.full && purpose != wlog.Settling:
+		return wlog.ErrFull
+	}
+	return nil
+}
+
 func (l *log) latency() time.Duration {
 	l.storage.mu.Lock()
 	defer l.storage.mu.Unlock()
@@ -65,15 +114,8 @@ func (l *log) append(ctx context.Context, entry []byte, purpose wlog.Purpose) (w
 	s := l.storage
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case l.cause != nil:
-		return 0, l.cause
-	case ctx.Err() != nil:
-		return 0, l.lose(ctx.Err())
-	case len(entry) > wlog.MaxEntry:
-		return 0, l.lose(wlog.ErrTooLarge)
-	case s.full && purpose != wlog.Settling:
-		return 0, wlog.ErrFull
+	if err := l.refuses(ctx, len(entry), purpose); err != nil {
+		return 0, err
 	}
 	h := l.chain.Next(wlog.Data, l.shard, now())
 	h.Synced = true
@@ -124,11 +166,22 @@ func (l *log) Trim(before wlog.Index) error {
 	return nil
 }
 
+// await waits until all that was begun has ended.
+func (l *log) await() {
+	l.storage.mu.Lock()
+	begun := l.begun
+	l.storage.mu.Unlock()
+	if begun != nil {
+		<-begun
+	}
+}
+
 // Lost implements [wlog.Log].
 func (l *log) Lost() <-chan struct{} { return l.lost }
 
 // Close implements [wlog.Log].
 func (l *log) Close() error {
+	l.await()
 	l.storage.mu.Lock()
 	defer l.storage.mu.Unlock()
 	l.cause = wlog.ErrClosed

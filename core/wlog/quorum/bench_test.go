@@ -98,29 +98,32 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkDepth has so many appends in flight at a time, past the interface, which has one.
+// BenchmarkDepth has so many appends on their way at a time.
 func BenchmarkDepth(b *testing.B) {
 	for _, size := range []int{1 << 10, 100 << 10} {
 		for _, depth := range []int{1, 2, 4} {
 			b.Run(fmt.Sprintf("%d/%d", size, depth), func(b *testing.B) {
 				log, _ := benchTrio(b)
-				l := log.(*ownedLog)
+				l := log.(wlog.Pipeline)
 				entry := make([]byte, size)
 				b.SetBytes(int64(size))
-				var flying []*proposal
+				var flying []<-chan wlog.Appended
 				for b.Loop() {
 					if len(flying) == depth {
-						c := <-flying[0].answer
-						if flying = flying[1:]; c.err != nil {
-							b.Fatal(c.err)
+						a := <-flying[0]
+						if err := a.Err; err != nil {
+							b.Fatal(err)
 						}
-						l.trimmed.Store(uint64(c.at))
+						if err := l.Trim(a.At); err != nil {
+							b.Fatal(err)
+						}
+						flying = flying[1:]
 					}
-					p := &proposal{log: l, entry: entry, since: time.Now(), answer: make(chan committed, 1)}
-					if err := l.r.do(func() { l.r.propose(p) }); err != nil {
+					f, err := l.Begin(entry, wlog.Bringing)
+					if err != nil {
 						b.Fatal(err)
 					}
-					flying = append(flying, p)
+					flying = append(flying, f)
 				}
 			})
 		}

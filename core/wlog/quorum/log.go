@@ -21,23 +21,36 @@ type ownedLog struct {
 	mu      sync.Mutex    // guards state
 	state   error         // wlog.ErrLost or wlog.ErrClosed; nil = the log is open
 	lost    chan struct{}
-	use     sync.Mutex // held during an append
+	use     sync.Mutex     // held while an append begins
+	flying  sync.WaitGroup // appends on their way
+	bytes   atomic.Int64   // of those
 }
 
-var _ wlog.Timed = (*ownedLog)(nil)
+var (
+	_ wlog.Timed    = (*ownedLog)(nil)
+	_ wlog.Pipeline = (*ownedLog)(nil)
+)
 
 // proposal waits for its entry to be committed.
 type proposal struct {
 	log    *ownedLog
 	entry  []byte
 	since  time.Time
-	answer chan committed
+	answer chan wlog.Appended // capacity 1
 }
 
-type committed struct {
-	at  wlog.Index
-	err error
+// settle tells what has become of the entry. With an error the log has ended before anyone hears of it: nothing may follow an entry that
+// is not there.
+func (p *proposal) settle(a wlog.Appended) {
+	if a.Err != nil {
+		p.log.lose()
+	}
+	p.log.bytes.Add(-int64(len(p.entry)))
+	p.answer <- a
+	p.log.flying.Done()
 }
+
+func (p *proposal) refuse(err error) { p.settle(wlog.Appended{Err: err}) }
 
 func newOwnedLog(r *replica, term uint64) *ownedLog {
 	return &ownedLog{r: r, term: term, lost: make(chan struct{})}
@@ -59,7 +72,7 @@ func (l *ownedLog) lose() {
 	}
 }
 
-// yield ends the log because another owner on this node takes over, and waits for an append in flight. l may be nil.
+// yield ends the log because another owner on this node takes over, and waits for the appends on their way. l may be nil.
 func (l *ownedLog) yield() {
 	if l == nil {
 		return
@@ -67,36 +80,39 @@ func (l *ownedLog) yield() {
 	l.lose()
 	l.use.Lock()
 	defer l.use.Unlock()
+	l.flying.Wait()
 }
 
 // Append implements [wlog.Log]. It ends when a majority of the nodes has the entry on its disks, or the node has lost the shard: a
 // context does not interrupt it.
 func (l *ownedLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
+	answer, err := l.Begin(entry, purpose)
+	if err != nil {
+		return 0, err
+	}
+	a := <-answer
+	return a.At, a.Err
+}
+
+// Begin implements [wlog.Pipeline].
+func (l *ownedLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	l.use.Lock()
 	defer l.use.Unlock()
 	if err := l.err(); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if len(entry) > MaxEntry {
 		l.lose()
-		return 0, fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge)
+		return nil, fmt.Errorf("append %d bytes: %w", len(entry), wlog.ErrTooLarge)
 	}
-	if err := l.r.reserve(len(entry), purpose, l.lost); err != nil {
-		return 0, l.fail(err)
+	if err := l.r.reserve(len(entry)+int(l.bytes.Load()), purpose, l.lost); err != nil {
+		return nil, l.fail(err)
 	}
-	p := &proposal{log: l, entry: entry, since: time.Now(), answer: make(chan committed, 1)}
-	if err := l.r.do(func() { l.r.propose(p) }); err != nil {
-		return 0, l.fail(fmt.Errorf("%w: %w", wlog.ErrLost, err))
-	}
-	select {
-	case c := <-p.answer:
-		if c.err != nil {
-			return 0, l.fail(c.err)
-		}
-		return c.at, nil
-	case <-l.r.ended:
-		return 0, l.fail(wlog.ErrLost)
-	}
+	p := &proposal{log: l, entry: entry, since: time.Now(), answer: make(chan wlog.Appended, 1)}
+	l.flying.Add(1)
+	l.bytes.Add(int64(len(entry)))
+	l.r.offer(p)
+	return p.answer, nil
 }
 
 // fail ends the log, unless the disk is full.
@@ -111,8 +127,12 @@ func (l *ownedLog) fail(err error) error {
 // propose proposes an entry, on the replica's goroutine. While the shard is being transferred the entry waits: that may fail, and then
 // the node still owns the shard.
 func (r *replica) propose(p *proposal) {
-	if r.log != p.log {
-		p.answer <- committed{err: wlog.ErrLost}
+	if r.log != p.log || p.log.err() != nil {
+		p.refuse(wlog.ErrLost)
+		return
+	}
+	if len(r.held) > 0 { // it must not get before those
+		r.held = append(r.held, p)
 		return
 	}
 	r.pending = append(r.pending, p) // it may be committed at once
@@ -125,7 +145,7 @@ func (r *replica) propose(p *proposal) {
 		r.held = append(r.held, p)
 		return
 	}
-	p.answer <- committed{err: fmt.Errorf("%w: %w", wlog.ErrLost, err)}
+	p.refuse(fmt.Errorf("%w: %w", wlog.ErrLost, err))
 }
 
 // ReadAt implements [wlog.Log].
@@ -156,6 +176,7 @@ func (l *ownedLog) Lost() <-chan struct{} { return l.lost }
 func (l *ownedLog) Close() error {
 	l.use.Lock()
 	defer l.use.Unlock()
+	l.flying.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.state = wlog.ErrClosed

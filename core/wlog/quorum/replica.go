@@ -32,10 +32,11 @@ type replica struct {
 	progress progress
 	status   status
 
-	mu       sync.Mutex // guards inbox, received and err
-	inbox    []func()   // for run
-	received int        // bytes of the messages in there
-	err      error      // why the replica has ended; nil = it runs
+	mu       sync.Mutex  // guards inbox, received, offered and err
+	inbox    []func()    // for run
+	received int         // bytes of the messages in there
+	offered  []*proposal // for run, which has the inbox first
+	err      error       // why the replica has ended; nil = it runs
 	wake     chan struct{}
 	stop     chan struct{} // closed to end the replica
 	halting  sync.Once
@@ -119,9 +120,26 @@ func (r *replica) do(fn func()) error {
 	return nil
 }
 
+// offer has run propose an entry. Every proposal is settled, also when the replica ends.
+func (r *replica) offer(p *proposal) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err != nil {
+		p.refuse(fmt.Errorf("%w: %w", wlog.ErrLost, r.err))
+		return
+	}
+	r.offered = append(r.offered, p)
+	r.rouse()
+}
+
 // push adds a function to the inbox. The caller holds mu.
 func (r *replica) push(fn func()) {
 	r.inbox = append(r.inbox, fn)
+	r.rouse()
+}
+
+// rouse has run look for something to do.
+func (r *replica) rouse() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
@@ -225,14 +243,17 @@ func (r *replica) tick() {
 	}
 }
 
-// empty calls the functions in the inbox.
+// empty calls the functions in the inbox, and proposes what was offered.
 func (r *replica) empty() {
 	r.mu.Lock()
-	fns := r.inbox
-	r.inbox, r.received = nil, 0
+	fns, offered := r.inbox, r.offered
+	r.inbox, r.received, r.offered = nil, 0, nil
 	r.mu.Unlock()
 	for _, fn := range fns {
 		fn()
+	}
+	for _, p := range offered {
+		r.propose(p)
 	}
 }
 
@@ -324,7 +345,7 @@ func (r *replica) settleProposals() {
 
 func refuse(ps []*proposal, err error) {
 	for _, p := range ps {
-		p.answer <- committed{err: err}
+		p.refuse(err)
 	}
 }
 
@@ -365,8 +386,8 @@ func (r *replica) committed(p position, data []byte) {
 	}
 	first := r.pending[0]
 	r.status.committed(first.since)
-	first.answer <- committed{at: wlog.Index(p.index)}
 	r.pending = r.pending[1:]
+	first.settle(wlog.Appended{At: wlog.Index(p.index)})
 }
 
 // errEnded says that the broker closes the replica.
@@ -377,7 +398,8 @@ func (r *replica) end(err error) {
 	r.halt() // write may wait for space on the disk
 	r.mu.Lock()
 	r.err = err
-	r.inbox = nil
+	offered := r.offered
+	r.inbox, r.offered = nil, nil
 	r.mu.Unlock()
 	if r.log != nil {
 		r.log.lose()
@@ -385,6 +407,7 @@ func (r *replica) end(err error) {
 	lost := fmt.Errorf("%w: %w", wlog.ErrLost, err)
 	refuse(r.pending, lost)
 	refuse(r.held, lost)
+	refuse(offered, lost)
 	r.elect(ownership{err: err})
 	r.reads.end(lost)
 	r.endMoves(lost)

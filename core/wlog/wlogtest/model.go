@@ -13,7 +13,7 @@ import (
 // Model records what was appended to a shard, and checks its replay. It belongs to one goroutine.
 type Model struct {
 	acked   []entry // those for which Append returned an index
-	doubt   *entry  // the last whose Append failed
+	doubt   []entry // those behind whose Append failed: the first of them may be there
 	trimmed wlog.Index
 	safe    int // so many of acked are certainly durable
 	count   uint64
@@ -45,12 +45,23 @@ func (m *Model) Next(size int) []byte {
 	return Body(m.count, size)
 }
 
+// Count returns the number of the entry that Next returned last.
+func (m *Model) Count() uint64 { return m.count }
+
 // Appended records the result of appending what Next returned last.
 func (m *Model) Appended(at wlog.Index, size int, err error) error {
-	e := entry{at: at, number: m.count, size: size}
+	return m.AppendedAs(m.count, at, size, err)
+}
+
+// AppendedAs records the result of appending the entry with a number, and of that size. It is called in the order of the numbers.
+func (m *Model) AppendedAs(number uint64, at wlog.Index, size int, err error) error {
+	e := entry{at: at, number: number, size: size}
 	if err != nil {
-		m.doubt = &e
+		m.doubt = append(m.doubt, e)
 		return nil
+	}
+	if len(m.doubt) > 0 {
+		return fmt.Errorf("entry %d was appended, and entry %d before it was not", number, m.doubt[0].number)
 	}
 	if n := len(m.acked); n > 0 && m.acked[n-1].at >= at {
 		return fmt.Errorf("append returned index %#x after %#x", at, m.acked[n-1].at)
@@ -85,8 +96,8 @@ func (m *Model) kept() []entry {
 // Replay is one opening of the shard.
 type Replay struct {
 	m    *Model
-	next int  // of acked; -1 before the first entry
-	new  bool // the entry in doubt was replayed
+	next int // of acked; -1 before the first entry
+	new  int // entries in doubt that were replayed
 }
 
 // Replay returns a replay. Pass its Entry to Open, and call its Done when Open has returned without an error.
@@ -120,15 +131,20 @@ func (r *Replay) begin(at wlog.Index) error {
 	return nil
 }
 
-// last checks the entry after those that were acknowledged, which only the one in doubt may be.
+// last checks an entry after those that were acknowledged, which only the next one in doubt may be.
 func (r *Replay) last(at wlog.Index, body []byte) error {
-	d := r.m.doubt
-	if d == nil || r.new {
+	if r.new == len(r.m.doubt) {
 		return fmt.Errorf("entry %#x with %d bytes was never acknowledged", at, len(body))
 	}
-	r.new = true
-	if n := len(r.m.acked); n > 0 && at <= r.m.acked[n-1].at {
-		return fmt.Errorf("entry %#x follows entry %#x", at, r.m.acked[n-1].at)
+	d, before := &r.m.doubt[r.new], wlog.Index(0)
+	if r.new > 0 {
+		before = r.m.doubt[r.new-1].at
+	} else if n := len(r.m.acked); n > 0 {
+		before = r.m.acked[n-1].at
+	}
+	r.new++
+	if at <= before {
+		return fmt.Errorf("entry %#x follows entry %#x", at, before)
 	}
 	d.at = at
 	return d.check(at, body)
@@ -158,9 +174,7 @@ func (r *Replay) Done() error {
 		r.next = 0
 	}
 	m.acked = m.acked[:r.next]
-	if r.new {
-		m.acked = append(m.acked, *m.doubt)
-	}
+	m.acked = append(m.acked, m.doubt[:r.new]...)
 	m.doubt, m.loses, m.safe = nil, false, len(m.acked)
 	return nil
 }

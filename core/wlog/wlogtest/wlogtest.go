@@ -52,6 +52,11 @@ func Run(t *testing.T, backend func(t *testing.T) Backend) {
 		{"broken", (*suite).broken},
 		{"crash", (*suite).crash},
 		{"random", (*suite).random},
+		{"pipeline", (*suite).pipeline},
+		{"takeover of a pipeline", (*suite).pipelineTakeover},
+		{"broken pipeline", (*suite).brokenPipeline},
+		{"full pipeline", (*suite).fullPipeline},
+		{"closed pipeline", (*suite).closedPipeline},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { run(t, backend(t), tc.run) })
