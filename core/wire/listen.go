@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"syscall"
 	"time"
 
 	"github.com/curfewmq/curfew/core/session"
@@ -21,13 +23,40 @@ func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Co
 	if address == "" {
 		return nil
 	}
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
-	l, err := config.Listen(ctx, "tcp", address)
+	l, err := Listen(ctx, s.log, key, address)
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return err
 	}
 	s.listeners = append(s.listeners, listener{s.proxied(l), secure})
 	return nil
+}
+
+// How long Listen tries an address that is in use, and how often.
+const (
+	inUse      = 5 * time.Second
+	inUseRetry = 100 * time.Millisecond
+)
+
+// Listen listens on an address. Errors name its configuration key. If the address is in use, Listen tries again for some seconds: that
+// of a process that was killed is in use until the kernel has freed the process's memory, which takes half a second or more per gigabyte.
+func Listen(ctx context.Context, log *slog.Logger, key, address string) (net.Listener, error) {
+	config := net.ListenConfig{KeepAliveConfig: keepAlive}
+	l, err := config.Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		log.Warn("the address is in use: trying again", "key", key, "address", address, "at_most", inUse)
+		for end := time.Now().Add(inUse); errors.Is(err, syscall.EADDRINUSE) && time.Now().Before(end); {
+			select {
+			case <-time.After(inUseRetry):
+				l, err = config.Listen(ctx, "tcp", address)
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", key, err)
+	}
+	return l, nil
 }
 
 // proxied returns a listener on whose connections proxies say for whom they connect, if there are proxies. It owns l.

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -18,6 +19,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/curfewmq/curfew/core/logtest"
 )
 
 func start(t *testing.T, change ...func(*Options)) *Server {
@@ -63,13 +66,59 @@ func TestAllInterfacesMeansBothProtocols(t *testing.T) {
 	}
 }
 
+// An address that stays in use is an error after some seconds.
 func TestAddressInUse(t *testing.T) {
 	taken := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" }).Addresses()[0].String()
-	s := newServer(t, func(o *Options) { o.AMQP = taken })
-	err := s.Start(t.Context())
-	if err == nil || !strings.HasPrefix(err.Error(), "listen.amqp: ") || !strings.Contains(err.Error(), taken) {
-		t.Errorf("got error %v, want one that names the key and %s", err, taken)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, func(o *Options) { o.AMQP = taken })
+		wantElapsed(t, inUse, func() {
+			err := s.Start(t.Context())
+			if err == nil || !strings.HasPrefix(err.Error(), "listen.amqp: ") || !strings.Contains(err.Error(), taken) {
+				t.Errorf("got error %v, want one that names the key and %s", err, taken)
+			}
+		})
+	})
+}
+
+// After kill -9 of a broker with much memory the next one did not start: its addresses were in use for another second or two.
+func TestAddressOfAKilledProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		killed, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(3*inUse/4, func() { killed.Close() })
+		var log logtest.Log
+		wantElapsed(t, 3*inUse/4+inUseRetry/2, func() {
+			l, err := Listen(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), "listen.amqp", killed.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+		})
+		want := `"the address is in use: trying again" key=listen.amqp address=` + killed.Addr().String() + " at_most=5s"
+		if got := log.Find("the address"); got != want || log.Count("") != 1 {
+			t.Errorf("logged %s, want %s", log.String(), want)
+		}
+	})
+}
+
+// A broker that is told to stop does not wait for an address.
+func TestStopWhileAnAddressIsInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		taken, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		wantElapsed(t, time.Second, func() {
+			if _, err := Listen(ctx, slog.New(slog.DiscardHandler), "listen.amqp", taken.Addr().String()); err == nil {
+				t.Error("it listens")
+			}
+		})
+	})
 }
 
 // poor is a listener that lacks file descriptors for some time.

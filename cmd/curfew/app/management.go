@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -40,24 +39,24 @@ type managementListener struct {
 const metricsProtocol = "http/prometheus"
 
 // listenManagement opens the listeners of the management API, all or none.
-func listenManagement(c configuration, log *slog.Logger) (*management, error) {
+func listenManagement(ctx context.Context, c configuration, log *slog.Logger) (*management, error) {
 	m := &management{connections: c.Limits.Management, ended: make(chan error, 3), proxies: proxy.Options{
 		Proxies: c.Management.ProxyProtocol, Timeout: c.Limits.HandshakeTimeout, Most: c.Limits.Management, Key: "management.proxy-protocol", Log: log,
 	}}
 	var errs []error
 	if addr := c.Listen.Management; addr != "" {
-		errs = append(errs, m.listen("listen.management", "http", addr, nil))
+		errs = append(errs, m.listen(ctx, "listen.management", "http", addr, nil))
 	}
 	if addr := c.Listen.ManagementTLS; addr != "" {
 		var err error
 		m.certificates, err = wire.LoadCertificates(managementTLS(c))
 		if err == nil {
-			err = m.listen("listen.management-tls", "https", addr, m.certificates.Config())
+			err = m.listen(ctx, "listen.management-tls", "https", addr, m.certificates.Config())
 		}
 		errs = append(errs, err)
 	}
 	if addr := c.Listen.Metrics; addr != "" {
-		errs = append(errs, m.listen("listen.metrics", metricsProtocol, addr, nil))
+		errs = append(errs, m.listen(ctx, "listen.metrics", metricsProtocol, addr, nil))
 	}
 	if err := errors.Join(errs...); err != nil {
 		m.closeListeners()
@@ -76,10 +75,10 @@ func managementTLS(c configuration) wire.TLS {
 	return t
 }
 
-func (m *management) listen(key, protocol, addr string, secure *tls.Config) error {
-	ln, err := net.Listen("tcp", addr)
+func (m *management) listen(ctx context.Context, key, protocol, addr string, secure *tls.Config) error {
+	ln, err := wire.Listen(ctx, m.proxies.Log, key, addr)
 	if err != nil {
-		return fmt.Errorf("%s: %w", key, err)
+		return err
 	}
 	if protocol != metricsProtocol {
 		ln = proxy.Listen(ln, m.proxies)

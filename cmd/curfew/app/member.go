@@ -57,9 +57,9 @@ func join(ctx context.Context, s setup) (*member, error) {
 	if err != nil {
 		return nil, dataDirError(s.Data.Dir, err)
 	}
-	listener, err := net.Listen("tcp", c.Listen)
+	listener, err := wire.Listen(ctx, s.log, "cluster.listen", c.Listen)
 	if err != nil {
-		return nil, fmt.Errorf("cluster.listen: %w", err)
+		return nil, err
 	}
 	s.log.Info("listening", "key", "cluster.listen", "address", listener.Addr().String())
 	m.listens = listener.Addr()

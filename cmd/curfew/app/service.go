@@ -85,7 +85,7 @@ func (s *service) start(ctx context.Context, newBroker func(context.Context, set
 		return err
 	}
 	var listenErr error // of the API's listeners
-	if s.management, listenErr = listenManagement(s.running, s.log); listenErr == nil {
+	if s.management, listenErr = listenManagement(ctx, s.running, s.log); listenErr == nil {
 		s.management.serve(s.log)
 		s.logManagement()
 	}
