@@ -41,33 +41,59 @@ func (c *Cluster) Compare() (entries int) {
 
 func (c *Cluster) compare(shard string, nodes []map[string]*copied) (entries int) {
 	c.t.Helper()
-	var commit uint64
+	copies := make([]*copied, len(nodes))
 	for i := range nodes {
-		if nodes[i][shard] == nil {
+		if copies[i] = nodes[i][shard]; copies[i] == nil {
 			c.t.Errorf("node %d has no %s", i, shard)
 			return 0
 		}
-		commit = max(commit, nodes[i][shard].commit)
 	}
-	have := 0
-	for i := range nodes {
-		one, other := nodes[i][shard], nodes[(i+1)%len(nodes)][shard]
-		if one.last() >= commit {
-			have++
+	entries, wrong := compare(copies)
+	if wrong != "" {
+		c.t.Errorf("%s: %s", shard, wrong)
+	}
+	return entries
+}
+
+// compare compares what nodes have of a log with the copy of the one that knows the most to be committed. It returns how many entries it has
+// compared, and what is wrong; "" = nothing.
+//
+// What a node does not know to be committed may be another one than what was: it was cut off while it owned the shard, and ended before it
+// heard what became of that. From the first such entry on, none is the same.
+func compare(nodes []*copied) (entries int, wrong string) {
+	most := 0
+	for i, n := range nodes {
+		if n.commit > nodes[most].commit {
+			most = i
 		}
-		through := min(one.last(), other.last(), max(one.commit, other.commit))
-		for index := max(one.begins, other.begins); index <= through; index++ {
+	}
+	best := nodes[most]
+	if best.last() < best.commit {
+		return 0, fmt.Sprintf("node %d knows that entry %d is committed, and has those up to %d", most, best.commit, best.last())
+	}
+	have := 1
+	for i, n := range nodes {
+		if i == most {
+			continue
+		}
+		same := true
+		for index := max(n.begins, best.begins); index <= min(n.last(), best.commit); index++ {
 			entries++
-			if one.entries[index] != other.entries[index] {
-				c.t.Errorf("%s: node %d has %s; node %d has %s, of %d that are committed", shard, i, one.entries[index], (i+1)%len(nodes), other.entries[index], commit)
-				return entries
+			equal := n.entries[index] == best.entries[index]
+			if !equal && index <= n.commit || equal && !same {
+				return entries, fmt.Sprintf("node %d has %s; node %d has %s, of %d that are committed, %d of them for all that the former knows",
+					i, n.entries[index], most, best.entries[index], best.commit, n.commit)
 			}
+			same = same && equal
+		}
+		if same && n.last() >= best.commit {
+			have++
 		}
 	}
 	if have <= len(nodes)/2 {
-		c.t.Errorf("%s: entry %d is committed, and only %d nodes have all up to it", shard, commit, have)
+		return entries, fmt.Sprintf("entry %d is committed, and only %d nodes have all up to it", best.commit, have)
 	}
-	return entries
+	return entries, ""
 }
 
 // logs reads what a node has, by shard.

@@ -17,9 +17,9 @@ import (
 const schedulesVariable = "SCHEDULES"
 
 // What is run with all other tests: as many faults as the time allows, which is mostly spent waiting, and not more than so many. With the
-// race detector and two processors that others use it is about one in two seconds.
+// race detector it is a part of that: .ci/run cluster plays more.
 const (
-	usualTime  = 16 * time.Second
+	usualTime  = time.Minute / fewer
 	usualCount = 50
 )
 
@@ -84,12 +84,29 @@ func (x *trio) start() {
 		}
 	}
 	x.Owner("/")
-	if !process.Poll(x.quiet) {
-		x.Fatal("the connections of former clients do not end")
+	x.await(x.quiet, "the connections of former clients do not end")
+	x.await(x.roomy, "a disk that has space again has an alarm on")
+}
+
+// await waits until something is so. It fails at once when a node has ended by itself: nothing gets well by waiting then.
+func (x *trio) await(so func() bool, otherwise string) {
+	if process.Poll(func() bool { return x.fallen() != nil || so() }) && x.fallen() == nil {
+		return
 	}
-	if !process.Poll(x.roomy) {
-		x.Fatal("a disk that has space again has an alarm on")
+	if n := x.fallen(); n != nil {
+		x.Fatalf("node %d has ended by itself: its log is below", n.Number)
 	}
+	x.Fatal(otherwise)
+}
+
+// fallen returns a node that has ended by itself, nil if there is none.
+func (x *trio) fallen() *cluster.Node {
+	for _, n := range x.Nodes {
+		if n.Running() && n.Ended() {
+			return n
+		}
+	}
+	return nil
 }
 
 // recover has all nodes take part again.

@@ -198,7 +198,7 @@ func (p *Process) Await(msg string) Record {
 	p.t.Helper()
 	late := time.After(2 * Patience) // a broker that goes on logging other things is not waited for without end
 	for inTime := true; inTime; {
-		ended := p.hasEnded()
+		ended := p.Ended()
 		found, changed := p.find(msg)
 		if found != nil {
 			return found
@@ -223,7 +223,8 @@ func (p *Process) Logged(msg string) bool {
 	return found != nil
 }
 
-func (p *Process) hasEnded() bool {
+// Ended reports whether the process has, by itself or not.
+func (p *Process) Ended() bool {
 	select {
 	case <-p.ended:
 		return true
@@ -302,7 +303,7 @@ func (p *Process) Excuse(msg string) { p.excuse = append(p.excuse, msg) }
 // finish ends a process that its test has not ended. The broker must end with status 0, without having logged an unexpected
 // error.
 func (p *Process) finish() {
-	if !p.hasEnded() {
+	if !p.Ended() {
 		p.Stop()
 	}
 	for _, line := range p.Printed() {
