@@ -165,9 +165,10 @@ func (c *cluster) shards() (all []*shard) {
 // serveTime bounds how long a change of a vhost waits for the owner, if that is this node. Others take as long as they take.
 const serveTime = 5 * time.Second
 
-// await waits until this node serves a shard as it should, unless another node is to.
+// await waits until this node serves a shard as it should, unless another node is to. 0 is the shard of a vhost that this node's copy of the
+// registry did not have.
 func (c *cluster) await(shard uint32, isDone func() bool) {
-	if int(shard) > len(c.seats) {
+	if shard == 0 || int(shard) > len(c.seats) {
 		return
 	}
 	timer := time.NewTimer(serveTime)

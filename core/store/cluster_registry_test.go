@@ -82,3 +82,26 @@ func TestClusterBegins(t *testing.T) {
 		}
 	})
 }
+
+// A node that has become the owner of the registry deletes a vhost that its copy of that did not have a moment ago. It panicked.
+func TestDeleteAVHostThatIsNewHere(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTeam(t, 1)
+		defer m.close()
+		m.registry.in(1, "v")
+		one := m.nodes[0]
+		one.cluster.registry = lateRegistry{m.registry}
+		if existed, err := one.DeleteVHost("v"); !existed || err != nil {
+			t.Errorf("existed: %v, %v", existed, err)
+		}
+		synctest.Wait()
+		if got := names(one.Store); len(got) > 0 {
+			t.Errorf("vhosts %v", got)
+		}
+	})
+}
+
+// lateRegistry has not heard of any vhost when it is asked for one.
+type lateRegistry struct{ *simpleRegistry }
+
+func (lateRegistry) Placement(string) (p Placement, known bool) { return p, false }
