@@ -74,8 +74,9 @@ disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root;
 reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may be lost or stay in memory
 	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
 
-cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load, and as many in network namespaces, which need root; what was confirmed must be there
+cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load, and as many in network namespaces, which need root; what was confirmed must be there. And a tenth as many while clients ask all nodes, who must answer as one
 	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run '^TestCluster' ./tests/crash
+	LINEAR_ROUNDS=$$(($(SCHEDULES) / 10)) go test -count=1 -v -timeout 12h -run '^TestNodesAnswerAsOne$$' ./tests/cluster
 
 recovery: ## kill the owner of a cluster's vhost KILLS times (default 20) under the client libraries that are installed; what was confirmed must be there
 	KILLS=$(KILLS) go test -count=1 -v -timeout 1h -run Recovery ./tests/clients
