@@ -234,5 +234,5 @@ var errMoved = &failure{http.StatusServiceUnavailable, "no_owner", "what the req
 
 // isOwnership reports whether an error says that this node is not, or not any more, the one to ask.
 func isOwnership(err error) bool {
-	return errors.Is(err, wlog.ErrNotOwner) || errors.Is(err, wlog.ErrNoOwner)
+	return errors.Is(err, wlog.ErrNotOwner) || errors.Is(err, wlog.ErrNoOwner) || errors.Is(err, wlog.ErrLost)
 }
