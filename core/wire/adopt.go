@@ -3,11 +3,13 @@ package wire
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
 	"time"
 
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // adopting is how long a front may take to hand a connection over, and this node to learn what the front knew of the registry. It is
@@ -34,6 +36,11 @@ func (s *Server) adopt(stream net.Conn, front wlog.NodeID) {
 		}
 	})
 	c, err := s.readAdopted(ctx, stream, front)
+	if errors.Is(err, errKept) {
+		s.tellKept(front)
+		stream.Close()
+		return
+	}
 	if err != nil {
 		s.log.Warn("handover refused", "node", front, "reason", err)
 		stream.Close()
@@ -49,11 +56,23 @@ func (s *Server) adopt(stream net.Conn, front wlog.NodeID) {
 	}
 }
 
+// tellKept logs that a handover was refused for lack of file descriptors, at most once a second: the front tries again.
+func (s *Server) tellKept(front wlog.NodeID) {
+	now, last := s.options.Clock(), s.toldKept.Load()
+	if now.Sub(hook.Instant(last)) >= time.Second && s.toldKept.CompareAndSwap(last, int64(now)) {
+		s.log.Warn("handover refused: clients of other nodes wait", "node", front, "reason", errKept)
+	}
+}
+
 // readAdopted reads a handover and answers it. The connection is nil if it is not accepted.
 func (s *Server) readAdopted(ctx context.Context, stream net.Conn, front wlog.NodeID) (*conn, error) {
 	h, err := session.ReadHandover(stream)
 	if err != nil {
 		return nil, err
+	}
+	if isKept(stream, s.options.Descriptors) {
+		_, err := stream.Write(session.AppendAnswer(nil, errKept))
+		return nil, errors.Join(errKept, err)
 	}
 	c := &conn{srv: s, socket: stream, adopted: h, front: front, in: newInput(), wakeup: make(chan struct{}, 1), written: make(chan struct{})}
 	if tcp, ok := stream.(*net.TCPConn); ok {

@@ -23,7 +23,7 @@ func (s *Server) listen(ctx context.Context, key, address string, secure *tls.Co
 	if address == "" {
 		return nil
 	}
-	l, err := Listen(ctx, s.log, key, address)
+	l, err := Listen(ctx, s.log, key, address, s.options.Descriptors)
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,8 @@ const (
 
 // Listen listens on an address. Errors name its configuration key. If the address is in use, Listen tries again for some seconds: that
 // of a process that was killed is in use until the kernel has freed the process's memory, which takes half a second or more per gigabyte.
-func Listen(ctx context.Context, log *slog.Logger, key, address string) (net.Listener, error) {
+// Who connects may have as many file descriptors as that, the lowest ones; 0 = all.
+func Listen(ctx context.Context, log *slog.Logger, key, address string, descriptors int) (net.Listener, error) {
 	config := net.ListenConfig{KeepAliveConfig: keepAlive}
 	l, err := config.Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -56,7 +57,7 @@ func Listen(ctx context.Context, log *slog.Logger, key, address string) (net.Lis
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", key, err)
 	}
-	return l, nil
+	return sparing{l, descriptors}, nil
 }
 
 // proxied returns a listener on whose connections proxies say for whom they connect, if there are proxies. It owns l.

@@ -90,7 +90,7 @@ func TestAddressOfAKilledProcess(t *testing.T) {
 		time.AfterFunc(3*inUse/4, func() { killed.Close() })
 		var log logtest.Log
 		wantElapsed(t, 3*inUse/4+inUseRetry/2, func() {
-			l, err := Listen(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), "listen.amqp", killed.Addr().String())
+			l, err := Listen(t.Context(), slog.New(slog.NewTextHandler(&log, nil)), "listen.amqp", killed.Addr().String(), 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestStopWhileAnAddressIsInUse(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
 		wantElapsed(t, time.Second, func() {
-			if _, err := Listen(ctx, slog.New(slog.DiscardHandler), "listen.amqp", taken.Addr().String()); err == nil {
+			if _, err := Listen(ctx, slog.New(slog.DiscardHandler), "listen.amqp", taken.Addr().String(), 0); err == nil {
 				t.Error("it listens")
 			}
 		})

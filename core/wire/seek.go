@@ -166,6 +166,10 @@ func (s *Server) handOver(ctx context.Context, home session.Home, h *session.Han
 	if err != nil {
 		return nil, err
 	}
+	if isKept(owner, s.options.Descriptors) {
+		owner.Close()
+		return nil, errKept
+	}
 	// It may run when this has returned: owner is no result of the function, which would be nil by then.
 	stop := context.AfterFunc(ctx, func() { _ = owner.SetDeadline(time.Unix(1, 0)) })
 	if _, err = owner.Write(h.Append(nil)); err == nil {

@@ -32,6 +32,9 @@ type Options struct {
 	// Proxies are where proxies connect from, who say for whom by the PROXY protocol.
 	Proxies []netip.Prefix
 
+	// Descriptors are how many file descriptors clients may have, the lowest ones; 0 = all. The others are kept for logs and other nodes.
+	Descriptors int
+
 	Session session.Options
 	Clock   clock.Clock
 
@@ -62,6 +65,7 @@ type Server struct {
 	running   sync.WaitGroup // every goroutine of the server
 	quit      chan struct{}  // closed when the server ends
 	suspended atomic.Bool    // changed under mu
+	toldKept  atomic.Int64   // instant of the last report of tellKept
 
 	mu            sync.Mutex // guards what follows
 	listeners     []net.Listener

@@ -74,7 +74,7 @@ func (s *Server) reopen() error {
 			closeAll(again)
 			return fmt.Errorf("the address %s cannot be listened on: %w", old.Addr(), err)
 		}
-		again = append(again, s.relistened(old, l))
+		again = append(again, s.relistened(old, sparing{l, s.options.Descriptors}))
 	}
 	s.listeners, s.deaf = again, false
 	for _, l := range again {

@@ -250,6 +250,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 			Log:              s.log, Telemetry: s.telemetry,
 		},
 		Proxies:          c.Listen.ProxyProtocol,
+		Descriptors:      clientDescriptors(filesLimit()),
 		Clock:            s.clock,
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
 		Handshakes:       c.Limits.Handshakes,

@@ -57,7 +57,7 @@ func join(ctx context.Context, s setup) (*member, error) {
 	if err != nil {
 		return nil, dataDirError(s.Data.Dir, err)
 	}
-	listener, err := wire.Listen(ctx, s.log, "cluster.listen", c.Listen)
+	listener, err := wire.Listen(ctx, s.log, "cluster.listen", c.Listen, 0)
 	if err != nil {
 		return nil, err
 	}

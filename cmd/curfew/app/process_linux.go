@@ -22,11 +22,17 @@ func describeProcess(dir string) mgmt.Machine {
 	if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
 		m.Files = len(fds)
 	}
-	var limit syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) == nil {
-		m.FilesLimit = int(min(limit.Cur, 1<<30))
-	}
+	m.FilesLimit = filesLimit()
 	return m
+}
+
+// filesLimit returns how many file descriptors the process may have; 0 = unknown.
+func filesLimit() int {
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit) != nil {
+		return 0
+	}
+	return int(min(limit.Cur, 1<<30))
 }
 
 // residentMemory returns how many bytes of memory the process has; 0 = unknown.

@@ -1,0 +1,11 @@
+package app
+
+import "testing"
+
+func TestClientDescriptors(t *testing.T) {
+	for limit, want := range map[int]int{0: 0, 32: 0, 100: 68, 1024: 960, 20_000: 18_976, 1 << 20: 1<<20 - 1024} {
+		if got := clientDescriptors(limit); got != want {
+			t.Errorf("of %d: got %d, want %d", limit, got, want)
+		}
+	}
+}
