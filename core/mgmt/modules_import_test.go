@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -229,17 +230,19 @@ func TestUnloadAsksAllNodes(t *testing.T) {
 type slowCarrier struct {
 	*carrier
 	asked int
-	late  int // how often it has none
+	late  int // how often it has another one of the name
 }
 
 func (s *slowCarrier) List() []json.RawMessage {
 	if s.asked++; s.asked <= s.late {
-		return nil
+		return []json.RawMessage{json.RawMessage(`{"name":"x","digest":"` + digestOf("before") + `"}`)}
 	}
-	return []json.RawMessage{json.RawMessage(`{"name":"x"}`)}
+	return []json.RawMessage{json.RawMessage(`{"name":"x","digest":"` + digestOf("code") + `"}`)}
 }
 
-// What goes into vhosts waits until their owners have loaded the policies that came with it.
+func digestOf(module string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(module))) }
+
+// What goes into vhosts waits until their owners have loaded the policies that came with it, not only others of the same names.
 func TestImportWaitsForModules(t *testing.T) {
 	var all []*slowCarrier
 	c := newCluster(t, func(o *Options) {

@@ -2,6 +2,8 @@ package mgmt
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -9,7 +11,6 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
-	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 // unloaded is the scope of unloading an expiry policy: the registry's owner, which knows the queues of its own vhosts only. So the node that
@@ -67,10 +68,23 @@ func (c *request) checkUnused(name string) error {
 // modulesTime is how long a step of an import waits for the expiry policies of the file: a large one of Go's can be compiled for a minute.
 const modulesTime = 2 * time.Minute
 
-// awaitModules waits until this node has loaded the expiry policies of a file with definitions, which were loaded at the registry's owner.
+// carriedModule is an expiry policy in a file with definitions.
+type carriedModule struct {
+	Name   string
+	Module []byte
+}
+
+// digest returns what lists of policies say of the module.
+func (m *carriedModule) digest() string {
+	sum := sha256.Sum256(m.Module)
+	return hex.EncodeToString(sum[:])
+}
+
+// awaitModules waits until this node has loaded the expiry policies of a file with definitions, which were loaded at the registry's owner:
+// those modules, not others that had their names before.
 func (c *request) awaitModules(file []byte) error {
 	var d struct {
-		Policies []struct{ Name string } `json:"wasm_policies"`
+		Policies []carriedModule `json:"wasm_policies"`
 	}
 	if json.Unmarshal(file, &d) != nil || len(d.Policies) == 0 || c.api.Modules == nil {
 		return nil // what is wrong with the file is said by those who read it
@@ -79,15 +93,14 @@ func (c *request) awaitModules(file []byte) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), modulesTime)
 	defer cancel()
 	for {
-		var there []string
+		there := map[string]string{} // digests by name
 		for _, raw := range c.api.Modules.List() {
-			if o, err := jsonobj.ParseObject(raw); err == nil {
-				there = append(there, nameOf(o))
+			var m struct{ Name, Digest string }
+			if json.Unmarshal(raw, &m) == nil {
+				there[m.Name] = m.Digest
 			}
 		}
-		i := slices.IndexFunc(d.Policies, func(p struct{ Name string }) bool {
-			return !slices.Contains(there, p.Name)
-		})
+		i := slices.IndexFunc(d.Policies, func(p carriedModule) bool { return there[p.Name] != p.digest() })
 		if i < 0 {
 			return nil
 		}
