@@ -23,13 +23,16 @@ type ownedLog struct {
 	lost    chan struct{}
 	use     sync.Mutex     // held while an append begins
 	flying  sync.WaitGroup // appends on their way
-	bytes   atomic.Int64   // of those
+	bytes   atomic.Int64   // that those need of the local log
 }
 
 var (
 	_ wlog.Timed    = (*ownedLog)(nil)
 	_ wlog.Pipeline = (*ownedLog)(nil)
 )
+
+// page is what entries of a local log are rounded up to.
+const page = 4 << 10
 
 // proposal waits for its entry to be committed.
 type proposal struct {
@@ -45,10 +48,13 @@ func (p *proposal) settle(a wlog.Appended) {
 	if a.Err != nil {
 		p.log.lose()
 	}
-	p.log.bytes.Add(-int64(len(p.entry)))
+	p.log.bytes.Add(-p.space())
 	p.answer <- a
 	p.log.flying.Done()
 }
+
+// space returns how many bytes of the local log the entry needs at most, with what is written with it.
+func (p *proposal) space() int64 { return int64(len(p.entry) + 2*page) }
 
 func (p *proposal) refuse(err error) { p.settle(wlog.Appended{Err: err}) }
 
@@ -110,7 +116,7 @@ func (l *ownedLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Append
 	}
 	p := &proposal{log: l, entry: entry, since: time.Now(), answer: make(chan wlog.Appended, 1)}
 	l.flying.Add(1)
-	l.bytes.Add(int64(len(entry)))
+	l.bytes.Add(p.space())
 	l.r.offer(p)
 	return p.answer, nil
 }

@@ -57,6 +57,28 @@ func (p *pool) want(number uint32, size int64) {
 	p.begin()
 }
 
+// nextState is what there is of the next segment.
+type nextState int
+
+const (
+	nextUnknown nextState = iota // nothing
+	nextBegun                    // it is being prepared, or the reserve is not complete
+	nextReady                    // wait would not wait
+)
+
+// ahead returns what there is of the next segment. It does not wait.
+func (p *pool) ahead() nextState {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.next != nil && !p.low:
+		return nextReady
+	case p.next != nil || p.busy:
+		return nextBegun
+	}
+	return nextUnknown
+}
+
 // follow sets which segment comes next. The caller holds mu.
 func (p *pool) follow(number uint32, size int64) {
 	p.number, p.size = number+1, p.sizeAfter(size)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -18,6 +19,8 @@ type shardLog struct {
 	pool      pool
 	reclaimer reclaimer
 	syncs     *telemetry.Histogram // how long they take, seconds
+
+	seen seenSpace
 
 	mu     lock // held during an append and while the log is closed; guards what follows
 	chain  wlog.Chain
@@ -56,7 +59,7 @@ func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 		l.syncAll()
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if err := l.state.err(); err != nil {
 		return 0, err
 	}
@@ -81,7 +84,7 @@ func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 // Reserve makes space for an entry of that size in bytes, which is appended next with any purpose. It fails as Append would.
 func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	defer l.unlock()
 	if err := l.state.err(); err != nil {
 		return err
 	}
@@ -91,15 +94,45 @@ func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 	return nil
 }
 
-// HasSpace reports whether Reserve would find the space there. It does not wait: false may mean that the disk is busy.
+// HasSpace reports whether Reserve would find the space there, beside an append that is under way if size includes that. It does not wait
+// for the disk. False may mean that Reserve has something to do first.
 func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
-	if !l.mu.TryLock() {
+	if l.state.err() != nil {
 		return false
 	}
-	defer l.mu.Unlock()
-	bytes := wlog.EntrySize(size)
-	end := l.end + bytes
-	return l.state.err() == nil && end <= l.active.size/4 && (end <= l.open || purpose == wlog.Settling && l.fits(bytes))
+	seen := l.seen.read()
+	end := seen.end + wlog.EntrySize(size)
+	next := l.pool.ahead()
+	switch {
+	case next == nextUnknown && end > seen.size/4:
+		return false
+	case end <= seen.open, end <= seen.size && next == nextReady:
+		return true
+	}
+	return purpose == wlog.Settling && end <= seen.size-l.takeoverReserve()
+}
+
+// space is how full the active segment is.
+type space struct{ end, open, size int64 }
+
+// seenSpace is the space as of the last append, for those who do not wait for one.
+type seenSpace struct {
+	mu    sync.Mutex // guards space
+	space space
+}
+
+func (s *seenSpace) read() space {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.space
+}
+
+// unlock ends an append.
+func (l *shardLog) unlock() {
+	l.seen.mu.Lock()
+	l.seen.space = space{l.end, l.open, l.active.size}
+	l.seen.mu.Unlock()
+	l.mu.Unlock()
 }
 
 // refuse returns wlog.ErrFull as it is; any other error ends the log.
