@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing/synctest"
@@ -42,6 +41,7 @@ type cluster struct {
 	seed  uint64
 
 	nodes   map[uint64]*simNode
+	order   []uint64 // their numbers, which rise
 	lastID  uint64
 	play    *replacement     // the replacement that is under way
 	playBy  uint64           // the term of the owner that does it
@@ -113,11 +113,12 @@ func (c *cluster) add() *simNode {
 	c.lastID++
 	n := &simNode{id: c.lastID, fs: crashfs.New(c.seed*1000 + c.lastID)}
 	c.nodes[n.id] = n
+	c.order = append(c.order, n.id)
 	return n
 }
 
-// ids returns the numbers of all nodes, in order.
-func (c *cluster) ids() []uint64 { return slices.Sorted(maps.Keys(c.nodes)) }
+// ids returns the numbers of all nodes, in order. They are not to be changed.
+func (c *cluster) ids() []uint64 { return c.order }
 
 func (c *cluster) boot(n *simNode, voters []uint64) {
 	n.fs.Inject(nil)
@@ -308,8 +309,24 @@ func (c *cluster) crash(n *simNode) {
 
 // someone returns a node that is not gone.
 func (c *cluster) someone() *simNode {
-	ids := slices.DeleteFunc(c.ids(), func(id uint64) bool { return c.nodes[id].gone })
-	return c.nodes[ids[c.rng.IntN(len(ids))]]
+	here := 0
+	for _, id := range c.order {
+		if !c.nodes[id].gone {
+			here++
+		}
+	}
+	nth := c.rng.IntN(here)
+	for _, id := range c.order {
+		n := c.nodes[id]
+		if n.gone {
+			continue
+		}
+		if nth == 0 {
+			return n
+		}
+		nth--
+	}
+	return nil
 }
 
 func (c *cluster) step() {
