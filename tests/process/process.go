@@ -258,6 +258,9 @@ func (p *Process) address(key string) string {
 // URL is the clients' URL.
 func (p *Process) URL() string { return "amqp://guest:guest@" + p.AMQP }
 
+// ID returns the process's number.
+func (p *Process) ID() int { return p.cmd.Process.Pid }
+
 // Signal sends the process a signal.
 func (p *Process) Signal(s syscall.Signal) {
 	p.t.Helper()

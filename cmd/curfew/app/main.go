@@ -36,6 +36,9 @@ func Main(plugins ...hook.Factory) {
 	if filepath.Base(os.Args[0]) == rabbitmqctl {
 		args = append([]string{rabbitmqctl}, args...)
 	}
+	if len(args) > 0 && args[0] == "serve" {
+		relaxTimers()
+	}
 	os.Exit(run(args, os.Stdout, os.Stderr, plugins...))
 }
 

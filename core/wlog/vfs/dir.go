@@ -106,10 +106,7 @@ type Held struct {
 	open *os.File
 }
 
-var (
-	_ FS       = (*Held)(nil)
-	_ Spacious = (*Held)(nil)
-)
+var _ FS = (*Held)(nil)
 
 // Hold opens the directory. The caller closes it.
 func (d Dir) Hold() (*Held, error) {

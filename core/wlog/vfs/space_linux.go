@@ -6,7 +6,10 @@ import (
 	"syscall"
 )
 
-var _ Spacious = Dir("")
+var (
+	_ Spacious = Dir("")
+	_ Spacious = (*Held)(nil)
+)
 
 // Space implements [Spacious].
 func (d Dir) Space() (Space, error) {
