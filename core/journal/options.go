@@ -26,6 +26,9 @@ type Options struct {
 	// reserved for others.
 	Purpose wlog.Purpose
 
+	// Replay has got the first entries of the log. Open takes it over, unless it fails. nil = it replays all of them.
+	Replay *Replay
+
 	// OnFull reports that a commit does not fit the log, and later that it did. In between only commits that overtake it become
 	// durable, and nothing is lost. SetLowSpace, called when the engine warns, usually prevents this.
 	OnFull func(full bool)

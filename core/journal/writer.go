@@ -76,30 +76,35 @@ type Writer struct {
 // Open opens a shard's log and replays it: fn gets every entry in order, with its extent, and must not keep ops. An error of fn
 // ends the replay and is returned.
 //
+// With Options.Replay the entries that it has got are not replayed again; fn gets those behind them. The engine is a [wlog.Standby]
+// then. If it returns [wlog.ErrTrimmed], what was replayed is void: only without it the log can be opened. After another error that is
+// not fn's, the Replay has got what fn has.
+//
 // Nothing is trimmed before Recovered was called.
 func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
 	o = o.withDefaults()
 	b := boundsOf(engine)
 	o.Entry = min(o.Entry, b.commit)
+	r := o.Replay
+	if r == nil {
+		r = NewReplay(o)
+	}
 	w := &Writer{
 		bounds:    b,
 		o:         o,
 		closing:   make(chan struct{}),
 		queue:     commitQueue{maxEntry: o.Entry},
-		extents:   newExtents(o.Extent),
 		latency:   telemetry.NewHistogram(telemetry.Latencies),
 		groupSize: telemetry.NewHistogram(groupBounds),
 		entrySize: telemetry.NewHistogram(sizeBounds),
 	}
 	w.work = w.run
 	w.changed = sync.NewCond(&w.mu)
-	log, err := engine.Open(ctx, shard, func(at wlog.Index, entry []byte) error {
-		return fn(w.extents.append(at, o.Size(len(entry))), at, entry)
-	})
+	log, err := r.open(ctx, engine, shard, fn)
 	if err != nil {
 		return nil, fmt.Errorf("journal: shard %d: %w", shard, err)
 	}
-	w.log, w.flights = log, newFlights(log)
+	w.log, w.flights, w.extents = log, newFlights(log), r.extents
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.extent.Store(w.extents.current())
 	if o.OnLost != nil {

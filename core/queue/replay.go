@@ -129,6 +129,19 @@ func (q *replayedQueue) compact() {
 	q.list, q.freed = q.list[:n], 0
 }
 
+// pack moves records out of sparse segments to new ones.
+func (q *replayedQueue) pack() {
+	last := q.store.last()
+	for i := range q.list {
+		it := &q.list[i]
+		if it.extent == 0 || last-it.slot.segment-1 >= 1<<31 || !q.store.mostlyGone(it.slot.segment) {
+			continue
+		}
+		it.slot = q.store.move(it.slot)
+		q.store.releaseSpilled() // a replay has no turns that would end with it
+	}
+}
+
 // reach makes a level known. Which levels the queue has is checked when it is filled.
 func (q *replayedQueue) reach(level int) {
 	for len(q.next) <= level {

@@ -76,6 +76,17 @@ func (r *Restorer) Apply(extent uint32, ops []byte) (rest []byte, err error) {
 	return in.b, nil
 }
 
+// Pack moves what is left in sparse memory together. A Restorer that follows a log is packed now and then, as queues are.
+func (r *Restorer) Pack() error {
+	return readable(func() {
+		for _, q := range r.queues {
+			if q.store.sparse() {
+				q.pack()
+			}
+		}
+	})
+}
+
 // find returns the queue with a number; nil if its operations are skipped.
 func (r *Restorer) find(id uint64) *replayedQueue {
 	if r.last != nil && r.lastID == id {

@@ -31,6 +31,11 @@ func (r *restoring) apply(i int, e entry, definitions ...bool) {
 			rest = append(rest, e.ops...)
 		}
 	}
+	if i%3 == 0 {
+		if err := r.Pack(); err != nil {
+			r.tb.Fatal(err)
+		}
+	}
 	for len(rest) > 0 {
 		if rest[0] == 0 {
 			if !bytes.HasPrefix(rest, someDefinition) {
@@ -293,4 +298,55 @@ func TestRestoredHoldIsThatOfItsKind(t *testing.T) {
 	q.stopped = &StoppedError{}
 	q.dropContents()
 	q.Abandon()
+}
+
+// A restorer that follows a log takes about the memory of what is left, wherever in the log that lies.
+func TestAPackedRestorer(t *testing.T) {
+	const n, every, size = 20_000, 200, 1 << 10 // more than one message is in each segment, and few stay
+	q, _, j := durable(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
+	r := NewRestorer()
+	before := slab.Used()
+	var settled []Ref
+	for i := range uint64(n) {
+		m := patterned(i, size)
+		m.Flags = Persistent
+		q.enqueue(second, batchOf(m))
+		if i%every > 0 {
+			settled = append(settled, Ref(i))
+		}
+	}
+	own := slab.Used() - before
+	for _, e := range j.entries {
+		if _, err := r.Apply(e.extent, e.ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := r.Apply(1, appendSettled(nil, 7, settled)); err != nil {
+		t.Fatal(err)
+	}
+	sparse := slab.Used() - before - own
+	if err := r.Pack(); err != nil {
+		t.Fatal(err)
+	}
+	if packed := slab.Used() - before - own; packed > sparse/4 || packed > n/every*size*8 {
+		t.Errorf("%d messages of %d bytes take %d bytes, and %d before they were packed", n/every, size, packed, sparse)
+	}
+	if got := r.queues[7].index.size; got != n/every {
+		t.Errorf("%d messages are left, want %d", got, n/every)
+	}
+	for _, it := range r.queues[7].list {
+		if it.extent == 0 {
+			continue
+		}
+		if id := it.ref.seq(); !bytes.Equal(r.queues[7].store.read(it.slot).body, patterned(id, size).Body) {
+			t.Errorf("message %d has changed", id)
+		}
+	}
+	r.Discard()
+	q.stopped = &StoppedError{} // the broker is killed
+	q.dropContents()
+	q.Abandon()
+	if left := slab.Used() - before; left != 0 {
+		t.Errorf("%d bytes are left", left)
+	}
 }

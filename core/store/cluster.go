@@ -71,7 +71,9 @@ func (s *Store) startCluster(ctx context.Context, o Options) error {
 	c := &cluster{store: s, engine: o.Cluster, options: o, registry: o.placements}
 	s.cluster = c
 	for number := range uint32(o.Shards) {
-		c.seats = append(c.seats, newSeat(number+1))
+		t := newSeat(number + 1)
+		t.standby = &standby{cluster: c, seat: t, pace: o.standby.withDefaults()}
+		c.seats = append(c.seats, t)
 	}
 	if c.registry == nil {
 		c.shared = c.openRegistry(ctx)

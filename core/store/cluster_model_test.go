@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -360,14 +361,20 @@ func TestClusterModel(t *testing.T) {
 	for seed := range uint64(modelSeeds(t)) {
 		for _, disks := range []string{"large", "small"} {
 			t.Run(fmt.Sprintf("seed %d, %s disks", seed, disks), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, disks == "small") })
+				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, disks == "small", standbyPace{}) })
+			})
+			t.Run(fmt.Sprintf("seed %d, %s disks, eager standbys", seed, disks), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, disks == "small", eager) })
 			})
 		}
 	}
 }
 
+// eager is the pace of a standby that restores even short logs, in small steps.
+var eager = standbyPace{begin: 1, end: 1, step: 1 << 10, pause: time.Millisecond, most: 5 * time.Millisecond}
+
 // clusterModel plays a game. Small disks are full at times: then what frees space overtakes what brings more.
-func clusterModel(t *testing.T, seed uint64, small bool) {
+func clusterModel(t *testing.T, seed uint64, small bool, pace standbyPace) {
 	t.Helper()
 	memory := slab.Used()
 	var disks []*scarce
@@ -375,7 +382,7 @@ func clusterModel(t *testing.T, seed uint64, small bool) {
 		var err error
 		o.Chain, err = chain.New([]chain.Named{{Name: "clerk", Plugin: clerk{}}, {Name: "mortal", Plugin: mortal{grave{"dead"}}}}, chain.Options{})
 		must(t, err)
-		o.Extent = 64 << 10
+		o.Extent, o.standby = 64<<10, pace
 		if small {
 			d := &scarce{Cluster: o.Cluster}
 			disks, o.Cluster = append(disks, d), d
@@ -415,6 +422,9 @@ func clusterModel(t *testing.T, seed uint64, small bool) {
 	}
 	m.own(1, m.nodes[0])
 	time.Sleep(time.Second) // what expires has expired, and what is held was released
+	if pace == eager {
+		c.compare()
+	}
 	c.check(m.nodes[0].serving("/"))
 	t.Logf("%d terms, %d messages, %v", c.terms, len(c.all), c.errs)
 	for _, n := range m.nodes {
@@ -424,10 +434,66 @@ func clusterModel(t *testing.T, seed uint64, small bool) {
 	}
 	m.storage.SetOwner(1, 0)
 	time.Sleep(time.Second)
-	if now := slab.Used(); now != memory {
+	if now := slab.Used(); now != memory && pace == (standbyPace{}) {
 		t.Errorf("%d bytes of memory are held by what no node serves", now-memory)
 	}
 	m.close()
+	if now := slab.Used(); now != memory {
+		t.Errorf("%d bytes of memory are held by nodes that have ended", now-memory)
+	}
+}
+
+// compare compares what a node serves that has restored the shard while another one owned it with what one does that has replayed the log.
+func (c *crew) compare() {
+	c.t.Helper()
+	m := c.team
+	stood := m.nodes[1]
+	m.own(1, stood)
+	got, live := c.view(stood)
+	if s := stood.log.String(); !strings.Contains(s, "bytes_before=") || strings.HasSuffix(strings.TrimSpace(s), "bytes_before=0") {
+		c.t.Errorf("nothing was restored before the shard was taken over:\n%s", s)
+	}
+	other := m.join(func(o *Options) { o.Chain = stood.cluster.options.Chain; o.Extent = stood.cluster.options.Extent })
+	m.own(1, other)
+	want, wantLive := c.view(other)
+	if got != want {
+		c.t.Errorf("a standby has restored\n%s\nand the log has\n%s", got, want)
+	}
+	if live != wantLive {
+		c.t.Errorf("%d bytes are live for a standby, %d in the log", live, wantLive)
+	}
+	m.own(1, m.nodes[0])
+}
+
+// view returns what a node serves, as text, and how many bytes of the log are live.
+func (c *crew) view(n *member) (text string, live int64) {
+	c.t.Helper()
+	k := n.serving("/")
+	s := n.cluster.seats[0].shard()
+	must(c.t, s.Sync())
+	live = s.Stats().Live
+	var lines []string
+	for _, b := range k.v.Bindings() {
+		lines = append(lines, fmt.Sprintf("binding %+v", b))
+	}
+	for _, p := range k.v.Parameters() {
+		lines = append(lines, fmt.Sprintf("parameter %s/%s: %s", p.Component, p.Name, p.Value))
+	}
+	for _, q := range k.v.Queues() {
+		line := fmt.Sprintf("queue %s, number %d:", q.Config().Name, q.Config().Storage.ID)
+		must(c.t, turn(c.t, q, func(q *queue.Queue, now hook.Instant) {
+			for more := true; more; {
+				more = false
+				q.Get(now, &queue.Consumer{}, func(d queue.Delivery, _ int) {
+					more = true
+					line += fmt.Sprintf(" %v %s", d.Ref, d.Body)
+				})
+			}
+		}))
+		lines = append(lines, line)
+	}
+	slices.Sort(lines)
+	return fmt.Sprintf("numbers up to %d\n%s", s.lastNumber.Load(), strings.Join(lines, "\n")), live
 }
 
 // check looks where all messages are.

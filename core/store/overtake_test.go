@@ -27,6 +27,12 @@ func (e *scarce) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 	return &scarceLog{log, e}, err
 }
 
+// Resume implements [wlog.Standby].
+func (e *scarce) Resume(ctx context.Context, shard uint32, after wlog.Index, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	log, err := e.Cluster.Resume(ctx, shard, after, fn)
+	return &scarceLog{log, e}, err
+}
+
 // Offset implements [wlog.Timed].
 func (l *scarceLog) Offset() time.Duration { return l.Log.(wlog.Timed).Offset() }
 

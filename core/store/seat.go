@@ -13,9 +13,10 @@ import (
 // seat is the place of one shard of vhosts on this node. Its runner takes the shard when the node becomes its owner, and drops it
 // afterwards, one after the other: whatever is told late of an earlier term meets that term's shard, and no other.
 type seat struct {
-	number uint32
-	terms  terms
-	seen   atomic.Pointer[seatState] // what clients of the store see
+	number  uint32
+	terms   terms
+	standby *standby                  // nil = the shard is restored when it is taken, not before
+	seen    atomic.Pointer[seatState] // what clients of the store see
 
 	mu   sync.Mutex // guards what follows
 	held *shard     // that was taken and not dropped
@@ -107,12 +108,16 @@ func (t *seat) run(ctx context.Context, by tenant) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	var pause <-chan time.Time // before the shard may be given up again; nil = it may at once
+	var step <-chan time.Time  // when the standby goes on; nil = it does not
+	defer t.standby.discard()
 	for {
 		select {
 		case <-t.terms.wake:
 		case <-timer.C:
 		case <-pause:
 			pause = nil
+		case <-step:
+			step = t.restore(ctx)
 		case <-ctx.Done():
 			return
 		}
@@ -136,6 +141,9 @@ func (t *seat) run(ctx context.Context, by tenant) {
 			by.giveUp(t.number)
 			pause = time.After(giveUpAgain)
 		}
+		if !o.Mine && step == nil {
+			step = t.restore(ctx)
+		}
 		if !o.Mine || t.shard() != nil || refused == o.Epoch {
 			continue
 		}
@@ -154,6 +162,14 @@ func (t *seat) run(ctx context.Context, by tenant) {
 			t.terms.look()
 		}
 	}
+}
+
+// restore has the standby go on, unless the node owns the shard, and returns when it is to do so again.
+func (t *seat) restore(ctx context.Context) <-chan time.Time {
+	if t.standby == nil || t.terms.ownership().Mine {
+		return nil
+	}
+	return time.After(t.standby.step(ctx))
 }
 
 func (t *seat) take(ctx context.Context, by tenant, o wlog.Ownership) error {

@@ -64,7 +64,9 @@ type Options struct {
 	// GiveUp is told that this node owns a shard that it cannot serve: another should. It must not block. nil = nobody is told.
 	GiveUp func(shard uint32)
 
-	placements placements // tests: instead of the registry
+	// Of tests:
+	placements placements  // instead of the registry
+	standby    standbyPace // instead of the usual one
 }
 
 // MaxShards is how many shards of messages there may be: a queue's number holds that of its shard in the lowest byte.

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -20,29 +21,34 @@ type takeover struct {
 	shard       *shard
 	definitions *definitionsReplay
 	restorer    *queue.Restorer
+	replay      *journal.Replay
 	progress    progress
+	before      int64 // bytes that were restored before the node owned the shard
+	packed      int64 // of progress, when the restorer was packed
+}
+
+// newTakeover begins to restore the shard of a seat.
+func (c *cluster) newTakeover(t *seat) *takeover {
+	s := newShard(c.store, t.number)
+	s.holdsDefinitions, s.holdsMessages = true, true
+	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}}
+	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
+	r := &takeover{shard: s, restorer: queue.NewRestorer(), replay: journal.NewReplay(c.journalOptions(s))}
+	r.definitions = newDefinitionsReplay(s, c.options.Rules)
+	r.definitions.restorer = r.restorer
+	r.definitions.add(s.numbers, noState{})
+	return r
 }
 
 // take implements [tenant].
 func (c *cluster) take(ctx context.Context, t *seat, epoch uint64) (*shard, error) {
 	c.awaitRegistry(ctx)
-	s := newShard(c.store, t.number)
-	s.holdsDefinitions, s.holdsMessages = true, true
-	s.tenure = &tenure{seat: t, epoch: epoch, guests: vhosts{all: map[string]vhostEntry{}}}
-	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
-	now := c.options.Clock()
-	r := &takeover{
-		shard: s, restorer: queue.NewRestorer(),
-		progress: progress{log: c.store.log, clock: c.options.Clock, began: now, reported: now},
-	}
-	r.definitions = newDefinitionsReplay(s, c.options.Rules)
-	r.definitions.restorer = r.restorer
-	r.definitions.add(s.numbers, noState{})
-	w, err := journal.Open(ctx, c.engine, s.number, r.entry, c.journalOptions(s))
+	r, w, err := c.open(ctx, t)
 	if err != nil {
-		r.restorer.Discard()
 		return nil, err
 	}
+	s := r.shard
+	s.epoch = epoch
 	s.opened(w)
 	if err := r.serve(); err != nil {
 		r.restorer.Discard()
@@ -52,6 +58,39 @@ func (c *cluster) take(ctx context.Context, t *seat, epoch uint64) (*shard, erro
 	c.attend(ctx, s)
 	r.report()
 	return s, nil
+}
+
+// open opens the shard's log, and restores what the standby has not. What was restored when that fails is for the standby.
+func (c *cluster) open(ctx context.Context, t *seat) (*takeover, *journal.Writer, error) {
+	r := t.standby.give()
+	if r == nil {
+		r = c.newTakeover(t)
+	}
+	began := c.options.Clock()
+	for {
+		r.packed, r.before, r.progress = 0, r.before+r.progress.bytes, progress{log: c.store.log, clock: c.options.Clock, began: began, reported: began}
+		o := c.journalOptions(r.shard)
+		o.Replay = r.replay
+		w, err := journal.Open(ctx, c.engine, t.number, r.entry, o)
+		switch {
+		case err == nil:
+			return r, w, nil
+		case errors.Is(err, wlog.ErrTrimmed): // what was restored is void
+			r.restorer.Discard()
+			r = c.newTakeover(t)
+			continue
+		case isPassing(err):
+			t.standby.take(r)
+		default:
+			r.restorer.Discard()
+		}
+		return nil, nil, err
+	}
+}
+
+// isPassing reports whether an error of a takeover says nothing about the log.
+func isPassing(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, wlog.ErrNotOwner) || errors.Is(err, wlog.ErrLost) || errors.Is(err, wlog.ErrNoOwner)
 }
 
 // gatherMost is how long publishers may be kept waiting for others whose messages get into the same entry.
@@ -152,7 +191,7 @@ func (r *takeover) report() {
 	p := &r.progress
 	ended := p.clock()
 	p.log.Info("shard taken over", "shard", r.shard.number, "vhosts", len(r.shard.guests.list()), "queues", p.queues,
-		"messages", p.messages, "entries", p.entries, "bytes", p.bytes, "seconds", ended.Sub(p.began).Seconds())
+		"messages", p.messages, "entries", p.entries, "bytes", p.bytes, "bytes_before", r.before, "seconds", ended.Sub(p.began).Seconds())
 	r.shard.store.alarms.clear(r.shard.number)
 }
 

@@ -20,6 +20,7 @@ func (n NodeID) LogValue() slog.Value { return slog.StringValue(strconv.FormatUi
 // Open does not take a shard over from a living owner: it waits until this node owns the shard, or returns ErrNotOwner.
 type Cluster interface {
 	Engine
+	Standby
 
 	// Owners calls fn with the ownership of each shard that the node keeps, and again whenever one changes, until stop was called. The
 	// calls follow one another; fn must not block. A change that is over before fn was called with it may be left out.
@@ -34,6 +35,21 @@ type Cluster interface {
 	// followed the shard through that index has seen all of them. There is an entry at the index, so that Follow comes to it whether
 	// another follows or not; without entries it is 0. Barrier fails with ErrNoOwner while the shard has no owner.
 	Barrier(ctx context.Context, shard uint32) (Index, error)
+}
+
+// Standby is how a node restores the state of a shard while another node owns it, at its own pace.
+type Standby interface {
+	// Replay calls fn with the entries of a shard behind an index that are known to be on a majority of the nodes by now, in order. 0 is
+	// the beginning of the log. entry is valid during the call. Replay returns the error of fn, or that of ctx if it ends. With ErrTrimmed
+	// some of the entries are gone, and may have changed what fn knows: state begins from nothing.
+	Replay(ctx context.Context, shard uint32, after Index, fn func(at Index, entry []byte) error) error
+
+	// Backlog returns how many bytes the entries have that Replay would call fn with, about. It is cheap.
+	Backlog(shard uint32, after Index) (bytes int64)
+
+	// Resume is Open for a caller that has got the entries through an index from Replay, or from an Open that failed: fn gets those behind
+	// that. With ErrTrimmed some of those are gone: only Open opens the shard then.
+	Resume(ctx context.Context, shard uint32, after Index, fn func(at Index, entry []byte) error) (Log, error)
 }
 
 // Ownership says who owns a shard.

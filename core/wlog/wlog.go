@@ -107,6 +107,8 @@ var (
 	ErrNewer = errors.New("written by a newer version")
 	// ErrNoEntry: there is no entry at the index, or it was trimmed.
 	ErrNoEntry = errors.New("no entry begins there")
+	// ErrTrimmed: the log begins behind the entry that was asked for.
+	ErrTrimmed = errors.New("trimmed from the log")
 	// ErrRange: the entry is shorter than the requested range.
 	ErrRange = errors.New("beyond the end of the entry")
 )

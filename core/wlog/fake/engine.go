@@ -22,9 +22,17 @@ var _ wlog.Engine = (*Engine)(nil)
 
 // Open implements [wlog.Engine].
 func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	return e.open(ctx, shard, 0, fn)
+}
+
+// open opens a shard, and replays the entries behind an index; 0 is the beginning of the log.
+func (e *Engine) open(ctx context.Context, shard uint32, after wlog.Index, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
 	l := &log{storage: e.storage, node: e.node, shard: shard, lost: make(chan struct{})}
 	if err := e.begin(l); err != nil {
 		return nil, err
+	}
+	if after > 0 && e.storage.trimmed(shard, after) { // nobody trims before the shard is open
+		return nil, fmt.Errorf("open shard %d: %w", shard, wlog.ErrTrimmed)
 	}
 	for at := wlog.Index(0); ; at++ {
 		if err := ctx.Err(); err != nil {
@@ -34,7 +42,7 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 		if end || err != nil {
 			return l.orNil(err), err
 		}
-		if h == nil || h.Kind != wlog.Data {
+		if h == nil || h.Kind != wlog.Data || at <= after {
 			continue
 		}
 		time.Sleep(e.replayTime())

@@ -26,6 +26,7 @@ type disk struct {
 	base    position            // of the last entry that is gone
 	conf    *raftpb.ConfState   // as of base
 	begun   bool                // base is known
+	gone    int64               // bytes of all entries that were ever there, through base
 	changed []configurationFrom // by entries behind base that were applied, in order
 	entries []stored            // behind base
 
@@ -47,6 +48,7 @@ type stored struct {
 	size  uint32
 	term  uint64
 	typ   raftpb.EntryType
+	sum   int64 // of the sizes of all entries that were ever there, through this one
 }
 
 // cacheBytes is about how much of the latest entries stays in memory, for replicas that are a little behind.
@@ -146,6 +148,7 @@ func (d *disk) put(index uint64, e stored) error {
 	for i := range d.entries[n:] {
 		d.evict(n + i)
 	}
+	e.sum = d.sum(n) + int64(e.size)
 	d.entries = append(d.entries[:n], e)
 	if d.cold = min(d.cold, n); e.entry != nil {
 		d.cached += int(e.size)
@@ -155,6 +158,24 @@ func (d *disk) put(index uint64, e stored) error {
 		d.cold++
 	}
 	return nil
+}
+
+// sum returns the size of the first n entries, and of all before them that are gone.
+func (d *disk) sum(n int) int64 {
+	if n == 0 {
+		return d.gone
+	}
+	return d.entries[n-1].sum
+}
+
+// between returns the size of the entries behind an index through another one that are there. Any goroutine may call it.
+func (d *disk) between(after, through uint64) int64 {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	until := func(index uint64) int {
+		return int(min(max(index, d.base.index)-d.base.index, uint64(len(d.entries))))
+	}
+	return max(0, d.sum(until(through))-d.sum(until(after)))
 }
 
 // evict takes an entry out of memory.
@@ -176,6 +197,7 @@ func (d *disk) forget(p position, c *raftpb.ConfState) {
 	for i := range n {
 		d.evict(i)
 	}
+	d.gone = d.sum(n)
 	rest := make([]stored, len(d.entries)-n) // memory of those that are gone
 	copy(rest, d.entries[n:])
 	d.entries, d.cold = rest, max(0, d.cold-n)
@@ -189,6 +211,7 @@ func (d *disk) forget(p position, c *raftpb.ConfState) {
 func (d *disk) restart(p position, c *raftpb.ConfState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.gone = d.sum(len(d.entries))
 	d.entries, d.changed, d.cached, d.cold = nil, nil, 0, 0
 	d.base, d.conf, d.begun = p, c, true
 }

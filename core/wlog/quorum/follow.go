@@ -29,6 +29,13 @@ func (p *progress) set(applied, body uint64) {
 	}
 }
 
+// through returns how far it is.
+func (p *progress) through() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.applied
+}
+
 // read returns how far it is, and what is closed when it goes on.
 func (p *progress) read() (applied uint64, changed <-chan struct{}) {
 	p.mu.Lock()

@@ -1,8 +1,9 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	"go.etcd.io/raft/v3"
@@ -22,6 +23,16 @@ type ownership struct {
 
 // Open implements [wlog.Engine]. It waits until the node owns the shard, and returns wlog.ErrNotOwner at once if another does.
 func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	return e.open(ctx, shard, 0, fn)
+}
+
+// Resume implements [wlog.Standby].
+func (e *Engine) Resume(ctx context.Context, shard uint32, after wlog.Index, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
+	return e.open(ctx, shard, uint64(after), fn)
+}
+
+// open opens a shard, and replays the entries behind an index; 0 is the beginning of the log.
+func (e *Engine) open(ctx context.Context, shard uint32, after uint64, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
 	s, err := e.shard(shard)
 	if err != nil {
 		return nil, err
@@ -35,7 +46,7 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 		return nil, err
 	}
 	s.log.yield()
-	l, err := s.current.Load().open(ctx, fn)
+	l, err := s.current.Load().open(ctx, after, fn)
 	if err != nil {
 		return nil, err
 	}
@@ -43,8 +54,8 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 	return l, nil
 }
 
-// open takes the shard over and replays it. No append of an earlier owner on this node is in flight.
-func (r *replica) open(ctx context.Context, fn func(at wlog.Index, entry []byte) error) (*ownedLog, error) {
+// open takes the shard over and replays what lies behind an index. No append of an earlier owner on this node is in flight.
+func (r *replica) open(ctx context.Context, after uint64, fn func(at wlog.Index, entry []byte) error) (*ownedLog, error) {
 	term, err := r.own(ctx)
 	if err != nil {
 		return nil, err
@@ -57,7 +68,11 @@ func (r *replica) open(ctx context.Context, fn func(at wlog.Index, entry []byte)
 	select {
 	case index := <-through:
 		defer func() { _ = r.do(func() { r.group.pinned-- }) }()
-		if err := r.replay(ctx, l, index, fn); err != nil {
+		err := r.replay(ctx, after, index, l.err, fn)
+		if err == nil || errors.Is(err, wlog.ErrTrimmed) {
+			err = cmp.Or(l.err(), err) // an owner that came next may have gone on without what is missing here
+		}
+		if err != nil {
 			l.lose()
 			return nil, err
 		}
@@ -73,30 +88,6 @@ func (r *replica) take(l *ownedLog) uint64 {
 	r.group.pinned++
 	l.offset = time.Duration(r.offset.Load())
 	return r.group.applied
-}
-
-// replay calls fn with the entries through an index.
-func (r *replica) replay(ctx context.Context, l *ownedLog, through uint64, fn func(at wlog.Index, entry []byte) error) error {
-	var buf []byte
-	for index := r.disk.beginning() + 1; index <= through; index++ {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := l.err(); err != nil {
-			return err
-		}
-		body, ok, err := r.disk.body(ctx, index, &buf)
-		switch {
-		case err != nil:
-			return fmt.Errorf("entry %d of shard %d: %w", index, r.shard, err)
-		case !ok:
-			continue
-		}
-		if err := fn(wlog.Index(index), body); err != nil {
-			return err
-		}
-	}
-	return l.err() // an owner that came next may have gone on without what is missing here
 }
 
 // own waits until the node owns the shard, and returns the term that it does in.

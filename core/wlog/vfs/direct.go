@@ -48,8 +48,29 @@ func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 		if n, err := f.raw.ReadAt(p, off); err == nil {
 			return n, nil
 		}
+	} else if f.raw != nil && len(p) >= stagedRead && f.readStaged(p, off) {
+		return len(p), nil
 	}
 	return f.osFile.ReadAt(p, off)
+}
+
+// stagedRead is the size from which on a read is direct whatever it begins with: pages of the cache cost more than to copy the bytes.
+const stagedRead = 64 << 10
+
+// readStaged reads whole pages, and copies what is wanted of them. It reports false if that did not work, as near the end of the file.
+func (f *directFile) readStaged(p []byte, off int64) bool {
+	stage := stages.Get().(*[]byte)
+	defer stages.Put(stage)
+	for len(p) > 0 {
+		skip := int(off % page)
+		b := (*stage)[:min(stageSize, (skip+len(p)+page-1)/page*page)]
+		if n, err := f.raw.ReadAt(b, off-int64(skip)); err != nil || n < len(b) {
+			return false
+		}
+		n := copy(p, b[skip:])
+		p, off = p[n:], off+int64(n)
+	}
+	return true
 }
 
 // Writev implements [File]. It writes its first page whole, with the bytes that are there before off.

@@ -213,6 +213,33 @@ func (s *suite) takeovers() {
 	s.open(0, &m)
 }
 
+// resumed checks that a shard can be opened by one who has its first entries.
+func (s *suite) resumed() {
+	e, ok := s.engine.(wlog.Standby)
+	if !ok {
+		s.Skip("this engine's shards have one owner")
+	}
+	var m Model
+	l := s.open(0, &m)
+	for range 50 {
+		s.append(l, &m, s.size())
+	}
+	for had := 10; had <= m.Len(); had += 20 {
+		next := had
+		l, err := e.Resume(s.Context(), 0, m.At(had-1), func(at wlog.Index, body []byte) error {
+			next++
+			return m.acked[next-1].check(at, body)
+		})
+		s.noError(err, "Resume")
+		if next != m.Len() {
+			s.Fatalf("behind %d entries of %d there are %d", had, m.Len(), next-had)
+		}
+		s.append(l, &m, 10)
+	}
+	s.isOver(l, wlog.ErrLost)
+	s.open(0, &m)
+}
+
 func (s *suite) closing() {
 	var m Model
 	l := s.open(0, &m)

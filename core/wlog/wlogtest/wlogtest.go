@@ -44,6 +44,7 @@ func Run(t *testing.T, backend func(t *testing.T) Backend) {
 		{"shards", (*suite).shards},
 		{"takeover", (*suite).takeover},
 		{"takeovers in a row", (*suite).takeovers},
+		{"resumed", (*suite).resumed},
 		{"close", (*suite).closing},
 		{"replay is refused", (*suite).refusal},
 		{"open is cancelled", (*suite).cancelled},

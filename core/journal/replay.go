@@ -1,0 +1,39 @@
+package journal
+
+import (
+	"context"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Replay accounts for the entries of a log that are replayed, from the log's beginning on. A node that does not own the shard makes
+// one to do so ahead of time, see [Options.Replay]. It belongs to one goroutine.
+type Replay struct {
+	extents extents
+	size    func(ops int) int64
+	last    wlog.Index
+}
+
+// NewReplay returns the replay of a log that is to be opened with the same extents and sizes as the options have.
+func NewReplay(o Options) *Replay {
+	o = o.withDefaults()
+	return &Replay{extents: newExtents(o.Extent), size: o.Size}
+}
+
+// Entry accounts for the next entry, and returns its extent.
+func (r *Replay) Entry(at wlog.Index, ops []byte) (extent uint32) {
+	r.last = at
+	return r.extents.append(at, r.size(len(ops)))
+}
+
+// Last returns the index of the last entry; 0 = there was none.
+func (r *Replay) Last() wlog.Index { return r.last }
+
+// open opens the shard, and replays what lies behind the last entry.
+func (r *Replay) open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error) (wlog.Log, error) {
+	entry := func(at wlog.Index, ops []byte) error { return fn(r.Entry(at, ops), at, ops) }
+	if r.last == 0 {
+		return engine.Open(ctx, shard, entry)
+	}
+	return engine.(wlog.Standby).Resume(ctx, shard, r.last, entry)
+}

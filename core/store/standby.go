@@ -1,0 +1,160 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// standby restores a shard that another node owns, so that little is left to be restored when this one takes the shard over. A log that
+// is short it leaves alone: that is restored soon enough, and most of what is in there is gone before somebody needs it. It belongs to
+// the seat's runner.
+type standby struct {
+	cluster *cluster
+	seat    *seat
+	pace    standbyPace
+	state   *takeover    // nil = nothing is restored
+	due     hook.Instant // when what is left is restored even if it is little
+	failed  bool         // the last step has failed, and was logged
+}
+
+// standbyPace says how far a standby may be behind.
+type standbyPace struct {
+	begin int64         // bytes of a log from which on it is restored
+	end   int64         // bytes of a log that is not restored any more
+	step  int64         // bytes that are restored at a time: while a node keeps up, they are in memory still
+	pause time.Duration // between looks at what has come
+	most  time.Duration // that something waits until it is restored, and the pause while nothing is
+}
+
+const (
+	standbyBegin = 512 << 20
+	standbyStep  = 4 << 20
+	standbyPack  = 64 << 20 // bytes after which memory that is sparse is packed
+	standbyAgain = 30 * time.Second
+)
+
+func (p standbyPace) withDefaults() standbyPace {
+	p.begin = cmp.Or(p.begin, standbyBegin)
+	p.end = cmp.Or(p.end, p.begin/2)
+	p.step = cmp.Or(p.step, standbyStep)
+	p.pause = cmp.Or(p.pause, 50*time.Millisecond)
+	p.most = cmp.Or(p.most, time.Second)
+	return p
+}
+
+// step restores some of what has come, and returns the pause before the next step.
+func (b *standby) step(ctx context.Context) (pause time.Duration) {
+	engine := b.cluster.engine
+	switch all := engine.Backlog(b.seat.number, 0); {
+	case b.state == nil && all < b.pace.begin, all < b.pace.end:
+		b.discard()
+		return b.pace.most
+	case b.state == nil:
+		b.state = b.cluster.newTakeover(b.seat)
+	}
+	began := b.cluster.options.Clock()
+	if engine.Backlog(b.seat.number, b.state.replay.Last()) < b.pace.step && began < b.due {
+		return b.pace.pause
+	}
+	more, err := b.restore(ctx)
+	ended := b.cluster.options.Clock()
+	b.due = ended.Add(b.pace.most)
+	if err != nil {
+		return b.end(ctx, err)
+	}
+	b.failed = false
+	switch {
+	case !more:
+		return b.pace.pause
+	case engine.Backlog(b.seat.number, b.state.replay.Last()) < 2*b.pace.step:
+		return 0 // that is in memory still
+	}
+	return ended.Sub(began) / 4 // others need the processor, too
+}
+
+// end gives up what was restored, if err says that it cannot go on, and returns the pause before another begins.
+func (b *standby) end(ctx context.Context, err error) (pause time.Duration) {
+	switch {
+	case isPassing(err), errors.Is(err, wlog.ErrClosed), ctx.Err() != nil:
+		return b.pace.most
+	case errors.Is(err, wlog.ErrTrimmed): // what the log has now is short
+		b.discard()
+		return b.pace.pause
+	}
+	if b.discard(); !b.failed {
+		b.failed = true
+		b.cluster.store.log.Warn("a shard of another node cannot be restored ahead of time: to take it over will take longer",
+			"shard", b.seat.number, "error", err)
+	}
+	return standbyAgain
+}
+
+var errEnough = errors.New("enough for one step")
+
+// restore restores about a step, and reports whether there is more. A disk that does not answer may have it wait for ever: it does not
+// keep the node from ending.
+func (b *standby) restore(ctx context.Context) (more bool, err error) {
+	done, r := make(chan error, 1), b.state
+	go func() { done <- b.replay(ctx, r) }()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		select {
+		case err = <-done:
+		case <-time.After(b.pace.most):
+			b.state = nil // it is the goroutine's
+			return false, ctx.Err()
+		}
+	}
+	if errors.Is(err, errEnough) {
+		more, err = true, nil
+	}
+	return more, err
+}
+
+func (b *standby) replay(ctx context.Context, r *takeover) error {
+	left := b.pace.step
+	err := b.cluster.engine.Replay(ctx, b.seat.number, r.replay.Last(), func(at wlog.Index, entry []byte) error {
+		if left <= 0 {
+			return errEnough
+		}
+		left -= int64(len(entry))
+		return r.entry(r.replay.Entry(at, entry), at, entry)
+	})
+	if r.progress.bytes-r.packed < standbyPack {
+		return err
+	}
+	r.packed = r.progress.bytes
+	return cmp.Or(r.restorer.Pack(), err)
+}
+
+// give returns what was restored for its owner; nil = nothing was. b may be nil.
+func (b *standby) give() *takeover {
+	if b == nil {
+		return nil
+	}
+	r := b.state
+	b.state = nil
+	return r
+}
+
+// take takes over what was restored by an owner that is none any more. b may be nil.
+func (b *standby) take(r *takeover) {
+	if b == nil {
+		r.restorer.Discard()
+		return
+	}
+	b.state = r
+}
+
+// discard frees what was restored. b may be nil.
+func (b *standby) discard() {
+	if r := b.give(); r != nil {
+		r.restorer.Discard()
+	}
+}
