@@ -57,8 +57,9 @@ type replica struct {
 	failed    error     // of the local log: nothing is written any more; nil = it works
 	began     time.Time // of the engine, whose ticks are counted from then
 	ticks     *ticks
-	farewell  int        // ticks in which another node may take over from a replica whose local log has failed
-	trims     wlog.Index // of the local log, not trimmed yet; 0 = nothing
+	farewell  int         // ticks in which another node may take over from a replica whose local log has failed
+	trims     wlog.Index  // of the local log, not trimmed yet; 0 = nothing
+	due       []*proposal // to be proposed now
 	pending   []*proposal
 	held      []*proposal // while the shard is being transferred
 	waiting   map[*candidacy]struct{}
@@ -249,10 +250,17 @@ func (r *replica) empty() {
 	fns, offered := r.inbox, r.offered
 	r.inbox, r.received, r.offered = nil, 0, nil
 	r.mu.Unlock()
+	r.due = offered // end settles them if Raft finds itself wrong meanwhile
 	for _, fn := range fns {
 		fn()
 	}
-	for _, p := range offered {
+	r.proposeDue()
+}
+
+func (r *replica) proposeDue() {
+	for len(r.due) > 0 {
+		p := r.due[0]
+		r.due = r.due[1:]
 		r.propose(p)
 	}
 }
@@ -335,11 +343,8 @@ func (r *replica) settleProposals() {
 		return
 	}
 	if r.group.transferee() == raft.None {
-		held := r.held
-		r.held = nil
-		for _, p := range held {
-			r.propose(p)
-		}
+		r.due, r.held = r.held, nil
+		r.proposeDue()
 	}
 }
 
@@ -406,6 +411,7 @@ func (r *replica) end(err error) {
 	}
 	lost := fmt.Errorf("%w: %w", wlog.ErrLost, err)
 	refuse(r.pending, lost)
+	refuse(r.due, lost)
 	refuse(r.held, lost)
 	refuse(offered, lost)
 	r.elect(ownership{err: err})
