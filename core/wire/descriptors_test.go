@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -70,7 +71,8 @@ func TestDescriptorsAreKept(t *testing.T) {
 	for _, socket := range clients {
 		socket.Close()
 	}
-	for !served() { // the server closes its ends at its own time
+	for !served() {
+		runtime.Gosched() // the server closes its ends at its own time
 	}
 	clients[len(clients)-1].Close()
 }
