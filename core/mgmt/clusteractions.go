@@ -185,7 +185,9 @@ func (c *request) readReplacement() (p replacement, err error) {
 		return p, err
 	}
 	if r.Has("number") {
-		p.number, err = numberOfNode(r.Value("number"))
+		if p.number, err = numberOfNode(r.Value("number")); err == nil && !c.forwarded {
+			err = c.api.checkWaits(&p)
+		}
 	} else {
 		p.number, err = c.api.applicantAt(p.address)
 	}
@@ -219,6 +221,29 @@ func (a *API) applicantAt(address string) (wlog.NodeID, error) {
 		}
 	}
 	return 0, conflict("no node waits at '%.200s': start one there with an empty data folder, and the addresses of the cluster", address)
+}
+
+// checkWaits refuses a number that is neither that of a node which waits at the address nor of the one that has the seat, as after an
+// earlier request: the node there would be shut out, in favour of one that does not exist.
+func (a *API) checkWaits(p *replacement) error {
+	v := a.view()
+	var waiting []string
+	for _, n := range v.Applicants {
+		if n.Address != p.address {
+			continue
+		}
+		if n.ID == p.number {
+			return nil
+		}
+		waiting = append(waiting, strconv.FormatUint(uint64(n.ID), 10))
+	}
+	if slices.ContainsFunc(v.Nodes, func(n replicas.Node) bool { return n.Address == p.address && n.ID == p.number }) {
+		return nil
+	}
+	if len(waiting) == 0 {
+		return conflict("no node waits at '%.200s', neither number %d nor another: start one there with an empty data folder, and the addresses of the cluster", p.address, p.number)
+	}
+	return conflict("number is %d, which does not wait at '%.200s': the nodes that wait there have %s", p.number, p.address, strings.Join(waiting, ", "))
 }
 
 // awaited reports whether a node is not taken in by all shards yet.

@@ -254,6 +254,19 @@ func TestReplacements(t *testing.T) {
 		t.Errorf("got %s", w.Body)
 	}
 	s.take()
+	// A number that nobody has would shut a healthy node out of the cluster.
+	for body, reason := range map[string]string{
+		`{"address":"n2:5680","number":"77"}`: "the nodes that wait there have 9",
+		`{"address":"n3:5680","number":"77"}`: "no node waits at 'n3:5680', neither number 77 nor another",
+		`{"address":"n3:5680","number":"9"}`:  "no node waits at 'n3:5680', neither number 9 nor another", // it waits elsewhere
+	} {
+		w := c.want(0, 409, "POST", "/api/cluster/replace", body)
+		if done := s.take(); done != "" || !strings.Contains(w.Body.String(), reason) {
+			t.Errorf("%s: %s was done; answered %s", body, done, w.Body)
+		}
+	}
+	c.want(0, 200, "POST", "/api/cluster/replace", `{"address":"n2:5680","number":"2"}`) // again, after it has the seat
+	s.take()
 	c.nodes[2].answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(409)
 		_, _ = w.Write([]byte(`{"error":"conflict","reason":"the disk is full"}`))
