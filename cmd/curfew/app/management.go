@@ -76,7 +76,7 @@ func managementTLS(c configuration) wire.TLS {
 }
 
 func (m *management) listen(ctx context.Context, key, protocol, addr string, secure *tls.Config) error {
-	ln, err := wire.Listen(ctx, m.proxies.Log, key, addr, clientDescriptors(filesLimit()))
+	ln, err := wire.Listen(ctx, m.proxies.Log, key, addr, operatorDescriptors(filesLimit()))
 	if err != nil {
 		return err
 	}
