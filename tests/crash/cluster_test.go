@@ -207,7 +207,7 @@ func (x *trio) fail() {
 	if !f.owner {
 		n = x.Nodes[(n.Number+1+x.random.IntN(2))%len(x.Nodes)]
 	}
-	if x.away != nil && n != x.away { // one at a time: two would leave no majority
+	if x.away != nil && (n != x.away || !n.Running()) { // one at a time: two would leave no majority, and what has ended cannot be frozen
 		x.recover()
 		for _, n := range x.Nodes {
 			n.AwaitReady()
