@@ -180,6 +180,9 @@ func (c *request) enterVHost(need access) error {
 	if !named {
 		return nil
 	}
+	if !c.forwarded && c.api.clustered() && !c.api.knows(name) {
+		c.freshen() // it may have been made at another node a moment ago
+	}
 	v, ok := c.api.Store.VHost(name)
 	if !ok && c.forwarded {
 		v, ok = c.awaitVHost(name)

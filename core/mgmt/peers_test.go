@@ -288,6 +288,16 @@ func TestRequestsWaitForTheirVHost(t *testing.T) {
 	}
 }
 
+// Who adds a vhost at one node may use it at once at another, which has not heard of it.
+func TestANodeAsksForAVHostThatItHasNotHeardOf(t *testing.T) {
+	for node := range 3 {
+		c := newCluster(t)
+		c.news = func() { c.mu.Unlock(); defer c.mu.Lock(); c.news = nil; c.place("new", 1) }
+		c.want(node, 201, "PUT", "/api/queues/new/q", `{"durable":true}`)
+		c.want(node, 404, "PUT", "/api/queues/none/q", `{"durable":true}`)
+	}
+}
+
 // While nobody owns a vhost, requests for it are refused by its name, others are answered.
 func TestNobodyOwns(t *testing.T) {
 	c := newCluster(t)
