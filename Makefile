@@ -65,7 +65,7 @@ backup: ## back up a broker under load and restore it, BACKUP_CYCLES times (defa
 powerloss: ## cut the power of a simulated machine POWER_LOSSES times (default 1000) with each durability; what was confirmed must be there
 	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run PowerLoss ./tests/crash/power
 
-simulate: ## play GAMES simulated clusters (default 1000000, some 30 a second) from SEED on: nodes crash and are replaced, disks fail; nothing acknowledged may be lost
+simulate: ## play GAMES simulated clusters (default 1000000, some 120 a second) from SEED on: nodes crash and are replaced, disks fail; nothing acknowledged may be lost
 	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run 'TestSimulation$$' ./core/wlog/quorum
 
 disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing

@@ -39,8 +39,9 @@ export async function send(method, path, body, signal, more) {
   const headers = {...more, 'X-Requested-With': 'curfew', ...(body === undefined ? {} : {'Content-Type': 'application/json'})};
   /** @type {Response} */
   let response;
+  const address = location.origin + '/api/' + path; // browsers fetch nothing relative to an address with a user and password
   try {
-    response = await fetch('/api/' + path, {method, headers, signal, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body)});
+    response = await fetch(address, {method, headers, signal, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body)});
   } catch (error) {
     if (signal?.aborted) throw error;
     throw gone('The broker does not answer.');

@@ -27,4 +27,6 @@ await scenario(async (browser, faults) => {
   await page.getByRole('button', {name: /log ?out/i}).click();
   await page.locator('input[autocomplete="current-password"]').waitFor();
   same(await whoami(), 401, 'whoami with the cookie of a session that has ended');
+  await page.goto(base.replace('//', '//guest:guest@') + '/');
+  await logIn(page);
 });

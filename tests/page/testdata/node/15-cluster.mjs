@@ -1,9 +1,30 @@
 // Any node of a cluster shows all of it, and says what is missing while others are gone.
-import {api, go, holds, please, same, scenario, tab} from './lib.mjs';
+import {mkdir} from 'node:fs/promises';
+import {check} from './axe.mjs';
+import {FORMS, api, go, holds, please, same, scenario, tab} from './lib.mjs';
 import {VIEWS} from './views.mjs';
 
 /** The rows of a table, as text. */
 const rows = (page, label) => page.locator(`table[aria-label="${label}"] tbody tr, [aria-label="${label}"] table tbody tr`).allInnerTexts();
+
+const ALLOWED = [/503/, /404/]; // checks of alarms that are raised, a queue that is not there
+
+/** Looks at what a cluster shows, in both themes, on a desk and on a telephone, and makes pictures of it in the folder that SHOTS names. */
+async function look(browser, faults, state) {
+  const folder = process.env.SHOTS;
+  if (!folder && state !== 'one-away') return; // which has all there is to see
+  if (folder) await mkdir(folder, {recursive: true});
+  for (const form of FORMS) {
+    const page = await tab(browser, faults, {...form, allowed: ALLOWED});
+    for (const name of ['now', 'queues', 'vhosts', 'node']) {
+      await go(page, VIEWS[name]);
+      await page.waitForTimeout(folder ? 1200 : 150); // what follows the title
+      await check(page, `${name}, ${state}, ${form.theme}, ${form.width} px`, faults);
+      if (folder) await page.screenshot({path: `${folder}/cluster-${state}-${name}-${form.theme}-${form.width}.png`, fullPage: true});
+    }
+    await page.context().close();
+  }
+}
 
 await scenario(async (browser, faults) => {
   for (const name of ['a', 'b', 'c']) {
@@ -12,7 +33,7 @@ await scenario(async (browser, faults) => {
   }
   const nodes = (await api('GET', 'nodes')).map((n) => n.name);
   same(nodes.length, 3, 'nodes');
-  const page = await tab(browser, faults, {allowed: [/503/, /404/]}); // checks of alarms that are raised, a queue that is not there
+  const page = await tab(browser, faults, {allowed: ALLOWED});
   await go(page, '#/queues');
   for (const name of ['a', 'b', 'c']) await page.getByText(`q-${name}`, {exact: true}).waitFor(); // whoever owns the vhosts
   await go(page, '#/node');
@@ -23,13 +44,16 @@ await scenario(async (browser, faults) => {
   await go(page, '#/vhosts');
   const listed = await rows(page, 'Virtual hosts');
   holds(listed.length === 4 && listed.every((r) => nodes.some((n) => r.includes(n))), `virtual hosts and their nodes: ${listed}`);
+  await look(browser, faults, 'whole');
   await please('kill one');
   await go(page, '#/node');
   await page.getByText(/No answer from curfew@/).waitFor();
   await page.getByText('no answer', {exact: true}).waitFor();
+  await look(browser, faults, 'one-away');
   await please('kill another');
   await page.getByText(/Nobody serves the virtual hosts .*a, b, c/).waitFor();
   await go(page, '#/vhosts');
   await page.getByText('no owner').first().waitFor();
   for (const route of Object.values(VIEWS)) await go(page, route); // each can be shown
+  await look(browser, faults, 'nobody-serves');
 });

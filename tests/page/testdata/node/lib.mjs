@@ -92,11 +92,14 @@ export async function tab(browser, faults, {width = 1280, theme = 'light', allow
     const text = `${m.text()} (${m.location().url})`;
     if (m.type() === 'error' && !EXPECTED.concat(allowed).some((a) => a.test(text))) faults.push('the console says: ' + text);
   });
-  page.on('request', (r) => { if (!r.url().startsWith(base + '/') && !/^(blob|data):/.test(r.url())) faults.push('a request leaves the origin: ' + r.url()); });
+  page.on('request', (r) => { if (new URL(r.url()).origin !== base && !/^(blob|data):/.test(r.url())) faults.push('a request leaves the origin: ' + r.url()); });
   await page.goto(base + '/');
   if (login) await logIn(page);
   return page;
 }
+
+/** Both themes, on a desk and on a telephone: options of [tab]. */
+export const FORMS = ['light', 'dark'].flatMap((theme) => [1280, 360].map((width) => ({theme, width})));
 
 /** Fills in the form. */
 export async function logIn(page, user = 'guest', password = 'guest') {

@@ -1,11 +1,10 @@
 // Pictures of every view, in both themes, on a desk and on a telephone, in the folder that SHOTS names; and of a broker that is empty,
 // has many queues, is in a storm of expiries, is short of memory, or is gone.
 import {mkdir} from 'node:fs/promises';
-import {api, go, please, scenario, tab} from './lib.mjs';
+import {FORMS, api, go, please, scenario, tab} from './lib.mjs';
 import {VIEWS, fill} from './views.mjs';
 
 const folder = process.env.SHOTS;
-const FORMS = ['light', 'dark'].flatMap((theme) => [1280, 360].map((width) => ({theme, width})));
 const ALLOWED = [/404/, /503/, /ERR_/]; // queues that are gone, checks of alarms that are raised, a broker that is gone
 
 await scenario(async (browser, faults) => {
