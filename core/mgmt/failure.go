@@ -51,6 +51,9 @@ func failureOf(err error) *failure {
 		return failureOfKind(e.Code == amqp.ReplyNotFound, e.Code == amqp.ReplyAccessRefused, e.Code == amqp.ReplyInternalError, e.Text)
 	}
 	if e, ok := errors.AsType[*vhost.Error](err); ok {
+		if e.Kind == vhost.Conflict {
+			return &failure{http.StatusConflict, "conflict", e.Text}
+		}
 		return failureOfKind(e.Kind == vhost.NotFound, e.Kind == vhost.AccessRefused, false, e.Text)
 	}
 	if e, ok := errors.AsType[*auth.Invalid](err); ok {

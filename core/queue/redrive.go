@@ -173,11 +173,14 @@ func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, erro
 	return r, nil
 }
 
-// Status returns the progress.
+// Status returns the progress. A redrive runs until what is under way has arrived: until then its queue has no other.
 func (r *Redrive) Status() RedriveStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.status
+	if s.Ended == 0 {
+		s.State, s.Reason = RedriveRunning, ""
+	}
 	s.Targets = append([]RedriveCounts(nil), s.Targets...)
 	return s
 }

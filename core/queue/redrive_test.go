@@ -139,6 +139,27 @@ func TestRedriveIsOneEntry(t *testing.T) {
 	}
 }
 
+// A redrive that is cancelled goes on until what is under way has arrived: it had ended for those who asked, while its queue refused the
+// next one.
+func TestCancelledRedriveRunsUntilAllHasArrived(t *testing.T) {
+	y := newJourney(t, 10)
+	y.from.CancelRedrive(second, y.redrive)
+	if _, err := y.from.StartRedrive(second, RedriveOptions{}); !errors.Is(err, errRedriving) {
+		t.Errorf("another redrive: %v", err)
+	}
+	if s := y.redrive.Status(); s.State != RedriveRunning || s.Ended != 0 {
+		t.Errorf("while messages are under way: %+v", s)
+	}
+	y.to.enqueue(second, y.host.batches[0])
+	y.finish()
+	if s := y.redrive.Status(); s.State != RedriveCancelled || s.Ended == 0 || s.Moved != 5 {
+		t.Errorf("in the end: %+v", s)
+	}
+	if _, err := y.from.StartRedrive(second, RedriveOptions{}); err != nil {
+		t.Error(err)
+	}
+}
+
 // A target whose log fails: what was sent there stays, and the redrive fails.
 func TestRedriveWhoseTargetFails(t *testing.T) {
 	y := newJourney(t, 10)

@@ -243,7 +243,7 @@ func (c *movers) redrives(*rand.Rand) error {
 	if err == nil {
 		_, err = c.v.StartRedrive(&r, &p)
 	}
-	if e, ok := errors.AsType[*vhost.Error](err); ok && e.Kind == vhost.Precondition { // it is being redriven
+	if e, ok := errors.AsType[*vhost.Error](err); ok && e.Kind == vhost.Conflict { // it is being redriven
 		return nil
 	}
 	return err

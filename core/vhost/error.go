@@ -19,6 +19,7 @@ const (
 	Precondition                   // arguments or state do not allow it
 	NotImplemented                 // a feature of RabbitMQ that is not offered
 	NotAllowed                     // a limit is reached, or the connection's vhost does not exist
+	Conflict                       // what runs now does not allow it: later it may be done
 	Stopped                        // a log it needs has failed, or another node serves the vhost: then it wraps [wlog.ErrNotOwner]
 )
 

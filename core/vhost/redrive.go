@@ -100,7 +100,7 @@ func (t *redrives) reserve(now hook.Instant, vhost string) error {
 		}
 	}
 	if running >= maxRedrives {
-		return refuse(Precondition, "%d redrives are running in vhost '%s': no more are allowed at a time", running, vhost)
+		return refuse(Conflict, "%d redrives are running in vhost '%s': no more are allowed at a time", running, vhost)
 	}
 	t.starting++
 	return nil
@@ -263,7 +263,7 @@ func (v *VHost) StartRedrive(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, 
 	case err != nil:
 		return nil, v.orNoQueue(m, err)
 	case started != nil:
-		return nil, refuse(Precondition, "%s is being redriven: one redrive of a queue is allowed at a time", v.queueName(r.From))
+		return nil, refuse(Conflict, "%s is being redriven: one redrive of a queue is allowed at a time", v.queueName(r.From))
 	}
 	return job, nil
 }

@@ -377,7 +377,7 @@ func TestCancelRedrive(t *testing.T) {
 		time.Sleep(time.Second)
 		r.MayPublish = anyone
 		_, err := v.StartRedrive(&r, &RedrivePlan{})
-		want(t, err, Precondition, "queue 'from' in vhost '/' is being redriven: one redrive of a queue is allowed at a time")
+		want(t, err, Conflict, "queue 'from' in vhost '/' is being redriven: one redrive of a queue is allowed at a time")
 		v.CancelRedrive(j)
 		synctest.Wait()
 		s, _ := j.Status()
@@ -427,7 +427,7 @@ func TestRedrivesAreLimitedAndForgotten(t *testing.T) {
 				continue
 			}
 			_, err := v.StartRedrive(&r, &RedrivePlan{})
-			want(t, err, Precondition, "16 redrives are running in vhost '/': no more are allowed at a time")
+			want(t, err, Conflict, "16 redrives are running in vhost '/': no more are allowed at a time")
 		}
 		for _, j := range jobs {
 			v.CancelRedrive(j)

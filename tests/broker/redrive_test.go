@@ -44,6 +44,29 @@ func TestRedriveIsKilled(t *testing.T) {
 	}
 }
 
+// A queue that is being redriven may be so again later: that was 400, as if the request were wrong.
+func TestRedriveWhileAnotherRuns(t *testing.T) {
+	t.Parallel()
+	b := process.Start(t, "")
+	fillDurable(t, b, "from", 3)
+	declareDurable(t, b, "to", nil)
+	id := startRedrive(t, b, `{"to":{"queue":"to"},"per_second":1}`)
+	const want = `{"error":"conflict","reason":"queue 'from' in vhost '/' is being redriven: one redrive of a queue is allowed at a time"}`
+	status, body := manage(t, b, http.MethodPost, "queues/%2F/from/redrive", `{"to":{"queue":"to"}}`)
+	if status != http.StatusConflict || body != want {
+		t.Errorf("%d %s, want 409 %s", status, body, want)
+	}
+	manage(t, b, http.MethodDelete, "redrives/"+id, "")
+	ended := func() bool {
+		_, body := manage(t, b, http.MethodGet, "redrives/"+id+"?columns=state", "")
+		return body == `{"state":"cancelled"}`
+	}
+	if !process.Poll(ended) {
+		t.Fatal("the redrive does not end")
+	}
+	startRedrive(t, b, `{"to":{"queue":"to"}}`)
+}
+
 // What a consumer has is shown with it, while it has it; looking is no use of the queue.
 func TestPeek(t *testing.T) {
 	t.Parallel()

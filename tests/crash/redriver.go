@@ -46,6 +46,17 @@ func redriver(c *client, management string, p *place) error {
 	}
 }
 
+// redrivesAt returns what a broker says of its redrives, the latest ones first.
+func redrivesAt(management string) string {
+	r, err := http.NewRequest(http.MethodGet, "http://"+management+"/api/redrives?sort=started_at&sort_reverse=true&page=1&page_size=3", nil)
+	if err != nil {
+		return err.Error()
+	}
+	r.SetBasicAuth("guest", "guest")
+	status, text, err := process.Do(r)
+	return fmt.Sprintf("%d %s %v", status, text, err)
+}
+
 // ask asks the management API. It returns errGone with the broker, and complains of any other answer than that it did as told.
 func ask(c *client, management, method, path, body string, into any) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -62,6 +73,9 @@ func ask(c *client, management, method, path, body string, into any) error {
 	}
 	if status >= http.StatusBadRequest {
 		if !c.ledger.isEnding() {
+			if status == http.StatusConflict { // what runs is there to be read
+				text += ", with " + redrivesAt(management)
+			}
 			c.ledger.complain("%s %s: %d %s", method, path, status, text)
 		}
 		return errGone
