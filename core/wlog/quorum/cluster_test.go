@@ -134,7 +134,7 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 	}
 	n.eng, n.up, n.mine = eng, true, map[uint64]bool{}
 	n.writing, n.failed, n.samples, n.owned, n.skew = nil, false, samples{}, 0, hook.Instant(c.rng.Int64N(int64(10*time.Second)))
-	o := options{id: n.id, election: 10, heartbeat: 2, maxSize: 2048, inflight: 8, trimEach: 5, first: 1, prompt: c.seed%2 > 0}
+	o := options{id: n.id, election: 10, heartbeat: 2, maxSize: 2048, inflight: 8, trimEach: 5, trimBytes: 1500, first: 1, prompt: c.seed%2 > 0}
 	n.g, err = newGroup(context.Background(), d, o, func(p position, data []byte) { c.committed(n, p, data) }, func(p position) { c.restarted(n, p) })
 	if err != nil {
 		c.fail("node %d: %v", n.id, err)
@@ -157,7 +157,7 @@ func (c *cluster) recall(n *simNode) {
 			c.fail("node %d: entry %d: %v", n.id, index, err)
 		}
 		var data []byte
-		if es[0].GetType() == raftpb.EntryNormal && len(es[0].GetData()) > 0 {
+		if es[0].GetType() == raftpb.EntryNormal && len(es[0].GetData()) >= bodyHeaderSize {
 			data = es[0].GetData()
 		}
 		c.fact(n, position{index, es[0].GetTerm()}, data)
@@ -415,6 +415,12 @@ func (c *cluster) propose(n *simNode) {
 	before := uint64(0)
 	if c.rng.IntN(4) == 0 {
 		before = n.g.disk.base.index + c.rng.Uint64N(n.g.applied-n.g.disk.base.index+1)
+	}
+	if before > 0 && c.rng.IntN(4) == 0 {
+		n.g.proposeTrim(before)
+		c.counts["trims without an entry"]++
+		c.after(n)
+		return
 	}
 	if err := c.reserve(n, len(body)); err != nil {
 		return

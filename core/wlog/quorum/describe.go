@@ -57,12 +57,18 @@ func describeEntry(w io.Writer, p position, typ raftpb.EntryType, data []byte, b
 	switch {
 	case typ != raftpb.EntryNormal:
 		what = "of members"
+	case len(data) == trimSize:
+		what = "of a trim"
 	case len(data) < bodyHeaderSize:
 		what = "of an election"
 	}
 	digest := sha256.Sum256(data)
 	_, err := fmt.Fprintf(w, "  entry %d, term %d, %s, %d bytes, digest %016x", p.index, p.term, what, len(data), binary.BigEndian.Uint64(digest[:]))
 	if err != nil {
+		return err
+	}
+	if typ == raftpb.EntryNormal && len(data) == trimSize {
+		_, err = fmt.Fprintf(w, ", nothing before %d is needed\n", binary.LittleEndian.Uint64(data))
 		return err
 	}
 	if typ != raftpb.EntryNormal || len(data) < bodyHeaderSize {

@@ -24,6 +24,7 @@ func TestDescribe(t *testing.T) {
 	b = appendEntry(b, entry(2, &normal, nil))
 	b = appendEntry(b, entry(3, &members, []byte("change")))
 	b = appendEntry(b, entry(4, &normal, append(header, "body"...)))
+	b = appendEntry(b, entry(5, &normal, []byte{4, 0, 0, 0, 0, 0, 0, 0}))
 	b = appendBeginning(b, recBeginning, position{3, 3}, &raftpb.ConfState{Voters: []uint64{7, 8}, Learners: []uint64{9}})
 	const want = `  begins anew behind entry 1, term 1, voters [7 8 9], learners [], former voters []
   term 3, vote for 7, committed through 4
@@ -31,6 +32,7 @@ func TestDescribe(t *testing.T) {
   entry 3, term 3, of members, 6 bytes, digest ` + "DIGEST" + `
   entry 4, term 3, of the shard, 20 bytes, digest ` + "DIGEST" + `, 1970-01-01T00:00:01.500000000Z, nothing before 2 is needed
   at 4: body
+  entry 5, term 3, of a trim, 8 bytes, digest ` + "DIGEST" + `, nothing before 4 is needed
   begins behind entry 3, term 3, voters [7 8], learners [9], former voters []
 `
 	var text strings.Builder

@@ -67,6 +67,9 @@ type bodyHeader struct {
 
 const bodyHeaderSize = 16
 
+// trimSize is the size of an entry that has only the trim of a header. It has no body: only replicas learn of it.
+const trimSize = 8
+
 func readBodyHeader(b []byte) bodyHeader {
 	return bodyHeader{trim: binary.LittleEndian.Uint64(b), at: hook.Instant(binary.LittleEndian.Uint64(b[8:]))}
 }
@@ -89,7 +92,8 @@ type options struct {
 	heartbeat int    // ticks between two heartbeats
 	maxSize   uint64 // bytes of entries in one message to another node, about
 	inflight  int    // messages with entries that a node has not answered
-	trimEach  int    // entries that are trimmed at a time, at least
+	trimEach  int    // entries that are trimmed at a time, at least, unless they have
+	trimBytes int64  // as much as that
 	first     int    // of the voters, in order, that should own the shard
 	prompt    bool   // nodes are told at once what is committed
 }
@@ -379,6 +383,8 @@ func (g *group) apply(es []*raftpb.Entry) {
 				g.raise(p.index, data)
 				g.committed(p, data)
 				continue
+			} else if len(data) == trimSize {
+				g.head.raise(bodyHeader{trim: min(binary.LittleEndian.Uint64(data), p.index)})
 			}
 		}
 		g.committed(p, nil)

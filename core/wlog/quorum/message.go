@@ -183,7 +183,7 @@ var errEntry = errors.New("not an entry of a replica")
 func checkEntry(typ raftpb.EntryType, data []byte) error {
 	switch typ {
 	case raftpb.EntryNormal:
-		if len(data) > 0 && len(data) < bodyHeaderSize {
+		if n := len(data); n > 0 && n < bodyHeaderSize && n != trimSize {
 			return fmt.Errorf("%w: %d bytes", errEntry, len(data))
 		}
 		return nil

@@ -77,6 +77,7 @@ const (
 	maxInflight      = 64
 	maxInflightBytes = MaxEntry
 	trimEach         = 256
+	trimBytes        = 1 << 20
 )
 
 // startReplica opens the replica of a shard and runs it.
@@ -96,7 +97,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 		reads: reads{asked: rand.Uint64() / 2}, // what was asked in an earlier life is not answered in this one
 	}
 	o := options{
-		id: uint64(e.options.Node), election: electionTicks, heartbeat: heartbeatTicks, maxSize: maxSize, inflight: maxInflight, trimEach: trimEach,
+		id: uint64(e.options.Node), election: electionTicks, heartbeat: heartbeatTicks, maxSize: maxSize, inflight: maxInflight, trimEach: trimEach, trimBytes: trimBytes,
 		first: int(shard), prompt: slices.Contains(e.options.Prompt, shard),
 	}
 	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
@@ -236,6 +237,7 @@ func (r *replica) tick() {
 	r.group.tick()
 	r.reads.tick(r.group)
 	r.tickMoves()
+	r.trimIdle()
 	if stalled || r.failed != nil {
 		r.group.handOver()
 	}

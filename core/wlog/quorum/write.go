@@ -87,13 +87,16 @@ func (w *write) encode(m *raftpb.Message) {
 	}
 }
 
-// trimThrough returns through which entry a write is to say that they are gone, because nobody needs them; 0 unless they are many: each
-// trim writes the configuration again.
+// trimThrough returns through which entry a write is to say that they are gone, because nobody needs them; 0 unless they are many, or
+// large: each trim writes the configuration again.
 func (g *group) trimThrough(w *write) uint64 {
 	d := g.disk
 	through := min(g.head.trim, g.applied+1) - 1
-	if g.head.trim == 0 || g.pinned > 0 || through < d.base.index+uint64(g.options.trimEach) || through > d.last().index ||
+	if g.head.trim == 0 || g.pinned > 0 || through <= d.base.index || through > d.last().index ||
 		len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil {
+		return 0
+	}
+	if through < d.base.index+uint64(g.options.trimEach) && d.between(d.base.index, through) < g.options.trimBytes {
 		return 0
 	}
 	return through
