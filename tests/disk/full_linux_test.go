@@ -16,6 +16,7 @@ import (
 
 	"github.com/rabbitmq/amqp091-go"
 
+	"github.com/curfewmq/curfew/tests/cluster"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
@@ -23,20 +24,21 @@ import (
 const cyclesVariable = "DISK_CYCLES"
 
 type trial struct {
-	disk int // MiB
-	size int // of messages, bytes
-	kill bool
+	nodes int
+	disk  int // MiB, of each
+	size  int // of messages, bytes
+	kill  bool
 }
 
 func (tr trial) String() string {
-	return fmt.Sprintf("%d MiB, messages of %d bytes, kill -9 %v", tr.disk, tr.size, tr.kill)
+	return fmt.Sprintf("%d nodes, %d MiB, messages of %d bytes, kill -9 %v", tr.nodes, tr.disk, tr.size, tr.kill)
 }
 
 func trials(t *testing.T) (all []trial) {
 	t.Helper()
 	text := os.Getenv(cyclesVariable)
 	if text == "" {
-		return []trial{{64, 20_000, true}, {64, 2_000_000, false}}
+		return []trial{{1, 64, 20_000, true}, {1, 64, 2_000_000, false}, {3, 200, 16 << 20, false}}
 	}
 	cycles, err := strconv.Atoi(text)
 	if err != nil {
@@ -45,8 +47,11 @@ func trials(t *testing.T) (all []trial) {
 	for range cycles {
 		for _, disk := range []int{64, 200, 1000} {
 			for _, size := range []int{1000, 20_000, 300_000, 2_000_000, 10_000_000} {
-				all = append(all, trial{disk, size, false}, trial{disk, size, true})
+				all = append(all, trial{1, disk, size, false}, trial{1, disk, size, true})
 			}
+		}
+		for _, size := range []int{20_000, 2_000_000, 16 << 20} {
+			all = append(all, trial{3, 200, size, false}, trial{3, 200, size, true})
 		}
 	}
 	return all
@@ -60,30 +65,47 @@ func TestAFullDiskEndsWhenItsQueuesAreEmptied(t *testing.T) {
 	}
 	for _, tr := range trials(t) {
 		t.Run(tr.String(), func(t *testing.T) {
-			f := &full{T: t, trial: tr, dir: mount(t, tr.disk), unpaid: map[uint64]bool{}, received: map[uint64]bool{}}
+			f := &full{T: t, trial: tr, unpaid: map[uint64]bool{}, received: map[uint64]bool{}}
+			f.mount()
 			f.run()
 		})
 	}
 }
 
-// mount returns a directory that is a file system of so many MiB.
-func mount(t *testing.T, size int) string {
-	t.Helper()
-	dir, err := process.SmallDisk(t, size)
+// mount makes the disks.
+func (f *full) mount() {
+	f.Helper()
+	if f.nodes > 1 {
+		f.cluster = cluster.New(f.T, configuration, f.TempDir())
+		for _, n := range f.cluster.Nodes {
+			n.Data = f.disk() + "/data"
+		}
+		return
+	}
+	f.dir = f.disk()
+}
+
+// disk returns a directory that is a file system of its own.
+func (f *full) disk() string {
+	f.Helper()
+	dir, err := process.SmallDisk(f.T, f.trial.disk)
 	if err != nil {
-		t.Skip(err)
+		f.Skip(err)
 	}
 	return dir
 }
 
-// full is a broker whose disk is filled.
+const configuration = "limits: {heartbeat: 0s}"
+
+// full is a broker whose disk is filled, or the three nodes of a cluster.
 type full struct {
 	*testing.T
 	trial
 
-	dir    string
-	broker *process.Process
-	next   atomic.Uint64 // number of the message that was published last
+	dir     string
+	cluster *cluster.Cluster // nil = it is a single broker
+	broker  *process.Process // which clients connect to: the owner of the queue
+	next    atomic.Uint64    // number of the message that was published last
 
 	mu        sync.Mutex // guards what follows
 	confirmed int
@@ -97,7 +119,7 @@ func (f *full) run() {
 	stop := f.publish()
 	f.awaitStandstill()
 	if f.kill {
-		f.broker.Kill()
+		f.killAll()
 		stop()
 		f.start()
 		stop = f.publish()
@@ -118,14 +140,16 @@ func (f *full) run() {
 	if now := f.standing(); now.unpaid > 0 {
 		f.Errorf("%d of %d confirmed messages are lost", now.unpaid, now.confirmed)
 	}
-	if !process.Poll(func() bool { status, _ := f.broker.Health(); return status == http.StatusOK }) {
-		status, body := f.broker.Health()
-		f.Errorf("after all was taken: %d %s", status, body)
+	for _, b := range f.all() {
+		if !process.Poll(func() bool { status, _ := b.Health(); return status == http.StatusOK }) {
+			status, body := b.Health()
+			f.Errorf("after all was taken: %d %s", status, body)
+		}
 	}
 	end()
 	now := f.standing()
 	f.Logf("%d messages confirmed, %d delivered", now.confirmed, now.received)
-	f.broker.Stop()
+	f.end()
 	f.start()
 	if n := f.ready(); n > 0 {
 		f.Errorf("%d messages that were acknowledged are back after a restart", n)
@@ -133,7 +157,45 @@ func (f *full) run() {
 }
 
 func (f *full) start() {
-	f.broker = process.Start(f.T, "limits: {heartbeat: 0s}", "--data", f.dir+"/data")
+	f.Helper()
+	if f.cluster == nil {
+		f.broker = process.Start(f.T, configuration, "--data", f.dir+"/data")
+		return
+	}
+	f.cluster.StartAll()
+	f.broker = f.cluster.Owner("/").Process
+}
+
+// all returns the broker, or all nodes.
+func (f *full) all() (all []*process.Process) {
+	if f.cluster == nil {
+		return append(all, f.broker)
+	}
+	for _, n := range f.cluster.Nodes {
+		all = append(all, n.Process)
+	}
+	return all
+}
+
+// end ends the broker as an operator does, of nodes the one that owns the queue.
+func (f *full) end() {
+	f.Helper()
+	if f.cluster == nil {
+		f.broker.Stop()
+		return
+	}
+	f.cluster.AwaitSpare()
+	f.cluster.Owner("/").Stop()
+}
+
+func (f *full) killAll() {
+	if f.cluster == nil {
+		f.broker.Kill()
+		return
+	}
+	for _, n := range f.cluster.Nodes {
+		n.Kill()
+	}
 }
 
 func (f *full) must(err error) {
