@@ -31,6 +31,7 @@ const (
 	readsAlone          // says what is durable without asking whether it is still the leader
 	usesOwnClock        // takes a shard over with its own time
 	repeatsWrites       // tries what the disk has refused once more, from what it knows, and goes on
+	forgetsTime         // does not know the shard's time any more after a restart
 )
 
 // cluster is a simulated cluster. A game with it fails by a panic with a string.
@@ -43,14 +44,15 @@ type cluster struct {
 	nodes   map[uint64]*simNode
 	order   []uint64 // their numbers, which rise
 	lastID  uint64
-	play    *replacement     // the replacement that is under way
-	playBy  uint64           // the term of the owner that does it
-	joins   *joining         // what gives the others a vote beside the node that has founded the cluster; nil = it is done
-	joinsBy uint64           // the term of the owner that does it
-	now     hook.Instant     // a millisecond for each step
-	ahead   time.Duration    // how far the latest owner's time is ahead of now
-	reads   map[uint64]asked // by number
-	durable uint64           // index of the last entry that was acknowledged to its proposer
+	play    *replacement             // the replacement that is under way
+	playBy  uint64                   // the term of the owner that does it
+	joins   *joining                 // what gives the others a vote beside the node that has founded the cluster; nil = it is done
+	joinsBy uint64                   // the term of the owner that does it
+	now     hook.Instant             // a millisecond for each step
+	timed   map[uint64]bool          // terms with committed entries that have a time
+	aheads  map[uint64]time.Duration // how far it was, by term
+	reads   map[uint64]asked         // by number
+	durable uint64                   // index of the last entry that was acknowledged to its proposer
 
 	net     []flight
 	cut     map[[2]uint64]bool // by sender and receiver
@@ -78,6 +80,7 @@ type simNode struct {
 	wakes   hook.Instant // until then it is stopped; 0 = it runs
 	waits   []flight     // for it to go on
 	skew    hook.Instant // of its clock
+	void    kept         // what it kept of the shard's time when its clock was set
 	samples samples
 	owned   uint64        // the term that it has last owned the shard in
 	offset  time.Duration // of the shard's time, in that
@@ -92,7 +95,7 @@ func newCluster(seed uint64, f fault, counts map[string]int) *cluster {
 	c := &cluster{
 		rng: rand.New(rand.NewPCG(seed, 1)), fault: f, seed: seed, nodes: map[uint64]*simNode{}, cut: map[[2]uint64]bool{},
 		facts: map[uint64]fact{}, acked: map[uint64]uint64{}, leaders: map[uint64]uint64{}, counts: counts, reads: map[uint64]asked{},
-		now: hook.Instant(time.Hour),
+		timed: map[uint64]bool{}, aheads: map[uint64]time.Duration{}, now: hook.Instant(time.Hour),
 	}
 	c.calm = 1 << c.rng.IntN(5)
 	if seed%3 == 0 && f == noFault {
@@ -111,11 +114,14 @@ func (c *cluster) fail(format string, a ...any) {
 
 func (c *cluster) add() *simNode {
 	c.lastID++
-	n := &simNode{id: c.lastID, fs: crashfs.New(c.seed*1000 + c.lastID)}
+	n := &simNode{id: c.lastID, fs: crashfs.New(c.seed*1000 + c.lastID), skew: c.someSkew()}
 	c.nodes[n.id] = n
 	c.order = append(c.order, n.id)
 	return n
 }
+
+// someSkew returns how far a clock is ahead.
+func (c *cluster) someSkew() hook.Instant { return hook.Instant(c.rng.Int64N(int64(10 * time.Second))) }
 
 // ids returns the numbers of all nodes, in order. They are not to be changed.
 func (c *cluster) ids() []uint64 { return c.order }
@@ -133,12 +139,19 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 		c.fail("node %d: %v", n.id, err)
 	}
 	n.eng, n.up, n.mine = eng, true, map[uint64]bool{}
-	n.writing, n.failed, n.samples, n.owned, n.skew = nil, false, samples{}, 0, hook.Instant(c.rng.Int64N(int64(10*time.Second)))
+	n.writing, n.failed, n.samples, n.owned = nil, false, samplesOf(d.time), 0
+	if c.rng.IntN(16) == 0 {
+		n.skew, n.void = c.someSkew(), d.time
+	}
+	if c.fault == forgetsTime {
+		n.samples = samples{}
+	}
 	o := options{id: n.id, election: 10, heartbeat: 2, maxSize: 2048, inflight: 8, trimEach: 5, trimBytes: 1500, first: 1, prompt: c.seed%2 > 0}
 	n.g, err = newGroup(context.Background(), d, o, func(p position, data []byte) { c.committed(n, p, data) }, func(p position) { c.restarted(n, p) })
 	if err != nil {
 		c.fail("node %d: %v", n.id, err)
 	}
+	n.g.timed = func(term uint64, at hook.Instant) { n.samples.read(term, at, c.now+n.skew) }
 	n.seen = n.g.applied
 	c.recall(n)
 	n.g.start()
@@ -174,9 +187,7 @@ func (c *cluster) committed(n *simNode, p position, data []byte) {
 	if data == nil {
 		return
 	}
-	if l := n.g.leader; l != n.id {
-		n.samples.add(l, readBodyHeader(data).at, c.now+n.skew)
-	}
+	c.timed[p.term] = true
 	if id := binary.LittleEndian.Uint64(data[bodyHeaderSize:]); n.mine[id] {
 		c.acked[id], c.durable = p.index, max(c.durable, p.index)
 	}
@@ -244,6 +255,7 @@ func (c *cluster) write(n *simNode) {
 		c.wrote(n)
 		return
 	}
+	c.remember(n, c.rng.IntN(50) == 0)
 	w := n.g.nextWrite(1 + c.rng.IntN(4000))
 	if w == nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -43,6 +44,10 @@ func (r *records) describe(w io.Writer, body func(w io.Writer, at wlog.Index, en
 		err = r.describeBeginning(w, "begins behind")
 	case recAnew:
 		err = r.describeBeginning(w, "begins anew behind")
+	case recTime:
+		if k := (kept{r.u64(), time.Duration(r.u64())}); !r.bad {
+			_, err = fmt.Fprintf(w, "  time of term %d, %v ahead of the node's clock\n", k.term, k.ahead)
+		}
 	default:
 		r.bad = true
 	}

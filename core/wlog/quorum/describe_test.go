@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -21,6 +22,7 @@ func TestDescribe(t *testing.T) {
 	}
 	b := appendBeginning(nil, recAnew, first, &raftpb.ConfState{Voters: []uint64{7, 8, 9}})
 	b = appendHardState(b, hardState{3, 7, 4})
+	b = appendTime(b, kept{3, -5 * time.Millisecond})
 	b = appendEntry(b, entry(2, &normal, nil))
 	b = appendEntry(b, entry(3, &members, []byte("change")))
 	b = appendEntry(b, entry(4, &normal, append(header, "body"...)))
@@ -28,6 +30,7 @@ func TestDescribe(t *testing.T) {
 	b = appendBeginning(b, recBeginning, position{3, 3}, &raftpb.ConfState{Voters: []uint64{7, 8}, Learners: []uint64{9}})
 	const want = `  begins anew behind entry 1, term 1, voters [7 8 9], learners [], former voters []
   term 3, vote for 7, committed through 4
+  time of term 3, -5ms ahead of the node's clock
   entry 2, term 3, of an election, 0 bytes, digest e3b0c44298fc1c14
   entry 3, term 3, of members, 6 bytes, digest ` + "DIGEST" + `
   entry 4, term 3, of the shard, 20 bytes, digest ` + "DIGEST" + `, 1970-01-01T00:00:01.500000000Z, nothing before 2 is needed

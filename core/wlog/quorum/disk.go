@@ -20,6 +20,7 @@ import (
 type disk struct {
 	log  wlog.Log
 	hard hardState
+	time kept // that was found when the disk was opened
 
 	mu sync.RWMutex // held by the group's goroutine when it changes base or entries; others hold it when they read them
 

@@ -155,6 +155,8 @@ func (c *copying) entry(ctx context.Context, at wlog.Index, b []byte) error {
 		switch r.u8() {
 		case recHardState:
 			r.take(hardStateSize - 1)
+		case recTime: // of the clock of another machine, as far as one knows
+			r.take(timeSize - 1)
 		case recEntry:
 			p, typ, size := r.position(), raftpb.EntryType(r.u8()), int(r.u32())
 			off := r.off

@@ -30,11 +30,16 @@ type group struct {
 	committed func(p position, data []byte)
 	// restarted is called when the log goes on behind a position that the node has not got to: what it was told of is void.
 	restarted func(p position)
+	// timed is called with the term and the time of entries that are about to be written, unless this node has proposed them; nil = nobody
+	// wants to know.
+	timed func(term uint64, at hook.Instant)
 
 	out       []*raftpb.Message // to other nodes
 	writes    []*raftpb.Message // to the disk, in order
 	unwritten int               // bytes of the entries in writes
 	hard      hardState         // the latest of those writes that nextWrite has returned
+	time      kept              // what is to be written of the shard's time
+	timing    kept              // what was, with a write that nextWrite has returned
 	spare     []byte            // for the data of the next write
 	proposal  []byte            // for that of the next proposal
 	reads     []raft.ReadState  // answers to read
@@ -110,7 +115,10 @@ func newGroup(ctx context.Context, d *disk, o options, committed func(position, 
 	if err != nil {
 		return nil, err
 	}
-	g := &group{id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term, hard: d.hard}
+	g := &group{
+		id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term, hard: d.hard,
+		time: d.time, timing: d.time,
+	}
 	for i, e := range d.entries {
 		if e.typ != raftpb.EntryNormal {
 			g.changing = d.base.index + 1 + uint64(i)
@@ -276,7 +284,7 @@ func (g *group) take(acked bool) {
 			case raft.LocalAppendThread:
 				g.writes = append(g.writes, m)
 				g.unwritten += payload(m)
-				g.noteChanges(m)
+				g.note(m)
 			case raft.LocalApplyThread:
 				g.apply(m.GetEntries())
 				g.answer(m.GetResponses())
@@ -292,12 +300,18 @@ func (g *group) take(acked bool) {
 	g.updateOwner()
 }
 
-// noteChanges notes the last entry that changes the configuration.
-func (g *group) noteChanges(m *raftpb.Message) {
+// note notes the last entry that changes the configuration, and tells of the time of the last one with a body.
+func (g *group) note(m *raftpb.Message) {
+	var last *raftpb.Entry
 	for _, e := range m.GetEntries() {
 		if e.GetType() != raftpb.EntryNormal {
 			g.changing = e.GetIndex()
+		} else if len(e.GetData()) >= bodyHeaderSize {
+			last = e
 		}
+	}
+	if last != nil && last.GetTerm() != g.owner && g.timed != nil {
+		g.timed(last.GetTerm(), readBodyHeader(last.GetData()).at)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
@@ -17,6 +18,7 @@ import (
 //	entry      index u64 | term u64 | type u8 | size u32 | data
 //	beginning  index u64 | term u64 | configuration       all entries through index are gone: they were trimmed
 //	anew       index u64 | term u64 | configuration       all entries are gone: the log goes on behind index
+//	time       term u64 | ahead i64                       how far the time of the owner in that term is ahead of the node's clock, in ns, or less
 //
 // A configuration is four lists of nodes (voters, learners, outgoing voters, next learners), each n u8 | n × u64, and autoLeave u8.
 // Numbers are little-endian. An entry replaces the one that has its index, and all behind that.
@@ -25,11 +27,13 @@ const (
 	recEntry
 	recBeginning
 	recAnew
+	recTime
 )
 
 const (
 	hardStateSize   = 1 + 3*8
 	entryHeaderSize = 1 + 2*8 + 1 + 4
+	timeSize        = 1 + 2*8
 )
 
 // position is where an entry stands: Raft calls two entries with the same position the same.
@@ -49,6 +53,12 @@ func appendHardState(b []byte, h hardState) []byte {
 	b = binary.LittleEndian.AppendUint64(b, h.term)
 	b = binary.LittleEndian.AppendUint64(b, h.vote)
 	return binary.LittleEndian.AppendUint64(b, h.commit)
+}
+
+func appendTime(b []byte, k kept) []byte {
+	b = append(b, recTime)
+	b = binary.LittleEndian.AppendUint64(b, k.term)
+	return binary.LittleEndian.AppendUint64(b, uint64(k.ahead))
 }
 
 func appendEntry(b []byte, e *raftpb.Entry) []byte {
@@ -138,6 +148,8 @@ func (d *disk) replay(at wlog.Index, b []byte) error {
 			}
 		case recAnew:
 			d.restart(r.position(), r.configuration())
+		case recTime:
+			d.time = kept{r.u64(), time.Duration(r.u64())}
 		default:
 			return fmt.Errorf("%w: kind %d", errRecord, kind)
 		}

@@ -30,9 +30,9 @@ func TestRecords(t *testing.T) {
 	conf := &raftpb.ConfState{Voters: []uint64{1, 2, 1 << 60}, Learners: []uint64{4}, VotersOutgoing: []uint64{5, 6}, LearnersNext: []uint64{7}, AutoLeave: new(true)}
 	h := hardState{7, 2, 11}
 	one := appendBeginning(appendHardState(nil, hardState{3, 1, 10}), recAnew, position{10, 3}, conf)
-	two := appendEntry(appendEntry(appendHardState(nil, h), entry(11, 3, "eleven")), entry(12, 7, ""))
+	two := appendEntry(appendEntry(appendTime(appendHardState(nil, h), kept{6, -3}), entry(11, 3, "eleven")), entry(12, 7, ""))
 	d := replayed(t, one, two)
-	if d.hard != h || d.base != (position{10, 3}) || !proto.Equal(d.conf, conf) || d.last() != (position{12, 7}) {
+	if d.hard != h || d.time != (kept{6, -3}) || d.base != (position{10, 3}) || !proto.Equal(d.conf, conf) || d.last() != (position{12, 7}) {
 		t.Errorf("got %+v from %+v to %+v, %v", d.hard, d.base, d.last(), d.conf)
 	}
 	e := d.entries[0]
@@ -84,6 +84,7 @@ func TestReplayWithoutABeginning(t *testing.T) {
 func FuzzReplay(f *testing.F) {
 	conf := &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
 	f.Add(appendEntry(appendBeginning(appendHardState(nil, hardState{1, 2, 3}), recAnew, first, conf), entry(2, 1, "two")))
+	f.Add(appendTime(appendEntry(nil, entry(9, 1, "nine")), kept{1, 2}))
 	f.Add(appendBeginning(appendEntry(nil, entry(9, 1, "nine")), recBeginning, position{8, 1}, conf))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d := &disk{conf: &raftpb.ConfState{}}

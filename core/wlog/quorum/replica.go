@@ -66,7 +66,8 @@ type replica struct {
 	reads     reads
 	moves     []*move
 	samples   samples
-	log       *ownedLog // the shard's owner on this node; nil if there is none
+	kept      hook.Instant // when it was last looked at what is kept of samples
+	log       *ownedLog    // the shard's owner on this node; nil if there is none
 	published wlog.Ownership
 }
 
@@ -103,6 +104,8 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
 		return nil, errors.Join(err, d.log.Close())
 	}
+	r.samples = samplesOf(d.time)
+	r.group.timed = func(term uint64, at hook.Instant) { r.samples.read(term, at, r.clock()) }
 	r.group.start()
 	r.group.passive = r.leaving.Load()
 	r.group.prefer()
@@ -238,6 +241,7 @@ func (r *replica) tick() {
 	r.reads.tick(r.group)
 	r.tickMoves()
 	r.trimIdle()
+	r.refresh()
 	if stalled || r.failed != nil {
 		r.group.handOver()
 	}
@@ -278,6 +282,7 @@ func (r *replica) work() error {
 		if r.failed != nil || r.writing {
 			return nil
 		}
+		r.remember()
 		j := job{write: r.group.nextWrite(maxSize), trim: r.trims}
 		r.trims = 0
 		switch {
@@ -365,10 +370,9 @@ func (r *replica) publish() {
 	}
 	if o.Mine && (!r.published.Mine || r.published.Epoch != o.Epoch) {
 		now := r.clock()
-		offset := r.samples.offset(g.id, now, g.head.at)
+		offset := r.samples.offset(now, g.head.at)
 		r.offset.Store(int64(offset))
-		r.samples = samples{}
-		r.samples.add(g.id, now+hook.Instant(offset), now)
+		r.samples.own(g.owner, offset)
 	}
 	if o.Owner > 0 && (r.published.Owner != o.Owner || r.published.Epoch != o.Epoch) {
 		r.status.elections++
@@ -382,13 +386,7 @@ func (r *replica) committed(p position, data []byte) {
 	if data == nil {
 		return
 	}
-	if p.term != r.group.owner {
-		if l := r.group.leader; l != r.group.id {
-			r.samples.add(l, readBodyHeader(data).at, r.clock())
-		}
-		return
-	}
-	if len(r.pending) == 0 {
+	if p.term != r.group.owner || len(r.pending) == 0 {
 		return
 	}
 	first := r.pending[0]

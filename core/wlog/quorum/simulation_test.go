@@ -55,7 +55,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 	}
 	for name, f := range map[string]fault{
 		"answers early": answersEarly, "forgets votes": forgetsVotes, "stays silent": staysSilent, "loses disk": losesDisk,
-		"reads alone": readsAlone, "own clock": usesOwnClock, "repeats writes": repeatsWrites,
+		"reads alone": readsAlone, "own clock": usesOwnClock, "repeats writes": repeatsWrites, "forgets time": forgetsTime,
 	} {
 		t.Run(name, func(t *testing.T) {
 			for seed := uint64(1); seed <= 400; seed++ {

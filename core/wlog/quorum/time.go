@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"math"
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -16,7 +17,9 @@ type ShardTime struct {
 // samples say how far a shard's time, which its owner knows, is ahead of the node's own clock. A message takes a while, so that each of
 // them is at most what it would be if it took no time. They belong to the replica's run.
 type samples struct {
-	owner  uint64 // whose they are; 0 = there are none
+	term   uint64        // of the owner that they are about; 0 = there are none
+	exact  time.Duration // what it was when this node was the owner, or what it knew in an earlier life; see known
+	known  bool
 	latest [sampleCount]sample
 	next   int
 }
@@ -33,15 +36,52 @@ const (
 	drift       = 10_000 // two clocks that run differ by one part of that, at most
 )
 
-// add takes a sample: when the owner said at, the own clock said now, or less.
-func (s *samples) add(owner uint64, at, now hook.Instant) {
-	if owner == 0 {
-		return
+// kept is what a replica knows of the shard's time after a restart: how far the time of the owner of a term is ahead of its own clock, or
+// less.
+type kept struct {
+	term  uint64 // 0 = nothing
+	ahead time.Duration
+}
+
+const (
+	keepSlack = time.Millisecond     // that what is kept is less than it seems: samples differ by as much
+	keepSpan  = 5 * time.Millisecond // from that on, what is kept is too little
+	keepPause = hook.Instant(time.Second)
+)
+
+// samplesOf returns the samples of a replica that has been restarted.
+func samplesOf(k kept) samples { return samples{term: k.term, exact: k.ahead, known: k.term > 0} }
+
+// about reports whether what is known of the owner of a term matters: there is no later one. What is known of earlier ones is void then: an
+// owner's time may be less than that of the one before.
+func (s *samples) about(term uint64) bool {
+	if term > s.term {
+		*s = samples{term: term}
 	}
-	if owner != s.owner {
-		*s = samples{owner: owner}
+	return term > 0 && term == s.term
+}
+
+// read takes a sample from an entry of the owner of a term: that was proposed at an instant of its time, and the own clock says now, or
+// less. The entry may be an old one.
+func (s *samples) read(term uint64, at, now hook.Instant) {
+	if s.about(term) {
+		s.add(time.Duration(at-now), now)
 	}
-	ahead := time.Duration(at - now)
+}
+
+// hear takes a sample that the owner of a term has sent a moment ago. What the node knew in an earlier life is not needed any more: its clock
+// may have been set since.
+func (s *samples) hear(term uint64, at, now hook.Instant) {
+	if s.about(term) {
+		s.known = false
+		s.add(time.Duration(at-now), now)
+	}
+}
+
+// own notes that the node is the owner in a term.
+func (s *samples) own(term uint64, ahead time.Duration) { *s = samplesOf(kept{term, ahead}) }
+
+func (s *samples) add(ahead time.Duration, now hook.Instant) {
 	last := &s.latest[(s.next+sampleCount-1)%sampleCount]
 	if last.from > 0 && now < last.from+samplePause {
 		last.ahead = max(last.ahead, ahead)
@@ -51,25 +91,62 @@ func (s *samples) add(owner uint64, at, now hook.Instant) {
 	s.next = (s.next + 1) % sampleCount
 }
 
+// ahead returns how far the shard's time is ahead of the own clock, or less. There are samples.
+func (s *samples) ahead(now hook.Instant) time.Duration {
+	most := time.Duration(math.MinInt64)
+	if s.known {
+		most = s.exact
+	}
+	for _, one := range s.latest {
+		if one.from > 0 {
+			most = max(most, one.ahead-margin-time.Duration(now-one.from)/drift)
+		}
+	}
+	return most
+}
+
 // offset returns what the shard's time is ahead of the own clock when this node becomes its owner. It is never more than it was with the
 // owner before, as far as one knows, and the shard's time is not less than that of its last entry. Without any sample it is the own
 // clock's.
-func (s *samples) offset(self uint64, now, last hook.Instant) time.Duration {
+func (s *samples) offset(now, last hook.Instant) time.Duration {
 	atLeast := time.Duration(last - now)
-	if s.owner == 0 {
+	if s.term == 0 {
 		return max(0, atLeast)
 	}
-	for _, one := range s.latest {
-		if one.from == 0 {
-			continue
-		}
-		ahead := one.ahead
-		if s.owner != self {
-			ahead -= margin + time.Duration(now-one.from)/drift
-		}
-		atLeast = max(atLeast, ahead)
+	return max(s.ahead(now), atLeast)
+}
+
+// keep returns what should be kept, where k is.
+func (s *samples) keep(k kept, now hook.Instant) kept {
+	if s.term == 0 {
+		return k
 	}
-	return atLeast
+	ahead := s.ahead(now)
+	switch {
+	case s.term == k.term && ahead >= k.ahead && ahead < k.ahead+keepSpan:
+		return k
+	case !s.known:
+		ahead -= keepSlack
+	}
+	return kept{s.term, ahead}
+}
+
+// remember has the group write what is known of the shard's time, if it is of a later owner than what it has written. If the group has
+// an entry of an owner, it has that, too: so the time does not get ahead when all nodes were down.
+func (r *replica) remember() {
+	if g := r.group; r.samples.term > g.time.term {
+		g.time = r.samples.keep(g.time, r.clock())
+	}
+}
+
+// refresh has the group write what is known of the shard's time, if that has changed.
+func (r *replica) refresh() {
+	now := r.clock()
+	if now < r.kept+keepPause {
+		return
+	}
+	r.kept = now
+	r.group.time = r.samples.keep(r.group.time, now)
 }
 
 // Times returns the times of the shards that this node owns. The other nodes should hear of them each second.
@@ -96,7 +173,7 @@ func (e *Engine) Heard(from wlog.NodeID, times []ShardTime) {
 		now := r.clock()
 		_ = r.do(func() {
 			if r.group.leader == uint64(from) {
-				r.samples.add(uint64(from), t.At, now)
+				r.samples.hear(r.group.term, t.At, now)
 			}
 		})
 	}

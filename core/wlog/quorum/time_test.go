@@ -60,6 +60,45 @@ func TestTimeGoesOn(t *testing.T) {
 	})
 }
 
+// When all nodes were down at once, the time goes on as it was: also if the last entries are old, and whoever owns the shard. It became that
+// of the clock of the new owner, so that deadlines fired as early as the time had got late by transfers before.
+func TestTimeIsKept(t *testing.T) {
+	for id := wlog.NodeID(1); id <= 3; id++ {
+		inTrio(t, func(c *trio) {
+			l := c.open(0, c.owner(0))
+			c.write(l, 1, 3)
+			c.ping(3)
+			for range 3 {
+				for _, to := range []wlog.NodeID{2, 3, 1} {
+					if err := c.nodes[c.owner(0)].Transfer(c.Context(), 0, to); err != nil {
+						t.Fatal(err)
+					}
+					c.owner(0)
+					c.ping(2)
+				}
+			}
+			c.write(c.open(0, 1), 4, 5)
+			c.ping(3600)
+			began, at := time.Now(), c.shardTime(1, c.open(0, 1))
+			for _, id := range []wlog.NodeID{1, 2, 3} {
+				c.kill(id)
+			}
+			time.Sleep(time.Minute)
+			c.boot(id, 1, 2, 3)
+			c.boot(id%3+1, 1, 2, 3)
+			if c.owner(0) != id {
+				if err := c.nodes[c.owner(0)].Transfer(c.Context(), 0, id); err != nil {
+					t.Fatal(err)
+				}
+			}
+			off := time.Duration(c.shardTime(id, c.open(0, c.owner(0)))-at) - time.Since(began)
+			if off > 0 || off < -20*time.Millisecond {
+				t.Errorf("owner %d: the time is off by %v", id, off)
+			}
+		})
+	}
+}
+
 // A cluster that starts goes on behind its last entry.
 func TestTimeOfAColdStart(t *testing.T) {
 	inTrio(t, func(c *trio) {
@@ -82,31 +121,76 @@ func TestTimeOfAColdStart(t *testing.T) {
 	})
 }
 
-// What is old counts for less, by what two clocks may differ meanwhile; samples of another owner do not count.
+// What is old counts for less, by what two clocks may differ meanwhile; samples of an earlier owner do not count.
 func TestSamples(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	var s samples
-	if got := s.offset(9, 5*second, 0); got != 0 {
+	if got := s.offset(5*second, 0); got != 0 {
 		t.Errorf("without samples: %v", got)
 	}
-	if got := s.offset(9, 5*second, 7*second); got != 2*time.Second {
+	if got := s.offset(5*second, 7*second); got != 2*time.Second {
 		t.Errorf("the last entry is ahead: %v", got)
 	}
-	s.add(0, 100*second, second) // of nobody
+	s.read(0, 100*second, second) // of nobody
 	for i := range hook.Instant(30) {
-		s.add(1, 20*second+i*second-i%3, 10*second+i*second)
+		s.read(1, 20*second+i*second-i%3, 10*second+i*second)
 	}
-	if got, want := s.offset(9, 40*second, 0), 10*time.Second-margin; got > want || got < want-2*time.Millisecond {
+	if got, want := s.offset(40*second, 0), 10*time.Second-margin; got > want || got < want-2*time.Millisecond {
 		t.Errorf("from samples: %v, want %v", got, want)
 	}
-	if got, want := s.offset(9, 40*second+1000*second, 0), 10*time.Second-margin-100*time.Millisecond; got > want || got < want-2*time.Millisecond {
+	if got, want := s.offset(40*second+1000*second, 0), 10*time.Second-margin-100*time.Millisecond; got > want || got < want-2*time.Millisecond {
 		t.Errorf("from old samples: %v, want %v", got, want)
 	}
-	if got := s.offset(1, 40*second, 0); got != 10*time.Second {
+	s.hear(2, 41*second, 40*second)
+	if got, want := s.offset(40*second, 0), time.Second-margin; got != want {
+		t.Errorf("after another owner: %v, want %v", got, want)
+	}
+	s.read(1, 80*second, 40*second)
+	if got, want := s.offset(40*second, 0), time.Second-margin; got != want {
+		t.Errorf("after an old entry: %v, want %v", got, want)
+	}
+	s.own(3, time.Minute)
+	if got := s.offset(40*second, 0); got != time.Minute {
 		t.Errorf("from its own: %v", got)
 	}
-	s.add(2, 41*second, 40*second)
-	if got, want := s.offset(9, 40*second, 0), time.Second-margin; got != want {
-		t.Errorf("after another owner: %v, want %v", got, want)
+}
+
+// What is kept is little less than what is known, and changes when that does. It is void when another owner is heard, or this one: the clock
+// may have been set meanwhile.
+func TestKeptTime(t *testing.T) {
+	const second = hook.Instant(time.Second)
+	var s samples
+	if got := s.keep(kept{}, second); got != (kept{}) {
+		t.Errorf("without samples: %+v", got)
+	}
+	s.hear(4, 11*second, second)
+	k := s.keep(kept{}, second)
+	if k != (kept{4, 10*time.Second - margin - keepSlack}) {
+		t.Errorf("from a sample: %+v", k)
+	}
+	s.hear(4, 12*second+second/1000, 2*second)
+	if got := s.keep(k, 2*second); got != k {
+		t.Errorf("although little has changed: %+v", got)
+	}
+	s.hear(4, 13*second+second/100, 3*second)
+	if got := s.keep(k, 3*second); got != (kept{4, k.ahead + 10*time.Millisecond}) {
+		t.Errorf("after more: %+v, it was %+v", got, k)
+	}
+	s.read(5, 5*second, 4*second)
+	if got := s.keep(k, 4*second); got != (kept{5, time.Second - margin - keepSlack}) {
+		t.Errorf("after an entry of a later owner: %+v", got)
+	}
+
+	s = samplesOf(k)
+	if got := s.offset(second, 0); got != k.ahead || s.keep(k, second) != k {
+		t.Errorf("after a restart: %v, it was %v", got, k.ahead)
+	}
+	s.read(4, 3*second, 2*second) // an old entry
+	if got := s.offset(2*second, 0); got != k.ahead {
+		t.Errorf("after an old entry: %v, it was %v", got, k.ahead)
+	}
+	s.hear(4, 3*second, 2*second)
+	if got := s.offset(2*second, 0); got != time.Second-margin {
+		t.Errorf("after the owner was heard: %v", got)
 	}
 }

@@ -167,31 +167,43 @@ func (c *cluster) ping(n *simNode) {
 	c.now += hook.Instant(c.rng.Int64N(int64(20 * time.Millisecond)))
 	for _, id := range c.ids() {
 		if other := c.nodes[id]; other.up && other.g.leader == n.id && id != n.id {
-			other.samples.add(n.id, at, c.now+other.skew)
+			other.samples.hear(other.g.term, at, c.now+other.skew)
 		}
 	}
 }
 
-// takeOver has a node go on with the shard's time, and checks that it is not ahead of what it was: unless nobody who is up has heard of
-// that, there it may be a clock's.
+// remember has a node write what it knows of the shard's time, as a replica does.
+func (c *cluster) remember(n *simNode, refresh bool) {
+	if refresh || n.samples.term > n.g.time.term {
+		n.g.time = n.samples.keep(n.g.time, c.now+n.skew)
+	}
+}
+
+// takeOver has a node go on with the shard's time, and checks that it is not ahead of that of any owner before: unless the node's log has no
+// entry with a time, or all it knows of that is from an earlier life and its clock was set since.
 func (c *cluster) takeOver(n *simNode) {
 	last := n.g.head.at
-	cold := n.samples.owner == 0
 	own := c.now + n.skew
-	n.owned, n.offset = n.g.owner, n.samples.offset(n.id, own, last)
+	mayDiffer := n.samples.term == 0 && n.g.body == 0 || n.samples.known && n.g.disk.time == n.void
+	n.owned, n.offset = n.g.owner, n.samples.offset(own, last)
 	if c.fault == usesOwnClock {
 		n.offset = max(0, time.Duration(last-own))
 	}
-	n.samples = samples{}
-	n.samples.add(n.id, own+hook.Instant(n.offset), own)
-	ahead := time.Duration(n.skew) + n.offset
-	switch {
-	case own+hook.Instant(n.offset) < last:
+	n.samples.own(n.g.owner, n.offset)
+	if own+hook.Instant(n.offset) < last {
 		c.fail("node %d goes on at %v, and the last entry is of %v", n.id, own+hook.Instant(n.offset), last)
-	case cold:
-		c.ahead = max(c.ahead, ahead)
-	case ahead > c.ahead:
-		c.fail("node %d is ahead of the shard's time by %v", n.id, ahead-c.ahead)
+	}
+	ahead := time.Duration(n.skew) + n.offset
+	c.aheads[n.owned] = ahead
+	for term, was := range c.aheads {
+		switch {
+		case term >= n.owned || ahead <= was:
+		case mayDiffer:
+			c.counts["times that differ"]++
+			c.aheads[term] = ahead
+		case c.timed[term]:
+			c.fail("node %d is ahead of the shard's time in term %d by %v", n.id, term, ahead-was)
+		}
 	}
 }
 

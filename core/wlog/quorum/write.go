@@ -40,6 +40,7 @@ func (g *group) nextWrite(maxBytes int) *write {
 	g.writes = g.writes[len(w.messages):]
 	trim := g.trimThrough(w)
 	g.encodeHardState(w, size > 0, trim)
+	g.encodeTime(w, trim)
 	w.data = slices.Grow(w.data, size)
 	for _, m := range w.messages {
 		w.encode(m)
@@ -70,6 +71,16 @@ func (g *group) encodeHardState(w *write, entries bool, trim uint64) {
 	}
 	w.hard = h
 	w.data = appendHardState(w.data, h)
+}
+
+// encodeTime adds what is known of the shard's time, if the log has something else.
+func (g *group) encodeTime(w *write, trim uint64) {
+	anew := len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil
+	if g.time.term == 0 || g.time == g.timing && trim == 0 && !anew { // the entry that had it may be trimmed
+		return
+	}
+	g.timing = g.time
+	w.data = appendTime(w.data, g.time)
 }
 
 // encode adds a message, but for its hard state.

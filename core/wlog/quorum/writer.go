@@ -74,7 +74,7 @@ func (r *replica) reserve(size int, purpose wlog.Purpose, lost <-chan struct{}) 
 		HasSpace(size int, purpose wlog.Purpose) bool
 		Reserve(size int, purpose wlog.Purpose) error
 	})
-	size += bodyHeaderSize + entryHeaderSize + hardStateSize
+	size += bodyHeaderSize + entryHeaderSize + hardStateSize + timeSize
 	if !ok || l.HasSpace(size, purpose) {
 		return nil
 	}
