@@ -77,6 +77,7 @@ type simNode struct {
 	writing *write       // what is being written; nil = nothing
 	at      wlog.Index   // where it is, once it was
 	failed  bool         // its disk has: it writes nothing any more
+	barred  bool         // its clock is wrong: it owns nothing
 	wakes   hook.Instant // until then it is stopped; 0 = it runs
 	waits   []flight     // for it to go on
 	skew    hook.Instant // of its clock
@@ -152,6 +153,7 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 		c.fail("node %d: %v", n.id, err)
 	}
 	n.g.timed = func(term uint64, at hook.Instant) { n.samples.read(term, at, c.now+n.skew) }
+	n.g.passive, n.g.lends = n.barred, true
 	n.seen = n.g.applied
 	c.recall(n)
 	n.g.start()
@@ -232,6 +234,9 @@ func (c *cluster) after(n *simNode) {
 	c.needed = max(c.needed, n.g.head.trim)
 	c.answered(n)
 	if o := n.g.owner; o > 0 && o != n.owned {
+		if n.barred {
+			c.fail("node %d owns the shard, and its clock is wrong", n.id)
+		}
 		c.takeOver(n)
 	}
 	s := n.g.node.BasicStatus()
@@ -398,9 +403,9 @@ func (c *cluster) step() {
 func (c *cluster) bad() bool { return c.rng.IntN(c.calm) == 0 }
 
 func (c *cluster) tick(n *simNode) {
-	n.g.passive = n.failed
+	n.g.passive, n.g.lends = n.failed || n.barred, !n.failed
 	n.g.tick()
-	if n.failed {
+	if n.g.passive {
 		n.g.handOver()
 	}
 	c.after(n)
@@ -459,6 +464,7 @@ func (c *cluster) owner() (best *simNode) {
 // settle ends all faults, and waits until the nodes agree.
 func (c *cluster) settle() {
 	clear(c.cut)
+	c.barOne()
 	c.now += hook.Instant(time.Minute)
 	for _, id := range c.ids() {
 		n := c.nodes[id]
@@ -532,7 +538,7 @@ func (c *cluster) members() (all []*simNode) {
 
 func (c *cluster) agreed() bool {
 	all := c.members()
-	if len(all) < 2 {
+	if len(all) < 2 || c.owner().barred {
 		return false
 	}
 	commit := uint64(0)

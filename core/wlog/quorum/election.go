@@ -25,9 +25,12 @@ const lateTicks = 2
 func (g *group) tick() {
 	g.quiet++
 	if !g.passive || g.state == raft.StateLeader {
-		g.unheard = 0
+		g.unheard, g.lacking = 0, false
 		g.node.Tick()
 		g.collect()
+		if g.passive && g.owner == 0 {
+			g.handOver()
+		}
 	} else {
 		g.tickPassive()
 	}
@@ -54,6 +57,22 @@ func (g *group) tickPassive() {
 	if g.unheard++; g.unheard >= g.options.election && g.leader != raft.None {
 		g.forgetLeader()
 	}
+	if g.lending() && g.unheard%g.options.election == 0 {
+		g.campaign()
+	}
+}
+
+// lending reports whether a node that does not want to own the shard should lead nevertheless, because nobody else does: others lack
+// entries that this node has, and whoever has them, too, would have been elected by now. It does not own the shard then, and gives the lead
+// to the first that has got them.
+func (g *group) lending() bool {
+	return g.passive && g.lends && g.lacking && g.leader == raft.None && g.unheard >= 2*g.options.election
+}
+
+// lacks reports whether a node that wants a vote lacks entries that this one has.
+func (g *group) lacks(m *raftpb.Message) bool {
+	last := g.disk.last()
+	return m.GetLogTerm() < last.term || m.GetLogTerm() == last.term && m.GetIndex() < last.index
 }
 
 // hurry wants the shard, if it is the node's turn.

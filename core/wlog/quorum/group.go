@@ -56,6 +56,8 @@ type group struct {
 	term    uint64
 	owner   uint64         // the term that the node owns the shard in; 0 = it does not
 	passive bool           // the node does not want to own the shard
+	lends   bool           // a passive node leads where no other can, see lending
+	lacking bool           // since a leader said something, a node that lacks entries has asked a passive one for its vote
 	unheard int            // ticks since a leader said something, while the node is passive
 	quiet   int            // ticks since a leader sent something that has the node wait longer for the next
 	wary    map[uint64]int // ticks in which nodes that have declined the shard are not asked again
@@ -159,8 +161,10 @@ func (g *group) step(m *raftpb.Message) error {
 			g.out = append(g.out, declining(m))
 			return nil
 		}
+	case raftpb.MsgPreVote:
+		g.lacking = g.lacking || g.lacks(m)
 	case raftpb.MsgPreVoteResp:
-		if g.passive && !m.GetReject() {
+		if g.passive && !g.lending() && !m.GetReject() {
 			return nil // it does not become a candidate
 		}
 	default:
@@ -172,7 +176,7 @@ func (g *group) step(m *raftpb.Message) error {
 		g.collect()
 	}
 	if m.GetFrom() == g.leader && m.GetTerm() == g.term {
-		g.unheard = 0
+		g.unheard, g.lacking = 0, false
 		if t := m.GetType(); t == raftpb.MsgHeartbeat || t == raftpb.MsgApp {
 			g.quiet = 0
 		}
@@ -354,12 +358,12 @@ func payload(m *raftpb.Message) (size int) {
 }
 
 // updateOwner notes whether the node owns the shard: it leads, and has applied an entry of its term. What it has not applied then is
-// of its own term.
+// of its own term. A node that does not want to own the shard may lead, but does not own it.
 func (g *group) updateOwner() {
 	if g.state != raft.StateLeader || g.owner != g.term {
 		g.owner, g.proposed = 0, bodyHeader{}
 	}
-	if g.state != raft.StateLeader {
+	if g.state != raft.StateLeader || g.passive && g.owner == 0 {
 		return
 	}
 	if t, err := g.disk.Term(g.applied); err == nil && t == g.term {

@@ -237,6 +237,7 @@ func (r *replica) lull() int {
 func (r *replica) tick() {
 	stalled := r.stalled()
 	r.group.passive = r.leaving.Load() || stalled || r.failed != nil
+	r.group.lends = !stalled && r.failed == nil
 	r.group.tick()
 	r.reads.tick(r.group)
 	r.tickMoves()

@@ -15,7 +15,7 @@ import (
 
 // trouble has something happen that is not fatal.
 func (c *cluster) trouble(n *simNode, kind int) {
-	switch kind % 6 {
+	switch kind % 7 {
 	case 0:
 		c.disk(n)
 	case 1:
@@ -23,9 +23,30 @@ func (c *cluster) trouble(n *simNode, kind int) {
 	case 2, 3, 4:
 		c.counts["stops"]++
 		n.wakes = c.now + hook.Instant(c.rng.Int64N(int64(2*time.Second)))
+	case 5:
+		c.bar(n, !n.barred)
 	default:
 		n.g.forget(c.someone().id) // whether that has ended or not
 		c.after(n)
+	}
+}
+
+// bar has a node find out that its clock is wrong, or right.
+func (c *cluster) bar(n *simNode, barred bool) {
+	n.barred = barred
+	if n.up {
+		n.g.passive = n.failed || barred
+	}
+	c.counts["barred"]++
+}
+
+// barOne has one node at most have a wrong clock in the end: with the others, the shard must get an owner.
+func (c *cluster) barOne() {
+	but := c.someone()
+	for _, id := range c.ids() {
+		if n := c.nodes[id]; n != but || c.joins != nil {
+			n.barred = false
+		}
 	}
 }
 
