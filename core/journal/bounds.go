@@ -25,5 +25,14 @@ func boundsOf(e wlog.Engine) bounds {
 	return bounds{commit: wlog.MaxEntry, ahead: math.MaxInt}
 }
 
+// most returns how many bytes may be ahead with a commit of that purpose. What moves leaves half of them to what settles: that is
+// small, and without it nothing gets free.
+func (b bounds) most(p wlog.Purpose) int {
+	if p < wlog.Settling {
+		return b.ahead / 2
+	}
+	return b.ahead
+}
+
 // MaxCommit returns how many bytes of operations a commit may have.
 func (w *Writer) MaxCommit() int { return w.bounds.commit }

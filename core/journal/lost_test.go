@@ -166,3 +166,41 @@ func TestAnEntryWithWhatOvertookItFits(t *testing.T) {
 		}
 	})
 }
+
+// Messages that move, such as dead letters, took up all that may overtake what waits for space: acknowledgements waited behind them, and
+// with them the space that they make.
+func TestMovesLeaveSettlementsTheirShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 1600
+		l, h := &memLog{hoard: true}, &history{}
+		s, err := Open(t.Context(), smallEngine{memEngine{l}, most}, 1, func(uint32, wlog.Index, []byte) error { return nil }, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Recovered(nil)
+		s.Commit([]byte("+1,;"), []Delta{{1, 1000}}, h.as("first"))
+		synctest.Wait()
+		l.keep(wlog.Moving)
+		s.Commit([]byte("+2,;"), []Delta{{1, 4}}, h.as("waits"))
+		for range 100 {
+			s.Commit([]byte("-8;+9,;"), []Delta{{1, 4}, {1, -4}}, h.as("move"))
+		}
+		time.Sleep(10 * time.Second)
+		for range 5 {
+			s.Commit([]byte("-1;"), []Delta{{1, -100}}, h.as("settled"))
+		}
+		time.Sleep(10 * time.Second)
+		count := map[string]int{}
+		for _, name := range h.durable() {
+			count[name]++
+		}
+		if count["move"] == 0 || count["settled"] != 5 {
+			t.Errorf("durable are %v, want some moves and all 5 settlements", count)
+		}
+		l.keep(wlog.Bringing)
+		time.Sleep(time.Second)
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -78,7 +78,7 @@ func (w *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o
 			if c.relocation {
 				repeated = 0
 			}
-			if repeated > w.bounds.ahead-ahead {
+			if repeated > w.bounds.most(c.purpose)-ahead {
 				continue
 			}
 			if enough = len(o.entry) > 0 && len(o.entry)+len(ops) > size; enough {
