@@ -140,7 +140,7 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 		c.fail("node %d: %v", n.id, err)
 	}
 	n.eng, n.up, n.mine = eng, true, map[uint64]bool{}
-	n.writing, n.failed, n.samples, n.owned = nil, false, samplesOf(d.time), 0
+	n.writing, n.failed, n.samples, n.owned = nil, false, samplesOf(d.time, 0), 0
 	if c.rng.IntN(16) == 0 {
 		n.skew, n.void = c.someSkew(), d.time
 	}

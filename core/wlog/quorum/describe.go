@@ -46,7 +46,7 @@ func (r *records) describe(w io.Writer, body func(w io.Writer, at wlog.Index, en
 		err = r.describeBeginning(w, "begins anew behind")
 	case recTime:
 		if k := (kept{r.u64(), time.Duration(r.u64())}); !r.bad {
-			_, err = fmt.Fprintf(w, "  time of term %d, %v ahead of the node's clock\n", k.term, k.ahead)
+			_, err = fmt.Fprintf(w, "  time of term %d, %v ahead of the machine's clock\n", k.term, k.ahead)
 		}
 	default:
 		r.bad = true

@@ -30,7 +30,7 @@ func TestDescribe(t *testing.T) {
 	b = appendBeginning(b, recBeginning, position{3, 3}, &raftpb.ConfState{Voters: []uint64{7, 8}, Learners: []uint64{9}})
 	const want = `  begins anew behind entry 1, term 1, voters [7 8 9], learners [], former voters []
   term 3, vote for 7, committed through 4
-  time of term 3, -5ms ahead of the node's clock
+  time of term 3, -5ms ahead of the machine's clock
   entry 2, term 3, of an election, 0 bytes, digest e3b0c44298fc1c14
   entry 3, term 3, of members, 6 bytes, digest ` + "DIGEST" + `
   entry 4, term 3, of the shard, 20 bytes, digest ` + "DIGEST" + `, 1970-01-01T00:00:01.500000000Z, nothing before 2 is needed

@@ -18,7 +18,7 @@ import (
 //	entry      index u64 | term u64 | type u8 | size u32 | data
 //	beginning  index u64 | term u64 | configuration       all entries through index are gone: they were trimmed
 //	anew       index u64 | term u64 | configuration       all entries are gone: the log goes on behind index
-//	time       term u64 | ahead i64                       how far the time of the owner in that term is ahead of the node's clock, in ns, or less
+//	time       term u64 | ahead i64                       how far the time of the owner in that term is ahead of the machine's clock, in ns, or less
 //
 // A configuration is four lists of nodes (voters, learners, outgoing voters, next learners), each n u8 | n × u64, and autoLeave u8.
 // Numbers are little-endian. An entry replaces the one that has its index, and all behind that.

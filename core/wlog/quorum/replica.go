@@ -104,7 +104,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
 		return nil, errors.Join(err, d.log.Close())
 	}
-	r.samples = samplesOf(d.time)
+	r.samples = recall(d.time, r.clock)
 	r.group.timed = func(term uint64, at hook.Instant) { r.samples.read(term, at, r.clock()) }
 	r.group.start()
 	r.group.passive = r.leaving.Load()

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -36,8 +37,9 @@ const (
 	drift       = 10_000 // two clocks that run differ by one part of that, at most
 )
 
-// kept is what a replica knows of the shard's time after a restart: how far the time of the owner of a term is ahead of its own clock, or
-// less.
+// kept is what a replica knows of the shard's time after a restart: how far the time of the owner of a term is ahead of the machine's clock,
+// or less. The node's own clock is no measure: it does not follow the machine's while the node runs, begins with that at the next start, and
+// may have stood still with the machine.
 type kept struct {
 	term  uint64 // 0 = nothing
 	ahead time.Duration
@@ -49,8 +51,10 @@ const (
 	keepPause = hook.Instant(time.Second)
 )
 
-// samplesOf returns the samples of a replica that has been restarted.
-func samplesOf(k kept) samples { return samples{term: k.term, exact: k.ahead, known: k.term > 0} }
+// samplesOf returns the samples of a replica that has been restarted, on a node whose clock leads that of the machine.
+func samplesOf(k kept, lead time.Duration) samples {
+	return samples{term: k.term, exact: k.ahead - lead, known: k.term > 0}
+}
 
 // about reports whether what is known of the owner of a term matters: there is no later one. What is known of earlier ones is void then: an
 // owner's time may be less than that of the one before.
@@ -79,7 +83,7 @@ func (s *samples) hear(term uint64, at, now hook.Instant) {
 }
 
 // own notes that the node is the owner in a term.
-func (s *samples) own(term uint64, ahead time.Duration) { *s = samplesOf(kept{term, ahead}) }
+func (s *samples) own(term uint64, ahead time.Duration) { *s = samplesOf(kept{term, ahead}, 0) }
 
 func (s *samples) add(ahead time.Duration, now hook.Instant) {
 	last := &s.latest[(s.next+sampleCount-1)%sampleCount]
@@ -116,26 +120,23 @@ func (s *samples) offset(now, last hook.Instant) time.Duration {
 	return max(s.ahead(now), atLeast)
 }
 
-// keep returns what should be kept, where k is.
-func (s *samples) keep(k kept, now hook.Instant) kept {
+// keep returns what should be kept, where k is, on a node whose clock leads that of the machine.
+func (s *samples) keep(k kept, now hook.Instant, lead time.Duration) kept {
 	if s.term == 0 {
 		return k
 	}
-	ahead := s.ahead(now)
-	switch {
-	case s.term == k.term && ahead >= k.ahead && ahead < k.ahead+keepSpan:
+	ahead := s.ahead(now) + lead
+	if s.term == k.term && ahead >= k.ahead && ahead < k.ahead+keepSpan {
 		return k
-	case !s.known:
-		ahead -= keepSlack
 	}
-	return kept{s.term, ahead}
+	return kept{s.term, ahead - keepSlack}
 }
 
 // remember has the group write what is known of the shard's time, if it is of a later owner than what it has written. If the group has
 // an entry of an owner, it has that, too: so the time does not get ahead when all nodes were down.
 func (r *replica) remember() {
-	if g := r.group; r.samples.term > g.time.term {
-		g.time = r.samples.keep(g.time, r.clock())
+	if r.samples.term > r.group.time.term {
+		r.keep(r.clock())
 	}
 }
 
@@ -146,7 +147,19 @@ func (r *replica) refresh() {
 		return
 	}
 	r.kept = now
-	r.group.time = r.samples.keep(r.group.time, now)
+	r.keep(now)
+}
+
+// keep has the group write what is known of the shard's time now.
+func (r *replica) keep(now hook.Instant) {
+	lead := time.Duration(int64(now) - time.Now().UnixNano()) // or less, as now is read before
+	r.group.time = r.samples.keep(r.group.time, now, lead)
+}
+
+// recall returns what was known of the shard's time in an earlier life.
+func recall(k kept, own clock.Clock) samples {
+	machine := time.Now().UnixNano()
+	return samplesOf(k, time.Duration(int64(own())-machine)) // or more, as it is read before
 }
 
 // Times returns the times of the shards that this node owns. The other nodes should hear of them each second.

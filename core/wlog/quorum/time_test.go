@@ -99,6 +99,39 @@ func TestTimeIsKept(t *testing.T) {
 	}
 }
 
+// A machine that was suspended leaves its nodes' clocks behind. When the node is started again its clock is right, and the time goes on as it
+// was: what was known by the former clock would be an hour too much.
+func TestTimeIsKeptByTheMachinesClock(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.kill(3)
+		c.step[3] = -time.Hour
+		c.boot(3, 1, 2, 3)
+		if owner := c.owner(2); owner != 1 {
+			if err := c.nodes[owner].Transfer(c.Context(), 2, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l := c.open(2, c.owner(2))
+		c.write(l, 1, 3)
+		c.ping(5)
+		began, at := time.Now(), c.shardTime(1, l)
+		for _, id := range []wlog.NodeID{1, 2, 3} {
+			c.kill(id)
+		}
+		c.step[3] = 0
+		c.boot(3, 1, 2, 3)
+		c.boot(1, 1, 2, 3)
+		id := c.owner(2)
+		if id != 3 {
+			t.Fatalf("owned by node %d", id)
+		}
+		off := time.Duration(c.shardTime(id, c.open(2, id))-at) - time.Since(began)
+		if off > 0 || off < -20*time.Millisecond {
+			t.Errorf("the time is off by %v", off)
+		}
+	})
+}
+
 // A cluster that starts goes on behind its last entry.
 func TestTimeOfAColdStart(t *testing.T) {
 	inTrio(t, func(c *trio) {
@@ -160,29 +193,29 @@ func TestSamples(t *testing.T) {
 func TestKeptTime(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	var s samples
-	if got := s.keep(kept{}, second); got != (kept{}) {
+	if got := s.keep(kept{}, second, 0); got != (kept{}) {
 		t.Errorf("without samples: %+v", got)
 	}
 	s.hear(4, 11*second, second)
-	k := s.keep(kept{}, second)
+	k := s.keep(kept{}, second, 0)
 	if k != (kept{4, 10*time.Second - margin - keepSlack}) {
 		t.Errorf("from a sample: %+v", k)
 	}
 	s.hear(4, 12*second+second/1000, 2*second)
-	if got := s.keep(k, 2*second); got != k {
+	if got := s.keep(k, 2*second, 0); got != k {
 		t.Errorf("although little has changed: %+v", got)
 	}
 	s.hear(4, 13*second+second/100, 3*second)
-	if got := s.keep(k, 3*second); got != (kept{4, k.ahead + 10*time.Millisecond}) {
+	if got := s.keep(k, 3*second, 0); got != (kept{4, k.ahead + 10*time.Millisecond}) {
 		t.Errorf("after more: %+v, it was %+v", got, k)
 	}
 	s.read(5, 5*second, 4*second)
-	if got := s.keep(k, 4*second); got != (kept{5, time.Second - margin - keepSlack}) {
+	if got := s.keep(k, 4*second, 0); got != (kept{5, time.Second - margin - keepSlack}) {
 		t.Errorf("after an entry of a later owner: %+v", got)
 	}
 
-	s = samplesOf(k)
-	if got := s.offset(second, 0); got != k.ahead || s.keep(k, second) != k {
+	s = samplesOf(k, 0)
+	if got := s.offset(second, 0); got != k.ahead || s.keep(k, second, 0) != k {
 		t.Errorf("after a restart: %v, it was %v", got, k.ahead)
 	}
 	s.read(4, 3*second, 2*second) // an old entry

@@ -196,7 +196,7 @@ func (c *cluster) ping(n *simNode) {
 // remember has a node write what it knows of the shard's time, as a replica does.
 func (c *cluster) remember(n *simNode, refresh bool) {
 	if refresh || n.samples.term > n.g.time.term {
-		n.g.time = n.samples.keep(n.g.time, c.now+n.skew)
+		n.g.time = n.samples.keep(n.g.time, c.now+n.skew, 0)
 	}
 }
 
