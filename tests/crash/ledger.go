@@ -264,7 +264,7 @@ func (l *ledger) send(m message, to []*place, at time.Time) *message {
 func (l *ledger) confirm(m *message, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if since, ok := l.severed[m.via]; ok && m.sent.After(since) {
+	if since, ok := l.severed[m.via]; ok && m.sent.After(since) && (!m.transient || m.scheduled) { // what no other node gets waits for none
 		l.breach("confirmed by a minority, which was cut off at %s: message %d from client %d, sent %s", since.Format("05.000000"), m.id, m.from, m.sent.Format("05.000000"))
 	}
 	if !m.confirmed.IsZero() {

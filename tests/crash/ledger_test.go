@@ -94,6 +94,11 @@ func TestLedger(t *testing.T) {
 			h.pass(time.Millisecond)
 			h.confirm(h.publish(h.plain, message{via: "a"}), h.now)
 		}, "confirmed by a minority"},
+		{"transient, sent to a node that was cut off", func(h *history) {
+			h.sever("a", h.now)
+			h.pass(time.Millisecond)
+			h.confirm(h.publish(h.plain, message{via: "a", transient: true}), h.now)
+		}, ""},
 		{"confirmed by two owners", func(h *history) {
 			m := h.published(h.plain)
 			h.confirm(m, h.now)
