@@ -61,7 +61,7 @@ func checkClusterAction(c *call) error {
 		return checkTransfer(c)
 	case "replace":
 		if n == 1 {
-			return misused("not enough arguments.")
+			return misused("not enough arguments: the address is missing of the node that is replaced, such as c.example.com:5680.")
 		}
 		if n > 3 {
 			return misused("too many arguments.")
@@ -79,18 +79,30 @@ func checkTransfer(c *call) error {
 		want = 2
 	}
 	switch n := len(c.operands); {
+	case n == 1 && want == 3:
+		return misused("not enough arguments: a shard and the node that gets it are missing.")
+	case n == 1:
+		return misused("not enough arguments: the node that gets the shard is missing.")
+	case n < want && isShard(c.operands[1]):
+		return misused("not enough arguments: the node that gets shard %s is missing.", c.operands[1])
 	case n < want:
-		return misused("not enough arguments.")
+		return misused("not enough arguments: a shard is missing, as a number before the node or by a virtual host, --vhost.")
 	case n > want:
 		return misused("too many arguments.")
 	}
 	if want == 2 {
 		return nil
 	}
-	if _, err := strconv.ParseUint(c.operands[1], 10, 8); err != nil {
+	if !isShard(c.operands[1]) {
 		return &misuse{dataError, "Bad argument: a shard is a number from 0 to 255"}
 	}
 	return nil
+}
+
+// isShard reports whether an operand can be the number of a shard.
+func isShard(operand string) bool {
+	_, err := strconv.ParseUint(operand, 10, 8)
+	return err == nil
 }
 
 func runClusterAction(ctx context.Context, c *call) error {

@@ -200,7 +200,7 @@ func (p *Program) explain(line *commandLine, err error) error {
 	}
 	usage := p.overview()
 	if line.command != nil {
-		usage = "Usage\n\n" + p.usage(line.command)
+		usage = "Usage\n\n" + p.usage(line.command.action(line.operands))
 	}
 	return &failure{m.status, fmt.Sprintf("Error (argument validation): %s\nArguments given:\n\t%s\n\n%s",
 		m.problem, strings.Join(line.shown(), " "), usage)}
