@@ -461,98 +461,6 @@ func (c *cluster) owner() (best *simNode) {
 	return best
 }
 
-// settle ends all faults, and waits until the nodes agree.
-func (c *cluster) settle() {
-	clear(c.cut)
-	c.barOne()
-	c.now += hook.Instant(time.Minute)
-	for _, id := range c.ids() {
-		n := c.nodes[id]
-		c.asleep(n)
-		if n.gone {
-			continue
-		}
-		n.fs.SetSpace(1 << 40)
-		n.fs.Inject(nil)
-		if n.up && n.failed {
-			c.crash(n)
-		}
-		if !n.up {
-			c.boot(n, c.voters(n))
-		}
-	}
-	for round := 0; c.joins != nil || !c.agreed(); round++ {
-		if round > 2000 {
-			c.fail("the nodes do not agree")
-		}
-		c.join()
-		for _, id := range c.ids() {
-			if n := c.nodes[id]; n.up {
-				c.tick(n)
-				c.writeAll(n)
-			}
-		}
-		for sent := 0; len(c.net) > 0; sent++ {
-			if sent > 100_000 {
-				c.fail("the nodes send each other messages for ever")
-			}
-			f := c.net[0]
-			c.net = c.net[1:]
-			to := c.nodes[f.m.GetTo()]
-			c.report(f, to != nil && to.up)
-			if to != nil && to.up {
-				c.hand(to, f)
-				c.after(to)
-				c.writeAll(to)
-			}
-		}
-	}
-}
-
-func (c *cluster) writeAll(n *simNode) {
-	for tries := 0; n.writing != nil || len(n.g.writes) > 0; tries++ {
-		if c.write(n); n.failed {
-			c.crash(n)
-			c.boot(n, c.voters(n))
-		}
-		if tries > 10_000 {
-			c.fail("node %d cannot write", n.id)
-		}
-	}
-}
-
-// members returns the voters and learners that the owner knows.
-func (c *cluster) members() (all []*simNode) {
-	n := c.owner()
-	if n == nil {
-		return nil
-	}
-	conf := n.g.disk.configurationAt(n.g.applied)
-	for _, id := range slices.Concat(conf.GetVoters(), conf.GetLearners()) {
-		if x := c.nodes[id]; !x.gone {
-			all = append(all, x)
-		}
-	}
-	return all
-}
-
-func (c *cluster) agreed() bool {
-	all := c.members()
-	if len(all) < 2 || c.owner().barred {
-		return false
-	}
-	commit := uint64(0)
-	for _, n := range all {
-		commit = max(commit, n.g.node.BasicStatus().HardState.GetCommit())
-	}
-	for _, n := range all {
-		if n.g.applied != commit || n.g.disk.last().index != commit {
-			return false
-		}
-	}
-	return true
-}
-
 // check checks that each acknowledged entry is in each node, unless it was trimmed.
 func (c *cluster) check() {
 	for _, n := range c.members() {
@@ -580,11 +488,7 @@ func play(seed uint64, steps int, f fault, counts map[string]int) (why string) {
 			why = fmt.Sprint(p)
 		}
 		if c != nil {
-			for _, n := range c.nodes {
-				if n.up {
-					_ = n.eng.Close()
-				}
-			}
+			c.close()
 		}
 	}()
 	c = newCluster(seed, f, counts)

@@ -62,11 +62,19 @@ func (g *group) tickPassive() {
 	}
 }
 
+// lendTimes is after how many election timeouts without a leader a node that does not want to own the shard leads nevertheless: when another
+// that lacks entries has asked for its vote, and when nobody has. Who was away while voters were replaced asks only those of before.
+const lendTimes, lendUnasked = 2, 5
+
 // lending reports whether a node that does not want to own the shard should lead nevertheless, because nobody else does: others lack
 // entries that this node has, and whoever has them, too, would have been elected by now. It does not own the shard then, and gives the lead
 // to the first that has got them.
 func (g *group) lending() bool {
-	return g.passive && g.lends && g.lacking && g.leader == raft.None && g.unheard >= 2*g.options.election
+	times := lendUnasked
+	if g.lacking {
+		times = lendTimes
+	}
+	return g.passive && g.lends && g.leader == raft.None && g.unheard >= times*g.options.election
 }
 
 // lacks reports whether a node that wants a vote lacks entries that this one has.

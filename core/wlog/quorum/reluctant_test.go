@@ -3,9 +3,13 @@ package quorum
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // A node whose clock is wrong does not want to own anything. If it alone has the newest entries, nobody else can: it leads until another has
@@ -40,6 +44,32 @@ func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 		c.write(l3, 21, 22)
 		if owned > 0 {
 			t.Error("the node that does not want to has owned a shard")
+		}
+	})
+}
+
+// Nobody need ask for the vote of a node whose clock is wrong and which alone has the newest entries: who was away while the node became a
+// voter asks only those of before. It waited for that (simulator, seed 1021340).
+func TestReluctantNodeIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(1, noFault, map[string]int{})
+		defer c.close()
+		c.settle()
+		c.crash(c.owner())
+		var left []*simNode
+		for _, id := range c.ids() {
+			if n := c.nodes[id]; n.up {
+				left = append(left, n)
+			}
+		}
+		reluctant := left[0]
+		reluctant.barred = true
+		for range 20 * 10 { // election timeouts
+			c.now += hook.Instant(time.Millisecond)
+			c.round(func(f flight) bool { return f.m.GetType() != raftpb.MsgPreVote || f.m.GetTo() != reluctant.id })
+		}
+		if left[1].g.owner == 0 {
+			t.Error("nobody owns the shard")
 		}
 	})
 }
