@@ -77,6 +77,7 @@ type simNode struct {
 	writing *write       // what is being written; nil = nothing
 	at      wlog.Index   // where it is, once it was
 	failed  bool         // its disk has: it writes nothing any more
+	voted   bool         // what it has written last has a vote for another node
 	barred  bool         // its clock is wrong: it owns nothing
 	wakes   hook.Instant // until then it is stopped; 0 = it runs
 	waits   []flight     // for it to go on
@@ -152,7 +153,8 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 	if err != nil {
 		c.fail("node %d: %v", n.id, err)
 	}
-	n.g.timed = func(term uint64, at hook.Instant) { n.samples.read(term, at, c.now+n.skew) }
+	n.g.timed = func(term uint64, at hook.Instant, heard bool) { n.samples.take(term, at, c.now+n.skew, heard) }
+	n.g.known = func() (uint64, hook.Instant) { return n.samples.latestKnown(c.now + n.skew) }
 	n.g.passive, n.g.lends = n.barred, true
 	n.seen = n.g.applied
 	c.recall(n)
@@ -266,6 +268,7 @@ func (c *cluster) write(n *simNode) {
 		return
 	}
 	if c.fault == forgetsVotes {
+		n.voted = w.hard.vote != 0 && w.hard.vote != n.id
 		w = withoutVotes(w)
 	}
 	if n.writing, n.at = w, 0; c.append(n) && c.rng.IntN(4) > 0 {
@@ -361,8 +364,10 @@ func (c *cluster) step() {
 		if !n.failed {
 			c.write(n)
 		}
-		if c.fault == forgetsVotes && c.rng.IntN(25) == 0 { // what it forgets matters only then
+		if n.voted && n.writing == nil && n.up { // what it forgets matters only then, and not for long
+			n.voted = false
 			c.crash(n)
+			c.boot(n, c.voters(n))
 		}
 	case r < 900 && n.up:
 		c.propose(n)

@@ -30,9 +30,12 @@ type group struct {
 	committed func(p position, data []byte)
 	// restarted is called when the log goes on behind a position that the node has not got to: what it was told of is void.
 	restarted func(p position)
-	// timed is called with the term and the time of entries that are about to be written, unless this node has proposed them; nil = nobody
-	// wants to know.
-	timed func(term uint64, at hook.Instant)
+	// timed is called with the time of the owner in a term, or less: that of entries which are about to be written, unless this node has
+	// proposed them, and what other nodes know; heard reports that it is that owner who says so. nil = nobody wants to know.
+	timed func(term uint64, at hook.Instant, heard bool)
+	// known returns the time of the owner in the latest term that the node knows it of, or less. The term is 0 if there is none; nil = so it
+	// is.
+	known func() (term uint64, at hook.Instant)
 
 	out       []*raftpb.Message // to other nodes
 	writes    []*raftpb.Message // to the disk, in order
@@ -138,6 +141,7 @@ var errForgot = fmt.Errorf("%w: the disk has lost entries that this node has con
 
 // step takes a message of another node. The group has ended if there is an error.
 func (g *group) step(m *raftpb.Message) error {
+	g.readStamp(m)
 	switch m.GetType() {
 	case raftpb.MsgHeartbeat:
 		// What a leader says is committed here, this node has confirmed to it.
@@ -297,6 +301,7 @@ func (g *group) take(acked bool) {
 					continue
 				}
 				welcome(m)
+				g.stamp(m)
 				g.out = append(g.out, m)
 			}
 		}
@@ -315,7 +320,7 @@ func (g *group) note(m *raftpb.Message) {
 		}
 	}
 	if last != nil && last.GetTerm() != g.owner && g.timed != nil {
-		g.timed(last.GetTerm(), readBodyHeader(last.GetData()).at)
+		g.timed(last.GetTerm(), readBodyHeader(last.GetData()).at, false)
 	}
 }
 

@@ -19,6 +19,7 @@ func message(typ raftpb.MessageType, term, index uint64) *raftpb.Message {
 func messages() map[string]*raftpb.Message {
 	app := message(raftpb.MsgApp, 7, 10)
 	app.Entries = []*raftpb.Entry{entry(11, 7, "a header of a body, and a body"), entry(12, 7, "")}
+	app.Context = []byte("a term, and time")
 	refused := message(raftpb.MsgAppResp, 7, 10)
 	refused.Reject, refused.RejectHint = new(true), new(uint64(8))
 	vote := message(raftpb.MsgVote, 7, 10)
@@ -77,6 +78,7 @@ func TestWrongMessages(t *testing.T) {
 		"a proposal":                encode(message(raftpb.MsgProp, 7, 0)),
 		"unknown":                   encode(message(200, 7, 0)),
 		"no term":                   encode(message(raftpb.MsgVote, 0, 0)),
+		"half a stamp":              encode(changed(all["entries"], func(m *raftpb.Message) { m.Context = m.GetContext()[8:] })),
 		"a gap":                     encode(changed(all["entries"], func(m *raftpb.Message) { m.Index = new(uint64(9)) })),
 		"entries of the future":     encode(changed(all["entries"], func(m *raftpb.Message) { m.Term = new(uint64(6)) })),
 		"terms that fall":           encode(changed(all["entries"], func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(6)) })),

@@ -105,7 +105,8 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 		return nil, errors.Join(err, d.log.Close())
 	}
 	r.samples = recall(d.time, r.clock)
-	r.group.timed = func(term uint64, at hook.Instant) { r.samples.read(term, at, r.clock()) }
+	r.group.timed = func(term uint64, at hook.Instant, heard bool) { r.samples.take(term, at, r.clock(), heard) }
+	r.group.known = func() (uint64, hook.Instant) { return r.samples.latestKnown(r.clock()) }
 	r.group.start()
 	r.group.passive = r.leaving.Load()
 	r.group.prefer()

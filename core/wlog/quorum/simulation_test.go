@@ -58,7 +58,7 @@ func TestSimulationFindsFaults(t *testing.T) {
 		"reads alone": readsAlone, "own clock": usesOwnClock, "repeats writes": repeatsWrites, "forgets time": forgetsTime,
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := uint64(1); seed <= 400; seed++ {
+			for seed := uint64(1); seed <= 1000; seed++ {
 				if why := game(t, seed, f, map[string]int{}); why != "" {
 					t.Logf("game %d: %s", seed, why)
 					return

@@ -21,6 +21,7 @@ type samples struct {
 	term   uint64        // of the owner that they are about; 0 = there are none
 	exact  time.Duration // what it was when this node was the owner, or what it knew in an earlier life; see known
 	known  bool
+	former bool // what is known is from an earlier life: others are not told, as the clock may have been set since
 	latest [sampleCount]sample
 	next   int
 }
@@ -53,7 +54,7 @@ const (
 
 // samplesOf returns the samples of a replica that has been restarted, on a node whose clock leads that of the machine.
 func samplesOf(k kept, lead time.Duration) samples {
-	return samples{term: k.term, exact: k.ahead - lead, known: k.term > 0}
+	return samples{term: k.term, exact: k.ahead - lead, known: k.term > 0, former: k.term > 0}
 }
 
 // about reports whether what is known of the owner of a term matters: there is no later one. What is known of earlier ones is void then: an
@@ -77,13 +78,33 @@ func (s *samples) read(term uint64, at, now hook.Instant) {
 // may have been set since.
 func (s *samples) hear(term uint64, at, now hook.Instant) {
 	if s.about(term) {
-		s.known = false
+		s.known, s.former = false, false
 		s.add(time.Duration(at-now), now)
 	}
 }
 
+// take is hear or read.
+func (s *samples) take(term uint64, at, now hook.Instant, heard bool) {
+	if heard {
+		s.hear(term, at, now)
+	} else {
+		s.read(term, at, now)
+	}
+}
+
+// latestKnown returns the term of the samples, and what that owner's time is now, or less; 0 if there are none, or only what others are not
+// told.
+func (s *samples) latestKnown(now hook.Instant) (term uint64, at hook.Instant) {
+	if s.term == 0 || s.former {
+		return 0, 0
+	}
+	return s.term, now + hook.Instant(s.ahead(now))
+}
+
 // own notes that the node is the owner in a term.
-func (s *samples) own(term uint64, ahead time.Duration) { *s = samplesOf(kept{term, ahead}, 0) }
+func (s *samples) own(term uint64, ahead time.Duration) {
+	*s = samples{term: term, exact: ahead, known: true}
+}
 
 func (s *samples) add(ahead time.Duration, now hook.Instant) {
 	last := &s.latest[(s.next+sampleCount-1)%sampleCount]

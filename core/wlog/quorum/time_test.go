@@ -227,3 +227,73 @@ func TestKeptTime(t *testing.T) {
 		t.Errorf("after the owner was heard: %v", got)
 	}
 }
+
+// A node that was away gets old entries of an owner that it has not heard. If it owns the shard next, the time goes on as it was: it went on
+// behind the last entry, an hour late, and so did each message's deadline.
+func TestTimeOfANodeThatWasAway(t *testing.T) {
+	for name, test := range map[string]struct {
+		next func(c *trio)
+		late time.Duration // at most
+	}{
+		"by a transfer": {func(c *trio) {
+			c.isolate(3, false)
+			time.Sleep(2 * time.Second)
+			if err := c.nodes[2].Transfer(c.Context(), 0, 3); err != nil {
+				c.Fatal(err)
+			}
+		}, 20 * time.Millisecond},
+		"from one that does not want to own it": {func(c *trio) {
+			if err := c.nodes[1].Leave(c.Context()); err != nil {
+				c.Fatal(err)
+			}
+			c.kill(2)
+			c.isolate(3, false)
+		}, time.Hour/drift + 20*time.Millisecond}, // since it has heard the owner
+	} {
+		t.Run(name, func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				c.write(c.open(0, c.owner(0)), 1, 5)
+				c.ping(2)
+				c.isolate(3, true)
+				if err := c.nodes[1].Transfer(c.Context(), 0, 2); err != nil {
+					t.Fatal(err)
+				}
+				c.owner(0)
+				l := c.open(0, 2)
+				c.write(l, 6, 10)
+				c.ping(2)
+				time.Sleep(time.Hour)
+				began, at := time.Now(), c.shardTime(2, l)
+				test.next(c)
+				if id := c.owner(0); id != 3 {
+					t.Fatalf("owned by node %d", id)
+				}
+				off := time.Duration(c.shardTime(3, c.open(0, 3))-at) - time.Since(began)
+				if off > 0 || off < -test.late {
+					t.Errorf("the time is off by %v", off)
+				}
+			})
+		})
+	}
+}
+
+// Others are told the owner's time, by whoever knows it, but not what is known from an earlier life: the clock may have been set since.
+func TestWhatOthersAreTold(t *testing.T) {
+	const second = hook.Instant(time.Second)
+	s := samplesOf(kept{4, time.Hour}, 0)
+	if term, at := s.latestKnown(second); term != 0 {
+		t.Errorf("after a restart: %v in term %d", at, term)
+	}
+	s.take(4, 2*second, second, false) // an old entry
+	if term, at := s.latestKnown(second); term != 0 {
+		t.Errorf("after an old entry: %v in term %d", at, term)
+	}
+	s.take(4, 11*second, second, true)
+	if term, at := s.latestKnown(2 * second); term != 4 || at > 12*second || at < 12*second-2*hook.Instant(time.Millisecond) {
+		t.Errorf("after the owner was heard: %v in term %d", at, term)
+	}
+	s.own(5, time.Minute)
+	if term, at := s.latestKnown(2 * second); term != 5 || at != 62*second {
+		t.Errorf("by the owner: %v in term %d", at, term)
+	}
+}
