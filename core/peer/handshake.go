@@ -73,7 +73,7 @@ func (l *Links) dialled(ctx context.Context, conn net.Conn, address string, node
 	if l.options.TLS != nil {
 		secure := tls.Client(conn, l.options.TLS.dialling(address))
 		if err := secure.HandshakeContext(ctx); err != nil {
-			return conn, nil, err
+			return conn, nil, plainly(err)
 		}
 		conn = secure
 	}
@@ -129,6 +129,8 @@ func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, 
 	if l.options.TLS != nil {
 		secure := tls.Server(conn, l.options.TLS.accepting())
 		if err := secure.HandshakeContext(ctx); err != nil {
+			err = plainly(err)
+			tellSpeech(conn, err)
 			return conn, nil, err
 		}
 		s := secure.ConnectionState()
@@ -137,6 +139,7 @@ func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, 
 	g, err := readGreeting(conn)
 	switch {
 	case err != nil:
+		tellSpeech(conn, err)
 		return conn, nil, err
 	case g.Hello == nil || len(g.Nonce) != nonceSize:
 		return conn, nil, errNoNode

@@ -1,6 +1,7 @@
 package peer
 
 import (
+	"crypto/tls"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -101,7 +102,11 @@ func writeGreeting(w io.Writer, g *greeting) error {
 // readGreeting reads a greeting, and not a byte behind it.
 func readGreeting(r io.Reader) (*greeting, error) {
 	var head [greetingHead]byte
-	if _, err := io.ReadFull(r, head[:]); err != nil {
+	n, err := io.ReadFull(r, head[:])
+	if _, secure := r.(*tls.Conn); !secure && beginsTLS(head[:n]) {
+		return nil, errSpeaksTLS
+	}
+	if err != nil {
 		return nil, err
 	}
 	if string(head[:len(magic)]) != magic {

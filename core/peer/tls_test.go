@@ -270,7 +270,6 @@ func TestCertificatesAreChecked(t *testing.T) {
 			"for another host", func(t *testing.T) *TLS { t.Helper(); return load(t, a.issue(t, "other.example", a)) },
 			"certificate", "its certificate is not for its cluster.advertise 127.0.0.1",
 		},
-		{"none", func(*testing.T) *TLS { return nil }, "first record does not look like a TLS handshake", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			one, two := startReal(t, 1, load(t, a.issue(t, "127.0.0.1", a))), startReal(t, 2, tc.two(t))
@@ -286,6 +285,49 @@ func TestCertificatesAreChecked(t *testing.T) {
 				t.Error("they are connected")
 			}
 		})
+	}
+}
+
+// A node with TLS and one without say, each, what the other does and which keys to set: as the one that dials, and as the one that
+// listens. One of them said no more than EOF, and as the one that listens nothing.
+func TestNodeWithoutTLSIsNamed(t *testing.T) {
+	a := newAuthority(t)
+	secure, plain := startReal(t, 1, load(t, a.issue(t, "127.0.0.1", a))), startReal(t, 2, nil)
+	secure.Connect([]Node{plain.node})
+	plain.Connect([]Node{secure.node})
+	for _, n := range []struct {
+		node *tcpNode
+		want error
+	}{{secure, errSpeaksPlain}, {plain, errSpeaksTLS}} {
+		for _, msg := range []string{"node not reachable", "connection to the port for nodes refused"} {
+			said := func() bool {
+				for line := range strings.Lines(n.node.log.String()) {
+					if strings.Contains(line, `msg="`+msg+`"`) && strings.Contains(line, n.want.Error()) {
+						return true
+					}
+				}
+				return false
+			}
+			n.node.await(t, said)
+		}
+	}
+	for _, n := range []*tcpNode{secure, plain} { // which go on dialling one another
+		other := map[*tcpNode]*tcpNode{secure: plain, plain: secure}[n]
+		for range 20 {
+			if _, err := n.Greet(t.Context(), other.node.Address); err == nil {
+				t.Error("they are connected")
+			}
+		}
+	}
+	secure.Close()
+	plain.Close()
+	for _, n := range []*tcpNode{secure, plain} {
+		if said := strings.Count(n.log.String(), "refused"); said != 1 {
+			t.Errorf("node %d says %d times that it refuses a connection:\n%s", n.node.ID, said, n.log)
+		}
+		if strings.Contains(n.log.String(), "EOF") || strings.Contains(n.log.String(), "reset") {
+			t.Errorf("node %d does not know what the other does:\n%s", n.node.ID, n.log)
+		}
 	}
 }
 

@@ -39,6 +39,9 @@ func (c *conn) fill() {
 			c.in.added(n)
 		}
 		c.feed(now, n)
+		if c.relaying() != nil {
+			now = c.srv.options.Clock() // it may have waited for the owner, for any time
+		}
 	}
 	switch {
 	case errors.Is(err, errWouldBlock):

@@ -79,6 +79,35 @@ func TestRelayedClientGoneBehindFullOwner(t *testing.T) {
 	})
 }
 
+// A publisher that has waited for its owner is told by connection.close that the owner is gone, and has time to answer, whatever it
+// goes on sending. The front took the moment at which the publisher had begun to wait for that of the end: it closed the socket at once.
+func TestRelayedPublisherIsToldAfterWaiting(t *testing.T) {
+	for name, end := range map[string]func(p *pair, owner net.Conn){
+		"the vhost moves": func(p *pair, _ net.Conn) { p.move(3) },
+		"the owner ends":  func(_ *pair, owner net.Conn) { owner.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t)
+				full, owner := fullDial(t)
+				p.setDial(nil, full)
+				c := dial(t, p.front).open(0)
+				far := <-owner
+				defer far.Close()
+				c.send(1, &amqp.ChannelOpen{})
+				synctest.Wait() // the front waits for the owner, and then it is longer than a client has to close its socket
+				time.Sleep(closeTimeout + time.Second)
+				go c.send(2, &amqp.ChannelOpen{})
+				end(p, far)
+				c.told(amqp.ReplyConnectionForced, gone)
+				c.send(3, &amqp.ChannelOpen{}) // it has not read that yet
+				time.Sleep(closeTimeout - 2*brokenFor)
+				c.answer()
+			})
+		})
+	}
+}
+
 // An owner that has closed the connection has the last word, also if the front ends before the client has answered.
 func TestFrontShutdownBehindOwnersClose(t *testing.T) {
 	for name, last := range map[string]amqp.Method{
