@@ -20,6 +20,9 @@ func objects(merge func(parts []object) object) scope {
 			if !ok {
 				return err
 			}
+			if err := g.settle(); err != nil {
+				return err
+			}
 			parts := g.objects()
 			g.findUnserved()
 			if len(parts) == 0 {
@@ -60,6 +63,9 @@ func whole(merge func(g *gathering, parts [][]object) []object) scope {
 		answer: func(c *request, e *endpoint) error {
 			g, ok, err := c.gather(e, question{})
 			if !ok {
+				return err
+			}
+			if err := g.settle(); err != nil {
 				return err
 			}
 			all := merge(g, g.lists())

@@ -17,13 +17,15 @@ func (c *request) visible() []*vhost.VHost {
 	if c.vhost != nil {
 		return []*vhost.VHost{c.vhost}
 	}
-	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) })
+	leftOut := c.leavesOut()
+	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || leftOut != nil && leftOut(v) })
 }
 
 // sees returns a function that says which vhosts the answer is about. Whoever may enter all sees those that are made later, too.
 func (c *request) sees() func(*vhost.VHost) bool {
 	if c.vhost == nil && isAdministrator(c.user) {
-		return func(*vhost.VHost) bool { return true }
+		leftOut := c.leavesOut()
+		return func(v *vhost.VHost) bool { return leftOut == nil || !leftOut(v) }
 	}
 	seen := map[*vhost.VHost]bool{}
 	for _, v := range c.visible() {

@@ -72,7 +72,7 @@ func (c *request) dispatch(e *endpoint) error {
 	case !c.forwarded:
 		return e.at.answer(c, e)
 	case c.part && e.at.part != nil:
-		c.api.noteServed(c.w.Header())
+		c.api.noteServed(c.w.Header(), c.leftOut())
 		e.at.part(c)
 	}
 	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {

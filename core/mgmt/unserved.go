@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/curfewmq/curfew/core/replicas"
 )
 
 // What is in a vhost is in no answer of all nodes while nobody serves the vhost: it has no owner, its owner reads its log, or is away. It
@@ -20,20 +22,27 @@ const (
 
 // Headers of parts.
 const (
-	shardsHeader = "Curfew-Shards"        // whose vhosts are at the node
+	shardsHeader = "Curfew-Shards"        // whose vhosts are at the node, with the terms in which it owns them
 	absentHeader = "Curfew-Absent-Vhosts" // those that are in one of these shards and not at the node, escaped
 )
 
-// noteServed says in the header of a part which vhosts it is about.
-func (a *API) noteServed(h http.Header) {
+// noteServed says in the header of a part which vhosts it is about. Those of some shards are left out.
+func (a *API) noteServed(h http.Header, without []string) {
 	self, _ := a.member(a.Node)
+	terms := map[uint32]uint64{}
+	for _, s := range a.view().Shards {
+		if s.Role == replicas.Owner { // otherwise it is the term of another one
+			terms[s.Shard] = s.Term
+		}
+	}
 	var shards, absent []string
 	for _, name := range a.Placements.VHosts() {
 		shard, known := a.Placements.ShardOf(name)
-		if owner, _ := a.Placements.OwnerOf(name); !known || owner != self.ID {
+		number := strconv.Itoa(int(shard))
+		if owner, _ := a.Placements.OwnerOf(name); !known || owner != self.ID || slices.Contains(without, number) {
 			continue
 		}
-		if text := strconv.Itoa(int(shard)); !slices.Contains(shards, text) {
+		if text := (claim{number, terms[shard]}).String(); !slices.Contains(shards, text) {
 			shards = append(shards, text)
 		}
 		if _, there := a.Store.VHost(name); !there {
@@ -50,13 +59,14 @@ func (a *API) noteServed(h http.Header) {
 func (a *API) ownPart() part {
 	p := part{header: http.Header{}}
 	p.node, _ = a.member(a.Node)
-	a.noteServed(p.header)
+	a.noteServed(p.header, nil)
 	return p
 }
 
 // has reports whether the part is of a shard.
 func (p *part) has(shard string) bool {
-	return slices.Contains(strings.Split(p.header.Get(shardsHeader), ","), shard)
+	_, claimed := p.claimOf(shard)
+	return claimed
 }
 
 // findUnserved finds the vhosts, of those that the user may see into, whose contents are in none of the parts.
@@ -80,7 +90,7 @@ func (g *gathering) findUnserved() {
 }
 
 // elsewhere returns a function that reports whether what is in a vhost is taken from another part than p, because the nodes of both take
-// themselves for the owner. The one that this node takes for it is believed.
+// themselves for the owner.
 func (g *gathering) elsewhere(p *part) func(vhost string) bool {
 	known := map[string]bool{}
 	return func(vhost string) bool {
@@ -100,12 +110,7 @@ func (g *gathering) isElsewhere(p *part, vhost string) bool {
 		return false
 	}
 	owner, _ := g.api.Placements.OwnerOf(vhost)
-	for i := range g.parts {
-		if other := &g.parts[i]; other.node.ID != p.node.ID && other.has(text) {
-			return p.node.ID != owner && (other.node.ID == owner || other.node.ID < p.node.ID)
-		}
-	}
-	return false
+	return g.claimant(text, owner) != p.node.ID
 }
 
 // markUnserved says in the header which vhosts are not in the answer.
