@@ -8,14 +8,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A message that brings entries, or says where the log begins, has as its context what the leader knows of the shard's time. A node that
-// was away gets old entries of an owner that it has not heard: without more it would know that owner's time only as of the last of them.
+// A message that brings entries, says where the log begins, or has a node take over, has as its context what the leader knows of the shard's
+// time. A node that was away gets old entries of an owner that it has not heard: without more it would know that owner's time only as of the
+// last of them, or by a clock that was set meanwhile.
 //
 //	term u64 | time i64      of the owner in that term, or less
 const stampSize = 16
 
 // isStamped reports whether messages of a type have a stamp.
-func isStamped(t raftpb.MessageType) bool { return t == raftpb.MsgApp || t == raftpb.MsgSnap }
+func isStamped(t raftpb.MessageType) bool {
+	return t == raftpb.MsgApp || t == raftpb.MsgSnap || t == raftpb.MsgTimeoutNow
+}
 
 // stamp adds what the node knows of the shard's time to a message.
 func (g *group) stamp(m *raftpb.Message) {

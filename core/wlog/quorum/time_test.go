@@ -297,3 +297,29 @@ func TestWhatOthersAreTold(t *testing.T) {
 		t.Errorf("by the owner: %v in term %d", at, term)
 	}
 }
+
+// A node whose clock was set while it was down, and that is given a shard before it has heard the owner, goes on with the time of that one. It
+// went by what it had known before, so that deadlines came as early as the clock was set forward.
+func TestTimeOfANodeWhoseClockWasSet(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.owner(0)
+		l := c.open(0, 1)
+		c.write(l, 1, 5)
+		c.ping(2)
+		c.kill(3)
+		c.boot(3, 1, 2, 3)
+		time.Sleep(2 * time.Second)
+		r := c.nodes[3].running(0)
+		if err := r.do(func() { r.samples.exact += time.Hour }); err != nil { // by the machine's clock
+			t.Fatal(err)
+		}
+		began, at := time.Now(), c.shardTime(1, l)
+		if err := c.nodes[1].Transfer(c.Context(), 0, 3); err != nil {
+			t.Fatal(err)
+		}
+		off := time.Duration(c.shardTime(3, c.open(0, c.owner(0)))-at) - time.Since(began)
+		if off > 0 || off < -20*time.Millisecond {
+			t.Errorf("the time is off by %v", off)
+		}
+	})
+}
