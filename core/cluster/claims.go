@@ -91,14 +91,23 @@ func (n *Node) checkMember(h *peer.Hello) error {
 	case known == 0:
 		return n.errElsewhere(h)
 	case known != h.Node:
-		return fmt.Errorf("it is node %d, but the cluster knows node %d at %s: the former was replaced, or is to be, by curfew ctl cluster replace %s",
-			h.Node, known, h.Address, h.Address)
+		return n.errShutOut(h, known)
 	}
 	delete(n.applicants, h.Address)
 	if n.engine.Load() == nil && (h.Kind == peer.Small || h.Kind == peer.Bulk) {
 		return peer.Later("this node is still reading its logs")
 	}
 	return nil
+}
+
+// errShutOut is the error for a member of the cluster that has not, or not yet, the seat at its address. Its own log has it, too.
+func (n *Node) errShutOut(h *peer.Hello, known wlog.NodeID) error {
+	if slices.Contains(n.id.Former, h.Node) {
+		return fmt.Errorf("node %d at %s was replaced by node %d, and is shut out for good: stop it, and never start it with its data folder again; "+
+			"with an empty one it is a new node, which curfew ctl cluster replace %s on another node lets in", h.Node, h.Address, known, h.Address)
+	}
+	return fmt.Errorf("it is node %d, but the node at %s is number %d: if node %d was replaced, stop it, and never start it with its data folder again; "+
+		"if it is the new one, run curfew ctl cluster replace %s on another node, unless that is under way", h.Node, h.Address, known, h.Node, h.Address)
 }
 
 func (n *Node) errElsewhere(h *peer.Hello) error {

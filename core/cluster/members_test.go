@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,7 +32,7 @@ func TestReplacedNode(t *testing.T) {
 		}
 		a, b, c := ms.all[0], ms.all[1], ms.all[2]
 		b.losePower()
-		former := b.fs
+		former, number := b.fs, b.identity().Number
 		b.fs = crashfs.New(99)
 		b.boot()
 		time.Sleep(10 * time.Second)
@@ -72,7 +73,9 @@ func TestReplacedNode(t *testing.T) {
 		b.boot()
 		<-b.opened
 		time.Sleep(10 * time.Second)
-		c.wantLog("the former was replaced, or is to be, by curfew ctl cluster replace b:5680")
+		for _, m := range []*machine{b, c} { // what happened and what to do is in the log of either side
+			m.wantLog(fmt.Sprintf("node %d at b:5680 was replaced by node %d, and is shut out for good: stop it, and never start it with its data folder again", number, admitted.ID))
+		}
 		for _, st := range c.node.Status().Links {
 			if st.Node.Address == b.address && st.Connected {
 				t.Error("a node that was replaced is connected")
