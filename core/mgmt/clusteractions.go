@@ -146,7 +146,7 @@ func (a *API) transfer(c *request) error {
 
 // unchanged returns the failure of what was not done to a shard.
 func unchanged(err error) error {
-	if isOwnership(err) {
+	if _, told := errors.AsType[*failure](err); told || isOwnership(err) {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -270,6 +270,9 @@ func (a *API) checkSeat(p *replacement) error {
 // replaceTime is how long a replacement may take: the new node gets the whole log.
 const replaceTime = 30 * time.Minute
 
+// takeTime is how long a shard's owner tries: it still has to tell what it waits for.
+const takeTime = replaceTime - time.Minute
+
 // atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.
 var atAllShards = scope{name: "all nodes, then the owner of each shard", answer: func(c *request, e *endpoint) error {
 	if c.api.Replicas == nil {
@@ -368,11 +371,43 @@ func (a *API) replace(c *request) error {
 // replaceHere takes the new node into a shard that this node owns.
 func (a *API) replaceHere(c *request, p *replacement, shard uint32) error {
 	c.takeTime(replaceTime + writeTimeout)
-	ctx, cancel := context.WithTimeout(c.r.Context(), replaceTime)
+	ctx, cancel := context.WithTimeout(c.r.Context(), takeTime)
 	defer cancel()
 	err := a.Replicas.Replace(ctx, shard, p.number)
-	a.Log.Info("a node is taken into a shard", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name, "error", err)
-	return unchangedOrNil(err)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		err = conflict("shard %d is not done yet: %s; replacing may be repeated, and goes on where it was", shard, a.awaitedIn(shard, p.number))
+	}
+	if err != nil {
+		a.Log.Warn("a node is not taken into a shard yet", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name, "error", err)
+		return unchanged(err)
+	}
+	a.Log.Info("a node is taken into a shard", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name)
+	return nil
+}
+
+// awaitedIn says what the owner of a shard waits for until it has taken a node in.
+func (a *API) awaitedIn(shard uint32, id wlog.NodeID) string {
+	var why []string
+	v := a.view()
+	for i := range v.Shards {
+		if v.Shards[i].Shard != shard {
+			continue
+		}
+		for _, p := range v.Shards[i].Peers {
+			n, member := a.memberOf(p.Node)
+			switch {
+			case !member: // the former
+			case !p.Active || !n.Up:
+				why = append(why, n.Name+" does not answer")
+			case p.Node == id && p.Lag > 0:
+				why = append(why, fmt.Sprintf("%s lacks %d entries", n.Name, p.Lag))
+			}
+		}
+	}
+	if len(why) == 0 {
+		return "the nodes have not agreed on it"
+	}
+	return strings.Join(why, ", ")
 }
 
 func unchangedOrNil(err error) error {

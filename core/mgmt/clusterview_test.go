@@ -28,6 +28,7 @@ type shards struct {
 	refuse error                  // of transfers
 	done   []string
 	voters []wlog.NodeID
+	stuck  error // of replacements
 }
 
 // nodeShards is a node's view of the shards.
@@ -94,7 +95,7 @@ func (n nodeShards) Admit(_ context.Context, address string, number wlog.NodeID)
 // Replace implements [Replicas].
 func (n nodeShards) Replace(_ context.Context, shard uint32, by wlog.NodeID) error {
 	n.note("replace by %d in %d", by, shard)
-	return nil
+	return n.stuck
 }
 
 // take returns what was done since the last call.
@@ -300,6 +301,28 @@ func TestReplacementTakesItsTime(t *testing.T) {
 	c.rigs[1].api.Forwarded().ServeHTTP(w, q)
 	if w.Code != 204 || time.Until(w.until) < replaceTime {
 		t.Errorf("got %d %s, which may be written until %v", w.Code, w.Body, w.until)
+	}
+}
+
+// A replacement that takes too long says which node does not answer, or is behind. It said "context canceled".
+func TestUnfinishedReplacementNamesTheNode(t *testing.T) {
+	c, s := newShardedCluster(t)
+	for _, why := range []error{context.DeadlineExceeded, context.Canceled} {
+		s.stuck = fmt.Errorf("replace a node in shard 0: %w", why)
+		s.lag, s.silent = map[wlog.NodeID]uint64{2: 7, 3: 9}, nil
+		ask := func(want string) {
+			t.Helper()
+			if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n2:5680","number":"2"}`); !strings.Contains(w.Body.String(), "shard 0 is not done yet: "+want) {
+				t.Errorf("got %s, want %s", w.Body, want)
+			}
+		}
+		ask("curfew@n2 lacks 7 entries; replacing may be repeated")
+		s.silent = map[wlog.NodeID]bool{3: true}
+		ask("curfew@n2 lacks 7 entries, curfew@n3 does not answer; ")
+		s.silent = map[wlog.NodeID]bool{2: true}
+		ask("curfew@n2 does not answer; ")
+		s.lag, s.silent = nil, nil
+		ask("the nodes have not agreed on it; ")
 	}
 }
 
