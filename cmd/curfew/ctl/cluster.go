@@ -8,11 +8,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
 // replacing is how long a replacement may take: the new node gets all logs.
 const replacing = 30 * time.Minute
+
+// replacementPoll is between two looks at how far a replacement is.
+const replacementPoll = 5 * time.Second
 
 func clusterCommands() []command {
 	return []command{
@@ -67,7 +71,7 @@ func checkClusterAction(c *call) error {
 			return misused("too many arguments.")
 		}
 	default:
-		return misused("cluster knows status, transfer and replace, not '%s'.", c.operands[0])
+		return misused("cluster %s, not '%s'.", c.command.actionNames(), c.operands[0])
 	}
 	return nil
 }
@@ -136,10 +140,57 @@ func (c *call) replaceNode(ctx context.Context) error {
 	}
 	c.banner("Replacing the node at %s ...", address)
 	var said object
-	if err := c.api.call(ctx, http.MethodPost, path("cluster", "replace"), body, &said); err != nil {
+	err := c.meanwhile(ctx, func(ctx context.Context) { c.followReplacement(ctx, address) }, func() error {
+		return c.api.call(ctx, http.MethodPost, path("cluster", "replace"), body, &said)
+	})
+	if err != nil {
 		return err
 	}
 	return c.result("Node %s has the seat at %s, and all that is in its shards", said.text("number"), address)
+}
+
+// meanwhile calls show beside do, until that has ended.
+func (*call) meanwhile(ctx context.Context, show func(context.Context), do func() error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var showing sync.WaitGroup
+	showing.Go(func() { show(ctx) })
+	defer showing.Wait()
+	defer cancel()
+	return do()
+}
+
+// followReplacement shows what the node at an address lacks, until ctx ends.
+func (c *call) followReplacement(ctx context.Context, address string) {
+	show := newProgress(c)
+	defer show.end()
+	for pause(ctx, replacementPoll) == nil {
+		var all object
+		if c.api.get(ctx, path("cluster"), &all) != nil {
+			continue // the replacement itself says what is wrong
+		}
+		if text := replacementText(all, address); text != "" {
+			show.say(text, replacementPoll)
+		}
+	}
+}
+
+// replacementText says of each shard what the node at an address lacks; "" = nothing.
+func replacementText(all object, address string) string {
+	name := ""
+	for _, n := range objects(all["nodes"]) {
+		if n.text("address") == address {
+			name = n.text("name")
+		}
+	}
+	var lacks []string
+	for _, s := range objects(all["shards"]) {
+		for _, p := range objects(s["replicas"]) {
+			if p.text("node") == name && (string(p["voter"]) != "true" || string(p["caught_up"]) != "true") {
+				lacks = append(lacks, fmt.Sprintf("shard %d: %s", s.number("shard"), replicaText(p)))
+			}
+		}
+	}
+	return strings.Join(lacks, "; ")
 }
 
 func (c *call) clusterStatus(ctx context.Context) error {

@@ -40,6 +40,16 @@ func (c *command) action(operands []string) *command {
 	return c
 }
 
+// actionNames names the actions of a command that has some.
+func (c *command) actionNames() string {
+	names := make([]string, len(c.actions))
+	for i := range c.actions {
+		names[i] = strings.TrimPrefix(c.actions[i].name, c.name+" ")
+	}
+	last := len(names) - 1
+	return "knows " + strings.Join(names[:last], ", ") + " and " + names[last]
+}
+
 // arity returns how many operands the command takes; most is -1 where there is no limit.
 func (c *command) arity() (least, most int) {
 	if c.lists != nil || strings.Contains(c.operands, "...") {

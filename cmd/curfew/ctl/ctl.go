@@ -104,6 +104,8 @@ func (p *Program) execute(ctx context.Context, line *commandLine) error {
 func (c *call) check() error {
 	least, most := c.command.arity()
 	switch n := len(c.operands); {
+	case n == 0 && len(c.command.actions) > 0:
+		return misused("not enough arguments: %s %s.", c.command.name, c.command.actionNames())
 	case n < least:
 		return misused("not enough arguments.")
 	case n > most && most >= 0:

@@ -98,3 +98,27 @@ func TestDelayBetweenConnections(t *testing.T) {
 		}
 	})
 }
+
+// A replacement, which takes as long as the logs are, says how far it is, to people, and on standard error. It printed nothing.
+func TestReplacementIsFollowed(t *testing.T) {
+	for _, tt := range []struct{ args, stderr string }{
+		{"cluster replace c:5680", "shard 1: curfew@c: learner, catches up: it lacks 7 entries, and has no vote yet\n"},
+		{"-q cluster replace c:5680", ""},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			took, status, stdout, stderr := timed(func(r *http.Request) (*http.Response, error) {
+				if r.Method == http.MethodGet {
+					return answer(200, `{"nodes":[{"name":"curfew@b","address":"b:5680"},{"name":"curfew@c","address":"c:5680"}],"shards":[`+
+						`{"shard":0,"replicas":[{"node":"curfew@c","role":"follower","voter":true,"active":true,"caught_up":true,"lag":0}]},`+
+						`{"shard":1,"replicas":[{"node":"curfew@b","role":"follower","voter":true,"active":true,"caught_up":false,"lag":3},`+
+						`{"node":"curfew@c","role":"learner","voter":false,"active":true,"caught_up":false,"lag":7}]}]}`), nil
+				}
+				time.Sleep(12 * time.Second)
+				return answer(200, `{"address":"c:5680","number":"9","shards":[0,1]}`), nil
+			}, strings.Fields(tt.args)...)
+			if took != 12*time.Second || status != 0 || !strings.Contains(stdout, "9") || stderr != tt.stderr {
+				t.Errorf("%s: after %v, status %d: %s\nstandard error: %q, want %q", tt.args, took, status, stdout, stderr, tt.stderr)
+			}
+		})
+	}
+}
