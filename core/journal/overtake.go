@@ -28,16 +28,16 @@ type overtaker struct {
 }
 
 // overtake writes commits that overtake g, or parts of g, and reports whether there were any. If they do not fit, it tries with
-// commits that only settle, and then with one of them.
+// commits that only settle, with one of them, and then with one that may move.
 func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
 	const ordinary = 256 << 10
 	for _, try := range []struct {
 		least wlog.Purpose
 		size  int
-	}{{wlog.Moving, ordinary}, {wlog.Settling, ordinary}, {wlog.Settling, 1}} {
+	}{{wlog.Moving, ordinary}, {wlog.Settling, ordinary}, {wlog.Settling, 1}, {wlog.Moving, 1}} {
 		o := w.overtaking(g, try.least, try.size)
 		if len(o.commits) == 0 {
-			return false, nil
+			continue
 		}
 		var at wlog.Index
 		if len(o.entry) > 0 {

@@ -444,3 +444,36 @@ func (w *owner) drop(f *fates, i int) {
 	f.settled[w.ids[i]] = true
 	w.commit(w.settle(nil, i))
 }
+
+// On a small disk less may be left than all that moves at once takes: then nothing moved at all, though it would have made space
+// piece by piece.
+func TestMovesOvertakeOneByOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s, h := open(t, l, Options{}), &history{}
+		for id := range 3 {
+			s.Commit(fmt.Appendf(nil, "+%d,;", id+1), []Delta{{s.Extent(), 4}}, nil)
+		}
+		synctest.Wait()
+		l.keep(wlog.Moving)
+		s.Commit([]byte("+4,;"), []Delta{{s.Extent(), 4}}, nil)
+		synctest.Wait()
+		l.limit(len("-1;+5,;"))
+		want := []string{"-1;+5,;", "-2;+6,;", "-3;+7,;"}
+		for _, ops := range want {
+			s.Commit([]byte(ops), []Delta{{1, -4}, {1, 4}}, h.as(ops))
+		}
+		time.Sleep(5 * time.Second)
+		if got := h.durable(); !slices.Equal(got, want) {
+			t.Errorf("durable are %v, want %v", got, want)
+		}
+		l.keep(wlog.Bringing)
+		l.limit(1000)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if got, want := l.state(), (records{4: "+4,;", 5: "+5,;", 6: "+6,;", 7: "+7,;"}); !maps.Equal(got, want) {
+			t.Errorf("the log amounts to %v, want %v", got, want)
+		}
+	})
+}
