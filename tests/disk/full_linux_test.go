@@ -102,6 +102,8 @@ type full struct {
 	*testing.T
 	trial
 
+	arguments amqp091.Table // of the queue; nil = none
+
 	dir     string
 	cluster *cluster.Cluster // nil = it is a single broker
 	broker  *process.Process // which clients connect to: the owner of the queue
@@ -126,7 +128,7 @@ func (f *full) run() {
 		f.awaitStandstill()
 	}
 	f.owe()
-	end := f.consume()
+	end := f.consume("q")
 	before := f.standing().confirmed
 	if !f.progress(func(now standing) bool { return now.owed == 0 && now.confirmed >= before+20 }) {
 		now := f.standing()
@@ -216,7 +218,7 @@ func (f *full) open(c *amqp091.Connection) *amqp091.Channel {
 	f.Helper()
 	ch, err := c.Channel()
 	f.must(err)
-	_, err = ch.QueueDeclare("q", true, false, false, false, nil)
+	_, err = ch.QueueDeclare("q", true, false, false, false, f.arguments)
 	f.must(err)
 	return ch
 }
@@ -263,11 +265,11 @@ func (f *full) publish() (stop func()) {
 	}
 }
 
-// consume takes and acknowledges messages until end.
-func (f *full) consume() (end func()) {
+// consume takes and acknowledges messages of a queue until end.
+func (f *full) consume(queue string) (end func()) {
 	c, ch := f.channel()
 	f.must(ch.Qos(50, 0, false))
-	messages, err := ch.Consume("q", "", false, false, false, false, nil)
+	messages, err := ch.Consume(queue, "", false, false, false, false, nil)
 	f.must(err)
 	var running sync.WaitGroup
 	running.Go(func() {
