@@ -48,6 +48,7 @@ type Store struct {
 	verifier *verifier
 	tracker  connTracker
 	version  atomic.Uint64
+	followed atomic.Bool // users were, if they are followed: before, the store has none
 	logins   [ways]loginCounts
 	unlogged unlogged
 	sessions sessions

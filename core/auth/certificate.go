@@ -179,6 +179,9 @@ func (s *Store) byCertificate(cert *x509.Certificate, by CertificateLogin, from 
 	u := s.user(name)
 	switch {
 	case u == nil:
+		if r := s.unready(name); r != nil {
+			return User{}, unchecked(r)
+		}
 		r := unchecked(refuse(name, "user '%s' - invalid credentials", name))
 		r.unknown = true
 		return User{}, r

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -183,6 +184,25 @@ func TestFollowNewUserOfTheSameName(t *testing.T) {
 	}
 	if _, err := s.Track(u, func(string) {}); err == nil {
 		t.Error("the login of the user before holds")
+	}
+}
+
+// A node that has reached no other since it started knows no user. It told everybody that the password was wrong, which clients take for
+// final.
+func TestNobodyIsKnownYet(t *testing.T) {
+	s := New(Options{Hashing: SHA256, Definitions: &followedLog{}, Follows: func() {}})
+	from := Origin{Host: "192.0.2.1", Loopback: true}
+	for range 1000 { // and none of these is one who has failed
+		_, err := s.Login(t.Context(), "PLAIN", "\x00guest\x00guest", from)
+		r, ok := errors.AsType[*Refused](err)
+		if !ok || r.Reply().Code != amqp.ReplyInternalError || !WasChecked(err) {
+			t.Fatalf("got %v", err)
+		}
+	}
+	must(t, s.Follow(nil))
+	_, err := s.Login(t.Context(), "PLAIN", "\x00guest\x00guest", from)
+	if r, ok := errors.AsType[*Refused](err); !ok || r.Reply().Code != amqp.ReplyAccessRefused {
+		t.Errorf("there is no such user: got %v", err)
 	}
 }
 

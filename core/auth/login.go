@@ -26,8 +26,10 @@ type Refused struct {
 	Busy bool
 	// unchecked reports that the password was not checked: it was empty, or the login came early or was Busy.
 	unchecked bool
-	// unknown reports that a certificate, which was verified, names no user whom this node knows.
+	// unknown reports that a certificate, which was verified, names no user whom this node knows, or that it knows none.
 	unknown bool
+	// Unready reports that the node knows no user yet: it has reached no majority of its cluster's nodes since it started.
+	Unready bool
 	// Elsewhere reports that the user is guest, who may log in only from this machine, with any password.
 	Elsewhere bool
 }
@@ -44,6 +46,9 @@ func (r *Refused) Error() string {
 func (r *Refused) Reply() *amqp.Error {
 	if r.Busy {
 		return amqp.Errorf(amqp.ReplyConnectionForced, "too many logins at a time, try again later")
+	}
+	if r.Unready {
+		return amqp.Errorf(amqp.ReplyInternalError, "no user is known here yet: a majority of the cluster's nodes is needed")
 	}
 	return amqp.Errorf(amqp.ReplyAccessRefused, "Login was refused using authentication mechanism %s. For details see the broker logfile.", r.Mechanism)
 }
@@ -90,6 +95,9 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 		r.unchecked = true
 		return User{}, r
 	}
+	if r := s.unready(name); r != nil {
+		return User{}, r
+	}
 	u, elsewhere := s.user(name), name == Guest && !from.Loopback
 	var h Hash // without a user no password is right
 	if u != nil {
@@ -104,6 +112,17 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 	r := v.refuse(name, &from)
 	r.Elsewhere = elsewhere
 	return User{}, r
+}
+
+// unready returns the refusal of anybody while nobody is known, nil if users are. A user whom nobody knows would be told that the password is
+// wrong, and would be one who has failed.
+func (s *Store) unready(name string) *Refused {
+	if s.options.Follows == nil || s.followed.Load() {
+		return nil
+	}
+	r := refuse(name, "no user is known yet: no majority of the cluster's nodes was reached since this one started")
+	r.Unready, r.unknown, r.unchecked = true, true, true
+	return r
 }
 
 // refuse returns the refusal that follows from a result.

@@ -33,6 +33,7 @@ func (s *Store) Follow(defs []*definition.Definition) error {
 	}
 	gone := f.put()
 	s.mu.Unlock()
+	s.followed.Store(true)
 	for _, name := range gone {
 		s.tracker.evict(name, "user '"+name+"' is deleted")
 	}

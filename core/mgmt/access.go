@@ -122,6 +122,8 @@ func (c *request) check(name, password string) error {
 func (c *request) refuseLogin(r *auth.Refused) error {
 	c.logRefusal(r)
 	switch {
+	case r.Unready:
+		return c.errUnowned(registryText)
 	case r.Elsewhere: // however many failed before
 		return errNotHere
 	case r.Retry > 0:

@@ -283,6 +283,9 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 		return err
 	}
 	c.takeTime(replaceTime + writeTimeout)
+	if err := c.checkMajority(); err != nil {
+		return err
+	}
 	if err := c.admitAtAll(e, &p); err != nil {
 		return err
 	}
@@ -298,6 +301,23 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 	c.api.Log.Info("a node is replaced", "address", p.address, "number", numberText(p.number), "user", c.user.Name)
 	return c.reply(object{{"address", p.address}, {"number", numberText(p.number)}, {"shards", done}})
 }}
+
+// checkMajority refuses a replacement for which too few nodes are there, before it has shut out a node that may come back with its data and
+// would make them a majority.
+func (c *request) checkMajority() error {
+	ctx, cancel := context.WithTimeout(c.r.Context(), freshTime)
+	defer cancel()
+	if err := c.api.Placements.Fresh(ctx); err != nil {
+		c.api.Log.Warn("no node is replaced: no majority of the others answers", "user", c.user.Name, "error", err)
+		return c.errUnowned(registryText)
+	}
+	for _, s := range c.api.view().Shards {
+		if _, err := c.ownerOf(s.Shard); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // admitAtAll has the new node admitted by all that live.
 func (c *request) admitAtAll(e *endpoint, p *replacement) error {

@@ -278,6 +278,16 @@ func TestReplacements(t *testing.T) {
 	c.nodes[2].answer(nil)
 	c.nodes[2].down = true
 	c.want(0, 503, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`)
+	s.take()
+	// Without a majority nothing may be begun: the former node was shut out, and made none when it came back with its data.
+	c.stale = wlog.ErrNoOwner
+	if w := c.want(0, 503, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`); !strings.Contains(w.Body.String(), "a majority of the nodes is needed") || s.take() != "" {
+		t.Errorf("got %s", w.Body)
+	}
+	c.stale, s.owners[2] = nil, 0
+	if w := c.want(0, 503, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`); !strings.Contains(w.Body.String(), "shard 2 has no owner now") || s.take() != "" {
+		t.Errorf("got %s", w.Body)
+	}
 }
 
 // patientRecorder is a recorder that knows until when it may be written to.
