@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"testing/synctest"
 	"time"
 
@@ -32,6 +31,7 @@ const (
 	usesOwnClock        // takes a shard over with its own time
 	repeatsWrites       // tries what the disk has refused once more, from what it knows, and goes on
 	forgetsTime         // does not know the shard's time any more after a restart
+	tellsNothing        // does not tell what it knows of the shard's time
 )
 
 // cluster is a simulated cluster. A game with it fails by a panic with a string.
@@ -51,6 +51,8 @@ type cluster struct {
 	now     hook.Instant             // a millisecond for each step
 	timed   map[uint64]bool          // terms with committed entries that have a time
 	aheads  map[uint64]time.Duration // how far it was, by term
+	delays  map[uint64][]delay       // of committed entries, by the term of their owner
+	began   map[uint64]hook.Instant  // when somebody first wanted to be elected, by term
 	reads   map[uint64]asked         // by number
 	durable uint64                   // index of the last entry that was acknowledged to its proposer
 
@@ -84,6 +86,7 @@ type simNode struct {
 	skew    hook.Instant // of its clock
 	void    kept         // what it kept of the shard's time when its clock was set
 	samples samples
+	booted  hook.Instant
 	owned   uint64        // the term that it has last owned the shard in
 	offset  time.Duration // of the shard's time, in that
 }
@@ -97,7 +100,7 @@ func newCluster(seed uint64, f fault, counts map[string]int) *cluster {
 	c := &cluster{
 		rng: rand.New(rand.NewPCG(seed, 1)), fault: f, seed: seed, nodes: map[uint64]*simNode{}, cut: map[[2]uint64]bool{},
 		facts: map[uint64]fact{}, acked: map[uint64]uint64{}, leaders: map[uint64]uint64{}, counts: counts, reads: map[uint64]asked{},
-		timed: map[uint64]bool{}, aheads: map[uint64]time.Duration{}, now: hook.Instant(time.Hour),
+		timed: map[uint64]bool{}, aheads: map[uint64]time.Duration{}, delays: map[uint64][]delay{}, began: map[uint64]hook.Instant{}, now: hook.Instant(time.Hour),
 	}
 	c.calm = 1 << c.rng.IntN(5)
 	if seed%3 == 0 && f == noFault {
@@ -121,9 +124,6 @@ func (c *cluster) add() *simNode {
 	c.order = append(c.order, n.id)
 	return n
 }
-
-// someSkew returns how far a clock is ahead.
-func (c *cluster) someSkew() hook.Instant { return hook.Instant(c.rng.Int64N(int64(10 * time.Second))) }
 
 // ids returns the numbers of all nodes, in order. They are not to be changed.
 func (c *cluster) ids() []uint64 { return c.order }
@@ -154,7 +154,10 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 		c.fail("node %d: %v", n.id, err)
 	}
 	n.g.timed = func(term uint64, at hook.Instant, heard bool) { n.samples.take(term, at, c.now+n.skew, heard) }
-	n.g.known = func() (uint64, hook.Instant) { return n.samples.latestKnown(c.now + n.skew) }
+	if c.fault != tellsNothing {
+		n.g.known = func() (uint64, hook.Instant) { return n.samples.latestKnown(c.now + n.skew) }
+	}
+	n.booted = c.now
 	n.g.passive, n.g.lends = n.barred, true
 	n.seen = n.g.applied
 	c.recall(n)
@@ -192,6 +195,7 @@ func (c *cluster) committed(n *simNode, p position, data []byte) {
 		return
 	}
 	c.timed[p.term] = true
+	c.noteDelay(p, readBodyHeader(data).at)
 	if id := binary.LittleEndian.Uint64(data[bodyHeaderSize:]); n.mine[id] {
 		c.acked[id], c.durable = p.index, max(c.durable, p.index)
 	}
@@ -213,18 +217,6 @@ func (c *cluster) restarted(n *simNode, p position) {
 	n.seen = p.index
 }
 
-// answerEarly answers others before the disk has what they are told.
-func (c *cluster) answerEarly(n *simNode) {
-	for _, m := range n.g.writes {
-		m.Responses = slices.DeleteFunc(m.GetResponses(), func(r *raftpb.Message) bool {
-			if r.GetTo() != n.id {
-				c.net = append(c.net, flight{n.id, r})
-			}
-			return r.GetTo() != n.id
-		})
-	}
-}
-
 // after sends what a node has to say, and checks that no other leads in its term.
 func (c *cluster) after(n *simNode) {
 	if c.fault == answersEarly {
@@ -234,6 +226,9 @@ func (c *cluster) after(n *simNode) {
 		c.net = append(c.net, flight{n.id, m})
 	}
 	c.needed = max(c.needed, n.g.head.trim)
+	if term := n.g.term; c.began[term] == 0 {
+		c.began[term] = c.now
+	}
 	c.answered(n)
 	if o := n.g.owner; o > 0 && o != n.owned {
 		if n.barred {
@@ -296,16 +291,6 @@ func (c *cluster) wrote(n *simNode) {
 		synctest.Wait()
 	}
 	c.after(n)
-}
-
-// withoutVotes returns a write whose hard states have no vote.
-func withoutVotes(w *write) *write {
-	b := bytes.Clone(w.data)
-	for off := 0; off+hardStateSize <= len(b) && b[off] == recHardState; off += hardStateSize {
-		clear(b[off+9 : off+17])
-	}
-	w.data = b
-	return w
 }
 
 func (c *cluster) crash(n *simNode) {

@@ -24,7 +24,8 @@ type trio struct {
 	*testing.T
 	mu    sync.Mutex // guards the rest
 	nodes map[wlog.NodeID]*Engine
-	cut   map[wlog.NodeID]bool // nobody hears from it, and it from nobody
+	cut   map[wlog.NodeID]bool     // nobody hears from it, and it from nobody
+	waits map[wlog.NodeID][]func() // what comes for one that is stopped
 	fs    map[wlog.NodeID]*crashfs.FS
 	step  map[wlog.NodeID]time.Duration // how far its clock is ahead
 	sent  [testShards]int               // messages about a shard that may bring entries
@@ -48,7 +49,7 @@ func inNoTrio(t *testing.T, test func(c *trio)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &trio{
-			T: t, nodes: map[wlog.NodeID]*Engine{}, cut: map[wlog.NodeID]bool{}, fs: map[wlog.NodeID]*crashfs.FS{},
+			T: t, nodes: map[wlog.NodeID]*Engine{}, cut: map[wlog.NodeID]bool{}, fs: map[wlog.NodeID]*crashfs.FS{}, waits: map[wlog.NodeID][]func(){},
 			step: map[wlog.NodeID]time.Duration{1: -3 * time.Second, 2: 5 * time.Second},
 		}
 		t.Cleanup(func() {
@@ -97,6 +98,12 @@ func (c *trio) send(from, to wlog.NodeID, m Message) {
 		c.mu.Lock()
 		e := c.nodes[to]
 		lost := e == nil || c.cut[from] || c.cut[to]
+		if _, stopped := c.waits[from]; stopped {
+			lost = true
+		} else if waits, stopped := c.waits[to]; stopped {
+			c.waits[to] = append(waits, func() { _ = e.Receive(from, m.Shard, m.Bytes) }) // as it comes below
+			lost = true
+		}
 		c.mu.Unlock()
 		if !lost {
 			if err := e.Receive(from, m.Shard, m.Bytes); err != nil {
@@ -117,6 +124,24 @@ func (c *trio) kill(id wlog.NodeID) {
 	c.fs[id] = c.fs[id].Kill()
 	c.mu.Unlock()
 	_ = e.Close()
+}
+
+// stop stops a node: others hear nothing of it, and what they say waits for it.
+func (c *trio) stop(id wlog.NodeID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.waits[id] = nil
+}
+
+// goOn has a node that was stopped hear what has waited for it.
+func (c *trio) goOn(id wlog.NodeID) {
+	c.mu.Lock()
+	waits := c.waits[id]
+	delete(c.waits, id)
+	c.mu.Unlock()
+	for _, hear := range waits {
+		hear()
+	}
 }
 
 func (c *trio) isolate(id wlog.NodeID, cut bool) {

@@ -382,6 +382,7 @@ func (g *group) answer(ms []*raftpb.Message) {
 		if m.GetTo() == g.id {
 			_ = g.node.Step(m)
 		} else {
+			g.stamp(m)
 			g.out = append(g.out, m)
 		}
 	}

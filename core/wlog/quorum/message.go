@@ -32,7 +32,7 @@ const MaxMessage = MaxEntry + 2*maxSize
 var errMessage = errors.New("not a message of a replica")
 
 // The bytes of a message end with what it says, and begin with what it brings: the entries of MsgApp, or the beginning of MsgSnap,
-// as the records of a local log. The context of both, and of MsgTimeoutNow, is a stamp, or nothing. Both sides know from whom to whom it is.
+// as the records of a local log. The context of both, and of what elects an owner, is a stamp, or nothing. Both sides know from whom to whom it is.
 //
 //	records | context | size of context u8 | type u8 | reject u8 | term u64 | log term u64 | index u64 | commit u64 | reject hint u64
 const messageEnd = 3 + 5*8

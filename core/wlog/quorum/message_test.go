@@ -36,8 +36,11 @@ func messages() map[string]*raftpb.Message {
 	answer.Entries = read.Entries
 	declined := message(raftpb.MsgTimeoutNow, 7, 0)
 	declined.Reject = new(true)
+	told := message(raftpb.MsgVoteResp, 7, 0)
+	told.Context = app.Context
 	return map[string]*raftpb.Message{
-		"declined": declined, "entries": app, "no entries": message(raftpb.MsgApp, 7, 10), "refused": refused, "vote": vote, "answer to a vote": message(raftpb.MsgVoteResp, 7, 0),
+		"vote with a stamp": told,
+		"declined":          declined, "entries": app, "no entries": message(raftpb.MsgApp, 7, 10), "refused": refused, "vote": vote, "answer to a vote": message(raftpb.MsgVoteResp, 7, 0),
 		"heartbeat": beat, "beginning": snap, "read": read, "answer to a read": answer, "take over": message(raftpb.MsgTimeoutNow, 7, 0),
 	}
 }
@@ -79,6 +82,7 @@ func TestWrongMessages(t *testing.T) {
 		"unknown":                   encode(message(200, 7, 0)),
 		"no term":                   encode(message(raftpb.MsgVote, 0, 0)),
 		"half a stamp":              encode(changed(all["entries"], func(m *raftpb.Message) { m.Context = m.GetContext()[8:] })),
+		"half a stamp of a vote":    encode(changed(all["vote with a stamp"], func(m *raftpb.Message) { m.Context = m.GetContext()[8:] })),
 		"a gap":                     encode(changed(all["entries"], func(m *raftpb.Message) { m.Index = new(uint64(9)) })),
 		"entries of the future":     encode(changed(all["entries"], func(m *raftpb.Message) { m.Term = new(uint64(6)) })),
 		"terms that fall":           encode(changed(all["entries"], func(m *raftpb.Message) { m.Entries[1].Term = new(uint64(6)) })),

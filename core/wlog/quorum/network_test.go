@@ -2,10 +2,12 @@ package quorum
 
 import (
 	"slices"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // flight is a message on its way.
@@ -56,9 +58,10 @@ func (c *cluster) report(f flight, ok bool) {
 	}
 }
 
-// isolate cuts a node off, or ends all cuts.
+// isolate cuts a node off, or ends all cuts, after a while.
 func (c *cluster) isolate(n *simNode) {
 	clear(c.cut)
+	c.now += hook.Instant(c.rng.Int64N(int64(10 * time.Second)))
 	if c.rng.IntN(2) == 0 {
 		return
 	}

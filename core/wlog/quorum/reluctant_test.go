@@ -13,13 +13,21 @@ import (
 )
 
 // A node whose clock is wrong does not want to own anything. If it alone has the newest entries, nobody else can: it leads until another has
-// got them, without owning the shard, and gives that one the lead. Nobody owned the shard until the clock was set.
+// got them, without owning the shard, and gives that one the lead. Nobody owned the shard until the clock was set. The time goes on as it was,
+// although the other gets the entries an hour late, and has not heard who wrote them: it was an hour late then.
 func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		l := c.open(0, c.owner(0))
 		c.write(l, 1, 5)
 		c.isolate(3, true)
+		for _, to := range []wlog.NodeID{2, 1} {
+			if err := c.nodes[c.owner(0)].Transfer(c.Context(), 0, to); err != nil {
+				t.Fatal(err)
+			}
+			l = c.open(0, c.owner(0))
+		}
 		c.write(l, 6, 20)
+		began, at := time.Now(), c.shardTime(1, l)
 		ctx, cancel := context.WithTimeout(c.Context(), 10*time.Second)
 		defer cancel()
 		if err := c.nodes[2].Leave(ctx); err != nil {
@@ -32,6 +40,7 @@ func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 			}
 		})()
 		c.kill(1)
+		time.Sleep(time.Hour)
 		c.isolate(3, false)
 		if id := c.owner(0); id != 3 {
 			t.Fatalf("owned by node %d", id)
@@ -40,6 +49,10 @@ func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 		l3, err := c.nodes[3].Open(c.Context(), 0, func(wlog.Index, []byte) error { n++; return nil })
 		if err != nil || n != 20 {
 			t.Fatalf("%d entries, %v", n, err)
+		}
+		off := time.Duration(c.shardTime(3, l3.(wlog.Timed))-at) - time.Since(began)
+		if off > 0 || off < -10*time.Millisecond-time.Since(began)/drift {
+			t.Errorf("the time is off by %v", off)
 		}
 		c.write(l3, 21, 22)
 		if owned > 0 {

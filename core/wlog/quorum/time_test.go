@@ -11,17 +11,19 @@ import (
 // ping has each node hear of the others' shards each second.
 func (c *trio) ping(seconds int) {
 	for range seconds {
+		times := map[wlog.NodeID][]ShardTime{}
 		for from, e := range c.nodes {
-			times := e.Times()
-			time.AfterFunc(time.Millisecond, func() {
-				for to, other := range c.nodes {
-					if from != to {
-						other.Heard(from, times)
-					}
-				}
-			})
+			times[from] = e.Times()
 		}
-		time.Sleep(time.Second)
+		time.Sleep(time.Millisecond)
+		for to, e := range c.nodes {
+			for from, all := range times {
+				if from != to {
+					e.Heard(from, all)
+				}
+			}
+		}
+		time.Sleep(time.Second - time.Millisecond)
 	}
 }
 
@@ -275,6 +277,37 @@ func TestTimeOfANodeThatWasAway(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that was stopped gets all at once what has waited for it, of an owner that it has not heard, and then owns the shard. The others say
+// what they know of the time when they elect it: the time was late by what the node was stopped.
+func TestTimeOfANodeThatWasStopped(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.owner(0)
+		if err := c.nodes[1].Transfer(c.Context(), 0, 2); err != nil {
+			t.Fatal(err)
+		}
+		l := c.open(0, c.owner(0))
+		c.stop(3)
+		c.write(l, 1, 10)
+		began, at := time.Now(), c.shardTime(2, l)
+		for range 60 {
+			c.nodes[1].Heard(2, c.nodes[2].Times())
+			time.Sleep(time.Second)
+		}
+		if err := c.nodes[1].Leave(c.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.kill(2)
+		c.goOn(3)
+		if id := c.owner(0); id != 3 {
+			t.Fatalf("owned by node %d", id)
+		}
+		off := time.Duration(c.shardTime(3, c.open(0, 3))-at) - time.Since(began)
+		if off > 0 || off < -20*time.Millisecond {
+			t.Errorf("the time is off by %v", off)
+		}
+	})
 }
 
 // Others are told the owner's time, by whoever knows it, but not what is known from an earlier life: the clock may have been set since.

@@ -1,12 +1,15 @@
 package quorum
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"slices"
 	"testing/synctest"
 	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
@@ -179,55 +182,6 @@ func (c *cluster) judge(n *simNode, id, index uint64) {
 	}
 }
 
-// ping has the others hear of the shard's time, if the node owns it.
-func (c *cluster) ping(n *simNode) {
-	if n.g.owner == 0 || n.g.owner != n.owned {
-		return
-	}
-	at := c.now + n.skew + hook.Instant(n.offset)
-	c.now += hook.Instant(c.rng.Int64N(int64(20 * time.Millisecond)))
-	for _, id := range c.ids() {
-		if other := c.nodes[id]; other.up && other.g.leader == n.id && id != n.id {
-			other.samples.hear(other.g.term, at, c.now+other.skew)
-		}
-	}
-}
-
-// remember has a node write what it knows of the shard's time, as a replica does.
-func (c *cluster) remember(n *simNode, refresh bool) {
-	if refresh || n.samples.term > n.g.time.term {
-		n.g.time = n.samples.keep(n.g.time, c.now+n.skew, 0)
-	}
-}
-
-// takeOver has a node go on with the shard's time, and checks that it is not ahead of that of any owner before: unless the node's log has no
-// entry with a time, or all it knows of that is from an earlier life and its clock was set since.
-func (c *cluster) takeOver(n *simNode) {
-	last := n.g.head.at
-	own := c.now + n.skew
-	mayDiffer := n.samples.term == 0 && n.g.body == 0 || n.samples.known && n.g.disk.time == n.void
-	n.owned, n.offset = n.g.owner, n.samples.offset(own, last)
-	if c.fault == usesOwnClock {
-		n.offset = max(0, time.Duration(last-own))
-	}
-	n.samples.own(n.g.owner, n.offset)
-	if own+hook.Instant(n.offset) < last {
-		c.fail("node %d goes on at %v, and the last entry is of %v", n.id, own+hook.Instant(n.offset), last)
-	}
-	ahead := time.Duration(n.skew) + n.offset
-	c.aheads[n.owned] = ahead
-	for term, was := range c.aheads {
-		switch {
-		case term >= n.owned || ahead <= was:
-		case mayDiffer:
-			c.counts["times that differ"]++
-			c.aheads[term] = ahead
-		case c.timed[term]:
-			c.fail("node %d is ahead of the shard's time in term %d by %v", n.id, term, ahead-was)
-		}
-	}
-}
-
 // replace begins the replacement of a node, or has the owner take it further.
 func (c *cluster) replace() {
 	n := c.owner()
@@ -274,4 +228,26 @@ func (c *cluster) beginReplacement(n *simNode) {
 
 func (c *cluster) anyGone(ids []uint64) bool {
 	return slices.ContainsFunc(ids, func(id uint64) bool { return c.nodes[id].gone })
+}
+
+// answerEarly answers others before the disk has what they are told.
+func (c *cluster) answerEarly(n *simNode) {
+	for _, m := range n.g.writes {
+		m.Responses = slices.DeleteFunc(m.GetResponses(), func(r *raftpb.Message) bool {
+			if r.GetTo() != n.id {
+				c.net = append(c.net, flight{n.id, r})
+			}
+			return r.GetTo() != n.id
+		})
+	}
+}
+
+// withoutVotes returns a write whose hard states have no vote.
+func withoutVotes(w *write) *write {
+	b := bytes.Clone(w.data)
+	for off := 0; off+hardStateSize <= len(b) && b[off] == recHardState; off += hardStateSize {
+		clear(b[off+9 : off+17])
+	}
+	w.data = b
+	return w
 }

@@ -1,0 +1,100 @@
+package quorum
+
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// someSkew returns how far a clock is ahead.
+func (c *cluster) someSkew() hook.Instant { return hook.Instant(c.rng.Int64N(int64(10 * time.Second))) }
+
+// ping has the others hear of the shard's time, if the node owns it.
+func (c *cluster) ping(n *simNode) {
+	if n.g.owner == 0 || n.g.owner != n.owned {
+		return
+	}
+	at := c.now + n.skew + hook.Instant(n.offset)
+	c.now += hook.Instant(c.rng.Int64N(int64(20 * time.Millisecond)))
+	for _, id := range c.ids() {
+		if other := c.nodes[id]; other.up && other.g.leader == n.id && id != n.id {
+			other.samples.hear(other.g.term, at, c.now+other.skew)
+		}
+	}
+}
+
+// remember has a node write what it knows of the shard's time, as a replica does.
+func (c *cluster) remember(n *simNode, refresh bool) {
+	if refresh || n.samples.term > n.g.time.term {
+		n.g.time = n.samples.keep(n.g.time, c.now+n.skew, 0)
+	}
+}
+
+// takeOver has a node go on with the shard's time, and checks that it is not ahead of that of any owner before: unless the node's log has no
+// entry with a time, or all it knows of that is from an earlier life and its clock was set since.
+func (c *cluster) takeOver(n *simNode) {
+	last := n.g.head.at
+	own := c.now + n.skew
+	mayDiffer := n.samples.term == 0 && n.g.body == 0 || n.samples.known && n.g.disk.time == n.void
+	n.owned, n.offset = n.g.owner, n.samples.offset(own, last)
+	if c.fault == usesOwnClock {
+		n.offset = max(0, time.Duration(last-own))
+	}
+	n.samples.own(n.g.owner, n.offset)
+	if own+hook.Instant(n.offset) < last {
+		c.fail("node %d goes on at %v, and the last entry is of %v", n.id, own+hook.Instant(n.offset), last)
+	}
+	ahead := time.Duration(n.skew) + n.offset
+	c.checkLate(n, ahead)
+	c.aheads[n.owned] = ahead
+	for term, was := range c.aheads {
+		switch {
+		case term >= n.owned || ahead <= was:
+		case mayDiffer:
+			c.counts["times that differ"]++
+			c.aheads[term] = ahead
+		case c.timed[term]:
+			c.fail("node %d is ahead of the shard's time in term %d by %v", n.id, term, ahead-was)
+		}
+	}
+}
+
+// delay is how long an entry took until it was committed. A majority had it by then, and so knew its owner's time as well as that.
+type delay struct {
+	index uint64
+	from  hook.Instant // when it was proposed
+	took  time.Duration
+}
+
+func (c *cluster) noteDelay(p position, at hook.Instant) {
+	if ahead, known := c.aheads[p.term]; known {
+		from := at - hook.Instant(ahead)
+		c.delays[p.term] = append(c.delays[p.term], delay{p.index, from, time.Duration(c.now - from)})
+	}
+}
+
+// checkLate checks that an owner is not more behind the one before than what it may not know: how long an entry of that took until it was
+// committed, and its own election until it had won. Those who have elected it must not have been started since, and must have voted then.
+func (c *cluster) checkLate(n *simNode, ahead time.Duration) {
+	before, booted := uint64(0), hook.Instant(0)
+	for term := range c.aheads {
+		if term < n.owned {
+			before = max(before, term)
+		}
+	}
+	for _, v := range c.nodes {
+		if h := v.g.hard; h.term > n.owned || h.term == n.owned && h.vote == n.id {
+			booted = max(booted, v.booted)
+		}
+	}
+	late := c.aheads[before] - ahead
+	for _, d := range c.delays[before] {
+		if d.from <= booted || d.index <= n.g.changing {
+			continue
+		}
+		c.counts["times that may not be late"]++
+		if may := d.took + time.Duration(c.now-c.began[n.owned]) + 2*margin + time.Duration(c.now-d.from)/drift; late > may {
+			c.fail("node %d is behind the time of term %d by %v, and may be by %v", n.id, before, late, may)
+		}
+	}
+}
