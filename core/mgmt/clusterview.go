@@ -285,7 +285,10 @@ func (a *API) replicaObject(v *shardView, n *replicas.Node) object {
 		)
 	}
 	if p := v.peer(n.ID); p != nil {
-		o = append(o, member{"voter", p.Voter}, member{"active", v.active(n.ID)}, member{"state", cut(p.State)}, member{"lag", p.Lag})
+		o = append(o, member{"voter", p.Voter}, member{"active", v.active(n.ID)}, member{"state", cut(p.State)})
+		if !p.Silent {
+			o = append(o, member{"lag", p.Lag})
+		}
 	} else if n.ID == v.by && v.owner != nil {
 		o = append(o, member{"voter", true}, member{"active", true}, member{"state", string(replicas.Owner)}, member{"lag", 0})
 	}

@@ -24,6 +24,7 @@ type shards struct {
 	mu     sync.Mutex // guards what follows
 	owners []wlog.NodeID
 	lag    map[wlog.NodeID]uint64 // of replicas
+	mute   map[wlog.NodeID]bool   // have told the owner nothing yet
 	silent map[wlog.NodeID]bool   // nodes that have not answered the owner
 	refuse error                  // of transfers
 	done   []string
@@ -60,7 +61,7 @@ func (n nodeShards) View() replicas.View {
 			s.Role = replicas.Owner
 			for _, p := range v.Nodes {
 				if p.ID != n.self {
-					s.Peers = append(s.Peers, replicas.Replica{Node: p.ID, Voter: true, Active: !n.silent[p.ID] && p.Up, Lag: n.lag[p.ID]})
+					s.Peers = append(s.Peers, replicas.Replica{Node: p.ID, Voter: true, Active: !n.silent[p.ID] && p.Up, Lag: n.lag[p.ID], Silent: n.mute[p.ID]})
 				}
 			}
 		}
@@ -105,6 +106,22 @@ func (s *shards) take() string {
 	all := strings.Join(s.done, "; ")
 	s.done = nil
 	return all
+}
+
+// What a node lacks that is away since before the owner was one is not known. It was said to lack all there is.
+func TestWhatAnAbsentNodeLacks(t *testing.T) {
+	c, s := newShardedCluster(t)
+	s.lag[2], s.lag[3], s.mute = 7, 100, map[wlog.NodeID]bool{3: true}
+	var got struct {
+		Shards []struct{ Replicas []struct{ Lag *uint64 } }
+	}
+	if err := json.Unmarshal(c.want(0, 200, "GET", "/api/cluster", "").Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	all := got.Shards[0].Replicas
+	if all[1].Lag == nil || *all[1].Lag != 7 || all[2].Lag != nil {
+		t.Errorf("got %v and %v", all[1].Lag, all[2].Lag)
+	}
 }
 
 // Every node shows the same cluster.

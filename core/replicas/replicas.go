@@ -85,6 +85,7 @@ type Replica struct {
 	State  string     // "probe", "replicate", or "snapshot" while it is told where the log begins
 	Match  wlog.Index // up to which its log is known to be the owner's
 	Lag    uint64     // entries that it lacks
+	Silent bool       // it has told the owner nothing since that became it: what it lacks is not known
 }
 
 // Relayed counts connections that a node has relayed for clients of vhosts which others own.

@@ -133,7 +133,7 @@ func shardOf(r *quorum.ReplicaStatus) replicas.Shard {
 		s.Err = r.Err.Error()
 	}
 	for _, p := range r.Peers {
-		s.Peers = append(s.Peers, replicas.Replica{Node: p.Node, Voter: !p.Learner, Active: p.Active, State: p.State, Match: wlog.Index(p.Match), Lag: p.Lag})
+		s.Peers = append(s.Peers, replicas.Replica{Node: p.Node, Voter: !p.Learner, Active: p.Active, State: p.State, Match: wlog.Index(p.Match), Lag: p.Lag, Silent: p.Match == 0})
 	}
 	return s
 }
