@@ -2,6 +2,7 @@ package disk
 
 import (
 	"net/http"
+	"os"
 	"os/exec"
 	"testing"
 	"time"
@@ -17,7 +18,11 @@ func TestMoreSpaceEndsAFullDiskOfDeadLetters(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
 	}
-	for _, strategy := range []string{"at-most-once", "at-least-once"} {
+	strategies := []string{"at-least-once"}
+	if os.Getenv(cyclesVariable) != "" {
+		strategies = append(strategies, "at-most-once")
+	}
+	for _, strategy := range strategies {
 		t.Run(strategy, func(t *testing.T) {
 			f := &full{T: t, trial: trial{nodes: 1, disk: 64, size: 300_000}, unpaid: map[uint64]bool{}, received: map[uint64]bool{}}
 			f.arguments = amqp091.Table{"x-message-ttl": 5000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead", "x-overflow": "reject-publish"}
