@@ -47,6 +47,9 @@ type Options struct {
 
 	// Skewed hears that this node's clock went wrong or right, see [peer.Options]; nil = nobody wants to know.
 	Skewed func(peer.Skew)
+	// Crowded hears that another node's disk lacks space for its copy of a shard, again and again, and once that it has enough; nil = nobody
+	// wants to know. Calls come one after the other, and must not block.
+	Crowded func(shard uint32, low bool)
 	// Replaced hears of nodes in whose places others were admitted; nil = nobody wants to know. It must not block.
 	Replaced func(former wlog.NodeID)
 	// Dial connects to the address of a node; nil = by TCP.
@@ -55,16 +58,17 @@ type Options struct {
 
 // Node is this broker as a node of a cluster. Any goroutine may call its methods.
 type Node struct {
-	options Options
-	links   *peer.Links
-	local   *seg.Engine
-	engine  atomic.Pointer[quorum.Engine] // nil until it runs
-	admit   sync.Mutex                    // held while the file changes after Open
-	skew    chan peer.SkewLevel           // the latest one that nobody has acted on
-	leaving atomic.Bool                   // Leave was called
-	duties  sync.WaitGroup
-	ctx     context.Context // ends with Close
-	end     context.CancelFunc
+	options   Options
+	links     *peer.Links
+	local     *seg.Engine
+	engine    atomic.Pointer[quorum.Engine] // nil until it runs
+	admit     sync.Mutex                    // held while the file changes after Open
+	skew      chan peer.SkewLevel           // the latest one that nobody has acted on
+	shortages shortages
+	leaving   atomic.Bool // Leave was called
+	duties    sync.WaitGroup
+	ctx       context.Context // ends with Close
+	end       context.CancelFunc
 
 	mu         sync.Mutex // guards the rest
 	id         identity
@@ -101,15 +105,16 @@ func prepare(o Options) (*Node, error) {
 		return nil, err
 	}
 	o.Format = cmp.Or(o.Format, Format)
+	n := &Node{options: o, skew: make(chan peer.SkewLevel, 1), applicants: map[string]wlog.NodeID{}, shortages: shortages{crowded: o.Crowded}}
 	disk := o.Disk
 	disk.Clock, disk.Durability, disk.Short = o.Clock, seg.Fsync, []uint32{Registry}
-	local, err := seg.New(o.Dir, disk) // it locks the folder
-	if err != nil {
+	disk.Events.Space = n.shortages.note(disk.Events.Space)
+	var err error
+	if n.local, err = seg.New(o.Dir, disk); err != nil { // it locks the folder
 		return nil, err
 	}
-	n := &Node{options: o, local: local, skew: make(chan peer.SkewLevel, 1), applicants: map[string]wlog.NodeID{}}
 	if err := n.identify(); err != nil {
-		return nil, errors.Join(err, local.Close())
+		return nil, errors.Join(err, n.local.Close())
 	}
 	return n, nil
 }
@@ -253,7 +258,7 @@ func (n *Node) linkOptions() peer.Options {
 	return peer.Options{
 		Self: n.hello, Check: n.check, Listener: n.options.Listener, Dial: n.options.Dial, TLS: n.options.TLS,
 		Clock: n.options.Clock, Log: n.options.Log, MaxMessage: quorum.MaxMessage,
-		Received: n.received, Gone: n.gone, Times: n.times, Heard: n.heard, Skewed: n.skewed,
+		Received: n.received, Gone: n.gone, Times: n.times, Short: n.shortages.own, Heard: n.heard, Skewed: n.skewed,
 	}
 }
 
@@ -276,8 +281,9 @@ func (n *Node) times() []peer.ShardTime {
 	return all
 }
 
-// heard takes those of another node.
-func (n *Node) heard(from wlog.NodeID, times []peer.ShardTime) {
+// heard takes those of another node, and for which shards it lacks disk space.
+func (n *Node) heard(from wlog.NodeID, times []peer.ShardTime, short []uint32) {
+	n.shortages.heard(from, short, n.options.Clock())
 	all := make([]quorum.ShardTime, len(times))
 	for i, t := range times {
 		all[i] = quorum.ShardTime(t)

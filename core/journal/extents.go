@@ -127,13 +127,16 @@ func (x *extents) excess(slack int64) int64 {
 	return x.bytes - x.live - x.live/4*3 - slack
 }
 
+// excessTight is excess where others lack space: dead bytes are worth a quarter of the live ones, which bounds what relocating them costs to
+// five times what is freed.
+func (x *extents) excessTight() int64 { return x.bytes - x.live - x.live/4 - x.size }
+
 // oversize reports whether the log is more than twice the live bytes and slack.
 func (x *extents) oversize(slack int64) bool { return x.bytes > 2*x.live+slack }
 
-// plan returns the last of the extents at the front whose live records are to be relocated, 0 if the log is small enough. It
-// takes as many extents as make the log small enough, but no more than most live bytes, in steps of an extent.
-func (x *extents) plan(slack, most int64) (upTo uint32) {
-	excess := x.excess(slack)
+// plan returns the last of the extents at the front whose live records are to be relocated, 0 if the log is small enough: it has so many
+// bytes too many. It takes as many extents as make the log small enough, but no more than most live bytes, in steps of an extent.
+func (x *extents) plan(excess, most int64) (upTo uint32) {
 	if excess <= 0 {
 		return 0
 	}

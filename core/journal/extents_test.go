@@ -113,7 +113,7 @@ func TestPlan(t *testing.T) {
 				x.add(Delta{x.current(), size[1]})
 				x.append(wlog.Index(i+1), size[0])
 			}
-			if got := x.plan(tt.slack, tt.most); got != tt.want {
+			if got := x.plan(x.excess(tt.slack), tt.most); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})

@@ -379,6 +379,44 @@ func TestLittleSpaceIsSpentOnMovingWhereThatGivesItBack(t *testing.T) {
 	}
 }
 
+// Where another node has too little space for its copy of the log, dead bytes are had back that were not worth it otherwise, and publishers do
+// not wait for that.
+func TestLogIsKeptSmallForOthers(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		live  int // bytes
+		dead  int
+		asked uint64
+	}{
+		{"much is dead", 4000, 3000, 1},
+		{"little is dead", 4000, 1500, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newOwner(t, &memLog{}, Options{Extent: 1000, Slack: 100_000})
+				w.enqueue(1, tt.live)
+				for range tt.dead / 100 {
+					w.s.Commit(make([]byte, 100), nil, nil)
+					synctest.Wait()
+				}
+				if st := w.s.Stats(); st.Reclaims != 0 {
+					t.Errorf("before: %+v", st)
+				}
+				w.s.SetTight(true)
+				synctest.Wait()
+				if st := w.s.Stats(); st.Reclaims != tt.asked || st.Low || w.s.CaughtUp() != nil {
+					t.Errorf("asked to move %d times, want %d; %+v", st.Reclaims, tt.asked, st)
+				}
+				w.move()
+				synctest.Wait()
+				if got := w.s.Stats().LogBytes < int64(tt.live+1500); got != (tt.asked == 1) {
+					t.Errorf("%d bytes are left", w.s.Stats().LogBytes)
+				}
+			})
+		})
+	}
+}
+
 func TestNothingIsTrimmedBeforeRecovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &memLog{}

@@ -18,10 +18,13 @@ func (w *Writer) reclaim() (upTo uint32) {
 		return 0
 	}
 	w.round.end()
-	if w.lowSpace {
+	switch {
+	case w.lowSpace:
 		upTo = w.extents.planLowSpace()
-	} else {
-		upTo = w.extents.plan(w.o.Slack, w.o.Extent)
+	case w.tight:
+		upTo = w.extents.plan(w.extents.excessTight(), w.o.Extent)
+	default:
+		upTo = w.extents.plan(w.extents.excess(w.o.Slack), w.o.Extent)
 	}
 	if upTo == 0 {
 		return 0
@@ -65,6 +68,16 @@ func (w *Writer) SetLowSpace(low bool) {
 	w.lowSpace = low
 	w.updateCaughtUp()
 	w.wakeRunner()
+}
+
+// SetTight passes on that another node, which has a copy of the log, has little space left for it, or enough again. Meanwhile the log is kept
+// smaller than otherwise, which takes more writing. Publishers do not wait for that.
+func (w *Writer) SetTight(tight bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.tight = tight; tight {
+		w.wakeRunner()
+	}
 }
 
 // updateCaughtUp updates what CaughtUp returns. The caller holds mu.

@@ -66,6 +66,7 @@ type Writer struct {
 	extents     extents
 	recovered   bool // live bytes are known: trimming is safe
 	lowSpace    bool // see SetLowSpace
+	tight       bool // see SetTight
 	full        bool // see OnFull; changed by run only
 	pending     int64
 	relocations int // calls of Relocate that are not durable

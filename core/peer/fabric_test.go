@@ -35,6 +35,7 @@ type testNode struct {
 	gone  []wlog.NodeID
 	skews []SkewLevel
 	heard []ShardTime
+	short []uint32
 }
 
 func nodeOf(id wlog.NodeID) Node { return Node{id, fmt.Sprintf("node%d:5680", id)} }
@@ -57,7 +58,9 @@ func (f *fabric) node(t *testing.T, id wlog.NodeID, change ...func(*Options)) *t
 		},
 		Gone:   func(id wlog.NodeID) { n.note(func() { n.gone = append(n.gone, id) }) },
 		Skewed: func(s Skew) { n.note(func() { n.skews = append(n.skews, s.Level) }) },
-		Heard:  func(_ wlog.NodeID, times []ShardTime) { n.note(func() { n.heard = append(n.heard, times...) }) },
+		Heard: func(_ wlog.NodeID, times []ShardTime, short []uint32) {
+			n.note(func() { n.heard, n.short = append(n.heard, times...), append(n.short, short...) })
+		},
 	}
 	for _, c := range change {
 		c(&o)

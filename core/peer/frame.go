@@ -21,7 +21,7 @@ import (
 // with TLS, which has better ones.
 //
 //	message  about a shard
-//	ping     sent i64 | number of shards u16 | (shard u32 | its time i64)…      by the node that dialled
+//	ping     sent i64 | number of shards u16 | (shard u32 | its time i64)… | (shard that lacks space u32)…      by the node that dialled
 //	pong     sent i64, as in the ping | now i64                                 by the other
 const (
 	frameMessage = 1 + iota
@@ -32,7 +32,8 @@ const (
 const (
 	frameHead     = 16
 	pongSize      = 16
-	shardTimeSize = 12
+	shardSize     = 4
+	shardTimeSize = shardSize + 8
 	maxTimes      = 1 << 12 // shards in a ping
 	chunkSize     = 1 << 20 // bytes that are written at a time
 	bufferSize    = 32 << 10
@@ -182,6 +183,7 @@ func (f *frameReader) next() (frame, error) {
 type ping struct {
 	sent  hook.Instant
 	times []ShardTime
+	short []uint32 // shards for which the node's disk lacks space
 }
 
 func appendPing(b []byte, p ping) []byte {
@@ -192,6 +194,9 @@ func appendPing(b []byte, p ping) []byte {
 		b = binary.LittleEndian.AppendUint32(b, t.Shard)
 		b = binary.LittleEndian.AppendUint64(b, uint64(t.At))
 	}
+	for _, shard := range p.short[:min(len(p.short), maxTimes)] {
+		b = binary.LittleEndian.AppendUint32(b, shard)
+	}
 	return b
 }
 
@@ -201,11 +206,16 @@ func parsePing(b []byte) (ping, error) {
 	}
 	p := ping{sent: hook.Instant(binary.LittleEndian.Uint64(b))}
 	n := int(binary.LittleEndian.Uint16(b[8:]))
-	if b = b[10:]; n > maxTimes || len(b) != n*shardTimeSize {
+	b = b[10:]
+	if short := len(b) - n*shardTimeSize; n > maxTimes || short < 0 || short%shardSize != 0 || short > maxTimes*shardSize {
 		return ping{}, fmt.Errorf("a ping of %d shards (at most %d are allowed) in %d bytes", n, maxTimes, len(b))
 	}
-	for ; len(b) > 0; b = b[shardTimeSize:] {
-		p.times = append(p.times, ShardTime{binary.LittleEndian.Uint32(b), hook.Instant(binary.LittleEndian.Uint64(b[4:]))})
+	for ; n > 0; n-- {
+		p.times = append(p.times, ShardTime{binary.LittleEndian.Uint32(b), hook.Instant(binary.LittleEndian.Uint64(b[shardSize:]))})
+		b = b[shardTimeSize:]
+	}
+	for ; len(b) > 0; b = b[shardSize:] {
+		p.short = append(p.short, binary.LittleEndian.Uint32(b))
 	}
 	return p, nil
 }

@@ -155,9 +155,16 @@ func TestNewerStreamReplacesOlder(t *testing.T) {
 
 func TestPingRoundTrip(t *testing.T) {
 	for _, times := range [][]ShardTime{nil, {{0, 5}}, {{1, 1 << 60}, {255, -1}}} {
-		got, err := parsePing(appendPing(nil, ping{sent: 77, times: times}))
-		if err != nil || got.sent != 77 || !slices.Equal(got.times, times) {
-			t.Errorf("got %+v, %v, want %v", got, err, times)
+		for _, short := range [][]uint32{nil, {7}, {0, 255}} {
+			got, err := parsePing(appendPing(nil, ping{77, times, short}))
+			if err != nil || got.sent != 77 || !slices.Equal(got.times, times) || !slices.Equal(got.short, short) {
+				t.Errorf("got %+v, %v, want %v, %v", got, err, times, short)
+			}
+		}
+	}
+	for _, bad := range [][]byte{nil, make([]byte, 9), {10: 1}, {14: 0, 8: 1}, {12: 0}} {
+		if _, err := parsePing(bad); err == nil {
+			t.Errorf("%x is a ping", bad)
 		}
 	}
 	sent, now, err := parsePong(appendPong(nil, 3, 4))
@@ -168,7 +175,7 @@ func TestPingRoundTrip(t *testing.T) {
 
 func FuzzFrames(f *testing.F) {
 	f.Add(slices.Concat(frameOf(frameMessage, "body"), frameOf(framePing, "12345678\x00\x00"), frameOf(framePong, strings.Repeat("x", 16))), true)
-	f.Add(appendPing(nil, ping{times: []ShardTime{{1, hook.Instant(2)}}}), false)
+	f.Add(appendPing(nil, ping{times: []ShardTime{{1, hook.Instant(2)}}, short: []uint32{3}}), false)
 	f.Fuzz(func(t *testing.T, input []byte, checked bool) {
 		r := newFrameReader(bytes.NewReader(input), 1<<16, checked)
 		for {

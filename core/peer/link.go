@@ -239,7 +239,7 @@ func (s *sender) writeLetters(w *frameWriter, letters []letter) (err error) {
 func (s *sender) ping(w *frameWriter) error {
 	p := ping{sent: s.link.links.options.Clock()}
 	if s.kind == Small {
-		p.times = s.link.links.options.Times()
+		p.times, p.short = s.link.links.options.Times(), s.link.links.options.Short()
 	}
 	if err := w.add(framePing, 0, appendPing(nil, p)); err != nil {
 		return err

@@ -206,7 +206,7 @@ func (l *Links) pinged(w *frameWriter, from wlog.NodeID, kind Kind, body []byte)
 		return err
 	}
 	if kind == Small {
-		l.options.Heard(from, p.times)
+		l.options.Heard(from, p.times, p.short)
 	}
 	if err := w.add(framePong, 0, appendPong(nil, p.sent, l.options.Clock())); err != nil {
 		return err

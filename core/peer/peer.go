@@ -74,8 +74,11 @@ type Options struct {
 	Gone func(wlog.NodeID)
 	// Times returns the times of the shards that the node owns, each second; nil = it never owns any.
 	Times func() []ShardTime
-	// Heard takes the times of the shards that another node owns; nil = nobody wants to know.
-	Heard func(from wlog.NodeID, times []ShardTime)
+	// Short returns the shards for whose logs the node's disk lacks space, each second; nil = it never does.
+	Short func() []uint32
+	// Heard takes what another node says each second: the times of the shards that it owns, and those that its disk lacks space for. nil =
+	// nobody wants to know.
+	Heard func(from wlog.NodeID, times []ShardTime, short []uint32)
 	// Skewed hears that the node's clock went wrong or right, compared with those of the others; nil = nobody wants to know.
 	Skewed func(Skew)
 
@@ -117,8 +120,11 @@ func (o *Options) setDefaults() {
 	if o.Times == nil {
 		o.Times = func() []ShardTime { return nil }
 	}
+	if o.Short == nil {
+		o.Short = func() []uint32 { return nil }
+	}
 	if o.Heard == nil {
-		o.Heard = func(wlog.NodeID, []ShardTime) {}
+		o.Heard = func(wlog.NodeID, []ShardTime, []uint32) {}
 	}
 	if o.Skewed == nil {
 		o.Skewed = func(Skew) {}

@@ -100,18 +100,21 @@ func TestSkewIsForgotten(t *testing.T) {
 	})
 }
 
-// The times of shards reach the other nodes each second.
+// The times of shards, and which a node has no space for, reach the other nodes each second.
 func TestTimesAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
-		f.node(t, 1, func(o *Options) { o.Times = func() []ShardTime { return []ShardTime{{2, 77}, {3, 78}} } })
+		f.node(t, 1, func(o *Options) { o.Times = func() []ShardTime { return []ShardTime{{2, 77}, {3, 78}} } }, func(o *Options) { o.Short = func() []uint32 { return []uint32{3} } })
 		two := f.node(t, 2)
 		f.connect()
-		two.note(func() { two.heard = nil })
+		two.note(func() { two.heard, two.short = nil, nil })
 		time.Sleep(10 * time.Second)
 		two.note(func() {
 			if len(two.heard) != 20 || two.heard[0] != (ShardTime{2, 77}) || two.heard[1] != (ShardTime{3, 78}) {
 				t.Errorf("heard %v", two.heard)
+			}
+			if len(two.short) != 10 || two.short[0] != 3 {
+				t.Errorf("heard that node 1 lacks space for %v", two.short)
 			}
 		})
 		f.close()

@@ -142,7 +142,7 @@ func startReal(tb testing.TB, id wlog.NodeID, certificates *TLS) *tcpNode {
 			}
 		},
 		Gone:  func(id wlog.NodeID) { r.gone <- id },
-		Heard: func(wlog.NodeID, []ShardTime) { r.poke() },
+		Heard: func(wlog.NodeID, []ShardTime, []uint32) { r.poke() },
 	})
 	tb.Cleanup(func() { r.Close() })
 	return r

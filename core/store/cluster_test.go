@@ -469,4 +469,42 @@ func TestDiskAlarmOutlivesADrop(t *testing.T) {
 	})
 }
 
+// Where another node's disk lacks space for its copy of a shard, the owner frees more of the log than it would for itself, also one that takes
+// the shard over meanwhile.
+func TestLogIsFreedForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newTeam(t, 2, func(o *Options) { o.Extent = 16 << 10 })
+		defer m.close()
+		m.registry.in(1, "/")
+		one, two := m.nodes[0], m.nodes[1]
+		two.SetOthersSpace(1, true)
+		two.SetOthersSpace(7, true) // there is no such shard
+		m.own(1, one)
+		k := one.serving("/")
+		k.declare("old")
+		k.put(k.queue("old"), strings.Repeat("x", 1000)) // nothing behind it is trimmed
+		k.fill(k.declare("q"), 200)
+		for range 70 {
+			k.take(k.queue("q"))
+		}
+		size := func(n *member) (bytes int64, moves uint64) {
+			pass(time.Second)
+			st := n.cluster.shards()[0].Stats()
+			return st.LogBytes, st.Reclaims
+		}
+		before, moves := size(one)
+		if moves != 0 {
+			t.Errorf("where space is not short, records were moved %d times", moves)
+		}
+		m.own(1, two)
+		two.serving("/")
+		after, moves := size(two)
+		if moves == 0 || after > before*3/4+16<<10 {
+			t.Errorf("records were moved %d times, and the log has %d bytes of %d", moves, after, before)
+		}
+		two.SetOthersSpace(1, false)
+		two.serving("/").wantMessages("old", strings.Repeat("x", 1000))
+	})
+}
+
 var errBroken = context.DeadlineExceeded

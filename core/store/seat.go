@@ -22,6 +22,7 @@ type seat struct {
 	held *shard     // that was taken and not dropped
 	// lowSpace: there is no next segment for the shard's log on this node's disk.
 	lowSpace bool
+	tight    bool // another node lacks space for its copy
 }
 
 // seatState is who owns a shard. It is never modified, only replaced.
@@ -64,8 +65,12 @@ func (t *seat) shard() *shard {
 func (t *seat) hold(s *shard) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.held = s; s != nil && t.lowSpace {
+	t.held = s
+	if s != nil && t.lowSpace {
 		s.setLowSpace(true)
+	}
+	if s != nil && t.tight {
+		s.setTight(true)
 	}
 }
 
@@ -74,6 +79,14 @@ func (t *seat) setLowSpace(low bool) {
 	defer t.mu.Unlock()
 	if t.lowSpace = low; t.held != nil {
 		t.held.setLowSpace(low)
+	}
+}
+
+func (t *seat) setTight(tight bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tight = tight; t.held != nil {
+		t.held.setTight(tight)
 	}
 }
 

@@ -29,6 +29,7 @@ type shard struct {
 
 	mu       sync.Mutex // guards what follows
 	lowSpace bool
+	tight    bool // another node lacks space for its copy
 	isOpen   bool // Writer is set
 }
 
@@ -73,6 +74,9 @@ func (s *shard) opened(w *journal.Writer) {
 	if s.lowSpace {
 		w.SetLowSpace(true)
 	}
+	if s.tight {
+		w.SetTight(true)
+	}
 }
 
 func (s *shard) setLowSpace(low bool) {
@@ -81,6 +85,15 @@ func (s *shard) setLowSpace(low bool) {
 	s.lowSpace = low
 	if s.isOpen {
 		s.SetLowSpace(low)
+	}
+}
+
+func (s *shard) setTight(tight bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tight = tight
+	if s.isOpen {
+		s.SetTight(tight)
 	}
 }
 

@@ -167,6 +167,14 @@ func (s *Store) Shortage() *Shortage {
 	return s.alarms.shortage()
 }
 
+// SetOthersSpace is called in a cluster when another node has no space for the next segment of its copy of a shard, and when it has again.
+// While this node owns the shard, it keeps its log smaller then. Its publishers do not wait: the others go on without the node that lacks space.
+func (s *Store) SetOthersSpace(number uint32, low bool) {
+	if c := s.cluster; c != nil && number > 0 && int(number) <= len(c.seats) {
+		c.seats[number-1].setTight(low)
+	}
+}
+
 // SetSpace is called when the disk has no space for a shard's next segment, and, with nil, when it has again.
 func (s *Store) SetSpace(number uint32, low *Shortage) {
 	s.alarms.setSpace(number, low)

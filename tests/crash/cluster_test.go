@@ -273,13 +273,13 @@ func (x *trio) wave() {
 
 // narrow has the last node keep its data on a small disk, if one can be had.
 func (x *trio) narrow() {
-	const size = 256 // MiB
+	const size = 512 // MiB
 	disk, err := process.SmallDisk(x.T, size)
 	if err != nil {
 		x.Logf("no disk gets full: %v", err)
 		return
 	}
-	x.disk = disk
+	x.disk, x.ledger.fills = disk, true
 	x.Nodes[len(x.Nodes)-1].Data = filepath.Join(disk, "node")
 }
 

@@ -16,6 +16,8 @@ type ledger struct {
 	clock func() time.Time
 	// takeover is how far the broker's time may fall behind when another node takes over.
 	takeover time.Duration
+	// fills: disks get full, and a broker may refuse to send messages back because of that.
+	fills bool
 
 	mu       sync.Mutex // guards what follows, and all messages and sessions
 	life     int

@@ -72,7 +72,7 @@ func ask(c *client, management, method, path, body string, into any) error {
 		return errGone
 	}
 	if status >= http.StatusBadRequest {
-		if !c.ledger.isEnding() {
+		if full := status == http.StatusServiceUnavailable && strings.Contains(text, "resource_alarm") && c.ledger.fills; !full && !c.ledger.isEnding() {
 			if status == http.StatusConflict { // what runs is there to be read
 				text += ", with " + redrivesAt(management)
 			}

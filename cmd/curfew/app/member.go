@@ -71,7 +71,7 @@ func join(ctx context.Context, s setup) (*member, error) {
 	m.Node, err = cluster.Open(ctx, cluster.Options{
 		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Shards: uint32(c.Shards),
 		Listener: listener, TLS: m.tls, Version: version, Format: format, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
-		Replaced: m.replaced,
+		Replaced: m.replaced, Crowded: m.crowded,
 	})
 	if err != nil {
 		return nil, err
@@ -93,6 +93,13 @@ func (m *member) events(s setup) seg.Events {
 			s.log.Info("the end of a log was not written whole, and is dropped: nobody was told of it", "shard", shard, "file", file, "offset", offset)
 		},
 		Progress: s.progress,
+	}
+}
+
+// crowded passes on that another node lacks disk space for a shard.
+func (m *member) crowded(shard uint32, low bool) {
+	if st := m.space.Load(); st != nil {
+		st.SetOthersSpace(shard, low)
 	}
 }
 
