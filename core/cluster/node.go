@@ -52,6 +52,8 @@ type Options struct {
 	Crowded func(shard uint32, low bool)
 	// Replaced hears of nodes in whose places others were admitted; nil = nobody wants to know. It must not block.
 	Replaced func(former wlog.NodeID)
+	// Silent hears of nodes of which nothing has come for ten seconds, see [peer.Options]; nil = nobody wants to know. It must not block.
+	Silent func(wlog.NodeID)
 	// Dial connects to the address of a node; nil = by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
@@ -258,7 +260,7 @@ func (n *Node) linkOptions() peer.Options {
 	return peer.Options{
 		Self: n.hello, Check: n.check, Listener: n.options.Listener, Dial: n.options.Dial, TLS: n.options.TLS,
 		Clock: n.options.Clock, Log: n.options.Log, MaxMessage: quorum.MaxMessage,
-		Received: n.received, Gone: n.gone, Times: n.times, Short: n.shortages.own, Heard: n.heard, Skewed: n.skewed,
+		Received: n.received, Gone: n.gone, Silent: n.options.Silent, Times: n.times, Short: n.shortages.own, Heard: n.heard, Skewed: n.skewed,
 	}
 }
 

@@ -33,6 +33,7 @@ type testNode struct {
 	mu    sync.Mutex // guards the rest
 	got   []string
 	gone  []wlog.NodeID
+	still []wlog.NodeID // that Silent has named
 	skews []SkewLevel
 	heard []ShardTime
 	short []uint32
@@ -57,6 +58,7 @@ func (f *fabric) node(t *testing.T, id wlog.NodeID, change ...func(*Options)) *t
 			n.note(func() { n.got = append(n.got, fmt.Sprintf("%d/%d %s", from, shard, message)) })
 		},
 		Gone:   func(id wlog.NodeID) { n.note(func() { n.gone = append(n.gone, id) }) },
+		Silent: func(id wlog.NodeID) { n.note(func() { n.still = append(n.still, id) }) },
 		Skewed: func(s Skew) { n.note(func() { n.skews = append(n.skews, s.Level) }) },
 		Heard: func(_ wlog.NodeID, times []ShardTime, short []uint32) {
 			n.note(func() { n.heard, n.short = append(n.heard, times...), append(n.short, short...) })

@@ -244,6 +244,52 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
+// A node is silent if nothing comes from it for ten seconds, and not if its connections end.
+func TestSilent(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		do   func(f *fabric, b *testNode, freeze chan<- struct{})
+		want int
+	}{
+		{"it is there", func(*fabric, *testNode, chan<- struct{}) {}, 0},
+		{"its process ended", func(_ *fabric, b *testNode, _ chan<- struct{}) { b.Close() }, 0},
+		{"its connections were reset", func(f *fabric, b *testNode, _ chan<- struct{}) { f.Reset(b.node.Address) }, 0},
+		{"it stands still", func(_ *fabric, _ *testNode, freeze chan<- struct{}) { freeze <- struct{}{} }, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFabric()
+				frozen, thawed := make(chan struct{}, 1), make(chan struct{})
+				a, b := f.node(t, 1), f.node(t, 2, func(o *Options) {
+					o.Times = func() []ShardTime { // which each ping asks for
+						select {
+						case <-frozen:
+							<-thawed
+						default:
+						}
+						return nil
+					}
+				})
+				f.connect()
+				tc.do(f, b, frozen)
+				said := func(after time.Duration) (n int) {
+					time.Sleep(after)
+					a.note(func() { n = len(a.still) })
+					return n
+				}
+				if n := said(idle - pingInterval - time.Millisecond); n != 0 {
+					t.Errorf("said after nine seconds, %d times", n)
+				}
+				if n := said(time.Minute); n != tc.want {
+					t.Errorf("said %d times, want %d", n, tc.want)
+				}
+				close(thawed)
+				f.close()
+			})
+		})
+	}
+}
+
 // Connect closes the links to nodes that are none any more, and takes no messages from them.
 func TestConnectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -144,7 +145,11 @@ func (l *Links) receive(conn net.Conn, h *Hello) {
 	}
 	defer l.unregister(key, conn)
 	k.poke()
-	if err := l.readFrames(conn, k, h.Kind); !closedByPeer(err) && l.ctx.Err() == nil {
+	err := l.readFrames(conn, k, h.Kind)
+	if h.Kind == Small && errors.Is(err, os.ErrDeadlineExceeded) {
+		l.options.Silent(h.Node)
+	}
+	if !closedByPeer(err) && l.ctx.Err() == nil {
 		l.reports.broken(k.node, h.Kind, err)
 	}
 }

@@ -72,6 +72,9 @@ type Options struct {
 	// Gone hears that the process of a node has ended, as far as one can know: a connection to it ended, and it refuses new ones.
 	// nil = nobody wants to know.
 	Gone func(wlog.NodeID)
+	// Silent hears that nothing has come from a node for ten seconds, although its connection was not ended: it is cut off, or stands still.
+	// nil = nobody wants to know.
+	Silent func(wlog.NodeID)
 	// Times returns the times of the shards that the node owns, each second; nil = it never owns any.
 	Times func() []ShardTime
 	// Short returns the shards for whose logs the node's disk lacks space, each second; nil = it never does.
@@ -116,6 +119,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Gone == nil {
 		o.Gone = func(wlog.NodeID) {}
+	}
+	if o.Silent == nil {
+		o.Silent = func(wlog.NodeID) {}
 	}
 	if o.Times == nil {
 		o.Times = func() []ShardTime { return nil }

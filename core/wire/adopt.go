@@ -109,16 +109,27 @@ func (s *Server) launch(c *conn) bool {
 	return true
 }
 
-// HangUp closes the streams of connections that a node has handed over, which is no member of the cluster any more.
-func (s *Server) HangUp(front wlog.NodeID) {
+// HangUp closes the streams of connections that a node has handed over, which is no member of the cluster any more, or cannot be heard. It
+// returns how many there were.
+func (s *Server) HangUp(front wlog.NodeID) (connections int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
 		if c.front == front {
-			c.socket.Close()
+			sever(c.socket)
 			c.request(requestStop)
+			connections++
 		}
 	}
+	return connections
+}
+
+// sever closes a connection without the farewell of TLS, which waits seconds for a node that does not read.
+func sever(conn net.Conn) {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	_ = conn.Close() // it may be closed
 }
 
 // adoptedTLS returns what was negotiated between the client and the front.

@@ -141,12 +141,16 @@ func TestHangUp(t *testing.T) {
 		c := dial(t, p.front).open(60)
 		dial(t, p.owner).open(60)
 		synctest.Wait()
-		p.owner.HangUp(ownerNode) // it has handed nothing over
+		if n := p.owner.HangUp(ownerNode); n != 0 { // it has handed nothing over
+			t.Errorf("%d connections were ended, want none", n)
+		}
 		synctest.Wait()
 		if n := p.owner.Connections(); n != 2 {
 			t.Fatalf("the owner has %d connections, want 2", n)
 		}
-		p.owner.HangUp(frontNode)
+		if n := p.owner.HangUp(frontNode); n != 1 {
+			t.Errorf("%d connections were ended, want 1", n)
+		}
 		c.refused(amqp.ReplyConnectionForced, "CONNECTION_FORCED - the node that serves vhost '/' has gone")
 		synctest.Wait()
 		if n := p.owner.Connections(); n != 1 {

@@ -71,7 +71,7 @@ func join(ctx context.Context, s setup) (*member, error) {
 	m.Node, err = cluster.Open(ctx, cluster.Options{
 		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Shards: uint32(c.Shards),
 		Listener: listener, TLS: m.tls, Version: version, Format: format, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
-		Replaced: m.replaced, Crowded: m.crowded,
+		Replaced: m.replaced, Crowded: m.crowded, Silent: m.silent,
 	})
 	if err != nil {
 		return nil, err
@@ -181,6 +181,16 @@ func (m *member) owned(ctx context.Context) <-chan struct{} {
 	return all
 }
 
+// addressOf returns the address of a node, or its number if it is no member.
+func (m *member) addressOf(node wlog.NodeID) string {
+	for _, n := range m.Members() {
+		if n.ID == node {
+			return n.Address
+		}
+	}
+	return strconv.FormatUint(uint64(node), 10)
+}
+
 func (m *member) addresses() (all []string) {
 	for _, n := range m.Members() {
 		all = append(all, n.Address)
@@ -240,6 +250,18 @@ func (m *member) replaced(former wlog.NodeID) {
 		s.HangUp(former)
 	}
 	m.asked.hangUp(former)
+}
+
+// silent ends the connections that a node has handed over: it is cut off, and has ended them at its side, or stands still. The system would
+// have them last for minutes, and what their clients have not acknowledged would wait.
+func (m *member) silent(node wlog.NodeID) {
+	s := m.amqp.Load()
+	if s == nil {
+		return
+	}
+	if n := s.HangUp(node); n > 0 {
+		m.log.Warn("connections ended: nothing is heard of the node that clients have come through", "node", m.addressOf(node), "connections", n)
+	}
 }
 
 // roster is the registry, of which the node needs the members.
