@@ -3,6 +3,7 @@ package crash
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -16,7 +17,12 @@ import (
 func redriver(c *client, management string, p *place) error {
 	for {
 		var job struct{ ID string }
-		if err := ask(c, management, http.MethodPost, "queues/%2F/"+url.PathEscape(p.name)+"/redrive", `{"to":"source"}`, &job); err != nil {
+		err := ask(c, management, http.MethodPost, "queues/%2F/"+url.PathEscape(p.name)+"/redrive", `{"to":"source"}`, &job)
+		if errors.Is(err, errConflict) && !c.conn.IsClosed() {
+			time.Sleep(10 * time.Millisecond)
+			continue
+		}
+		if err != nil {
 			return err
 		}
 		for running := true; running; {
@@ -57,6 +63,10 @@ func redrivesAt(management string) string {
 	return fmt.Sprintf("%d %s %v", status, text, err)
 }
 
+// errConflict is that another redrive of the queue is running. A cluster may have one that the clients of an earlier life have asked for: the
+// request waited at a node that stood still, or could not be reached, and was carried out when that was over.
+var errConflict = errors.New("a redrive is running")
+
 // ask asks the management API. It returns errGone with the broker, and complains of any other answer than that it did as told.
 func ask(c *client, management, method, path, body string, into any) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -70,6 +80,9 @@ func ask(c *client, management, method, path, body string, into any) error {
 	status, text, err := process.Do(r)
 	if err != nil {
 		return errGone
+	}
+	if status == http.StatusConflict && c.ledger.takeover > 0 {
+		return errConflict
 	}
 	if status >= http.StatusBadRequest {
 		if full := status == http.StatusServiceUnavailable && strings.Contains(text, "resource_alarm") && c.ledger.fills; !full && !c.ledger.isEnding() {
