@@ -15,6 +15,6 @@ type Clock func() hook.Instant
 // New returns a clock that starts at the wall clock's time.
 func New() Clock {
 	start := time.Now()
-	base := hook.Instant(start.UnixNano())
+	base := hook.Instant(Machine())
 	return func() hook.Instant { return base + hook.Instant(time.Since(start)) }
 }

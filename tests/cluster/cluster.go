@@ -11,10 +11,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/tests/process"
 )
@@ -42,6 +44,7 @@ type Node struct {
 	c         *Cluster
 	section   string   // of its configuration, cluster
 	through   []string // the command that runs its process, if any
+	clock     []string // the command that sets its machine's clock, if any
 	arguments []string
 	running   bool
 	stopped   bool // by SIGSTOP
@@ -100,6 +103,13 @@ func Address(t *testing.T, node int) string {
 	return l.Addr().String()
 }
 
+// SetClock has the node's machine have a clock that is so far ahead, from the next start on. It may be less than 0.
+func (n *Node) SetClock(ahead time.Duration) {
+	n.c.t.Helper()
+	n.Program = process.WrongClock(n.c.t)
+	n.clock = []string{"env", "WRONG_CLOCK=" + ahead.String()}
+}
+
 // StartAll starts the nodes that do not run, and waits until all are ready.
 func (c *Cluster) StartAll() {
 	c.t.Helper()
@@ -125,7 +135,7 @@ func (n *Node) Launch(args ...string) {
 	if n.Clients != "" {
 		all = append(all, "--amqp", n.Clients)
 	}
-	n.Process = process.LaunchThrough(n.c.t, n.through, n.Program, yaml, append(all, args...)...)
+	n.Process = process.LaunchThrough(n.c.t, slices.Concat(n.through, n.clock), n.Program, yaml, append(all, args...)...)
 	n.running, n.stopped = true, false
 }
 

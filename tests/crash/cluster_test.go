@@ -27,15 +27,21 @@ const (
 // there in the next, whoever owns it then, nothing comes early, and nothing comes twice that was settled for certain. While the former
 // owner still has clients, others are at work at the new one.
 //
-// Clocks that are wrong cannot be had here without setting the machine's: those are played by the simulator of core/wlog/quorum.
+// The nodes' clocks differ by up to 900 ms; more would bar a node from serving.
 func TestCluster(t *testing.T) {
-	runSchedules(t, usualTime, func(yaml, dir string) *cluster.Cluster { return cluster.New(t, yaml, dir) })
+	runSchedules(t, usualTime, func(l *loop, yaml string) *cluster.Cluster {
+		c := cluster.New(t, yaml, l.dir)
+		for _, n := range c.Nodes {
+			n.SetClock(time.Duration(l.random.IntN(901)-450) * time.Millisecond)
+		}
+		return c
+	})
 }
 
 // The same with a network that loses packets, and with cables that are pulled.
 func TestClusterInNamespaces(t *testing.T) {
-	runSchedules(t, usualTime/2, func(yaml, dir string) *cluster.Cluster {
-		c, err := cluster.NewInNamespaces(t, yaml, dir)
+	runSchedules(t, usualTime/2, func(l *loop, yaml string) *cluster.Cluster {
+		c, err := cluster.NewInNamespaces(t, yaml, l.dir)
 		if err != nil {
 			t.Skipf("TestCluster's proxies have to do: %v", err)
 		}
@@ -43,7 +49,7 @@ func TestClusterInNamespaces(t *testing.T) {
 	})
 }
 
-func runSchedules(t *testing.T, limit time.Duration, nodes func(yaml, dir string) *cluster.Cluster) {
+func runSchedules(t *testing.T, limit time.Duration, nodes func(l *loop, yaml string) *cluster.Cluster) {
 	t.Helper()
 	l := newLoop(t, 1)
 	l.busy, l.limit = 200*time.Millisecond, limit
@@ -54,7 +60,7 @@ func runSchedules(t *testing.T, limit time.Duration, nodes func(yaml, dir string
 		l.cycles, l.busy, l.limit = int(n), 700*time.Millisecond, 0
 	}
 	l.ledger.takeover = 100 * time.Millisecond
-	x := &trio{loop: l, Cluster: nodes("limits: {heartbeat: 0s, handshake-timeout: 10m}\nmemory: {bodies: 16MiB}", l.dir), faults: map[string]int{}}
+	x := &trio{loop: l, Cluster: nodes(l, "limits: {heartbeat: 0s, handshake-timeout: 10m}\nmemory: {bodies: 16MiB}"), faults: map[string]int{}}
 	x.narrow()
 	l.brokers, l.end = x, x.fail
 	t.Cleanup(func() { t.Logf("faults: %v; %d entries of logs compared", x.faults, x.compared) })

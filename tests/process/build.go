@@ -66,6 +66,30 @@ func buildAs(name string, more ...string) error {
 	return nil
 }
 
+// WrongClock builds the broker as [Binary] does, once, with a machine's clock that the variable WRONG_CLOCK sets ahead, and returns its path.
+func WrongClock(t *testing.T) string {
+	t.Helper()
+	Binary(t)
+	wrongClock.once.Do(func() {
+		tags := "wrongclock"
+		for _, f := range flags() {
+			if more, ok := strings.CutPrefix(f, "-tags="); ok {
+				tags += "," + more
+			}
+		}
+		wrongClock.err = buildAs("curfew-wrongclock", "-tags="+tags)
+	})
+	if wrongClock.err != nil {
+		t.Fatal(wrongClock.err)
+	}
+	return filepath.Join(binary.dir, "curfew-wrongclock")
+}
+
+var wrongClock struct {
+	once sync.Once
+	err  error
+}
+
 // Variant builds the broker as [Binary] does, with values of variables of the package cmd/curfew/app, and returns its path. One test calls
 // it at a time.
 func Variant(t *testing.T, name string, variables map[string]string) string {

@@ -173,13 +173,13 @@ func (r *replica) refresh() {
 
 // keep has the group write what is known of the shard's time now.
 func (r *replica) keep(now hook.Instant) {
-	lead := time.Duration(int64(now) - time.Now().UnixNano()) // or less, as now is read before
+	lead := time.Duration(int64(now) - clock.Machine()) // or less, as now is read before
 	r.group.time = r.samples.keep(r.group.time, now, lead)
 }
 
 // recall returns what was known of the shard's time in an earlier life.
 func recall(k kept, own clock.Clock) samples {
-	machine := time.Now().UnixNano()
+	machine := clock.Machine()
 	return samplesOf(k, time.Duration(int64(own())-machine)) // or more, as it is read before
 }
 

@@ -1,0 +1,5 @@
+//go:build !wrongclock
+
+package clock
+
+const wrong = 0
