@@ -29,7 +29,11 @@ func TestFolderCommands(t *testing.T) {
 			t.Errorf("%s: exit status %d, %s%s", tt.args, code, stdout, stderr)
 		}
 	}
-	code, stdout, _ := invoke("config")
+	code, stdout, stderr := invoke("ctl", "--from", empty, "cluster", "import", "--data", data)
+	if want := empty + " is not the data folder of a broker"; code != exitFailure || !strings.Contains(stderr, want) {
+		t.Errorf("a flag before the action: exit status %d, %s%s", code, stdout, stderr)
+	}
+	code, stdout, _ = invoke("config")
 	if code != exitOK || !strings.Contains(stdout, "shards: "+strconv.Itoa(defaultClusterShards)) {
 		t.Errorf("cluster.shards has another default:\n%s", stdout)
 	}

@@ -9,6 +9,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
 	"math/big"
 	"net/http"
 	"net/http/httptest"
@@ -232,6 +235,40 @@ func TestPagesOfActions(t *testing.T) {
 		t.Errorf("the page of all: %s", page)
 	}
 }
+
+// Options may be before the words that say what makes a folder, too, as for other actions: cluster import was looked for at the beginning only.
+func TestOptionsBeforeFolderCommands(t *testing.T) {
+	for _, tt := range []struct{ line, want string }{
+		{"cluster import --from a --data b", "import [--from a --data b]"},
+		{"--from a cluster import --data b", "import [--from a --data b]"},
+		{"--from=a cluster --shards 2 restore --data b", "restore [--from=a --shards 2 --data b]"},
+		{"--help cluster import", "import [--help]"},
+		{"--quiet cluster import --data b", "import [--quiet --data b]"}, // which it refuses by name
+		{"cluster import -- z", "import [-- z]"},
+		{"cluster status", ""},
+		{"help cluster import", ""},
+		{"--from cluster import", ""}, // a value
+		{"-- cluster import", ""},
+		{"--vhost import cluster status", ""},
+		{"cluster", ""},
+	} {
+		var called string
+		folder := func(name string) func([]string) int {
+			return func(words []string) int { called = fmt.Sprint(name, " ", words); return 7 }
+		}
+		p := &Program{Folders: map[string]func([]string) int{"import": folder("import"), "restore": folder("restore")}, Name: "curfew ctl", Stdout: io.Discard, Stderr: io.Discard}
+		p.transport = refusing{}
+		status := p.Run(strings.Fields(tt.line))
+		if called != tt.want || (status == 7) != (tt.want != "") {
+			t.Errorf("%s: exit status %d, called %q, want %q", tt.line, status, called, tt.want)
+		}
+	}
+}
+
+// refusing is a network on which nobody answers.
+type refusing struct{}
+
+func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }
 
 // An alarm of the disk whose cause are file descriptors says so.
 func TestStatusOfLackingFiles(t *testing.T) {

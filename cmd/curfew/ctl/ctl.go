@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -31,7 +32,7 @@ type Program struct {
 	Stdout, Stderr io.Writer
 
 	// Folders are the commands after "cluster" that make the data folder of a node while no broker runs, by their names: import and
-	// restore. They get the words behind their name, and return the exit status.
+	// restore. They get the words of the command line without these two, and return the exit status.
 	Folders map[string]func(args []string) int
 
 	transport http.RoundTripper // nil = the network
@@ -39,12 +40,43 @@ type Program struct {
 
 // Run executes a command line, without the program's name, and returns the exit status.
 func (p *Program) Run(args []string) int {
-	if len(args) > 1 && args[0] == "cluster" && p.Folders[args[1]] != nil {
-		return p.Folders[args[1]](args[2:])
+	if folder, words := p.folderCommand(args); folder != nil {
+		return folder(words)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return p.report(p.run(ctx, args))
+}
+
+// folderCommand returns what makes a folder, if "cluster" and its name are the first two words that are neither options nor their values,
+// and the other words. Its options may be anywhere; this package does not know them, and all have values.
+func (p *Program) folderCommand(args []string) (run func(args []string) int, others []string) {
+	var at []int // where they are
+	for i := 0; i < len(args) && len(at) < 2 && args[i] != "--"; i++ {
+		if len(args[i]) > 1 && args[i][0] == '-' {
+			i += valuesOf(args[i:])
+		} else {
+			at = append(at, i)
+		}
+	}
+	if len(at) < 2 || args[at[0]] != "cluster" || p.Folders[args[at[1]]] == nil {
+		return nil, nil
+	}
+	return p.Folders[args[at[1]]], slices.Concat(args[:at[0]], args[at[0]+1:at[1]], args[at[1]+1:])
+}
+
+// valuesOf returns how many words behind the option that words begin with are its value. One that is not known has a value.
+func valuesOf(words []string) int {
+	name, _, given := strings.Cut(words[0], "=")
+	var line commandLine
+	o, known := line.lookup(name)
+	if !known {
+		o = option{value: "value"}
+	}
+	if given || o.value == "" || len(words) == 1 || !o.takes(words[1]) {
+		return 0
+	}
+	return 1
 }
 
 func (p *Program) run(ctx context.Context, args []string) error {
