@@ -44,7 +44,7 @@ func (c *request) readTransfer() (t shardChange, err error) {
 	r := c.body()
 	r.Only("shard", "vhost", "to")
 	r.Need("to")
-	vhost, to := r.Name("vhost"), r.Name("to")
+	vhost, to := r.Name("vhost"), r.Text("to")
 	number := uint64(0)
 	if r.Has("shard") {
 		number = r.Uint("shard", maxShard)
@@ -59,7 +59,7 @@ func (c *request) readTransfer() (t shardChange, err error) {
 	if r.Has("vhost") {
 		shard, known := c.api.Placements.ShardOf(vhost)
 		if !known {
-			return t, errNoVHost
+			return t, &failure{http.StatusNotFound, "not_found", fmt.Sprintf("there is no virtual host '%s'", vhost)}
 		}
 		t.shard = shard
 	}
@@ -74,14 +74,14 @@ const maxShard = 255
 
 // memberAt returns the node of a name or an address.
 func (a *API) memberAt(to string) (replicas.Node, error) {
-	var names []string
+	var all []string
 	for _, n := range a.members() {
 		if n.Name == to || n.Address == to {
 			return n, nil
 		}
-		names = append(names, n.Name)
+		all = append(all, n.Address)
 	}
-	return replicas.Node{}, badRequest("to is '%.200s', which is no node of the cluster: they are %s", to, strings.Join(names, ", "))
+	return replicas.Node{}, badRequest("'%.200s' is no node of the cluster: they are at %s", to, strings.Join(all, ", "))
 }
 
 // ownerOf returns the node that owns a shard, as far as this node knows.
@@ -138,10 +138,18 @@ func (a *API) transfer(c *request) error {
 	defer cancel()
 	if err := a.Replicas.Transfer(ctx, t.shard, t.to.ID); err != nil {
 		a.Log.Warn("a shard is not transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name, "error", err)
-		return unchanged(err)
+		return untransferred(&t.to, err)
 	}
 	a.Log.Info("a shard is transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name)
 	return c.done(nil)
+}
+
+// untransferred returns the failure of a shard's transfer to a node.
+func untransferred(to *replicas.Node, err error) error {
+	if isOwnership(err) {
+		return err
+	}
+	return unchanged(fmt.Errorf("%s: %w", to.Address, err))
 }
 
 // unchanged returns the failure of what was not done to a shard.

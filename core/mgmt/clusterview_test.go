@@ -217,23 +217,25 @@ func TestTransfers(t *testing.T) {
 		{0, 204, `{"shard":1,"to":"n3:5680"}`, "", ""}, // it owns it already
 		{2, 204, `{"shard":1,"to":"n2:5680"}`, "3: transfer 1 to 2", ""},
 		{2, 204, `{"vhost":"/","to":"curfew@n3"}`, "2: transfer 1 to 3", ""},
-		{0, 400, `{"shard":1,"to":"n9"}`, "", "to is 'n9', which is no node of the cluster: they are curfew@n1, curfew@n2, curfew@n3"},
+		{0, 400, `{"shard":1,"to":"n9"}`, "", "\"'n9' is no node of the cluster: they are at n1:5680, n2:5680, n3:5680\""},
+		{0, 400, `{"shard":1,"to":"` + strings.Repeat("n", 300) + `"}`, "", strings.Repeat("n", 200) + "' is no node of the cluster: they are at n1:5680"},
+		{0, 400, `{"shard":1,"to":""}`, "", "'' is no node of the cluster: they are at n1:5680"},
 		{0, 400, `{"to":"n1"}`, "", "one of shard, a number from 0 to 255, and vhost, a name, is needed"},
 		{0, 400, `{"shard":1,"vhost":"/","to":"curfew@n1"}`, "", "one of shard"},
 		{0, 400, `{"shard":256,"to":"curfew@n1"}`, "", "shard"},
 		{0, 400, `{"shard":1}`, "", "key_missing"},
 		{0, 400, `{"shard":1,"to":"curfew@n1","force":true}`, "", "force"},
 		{0, 404, `{"shard":7,"to":"curfew@n1"}`, "", "there is no shard 7: the cluster has 3, from 0 on"},
-		{0, 404, `{"vhost":"none","to":"curfew@n1"}`, "", "vhost_not_found"},
+		{0, 404, `{"vhost":"none","to":"curfew@n1"}`, "", "there is no virtual host 'none'"},
 	} {
 		w := c.want(tc.node, tc.status, "POST", "/api/cluster/transfer", tc.body)
 		if got := s.take(); got != tc.done || !strings.Contains(w.Body.String(), tc.reason) {
 			t.Errorf("%s: %s was done, want %s; answered %s", tc.body, got, tc.done, w.Body)
 		}
 	}
-	s.refuse = errors.New("node 3: the node has not caught up: it lacks 4 entries")
+	s.refuse = errors.New("transfer shard 0: the node has not caught up: it lacks 4 entries")
 	for node := range c.rigs {
-		if w := c.want(node, 409, "POST", "/api/cluster/transfer", `{"shard":0,"to":"curfew@n3"}`); !strings.Contains(w.Body.String(), "it lacks 4 entries") {
+		if w := c.want(node, 409, "POST", "/api/cluster/transfer", `{"shard":0,"to":"curfew@n3"}`); !strings.Contains(w.Body.String(), "\"n3:5680: transfer shard 0: the node has not caught up: it lacks 4 entries") {
 			t.Errorf("got %s", w.Body)
 		}
 	}

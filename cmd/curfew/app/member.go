@@ -131,7 +131,7 @@ func (m *member) giveUp(shard uint32) {
 			if err == nil {
 				return
 			}
-			errs = errors.Join(errs, err)
+			errs = errors.Join(errs, fmt.Errorf("%s: %w", n.Address, err))
 		}
 		m.log.Warn("no other node takes over a shard that this node cannot serve", "shard", shard, "error", errs)
 	}()

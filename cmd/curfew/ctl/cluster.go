@@ -91,6 +91,8 @@ func checkTransfer(c *call) error {
 		return misused("not enough arguments: the node that gets shard %s is missing.", c.operands[1])
 	case n < want:
 		return misused("not enough arguments: a shard is missing, as a number before the node or by a virtual host, --vhost.")
+	case n == want+1 && want == 2:
+		return misused("too many arguments: the shard is that of virtual host '%s' already, so '%s' is one too many.", c.vhost(), c.operands[1])
 	case n > want:
 		return misused("too many arguments.")
 	}
@@ -98,7 +100,7 @@ func checkTransfer(c *call) error {
 		return nil
 	}
 	if !isShard(c.operands[1]) {
-		return &misuse{dataError, "Bad argument: a shard is a number from 0 to 255"}
+		return &misuse{dataError, fmt.Sprintf("Bad argument: '%s' is no shard: it is a number from 0 to 255, before the node", c.operands[1])}
 	}
 	return nil
 }

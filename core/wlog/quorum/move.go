@@ -73,7 +73,8 @@ func (r *replica) move(ctx context.Context, step func(g *group, tick bool) (bool
 }
 
 // Transfer gives a shard that this node owns to another node, and returns when that owns it. Appends wait meanwhile, and are lost with the
-// log if that succeeds. The other node must have caught up; it is waited for as long as an election timeout.
+// log if that succeeds. The other node must have caught up; it is waited for as long as an election timeout. Errors do not name it: the
+// caller knows its address.
 func (e *Engine) Transfer(ctx context.Context, shard uint32, to wlog.NodeID) error {
 	return e.move(ctx, "transfer", shard, (&transfer{to: uint64(to)}).step)
 }
@@ -104,11 +105,11 @@ func (t *transfer) step(g *group, tick bool) (done bool, err error) {
 	case g.term > t.term && g.leader == t.to:
 		return true, nil
 	case g.term > t.term && g.leader != raft.None:
-		return false, fmt.Errorf("node %d: %w: node %d was faster", t.to, ErrBehind, g.leader)
+		return false, fmt.Errorf("%w: another one was faster", ErrBehind)
 	case g.term == t.term && g.state == raft.StateLeader && g.transferee() == raft.None && g.wary[t.to] > 0:
-		return false, fmt.Errorf("node %d: %w: it wants to own nothing: it ends, or its clock or its disk is wrong", t.to, ErrBehind)
+		return false, fmt.Errorf("%w: it wants to own nothing: it ends, or its clock or its disk is wrong", ErrBehind)
 	case g.term == t.term && g.state == raft.StateLeader && g.transferee() == raft.None:
-		return false, fmt.Errorf("node %d: %w: it did not take over within the election timeout", t.to, ErrBehind)
+		return false, fmt.Errorf("%w: it did not take over within the election timeout", ErrBehind)
 	}
 	return false, nil
 }
@@ -124,7 +125,7 @@ func (t *transfer) begin(g *group, tick bool) (done bool, err error) {
 	i := slices.IndexFunc(peers, func(p peer) bool { return p.id == t.to && !p.learner })
 	switch {
 	case i < 0:
-		return false, fmt.Errorf("node %d: %w", t.to, ErrUnknownNode)
+		return false, ErrUnknownNode
 	case g.transferee() != raft.None:
 		return false, ErrBusy
 	case peers[i].caughtUp:
@@ -136,7 +137,7 @@ func (t *transfer) begin(g *group, tick bool) (done bool, err error) {
 		t.ticks++
 	}
 	if t.ticks > electionTicks {
-		return false, fmt.Errorf("node %d: %w: it lacks %d entries", t.to, ErrBehind, g.disk.last().index-peers[i].match)
+		return false, fmt.Errorf("%w: it lacks %d entries", ErrBehind, g.disk.last().index-peers[i].match)
 	}
 	return false, nil
 }

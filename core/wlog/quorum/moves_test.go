@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -73,6 +75,8 @@ func TestTransferIsRefused(t *testing.T) {
 			}
 			if err := c.nodes[tc.at].Transfer(c.Context(), tc.shard, tc.to); !errors.Is(err, tc.want) {
 				t.Errorf("%s: %v, want %v", name, err, tc.want)
+			} else if err != nil && strings.Contains(err.Error(), fmt.Sprint("node ", tc.to)) {
+				t.Errorf("%s: %v: the node has a number there, which no operator knows", name, err)
 			}
 		}
 		c.write(l, 1, 5)
