@@ -115,7 +115,9 @@ func (b *builder) replicasOf(all []replicas.Shard, names map[wlog.NodeID]string)
 		for k := range all[i].Peers {
 			p := &all[i].Peers[k]
 			l := label("shard", shardText(&all[i]), "node", nodeText(names, p.Node))
-			lag.add(l, float64(p.Lag))
+			if !p.Silent {
+				lag.add(l, float64(p.Lag))
+			}
 			active.add(l, truth(p.Active))
 			voter.add(l, truth(p.Voter))
 		}

@@ -27,7 +27,7 @@ func clusterView() replicas.View {
 		Shards: []replicas.Shard{
 			{
 				Shard: 0, Role: replicas.Owner, Owner: 1, Term: 7, Commit: 100, Applied: 98, Last: 101, Bytes: 4096, Elections: 3,
-				Peers:   []replicas.Replica{{Node: 2, Voter: true, Active: true, Match: 100, Lag: 1}, {Node: 4, Lag: 101}},
+				Peers:   []replicas.Replica{{Node: 2, Voter: true, Active: true, Match: 100, Lag: 1}, {Node: 3, Voter: true, Lag: 101, Silent: true}, {Node: 4, Lag: 101}},
 				Commits: telemetry.Distribution{Bounds: []float64{1}, Counts: []uint64{5, 0}, Count: 5, Sum: .5},
 			},
 			{Shard: 1, Role: replicas.Stopped, Err: "the disk"},
@@ -73,7 +73,7 @@ func TestCluster(t *testing.T) {
 	} {
 		want(t, c, series, v)
 	}
-	for _, series := range []string{`curfew_link_round_trip_seconds{node="curfew@c"}`, `curfew_node_connected{node="curfew@a"}`} {
+	for _, series := range []string{`curfew_link_round_trip_seconds{node="curfew@c"}`, `curfew_node_connected{node="curfew@a"}`, `curfew_replica_lag_entries{shard="0",node="curfew@c"}`} {
 		if _, there := value(c, series); there {
 			t.Errorf("there is %s", series)
 		}

@@ -427,6 +427,8 @@ func (a *API) awaitedIn(shard uint32, id wlog.NodeID) string {
 			case !member: // the former
 			case !p.Active || !n.Up:
 				why = append(why, n.Name+" does not answer")
+			case p.Node == id && p.Silent:
+				why = append(why, "what "+n.Name+" lacks is not known yet")
 			case p.Node == id && p.Lag > 0:
 				why = append(why, fmt.Sprintf("%s lacks %d entries", n.Name, p.Lag))
 			}

@@ -350,6 +350,9 @@ func TestUnfinishedReplacementNamesTheNode(t *testing.T) {
 		ask("curfew@n2 lacks 7 entries, curfew@n3 does not answer; ")
 		s.silent = map[wlog.NodeID]bool{2: true}
 		ask("curfew@n2 does not answer; ")
+		s.silent, s.mute = nil, map[wlog.NodeID]bool{2: true} // it was said to lack all there is
+		ask("what curfew@n2 lacks is not known yet; ")
+		s.mute = nil
 		s.lag, s.silent = nil, nil
 		ask("the nodes have not agreed on it; ")
 	}

@@ -19,7 +19,7 @@ export default function show(main, context) {
     {title: 'Node', head: true, cell: (n) => h('a', {href: href('nodes', [n.name])}, n.name)},
     {title: 'State', cell: (n) => n.running ? 'running' : h('span', {class: 'badge bad'}, 'no answer')},
     {title: 'Owner of', cell: (n) => orDash(n.owns.join(', '))},
-    {title: 'Entries behind', number: true, cell: (n) => n.running && n.lag >= 0 ? count(n.lag) : '–'},
+    {title: 'Entries behind', number: true, cell: (n) => n.lag >= 0 ? count(n.lag) : 'not known'},
   ]});
   fill(main, adminMenu('node'), heading('Node'), nodes.element, place);
   if (!context.user.tags.some((t) => t === 'monitoring' || t === 'administrator')) return void fill(place, h('p', {class: 'empty'}, 'The node is shown to users with the tag monitoring or administrator.'));
