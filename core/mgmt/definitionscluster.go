@@ -358,7 +358,7 @@ func (i *clusterImport) unload() {
 // importStep does this node's step of an import.
 func (a *API) importStep(c *request, step definitions.Step, b []byte) (definitions.Outcome, error) {
 	if a.clustered() && (step == definitions.CheckVHosts || step == definitions.ApplyVHosts) {
-		if err := c.awaitModules(b); err != nil {
+		if err := c.awaitModules(b, step); err != nil {
 			return definitions.Outcome{}, err
 		}
 	}

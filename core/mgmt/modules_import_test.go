@@ -22,6 +22,13 @@ type carrier struct {
 
 func (c *carrier) Carried() []definitions.Carried { return slices.Clone(c.all) }
 
+func (c *carrier) Canonical(m Module) Module {
+	if m.Fuel == "1000000" {
+		m.Fuel = "default"
+	}
+	return m
+}
+
 func (c *carrier) Load(m Module) (bool, []string, error) {
 	if string(m.Module) == "bad" {
 		return false, nil, &ModuleError{Text: `policy "` + m.Name + `": it is bad`}
@@ -229,32 +236,56 @@ func TestUnloadAsksAllNodes(t *testing.T) {
 // slowCarrier is the policies of a node that needs a while for those that another node has loaded.
 type slowCarrier struct {
 	*carrier
-	asked int
-	late  int // how often it has another one of the name
+	asked         int
+	late          int    // how often it has what was there before
+	before, after string // descriptions of its policy x
 }
 
 func (s *slowCarrier) List() []json.RawMessage {
 	if s.asked++; s.asked <= s.late {
-		return []json.RawMessage{json.RawMessage(`{"name":"x","digest":"` + digestOf("before") + `"}`)}
+		return []json.RawMessage{json.RawMessage(`{"name":"x",` + s.before + `}`)}
 	}
-	return []json.RawMessage{json.RawMessage(`{"name":"x","digest":"` + digestOf("code") + `"}`)}
+	return []json.RawMessage{json.RawMessage(`{"name":"x",` + s.after + `}`)}
 }
 
-func digestOf(module string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(module))) }
+// described are a module and its settings in a list of policies.
+func described(module, more string) string {
+	return fmt.Sprintf(`"origin":"loaded","digest":"%x","fuel":"default","on_error":"builtin","grants":null%s`, sha256.Sum256([]byte(module)), more)
+}
 
-// What goes into vhosts waits until their owners have loaded the policies that came with it, not only others of the same names.
+// What goes into vhosts waits until their owners have loaded the policies that came with it, not only others of the same names, or with
+// other settings. Until all is checked these are as before: an import of another version waited for it in vain, and was refused.
 func TestImportWaitsForModules(t *testing.T) {
-	var all []*slowCarrier
-	c := newCluster(t, func(o *Options) {
-		s := &slowCarrier{carrier: &carrier{}, late: 3}
-		all = append(all, s)
-		o.Modules = s
-	})
-	c.registrar = 1
-	file := withPolicies(moduleOf("x", "code", ""), `"queues":[{"name":"q","vhost":"b","durable":true,"auto_delete":false,"arguments":{}}]`)
-	c.want(0, 204, "POST", "/api/definitions", file)
-	c.want(2, 200, "GET", "/api/queues/b/q", "")
-	if all[1].asked < 4 {
-		t.Errorf("the owner of the vhost looked %d times for the policy", all[1].asked)
+	const never = 1 << 30
+	is := described("code", "")
+	for _, tt := range []struct {
+		name, settings, before, after string
+		late, want                    int
+	}{
+		{"another version", "", described("before", ""), is, 3, 4},
+		{"another configuration", `,"config":{"n":[1,2]}`, is, described("code", `,"config":{"n": [1, 2]}`), 3, 4},
+		{"another fuel", `,"fuel":"large"`, is, strings.Replace(is, "default", "large", 1), 3, 4},
+		{"other grants", `,"grants":["body"]`, is, strings.Replace(is, "null", `["body"]`, 1), 3, 4},
+		{"another choice on errors", `,"on_error":"keep"`, is, strings.Replace(is, "builtin", "keep", 1), 3, 4},
+		{"fuel by number", `,"fuel":1000000`, is, is, 0, 2},
+		{"a shadow", "", strings.Replace(is, "loaded", "shadow", 1), is, 3, 5},
+		{"the configuration's", `,"fuel":"large"`, strings.Replace(described("other", ""), "loaded", "configuration", 1), "", never, 2},
+		{"rolled back here", "", described("before", fmt.Sprintf(`,"rolled_back":"%x"`, sha256.Sum256([]byte("code")))), "", never, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var all []*slowCarrier
+			c := newCluster(t, func(o *Options) {
+				s := &slowCarrier{carrier: &carrier{}, before: tt.before, after: tt.after, late: tt.late}
+				all = append(all, s)
+				o.Modules = s
+			})
+			c.registrar = 1
+			file := withPolicies(moduleOf("x", "code", tt.settings), `"queues":[{"name":"q","vhost":"b","durable":true,"auto_delete":false,"arguments":{}}]`)
+			c.want(0, 204, "POST", "/api/definitions", file)
+			c.want(2, 200, "GET", "/api/queues/b/q", "")
+			if all[1].asked != tt.want {
+				t.Errorf("the owner of the vhost looked %d times for the policy, want %d", all[1].asked, tt.want)
+			}
+		})
 	}
 }

@@ -2,8 +2,6 @@ package mgmt
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -68,44 +66,55 @@ func (c *request) checkUnused(name string) error {
 // modulesTime is how long a step of an import waits for the expiry policies of the file: a large one of Go's can be compiled for a minute.
 const modulesTime = 2 * time.Minute
 
-// carriedModule is an expiry policy in a file with definitions.
-type carriedModule struct {
-	Name   string
-	Module []byte
+// loadedModule is what a list of policies says of one.
+type loadedModule struct {
+	Name, Origin, Digest, Fuel string
+	Config                     json.RawMessage
+	Grants                     []string
+	OnError                    string `json:"on_error"`
+	RolledBack                 string `json:"rolled_back"` // digest of a version that failed here
 }
 
-// digest returns what lists of policies say of the module.
-func (m *carriedModule) digest() string {
-	sum := sha256.Sum256(m.Module)
-	return hex.EncodeToString(sum[:])
+// is reports whether a policy is as in a file, or will not become that: the configuration of this node has it, or that version was tried.
+func (m *loadedModule) is(want *definitions.Module) bool {
+	have := definitions.Module{Digest: m.Digest, Config: m.Config, Grants: m.Grants, Fuel: m.Fuel, OnError: m.OnError}
+	return have.Same(want) || m.Origin == configured || m.RolledBack == want.Digest
 }
 
-// awaitModules waits until this node has loaded the expiry policies of a file with definitions, which were loaded at the registry's owner:
-// those modules, not others that had their names before.
-func (c *request) awaitModules(file []byte) error {
-	var d struct {
-		Policies []carriedModule `json:"wasm_policies"`
-	}
-	if json.Unmarshal(file, &d) != nil || len(d.Policies) == 0 || c.api.Modules == nil {
-		return nil // what is wrong with the file is said by those who read it
+// Origins of policies: one that the configuration names, and one that is no strategy.
+const (
+	configured = "configuration"
+	shadow     = "shadow"
+)
+
+// awaitModules waits until this node has loaded the expiry policies of a file with definitions, which were loaded at the registry's owner.
+// Others of their names will do while definitions are checked, because they are replaced when all is; before definitions are put in force,
+// modules and settings have to be those of the file.
+func (c *request) awaitModules(file []byte, step definitions.Step) error {
+	wanted := c.api.files.ModulesIn(file) // what is wrong with the file is said by those who read it
+	if len(wanted) == 0 || c.api.Modules == nil {
+		return nil
 	}
 	c.freshen()
 	ctx, cancel := context.WithTimeout(c.r.Context(), modulesTime)
 	defer cancel()
 	for {
-		there := map[string]string{} // digests by name
+		there := map[string]*loadedModule{}
 		for _, raw := range c.api.Modules.List() {
-			var m struct{ Name, Digest string }
-			if json.Unmarshal(raw, &m) == nil {
-				there[m.Name] = m.Digest
+			m := &loadedModule{}
+			if json.Unmarshal(raw, m) == nil && m.Origin != shadow {
+				there[m.Name] = m
 			}
 		}
-		i := slices.IndexFunc(d.Policies, func(p carriedModule) bool { return there[p.Name] != p.digest() })
+		i := slices.IndexFunc(wanted, func(w definitions.Module) bool {
+			m := there[w.Name]
+			return m == nil || step == definitions.ApplyVHosts && !m.is(&w)
+		})
 		if i < 0 {
 			return nil
 		}
 		if ctx.Err() != nil {
-			return &failure{http.StatusServiceUnavailable, "not_loaded", "the expiry policy '" + d.Policies[i].Name + "' is not loaded at " + c.api.Node + " yet: import again"}
+			return &failure{http.StatusServiceUnavailable, "not_loaded", "the expiry policy '" + wanted[i].Name + "' is not loaded at " + c.api.Node + " yet: import again"}
 		}
 		pause(ctx, 50*time.Millisecond)
 	}

@@ -170,6 +170,20 @@ func (a moduleAdmin) Carried() []definitions.Carried {
 	return all
 }
 
+// Canonical implements [definitions.Modules].
+func (moduleAdmin) Canonical(m mgmt.Module) mgmt.Module {
+	o, err := optionsOf(&m)
+	if err != nil {
+		return m
+	}
+	fuel, err := o.Fuel.MarshalText()
+	if err != nil {
+		panic(fmt.Errorf("fuel: %w", err)) // it never fails
+	}
+	m.Fuel, m.OnError = string(fuel), o.OnError.String()
+	return m
+}
+
 // Load implements [mgmt.Modules].
 func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err error) {
 	o, err := optionsOf(&m)

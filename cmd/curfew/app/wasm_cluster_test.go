@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog"
 	fakelog "github.com/curfewmq/curfew/core/wlog/fake"
@@ -111,5 +112,22 @@ func TestSettingsOfAModuleThatCannotBeRead(t *testing.T) {
 	k = storedModule(&store.Module{Name: "p", Options: []byte(`{"fuel":"large","recompute":true}`), Bytes: []byte{1}})
 	if k.Damage != nil || k.Options.Fuel != wasm.LargeFuel || !k.Options.Recompute {
 		t.Errorf("got %+v", k)
+	}
+}
+
+// What a file with definitions says of a policy is compared with what is loaded: the same settings are written in the same way.
+func TestCanonicalModules(t *testing.T) {
+	for _, tt := range []struct{ fuel, onError, wantFuel, wantOnError string }{
+		{"", "", "default", "builtin"},
+		{"1000000", "keep", "default", "keep"},
+		{"0050000000", "reject", "large", "reject"},
+		{"0020000", "", "20000", "builtin"},
+		{"much", "keep", "much", "keep"}, // is refused when it is loaded, like the next one
+		{"1000000", "never", "1000000", "never"},
+	} {
+		got := moduleAdmin{}.Canonical(mgmt.Module{Name: "a", Fuel: tt.fuel, OnError: tt.onError})
+		if got.Name != "a" || got.Fuel != tt.wantFuel || got.OnError != tt.wantOnError {
+			t.Errorf("%q, %q: got %+v", tt.fuel, tt.onError, got)
+		}
 	}
 }

@@ -40,6 +40,8 @@ type Modules interface {
 	Load(m Module) (created bool, warnings []string, err error)
 	// Unload takes a policy away, with force even from queues that have chosen it.
 	Unload(name string, force bool) error
+	// Canonical returns a policy with its settings written as Carried and descriptions write them, if they are valid.
+	Canonical(m Module) Module
 }
 
 // Carried is a policy of a broker.
@@ -48,8 +50,8 @@ type Carried struct {
 	Fixed bool // the configuration names it: it cannot be replaced
 }
 
-// same reports whether loading other would change nothing.
-func (m *Module) same(other *Module) bool {
+// Same reports whether loading other would change nothing.
+func (m *Module) Same(other *Module) bool {
 	return m.Digest == other.Digest && m.Fuel == other.Fuel && m.OnError == other.OnError && slices.Equal(m.Grants, other.Grants) &&
 		sameJSON(m.Config, other.Config)
 }
@@ -152,7 +154,24 @@ func (p *planner) module(r *reader) {
 		r.Fail(jsonobj.Errorf("digest: the module's is %s", digest))
 	}
 	m.Digest = digest
+	if p.Modules != nil {
+		m = p.Modules.Canonical(m)
+	}
 	p.modules = append(p.modules, m)
+}
+
+// ModulesIn returns the expiry policies of a file with definitions, with defaults for the settings that it leaves out. Of a file that is
+// refused there are none.
+func (d *Definitions) ModulesIn(file []byte) []Module {
+	r, err := readFile(file)
+	if err != nil {
+		return nil
+	}
+	p := &planner{Definitions: d, named: map[string]bool{}}
+	if p.each(r, modulesSection, "expiry policy", p.module); p.err != nil {
+		return nil
+	}
+	return p.modules
 }
 
 // moduleImport loads policies of a file.
@@ -183,7 +202,7 @@ func (d *Definitions) loadModules(all []Module) (*moduleImport, error) {
 				return nil, err
 			}
 			i.added = append(i.added, m.Name)
-		case there[at].Module.same(&m):
+		case there[at].Module.Same(&m):
 		case there[at].Fixed:
 			i.warnings = append(i.warnings, fmt.Sprintf("%s%s: stays as the configuration has it, which is not as in the file", strategyPrefix, m.Name))
 		default:
