@@ -2,6 +2,9 @@ package session
 
 import (
 	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -66,6 +69,53 @@ func TestLoginAsksTheRegistry(t *testing.T) {
 				expect[*amqp.ConnectionTune](p, 0)
 			} else {
 				p.refused(403, "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For details see the broker logfile.")
+			}
+			if got := r.calls.Load(); got != tt.calls {
+				t.Errorf("the registry was asked %d times, want %d", got, tt.calls)
+			}
+		})
+	}
+}
+
+// A certificate may name a user that was made at another node a moment ago: the registry is asked once, as for a password.
+func TestCertificateLoginAsksTheRegistry(t *testing.T) {
+	for _, tt := range []struct {
+		name, user       string
+		learns, accepted bool
+		calls            int64
+	}{
+		{"a user that was made at another node", "anna", true, true, 1},
+		{"another user than that", "berta", true, false, 1},
+		{"nobody", "anna", false, false, 1},
+		{"a certificate without a name", "", true, false, 0},
+		{"guest from elsewhere", "guest", true, false, 0},
+		{"a user that is known", "known", true, true, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			r := &registry{}
+			s := testServer(t, changingUsers, func(o *Options) {
+				o.Fresh, o.CertificateLogin, o.GuestLoopbackOnly = r.fresh, auth.CertificateLogin{Field: auth.CommonName}, true
+			})
+			add := func(name string) {
+				if _, err := s.Users.Set(auth.Account{Name: name}); err != nil {
+					t.Error(err)
+				}
+			}
+			if add("known"); tt.learns {
+				r.learn = func() { add("anna") }
+			}
+			subject, err := asn1.Marshal(pkix.Name{CommonName: tt.user}.ToRDNSequence())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := probeOf(t, s, Peer{Address: "192.0.2.1:4711", Certificate: func() *x509.Certificate { return &x509.Certificate{RawSubject: subject} }})
+			m := startOK("authentication_failure_close")
+			m.Mechanism, m.Response = auth.External, ""
+			p.start().send(0, m)
+			if tt.accepted {
+				expect[*amqp.ConnectionTune](p, 0)
+			} else {
+				p.refused(403, "ACCESS_REFUSED - Login was refused using authentication mechanism EXTERNAL. For details see the broker logfile.")
 			}
 			if got := r.calls.Load(); got != tt.calls {
 				t.Errorf("the registry was asked %d times, want %d", got, tt.calls)
