@@ -99,7 +99,7 @@ func TestRestart(t *testing.T) {
 		},
 		func() error { _, err := s.ClearTopicPermissions("bob", "/", "x"); return err },
 		func() error { _, err := s.ClearPermissions("alice", "/"); return err },
-		func() error { return s.ForgetVHost("v") },
+		func() error { return s.ForgetVHost("v", nil) },
 		func() error { _, err := s.Delete("guest"); return err },
 	}
 	for i, step := range steps {

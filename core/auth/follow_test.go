@@ -62,7 +62,7 @@ func randomChange(r *rand.Rand, s *Store) error {
 	case 5:
 		_, err = s.ClearTopicPermissions(name, vhost, "")
 	case 6:
-		err = s.ForgetVHost(vhost)
+		err = s.ForgetVHost(vhost, nil)
 	case 7:
 		_, err = s.Add(Account{Name: name}, []Grant{{VHost: vhost}})
 	}
@@ -215,7 +215,7 @@ func TestFollowsElsewhere(t *testing.T) {
 		"added":            func() error { _, err := s.Set(Account{Name: "a"}); return err },
 		"deleted, unknown": func() error { _, err := s.Delete("b"); return err },
 		"unknown user":     func() error { _, err := s.SetPermissions(Grant{User: "b", VHost: "/"}); return err },
-		"forgotten":        func() error { return s.ForgetVHost("/") },
+		"forgotten":        func() error { return s.ForgetVHost("/", nil) },
 	} {
 		if err := change(); !errors.Is(err, elsewhere) {
 			t.Errorf("%s: got %v, want %v", name, err, elsewhere)

@@ -187,9 +187,15 @@ func (u *user) revoke(vhost string) {
 }
 
 // ForgetVHost removes all permissions for a vhost. The vhost must not exist any more as far as [Options.VHost] says, or not any more
-// once the definitions in with have taken effect, which are written together with the removal.
-func (s *Store) ForgetVHost(vhost string, with ...amqp.Table) error {
+// once the definitions in with have taken effect, which are written together with the removal. Unless planned is nil, it is called when no
+// other change can be planned any more, and with an error of it nothing is written.
+func (s *Store) ForgetVHost(vhost string, planned func() error, with ...amqp.Table) error {
 	return s.change(func(c *change) error {
+		if planned != nil {
+			if err := planned(); err != nil {
+				return err
+			}
+		}
 		c.users = withoutVHost(maps.All(s.users), vhost)
 		for _, def := range append(with, defineNoVHost(vhost)) {
 			c.definitions = amqp.AppendTable(c.definitions, def)

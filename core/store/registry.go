@@ -27,6 +27,7 @@ type Registry struct {
 	running sync.WaitGroup
 
 	users   *auth.Store
+	userLog *registryScopeLog // of users
 	globals *globals
 	copy    registryCopy
 	log     registryLog
@@ -72,8 +73,9 @@ func newRegistry(ctx context.Context, o registryOptions) *Registry {
 	r.log.minCompactBytes = cmp.Or(o.Extent, minCompactBytes)
 	r.copy = registryCopy{state: newRegistryState(), changed: make(chan struct{}), ready: make(chan struct{})}
 	r.terms = newTerms()
-	users, params := &registryScopeLog{registry: r, of: scope{kind: scopeUsers}}, &registryScopeLog{registry: r, of: scope{kind: scopeGlobals}}
-	r.users = auth.New(auth.Options{Hashing: o.Hashing, Definitions: users, VHost: r.placed, Follows: users.plan})
+	params := &registryScopeLog{registry: r, of: scope{kind: scopeGlobals}}
+	r.userLog = &registryScopeLog{registry: r, of: scope{kind: scopeUsers}}
+	r.users = auth.New(auth.Options{Hashing: o.Hashing, Definitions: r.userLog, VHost: r.placed, Follows: r.userLog.plan})
 	r.globals = &globals{log: params, follows: params.plan, all: globalValues{}}
 	r.running.Go(r.follow)
 	r.running.Go(r.serveTerms)

@@ -75,14 +75,22 @@ func (r *Registry) nextPlacement(name string) (Placement, error) {
 func (r *Registry) Unplace(name string) (existed bool, err error) {
 	own := r.plan()
 	defer r.changing.Unlock()
+	return r.unplace(own, name)
+}
+
+// unplace does it in a term. In a later one the vhost may be another one of that name. The caller holds changing.
+func (r *Registry) unplace(own *registryOwner, name string) (existed bool, err error) {
 	if !r.placed(name) {
 		return false, r.confirm(own)
 	}
-	if err := r.users.ForgetVHost(name, definePlacementRemoved(name)); err != nil {
-		return true, fmt.Errorf("vhost %s: %w", name, err)
+	planned := func() error {
+		if r.userLog.planned() != own {
+			return wlog.ErrNotOwner
+		}
+		return nil
 	}
-	if r.log.owner() != own { // it was written in a later term, before which the vhost may have been unplaced by another node
-		return true, fmt.Errorf("vhost %s: %w", name, wlog.ErrLost)
+	if err := r.users.ForgetVHost(name, planned, definePlacementRemoved(name)); err != nil {
+		return true, fmt.Errorf("vhost %s: %w", name, err)
 	}
 	r.compact(own)
 	return true, nil

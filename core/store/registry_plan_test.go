@@ -60,6 +60,45 @@ func TestChangesAreWrittenInTheTermTheyArePlannedIn(t *testing.T) {
 	})
 }
 
+// So it is with the removal of a vhost, which users plan, too: the other node may have removed that vhost, and placed another one of its
+// name, which this node removed with all that is in it.
+func TestAVHostIsUnplacedInTheTermItIsPlannedIn(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			storage := fake.New()
+			_, all := beginOn(t, storage, 2)
+			defer closeAll(all)
+			r := all[0]
+			_, _, err := r.Place("v", vhost.Metadata{})
+			must(t, err)
+			own := r.plan()
+			storage.SetOwner(registryShard, 2)
+			time.Sleep(time.Second)
+			must2(t)(all[1].Unplace("v"))
+			if again {
+				_, _, err = all[1].Place("v", vhost.Metadata{})
+				must(t, err)
+			}
+			storage.SetOwner(registryShard, 1)
+			time.Sleep(time.Second)
+			existed, err := r.unplace(own, "v")
+			r.changing.Unlock()
+			if existed != again || !errors.Is(err, wlog.ErrNotOwner) {
+				t.Errorf("got %t, %v", existed, err)
+			}
+			if r.placed("v") != again {
+				t.Errorf("the vhost that was placed anew is there: %t, want %t", r.placed("v"), again)
+			}
+			if existed, err := r.Unplace("v"); existed != again || err != nil {
+				t.Errorf("afterwards: got %t, %v", existed, err)
+			}
+			if r.placed("v") {
+				t.Error("it is not removed")
+			}
+		})
+	}
+}
+
 // So it is with users, whose changes are planned by another package.
 func TestUsersAreWrittenInTheTermTheyArePlannedIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

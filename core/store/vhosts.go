@@ -169,7 +169,7 @@ func (s *Store) DeleteVHost(name string) (existed bool, err error) {
 	}
 	// The vhost's definitions will be trimmed, but the numbers of its queues must not be given again.
 	s.userLog.Write(amqp.AppendTable(nil, numbersDefinition("", s.definitions.lastNumber.Load())))
-	if err = s.users.ForgetVHost(name); err == nil {
+	if err = s.users.ForgetVHost(name, nil); err == nil {
 		err = t.Delete()
 	}
 	if err != nil {
