@@ -109,13 +109,19 @@ func (r *Registry) SetMember(m Member) error {
 	return r.write(own, defineMember(&m))
 }
 
-// ReplaceMember puts one node in the place of another. The other need not be a member any more.
+// ReplaceMember puts one node in the place of another. The other need not be a member any more, unless a third one has the address
+// meanwhile: then by has been replaced itself.
 func (r *Registry) ReplaceMember(old wlog.NodeID, by Member) error {
 	if err := by.check(); err != nil {
 		return err
 	}
 	own := r.plan()
 	defer r.changing.Unlock()
+	for _, m := range r.Members() {
+		if m.Address == by.Address && m.Number != old && m.Number != by.Number {
+			return firstError(r.confirm(own), fmt.Errorf("node %d cannot take the seat of node %d at %s, which node %d has", by.Number, old, by.Address, m.Number))
+		}
+	}
 	return r.write(own, defineMemberRemoved(old), defineMember(&by))
 }
 

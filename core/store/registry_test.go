@@ -354,6 +354,11 @@ func TestRegistryMembers(t *testing.T) {
 		must(t, all[0].SetMember(m))
 		must(t, all[0].ReplaceMember(2, Member{Number: 7, Address: "b:5680", Format: 2}))
 		must(t, all[0].ReplaceMember(2, Member{Number: 7, Address: "b:5680", Format: 2})) // again, after a crash
+		must(t, all[0].ReplaceMember(7, Member{Number: 8, Address: "b:5680", Format: 2}))
+		if err := all[0].ReplaceMember(2, Member{Number: 7, Address: "b:5680", Format: 2}); err == nil { // of a node that has not heard of it
+			t.Error("a node that was replaced is a member again, beside the one that has its address")
+		}
+		must(t, all[0].ReplaceMember(8, Member{Number: 7, Address: "b:5680", Format: 2}))
 		synctest.Wait()
 		if got, want := all[1].Members(), []Member{m, {Number: 7, Address: "b:5680", Format: 2}, testMembers[2]}; !reflect.DeepEqual(got, want) {
 			t.Errorf("got %v, want %v", got, want)
