@@ -138,29 +138,21 @@ func (a *API) transfer(c *request) error {
 	defer cancel()
 	if err := a.Replicas.Transfer(ctx, t.shard, t.to.ID); err != nil {
 		a.Log.Warn("a shard is not transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name, "error", err)
-		return untransferred(&t.to, err)
+		return unchanged(t.to.Address, err)
 	}
 	a.Log.Info("a shard is transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name)
 	return c.done(nil)
 }
 
-// untransferred returns the failure of a shard's transfer to a node.
-func untransferred(to *replicas.Node, err error) error {
-	if isOwnership(err) {
-		return err
-	}
-	return unchanged(fmt.Errorf("%s: %w", to.Address, err))
-}
-
-// unchanged returns the failure of what was not done to a shard.
-func unchanged(err error) error {
+// unchanged returns the failure of what was not done to the node at an address.
+func unchanged(address string, err error) error {
 	if _, told := errors.AsType[*failure](err); told || isOwnership(err) {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return conflict("it is not done yet: %v", err)
+		return conflict("%s: it is not done yet: %v", address, err)
 	}
-	return conflict("%v", err)
+	return conflict("%s: %v", address, err)
 }
 
 // Replacing a node has two steps: every node admits the new one, then the owner of each shard takes it in.
@@ -330,7 +322,7 @@ func (c *request) checkMajority() error {
 // admitAtAll has the new node admitted by all that live.
 func (c *request) admitAtAll(e *endpoint, p *replacement) error {
 	if err := c.api.Replicas.Admit(c.r.Context(), p.address, p.number); err != nil {
-		return unchanged(err)
+		return unchanged(p.address, err)
 	}
 	for _, n := range c.api.members() {
 		if c.api.isSelf(&n) || n.Address == p.address {
@@ -391,9 +383,12 @@ func (a *API) replace(c *request) error {
 	if p.step {
 		err = a.replaceHere(c, &p, uint32(p.shard))
 	} else {
-		err = unchangedOrNil(a.Replicas.Admit(c.r.Context(), p.address, p.number))
+		err = a.Replicas.Admit(c.r.Context(), p.address, p.number)
 	}
-	return c.done(err)
+	if err != nil {
+		return unchanged(p.address, err)
+	}
+	return c.done(nil)
 }
 
 // replaceHere takes the new node into a shard that this node owns.
@@ -407,7 +402,7 @@ func (a *API) replaceHere(c *request, p *replacement, shard uint32) error {
 	}
 	if err != nil {
 		a.Log.Warn("a node is not taken into a shard yet", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name, "error", err)
-		return unchanged(err)
+		return unchanged(p.address, err)
 	}
 	a.Log.Info("a node is taken into a shard", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name)
 	return nil
@@ -438,11 +433,4 @@ func (a *API) awaitedIn(shard uint32, id wlog.NodeID) string {
 		return "the nodes have not agreed on it"
 	}
 	return strings.Join(why, ", ")
-}
-
-func unchangedOrNil(err error) error {
-	if err == nil {
-		return nil
-	}
-	return unchanged(err)
 }

@@ -30,6 +30,7 @@ type shards struct {
 	done   []string
 	voters []wlog.NodeID
 	stuck  error // of replacements
+	admit  error // of nodes that are to be admitted
 }
 
 // nodeShards is a node's view of the shards.
@@ -90,7 +91,7 @@ func (n nodeShards) Transfer(_ context.Context, shard uint32, to wlog.NodeID) er
 // Admit implements [Replicas].
 func (n nodeShards) Admit(_ context.Context, address string, number wlog.NodeID) error {
 	n.note("admit %d at %s", number, address)
-	return nil
+	return n.admit
 }
 
 // Replace implements [Replicas].
@@ -355,6 +356,20 @@ func TestUnfinishedReplacementNamesTheNode(t *testing.T) {
 		s.mute = nil
 		s.lag, s.silent = nil, nil
 		ask("the nodes have not agreed on it; ")
+	}
+}
+
+// A replacement that is refused names the node by its address. It had two numbers of 64 bits.
+func TestRefusedReplacementNamesTheAddress(t *testing.T) {
+	c, s := newShardedCluster(t)
+	s.stuck = errors.New("replace a node in shard 0: the former one: the node has no vote in the shard")
+	const want = `"n2:5680: replace a node in shard 0: the former one: the node has no vote in the shard"`
+	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`); !strings.Contains(w.Body.String(), want) {
+		t.Errorf("got %s, want %s", w.Body, want)
+	}
+	s.stuck, s.admit = nil, errors.New("the disk is full")
+	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`); !strings.Contains(w.Body.String(), `"n2:5680: the disk is full"`) {
+		t.Errorf("got %s", w.Body)
 	}
 }
 

@@ -146,7 +146,7 @@ func (g *group) step(m *raftpb.Message) error {
 	case raftpb.MsgHeartbeat:
 		// What a leader says is committed here, this node has confirmed to it.
 		if last := g.disk.last().index; m.GetTerm() >= g.term && m.GetCommit() > last {
-			return fmt.Errorf("%w: node %d knows it to have entry %d, and it ends with %d", errForgot, m.GetFrom(), m.GetCommit(), last)
+			return fmt.Errorf("%w: the shard's owner knows it to have entry %d, and it ends with %d", errForgot, m.GetCommit(), last)
 		}
 	case raftpb.MsgApp:
 		if g.unwritten > maxReceived && len(m.GetEntries()) > 0 {

@@ -49,13 +49,13 @@ func (x *replacement) step(g *group, tick bool) (done bool, err error) {
 	case len(c.GetVotersOutgoing()) > 0: // Raft ends that by itself
 		return false, nil
 	case is && was:
-		return false, fmt.Errorf("replace node %d by %d: %w", x.old, x.by, errHasVote)
+		return false, errHasVote
 	case is:
 		return x.sealed(g, x.by), nil
 	case !was:
-		return false, fmt.Errorf("replace node %d by %d: node %d: %w", x.old, x.by, x.old, ErrUnknownNode)
+		return false, fmt.Errorf("the former one: %w", ErrUnknownNode)
 	case x.old == g.id:
-		return false, fmt.Errorf("replace node %d by %d: %w", x.old, x.by, ErrOwner)
+		return false, ErrOwner
 	case x.pause > 0:
 		return false, nil
 	case !slices.Contains(c.GetLearners(), x.by):

@@ -3,7 +3,9 @@ package quorum
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -147,6 +149,8 @@ func TestReplaceIsRefused(t *testing.T) {
 		} {
 			if err := c.nodes[tc.at].Replace(c.Context(), 0, tc.old, tc.by); !errors.Is(err, tc.want) {
 				t.Errorf("%s: %v, want %v", name, err, tc.want)
+			} else if strings.Contains(err.Error(), fmt.Sprint("node ", tc.old)) {
+				t.Errorf("%s: %v: nodes have numbers there, which no operator knows", name, err)
 			}
 		}
 		if err := c.nodes[1].Replace(c.Context(), 0, 2, 2); err == nil {
