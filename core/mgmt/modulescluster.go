@@ -78,7 +78,8 @@ type loadedModule struct {
 // is reports whether a policy is as in a file, or will not become that: the configuration of this node has it, or that version was tried.
 func (m *loadedModule) is(want *definitions.Module) bool {
 	have := definitions.Module{Digest: m.Digest, Config: m.Config, Grants: m.Grants, Fuel: m.Fuel, OnError: m.OnError}
-	return have.Same(want) || m.Origin == configured || m.RolledBack == want.Digest
+	version := want.Digest
+	return have.Same(want) || m.Origin == configured || m.RolledBack == version
 }
 
 // Origins of policies: one that the configuration names, and one that is no strategy.
