@@ -71,13 +71,13 @@ func WrongClock(t *testing.T) string {
 	t.Helper()
 	Binary(t)
 	wrongClock.once.Do(func() {
-		tags := "wrongclock"
+		tags := []string{"wrongclock"}
 		for _, f := range flags() {
 			if more, ok := strings.CutPrefix(f, "-tags="); ok {
-				tags += "," + more
+				tags = append(tags, more)
 			}
 		}
-		wrongClock.err = buildAs("curfew-wrongclock", "-tags="+tags)
+		wrongClock.err = buildAs("curfew-wrongclock", "-tags="+strings.Join(tags, ","))
 	})
 	if wrongClock.err != nil {
 		t.Fatal(wrongClock.err)
