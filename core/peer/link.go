@@ -8,6 +8,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -277,13 +278,21 @@ type paced struct {
 	paced bool
 }
 
-func (p *paced) Read(b []byte) (int, error) {
-	if p.paced {
-		if err := p.conn.SetReadDeadline(time.Now().Add(p.each)); err != nil {
+// Read implements [io.Reader]. It reads once more, shortly, before the time is over: if this process stood still, its timers are
+// looked at before what waits in the socket.
+func (p *paced) Read(b []byte) (n int, err error) {
+	if !p.paced {
+		return p.conn.Read(b)
+	}
+	for _, wait := range [...]time.Duration{p.each - secondLook, secondLook} {
+		if err := p.conn.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			return 0, err
 		}
+		if n, err = p.conn.Read(b); n > 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
 	}
-	return p.conn.Read(b)
+	return n, err
 }
 
 // backOff spaces attempts.

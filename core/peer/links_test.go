@@ -3,6 +3,7 @@ package peer
 import (
 	"fmt"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -288,6 +289,63 @@ func TestSilent(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that stood still itself, while the others did not, finds what they have sent when it goes on, although its time to read that is over.
+// It took them for silent then.
+func TestNobodyIsSilentForANodeThatStoodStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFabric()
+		stopped := make(chan struct{}, 1)
+		a := f.node(t, 1, func(o *Options) { o.Listener = &stopping{o.Listener, stopped} })
+		f.node(t, 2)
+		f.connect()
+		stopped <- struct{}{}
+		time.Sleep(time.Minute)
+		a.note(func() {
+			if len(a.still) != 0 {
+				t.Errorf("nodes %v are silent", a.still)
+			}
+		})
+		f.close()
+	})
+}
+
+// stopping is a listener of a node that can stand still: with a token in stopped, the next read that has a deadline begins after it.
+type stopping struct {
+	net.Listener
+	stopped chan struct{}
+}
+
+func (l *stopping) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return &stoppingConn{Conn: conn, stopped: l.stopped}, nil
+}
+
+type stoppingConn struct {
+	net.Conn
+	stopped  chan struct{}
+	deadline time.Time // its reader's
+}
+
+func (c *stoppingConn) SetReadDeadline(t time.Time) error {
+	c.deadline = t
+	return c.Conn.SetReadDeadline(t)
+}
+
+func (c *stoppingConn) Read(b []byte) (int, error) {
+	if !c.deadline.IsZero() {
+		select {
+		case <-c.stopped:
+			time.Sleep(time.Until(c.deadline) + 5*time.Second)
+			return 0, os.ErrDeadlineExceeded // whatever waits in the socket: the runtime looks at its timers first
+		default:
+		}
+	}
+	return c.Conn.Read(b)
 }
 
 // Connect closes the links to nodes that are none any more, and takes no messages from them.

@@ -102,10 +102,11 @@ const (
 const (
 	handshakeTimeout = 5 * time.Second
 	pingInterval     = time.Second
-	bulkPingInterval = 3 * time.Second  // on a Bulk stream, whose pings only show that it is there
-	silence          = 5 * time.Second  // without an answer to a ping, until the one that asks gives the stream up
-	idle             = 10 * time.Second // without a ping, or in a message, until the one that listens gives it up
-	writeTimeout     = 10 * time.Second // for chunkSize bytes
+	bulkPingInterval = 3 * time.Second        // on a Bulk stream, whose pings only show that it is there
+	silence          = 5 * time.Second        // without an answer to a ping, until the one that asks gives the stream up
+	idle             = 10 * time.Second       // without a ping, or in a message, until the one that listens gives it up
+	secondLook       = 100 * time.Millisecond // at the end of silence and idle, for what has come while this process stood still
+	writeTimeout     = 10 * time.Second       // for chunkSize bytes
 	firstBackOff     = 50 * time.Millisecond
 	lastBackOff      = 2 * time.Second
 	steady           = 2 * time.Second // that a stream has to last, to be dialled again at once when it ends
