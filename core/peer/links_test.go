@@ -245,7 +245,7 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// A node is silent if nothing comes from it for ten seconds, and not if its connections end.
+// A node is silent if nothing comes from it for ten seconds, and not if it connects again.
 func TestSilent(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -253,8 +253,12 @@ func TestSilent(t *testing.T) {
 		want int
 	}{
 		{"it is there", func(*fabric, *testNode, chan<- struct{}) {}, 0},
-		{"its process ended", func(_ *fabric, b *testNode, _ chan<- struct{}) { b.Close() }, 0},
-		{"its connections were reset", func(f *fabric, b *testNode, _ chan<- struct{}) { f.Reset(b.node.Address) }, 0},
+		{"its process ended", func(_ *fabric, b *testNode, _ chan<- struct{}) { b.Close() }, 1},
+		{"its connections were reset", func(f *fabric, _ *testNode, _ chan<- struct{}) { f.Reset("node1:5680") }, 0},
+		{"its connections were reset, and it is cut off", func(f *fabric, _ *testNode, _ chan<- struct{}) {
+			f.Reset("node1:5680")
+			f.Silence("node1:5680", true)
+		}, 1},
 		{"it stands still", func(_ *fabric, _ *testNode, freeze chan<- struct{}) { freeze <- struct{}{} }, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

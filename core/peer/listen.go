@@ -143,12 +143,9 @@ func (l *Links) receive(conn net.Conn, h *Hello) {
 	if k == nil {
 		return
 	}
-	defer l.unregister(key, conn)
 	k.poke()
 	err := l.readFrames(conn, k, h.Kind)
-	if h.Kind == Small && errors.Is(err, os.ErrDeadlineExceeded) {
-		l.options.Silent(h.Node)
-	}
+	l.unregister(key, conn, errors.Is(err, os.ErrDeadlineExceeded))
 	if !closedByPeer(err) && l.ctx.Err() == nil {
 		l.reports.broken(k.node, h.Kind, err)
 	}
@@ -168,11 +165,30 @@ func (l *Links) register(key incomingKey, conn net.Conn) *link {
 	return l.links[key.node]
 }
 
-func (l *Links) unregister(key incomingKey, conn net.Conn) {
+// unregister notes that a stream of messages has ended, after silence or otherwise. A node from which no other comes in time is silent, too.
+func (l *Links) unregister(key incomingKey, conn net.Conn, silence bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.incoming[key] == conn {
-		delete(l.incoming, key)
+	if l.incoming[key] != conn {
+		return
+	}
+	delete(l.incoming, key)
+	switch {
+	case key.kind != Small || l.closed:
+	case silence:
+		go l.options.Silent(key.node)
+	default:
+		time.AfterFunc(idle, func() { l.away(key) })
+	}
+}
+
+// away tells that a node is silent, unless a stream has come from it meanwhile.
+func (l *Links) away(key incomingKey) {
+	l.mu.Lock()
+	is := !l.closed && l.links[key.node] != nil && l.incoming[key] == nil
+	l.mu.Unlock()
+	if is {
+		l.options.Silent(key.node)
 	}
 }
 

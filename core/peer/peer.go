@@ -72,8 +72,7 @@ type Options struct {
 	// Gone hears that the process of a node has ended, as far as one can know: a connection to it ended, and it refuses new ones.
 	// nil = nobody wants to know.
 	Gone func(wlog.NodeID)
-	// Silent hears that nothing has come from a node for ten seconds, although its connection was not ended: it is cut off, or stands still.
-	// nil = nobody wants to know.
+	// Silent hears that nothing has come from a node for ten seconds: it is cut off, stands still, or has ended. nil = nobody wants to know.
 	Silent func(wlog.NodeID)
 	// Times returns the times of the shards that the node owns, each second; nil = it never owns any.
 	Times func() []ShardTime
