@@ -184,6 +184,11 @@ func (c *request) readReplacement() (p replacement, err error) {
 	if err := c.api.checkSeat(&p); err != nil { // before the question who waits there
 		return p, err
 	}
+	if !c.forwarded { // as nothing can be done without one, nobody needs to know more
+		if err := c.checkMajority(); err != nil {
+			return p, err
+		}
+	}
 	if r.Has("number") {
 		if p.number, err = numberOfNode(r.Value("number")); err == nil && !c.forwarded {
 			err = c.api.checkWaits(&p)
@@ -220,7 +225,15 @@ func (a *API) applicantAt(address string) (wlog.NodeID, error) {
 			return n.ID, nil
 		}
 	}
-	return 0, conflict("no node waits at '%.200s': start one there with an empty data folder, and the addresses of the cluster", address)
+	return 0, conflict("no node waits at '%.200s'%s", address, adviceAbout(&v, address))
+}
+
+// adviceAbout says what to do about a node in whose place no other waits. Nobody should empty a good disk because of it.
+func adviceAbout(v *replicas.View, address string) string {
+	if slices.ContainsFunc(v.Nodes, func(n replicas.Node) bool { return n.Address == address && n.Up }) {
+		return ", and the node there runs: there is nothing to replace"
+	}
+	return ": start the node there with its data folder; or, only if that is lost, with an empty one and the addresses of the cluster, and repeat this"
 }
 
 // checkWaits refuses a number that is neither that of a node which waits at the address nor of the one that has the seat, as after an
@@ -241,7 +254,7 @@ func (a *API) checkWaits(p *replacement) error {
 		return nil
 	}
 	if len(waiting) == 0 {
-		return conflict("no node waits at '%.200s', neither number %d nor another: start one there with an empty data folder, and the addresses of the cluster", p.address, p.number)
+		return conflict("no node waits at '%.200s', neither number %d nor another%s", p.address, p.number, adviceAbout(&v, p.address))
 	}
 	return conflict("number is %d, which does not wait at '%.200s': the nodes that wait there have %s", p.number, p.address, strings.Join(waiting, ", "))
 }
@@ -283,9 +296,6 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 		return err
 	}
 	c.takeTime(replaceTime + writeTimeout)
-	if err := c.checkMajority(); err != nil {
-		return err
-	}
 	if err := c.admitAtAll(e, &p); err != nil {
 		return err
 	}

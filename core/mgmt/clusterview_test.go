@@ -271,7 +271,7 @@ func TestReplacements(t *testing.T) {
 			t.Errorf("%s: got %s", body, w.Body)
 		}
 	}
-	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n3:5680"}`); !strings.Contains(w.Body.String(), "no node waits at 'n3:5680'") {
+	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n3:5680"}`); !strings.Contains(w.Body.String(), "no node waits at 'n3:5680', and the node there runs: there is nothing to replace") {
 		t.Errorf("got %s", w.Body)
 	}
 	s.take()
@@ -390,5 +390,16 @@ func TestClusterLinks(t *testing.T) {
 	c.nodes[1].down = true
 	if got := c.want(0, 200, "GET", "/api/nodes/curfew@n1?columns=cluster_links", "").Body.String(); got != `{"cluster_links":[]}` {
 		t.Errorf("alone: got %s", got)
+	}
+}
+
+// What to do about a node that is down and in whose place no other waits is to start it, and only without its disk something else.
+func TestAdviceAboutANodeThatIsDown(t *testing.T) {
+	v := replicas.View{Nodes: []replicas.Node{{Address: "a:1", Up: true}, {Address: "b:1"}}}
+	if got := adviceAbout(&v, "a:1"); got != ", and the node there runs: there is nothing to replace" {
+		t.Errorf("of one that runs: %s", got)
+	}
+	if got := adviceAbout(&v, "b:1"); !strings.HasPrefix(got, ": start the node there with its data folder; or, only if that is lost, ") {
+		t.Errorf("of one that does not: %s", got)
 	}
 }
