@@ -240,6 +240,12 @@ func (v *shardView) active(id wlog.NodeID) bool {
 	return p != nil && p.Voter && (p.Active || follows)
 }
 
+// stuck reports whether a node that answers takes no entries now: its disk is full, say. It could not confirm anything in place of another.
+func (v *shardView) stuck(id wlog.NodeID) bool {
+	p := v.peer(id)
+	return p != nil && !p.Silent && p.Lag > 0 && (p.State == "probe" || p.State == "snapshot")
+}
+
 func (a *API) shardObjects(views []replicas.View) []object {
 	all := []object{}
 	for _, v := range shardViews(views) {
@@ -302,7 +308,7 @@ func (a *API) critical(views []replicas.View, lost func(v *shardView, others int
 	for _, v := range shardViews(views) {
 		others := 0
 		for _, n := range a.members() {
-			if n.ID != self.ID && v.active(n.ID) {
+			if n.ID != self.ID && v.active(n.ID) && !v.stuck(n.ID) {
 				others++
 			}
 		}

@@ -24,6 +24,7 @@ type shards struct {
 	mu     sync.Mutex // guards what follows
 	owners []wlog.NodeID
 	lag    map[wlog.NodeID]uint64 // of replicas
+	state  string                 // of those of node 3
 	mute   map[wlog.NodeID]bool   // have told the owner nothing yet
 	silent map[wlog.NodeID]bool   // nodes that have not answered the owner
 	refuse error                  // of transfers
@@ -62,7 +63,11 @@ func (n nodeShards) View() replicas.View {
 			s.Role = replicas.Owner
 			for _, p := range v.Nodes {
 				if p.ID != n.self {
-					s.Peers = append(s.Peers, replicas.Replica{Node: p.ID, Voter: true, Active: !n.silent[p.ID] && p.Up, Lag: n.lag[p.ID], Silent: n.mute[p.ID]})
+					r := replicas.Replica{Node: p.ID, Voter: true, Active: !n.silent[p.ID] && p.Up, Lag: n.lag[p.ID], Silent: n.mute[p.ID]}
+					if p.ID == 3 {
+						r.State = n.state
+					}
+					s.Peers = append(s.Peers, r)
 				}
 			}
 		}
@@ -195,6 +200,13 @@ func TestCriticalNodes(t *testing.T) {
 	s.lag[2], s.lag[3] = 5, 6
 	check("node-is-mirror-sync-critical", 0, 503)
 	check("node-is-mirror-sync-critical", 1, 200) // node 1 could take over from it
+	s.state = "replicate"                         // it gets what it lacks
+	check("node-is-quorum-critical", 0, 200)
+	s.state = "probe" // it answers, and takes nothing: its disk is full
+	check("node-is-quorum-critical", 0, 503)
+	s.lag[3] = 0
+	check("node-is-quorum-critical", 0, 200)
+	s.state = ""
 	c.nodes[2].down = true
 	for node := range 2 {
 		check("node-is-quorum-critical", node, 503)
