@@ -64,6 +64,7 @@ func TestClusterBegins(t *testing.T) {
 		time.Sleep(time.Second)
 		existed, err := three.DeleteVHost("v")
 		must(t, err)
+		synctest.Wait() // the others follow the registry behind its owner
 		if _, known := one.Home("v"); !existed || known {
 			t.Errorf("existed: %v; known afterwards: %v", existed, known)
 		}
