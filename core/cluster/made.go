@@ -206,7 +206,7 @@ func Restore(ctx context.Context, c *Copy, dir string) (entries int, err error) 
 }
 
 func copyHint(err error) string {
-	if errors.Is(err, quorum.ErrNothing) || errors.Is(err, quorum.ErrNoVote) || errors.Is(err, wlog.ErrDamaged) {
+	if errors.Is(err, quorum.ErrNothing) || errors.Is(err, quorum.ErrNoVote) || errors.Is(err, quorum.ErrIncomplete) || errors.Is(err, wlog.ErrDamaged) {
 		return "; restore the copy of another node"
 	}
 	return ""

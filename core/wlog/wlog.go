@@ -26,8 +26,10 @@ const (
 	Bringing Purpose = iota
 	// Moving entries free about as much as they bring. They may use part of the reserve.
 	Moving
-	// Settling entries free space. They may use all of it.
+	// Settling entries free space. They may use all of it, but for a little.
 	Settling
+	// Trimming entries are small, and whoever has one appended trims the log because of it, which frees space at once. The little is theirs.
+	Trimming
 )
 
 // Log is an owned shard. It has one writer: calls of Append follow one another, and so do calls of Trim, which may run

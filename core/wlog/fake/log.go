@@ -95,7 +95,7 @@ func (l *log) refuses(ctx context.Context, size int, purpose wlog.Purpose) error
 		return l.lose(ctx.Err())
 	case size > wlog.MaxEntry:
 		return l.lose(wlog.ErrTooLarge)
-	case l.storage.full && purpose != wlog.Settling:
+	case l.storage.full && purpose < wlog.Settling:
 		return wlog.ErrFull
 	}
 	return nil

@@ -83,7 +83,7 @@ func (c *cluster) checkLate(n *simNode, ahead time.Duration) {
 		}
 	}
 	for _, v := range c.nodes {
-		if h := v.g.hard; h.term > n.owned || h.term == n.owned && h.vote == n.id {
+		if h := v.g.noted.hard; h.term > n.owned || h.term == n.owned && h.vote == n.id {
 			booted = max(booted, v.booted)
 		}
 	}

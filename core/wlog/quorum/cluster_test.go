@@ -60,21 +60,23 @@ type cluster struct {
 	cut     map[[2]uint64]bool // by sender and receiver
 	facts   map[uint64]fact    // by index, what was committed there
 	acked   map[uint64]uint64  // number of a proposal → its index
-	needed  uint64             // entries before it were trimmed by one that was committed
+	needed  uint64             // entries before it are not needed any more, an owner has said
 	leaders map[uint64]uint64  // by term
 	next    uint64             // number of the last proposal
 	counts  map[string]int
 }
 
 type simNode struct {
-	id   uint64
-	fs   *crashfs.FS
-	eng  *seg.Engine
-	g    *group
-	up   bool
-	gone bool            // for ever
-	seen uint64          // index of the last entry that it was told of
-	mine map[uint64]bool // proposals of this life
+	id    uint64
+	fs    *crashfs.FS
+	eng   *seg.Engine
+	g     *group
+	up    bool
+	gone  bool            // for ever
+	stuck int             // ticks in which its disk has been full
+	small bool            // its disk is, and gets no space but by trims
+	seen  uint64          // index of the last entry that it was told of
+	mine  map[uint64]bool // proposals of this life
 
 	writing *write       // what is being written; nil = nothing
 	at      wlog.Index   // where it is, once it was
@@ -120,16 +122,22 @@ func (c *cluster) fail(format string, a ...any) {
 func (c *cluster) add() *simNode {
 	c.lastID++
 	n := &simNode{id: c.lastID, fs: crashfs.New(c.seed*1000 + c.lastID), skew: c.someSkew()}
+	n.small = c.smallDisks() && n.id == 1
 	c.nodes[n.id] = n
 	c.order = append(c.order, n.id)
 	return n
 }
 
+// smallDisks reports whether some nodes have small disks, and the entries are large.
+func (c *cluster) smallDisks() bool { return c.fault == noFault && c.seed%4 == 2 }
+
 // ids returns the numbers of all nodes, in order. They are not to be changed.
 func (c *cluster) ids() []uint64 { return c.order }
 
 func (c *cluster) boot(n *simNode, voters []uint64) {
-	n.fs.Inject(nil)
+	if n.fs.Inject(nil); n.small && n.g == nil {
+		n.fs.SetSpace(int64(40_000 + c.seed%13*8_000))
+	}
 	clock := func() hook.Instant { return 1 }
 	eng, err := seg.New(n.fs, seg.Options{SegmentSize: 16 << 10, Clock: clock})
 	if err != nil {
@@ -225,7 +233,7 @@ func (c *cluster) after(n *simNode) {
 	for _, m := range n.g.outbox() {
 		c.net = append(c.net, flight{n.id, m})
 	}
-	c.needed = max(c.needed, n.g.head.trim)
+	c.needed = max(c.needed, n.g.head.trim, n.g.told)
 	if term := n.g.term; c.began[term] == 0 {
 		c.began[term] = c.now
 	}
@@ -277,9 +285,8 @@ func (c *cluster) wrote(n *simNode) {
 	if len(w.data) > 0 && n.at == 0 && !c.append(n) {
 		return
 	}
-	if n.writing = nil; w.begins != (position{}) && !w.anew {
-		c.counts["trims"]++
-	}
+	n.writing = nil
+	c.count(w)
 	before, err := n.g.written(w, n.at)
 	if err != nil {
 		c.fail("node %d: %v", n.id, err)
@@ -291,6 +298,17 @@ func (c *cluster) wrote(n *simNode) {
 		synctest.Wait()
 	}
 	c.after(n)
+}
+
+func (c *cluster) count(w *write) {
+	switch full := w.purpose == wlog.Trimming; {
+	case full && len(w.messages) > 1:
+		c.counts["beginnings before their turn"]++
+	case full:
+		c.counts["trims of full disks"]++
+	case w.begins != (position{}) && !w.anew:
+		c.counts["trims"]++
+	}
 }
 
 func (c *cluster) crash(n *simNode) {
@@ -393,7 +411,11 @@ func (c *cluster) step() {
 func (c *cluster) bad() bool { return c.rng.IntN(c.calm) == 0 }
 
 func (c *cluster) tick(n *simNode) {
-	n.g.passive, n.g.lends = n.failed || n.barred, !n.failed
+	if n.stuck++; !n.g.full {
+		n.stuck = 0
+	}
+	stalled := n.stuck > 50
+	n.g.passive, n.g.lends = n.failed || n.barred || stalled, !n.failed && !stalled
 	n.g.tick()
 	if n.g.passive {
 		n.g.handOver()
@@ -417,13 +439,18 @@ func (c *cluster) propose(n *simNode) {
 		return
 	}
 	c.next++
-	body := make([]byte, 8+c.rng.IntN(600))
+	size := 600
+	if c.smallDisks() {
+		size = 8000
+	}
+	body := make([]byte, 8+c.rng.IntN(size))
 	binary.LittleEndian.PutUint64(body, c.next)
 	before := uint64(0)
 	if c.rng.IntN(4) == 0 {
 		before = n.g.disk.base.index + c.rng.Uint64N(n.g.applied-n.g.disk.base.index+1)
 	}
 	if before > 0 && c.rng.IntN(4) == 0 {
+		n.g.told = max(n.g.told, before)
 		n.g.proposeTrim(before)
 		c.counts["trims without an entry"]++
 		c.after(n)
@@ -433,6 +460,7 @@ func (c *cluster) propose(n *simNode) {
 		return
 	}
 	n.mine[c.next] = true
+	n.g.told = max(n.g.told, before)
 	if err := n.g.propose(bodyHeader{trim: before, at: c.now + n.skew + hook.Instant(n.offset)}, body); err != nil {
 		delete(n.mine, c.next)
 		return

@@ -102,6 +102,8 @@ var (
 	ErrNothing = errors.New("the node had got nothing of it yet")
 	// ErrNoVote: the node had no vote, so its copy may lack anything.
 	ErrNoVote = errors.New("the node had no vote in it yet, and may have got only a part")
+	// ErrIncomplete: the log began later than the node had come, so what it had instead of the entries before is missing.
+	ErrIncomplete = errors.New("the node had fallen behind, and had got only a part of what the others have instead of what they had trimmed")
 )
 
 // Refound begins a shard's log with the copy that a node of another cluster has of the shard. All entries of the copy are in it, also those
@@ -130,6 +132,8 @@ func Refound(ctx context.Context, from Entries, copyOf wlog.NodeID, local wlog.E
 	switch {
 	case err == nil && !c.voted:
 		err = ErrNoVote
+	case err == nil && d.base.index > first.index && c.trim <= d.base.index:
+		err = ErrIncomplete
 	case err == nil && f.last != d.last():
 		err = fmt.Errorf("%w: it has changed meanwhile", wlog.ErrDamaged)
 	}
@@ -144,7 +148,8 @@ type copying struct {
 	disk  *disk
 	to    *Founding
 	node  uint64
-	voted bool // node has a vote, as of the entries so far
+	voted bool   // node has a vote, as of the entries so far
+	trim  uint64 // the highest of the entries so far: the entries before that index are not needed by those who have all through here
 	seen  func(at wlog.Index, body []byte) error
 }
 
@@ -192,6 +197,7 @@ func (c *copying) copy(ctx context.Context, p position, typ raftpb.EntryType, da
 		c.follow(data)
 		data = nil
 	}
+	c.trim = max(c.trim, trimOf(data))
 	if len(data) >= bodyHeaderSize {
 		if err := c.seen(wlog.Index(p.index), data[bodyHeaderSize:]); err != nil {
 			return fmt.Errorf("entry %d: %w", p.index, err)

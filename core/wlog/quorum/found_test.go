@@ -9,6 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/seg"
@@ -235,11 +237,20 @@ func TestRefoundRefuses(t *testing.T) {
 		headless := func(fn func(at wlog.Index, entry []byte) error) error {
 			return fn(1, appendEntry(nil, entry(9, 5, "a header of a body, and a body")))
 		}
+		behind := func(trim uint64) Entries {
+			b := appendBeginning(nil, recAnew, position{50, 3}, &raftpb.ConfState{Voters: []uint64{1}})
+			e := entry(51, 3, string(binary.LittleEndian.AppendUint64(nil, trim))+"and the time.")
+			return func(fn func(at wlog.Index, entry []byte) error) error { return fn(1, appendEntry(b, e)) }
+		}
+		if _, err := Refound(c.Context(), behind(51), 1, local(c.T, crashfs.New(9)), 0, 9, func(wlog.Index, []byte) error { return nil }); err != nil {
+			t.Errorf("a whole copy: %v", err)
+		}
 		for name, tc := range map[string]struct {
 			from Entries
 			of   wlog.NodeID
 			want string
 		}{
+			"a part":                {behind(50), 1, ErrIncomplete.Error()},
 			"of another node":       {from, 3, ErrNoVote.Error()},
 			"of nobody":             {from, 77, ErrNoVote.Error()},
 			"nothing":               {empty, 1, ErrNothing.Error()},

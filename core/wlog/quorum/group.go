@@ -40,9 +40,10 @@ type group struct {
 	out       []*raftpb.Message // to other nodes
 	writes    []*raftpb.Message // to the disk, in order
 	unwritten int               // bytes of the entries in writes
-	hard      hardState         // the latest of those writes that nextWrite has returned
+	noted     noted             // of the writes that nextWrite has returned
 	time      kept              // what is to be written of the shard's time
-	timing    kept              // what was, with a write that nextWrite has returned
+	full      bool              // since there was space for a write with entries, one was refused
+	told      uint64            // entries before it are not needed any more, as an owner has said
 	spare     []byte            // for the data of the next write
 	proposal  []byte            // for that of the next proposal
 	reads     []raft.ReadState  // answers to read
@@ -79,6 +80,14 @@ const bodyHeaderSize = 16
 
 // trimSize is the size of an entry that has only the trim of a header. It has no body: only replicas learn of it.
 const trimSize = 8
+
+// trimOf returns what the data of an entry says of trims; 0 = nothing.
+func trimOf(data []byte) uint64 {
+	if len(data) != trimSize && len(data) < bodyHeaderSize {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(data)
+}
 
 func readBodyHeader(b []byte) bodyHeader {
 	return bodyHeader{trim: binary.LittleEndian.Uint64(b), at: hook.Instant(binary.LittleEndian.Uint64(b[8:]))}
@@ -121,8 +130,8 @@ func newGroup(ctx context.Context, d *disk, o options, committed func(position, 
 		return nil, err
 	}
 	g := &group{
-		id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term, hard: d.hard,
-		time: d.time, timing: d.time,
+		id: o.id, node: node, disk: d, options: o, committed: committed, restarted: restarted, applied: applied, term: d.hard.term,
+		noted: noted{d.hard, d.time}, time: d.time,
 	}
 	for i, e := range d.entries {
 		if e.typ != raftpb.EntryNormal {
@@ -290,9 +299,8 @@ func (g *group) take(acked bool) {
 		for _, m := range ready.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:
-				g.writes = append(g.writes, m)
-				g.unwritten += payload(m)
 				g.note(m)
+				g.queue(m)
 			case raft.LocalApplyThread:
 				g.apply(m.GetEntries())
 				g.answer(m.GetResponses())

@@ -19,7 +19,7 @@ func message(typ raftpb.MessageType, term, index uint64) *raftpb.Message {
 func messages() map[string]*raftpb.Message {
 	app := message(raftpb.MsgApp, 7, 10)
 	app.Entries = []*raftpb.Entry{entry(11, 7, "a header of a body, and a body"), entry(12, 7, "")}
-	app.Context = []byte("a term, and time")
+	app.Context = []byte("a term, and time, trims.")
 	refused := message(raftpb.MsgAppResp, 7, 10)
 	refused.Reject, refused.RejectHint = new(true), new(uint64(8))
 	vote := message(raftpb.MsgVote, 7, 10)

@@ -53,7 +53,7 @@ type replica struct {
 	jobs      chan job
 	done      chan job
 	writing   bool
-	since     time.Time // when the write began
+	since     time.Time // when the write began, or the first of those that were refused
 	failed    error     // of the local log: nothing is written any more; nil = it works
 	began     time.Time // of the engine, whose ticks are counted from then
 	ticks     *ticks
@@ -242,6 +242,7 @@ func (r *replica) tick() {
 	r.group.tick()
 	r.reads.tick(r.group)
 	r.tickMoves()
+	r.tell()
 	r.trimIdle()
 	r.refresh()
 	if stalled || r.failed != nil {
@@ -296,7 +297,9 @@ func (r *replica) work() error {
 			}
 			r.settle()
 		default:
-			r.writing, r.since = true, time.Now()
+			if r.writing = true; !r.group.full {
+				r.since = time.Now()
+			}
 			r.jobs <- j
 		}
 	}

@@ -18,7 +18,9 @@ func (c *cluster) settle() {
 		if n.gone {
 			continue
 		}
-		n.fs.SetSpace(1 << 40)
+		if !n.small {
+			n.fs.SetSpace(1 << 40)
+		}
 		n.fs.Inject(nil)
 		if n.up && n.failed {
 			c.crash(n)
@@ -32,7 +34,21 @@ func (c *cluster) settle() {
 			c.fail("the nodes do not agree")
 		}
 		c.join()
+		c.trimAll()
 		c.round(func(flight) bool { return true })
+	}
+}
+
+// trimAll has an owner say that nothing is needed, unless it has. Small disks have space then.
+func (c *cluster) trimAll() {
+	n := c.owner()
+	if n == nil || !slices.ContainsFunc(c.members(), func(n *simNode) bool { return n.small }) {
+		return
+	}
+	if before := n.g.applied; before > max(n.g.head.trim, n.g.told)+1 {
+		n.g.told = before
+		n.g.proposeTrim(before)
+		c.after(n)
 	}
 }
 
@@ -73,6 +89,9 @@ func (c *cluster) writeAll(n *simNode) {
 		if c.write(n); n.failed {
 			c.crash(n)
 			c.boot(n, c.voters(n))
+		}
+		if n.g.full {
+			return
 		}
 		if tries > 10_000 {
 			c.fail("node %d cannot write", n.id)

@@ -14,8 +14,10 @@ import (
 // All that may have waited for the node: while it was stopped, or behind a large message. So those who elect it say what they know, too. A
 // majority elects, and a majority had each committed entry when it was committed.
 //
-//	term u64 | time i64      of the owner in that term, or less
-const stampSize = 16
+// A node whose disk is full learns in the same way which entries are not needed any more, see full.go.
+//
+//	term u64 | time i64 | trim u64      of the owner in that term, or less; 0 = not known
+const stampSize = 24
 
 // isStamped reports whether messages of a type have a stamp.
 func isStamped(t raftpb.MessageType) bool {
@@ -27,24 +29,37 @@ func ofLeader(t raftpb.MessageType) bool {
 	return t == raftpb.MsgApp || t == raftpb.MsgSnap || t == raftpb.MsgTimeoutNow
 }
 
-// stamp adds what the node knows of the shard's time to a message.
+// stamp adds what the node knows to a message: of the shard's time and, if it leads, of what is not needed.
 func (g *group) stamp(m *raftpb.Message) {
 	if !isStamped(m.GetType()) || g.known == nil {
 		return
 	}
-	if term, at := g.known(); term > 0 {
-		b := make([]byte, 0, stampSize)
-		b = binary.LittleEndian.AppendUint64(b, term)
-		m.Context = binary.LittleEndian.AppendUint64(b, uint64(at))
+	term, at := g.known()
+	trim := uint64(0)
+	if ofLeader(m.GetType()) {
+		trim = max(g.head.trim, g.told)
 	}
-}
-
-// readStamp tells of what another node knew of the shard's time a moment ago.
-func (g *group) readStamp(m *raftpb.Message) {
-	b := m.GetContext()
-	if !isStamped(m.GetType()) || len(b) != stampSize || g.timed == nil {
+	if term == 0 && trim == 0 {
 		return
 	}
-	term := binary.LittleEndian.Uint64(b)
-	g.timed(term, hook.Instant(binary.LittleEndian.Uint64(b[8:])), ofLeader(m.GetType()) && !m.GetReject() && term == m.GetTerm())
+	b := make([]byte, 0, stampSize)
+	b = binary.LittleEndian.AppendUint64(b, term)
+	b = binary.LittleEndian.AppendUint64(b, uint64(at))
+	m.Context = binary.LittleEndian.AppendUint64(b, trim)
+}
+
+// readStamp takes note of what another node knew a moment ago.
+func (g *group) readStamp(m *raftpb.Message) {
+	b := m.GetContext()
+	if !isStamped(m.GetType()) || len(b) != stampSize {
+		return
+	}
+	term, at, trim := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	leads := ofLeader(m.GetType()) && !m.GetReject()
+	if leads {
+		g.told = max(g.told, trim)
+	}
+	if term > 0 && g.timed != nil {
+		g.timed(term, hook.Instant(at), leads && term == m.GetTerm())
+	}
 }

@@ -5,6 +5,13 @@ import "encoding/binary"
 // Nodes learn with the next entry which of those before are not needed any more. If none follows, the owner says so alone: on a full disk
 // nothing follows until those are gone.
 
+// tell has the group tell other nodes what the owner of the shard has trimmed.
+func (r *replica) tell() {
+	if r.log != nil {
+		r.group.told = max(r.group.told, r.log.trimmed.Load())
+	}
+}
+
 // trimIdle tells the other nodes what the owner of the shard has trimmed, unless that is little, or the next entry is on its way.
 func (r *replica) trimIdle() {
 	if r.log == nil || len(r.pending)+len(r.held)+len(r.due) > 0 {

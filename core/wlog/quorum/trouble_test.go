@@ -69,11 +69,12 @@ func (c *cluster) asleep(n *simNode) bool {
 
 // disk fills a node's disk, or frees it, or has its next write or sync fail.
 func (c *cluster) disk(n *simNode) {
-	switch c.rng.IntN(4) {
-	case 0:
+	switch kind := c.rng.IntN(4); {
+	case n.small && kind < 3:
+	case kind == 0:
 		n.fs.SetSpace(int64(c.rng.IntN(40_000)))
 		c.counts["full disks"]++
-	case 1, 2:
+	case kind < 3:
 		n.fs.SetSpace(1 << 40)
 	default:
 		kind := crashfs.OpWrite
@@ -91,12 +92,15 @@ func (c *cluster) append(n *simNode) (done bool) {
 	if len(w.data) == 0 {
 		return true
 	}
-	at, err := n.g.disk.log.Append(context.Background(), w.data, wlog.Settling)
+	at, err := n.g.disk.log.Append(context.Background(), w.data, w.purpose)
 	synctest.Wait() // what the log does beside that, it has done
 	switch {
 	case errors.Is(err, wlog.ErrFull):
 		c.counts["waits for space"]++
 		time.Sleep(fullPause) // the log looks for space from time to time
+		n.writing = nil
+		n.g.refused(w)
+		c.after(n)
 		return false
 	case err != nil && c.fault == repeatsWrites:
 		c.repeat(n)
@@ -185,7 +189,7 @@ func (c *cluster) judge(n *simNode, id, index uint64) {
 // replace begins the replacement of a node, or has the owner take it further.
 func (c *cluster) replace() {
 	n := c.owner()
-	if n == nil || c.fault == losesDisk {
+	if n == nil || c.fault == losesDisk || c.smallDisks() { // where two of three nodes do not write, nothing goes on
 		return
 	}
 	if c.play == nil {

@@ -10,9 +10,11 @@ import (
 
 // write is what goes to the disk in one append.
 type write struct {
-	data []byte
+	data    []byte
+	purpose wlog.Purpose
 
 	messages []*raftpb.Message
+	before   noted     // what the group had noted before it
 	hard     hardState // zero = it stays as it is
 	anew     bool      // the log goes on behind begins, without any entry
 	begins   position  // where the log begins from then on; zero = where it did
@@ -21,26 +23,37 @@ type write struct {
 	indexes  []uint64 // of entries
 }
 
+// noted is what a group knows of the writes that it has returned.
+type noted struct {
+	hard hardState // the latest
+	time kept      // of the shard, that was written or is about to be
+}
+
 // nextWrite returns what is to be written next, about maxBytes of it at most; nil if there is nothing. The caller appends its data, if
-// there is some, makes it durable, and calls written; what fails is not tried again, because nobody knows whether it is there.
+// there is some, for its purpose, makes it durable, and calls written, or refused if there was no space for it; what fails otherwise is not
+// tried again, because nobody knows whether it is there.
 func (g *group) nextWrite(maxBytes int) *write {
-	w := &write{data: g.spare[:0]}
-	g.spare = nil
-	size := 0
+	if w := g.nextFreeing(); w != nil {
+		return w
+	}
+	if g.full {
+		maxBytes = 1 // a part may fit
+	}
+	n, size := 0, 0
 	for _, m := range g.writes {
-		if len(w.messages) > 0 && (size >= maxBytes || m.GetSnapshot() != nil) {
+		if n > 0 && (size >= maxBytes || m.GetSnapshot() != nil) {
 			break
 		}
-		w.messages = append(w.messages, m)
+		n++
 		size += payload(m) + len(m.GetEntries())*entryHeaderSize
-		if h, some := hardStateOf(m); some {
-			g.hard = h
-		}
 	}
-	g.writes = g.writes[len(w.messages):]
-	trim := g.trimThrough(w)
-	g.encodeHardState(w, size > 0, trim)
-	g.encodeTime(w, trim)
+	w := g.newWrite(wlog.Settling, n)
+	anew, trim := n > 0 && w.messages[0].GetSnapshot() != nil, uint64(0)
+	if !anew {
+		trim = g.trimThrough()
+	}
+	g.encodeHardState(w, size > 0, anew, trim)
+	g.encodeTime(w, anew || trim > 0)
 	w.data = slices.Grow(w.data, size)
 	for _, m := range w.messages {
 		w.encode(m)
@@ -48,9 +61,21 @@ func (g *group) nextWrite(maxBytes int) *write {
 	if trim > 0 {
 		g.encodeTrim(w, trim)
 	}
-	if len(w.messages) == 0 && len(w.data) == 0 {
+	if n == 0 && len(w.data) == 0 {
 		g.spare = w.data
 		return nil
+	}
+	return w
+}
+
+// newWrite returns a write that has the first n of the messages, and no data yet.
+func (g *group) newWrite(p wlog.Purpose, n int) *write {
+	w := &write{data: g.spare[:0], purpose: p, messages: g.writes[:n:n], before: g.noted}
+	g.spare, g.writes = nil, g.writes[n:]
+	for _, m := range w.messages {
+		if h, some := hardStateOf(m); some {
+			g.noted.hard = h
+		}
 	}
 	return w
 }
@@ -58,12 +83,18 @@ func (g *group) nextWrite(maxBytes int) *write {
 // spareBytes is how much memory for what is written is kept for the next time.
 const spareBytes = 2 * maxSize
 
+// keepSpare keeps the memory of a write for the next one.
+func (g *group) keepSpare(w *write) {
+	if cap(w.data) <= spareBytes {
+		g.spare = w.data
+	}
+}
+
 // encodeHardState adds the hard state, if the log has another one. That entries are committed is no reason to write: a node that does
 // not know it any more is told again. It goes with entries that are written.
-func (g *group) encodeHardState(w *write, entries bool, trim uint64) {
-	h, known := g.hard, g.disk.hard
+func (g *group) encodeHardState(w *write, entries, anew bool, trim uint64) {
+	h, known := g.noted.hard, g.disk.hard
 	h.commit = max(h.commit, trim)
-	anew := len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil
 	switch {
 	case trim > 0 || anew: // the entry that had it may be trimmed
 	case h == known, !entries && h.term == known.term && h.vote == known.vote:
@@ -73,13 +104,12 @@ func (g *group) encodeHardState(w *write, entries bool, trim uint64) {
 	w.data = appendHardState(w.data, h)
 }
 
-// encodeTime adds what is known of the shard's time, if the log has something else.
-func (g *group) encodeTime(w *write, trim uint64) {
-	anew := len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil
-	if g.time.term == 0 || g.time == g.timing && trim == 0 && !anew { // the entry that had it may be trimmed
+// encodeTime adds what is known of the shard's time, if the log has something else, or if the entry that had it may be trimmed.
+func (g *group) encodeTime(w *write, trims bool) {
+	if g.time.term == 0 || g.time == g.noted.time && !trims {
 		return
 	}
-	g.timing = g.time
+	g.noted.time = g.time
 	w.data = appendTime(w.data, g.time)
 }
 
@@ -99,15 +129,17 @@ func (w *write) encode(m *raftpb.Message) {
 }
 
 // trimThrough returns through which entry a write is to say that they are gone, because nobody needs them; 0 unless they are many, or
-// large: each trim writes the configuration again.
-func (g *group) trimThrough(w *write) uint64 {
-	d := g.disk
-	through := min(g.head.trim, g.applied+1) - 1
-	if g.head.trim == 0 || g.pinned > 0 || through <= d.base.index || through > d.last().index ||
-		len(w.messages) > 0 && w.messages[0].GetSnapshot() != nil {
+// large, or the disk is full: each trim writes the configuration again.
+func (g *group) trimThrough() uint64 {
+	d, before := g.disk, g.head.trim
+	if g.full && !g.options.prompt {
+		before = max(before, g.told)
+	}
+	through := min(before, g.applied+1) - 1
+	if before == 0 || g.pinned > 0 || through <= d.base.index || through > d.last().index {
 		return 0
 	}
-	if through < d.base.index+uint64(g.options.trimEach) && d.between(d.base.index, through) < g.options.trimBytes {
+	if !g.full && through < d.base.index+uint64(g.options.trimEach) && d.between(d.base.index, through) < g.options.trimBytes {
 		return 0
 	}
 	return through
@@ -124,15 +156,16 @@ func (g *group) encodeTrim(w *write, through uint64) {
 // the local log nothing is needed any more, 0 if that has not changed.
 func (g *group) written(w *write, at wlog.Index) (before wlog.Index, err error) {
 	d := g.disk
-	if cap(w.data) <= spareBytes {
-		g.spare = w.data
+	g.keepSpare(w)
+	if w.purpose != wlog.Trimming {
+		g.full = false
 	}
 	if w.hard != (hardState{}) {
 		d.hard = w.hard
 	}
 	if w.anew {
 		d.restart(w.begins, w.conf)
-		g.applied, g.head.trim = w.begins.index, 0
+		g.applied, g.head.trim, g.told = w.begins.index, 0, 0
 		g.restarted(w.begins)
 	}
 	for i, e := range w.entries {

@@ -25,41 +25,39 @@ func (r *replica) write(ctx context.Context) {
 		if j.trim > 0 {
 			j.err = r.disk.log.Trim(j.trim)
 		}
-		if j.write != nil && j.err == nil {
-			j.at, j.err = r.append(ctx, j.write.data)
+		if j.write != nil && len(j.write.data) > 0 && j.err == nil {
+			j.at, j.err = r.disk.log.Append(ctx, j.write.data, j.write.purpose)
+		}
+		if j.full() {
+			r.pause()
 		}
 		r.done <- j
 	}
 	close(r.done)
 }
 
-// append appends to the local log. What Raft wants written cannot be refused: others may have it already. While the disk is full, the
-// replica waits, and the others go on without it.
-func (r *replica) append(ctx context.Context, data []byte) (at wlog.Index, err error) {
-	if len(data) == 0 {
-		return 0, nil
-	}
-	for {
-		at, err = r.disk.log.Append(ctx, data, wlog.Settling)
-		if !errors.Is(err, wlog.ErrFull) {
-			return at, err
-		}
-		select {
-		case <-time.After(fullPause):
-		case <-r.stop:
-			return 0, err
-		}
+// full reports whether there was no space for a write.
+func (j *job) full() bool { return errors.Is(j.err, wlog.ErrFull) }
+
+// pause gives the disk time to get space.
+func (r *replica) pause() {
+	select {
+	case <-time.After(fullPause):
+	case <-r.stop:
 	}
 }
 
 // wrote notes that write has done a job.
 func (r *replica) wrote(j job) error {
 	r.writing = false
-	if j.err != nil {
+	switch {
+	case j.full():
+		r.group.refused(j.write)
+		return nil
+	case j.err != nil:
 		r.fail(j.err)
 		return nil
-	}
-	if j.write == nil {
+	case j.write == nil:
 		return nil
 	}
 	before, err := r.group.written(j.write, j.at)

@@ -344,7 +344,7 @@ func (p *pool) takeReserved(entry int64) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err
 	}
-	g, err := p.makeReserved(roundUp(headerSize+entry+p.takeoverReserve(), page))
+	g, err := p.makeReserved(roundUp(headerSize+entry+p.kept(wlog.Settling), page))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g != nil {

@@ -109,7 +109,13 @@ func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	case end <= seen.open, end <= seen.size && next == nextReady:
 		return true
 	}
-	return purpose == wlog.Settling && end <= seen.size-l.takeoverReserve()
+	return purpose >= wlog.Settling && end <= seen.size-l.kept(purpose)
+}
+
+// Frees reports whether Trim removes anything.
+func (l *shardLog) Frees(before wlog.Index) bool {
+	dead, _, _ := l.table.dead(before)
+	return dead > 0
 }
 
 // space is how full the active segment is.
@@ -189,7 +195,7 @@ func (l *shardLog) makeOrdinarySpace(size int64, purpose wlog.Purpose) error {
 		if end > l.active.size/4 {
 			l.pool.want(l.active.number, l.active.size)
 		}
-		if end <= l.open || purpose == wlog.Settling && l.fits(size) {
+		if end <= l.open || purpose >= wlog.Settling && l.fits(size, purpose) {
 			return nil
 		}
 		if err := l.pool.wait(); err != nil {
@@ -213,7 +219,7 @@ func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
 	if purpose == wlog.Moving && l.active.size-l.end+l.pool.available()-size < l.SegmentSize/2 {
 		return wlog.ErrFull
 	}
-	if l.fits(size) {
+	if l.fits(size, purpose) {
 		return nil
 	}
 	next, err := l.pool.takeReserved(size)
@@ -227,11 +233,24 @@ func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
 	return nil
 }
 
-// fits reports whether an entry of that size leaves space for a later owner's Takeover, even if no other segment follows.
-func (l *shardLog) fits(size int64) bool { return l.end+size <= l.active.size-l.takeoverReserve() }
+// fits reports whether an entry of that size leaves what is kept from its purpose, even if no other segment follows.
+func (l *shardLog) fits(size int64, purpose wlog.Purpose) bool {
+	return l.end+size <= l.active.size-l.kept(purpose)
+}
+
+// kept is the end of a segment that an entry of a purpose may not use if no other one follows.
+func (s *storage) kept(p wlog.Purpose) int64 {
+	if p == wlog.Trimming {
+		return s.takeoverReserve()
+	}
+	return s.takeoverReserve() + s.trimReserve()
+}
 
 // takeoverReserve is what only Takeovers may use: it is enough for some eighty.
 func (s *storage) takeoverReserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
+
+// trimReserve is what only Takeovers and entries that trim may use: it is enough for some hundred, each of which frees a segment.
+func (s *storage) trimReserve() int64 { return min(max(s.SegmentSize/32, 1<<10), 32<<10) }
 
 // switchTo closes the active segment, durably, and makes another one active.
 func (l *shardLog) switchTo(next *segment) error {

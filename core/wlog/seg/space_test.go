@@ -330,8 +330,11 @@ func TestWhatSettlesTakesTheLastOfTheDisk(t *testing.T) {
 		s.appendWhile(t, 2000, wlog.Bringing)
 		moved := s.appendWhile(t, 2000, wlog.Moving) * 2000
 		settled := s.appendWhile(t, 2000, wlog.Settling) * 2000
-		if moved < 60<<10 || settled < 26<<10 || moved+settled < 110<<10 {
+		if moved < 60<<10 || settled < 25<<10 || moved+settled < 110<<10 {
 			t.Errorf("%d bytes were moved and %d settled, of 132 KiB that were kept", moved, settled)
+		}
+		if n := s.appendWhile(t, 150, wlog.Trimming); n < 4 {
+			t.Errorf("%d entries that trim were appended to what settles had left", n)
 		}
 		fsys.SetSpace(1 << 30)
 		time.Sleep(2 * retryAfter)

@@ -37,7 +37,11 @@ func TestTrimReclaimsWholeSegments(t *testing.T) {
 		{"drained: one is kept", last[6] + 1, "2.spare 6.seg"},
 		{"the active segment stays", 1 << 62, "2.spare 6.seg"},
 	} {
+		were, frees := fileNames(t, fsys), s.Frees(tc.before)
 		must(t, s.Trim(tc.before))
+		if freed := fileNames(t, fsys) != were; freed != frees {
+			t.Errorf("%s: something was removed: %v, Frees said %v", tc.name, freed, frees)
+		}
 		if got := strings.ReplaceAll(fileNames(t, fsys), "00000-0000000", ""); got != tc.want {
 			t.Errorf("%s: got %s, want %s", tc.name, got, tc.want)
 		}

@@ -322,6 +322,7 @@ func (s *suite) full() {
 	for range 10 {
 		s.appendFor(l, &m, 100, wlog.Settling)
 	}
+	s.appendFor(l, &m, 100, wlog.Trimming)
 	m.ReadBack(s.T, l, s.rng)
 	if s.isLost(l) {
 		s.Error("Lost is closed")
