@@ -1,7 +1,9 @@
 package quorum
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -61,6 +63,78 @@ func TestDiskFullToTheLastByteIsFreedByABeginning(t *testing.T) {
 			t.Errorf("node %d has the entries through %d, of %d", full, last, at)
 		}
 	})
+}
+
+// An owner with space refuses what brings more before the disks of the others are full: nobody could take anything away then, because that could
+// not be confirmed either.
+func TestMajorityWithoutSpace(t *testing.T) {
+	for _, size := range []int{100, 700, 1_900} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				owner := c.owner(1)
+				l := c.open(1, owner).(wlog.Pipeline)
+				others := []wlog.NodeID{owner%3 + 1, (owner+1)%3 + 1}
+				c.fs[others[0]].SetSpace(600_000)
+				c.fs[others[1]].SetSpace(700_000)
+				at := c.bringWhile(l, size)
+				for range 100 {
+					var err error
+					if at, err = l.Append(c.Context(), make([]byte, 300), wlog.Settling); err != nil {
+						t.Fatal(err)
+					}
+				}
+				time.Sleep(time.Second)
+				if last := c.last(1, others[1]); last < uint64(at) {
+					t.Errorf("node %d has the entries through %d, of %d", others[1], last, at)
+				}
+				if err := l.Trim(at + 1); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := l.Append(c.Context(), make([]byte, 300), wlog.Settling); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Second)
+				c.append(l, size)
+
+				c.kill(others[0]) // of those that are left, the other must have space
+				time.Sleep(2 * time.Second)
+				c.bringWhile(l, size)
+				if _, err := l.Append(c.Context(), make([]byte, 300), wlog.Settling); err != nil {
+					t.Fatal(err)
+				}
+			})
+		})
+	}
+}
+
+// bringWhile appends entries that bring more, some at a time, until there is no space for them, and returns the last.
+func (c *trio) bringWhile(l wlog.Pipeline, size int) (at wlog.Index) {
+	c.Helper()
+	var flying []<-chan wlog.Appended
+	full := false
+	for sent := 0; !full || len(flying) > 0; sent += size {
+		if sent > 2<<20 {
+			c.Fatalf("%d bytes were appended", sent)
+		}
+		for len(flying) < 4 && !full {
+			f, err := l.Begin(make([]byte, size), wlog.Bringing)
+			if full = errors.Is(err, wlog.ErrFull); full {
+				break
+			} else if err != nil {
+				c.Fatal(err)
+			}
+			flying = append(flying, f)
+		}
+		if len(flying) == 0 {
+			break
+		}
+		a := <-flying[0]
+		if a.Err != nil {
+			c.Fatal(a.Err)
+		}
+		at, flying = a.At, flying[1:]
+	}
+	return at
 }
 
 // fill opens a shard and has entries of a size fill the disk of a node that does not own it.

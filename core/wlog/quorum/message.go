@@ -34,10 +34,18 @@ var errMessage = errors.New("not a message of a replica")
 // The bytes of a message end with what it says, and begin with what it brings: the entries of MsgApp, or the beginning of MsgSnap,
 // as the records of a local log. The context of both, and of what elects an owner, is a stamp, or nothing. Both sides know from whom to whom it is.
 //
-//	records | context | size of context u8 | type u8 | reject u8 | term u64 | log term u64 | index u64 | commit u64 | reject hint u64
+//	records | context | size of context u8 | type u8 | flags u8 | term u64 | log term u64 | index u64 | commit u64 | reject hint u64
+//
+// The flags are 1 for a rejection and, in answers to an owner, twice the first purpose for which there is space, see space.go.
 const messageEnd = 3 + 5*8
 
 const maxContext = 64
+
+// sayTakes has the bytes of a message say the first purpose for which there is space.
+func sayTakes(b []byte, p wlog.Purpose) { b[len(b)-messageEnd+2] |= byte(p) << 1 }
+
+// takesOf returns the first purpose for which the sender of a message has space. It was decoded.
+func takesOf(b []byte) wlog.Purpose { return wlog.Purpose(b[len(b)-messageEnd+2] >> 1) }
 
 // encode returns the bytes of a message.
 func encode(m *raftpb.Message) []byte {
@@ -105,8 +113,10 @@ func decode(b []byte, from, to wlog.NodeID) (*raftpb.Message, error) {
 	for _, field := range [...]**uint64{&m.Term, &m.LogTerm, &m.Index, &m.Commit, &m.RejectHint} {
 		*field = new(end.u64())
 	}
-	if reject > 1 || context > min(n, maxContext) {
-		return nil, fmt.Errorf("%w: reject %d, %d bytes of context", errMessage, reject, context)
+	takes := reject >> 1
+	reject &= 1
+	if takes > byte(wlog.Trimming) || takes > 0 && !saysSpace(typ) || context > min(n, maxContext) {
+		return nil, fmt.Errorf("%w: a purpose %d, %d bytes of context", errMessage, takes, context)
 	}
 	if m.Context = slices.Clip(b[n-context : n]); reject == 1 {
 		m.Reject = new(true)

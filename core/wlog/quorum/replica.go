@@ -42,6 +42,7 @@ type replica struct {
 	halting  sync.Once
 	ended    chan struct{} // closed when it has
 
+	least     atomic.Uint32             // the first wlog.Purpose for which a majority has space
 	reserving atomic.Pointer[time.Time] // since when an append waits for space in the local log; nil = none does
 	closing   sync.Once                 // begins to close the local log
 	closed    chan error                // capacity 1: its result
@@ -66,6 +67,7 @@ type replica struct {
 	reads     reads
 	moves     []*move
 	samples   samples
+	spaces    spaces
 	kept      hook.Instant // when it was last looked at what is kept of samples
 	log       *ownedLog    // the shard's owner on this node; nil if there is none
 	published wlog.Ownership
@@ -94,7 +96,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	r := &replica{
 		shard: shard, disk: d, clock: e.options.Clock, send: e.options.Send, owners: e.owners, leaving: &e.leaving, election: e.options.Election, stall: e.options.Stall, began: e.began,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}), closed: make(chan error, 1),
-		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, status: newStatus(),
+		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, spaces: spaces{}, status: newStatus(),
 		reads: reads{asked: rand.Uint64() / 2}, // what was asked in an earlier life is not answered in this one
 	}
 	o := options{
@@ -156,7 +158,7 @@ func (r *replica) rouse() {
 const maxReceived = 4 * MaxEntry
 
 // receive has run take a message of another node, of so many bytes, unless it has more than enough to do.
-func (r *replica) receive(m *raftpb.Message, size int) {
+func (r *replica) receive(m *raftpb.Message, takes wlog.Purpose, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil || r.received > maxReceived {
@@ -166,6 +168,10 @@ func (r *replica) receive(m *raftpb.Message, size int) {
 	r.push(func() {
 		if err := r.group.step(m); err != nil {
 			panic(err)
+		}
+		if saysSpace(m.GetType()) && r.spaces[m.GetFrom()] != (space{takes: takes}) {
+			r.spaces.hear(m.GetFrom(), takes)
+			r.weigh()
 		}
 	})
 }
@@ -243,6 +249,8 @@ func (r *replica) tick() {
 	r.reads.tick(r.group)
 	r.tickMoves()
 	r.tell()
+	r.spaces.tick()
+	r.weigh()
 	r.trimIdle()
 	r.refresh()
 	if stalled || r.failed != nil {
@@ -314,6 +322,9 @@ func (r *replica) sendAll(ms []*raftpb.Message) {
 			out.Bytes = bytes
 		} else {
 			out.Bytes = encode(m)
+		}
+		if saysSpace(m.GetType()) {
+			sayTakes(out.Bytes, r.takes())
 		}
 		if len(m.GetEntries()) > 0 && out.Bulk {
 			last, bytes = m, out.Bytes

@@ -65,9 +65,12 @@ func (r *replica) wrote(j job) error {
 	return err
 }
 
-// reserve makes space in the local log for an entry of the shard. It waits for the disk until lost is closed: a disk may never answer, and
+// reserve makes space in the local log for an entry of the shard, and refuses one that the others have no space for. It waits for the disk until lost is closed: a disk may never answer, and
 // the one who appends has clients to end.
 func (r *replica) reserve(size int, purpose wlog.Purpose, lost <-chan struct{}) error {
+	if purpose < wlog.Purpose(r.least.Load()) {
+		return wlog.ErrFull
+	}
 	l, ok := r.disk.log.(interface {
 		HasSpace(size int, purpose wlog.Purpose) bool
 		Reserve(size int, purpose wlog.Purpose) error

@@ -79,6 +79,13 @@ func (p *pool) ahead() nextState {
 	return nextUnknown
 }
 
+// scarce reports whether there was no space for a segment, apart from the reserve.
+func (p *pool) scarce() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.low
+}
+
 // follow sets which segment comes next. The caller holds mu.
 func (p *pool) follow(number uint32, size int64) {
 	p.number, p.size = number+1, p.sizeAfter(size)

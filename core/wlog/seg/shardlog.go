@@ -112,6 +112,18 @@ func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return purpose >= wlog.Settling && end <= seen.size-l.kept(purpose)
 }
 
+// Takes returns the first purpose for which there is space, as of the last append, beside what is on its way. It does not wait for the disk.
+func (l *shardLog) Takes() wlog.Purpose {
+	if !l.pool.scarce() {
+		return wlog.Bringing
+	}
+	seen := l.seen.read()
+	if seen.size-seen.end+l.pool.available() < l.SegmentSize {
+		return wlog.Settling
+	}
+	return wlog.Moving
+}
+
 // Frees reports whether Trim removes anything.
 func (l *shardLog) Frees(before wlog.Index) bool {
 	dead, _, _ := l.table.dead(before)
