@@ -80,7 +80,7 @@ func (n *Node) sayHello(ctx context.Context, w *waiting) round {
 			h, err := n.links.Greet(ctx, address)
 			mu.Lock()
 			defer mu.Unlock()
-			w.heard(address, err)
+			w.heard(address, h, err)
 			if err == nil {
 				r.answers = append(r.answers, h)
 			}
@@ -150,18 +150,35 @@ func (n *Node) become(id identity) error {
 
 // waiting says now and then for whom the first start waits. It belongs to one goroutine at a time.
 type waiting struct {
-	node *Node
-	errs map[string]error // by address
-	last time.Time
-	said string
+	node   *Node
+	errs   map[string]error  // by address
+	warned map[string]string // what was last warned of, by address
+	shut   map[string]bool   // addresses of members of a cluster that refuse this node
+	last   time.Time
+	said   string
 }
 
-func (w *waiting) heard(address string, err error) {
+// heard notes what came of a hello. h is what the node at the address says of itself; nil means that none answered. A node that answers, and
+// does not fit, stays so until somebody changes its configuration or this node's: this node warns of it once. A member of a cluster that
+// refuses this node has something else to say, which report does.
+func (w *waiting) heard(address string, h *peer.Hello, err error) {
 	if w.errs == nil {
-		w.errs = map[string]error{}
+		w.errs, w.warned, w.shut = map[string]error{}, map[string]string{}, map[string]bool{}
 	}
-	if w.errs[address] = err; err == nil {
+	delete(w.shut, address)
+	if err == nil {
 		delete(w.errs, address)
+		delete(w.warned, address)
+		return
+	}
+	w.errs[address] = err
+	switch {
+	case h == nil || errors.Is(err, peer.ErrLater): // nobody is there yet
+	case h.Cluster != "" && peer.IsRefusal(err):
+		w.shut[address] = true
+	case w.warned[address] != err.Error():
+		w.warned[address] = err.Error()
+		w.node.options.Log.Warn("a node does not fit", "node", address, "error", err)
 	}
 }
 
@@ -182,6 +199,10 @@ func (w *waiting) report(known []peer.Node) {
 	now := time.Now()
 	if text := reason.Error(); text != w.said || now.Sub(w.last) >= reportPause {
 		w.said, w.last = text, now
+		if len(w.shut) > 0 {
+			w.node.options.Log.Info("waiting to be let into the cluster, which has begun without this node", "error", reason)
+			return
+		}
 		w.node.options.Log.Info("waiting for the other nodes of a new cluster", "known", addressesOf(known), "error", reason)
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
@@ -214,6 +215,62 @@ func TestListsDiffer(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A node that was given a list without those that wait for it says nothing to them, and neither does one under the name of another. The
+// nodes that wait warn of it, once. They said so on a line of level INFO only.
+func TestWarnsOfANodeThatDoesNotFit(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Options)
+		want   string // in the logs of a and c
+	}{
+		{"list", func(o *Options) { o.Nodes = []string{"b:5680", "d:5680", "e:5680"} }, "its cluster.nodes are b:5680,d:5680,e:5680, and those of this node a:5680,b:5680,c:5680"},
+		{"name", func(o *Options) { o.Nodes, o.Advertise = []string{"d:5680", "e:5680", "f:5680"}, "d:5680" }, "at b:5680 answers the node with cluster.advertise d:5680"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ms := newMachines(t, 1)
+				b := ms.all[1]
+				b.change = tc.change
+				b.listens = "b:5680"
+				for _, m := range ms.all {
+					m.boot()
+				}
+				time.Sleep(time.Minute)
+				for _, m := range []*machine{ms.all[0], ms.all[2]} {
+					m.wantLog(tc.want)
+					if n := strings.Count(m.log.String(), "level=WARN msg=\"a node does not fit\" node=b:5680"); n != 1 {
+						t.Errorf("%s: %d warnings in a minute:\n%s", m.address, n, m.log)
+					}
+				}
+				for _, m := range ms.all {
+					m.cancel()
+					<-m.opened
+				}
+			})
+		})
+	}
+}
+
+// A node with an empty disk, whose cluster has begun, waits to be let in. It said that it waited for the nodes of a new cluster.
+func TestWaitsToBeLetIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		ms.begin()
+		c := ms.all[2]
+		c.losePower()
+		c.fs = newMachines(t, 9).all[2].fs
+		c.log = new(logtest.Log)
+		c.boot()
+		time.Sleep(time.Minute)
+		c.wantLog("waiting to be let into the cluster, which has begun without this node")
+		c.wantLog("run curfew ctl cluster replace c:5680 on another node")
+		if strings.Contains(c.log.String(), "of a new cluster") {
+			t.Errorf("it waits for a new cluster:\n%s", c.log)
+		}
+		ms.stop()
+	})
 }
 
 // A node that waits for others says for which, and why they do not answer; and when it is told to end, it does.

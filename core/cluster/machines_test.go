@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -75,6 +76,7 @@ type machine struct {
 	fs      *crashfs.FS
 	log     *logtest.Log
 	change  func(*Options)
+	listens string // where others reach it; "" = where its node says
 
 	cancel context.CancelFunc // nil = the node does not run
 	opened chan struct{}      // closed when Open has returned
@@ -100,7 +102,7 @@ func (m *machine) options() Options {
 	if m.change != nil {
 		m.change(&o)
 	}
-	o.Listener = m.in.net.Listen(o.Advertise)
+	o.Listener = m.in.net.Listen(cmp.Or(m.listens, o.Advertise))
 	return o
 }
 

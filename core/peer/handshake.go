@@ -24,6 +24,12 @@ func (r *refusal) Error() string { return "it refuses: " + r.reason }
 // Is reports whether the refusal is [ErrLater].
 func (r *refusal) Is(err error) bool { return r.later && err == ErrLater }
 
+// IsRefusal reports whether an error is the other node's, which refused a stream that this node would have begun.
+func IsRefusal(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok
+}
+
 // ErrLater says that a stream is refused because a node is starting. That need not worry anybody.
 var ErrLater = errors.New("one of the nodes is starting")
 

@@ -103,7 +103,7 @@ func (x *trio) replace(n *cluster.Node) {
 	n.Launch()
 	x.away = n
 	x.wave()
-	n.Await("waiting for the other nodes of a new cluster")
+	n.Await("waiting to be let into the cluster, which has begun without this node")
 	x.insist("cluster", "replace", n.Address)
 	n.AwaitReady()
 	x.away = nil
