@@ -146,12 +146,11 @@ func (n *Node) identify() error {
 		return err
 	}
 	if ok && id.Address == "" && id.Seed == id.Number { // the folder was made before it was known where the node will be
-		id.Address = n.options.Advertise
-		err = id.save(n.options.Dir)
+		id.Address = n.options.Advertise // which is written down when the cluster begins: a start that is refused changes nothing
 	}
 	if ok {
 		n.id = id
-		return errors.Join(err, n.options.checkIdentity(&id))
+		return n.options.checkIdentity(&id)
 	}
 	all, err := n.options.Dir.List()
 	if err != nil {

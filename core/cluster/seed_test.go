@@ -185,3 +185,41 @@ func TestDataHasOtherShards(t *testing.T) {
 		a.cancel()
 	})
 }
+
+// A folder that was made for the first node of a cluster belongs to no address until that begins: a start that was refused had bound it to
+// one, and the node was refused with the address that was meant.
+func TestARefusedStartLeavesTheFolder(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*Options)
+	}{
+		{"shards", func(o *Options) { o.Shards = 9; o.Advertise = "b:5680" }},
+		{"others refuse", func(o *Options) { o.Name = "other"; o.Advertise = "b:5680" }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ms := newMachines(t, 1)
+				a := ms.all[0]
+				a.bring(1)
+				a.change = tc.change
+				ms.all[2].boot()
+				a.boot()
+				time.Sleep(10 * time.Second)
+				for _, m := range []*machine{a, ms.all[2]} {
+					m.cancel()
+					<-m.opened
+				}
+				if a.err == nil {
+					t.Fatal("the node has started")
+				}
+				if id := a.identity(); id.Address != "" {
+					t.Errorf("the folder is that of the node at %s", id.Address)
+				}
+				a.change = nil
+				ms.begin()
+				ms.haveAll()
+				ms.stop()
+			})
+		})
+	}
+}
