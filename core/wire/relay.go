@@ -21,13 +21,14 @@ type relay struct {
 	node  wlog.NodeID
 	owner net.Conn // the stream to it
 
-	fromClient clientFrames // the reader's
-	halfClosed bool         // the client has closed its side; the reader's
-	fromOwner  ownerFrames  // the writer's, and the reader's after ended
-	begun      bool         // the writer has begun to pass on
-	broken     atomic.Bool  // nothing can be written to the owner any more
-	moved      atomic.Bool  // another node owns the vhost
-	left       atomic.Bool  // this node ends
+	fromClient clientFrames              // the reader's
+	halfClosed bool                      // the client has closed its side; the reader's
+	fromOwner  ownerFrames               // the writer's, and the reader's after ended
+	begun      bool                      // the writer has begun to pass on
+	broken     atomic.Bool               // nothing can be written to the owner any more
+	moved      atomic.Bool               // another node owns the vhost
+	left       atomic.Bool               // this node ends
+	until      atomic.Pointer[time.Time] // when what the owner says does not matter any more; nil = the relay goes on
 	ended      atomic.Pointer[ending]
 }
 
@@ -65,27 +66,37 @@ func (c *conn) passUp(r *relay) {
 	if n > 0 && !r.broken.Load() {
 		if _, err := r.owner.Write(b[:n]); err != nil {
 			r.broken.Store(true)
-			r.setIdleDeadline()
+			r.endSoon()
 		}
 	}
 	c.in.consumed(n)
 	c.unfed = false
 }
 
-// setIdleDeadline bounds how long a read from the owner waits: not for long once the relay is ending. Any goroutine may call it.
-func (r *relay) setIdleDeadline() {
-	most := idleInterval
-	if r.isEnding() {
-		most = brokenFor
+// endSoon bounds how long the owner may still say something, from the first call on. It returns the end of that. Any goroutine may call it.
+func (r *relay) endSoon() (until time.Time) {
+	until = time.Now().Add(brokenFor)
+	if !r.until.CompareAndSwap(nil, &until) {
+		until = *r.until.Load()
 	}
-	_ = r.owner.SetReadDeadline(time.Now().Add(most)) // fails if it is closed, and so does the read
-	if most != brokenFor && r.isEnding() {
+	r.setIdleDeadline()
+	return until
+}
+
+// setIdleDeadline bounds how long a read from the owner waits. Any goroutine may call it.
+func (r *relay) setIdleDeadline() {
+	if until := r.until.Load(); until != nil {
+		_ = r.owner.SetReadDeadline(*until) // fails if it is closed, and so does the read
+		return
+	}
+	_ = r.owner.SetReadDeadline(time.Now().Add(idleInterval))
+	if r.isEnding() {
 		r.setIdleDeadline()
 	}
 }
 
 // isEnding reports whether what the owner says does not matter for long any more.
-func (r *relay) isEnding() bool { return r.broken.Load() || r.moved.Load() }
+func (r *relay) isEnding() bool { return r.until.Load() != nil }
 
 // clientEnded handles the end of the client's side. If the owner can hear of that alone, its last frames still come.
 func (c *conn) clientEnded(r *relay, now hook.Instant, why error) {
@@ -152,16 +163,17 @@ func (c *conn) ownerEnded(r *relay, why error) {
 
 // leaveOwner has a relay end soon, because another node owns the vhost. Any goroutine may call it.
 func (c *conn) leaveOwner(r *relay) {
-	r.moved.Store(true)
-	_ = r.owner.SetWriteDeadline(time.Now().Add(brokenFor)) // fails if it is closed
-	r.setIdleDeadline()
+	if r.moved.Swap(true) {
+		return // it ends already
+	}
+	_ = r.owner.SetWriteDeadline(r.endSoon()) // fails if it is closed
 	c.request(requestOwner)
 }
 
 // leave ends a relay because this node ends. The reader may wait for the owner to take bytes. Any goroutine may call it.
 func (r *relay) leave() {
 	r.left.Store(true)
-	r.owner.Close()
+	sever(r.owner)
 }
 
 // handleOwner handles that the owner's side has ended, or that another node owns the vhost.
