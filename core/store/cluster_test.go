@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -478,7 +479,8 @@ func TestLogIsFreedForOthers(t *testing.T) {
 		m.registry.in(1, "/")
 		one, two := m.nodes[0], m.nodes[1]
 		two.SetOthersSpace(1, true)
-		two.SetOthersSpace(7, true) // there is no such shard
+		two.SetOthersSpace(7, true)              // there is no such shard
+		two.SetOthersSpace(math.MaxUint32, true) // nor is this one, where an int has 32 bits
 		m.own(1, one)
 		k := one.serving("/")
 		k.declare("old")

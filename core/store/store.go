@@ -170,7 +170,7 @@ func (s *Store) Shortage() *Shortage {
 // SetOthersSpace is called in a cluster when another node has no space for the next segment of its copy of a shard, and when it has again.
 // While this node owns the shard, it keeps its log smaller then. Its publishers do not wait: the others go on without the node that lacks space.
 func (s *Store) SetOthersSpace(number uint32, low bool) {
-	if c := s.cluster; c != nil && number > 0 && int(number) <= len(c.seats) {
+	if c := s.cluster; c != nil && number > 0 && uint64(number) <= uint64(len(c.seats)) {
 		c.seats[number-1].setTight(low)
 	}
 }
