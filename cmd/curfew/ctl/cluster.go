@@ -43,7 +43,8 @@ The number says which node is meant where several wait at the address.`,
 				},
 			},
 			more: `
-cluster status                      nodes, links and clocks; shards, their owners, and how far the others are behind
+cluster status                      nodes, links and clocks; shards, their owners, and how far the others are behind.
+                                    The exit status is 75 while a shard has no owner
 cluster transfer <shard> <node>     hands a shard to another node; clients of its virtual hosts connect again
 cluster transfer -p <vhost> <node>  the same for the shard of a virtual host
 cluster replace <address>           gives the seat of a node whose disk is lost to the new one that waits at its address
@@ -221,7 +222,27 @@ func (c *call) clusterStatus(ctx context.Context) error {
 		r.clusterShard(s)
 	}
 	r.applicants(objects(all["applicants"]))
-	return c.printReport(r)
+	if err := c.printReport(r); err != nil {
+		return err
+	}
+	return unowned(objects(all["shards"]))
+}
+
+// unowned returns the failure of a cluster of which nobody owns a part: scripts need not read the report.
+func unowned(shards []object) error {
+	var numbers []string
+	for _, s := range shards {
+		if string(s["owner"]) == "null" {
+			numbers = append(numbers, strconv.FormatInt(s.number("shard"), 10))
+		}
+	}
+	switch len(numbers) {
+	case 0:
+		return nil
+	case 1:
+		return failed(temporaryFailure, "shard %s has no owner now", numbers[0])
+	}
+	return failed(temporaryFailure, "shards %s have no owner now", strings.Join(numbers, ", "))
 }
 
 // ownerText returns the name of an owner, for people.
