@@ -289,3 +289,59 @@ func TestImportWaitsForModules(t *testing.T) {
 		})
 	}
 }
+
+// choosyLab tries policies, and refuses one.
+type choosyLab struct {
+	Lab
+	refuses string
+	tried   []string
+}
+
+func (l *choosyLab) Rehearse(m *Module) (Rehearsal, error) {
+	l.tried = append(l.tried, m.Name)
+	if string(m.Module) == l.refuses {
+		return nil, &ModuleError{Text: `policy "` + m.Name + `": there is no memory for it`}
+	}
+	return nothingTried{}, nil
+}
+
+type nothingTried struct{ Rehearsal }
+
+func (nothingTried) Close() {}
+
+// A file whose next version of a policy does not work at one of the nodes was in force at the others, when it was refused.
+func TestImportTriesNextVersions(t *testing.T) {
+	var labs []*choosyLab
+	var all []*slowCarrier
+	c := newCluster(t, func(o *Options) {
+		l := &choosyLab{}
+		s := &slowCarrier{carrier: &carrier{}, before: described("before", ""), after: described("code", "")}
+		s.late = 1 // asked once while it is checked, and then when it is put in force
+		labs, all = append(labs, l), append(all, s)
+		o.Lab, o.Modules = l, s
+	})
+	labs[2].refuses = "code"
+	before := definitions.Carried{Module: Module{Name: "x", Module: []byte("before"), Digest: "1"}}
+	all[0].all = []definitions.Carried{before}
+	file := withPolicies(moduleOf("x", "code", ""), `"users":[{"name":"new","password":"p","tags":""}]`,
+		`"queues":[{"name":"q","vhost":"a","durable":true},{"name":"q","vhost":"b","durable":true},{"name":"q","vhost":"c","durable":true}]`)
+	if w := c.want(0, 400, "POST", "/api/definitions", file); !strings.Contains(w.Body.String(), `at curfew@n3: policy \"x\": there is no memory for it`) {
+		t.Errorf("got %s", w.Body)
+	}
+	c.want(0, 404, "GET", "/api/users/new", "")
+	for _, in := range []string{"a", "b", "c"} {
+		c.want(0, 404, "GET", "/api/queues/"+in+"/q", "")
+	}
+	if len(all[0].calls) != 0 {
+		t.Errorf("called %q", all[0].calls)
+	}
+	labs[2].refuses = ""
+	for _, s := range all {
+		s.asked = 0
+	}
+	c.want(0, 204, "POST", "/api/definitions", file)
+	c.want(0, 200, "GET", "/api/queues/c/q", "")
+	if len(labs[1].tried) != 2 {
+		t.Errorf("node 2 has tried %q", labs[1].tried)
+	}
+}

@@ -3,6 +3,8 @@ package mgmt
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -89,8 +91,8 @@ const (
 )
 
 // awaitModules waits until this node has loaded the expiry policies of a file with definitions, which were loaded at the registry's owner.
-// Others of their names will do while definitions are checked, because they are replaced when all is; before definitions are put in force,
-// modules and settings have to be those of the file.
+// Others of their names will do while definitions are checked, because they are replaced when all is: this node tries them, so that the import
+// is refused as a whole if one does not work here. Before definitions are put in force, modules and settings have to be those of the file.
 func (c *request) awaitModules(file []byte, step definitions.Step) error {
 	wanted := c.api.files.ModulesIn(file) // what is wrong with the file is said by those who read it
 	if len(wanted) == 0 || c.api.Modules == nil {
@@ -111,7 +113,10 @@ func (c *request) awaitModules(file []byte, step definitions.Step) error {
 			m := there[w.Name]
 			return m == nil || step == definitions.ApplyVHosts && !m.is(&w)
 		})
-		if i < 0 {
+		switch {
+		case i < 0 && step == definitions.CheckVHosts:
+			return c.tryModules(slices.DeleteFunc(wanted, func(w definitions.Module) bool { return there[w.Name].is(&w) }))
+		case i < 0:
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -119,4 +124,22 @@ func (c *request) awaitModules(file []byte, step definitions.Step) error {
 		}
 		pause(ctx, 50*time.Millisecond)
 	}
+}
+
+// tryModules loads expiry policies without putting them in force.
+func (c *request) tryModules(all []definitions.Module) error {
+	if c.api.Lab == nil {
+		return nil
+	}
+	for i := range all {
+		r, err := c.api.Lab.Rehearse(&all[i])
+		if f, ok := errors.AsType[*failure](failureOfModule(err)); ok {
+			return &failure{f.status, f.code, fmt.Sprintf("at %s: %v", c.api.Node, f.reason)}
+		}
+		if err != nil {
+			return err
+		}
+		r.Close()
+	}
+	return nil
 }
