@@ -231,6 +231,10 @@ func (i *clusterImport) steps(modules bool) error {
 			return i.errUnowned(vhostText(name))
 		}
 	}
+	if err := i.r.Context().Err(); err != nil {
+		return i.bodyError(err) // the client has gone, and nothing is changed yet
+	}
+	i.goOn()
 	if i.in == "" || modules {
 		if err := i.step(registrar, definitions.ApplyRegistry); err != nil {
 			return err
@@ -239,6 +243,13 @@ func (i *clusterImport) steps(modules bool) error {
 		i.freshen()
 	}
 	return i.apply()
+}
+
+// goOn has what follows be done whether the client waits for it or not: half of it would be in force.
+func (i *clusterImport) goOn() {
+	own := *i.request
+	own.r = own.r.WithContext(context.WithoutCancel(own.r.Context()))
+	i.request = &own
 }
 
 // apply puts in force what goes into vhosts, once those that are new have owners.
@@ -349,6 +360,7 @@ func (i *clusterImport) unload() {
 		return
 	}
 	names := *i
+	names.goOn()
 	names.file = jsonobj.Append(nil, i.added)
 	if err := names.step(n, definitions.UnloadModules); err != nil {
 		i.api.Log.Warn("import: policies of definitions that were refused stay loaded", "policies", i.added, "error", err)

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -75,16 +76,20 @@ func (c *request) forward(n replicas.Node, e *endpoint) error {
 func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
 	most := e.most
 	if most == 0 {
-		most = forwardTime
+		most = c.api.patience
 	}
 	c.takeTime(most + writeTimeout)
 	if e.most > 0 {
 		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(uploadTimeout)) // see load
 	}
 	ctx, cancel := context.WithCancel(c.r.Context())
-	late := time.AfterFunc(most, cancel)
-	answer, err := c.api.Peers.Do(ctx, n.ID, c.outgoing(ctx, c.r.Method, c.r.URL, c.r.Body))
-	if !late.Stop() && err == nil {
+	wait := newPatience(most, cancel)
+	body := c.r.Body
+	if body != nil && body != http.NoBody {
+		body = &arriving{body, wait}
+	}
+	answer, err := c.api.Peers.Do(ctx, n.ID, c.outgoing(ctx, c.r.Method, c.r.URL, body))
+	if !wait.end() && err == nil {
 		_ = answer.Body.Close() // it came too late
 		err = context.DeadlineExceeded
 	}
@@ -92,9 +97,56 @@ func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
 		cancel()
 		return nil, c.unforwarded(n, most, err)
 	}
-	answer.Body = &cancelling{answer.Body, cancel}
+	answer.Body = &partBody{from: answer.Body, cancel: cancel, late: time.AfterFunc(c.api.silence, cancel), most: c.api.silence}
 	return answer, nil
 }
+
+// patience bounds how long a node may take to answer. The time that a client takes to send its body is the client's: it counts from the last
+// bytes of that. Any goroutine may use it.
+type patience struct {
+	most time.Duration
+
+	mu    sync.Mutex // guards what follows
+	late  *time.Timer
+	ended bool
+}
+
+func newPatience(most time.Duration, over func()) *patience {
+	return &patience{most: most, late: time.AfterFunc(most, over)}
+}
+
+// again begins to wait anew, unless that is over.
+func (p *patience) again() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.ended && p.late.Stop() {
+		p.late.Reset(p.most)
+	}
+}
+
+// end reports whether it was not over yet.
+func (p *patience) end() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ended = true
+	return p.late.Stop()
+}
+
+// arriving is the body of a client, which is passed on while it is read.
+type arriving struct {
+	io.ReadCloser
+	wait *patience
+}
+
+// Read implements [io.Reader].
+func (a *arriving) Read(b []byte) (int, error) {
+	n, err := a.ReadCloser.Read(b)
+	a.wait.again()
+	return n, err
+}
+
+// nodeSilence is how long a node may say nothing in the middle of an answer.
+const nodeSilence = 45 * time.Second
 
 // forwardTime is how long a forwarded request may take until there is an answer: longer than the broker waits for itself.
 const forwardTime = operationTimeout + 5*time.Second
@@ -107,23 +159,12 @@ func (c *request) unforwarded(n replicas.Node, most time.Duration, err error) er
 	if c.r.Context().Err() != nil { // the client has gone, or its body did not come
 		return c.bodyError(err)
 	}
+	c.takeTime(writeTimeout) // its body may have taken long
 	c.w.Header().Set("Retry-After", "1")
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return c.errUnreachable([]string{n.Name}, fmt.Sprintf(" within %s", most))
 	}
 	return c.errUnreachable([]string{n.Name}, fmt.Sprintf(": %.200s", err.Error()))
-}
-
-// cancelling is a body that ends its request when it is closed.
-type cancelling struct {
-	io.ReadCloser
-	cancel context.CancelFunc
-}
-
-// Close implements [io.Closer].
-func (b *cancelling) Close() error {
-	defer b.cancel()
-	return b.ReadCloser.Close()
 }
 
 // outgoing returns a request to another node, as the user's.
@@ -170,11 +211,12 @@ func copyHeader(to, from http.Header) {
 // streamCheck is how often at most it is checked that the reader of another node's stream is still logged in here.
 const streamCheck = time.Second
 
-// passStream answers with a stream of another node, as long as the user may read it. The streams of this node bound how many there
-// are, and end it when they end.
-func (c *request) passStream(from io.Reader) error {
+// passStream answers with a stream of another node, as long as the user may read it. That node bounds how many there are. It ends with the
+// streams of this node.
+func (c *request) passStream(from io.ReadCloser) error {
 	out := c.api.viewers.Writer(c.w, writeTimeout)
 	defer out.HurryAtEnd()()
+	defer c.api.viewers.AtEnd(func() { _ = from.Close() })()
 	b, checked := make([]byte, bufferSize), time.Now()
 	for {
 		n, err := from.Read(b)
@@ -191,7 +233,12 @@ func (c *request) passStream(from io.Reader) error {
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			panic(http.ErrAbortHandler)
+			select {
+			case <-c.api.viewers.Ended():
+				return nil
+			default:
+				panic(http.ErrAbortHandler)
+			}
 		}
 	}
 }

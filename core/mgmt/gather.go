@@ -1,7 +1,6 @@
 package mgmt
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"io"
@@ -78,13 +77,12 @@ func (c *request) askOthers(q *question) (parts []part, missing []string) {
 // askNodes is askOthers for some nodes.
 func (c *request) askNodes(nodes []replicas.Node, q *question) (parts []part, missing []string) {
 	answers := make([]*part, len(nodes))
-	body := c.replayable()
 	c.takeTime(partTime + partLength + gatherWait + writeTimeout)
 	c.hold() // before several goroutines use it
 	var asked sync.WaitGroup
 	for i := range nodes {
 		if nodes[i].Up {
-			asked.Go(func() { answers[i] = c.ask1(nodes[i], body, q) })
+			asked.Go(func() { answers[i] = c.ask1(nodes[i], q) })
 		}
 	}
 	asked.Wait()
@@ -98,18 +96,9 @@ func (c *request) askNodes(nodes []replicas.Node, q *question) (parts []part, mi
 	return parts, missing
 }
 
-// replayable returns what makes copies of the body, which few requests to all nodes have.
-func (c *request) replayable() func() io.ReadCloser {
-	if c.r.Body == nil || c.r.Body == http.NoBody {
-		return func() io.ReadCloser { return http.NoBody }
-	}
-	b, _ := c.read(min(maxSmallBody, c.api.BodyMax)) // one that is too large is refused by those who read it
-	return func() io.ReadCloser { return io.NopCloser(bytes.NewReader(b)) }
-}
-
 // ask1 asks one other node. It returns nil if there is no complete answer in time, or one of the node's failures.
-func (c *request) ask1(n replicas.Node, body func() io.ReadCloser, q *question) *part {
-	p, err := c.open(n, body, q)
+func (c *request) ask1(n replicas.Node, q *question) *part {
+	p, err := c.open(n, q)
 	if err == nil && !q.long {
 		err = p.complete(c.r.Context(), c.holding)
 	}
@@ -120,11 +109,12 @@ func (c *request) ask1(n replicas.Node, body func() io.ReadCloser, q *question) 
 	return p
 }
 
-// open asks one other node, and reads the beginning of its answer.
-func (c *request) open(n replicas.Node, body func() io.ReadCloser, q *question) (*part, error) {
+// open asks one other node, and reads the beginning of its answer. No request that several nodes answer needs its body.
+func (c *request) open(n replicas.Node, q *question) (*part, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	late := time.AfterFunc(partTime, cancel)
-	r := c.outgoing(ctx, c.r.Method, c.r.URL, body())
+	r := c.outgoing(ctx, c.r.Method, c.r.URL, http.NoBody)
+	r.ContentLength = 0
 	q.mark(r.Header, n.Name)
 	if q.merged {
 		r.Method = http.MethodGet // a HEAD would bring no part
@@ -136,7 +126,7 @@ func (c *request) open(n replicas.Node, body func() io.ReadCloser, q *question) 
 		return nil, err
 	}
 	p := &part{node: n, status: answer.StatusCode, header: answer.Header}
-	if err := p.take(&partBody{answer.Body, cancel, late}, c.holding); err != nil {
+	if err := p.take(&partBody{answer.Body, cancel, late, partLength}, c.holding); err != nil {
 		return nil, err
 	}
 	if answer.StatusCode < http.StatusOK || answer.StatusCode >= http.StatusInternalServerError && answer.StatusCode != http.StatusServiceUnavailable {

@@ -151,6 +151,8 @@ type API struct {
 	simulating chan struct{} // has an element for each simulation that runs
 	parts      *gatherMemory
 	deep       int // up to so many items, nodes send all until the end of a page
+
+	patience, silence time.Duration // see send, and passOn
 }
 
 // New returns the API of a broker.
@@ -166,6 +168,7 @@ func New(o Options) *API {
 	a.backups.streams = streams.New("backups")
 	a.simulating = make(chan struct{}, maxSimulations)
 	a.parts, a.deep = newGatherMemory(), deepPage
+	a.patience, a.silence = forwardTime, nodeSilence
 	if o.Lateness != nil {
 		a.late = live.NewLateness(o.Lateness, o.Clock)
 	}

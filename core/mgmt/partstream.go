@@ -9,16 +9,17 @@ import (
 	"time"
 )
 
-// partBody is the part of another node while it is read. A read that takes longer than partLength ends it: the node hangs.
+// partBody is what another node answers while it is read. A read that takes too long ends it: the node hangs.
 type partBody struct {
 	from   io.ReadCloser
 	cancel context.CancelFunc // ends the request
 	late   *time.Timer        // calls cancel; runs during reads
+	most   time.Duration      // how long a read may take
 }
 
 // Read implements [io.Reader].
 func (b *partBody) Read(p []byte) (int, error) {
-	b.late.Reset(partLength)
+	b.late.Reset(b.most)
 	defer b.late.Stop()
 	return b.from.Read(p)
 }

@@ -48,6 +48,9 @@ func (s *Streams) End() { s.end() }
 // Ended is closed when all streams end.
 func (s *Streams) Ended() <-chan struct{} { return s.ended.Done() }
 
+// AtEnd calls fn in its own goroutine when all streams end, unless stop was called.
+func (s *Streams) AtEnd(fn func()) (stop func() bool) { return context.AfterFunc(s.ended, fn) }
+
 // TooMany is the error for a stream too many.
 type TooMany struct {
 	OfUser bool // the user has too many, not all users together
