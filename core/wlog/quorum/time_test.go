@@ -65,7 +65,7 @@ func TestTimeGoesOn(t *testing.T) {
 // When all nodes were down at once, the time goes on as it was: also if the last entries are old, and whoever owns the shard. It became that
 // of the clock of the new owner, so that deadlines fired as early as the time had got late by transfers before.
 func TestTimeIsKept(t *testing.T) {
-	for id := wlog.NodeID(1); id <= 3; id++ {
+	for id := wlog.NodeID(1); id <= 3; id += fewer {
 		inTrio(t, func(c *trio) {
 			l := c.open(0, c.owner(0))
 			c.write(l, 1, 3)
