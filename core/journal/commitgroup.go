@@ -7,7 +7,7 @@ import "github.com/curfewmq/curfew/core/wlog"
 type commitGroup struct {
 	entry   []byte
 	commits []commit
-	freed   []Delta      // subtracted from the live bytes when the entry is durable
+	freed   []Delta      // subtracted from the live bytes when the entry is durable, and those that vouchers add
 	purpose wlog.Purpose // the lowest of its commits'
 }
 
@@ -16,31 +16,43 @@ type commit struct {
 	completer  Completer // may be nil
 	off        int       // where its operations begin in the entry
 	freed      int       // where its deltas begin in the group's freed
+	brought    int64     // bytes of its records
 	refusal    error     // why its operations are not in the entry; nil = they are
+	lasting    uint32    // the first extent that has records of it, though they are not written; 0 = there are vouchers for all
+	settles    uint32    // the last extent that has or had records that it has settled, if it was written before its turn
 	purpose    wlog.Purpose
-	relocation bool // made by Relocate
-	written    bool // before its turn; its completer was called and its deltas are applied
+	without    Parts // what its operations were written without, or need not be repeated with
+	relocation bool  // made by Relocate
+	chosen     bool  // for the entry that is being composed
+	written    bool  // before its turn; its completer was called and its deltas are applied, but for their numbers
 }
 
 // add adds a commit. Its purpose is at least c.purpose.
-func (g *commitGroup) add(ops []byte, live []Delta, c commit) {
+func (g *commitGroup) add(ops []byte, live []Delta, c commit, x *extents) {
 	c.off, c.freed = len(g.entry), len(g.freed)
-	c.purpose = max(c.purpose, purposeOf(ops, live))
+	c.purpose = max(c.purpose, purposeOf(ops, live, x))
 	if len(ops) > 0 {
 		g.purpose = min(g.purpose, c.purpose)
 	}
-	g.commits = append(g.commits, c)
-	g.entry = append(g.entry, ops...)
 	for _, d := range live {
-		if d.Bytes < 0 {
+		c.brought += max(d.Bytes, 0)
+		switch {
+		case d.Bytes < 0 || isVoucher(d.Extent):
 			g.freed = append(g.freed, d)
+		case c.lasting == 0:
+			c.lasting = d.Extent
+		default:
+			c.lasting = min(c.lasting, d.Extent)
 		}
 	}
+	g.commits = append(g.commits, c)
+	g.entry = append(g.entry, ops...)
 }
 
 // purposeOf returns the purpose of a commit. One that frees half of what it brings, as a message does that goes from one queue
-// to another, is Moving. Empty commits without deltas are Bringing, because they must not overtake anything.
-func purposeOf(ops []byte, live []Delta) wlog.Purpose {
+// to another, is Moving, but not if what it frees is not in the log. Empty commits without deltas are Bringing, because they must
+// not overtake anything.
+func purposeOf(ops []byte, live []Delta, x *extents) wlog.Purpose {
 	var brought, freed int64
 	for _, d := range live {
 		brought += max(d.Bytes, 0)
@@ -51,7 +63,7 @@ func purposeOf(ops []byte, live []Delta) wlog.Purpose {
 		return wlog.Bringing
 	case brought == 0:
 		return wlog.Settling
-	case brought <= 2*freed:
+	case brought <= 2*x.freed(live):
 		return wlog.Moving
 	}
 	return wlog.Bringing
@@ -101,18 +113,26 @@ func (g *commitGroup) split(rest *commitGroup) bool {
 }
 
 // prune removes written commits that need not be written again: relocations, and those without unwritten operations before
-// them, which first reports and prune updates. It returns by how many bytes the entry shrinks, and whether written commits
+// them. Of the others it leaves what must be repeated. It returns by how many bytes the entry shrinks, and whether written commits
 // remain.
-func (g *commitGroup) prune(first *bool) (bytes int, remain bool) {
+func (g *commitGroup) prune(p *pruning) (bytes int, remain bool) {
 	n, off, freed := 0, 0, 0
 	for i, c := range g.commits {
 		ops, deltas := g.ops(i), g.deltas(i)
-		if c.written && (c.relocation || *first) {
-			bytes += len(ops)
+		before := len(ops)
+		switch {
+		case !c.written:
+			p.pass(&c, ops)
+		case c.relocation || !p.some:
+			ops = nil
+		default:
+			ops = p.repeated(&c, ops, deltas)
+		}
+		bytes += before - len(ops)
+		if c.written && len(ops) == 0 {
 			continue
 		}
 		remain = remain || c.written
-		*first = *first && len(ops) == 0
 		c.off, c.freed = off, freed
 		off += copy(g.entry[off:], ops)
 		freed += copy(g.freed[freed:], deltas)

@@ -64,6 +64,18 @@ func (q *commitQueue) from(taken *commitGroup) iter.Seq[*commitGroup] {
 	}
 }
 
+// backward is from in the reverse order.
+func (q *commitQueue) backward(taken *commitGroup) iter.Seq[*commitGroup] {
+	return func(yield func(*commitGroup) bool) {
+		for _, g := range slices.Backward(q.groups) {
+			if !yield(g) {
+				return
+			}
+		}
+		yield(taken)
+	}
+}
+
 // take removes and returns the first group, nil if there is none.
 func (q *commitQueue) take() *commitGroup {
 	if len(q.groups) == 0 {

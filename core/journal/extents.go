@@ -7,8 +7,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Delta is a change of an extent's live bytes. Records that are committed add to them; records that are settled, relocated or
-// deleted subtract. A record counts with the length of its operation in the log.
+// Delta is a change of the live bytes of an extent, or of a voucher. Records that are committed add to them; records that are
+// settled, relocated or deleted subtract. A record counts with the length of its operation in the log.
 type Delta struct {
 	Extent uint32
 	Bytes  int64
@@ -30,7 +30,24 @@ type extents struct {
 	bytes int64      // sum of list[].bytes
 	live  int64      // sum of list[].live
 	end   wlog.Index // every entry in the log lies before it
+
+	vouchers map[uint32]voucher // by number, those with live records or commits that wait
 }
+
+// A voucher stands for the extent of a commit that may have to wait for space: which extent that is shows when the commit is
+// written. Until then its records are not live in the log, and keep nothing from being trimmed. Later commits may only change the
+// length of these records.
+type voucher struct {
+	extent  uint32 // 0 = none of its commits is written
+	copied  uint32 // the last extent that its records were in, without a voucher, before they were relocated; 0 = none
+	live    int64  // of its records, written or not
+	waiting int    // positive deltas of commits that are not written
+}
+
+// firstVoucher is the lowest number of a voucher. Extents have lower ones.
+const firstVoucher = 1 << 31
+
+func isVoucher(number uint32) bool { return number >= firstVoucher }
 
 type extent struct {
 	first wlog.Index // no entry of this extent or a later one lies before it
@@ -59,6 +76,16 @@ func (x *extents) append(at wlog.Index, n int64) uint32 {
 
 // add adds a record that is about to be appended.
 func (x *extents) add(d Delta) {
+	if isVoucher(d.Extent) {
+		t := x.vouchers[d.Extent]
+		t.live += d.Bytes
+		t.waiting++
+		x.setVoucher(d.Extent, t)
+		if t.extent == 0 {
+			return
+		}
+		d.Extent = t.extent
+	}
 	if d.Extent == 0 || d.Extent > x.current() {
 		panic(fmt.Sprintf("journal: %d bytes accounted to extent %d of %d", d.Bytes, d.Extent, x.current()))
 	}
@@ -80,8 +107,109 @@ func (x *extents) restore(number uint32) {
 	x.base = number
 }
 
+// copied accounts for a relocation with these deltas: what it copies may be in a commit that waits, if that has no voucher.
+func (x *extents) copied(ds []Delta) {
+	from := x.settles(ds)
+	for _, d := range ds {
+		if t, ok := x.vouchers[d.Extent]; ok && d.Bytes > 0 {
+			t.copied = from
+			x.vouchers[d.Extent] = t
+		}
+	}
+}
+
+// settles returns the last extent that has records which deltas free, or had them before they were relocated; 0 = all had vouchers.
+func (x *extents) settles(ds []Delta) (last uint32) {
+	for _, d := range ds {
+		switch {
+		case d.Bytes >= 0:
+		case isVoucher(d.Extent):
+			last = max(last, x.vouchers[d.Extent].copied)
+		default:
+			last = max(last, d.Extent)
+		}
+	}
+	return last
+}
+
+// setVoucher changes a voucher, or ends it.
+func (x *extents) setVoucher(number uint32, t voucher) {
+	if t.live == 0 && t.waiting == 0 {
+		delete(x.vouchers, number)
+		return
+	}
+	if x.vouchers == nil {
+		x.vouchers = map[uint32]voucher{}
+	}
+	x.vouchers[number] = t
+}
+
+// written accounts for a positive delta of a voucher whose commit was written in an extent.
+func (x *extents) written(number, in uint32) {
+	t := x.vouchers[number]
+	t.waiting--
+	if t.extent == 0 {
+		t.extent = in
+		if t.live > 0 {
+			x.add(Delta{in, t.live})
+		}
+	}
+	x.setVoucher(number, t)
+}
+
+// skipped accounts for a positive delta of a voucher whose commit was written without its records, which are settled.
+func (x *extents) skipped(number uint32) {
+	t := x.vouchers[number]
+	t.waiting--
+	x.setVoucher(number, t)
+}
+
+// settled reports whether all records of a commit with these deltas are settled once so many bytes more of the vouchers are freed.
+// It has some.
+func (x *extents) settled(ds []Delta, going map[uint32]int64) (settled bool) {
+	for _, d := range ds {
+		if d.Bytes > 0 {
+			if x.vouchers[d.Extent].live > going[d.Extent] {
+				return false
+			}
+			settled = true
+		}
+	}
+	return settled
+}
+
+// freed returns how many bytes of the log deltas free: those of records that are in it.
+func (x *extents) freed(ds []Delta) (bytes int64) {
+	for _, d := range ds {
+		if d.Bytes < 0 && x.home(d.Extent) != 0 {
+			bytes -= d.Bytes
+		}
+	}
+	return bytes
+}
+
+// home returns the extent that a number stands for; 0 = its records are not written.
+func (x *extents) home(number uint32) uint32 {
+	if isVoucher(number) {
+		return x.vouchers[number].extent
+	}
+	return number
+}
+
 // free subtracts a record that is no longer needed.
 func (x *extents) free(d Delta) {
+	if isVoucher(d.Extent) {
+		t, ok := x.vouchers[d.Extent]
+		if !ok || t.live < -d.Bytes {
+			panic(fmt.Sprintf("journal: %d bytes of voucher %d are not live", -d.Bytes, d.Extent))
+		}
+		t.live += d.Bytes
+		x.setVoucher(d.Extent, t)
+		if t.extent == 0 {
+			return
+		}
+		d.Extent = t.extent
+	}
 	if d.Extent < x.base || d.Extent > x.current() || x.list[d.Extent-x.base].live < -d.Bytes {
 		panic(fmt.Sprintf("journal: %d bytes of extent %d are not live", -d.Bytes, d.Extent))
 	}
@@ -89,12 +217,33 @@ func (x *extents) free(d Delta) {
 	x.live += d.Bytes
 }
 
-// freeAll is free for several deltas; those of no bytes were freed earlier.
-func (x *extents) freeAll(ds []Delta) {
+// apply accounts for the deltas that a group keeps of commits that were written in an extent. Those of no bytes were applied earlier.
+func (x *extents) apply(ds []Delta, in uint32) {
 	for _, d := range ds {
-		if d.Bytes != 0 {
+		switch {
+		case d.Bytes > 0:
+			x.written(d.Extent, in)
+		case d.Bytes < 0:
 			x.free(d)
 		}
+	}
+}
+
+// applyEarly is apply for one commit that was written before its turn, without its records if it is void. The deltas have no bytes
+// then; those of what was freed still have their numbers.
+func (x *extents) applyEarly(ds []Delta, in uint32, void bool) {
+	for i, d := range ds {
+		switch {
+		case d.Bytes < 0:
+			x.free(d)
+			ds[i].Bytes = 0
+			continue
+		case d.Bytes > 0 && void:
+			x.skipped(d.Extent)
+		case d.Bytes > 0:
+			x.written(d.Extent, in)
+		}
+		ds[i] = Delta{}
 	}
 }
 
@@ -174,5 +323,8 @@ func (x *extents) planLowSpace() (upTo uint32) {
 
 // holds reports whether an extent has live records.
 func (x *extents) holds(number uint32) bool {
+	if isVoucher(number) {
+		return x.vouchers[number].live > 0
+	}
 	return number >= x.base && x.list[number-x.base].live > 0
 }

@@ -119,3 +119,34 @@ func TestPlan(t *testing.T) {
 		})
 	}
 }
+
+// What waits for space was accounted to the extent of its commit, and kept it from being trimmed.
+func TestVouchers(t *testing.T) {
+	const one, other = firstVoucher, firstVoucher + 1
+	x := newExtents(10)
+	x.add(Delta{1, 8})
+	x.append(1, 10)
+	x.add(Delta{one, 20})
+	x.add(Delta{other, 30})
+	x.add(Delta{other, 5}) // by a second commit
+	if x.live != 8 || x.home(one) != 0 || !x.holds(one) {
+		t.Errorf("while they wait: %+v", x)
+	}
+	x.free(Delta{1, -8})
+	if _, ok := x.trim(); !ok || x.live != 0 {
+		t.Errorf("they keep something from being trimmed: %+v", x)
+	}
+	x.free(Delta{one, -20})
+	if x.holds(one) || !x.settled([]Delta{{one, 20}}, nil) || x.settled([]Delta{{one, 20}, {other, 30}}, nil) || x.settled([]Delta{{one, -20}}, nil) {
+		t.Errorf("after one is settled: %+v", x)
+	}
+	x.apply([]Delta{{other, 30}}, x.append(2, 10))
+	if got := x.home(other); got != 2 || x.live != 35 {
+		t.Errorf("written in extent %d, %+v", got, x)
+	}
+	x.apply([]Delta{{one, 20}, {other, 5}}, x.append(3, 10))
+	x.free(Delta{other, -35})
+	if x.live != 0 || len(x.vouchers) > 0 {
+		t.Errorf("in the end: %+v", x)
+	}
+}

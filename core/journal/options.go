@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"iter"
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -21,6 +22,9 @@ type Options struct {
 
 	// Size returns what an entry with so many bytes of operations takes in the log; nil = only those bytes.
 	Size func(ops int) int64
+
+	// Operations serve to write less while the log is full. Without them, operations are written whole, and repeated whole.
+	Operations Operations
 
 	// Purpose is the least purpose of commits, see also CommitAs. With Bringing, which is 0, commits that bring more are refused the space that is
 	// reserved for others.
@@ -43,6 +47,30 @@ type Options struct {
 	// that were not relocated yet. Without it the log shrinks only from its oldest end.
 	Reclaim func(upTo uint32)
 }
+
+// Operations tell what the operations in commits do. There are both functions, or none.
+type Operations struct {
+	// Without returns operations without some parts, the others in the same order. It may use the memory of ops for that.
+	Without func(ops []byte, parts Parts) []byte
+	// Records returns the records that operations bring, and those that they settle.
+	Records func(ops []byte) (brought, settled iter.Seq[Record])
+}
+
+// Record names a record.
+type Record struct{ Queue, Ref uint64 }
+
+// Parts are kinds of operations in a commit.
+type Parts uint8
+
+// The parts.
+const (
+	// Records are operations that bring records, or copies of them.
+	Records Parts = 1 << iota
+	// Settlements are operations that settle records and do nothing else. The deltas of their commit free all of these records.
+	Settlements
+	// Marks are operations that mean the same before and behind any other, and twice the same as once.
+	Marks
+)
 
 func (o Options) withDefaults() Options {
 	o.Extent = cmp.Or(o.Extent, 16<<20)

@@ -11,8 +11,12 @@ import (
 // While the log is full, commits that bring more wait at the head of the queue. Commits that free space must not wait behind
 // them, because nothing else makes the log less full. So commits that settle or relocate are written before their turn.
 //
-// Such a commit may free records of a commit that still waits, which would be live again after a replay. Therefore each entry
-// that is written later in its turn repeats the commits that overtook it. So the log is right after every entry.
+// Such a commit may free records of a commit that still waits, which would be live again after a replay. There are two rules for
+// that, so that the log is right after every entry:
+//
+//   - A commit whose records are all settled, by an entry or before, is written in that entry, without them. So it waits no longer,
+//     and is durable no later than what settles its records.
+//   - Any other entry with a commit repeats, behind it, what overtook it and may settle or change its records.
 
 // overtaking is an entry of commits that are written before their turn.
 type overtaking struct {
@@ -25,19 +29,33 @@ type overtaking struct {
 type overtaker struct {
 	group *commitGroup
 	i     int
+	void  bool // its records are not written
 }
 
-// overtake writes commits that overtake g, or parts of g, and reports whether there were any. If they do not fit, it tries with
-// commits that only settle, with one of them, and then with one that may move.
+// overtake writes commits that overtake g, or parts of g, and reports whether there were any: commits that settle first, because
+// others may need no space then.
 func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
-	const ordinary = 256 << 10
-	for _, try := range []struct {
-		least wlog.Purpose
-		size  int
-	}{{wlog.Moving, ordinary}, {wlog.Settling, ordinary}, {wlog.Settling, 1}, {wlog.Moving, 1}} {
-		o := w.overtaking(g, try.least, try.size)
+	ordinary := min(256<<10, w.o.Entry)
+	settled, err := w.overtakeAs(g, []attempt{{wlog.Settling, ordinary}, {wlog.Settling, 1}})
+	if err != nil {
+		return false, err
+	}
+	moved, err := w.overtakeAs(g, []attempt{{wlog.Moving, ordinary}, {wlog.Moving, 1}})
+	return settled || moved, err
+}
+
+// attempt says which commits may overtake, and about how many bytes of them; 1 = one commit.
+type attempt struct {
+	least wlog.Purpose
+	size  int
+}
+
+// overtakeAs writes an entry of commits, as the first of the attempts that fits.
+func (w *Writer) overtakeAs(g *commitGroup, attempts []attempt) (some bool, err error) {
+	for _, a := range attempts {
+		o := w.overtaking(g, a)
 		if len(o.commits) == 0 {
-			continue
+			return false, nil
 		}
 		var at wlog.Index
 		if len(o.entry) > 0 {
@@ -55,20 +73,46 @@ func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
 	return false, nil
 }
 
-// overtaking gathers commits with a purpose of at least least that overtake the group, in an entry of about size bytes.
-func (w *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o overtaking) {
+// overtaking gathers commits that overtake the group.
+func (w *Writer) overtaking(first *commitGroup, a attempt) (o overtaking) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if !w.choose(first, a) {
+		return o
+	}
+	void := w.chooseVoid(first)
 	o.purpose = wlog.Settling
-	enough, ahead := false, w.ahead(first)
 	for g := range w.queue.from(first) {
 		for i := range g.commits {
 			c, ops := &g.commits[i], g.ops(i)
-			if c.written && len(o.entry) > 0 {
-				o.add(c, ops)
+			switch {
+			case c.chosen:
+				c.chosen = false
+				t := overtaker{g, i, void[c]}
+				o.commits = append(o.commits, t)
+				switch {
+				case !t.void:
+					o.add(ops, w.purposeOf(g, i))
+				case !c.relocation:
+					o.add(w.o.Operations.Without(slices.Clone(ops), Records), wlog.Settling)
+				}
+			case c.written && len(o.entry) > 0:
+				o.add(ops, c.purpose)
 			}
+		}
+	}
+	return o
+}
+
+// choose chooses commits for an entry, and reports whether there are any. The caller holds mu.
+func (w *Writer) choose(first *commitGroup, a attempt) (some bool) {
+	size, ahead := 0, w.ahead(first)
+	for g := range w.queue.from(first) {
+		for i := range g.commits {
+			c, ops := &g.commits[i], g.ops(i)
 			void := w.isVoid(c)
-			if enough || c.written || c.refusal != nil || c.purpose < least && !void {
+			purpose := w.purposeOf(g, i)
+			if c.written || c.refusal != nil || purpose < a.least && !void {
 				continue
 			}
 			if void {
@@ -78,18 +122,115 @@ func (w *Writer) overtaking(first *commitGroup, least wlog.Purpose, size int) (o
 			if c.relocation {
 				repeated = 0
 			}
-			if repeated > w.bounds.most(c.purpose)-ahead {
+			if repeated > w.bounds.most(purpose)-ahead {
 				continue
 			}
-			if enough = len(o.entry) > 0 && len(o.entry)+len(ops) > size; enough {
-				continue
+			if size > 0 && size+len(ops) > a.size {
+				return true
 			}
-			ahead += repeated
-			o.commits = append(o.commits, overtaker{g, i})
-			o.add(c, ops)
+			c.chosen, some = true, true
+			ahead, size = ahead+repeated, size+len(ops)
 		}
 	}
-	return o
+	return some
+}
+
+// chooseVoid chooses, too, commits whose records are all settled by now or by what was chosen, and returns all that are written
+// without their records. The caller holds mu.
+func (w *Writer) chooseVoid(first *commitGroup) map[*commit]bool {
+	void, going := map[*commit]bool{}, w.departure(first)
+	for g := range w.queue.backward(first) {
+		for i := len(g.commits) - 1; i >= 0; i-- {
+			c, deltas := &g.commits[i], g.deltas(i)
+			if c.written || c.refusal != nil {
+				continue
+			}
+			if w.isVoid(c) || going.all(c, g.ops(i), deltas) {
+				c.chosen, void[c] = true, true
+			}
+			if c.chosen {
+				going.add(g.ops(i), deltas)
+			}
+		}
+	}
+	return void
+}
+
+// departure is what is settled by an entry that is being composed, or before.
+type departure struct {
+	writer  *Writer
+	bytes   map[uint32]int64    // of vouchers
+	records map[Record]struct{} // nil = no commit waits that has records without a voucher
+}
+
+// departure returns that of an empty entry. The caller holds mu.
+func (w *Writer) departure(first *commitGroup) *departure {
+	d := &departure{writer: w, bytes: map[uint32]int64{}}
+	for g := range w.queue.from(first) {
+		if slices.ContainsFunc(g.commits, func(c commit) bool { return c.lasting != 0 && !c.written }) {
+			d.records = map[Record]struct{}{}
+			if w.gone == nil {
+				w.gone = map[Record]struct{}{}
+			}
+		}
+	}
+	return d
+}
+
+// add adds a commit to the entry.
+func (d *departure) add(ops []byte, deltas []Delta) {
+	for _, x := range deltas {
+		if x.Bytes < 0 && isVoucher(x.Extent) {
+			d.bytes[x.Extent] -= x.Bytes
+		}
+	}
+	if d.records == nil || d.writer.o.Operations.Records == nil {
+		return
+	}
+	_, settled := d.writer.o.Operations.Records(ops)
+	for r := range settled {
+		d.records[r] = struct{}{}
+	}
+}
+
+// all reports whether all records of a commit are settled. It has some.
+func (d *departure) all(c *commit, ops []byte, deltas []Delta) (all bool) {
+	operations := d.writer.o.Operations
+	if operations.Without == nil || c.brought == 0 {
+		return false
+	}
+	if c.lasting == 0 {
+		return d.writer.extents.settled(deltas, d.bytes)
+	}
+	brought, _ := operations.Records(ops)
+	for r := range brought {
+		_, now := d.records[r]
+		if _, before := d.writer.gone[r]; !before && !now {
+			return false
+		}
+		all = true
+	}
+	return all
+}
+
+// noteGone notes what was settled while commits wait that have records without a voucher. The caller holds mu.
+func (w *Writer) noteGone(ops []byte) {
+	if w.o.Operations.Records == nil {
+		return
+	}
+	_, settled := w.o.Operations.Records(ops)
+	for r := range settled {
+		w.gone[r] = struct{}{}
+	}
+}
+
+// purposeOf returns the purpose of the i-th commit of a group by what the log has by now. The caller holds mu.
+func (w *Writer) purposeOf(g *commitGroup, i int) wlog.Purpose {
+	c := &g.commits[i]
+	if c.purpose == wlog.Bringing && 0 < c.brought && c.brought <= 2*w.extents.freed(g.deltas(i)) {
+		return wlog.Moving // what it frees was not written before
+	}
+	return c.purpose
 }
 
 // ahead returns the bytes of the commits that were written before their turn, and which later entries repeat. The caller holds mu.
@@ -104,9 +245,9 @@ func (w *Writer) ahead(first *commitGroup) (bytes int) {
 	return bytes
 }
 
-func (o *overtaking) add(c *commit, ops []byte) {
+func (o *overtaking) add(ops []byte, p wlog.Purpose) {
 	if len(ops) > 0 {
-		o.entry, o.purpose = append(o.entry, ops...), min(o.purpose, c.purpose)
+		o.entry, o.purpose = append(o.entry, ops...), min(o.purpose, p)
 	}
 }
 
@@ -114,12 +255,15 @@ func (o *overtaking) add(c *commit, ops []byte) {
 func (w *Writer) overtook(first *commitGroup, o overtaking, at wlog.Index) {
 	var completers []Completer
 	w.mu.Lock()
-	w.appended(at, len(o.entry))
+	in := w.appended(at, len(o.entry))
 	for _, t := range o.commits {
 		c := &t.group.commits[t.i]
 		deltas := t.group.deltas(t.i)
-		w.extents.freeAll(deltas)
-		clear(deltas)
+		if w.gone != nil {
+			w.noteGone(t.group.ops(t.i))
+		}
+		c.settles = w.extents.settles(deltas)
+		w.extents.applyEarly(deltas, in, t.void)
 		if c.completer != nil {
 			completers = append(completers, c.completer)
 		}
@@ -134,17 +278,56 @@ func (w *Writer) overtook(first *commitGroup, o overtaking, at wlog.Index) {
 	w.carryOut(due)
 }
 
-// prune removes written commits with nothing unwritten before them. The caller holds mu.
+// prune removes written commits, and parts of them, that need not be repeated. The caller holds mu.
 func (w *Writer) prune(groups iter.Seq[*commitGroup]) {
 	w.overtaken = false
-	first := true
+	p := pruning{operations: w.o.Operations, extents: &w.extents}
 	for g := range groups {
-		bytes, remain := g.prune(&first)
+		bytes, remain := g.prune(&p)
 		w.overtaken = w.overtaken || remain
 		w.pending -= int64(bytes)
 		waiting.Add(-int64(bytes))
 	}
+	if p.lasting == 0 {
+		w.gone = nil
+	}
 }
+
+// pruning is what prune knows of the commits that it has passed.
+type pruning struct {
+	operations Operations
+	extents    *extents
+	some       bool   // operations wait
+	lasting    uint32 // the first extent that has records of them which no voucher stands for; 0 = none has
+}
+
+// pass passes a commit that waits.
+func (p *pruning) pass(c *commit, ops []byte) {
+	p.some = p.some || len(ops) > 0
+	if c.lasting != 0 && (p.lasting == 0 || c.lasting < p.lasting) {
+		p.lasting = c.lasting
+	}
+}
+
+// repeated returns what must be repeated of a commit that was written before its turn. Its records are in the log. So are those that
+// it has settled, unless one of the commits before it brings them.
+func (p *pruning) repeated(c *commit, ops []byte, deltas []Delta) []byte {
+	if p.operations.Without == nil {
+		return ops
+	}
+	parts := Records | Marks
+	if (p.lasting == 0 || c.settles < p.lasting) && !slices.ContainsFunc(deltas, p.waits) {
+		parts |= Settlements
+	}
+	if parts != c.without {
+		c.without, c.purpose = parts, wlog.Settling
+		ops = p.operations.Without(ops, parts)
+	}
+	return ops
+}
+
+// waits reports whether a record that a delta has freed is in a commit that waits.
+func (p *pruning) waits(d Delta) bool { return p.extents.vouchers[d.Extent].waiting > 0 }
 
 // wholeEntry returns the group's entry, with all commits behind it that have overtaken it.
 func (w *Writer) wholeEntry(g *commitGroup) ([]byte, wlog.Purpose) {

@@ -401,7 +401,7 @@ func openFull(t *testing.T, disk *crashfs.FS) (*owner, *seg.Engine) {
 		t.Fatal(err)
 	}
 	size := engine.SegmentSize()
-	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size), Pending: size, Size: wlog.EntrySize})
+	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size / 4), Pending: size / 4, Size: wlog.EntrySize, Operations: operations})
 	return w, engine
 }
 
@@ -474,6 +474,150 @@ func TestMovesOvertakeOneByOne(t *testing.T) {
 		}
 		if got, want := l.state(), (records{4: "+4,;", 5: "+5,;", 6: "+6,;", 7: "+7,;"}); !maps.Equal(got, want) {
 			t.Errorf("the log amounts to %v, want %v", got, want)
+		}
+	})
+}
+
+// A move whose record had been settled while it waited for space was written with that record, and again with each entry that it had
+// overtaken: on a full disk there was no space for it, and what it frees stayed.
+func TestWhatIsSettledWhileItWaitsIsNotWritten(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		early bool     // +2 is committed before space is low
+		then  []string // what is committed while +2 waits for space
+		want  []string // the entries in the end
+	}{
+		{"brought", false, []string{"-2;"}, []string{"+1,;", "-2;"}},
+		{"brought before space was low", true, []string{"-2;"}, []string{"+1,;", "-2;"}},
+		{"written before", false, []string{"-1;"}, []string{"+1,;", "-1;", "+2,larger;"}},
+		{"moved", false, []string{"-1;+3,larger;", "-3;"}, []string{"+1,;", "-1;-3;", "+2,larger;"}},
+		{"moved twice", false, []string{"-1;+3,larger;", "-3;+4,larger;", "-4;"}, []string{"+1,;", "-1;-3;-4;", "+2,larger;"}},
+		{"one of two", false, []string{"+3,larger;+4,larger;", "-3;"}, []string{"+1,;", "-3;", "+2,larger;-3;", "+3,larger;+4,larger;-3;"}},
+		{"the other, too", false, []string{"+3,larger;+4,larger;", "-3;", "-4;"}, []string{"+1,;", "-3;", "-4;", "+2,larger;"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &memLog{hoard: true}
+				s, h := open(t, l, Options{Operations: operations}), &history{}
+				places := map[int]Delta{}
+				commit := func(ops string) {
+					var live []Delta
+					fold(ops, func(id int, op string) {
+						places[id] = Delta{s.Extent(), int64(len(op))}
+						live = append(live, places[id])
+					}, func(id int) { live = append(live, Delta{places[id].Extent, -places[id].Bytes}) })
+					s.Commit([]byte(ops), live, h.as(ops))
+					synctest.Wait()
+				}
+				commit("+1,;")
+				l.limit(9) // that is enough for settlements
+				if !tt.early {
+					s.SetLowSpace(true)
+				}
+				commit("+2,larger;")
+				for _, ops := range tt.then {
+					commit(ops)
+					time.Sleep(time.Second)
+				}
+				l.limit(1000)
+				s.SetLowSpace(false)
+				if err := s.Sync(); err != nil {
+					t.Error(err)
+				}
+				if got, want := l.state(), after(append([]string{"+1,;", "+2,larger;"}, tt.then...)...); !maps.Equal(got, want) {
+					t.Errorf("the log says %v, want %v", got, want)
+				}
+				if got := l.bodies(); !slices.Equal(got, tt.want) {
+					t.Errorf("the log holds %q, want %q", got, tt.want)
+				}
+				if st := s.Stats(); st.Pending != 0 || len(h.outcomes()) != 2+len(tt.then) {
+					t.Errorf("%+v, %v", st, h.outcomes())
+				}
+			})
+		})
+	}
+}
+
+// What waited for space kept the extent of its commit from being trimmed, and so all that died behind it, though nothing of it was
+// in the log.
+func TestWhatWaitsKeepsNothingFromBeingTrimmed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{}
+		s := open(t, l, Options{Extent: 4, Operations: operations})
+		for id := range 3 {
+			s.Commit(fmt.Appendf(nil, "+%d,;", id+1), []Delta{{s.Extent(), 4}}, nil)
+			synctest.Wait()
+		}
+		l.limit(3)
+		s.SetLowSpace(true)
+		number := s.Extent()
+		s.Commit([]byte("+4,;"), []Delta{{number, 4}}, nil)
+		if number == s.Extent() {
+			t.Error("two commits may have the same voucher")
+		}
+		for id := range 3 {
+			s.Commit(fmt.Appendf(nil, "-%d;", id+1), []Delta{{uint32(id + 1), -4}}, nil)
+			time.Sleep(time.Second)
+		}
+		if st := s.Stats(); st.Live != 0 || st.LogBytes != 0 || len(l.bodies()) > 0 || s.Home(number) != 0 {
+			t.Errorf("while one waits: %q, %+v", l.bodies(), st)
+		}
+		l.limit(4)
+		s.SetLowSpace(false)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if got, st := l.bodies(), s.Stats(); !slices.Equal(got, []string{"+4,;"}) || st.Live != 4 || s.Home(number) == 0 {
+			t.Errorf("in the end: %q in extent %d, %+v", got, s.Home(number), st)
+		}
+		s.Commit([]byte("-4;"), []Delta{{number, -4}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if st := s.Stats(); st.Live != 0 || s.Home(number) != 0 {
+			t.Errorf("after it was settled: %+v", st)
+		}
+	})
+}
+
+// Entries before their turn were longer than others may be: on a small disk the end of each segment stayed unused.
+func TestWhatOvertakesIsNoLongerThanAnEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s, _ := filled(t, l, Options{Entry: 12, Operations: operations})
+		for range 10 {
+			s.CommitAs(wlog.Moving, []byte("-1;"), nil, nil)
+		}
+		time.Sleep(5 * time.Second)
+		if got, want := strings.Join(l.bodies(), " "), "+1,; -1;-1;-1;-1; -1;-1;-1;-1; -1;-1;"; got != want {
+			t.Errorf("the log holds %s, want %s", got, want)
+		}
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A record that was relocated while its commit waited, from before space was low, has the number of its copy, which does not wait.
+func TestWhatIsRelocatedWhileItWaitsStaysSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Operations: operations})
+		l.limit(19)
+		s.Commit([]byte("+2,larger;+3,larger;"), []Delta{{s.Extent(), 20}}, nil)
+		synctest.Wait()
+		number := s.Extent()
+		s.Relocate([]byte("+2,larger;"), []Delta{{number, 10}, {1, -10}})
+		time.Sleep(time.Second)
+		s.Commit([]byte("-2;"), []Delta{{number, -10}}, nil)
+		time.Sleep(time.Second)
+		l.limit(1000)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if got, want := strings.Join(l.bodies(), " "), "+2,larger; -2; +2,larger;+3,larger;-2;"; got != want {
+			t.Errorf("the log holds %s, want %s", got, want)
 		}
 	})
 }

@@ -66,6 +66,7 @@ func (w *Writer) SetLowSpace(low bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lowSpace = low
+	w.updateVouchers()
 	w.updateCaughtUp()
 	w.wakeRunner()
 }

@@ -186,6 +186,10 @@ func (w *Writer) setFull(full bool) {
 	}
 	w.mu.Lock()
 	w.full = full
+	w.updateVouchers()
+	if !full {
+		w.gone = nil
+	}
 	w.updateCaughtUp()
 	w.mu.Unlock()
 	if w.o.OnFull != nil {
@@ -212,8 +216,8 @@ func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due 
 	if err != nil {
 		return due{}
 	}
-	w.appended(at, size)
-	w.extents.freeAll(g.freed)
+	in := w.appended(at, size)
+	w.extents.apply(g.freed, in)
 	if w.overtaken {
 		w.prune(slices.Values(w.queue.groups))
 	}
@@ -221,14 +225,15 @@ func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due 
 }
 
 // appended accounts for an entry of so many bytes; 0 = none was appended. The caller holds mu.
-func (w *Writer) appended(at wlog.Index, size int) {
+func (w *Writer) appended(at wlog.Index, size int) (in uint32) {
 	if size == 0 {
-		return
+		return w.extents.current()
 	}
 	w.stats.Appends++
 	w.stats.Bytes += uint64(size)
-	w.extents.append(at, w.o.Size(size))
+	in = w.extents.append(at, w.o.Size(size))
 	w.extent.Store(w.extents.current())
+	return in
 }
 
 // due returns what to do now. The caller holds mu.

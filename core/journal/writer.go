@@ -50,6 +50,8 @@ type Writer struct {
 	latency, groupSize, entrySize *telemetry.Histogram // see Stats
 
 	extent   atomic.Uint32                 // extents.current(), for all to read
+	vouchers atomic.Bool                   // Extent returns vouchers; changed under mu
+	voucher  atomic.Uint32                 // the last one, less firstVoucher
 	caughtUp atomic.Pointer[chan struct{}] // what CaughtUp returns; changed under mu
 	err      atomic.Pointer[error]         // why commits are refused; nil = they are taken. Changed under mu
 
@@ -69,7 +71,8 @@ type Writer struct {
 	tight       bool // see SetTight
 	full        bool // see OnFull; changed by run only
 	pending     int64
-	relocations int // calls of Relocate that are not durable
+	relocations int                 // calls of Relocate that are not durable
+	gone        map[Record]struct{} // settled while commits wait that may bring them, and have no vouchers; nil = none do, as far as is known
 	round       reclaimRound
 	stats       Stats
 }
@@ -129,10 +132,12 @@ func (w *Writer) Recovered(live []Delta) {
 // ops nor live. c, which may be nil, learns when they are durable. Empty ops are durable when everything committed before is.
 // Commits of more than MaxCommit bytes are refused, and their live does not count.
 //
-// live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before. Records
-// that are no longer needed are subtracted when ops are durable: so the record of an expired message is kept until the
-// operation that dead-letters it is written. A commit that frees space on balance may overtake others that wait for space. Then
-// it is in the log twice, the second time in one entry with what it overtook.
+// live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before, or, with a
+// voucher, when they are written. Records that are no longer needed are subtracted when ops are durable: so the record of an
+// expired message is kept until the operation that dead-letters it is written.
+//
+// A commit that frees space on balance may overtake others that wait for space. What it does to their records is written again
+// with them. A record that is settled while its commit waits is not written: see Options.Without.
 func (w *Writer) Commit(ops []byte, live []Delta, c Completer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -164,7 +169,10 @@ func (w *Writer) commit(ops []byte, live []Delta, c commit) {
 			w.extents.add(d)
 		}
 	}
-	w.queue.last(len(ops)).add(ops, live, c)
+	if c.relocation {
+		w.extents.copied(live)
+	}
+	w.queue.last(len(ops)).add(ops, live, c, &w.extents)
 	w.pending += int64(len(ops))
 	waiting.Add(int64(len(ops)))
 	w.stats.Commits++
@@ -195,9 +203,31 @@ func (w *Writer) start() {
 	}
 }
 
-// Extent returns the extent that operations committed from now on are accounted to; they may lie in a later one. Extents are
-// numbered from 1, anew in every process.
-func (w *Writer) Extent() uint32 { return w.extent.Load() }
+// Extent returns the number of the extent that operations committed from now on are accounted to; they may lie in a later one.
+// While space is low, it returns the number of a voucher, another one with each call: it stands for the extent of one commit,
+// whichever that will be, see Home. Extents are numbered from 1, anew in every process.
+func (w *Writer) Extent() uint32 {
+	if w.vouchers.Load() {
+		return firstVoucher | w.voucher.Add(1)
+	}
+	return w.extent.Load()
+}
+
+// Current is Extent without vouchers, for what has no use for them: it counts at once, and keeps its extent while it waits for space.
+func (w *Writer) Current() uint32 { return w.extent.Load() }
+
+// Home returns the extent that a number stands for, which Extent returned; 0 = what was committed with it is not written.
+func (w *Writer) Home(number uint32) uint32 {
+	if !isVoucher(number) {
+		return number
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.extents.home(number)
+}
+
+// updateVouchers has Extent return vouchers while commits may have to wait for space. The caller holds mu.
+func (w *Writer) updateVouchers() { w.vouchers.Store(w.lowSpace || w.full) }
 
 // CaughtUp returns nil, or, while the log does not keep up, a channel that is closed when it does. Publishers wait on it before
 // they commit more. Settlements do not wait, because they free space.
