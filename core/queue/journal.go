@@ -21,7 +21,7 @@ type Journal interface {
 	// Relocate is Commit of copies of operations, which replace the originals.
 	Relocate(ops []byte, live []journal.Delta)
 	// Extent is the extent that operations committed from now on lie in, or an earlier
-	// one. It is never 0.
+	// one, or stands for that of one commit: see [journal.Writer.Extent]. It is never 0.
 	Extent() uint32
 	// Err returns why nothing can be committed any more, nil as long as it can.
 	Err() error
@@ -32,6 +32,18 @@ type Storage struct {
 	Journal Journal
 	ID      uint64 // never given to another queue
 	Shard   uint32 // the journal's, for messages to people
+
+	// Home returns the extent that a number stands for, which the journal's Extent returned; 0 means that what was committed with it
+	// is not written. nil means that numbers are extents.
+	Home func(number uint32) uint32
+}
+
+// isIn reports whether what was committed with a number is written, in an extent up to the given one.
+func (s *Storage) isIn(number, upTo uint32) bool {
+	if s.Home != nil {
+		number = s.Home(number)
+	}
+	return number != 0 && number <= upTo
 }
 
 // opBuffer collects what a turn has to commit.
@@ -40,16 +52,26 @@ type opBuffer struct {
 	alike    span // in buf: the properties of the last enqueue, if sharing them pays
 	settled  []Ref
 	deltas   []journal.Delta
-	enqueued int  // messages of the batch at hand that are in buf
-	relies   bool // the batch at hand has a persistent message that was dropped, because the queue has an equal one
-	returned int  // bytes of buf that count returns
+	extent   uint32 // of the enqueues in buf; 0 = there are none
+	enqueued int    // messages of the batch at hand that are in buf
+	relies   bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
+	returned int    // bytes of buf that count returns
 }
 
 // span is a run of bytes.
 type span struct{ at, size int }
 
+// extentIn returns the extent of the commit's enqueues.
+func (n *opBuffer) extentIn(j Journal) uint32 {
+	if n.extent == 0 {
+		n.extent = j.Extent()
+	}
+	return n.extent
+}
+
 func (n *opBuffer) account(extent uint32, bytes int64) {
-	if k := len(n.deltas); k > 0 && n.deltas[k-1].Extent == extent {
+	// What is brought and what is freed is not set off: the former counts before the latter.
+	if k := len(n.deltas); k > 0 && n.deltas[k-1].Extent == extent && n.deltas[k-1].Bytes < 0 == (bytes < 0) {
 		n.deltas[k-1].Bytes += bytes
 		return
 	}
@@ -91,7 +113,7 @@ func (q *Queue) journalEnqueued(now hook.Instant, h handle, deadline hook.Instan
 		return
 	}
 	n := &q.buf.ops
-	extent := q.cfg.Storage.Journal.Extent()
+	extent := n.extentIn(q.cfg.Storage.Journal)
 	saved := n.enqueue(q, h.ref, deadline, now, s)
 	h.chunk.setExtent(h.index, extent, saved)
 	n.account(extent, weight(s)-int64(saved))
@@ -241,7 +263,7 @@ func (n *opBuffer) reset() {
 		n.buf = nil
 	}
 	n.buf, n.settled, n.deltas = n.buf[:0], n.settled[:0], n.deltas[:0]
-	n.alike, n.returned = span{}, 0
+	n.alike, n.extent, n.returned = span{}, 0, 0
 }
 
 // confirm confirms a batch: at once, or when its operations are durable, and those

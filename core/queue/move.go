@@ -112,7 +112,7 @@ func (p *movedPart) appendSettled(ops []byte) []byte {
 	if refs == nil {
 		return ops
 	}
-	return appendSettled(ops, p.storage.ID, refs)
+	return appendLeft(ops, p.storage.ID, refs)
 }
 
 // appendAlone appends the removals of messages that go to no queue but that of b.
@@ -125,8 +125,18 @@ func (p *movedPart) appendAlone(n *opBuffer, b *Batch) {
 		}
 	}
 	if len(refs) > 0 {
-		n.settleOthers(p.storage.ID, refs)
+		n.buf = appendLeft(n.buf, p.storage.ID, refs)
 	}
+}
+
+// appendLeft appends that messages leave as runs: their old queue accounts for them later, see Without.
+func appendLeft(ops []byte, queue uint64, refs []Ref) []byte {
+	var runs refRuns
+	for _, r := range refs {
+		runs.add(r, 1)
+	}
+	runs.end()
+	return appendRuns(ops, queue, runs.b)
 }
 
 // arrived is called when all targets have answered. committed reports that the removal

@@ -214,13 +214,17 @@ func (q *Queue) appendPurged(runs []byte, most int) {
 	n := &q.buf.ops
 	for {
 		part := runs[:min(len(runs), most*runSize)]
-		n.buf = binary.LittleEndian.AppendUint32(appendOp(n.buf, opPurged, q.cfg.Storage.ID), uint32(len(part)/runSize))
-		n.buf = append(n.buf, part...)
+		n.buf = appendRuns(n.buf, q.cfg.Storage.ID, part)
 		if runs = runs[len(part):]; len(runs) == 0 {
 			return
 		}
 		q.commit(nil)
 	}
+}
+
+func appendRuns(ops []byte, queue uint64, runs []byte) []byte {
+	ops = binary.LittleEndian.AppendUint32(appendOp(ops, opPurged, queue), uint32(len(runs)/runSize))
+	return append(ops, runs...)
 }
 
 // addChunk adds the messages of a chunk, which begins at first, and returns how many are

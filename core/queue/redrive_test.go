@@ -118,7 +118,7 @@ func TestRedriveIsOneEntry(t *testing.T) {
 	if _, err := Dump(&text, y.journal.entries[before].ops); err != nil {
 		t.Fatal(err)
 	}
-	if entry := text.String(); len(y.journal.entries) != before+1 || strings.Count(entry, "queue 8: enqueue") != 5 || !strings.Contains(entry, "queue 7: settle 0 2 4 6 8\n") {
+	if entry := text.String(); len(y.journal.entries) != before+1 || strings.Count(entry, "queue 8: enqueue") != 5 || !strings.Contains(entry, "queue 7: purge 1 from 0, 1 from 2, 1 from 4, 1 from 6, 1 from 8\n") {
 		t.Errorf("%d entries; the first is\n%s", len(y.journal.entries)-before, entry)
 	}
 	if got := y.after(t); got != "5 5" {

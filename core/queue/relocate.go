@@ -57,7 +57,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 	for i := range k.slots {
 		s := &k.slots[i]
 		extent, bytes := k.extentOf(i, -1)
-		if s.is(stateFree) || extent == 0 || extent > upTo {
+		if s.is(stateFree) || !q.cfg.Storage.isIn(extent, upTo) {
 			continue
 		}
 		if len(r.ops.buf) > maxRelocated {
@@ -76,7 +76,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 			moved.flags |= redelivered // the operation that says so may be trimmed with the old extent
 		}
 		saved := r.ops.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
-		extent = r.journal.Extent()
+		extent = r.ops.extentIn(r.journal)
 		k.setExtent(i, extent, saved)
 		r.ops.account(extent, weight(s)-int64(saved))
 		if q.wasHeld(handle{ref(l, seq), f, k, i}) {
