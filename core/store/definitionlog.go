@@ -127,7 +127,7 @@ func (l *definitionLog) commit(defs []byte, voided []journal.Delta) {
 		return // WaitDurable says so
 	}
 	home := l.term.home
-	live := journal.Delta{Extent: home.Extent(), Bytes: int64(len(defs))}
+	live := journal.Delta{Extent: home.Current(), Bytes: int64(len(defs))}
 	l.usage.add(live.Extent, live.Bytes)
 	home.commitDefinitions(defs, append(voided, live), l.term)
 }

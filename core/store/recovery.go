@@ -208,12 +208,16 @@ func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Ma
 	}
 	segment := r.store.segmentSize()
 	w, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
-		Extent:   cmp.Or(r.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
-		Slack:    cmp.Or(r.options.Extent, min(messagesExtent, slackSegments*segment)),
-		Size:     wlog.EntrySize,
-		OnFull:   func(full bool) { r.store.alarms.setBlocked(d.number, full) },
-		OnFailed: d.failed,
-		Reclaim:  d.reclaim,
+		Extent:  cmp.Or(r.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
+		Slack:   cmp.Or(r.options.Extent, min(messagesExtent, slackSegments*segment)),
+		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
+		Pending: min(mostPending, segment/extentsPerSegment),
+
+		Operations: journal.Operations{Without: queue.Without, Records: queue.Records},
+		Size:       wlog.EntrySize,
+		OnFull:     func(full bool) { r.store.alarms.setBlocked(d.number, full) },
+		OnFailed:   d.failed,
+		Reclaim:    d.reclaim,
 	})
 	if err != nil {
 		restorer.Discard()

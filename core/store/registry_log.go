@@ -129,7 +129,7 @@ func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket 
 		t.Failed(wlog.ErrNotOwner)
 		return t
 	}
-	extent := l.own.writer.Extent()
+	extent := l.own.writer.Current()
 	var live int64
 	var deltas []journal.Delta
 	for d, err := range definition.Parse(defs) {
@@ -172,7 +172,7 @@ func (l *registryLog) writePart(own *registryOwner, p *part, voided []journal.De
 		return // what was written stays in force
 	}
 	u := l.usage.scope(p.of)
-	extent := own.writer.Extent()
+	extent := own.writer.Current()
 	u.add(extent, int64(len(b)))
 	own.writer.Commit(b, append(voided, journal.Delta{Extent: extent, Bytes: int64(len(b))}), nil)
 	if p.last {

@@ -48,9 +48,12 @@ func (s *shard) newStorage() *queue.Storage {
 // numberGiven records that a number was given to a queue.
 func (s *shard) numberGiven(n uint64) { s.lastNumber.Store(max(s.lastNumber.Load(), n)) }
 
+// Home is the writer's. The log need not be open when a queue gets its storage.
+func (s *shard) Home(number uint32) uint32 { return s.Writer.Home(number) }
+
 // storage returns the storage of the queue with a number.
 func (s *shard) storage(id uint64) *queue.Storage {
-	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
+	return &queue.Storage{Journal: s, ID: id, Shard: s.number, Home: s.Home}
 }
 
 // commitDefinitions is [journal.Writer.Commit] for definitions.

@@ -86,8 +86,12 @@ const (
 	messagesExtent    = 16 << 20
 	extentsPerSegment = 4
 	slackSegments     = 2
-	mixedSlack        = 64 << 20
-	usualSegment      = 64 << 20
+	// mostEntry and mostPending bound what is written at once, and what waits to be. Both are less on a small disk.
+	mostEntry   = 4 << 20
+	mostPending = 16 << 20
+
+	mixedSlack   = 64 << 20
+	usualSegment = 64 << 20
 )
 
 // Store is an open data directory. It is safe for concurrent use.

@@ -102,13 +102,17 @@ func (c *cluster) journalOptions(s *shard) journal.Options {
 	return journal.Options{
 		Extent: cmp.Or(c.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
 		// All definitions of a vhost are written again when the log is freed from its front, so it may be longer than one of messages.
-		Slack:    cmp.Or(c.options.Extent, min(mixedSlack, slackSegments*segment)),
-		Gather:   gatherMost,
-		Size:     wlog.EntrySize,
-		OnFull:   func(full bool) { c.store.alarms.setBlocked(s.number, full) },
-		OnFailed: s.failed,
-		OnLost:   s.lost,
-		Reclaim:  s.reclaim,
+		Slack:   cmp.Or(c.options.Extent, min(mixedSlack, slackSegments*segment)),
+		Gather:  gatherMost,
+		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
+		Pending: min(mostPending, segment/extentsPerSegment),
+
+		Operations: journal.Operations{Without: queue.Without, Records: queue.Records},
+		Size:       wlog.EntrySize,
+		OnFull:     func(full bool) { c.store.alarms.setBlocked(s.number, full) },
+		OnFailed:   s.failed,
+		OnLost:     s.lost,
+		Reclaim:    s.reclaim,
 	}
 }
 
