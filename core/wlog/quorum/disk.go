@@ -27,6 +27,7 @@ type disk struct {
 	base    position            // of the last entry that is gone
 	conf    *raftpb.ConfState   // as of base
 	begun   bool                // base is known
+	began   wlog.Index          // the entry of the local log that says so, when the disk was opened
 	gone    int64               // bytes of all entries that were ever there, through base
 	changed []configurationFrom // by entries behind base that were applied, in order
 	entries []stored            // behind base

@@ -18,7 +18,8 @@ import (
 
 // refused notes that there was no space for a write, of which nothing was written. It is not returned again as it is.
 func (g *group) refused(w *write) {
-	g.writes = append(w.messages, g.writes...)
+	g.writes = append(split(w.messages), g.writes...)
+	g.dropRepeats()
 	g.noted = w.before
 	g.keepSpare(w)
 	if !g.full {
@@ -27,6 +28,34 @@ func (g *group) refused(w *write) {
 	}
 	g.attest()
 	g.collect()
+}
+
+// split halves the entries of the first message: a part may fit.
+func split(ms []*raftpb.Message) []*raftpb.Message {
+	if len(ms) == 0 || len(ms[0].GetEntries()) < 2 || ms[0].GetSnapshot() != nil {
+		return ms
+	}
+	m, es := ms[0], ms[0].GetEntries()
+	half := len(es) / 2
+	first := &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Term: m.Term, Vote: m.Vote, Commit: m.Commit, Entries: es[:half]}
+	if last := es[half-1].GetIndex(); m.GetCommit() > last { // a log does not know more to be committed than it has
+		first.Commit = &last
+	}
+	rest := &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Term: m.Term, Vote: m.Vote, Commit: m.Commit, Entries: es[half:], Responses: m.GetResponses()}
+	return append([]*raftpb.Message{first, rest}, ms[1:]...)
+}
+
+// large returns how large the next write is that was refused and frees nothing, unless it is so small that it may be tried as it is.
+func (g *group) large() int {
+	if !g.full || len(g.writes) == 0 {
+		return 0
+	}
+	m := g.writes[0]
+	size := payload(m) + len(m.GetEntries())*entryHeaderSize + hardStateSize + timeSize
+	if size <= spareBytes || g.canFree() {
+		return 0
+	}
+	return size
 }
 
 // attest tells Raft in the present term what is on the disk: what a write of an earlier term was answered with does not count, and the answer
@@ -53,7 +82,7 @@ func (g *group) queue(m *raftpb.Message) {
 	}
 	n := len(g.writes)
 	g.answerEarly(g.writes[n-1:])
-	if n > 1 && repeats(m, g.writes[n-2]) {
+	if repeats(m, g.writes[:n-1]) {
 		g.writes = g.writes[:n-1]
 	}
 }
@@ -79,18 +108,41 @@ func (g *group) answerEarly(writes []*raftpb.Message) {
 	g.answer(early)
 }
 
-// repeats reports whether a message brings nothing to write, and all that waits for it waits for the one before, too: that becomes many while
-// a disk is full.
-func repeats(m, before *raftpb.Message) bool {
-	if _, some := hardStateOf(m); some || len(m.GetEntries()) > 0 || m.GetSnapshot() != nil {
+// dropRepeats drops the messages that repeat others before them.
+func (g *group) dropRepeats() {
+	kept := make([]*raftpb.Message, 0, len(g.writes))
+	for _, m := range g.writes {
+		if !repeats(m, kept) {
+			kept = append(kept, m)
+		}
+	}
+	g.writes = kept
+}
+
+// repeats reports whether a message brings nothing to write, and all that waits for it waits for those before it, too, of which the last that
+// brings something is the first that counts. Such messages become many while a disk is full.
+func repeats(m *raftpb.Message, before []*raftpb.Message) bool {
+	if brings(m) {
 		return false
 	}
 	for _, r := range m.GetResponses() {
-		if !slices.ContainsFunc(before.GetResponses(), func(b *raftpb.Message) bool { return proto.Equal(r, b) }) {
+		known := false
+		for _, b := range slices.Backward(before) {
+			known = slices.ContainsFunc(b.GetResponses(), func(b *raftpb.Message) bool { return proto.Equal(r, b) })
+			if known || brings(b) {
+				break
+			}
+		}
+		if !known {
 			return false
 		}
 	}
-	return true
+	return len(before) > 0
+}
+
+func brings(m *raftpb.Message) bool {
+	_, some := hardStateOf(m)
+	return some || len(m.GetEntries()) > 0 || m.GetSnapshot() != nil
 }
 
 // nextFreeing returns a write that frees space, if the last one was refused; nil if there is none.
@@ -98,10 +150,8 @@ func (g *group) nextFreeing() *write {
 	if !g.full {
 		return nil
 	}
-	for i, m := range slices.Backward(g.writes) {
-		if m.GetSnapshot() != nil && len(m.GetEntries()) == 0 {
-			return g.skipTo(i)
-		}
+	if i := g.beginning(); i >= 0 {
+		return g.skipTo(i)
 	}
 	if through := g.trimThrough(); through > 0 && g.frees(through) {
 		w := g.newWrite(wlog.Trimming, 0)
@@ -111,6 +161,22 @@ func (g *group) nextFreeing() *write {
 		return w
 	}
 	return nil
+}
+
+// canFree reports whether nextFreeing returns a write.
+func (g *group) canFree() bool {
+	through := g.trimThrough()
+	return g.beginning() >= 0 || through > 0 && g.frees(through)
+}
+
+// beginning returns which message says where the log goes on; -1 = none does.
+func (g *group) beginning() int {
+	for i, m := range slices.Backward(g.writes) {
+		if m.GetSnapshot() != nil && len(m.GetEntries()) == 0 {
+			return i
+		}
+	}
+	return -1
 }
 
 // skipTo returns a write that has the log go on where the i-th message says. What the messages before it bring is void then: they are answered

@@ -1,13 +1,19 @@
 package quorum
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
 // A node whose disk was full to the last byte has space again when the owner needs nothing of the log any more. It stayed behind until it
@@ -165,4 +171,214 @@ func (c *trio) last(shard uint32, id wlog.NodeID) uint64 {
 	}
 	c.Fatalf("node %d does not have shard %d", id, shard)
 	return 0
+}
+
+// copyOf returns what a node has on its disk of a shard, as Entries.
+func (c *trio) copyOf(id wlog.NodeID, shard uint32) Entries {
+	fs := c.fs[id].Kill()
+	return func(fn func(at wlog.Index, entry []byte) error) error {
+		eng := local(c.T, fs)
+		_, err := eng.Open(context.Background(), shard, fn)
+		return errors.Join(err, eng.Close())
+	}
+}
+
+// A follower whose disk was full, and which has got everything since, has a whole copy, and nothing more is appended: it is drained.
+func TestCopyOfANodeWhoseDiskWasFull(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		owner := c.owner(1)
+		l := c.open(1, owner)
+		full := owner%3 + 1
+		c.fs[full].SetSpace(150_000)
+		var at wlog.Index
+		for sent := 0; sent < 500_000; sent += 3000 {
+			at = c.append(l, 3000)
+		}
+		time.Sleep(5 * time.Second)
+		if last := c.last(1, full); last >= uint64(at) {
+			t.Fatal("not full")
+		}
+		if err := l.Trim(at + 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		for id := wlog.NodeID(1); id <= 3; id++ {
+			last := c.last(1, id)
+			eng := local(c.T, crashfs.New(77))
+			_, err := Refound(c.Context(), c.copyOf(id, 1), id, eng, 1, 9, func(wlog.Index, []byte) error { return nil })
+			if last < uint64(at) || err != nil {
+				t.Errorf("node %d has %d of %d, and its copy: %v", id, last, at, err)
+			}
+		}
+	})
+}
+
+// Nobody owns the shard: one disk is full, another node is gone. What waits for the disk does not become more for ever.
+func TestWhatWaitsForAFullDiskIsBounded(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		_, full := c.fill(1, 3_000)
+		c.kill(c.owner(1))
+		time.Sleep(time.Minute)
+		n := func() int {
+			done := make(chan int)
+			g := c.nodes[full].running(1).group
+			_ = c.nodes[full].running(1).do(func() { done <- len(g.writes) })
+			return <-done
+		}
+		for range 5 {
+			time.Sleep(time.Hour)
+		}
+		if n := n(); n > 1000 {
+			t.Errorf("%d messages wait", n)
+		}
+	})
+}
+
+// What a refused write costs while the disk is full.
+func TestRefusedWriteCostsLittle(t *testing.T) {
+	for _, size := range []int{1 << 20, 20 << 20} {
+		t.Run(strconv.Itoa(size), func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				owner := c.owner(1)
+				l := c.open(1, owner)
+				full := owner%3 + 1
+				c.fs[full].SetSpace(150_000)
+				c.append(l, size)
+				c.append(l, size)
+				time.Sleep(5 * time.Second)
+				var a, b runtime.MemStats
+				runtime.ReadMemStats(&a)
+				time.Sleep(10 * time.Second)
+				runtime.ReadMemStats(&b)
+				if n := b.TotalAlloc - a.TotalAlloc; n > uint64(size) {
+					t.Errorf("%d bytes were allocated in 10 s", n)
+				}
+			})
+		})
+	}
+}
+
+// The node dies between the record that says what is trimmed, and the trim.
+func TestNodeDiesBeforeATrim(t *testing.T) {
+	for _, dies := range []bool{false, true} {
+		inTrio(t, func(c *trio) {
+			owner := c.owner(1)
+			l := c.open(1, owner)
+			full := owner%3 + 1
+			c.fs[full].SetSpace(200_000)
+			var at wlog.Index
+			for sent := 0; sent < 900_000; sent += 20_000 {
+				at = c.append(l, 20_000)
+			}
+			time.Sleep(5 * time.Second)
+			if last := c.last(1, full); last >= uint64(at) {
+				t.Fatal("not full")
+			}
+			if dies {
+				c.fs[full].Inject(func(op crashfs.Op) error {
+					if op.Kind == crashfs.OpRename {
+						return crashfs.ErrPower
+					}
+					return nil
+				})
+			}
+			if err := l.Trim(at + 1); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+			if dies {
+				c.kill(full)
+				c.fs[full].Inject(nil)
+				c.boot(full, 1, 2, 3)
+				time.Sleep(10 * time.Minute)
+			}
+			base := c.nodes[full].running(1).disk.beginning()
+			files, _ := c.fs[full].List()
+			for _, f := range files {
+				if f.Name == "00001-00000001.seg" {
+					t.Errorf("dies %v: the first segment is there, and the log begins behind %d", dies, base)
+				}
+			}
+		})
+	}
+}
+
+// Answers that repeat are dropped while a write is on its way, too.
+func TestRepeatsAreDropped(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		n := c.nodes[1]
+		if n.g.nextWrite(1) != nil {
+			t.Fatal("a node that has just begun has something to write")
+		}
+		_ = n.g.step(&raftpb.Message{Type: raftpb.MsgVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(7)), Index: new(uint64(1)), LogTerm: new(uint64(1))})
+		for range 1000 {
+			w := n.g.nextWrite(1 << 20)
+			if w == nil {
+				t.Fatal("nothing to write")
+			}
+			_ = n.g.step(&raftpb.Message{Type: raftpb.MsgPreVote.Enum(), From: new(uint64(2)), To: new(uint64(1)), Term: new(uint64(8)), Index: new(uint64(1)), LogTerm: new(uint64(1))})
+			n.g.refused(w)
+		}
+		if len(n.g.writes) > 10 {
+			t.Errorf("%d messages wait", len(n.g.writes))
+		}
+	})
+}
+
+func inGame(t *testing.T, test func(c *cluster)) {
+	t.Helper()
+	synctest.Test(t, func(*testing.T) {
+		c := newCluster(4, noFault, map[string]int{})
+		test(c)
+		c.close()
+	})
+}
+
+// An owner whose disk was full for a moment has trimmed as it said itself. The others learn of that, although nothing is appended.
+func TestOthersLearnWhatAFullOwnerTrimmed(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		c.calmDown = true
+		all := func(rounds int) {
+			for range rounds {
+				c.round(func(flight) bool { return true })
+			}
+		}
+		all(300)
+		n := c.owner()
+		for range 20 {
+			c.next++
+			if err := n.g.propose(bodyHeader{at: c.now}, make([]byte, 5000)); err != nil {
+				t.Fatal(err)
+			}
+			c.after(n)
+			all(3)
+		}
+		through := n.g.applied
+		c.next++
+		_ = n.g.propose(bodyHeader{at: c.now}, make([]byte, 5000)) // its disk has no space for that
+		w := n.g.nextWrite(1 << 20)
+		n.g.refused(w)
+		n.g.told, c.said = through+1, through+1 // as replica.tell does: the journal has trimmed meanwhile
+		w = n.g.nextWrite(1 << 20)
+		at, err := n.g.disk.log.Append(t.Context(), w.data, w.purpose)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = n.g.written(w, at); err != nil {
+			t.Fatal(err)
+		}
+		all(50)
+		for range 300 { // as replica.trimIdle does
+			if n.g.lacksTrim(through+1, true) {
+				n.g.proposeTrim(through + 1)
+			}
+			all(1)
+		}
+		for _, id := range c.ids() {
+			x := c.nodes[id]
+			if x.g.disk.base.index < through {
+				t.Errorf("node %d still has the entries from %d on, %d bytes", id, x.g.disk.base.index+1, x.g.disk.between(0, through))
+			}
+		}
+	})
 }

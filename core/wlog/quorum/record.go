@@ -143,10 +143,12 @@ func (d *disk) replay(at wlog.Index, b []byte) error {
 				return err
 			}
 		case recBeginning:
+			d.began = at
 			if err := d.replayBeginning(r.position(), r.configuration()); err != nil {
 				return err
 			}
 		case recAnew:
+			d.began = at
 			d.restart(r.position(), r.configuration())
 		case recTime:
 			d.time = kept{r.u64(), time.Duration(r.u64())}

@@ -55,9 +55,11 @@ type replica struct {
 	done      chan job
 	writing   bool
 	since     time.Time // when the write began, or the first of those that were refused
+	probed    bool      // there was space for the large write that was refused
 	failed    error     // of the local log: nothing is written any more; nil = it works
 	began     time.Time // of the engine, whose ticks are counted from then
 	ticks     *ticks
+	idle      int         // ticks since an entry was on its way
 	farewell  int         // ticks in which another node may take over from a replica whose local log has failed
 	trims     wlog.Index  // of the local log, not trimmed yet; 0 = nothing
 	due       []*proposal // to be proposed now
@@ -105,6 +107,9 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	}
 	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
 		return nil, errors.Join(err, d.log.Close())
+	}
+	if r.trims = d.began; len(d.entries) > 0 { // the node may have ended before that was trimmed
+		r.trims = min(r.trims, d.entries[0].at)
 	}
 	r.samples = recall(d.time, r.clock)
 	r.group.timed = func(term uint64, at hook.Instant, heard bool) { r.samples.take(term, at, r.clock(), heard) }
@@ -293,6 +298,12 @@ func (r *replica) work() error {
 		if r.failed != nil || r.writing {
 			return nil
 		}
+		if size := r.group.large(); size > 0 && !r.probed {
+			r.writing = true
+			r.jobs <- job{probe: size}
+			return nil
+		}
+		r.probed = false
 		r.remember()
 		j := job{write: r.group.nextWrite(maxSize), trim: r.trims}
 		r.trims = 0

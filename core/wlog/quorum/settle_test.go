@@ -20,6 +20,9 @@ func (c *cluster) settle() {
 		}
 		if !n.small {
 			n.fs.SetSpace(1 << 40)
+		} else if n.g != nil {
+			n.fs.Inject(nil)
+			c.others(n, 0)
 		}
 		n.fs.Inject(nil)
 		if n.up && n.failed {
@@ -30,6 +33,10 @@ func (c *cluster) settle() {
 		}
 	}
 	for round := 0; c.joins != nil || !c.agreed(); round++ {
+		if round > 300 && c.twoSmall() {
+			c.counts["not agreed"]++
+			return
+		}
 		if round > 2000 {
 			c.fail("the nodes do not agree")
 		}
@@ -47,6 +54,7 @@ func (c *cluster) trimAll() {
 	}
 	if before := n.g.applied; before > max(n.g.head.trim, n.g.told)+1 {
 		n.g.told = before
+		c.said = max(c.said, before)
 		n.g.proposeTrim(before)
 		c.after(n)
 	}
@@ -90,7 +98,7 @@ func (c *cluster) writeAll(n *simNode) {
 			c.crash(n)
 			c.boot(n, c.voters(n))
 		}
-		if n.g.full {
+		if n.g.full && n.fs != nil && tries > 50 {
 			return
 		}
 		if tries > 10_000 {

@@ -71,6 +71,7 @@ func (c *cluster) asleep(n *simNode) bool {
 func (c *cluster) disk(n *simNode) {
 	switch kind := c.rng.IntN(4); {
 	case n.small && kind < 3:
+		c.others(n, int64(c.rng.IntN(40_000)))
 	case kind == 0:
 		n.fs.SetSpace(int64(c.rng.IntN(40_000)))
 		c.counts["full disks"]++
@@ -91,6 +92,13 @@ func (c *cluster) append(n *simNode) (done bool) {
 	w := n.writing
 	if len(w.data) == 0 {
 		return true
+	}
+	if c.spurious() {
+		c.counts["spurious"]++
+		n.writing = nil
+		n.g.refused(w)
+		c.after(n)
+		return false
 	}
 	at, err := n.g.disk.log.Append(context.Background(), w.data, w.purpose)
 	synctest.Wait() // what the log does beside that, it has done
@@ -189,7 +197,7 @@ func (c *cluster) judge(n *simNode, id, index uint64) {
 // replace begins the replacement of a node, or has the owner take it further.
 func (c *cluster) replace() {
 	n := c.owner()
-	if n == nil || c.fault == losesDisk || c.smallDisks() { // where two of three nodes do not write, nothing goes on
+	if n == nil || c.fault == losesDisk || c.smallDisks() && !c.twoSmall() { // where two of three nodes do not write, nothing goes on
 		return
 	}
 	if c.play == nil {
@@ -254,4 +262,60 @@ func withoutVotes(w *write) *write {
 	}
 	w.data = b
 	return w
+}
+
+// twoSmall reports whether two nodes have small disks, so that it may be that nothing goes on: then only safety is checked.
+func (c *cluster) twoSmall() bool { return c.seed%8 == 6 }
+
+// spurious reports whether a write is refused though there is space.
+func (c *cluster) spurious() bool {
+	if c.fault != noFault || c.calmDown {
+		return false
+	}
+	return c.rng.IntN(2+int(c.seed%7)) == 0
+}
+
+// claims checks that what a node says to have, or to have voted, is on its disk.
+func (c *cluster) claims(n *simNode, m *raftpb.Message) {
+	if c.fault != noFault || m.GetReject() {
+		return
+	}
+	h := n.g.disk.hard
+	switch m.GetType() {
+	case raftpb.MsgVoteResp:
+		k := [2]uint64{n.id, m.GetTerm()}
+		if c.votes == nil {
+			c.votes = map[[2]uint64]uint64{}
+		}
+		if v := c.votes[k]; v != 0 && v != m.GetTo() {
+			c.fail("node %d votes for %d and %d in term %d", n.id, v, m.GetTo(), m.GetTerm())
+		}
+		c.votes[k] = m.GetTo()
+		if h.term < m.GetTerm() || h.term == m.GetTerm() && h.vote != m.GetTo() {
+			c.fail("node %d says it voted for %d in term %d, and has %v", n.id, m.GetTo(), m.GetTerm(), h)
+		}
+		c.counts["votes"]++
+	case raftpb.MsgAppResp:
+		if m.GetIndex() == 0 {
+			return
+		}
+		if h.term < m.GetTerm() {
+			c.fail("node %d says it has %d in term %d, and has %v", n.id, m.GetIndex(), m.GetTerm(), h)
+		}
+		if h.term == m.GetTerm() && n.g.disk.last().index < m.GetIndex() {
+			c.fail("node %d says it has %d in term %d, and has %d", n.id, m.GetIndex(), m.GetTerm(), n.g.disk.last().index)
+		}
+		c.counts["acks"]++
+	}
+}
+
+// others has other files take so many bytes of a small disk, and free what they had.
+func (c *cluster) others(n *simNode, bytes int64) {
+	sp, err := n.fs.Space()
+	if err != nil {
+		return
+	}
+	free := sp.Free + n.taken
+	n.taken = min(free, bytes)
+	n.fs.SetSpace(free - n.taken)
 }

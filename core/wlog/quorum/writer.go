@@ -10,6 +10,7 @@ import (
 
 // job is something for the local log.
 type job struct {
+	probe int // only ask whether there is space for so many bytes; 0 = there is something else
 	write *write
 	trim  wlog.Index // 0 = nothing
 	at    wlog.Index
@@ -22,6 +23,9 @@ const fullPause = 100 * time.Millisecond
 // write is the goroutine that writes to the local log.
 func (r *replica) write(ctx context.Context) {
 	for j := range r.jobs {
+		if j.probe > 0 {
+			j.err = r.makeSpace(j.probe)
+		}
 		if j.trim > 0 {
 			j.err = r.disk.log.Trim(j.trim)
 		}
@@ -34,6 +38,16 @@ func (r *replica) write(ctx context.Context) {
 		r.done <- j
 	}
 	close(r.done)
+}
+
+// makeSpace makes space in the local log for what Raft wants written, which is so large.
+func (r *replica) makeSpace(size int) error {
+	if l, ok := r.disk.log.(interface {
+		Reserve(size int, purpose wlog.Purpose) error
+	}); ok {
+		return l.Reserve(size, wlog.Settling)
+	}
+	return nil
 }
 
 // full reports whether there was no space for a write.
@@ -51,6 +65,9 @@ func (r *replica) pause() {
 func (r *replica) wrote(j job) error {
 	r.writing = false
 	switch {
+	case j.probe > 0 && (j.err == nil || j.full()):
+		r.probed = j.err == nil
+		return nil
 	case j.full():
 		r.group.refused(j.write)
 		return nil

@@ -347,11 +347,11 @@ func (p *pool) makeLarge(number uint32, size int64) (*segment, error) {
 
 // takeReserved returns a segment with space for an entry of that size, out of everything there is: the prepared segment, a spare
 // file, or what is left of the disk, even if that makes a short one.
-func (p *pool) takeReserved(entry int64) (*segment, error) {
+func (p *pool) takeReserved(entry int64, purpose wlog.Purpose) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err
 	}
-	g, err := p.makeReserved(roundUp(headerSize+entry+p.kept(wlog.Settling), page))
+	g, err := p.makeReserved(roundUp(headerSize+entry+p.kept(0, purpose), page))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if g != nil {

@@ -186,7 +186,7 @@ func (l *shardLog) makeTakeoverSpace() error {
 	const size = wlog.HeaderSize
 	if l.active == nil {
 		l.pool.follow(0, 0)
-		g, err := l.pool.takeReserved(size)
+		g, err := l.pool.takeReserved(size, wlog.Settling)
 		if err == nil {
 			l.activate(g)
 			l.synced = true
@@ -197,7 +197,7 @@ func (l *shardLog) makeTakeoverSpace() error {
 	if l.end+2*size <= l.active.size {
 		return nil
 	}
-	next, err := l.pool.takeReserved(size)
+	next, err := l.pool.takeReserved(size, wlog.Settling)
 	if err != nil {
 		return err
 	}

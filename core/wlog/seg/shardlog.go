@@ -109,7 +109,7 @@ func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	case end <= seen.open, end <= seen.size && next == nextReady:
 		return true
 	}
-	return purpose >= wlog.Settling && end <= seen.size-l.kept(purpose)
+	return purpose >= wlog.Settling && end <= seen.size-l.kept(seen.size, purpose)
 }
 
 // Takes returns the first purpose for which there is space, as of the last append, beside what is on its way. It does not wait for the disk.
@@ -124,14 +124,17 @@ func (l *shardLog) Takes() wlog.Purpose {
 	return wlog.Moving
 }
 
-// Frees reports whether Trim removes anything.
+// Frees reports whether Trim removes anything, after an entry was appended with [wlog.Trimming] and if that may be trimmed, too.
 func (l *shardLog) Frees(before wlog.Index) bool {
-	dead, _, _ := l.table.dead(before)
-	return dead > 0
+	dead, _, left := l.table.dead(before)
+	return dead > 0 || left == 0 && before > l.seen.read().last && l.pool.available() >= 2*minSegment
 }
 
 // space is how full the active segment is.
-type space struct{ end, open, size int64 }
+type space struct {
+	end, open, size int64
+	last            wlog.Index // of the entries in it; 0 = there is none
+}
 
 // seenSpace is the space as of the last append, for those who do not wait for one.
 type seenSpace struct {
@@ -148,7 +151,7 @@ func (s *seenSpace) read() space {
 // unlock ends an append.
 func (l *shardLog) unlock() {
 	l.seen.mu.Lock()
-	l.seen.space = space{l.end, l.open, l.active.size}
+	l.seen.space = space{l.end, l.open, l.active.size, l.active.last}
 	l.seen.mu.Unlock()
 	l.mu.Unlock()
 }
@@ -192,7 +195,14 @@ func (l *shardLog) sync() error {
 //
 // Half of a segment, and the pool's reserve, are for when the disk is full: an entry that brings more is written there only if
 // the next segment is prepared.
+//
+// Nothing is freed while it is in the active segment: an entry that trims begins another one, if there is space for a short one.
 func (l *shardLog) makeSpace(size int64, purpose wlog.Purpose) error {
+	if purpose == wlog.Trimming && l.active.last > 0 {
+		if err := l.begin(size, purpose); err != wlog.ErrFull { //nolint:errorlint // the pool returns it bare; no error of the system is this one
+			return err
+		}
+	}
 	err := l.makeOrdinarySpace(size, purpose)
 	if err != wlog.ErrFull || purpose == wlog.Bringing { //nolint:errorlint // the pool returns it bare; no error of the system is this one
 		return err
@@ -234,7 +244,12 @@ func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
 	if l.fits(size, purpose) {
 		return nil
 	}
-	next, err := l.pool.takeReserved(size)
+	return l.begin(size, purpose)
+}
+
+// begin makes a segment of what is reserved active.
+func (l *shardLog) begin(size int64, purpose wlog.Purpose) error {
+	next, err := l.pool.takeReserved(size, purpose)
 	if err != nil {
 		return err
 	}
@@ -247,22 +262,22 @@ func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
 
 // fits reports whether an entry of that size leaves what is kept from its purpose, even if no other segment follows.
 func (l *shardLog) fits(size int64, purpose wlog.Purpose) bool {
-	return l.end+size <= l.active.size-l.kept(purpose)
+	return l.end+size <= l.active.size-l.kept(l.active.size, purpose)
 }
 
-// kept is the end of a segment that an entry of a purpose may not use if no other one follows.
-func (s *storage) kept(p wlog.Purpose) int64 {
+// kept is the end of a segment of that size that an entry of a purpose may not use if no other one follows.
+func (s *storage) kept(size int64, p wlog.Purpose) int64 {
 	if p == wlog.Trimming {
 		return s.takeoverReserve()
 	}
-	return s.takeoverReserve() + s.trimReserve()
+	return s.takeoverReserve() + trimReserve(size)
 }
 
 // takeoverReserve is what only Takeovers may use: it is enough for some eighty.
 func (s *storage) takeoverReserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
 
-// trimReserve is what only Takeovers and entries that trim may use: it is enough for some hundred, each of which frees a segment.
-func (s *storage) trimReserve() int64 { return min(max(s.SegmentSize/32, 1<<10), 32<<10) }
+// trimReserve is what only Takeovers and entries that trim may use of a segment: it is enough for some hundred, each of which frees one.
+func trimReserve(size int64) int64 { return min(max(size/32, 1<<10), 32<<10) }
 
 // switchTo closes the active segment, durably, and makes another one active.
 func (l *shardLog) switchTo(next *segment) error {

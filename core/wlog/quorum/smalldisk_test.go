@@ -1,0 +1,124 @@
+package quorum
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// Two shards on one small disk, of one node or two; nodes are killed, cut off, and the disk's space changes. In the end all is trimmed.
+func TestShardsOnOneSmallDisk(t *testing.T) {
+	from, n := number(t, "SIMULATION_SEED", 1), number(t, "SIMULATION_SEEDS", 120/fewer)/6
+	full := 0
+	defer func() { t.Logf("%d shards were full", full) }()
+	for seed := from; seed < from+n; seed++ {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+			inTrio(t, func(c *trio) {
+				rng := rand.New(rand.NewPCG(seed, 5))
+				small := wlog.NodeID(1 + rng.IntN(3))
+				space := 2_100_000 + rng.Int64N(1_000_000)
+				taken := int64(0)
+				others := func(n int64) {
+					sp, _ := c.fs[small].Space()
+					free := sp.Free + taken
+					taken = min(free, n)
+					c.fs[small].SetSpace(free - taken)
+				}
+				logs := map[uint32]wlog.Log{}
+				lasts := map[uint32]wlog.Index{}
+				open := func(s uint32) wlog.Log {
+					if l := logs[s]; l != nil {
+						select {
+						case <-l.Lost():
+						default:
+							return l
+						}
+					}
+					o := c.owner(s)
+					l, err := c.nodes[o].Open(c.Context(), s, func(wlog.Index, []byte) error { return nil })
+					if err != nil {
+						return nil
+					}
+					logs[s] = l
+					return l
+				}
+				for s := uint32(1); s <= 2; s++ {
+					open(s)
+				}
+				c.fs[small].SetSpace(space)
+				for range 500 {
+					s := uint32(1 + rng.IntN(2))
+					switch r := rng.IntN(100); {
+					case r < 80:
+						if l := open(s); l != nil {
+							size := 16 + rng.IntN(1<<(8+rng.IntN(11)))
+							if at, err := l.Append(c.Context(), make([]byte, size), wlog.Purpose(rng.IntN(3))); err == nil {
+								lasts[s] = at
+							}
+						}
+					case r < 81 && rng.IntN(6) == 0:
+						if l := open(s); l != nil && lasts[s] > 0 {
+							_ = l.Trim(lasts[s] - wlog.Index(rng.IntN(5)))
+						}
+					case r < 85:
+						time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+					case r < 90:
+						others(rng.Int64N(space / 2))
+					case r < 93:
+						c.isolate(small, rng.IntN(2) == 0)
+					case r < 95 && seed%2 == 0:
+						c.isolate(small, false)
+						c.kill(small)
+						clear(logs)
+						time.Sleep(time.Duration(rng.IntN(3000)) * time.Millisecond)
+						c.boot(small, 1, 2, 3)
+					}
+				}
+				for s := uint32(1); s <= 2; s++ {
+					if c.nodes[small].running(s).group.full {
+						full++
+					}
+				}
+				c.isolate(small, false)
+				others(0)
+				time.Sleep(20 * time.Second)
+				for range 5 {
+					for s := uint32(1); s <= 2; s++ {
+						if l := open(s); l != nil {
+							if at, err := l.Append(c.Context(), make([]byte, 10), wlog.Settling); err == nil {
+								lasts[s] = at
+							} else {
+								t.Logf("shard %d, owner %d: %v", s, c.owner(s), err)
+							}
+							_ = l.Trim(lasts[s] + 1)
+						}
+					}
+					time.Sleep(20 * time.Second)
+				}
+				for s := uint32(1); s <= 2; s++ {
+					for id := wlog.NodeID(1); id <= 3; id++ {
+						if last := c.last(s, id); last < uint64(lasts[s]) {
+							d := c.nodes[id].running(s)
+							t.Errorf("shard %d: node %d (small %d of %d, owner %d) has %d of %d, base %d, full %v", s, id, small, space, c.owner(s), last, lasts[s], d.disk.beginning(), d.group.full)
+							sp, _ := c.fs[id].Space()
+							fl, _ := c.fs[id].List()
+							t.Log("free", sp.Free, fl)
+							for _, m := range d.group.writes {
+								if es := m.GetEntries(); len(es) > 0 {
+									t.Log("first that waits", es[0].GetIndex(), "of bytes", payload(m))
+									break
+								}
+							}
+							t.Log("unwritten", d.group.unwritten)
+							g := c.nodes[c.owner(s)].running(s).group
+							t.Log("owner base", g.disk.base, "head", g.head.trim, "told", g.told, "follower head", d.group.head.trim, "told", d.group.told, "applied", d.group.applied)
+						}
+					}
+				}
+			})
+		})
+	}
+}
