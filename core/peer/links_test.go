@@ -256,8 +256,8 @@ func TestSilent(t *testing.T) {
 		{"its process ended", func(_ *fabric, b *testNode, _ chan<- struct{}) { b.Close() }, 1},
 		{"its connections were reset", func(f *fabric, _ *testNode, _ chan<- struct{}) { f.Reset("node1:5680") }, 0},
 		{"its connections were reset, and it is cut off", func(f *fabric, _ *testNode, _ chan<- struct{}) {
+			f.Silence("node1:5680", true) // first: it dials at once
 			f.Reset("node1:5680")
-			f.Silence("node1:5680", true)
 		}, 1},
 		{"it stands still", func(_ *fabric, _ *testNode, freeze chan<- struct{}) { freeze <- struct{}{} }, 1},
 	} {
