@@ -28,17 +28,18 @@ type trial struct {
 	disk  int // MiB, of each
 	size  int // of messages, bytes
 	kill  bool
+	large int // nodes with a disk of twice that, among them the queue's owner
 }
 
 func (tr trial) String() string {
-	return fmt.Sprintf("%d nodes, %d MiB, messages of %d bytes, kill -9 %v", tr.nodes, tr.disk, tr.size, tr.kill)
+	return fmt.Sprintf("%d nodes, %d MiB, twice that for %d, messages of %d bytes, kill -9 %v", tr.nodes, tr.disk, tr.large, tr.size, tr.kill)
 }
 
 func trials(t *testing.T) (all []trial) {
 	t.Helper()
 	text := os.Getenv(cyclesVariable)
 	if text == "" {
-		return []trial{{1, 64, 20_000, true}, {1, 64, 2_000_000, false}} // three nodes are too slow under the race detector
+		return []trial{{nodes: 1, disk: 64, size: 20_000, kill: true}, {nodes: 1, disk: 64, size: 2_000_000}} // three nodes are too slow under the race detector
 	}
 	cycles, err := strconv.Atoi(text)
 	if err != nil {
@@ -47,11 +48,14 @@ func trials(t *testing.T) (all []trial) {
 	for range cycles {
 		for _, disk := range []int{64, 200, 1000} {
 			for _, size := range []int{1000, 20_000, 300_000, 2_000_000, 10_000_000} {
-				all = append(all, trial{1, disk, size, false}, trial{1, disk, size, true})
+				all = append(all, trial{nodes: 1, disk: disk, size: size}, trial{nodes: 1, disk: disk, size: size, kill: true})
 			}
 		}
 		for _, size := range []int{20_000, 2_000_000, 16 << 20} {
-			all = append(all, trial{3, 200, size, false}, trial{3, 200, size, true})
+			all = append(all, trial{nodes: 3, disk: 200, size: size}, trial{nodes: 3, disk: 200, size: size, kill: true})
+		}
+		for large := 1; large < 3; large++ {
+			all = append(all, trial{nodes: 3, disk: 200, size: 20_000, large: large}, trial{nodes: 3, disk: 200, size: 2_000_000, large: large})
 		}
 	}
 	return all
@@ -77,18 +81,22 @@ func (f *full) mount() {
 	f.Helper()
 	if f.nodes > 1 {
 		f.cluster = cluster.New(f.T, configuration, f.TempDir())
-		for _, n := range f.cluster.Nodes {
-			n.Data = f.disk() + "/data"
+		for i, n := range f.cluster.Nodes {
+			size := f.trial.disk
+			if i < f.large {
+				size *= 2
+			}
+			n.Data = f.disk(size) + "/data"
 		}
 		return
 	}
-	f.dir = f.disk()
+	f.dir = f.disk(f.trial.disk)
 }
 
-// disk returns a directory that is a file system of its own.
-func (f *full) disk() string {
+// disk returns a directory that is a file system of its own, of so many MiB.
+func (f *full) disk(mib int) string {
 	f.Helper()
-	dir, err := process.SmallDisk(f.T, f.trial.disk)
+	dir, err := process.SmallDisk(f.T, mib)
 	if err != nil {
 		f.Skip(err)
 	}
@@ -165,6 +173,9 @@ func (f *full) start() {
 		return
 	}
 	f.cluster.StartAll()
+	if to := f.cluster.Nodes[0]; f.large > 0 && f.cluster.Owner("/") != to {
+		f.must(f.cluster.Ctl(to, "cluster", "transfer", "-p", "/", to.Address))
+	}
 	f.broker = f.cluster.Owner("/").Process
 }
 
