@@ -37,8 +37,9 @@ func (g *commitGroup) add(ops []byte, live []Delta, c commit, x *extents) {
 	for _, d := range live {
 		c.brought += max(d.Bytes, 0)
 		switch {
-		case d.Bytes < 0 || isVoucher(d.Extent):
+		case d.Bytes < 0 || isVoucher(d.Extent) && x.brings(d.Extent):
 			g.freed = append(g.freed, d)
+		case isVoucher(d.Extent): // it counts at once
 		case c.lasting == 0:
 			c.lasting = d.Extent
 		default:

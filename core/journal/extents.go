@@ -32,16 +32,18 @@ type extents struct {
 	end   wlog.Index // every entry in the log lies before it
 
 	vouchers map[uint32]voucher // by number, those with live records or commits that wait
+	commit   uint64             // the number of the commit that is being added
 }
 
 // A voucher stands for the extent of a commit that may have to wait for space: which extent that is shows when the commit is
 // written. Until then its records are not live in the log, and keep nothing from being trimmed. Later commits may only change the
 // length of these records.
 type voucher struct {
-	extent  uint32 // 0 = none of its commits is written
+	of      uint64 // the commit that brings its records
+	extent  uint32 // 0 = that is not written
 	copied  uint32 // the last extent that its records were in, without a voucher, before they were relocated; 0 = none
 	live    int64  // of its records, written or not
-	waiting int    // positive deltas of commits that are not written
+	waiting int    // positive deltas of that commit, if it is not written
 }
 
 // firstVoucher is the lowest number of a voucher. Extents have lower ones.
@@ -74,12 +76,17 @@ func (x *extents) append(at wlog.Index, n int64) uint32 {
 	return in
 }
 
-// add adds a record that is about to be appended.
+// add adds a record that is about to be appended, or what it is longer from now on.
 func (x *extents) add(d Delta) {
 	if isVoucher(d.Extent) {
-		t := x.vouchers[d.Extent]
+		t, ok := x.vouchers[d.Extent]
+		if !ok {
+			t.of = x.commit
+		}
 		t.live += d.Bytes
-		t.waiting++
+		if t.of == x.commit {
+			t.waiting++
+		}
 		x.setVoucher(d.Extent, t)
 		if t.extent == 0 {
 			return
@@ -95,6 +102,9 @@ func (x *extents) add(d Delta) {
 	x.list[d.Extent-x.base].live += d.Bytes
 	x.live += d.Bytes
 }
+
+// brings reports whether the commit that is being added brings the records of a voucher: others may make them longer.
+func (x *extents) brings(number uint32) bool { return x.vouchers[number].of == x.commit }
 
 // restore brings back extents that were trimmed after a caller had got the number and before it used it. They hold no entries:
 // the caller's records will be appended at the end.

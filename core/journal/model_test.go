@@ -19,12 +19,14 @@ import (
 )
 
 // owner is what queues are to a shard: it has records in the log, settles them,
-// and moves them when asked to. Operations are "+id,padding;", "-id;" and
-// "=id,value;", which changes a record.
+// and moves them when asked to. Operations are "+id,padding;", "-id;",
+// "=id,value;", which changes a record, and "_id;", which settles one that is
+// accounted for later.
 type owner struct {
 	s      *Writer
 	extent map[int]uint32 // of the live records
 	size   map[int]int64
+	grown  map[int]int64 // by how much records are larger than the operations that brought them
 	ops    map[int]string
 	ids    []int
 	next   int
@@ -32,7 +34,39 @@ type owner struct {
 	ledger *ledger // may be nil
 
 	dead sync.Map // dead letters, by what died
+	many sync.Map // what died with others, in one commit
+
+	held      map[int]bool // records that are on their way in a redrive, or whose dead letter is
+	brought   sync.Map     // the records that are durable
+	confirmed sync.Map     // durable changes of records, by record
+	mu        sync.Mutex   // guards what follows
+	arrived   []arrival
 }
+
+// arrival is what has to be accounted for, or settled, once something is durable.
+type arrival struct {
+	from   int
+	remove bool // else a run has removed it
+}
+
+// model is the completer of a commit.
+type model struct {
+	of       *owner
+	ops      string
+	arrivals []arrival
+}
+
+func (m *model) Durable() {
+	fold(m.ops, func(id int, op string) { m.of.brought.Store(id, "") }, func(int) {}, func(id int, op string) {
+		_, value, _ := strings.Cut(op, ",")
+		m.of.confirmed.Store(id, value)
+	})
+	m.of.mu.Lock()
+	defer m.of.mu.Unlock()
+	m.of.arrived = append(m.of.arrived, m.arrivals...)
+}
+
+func (*model) Failed(error) {}
 
 func newOwner(t *testing.T, l *memLog, o Options) *owner {
 	t.Helper()
@@ -57,6 +91,7 @@ func newOwnerOf(t *testing.T, engine wlog.Engine, o Options) *owner {
 func (w *owner) open(t *testing.T, engine wlog.Engine, o Options) {
 	t.Helper()
 	w.extent, w.size, w.ops, w.ids = map[int]uint32{}, map[int]int64{}, map[int]string{}, nil
+	w.grown, w.held = map[int]int64{}, map[int]bool{}
 	s, err := Open(t.Context(), engine, 1, func(extent uint32, _ wlog.Index, ops []byte) error {
 		fold(string(ops), func(id int, op string) {
 			w.extent[id], w.size[id] = extent, int64(len(op))
@@ -85,6 +120,7 @@ func (w *owner) forget(id int) {
 	delete(w.extent, id)
 	delete(w.size, id)
 	delete(w.ops, id)
+	delete(w.grown, id)
 }
 
 // enqueue commits a record and accounts it to extent.
@@ -98,6 +134,8 @@ func (w *owner) enqueue(extent uint32, padding int) (id int) {
 type turn struct {
 	ops  strings.Builder
 	live []Delta
+
+	arrivals []arrival
 }
 
 func (w *owner) write(tn *turn, extent uint32, id, padding int) *turn {
@@ -110,8 +148,8 @@ func (w *owner) write(tn *turn, extent uint32, id, padding int) *turn {
 		fmt.Fprintf(&tn.ops, "=%d,%s", id, value)
 		defer func() { w.ops[id] += "=" + value }()
 	}
-	w.extent[id], w.size[id], w.ops[id] = extent, int64(len(op)), op
-	tn.live = append(tn.live, Delta{extent, int64(len(op))})
+	w.extent[id], w.size[id], w.ops[id] = extent, int64(len(op))+w.grown[id], op
+	tn.live = append(tn.live, Delta{extent, w.size[id]})
 	return tn
 }
 
@@ -132,6 +170,8 @@ func (w *owner) commit(tn *turn) {
 	var c Completer
 	if w.ledger != nil {
 		c = w.ledger.commit(tn.ops.String())
+	} else {
+		c = &model{w, tn.ops.String(), tn.arrivals}
 	}
 	w.s.Commit([]byte(tn.ops.String()), tn.live, c)
 }
@@ -144,14 +184,14 @@ func (w *owner) move() (moved int) {
 	case upTo := <-w.asked:
 		tn, in := new(turn), uint32(0)
 		for _, id := range w.ids {
-			if home := w.s.Home(w.extent[id]); home == 0 || home > upTo {
+			if home := w.s.Home(w.extent[id]); home == 0 || home > upTo || w.held[id] {
 				continue
 			}
 			tn.live = append(tn.live, Delta{w.extent[id], -w.size[id]})
 			if tn.ops.Len() == 0 {
 				in = w.s.Extent()
 			}
-			w.write(tn, in, id, int(w.size[id])-len(fmt.Sprintf("+%d,;", id)))
+			w.write(tn, in, id, int(w.size[id]-w.grown[id])-len(fmt.Sprintf("+%d,;", id)))
 			moved++
 			if tn.ops.Len() >= call {
 				w.s.Relocate([]byte(tn.ops.String()), tn.live)
@@ -180,21 +220,22 @@ func without(ops []byte, parts Parts) []byte {
 	return kept
 }
 
-func recordsOf(ops []byte) (brought, settled iter.Seq[Record]) {
-	var in, out []Record
-	fold(string(ops), func(id int, _ string) { in = append(in, Record{Ref: uint64(id)}) }, func(id int) { out = append(out, Record{Ref: uint64(id)}) })
+func recordsOf(ops []byte) (brought iter.Seq[Record], settled iter.Seq[Run]) {
+	var in []Record
+	var out []Run
+	fold(string(ops), func(id int, _ string) { in = append(in, Record{Ref: uint64(id)}) }, func(id int) { out = append(out, Run{Record{Ref: uint64(id)}, 1}) })
 	return slices.Values(in), slices.Values(out)
 }
 
 // fold carries out operations.
 func fold(ops string, add func(id int, op string), remove func(id int), change ...func(id int, op string)) {
 	for op := range strings.SplitAfterSeq(ops, ";") {
-		number, _, _ := strings.Cut(strings.Trim(op, "+-=;"), ",")
+		number, _, _ := strings.Cut(strings.Trim(op, "+-=_;"), ",")
 		id, _ := strconv.Atoi(number)
 		switch {
 		case strings.HasPrefix(op, "+"):
 			add(id, op)
-		case strings.HasPrefix(op, "-"):
+		case strings.HasPrefix(op, "-"), strings.HasPrefix(op, "_"):
 			remove(id)
 		case strings.HasPrefix(op, "=") && change != nil:
 			change[0](id, op)
@@ -230,6 +271,8 @@ func (r records) fold(entry string) {
 // was there again once that was written, until the settlement was written again.
 // After each entry a dead letter is in one place, unless it was settled there: then it
 // is in none, as what settled it could be written before the entry that had moved it.
+// Not so what was moved with others, in one commit: that stays in its old place, too,
+// until all of them are settled or there is space for the commit.
 func TestTrimmingNeverTakesALiveRecord(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
@@ -254,11 +297,28 @@ func trimAtRandom(t *testing.T, rng *rand.Rand, engine func(*memLog) wlog.Engine
 				t.Errorf("record %d, which was settled, is back after entry %q", id, entry)
 			}
 		}
+		for id := range w.brought.Range {
+			if settled[id.(int)] {
+				w.brought.Delete(id)
+				continue
+			}
+			value, ok := w.confirmed.Load(id)
+			if !ok {
+				value = ""
+			}
+			_, is, _ := strings.Cut(strings.Trim(ever[id.(int)], ";"), "=")
+			was, now := number(value.(string)), number(is)
+			if ever[id.(int)] == "" || now < was {
+				t.Errorf("record %d, which was durable as %v, is %q after entry %q", id, value, ever[id.(int)], entry)
+			}
+		}
 		for from, to := range w.dead.Range {
 			switch died, there := settled[from.(int)], ever[to.(int)] != ""; {
+			case died && settled[to.(int)]:
+				w.dead.Delete(from)
 			case died && !there && !settled[to.(int)]:
 				t.Errorf("record %d, which became %d, is lost after entry %q", from, to, entry)
-			case !died && (there || settled[to.(int)]):
+			case !died && (there || settled[to.(int)]) && !w.withOthers(from):
 				t.Errorf("record %d, which became %d, is still there after entry %q", from, to, entry)
 			}
 		}
@@ -295,6 +355,9 @@ func trimAtRandom(t *testing.T, rng *rand.Rand, engine func(*memLog) wlog.Engine
 		case 2, 3, 4, 5, 6:
 			w.move()
 		}
+		if rng.IntN(50) == 0 {
+			w.s.SetLowSpace(rng.IntN(2) == 0)
+		}
 		if rng.IntN(20) == 0 {
 			l.keep(wlog.Purpose(rng.IntN(3)))
 		}
@@ -315,10 +378,23 @@ func trimAtRandom(t *testing.T, rng *rand.Rand, engine func(*memLog) wlog.Engine
 	}
 }
 
+func (w *owner) withOthers(id any) bool {
+	many, _ := w.many.Load(id)
+	return many == true
+}
+
+func number(s string) (n int) {
+	n, _ = strconv.Atoi(strings.Trim(s, ";"))
+	return n
+}
+
 // act does one thing that a queue might do.
 func (w *owner) act(rng *rand.Rand, many int, old uint32) {
+	w.goOn()
 	n := len(w.ids)
 	switch {
+	case n > 8 && rng.IntN(12) == 0:
+		w.several(rng)
 	case rng.IntN(2*many) >= n && rng.IntN(10) == 0:
 		w.enqueue(old, rng.IntN(60)) // in a turn that began long ago
 	case rng.IntN(2*many) >= n:
@@ -340,8 +416,93 @@ func (w *owner) act(rng *rand.Rand, many int, old uint32) {
 		if n > 1 && rng.IntN(4) == 0 {
 			w.change(tn, rng.IntN(n-1))
 		}
+		if n > 1 && rng.IntN(4) == 0 {
+			i := rng.IntN(n - 1)
+			w.change(tn, i)
+			w.grow(tn, i, 1+rng.Int64N(4))
+		}
 		w.commit(tn)
 	}
+}
+
+// goOn accounts for what has arrived.
+func (w *owner) goOn() {
+	w.mu.Lock()
+	arrived := w.arrived
+	w.arrived = nil
+	w.mu.Unlock()
+	for _, a := range arrived {
+		tn := new(turn)
+		if _, ok := w.extent[a.from]; !ok {
+			panic("gone")
+		}
+		tn.live = append(tn.live, Delta{w.extent[a.from], -w.size[a.from]})
+		if a.remove {
+			fmt.Fprintf(&tn.ops, "-%d;", a.from)
+		}
+		w.forget(a.from)
+		delete(w.held, a.from)
+		w.commit(tn)
+	}
+}
+
+// several does something with several records.
+func (w *owner) several(rng *rand.Rand) {
+	n := 1 + rng.IntN(4)
+	at := rng.IntN(len(w.ids) - n)
+	tn := new(turn)
+	switch rng.IntN(5) {
+	case 0: // purge
+		for range n {
+			w.settle(tn, at)
+		}
+	case 1: // dead-letter several to another queue
+		in := w.s.Extent()
+		for range n {
+			w.next++
+			w.dead.Store(w.ids[at], w.next)
+			w.many.Store(w.ids[at], n > 1)
+			w.write(w.settle(tn, at), in, w.next, rng.IntN(60))
+			w.ids = append(w.ids, w.next)
+		}
+	case 2, 3: // redrive, or dead-letter at least once
+		remove := rng.IntN(2) == 0
+		in := w.s.Extent()
+		for range n {
+			id := w.ids[at]
+			w.ids = slices.Delete(w.ids, at, at+1)
+			w.held[id] = true
+			w.next++
+			w.write(tn, in, w.next, rng.IntN(60))
+			w.ids = append(w.ids, w.next)
+			if !remove {
+				for from, to := range w.dead.Range {
+					if to == id { // what has removed it is accounted for later
+						w.many.Store(from, true)
+					}
+				}
+				w.dead.Store(id, w.next)
+				w.many.Store(id, n > 1)
+				fmt.Fprintf(&tn.ops, "_%d;", id)
+			}
+			tn.arrivals = append(tn.arrivals, arrival{id, remove})
+		}
+	case 4: // a transaction in two queues that also settles
+		for range 2 {
+			in := w.s.Extent()
+			for range n {
+				w.next++
+				w.write(tn, in, w.next, rng.IntN(60))
+				w.ids = append(w.ids, w.next)
+			}
+			w.settle(tn, at)
+			if i := rng.IntN(len(w.ids)); rng.IntN(2) == 0 {
+				w.change(tn, i)
+				w.grow(tn, i, 3)
+			}
+		}
+	}
+	w.commit(tn)
 }
 
 // change changes the record at a place of ids.
@@ -352,13 +513,28 @@ func (w *owner) change(tn *turn, i int) {
 	w.ops[w.ids[i]] = changed(w.ops[w.ids[i]], op)
 }
 
+// grow makes the record at a place of ids longer.
+func (w *owner) grow(tn *turn, i int, by int64) {
+	id := w.ids[i]
+	w.grown[id] += by
+	w.size[id] += by
+	tn.live = append(tn.live, Delta{w.extent[id], by})
+}
+
 func (w *owner) restart(t *testing.T, l *memLog, engine wlog.Engine) {
 	t.Helper()
 	l.keep(wlog.Bringing)
 	for range 5000 - len(l.gate) {
 		l.gate <- struct{}{}
 	}
-	if err := errors.Join(w.s.Sync(), w.s.Close(t.Context())); err != nil {
+	if err := w.s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	w.goOn()
+	if err := w.s.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for len(l.gate) > 0 {
@@ -381,6 +557,10 @@ func (w *owner) finish(t *testing.T, l *memLog) {
 	for range 5000 {
 		l.gate <- struct{}{}
 	}
+	if err := w.s.Sync(); err != nil {
+		t.Error(err)
+	}
+	w.goOn()
 	if err := w.s.Sync(); err != nil {
 		t.Error(err)
 	}

@@ -53,7 +53,7 @@ type Operations struct {
 	// Without returns operations without some parts, the others in the same order. It may use the memory of ops for that.
 	Without func(ops []byte, parts Parts) []byte
 	// Records returns the records that operations bring, and those that they settle.
-	Records func(ops []byte) (brought, settled iter.Seq[Record])
+	Records func(ops []byte) (brought iter.Seq[Record], settled iter.Seq[Run])
 }
 
 // Record names a record.

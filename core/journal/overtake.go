@@ -14,8 +14,8 @@ import (
 // Such a commit may free records of a commit that still waits, which would be live again after a replay. There are two rules for
 // that, so that the log is right after every entry:
 //
-//   - A commit whose records are all settled, by an entry or before, is written in that entry, without them. So it waits no longer,
-//     and is durable no later than what settles its records.
+//   - A commit whose records are all settled or relocated, by an entry or before, is written in that entry, without them. So it waits
+//     no longer, and is durable no later than what settles its records, or copies them.
 //   - Any other entry with a commit repeats, behind it, what overtook it and may settle or change its records.
 
 // overtaking is an entry of commits that are written before their turn.
@@ -149,18 +149,18 @@ func (w *Writer) chooseVoid(first *commitGroup) map[*commit]bool {
 				c.chosen, void[c] = true, true
 			}
 			if c.chosen {
-				going.add(g.ops(i), deltas)
+				going.add(g.ops(i), deltas, c.relocation && !void[c])
 			}
 		}
 	}
 	return void
 }
 
-// departure is what is settled by an entry that is being composed, or before.
+// departure is what is settled, or relocated, by an entry that is being composed, or before.
 type departure struct {
 	writer  *Writer
-	bytes   map[uint32]int64    // of vouchers
-	records map[Record]struct{} // nil = no commit waits that has records without a voucher
+	bytes   map[uint32]int64 // of vouchers
+	records *recordSet       // nil = no commit waits that has records without a voucher
 }
 
 // departure returns that of an empty entry. The caller holds mu.
@@ -168,32 +168,28 @@ func (w *Writer) departure(first *commitGroup) *departure {
 	d := &departure{writer: w, bytes: map[uint32]int64{}}
 	for g := range w.queue.from(first) {
 		if slices.ContainsFunc(g.commits, func(c commit) bool { return c.lasting != 0 && !c.written }) {
-			d.records = map[Record]struct{}{}
+			d.records = newRecordSet()
 			if w.gone == nil {
-				w.gone = map[Record]struct{}{}
+				w.gone = newRecordSet()
 			}
 		}
 	}
 	return d
 }
 
-// add adds a commit to the entry.
-func (d *departure) add(ops []byte, deltas []Delta) {
+// add adds a commit to the entry, which may be one with copies.
+func (d *departure) add(ops []byte, deltas []Delta, copies bool) {
 	for _, x := range deltas {
 		if x.Bytes < 0 && isVoucher(x.Extent) {
 			d.bytes[x.Extent] -= x.Bytes
 		}
 	}
-	if d.records == nil || d.writer.o.Operations.Records == nil {
-		return
-	}
-	_, settled := d.writer.o.Operations.Records(ops)
-	for r := range settled {
-		d.records[r] = struct{}{}
+	if d.records != nil {
+		d.writer.note(d.records, ops, copies)
 	}
 }
 
-// all reports whether all records of a commit are settled. It has some.
+// all reports whether all records of a commit are settled, or in the log as copies. It has some.
 func (d *departure) all(c *commit, ops []byte, deltas []Delta) (all bool) {
 	operations := d.writer.o.Operations
 	if operations.Without == nil || c.brought == 0 {
@@ -204,8 +200,7 @@ func (d *departure) all(c *commit, ops []byte, deltas []Delta) (all bool) {
 	}
 	brought, _ := operations.Records(ops)
 	for r := range brought {
-		_, now := d.records[r]
-		if _, before := d.writer.gone[r]; !before && !now {
+		if !d.writer.gone.has(r) && !d.records.has(r) {
 			return false
 		}
 		all = true
@@ -213,14 +208,20 @@ func (d *departure) all(c *commit, ops []byte, deltas []Delta) (all bool) {
 	return all
 }
 
-// noteGone notes what was settled while commits wait that have records without a voucher. The caller holds mu.
-func (w *Writer) noteGone(ops []byte) {
+// note notes the records that operations settle, or bring, too: copies.
+func (w *Writer) note(in *recordSet, ops []byte, copies bool) {
 	if w.o.Operations.Records == nil {
 		return
 	}
-	_, settled := w.o.Operations.Records(ops)
+	brought, settled := w.o.Operations.Records(ops)
 	for r := range settled {
-		w.gone[r] = struct{}{}
+		in.add(r)
+	}
+	if !copies {
+		return
+	}
+	for r := range brought {
+		in.add(Run{r, 1})
 	}
 }
 
@@ -260,7 +261,7 @@ func (w *Writer) overtook(first *commitGroup, o overtaking, at wlog.Index) {
 		c := &t.group.commits[t.i]
 		deltas := t.group.deltas(t.i)
 		if w.gone != nil {
-			w.noteGone(t.group.ops(t.i))
+			w.note(w.gone, t.group.ops(t.i), c.relocation && !t.void)
 		}
 		c.settles = w.extents.settles(deltas)
 		w.extents.applyEarly(deltas, in, t.void)

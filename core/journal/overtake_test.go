@@ -621,3 +621,59 @@ func TestWhatIsRelocatedWhileItWaitsStaysSettled(t *testing.T) {
 		}
 	})
 }
+
+// A record that got longer while its commit waited passed for written: a copy of it could be made, and it was there again after it was
+// settled, when its commit was written.
+func TestWhatGetsLongerWhileItWaitsIsNotWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Operations: operations})
+		s.Commit([]byte("+1,larger;"), []Delta{{s.Extent(), 10}}, nil)
+		synctest.Wait()
+		l.limit(10)
+		s.SetLowSpace(true)
+		number := s.Extent()
+		s.Commit([]byte("+2,larger;+3,larger;"), []Delta{{number, 20}}, nil)
+		synctest.Wait()
+		s.Commit([]byte("-1;=2,x;"), []Delta{{1, -10}, {number, 2}}, nil)
+		time.Sleep(time.Second)
+		if home := s.Home(number); len(l.bodies()) != 2 || home != 0 {
+			t.Errorf("%q: it is said to lie in extent %d", l.bodies(), home)
+		}
+		s.Commit([]byte("-2;"), []Delta{{number, -12}}, nil)
+		s.Commit([]byte("-3;"), []Delta{{number, -10}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if st := s.Stats(); st.Live != 0 || st.Pending != 0 || len(l.state()) > 0 {
+			t.Errorf("in the end: %q, %+v", l.bodies(), st)
+		}
+	})
+}
+
+// A message that was moved before space was low, and relocated while that waited, was in both places until the move was written.
+func TestWhatIsRelocatedWhileItsMoveWaitsIsInOnePlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Operations: operations})
+		s.Commit([]byte("+1,;"), []Delta{{1, 4}}, nil)
+		synctest.Wait()
+		l.limit(13)
+		s.Commit([]byte("-1;+2,large;=2,x;"), []Delta{{1, -4}, {1, 9}}, nil)
+		synctest.Wait()
+		number := s.Extent()
+		s.Relocate([]byte("+2,large;"), []Delta{{number, 9}, {1, -9}})
+		time.Sleep(time.Second)
+		if got := l.state(); got[1] != "" && got[2] != "" {
+			t.Errorf("after the relocation there are %v: %q", got, l.bodies())
+		}
+		l.limit(1000)
+		s.Commit([]byte("-2;"), []Delta{{number, -9}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if st := s.Stats(); st.Live != 0 || len(l.state()) > 0 {
+			t.Errorf("in the end: %q, %+v", l.bodies(), st)
+		}
+	})
+}

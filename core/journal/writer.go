@@ -71,8 +71,8 @@ type Writer struct {
 	tight       bool // see SetTight
 	full        bool // see OnFull; changed by run only
 	pending     int64
-	relocations int                 // calls of Relocate that are not durable
-	gone        map[Record]struct{} // settled while commits wait that may bring them, and have no vouchers; nil = none do, as far as is known
+	relocations int        // calls of Relocate that are not durable
+	gone        *recordSet // settled, or relocated, while commits wait that may bring them, and have no vouchers; nil = none do, as far as is known
 	round       reclaimRound
 	stats       Stats
 }
@@ -164,6 +164,7 @@ func (w *Writer) commit(ops []byte, live []Delta, c commit) {
 		}
 		return
 	}
+	w.extents.commit++
 	for _, d := range live {
 		if d.Bytes > 0 {
 			w.extents.add(d)

@@ -26,27 +26,35 @@ func TestOperations(t *testing.T) {
 		}
 		return rs
 	}
+	gone := func(refs ...uint64) (rs []journal.Run) {
+		for _, r := range record(refs...) {
+			rs = append(rs, journal.Run{Record: r, Count: 1})
+		}
+		return rs
+	}
+	twentyOn := journal.Run{Record: journal.Record{Queue: 7, Ref: 20}, Count: 2}
 	all := []struct {
 		op      []byte
 		part    journal.Parts
 		brought []journal.Record
-		settled []journal.Record
+		settled []journal.Run
 	}{
 		{op: appendReturned(nil, 7, 1, 2)},
 		{op: enqueued(opEnqueued, 3), part: journal.Records, brought: record(3)},
 		{op: enqueued(opEnqueuedAlike, 4), part: journal.Records, brought: record(4)},
 		{op: appendDeadlineSet(nil, 7, 1, 2, strategyData{}, 0)},
-		{op: appendSettled(nil, 7, []Ref{5, 6}), part: journal.Settlements, settled: record(5, 6)},
+		{op: appendSettled(nil, 7, []Ref{5, 6}), part: journal.Settlements, settled: gone(5, 6)},
 		{op: appendDeadlineSet(nil, 7, 1, 2, strategyData{}, hasDigest)},
 		{op: appendDelivered(nil, 7, 1, 2), part: journal.Marks},
-		{op: appendRuns(nil, 7, runs.b), settled: record(20, 21, 30)},
+		{op: appendRuns(nil, 7, runs.b), settled: append([]journal.Run{twentyOn}, gone(30)...)},
 		{op: appendDeadLettering(nil, 7, 1, hook.ReasonExpired)},
 		{op: appendAsks(nil, 7, 1)},
 		{op: appendHeld(nil, 7, 1, 2, 0, 3)},
 		{op: []byte("\x00definitions")},
 	}
 	var ops []byte
-	var brought, settled []journal.Record
+	var brought []journal.Record
+	var settled []journal.Run
 	for _, o := range all {
 		ops, brought, settled = append(ops, o.op...), append(brought, o.brought...), append(settled, o.settled...)
 	}

@@ -175,7 +175,7 @@ func Without(ops []byte, parts journal.Parts) []byte {
 }
 
 // Records returns the records that operations bring, and those that they settle.
-func Records(ops []byte) (brought, settled iter.Seq[journal.Record]) {
+func Records(ops []byte) (brought iter.Seq[journal.Record], settled iter.Seq[journal.Run]) {
 	brought = func(yield func(journal.Record) bool) {
 		in := reader{b: ops}
 		for op, kind := in.next(); op != nil; op, kind = in.next() {
@@ -184,24 +184,20 @@ func Records(ops []byte) (brought, settled iter.Seq[journal.Record]) {
 			}
 		}
 	}
-	settled = func(yield func(journal.Record) bool) {
+	settled = func(yield func(journal.Run) bool) {
 		in := reader{b: ops}
 		for op, kind := in.next(); op != nil; op, kind = in.next() {
 			switch kind {
 			case opSettled:
 				for refs := op[opHeader+4:]; len(refs) > 0; refs = refs[8:] {
-					if !yield(journalRecord(op, refs)) {
+					if !yield(journal.Run{Record: journalRecord(op, refs), Count: 1}) {
 						return
 					}
 				}
 			case opPurged:
 				for runs := op[opHeader+4:]; len(runs) > 0; runs = runs[runSize:] {
-					r := journalRecord(op, runs)
-					for range binary.LittleEndian.Uint32(runs[8:]) {
-						if !yield(r) {
-							return
-						}
-						r.Ref++
+					if !yield(journal.Run{Record: journalRecord(op, runs), Count: binary.LittleEndian.Uint32(runs[8:])}) {
+						return
 					}
 				}
 			}
