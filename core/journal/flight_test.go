@@ -301,7 +301,7 @@ func TestNothingFollowsAnEntryThatHasNoSpace(t *testing.T) {
 
 // The model of TestTrimmingNeverTakesALiveRecord, on a pipeline.
 func TestTrimmingOfAPipelineNeverTakesALiveRecord(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(20 / fewer) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 3))

@@ -274,7 +274,7 @@ func (r records) fold(entry string) {
 // Not so what was moved with others, in one commit: that stays in its old place, too,
 // until all of them are settled or there is space for the commit.
 func TestTrimmingNeverTakesALiveRecord(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(20 / fewer) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				trimAtRandom(t, rand.New(rand.NewPCG(seed, 1)), func(l *memLog) wlog.Engine { return memEngine{l} })

@@ -52,7 +52,7 @@ func mixes() []mix {
 }
 
 func TestTheLogIsBounded(t *testing.T) {
-	for _, m := range mixes() {
+	for _, m := range mixes()[:8/fewer] {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				used := func(st *Stats) int64 { return st.LogBytes }
@@ -73,7 +73,7 @@ func TestTheLogIsBounded(t *testing.T) {
 // sixth of a large backlog's disk was such remains, and it was chance, how commits
 // were gathered, whether one more segment made it too much.
 func TestTheDiskIsBounded(t *testing.T) {
-	for _, m := range mixes() {
+	for _, m := range mixes()[8-8/fewer:] {
 		t.Run(m.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				disk := crashfs.New(1)

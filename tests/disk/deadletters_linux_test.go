@@ -14,11 +14,10 @@ import (
 
 // deadLetterTrials returns the sizes of messages and the dead-letter strategies to try.
 func deadLetterTrials() (all []trial, strategies []string) {
-	sizes := []int{1000, 300_000}
-	if os.Getenv(cyclesVariable) != "" {
-		sizes = []int{1000, 20_000, 300_000, 2_000_000}
+	if os.Getenv(cyclesVariable) == "" {
+		return []trial{{nodes: 1, disk: 64, size: 1000}, {nodes: 1, disk: 64, size: 300_000}}, []string{"at-most-once", "at-least-once"}
 	}
-	for _, size := range sizes {
+	for _, size := range []int{1000, 20_000, 300_000, 2_000_000} {
 		for _, strategy := range []string{"at-most-once", "at-least-once"} {
 			all, strategies = append(all, trial{nodes: 1, disk: 64, size: size}), append(strategies, strategy)
 		}
