@@ -185,6 +185,9 @@ func (c *request) enterVHost(need access) error {
 	if !c.forwarded && c.api.clustered() && !c.api.knows(name) {
 		c.freshen() // it may have been made at another node a moment ago
 	}
+	if c.forwarded && c.api.users().OpenVHost(c.user.Name, name) != nil {
+		c.freshen() // so may the right to it, of which the node that was asked knows
+	}
 	v, ok := c.api.Store.VHost(name)
 	if !ok && c.forwarded {
 		v, ok = c.awaitVHost(name)

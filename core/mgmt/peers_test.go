@@ -351,6 +351,20 @@ func TestRegistryIsWrittenByItsOwner(t *testing.T) {
 	}
 }
 
+// A right that was given a moment ago at the node that is asked holds at the vhost's owner, too, which does not know of it yet.
+func TestRightIsNewToTheOwner(t *testing.T) {
+	c := newCluster(t)
+	owner := c.rigs[1].api.users()
+	_, err := owner.ClearPermissions("guest", "b")
+	must(t, err)
+	c.want(0, 401, "PUT", "/api/queues/b/none", `{"durable":true}`)
+	c.news = func() {
+		_, err := owner.SetPermissions(definitions.AllPermissions("guest", "b"))
+		must(t, err)
+	}
+	c.want(0, 201, "PUT", "/api/queues/b/new", `{"durable":true}`)
+}
+
 // A login that fails asks the registry once if the password was checked, of which there are so many. Others, of which there can be any
 // number, ask nobody.
 func TestFailedLoginsAsk(t *testing.T) {
