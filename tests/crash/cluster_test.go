@@ -89,7 +89,7 @@ func (x *trio) start() {
 			n.AwaitReady()
 		}
 	}
-	x.Owner("/")
+	x.await(func() bool { return x.Owner("/") != x.away }, "an owner that hears nobody goes on") // it says so itself for a while
 	x.await(x.quiet, "the connections of former clients do not end")
 	x.await(x.roomy, "a disk that has space again has an alarm on")
 }
