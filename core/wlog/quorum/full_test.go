@@ -144,6 +144,31 @@ func (c *trio) bringWhile(l wlog.Pipeline, size int) (at wlog.Index) {
 	return at
 }
 
+// So it has if what does not fit is one large entry, for which it only asks for space: what it had trimmed was not freed meanwhile.
+func TestLargeEntryOnAFullDisk(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		owner := c.owner(1)
+		l := c.open(1, owner)
+		full := owner%3 + 1
+		c.fs[full].SetSpace(10 << 20)
+		var at wlog.Index
+		for range 5 {
+			at = c.append(l, 3<<20)
+		}
+		time.Sleep(5 * time.Second)
+		if last := c.last(1, full); last >= uint64(at) {
+			t.Fatalf("node %d has all %d entries: its disk is not full", full, last)
+		}
+		if err := l.Trim(at + 1); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(20 * time.Second)
+		if last := c.last(1, full); last < uint64(at) {
+			t.Errorf("node %d has the entries through %d, of %d", full, last, at)
+		}
+	})
+}
+
 // fill opens a shard and has entries of a size fill the disk of a node that does not own it.
 func (c *trio) fill(shard uint32, size int) (wlog.Log, wlog.NodeID) {
 	c.Helper()

@@ -300,7 +300,8 @@ func (r *replica) work() error {
 		}
 		if size := r.group.large(); size > 0 && !r.probed {
 			r.writing = true
-			r.jobs <- job{probe: size}
+			r.jobs <- job{probe: size, trim: r.trims}
+			r.trims = 0
 			return nil
 		}
 		r.probed = false

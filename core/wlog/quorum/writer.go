@@ -10,7 +10,7 @@ import (
 
 // job is something for the local log.
 type job struct {
-	probe int // only ask whether there is space for so many bytes; 0 = there is something else
+	probe int // ask whether there is space for so many bytes, and write nothing; 0 = there may be a write
 	write *write
 	trim  wlog.Index // 0 = nothing
 	at    wlog.Index
@@ -23,11 +23,11 @@ const fullPause = 100 * time.Millisecond
 // write is the goroutine that writes to the local log.
 func (r *replica) write(ctx context.Context) {
 	for j := range r.jobs {
-		if j.probe > 0 {
-			j.err = r.makeSpace(j.probe)
-		}
 		if j.trim > 0 {
 			j.err = r.disk.log.Trim(j.trim)
+		}
+		if j.probe > 0 && j.err == nil {
+			j.err = r.makeSpace(j.probe)
 		}
 		if j.write != nil && len(j.write.data) > 0 && j.err == nil {
 			j.at, j.err = r.disk.log.Append(ctx, j.write.data, j.write.purpose)
