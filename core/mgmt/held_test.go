@@ -417,6 +417,8 @@ func TestCursors(t *testing.T) {
 func FuzzCursor(f *testing.F) {
 	f.Add("")
 	f.Add(duePosition{1, 2}.cursor())
+	f.Add("AAAAAAAAAAEvvvv\n\n\n\nAAAAAAA") // decodes to the right number of bytes
+	f.Add("AAAAAAAAAAEvvvvAAAAA\n\n")       // is as long as a cursor
 	f.Fuzz(func(t *testing.T, s string) {
 		p, err := parseCursor(s)
 		if err != nil || s == "" {

@@ -45,8 +45,8 @@ func parseCursor(s string) (duePosition, error) {
 	if s == "" {
 		return duePosition{}, nil
 	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(s)
-	if err != nil || len(b) != positionSize || b[0] > math.MaxInt8 {
+	b, err := base64.RawURLEncoding.Strict().DecodeString(s) // which overlooks line breaks: a cursor has none
+	if err != nil || len(b) != positionSize || len(s) != base64.RawURLEncoding.EncodedLen(positionSize) || b[0] > math.MaxInt8 {
 		return duePosition{}, badRequest("after: %.40q is not the next of a list", s)
 	}
 	return duePosition{hook.Instant(binary.BigEndian.Uint64(b)), queue.Ref(binary.BigEndian.Uint64(b[8:]))}, nil
