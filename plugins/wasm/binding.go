@@ -64,12 +64,20 @@ func answer(c call) {
 	if v := c.policy.active.Load(); v != nil {
 		v.ask(&c)
 	} else {
-		absent := c.policy.absent()
-		c.failed(absent)
-		c.watch(absent, hooksOf[c.at]).report(&c, absent, unavailable, "it could not be loaded")
+		c.withoutModule()
 	}
 	if c.shadow != nil {
 		c.shadow.compare(c, others)
+	}
+}
+
+// withoutModule decides by on-error: the module could not be loaded, or is not yet.
+func (c *call) withoutModule() {
+	absent := c.policy.absent()
+	c.failed(absent)
+	c.watch(absent, hooksOf[c.at]).report(c, absent, unavailable, "it is not loaded")
+	if c.policy.active.Load() != nil { // it is now, and may have been reviewed before this was counted
+		c.policy.host.recovered(c.policy)
 	}
 }
 

@@ -95,8 +95,8 @@ func (h *Host) followOne(k StoredPolicy) (c followed, changed bool) {
 	if p != nil {
 		h.dropFollowed(k.Name)
 	}
-	h.addFollowed(k)
-	return followed{name: k.Name}, true
+	p = h.addFollowed(k)
+	return followed{k.Name, p.active.Load() != nil && p.review(false)}, true
 }
 
 // follows reports whether a policy has what the store has: it was loaded here, or was followed before. What it was rolled back from
@@ -135,13 +135,15 @@ func (h *Host) replaceFollowed(p *policy, k StoredPolicy) bool {
 	return true
 }
 
-// addFollowed adds a policy that is new here, or in the place of one that was removed. The caller holds loading.
-func (h *Host) addFollowed(k StoredPolicy) {
-	p := &policy{name: k.Name, origin: Loaded, source: source{k.Module, k.Options}, revision: k.Revision}
+// addFollowed adds a policy that is new here, or in the place of one that was removed. Queues may choose it at once, before its module
+// is compiled: on-error decides about their messages until then. The caller holds loading.
+func (h *Host) addFollowed(k StoredPolicy) *policy {
+	p := &policy{name: k.Name, origin: Loaded, absentAs: k.Options.OnError, source: source{k.Module, k.Options}, revision: k.Revision}
 	h.addNow(p)
 	if err := errors.Join(k.Damage, k.Options.check()); err != nil {
 		p.setLoadError(err, true)
 	} else if err := h.activateStored(p); err != nil {
 		p.setLoadError(err, false)
 	}
+	return p
 }

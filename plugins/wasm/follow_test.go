@@ -2,12 +2,15 @@ package wasm
 
 import (
 	"errors"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
 // sharedStore is a store that several hosts follow.
@@ -166,5 +169,80 @@ func TestFollowTheNameOfAShadow(t *testing.T) {
 	b.Follow(s.list)
 	if got := deadline(b, "x"); got != now.AddMillis(7) {
 		t.Errorf("got %d", got)
+	}
+}
+
+// atFirstWrite is a log during whose first line something happens.
+type atFirstWrite struct {
+	once sync.Once
+	do   func()
+}
+
+func (w *atFirstWrite) Write(p []byte) (int, error) {
+	w.once.Do(w.do)
+	return len(p), nil
+}
+
+// A queue chooses a policy before another broker's module is compiled here: on-error decides about its messages, which the module is
+// asked about once it is in force.
+func TestFollowAsksAboutWhatCameMeanwhile(t *testing.T) {
+	for _, tc := range []struct {
+		onError OnError
+		action  hook.Action
+		after   int64 // milliseconds of the deadline; 0: none
+		told    string
+	}{
+		{onError: Builtin, after: 50, told: "wasm/x!"},
+		{onError: Keep, told: "wasm/x!"},
+		{onError: Reject, action: hook.Refuse, told: "wasm/x"},
+	} {
+		t.Run(tc.onError.String(), func(t *testing.T) {
+			var got hook.Verdict
+			var h *Host
+			told := changes{}
+			warned := &atFirstWrite{do: func() { // the last moment before it is in force
+				got = enqueue1(h.Attach(queue("x", map[string]any{"message-ttl": int32(50)})), now, hook.Message{})
+			}}
+			h = openTrying(t, 1, Env{Shared: true, Log: slog.New(slog.NewTextHandler(warned, nil))})
+			h.OnChange(told.note)
+			s := &sharedStore{}
+			if err := s.Save(StoredPolicy{Name: "x", Module: ttl(1000), Options: Options{OnError: tc.onError, Config: []byte(`{"unread": 1}`)}}); err != nil {
+				t.Fatal(err)
+			}
+			h.Follow(s.list)
+			var want hook.Instant
+			if tc.after > 0 {
+				want = now.AddMillis(tc.after)
+			}
+			if got.Action != tc.action || got.Deadline != want {
+				t.Errorf("entering: got %+v, want the action %v and the deadline %d", got, tc.action, want)
+			}
+			if !slices.Equal(told.seen, []string{tc.told}) {
+				t.Fatalf("queues are told %v, want %v", told.seen, tc.told)
+			}
+			if tc.action == hook.Keep {
+				wantWaits(t, restamp(h.Attach(queue("x", nil)), 0), 1000)
+			}
+		})
+	}
+}
+
+// A message that is counted when the module is in force already is asked about, too.
+func TestFollowAsksAboutWhatIsCountedLate(t *testing.T) {
+	var work sync.WaitGroup
+	told := changes{}
+	h := open(t, 1, Env{Shared: true, Go: work.Go})
+	h.OnChange(told.note)
+	s := &sharedStore{}
+	if err := s.Save(StoredPolicy{Name: "x", Module: ttl(1000)}); err != nil {
+		t.Fatal(err)
+	}
+	h.Follow(s.list)
+	p := h.table.Load().policies["x"]
+	c := call{binding: &binding{policy: p, queue: queue("x", nil)}, at: atEnqueue, now: now, ms: hooktest.Messages(hook.Message{}), vs: make([]hook.Verdict, 1)}
+	c.withoutModule() // as if the version had been put in force just now
+	work.Wait()
+	if want := []string{"wasm/x", "wasm/x!"}; !slices.Equal(told.seen, want) {
+		t.Errorf("queues are told %v, want %v", told.seen, want)
 	}
 }

@@ -27,6 +27,8 @@ type policy struct {
 	path   string // of a configured one
 	beside string // strategy that a shadow runs beside
 
+	absentAs OnError // what messages get while it is not loaded
+
 	standIn bool // it takes the place of a policy whose module is tried: what it does has no effect
 
 	report   *report
@@ -67,8 +69,8 @@ type source struct {
 // time, the previous version is restored.
 const probation = 5 * time.Minute
 
-// absent returns a version in place of one that could not be loaded.
-func (p *policy) absent() *version { return &version{policy: p} }
+// absent returns a version in place of one that is not loaded.
+func (p *policy) absent() *version { return &version{policy: p, options: Options{OnError: p.absentAs}} }
 
 // put puts a version in force, and returns the one that is no longer needed.
 func (p *policy) put(v *version) (old *version) {

@@ -134,7 +134,7 @@ func TestFailuresToAnswerAreTold(t *testing.T) {
 	h.add(&policy{name: "gone", origin: Configured})
 	ms, vs, w = traced()
 	h.Attach(queue("gone", nil)).OnEnqueue(now, ms, vs)
-	if told := w.told[1]; len(told) != 1 || told[0].Policy != "gone" || told[0].Digest != "" || told[0].Failure != "it could not be loaded" {
+	if told := w.told[1]; len(told) != 1 || told[0].Policy != "gone" || told[0].Digest != "" || told[0].Failure != "it is not loaded" {
 		t.Errorf("told %+v", told)
 	}
 }
