@@ -48,7 +48,9 @@ func (ch *channel) Confirmed(b *queue.Batch) {
 }
 
 // Failed implements [queue.Publisher]. The messages stay unconfirmed, and the next Tick closes the channel.
-func (ch *channel) Failed(_ *queue.Batch, err error) { ch.failLater(errNotStored(err)) }
+func (ch *channel) Failed(_ *queue.Batch, err error) {
+	ch.failLater(errNotStored(ch.conn.vhost.Name(), err))
+}
 
 // failLater has the next Tick close the channel, unless it has a reason for that already.
 func (ch *channel) failLater(why *amqp.Error) {
@@ -65,13 +67,13 @@ func (ch *channel) failLater(why *amqp.Error) {
 
 // errNotStored closes a channel whose messages could not be stored. It is a soft error: the connection may still publish to other
 // queues.
-func errNotStored(err error) *amqp.Error {
+func errNotStored(vhost string, err error) *amqp.Error {
 	const publishing = amqp.MethodBasicPublish
 	if why, ok := errors.AsType[*queue.StoppedError](err); ok {
 		return errStopped(why).In(amqp.ClassBasic, publishing)
 	}
 	if errors.Is(err, wlog.ErrNotOwner) {
-		return errMoved("the vhost is not served by this node any more").In(amqp.ClassBasic, publishing)
+		return errMoved("vhost '"+vhost+"' is not served by this node any more").In(amqp.ClassBasic, publishing)
 	}
 	e := amqp.Errorf(amqp.ReplyInternalError, "messages could not be stored, see the broker logfile")
 	e.Soft = true

@@ -29,10 +29,10 @@ func movedVHost(t *testing.T) *vhost.VHost {
 // A client that published while its vhost moved got the end of its channel, with a text about a failure, before it was evicted. Clients
 // connect again by themselves, but do not open channels again that the broker closed.
 func TestMovedVHostEndsTheConnection(t *testing.T) {
-	const text = "CONNECTION_FORCED - the vhost is not served by this node any more"
+	const text = "CONNECTION_FORCED - vhost 'v' is not served by this node any more"
 	for name, err := range map[string]error{
-		"a commit": errNotStored(fmt.Errorf("journal: %w", wlog.ErrNotOwner)),
-		"a queue":  errNotStored(&queue.StoppedError{VHost: "v", Err: wlog.ErrNotOwner}),
+		"a commit": errNotStored("v", fmt.Errorf("journal: %w", wlog.ErrNotOwner)),
+		"a queue":  errNotStored("v", &queue.StoppedError{VHost: "v", Err: wlog.ErrNotOwner}),
 		"a call":   in(movedVHost(t).CheckExchange("amq.fanout"), amqp.ClassExchange, amqp.MethodExchangeDeclare),
 	} {
 		e, ok := errors.AsType[*amqp.Error](err)
@@ -43,7 +43,7 @@ func TestMovedVHostEndsTheConnection(t *testing.T) {
 			t.Errorf("got %s, want %s", e, text)
 		}
 	}
-	if e := errNotStored(errors.New("broken")); e.Code != amqp.ReplyInternalError || !e.Soft {
+	if e := errNotStored("v", errors.New("broken")); e.Code != amqp.ReplyInternalError || !e.Soft {
 		t.Errorf("of a log that failed: got %v", e)
 	}
 }

@@ -165,13 +165,13 @@ func (ch *channel) txCommit() error {
 	ch.conn.trackBuffered(-t.size)
 	if err != nil {
 		ch.tx.settles = t.settles // to be given back
-		return errNotCommitted(err)
+		return errNotCommitted(ch.conn.vhost.Name(), err)
 	}
 	ch.returnLost(t.messages)
 	ch.traceCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
 		ch.tx.settles = t.settles // queues ignore those that were settled
-		return errNotCommitted(err)
+		return errNotCommitted(ch.conn.vhost.Name(), err)
 	}
 	o := ch.lock()
 	for i := range t.settles {
@@ -185,11 +185,11 @@ func (ch *channel) txCommit() error {
 	return nil
 }
 
-func errNotCommitted(err error) error {
+func errNotCommitted(vhost string, err error) error {
 	if errors.Is(err, queue.ErrTooLarge) {
 		return precondition("%v", err)
 	}
-	return errNotStored(err)
+	return errNotStored(vhost, err)
 }
 
 // rounds divides the transaction into what is committed first, and what after that is durable.
