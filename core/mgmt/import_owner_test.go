@@ -3,8 +3,10 @@ package mgmt
 import (
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/vhost"
 )
@@ -23,6 +25,24 @@ func TestImportIntoAVHostThatIsNotServedYet(t *testing.T) {
 	c.place("x", 1)
 	c.want(0, 204, "POST", "/api/definitions", file)
 	c.want(0, 200, "GET", "/api/queues/x/q", "")
+}
+
+// Each step of an import gets the whole file. Only the one that makes users hashes their passwords, which takes a tenth of a second each.
+func TestAnImportHashesAPasswordOnce(t *testing.T) {
+	c := newCluster(t)
+	var hashed atomic.Int32
+	for i := range c.rigs {
+		users := c.rigs[i].api.Store.Users()
+		c.rigs[i].api.files.Hash = func(password string) (auth.Hash, error) {
+			hashed.Add(1)
+			return users.Hash(password)
+		}
+	}
+	c.want(1, 204, "POST", "/api/definitions", `{"users":[{"name":"new","password":"p","tags":""}],"vhosts":[{"name":"b"}],"queues":[
+		{"name":"q","vhost":"b","durable":true}, {"name":"q","vhost":"/","durable":true}]}`)
+	if n := hashed.Load(); n != 1 {
+		t.Errorf("the password was hashed %d times, want once", n)
+	}
 }
 
 // A vhost that its owner stops serving between the check and the step that makes its queues gets them once it is served again.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/policies"
@@ -24,8 +25,9 @@ type Options struct {
 	RabbitMQ         string // version of RabbitMQ that exported definitions name
 	Store            *store.Store
 	Rules            *policies.Rules
-	Modules          Modules // nil = there are none
-	FixedOperators   bool    // operator policies cannot be imported
+	Modules          Modules                                  // nil = there are none
+	FixedOperators   bool                                     // operator policies cannot be imported
+	Hash             func(password string) (auth.Hash, error) // nil = the store's, which takes its time
 	Log              *slog.Logger
 }
 
@@ -36,7 +38,12 @@ type Definitions struct {
 }
 
 // New returns the definitions of a broker.
-func New(o Options) *Definitions { return &Definitions{Options: o} }
+func New(o Options) *Definitions {
+	if o.Hash == nil {
+		o.Hash = func(password string) (auth.Hash, error) { return o.Store.Users().Hash(password) }
+	}
+	return &Definitions{Options: o}
+}
 
 // Tags returns tags as a list that is never null.
 func Tags(tags []string) []string { return append([]string{}, tags...) }

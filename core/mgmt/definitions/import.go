@@ -28,7 +28,7 @@ func (d *Definitions) Import(b []byte, in, user string) (warnings []string, err 
 	if err != nil {
 		return nil, err
 	}
-	p, err := d.read(r, in)
+	p, err := d.read(r, in, d.Hash)
 	if err == nil {
 		err = d.check(p, d.here)
 	}

@@ -43,14 +43,15 @@ type scoped[T any] struct {
 type planner struct {
 	*Definitions
 	plan
-	in    string          // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
+	in    string // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
+	hash  func(password string) (auth.Hash, error)
 	named map[string]bool // names of modules
 	err   error           // the first error
 }
 
 // read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored.
-func (d *Definitions) read(r *reader, in string) (*plan, error) {
-	p := &planner{Definitions: d, in: in}
+func (d *Definitions) read(r *reader, in string, hash func(password string) (auth.Hash, error)) (*plan, error) {
+	p := &planner{Definitions: d, in: in, hash: hash}
 	if in == "" {
 		p.each(r, "vhosts", "vhost", p.vhost)
 		p.each(r, "users", "user", p.user)
@@ -167,7 +168,7 @@ func (p *planner) vhost(r *reader) {
 
 func (p *planner) user(r *reader) {
 	r.Need("name")
-	u := ReadUser(r, r.Name("name"), p.Store.Users().Hash)
+	u := ReadUser(r, r.Name("name"), p.hash)
 	limits := r.Object("limits")
 	u.Limits.Connections, u.Limits.Channels = limits.Limit(MaxConnections), limits.Limit(MaxChannels)
 	r.Fail(u.Check())

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
@@ -56,7 +57,11 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 		}
 		return Outcome{Added: m.added, Warnings: m.warnings}, nil
 	}
-	p, err := d.read(r, in)
+	hash := unhashed
+	if step == ApplyRegistry {
+		hash = d.Hash
+	}
+	p, err := d.read(r, in, hash)
 	if err != nil {
 		return o, err
 	}
@@ -78,6 +83,9 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 	}
 	return o, jsonobj.Errorf("import: the step %q is unknown", string(step))
 }
+
+// unhashed is the hash of passwords for the steps that make no users.
+func unhashed(string) (auth.Hash, error) { return auth.Hash{}, nil }
 
 // unload unloads expiry policies whose names are a JSON list.
 func (d *Definitions) unload(names []byte) error {
