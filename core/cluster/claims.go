@@ -51,7 +51,9 @@ func (n *Node) checkFirst(h *peer.Hello) error {
 	switch {
 	case !slices.Equal(own, theirs):
 		return fmt.Errorf("its cluster.nodes are %s, and those of this node %s", strings.Join(theirs, ","), strings.Join(own, ","))
-	case h.Address == n.id.Address || !slices.Contains(own, h.Address):
+	case h.Address == n.id.Address:
+		return fmt.Errorf("its cluster.advertise is %s, as that of this node: it has to be another one of cluster.nodes", h.Address)
+	case !slices.Contains(own, h.Address):
 		return fmt.Errorf("its cluster.advertise is %s, which is none of the other nodes %s", h.Address, strings.Join(own, ","))
 	case h.Kind != peer.Greeting:
 		return peer.Later("this node is of no cluster yet")

@@ -217,6 +217,30 @@ func TestListsDiffer(t *testing.T) {
 	}
 }
 
+// A node that was given the address of another is told so, and that it reaches itself at its own. It said that the address was none of
+// those that it listed, and that a data folder was copied, and both every two seconds.
+func TestTwoNodesOfOneAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ms := newMachines(t, 1)
+		b := ms.all[1]
+		b.change = func(o *Options) { o.Advertise = "a:5680" }
+		b.listens = "b:5680"
+		for _, m := range ms.all {
+			m.boot()
+		}
+		time.Sleep(time.Minute)
+		b.wantLog("its cluster.advertise is a:5680, as that of this node")
+		b.wantLog("it is this node itself, whose cluster.advertise is a:5680")
+		if n := strings.Count(b.log.String(), "stream of a node refused"); n > 10 {
+			t.Errorf("%d refusals in a minute:\n%s", n, b.log)
+		}
+		for _, m := range ms.all {
+			m.cancel()
+			<-m.opened
+		}
+	})
+}
+
 // A node that was given a list without those that wait for it says nothing to them, and neither does one under the name of another. The
 // nodes that wait warn of it, once. They said so on a line of level INFO only.
 func TestWarnsOfANodeThatDoesNotFit(t *testing.T) {
@@ -227,6 +251,7 @@ func TestWarnsOfANodeThatDoesNotFit(t *testing.T) {
 	}{
 		{"list", func(o *Options) { o.Nodes = []string{"b:5680", "d:5680", "e:5680"} }, "its cluster.nodes are b:5680,d:5680,e:5680, and those of this node a:5680,b:5680,c:5680"},
 		{"name", func(o *Options) { o.Nodes, o.Advertise = []string{"d:5680", "e:5680", "f:5680"}, "d:5680" }, "at b:5680 answers the node with cluster.advertise d:5680"},
+		{"address", func(o *Options) { o.Advertise = "a:5680" }, "at b:5680 answers the node with cluster.advertise a:5680"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

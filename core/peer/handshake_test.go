@@ -37,7 +37,7 @@ func TestRefusedByName(t *testing.T) {
 			"it reads logs of format 2 to 3, and this node 1: upgrade the one with the lower one",
 			"it reads logs of format 1, and this node 2 to 3: upgrade the one with the lower one",
 		},
-		{"a copied folder", hello(func(h *Hello) { h.Node = 1 }), "it has this node's number, 1: a data folder was copied", "it has this node's number, 1: a data folder was copied"},
+		{"a copied folder", hello(func(h *Hello) { h.Node = 1 }), "it has this node's number, 1: it is this node itself, whose cluster.advertise is node1:5680, or one with a copy of its data folder", "it has this node's number, 1: it is this node itself, whose cluster.advertise is node2:5680, or one with a copy of its data folder"},
 		{"no number", hello(func(h *Hello) { h.Node = 0 }), "it has no number", "it has no number"},
 		{"another address", hello(func(h *Hello) { h.Address = "node3:5680" }), "at node2:5680 answers the node with cluster.advertise node3:5680", ""},
 		{"another number", hello(func(h *Hello) { h.Node = 7 }), "at node2:5680 answers node 7, not 2", ""},

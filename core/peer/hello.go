@@ -177,7 +177,7 @@ func (h *Hello) check(self *Hello) error {
 	case h.Node == 0:
 		return errors.New("it has no number")
 	case h.Node == self.Node:
-		return fmt.Errorf("it has this node's number, %d: a data folder was copied", h.Node)
+		return fmt.Errorf("it has this node's number, %d: it is this node itself, whose cluster.advertise is %s, or one with a copy of its data folder", h.Node, self.Address)
 	case h.Kind >= kinds:
 		return fmt.Errorf("it wants a stream of %v, which this version does not know", h.Kind)
 	}

@@ -3,10 +3,13 @@ package peer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // reports writes the log. What comes again and again is logged once a minute.
@@ -50,6 +53,7 @@ func (r *reports) connected(n Node) {
 	r.mu.Lock()
 	delete(r.last, n.Address)
 	delete(r.last, n.Address+" starting")
+	delete(r.last, refusalOf(n.Address, n.ID))
 	r.mu.Unlock()
 	r.log.Info("node connected", "node", n.Address)
 }
@@ -72,12 +76,15 @@ func (r *reports) unreachable(ctx context.Context, n Node, err error, expected b
 	}
 }
 
+// refusalOf is the topic of a node's refusal. Two nodes may come with one address.
+func refusalOf(address string, id wlog.NodeID) string { return fmt.Sprint(address, " refused ", id) }
+
 func (r *reports) refused(from net.Addr, h *Hello, err error) {
 	if h == nil {
 		r.stranger(from, err)
 		return
 	}
-	if !r.again(h.Address, err.Error()) {
+	if !r.again(refusalOf(h.Address, h.Node), err.Error()) {
 		level := slog.LevelWarn
 		if errors.Is(err, ErrLater) {
 			level = slog.LevelDebug
