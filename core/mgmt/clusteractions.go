@@ -196,7 +196,22 @@ func (c *request) readReplacement() (p replacement, err error) {
 	} else {
 		p.number, err = c.api.applicantAt(p.address)
 	}
+	if err == nil && !c.forwarded {
+		err = c.api.checkVacant(&p)
+	}
 	return p, err
+}
+
+// checkVacant refuses to replace a node that runs: it would be shut out for good, in favour of one that was given its address by mistake.
+func (a *API) checkVacant(p *replacement) error {
+	v := a.view()
+	for _, n := range v.Nodes {
+		if n.Address == p.address && n.Up && n.ID != p.number {
+			return conflict("the node at '%.200s' runs, with the number %d, and node %d waits with the same cluster.advertise: give that its own; "+
+				"or, if it is to replace the other, stop that first", p.address, n.ID, p.number)
+		}
+	}
+	return nil
 }
 
 // numberOfNode reads the number of a node, a text or a number.

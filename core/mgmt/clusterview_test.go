@@ -283,6 +283,15 @@ func TestReplacements(t *testing.T) {
 			t.Errorf("%s: got %s", body, w.Body)
 		}
 	}
+	// A node that was started with the address of another would take its seat, and have it shut out for good.
+	c.nodes[1].down = false
+	for _, body := range []string{`{"address":"n2:5680"}`, `{"address":"n2:5680","number":"9"}`} {
+		w := c.want(0, 409, "POST", "/api/cluster/replace", body)
+		if done := s.take(); done != "" || !strings.Contains(w.Body.String(), "the node at 'n2:5680' runs, with the number 2, and node 9 waits with the same cluster.advertise") {
+			t.Errorf("%s: %s was done; answered %s", body, done, w.Body)
+		}
+	}
+	c.nodes[1].down = true
 	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n3:5680"}`); !strings.Contains(w.Body.String(), "no node waits at 'n3:5680', and the node there runs: there is nothing to replace") {
 		t.Errorf("got %s", w.Body)
 	}
@@ -374,6 +383,7 @@ func TestUnfinishedReplacementNamesTheNode(t *testing.T) {
 // A replacement that is refused names the node by its address. It had two numbers of 64 bits.
 func TestRefusedReplacementNamesTheAddress(t *testing.T) {
 	c, s := newShardedCluster(t)
+	c.nodes[1].down = true
 	s.stuck = errors.New("replace a node in shard 0: the former one: the node has no vote in the shard")
 	const want = `"n2:5680: replace a node in shard 0: the former one: the node has no vote in the shard"`
 	if w := c.want(0, 409, "POST", "/api/cluster/replace", `{"address":"n2:5680"}`); !strings.Contains(w.Body.String(), want) {
