@@ -2,7 +2,9 @@ package journal
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -84,4 +86,49 @@ func TestOpenWithAReplay(t *testing.T) {
 			_ = w.Close(t.Context())
 		}
 	})
+}
+
+func TestNothingIsTrimmedBeforeRecovered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{}
+		first := open(t, l, Options{})
+		for i := range 10 {
+			first.Commit(fmt.Appendf(nil, "+%d,;", i), []Delta{{first.Extent(), 4}}, nil)
+			synctest.Wait()
+		}
+		var at []string
+		o := Options{Extent: 8, Slack: 1, Reclaim: func(uint32) { t.Error("reclaims") }}
+		s, err := Open(t.Context(), memEngine{l}, 1, func(extent uint32, i wlog.Index, ops []byte) error {
+			at = append(at, fmt.Sprintf("%d:%s", extent, ops))
+			return nil
+		}, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "1:+0,; 1:+1,; 2:+2,; 2:+3,; 3:+4,;"; strings.Join(at[:5], " ") != want {
+			t.Errorf("replayed %v, want %v", at[:5], want)
+		}
+		if got := s.Extent(); got != 6 {
+			t.Errorf("commits go to extent %d, want 6", got)
+		}
+		s.Commit([]byte("-0;-1;-2;"), nil, nil)
+		synctest.Wait()
+		if got := len(l.bodies()); got != 11 {
+			t.Errorf("%d entries left, want all 11", got)
+		}
+		s.Recovered([]Delta{{3, 20}, {4, 20}, {5, 20}})
+		synctest.Wait()
+		if got := len(l.bodies()); got != 7 {
+			t.Errorf("%d entries left, want the 7 from the third extent on", got)
+		}
+	})
+}
+
+func TestOpenSaysWhy(t *testing.T) {
+	broken := errors.New("no such operation")
+	l := &memLog{entries: []stored{{1, []byte("x")}}}
+	_, err := Open(t.Context(), memEngine{l}, 7, func(uint32, wlog.Index, []byte) error { return broken }, Options{})
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "shard 7") {
+		t.Errorf("got %v", err)
+	}
 }
