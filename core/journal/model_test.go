@@ -19,8 +19,9 @@ import (
 
 // owner is what queues are to a shard: it has records in the log, settles them,
 // and moves them when asked to. Operations are "+id,padding;", "-id;",
-// "=id,value;", which changes a record, and "_id;", which settles one that is
-// accounted for later.
+// "=id,value;", which changes a record, "_id;", which settles one that is
+// accounted for later, and "^id;", which marks all records below id. "*id,padding;" is
+// a copy of one that is marked.
 type owner struct {
 	s      *Writer
 	extent map[int]uint32 // of the live records
@@ -31,6 +32,8 @@ type owner struct {
 	next   int
 	asked  chan uint32
 	ledger *ledger // may be nil
+	marked int     // records below it are
+	found  records // what the log amounted to when it was opened
 
 	dead sync.Map // dead letters, by what died
 	many sync.Map // what died with others, in one commit
@@ -90,11 +93,12 @@ func newOwnerOf(t *testing.T, engine wlog.Engine, o Options) *owner {
 func (w *owner) open(t *testing.T, engine wlog.Engine, o Options) {
 	t.Helper()
 	w.extent, w.size, w.ops, w.ids = map[int]uint32{}, map[int]int64{}, map[int]string{}, nil
-	w.grown, w.held = map[int]int64{}, map[int]bool{}
+	w.grown, w.held, w.found = map[int]int64{}, map[int]bool{}, records{}
 	s, err := Open(t.Context(), engine, 1, func(extent uint32, _ wlog.Index, ops []byte) error {
+		w.found.fold(string(ops))
 		fold(string(ops), func(id int, op string) {
 			w.extent[id], w.size[id] = extent, int64(len(op))
-			w.ops[id] = cmp.Or(w.ops[id], op)
+			w.ops[id] = cmp.Or(w.ops[id], "+"+op[1:])
 		}, w.forget, func(id int, op string) {
 			if w.ops[id] != "" {
 				w.ops[id] = changed(w.ops[id], op)
@@ -142,7 +146,11 @@ func (w *owner) write(tn *turn, extent uint32, id, padding int) *turn {
 		tn = new(turn)
 	}
 	op := fmt.Sprintf("+%d,%s;", id, strings.Repeat(".", padding))
-	tn.ops.WriteString(op)
+	if id < w.marked {
+		tn.ops.WriteString("*" + op[1:])
+	} else {
+		tn.ops.WriteString(op)
+	}
 	if _, value, ok := strings.Cut(w.ops[id], "="); ok { // it is moved
 		fmt.Fprintf(&tn.ops, "=%d,%s", id, value)
 		defer func() { w.ops[id] += "=" + value }()
@@ -204,14 +212,15 @@ func (w *owner) move() (moved int) {
 }
 
 // operations tell what those of owners do.
-var operations = Operations{without, recordsOf}
+var operations = Operations{without, recordsOf, marksOf}
 
 func without(ops []byte, parts Parts) []byte {
 	var kept []byte
 	for op := range strings.SplitAfterSeq(string(ops), ";") {
 		switch {
-		case strings.HasPrefix(op, "+") && parts&Records != 0:
+		case bringing(op) && parts&Records != 0:
 		case strings.HasPrefix(op, "-") && parts&Settlements != 0:
+		case strings.HasPrefix(op, "^") && parts&Marks != 0:
 		default:
 			kept = append(kept, op...)
 		}
@@ -226,13 +235,25 @@ func recordsOf(ops []byte) (brought iter.Seq[Record], settled iter.Seq[Run]) {
 	return slices.Values(in), slices.Values(out)
 }
 
-// fold carries out operations.
+func marksOf(ops []byte) iter.Seq[Mark] {
+	return func(yield func(Mark) bool) {
+		for op := range strings.SplitAfterSeq(string(ops), ";") {
+			if strings.HasPrefix(op, "^") && !yield(Mark{Before: uint64(number(op[1:]))}) {
+				return
+			}
+		}
+	}
+}
+
+func bringing(op string) bool { return strings.HasPrefix(op, "+") || strings.HasPrefix(op, "*") }
+
+// fold carries out operations, but for marks.
 func fold(ops string, add func(id int, op string), remove func(id int), change ...func(id int, op string)) {
 	for op := range strings.SplitAfterSeq(ops, ";") {
-		number, _, _ := strings.Cut(strings.Trim(op, "+-=_;"), ",")
+		number, _, _ := strings.Cut(strings.Trim(op, "+*-=_;"), ",")
 		id, _ := strconv.Atoi(number)
 		switch {
-		case strings.HasPrefix(op, "+"):
+		case bringing(op):
 			add(id, op)
 		case strings.HasPrefix(op, "-"), strings.HasPrefix(op, "_"):
 			remove(id)
@@ -249,7 +270,7 @@ func changed(op, change string) string {
 	return op + "=" + value
 }
 
-// records is what entries amount to.
+// records is what entries amount to. The key 0 has below which id records are marked, if any are.
 type records map[int]string
 
 func (r records) fold(entry string) {
@@ -262,13 +283,34 @@ func (r records) fold(entry string) {
 			r[id] = changed(r[id], op)
 		}
 	})
+	for m := range marksOf([]byte(entry)) {
+		r[0] = strconv.Itoa(max(number(r[0]), int(m.Before)))
+	}
+}
+
+// same reports whether there are the same records, of which the same are marked.
+func (r records) same(o records) bool { return maps.Equal(r.each(), o.each()) }
+
+// each returns the records, each with its mark.
+func (r records) each() records {
+	out := records{}
+	for id, op := range r {
+		switch {
+		case id == 0:
+		case id < number(r[0]):
+			out[id] = "*" + op[1:]
+		default:
+			out[id] = op
+		}
+	}
+	return out
 }
 
 // However commits, appends, trims, moves and restarts fall, what is left of the
 // log always says the same as the whole of it would, and no entry brings back what
 // one before it settled: a record that was settled ahead of what waited for space
 // was there again once that was written, until the settlement was written again.
-// After each entry a dead letter is in one place, unless it was settled there: then it
+// What was marked stays so. After each entry a dead letter is in one place, unless it was settled there: then it
 // is in none, as what settled it could be written before the entry that had moved it.
 // Not so what was moved with others, in one commit: that stays in its old place, too,
 // until all of them are settled or there is space for the commit.
@@ -326,8 +368,8 @@ func trimAtRandom(t *testing.T, rng *rand.Rand, engine func(*memLog) wlog.Engine
 		trims++
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if !maps.Equal(l.folded(), ever) {
-			return fmt.Errorf("trimming before %d took a live record", before)
+		if !l.folded().same(ever) {
+			return fmt.Errorf("trimming before %d took a live record, or the mark of one", before)
 		}
 		return nil
 	}
@@ -410,6 +452,11 @@ func (w *owner) restart(t *testing.T, l *memLog, engine wlog.Engine) {
 	w.open(t, engine, w.s.o)
 	if !maps.Equal(before, w.ops) {
 		t.Fatalf("after a restart there are %v, want %v", w.ops, before)
+	}
+	for id, op := range w.found.each() {
+		if marked := op[0] == '*'; marked != (id < w.marked) {
+			t.Errorf("after a restart record %d is marked: %v", id, marked)
+		}
 	}
 }
 

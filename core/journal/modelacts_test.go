@@ -39,6 +39,9 @@ func (w *owner) act(rng *rand.Rand, many int, old uint32) {
 			w.change(tn, i)
 			w.grow(tn, i, 1+rng.Int64N(4))
 		}
+		if n > 1 && rng.IntN(4) == 0 {
+			w.mark(tn, w.ids[rng.IntN(n-1)]+1)
+		}
 		w.commit(tn)
 	}
 }
@@ -129,6 +132,14 @@ func (w *owner) change(tn *turn, i int) {
 	op := fmt.Sprintf("=%d,%d;", w.ids[i], w.next)
 	tn.ops.WriteString(op)
 	w.ops[w.ids[i]] = changed(w.ops[w.ids[i]], op)
+}
+
+// mark marks the records below id, as a queue marks what was delivered.
+func (w *owner) mark(tn *turn, id int) {
+	if w.s.o.Operations.Marks != nil && id > w.marked {
+		w.marked = id
+		fmt.Fprintf(&tn.ops, "^%d;", id)
+	}
 }
 
 // grow makes the record at a place of ids longer.

@@ -48,16 +48,25 @@ type Options struct {
 	Reclaim func(upTo uint32)
 }
 
-// Operations tell what the operations in commits do. There are both functions, or none.
+// Operations tell what the operations in commits do. There are all of the functions, or none.
 type Operations struct {
 	// Without returns operations without some parts, the others in the same order. It may use the memory of ops for that.
 	Without func(ops []byte, parts Parts) []byte
 	// Records returns the records that operations bring, and those that they settle.
 	Records func(ops []byte) (brought iter.Seq[Record], settled iter.Seq[Run])
+	// Marks returns the marks among operations.
+	Marks func(ops []byte) iter.Seq[Mark]
 }
 
 // Record names a record.
 type Record struct{ Queue, Ref uint64 }
+
+// Mark is an operation that says something about records: those of the queue from Ref on, and below Before. It says the same whether it
+// lies before or behind them. One that has the same Record and the same Before, or a higher one, says as much.
+type Mark struct {
+	Record
+	Before uint64
+}
 
 // Parts are kinds of operations in a commit.
 type Parts uint8
@@ -68,7 +77,7 @@ const (
 	Records Parts = 1 << iota
 	// Settlements are operations that settle records and do nothing else. The deltas of their commit free all of these records.
 	Settlements
-	// Marks are operations that mean the same before and behind any other, and twice the same as once.
+	// Marks are operations that a [Mark] describes. They come in commits behind those that bring their records, or in the same.
 	Marks
 )
 

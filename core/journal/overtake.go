@@ -2,7 +2,6 @@ package journal
 
 import (
 	"errors"
-	"iter"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -278,57 +277,6 @@ func (w *Writer) overtook(first *commitGroup, o overtaking, at wlog.Index) {
 	}
 	w.carryOut(due)
 }
-
-// prune removes written commits, and parts of them, that need not be repeated. The caller holds mu.
-func (w *Writer) prune(groups iter.Seq[*commitGroup]) {
-	w.overtaken = false
-	p := pruning{operations: w.o.Operations, extents: &w.extents}
-	for g := range groups {
-		bytes, remain := g.prune(&p)
-		w.overtaken = w.overtaken || remain
-		w.pending -= int64(bytes)
-		waiting.Add(-int64(bytes))
-	}
-	if p.lasting == 0 {
-		w.gone = nil
-	}
-}
-
-// pruning is what prune knows of the commits that it has passed.
-type pruning struct {
-	operations Operations
-	extents    *extents
-	some       bool   // operations wait
-	lasting    uint32 // the first extent that has records of them which no voucher stands for; 0 = none has
-}
-
-// pass passes a commit that waits.
-func (p *pruning) pass(c *commit, ops []byte) {
-	p.some = p.some || len(ops) > 0
-	if c.lasting != 0 && (p.lasting == 0 || c.lasting < p.lasting) {
-		p.lasting = c.lasting
-	}
-}
-
-// repeated returns what must be repeated of a commit that was written before its turn. Its records are in the log. So are those that
-// it has settled, unless one of the commits before it brings them.
-func (p *pruning) repeated(c *commit, ops []byte, deltas []Delta) []byte {
-	if p.operations.Without == nil {
-		return ops
-	}
-	parts := Records | Marks
-	if (p.lasting == 0 || c.settles < p.lasting) && !slices.ContainsFunc(deltas, p.waits) {
-		parts |= Settlements
-	}
-	if parts != c.without {
-		c.without, c.purpose = parts, wlog.Settling
-		ops = p.operations.Without(ops, parts)
-	}
-	return ops
-}
-
-// waits reports whether a record that a delta has freed is in a commit that waits.
-func (p *pruning) waits(d Delta) bool { return p.extents.vouchers[d.Extent].waiting > 0 }
 
 // wholeEntry returns the group's entry, with all commits behind it that have overtaken it.
 func (w *Writer) wholeEntry(g *commitGroup) ([]byte, wlog.Purpose) {

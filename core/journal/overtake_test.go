@@ -677,3 +677,39 @@ func TestWhatIsRelocatedWhileItsMoveWaitsIsInOnePlace(t *testing.T) {
 		}
 	})
 }
+
+// What marks records lay before one that waited for space: it could be trimmed, and the record was not marked. Only the newest mark is
+// written again, and only with what it is about.
+func TestTheNewestMarkIsWrittenWithWhatItMarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Operations: operations})
+		s.Commit([]byte("+1,;"), []Delta{{s.Extent(), 4}}, nil)
+		synctest.Wait()
+		l.keep(wlog.Moving)
+		s.SetLowSpace(true)
+		waits := s.Extent()
+		s.Commit([]byte("+2,;"), []Delta{{waits, 4}}, nil)
+		s.Commit([]byte("+3,;"), []Delta{{s.Extent(), 4}}, nil)
+		s.Commit([]byte("-1;^2;"), []Delta{{1, -4}}, nil)
+		time.Sleep(time.Second)
+		for _, ops := range []string{"^3;", "^4;"} {
+			s.CommitAs(wlog.Settling, []byte(ops), nil, nil)
+			time.Sleep(time.Second)
+		}
+		s.Commit([]byte("-2;"), []Delta{{waits, -4}}, nil)
+		time.Sleep(time.Second)
+		l.keep(wlog.Bringing)
+		s.SetLowSpace(false)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		s.Commit([]byte("+5,;"), []Delta{{s.Extent(), 4}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+		if got, want := strings.Join(l.bodies(), " "), "+1,; -1;^2; ^3; ^4; -2; +3,;^4; +5,;"; got != want {
+			t.Errorf("the log holds %s, want %s", got, want)
+		}
+	})
+}

@@ -69,6 +69,9 @@ func TestOperations(t *testing.T) {
 			t.Errorf("without %b: %x, want %x", parts, got, want)
 		}
 	}
+	if got, want := slices.Collect(Marks(ops)), (journal.Mark{Record: record(uint64(ref(1, 0)))[0], Before: uint64(ref(1, 2))}); len(got) != 1 || got[0] != want {
+		t.Errorf("they mark %v, want %v", got, want)
+	}
 	gotBrought, gotSettled := Records(ops)
 	if got := slices.Collect(gotBrought); !slices.Equal(got, brought) {
 		t.Errorf("they bring %v, want %v", got, brought)

@@ -206,6 +206,23 @@ func Records(ops []byte) (brought iter.Seq[journal.Record], settled iter.Seq[jou
 	return brought, settled
 }
 
+// Marks returns the marks among operations: those that say how far messages were delivered.
+func Marks(ops []byte) iter.Seq[journal.Mark] {
+	return func(yield func(journal.Mark) bool) {
+		in := reader{b: ops}
+		for op, kind := in.next(); op != nil; op, kind = in.next() {
+			if kind != opDelivered {
+				continue
+			}
+			level, seq := int(op[opHeader]), binary.LittleEndian.Uint64(op[opHeader+1:])
+			first := journal.Record{Queue: binary.LittleEndian.Uint64(op[1:]), Ref: uint64(ref(level, 0))}
+			if !yield(journal.Mark{Record: first, Before: uint64(ref(level, seq))}) {
+				return
+			}
+		}
+	}
+}
+
 // journalRecord returns the record that a reference in an operation is to.
 func journalRecord(op, ref []byte) journal.Record {
 	return journal.Record{Queue: binary.LittleEndian.Uint64(op[1:]), Ref: binary.LittleEndian.Uint64(ref)}

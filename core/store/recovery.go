@@ -213,7 +213,7 @@ func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Ma
 		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
 		Pending: min(mostPending, segment/extentsPerSegment),
 
-		Operations: journal.Operations{Without: queue.Without, Records: queue.Records},
+		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
 		Size:       wlog.EntrySize,
 		OnFull:     func(full bool) { r.store.alarms.setBlocked(d.number, full) },
 		OnFailed:   d.failed,

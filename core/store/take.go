@@ -107,7 +107,7 @@ func (c *cluster) journalOptions(s *shard) journal.Options {
 		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
 		Pending: min(mostPending, segment/extentsPerSegment),
 
-		Operations: journal.Operations{Without: queue.Without, Records: queue.Records},
+		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
 		Size:       wlog.EntrySize,
 		OnFull:     func(full bool) { c.store.alarms.setBlocked(s.number, full) },
 		OnFailed:   s.failed,

@@ -1,0 +1,120 @@
+package queue
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+)
+
+// scarceEngine is an engine on a disk that loses power. While it is full its logs take only what has at least a purpose.
+type scarceEngine struct {
+	*seg.Engine
+	disk  *crashfs.FS
+	least atomic.Int32 // wlog.Purpose
+}
+
+type scarceLog struct {
+	wlog.Log
+	engine *scarceEngine
+}
+
+func newScarceEngine(t *testing.T, disk *crashfs.FS) *scarceEngine {
+	t.Helper()
+	engine, err := seg.New(disk, seg.Options{SegmentSize: 16 << 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &scarceEngine{Engine: engine, disk: disk}
+}
+
+func (e *scarceEngine) Open(ctx context.Context, shard uint32, fn func(wlog.Index, []byte) error) (wlog.Log, error) {
+	l, err := e.Engine.Open(ctx, shard, fn)
+	return &scarceLog{l, e}, err
+}
+
+func (l *scarceLog) Append(ctx context.Context, entry []byte, p wlog.Purpose) (wlog.Index, error) {
+	if int32(p) < l.engine.least.Load() {
+		return 0, wlog.ErrFull
+	}
+	return l.Log.Append(ctx, entry, p)
+}
+
+func (e *scarceEngine) keep(least wlog.Purpose) { e.least.Store(int32(least)) }
+
+// open opens a log of the engine, whose operations are passed to fn.
+func (e *scarceEngine) open(t *testing.T, fn func(ops []byte)) *journal.Writer {
+	t.Helper()
+	w, err := journal.Open(t.Context(), e, 1, func(_ uint32, _ wlog.Index, ops []byte) error { fn(ops); return nil }, journal.Options{
+		Extent: 50, Slack: 50, Size: wlog.EntrySize,
+		Operations: journal.Operations{Without: Without, Records: Records, Marks: Marks},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Recovered(nil)
+	return w
+}
+
+// losePower returns what the log has that a loss of power leaves.
+func (e *scarceEngine) losePower(t *testing.T, w *journal.Writer) (ops []byte) {
+	t.Helper()
+	disk := e.disk.LosePower()
+	_ = w.Close(t.Context())
+	_ = e.Close()
+	after := newScarceEngine(t, disk)
+	w = after.open(t, func(o []byte) { ops = append(ops, o...) })
+	if err := w.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	_ = after.Close()
+	return ops
+}
+
+// A message was delivered while its commit waited for space. What said so was written before the message was, and no more with it: it
+// could be trimmed, and then a crash brought back the message as one that had never been delivered.
+func TestAMessageThatWaitsForSpaceStaysRedelivered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newScarceEngine(t, crashfs.New(1))
+		w := e.open(t, func([]byte) {})
+		enqueued := func(r Ref) []byte { return append(appendEnqueued(nil, opEnqueued, 7, r, 1, 2, &slot{}, 5), "12345"...) }
+		n := int64(len(enqueued(1)))
+		w.Commit(enqueued(1), []journal.Delta{{Extent: w.Extent(), Bytes: n}}, nil)
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		w.SetLowSpace(true)
+		e.keep(wlog.Moving)
+		w.Commit(enqueued(2), []journal.Delta{{Extent: w.Extent(), Bytes: n}}, nil)
+		time.Sleep(time.Second)
+		// both are delivered, the first is acknowledged
+		w.Commit(appendDelivered(appendSettled(nil, 7, []Ref{1}), 7, 0, 3), []journal.Delta{{Extent: 1, Bytes: -n}}, nil)
+		for i := range uint64(3000) { // so that what said so is trimmed
+			w.CommitAs(wlog.Settling, appendDelivered(nil, 9, 0, i), nil, nil)
+			if i%100 == 0 {
+				time.Sleep(time.Second)
+			}
+		}
+		time.Sleep(time.Second)
+		if got, want := w.Stats().Pending, n+int64(len(appendDelivered(nil, 7, 0, 3))); got != want {
+			t.Errorf("%d bytes wait or are repeated, want %d", got, want)
+		}
+		e.keep(wlog.Bringing)
+		w.SetLowSpace(false)
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		ops := e.losePower(t, w)
+		there, marked := bytes.Contains(ops, enqueued(2)), bytes.Contains(ops, appendDelivered(nil, 7, 0, 3))
+		if !there || !marked {
+			t.Errorf("the message is there: %v, as one that was delivered: %v", there, marked)
+		}
+	})
+}
