@@ -22,6 +22,7 @@ type commit struct {
 	settles    uint32    // the last extent that has or had records that it has settled, if it was written before its turn
 	purpose    wlog.Purpose
 	without    Parts // what its operations were written without, or need not be repeated with
+	moves      moves // found when it waits for space
 	relocation bool  // made by Relocate
 	chosen     bool  // for the entry that is being composed
 	written    bool  // before its turn; its completer was called and its deltas are applied, but for their numbers
@@ -37,9 +38,9 @@ func (g *commitGroup) add(ops []byte, live []Delta, c commit, x *extents) {
 	for _, d := range live {
 		c.brought += max(d.Bytes, 0)
 		switch {
-		case d.Bytes < 0 || isVoucher(d.Extent) && x.brings(d.Extent):
+		case d.Bytes < 0 || IsVoucher(d.Extent) && x.brings(d.Extent):
 			g.freed = append(g.freed, d)
-		case isVoucher(d.Extent): // it counts at once
+		case IsVoucher(d.Extent): // it counts at once
 		case c.lasting == 0:
 			c.lasting = d.Extent
 		default:

@@ -49,7 +49,8 @@ type voucher struct {
 // firstVoucher is the lowest number of a voucher. Extents have lower ones.
 const firstVoucher = 1 << 31
 
-func isVoucher(number uint32) bool { return number >= firstVoucher }
+// IsVoucher reports whether a number that Extent returned is that of a voucher: space is low then.
+func IsVoucher(number uint32) bool { return number >= firstVoucher }
 
 type extent struct {
 	first wlog.Index // no entry of this extent or a later one lies before it
@@ -78,7 +79,7 @@ func (x *extents) append(at wlog.Index, n int64) uint32 {
 
 // add adds a record that is about to be appended, or what it is longer from now on.
 func (x *extents) add(d Delta) {
-	if isVoucher(d.Extent) {
+	if IsVoucher(d.Extent) {
 		t, ok := x.vouchers[d.Extent]
 		if !ok {
 			t.of = x.commit
@@ -133,7 +134,7 @@ func (x *extents) settles(ds []Delta) (last uint32) {
 	for _, d := range ds {
 		switch {
 		case d.Bytes >= 0:
-		case isVoucher(d.Extent):
+		case IsVoucher(d.Extent):
 			last = max(last, x.vouchers[d.Extent].copied)
 		default:
 			last = max(last, d.Extent)
@@ -200,7 +201,7 @@ func (x *extents) freed(ds []Delta) (bytes int64) {
 
 // home returns the extent that a number stands for; 0 = its records are not written.
 func (x *extents) home(number uint32) uint32 {
-	if isVoucher(number) {
+	if IsVoucher(number) {
 		return x.vouchers[number].extent
 	}
 	return number
@@ -208,7 +209,7 @@ func (x *extents) home(number uint32) uint32 {
 
 // free subtracts a record that is no longer needed.
 func (x *extents) free(d Delta) {
-	if isVoucher(d.Extent) {
+	if IsVoucher(d.Extent) {
 		t, ok := x.vouchers[d.Extent]
 		if !ok || t.live < -d.Bytes {
 			panic(fmt.Sprintf("journal: %d bytes of voucher %d are not live", -d.Bytes, d.Extent))
@@ -333,7 +334,7 @@ func (x *extents) planLowSpace() (upTo uint32) {
 
 // holds reports whether an extent has live records.
 func (x *extents) holds(number uint32) bool {
-	if isVoucher(number) {
+	if IsVoucher(number) {
 		return x.vouchers[number].live > 0
 	}
 	return number >= x.base && x.list[number-x.base].live > 0

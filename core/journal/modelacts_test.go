@@ -78,18 +78,16 @@ func (w *owner) several(rng *rand.Rand) {
 			w.settle(tn, at)
 		}
 	case 1: // dead-letter several to another queue
-		in := w.s.Extent()
-		for range n {
+		w.moveEach(n, func(tn *turn, in uint32) {
 			w.next++
 			w.dead.Store(w.ids[at], w.next)
-			w.many.Store(w.ids[at], n > 1)
 			w.write(w.settle(tn, at), in, w.next, rng.IntN(60))
 			w.ids = append(w.ids, w.next)
-		}
+		})
+		return
 	case 2, 3: // redrive, or dead-letter at least once
 		remove := rng.IntN(2) == 0
-		in := w.s.Extent()
-		for range n {
+		w.moveEach(n, func(tn *turn, in uint32) {
 			id := w.ids[at]
 			w.ids = slices.Delete(w.ids, at, at+1)
 			w.held[id] = true
@@ -97,17 +95,12 @@ func (w *owner) several(rng *rand.Rand) {
 			w.write(tn, in, w.next, rng.IntN(60))
 			w.ids = append(w.ids, w.next)
 			if !remove {
-				for from, to := range w.dead.Range {
-					if to == id { // what has removed it is accounted for later
-						w.many.Store(from, true)
-					}
-				}
 				w.dead.Store(id, w.next)
-				w.many.Store(id, n > 1)
 				fmt.Fprintf(&tn.ops, "_%d;", id)
 			}
 			tn.arrivals = append(tn.arrivals, arrival{id, remove})
-		}
+		})
+		return
 	case 4: // a transaction in two queues that also settles
 		for range 2 {
 			in := w.s.Extent()
@@ -132,6 +125,19 @@ func (w *owner) change(tn *turn, i int) {
 	op := fmt.Sprintf("=%d,%d;", w.ids[i], w.next)
 	tn.ops.WriteString(op)
 	w.ops[w.ids[i]] = changed(w.ops[w.ids[i]], op)
+}
+
+// moveEach moves several records: in one commit, or, while space is low, each in its own.
+func (w *owner) moveEach(n int, one func(tn *turn, in uint32)) {
+	tn, in := new(turn), w.s.Extent()
+	for i := range n {
+		if i > 0 && IsVoucher(in) {
+			w.commit(tn)
+			tn, in = new(turn), w.s.Extent()
+		}
+		one(tn, in)
+	}
+	w.commit(tn)
 }
 
 // mark marks the records below id, as a queue marks what was delivered.

@@ -76,10 +76,7 @@ func (w *Writer) overtakeAs(g *commitGroup, attempts []attempt) (some bool, err 
 func (w *Writer) overtaking(first *commitGroup, a attempt) (o overtaking) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.choose(first, a) {
-		return o
-	}
-	void := w.chooseVoid(first)
+	void := w.chooseAll(first, a)
 	o.purpose = wlog.Settling
 	for g := range w.queue.from(first) {
 		for i := range g.commits {
@@ -104,14 +101,14 @@ func (w *Writer) overtaking(first *commitGroup, a attempt) (o overtaking) {
 }
 
 // choose chooses commits for an entry, and reports whether there are any. The caller holds mu.
-func (w *Writer) choose(first *commitGroup, a attempt) (some bool) {
+func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) {
 	size, ahead := 0, w.ahead(first)
 	for g := range w.queue.from(first) {
 		for i := range g.commits {
 			c, ops := &g.commits[i], g.ops(i)
 			void := w.isVoid(c)
 			purpose := w.purposeOf(g, i)
-			if c.written || c.refusal != nil || purpose < a.least && !void {
+			if c.written || c.refusal != nil || purpose < a.least && !void || h.has(c) {
 				continue
 			}
 			if void {
@@ -136,12 +133,12 @@ func (w *Writer) choose(first *commitGroup, a attempt) (some bool) {
 
 // chooseVoid chooses, too, commits whose records are all settled by now or by what was chosen, and returns all that are written
 // without their records. The caller holds mu.
-func (w *Writer) chooseVoid(first *commitGroup) map[*commit]bool {
+func (w *Writer) chooseVoid(first *commitGroup, h *heldBack) map[*commit]bool {
 	void, going := map[*commit]bool{}, w.departure(first)
 	for g := range w.queue.backward(first) {
 		for i := len(g.commits) - 1; i >= 0; i-- {
 			c, deltas := &g.commits[i], g.deltas(i)
-			if c.written || c.refusal != nil {
+			if c.written || c.refusal != nil || h.has(c) {
 				continue
 			}
 			if w.isVoid(c) || going.all(c, g.ops(i), deltas) {
@@ -159,7 +156,7 @@ func (w *Writer) chooseVoid(first *commitGroup) map[*commit]bool {
 type departure struct {
 	writer  *Writer
 	bytes   map[uint32]int64 // of vouchers
-	records *recordSet       // nil = no commit waits that has records without a voucher
+	records *recordSet       // nil = no commit waits that has records without a voucher, and bytes tells all that is settled
 }
 
 // departure returns that of an empty entry. The caller holds mu.
@@ -179,13 +176,30 @@ func (w *Writer) departure(first *commitGroup) *departure {
 // add adds a commit to the entry, which may be one with copies.
 func (d *departure) add(ops []byte, deltas []Delta, copies bool) {
 	for _, x := range deltas {
-		if x.Bytes < 0 && isVoucher(x.Extent) {
+		if x.Bytes < 0 && IsVoucher(x.Extent) {
 			d.bytes[x.Extent] -= x.Bytes
 		}
+	}
+	if d.records == nil && d.writer.settlesLater(ops) {
+		d.records = newRecordSet()
 	}
 	if d.records != nil {
 		d.writer.note(d.records, ops, copies)
 	}
+}
+
+// settlesLater reports whether other commits may free what operations settle.
+func (w *Writer) settlesLater(ops []byte) bool {
+	if w.o.Operations.Records == nil {
+		return false
+	}
+	_, settled := w.o.Operations.Records(ops)
+	for r := range settled {
+		if r.Later {
+			return true
+		}
+	}
+	return false
 }
 
 // all reports whether all records of a commit are settled, or in the log as copies. It has some.
@@ -194,12 +208,13 @@ func (d *departure) all(c *commit, ops []byte, deltas []Delta) (all bool) {
 	if operations.Without == nil || c.brought == 0 {
 		return false
 	}
-	if c.lasting == 0 {
-		return d.writer.extents.settled(deltas, d.bytes)
+	if settled := c.lasting == 0 && d.writer.extents.settled(deltas, d.bytes); settled || c.lasting == 0 && d.records == nil {
+		return settled
 	}
 	brought, _ := operations.Records(ops)
 	for r := range brought {
-		if !d.writer.gone.has(r) && !d.records.has(r) {
+		before := c.lasting != 0 && d.writer.gone.has(r)
+		if !before && !d.records.has(r) {
 			return false
 		}
 		all = true
@@ -220,7 +235,7 @@ func (w *Writer) note(in *recordSet, ops []byte, copies bool) {
 		return
 	}
 	for r := range brought {
-		in.add(Run{r, 1})
+		in.add(Run{Record: r, Count: 1})
 	}
 }
 

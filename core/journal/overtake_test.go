@@ -416,6 +416,9 @@ func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
 		if rng.IntN(3) == 0 {
 			w.drop(f, rng.IntN(len(w.ids)))
 		}
+		if len(w.ids) > 3 && rng.IntN(5) == 0 {
+			w.dispatch(f, rng, 1+rng.IntN(3), largest)
+		}
 		if w.s.CaughtUp() != nil {
 			synctest.Wait()
 		}
@@ -426,6 +429,16 @@ func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
 			w.move()
 		}
 	}
+}
+
+// dispatch moves the first n records.
+func (w *owner) dispatch(f *fates, rng *rand.Rand, n, largest int) {
+	w.moveEach(n, func(tn *turn, in uint32) {
+		f.settled[w.ids[0]] = true
+		w.next++
+		w.write(w.settle(tn, 0), in, w.next, rng.IntN(largest))
+		w.ids = append(w.ids, w.next)
+	})
 }
 
 // drain settles everything and waits for space.
@@ -712,4 +725,61 @@ func TestTheNewestMarkIsWrittenWithWhatItMarks(t *testing.T) {
 			t.Errorf("the log holds %s, want %s", got, want)
 		}
 	})
+}
+
+// A part of what a commit had moved before space was low, and which waited, was settled or relocated: a crash brought it back in its old
+// place, or left it in both, while the rest waited.
+func TestAPartOfAMoveDoesNotOvertakeIt(t *testing.T) {
+	const moved = "-1;-2;+3,large;+4,large;"
+	for _, tt := range []struct {
+		name  string
+		then  []string // what is committed while the move waits
+		early string   // what is written of it before there is space
+		want  string   // the log in the end
+	}{
+		{"a part is settled", []string{"-3;"}, "", moved + " -3;"},
+		{"all is settled", []string{"-3;", "-4;"}, "-1;-2;-3;-4;", "-1;-2;-3;-4;"},
+		{"one that is not moved is settled, too", []string{"-3;", "-5;"}, "-5;", "-5; " + moved + "-5; -3;"},
+		{"a part is moved on", []string{"-3;+6,x;"}, "", moved + " -3;+6,x;"},
+		{"that is settled", []string{"-3;+6,x;", "-6;"}, "", moved + " -3;+6,x;-6;"},
+		{"both are moved on", []string{"-3;+6,x;", "-6;-4;"}, "-1;-2;-3;-6;-4;", "-1;-2;-3;-6;-4;"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := &memLog{hoard: true}
+				s := open(t, l, Options{Operations: operations})
+				places := map[int]Delta{}
+				commit := func(ops string) {
+					var live []Delta
+					in := s.Extent()
+					fold(ops, func(id int, op string) {
+						places[id] = Delta{in, int64(len(op))}
+						live = append(live, places[id])
+					}, func(id int) { live = append(live, Delta{places[id].Extent, -places[id].Bytes}) })
+					s.Commit([]byte(ops), live, nil)
+					synctest.Wait()
+				}
+				commit("+1,;+2,;+5,;")
+				l.limit(len(moved) - 1)
+				l.keep(wlog.Settling)
+				commit(moved)
+				for _, ops := range tt.then {
+					commit(ops)
+					time.Sleep(time.Second)
+				}
+				first := len("+1,;+2,;+5,; ")
+				if got := (strings.Join(l.bodies(), " ") + " ")[first:]; strings.TrimSpace(got) != tt.early {
+					t.Errorf("while it waits the log holds %s, want %s", got, tt.early)
+				}
+				l.keep(wlog.Bringing)
+				l.limit(1000)
+				if err := s.Sync(); err != nil {
+					t.Error(err)
+				}
+				if got := strings.Join(l.bodies(), " ")[first:]; got != tt.want {
+					t.Errorf("in the end the log holds %s, want %s", got, tt.want)
+				}
+			})
+		})
+	}
 }

@@ -219,7 +219,7 @@ func (w *Writer) Current() uint32 { return w.extent.Load() }
 
 // Home returns the extent that a number stands for, which Extent returned; 0 = what was committed with it is not written.
 func (w *Writer) Home(number uint32) uint32 {
-	if !isVoucher(number) {
+	if !IsVoucher(number) {
 		return number
 	}
 	w.mu.Lock()

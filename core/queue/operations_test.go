@@ -32,7 +32,8 @@ func TestOperations(t *testing.T) {
 		}
 		return rs
 	}
-	twentyOn := journal.Run{Record: journal.Record{Queue: 7, Ref: 20}, Count: 2}
+	twentyOn := journal.Run{Record: journal.Record{Queue: 7, Ref: 20}, Count: 2, Later: true}
+	thirty := journal.Run{Record: journal.Record{Queue: 7, Ref: 30}, Count: 1, Later: true}
 	all := []struct {
 		op      []byte
 		part    journal.Parts
@@ -46,7 +47,7 @@ func TestOperations(t *testing.T) {
 		{op: appendSettled(nil, 7, []Ref{5, 6}), part: journal.Settlements, settled: gone(5, 6)},
 		{op: appendDeadlineSet(nil, 7, 1, 2, strategyData{}, hasDigest)},
 		{op: appendDelivered(nil, 7, 1, 2), part: journal.Marks},
-		{op: appendRuns(nil, 7, runs.b), settled: append([]journal.Run{twentyOn}, gone(30)...)},
+		{op: appendRuns(nil, 7, runs.b), settled: []journal.Run{twentyOn, thirty}},
 		{op: appendDeadLettering(nil, 7, 1, hook.ReasonExpired)},
 		{op: appendAsks(nil, 7, 1)},
 		{op: appendHeld(nil, 7, 1, 2, 0, 3)},

@@ -196,7 +196,7 @@ func Records(ops []byte) (brought iter.Seq[journal.Record], settled iter.Seq[jou
 				}
 			case opPurged:
 				for runs := op[opHeader+4:]; len(runs) > 0; runs = runs[runSize:] {
-					if !yield(journal.Run{Record: journalRecord(op, runs), Count: binary.LittleEndian.Uint32(runs[8:])}) {
+					if !yield(journal.Run{Record: journalRecord(op, runs), Count: binary.LittleEndian.Uint32(runs[8:]), Later: true}) {
 						return
 					}
 				}
