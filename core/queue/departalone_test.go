@@ -35,10 +35,15 @@ func (s *sorter) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracki
 
 func (s *sorter) Deleted(*Mailbox, Deletion) {}
 
-// One turn's messages, released by an exchange, dead-lettered or redriven, went to several queues: all were removed with the last
-// queue's, and a crash before that left those that were in the first queue twice.
-func TestWhatLeavesTogetherForSeveralQueuesIsNeverTwice(t *testing.T) {
-	const n = 6
+// parting is a way in which messages leave a queue for others.
+type parting struct {
+	cfg   Config
+	hooks hook.Hooks
+	start func(q *Queue) // two seconds after the beginning
+}
+
+func partings(t *testing.T) map[string]parting {
+	t.Helper()
 	soon := hook.Hooks{OnEnqueue: func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 		for i := range ms {
 			vs[i].Deadline = 2 * second
@@ -48,11 +53,7 @@ func TestWhatLeavesTogetherForSeveralQueuesIsNeverTwice(t *testing.T) {
 			vs[i] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "x"}}
 		}
 	}, Strategy: true}
-	for name, leave := range map[string]struct {
-		cfg   Config
-		hooks hook.Hooks
-		start func(q *Queue)
-	}{
+	return map[string]parting{
 		"released":      {scheduling(t), hook.Hooks{}, func(q *Queue) { q.tick(2 * second) }},
 		"dead-lettered": {Config{}, soon, func(q *Queue) { q.tick(2 * second) }},
 		"redriven": {Config{}, hook.Hooks{}, func(q *Queue) {
@@ -63,7 +64,14 @@ func TestWhatLeavesTogetherForSeveralQueuesIsNeverTwice(t *testing.T) {
 			}
 			q.redriveSome(second)
 		}},
-	} {
+	}
+}
+
+// One turn's messages, released by an exchange, dead-lettered or redriven, went to several queues: all were removed with the last
+// queue's, and a crash before that left those that were in the first queue twice.
+func TestWhatLeavesTogetherForSeveralQueuesIsNeverTwice(t *testing.T) {
+	const n = 6
+	for name, leave := range partings(t) {
 		t.Run(name, func(t *testing.T) {
 			j, s := &memoryJournal{}, &sorter{last: n}
 			durable := func(cfg Config, id uint64, h hook.Hooks) *Queue {

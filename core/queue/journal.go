@@ -53,6 +53,7 @@ type opBuffer struct {
 	settled  []Ref
 	deltas   []journal.Delta
 	extent   uint32 // of the enqueues in buf; 0 = there are none
+	together uint32 // the extent of all enqueues of the task, 0 = the journal's
 	enqueued int    // messages of the batch at hand that are in buf
 	relies   bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
 	returned int    // bytes of buf that count returns
@@ -63,6 +64,9 @@ type span struct{ at, size int }
 
 // extentIn returns the extent of the commit's enqueues.
 func (n *opBuffer) extentIn(j Journal) uint32 {
+	if n.extent == 0 {
+		n.extent = n.together
+	}
 	if n.extent == 0 {
 		n.extent = j.Extent()
 	}

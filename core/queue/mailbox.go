@@ -273,6 +273,10 @@ func (m *Mailbox) takeInbox(endTurn bool) []task {
 // handle runs a task, or answers it if the queue is deleted or stopped.
 func (m *Mailbox) handle(now hook.Instant, t *task) {
 	q := &m.queue
+	if t.kind == taskPublish && q.comesApart(t.batch) {
+		m.publishApart(now, t.batch)
+		return
+	}
 	q.checkJournal()
 	switch t.kind {
 	case taskTick:
@@ -294,6 +298,7 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 		}
 	}
 	q.commit(nil)
+	q.buf.ops.together = 0
 	q.countScheduled()
 	m.updateThrottle(t.kind == taskPublish)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // scarceEngine is an engine on a disk that loses power. While it is full its logs take only what has at least a purpose.
@@ -117,4 +118,52 @@ func TestAMessageThatWaitsForSpaceStaysRedelivered(t *testing.T) {
 			t.Errorf("the message is there: %v, as one that was delivered: %v", there, marked)
 		}
 	})
+}
+
+// Several messages left a queue in one commit, which waited for space. One of them was consumed then, and a crash brought it back in its
+// old queue, while the others waited.
+func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
+	const n = 3
+	for name, leave := range partings(t) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newScarceEngine(t, crashfs.New(1))
+				w, c := e.open(t, func([]byte) {}), &courier{}
+				durable := func(cfg Config, id uint64, h hook.Hooks) *Queue {
+					cfg.Storage = &Storage{Journal: w, ID: id, Shard: 1, Home: w.Home}
+					q, _ := passive(t, cfg, h)
+					q.host = c
+					return q
+				}
+				from, to := durable(leave.cfg, 7, leave.hooks), durable(Config{Name: "to"}, 8, hook.Hooks{})
+				for id := range uint64(n) {
+					from.enqueue(second, batchOf(persist(id)))
+				}
+				if err := w.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				w.SetLowSpace(true)
+				e.keep(wlog.Settling)
+				leave.start(from)
+				to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
+				time.Sleep(time.Second)
+				to.Get(2*second, nil2(), func(d Delivery, _ int) { to.settleAll(2*second, Ack, []PendingAck{{Ref: d.Ref}}) })
+				to.commit(nil)
+				time.Sleep(time.Second)
+				if st := w.Stats(); !st.Full || to.ready != n-1 {
+					t.Errorf("before the crash %d messages have arrived and are left, %+v", to.ready, st)
+				}
+				r := NewRestorer()
+				if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
+					t.Fatal(err)
+				}
+				for id, want := range map[uint64]int{7: n - 1, 8: 0} {
+					if q := r.find(id); len(q.list)-q.freed != want {
+						t.Errorf("a restart finds %d messages in queue %d, want %d", len(q.list)-q.freed, id, want)
+					}
+				}
+				r.Discard()
+			})
+		})
+	}
 }
