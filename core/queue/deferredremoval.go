@@ -77,19 +77,19 @@ func (r *DeferredRemoval) appendTo(n *opBuffer) {
 	n.settleOthers(r.queue, refs)
 }
 
-// appendAlone appends the removals of messages that go to no queue but that of b, if
-// that queue's operations are in the journal j.
-func (r *DeferredRemoval) appendAlone(n *opBuffer, b *Batch, j Journal) {
+// appendAlone appends the removals of messages that go to no queue but the one whose
+// batch they are of, if that queue's operations are in the journal j.
+func (r *DeferredRemoval) appendAlone(n *opBuffer, ms []Message, j Journal) {
 	if r.journal != j {
 		return
 	}
 	if r.move != nil {
-		r.move.appendAlone(n, b)
+		r.move.appendAlone(n, ms)
 		return
 	}
 	var refs []Ref
-	for i := range b.Messages {
-		if k := b.Messages[i].Seq; k > 0 && r.parting[k-1].alone {
+	for i := range ms {
+		if k := ms[i].Seq; k > 0 && r.parting[k-1].alone {
 			refs = r.parting[k-1].leave(n, refs)
 		}
 	}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"errors"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -111,4 +112,32 @@ func messagesAfter(t *testing.T, q *Queue, j *memoryJournal) int {
 	defer func() { j.used = used }()
 	j.used = map[uint32]int64{}
 	return j.reborn(t, q).messages()
+}
+
+// faulty is a courier whose queue cannot read a message that it dead-letters.
+type faulty struct{ courier }
+
+func (f *faulty) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking) {
+	f.courier.DeadLetter(from, now, ds, t)
+	if from.Name == "to" {
+		panic(unreadable{errors.New("input/output error")})
+	}
+}
+
+// A batch is confirmed before its turn ends, if that dead-letters messages: not once more, if it ends because a body cannot be read.
+func TestABatchIsConfirmedOnce(t *testing.T) {
+	leave, j, f := partings(t)["dead-lettered"], &memoryJournal{}, &faulty{}
+	from, _ := passive(t, Config{Storage: &Storage{Journal: j, ID: 7, Shard: 1}}, leave.hooks)
+	to, _ := passive(t, Config{Name: "to", Storage: &Storage{Journal: j, ID: 8, Shard: 1}}, hook.Hooks{Length: hook.LimitOf(0), OnHead: leave.hooks.OnHead})
+	from.host, to.host = f, f
+	from.enqueue(second, batchOf(persist(1)))
+	leave.start(from)
+	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: f.batches[0]})
+	if open := from.mailbox.removals.Load().open; open != 0 || to.stopped == nil || messagesAfter(t, from, j) != 0 {
+		t.Errorf("%d removals are not done; the queue is stopped: %v", open, to.stopped)
+	}
+	if f.batches[1].Removal == nil { // it was made of the first one, which was confirmed
+		t.Error("the batch has two owners")
+	}
+	f.batches[1].release()
 }

@@ -11,13 +11,20 @@ import (
 // and confirms. The order is RabbitMQ's: a message that a consumer waits for is
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
+	n := &q.buf.ops
+	n.arriving, n.entered, n.confirmed = nil, 0, false
+	if b.Removal != nil {
+		n.arriving = b
+	}
 	if r := b.Removal; r != nil && r.move != nil {
 		q.takeInRedriven(now, b.Messages)
 	} else {
 		q.takeInTurn(now, b.Messages)
 	}
 	q.afterChange(now)
-	q.confirm(b)
+	if !n.confirmed {
+		q.confirm(b)
+	}
 }
 
 // takeInTurn is takeIn for a batch. Where hooks watch messages, each enters alone, after
@@ -26,6 +33,7 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
 	if q.cfg.Schedule != nil {
 		q.schedule(now, ms)
+		q.buf.ops.entered += len(ms)
 		return
 	}
 	watching := q.hooks.WantsGone()
@@ -66,6 +74,7 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	for len(ms) > 0 {
 		n := min(len(ms), maxBatch)
 		q.runEnqueueHooks(now, ms[:n])
+		q.buf.ops.entered += n
 		ms = ms[n:]
 	}
 }

@@ -48,15 +48,18 @@ func (s *Storage) isIn(number, upTo uint32) bool {
 
 // opBuffer collects what a turn has to commit.
 type opBuffer struct {
-	buf      []byte
-	alike    span // in buf: the properties of the last enqueue, if sharing them pays
-	settled  []Ref
-	deltas   []journal.Delta
-	extent   uint32 // of the enqueues in buf; 0 = there are none
-	together uint32 // the extent of all enqueues of the task, 0 = the journal's
-	enqueued int    // messages of the batch at hand that are in buf
-	relies   bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
-	returned int    // bytes of buf that count returns
+	buf       []byte
+	alike     span // in buf: the properties of the last enqueue, if sharing them pays
+	settled   []Ref
+	deltas    []journal.Delta
+	extent    uint32 // of the enqueues in buf; 0 = there are none
+	together  uint32 // the extent of all enqueues of the task, 0 = the journal's
+	enqueued  int    // messages of the batch at hand that are in buf, or were committed
+	arriving  *Batch // the batch at hand, if it has a removal and is not confirmed
+	entered   int    // messages of it that have entered, or were kept out
+	confirmed bool   // the batch at hand is, before its turn ends
+	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
+	returned  int    // bytes of buf that count returns
 }
 
 // span is a run of bytes.
@@ -203,12 +206,19 @@ func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
 }
 
 // commit commits the operations of the turn so far. c, unless it is nil, is called when
-// they are durable, and those committed before.
+// they are durable, and those committed before. Messages that enter from another queue
+// leave that one in the same commit.
 func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
+	if n.arriving != nil && n.entered == len(n.arriving.Messages) {
+		n.confirmed = true
+		q.confirm(n.arriving)
+		return
+	}
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
+	n.removeArrived(q.cfg.Storage.Journal)
 	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.buf) == n.returned {
 		q.commitReturned()
 		return
@@ -275,12 +285,12 @@ func (n *opBuffer) reset() {
 func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
 	waits := n.enqueued > 0 || n.relies && q.cfg.Storage != nil
-	n.enqueued, n.relies = 0, false
+	n.enqueued, n.relies, n.arriving, n.entered = 0, false, nil, 0
 	if r := b.Removal; r != nil && r.move != nil {
 		r.move.noteRefused(b)
 	}
 	if r := b.Removal; waits && r != nil {
-		r.appendAlone(n, b, q.cfg.Storage.Journal)
+		r.appendAlone(n, b.Messages, q.cfg.Storage.Journal)
 		if r.joins(q.cfg.Storage.Journal) {
 			r.appendTo(n)
 		}
@@ -291,6 +301,18 @@ func (q *Queue) confirm(b *Batch) {
 	}
 	q.commit(nil)
 	b.complete(nil)
+}
+
+// removeArrived appends the removals of messages that have entered in a turn which commits before it confirms their batch.
+func (n *opBuffer) removeArrived(j Journal) {
+	if n.arriving == nil || n.enqueued == 0 {
+		return
+	}
+	r := n.arriving.Removal
+	if r.move != nil {
+		r.move.noteRefused(n.arriving)
+	}
+	r.appendAlone(n, n.arriving.Messages[:n.entered], j)
 }
 
 func appendSettled(b []byte, queue uint64, refs []Ref) []byte {

@@ -293,8 +293,12 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 		q.declineStopped(now, t)
 	default:
 		if err := readable(func() { q.runTask(now, t) }); err != nil {
+			confirmed := t.kind == taskPublish && q.buf.ops.confirmed
+			q.buf.ops.arriving = nil
 			q.stop(err)
-			q.declineStopped(now, t)
+			if !confirmed {
+				q.declineStopped(now, t)
+			}
 		}
 	}
 	q.commit(nil)

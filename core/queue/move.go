@@ -115,11 +115,11 @@ func (p *movedPart) appendSettled(ops []byte) []byte {
 	return appendLeft(ops, p.storage.ID, refs)
 }
 
-// appendAlone appends the removals of messages that go to no queue but that of b.
-func (p *movedPart) appendAlone(n *opBuffer, b *Batch) {
+// appendAlone appends the removals of messages that go to no queue but the one whose batch they are of.
+func (p *movedPart) appendAlone(n *opBuffer, ms []Message) {
 	var refs []Ref
-	for i := range b.Messages {
-		if k := b.Messages[i].Seq - 1; p.alone[k] && p.journal[k] && p.stays[k].Load() == 0 {
+	for i := range ms {
+		if k := ms[i].Seq - 1; !p.gone[k] && p.alone[k] && p.journal[k] && p.stays[k].Load() == 0 {
 			refs = append(refs, p.refs[k])
 			p.gone[k] = true
 		}

@@ -120,6 +120,14 @@ func TestAMessageThatWaitsForSpaceStaysRedelivered(t *testing.T) {
 	})
 }
 
+func durableOf(t *testing.T, w *journal.Writer, c *courier, cfg Config, id uint64, h hook.Hooks) *Queue {
+	t.Helper()
+	cfg.Storage = &Storage{Journal: w, ID: id, Shard: 1, Home: w.Home}
+	q, _ := passive(t, cfg, h)
+	q.host = c
+	return q
+}
+
 // Several messages left a queue in one commit, which waited for space. One of them was consumed then, and a crash brought it back in its
 // old queue, while the others waited.
 func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
@@ -129,13 +137,7 @@ func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := newScarceEngine(t, crashfs.New(1))
 				w, c := e.open(t, func([]byte) {}), &courier{}
-				durable := func(cfg Config, id uint64, h hook.Hooks) *Queue {
-					cfg.Storage = &Storage{Journal: w, ID: id, Shard: 1, Home: w.Home}
-					q, _ := passive(t, cfg, h)
-					q.host = c
-					return q
-				}
-				from, to := durable(leave.cfg, 7, leave.hooks), durable(Config{Name: "to"}, 8, hook.Hooks{})
+				from, to := durableOf(t, w, c, leave.cfg, 7, leave.hooks), durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{})
 				for id := range uint64(n) {
 					from.enqueue(second, batchOf(persist(id)))
 				}
@@ -163,6 +165,50 @@ func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
 					}
 				}
 				r.Discard()
+			})
+		})
+	}
+}
+
+// A message entered a queue by dead-lettering that dead-letters its first one then, for its length. Its removal from the old queue was
+// no part of the commit that brought it: on a full disk it was written before that, and a crash lost the message.
+func TestWhatPushesOthersOutIsRemovedWithItsArrival(t *testing.T) {
+	const n = 2
+	for name, leave := range partings(t) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newScarceEngine(t, crashfs.New(1))
+				w, c := e.open(t, func([]byte) {}), &courier{}
+				from := durableOf(t, w, c, leave.cfg, 7, leave.hooks)
+				to := durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{
+					Length: hook.LimitOf(1), OnHead: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+						for i := range vs {
+							vs[i] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{Exchange: "x"}}
+						}
+					},
+				})
+				for id := range uint64(n) {
+					from.enqueue(second, batchOf(persist(id)))
+				}
+				if err := w.Sync(); err != nil {
+					t.Fatal(err)
+				}
+				e.keep(wlog.Settling)
+				leave.start(from)
+				to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
+				time.Sleep(time.Second)
+				if len(c.batches) != 2 || !w.Stats().Full {
+					t.Errorf("before the crash: %d batches, %+v", len(c.batches), w.Stats())
+				}
+				r := NewRestorer()
+				if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
+					t.Fatal(err)
+				}
+				if q := r.find(7); len(q.list)-q.freed != n {
+					t.Errorf("a restart finds %d messages in the old queue, of %d", len(q.list)-q.freed, n)
+				}
+				r.Discard()
+				c.batches[1].release()
 			})
 		})
 	}
