@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// A move of several records, from before space was low, has no voucher, and waits whole. A commit that settles a part of them does not
-// overtake it: a replay would find what was settled in its old place. Nor does one that relocates a part. While space is low, moves are
-// of one record each, or wait as long as their callers want.
+// A move of several records, from before space was low, waits whole. A commit that settles a part of them does not overtake it: a
+// replay would find what was settled in its old place. Nor does one that relocates a part. While space is low, queues move each record
+// in a commit of its own.
 
 // heldBack is the commits that must not be written in an entry that is being composed.
 type heldBack struct {

@@ -3,6 +3,7 @@ package queue
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -173,43 +174,60 @@ func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
 // A message entered a queue by dead-lettering that dead-letters its first one then, for its length. Its removal from the old queue was
 // no part of the commit that brought it: on a full disk it was written before that, and a crash lost the message.
 func TestWhatPushesOthersOutIsRemovedWithItsArrival(t *testing.T) {
-	const n = 2
-	for name, leave := range partings(t) {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e := newScarceEngine(t, crashfs.New(1))
-				w, c := e.open(t, func([]byte) {}), &courier{}
-				from := durableOf(t, w, c, leave.cfg, 7, leave.hooks)
-				to := durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{
-					Length: hook.LimitOf(1), OnHead: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
-						for i := range vs {
-							vs[i] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{Exchange: "x"}}
-						}
-					},
-				})
-				for id := range uint64(n) {
-					from.enqueue(second, batchOf(persist(id)))
-				}
-				if err := w.Sync(); err != nil {
-					t.Fatal(err)
-				}
-				e.keep(wlog.Settling)
-				leave.start(from)
-				to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
-				time.Sleep(time.Second)
-				if len(c.batches) != 2 || !w.Stats().Full {
-					t.Errorf("before the crash: %d batches, %+v", len(c.batches), w.Stats())
-				}
-				r := NewRestorer()
-				if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
-					t.Fatal(err)
-				}
-				if q := r.find(7); len(q.list)-q.freed != n {
-					t.Errorf("a restart finds %d messages in the old queue, of %d", len(q.list)-q.freed, n)
-				}
-				r.Discard()
-				c.batches[1].release()
-			})
-		})
+	const n = 3
+	watches := hook.Hooks{OnEnqueue: func(hook.Instant, []hook.Message, []hook.Verdict) {}, OnGone: func([]hook.Message) {}} // they enter one by one
+	for _, hooks := range []hook.Hooks{{}, watches} {
+		for name, leave := range partings(t) {
+			for _, least := range []wlog.Purpose{wlog.Moving, wlog.Settling} {
+				pushOut(t, fmt.Sprintf("%s, watched: %t, least purpose: %d", name, hooks.OnGone != nil, least), n, least, leave, hooks)
+			}
+		}
 	}
+}
+
+func pushOut(t *testing.T, name string, n int, least wlog.Purpose, leave parting, h hook.Hooks) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			e := newScarceEngine(t, crashfs.New(1))
+			w, c := e.open(t, func([]byte) {}), &courier{}
+			from := durableOf(t, w, c, leave.cfg, 7, leave.hooks)
+			h.Length = hook.LimitOf(1)
+			h.OnHead = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+				for i := range vs {
+					vs[i] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{Exchange: "x"}}
+				}
+			}
+			to := durableOf(t, w, c, Config{Name: "to"}, 8, h)
+			for id := range n {
+				from.enqueue(second, batchOf(persist(uint64(id))))
+			}
+			if err := w.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			e.keep(least)
+			leave.start(from)
+			to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
+			time.Sleep(time.Second)
+			if len(c.batches) < 2 {
+				t.Errorf("before the crash: %d batches, %+v", len(c.batches), w.Stats())
+			}
+			r := NewRestorer()
+			if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
+				t.Fatal(err)
+			}
+			found := 0
+			for id := range uint64(2) {
+				q := r.find(7 + id)
+				found += len(q.list) - q.freed
+			}
+			if found != n {
+				t.Errorf("a restart finds %d messages in both queues, of %d", found, n)
+			}
+			r.Discard()
+			for _, b := range c.batches[1:] {
+				b.release()
+			}
+		})
+	})
 }
