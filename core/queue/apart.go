@@ -12,8 +12,8 @@ import (
 // comesApart reports whether the messages of a batch must be committed one by one. If not, the batch has one extent, from before space
 // was low.
 func (q *Queue) comesApart(b *Batch) bool {
-	_, kept := b.Publisher.(*deadLetterConfirms)
-	if b.Removal == nil && !kept || len(b.Messages) < 2 || q.cfg.Storage == nil {
+	_, atLeastOnce := b.Publisher.(*deadLetterConfirms)
+	if b.Removal == nil && !atLeastOnce || len(b.Messages) < 2 || q.cfg.Storage == nil {
 		return false
 	}
 	extent := q.cfg.Storage.Journal.Extent()
