@@ -206,19 +206,7 @@ func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Ma
 		}
 		return nil
 	}
-	segment := r.store.segmentSize()
-	w, err := journal.Open(ctx, r.store.engine, d.number, replay, journal.Options{
-		Extent:  cmp.Or(r.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
-		Slack:   cmp.Or(r.options.Extent, min(messagesExtent, slackSegments*segment)),
-		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
-		Pending: min(mostPending, segment/extentsPerSegment),
-
-		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
-		Size:       wlog.EntrySize,
-		OnFull:     func(full bool) { r.store.alarms.setBlocked(d.number, full) },
-		OnFailed:   d.failed,
-		Reclaim:    d.reclaim,
-	})
+	w, err := journal.Open(ctx, r.store.engine, d.number, replay, r.store.journalOptions(d, r.options.Extent, messagesExtent))
 	if err != nil {
 		restorer.Discard()
 		return nil, err
@@ -233,6 +221,24 @@ func kindOf(q *queue.Mailbox) queue.Kind {
 		return queue.Holding
 	}
 	return queue.Ordinary
+}
+
+// journalOptions returns what the log of a shard with messages is opened with, whatever else is in it. extent is what Options name, 0 =
+// the default; slack is how much larger than its live bytes the log may always be, at most.
+func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
+	segment := s.segmentSize()
+	return journal.Options{
+		Extent:  cmp.Or(extent, min(messagesExtent, segment/extentsPerSegment)),
+		Slack:   cmp.Or(extent, min(slack, slackSegments*segment)),
+		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
+		Pending: min(mostPending, segment/extentsPerSegment),
+
+		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
+		Size:       wlog.EntrySize,
+		OnFull:     func(full bool) { s.alarms.setBlocked(d.number, full) },
+		OnFailed:   d.failed,
+		Reclaim:    d.reclaim,
+	}
 }
 
 // segmentSize returns how long the files of the logs are made, in bytes.

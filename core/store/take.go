@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,24 +95,12 @@ func isPassing(err error) bool {
 // gatherMost is how long publishers may be kept waiting for others whose messages get into the same entry.
 const gatherMost = 2 * time.Millisecond
 
-// journalOptions returns what the log of a shard of vhosts is opened with.
+// journalOptions returns what the log of a shard of vhosts is opened with. All definitions of a vhost are written again when the log is
+// freed from its front, so it may be longer than one of messages.
 func (c *cluster) journalOptions(s *shard) journal.Options {
-	segment := c.store.segmentSize()
-	return journal.Options{
-		Extent: cmp.Or(c.options.Extent, min(messagesExtent, segment/extentsPerSegment)),
-		// All definitions of a vhost are written again when the log is freed from its front, so it may be longer than one of messages.
-		Slack:   cmp.Or(c.options.Extent, min(mixedSlack, slackSegments*segment)),
-		Gather:  gatherMost,
-		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
-		Pending: min(mostPending, segment/extentsPerSegment),
-
-		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
-		Size:       wlog.EntrySize,
-		OnFull:     func(full bool) { c.store.alarms.setBlocked(s.number, full) },
-		OnFailed:   s.failed,
-		OnLost:     s.lost,
-		Reclaim:    s.reclaim,
-	}
+	o := c.store.journalOptions(s, c.options.Extent, mixedSlack)
+	o.Gather, o.OnLost = gatherMost, s.lost
+	return o
 }
 
 // noState is the state of definitions that only say which numbers were given.
