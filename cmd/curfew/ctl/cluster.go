@@ -72,7 +72,7 @@ func checkClusterAction(c *call) error {
 			return misused("too many arguments.")
 		}
 	default:
-		return misused("cluster %s, not '%s'.", c.command.actionNames(), c.operands[0])
+		return misused("cluster %s, and import and restore while no broker runs; not '%s'.", c.command.actionNames(), c.operands[0])
 	}
 	return nil
 }

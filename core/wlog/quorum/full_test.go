@@ -56,7 +56,7 @@ func TestDiskFullToTheLastByteIsFreed(t *testing.T) {
 // So it has if the owner has trimmed what the node lacks: it is told where the log goes on, and that comes before what does not fit.
 func TestDiskFullToTheLastByteIsFreedByABeginning(t *testing.T) {
 	inTrio(t, func(c *trio) {
-		l, full := c.fill(1, 20_000)
+		l, full, _ := c.fill(1, 20_000)
 		c.isolate(full, true)
 		at := c.append(l, 20_000)
 		if err := l.Trim(at + 1); err != nil {
@@ -169,14 +169,13 @@ func TestLargeEntryOnAFullDisk(t *testing.T) {
 	})
 }
 
-// fill opens a shard and has entries of a size fill the disk of a node that does not own it.
-func (c *trio) fill(shard uint32, size int) (wlog.Log, wlog.NodeID) {
+// fill opens a shard and has entries of a size fill the disk of a node that does not own it. It returns the last entry, too.
+func (c *trio) fill(shard uint32, size int) (l wlog.Log, full wlog.NodeID, at wlog.Index) {
 	c.Helper()
 	owner := c.owner(shard)
-	full := owner%3 + 1
-	l := c.open(shard, owner)
+	full = owner%3 + 1
+	l = c.open(shard, owner)
 	c.fs[full].SetSpace(150_000)
-	var at wlog.Index
 	for sent := 0; sent < 1<<20; sent += size {
 		at = c.append(l, size)
 	}
@@ -184,7 +183,7 @@ func (c *trio) fill(shard uint32, size int) (wlog.Log, wlog.NodeID) {
 	if last := c.last(shard, full); last >= uint64(at) {
 		c.Fatalf("node %d has all %d entries: its disk is not full", full, last)
 	}
-	return l, full
+	return l, full, at
 }
 
 // last returns the last entry that a node has of a shard.
@@ -212,18 +211,7 @@ func (c *trio) copyOf(id wlog.NodeID, shard uint32) Entries {
 // A follower whose disk was full, and which has got everything since, has a whole copy, and nothing more is appended: it is drained.
 func TestCopyOfANodeWhoseDiskWasFull(t *testing.T) {
 	inTrio(t, func(c *trio) {
-		owner := c.owner(1)
-		l := c.open(1, owner)
-		full := owner%3 + 1
-		c.fs[full].SetSpace(150_000)
-		var at wlog.Index
-		for sent := 0; sent < 500_000; sent += 3000 {
-			at = c.append(l, 3000)
-		}
-		time.Sleep(5 * time.Second)
-		if last := c.last(1, full); last >= uint64(at) {
-			t.Fatal("not full")
-		}
+		l, _, at := c.fill(1, 3_000)
 		if err := l.Trim(at + 1); err != nil {
 			t.Fatal(err)
 		}
@@ -242,7 +230,7 @@ func TestCopyOfANodeWhoseDiskWasFull(t *testing.T) {
 // Nobody owns the shard: one disk is full, another node is gone. What waits for the disk does not become more for ever.
 func TestWhatWaitsForAFullDiskIsBounded(t *testing.T) {
 	inTrio(t, func(c *trio) {
-		_, full := c.fill(1, 3_000)
+		_, full, _ := c.fill(1, 3_000)
 		c.kill(c.owner(1))
 		time.Sleep(time.Minute)
 		n := func() int {
