@@ -2,6 +2,7 @@ package queue
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/block"
@@ -96,6 +97,10 @@ type Batch struct {
 	Tracking
 	blocks   []*block.Block
 	underway int64 // bytes that traffic counts
+
+	divided bool                  // it has several commits
+	parts   atomic.Int32          // of these that are not done, less the last
+	failed  atomic.Pointer[error] // why one of them failed
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -125,11 +130,39 @@ func (b *Batch) release() {
 		b.Messages = nil
 	}
 	b.Messages, b.blocks, b.Tracking, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, 0
+	if b.divided {
+		b.divided = false
+		b.parts.Store(0)
+		b.failed.Store(nil)
+	}
 	batches.Put(b)
 }
 
-// complete passes the batch's outcome to its tracking, and releases it.
+// part returns the completer of a commit that has messages of the batch, and is not the
+// last one that has: another, which settles, may be durable before it.
+func (b *Batch) part() journal.Completer {
+	if !b.divided {
+		b.divided = true
+	}
+	b.parts.Add(1)
+	return (*batchCommit)(b)
+}
+
+// complete passes the batch's outcome to its tracking, and releases it. It is called for
+// each commit of the batch, of which the last to be done counts.
 func (b *Batch) complete(err error) {
+	if b.divided {
+		if err != nil {
+			why := err // err must not escape
+			b.failed.Store(&why)
+		}
+		if b.parts.Add(-1) >= 0 {
+			return
+		}
+		if why := b.failed.Load(); why != nil {
+			err = *why
+		}
+	}
 	switch {
 	case b.Publisher == nil:
 	case err == nil:

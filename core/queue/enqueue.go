@@ -13,7 +13,7 @@ import (
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	n := &q.buf.ops
 	n.arriving, n.entered, n.confirmed = nil, 0, false
-	if b.Removal != nil {
+	if b.Removal != nil || b.Publisher != nil {
 		n.arriving = b
 	}
 	if r := b.Removal; r != nil && r.move != nil {

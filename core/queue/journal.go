@@ -55,7 +55,7 @@ type opBuffer struct {
 	extent    uint32 // of the enqueues in buf; 0 = there are none
 	together  uint32 // the extent of all enqueues of the task, 0 = the journal's
 	enqueued  int    // messages of the batch at hand that are in buf, or were committed
-	arriving  *Batch // the batch at hand, if it has a removal and is not confirmed
+	arriving  *Batch // the batch at hand, if somebody awaits it and it is not confirmed
 	entered   int    // messages of it that have entered, or were kept out
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
@@ -207,7 +207,8 @@ func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
 
 // commit commits the operations of the turn so far. c, unless it is nil, is called when
 // they are durable, and those committed before. Messages that enter from another queue
-// leave that one in the same commit.
+// leave that one in the same commit; and who awaits a batch hears of it when all commits
+// are durable that have messages of it, as one that settles may overtake others.
 func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
 	if n.arriving != nil && n.entered == len(n.arriving.Messages) {
@@ -219,6 +220,9 @@ func (q *Queue) commit(c journal.Completer) {
 		return
 	}
 	n.removeArrived(q.cfg.Storage.Journal)
+	if n.arriving != nil && n.extent != 0 {
+		c = n.arriving.part()
+	}
 	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.buf) == n.returned {
 		q.commitReturned()
 		return
@@ -291,7 +295,7 @@ func (q *Queue) confirm(b *Batch) {
 	}
 	if r := b.Removal; waits && r != nil {
 		r.appendAlone(n, b.Messages, q.cfg.Storage.Journal)
-		if r.joins(q.cfg.Storage.Journal) {
+		if !b.divided && r.joins(q.cfg.Storage.Journal) {
 			r.appendTo(n)
 		}
 	}
@@ -309,6 +313,9 @@ func (n *opBuffer) removeArrived(j Journal) {
 		return
 	}
 	r := n.arriving.Removal
+	if r == nil {
+		return
+	}
 	if r.move != nil {
 		r.move.noteRefused(n.arriving)
 	}
