@@ -2,6 +2,7 @@ package queue
 
 import (
 	"bytes"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +14,10 @@ import (
 )
 
 // answered is a publisher that is told of one batch.
-type answered struct{ confirmed, failed int }
+type answered struct{ confirmed, failed atomic.Int32 }
 
-func (a *answered) Confirmed(*Batch)     { a.confirmed++ }
-func (a *answered) Failed(*Batch, error) { a.failed++ }
+func (a *answered) Confirmed(*Batch)     { a.confirmed.Add(1) }
+func (a *answered) Failed(*Batch, error) { a.failed.Add(1) }
 
 // pushingOut is a queue of one message. What it pushes out is dead-lettered, but for numbers of at least the given one, which are dropped.
 func pushingOut(drops uint64, watched bool) (h hook.Hooks) {
@@ -51,11 +52,11 @@ func TestABatchIsConfirmedWhenAllItsCommitsAreDurable(t *testing.T) {
 			b.Publisher = a
 			q.mailbox.handle(2*second, &task{kind: taskPublish, batch: b})
 			time.Sleep(time.Second)
-			confirmed := a.confirmed
+			confirmed := a.confirmed.Load()
 			e.keep(wlog.Bringing)
 			time.Sleep(time.Second)
-			if confirmed != 0 || a.confirmed != 1 {
-				t.Errorf("watched: %t: the batch was confirmed %d times while it waited for space, %d times altogether", watched, confirmed, a.confirmed)
+			if confirmed != 0 || a.confirmed.Load() != 1 {
+				t.Errorf("watched: %t: the batch was confirmed %d times while it waited for space, %d times altogether", watched, confirmed, a.confirmed.Load())
 			}
 			e.losePower(t, w)
 			for _, b := range c.batches {
