@@ -141,7 +141,7 @@ func (b *Batch) release() {
 // part returns the completer of a commit that has messages of the batch, and is not the
 // last one that has: another, which settles, may be durable before it.
 func (b *Batch) part() journal.Completer {
-	if !b.divided {
+	if !b.divided { // written only while no commit of the batch is on its way: complete reads it
 		b.divided = true
 	}
 	b.parts.Add(1)

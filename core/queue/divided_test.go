@@ -55,7 +55,7 @@ func TestABatchIsConfirmedWhenAllItsCommitsAreDurable(t *testing.T) {
 			confirmed := a.confirmed.Load()
 			e.keep(wlog.Bringing)
 			time.Sleep(time.Second)
-			if confirmed != 0 || a.confirmed.Load() != 1 {
+			if confirmed != 0 || a.confirmed.Load() != 1 || a.failed.Load() != 0 {
 				t.Errorf("watched: %t: the batch was confirmed %d times while it waited for space, %d times altogether", watched, confirmed, a.confirmed.Load())
 			}
 			e.losePower(t, w)
