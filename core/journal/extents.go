@@ -199,6 +199,11 @@ func (x *extents) freed(ds []Delta) (bytes int64) {
 	return bytes
 }
 
+// freesAny reports whether deltas free bytes of the first extent, without which nothing is trimmed, or of some vouchers.
+func (x *extents) freesAny(ds []Delta, vouchers map[uint32]bool) bool {
+	return slices.ContainsFunc(ds, func(d Delta) bool { return d.Bytes < 0 && (x.home(d.Extent) == x.base || vouchers[d.Extent]) })
+}
+
 // home returns the extent that a number stands for; 0 = its records are not written.
 func (x *extents) home(number uint32) uint32 {
 	if IsVoucher(number) {

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"iter"
 	"math"
 	"slices"
 )
@@ -66,19 +67,122 @@ func (w *Writer) movesOf(c *commit, ops []byte) moves {
 	return several
 }
 
+// addAll holds back, in one pass, all commits that settle or relocate a part of a move, or a record of what is held back: where few commits
+// are tried at a time, add would find them in as many attempts. What settles the whole of a move is not held back.
+func (h *heldBack) addAll() {
+	parts := newMoveParts()
+	for g := range h.writer.queue.from(h.first) {
+		for i := range g.commits {
+			c, ops := &g.commits[i], g.ops(i)
+			if c.written || c.refusal != nil || c.relocation && h.writer.isVoid(c) {
+				continue
+			}
+			brought, settled := h.writer.o.Operations.Records(ops)
+			if h.divides(parts, settled) || c.relocation && h.divides(parts, runsOf(brought)) {
+				h.commits[c] = true
+			}
+			if h.commits[c] || h.moves[c] {
+				for r := range brought {
+					parts.add(r, c)
+				}
+			}
+		}
+	}
+}
+
+// moveParts is records of commits that wait.
+type moveParts struct {
+	of      map[Record]*commit
+	records map[*commit]int // how many there are of each
+}
+
+func newMoveParts() *moveParts {
+	return &moveParts{of: map[Record]*commit{}, records: map[*commit]int{}}
+}
+
+func (p *moveParts) add(r Record, c *commit) {
+	if _, ok := p.of[r]; !ok {
+		p.records[c]++
+	}
+	p.of[r] = c
+}
+
+// in iterates over the records that a run has of them.
+func (p *moveParts) in(run Run) iter.Seq[*commit] {
+	return func(yield func(*commit) bool) {
+		if int(run.Count) > len(p.of) {
+			for r, c := range p.of {
+				if r.Queue == run.Queue && r.Ref-run.Ref < uint64(run.Count) && !yield(c) {
+					return
+				}
+			}
+			return
+		}
+		for range run.Count {
+			if c, ok := p.of[run.Record]; ok && !yield(c) {
+				return
+			}
+			run.Ref++
+		}
+	}
+}
+
+// have reports whether runs have one of them.
+func (p *moveParts) have(runs iter.Seq[Run]) bool {
+	for run := range runs {
+		for range p.in(run) {
+			return true
+		}
+	}
+	return false
+}
+
+// divides reports whether runs have a part of a move, or records of a commit that is held back.
+func (h *heldBack) divides(parts *moveParts, runs iter.Seq[Run]) bool {
+	var had map[*commit]int
+	for run := range runs {
+		for c := range parts.in(run) {
+			if h.commits[c] {
+				return true
+			}
+			if had == nil {
+				had = map[*commit]int{}
+			}
+			had[c]++
+		}
+	}
+	for c, n := range had {
+		if n < parts.records[c] {
+			return true
+		}
+	}
+	return false
+}
+
+// runsOf returns records as runs.
+func runsOf(records iter.Seq[Record]) iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		for r := range records {
+			if !yield(Run{Record: r, Count: 1}) {
+				return
+			}
+		}
+	}
+}
+
 func (h *heldBack) has(c *commit) bool { return h != nil && h.commits[c] }
 
 // add holds back those of the chosen commits that would settle or relocate a part of a move that is not chosen, or a record of what is
 // held back. It reports whether there are any: then no commit is chosen any more.
 func (h *heldBack) add(void map[*commit]bool) (some bool) {
-	parts := map[Record]bool{}
+	parts := newMoveParts()
 	for g := range h.writer.queue.from(h.first) {
 		for i := range g.commits {
 			c := &g.commits[i]
 			if h.commits[c] || h.moves[c] && !c.chosen {
 				brought, _ := h.writer.o.Operations.Records(g.ops(i))
 				for r := range brought {
-					parts[r] = true
+					parts.add(r, c)
 				}
 			}
 		}
@@ -98,37 +202,12 @@ func (h *heldBack) add(void map[*commit]bool) (some bool) {
 }
 
 // touches reports whether a commit settles or relocates one of the records.
-func (w *Writer) touches(records map[Record]bool, ops []byte, relocation, void bool) bool {
+func (w *Writer) touches(parts *moveParts, ops []byte, relocation, void bool) bool {
 	if relocation && void {
 		return false
 	}
 	brought, settled := w.o.Operations.Records(ops)
-	for run := range settled {
-		if int(run.Count) > len(records) {
-			set := newRecordSet()
-			set.add(run)
-			for r := range records {
-				if set.has(r) {
-					return true
-				}
-			}
-			continue
-		}
-		for range run.Count {
-			if records[run.Record] {
-				return true
-			}
-			run.Ref++
-		}
-	}
-	if relocation {
-		for r := range brought {
-			if records[r] {
-				return true
-			}
-		}
-	}
-	return false
+	return parts.have(settled) || relocation && parts.have(runsOf(brought))
 }
 
 // clear has no commit chosen.
@@ -143,6 +222,9 @@ func (h *heldBack) clear() {
 // chooseAll chooses the commits for an entry, and returns those that are written without their records. The caller holds mu.
 func (w *Writer) chooseAll(first *commitGroup, a attempt) (void map[*commit]bool) {
 	h := w.heldBack(first)
+	if h != nil && (a.front || a.size < w.ordinary()) {
+		h.addAll()
+	}
 	for {
 		some := w.choose(first, a, h)
 		switch {
@@ -151,7 +233,7 @@ func (w *Writer) chooseAll(first *commitGroup, a attempt) (void map[*commit]bool
 			if h == nil || !h.add(void) {
 				return void
 			}
-		case h == nil || len(h.commits) == 0 || a.size == 1 || a.size == math.MaxInt:
+		case h == nil || len(h.commits) == 0 || a.front || a.size < w.ordinary() || a.size == math.MaxInt:
 			return nil
 		default: // they may settle the whole of a move together
 			a.size = math.MaxInt

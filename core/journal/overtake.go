@@ -32,44 +32,77 @@ type overtaker struct {
 }
 
 // overtake writes commits that overtake g, or parts of g, and reports whether there were any: commits that settle first, because
-// others may need no space then.
+// others may need no space then. If not all of these fit, it is those that let the log be trimmed, and nothing else: that would take
+// their space.
 func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
-	ordinary := min(256<<10, w.o.Entry)
-	settled, err := w.overtakeAs(g, []attempt{{wlog.Settling, ordinary}, {wlog.Settling, 1}})
+	a := attempt{least: wlog.Settling, size: w.ordinary()}
+	some, left, err := w.try(g, a)
+	if left > 0 {
+		front, err := w.overtakeAs(g, attempt{a.least, true, a.size})
+		if front || err != nil {
+			return front, err
+		}
+		a.size = smaller(min(a.size, left))
+		if some, err = w.overtakeAs(g, a); err != nil {
+			return false, err
+		}
+	}
 	if err != nil {
 		return false, err
 	}
-	moved, err := w.overtakeAs(g, []attempt{{wlog.Moving, ordinary}, {wlog.Moving, 1}})
-	return settled || moved, err
+	moved, err := w.overtakeAs(g, attempt{least: wlog.Moving, size: w.ordinary()})
+	return some || moved, err
 }
 
 // attempt says which commits may overtake, and about how many bytes of them; 1 = one commit.
 type attempt struct {
 	least wlog.Purpose
+	front bool // only those that settle records at the log's front
 	size  int
 }
 
-// overtakeAs writes an entry of commits, as the first of the attempts that fits.
-func (w *Writer) overtakeAs(g *commitGroup, attempts []attempt) (some bool, err error) {
-	for _, a := range attempts {
-		o := w.overtaking(g, a)
-		if len(o.commits) == 0 {
-			return false, nil
+// overtakeAs writes an entry of commits, as many as fit. What is left of a full log must not go to the headers of entries with one commit
+// each, so that it tries some sizes in between.
+func (w *Writer) overtakeAs(g *commitGroup, a attempt) (some bool, err error) {
+	for {
+		some, left, err := w.try(g, a)
+		if left == 0 || a.size == 1 {
+			return some, err
 		}
-		var at wlog.Index
-		if len(o.entry) > 0 {
-			at, err = w.log.Append(w.ctx, o.entry, o.purpose)
-		}
-		if errors.Is(err, wlog.ErrFull) {
-			err = nil
-			continue
-		}
-		if err == nil {
-			w.overtook(g, o, at)
-		}
-		return true, err
+		a.size = smaller(min(a.size, left))
 	}
-	return false, nil
+}
+
+// try makes an attempt. If its entry does not fit, it returns how many bytes that has.
+func (w *Writer) try(g *commitGroup, a attempt) (some bool, left int, err error) {
+	o := w.overtaking(g, a)
+	if len(o.commits) == 0 {
+		return false, 0, nil
+	}
+	var at wlog.Index
+	if len(o.entry) > 0 {
+		at, err = w.log.Append(w.ctx, o.entry, o.purpose)
+	}
+	switch {
+	case err == nil:
+		w.overtook(g, o, at)
+		return true, 0, nil
+	case errors.Is(err, wlog.ErrFull):
+		return false, len(o.entry), nil
+	}
+	return false, 0, err
+}
+
+// ordinary returns how many bytes of commits an entry of them has, if there is space.
+func (w *Writer) ordinary() int { return min(256<<10, w.o.Entry) }
+
+// smaller returns how many bytes of commits to try when so many do not fit.
+func smaller(size int) int {
+	const step, least = 4, 32
+	if size /= step; size >= least {
+		return size
+	}
+	return 1
 }
 
 // overtaking gathers commits that overtake the group.
@@ -100,15 +133,43 @@ func (w *Writer) overtaking(first *commitGroup, a attempt) (o overtaking) {
 	return o
 }
 
+// frontSettlers returns the commits that settle records at the log's front, or records of such a commit, and do nothing else: they may be
+// written before others that settle. The caller holds mu.
+func (w *Writer) frontSettlers(first *commitGroup) map[*commit]bool {
+	const pure = Records | Settlements | Marks
+	settlers, moved, o := map[*commit]bool{}, map[uint32]bool{}, w.o.Operations
+	for g := range w.queue.from(first) {
+		for i := range g.commits {
+			c, deltas := &g.commits[i], g.deltas(i)
+			if c.written || c.refusal != nil || o.Without == nil || !w.extents.freesAny(deltas, moved) {
+				continue
+			}
+			for _, d := range deltas {
+				if d.Bytes > 0 {
+					moved[d.Extent] = true
+				}
+			}
+			if c.brought == 0 && len(o.Without(slices.Clone(g.ops(i)), pure)) == 0 {
+				settlers[c] = true
+			}
+		}
+	}
+	return settlers
+}
+
 // choose chooses commits for an entry, and reports whether there are any. The caller holds mu.
 func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) {
 	size, ahead := 0, w.ahead(first)
+	var front map[*commit]bool
+	if a.front {
+		front = w.frontSettlers(first)
+	}
 	for g := range w.queue.from(first) {
 		for i := range g.commits {
 			c, ops := &g.commits[i], g.ops(i)
 			void := w.isVoid(c)
 			purpose := w.purposeOf(g, i)
-			if c.written || c.refusal != nil || purpose < a.least && !void || h.has(c) {
+			if c.written || c.refusal != nil || purpose < a.least && !void || h.has(c) || a.front && !front[c] {
 				continue
 			}
 			if void {
