@@ -17,11 +17,11 @@ func TestWhatLetsTheLogBeTrimmedIsSettledFirst(t *testing.T) {
 		l := &memLog{hoard: true}
 		s := open(t, l, Options{Extent: 1, Operations: operations})
 		for extent := range 2 {
-			ops := ""
+			var ops []byte
 			for i := range n {
-				ops += fmt.Sprintf("+%d,;", extent*n+i)
+				ops = fmt.Appendf(ops, "+%d,;", extent*n+i)
 			}
-			s.Commit([]byte(ops), []Delta{{uint32(1 + extent), n}}, nil)
+			s.Commit(ops, []Delta{{uint32(1 + extent), n}}, nil)
 			if err := s.Sync(); err != nil {
 				t.Fatal(err)
 			}
