@@ -4,6 +4,8 @@ import (
 	"iter"
 	"math"
 	"slices"
+
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // A move of several records, from before space was low, waits whole. A commit that settles a part of them does not overtake it: a
@@ -68,13 +70,14 @@ func (w *Writer) movesOf(c *commit, ops []byte) moves {
 }
 
 // addAll holds back, in one pass, all commits that settle or relocate a part of a move, or a record of what is held back: where few commits
-// are tried at a time, add would find them in as many attempts. What settles the whole of a move is not held back.
-func (h *heldBack) addAll() {
+// are tried at a time, add would find them in as many attempts. What settles the whole of a move is not held back; nor are copies, if
+// only what settles is tried: they are not chosen, and need not hold back what settles others in the same commit.
+func (h *heldBack) addAll(least wlog.Purpose) {
 	parts := newMoveParts()
 	for g := range h.writer.queue.from(h.first) {
 		for i := range g.commits {
 			c, ops := &g.commits[i], g.ops(i)
-			if c.written || c.refusal != nil || c.relocation && h.writer.isVoid(c) {
+			if c.written || c.refusal != nil || c.relocation && (least > wlog.Moving || h.writer.isVoid(c)) {
 				continue
 			}
 			brought, settled := h.writer.o.Operations.Records(ops)
@@ -221,9 +224,14 @@ func (h *heldBack) clear() {
 
 // chooseAll chooses the commits for an entry, and returns those that are written without their records. The caller holds mu.
 func (w *Writer) chooseAll(first *commitGroup, a attempt) (void map[*commit]bool) {
-	h := w.heldBack(first)
-	if h != nil && (a.front || a.size < w.ordinary()) {
-		h.addAll()
+	h, few := w.heldBack(first), a.front || a.size < w.ordinary()
+	alone := 0 // how many commits are tried one by one: one may settle a move together with what moves a part of that on
+	switch {
+	case h == nil || !few:
+	case a.size == 1 && !a.front:
+		alone = 16
+	default:
+		h.addAll(a.least)
 	}
 	for {
 		some := w.choose(first, a, h)
@@ -233,7 +241,10 @@ func (w *Writer) chooseAll(first *commitGroup, a attempt) (void map[*commit]bool
 			if h == nil || !h.add(void) {
 				return void
 			}
-		case h == nil || len(h.commits) == 0 || a.front || a.size < w.ordinary() || a.size == math.MaxInt:
+			if alone--; alone == 0 {
+				h.addAll(a.least)
+			}
+		case h == nil || len(h.commits) == 0 || few || a.size == math.MaxInt:
 			return nil
 		default: // they may settle the whole of a move together
 			a.size = math.MaxInt
