@@ -38,12 +38,12 @@ func TestARelocationHoldsBackNoSettlementsOfOthers(t *testing.T) {
 		if !IsVoucher(v) {
 			t.Fatal("no voucher")
 		}
-		r, rl := "+3,"+pad+";", []Delta{{1, -64}, {v, 64}}
+		r, rl := []byte("+3,"+pad+";"), []Delta{{1, -64}, {v, 64}}
 		for i := range n {
-			r += fmt.Sprintf("+%d,;", 100+i)
+			r = fmt.Appendf(r, "+%d,;", 100+i)
 			rl = append(rl, Delta{1, -6}, Delta{v, 6})
 		}
-		s.Relocate([]byte(r), rl)
+		s.Relocate(r, rl)
 		time.Sleep(time.Second)
 		for i := range n {
 			s.Commit(fmt.Appendf(nil, "-%d;", 100+i), []Delta{{v, -6}}, nil)
@@ -72,12 +72,12 @@ func TestWhatSettlesAMoveByWayOfAnotherGoesAlone(t *testing.T) {
 				l := &memLog{hoard: true}
 				s, h := open(t, l, Options{Extent: 1 << 20, Operations: operations}), &history{}
 				ops, live := "+1,;+2,;", []Delta{{1, 4}, {1, 4}}
-				large := ""
+				var large []byte
 				var largeLive []Delta
 				for i := range 20 {
 					op := fmt.Sprintf("+%d,;", 100+i)
 					ops, live = ops+op, append(live, Delta{1, 6})
-					large += fmt.Sprintf("-%d;", 100+i)
+					large = fmt.Appendf(large, "-%d;", 100+i)
 					largeLive = append(largeLive, Delta{1, -6})
 				}
 				s.Commit([]byte(ops), live, nil)
@@ -97,7 +97,7 @@ func TestWhatSettlesAMoveByWayOfAnotherGoesAlone(t *testing.T) {
 					s.Commit([]byte("-3;+5,"+pad+";"), []Delta{{1, -64}, {v, 64}}, nil)
 					s.Commit([]byte("-4;-5;"), []Delta{{1, -64}, {v, -64}}, h.as("it"))
 				}
-				s.Commit([]byte(large), largeLive, nil) // does not fit
+				s.Commit(large, largeLive, nil) // does not fit
 				time.Sleep(10 * time.Second)
 				if len(h.durable()) != 1 {
 					t.Error("what settles all of the move was not written in 10 seconds, though it fits")
