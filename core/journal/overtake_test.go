@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,8 +11,6 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
-	"github.com/curfewmq/curfew/core/wlog/crashfs"
-	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
 // filled is a shard with the record 1 in its log, in which the record 2 waits for
@@ -324,140 +321,6 @@ func after(ops ...string) records {
 	return r
 }
 
-// However little space there is, and whatever waits for it: when everything has
-// been settled, there is some; and nothing that was durable is lost to a loss of
-// power or a kill meanwhile.
-func TestAFullDiskAlwaysComesToAnEnd(t *testing.T) {
-	for seed := range uint64(8 / fewer) {
-		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { fillAtRandom(t, seed) })
-		})
-	}
-}
-
-// fates are what is known of records.
-type fates struct {
-	durable map[int]bool // their enqueues
-	settled map[int]bool // or about to be
-}
-
-// fate is what a commit does to records.
-type fate struct {
-	f   *fates
-	ids []int
-}
-
-func (e fate) Durable() {
-	for _, id := range e.ids {
-		e.f.durable[id] = true
-	}
-}
-func (fate) Failed(error) {}
-
-func fillAtRandom(t *testing.T, seed uint64) {
-	t.Helper()
-	rng := rand.New(rand.NewPCG(seed, 4))
-	disk := crashfs.New(seed)
-	disk.SetSpace(int64(1+rng.IntN(4)) << 20)
-	f := &fates{map[int]bool{}, map[int]bool{}}
-	next := 0
-	for range 6 {
-		w, engine := openFull(t, disk)
-		for id := range f.durable {
-			if w.size[id] == 0 && !f.settled[id] {
-				t.Fatalf("record %d, which was durable, is lost", id)
-			}
-		}
-		w.next = next
-		largest := 1 << (9 + rng.IntN(9)) // bytes
-		for range 3 {
-			w.overfill(rng, f, largest)
-			w.drain(f)
-		}
-		if st := w.s.Stats(); st.Full || st.Low || st.Live != 0 || st.Pending != 0 {
-			t.Fatalf("after everything was settled: %+v", st)
-		}
-		w.overfill(rng, f, largest)
-		next = w.next
-		if rng.IntN(2) == 0 {
-			disk = disk.LosePower()
-		} else {
-			disk = disk.Kill()
-		}
-		_ = w.s.Close(t.Context()) // they are gone
-		_ = engine.Close()
-	}
-}
-
-func openFull(t *testing.T, disk *crashfs.FS) (*owner, *seg.Engine) {
-	t.Helper()
-	var w *owner
-	engine, err := seg.New(disk, seg.Options{Events: seg.Events{Space: func(_ uint32, low *seg.Shortage) {
-		if w != nil && w.s != nil {
-			w.s.SetLowSpace(low != nil)
-		}
-	}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := engine.SegmentSize()
-	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size / 4), Pending: size / 4, Size: wlog.EntrySize, Operations: operations})
-	return w, engine
-}
-
-// overfill commits records until long after there is no space for them.
-func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
-	for late := 0; late < 50; {
-		w.next++
-		id := w.next
-		tn := w.write(nil, w.s.Extent(), id, rng.IntN(largest))
-		w.ids = append(w.ids, id)
-		w.s.Commit([]byte(tn.ops.String()), tn.live, fate{f, []int{id}})
-		if rng.IntN(3) == 0 {
-			w.drop(f, rng.IntN(len(w.ids)))
-		}
-		if len(w.ids) > 3 && rng.IntN(5) == 0 {
-			w.dispatch(f, rng, 1+rng.IntN(3), largest)
-		}
-		if w.s.CaughtUp() != nil {
-			synctest.Wait()
-		}
-		if w.s.CaughtUp() != nil {
-			late++
-		}
-		if rng.IntN(10) == 0 {
-			w.move()
-		}
-	}
-}
-
-// dispatch moves the first n records.
-func (w *owner) dispatch(f *fates, rng *rand.Rand, n, largest int) {
-	w.moveEach(n, func(tn *turn, in uint32) {
-		f.settled[w.ids[0]] = true
-		w.next++
-		w.write(w.settle(tn, 0), in, w.next, rng.IntN(largest))
-		w.ids = append(w.ids, w.next)
-	})
-}
-
-// drain settles everything and waits for space.
-func (w *owner) drain(f *fates) {
-	for len(w.ids) > 0 {
-		w.drop(f, 0)
-		if len(w.ids)%20 == 0 {
-			time.Sleep(time.Millisecond)
-			w.move()
-		}
-	}
-	time.Sleep(5 * time.Second)
-}
-
-func (w *owner) drop(f *fates, i int) {
-	f.settled[w.ids[i]] = true
-	w.commit(w.settle(nil, i))
-}
-
 // On a small disk less may be left than all that moves at once takes: then nothing moved at all, though it would have made space
 // piece by piece.
 func TestMovesOvertakeOneByOne(t *testing.T) {
@@ -725,61 +588,4 @@ func TestTheNewestMarkIsWrittenWithWhatItMarks(t *testing.T) {
 			t.Errorf("the log holds %s, want %s", got, want)
 		}
 	})
-}
-
-// A part of what a commit had moved before space was low, and which waited, was settled or relocated: a crash brought it back in its old
-// place, or left it in both, while the rest waited.
-func TestAPartOfAMoveDoesNotOvertakeIt(t *testing.T) {
-	const moved = "-1;-2;+3,large;+4,large;"
-	for _, tt := range []struct {
-		name  string
-		then  []string // what is committed while the move waits
-		early string   // what is written of it before there is space
-		want  string   // the log in the end
-	}{
-		{"a part is settled", []string{"-3;"}, "", moved + " -3;"},
-		{"all is settled", []string{"-3;", "-4;"}, "-1;-2;-3;-4;", "-1;-2;-3;-4;"},
-		{"one that is not moved is settled, too", []string{"-3;", "-5;"}, "-5;", "-5; " + moved + "-5; -3;"},
-		{"a part is moved on", []string{"-3;+6,x;"}, "", moved + " -3;+6,x;"},
-		{"that is settled", []string{"-3;+6,x;", "-6;"}, "", moved + " -3;+6,x;-6;"},
-		{"both are moved on", []string{"-3;+6,x;", "-6;-4;"}, "-1;-2;-3;-6;-4;", "-1;-2;-3;-6;-4;"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := &memLog{hoard: true}
-				s := open(t, l, Options{Operations: operations})
-				places := map[int]Delta{}
-				commit := func(ops string) {
-					var live []Delta
-					in := s.Extent()
-					fold(ops, func(id int, op string) {
-						places[id] = Delta{in, int64(len(op))}
-						live = append(live, places[id])
-					}, func(id int) { live = append(live, Delta{places[id].Extent, -places[id].Bytes}) })
-					s.Commit([]byte(ops), live, nil)
-					synctest.Wait()
-				}
-				commit("+1,;+2,;+5,;")
-				l.limit(len(moved) - 1)
-				l.keep(wlog.Settling)
-				commit(moved)
-				for _, ops := range tt.then {
-					commit(ops)
-					time.Sleep(time.Second)
-				}
-				first := len("+1,;+2,;+5,; ")
-				if got := (strings.Join(l.bodies(), " ") + " ")[first:]; strings.TrimSpace(got) != tt.early {
-					t.Errorf("while it waits the log holds %s, want %s", got, tt.early)
-				}
-				l.keep(wlog.Bringing)
-				l.limit(1000)
-				if err := s.Sync(); err != nil {
-					t.Error(err)
-				}
-				if got := strings.Join(l.bodies(), " ")[first:]; got != tt.want {
-					t.Errorf("in the end the log holds %s, want %s", got, tt.want)
-				}
-			})
-		})
-	}
 }
