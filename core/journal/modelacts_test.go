@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // act does one thing that a queue might do.
@@ -72,8 +74,8 @@ func (w *owner) several(rng *rand.Rand) {
 	n := 1 + rng.IntN(4)
 	at := rng.IntN(len(w.ids) - n)
 	tn := new(turn)
-	switch rng.IntN(5) {
-	case 0: // purge
+	switch rng.IntN(6) {
+	case 0: // expire
 		for range n {
 			w.settle(tn, at)
 		}
@@ -115,8 +117,24 @@ func (w *owner) several(rng *rand.Rand) {
 				w.grow(tn, i, 3)
 			}
 		}
+	case 5:
+		if w.ledger == nil {
+			w.purge(tn, at, n)
+			return
+		}
 	}
 	w.commit(tn)
+}
+
+// purge settles n records as a queue does that drops all it has: what they free is accounted for once that is durable.
+func (w *owner) purge(tn *turn, at, n int) {
+	for _, id := range w.ids[at : at+n] {
+		fmt.Fprintf(&tn.ops, "_%d;", id)
+		w.held[id] = true
+		tn.arrivals = append(tn.arrivals, arrival{id, false})
+	}
+	w.ids = slices.Delete(w.ids, at, at+n)
+	w.s.CommitAs(wlog.Settling, []byte(tn.ops.String()), nil, &model{w, tn.ops.String(), tn.arrivals})
 }
 
 // change changes the record at a place of ids.

@@ -134,8 +134,7 @@ func (w *Writer) overtaking(first *commitGroup, a attempt) (o overtaking) {
 }
 
 // frontSettlers returns the commits that settle records at the log's front, or records of such a commit, and do nothing else: they may be
-// written before others that settle. None behind a commit with a purge is among them: it may account for what that settles. The caller
-// holds mu.
+// written before others that settle. The caller holds mu.
 func (w *Writer) frontSettlers(first *commitGroup) map[*commit]bool {
 	const pure = Records | Settlements | Marks
 	settlers, moved, o := map[*commit]bool{}, map[uint32]bool{}, w.o.Operations
@@ -144,9 +143,6 @@ func (w *Writer) frontSettlers(first *commitGroup) map[*commit]bool {
 			c, deltas := &g.commits[i], g.deltas(i)
 			if c.written || c.refusal != nil || o.Without == nil {
 				continue
-			}
-			if w.settlesLater(g.ops(i)) {
-				return settlers
 			}
 			if !w.extents.freesAny(deltas, moved) {
 				continue

@@ -9,7 +9,7 @@ import (
 type Run struct {
 	Record
 	Count uint32
-	Later bool // their bytes may be freed by a later commit than the one that settles them
+	Later bool // their bytes are freed by later commits, when the one that settles them is durable
 }
 
 // recordSet is a set of records. A purge adds millions in one run, which is kept as such.

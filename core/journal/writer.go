@@ -134,7 +134,8 @@ func (w *Writer) Recovered(live []Delta) {
 //
 // live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before, or, with a
 // voucher, when they are written. Records that are no longer needed are subtracted when ops are durable: so the record of an
-// expired message is kept until the operation that dead-letters it is written.
+// expired message is kept until the operation that dead-letters it is written. They are settled by ops, or by operations that were
+// durable before Commit was called: this commit may overtake those that are not.
 //
 // A commit that frees space on balance may overtake others that wait for space. What it does to their records is written again
 // with them. A record that is settled while its commit waits is not written: see Options.Without.

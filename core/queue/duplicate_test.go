@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -20,11 +21,24 @@ func (j *lateJournal) Commit(ops []byte, live []journal.Delta, c journal.Complet
 	}
 }
 
+func (j *lateJournal) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
+	j.Commit(ops, live, c)
+}
+
 func (j *lateJournal) durable() {
-	for _, c := range j.waiting {
+	waiting := j.waiting
+	j.waiting = nil
+	for _, c := range waiting {
 		c.Durable()
 	}
-	j.waiting = nil
+}
+
+// live returns how many bytes are.
+func (j *lateJournal) live() (bytes int64) {
+	for _, n := range j.used {
+		bytes += n
+	}
+	return bytes
 }
 
 // A duplicate was confirmed before the message that it is one of was on disk. If the broker was killed then, the queue had neither,

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -15,6 +16,9 @@ type Journal interface {
 	// live: more count at once, fewer when the operations are durable. c, unless it is
 	// nil, is called when they are, or at once if there are none and all before are.
 	Commit(ops []byte, live []journal.Delta, c journal.Completer)
+	// CommitAs is Commit of operations with a purpose of at least p, for those that must
+	// not wait for space as others do.
+	CommitAs(p wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer)
 	// TryCommit is Commit of operations that may be missing after a restart. It reports
 	// whether they were taken.
 	TryCommit(ops []byte) bool

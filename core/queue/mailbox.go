@@ -49,6 +49,7 @@ const (
 	taskAdmitted
 	taskMoved
 	taskArrived
+	taskPurged
 )
 
 // task is one unit of work in a mailbox. Which fields are set depends on its kind.
@@ -281,6 +282,8 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 	switch t.kind {
 	case taskTick:
 		m.armed = 0
+		q.freeGarbage()
+	case taskPurged:
 		q.freeGarbage()
 	case taskAdmitted:
 		m.inLine = false

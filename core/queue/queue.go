@@ -192,7 +192,7 @@ const atOnce hook.Instant = 1
 
 // next returns when tick is to be called, 0 for never.
 func (q *Queue) next() hook.Instant {
-	if q.garbage != nil {
+	if q.hasGarbage() {
 		return atOnce
 	}
 	if q.closed || q.stopped != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -33,6 +34,10 @@ func (j *lockedJournal) Commit(ops []byte, live []journal.Delta, c journal.Compl
 		return
 	}
 	j.memoryJournal.Commit(ops, live, c)
+}
+
+func (j *lockedJournal) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
+	j.Commit(ops, live, c)
 }
 
 func (j *lockedJournal) TryCommit(ops []byte) bool {

@@ -10,6 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -28,6 +29,10 @@ func (brokenDisk) Extent() uint32                   { return 1 }
 func (brokenDisk) Err() error                       { return nil }
 func (brokenDisk) TryCommit([]byte) bool            { return true }
 func (brokenDisk) Relocate([]byte, []journal.Delta) {}
+
+func (d brokenDisk) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
+	d.Commit(ops, live, c)
+}
 
 func (brokenDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // slowLog is a memoryLog whose messages are durable when it is told so.
@@ -28,6 +29,11 @@ func (k *slowLog) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {
 		k.waiting = append(k.waiting, c)
 	}
+}
+
+// CommitAs implements [queue.Journal].
+func (k *slowLog) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
+	k.Commit(ops, live, c)
 }
 
 // Extent implements [queue.Journal].
