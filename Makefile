@@ -69,7 +69,7 @@ simulate: ## play GAMES simulated clusters (default 1000000, some 120 a second) 
 	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run 'TestSimulation$$' ./core/wlog/quorum
 
 disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing
-	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run TestAFullDisk ./tests/disk
+	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run 'TestAFullDisk|TestADiskFull' ./tests/disk
 
 reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may be lost or stay in memory
 	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
