@@ -58,18 +58,22 @@ func (g *group) large() int {
 	return size
 }
 
-// attest tells Raft in the present term what is on the disk: what a write of an earlier term was answered with does not count, and the answer
-// that does comes behind the writes that wait. Without it those entries are not applied, and so not trimmed.
+// attest tells Raft in the present term what is on the disk, but for entries that will be replaced: what a write of an earlier term was answered
+// with does not count, and the answer that does comes behind the writes that wait. Without it those entries are not applied, and so not trimmed.
 func (g *group) attest() {
-	last := g.disk.last()
+	last := g.disk.last().index
 	for _, m := range g.writes {
-		if es := m.GetEntries(); len(es) > 0 && es[0].GetIndex() <= last.index {
-			return // it will be replaced
+		if es := m.GetEntries(); len(es) > 0 {
+			last = min(last, es[0].GetIndex()-1)
 		}
+	}
+	term, err := g.disk.Term(last)
+	if err != nil {
+		return // it is gone
 	}
 	_ = g.node.Step(&raftpb.Message{
 		Type: raftpb.MsgStorageAppendResp.Enum(), From: new(uint64(raft.LocalAppendThread)), To: &g.id,
-		Term: new(g.term), Index: &last.index, LogTerm: &last.term,
+		Term: new(g.term), Index: &last, LogTerm: &term,
 	})
 }
 
