@@ -4,8 +4,11 @@ import (
 	"encoding/binary"
 	"slices"
 	"testing"
+	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // appends returns what a leader sends behind an entry of a term: entries of its own term, of those sizes.
@@ -70,6 +73,63 @@ func TestReplacedEntriesWaitForAFullDisk(t *testing.T) {
 		}
 		if last := n.g.disk.last(); last != (position{3, 3}) || n.g.applied < 2 || n.g.full {
 			t.Errorf("its log ends with %v, and %d is applied; %d messages wait", last, n.g.applied, len(n.g.writes))
+		}
+	})
+}
+
+// All that is on a node's disk is to be replaced, and so is what waits for space there, so nothing gets free before: only what replaces it has
+// space. It came behind what has none.
+func TestReplacedEntriesAreNotWaitedFor(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		c.calmDown = true
+		n := c.nodes[1]
+		n.fs.SetSpace(16<<10 + 8<<10)
+		c.hear(n, appends(2, 2, first, 1, 0, 12_000), appends(2, 2, position{2, 2}, 1, 0, 12_000), appends(2, 2, position{3, 2}, 1, 0, 12_000, 12_000))
+		c.put(t, n, 2)
+		c.put(t, n, 3)
+		c.hear(n, appends(3, 3, first, 1, 0, 100))
+		for range 100 {
+			c.write(n)
+		}
+		if last := n.g.disk.last(); last != (position{2, 3}) || n.g.full || n.g.unwritten > 0 {
+			t.Errorf("its log ends with %v; %d messages wait, %d bytes", last, len(n.g.writes), n.g.unwritten)
+		}
+	})
+}
+
+// So it is if the disk is only asked whether it has space for what waits, because that is large.
+func TestLargeReplacedEntryIsNotWaitedFor(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		full := c.owner(1)%3 + 1
+		c.append(c.open(1, c.owner(1)), 100)
+		time.Sleep(time.Second)
+		c.isolate(full, true)
+		r := c.nodes[full].running(1)
+		last := func() position {
+			at := make(chan position)
+			if err := r.do(func() { at <- r.disk.last() }); err != nil {
+				t.Fatal(err)
+			}
+			return <-at
+		}
+		begin := last()
+		c.fs[full].SetSpace(1 << 20)
+		hear := func(m *raftpb.Message) {
+			m.To = new(uint64(full))
+			if err := c.nodes[full].Receive(wlog.NodeID(m.GetFrom()), 1, encode(m)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		from := uint64(full)%3 + 1
+		hear(appends(from, 100, begin, begin.index, 0, 100))
+		hear(appends(from, 100, position{begin.index + 1, 100}, begin.index, 0, 3<<20))
+		if got := last(); got != (position{begin.index + 1, 100}) {
+			t.Fatalf("its log ends with %v, and began with %v: its disk is not full", got, begin)
+		}
+		hear(appends(from, 101, begin, begin.index, 0, 100))
+		if got := last(); got != (position{begin.index + 1, 101}) {
+			t.Errorf("its log ends with %v", got)
 		}
 	})
 }
