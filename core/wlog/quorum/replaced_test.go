@@ -94,6 +94,11 @@ func TestReplacedEntriesAreNotWaitedFor(t *testing.T) {
 		if last := n.g.disk.last(); last != (position{2, 3}) || n.g.full || n.g.unwritten > 0 {
 			t.Errorf("its log ends with %v; %d messages wait, %d bytes", last, len(n.g.writes), n.g.unwritten)
 		}
+		for _, f := range c.net {
+			if f.from == n.id && f.m.GetType() == raftpb.MsgAppResp && f.m.GetIndex() > 3 {
+				t.Errorf("it says that it has entry %d, which was never on its disk", f.m.GetIndex())
+			}
+		}
 	})
 }
 
