@@ -11,14 +11,16 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A full disk refuses what Raft wants written. Nothing can be left out: others may have it already. So the node waits for space, and the others
-// go on without it. Meanwhile it writes, before its turn, only what frees space: that the log begins later. The shard's owner says with each
-// message how much of the log nobody needs any more, see stamp.go: the entries that say so come behind those that do not fit. What is needed
-// stands in entries that a majority has, and that the node may lack: until it has them, its log alone is not whole, see [Refound].
+// A full disk refuses what Raft wants written. Nothing can be left out but entries that are to be replaced: others may have it already. So the node
+// waits for space, and the others go on without it. Meanwhile it writes, before its turn, only what frees space: that the log begins later. The
+// shard's owner says with each message how much of the log nobody needs any more, see stamp.go: the entries that say so come behind those that do
+// not fit. What is needed stands in entries that a majority has, and that the node may lack: until it has them, its log alone is not whole, see
+// [Refound].
 
 // refused notes that there was no space for a write, of which nothing was written. It is not returned again as it is.
 func (g *group) refused(w *write) {
 	g.writes = append(split(w.messages), g.writes...)
+	g.dropReplaced()
 	g.dropRepeats()
 	g.noted = w.before
 	g.keepSpare(w)
@@ -26,6 +28,13 @@ func (g *group) refused(w *write) {
 		g.full = true
 		g.answerEarly(g.writes)
 	}
+	g.attest()
+	g.collect()
+}
+
+// stillFull notes that there is no space yet for what was refused, while it is not tried as it is, see large.
+func (g *group) stillFull() {
+	g.dropReplaced()
 	g.attest()
 	g.collect()
 }
@@ -58,18 +67,22 @@ func (g *group) large() int {
 	return size
 }
 
-// attest tells Raft in the present term what is on the disk: what a write of an earlier term was answered with does not count, and the answer
-// that does comes behind the writes that wait. Without it those entries are not applied, and so not trimmed.
+// attest tells Raft in the present term what is on the disk, but for entries that will be replaced: what a write of an earlier term was answered
+// with does not count, and the answer that does comes behind the writes that wait. Without it those entries are not applied, and so not trimmed.
 func (g *group) attest() {
-	last := g.disk.last()
+	last := g.disk.last().index
 	for _, m := range g.writes {
-		if es := m.GetEntries(); len(es) > 0 && es[0].GetIndex() <= last.index {
-			return // it will be replaced
+		if es := m.GetEntries(); len(es) > 0 {
+			last = min(last, es[0].GetIndex()-1)
 		}
+	}
+	term, err := g.disk.Term(last)
+	if err != nil {
+		return // it is gone
 	}
 	_ = g.node.Step(&raftpb.Message{
 		Type: raftpb.MsgStorageAppendResp.Enum(), From: new(uint64(raft.LocalAppendThread)), To: &g.id,
-		Term: new(g.term), Index: &last.index, LogTerm: &last.term,
+		Term: new(g.term), Index: &last, LogTerm: &term,
 	})
 }
 
@@ -84,6 +97,31 @@ func (g *group) queue(m *raftpb.Message) {
 	g.answerEarly(g.writes[n-1:])
 	if repeats(m, g.writes[:n-1]) {
 		g.writes = g.writes[:n-1]
+	}
+}
+
+// dropReplaced drops the entries that later messages replace, as if they had never come: they need space, and what replaces them may need less.
+// What is claimed of them goes with them; only an owner of an earlier term would hear it. Raft knows itself that it has replaced them.
+func (g *group) dropReplaced() {
+	from := uint64(math.MaxUint64) // the entries from there on are replaced
+	for _, m := range slices.Backward(g.writes) {
+		if m.GetSnapshot() != nil {
+			return // what comes before is void, see skipTo
+		}
+		m.Responses = slices.DeleteFunc(m.GetResponses(), func(r *raftpb.Message) bool {
+			return r.GetType() == raftpb.MsgAppResp && !r.GetReject() && r.GetIndex() >= from
+		})
+		es := m.GetEntries()
+		if len(es) == 0 {
+			continue
+		}
+		begins := es[0].GetIndex()
+		if es[len(es)-1].GetIndex() >= from {
+			g.unwritten -= payload(m)
+			m.Entries = es[:from-min(from, begins)]
+			g.unwritten += payload(m)
+		}
+		from = min(from, begins)
 	}
 }
 

@@ -66,7 +66,9 @@ func (r *replica) wrote(j job) error {
 	r.writing = false
 	switch {
 	case j.probe > 0 && (j.err == nil || j.full()):
-		r.probed = j.err == nil
+		if r.probed = j.err == nil; !r.probed {
+			r.group.stillFull()
+		}
 		return nil
 	case j.full():
 		r.group.refused(j.write)

@@ -1,0 +1,140 @@
+package quorum
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// appends returns what a leader sends behind an entry of a term: entries of its own term, of those sizes.
+func appends(from, term uint64, behind position, commit, trim uint64, sizes ...int) *raftpb.Message {
+	m := &raftpb.Message{
+		Type: raftpb.MsgApp.Enum(), From: &from, To: new(uint64(1)), Term: &term, Index: &behind.index, LogTerm: &behind.term, Commit: &commit,
+		Context: binary.LittleEndian.AppendUint64(make([]byte, 16), trim), // a stamp
+	}
+	for i, size := range sizes {
+		m.Entries = append(m.Entries, &raftpb.Entry{
+			Index: new(behind.index + 1 + uint64(i)), Term: &term, Type: raftpb.EntryNormal.Enum(), Data: make([]byte, size),
+		})
+	}
+	return m
+}
+
+// hear has a node hear what leaders say.
+func (c *cluster) hear(n *simNode, ms ...*raftpb.Message) {
+	for _, m := range ms {
+		c.said = max(c.said, binary.LittleEndian.Uint64(m.GetContext()[16:]))
+		c.hand(n, flight{m.GetFrom(), m})
+		c.after(n)
+	}
+}
+
+// refuse has the disk refuse the next write.
+func (c *cluster) refuse(n *simNode) {
+	n.g.refused(n.g.nextWrite(1))
+	c.after(n)
+}
+
+// put has the disk take the next write, which is to have an entry, and no other.
+func (c *cluster) put(t *testing.T, n *simNode, index uint64) {
+	t.Helper()
+	w := n.g.nextWrite(1)
+	if w == nil || !slices.Equal(w.indexes, []uint64{index}) {
+		t.Fatalf("it writes %+v, not entry %d", w, index)
+	}
+	if n.writing, n.at = w, 0; !c.append(n) {
+		t.Fatalf("there is no space for entry %d", index)
+	}
+	c.wrote(n)
+}
+
+// A node has entries on its disk that its leader has not told it to be committed, and then the leader's successor replaces the last of them. It
+// gets told that those before are committed, and not needed, while more of the old leader's wait for a disk that has no space for them. The node
+// did not apply any of what it had, and so did not trim it: it waited for ever.
+func TestReplacedEntriesWaitForAFullDisk(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		c.calmDown = true
+		n := c.nodes[1]
+		n.fs.SetSpace(16<<10 + 4<<10) // for one segment more
+		c.hear(n, appends(2, 2, first, 1, 0, 12_000, 12_000, 8_000, 100))
+		for range 2 { // they are halved
+			c.refuse(n)
+		}
+		c.put(t, n, 2)
+		c.put(t, n, 3)
+		c.hear(n, appends(3, 3, position{2, 2}, 2, 3, 3_000)) // entry 2 is not needed any more, and 3 is another
+		for range 100 {
+			c.write(n)
+		}
+		if last := n.g.disk.last(); last != (position{3, 3}) || n.g.applied < 2 || n.g.full {
+			t.Errorf("its log ends with %v, and %d is applied; %d messages wait", last, n.g.applied, len(n.g.writes))
+		}
+	})
+}
+
+// All that is on a node's disk is to be replaced, and so is what waits for space there, so nothing gets free before: only what replaces it has
+// space. It came behind what has none.
+func TestReplacedEntriesAreNotWaitedFor(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		c.calmDown = true
+		n := c.nodes[1]
+		n.fs.SetSpace(16<<10 + 8<<10)
+		c.hear(n, appends(2, 2, first, 1, 0, 12_000), appends(2, 2, position{2, 2}, 1, 0, 12_000), appends(2, 2, position{3, 2}, 1, 0, 12_000, 12_000))
+		c.put(t, n, 2)
+		c.put(t, n, 3)
+		c.hear(n, appends(3, 3, first, 1, 0, 100))
+		for range 100 {
+			c.write(n)
+		}
+		if last := n.g.disk.last(); last != (position{2, 3}) || n.g.full || n.g.unwritten > 0 {
+			t.Errorf("its log ends with %v; %d messages wait, %d bytes", last, len(n.g.writes), n.g.unwritten)
+		}
+		for _, f := range c.net {
+			if f.from == n.id && f.m.GetType() == raftpb.MsgAppResp && f.m.GetIndex() > 3 {
+				t.Errorf("it says that it has entry %d, which was never on its disk", f.m.GetIndex())
+			}
+		}
+	})
+}
+
+// So it is if the disk is only asked whether it has space for what waits, because that is large.
+func TestLargeReplacedEntryIsNotWaitedFor(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		full := c.owner(1)%3 + 1
+		c.append(c.open(1, c.owner(1)), 100)
+		time.Sleep(time.Second)
+		c.isolate(full, true)
+		r := c.nodes[full].running(1)
+		last := func() position {
+			at := make(chan position)
+			if err := r.do(func() { at <- r.disk.last() }); err != nil {
+				t.Fatal(err)
+			}
+			return <-at
+		}
+		begin := last()
+		c.fs[full].SetSpace(1 << 20)
+		hear := func(m *raftpb.Message) {
+			m.To = new(uint64(full))
+			if err := c.nodes[full].Receive(wlog.NodeID(m.GetFrom()), 1, encode(m)); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Second)
+		}
+		from := uint64(full)%3 + 1
+		hear(appends(from, 100, begin, begin.index, 0, 100))
+		hear(appends(from, 100, position{begin.index + 1, 100}, begin.index, 0, 3<<20))
+		if got := last(); got != (position{begin.index + 1, 100}) {
+			t.Fatalf("its log ends with %v, and began with %v: its disk is not full", got, begin)
+		}
+		hear(appends(from, 101, begin, begin.index, 0, 100))
+		if got := last(); got != (position{begin.index + 1, 101}) {
+			t.Errorf("its log ends with %v", got)
+		}
+	})
+}
