@@ -2,6 +2,7 @@ package queue
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -12,12 +13,17 @@ import (
 type lateJournal struct {
 	memoryJournal
 	waiting []journal.Completer
+	empty   int // of these, those of commits without operations, which overtake nothing
 }
 
 func (j *lateJournal) Commit(ops []byte, live []journal.Delta, c journal.Completer) {
 	j.memoryJournal.Commit(ops, live, nil)
-	if c != nil {
-		j.waiting = append(j.waiting, c)
+	if c == nil {
+		return
+	}
+	j.waiting = append(j.waiting, c)
+	if len(ops)+len(live) == 0 {
+		j.empty++
 	}
 }
 
@@ -85,4 +91,79 @@ func TestADuplicateIsConfirmedWithItsOriginal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// On a full disk, where what settles overtakes what brings, a duplicate was confirmed before its original was durable, if its turn had
+// settled something; and one that came from another queue was removed there. A crash found neither.
+func TestADuplicateDoesNotOvertakeItsOriginal(t *testing.T) {
+	const from = 9 // the queue that it comes from
+	j := &lateJournal{}
+	q, _ := watchedQueue(t, Config{Storage: &Storage{Journal: j, ID: 1}}, onlyOne{map[uint64]bool{}})
+	q.enqueue(second, batchOf(persist(2)))
+	original := batchOf(persist(1))
+	original.Publisher = &confirms{}
+	q.enqueue(second, original)
+	if j.empty != 0 {
+		t.Fatal("a message needs no commit of its own to be confirmed")
+	}
+	q.Get(second, nil2(), func(Delivery, int) {}) // settles message 2
+
+	r := &DeferredRemoval{
+		journal: j, queue: from, parting: []departed{{ref: 5, extent: 1, bytes: -10, alone: true}}, tracker: &pendingRemovals{open: 1},
+	}
+	r.pending.Store(1)
+	duplicate, c := batchOf(persist(1)), &confirms{}
+	duplicate.Messages[0].Seq = 1
+	duplicate.Publisher, duplicate.Removal = c, r
+	q.enqueue(second, duplicate)
+	removed := func() (some bool) {
+		for _, e := range j.entries {
+			_, settled := Records(e.ops)
+			for run := range settled {
+				some = some || run.Queue == from
+			}
+		}
+		return some
+	}
+	if j.empty != 1 || c.n.Load() != 0 {
+		t.Errorf("%d empty commits, want that of the duplicate; it is confirmed %d times", j.empty, c.n.Load())
+	}
+	if removed() {
+		t.Error("the duplicate is removed from its old queue before its original is durable")
+	}
+	if j.durable(); !removed() || c.n.Load() != 1 {
+		t.Errorf("when its original is durable, the duplicate is removed from its old queue: %t, and confirmed %d times", removed(), c.n.Load())
+	}
+}
+
+// A transaction that only brings a duplicate was committed at once.
+func TestATransactionWithADuplicateWaitsForItsOriginal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &lateJournal{}
+		s := keptIn(t, j, onlyOne{map[uint64]bool{}}.Attach(nil), "q")[0]
+		s.Publish(batchOf(persist(1)))
+		done := make(chan error, 1)
+		go func() {
+			_, err := Transact([]Part{{Mailbox: s, Batch: batchOf(persist(1))}})
+			done <- err
+		}()
+		synctest.Wait()
+		if len(done) > 0 {
+			t.Fatal("it is committed before the original is durable")
+		}
+		if err := s.Do(func(*Queue, hook.Instant) {
+			if j.empty == 0 {
+				t.Error("it may overtake the original")
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		j.durable()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if n := s.queue.Stats().Dropped[hook.ReasonDuplicate]; n != 1 {
+			t.Errorf("dropped %d duplicates, want 1", n)
+		}
+	})
 }

@@ -289,31 +289,39 @@ func (n *opBuffer) reset() {
 }
 
 // confirm confirms a batch: at once, or when its operations are durable, and those
-// committed before if they have the messages that duplicates were dropped for.
+// committed before if they have the messages that duplicates were dropped for. Then
+// neither the confirm nor the removal of a message from its old queue may overtake
+// them.
 func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
-	waits := n.enqueued > 0 || n.relies && q.cfg.Storage != nil
+	relies := n.relies && q.cfg.Storage != nil
+	waits := n.enqueued > 0 || relies
 	n.enqueued, n.relies, n.arriving, n.entered = 0, false, nil, 0
 	if r := b.Removal; r != nil && r.move != nil {
 		r.move.noteRefused(b)
 	}
-	if r := b.Removal; waits && r != nil {
+	if r := b.Removal; waits && !relies && r != nil {
 		r.appendAlone(n, b.Messages, q.cfg.Storage.Journal)
 		if !b.divided && r.joins(q.cfg.Storage.Journal) {
 			r.appendTo(n)
 		}
 	}
-	if waits && (b.Publisher != nil || b.Removal != nil || b.underway > 0) {
+	awaited := b.Publisher != nil || b.Removal != nil || b.underway > 0
+	switch {
+	case relies && awaited:
+		q.commit(nil)
+		q.cfg.Storage.Journal.Commit(nil, nil, (*batchCommit)(b)) // an empty commit overtakes nothing
+	case waits && awaited:
 		q.commit((*batchCommit)(b))
-		return
+	default:
+		q.commit(nil)
+		b.complete(nil)
 	}
-	q.commit(nil)
-	b.complete(nil)
 }
 
 // removeArrived appends the removals of messages that have entered in a turn which commits before it confirms their batch.
 func (n *opBuffer) removeArrived(j Journal) {
-	if n.arriving == nil || n.enqueued == 0 {
+	if n.arriving == nil || n.enqueued == 0 || n.relies {
 		return
 	}
 	r := n.arriving.Removal

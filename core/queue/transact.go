@@ -94,6 +94,7 @@ type sharedCommit struct {
 	journal Journal
 	ops     []byte
 	live    []journal.Delta
+	relies  bool // a message was dropped because the queue has an equal one: that must be durable, too
 }
 
 // check refuses a transaction that does not fit an entry of a journal.
@@ -177,9 +178,13 @@ func (t *transaction) carryOut() {
 		m.buf = nil
 	}
 	turnBufferPool.Put(buf)
-	t.durable.Add(len(t.commits))
 	for _, c := range t.commits {
+		t.durable.Add(1)
 		c.journal.Commit(c.ops, c.live, t)
+		if c.relies {
+			t.durable.Add(1)
+			c.journal.Commit(nil, nil, t) // overtakes nothing
+		}
 	}
 }
 
@@ -263,14 +268,16 @@ func (m *participant) goOn(now hook.Instant) {
 // gather adds a queue's operations to the commit of its journal.
 func (t *transaction) gather(q *Queue) {
 	n := &q.buf.ops
-	n.enqueued = 0
+	relies := n.relies
+	n.enqueued, n.relies = 0, false
 	if q.cfg.Storage == nil {
 		return
 	}
 	q.compose()
-	if len(n.buf)+len(n.deltas) > 0 {
+	if relies || len(n.buf)+len(n.deltas) > 0 {
 		c := t.commit(q.cfg.Storage.Journal)
 		c.ops, c.live = append(c.ops, n.buf...), append(c.live, n.deltas...)
+		c.relies = c.relies || relies
 	}
 	n.reset()
 }
