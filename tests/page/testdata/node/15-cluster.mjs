@@ -7,6 +7,16 @@ import {VIEWS} from './views.mjs';
 /** The rows of a table, as text. */
 const rows = (page, label) => page.locator(`table[aria-label="${label}"] tbody tr, [aria-label="${label}"] table tbody tr`).allInnerTexts();
 
+/** Waits until the rows of a table are right: they come after the title. */
+async function listed(page, label, right) {
+  for (let left = 200; ; left--) {
+    const all = await rows(page, label);
+    if (right(all)) return;
+    holds(left > 0, `${label}: ${JSON.stringify(all)}`);
+    await page.waitForTimeout(50);
+  }
+}
+
 const ALLOWED = [/503/, /404/]; // checks of alarms that are raised, a queue that is not there
 
 /** Looks at what a cluster shows, in both themes, on a desk and on a telephone, and makes pictures of it in the folder that SHOTS names. */
@@ -38,12 +48,11 @@ await scenario(async (browser, faults) => {
   for (const name of ['a', 'b', 'c']) await page.getByText(`q-${name}`, {exact: true}).waitFor(); // whoever owns the vhosts
   await go(page, '#/node');
   for (const name of nodes) await page.getByRole('link', {name, exact: true}).waitFor();
-  same((await rows(page, 'Nodes')).filter((r) => r.includes('running')).length, 3, 'nodes that run');
+  await listed(page, 'Nodes', (all) => all.filter((r) => r.includes('running')).length === 3);
   await page.getByRole('link', {name: nodes[2], exact: true}).click();
   await page.getByRole('heading', {name: nodes[2], exact: true}).waitFor(); // of another node
   await go(page, '#/vhosts');
-  const listed = await rows(page, 'Virtual hosts');
-  holds(listed.length === 4 && listed.every((r) => nodes.some((n) => r.includes(n))), `virtual hosts and their nodes: ${listed}`);
+  await listed(page, 'Virtual hosts', (all) => all.length === 4 && all.every((r) => nodes.some((n) => r.includes(n))));
   await look(browser, faults, 'whole');
   for (const [i, name] of nodes.entries()) await api('POST', 'cluster/transfer', {shard: i + 1, to: name});
   await please('kill one');
