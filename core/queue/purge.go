@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 	"sync/atomic"
 
@@ -223,6 +224,7 @@ func (q *Queue) accountRemoved(c *chunk) {
 // refRuns encodes messages as runs of consecutive references.
 type refRuns struct {
 	all   bool   // include unacknowledged messages
+	gaps  bool   // what lies between two messages of a level has left: a run may have it, too
 	b     []byte // the runs before the last one
 	first Ref
 	count uint32 // of the last run
@@ -230,8 +232,8 @@ type refRuns struct {
 
 // add adds count messages from first on, which come after those there are.
 func (r *refRuns) add(first Ref, count uint32) {
-	if r.count > 0 && r.first+Ref(r.count) == first {
-		r.count += count
+	if to := first - r.first + Ref(count); r.count > 0 && to <= math.MaxUint32 && (r.gaps || r.first+Ref(r.count) == first) {
+		r.count = uint32(to)
 		return
 	}
 	r.end()
@@ -249,20 +251,21 @@ func (r *refRuns) end() {
 }
 
 // journalPurged journals that the ready messages leave, or all. It returns the completer of these operations, nil if there
-// are none.
+// are none. If all leave, it takes next to no space: what has left between them need not be left out, unless a crash should find it here
+// because it has not arrived where it went.
 func (q *Queue) journalPurged(all bool) *purgeCommit {
 	if q.cfg.Storage == nil {
 		return nil
 	}
-	r := refRuns{all: all}
+	r := refRuns{all: all, gaps: all && !q.mailbox.Sends()}
 	others := q.unacked + q.held() + q.waiting()
 	for l := range q.levels {
 		f := &q.levels[l]
 		for c := range f.chunks {
 			others -= r.addChunk(&f.chunks[c], ref(l, f.chunks[c].number<<chunkBits), all || others == 0)
 		}
+		r.end()
 	}
-	r.end()
 	return q.commitPurged(r.b, maxPurgedRuns)
 }
 
