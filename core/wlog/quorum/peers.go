@@ -23,7 +23,7 @@ func (g *group) peers() (all []peer) {
 	if g.state != raft.StateLeader {
 		return nil
 	}
-	recent := g.disk.recent()
+	recent := g.recent()
 	g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
 		if id == g.id {
 			return
@@ -35,6 +35,17 @@ func (g *group) peers() (all []peer) {
 	})
 	slices.SortFunc(all, func(a, b peer) int { return cmp.Compare(a.id, b.id) })
 	return all
+}
+
+// recent returns from which entry on all are in memory, or will be on the disk: those that wait replace what is there.
+func (g *group) recent() uint64 {
+	from := g.disk.recent()
+	for _, m := range g.writes {
+		if es := m.GetEntries(); len(es) > 0 {
+			from = min(from, es[0].GetIndex())
+		}
+	}
+	return from
 }
 
 // name says how the peer is being sent entries.

@@ -138,3 +138,27 @@ func TestLargeReplacedEntryIsNotWaitedFor(t *testing.T) {
 		}
 	})
 }
+
+// A leader whose full disk had entries behind all of its log, which wait to be replaced, took the others for not caught up: it handed the shard
+// over to nobody, and nobody owned it while the disk was full. Found by game 100391882.
+func TestEntriesThatWaitToReplaceOthersAreInMemory(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		c.calmDown = true
+		n := c.nodes[1]
+		c.hear(n, appends(2, 2, first, 1, 0, 100, 100, 100, 100))
+		for range 100 {
+			c.write(n)
+		}
+		for d := n.g.disk; d.cold < len(d.entries); d.cold++ {
+			d.evict(d.cold)
+		}
+		if from := n.g.recent(); from != 6 {
+			t.Fatalf("of entries 2 to 5, all out of memory, those from %d on are in memory", from)
+		}
+		n.fs.SetSpace(0)
+		c.hear(n, appends(3, 3, position{3, 2}, 1, 0, 100))
+		if from := n.g.recent(); from != 4 {
+			t.Errorf("while entry 4 waits to replace 4 and 5, those from %d on are in memory", from)
+		}
+	})
+}
