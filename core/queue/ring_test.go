@@ -23,9 +23,11 @@ func (slowJournal) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 		time.AfterFunc(50*time.Millisecond, func() { c.Durable() })
 	}
 }
+
 func (j slowJournal) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
 	j.Commit(ops, live, c)
 }
+
 func (slowJournal) Relocate([]byte, []journal.Delta) {}
 func (slowJournal) TryCommit([]byte) bool            { return true }
 func (slowJournal) Extent() uint32                   { return 1 }
