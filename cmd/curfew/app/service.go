@@ -240,6 +240,9 @@ func (s *service) stop(sig os.Signal, signals <-chan os.Signal) int {
 // cuts it short. code is the exit status if all goes well.
 func (s *service) drain(signals <-chan os.Signal, code int) int {
 	s.draining.Store(true)
+	if s.drainer != nil {
+		s.drainer.Overtaken()
+	}
 	s.notifier.show("closing connections", "STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()

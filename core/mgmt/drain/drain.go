@@ -58,16 +58,17 @@ type Drain struct {
 	options Options
 	begun   chan struct{} // capacity 1: has a value when a drain has begun
 
-	mu       sync.Mutex // guards what follows
-	state    State
-	order    Order
-	since    hook.Instant
-	ended    hook.Instant // when nobody waited any more; 0 = not yet
-	timedOut bool
-	empty    bool     // nothing was left at the last step
-	counts   Counts   // of the last step
-	samples  []sample // the latest, the oldest first
-	told     chan struct{}
+	mu        sync.Mutex // guards what follows
+	state     State
+	order     Order
+	since     hook.Instant
+	ended     hook.Instant // when nobody waited any more; 0 = not yet
+	timedOut  bool
+	empty     bool     // nothing was left at the last step
+	counts    Counts   // of the last step
+	samples   []sample // the latest, the oldest first
+	told      chan struct{}
+	overtaken bool // see Overtaken
 }
 
 // sample is how many messages were left at a moment.
@@ -110,9 +111,9 @@ func (d *Drain) Begin(o Order) error {
 	if err := d.options.Server.Suspend(o.Listening); err != nil {
 		return err
 	}
-	d.options.Log.Info("draining: publishers wait", "timeout", o.Timeout, "stop", o.Stop, "listening", o.Listening, "user", o.By)
 	d.state, d.order, d.since, d.ended, d.timedOut, d.empty, d.samples = Draining, o, d.options.Clock(), 0, false, false, nil
 	d.look()
+	d.options.Log.Info("draining: publishers wait", "timeout", o.Timeout, "stop", o.Stop, "listening", o.Listening, "left", d.counts.Left, "user", o.By)
 	select {
 	case d.begun <- struct{}{}:
 	default:
@@ -145,7 +146,7 @@ func (d *Drain) End(by string) error {
 func (d *Drain) Step() (goesOn, stop bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.state != Draining {
+	if d.state != Draining || d.overtaken {
 		return false, d.state == Stopping
 	}
 	d.look()
@@ -165,8 +166,19 @@ func (d *Drain) Step() (goesOn, stop bool) {
 	return false, d.order.Stop
 }
 
+// Overtaken tells that the broker is about to be stopped by something else. A drain that is under way does not end, and what was left
+// at its last step remains: connections are being closed now, so nobody is about to take anything.
+func (d *Drain) Overtaken() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.overtaken = true
+}
+
 // look counts what is left.
 func (d *Drain) look() {
+	if d.overtaken {
+		return
+	}
 	now := d.options.Clock()
 	d.counts = count(d.options.VHosts())
 	d.samples = append(d.samples, sample{now, d.counts.Left})
@@ -196,7 +208,7 @@ func (d *Drain) Describe() jsonobj.Object {
 	if d.state == Serving {
 		return jsonobj.Object{{"state", string(Serving)}}
 	}
-	if d.state == Drained {
+	if d.state == Drained && !d.overtaken {
 		d.counts = count(d.options.VHosts()) // consumers go on
 	}
 	if d.state == Stopping {
