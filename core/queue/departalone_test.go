@@ -38,9 +38,10 @@ func (s *sorter) Deleted(*Mailbox, Deletion) {}
 
 // parting is a way in which messages leave a queue for others.
 type parting struct {
-	cfg   Config
-	hooks hook.Hooks
-	start func(q *Queue) // two seconds after the beginning
+	cfg    Config
+	hooks  hook.Hooks
+	start  func(q *Queue) // two seconds after the beginning
+	recurs bool           // the messages are to leave again, if their bodies say so
 }
 
 func partings(t *testing.T) map[string]parting {
@@ -55,9 +56,9 @@ func partings(t *testing.T) map[string]parting {
 		}
 	}, Strategy: true}
 	return map[string]parting{
-		"released":      {scheduling(t), hook.Hooks{}, func(q *Queue) { q.tick(2 * second) }},
-		"dead-lettered": {Config{}, soon, func(q *Queue) { q.tick(2 * second) }},
-		"redriven": {Config{}, hook.Hooks{}, func(q *Queue) {
+		"released":      {cfg: scheduling(t), start: func(q *Queue) { q.tick(2 * second) }},
+		"dead-lettered": {hooks: soon, start: func(q *Queue) { q.tick(2 * second) }},
+		"redriven": {start: func(q *Queue) {
 			target := &RedriveTarget{Target: hook.Target{Exchange: "x"}}
 			_, err := q.StartRedrive(second, RedriveOptions{Choose: func(*Stored) (*RedriveTarget, RedriveFailure) { return target, NotChosen }, Total: -1})
 			if err != nil {

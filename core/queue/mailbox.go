@@ -50,6 +50,7 @@ const (
 	taskMoved
 	taskArrived
 	taskPurged
+	taskParted
 )
 
 // task is one unit of work in a mailbox. Which fields are set depends on its kind.
@@ -67,6 +68,7 @@ type task struct {
 	moved *movedPart
 
 	arrived []departed
+	parted  *parted
 }
 
 // call is a function that its caller waits for.
@@ -285,6 +287,10 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 		q.freeGarbage()
 	case taskPurged:
 		q.freeGarbage()
+	case taskParted:
+		if q.stopped == nil {
+			q.forgetParted(t.parted)
+		}
 	case taskAdmitted:
 		m.inLine = false
 		defer underway.next()

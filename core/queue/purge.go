@@ -123,20 +123,85 @@ func (q *Queue) detachContents(kept int, purge *purgeCommit) {
 
 // dropContents makes garbage of all that the queue holds. The removal is journalled in
 // one operation, before the journal may forget any message: until the queue's definition
-// is deleted, too, a restart finds all of them or none. Of a stopped queue it finds
-// all.
+// is deleted, too, a restart finds all of them or none, but for those that are on their way
+// to another queue. Of a stopped queue it finds all.
 func (q *Queue) dropContents() {
 	if q.contents == nil {
 		return
 	}
 	var purge *purgeCommit
 	if q.stopped == nil && q.messages() > 0 {
+		q.partWithMoving()
 		purge = q.journalPurged(true)
 	}
 	q.tellAllGone()
 	q.detachContents(0, purge)
 	q.unacked, q.moving, q.discards, q.departing, q.ending = 0, 0, nil, nil, nil
 	q.freeGarbage()
+}
+
+// partWithMoving takes out of a queue that is deleted what is on its way to another one but is here until it has arrived. The queue's
+// removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here. When they have
+// arrived durably the journal may forget them.
+func (q *Queue) partWithMoving() {
+	if q.cfg.Storage == nil || !q.mailbox.Sends() {
+		return
+	}
+	p := &parted{}
+	refs := q.movingRefs()
+	slices.Sort(refs)
+	for _, r := range refs {
+		h := q.at(r)
+		if !q.isJournalled(h.slot()) {
+			continue
+		}
+		p.runs.add(r, 1)
+		extent, bytes := h.chunk.extentOf(h.index, -1)
+		p.deltas = append(p.deltas, journal.Delta{Extent: extent, Bytes: bytes})
+		h.slot().flags &^= watched // the hooks are told that all are gone
+		q.free(h)
+	}
+	if p.runs.end(); p.deltas == nil {
+		return
+	}
+	t := task{kind: taskParted, parted: p}
+	if !q.mailbox.AfterDeadLetters(func(err error) {
+		if err == nil { // else a restart finds the queue, with these messages
+			q.mailbox.postAsync(t)
+		}
+	}) {
+		q.mailbox.postAsync(t)
+	}
+}
+
+// parted is what a deleted queue still has in the journal, until it has arrived elsewhere.
+type parted struct {
+	runs   refRuns
+	deltas []journal.Delta
+}
+
+// forgetParted journals that messages have left. Those that did when they arrived are not there any more.
+func (q *Queue) forgetParted(p *parted) {
+	n := &q.buf.ops
+	n.buf = appendRuns(n.buf, q.cfg.Storage.ID, p.runs.b)
+	for _, d := range p.deltas {
+		n.account(d.Extent, d.Bytes)
+	}
+}
+
+// movingRefs returns the messages of a redrive that are under way, and those that were released and are to be released again.
+func (q *Queue) movingRefs() (refs []Ref) {
+	if q.redrive != nil {
+		for _, p := range q.redrive.parts {
+			refs = append(refs, p.refs...)
+		}
+	}
+	if n := q.holding; n != nil && n.scheduled != nil {
+		for r := range n.arriving {
+			refs = append(refs, r)
+		}
+	}
+	return refs
 }
 
 // carry copies a taken or held message to a list that it enters with the number it had.

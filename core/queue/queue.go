@@ -238,11 +238,11 @@ func (q *Queue) end(now hook.Instant, d Deletion) {
 // close drops everything the queue holds. The mailbox rejects tasks from now on.
 func (q *Queue) close() {
 	q.closed = true
-	q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
 	if q.contents != nil {
 		q.count.Deleted += uint64(q.messages())
 		q.dropContents()
 	}
+	q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
 	if e := q.stopped; e != nil && q.contents != nil {
 		q.count.Deleted += uint64(e.ready + e.unacked + e.held + e.discarded)
 	}

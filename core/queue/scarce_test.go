@@ -231,3 +231,91 @@ func pushOut(t *testing.T, name string, n int, least wlog.Purpose, leave parting
 		})
 	})
 }
+
+// A queue was deleted while some of its messages were on their way to another one, whose commit waited for space. The deletion was
+// written first: a crash found these messages in neither.
+func TestADeletionLeavesWhatIsOnItsWay(t *testing.T) {
+	const n = 3
+	all := partings(t)
+	recurs := all["released"]
+	recurs.recurs = true
+	all["released again"] = recurs
+	for name, leave := range all {
+		t.Run(name, func(t *testing.T) {
+			for _, crashes := range []bool{true, false} {
+				synctest.Test(t, func(t *testing.T) { deleteWhileItSends(t, n, leave, crashes) })
+			}
+		})
+	}
+}
+
+func deleteWhileItSends(t *testing.T, n int, leave parting, crashes bool) {
+	e := newScarceEngine(t, crashfs.New(1))
+	w, c := e.open(t, func([]byte) {}), &courier{}
+	from, to := durableOf(t, w, c, leave.cfg, 7, leave.hooks), durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{})
+	message := func(id, due int) Message {
+		m := persist(uint64(id))
+		if m.Body = fmt.Appendf([]byte{byte(due)}, "m%d", id); leave.recurs {
+			m.Body = append(m.Body[:1], "recurs"...)
+		}
+		return m
+	}
+	for id := range n {
+		from.enqueue(second, batchOf(message(id, 2)))
+	}
+	if err := w.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	w.SetLowSpace(true)
+	e.keep(wlog.Settling)
+	leave.start(from)
+	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
+	time.Sleep(time.Second)
+	if _, err := from.Delete(false, false); err != nil {
+		t.Error(err)
+	}
+	from.commit(nil)
+	time.Sleep(time.Second)
+	handleAll(from.mailbox)
+	want := [2]int{n, 0}
+	if st := w.Stats(); st.Live == 0 {
+		t.Errorf("before the crash: %+v", st)
+	}
+	if !crashes {
+		e.keep(wlog.Bringing)
+		w.SetLowSpace(false)
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		handleAll(from.mailbox)
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if to.ready != n {
+			t.Errorf("%d messages have arrived, want %d", to.ready, n)
+		}
+		to.Purge(3 * second)
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		handleAll(to.mailbox)
+		if err := w.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if st := w.Stats(); st.Live != 0 {
+			t.Errorf("%d bytes are live", st.Live)
+		}
+		want = [2]int{}
+	}
+	r := NewRestorer()
+	if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range want {
+		if q := r.find(uint64(7 + i)); len(q.list)-q.freed != want {
+			t.Errorf("crash before: %t: a restart finds %d messages in queue %d, want %d", crashes, len(q.list)-q.freed, 7+i, want)
+		}
+	}
+	r.Discard()
+}
