@@ -53,3 +53,42 @@ func TestWhatLetsTheLogBeTrimmedIsSettledFirst(t *testing.T) {
 		}
 	})
 }
+
+// A purge that was larger than the space left to settlements was tried again and again, and those behind it were not tried at all.
+func TestWhatDoesNotFitDoesNotStandBeforeSmallerSettlements(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, large = 100, 80
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Extent: 1, Operations: operations})
+		var front, behind, purges []byte
+		for i := range large {
+			front, purges = fmt.Appendf(front, "+%d,;", i), fmt.Appendf(purges, "-%d;", i)
+		}
+		for i := large; i < n; i++ {
+			behind = fmt.Appendf(behind, "+%d,;", i)
+		}
+		for i, ops := range [][]byte{front, behind} {
+			s.Commit(ops, []Delta{{uint32(1 + i), []int64{large, n - large}[i]}}, nil)
+			if err := s.Sync(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.limit(len(purges) - 1)
+		l.keep(wlog.Settling)
+		s.Commit([]byte("+5000,;"), []Delta{{s.Extent(), 1}}, nil)
+		synctest.Wait()
+		s.CommitAs(wlog.Settling, purges, nil, nil)
+		for i := large; i < n; i++ {
+			s.Commit(fmt.Appendf(nil, "-%d;", i), []Delta{{2, -1}}, nil)
+		}
+		time.Sleep(time.Minute)
+		if left := len(l.state()); left != large {
+			t.Errorf("%d messages are left, want %d", left, large)
+		}
+		l.limit(len(purges) + 100)
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package journal
 
 import (
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -160,9 +161,12 @@ func (w *Writer) frontSettlers(first *commitGroup) map[*commit]bool {
 	return settlers
 }
 
-// choose chooses commits for an entry, and reports whether there are any. The caller holds mu.
+// choose chooses commits for an entry, and reports whether there are any. A larger commit than the entry is to be is chosen only if there
+// is no other, and no smaller one: others need not wait until there is space for it. The caller holds mu.
 func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) {
 	size, ahead := 0, w.ahead(first)
+	var large *commit
+	most := math.MaxInt // bytes of a larger one than large
 	var front map[*commit]bool
 	if a.front {
 		front = w.frontSettlers(first)
@@ -185,12 +189,21 @@ func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) 
 			if repeated > w.bounds.most(purpose)-ahead {
 				continue
 			}
-			if size > 0 && size+len(ops) > a.size {
+			if len(ops) > a.size {
+				if len(ops) < most {
+					large, most = c, len(ops)
+				}
+				continue
+			}
+			if size+len(ops) > a.size {
 				return true
 			}
 			c.chosen, some = true, true
 			ahead, size = ahead+repeated, size+len(ops)
 		}
+	}
+	if !some && large != nil {
+		large.chosen, some = true, true
 	}
 	return some
 }
