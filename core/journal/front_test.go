@@ -92,3 +92,111 @@ func TestWhatDoesNotFitDoesNotStandBeforeSmallerSettlements(t *testing.T) {
 		}
 	})
 }
+
+// reserve is space that entries take, and that a trim gives back when nothing is left of the log's front.
+type reserve struct{ left int }
+
+// A purge that fitted was not tried, because smaller settlements were there: with the entry of all of them too large and the next size that
+// was tried smaller than the purge, only they were written. They took the space until the purge did not fit any more, and only that would
+// have let the log be trimmed.
+func TestAPurgeThatFitsIsTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const front, behind = 100, 800
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Extent: 1, Operations: operations})
+		var first, second, purge []byte
+		for i := range front {
+			first, purge = fmt.Appendf(first, "+%d,;", 1000+i), fmt.Appendf(purge, "-%d;", 1000+i)
+		}
+		for i := range behind {
+			second = fmt.Appendf(second, "+%d,;", 2000+i)
+		}
+		s.Commit(first, []Delta{{1, front}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		s.Commit(second, []Delta{{2, behind}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		space := reserve{left: 1000}
+		l.mu.Lock()
+		l.fits = func(size int) bool { return size <= space.left }
+		l.written = func(entry string) { space.left -= len(entry) }
+		l.mu.Unlock()
+		l.trimmed = func(wlog.Index) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			space.left += len(first)
+			return nil
+		}
+		l.keep(wlog.Settling)
+		s.Commit([]byte("+5000,;"), []Delta{{s.Extent(), 1}}, nil)
+		synctest.Wait()
+		h := &history{}
+		s.CommitAs(wlog.Settling, purge, nil, &accounting{s, Delta{1, -front}, h.as("purge")})
+		for i := range behind {
+			s.Commit(fmt.Appendf(nil, "-%d;", 2000+i), []Delta{{2, -1}}, nil)
+		}
+		time.Sleep(time.Minute)
+		if got := h.durable(); len(got) != 1 {
+			t.Errorf("a purge of %d bytes was not written, with space for 1000; %d bytes are left, %d messages", len(purge), space.left, len(l.state()))
+		}
+		l.limit(1 << 20)
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// accounting accounts for a purge when that is durable, as queues do.
+type accounting struct {
+	w     *Writer
+	freed Delta
+	Completer
+}
+
+func (a *accounting) Durable() {
+	a.w.Commit(nil, []Delta{a.freed}, nil)
+	a.Completer.Durable()
+}
+
+// A purge of more than 256 KiB was not tried as long as anything else settled or moved, though there was space for it: it is larger than what
+// is tried at once, and what is larger was taken only if there was nothing else.
+func TestALargePurgeIsTriedBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const large, small = 40_000, 1000
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Extent: 1 << 20, Operations: operations})
+		var all, purge []byte
+		for i := range large + small {
+			all = fmt.Appendf(all, "+%d,;", 100_000+i)
+			if i < large {
+				purge = fmt.Appendf(purge, "-%d;", 100_000+i)
+			}
+		}
+		s.Commit(all, []Delta{{1, large + small + 1}}, nil)
+		s.Commit([]byte("+1,;"), nil, nil)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		l.keep(wlog.Settling)                                               // with space for everything that settles
+		s.Commit([]byte("+5000,;"), []Delta{{s.Extent(), 1}}, nil)          // waits
+		s.Commit([]byte("-1;+2,;"), []Delta{{1, -1}, {s.Extent(), 1}}, nil) // so does a move
+		synctest.Wait()
+		h := &history{}
+		s.CommitAs(wlog.Settling, purge, nil, &accounting{s, Delta{1, -large}, h.as("purge")})
+		for i := range small {
+			s.Commit(fmt.Appendf(nil, "-%d;", 100_000+large+i), []Delta{{1, -1}}, nil)
+			time.Sleep(5 * time.Millisecond)
+		}
+		if got := h.durable(); len(got) != 1 {
+			t.Errorf("a purge of %d bytes was not written in %v, with space for it", len(purge), small*5*time.Millisecond)
+		}
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+	})
+}

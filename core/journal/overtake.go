@@ -39,11 +39,14 @@ func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
 	a := attempt{least: wlog.Settling, size: w.ordinary()}
 	some, left, err := w.try(g, a)
 	if left > 0 {
-		front, err := w.overtakeAs(g, attempt{a.least, true, a.size})
+		a = a.smaller(left)
+		if large, err := w.tryLarge(g, a); large || err != nil {
+			return large, err
+		}
+		front, err := w.overtakeAs(g, attempt{least: a.least, front: true, size: w.ordinary()})
 		if front || err != nil {
 			return front, err
 		}
-		a.size = smaller(min(a.size, left))
 		if some, err = w.overtakeAs(g, a); err != nil {
 			return false, err
 		}
@@ -60,6 +63,22 @@ type attempt struct {
 	least wlog.Purpose
 	front bool // only those that settle records at the log's front
 	size  int
+	large large
+}
+
+// large says what becomes of commits that are larger than an attempt's size.
+type large uint8
+
+const (
+	largeToo  large = iota // they are taken in their turn, as the first
+	largeLast              // the smallest is taken if there is no other commit
+	largeOnly              // the smallest is taken, and nothing else
+)
+
+// smaller returns the attempt to make when an entry of so many bytes does not fit.
+func (a attempt) smaller(left int) attempt {
+	a.size, a.large = smaller(min(a.size, left)), largeLast
+	return a
 }
 
 // overtakeAs writes an entry of commits, as many as fit. What is left of a full log must not go to the headers of entries with one commit
@@ -70,8 +89,22 @@ func (w *Writer) overtakeAs(g *commitGroup, a attempt) (some bool, err error) {
 		if left == 0 || a.size == 1 {
 			return some, err
 		}
-		a.size = smaller(min(a.size, left))
+		a = a.smaller(left)
+		if some, err := w.tryLarge(g, a); some || err != nil {
+			return some, err
+		}
 	}
+}
+
+// tryLarge makes an attempt with a commit that is too large for one, a purge for example. If it fits, it goes before smaller ones: they might
+// take its space, and it need not wait until there are none.
+func (w *Writer) tryLarge(g *commitGroup, a attempt) (some bool, err error) {
+	if a.size == 1 {
+		return false, nil // that attempt has the smallest of all
+	}
+	a.large = largeOnly
+	some, _, err = w.try(g, a)
+	return some, err
 }
 
 // try makes an attempt. If its entry does not fit, it returns how many bytes that has.
@@ -161,8 +194,7 @@ func (w *Writer) frontSettlers(first *commitGroup) map[*commit]bool {
 	return settlers
 }
 
-// choose chooses commits for an entry, and reports whether there are any. A larger commit than the entry is to be is chosen only if there
-// is no other, and no smaller one: others need not wait until there is space for it. The caller holds mu.
+// choose chooses commits for an entry, and reports whether there are any. The caller holds mu.
 func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) {
 	size, ahead := 0, w.ahead(first)
 	var large *commit
@@ -189,13 +221,16 @@ func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) 
 			if repeated > w.bounds.most(purpose)-ahead {
 				continue
 			}
-			if len(ops) > a.size {
+			if len(ops) > a.size && a.large != largeToo {
 				if len(ops) < most {
 					large, most = c, len(ops)
 				}
 				continue
 			}
-			if size+len(ops) > a.size {
+			if a.large == largeOnly {
+				continue
+			}
+			if size > 0 && size+len(ops) > a.size {
 				return true
 			}
 			c.chosen, some = true, true

@@ -232,6 +232,17 @@ func (m *Mailbox) Sends() bool {
 	return p.open > 0
 }
 
+// owes reports whether the queue has sent messages that have not arrived durably, or never will: a restart finds them in the queue.
+func (m *Mailbox) owes() bool {
+	p := m.removals.Load()
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.open > 0 || p.failed != nil
+}
+
 // pendingRemovals returns the queue's counter. It is called on the queue's turn.
 func (m *Mailbox) pendingRemovals() *pendingRemovals {
 	if m.removals.Load() == nil {

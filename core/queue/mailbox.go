@@ -370,7 +370,7 @@ func (m *Mailbox) updateThrottle(published bool) {
 func (q *Queue) rejectDeleted(t *task) {
 	switch t.kind {
 	case taskMoved:
-		t.moved.release()
+		t.moved.abandon()
 	case taskPublish:
 		if r := t.batch.Removal; r != nil && r.move != nil { // what is redriven does not go with a queue that is deleted
 			r.move.refuse(t.batch, FailNoQueue)

@@ -148,10 +148,21 @@ func (p *movedPart) arrived(committed bool) {
 
 // release lets the queue's definition be deleted, if it waits for the part. It may be
 // called again.
-func (p *movedPart) release() {
+func (p *movedPart) release() { p.end(nil) }
+
+// abandon is release of a queue that is gone: the definition stays if it is unknown whether the messages are in their target.
+func (p *movedPart) abandon() {
+	if why := p.err.Load(); why != nil {
+		p.end(*why)
+		return
+	}
+	p.end(nil)
+}
+
+func (p *movedPart) end(err error) {
 	if !p.released {
 		p.released = true
-		p.removal.tracker.end(nil)
+		p.removal.tracker.end(err)
 	}
 }
 

@@ -126,9 +126,10 @@ func (q *Queue) detachContents(kept int, purge *purgeCommit) {
 // is deleted, too, a restart finds all of them or none, but for those that are on their way
 // to another queue. Of a stopped queue it finds all.
 func (q *Queue) dropContents() {
-	if q.contents == nil {
+	if q.contents == nil || q.emptied {
 		return
 	}
+	q.emptied = true
 	var purge *purgeCommit
 	if q.stopped == nil && q.messages() > 0 {
 		q.partWithMoving()
@@ -144,7 +145,7 @@ func (q *Queue) dropContents() {
 // removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here. When they have
 // arrived durably the journal may forget them.
 func (q *Queue) partWithMoving() {
-	if q.cfg.Storage == nil || !q.mailbox.Sends() {
+	if q.cfg.Storage == nil || !q.mailbox.owes() {
 		return
 	}
 	p := &parted{}
@@ -158,8 +159,8 @@ func (q *Queue) partWithMoving() {
 		p.runs.add(r, 1)
 		extent, bytes := h.chunk.extentOf(h.index, -1)
 		p.deltas = append(p.deltas, journal.Delta{Extent: extent, Bytes: bytes})
-		h.slot().flags &^= watched // the hooks are told that all are gone
-		q.free(h)
+		q.store.free(*h.slot()) // it is not read: the hooks are told that all are gone, and what is known of messages goes with the queue
+		h.list.remove(h.chunk, h.index)
 	}
 	if p.runs.end(); p.deltas == nil {
 		return
@@ -183,7 +184,10 @@ type parted struct {
 // forgetParted journals that messages have left. Those that did when they arrived are not there any more.
 func (q *Queue) forgetParted(p *parted) {
 	n := &q.buf.ops
-	n.buf = appendRuns(n.buf, q.cfg.Storage.ID, p.runs.b)
+	for part := range slices.Chunk(p.runs.b, maxPurgedRuns*runSize) {
+		q.commit(nil)
+		n.buf = appendRuns(n.buf, q.cfg.Storage.ID, part)
+	}
 	for _, d := range p.deltas {
 		n.account(d.Extent, d.Bytes)
 	}
@@ -322,7 +326,7 @@ func (q *Queue) journalPurged(all bool) *purgeCommit {
 	if q.cfg.Storage == nil {
 		return nil
 	}
-	r := refRuns{all: all, gaps: all && !q.mailbox.Sends()}
+	r := refRuns{all: all, gaps: all && !q.mailbox.owes()}
 	others := q.unacked + q.held() + q.waiting()
 	for l := range q.levels {
 		f := &q.levels[l]

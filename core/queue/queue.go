@@ -51,6 +51,7 @@ type Queue struct {
 	trim    hook.Instant // when an empty queue releases its memory
 	zeroTTL bool         // messages entered in this turn that may be delivered in this turn only
 	closed  bool
+	emptied bool // it is closed or stopped, and has dropped what it held
 }
 
 // contents is what a queue needs once it has had a message. A queue that waits for its
