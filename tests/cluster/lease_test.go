@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -72,9 +73,7 @@ func TestDeadlinesWhenTheOwnerIsKilled(t *testing.T) {
 	}
 	to := amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}
 	each := amqp091.Table{"x-message-ttl": longest.Milliseconds()}
-	for key, value := range to {
-		each[key] = value
-	}
+	maps.Copy(each, to)
 	for name, args := range map[string]amqp091.Table{"dead": nil, "mixed": to, "equal": each} {
 		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
 			t.Fatal(err)
@@ -100,8 +99,8 @@ func TestDeadlinesWhenTheOwnerIsKilled(t *testing.T) {
 	if !process.Poll(func() bool { return c.readDead(t, other, due, seen) }) {
 		t.Errorf("%d of %d messages are dead-lettered", len(seen), len(due))
 	}
-	if !process.Poll(func() bool { return count(t, other, "dead") == len(due) }) { // they were not acknowledged
-		t.Errorf("%d messages are dead-lettered, of which there were %d: %v", count(t, other, "dead"), len(due), seen)
+	if !process.Poll(func() bool { return other.messages("dead") == len(due) }) { // they were not acknowledged
+		t.Errorf("%d messages are dead-lettered, of which there were %d: %v", other.messages("dead"), len(due), seen)
 	}
 	if d, ok, err := channelOf(t, other.URL()).Get("mixed", false); err != nil || !ok || string(d.Body) != "stays" {
 		t.Errorf("without a deadline: %q %t %v", d.Body, ok, err)

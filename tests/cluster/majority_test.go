@@ -8,10 +8,12 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
@@ -36,6 +38,7 @@ func TestTwoOfThreeNodesAreKilled(t *testing.T) {
 	for _, w := range witnesses {
 		w.publish(t, 20)
 	}
+	publishExpiring(t, left, "due", 4*time.Second) // while nobody serves it
 	c.AwaitSpare()
 	for _, n := range killed {
 		n.Kill()
@@ -55,6 +58,12 @@ func TestTwoOfThreeNodesAreKilled(t *testing.T) {
 	wantNoContents(t, left)
 	wantCopies(t, left)
 	wantHealth(t, left, http.StatusServiceUnavailable)
+	if !process.Poll(func() bool {
+		status, ok := errors.AsType[*exec.ExitError](c.Ctl(left, "cluster", "status"))
+		return ok && status.ExitCode() == 75 // something has no owner
+	}) {
+		t.Errorf("curfew ctl cluster status: %v", c.Ctl(left, "cluster", "status"))
+	}
 	for i, w := range witnesses {
 		err, _, inTime := process.Receive(refusals[i])
 		if refusal, ok := errors.AsType[*amqp091.Error](err); !inTime || !ok || refusal.Code != amqp091.InternalError {
@@ -67,6 +76,9 @@ func TestTwoOfThreeNodesAreKilled(t *testing.T) {
 	for _, w := range witnesses {
 		w.again(t)
 		w.publish(t, 5)
+	}
+	if !process.Poll(func() bool { return left.messages("due") == 0 }) {
+		t.Error("what was due while nobody served it does not expire")
 	}
 	killed[0].Launch()
 	killed[0].AwaitReady()
@@ -213,6 +225,15 @@ func (w *witness) bodies() (all []string, err error) {
 		}
 		all = append(all, string(d.Body))
 	}
+}
+
+// messages returns how many messages a queue of the default vhost has, as the node's management API knows, which renews no lease; -1 = unknown.
+func (n *Node) messages(queue string) int {
+	var q struct{ Messages *int }
+	if json.Unmarshal(n.Get("queues/%2F/"+queue), &q) != nil || q.Messages == nil {
+		return -1
+	}
+	return *q.Messages
 }
 
 // reply is an answer of the management API.
