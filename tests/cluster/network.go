@@ -35,6 +35,8 @@ func (c *Cluster) Isolate(node int, do func(from, to int)) {
 // of a connection which node it is from.
 //
 // They stand in for network namespaces, which not every machine lets tests make: packets are not lost but late, as TCP sees them.
+//
+// Where nodes speak TLS, nobody can know which one has dialled: such connections can be dropped, and nothing else.
 type proxies struct {
 	addresses []string // of the proxies: what nodes know each other by
 	listeners []net.Listener
@@ -76,8 +78,8 @@ func newProxies(t *testing.T, nodes []string) *proxies {
 		}
 		n.listeners, n.addresses = append(n.listeners, l), append(n.addresses, l.Addr().String())
 		n.running.Go(func() { n.accept(l, i, address) })
-		for j := range nodes {
-			n.ways[way{i, j}] = &state{}
+		for j := range len(nodes) + 1 { // the last one stands for all that speak TLS
+			n.ways[way{i, j}], n.ways[way{j, i}] = &state{}, &state{}
 		}
 	}
 	t.Cleanup(n.close)
@@ -109,6 +111,15 @@ func (n *proxies) Heal() {
 	n.change(func() {
 		for _, s := range n.ways {
 			*s = state{}
+		}
+	})
+}
+
+// drop ends all connections. Others may be made at once.
+func (n *proxies) drop() {
+	n.change(func() {
+		for p := range n.pairs {
+			p.reset()
 		}
 	})
 }
@@ -218,8 +229,12 @@ func (n *proxies) peek(c net.Conn) (first []byte, from int, err error) {
 	return nil, 0, errStranger
 }
 
-// sender returns the number of the node that a first message is from, or -1.
+// sender returns the number of the node that a first message is from, which for TLS is one that no node has, or -1.
 func (n *proxies) sender(message []byte) int {
+	const handshakeOfTLS = 22
+	if len(message) > 0 && message[0] == handshakeOfTLS {
+		return len(n.addresses)
+	}
 	_, rest, ok := bytes.Cut(message, []byte(`"address":"`))
 	address, _, whole := bytes.Cut(rest, []byte(`"`))
 	if !ok || !whole {

@@ -160,3 +160,25 @@ func TestNetworkKnowsNodesOnly(t *testing.T) {
 		t.Errorf("a stranger got %q", b)
 	}
 }
+
+// Connections that speak TLS come through although nobody knows where they are from, and are dropped with the others.
+func TestNetworkDrops(t *testing.T) {
+	n := testNetwork(t)
+	plain := call(t, n, 0, 1)
+	plain.hearHello(n, 0)
+	conn, err := net.Dial("tcp", n.addresses[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	secure := caller{t, conn}
+	secure.say("\x16\x03\x01 hello")
+	secure.hear("\x16\x03\x01 hello")
+	n.drop()
+	for _, c := range []caller{plain, secure} {
+		if _, err := io.ReadAll(c); err == nil {
+			t.Error("the connection ended as if by itself")
+		}
+	}
+	call(t, n, 0, 1).hearHello(n, 0)
+}

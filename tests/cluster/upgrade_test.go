@@ -71,9 +71,15 @@ func TestRollingUpgrade(t *testing.T) {
 // own has a node own the vhost "/".
 func (c *Cluster) own(n *Node) {
 	c.t.Helper()
-	c.Nodes[0].Ask(c.t, http.StatusNoContent, http.MethodPost, "cluster/transfer", map[string]string{"vhost": "/", "to": n.Address})
-	if !process.Poll(func() bool { return c.owner("/") == n }) {
-		c.t.Fatalf("node %d does not own the vhost", n.Number)
+	c.give("/", n)
+}
+
+// give has a node own a vhost.
+func (c *Cluster) give(vhost string, n *Node) {
+	c.t.Helper()
+	c.Nodes[0].Ask(c.t, http.StatusNoContent, http.MethodPost, "cluster/transfer", map[string]string{"vhost": vhost, "to": n.Address})
+	if !process.Poll(func() bool { return c.owner(vhost) == n }) {
+		c.t.Fatalf("node %d does not own the vhost %s", n.Number, vhost)
 	}
 }
 

@@ -223,6 +223,18 @@ func (p *Process) Logged(msg string) bool {
 	return found != nil
 }
 
+// Times returns how many records with the message msg there are.
+func (p *Process) Times(msg string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, r := range p.records {
+		if r["msg"] == msg {
+			n++
+		}
+	}
+	return n
+}
+
 // Ended reports whether the process has, by itself or not.
 func (p *Process) Ended() bool {
 	select {
