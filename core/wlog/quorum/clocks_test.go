@@ -44,7 +44,7 @@ func (c *cluster) electors(n *simNode) (all []*simNode) {
 
 // misled reports whether an owner lacks entries that say the time, and one that elected it claims another: its clock was set.
 func (c *cluster) misled(n *simNode) bool {
-	return n.g.disk.base.term > n.samples.term && slices.ContainsFunc(c.electors(n), func(v *simNode) bool {
+	return n.g.disk.trimmed() > n.samples.term && slices.ContainsFunc(c.electors(n), func(v *simNode) bool {
 		return v.samples.former && v.g.disk.time == v.void
 	})
 }
@@ -56,7 +56,7 @@ func (c *cluster) takeOver(n *simNode) {
 	own := c.now + n.skew
 	n.owned = n.g.owner
 	mayDiffer := n.samples.term == 0 && n.g.body == 0 || n.samples.known && n.g.disk.time == n.void || c.misled(n)
-	n.offset = n.samples.offset(own, last, n.g.disk.base.term)
+	n.offset = n.samples.offset(own, last, n.g.disk.trimmed())
 	if c.fault == usesOwnClock {
 		n.offset = max(0, time.Duration(last-own))
 	}

@@ -398,7 +398,7 @@ func (r *replica) publish() {
 	}
 	if o.Mine && (!r.published.Mine || r.published.Epoch != o.Epoch) {
 		now := r.clock()
-		offset := r.samples.offset(now, g.head.at, g.disk.base.term)
+		offset := r.samples.offset(now, g.head.at, g.disk.trimmed())
 		r.offset.Store(int64(offset))
 		r.samples.own(g.owner, offset)
 	}

@@ -173,15 +173,15 @@ func (s sample) least(now hook.Instant) time.Duration {
 // owner before, as far as one knows, and the shard's time is not less than that of its last entry. Without any sample it is the own
 // clock's.
 //
-// The log begins behind an entry of the owner in term began. If that is a later one than the samples are about, the node lacks entries that say
-// that one's time, because they were trimmed: it may be less than the node knows. Of those who elected the node, one had these entries, and what
-// that one claims counts then. It does not make the time more, as its clock may have been set forward.
-func (s *samples) offset(now, last hook.Instant, began uint64) time.Duration {
+// trimmed is the term of the last entry that is gone. If its owner is a later one than the samples are about, the node may never have had entries
+// that say that one's time, and that may be less than the node knows. Of those who elected the node, one had these entries, and what that one
+// claims counts then. It does not make the time more, as its clock may have been set forward.
+func (s *samples) offset(now, last hook.Instant, trimmed uint64) time.Duration {
 	ahead := time.Duration(0)
 	if s.term > 0 {
 		ahead = s.ahead(now)
 	}
-	if s.claim.term > 0 && began > s.term {
+	if s.claim.term > 0 && trimmed > s.term {
 		if less := s.claim.least(now); less > ahead-claimSpan {
 			ahead = min(ahead, less)
 		}

@@ -343,9 +343,9 @@ func TestClaims(t *testing.T) {
 		by   source
 	}
 	for name, test := range map[string]struct {
-		said  []said
-		began uint64        // the log begins behind an entry of that term
-		less  time.Duration // the time in the end
+		said    []said
+		trimmed uint64        // the term of the last entry that is gone
+		less    time.Duration // the time in the end
 	}{
 		"none":                          {nil, 3, 0},
 		"of a later owner":              {[]said{{3, late, claimed}}, 3, late + margin},
@@ -364,7 +364,7 @@ func TestClaims(t *testing.T) {
 		for _, one := range test.said {
 			s.take(one.term, second+hook.Instant(own-one.less), second, one.by)
 		}
-		if got := own - s.offset(second, 0, test.began); got != test.less {
+		if got := own - s.offset(second, 0, test.trimmed); got != test.less {
 			t.Errorf("%s: %v less, want %v", name, got, test.less)
 		}
 		if s.own(5, own); s.offset(second, 0, 6) != own {
@@ -388,6 +388,9 @@ func TestTimeOfOwnersWhoseEntriesAreTrimmed(t *testing.T) {
 		})
 		for range 10 {
 			c.write(n)
+		}
+		if n.g.disk.trimmed() != 3 || other.g.disk.trimmed() != 0 {
+			t.Fatalf("trimmed through term %d, and a log that was not through term %d", n.g.disk.trimmed(), other.g.disk.trimmed())
 		}
 		c.net = nil
 		n.g.campaign()
