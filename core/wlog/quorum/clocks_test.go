@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -30,13 +31,32 @@ func (c *cluster) remember(n *simNode, refresh bool) {
 	}
 }
 
+// electors returns the nodes that may have elected an owner, and that one.
+func (c *cluster) electors(n *simNode) (all []*simNode) {
+	for _, id := range c.ids() {
+		v := c.nodes[id]
+		if h := v.g.noted.hard; h.term > n.owned || h.term == n.owned && h.vote == n.id {
+			all = append(all, v)
+		}
+	}
+	return all
+}
+
+// misled reports whether an owner lacks entries that say the time, and one that elected it claims another: its clock was set.
+func (c *cluster) misled(n *simNode) bool {
+	return n.g.disk.trimmed() > n.samples.term && slices.ContainsFunc(c.electors(n), func(v *simNode) bool {
+		return v.samples.former && v.g.disk.time == v.void
+	})
+}
+
 // takeOver has a node go on with the shard's time, and checks that it is not ahead of that of any owner before: unless the node's log has no
-// entry with a time, or all it knows of that is from an earlier life and its clock was set since.
+// entry with a time, or all that is known of that is from an earlier life and a clock was set since.
 func (c *cluster) takeOver(n *simNode) {
 	last := n.g.head.at
 	own := c.now + n.skew
-	mayDiffer := n.samples.term == 0 && n.g.body == 0 || n.samples.known && n.g.disk.time == n.void
-	n.owned, n.offset = n.g.owner, n.samples.offset(own, last)
+	n.owned = n.g.owner
+	mayDiffer := n.samples.term == 0 && n.g.body == 0 || n.samples.known && n.g.disk.time == n.void || c.misled(n)
+	n.offset = n.samples.offset(own, last, n.g.disk.trimmed())
 	if c.fault == usesOwnClock {
 		n.offset = max(0, time.Duration(last-own))
 	}
@@ -82,10 +102,8 @@ func (c *cluster) checkLate(n *simNode, ahead time.Duration) {
 			before = max(before, term)
 		}
 	}
-	for _, v := range c.nodes {
-		if h := v.g.noted.hard; h.term > n.owned || h.term == n.owned && h.vote == n.id {
-			booted = max(booted, v.booted)
-		}
+	for _, v := range c.electors(n) {
+		booted = max(booted, v.booted)
 	}
 	late := c.aheads[before] - ahead
 	for _, d := range c.delays[before] {

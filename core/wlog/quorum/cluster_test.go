@@ -165,9 +165,9 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 	if err != nil {
 		c.fail("node %d: %v", n.id, err)
 	}
-	n.g.timed = func(term uint64, at hook.Instant, heard bool) { n.samples.take(term, at, c.now+n.skew, heard) }
+	n.g.timed = func(term uint64, at hook.Instant, by source) { n.samples.take(term, at, c.now+n.skew, by) }
 	if c.fault != tellsNothing {
-		n.g.known = func() (uint64, hook.Instant) { return n.samples.latestKnown(c.now + n.skew) }
+		n.g.known = func() (uint64, hook.Instant, bool) { return n.samples.latestKnown(c.now + n.skew) }
 	}
 	n.booted = c.now
 	n.g.passive, n.g.lends = n.barred, true

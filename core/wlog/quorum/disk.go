@@ -105,6 +105,14 @@ func (d *disk) last() position {
 	return d.base
 }
 
+// trimmed returns the term of the last entry that is gone; 0 = all entries of the shard are there.
+func (d *disk) trimmed() uint64 {
+	if d.base.index <= first.index {
+		return 0
+	}
+	return d.base.term
+}
+
 // settled returns the last entry that need not be applied again: it was committed, and nothing through it changes the configuration.
 func (d *disk) settled() uint64 {
 	through := d.hard.commit

@@ -31,11 +31,11 @@ type group struct {
 	// restarted is called when the log goes on behind a position that the node has not got to: what it was told of is void.
 	restarted func(p position)
 	// timed is called with the time of the owner in a term, or less: that of entries which are about to be written, unless this node has
-	// proposed them, and what other nodes know; heard reports that it is that owner who says so. nil = nobody wants to know.
-	timed func(term uint64, at hook.Instant, heard bool)
-	// known returns the time of the owner in the latest term that the node knows it of, or less. The term is 0 if there is none; nil = so it
-	// is.
-	known func() (term uint64, at hook.Instant)
+	// proposed them, and what other nodes know. nil = nobody wants to know.
+	timed func(term uint64, at hook.Instant, by source)
+	// known returns the time of the owner in the latest term that the node knows it of, or less; claim reports that it knows that from an
+	// earlier life. The term is 0 if there is none; nil = so it is.
+	known func() (term uint64, at hook.Instant, claim bool)
 
 	out       []*raftpb.Message // to other nodes
 	writes    []*raftpb.Message // to the disk, in order
@@ -328,7 +328,7 @@ func (g *group) note(m *raftpb.Message) {
 		}
 	}
 	if last != nil && last.GetTerm() != g.owner && g.timed != nil {
-		g.timed(last.GetTerm(), readBodyHeader(last.GetData()).at, false)
+		g.timed(last.GetTerm(), readBodyHeader(last.GetData()).at, told)
 	}
 }
 

@@ -162,3 +162,74 @@ func TestEntriesThatWaitToReplaceOthersAreInMemory(t *testing.T) {
 		}
 	})
 }
+
+// What replaces all that is on a full disk does not fit either, and comes from an owner that has trimmed a part of it: the node has that in memory,
+// so it is not told that the log begins later, and waits. That ends when the owner's log begins behind what waits.
+func TestReplacedEntriesWaitForTheOwnersTrim(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		c.calmDown = true
+		n, owner, other := c.nodes[1], c.nodes[2], c.nodes[3]
+		n.fs.SetSpace(16<<10 + 8<<10)
+		c.hear(n, appends(3, 3, first, 1, 0, 12_000), appends(3, 3, position{2, 3}, 1, 0, 12_000))
+		for _, node := range []*simNode{owner, other} { // they do not have these entries, and one has another
+			m := appends(3, 2, first, 1, 0, 12_000)
+			if node == other {
+				m.Entries = nil
+			}
+			later := appends(3, 3, first, 1, 0)
+			m.To, later.To = &node.id, &node.id
+			c.hear(node, m, later)
+		}
+		for range 10 {
+			c.write(n)
+			c.write(owner)
+			c.write(other)
+			owner.g.forgetLeader()
+			other.g.forgetLeader()
+		}
+		n.g.passive, other.g.passive, c.net = true, true, nil
+		owner.g.campaign()
+		c.after(owner)
+		c.talk(50)
+		if owner.g.owner != 4 || n.g.disk.last() != (position{3, 3}) || !n.g.full {
+			t.Fatalf("it owns the shard in term %d; the full disk ends with %v", owner.g.owner, n.g.disk.last())
+		}
+		for trim := uint64(3); trim < 20; trim++ {
+			c.said = max(c.said, trim)
+			if err := owner.g.propose(bodyHeader{trim: trim, at: c.now}, make([]byte, 100)); err != nil {
+				t.Fatal(err)
+			}
+			c.after(owner)
+			c.talk(10)
+			if waits := n.g.full; waits != (owner.g.disk.base.index <= 2) {
+				t.Fatalf("the owner's log begins behind %v, and that of the full disk behind %v; it waits: %t", owner.g.disk.base, n.g.disk.base, waits)
+			}
+		}
+		if last := n.g.disk.last(); last != owner.g.disk.last() {
+			t.Errorf("the full disk ends with %v, and the owner's with %v", last, owner.g.disk.last())
+		}
+	})
+}
+
+// talk has the nodes hear each other for so many ticks, and write.
+func (c *cluster) talk(ticks int) {
+	for range ticks {
+		for _, id := range c.ids() {
+			c.nodes[id].g.tick()
+			c.after(c.nodes[id])
+		}
+		for range 10 {
+			for len(c.net) > 0 {
+				f := c.net[0]
+				c.net = c.net[1:]
+				to := c.nodes[f.m.GetTo()]
+				c.report(f, true)
+				c.hand(to, f)
+				c.after(to)
+			}
+			for _, id := range c.ids() {
+				c.write(c.nodes[id])
+			}
+		}
+	}
+}

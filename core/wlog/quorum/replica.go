@@ -112,8 +112,8 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 		r.trims = min(r.trims, d.entries[0].at)
 	}
 	r.samples = recall(d.time, r.clock)
-	r.group.timed = func(term uint64, at hook.Instant, heard bool) { r.samples.take(term, at, r.clock(), heard) }
-	r.group.known = func() (uint64, hook.Instant) { return r.samples.latestKnown(r.clock()) }
+	r.group.timed = func(term uint64, at hook.Instant, by source) { r.samples.take(term, at, r.clock(), by) }
+	r.group.known = func() (uint64, hook.Instant, bool) { return r.samples.latestKnown(r.clock()) }
 	r.group.start()
 	r.group.passive = r.leaving.Load()
 	r.group.prefer()
@@ -398,7 +398,7 @@ func (r *replica) publish() {
 	}
 	if o.Mine && (!r.published.Mine || r.published.Epoch != o.Epoch) {
 		now := r.clock()
-		offset := r.samples.offset(now, g.head.at)
+		offset := r.samples.offset(now, g.head.at, g.disk.trimmed())
 		r.offset.Store(int64(offset))
 		r.samples.own(g.owner, offset)
 	}

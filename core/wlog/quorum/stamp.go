@@ -12,11 +12,12 @@ import (
 // time. A node that was away gets old entries of an owner that it has not heard: without more it would know that owner's time only as of the
 // last of them, or by a clock that was set meanwhile.
 // All that may have waited for the node: while it was stopped, or behind a large message. So those who elect it say what they know, too. A
-// majority elects, and a majority had each committed entry when it was committed.
+// majority elects, and a majority had each committed entry when it was committed. What they know from an earlier life they claim only, see samples.
 //
 // A node whose disk is full learns in the same way which entries are not needed any more, see full.go.
 //
 //	term u64 | time i64 | trim u64      of the owner in that term, or less; 0 = not known
+//	0 u64    | time i64 | term u64      a claim, in answers to wishes for votes
 const stampSize = 24
 
 // isStamped reports whether messages of a type have a stamp.
@@ -34,18 +35,23 @@ func (g *group) stamp(m *raftpb.Message) {
 	if !isStamped(m.GetType()) || g.known == nil {
 		return
 	}
-	term, at := g.known()
-	trim := uint64(0)
-	if ofLeader(m.GetType()) {
-		trim = max(g.head.trim, g.told)
+	term, at, claim := g.known()
+	last := uint64(0)
+	switch leader := ofLeader(m.GetType()); {
+	case claim && leader:
+		term, at, last = 0, 0, max(g.head.trim, g.told)
+	case claim:
+		term, last = 0, term
+	case leader:
+		last = max(g.head.trim, g.told)
 	}
-	if term == 0 && trim == 0 {
+	if term == 0 && last == 0 {
 		return
 	}
 	b := make([]byte, 0, stampSize)
 	b = binary.LittleEndian.AppendUint64(b, term)
 	b = binary.LittleEndian.AppendUint64(b, uint64(at))
-	m.Context = binary.LittleEndian.AppendUint64(b, trim)
+	m.Context = binary.LittleEndian.AppendUint64(b, last)
 }
 
 // readStamp takes note of what another node knew a moment ago.
@@ -54,12 +60,17 @@ func (g *group) readStamp(m *raftpb.Message) {
 	if !isStamped(m.GetType()) || len(b) != stampSize {
 		return
 	}
-	term, at, trim := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
-	leads := ofLeader(m.GetType()) && !m.GetReject()
-	if leads {
-		g.told = max(g.told, trim)
+	term, at, last := binary.LittleEndian.Uint64(b), hook.Instant(binary.LittleEndian.Uint64(b[8:])), binary.LittleEndian.Uint64(b[16:])
+	by := told
+	switch leader := ofLeader(m.GetType()); {
+	case leader && !m.GetReject():
+		if g.told = max(g.told, last); term == m.GetTerm() {
+			by = heard
+		}
+	case !leader && term == 0:
+		term, by = last, claimed
 	}
 	if term > 0 && g.timed != nil {
-		g.timed(term, hook.Instant(at), leads && term == m.GetTerm())
+		g.timed(term, at, by)
 	}
 }

@@ -21,10 +21,27 @@ type samples struct {
 	term   uint64        // of the owner that they are about; 0 = there are none
 	exact  time.Duration // what it was when this node was the owner, or what it knew in an earlier life; see known
 	known  bool
-	former bool // what is known is from an earlier life: others are not told, as the clock may have been set since
+	former bool // what is known is from an earlier life: for others it is a claim only, as the clock may have been set since
 	latest [sampleCount]sample
 	next   int
+	claim  claim
 }
+
+// claim is what other nodes know of the time of a later owner than samples are about, from earlier lives. Their clocks may have been set since:
+// so it does not replace what the node knows, and only makes it less, see offset.
+type claim struct {
+	term uint64 // of that owner; 0 = there is none
+	sample
+}
+
+// source says how a node gets to know an owner's time.
+type source uint8
+
+const (
+	told    source = iota // by an entry, or by a node that knows it from this life
+	heard                 // by that owner, a moment ago
+	claimed               // by a node that knows it from an earlier life
+)
 
 type sample struct {
 	ahead time.Duration
@@ -52,6 +69,10 @@ const (
 	keepPause = hook.Instant(time.Second)
 )
 
+// claimSpan is how much less than what a node knows a claim may make the time. No owner is that late but for one that was stopped as long: rather,
+// a clock has been set, and one node must not hold the time back by that.
+const claimSpan = time.Minute
+
 // samplesOf returns the samples of a replica that has been restarted, on a node whose clock leads that of the machine.
 func samplesOf(k kept, lead time.Duration) samples {
 	return samples{term: k.term, exact: k.ahead - lead, known: k.term > 0, former: k.term > 0}
@@ -61,7 +82,10 @@ func samplesOf(k kept, lead time.Duration) samples {
 // owner's time may be less than that of the one before.
 func (s *samples) about(term uint64) bool {
 	if term > s.term {
-		*s = samples{term: term}
+		c := s.claim
+		if *s = (samples{term: term}); c.term > term {
+			s.claim = c
+		}
 	}
 	return term > 0 && term == s.term
 }
@@ -83,22 +107,32 @@ func (s *samples) hear(term uint64, at, now hook.Instant) {
 	}
 }
 
-// take is hear or read.
-func (s *samples) take(term uint64, at, now hook.Instant, heard bool) {
-	if heard {
+// hearClaim takes a claim that another node has sent a moment ago. Of those about the same owner, the highest is the least wrong.
+func (s *samples) hearClaim(term uint64, at, now hook.Instant) {
+	ahead := time.Duration(at - now)
+	if c := &s.claim; term > max(s.term, c.term) || term == c.term && ahead > c.ahead {
+		*c = claim{term, sample{ahead, now}}
+	}
+}
+
+// take is hear, read or hearClaim.
+func (s *samples) take(term uint64, at, now hook.Instant, by source) {
+	switch by {
+	case heard:
 		s.hear(term, at, now)
-	} else {
+	case claimed:
+		s.hearClaim(term, at, now)
+	default:
 		s.read(term, at, now)
 	}
 }
 
-// latestKnown returns the term of the samples, and what that owner's time is now, or less; 0 if there are none, or only what others are not
-// told.
-func (s *samples) latestKnown(now hook.Instant) (term uint64, at hook.Instant) {
-	if s.term == 0 || s.former {
-		return 0, 0
+// latestKnown returns the term of the samples, and what that owner's time is now, or less; 0 if there are none. claim reports that it is one.
+func (s *samples) latestKnown(now hook.Instant) (term uint64, at hook.Instant, claim bool) {
+	if s.term == 0 {
+		return 0, 0, false
 	}
-	return s.term, now + hook.Instant(s.ahead(now))
+	return s.term, now + hook.Instant(s.ahead(now)), s.former
 }
 
 // own notes that the node is the owner in a term.
@@ -124,21 +158,35 @@ func (s *samples) ahead(now hook.Instant) time.Duration {
 	}
 	for _, one := range s.latest {
 		if one.from > 0 {
-			most = max(most, one.ahead-margin-time.Duration(now-one.from)/drift)
+			most = max(most, one.least(now))
 		}
 	}
 	return most
 }
 
+// least returns how far the shard's time is ahead of the own clock by now, or less.
+func (s sample) least(now hook.Instant) time.Duration {
+	return s.ahead - margin - time.Duration(now-s.from)/drift
+}
+
 // offset returns what the shard's time is ahead of the own clock when this node becomes its owner. It is never more than it was with the
 // owner before, as far as one knows, and the shard's time is not less than that of its last entry. Without any sample it is the own
 // clock's.
-func (s *samples) offset(now, last hook.Instant) time.Duration {
-	atLeast := time.Duration(last - now)
-	if s.term == 0 {
-		return max(0, atLeast)
+//
+// trimmed is the term of the last entry that is gone. If its owner is a later one than the samples are about, the node may never have had entries
+// that say that one's time, and that may be less than the node knows. Of those who elected the node, one had these entries, and what that one
+// claims counts then. It does not make the time more, as its clock may have been set forward.
+func (s *samples) offset(now, last hook.Instant, trimmed uint64) time.Duration {
+	ahead := time.Duration(0)
+	if s.term > 0 {
+		ahead = s.ahead(now)
 	}
-	return max(s.ahead(now), atLeast)
+	if s.claim.term > 0 && trimmed > s.term {
+		if less := s.claim.least(now); less > ahead-claimSpan {
+			ahead = min(ahead, less)
+		}
+	}
+	return max(ahead, time.Duration(last-now))
 }
 
 // keep returns what should be kept, where k is, on a node whose clock leads that of the machine.

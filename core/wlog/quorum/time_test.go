@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/raft/v3/raftpb"
+
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -160,32 +162,32 @@ func TestTimeOfAColdStart(t *testing.T) {
 func TestSamples(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	var s samples
-	if got := s.offset(5*second, 0); got != 0 {
+	if got := s.offset(5*second, 0, 0); got != 0 {
 		t.Errorf("without samples: %v", got)
 	}
-	if got := s.offset(5*second, 7*second); got != 2*time.Second {
+	if got := s.offset(5*second, 7*second, 0); got != 2*time.Second {
 		t.Errorf("the last entry is ahead: %v", got)
 	}
 	s.read(0, 100*second, second) // of nobody
 	for i := range hook.Instant(30) {
 		s.read(1, 20*second+i*second-i%3, 10*second+i*second)
 	}
-	if got, want := s.offset(40*second, 0), 10*time.Second-margin; got > want || got < want-2*time.Millisecond {
+	if got, want := s.offset(40*second, 0, 0), 10*time.Second-margin; got > want || got < want-2*time.Millisecond {
 		t.Errorf("from samples: %v, want %v", got, want)
 	}
-	if got, want := s.offset(40*second+1000*second, 0), 10*time.Second-margin-100*time.Millisecond; got > want || got < want-2*time.Millisecond {
+	if got, want := s.offset(40*second+1000*second, 0, 0), 10*time.Second-margin-100*time.Millisecond; got > want || got < want-2*time.Millisecond {
 		t.Errorf("from old samples: %v, want %v", got, want)
 	}
 	s.hear(2, 41*second, 40*second)
-	if got, want := s.offset(40*second, 0), time.Second-margin; got != want {
+	if got, want := s.offset(40*second, 0, 0), time.Second-margin; got != want {
 		t.Errorf("after another owner: %v, want %v", got, want)
 	}
 	s.read(1, 80*second, 40*second)
-	if got, want := s.offset(40*second, 0), time.Second-margin; got != want {
+	if got, want := s.offset(40*second, 0, 0), time.Second-margin; got != want {
 		t.Errorf("after an old entry: %v, want %v", got, want)
 	}
 	s.own(3, time.Minute)
-	if got := s.offset(40*second, 0); got != time.Minute {
+	if got := s.offset(40*second, 0, 0); got != time.Minute {
 		t.Errorf("from its own: %v", got)
 	}
 }
@@ -217,15 +219,15 @@ func TestKeptTime(t *testing.T) {
 	}
 
 	s = samplesOf(k, 0)
-	if got := s.offset(second, 0); got != k.ahead || s.keep(k, second, 0) != k {
+	if got := s.offset(second, 0, 0); got != k.ahead || s.keep(k, second, 0) != k {
 		t.Errorf("after a restart: %v, it was %v", got, k.ahead)
 	}
 	s.read(4, 3*second, 2*second) // an old entry
-	if got := s.offset(2*second, 0); got != k.ahead {
+	if got := s.offset(2*second, 0, 0); got != k.ahead {
 		t.Errorf("after an old entry: %v, it was %v", got, k.ahead)
 	}
 	s.hear(4, 3*second, 2*second)
-	if got := s.offset(2*second, 0); got != time.Second-margin {
+	if got := s.offset(2*second, 0, 0); got != time.Second-margin {
 		t.Errorf("after the owner was heard: %v", got)
 	}
 }
@@ -314,21 +316,104 @@ func TestTimeOfANodeThatWasStopped(t *testing.T) {
 func TestWhatOthersAreTold(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	s := samplesOf(kept{4, time.Hour}, 0)
-	if term, at := s.latestKnown(second); term != 0 {
+	if term, at, claim := s.latestKnown(second); !claim {
 		t.Errorf("after a restart: %v in term %d", at, term)
 	}
-	s.take(4, 2*second, second, false) // an old entry
-	if term, at := s.latestKnown(second); term != 0 {
+	s.take(4, 2*second, second, told) // an old entry
+	if term, at, claim := s.latestKnown(second); !claim {
 		t.Errorf("after an old entry: %v in term %d", at, term)
 	}
-	s.take(4, 11*second, second, true)
-	if term, at := s.latestKnown(2 * second); term != 4 || at > 12*second || at < 12*second-2*hook.Instant(time.Millisecond) {
+	s.take(4, 11*second, second, heard)
+	if term, at, claim := s.latestKnown(2 * second); claim || term != 4 || at > 12*second || at < 12*second-2*hook.Instant(time.Millisecond) {
 		t.Errorf("after the owner was heard: %v in term %d", at, term)
 	}
 	s.own(5, time.Minute)
-	if term, at := s.latestKnown(2 * second); term != 5 || at != 62*second {
+	if term, at, claim := s.latestKnown(2 * second); claim || term != 5 || at != 62*second {
 		t.Errorf("by the owner: %v in term %d", at, term)
 	}
+}
+
+// What others know from earlier lives of a later owner makes the time less where the log begins behind that one's entries, and never more. A
+// clock that was set makes little difference.
+func TestClaims(t *testing.T) {
+	const second, own, late = hook.Instant(time.Second), 10 * time.Second, 3 * time.Millisecond
+	type said struct {
+		term uint64
+		less time.Duration // than what the node knows of term 2
+		by   source
+	}
+	for name, test := range map[string]struct {
+		said    []said
+		trimmed uint64        // the term of the last entry that is gone
+		less    time.Duration // the time in the end
+	}{
+		"none":                          {nil, 3, 0},
+		"of a later owner":              {[]said{{3, late, claimed}}, 3, late + margin},
+		"of one later than the log":     {[]said{{4, late, claimed}}, 3, late + margin},
+		"with a log of all entries":     {[]said{{3, late, claimed}}, 2, 0},
+		"of the same owner":             {[]said{{2, late, claimed}}, 3, 0},
+		"by a clock that was set":       {[]said{{3, -time.Hour, claimed}}, 3, 0},
+		"by a clock that was set back":  {[]said{{3, time.Hour, claimed}}, 3, 0},
+		"the highest of three":          {[]said{{3, 5 * late, claimed}, {3, late, claimed}, {3, 2 * late, claimed}}, 3, late + margin},
+		"the later of two":              {[]said{{4, 5 * late, claimed}, {3, late, claimed}}, 4, 5*late + margin},
+		"before an entry of that owner": {[]said{{3, late, claimed}, {3, 2 * late, told}}, 3, 2*late + margin},
+		"before that owner is heard":    {[]said{{3, late, claimed}, {3, 2 * late, heard}}, 3, 2*late + margin},
+		"before one between":            {[]said{{4, 5 * late, claimed}, {3, late, told}}, 4, 5*late + margin},
+	} {
+		s := samplesOf(kept{2, own}, 0)
+		for _, one := range test.said {
+			s.take(one.term, second+hook.Instant(own-one.less), second, one.by)
+		}
+		if got := own - s.offset(second, 0, test.trimmed); got != test.less {
+			t.Errorf("%s: %v less, want %v", name, got, test.less)
+		}
+		if s.own(5, own); s.offset(second, 0, 6) != own {
+			t.Errorf("%s: its own is %v", name, s.offset(second, 0, 6))
+		}
+	}
+}
+
+// All nodes were down. A node that was away while another owned the shard gets a log that begins behind that one's entries, from a node that
+// knows the time from before only, and is elected by the last one that has them. The time had got 3 ms late with that owner, and was made up, so
+// that deadlines came as much early. Found by game 200264890.
+func TestTimeOfOwnersWhoseEntriesAreTrimmed(t *testing.T) {
+	inGame(t, func(c *cluster) {
+		const was, late = 10 * time.Second, 3 * time.Millisecond
+		n, other := c.nodes[1], c.nodes[2]
+		n.samples = samplesOf(kept{2, was - time.Duration(n.skew)}, 0)
+		other.samples = samplesOf(kept{3, was - late - time.Duration(other.skew)}, 0)
+		c.hear(n, &raftpb.Message{
+			Type: raftpb.MsgSnap.Enum(), From: new(uint64(3)), To: new(uint64(1)), Term: new(uint64(4)), Context: make([]byte, stampSize),
+			Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(5)), Term: new(uint64(3)), ConfState: n.g.disk.conf}},
+		})
+		for range 10 {
+			c.write(n)
+		}
+		if n.g.disk.trimmed() != 3 || other.g.disk.trimmed() != 0 {
+			t.Fatalf("trimmed through term %d, and a log that was not through term %d", n.g.disk.trimmed(), other.g.disk.trimmed())
+		}
+		c.net = nil
+		n.g.campaign()
+		c.after(n)
+		for range 100 {
+			if len(c.net) > 0 {
+				f := c.net[0]
+				c.net = c.net[1:]
+				if to := c.nodes[f.m.GetTo()]; to != c.nodes[3] { // it is down
+					c.hand(to, f)
+					c.after(to)
+				}
+			}
+			c.write(n)
+			c.write(other)
+		}
+		if n.owned == 0 {
+			t.Fatal("it is not elected")
+		}
+		if off := time.Duration(n.skew) + n.offset - (was - late); off > 0 || off < -5*time.Millisecond {
+			t.Errorf("it is off by %v", off)
+		}
+	})
 }
 
 // A node whose clock was set while it was down, and that is given a shard before it has heard the owner, goes on with the time of that one. It
