@@ -200,3 +200,72 @@ func TestALargePurgeIsTriedBesideOthers(t *testing.T) {
 		}
 	})
 }
+
+// A purge that frees nothing at the log's front went before the settlements that free it, and took the space in which they would have
+// fitted: the disk stayed full for ever.
+func TestAPurgeDoesNotTakeTheSpaceOfTheFront(t *testing.T) {
+	t.Run("purge", func(t *testing.T) { spaceOfTheFront(t, 150) })
+	t.Run("acknowledgements of 75 messages each", func(t *testing.T) { spaceOfTheFront(t, 75) })
+}
+
+func spaceOfTheFront(t *testing.T, together int) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		const front, behind = 100, 150
+		l := &memLog{hoard: true}
+		s := open(t, l, Options{Extent: 1, Operations: operations})
+		var first, second, purge []byte
+		for i := range front {
+			first = fmt.Appendf(first, "+%d,;", 1000+i)
+		}
+		for i := range behind {
+			second, purge = fmt.Appendf(second, "+%d,;", 2000+i), fmt.Appendf(purge, "-%d;", 2000+i)
+		}
+		s.Commit(first, []Delta{{1, front}}, nil)
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		s.Commit(second, []Delta{{2, behind + 1}}, nil) // one of these stays
+		if err := s.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		left := 1000
+		l.mu.Lock()
+		l.fits = func(size int) bool { return size <= left }
+		l.written = func(entry string) { left -= len(entry) }
+		l.mu.Unlock()
+		l.trimmed = func(wlog.Index) error {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			left += len(first)
+			return nil
+		}
+		l.keep(wlog.Settling)
+		s.Commit([]byte("+5000,;"), []Delta{{s.Extent(), 1}}, nil)
+		synctest.Wait()
+		h := &history{}
+		if together == behind {
+			s.CommitAs(wlog.Settling, purge, nil, &accounting{s, Delta{2, -behind}, h.as("purge")})
+		} else {
+			each := len(purge) / (behind / together)
+			for ; len(purge) > 0; purge = purge[each:] {
+				s.Commit(purge[:each], []Delta{{2, -int64(together)}}, nil)
+			}
+		}
+		for i := range front {
+			s.Commit(fmt.Appendf(nil, "-%d;", 1000+i), []Delta{{1, -1}}, nil)
+		}
+		time.Sleep(time.Minute)
+		if n := len(l.state()); n > 1 {
+			t.Errorf("%d bytes are left, %d messages", left, n)
+		}
+		l.mu.Lock()
+		l.fits = nil
+		l.mu.Unlock()
+		l.limit(1 << 20)
+		l.keep(wlog.Bringing)
+		if err := s.Sync(); err != nil {
+			t.Error(err)
+		}
+	})
+}

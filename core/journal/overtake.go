@@ -39,13 +39,13 @@ func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
 	a := attempt{least: wlog.Settling, size: w.ordinary()}
 	some, left, err := w.try(g, a)
 	if left > 0 {
-		a = a.smaller(left)
-		if large, err := w.tryLarge(g, a); large || err != nil {
-			return large, err
-		}
 		front, err := w.overtakeAs(g, attempt{least: a.least, front: true, size: w.ordinary()})
 		if front || err != nil {
 			return front, err
+		}
+		a = a.smaller(left)
+		if large, err := w.tryLarge(g, a); large || err != nil {
+			return large, err
 		}
 		if some, err = w.overtakeAs(g, a); err != nil {
 			return false, err

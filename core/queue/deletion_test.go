@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -423,5 +424,133 @@ func deletesAtRandom(t *testing.T, rnd *rand.Rand, seed uint64) {
 	checkSums(t, from)
 	if from.Stats().Unacked != 0 || from.moving != 0 || from.mailbox.removals.Load() != nil && from.mailbox.removals.Load().open != 0 {
 		t.Errorf("seed %d: %+v", seed, from.Stats())
+	}
+}
+
+// redriveAll begins to move all messages, in so many parts.
+func redriveAll(t *testing.T, from *Queue, parts int) {
+	t.Helper()
+	target := &RedriveTarget{Target: hook.Target{Exchange: "x"}}
+	if _, err := from.StartRedrive(second, RedriveOptions{Choose: func(*Stored) (*RedriveTarget, RedriveFailure) { return target, NotChosen }, Total: -1}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range parts {
+		from.redriveSome(second * hook.Instant(i+1))
+	}
+	from.commit(nil)
+}
+
+// A durable queue was deleted while transient messages of it were redriven, to a queue that had stopped. No restart finds these, but the
+// definition stayed, and the name was reserved.
+func TestADeletionDoesNotStayForTransientMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j, c := &memoryJournal{}, &courier{}
+		q, _ := passive(t, Config{Name: "from", Storage: &Storage{Journal: j, ID: 7, Shard: 1}}, hook.Hooks{})
+		q.host = c
+		for id := range uint64(3) {
+			m := persist(id)
+			m.Flags = 0
+			q.enqueue(second, batchOf(m))
+		}
+		redriveAll(t, q, 1)
+		if _, err := q.Delete(false, false); err != nil {
+			t.Fatal(err)
+		}
+		q.commit(nil)
+		c.batches[0].complete(errors.New("stopped"))
+		handleAll(q.mailbox)
+		if left := messagesAfter(t, q, j); left != 0 {
+			t.Fatalf("a restart finds %d", left)
+		}
+		if q.mailbox.AfterDeadLetters(func(err error) { t.Logf("stays: %v", err) }) {
+			t.Error("the definition stays, and a restart finds nothing in it")
+		}
+		synctest.Wait()
+	})
+}
+
+// A queue stopped while it redrove, and its part failed, too: all was in the old queue. When that was deleted later, its definition stayed until
+// a restart, which brought all of it back, though nothing was on its way.
+func TestAStoppedQueueCanBeDeleted(t *testing.T) {
+	for _, stopsFirst := range []bool{false, true} {
+		t.Run(strconv.FormatBool(stopsFirst), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, c := &memoryJournal{}, &courier{}
+				q, _ := passive(t, Config{Name: "from", Storage: &Storage{Journal: j, ID: 7, Shard: 1}}, hook.Hooks{})
+				q.host = c
+				for id := range uint64(1000) {
+					q.enqueue(second, batchOf(persist(id)))
+				}
+				redriveAll(t, q, 1)
+				if stopsFirst {
+					q.stop(errUnreadable)
+				}
+				c.batches[0].complete(errors.New("the target is stopped"))
+				handleAll(q.mailbox)
+				if !stopsFirst {
+					q.stop(errUnreadable)
+				}
+				if _, err := q.Delete(false, false); err != nil {
+					t.Fatal(err)
+				}
+				q.commit(nil)
+				handleAll(q.mailbox)
+				if q.mailbox.AfterDeadLetters(func(err error) { t.Logf("stays: %v", err) }) {
+					t.Errorf("stops first: %t: the definition stays; a restart finds %d messages", stopsFirst, messagesAfter(t, q, j))
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A queue was deleted while it had two parts on their way. One arrived durably, and one failed: for that, the definition stayed. But a
+// restart found what had arrived, too, or it was live in the journal until then.
+func TestADeletionForgetsWhatHasArrived(t *testing.T) {
+	for _, same := range []bool{false, true} {
+		t.Run(strconv.FormatBool(same), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				j, other, c := &memoryJournal{}, &memoryJournal{}, &courier{}
+				if same {
+					other = j
+				}
+				q, _ := passive(t, Config{Name: "from", Storage: &Storage{Journal: j, ID: 7, Shard: 1}}, hook.Hooks{})
+				to, _ := passive(t, Config{Name: "to", Storage: &Storage{Journal: other, ID: 8, Shard: 2}}, hook.Hooks{})
+				q.host, to.host = c, c
+				for id := range uint64(maxBatch + 10) {
+					q.enqueue(second, batchOf(persist(id)))
+				}
+				redriveAll(t, q, 2)
+				if len(c.batches) != 2 {
+					t.Fatalf("%d batches", len(c.batches))
+				}
+				if _, err := q.Delete(false, false); err != nil {
+					t.Fatal(err)
+				}
+				q.commit(nil)
+				to.mailbox.handle(second, &task{kind: taskPublish, batch: c.batches[0]})
+				c.batches[1].complete(errors.New("input/output error"))
+				handleAll(q.mailbox)
+				handleAll(to.mailbox)
+				handleAll(q.mailbox)
+				if left := messagesAfter(t, q, j); left != 10 {
+					t.Errorf("same shard: %t: a restart finds %d messages, want 10; %d have arrived", same, left, to.ready)
+				}
+				if same {
+					to.Purge(second)
+					for to.garbage != nil {
+						to.freeGarbage()
+					}
+					to.commit(nil)
+					used := sum(j.used)
+					j.used = map[uint32]int64{}
+					n := j.reborn(t, q)
+					t.Logf("used %d, need %d", used, sum(j.used))
+					if need := sum(j.used); used != need {
+						t.Errorf("%d bytes are live, the replay of %d messages needs %d", used, n.messages(), need)
+					}
+				}
+			})
+		})
 	}
 }

@@ -50,7 +50,6 @@ const (
 	taskMoved
 	taskArrived
 	taskPurged
-	taskParted
 )
 
 // task is one unit of work in a mailbox. Which fields are set depends on its kind.
@@ -68,7 +67,6 @@ type task struct {
 	moved *movedPart
 
 	arrived []departed
-	parted  *parted
 }
 
 // call is a function that its caller waits for.
@@ -287,10 +285,6 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 		q.freeGarbage()
 	case taskPurged:
 		q.freeGarbage()
-	case taskParted:
-		if q.stopped == nil {
-			q.forgetParted(t.parted)
-		}
 	case taskAdmitted:
 		m.inLine = false
 		defer underway.next()
@@ -370,7 +364,10 @@ func (m *Mailbox) updateThrottle(published bool) {
 func (q *Queue) rejectDeleted(t *task) {
 	switch t.kind {
 	case taskMoved:
+		q.forgetMoved(t.moved)
 		t.moved.abandon()
+	case taskArrived:
+		q.forgetArrived(t.arrived)
 	case taskPublish:
 		if r := t.batch.Removal; r != nil && r.move != nil { // what is redriven does not go with a queue that is deleted
 			r.move.refuse(t.batch, FailNoQueue)

@@ -150,11 +150,14 @@ func (p *movedPart) arrived(committed bool) {
 // called again.
 func (p *movedPart) release() { p.end(nil) }
 
-// abandon is release of a queue that is gone: the definition stays if it is unknown whether the messages are in their target.
+// abandon is release of a queue that is deleted: the definition stays if a restart finds messages of which it is unknown whether they are
+// in their target.
 func (p *movedPart) abandon() {
-	if why := p.err.Load(); why != nil {
-		p.end(*why)
-		return
+	for i := range p.refs {
+		if p.journal[i] && RedriveFailure(p.stays[i].Load()) == FailTargetStopped {
+			p.end(*p.err.Load())
+			return
+		}
 	}
 	p.end(nil)
 }

@@ -142,54 +142,56 @@ func (q *Queue) dropContents() {
 }
 
 // partWithMoving takes out of a queue that is deleted what is on its way to another one but is here until it has arrived. The queue's
-// removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here. When they have
-// arrived durably the journal may forget them.
+// removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here.
 func (q *Queue) partWithMoving() {
 	if q.cfg.Storage == nil || !q.mailbox.owes() {
 		return
 	}
-	p := &parted{}
-	refs := q.movingRefs()
-	slices.Sort(refs)
-	for _, r := range refs {
+	q.parted = map[Ref]journal.Delta{}
+	for _, r := range q.movingRefs() {
 		h := q.at(r)
 		if !q.isJournalled(h.slot()) {
 			continue
 		}
-		p.runs.add(r, 1)
 		extent, bytes := h.chunk.extentOf(h.index, -1)
-		p.deltas = append(p.deltas, journal.Delta{Extent: extent, Bytes: bytes})
+		q.parted[r] = journal.Delta{Extent: extent, Bytes: bytes}
 		q.store.free(*h.slot()) // it is not read: the hooks are told that all are gone, and what is known of messages goes with the queue
 		h.list.remove(h.chunk, h.index)
 	}
-	if p.runs.end(); p.deltas == nil {
-		return
-	}
-	t := task{kind: taskParted, parted: p}
-	if !q.mailbox.AfterDeadLetters(func(err error) {
-		if err == nil { // else a restart finds the queue, with these messages
-			q.mailbox.postAsync(t)
+}
+
+// forgetMoved has the journal of a deleted queue forget messages of a redrive, unless it is unknown whether they are in their target.
+func (q *Queue) forgetMoved(p *movedPart) {
+	var runs refRuns
+	for i, r := range p.refs {
+		if RedriveFailure(p.stays[i].Load()) != FailTargetStopped {
+			q.forgetParted(&runs, r)
 		}
-	}) {
-		q.mailbox.postAsync(t)
+	}
+	q.journalRuns(&runs)
+}
+
+// forgetArrived has the journal of a deleted queue forget messages whose last release has arrived durably.
+func (q *Queue) forgetArrived(ls []departed) {
+	var runs refRuns
+	for i := range ls {
+		q.forgetParted(&runs, ls[i].ref)
+	}
+	q.journalRuns(&runs)
+}
+
+func (q *Queue) forgetParted(runs *refRuns, r Ref) {
+	if d, ok := q.parted[r]; ok {
+		delete(q.parted, r)
+		runs.add(r, 1)
+		q.buf.ops.account(d.Extent, d.Bytes)
 	}
 }
 
-// parted is what a deleted queue still has in the journal, until it has arrived elsewhere.
-type parted struct {
-	runs   refRuns
-	deltas []journal.Delta
-}
-
-// forgetParted journals that messages have left. Those that did when they arrived are not there any more.
-func (q *Queue) forgetParted(p *parted) {
-	n := &q.buf.ops
-	for part := range slices.Chunk(p.runs.b, maxPurgedRuns*runSize) {
-		q.commit(nil)
-		n.buf = appendRuns(n.buf, q.cfg.Storage.ID, part)
-	}
-	for _, d := range p.deltas {
-		n.account(d.Extent, d.Bytes)
+// journalRuns journals that messages leave which the turn has accounted for.
+func (q *Queue) journalRuns(runs *refRuns) {
+	if runs.end(); len(runs.b) > 0 {
+		q.buf.ops.buf = appendRuns(q.buf.ops.buf, q.cfg.Storage.ID, runs.b)
 	}
 }
 

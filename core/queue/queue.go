@@ -14,6 +14,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -43,7 +44,8 @@ type Queue struct {
 	redrive        *Redrive    // nil while there is none
 	moving         int         // messages that a redrive has taken
 	garbage        *garbage
-	stopped        *StoppedError // nil while it works
+	parted         map[Ref]journal.Delta // of a deleted queue: what it has in the journal until that has arrived elsewhere
+	stopped        *StoppedError         // nil while it works
 
 	buf     *turnBuffers // during a turn
 	lastUse hook.Instant

@@ -145,7 +145,7 @@ func (q *Queue) Abandon() (lost int) {
 func (q *Queue) declineStopped(now hook.Instant, t *task) {
 	switch t.kind {
 	case taskMoved:
-		t.moved.abandon()
+		t.moved.release()
 	case taskPublish:
 		t.batch.complete(q.stopped)
 	case taskCall:
