@@ -138,7 +138,7 @@ func TestAPurgeThatFitsIsTried(t *testing.T) {
 		for i := range behind {
 			s.Commit(fmt.Appendf(nil, "-%d;", 2000+i), []Delta{{2, -1}}, nil)
 		}
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Second)
 		if got := h.durable(); len(got) != 1 {
 			t.Errorf("a purge of %d bytes was not written, with space for 1000; %d bytes are left, %d messages", len(purge), space.left, len(l.state()))
 		}
@@ -162,13 +162,13 @@ func (a *accounting) Durable() {
 	a.Completer.Durable()
 }
 
-// A purge of more than 256 KiB was not tried as long as anything else settled or moved, though there was space for it: it is larger than what
+// A purge of more than an entry was not tried as long as anything else settled or moved, though there was space for it: it is larger than what
 // is tried at once, and what is larger was taken only if there was nothing else.
 func TestALargePurgeIsTriedBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const large, small = 40_000, 1000
+		const large, small = 1000, 500
 		l := &memLog{hoard: true}
-		s := open(t, l, Options{Extent: 1 << 20, Operations: operations})
+		s := open(t, l, Options{Extent: 1 << 20, Entry: 4 << 10, Operations: operations})
 		var all, purge []byte
 		for i := range large + small {
 			all = fmt.Appendf(all, "+%d,;", 100_000+i)
