@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -90,6 +91,7 @@ func (x *trio) start() {
 		}
 	}
 	x.await(func() bool { return x.Owner("/") != x.away }, "an owner that hears nobody goes on") // it says so itself for a while
+	x.await(x.settled, "two nodes go on as owners") // one that was cut off does until it hears of the other: who connects to it gets what is there no more
 	x.await(x.quiet, "the connections of former clients do not end")
 	x.await(x.roomy, "a disk that has space again has an alarm on")
 }
@@ -126,6 +128,28 @@ func (x *trio) recover() {
 			n.Launch()
 		}
 	}
+}
+
+// settled reports whether just one of the nodes that clients use takes itself for the owner.
+func (x *trio) settled() bool {
+	var all struct {
+		Shards []struct {
+			VHosts   []string
+			Replicas []struct{ Node, Role string }
+		}
+	}
+	if json.Unmarshal(x.any().Get("cluster"), &all) != nil {
+		return false
+	}
+	owners := 0
+	for _, s := range all.Shards {
+		for _, r := range s.Replicas {
+			if slices.Contains(s.VHosts, "/") && r.Role == "owner" && (x.away == nil || r.Node != "curfew@"+x.away.Address) {
+				owners++
+			}
+		}
+	}
+	return owners == 1
 }
 
 // quiet reports whether no node has a connection, or sends messages back to where they died.
