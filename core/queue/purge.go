@@ -162,36 +162,36 @@ func (q *Queue) partWithMoving() {
 
 // forgetMoved has the journal of a deleted queue forget messages of a redrive, unless it is unknown whether they are in their target.
 func (q *Queue) forgetMoved(p *movedPart) {
-	var runs refRuns
+	var refs []Ref
 	for i, r := range p.refs {
 		if RedriveFailure(p.stays[i].Load()) != FailTargetStopped {
-			q.forgetParted(&runs, r)
+			refs = append(refs, r)
 		}
 	}
-	q.journalRuns(&runs)
+	q.forgetParted(refs)
 }
 
 // forgetArrived has the journal of a deleted queue forget messages whose last release has arrived durably.
 func (q *Queue) forgetArrived(ls []departed) {
-	var runs refRuns
+	var refs []Ref
 	for i := range ls {
-		q.forgetParted(&runs, ls[i].ref)
+		refs = append(refs, ls[i].ref)
 	}
-	q.journalRuns(&runs)
+	q.forgetParted(refs)
 }
 
-func (q *Queue) forgetParted(runs *refRuns, r Ref) {
-	if d, ok := q.parted[r]; ok {
-		delete(q.parted, r)
-		runs.add(r, 1)
-		q.buf.ops.account(d.Extent, d.Bytes)
+// forgetParted journals that messages leave which the queue has parted with, and accounts for them.
+func (q *Queue) forgetParted(refs []Ref) {
+	var left []Ref
+	for _, r := range refs {
+		if d, ok := q.parted[r]; ok {
+			delete(q.parted, r)
+			q.buf.ops.account(d.Extent, d.Bytes)
+			left = append(left, r)
+		}
 	}
-}
-
-// journalRuns journals that messages leave which the turn has accounted for.
-func (q *Queue) journalRuns(runs *refRuns) {
-	if runs.end(); len(runs.b) > 0 {
-		q.buf.ops.buf = appendRuns(q.buf.ops.buf, q.cfg.Storage.ID, runs.b)
+	if left != nil {
+		q.buf.ops.buf = appendLeft(q.buf.ops.buf, q.cfg.Storage.ID, left)
 	}
 }
 
