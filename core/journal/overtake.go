@@ -43,11 +43,7 @@ func (w *Writer) overtake(g *commitGroup) (some bool, err error) {
 		if front || err != nil {
 			return front, err
 		}
-		a = a.smaller(left)
-		if large, err := w.tryLarge(g, a); large || err != nil {
-			return large, err
-		}
-		if some, err = w.overtakeAs(g, a); err != nil {
+		if some, err = w.overtakeLess(g, a, left); err != nil {
 			return false, err
 		}
 	}
@@ -75,36 +71,27 @@ const (
 	largeOnly              // the smallest is taken, and nothing else
 )
 
-// smaller returns the attempt to make when an entry of so many bytes does not fit.
-func (a attempt) smaller(left int) attempt {
-	a.size, a.large = smaller(min(a.size, left)), largeLast
-	return a
-}
-
 // overtakeAs writes an entry of commits, as many as fit. What is left of a full log must not go to the headers of entries with one commit
 // each, so that it tries some sizes in between.
 func (w *Writer) overtakeAs(g *commitGroup, a attempt) (some bool, err error) {
-	for {
-		some, left, err := w.try(g, a)
-		if left == 0 || a.size == 1 {
-			return some, err
-		}
-		a = a.smaller(left)
-		if some, err := w.tryLarge(g, a); some || err != nil {
-			return some, err
-		}
+	some, left, err := w.try(g, a)
+	if left == 0 || a.size == 1 {
+		return some, err
 	}
+	return w.overtakeLess(g, a, left)
 }
 
-// tryLarge makes an attempt with a commit that is too large for one, a purge for example. If it fits, it goes before smaller ones: they might
-// take its space, and it need not wait until there are none.
-func (w *Writer) tryLarge(g *commitGroup, a attempt) (some bool, err error) {
-	if a.size == 1 {
-		return false, nil // that attempt has the smallest of all
+// overtakeLess is overtakeAs after an attempt with an entry of so many bytes, which did not fit. A commit that is too large for the next one, a
+// purge for example, is tried alone before that: smaller ones might take its space, and it need not wait until there are none.
+func (w *Writer) overtakeLess(g *commitGroup, a attempt, left int) (some bool, err error) {
+	a.size, a.large = smaller(min(a.size, left)), largeOnly
+	if a.size > 1 { // else the next attempt has the smallest of all
+		if some, _, err = w.try(g, a); some || err != nil {
+			return some, err
+		}
 	}
-	a.large = largeOnly
-	some, _, err = w.try(g, a)
-	return some, err
+	a.large = largeLast
+	return w.overtakeAs(g, a)
 }
 
 // try makes an attempt. If its entry does not fit, it returns how many bytes that has.

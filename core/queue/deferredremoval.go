@@ -223,24 +223,25 @@ func (m *Mailbox) AfterDeadLetters(fn func(error)) bool {
 
 // Sends reports whether the queue has sent messages that have not arrived durably.
 func (m *Mailbox) Sends() bool {
-	p := m.removals.Load()
-	if p == nil {
-		return false
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.open > 0
+	open, _ := m.underway()
+	return open > 0
 }
 
-// owes reports whether the queue has sent messages that have not arrived durably, or never will: a restart finds them in the queue.
+// owes is Sends, or that some never will: a restart finds them in the queue.
 func (m *Mailbox) owes() bool {
+	open, failed := m.underway()
+	return open > 0 || failed != nil
+}
+
+// underway returns how many removals are not durable yet, and why one never will be.
+func (m *Mailbox) underway() (open int, failed error) {
 	p := m.removals.Load()
 	if p == nil {
-		return false
+		return 0, nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.open > 0 || p.failed != nil
+	return p.open, p.failed
 }
 
 // pendingRemovals returns the queue's counter. It is called on the queue's turn.

@@ -2,7 +2,6 @@ package queue
 
 import (
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"testing"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
-	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -33,27 +31,7 @@ func TestADeletionLeavesWhatIsOnItsWay(t *testing.T) {
 
 func deleteWhileItSends(t *testing.T, n int, leave parting, crashes bool) {
 	t.Helper()
-	e := newScarceEngine(t, crashfs.New(1))
-	w, c := e.open(t, func([]byte) {}), &courier{}
-	from, to := durableOf(t, w, c, leave.cfg, 7, leave.hooks), durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{})
-	message := func(id, due int) Message {
-		m := persist(uint64(id))
-		if m.Body = fmt.Appendf([]byte{byte(due)}, "m%d", id); leave.recurs {
-			m.Body = append(m.Body[:1], "recurs"...)
-		}
-		return m
-	}
-	for id := range n {
-		from.enqueue(second, batchOf(message(id, 2)))
-	}
-	if err := w.Sync(); err != nil {
-		t.Fatal(err)
-	}
-	w.SetLowSpace(true)
-	e.keep(wlog.Settling)
-	leave.start(from)
-	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
-	time.Sleep(time.Second)
+	e, w, from, to := leaveOnAFullDisk(t, n, leave)
 	if _, err := from.Delete(false, false); err != nil {
 		t.Error(err)
 	}
@@ -156,22 +134,7 @@ func TestADeletionLeavesWhatFailsOnItsWay(t *testing.T) {
 	for name, leave := range partings(t) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newScarceEngine(t, crashfs.New(1))
-				w, c := e.open(t, func([]byte) {}), &courier{}
-				from, to := durableOf(t, w, c, leave.cfg, 7, leave.hooks), durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{})
-				for id := range n {
-					m := persist(uint64(id))
-					m.Body = fmt.Appendf([]byte{2}, "m%d", id)
-					from.enqueue(second, batchOf(m))
-				}
-				if err := w.Sync(); err != nil {
-					t.Fatal(err)
-				}
-				w.SetLowSpace(true)
-				e.keep(wlog.Settling)
-				leave.start(from)
-				to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
-				time.Sleep(time.Second)
+				e, w, from, to := leaveOnAFullDisk(t, n, leave)
 				if _, err := from.Delete(false, false); err != nil {
 					t.Error(err)
 				}
@@ -290,10 +253,8 @@ func TestADeletionReadsNothing(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		_, _ = spill.Load().file.Close(), spill.Load().direct.Close()
-		dropped := 0
 		q.mailbox.handle(2*second, &task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, _ hook.Instant) {
 			q.close()
-			dropped++
 		}}})
 		if q.stopped != nil {
 			t.Errorf("the deletion has stopped the queue: %v", q.stopped)

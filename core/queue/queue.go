@@ -243,7 +243,7 @@ func (q *Queue) close() {
 	q.closed = true
 	if q.contents != nil {
 		q.count.Deleted += uint64(q.messages())
-		q.dropContents()
+		q.dropContents() // which asks the redrive what is under way
 	}
 	q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
 	if e := q.stopped; e != nil && q.contents != nil {

@@ -129,6 +129,31 @@ func durableOf(t *testing.T, w *journal.Writer, c *courier, cfg Config, id uint6
 	return q
 }
 
+// leaveOnAFullDisk has n durable messages leave a queue for another one. What brings them waits for space.
+func leaveOnAFullDisk(t *testing.T, n int, leave parting) (e *scarceEngine, w *journal.Writer, from, to *Queue) {
+	t.Helper()
+	e = newScarceEngine(t, crashfs.New(1))
+	w = e.open(t, func([]byte) {})
+	c := &courier{}
+	from, to = durableOf(t, w, c, leave.cfg, 7, leave.hooks), durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{})
+	for id := range uint64(n) {
+		m := persist(id)
+		if leave.recurs {
+			m.Body = append([]byte{2}, "recurs"...)
+		}
+		from.enqueue(second, batchOf(m))
+	}
+	if err := w.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	w.SetLowSpace(true)
+	e.keep(wlog.Settling)
+	leave.start(from)
+	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
+	time.Sleep(time.Second)
+	return e, w, from, to
+}
+
 // Several messages left a queue in one commit, which waited for space. One of them was consumed then, and a crash brought it back in its
 // old queue, while the others waited.
 func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
@@ -136,20 +161,7 @@ func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
 	for name, leave := range partings(t) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				e := newScarceEngine(t, crashfs.New(1))
-				w, c := e.open(t, func([]byte) {}), &courier{}
-				from, to := durableOf(t, w, c, leave.cfg, 7, leave.hooks), durableOf(t, w, c, Config{Name: "to"}, 8, hook.Hooks{})
-				for id := range uint64(n) {
-					from.enqueue(second, batchOf(persist(id)))
-				}
-				if err := w.Sync(); err != nil {
-					t.Fatal(err)
-				}
-				w.SetLowSpace(true)
-				e.keep(wlog.Settling)
-				leave.start(from)
-				to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
-				time.Sleep(time.Second)
+				e, w, _, to := leaveOnAFullDisk(t, n, leave)
 				to.Get(2*second, nil2(), func(d Delivery, _ int) { to.settleAll(2*second, Ack, []PendingAck{{Ref: d.Ref}}) })
 				to.commit(nil)
 				time.Sleep(time.Second)

@@ -91,7 +91,8 @@ func (x *trio) start() {
 		}
 	}
 	x.await(func() bool { return x.Owner("/") != x.away }, "an owner that hears nobody goes on") // it says so itself for a while
-	x.await(x.settled, "two nodes go on as owners")                                              // one that was cut off does until it hears of the other: who connects to it gets what is there no more
+	// One that was cut off goes on until it hears of the other: who connects to it gets what is there no more.
+	x.await(x.settled, "two nodes go on as owners")
 	x.await(x.quiet, "the connections of former clients do not end")
 	x.await(x.roomy, "a disk that has space again has an alarm on")
 }

@@ -174,13 +174,17 @@ func (d *Drain) Overtaken() {
 	d.overtaken = true
 }
 
-// look counts what is left.
-func (d *Drain) look() {
-	if d.overtaken {
-		return
+// recount counts what is left, unless connections are being closed.
+func (d *Drain) recount() {
+	if !d.overtaken {
+		d.counts = count(d.options.VHosts())
 	}
+}
+
+// look counts what is left, and notes when that was.
+func (d *Drain) look() {
 	now := d.options.Clock()
-	d.counts = count(d.options.VHosts())
+	d.recount()
 	d.samples = append(d.samples, sample{now, d.counts.Left})
 	for len(d.samples) > 2 && now.Sub(d.samples[1].at) >= window {
 		d.samples = d.samples[1:]
@@ -208,8 +212,8 @@ func (d *Drain) Describe() jsonobj.Object {
 	if d.state == Serving {
 		return jsonobj.Object{{"state", string(Serving)}}
 	}
-	if d.state == Drained && !d.overtaken {
-		d.counts = count(d.options.VHosts()) // consumers go on
+	if d.state == Drained {
+		d.recount() // consumers go on
 	}
 	if d.state == Stopping {
 		d.tell()
