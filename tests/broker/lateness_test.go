@@ -12,10 +12,6 @@ import (
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-// tolerable is how late all but one of a hundred messages may be, on a machine that does nothing else. It is generous: what a broker
-// that works needs is milliseconds, and one that has forgotten to wake up takes longer. No other test asserts how fast something is.
-const tolerable = time.Second
-
 // waiting is a way in which messages wait for a time. Each has its own queues.
 type waiting struct {
 	name    string
@@ -75,29 +71,24 @@ var waits = []waiting{
 	},
 }
 
-// No message is seen before its time, in whatever order the times come, and none is forgotten.
+// No message is seen before its time, in whatever order the times come, and none is forgotten: with nothing else to do, a broker that did
+// not wake up for one would not see it until the client is out of patience. How late they are is for benchmarks to say.
 func TestNeverEarly(t *testing.T) {
 	t.Parallel()
 	for _, w := range waits {
 		t.Run(w.name, func(t *testing.T) {
-			stalled := watchMachine(t)
 			late := w.measure(t, 2000)
-			bound := tolerable + stalled()
 			slices.Sort(late)
-			high := late[len(late)*99/100]
-			t.Logf("lateness: first %v, median %v, 99 %% below %v", late[0], late[len(late)/2], high)
+			t.Logf("lateness: first %v, median %v, 99 %% below %v", late[0], late[len(late)/2], late[len(late)*99/100])
 			if late[0] < 0 {
 				t.Errorf("a message was there %v before its time", -late[0])
-			}
-			if high >= bound {
-				t.Errorf("99 %% of the messages were up to %v late, want less than %v", high, bound)
 			}
 		})
 	}
 }
 
-// measure publishes n messages that wait for random times, and returns how long after its time each was seen. The clock starts before
-// a message is sent.
+// measure publishes n messages that wait for random times, and returns how long after its time each was seen, which some are while others
+// are still being published. The clock starts before a message is sent.
 func (w *waiting) measure(t *testing.T, n int) []time.Duration {
 	t.Helper()
 	conn, err := process.Dial(process.Start(t, "").URL())
@@ -116,6 +107,17 @@ func (w *waiting) measure(t *testing.T, n int) []time.Duration {
 	if err != nil {
 		t.Fatal(err)
 	}
+	type arrival struct {
+		amqp091.Delivery
+		at time.Time
+	}
+	arrivals := make(chan arrival, 2*n)
+	go func() {
+		defer close(arrivals)
+		for d := range seen {
+			arrivals <- arrival{d, time.Now()}
+		}
+	}()
 	times := make([]time.Time, n)
 	for i := range times {
 		ms := w.most
@@ -131,7 +133,7 @@ func (w *waiting) measure(t *testing.T, n int) []time.Duration {
 	}
 	late := make([]time.Duration, 0, n)
 	for had := make([]bool, n); len(late) < n; {
-		d := await(t, seen, "a message whose time has come")
+		d := await(t, arrivals, "a message whose time has come")
 		i, err := strconv.Atoi(d.MessageId)
 		if err != nil {
 			t.Fatal(err)
@@ -140,36 +142,9 @@ func (w *waiting) measure(t *testing.T, n int) []time.Duration {
 			continue
 		}
 		had[i] = true
-		late = append(late, time.Since(times[i]))
+		late = append(late, d.at.Sub(times[i]))
 	}
 	return late
-}
-
-// watchMachine sleeps in short steps until the function that it returns is called, which returns the longest that a step was late: so
-// long this machine was busy with other things.
-func watchMachine(t *testing.T) (stalled func() time.Duration) {
-	t.Helper()
-	const step = 10 * time.Millisecond
-	done, worst := make(chan struct{}), make(chan time.Duration, 1)
-	go func() {
-		var longest time.Duration
-		for {
-			began := time.Now()
-			select {
-			case <-t.Context().Done(): // the test has failed
-				return
-			case <-done:
-				worst <- longest
-				return
-			case <-time.After(step):
-				longest = max(longest, time.Since(began)-step)
-			}
-		}
-	}()
-	return func() time.Duration {
-		close(done)
-		return <-worst
-	}
 }
 
 func declare(t *testing.T, ch *amqp091.Channel, name string, args amqp091.Table) {
