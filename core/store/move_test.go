@@ -316,6 +316,7 @@ func moveUnderLoad(t *testing.T, seed uint64, stubborn bool) {
 	if got := movedEvent(told); got == nil || got.VHost != "/" || got.Messages != lost || got.Queues < 4 {
 		t.Errorf("reported %+v, and %d messages are lost", got, lost)
 	}
+	synctest.Wait() // what was handed to the journal before, such as acknowledgements, is written
 	appends := appendsOf(k)
 	c.working.Wait()
 	const text = "vhost '/' is not served by this node any more"
