@@ -33,6 +33,7 @@ func intruder(t *testing.T, f *fabric, to *testNode, kind Kind) net.Conn {
 	if err := writeGreeting(conn, &greeting{Repeats: g.Nonce}); err != nil {
 		t.Fatal(err)
 	}
+	synctest.Wait() // it counts as a stream now
 	return conn
 }
 
