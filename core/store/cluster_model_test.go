@@ -350,7 +350,7 @@ func modelSeeds(t *testing.T) int {
 	t.Helper()
 	all := os.Getenv("SIMULATION_SEEDS")
 	if all == "" {
-		return 4 / fewer
+		return max(1, 2/fewer)
 	}
 	n, err := strconv.Atoi(all)
 	must(t, err)
