@@ -96,7 +96,10 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 			return done, err
 		}
 	}
-	done.VHosts, done.Queues, done.Modules = len(i.vhosts), len(i.queues), len(i.Modules)
+	done.VHosts, done.Modules = len(i.vhosts), len(i.Modules)
+	for _, v := range i.definitions.vhosts {
+		done.Queues += v.state.Queues()
+	}
 	return done, i.writeMessages(ctx, &done)
 }
 

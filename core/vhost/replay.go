@@ -116,6 +116,9 @@ func (d *Definitions) Placement() uint64 { return d.placement }
 // Metadata returns the vhost's.
 func (d *Definitions) Metadata() Metadata { return d.metadata }
 
+// Queues returns how many queues the vhost has.
+func (d *Definitions) Queues() int { return len(d.queues) }
+
 // Stored yields the numbers of the vhost's queues, and of what its exchanges hold, with words that name them.
 func (d *Definitions) Stored(yield func(id uint64, name string) bool) {
 	for name, q := range d.queues {

@@ -259,7 +259,7 @@ func TestImport(t *testing.T) {
 	single.Stop()
 	before := filesIn(t, data)
 	out := runOfPage(t, "cluster import", "./curfew-data", data, "./node-a", c.Nodes[0].Data)
-	if !strings.Contains(out, "3 virtual hosts, 8 queues, 1 expiry policies") {
+	if !strings.Contains(out, "3 virtual hosts, 7 queues, 1 expiry policies") {
 		t.Errorf("it prints %s", out)
 	}
 	if after := filesIn(t, data); after != before {
