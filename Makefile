@@ -9,6 +9,7 @@ SCHEDULES ?= 1000
 KILLS    ?= 20
 BACKUP_CYCLES ?= 200
 GAMES    ?= 1000000
+FROM     ?= HEAD~1
 SEED     ?= 1
 RELOADS  ?= 1000
 PERF     ?=
@@ -16,7 +17,7 @@ VERSION  ?=
 TARGETS  ?=
 KINDS    ?=
 
-.PHONY: help check test race fuzz bench build release tools generate upstream record crash backup powerloss simulate disk cluster recovery reloads soak perf page page-shots ci
+.PHONY: help check test race fuzz bench build release tools generate upstream record crash backup powerloss simulate disk cluster upgrade recovery reloads soak perf page page-shots ci
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -77,6 +78,9 @@ reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may
 cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load, and as many in network namespaces, which need root; what was confirmed must be there. And a tenth as many while clients ask all nodes, who must answer as one
 	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run '^TestCluster' ./tests/crash
 	LINEAR_ROUNDS=$$(($(SCHEDULES) / 10)) go test -count=1 -v -timeout 12h -run '^TestNodesAnswerAsOne$$' ./tests/cluster
+
+upgrade: ## replace the nodes of a cluster of commit FROM (default HEAD~1), one after the other, under load and kills, and back; what was confirmed must be there
+	.ci/upgrade '$(FROM)'
 
 recovery: ## kill the owner of a cluster's vhost KILLS times (default 20) under the client libraries that are installed; what was confirmed must be there
 	KILLS=$(KILLS) go test -count=1 -v -timeout 1h -run Recovery ./tests/clients
