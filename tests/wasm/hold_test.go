@@ -79,11 +79,11 @@ func TestHoldWhileTheyEnter(t *testing.T) {
 	b := start(t, "")
 	b.ask(201, "PUT", "wasm/policies/x", fields{"module": holding(abi.OnEnqueue), "grants": []string{"hold"}})
 	b.declare("jobs", amqp091.Table{"x-expiry-strategy": "wasm/x"})
-	began := b.send("jobs", 3, 0, 2, 1)
+	began := b.send("jobs", 30, 0, 20, 10) // a machine may need seconds for what follows
 	b.ask(204, "PUT", "wasm/policies/x", fields{"module": ttl(), "config": fields{"ttl-ms": 60_000}})
 	from, err := b.ch.Consume("jobs", "", false, false, false, false, nil)
 	must(t, err)
-	b.receive(from, began, steps, 0, 1, 2, 3)
+	b.receive(from, began, steps, 0, 10, 20, 30)
 	if i := b.info("x"); i.LastError != "" {
 		t.Error(i.LastError)
 	}
@@ -128,10 +128,10 @@ func TestHoldAndTTL(t *testing.T) {
 	b := start(t, "")
 	b.ask(201, "PUT", "wasm/policies/x", fields{"module": holding(abi.OnEnqueue), "grants": []string{"hold"}})
 	b.declare("jobs", amqp091.Table{"x-expiry-strategy": "wasm/x", "x-message-ttl": life.Milliseconds()})
-	began := b.send("jobs", 3, 1)
+	began := b.send("jobs", 8, 1)
 	from, err := b.ch.Consume("dead", "", false, false, false, false, nil)
 	must(t, err)
-	b.receive(from, began, func(size int) time.Duration { return steps(size) + life }, 1, 3)
+	b.receive(from, began, func(size int) time.Duration { return steps(size) + life }, 1, 8)
 }
 
 // Holds survive a kill, and the module that set them is not needed.
@@ -141,13 +141,13 @@ func TestHoldsSurvive(t *testing.T) {
 	b := start(t, yaml)
 	b.ask(201, "PUT", "wasm/policies/x", fields{"module": holding(abi.OnEnqueue), "grants": []string{"hold"}})
 	b.declare("jobs", amqp091.Table{"x-expiry-strategy": "wasm/x"})
-	began := b.send("jobs", 12, 0, 9)
+	began := b.send("jobs", 35, 0, 30) // a restart may take seconds
 	b.ask(204, "DELETE", "wasm/policies/x?force=true", nil)
 	b.Kill()
 	b = start(t, yaml)
 	from, err := b.ch.Consume("jobs", "", false, false, false, false, nil)
 	must(t, err)
-	b.receive(from, began, steps, 0, 9, 12)
+	b.receive(from, began, steps, 0, 30, 35)
 }
 
 // What a policy may not do, and what makes no sense, is refused when it is loaded.

@@ -89,7 +89,9 @@ func run(t *testing.T, dir, commands string) string {
 	cmd := exec.CommandContext(t.Context(), "sh", "-e")
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "CURFEW_CTL_URL=http://"+p.Management)
-	commands = strings.ReplaceAll(commands, "http://localhost:15672", "http://"+p.Management)
+	commands = strings.NewReplacer("http://localhost:15672", "http://"+p.Management,
+		`"ttl-ms": 2000`, `"ttl-ms": 8000`, // a busy machine may need seconds to look at the message before it expires
+	).Replace(commands)
 	cmd.Stdin = strings.NewReader(regexp.MustCompile(`(?m)^curfew `).ReplaceAllString(commands, process.Binary(t)+" "))
 	out, err := cmd.CombinedOutput()
 	if err != nil {
