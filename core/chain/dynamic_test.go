@@ -79,6 +79,17 @@ func TestRestamp(t *testing.T) {
 	}
 }
 
+// A strategy is not asked about no messages, for which a policy's call would have no fuel.
+func TestRestampNothing(t *testing.T) {
+	s := strategyAt(onRequeue, asIs)
+	s.hooks.OnRestamp = panicking
+	c, h := attach(t, s)
+	h.Restamp(1000, nil, nil)
+	if faults := c.Faults(); len(faults) > 0 {
+		t.Errorf("got faults %+v", faults)
+	}
+}
+
 func TestWhenToRestamp(t *testing.T) {
 	for _, tc := range []struct {
 		name    string

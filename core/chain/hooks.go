@@ -192,6 +192,9 @@ func (h *Hooks) restamps() uint8 {
 // queue's settings have changed. vs is zero and stays Keep; if the strategy
 // fails, it gets the deadlines and states in force.
 func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	if len(ms) == 0 {
+		return
+	}
 	steps := h.steps[h.restamps():]
 	if len(steps) == 0 || !steps[0].run(onRestamp, now, ms, vs) {
 		clear(vs)

@@ -76,6 +76,12 @@ func TestImportIsAllOrNothing(t *testing.T) {
 			r.wantRefused(t, sections, tt.want, before)
 		})
 	}
+	t.Run("queue of the default type", func(t *testing.T) {
+		sections := maps.Clone(good)
+		sections["vhosts"] = append(slices.Clone(sections["vhosts"]), `{"name":"w","default_queue_type":"quorum"}`)
+		sections["queues"] = append(slices.Clone(sections["queues"]), `{"vhost":"w","name":"r","durable":true,"arguments":{"x-queue-mode":"lazy"}}`)
+		r.wantRefused(t, sections, "invalid arg 'x-queue-mode' for queue 'r' in vhost 'w' of queue type rabbit_quorum_queue", before)
+	})
 	r.do(204, "POST", "/api/definitions", definitionsOf(good))
 	wantMembers(t, r.one("/api/queues/v"), map[string]string{"name": `"q"`, "policy": `"p"`, "operator_policy": `"o"`, "effective_policy_definition": `{"max-length":9}`})
 	var granted map[string]any

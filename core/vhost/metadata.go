@@ -129,12 +129,15 @@ func readMetadata(d *definition.Definition) (m Metadata, err error) {
 }
 
 // applyDefaultType gives a queue that is declared without a type the vhost's default type, if the queue can have it.
-func (v *VHost) applyDefaultType(d *QueueDeclare) {
+func (v *VHost) applyDefaultType(d *QueueDeclare) { d.ApplyDefaultType(v.Metadata().DefaultQueueType) }
+
+// ApplyDefaultType gives a queue that is declared without a type this one, if the queue can have it.
+func (d *QueueDeclare) ApplyDefaultType(t string) {
 	fits := d.Durable && !d.Exclusive && !d.AutoDelete && d.Name != ""
 	if _, chosen := d.Args.Lookup(argQueueType); chosen || !fits {
 		return
 	}
-	if t := v.Metadata().DefaultQueueType; t == queue.Quorum {
+	if t == queue.Quorum {
 		d.Args = append(slices.Clip(d.Args), amqp.Field{Key: argQueueType, Value: t})
 	}
 }

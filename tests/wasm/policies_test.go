@@ -50,6 +50,16 @@ func TestLiveQueue(t *testing.T) {
 	}
 	b.ask(204, "POST", "wasm/policies/x/reload", fields{"recompute": true})
 	b.checkLetters(b.expired(10), 0, 10, life)
+	b.ask(204, "POST", "wasm/policies/x/reload", fields{"recompute": true}) // the queue is empty
+	b.publish("jobs", 30, 40)
+	b.checkLetters(b.expired(10), 30, 40, life)
+	var policy struct{ Errors map[string]int }
+	must(t, json.Unmarshal(b.ask(200, "GET", "wasm/policies/x", nil), &policy))
+	for kind, n := range policy.Errors {
+		if n > 0 {
+			t.Errorf("the policy has failed %d times: %s", n, kind)
+		}
+	}
 
 	b.ask(409, "DELETE", "wasm/policies/x", nil)
 	b.ask(204, "DELETE", "policies/%2F/p", nil)

@@ -214,7 +214,7 @@ func zigFlags() []string {
 
 // zig has the compiler write into a folder for temporary files, because it leaves other files beside the module.
 func (b *building) zig() error {
-	program, err := b.find("ZIG", "see ziglang.org/download", "zig")
+	program, err := b.find("ZIG", "see ziglang.org/download; the variable ZIG names one that is not in PATH", "zig")
 	if err != nil {
 		return err
 	}

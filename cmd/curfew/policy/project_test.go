@@ -126,7 +126,7 @@ func TestBuildWithout(t *testing.T) {
 		"go":             "go is missing: apt install golang",
 		"c":              "clang is missing: apt install clang lld",
 		"c++":            "clang++ is missing: apt install clang lld",
-		"zig":            "zig is missing: see ziglang.org/download",
+		"zig":            "zig is missing: see ziglang.org/download; the variable ZIG names one that is not in PATH",
 		"cpp":            "clang++ is missing: apt install clang lld",
 		"assemblyscript": "asc, the compiler of the npm package assemblyscript, is missing: run npm install in ",
 		"wat":            "wat2wasm is missing: apt install wabt",

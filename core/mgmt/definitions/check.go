@@ -127,12 +127,25 @@ func (k *checker) checkQueues() error {
 		if k.hasQueue(e) {
 			continue
 		}
-		if err := k.validator.Queue(e.vhost, q.it); err != nil {
+		declared := q.it
+		declared.ApplyDefaultType(k.defaultType(e.vhost))
+		if err := k.validator.Queue(e.vhost, declared); err != nil {
 			return e.wrong("queue", err)
 		}
 		k.planned[e] = true
 	}
 	return nil
+}
+
+// defaultType returns the default type that queues of a vhost will have.
+func (k *checker) defaultType(vhost string) string {
+	if t, planned := k.queueTypes[vhost]; planned {
+		return t
+	}
+	if v, ok := k.Store.VHost(vhost); ok {
+		return v.Metadata().DefaultQueueType
+	}
+	return ""
 }
 
 // hasQueue reports whether a queue exists or is planned.

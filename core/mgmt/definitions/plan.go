@@ -26,6 +26,8 @@ type plan struct {
 	exchanges  []scoped[vhost.Exchange]
 	queues     []scoped[vhost.QueueDeclare]
 	bindings   []scoped[vhost.Binding]
+
+	queueTypes map[string]string // the default types of all vhosts that are defined, also of those taken out of the plan
 }
 
 type plannedPolicy struct {
@@ -51,7 +53,7 @@ type planner struct {
 
 // read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored.
 func (d *Definitions) read(r *reader, in string, hash func(password string) (auth.Hash, error)) (*plan, error) {
-	p := &planner{Definitions: d, in: in, hash: hash}
+	p := &planner{Definitions: d, in: in, hash: hash, plan: plan{queueTypes: map[string]string{}}}
 	if in == "" {
 		p.each(r, "vhosts", "vhost", p.vhost)
 		p.each(r, "users", "user", p.user)
@@ -164,6 +166,7 @@ func (p *planner) vhost(r *reader) {
 	m := ReadMetadata(r, p.Store, name)
 	r.Fail(store.CheckVHost(name, m))
 	p.vhosts = append(p.vhosts, scoped[vhost.Metadata]{name, m})
+	p.queueTypes[name] = m.DefaultQueueType
 }
 
 func (p *planner) user(r *reader) {
