@@ -145,9 +145,12 @@ func (x *PropIndex) Headers(raw []byte) RawTable {
 	return RawTable(x.value(raw, PropHeaders)[4:])
 }
 
+// DeliveryMode is 1 for a transient message, 2 for a persistent one.
+func (x *PropIndex) DeliveryMode(raw []byte) (byte, bool) { return x.octet(raw, PropDeliveryMode) }
+
 // Persistent reports whether the delivery mode is 2.
 func (x *PropIndex) Persistent(raw []byte) bool {
-	mode, _ := x.octet(raw, PropDeliveryMode)
+	mode, _ := x.DeliveryMode(raw)
 	return mode == 2
 }
 

@@ -103,6 +103,9 @@ func (cs *consumer) configure(m *amqp.BasicConsume) error {
 		return cs.channel.exclusiveUse(cfg.Name)
 	}
 	for _, arg := range m.Arguments {
+		if !cs.supports(arg.Key) {
+			return precondition("invalid arg '%s' for queue '%s' in vhost '%s' of queue type rabbit_%s_queue", arg.Key, cfg.Name, cfg.VHost, cfg.Kind)
+		}
 		if problem := cs.argument(arg); problem != "" {
 			return precondition("invalid arg '%s' for queue '%s' in vhost '%s': %s", arg.Key, cfg.Name, cfg.VHost, problem)
 		}
@@ -112,6 +115,18 @@ func (cs *consumer) configure(m *amqp.BasicConsume) error {
 		cs.timeout = timeoutOf(n)
 	}
 	return nil
+}
+
+// supports reports whether consumers of the queue's type may have the argument. RabbitMQ has it for other types only, and an unknown
+// argument is ignored.
+func (cs *consumer) supports(arg string) bool {
+	switch arg {
+	case "x-stream-offset":
+		return false
+	case "x-cancel-on-ha-failover":
+		return cs.Type != queue.QuorumType
+	}
+	return true
 }
 
 // timeoutOf converts milliseconds, at most to the longest duration that there is.

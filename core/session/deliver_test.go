@@ -87,6 +87,29 @@ func TestChannelPrefetch(t *testing.T) {
 	p.delivers(1, "a5:q4 a6:q5")
 }
 
+// A channel kept its limit when another was set for its consumers. RabbitMQ ends it, also for consumers that wait: an application that
+// acknowledges 100 messages together, with a library that had set a global limit of 10, waited forever.
+func TestAPrefetchForConsumersEndsTheChannels(t *testing.T) {
+	p := newProbe(t).open().channel(1)
+	p.queue(1, "q")
+	p.queue(1, "r")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 1, Global: true})
+	p.consume(1, "q", "a")
+	p.publish(1, bodies("q", "q1", "q2", "q3")...)
+	p.delivers(1, "a1:q1")
+	p.send(1, &amqp.BasicQos{PrefetchCount: 2})
+	expect[*amqp.BasicQosOK](p, 1)
+	p.delivers(1, "a2:q2 a3:q3")
+	p.consume(1, "r", "b")
+	p.publish(1, bodies("r", "r1", "r2", "r3")...)
+	p.delivers(1, "b4:r1 b5:r2")
+	do[*amqp.BasicQosOK](p, 1, &amqp.BasicQos{PrefetchCount: 6, Global: true}) // and a later one limits both
+	p.send(1, &amqp.BasicAck{DeliveryTag: 4})
+	p.delivers(1, "b6:r3")
+	p.publish(1, bodies("q", "q4", "q5")...)
+	p.delivers(1, "a7:q4")
+}
+
 // A consumer without acknowledgements got messages while its channel had no credit. RabbitMQ lets it wait, and gives it everything as
 // soon as there is credit, which it does not use. Direct replies do not wait.
 func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {

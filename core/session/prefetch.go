@@ -9,7 +9,7 @@ import (
 )
 
 // qos limits unacknowledged deliveries: those of each consumer that follows or, if global, of the whole channel
-// [RabbitMQ: consumer-prefetch.html].
+// [RabbitMQ: consumer-prefetch.html]. A limit for consumers ends the channel's, as in RabbitMQ.
 func (ch *channel) qos(m *amqp.BasicQos) error {
 	if m.PrefetchSize != 0 {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
@@ -25,7 +25,7 @@ func (ch *channel) setPrefetch(global bool, n uint32) {
 	defer o.mu.Unlock()
 	if !global {
 		ch.prefetch = n
-		return
+		n = 0
 	}
 	ch.globalPrefetch = n
 	ch.limitRaised()

@@ -54,6 +54,9 @@ func (ch *channel) parseProps(props []byte) error {
 	if err != nil {
 		return err
 	}
+	if err := ch.checkReplyTo(x.ReplyTo(props)); err != nil {
+		return err
+	}
 	if err := ch.checkUserID(x.UserID(props)); err != nil {
 		return err
 	}
@@ -76,11 +79,23 @@ func (ch *channel) parseProps(props []byte) error {
 			return err
 		}
 	}
+	if err := checkDeliveryMode(x.DeliveryMode(props)); err != nil {
+		return err
+	}
 	p.index = x
 	if s := ch.conn.srv.spans; s != nil {
 		p.parentSampling = s.ParentSamplingOf(x.Headers(props))
 	}
-	return ch.rewriteProps(props)
+	ch.rewriteProps(props)
+	return nil
+}
+
+// checkReplyTo refuses a request for a direct reply on a channel that consumes no replies.
+func (ch *channel) checkReplyTo(to []byte, _ bool) error {
+	if string(to) == replyTo && ch.reply == nil {
+		return precondition("fast reply consumer does not exist")
+	}
+	return nil
 }
 
 // checkUserID refuses a user-id that is not the user's own [RabbitMQ: validated-user-id.html].
@@ -92,23 +107,26 @@ func (ch *channel) checkUserID(id []byte, given bool) error {
 	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), c.user.Name)
 }
 
+// checkDeliveryMode refuses modes without a meaning: a publisher that meant "persistent" would not notice [AMQP 1.8.3.7].
+func checkDeliveryMode(mode byte, given bool) error {
+	if given && mode != 1 && mode != 2 {
+		return precondition("invalid message: {delivery_mode_unknown,%d}", mode)
+	}
+	return nil
+}
+
 // rewriteProps changes properties that are not stored as received: it removes the BCC header, and replaces the reply-to of a
 // request for a direct reply by the channel's reply queue.
-func (ch *channel) rewriteProps(props []byte) error {
+func (ch *channel) rewriteProps(props []byte) {
 	p := &ch.props
 	to, _ := p.index.ReplyTo(props)
 	wantsReply := string(to) == replyTo
 	if p.bcc != nil {
 		props = p.store(death.StripBCC(nil, props, p.index))
 	}
-	if !wantsReply {
-		return nil
+	if wantsReply {
+		p.store(amqp.RewriteProps(nil, props, p.index, amqp.PropEdit{ReplyTo: ch.reply.Config().Name}))
 	}
-	if ch.reply == nil {
-		return precondition("fast reply consumer does not exist")
-	}
-	p.store(amqp.RewriteProps(nil, props, p.index, amqp.PropEdit{ReplyTo: ch.reply.Config().Name}))
-	return nil
 }
 
 func (p *parsedProps) store(props []byte) []byte {

@@ -25,6 +25,18 @@ func withUserID(s string) amqp.Properties {
 	return p
 }
 
+func withDeliveryMode(n uint8) amqp.Properties {
+	p := amqp.Properties{DeliveryMode: n, Headers: table("CC", "x")}
+	p.Set(amqp.PropDeliveryMode)
+	return p
+}
+
+// with returns p with another property, as it is in p.
+func with(p amqp.Properties, more amqp.Property) amqp.Properties {
+	p.Set(more)
+	return p
+}
+
 func withReplyTo(s string) amqp.Properties {
 	p := amqp.Properties{ReplyTo: s}
 	p.Set(amqp.PropReplyTo)
@@ -90,6 +102,9 @@ func TestRefusals(t *testing.T) {
 		{"exclusive consumer of a single active one", &amqp.BasicConsume{Queue: "single", Exclusive: true}, 403, strings.Replace(exclusive, "'c'", "'single'", 1)},
 		{"x-priority", &amqp.BasicConsume{Queue: "q", Arguments: table("x-priority", "high")}, 406, `PRECONDITION_FAILED - invalid arg 'x-priority' for queue 'q' in vhost '/': "expected integer, got longstr"`},
 		{"x-cancel-on-ha-failover", &amqp.BasicConsume{Queue: "q", Arguments: table("x-cancel-on-ha-failover", "yes")}, 406, "PRECONDITION_FAILED - invalid arg 'x-cancel-on-ha-failover' for queue 'q' in vhost '/': {unacceptable_type,longstr}"},
+		{"x-cancel-on-ha-failover of a quorum queue", &amqp.BasicConsume{Queue: "one", Arguments: table("x-cancel-on-ha-failover", true)}, 406, "PRECONDITION_FAILED - invalid arg 'x-cancel-on-ha-failover' for queue 'one' in vhost '/' of queue type rabbit_quorum_queue"},
+		{"x-stream-offset", &amqp.BasicConsume{Queue: "q", Arguments: table("x-stream-offset", "first")}, 406, "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'q' in vhost '/' of queue type rabbit_classic_queue"},
+		{"x-stream-offset of a quorum queue", &amqp.BasicConsume{Queue: "one", Arguments: table("x-stream-offset", "first")}, 406, "PRECONDITION_FAILED - invalid arg 'x-stream-offset' for queue 'one' in vhost '/' of queue type rabbit_quorum_queue"},
 		{"x-consumer-timeout", &amqp.BasicConsume{Queue: "q", Arguments: table("x-consumer-timeout", int64(-1))}, 406, "PRECONDITION_FAILED - invalid arg 'x-consumer-timeout' for queue 'q' in vhost '/': {value_negative,-1}"},
 		{"ack", &amqp.BasicAck{DeliveryTag: 7}, 406, "PRECONDITION_FAILED - unknown delivery tag 7"},
 		{"ack 0", &amqp.BasicAck{}, 406, "PRECONDITION_FAILED - unknown delivery tag 0"},
@@ -111,7 +126,12 @@ func TestRefusals(t *testing.T) {
 		{"expiration and exchange", published{exchange: "nope", props: withExpiration("foobar")}, 404, missingExchange},
 		{"CC", published{key: "q", props: withHeaders("CC", "x")}, 406, `PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}`},
 		{"BCC", published{key: "q", props: withHeaders("BCC", int32(1))}, 406, `PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"BCC",signedint}`},
+		{"delivery mode 0", published{key: "q", props: withDeliveryMode(0)}, 406, "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,0}"},
+		{"delivery mode 3", published{key: "q", props: withDeliveryMode(3)}, 406, "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,3}"},
+		{"delivery mode and CC", published{key: "q", props: with(withDeliveryMode(3), amqp.PropHeaders)}, 406, `PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}`},
+		{"delivery mode and expiration", published{key: "q", props: with(withExpiration("foobar"), amqp.PropDeliveryMode)}, 406, "PRECONDITION_FAILED - invalid expiration 'foobar': no_integer"},
 		{"reply-to", published{key: "q", props: withReplyTo(replyTo)}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"},
+		{"reply-to and user-id", published{key: "q", props: with(withReplyTo(replyTo), amqp.PropUserID)}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"},
 		{"message size", published{key: "q", body: strings.Repeat("x", 101)}, 406, "PRECONDITION_FAILED - message size 101 is larger than configured max size 100"},
 		{"message size and exchange", published{exchange: "nope", body: strings.Repeat("x", 101)}, 406, "PRECONDITION_FAILED - message size 101 is larger than configured max size 100"},
 	}

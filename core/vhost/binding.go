@@ -112,11 +112,11 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 		if err != nil {
 			return nil, nil // there is no such binding
 		}
-		if err := v.checkOwner(&b, owner); err != nil {
-			return nil, err
-		}
 		if !x.table.Has(b.Key, b.Args, to) {
 			return nil, nil
+		}
+		if err := v.checkOwner(&b, owner); err != nil {
+			return nil, err
 		}
 		if v.isBindingLogged(x, to) {
 			v.logDefinition(v.define(opUnbind, b.fields()...))

@@ -156,6 +156,7 @@ func TestBind(t *testing.T) {
 	must(t, v.Bind(Binding{Source: "amq.direct", Destination: "mine"}, 7))
 	want(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 8), Locked, v.locked("mine").Text)
 	must(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 7))
+	must(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 8)) // there is no such binding, so RabbitMQ does not look whose the queue is
 }
 
 func TestBindingIdentity(t *testing.T) {
