@@ -145,12 +145,9 @@ func (x *PropIndex) Headers(raw []byte) RawTable {
 	return RawTable(x.value(raw, PropHeaders)[4:])
 }
 
-// DeliveryMode is 1 for a transient message, 2 for a persistent one.
-func (x *PropIndex) DeliveryMode(raw []byte) (byte, bool) { return x.octet(raw, PropDeliveryMode) }
-
-// Persistent reports whether the delivery mode is 2.
+// Persistent reports whether the delivery mode is 2. Others are transient, as in RabbitMQ since 3.13, which does not refuse any.
 func (x *PropIndex) Persistent(raw []byte) bool {
-	mode, _ := x.DeliveryMode(raw)
+	mode, _ := x.octet(raw, PropDeliveryMode)
 	return mode == 2
 }
 

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -92,7 +94,7 @@ func TestErrors(t *testing.T) {
 		{
 			name: "telemetry", file: "telemetry:\n  traces:\n    sample: 101%\n    expiries: never\n    buffer: 1\n  metrics:\n    interval: 10ms\n    exporter: prometheus\n",
 			want: []string{
-				`telemetry.traces.sample: "101%" is out of range; accepted: auto, or 0 to 1 (file curfew.yaml:3)`,
+				`telemetry.traces.sample: "101%" is out of range; accepted: auto, or 0 to 1 (a share, also as 1%) (file curfew.yaml:3)`,
 				`telemetry.traces.expiries: "never" is not a choice; accepted: sampled, always (file curfew.yaml:4)`,
 				`telemetry.traces.buffer: "1" is out of range; accepted: 64 to 1048576 (file curfew.yaml:5)`,
 				`telemetry.metrics.interval: "10ms" is out of range; accepted: auto, or 1s to 1h (file curfew.yaml:7)`,
@@ -101,7 +103,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			name: "not a share", file: "telemetry: {traces: {sample: NaN}}",
-			want: []string{`telemetry.traces.sample: "NaN" is not a share such as 0.01 or 1%; accepted: auto, or 0 to 1 (file curfew.yaml:1)`},
+			want: []string{`telemetry.traces.sample: "NaN" is not a share such as 0.01 or 1%; accepted: auto, or 0 to 1 (a share, also as 1%) (file curfew.yaml:1)`},
 		},
 		{
 			name: "collector", environ: []string{"CURFEW_TELEMETRY__OTLP__ENDPOINT=:4317"},
@@ -390,4 +392,19 @@ func FuzzFile(f *testing.F) {
 			t.Fatalf("Load = %v, %v", c, err)
 		}
 	})
+}
+
+// An error said what is accepted twice, in the words of the value's own parser and in those of the tag.
+func TestAcceptedIsSaidOnce(t *testing.T) {
+	var section struct {
+		Since time.Time `accepts:"a time such as 2026-11-28T12:00:00Z"`
+	}
+	v := reflect.ValueOf(&section).Elem()
+	val := variable(v.Field(0), v.Type().Field(0).Tag)
+	if err := val.set("later"); err == nil || err.Error() != "is not understood" {
+		t.Errorf("got %v", err)
+	}
+	if err := val.set("2026-11-28T12:00:00Z"); err != nil || section.Since.Year() != 2026 {
+		t.Errorf("got %v, %v", err, section.Since)
+	}
 }

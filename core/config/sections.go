@@ -151,7 +151,7 @@ const (
 // Traces says which messages are traced.
 type Traces struct {
 	Exporter Exporter          `koanf:"exporter" oneof:"auto off otlp stdout" doc:"Where spans go; auto = what OTEL_TRACES_EXPORTER says, otlp if a collector is named, off otherwise."`
-	Sample   Optional[float64] `koanf:"sample" range:"0..1" doc:"Share of the messages without a trace context that are given one; those with one are traced if it says so. auto = what OTEL_TRACES_SAMPLER says, or all."`
+	Sample   Optional[float64] `koanf:"sample" range:"0..1" accepts:"auto, or 0 to 1 (a share, also as 1%)" doc:"Share of the messages without a trace context that are given one; those with one are traced if it says so. auto = what OTEL_TRACES_SAMPLER says, or all."`
 	Expiries Expiries          `koanf:"expiries" oneof:"sampled always" doc:"Which expiries have spans: sampled = those of messages that are traced, always = all."`
 	Buffer   int               `koanf:"buffer" range:"64..1048576" doc:"Spans that may wait for a slow exporter; what is beyond is dropped and counted."`
 }

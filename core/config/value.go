@@ -42,7 +42,10 @@ func (v *value) YAML() string {
 	return quote(v.format())
 }
 
-var errOutOfRange = errors.New("is out of range")
+var (
+	errOutOfRange    = errors.New("is out of range")
+	errNotUnderstood = errors.New("is not understood")
+)
 
 // variable returns the value of a field by its type and tags; nil if its type is not a single value. The tag accepts says in words
 // what is accepted, where that is more than the other tags do.
@@ -50,6 +53,15 @@ func variable(v reflect.Value, tag reflect.StructTag) *value {
 	val := single(v, tag)
 	if words := tag.Get("accepts"); val != nil && words != "" {
 		val.accepted = words
+		if _, ok := reflect.TypeAssert[textual](v.Addr()); ok { // whose errors say the same
+			set := val.set
+			val.set = func(s string) error {
+				if set(s) != nil {
+					return errNotUnderstood
+				}
+				return nil
+			}
+		}
 	}
 	return val
 }
@@ -246,7 +258,7 @@ type textual interface {
 func marshaled(p textual) *value {
 	return &value{set: func(s string) error {
 		if err := p.UnmarshalText([]byte(s)); err != nil {
-			return fmt.Errorf("is not understood: %w", err)
+			return fmt.Errorf("%w: %w", errNotUnderstood, err)
 		}
 		return nil
 	}, format: func() string {

@@ -79,9 +79,6 @@ func (ch *channel) parseProps(props []byte) error {
 			return err
 		}
 	}
-	if err := checkDeliveryMode(x.DeliveryMode(props)); err != nil {
-		return err
-	}
 	p.index = x
 	if s := ch.conn.srv.spans; s != nil {
 		p.parentSampling = s.ParentSamplingOf(x.Headers(props))
@@ -105,14 +102,6 @@ func (ch *channel) checkUserID(id []byte, given bool) error {
 		return nil
 	}
 	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), c.user.Name)
-}
-
-// checkDeliveryMode refuses modes without a meaning: a publisher that meant "persistent" would not notice [AMQP 1.8.3.7].
-func checkDeliveryMode(mode byte, given bool) error {
-	if given && mode != 1 && mode != 2 {
-		return precondition("invalid message: {delivery_mode_unknown,%d}", mode)
-	}
-	return nil
 }
 
 // rewriteProps changes properties that are not stored as received: it removes the BCC header, and replaces the reply-to of a

@@ -25,12 +25,6 @@ func withUserID(s string) amqp.Properties {
 	return p
 }
 
-func withDeliveryMode(n uint8) amqp.Properties {
-	p := amqp.Properties{DeliveryMode: n, Headers: table("CC", "x")}
-	p.Set(amqp.PropDeliveryMode)
-	return p
-}
-
 // with returns p with another property, as it is in p.
 func with(p amqp.Properties, more amqp.Property) amqp.Properties {
 	p.Set(more)
@@ -126,10 +120,6 @@ func TestRefusals(t *testing.T) {
 		{"expiration and exchange", published{exchange: "nope", props: withExpiration("foobar")}, 404, missingExchange},
 		{"CC", published{key: "q", props: withHeaders("CC", "x")}, 406, `PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}`},
 		{"BCC", published{key: "q", props: withHeaders("BCC", int32(1))}, 406, `PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"BCC",signedint}`},
-		{"delivery mode 0", published{key: "q", props: withDeliveryMode(0)}, 406, "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,0}"},
-		{"delivery mode 3", published{key: "q", props: withDeliveryMode(3)}, 406, "PRECONDITION_FAILED - invalid message: {delivery_mode_unknown,3}"},
-		{"delivery mode and CC", published{key: "q", props: with(withDeliveryMode(3), amqp.PropHeaders)}, 406, `PRECONDITION_FAILED - invalid message: {unacceptable_type_in_header,"CC",longstr}`},
-		{"delivery mode and expiration", published{key: "q", props: with(withExpiration("foobar"), amqp.PropDeliveryMode)}, 406, "PRECONDITION_FAILED - invalid expiration 'foobar': no_integer"},
 		{"reply-to", published{key: "q", props: withReplyTo(replyTo)}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"},
 		{"reply-to and user-id", published{key: "q", props: with(withReplyTo(replyTo), amqp.PropUserID)}, 406, "PRECONDITION_FAILED - fast reply consumer does not exist"},
 		{"message size", published{key: "q", body: strings.Repeat("x", 101)}, 406, "PRECONDITION_FAILED - message size 101 is larger than configured max size 100"},
