@@ -24,6 +24,7 @@ type commit struct {
 	without    Parts // what its operations were written without, or need not be repeated with
 	moves      moves // found when it waits for space
 	relocation bool  // made by Relocate
+	inOrder    bool  // not written before an earlier one of that kind
 	chosen     bool  // for the entry that is being composed
 	written    bool  // before its turn; its completer was called and its deltas are applied, but for their numbers
 }

@@ -184,6 +184,7 @@ func (w *Writer) frontSettlers(first *commitGroup) map[*commit]bool {
 // choose chooses commits for an entry, and reports whether there are any. The caller holds mu.
 func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) {
 	size, ahead := 0, w.ahead(first)
+	waits := false // one that is in order, so that those behind it do, too
 	var large *commit
 	most := math.MaxInt // bytes of a larger one than large
 	var front map[*commit]bool
@@ -195,7 +196,12 @@ func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) 
 			c, ops := &g.commits[i], g.ops(i)
 			void := w.isVoid(c)
 			purpose := w.purposeOf(g, i)
-			if c.written || c.refusal != nil || purpose < a.least && !void || h.has(c) || a.front && !front[c] {
+			if c.written || c.refusal != nil {
+				continue
+			}
+			behind := waits && c.inOrder
+			waits = waits || c.inOrder // unless it is chosen
+			if purpose < a.least && !void || h.has(c) || a.front && !front[c] || behind {
 				continue
 			}
 			if void {
@@ -221,6 +227,7 @@ func (w *Writer) choose(first *commitGroup, a attempt, h *heldBack) (some bool) 
 				return true
 			}
 			c.chosen, some = true, true
+			waits = waits && !c.inOrder
 			ahead, size = ahead+repeated, size+len(ops)
 		}
 	}

@@ -142,14 +142,17 @@ func (w *Writer) Recovered(live []Delta) {
 func (w *Writer) Commit(ops []byte, live []Delta, c Completer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.commit(ops, live, commit{completer: c, purpose: w.o.Purpose})
+	w.commit(ops, live, commit{completer: c, purpose: w.o.Purpose, inOrder: w.o.Purpose == wlog.Moving})
 }
 
-// CommitAs is Commit of operations with a purpose of at least p, for those that must not wait for space as others do.
+// CommitAs is Commit of operations with a purpose of at least p, for those that must not wait for space as others do. Those with
+// [wlog.Moving], which are definitions, are written in their order: a later one may undo what an earlier one does, and who waits for one
+// counts how many were written.
 func (w *Writer) CommitAs(p wlog.Purpose, ops []byte, live []Delta, c Completer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.commit(ops, live, commit{completer: c, purpose: max(p, w.o.Purpose)})
+	p = max(p, w.o.Purpose)
+	w.commit(ops, live, commit{completer: c, purpose: p, inOrder: p == wlog.Moving})
 }
 
 // commit adds a commit to the queue. The caller holds mu.
