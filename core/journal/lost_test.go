@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,41 @@ func TestCommitsOfOneLogHaveDifferentPurposes(t *testing.T) {
 		time.Sleep(time.Second)
 		if err := s.Close(t.Context()); err != nil || len(h.durable()) != 2 {
 			t.Errorf("durable are %v, %v", h.durable(), err)
+		}
+	})
+}
+
+// On a full log a small definition was written before a larger one, which it may undo or need; and who waited for the first, by counting
+// how many were written, was told that it was durable.
+func TestDefinitionsKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, shared := range []bool{false, true} {
+			o := Options{Operations: operations, Purpose: wlog.Moving}
+			if shared {
+				o.Purpose = wlog.Bringing
+			}
+			l := &memLog{}
+			s, h := open(t, l, o), &history{}
+			l.limit(0)
+			l.keep(wlog.Moving)
+			s.Commit([]byte("+1,;"), nil, h.as("before"))
+			synctest.Wait()
+			large := bytes.Repeat([]byte("+2,;"), 100)
+			s.CommitAs(wlog.Moving, large, []Delta{{s.Extent(), int64(len(large))}}, h.as("large"))
+			s.CommitAs(wlog.Moving, []byte("-2;"), nil, h.as("small"))
+			l.limit(len(large) / 2)
+			time.Sleep(time.Minute)
+			if got := h.durable(); slices.Contains(got, "small") {
+				t.Errorf("shared %t: durable are %v", shared, got)
+			}
+			l.limit(2 * len(large))
+			l.keep(wlog.Bringing)
+			if err := s.Sync(); err != nil {
+				t.Error(err)
+			}
+			if got := h.durable(); len(got) != 3 || slices.Index(got, "large") > slices.Index(got, "small") {
+				t.Errorf("shared %t: durable are %v", shared, got)
+			}
 		}
 	})
 }
