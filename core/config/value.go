@@ -53,15 +53,6 @@ func variable(v reflect.Value, tag reflect.StructTag) *value {
 	val := single(v, tag)
 	if words := tag.Get("accepts"); val != nil && words != "" {
 		val.accepted = words
-		if _, ok := reflect.TypeAssert[textual](v.Addr()); ok { // whose errors say the same
-			set := val.set
-			val.set = func(s string) error {
-				if set(s) != nil {
-					return errNotUnderstood
-				}
-				return nil
-			}
-		}
 	}
 	return val
 }
@@ -102,7 +93,7 @@ func single(v reflect.Value, tag reflect.StructTag) *value {
 	case *[]netip.Prefix:
 		return prefixes(p)
 	case textual:
-		return marshaled(p)
+		return marshaled(p, tag)
 	}
 	switch {
 	case v.Kind() == reflect.String:
@@ -255,12 +246,16 @@ type textual interface {
 	encoding.TextUnmarshaler
 }
 
-func marshaled(p textual) *value {
+func marshaled(p textual, tag reflect.StructTag) *value {
 	return &value{set: func(s string) error {
-		if err := p.UnmarshalText([]byte(s)); err != nil {
+		switch err := p.UnmarshalText([]byte(s)); {
+		case err == nil:
+			return nil
+		case tag.Get("accepts") != "": // which says the same
+			return errNotUnderstood
+		default:
 			return fmt.Errorf("%w: %w", errNotUnderstood, err)
 		}
-		return nil
 	}, format: func() string {
 		b, err := p.MarshalText()
 		if err != nil {
