@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -21,6 +22,17 @@ func TestTimersAreRelaxed(t *testing.T) {
 	}
 	if got := strings.TrimSpace(string(slack)); err != nil || got != "1000000" {
 		t.Errorf("timer slack: %s ns, %v; want a millisecond", got, err)
+	}
+	p.Stop()
+}
+
+// The broker starts itself anew through a link named exe, and the system took that for the name of the process: pgrep -x curfew found
+// nothing, and top showed exe.
+func TestProcessHasTheProgramsName(t *testing.T) {
+	p := process.Start(t, "")
+	name, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.ID()))
+	if got := strings.TrimSpace(string(name)); err != nil || got != filepath.Base(process.Binary(t)) {
+		t.Errorf("the process is called %q, %v", got, err)
 	}
 	p.Stop()
 }
