@@ -100,7 +100,7 @@ type Limits struct {
 	MessageSize      Size          `koanf:"message-size" range:"1..512MiB" doc:"Largest message body."`
 	HandshakeTimeout time.Duration `koanf:"handshake-timeout" range:"100ms..10m" doc:"How long a client may take from connecting to connection.open."`
 	Heartbeat        time.Duration `koanf:"heartbeat" range:"0..65535s" kind:"seconds" doc:"Heartbeat interval proposed to clients, whole seconds; 0s = off."`
-	MemoryWatermark  Watermark     `koanf:"memory-watermark" live:"true" doc:"Memory use above which publishers are blocked: a share of the machine's memory, or a size."`
+	MemoryWatermark  Watermark     `koanf:"memory-watermark" live:"true" doc:"Memory in use (messages, unsent output and the rest of the heap, without garbage and the program itself) above which publishers are blocked: a share of the machine's memory, or a size."`
 	DiskFree         Reserve       `koanf:"disk-free" live:"true" doc:"Free space on the disk of data.dir below which publishers are blocked: a size, or so many times the machine's memory; 0 = they are blocked when a log has no space."`
 	ConsumerTimeout  time.Duration `koanf:"consumer-timeout" range:"0..8760h" doc:"How long a consumer may keep a message unacknowledged; 0s = for ever."`
 }

@@ -93,6 +93,7 @@ func (a *API) condition() object {
 	m := a.Machine()
 	return object{
 		{"memory", m.Memory},
+		{"memory_in_use", a.AMQP.MemoryUsed()},
 		{"memory_limit", max(a.AMQP.MemoryLimit(), 0)},
 		{"disk_free", m.DiskFree},
 		{"disk_limit", a.Store.DiskLimit()},

@@ -42,6 +42,7 @@ func (a *API) describeNode() object {
 		{"uptime", a.Clock().Sub(a.started).Milliseconds()},
 		{"processors", m.Processors},
 		{"mem_limit", max(a.AMQP.MemoryLimit(), 0)},
+		{"mem_in_use", a.AMQP.MemoryUsed()},
 		{"mem_alarm", slices.Contains(alarms, "memory")},
 		{"mem_calculation_strategy", "rss"},
 		{"disk_free_alarm", slices.Contains(alarms, "disk")},

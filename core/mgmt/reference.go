@@ -45,7 +45,7 @@ var reference = map[string]about{
 	"GET nodes":                                      {does: "the nodes of the cluster, or the broker as the only one", gives: "a list"},
 	"GET nodes/{node}":                               {does: "a node: memory, disk, files, limits", gives: "an object; 404, 503"},
 	"GET nodes/{node}/memory":                        {does: "what the memory is used for", gives: "an object"},
-	"PUT nodes/{node}/memory-watermark":              {does: "sets above how much memory publishers wait, until the broker ends", takes: "`{\"absolute\": bytes}` or `{\"relative\": share}`, up to 1; 0 = never", gives: "204", from: ours},
+	"PUT nodes/{node}/memory-watermark":              {does: "sets above how much memory in use (`mem_in_use` of the node) publishers wait, until the broker ends", takes: "`{\"absolute\": bytes}` or `{\"relative\": share}`, up to 1; 0 = at once", gives: "204", from: ours},
 	"PUT nodes/{node}/disk-free-limit":               {does: "sets below how much free disk space publishers wait, until the broker ends", takes: "`{\"absolute\": bytes}` or `{\"relative\": multiple}` of the memory, up to 100; 0 = never", gives: "204", from: ours},
 	"PUT nodes/{node}/log-level":                     {does: "sets the least level that is logged, until the configuration is read again", takes: "`{\"level\"}`: `debug`, `info`, `warning`, `error`, `critical` or `none`", gives: "204", from: ours},
 	"GET nodes/{node}/drain":                         {does: "how a drain is", gives: "an object: see [Draining](#draining)", from: ours},

@@ -33,11 +33,14 @@ var (
 	classes [maxBits - minBits + 1]class
 	large   largeSlabs
 	used    atomic.Int64
+	onHeap  atomic.Int64 // the part of used that the Go heap holds
 )
 
-// Used returns the bytes that queued messages hold in the whole process. The memory
-// watermark is compared with it.
+// Used returns the bytes that queued messages hold in the whole process.
 func Used() int64 { return used.Load() }
+
+// OnHeap returns the part of Used that lies in the Go heap: pieces too small for a slab.
+func OnHeap() int64 { return onHeap.Load() }
 
 // Alloc returns at least size bytes; their contents are undefined.
 func Alloc(size int) []byte {
@@ -45,6 +48,7 @@ func Alloc(size int) []byte {
 	switch {
 	case n < minBits:
 		used.Add(int64(size))
+		onHeap.Add(int64(size))
 		return make([]byte, size)
 	case n > maxBits:
 		b := large.take(size)
@@ -61,6 +65,7 @@ func Free(b []byte) {
 	used.Add(-int64(len(b)))
 	switch {
 	case len(b) < 1<<minBits: // the garbage collector's
+		onHeap.Add(-int64(len(b)))
 	case len(b) > 1<<maxBits:
 		large.give(b)
 	default:
@@ -76,6 +81,7 @@ func Make[T any](n int) []T {
 	size := n * int(unsafe.Sizeof(t))
 	if size < 1<<minBits {
 		used.Add(int64(size))
+		onHeap.Add(int64(size))
 		return make([]T, n) // which is aligned for T
 	}
 	s := unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(Alloc(size)))), n)

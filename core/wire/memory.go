@@ -1,18 +1,21 @@
 package wire
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// memoryMonitor raises the memory alarm when messages and unsent output exceed the limit. It checks when a message is published or
-// alarms are listed and, while the alarm is on, from a goroutine of its own. An idle broker does not check.
+// memoryMonitor raises the memory alarm when the memory in use exceeds the limit. It checks when a message is published or alarms are
+// listed and, while the alarm is on, from a goroutine of its own. An idle broker does not check.
 type memoryMonitor struct {
 	limit  atomic.Int64 // bytes; negative means none, 0 keeps the alarm on
 	used   func() int64
+	heap   liveHeap
 	server *Server
 
 	mu      sync.Mutex                    // guards changes of cleared
@@ -24,6 +27,28 @@ const memoryAlarm = "memory"
 
 // memoryInterval is the time between checks while the alarm is on.
 const memoryInterval = 50 * time.Millisecond
+
+// collectEvery is after how many checks that did not end the alarm the monitor collects garbage: each five seconds.
+const collectEvery = int(5 * time.Second / memoryInterval)
+
+// liveHeap remembers for a moment how much of the Go heap is in use: asking the runtime costs microseconds.
+type liveHeap struct {
+	read  func() int64 // bytes that the last collection found in use; nil means that the Go heap does not count
+	bytes atomic.Int64
+	asked atomic.Int64 // the instant when read was called last
+}
+
+const heapInterval = 100 * time.Millisecond
+
+func (h *liveHeap) size(now clock.Clock) int64 {
+	if h.read == nil {
+		return 0
+	}
+	if now, asked := int64(now()), h.asked.Load(); now-asked >= int64(heapInterval) && h.asked.CompareAndSwap(asked, now) {
+		h.bytes.Store(h.read())
+	}
+	return h.bytes.Load()
+}
 
 // enough reports whether the alarm may end: a little below the limit, so that it does not change with every message.
 func (m *memoryMonitor) enough(used int64) bool {
@@ -68,8 +93,10 @@ func (m *memoryMonitor) report(kind telemetry.Kind) {
 
 // watch ends the alarm when there is enough memory or the server ends.
 func (m *memoryMonitor) watch() {
-	for waiting := true; waiting; {
-		waiting = m.server.sleep(memoryInterval) && !m.enough(m.used())
+	for i := 1; m.server.sleep(memoryInterval) && !m.enough(m.used()); i++ {
+		if i%collectEvery == 0 && m.heap.read != nil {
+			runtime.GC() // only a collection finds that memory of the Go heap is not in use any more, and blocked publishers cause none
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

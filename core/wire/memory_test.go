@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
@@ -53,6 +54,33 @@ func TestMemoryAlarmEndsWithTheServer(t *testing.T) {
 		s.memory.check()
 		if err := s.Shutdown(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The rest of the Go heap counts, too, and messages in it do not count twice.
+func TestMemoryInUseCountsTheHeapOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		heap := int64(1 << 30) // more than messages of other tests
+		s := newServer(t, func(o *Options) { o.LiveHeap = func() int64 { return heap } })
+		before := s.MemoryUsed()
+		small := slab.Alloc(600)
+		if got := s.MemoryUsed(); got != before {
+			t.Errorf("%d bytes in use with a small message, %d before: the heap has both", got, before)
+		}
+		large := slab.Alloc(1 << 20)
+		if got := s.MemoryUsed(); got != before+1<<20 {
+			t.Errorf("%d bytes in use with a large message, %d before", got, before)
+		}
+		slab.Free(small)
+		slab.Free(large)
+		heap += 4000
+		if got := s.MemoryUsed(); got != before {
+			t.Errorf("%d bytes in use, want %d: the heap was asked again within %v", got, before, heapInterval)
+		}
+		time.Sleep(heapInterval)
+		if got := s.MemoryUsed(); got != before+4000 {
+			t.Errorf("%d bytes in use, want %d", got, before+4000)
 		}
 	})
 }

@@ -44,7 +44,11 @@ type Options struct {
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open
 	Handshakes       int           // connections in that phase at a time; 0 means any number
-	MemoryLimit      int64         // bytes of messages and unsent output above which publishers wait; 0 means no limit
+	MemoryLimit      int64         // bytes of memory in use, as MemoryUsed returns them, above which publishers wait; 0 means no limit
+
+	// LiveHeap returns the bytes of the Go heap that the last collection found in use. Any goroutine calls it. With nil, only messages
+	// and unsent output count as memory in use.
+	LiveHeap func() int64
 
 	// DiskFull returns nil, or, while there is no space for published messages, a channel that is closed when there is. Any
 	// goroutine calls it. A nil DiskFull means that there is always space.
@@ -86,7 +90,7 @@ func New(o Options) (*Server, error) {
 		handshakes: handshakes{most: o.Handshakes},
 		quit:       make(chan struct{}),
 	}
-	s.memory.used, s.memory.server = s.usedBytes, s
+	s.memory.used, s.memory.server, s.memory.heap.read = s.MemoryUsed, s, o.LiveHeap
 	s.memory.limit.Store(o.MemoryLimit)
 	if o.MemoryLimit == 0 {
 		s.memory.limit.Store(-1)
@@ -110,8 +114,12 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 	return s.options.DiskFull(), "low on disk"
 }
 
-func (s *Server) usedBytes() int64 {
-	return slab.Used() + queue.UnderwayBytes() + s.sessions.PendingBytes() + s.relays.buffered.Load()
+// MemoryUsed returns the bytes of memory in use, which the limit is compared with: messages, unsent output, and whatever else the Go
+// heap holds, without garbage and without the program's own pages.
+func (s *Server) MemoryUsed() int64 {
+	small := slab.OnHeap()
+	onHeap := small + queue.UnderwayBytes() + s.sessions.PendingBytes() + s.relays.buffered.Load()
+	return slab.Used() - small + max(onHeap, s.memory.heap.size(s.options.Clock)) // the Go heap holds the former, too, once a collection has seen it
 }
 
 // Start listens and serves connections until Shutdown. ctx applies to the lookup of addresses only.
@@ -141,7 +149,7 @@ func (s *Server) Addresses() []net.Addr {
 	return addresses
 }
 
-// SetMemoryLimit sets the bytes of messages and unsent output above which publishers wait. With 0 they always wait
+// SetMemoryLimit sets the bytes of memory in use above which publishers wait. With 0 they always wait
 // [RabbitMQ: memory.html#configuring-threshold], with a negative number never.
 func (s *Server) SetMemoryLimit(bytes int64) {
 	s.memory.limit.Store(max(bytes, -1))

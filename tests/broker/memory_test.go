@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"os"
+	"os/exec"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -255,5 +256,32 @@ func TestCloseWhileBlocked(t *testing.T) {
 	await(t, published, "the end of publishing")
 	if !conn.IsClosed() {
 		t.Error("the connection is still open")
+	}
+}
+
+// An operator tries out what applications do when they are blocked: with a tiny limit an empty broker is above it, and with the usual
+// one the alarm ends. Only messages used to count, of which an empty broker has none.
+func TestATinyMemoryLimitBlocks(t *testing.T) {
+	t.Parallel()
+	b := process.Start(t, "")
+	limit := func(fraction string) {
+		t.Helper()
+		out, err := exec.Command(process.Binary(t), "ctl", "--url", "http://"+b.Management, "set_vm_memory_high_watermark", fraction).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	p := login(t, b.AMQP, "connection.blocked").channel(1)
+	p.method(1, &amqp.QueueDeclare{Queue: "q"})
+	expect[*amqp.QueueDeclareOK](p, 1)
+	for range 2 {
+		limit("0.000000001")
+		if status, body := b.Health(); status != 503 {
+			t.Errorf("health: %d %s", status, body)
+		}
+		p.send(publishing(1, "q", nil))
+		expect[*amqp.ConnectionBlocked](p, 0)
+		limit("0.4")
+		expect[*amqp.ConnectionUnblocked](p, 0)
 	}
 }

@@ -255,6 +255,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 		HandshakeTimeout: c.Limits.HandshakeTimeout,
 		Handshakes:       c.Limits.Handshakes,
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
+		LiveHeap:         liveHeap,
 		DiskFull:         st.Full,
 	}
 }

@@ -61,6 +61,15 @@ func readHeap() heapSizes {
 	return heapSizes{allocated: s[0].Value.Uint64(), live: s[1].Value.Uint64(), objects: s[2].Value.Uint64(), free: s[3].Value.Uint64()}
 }
 
+// liveHeap returns the bytes that the last collection found in use or, before the first, all that is allocated.
+func liveHeap() int64 {
+	h := readHeap()
+	if h.live == 0 {
+		return int64(h.objects)
+	}
+	return int64(h.live)
+}
+
 // releaseHeap gives back what is not in use. Pools let go with the second collection.
 func releaseHeap() {
 	runtime.GC()

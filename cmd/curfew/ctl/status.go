@@ -294,6 +294,9 @@ func (r *report) resources(c *call, node object) {
 	r.items(alarms(c, node))
 	r.chapter("Memory")
 	r.line("Total memory used: %s", c.bytes(node.number("mem_used")))
+	if used := node.number("mem_in_use"); used > 0 {
+		r.line("In use, which the watermark limits: %s", c.bytes(used))
+	}
 	r.line("Memory high watermark: %s", c.bytes(node.number("mem_limit")))
 	r.chapter("File Descriptors")
 	r.line("Total: %d, limit: %d", node.number("fd_used"), node.number("fd_total"))
