@@ -24,6 +24,8 @@ type Message struct {
 	Published bool
 	// Mandatory means that its publisher gets it back if it leads nowhere.
 	Mandatory bool
+	// Waits means that its publisher wants it held, by whatever gets it.
+	Waits bool
 	// Released names the exchange that held it until now: neither that exchange nor another one holds it again on its way, and the
 	// exchange's filters do not see it twice. "" means none.
 	Released string
@@ -34,6 +36,11 @@ type Message struct {
 	Passed bool
 	// Cancels is set when an exchange takes it for the cancellation of a message that it holds.
 	Cancels bool
+	// Passes is set when an exchange routes it at once, but has it replace the message that the exchange holds with the same identity.
+	// That message's holder is among the queues then.
+	Passes bool
+	// Held is set when an exchange holds it.
+	Held bool
 	// Hold is set to when the exchange that holds it releases it, if the exchange need not be asked again: it has no identity. Of
 	// several exchanges the last one sets it.
 	Hold hook.Instant

@@ -33,6 +33,10 @@ type Message struct {
 	// Planned means that Wait is the plan that the exchange's schedule made for the
 	// message, which goes only there: the queue that holds it does not ask again.
 	Planned bool
+	// Passes means that exchanges which do not hold the message have routed it: the queue of
+	// such an exchange only cancels the message that waits with the same ID. With Planned,
+	// no exchange holds it.
+	Passes bool
 }
 
 // Wait is how long a publisher wants its message held. 0 does not hold it.
@@ -43,6 +47,9 @@ func WaitFor(d time.Duration) Wait { return Wait(-d) }
 
 // WaitUntil returns the wait until t.
 func WaitUntil(t hook.Instant) Wait { return Wait(max(t, 0)) }
+
+// Holds reports whether a message that enters a queue now is held.
+func (w Wait) Holds(now hook.Instant) bool { return w.until(now) > now }
 
 // until returns when the wait ends of a message that enters a queue now.
 func (w Wait) until(now hook.Instant) hook.Instant {

@@ -116,10 +116,14 @@ func (q *Queue) schedule(now hook.Instant, ms []Message) {
 	for i := range ms {
 		m, p := &ms[i], &n.plan
 		*p = hook.Plan{}
-		if !m.Planned {
+		if !m.Planned || m.Passes {
 			q.plan(now, m, p)
 		}
-		p.Hold = max(p.Hold, m.Wait.until(now)) // a message is held in one place only
+		if m.Planned && m.Passes { // it has left, whatever the settings say by now
+			p.Hold = 0
+		} else {
+			p.Hold = max(p.Hold, m.Wait.until(now)) // a message is held in one place only
+		}
 		if !q.follow(now, m, p) {
 			refused++
 		}
@@ -175,6 +179,13 @@ func (q *Queue) follow(now hook.Instant, m *Message, p *hook.Plan) (taken bool) 
 		return true
 	}
 	m.Flags &^= Mandatory
+	if m.Passes && p.Hold <= now {
+		if waits {
+			q.cancel(now, waiting)
+			q.buf.ops.relies = true
+		}
+		return true
+	}
 	if limit := q.cfg.Schedule.MaxHeld(); p.Hold > now && !waits && limit.Set() && int64(q.held()) >= limit.N() {
 		m.Flags |= Refused
 		return false
@@ -183,7 +194,7 @@ func (q *Queue) follow(now hook.Instant, m *Message, p *hook.Plan) (taken bool) 
 		q.cancel(now, waiting)
 	}
 	ref := q.storeScheduled(now, m, max(p.Hold, now))
-	if len(p.ID) > 0 {
+	if len(p.ID) > 0 && p.Hold > now { // else it is on its way: nothing replaces or cancels it
 		n.ids[id] = ref
 	}
 	return true
@@ -239,6 +250,9 @@ func (q *Queue) restoreScheduled(h handle, it *replayedMessage) {
 	q.hold(h, max(it.hold, atOnce))
 	if it.nacks > 0 {
 		q.setNacks(h.ref, it.nacks)
+	}
+	if q.store.read(*h.slot()).enqueued >= h.hold() { // it was due when it came: see follow
+		return
 	}
 	if id, ok := q.storedID(h); ok {
 		q.scheduling().ids[id] = h.ref

@@ -67,6 +67,7 @@ type plannedMessage struct {
 
 	arriving bool         // its last release is under way, and is followed by others
 	moved    bool         // since that release
+	passes   bool         // the exchange has routed it
 	released hook.Instant // when that was due
 }
 
@@ -272,10 +273,17 @@ func (p *schedulePair) publish(n int) {
 				x.flags = plannedCancels
 			}
 		}
+		if x.identity != 0 && x.until <= p.now {
+			x.flags &^= plannedRecurs | plannedSkips // it is routed at once, and nothing follows
+		}
 		m := message(x.id, 0)
 		m.Body, m.Flags = plannedBody(x), Persistent
 		if x.identity == 0 && p.rng.IntN(2) == 0 {
 			m.Wait, m.Planned = WaitUntil(x.until), true
+		}
+		if x.identity != 0 && x.flags&plannedCancels == 0 && p.rng.IntN(4) == 0 {
+			m.Passes, m.Planned = true, p.rng.IntN(2) == 0 // else another exchange holds it, and this one may
+			x.passes = m.Planned || x.until <= p.now
 		}
 		b.Messages = append(b.Messages, m)
 		p.enter(x)
@@ -287,14 +295,17 @@ func (p *schedulePair) publish(n int) {
 // enter has a message enter the model.
 func (p *schedulePair) enter(x *plannedMessage) {
 	waits := slices.IndexFunc(p.inside, func(y *plannedMessage) bool { return x.identity != 0 && x.identity == y.identity })
-	if x.flags&plannedCancels == 0 && x.until > p.now && waits < 0 && p.limit.Set() && int64(len(p.inside)) >= p.limit.N() {
+	holds := x.flags&plannedCancels == 0 && !x.passes
+	if holds && x.until > p.now && waits < 0 && p.limit.Set() && int64(len(p.inside)) >= p.limit.N() {
 		return // refused
 	}
 	if waits >= 0 {
 		p.inside = slices.Delete(p.inside, waits, waits+1)
 	}
-	if x.flags&plannedCancels == 0 {
-		x.until = max(x.until, p.now)
+	if holds {
+		if x.until <= p.now { // nothing replaces or cancels it any more
+			x.until, x.identity = p.now, 0
+		}
 		p.inside = append(p.inside, x)
 	}
 }

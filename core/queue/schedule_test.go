@@ -126,6 +126,27 @@ func TestPlanThatIsRefusedByNow(t *testing.T) {
 	q.close()
 }
 
+// Of messages with one identity that were due when they came, all in one turn, only the last was released.
+func TestDueMessagesDoNotReplaceOneAnother(t *testing.T) {
+	q, h := passive(t, schedulingBy(t, planner{}), hook.Hooks{})
+	send := func(xs ...plannedMessage) {
+		b := NewBatch()
+		for i := range xs {
+			m := message(xs[i].id, 0)
+			m.Body = plannedBody(&xs[i])
+			b.Messages = append(b.Messages, m)
+		}
+		q.enqueue(second, b)
+	}
+	send(plannedMessage{id: 1, identity: 1}, plannedMessage{id: 2, identity: 1}, plannedMessage{id: 3, identity: 1, flags: plannedCancels})
+	send(plannedMessage{id: 4, identity: 1})
+	q.tick(second)
+	if got := len(h.dead); got != 3 || q.Stats().Dropped[hook.ReasonCancelled] != 0 {
+		t.Errorf("%d of 3 were released, %d cancelled", got, q.Stats().Dropped[hook.ReasonCancelled])
+	}
+	q.close()
+}
+
 // A message that is to be routed at once by its schedule, and has an identity, was not held as its publisher wanted.
 func TestScheduledMessagesWait(t *testing.T) {
 	q, h := passive(t, scheduling(t), hook.Hooks{})

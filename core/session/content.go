@@ -11,6 +11,8 @@ type content struct {
 	stage     stage
 	mandatory bool
 	cancels   bool         // an exchange takes the message for a cancellation
+	passes    bool         // the queues include those of exchanges that route the message at once: see queue.Message
+	planned   bool         // and no exchange holds it
 	hold      hook.Instant // when the exchange releases it that alone gets it; 0 means none, or that it is to be asked again
 	route     *cachedRoute
 	props     []byte       // as they will be stored

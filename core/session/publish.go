@@ -44,6 +44,7 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 	m := queue.Message{
 		Routing: to.info, Props: ch.content.props, Body: body,
 		Expiration: ch.props.expiration, Wait: ch.props.wait, Priority: ch.props.priority, Flags: ch.props.flags,
+		Passes: ch.content.passes, Planned: ch.content.planned,
 	}
 	queues := to.targets.queues
 	if c.observed {
@@ -57,10 +58,11 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 		return ch.txPublish(&m, queues)
 	}
 	if m.Flags&queue.Traced != 0 {
-		ch.tracePublished(&m, len(queues), ch.contextInjected())
+		ch.tracePublished(&m, leads(&m, queues), ch.contextInjected())
 	}
-	ch.counts.routed += uint64(len(queues))
-	if len(queues) == 0 {
+	routed := leads(&m, queues)
+	ch.counts.routed += uint64(routed)
+	if routed == 0 {
 		ch.unroutable(&m, ch.content.mandatory)
 	}
 	var publisher *channel
@@ -83,6 +85,20 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 	}
 	c.outbox.add(queues, to.slots, publisher, &m, ch.blockRefs())
 	return nil
+}
+
+// leads returns how many of the queues that a message goes to keep it.
+func leads(m *queue.Message, queues []*queue.Mailbox) int {
+	n := len(queues)
+	if !m.Passes || !m.Planned {
+		return n
+	}
+	for _, q := range queues {
+		if q.Config().Schedule != nil {
+			n--
+		}
+	}
+	return n
 }
 
 // blockRefs returns the blocks that the current message lies in.

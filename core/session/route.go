@@ -247,6 +247,7 @@ func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox)
 	}
 	m := ch.current(info)
 	queues, reusable, err := ch.conn.vhost.Route(info.Exchange, m, dst)
+	ch.content.passes, ch.content.planned = m.Passes, m.Passes && !m.Held
 	if len(queues)-len(dst) == 1 { // else it went elsewhere, too
 		ch.content.cancels, ch.content.hold = m.Cancels, m.Hold
 		fit.heldFirst = m.HeldFirst
@@ -267,6 +268,6 @@ func (ch *channel) current(info *queue.RoutingInfo) *parts.Message {
 		m.More = slices.Concat(info.CC, info.BCC)
 	}
 	m.Props, m.Index, m.Body = ch.content.props, &ch.props.index, ch.content.body
-	m.Mandatory = ch.content.mandatory
+	m.Mandatory, m.Waits = ch.content.mandatory, ch.props.wait.Holds(m.Now)
 	return m
 }

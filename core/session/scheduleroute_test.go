@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,7 +20,7 @@ import (
 )
 
 // diary is a plugin with an exchange type that holds messages for as many milliseconds as their header "wait" says, replaces by the
-// header "id" and refuses what has "bad". It counts how often it was asked. With the header "later", queues hold messages.
+// header "id", cancels with "cancel", and refuses what has "bad". It counts how often it was asked. With the header "later", queues hold messages.
 type diary struct {
 	hook.NoHooks
 	asked atomic.Int64
@@ -36,6 +37,7 @@ func (d *diary) ExchangeTypes() []hook.ExchangeType {
 				p.Hold = m.Now.AddMillis(n)
 			}
 			p.ID, _ = m.HeaderText("id")
+			_, p.Cancel = m.Header("cancel")
 			return nil
 		}}
 	}}}
@@ -247,16 +249,66 @@ func TestCancellationOnAKnownRoute(t *testing.T) {
 	})
 }
 
-// However messages with and without holds and identities follow each other, by which exchange and on which channel, whatever changes
-// meanwhile: each arrives when it should, and once.
+// Messages without a delay that had an identity were routed in a later turn than others: they replaced and cancelled one another if
+// they came together, and others overtook them.
+func TestIdentitiesWithoutADelayKeepTheirPlace(t *testing.T) {
+	for _, channel := range []uint16{1, 2, 3} {
+		withDiary(t, func(p *probe, _ *diary) {
+			switch channel {
+			case 2:
+				do[*amqp.ConfirmSelectOK](p, channel, &amqp.ConfirmSelect{})
+			case 3:
+				p.channel(channel)
+				do[*amqp.TxSelectOK](p, channel, &amqp.TxSelect{})
+			}
+			p.publish(1, diaryMessage("waits", false, "wait", int32(1000), "id", "a"))
+			const many = 40
+			ms := make([]published, 0, 2*many)
+			for i := range many {
+				body := strconv.Itoa(i)
+				switch i % 3 {
+				case 0:
+					ms = append(ms, diaryMessage(body, false, "id", "a"), diaryMessage("", false, "id", "a", "cancel", true))
+				case 1:
+					ms = append(ms, diaryMessage(body, true, "id", "a"))
+				default:
+					ms = append(ms, diaryMessage(body, false))
+				}
+			}
+			p.publish(channel, ms...)
+			switch channel {
+			case 2:
+				p.sleep(0)
+				if got := p.answers(channel); strings.Contains(got, "-") || !strings.Contains(got, strconv.Itoa(len(ms))) {
+					t.Errorf("%d were published, and answered by %s", len(ms), got)
+				}
+			case 3:
+				p.commit(channel)
+			}
+			p.sleep(2 * time.Second)
+			p.holds(1, "q", many)
+			for i := range many {
+				if _, _, body := p.got(1, "q"); body != strconv.Itoa(i) {
+					t.Errorf("channel %d: %s came as number %d", channel, body, i)
+				}
+			}
+		})
+	}
+}
+
+// However messages with and without holds and identities, cancellations and transactions follow each other, by which exchange and on
+// which channel, whatever changes meanwhile: each arrives when it should, and once, and what needs not wait arrives in the order in
+// which it was published.
 func TestMixedMessagesArriveInTime(t *testing.T) {
 	for seed := range uint64(10) {
 		withDiary(t, func(p *probe, _ *diary) {
-			g := mixedGame{p: p, rng: rand.New(rand.NewPCG(seed, 37)), due: map[string]hook.Instant{}, named: map[string]string{}}
+			g := mixedGame{p: p, rng: rand.New(rand.NewPCG(seed, 37)), due: map[string]hook.Instant{}, named: map[string]string{}, immediate: map[string]bool{}}
+			p.channel(3)
+			do[*amqp.TxSelectOK](p, 3, &amqp.TxSelect{})
 			p.exchange("first", "fanout")
 			do[*amqp.ExchangeBindOK](p, 1, &amqp.ExchangeBind{Destination: "x", Source: "first"})
 			for range 60 {
-				for range g.rng.IntN(8) {
+				for range g.rng.IntN(4) {
 					g.publish()
 				}
 				g.receive()
@@ -278,9 +330,24 @@ type mixedGame struct {
 	count int
 	due   map[string]hook.Instant // by body
 	named map[string]string       // the bodies with an identity
+	// immediate has the bodies of messages that were to be routed at once.
+	immediate map[string]bool
 }
 
+// publish publishes some messages at once, as one pipelined batch or in a transaction.
 func (g *mixedGame) publish() {
+	channel := uint16(1 + g.rng.IntN(3))
+	ms := make([]published, 1+g.rng.IntN(4))
+	for i := range ms {
+		ms[i] = g.message()
+	}
+	g.p.publish(channel, ms...)
+	if channel == 3 {
+		g.p.commit(3)
+	}
+}
+
+func (g *mixedGame) message() published {
 	g.count++
 	body, headers, wait := strconv.Itoa(g.count), []any{}, int64(0)
 	for _, name := range []string{"wait", "later"} {
@@ -289,21 +356,28 @@ func (g *mixedGame) publish() {
 			headers, wait = append(headers, name, n), max(wait, n)
 		}
 	}
-	at := g.p.now.AddMillis(wait)
+	at, cancels := g.p.now.AddMillis(wait), false
 	if g.rng.IntN(3) == 0 {
 		id := strconv.Itoa(g.rng.IntN(3))
 		headers = append(headers, "id", id)
-		if old := g.named[id]; g.due[old] >= g.p.now { // what goes at once leaves in another turn
+		if old := g.named[id]; g.due[old] >= g.p.now { // what is due leaves in another turn
 			delete(g.due, old)
 		}
-		g.named[id] = body
+		delete(g.named, id)
+		if cancels = g.rng.IntN(4) == 0; cancels {
+			headers = append(headers, "cancel", true)
+		} else if wait > 0 {
+			g.named[id] = body
+		}
 	}
-	m := diaryMessage(body, g.rng.IntN(4) == 0, headers...)
+	m := diaryMessage(body, !cancels && g.rng.IntN(4) == 0, headers...)
 	if g.rng.IntN(3) == 0 {
 		m.exchange = "first"
 	}
-	g.due[body] = at
-	g.p.publish(uint16(1+g.rng.IntN(2)), m)
+	if !cancels {
+		g.due[body], g.immediate[body] = at, wait == 0
+	}
+	return m
 }
 
 // receive takes what has arrived, and compares it with what is due.
@@ -317,10 +391,17 @@ func (g *mixedGame) receive() {
 		}
 	}
 	g.p.holds(1, "q", uint32(len(want)))
+	last := 0
 	for range want {
 		_, _, body := g.p.got(1, "q")
 		got = append(got, body)
 		delete(g.due, body)
+		if n, _ := strconv.Atoi(body); g.immediate[body] {
+			if n < last {
+				g.p.t.Fatalf("%d came after %d, both of which were to be routed at once", n, last)
+			}
+			last = n
+		}
 	}
 	slices.Sort(want)
 	slices.Sort(got)

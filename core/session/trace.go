@@ -62,7 +62,7 @@ func (ch *channel) tracePublished(m *queue.Message, queues int, contextInjected 
 func (ch *channel) traceCommitted(ms []pendingMessage) {
 	for i := range ms {
 		if m := &ms[i]; m.Flags&queue.Traced != 0 {
-			ch.tracePublished(&m.Message, len(m.queues), m.contextInjected)
+			ch.tracePublished(&m.Message, leads(&m.Message, m.queues), m.contextInjected)
 		}
 	}
 }

@@ -84,8 +84,9 @@ func (ch *channel) updateQueues(t *transaction) {
 		if changed {
 			p.queues = ch.successors(p.Routing, p.queues)
 		}
-		ch.counts.routed += uint64(len(p.queues))
-		if len(p.queues) == 0 {
+		routed := leads(&p.Message, p.queues)
+		ch.counts.routed += uint64(routed)
+		if routed == 0 {
 			ch.unroutable(&p.Message, p.mandatory)
 		}
 	}

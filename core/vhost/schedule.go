@@ -227,25 +227,34 @@ func (r *routing) plan(x *exchange) (planned bool, err error) {
 	case wrong != nil:
 		return true, refuse(Precondition, "%v", wrong)
 	}
-	if !holds(p, m) {
+	held := holds(p, m)
+	if !held && len(p.ID) == 0 {
 		return false, nil
 	}
 	if m.Mandatory && !p.Cancel && !r.leads(x) {
 		return true, nil
 	}
-	follow(p, m)
-	m.HeldFirst = m.Published && m.Exchange == x.Name && x.filters == nil
+	if held {
+		follow(p, m)
+		m.HeldFirst = m.Published && m.Exchange == x.Name && x.filters == nil
+	} else {
+		m.Passes = true
+	}
 	if d := (destination{queue: x.schedule.mailbox}); !slices.Contains(r.list, d) {
 		r.list = append(r.list, d)
 	}
-	return true, nil
+	return held, nil
 }
 
-// holds reports whether a message with a plan goes to what the exchange holds.
-func holds(p *hook.Plan, m *parts.Message) bool { return p.Hold > m.Now || len(p.ID) > 0 }
+// holds reports whether a message with a plan goes to what the exchange holds, and nowhere else. What a client publishes with an
+// identity, to be routed at once, passes the exchange in its place among the client's other messages.
+func holds(p *hook.Plan, m *parts.Message) bool {
+	return p.Hold > m.Now || p.Cancel || len(p.ID) > 0 && (m.Waits || !m.Published)
+}
 
 // follow notes in a message that goes to what an exchange holds what its plan says.
 func follow(p *hook.Plan, m *parts.Message) {
+	m.Held = true
 	m.Cancels = m.Cancels || p.Cancel
 	if m.Hold = 0; len(p.ID) == 0 {
 		m.Hold = p.Hold
@@ -264,6 +273,7 @@ type Planner struct {
 func (p *Planner) Holds(to *queue.Schedule, m *parts.Message) bool {
 	p.publishing, p.plan = hook.Publishing{Now: m.Now, Key: m.Key, More: m.More}, hook.Plan{}
 	p.publishing.Bind(m)
+	m.Published = true
 	if wrong, ok := to.Plan(&p.publishing, &p.plan); !ok || wrong != nil || !holds(&p.plan, m) {
 		return false
 	}

@@ -164,6 +164,7 @@ func (s sent) send(tb testing.TB, v *VHost) (queues int, o *answers) {
 		b := queue.NewBatch()
 		b.Publisher = o
 		message := queue.Message{Routing: &queue.RoutingInfo{Exchange: s.exchange, Key: s.key}, Props: s.props, Body: []byte(s.body), Flags: queue.HasHeaders}
+		message.Passes, message.Planned = m.Passes, m.Passes && !m.Held
 		if m.Cancels && s.mandatory {
 			message.Flags |= queue.Mandatory
 		}
@@ -379,7 +380,7 @@ func TestScheduleLimit(t *testing.T) {
 			}
 		}
 		for _, props := range [][]byte{headersOf("id", "new"), headersOf("wait", int32(50), "id", "1"), headersOf("id", "0", "cancel", true)} {
-			if _, got := (sent{exchange: "x", body: "more", props: props}).send(t, v); *got != (answers{confirmed: 1}) {
+			if n, got := (sent{exchange: "x", body: "more", props: props}).send(t, v); *got != (answers{confirmed: n}) {
 				t.Errorf("%q: %+v", props, *got)
 			}
 		}

@@ -16,8 +16,9 @@ const (
 
 	// schedulePrefix is what the names of all headers but x-delay begin with.
 	schedulePrefix = "x-schedule-"
-	// deathHeader is in dead letters.
-	deathHeader = "x-death"
+	// deathHeader is in dead letters, redrivenHeader in messages that were redriven.
+	deathHeader    = "x-death"
+	redrivenHeader = "x-redriven"
 )
 
 // maxID is the longest identity of a message, in bytes.
@@ -71,13 +72,16 @@ func (s *scheduler) planWithin(limit int64, m *hook.Publishing, p *hook.Plan) (e
 }
 
 // identifiable reports whether a message may have an identity. It is quick about the many that have no header for it. A dead letter
-// has none: it would replace what waits in its name, such as the next one of those that recur.
+// has none, and neither has a message that was redriven: it would replace what waits in its name, such as the next one of those that recur.
 func identifiable(m *hook.Publishing) bool {
 	if headers := m.Part(hook.PartHeaders); headers != nil && !bytes.Contains(headers, []byte(schedulePrefix)) {
 		return false
 	}
-	_, dead := m.Header(deathHeader)
-	return !dead
+	if _, dead := m.Header(deathHeader); dead {
+		return false
+	}
+	_, redriven := m.Header(redrivenHeader)
+	return !redriven
 }
 
 // readID returns a message's identity, which is nil if it has none, and whether it is a cancellation.

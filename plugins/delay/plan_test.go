@@ -130,6 +130,7 @@ func TestIdentity(t *testing.T) {
 		{"cancelled with a delay", map[string]any{"x-schedule-id": "a", "x-schedule-cancel": true, "x-delay": int32(7)}, hook.Plan{ID: []byte("a"), Cancel: true}, ""},
 		{"not cancelled", map[string]any{"x-schedule-id": "a", "x-schedule-cancel": false}, hook.Plan{ID: []byte("a")}, ""},
 		{"a dead letter", map[string]any{"x-schedule-id": "a", "x-delay": int32(7), "x-death": []any{}}, hook.Plan{Hold: start.AddMillis(7)}, ""},
+		{"a redriven message", map[string]any{"x-schedule-id": "a", "x-delay": int32(-7), "x-redriven": map[string]any{}}, hook.Plan{}, ""},
 		{"a dead letter that cancelled", map[string]any{"x-schedule-id": "a", "x-schedule-cancel": true, "x-death": []any{}}, hook.Plan{}, ""},
 		{"empty", map[string]any{"x-schedule-id": ""}, hook.Plan{}, "invalid header 'x-schedule-id': expected a string of 1 to 255 bytes, got 0"},
 		{"too long", map[string]any{"x-schedule-id": long + "i"}, hook.Plan{}, "invalid header 'x-schedule-id': expected a string of 1 to 255 bytes, got 256"},

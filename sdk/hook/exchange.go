@@ -129,7 +129,8 @@ type Schedule struct {
 
 // Plan is what becomes of a message. The zero value routes it at once.
 type Plan struct {
-	// Hold is when the message is released. An instant that has passed routes it at once.
+	// Hold is when the message is released. An instant that has passed routes it at once:
+	// Released is not asked, and no other message replaces or cancels it.
 	Hold Instant
 	// ID is unique among what the exchange holds: a message that waits with it is
 	// replaced (reason cancelled), also by one that is routed at once. nil means none. It
