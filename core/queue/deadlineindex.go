@@ -11,12 +11,11 @@ import (
 // messages that are not ready are stale: they are dropped at the top, or swept out once
 // they are most of the heap.
 
-// indexDeadline makes sure that the deadline of a ready message is acted on, or that of a
-// held one if it comes before the end of its hold. inOrder
+// indexDeadline makes sure that the deadline of a ready or held message is acted on. inOrder
 // says that no message behind it has been indexed, so that it may extend the run.
 func (q *Queue) indexDeadline(h handle, at hook.Instant, inOrder bool) {
 	s := h.slot()
-	if s.is(stateHeld) && at >= h.hold() { // it is indexed when it is released
+	if s.is(stateHeld) && at >= h.hold() && q.deadlineMovesWithHold(s) { // it is indexed when the message is released
 		return
 	}
 	if at == 0 || s.flags&inHeap != 0 || q.hooks.Scan != hook.ScanAnywhere {

@@ -206,15 +206,17 @@ func (q *Queue) restoreHold(h handle, it *replayedMessage) {
 
 // deadlineBehindHold returns the deadline of a message that is held as it enters.
 func (q *Queue) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Instant {
-	if v.Deadline == 0 || !q.deadlineMoves(guest.Digest(v)) {
+	if v.Deadline == 0 || !q.hooks.DeadlineFromReady || guest.Digest(v) != 0 {
 		return v.Deadline
 	}
 	return v.Deadline.Add(v.Hold.Sub(now))
 }
 
-// deadlineMoves reports whether a deadline counts from when its message is ready. One with
-// a digest does not: it is the point in time that others' code has named.
-func (q *Queue) deadlineMoves(digest uint64) bool { return q.hooks.DeadlineFromReady && digest == 0 }
+// deadlineMovesWithHold reports whether the deadline of a held message counts from when the message is ready. One with a digest does
+// not: it is the point in time that others' code has named.
+func (q *Queue) deadlineMovesWithHold(s *slot) bool {
+	return q.hooks.DeadlineFromReady && s.flags&unready != 0 && (s.flags&hasDigest == 0 || q.store.read(*s).digest == 0)
+}
 
 // releaseDue makes messages ready whose hold has ended, as many as a turn may and the
 // queue has space for. It reports whether there were any.
@@ -328,21 +330,30 @@ func (q *Queue) noteRelease(now hook.Instant, h handle) {
 	q.buf.removals.all = append(q.buf.removals.all, l)
 }
 
-// endHold makes a held message ready. One that is ready for the first time is not due at
-// once: if a consumer waits, it gets the message even if its TTL is zero.
+// endHold makes a held message ready. One that is ready for the first time has the whole time that a deadline from then on leaves it,
+// however late its release is, and is not due at once: if a consumer waits, it gets the message even if its TTL is zero. The journal
+// keeps that release: after a restart the message is ready, and its queue's limits do not apply to it once more.
 func (q *Queue) endHold(now hook.Instant, h handle) {
-	at := h.deadline()
-	if h.slot().flags&unready != 0 && at != 0 && at <= now {
-		at = now + 1
+	at, first := h.deadline(), h.slot().flags&unready != 0
+	if first && at != 0 {
+		if q.deadlineMovesWithHold(h.slot()) {
+			at = at.Add(now.Sub(h.hold()))
+		}
+		at = max(at, now+1)
+		q.journalDeadlineSet(h, at, false)
 	}
 	q.unhold(h)
+	if first {
+		h.chunk.setHold(h.index, now)
+		q.journalHeld(h)
+	}
 	q.setDeadline(h, at)
 }
 
 // shiftHold changes the hold of a held message, and its deadline if that moves with it.
 func (q *Queue) shiftHold(h handle, until hook.Instant) {
 	at := h.deadline()
-	if s := h.slot(); s.flags&unready != 0 && at != 0 && q.deadlineMoves(q.store.read(*s).digest) {
+	if at != 0 && q.deadlineMovesWithHold(h.slot()) {
 		at = at.Add(until.Sub(h.hold()))
 	}
 	q.delistHeld(h)

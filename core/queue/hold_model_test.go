@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -12,10 +13,14 @@ import (
 
 // holdModel is a queue with holds as anyone would write it: a list that is searched.
 type holdModel struct {
-	limit int64 // of deliveries that failed; negative means none
-	list  []holdModelMessage
-	next  int
-	gone  map[hook.Reason]int
+	limit     int64 // of deliveries that failed; negative means none
+	most      int   // messages that are ready when others are released; 0 means no limit
+	drop      bool  // what exceeds it is dropped, and does not wait
+	nacksWait bool  // what came back without a failure is held, too
+	paused    hook.Instant
+	list      []holdModelMessage
+	next      int
+	gone      map[hook.Reason]int
 }
 
 type holdModelMessage struct {
@@ -25,7 +30,6 @@ type holdModelMessage struct {
 	state         slotFlags
 	until         hook.Instant // while it is held
 	deadline      hook.Instant
-	grace         hook.Instant // it does not expire before: it was released when it was due
 	unready       bool
 	failed, nacks int64
 	delivered     bool // to a consumer
@@ -50,24 +54,72 @@ func (m *holdModel) remove(id uint64, why hook.Reason) {
 	m.gone[why]++
 }
 
-// advance ends holds, and then expires what is due.
+// advance ends holds, and then expires what is due, which may make room for others.
 func (m *holdModel) advance(now hook.Instant) {
-	for i := range m.list {
-		if x := &m.list[i]; x.state == stateHeld && x.until <= now {
-			m.release(now, x)
-		}
-	}
-	for _, x := range slices.Clone(m.list) {
-		if (x.state == stateReady || x.state == stateHeld) && x.deadline != 0 && max(x.deadline, x.grace) <= now {
-			m.remove(x.id, hook.ReasonExpired)
+	for changed := true; changed; {
+		changed = m.releaseDue(now)
+		for _, x := range slices.Clone(m.list) {
+			if (x.state == stateReady || x.state == stateHeld && !x.unready) && x.deadline != 0 && x.deadline <= now {
+				m.remove(x.id, hook.ReasonExpired)
+				changed = true
+			}
 		}
 	}
 }
 
+// releaseDue ends holds in the order of their ends, as the limit allows.
+func (m *holdModel) releaseDue(now hook.Instant) (changed bool) {
+	if m.ready() > 0 && now < m.paused {
+		return false
+	}
+	m.paused = 0
+	for {
+		x := m.nextHeld(now)
+		switch {
+		case x == nil:
+			return changed
+		case !x.unready || m.most == 0 || m.ready() < m.most:
+			m.release(now, x)
+		case m.drop:
+			m.remove(x.id, hook.ReasonMaxLen)
+		default:
+			m.paused = now + second
+			return changed
+		}
+		changed = true
+	}
+}
+
+// nextHeld returns the message whose hold ends first; nil if none ends by now.
+func (m *holdModel) nextHeld(now hook.Instant) (next *holdModelMessage) {
+	for i := range m.list {
+		x := &m.list[i]
+		if x.state != stateHeld || x.until > now {
+			continue
+		}
+		if next == nil || cmp.Or(cmp.Compare(x.until, next.until), cmp.Compare(x.level, next.level), cmp.Compare(x.seq, next.seq)) < 0 {
+			next = x
+		}
+	}
+	return next
+}
+
+func (m *holdModel) ready() (n int) {
+	for i := range m.list {
+		if m.list[i].state == stateReady {
+			n++
+		}
+	}
+	return n
+}
+
 func (*holdModel) release(now hook.Instant, x *holdModelMessage) {
 	x.state = stateReady
-	if x.unready && x.deadline != 0 && x.deadline <= now {
-		x.grace = now + 1
+	if x.unready {
+		if x.deadline != 0 {
+			x.deadline = max(x.deadline.Add(now.Sub(x.until)), now+1)
+		}
+		x.until = 0
 	}
 	x.unready = false
 }
@@ -91,6 +143,10 @@ func (m *holdModel) comeBack(now hook.Instant, x *holdModelMessage, kind SettleK
 		m.remove(x.id, hook.ReasonDeliveryLimit)
 		return
 	}
+	if kind == Requeue && !m.nacksWait {
+		x.state = stateReady
+		return
+	}
 	x.state, x.until = stateHeld, now.AddMillis(backOff*(x.failed+x.nacks))
 }
 
@@ -108,14 +164,21 @@ type holdPair struct {
 
 func newHoldPair(t *testing.T, kind string, levels int, seed uint64) *holdPair {
 	t.Helper()
+	p := &holdPair{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: second}
+	p.m = holdModel{limit: -1, nacksWait: seed%2 == 0, gone: map[hook.Reason]int{}}
 	hooks := ttlAndExpiration(hook.ScanAnywhere, 0, false)
 	hooks.DeadlineFromReady = true
 	hooks.OnReturn = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 		for i := range ms {
-			vs[i].Hold = now.AddMillis(backOff * int64(ms[i].Returns))
+			if p.m.nacksWait || ms[i].Return == hook.ReturnFailed {
+				vs[i].Hold = now.AddMillis(backOff * int64(ms[i].Returns))
+			}
 		}
 	}
-	p := &holdPair{t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: second, m: holdModel{limit: -1, gone: map[hook.Reason]int{}}}
+	if seed%3 > 0 {
+		p.m.most, p.m.drop = 4, seed%3 == 2
+		hooks.ReleaseLength, hooks.DropReleased = hook.LimitOf(4), p.m.drop
+	}
 	profile := &Profile{Kind: kind, Levels: levels, DeliveryLimit: 2}
 	if kind == Quorum {
 		p.m.limit = 2
@@ -145,7 +208,7 @@ func (e evenTaker) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t
 func TestHoldsAgreeWithTheModel(t *testing.T) {
 	for _, kind := range []string{Classic, Quorum} {
 		for levels := range 3 {
-			for seed := range uint64(6) {
+			for seed := range uint64(12) {
 				t.Run(fmt.Sprintf("%s/%d/%d", kind, levels, seed), func(t *testing.T) {
 					p := newHoldPair(t, kind, levels, seed)
 					for range 10 {
@@ -209,6 +272,8 @@ func (p *holdPair) tick() {
 			break
 		}
 		p.q.tick(p.now)
+		p.m.advance(p.now)
+		p.noteMoving()
 	}
 	p.m.advance(p.now)
 	p.noteMoving()
@@ -454,22 +519,17 @@ func (p *holdPair) restart() {
 	p.q = &s.queue
 	for i := range p.m.list {
 		x := &p.m.list[i]
-		x.grace = 0
-		if back {
-			x.deadline = p.deadlineOf(x)
-		}
-		switch {
-		case x.state == stateUnacked || x.state == stateMoving:
+		if x.state == stateUnacked || x.state == stateMoving {
 			x.state = stateReady
-		case x.state == stateHeld && x.until <= now: // a TTL that ended meanwhile counts as it is
-			x.state, x.unready = stateReady, false
 		}
 	}
+	p.m.paused = 0
 	if back {
 		p.heldAgain()
 	}
 	for i := range p.m.list {
-		p.m.list[i].passed = p.m.list[i].passed || p.m.list[i].state == stateReady
+		x := &p.m.list[i]
+		x.passed = x.passed || x.state == stateReady || x.until <= now
 	}
 	p.m.gone = map[hook.Reason]int{} // counters begin anew
 	p.tick()
@@ -477,12 +537,12 @@ func (p *holdPair) restart() {
 	p.compare()
 }
 
-// heldAgain adopts what a clock that was set back has done: what was released may be held
+// heldAgain adopts what a clock that was set back has done: what was held because it came back may be held
 // once more, until the time that it was held for, and everything else is as it was.
 func (p *holdPair) heldAgain() {
 	p.q.HeldFrom(0, 0, func(h *Held) bool {
 		if x := p.m.find(idOf(h.Body)); x.state == stateReady && h.Until == x.until {
-			x.state, x.unready, x.ref = stateHeld, h.Unready, h.Ref
+			x.state, x.ref = stateHeld, h.Ref
 		}
 		return true
 	})
@@ -491,24 +551,6 @@ func (p *holdPair) heldAgain() {
 			x.until = 0 // it was released before
 		}
 	}
-}
-
-// deadlineOf returns a message's deadline in the queue: that of one that was due when it was
-// released is a moment later there, and in the journal only if it was written again since.
-func (p *holdPair) deadlineOf(x *holdModelMessage) hook.Instant {
-	f := &p.q.levels[x.level]
-	for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
-		h := p.q.at(ref(x.level, seq))
-		if idOf(p.q.store.read(*s).body) != x.id {
-			continue
-		}
-		if at := h.deadline(); at < x.deadline || at > x.deadline.AddMillis(20_000) {
-			p.t.Fatalf("message %d has the deadline %d, want %d", x.id, at, x.deadline)
-		}
-		return h.deadline()
-	}
-	p.t.Fatalf("message %d is lost", x.id)
-	return 0
 }
 
 func (p *holdPair) compare() {
@@ -528,7 +570,7 @@ func (p *holdPair) compare() {
 		p.t.Fatalf("%d ready, %d held, %d unacknowledged, %d moving, want %d, %d, %d, %d", s.Ready, s.Held, s.Unacked, s.Discarded,
 			count[stateReady], count[stateHeld], count[stateUnacked], count[stateMoving])
 	}
-	p.compareBytes()
+	p.compareEach()
 	last := hook.Instant(0)
 	p.q.HeldFrom(0, 0, func(h *Held) bool {
 		if id := idOf(h.Body); h.Until != held[id] || h.Until < last {
@@ -537,15 +579,15 @@ func (p *holdPair) compare() {
 		last = h.Until
 		return true
 	})
-	for _, why := range []hook.Reason{hook.ReasonExpired, hook.ReasonRejected, hook.ReasonDeliveryLimit, hook.ReasonCancelled, hook.ReasonRedriven} {
+	for _, why := range []hook.Reason{hook.ReasonExpired, hook.ReasonRejected, hook.ReasonDeliveryLimit, hook.ReasonCancelled, hook.ReasonRedriven, hook.ReasonMaxLen} {
 		if got := int(s.Dropped[why] + s.DeadLettered[why]); got != p.m.gone[why] {
 			p.t.Fatalf("%d left because they are %v, want %d", got, why, p.m.gone[why])
 		}
 	}
 }
 
-// compareBytes fails unless the bytes that are ready are those of the bodies.
-func (p *holdPair) compareBytes() {
+// compareEach fails unless the queue knows how often each message came back, and the bytes that are ready are those of the bodies.
+func (p *holdPair) compareEach() {
 	p.t.Helper()
 	if p.q.contents == nil {
 		return
@@ -554,8 +596,13 @@ func (p *holdPair) compareBytes() {
 	for l := range p.q.levels {
 		f := &p.q.levels[l]
 		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
+			body := p.q.store.read(*s).body
 			if s.is(stateReady) {
-				bytes += int64(len(p.q.store.read(*s).body))
+				bytes += int64(len(body))
+			}
+			x := p.m.find(idOf(body))
+			if failed, nacks := int64(s.returns()), int64(p.q.nacksOf(ref(l, seq))); failed != x.failed || nacks != x.nacks {
+				p.t.Fatalf("message %d failed %d times and came back otherwise %d times, want %d and %d", x.id, failed, nacks, x.failed, x.nacks)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ type opBuffer struct {
 	entered   int    // messages of it that have entered, or were kept out
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
-	returned  int    // bytes of buf that count returns
+	returned  int    // bytes of buf that count how often messages came back
 }
 
 // span is a run of bytes.
@@ -147,6 +147,14 @@ func (q *Queue) journalReturned(h handle) {
 		n.buf = appendReturned(n.buf, q.cfg.Storage.ID, h.ref, s.returns())
 		n.returned += len(n.buf) - before
 	}
+}
+
+// journalNacked journals how often a message that is ready came back without a failure.
+func (q *Queue) journalNacked(h handle) {
+	n := &q.buf.ops
+	before := len(n.buf)
+	q.journalHeld(h)
+	n.returned += len(n.buf) - before
 }
 
 func (q *Queue) journalDeadLettering(h handle, reason hook.Reason) {

@@ -147,11 +147,80 @@ func TestRestampingCountsFromTheRelease(t *testing.T) {
 	}
 	q.reconfigure(second, q.cfg, chainOf(t, longer), false)
 	check("while it is held", q)
-	q.tick(6 * second) // the second is ready
+	q.tick(6 * second) // the second is ready, a second late
+	want[1] += second
+	check("at its release", q)
 	q.reconfigure(6*second, q.cfg, chainOf(t, longer), false)
 	check("after its release", q)
 	q.commit(nil)
 	q = j.reborn(t, q)
 	q.reconfigure(6*second, q.cfg, chainOf(t, longer), false)
 	check("after a restart", q)
+}
+
+// The TTL of a message went on while a full queue held the message beyond its time: the message expired as it was released. A deadline that
+// is a point in time passes meanwhile, and the message expires then.
+func TestTheTTLOfWhatAFullQueueHoldsOn(t *testing.T) {
+	for _, counts := range []bool{true, false} {
+		hooks := limited(hook.LimitOf(1), 0, false)
+		hooks.DeadlineFromReady = counts
+		q, h, j := durable(t, Config{}, hooks)
+		m := heldUntil(2, 5)
+		m.Expiration = hook.LimitOf(6000)
+		q.enqueue(second, batchOf(heldUntil(1, 0), m))
+		for now := 5 * second; now < 20*second; now += second {
+			if q.tick(now); now == 6*second { // it waits for room
+				q.commit(nil)
+				q = j.reborn(t, q)
+			}
+		}
+		if !counts {
+			if len(h.left) != 1 || h.left[0].reason != hook.ReasonExpired {
+				t.Errorf("a point in time: left %v, want the message, expired", h.left)
+			}
+			continue
+		}
+		wantStats(t, q, 1, 1, 0)
+		q.settleAll(20*second, Ack, takeOne(t, q, 20*second)) // now there is room
+		q.tick(20 * second)
+		q.commit(nil)
+		for what, q := range map[string]*Queue{"": q, "after a restart, ": j.reborn(t, q)} {
+			if at := q.at(1).deadline(); at != 26*second {
+				t.Errorf("%sits deadline is %d, want 6 s after its release", what, at)
+			}
+			q.tick(26*second - 1)
+			wantStats(t, q, 1, 0, 0)
+			q.tick(26 * second)
+			wantStats(t, q, 0, 0, 0)
+		}
+	}
+}
+
+// A restart released all that was held beyond the end of its time, past the queue's limits. What had been released before the restart
+// stays ready, also where there was no limit then.
+func TestARestartKeepsLimitsOfReleases(t *testing.T) {
+	for _, drop := range []bool{false, true} {
+		for _, released := range []int{0, 2, 5} { // before
+			hooks := limited(0, 0, drop)
+			q, _, j := durable(t, Config{}, hooks)
+			for id := range uint64(10) {
+				q.enqueue(0, batchOf(heldUntil(id+1, 1)))
+			}
+			for _, r := range heldRefs(q)[:released] {
+				q.MoveHeld(0, r, 0)
+			}
+			q.commit(nil)
+			q.hooks = chainOf(t, limited(hook.LimitOf(2), 0, drop)).Attach((*pluginView)(q), &q.cfg.Hooks)
+			again := j.reborn(t, q) // at 1 s
+			again.tick(second)
+			q.tick(second)
+			a, b := q.Stats(), again.Stats()
+			if a.Ready != max(2, released) || a.Ready != b.Ready || a.Held != b.Held || a.DeadLettered != b.DeadLettered || a.Dropped != b.Dropped {
+				t.Errorf("drop %t, %d released before: without a restart %d ready, %d held; with one %d ready, %d held",
+					drop, released, a.Ready, a.Held, b.Ready, b.Held)
+			}
+			again.commit(nil)
+			wantStats(t, j.reborn(t, again), b.Ready, b.Held, 0)
+		}
+	}
 }

@@ -262,11 +262,11 @@ func (q *Queue) put(it *replayedMessage, deliveredUpTo []uint64) {
 	l, seq := it.ref.level(), it.ref.seq()
 	f := &q.levels[l]
 	f.skipTo(seq)
-	ended := it.hold <= q.mailbox.clock() || it.deadLettering != hook.ReasonNone
-	if it.hold != 0 && ended && q.cfg.Schedule == nil { // it may have been delivered since
+	if it.deadLettering != hook.ReasonNone && it.hold != 0 && q.cfg.Schedule == nil {
 		it.endHold()
 	}
-	if seq < deliveredUpTo[l] && it.slot.flags&unready == 0 {
+	// Journals of earlier versions do not say that a hold has ended: the message may have been delivered since.
+	if seq < deliveredUpTo[l] && (it.slot.flags&unready == 0 || it.hold <= q.mailbox.clock()) {
 		it.slot.flags |= redelivered
 	}
 	body := int(it.body)

@@ -28,8 +28,15 @@ type PendingAck struct {
 func (q *Queue) settleAll(now hook.Instant, kind SettleKind, items []PendingAck) {
 	leaving, late := q.settle(now, kind, items)
 	q.runHeadHooks(now, leaving, hook.WhyLeaving, kind.reason())
-	q.runHeadHooks(now, late, hook.WhyDue, hook.ReasonNone)
+	q.runLateHooks(now, late)
 	q.afterChange(now)
+}
+
+// runLateHooks runs the head hooks for messages that come back from consumers past their deadline.
+func (q *Queue) runLateHooks(now hook.Instant, refs []Ref) {
+	q.buf.late = true
+	q.runHeadHooks(now, refs, hook.WhyDue, hook.ReasonNone)
+	q.buf.late = false
 }
 
 // settle settles deliveries except for those whose hooks are to be asked: it returns
@@ -100,13 +107,14 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 	body := len(q.store.read(*s).body)
 	s.flags |= redelivered
 	q.untake(h, body)
-	at, until := h.deadline(), hook.Instant(0)
+	at, until, nacked := h.deadline(), hook.Instant(0), false
 	if wantsReturn := q.hooks.WantsReturn(); q.hooks.WantsRequeue || wantsReturn {
 		views, vs := q.present(now, []Ref{h.ref}, hook.WhyRequeue)
 		views[0].Return = kind.comeback()
 		q.hooks.Requeue(now, views, vs)
 		if wantsReturn {
 			views[0].Returns = q.countComeback(h, kind)
+			nacked = kind == Requeue
 			q.hooks.Return(now, views, vs)
 		}
 		q.buf.view = messageView{}
@@ -118,9 +126,12 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 		}
 	}
 	q.journalReturned(h)
-	if until > now {
+	switch {
+	case until > now:
 		q.hold(h, until)
 		q.journalHeld(h)
+	case nacked:
+		q.journalNacked(h)
 	}
 	q.setDeadline(h, at)
 }

@@ -84,9 +84,8 @@ type participant struct {
 
 // leavingGroup is settled messages whose hooks are to be asked.
 type leavingGroup struct {
-	refs   []Ref
-	why    hook.Why
-	reason hook.Reason
+	leaving, late []Ref
+	reason        hook.Reason // of those that leave
 }
 
 // sharedCommit is a commit of several queues to one journal.
@@ -233,7 +232,7 @@ func (m *participant) settleNow(now hook.Instant) {
 	for _, s := range m.part.Settlements {
 		leaving, late := m.settle(now, s.Kind, s.Items)
 		m.runHeadHooks(now, leaving, hook.WhyLeaving, s.Kind.reason())
-		m.runHeadHooks(now, late, hook.WhyDue, hook.ReasonNone)
+		m.runLateHooks(now, late)
 		m.letLeave(now)
 	}
 }
@@ -245,9 +244,7 @@ func (m *participant) settleLater(now hook.Instant) {
 		for _, r := range leaving {
 			m.journalDeadLettering(m.at(r), s.Kind.reason())
 		}
-		m.leaving = append(m.leaving,
-			leavingGroup{slices.Clone(leaving), hook.WhyLeaving, s.Kind.reason()},
-			leavingGroup{slices.Clone(late), hook.WhyDue, hook.ReasonNone})
+		m.leaving = append(m.leaving, leavingGroup{slices.Clone(leaving), slices.Clone(late), s.Kind.reason()})
 	}
 }
 
@@ -257,7 +254,8 @@ func (m *participant) goOn(now hook.Instant) {
 		return
 	}
 	for _, g := range m.leaving {
-		m.runHeadHooks(now, g.refs, g.why, g.reason)
+		m.runHeadHooks(now, g.leaving, hook.WhyLeaving, g.reason)
+		m.runLateHooks(now, g.late)
 	}
 	if m.hooks.WantsGone() {
 		m.depart(now)

@@ -24,6 +24,7 @@ type turnBuffers struct {
 	removals   removals
 	ops        opBuffer
 	gone       goneBuffer
+	late       bool // hooks see messages that come back from consumers
 
 	// committing means that a transaction carries out its part in a queue. Dead letters
 	// wait meanwhile, because they would be in commits of their own.
@@ -35,7 +36,7 @@ type turnBuffers struct {
 func (w *turnBuffers) abandon() {
 	w.view = messageView{}
 	w.removals.clear()
-	w.asked, w.ops.enqueued, w.committing = w.asked[:0], 0, false
+	w.asked, w.ops.enqueued, w.committing, w.late = w.asked[:0], 0, false, false
 }
 
 var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}

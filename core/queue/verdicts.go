@@ -157,8 +157,12 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 	if at != 0 && at <= now {
 		at = q.askBackoff.askAgain(now)
 	}
+	if q.buf.late { // a consumer had it
+		s.flags |= redelivered
+		q.journalReturned(h)
+	}
 	q.untake(h, len(m.record.body))
-	if v.Hold > now {
+	if v.Hold > now || q.shownHold(m.ref).until != 0 { // a hold that has ended is for releaseDue to end
 		q.holdAgain(now, h, v.Hold)
 	}
 	q.setDeadline(h, at)
