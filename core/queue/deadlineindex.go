@@ -66,17 +66,17 @@ func (q *Queue) earliest() (r Ref, at hook.Instant, ok bool) {
 	case hook.ScanAnywhere:
 		return q.earliestAnywhere()
 	case hook.ScanHeads:
-		return q.earliestHead(0)
+		return q.earliestHead(false)
 	case hook.ScanTop:
-		return q.earliestHead(q.topLevel())
+		return q.earliestHead(true)
 	}
 	return 0, 0, false
 }
 
-// earliestHead looks at the next message of each level from lowest up; if lowest is not
-// 0, which it is for the highest level with messages, it looks at one level only.
-func (q *Queue) earliestHead(lowest int) (r Ref, at hook.Instant, ok bool) {
-	for l := len(q.levels) - 1; l >= lowest; l-- {
+// earliestHead looks at the next message of each level that has ready ones or, with
+// topOnly, of the highest such level.
+func (q *Queue) earliestHead(topOnly bool) (r Ref, at hook.Instant, ok bool) {
+	for l := len(q.levels) - 1; l >= 0; l-- {
 		f := &q.levels[l]
 		if f.ready == 0 {
 			continue
@@ -85,7 +85,7 @@ func (q *Queue) earliestHead(lowest int) (r Ref, at hook.Instant, ok bool) {
 		if t := h.deadline(); t != 0 && (!ok || t < at) {
 			r, at, ok = h.ref, t, true
 		}
-		if lowest > 0 {
+		if topOnly {
 			break
 		}
 	}
