@@ -246,6 +246,13 @@ func TestSingleActiveConsumer(t *testing.T) {
 	if owner["name"] != r.one("/api/connections")["name"] {
 		t.Errorf("owner: got %v", owner)
 	}
+	// The active one need not be the first that came.
+	_, err = ch.Consume("q", "urgent", false, false, false, false, amqp.Table{"x-priority": 1})
+	must(t, err)
+	must(t, ch.Cancel("first", false))
+	q = nil
+	r.into("/api/queues/%2F/q", &q)
+	wantMembers(t, q, map[string]string{"single_active_consumer_tag": `"urgent"`, "consumers": "2"})
 	// It is the connection's alone.
 	if got := r.do(400, "DELETE", "/api/queues/%2F/q", ""); !strings.Contains(got, "cannot obtain exclusive access to locked queue") {
 		t.Errorf("got %s", got)

@@ -65,15 +65,13 @@ func look(m *queue.Mailbox) (s queueSnapshot, err error) {
 		s.Stats = q.Stats()
 		s.head, _ = q.Head()
 		s.stopped = q.Stopped() != nil
-		if s.Consumers == 0 {
-			return
-		}
-		first := q.Consumers()[0]
-		if first.Exclusive {
-			s.exclusive = first.Tag
-		}
-		if single {
-			s.single = first.Tag
+		for _, c := range q.Consumers() {
+			if c.Exclusive {
+				s.exclusive = c.Tag
+			}
+			if single && c.Active {
+				s.single = c.Tag
+			}
 		}
 	})
 	return s, err

@@ -63,7 +63,8 @@ func (q *Queue) wake(now hook.Instant, c *Consumer) {
 type consumers struct {
 	all    []*Consumer     // in the order in which they were added
 	groups []priorityGroup // highest priority first
-	single bool            // single active consumer: only all[0] is served
+	single bool            // only one consumer is served: the single active one
+	served *Consumer       // that one; nil without single, and without consumers
 }
 
 // priorityGroup is the consumers of one priority that have credit.
@@ -82,6 +83,9 @@ func (cs *consumers) count() int {
 
 func (cs *consumers) add(c *Consumer) {
 	cs.all = append(cs.all, c)
+	if cs.single && cs.served == nil {
+		cs.served = c
+	}
 	cs.refresh(c)
 }
 
@@ -97,10 +101,25 @@ func (cs *consumers) remove(c *Consumer) bool {
 	cs.all = slices.Delete(cs.all, i, i+1)
 	cs.deactivate(c)
 	cs.disband(c.Priority)
-	if i == 0 && cs.single && len(cs.all) > 0 {
-		cs.refresh(cs.all[0])
+	if cs.served == c {
+		cs.serveNext()
 	}
 	return true
+}
+
+// serveNext makes the waiting consumer with the highest priority the single active one,
+// the oldest of those. A consumer with a higher priority that comes later waits for its
+// turn, as in RabbitMQ's classic queues.
+func (cs *consumers) serveNext() {
+	cs.served = nil
+	for _, c := range cs.all {
+		if cs.served == nil || c.Priority > cs.served.Priority {
+			cs.served = c
+		}
+	}
+	if cs.served != nil {
+		cs.refresh(cs.served)
+	}
 }
 
 // disband removes the group of a priority that no consumer has any more.
@@ -117,7 +136,7 @@ func (cs *consumers) removeAll() []*Consumer {
 		return nil
 	}
 	all := cs.all
-	cs.all, cs.groups = nil, nil
+	cs.all, cs.groups, cs.served = nil, nil, nil
 	return all
 }
 
@@ -126,7 +145,7 @@ func (cs *consumers) exclusive() bool { return cs.count() == 1 && cs.all[0].Excl
 
 // refresh updates whether a consumer is served, after its credit may have changed.
 func (cs *consumers) refresh(c *Consumer) {
-	want := c.credit() > 0 && !c.removed && (!cs.single || cs.all[0] == c)
+	want := c.credit() > 0 && !c.removed && (!cs.single || cs.served == c)
 	if want == c.active {
 		return
 	}

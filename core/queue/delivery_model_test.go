@@ -83,6 +83,7 @@ type game struct {
 	m       *model
 	single  bool
 	takers  []*taker // in the order they came
+	served  *taker   // of a single active consumer's queue, the active one
 	held    []delivered
 	order   []uint64 // what was delivered, since the last look
 	asked   map[uint64]hook.Instant
@@ -212,7 +213,7 @@ func (g *game) holds(t *taker) (n int) {
 }
 
 // mayServe reports whether the consumer is one that gets messages at all.
-func (g *game) mayServe(t *taker) bool { return !g.single || len(g.takers) > 0 && g.takers[0] == t }
+func (g *game) mayServe(t *taker) bool { return !g.single || g.served == t }
 
 // offered checks a message that a consumer is to get, or would if it had room: it is the next, and the consumer's.
 func (g *game) offered(t *taker, d *Delivery) {
@@ -322,6 +323,9 @@ func (g *game) join(prefetch uint32, room int) *taker {
 		t.line.limit = 1 + g.rng.IntN(4)
 	}
 	g.takers = append(g.takers, t)
+	if g.served == nil {
+		g.served = t
+	}
 	if err := g.q.AddConsumer(g.now, &t.Consumer); err != nil {
 		g.t.Fatal(err)
 	}
@@ -331,6 +335,14 @@ func (g *game) join(prefetch uint32, room int) *taker {
 // leave takes a consumer away, with what it holds or without.
 func (g *game) leave(t *taker, with bool) {
 	g.takers = slices.DeleteFunc(g.takers, func(o *taker) bool { return o == t })
+	if g.served == t {
+		g.served = nil
+		for _, o := range g.takers {
+			if g.served == nil || o.Priority > g.served.Priority {
+				g.served = o
+			}
+		}
+	}
 	var items []PendingAck
 	if with {
 		items = g.give(func(d *delivered) bool { return d.to == t }, true)

@@ -39,7 +39,7 @@ func (q *Queue) Consumers() []ConsumerStatus {
 	}
 	all := make([]ConsumerStatus, len(q.consumers.all))
 	for i, c := range q.consumers.all {
-		all[i] = ConsumerStatus{c, i == 0 || !q.consumers.single}
+		all[i] = ConsumerStatus{c, !q.consumers.single || c == q.consumers.served}
 	}
 	return all
 }

@@ -133,6 +133,31 @@ func TestOnlyOneConsumerIsActive(t *testing.T) {
 	wantIDs(t, "next in line", sb.take(), 3, 4)
 }
 
+// The next single active consumer was the oldest, whatever its priority. These are the answers of classic queues of RabbitMQ 3.10.8.
+func TestTheNextActiveConsumerHasTheHighestPriority(t *testing.T) {
+	for _, kind := range []string{Classic, Quorum} {
+		q, _ := passive(t, Config{Profile: &Profile{SingleActive: true, Kind: kind, DeliveryLimit: -1}}, hook.Hooks{})
+		consumers, sinks := map[string]*Consumer{}, map[string]*sink{}
+		for _, c := range []Consumer{
+			{Tag: "first", Priority: 1}, {Tag: "older high", Priority: 5}, {Tag: "younger high", Priority: 5},
+			{Tag: "highest", Priority: 9}, {Tag: "lowest", Priority: -1}, {Tag: "none"},
+		} {
+			consumers[c.Tag], sinks[c.Tag] = consume(t, q, c, 100)
+		}
+		for i, tag := range []string{"first", "highest", "older high", "younger high", "none", "lowest"} {
+			id := uint64(i)
+			publish(q, second, id)
+			wantIDs(t, kind+" "+tag, sinks[tag].take(), id)
+			for _, c := range q.Consumers() {
+				if c.Active != (c.Tag == tag) {
+					t.Errorf("%s: while %s is active, %s is active: %t", kind, tag, c.Tag, c.Active)
+				}
+			}
+			q.RemoveConsumers(second, nil, consumers[tag])
+		}
+	}
+}
+
 func TestExclusiveConsumers(t *testing.T) {
 	q, _ := passive(t, Config{}, hook.Hooks{})
 	c, _ := consume(t, q, Consumer{Exclusive: true}, 1)
