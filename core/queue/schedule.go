@@ -500,6 +500,14 @@ func (q *Queue) countScheduled() {
 	}
 }
 
+// CheckUnused has the queue ask Unused with its next turn, if it holds nothing then.
+func (m *Mailbox) CheckUnused() {
+	m.postAsync(task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, _ hook.Instant) {
+		q.open()
+		q.scheduling().used = true
+	}}})
+}
+
 // DropAsync deletes the queue without waiting for it. It may be called on another queue's
 // turn. dropped, which is called on the queue's turn, is told how many messages the queue
 // had; it is not called if the queue was deleted before.

@@ -90,7 +90,11 @@ func (v *VHost) appendExchange(b []byte, x *exchange) []byte {
 	if v.exchanges[x.Name] != x {
 		return b
 	}
-	return amqp.AppendTable(b, v.defineExchange(x))
+	b = amqp.AppendTable(b, v.defineExchange(x))
+	if x.AutoDelete && x.schedule != nil && x.schedule.unbound {
+		b = amqp.AppendTable(b, v.defineUnbound(x))
+	}
+	return b
 }
 
 // appendQueue appends a durable queue with its bindings, or a pending one.

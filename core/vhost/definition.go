@@ -154,6 +154,13 @@ func (v *VHost) defineExchange(x *exchange) amqp.Table {
 	return v.define(opDeclareExchange, fields...)
 }
 
+// defineUnbound makes a definition which says that a durable exchange has lost its last binding, whether or not that was durable: it
+// removes a binding of the exchange to itself, and leaves the exchange without bindings if it has no others.
+func (v *VHost) defineUnbound(x *exchange) amqp.Table {
+	b := Binding{Source: x.Name, Destination: x.Name, ToExchange: true}
+	return v.define(opUnbind, b.fields()...)
+}
+
 // definedQueue is a queue as its definition describes it.
 type definedQueue struct {
 	name       string

@@ -28,9 +28,13 @@ type Definitions struct {
 // definedExchange is an exchange with the durable bindings that it is the source of.
 type definedExchange struct {
 	Exchange
-	id    int64 // of its storage; 0 means that it has none
-	table *route.Table[definedDestination]
+	id      int64 // of its storage; 0 means that it has none
+	table   *route.Table[definedDestination]
+	unbound bool // it has lost its last binding, and may have others since
 }
+
+// noteUnbound notes that the exchange has lost a binding.
+func (x *definedExchange) noteUnbound() { x.unbound = x.unbound || x.table.Len() == 0 }
 
 // definedDestination is what a binding leads to.
 type definedDestination struct {
@@ -197,6 +201,7 @@ func (d *Definitions) delete(def *definition.Definition) error {
 	for name := range d.sources[to] { // few: there may have been thousands of exchanges, each of which is deleted
 		if x := d.exchanges[name]; x != nil {
 			x.table.RemoveDestination(to)
+			x.noteUnbound()
 		}
 	}
 	delete(d.sources, to)
@@ -231,6 +236,7 @@ func (d *Definitions) bind(def *definition.Definition) error {
 	x := d.exchanges[b.Source]
 	if def.Op == opUnbind {
 		x.table.Remove(b.Key, b.Args, to)
+		x.noteUnbound()
 		return nil
 	}
 	if err := route.Validate(x.table.Kind(), b.Args); err != nil {
@@ -326,5 +332,12 @@ func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
 			v.bindings++
 		}
 		v.link(x, to)
+	}
+	if x.schedule == nil || !from.unbound {
+		return
+	}
+	x.schedule.unbound = true
+	if x.AutoDelete && x.table.Len() == 0 {
+		x.schedule.mailbox.CheckUnused()
 	}
 }

@@ -21,8 +21,9 @@ import (
 type schedule struct {
 	*queue.Schedule
 	mailbox *queue.Mailbox
-	// bound means that the exchange has lost its last binding: it is deleted when it holds nothing any more.
-	bound bool
+	// unbound means that the exchange has lost its last binding: if it is an auto-delete exchange, it is deleted when it holds nothing
+	// any more, unless it has bindings again.
+	unbound bool
 }
 
 // emptyChain returns the chain for what exchanges hold: no plugin for queues sees that.
@@ -114,7 +115,10 @@ func (v *VHost) noteLastBinding(x *exchange) {
 	if x.schedule == nil || x.table.Len() > 0 {
 		return
 	}
-	x.schedule.bound = true
+	if !x.schedule.unbound && x.AutoDelete && x.keeps() && v.isLogged(x) {
+		v.logDefinition(v.defineUnbound(x))
+	}
+	x.schedule.unbound = true
 	if x.AutoDelete && !x.holds() {
 		x.schedule.mailbox.AfterDeadLetters(func(err error) {
 			if err == nil {
@@ -151,7 +155,7 @@ func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 func (v *VHost) deleteDrained(x *exchange) bool {
 	v.mu.Lock()
 	defer v.unlock()
-	if v.exchanges[x.Name] != x || x.table.Len() > 0 || !x.schedule.bound || x.holds() {
+	if v.exchanges[x.Name] != x || x.table.Len() > 0 || !x.schedule.unbound || x.holds() {
 		return false
 	}
 	if x.schedule.mailbox.AfterDeadLetters(func(err error) {

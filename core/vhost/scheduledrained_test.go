@@ -110,3 +110,79 @@ func TestDeletionWaitsForWhatWasReleased(t *testing.T) {
 		}
 	})
 }
+
+// An auto-delete exchange that lost its last binding while it held messages stayed for ever after a restart.
+func TestUnboundExchangeIsDeletedAfterARestart(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		then func(t *testing.T, v *VHost)
+		want string // what becomes of the exchange: "deleted", or "stays"
+	}{
+		{"never bound", func(*testing.T, *VHost) {}, "stays"},
+		{"bound", func(t *testing.T, v *VHost) { bind(t, v, "x", "q", "") }, "stays"},
+		{"unbound", func(t *testing.T, v *VHost) {
+			bind(t, v, "x", "q", "")
+			must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
+		}, "deleted"},
+		{"unbound, and bound again", func(t *testing.T, v *VHost) {
+			bind(t, v, "x", "q", "")
+			must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
+			bind(t, v, "x", "q", "")
+		}, "stays"},
+		{"its durable queue deleted", func(t *testing.T, v *VHost) {
+			bind(t, v, "x", "q", "")
+			_, err := v.DeleteQueue("q", 0, false, false)
+			must(t, err)
+		}, "deleted"},
+		{"its transient queue deleted", func(t *testing.T, v *VHost) {
+			_, err := v.DeclareQueue(QueueDeclare{Name: "transient"})
+			must(t, err)
+			bind(t, v, "x", "transient", "")
+			_, err = v.DeleteQueue("transient", 0, false, false)
+			must(t, err)
+		}, "deleted"},
+		{"unbound, and bound to a transient queue", func(t *testing.T, v *VHost) {
+			bind(t, v, "x", "q", "")
+			must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
+			_, err := v.DeclareQueue(QueueDeclare{Name: "transient"})
+			must(t, err)
+			bind(t, v, "x", "transient", "")
+		}, "deleted"},
+		{"its exchange deleted", func(t *testing.T, v *VHost) {
+			exchangeOf(t, v, "to", "fanout")
+			bindExchange(t, v, "x", "to", "")
+			must(t, v.DeleteExchange("to", false))
+		}, "deleted"},
+	} {
+		for _, compacted := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				k := &slowLog{}
+				v, _ := newHoldingVHost(t, &holder{}, k)
+				_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
+				must(t, err)
+				must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, AutoDelete: true, Args: args("x-inner", "fanout")}, nil))
+				sent{exchange: "x", body: "a", props: headersOf("wait", int32(1000))}.send(t, v)
+				tt.then(t, v)
+				if _, ok := v.Exchange("x"); !ok {
+					t.Fatalf("%s: it does not wait for its message", tt.name)
+				}
+				if compacted {
+					k.bulky.Store(true)
+					v.CompactDefinitions()
+				}
+				v = k.restarted(t, &holder{}) // without the message, which the log of this test does not keep
+				synctest.Wait()
+				got := "deleted"
+				if _, ok := v.Exchange("x"); ok {
+					got = "stays"
+				}
+				if got != tt.want {
+					t.Errorf("%s, compacted %t: %s, want %s", tt.name, compacted, got, tt.want)
+				}
+				if _, defined := k.read(t).exchanges["x"]; defined != (got == "stays") {
+					t.Errorf("%s, compacted %t: defined %t", tt.name, compacted, defined)
+				}
+			})
+		}
+	}
+}
