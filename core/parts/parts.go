@@ -177,6 +177,14 @@ func HeaderInt(headers amqp.RawTable, name string) (int64, bool) {
 	return hook.WholeText(b)
 }
 
+// HeaderNumber is HeaderInt without booleans and timestamps, which are no numbers where the broker itself expects one.
+func HeaderNumber(headers amqp.RawTable, name string) (int64, bool) {
+	if f, ok := headers.LookupRaw(name); !ok || f.Type == 't' || f.Type == 'T' {
+		return 0, false
+	}
+	return HeaderInt(headers, name)
+}
+
 // HeaderText returns a header that is a string or a binary. It does not allocate.
 func HeaderText(headers amqp.RawTable, name string) ([]byte, bool) {
 	f, ok := headers.LookupRaw(name)

@@ -49,11 +49,11 @@ func (ch *channel) readExtension() (tag uint64, by time.Duration, err error) {
 	if ch.props.index.Has(amqp.PropHeaders) {
 		headers = ch.props.index.Headers(ch.content.props)
 	}
-	n, ok := parts.HeaderInt(headers, headerTag)
+	n, ok := parts.HeaderNumber(headers, headerTag)
 	if !ok || n < 1 {
 		return 0, 0, invalidHeader(headers, headerTag, "the tag of a delivery, 1 or more")
 	}
-	millis, ok := parts.HeaderInt(headers, headerExtend)
+	millis, ok := parts.HeaderNumber(headers, headerExtend)
 	if !ok || millis < 1 || millis > hook.MaxMillis {
 		return 0, 0, invalidHeader(headers, headerExtend, "1 to "+strconv.Itoa(hook.MaxMillis)+" milliseconds")
 	}
@@ -64,7 +64,7 @@ func invalidHeader(headers amqp.RawTable, name, expected string) error {
 	got := "none"
 	if v, ok := parts.Header(headers, name); ok {
 		got = amqp.TypeName(v)
-		if n, ok := amqp.Integer(v); ok {
+		if n, ok := parts.HeaderNumber(headers, name); ok {
 			got = strconv.FormatInt(n, 10)
 		}
 	}

@@ -231,6 +231,11 @@ func TestTTL(t *testing.T) {
 		{8 * time.Second, withTTL("d", -5), true},
 		{8 * time.Second, withTTL("d", "soon"), true}, // no number: the exchange's
 		{8*time.Second + 999*time.Millisecond, with("d"), false},
+		{8 * time.Second, withTTL("f", true), true}, // a boolean and a timestamp are none either, but were read as one
+		{8 * time.Second, withTTL("g", timestamp(5)), true},
+		{9*time.Second - 1, with("f"), false},
+		{9*time.Second - 1, with("g"), false},
+		{9 * time.Second, with("g"), true},
 		{9 * time.Second, withTTL("e", int64(math.MaxInt64)), true},
 		{100 * 365 * 24 * time.Hour, with("e"), false},
 		{-time.Hour, with("e"), false}, // time that steps back is no reason to forget

@@ -187,13 +187,26 @@ func (c *checker) admits(m *hook.Publishing) bool {
 
 // expires returns until when a message is remembered, 0 for ever.
 func (c *checker) expires(m *hook.Publishing) hook.Instant {
-	if ms, ok := m.HeaderInt(ttlHeader); ok {
+	if ms, ok := readTTL(m); ok {
 		return max(m.Now.AddMillis(max(ms, 0)), 1)
 	}
 	if c.ttl.Set() {
 		return m.Now.AddMillis(c.ttl.N())
 	}
 	return 0
+}
+
+// readTTL returns for how long a message wants to be remembered, in milliseconds.
+func readTTL(m *hook.Publishing) (ms int64, ok bool) {
+	if ms, ok = m.HeaderInt(ttlHeader); !ok {
+		return 0, false
+	}
+	v, _ := m.Header(ttlHeader)
+	switch hook.TypeName(v) { // these are no numbers of milliseconds, but HeaderInt reads them
+	case "bool", "timestamp":
+		return 0, false
+	}
+	return ms, true
 }
 
 // router leads each message that is no duplicate everywhere, whatever its keys are. A

@@ -96,7 +96,7 @@ func readText(m *hook.Publishing, header string) (text []byte, ok bool, err erro
 	return nil, false, nil
 }
 
-// readInteger reads a header that is a number from low to high. A timestamp is one, too, of milliseconds.
+// readInteger reads a header that is a number from low to high. A timestamp is one, too, of milliseconds, where a time is expected.
 func readInteger(m *hook.Publishing, header string, low, high int64) (n int64, ok bool, err error) {
 	v, ok := m.Header(header)
 	if !ok {
@@ -105,7 +105,7 @@ func readInteger(m *hook.Publishing, header string, low, high int64) (n int64, o
 	n, isInt := m.HeaderInt(header)
 	_, isBool := v.(bool)
 	switch {
-	case !isInt || isBool:
+	case !isInt || isBool || header != untilHeader && hook.TypeName(v) == "timestamp":
 		return 0, false, invalid(header, fmt.Sprintf("expected %d to %d, got %s", low, high, hook.TypeName(v)))
 	case n < low || n > high:
 		return 0, false, invalid(header, fmt.Sprintf("expected %d to %d, got %d", low, high, n))

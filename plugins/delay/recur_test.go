@@ -78,6 +78,7 @@ func TestRecurrenceHeaders(t *testing.T) {
 		{"too long an interval", headers{id: "a", every: int64(math.MaxInt64)}, interval + "9223372036854775807"},
 		{"interval of text", headers{id: "a", every: "5s"}, interval + "longstr"},
 		{"interval of a boolean", headers{id: "a", every: true}, interval + "bool"},
+		{"interval of a timestamp", headers{id: "a", every: timestamp(5)}, interval + "timestamp"},
 		{"void interval", headers{id: "a", every: nil}, interval + "void"},
 		{"cron of a number", headers{id: "a", cron: int32(5)}, "invalid header 'x-schedule-cron': expected a string, got signedint"},
 		{"empty cron", headers{id: "a", cron: ""}, fields + `""`},
