@@ -211,6 +211,18 @@ func (h *Host) releaseAll(p *policy) {
 	}
 }
 
+// CheckFiles reads the modules of the configuration, which Open loads.
+func (h *Host) CheckFiles() error {
+	var errs []error
+	t := h.table.Load()
+	for _, name := range slices.Sorted(maps.Keys(t.policies)) {
+		if _, err := readModule(t.policies[name].path); err != nil {
+			errs = append(errs, fmt.Errorf("plugins.wasm.modules.%s: path: %w", name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // readModule reads a file, up to the largest size of a module.
 func readModule(path string) ([]byte, error) {
 	f, err := os.Open(path)

@@ -233,10 +233,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 	c := s.Config
 	return wire.Options{
 		AMQP: c.Listen.AMQP, AMQPS: c.Listen.AMQPS,
-		TLS: wire.TLS{
-			Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA,
-			VerifyPeer: c.TLS.VerifyPeer, MinVersion: tlsVersion(c.TLS.MinVersion),
-		},
+		TLS: amqpTLS(c),
 		Session: session.Options{
 			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: nodeName(c), Node: nodeName(c),
 			Users:  st.Users(),
@@ -257,6 +254,14 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
 		LiveHeap:         liveHeap,
 		DiskFull:         st.Full,
+	}
+}
+
+// amqpTLS returns how the broker listens for AMQP with TLS.
+func amqpTLS(c *config.Config) wire.TLS {
+	return wire.TLS{
+		Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA,
+		VerifyPeer: c.TLS.VerifyPeer, MinVersion: tlsVersion(c.TLS.MinVersion),
 	}
 }
 

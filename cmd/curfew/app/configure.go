@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -10,7 +11,10 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/peer"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/policies"
 )
 
@@ -112,5 +116,31 @@ func (a *app) printConfig(args []string) int {
 		fmt.Fprintln(a.stderr, "curfew config:", err)
 		return exitFailure
 	}
+	if err := c.checkFiles(); err != nil {
+		return a.refuseConfig("config", err)
+	}
 	return exitOK
+}
+
+// checkFiles reads the files that the configuration names and without which a broker does not start: certificates, keys and modules.
+func (c *configuration) checkFiles() error {
+	var errs []error
+	switch { // the listener for AMQP has all files of the other one
+	case c.Listen.AMQPS != "":
+		_, err := wire.LoadCertificates(amqpTLS(c.Config))
+		errs = append(errs, err)
+	case c.Listen.ManagementTLS != "":
+		_, err := wire.LoadCertificates(managementTLS(*c))
+		errs = append(errs, err)
+	}
+	if c.Cluster.On() && c.Cluster.TLS.Cert != "" {
+		_, err := peer.LoadTLS(peerTLS(c.Config))
+		errs = append(errs, err)
+	}
+	for _, p := range c.Plugins {
+		if h, ok := p.Plugin.(*wasm.Host); ok {
+			errs = append(errs, h.CheckFiles())
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -158,6 +158,27 @@ func TestConfigExplains(t *testing.T) {
 	}
 }
 
+// "curfew config" refuses the files that "curfew serve" would refuse: it accepted a configuration whose certificate and module were not
+// there.
+func TestConfigReadsFiles(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "x.yaml", "listen: {amqp: off, amqps: '127.0.0.1:0', management: off, management-tls: '127.0.0.1:0'}\n"+
+		"tls: {cert: none.pem, key: none.key}\nplugins: {wasm: {modules: {tempo: {path: none.wasm}}}}\n")
+	code, stdout, stderr := invoke("config", "--config", "x.yaml")
+	want := "curfew config: the configuration has 2 errors:\n" +
+		"  tls.cert: open none.pem: no such file or directory\n" +
+		"  plugins.wasm.modules.tempo: path: open none.wasm: no such file or directory\n"
+	if code != 2 || !strings.Contains(stdout, "cert: none.pem") || stderr != want {
+		t.Errorf("exit status %d, got\n%s\nwant\n%s", code, stderr, want)
+	}
+	for _, missing := range []string{"none.pem", "none.wasm"} {
+		if code, _, stderr := invoke("serve", "--config", "x.yaml", "--data", "here"); code == 0 || !strings.Contains(stderr, missing) {
+			t.Errorf("serve: exit status %d, and not a word about %s: %s", code, missing, stderr)
+		}
+		writeFile(t, "x.yaml", "listen: {amqp: '127.0.0.1:0', management: off}\nplugins: {wasm: {modules: {tempo: {path: none.wasm}}}}\n")
+	}
+}
+
 // What the plugins and the chain refuse comes with the other errors, with its
 // source.
 func TestConfigErrors(t *testing.T) {

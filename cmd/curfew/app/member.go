@@ -43,13 +43,19 @@ type member struct {
 	amqp    atomic.Pointer[wire.Server] // serves what other nodes hand over; nil = nothing yet
 }
 
+// peerTLS returns the files for the links between the nodes.
+func peerTLS(c *config.Config) peer.TLSFiles {
+	t := &c.Cluster.TLS
+	return peer.TLSFiles{Cert: t.Cert, Key: t.Key, CA: t.CA, Address: c.Cluster.Advertise}
+}
+
 // join makes the broker a node of its cluster. At the very first start it waits for all others.
 func join(ctx context.Context, s setup) (*member, error) {
 	c := &s.Cluster
 	m := &member{log: s.log}
 	if c.TLS.Cert != "" {
 		var err error
-		if m.tls, err = peer.LoadTLS(peer.TLSFiles{Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA, Address: c.Advertise}); err != nil {
+		if m.tls, err = peer.LoadTLS(peerTLS(s.Config)); err != nil {
 			return nil, err
 		}
 	}

@@ -12,12 +12,12 @@ import (
 func TestHolds(t *testing.T) {
 	module := holdingByPriority(t)
 	r := curfewPolicy(t, "test", module, "--trace", "testdata/holds.ndjson", "--expect", "testdata/holds.txt")
-	r.want(t, 0, "# 6 messages: 1 expired, 2 acknowledged, 3 still there\n# 5 calls; the one that used most fuel used F of M\n", "")
+	r.want(t, 0, "# 6 messages: 1 expired, 2 acknowledged, 3 still there\n# 5 calls of on_enqueue, on_deadline, on_head, on_requeue; the one that used most fuel used F of M\n", "")
 	trace := file(t, "t.ndjson", `{"event":"publish","id":"a","priority":1}`+"\n"+`{"event":"publish","id":"b","priority":6}`)
 	curfewPolicy(t, "test", module, "--trace", trace, "--after", "4s").want(t, 0,
 		"         0  on_enqueue   a         keep for ever, hold until 5000\n"+
 			"         0  on_enqueue   b         keep for ever\n"+
-			"# 2 messages: 2 still there, 1 of them held\n# 1 calls; the one that used most fuel used F of M\n", "")
+			"# 2 messages: 2 still there, 1 of them held\n# 1 calls of on_enqueue, on_deadline, on_head, on_requeue; the one that used most fuel used F of M\n", "")
 }
 
 // Without the grant the module is refused, and the refusal names it.

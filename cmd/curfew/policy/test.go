@@ -216,7 +216,7 @@ func (p *Program) compare(f *flags, t *trace, s *simulation, file string, o wasm
 func (p *Program) sumUp(s *simulation, i *wasm.Info) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n", s.outcome)
-	fmt.Fprintf(&b, "# %d calls; the one that used most fuel used %d of %d\n", i.Calls, i.FuelPerCall, i.MaxFuel)
+	fmt.Fprintf(&b, "# %d calls of %s; the one that used most fuel used %d of %d\n", i.Calls, strings.Join(i.Hooks, ", "), i.FuelPerCall, i.MaxFuel)
 	for _, name := range slices.Sorted(maps.Keys(i.Counters)) {
 		fmt.Fprintf(&b, "# counter %s: %d\n", name, i.Counters[name])
 	}

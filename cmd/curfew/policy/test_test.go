@@ -14,7 +14,7 @@ import (
 func TestTrace(t *testing.T) {
 	r := curfewPolicy(t, "test", everything(t), "--trace", "testdata/everything.ndjson", "--expect", "testdata/everything.txt")
 	r.want(t, 0, "# 8 messages: 2 expired, 1 dropped, 2 dead-lettered elsewhere, 2 acknowledged, 1 still there\n"+
-		"# 12 calls; the one that used most fuel used F of M\n", "")
+		"# 12 calls of on_enqueue, on_deadline, on_head, on_requeue, on_idle; the one that used most fuel used F of M\n", "")
 }
 
 // everything is a module that decides by priority, and by state later on.
@@ -58,7 +58,7 @@ func join(code ...[]byte) (all []byte) {
 func TestExpect(t *testing.T) {
 	trace := file(t, "t.ndjson", `{"event":"publish","id":"a"}`+"\n"+`{"event":"publish","at":5,"id":"b"}`)
 	golden := filepath.Join(t.TempDir(), "golden.txt")
-	summary := "# 2 messages: 2 expired\n# 2 calls; the one that used most fuel used F of M\n"
+	summary := "# 2 messages: 2 expired\n# 2 calls of on_enqueue, on_requeue; the one that used most fuel used F of M\n"
 	decisions := "         0  on_enqueue   a         keep until 10\n" +
 		"         5  on_enqueue   b         keep until 15\n" +
 		"        10  on_deadline  a         expire\n" +
@@ -91,7 +91,7 @@ func TestTheClockStopsSomeTimeAfterTheTrace(t *testing.T) {
 	trace := file(t, "t.ndjson", `{"event":"publish"}`)
 	r := curfewPolicy(t, "test", keeping(t, 10), "--trace", trace, "--after", "9ms")
 	r.want(t, 0, "         0  on_enqueue   m1        keep until 10\n# 1 messages: 1 still there\n"+
-		"# 1 calls; the one that used most fuel used F of M\n", "")
+		"# 1 calls of on_enqueue, on_requeue; the one that used most fuel used F of M\n", "")
 }
 
 // A policy may prolong for ever; a test of it ends all the same.
