@@ -172,7 +172,7 @@ func (p *Policy) match(v any) error {
 	case len(pattern) > maxText:
 		return fmt.Errorf("pattern must not exceed %d bytes", maxText)
 	}
-	m, err := compile(pattern)
+	m, _, err := compile(pattern)
 	if err != nil {
 		return fmt.Errorf("pattern should be regular expression but is invalid: %w", err)
 	}

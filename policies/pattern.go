@@ -59,21 +59,31 @@ func (s shape) fits(name, literal string) bool {
 	return true
 }
 
-func compile(pattern string) (matcher, error) {
+// compile returns the matcher of a pattern, and the number of its steps.
+func compile(pattern string) (m matcher, n int, err error) {
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return matcher{}, explain(pattern, err)
+		return m, 0, explain(pattern, err)
 	}
-	if n := steps(parsed); n > maxSteps {
-		return matcher{}, fmt.Errorf("its repetitions amount to %d steps, more than %d", n, maxSteps)
+	if n, err = bounded(parsed); err != nil {
+		return m, 0, err
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
-		return matcher{}, explain(pattern, err)
+		return m, 0, explain(pattern, err)
 	}
-	m := recognize(parsed)
+	m = recognize(parsed)
 	m.re = re
-	return m, nil
+	return m, n, nil
+}
+
+// bounded returns the number of steps of an expression, and an error if there are too many.
+func bounded(re *syntax.Regexp) (int, error) {
+	n := steps(re)
+	if n > maxSteps {
+		return n, fmt.Errorf("its repetitions amount to %d steps, more than %d", n, maxSteps)
+	}
+	return n, nil
 }
 
 // steps estimates the number of instructions of an expression. It does not overflow, because syntax.Parse limits nested

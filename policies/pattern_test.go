@@ -54,7 +54,7 @@ func TestPatternsThatDoNotCompile(t *testing.T) {
 		`.{1000}.{1000}.{1000}`:    "its repetitions amount to 3001 steps, more than 2000",
 		strings.Repeat("(", 1_001): "missing closing ): " + strings.Repeat("(", 64) + "...",
 	} {
-		_, err := compile(pattern)
+		_, _, err := compile(pattern)
 		if err == nil || err.Error() != want {
 			t.Errorf("%.30s: got %v, want %s", pattern, err, want)
 		}
@@ -92,7 +92,7 @@ func TestShapes(t *testing.T) {
 		`\x{FFFD}`:        {expression, ""},
 		`^amq\.gen-.{22}`: {expression, "amq.gen-"},
 	} {
-		m, err := compile(pattern)
+		m, _, err := compile(pattern)
 		if err != nil || m.shape != want.shape || m.literal != want.literal {
 			t.Errorf("%s: got %d %q, %v, want %d %q", pattern, m.shape, m.literal, err, want.shape, want.literal)
 		}
@@ -107,7 +107,7 @@ func TestShapesMatchAsExpressions(t *testing.T) {
 	shaped := 0
 	for range 6000 {
 		pattern := sentence(r, pieces, 5)
-		m, err := compile(pattern)
+		m, _, err := compile(pattern)
 		if err != nil {
 			continue
 		}

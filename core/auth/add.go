@@ -38,5 +38,5 @@ func (s *Store) compileFor(g *Grant) (compiledGrant, error) {
 	if exists := s.options.VHost; exists != nil && !exists(g.VHost) {
 		return compiledGrant{}, errNoVHost(g.VHost)
 	}
-	return g.compile()
+	return g.compile(fresh)
 }

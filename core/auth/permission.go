@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // Permission is a kind of access to a queue or exchange
@@ -63,17 +64,17 @@ type compiledGrant struct {
 
 // Check returns an [*Invalid] if a grant is malformed. It does not check that the user and the vhost exist.
 func (g *Grant) Check() error {
-	_, err := g.compile()
+	_, err := g.compile(fresh)
 	return err
 }
 
-func (g *Grant) compile() (compiledGrant, error) {
+func (g *Grant) compile(from origin) (compiledGrant, error) {
 	compiled := compiledGrant{Permissions: g.Permissions}
 	if err := checkNames(g.User, g.VHost); err != nil {
 		return compiled, err
 	}
 	for i, pattern := range [...]string{Configure: g.Configure, Write: g.Write, Read: g.Read} {
-		re, err := compile(pattern)
+		re, err := compile(pattern, from)
 		if err != nil {
 			return compiled, invalid("user %q: vhost %q: %s: %v", g.User, g.VHost, Permission(i), err)
 		}
@@ -94,28 +95,42 @@ func CheckVHostName(name string) error { return checkName("vhost name", name) }
 
 // CheckPattern returns an [*Invalid] if a text is no regular expression of [Permissions].
 func CheckPattern(pattern string) error {
-	_, err := compile(pattern)
+	_, err := compile(pattern, fresh)
 	return err
 }
 
 // maxPattern bounds regular expressions, in bytes.
 const maxPattern = 4096
 
+// origin says where an expression comes from. The cost of a fresh one is bounded; a stored one holds, because an earlier version
+// has accepted it.
+type origin bool
+
+const (
+	fresh  origin = false
+	stored origin = true
+)
+
 // compile returns nil for a pattern that matches everything.
-func compile(pattern string) (*regexp.Regexp, error) {
+func compile(pattern string, from origin) (*regexp.Regexp, error) {
 	if len(pattern) > maxPattern {
 		return nil, invalid("regular expression of %d bytes: at most %d are allowed", len(pattern), maxPattern)
 	}
-	return compileExpanded(pattern)
+	return compileExpanded(pattern, from)
 }
 
-// compileExpanded is compile without the limit: names were substituted into the pattern.
-func compileExpanded(pattern string) (*regexp.Regexp, error) {
+// compileExpanded is compile without the limit of length: names were substituted into the pattern.
+func compileExpanded(pattern string, from origin) (*regexp.Regexp, error) {
 	switch pattern {
 	case ".*":
 		return nil, nil
 	case "":
 		pattern = "^$"
+	}
+	if from == fresh {
+		if err := policies.CheckCost(pattern); err != nil {
+			return nil, invalid("regular expression %.100q: %v", pattern, err)
+		}
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -126,7 +141,7 @@ func compileExpanded(pattern string) (*regexp.Regexp, error) {
 
 // SetPermissions sets what a user may do in a vhost. It applies to open connections, too.
 func (s *Store) SetPermissions(g Grant) (created bool, err error) {
-	compiled, err := g.compile()
+	compiled, err := g.compile(fresh)
 	if err != nil {
 		return false, err
 	}

@@ -123,3 +123,21 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 		t.Errorf("%v allocations", n)
 	}
 }
+
+// A broker starts with permissions that an earlier version has accepted.
+func TestCostlyPermissionsAreRefusedUnlessTheyAreStored(t *testing.T) {
+	g := Grant{User: "u", VHost: "/", Permissions: Permissions{Configure: ".{0,999}.{0,999}.{0,999}"}}
+	topics := TopicGrant{User: "u", VHost: "/", TopicPermissions: TopicPermissions{Exchange: "amq.topic", Read: "({vhost}{username}){0,999}.{0,2}"}}
+	topics.User = strings.Repeat("u", 200)
+	for _, err := range []error{g.Check(), topics.Check(), CheckPattern(g.Configure)} {
+		if err == nil || !strings.Contains(err.Error(), "steps, more than 2000") {
+			t.Errorf("fresh: got %v", err)
+		}
+	}
+	if _, err := g.compile(stored); err != nil {
+		t.Errorf("stored: %v", err)
+	}
+	if _, err := topics.compile(stored); err != nil {
+		t.Errorf("stored: %v", err)
+	}
+}

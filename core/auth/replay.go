@@ -198,7 +198,7 @@ func (f *following) applyPermissions(def *definition.Definition) (err error) {
 		definition.Read(def, fieldRead, &g.Read, &err)
 		if err == nil {
 			var compiled compiledGrant
-			compiled, err = g.compile()
+			compiled, err = g.compile(stored)
 			changed.grants = with(changed.grants, vhost, compiled)
 		}
 	case opSetTopics:
@@ -207,7 +207,7 @@ func (f *following) applyPermissions(def *definition.Definition) (err error) {
 		definition.Read(def, fieldRead, &g.Read, &err)
 		if err == nil {
 			var compiled compiledTopicGrant
-			compiled, err = g.compile()
+			compiled, err = g.compile(stored)
 			changed.topics = with(changed.topics, g.key(), compiled)
 		}
 	case opClearPermissions:

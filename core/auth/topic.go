@@ -39,11 +39,11 @@ type compiledTopicGrant struct {
 
 // Check returns an [*Invalid] if a grant is malformed. It does not check that the user and the vhost exist.
 func (g *TopicGrant) Check() error {
-	_, err := g.compile()
+	_, err := g.compile(fresh)
 	return err
 }
 
-func (g *TopicGrant) compile() (compiledTopicGrant, error) {
+func (g *TopicGrant) compile(from origin) (compiledTopicGrant, error) {
 	compiled := compiledTopicGrant{TopicPermissions: g.TopicPermissions}
 	if err := checkNames(g.User, g.VHost); err != nil {
 		return compiled, err
@@ -52,22 +52,22 @@ func (g *TopicGrant) compile() (compiledTopicGrant, error) {
 		return compiled, err
 	}
 	var err error
-	if compiled.write, err = g.expand(g.Write); err != nil {
+	if compiled.write, err = g.expand(g.Write, from); err != nil {
 		return compiled, g.invalid(Write, err)
 	}
-	if compiled.read, err = g.expand(g.Read); err != nil {
+	if compiled.read, err = g.expand(g.Read, from); err != nil {
 		return compiled, g.invalid(Read, err)
 	}
 	return compiled, nil
 }
 
 // expand compiles a pattern. Names are quoted, so that a user cannot choose one that matches more.
-func (g *TopicGrant) expand(pattern string) (*regexp.Regexp, error) {
-	if _, err := compile(pattern); err != nil {
+func (g *TopicGrant) expand(pattern string, from origin) (*regexp.Regexp, error) {
+	if _, err := compile(pattern, from); err != nil {
 		return nil, err
 	}
 	names := strings.NewReplacer("{username}", regexp.QuoteMeta(g.User), "{vhost}", regexp.QuoteMeta(g.VHost))
-	return compileExpanded(names.Replace(pattern))
+	return compileExpanded(names.Replace(pattern), from)
 }
 
 func (g *TopicGrant) invalid(p Permission, err error) error {
@@ -78,7 +78,7 @@ func (g *TopicGrant) key() topicKey { return topicKey{g.VHost, g.Exchange} }
 
 // SetTopicPermissions sets which topics of an exchange a user may use. It applies to open connections, too.
 func (s *Store) SetTopicPermissions(g TopicGrant) (created bool, err error) {
-	compiled, err := g.compile()
+	compiled, err := g.compile(fresh)
 	if err != nil {
 		return false, err
 	}

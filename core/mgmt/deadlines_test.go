@@ -162,7 +162,7 @@ func TestQueuesByInstant(t *testing.T) {
 			c := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(guest, "GET", "/api/queues?"+query, "")}
 			must(t, c.authenticate())
 			var err error
-			c.query, err = parseQuery(query)
+			c.query, err = r.api.parseQuery(query)
 			must(t, err)
 			all, made := r.api.queueListing(c), 0
 			describe := all.object

@@ -23,7 +23,7 @@ func (a *API) streamEvents(c *request) error {
 	if a.Events == nil {
 		return errNoEvents
 	}
-	f, err := events.ParseFilter(c.query.raw)
+	f, err := events.ParseFilter(a.turns, c.query.raw)
 	if err != nil {
 		return err
 	}

@@ -81,7 +81,7 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 	if c.api.Events == nil {
 		return nil, errNoEvents
 	}
-	f, err := events.ParseFilter(c.query.raw)
+	f, err := events.ParseFilter(c.api.turns, c.query.raw)
 	if err != nil {
 		return nil, err
 	}
@@ -379,7 +379,7 @@ func (s *clusterStream) openOwn(ctx context.Context, to *url.URL) (io.ReadCloser
 	from, into := io.Pipe()
 	w := &pipeWriter{into: into, header: http.Header{}, began: make(chan struct{})}
 	own.r, own.w, own.forwarded, own.part = r, w, true, true
-	query, err := parseQuery(to.RawQuery)
+	query, err := own.api.parseQuery(to.RawQuery)
 	if err != nil {
 		cancel()
 		return nil, "", err

@@ -216,7 +216,7 @@ func (r *rig) eventsFor(t *testing.T, user, query string) *clusterStream {
 	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(user, "GET", "/api/events?"+query, "")}
 	must(t, q.authenticate())
 	var err error
-	q.query, err = parseQuery(query)
+	q.query, err = q.api.parseQuery(query)
 	must(t, err)
 	s, err := q.newClusterStream(&endpoint{})
 	must(t, err)

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 )
 
 // listing is a list to answer with. Its objects are made when they are needed: there may be a hundred thousand items, and most
@@ -46,8 +48,8 @@ func nameOf(o object) string {
 // list answers with the items that the query asks for.
 func list[T any](c *request, l listing[T]) error {
 	q, total := &c.query, len(l.items)
-	if q.name != nil {
-		l.items = slices.DeleteFunc(l.items, func(it T) bool { return l.name == nil || !q.name(l.name(it)) })
+	if err := l.filter(c); err != nil {
+		return err
 	}
 	l.sort(q)
 	if c.part {
@@ -67,6 +69,20 @@ func list[T any](c *request, l listing[T]) error {
 	}
 	writeObject(c.w, http.StatusOK, p.object(q, objects, total))
 	return nil
+}
+
+// filter removes the items whose names do not pass.
+func (l *listing[T]) filter(c *request) error {
+	switch {
+	case c.query.name == nil:
+		return nil
+	case l.name == nil:
+		l.items = nil
+		return nil
+	}
+	run := c.query.name.Begin(c.r.Context().Done(), pattern.MostTime)
+	l.items = slices.DeleteFunc(l.items, func(it T) bool { return !run.Passes(l.name(it)) })
+	return unmatched(run.End())
 }
 
 // pageRange is the page of a list that a query asks for.

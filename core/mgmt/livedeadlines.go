@@ -2,15 +2,15 @@ package mgmt
 
 import (
 	"net/url"
-	"regexp"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/mgmt/live"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 )
 
 // readDeadlines reads the parameters of the view deadlines.
 func readDeadlines(a *API, q url.Values) (func(*watcher) maker, error) {
-	d, err := deadlinesView(q)
+	d, err := deadlinesView(a.turns, q)
 	if err != nil {
 		return nil, err
 	}
@@ -30,7 +30,7 @@ func readDeadlines(a *API, q url.Values) (func(*watcher) maker, error) {
 	}, err
 }
 
-func deadlinesView(q url.Values) (d live.Deadlines, err error) {
+func deadlinesView(turns *pattern.Turns, q url.Values) (d live.Deadlines, err error) {
 	const most = 100
 	if d.Page, d.Size, err = pageOf(q, most); err != nil {
 		return d, err
@@ -41,28 +41,24 @@ func deadlinesView(q url.Values) (d live.Deadlines, err error) {
 	if q.Has(partParameter) {
 		d.KeysMember = keysMember
 	}
-	d.Queue, err = queueFilter(q.Get("queue"))
+	d.Queue, err = queueFilter(turns, q.Get("queue"))
 	return d, err
 }
 
 // queueFilter returns a filter for the queue of a name or, after a slash, for those that match an RE2 expression, which may end with
 // another slash; nil for none.
-func queueFilter(s string) (func(string) bool, error) {
+func queueFilter(turns *pattern.Turns, s string) (*pattern.Filter, error) {
 	switch {
 	case s == "":
 		return nil, nil
-	case len(s) > maxExpression:
-		return nil, badRequest("queue has %d bytes: at most %d are allowed", len(s), maxExpression)
+	case len(s) > pattern.MaxExpression:
+		return nil, badRequest("queue has %d bytes: at most %d are allowed", len(s), pattern.MaxExpression)
 	case !strings.HasPrefix(s, "/"):
-		return func(name string) bool { return name == s }, nil
+		return pattern.Plain(func(name string) bool { return name == s }), nil
 	}
 	expression := s[1:]
 	if len(expression) > 1 {
 		expression = strings.TrimSuffix(expression, "/")
 	}
-	re, err := regexp.Compile(expression)
-	if err != nil {
-		return nil, badRequest("queue: %v", err)
-	}
-	return re.MatchString, nil
+	return expressionFilter(turns.Expression("queue", expression))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/live"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -41,7 +42,7 @@ var liveColumns = [][]string{
 // queuesView is the view of a page of queues.
 type queuesView struct {
 	page, size int
-	name       func(string) bool
+	name       *pattern.Filter
 	order      live.Order
 	columns    [][]string
 	part       bool // the state is merged with those of other nodes
@@ -49,21 +50,17 @@ type queuesView struct {
 
 // readQueues reads the parameters of the view queues.
 func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
-	v, err := parseQueuesView(q)
+	v, err := parseQueuesView(a.turns, q)
 	return func(w *watcher) maker {
 		see := w.sees()
 		w.request.query = query{columns: v.columns, needs: firstOf(v.columns)}
-		var matched []*live.Entry
-		set := uint64(0)
+		selection := live.NewSelection(see, v.name)
 		return func() (object, error) {
 			var at any
 			var page []queueRef
 			var keys []any
 			total, filtered := 0, 0
-			a.survey.Read(func(r *live.Reading) {
-				if matched == nil || set != r.Set {
-					set, matched = r.Set, r.Select(see, v.name)
-				}
+			err := selection.Read(a.survey, func(r *live.Reading, matched []*live.Entry) {
 				at, total, filtered = jsonobj.Instant(r.At), r.Queues(see), len(matched)
 				entries := v.order.Page(matched, (v.page-1)*v.size, v.size)
 				if v.part {
@@ -73,6 +70,9 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 					page = append(page, queueRef{e.VHost, e.Mailbox, e.Config, a.Node})
 				}
 			})
+			if err != nil {
+				return nil, err
+			}
 			w.byID = nil // who owns an exclusive queue is looked up anew
 			rows, order := make(object, len(page)), make([]string, len(page))
 			for i, r := range page {
@@ -96,7 +96,7 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 	}, err
 }
 
-func parseQueuesView(q url.Values) (v queuesView, err error) {
+func parseQueuesView(turns *pattern.Turns, q url.Values) (v queuesView, err error) {
 	if v.page, v.size, err = pageOf(q, maxPage); err != nil {
 		return v, err
 	}
@@ -104,8 +104,8 @@ func parseQueuesView(q url.Values) (v queuesView, err error) {
 	if err != nil {
 		return v, err
 	}
-	if v.name, err = nameFilter(q.Get("name"), expression); err != nil {
-		return v, badRequest("name: %.100q is not an expression, or has more than %d bytes", q.Get("name"), maxExpression)
+	if v.name, err = nameFilter(turns, q.Get("name"), expression); err != nil {
+		return v, err
 	}
 	if v.columns, err = parseColumns(q.Get("columns")); err != nil {
 		return v, err

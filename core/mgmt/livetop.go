@@ -40,14 +40,10 @@ func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
 	order := live.Order{Number: topOrders[sort]}
 	return func(w *watcher) maker {
 		see, rates := w.sees(), &live.Rates{}
-		var matched []*live.Entry
-		set := uint64(0)
+		selection := live.NewSelection(see, nil)
 		return func() (object, error) {
 			o := a.now(w, see, rates)
-			a.survey.Read(func(r *live.Reading) {
-				if matched == nil || set != r.Set {
-					set, matched = r.Set, r.Select(see, nil)
-				}
+			err := selection.Read(a.survey, func(_ *live.Reading, matched []*live.Entry) {
 				rows, names := object{}, []string{}
 				entries := order.Page(matched, (page-1)*size, size)
 				for _, e := range entries {
@@ -59,7 +55,7 @@ func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
 					o.Add(keysMember, order.Keys(entries))
 				}
 			})
-			return o, nil
+			return o, err
 		}
 	}, err
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/drain"
 	"github.com/curfewmq/curfew/core/mgmt/live"
 	"github.com/curfewmq/curfew/core/mgmt/page"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/store"
@@ -146,6 +147,7 @@ type API struct {
 	page    *page.Page
 	survey  *live.Survey
 	flows   flows
+	turns   *pattern.Turns // of regular expressions that users have chosen
 	backups backups
 
 	simulating chan struct{} // has an element for each simulation that runs
@@ -164,6 +166,7 @@ func New(o Options) *API {
 		}),
 	}
 	a.files.Modules, _ = o.Modules.(definitions.Modules) // they are nil, or those of tests
+	a.turns = pattern.NewTurns(o.Clock)
 	a.survey = live.NewSurvey(func() []*vhost.VHost { return a.Store.VHosts() }, o.Clock)
 	a.backups.streams = streams.New("backups")
 	a.simulating = make(chan struct{}, maxSimulations)

@@ -2,10 +2,11 @@ package mgmt
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 )
 
 // query is the parameters of a request.
@@ -16,9 +17,9 @@ type query struct {
 	reverse     bool
 	page        int // 0 = the whole list
 	size        int
-	name        func(string) bool // nil = every name
-	noStats     bool              // disable_stats
-	queueTotals bool              // enable_queue_totals
+	name        *pattern.Filter // nil = every name
+	noStats     bool            // disable_stats
+	queueTotals bool            // enable_queue_totals
 	raw         url.Values
 }
 
@@ -26,8 +27,7 @@ const (
 	defaultPage = 100
 	maxPage     = 500
 
-	maxColumns    = 200
-	maxExpression = 1024
+	maxColumns = 200
 )
 
 var errPagination = badRequest("Pagination parameters are invalid")
@@ -40,7 +40,8 @@ func parseParameters(raw string) (q query, err error) {
 	return q, nil
 }
 
-func parseQuery(raw string) (q query, err error) {
+// parseQuery reads the parameters of a list.
+func (a *API) parseQuery(raw string) (q query, err error) {
 	if q, err = parseParameters(raw); err != nil {
 		return q, err
 	}
@@ -62,7 +63,7 @@ func parseQuery(raw string) (q query, err error) {
 	if !q.raw.Has("page") {
 		return q, nil
 	}
-	return q, q.parsePage()
+	return q, q.parsePage(a.turns)
 }
 
 // wants reports whether any of the members is needed.
@@ -92,7 +93,7 @@ func parseColumns(s string) (paths [][]string, err error) {
 	return paths, nil
 }
 
-func (q *query) parsePage() (err error) {
+func (q *query) parsePage(turns *pattern.Turns) (err error) {
 	if q.page, err = strconv.Atoi(q.raw.Get("page")); err != nil {
 		return errPagination
 	}
@@ -110,24 +111,36 @@ func (q *query) parsePage() (err error) {
 			"Invalid pagination parameters: page number " + strconv.Itoa(q.page) + ", page size " + asked,
 		}
 	}
-	q.name, err = nameFilter(q.raw.Get("name"), q.raw.Get("use_regex") == "true")
+	q.name, err = nameFilter(turns, q.raw.Get("name"), q.raw.Get("use_regex") == "true")
 	return err
 }
 
-// nameFilter returns a filter for names that contain a string, or match a regular expression, in upper or lower case.
-func nameFilter(s string, expression bool) (func(string) bool, error) {
+// nameFilter returns a filter for names that contain a string, or match a regular expression, in upper or lower case; nil for none.
+func nameFilter(turns *pattern.Turns, s string, expression bool) (*pattern.Filter, error) {
 	switch {
 	case s == "":
 		return nil, nil
-	case len(s) > maxExpression:
-		return nil, badRequest("name has %d bytes: at most %d are allowed", len(s), maxExpression)
-	case !expression:
-		s = strings.ToLower(s)
-		return func(name string) bool { return strings.Contains(strings.ToLower(name), s) }, nil
+	case expression:
+		return expressionFilter(turns.Folded("name", s))
+	case len(s) > pattern.MaxExpression:
+		return nil, badRequest("name has %d bytes: at most %d are allowed", len(s), pattern.MaxExpression)
 	}
-	re, err := regexp.Compile("(?i)" + s)
+	s = strings.ToLower(s)
+	return pattern.Plain(func(name string) bool { return strings.Contains(strings.ToLower(name), s) }), nil
+}
+
+// expressionFilter returns a filter, or what a client did wrong.
+func expressionFilter(f *pattern.Filter, err error) (*pattern.Filter, error) {
 	if err != nil {
-		return nil, errPagination
+		return nil, badRequest("%v", err)
 	}
-	return re.MatchString, nil
+	return f, nil
+}
+
+// unmatched returns the answer for names that were not compared.
+func unmatched(err error) error {
+	if err == nil {
+		return nil
+	}
+	return badRequest("name: %v", err)
 }

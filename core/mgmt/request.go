@@ -62,7 +62,7 @@ func (c *request) serve(e *endpoint) error {
 		return err
 	}
 	var err error
-	parse := parseQuery
+	parse := c.api.parseQuery
 	if e.reads {
 		parse = parseParameters
 	}

@@ -3,24 +3,25 @@ package events
 import (
 	"math"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Filter is which events a reader wants.
 type Filter struct {
-	VHost    string            // with InVHost
-	InVHost  bool              // only events of that vhost
-	queue    func(string) bool // nil = every queue, and events that are about none
-	schedule string            // the exchange that held the message; with ofOne
-	ofOne    bool              // only events of messages that one exchange held
-	id       string            // the property message-id; "" = any, and none
+	VHost    string          // with InVHost
+	InVHost  bool            // only events of that vhost
+	queue    *pattern.Filter // nil = every queue, and events that are about none
+	schedule string          // the exchange that held the message; with ofOne
+	ofOne    bool            // only events of messages that one exchange held
+	id       string          // the property message-id; "" = any, and none
 	kinds    names
 	reasons  names
 	outcomes names
@@ -36,9 +37,9 @@ func (n names) has(i uint8) bool { return n == 0 || n&(1<<i) != 0 }
 const maxHistory = math.MaxInt32
 
 // ParseFilter reads a filter from the parameters of a query.
-func ParseFilter(q url.Values) (f Filter, err error) {
+func ParseFilter(turns *pattern.Turns, q url.Values) (f Filter, err error) {
 	f.VHost, f.InVHost = q.Get("vhost"), q.Has("vhost")
-	if f.queue, err = queueFilter(q.Get("queue"), q.Get("queue_regex")); err != nil {
+	if f.queue, err = queueFilter(turns, q.Get("queue"), q.Get("queue_regex")); err != nil {
 		return f, err
 	}
 	if f.schedule, f.ofOne = q.Get("schedule"), q.Has("schedule"); f.ofOne && f.queue != nil {
@@ -68,9 +69,6 @@ func ParseFilter(q url.Values) (f Filter, err error) {
 	return f, nil
 }
 
-// maxExpression limits a regular expression, in bytes.
-const maxExpression = 1024
-
 // maxID is how long a message-id can be, in bytes.
 const maxID = 255
 
@@ -78,22 +76,20 @@ const maxID = 255
 func (f *Filter) History() int { return f.history }
 
 // queueFilter returns a filter for the queue of that name or, if it is empty, for those that match a regular expression.
-func queueFilter(name, expression string) (func(string) bool, error) {
+func queueFilter(turns *pattern.Turns, name, expression string) (*pattern.Filter, error) {
 	switch {
 	case name != "" && expression != "":
 		return nil, jsonobj.Errorf("queue and queue_regex exclude each other")
 	case name != "":
-		return func(q string) bool { return q == name }, nil
+		return pattern.Plain(func(q string) bool { return q == name }), nil
 	case expression == "":
 		return nil, nil
-	case len(expression) > maxExpression:
-		return nil, jsonobj.Errorf("queue_regex has %d bytes: at most %d are allowed", len(expression), maxExpression)
 	}
-	re, err := regexp.Compile(expression)
+	f, err := turns.Expression("queue_regex", expression)
 	if err != nil {
-		return nil, jsonobj.Errorf("queue_regex: %v", err)
+		return nil, jsonobj.Errorf("%v", err)
 	}
-	return re.MatchString, nil
+	return f, nil
 }
 
 // parseNames reads lists of names with commas between them.
@@ -122,8 +118,8 @@ func namesOf[T ~uint8](n T, name func(T) string) []string {
 	return all
 }
 
-// Passes reports whether the reader wants an event.
-func (f *Filter) Passes(e *telemetry.Event) bool {
+// Passes reports whether the reader wants an event. run is one of [Filter.Begin].
+func (f *Filter) Passes(e *telemetry.Event, run *pattern.Run) bool {
 	switch {
 	case !f.kinds.has(uint8(e.Kind)), f.InVHost && e.VHost != f.VHost:
 		return false
@@ -141,7 +137,12 @@ func (f *Filter) Passes(e *telemetry.Event) bool {
 	if f.queue == nil {
 		return true
 	}
-	return e.Queue != "" && !e.Schedule && f.queue(e.Queue)
+	return e.Queue != "" && !e.Schedule && run.Passes(e.Queue)
+}
+
+// Begin begins to compare events. The caller ends the run.
+func (f *Filter) Begin(done <-chan struct{}, most time.Duration) *pattern.Run {
+	return f.queue.Begin(done, most)
 }
 
 // isAbout reports whether an event is about a message with the id that the reader wants, as far as the event has it.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -101,8 +102,9 @@ func (s *Stream) After() uint64 { return s.after }
 func (s *Stream) seek(from, id string) error {
 	if id == "" {
 		s.past = s.after
-		s.after = s.beforeHistory()
-		return nil
+		var err error
+		s.after, err = s.beforeHistory()
+		return err
 	}
 	seen, err := strconv.ParseUint(id, 10, 64)
 	if err != nil {
@@ -116,11 +118,12 @@ func (s *Stream) seek(from, id string) error {
 }
 
 // beforeHistory returns the number after which as many events follow as the reader wants to begin with.
-func (s *Stream) beforeHistory() uint64 {
+func (s *Stream) beforeHistory() (uint64, error) {
 	if s.Filter.history == 0 {
-		return s.after
+		return s.after, nil
 	}
 	var wanted []uint64
+	run := s.Filter.Begin(s.r.Context().Done(), pattern.MostTime)
 	events := make([]telemetry.Event, atOnce)
 	for at := s.Ring.First(); at < s.after; {
 		n := s.Ring.Read(at, events)
@@ -128,19 +131,25 @@ func (s *Stream) beforeHistory() uint64 {
 			break
 		}
 		for i := range events[:n] {
-			if at = events[i].Seq; at <= s.after && s.shows(&events[i]) {
+			if at = events[i].Seq; at <= s.after && s.shows(&events[i], run) {
 				wanted = append(wanted, at)
 			}
 		}
 	}
-	if len(wanted) == 0 {
-		return s.after
+	if err := run.End(); err != nil {
+		return 0, jsonobj.Errorf("%v", err)
 	}
-	return wanted[max(0, len(wanted)-s.Filter.history)] - 1
+	if len(wanted) == 0 {
+		return s.after, nil
+	}
+	return wanted[max(0, len(wanted)-s.Filter.history)] - 1, nil
 }
 
-// shows reports whether the reader wants an event, and may see it.
-func (s *Stream) shows(e *telemetry.Event) bool { return s.Filter.Passes(e) && s.Reader.MaySee(e) }
+// shows reports whether the reader may see an event, and wants it. An expression is compared only with names that the reader may see:
+// how long that takes would tell of others.
+func (s *Stream) shows(e *telemetry.Event, run *pattern.Run) bool {
+	return s.Reader.MaySee(e) && s.Filter.Passes(e, run)
+}
 
 // Begin sends the header.
 func (s *Stream) Begin() {
@@ -162,8 +171,12 @@ func (s *Stream) Run() {
 	for on := true; on && s.Reader.Renew(); {
 		began := s.Clock()
 		n := s.Ring.Read(s.after, events)
+		run := s.Filter.Begin(s.r.Context().Done(), 0)
 		for i := range events[:n] {
-			s.take(&events[i])
+			s.take(&events[i], run)
+		}
+		if run.End() != nil {
+			return // the reader has left
 		}
 		s.reportMissed(s.after)
 		if s.flush() != nil {
@@ -218,11 +231,11 @@ func (s *Stream) wait(d time.Duration) bool {
 }
 
 // take writes the next event if the reader wants it, and counts those that were lost before it.
-func (s *Stream) take(e *telemetry.Event) {
+func (s *Stream) take(e *telemetry.Event, run *pattern.Run) {
 	if e.Seq > s.past {
 		s.missed += e.Seq - max(s.after, s.past) - 1
 	}
-	if s.shows(e) {
+	if s.shows(e, run) {
 		s.reportMissed(e.Seq - 1)
 		s.write(e.Seq, e.Kind.String(), describe(e))
 	}

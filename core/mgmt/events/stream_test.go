@@ -4,14 +4,18 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // slow is a reader who may see everything. To find that out takes twenty microseconds for each event.
@@ -41,7 +45,7 @@ func TestStreamsLeaveTheProcessorToQueues(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			filter, err := ParseFilter(nil)
+			filter, err := ParseFilter(nil, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,5 +65,34 @@ func TestStreamsLeaveTheProcessorToQueues(t *testing.T) {
 				t.Errorf("%d streams: the last event was sent after %v, want %v", open, took, want)
 			}
 		})
+	}
+}
+
+// blind is a reader who may see nothing.
+type blind struct{}
+
+func (blind) Renew() bool { return true }
+
+func (blind) MaySee(*telemetry.Event) bool { return false }
+
+// A reader found out by the time that it took which queues there are in vhosts of others.
+func TestExpressionsAreComparedOnlyWithWhatTheReaderMaySee(t *testing.T) {
+	now := clock.New()
+	recorder := telemetry.New(telemetry.Options{Events: 1000, Clock: now})
+	recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: strings.Repeat("a", 300)}, now(), make([]telemetry.Removal, 500))
+	turns := 0
+	filter, err := ParseFilter(pattern.NewTurns(func() hook.Instant { turns++; return 0 }), url.Values{"queue_regex": {strings.Repeat("b", 1000)}, "history": {"100"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for reader, most := range map[Reader]int{blind{}: 2, &slow{}: 2000} {
+		turns = 0
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/events", http.NoBody)
+		if _, err := New(httptest.NewRecorder(), r, Options{Ring: recorder.Events(), Filter: filter, Reader: reader, Clock: now, Streams: streams.New("event streams")}); err != nil {
+			t.Fatal(err)
+		}
+		if _, isBlind := reader.(blind); turns > most || !isBlind && turns < 500 {
+			t.Errorf("%T: the clock was asked %d times", reader, turns)
+		}
 	}
 }

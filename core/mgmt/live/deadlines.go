@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -12,9 +13,9 @@ import (
 type Deadlines struct {
 	Survey *Survey
 	See    func(*vhost.VHost) bool
-	Queue  func(name string) bool // nil = all queues, and what exchanges hold
-	Sort   string                 // a member of rows
-	Page   int                    // from 1
+	Queue  *pattern.Filter // nil = all queues, and what exchanges hold
+	Sort   string          // a member of rows
+	Page   int             // from 1
 	Size   int
 	Order
 	Buckets int
@@ -23,9 +24,8 @@ type Deadlines struct {
 	// Lateness returns how late messages expire; nil = the reader may not know.
 	Lateness *Lateness
 
-	set     uint64
-	matched []*Entry
-	now     hook.Instant
+	selection *Selection // nil before the first state
+	now       hook.Instant
 }
 
 // RowMembers are the members of a row that rows can be sorted by.
@@ -72,27 +72,29 @@ func (d *Deadlines) SortBy(name string, reverse bool) {
 
 // State returns the state.
 func (d *Deadlines) State() (o jsonobj.Object, err error) {
-	d.Survey.Read(func(r *Reading) { o = d.state(r) })
-	if d.Lateness != nil {
+	if d.selection == nil {
+		d.selection = NewSelection(d.See, d.Queue)
+	}
+	err = d.selection.Read(d.Survey, func(r *Reading, matched []*Entry) { o = d.state(r, matched) })
+	if err == nil && d.Lateness != nil {
 		d.Lateness.AddTo(&o)
 	}
-	return o, nil
+	return o, err
 }
 
-func (d *Deadlines) state(r *Reading) object {
+func (d *Deadlines) state(r *Reading, matched []*Entry) object {
 	d.now = r.At
-	d.match(r)
 	var counts Counts
 	if d.Queue == nil {
 		counts = r.Counts(d.See)
 	} else {
 		counts = Counts{At: r.At, Complete: true}
-		for _, e := range d.matched {
+		for _, e := range matched {
 			e.addTo(&counts, r.At)
 		}
 	}
-	timed := make([]*Entry, 0, len(d.matched))
-	for _, e := range d.matched {
+	timed := make([]*Entry, 0, len(matched))
+	for _, e := range matched {
 		if e.timed() {
 			timed = append(timed, e)
 		}
@@ -109,33 +111,6 @@ func (d *Deadlines) state(r *Reading) object {
 		o.Add(d.KeysMember, d.Order.Keys(entries))
 	}
 	return o
-}
-
-// match finds the queues that the view is about. They are the same until queues come or go.
-func (d *Deadlines) match(r *Reading) {
-	if d.set == r.Set && d.matched != nil {
-		return
-	}
-	d.set, d.matched = r.Set, r.Select(d.See, d.Queue)
-}
-
-// Select returns the queues of the vhosts that see selects whose names pass; a nil filter passes all.
-func (r *Reading) Select(see func(*vhost.VHost) bool, name func(string) bool) []*Entry {
-	all := []*Entry{}
-	for _, t := range r.Tenants {
-		switch {
-		case !see(t.VHost):
-		case name == nil:
-			all = append(all, t.Entries...)
-		default:
-			for _, e := range t.Entries {
-				if name(e.Config.Name) {
-					all = append(all, e)
-				}
-			}
-		}
-	}
-	return all
 }
 
 // Key returns what names the queue among those of all vhosts.

@@ -1,0 +1,34 @@
+package policies
+
+import "regexp/syntax"
+
+// Expression is a regular expression of RE2 that a user has chosen. The cost of matching it is bounded as that of a policy's pattern.
+type Expression struct {
+	matcher
+	steps int
+}
+
+// ParseExpression reads an expression. Its error says what is wrong with it, or by how much it exceeds the bound.
+func ParseExpression(text string) (*Expression, error) {
+	m, n, err := compile(text)
+	if err != nil {
+		return nil, err
+	}
+	return &Expression{m, n}, nil
+}
+
+// Match reports whether the expression matches anywhere in a text.
+func (e *Expression) Match(text string) bool { return e.match(text) }
+
+// Cost returns about how many steps it takes to match a text.
+func (e *Expression) Cost(text string) int { return e.steps * (len(text) + 1) }
+
+// CheckCost returns an error if an expression exceeds the bound. It says nothing about a text that is no expression.
+func CheckCost(text string) error {
+	parsed, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return nil
+	}
+	_, err = bounded(parsed)
+	return err
+}
