@@ -31,18 +31,18 @@ func (s *store) glance(at slot, c *pageCopy) (record, error) {
 	return recordOf(head, props, body, g.began, at.flags), nil
 }
 
-// fill copies the page of a segment that is on one, unless it has it already.
+// fill copies the pages of a segment that is on some, unless it has it already.
 func (c *pageCopy) fill(s *store, n uint32) error {
 	if c.store == s && c.segment == n && len(c.buf) > 0 {
 		return nil
 	}
 	g := s.at(n)
-	if cap(c.buf) < pageSize {
-		c.buf = make([]byte, pageSize)
+	if cap(c.buf) < g.size {
+		c.buf = make([]byte, max(g.size, pageSize))
 	}
 	c.buf, c.store = c.buf[:g.size], nil
 	c.reads++
-	if _, err := spill.Load().file.ReadAt(c.buf, g.page*pageSize); err != nil {
+	if err := g.pages.each(c.buf, 0, spill.Load().file.ReadAt); err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	c.store, c.segment = s, n

@@ -292,8 +292,11 @@ func (p *pair) reconfigure() {
 // flood makes chunks and segments roll over.
 func (p *pair) flood() {
 	var ms []Message
-	for range 2100 {
+	for i := range 2100 {
 		m := p.make(200)
+		if i%700 == 0 { // has a segment to itself
+			m.Body = append(m.Body, make([]byte, segmentSize+p.rng.IntN(2*segmentSize))...)
+		}
 		if p.rng.IntN(50) > 0 {
 			setExpiration(&m, 1+p.rng.Int64N(2000))
 		}

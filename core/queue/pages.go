@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"iter"
 	"os"
 	"slices"
 	"sync"
@@ -26,10 +27,42 @@ const (
 	runPages = 16 << 20 / pageSize
 )
 
-// take returns a free page, if possible one with disk space.
-func (p *pages) take() int64 {
+// pageList is the pages of one segment, of which most have one.
+type pageList struct {
+	first int64
+	more  []int64
+}
+
+// parts yields the parts of a range of a segment's bytes, with where each lies in the range and in the file.
+func (l *pageList) parts(from, size int) iter.Seq2[span, int64] {
+	return func(yield func(part span, off int64) bool) {
+		for at := 0; at < size; {
+			page, skip := l.first, (from+at)%pageSize
+			if i := (from + at) / pageSize; i > 0 {
+				page = l.more[i-1]
+			}
+			n := min(size-at, pageSize-skip)
+			if !yield(span{at, n}, page*pageSize+int64(skip)) {
+				return
+			}
+			at += n
+		}
+	}
+}
+
+// take returns free pages for a segment's bytes, if possible those with disk space.
+func (p *pages) take(size int) (l pageList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	l.first = p.takeOne()
+	for size -= pageSize; size > 0; size -= pageSize {
+		l.more = append(l.more, p.takeOne())
+	}
+	return l
+}
+
+// takeOne returns a free page. The caller holds mu.
+func (p *pages) takeOne() int64 {
 	for _, list := range [...]*[]int64{&p.free, &p.holes} {
 		if n := len(*list); n > 0 {
 			page := (*list)[n-1]
@@ -41,11 +74,11 @@ func (p *pages) take() int64 {
 	return p.size - 1
 }
 
-// give frees a page.
-func (p *pages) give(page int64) {
+// give frees a segment's pages.
+func (p *pages) give(l pageList) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.free = append(p.free, page)
+	p.free = append(append(p.free, l.first), l.more...)
 	switch {
 	case p.noHoles:
 		p.truncateUnused()

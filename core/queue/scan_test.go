@@ -72,7 +72,7 @@ func TestScanOfUnreadablePages(t *testing.T) {
 	}
 	for i := range q.store.segments {
 		if g := &q.store.segments[i]; g.state == spilled {
-			g.page += 1 << 20 // beyond the end of the file
+			g.pages.first += 1 << 20 // beyond the end of the file
 		}
 	}
 	var failed error
@@ -87,7 +87,7 @@ func TestScanOfUnreadablePages(t *testing.T) {
 	}
 	for i := range q.store.segments {
 		if g := &q.store.segments[i]; g.state == spilled {
-			g.page -= 1 << 20
+			g.pages.first -= 1 << 20
 		}
 	}
 	q.close()

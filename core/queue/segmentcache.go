@@ -1,5 +1,7 @@
 package queue
 
+import "github.com/curfewmq/curfew/core/slab"
+
 // segmentState says where the records of a segment are. Segments move between memory
 // and the spill file while the queue's turns go on. What a turn has read stays where it
 // is until the turn ends: only endTurn releases memory.
@@ -22,6 +24,9 @@ func (g *segment) inMemory() bool {
 // onPage reports whether page holds the records.
 func (g *segment) onPage() bool { return g.state == spilled || g.state == loading || g.state == cached }
 
+// paged returns how many bytes of the file the segment takes.
+func (g *segment) paged() int { return (1 + len(g.pages.more)) * pageSize }
+
 // find returns the segment of a number, nil if the store has none.
 func (s *store) find(n uint32) *segment {
 	if n-s.first >= uint32(len(s.segments)) {
@@ -33,17 +38,28 @@ func (s *store) find(n uint32) *segment {
 // evictLast begins to spill the segment that was filled last, unless its messages will
 // be delivered soon.
 func (s *store) evictLast() {
-	const headSegments = 2 // the first ones stay in memory
-	p := spill.Load()
-	if len(s.segments) <= headSegments || !p.shouldSpill(s) {
-		return
-	}
+	const headSegments = 2 // the first ones stay in memory, unless they are large
 	g := s.at(s.last())
-	if g.state != resident || cap(g.buf) != segmentSize {
-		return // a small one, or one record that is larger than a page
+	if g.state != resident || cap(g.buf) < segmentSize {
+		return // a small one
+	}
+	p := spill.Load()
+	if len(s.segments) <= headSegments && cap(g.buf) == segmentSize || !p.shouldSpill(s) {
+		s.shrink(g)
+		return
 	}
 	g.state, g.transfer = evicting, p.write(g.buf)
 	s.evicting = append(s.evicting, s.last())
+}
+
+// shrink gives a segment as much memory as it needs that gets no more records because a large one comes behind it.
+func (s *store) shrink(g *segment) {
+	if len(g.buf) > segmentSize/2 || g.block != nil {
+		return
+	}
+	smaller := slab.Alloc(len(g.buf))
+	s.residentBytes += cap(smaller) - cap(g.buf)
+	g.replace(smaller[:copy(smaller[:cap(smaller)], g.buf)])
 }
 
 // finishEviction waits for the write. A disk that takes no more is no error: the
@@ -52,11 +68,11 @@ func (s *store) finishEviction(g *segment) {
 	t := g.transfer
 	g.state, g.transfer = resident, nil
 	if t.wait() != nil {
-		spill.Load().give(t.page)
+		spill.Load().give(t.pages)
 		return
 	}
-	g.state, g.page, g.size = cached, t.page, len(g.buf)
-	s.spilled += pageSize
+	g.state, g.pages, g.size = cached, t.pages, len(g.buf)
+	s.spilled += g.paged()
 }
 
 // releaseSpilled releases the memory of segments that are in the file by now, except
@@ -118,8 +134,8 @@ func (s *store) loadSpilled(n uint32) *segment {
 // startLoad begins to read a segment if that was not done before.
 func (s *store) startLoad(g *segment) {
 	if g.state == spilled {
-		g.state, g.transfer = loading, spill.Load().load(g.page)
-		s.residentBytes += pageSize
+		g.state, g.transfer = loading, spill.Load().load(g.pages, g.size)
+		s.residentBytes += cap(g.transfer.buf)
 	}
 }
 
@@ -178,7 +194,7 @@ func (s *store) discard(g *segment) {
 // freePage gives back a segment's page, if it has one.
 func (s *store) freePage(g *segment) {
 	if g.onPage() {
-		spill.Load().give(g.page)
-		s.spilled -= pageSize
+		spill.Load().give(g.pages)
+		s.spilled -= g.paged()
 	}
 }

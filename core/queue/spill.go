@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// pageSize is the size of a page of the spill file: a whole memory segment.
+// pageSize is the size of a page of the spill file: a whole memory segment. One with a larger record has several pages.
 const pageSize = segmentSize
 
 // spillFile holds the memory segments beyond the budget. Queues spill the segment that
@@ -60,19 +60,29 @@ func (p *spillFile) shouldSpill(s *store) bool {
 // transfer is the writing or reading of a segment by a goroutine of its own. Until done
 // is closed, nobody may change buf, or look at it while it is read.
 type transfer struct {
-	buf  []byte
-	page int64
-	done chan struct{}
-	err  error // set before done is closed
+	buf   []byte
+	pages pageList
+	done  chan struct{}
+	err   error // set before done is closed
 }
 
-func begin(page int64, buf []byte, transferAt func(b []byte, off int64) (int, error)) *transfer {
-	t := &transfer{buf: buf, page: page, done: make(chan struct{})}
+func begin(l pageList, buf []byte, transferAt func(b []byte, off int64) (int, error)) *transfer {
+	t := &transfer{buf: buf, pages: l, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
-		_, t.err = transferAt(buf, page*pageSize)
+		t.err = l.each(buf, 0, transferAt)
 	}()
 	return t
+}
+
+// each transfers bytes of a segment, which begin at from, page by page.
+func (l *pageList) each(b []byte, from int, transferAt func(b []byte, off int64) (int, error)) error {
+	for part, off := range l.parts(from, len(b)) {
+		if _, err := transferAt(b[part.at:][:part.size], off); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (t *transfer) wait() error {
@@ -89,18 +99,31 @@ func (t *transfer) finished() bool {
 	}
 }
 
-// write begins to write a segment to a free page: all of its slab, as only whole pages
-// get past the system's cache.
-func (p *spillFile) write(b []byte) *transfer { return begin(p.take(), b[:pageSize], p.direct.WriteAt) }
-
-// load begins to read a page into a new slab.
-func (p *spillFile) load(page int64) *transfer {
-	return begin(page, slab.Alloc(pageSize), p.direct.ReadAt)
+// transferred returns how many bytes of a slab with so many bytes of records are written and read: whole pages of the system's, as
+// nothing else gets past its cache.
+func transferred(size int) int {
+	const systemPage = 4 << 10
+	if size <= pageSize {
+		return pageSize
+	}
+	return (size + systemPage - 1) &^ (systemPage - 1)
 }
 
-// read fills b from the file.
-func (p *spillFile) read(b []byte, off int64) {
-	if _, err := p.file.ReadAt(b, off); err != nil {
+// write begins to write a segment to free pages.
+func (p *spillFile) write(b []byte) *transfer {
+	n := transferred(len(b))
+	return begin(p.take(n), b[:n], p.direct.WriteAt)
+}
+
+// load begins to read a segment with so many bytes of records into a new slab.
+func (p *spillFile) load(l pageList, size int) *transfer {
+	n := transferred(size)
+	return begin(l, slab.Alloc(n)[:n], p.direct.ReadAt)
+}
+
+// read fills b with a segment's bytes from an offset on.
+func (p *spillFile) read(b []byte, l *pageList, from int) {
+	if err := l.each(b, from, p.file.ReadAt); err != nil {
 		p.fail(err)
 	}
 }

@@ -246,7 +246,7 @@ func TestFreePagesReturnDiskSpace(t *testing.T) {
 	}
 	const n = 3 * retainedPages
 	for range n {
-		if _, err := p.file.WriteAt([]byte("x"), p.take()*pageSize); err != nil {
+		if _, err := p.file.WriteAt([]byte("x"), p.take(1).first*pageSize); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -259,23 +259,23 @@ func TestFreePagesReturnDiskSpace(t *testing.T) {
 	}
 	tidy(true)
 	for i := range int64(n - 2) {
-		p.give(i)
+		p.give(pageList{first: i})
 	}
 	tidy(false)
-	p.give(n - 2)
+	p.give(pageList{first: n - 2})
 	if left := blocks(); !p.noHoles && left > most*2/5 {
 		t.Errorf("%d bytes are left of %d with one page in use", left, most)
 	}
 	seen := map[int64]bool{n - 1: true}
 	for range n {
-		page := p.take()
+		page := p.take(1).first
 		if seen[page] {
 			t.Fatalf("page %d was given to two", page)
 		}
 		seen[page] = true
 	}
 	for page := range seen {
-		p.give(page)
+		p.give(pageList{first: page})
 	}
 	if left := blocks(); left != 0 || p.size != 0 {
 		t.Errorf("%d bytes are left with no page in use", left)

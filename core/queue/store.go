@@ -19,8 +19,8 @@ type segment struct {
 	bytes uint32 // their bytes
 
 	state    segmentState
-	page     int64     // of the spill file, while spilled, loading or cached
-	size     int       // bytes of records on that page
+	pages    pageList  // of the spill file, while spilled, loading or cached
+	size     int       // bytes of records on them
 	transfer *transfer // while evicting or loading
 }
 
@@ -280,7 +280,9 @@ func (s *store) begin(size int, now hook.Instant) {
 			s.drop(g)
 		}
 	}
-	s.evictLast()
+	if len(s.segments) > 0 {
+		s.evictLast()
+	}
 	b := slab.Alloc(size)
 	s.residentBytes += cap(b)
 	s.segments = append(s.segments, segment{buf: b[:0], began: now})
@@ -340,7 +342,7 @@ func (s *store) peek(at slot) []byte {
 		return g.buf[at.offset : at.offset+at.length]
 	}
 	b := make([]byte, at.length)
-	spill.Load().read(b, g.page*pageSize+int64(at.offset))
+	spill.Load().read(b, &g.pages, int(at.offset))
 	return b
 }
 

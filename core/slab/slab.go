@@ -12,13 +12,18 @@ import (
 	"unsafe"
 )
 
-// Slabs have the sizes of powers of two. Free ones are reused first; beyond a small
-// reserve their pages are returned to the system.
+// Slabs have the sizes of powers of two up to 256 KiB, and of multiples of 64 KiB beyond: each of these holds one message, which
+// should not take twice its size. Free ones are reused first; beyond a small reserve their pages are returned to the system.
 const (
-	minBits    = 14 // 16 KiB; smaller pieces come from the Go heap: queues of a few messages have them
-	maxBits    = 20 // 1 MiB; a larger slab is mapped by itself
-	regionSize = 4 << 20
-	reserve    = 16 << 20 // bytes of free slabs that stay resident in each class
+	minBits      = 14      // 16 KiB; smaller pieces come from the Go heap: queues of a few messages have them
+	powerBits    = 18      // 256 KiB; larger slabs have sizes in grains
+	maxSlab      = 1 << 20 // a larger slab is mapped by itself
+	powers       = powerBits - minBits + 1
+	grain        = 64 << 10
+	firstGrains  = 1<<powerBits/grain + 1 // the size of the first class behind those of powers
+	regionSize   = 4 << 20
+	reserve      = 16 << 20 // bytes of free slabs that stay resident in each class of a power
+	grainReserve = 3 << 20  // likewise, in each of the others
 )
 
 // class holds the slabs of one size.
@@ -30,7 +35,7 @@ type class struct {
 }
 
 var (
-	classes [maxBits - minBits + 1]class
+	classes [powers + maxSlab/grain - firstGrains + 1]class
 	large   largeSlabs
 	used    atomic.Int64
 	onHeap  atomic.Int64 // the part of used that the Go heap holds
@@ -44,19 +49,29 @@ func OnHeap() int64 { return onHeap.Load() }
 
 // Alloc returns at least size bytes; their contents are undefined.
 func Alloc(size int) []byte {
-	n := max(bits.Len(uint(max(size, 1)-1)), 0)
 	switch {
-	case n < minBits:
+	case size <= 1<<(minBits-1):
 		used.Add(int64(size))
 		onHeap.Add(int64(size))
 		return make([]byte, size)
-	case n > maxBits:
+	case size > maxSlab:
 		b := large.take(size)
 		used.Add(int64(cap(b)))
 		return b
 	}
-	used.Add(1 << n)
-	return classes[n-minBits].take(1 << n)
+	class, whole := classOf(size)
+	used.Add(int64(whole))
+	return classes[class].take(whole)
+}
+
+// classOf returns the class of slabs for a size, and the size of a whole one.
+func classOf(size int) (class, whole int) {
+	if size <= 1<<powerBits {
+		n := max(bits.Len(uint(size-1)), minBits)
+		return n - minBits, 1 << n
+	}
+	grains := (size + grain - 1) / grain
+	return powers + grains - firstGrains, grains * grain
 }
 
 // Free recycles a slab; its memory must not be used again.
@@ -66,10 +81,11 @@ func Free(b []byte) {
 	switch {
 	case len(b) < 1<<minBits: // the garbage collector's
 		onHeap.Add(-int64(len(b)))
-	case len(b) > 1<<maxBits:
+	case len(b) > maxSlab:
 		large.give(b)
 	default:
-		classes[bits.Len(uint(len(b)-1))-minBits].give(b)
+		class, _ := classOf(len(b))
+		classes[class].give(b)
 	}
 }
 
@@ -95,8 +111,8 @@ func FreeSlice[T any](s []T) {
 		return
 	}
 	size := cap(s) * int(unsafe.Sizeof(s[:1][0]))
-	if size >= 1<<minBits && size <= 1<<maxBits {
-		size = 1 << bits.Len(uint(size-1)) // the whole slab
+	if size >= 1<<minBits && size <= maxSlab {
+		_, size = classOf(size) // the whole slab
 	}
 	Free(unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), size))
 }
@@ -126,7 +142,7 @@ func (c *class) next(size int) (b []byte, resident bool) {
 			return b, free == &c.warm
 		}
 	}
-	if len(c.region) == 0 {
+	if len(c.region) < size { // what is left was never touched
 		c.region = mapMemory(regionSize)
 	}
 	b, c.region = c.region[:size:size], c.region[size:]
@@ -134,8 +150,12 @@ func (c *class) next(size int) (b []byte, resident bool) {
 }
 
 func (c *class) give(b []byte) {
+	most := reserve
+	if len(b) > 1<<powerBits {
+		most = grainReserve
+	}
 	c.mu.Lock()
-	if len(c.warm)*len(b) < reserve {
+	if len(c.warm)*len(b) < most {
 		c.warm = append(c.warm, b)
 		c.mu.Unlock()
 		return
@@ -158,8 +178,6 @@ type largeSlabs struct {
 const (
 	maxRetained      = 32 << 20 // bytes of free large slabs
 	maxRetainedSlabs = 16
-	// largeGrain is what sizes are rounded up to, so that a slab suits other messages, too.
-	largeGrain = 64 << 10
 	// hugeSlab is the size from which on a slab gets the largest pages that the system
 	// has: it will be filled, and a fault for each small page would cost more.
 	hugeSlab = 4 << 20
@@ -177,7 +195,7 @@ func (l *largeSlabs) take(size int) []byte {
 		}
 	}
 	l.mu.Unlock()
-	b := mapMemory((size + largeGrain - 1) &^ (largeGrain - 1))
+	b := mapMemory((size + grain - 1) &^ (grain - 1))
 	if len(b) >= hugeSlab {
 		adviseHuge(b)
 	}

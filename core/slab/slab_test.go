@@ -7,7 +7,7 @@ func TestLargeSlabs(t *testing.T) {
 	const size = 1<<20 + 100
 	var l largeSlabs
 	first := l.take(size)
-	if len(first) < size || len(first) > size+largeGrain {
+	if len(first) < size || len(first) > size+grain {
 		t.Fatalf("%d bytes for %d", len(first), size)
 	}
 	first[0] = 1
