@@ -130,14 +130,20 @@ func (cs *consumers) disband(priority int64) {
 	cs.groups = slices.DeleteFunc(cs.groups, func(g priorityGroup) bool { return g.priority == priority })
 }
 
-// removeAll removes all consumers and returns them.
-func (cs *consumers) removeAll() []*Consumer {
-	if cs == nil {
+// pop removes the consumer that was added first and returns it; nil if there is none.
+func (cs *consumers) pop() *Consumer {
+	if cs.count() == 0 {
 		return nil
 	}
-	all := cs.all
-	cs.all, cs.groups, cs.served = nil, nil, nil
-	return all
+	c := cs.all[0]
+	cs.all, cs.groups, cs.served = cs.all[1:], nil, nil
+	return c
+}
+
+func (cs *consumers) sortByTag() {
+	if cs != nil {
+		slices.SortFunc(cs.all, func(a, b *Consumer) int { return cmp.Compare(a.Tag, b.Tag) })
+	}
 }
 
 // exclusive reports whether a consumer is the only one that may consume.

@@ -189,6 +189,9 @@ func (f *fifo) advanceHead() uint64 {
 	for {
 		c := f.chunk(f.head)
 		if c == nil {
+			if f.head >= f.next {
+				panic("queue: no message is ready") // else it would be looked for without end
+			}
 			f.head = f.nextChunk(f.head, f.next)
 			continue
 		}

@@ -9,7 +9,8 @@ import (
 // locked meanwhile. It returns ErrGone, without having run fn, when the queue was deleted. Unlike Do it costs next to nothing:
 // a hundred thousand queues can be looked at one after another.
 func (m *Mailbox) Look(fn func(q *Queue)) error {
-	if m.lookIdle(fn) {
+	looked := false
+	if err := contain(func() { looked = m.lookIdle(fn) }); err == nil && looked {
 		return nil
 	}
 	return m.Do(func(q *Queue, _ hook.Instant) { fn(q) })

@@ -314,6 +314,7 @@ func (q *Queue) confirm(b *Batch) {
 			r.appendTo(n)
 		}
 	}
+	n.confirmed = true
 	awaited := b.Publisher != nil || b.Removal != nil || b.underway > 0
 	switch {
 	case relies && awaited:

@@ -71,9 +71,18 @@ type task struct {
 
 // call is a function that its caller waits for.
 type call struct {
-	fn   func(q *Queue, now hook.Instant)
-	err  error
-	done chan struct{}
+	fn    func(q *Queue, now hook.Instant)
+	err   error
+	done  chan struct{}
+	ended bool
+}
+
+// end lets the caller continue, unless it did before.
+func (c *call) end(err error) {
+	if !c.ended {
+		c.ended, c.err = true, err
+		close(c.done)
+	}
 }
 
 // NewMailbox returns a queue without messages. Its lease begins now.
@@ -145,7 +154,8 @@ func (m *Mailbox) Settle(kind SettleKind, items []PendingAck) {
 }
 
 // Do runs fn on the queue's turn and waits for it. It returns ErrGone, without
-// having run fn, when the queue was deleted.
+// having run fn, when the queue was deleted. If the queue stops while fn runs, fn runs once
+// more, on the stopped queue; Do returns a StoppedError if it panics there, too.
 func (m *Mailbox) Do(fn func(q *Queue, now hook.Instant)) error {
 	c := &call{fn: fn, done: make(chan struct{})}
 	m.post(task{kind: taskCall, call: c})
@@ -244,7 +254,9 @@ func (m *Mailbox) nextInbox() (tasks []task, ok bool) {
 	if tasks = m.takeInbox(false); tasks != nil {
 		return tasks, true
 	}
-	m.arm()
+	if !m.contain(m.arm) {
+		m.arm() // a queue that is stopped looks at none of its data
+	}
 	buf := m.queue.buf
 	m.queue.buf = nil
 	if tasks = m.takeInbox(true); tasks != nil {
@@ -274,6 +286,47 @@ func (m *Mailbox) takeInbox(endTurn bool) []task {
 // handle runs a task, or answers it if the queue is deleted or stopped.
 func (m *Mailbox) handle(now hook.Instant, t *task) {
 	q := &m.queue
+	if t.kind == taskAdmitted {
+		m.inLine = false
+		defer underway.next()
+	}
+	q.buf.ops.confirmed = false
+	if err := contain(func() { m.take(now, t) }); err != nil {
+		m.breakOff(now, t, err)
+	}
+	m.contain(func() {
+		q.commit(nil)
+		q.buf.ops.together = 0
+		q.countScheduled()
+	})
+	m.updateThrottle(t.kind == taskPublish)
+}
+
+// breakOff stops the queue because a task panicked, and answers the task.
+func (m *Mailbox) breakOff(now hook.Instant, t *task, err error) {
+	q := &m.queue
+	if q.buf == nil { // a transaction had it
+		q.buf = new(turnBuffers)
+	}
+	answered := q.stopped != nil || q.closed || t.kind == taskPublish && q.buf.ops.confirmed
+	q.buf.ops.arriving = nil
+	q.breakDown(err)
+	if !answered {
+		m.contain(func() { q.declineStopped(now, t) })
+	}
+	if t.call == nil {
+		return
+	}
+	if q.closed {
+		t.call.end(ErrGone)
+	} else {
+		t.call.end(q.stopped)
+	}
+}
+
+// take is handle without what follows every task.
+func (m *Mailbox) take(now hook.Instant, t *task) {
+	q := &m.queue
 	if t.kind == taskPublish && q.comesApart(t.batch) {
 		m.publishApart(now, t.batch)
 		return
@@ -285,9 +338,6 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 		q.freeGarbage()
 	case taskPurged:
 		q.freeGarbage()
-	case taskAdmitted:
-		m.inLine = false
-		defer underway.next()
 	}
 	switch {
 	case q.closed:
@@ -295,19 +345,8 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 	case q.stopped != nil:
 		q.declineStopped(now, t)
 	default:
-		if err := readable(func() { q.runTask(now, t) }); err != nil {
-			confirmed := t.kind == taskPublish && q.buf.ops.confirmed
-			q.buf.ops.arriving = nil
-			q.stop(err)
-			if !confirmed {
-				q.declineStopped(now, t)
-			}
-		}
+		q.runTask(now, t)
 	}
-	q.commit(nil)
-	q.buf.ops.together = 0
-	q.countScheduled()
-	m.updateThrottle(t.kind == taskPublish)
 }
 
 func (q *Queue) runTask(now hook.Instant, t *task) {
@@ -319,7 +358,7 @@ func (q *Queue) runTask(now hook.Instant, t *task) {
 	case taskCall:
 		t.call.fn(q, now)
 		q.commit(nil) // before its caller continues
-		close(t.call.done)
+		t.call.end(nil)
 	case taskWake:
 		q.wake(now, t.consumer)
 	case taskConfirmed:
@@ -380,8 +419,7 @@ func (q *Queue) rejectDeleted(t *task) {
 		}
 		t.batch.complete(nil)
 	case taskCall:
-		t.call.err = ErrGone
-		close(t.call.done)
+		t.call.end(ErrGone)
 	}
 }
 

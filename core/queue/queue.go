@@ -8,9 +8,7 @@
 package queue
 
 import (
-	"cmp"
 	"errors"
-	"slices"
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/deadline"
@@ -241,6 +239,14 @@ func (q *Queue) end(now hook.Instant, d Deletion) {
 // close drops everything the queue holds. The mailbox rejects tasks from now on.
 func (q *Queue) close() {
 	q.closed = true
+	if err := contain(q.dropAll); err != nil {
+		q.breakDown(err)
+	}
+	q.lease, q.trim = 0, 0
+}
+
+// dropAll drops everything that a deleted queue holds, and its consumers.
+func (q *Queue) dropAll() {
 	if q.contents != nil {
 		q.count.Deleted += uint64(q.messages())
 		q.dropContents() // which asks the redrive what is under way
@@ -249,13 +255,10 @@ func (q *Queue) close() {
 	if e := q.stopped; e != nil && q.contents != nil {
 		q.count.Deleted += uint64(e.ready + e.unacked + e.held + e.discarded)
 	}
-	consumers := q.consumers.removeAll()
-	slices.SortFunc(consumers, func(a, b *Consumer) int { return cmp.Compare(a.Tag, b.Tag) }) // as RabbitMQ tells each channel
-	for _, c := range consumers {
-		c.removed = true
-		c.Sink.Cancelled(c)
+	q.consumers.sortByTag() // as RabbitMQ tells each channel
+	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
+		q.dismiss(c)
 	}
-	q.lease, q.trim = 0, 0
 }
 
 // Delete deletes the queue and its messages, returns how many were ready, and cancels

@@ -11,10 +11,12 @@ type replayedQueue struct {
 	kind          Kind // 0 means that it was not declared yet
 	store         store
 	list          []replayedMessage
-	freed         int      // messages in list that left
-	index         refIndex // in list, of the messages that are in the queue
-	deliveredUpTo []uint64 // by level
-	next          []uint64 // by level: no message had this sequence number or a higher one
+	freed         int             // messages in list that left
+	index         refIndex        // in list, of the messages that are in the queue
+	deliveredUpTo []uint64        // by level
+	next          []uint64        // by level: no message had this sequence number or a higher one
+	broken        error           // the panic of one of its operations: the others are skipped; nil means none
+	pinned        map[uint32]bool // extents of operations that were skipped
 	// holds has, as long as the kind is not known, the holds of messages that would be others if an exchange held them.
 	holds map[Ref]replayedHold
 }

@@ -56,35 +56,79 @@ func (r *Restorer) Discard() {
 }
 
 // Apply applies the operations of whole commits, which lie in an extent. It stops at a definition, and returns it with what follows:
-// definitions begin with 0, which is no operation. It does not keep ops.
+// definitions begin with 0, which is no operation. It does not keep ops. Operations that panic break off their queue, and no other.
 func (r *Restorer) Apply(extent uint32, ops []byte) (rest []byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = readError(p)
-		}
-	}()
 	in := reader{b: ops}
-	for len(in.b) > 0 && in.b[0] != 0 && !in.bad {
-		kind, id := in.u8(), in.u64()
-		if err := r.apply(kind, r.find(id), extent, &in); err != nil {
+	for {
+		var at position
+		panicked := contain(func() { err = r.applyAll(extent, &in, &at) })
+		if panicked == nil {
+			break
+		}
+		if err := r.breakOff(extent, &in, &at, panicked); err != nil {
 			return nil, err
 		}
 	}
-	if in.bad {
-		return nil, errOps
+	if err == nil && in.bad {
+		err = errOps
+	}
+	if err != nil {
+		return nil, err
 	}
 	return in.b, nil
 }
 
+// position is an operation, whose it is, and what follows its header.
+type position struct {
+	kind byte
+	id   uint64
+	rest []byte
+}
+
+// applyAll applies operations up to the next definition.
+func (r *Restorer) applyAll(extent uint32, in *reader, at *position) error {
+	for len(in.b) > 0 && in.b[0] != 0 && !in.bad {
+		at.kind, at.id = in.u8(), in.u64()
+		at.rest = in.b
+		q := r.find(at.id)
+		if q != nil && q.broken != nil {
+			q.pinned[extent] = true
+			q = nil
+		}
+		if err := r.apply(at.kind, q, extent, in); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// breakOff has the queue stop, once it is filled, whose operation panicked, and skips the operation.
+func (r *Restorer) breakOff(extent uint32, in *reader, at *position, panicked error) error {
+	q := r.queues[at.id]
+	if _, ok := panicked.(*panicError); !ok || q == nil {
+		return panicked
+	}
+	q.breakDown(panicked)
+	q.pinned[extent] = true
+	in.b = at.rest
+	return contain(func() { _ = r.apply(at.kind, nil, extent, in) })
+}
+
 // Pack moves what is left in sparse memory together. A Restorer that follows a log is packed now and then, as queues are.
 func (r *Restorer) Pack() error {
-	return readable(func() {
-		for _, q := range r.queues {
+	for _, q := range r.queues {
+		err := contain(func() {
 			if q.store.sparse() {
 				q.pack()
 			}
+		})
+		if _, panicked := err.(*panicError); panicked {
+			q.breakDown(err)
+		} else if err != nil {
+			return err
 		}
-	})
+	}
+	return nil
 }
 
 // find returns the queue with a number; nil if its operations are skipped.
@@ -128,25 +172,50 @@ func (r *Restorer) Start() {
 	r.filled = nil
 }
 
-// fill puts the messages in a queue, and returns how many there are.
+// fill puts the messages in a queue, and returns how many there are. After a panic the queue is stopped. What the journal has of it
+// stays there, whatever that is.
 func (q *replayedQueue) fill(m *Mailbox) (messages int) {
+	if q.broken == nil {
+		if err := contain(func() { q.prepare(m.Config()) }); err != nil {
+			q.breakDown(err)
+		}
+	}
+	var n opBuffer
+	for i := range q.list {
+		if it := &q.list[i]; it.extent != 0 {
+			n.account(it.extent, weight(&it.slot)-int64(it.saved))
+			messages++
+		}
+	}
+	for extent := range q.pinned {
+		n.account(extent, 1)
+	}
+	m.restore(q, messages)
+	m.Config().Storage.Journal.Commit(nil, n.deltas, nil)
+	return messages
+}
+
+// prepare sorts what belongs in a queue, and drops the rest.
+func (q *replayedQueue) prepare(c *Config) {
 	kind := Ordinary
-	if m.Config().Schedule != nil {
+	if c.Schedule != nil {
 		kind = Holding
 	}
 	if q.kind != kind {
 		q.declare(kind)
 	}
-	q.limitLevels(m.Config().Levels + 1)
+	q.limitLevels(c.Levels + 1)
 	q.list = slices.DeleteFunc(q.list, func(it replayedMessage) bool { return it.extent == 0 })
 	slices.SortFunc(q.list, func(a, b replayedMessage) int { return cmp.Compare(a.ref, b.ref) })
-	var n opBuffer
-	for i := range q.list {
-		n.account(q.list[i].extent, weight(&q.list[i].slot)-int64(q.list[i].saved))
+}
+
+// breakDown notes that the queue's data is not what its code takes it for. The memory of its messages outside the Go heap is lost
+// until the broker ends.
+func (q *replayedQueue) breakDown(err error) {
+	q.broken, q.store = err, store{}
+	if q.pinned == nil {
+		q.pinned = map[uint32]bool{}
 	}
-	m.restore(q)
-	m.Config().Storage.Journal.Commit(nil, n.deltas, nil)
-	return len(q.list)
 }
 
 // limitLevels drops what lies on levels that the queue does not have.
@@ -160,19 +229,28 @@ func (q *replayedQueue) limitLevels(levels int) {
 	q.next, q.deliveredUpTo = q.next[:levels], q.deliveredUpTo[:levels]
 }
 
-// restore gives the queue what was restored. A queue whose bodies cannot be read is stopped.
-func (m *Mailbox) restore(from *replayedQueue) {
+// restore gives the queue what was restored, which is so many messages. A queue that panics, or whose bodies cannot be read, is stopped.
+func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q := &m.queue
-	if slices.Max(from.next) == 0 {
+	err := from.broken
+	if err == nil && slices.Max(from.next) == 0 {
 		from.store.release() // of what lay on levels that the queue does not have
 		return
 	}
-	q.open()
-	q.store = from.store
 	buf := q.buf
 	q.buf = turnBufferPool.Get().(*turnBuffers)
-	if err := readable(func() { q.fill(from) }); err != nil {
+	if err == nil {
+		q.open()
+		q.store = from.store
+		err = contain(func() { q.fill(from) })
+	}
+	if err != nil {
 		q.stop(err)
+	}
+	if q.stopped != nil && q.stopped.panicked() { // else it was counted what it has
+		q.open()
+		q.count = Counters{Published: uint64(messages), Restored: uint64(messages)}
+		q.stopped.ready, q.stopped.persistent, q.stopped.unacked, q.stopped.held, q.stopped.discarded = messages, messages, 0, 0, 0
 	}
 	turnBufferPool.Put(q.buf)
 	q.buf = buf

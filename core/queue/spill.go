@@ -132,8 +132,8 @@ func (p *spillFile) read(b []byte, l *pageList, from int) {
 // ones are there again.
 var errUnreadable = errors.New("message bodies cannot be read back from the disk")
 
-// unreadable is the panic of a queue that needs a body that cannot be read. The end of
-// the turn recovers it and stops the queue.
+// unreadable is the panic of a queue that needs a body that cannot be read. It stops the
+// queue: see contain.
 type unreadable struct{ error }
 
 func (p *spillFile) fail(why error) {
@@ -142,24 +142,4 @@ func (p *spillFile) fail(why error) {
 		p.failed(err)
 	}
 	panic(unreadable{err})
-}
-
-// readable runs fn and returns the error of a body that could not be read, if any.
-func readable(fn func()) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = readError(p)
-		}
-	}()
-	fn()
-	return nil
-}
-
-// readError returns the error of a recovered [unreadable]. Any other panic goes on.
-func readError(p any) error {
-	u, ok := p.(unreadable)
-	if !ok {
-		panic(p)
-	}
-	return u.error
 }

@@ -10,14 +10,14 @@ import (
 )
 
 // StoppedError is why a queue is stopped: its journal has failed, bodies cannot be read,
-// another node serves its vhost, or the broker ends. It is unknown which of the last
+// it panicked, another node serves its vhost, or the broker ends. It is unknown which of the last
 // operations a restart or the other node finds, so nothing is delivered, enqueued or
 // expired any more.
 type StoppedError struct {
 	VHost, Queue string
 	Exchange     bool   // Queue is what the exchange of that name holds
 	Shard        uint32 // 0 means none
-	Err          error  // of the journal
+	Err          error  // of the journal, or what its turn panicked with
 
 	ready, unacked, held, discarded int // messages that a restart may find
 	persistent                      int // of all these
@@ -39,6 +39,9 @@ func (e *StoppedError) Error() string {
 	if errors.Is(e.Err, errUnreadable) {
 		return text + ": " + errUnreadable.Error()
 	}
+	if e.panicked() {
+		return text + ": an error in the broker"
+	}
 	return fmt.Sprintf("%s: shard %d failed", text, e.Shard)
 }
 
@@ -46,6 +49,12 @@ func (e *StoppedError) Unwrap() error { return e.Err }
 
 // Moved reports whether the queue is stopped because another node serves its vhost.
 func (e *StoppedError) Moved() bool { return errors.Is(e.Err, wlog.ErrNotOwner) }
+
+// panicked reports whether the queue is stopped because of an error in the broker.
+func (e *StoppedError) panicked() bool {
+	_, ok := e.Err.(*panicError)
+	return ok
+}
 
 // Stopped returns why the queue is stopped, nil if it is not. A stopped queue can be
 // inspected and deleted; other calls have no effect.
@@ -61,25 +70,38 @@ func (q *Queue) checkJournal() {
 	}
 }
 
+// stop stops the queue. What a turn was doing that panicked may be half done, so none of it
+// is committed that is not yet; in any other case what the turn has done is complete.
 func (q *Queue) stop(err error) {
 	e := &StoppedError{VHost: q.cfg.VHost, Queue: q.cfg.Name, Exchange: q.cfg.Schedule != nil, Err: err, readyBytes: q.readyBytes}
 	if r := q.cfg.Storage; r != nil {
 		e.Shard = r.Shard
 	}
+	if p, ok := err.(*panicError); ok {
+		q.buf = new(turnBuffers)
+		q.report(p)
+	} else {
+		q.buf.abandon()
+	}
+	q.stopped = e
+	if err := contain(func() { q.letGo(e) }); err != nil {
+		q.breakDown(err)
+	}
+	q.lease, q.trim = 0, 0
+}
+
+// letGo drops what a queue holds that is stopped, and its consumers.
+func (q *Queue) letGo(e *StoppedError) {
 	if q.contents != nil {
 		all := q.messages()
 		q.countJournalled(e)
 		q.count.Lost += uint64(all - e.ready - e.unacked - e.held - e.discarded)
 	}
-	q.stopped = e
 	q.breakRedrive(e.Error())
-	q.buf.abandon()
 	q.dropContents()
-	for _, c := range q.consumers.removeAll() {
-		c.removed = true
-		c.Sink.Stopped(c, e)
+	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
+		q.dismiss(c)
 	}
-	q.lease, q.trim = 0, 0
 }
 
 // countJournalled sets in e how many messages are in the journal.
@@ -150,6 +172,6 @@ func (q *Queue) declineStopped(now hook.Instant, t *task) {
 		t.batch.complete(q.stopped)
 	case taskCall:
 		t.call.fn(q, now)
-		close(t.call.done)
+		t.call.end(nil)
 	}
 }

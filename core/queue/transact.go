@@ -47,7 +47,8 @@ var ErrTooLarge = errors.New("transaction too large")
 // queue refused a message, which does not undo anything else.
 //
 // After ErrTooLarge, and after a StoppedError of a journal, nothing was done. After any
-// other error it is unknown what is durable: in each journal all or nothing.
+// other error it is unknown what is durable: in each journal all or nothing, except for the
+// parts of queues that stopped meanwhile.
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: slices.Clone(parts)}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
@@ -67,6 +68,7 @@ type transaction struct {
 	members []*participant
 	commits []*sharedCommit
 	refused bool
+	carried bool // it was carried out, as far as that was possible
 
 	durable sync.WaitGroup // commits
 	failing sync.Mutex     // guards err once there are commits
@@ -139,27 +141,38 @@ func (p *Part) size() (n int) {
 // enter takes a turn in the queues of parts, then carries the transaction out.
 func (t *transaction) enter(parts []Part) {
 	if len(parts) == 0 {
-		t.carryOut()
+		if err := contain(t.carryOut); err != nil {
+			t.err = err
+		}
 		return
 	}
-	gone := parts[0].Mailbox.Do(func(q *Queue, now hook.Instant) {
+	err := parts[0].Mailbox.Do(func(q *Queue, now hook.Instant) {
+		if t.carried { // the queue has stopped since, and runs the task again
+			return
+		}
 		m := &participant{Queue: q, part: &parts[0]}
 		t.members = append(t.members, m)
 		turnBufferPool.Put(q.buf) // for other queues: there may be many in a transaction
 		q.buf = nil
 		t.enter(parts[1:])
 		q.buf = turnBufferPool.Get().(*turnBuffers)
-		if err := readable(func() { m.goOn(now) }); err != nil { // not returned: the task must not run again
+		if err := contain(func() { m.goOn(now) }); err != nil {
 			q.stop(err)
 		}
 	})
-	if gone != nil {
+	switch {
+	case err == nil || t.carried:
+	case errors.Is(err, ErrGone):
 		t.enter(parts[1:])
+	default:
+		t.err = err
+		t.release()
 	}
 }
 
 func (t *transaction) carryOut() {
 	defer t.release()
+	t.carried = true
 	for _, m := range t.members {
 		if m.stopped != nil {
 			t.err = m.stopped
@@ -169,9 +182,10 @@ func (t *transaction) carryOut() {
 	buf := turnBufferPool.Get().(*turnBuffers)
 	for _, m := range t.members {
 		m.buf = buf
-		if err := readable(func() { m.take(m.mailbox.clock(), t) }); err != nil {
+		if err := contain(func() { m.take(m.mailbox.clock(), t) }); err != nil {
 			m.stop(err)
 			t.err = m.stopped
+			buf = m.buf // another one if what is in the former must not be committed
 		}
 		t.gather(m.Queue)
 		m.buf = nil

@@ -46,6 +46,12 @@ func (h *queueHost) Deleted(m *queue.Mailbox, why queue.Deletion) {
 	})
 }
 
+// Faulted logs a panic that stopped a queue.
+func (h *queueHost) Faulted(from *queue.Config, v any, stack []byte) {
+	h.log.Error("a queue is stopped until the broker is started again, because of an error in the broker: please report it",
+		"queue", from.Name, "exchange", from.Schedule != nil, "panic", v, "stack", string(stack))
+}
+
 func refOf(q *queue.Config) telemetry.QueueRef {
 	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy, Schedule: q.Schedule != nil}
 }

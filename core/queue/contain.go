@@ -1,0 +1,96 @@
+package queue
+
+import (
+	"fmt"
+	"runtime/debug"
+)
+
+// A panic in a turn stops its queue and nothing else, whoever runs the turn: a connection,
+// a request to the management API, a timer, the start of the broker. Its caller may hold
+// locks, and the queue would otherwise wait for ever for the end of the turn.
+
+// panicError is a panic that says that a queue's data is not what its code takes it for.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// contain runs fn and returns the panic that ended it: the error of a body that cannot be
+// read, or a panicError.
+func contain(fn func()) (err error) {
+	defer func() {
+		switch p := recover().(type) {
+		case nil:
+		case unreadable:
+			err = p.error
+		default:
+			err = &panicError{p, debug.Stack()}
+		}
+	}()
+	fn()
+	return nil
+}
+
+// faultHost is a host that reports queues which a panic stopped.
+type faultHost interface {
+	// Faulted reports a panic that stopped a queue. It is called on the queue's turn.
+	Faulted(from *Config, v any, stack []byte)
+}
+
+// report passes a panic on to the host. The host's own panic is nobody's business then.
+func (q *Queue) report(p *panicError) {
+	if h, ok := q.host.(faultHost); ok {
+		_ = contain(func() { h.Faulted(q.cfg, p.value, p.stack) })
+	}
+}
+
+// contain is contain for a part of the mailbox's turn. After a panic the queue is stopped.
+func (m *Mailbox) contain(fn func()) (whole bool) {
+	err := contain(fn)
+	if err != nil {
+		m.queue.breakDown(err)
+	}
+	return err == nil
+}
+
+// breakDown stops a queue that panicked. If it was stopped or deleted before, it could not
+// free what it held, and forgets that.
+func (q *Queue) breakDown(err error) {
+	if q.stopped == nil && !q.closed {
+		q.stop(err)
+		return
+	}
+	if p, ok := err.(*panicError); ok {
+		q.buf = new(turnBuffers)
+		q.report(p)
+	}
+	q.forsake()
+}
+
+// forsake forgets what a queue holds, of which nothing can be trusted, and reports to its
+// consumers that it is stopped. The memory outside the Go heap is lost until the broker
+// ends.
+func (q *Queue) forsake() {
+	if old := q.contents; old != nil {
+		q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count}
+	}
+	q.ready, q.unacked, q.moving, q.readyBytes = 0, 0, 0, 0
+	q.discards, q.departing, q.ending, q.redrive, q.garbage, q.parted = nil, nil, nil, nil, nil, nil
+	q.lease, q.trim = 0, 0
+	q.emptied = true
+	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
+		_ = contain(func() { q.dismiss(c) })
+	}
+}
+
+// dismiss reports to a consumer that was removed why it gets no more messages.
+func (q *Queue) dismiss(c *Consumer) {
+	c.removed = true
+	if q.closed {
+		c.Sink.Cancelled(c)
+		return
+	}
+	c.Sink.Stopped(c, q.stopped)
+}

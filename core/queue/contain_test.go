@@ -1,0 +1,255 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// faultGraves is a host that counts the panics of its queues.
+type faultGraves struct {
+	*graves
+	faults []string
+}
+
+func (g *faultGraves) Faulted(from *Config, v any, stack []byte) {
+	g.faults = append(g.faults, fmt.Sprint(from.Name, ": ", v))
+	if !strings.Contains(string(stack), "core/queue") {
+		panic("a stack that says nothing")
+	}
+}
+
+// damages are what no code of a queue expects.
+var damages = map[string]func(q *Queue){
+	"no levels":   func(q *Queue) { q.levels = q.levels[:0] },
+	"no segments": func(q *Queue) { q.store.segments = nil },
+	"no chunks": func(q *Queue) {
+		for l := range q.levels {
+			q.levels[l].chunks = nil
+		}
+	},
+}
+
+// unnoticed are damages that do not matter to what a test does.
+var unnoticed = map[string][]string{
+	"published": {"no segments", "no chunks"}, "in a transaction": {"no segments", "no chunks"}, "purged": {"no segments", "no chunks"},
+	"settled": {"no chunks"}, "due": {"no chunks"},
+}
+
+// A panic in a queue's turn ended the broker or, if a request to the management API ran the turn, left the queue and the virtual host
+// locked. It stops the queue, and its messages are there after a restart.
+func TestAPanicStopsTheQueueAlone(t *testing.T) {
+	for name, run := range map[string]func(t *testing.T, s *Mailbox){
+		"published": func(_ *testing.T, s *Mailbox) { _ = send(s, persist(9)) },
+		"settled":   func(_ *testing.T, s *Mailbox) { s.Settle(Requeue, []PendingAck{{Ref: 0}}) },
+		"fetched": func(_ *testing.T, s *Mailbox) {
+			_ = s.Do(func(q *Queue, now hook.Instant) { q.Get(now, &Consumer{}, func(Delivery, int) {}) })
+		},
+		"consumed": func(_ *testing.T, s *Mailbox) {
+			_ = s.Do(func(q *Queue, now hook.Instant) { _ = q.AddConsumer(now, &Consumer{Queue: s, Sink: &sink{room: 100}}) })
+		},
+		"purged": func(_ *testing.T, s *Mailbox) { _ = s.Do(func(q *Queue, now hook.Instant) { q.Purge(now) }) },
+		"looked at": func(_ *testing.T, s *Mailbox) {
+			_ = s.Look(func(q *Queue) { q.Head(); panic("a fault of the caller") })
+		},
+		"given another policy": func(t *testing.T, s *Mailbox) {
+			h := ttlAndExpiration(hook.ScanHeads, hook.LimitOf(500), true)
+			h.Length = hook.LimitOf(1)
+			if err := s.Reconfigure(s.Config(), chainOf(t, h), true); err != nil {
+				t.Error(err)
+			}
+		},
+		"due": func(*testing.T, *Mailbox) { waitFor(time.Hour) },
+		"in a transaction": func(t *testing.T, s *Mailbox) {
+			if _, err := Transact([]Part{{Mailbox: s, Batch: batchOf(persist(9)), Settlements: []Settlement{{Ack, []PendingAck{{Ref: 0}}}}}}); err == nil {
+				t.Error("the transaction was carried out")
+			}
+		},
+	} {
+		for damage, do := range damages {
+			if slices.Contains(unnoticed[name], damage) {
+				continue
+			}
+			t.Run(name+"/"+damage, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ownTraffic(t)
+					stopsAlone(t, do, func(s *Mailbox) { run(t, s) })
+				})
+			})
+		}
+	}
+}
+
+func stopsAlone(t *testing.T, damage func(q *Queue), run func(s *Mailbox)) {
+	t.Helper()
+	j := &lockedJournal{}
+	both := keptIn(t, j, ttlHooks(hook.ScanAnywhere, &hook.Target{}), "q", "other")
+	s, other := both[0], both[1]
+	g := &faultGraves{graves: s.queue.host.(*graves)}
+	s.queue.host = g
+	brief := expiring(2, time.Minute)
+	brief.Flags = Persistent
+	if err := errors.Join(send(s, persist(0), persist(1), brief), send(other, persist(7))); err != nil {
+		t.Fatal(err)
+	}
+	served := &sink{room: 1}
+	_ = s.Do(func(q *Queue, now hook.Instant) {
+		if err := q.AddConsumer(now, &Consumer{Queue: s, Sink: served, Prefetch: 1}); err != nil {
+			t.Error(err)
+		}
+	})
+	damage(&s.queue)
+	run(s)
+
+	var stopped *StoppedError
+	if err := send(s, persist(8)); !errors.As(err, &stopped) || stopped.Error() != "queue 'q' in vhost '/' is stopped: an error in the broker" {
+		t.Fatalf("published to it: %v", err)
+	}
+	if len(g.faults) == 0 || !strings.HasPrefix(g.faults[0], "q: ") {
+		t.Errorf("reported: %q", g.faults)
+	}
+	if served.stopped != 1 {
+		t.Errorf("its consumer was told %d times", served.stopped)
+	}
+	waitFor(time.Hour) // no timer is left that goes on
+	reported := len(g.faults)
+	if stats(t, s); len(g.faults) != reported {
+		t.Errorf("a stopped queue panics: %q", g.faults)
+	}
+	if st := stats(t, other); st.Ready != 1 {
+		t.Errorf("another queue has %d messages", st.Ready)
+	}
+	if _, err := Transact([]Part{{Mailbox: other, Batch: batchOf(persist(8))}}); err != nil {
+		t.Errorf("a transaction with another queue: %v", err)
+	}
+	if again := j.reborn(t, &s.queue); again.Stats().Published < 3 {
+		t.Errorf("a restart finds %d messages", again.Stats().Published)
+	}
+	_ = s.Do(func(q *Queue, _ hook.Instant) {
+		if _, err := q.Delete(false, false); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := s.Do(func(*Queue, hook.Instant) {}); !errors.Is(err, ErrGone) {
+		t.Errorf("deleted: %v", err)
+	}
+}
+
+// A queue that panics while it is deleted is gone all the same.
+func TestAQueueThatPanicsCanBeDeleted(t *testing.T) {
+	for damage, do := range damages {
+		t.Run(damage, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := keptIn(t, &lockedJournal{}, hook.Hooks{}, "q")[0]
+				if err := send(s, persist(0), message(1, 0)); err != nil {
+					t.Fatal(err)
+				}
+				served := &sink{}
+				_ = s.Do(func(q *Queue, now hook.Instant) {
+					_ = q.AddConsumer(now, &Consumer{Queue: s, Sink: served, Prefetch: 1})
+				})
+				do(&s.queue)
+				_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+				if err := s.Do(func(*Queue, hook.Instant) {}); !errors.Is(err, ErrGone) {
+					t.Errorf("deleted: %v", err)
+				}
+				if served.cancelled != 1 {
+					t.Errorf("its consumer was cancelled %d times", served.cancelled)
+				}
+			})
+		})
+	}
+}
+
+// What panics while it is restored stops that queue, not the start, and its journal stays as it is.
+func TestAPanicWhileRestoringStopsTheQueueAlone(t *testing.T) {
+	for name, when := range map[string]func(r *Restorer, step int){
+		"applied": func(r *Restorer, step int) {
+			if step == 1 {
+				r.queues[1].index, r.queues[1].list = refIndex{}, nil
+				r.queues[1].index.add(ref(0, 1), 5)
+			}
+		},
+		"filled": func(r *Restorer, step int) {
+			if step == 2 {
+				r.queues[1].store.segments = nil
+			}
+		},
+		"sorted": func(r *Restorer, step int) {
+			if step == 2 {
+				r.queues[1].deliveredUpTo = nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { restoresTheOthers(t, when) })
+		})
+	}
+}
+
+func restoresTheOthers(t *testing.T, interfere func(r *Restorer, step int)) {
+	t.Helper()
+	j := &lockedJournal{}
+	both := keptIn(t, j, ttlHooks(hook.ScanAnywhere, &hook.Target{}), "q", "other")
+	for id := range uint64(3) {
+		if err := errors.Join(send(both[0], persist(id)), send(both[1], persist(10+id))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := NewRestorer()
+	for i, e := range j.entries {
+		if i == 2 {
+			interfere(r, 1)
+		}
+		ops := e.ops
+		if i == 2 { // an operation about a message that is not where the index says
+			ops = append(appendReturned(nil, 1, ref(0, 1), 1), ops...)
+		}
+		if _, err := r.Apply(e.extent, ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	interfere(r, 2)
+	var restored []*Mailbox
+	g := &faultGraves{graves: both[0].queue.host.(*graves)}
+	for _, m := range both {
+		again := NewPausedMailbox(m.Config(), chainOf(t, hook.Hooks{}), g, m.clock)
+		restored = append(restored, again)
+	}
+	j.used = map[uint32]int64{}
+	r.Fill(restored)
+	r.Start()
+	if st := stats(t, restored[1]); st.Ready != 3 {
+		t.Errorf("another queue has %d messages", st.Ready)
+	}
+	var why *StoppedError
+	_ = restored[0].Do(func(q *Queue, _ hook.Instant) {
+		why = q.Stopped()
+		checkSums(t, q)
+	})
+	if why == nil || !strings.HasSuffix(why.Error(), "is stopped: an error in the broker") || len(g.faults) != 1 {
+		t.Errorf("stopped: %v; reported %q", why, g.faults)
+	}
+	for _, e := range j.entries {
+		if j.used[e.extent] <= 0 {
+			t.Errorf("extent %d is not of use", e.extent)
+		}
+	}
+	j.trim()
+	whole := NewRestorer()
+	for _, e := range j.entries {
+		if _, err := whole.Apply(e.extent, e.ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(whole.queues[1].list); n != 3 {
+		t.Errorf("the next start finds %d of its messages", n)
+	}
+	whole.Discard()
+}
