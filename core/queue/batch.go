@@ -33,6 +33,9 @@ type Message struct {
 	// Planned means that Wait is the plan that the exchange's schedule made for the
 	// message, which goes only there: the queue that holds it does not ask again.
 	Planned bool
+	// Released means that an exchange held the message until now, as all others of its
+	// batch: nobody keeps it if the queue refuses it.
+	Released bool
 	// Passes means that exchanges which do not hold the message have routed it: the queue of
 	// such an exchange only cancels the message that waits with the same ID. With Planned,
 	// no exchange holds it.

@@ -91,6 +91,9 @@ func (q *Queue) afterChange(now hook.Instant) {
 
 // runEnqueueHooks is takeIn for at most maxBatch messages.
 func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
+	if ms[0].Released {
+		q.holdReleased(now, ms)
+	}
 	if !q.hooks.WantsEnqueue {
 		q.admitWaiting(now, ms)
 		return
@@ -155,6 +158,9 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 	refusedWatched := false // then a duplicate behind it may be that of a message that is not there
 	for i := range ms {
 		v, m := &vs[i], &ms[i]
+		if m.Released && v.Action == hook.Refuse {
+			v.Action, v.Hold = hook.Keep, max(v.Hold, now.AddMillis(leastHoldMillis))
+		}
 		if v.Nack || v.Action == hook.Refuse || v.Action == hook.Drop && v.Reason == hook.ReasonDuplicate && refusedWatched {
 			m.Flags |= Refused
 			refusedWatched = refusedWatched || v.Watch && !stored(v)

@@ -313,6 +313,31 @@ func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bo
 	return q.ready > 0 && q.wouldExceed(h, l)
 }
 
+// holdReleased holds messages that an exchange has released into a queue which would refuse
+// some of them: they wait for space as the queue's own held messages do.
+func (q *Queue) holdReleased(now hook.Instant, ms []Message) {
+	l, ok := q.hooks.Release()
+	if !ok || l.Drop || !q.mayRefuse(now, ms, &l) {
+		return
+	}
+	for i := range ms {
+		ms[i].Wait = WaitUntil(now + 1) // limits apply to it when that is over
+	}
+}
+
+// mayRefuse reports whether messages would exceed the limits, or overtake others that wait
+// for space.
+func (q *Queue) mayRefuse(now hook.Instant, ms []Message, l *chain.ReleaseLimits) bool {
+	if _, waits := q.nextHeld(now); waits {
+		return true
+	}
+	bytes := q.readyBytes
+	for i := range ms {
+		bytes += int64(len(ms[i].Body))
+	}
+	return l.Length.Set() && int64(q.ready+len(ms)) > l.Length.N() || l.Bytes.Set() && bytes > l.Bytes.N()
+}
+
 func (q *Queue) wouldExceed(h handle, l *chain.ReleaseLimits) bool {
 	return l.Length.Set() && int64(q.ready)+1 > l.Length.N() ||
 		l.Bytes.Set() && q.readyBytes+int64(len(q.store.read(*h.slot()).body)) > l.Bytes.N()

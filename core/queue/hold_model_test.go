@@ -344,17 +344,23 @@ func (p *holdPair) relocate() {
 
 func (p *holdPair) publish(n int) {
 	b := NewBatch()
+	released := p.rng.IntN(4) == 0 // by an exchange
+	waits := released && p.m.most > 0 && !p.m.drop && (p.m.ready()+n > p.m.most || p.m.nextHeld(p.now) != nil)
 	for range n {
 		p.ids++
 		m := message(p.ids, 8+p.rng.IntN(100))
 		m.Flags, m.Priority = Persistent, uint8(p.rng.IntN(4))
 		x := holdModelMessage{id: p.ids, level: p.q.level(m.Priority), seq: p.m.next, state: stateReady}
 		p.m.next++
-		switch p.rng.IntN(4) {
-		case 0:
+		m.Released = released
+		switch kind := p.rng.IntN(4); {
+		case waits:
+			x.until = p.now + 1
+		case released:
+		case kind == 0:
 			x.until = p.now.AddMillis(p.rng.Int64N(5000) - 500)
 			m.Wait = WaitUntil(x.until)
-		case 1:
+		case kind == 1:
 			x.until = p.now.AddMillis(1 + p.rng.Int64N(5000))
 			m.Wait = WaitFor(x.until.Sub(p.now))
 		}
@@ -372,7 +378,7 @@ func (p *holdPair) publish(n int) {
 		p.m.list = append(p.m.list, x)
 		b.Messages = append(b.Messages, m)
 	}
-	if p.rng.IntN(3) == 0 {
+	if !released && p.rng.IntN(3) == 0 {
 		p.transact(&Part{Batch: b})
 	} else {
 		p.q.enqueue(p.now, b)

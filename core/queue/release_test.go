@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -223,4 +224,72 @@ func TestARestartKeepsLimitsOfReleases(t *testing.T) {
 			wantStats(t, j.reborn(t, again), b.Ready, b.Held, 0)
 		}
 	}
+}
+
+// releasedBatch is messages that an exchange held until now.
+func releasedBatch(ms ...Message) *Batch {
+	for i := range ms {
+		ms[i].Released = true
+	}
+	return batchOf(ms...)
+}
+
+// A full queue that refuses what is published lost what an exchange released into it, which was confirmed when it was published.
+func TestAFullQueueLosesNothingThatAnExchangeReleases(t *testing.T) {
+	hooks := limited(hook.LimitOf(2), 0, false)
+	var q *Queue
+	hooks.OnEnqueue = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) { // as the plugin maxlength
+		ready := q.ready
+		for i := range ms {
+			if vs[i].Hold > now {
+				continue
+			}
+			if ready++; ready > 2 {
+				vs[i] = hook.Verdict{Action: hook.Refuse}
+			}
+		}
+	}
+	q, _, j := durable(t, Config{}, hooks)
+	q.enqueue(second, releasedBatch(heldUntil(1, 0)))
+	wantStats(t, q, 1, 0, 0)
+	q.enqueue(second, releasedBatch(heldUntil(2, 0), heldUntil(3, 0), heldUntil(4, 0)))
+	q.tick(second + 1)
+	wantStats(t, q, 2, 2, 0)
+	q.settleAll(second+2, Ack, takeOne(t, q, second+2))
+	q.enqueue(second+2, releasedBatch(heldUntil(5, 0))) // there is room, and others wait for it
+	q.commit(nil)
+	for _, q := range []*Queue{q, j.reborn(t, q)} {
+		var got []uint64
+		for now := 2 * second; q.messages() > 0; now += second {
+			q.tick(now)
+			for _, d := range takeOne(t, q, now) {
+				got = append(got, idOf(q.store.read(*q.at(d.Ref).slot()).body))
+				q.settleAll(now, Ack, []PendingAck{d})
+			}
+			if now > 20*second {
+				t.Fatalf("%d messages are left, %v came", q.messages(), got)
+			}
+		}
+		if !slices.Equal(got, []uint64{2, 3, 4, 5}) {
+			t.Errorf("got %v", got)
+		}
+		if n := q.Stats().Refused; n != 0 {
+			t.Errorf("%d were refused", n)
+		}
+	}
+}
+
+// A plugin may refuse for other reasons, such as a policy that failed: then the message enters a second later.
+func TestARefusalOfWhatAnExchangeReleases(t *testing.T) {
+	hooks := holdHooks()
+	hooks.OnEnqueue = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		for i := range vs {
+			vs[i].Action = hook.Refuse
+		}
+	}
+	q, _ := passive(t, Config{}, hooks)
+	q.enqueue(second, releasedBatch(heldUntil(1, 0)))
+	wantStats(t, q, 0, 1, 0)
+	q.tick(2 * second)
+	wantStats(t, q, 1, 0, 0)
 }

@@ -15,7 +15,7 @@ import (
 func (r *deadLetterRun) sendReleased(d *queue.DeadLetter, idx *amqp.PropIndex) {
 	m := queue.Message{
 		Routing: r.route.routing, Seq: d.Seq, Props: r.block.commit(r.props),
-		Flags: d.Flags & (queue.Persistent | queue.Traced | queue.HasDeathHistory),
+		Flags: d.Flags & (queue.Persistent | queue.Traced | queue.HasDeathHistory), Released: true,
 	}
 	if idx.Has(amqp.PropHeaders) {
 		m.Flags |= queue.HasHeaders

@@ -287,6 +287,38 @@ func TestCancelsRaceWithReleases(t *testing.T) {
 	}
 }
 
+// A full queue that refuses publishers lost what an exchange released into it. Another queue has each message once, also if the broker
+// is killed while the full one has no space.
+func TestReleasesWaitForAFullQueue(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c := openPlanner(t, process.Start(t, "", "--data", dir))
+	c.queue("full", amqp091.Table{"x-max-length": 1, "x-overflow": "reject-publish"})
+	c.queue("work", nil)
+	c.exchange("later", "fanout")
+	c.bind("full", "", "later")
+	c.bind("work", "", "later")
+	const many = 5
+	for i := range many {
+		c.send("later", "", strconv.Itoa(i), false, delayBy(50*time.Millisecond))
+	}
+	for i := range many {
+		if got := c.next("work"); string(got.Body) != strconv.Itoa(i) {
+			t.Errorf("%q came as number %d", got.Body, i)
+		}
+	}
+	c.kill("work")
+	c = openPlanner(t, process.Start(t, "", "--data", dir))
+	c.behind("work")
+	for i := range many {
+		if got := c.next("full"); string(got.Body) != strconv.Itoa(i) {
+			t.Errorf("%q came from the full queue as number %d", got.Body, i)
+		}
+	}
+	c.empty("full")
+	c.empty("work")
+}
+
 // A delayed exchange with an argument x-delay, as a dead-letter exchange, makes every round wait.
 func TestDelayedDeadLetters(t *testing.T) {
 	t.Parallel()
