@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Cluster says which nodes keep the broker's data together. Without nodes it is one broker, which has nothing of this.
@@ -61,6 +63,23 @@ func plural(n int, what string) string {
 		return what
 	}
 	return what + "s"
+}
+
+// checkNodeName checks what a broker without a cluster is called; "" is after its machine.
+func checkNodeName(s string) error {
+	name, host, at := strings.Cut(s, "@")
+	odd := func(r rune) bool { return r == '@' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	switch {
+	case s == "":
+		return nil
+	case name == "" || at && host == "":
+		return errors.New("lacks a part")
+	case len(s) > 255:
+		return errors.New("is too long")
+	case !utf8.ValidString(s) || strings.ContainsFunc(name+host, odd):
+		return errors.New("has a character that no name has")
+	}
+	return nil
 }
 
 // checkNode checks the address by which other nodes reach one; "" is none.
@@ -206,6 +225,9 @@ func (l *loader) refuseInCluster() {
 	}
 	if c.Limits.MessageSize > maxClusterBody {
 		l.refuseSet("limits.message-size", "is too large for a cluster, where messages cross the network between nodes", "1 to 32MiB")
+	}
+	if c.Node.Name != "" {
+		l.refuseSet("node.name", "is for a broker without a cluster, whose nodes are named after their addresses", "nothing")
 	}
 	if c.Data.Shards != 1 {
 		l.refuseSet("data.shards", "is for a broker without a cluster, which has cluster.shards instead", "1")

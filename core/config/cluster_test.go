@@ -83,9 +83,10 @@ func TestClusterErrors(t *testing.T) {
 			`cluster.tls.ca: is missing: cluster.tls.key is set, and nodes show one another certificates (flag --cluster.tls.key)`,
 			`cluster.insecure: is true, but cluster.tls.key is set; accepted: one of them (flag --cluster.insecure)`,
 		}},
-		{"what a cluster does not have", []string{nodes, "cluster.advertise=127.0.0.1:1", "durability=flush", "limits.message-size=33MiB", "data.shards=2"}, []string{
+		{"what a cluster does not have", []string{nodes, "cluster.advertise=127.0.0.1:1", "durability=flush", "limits.message-size=33MiB", "data.shards=2", "node.name=rabbit"}, []string{
 			`durability: "flush" is not offered in a cluster, whose confirms mean that the disks of two nodes have the message; accepted: fsync (flag --durability)`,
 			`limits.message-size: "33MiB" is too large for a cluster, where messages cross the network between nodes; accepted: 1 to 32MiB (flag --limits.message-size)`,
+			`node.name: "rabbit" is for a broker without a cluster, whose nodes are named after their addresses; accepted: nothing (flag --node.name)`,
 			`data.shards: "2" is for a broker without a cluster, which has cluster.shards instead; accepted: 1 (flag --data.shards)`,
 		}},
 		{"ranges", []string{nodes, "cluster.advertise=127.0.0.1:1", "cluster.election=299ms", "cluster.shards=256", "cluster.listen=:0", "cluster.name="}, []string{

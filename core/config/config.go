@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"time"
 
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -19,7 +20,6 @@ type Input struct {
 	Environ []string // as os.Environ returns it
 	Flags   []Flag
 	Plugins []hook.Factory // every plugin that plugins.chain may name; the default chain is all of them in this order
-	Version string         // the broker's version, the default of compat.version
 	// Check, if set, checks the plugins of the chain together. Its errors read "plugins.NAME: KEY: problem".
 	Check func([]Plugin) error
 }
@@ -36,6 +36,7 @@ type Config struct {
 	Listen     Listen     `koanf:"listen"`
 	Management Management `koanf:"management"`
 	Data       Data       `koanf:"data"`
+	Node       Node       `koanf:"node"`
 	Cluster    Cluster    `koanf:"cluster"`
 	Durability Durability `koanf:"durability" oneof:"fsync flush" doc:"When a persistent message is confirmed: fsync = the disk has it, flush = the operating system has it."`
 	Memory     Memory     `koanf:"memory"`
@@ -62,7 +63,7 @@ type Plugin struct {
 // Load reads the sources of in. Its error joins one [*Error] per problem, in the order of the sources and, within the file, of
 // the lines.
 func Load(in Input) (*Config, error) {
-	c := defaults(in.Version)
+	c := defaults()
 	for _, f := range in.Plugins {
 		c.chain = append(c.chain, f.Name)
 	}
@@ -92,7 +93,7 @@ func (c *Config) add(all ...*setting) {
 	c.settings = append(c.settings, only(all)...)
 }
 
-func defaults(version string) *Config {
+func defaults() *Config {
 	c := &Config{
 		Listen: Listen{AMQP: ":5672", Management: ":15672"},
 		Management: Management{
@@ -131,7 +132,7 @@ func defaults(version string) *Config {
 			Traces:  Traces{Exporter: ExportAuto, Expiries: ExpiriesSampled, Buffer: 8192},
 			Metrics: Metrics{Exporter: ExportAuto, Queues: 500},
 		},
-		Compat: Compat{Product: "Curfew", Version: version},
+		Compat: Compat{Product: rabbit.Product, Version: rabbit.Version},
 	}
 	return c
 }

@@ -68,7 +68,7 @@ func factories() []hook.Factory {
 // and holds yaml; no yaml, no file.
 func input(t *testing.T, yaml string, environ []string, flags ...Flag) Input {
 	t.Helper()
-	in := Input{Environ: environ, Flags: flags, Plugins: factories(), Version: "1.2.3"}
+	in := Input{Environ: environ, Flags: flags, Plugins: factories()}
 	if yaml == "" {
 		return in
 	}
@@ -102,7 +102,7 @@ func TestDefaults(t *testing.T) {
 	if want := (Listen{AMQP: ":5672", Management: ":15672"}); !reflect.DeepEqual(c.Listen, want) {
 		t.Errorf("Listen = %+v, want %+v", c.Listen, want)
 	}
-	if want := (Compat{Product: "Curfew", Version: "1.2.3"}); c.Compat != want {
+	if want := (Compat{Product: "RabbitMQ", Version: "3.13.7"}); c.Compat != want {
 		t.Errorf("Compat = %+v, want %+v", c.Compat, want)
 	}
 	if !c.Auth.GuestLoopbackOnly || c.Data != (Data{Dir: "./curfew-data", Shards: 1}) || c.Log.Level != slog.LevelInfo {

@@ -41,6 +41,13 @@ func TestErrors(t *testing.T) {
 			},
 		},
 		{
+			name: "node names", file: "node: {name: a b@c}\n", environ: []string{"CURFEW_NODE__NAME=rabbit@"},
+			want: []string{
+				`node.name: "a b@c" has a character that no name has; accepted: a name such as rabbit, or rabbit@host, of up to 255 bytes without spaces (file curfew.yaml:1)`,
+				`node.name: "rabbit@" lacks a part; accepted: a name such as rabbit, or rabbit@host, of up to 255 bytes without spaces (env CURFEW_NODE__NAME)`,
+			},
+		},
+		{
 			name: "not a size", file: "limits:\n  message-size: 16 megs\n",
 			want: []string{`limits.message-size: "16 megs" is not a byte size such as 64MiB, 128KB or 4096; accepted: 1 to 512MiB (file curfew.yaml:2)`},
 		},
@@ -348,7 +355,7 @@ func TestUnusableStructs(t *testing.T) {
 		{"scalar", hook.NewFactory("x", 5, nil), "plugins.x: configuration is a *int, not a pointer to a struct"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			in := Input{Plugins: []hook.Factory{tt.factory}, Environ: []string{"CURFEW_PLUGINS__CHAIN=x"}, Version: "1"}
+			in := Input{Plugins: []hook.Factory{tt.factory}, Environ: []string{"CURFEW_PLUGINS__CHAIN=x"}}
 			wantErrors(t, in, []string{tt.want})
 		})
 	}
@@ -387,7 +394,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(s), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c, err := Load(Input{File: path, Plugins: factories(), Version: "1"})
+		c, err := Load(Input{File: path, Plugins: factories()})
 		if (c == nil) != (err != nil) {
 			t.Fatalf("Load = %v, %v", c, err)
 		}

@@ -178,8 +178,13 @@ type Optional[T any] struct {
 	Given bool
 }
 
-// Compat is what the broker calls itself towards clients.
+// Compat is what the broker calls itself towards AMQP clients, besides its own name and version.
 type Compat struct {
-	Product string `koanf:"product" bytes:"1..255" doc:"Product name announced to clients; some look for RabbitMQ."`
-	Version string `koanf:"version" bytes:"1..255" doc:"Version announced to clients."`
+	Product string `koanf:"product" bytes:"1..255" doc:"Product announced to AMQP clients. Some, such as Celery, use what RabbitMQ added to the protocol only if this is RabbitMQ."`
+	Version string `koanf:"version" bytes:"1..255" doc:"Version announced to AMQP clients, which some compare with versions of RabbitMQ; curfew_version announces the broker's own."`
+}
+
+// Node is this broker among others.
+type Node struct {
+	Name string `koanf:"name" kind:"node-name" doc:"The broker's name in the management API, metrics and logs, such as rabbit@host, which some tools ask for; without an @, that of the machine follows. Empty = curfew@ and the machine's name. In a cluster, nodes are named after their addresses."`
 }

@@ -184,6 +184,8 @@ var kinds = map[string]struct {
 	"endpoint": {checkEndpoint, "host:port, or a URL such as http://collector:4318"},
 	"node":     {checkNode, "host:port, as in cluster.nodes"},
 
+	"node-name": {checkNodeName, "a name such as rabbit, or rabbit@host, of up to 255 bytes without spaces"},
+
 	"node-listen": {checkNodeListen, "host:port, or :port for all interfaces"},
 
 	"trace-url": {checkTraceURL, "an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes"},

@@ -63,7 +63,7 @@ func newRig(tb testing.TB, queues int, plugins ...chain.Named) *rig {
 	must(tb, err)
 	must(tb, r.server.Start(tb.Context()))
 	r.collector = New(Options{
-		Version: "1.2.3", Commit: "c0ffee", Claimed: "3.2.1", RabbitMQ: "3.13.7", Node: "curfew@test", Cluster: func() string { return "tests" },
+		Version: "1.2.3", Commit: "c0ffee", RabbitMQ: "3.13.7", Node: "curfew@test", Cluster: func() string { return "tests" },
 		Store: r.store, AMQP: r.server, Recorder: recorder, Clock: clock,
 		Alarms: func() []string { return r.alarms }, Policies: func() []Policy { return r.policies },
 		Faults: func() []chain.Fault { return r.faults }, Certificates: func() []Certificate { return r.certificates },

@@ -69,7 +69,6 @@ type Collection struct {
 type Options struct {
 	Version  string // of the broker
 	Commit   string // that it was built from; "" = unknown
-	Claimed  string // the version that clients are told
 	RabbitMQ string // version of RabbitMQ that the broker is like
 	Node     string // the broker's name
 	Cluster  func() string

@@ -17,7 +17,7 @@ const (
 // identity adds which broker this is, and on which path.
 func (b *builder) identity(o *Options, endpoint string) {
 	b.family(Gauge, "rabbitmq_build_info", "Version of the broker, and of the RabbitMQ that it is like").add(label(
-		"rabbitmq_version", o.RabbitMQ, "prometheus_plugin_version", o.RabbitMQ, "product_name", "Curfew", "product_version", o.Claimed,
+		"rabbitmq_version", o.RabbitMQ, "prometheus_plugin_version", o.RabbitMQ, "product_name", "Curfew", "product_version", o.Version,
 	), 1)
 	b.family(Gauge, "rabbitmq_identity_info", "Name of the broker, and of the cluster that it would be in").add(label(
 		"rabbitmq_node", o.Node, "rabbitmq_cluster", o.Cluster(), "rabbitmq_endpoint", endpoint,

@@ -13,7 +13,7 @@ import (
 func TestBuild(t *testing.T) {
 	c := newRig(t, 10).collect()
 	want(t, c, `curfew_build_info{version="1.2.3",commit="c0ffee",goversion="`+runtime.Version()+`"}`, 1)
-	want(t, c, `rabbitmq_build_info{rabbitmq_version="3.13.7",prometheus_plugin_version="3.13.7",product_name="Curfew",product_version="3.2.1"}`, 1)
+	want(t, c, `rabbitmq_build_info{rabbitmq_version="3.13.7",prometheus_plugin_version="3.13.7",product_name="Curfew",product_version="1.2.3"}`, 1)
 }
 
 // Series of alarms that are usual do not come and go, so that rules can tell an alarm that is over from a broker that is gone.

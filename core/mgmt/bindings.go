@@ -105,7 +105,8 @@ func (c *request) namedBinding() (b binding, err error) {
 	if err != nil {
 		return b, err
 	}
-	i := slices.IndexFunc(all, func(b binding) bool { return b.PropertiesKey() == c.vars["key"] })
+	key := definitions.PropertiesKeyOf(c.vars["key"])
+	i := slices.IndexFunc(all, func(b binding) bool { return b.PropertiesKey() == key })
 	if i < 0 {
 		return b, errNotFound
 	}

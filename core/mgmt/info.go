@@ -46,7 +46,13 @@ func (*API) nothing(c *request) error {
 
 // features are what tools ask for before they use it, with descriptions.
 var features = [...][2]string{
+	{"drop_unroutable_metric", "Count unroutable publishes to be dropped in stats"},
+	{"empty_basic_get_metric", "Count AMQP `basic.get` on empty queues in stats"},
+	{"implicit_default_bindings", "Bindings to the default exchange are implicit"},
+	{"maintenance_mode_status", "Maintenance mode status"},
 	{"quorum_queue", "Support queues of type `quorum`"},
+	// Clients ask for it because at-least-once dead-lettering came to RabbitMQ with streams.
+	{"stream_queue", "At-least-once dead-lettering; queues of type `stream` are not offered"},
 	{"user_limits", "Configure connection and channel limits for a user"},
 	{"virtual_host_metadata", "Virtual host metadata (description, tags, etc)"},
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -162,7 +163,7 @@ func New(o Options) *API {
 	a := &API{
 		Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval), streams: streams.New("event streams"), viewers: streams.New("live streams"), views: live.NewViews(o.Clock), page: page.New(),
 		files: definitions.New(definitions.Options{
-			Product: o.Product, Version: o.Version, RabbitMQ: RabbitMQ, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
+			Product: o.Product, Version: o.Version, RabbitMQ: rabbit.Version, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
 		}),
 	}
 	a.files.Modules, _ = o.Modules.(definitions.Modules) // they are nil, or those of tests

@@ -5,12 +5,10 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/vhost"
 )
-
-// RabbitMQ is the version of RabbitMQ whose API this is. Tools ask for it before they use something.
-const RabbitMQ = "3.13.7"
 
 // visible returns the vhost that the path names or, if it names none, all that the user may enter.
 func (c *request) visible() []*vhost.VHost {
@@ -36,8 +34,8 @@ func (c *request) sees() func(*vhost.VHost) bool {
 
 func (a *API) overview(c *request) error {
 	o := object{
-		{"management_version", RabbitMQ},
-		{"rabbitmq_version", RabbitMQ},
+		{"management_version", rabbit.Version},
+		{"rabbitmq_version", rabbit.Version},
 		{"product_name", a.Product},
 		{"product_version", a.Version},
 		{"rates_mode", "basic"},

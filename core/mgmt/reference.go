@@ -154,7 +154,7 @@ var reference = map[string]about{
 	"GET bindings/{vhost}":                                          {does: "bindings of a vhost", takes: listed, gives: "a list"},
 	"GET bindings/{vhost}/e/{source}/{kind}/{destination}":          {does: "bindings from an exchange to a queue (`q`) or an exchange (`e`)", gives: "a list"},
 	"POST bindings/{vhost}/e/{source}/{kind}/{destination}":         {does: "binds", takes: "`{\"routing_key\", \"arguments\"}`", gives: "201 with `Location`; 404"},
-	"GET bindings/{vhost}/e/{source}/{kind}/{destination}/{key}":    {does: "a binding, by its `properties_key`", gives: "an object; 404"},
+	"GET bindings/{vhost}/e/{source}/{kind}/{destination}/{key}":    {does: "a binding, by its `properties_key` or its routing key", gives: "an object; 404"},
 	"DELETE bindings/{vhost}/e/{source}/{kind}/{destination}/{key}": {does: "unbinds", gives: "204; 404"},
 	"GET policies":                                                  {does: "policies in all vhosts", takes: listed, gives: "a list"},
 	"GET policies/{vhost}":                                          {does: "policies of a vhost", takes: listed, gives: "a list"},

@@ -163,7 +163,8 @@ func (c *request) popsUp() bool {
 	return mode == "" || mode == "navigate"
 }
 
-const realm = "Curfew Management"
+// realm is RabbitMQ's: some tools send a name and a password to no other.
+const realm = "RabbitMQ Management"
 
 func writeFailure(w http.ResponseWriter, f *failure) {
 	writeObject(w, f.status, object{{"error", f.code}, {"reason", f.reason}})

@@ -11,13 +11,13 @@ import (
 )
 
 func TestServerProperties(t *testing.T) {
-	p := newProbe(t, func(o *Options) { o.Product, o.Version = "RabbitMQ", "4.0.0" })
+	p := newProbe(t, func(o *Options) { o.Product, o.Version, o.Own = "RabbitMQ", "4.0.0", "0.7.1" })
 	p.feed([]byte(amqp.ProtocolHeader))
 	m := expect[*amqp.ConnectionStart](p, 0)
 	if m.VersionMajor != 0 || m.VersionMinor != 9 || m.Mechanisms != "PLAIN AMQPLAIN" || m.Locales != "en_US" {
 		t.Errorf("got version %d-%d, mechanisms %q, locales %q", m.VersionMajor, m.VersionMinor, m.Mechanisms, m.Locales)
 	}
-	for name, want := range map[string]string{"product": "RabbitMQ", "version": "4.0.0", "cluster_name": "test"} {
+	for name, want := range map[string]string{"product": "RabbitMQ", "version": "4.0.0", "curfew_version": "0.7.1", "cluster_name": "test"} {
 		if got, _ := m.ServerProperties.Lookup(name); got != want {
 			t.Errorf("%s: got %v, want %s", name, got, want)
 		}

@@ -17,6 +17,7 @@ import (
 // Options are shared by all connections. They must not change while there are any.
 type Options struct {
 	Product, Version string // as connection.start announces them
+	Own              string // the broker's own version, announced beside them
 	ClusterName      string
 	Node             string // the broker's name, "curfew@host"
 
@@ -88,6 +89,7 @@ func (s *Server) properties() amqp.Table {
 		{Key: "capabilities", Value: can},
 		{Key: "cluster_name", Value: s.ClusterName},
 		{Key: "copyright", Value: "The Curfew authors"},
+		{Key: "curfew_version", Value: s.Own},
 		{Key: "information", Value: "Licensed under the Apache License 2.0"},
 		{Key: "platform", Value: runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
 		{Key: "product", Value: s.Product},

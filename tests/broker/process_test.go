@@ -113,8 +113,14 @@ func TestServerProperties(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if got := conn.Properties["product"]; got != "Curfew" {
+	if got := conn.Properties["product"]; got != "RabbitMQ" {
 		t.Errorf("product %v", got)
+	}
+	if got := conn.Properties["version"]; got != "3.13.7" {
+		t.Errorf("version %v", got)
+	}
+	if got, _ := conn.Properties["curfew_version"].(string); got == "" {
+		t.Errorf("the broker does not announce a version of its own: %v", conn.Properties)
 	}
 	can, _ := conn.Properties["capabilities"].(amqp091.Table)
 	for _, name := range []string{

@@ -39,7 +39,7 @@ func loads(t *testing.T, yaml string) *config.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "curfew.yaml")
 	must(t, os.WriteFile(file, []byte(yaml), 0o600))
-	c, err := config.Load(config.Input{File: file, Plugins: app.Builtin(), Version: "0.0.0"})
+	c, err := config.Load(config.Input{File: file, Plugins: app.Builtin()})
 	if err != nil {
 		t.Fatalf("%v\n%s", err, yaml)
 	}

@@ -37,7 +37,7 @@ func loadBlock(t *testing.T, page string, b block) {
 	if err := os.WriteFile(file, []byte(b.text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := config.Load(config.Input{File: file, Plugins: app.Builtin(), Version: "0.0.0"}); err != nil {
+	if _, err := config.Load(config.Input{File: file, Plugins: app.Builtin()}); err != nil {
 		t.Errorf("%s:%d: this configuration is refused:\n%s", page, b.line, strings.ReplaceAll(err.Error(), file, "curfew.yaml"))
 	}
 }

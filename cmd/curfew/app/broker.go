@@ -235,7 +235,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 		AMQP: c.Listen.AMQP, AMQPS: c.Listen.AMQPS,
 		TLS: amqpTLS(c),
 		Session: session.Options{
-			Product: c.Compat.Product, Version: c.Compat.Version, ClusterName: nodeName(c), Node: nodeName(c),
+			Product: c.Compat.Product, Version: c.Compat.Version, Own: version, ClusterName: nodeName(c), Node: nodeName(c),
 			Users:  st.Users(),
 			VHosts: st.VHost,
 
@@ -296,11 +296,11 @@ func tlsVersion(s string) uint16 {
 	return tls.VersionTLS12
 }
 
-// machineName is the name of a broker after its machine.
-func machineName() string {
+// hostName returns the name of the machine.
+func hostName() string {
 	host, err := os.Hostname()
 	if err != nil {
-		host = "localhost"
+		return "localhost"
 	}
-	return "curfew@" + host
+	return host
 }

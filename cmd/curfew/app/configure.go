@@ -67,7 +67,7 @@ func (a *app) load(file string, set []config.Flag, o chain.Options) (configurati
 	loaded := configuration{file: file}
 	var err error
 	loaded.Config, err = config.Load(config.Input{
-		File: file, Environ: a.environ, Flags: set, Plugins: a.plugins, Version: version,
+		File: file, Environ: a.environ, Flags: set, Plugins: a.plugins,
 		Check: func(ps []config.Plugin) error {
 			var err error
 			loaded.chain, err = chain.New(named(ps), o)

@@ -169,7 +169,7 @@ func (m *management) shutdown(ctx context.Context) {
 func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 	o := s.broker.Management()
 	c := s.running.Config
-	o.Product, o.Version, o.Node, o.Log, o.LogLevel = c.Compat.Product, c.Compat.Version, nodeName(c), s.log, s.level
+	o.Product, o.Version, o.Node, o.Log, o.LogLevel = "Curfew", version, nodeName(c), s.log, s.level
 	for _, p := range s.running.Plugins {
 		o.Plugins = append(o.Plugins, p.Name)
 	}

@@ -337,12 +337,19 @@ func (m *member) open(a *mgmt.API) {
 	m.api.set(a.Forwarded())
 }
 
-// nodeName returns the broker's name: as RabbitMQ has it after the machine, and in a cluster after the address that other nodes know.
+// nodeName returns the broker's name: in a cluster after the address that other nodes know, otherwise as configured or, as RabbitMQ
+// has it, after the machine.
 func nodeName(c *config.Config) string {
-	if c.Cluster.On() {
+	switch name := c.Node.Name; {
+	case c.Cluster.On():
 		return nameOf(c.Cluster.Advertise)
+	case name == "":
+		return nameOf(hostName())
+	case strings.Contains(name, "@"):
+		return name
+	default:
+		return name + "@" + hostName()
 	}
-	return machineName()
 }
 
 func nameOf(address string) string { return "curfew@" + address }

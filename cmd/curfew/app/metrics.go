@@ -7,12 +7,13 @@ import (
 
 	"github.com/curfewmq/curfew/core/metrics"
 	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/rabbit"
 )
 
 // measure collects metrics of the broker and returns the handler of requests for them. cluster returns the cluster's name.
 func (s *service) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
 	options := metrics.Options{
-		Version: version, Commit: builtAt(), Claimed: o.Version, RabbitMQ: mgmt.RabbitMQ, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
+		Version: version, Commit: builtAt(), RabbitMQ: rabbit.Version, Node: o.Node, Cluster: cluster, Store: o.Store, AMQP: o.AMQP, Clock: o.Clock,
 		Recorder: s.telemetry.Recorder, Exported: s.telemetry.Exported, Alarms: o.Alarms, Machine: s.measureMachine,
 		Certificates: presented(o.Listeners),
 		Policies:     s.policies(), Faults: s.running.chain.Faults, Filtered: s.running.chain.Filtered, Queues: s.running.Telemetry.Metrics.Queues,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"hash/crc32"
 	"net/url"
 	"slices"
@@ -112,7 +113,7 @@ func SortBindings(all []VHostBinding) []VHostBinding {
 // PropertiesKey tells a binding from others between the same two ends: its routing key and, if there are any, a hash of its
 // arguments.
 func (b *VHostBinding) PropertiesKey() string {
-	key := strings.ReplaceAll(url.QueryEscape(b.Key), "~", "%7E")
+	key := escapeKey(b.Key)
 	switch {
 	case len(b.Args) > 0:
 		return key + "~" + hashOf(b.Args)
@@ -120,6 +121,37 @@ func (b *VHostBinding) PropertiesKey() string {
 		return "~"
 	}
 	return key
+}
+
+// PropertiesKeyOf returns the PropertiesKey that a client means by text. Clients may leave a routing key unescaped in it, as
+// RabbitMQ allows, unless the key has a "~", "+" or "%".
+func PropertiesKeyOf(text string) string {
+	key, _, _ := strings.Cut(text, "~")
+	return escapeKey(unescapeKey(key)) + text[len(key):]
+}
+
+func escapeKey(key string) string {
+	return strings.ReplaceAll(url.QueryEscape(key), "~", "%7E")
+}
+
+// unescapeKey undoes escapeKey. It keeps each "%" that begins no escape sequence.
+func unescapeKey(text string) string {
+	key := make([]byte, 0, len(text))
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
+		case '+':
+			key = append(key, ' ')
+		case '%':
+			if b, err := hex.DecodeString(text[i+1 : min(i+3, len(text))]); err == nil && len(b) == 1 {
+				key, i = append(key, b[0]), i+2
+				continue
+			}
+			key = append(key, '%')
+		default:
+			key = append(key, text[i])
+		}
+	}
+	return string(key)
 }
 
 // hashOf returns a short hash of arguments, in whatever order they are.
