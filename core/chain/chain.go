@@ -227,7 +227,7 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		head = appendStep(head, hs.OnHead, p)
 		strategy := p == owner && hs.Strategy
 		if hs.OnGone != nil {
-			h.rare = append(h.rare, rareStep{gone: hs.OnGone, plugin: p})
+			h.rare = append(h.rare, rareStep{gone: hs.OnGone, stay: hs.OnStay, plugin: p})
 		}
 		if hs.ReleaseLength.Set() || hs.ReleaseBytes.Set() {
 			h.rare = append(h.rare, rareStep{release: &ReleaseLimits{hs.ReleaseLength, hs.ReleaseBytes, hs.DropReleased}, plugin: p})

@@ -18,6 +18,7 @@ const (
 	onRestamp
 	onIdle
 	onGone
+	onStay
 	onReturn
 	onAttach
 	onCheck
@@ -37,7 +38,7 @@ const (
 
 func (p hookPoint) String() string {
 	return [hookPoints]string{
-		"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "OnReturn", "Attach", "Check",
+		"OnEnqueue", "OnHead", "OnRequeue", "OnRestamp", "OnIdle", "OnGone", "OnStay", "OnReturn", "Attach", "Check",
 		"New", "Bind", "Unbind", "Prepare", "Route", "Filter", "CheckExpiration",
 		"Schedule", "Plan", "Released", "ReadHold",
 	}[p]
@@ -113,6 +114,10 @@ func (t *rareStep) runIdle(now hook.Instant, idle time.Duration, v *hook.Verdict
 
 func (t *rareStep) runReturn(now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
 	return (&step{call: t.onReturn, plugin: t.plugin}).run(onReturn, now, ms, vs)
+}
+
+func (t *rareStep) runStay(now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
+	return (&step{call: t.stay, plugin: t.plugin}).run(onStay, now, ms, vs)
 }
 
 func (t *rareStep) runGone(ms []hook.Message) {

@@ -74,6 +74,7 @@ type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 type rareStep struct {
 	idle        idleFunc
 	gone        func(ms []hook.Message)
+	stay        batchFunc
 	onReturn    batchFunc
 	release     *ReleaseLimits
 	deadLetters *hook.Target
@@ -289,6 +290,31 @@ func (h *Hooks) Gone(ms []hook.Message) {
 		}
 	}
 }
+
+// Stay tells the plugins of messages that stay after all: see OnStay. The verdicts say
+// which of them are watched.
+func (h *Hooks) Stay(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	watch := make([]bool, len(ms))
+	for i := range h.rare {
+		if h.rare[i].stay == nil {
+			continue
+		}
+		clear(vs)
+		if !h.rare[i].runStay(now, ms, vs) {
+			continue
+		}
+		for j := range vs {
+			watch[j] = watch[j] || vs[j].Watch
+		}
+	}
+	clear(vs)
+	for j := range vs {
+		vs[j].Watch = watch[j]
+	}
+}
+
+// WantsStay reports whether a plugin uses OnStay.
+func (h *Hooks) WantsStay() bool { return h.wants(func(t *rareStep) bool { return t.stay != nil }) }
 
 // EndGone tells the plugins that use OnGone in h, but not in its successor, that no messages are left for them.
 func (h *Hooks) EndGone(successor *Hooks) {

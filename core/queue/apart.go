@@ -32,7 +32,7 @@ func (m *Mailbox) publishApart(now hook.Instant, b *Batch) {
 	}
 	for i := range last {
 		one := NewBatch()
-		one.Messages, one.Tracking = append(one.Messages, b.Messages[i]), b.Tracking
+		one.Messages, one.Tracking, one.to = append(one.Messages, b.Messages[i]), b.Tracking, b.to
 		for _, k := range b.blocks {
 			one.Hold(k)
 		}

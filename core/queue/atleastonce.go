@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -10,7 +11,7 @@ import (
 // At-least-once dead-lettering: a message that a plugin routes with
 // [hook.Target].AtLeastOnce stays in its queue, out of reach of consumers, until every
 // queue that it was routed to has confirmed it. One that leads nowhere, or was refused,
-// is sent again later; one that a filter keeps out is dropped, unless one admitted it
+// is sent again later, but not to the queues that have it; one that a filter keeps out is dropped, unless one admitted it
 // before: then filters are not asked again.
 
 // confirming is an at-least-once dead letter that awaits confirms.
@@ -20,6 +21,8 @@ type confirming struct {
 	entered *telemetry.Entered // the queues that it was routed to; belongs to the queue's turn
 	pending atomic.Int32       // targets that have not answered
 	refused atomic.Bool        // a target refused it, or failed
+	alone   bool               // it has one target
+	have    []uint64           // targets that took it, unless it is alone; guarded by the mutex
 }
 
 // deadLetterConfirms collects the confirms of dead letters. It is their batches'
@@ -27,6 +30,7 @@ type confirming struct {
 type deadLetterConfirms struct {
 	mailbox  *Mailbox
 	messages []confirming
+	mu       sync.Mutex // guards the messages' have until all targets have answered
 }
 
 var _ Publisher = (*deadLetterConfirms)(nil)
@@ -37,13 +41,27 @@ func (f *deadLetterConfirms) Confirmed(b *Batch) { f.answer(b, false) }
 // Failed implements [Publisher].
 func (f *deadLetterConfirms) Failed(b *Batch, _ error) { f.answer(b, true) }
 
+// expect is [Tracking.Expect].
+func (f *deadLetterConfirms) expect(ds []DeadLetter) {
+	for i := range ds {
+		m := &f.messages[ds[i].Seq-1]
+		m.alone = ds[i].Sent == 1
+		m.pending.Store(int32(ds[i].Sent))
+	}
+}
+
 func (f *deadLetterConfirms) answer(b *Batch, failed bool) {
 	var answered []int
 	for i := range b.Messages {
 		n := int(b.Messages[i].Seq - 1)
 		m := &f.messages[n]
-		if failed || b.Messages[i].Flags&Refused != 0 {
+		switch {
+		case failed || b.Messages[i].Flags&Refused != 0:
 			m.refused.Store(true)
+		case !m.alone:
+			f.mu.Lock()
+			m.have = append(m.have, b.to.order)
+			f.mu.Unlock()
 		}
 		if m.pending.Add(-1) == 0 {
 			answered = append(answered, n)
@@ -86,28 +104,29 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 		r := q.store.read(*s)
 		ds[i] = deadLetterOf(&r, s, &ms[i].verdict)
 		ds[i].Seq, ds[i].Admitted = uint64(i+1), q.discards.messages[ms[i].ref].admitted
+		ds[i].have = q.have(ms[i].ref, ms[i].verdict.Target)
 	}
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f})
-	var answered, filtered []int
+	var arrived, filtered []int
 	for i := range ds {
 		if ds[i].Outcome == telemetry.Filtered {
 			filtered = append(filtered, i)
 			continue
 		}
+		ms[i].entered = ds[i].Entered
 		if ds[i].Admitted {
 			q.discards.noteAdmitted(ms[i].ref)
 		}
-		if ds[i].Sent == 0 {
+		switch {
+		case ds[i].Sent > 0:
+		case ds[i].Partly() && ds[i].Outcome == telemetry.DeadLettered: // all targets have it
+			arrived = append(arrived, i)
+		default:
 			q.discards.retryLater(now, ms[i].ref)
-			continue
-		}
-		ms[i].entered = ds[i].Entered
-		if ms[i].pending.Add(int32(ds[i].Sent)) == 0 { // all targets have answered meanwhile
-			answered = append(answered, i)
 		}
 	}
 	q.removeDiscards(now, f, filtered, telemetry.Filtered)
-	q.discardsAnswered(now, f, answered)
+	q.removeDiscards(now, f, arrived, telemetry.DeadLettered)
 }
 
 // discardsAnswered removes messages that all targets have confirmed, and sends others
@@ -116,6 +135,7 @@ func (q *Queue) discardsAnswered(now hook.Instant, f *deadLetterConfirms, answer
 	confirmed := answered[:0]
 	for _, i := range answered {
 		if m := &f.messages[i]; m.refused.Load() {
+			q.noteHave(m.ref, m.verdict.Target, m.have)
 			q.discards.retryLater(now, m.ref)
 			continue
 		}

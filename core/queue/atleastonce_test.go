@@ -32,16 +32,23 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Trackin
 			return
 		}
 	}
-	for range r.targets {
+	for n := range r.targets {
+		to := &Mailbox{order: uint64(n) + 1}
 		b := NewBatch()
-		b.Tracking = t
+		b.Tracking, b.to = t, to
 		for i := range ds {
+			ds[i].Admitted, ds[i].Entered, ds[i].Outcome = true, toDead, telemetry.DeadLettered
+			if ds[i].Has(to) {
+				continue
+			}
 			b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
-			ds[i].Sent, ds[i].Admitted = ds[i].Sent+1, true
-			ds[i].Entered = toDead
+			ds[i].Sent++
 		}
-		r.sent = append(r.sent, b)
+		if len(b.Messages) > 0 {
+			r.sent = append(r.sent, b)
+		}
 	}
+	t.Expect(len(r.sent), ds)
 }
 
 func (r *relay) Deleted(*Mailbox, Deletion) {}
@@ -203,6 +210,52 @@ func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
 		}
 		if len(g.ids) != 2*maxBatch || !slices.IsSorted(g.ids) || underway.bytes.Load() != 0 {
 			t.Errorf("sent %d: %v", len(g.ids), g.ids)
+		}
+	})
+}
+
+// One of two queues refused a message again and again, and the other one got a copy each time.
+func TestAQueueThatHasAMessageDoesNotGetItAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := atLeastOnce(t, 3)
+		q, now := &s.queue, second
+		again := func() {
+			now = now.AddMillis(retryMillis)
+			q.buf = new(turnBuffers)
+			q.tick(now)
+			q.buf = nil
+		}
+		settle(r.sent[0], false)
+		settle(r.sent[1], true)
+		settle(r.sent[2], true)
+		for refuses := range 2 {
+			if again(); len(r.sent) != 2-refuses {
+				t.Fatalf("sent to %d queues, want the %d that have refused it", len(r.sent), 2-refuses)
+			}
+			settle(r.sent[0], false)
+			if refuses == 0 {
+				settle(r.sent[1], true)
+			}
+		}
+		if n, dead := discarded(t, s); n != 0 || dead != 1 || len(q.partly) != 0 {
+			t.Errorf("%d discarded, %d dead-lettered, %d remembered; want 0, 1, 0", n, dead, len(q.partly))
+		}
+	})
+}
+
+// The queue that refuses a message is unbound: all that are left have it.
+func TestAMessageLeavesWhenTheQueueThatRefusedItIsUnbound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := atLeastOnce(t, 2)
+		settle(r.sent[0], false)
+		settle(r.sent[1], true)
+		q := &s.queue
+		r.targets = 1
+		q.buf = new(turnBuffers)
+		q.tick(second.AddMillis(retryMillis))
+		q.buf = nil
+		if n, dead := discarded(t, s); n != 0 || dead != 1 || len(r.sent) != 0 {
+			t.Errorf("%d discarded, %d dead-lettered, sent to %d queues; want 0, 1, 0", n, dead, len(r.sent))
 		}
 	})
 }

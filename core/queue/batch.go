@@ -100,13 +100,33 @@ type Tracking struct {
 	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
 }
 
+// Expect says what became of dead letters on their way, and how many batches have them. It
+// must be called before any of these is published.
+func (t *Tracking) Expect(batches int, ds []DeadLetter) {
+	if c, ok := t.Publisher.(*deadLetterConfirms); ok {
+		c.expect(ds)
+	}
+	t.Removal.expect(batches, ds)
+}
+
+// keeps reports whether the sender keeps what a queue refuses: a refused message stays
+// where it is, and the queue that refuses it must do nothing else with it.
+func (t *Tracking) keeps() bool {
+	if r := t.Removal; r != nil {
+		return r.move != nil
+	}
+	_, ok := t.Publisher.(*deadLetterConfirms)
+	return ok
+}
+
 // Batch is messages from one publisher to one queue. It has one owner: Publish passes it
 // to the queue, which returns it to the pool.
 type Batch struct {
 	Messages []Message
 	Tracking
 	blocks   []*block.Block
-	underway int64 // bytes that traffic counts
+	to       *Mailbox // that dead letters were published to
+	underway int64    // bytes that traffic counts
 
 	divided bool                  // it has several commits
 	parts   atomic.Int32          // of these that are not done, less the last
@@ -139,7 +159,7 @@ func (b *Batch) release() {
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}
-	b.Messages, b.blocks, b.Tracking, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, 0
+	b.Messages, b.blocks, b.Tracking, b.to, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, nil, 0
 	if b.divided {
 		b.divided = false
 		b.parts.Store(0)

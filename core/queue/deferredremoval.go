@@ -34,9 +34,8 @@ type departed struct {
 	gone   bool // the message needs no removal, or the entry with its arrival has it; belongs to the turn of that queue until its batch has arrived
 }
 
-// Expect sets the number of batches that the removal waits for, which are made of dead
-// letters. It must be called before any of them is published, and may be called on nil.
-func (r *DeferredRemoval) Expect(batches int, ds []DeadLetter) {
+// expect is [Tracking.Expect] for a removal, which may be nil.
+func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 	if r == nil {
 		return
 	}
@@ -124,6 +123,8 @@ func (r *DeferredRemoval) arrived(b *Batch, err error) {
 	switch {
 	case err != nil && r.move != nil:
 		r.move.fail(b, err)
+	case r.move != nil:
+		r.move.noteArrived(b)
 	case err != nil:
 		r.failed.Store(&err)
 	}

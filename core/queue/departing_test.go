@@ -142,7 +142,7 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tra
 		g.ids = append(g.ids, idOf(ds[i].Body))
 	}
 	b.Tracking = t
-	t.Removal.Expect(1, ds)
+	t.Expect(1, ds)
 	underway.add(b)
 	g.flying = append(g.flying, b)
 	g.dead += len(ds)

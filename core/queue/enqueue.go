@@ -12,7 +12,7 @@ import (
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	n := &q.buf.ops
-	n.arriving, n.entered, n.confirmed = nil, 0, false
+	n.arriving, n.entered, n.confirmed, n.keeps = nil, 0, false, b.keeps()
 	if b.Removal != nil || b.Publisher != nil {
 		n.arriving = b
 	}
@@ -21,6 +21,7 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	} else {
 		q.takeInTurn(now, b.Messages)
 	}
+	n.keeps = false
 	q.afterChange(now)
 	if !n.confirmed {
 		q.confirm(b)
@@ -163,6 +164,9 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		}
 		if v.Nack || v.Action == hook.Refuse || v.Action == hook.Drop && v.Reason == hook.ReasonDuplicate && refusedWatched {
 			m.Flags |= Refused
+			if q.buf.ops.keeps { // it stays where it is, so nothing else may become of it
+				v.Action, v.Nack = hook.Refuse, false
+			}
 			refusedWatched = refusedWatched || v.Watch && !stored(v)
 		}
 		if v.Watch && !stored(v) {

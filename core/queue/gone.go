@@ -32,6 +32,20 @@ func (q *Queue) tellDeparts(ref Ref) {
 	}
 }
 
+// tellStays tells the hooks that a message stays that has left for them, and watches it
+// again if they want that.
+func (q *Queue) tellStays(now hook.Instant, h handle) {
+	if !q.hooks.WantsStay() {
+		return
+	}
+	views, vs := q.present(now, []Ref{h.ref}, hook.WhyHead)
+	q.hooks.Stay(now, views, vs)
+	q.buf.view = messageView{}
+	if vs[0].Watch {
+		h.slot().flags |= watched
+	}
+}
+
 // tellKeptOut tells the hooks that a watched message, the only one of ms, does not enter
 // after all.
 func (q *Queue) tellKeptOut(ms []Message) {

@@ -90,6 +90,9 @@ func (q *Queue) free(h handle) {
 	if s.flags&watched != 0 {
 		q.tellGone(h.ref, s)
 	}
+	if q.partly != nil {
+		delete(q.partly, h.ref)
+	}
 	if q.holding != nil {
 		q.holding.forget(h.ref)
 		q.forgetID(h)

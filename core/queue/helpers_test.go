@@ -178,7 +178,7 @@ type deadMessage struct {
 }
 
 func (h *host) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
-	t.Removal.Expect(0, ds)
+	t.Expect(0, ds)
 	for i, d := range ds {
 		h.dead = append(h.dead, deadMessage{idOf(d.Body), d.Reason, d.Flags&Traced != 0})
 		ds[i].Outcome = h.outcome

@@ -199,7 +199,7 @@ func (e evenTaker) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t
 	for i := range ds {
 		ds[i].Sent = 1 - int(idOf(ds[i].Body)%2)
 	}
-	t.Removal.Expect(0, ds)
+	t.Expect(0, ds)
 }
 
 // TestHoldsAgreeWithTheModel plays random clients and times: after each step held, ready,

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -11,8 +12,9 @@ import (
 // Host is what a queue needs from its vhost. It is called on the queue's turn. Slices
 // are valid during the call.
 type Host interface {
-	// DeadLetter publishes dead letters. Every batch made of them gets t, and t.Removal
-	// is told their number, and ds, before the first is published.
+	// DeadLetter publishes dead letters. Every batch made of them gets t, and t.Expect is
+	// called before the first is published. A queue that has a dead letter does not get it
+	// again, see [DeadLetter.Has].
 	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
 	// Removed reports messages that have left for a reason, each once and for good. It also
 	// reports held messages that are ready from now on, with [telemetry.Ready]: they stay.
@@ -62,9 +64,17 @@ type DeadLetter struct {
 	// Admitted says that a filter admitted the message when it was sent before, at least
 	// once: filters are not asked again. The host sets it when one does.
 	Admitted bool
+	have     []uint64 // queues that have the message already, by Mailbox.order
 	// The host sets how many queues the message went to, which ones (nil: none), and its
 	// outcome. What an exchange holds counts, but is no queue with a name.
 	Sent    int
 	Entered *telemetry.Entered
 	Outcome telemetry.Outcome
 }
+
+// Partly reports whether some queues have the message already: it was sent there before,
+// and stayed because another queue refused it.
+func (d *DeadLetter) Partly() bool { return len(d.have) > 0 }
+
+// Has reports whether a queue has the message already.
+func (d *DeadLetter) Has(m *Mailbox) bool { return slices.Contains(d.have, m.order) }

@@ -61,6 +61,7 @@ type opBuffer struct {
 	enqueued  int    // messages of the batch at hand that are in buf, or were committed
 	arriving  *Batch // the batch at hand, if somebody awaits it and it is not confirmed
 	entered   int    // messages of it that have entered, or were kept out
+	keeps     bool   // the sender of the messages that enter keeps those that are refused
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
 	returned  int    // bytes of buf that count how often messages came back

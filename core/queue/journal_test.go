@@ -130,7 +130,7 @@ func TestDeferredRemovalOfWhatDidNotArrive(t *testing.T) {
 			j, d := &memoryJournal{}, &pendingRemovals{}
 			d.begin()
 			r := &DeferredRemoval{journal: j, queue: 7, parting: []departed{{ref: 1}}, tracker: d}
-			r.Expect(len(outcomes), nil)
+			r.expect(len(outcomes), nil)
 			for i, err := range outcomes {
 				if i == 2 && err == nil && want != nil && r.joins(j) {
 					t.Error("it is recorded with the last batch")

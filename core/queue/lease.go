@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"sync"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
 
 // Touch renews the queue's lease, because the queue was used.
 func (q *Queue) Touch(now hook.Instant) {
@@ -14,12 +18,23 @@ func (q *Queue) Touch(now hook.Instant) {
 	q.lease = v.Deadline
 }
 
+// Use keeps the queue in use until done is called, as a consumer does: its lease does not
+// run out. Any goroutine may call it.
+func (m *Mailbox) Use() (done func()) {
+	m.users.Add(1)
+	return sync.OnceFunc(func() { m.users.Add(-1) })
+}
+
 // idle asks the hooks about a queue whose lease ran out: they renew it, have the queue
 // deleted, or have what it holds dead-lettered before.
 func (q *Queue) idle(now hook.Instant) {
 	due := q.lease
 	q.lease = 0
 	if q.consumers.count() > 0 {
+		return
+	}
+	if q.redrive != nil || q.mailbox.users.Load() > 0 {
+		q.Touch(now)
 		return
 	}
 	v := hook.Verdict{}

@@ -28,6 +28,7 @@ type Mailbox struct {
 	removals  atomic.Pointer[pendingRemovals] // nil until the first; set on the queue's turn
 
 	settlesFirst atomic.Bool   // see SettlesFirst
+	users        atomic.Int32  // see Use
 	changes      atomic.Uint32 // see Changes
 
 	// The rest belongs, as queue does, to the goroutine that set running.
@@ -144,6 +145,7 @@ func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 // PublishAsync is Publish for dead letters, on another queue's turn: it does not block,
 // and never runs the queue on the caller's stack.
 func (m *Mailbox) PublishAsync(b *Batch) {
+	b.to = m
 	underway.add(b)
 	m.postAsync(task{kind: taskPublish, batch: b})
 }

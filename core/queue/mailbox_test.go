@@ -22,7 +22,7 @@ type graves struct {
 }
 
 func (g *graves) DeadLetter(_ *Config, now hook.Instant, ds []DeadLetter, t Tracking) {
-	t.Removal.Expect(0, ds)
+	t.Expect(0, ds)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, d := range ds {

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -20,11 +21,15 @@ type movedPart struct {
 	journal   []bool               // by index in refs: it is in the queue's journal
 	entered   []*telemetry.Entered // by index in refs: the queues that it was routed to; belongs to the turn
 	stays     []atomic.Uint32      // by index in refs: the [RedriveFailure] for which it stays; 0 means none
+	watched   []bool               // by index in refs: hooks watched it; nil means none
 	alone     []bool               // by index in refs: it goes to one queue
 	gone      []bool               // by index in refs: the entry with its arrival removes it; belongs to the turn of that queue until its batch has arrived
 	released  bool
 	committed bool                  // the removal is in the entry with the last arrival
 	err       atomic.Pointer[error] // why a batch failed; nil means that none has
+
+	mu   sync.Mutex // guards have until all targets have answered
+	have [][]uint64 // by index in refs: the queues that took it, if it goes to several; nil means none
 }
 
 func newMovedPart(q *Queue) *movedPart {
@@ -47,15 +52,14 @@ func (p *movedPart) add(q *Queue, h handle, r *record, t *RedriveTarget) {
 	q.buf.removals.dead = append(q.buf.removals.dead, DeadLetter{
 		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body, Flags: h.slot().flags.public(),
 		Reason: hook.ReasonRedriven, Target: &t.Target, Routing: t.Routing, Seq: uint64(len(p.refs)),
+		have: q.have(h.ref, &t.Target),
 	})
 }
 
 // sendPart publishes the messages of a part, which p.add collected in the turn's buffer.
 func (q *Queue) sendPart(now hook.Instant, p *movedPart) {
 	r, b := q.redrive, &q.buf.removals
-	for _, ref := range p.refs {
-		q.tellDeparts(ref)
-	}
+	q.startWatchedMove(p)
 	p.stays, p.entered = make([]atomic.Uint32, len(p.refs)), make([]*telemetry.Entered, len(p.refs))
 	p.alone, p.gone = make([]bool, len(p.refs)), make([]bool, len(p.refs))
 	p.removal.tracker = q.mailbox.pendingRemovals()
@@ -73,7 +77,7 @@ func (p *movedPart) expect(ds []DeadLetter) {
 	for i := range ds {
 		n := ds[i].Seq - 1
 		p.alone[n], p.entered[n] = ds[i].Sent == 1, ds[i].Entered
-		if ds[i].Sent == 0 {
+		if ds[i].Sent == 0 && ds[i].Outcome != telemetry.DeadLettered { // else all targets have it
 			p.stays[n].Store(uint32(failureOf(p.targets[n], ds[i].Outcome)))
 		}
 	}
@@ -91,7 +95,24 @@ func (p *movedPart) noteRefused(b *Batch) {
 // refuse notes that the messages of a batch stay.
 func (p *movedPart) refuse(b *Batch, f RedriveFailure) {
 	for i := range b.Messages {
+		b.Messages[i].Flags |= Refused
 		p.stays[b.Messages[i].Seq-1].Store(uint32(f))
+	}
+}
+
+// noteArrived notes where the messages of a batch are that go to several queues.
+func (p *movedPart) noteArrived(b *Batch) {
+	for i := range b.Messages {
+		m := &b.Messages[i]
+		if p.alone[m.Seq-1] || m.Flags&Refused != 0 {
+			continue
+		}
+		p.mu.Lock()
+		if p.have == nil {
+			p.have = make([][]uint64, len(p.refs))
+		}
+		p.have[m.Seq-1] = append(p.have[m.Seq-1], b.to.order)
+		p.mu.Unlock()
 	}
 }
 
@@ -186,6 +207,7 @@ func (q *Queue) isMoving(r Ref) bool {
 // ready again.
 func (q *Queue) moved(now hook.Instant, p *movedPart) {
 	defer p.release()
+	q.Touch(now)
 	r := q.redrive
 	r.parts = slices.DeleteFunc(r.parts, func(o *movedPart) bool { return o == p })
 	q.moving -= len(p.refs)
@@ -204,8 +226,7 @@ func (q *Queue) moved(now hook.Instant, p *movedPart) {
 		if t.Only && hopeless == "" {
 			hopeless = q.hopeless(t, f, p)
 		}
-		q.untake(h, len(q.store.read(*h.slot()).body))
-		q.setDeadline(h, h.deadline())
+		q.stay(now, h, p, i)
 	}
 	r.sent -= len(p.refs) - n
 	r.noteMoved(now, p, n)
@@ -216,9 +237,35 @@ func (q *Queue) moved(now hook.Instant, p *movedPart) {
 	q.afterChange(now)
 }
 
+// stay makes a message of a part ready again, which did not arrive in all its targets.
+func (q *Queue) stay(now hook.Instant, h handle, p *movedPart, i int) {
+	if p.have != nil {
+		q.noteHave(h.ref, &p.targets[i].Target, p.have[i])
+	}
+	if p.watched != nil && p.watched[i] {
+		q.tellStays(now, h)
+	}
+	q.untake(h, len(q.store.read(*h.slot()).body))
+	q.setDeadline(h, h.deadline())
+}
+
+// startWatchedMove tells the hooks of the watched messages of a part, which have left for
+// them: they may come back before their queue is rid of them.
+func (q *Queue) startWatchedMove(p *movedPart) {
+	if !q.hooks.WantsGone() {
+		return
+	}
+	p.watched = make([]bool, len(p.refs))
+	for i, ref := range p.refs {
+		p.watched[i] = q.at(ref).slot().flags&watched != 0
+		q.tellDeparts(ref)
+	}
+}
+
 // takeInRedriven is takeInTurn for messages that no client published: all of them count
 // as dead letters, whether they ever died or not.
 func (q *Queue) takeInRedriven(now hook.Instant, ms []Message) {
+	q.Touch(now) // a redrive is a use, unlike what clients publish
 	q.open()
 	before := q.count.DeadLetters
 	q.takeInTurn(now, ms)

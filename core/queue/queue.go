@@ -70,6 +70,7 @@ type contents struct {
 	askBackoff  askBackoff
 
 	holding *holding // nil until a message is held
+	partly  map[Ref]partial
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the

@@ -170,6 +170,7 @@ func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, erro
 		r.status.Total = q.ready
 	}
 	q.redrive = r
+	q.Touch(now)
 	return r, nil
 }
 

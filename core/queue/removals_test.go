@@ -108,7 +108,7 @@ func censored(scan hook.Scan) hook.Hooks {
 func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t.Removal.Expect(0, ds)
+	defer t.Expect(0, ds)
 	targets := 0
 	if t.Publisher != nil {
 		targets = c.chance.IntN(3)
@@ -119,11 +119,11 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracki
 			ds[i].Outcome = telemetry.Unroutable // filters are asked once
 		}
 	}
-	for range targets {
+	for n := range targets {
 		b := NewBatch()
-		b.Tracking = t
+		b.Tracking, b.to = t, &Mailbox{order: uint64(n) + 1}
 		for i := range ds {
-			if ds[i].Outcome != telemetry.Filtered {
+			if ds[i].Outcome != telemetry.Filtered && !ds[i].Has(b.to) {
 				b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})
 				ds[i].Sent++
 			}

@@ -60,7 +60,7 @@ func (r *ring) DeadLetter(from *Config, _ hook.Instant, ds []DeadLetter, t Track
 	if len(b.Messages) > 0 {
 		b.Tracking = t
 	}
-	t.Removal.Expect(min(1, len(b.Messages)), ds)
+	t.Expect(min(1, len(b.Messages)), ds)
 	if len(b.Messages) == 0 {
 		b.release()
 		return

@@ -170,6 +170,12 @@ func (r *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
 	r.add(d, m)
 }
 
+// leaveOutThoseThatHave removes from slots the batches of the queues that have the message
+// already.
+func (r *deadLetterRun) leaveOutThoseThatHave(d *queue.DeadLetter) {
+	r.slots = slices.DeleteFunc(r.slots, func(slot int) bool { return d.Has(r.out.batches[slot].mailbox) })
+}
+
 // avoidCycles sets slots to the batches of the queues where the message closes no cycle.
 func (r *deadLetterRun) avoidCycles() {
 	history := r.deaths.recorder.History()
@@ -185,22 +191,26 @@ func (r *deadLetterRun) avoidCycles() {
 
 // add adds m, with d's body, to the batches in slots.
 func (r *deadLetterRun) add(d *queue.DeadLetter, m queue.Message) {
-	m.Body = r.block.copy(d.Body)
-	for _, slot := range r.slots {
-		r.out.add(slot, m, r.block.block)
-	}
-	r.sent, d.Sent, d.Entered = m, len(r.slots), r.route.entered
+	d.Entered = r.route.entered
 	if len(r.slots) < len(r.route.slots) { // some of the queues would close a cycle
 		d.Entered = enteredOf(r.fewer, r.out.batches, r.slots)
 		r.fewer = d.Entered
 	}
+	if d.Partly() {
+		r.leaveOutThoseThatHave(d)
+	}
+	m.Body = r.block.copy(d.Body)
+	for _, slot := range r.slots {
+		r.out.add(slot, m, r.block.block)
+	}
+	r.sent, d.Sent = m, len(r.slots)
 }
 
 // alike reports whether b differs from a in nothing but body and number. Messages that leave a queue together mostly do: one
 // client published them, and they died of one cause. Then only the first of them is routed and gets its death written; the
 // others share its properties.
 func alike(a, b *queue.DeadLetter) bool {
-	return a.Target == b.Target && a.Reason == b.Reason && a.Routing == b.Routing && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
+	return !a.Partly() && !b.Partly() && a.Target == b.Target && a.Reason == b.Reason && a.Routing == b.Routing && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
 		bytes.Equal(a.Props, b.Props) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Exchange, b.Exchange)
 }
 

@@ -40,6 +40,7 @@ func (plugin) Arguments() []hook.Argument {
 		}},
 		{Name: "x-dead-letter-routing-key", Order: 40},
 		{Name: "x-refuse-above", Order: 80, QueueTypes: every},
+		{Name: "x-overflow", Order: 90, QueueTypes: every},
 		{Name: "x-dead-letter-strategy", Order: 50, QueueTypes: onlyQuorum},
 	}
 }
@@ -62,25 +63,39 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 		}
 	}
 	if most := hook.IntSetting(q, "refuse-above"); most.Set() {
+		full := hook.Verdict{Action: hook.Refuse}
+		if overflow, _ := hook.StringSetting(q, "overflow"); overflow == "reject-publish-dlx" {
+			full = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true}
+		}
 		h.OnEnqueue = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 			for i := range vs {
 				if int64(q.Ready()+i) >= most.N() {
-					vs[i].Action = hook.Refuse
+					vs[i] = full
 				}
 			}
 		}
 	}
+	h.Length = hook.IntSetting(q, "max-length")
 	exchange, ok := hook.StringSetting(q, "dead-letter-exchange")
 	if !ok {
 		return h
 	}
 	target := &hook.Target{Exchange: exchange}
 	target.Key, target.HasKey = hook.StringSetting(q, "dead-letter-routing-key")
-	h.OnHead = func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
+	target.AtLeastOnce = strategy == "at-least-once"
+	route := func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 		for i := range vs {
 			if vs[i].Action == hook.Drop {
 				vs[i].Action, vs[i].Target = hook.Route, target
 			}
+		}
+	}
+	h.OnHead = route
+	if enter := h.OnEnqueue; enter != nil {
+		h.OnEnqueue = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+			enter(now, ms, vs)
+			route(now, ms, vs)
 		}
 	}
 	return h

@@ -54,7 +54,7 @@ func (o *outgoing) add(slot int, m queue.Message, b *block.Block) {
 // publish publishes every batch, all with the same tracking. They were made of ds.
 func (o *outgoing) publish(t queue.Tracking, ds []queue.DeadLetter) {
 	used := slices.DeleteFunc(o.batches, func(b queueBatch) bool { return b.batch == nil })
-	t.Removal.Expect(len(used), ds)
+	t.Expect(len(used), ds)
 	for _, b := range used {
 		b.batch.Tracking = t
 		b.mailbox.PublishAsync(b.batch)

@@ -250,6 +250,7 @@ func (v *VHost) StartRedrive(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, 
 	}
 	defer func() { v.redrives.add(j) }()
 	job := &RedriveJob{ID: newRedriveID(), Request: *r, VHost: v.name, mailbox: m, choice: newRedriveChoice(v, r)}
+	job.choice.runs = true
 	options := queue.RedriveOptions{
 		Choose: job.choice.choose, Ended: func(now hook.Instant, s *queue.RedriveStatus) { v.redriveEnded(now, job, s) },
 		Most: r.Count, PerSecond: r.PerSecond, Until: p.until, Total: -1,
@@ -294,6 +295,7 @@ func (v *VHost) CancelRedrive(j *RedriveJob) {
 // redriveEnded reports the end of a redrive. It is called on its queue's turn.
 func (v *VHost) redriveEnded(now hook.Instant, j *RedriveJob, s *queue.RedriveStatus) {
 	v.redrives.end(now, j)
+	j.choice.end()
 	failed := 0
 	for _, n := range s.Failed {
 		failed += n

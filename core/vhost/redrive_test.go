@@ -455,22 +455,73 @@ func redriveAtOnce(t *testing.T, v *VHost, r RedriveRequest) {
 	}
 }
 
-// A message for several queues, one of which refuses it, stays.
+// Messages that a full queue with reject-publish-dlx refused stayed, and were dead-lettered as well: each redrive doubled them.
+func TestRedriveToAFullQueueThatDeadLetters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _ := newVHost(t)
+		grave := declare(t, v, "grave")
+		full := declare(t, v, "full", "x-refuse-above", int64(1), "x-overflow", "reject-publish-dlx", "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "grave")
+		publish(full, numbered(0, 11)...) // the first one stays, the others are refused and dead-lettered
+		synctest.Wait()
+		for range 3 {
+			s, _ := redrive(t, v, RedriveRequest{From: "grave"})
+			if s.Moved != 0 || s.Failed[queue.FailRefused] != 10 || statsOf(t, grave).Ready != 10 || statsOf(t, full).Ready != 1 {
+				t.Fatalf("%+v: %d in the grave, %d in the target", s, statsOf(t, grave).Ready, statsOf(t, full).Ready)
+			}
+		}
+		if got := bodies(drain(t, grave)); got != "1 2 3 4 5 6 7 8 9 10" {
+			t.Error(got)
+		}
+	})
+}
+
+// A queue expired while messages left it on request, or between two that came.
+func TestARedriveUsesItsQueues(t *testing.T) {
+	for name, request := range map[string]RedriveRequest{
+		"to a queue": {To: ToQueue, Queue: "to"}, "to the source": {To: ToSource},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v, _ := newVHost(t)
+				from, to := declare(t, v, "from", "x-expires", int64(500)), declare(t, v, "to", "x-expires", int64(300))
+				die(v, to, hook.ReasonRejected, &hook.Target{Key: "from", HasKey: true}, numbered(0, 10)...)
+				synctest.Wait()
+				request.From, request.PerSecond = "from", 1
+				j := startRedrive(t, v, request)
+				time.Sleep(9100 * time.Millisecond)
+				if s, _ := j.Status(); s.Moved != 10 || s.State != queue.RedriveDone || statsOf(t, to).Ready != 10 {
+					t.Errorf("%+v", s)
+				}
+				time.Sleep(time.Second) // nobody uses them any more
+				if v.Mailbox(from.Config().Name) != nil || v.Mailbox("to") != nil {
+					t.Error("the queues have not expired")
+				}
+			})
+		})
+	}
+}
+
+// A message for several queues, one of which refuses it, stays, and goes to the others once.
 func TestRedriveToSeveralQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
 		from, a := declare(t, v, "from"), declare(t, v, "a")
-		declare(t, v, "b", "x-refuse-above", int64(1))
+		b := declare(t, v, "b", "x-refuse-above", int64(1))
 		exchangeOf(t, v, "all", "fanout")
 		bind(t, v, "all", "a", "")
 		bind(t, v, "all", "b", "")
 		publish(from, numbered(0, 3)...)
-		s, _ := redrive(t, v, RedriveRequest{From: "from", To: ToExchange, Exchange: "all"})
-		if got := bodies(drain(t, from)); s.Moved != 1 || s.Failed[queue.FailRefused] != 2 || got != "1 2" {
-			t.Errorf("%+v, %s are left", s, got)
+		for moved := range 3 {
+			s, _ := redrive(t, v, RedriveRequest{From: "from", To: ToExchange, Exchange: "all"})
+			if left := statsOf(t, from).Ready; s.Moved != 1 || s.Failed[queue.FailRefused] != 2-moved || left != 2-moved {
+				t.Errorf("%+v, %d are left", s, left)
+			}
+			if got := bodies(drain(t, b)); got != strconv.Itoa(moved) {
+				t.Errorf("b has %s", got)
+			}
 		}
-		if n := len(drain(t, a)); n != 3 {
-			t.Errorf("a has %d", n)
+		if got := bodies(drain(t, a)); got != "0 1 2" {
+			t.Errorf("a has %s", got)
 		}
 	})
 }

@@ -21,6 +21,9 @@ type redriveChoice struct {
 	key     []byte                    // buffer for keys of targets
 	last    redriveMemo
 
+	uses []func() // end the use of the queues that messages go to
+	runs bool     // messages leave: it does not only plan that
+
 	ids map[string]int // of names
 	mu  sync.Mutex     // guards names
 	// names are targets by number, which are not counted by routing key.
@@ -202,6 +205,7 @@ func (c *redriveChoice) newTarget(exchange, key string) *redriveTarget {
 	t.Only = r.To == ToQueue || r.To == ToExchange && (r.HasKey || exchange != "")
 	if exchange == "" {
 		t.ID = c.number(RedriveTarget{Queue: key})
+		c.use(key)
 	} else {
 		t.ID = c.number(RedriveTarget{Exchange: exchange})
 	}
@@ -211,6 +215,22 @@ func (c *redriveChoice) newTarget(exchange, key string) *redriveTarget {
 		t.failure = queue.FailNoPermission
 	}
 	return t
+}
+
+// use keeps a queue in use while messages leave for it: between two of them it must not
+// expire.
+func (c *redriveChoice) use(queue string) {
+	if m := c.vhost.Mailbox(queue); c.runs && m != nil && len(c.uses) < maxRedriveTargets {
+		c.uses = append(c.uses, m.Use())
+	}
+}
+
+// end ends the use of all queues.
+func (c *redriveChoice) end() {
+	for _, done := range c.uses {
+		done()
+	}
+	c.uses = nil
 }
 
 // number returns the number of a target's name. All targets beyond the first maxRedriveTargets share one.

@@ -56,7 +56,7 @@ func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	if s, ok := hook.StringSetting(q, "deduplication-header"); ok {
 		a.header = s
 	}
-	return hook.Hooks{OnEnqueue: a.enqueue, OnGone: a.gone}
+	return hook.Hooks{OnEnqueue: a.enqueue, OnGone: a.gone, OnStay: a.stay}
 }
 
 func isOn(q hook.Queue, setting string) bool {
@@ -109,6 +109,21 @@ func (a *attachment) gone(ms []hook.Message) {
 		if k, ok := keyOf(&a.plugin.seeds, &ms[i], a.header); ok {
 			a.keys.forget(k)
 		}
+	}
+}
+
+// stay remembers the keys of messages that were to leave, and stay. One whose key another
+// message has by now is not watched: the key stays for as long as that one.
+func (a *attachment) stay(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		k, ok := keyOf(&a.plugin.seeds, &ms[i], a.header)
+		if !ok {
+			continue
+		}
+		if a.keys == nil {
+			a.keys = a.plugin.newKeys(a.queue)
+		}
+		vs[i].Watch = a.keys.admit(now, k, 0)
 	}
 }
 

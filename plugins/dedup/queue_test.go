@@ -72,6 +72,24 @@ func TestQueueHoldsOneOfEach(t *testing.T) {
 	h.want("after all have left", h.enqueue(with("a"), with("b")), "ww")
 }
 
+// A redrive's target refused a message: it was ready again, and a duplicate of it entered.
+func TestKeysOfMessagesThatStay(t *testing.T) {
+	h := newHeld(t, on)
+	h.want("two", h.enqueue(with("a"), with("b")), "ww")
+	h.leave(0)
+	h.leave(1)
+	h.want("while they move", h.enqueue(with("b")), "w")
+	ms, vs := make([]hook.Message, 2), make([]hook.Verdict, 2)
+	hooktest.Bind(ms, with("a"), with("b"))
+	h.hooks.OnStay(now, ms, vs)
+	if !vs[0].Watch || vs[1].Watch {
+		t.Errorf("watches %t and %t; the queue has another b, which is watched", vs[0].Watch, vs[1].Watch)
+	}
+	h.want("when they stay", h.enqueue(with("a"), with("b")), "dd")
+	h.leave(0)
+	h.want("after a has left", h.enqueue(with("a")), "w")
+}
+
 func TestQueueOff(t *testing.T) {
 	for _, settings := range []map[string]any{nil, {"message-deduplication": false}, {"message-deduplication": "true"}} {
 		if h := newHeld(t, settings); h.hooks.OnEnqueue != nil || h.hooks.OnGone != nil || !h.hooks.Shared {

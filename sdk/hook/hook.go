@@ -365,8 +365,15 @@ type Hooks struct {
 	// Priority are set. ms is nil when the queue has lost all of its messages at once: it
 	// was purged, deleted or stopped, or its settings no longer give it an OnGone.
 	// Messages that a restart brought back are not watched. One that has to be
-	// dead-lettered at least once leaves when that begins.
+	// dead-lettered at least once leaves when that begins, and so does one that a redrive
+	// moves: see OnStay.
 	OnGone func(ms []Message)
+
+	// OnStay is called, for plugins with an OnGone, with messages that OnGone was called
+	// with because they were to move to other queues, which did not take them: they stay.
+	// Verdicts start as Keep, and only Watch is used: it passes them to OnGone again when
+	// they leave. An equal message may have entered meanwhile.
+	OnStay func(now Instant, ms []Message, vs []Verdict)
 
 	// Strategy marks the plugin as the queue's expiry strategy: it alone may
 	// move a deadline later, and its Scan is the queue's.

@@ -248,6 +248,33 @@ func (a *attachment) gone(in []situation) {
 		a.t.Fatalf("OnGone changes the messages it is shown")
 	}
 	Scribble(ms)
+	if a.hooks.OnStay != nil && in != nil {
+		a.stay(in)
+	}
+}
+
+// stay makes a call of OnStay as the broker does.
+func (a *attachment) stay(in []situation) {
+	a.t.Helper()
+	ms, vs, contents := make([]hook.Message, len(in)), make([]hook.Verdict, len(in)), make([]Content, len(in))
+	for i, s := range in {
+		ms[i] = hook.Message{Size: s.message.Size, Priority: s.message.Priority}
+		contents[i] = s.content
+	}
+	Bind(ms, contents...)
+	before := slices.Clone(ms)
+	if err := contained(func() error { a.hooks.OnStay(now, ms, vs); return nil }); err != nil {
+		a.t.Fatalf("OnStay %v on %s", err, show(in))
+	}
+	if !slices.Equal(before, ms) {
+		a.t.Fatalf("OnStay changes the messages it is shown")
+	}
+	for i := range vs {
+		if vs[i] != (hook.Verdict{Watch: vs[i].Watch}) {
+			a.t.Errorf("OnStay decides %+v, only Watch is used", vs[i])
+		}
+	}
+	Scribble(ms)
 }
 
 func (a *attachment) idle(idle time.Duration, v hook.Verdict) hook.Verdict {
