@@ -122,6 +122,9 @@ func (*API) oneBinding(c *request) error {
 }
 
 func (*API) bind(c *request) error {
+	if err := c.mayConnect(); err != nil {
+		return err
+	}
 	b, err := c.ends()
 	if err != nil {
 		return err

@@ -79,6 +79,10 @@ func (c *request) definitionsFile() ([]byte, error) {
 		)}
 	}
 	c.takeTime(importTimeout)
+	if err == nil {
+		limits := c.limits(maxDefinitionValues)
+		err = limits.Check(b)
+	}
 	return b, err
 }
 
@@ -88,7 +92,7 @@ func (c *request) upload() ([]byte, error) {
 	if kind != "multipart/form-data" {
 		return c.read(c.api.BodyMax)
 	}
-	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, c.api.BodyMax)
+	c.r.Body = c.reserving(http.MaxBytesReader(c.w, c.r.Body, c.api.BodyMax))
 	form, err := c.r.MultipartReader()
 	if err != nil {
 		return nil, badRequest("form: %v", err)

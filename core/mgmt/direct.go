@@ -19,14 +19,22 @@ const operationTimeout = 25 * time.Second
 // direct opens a connection for the user to the vhost that the path names, for as long as fn runs. As over AMQP, the tag
 // administrator is not enough: the user needs permissions there.
 func (c *request) direct(fn func(ctx context.Context, d internalClient) error) error {
-	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
-		return notAuthorised("User not authorised to access virtual host")
+	if err := c.mayConnect(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), operationTimeout)
 	defer cancel()
 	d := c.api.AMQP.Sessions().Direct(c.user, c.vhost, c.api.Clock)
 	defer d.Close()
 	return fn(ctx, internalClient{d})
+}
+
+// mayConnect refuses a user whom direct would refuse. Handlers that read a body call it before.
+func (c *request) mayConnect() error {
+	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
+		return notAuthorised("User not authorised to access virtual host")
+	}
+	return nil
 }
 
 // ask calls one method.

@@ -66,6 +66,9 @@ func (*API) exchange(c *request) error {
 }
 
 func (*API) putExchange(c *request) error {
+	if err := c.mayConnect(); err != nil {
+		return err
+	}
 	r := c.body()
 	x := definitions.ReadExchange(r, c.exchangeName())
 	if err := r.Err(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
@@ -107,7 +108,10 @@ func (a *API) publish(c *request) error {
 	if err := c.checkPublishers(); err != nil {
 		return err
 	}
-	r := jsonobj.Read(c.read(a.BodyMax))
+	if err := c.mayWrite(); err != nil {
+		return err
+	}
+	r := c.jsonBody(a.BodyMax)
 	r.Need("properties", "routing_key", "payload", "payload_encoding")
 	key, body := r.Name("routing_key"), readPayload(r)
 	props := readProperties(r.Object("properties"))
@@ -121,6 +125,18 @@ func (a *API) publish(c *request) error {
 		}
 		return c.reply(object{{"routed", routed}})
 	})
+}
+
+// mayWrite refuses a message that the user may not publish, before its body is read.
+func (c *request) mayWrite() error {
+	if err := c.mayConnect(); err != nil {
+		return err
+	}
+	err := c.api.users().Check(c.user.Name, auth.Write, auth.Resource{Kind: auth.Exchange, VHost: c.vhost.Name(), Name: c.exchangeName()})
+	if err != nil {
+		return publishFailure(err)
+	}
+	return nil
 }
 
 // publishFailure returns an error as RabbitMQ words it here: every one is a bad request.
@@ -197,6 +213,9 @@ func readFetching(r *jsonobj.Reader) fetching {
 
 // fetch shows messages of a queue, and requeues them or not.
 func (*API) fetch(c *request) error {
+	if err := c.mayConnect(); err != nil {
+		return err
+	}
 	r := c.body()
 	q := readFetching(r)
 	if err := r.Err(); err != nil {

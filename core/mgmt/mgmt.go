@@ -148,6 +148,7 @@ type API struct {
 	page    *page.Page
 	survey  *live.Survey
 	flows   flows
+	bodies  *bodyMemory
 	turns   *pattern.Turns // of regular expressions that users have chosen
 	backups backups
 
@@ -167,6 +168,7 @@ func New(o Options) *API {
 		}),
 	}
 	a.files.Modules, _ = o.Modules.(definitions.Modules) // they are nil, or those of tests
+	a.bodies = newBodyMemory()
 	a.turns = pattern.NewTurns(o.Clock)
 	a.survey = live.NewSurvey(func() []*vhost.VHost { return a.Store.VHosts() }, o.Clock)
 	a.backups.streams = streams.New("backups")
@@ -282,6 +284,7 @@ func (a *API) answer(c *request, path string, check func(*http.Request) error) {
 	}
 	c.vars = vars
 	defer func() { // in any case: an answer that breaks off panics
+		c.freeBody()
 		if c.holding != nil {
 			c.holding.end()
 		}

@@ -196,6 +196,9 @@ func (a *API) queueObject(c *request, r queueRef) object {
 }
 
 func (a *API) putQueue(c *request) error {
+	if err := c.mayConnect(); err != nil {
+		return err
+	}
 	r := c.body()
 	if node, ok := r.Value("node").(string); r.Has("node") && (!ok || node != "" && a.seat(node) == len(a.members())) {
 		r.Fail(badRequest("Node %s could not be contacted", node))

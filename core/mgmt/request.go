@@ -37,6 +37,7 @@ type request struct {
 
 	forwarded bool       // by another node of the cluster, which has let the user in
 	part      bool       // the answer is merged with those of other nodes
+	place     bodyPlace  // of the body in the memory for bodies
 	holding   *holding   // what the request holds of the memory for parts; nil = nothing
 	order     *listMerge // of the list that a part is of
 
@@ -77,16 +78,25 @@ const maxSmallBody = 1 << 20
 
 // body returns a reader of the object in the body. No body is an empty object.
 func (c *request) body() *jsonobj.Reader {
-	return jsonobj.Read(c.read(min(maxSmallBody, c.api.BodyMax)))
+	return c.jsonBody(maxSmallBody)
+}
+
+// jsonBody is body for up to so many bytes.
+func (c *request) jsonBody(limit int64) *jsonobj.Reader {
+	b, err := c.read(min(limit, c.api.BodyMax))
+	return jsonobj.ReadWithin(c.limits(jsonobj.MaxValues), b, err)
 }
 
 func (c *request) read(limit int64) ([]byte, error) {
-	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, limit))
+	b, err := io.ReadAll(c.reserving(http.MaxBytesReader(c.w, c.r.Body, limit)))
 	return b, c.bodyError(err)
 }
 
 // bodyError returns the error of a body that could not be read. The client or what is between has caused it.
 func (c *request) bodyError(err error) error {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
 	if _, large := errors.AsType[*http.MaxBytesError](err); err == nil || large {
 		return err
 	}

@@ -139,7 +139,7 @@ func (a *API) logIn(c *request) error {
 	if err := c.checkLoginProof(); err != nil {
 		return err
 	}
-	r := jsonobj.Read(c.read(min(maxLoginBody, a.BodyMax)))
+	r := c.jsonBody(maxLoginBody)
 	r.Only("user", "password")
 	r.Need("user", "password")
 	name, password := r.Text("user"), r.Text("password")

@@ -193,7 +193,7 @@ func (s *simulated) end(played *simulation.Result) object {
 
 // readSimulation reads what is to be simulated, and checks that the user may know.
 func (a *API) readSimulation(c *request) (*simulated, error) {
-	r := jsonobj.Read(c.read(min(maxModuleBody, a.BodyMax)))
+	r := c.jsonBody(maxModuleBody)
 	r.Only("queue", "settings", "strategy", "module", "message", "at", "for_ms", "steps")
 	s := &simulated{strategy: r.Text("strategy"), candidate: readCandidate(r)}
 	if err := r.Err(); err != nil {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 // rehearsed is the scope of simulations: the owner of the vhost that the body names.
@@ -15,6 +17,10 @@ var rehearsed = scope{name: "the owner of the vhost in the body", answer: func(c
 	r := *c.r
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
 	c.r = &r
+	limits := c.limits(jsonobj.MaxValues)
+	if err := limits.Check(b); err != nil {
+		return err
+	}
 	in := simulatedIn(b)
 	if !c.api.knows(in) || !c.mayEnter(in) {
 		return e.do(c) // which refuses it

@@ -114,7 +114,7 @@ const moduleTimeout = 10 * time.Minute
 const maxModuleBody = 12 << 20
 
 func putModule(c *request, m Modules) error {
-	r := jsonobj.Read(c.read(min(maxModuleBody, c.api.BodyMax)))
+	r := c.jsonBody(maxModuleBody)
 	upload := readModule(r, c.vars["name"])
 	if err := r.Err(); err != nil {
 		return err

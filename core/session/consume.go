@@ -102,6 +102,9 @@ func (cs *consumer) configure(m *amqp.BasicConsume) error {
 	if cs.Exclusive && cfg.SingleActive {
 		return cs.channel.exclusiveUse(cfg.Name)
 	}
+	if n := m.Arguments.Fields(); n > amqp.MaxArguments {
+		return precondition("the arguments of a consumer of queue '%s' in vhost '%s' have %d fields and elements: at most %d are allowed", cfg.Name, cfg.VHost, n, amqp.MaxArguments)
+	}
 	for _, arg := range m.Arguments {
 		if !cs.supports(arg.Key) {
 			return precondition("invalid arg '%s' for queue '%s' in vhost '%s' of queue type rabbit_%s_queue", arg.Key, cfg.Name, cfg.VHost, cfg.Kind)

@@ -28,6 +28,9 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
 	}
+	if err := checkFields("a binding from "+v.exchangeName(b.Source), b.Args); err != nil {
+		return err
+	}
 	var lost error // one of the ends was deleted while the binding was made durable
 	err := v.change(v.modeFor(b.Source, additive), func() (func(), error) {
 		apply, err := v.bind(&b, owner)

@@ -144,6 +144,9 @@ func (d *QueueDeclare) exclusiveOwner() Owner {
 // createQueue creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
 // caller took the name or the policies changed.
 func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
+	if err := checkFields(v.queueName(d.Name), d.Args); err != nil {
+		return nil, err
+	}
 	p, err := v.profileFor(d.Name, d.Args, args, true)
 	if err != nil {
 		return nil, err

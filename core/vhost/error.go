@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -49,6 +50,14 @@ func (r *rules) queueName(name string) string {
 
 func (r *rules) exchangeName(name string) string {
 	return "exchange '" + name + "' in vhost '" + r.name + "'"
+}
+
+// checkFields refuses arguments that would take much memory for as long as they are kept. of is what has them.
+func checkFields(of string, t amqp.Table) error {
+	if n := t.Fields(); n > amqp.MaxArguments {
+		return refuse(Precondition, "the arguments of %s have %d fields and elements: at most %d are allowed", of, n, amqp.MaxArguments)
+	}
+	return nil
 }
 
 // NoQueue is the error for a queue that does not exist. Sessions return it when a mailbox they hold reports [queue.ErrGone].

@@ -119,7 +119,10 @@ func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) 
 	}
 	current, ok := v.Exchange(d.Name)
 	if !ok {
-		err := v.checkNewExchange(d, allow)
+		err := checkFields(v.exchangeName(d.Name), d.Args)
+		if err == nil {
+			err = v.checkNewExchange(d, allow)
+		}
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func FuzzJSON(f *testing.F) {
 		if err != nil || !reflect.DeepEqual(v, again) {
 			t.Errorf("got %v, %v, want %v", again, err, v)
 		}
-		if n := nesting(b); n > maxDepth || n < bytes.Count(b[:1], []byte("{")) {
+		if n, _ := shape(b); n > maxDepth || n < bytes.Count(b[:1], []byte("{")) {
 			t.Errorf("%s: %d levels", b, n)
 		}
 	})

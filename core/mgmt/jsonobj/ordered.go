@@ -12,7 +12,7 @@ var ErrNotObject = errors.New("not a JSON object")
 // ParseObject reads one JSON object and keeps the order of its members. Its values are those of [Parse], with objects as [Object] and
 // lists of objects as []Object.
 func ParseObject(b []byte) (Object, error) {
-	if nesting(b) > maxDepth || !json.Valid(b) {
+	if deepest, _ := shape(b); deepest > maxDepth || !json.Valid(b) {
 		return nil, ErrNotObject
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -27,7 +27,7 @@ func ParseObject(b []byte) (Object, error) {
 
 // ParseItems splits a JSON list into its items, which it does not read: use [ParseObject].
 func ParseItems(b []byte) (items []json.RawMessage, err error) {
-	if nesting(b) > maxDepth {
+	if deepest, _ := shape(b); deepest > maxDepth {
 		return nil, ErrNotObject
 	}
 	if err := json.Unmarshal(b, &items); err != nil {

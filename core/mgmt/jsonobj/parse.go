@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 )
 
@@ -50,9 +51,11 @@ func unreadable(b []byte, offset int, why string) error {
 const maxDepth = 32
 
 // Parse reads one JSON value. Numbers are [json.Number].
-func Parse(b []byte) (v any, err error) {
-	if nesting(b) > maxDepth {
-		return nil, Errorf("JSON nests deeper than %d levels", maxDepth)
+func Parse(b []byte) (v any, err error) { return parse(b, Limits{Values: math.MaxInt}) }
+
+func parse(b []byte, l Limits) (v any, err error) {
+	if err := l.Check(b); err != nil {
+		return nil, err
 	}
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -72,26 +75,6 @@ func broken(b []byte, err error) error {
 		return unreadable(b, int(syntax.Offset)-1, syntax.Error())
 	}
 	return unreadable(b, len(b), "it ends too early")
-}
-
-// nesting returns how deep brackets nest in JSON.
-func nesting(b []byte) (deepest int) {
-	level, quoted := 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case quoted && c == '\\':
-			i++
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			level++
-			deepest = max(deepest, level)
-		case c == '}' || c == ']':
-			level--
-		}
-	}
-	return deepest
 }
 
 // FromParsed returns a value of [Parse] as one that an [Object] may have: objects are sorted by name.

@@ -23,14 +23,17 @@ type Reader struct {
 }
 
 // Read returns a reader of the object in b, which has err if that is not nil. No bytes are an empty object.
-func Read(b []byte, err error) *Reader {
+func Read(b []byte, err error) *Reader { return ReadWithin(Limits{Values: math.MaxInt}, b, err) }
+
+// ReadWithin is Read within limits.
+func ReadWithin(l Limits, b []byte, err error) *Reader {
 	if err != nil {
 		return &Reader{err: &err} // without members
 	}
 	if len(bytes.TrimSpace(b)) == 0 {
 		return ReaderOf(map[string]any{})
 	}
-	v, err := Parse(b)
+	v, err := parse(b, l)
 	o, ok := v.(map[string]any)
 	if !ok && err == nil {
 		err = unreadable(b, len(b)-len(bytes.TrimLeft(b, " \t\r\n")), "an object is expected")
@@ -316,8 +319,10 @@ func (r *Reader) Tags(key string) (tags []string) {
 	default:
 		r.wrong("not_string", key)
 	}
+	seen := make(map[string]bool, min(len(words), 64))
 	for _, w := range words {
-		if w = strings.TrimSpace(w); w != "" && !slices.Contains(tags, w) {
+		if w = strings.TrimSpace(w); w != "" && !seen[w] {
+			seen[w] = true
 			tags = append(tags, w)
 		}
 	}

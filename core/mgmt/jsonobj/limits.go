@@ -1,0 +1,52 @@
+package jsonobj
+
+// Limits bound what decoding a body takes. A value of the decoded JSON takes much more memory than its text, which may have two bytes.
+type Limits struct {
+	// Values is how many marks the JSON may have: brackets that open, commas and colons.
+	Values int
+	// Memory reserves bytes for the decoded values; nil = nothing does. Its error refuses the body.
+	Memory func(bytes int64) error
+}
+
+// MaxValues is how many marks the JSON of a request may have that is no file of definitions. A table of as many fields fits no frame.
+const MaxValues = 128 << 10
+
+// perValue is about how much memory there is for each mark of JSON: for {"":1} it is 730 bytes for three.
+const perValue = 256
+
+// Check refuses JSON that exceeds the limits. It decodes nothing.
+func (l *Limits) Check(b []byte) error {
+	deepest, marks := shape(b)
+	switch {
+	case deepest > maxDepth:
+		return Errorf("JSON nests deeper than %d levels", maxDepth)
+	case marks > l.Values:
+		return Errorf("the JSON has more than %d values", l.Values)
+	case l.Memory != nil:
+		return l.Memory(int64(marks) * perValue)
+	}
+	return nil
+}
+
+// shape returns how deep brackets nest in JSON, and how many brackets that open, commas and colons it has.
+func shape(b []byte) (deepest, marks int) {
+	level, quoted := 0, false
+	for i := 0; i < len(b); i++ {
+		switch c := b[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			marks++
+			level++
+			deepest = max(deepest, level)
+		case c == '}' || c == ']':
+			level--
+		case c == ',' || c == ':':
+			marks++
+		}
+	}
+	return deepest, marks
+}
