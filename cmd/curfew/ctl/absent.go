@@ -9,6 +9,12 @@ const (
 	noMirrors = "there are no mirrored queues"
 	noProcess = "the broker is a process of the system: start it with \"curfew serve\", stop it with SIGTERM"
 	noCipher  = "the configuration holds no encrypted values"
+	noMoving  = "there are no shovels, and there is no federation; redrive moves messages inside the broker"
+	noOther   = "the broker speaks AMQP 0-9-1 alone"
+	noStreams = "there are no streams"
+	noBackend = "users, passwords and permissions are the broker's own"
+	noGuard   = "virtual hosts cannot be protected from deletion; only administrators can delete them"
+	noWatch   = "the broker always watches its disk; set_disk_free_limit says how much is to stay free"
 	noList    = "drain closes the listeners of clients, and revive opens them again"
 )
 
@@ -19,16 +25,32 @@ func absent(name string) string {
 		names  []string
 	}{
 		{noErlang, []string{
-			"eval", "eval_file", "exec", "force_gc", "hipe_compile", "schema_info", "report", "remote_shell",
-			"list_unresponsive_queues", "restart_vhost", "environment",
+			"eval_file", "exec", "force_gc", "hipe_compile", "schema_info", "report", "remote_shell",
+			"list_unresponsive_queues", "restart_vhost", "environment", "reset_stats_db", "resume_replica",
 		}},
 		{noCluster, []string{
 			"join_cluster", "forget_cluster_node", "change_cluster_node_type", "rename_cluster_node", "update_cluster_nodes",
-			"force_boot", "force_standalone_boot", "reset", "force_reset",
+			"force_boot", "force_standalone_boot", "force_standalone_khepri_boot", "reset", "force_reset", "discover_peers",
 		}},
 		{noMirrors, []string{"sync_queue", "cancel_sync_queue"}},
 		{noProcess, []string{"stop", "shutdown", "stop_app", "start_app", "rotate_logs"}},
 		{noCipher, []string{"encode", "decode", "encrypt_conf_value", "decrypt_conf_value", "list_ciphers", "list_hashes"}},
+		{noMoving, []string{"shovel_status", "restart_shovel", "delete_shovel", "federation_status", "restart_federation_link"}},
+		{noOther, []string{
+			"list_amqp10_connections", "list_mqtt_connections", "list_web_mqtt_connections", "decommission_mqtt_node",
+			"list_stomp_connections", "list_web_stomp_connections",
+		}},
+		{noStreams, []string{
+			"add_super_stream", "delete_super_stream", "activate_stream_consumer", "list_stream_connections", "list_stream_consumers",
+			"list_stream_publishers", "list_stream_consumer_groups", "list_stream_group_consumers", "list_stream_tracking",
+			"set_stream_retention_policy",
+		}},
+		{noBackend, []string{"clear_auth_backend_cache", "add_uaa_key", "add_signing_key"}},
+		{noGuard, []string{
+			"enable_vhost_protection_from_deletion", "disable_vhost_protection_from_deletion",
+			"enable_vhost_deletion_protection", "disable_vhost_deletion_protection",
+		}},
+		{noWatch, []string{"activate_free_disk_space_monitoring", "deactivate_free_disk_space_monitoring"}},
 		{noList, []string{"suspend_listeners", "resume_listeners"}},
 	} {
 		if slices.Contains(group.names, name) {

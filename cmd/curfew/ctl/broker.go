@@ -14,6 +14,8 @@ import (
 
 var featureColumns = known{columns("name state stability provided_by desc doc_url"), "name state"}
 
+var deprecatedColumns = known{columns("name deprecation_phase provided_by desc doc_url"), "name deprecation_phase"}
+
 // startup is how long a broker may take to answer, as rabbitmqctl has it.
 const startup = 5 * time.Minute
 
@@ -47,6 +49,10 @@ func brokerCommands() []command {
 		{
 			name: "list_feature_flags", lists: &featureColumns, about: "lists feature flags",
 			run: columnList("Listing feature flags ...", "feature-flags"),
+		},
+		{
+			name: "list_deprecated_features", lists: &deprecatedColumns, about: "lists deprecated features: there are none",
+			run: columnList("Listing deprecated features ...", "deprecated-features"),
 		},
 		{name: "enable_feature_flag", operands: "<flag>|all", run: enableFeature, about: "enables a feature flag, or all"},
 	}

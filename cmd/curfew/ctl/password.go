@@ -12,10 +12,10 @@ import (
 	"golang.org/x/term"
 )
 
-// password returns the second operand, or what is typed or piped in.
-func (c *call) password(ctx context.Context) (string, error) {
-	if len(c.operands) > 1 {
-		return c.operands[1], nil
+// password returns the operand with that index, or what is typed or piped in.
+func (c *call) password(ctx context.Context, operand int) (string, error) {
+	if len(c.operands) > operand {
+		return c.operands[operand], nil
 	}
 	if c.verbose() {
 		fmt.Fprint(c.program.Stdout, "Password: ")

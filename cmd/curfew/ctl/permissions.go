@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 )
 
@@ -12,6 +13,10 @@ func permissionCommands() []command {
 			name: "set_permissions", operands: "<username> <configure> <write> <read>", scoped: true, run: setPermissions,
 			about: "sets what a user may do in a virtual host",
 			more:  "Each of the three is a regular expression for names; '' permits nothing, '.*' everything.",
+		},
+		{
+			name: "set_permissions_globally", operands: "<username> <configure> <write> <read>", run: setAllPermissions,
+			about: "sets what a user may do in every virtual host that exists",
 		},
 		{
 			name: "clear_permissions", operands: "<username>", scoped: true, run: clearPermissions,
@@ -76,6 +81,24 @@ func setPermissions(ctx context.Context, c *call) error {
 	c.banner("Setting permissions for user \"%s\" in vhost \"%s\" ...", c.operands[0], c.vhost())
 	body := map[string]string{"configure": c.operands[1], "write": c.operands[2], "read": c.operands[3]}
 	return c.setPermission(ctx, "permissions/{vhost}/{1}", body)
+}
+
+func setAllPermissions(ctx context.Context, c *call) error {
+	c.banner("Setting permissions for user \"%s\" in all virtual hosts ...", c.operands[0])
+	if _, err := c.user(ctx, c.operands[0]); err != nil {
+		return instead(err, noSuchUser(c.operands[0]))
+	}
+	var vhosts []object
+	if err := c.api.get(ctx, path("vhosts")+"?columns=name", &vhosts); err != nil {
+		return err
+	}
+	body := map[string]string{"configure": c.operands[1], "write": c.operands[2], "read": c.operands[3]}
+	for _, v := range vhosts {
+		if err := c.api.put(ctx, path("permissions", v.text("name"), c.operands[0]), body); err != nil {
+			return fmt.Errorf("virtual host %s: %w", v.text("name"), err)
+		}
+	}
+	return c.done()
 }
 
 func clearPermissions(ctx context.Context, c *call) error {

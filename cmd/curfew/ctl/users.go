@@ -2,6 +2,9 @@ package ctl
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"strings"
@@ -29,6 +32,15 @@ func userCommands() []command {
 			about: "tells whether a password is the user's", more: stdin,
 		},
 		{
+			name: "hash_password", operands: "[<password>]", run: hashPassword, offline: true,
+			about: "prints a password's hash, as add_user --pre-hashed-password takes it", more: stdin,
+		},
+		{
+			name: "eval", operands: "<expression>", run: eval, check: checkEval,
+			about: "tells, as Puppet asks, whether a password is the user's",
+			more:  "It knows one expression: rabbit_access_control:check_user_pass_login(list_to_binary(\"USER\"), list_to_binary(\"PASSWORD\")).",
+		},
+		{
 			name: "set_user_tags", operands: "<username> [<tag> ...]", run: setUserTags,
 			about: "replaces a user's tags: administrator, monitoring, policymaker, management, or others", more: "Without a tag, the user has none.",
 		},
@@ -52,7 +64,7 @@ const hashing = "rabbit_password_hashing_sha256"
 func addUser(ctx context.Context, c *call) error {
 	name := c.operands[0]
 	c.banner("Adding user \"%s\" ...", name)
-	password, err := c.password(ctx)
+	password, err := c.password(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -104,7 +116,7 @@ func (c *call) changeUser(ctx context.Context, change func(body map[string]any))
 
 func changePassword(ctx context.Context, c *call) error {
 	c.banner("Changing password for user \"%s\" ...", c.operands[0])
-	password, err := c.password(ctx)
+	password, err := c.password(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -127,27 +139,54 @@ func clearPassword(ctx context.Context, c *call) error {
 	})
 }
 
-// authenticateUser calls the API as that user. A user without tags is refused for that only if the password is right.
 func authenticateUser(ctx context.Context, c *call) error {
 	name := c.operands[0]
 	c.banner("Authenticating user \"%s\" ...", name)
-	password, err := c.password(ctx)
+	password, err := c.password(ctx, 1)
 	if err != nil {
 		return err
 	}
+	switch refused, err := c.authenticate(ctx, name, password); {
+	case err != nil:
+		return err
+	case refused != "":
+		return failed(dataError, "Error: failed to authenticate user \"%s\"\nuser '%s' - %s", name, name, refused)
+	}
+	return c.result("Success")
+}
+
+// authenticate calls the API as a user, and returns why the API refuses the password; "" = it does not. The API refuses a user
+// without tags for that only if the password is right.
+func (c *call) authenticate(ctx context.Context, name, password string) (refused string, err error) {
 	api := *c.api
 	api.user, api.password = name, password
 	err = api.get(ctx, c.path("whoami"), nil)
-	r, refused := errors.AsType[*refusal](err)
+	r, ok := errors.AsType[*refusal](err)
 	switch {
-	case err == nil, refused && r.status == http.StatusUnauthorized && r.reason == "Not management user":
-		return c.result("Success")
-	case !refused:
-		return err
+	case !ok:
+		return "", err
+	case r.status == http.StatusUnauthorized && r.reason == "Not management user":
+		return "", nil
 	case r.reason == "Login failed":
-		r.reason = "invalid credentials"
+		return "invalid credentials", nil
 	}
-	return failed(dataError, "Error: failed to authenticate user \"%s\"\nuser '%s' - %s", name, name, r.reason)
+	return r.reason, nil
+}
+
+// hashPassword prints the hash that add_user --pre-hashed-password takes: a random salt, and SHA-256 of it and the password.
+func hashPassword(ctx context.Context, c *call) error {
+	c.banner("Will hash password")
+	password, err := c.password(ctx, 0)
+	if err != nil {
+		return err
+	}
+	if password == "" {
+		return errNoPassword
+	}
+	salted := make([]byte, 4, 4+sha256.Size)
+	_, _ = rand.Read(salted) // it never fails
+	sum := sha256.Sum256(append(salted[:4:4], password...))
+	return c.result("%s", base64.StdEncoding.EncodeToString(append(salted, sum[:]...)))
 }
 
 func setUserTags(ctx context.Context, c *call) error {

@@ -4,21 +4,28 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 )
 
 var vhostColumns = known{columns("name tracing cluster_state:states description tags:names default_queue_type"), "name"}
 
+var vhostMetadata = []option{
+	{long: "description", value: "description", about: "what it is for"},
+	{long: "tags", value: "tag,tag,...", about: "names to find it by"},
+	{long: "default-queue-type", value: "type", about: "the type of queues whose declaration names none"},
+}
+
 func vhostCommands() []command {
 	return []command{
 		{
 			name: "add_vhost", operands: "<vhost>", run: addVHost, about: "adds a virtual host",
-			options: []option{
-				{long: "description", value: "description", about: "what it is for"},
-				{long: "tags", value: "tag,tag,...", about: "names to find it by"},
-				{long: "default-queue-type", value: "type", about: "the type of queues whose declaration names none"},
-			},
+			options: vhostMetadata,
+		},
+		{
+			name: "update_vhost_metadata", operands: "<vhost>", run: updateVHost, check: checkVHostUpdate,
+			about: "changes the description, the tags or the default queue type of a virtual host", options: vhostMetadata,
 		},
 		{
 			name: "delete_vhost", operands: "<vhost>", about: "removes a virtual host, with all that is in it",
@@ -43,27 +50,44 @@ func addVHost(ctx context.Context, c *call) error {
 	case !isRefusal(err, http.StatusNotFound):
 		return err
 	}
-	body := map[string]any{}
+	return c.put(ctx, "vhosts/{1}", c.vhostMetadata())
+}
+
+// vhostMetadata returns the properties of a virtual host that options name.
+func (c *call) vhostMetadata() map[string]any {
+	given := map[string]any{}
 	for _, name := range []string{"description", "tags"} {
 		if c.has(name) {
-			body[name] = c.value(name)
+			given[name] = c.value(name)
 		}
 	}
 	if c.has("default-queue-type") {
-		body["default_queue_type"] = c.value("default-queue-type")
-		body["defaultqueuetype"] = c.value("default-queue-type") // what RabbitMQ before 3.11 reads
+		given["default_queue_type"] = c.value("default-queue-type")
+		given["defaultqueuetype"] = c.value("default-queue-type") // what RabbitMQ before 3.11 reads
 	}
-	return c.put(ctx, "vhosts/{1}", body)
+	return given
+}
+
+func checkVHostUpdate(c *call) error {
+	if len(c.vhostMetadata()) == 0 {
+		return &misuse{usageError, "not enough arguments: none of --description, --tags and --default-queue-type is given"}
+	}
+	return nil
+}
+
+func updateVHost(ctx context.Context, c *call) error {
+	c.banner("Updating metadata of vhost \"%s\" ...", c.operands[0])
+	return c.doneUnless(c.amendVHost(ctx, c.operands[0], c.vhostMetadata()))
 }
 
 func setVHostTags(ctx context.Context, c *call) error {
 	name, tags := c.operands[0], c.operands[1:]
 	c.banner("Setting tags for virtual host \"%s\" to [%s] ...", name, strings.Join(tags, ", "))
-	return c.doneUnless(c.amendVHost(ctx, name, "tags", strings.Join(tags, ",")))
+	return c.doneUnless(c.amendVHost(ctx, name, map[string]any{"tags": strings.Join(tags, ",")}))
 }
 
-// amendVHost changes one property of a virtual host. It repeats the others, because the API sets all of them at once.
-func (c *call) amendVHost(ctx context.Context, name, property string, value any) error {
+// amendVHost changes some properties of a virtual host. It repeats the others, because the API sets all of them at once.
+func (c *call) amendVHost(ctx context.Context, name string, changes map[string]any) error {
 	var v object
 	if err := c.api.get(ctx, path("vhosts", name), &v); err != nil {
 		return instead(err, &failure{dataError, fmt.Sprintf("Virtual host '%s' does not exist", name)})
@@ -74,18 +98,18 @@ func (c *call) amendVHost(ctx context.Context, name, property string, value any)
 			body[other] = raw
 		}
 	}
-	body[property] = value
+	maps.Copy(body, changes)
 	return c.api.put(ctx, path("vhosts", name), body)
 }
 
 func traceOn(ctx context.Context, c *call) error {
 	c.banner("Starting tracing for vhost \"%s\" ...", c.vhost())
-	return c.resultUnless(c.amendVHost(ctx, c.vhost(), "tracing", true), "Trace enabled for vhost %s", c.vhost())
+	return c.resultUnless(c.amendVHost(ctx, c.vhost(), map[string]any{"tracing": true}), "Trace enabled for vhost %s", c.vhost())
 }
 
 func traceOff(ctx context.Context, c *call) error {
 	c.banner("Stopping tracing for vhost \"%s\" ...", c.vhost())
-	return c.resultUnless(c.amendVHost(ctx, c.vhost(), "tracing", false), "Trace disabled for vhost %s", c.vhost())
+	return c.resultUnless(c.amendVHost(ctx, c.vhost(), map[string]any{"tracing": false}), "Trace disabled for vhost %s", c.vhost())
 }
 
 // defined reports whether the API knows a value.
