@@ -13,6 +13,7 @@ type Error struct {
 	Text          string
 	Class, Method uint16
 	Soft          bool // only the channel must close, whatever the code
+	Undone        bool // the broker has certainly done nothing of the method; it is not sent
 }
 
 // Errorf returns the error for a reply code. The layout gives the part of the reply text after the name.

@@ -103,8 +103,11 @@ func (s *Store) CreateDefaults() error {
 func (s *Store) Version() uint64 { return s.version.Load() }
 
 // loggedIn returns the user as one who is logged in.
-func (u *user) loggedIn() User {
-	return User{Name: u.Name, Tags: u.Tags, generation: u.generation, epoch: u.epoch}
+func (u *user) loggedIn() User { return u.loggedInWith(u.epoch) }
+
+// loggedInWith is loggedIn with the password of an epoch.
+func (u *user) loggedInWith(epoch uint64) User {
+	return User{Name: u.Name, Tags: u.Tags, generation: u.generation, epoch: epoch}
 }
 
 // user returns the user of this name, nil if there is none.

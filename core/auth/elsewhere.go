@@ -6,11 +6,12 @@ import (
 	"errors"
 )
 
-// AccountOf returns a number of the account that a user has logged in to, for LoggedIn at another node of the cluster. A later account
-// of the same name has another one, and so has the account after its password was changed. It is 0 if the login holds no longer.
+// AccountOf returns a number of the account that a user has logged in to, for LoggedIn at another node of the cluster. It is that of the
+// account's present password: as at this node, a login outlasts a change of the password. A later account of the same name has another
+// number. It is 0 if the account was deleted.
 func (s *Store) AccountOf(u User) uint64 {
 	found := s.user(u.Name)
-	if found == nil || found.epoch != u.epoch {
+	if found == nil || found.generation != u.generation {
 		return 0
 	}
 	return found.Password.number()

@@ -289,6 +289,44 @@ func TestPasswordChangedWhileItWaits(t *testing.T) {
 	})
 }
 
+// A user that was set again during the check, with the same password, was refused: the new hash has another salt. The user is set again during
+// as many checks as a login makes, and during one.
+func TestUserSetAgainWhileItWaits(t *testing.T) {
+	for _, times := range []int{1, maxChecks} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t)
+			c.login(t.Context(), "192.0.2.1", "alice", "secret")
+			for range times {
+				put(t, c.s, "alice", "secret")
+				time.Sleep(time.Second)
+				synctest.Wait()
+			}
+			c.Wait()
+			if c.outcomes["right"] != 1 {
+				t.Errorf("set %d times: got %v", times, c.outcomes)
+			}
+		})
+	}
+}
+
+// A user that is deleted and added again during the check is another one: what counts is the new password.
+func TestUserAddedAgainWhileItWaits(t *testing.T) {
+	for password, want := range map[string]string{"secret": "right", "other": "wrong"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t)
+			c.login(t.Context(), "192.0.2.1", "alice", "secret")
+			if _, err := c.s.Delete("alice"); err != nil {
+				t.Fatal(err)
+			}
+			put(t, c.s, "alice", password)
+			c.Wait()
+			if c.outcomes[want] != 1 {
+				t.Errorf("%s: got %v", password, c.outcomes)
+			}
+		})
+	}
+}
+
 // A user whose tags were removed while the password was checked was logged in with the tags from before.
 func TestTagsChangedWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

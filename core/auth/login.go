@@ -98,21 +98,36 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 	if r := s.unready(name); r != nil {
 		return User{}, r
 	}
-	u, elsewhere := s.user(name), name == Guest && !from.Loopback
-	var h Hash // without a user no password is right
-	if u != nil {
-		h = u.Password
-	}
-	v := s.verifier.verify(ctx, login{name: name, from: from, barred: elsewhere}, &h, password)
-	if v.is == right {
-		if now := s.current(u); now != nil {
-			return now.loggedIn(), nil
+	elsewhere := name == Guest && !from.Loopback
+	l := login{name: name, from: from, barred: elsewhere}
+	u := s.user(name)
+	for checks := 1; ; checks++ {
+		var h Hash // without a user no password is right
+		if u != nil {
+			h = u.Password
 		}
+		v := s.verifier.verify(ctx, l, &h, password)
+		if v.is != right {
+			r := v.refuse(name, &from)
+			r.Elsewhere = elsewhere
+			return User{}, r
+		}
+		now := s.user(name)
+		switch {
+		case now == nil, checks == maxChecks && now.generation != u.generation:
+			return User{}, (&result{is: wrong}).refuse(name, &from) // there was no such user meanwhile
+		case now.generation == u.generation && now.Password.equal(&u.Password):
+			return now.loggedIn(), nil
+		case checks == maxChecks:
+			return now.loggedInWith(u.epoch), nil
+		}
+		u = now
 	}
-	r := v.refuse(name, &from)
-	r.Elsewhere = elsewhere
-	return User{}, r
 }
+
+// maxChecks is how often at most a login checks a password whose user got another hash during the check. A hash has a salt, so another hash may
+// be that of the same password. A password that was right each time is accepted as of the last check: the login began before the change after it.
+const maxChecks = 3
 
 // unready returns the refusal of anybody while nobody is known, nil if users are. A user whom nobody knows would be told that the password is
 // wrong, and would be one who has failed.
@@ -140,15 +155,6 @@ func (v *result) refuse(name string, from *Origin) *Refused {
 		return refuse(name, "user '%s' can only connect via localhost", name)
 	}
 	return refuse(name, "user '%s' - invalid credentials", name)
-}
-
-// current returns a user as it is after its password was checked; nil if it was deleted or has another password by then.
-func (s *Store) current(u *user) *user {
-	now := s.user(u.Name)
-	if now == nil || now.generation != u.generation || !now.Password.equal(&u.Password) {
-		return nil
-	}
-	return now
 }
 
 func refuse(user, layout string, args ...any) *Refused {

@@ -227,7 +227,8 @@ func numberOfNode(v any) (wlog.NodeID, error) {
 	return wlog.NodeID(n), nil
 }
 
-// applicantAt returns the number of the node that waits at an address.
+// applicantAt returns the number of the node that waits at an address, or of the one that runs there: an earlier request may have replaced the
+// former, or the owners may have finished what it began. Then there is nothing left to do.
 func (a *API) applicantAt(address string) (wlog.NodeID, error) {
 	v := a.view()
 	for _, n := range v.Applicants {
@@ -236,7 +237,7 @@ func (a *API) applicantAt(address string) (wlog.NodeID, error) {
 		}
 	}
 	for _, n := range v.Nodes {
-		if n.Address == address && awaited(&v, n.ID) { // it was admitted by an earlier request
+		if n.Address == address && (n.Up || awaited(&v, n.ID)) {
 			return n.ID, nil
 		}
 	}

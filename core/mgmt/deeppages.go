@@ -73,7 +73,9 @@ func (m *listMerge) answerDeep(c *request, e *endpoint) error {
 	if !ok {
 		return err
 	}
-	g.findUnserved()
+	if err := g.checkServed(); err != nil {
+		return err
+	}
 	all := m.merger(g, true)
 	filtered, total := all.counts()
 	p, err := c.query.pageOf(filtered)

@@ -1,14 +1,17 @@
 package mgmt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // failure is the answer to a refused request: RabbitMQ's body {"error", "reason"}.
@@ -48,11 +51,19 @@ func failureOf(err error) *failure {
 		}
 	}
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
+		if e.Code == amqp.ReplyConnectionForced {
+			return interruption(e)
+		}
 		return failureOfKind(e.Code == amqp.ReplyNotFound, e.Code == amqp.ReplyAccessRefused, e.Code == amqp.ReplyInternalError, e.Text)
 	}
 	if e, ok := errors.AsType[*vhost.Error](err); ok {
-		if e.Kind == vhost.Conflict {
+		switch {
+		case e.Kind == vhost.Conflict:
 			return &failure{http.StatusConflict, "conflict", e.Text}
+		case e.Kind == vhost.Stopped && !isOwnership(e):
+			return broken(e)
+		case e.Kind == vhost.Stopped:
+			return moved(e.MayBeDone())
 		}
 		return failureOfKind(e.Kind == vhost.NotFound, e.Kind == vhost.AccessRefused, false, e.Text)
 	}
@@ -61,13 +72,52 @@ func failureOf(err error) *failure {
 	}
 	switch {
 	case isOwnership(err):
-		return errMoved
+		return moved(!errors.Is(err, wlog.ErrUnwritten))
+	case errors.Is(err, context.DeadlineExceeded):
+		return errLate
+	case errors.Is(err, wlog.ErrClosed), errors.Is(err, journal.ErrClosed), errors.Is(err, context.Canceled):
+		return errStopping
 	case errors.Is(err, auth.ErrNoUser):
 		return errNotFound
 	case errors.Is(err, auth.ErrNoVHost):
 		return errNoVHost
 	}
 	return nil
+}
+
+// interrupted is the code of a failure whose text says what has interrupted the request.
+const interrupted = "interrupted"
+
+// Failures of what the broker has begun.
+var (
+	errLate     = &failure{http.StatusServiceUnavailable, "timeout", "it was not done in time; whether it will be done is not known"}
+	errStopping = &failure{http.StatusServiceUnavailable, "stopping", "the broker is stopping; whether it was done is not known"}
+)
+
+// moved returns the failure of a request whose vhost, or the registry, has moved to another node.
+func moved(mayBeDone bool) *failure {
+	if mayBeDone {
+		return errMoved
+	}
+	return errElsewhere
+}
+
+// broken returns the failure of a request to which the broker's own failure is the answer: a log has failed.
+func broken(e *vhost.Error) *failure {
+	text := e.Text
+	if e.MayBeDone() {
+		text += "; whether it was done is not known"
+	}
+	return &failure{http.StatusInternalServerError, "internal_error", text}
+}
+
+// interruption returns the failure of a request whose connection inside the broker was closed: its vhost has moved, or was deleted, or its
+// user was, or the broker stops.
+func interruption(e *amqp.Error) *failure {
+	if e.Undone {
+		return errElsewhere
+	}
+	return &failure{http.StatusServiceUnavailable, interrupted, e.Text + "; whether it was done is not known"}
 }
 
 // failureOfKind returns the answer for an error of the broker's, by what kind of error it is.

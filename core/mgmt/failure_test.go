@@ -1,20 +1,73 @@
 package mgmt
 
 import (
+	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // A change that is under way when its shard gets another owner is answered with 503: ask again. One whose entry was being written was answered
-// with 500, as an error of the broker's, and logged as such.
+// with 500, as an error of the broker's, and one of a queue with 400, as the client's.
 func TestAnswersWhileOwnersChange(t *testing.T) {
-	for _, err := range []error{wlog.ErrNotOwner, wlog.ErrNoOwner, wlog.ErrLost} {
-		f := failureOf(fmt.Errorf("users: definitions: registry: %w", err))
-		if f == nil || f.status != http.StatusServiceUnavailable || f.code != "no_owner" {
-			t.Errorf("%v: %+v", err, f)
-		}
+	registry := func(err error) error { return fmt.Errorf("users: definitions: registry: %w", err) }
+	tests := []struct {
+		name string
+		err  error
+		want *failure
+	}{
+		{"begun", registry(wlog.ErrNotOwner), errMoved},
+		{"no owner", registry(wlog.ErrNoOwner), errMoved},
+		{"being written", registry(wlog.ErrLost), errMoved},
+		{"not written", registry(wlog.ErrUnwritten), errElsewhere},
+		{"late", registry(context.DeadlineExceeded), errLate},
+		{"closed", registry(wlog.ErrClosed), errStopping},
+		{"given up", registry(context.Canceled), errStopping},
+		{"refused by a session", &amqp.Error{Code: amqp.ReplyConnectionForced, Undone: true}, errElsewhere},
+		{"interrupted", amqp.Errorf(amqp.ReplyConnectionForced, "bye"), &failure{503, "interrupted", "bye; whether it was done is not known"}},
+		{"refused by a vhost", &vhost.Error{Kind: vhost.Stopped}, &failure{500, "internal_error", ""}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if f := failureOf(tt.err); f == nil || *f != *tt.want {
+				t.Errorf("got %+v, want %+v", f, tt.want)
+			}
+		})
+	}
+}
+
+// A queue that is asked for, changed or deleted while its vhost moves was answered with 400 or 404. Whoever asked took the one for a refusal and
+// the other for an answer.
+func TestQueueOfAVHostThatMoves(t *testing.T) {
+	for _, tt := range []struct{ method, path, body string }{
+		{"GET", "queues/%2F/q", ""},
+		{"GET", "queues/%2F/none", ""},
+		{"PUT", "queues/%2F/q", `{"durable": true}`},
+		{"PUT", "queues/%2F/new", `{"durable": true}`},
+		{"DELETE", "queues/%2F/q", ""},
+		{"DELETE", "queues/%2F/none", ""},
+		{"DELETE", "queues/%2F/q/contents", ""},
+		{"POST", "queues/%2F/q/get", `{"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}`},
+		{"POST", "exchanges/%2F/amq.default/publish", `{"properties": {}, "routing_key": "q", "payload": "", "payload_encoding": "string"}`},
+		{"PUT", "exchanges/%2F/x", `{"type": "fanout"}`},
+		{"DELETE", "exchanges/%2F/none", ""},
+		{"POST", "bindings/%2F/e/amq.fanout/q/q", `{}`},
+		{"PUT", "policies/%2F/p", `{"pattern": "q", "definition": {"max-length": 1}}`},
+	} {
+		t.Run(tt.method+" "+tt.path, func(t *testing.T) {
+			r := newRig(t)
+			r.do(201, "PUT", "/api/queues/%2F/q", `{"durable": true}`)
+			v, _ := r.api.Store.VHost("/")
+			v.Move("it moves")
+			w := r.serve(r.request(guest, tt.method, "/api/"+tt.path, tt.body))
+			if w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), `"error":"no_owner"`) {
+				t.Errorf("%d %s", w.Code, w.Body.String())
+			}
+		})
 	}
 }

@@ -161,10 +161,14 @@ func (c *request) unforwarded(n replicas.Node, most time.Duration, err error) er
 	}
 	c.takeTime(writeTimeout) // its body may have taken long
 	c.w.Header().Set("Retry-After", "1")
+	why := fmt.Sprintf(": %.200s", err.Error())
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return c.errUnreachable([]string{n.Name}, fmt.Sprintf(" within %s", most))
+		why = fmt.Sprintf(" within %s", most)
 	}
-	return c.errUnreachable([]string{n.Name}, fmt.Sprintf(": %.200s", err.Error()))
+	if c.r.Method != http.MethodGet && c.r.Method != http.MethodHead {
+		why += "; whether it was done is not known"
+	}
+	return c.errUnreachable([]string{n.Name}, why)
 }
 
 // outgoing returns a request to another node, as the user's.

@@ -141,7 +141,9 @@ func (m *listMerge) answer(c *request, e *endpoint) error {
 	if !ok {
 		return err
 	}
-	g.findUnserved()
+	if err := g.checkServed(); err != nil {
+		return err
+	}
 	all := m.merger(g, false)
 	g.mark()
 	if c.query.page > 0 {

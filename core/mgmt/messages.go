@@ -142,7 +142,7 @@ func (c *request) mayWrite() error {
 // publishFailure returns an error as RabbitMQ words it here: every one is a bad request.
 func publishFailure(err error) error {
 	e, ok := errors.AsType[*amqp.Error](err)
-	if !ok || e.Code == amqp.ReplyInternalError {
+	if !ok || e.Code == amqp.ReplyInternalError || e.Code == amqp.ReplyConnectionForced {
 		return err
 	}
 	return &failure{http.StatusBadRequest, "bad_request", strconv.Itoa(int(e.Code)) + " " + e.Error()}
@@ -233,7 +233,7 @@ func (*API) fetch(c *request) error {
 // fetchFailure returns an error as RabbitMQ words it here: with the name of its code.
 func fetchFailure(err error) error {
 	f := failureOf(err)
-	if e, ok := errors.AsType[*amqp.Error](err); ok && f != nil {
+	if e, ok := errors.AsType[*amqp.Error](err); ok && f != nil && f.status < http.StatusInternalServerError {
 		return &failure{f.status, f.code, e.Error()}
 	}
 	return err

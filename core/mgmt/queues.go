@@ -169,7 +169,7 @@ func (a *API) describeQueue(c *request, r queueRef) object {
 // mailbox returns the queue that the path names.
 func (c *request) mailbox() (*queue.Mailbox, error) {
 	m := c.vhost.Mailbox(c.vars["queue"])
-	if m == nil {
+	if m == nil || c.vhost.Moved() { // a queue is empty by then
 		return nil, errNotFound
 	}
 	return m, nil

@@ -145,7 +145,7 @@ func (c *request) done(err error) error {
 
 // refuse answers a request with an error.
 func (c *request) refuse(err error) {
-	f := failureOf(err)
+	f := c.failureOf(err)
 	if f == nil {
 		c.api.Log.Error("management request", "method", c.r.Method, "path", c.r.URL.Path, "user", c.user.Name, "error", err)
 		f = &failure{http.StatusInternalServerError, "internal_error", "see the broker logfile"}
@@ -153,11 +153,28 @@ func (c *request) refuse(err error) {
 	if (f == errNoLogin || f == errLoginFailed || f == errSessionEnded) && c.popsUp() {
 		c.w.Header().Set("WWW-Authenticate", `Basic realm="`+realm+`"`)
 	}
+	if f == errElsewhere {
+		c.w.Header().Set("Retry-After", "1")
+	}
 	if f.code == "" {
 		c.w.WriteHeader(f.status)
 		return
 	}
 	writeFailure(c.w, f)
+}
+
+// failureOf is the function of that name for an error of this request: what a vhost that has moved lacks says nothing.
+func (c *request) failureOf(err error) *failure {
+	f := failureOf(err)
+	switch {
+	case f == nil || c.vhost == nil || !c.vhost.Moved():
+		return f
+	case f == errNotFound:
+		return errElsewhere
+	case f.code == interrupted:
+		return errMoved
+	}
+	return f
 }
 
 // popsUp reports whether a refusal asks for a name and a password. Browsers do so by themselves, over any page.

@@ -229,8 +229,12 @@ func (c *request) forwardToAll(e *endpoint) error {
 	return nil
 }
 
-// errMoved is the failure of a request whose vhost, or the registry, got another owner meanwhile.
-var errMoved = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about is getting another owner; whether it was done is not known"}
+var (
+	// errMoved is the failure of a request whose vhost, or the registry, got another owner meanwhile.
+	errMoved = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about is getting another owner; whether it was done is not known"}
+	// errElsewhere is the failure of a request whose vhost, or the registry, got another owner before anything was done.
+	errElsewhere = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about has another owner now; nothing was done"}
+)
 
 // isOwnership reports whether an error says that this node is not, or not any more, the one to ask.
 func isOwnership(err error) bool {

@@ -89,6 +89,22 @@ func (g *gathering) findUnserved() {
 	}
 }
 
+// checkServed finds the unserved vhosts, and refuses a list if it would lack them all: it is empty then, whatever there is, and most clients read
+// no header.
+func (g *gathering) checkServed() error {
+	g.findUnserved()
+	visible := func(name string) bool { return isMonitor(g.user) || g.mayEnter(name) }
+	if len(g.unserved) == 0 || slices.ContainsFunc(g.api.Placements.VHosts(), func(name string) bool { return visible(name) && !slices.Contains(g.unserved, name) }) {
+		return nil
+	}
+	g.mark()
+	if owner, _ := g.api.Placements.OwnerOf(g.unserved[0]); owner != 0 && len(g.missing) > 0 {
+		g.w.Header().Set("Retry-After", "1")
+		return g.errUnreachable(g.missing, "; without that the list would lack "+vhostText(g.unserved[0]))
+	}
+	return g.errUnowned(vhostText(g.unserved[0]))
+}
+
 // elsewhere returns a function that reports whether what is in a vhost is taken from another part than p, because the nodes of both take
 // themselves for the owner.
 func (g *gathering) elsewhere(p *part) func(vhost string) bool {

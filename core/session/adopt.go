@@ -51,11 +51,15 @@ func (s *Server) Adopt(ctx context.Context, now hook.Instant, h *Handover, from 
 func (c *Conn) openAdopted(h *Handover) (outdated bool, err error) {
 	u, ok := c.srv.Users.LoggedIn(h.User, h.Account)
 	if !ok {
-		err := amqp.Errorf(amqp.ReplyNotAllowed, "user '%s' is deleted, or has another password", h.User)
-		return true, err.In(amqp.ClassConnection, amqp.MethodConnectionOpen)
+		return true, errOtherAccount(h.User)
 	}
 	c.user = u
 	return c.openHere(h.VHost)
+}
+
+// errOtherAccount is the error for a user who logged in to an account that the owner does not know, or not with that password.
+func errOtherAccount(user string) *amqp.Error {
+	return amqp.Errorf(amqp.ReplyNotAllowed, "user '%s' is deleted, or has another password", user).In(amqp.ClassConnection, amqp.MethodConnectionOpen)
 }
 
 // peer returns the client as the front saw it.

@@ -47,7 +47,7 @@ func (c *Conn) fail(err error) {
 // close leaves the broker and sends connection.close as the last frame.
 func (c *Conn) close(e *amqp.Error) {
 	c.flush()
-	c.phase = closing
+	c.phase, c.closedFor = closing, e
 	c.leave()
 	c.seal(&amqp.ConnectionClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 }

@@ -62,6 +62,8 @@ type Conn struct {
 	ended   atomic.Bool            // it is no longer one of the broker's open connections
 	evicted atomic.Pointer[string] // why it must close; nil if it need not
 
+	closedFor *amqp.Error // of the broker's connection.close; nil = there was none
+
 	channels     []*channel // by number, nil if closed; written under out's lock
 	openChannels int
 	lastChannel  *channel // of the previous frame

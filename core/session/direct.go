@@ -103,7 +103,7 @@ func (d *Direct) reply() (r Reply, err error) {
 	case *amqp.ChannelClose:
 		return Reply{}, closedFor(m.ReplyCode, m.ReplyText)
 	case *amqp.ConnectionClose:
-		return Reply{}, closedFor(m.ReplyCode, m.ReplyText)
+		return Reply{}, d.conn.closedFor
 	case *amqp.BasicGetOK, *amqp.BasicReturn:
 		h, err := amqp.ParseContentHeader(d.frame().Payload)
 		if err != nil {

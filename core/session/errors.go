@@ -27,7 +27,11 @@ func in(err error, class, method uint16) error {
 	}
 	if refused, ok := errors.AsType[*vhost.Error](err); ok {
 		if errors.Is(err, wlog.ErrNotOwner) {
-			return errMoved(refused.Text).In(class, method)
+			e := errMoved(refused.Text).In(class, method)
+			if e.Undone = !refused.MayBeDone(); !e.Undone {
+				e.Text += ", and whether the change was made is not known"
+			}
+			return e
 		}
 		e := amqp.Errorf(cmp.Or(replyCodes[refused.Kind], amqp.ReplyInternalError), "%s", refused.Text).In(class, method)
 		e.Soft = refused.Kind == vhost.Stopped

@@ -143,12 +143,28 @@ func (c *Conn) OpenHere(now hook.Instant) {
 	}
 }
 
-// Refuse closes the connection for an error that was found elsewhere.
-func (c *Conn) Refuse(now hook.Instant, err error) {
+// Refuse closes the connection for an error that was found elsewhere. The state stays Elsewhere if the refused handover named a password
+// that the user has no longer: a new handover names the present one.
+func (c *Conn) Refuse(now hook.Instant, err error, h *Handover) {
 	c.now = now
-	if c.phase == elsewhere {
+	if c.phase == elsewhere && !c.wasSetAgain(err, h) {
 		c.fail(err)
 	}
+}
+
+// wasSetAgain reports whether a handover was refused only because the user got another password after the login. The owner may know of
+// that before this node does.
+func (c *Conn) wasSetAgain(err error, h *Handover) bool {
+	e, ok := errors.AsType[*amqp.Error](err)
+	if !ok || h == nil || e.Text != errOtherAccount(h.User).Text {
+		return false
+	}
+	if account := c.srv.Users.AccountOf(c.user); account == 0 || account != h.Account {
+		return account != 0
+	}
+	first := !c.refreshed && c.srv.Fresh != nil
+	c.outdated = c.outdated || first
+	return first
 }
 
 // Relay says that a node has adopted the connection: from now on the caller passes the bytes on. It wakes the writer, which finds

@@ -220,6 +220,61 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
+// A user that was set again between its login and connection.open was refused by the owner of the vhost as if the password were another.
+func TestHandoverOfAUserSetAgain(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		before, after func(p *probe) // the handover; it was refused
+		state         State
+	}{
+		{name: "set again before", before: (*probe).setGuest, state: Closing},
+		{name: "set again after", after: (*probe).setGuest, state: Elsewhere},
+		{name: "set again elsewhere", after: func(p *probe) { p.conn.srv.Fresh = (&registry{}).fresh }, state: Elsewhere},
+		{name: "deleted", after: (*probe).deleteGuest, state: Closing},
+		{name: "deleted and added", after: func(p *probe) { p.deleteGuest(); p.setGuest() }, state: Closing},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			here := false
+			p := newProbe(t, changingUsers, homed(&here, 2, nil)).login().tune()
+			p.send(0, &amqp.ConnectionOpen{VirtualHost: "/"})
+			if tt.before != nil {
+				tt.before(p)
+			}
+			h := p.conn.Handover()
+			if _, known := p.conn.srv.Users.LoggedIn(h.User, h.Account); !known {
+				t.Error("the handover names a password that the user has no longer")
+			}
+			if tt.after != nil {
+				tt.after(p)
+			}
+			p.conn.Refuse(p.now, errOtherAccount("guest"), h)
+			p.state(tt.state)
+			if tt.state == Elsewhere && tt.name == "set again elsewhere" && !p.conn.Outdated() {
+				t.Error("the registry is not asked")
+			}
+		})
+	}
+}
+
+func (p *probe) setGuest() {
+	p.t.Helper()
+	users := p.conn.srv.Users
+	h, err := users.Hash("guest")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := users.Set(auth.Account{Name: "guest", Password: h}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *probe) deleteGuest() {
+	p.t.Helper()
+	if _, err := p.conn.srv.Users.Delete("guest"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 func TestUnknownVHost(t *testing.T) {
 	here := true
 	newProbe(t, homed(&here, 1, nil)).login().tune().openRefused("nope", 530, "NOT_ALLOWED - vhost nope not found")

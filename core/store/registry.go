@@ -108,7 +108,7 @@ const confirmTime = 10 * time.Second
 // confirm returns an error if what was read of the copy in a term may be out of date.
 func (r *Registry) confirm(own *registryOwner) error {
 	if own == nil {
-		return wlog.ErrNotOwner
+		return wlog.ErrUnwritten
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, confirmTime)
 	defer cancel()
@@ -116,7 +116,7 @@ func (r *Registry) confirm(own *registryOwner) error {
 		return err
 	}
 	if r.log.owner() != own || own.isLost() { // another node may have written what was followed meanwhile
-		return wlog.ErrNotOwner
+		return wlog.ErrUnwritten
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ func (r *Registry) unplace(own *registryOwner, name string) (existed bool, err e
 	}
 	planned := func() error {
 		if r.userLog.planned() != own {
-			return wlog.ErrNotOwner
+			return wlog.ErrUnwritten
 		}
 		return nil
 	}

@@ -126,7 +126,7 @@ func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket 
 	defer l.mu.Unlock()
 	t := &registryTicket{own: own, done: make(chan struct{})}
 	if own == nil || l.own != own {
-		t.Failed(wlog.ErrNotOwner)
+		t.Failed(wlog.ErrUnwritten)
 		return t
 	}
 	extent := l.own.writer.Current()

@@ -111,7 +111,7 @@ func (v *VHost) changeLocked(mode func() changeMode, plan func() (apply func(), 
 		v.mu.Lock()
 	}
 	if err == nil {
-		err = v.checkMoved()
+		err = interrupted(v.moved.Load())
 	}
 	if err != nil {
 		return false, err
@@ -169,9 +169,9 @@ func (v *VHost) awaitDurable(durable bool) error {
 	}
 	if err := v.definitionLog.WaitDurable(); err != nil {
 		v.FailDefinitions(err)
-		return v.notDurable(err)
+		return interrupted(v.notDurable(err))
 	}
-	return v.checkMoved() // after that nothing was written
+	return interrupted(v.moved.Load()) // after that nothing was written
 }
 
 // FailDefinitions is called when nothing durable can be changed any more. The vhost then refuses to delete durable queues.

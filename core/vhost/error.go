@@ -30,7 +30,21 @@ type Error struct {
 	Kind Kind
 	Text string
 
-	cause error // the broker's own failure; nil if the client is to blame
+	cause   error // the broker's own failure; nil if the client is to blame
+	started bool  // see MayBeDone
+}
+
+// MayBeDone reports whether the change may have been made all the same: it was being written when the log failed, or the vhost moved.
+func (e *Error) MayBeDone() bool { return e.started }
+
+// interrupted returns the error of a change that was being written, nil for nil.
+func interrupted(e *Error) error {
+	if e == nil {
+		return nil
+	}
+	i := *e
+	i.started = true
+	return &i
 }
 
 func (e *Error) Error() string { return e.Text }
@@ -109,7 +123,7 @@ func (r *rules) checkLog(cfg *queue.Config) error {
 	return nil
 }
 
-// notDurable is the error for a change whose definitions could not be logged.
+// notDurable is the error for a change while definitions cannot be logged.
 func (v *VHost) notDurable(cause error) *Error {
 	return v.stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", v.name)
 }

@@ -88,5 +88,8 @@ func (v *VHost) checkMoved() error {
 	return nil
 }
 
+// Moved reports whether the vhost has moved: all calls fail.
+func (v *VHost) Moved() bool { return v.moved.Load() != nil }
+
 // Offset returns what is to be added to this node's clock to get the vhost's, which all instants in it belong to.
 func (v *VHost) Offset() time.Duration { return v.offset }

@@ -166,7 +166,7 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	if pending != nil {
 		<-pending.done
 		if pending.err != nil {
-			return messages, v.undelivered(name, pending.err)
+			return messages, interrupted(v.undelivered(name, pending.err))
 		}
 	}
 	return messages, v.awaitDurable(durable)

@@ -95,7 +95,7 @@ func (c *conn) arrive(now hook.Instant) {
 	case f == nil:
 		return
 	case f.err != nil:
-		c.session.Refuse(now, f.err)
+		c.session.Refuse(now, f.err, f.handover)
 	case f.owner != nil:
 		c.beginRelay(now, f)
 	default:
@@ -127,7 +127,7 @@ func (s *Server) find(ctx context.Context, h *session.Handover, again bool) *fou
 				return &found{handover: h, node: home.Owner, owner: owner}
 			}
 			if e, ok := errors.AsType[*amqp.Error](err); ok {
-				return &found{err: e}
+				return &found{handover: h, err: e}
 			}
 			s.log.Debug("connection not handed over", "connection", h.Peer.Address, "vhost", h.VHost, "node", home.Owner, "reason", err)
 		}

@@ -8,6 +8,7 @@ package wlog
 import (
 	"context"
 	"errors"
+	"fmt"
 )
 
 // Index is the position of an entry. Indices of a shard increase strictly from entry to entry, but not by one; their meaning is
@@ -99,6 +100,8 @@ var (
 	ErrLost = errors.New("log lost")
 	// ErrNotOwner: the shard is owned elsewhere.
 	ErrNotOwner = errors.New("the shard is owned elsewhere")
+	// ErrUnwritten: ErrNotOwner before anything was written: what was to be written is certainly not there.
+	ErrUnwritten = fmt.Errorf("%w, and nothing was written", ErrNotOwner)
 	// ErrClosed: the Log or the Engine was closed.
 	ErrClosed = errors.New("log closed")
 	// ErrTooLarge: an entry has more than MaxEntry bytes.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,12 +19,12 @@ func redriver(c *client, management string, p *place) error {
 	for {
 		var job struct{ ID string }
 		err := ask(c, management, http.MethodPost, "queues/%2F/"+url.PathEscape(p.name)+"/redrive", `{"to":"source"}`, &job)
-		if errors.Is(err, errConflict) && !c.conn.IsClosed() {
+		if errors.Is(err, errAgain) && !c.conn.IsClosed() {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		if err != nil {
-			return err
+			return ended(err)
 		}
 		for running := true; running; {
 			var progress struct {
@@ -32,7 +33,7 @@ func redriver(c *client, management string, p *place) error {
 				Reason string
 			}
 			if err := ask(c, management, http.MethodGet, "redrives/"+job.ID, "", &progress); err != nil {
-				return err
+				return ended(err)
 			}
 			if running = progress.State == "running"; running {
 				if c.conn.IsClosed() {
@@ -63,9 +64,29 @@ func redrivesAt(management string) string {
 	return fmt.Sprintf("%d %s %v", status, text, err)
 }
 
-// errConflict is that another redrive of the queue is running. A cluster may have one that the clients of an earlier life have asked for: the
-// request waited at a node that stood still, or could not be reached, and was carried out when that was over.
-var errConflict = errors.New("a redrive is running")
+// errAgain is an answer of a cluster after which a client asks again. Another redrive of the queue may be running that the clients of an earlier
+// life have asked for: the request waited at a node that stood still, or could not be reached, and was carried out when that was over. And the
+// vhost may be getting another owner, which the API answers with 503 and one of tryAgain.
+var errAgain = errors.New("ask again")
+
+// tryAgain are the codes by which the API says that a node of a cluster cannot answer now.
+var tryAgain = []string{"no_owner", "node_unreachable", "interrupted", "stopping"}
+
+// ended returns the error that ends a client: the owner that it asks is going.
+func ended(err error) error {
+	if errors.Is(err, errAgain) {
+		return errGone
+	}
+	return err
+}
+
+// triesAgain reports whether a client of a cluster asks again after an answer.
+func triesAgain(status int, text string) bool {
+	if status != http.StatusServiceUnavailable {
+		return status == http.StatusConflict
+	}
+	return slices.ContainsFunc(tryAgain, func(code string) bool { return strings.Contains(text, `"error":"`+code+`"`) })
+}
 
 // ask asks the management API. It returns errGone with the broker, and complains of any other answer than that it did as told.
 func ask(c *client, management, method, path, body string, into any) error {
@@ -81,8 +102,8 @@ func ask(c *client, management, method, path, body string, into any) error {
 	if err != nil {
 		return errGone
 	}
-	if status == http.StatusConflict && c.ledger.takeover > 0 {
-		return errConflict
+	if c.ledger.takeover > 0 && triesAgain(status, text) {
+		return errAgain
 	}
 	if status >= http.StatusBadRequest {
 		if full := status == http.StatusServiceUnavailable && strings.Contains(text, "resource_alarm") && c.ledger.fills; !full && !c.ledger.isEnding() {

@@ -35,7 +35,7 @@ type moduleOptions struct {
 func (c clusterModules) Save(k wasm.StoredPolicy) error {
 	r := c.registry()
 	if r == nil {
-		return wlog.ErrNotOwner
+		return wlog.ErrUnwritten
 	}
 	options, err := json.Marshal(moduleOptions{k.Options, k.Options.Recompute})
 	if err != nil {
@@ -48,7 +48,7 @@ func (c clusterModules) Save(k wasm.StoredPolicy) error {
 func (c clusterModules) Delete(name string) error {
 	r := c.registry()
 	if r == nil {
-		return wlog.ErrNotOwner
+		return wlog.ErrUnwritten
 	}
 	_, err := r.DeleteModule(name)
 	return err

@@ -27,7 +27,7 @@ func brokerCommands() []command {
 			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
 		},
 		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster, as rabbitmqctl does; cluster status says more"},
-		{name: "await_startup", run: awaitStartup, waits: true, patience: startup, about: "waits until the broker answers"},
+		{name: "await_startup", run: awaitStartup, waits: true, patience: startup, about: "waits until the broker runs, in a cluster with a majority of the nodes"},
 		{
 			name: "wait", operands: "[<pidfile>]", run: awaitStartup, waits: true, patience: startup,
 			options: []option{{long: "pid", short: "P", value: "pid", about: "ignored, as is the file: the broker is known by its address"}},
@@ -38,7 +38,7 @@ func brokerCommands() []command {
 			about: "waits until so many nodes of the cluster run",
 		},
 		{name: "node_health_check", run: checkHealth, patience: 70 * time.Second, about: "tells whether the broker answers and has no alarm"},
-		{name: "check_running", run: checkRunning, about: "tells whether the broker answers, as rabbitmq-diagnostics does"},
+		{name: "check_running", run: checkRunning, about: "tells whether the broker runs, in a cluster with a majority of the nodes, as rabbitmq-diagnostics does"},
 		{name: "check_local_alarms", run: checkAlarms, about: "tells whether the broker has no alarm, as rabbitmq-diagnostics does"},
 		{name: "list_node_auth_attempt_stats", run: listAttempts, about: "prints how many logins succeeded and failed, by protocol"},
 		{
@@ -65,9 +65,26 @@ func ping(ctx context.Context, c *call) error {
 
 func (c *call) whoami(ctx context.Context) error { return c.api.get(ctx, path("whoami"), nil) }
 
+// running fails unless the broker answers, and a node of a cluster has a majority: without one no client gets to its queues.
+func (c *call) running(ctx context.Context) error {
+	if err := c.whoami(ctx); err != nil {
+		return err
+	}
+	for _, check := range []string{path("health", "checks", "metadata-store", "initialized"), path("health", "checks", "virtual-hosts")} {
+		err := c.api.get(ctx, check, nil)
+		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusServiceUnavailable {
+			return failed(unavailable, "%s", r.reason)
+		}
+		if err != nil && !isRefusal(err, http.StatusNotFound) { // an earlier release does not have all checks
+			return err
+		}
+	}
+	return nil
+}
+
 func checkRunning(ctx context.Context, c *call) error {
 	c.banner("Checking if RabbitMQ is running on node %s ...", c.api.base)
-	return c.resultUnless(c.whoami(ctx), "RabbitMQ on node %s is fully booted and running", c.api.base)
+	return c.resultUnless(c.running(ctx), "RabbitMQ on node %s is fully booted and running", c.api.base)
 }
 
 func checkAlarms(ctx context.Context, c *call) error {
@@ -93,7 +110,7 @@ func checkHealth(ctx context.Context, c *call) error {
 // pollEvery is the time between two calls of a broker that does not answer.
 const pollEvery = 500 * time.Millisecond
 
-func awaitStartup(ctx context.Context, c *call) error { return c.await(ctx, c.whoami) }
+func awaitStartup(ctx context.Context, c *call) error { return c.await(ctx, c.running) }
 
 // await calls ask until it does not fail, or fails for good.
 func (c *call) await(ctx context.Context, ask func(context.Context) error) error {
