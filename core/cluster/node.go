@@ -36,6 +36,7 @@ type Options struct {
 	Advertise string        // cluster.advertise: which of them is this node
 	Name      string        // cluster.name
 	Election  time.Duration // cluster.election
+	Stall     time.Duration // cluster.disk-stall; 0 = 5 s
 	Shards    uint32        // cluster.shards: logs of vhosts; the registry is one more
 	Listener  net.Listener  // where other nodes come in; the Node closes it
 	TLS       *peer.TLS     // nil = without
@@ -197,7 +198,7 @@ func (n *Node) start(ctx context.Context) error {
 		return errors.Join(err, n.local.Close())
 	}
 	o := quorum.Options{
-		Local: n.local, Node: n.id.Number, Shards: n.options.Shards + 1, Election: n.options.Election, Clock: n.options.Clock,
+		Local: n.local, Node: n.id.Number, Shards: n.options.Shards + 1, Election: n.options.Election, Stall: n.options.Stall, Clock: n.options.Clock, Lost: n.shardLost,
 		Prompt: []uint32{0}, // the registry
 		Send:   func(to wlog.NodeID, m quorum.Message) { n.links.Send(to, m.Shard, m.Bulk, m.Bytes, m.Done) },
 	}
@@ -217,6 +218,21 @@ func (n *Node) start(ctx context.Context) error {
 	n.engine.Store(engine)
 	n.links.Connect(n.others()) //nolint:contextcheck // links live until Close
 	return nil
+}
+
+// shardLost logs why this node does not own a shard any more.
+func (n *Node) shardLost(shard uint32, owner wlog.NodeID, why error) {
+	level := slog.LevelWarn
+	if errors.Is(why, quorum.ErrLeaving) {
+		level = slog.LevelInfo
+	}
+	log := n.options.Log.With("shard", shard, "reason", why)
+	for _, m := range n.Members() {
+		if m.ID == owner {
+			log = log.With("owner", m.Address)
+		}
+	}
+	log.Log(n.ctx, level, "this node does not own a shard any more")
 }
 
 // checkLogs returns an error if a log is missing that was there before: the node would forget whom it voted for.

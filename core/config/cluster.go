@@ -20,6 +20,7 @@ type Cluster struct {
 	Listen    string        `koanf:"listen" kind:"node-listen" doc:"Where to listen for the other nodes; empty = the port of cluster.advertise on all interfaces, or that address itself if it is of this machine alone."`
 	Name      string        `koanf:"name" bytes:"1..255" doc:"The cluster's name, the same on all nodes: nodes of another one are refused."`
 	Election  time.Duration `koanf:"election" range:"300ms..10s" doc:"How long a node may be silent before the others choose another owner for what it owned. Nodes whose networks or disks stall for longer lose it needlessly."`
+	DiskStall time.Duration `koanf:"disk-stall" range:"300ms..1m" doc:"How long the disk may take to write until the node hands what it owns to others. Until then clients go on by the disks of the others; the hand-over ends connections. Set it above stalls that pass by themselves, such as those of snapshots."`
 	Shards    int           `koanf:"shards" range:"1..255" doc:"Logs that virtual hosts are spread over, each owned by one node at a time. The first start decides; the number is fixed from then on."`
 	TLS       ClusterTLS    `koanf:"tls"`
 	Insecure  bool          `koanf:"insecure" doc:"Speak to the other nodes without TLS beyond this machine: whoever reaches cluster.listen can then read and change everything."`

@@ -104,7 +104,7 @@ func defaults() *Config {
 			ClientCertificates:    "off",
 		},
 		Data:    Data{Dir: "./curfew-data", Shards: 1},
-		Cluster: Cluster{Name: "curfew", Election: time.Second, Shards: 3},
+		Cluster: Cluster{Name: "curfew", Election: time.Second, DiskStall: 5 * time.Second, Shards: 3},
 		TLS:     TLS{MinVersion: "1.2"},
 
 		Durability: Fsync,

@@ -75,7 +75,7 @@ func join(ctx context.Context, s setup) (*member, error) {
 	}
 	m.asked = newArrivals()
 	m.Node, err = cluster.Open(ctx, cluster.Options{
-		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Shards: uint32(c.Shards),
+		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Stall: c.DiskStall, Shards: uint32(c.Shards),
 		Listener: listener, TLS: m.tls, Version: version, Format: format, Clock: s.clock, Log: s.log, Disk: seg.Options{Events: m.events(s)},
 		Replaced: m.replaced, Crowded: m.crowded, Silent: m.silent,
 	})

@@ -145,7 +145,7 @@ func awaitNodes(ctx context.Context, c *call) error {
 	c.banner("Will wait for at least %s nodes to join the cluster of %s. Timeout: %d seconds.", count, c.api.base, int(c.timeout().Seconds()))
 	wanted, err := strconv.Atoi(count)
 	if err != nil || wanted <= 1 {
-		return awaitStartup(ctx, c)
+		return c.await(ctx, c.whoami)
 	}
 	c.api.warn = nil // of nodes that do not answer: they are what it waits for
 	return c.await(ctx, func(ctx context.Context) error { return c.nodesRun(ctx, wanted) })

@@ -81,6 +81,7 @@ type simNode struct {
 	small bool            // its disk is, and gets no space but by trims
 	seen  uint64          // index of the last entry that it was told of
 	mine  map[uint64]bool // proposals of this life
+	begun []begun         // those of the present term that are not acknowledged, in order
 
 	writing *write       // what is being written; nil = nothing
 	at      wlog.Index   // where it is, once it was
@@ -96,6 +97,9 @@ type simNode struct {
 	owned   uint64        // the term that it has last owned the shard in
 	offset  time.Duration // of the shard's time, in that
 }
+
+// begun is a proposal and the index of its entry.
+type begun struct{ id, index, term uint64 }
 
 type fact struct {
 	term uint64
@@ -153,6 +157,7 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 		c.fail("node %d: %v", n.id, err)
 	}
 	n.eng, n.up, n.mine = eng, true, map[uint64]bool{}
+	n.begun = nil
 	n.writing, n.failed, n.samples, n.owned = nil, false, samplesOf(d.time, 0), 0
 	if c.rng.IntN(16) == 0 {
 		n.skew, n.void = c.someSkew(), d.time
@@ -213,6 +218,21 @@ func (c *cluster) committed(n *simNode, p position, data []byte) {
 	}
 }
 
+// acknowledge acknowledges what is durable, before the owner itself has it on its disk.
+func (c *cluster) acknowledge(n *simNode) {
+	durable := n.g.durable()
+	for len(n.begun) > 0 && (n.begun[0].term != n.g.owner || n.begun[0].index <= durable) {
+		b := n.begun[0]
+		if n.begun = n.begun[1:]; b.term != n.g.owner {
+			continue
+		}
+		if _, known := c.acked[b.id]; !known {
+			c.counts["acknowledged before the owner has it"]++
+		}
+		c.acked[b.id], c.durable = b.index, max(c.durable, b.index)
+	}
+}
+
 // fact checks that what is committed is the same on all nodes.
 func (c *cluster) fact(n *simNode, p position, data []byte) {
 	f, known := c.facts[p.index]
@@ -234,6 +254,7 @@ func (c *cluster) after(n *simNode) {
 	if c.fault == answersEarly {
 		c.answerEarly(n)
 	}
+	c.acknowledge(n)
 	for _, m := range n.g.outbox() {
 		c.claims(n, m)
 		c.net = append(c.net, flight{n.id, m})
@@ -475,6 +496,7 @@ func (c *cluster) propose(n *simNode) {
 		delete(n.mine, c.next)
 		return
 	}
+	n.begun = append(n.begun, begun{c.next, n.g.last(), n.g.owner})
 	c.counts["proposals"]++
 	c.after(n)
 }

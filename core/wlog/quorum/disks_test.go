@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"encoding/binary"
 	"errors"
 	"sync"
 	"testing"
@@ -11,7 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// An owner whose disk does not answer gives its shards away.
+// An owner whose disk does not answer goes on by the majority of the others, for a while, and then gives its shards away. What it has confirmed
+// without its own disk is there. It confirmed nothing until then.
 func TestStalledDisk(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -20,6 +22,8 @@ func TestStalledDisk(t *testing.T) {
 		time.Sleep(time.Second) // nothing is being written: what follows is the first to wait
 		var stalled sync.Mutex
 		slow := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(slow) })
+		defer answer()
 		c.fs[1].Inject(func(op crashfs.Op) error {
 			if op.Kind == crashfs.OpSync {
 				stalled.Lock()
@@ -29,8 +33,15 @@ func TestStalledDisk(t *testing.T) {
 			return nil
 		})
 		began := time.Now()
-		done := appendAsync(c, l, 21)
-		if err := <-done; !errors.Is(err, wlog.ErrLost) {
+		for n := uint64(21); n <= 60; n++ { // the others have it
+			at := time.Now()
+			if err := <-appendAsync(c, l, n); err != nil || time.Since(at) > time.Second {
+				t.Fatalf("append: %v after %v", err, time.Since(at))
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		<-l.Lost()
+		if err := <-appendAsync(c, l, 61); !errors.Is(err, wlog.ErrLost) {
 			t.Errorf("append: %v", err)
 		}
 		if d := time.Since(began); d < 5*time.Second || d > 8*time.Second {
@@ -39,12 +50,20 @@ func TestStalledDisk(t *testing.T) {
 		if got := c.owner(0); got == 1 {
 			t.Error("it owns the shard again")
 		}
-		c.write(c.open(0, c.owner(0)), 22, 30)
+		there := map[uint64]bool{}
+		next, err := c.nodes[c.owner(0)].Open(c.Context(), 0, func(_ wlog.Index, entry []byte) error {
+			there[binary.LittleEndian.Uint64(entry)] = true
+			return nil
+		})
+		if err != nil || len(there) != 60 {
+			t.Fatalf("the next owner has %d of 60 entries: %v", len(there), err)
+		}
+		c.write(next, 62, 70)
 		time.Sleep(20 * time.Second)
 		if got := c.owner(0); got == 1 {
 			t.Error("it owns the shard again")
 		}
-		close(slow)
+		answer()
 	})
 }
 

@@ -436,6 +436,14 @@ func (g *group) blind() bool {
 	return g.state == raft.StateLeader && g.owner == 0 && len(g.disk.configurationAt(g.applied).GetVoters()) == 1
 }
 
+// durable returns the index of the last entry that a majority has on its disks, of which this node need not be one; 0 unless it owns the shard.
+func (g *group) durable() uint64 {
+	if g.owner == 0 {
+		return 0
+	}
+	return g.node.BasicStatus().GetCommit()
+}
+
 // read asks the owner which entries are durable. The answer is in reads, with id, unless a message is lost.
 func (g *group) read(id []byte) {
 	if g.blind() {

@@ -39,22 +39,45 @@ type proposal struct {
 	log    *ownedLog
 	entry  []byte
 	since  time.Time
+	index  uint64             // of the entry, once it is proposed
 	answer chan wlog.Appended // capacity 1
+
+	crowded bool // see crowd
 }
 
 // settle tells what has become of the entry. With an error the log has ended before anyone hears of it: nothing may follow an entry that
 // is not there.
 func (p *proposal) settle(a wlog.Appended) {
+	p.release()
+	p.tell(a)
+}
+
+// tell is settle for an entry that the local log has not got: it still needs space there, and is written together with others that wait.
+func (p *proposal) tell(a wlog.Appended) {
 	if a.Err != nil {
 		p.log.lose()
 	}
-	p.log.bytes.Add(-p.space())
 	p.answer <- a
 	p.log.flying.Done()
 }
 
+// release gives back the space that was kept in the local log.
+func (p *proposal) release() { p.log.bytes.Add(-p.space()) }
+
+// crowd keeps no more space than the entry needs among others in one write.
+func (p *proposal) crowd() {
+	p.release()
+	p.crowded = true
+	p.log.bytes.Add(p.space())
+}
+
 // space returns how many bytes of the local log the entry needs at most, with what is written with it.
-func (p *proposal) space() int64 { return int64(len(p.entry) + 2*page) }
+func (p *proposal) space() int64 {
+	if p.crowded {
+		return int64(len(p.entry) + bodyHeaderSize + entryHeaderSize)
+	}
+	return int64(len(p.entry) + 2*page)
+}
 
 func (p *proposal) refuse(err error) { p.settle(wlog.Appended{Err: err}) }
 
@@ -144,6 +167,7 @@ func (r *replica) propose(p *proposal) {
 	r.pending = append(r.pending, p) // it may be committed at once
 	err := r.group.propose(bodyHeader{trim: p.log.trimmed.Load(), at: r.now()}, p.entry)
 	if err == nil {
+		p.index = r.group.last()
 		return
 	}
 	r.pending = r.pending[:len(r.pending)-1]

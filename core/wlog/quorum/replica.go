@@ -29,6 +29,7 @@ type replica struct {
 	leaving  *atomic.Bool
 	election time.Duration
 	stall    time.Duration // how long an append of the local log may take an owner
+	lost     func(shard uint32, owner wlog.NodeID, why error)
 	progress progress
 	status   status
 
@@ -64,6 +65,7 @@ type replica struct {
 	trims     wlog.Index  // of the local log, not trimmed yet; 0 = nothing
 	due       []*proposal // to be proposed now
 	pending   []*proposal
+	told      int         // of pending, how many of the first were told that they are durable
 	held      []*proposal // while the shard is being transferred
 	waiting   map[*candidacy]struct{}
 	reads     reads
@@ -96,7 +98,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 		return nil, err
 	}
 	r := &replica{
-		shard: shard, disk: d, clock: e.options.Clock, send: e.options.Send, owners: e.owners, leaving: &e.leaving, election: e.options.Election, stall: e.options.Stall, began: e.began,
+		shard: shard, disk: d, clock: e.options.Clock, send: e.options.Send, owners: e.owners, leaving: &e.leaving, election: e.options.Election, stall: e.options.Stall, lost: e.options.Lost, began: e.began,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}), closed: make(chan error, 1),
 		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, spaces: spaces{}, status: newStatus(),
 		reads: reads{asked: rand.Uint64() / 2}, // what was asked in an earlier life is not answered in this one
@@ -366,9 +368,9 @@ func (r *replica) settleProposals() {
 		l.lose()
 	}
 	if len(r.pending) > 0 && r.pending[0].log != r.log { // all are of one log
-		refuse(r.pending, wlog.ErrLost)
-		r.pending = nil
+		r.refusePending(wlog.ErrLost)
 	}
+	r.tellDurable()
 	if len(r.held) == 0 {
 		return
 	}
@@ -381,6 +383,30 @@ func (r *replica) settleProposals() {
 		r.due, r.held = r.held, nil
 		r.proposeDue()
 	}
+}
+
+// tellDurable tells of the entries that a majority of the nodes has, while the local log is still writing them: an owner whose disk is slow does
+// not keep the others' majority waiting. It stops at what waits for the disk in memory, which is bounded.
+func (r *replica) tellDurable() {
+	if !r.writing || r.told == len(r.pending) || r.group.unwritten > maxReceived {
+		return
+	}
+	durable := r.group.durable()
+	for ; r.told < len(r.pending) && r.pending[r.told].index <= durable; r.told++ {
+		p := r.pending[r.told]
+		r.status.committed(p.since)
+		p.crowd()
+		p.tell(wlog.Appended{At: wlog.Index(p.index)})
+	}
+}
+
+// refusePending ends all that is pending.
+func (r *replica) refusePending(err error) {
+	for _, p := range r.pending[:r.told] {
+		p.release()
+	}
+	refuse(r.pending[r.told:], err)
+	r.pending, r.told = nil, 0
 }
 
 func refuse(ps []*proposal, err error) {
@@ -402,11 +428,38 @@ func (r *replica) publish() {
 		r.offset.Store(int64(offset))
 		r.samples.own(g.owner, offset)
 	}
+	if r.published.Mine && !o.Mine && r.lost != nil {
+		r.lost(r.shard, o.Owner, r.lostBecause())
+	}
 	if o.Owner > 0 && (r.published.Owner != o.Owner || r.published.Epoch != o.Epoch) {
 		r.status.elections++
 	}
 	r.published = o
 	r.owners.set(o)
+}
+
+// Why a node does not own a shard any more, for errors.Is.
+var (
+	ErrDisk     = errors.New("its log on this node's disk failed")
+	ErrSlowDisk = errors.New("this node's disk does not answer")
+	ErrLeaving  = errors.New("this node ends")
+	ErrOther    = errors.New("another node has taken over: an operator has transferred the shard, or the nodes have not heard of this one for the election timeout")
+	ErrAlone    = errors.New("this node has heard of no majority of the others for the election timeout")
+)
+
+// lostBecause returns why this node does not own the shard any more, when it has just lost it.
+func (r *replica) lostBecause() error {
+	switch {
+	case r.failed != nil:
+		return fmt.Errorf("%w: %w", ErrDisk, r.failed)
+	case r.stalled():
+		return fmt.Errorf("%w within %v", ErrSlowDisk, r.stall)
+	case r.leaving.Load():
+		return ErrLeaving
+	case r.group.leader != raft.None:
+		return ErrOther
+	}
+	return ErrAlone
 }
 
 // committed is told of each committed entry, in order.
@@ -418,8 +471,13 @@ func (r *replica) committed(p position, data []byte) {
 		return
 	}
 	first := r.pending[0]
-	r.status.committed(first.since)
 	r.pending = r.pending[1:]
+	if r.told > 0 {
+		r.told--
+		first.release()
+		return
+	}
+	r.status.committed(first.since)
 	first.settle(wlog.Appended{At: wlog.Index(p.index)})
 }
 
@@ -438,7 +496,7 @@ func (r *replica) end(err error) {
 		r.log.lose()
 	}
 	lost := fmt.Errorf("%w: %w", wlog.ErrLost, err)
-	refuse(r.pending, lost)
+	r.refusePending(lost)
 	refuse(r.due, lost)
 	refuse(r.held, lost)
 	refuse(offered, lost)
