@@ -66,7 +66,7 @@ func (c *conn) passUp(r *relay) {
 	if n > 0 && !r.broken.Load() {
 		if _, err := r.owner.Write(b[:n]); err != nil {
 			r.broken.Store(true)
-			r.endSoon()
+			r.endSoon(brokenFor)
 		}
 	}
 	c.in.consumed(n)
@@ -74,8 +74,8 @@ func (c *conn) passUp(r *relay) {
 }
 
 // endSoon bounds how long the owner may still say something, from the first call on. It returns the end of that. Any goroutine may call it.
-func (r *relay) endSoon() (until time.Time) {
-	until = time.Now().Add(brokenFor)
+func (r *relay) endSoon(most time.Duration) (until time.Time) {
+	until = time.Now().Add(most)
 	if !r.until.CompareAndSwap(nil, &until) {
 		until = *r.until.Load()
 	}
@@ -162,11 +162,11 @@ func (c *conn) ownerEnded(r *relay, why error) {
 }
 
 // leaveOwner has a relay end soon, because another node owns the vhost. Any goroutine may call it.
-func (c *conn) leaveOwner(r *relay) {
+func (c *conn) leaveOwner(r *relay, most time.Duration) {
 	if r.moved.Swap(true) {
 		return // it ends already
 	}
-	_ = r.owner.SetWriteDeadline(r.endSoon()) // fails if it is closed
+	_ = r.owner.SetWriteDeadline(r.endSoon(most)) // fails if it is closed
 	c.request(requestOwner)
 }
 

@@ -28,9 +28,10 @@ type relayedVHost struct {
 	empty chan struct{} // closed when the last one has left
 }
 
-// ownerless is how long a vhost may have no owner, as far as this node knows, before its relayed connections end. Elections are over
-// by then: this node is cut off from the others.
-const ownerless = 5 * time.Second
+// ownerless is how long a vhost may have no owner, as far as this node knows, before its relayed connections end. The node has not heard of the
+// owner for one to two election timeouts by then: their clients wait for nothing. The owner of a shard that is transferred is followed by
+// another one sooner, and has time to tell its clients itself.
+const ownerless = 100 * time.Millisecond
 
 func (s *relays) enter(srv *Server, c *conn) {
 	vhost := c.relay.Load().VHost
@@ -81,13 +82,18 @@ func (s *relays) all() (all []*conn) {
 	return all
 }
 
-// unlessOwned ends the connections to a vhost that are relayed to any other node; 0 means all.
+// unlessOwned ends the connections to a vhost that are relayed to any other node; 0 means all. A node that has lost the vhost to another may
+// still say so itself for a while.
 func (s *relays) unlessOwned(v *relayedVHost, owner wlog.NodeID) {
+	most := brokenFor
+	if owner == 0 {
+		most = 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range v.conns {
 		if r := c.relay.Load(); r.node != owner {
-			c.leaveOwner(r)
+			c.leaveOwner(r, most)
 		}
 	}
 }

@@ -24,6 +24,8 @@ type ownedLog struct {
 	use     sync.Mutex     // held while an append begins
 	flying  sync.WaitGroup // appends on their way
 	bytes   atomic.Int64   // that those need of the local log
+
+	appended atomic.Uint64 // index of the last entry that the node may not have got yet; 0 = none
 }
 
 var (
@@ -178,8 +180,17 @@ func (r *replica) propose(p *proposal) {
 	p.refuse(fmt.Errorf("%w: %w", wlog.ErrLost, err))
 }
 
-// ReadAt implements [wlog.Log].
+// ReadAt implements [wlog.Log]. It waits for an entry that was appended and that this node has not got yet.
 func (l *ownedLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
+	for applied, changed := l.r.progress.read(); applied < l.appended.Load() && applied < uint64(at); applied, changed = l.r.progress.read() {
+		select {
+		case <-changed:
+		case <-l.r.ended:
+			return wlog.ErrLost
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	return l.r.disk.readAt(ctx, uint64(at), off, p)
 }
 

@@ -385,10 +385,10 @@ func (r *replica) settleProposals() {
 	}
 }
 
-// tellDurable tells of the entries that a majority of the nodes has, while the local log is still writing them: an owner whose disk is slow does
-// not keep the others' majority waiting. It stops at what waits for the disk in memory, which is bounded.
+// tellDurable tells of the entries that a majority of the nodes has, while the local log is slow to write them: an owner's disk does not keep the
+// others' majority waiting. As a rule the owner has what it tells of, and can go on as the owner after a restart. It stops at what waits for the disk in memory, which is bounded.
 func (r *replica) tellDurable() {
-	if !r.writing || r.told == len(r.pending) || r.group.unwritten > maxReceived {
+	if !r.isSlow() || r.told == len(r.pending) || r.group.unwritten > maxReceived {
 		return
 	}
 	durable := r.group.durable()
@@ -396,8 +396,14 @@ func (r *replica) tellDurable() {
 		p := r.pending[r.told]
 		r.status.committed(p.since)
 		p.crowd()
+		p.log.appended.Store(p.index)
 		p.tell(wlog.Appended{At: wlog.Index(p.index)})
 	}
+}
+
+// isSlow reports whether the local log is slow to write, for another reason than that there is no space.
+func (r *replica) isSlow() bool {
+	return r.writing && !r.group.full && time.Since(r.since) >= r.election/electionTicks
 }
 
 // refusePending ends all that is pending.
