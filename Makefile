@@ -9,15 +9,17 @@ SCHEDULES ?= 1000
 KILLS    ?= 20
 BACKUP_CYCLES ?= 200
 GAMES    ?= 1000000
+MODELS   ?= 1000
 FROM     ?= HEAD~1
 SEED     ?= 1
+RUNS     ?= 20
 RELOADS  ?= 1000
 PERF     ?=
 VERSION  ?=
 TARGETS  ?=
 KINDS    ?=
 
-.PHONY: help check test race fuzz bench build release tools generate upstream record crash backup powerloss simulate disk cluster upgrade recovery reloads soak perf page page-shots ci
+.PHONY: help check test steady campaigns race fuzz bench build release tools generate upstream record crash backup powerloss simulate models disk cluster upgrade recovery reloads soak perf page page-shots ci
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,7 +31,13 @@ check: ## formatting, linters, vet, go.mod, import rules, documentation
 test: ## all tests
 	go test ./...
 
-race: ## all tests under the race detector
+steady: ## all tests RUNS times (default 20) beside two processes that only compute; it stops at the first failure
+	.ci/steady $(RUNS)
+
+campaigns: ## the short form of every test that looks for faults by chance, as CI plays them; the targets below play one for long
+	.ci/run campaigns
+
+race: ## what has goroutines that share something, under the race detector
 	.ci/run race
 
 fuzz: ## every fuzz target for FUZZTIME each (default 30s)
@@ -58,32 +66,35 @@ record: ## record again what RabbitMQ's own tools print and export, for tests/ma
 	go test -count=1 -v -timeout 20m -run TestTranscripts ./tests/management -rewrite
 
 crash: ## kill the broker CRASH_CYCLES times (default 1000) under load; what was confirmed must be there
-	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run Crash ./tests/crash
+	CRASH_CYCLES=$(CRASH_CYCLES) go test -count=1 -v -timeout 3h -run '^TestCampaignCrash' ./tests/crash
 
 backup: ## back up a broker under load and restore it, BACKUP_CYCLES times (default 200); what was confirmed must be there
-	CRASH_CYCLES=$(BACKUP_CYCLES) go test -count=1 -v -timeout 3h -run TestBackup ./tests/crash
+	CRASH_CYCLES=$(BACKUP_CYCLES) go test -count=1 -v -timeout 3h -run '^TestCampaignBackup' ./tests/crash
 
 powerloss: ## cut the power of a simulated machine POWER_LOSSES times (default 1000) with each durability; what was confirmed must be there
-	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run PowerLoss ./tests/crash/power
+	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run '^TestCampaignPowerLoss$$' ./tests/crash/power
 
 simulate: ## play GAMES simulated clusters (default 1000000, some 120 a second) from SEED on: nodes crash and are replaced, disks fail; nothing acknowledged may be lost
-	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run 'TestSimulation$$' ./core/wlog/quorum
+	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run '^TestCampaign(Simulation|SmallDisk)$$' ./core/wlog/quorum
+
+models: ## play MODELS (default 1000) random runs of queues, journals, logs and stores against models of them
+	SIMULATION_SEEDS=$(MODELS) go test -count=1 -timeout 24h -run '^TestCampaign' ./core/queue ./core/journal ./core/wlog/seg ./core/store
 
 disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing
-	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run 'TestAFullDisk|TestADiskFull' ./tests/disk
+	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run '^TestCampaignFullDisk' ./tests/disk
 
 reloads: ## reload a policy RELOADS times (default 1000) under load; nothing may be lost or stay in memory
-	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run HotReloads ./tests/wasm
+	RELOADS=$(RELOADS) go test -count=1 -v -timeout 1h -run '^TestCampaignHotReloads$$' ./tests/wasm
 
 cluster: ## SCHEDULES faults (default 1000) of the nodes of a cluster under load, and as many in network namespaces, which need root; what was confirmed must be there. And a tenth as many while clients ask all nodes, who must answer as one
-	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run '^TestCluster' ./tests/crash
-	LINEAR_ROUNDS=$$(($(SCHEDULES) / 10)) go test -count=1 -v -timeout 12h -run '^TestNodesAnswerAsOne$$' ./tests/cluster
+	SCHEDULES=$(SCHEDULES) go test -count=1 -v -timeout 12h -run '^TestCampaignCluster' ./tests/crash
+	LINEAR_ROUNDS=$$(($(SCHEDULES) / 10)) go test -count=1 -v -timeout 12h -run '^TestCampaignNodesAnswerAsOne$$' ./tests/cluster
 
 upgrade: ## replace the nodes of a cluster of commit FROM (default HEAD~1), one after the other, under load and kills, and back; what was confirmed must be there
 	.ci/upgrade '$(FROM)'
 
 recovery: ## kill the owner of a cluster's vhost KILLS times (default 20) under the client libraries that are installed; what was confirmed must be there
-	KILLS=$(KILLS) go test -count=1 -v -timeout 1h -run Recovery ./tests/clients
+	KILLS=$(KILLS) REQUIRE_TOOLS=$${REQUIRE_TOOLS:-0} go test -count=1 -v -timeout 1h -run '^TestCampaignRecovery$$' ./tests/clients
 
 soak: ## load in rounds for SOAK (default 10m), watching the broker's memory
 	.ci/soak $(SOAK)

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
@@ -299,9 +300,9 @@ func TestNothingFollowsAnEntryThatHasNoSpace(t *testing.T) {
 	})
 }
 
-// The model of TestTrimmingNeverTakesALiveRecord, on a pipeline.
-func TestTrimmingOfAPipelineNeverTakesALiveRecord(t *testing.T) {
-	for seed := range uint64(20 / fewer) {
+// The model of TestCampaignTrimming, on a pipeline.
+func TestCampaignTrimmingOfAPipeline(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 5, 20) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 3))

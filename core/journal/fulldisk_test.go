@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/seg"
@@ -15,8 +16,8 @@ import (
 // However little space there is, and whatever waits for it: when everything has
 // been settled, there is some; and nothing that was durable is lost to a loss of
 // power or a kill meanwhile.
-func TestAFullDiskAlwaysComesToAnEnd(t *testing.T) {
-	for seed := range uint64(8 / fewer) {
+func TestCampaignAFullDiskAlwaysComesToAnEnd(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 2, 8) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { fillAtRandom(t, seed) })
 		})

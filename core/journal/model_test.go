@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
@@ -313,8 +314,8 @@ func (r records) each() records {
 // was there again once that was written, until the settlement was written again.
 // What was marked stays so. After each entry a dead letter is in one place, unless it was settled there: then it
 // is in none, as what settled it could be written before the entry that had moved it.
-func TestTrimmingNeverTakesALiveRecord(t *testing.T) {
-	for seed := range uint64(20 / fewer) {
+func TestCampaignTrimming(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 5, 20) {
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				trimAtRandom(t, rand.New(rand.NewPCG(seed, 1)), func(l *memLog) wlog.Engine { return memEngine{l} })

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -462,11 +463,11 @@ func (g *game) drain(n func() int) []uint64 {
 
 // A consumer whose sink takes a few messages at a time, never as many as before, gets the same messages in the same order
 // as one that takes all, whatever came back, has a limit or priority, or expires.
-func TestRoomChangesNothing(t *testing.T) {
+func TestCampaignRoomChangesNothing(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanTop, hook.ScanLazy} {
 		for _, levels := range []int{0, 3} {
 			for _, single := range []bool{false, true} {
-				for seed := range uint64(2) {
+				for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 2) {
 					t.Run(fmt.Sprintf("scan%d/levels%d/single=%t/seed%d", scan, levels, single, seed), func(t *testing.T) {
 						some, all := newGame(t, scan, levels, single, seed), newGame(t, scan, levels, single, seed)
 						rng := rand.New(rand.NewPCG(seed, 9))

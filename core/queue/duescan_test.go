@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -51,10 +52,10 @@ func TestDueHistogram(t *testing.T) {
 }
 
 // A scan of a queue at rest counts what the model counts, in parts of any size.
-func TestDueScanAgreesWithTheModel(t *testing.T) {
+func TestCampaignDueScanAgreesWithTheModel(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanTop, hook.ScanLazy} {
 		for _, levels := range []int{0, 3} {
-			for seed := range uint64(2) {
+			for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 2) {
 				t.Run(fmt.Sprintf("scan%d/levels%d/seed%d", scan, levels, seed), func(t *testing.T) {
 					p := newPair(t, scan, levels, seed)
 					for range 30 {

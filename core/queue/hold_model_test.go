@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -202,13 +203,13 @@ func (e evenTaker) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t
 	t.Expect(0, ds)
 }
 
-// TestHoldsAgreeWithTheModel plays random clients and times: after each step held, ready,
+// TestCampaignHoldsAgreeWithTheModel plays random clients and times: after each step held, ready,
 // unacknowledged and gone are what was published, no message was delivered early, and none
 // is anywhere else than in the model. Restarts come in the middle.
-func TestHoldsAgreeWithTheModel(t *testing.T) {
+func TestCampaignHoldsAgreeWithTheModel(t *testing.T) {
 	for _, kind := range []string{Classic, Quorum} {
 		for levels := range 3 {
-			for seed := range uint64(12) {
+			for seed := range campaign.Size(t, "SIMULATION_SEEDS", 3, 12) {
 				t.Run(fmt.Sprintf("%s/%d/%d", kind, levels, seed), func(t *testing.T) {
 					p := newHoldPair(t, kind, levels, seed)
 					for range 10 {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -133,10 +134,10 @@ func (m *model) counts() (ready, unacked int) {
 	return ready, unacked
 }
 
-func TestAgreesWithTheModel(t *testing.T) {
+func TestCampaignAgreesWithTheModel(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanTop, hook.ScanLazy} {
 		for _, levels := range []int{0, 3} {
-			for seed := range uint64(5 / fewer) {
+			for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 5) {
 				t.Run(fmt.Sprintf("scan%d/levels%d/seed%d", scan, levels, seed), func(t *testing.T) {
 					newPair(t, scan, levels, seed).play(600)
 				})
@@ -192,12 +193,12 @@ func (p *pair) play(steps int) {
 	}
 }
 
-// TestADurableQueueIsTheSameAfterARestart plays the same game with a queue that
+// TestCampaignADurableQueueIsTheSameAfterARestart plays the same game with a queue that
 // is thrown away now and then and made anew from its journal.
-func TestADurableQueueIsTheSameAfterARestart(t *testing.T) {
+func TestCampaignADurableQueueIsTheSameAfterARestart(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanLazy} {
 		for _, levels := range []int{0, 3} {
-			for seed := range uint64(4 / fewer) {
+			for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 4) {
 				t.Run(fmt.Sprintf("scan%d/levels%d/seed%d", scan, levels, seed), func(t *testing.T) {
 					p := newPair(t, scan, levels, seed)
 					p.log = &memoryJournal{}

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -86,11 +87,11 @@ type schedulePair struct {
 	want     map[uint64]int    // how often each message is to arrive
 }
 
-// TestSchedulesAgreeWithTheModel plays publishers, operators and restarts with what an exchange holds. After each step every message
+// TestCampaignSchedulesAgreeWithTheModel plays publishers, operators and restarts with what an exchange holds. After each step every message
 // is where the model has it, none has left early, in another order or under another's identity, and in the end each has arrived as
 // often as it should have, whatever was under way when the broker crashed.
-func TestSchedulesAgreeWithTheModel(t *testing.T) {
-	for seed := range uint64(12 / fewer) {
+func TestCampaignSchedulesAgreeWithTheModel(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 3, 12) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			ownTraffic(t)
 			p := newSchedulePair(t, seed)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -88,8 +89,8 @@ func drainPatterned(t *testing.T, q *Queue, n uint64) {
 	}
 }
 
-func TestTheModelAgreesWhenEverythingSpills(t *testing.T) {
-	for seed := range uint64(6 / fewer) {
+func TestCampaignTheModelAgreesWhenEverythingSpills(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 2, 6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			spilling(t, 0)
 			p := newPair(t, hook.ScanAnywhere, int(seed%2)*3, seed)

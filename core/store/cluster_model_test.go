@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
@@ -345,26 +345,18 @@ func (c *crew) unrest(r *rand.Rand) {
 	}
 }
 
-// modelSeeds returns how many seeds are played: SIMULATION_SEEDS, or a few.
-func modelSeeds(t *testing.T) int {
-	t.Helper()
-	all := os.Getenv("SIMULATION_SEEDS")
-	if all == "" {
-		return max(1, 2/fewer)
+func TestCampaignClusterModel(t *testing.T) {
+	seeds, length := campaign.Size(t, "SIMULATION_SEEDS", 1, 2), time.Second
+	if seeds == 1 {
+		length /= 4 * fewer
 	}
-	n, err := strconv.Atoi(all)
-	must(t, err)
-	return n
-}
-
-func TestClusterModel(t *testing.T) {
-	for seed := range uint64(modelSeeds(t)) {
+	for seed := range seeds {
 		for _, disks := range []string{"large", "small"} {
 			t.Run(fmt.Sprintf("seed %d, %s disks", seed, disks), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, disks == "small", standbyPace{}) })
+				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, length, disks == "small", standbyPace{}) })
 			})
 			t.Run(fmt.Sprintf("seed %d, %s disks, eager standbys", seed, disks), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, disks == "small", eager) })
+				synctest.Test(t, func(t *testing.T) { clusterModel(t, seed, length, disks == "small", eager) })
 			})
 		}
 	}
@@ -374,7 +366,7 @@ func TestClusterModel(t *testing.T) {
 var eager = standbyPace{begin: 1, end: 1, step: 1 << 10, pause: time.Millisecond, most: 5 * time.Millisecond}
 
 // clusterModel plays a game. Small disks are full at times: then what frees space overtakes what brings more.
-func clusterModel(t *testing.T, seed uint64, small bool, pace standbyPace) {
+func clusterModel(t *testing.T, seed uint64, length time.Duration, small bool, pace standbyPace) {
 	t.Helper()
 	memory := slab.Used()
 	var disks []*scarce
@@ -408,7 +400,7 @@ func clusterModel(t *testing.T, seed uint64, small bool, pace standbyPace) {
 		c.work(vhost.Owner(i+1), step)
 	}
 	c.working.Go(func() { c.unrest(rand.New(rand.NewPCG(seed, 1))) })
-	time.Sleep(time.Second / fewer)
+	time.Sleep(length)
 	close(c.stop)
 	synctest.Wait() // nobody fills a disk any more
 	for _, d := range disks {

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -176,8 +177,8 @@ func (c *tenantry) unrest(r *rand.Rand) {
 
 // Vhosts are added and deleted while the registry and their shards change owners, and nodes' copies of the registry lag behind. A vhost
 // that was added is there, with all that was declared in it since, and nothing from before.
-func TestPlacementModel(t *testing.T) {
-	for seed := range uint64(modelSeeds(t)) {
+func TestCampaignPlacementModel(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 2) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { placementModel(t, seed) })
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -98,12 +99,8 @@ func useKey(ctx context.Context, r *Registry, in keyInput) (was bool, err error)
 }
 
 // What clients learn at different nodes is what they would from one broker, although the owner of the registry changes.
-func TestRegistryIsLinearizable(t *testing.T) {
-	games := 4
-	if testing.Short() {
-		games = 2
-	}
-	for seed := range uint64(games) {
+func TestCampaignRegistryIsLinearizable(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 2, 4) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			h := &history{}
 			synctest.Test(t, func(t *testing.T) { playKeys(t, seed, h) })

@@ -14,6 +14,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // standIns are the programs of the page that are not ours. $T is the machine's root.
@@ -132,9 +133,7 @@ func (m *machine) publish(queue string, n int) {
 var block = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?)^```$")
 
 func TestThePageAboutBackups(t *testing.T) {
-	if _, err := exec.LookPath("bash"); err != nil {
-		t.Skip("there is no bash")
-	}
+	tools.Need(t, "bash")
 	page, err := os.ReadFile(filepath.Join(process.Root(t), "cmd/curfew/backup/README.md"))
 	if err != nil {
 		t.Fatal(err)

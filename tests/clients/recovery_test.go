@@ -1,12 +1,11 @@
 package clients
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/cluster"
 	"github.com/curfewmq/curfew/tests/tools"
 )
@@ -60,14 +59,8 @@ func prepareJava(t *testing.T, dir string) *exec.Cmd {
 
 // The owner of the clients' vhost is killed again and again. The clients go on each time, by the recovery of their libraries, and all that
 // was confirmed comes.
-func TestRecovery(t *testing.T) {
-	kills := 2
-	if set := os.Getenv(killsVariable); set != "" {
-		var err error
-		if kills, err = strconv.Atoi(set); err != nil || kills < 1 {
-			t.Fatalf("%s is %q: it is how often the owner is killed, 1 or more", killsVariable, set)
-		}
-	}
+func TestCampaignRecovery(t *testing.T) {
+	kills := campaign.Size(t, killsVariable, 0, 2)
 	c := cluster.New(t, "", t.TempDir())
 	urls := c.FixURLs()
 	c.StartAll()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
@@ -67,9 +68,9 @@ type inquiry struct {
 // What clients learn at different nodes is what they would from one broker, while nodes are killed, stopped and cut off: who made a user, a
 // vhost or a durable queue, who removed it, and that a user cannot log in because it is gone. LINEAR_ROUNDS says how many things happen to nodes; LINEAR_SEED repeats a run, as
 // far as a seed decides.
-func TestNodesAnswerAsOne(t *testing.T) {
+func TestCampaignNodesAnswerAsOne(t *testing.T) {
 	t.Parallel()
-	rounds, seed := process.Number(t, "LINEAR_ROUNDS", 3), process.Number(t, "LINEAR_SEED", rand.Uint64()>>16)
+	rounds, seed := campaign.Size(t, "LINEAR_ROUNDS", 0, 6), campaign.Number(t, "LINEAR_SEED", rand.Uint64()>>16)
 	t.Logf("LINEAR_SEED=%d", seed)
 	q := &inquiry{Cluster: Start(t, "limits: {heartbeat: 0s}"), began: time.Now()}
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -7,7 +7,7 @@ import (
 )
 
 // Copies of a log are the same as far as a node knows that it is committed. What a node that was cut off has beyond that was taken for a
-// difference: TestCluster failed when it killed all nodes before such a one had heard of the others.
+// difference: TestCampaignCluster failed when it killed all nodes before such a one had heard of the others.
 func TestCompare(t *testing.T) {
 	tests := []struct {
 		name  string

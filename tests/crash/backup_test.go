@@ -22,10 +22,10 @@ import (
 // Each life ends with a backup, of which the next one is made. To the clients that is a broker that was killed when the backup was
 // asked for: what was confirmed by then is there, and of what was under way each may be. What the broker does meanwhile with
 // others' messages, such as to trim the log, does not matter.
-func TestBackupOneLog(t *testing.T) { newBackups(t, 1).run() }
+func TestCampaignBackupOneLog(t *testing.T) { newBackups(t, 1).run() }
 
 // With several logs, a backup may have a message that moves in two places, but never in none.
-func TestBackupManyLogs(t *testing.T) { newBackups(t, 3).run() }
+func TestCampaignBackupManyLogs(t *testing.T) { newBackups(t, 3).run() }
 
 // backups is a loop whose lives end with backups.
 type backups struct {
@@ -35,11 +35,7 @@ type backups struct {
 
 func newBackups(t *testing.T, shards int) *backups {
 	t.Helper()
-	b := &backups{loop: newLoop(t, shards), made: map[string]int{}}
-	b.cycles = min(b.cycles, 3)
-	if n := process.Number(t, cyclesVariable, 0); n > 0 {
-		b.cycles = int(n+1) / 2
-	}
+	b := &backups{loop: newLoop(t, shards, 6), made: map[string]int{}}
 	b.loop.end = b.backUp
 	t.Cleanup(func() { t.Logf("backups: %v", b.made) })
 	return b

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/cluster"
 	"github.com/curfewmq/curfew/tests/process"
 )
@@ -17,20 +18,13 @@ import (
 // schedulesVariable sets how many faults the nodes of a cluster are to survive.
 const schedulesVariable = "SCHEDULES"
 
-// What is run with all other tests: as many faults as the time allows, which is mostly spent waiting, and not more than so many. With the
-// race detector it is a part of that: .ci/run cluster plays more.
-const (
-	usualTime  = time.Minute / fewer
-	usualCount = 50
-)
-
 // Nodes of a cluster are killed, stopped and cut off while clients are at work. To them each fault ends a life: what was confirmed is
 // there in the next, whoever owns it then, nothing comes early, and nothing comes twice that was settled for certain. While the former
 // owner still has clients, others are at work at the new one.
 //
 // The nodes' clocks differ by up to 900 ms; more would bar a node from serving.
-func TestCluster(t *testing.T) {
-	runSchedules(t, usualTime, func(l *loop, yaml string) *cluster.Cluster {
+func TestCampaignCluster(t *testing.T) {
+	runSchedules(t, 30, func(l *loop, yaml string) *cluster.Cluster {
 		c := cluster.New(t, yaml, l.dir)
 		for _, n := range c.Nodes {
 			n.SetClock(time.Duration(l.random.IntN(901)-450) * time.Millisecond)
@@ -40,26 +34,20 @@ func TestCluster(t *testing.T) {
 }
 
 // The same with a network that loses packets, and with cables that are pulled.
-func TestClusterInNamespaces(t *testing.T) {
-	runSchedules(t, usualTime/2, func(l *loop, yaml string) *cluster.Cluster {
+func TestCampaignClusterInNamespaces(t *testing.T) {
+	runSchedules(t, 20, func(l *loop, yaml string) *cluster.Cluster {
 		c, err := cluster.NewInNamespaces(t, yaml, l.dir)
 		if err != nil {
-			t.Skipf("TestCluster's proxies have to do: %v", err)
+			t.Skipf("TestCampaignCluster's proxies have to do: %v", err)
 		}
 		return c
 	})
 }
 
-func runSchedules(t *testing.T, limit time.Duration, nodes func(l *loop, yaml string) *cluster.Cluster) {
+// runSchedules plays as many faults as SCHEDULES says, or the short form.
+func runSchedules(t *testing.T, short uint64, nodes func(l *loop, yaml string) *cluster.Cluster) {
 	t.Helper()
-	l := newLoop(t, 1)
-	l.busy, l.limit = 200*time.Millisecond, limit
-	if l.cycles = usualCount; testing.Short() {
-		l.cycles = 3
-	}
-	if n := process.Number(t, schedulesVariable, 0); n > 0 {
-		l.cycles, l.busy, l.limit = int(n), 700*time.Millisecond, 0
-	}
+	l := newLoopOf(t, 1, int(campaign.Size(t, schedulesVariable, 0, short)))
 	l.ledger.takeover = 100 * time.Millisecond
 	x := &trio{loop: l, Cluster: nodes(l, "limits: {heartbeat: 0s, handshake-timeout: 10m}\nmemory: {bodies: 16MiB}"), faults: map[string]int{}}
 	x.narrow()

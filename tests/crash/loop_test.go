@@ -9,12 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
 // The environment sets how often the broker is started, in both tests together, and the seed of a run that is to be repeated. What
-// the clients do and when the broker ends follows from the seed; how far they get until then does not. Who says how often has more
-// time than a test that is run with all others: then the clients are at work for longer, too.
+// the clients do and when the broker ends follows from the seed; how far they get until then does not.
 const (
 	cyclesVariable = "CRASH_CYCLES"
 	seedVariable   = "CRASH_SEED"
@@ -24,10 +24,10 @@ const (
 const rounds = 25
 
 // With one log, a message that moves is in one place at any time.
-func TestCrashOneLog(t *testing.T) { newLoop(t, 1).run() }
+func TestCampaignCrashOneLog(t *testing.T) { newLoop(t, 1, 24).run() }
 
 // With several, a crash may leave it in two places, but never in none.
-func TestCrashManyLogs(t *testing.T) { newLoop(t, 3).run() }
+func TestCampaignCrashManyLogs(t *testing.T) { newLoop(t, 3, 24).run() }
 
 // loop is one broker after the other on the same data directory.
 type loop struct {
@@ -41,7 +41,6 @@ type loop struct {
 	seed   uint64
 	random *rand.Rand
 	cycles int
-	limit  time.Duration    // no cycle begins when so much has passed; 0 = they all do
 	busy   time.Duration    // how long the clients are at work at most, before the broker ends
 	broker *process.Process // running, or the last one; nil for a cluster
 	gate   *gate            // of the clients of this life
@@ -72,20 +71,20 @@ func (s single) management() string { return s.broker.Management }
 func (s single) kill()              { s.broker.Kill() }
 func (s single) stop()              { s.broker.Stop() }
 
-func newLoop(t *testing.T, shards int) *loop {
+// newLoop makes one of two loops that start the broker as often, together, as CRASH_CYCLES says, or short times.
+func newLoop(t *testing.T, shards int, short uint64) *loop {
+	t.Helper()
+	return newLoopOf(t, shards, int(campaign.Size(t, cyclesVariable, 0, short)+1)/2)
+}
+
+func newLoopOf(t *testing.T, shards, cycles int) *loop {
 	t.Helper()
 	t.Parallel()
 	l := &loop{
-		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: 12, busy: 100 * time.Millisecond,
+		T: t, ledger: newLedger(shards == 1), layout: newLayout(), shards: shards, cycles: cycles, busy: 700 * time.Millisecond,
 		clerks: []*clerk{{queue: "clerk.1"}, {queue: "clerk.2"}},
 		agenda: []*secretary{newSecretary("agenda.1", shards == 1), newSecretary("agenda.2", shards == 1)},
-		seed:   process.Number(t, seedVariable, rand.Uint64()),
-	}
-	if testing.Short() {
-		l.cycles = 3
-	}
-	if n := process.Number(t, cyclesVariable, 0); n > 0 {
-		l.cycles, l.busy = int(n+1)/2, 700*time.Millisecond
+		seed:   campaign.Number(t, seedVariable, rand.Uint64()),
 	}
 	l.end, l.brokers = l.finish, single{l}
 	l.random = rand.New(rand.NewPCG(l.seed, uint64(shards)))
@@ -111,11 +110,7 @@ func (l *loop) makeDir() {
 
 func (l *loop) run() {
 	l.begin()
-	began := time.Now()
 	for n := range l.cycles {
-		if l.limit > 0 && time.Since(began) > l.limit {
-			break
-		}
 		l.cycle()
 		if l.broken() {
 			break

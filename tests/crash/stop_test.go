@@ -13,9 +13,9 @@ import (
 // A broker that is told to end loses nothing and repeats nothing: whatever clients were answered for, or settled before they
 // closed their channels, is so after the restart.
 func TestStop(t *testing.T) {
-	l := newLoop(t, 1)
+	l := newLoopOf(t, 1, 4)
 	l.begin()
-	for range min(l.cycles, 4) {
+	for range l.cycles {
 		l.publishMany(100)
 		l.census(30, false)
 		l.publishMany(50)

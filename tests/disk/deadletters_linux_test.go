@@ -9,11 +9,14 @@ import (
 
 	"github.com/rabbitmq/amqp091-go"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
 // deadLetterTrials returns the sizes of messages and the dead-letter strategies to try.
-func deadLetterTrials() (all []trial, strategies []string) {
+func deadLetterTrials(t *testing.T) (all []trial, strategies []string) {
+	t.Helper()
+	campaign.Size(t, cyclesVariable, 0, 1) // which means nothing here but whether there is one
 	if os.Getenv(cyclesVariable) == "" {
 		return []trial{{nodes: 1, disk: 64, size: 1000}, {nodes: 1, disk: 64, size: 300_000}}, []string{"at-most-once", "at-least-once"}
 	}
@@ -26,11 +29,8 @@ func deadLetterTrials() (all []trial, strategies []string) {
 }
 
 // A disk that was full of messages which expired, while publishers waited for space, stayed full though their dead letters were consumed.
-func TestADiskFullOfDeadLettersEnds(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes long")
-	}
-	trials, strategies := deadLetterTrials()
+func TestCampaignFullDiskOfDeadLetters(t *testing.T) {
+	trials, strategies := deadLetterTrials(t)
 	for i, tr := range trials {
 		t.Run(fmt.Sprintf("messages of %d bytes, %s", tr.size, strategies[i]), func(t *testing.T) {
 			f := &full{T: t, trial: tr, unpaid: map[uint64]bool{}, received: map[uint64]bool{}}

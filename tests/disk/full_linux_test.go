@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rabbitmq/amqp091-go"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/cluster"
 	"github.com/curfewmq/curfew/tests/process"
 )
@@ -37,13 +37,9 @@ func (tr trial) String() string {
 
 func trials(t *testing.T) (all []trial) {
 	t.Helper()
-	text := os.Getenv(cyclesVariable)
-	if text == "" {
-		return []trial{{nodes: 1, disk: 64, size: 20_000, kill: true}, {nodes: 1, disk: 64, size: 2_000_000}} // three nodes are too slow under the race detector
-	}
-	cycles, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("%s: %v", cyclesVariable, err)
+	cycles := campaign.Size(t, cyclesVariable, 0, 1)
+	if os.Getenv(cyclesVariable) == "" {
+		return []trial{{nodes: 1, disk: 64, size: 20_000, kill: true}, {nodes: 1, disk: 64, size: 2_000_000}}
 	}
 	for range cycles {
 		for _, disk := range []int{64, 200, 1000} {
@@ -63,10 +59,7 @@ func trials(t *testing.T) (all []trial) {
 
 // With publishers that never stop a full disk stayed full, though everything had been delivered and acknowledged: the alarm did
 // not end, nothing more was confirmed, the broker ended with status 1, and what had been acknowledged was back after a restart.
-func TestAFullDiskEndsWhenItsQueuesAreEmptied(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes long")
-	}
+func TestCampaignFullDisk(t *testing.T) {
 	for _, tr := range trials(t) {
 		t.Run(tr.String(), func(t *testing.T) {
 			f := &full{T: t, trial: tr, unpaid: map[uint64]bool{}, received: map[uint64]bool{}}

@@ -49,6 +49,7 @@ func rabbitmq(t *testing.T) broker {
 	if underRace {
 		t.Skip("RabbitMQ takes minutes, and is compared with by tests without the race detector")
 	}
+	tools.Want(t, "RabbitMQ")
 	rabbit.once.Do(startRabbit)
 	if rabbit.why != "" {
 		tools.Missing(t, "RabbitMQ", "%s", rabbit.why)

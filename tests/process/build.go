@@ -1,17 +1,23 @@
 package process
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/core/campaign"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 // binary is the broker that this test process built.
@@ -21,9 +27,13 @@ var binary struct {
 	err  error
 }
 
-// Cleanup removes the binary when the tests of a package have run.
+// Cleanup removes the binary when the tests of a package have run, and says in one line what was skipped. The line is read with -v: go test
+// prints nothing of a package that passes without it.
 func Cleanup() goleak.Option {
 	return goleak.Cleanup(func(code int) {
+		if all := slices.DeleteFunc([]string{tools.Skipped(), campaign.Skipped()}, func(s string) bool { return s == "" }); len(all) > 0 {
+			fmt.Println("skipped:", strings.Join(all, "; "))
+		}
 		if binary.dir != "" {
 			_ = os.RemoveAll(binary.dir) // a folder below the system's temporary one
 		}
@@ -32,7 +42,7 @@ func Cleanup() goleak.Option {
 }
 
 // Binary builds the broker, once, with the race detector and the tags that the tests themselves were built with, and returns its
-// path.
+// path. Test processes that want the same program share the linker's work.
 func Binary(t *testing.T) string {
 	t.Helper()
 	Root(t)
@@ -56,14 +66,53 @@ func build() {
 	binary.err = buildAs("curfew")
 }
 
+// buildAs builds a program in Go's build cache, where the go command finds that it is up to date when the next test process asks for it. The
+// program that tests start is a file of their own, which stays what it is when another process builds a later one.
 func buildAs(name string, more ...string) error {
-	args := append([]string{"build", "-o", filepath.Join(binary.dir, name)}, append(flags(), more...)...)
+	folder, err := sharedFolder()
+	if err != nil {
+		return err
+	}
+	unlock, err := lock(filepath.Join(folder, "lock"))
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	shared := filepath.Join(folder, name)
+	args := append([]string{"build", "-o", shared}, append(flags(), more...)...)
 	cmd := exec.Command("go", append(args, "./cmd/curfew")...)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("go %v: %w\n%s", args, err, out)
 	}
-	return nil
+	own := filepath.Join(binary.dir, name)
+	if os.Link(shared, own) == nil {
+		return nil
+	}
+	return copyProgram(shared, own)
+}
+
+// sharedFolder makes the folder of the broker with these build flags from this source folder.
+func sharedFolder() (string, error) {
+	out, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err != nil {
+		return "", fmt.Errorf("go env: %w", err)
+	}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		return "", err
+	}
+	key := sha256.Sum256(fmt.Append(nil, root, flags(), os.Getenv("GOFLAGS")))
+	dir := filepath.Join(strings.TrimSpace(string(out)), "curfew-tests", hex.EncodeToString(key[:8]))
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+func copyProgram(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o700)
 }
 
 // WrongClock builds the broker as [Binary] does, once, with a machine's clock that the variable WRONG_CLOCK sets ahead, and returns its path.
@@ -71,13 +120,7 @@ func WrongClock(t *testing.T) string {
 	t.Helper()
 	Binary(t)
 	wrongClock.once.Do(func() {
-		tags := []string{"wrongclock"}
-		for _, f := range flags() {
-			if more, ok := strings.CutPrefix(f, "-tags="); ok {
-				tags = append(tags, more)
-			}
-		}
-		wrongClock.err = buildAs("curfew-wrongclock", "-tags="+strings.Join(tags, ","))
+		wrongClock.err = buildAs("curfew-wrongclock", "-ldflags", "-X github.com/curfewmq/curfew/core/clock.variable=WRONG_CLOCK")
 	})
 	if wrongClock.err != nil {
 		t.Fatal(wrongClock.err)

@@ -1,22 +1,26 @@
-// Package tools finds the programs of others that tests run. Where one is missing the test is skipped, and says what to install. With
-// REQUIRE_TOOLS=1 the test fails instead, for the tools that .ci/run installs; with REQUIRE_TOOLS=all it does for any other, too, such as RabbitMQ.
+// Package tools finds the programs of others that tests run. go test ./... skips such tests, whatever is installed, so that its verdict is the
+// same on all machines. With REQUIRE_TOOLS=0 they run where the tools are there. With REQUIRE_TOOLS=1 it is a failure that one is missing which
+// .ci/run installs; with REQUIRE_TOOLS=all, that any is, such as RabbitMQ.
 package tools
 
 import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
-// variable is the environment variable that makes missing tools failures.
+// variable is the environment variable that has tools run, and makes missing ones failures.
 const variable = "REQUIRE_TOOLS"
 
 // installed are the tools that .ci/run installs, with their packages of Debian; "" = it is fetched by a test itself, from a registry that
 // CI needs in any case.
 var installed = map[string]string{
 	"sh":                 "dash",
+	"bash":               "",
 	"curl":               "curl",
 	"node":               "nodejs",
 	"npm":                "npm",
@@ -41,9 +45,45 @@ func Need(t *testing.T, programs ...string) {
 	}
 }
 
+// skipped is the tools that tests of this process have not run.
+var skipped struct {
+	mu    sync.Mutex // guards tools
+	tools []string
+}
+
+// Want skips the test unless the tools of others are to be run. A test calls it that looks for its tool by itself, before it does.
+func Want(t *testing.T, tool string) {
+	t.Helper()
+	if os.Getenv(variable) == "" && tool != "sh" && tool != "bash" {
+		skip(t, tool, "not run: "+tool+"; "+variable+"=1 runs the clients and tools of others")
+	}
+}
+
+func skip(t *testing.T, tool, text string) {
+	t.Helper()
+	skipped.mu.Lock()
+	if !slices.Contains(skipped.tools, tool) {
+		skipped.tools = append(skipped.tools, tool)
+	}
+	skipped.mu.Unlock()
+	t.Skip(text)
+}
+
+// Skipped says in one line which tools tests of this process have not run; "" = none.
+func Skipped() string {
+	skipped.mu.Lock()
+	defer skipped.mu.Unlock()
+	if len(skipped.tools) == 0 {
+		return ""
+	}
+	slices.Sort(skipped.tools)
+	return strings.Join(skipped.tools, ", ") + " (" + variable + "=1 runs them)"
+}
+
 // Path returns the path of a program. Without it the test is skipped, or fails.
 func Path(t *testing.T, program string) string {
 	t.Helper()
+	Want(t, program)
 	path, err := exec.LookPath(program)
 	if err != nil {
 		Missing(t, program, "it is not in the path")
@@ -60,6 +100,7 @@ func Pika(t *testing.T) string {
 // Python returns a Python that has a module, in the path or the system's. Without one the test is skipped, or fails.
 func Python(t *testing.T, module string) string {
 	t.Helper()
+	Want(t, module)
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
 		if exec.Command(name, "-c", "import "+module).Run() == nil {
 			return name
@@ -76,7 +117,7 @@ func Missing(t *testing.T, tool, layout string, args ...any) {
 	if fails {
 		t.Fatal(text)
 	}
-	t.Skip(text)
+	skip(t, tool, text)
 }
 
 // missing decides by the variable's setting what the absence of a tool does to a test.

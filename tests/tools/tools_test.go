@@ -33,6 +33,35 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// What is installed on a machine decided what go test ./... did, and whether it passed.
+func TestToolsAreNotRunUnlessTheyAreWanted(t *testing.T) {
+	for _, tt := range []struct {
+		setting, tool string
+		runs          bool
+	}{
+		{"", "sh", true},
+		{"", "go", false},
+		{"0", "go", true},
+		{"1", "go", true},
+		{"all", "go", true},
+	} {
+		t.Run(tt.setting+" "+tt.tool, func(t *testing.T) {
+			t.Setenv(variable, tt.setting)
+			runs := false
+			t.Run("it", func(t *testing.T) {
+				Need(t, tt.tool)
+				runs = true
+			})
+			if runs != tt.runs {
+				t.Errorf("runs: got %v, want %v", runs, tt.runs)
+			}
+		})
+	}
+	if got, want := Skipped(), "go (REQUIRE_TOOLS=1 runs them)"; got != want {
+		t.Errorf("skipped: got %q, want %q", got, want)
+	}
+}
+
 // REQUIRE_TOOLS=1 promises that .ci/run has installed these packages.
 func TestInstalledByCI(t *testing.T) {
 	script, err := os.ReadFile("../../.ci/run")

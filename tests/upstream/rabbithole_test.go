@@ -178,6 +178,7 @@ func rewriteFile(t *testing.T, file string, r *strings.Replacer) {
 // fetchRabbitHole returns the module's folder in the cache. Outside of any module, go.mod is of no concern.
 func fetchRabbitHole(t *testing.T) string {
 	t.Helper()
+	tools.Want(t, "rabbit-hole")
 	fetch := exec.Command("go", "mod", "download", "-json", rabbitHole)
 	fetch.Dir = t.TempDir()
 	fetch.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off")

@@ -1,34 +1,21 @@
 package wasm
 
 import (
-	"os"
-	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rabbitmq/amqp091-go"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
-// reloads is how often TestHotReloads loads the policy anew: RELOADS, or a few.
-func reloads(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("RELOADS")
-	if text == "" {
-		return 40
-	}
-	n, err := strconv.Atoi(text)
-	must(t, err)
-	return n
-}
-
 // A policy that becomes another all the time, while messages pass through its queue, loses none of them and leaves nothing behind.
-func TestHotReloads(t *testing.T) {
+func TestCampaignHotReloads(t *testing.T) {
 	t.Parallel()
 	const life = 50 * time.Millisecond
-	n := reloads(t)
+	n := int(campaign.Size(t, "RELOADS", 10, 100))
 	b := start(t, "")
 	load := func(status, i int) {
 		b.ask(status, "PUT", "wasm/policies/x", fields{"module": ttl(), "config": fields{"ttl-ms": life.Milliseconds() + int64(i%10)}})

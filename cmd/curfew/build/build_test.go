@@ -136,10 +136,18 @@ func TestOtherProcessor(t *testing.T) {
 		"./curfew: not tried: This program can only be run on AMD64 processors with v4 microarchitecture support.\n", "")
 }
 
-// The environment chooses the system.
+// The environment chooses the system. The program does nothing: as little as possible has to be compiled for that system.
 func TestCrossBuild(t *testing.T) {
 	p := newPlace(t)
 	p.folder("src", stub)
+	p.folder("src/cmd/curfew/app", files{"app.go": `package app
+
+import "github.com/curfewmq/curfew/sdk/hook"
+
+func From(_ string, fs ...hook.Factory) []hook.Factory { return fs }
+
+func Main(...hook.Factory) {}
+`})
 	p.folder("night", files{"go.mod": moduleFile("example.com/night", "v0.1.0"), "night.go": pluginFile("night")})
 	p.environ = append(p.environ, "GOOS=plan9", "GOARCH=arm")
 	p.build("--curfew", "src", "--with", "example.com/night=night").want(t, 0, "./curfew: for plan9/arm, not tried here\n", "")

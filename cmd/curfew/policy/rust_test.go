@@ -123,9 +123,7 @@ func compileRust(t *testing.T, compiler, dir string, args ...string) {
 // rustCompilers returns the compilers of the host that are installed, with their versions.
 func rustCompilers(t *testing.T) map[string]string {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("calls compilers")
-	}
+	needToolchains(t)
 	found := map[string]string{}
 	for _, name := range []string{"rustc", "/usr/bin/rustc"} {
 		path, err := exec.LookPath(name)

@@ -1,26 +1,14 @@
 package quorum
 
 import (
-	"os"
-	"strconv"
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"testing/cryptotest"
 	"testing/synctest"
-)
 
-// number returns a variable of the environment, or what it is by default.
-func number(t *testing.T, name string, otherwise uint64) uint64 {
-	t.Helper()
-	text := os.Getenv(name)
-	if text == "" {
-		return otherwise
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("%s: %v", name, err)
-	}
-	return n
-}
+	"github.com/curfewmq/curfew/core/campaign"
+)
 
 const gameSteps = 4000
 
@@ -32,14 +20,20 @@ func game(t *testing.T, seed uint64, f fault, counts map[string]int) (why string
 	return why
 }
 
-// TestSimulation plays clusters whose nodes lose power, are killed and are replaced, with disks that are slow, full and broken, clocks that
+// TestCampaignSimulation plays clusters whose nodes lose power, are killed and are replaced, with disks that are slow, full and broken, clocks that
 // are seconds apart, and shards that are transferred, on a network that loses, repeats, reorders and is cut. No acknowledged entry is lost,
 // no two nodes are told of different ones, no term has two leaders, no read misses what was acknowledged before it, no owner's time is
 // ahead, or late without a reason, and all agree in the end.
 // SIMULATION_SEEDS says how many games, SIMULATION_SEED which is the first.
-func TestSimulation(t *testing.T) {
+func TestCampaignSimulation(t *testing.T) {
+	// A game is one goroutine after another: one processor, and less garbage collection, is fastest.
+	procs, collect := runtime.GOMAXPROCS(1), debug.SetGCPercent(1000)
+	defer func() {
+		runtime.GOMAXPROCS(procs)
+		debug.SetGCPercent(collect)
+	}()
 	counts := map[string]int{}
-	from, games := number(t, "SIMULATION_SEED", 1), number(t, "SIMULATION_SEEDS", 120/fewer)
+	from, games := campaign.Number(t, "SIMULATION_SEED", 1), campaign.Size(t, "SIMULATION_SEEDS", 120/fewer, 1500)
 	for seed := from; seed < from+games; seed++ {
 		if why := game(t, seed, noFault, counts); why != "" {
 			t.Errorf("%s: repeat with SIMULATION_SEED=%d SIMULATION_SEEDS=1", why, seed)

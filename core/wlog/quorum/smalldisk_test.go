@@ -6,12 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // Two shards on one small disk, of one node or two; nodes are killed, cut off, and the disk's space changes. In the end all is trimmed.
-func TestShardsOnOneSmallDisk(t *testing.T) {
-	from, n := number(t, "SIMULATION_SEED", 1), number(t, "SIMULATION_SEEDS", 120/fewer)/10
+func TestCampaignSmallDisk(t *testing.T) {
+	from, n := campaign.Number(t, "SIMULATION_SEED", 1), campaign.Size(t, "SIMULATION_SEEDS", 120/fewer, 120)/10
 	full := 0
 	defer func() { t.Logf("%d shards were full", full) }()
 	for seed := from; seed < from+n; seed++ {

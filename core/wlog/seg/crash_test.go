@@ -5,48 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/wlogtest"
 )
 
-// seeds returns how many random runs a test makes: SIMULATION_SEEDS of them, or few
-// enough for every day.
-func seeds(t *testing.T) uint64 {
-	t.Helper()
-	text := os.Getenv("SIMULATION_SEEDS")
-	if text == "" {
-		return 150 / fewer
-	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		t.Fatalf("SIMULATION_SEEDS: %v", err)
-	}
-	return n
-}
-
-// firstSeed is SIMULATION_SEED, to repeat a run that failed.
-func firstSeed(t *testing.T) uint64 {
-	t.Helper()
-	n, err := strconv.ParseUint("0"+os.Getenv("SIMULATION_SEED"), 10, 64)
-	if err != nil {
-		t.Fatalf("SIMULATION_SEED: %v", err)
-	}
-	return n
-}
-
-// TestCrash appends and trims until something fails or the power goes, opens the
-// shard again and looks for what was acknowledged; again and again.
-func TestCrash(t *testing.T) {
+// TestCampaignCrash appends and trims until something fails or the power goes, opens the
+// shard again and looks for what was acknowledged; again and again. SIMULATION_SEEDS
+// says how many random runs it makes, SIMULATION_SEED which is the first.
+func TestCampaignCrash(t *testing.T) {
+	first, seeds := campaign.Number(t, "SIMULATION_SEED", 0), campaign.Size(t, "SIMULATION_SEEDS", 150/fewer, 500)
 	for _, durability := range []Durability{Fsync, Flush} {
-		first := firstSeed(t)
-		for seed := first; seed < first+seeds(t); seed++ {
+		for seed := first; seed < first+seeds; seed++ {
 			synctest.Test(t, func(t *testing.T) {
 				defer func() {
 					if t.Failed() {
@@ -59,7 +34,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// crasher is a run of TestCrash.
+// crasher is a run of TestCampaignCrash.
 type crasher struct {
 	*testing.T
 	options Options

@@ -3,5 +3,5 @@
 package seg
 
 // fewer divides how much tests do in which one goroutine plays by itself: the race detector has nothing to see there. All of it is
-// done by .ci/run invariants.
+// done by .ci/run test.
 const fewer = 3

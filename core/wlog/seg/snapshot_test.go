@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
@@ -52,13 +53,13 @@ func replayed(t *testing.T, fsys vfs.FS, shards uint32) (found [][]string) {
 
 // A snapshot has every entry that was appended before it, none from later, and of those that were trimmed only the latest,
 // whatever is appended and trimmed while it is copied.
-func TestSnapshot(t *testing.T) {
-	for seed := range seeds(t) / 3 {
+func TestCampaignSnapshot(t *testing.T) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 60/fewer, 200) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { newSnapshooter(t, seed).run() })
 	}
 }
 
-// snapshooter is a run of TestSnapshot, with several shards.
+// snapshooter is a run of TestCampaignSnapshot, with several shards.
 type snapshooter struct {
 	*testing.T
 	rng     *rand.Rand

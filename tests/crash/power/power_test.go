@@ -12,8 +12,8 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog/seg"
-	"github.com/curfewmq/curfew/tests/process"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,27 +29,24 @@ const runLosses = 5
 
 // Whatever clients do and whenever the power goes: what was confirmed is there, in one place, until it leaves for a reason that
 // counts, and what has left does not come back.
-func TestPowerLoss(t *testing.T) {
+func TestCampaignPowerLoss(t *testing.T) {
 	for d, name := range []string{seg.Fsync: "fsync", seg.Flush: "flush"} {
 		for _, shards := range []int{1, 3} {
 			for _, bury := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/shards=%d,bury=%v", name, shards, bury), func(t *testing.T) {
-					campaign(t, settings{durability: seg.Durability(d), shards: shards, bury: bury})
+					powerFails(t, settings{durability: seg.Durability(d), shards: shards, bury: bury})
 				})
 			}
 		}
 	}
 }
 
-// campaign plays runs, with a quarter of the losses of power of its durability.
-func campaign(t *testing.T, s settings) {
+// powerFails plays runs, with a quarter of the losses of power of its durability.
+func powerFails(t *testing.T, s settings) {
 	t.Helper()
-	losses, seed, runs := process.Number(t, lossesVariable, 20), rand.Uint64()>>32, 0
+	losses, seed, runs := campaign.Size(t, lossesVariable, 4, 40), rand.Uint64()>>32, 0
 	if os.Getenv(seedVariable) != "" {
-		seed, losses = process.Number(t, seedVariable, 0), 1
-	}
-	if testing.Short() {
-		losses = min(losses, 4)
+		seed, losses = campaign.Number(t, seedVariable, 0), 1
 	}
 	var total counts
 	for ; total.PowerLosses < int(losses+3)/4; runs++ {

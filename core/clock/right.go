@@ -1,5 +1,0 @@
-//go:build !wrongclock
-
-package clock
-
-const wrong = 0
