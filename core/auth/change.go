@@ -30,9 +30,7 @@ func (s *Store) change(plan func(*change) error) error {
 	s.plan()
 	defer s.changing.Unlock()
 	var c change
-	s.mu.RLock()
-	err := plan(&c)
-	s.mu.RUnlock()
+	err := s.reading(func() error { return plan(&c) })
 	if err != nil || len(c.definitions) == 0 {
 		return s.confirm(err)
 	}
@@ -88,6 +86,13 @@ func (s *Store) CompactDefinitions() {
 	s.plan()
 	defer s.changing.Unlock()
 	s.compact()
+}
+
+// reading calls fn with mu held. A panic of fn leaves nothing locked: it may be that of a request, which ends no broker.
+func (s *Store) reading(fn func() error) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return fn()
 }
 
 // plan takes the lock on changes, to plan one.

@@ -23,21 +23,28 @@ func (s *Store) Apply(def *definition.Definition) error {
 // changes have where they are made: connections of users who were deleted are closed. A user whom definitions void and define again is
 // the same user all the time, and a login holds if the password is equal.
 func (s *Store) Follow(defs []*definition.Definition) error {
-	f := following{store: s}
-	s.mu.Lock()
-	for _, def := range defs {
-		if err := f.apply(def); err != nil {
-			s.mu.Unlock()
-			return err
-		}
+	gone, err := s.follow(defs)
+	if err != nil {
+		return err
 	}
-	gone := f.put()
-	s.mu.Unlock()
 	s.followed.Store(true)
 	for _, name := range gone {
 		s.tracker.evict(name, "user '"+name+"' is deleted")
 	}
 	return nil
+}
+
+// follow is Follow without what comes of it for connections. It returns the users who were deleted.
+func (s *Store) follow(defs []*definition.Definition) (gone []string, err error) {
+	f := following{store: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, def := range defs {
+		if err := f.apply(def); err != nil {
+			return nil, err
+		}
+	}
+	return f.put(), nil
 }
 
 // following is what definitions make of the users of a store, which it does not change before put.

@@ -276,7 +276,7 @@ type liveBubble struct {
 func newLiveBubble(t *testing.T) *liveBubble {
 	t.Helper()
 	client, server := bubbleOf(t, told(1))
-	return &liveBubble{t: t, api: server.Handler.(*API), client: client, answers: bufio.NewReader(client)}
+	return &liveBubble{t: t, api: server.Handler.(contained).Handler.(*API), client: client, answers: bufio.NewReader(client)}
 }
 
 // open asks for a stream and returns the answer.

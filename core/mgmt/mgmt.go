@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"time"
@@ -317,7 +318,7 @@ func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 	return &http.Server{
 		ConnState:         (&connLimiter{limit: connections, log: log, conns: map[net.Conn]connState{}}).follow,
 		ConnContext:       noteForwarded,
-		Handler:           h,
+		Handler:           contained{h, log},
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       30 * time.Second,
 		WriteTimeout:      30 * time.Second,
@@ -325,6 +326,28 @@ func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(errorLog{log.Handler()}, slog.LevelWarn),
 	}
+}
+
+// contained logs panics of its handler, and ends their connection. What the handler has locked it must have released by then.
+type contained struct {
+	http.Handler
+	log *slog.Logger
+}
+
+// ServeHTTP implements [http.Handler].
+func (h contained) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		if p != http.ErrAbortHandler { //nolint:errorlint // a panic's value
+			h.log.Error("a request was broken off because of an error in the broker: please report it",
+				"method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+		}
+		panic(http.ErrAbortHandler)
+	}()
+	h.Handler.ServeHTTP(w, r)
 }
 
 // errorLog is where a server writes its own errors.

@@ -513,7 +513,7 @@ func TestStreamsEndWithTheirPassword(t *testing.T) {
 					stream, err := http.ReadResponse(bufio.NewReader(client), nil)
 					must(t, err)
 					synctest.Wait()
-					change(&rig{t: t, api: server.Handler.(*API)})
+					change(&rig{t: t, api: server.Handler.(contained).Handler.(*API)})
 					ended := make(chan error, 1)
 					go func() {
 						_, err := io.Copy(io.Discard, stream.Body)

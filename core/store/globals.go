@@ -199,12 +199,17 @@ func (g *globals) change(def amqp.Table, apply func()) error {
 		return err
 	}
 	if g.follows == nil {
-		g.mu.Lock()
-		apply()
-		g.mu.Unlock()
+		g.locked(apply)
 	}
 	g.compact()
 	return nil
+}
+
+// locked calls fn with mu held, which a panic of fn releases.
+func (g *globals) locked(fn func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	fn()
 }
 
 // plan takes the lock on changes, to plan one.

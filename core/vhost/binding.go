@@ -40,9 +40,7 @@ func (v *VHost) Bind(b Binding, owner Owner) error {
 		return func() { lost = apply() }, nil
 	})
 	if b.pending { // the change failed
-		v.mu.Lock()
-		v.endPending(&b)
-		v.mu.Unlock()
+		v.exclusively(func() { v.endPending(&b) })
 	}
 	return cmp.Or(err, lost)
 }

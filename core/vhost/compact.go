@@ -13,16 +13,15 @@ func (v *VHost) CompactDefinitions() {
 	if v.definitionLog == nil || !v.definitionLog.NeedsCompaction() {
 		return
 	}
-	v.mu.Lock()
-	v.changes.begin(exclusive)
-	needed := v.definitionLog.NeedsCompaction() && v.logs() // no other change compacted while this one waited
-	v.mu.Unlock()
+	needed := false
+	v.exclusively(func() {
+		v.changes.begin(exclusive)
+		needed = v.definitionLog.NeedsCompaction() && v.logs() // no other change compacted while this one waited
+	})
+	defer v.exclusively(func() { v.changes.end(exclusive) })
 	if needed {
 		v.definitionLog.Rewrite(v.parts())
 	}
-	v.mu.Lock()
-	v.changes.end(exclusive)
-	v.mu.Unlock()
 }
 
 // Definitions returns the definitions of everything durable.
@@ -39,13 +38,16 @@ func (v *VHost) parts() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var b []byte
 		appenders := v.definitionAppenders()
-		for more := true; more && len(appenders) > 0; {
+		part := func() (more bool) {
 			v.mu.RLock()
+			defer v.mu.RUnlock()
 			for b = b[:0]; len(appenders) > 0 && len(b) < definition.PartSize; appenders = appenders[1:] {
 				b = appenders[0](b)
 			}
-			more = len(b) == 0 || yield(b)
-			v.mu.RUnlock()
+			return len(b) == 0 || yield(b)
+		}
+		for more := true; more && len(appenders) > 0; {
+			more = part()
 		}
 	}
 }

@@ -158,8 +158,15 @@ func (v *VHost) write() bool {
 
 // unlock ends a change that took effect before it is durable.
 func (v *VHost) unlock() {
+	defer v.mu.Unlock()
 	v.write()
-	v.mu.Unlock()
+}
+
+// exclusively calls fn with mu held, which a panic of fn releases: a request that panics ends no broker.
+func (v *VHost) exclusively(fn func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	fn()
 }
 
 // awaitDurable waits until a change is durable, if it is one of something durable.
@@ -276,7 +283,18 @@ func (v *VHost) logDeletion(m *queue.Mailbox) *pendingQueue {
 // finishDeletion ends what logDeletion began. After an error the definition and the reservation of the name stay: a restart
 // restores the queue with the dead letters that did not arrive.
 func (v *VHost) finishDeletion(p *pendingQueue, err error) {
+	err = v.removePending(p, err)
+	close(p.done)
+	if err != nil && !errors.Is(err, journal.ErrClosed) && !errors.Is(err, wlog.ErrNotOwner) {
+		v.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
+			"queue", p.config.Name, "error", err)
+	}
+}
+
+// removePending removes the definition of a deleted queue, unless there is an error, which it returns.
+func (v *VHost) removePending(p *pendingQueue, err error) error {
 	v.mu.Lock()
+	defer v.unlock()
 	if err == nil {
 		err = v.checkMoved()
 	}
@@ -284,12 +302,7 @@ func (v *VHost) finishDeletion(p *pendingQueue, err error) {
 		delete(v.pending, p.config.Name)
 		v.logDefinition(v.defineName(opDeleteQueue, p.config.Name))
 	}
-	v.unlock()
-	close(p.done)
-	if err != nil && !errors.Is(err, journal.ErrClosed) && !errors.Is(err, wlog.ErrNotOwner) {
-		v.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
-			"queue", p.config.Name, "error", err)
-	}
+	return err
 }
 
 func newPending(cfg *queue.Config) *pendingQueue {
@@ -327,9 +340,7 @@ func (v *VHost) isTaken(name string) bool {
 
 // StopShard makes the queues of a failed shard notice, and publishers look up routes again. It returns how many queues there are.
 func (v *VHost) StopShard(shard uint32) (queues int) {
-	v.mu.Lock()
-	v.invalidateRoutes()
-	v.mu.Unlock()
+	v.exclusively(v.invalidateRoutes)
 	for _, m := range append(v.Queues(), v.Schedules()...) {
 		if s := m.Config().Storage; s != nil && s.Shard == shard {
 			queues++

@@ -80,9 +80,7 @@ func (v *VHost) invalidateProfiles() {
 func (v *VHost) StrategyChanged(name string, recompute bool) {
 	v.applying.Lock()
 	defer v.applying.Unlock()
-	v.mu.Lock()
-	v.invalidateProfiles()
-	v.mu.Unlock()
+	v.exclusively(v.invalidateProfiles)
 	v.reconfigure(recompute, func(cfg *queue.Config) (policies.Applied, bool) {
 		chosen, _ := cfg.Settings(settingStrategy)
 		return cfg.Policies, chosen == any(name) || cfg.Strategy == name
