@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/route"
@@ -129,7 +130,8 @@ func (v *VHost) noteLastBinding(x *exchange) {
 }
 
 // settleReleases halts the releases of an exchange that is about to be deleted, and waits until those that have begun are durable:
-// a restart must find each message where it arrived, or in the exchange. resume ends that.
+// a restart must find each message where it arrived, or in the exchange. resume ends that. While the disk is full, nobody can say for
+// how long that would be, and the client could do nothing else meanwhile: the deletion is refused.
 func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 	v.mu.RLock()
 	x := v.exchanges[exchange]
@@ -140,6 +142,10 @@ func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 	resume = x.schedule.mailbox.HaltReleases()
 	arrived := make(chan error, 1)
 	if x.schedule.mailbox.AfterDeadLetters(func(err error) { arrived <- err }) {
+		if journal.IsVoucher(x.storage().Journal.Extent()) {
+			resume()
+			return nil, refuse(Precondition, "%s has released messages that wait for space on the disk: delete it when there is space", v.exchangeName(exchange))
+		}
 		err = <-arrived
 	}
 	if err != nil {

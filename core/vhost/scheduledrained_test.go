@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +17,7 @@ type slowLog struct {
 	memoryLog
 	mu      sync.Mutex // guards waiting
 	waiting []journal.Completer
+	full    bool // the disk is
 }
 
 func (k *slowLog) NewStorage() *queue.Storage {
@@ -37,7 +39,12 @@ func (k *slowLog) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c j
 }
 
 // Extent implements [queue.Journal].
-func (k *slowLog) Extent() uint32 { return 1 }
+func (k *slowLog) Extent() uint32 {
+	if k.full {
+		return math.MaxUint32 // a voucher
+	}
+	return 1
+}
 
 // durable makes durable what was committed.
 func (k *slowLog) durable() {
@@ -108,6 +115,32 @@ func TestDeletionWaitsForWhatWasReleased(t *testing.T) {
 		if _, defined := k.read(t).exchanges["x"]; defined {
 			t.Error("the exchange is still defined")
 		}
+	})
+}
+
+// On a full disk, the deletion of an exchange that had just released messages waited for as long as the disk was full, and its client
+// with it.
+func TestDeletionDoesNotWaitForAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &slowLog{}
+		v, _ := newHoldingVHost(t, &holder{}, k)
+		_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
+		must(t, err)
+		must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, Args: args("x-inner", "fanout")}, nil))
+		bind(t, v, "x", "q", "")
+		sent{exchange: "x", body: "a", props: headersOf("wait", int32(100))}.send(t, v)
+		sent{exchange: "x", body: "b", props: headersOf("wait", int32(5000))}.send(t, v)
+		k.durable()
+		k.full = true
+		time.Sleep(time.Second)
+		want(t, v.DeleteExchange("x", false), Precondition,
+			"exchange 'x' in vhost '/' has released messages that wait for space on the disk: delete it when there is space")
+		wantHeld(t, v, "x", 1)
+		k.full = false
+		time.Sleep(5 * time.Second)
+		wantHeld(t, v, "x", 0) // it releases on
+		k.durable()
+		must(t, v.DeleteExchange("x", false))
 	})
 }
 
