@@ -24,6 +24,7 @@ type chunk struct {
 	holds     []hook.Instant // until when a held message is held; nil, or as long as slots
 	extents   *runs          // the journal's extent that each message lies in; nil = none does
 	saved     *runs          // bytes by which its operation there is shorter than its weight; nil = none
+	bodies    []uint32       // the sizes of bodies, while a replay has the chunk; nil otherwise
 	positions []uint16       // sparse: the position of each slot, ascending; nil means that it is the index
 	live      int32          // slots that are not free
 }
@@ -138,12 +139,16 @@ func (c *chunk) grow(i int, full bool) {
 	if c.holds != nil {
 		c.holds = resized(c.holds, size)
 	}
+	if c.bodies != nil {
+		c.bodies = resized(c.bodies, size)
+	}
 }
 
 func (c *chunk) free() {
 	slab.FreeSlice(c.slots)
 	slab.FreeSlice(c.deadlines)
 	slab.FreeSlice(c.holds)
+	slab.FreeSlice(c.bodies)
 	*c = chunk{number: c.number}
 }
 
@@ -155,6 +160,9 @@ func (c *chunk) makeSparse() {
 	}
 	if c.holds != nil {
 		kept.holds = slab.Make[hook.Instant](int(c.live))[:0]
+	}
+	if c.bodies != nil {
+		kept.bodies = slab.Make[uint32](int(c.live))[:0]
 	}
 	for i := range c.slots {
 		if c.slots[i].is(stateFree) {
@@ -168,6 +176,9 @@ func (c *chunk) makeSparse() {
 		if c.holds != nil {
 			kept.holds = append(kept.holds, c.holds[i])
 		}
+		if c.bodies != nil {
+			kept.bodies = append(kept.bodies, c.bodies[i])
+		}
 		if extent := c.extent(i); extent != 0 {
 			kept.setExtent(len(kept.slots)-1, extent, int(c.savedBy(i)))
 		}
@@ -176,8 +187,35 @@ func (c *chunk) makeSparse() {
 	*c = kept
 }
 
+// makeDense gives a sparse chunk all its slots again.
+func (c *chunk) makeDense() {
+	if c.positions == nil {
+		return
+	}
+	full := chunk{number: c.number, slots: slab.Make[slot](chunkSlots), live: c.live}
+	if c.bodies != nil {
+		full.bodies = slab.Make[uint32](chunkSlots)
+	}
+	for i, p := range c.positions {
+		at := int(p)
+		full.slots[at] = c.slots[i]
+		full.setDeadline(at, c.deadline(i))
+		if until := c.hold(i); until != 0 {
+			full.setHold(at, until)
+		}
+		if extent := c.extent(i); extent != 0 {
+			full.setExtent(at, extent, int(c.savedBy(i)))
+		}
+		if c.bodies != nil {
+			full.bodies[at] = c.bodies[i]
+		}
+	}
+	c.free()
+	*c = full
+}
+
 // resized returns an array of n elements that begins with those of a, which it frees.
-func resized[T slot | hook.Instant](a []T, n int) []T {
+func resized[T slot | hook.Instant | uint32](a []T, n int) []T {
 	b := slab.Make[T](n)
 	copy(b, a)
 	slab.FreeSlice(a)

@@ -172,8 +172,7 @@ func TestAPanicWhileRestoringStopsTheQueueAlone(t *testing.T) {
 	for name, when := range map[string]func(r *Restorer, step int){
 		"applied": func(r *Restorer, step int) {
 			if step == 1 {
-				r.queues[1].index, r.queues[1].list = refIndex{}, nil
-				r.queues[1].index.add(ref(0, 1), 5)
+				r.queues[1].levels[0].chunks[0].positions = []uint16{} // which makes it a sparse one
 			}
 		},
 		"filled": func(r *Restorer, step int) {
@@ -181,9 +180,9 @@ func TestAPanicWhileRestoringStopsTheQueueAlone(t *testing.T) {
 				r.queues[1].store.segments = nil
 			}
 		},
-		"sorted": func(r *Restorer, step int) {
+		"taken over": func(r *Restorer, step int) {
 			if step == 2 {
-				r.queues[1].deliveredUpTo = nil
+				r.queues[1].levels[0].first, r.queues[1].levels[0].chunks[0].bodies = 1, nil
 			}
 		},
 	} {
@@ -248,7 +247,7 @@ func restoresTheOthers(t *testing.T, interfere func(r *Restorer, step int)) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(whole.queues[1].list); n != 3 {
+	if n := whole.queues[1].messages(); n != 3 {
 		t.Errorf("the next start finds %d of its messages", n)
 	}
 	whole.Discard()

@@ -74,8 +74,8 @@ func deleteWhileItSends(t *testing.T, n int, leave parting, crashes bool) {
 		t.Fatal(err)
 	}
 	for i, want := range want {
-		if q := r.find(uint64(7 + i)); len(q.list)-q.freed != want {
-			t.Errorf("crash before: %t: a restart finds %d messages in queue %d, want %d", crashes, len(q.list)-q.freed, 7+i, want)
+		if q := r.find(uint64(7 + i)); q.messages() != want {
+			t.Errorf("crash before: %t: a restart finds %d messages in queue %d, want %d", crashes, q.messages(), 7+i, want)
 		}
 	}
 	r.Discard()
@@ -162,7 +162,7 @@ func TestADeletionLeavesWhatFailsOnItsWay(t *testing.T) {
 					t.Fatal(err)
 				}
 				old, arrived := r.find(7), r.find(8)
-				if a, b := len(old.list)-old.freed, len(arrived.list)-arrived.freed; b == 0 && ended && failed == nil {
+				if a, b := old.messages(), arrived.messages(); b == 0 && ended && failed == nil {
 					t.Errorf("the definition is deleted though %d messages are in the old queue, %d in the new one", a, b)
 				}
 				r.Discard()

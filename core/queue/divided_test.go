@@ -120,7 +120,7 @@ func TestWhatGoesToSeveralQueuesIsRemovedWhenAllOfItIsThere(t *testing.T) {
 				found := map[uint64]int{}
 				for _, id := range []uint64{7, 9} {
 					if q := r.find(id); q != nil {
-						found[id] = len(q.list) - q.freed
+						found[id] = q.messages()
 					}
 				}
 				if found[7]+found[9] < n {

@@ -190,20 +190,6 @@ func (q *Queue) indexHeld(h handle) { q.startHolding().list.Add(heldItem(h)) }
 
 func heldItem(h handle) deadline.Item { return deadline.Item{At: int64(h.hold()), Slot: uint64(h.ref)} }
 
-// restoreHold holds a message that a replay restored, which is ready, if it was held.
-func (q *Queue) restoreHold(h handle, it *replayedMessage) {
-	if q.cfg.Schedule != nil {
-		q.restoreScheduled(h, it)
-		return
-	}
-	if it.nacks > 0 {
-		q.setNacks(h.ref, it.nacks)
-	}
-	if it.hold != 0 {
-		q.hold(h, it.hold)
-	}
-}
-
 // deadlineBehindHold returns the deadline of a message that is held as it enters.
 func (q *Queue) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Instant {
 	if v.Deadline == 0 || !q.hooks.DeadlineFromReady || guest.Digest(v) != 0 {

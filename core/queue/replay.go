@@ -6,48 +6,26 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// replayedQueue is a queue that is being restored. It has no mailbox yet.
+// replayedQueue is a queue that is being restored. It has no mailbox yet. Its messages lie in the chunks that the queue will have, so
+// that a replay takes little more memory than the queue.
 type replayedQueue struct {
 	kind          Kind // 0 means that it was not declared yet
 	store         store
-	list          []replayedMessage
-	freed         int             // messages in list that left
-	index         refIndex        // in list, of the messages that are in the queue
-	deliveredUpTo []uint64        // by level
-	next          []uint64        // by level: no message had this sequence number or a higher one
-	broken        error           // the panic of one of its operations: the others are skipped; nil means none
-	pinned        map[uint32]bool // extents of operations that were skipped
+	levels        []replayedLevel
+	nacks         map[Ref]uint16      // of messages that came back: see holding
+	deadLettering map[Ref]hook.Reason // of discards
+	broken        error               // the panic of one of its operations: the others are skipped; nil means none
+	pinned        map[uint32]bool     // extents of operations that were skipped
 	// holds has, as long as the kind is not known, the holds of messages that would be others if an exchange held them.
 	holds map[Ref]replayedHold
 }
 
-// replayedMessage is a message that was enqueued, and may have been settled since.
-type replayedMessage struct {
-	ref           Ref
-	deadline      hook.Instant
-	slot          slot
-	extent        uint32
-	body          uint32      // bytes
-	saved         int         // bytes that its operation is shorter than its weight
-	deadLettering hook.Reason // unless none, it is a discard
-	replayedHold
-}
-
-// replayedHold is what the journal says about how a message is held. The slot's flag unready belongs to it.
+// replayedHold is what the journal says about how a message is held.
 type replayedHold struct {
-	hold       hook.Instant // until when it is held; 0 means that it is not
-	readySince hook.Instant // the end of its first hold; 0 means that it had none
-	nacks      uint16
-	unready    bool
-}
-
-// endHold releases the message.
-func (it *replayedMessage) endHold() {
-	if it.slot.flags&unready != 0 {
-		it.readySince = it.hold
-	}
-	it.hold = 0
-	it.slot.flags &^= unready
+	until   hook.Instant // the end of its hold; of a message that is not held, of its first one, 0 if it had none
+	held    bool
+	nacks   uint16
+	unready bool
 }
 
 // apply applies one operation; q is nil for a queue that does not exist any more.
@@ -59,32 +37,34 @@ func (r *Restorer) apply(kind byte, q *replayedQueue, extent uint32, in *reader)
 		q.settled(in.refs(in.u32()))
 	case opReturned:
 		ref, returns := Ref(in.u64()), in.u16()
-		q.change(ref, func(it *replayedMessage) {
-			it.slot.setReturns(returns)
-			it.slot.flags |= redelivered
-		})
+		if h, ok := q.locate(ref); ok {
+			h.slot().setReturns(returns)
+			h.slot().flags |= redelivered
+		}
 	case opDeadlineSet, opDeadlineSetBy:
 		ref, at, m := Ref(in.u64()), in.at(), in.strategyData(kind)
-		q.change(ref, func(it *replayedMessage) {
-			it.deadline = at
-			q.store.setStrategyData(&it.slot, m)
-		})
+		if h, ok := q.locate(ref); ok {
+			h.chunk.setDeadline(h.index, at)
+			q.store.setStrategyData(h.slot(), m)
+		}
 	case opPurged:
 		q.purged(in.take(int(in.u32()) * runSize))
 	case opDeadLettering:
 		ref, why := Ref(in.u64()), reasonOf(in.u8())
-		q.change(ref, func(it *replayedMessage) { it.deadLettering = why })
+		if _, ok := q.locate(ref); ok {
+			q.discard(ref, why)
+		}
 	case opHeld:
 		ref, h := in.heldAs()
 		q.held(ref, h)
 	case opAsks:
-		q.change(Ref(in.u64()), func(it *replayedMessage) { it.slot.flags |= askHead })
+		if h, ok := q.locate(Ref(in.u64())); ok {
+			h.slot().flags |= askHead
+		}
 	case opDelivered:
 		level, seq := in.u8(), in.u64()
 		if q != nil {
-			q.reach(int(level))
-			q.deliveredUpTo[level] = max(q.deliveredUpTo[level], seq)
-			q.next[level] = max(q.next[level], seq)
+			q.level(int(level)).delivered(seq)
 		}
 	default:
 		return fmt.Errorf("%w: kind %d", errOps, kind)
@@ -93,136 +73,183 @@ func (r *Restorer) apply(kind byte, q *replayedQueue, extent uint32, in *reader)
 }
 
 func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
-	it := replayedMessage{ref: Ref(in.u64()), deadline: in.at(), extent: extent}
+	r, deadline := Ref(in.u64()), in.at()
 	entered, flags, returns := in.at(), slotFlags(in.u8()), in.u16()
 	record, saved, body := in.record(kind, int(in.u32()), flags)
 	if q == nil || in.bad {
 		return
 	}
-	if i, ok := q.index.get(it.ref); ok {
-		q.list[i].extent, q.list[i].saved = extent, saved // it was relocated
+	if h, ok := q.locate(r); ok {
+		h.chunk.setExtent(h.index, extent, saved) // it was relocated
 		return
 	}
-	l := it.ref.level()
-	q.reach(l)
-	q.next[l] = max(q.next[l], it.ref.seq()+1)
-	it.slot = q.store.restore(entered, record, flags&journalled)
-	it.slot.setReturns(returns)
-	it.body, it.saved = uint32(body), saved
-	q.compact()
-	q.index.add(it.ref, int32(len(q.list)))
-	q.list = append(q.list, it)
+	s := q.store.restore(entered, record, flags&journalled)
+	s.setReturns(returns)
+	c, i := q.level(r.level()).insert(r.seq(), s, uint32(body))
+	c.setDeadline(i, deadline)
+	c.setExtent(i, extent, saved)
 }
 
-// compact removes what left from a list that is full, if that is most of it.
-func (q *replayedQueue) compact() {
-	if len(q.list) < cap(q.list) || q.freed <= len(q.list)/2 {
-		return
+// locate finds a message that is there; q may be nil.
+func (q *replayedQueue) locate(r Ref) (h handle, ok bool) {
+	if q == nil || r.level() >= len(q.levels) {
+		return handle{}, false
 	}
-	n := 0
-	for i := range q.list {
-		if q.list[i].extent == 0 {
-			continue
+	f := &q.levels[r.level()].fifo
+	c, i, ok := f.locate(r.seq())
+	if !ok || c.slots[i].is(stateFree) {
+		return handle{}, false
+	}
+	return handle{r, f, c, i}, true
+}
+
+// level returns a level, which is known from then on. Which levels the queue has is checked when it is filled.
+func (q *replayedQueue) level(l int) *replayedLevel {
+	for len(q.levels) <= l {
+		q.levels = append(q.levels, replayedLevel{})
+	}
+	return &q.levels[l]
+}
+
+// all yields the messages, in order. The caller changes none of the chunks.
+func (q *replayedQueue) all(yield func(h handle) bool) {
+	for l := range q.levels {
+		f := &q.levels[l].fifo
+		for k := range f.chunks {
+			c := &f.chunks[k]
+			for i := range c.slots {
+				if !c.slots[i].is(stateFree) && !yield(handle{ref(l, c.seq(i)), f, c, i}) {
+					return
+				}
+			}
 		}
-		q.list[n] = q.list[i]
-		q.index.move(q.list[n].ref, int32(n))
-		n++
 	}
-	q.list, q.freed = q.list[:n], 0
+}
+
+// messages returns how many messages there are.
+func (q *replayedQueue) messages() (n int) {
+	for l := range q.levels {
+		for k := range q.levels[l].chunks {
+			n += int(q.levels[l].chunks[k].live)
+		}
+	}
+	return n
 }
 
 // pack moves records out of sparse segments to new ones.
 func (q *replayedQueue) pack() {
 	last := q.store.last()
-	for i := range q.list {
-		it := &q.list[i]
-		if it.extent == 0 || last-it.slot.segment-1 >= 1<<31 || !q.store.mostlyGone(it.slot.segment) {
+	for h := range q.all {
+		s := h.slot()
+		if last-s.segment-1 >= 1<<31 || !q.store.mostlyGone(s.segment) {
 			continue
 		}
-		it.slot = q.store.move(it.slot)
+		*s = q.store.move(*s)
 		q.store.releaseSpilled() // a replay has no turns that would end with it
 	}
 }
 
-// reach makes a level known. Which levels the queue has is checked when it is filled.
-func (q *replayedQueue) reach(level int) {
-	for len(q.next) <= level {
-		q.next, q.deliveredUpTo = append(q.next, 0), append(q.deliveredUpTo, 0)
+func (q *replayedQueue) settled(refs []byte) {
+	in := reader{b: refs}
+	for q != nil && len(in.b) > 0 {
+		if h, ok := q.locate(Ref(in.u64())); ok { // else its enqueue was trimmed away
+			q.free(h)
+		}
 	}
 }
 
-func (q *replayedQueue) settled(refs []byte) {
-	if q == nil {
+// free removes a message.
+func (q *replayedQueue) free(h handle) {
+	q.store.free(*h.slot())
+	h.list.remove(h.chunk, h.index)
+	delete(q.holds, h.ref)
+	delete(q.nacks, h.ref)
+	delete(q.deadLettering, h.ref)
+}
+
+// release frees all memory, unless it is unknown what belongs to the queue.
+func (q *replayedQueue) release() {
+	if q.broken != nil {
 		return
 	}
-	in := reader{b: refs}
-	for len(in.b) > 0 {
-		q.settle(Ref(in.u64()))
+	q.store.release()
+	for l := range q.levels {
+		for k := range q.levels[l].chunks {
+			q.levels[l].chunks[k].free()
+		}
 	}
-}
-
-func (q *replayedQueue) settle(ref Ref) {
-	if i, ok := q.index.remove(ref); ok { // else its enqueue was trimmed away
-		q.free(i)
-	}
-}
-
-// free frees the message at an index.
-func (q *replayedQueue) free(i int32) {
-	it := &q.list[i]
-	q.store.free(it.slot)
-	it.extent = 0
-	q.freed++
-	delete(q.holds, it.ref)
+	q.levels = nil
 }
 
 func (q *replayedQueue) purged(runs []byte) {
-	if q == nil {
-		return
-	}
 	in := reader{b: runs}
-	for len(in.b) > 0 {
-		q.index.removeRun(Ref(in.u64()), Ref(in.u32()), q.free)
+	for q != nil && len(in.b) > 0 {
+		first, count := Ref(in.u64()), uint64(in.u32())
+		q.purgeRun(first, count)
 	}
 }
 
-func (q *replayedQueue) change(ref Ref, fn func(*replayedMessage)) {
-	if q == nil {
+// purgeRun removes those of consecutive messages that are there.
+func (q *replayedQueue) purgeRun(first Ref, count uint64) {
+	if first.level() >= len(q.levels) {
 		return
 	}
-	if i, ok := q.index.get(ref); ok {
-		fn(&q.list[i])
+	f := &q.levels[first.level()].fifo
+	end := min(first.seq()+count, f.next)
+	for seq := first.seq(); seq < end; {
+		c := f.chunk(seq)
+		if c == nil {
+			seq = f.nextChunk(seq, end)
+			continue
+		}
+		i := c.index(int(seq & positionMask))
+		for i < len(c.slots) && c.slots[i].is(stateFree) {
+			i++
+		}
+		if i >= len(c.slots) {
+			seq = (c.number + 1) << chunkBits
+			continue
+		}
+		if seq = c.seq(i); seq < end {
+			q.free(handle{ref(first.level(), seq), f, c, i})
+			seq++
+		}
 	}
+}
+
+func (q *replayedQueue) discard(r Ref, why hook.Reason) {
+	if q.deadLettering == nil {
+		q.deadLettering = map[Ref]hook.Reason{}
+	}
+	q.deadLettering[r] = why
 }
 
 // heldAs reads an operation that says until when a message is held.
 func (r *reader) heldAs() (Ref, replayedHold) {
 	ref, until, flags, nacks := Ref(r.u64()), r.at(), r.u8(), r.u16()
-	h := replayedHold{hold: until, nacks: nacks, unready: flags&heldUnready != 0}
-	if flags&heldReleased != 0 {
-		h.hold, h.readySince = 0, until
-	}
-	return ref, h
+	return ref, replayedHold{until: until, held: until != 0 && flags&heldReleased == 0, nacks: nacks, unready: flags&heldUnready != 0}
 }
 
 // held says how a message is held from now on. What an exchange holds may have been moved since: then the later hold stays.
-func (q *replayedQueue) held(r Ref, h replayedHold) {
-	q.change(r, func(it *replayedMessage) {
-		was, differs := q.holds[r]
-		if !differs {
-			was = it.currentHold()
-		}
-		overtaken := was.hold != 0 && isOlderHold(h.nacks, was.nacks)
-		switch {
-		case q.kind == Holding && overtaken:
-			return
-		case q.kind == 0 && overtaken:
-			q.noteHold(r, was)
-		case differs:
-			delete(q.holds, r)
-		}
-		it.setHold(h)
-	})
+func (q *replayedQueue) held(r Ref, as replayedHold) {
+	h, ok := q.locate(r)
+	if !ok {
+		return
+	}
+	was, differs := q.holds[r]
+	if !differs {
+		was = q.currentHold(h)
+	}
+	overtaken := was.held && isOlderHold(as.nacks, was.nacks)
+	switch {
+	case q.kind == Holding && overtaken:
+		return
+	case q.kind == 0 && overtaken:
+		q.noteHold(r, was)
+	case differs:
+		delete(q.holds, r)
+	}
+	q.setHold(h, as)
 }
 
 func (q *replayedQueue) noteHold(r Ref, h replayedHold) {
@@ -236,58 +263,82 @@ func (q *replayedQueue) noteHold(r Ref, h replayedHold) {
 func (q *replayedQueue) declare(k Kind) {
 	q.kind = k
 	q.store.cold = k == Holding
-	for r, h := range q.holds {
-		if k == Holding {
-			q.change(r, func(it *replayedMessage) { it.setHold(h) })
+	for r, as := range q.holds {
+		if h, ok := q.locate(r); ok && k == Holding {
+			q.setHold(h, as)
 		}
 	}
 	q.holds = nil
 }
 
-// currentHold returns how the message is held.
-func (it *replayedMessage) currentHold() replayedHold {
-	h := it.replayedHold
-	h.unready = it.slot.flags&unready != 0
-	return h
+// currentHold returns how a message is held.
+func (q *replayedQueue) currentHold(h handle) replayedHold {
+	s := h.slot()
+	return replayedHold{until: h.hold(), held: s.is(stateHeld), nacks: q.nacks[h.ref], unready: s.flags&unready != 0}
 }
 
-func (it *replayedMessage) setHold(h replayedHold) {
-	it.replayedHold = h
-	it.slot.flags &^= unready
-	if h.unready {
-		it.slot.flags |= unready
+func (q *replayedQueue) setHold(h handle, as replayedHold) {
+	s := h.slot()
+	s.become(stateReady)
+	if as.held {
+		s.become(stateHeld)
 	}
+	s.flags &^= unready
+	if as.unready {
+		s.flags |= unready
+	}
+	if as.until != h.hold() {
+		h.chunk.setHold(h.index, as.until)
+	}
+	q.setNacks(h.ref, as.nacks)
 }
 
-// put restores a message in its old position.
-func (q *Queue) put(it *replayedMessage, deliveredUpTo []uint64) {
-	l, seq := it.ref.level(), it.ref.seq()
-	f := &q.levels[l]
-	f.skipTo(seq)
-	if it.deadLettering != hook.ReasonNone && it.hold != 0 && q.cfg.Schedule == nil {
-		it.endHold()
+func (q *replayedQueue) setNacks(r Ref, nacks uint16) {
+	switch {
+	case nacks == 0:
+		delete(q.nacks, r)
+		return
+	case q.nacks == nil:
+		q.nacks = map[Ref]uint16{}
+	}
+	q.nacks[r] = nacks
+}
+
+// put restores a message of the queue's chunks.
+func (q *Queue) put(h handle, body int, deadLettering hook.Reason) {
+	s := h.slot()
+	if deadLettering != hook.ReasonNone && q.cfg.Schedule == nil {
+		q.endReplayedHold(h)
 	}
 	// Journals of earlier versions do not say that a hold has ended: the message may have been delivered since.
-	if seq < deliveredUpTo[l] && (it.slot.flags&unready == 0 || it.hold <= q.mailbox.clock()) {
-		it.slot.flags |= redelivered
+	if h.ref.seq() < h.list.deliveredUpTo && (s.flags&unready == 0 || h.hold() <= q.mailbox.clock()) {
+		s.flags |= redelivered
 	}
-	body := int(it.body)
-	f.push(it.slot, it.deadline)
-	h := q.at(it.ref)
-	h.chunk.setExtent(h.index, it.extent, it.saved)
-	if it.readySince != 0 {
-		h.chunk.setHold(h.index, it.readySince)
-	}
-	f.deliveredUpTo, f.journalledUpTo = deliveredUpTo[l], deliveredUpTo[l]
-	q.ready++
-	q.readyBytes += int64(body)
 	q.count.Published++
 	q.count.Restored++
-	if it.deadLettering != hook.ReasonNone {
-		q.take(h, body)
-		q.restoreDiscard(it.ref, it.deadLettering)
+	switch {
+	case deadLettering != hook.ReasonNone:
+		s.become(stateUnacked)
+		q.unacked++
+		q.restoreDiscard(h.ref, deadLettering)
 		return
+	case q.cfg.Schedule != nil:
+		q.restoreScheduled(h)
+	case s.is(stateHeld):
+		q.indexHeld(h)
+	default:
+		h.list.ready++
+		q.ready++
+		q.readyBytes += int64(body)
 	}
-	q.restoreHold(h, it)
-	q.indexDeadline(h, it.deadline, false)
+	q.indexDeadline(h, h.deadline(), false)
+}
+
+// endReplayedHold releases a message that leaves.
+func (q *Queue) endReplayedHold(h handle) {
+	s := h.slot()
+	if s.is(stateHeld) && s.flags&unready == 0 {
+		h.chunk.setHold(h.index, 0)
+	}
+	s.flags &^= unready
 }

@@ -235,8 +235,8 @@ func FuzzOperations(f *testing.F) {
 // not fit in memory. No log can say so: it would have had to hold what was there.
 func far(r *Restorer) bool {
 	for _, q := range r.queues {
-		for _, n := range q.next {
-			if n > 1<<24 {
+		for l := range q.levels {
+			if q.levels[l].next > 1<<24 {
 				return true
 			}
 		}

@@ -1,8 +1,10 @@
 package queue
 
 import (
-	"cmp"
 	"slices"
+
+	"github.com/curfewmq/curfew/core/slab"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Restorer restores queues from a journal. Apply gets all operations in order, then Fill puts what is left of them in the queues, and
@@ -42,7 +44,7 @@ func (r *Restorer) DeclaredOnly() { r.declaredOnly, r.last = true, nil }
 // Delete frees what was restored of a queue that was deleted.
 func (r *Restorer) Delete(id uint64) {
 	if q := r.queues[id]; q != nil {
-		q.store.release()
+		q.release()
 		delete(r.queues, id)
 		r.last = nil
 	}
@@ -181,10 +183,9 @@ func (q *replayedQueue) fill(m *Mailbox) (messages int) {
 		}
 	}
 	var n opBuffer
-	for i := range q.list {
-		if it := &q.list[i]; it.extent != 0 {
-			n.account(it.extent, weight(&it.slot)-int64(it.saved))
-			messages++
+	for l := range q.levels {
+		for k := range q.levels[l].chunks {
+			messages += q.levels[l].chunks[k].account(&n)
 		}
 	}
 	for extent := range q.pinned {
@@ -195,7 +196,7 @@ func (q *replayedQueue) fill(m *Mailbox) (messages int) {
 	return messages
 }
 
-// prepare sorts what belongs in a queue, and drops the rest.
+// prepare drops what does not belong in a queue.
 func (q *replayedQueue) prepare(c *Config) {
 	kind := Ordinary
 	if c.Schedule != nil {
@@ -205,8 +206,6 @@ func (q *replayedQueue) prepare(c *Config) {
 		q.declare(kind)
 	}
 	q.limitLevels(c.Levels + 1)
-	q.list = slices.DeleteFunc(q.list, func(it replayedMessage) bool { return it.extent == 0 })
-	slices.SortFunc(q.list, func(a, b replayedMessage) int { return cmp.Compare(a.ref, b.ref) })
 }
 
 // breakDown notes that the queue's data is not what its code takes it for. The memory of its messages outside the Go heap is lost
@@ -220,21 +219,26 @@ func (q *replayedQueue) breakDown(err error) {
 
 // limitLevels drops what lies on levels that the queue does not have.
 func (q *replayedQueue) limitLevels(levels int) {
-	for i := range q.list {
-		if it := &q.list[i]; it.extent != 0 && it.ref.level() >= levels {
-			q.free(int32(i))
+	q.level(levels - 1)
+	for h := range q.all {
+		if h.ref.level() >= levels {
+			q.store.free(*h.slot())
 		}
 	}
-	q.reach(levels - 1)
-	q.next, q.deliveredUpTo = q.next[:levels], q.deliveredUpTo[:levels]
+	for l := levels; l < len(q.levels); l++ {
+		for k := range q.levels[l].chunks {
+			q.levels[l].chunks[k].free()
+		}
+	}
+	q.levels = q.levels[:levels]
 }
 
 // restore gives the queue what was restored, which is so many messages. A queue that panics, or whose bodies cannot be read, is stopped.
 func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q := &m.queue
 	err := from.broken
-	if err == nil && slices.Max(from.next) == 0 {
-		from.store.release() // of what lay on levels that the queue does not have
+	if err == nil && !slices.ContainsFunc(from.levels, func(l replayedLevel) bool { return l.next > 0 }) {
+		from.release()
 		return
 	}
 	buf := q.buf
@@ -242,7 +246,7 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	if err == nil {
 		q.open()
 		q.store = from.store
-		err = contain(func() { q.fill(from) })
+		err = contain(func() { q.takeOver(from) })
 	}
 	if err != nil {
 		q.stop(err)
@@ -256,13 +260,43 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q.buf = buf
 }
 
-func (q *Queue) fill(from *replayedQueue) {
-	for i := range from.list {
-		q.put(&from.list[i], from.deliveredUpTo)
+// takeOver gives the queue what a replay has of it.
+func (q *Queue) takeOver(from *replayedQueue) {
+	for l := range from.levels {
+		q.levels[l] = from.levels[l].complete()
 	}
-	for l, next := range from.next {
-		if next > 0 {
-			q.levels[l].skipTo(next)
+	if len(from.nacks) > 0 {
+		q.startHolding().nacks = from.nacks
+	}
+	q.fill(from.deadLettering)
+}
+
+// account accounts for the messages of a chunk, and returns how many there are.
+func (c *chunk) account(n *opBuffer) (messages int) {
+	for i := range c.slots {
+		if !c.slots[i].is(stateFree) {
+			n.account(c.extentOf(i, 1))
+			messages++
+		}
+	}
+	return messages
+}
+
+// fill counts and indexes the messages of chunks that a replay has filled.
+func (q *Queue) fill(deadLettering map[Ref]hook.Reason) {
+	for l := range q.levels {
+		f := &q.levels[l]
+		for k := range f.chunks {
+			c := &f.chunks[k]
+			for i := range c.slots {
+				if c.slots[i].is(stateFree) {
+					continue
+				}
+				r := ref(l, c.seq(i))
+				q.put(handle{r, f, c, i}, int(c.bodies[i]), deadLettering[r])
+			}
+			slab.FreeSlice(c.bodies)
+			c.bodies = nil
 		}
 	}
 }

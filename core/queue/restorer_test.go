@@ -230,8 +230,12 @@ func TestARestorerForgetsWhatLeft(t *testing.T) {
 		}
 	}
 	kept := r.queues[7]
-	if n := cap(kept.list); n > rounds*batch/4 || kept.index.size != rounds+1 {
-		t.Errorf("there is room for %d messages of %d that came; %d are there, want %d", n, rounds*batch, kept.index.size, rounds+1)
+	room := 0
+	for _, c := range kept.levels[0].chunks {
+		room += len(c.slots)
+	}
+	if n := kept.messages(); room > rounds*batch/4 || n != rounds+1 {
+		t.Errorf("there is room for %d messages of %d that came; %d are there, want %d", room, rounds*batch, n, rounds+1)
 	}
 	m := reborn(q)
 	j.used = map[uint32]int64{}
@@ -288,7 +292,8 @@ func TestRestoredHoldIsThatOfItsKind(t *testing.T) {
 				if kind == Holding {
 					want, unready = tt.exchange, tt.unready
 				}
-				if got := r.queues[id].list[0].currentHold(); got.hold != want || got.unready != unready || len(r.queues[id].holds) > 0 {
+				h, _ := r.queues[id].locate(0)
+				if got := r.queues[id].currentHold(h); got.until != want || !got.held || got.unready != unready || len(r.queues[id].holds) > 0 {
 					t.Errorf("%s, kind %d, declared after %d parts: got %+v, want %d, unready %v", tt.name, kind, after, got, want, unready)
 				}
 				r.Discard()
@@ -331,14 +336,11 @@ func TestAPackedRestorer(t *testing.T) {
 	if packed := slab.Used() - before - own; packed > sparse/4 || packed > n/every*size*8 {
 		t.Errorf("%d messages of %d bytes take %d bytes, and %d before they were packed", n/every, size, packed, sparse)
 	}
-	if got := r.queues[7].index.size; got != n/every {
+	if got := r.queues[7].messages(); got != n/every {
 		t.Errorf("%d messages are left, want %d", got, n/every)
 	}
-	for _, it := range r.queues[7].list {
-		if it.extent == 0 {
-			continue
-		}
-		if id := it.ref.seq(); !bytes.Equal(r.queues[7].store.read(it.slot).body, patterned(id, size).Body) {
+	for h := range r.queues[7].all {
+		if id := h.ref.seq(); !bytes.Equal(r.queues[7].store.read(*h.slot()).body, patterned(id, size).Body) {
 			t.Errorf("message %d has changed", id)
 		}
 	}

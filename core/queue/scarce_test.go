@@ -173,8 +173,8 @@ func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
 					t.Fatal(err)
 				}
 				for id, want := range map[uint64]int{7: n - 1, 8: 0} {
-					if q := r.find(id); len(q.list)-q.freed != want {
-						t.Errorf("a restart finds %d messages in queue %d, want %d", len(q.list)-q.freed, id, want)
+					if q := r.find(id); q.messages() != want {
+						t.Errorf("a restart finds %d messages in queue %d, want %d", q.messages(), id, want)
 					}
 				}
 				r.Discard()
@@ -231,7 +231,7 @@ func pushOut(t *testing.T, name string, n int, least wlog.Purpose, leave parting
 			found := 0
 			for id := range uint64(2) {
 				q := r.find(7 + id)
-				found += len(q.list) - q.freed
+				found += q.messages()
 			}
 			if found != n {
 				t.Errorf("a restart finds %d messages in both queues, of %d", found, n)

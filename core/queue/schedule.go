@@ -245,12 +245,16 @@ func (q *Queue) storedID(h handle) (id scheduleID, ok bool) {
 
 // restoreScheduled holds a message that a replay restored. One whose time has come leaves
 // in its order, after the start.
-func (q *Queue) restoreScheduled(h handle, it *replayedMessage) {
-	h.slot().flags |= unready
-	q.hold(h, max(it.hold, atOnce))
-	if it.nacks > 0 {
-		q.setNacks(h.ref, it.nacks)
+func (q *Queue) restoreScheduled(h handle) {
+	until := atOnce
+	s := h.slot()
+	if s.is(stateHeld) {
+		until = max(h.hold(), atOnce)
 	}
+	s.become(stateHeld)
+	s.flags |= unready
+	h.chunk.setHold(h.index, until)
+	q.indexHeld(h)
 	if q.store.read(*h.slot()).enqueued >= h.hold() { // it was due when it came: see follow
 		return
 	}
