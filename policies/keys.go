@@ -68,6 +68,9 @@ func builtin() []keyRule {
 		{"consumer-timeout", key{Check: atLeast(0, "consumer timeout"), Argument: lower}},
 		{"delivery-lease", key{Check: hook.PolicyInt(1, hook.MaxMillis, deliveryLease), Operator: true, Merge: lower, Argument: lower, QueueTypes: classicOrQuorum}},
 		{"delivery-limit", key{Check: atLeast(math.MinInt64, "delivery limit"), Operator: true, Merge: lowerLimit, Argument: lowerLimit, QueueTypes: quorum}},
+		{"federation-upstream", key{Check: hook.PolicyString(math.MaxInt, "federation upstream name")}},
+		{"federation-upstream-pattern", key{Check: hook.PolicyString(math.MaxInt, "federation upstream pattern")}},
+		{"federation-upstream-set", key{Check: hook.PolicyString(math.MaxInt, "federation upstream set name")}},
 		{"ha-mode", key{Check: hook.PolicyOneOf("ha-mode value", "all", "exactly", "nodes"), QueueTypes: classic}},
 		{"ha-params", key{QueueTypes: classic}},
 		{"ha-promote-on-failure", key{Check: quoted("ha-promote-on-failure", "always", "when-synced"), QueueTypes: classic}},
@@ -83,10 +86,28 @@ func builtin() []keyRule {
 		{"queue-master-locator", key{Check: masterLocator, Argument: weaker, QueueTypes: classic}},
 		{"queue-mode", key{Check: hook.PolicyOneOf("queue-mode value", "default", "lazy"), Argument: weaker, QueueTypes: classic}},
 		{"queue-version", key{Check: hook.PolicyInt(1, 2, "queue-version value"), Operator: true, Argument: weaker}},
+		{"routing-key", key{Check: hook.PolicyString(maxName, "routing key")}},
+		{"shards-per-node", key{Check: atLeast(0, "number of shards per node")}},
 		{"stream-filter-size-bytes", key{Check: hook.PolicyInt(16, 255, filterSize), QueueTypes: stream}},
 		{"stream-max-segment-size-bytes", key{Check: hook.PolicyInt(0, maxSegment, "segment size"), QueueTypes: stream}},
 		{"target-group-size", key{Check: atLeast(1, "target group size"), Operator: true, Merge: higher, QueueTypes: copied}},
 	}
+}
+
+// withoutEffect are keys that change what RabbitMQ does, and that this broker accepts so that files of RabbitMQ's definitions can be
+// imported, and does not act on. Other keys without effect here, such as queue-mode, only say how RabbitMQ does it.
+var withoutEffect = []string{
+	"federation-upstream", "federation-upstream-pattern", "federation-upstream-set", "ha-mode", "routing-key", "shards-per-node",
+}
+
+// WithoutEffect returns the keys that the policy sets and that this broker accepts without acting on them.
+func (p *Policy) WithoutEffect() (keys []string) {
+	for _, e := range p.Definition {
+		if slices.Contains(withoutEffect, e.Key) {
+			keys = append(keys, e.Key)
+		}
+	}
+	return keys
 }
 
 // expiryStrategy returns the key expiry-strategy. strategies returns the accepted names; nil accepts any name.

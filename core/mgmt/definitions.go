@@ -7,6 +7,8 @@ import (
 	"mime"
 	"net/http"
 	"time"
+
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 )
 
 const (
@@ -56,6 +58,17 @@ func (a *API) load(c *request) error {
 	if c.forwarded {
 		return a.loadStep(c, b)
 	}
+	dry, err := c.dryRun()
+	if err != nil {
+		return err
+	}
+	if dry {
+		warnings, err := a.files.Rehearse(b, c.vars["vhost"])
+		if err != nil {
+			return failureOfModule(err)
+		}
+		return c.rehearsed(b, warnings)
+	}
 	warnings, err := a.files.Import(b, c.vars["vhost"], c.user.Name)
 	if err != nil {
 		return failureOfModule(err)
@@ -67,6 +80,27 @@ func (a *API) load(c *request) error {
 		return c.warned(false, warnings)
 	}
 	return c.done(nil)
+}
+
+// dryRun reports whether an import is only to be checked.
+func (c *request) dryRun() (bool, error) {
+	switch v := c.query.raw.Get("dry-run"); v {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, badRequest("dry-run is '%.64s': true and false are known", v)
+	}
+}
+
+// rehearsed answers a dry run with what the file has, and what an import of it would warn of.
+func (c *request) rehearsed(b []byte, warnings []string) error {
+	counts, err := definitions.Counts(b, c.vars["vhost"])
+	if err != nil {
+		return err
+	}
+	return c.reply(object{{"definitions", counts}, {"warnings", definitions.Tags(warnings)}})
 }
 
 // definitionsFile reads the definitions to import, and takes the time for that.

@@ -166,6 +166,7 @@ type clusterImport struct {
 	*request
 	file     []byte
 	in       string   // see [definitions.Definitions.Import]
+	dry      bool     // nothing is put in force
 	vhosts   []string // that the file is about
 	warnings []string
 	added    []string // expiry policies that were loaded for it
@@ -182,6 +183,9 @@ func (a *API) importAll(c *request) error {
 		return err
 	}
 	i := &clusterImport{request: c, file: b, in: c.vars["vhost"]}
+	if i.dry, err = c.dryRun(); err != nil {
+		return err
+	}
 	modules := false
 	if i.vhosts, modules, err = definitions.Sections(b, i.in); err != nil {
 		return err
@@ -189,6 +193,10 @@ func (a *API) importAll(c *request) error {
 	if err := i.steps(modules); err != nil {
 		i.unload()
 		return err
+	}
+	if i.dry {
+		i.unload()
+		return c.rehearsed(b, i.warnings)
 	}
 	for _, w := range i.warnings {
 		a.Log.Warn("import", "warning", w)
@@ -199,7 +207,7 @@ func (a *API) importAll(c *request) error {
 	return c.done(nil)
 }
 
-// steps does all steps.
+// steps does all steps or, in a dry run, those that check.
 func (i *clusterImport) steps(modules bool) error {
 	a := i.api
 	registrar, ok := a.memberOf(a.Placements.Registrar())
@@ -230,6 +238,9 @@ func (i *clusterImport) steps(modules bool) error {
 		if a.knows(name) && !slices.Contains(i.done, name) {
 			return i.errUnowned(vhostText(name))
 		}
+	}
+	if i.dry {
+		return nil
 	}
 	if err := i.r.Context().Err(); err != nil {
 		return i.bodyError(err) // the client has gone, and nothing is changed yet

@@ -198,7 +198,7 @@ var reference = map[string]about{
 	"GET backup":                                                    {does: "a backup of the whole broker", gives: "a tar archive: see [Backups](#backups)", from: ours},
 	"GET backup/status":                                             {does: "the backup that is being made, and the last one", gives: "an object", from: ours},
 	"GET definitions":                                               {does: "exports definitions", takes: "`download=NAME` makes browsers save it; `modules=false` leaves out [modules](#definitions-with-modules)", gives: "an object"},
-	"POST definitions":                                              {does: "imports definitions: all of them, or nothing", takes: "definitions, also RabbitMQ's, as JSON or as a form's `file`", gives: "204; 200 with `warnings`: see [modules](#definitions-with-modules); 400; 413"},
+	"POST definitions":                                              {does: "imports definitions: all of them, or nothing", takes: "definitions, also RabbitMQ's, as JSON or as a form's `file`; `dry-run=true` only checks them", gives: "204; 200 with `warnings`: see [modules](#definitions-with-modules); a dry run 200 with the counts of `definitions`; 400, which names all errors of the file; 413"},
 	"GET definitions/{vhost}":                                       {does: "exports those of a vhost", takes: "`download=NAME`, `modules=false`", gives: "an object"},
-	"POST definitions/{vhost}":                                      {does: "imports into a vhost", takes: "definitions", gives: "204; 200 with `warnings`; 400; 413"},
+	"POST definitions/{vhost}":                                      {does: "imports into a vhost", takes: "definitions; `dry-run=true`", gives: "204; 200 with `warnings`; 400; 413"},
 }

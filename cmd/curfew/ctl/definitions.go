@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
@@ -26,7 +28,7 @@ func definitionCommands() []command {
 			more:  "With --vhost, only what is in that virtual host. Expiry policies in WebAssembly are in it, which RabbitMQ passes over. - is standard output.",
 		},
 		{
-			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}},
+			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}, {long: "dry-run", about: "check the file, and change nothing"}},
 			check: checkImport, run: importDefinitions,
 			about: "reads what export_definitions, or RabbitMQ's, has written", more: "All of it is applied, or nothing. - or nothing is standard input. With --vhost, it goes into that virtual host.",
 		},
@@ -114,9 +116,14 @@ func importDefinitions(ctx context.Context, c *call) error {
 		return failed(dataError, "Failed to deserialise input (format: JSON) (error: %s%s)", c.importedFile(), why)
 	}
 	var answer struct {
-		Warnings []string `json:"warnings"`
+		Warnings    []string       `json:"warnings"`
+		Definitions map[string]int `json:"definitions"` // of a dry run
 	}
-	if err := c.api.call(ctx, http.MethodPost, c.definitions(), json.RawMessage(text), &answer); err != nil {
+	where := c.definitions()
+	if c.has("dry-run") {
+		where += "?dry-run=true"
+	}
+	if err := c.api.call(ctx, http.MethodPost, where, json.RawMessage(text), &answer); err != nil {
 		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusBadRequest {
 			return failed(dataError, "%s%s", c.importedFile(), r.reason)
 		}
@@ -125,7 +132,14 @@ func importDefinitions(ctx context.Context, c *call) error {
 	for _, w := range answer.Warnings {
 		fmt.Fprintln(c.program.Stderr, "Warning:", w)
 	}
-	return c.result("Successfully imported definitions.")
+	if !c.has("dry-run") {
+		return c.result("Successfully imported definitions.")
+	}
+	var counts []string
+	for _, section := range slices.Sorted(maps.Keys(answer.Definitions)) {
+		counts = append(counts, fmt.Sprintf("%d %s", answer.Definitions[section], strings.ReplaceAll(section, "_", " ")))
+	}
+	return c.result("The definitions can be imported: %s. Nothing was changed.", strings.Join(counts, ", "))
 }
 
 func (c *call) readImport() ([]byte, error) {

@@ -80,6 +80,10 @@ func TestImport(t *testing.T) {
 			"Successfully imported definitions.\n", "",
 		},
 		{
+			"a dry run", "-q --dry-run", `{"users":[]}`, `200 {"definitions":{"users":2,"topic_permissions":1},"warnings":["mind the gap"]}`, `> POST /api/definitions?dry-run=true {"users":[]}`, 0,
+			"The definitions can be imported: 1 topic permissions, 2 users. Nothing was changed.\n", "Warning: mind the gap\n",
+		},
+		{
 			"refused", "-q", `{"users":[{}]}`, `400 {"error":"bad_request","reason":"a user has no name"}`, `> POST /api/definitions {"users":[{}]}`, dataError,
 			"", "Error:\na user has no name\n",
 		},

@@ -1,12 +1,10 @@
 package definitions
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -27,7 +25,7 @@ type checker struct {
 // entity is a name in a vhost.
 type entity struct{ vhost, name string }
 
-// check refuses a plan that cannot be applied. It takes bindings out of the plan whose source or destination does not exist,
+// check refuses a plan that has problems or cannot be applied, and names all reasons. It takes bindings out of the plan whose source or destination does not exist,
 // such as those of a queue that was exclusive. known reports whether there is a vhost, here or at another node.
 func (d *Definitions) check(p *plan, known func(vhost string) bool) error {
 	k := &checker{
@@ -39,14 +37,22 @@ func (d *Definitions) check(p *plan, known func(vhost string) bool) error {
 	for _, u := range append(d.Store.Users().List(), p.users...) {
 		k.accounts[u.Name] = true
 	}
-	for _, step := range []func() error{
-		k.checkOwners, k.checkExchanges, k.checkQueues, k.checkBindings, k.checkQueueLimits, k.checkBindingLimits, k.checkParameters,
-	} {
-		if err := step(); err != nil {
-			return err
+	for s := range p.unread {
+		switch s.section {
+		case "vhosts":
+			k.known[s.name] = true
+		case "users":
+			k.accounts[s.name] = true
 		}
 	}
-	return nil
+	k.checkOwners()
+	k.checkExchanges()
+	k.checkQueues()
+	k.checkBindings()
+	k.checkQueueLimits()
+	k.checkBindingLimits()
+	k.checkParameters()
+	return p.problems.all()
 }
 
 // inVHost refuses a definition in a vhost that does not exist.
@@ -58,13 +64,19 @@ func (k *checker) inVHost(what, name, vhost string) error {
 }
 
 // checkOwners refuses permissions of users that do not exist, and permissions and settings in vhosts that do not.
-func (k *checker) checkOwners() error {
-	return cmp.Or(
-		firstError(k.grants, func(g auth.Grant) error { return k.grantee("permissions of user", g.User, g.VHost) }),
-		firstError(k.topics, func(g auth.TopicGrant) error { return k.grantee("topic permissions of user", g.User, g.VHost) }),
-		firstError(k.parameters, func(p scoped[vhost.Parameter]) error { return k.inVHost("parameter", p.it.Name, p.vhost) }),
-		firstError(k.policies, func(p scoped[plannedPolicy]) error { return k.inVHost("policy", p.it.Name, p.vhost) }),
-	)
+func (k *checker) checkOwners() {
+	for _, g := range k.grants {
+		k.add(k.grantee("permissions of user", g.User, g.VHost))
+	}
+	for _, g := range k.topics {
+		k.add(k.grantee("topic permissions of user", g.User, g.VHost))
+	}
+	for _, p := range k.parameters {
+		k.add(k.inVHost("parameter", p.it.Name, p.vhost))
+	}
+	for _, p := range k.policies {
+		k.add(k.inVHost("policy", p.it.Name, p.vhost))
+	}
 }
 
 // firstError calls do for the items in order until it fails.
@@ -84,21 +96,21 @@ func (k *checker) grantee(what, user, vhost string) error {
 	return k.inVHost(what, user, vhost)
 }
 
-func (k *checker) checkExchanges() error {
+func (k *checker) checkExchanges() {
 	for _, x := range k.exchanges {
 		e := entity{x.vhost, x.it.Name}
 		if err := k.inVHost("exchange", e.name, e.vhost); err != nil {
-			return err
+			k.add(err)
+			continue
 		}
 		if _, known := k.exchange(e); known {
 			continue
 		}
 		if err := k.validator.Exchange(e.vhost, x.it); err != nil {
-			return e.wrong("exchange", err)
+			k.add(e.wrong("exchange", err))
 		}
 		k.declared[e] = x.it
 	}
-	return nil
 }
 
 // wrong adds the entity to an error.
@@ -118,11 +130,12 @@ func (k *checker) exchange(e entity) (vhost.Exchange, bool) {
 	return vhost.Exchange{Name: e.name, Type: kind}, ok
 }
 
-func (k *checker) checkQueues() error {
+func (k *checker) checkQueues() {
 	for _, q := range k.queues {
 		e := entity{q.vhost, q.it.Name}
 		if err := k.inVHost("queue", e.name, e.vhost); err != nil {
-			return err
+			k.add(err)
+			continue
 		}
 		if k.hasQueue(e) {
 			continue
@@ -130,11 +143,10 @@ func (k *checker) checkQueues() error {
 		declared := q.it
 		declared.ApplyDefaultType(k.defaultType(e.vhost))
 		if err := k.validator.Queue(e.vhost, declared); err != nil {
-			return e.wrong("queue", err)
+			k.add(e.wrong("queue", err))
 		}
 		k.planned[e] = true
 	}
-	return nil
 }
 
 // defaultType returns the default type that queues of a vhost will have.
@@ -154,25 +166,27 @@ func (k *checker) hasQueue(e entity) bool {
 	return k.planned[e] || ok && v.Mailbox(e.name) != nil
 }
 
-func (k *checker) checkBindings() error {
+func (k *checker) checkBindings() {
 	kept := k.bindings[:0]
 	for _, p := range k.bindings {
 		from := entity{p.vhost, p.it.Source}
 		if err := k.inVHost("binding from", from.name, from.vhost); err != nil {
-			return err
+			k.add(err)
+			continue
 		}
 		x, exists := k.exchange(from)
 		if !exists || !k.hasDestination(p) {
-			k.warnOfBinding(p)
+			if len(k.found) == 0 { // its end may be a definition that is refused
+				k.warnOfBinding(p)
+			}
 			continue
 		}
 		if err := k.validator.Binding(p.vhost, x, p.it); err != nil {
-			return from.wrong("binding from", err)
+			k.add(from.wrong("binding from", err))
 		}
 		kept = append(kept, p)
 	}
 	k.bindings = kept
-	return nil
 }
 
 func (d *Definitions) warnOfBinding(b scoped[vhost.Binding]) {
@@ -190,12 +204,13 @@ func (k *checker) hasDestination(b scoped[vhost.Binding]) bool {
 }
 
 // checkQueueLimits refuses more queues than a vhost may have by the limits it will have.
-func (k *checker) checkQueueLimits() error {
+func (k *checker) checkQueueLimits() {
 	planned := map[string]int{}
 	for e := range k.planned {
 		planned[e.vhost]++
 	}
-	for name, n := range planned {
+	for _, name := range slices.Sorted(maps.Keys(planned)) {
+		n := planned[name]
 		var limits vhost.Limits
 		if v, ok := k.Store.VHost(name); ok {
 			limits = v.Limits()
@@ -207,18 +222,17 @@ func (k *checker) checkQueueLimits() error {
 			}
 		}
 		if limits.Queues.Set() && int64(n) > limits.Queues.N() {
-			return jsonobj.Errorf("vhost '%s': %d queues: its limit is %d", name, n, limits.Queues.N())
+			k.add(jsonobj.Errorf("vhost '%s': %d queues: its limit is %d", name, n, limits.Queues.N()))
 		}
 	}
-	return nil
 }
 
 // checkBindingLimits refuses more bindings than a vhost may have. Near the limit it takes bindings out of the plan that exist,
 // or are planned twice: bindings are made in parallel, and one could count twice for a moment.
-func (k *checker) checkBindingLimits() error {
+func (k *checker) checkBindingLimits() {
 	limit := k.Store.MaxBindings()
 	if limit == 0 {
-		return nil
+		return
 	}
 	atMost := map[string]int{}
 	for _, p := range k.bindings {
@@ -242,10 +256,9 @@ func (k *checker) checkBindingLimits() error {
 	})
 	for _, name := range slices.Sorted(maps.Keys(added)) {
 		if n := k.bound(name) + added[name]; n > limit {
-			return jsonobj.Errorf("vhost '%s': %d bindings: limits.bindings is %d", name, n, limit)
+			k.add(jsonobj.Errorf("vhost '%s': %d bindings: limits.bindings is %d", name, n, limit))
 		}
 	}
-	return nil
 }
 
 // bindingIdentity tells a binding from all others.
@@ -268,10 +281,8 @@ func (k *checker) bound(name string) (n int) {
 }
 
 // checkParameters refuses more parameters than there may be, or larger ones.
-func (k *checker) checkParameters() error {
-	if err := store.CheckGlobalParameters(append(k.Store.GlobalParameters(), k.globals...)); err != nil {
-		return err
-	}
+func (k *checker) checkParameters() {
+	k.add(store.CheckGlobalParameters(append(k.Store.GlobalParameters(), k.globals...)))
 	planned := map[string][]vhost.Parameter{}
 	for _, p := range k.parameters {
 		planned[p.vhost] = append(planned[p.vhost], p.it)
@@ -281,9 +292,6 @@ func (k *checker) checkParameters() error {
 		if v, ok := k.Store.VHost(name); ok {
 			all = append(v.Parameters(), all...)
 		}
-		if err := k.validator.Parameters(name, all); err != nil {
-			return err
-		}
+		k.add(k.validator.Parameters(name, all))
 	}
-	return nil
 }

@@ -3,6 +3,7 @@ package definitions
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -28,30 +29,54 @@ func (d *Definitions) Import(b []byte, in, user string) (warnings []string, err 
 	if err != nil {
 		return nil, err
 	}
-	p, err := d.read(r, in, d.Hash)
-	if err == nil {
-		err = d.check(p, d.here)
-	}
-	if err != nil {
+	p := d.read(r, in, d.Hash)
+	if err := d.check(p, d.here); err != nil {
 		modules.undo()
 		return nil, err
 	}
 	if err := modules.replace(); err != nil {
 		return nil, err
 	}
-	return modules.warnings, partly(d.apply(p, user))
+	return append(modules.warnings, p.withoutEffect()...), partly(d.apply(p, user))
+}
+
+// Rehearse reads and checks definitions as [Definitions.Import] does, and changes nothing.
+func (d *Definitions) Rehearse(b []byte, in string) (warnings []string, err error) {
+	r, err := readFile(b)
+	if err != nil {
+		return nil, err
+	}
+	d.importing.Lock()
+	defer d.importing.Unlock()
+	modules, err := d.readModules(r, in)
+	if err != nil {
+		return nil, err
+	}
+	defer modules.undo()
+	p := d.read(r, in, unhashed)
+	return append(modules.warnings, p.withoutEffect()...), d.check(p, d.here)
+}
+
+// withoutEffect returns a warning for each policy that sets keys of RabbitMQ which this broker accepts and does not act on.
+func (p *plan) withoutEffect() (warnings []string) {
+	for _, planned := range p.policies {
+		if keys := planned.it.WithoutEffect(); len(keys) > 0 {
+			warnings = append(warnings, fmt.Sprintf("policy '%s' in vhost '%s': without effect here: %s", planned.it.Name, planned.vhost, strings.Join(keys, ", ")))
+		}
+	}
+	return warnings
 }
 
 // readModules loads the expiry policies of a file that are new, if all that its definitions name are there then.
 func (d *Definitions) readModules(r *reader, in string) (*moduleImport, error) {
-	p := &planner{Definitions: d, named: map[string]bool{}}
-	if p.each(r, modulesSection, "expiry policy", p.module); p.err != nil {
-		return nil, p.err
-	}
-	if err := d.checkStrategies(r, in, p.modules); err != nil {
+	all, err := d.readModulesSection(r)
+	if err != nil {
 		return nil, err
 	}
-	return d.loadModules(p.modules)
+	if err := d.checkStrategies(r, in, all); err != nil {
+		return nil, err
+	}
+	return d.loadModules(all)
 }
 
 func (d *Definitions) apply(p *plan, user string) error {

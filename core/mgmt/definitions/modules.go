@@ -160,6 +160,13 @@ func (p *planner) module(r *reader) {
 	p.modules = append(p.modules, m)
 }
 
+// readModulesSection reads the expiry policies of a file.
+func (d *Definitions) readModulesSection(r *reader) ([]Module, error) {
+	p := &planner{Definitions: d, named: map[string]bool{}, plan: plan{unread: map[unreadName]bool{}}}
+	p.each(r, modulesSection, "expiry policy", p.module)
+	return p.modules, p.problems.all()
+}
+
 // ModulesIn returns the expiry policies of a file with definitions, with defaults for the settings that it leaves out. Of a file that is
 // refused there are none.
 func (d *Definitions) ModulesIn(file []byte) []Module {
@@ -167,11 +174,11 @@ func (d *Definitions) ModulesIn(file []byte) []Module {
 	if err != nil {
 		return nil
 	}
-	p := &planner{Definitions: d, named: map[string]bool{}}
-	if p.each(r, modulesSection, "expiry policy", p.module); p.err != nil {
+	all, err := d.readModulesSection(r)
+	if err != nil {
 		return nil
 	}
-	return p.modules
+	return all
 }
 
 // moduleImport loads policies of a file.

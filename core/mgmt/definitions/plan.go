@@ -28,7 +28,13 @@ type plan struct {
 	bindings   []scoped[vhost.Binding]
 
 	queueTypes map[string]string // the default types of all vhosts that are defined, also of those taken out of the plan
+
+	problems
+	unread map[unreadName]bool // vhosts and users whose definition is refused, so that what belongs to them is not refused for that
 }
+
+// unreadName is a name in a section of the file.
+type unreadName struct{ section, name string }
 
 type plannedPolicy struct {
 	kind policies.Kind
@@ -48,12 +54,12 @@ type planner struct {
 	in    string // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
 	hash  func(password string) (auth.Hash, error)
 	named map[string]bool // names of modules
-	err   error           // the first error
 }
 
-// read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored.
-func (d *Definitions) read(r *reader, in string, hash func(password string) (auth.Hash, error)) (*plan, error) {
-	p := &planner{Definitions: d, in: in, hash: hash, plan: plan{queueTypes: map[string]string{}}}
+// read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored. The plan has the
+// problems.
+func (d *Definitions) read(r *reader, in string, hash func(password string) (auth.Hash, error)) *plan {
+	p := &planner{Definitions: d, in: in, hash: hash, plan: plan{queueTypes: map[string]string{}, unread: map[unreadName]bool{}}}
 	if in == "" {
 		p.each(r, "vhosts", "vhost", p.vhost)
 		p.each(r, "users", "user", p.user)
@@ -66,32 +72,35 @@ func (d *Definitions) read(r *reader, in string, hash func(password string) (aut
 	p.each(r, "exchanges", "exchange", p.exchange)
 	p.each(r, "queues", "queue", p.queue)
 	p.each(r, "bindings", "binding from", p.binding)
-	return &p.plan, p.err
+	return &p.plan
 }
 
 // each reads the objects of a section. An error names the object: what it is, its name, and its vhost.
-func (p *planner) each(all *reader, section, what string, read func(*reader)) {
-	if p.err != nil || !all.Has(section) {
+func (p *planner) each(all *reader, of, what string, read func(*reader)) {
+	if !all.Has(of) {
 		return
 	}
-	items, ok := all.Value(section).([]any)
+	items, ok := all.Value(of).([]any)
 	if !ok {
-		p.err = jsonobj.Errorf("%s: is not a list", all.Where(section))
+		p.add(jsonobj.Errorf("%s: is not a list", all.Where(of)))
 		return
 	}
 	for i, it := range items {
 		o, ok := it.(map[string]any)
 		if !ok {
-			p.err = jsonobj.Errorf("%s: is not an object", all.Element(section, i, nil).Here())
-			return
+			p.add(jsonobj.Errorf("%s: is not an object", all.Element(of, i, nil).Here()))
+			continue
 		}
 		if p.in != "" {
 			o["vhost"] = p.in
 		}
-		r := all.Element(section, i, o)
-		if read(r); r.Err() != nil {
-			p.err = at(r.Position(), named(fmt.Sprintf("%s[%d]", section, i), what, o, r.Err()))
-			return
+		r := all.Element(of, i, o)
+		if read(r); r.Err() == nil {
+			continue
+		}
+		p.add(at(r.Position(), named(fmt.Sprintf("%s[%d]", of, i), what, o, r.Err())))
+		if name, ok := o["name"].(string); ok {
+			p.unread[unreadName{of, name}] = true
 		}
 	}
 }
@@ -153,6 +162,13 @@ func asRabbitMQ(what string, o map[string]any) string {
 	return ""
 }
 
+// keep adds a definition to the plan unless it is refused.
+func keep[T any](r *reader, list *[]T, it T) {
+	if r.Err() == nil {
+		*list = append(*list, it)
+	}
+}
+
 // readName reads the name of a definition in a vhost, and the vhost.
 func readName(r *reader) (vhost, name string) {
 	r.Need("name")
@@ -165,7 +181,7 @@ func (p *planner) vhost(r *reader) {
 	name := r.Name("name")
 	m := ReadMetadata(r, p.Store, name)
 	r.Fail(store.CheckVHost(name, m))
-	p.vhosts = append(p.vhosts, scoped[vhost.Metadata]{name, m})
+	keep(r, &p.vhosts, scoped[vhost.Metadata]{name, m})
 	p.queueTypes[name] = m.DefaultQueueType
 }
 
@@ -175,17 +191,17 @@ func (p *planner) user(r *reader) {
 	limits := r.Object("limits")
 	u.Limits.Connections, u.Limits.Channels = limits.Limit(MaxConnections), limits.Limit(MaxChannels)
 	r.Fail(u.Check())
-	p.users = append(p.users, u)
+	keep(r, &p.users, u)
 }
 
 func (p *planner) grant(r *reader) {
 	r.Need("user", "vhost")
-	p.grants = append(p.grants, ReadPermissions(r, r.Name("user"), r.Name("vhost")))
+	keep(r, &p.grants, ReadPermissions(r, r.Name("user"), r.Name("vhost")))
 }
 
 func (p *planner) topic(r *reader) {
 	r.Need("user", "vhost")
-	p.topics = append(p.topics, ReadTopicPermissions(r, r.Name("user"), r.Name("vhost")))
+	keep(r, &p.topics, ReadTopicPermissions(r, r.Name("user"), r.Name("vhost")))
 }
 
 // clusterID is a global parameter that names the cluster it comes from, and means nothing in another.
@@ -199,7 +215,7 @@ func (p *planner) global(r *reader) {
 	}
 	g := store.GlobalParameter{Name: name, Value: jsonobj.Marshal(r.Value("value"))}
 	r.Fail(store.CheckGlobalParameter(g.Name, g.Value))
-	p.globals = append(p.globals, g)
+	keep(r, &p.globals, g)
 }
 
 func (p *planner) parameter(r *reader) {
@@ -216,7 +232,7 @@ func (p *planner) parameter(r *reader) {
 	}
 	v := vhost.Parameter{Component: component, Name: name, Value: jsonobj.Marshal(value)}
 	r.Fail(v.Check())
-	p.parameters = append(p.parameters, scoped[vhost.Parameter]{in, v})
+	keep(r, &p.parameters, scoped[vhost.Parameter]{in, v})
 }
 
 func (p *planner) policy(r *reader) {
@@ -240,12 +256,12 @@ func (p *planner) addPolicy(r *reader, kind policies.Kind, in, name string, valu
 	}
 	policy, err := ReadPolicy(p.Rules, kind, name, value.Raw())
 	r.Fail(err)
-	p.policies = append(p.policies, scoped[plannedPolicy]{in, plannedPolicy{kind, policy}})
+	keep(r, &p.policies, scoped[plannedPolicy]{in, plannedPolicy{kind, policy}})
 }
 
 func (p *planner) exchange(r *reader) {
 	in, name := readName(r)
-	p.exchanges = append(p.exchanges, scoped[vhost.Exchange]{in, ReadExchange(r, name)})
+	keep(r, &p.exchanges, scoped[vhost.Exchange]{in, ReadExchange(r, name)})
 }
 
 func (p *planner) queue(r *reader) {
@@ -258,7 +274,7 @@ func (p *planner) queue(r *reader) {
 		d.Args = withType(d.Args, kind)
 	}
 	d.Restored = true
-	p.queues = append(p.queues, scoped[vhost.QueueDeclare]{in, d})
+	keep(r, &p.queues, scoped[vhost.QueueDeclare]{in, d})
 }
 
 // withType adds a queue's type, which some write beside its arguments, to the arguments.
@@ -284,6 +300,6 @@ func (p *planner) binding(r *reader) {
 	}
 	b.Args = r.Table("arguments")
 	if b.Source != "" { // every queue has a binding to the default exchange
-		p.bindings = append(p.bindings, scoped[vhost.Binding]{in, b})
+		keep(r, &p.bindings, scoped[vhost.Binding]{in, b})
 	}
 }

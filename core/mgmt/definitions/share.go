@@ -61,16 +61,14 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 	if step == ApplyRegistry {
 		hash = d.Hash
 	}
-	p, err := d.read(r, in, hash)
-	if err != nil {
-		return o, err
-	}
+	p := d.read(r, in, hash)
 	switch step {
 	case CheckRegistry:
 		p.only(func(vhost string) bool { return !known(vhost) }, true)
-		return o, d.check(p, known)
+		return Outcome{Warnings: p.withoutEffect()}, d.check(p, known)
 	case CheckVHosts:
 		o.VHosts, err = d.onlyHere(p, b, in)
+		o.Warnings = p.withoutEffect()
 		return o, cmp.Or(err, d.check(p, known))
 	case ApplyRegistry:
 		return d.applyRegistry(r, p, in, user)
@@ -125,6 +123,24 @@ func Sections(b []byte, in string) (vhosts []string, modules bool, err error) {
 	return vhosts, r.Has(modulesSection), nil
 }
 
+// Counts returns how many definitions a file has in each of its sections. An import into one vhost passes over those that are not in vhosts.
+func Counts(b []byte, in string) (jsonobj.Object, error) {
+	r, err := readFile(b)
+	if err != nil {
+		return nil, err
+	}
+	counts := object{}
+	for _, section := range []string{
+		"vhosts", "users", "permissions", "topic_permissions", "global_parameters", "parameters", "policies", "exchanges", "queues", "bindings", modulesSection,
+	} {
+		ofBroker := section == "vhosts" || section == "users" || strings.HasSuffix(section, "permissions") || section == "global_parameters"
+		if items, ok := r.Value(section).([]any); ok && (in == "" || !ofBroker) {
+			counts.Add(section, len(items))
+		}
+	}
+	return counts, nil
+}
+
 // readFile reads the JSON of a file.
 func readFile(b []byte) (*reader, error) {
 	r := jsonobj.Read(b, nil)
@@ -166,6 +182,9 @@ func filtered[T any](all []scoped[T], in func(vhost string) bool) []scoped[T] {
 
 // applyRegistry makes what goes into the registry.
 func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outcome, err error) {
+	if err := p.problems.all(); err != nil {
+		return o, err
+	}
 	m, err := d.readModules(r, in)
 	if err != nil {
 		return o, err

@@ -1,0 +1,48 @@
+package definitions
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+)
+
+// maxProblems is how many errors of one file are reported.
+const maxProblems = 100
+
+// problems are the errors of a file's definitions, in the order in which they are found. Whoever edits the file wants all of them at
+// once.
+type problems struct {
+	found []error
+	more  int // beyond maxProblems
+}
+
+func (p *problems) add(err error) {
+	switch {
+	case err == nil:
+	case len(p.found) < maxProblems:
+		p.found = append(p.found, err)
+	default:
+		p.more++
+	}
+}
+
+// all returns all errors as one: nil if there are none, and an error that no client has caused before all others.
+func (p *problems) all() error {
+	if len(p.found) < 2 {
+		return firstError(p.found, func(err error) error { return err })
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d definitions are refused:", len(p.found)+p.more)
+	for _, err := range p.found {
+		why, ok := reason(err)
+		if !ok {
+			return err
+		}
+		text.WriteString("\n" + why)
+	}
+	if p.more > 0 {
+		fmt.Fprintf(&text, "\nand %d more", p.more)
+	}
+	return jsonobj.Errorf("%s", text.String())
+}
