@@ -19,14 +19,24 @@ func (c *request) visible() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || leftOut != nil && leftOut(v) })
 }
 
-// sees returns a function that says which vhosts the answer is about. Whoever may enter all sees those that are made later, too.
+// watched returns the vhost that the path names or, if it names none, all whose numbers the user may see: a monitor sees those of all
+// vhosts, as in RabbitMQ, others of those that they may enter.
+func (c *request) watched() []*vhost.VHost {
+	if c.vhost != nil || !isMonitor(c.user) {
+		return c.visible()
+	}
+	leftOut := c.leavesOut()
+	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return leftOut != nil && leftOut(v) })
+}
+
+// sees returns a function that says which vhosts the answer is about. A monitor sees those that are made later, too.
 func (c *request) sees() func(*vhost.VHost) bool {
-	if c.vhost == nil && isAdministrator(c.user) {
+	if c.vhost == nil && isMonitor(c.user) {
 		leftOut := c.leavesOut()
 		return func(v *vhost.VHost) bool { return leftOut == nil || !leftOut(v) }
 	}
 	seen := map[*vhost.VHost]bool{}
-	for _, v := range c.visible() {
+	for _, v := range c.watched() {
 		seen[v] = true
 	}
 	return func(v *vhost.VHost) bool { return seen[v] }
@@ -53,7 +63,7 @@ func (a *API) overview(c *request) error {
 	if c.query.noStats {
 		return c.reply(o)
 	}
-	queueTotals := depthOf(c.visible()...).counts()
+	queueTotals := depthOf(c.watched()...).counts()
 	return c.reply(append(
 		o, member{"message_stats", a.messageStats(c)}, member{"churn_rates", a.churn()},
 		member{"queue_totals", a.meters.append(nil, queueTotalsKey{c.user.Name}, queueTotals)},
@@ -104,7 +114,7 @@ func (a *API) contexts() []object {
 
 func (a *API) objectTotals(c *request) object {
 	exchanges, queues, consumers := 0, 0, 0
-	for _, v := range c.visible() {
+	for _, v := range c.watched() {
 		s := v.Stats()
 		exchanges += s.Exchanges
 		queues += s.Queues
@@ -132,7 +142,7 @@ type (
 func (a *API) messageStats(c *request) object {
 	by := a.channelCounters()
 	var sum session.Counters
-	for _, v := range c.visible() {
+	for _, v := range c.watched() {
 		own := by[v.Name()]
 		sum.Add(&own)
 	}

@@ -48,7 +48,13 @@ func (d *Deadlines) SortBy(name string, reverse bool) {
 	case "strategy":
 		d.Text = func(e *Entry) string { return e.Config.Strategy }
 	case "next_deadline":
-		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.NextDeadline), e.Stats.NextDeadline != 0 }
+		d.Number = func(e *Entry) (int64, bool) { // what is next: a message expires, or is released
+			next := e.Stats.NextDeadline
+			if release := e.Stats.NextRelease; next == 0 || release != 0 && release < next {
+				next = release
+			}
+			return int64(next), next != 0
+		}
 	case "next_release":
 		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.NextRelease), e.Stats.NextRelease != 0 }
 	case "lease_expires_at":

@@ -82,7 +82,7 @@ async function show(moved) {
   shown?.abort();
   const mine = shown = new AbortController();
   const {view, parts, query} = readHash(location.hash);
-  const entry = views[view];
+  const entry = Object.hasOwn(views, view) ? views[view] : undefined;
   showCurrent(entry?.of ?? view);
   if (moved) scrollTo(0, 0);
   if (moved && !vhosts.element.hidden) void vhosts.look(); // somebody may have given permissions

@@ -15,7 +15,8 @@ import {upload} from './lab/upload.js';
 export default async function show(main, context) {
   const title = context.parts[0] ?? '', admin = context.user.tags.includes('administrator');
   const all = await modules(context);
-  const own = all.list.find((m) => m.name === title || m.strategy === title);
+  const named = (/** @type {any} */ m) => title !== '' && (m.name === title || m.strategy === title); // a shadow has no strategy of its own
+  const own = all.list.find(named);
   const strategy = own?.shadow?.strategy ?? own?.strategy ?? title;
   const head = h('div', {class: 'head'}), card = h('div', {class: 'view'}), beside = h('div', {class: 'view'}), used = h('p');
   let known = await strategies(context.signal);
@@ -27,9 +28,9 @@ export default async function show(main, context) {
   const load = async () => {
     const {list} = await modules(context);
     known = await strategies(context.signal);
-    const m = list.find((it) => it.name === title || it.strategy === title);
+    const m = list.find(named);
     if (own && !m) location.hash = href('lab', [strategy]); // it was unloaded or activated
-    const shadow = m?.shadow ? m : list.find((it) => it.shadow?.strategy === strategy);
+    const shadow = m?.shadow ? m : title !== '' && list.find((it) => it.shadow?.strategy === strategy);
     fill(head, h('h1', null, title || 'Lab'), h('div', {class: 'bar'}, badges(m), ...admin && m ? actions(m, known, load) : [],
       admin && !all.problem && h('button', {type: 'button', onclick: () => upload({beside: strategy, strategies: names, done: load})}, 'Upload .wasm')));
     fill(card, m ? moduleCard(m, used) : title === '' ? index(known, list) : used);
