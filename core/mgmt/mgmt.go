@@ -194,6 +194,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		(&request{api: a, w: w, r: r}).refuse(err)
 		return
 	}
+	if r.URL.EscapedPath() == pathInQuery {
+		var err error
+		if r, err = atPathOf(r); err != nil {
+			(&request{api: a, w: w, r: r}).refuse(err)
+			return
+		}
+	}
 	path := r.URL.EscapedPath()
 	switch {
 	case path == "/health":

@@ -39,7 +39,7 @@ export async function send(method, path, body, signal, more) {
   const headers = {...more, 'X-Requested-With': 'curfew', ...(body === undefined ? {} : {'Content-Type': 'application/json'})};
   /** @type {Response} */
   let response;
-  const address = location.origin + '/api/' + path; // browsers fetch nothing relative to an address with a user and password
+  const address = location.origin + '/api/' + undotted(path); // browsers fetch nothing relative to an address with a user and password
   try {
     response = await fetch(address, {method, headers, signal, body: body === undefined || body instanceof Blob ? body : JSON.stringify(body)});
   } catch (error) {
@@ -49,6 +49,16 @@ export async function send(method, path, body, signal, more) {
   if (response.status === 503 && (await response.clone().text()).includes('"error":"starting"')) throw gone('The broker is being started.');
   connection.dispatchEvent(new Event('up'));
   return response;
+}
+
+/**
+ * Returns a path without segments that browsers would resolve: a queue may be called "..", and its name leave the path.
+ * @param {string} path
+ */
+function undotted(path) {
+  const [names, ...query] = path.split('?');
+  if (!names.split('/').some((name) => name === '.' || name === '..')) return path;
+  return 'path?' + [new URLSearchParams({of: names}), ...query].join('&');
 }
 
 /** @param {string} why */
