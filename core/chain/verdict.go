@@ -32,7 +32,9 @@ func valid(p hookPoint, v *hook.Verdict) bool {
 }
 
 // hasReason reports whether r is a reason for which plugins can have a message removed.
-func hasReason(r hook.Reason) bool { return r != hook.ReasonNone && r < hook.ReasonReleased }
+func hasReason(r hook.Reason) bool {
+	return r != hook.ReasonNone && r < hook.ReasonReleased || r == hook.ReasonTooLarge
+}
 
 // vet checks a plugin's verdicts against the previous ones and returns how many
 // refuse. nil means that the previous ones were zero.

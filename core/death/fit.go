@@ -20,11 +20,11 @@ const headerDeliveryCount = "x-delivery-count"
 var droppable = [...]string{
 	headerDeaths,
 	headerFirstExchange, headerFirstQueue, headerFirstReason, headerLastExchange, headerLastQueue, headerLastReason,
-	headerDeliveryCount,
+	headerDeliveryCount, headerRedriven,
 }
 
 // Fit shortens a message's properties to limit bytes, by removing headers that the broker wrote: the oldest entries of x-death,
-// then all of it, then those that name the first and the last death, then the delivery count. Properties that the publisher
+// then all of it, then those that name the first and the last death, then the delivery count, then what redrives wrote. Properties that the publisher
 // made too long stay as long as that.
 func Fit(props []byte, limit int) []byte {
 	idx, err := amqp.ScanProps(props)
@@ -32,7 +32,7 @@ func Fit(props []byte, limit int) []byte {
 		return props
 	}
 	headers := idx.Headers(props)
-	for _, n := range [...]int{0, 1, 7, 8} {
+	for _, n := range [...]int{0, 1, 7, 8, 9} {
 		kept := dropHeaders(headers, droppable[:n], len(props)-limit)
 		if kept != nil && len(props)-len(headers)+len(kept) <= limit {
 			return amqp.RewriteProps(nil, props, idx, amqp.PropEdit{Headers: kept})

@@ -198,7 +198,7 @@ func TestEventsRefused(t *testing.T) {
 		query, want string
 	}{
 		{400, "kind=alarm", `kind: \"alarm\" is unknown; there are message_expired, message_dead_lettered, message_dropped, message_cycle, message_released, message_redriven, schedule_cancelled, queue_expired, exchange_deleted, policy_applied, module_loaded, module_reloaded, module_rolled_back, module_unloaded, breaker_opened, breaker_closed, alarm_raised, alarm_cleared, redrive_finished, vhost_moved`},
-		{400, "reason=expired,old", `reason: \"old\" is unknown; there are expired, rejected, maxlen, delivery_limit, queue_expired, duplicate`},
+		{400, "reason=expired,old", `reason: \"old\" is unknown; there are expired, rejected, maxlen, delivery_limit, queue_expired, duplicate, released, redriven, cancelled, too_large`},
 		{400, "outcome=lost", `outcome: \"lost\" is unknown; there are dropped, dead_lettered, unroutable, no_exchange, cycle, filtered`},
 		{400, "history=-1", `history: \"-1\" is not a number of events from 0 to 2147483647`},
 		{400, "after=yesterday", `after: \"yesterday\" is not the id of an event`},

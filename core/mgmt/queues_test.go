@@ -100,8 +100,8 @@ func TestQueueObject(t *testing.T) {
 	}
 	r.do(200, "POST", "/api/queues/%2F/rejects/get", `{"count":1,"ackmode":"reject_requeue_false","encoding":"auto"}`)
 
-	const none = `{"expired":0,"rejected":0,"maxlen":0,"delivery_limit":0,"queue_expired":0,"duplicate":0}`
-	const one = `{"expired":1,"rejected":0,"maxlen":0,"delivery_limit":0,"queue_expired":0,"duplicate":0}`
+	const none = `{"expired":0,"rejected":0,"maxlen":0,"delivery_limit":0,"queue_expired":0,"duplicate":0,"too_large":0}`
+	const one = `{"expired":1,"rejected":0,"maxlen":0,"delivery_limit":0,"queue_expired":0,"duplicate":0,"too_large":0}`
 	for name, want := range map[string]map[string]string{
 		"q": {
 			"policy": `"p"`, "operator_policy": `"o"`, "effective_policy_definition": `{"expires":7200000,"message-ttl":1800000}`,
@@ -113,7 +113,7 @@ func TestQueueObject(t *testing.T) {
 		},
 		"drops":   {"messages_expired": "1", "messages_dropped": sorted(one), "messages_dead_lettered": sorted(none), "messages": "0"},
 		"passes":  {"messages_expired": "1", "messages_dropped": sorted(none), "messages_dead_lettered": sorted(one), "messages": "0"},
-		"rejects": {"messages_expired": "0", "messages_dead_lettered": `{"delivery_limit":0,"duplicate":0,"expired":0,"maxlen":0,"queue_expired":0,"rejected":1}`},
+		"rejects": {"messages_expired": "0", "messages_dead_lettered": `{"delivery_limit":0,"duplicate":0,"expired":0,"maxlen":0,"queue_expired":0,"rejected":1,"too_large":0}`},
 		"dead":    {"messages": "2", "messages_dead_lettered": sorted(none)},
 	} {
 		var o map[string]any

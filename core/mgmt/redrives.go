@@ -135,7 +135,9 @@ func readSome(r *jsonobj.Reader, key string) string {
 func readReason(r *jsonobj.Reader) string {
 	s := r.Text("reason")
 	var known []string
-	for reason := hook.ReasonExpired; reason <= hook.ReasonQueueExpired; reason++ {
+	for _, reason := range [...]hook.Reason{
+		hook.ReasonExpired, hook.ReasonRejected, hook.ReasonMaxLen, hook.ReasonDeliveryLimit, hook.ReasonQueueExpired, hook.ReasonTooLarge,
+	} {
 		known = append(known, reason.String())
 	}
 	if r.Has("reason") && !slices.Contains(known, s) {

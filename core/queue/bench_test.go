@@ -18,6 +18,7 @@ func (s *nowhere) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	return len(ds)
 }
 func (s *nowhere) Capacity(*Consumer) (int, int)    { return maxBatch, 1 << 20 }
+func (s *nowhere) Takes(*Consumer, *Delivery) bool  { return true }
 func (s *nowhere) Cancelled(*Consumer)              {}
 func (s *nowhere) Stopped(*Consumer, *StoppedError) {}
 

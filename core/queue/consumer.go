@@ -30,6 +30,9 @@ type Sink interface {
 	// returns how many. If it takes fewer than all, it calls c.Wake once
 	// there is capacity again. now is the time of the queue's turn.
 	Deliver(now hook.Instant, c *Consumer, ds []Delivery) int
+	// Takes reports whether a delivery fits the consumer's frames. Of one that does not,
+	// Deliver takes neither it nor those behind it, and does not call c.Wake.
+	Takes(c *Consumer, d *Delivery) bool
 	// Capacity returns how much Deliver would take now: so many messages or, if they
 	// are large, as many as fit so many bytes. With none, c.Wake is called as if
 	// Deliver had taken none.
@@ -52,6 +55,9 @@ type Consumer struct {
 	Type      Type   // of the queue
 	Priority  int64  // higher is served first
 	Prefetch  uint32 // most messages in flight; 0 means any number
+	// Fit reports, of a client that gets single messages, whether one fits its frames, and
+	// if not, whether it may fit those of others. nil means that all fit.
+	Fit func(d *Delivery) (fits, others bool)
 
 	inflight uint32 // delivered and not settled
 	stalled  bool   // its sink had no capacity and will call Wake

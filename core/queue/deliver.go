@@ -17,28 +17,32 @@ func (q *Queue) deliver(now hook.Instant) {
 		if g == nil {
 			break
 		}
-		q.deliverBatch(now, g, g.next())
+		if c := g.next(); !q.deliverBatch(now, g, c) && !q.passOn(now, c) {
+			break
+		}
 	}
 	q.markAsked()
 }
 
 // deliverBatch delivers the messages that are next to a consumer whose turn it is, or
-// runs their hooks.
-func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) {
+// runs their hooks. It reports whether the message that is next now fits the consumer's
+// frames.
+func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) (fits bool) {
 	ds, why, ask := q.assign(now, g.share(c))
 	switch {
 	case len(ds) > 0: // what hooks are to be asked about then may not be next
-		q.send(now, g, c, ds)
+		return q.send(now, g, c, ds)
 	case ask && why == hook.WhyHead:
 		most, bytes := c.Sink.Capacity(c)
 		if most == 0 {
 			q.stall(c)
-			return
+			return true
 		}
 		q.askNext(now, why, min(most, g.share(c)), bytes)
 	default:
 		q.askNext(now, why, maxBatch, math.MaxInt)
 	}
+	return true
 }
 
 // nextRef returns the message that is next, of which there must be one.
@@ -123,19 +127,23 @@ func (q *Queue) markAsked() {
 }
 
 // send gives a consumer messages, as many as its sink has capacity for, and passes the
-// turn on. The others are next again.
-func (q *Queue) send(now hook.Instant, g *priorityGroup, c *Consumer, ds []Delivery) {
+// turn on. The others are next again. It reports whether the first of these fits the
+// consumer's frames.
+func (q *Queue) send(now hook.Instant, g *priorityGroup, c *Consumer, ds []Delivery) (fits bool) {
 	n := c.Sink.Deliver(now, c, ds)
 	for i := range ds[:n] {
 		q.countDelivery(q.at(ds[i].Ref), c)
 	}
 	c.useCredit(n)
+	fits = true
 	if n < len(ds) {
-		c.stalled = true
+		fits = c.takes(&ds[n])
+		c.stalled = fits
 		q.unassign(ds[n:])
 	}
 	g.turn++
 	q.consumers.refresh(c)
+	return fits
 }
 
 // stall stops serving a consumer until its sink has capacity again.
@@ -238,7 +246,7 @@ func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict)
 	}
 	n := c.Sink.Deliver(now, c, ds)
 	q.count.DeliveredNoAck += uint64(n)
-	if n < len(ds) {
+	if n < len(ds) && c.takes(&ds[n]) {
 		q.stall(c)
 	}
 	return n
@@ -259,6 +267,13 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 	defer q.markAsked()
 	for q.ready > 0 {
 		h, why, ask := q.nextMessage(now)
+		if !ask && c.Fit != nil && int(h.slot().length) > everyFrame {
+			if fits, goOn := q.fitOrGiveUp(now, c, h); !fits && goOn {
+				continue
+			} else if !fits {
+				return false
+			}
+		}
 		q.takeForHooks(h)
 		if ask {
 			q.runHeadHooks(now, []Ref{h.ref}, why, hook.ReasonNone)

@@ -57,6 +57,8 @@ func (t *taker) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	return len(ds)
 }
 
+func (t *taker) Takes(*Consumer, *Delivery) bool { return true }
+
 func (t *taker) Capacity(*Consumer) (messages, bytes int) {
 	t.game.m.dropOverdue(t.game.now)
 	t.refused = t.left() == 0

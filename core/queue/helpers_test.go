@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/binary"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -208,6 +209,7 @@ func (h *host) Deleted(_ *Mailbox, why Deletion) { h.gone = append(h.gone, why) 
 // sink takes up to room deliveries and remembers them.
 type sink struct {
 	room      int
+	frame     int // bytes of properties that fit its frames; 0 means any number
 	got       []Delivery
 	ids       []uint64
 	cancelled int
@@ -216,6 +218,9 @@ type sink struct {
 
 func (s *sink) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	n := min(len(ds), s.room)
+	if i := slices.IndexFunc(ds[:n], func(d Delivery) bool { return !s.Takes(nil, &d) }); i >= 0 {
+		n = i
+	}
 	s.room -= n
 	for _, d := range ds[:n] {
 		d.Body = append([]byte(nil), d.Body...)
@@ -224,6 +229,8 @@ func (s *sink) Deliver(_ hook.Instant, _ *Consumer, ds []Delivery) int {
 	}
 	return n
 }
+
+func (s *sink) Takes(_ *Consumer, d *Delivery) bool { return s.frame == 0 || len(d.Props) <= s.frame }
 
 func (s *sink) Capacity(*Consumer) (int, int) { return s.room, 1 << 20 }
 

@@ -152,6 +152,7 @@ func (c *counter) Deliver(_ hook.Instant, cons *Consumer, ds []Delivery) int {
 }
 
 func (c *counter) Capacity(*Consumer) (int, int)    { return 1, 1 }
+func (c *counter) Takes(*Consumer, *Delivery) bool  { return true }
 func (c *counter) Cancelled(*Consumer)              {}
 func (c *counter) Stopped(*Consumer, *StoppedError) {}
 

@@ -80,6 +80,9 @@ func (ch *channel) header(payload []byte) error {
 	if limit := ch.conn.srv.MessageMax; h.BodySize > uint64(limit) {
 		return precondition("message size %d is larger than configured max size %d", h.BodySize, limit)
 	}
+	if most := ch.conn.propsMax() + amqp.FrameSlack; len(h.Props) > most { // it came through a [Direct]
+		return precondition("properties of %d bytes fit no frame, the limit is %d with frame_max = %d", len(h.Props), most, ch.conn.srv.FrameMax)
+	}
 	props, err := ch.checkProps(h.Props)
 	if err != nil {
 		return ch.routeErrorOr(err)

@@ -18,6 +18,7 @@ type consumer struct {
 	lease     time.Duration // of its deliveries; 0 means any time, a negative value the queue's
 	arguments amqp.Table    // of basic.consume
 	exempt    bool          // from the channel's global prefetch
+	tooLarge  error         // of basic.get: why it got no message; belongs to the queue's turn
 
 	// Guarded by the lock of the connection's out.
 	consumeOKDone bool     // consume-ok was sent or is not wanted
@@ -29,10 +30,7 @@ var _ queue.Sink = (*consumer)(nil)
 
 // Deliver implements [queue.Sink].
 func (cs *consumer) Deliver(now hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int {
-	n, fits := cs.take(now, ds)
-	if !fits {
-		cs.channel.failLater(cs.errTooLarge(&ds[n]).In(amqp.ClassBasic, amqp.MethodBasicConsume))
-	}
+	n := cs.take(now, ds)
 	if n > 0 && cs.channel.conn.tracing() {
 		cs.copyDelivered(ds[:n]...)
 	}
@@ -40,15 +38,15 @@ func (cs *consumer) Deliver(now hook.Instant, _ *queue.Consumer, ds []queue.Deli
 }
 
 // take writes deliveries while there is capacity. It stops before one that does not fit the connection's frames.
-func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int, fits bool) {
+func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int) {
 	ch := cs.channel
 	o := ch.lock()
 	defer o.mu.Unlock()
 	if ch.closed {
-		return 0, true
+		return 0
 	}
 	cs.sendConsumeOK()
-	n, fits = cs.write(ds)
+	n, fits := cs.write(ds)
 	if n > 0 {
 		cs.beginLeases(now, n)
 	}
@@ -56,11 +54,19 @@ func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int, fits boo
 		ch.stall(cs)
 	}
 	o.kick()
-	return n, fits
+	return n
 }
 
-// write writes deliveries and returns how many. fits is false if the next one does not fit the connection's frames: its consumer
-// need not be woken again, because its channel is about to close. The caller holds out's lock.
+// Takes implements [queue.Sink]. A channel that is closed does not say that a delivery fits
+// no frame.
+func (cs *consumer) Takes(_ *queue.Consumer, d *queue.Delivery) bool {
+	o := cs.channel.lock()
+	defer o.mu.Unlock()
+	return cs.channel.closed || cs.channel.fit(d)
+}
+
+// write writes deliveries and returns how many. fits is false if the next one does not fit the connection's frames. The caller
+// holds out's lock.
 func (cs *consumer) write(ds []queue.Delivery) (n int, fits bool) {
 	ch := cs.channel
 	for n < len(ds) && !ch.conn.out.full() && ch.mayDeliver(cs) {
@@ -84,7 +90,7 @@ func (ch *channel) fit(d *queue.Delivery) bool {
 	return len(d.Props) <= limit+amqp.FrameSlack // which the publisher was granted, too
 }
 
-// errTooLarge closes a channel for a message that does not fit its frames: the publisher had a larger frame-max.
+// errTooLarge closes a channel that gets a message which does not fit its frames: the publisher had a larger frame-max.
 func (cs *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
 	cfg, frameMax := cs.Queue.Config(), cs.channel.conn.frameMax
 	return amqp.Errorf(amqp.ReplyPreconditionFailed, "the headers of a message in queue '%s' in vhost '%s' have %d bytes: too many for frame_max = %d",

@@ -133,7 +133,7 @@ func (fc *firehoseCopy) properties() []byte {
 // fits reports whether properties can be sent to every client.
 func (fc *firehoseCopy) fits(props []byte) bool {
 	_, err := amqp.ScanProps(props)
-	return err == nil && len(props) <= fc.channel.conn.srv.FrameMax-amqp.FrameOverhead-contentHeadSize
+	return err == nil && len(props) <= fc.channel.conn.srv.propsMax()
 }
 
 func (fc *firehoseCopy) encode(p *amqp.Properties) []byte {

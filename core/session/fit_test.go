@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/auth"
 )
 
 // narrow is a client with a small frame-max.
@@ -53,27 +54,83 @@ func wantLatestDeaths(t *testing.T, props amqp.Properties, body, want string) {
 	}
 }
 
-// A message with headers larger than the consumer's frames closes the consumer's channel, and stays in its queue.
-func TestAMessageThatFitsNoFrame(t *testing.T) {
+// narrowServer has a client with large frames and one with small ones, and a message that only the former can get.
+func narrowServer(t *testing.T) (wide, narrow *probe, text string) {
+	t.Helper()
 	const large = 5000
 	srv := testServer(t)
-	p := probeOf(t, srv, Peer{}).open().channel(1)
-	p.queue(1, "q")
+	wide = probeOf(t, srv, Peer{}).open().channel(1)
+	wide.queue(1, "q")
 	props := withHeaders("k", strings.Repeat("v", large))
-	p.publish(1, published{key: "q", body: "m", props: props})
+	wide.publish(1, published{key: "q", body: "large", props: props}, published{key: "q", body: "small"})
+	return wide, probeOf(t, srv, Peer{}).narrow(), fmt.Sprintf("PRECONDITION_FAILED - the headers of a message in queue 'q' in vhost '/' have %d bytes: too many for frame_max = 4096", len(props.Append(nil)))
+}
 
-	text := fmt.Sprintf("PRECONDITION_FAILED - the headers of a message in queue 'q' in vhost '/' have %d bytes: too many for frame_max = 4096", len(props.Append(nil)))
-	c := probeOf(t, srv, Peer{}).narrow()
+// A message with headers larger than a client's frames, which are smaller than others may be, is not got, and stays in its queue.
+func TestGettingAMessageThatDoesNotFit(t *testing.T) {
+	p, c, text := narrowServer(t)
 	c.send(1, &amqp.BasicGet{Queue: "q"})
 	c.closed(1, amqp.ReplyPreconditionFailed, text)
 	c.channel(1).send(1, &amqp.BasicGet{Queue: "q", NoAck: true}) // this lost it
 	c.closed(1, amqp.ReplyPreconditionFailed, text)
-	c.channel(1).consume(1, "q", "c")
-	c.tick(0)
-	c.closed(1, amqp.ReplyPreconditionFailed, text)
 	c.channel(1).queue(1, "another") // the connection is at work
-
-	if _, _, body := p.got(1, "q"); body != "m" {
+	if _, _, body := p.got(1, "q"); body != "large" {
 		t.Errorf("got %q", body)
+	}
+}
+
+// A consumer's channel was closed by each message with headers larger than its frames, and again as often as it consumed: now the
+// message leaves, and those behind it are delivered.
+func TestConsumingPastAMessageThatDoesNotFit(t *testing.T) {
+	p, c, _ := narrowServer(t)
+	c.consume(1, "q", "c")
+	expect[*amqp.BasicDeliver](c, 1)
+	if _, body := c.content(1); body != "small" {
+		t.Errorf("got %q", body)
+	}
+	p.send(1, &amqp.BasicGet{Queue: "q"})
+	expect[*amqp.BasicGetEmpty](p, 1)
+}
+
+// A consumer with large frames gets what the others' frames do not fit.
+func TestConsumersWithDifferentFrames(t *testing.T) {
+	p, c, _ := narrowServer(t)
+	p.consume(1, "q", "w")
+	expect[*amqp.BasicDeliver](p, 1)
+	if _, body := p.content(1); body != "large" {
+		t.Errorf("got %q", body)
+	}
+	expect[*amqp.BasicDeliver](p, 1)
+	p.content(1)
+	c.consume(1, "q", "c")
+	props := withHeaders("k", strings.Repeat("v", 5000))
+	for i := range 3 {
+		p.publish(1, published{key: "q", body: "large", props: props})
+		expect[*amqp.BasicDeliver](p, 1)
+		if _, body := p.content(1); body != "large" {
+			t.Errorf("message %d: got %q", i, body)
+		}
+	}
+}
+
+// What is published over HTTP is limited by the frames in which consumers get it: no consumer could have got it, and the channel of each
+// was closed.
+func TestDirectPublishesWhatFitsAFrame(t *testing.T) {
+	d := testDirect(t, auth.User{Name: auth.Guest})
+	call[*amqp.QueueDeclareOK](t, d, &amqp.QueueDeclare{Queue: "q", Durable: true})
+	call[*amqp.ConfirmSelectOK](t, d, &amqp.ConfirmSelect{})
+	most := d.conn.srv.FrameMax - contentOverhead + amqp.FrameSlack
+	sized := func(size int) []byte {
+		empty := withHeaders("k", "")
+		return withHeaders("k", strings.Repeat("v", size-len(empty.Append(nil)))).Append(nil)
+	}
+	d.Publish(&amqp.BasicPublish{RoutingKey: "q"}, sized(most), nil)
+	if r, err := d.Next(t.Context()); err != nil || r.Method.Name() != "basic.ack" {
+		t.Fatalf("the largest: %v, %v", r.Method, err)
+	}
+	d.Publish(&amqp.BasicPublish{RoutingKey: "q"}, sized(most+1), nil)
+	want := fmt.Sprintf("PRECONDITION_FAILED - properties of %d bytes fit no frame, the limit is %d with frame_max = 131072", most+1, most)
+	if _, err := d.Next(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
 	}
 }

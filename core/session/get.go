@@ -24,17 +24,11 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	cs := ch.getConsumer(mailbox, m.NoAck)
 	got := false
 	var stopped *queue.StoppedError
-	var tooLarge error
-	var undelivered []queue.PendingAck
+	cs.tooLarge = nil
 	deleted := mailbox.Do(func(q *queue.Queue, now hook.Instant) {
 		stopped = q.Stopped()
 		got = q.Get(now, &cs.Consumer, func(d queue.Delivery, remaining int) {
-			if !ch.fit(&d) {
-				tooLarge = cs.errTooLarge(&d)
-				cs.NoAck = false // so that the queue keeps the message, to be requeued
-				undelivered = []queue.PendingAck{{Ref: d.Ref}}
-				return
-			}
+			ch.fit(&d)
 			ch.sendGetOK(now, cs, &d, remaining)
 			if ch.conn.tracing() {
 				cs.copyDelivered(d)
@@ -46,9 +40,8 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 		return ch.conn.vhost.NoQueue(name)
 	case stopped != nil:
 		return errStopped(stopped)
-	case tooLarge != nil:
-		mailbox.Settle(queue.Requeue, undelivered)
-		return tooLarge
+	case cs.tooLarge != nil:
+		return cs.tooLarge
 	case !got:
 		o := ch.lock()
 		defer o.mu.Unlock()
@@ -63,8 +56,21 @@ func (ch *channel) getConsumer(mailbox *queue.Mailbox, noAck bool) *consumer {
 	if cs := ch.getter; cs != nil && cs.Queue == mailbox && cs.NoAck == noAck {
 		return cs
 	}
-	ch.getter = &consumer{channel: ch, timeout: -1, lease: -1, Consumer: queue.Consumer{Queue: mailbox, NoAck: noAck, Type: queue.TypeOf(mailbox.Config().Kind)}}
-	return ch.getter
+	cs := &consumer{channel: ch, timeout: -1, lease: -1, Consumer: queue.Consumer{Queue: mailbox, NoAck: noAck, Type: queue.TypeOf(mailbox.Config().Kind)}}
+	cs.Fit = cs.fitsGet
+	ch.getter = cs
+	return cs
+}
+
+// fitsGet implements Fit of [queue.Consumer]. A message for which others have frames stays, and closes the channel.
+func (cs *consumer) fitsGet(d *queue.Delivery) (fits, others bool) {
+	if cs.channel.fit(d) {
+		return true, true
+	}
+	if others = len(d.Props) <= cs.channel.conn.srv.propsMax(); others {
+		cs.tooLarge = cs.errTooLarge(d)
+	}
+	return false, others
 }
 
 // sendGetOK answers with a message. The queue's turn calls it.

@@ -122,3 +122,14 @@ func (s *Server) admit() bool {
 	}
 	return true
 }
+
+// propsMax is how many bytes of properties fit the largest frame that a client may negotiate.
+func (s *Server) propsMax() int { return s.FrameMax - contentOverhead }
+
+// propsMax is how many bytes of properties the client may publish: a frame of its own, or of any client if it has no frames.
+func (c *Conn) propsMax() int {
+	if c.frameMax == directFrameMax {
+		return c.srv.propsMax()
+	}
+	return c.frameMax - contentOverhead
+}

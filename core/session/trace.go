@@ -36,7 +36,7 @@ func (ch *channel) sample(m *queue.Message) {
 		}
 		props, skip := ch.conn.srv.spans.Inject(m.Props, ch.props.index)
 		ch.skipTraces = skip
-		if len(props) > ch.conn.frameMax-amqp.FrameOverhead-contentHeadSize {
+		if len(props) > ch.conn.propsMax() {
 			return
 		}
 		m.Props = props

@@ -124,7 +124,9 @@ type server struct{ stopped chan error }
 func (*server) Deliver(_ hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int { return len(ds) }
 
 func (*server) Capacity(*queue.Consumer) (int, int) { return 1 << 10, 1 << 20 }
-func (*server) Cancelled(*queue.Consumer)           {}
+
+func (*server) Takes(*queue.Consumer, *queue.Delivery) bool { return true }
+func (*server) Cancelled(*queue.Consumer)                   {}
 func (s *server) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
 	s.stopped <- why
 }

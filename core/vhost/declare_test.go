@@ -296,6 +296,7 @@ type full struct{}
 
 func (full) Deliver(hook.Instant, *queue.Consumer, []queue.Delivery) int { return 0 }
 func (full) Capacity(*queue.Consumer) (int, int)                         { return 0, 0 }
+func (full) Takes(*queue.Consumer, *queue.Delivery) bool                 { return true }
 func (full) Cancelled(*queue.Consumer)                                   {}
 func (full) Stopped(*queue.Consumer, *queue.StoppedError)                {}
 

@@ -12,11 +12,15 @@ import (
 // expiryLog logs queues that expired: one line each while they are few, and their number when they are many.
 type expiryLog struct {
 	log *slog.Logger
+	lineBudget
+}
 
+// lineBudget is how many lines of a kind may be logged.
+type lineBudget struct {
 	mu       sync.Mutex // guards what follows
 	tokens   int        // lines that may be logged now
 	refilled hook.Instant
-	unlogged int // queues since the last line
+	unlogged int // what had no line since the last one
 }
 
 const (
@@ -35,8 +39,8 @@ func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Deleti
 	}
 }
 
-// admit reports whether a queue gets its own line, and how many queues did not since the last one that did.
-func (l *expiryLog) admit(now hook.Instant) (single bool, unlogged int) {
+// admit reports whether there may be a line, and how many there were not since the last one.
+func (l *lineBudget) admit(now hook.Instant) (single bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if more := int(now.Sub(l.refilled) / expiryRefill); more > 0 || l.refilled == 0 {

@@ -19,6 +19,21 @@ func (h *queueHost) Removed(from *queue.Config, now hook.Instant, rs []telemetry
 	h.removals.add(from, rs)
 	ref := refOf(from)
 	h.telemetry.Removed(&ref, now, rs)
+	h.warnTooLarge(from, now, rs)
+}
+
+// warnTooLarge logs messages that left because they fit no frame.
+func (h *queueHost) warnTooLarge(from *queue.Config, now hook.Instant, rs []telemetry.Removal) {
+	for i := range rs {
+		r := &rs[i]
+		if r.Reason != hook.ReasonTooLarge {
+			continue
+		}
+		if single, unlogged := h.tooLarge.admit(now); single {
+			h.log.Warn("a message fits the frames of no consumer", "queue", from.Name, "reason", r.Reason.String(), "outcome", r.Became().String(),
+				"exchange", string(r.Exchange), "routing_key", string(r.Key), "properties_bytes", len(r.Props), "messages_unlogged", unlogged)
+		}
+	}
 }
 
 // Refused counts messages that a queue refused.

@@ -91,6 +91,7 @@ type VHost struct {
 	expiredQueues atomic.Uint64
 	cycles        death.Warnings
 	expiry        expiryLog
+	tooLarge      lineBudget // of messages that fit no frame
 	redrives      redrives
 }
 
@@ -110,7 +111,7 @@ func New(c Config) *VHost {
 		profiles:    map[profileKey]*profile{},
 		parameters:  map[parameterKey]json.RawMessage{},
 		connections: map[Owner]func(string){},
-		expiry:      expiryLog{log: log, tokens: expiryBurst},
+		expiry:      expiryLog{log: log, lineBudget: lineBudget{tokens: expiryBurst}},
 	}
 	v.changes.ended.L = &v.mu
 	v.tracing.Store(c.Metadata.Tracing)

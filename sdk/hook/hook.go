@@ -125,13 +125,15 @@ const (
 	ReasonRedriven  // it was moved to another queue or exchange
 	ReasonCancelled // it was held, and was cancelled or replaced
 
+	ReasonTooLarge // its properties fit the frames of none of its queue's consumers
+
 	// Reasons is the number of reasons, for tables indexed by Reason.
 	Reasons
 )
 
 // String returns the reason's name in x-death, metrics and events.
 func (r Reason) String() string {
-	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired", "duplicate", "released", "redriven", "cancelled"}[r]
+	return [Reasons]string{"", "expired", "rejected", "maxlen", "delivery_limit", "queue_expired", "duplicate", "released", "redriven", "cancelled", "too_large"}[r]
 }
 
 // Action is what becomes of a message.
@@ -335,7 +337,7 @@ type Hooks struct {
 	// OnHead is called with messages that are due or at the head, verdicts
 	// starting as Keep with the deadline, state and hold in force, and with messages
 	// being removed for another reason (rejected, maxlen, delivery_limit,
-	// queue_expired), starting as Drop.
+	// queue_expired, too_large), starting as Drop.
 	OnHead func(now Instant, ms []Message, vs []Verdict)
 	// OnRequeue is asked for new deadlines and states of requeued messages; verdicts
 	// start with those in force, which stay if it is nil. It can only Keep: due

@@ -19,7 +19,7 @@ export const kinds = {
 /** Why messages leave, in words. @type {Record<string, string>} */
 export const reasons = {
   expired: 'expired', rejected: 'rejected', maxlen: 'over the length limit', delivery_limit: 'delivered too often', queue_expired: 'its queue expired',
-  duplicate: 'a duplicate', released: 'released', redriven: 'redriven', cancelled: 'cancelled',
+  duplicate: 'a duplicate', too_large: 'too large for its consumers', released: 'released', redriven: 'redriven', cancelled: 'cancelled',
 };
 
 const EVERY = 150; // ms between changes of what is shown

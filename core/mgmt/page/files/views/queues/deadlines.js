@@ -10,7 +10,7 @@ import {table} from '../../table.js';
 /** What reasons mean, in the order in which they are shown. @type {[string, string][]} */
 const REASONS = [
   ['expired', 'their deadline came'], ['rejected', 'a consumer rejected them'], ['maxlen', 'the queue was too long'], ['delivery_limit', 'their deliveries failed too often'],
-  ['queue_expired', 'the queue was deleted'], ['duplicate', 'they were there already'],
+  ['queue_expired', 'the queue was deleted'], ['duplicate', 'they were there already'], ['too_large', 'their properties fit the frames of no consumer'],
 ];
 
 /** @param {HTMLElement} main @param {import('./detail.js').Tab} tab */

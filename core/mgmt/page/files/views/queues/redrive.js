@@ -9,7 +9,7 @@ import {button} from '../../blocks.js';
 
 /** @typedef {{to?: string, queue?: string, exchange?: string, key?: string, reason?: string, where?: string, message_id?: string, older?: number | null, count?: number | null, per_second?: number | null}} Values of the form */
 
-const REASONS = ['expired', 'rejected', 'maxlen', 'delivery_limit', 'queue_expired'];
+const REASONS = ['expired', 'rejected', 'maxlen', 'delivery_limit', 'queue_expired', 'too_large'];
 
 /** What failures of a redrive mean. @type {Record<string, string>} */
 const FAILURES = {

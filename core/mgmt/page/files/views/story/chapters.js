@@ -62,7 +62,7 @@ const late = (e) => e.lateness_ms == null ? '' : `, +${duration(e.lateness_ms)} 
 
 /** What is said before the queue's name. @type {Record<string, string>} */
 const REASON = {
-  expired: 'expired in ', rejected: 'was rejected in ', maxlen: 'was pushed out by the length limit of ', delivery_limit: 'failed too often in ', queue_expired: 'left with the expired queue ', duplicate: 'was a duplicate in ',
+  expired: 'expired in ', rejected: 'was rejected in ', maxlen: 'was pushed out by the length limit of ', delivery_limit: 'failed too often in ', queue_expired: 'left with the expired queue ', duplicate: 'was a duplicate in ', too_large: 'was too large for the consumers of ',
 };
 
 /** @param {string} vhost @param {any} e @param {(queue: string, e: any) => string[]} targets @returns {Chapter} */

@@ -1,0 +1,90 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A content header cannot be divided, so a message with many properties does not fit the
+// frames of a consumer that negotiated small ones. Another consumer of the queue gets it,
+// when it can. If there is none whose frames it fits, it would be in the way of all behind
+// it for as long as these consumers are there: it leaves the queue.
+
+// everyFrame is how many bytes of properties fit the frames of every consumer.
+const everyFrame = amqp.FrameMinSize - 64
+
+// takes reports whether a delivery fits the consumer's frames.
+func (c *Consumer) takes(d *Delivery) bool { return len(d.Props) <= everyFrame || c.Sink.Takes(c, d) }
+
+// passOn finds another consumer for the message that is next, which does not fit the frames
+// of the one whose turn it is. It reports false if the message waits for another consumer.
+func (q *Queue) passOn(now hook.Instant, unfit *Consumer) (goOn bool) {
+	h := q.at(q.nextRef())
+	r := q.store.read(*h.slot())
+	waits := false
+	for _, c := range q.consumers.others(unfit) {
+		d := q.delivery(h, &r)
+		if !c.takes(&d) {
+			continue
+		}
+		if c.active && q.sendOne(now, c, h, &r) {
+			return true
+		}
+		waits = true
+	}
+	if waits {
+		return false
+	}
+	return q.giveUp(now, h)
+}
+
+// sendOne gives a consumer the message that is next, and reports whether it took it.
+func (q *Queue) sendOne(now hook.Instant, c *Consumer, h handle, r *record) (taken bool) {
+	ds := append(q.buf.deliveries[:0], q.delivery(h, r))
+	q.buf.deliveries = ds
+	q.take(h, len(r.body))
+	if c.Sink.Deliver(now, c, ds) == 0 {
+		q.unassign(ds)
+		q.stall(c)
+		return false
+	}
+	q.countDelivery(h, c)
+	c.useCredit(1)
+	q.consumers.refresh(c)
+	return true
+}
+
+// giveUp has a ready message leave, and reports whether it does: hooks may keep it.
+func (q *Queue) giveUp(now hook.Instant, h handle) (left bool) {
+	before := q.ready
+	q.takeForHooks(h)
+	q.runHeadHooks(now, []Ref{h.ref}, hook.WhyLeaving, hook.ReasonTooLarge)
+	return q.ready < before
+}
+
+// fitOrGiveUp reports whether the message that is next fits the frames of a client that
+// gets it. If it fits those of no other client either, it leaves, and goOn is true.
+func (q *Queue) fitOrGiveUp(now hook.Instant, c *Consumer, h handle) (fits, goOn bool) {
+	r := q.store.read(*h.slot())
+	d := q.delivery(h, &r)
+	fits, others := c.Fit(&d)
+	if fits || others {
+		return fits, false
+	}
+	return false, q.giveUp(now, h)
+}
+
+// others returns the consumers that may be served beside one, the highest priority first.
+func (cs *consumers) others(c *Consumer) (others []*Consumer) {
+	if cs.single {
+		return nil
+	}
+	for i := range cs.groups {
+		for _, o := range cs.all {
+			if o != c && o.Priority == cs.groups[i].priority {
+				others = append(others, o)
+			}
+		}
+	}
+	return others
+}
