@@ -122,7 +122,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			name: "secret in a URL", environ: []string{"CURFEW_TELEMETRY__OTLP__ENDPOINT=https://me:secret@collector"},
-			want: []string{`telemetry.otlp.endpoint: "https://me:secret@collector" has more than host, port and path; credentials go into OTEL_EXPORTER_OTLP_HEADERS; accepted: host:port, or a URL such as http://collector:4318 (env CURFEW_TELEMETRY__OTLP__ENDPOINT)`},
+			want: []string{`telemetry.otlp.endpoint: "https://***@collector" has more than host, port and path; credentials go into OTEL_EXPORTER_OTLP_HEADERS; accepted: host:port, or a URL such as http://collector:4318 (env CURFEW_TELEMETRY__OTLP__ENDPOINT)`},
 		},
 		{
 			name: "port", file: "listen:\n  amqp: localhost:70000\n",
@@ -231,7 +231,7 @@ func TestErrors(t *testing.T) {
 			name: "whose trace", file: "management: {trace-url: 'https://{trace_id}.example/'}\n", environ: []string{"CURFEW_MANAGEMENT__TRACE_URL=https://me:secret@t.example/{trace_id}"},
 			want: []string{
 				`management.trace-url: "https://{trace_id}.example/" is not a URL; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (file curfew.yaml:1)`,
-				`management.trace-url: "https://me:secret@t.example/{trace_id}" has credentials, which all users of the page would see; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (env CURFEW_MANAGEMENT__TRACE_URL)`,
+				`management.trace-url: "https://***@t.example/{trace_id}" has credentials, which all users of the page would see; accepted: an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes (env CURFEW_MANAGEMENT__TRACE_URL)`,
 			},
 		},
 		{

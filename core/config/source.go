@@ -56,7 +56,7 @@ func (e *Error) Error() string {
 		b.WriteString(e.Key + ": ")
 	}
 	if e.HasValue {
-		fmt.Fprintf(&b, "%q ", shorten(e.Value))
+		fmt.Fprintf(&b, "%q ", shorten(WithoutLogin(e.Value)))
 	}
 	b.WriteString(e.Problem)
 	if e.Accepted != "" {
@@ -66,6 +66,20 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " (%s)", e.Source)
 	}
 	return plainName(b.String())
+}
+
+// WithoutLogin returns a URL, or NAME:PASSWORD@HOST, without the name and the password; any other text as it is. It takes what comes before
+// the last @ for them, because it is for URLs that cannot be read: errors about these are logged.
+func WithoutLogin(text string) string {
+	_, rest, isURL := strings.Cut(text, "://")
+	if !isURL {
+		rest = text
+	}
+	at := strings.LastIndexByte(rest, '@')
+	if at < 0 || !isURL && !strings.Contains(rest[:at], ":") {
+		return text
+	}
+	return text[:len(text)-len(rest)] + hidden + rest[at:]
 }
 
 // shorten keeps a pasted certificate out of the terminal.

@@ -331,7 +331,7 @@ func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(errorLog{log.Handler()}, slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(errorLog{log.Handler(), new(clock.Seldom)}, slog.LevelWarn),
 	}
 }
 
@@ -358,7 +358,10 @@ func (h contained) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // errorLog is where a server writes its own errors.
-type errorLog struct{ slog.Handler }
+type errorLog struct {
+	slog.Handler
+	tls *clock.Seldom // lines about failed TLS handshakes
+}
 
 // maxTLSError limits the text of a failed TLS handshake, which quotes a stranger's certificates, in bytes.
 const maxTLSError = 600
@@ -366,6 +369,13 @@ const maxTLSError = 600
 // Handle implements [slog.Handler].
 func (l errorLog) Handle(ctx context.Context, r slog.Record) error {
 	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
+		should, skipped := l.tls.Next(hook.Instant(r.Time.UnixNano()))
+		if !should {
+			return nil
+		}
+		if skipped > 0 {
+			r.AddAttrs(slog.Int("not_told", skipped))
+		}
 		r.Message = strings.ToValidUTF8(r.Message[:min(len(r.Message), maxTLSError)], "")
 	}
 	return l.Handler.Handle(ctx, r)

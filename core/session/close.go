@@ -35,7 +35,11 @@ func (c *Conn) fail(err error) {
 	if c.phase >= closing {
 		return
 	}
-	c.log().Warn("connection error", "state", c.phase.String(), "error", e)
+	if c.phase < awaitLogin {
+		c.warnOfStranger("connection error", "state", c.phase.String(), "error", e)
+	} else {
+		c.log().Warn("connection error", "state", c.phase.String(), "error", e)
+	}
 	answered := (e.Code == amqp.ReplyAccessRefused || e.Code == amqp.ReplyConnectionForced) && c.caps.authFailureClose
 	if c.phase <= awaitLogin && !answered {
 		c.phase = denied
@@ -135,6 +139,8 @@ func (c *Conn) Lost(why error) {
 		c.log().Debug("closed before the handshake", "reason", why)
 	case c.phase == relayed:
 		c.log().Warn("connection lost", "user", c.user.Name, "vhost", c.wanted, "reason", why)
+	case c.phase < awaitLogin:
+		c.warnOfStranger("connection lost in the handshake", "state", c.phase.String(), "reason", why)
 	case c.phase < running:
 		c.log().Warn("connection lost in the handshake", "state", c.phase.String(), "reason", why)
 	case c.phase == running:

@@ -46,11 +46,7 @@ func (c *Conn) header(data []byte) (consumed int) {
 		return 0
 	}
 	if h := string(data[:n]); h != amqp.ProtocolHeader && h != amqp.ProtocolHeader09 {
-		log := c.log().With("received", h)
-		if hint := headerHint(h); hint != "" {
-			log = log.With("hint", hint)
-		}
-		log.Warn("wrong protocol header")
+		c.logHeader(h)
 		c.sendRaw([]byte(amqp.ProtocolHeader))
 		c.finish()
 		return len(data)
@@ -82,6 +78,27 @@ func (c *Conn) sendRaw(b []byte) {
 	defer c.out.mu.Unlock()
 	c.out.pending = append(c.out.pending, b...)
 	c.out.kick()
+}
+
+// logHeader logs a wrong protocol header.
+func (c *Conn) logHeader(received string) {
+	keys := []any{"received", received}
+	if hint := headerHint(received); hint != "" {
+		keys = append(keys, "hint", hint)
+	}
+	c.warnOfStranger("wrong protocol header", keys...)
+}
+
+// warnOfStranger logs what a client did that has not logged in, seldom, and with how many other lines were left out.
+func (c *Conn) warnOfStranger(text string, keys ...any) {
+	should, skipped := c.srv.strangers.Next(c.now)
+	if !should {
+		return
+	}
+	if skipped > 0 {
+		keys = append(keys, "not_told", skipped)
+	}
+	c.log().Warn(text, keys...)
 }
 
 // startOK takes the client's credentials for Login to check.

@@ -15,8 +15,11 @@ import (
 // send the same properties again and again.
 type parsedProps struct {
 	known bool
-	once  bool           // what follows does not hold for later messages, even if their properties are the same
-	raw   []byte         // as received, if known
+	once  bool   // what follows does not hold for later messages, even if their properties are the same
+	raw   []byte // as received, if known
+
+	foreign bool // the user-id is another user's, for which a tag is needed
+
 	index amqp.PropIndex // of the properties as stored
 
 	stored         []byte // as stored, if not as received; never written again
@@ -34,7 +37,7 @@ const maxCachedProps = 4 << 10
 // checkProps checks properties and returns them as they are to be stored: unchanged, or a changed copy.
 func (ch *channel) checkProps(props []byte) ([]byte, error) {
 	p := &ch.props
-	if !p.known || !bytes.Equal(p.raw, props) {
+	if !p.known || !bytes.Equal(p.raw, props) || p.foreign && !ch.impersonates() {
 		p.known = false
 		if err := ch.parseProps(props); err != nil {
 			return nil, err
@@ -95,10 +98,17 @@ func (ch *channel) checkReplyTo(to []byte, _ bool) error {
 	return nil
 }
 
+// impersonates reports whether the user may publish with the user-id of another one now: a tag can be taken away at any time.
+func (ch *channel) impersonates() bool {
+	c := ch.conn
+	return c.srv.Users.HasTag(c.user.Name, "impersonator")
+}
+
 // checkUserID refuses a user-id that is not the user's own [RabbitMQ: validated-user-id.html].
 func (ch *channel) checkUserID(id []byte, given bool) error {
 	c := ch.conn
-	if !given || string(id) == c.user.Name || c.srv.Users.HasTag(c.user.Name, "impersonator") {
+	ch.props.foreign = given && string(id) != c.user.Name
+	if !ch.props.foreign || ch.impersonates() {
 		return nil
 	}
 	return precondition("user_id property set to '%s' but authenticated user was '%s'", strings.ToValidUTF8(string(id), "?"), c.user.Name)

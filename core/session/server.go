@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -63,6 +64,7 @@ type Server struct {
 	churn        Churn
 	closed       closedCounters
 	barrier      barrier
+	strangers    clock.Seldom // log lines about clients that have not logged in
 	pendingBytes atomic.Int64 // to be written to clients, or of incomplete content from them
 }
 

@@ -366,6 +366,19 @@ func (c *conn) send(bs [][]byte) error {
 	return err
 }
 
+// logTLS logs why the TLS handshake failed.
+func (c *conn) logTLS() {
+	should, skipped := c.srv.failedTLS.Next(c.srv.options.Clock())
+	if !should {
+		return
+	}
+	log := c.srv.log
+	if skipped > 0 {
+		log = log.With("not_told", skipped)
+	}
+	log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", fmt.Sprintf("%.500v", c.failure)) // it quotes a stranger's certificates
+}
+
 // end lets the peer read what was written last, closes the socket and releases everything.
 func (c *conn) end() {
 	c.unpoll()
@@ -376,7 +389,7 @@ func (c *conn) end() {
 	}
 	switch {
 	case c.failure != nil && failedTLS(c.socket, c.failure):
-		c.srv.log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", fmt.Sprintf("%.500v", c.failure)) // it quotes a stranger's certificates
+		c.logTLS()
 	case c.failure != nil:
 		c.session.Lost(c.failure)
 	case c.state == session.Denied:

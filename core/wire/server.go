@@ -70,6 +70,7 @@ type Server struct {
 	quit      chan struct{}  // closed when the server ends
 	suspended atomic.Bool    // changed under mu
 	toldKept  atomic.Int64   // instant of the last report of tellKept
+	failedTLS clock.Seldom   // log lines about TLS handshakes
 
 	mu            sync.Mutex // guards what follows
 	listeners     []net.Listener

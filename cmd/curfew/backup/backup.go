@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/backup"
 )
@@ -88,7 +89,7 @@ func (p *Program) execute(cmd *command, args []string) int {
 	if ctx.Err() != nil {
 		err = errors.New("interrupted")
 	}
-	fmt.Fprintf(p.Stderr, "curfew %s: %v\n", cmd.name, err)
+	fmt.Fprintf(p.Stderr, "curfew %s: %s\n", cmd.name, printable.Lines(err.Error()))
 	if _, ok := errors.AsType[*misuse](err); ok {
 		fmt.Fprintf(p.Stderr, "Run \"curfew help %s\" for help.\n", cmd.name)
 		return exitUsage
@@ -152,7 +153,7 @@ func runBackup(ctx context.Context, p *Program, c *call) error {
 	if c.operand == "-" {
 		to = p.Stderr
 	}
-	fmt.Fprintf(to, "%s: backup of %s as of %s, %d logs, %d files, %d bytes\n",
+	fmt.Fprintf(printable.Writer(to), "%s: backup of %s as of %s, %d logs, %d files, %d bytes\n",
 		c.operand, cmp.Or(m.Node, c.text("data")), m.Time.UTC().Format(time.RFC3339), m.Shards, len(m.Files), size)
 	return nil
 }

@@ -6,13 +6,8 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
-	"unicode"
-
-	"golang.org/x/term"
 )
 
 // column is a property that can be listed.
@@ -167,38 +162,5 @@ func each(objects []object) iter.Seq2[object, error] {
 	}
 }
 
-// print writes a table. A terminal gets nothing that it would obey: clients choose names. Files and pipes get all as it is.
-func (c *call) print(t table) error {
-	if f, ok := c.program.Stdout.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		t.rows = printable(t.rows)
-	}
-	return c.out.table(c.program.Stdout, t)
-}
-
-// printable writes what cannot be printed as Go does in strings, such as \x1b. Values for machines stay as they are.
-func printable(all iter.Seq2[[]cell, error]) iter.Seq2[[]cell, error] {
-	return func(yield func([]cell, error) bool) {
-		for row, err := range all {
-			safe := slices.Clone(row)
-			for i := range safe {
-				safe[i].text = escaped(safe[i].text)
-			}
-			if !yield(safe, err) {
-				return
-			}
-		}
-	}
-}
-
-func escaped(text string) string {
-	var b strings.Builder
-	for _, r := range text {
-		if unicode.IsPrint(r) { // a blank is, too
-			b.WriteRune(r)
-			continue
-		}
-		quoted := strconv.QuoteRune(r)
-		b.WriteString(quoted[1 : len(quoted)-1])
-	}
-	return b.String()
-}
+// print writes a table.
+func (c *call) print(t table) error { return c.out.table(c.program.Stdout, t) }

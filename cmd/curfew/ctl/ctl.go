@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 // rabbitmqctl is the name under which output is RabbitMQ's to the letter.
@@ -119,7 +121,7 @@ func (p *Program) execute(ctx context.Context, line *commandLine) error {
 	if c.api, err = connect(line, p.Environ); err != nil {
 		return err
 	}
-	c.api.warn = func(text string) { fmt.Fprintf(p.Stderr, "Warning: %s\n", text) }
+	c.api.warn = func(text string) { fmt.Fprintf(p.Stderr, "Warning: %s\n", printable.Lines(text)) }
 	if p.transport != nil {
 		c.api.http.Transport = p.transport
 	}
@@ -190,7 +192,7 @@ func (c *call) verbose() bool { return !c.has("quiet") && !c.has("silent") && c.
 // banner prints what the command is about to do.
 func (c *call) banner(format string, args ...any) {
 	if c.verbose() {
-		fmt.Fprintf(c.program.Stdout, format+"\n", args...)
+		fmt.Fprintln(c.program.Stdout, printable.Lines(fmt.Sprintf(format, args...)))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
@@ -130,7 +131,7 @@ func importDefinitions(ctx context.Context, c *call) error {
 		return err
 	}
 	for _, w := range answer.Warnings {
-		fmt.Fprintln(c.program.Stderr, "Warning:", w)
+		fmt.Fprintln(c.program.Stderr, "Warning:", printable.Lines(w))
 	}
 	if !c.has("dry-run") {
 		return c.result("Successfully imported definitions.")

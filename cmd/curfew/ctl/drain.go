@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 func drainCommands() []command {
@@ -268,7 +270,7 @@ func (c *call) drainEnded(s *drainState) error {
 	if !c.out.banners() {
 		data, err := encode(s.raw)
 		if err == nil {
-			_, err = fmt.Fprintf(c.program.Stdout, "%s\n", data)
+			_, err = fmt.Fprintf(c.program.Stdout, "%s\n", printable.JSON(data))
 		}
 		if err != nil || !s.TimedOut {
 			return err

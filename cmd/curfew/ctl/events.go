@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 func eventCommands() []command {
@@ -66,7 +68,7 @@ func (c *call) eventsRefused(err error) error {
 
 func (c *call) printEvent(line []byte) error {
 	if !c.out.banners() {
-		_, err := fmt.Fprintf(c.program.Stdout, "%s\n", line)
+		_, err := fmt.Fprintf(c.program.Stdout, "%s\n", printable.JSON(line))
 		return err
 	}
 	text, err := eventLine(line)

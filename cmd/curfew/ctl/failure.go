@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 // The exit statuses are rabbitmqctl's, which are those of BSD's sysexits.
@@ -48,10 +50,10 @@ func (p *Program) report(err error) int {
 		return 0
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
-		fmt.Fprintln(p.Stderr, f.text)
+		fmt.Fprintln(p.Stderr, printable.Lines(f.text))
 		return f.status
 	}
-	fmt.Fprintf(p.Stderr, "Error:\n%v\n", err)
+	fmt.Fprintf(p.Stderr, "Error:\n%s\n", printable.Lines(err.Error()))
 	return unavailable
 }
 

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 // follower follows the stream of events, over as many connections as it takes.
@@ -95,7 +97,7 @@ func (f *follower) say(err error) {
 		return
 	}
 	why, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "Error:\n"), "Error: "), "\n")
-	fmt.Fprintf(f.program.Stderr, "%s: connecting again\n", why)
+	fmt.Fprintf(f.program.Stderr, "%s: connecting again\n", printable.Text(why))
 }
 
 // resumed tells that the stream goes on.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"iter"
 	"strings"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 // table is the result of a command that lists objects.
@@ -68,7 +70,7 @@ type tableFormatter struct{ headers bool }
 func (tableFormatter) banners() bool { return true }
 
 func (tableFormatter) message(w io.Writer, text string) error {
-	_, err := fmt.Fprintln(w, text)
+	_, err := fmt.Fprintln(w, printable.Lines(text))
 	return err
 }
 
@@ -91,7 +93,7 @@ func (f tableFormatter) table(w io.Writer, t table) error {
 func texts(row []cell) []string {
 	all := make([]string, len(row))
 	for i, c := range row {
-		all[i] = c.text
+		all[i] = printable.Text(c.text) // clients choose names
 	}
 	return all
 }
@@ -102,7 +104,7 @@ type jsonFormatter struct{}
 func (jsonFormatter) banners() bool { return false }
 
 func (jsonFormatter) message(w io.Writer, text string) error {
-	_, err := fmt.Fprintf(w, "{\"message\":%s,\"status\":\"ok\"}\n", word(text).json)
+	_, err := fmt.Fprintf(w, "{\"message\":%s,\"status\":\"ok\"}\n", printable.JSON(word(text).json))
 	return err
 }
 
@@ -141,7 +143,7 @@ func writeObject(b *bufio.Writer, columns []string, row []cell) {
 		}
 		_, _ = b.Write(word(columns[i]).json)
 		_ = b.WriteByte(':')
-		_, _ = b.Write(c.json)
+		_, _ = b.Write(printable.JSON(c.json))
 	}
 	_ = b.WriteByte('}')
 }
@@ -152,7 +154,7 @@ type csvFormatter struct{}
 func (csvFormatter) banners() bool { return false }
 
 func (csvFormatter) message(w io.Writer, text string) error {
-	_, err := fmt.Fprintln(w, quoted(text))
+	_, err := fmt.Fprintln(w, quoted(printable.Lines(text)))
 	return err
 }
 

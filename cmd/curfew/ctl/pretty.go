@@ -20,11 +20,7 @@ func (prettyFormatter) table(w io.Writer, t table) error {
 		if err != nil {
 			return err
 		}
-		line := texts(row)
-		for i, text := range line {
-			line[i] = strings.NewReplacer("\t", " ", "\n", " ", "\r", " ").Replace(text)
-		}
-		lines = append(lines, line)
+		lines = append(lines, texts(row))
 	}
 	if len(lines) == header {
 		return nil

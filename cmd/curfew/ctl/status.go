@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
 
@@ -22,10 +23,12 @@ func (r *report) chapter(title string) {
 	if r.text.Len() > 0 {
 		r.text.WriteByte('\n')
 	}
-	fmt.Fprintf(&r.text, "%s\n\n", title)
+	fmt.Fprintf(&r.text, "%s\n\n", printable.Text(title))
 }
 
-func (r *report) line(format string, args ...any) { fmt.Fprintf(&r.text, format+"\n", args...) }
+func (r *report) line(format string, args ...any) {
+	r.text.WriteString(printable.Lines(fmt.Sprintf(format, args...)) + "\n")
+}
 
 // items writes a line for each item, or "(none)".
 func (r *report) items(all []string) {
@@ -53,7 +56,7 @@ func (c *call) printReport(r *report) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(c.program.Stdout, "%s\n", b)
+	_, err = fmt.Fprintf(c.program.Stdout, "%s\n", printable.JSON(b))
 	return err
 }
 

@@ -159,7 +159,7 @@ func TestListsOnTerminal(t *testing.T) {
 	}
 	var b strings.Builder
 	p := &Program{Name: "curfew ctl", Environ: []string{urlVariable + "=" + server.URL}, Stdout: &b, Stderr: &b}
-	if status := p.report(p.run(t.Context(), []string{"-q", "list_queues", "name"})); status != 0 || !strings.Contains(b.String(), "\x1b[2J\u009b31m\u202eevil\a queue ß") {
+	if status := p.report(p.run(t.Context(), []string{"-q", "list_queues", "name"})); status != 0 || !strings.Contains(b.String(), `\x1b[2J\u009b31m\u202eevil\a queue ß`) {
 		t.Errorf("without a terminal: exit status %d: %q", status, b.String())
 	}
 }

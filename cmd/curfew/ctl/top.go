@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
 func topCommands() []command {
@@ -164,7 +166,7 @@ func (t *top) follow(ctx context.Context) error {
 		if errors.Is(err, errEnough) || ctx.Err() != nil || !began || final(err) {
 			return t.refused(err)
 		}
-		fmt.Fprintf(t.program.Stderr, "%s: connecting again\n", firstLine(err))
+		fmt.Fprintf(t.program.Stderr, "%s: connecting again\n", printable.Text(firstLine(err)))
 		if pause(ctx, wait) != nil {
 			return nil
 		}
@@ -185,7 +187,7 @@ func (t *top) look(s map[string]any) error {
 	} else {
 		var data []byte
 		if data, err = encode(s); err == nil {
-			_, err = fmt.Fprintf(t.program.Stdout, "%s\n", data)
+			_, err = fmt.Fprintf(t.program.Stdout, "%s\n", printable.JSON(data))
 		}
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/abi"
@@ -162,6 +163,6 @@ func (p plain) Handle(_ context.Context, r slog.Record) error {
 // warn prints warnings about a policy.
 func (p *Program) warn(warnings []string) {
 	for _, w := range warnings {
-		fmt.Fprintf(p.Stderr, "warning: %s\n", w)
+		fmt.Fprintf(printable.Writer(p.Stderr), "warning: %s\n", w)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
@@ -102,7 +103,7 @@ func (p *Program) report(f *flags, err error) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(p.Stderr, "%s: %v\n", f.Name(), err)
+	fmt.Fprintf(p.Stderr, "%s: %s\n", f.Name(), printable.Lines(err.Error()))
 	if _, ok := errors.AsType[*misuse](err); ok {
 		fmt.Fprintf(p.Stderr, "Run \"%s --help\" for help.\n", f.Name())
 		return exitUsage

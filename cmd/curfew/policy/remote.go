@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
@@ -169,31 +170,32 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 		return err
 	}
 	if f.yes("json") {
-		_, err := fmt.Fprintf(p.Stdout, "%s\n", all)
+		_, err := fmt.Fprintf(p.Stdout, "%s\n", printable.JSON(all))
 		return err
 	}
 	var list []wasm.Info
 	if err := json.Unmarshal(all, &list); err != nil {
 		return fmt.Errorf("the answer is not understood: %w", err)
 	}
-	if err := table(p.Stdout, list); err != nil {
+	out := printable.Writer(p.Stdout) // modules choose what their errors say
+	if err := table(out, list); err != nil {
 		return err
 	}
 	for _, i := range list {
 		for _, w := range i.Warnings {
-			fmt.Fprintf(p.Stdout, "%s: warning: %s\n", i.Name, below(w))
+			fmt.Fprintf(out, "%s: warning: %s\n", i.Name, below(w))
 		}
 		if i.LastError != "" {
-			fmt.Fprintf(p.Stdout, "%s: %s\n", i.Name, below(i.LastError))
+			fmt.Fprintf(out, "%s: %s\n", i.Name, below(i.LastError))
 		}
 		if i.RolledBackFor != "" {
-			fmt.Fprintf(p.Stdout, "%s: rolled back from %.12s: %s\n", i.Name, i.RolledBack, below(i.RolledBackFor))
+			fmt.Fprintf(out, "%s: rolled back from %.12s: %s\n", i.Name, i.RolledBack, below(i.RolledBackFor))
 		}
 		if i.Undecided > 0 {
-			fmt.Fprintf(p.Stdout, "%s: %d messages came while it failed, and will be asked about again\n", i.Name, i.Undecided)
+			fmt.Fprintf(out, "%s: %d messages came while it failed, and will be asked about again\n", i.Name, i.Undecided)
 		}
 		if i.AskedAgain > 0 {
-			fmt.Fprintf(p.Stdout, "%s: %d messages that came while it failed were asked about again, %d have another deadline since\n", i.Name, i.AskedAgain, i.Renewed)
+			fmt.Fprintf(out, "%s: %d messages that came while it failed were asked about again, %d have another deadline since\n", i.Name, i.AskedAgain, i.Renewed)
 		}
 	}
 	return nil

@@ -72,7 +72,7 @@ func settle(c *config.Telemetry) (settings, error) {
 
 // badVariable returns an error about a variable.
 func badVariable(name, problem, accepted string) error {
-	return fmt.Errorf("%s: %q %s; accepted: %s", name, os.Getenv(name), problem, accepted)
+	return fmt.Errorf("%s: %q %s; accepted: %s", name, config.WithoutLogin(os.Getenv(name)), problem, accepted)
 }
 
 // truth reads a variable that is true or false; an absent one is false.

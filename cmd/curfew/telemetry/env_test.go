@@ -178,6 +178,8 @@ func TestWrongVariables(t *testing.T) {
 		{"OTEL_EXPORTER_OTLP_COMPRESSION=zstd", `OTEL_EXPORTER_OTLP_COMPRESSION: "zstd" is not a compression; accepted: gzip, none`},
 		{"OTEL_EXPORTER_OTLP_ENDPOINT=http://collector:65536", `OTEL_EXPORTER_OTLP_ENDPOINT: "http://collector:65536" is not the URL of a collector; accepted: http://host:port or https://host:port`},
 		{"OTEL_EXPORTER_OTLP_TIMEOUT=99999999999999", `OTEL_EXPORTER_OTLP_TIMEOUT: "99999999999999" is too long; accepted: milliseconds up to 86400000`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=https://me:secret@collector:x", `OTEL_EXPORTER_OTLP_ENDPOINT: "https://***@collector:x" is not the URL of a collector; accepted: http://host:port or https://host:port`},
+		{"OTEL_EXPORTER_OTLP_ENDPOINT=me:secret@collector:4317", `OTEL_EXPORTER_OTLP_ENDPOINT: "***@collector:4317" is not the URL of a collector; accepted: http://host:port or https://host:port`},
 		{"OTEL_EXPORTER_OTLP_HEADERS=secret", headers},
 		{"OTEL_EXPORTER_OTLP_HEADERS=a=secret,b c=secret", headers},
 		{"OTEL_EXPORTER_OTLP_HEADERS=a=secret%0ab", headers},
