@@ -176,6 +176,18 @@ func TestCountersStayWhenAllElseGoes(t *testing.T) {
 	}
 }
 
+// What policies count themselves was at no endpoint for metrics.
+func TestPoliciesCountThemselves(t *testing.T) {
+	r := newRig(t, 10)
+	r.policies = []Policy{{Name: "p", Digest: "d", Own: map[string]int64{"seen": 7, "a \"name\"": 1}}, {Name: "none"}}
+	got := counters(r.collect())
+	for series, want := range map[string]float64{`{policy="p",name="seen"}`: 7, `{policy="p",name="a \"name\""}`: 1} {
+		if n := got["curfew_policy_metric_total"+series]; n != want {
+			t.Errorf("%s: %v, want %v", series, n, want)
+		}
+	}
+}
+
 func TestPluginFaults(t *testing.T) {
 	r := newRig(t, 10)
 	r.faults = []chain.Fault{{Plugin: "own", Point: "OnEnqueue", Panics: 2}, {Plugin: "own", Point: "OnHead", Verdicts: 3}}

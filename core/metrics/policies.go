@@ -15,8 +15,9 @@ type Policy struct {
 	Instances, Slots      int               // instances that there are, and that there may be
 	Memory                int64             // bytes
 	Shadow                bool
-	Compared, Differing   uint64 // of a shadow: verdicts
-	FuelLimit             int64  // fuel that one call may use
+	Compared, Differing   uint64           // of a shadow: verdicts
+	FuelLimit             int64            // fuel that one call may use
+	Own                   map[string]int64 // the policy's own counters, by name: the host bounds how many there are
 }
 
 // policyKey is a module of a policy.
@@ -113,6 +114,12 @@ func (c *Collector) gatherPolicies(b *builder) {
 	failures := b.family(Counter, "curfew_wasm_failures_total", "Calls of the policy that failed")
 	for _, r := range rows {
 		r.addFailures(failures)
+	}
+	own := b.family(Counter, "curfew_policy_metric_total", "What the policy counts itself")
+	for _, r := range rows {
+		for _, name := range slices.Sorted(maps.Keys(r.Own)) {
+			own.add(label("policy", r.Name, "name", name), float64(r.Own[name]))
+		}
 	}
 	for _, f := range policyGauges {
 		family := b.family(Gauge, f.name, f.help)

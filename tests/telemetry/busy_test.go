@@ -9,6 +9,7 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
+	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
@@ -95,14 +96,24 @@ func (b *broker) askPolicies() {
 	b.ask(201, "PUT", "wasm/policies/size", map[string]any{"module": module, "config": config})
 	b.ask(201, "PUT", "wasm/policies/shade", map[string]any{"module": module, "config": config, "shadow": "deadline"})
 	b.ask(201, "PUT", "wasm/policies/endless", map[string]any{"module": wt.Hostiles()[0].Module})
+	b.ask(201, "PUT", "wasm/policies/counts", map[string]any{"module": counting(), "grants": []string{"metrics"}})
 	b.Excuse("a policy failed; its messages get what its on-error says")
 	b.Excuse("a policy fails too often and is not asked for a while")
-	for queue, strategy := range map[string]string{"by-size": "wasm/size", "shaded": "deadline", "by-nobody": "wasm/endless"} {
+	for queue, strategy := range map[string]string{"by-size": "wasm/size", "shaded": "deadline", "by-nobody": "wasm/endless", "counted": "wasm/counts"} {
 		b.declare(queue, amqp091.Table{"x-expiry-strategy": strategy, "x-message-ttl": 3_600_000})
 		b.publish(queue, nil, "")
 	}
 	b.declare("in-order", amqp091.Table{"x-expiry-strategy": "rabbitmq", "x-message-ttl": 1})
 	b.publish("in-order", nil, "")
+}
+
+// counting returns a module that counts the messages it is asked about.
+func counting() []byte {
+	m := wt.New()
+	count := m.Host("counter_add")
+	m.Batch(8)
+	m.Each(abi.OnEnqueue, m.Text(16, "seen"), wt.I64(1), wt.Call(count))
+	return m.Bytes()
 }
 
 // redrive moves what waits.

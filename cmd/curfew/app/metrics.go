@@ -71,7 +71,7 @@ func (n *node) Policies() []metrics.Policy {
 	for _, i := range n.wasm.List() {
 		p := metrics.Policy{
 			Name: i.Name, Digest: i.Digest, Loaded: i.Loaded, Calls: i.Calls, Messages: i.Messages, Fuel: i.FuelUsed, FuelLimit: i.MaxFuel,
-			Failures: i.Errors, Open: i.Breaker == "open", Instances: i.Instances, Slots: i.Slots, Memory: i.Memory,
+			Failures: i.Errors, Open: i.Breaker == "open", Instances: i.Instances, Slots: i.Slots, Memory: i.Memory, Own: i.Counters,
 		}
 		if i.Shadow != nil {
 			p.Shadow, p.Compared, p.Differing = true, i.Shadow.Compared, i.Shadow.Differing
