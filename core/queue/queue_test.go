@@ -139,8 +139,12 @@ func TestTheNextActiveConsumerHasTheHighestPriority(t *testing.T) {
 		q, _ := passive(t, Config{Profile: &Profile{SingleActive: true, Kind: kind, DeliveryLimit: -1}}, hook.Hooks{})
 		consumers, sinks := map[string]*Consumer{}, map[string]*sink{}
 		for _, c := range []Consumer{
-			{Tag: "first", Priority: 1}, {Tag: "older high", Priority: 5}, {Tag: "younger high", Priority: 5},
-			{Tag: "highest", Priority: 9}, {Tag: "lowest", Priority: -1}, {Tag: "none"},
+			{Tag: "first", Priority: 1},
+			{Tag: "older high", Priority: 5},
+			{Tag: "younger high", Priority: 5},
+			{Tag: "highest", Priority: 9},
+			{Tag: "lowest", Priority: -1},
+			{Tag: "none"},
 		} {
 			consumers[c.Tag], sinks[c.Tag] = consume(t, q, c, 100)
 		}

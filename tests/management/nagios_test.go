@@ -35,8 +35,14 @@ func TestNagiosChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, check := range [][]string{
-		{"aliveness"}, {"connections"}, {"objects"}, {"overview"}, {"queue", "--queue", "nagios"},
-		{"server", "-n", "here"}, {"partition", "-n", "here"}, {"watermark", "-n", "here"},
+		{"aliveness"},
+		{"connections"},
+		{"objects"},
+		{"overview"},
+		{"queue", "--queue", "nagios"},
+		{"server", "-n", "here"},
+		{"partition", "-n", "here"},
+		{"watermark", "-n", "here"},
 	} {
 		for range 2 {
 			args := append([]string{"-H", host, "--port", port, "-u", "guest", "-p", "guest"}, check[1:]...)
