@@ -152,22 +152,29 @@ func TestUnboundExchangeIsDeletedAfterARestart(t *testing.T) {
 		want string // what becomes of the exchange: "deleted", or "stays"
 	}{
 		{"never bound", func(*testing.T, *VHost) {}, "stays"},
-		{"bound", func(t *testing.T, v *VHost) { bind(t, v, "x", "q", "") }, "stays"},
+		{"bound", func(t *testing.T, v *VHost) {
+			t.Helper()
+			bind(t, v, "x", "q", "")
+		}, "stays"},
 		{"unbound", func(t *testing.T, v *VHost) {
+			t.Helper()
 			bind(t, v, "x", "q", "")
 			must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
 		}, "deleted"},
 		{"unbound, and bound again", func(t *testing.T, v *VHost) {
+			t.Helper()
 			bind(t, v, "x", "q", "")
 			must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
 			bind(t, v, "x", "q", "")
 		}, "stays"},
 		{"its durable queue deleted", func(t *testing.T, v *VHost) {
+			t.Helper()
 			bind(t, v, "x", "q", "")
 			_, err := v.DeleteQueue("q", 0, false, false)
 			must(t, err)
 		}, "deleted"},
 		{"its transient queue deleted", func(t *testing.T, v *VHost) {
+			t.Helper()
 			_, err := v.DeclareQueue(QueueDeclare{Name: "transient"})
 			must(t, err)
 			bind(t, v, "x", "transient", "")
@@ -175,6 +182,7 @@ func TestUnboundExchangeIsDeletedAfterARestart(t *testing.T) {
 			must(t, err)
 		}, "deleted"},
 		{"unbound, and bound to a transient queue", func(t *testing.T, v *VHost) {
+			t.Helper()
 			bind(t, v, "x", "q", "")
 			must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
 			_, err := v.DeclareQueue(QueueDeclare{Name: "transient"})
@@ -182,6 +190,7 @@ func TestUnboundExchangeIsDeletedAfterARestart(t *testing.T) {
 			bind(t, v, "x", "transient", "")
 		}, "deleted"},
 		{"its exchange deleted", func(t *testing.T, v *VHost) {
+			t.Helper()
 			exchangeOf(t, v, "to", "fanout")
 			bindExchange(t, v, "x", "to", "")
 			must(t, v.DeleteExchange("to", false))
