@@ -24,6 +24,11 @@ func TestAHandlerThatPanics(t *testing.T) {
 	}), slog.New(slog.NewTextHandler(&logged, nil)), 0)
 	s.Start()
 	defer s.Close()
+	transport, ok := s.Client().Transport.(*http.Transport)
+	if !ok {
+		t.Fatalf("the client's transport is a %T", s.Client().Transport)
+	}
+	transport.DisableKeepAlives = true // over a connection that was used before, it would ask once more
 	ask := func(path string) (status int) {
 		t.Helper()
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+path, nil)

@@ -84,7 +84,7 @@ func (r *rig) wantOrder(query, want string) liveState {
 func TestLiveDeadlines(t *testing.T) {
 	r := newLiveRig(t)
 	for query, want := range map[string]string{
-		"deadlines": "/ minutes, / hours, / none, v lease",
+		"deadlines": "/ minutes, / none, / hours, v lease",
 		"deadlines&sort=due_1m&sort_reverse=true":              "/ hours, / minutes, / none, v lease",
 		"deadlines&sort=later&sort_reverse=true&page_size=1":   "/ hours",
 		"deadlines&sort=lease_expires_at&sort_reverse=true":    "v lease, / hours, / minutes, / none",

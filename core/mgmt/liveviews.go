@@ -155,11 +155,11 @@ func (w *watcher) spec() live.Spec {
 	} else if w.view.own {
 		key.WriteString("\x00of all")
 	}
-	if w.vhost == nil && isMonitor(w.user) {
+	if w.vhost == nil && isAdministrator(w.user) {
 		key.WriteString("\x00in all")
 	} else {
 		key.WriteString("\x00in these")
-		for _, v := range w.watched() { // a vhost that was deleted and created again is another one; the view keeps these from becoming the same
+		for _, v := range w.visible() { // a vhost that was deleted and created again is another one; the view keeps these from becoming the same
 			fmt.Fprintf(&key, " %p", v)
 		}
 	}

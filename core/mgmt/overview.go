@@ -19,8 +19,7 @@ func (c *request) visible() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || leftOut != nil && leftOut(v) })
 }
 
-// watched returns the vhost that the path names or, if it names none, all whose numbers the user may see: a monitor sees those of all
-// vhosts, as in RabbitMQ, others of those that they may enter.
+// watched returns the vhosts that totals are about: all for a monitor, as in RabbitMQ, for others those that they may enter.
 func (c *request) watched() []*vhost.VHost {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.visible()
@@ -29,14 +28,14 @@ func (c *request) watched() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return leftOut != nil && leftOut(v) })
 }
 
-// sees returns a function that says which vhosts the answer is about. A monitor sees those that are made later, too.
+// sees returns a function that says which vhosts the answer is about. Whoever may enter all sees those that are made later, too.
 func (c *request) sees() func(*vhost.VHost) bool {
-	if c.vhost == nil && isMonitor(c.user) {
+	if c.vhost == nil && isAdministrator(c.user) {
 		leftOut := c.leavesOut()
 		return func(v *vhost.VHost) bool { return leftOut == nil || !leftOut(v) }
 	}
 	seen := map[*vhost.VHost]bool{}
-	for _, v := range c.watched() {
+	for _, v := range c.visible() {
 		seen[v] = true
 	}
 	return func(v *vhost.VHost) bool { return seen[v] }

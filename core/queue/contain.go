@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
 	"runtime/debug"
 )
@@ -62,7 +63,7 @@ func (q *Queue) breakDown(err error) {
 		q.stop(err)
 		return
 	}
-	if p, ok := err.(*panicError); ok {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		q.buf = new(turnBuffers)
 		q.report(p)
 	}

@@ -59,6 +59,7 @@ func TestAPanicStopsTheQueueAlone(t *testing.T) {
 			_ = s.Look(func(q *Queue) { q.Head(); panic("a fault of the caller") })
 		},
 		"given another policy": func(t *testing.T, s *Mailbox) {
+			t.Helper()
 			h := ttlAndExpiration(hook.ScanHeads, hook.LimitOf(500), true)
 			h.Length = hook.LimitOf(1)
 			if err := s.Reconfigure(s.Config(), chainOf(t, h), true); err != nil {
@@ -67,6 +68,7 @@ func TestAPanicStopsTheQueueAlone(t *testing.T) {
 		},
 		"due": func(*testing.T, *Mailbox) { waitFor(time.Hour) },
 		"in a transaction": func(t *testing.T, s *Mailbox) {
+			t.Helper()
 			if _, err := Transact([]Part{{Mailbox: s, Batch: batchOf(persist(9)), Settlements: []Settlement{{Ack, []PendingAck{{Ref: 0}}}}}}); err == nil {
 				t.Error("the transaction was carried out")
 			}

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"strconv"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -46,7 +47,7 @@ func TestMessagesThatDoNotFitAConsumersFrames(t *testing.T) {
 			for i, c := range tc.clients {
 				s := &sink{room: c.room, frame: c.frame}
 				sinks = append(sinks, s)
-				if err := q.AddConsumer(second, &Consumer{Tag: fmt.Sprint(i), Sink: s, Priority: c.priority, NoAck: c.noAck}); err != nil {
+				if err := q.AddConsumer(second, &Consumer{Tag: strconv.Itoa(i), Sink: s, Priority: c.priority, NoAck: c.noAck}); err != nil {
 					t.Fatal(err)
 				}
 			}

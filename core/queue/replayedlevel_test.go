@@ -1,9 +1,9 @@
 package queue
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/slab"
@@ -63,7 +63,7 @@ type levelModel map[uint64]uint32 // the size of a body by sequence number
 // takes about the memory of what is left.
 func TestReplayedLevelsAgreeWithTheModel(t *testing.T) {
 	for seed := range uint64(20 / fewer) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 13))
 			before := slab.Used()
 			q := &replayedQueue{}

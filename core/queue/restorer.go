@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/slab"
@@ -107,7 +108,7 @@ func (r *Restorer) applyAll(extent uint32, in *reader, at *position) error {
 // breakOff has the queue stop, once it is filled, whose operation panicked, and skips the operation.
 func (r *Restorer) breakOff(extent uint32, in *reader, at *position, panicked error) error {
 	q := r.queues[at.id]
-	if _, ok := panicked.(*panicError); !ok || q == nil {
+	if _, ok := errors.AsType[*panicError](panicked); !ok || q == nil {
 		return panicked
 	}
 	q.breakDown(panicked)
@@ -124,7 +125,7 @@ func (r *Restorer) Pack() error {
 				q.pack()
 			}
 		})
-		if _, panicked := err.(*panicError); panicked {
+		if _, panicked := errors.AsType[*panicError](err); panicked {
 			q.breakDown(err)
 		} else if err != nil {
 			return err

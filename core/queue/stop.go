@@ -52,7 +52,7 @@ func (e *StoppedError) Moved() bool { return errors.Is(e.Err, wlog.ErrNotOwner) 
 
 // panicked reports whether the queue is stopped because of an error in the broker.
 func (e *StoppedError) panicked() bool {
-	_, ok := e.Err.(*panicError)
+	_, ok := errors.AsType[*panicError](e.Err)
 	return ok
 }
 
@@ -77,7 +77,7 @@ func (q *Queue) stop(err error) {
 	if r := q.cfg.Storage; r != nil {
 		e.Shard = r.Shard
 	}
-	if p, ok := err.(*panicError); ok {
+	if p, ok := errors.AsType[*panicError](err); ok {
 		q.buf = new(turnBuffers)
 		q.report(p)
 	} else {

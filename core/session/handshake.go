@@ -98,7 +98,7 @@ func (c *Conn) warnOfStranger(text string, keys ...any) {
 	if skipped > 0 {
 		keys = append(keys, "not_told", skipped)
 	}
-	c.log().Warn(text, keys...)
+	c.log().Warn(text, keys...) //nolint:sloglint // callers give a constant
 }
 
 // startOK takes the client's credentials for Login to check.
