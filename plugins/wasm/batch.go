@@ -99,16 +99,15 @@ func (r *fuelBudget) spend(left int64, n int) {
 	r.messages -= n
 }
 
-// borrow returns an instance for a call; nil if the guest cannot be asked now. See
-// [pool.take] for hurry.
-func (v *version) borrow(now hook.Instant, hurry bool) *instance {
+// borrow returns an instance for a call; nil if the guest cannot be asked now.
+func (v *version) borrow(now hook.Instant) *instance {
 	if v.since.Load() == 0 {
 		v.since.CompareAndSwap(0, int64(now))
 	}
 	if !v.breaker.allows(now) {
 		return nil
 	}
-	return v.pool.take(now, hurry)
+	return v.pool.take(now)
 }
 
 // unanswered handles a call without an instance: it asks the version that has
@@ -121,7 +120,6 @@ func (v *version) unanswered(h abi.Hook, c *call) {
 	}
 	v.stats.failures[unavailable].Add(uint64(len(c.ms)))
 	c.failed(v)
-	c.stillInDoubt(v)
 	c.watch(v, h).report(c, v, unavailable, "it is not asked: it fails too often, or every instance is at work or broken")
 }
 
@@ -135,7 +133,7 @@ func (v *version) successor() *version {
 
 // askBatch makes one call of the guest.
 func (v *version) askBatch(h abi.Hook, c *call, r *fuelBudget) {
-	in := v.borrow(c.now, c.rechecking)
+	in := v.borrow(c.now)
 	if in == nil {
 		v.unanswered(h, c)
 		return
@@ -149,7 +147,6 @@ func (v *version) askBatch(h abi.Hook, c *call, r *fuelBudget) {
 		v.giveUp(in, c, f)
 		c.fallBack(v)
 		w.report(c, v, f.kind, f.brief())
-		v.askHalves(h, c)
 		return
 	}
 	bad := in.applyVerdicts(c, w)
@@ -335,7 +332,7 @@ func (c *call) applyKeep(i int, b []byte) bool {
 
 // askEach calls the hook deadline for each message.
 func (v *version) askEach(c *call) {
-	in := v.borrow(c.now, c.rechecking)
+	in := v.borrow(c.now)
 	if in == nil {
 		v.unanswered(abi.Deadline, c)
 		return
@@ -357,7 +354,6 @@ func (v *version) askEach(c *call) {
 			v.giveUp(in, c, f)
 			rest.fallBack(v)
 			w.report(&rest, v, f.kind, f.brief())
-			v.askRest(&rest)
 			return
 		}
 		a := verdict{action: abi.Keep, until: int64(in.stack[0]), hold: in.held(0)}

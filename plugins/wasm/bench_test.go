@@ -94,7 +94,7 @@ func BenchmarkCall(b *testing.B) {
 	h := open(b, 1, Env{})
 	load(b, h, "none", m.Bytes(), Options{})
 	v := h.table.Load().policies["none"].active.Load()
-	in := v.pool.take(now, false)
+	in := v.pool.take(now)
 	defer v.pool.put(in)
 	for b.Loop() {
 		if err := in.calls[abi.Deadline].CallWithStack(in.ctx, in.stack[:]); err != nil {

@@ -171,7 +171,7 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 		return
 	}
 	c := call{binding: b, now: now}
-	in := v.borrow(now, false)
+	in := v.borrow(now)
 	if in == nil {
 		v.stats.failures[unavailable].Add(1)
 		c.failedIdle(v, d)

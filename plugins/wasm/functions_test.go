@@ -179,7 +179,7 @@ func TestUpperHalves(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "x", ttl(1), Options{})
 	v := h.table.Load().policies["x"].active.Load()
-	in := v.pool.take(now, false)
+	in := v.pool.take(now)
 	defer v.pool.put(in)
 	copy(in.at(10), "base-ms!!!")
 	in.fuel.Set(uint64(DefaultFuel))

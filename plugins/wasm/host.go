@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hook/guest"
@@ -51,10 +50,6 @@ type Env struct {
 	// Go runs a function on another goroutine. Without it, work that should not run
 	// in a queue's turn does, and work that must not is skipped.
 	Go func(func())
-	// After runs a function on another goroutine after a time. Without it, messages that
-	// a policy was not asked about are asked about again only when another call of it
-	// succeeds after its breaker was open.
-	After func(d time.Duration, run func())
 	// Queues returns the number of queues with a strategy.
 	Queues func(strategy string) int
 	// Clock measures decisions about traced messages.

@@ -46,7 +46,6 @@ type policy struct {
 
 	recheck        atomic.Pointer[recheck] // which queued messages are asked about; nil: all
 	undecided      atomic.Uint64           // messages enqueued while it failed
-	reviewing      atomic.Bool             // a review is to come, because of them
 	asked, renewed atomic.Uint64           // messages asked about again, and those that got another deadline
 
 	mu             sync.Mutex // guards what follows

@@ -46,20 +46,12 @@ func (p *pool) init(v *version, slots int, first *instance) {
 	p.slots[0].in.Store(first)
 }
 
-// take takes an instance out of the pool; nil if none can be had now. With hurry, a lost
-// instance is replaced without a pause.
-func (p *pool) take(now hook.Instant, hurry bool) *instance {
+// take takes an instance out of the pool; nil if none can be had now.
+func (p *pool) take(now hook.Instant) *instance {
 	if in := p.free(); in != nil {
 		return in
 	}
-	return p.await(now, hurry)
-}
-
-// pause returns for how long no instance is made.
-func (p *pool) pause(now hook.Instant) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.retry.Sub(now)
+	return p.await(now)
 }
 
 func (p *pool) free() *instance {
@@ -77,7 +69,7 @@ func (p *pool) free() *instance {
 
 // await makes an instance if a slot is free. Otherwise it waits for one, for as
 // long as a call takes.
-func (p *pool) await(now hook.Instant, hurry bool) *instance {
+func (p *pool) await(now hook.Instant) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting.Add(1)
@@ -86,7 +78,7 @@ func (p *pool) await(now hook.Instant, hurry bool) *instance {
 		if in := p.free(); in != nil {
 			return in
 		}
-		if i := p.vacancy(now, hurry); i >= 0 {
+		if i := p.vacancy(now); i >= 0 {
 			if in := p.fill(i, now); in != nil {
 				return in
 			}
@@ -100,8 +92,8 @@ func (p *pool) await(now hook.Instant, hurry bool) *instance {
 }
 
 // vacancy returns a free slot; -1 if there is none. The caller holds mu.
-func (p *pool) vacancy(now hook.Instant, hurry bool) int {
-	if now < p.retry && !hurry || p.retired.Load() {
+func (p *pool) vacancy(now hook.Instant) int {
+	if now < p.retry || p.retired.Load() {
 		return -1
 	}
 	for i := range p.slots {

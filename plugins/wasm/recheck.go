@@ -2,10 +2,7 @@ package wasm
 
 import (
 	"slices"
-	"sync/atomic"
-	"time"
 
-	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
@@ -14,16 +11,7 @@ import (
 // module and may wait for ever. Once a working version is in force it is asked about them again.
 
 // recheck selects those messages: those without a module's deadline, and those with a deadline of a failed version.
-type recheck struct {
-	failed []uint64     // digests
-	faults atomic.Int32 // failed calls
-}
-
-// maxFaults is the most calls of a review that fail before those that fail are not repeated for fewer messages.
-const maxFaults = 64
-
-// mayFail counts a failed call, and reports whether more may follow.
-func (d *recheck) mayFail() bool { return d.faults.Add(1) <= maxFaults }
+type recheck struct{ failed []uint64 } // digests
 
 func (d *recheck) covers(m *hook.Message) bool {
 	return guest.MessageDigest(m) == 0 || slices.Contains(d.failed, guest.MessageDigest(m))
@@ -67,7 +55,7 @@ func (p *policy) review(all bool) bool {
 	case !doubtful || p.origin == Shadow:
 		return false
 	}
-	p.recheck.Store(&recheck{failed: slices.Clone(p.failedVersions)})
+	p.recheck.Store(&recheck{slices.Clone(p.failedVersions)})
 	p.report.reviewed(n + p.enteredFailed)
 	p.enteredFailed = 0
 	return true
@@ -83,50 +71,6 @@ func (h *Host) recovered(p *policy) {
 			h.changed(p.chosenAs(), true)
 		}
 	})
-}
-
-// reviewLater arranges for a review when the policy can be asked again: in a second, after the pause for a lost instance, or when the
-// breaker allows a trial.
-func (p *policy) reviewLater(now hook.Instant, v *version) {
-	h := p.host
-	if h == nil || h.env.After == nil || p.standIn || !p.reviewing.CompareAndSwap(false, true) {
-		return
-	}
-	h.env.After(max(retryMillis*time.Millisecond, v.pool.pause(now), hook.Instant(v.breaker.until.Load()).Sub(now)), func() {
-		p.reviewing.Store(false)
-		if p.review(false) {
-			h.changed(p.chosenAs(), true)
-		}
-	})
-}
-
-// stillInDoubt counts messages of a review that the policy could not be asked about.
-func (c *call) stillInDoubt(v *version) {
-	if c.rechecking {
-		v.policy.undecided.Add(uint64(len(c.ms)))
-		v.policy.reviewLater(c.now, v)
-	}
-}
-
-// askHalves repeats a failed call of a review with half of its messages at a time: one of them must not keep the policy from being
-// asked about the others.
-func (v *version) askHalves(h abi.Hook, c *call) {
-	n := len(c.ms)
-	if !c.rechecking || n == 1 || !c.recheck.mayFail() {
-		return
-	}
-	for _, half := range [...]call{c.slice(0, n/2), c.slice(n/2, n)} {
-		v.askBatch(h, &half, &fuelBudget{})
-	}
-}
-
-// askRest goes on with a review behind a message that failed, the first of c.
-func (v *version) askRest(c *call) {
-	if !c.rechecking || len(c.ms) == 1 || !c.recheck.mayFail() {
-		return
-	}
-	rest := c.slice(1, len(c.ms))
-	v.askEach(&rest)
 }
 
 // reconsider asks about messages in doubt. A failed call leaves them unchanged and does not count for the breaker: one of

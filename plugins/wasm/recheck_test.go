@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 	"github.com/curfewmq/curfew/sdk/abi"
@@ -158,101 +157,5 @@ func TestARecoveryAsksAgain(t *testing.T) {
 	load(t, h, "x", ttl(6000), Options{})
 	if got := strings.Join(told.seen[3:], " "); got != "wasm/x" {
 		t.Errorf("nothing was in doubt: told %s", got)
-	}
-}
-
-// later is what is to run after a time.
-type later struct {
-	after []time.Duration
-	runs  []func()
-}
-
-func (l *later) add(d time.Duration, run func()) {
-	l.after, l.runs = append(l.after, d), append(l.runs, run)
-}
-
-// next runs what is to run next, and returns after which time.
-func (l *later) next(t *testing.T) (d time.Duration) {
-	t.Helper()
-	if len(l.runs) != 1 {
-		t.Fatalf("%d functions are to run", len(l.runs))
-	}
-	d, run := l.after[0], l.runs[0]
-	l.after, l.runs = nil, nil
-	run()
-	return d
-}
-
-// After a single trap the messages of the pause that followed were never asked about, because no breaker opened and closed.
-func TestASingleFailureAsksAgain(t *testing.T) {
-	told, wait := changes{}, later{}
-	h := open(t, 1, Env{After: wait.add})
-	h.slots = 1
-	h.OnChange(told.note)
-	load(t, h, "x", picky(1000), Options{OnError: Keep})
-	hs := h.Attach(queue("x", nil))
-	enqueue1(hs, now, hook.Message{Size: 1})
-	for i := range 10 {
-		if v := enqueue1(hs, now.AddMillis(int64(i)), hook.Message{}); v.Deadline != 0 {
-			t.Fatalf("message %d: %+v", i, v)
-		}
-	}
-	if i, _ := h.Info("x"); i.Breaker != "closed" || i.Undecided != 11 {
-		t.Errorf("breaker %s, %d undecided", i.Breaker, i.Undecided)
-	}
-	if d := wait.next(t); d != time.Second || told.seen[len(told.seen)-1] != "wasm/x!" {
-		t.Errorf("after %s, told %v", d, told.seen)
-	}
-
-	hs = h.Attach(queue("x", nil)) // as the broker does, which then asks about what is there
-	ms, vs := make([]hook.Message, 100), make([]hook.Verdict, 100)
-	for i := range ms {
-		ms[i] = hook.Message{Enqueued: now, Why: hook.WhyChange}
-		if i == 0 || i == 50 {
-			ms[i].Size = 1 // these make it trap again
-		}
-	}
-	hooktest.Bind(ms)
-	hs.OnRestamp(now.AddMillis(1000), ms, vs)
-	for i := range vs {
-		if want := now.AddMillis(1000); ms[i].Size == 0 && vs[i].Deadline != want || ms[i].Size == 1 && vs[i].Deadline != 0 {
-			t.Errorf("message %d: %+v", i, vs[i])
-		}
-	}
-	if i, _ := h.Info("x"); i.Breaker != "closed" || i.Undecided != 0 || i.AskedAgain != 100 || len(wait.runs) != 0 {
-		t.Errorf("breaker %s, %d undecided, %d asked again, %d reviews to come", i.Breaker, i.Undecided, i.AskedAgain, len(wait.runs))
-	}
-}
-
-// While the breaker is open a review would find no answer: it waits for the time of the trial, also if nothing is published any more.
-func TestAReviewWaitsForTheBreaker(t *testing.T) {
-	told, wait := changes{}, later{}
-	h := open(t, 1, Env{After: wait.add})
-	h.OnChange(told.note)
-	load(t, h, "x", picky(1000), Options{OnError: Keep})
-	hs := h.Attach(queue("x", nil))
-	for range tolerated {
-		enqueue1(hs, now, hook.Message{Size: 1})
-		if p := &h.table.Load().policies["x"].active.Load().pool; p.pause(now) > 0 {
-			p.recover()
-			p.retry = 0
-		}
-	}
-	if i, _ := h.Info("x"); i.Breaker != "open" {
-		t.Fatalf("the breaker is %s", i.Breaker)
-	}
-	wait.next(t) // began before it opened
-	wantWaits(t, restamp(h.Attach(queue("x", nil)), 0), 3_600_000)
-	if i, _ := h.Info("x"); i.Undecided != 1 {
-		t.Errorf("%d undecided", i.Undecided)
-	}
-	if d := wait.next(t); d != shortestPause {
-		t.Errorf("looked again after %s", d)
-	}
-	hs = h.Attach(queue("x", nil))
-	ms, vs := hooktest.Messages(hook.Message{Enqueued: now, Why: hook.WhyChange}), make([]hook.Verdict, 1)
-	hs.OnRestamp(now.Add(shortestPause), ms, vs)
-	if i, _ := h.Info("x"); vs[0].Deadline != now.AddMillis(1000) || i.Breaker != "closed" {
-		t.Errorf("got %+v, the breaker is %s", vs[0], i.Breaker)
 	}
 }

@@ -251,9 +251,6 @@ func (c *call) failedOne(ver *version, i int) {
 func (c *call) undecided(ver *version, n int) {
 	if c.at == atEnqueue && ver.options.OnError != Reject && !c.shadowing {
 		ver.policy.undecided.Add(uint64(n))
-		if ver.module != nil { // else it is asked about them when it is loaded
-			ver.policy.reviewLater(c.now, ver)
-		}
 	}
 }
 

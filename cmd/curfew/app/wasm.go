@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/curfewmq/curfew/core/backup"
 	"github.com/curfewmq/curfew/core/clock"
@@ -30,26 +29,12 @@ type policyHost struct {
 	strategies func() []string             // all current ones
 	store      atomic.Pointer[store.Store] // nil: it is not open yet
 	work       sync.WaitGroup
-	closing    chan struct{} // closed when what waits for a time is given up
-}
-
-// after runs a function after a time, unless the host is closed before.
-func (p *policyHost) after(d time.Duration, run func()) {
-	p.work.Go(func() {
-		timer := time.NewTimer(d)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-			run()
-		case <-p.closing:
-		}
-	})
 }
 
 // openPolicies loads the policies of the configuration and those that were loaded at runtime. It comes before the data directory
 // is opened, so that queues find the strategies they chose.
 func openPolicies(s setup) (*policyHost, error) {
-	p := &policyHost{strategies: s.chain.Strategies, closing: make(chan struct{})}
+	p := &policyHost{strategies: s.chain.Strategies}
 	for _, plugin := range s.Plugins {
 		if h, ok := plugin.Plugin.(*wasm.Host); ok {
 			p.Host = h
@@ -64,7 +49,6 @@ func openPolicies(s setup) (*policyHost, error) {
 		Shared:   s.Cluster.On(),
 		CacheDir: filepath.Join(policyFolder(s.Data.Dir), "compiled"),
 		Go:       p.work.Go,
-		After:    p.after,
 		Queues:   p.queues,
 		Clock:    clock.New(),
 		MaxHold:  longestHold(s.Plugins),
@@ -131,7 +115,6 @@ func (p *policyHost) close() error {
 	if p == nil || p.Host == nil {
 		return nil
 	}
-	close(p.closing)
 	p.work.Wait()
 	if err := p.Close(); err != nil {
 		return errors.Join(errors.New("plugins.wasm"), err)

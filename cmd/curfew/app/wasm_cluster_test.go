@@ -33,7 +33,6 @@ func newModuleNode(t *testing.T, cluster wlog.Cluster) *moduleNode {
 		t.Fatal(err)
 	}
 	n.Host, _ = plugin.(*wasm.Host)
-	n.closing = make(chan struct{})
 	if err := n.Open(wasm.Env{Store: clusterModules{&n.policyHost.store}, Shared: true}); err != nil {
 		t.Fatal(err)
 	}
