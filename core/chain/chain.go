@@ -232,6 +232,9 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 		if hs.ReleaseLength.Set() || hs.ReleaseBytes.Set() {
 			h.rare = append(h.rare, rareStep{release: &ReleaseLimits{hs.ReleaseLength, hs.ReleaseBytes, hs.DropReleased}, plugin: p})
 		}
+		if hs.Refuses {
+			h.rare = append(h.rare, rareStep{refuses: true, plugin: p})
+		}
 		if hs.DeadLetters != nil {
 			h.rare = append(h.rare, rareStep{deadLetters: hs.DeadLetters, plugin: p})
 		}

@@ -75,6 +75,7 @@ type rareStep struct {
 	idle        idleFunc
 	gone        func(ms []hook.Message)
 	stay        batchFunc
+	refuses     bool
 	onReturn    batchFunc
 	release     *ReleaseLimits
 	deadLetters *hook.Target
@@ -332,6 +333,9 @@ func (h *Hooks) tellsGone(plugin string) bool {
 
 // WantsGone reports whether a plugin uses OnGone.
 func (h *Hooks) WantsGone() bool { return h.wants(func(t *rareStep) bool { return t.gone != nil }) }
+
+// Refuses reports whether a plugin says that it may refuse messages.
+func (h *Hooks) Refuses() bool { return h.wants(func(t *rareStep) bool { return t.refuses }) }
 
 // WantsIdle reports whether a plugin uses OnIdle.
 func (h *Hooks) WantsIdle() bool { return h.wants(func(t *rareStep) bool { return t.idle != nil }) }

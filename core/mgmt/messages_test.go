@@ -64,3 +64,14 @@ func TestNoPublishingInAnAlarm(t *testing.T) {
 		}
 	}
 }
+
+// Headers that fit no consumer's frames were taken: the channel of each consumer was closed by them, again and again.
+func TestPublishingWhatFitsNoFrame(t *testing.T) {
+	r := newRig(t)
+	message := fmt.Sprintf(`{"properties":{"headers":{"k":%q}},"routing_key":"q","payload":"x","payload_encoding":"string"}`, strings.Repeat("v", 128<<10))
+	got := strings.TrimSpace(r.ask("POST /api/exchanges/%2F/amq.default/publish " + message))
+	const want = `< 400 {"error":"bad_request","reason":"406 PRECONDITION_FAILED - properties of 131085 bytes fit no frame, the limit is `
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

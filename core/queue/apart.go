@@ -30,6 +30,9 @@ func (m *Mailbox) publishApart(now hook.Instant, b *Batch) {
 	if b.Removal != nil {
 		b.Removal.pending.Add(int32(last))
 	}
+	if b.report != nil {
+		b.report.awaitMore(last)
+	}
 	for i := range last {
 		one := NewBatch()
 		one.Messages, one.Tracking, one.to = append(one.Messages, b.Messages[i]), b.Tracking, b.to

@@ -94,10 +94,14 @@ type Publisher interface {
 	Failed(b *Batch, err error)
 }
 
-// Tracking follows a batch until it is durable or has failed. At most one field is set.
+// Tracking follows a batch until it is durable or has failed. At most one of its exported
+// fields is set.
 type Tracking struct {
 	Publisher Publisher        // gets the confirms; nil means none are awaited
 	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
+
+	leaves *Queue      // that sends dead letters at most once, until it is known what becomes of them; nil otherwise
+	report *lateReport // of such dead letters; nil means that none waits for an answer
 }
 
 // Expect says what became of dead letters on their way, and how many batches have them. It
@@ -106,7 +110,17 @@ func (t *Tracking) Expect(batches int, ds []DeadLetter) {
 	if c, ok := t.Publisher.(*deadLetterConfirms); ok {
 		c.expect(ds)
 	}
+	if t.leaves != nil {
+		t.report = t.leaves.reportLater(batches, ds)
+		t.leaves.buf.removals.later, t.leaves = t.report, nil
+	}
 	t.Removal.expect(batches, ds)
+}
+
+// once reports whether the batch is dead letters that are sent at most once: a queue that
+// refuses one and dead-letters it itself has taken it.
+func (t *Tracking) once() bool {
+	return t.report != nil || t.Removal != nil && t.Removal.move == nil
 }
 
 // keeps reports whether the sender keeps what a queue refuses: a refused message stays
@@ -202,6 +216,9 @@ func (b *Batch) complete(err error) {
 	}
 	if b.Removal != nil {
 		b.Removal.arrived(b, err)
+	}
+	if b.report != nil {
+		b.report.arrived(b)
 	}
 	bytes := b.underway
 	b.release()

@@ -284,12 +284,8 @@ func (q *Queue) departedOf(r Ref) departed {
 	return l
 }
 
-// newDeferredRemoval returns the removal of the last dead letters of the turn's buffer.
+// newDeferredRemoval returns the removal of the dead letters of the turn's buffer.
 func (q *Queue) newDeferredRemoval(ls []departed) *DeferredRemoval {
-	dead := q.buf.removals.dead
-	for i := range ls {
-		dead[len(dead)-len(ls)+i].Seq = uint64(i + 1)
-	}
 	r := &DeferredRemoval{journal: q.cfg.Storage.Journal, queue: q.cfg.Storage.ID, parting: ls, tracker: q.mailbox.pendingRemovals()}
 	r.tracker.begin()
 	return r

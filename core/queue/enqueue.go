@@ -13,6 +13,7 @@ import (
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	n := &q.buf.ops
 	n.arriving, n.entered, n.confirmed, n.keeps = nil, 0, false, b.keeps()
+	n.once = b.once()
 	if b.Removal != nil || b.Publisher != nil {
 		n.arriving = b
 	}
@@ -21,7 +22,7 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	} else {
 		q.takeInTurn(now, b.Messages)
 	}
-	n.keeps = false
+	n.keeps, n.once = false, false
 	q.afterChange(now)
 	if !n.confirmed {
 		q.confirm(b)
@@ -162,7 +163,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		if m.Released && v.Action == hook.Refuse {
 			v.Action, v.Hold = hook.Keep, max(v.Hold, now.AddMillis(leastHoldMillis))
 		}
-		if v.Nack || v.Action == hook.Refuse || v.Action == hook.Drop && v.Reason == hook.ReasonDuplicate && refusedWatched {
+		if v.Nack && !q.buf.ops.once || v.Action == hook.Refuse || v.Action == hook.Drop && v.Reason == hook.ReasonDuplicate && refusedWatched {
 			m.Flags |= Refused
 			if q.buf.ops.keeps { // it stays where it is, so nothing else may become of it
 				v.Action, v.Nack = hook.Refuse, false
@@ -197,6 +198,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		}
 	}
 	if refused > 0 {
+		q.mailbox.mayRefuse.Store(true)
 		q.count.Refused += uint64(refused)
 		q.host.Refused(q.cfg, refused)
 	}

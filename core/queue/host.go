@@ -18,6 +18,7 @@ type Host interface {
 	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
 	// Removed reports messages that have left for a reason, each once and for good. It also
 	// reports held messages that are ready from now on, with [telemetry.Ready]: they stay.
+	// What became of dead letters that a queue may refuse is reported later, by any goroutine.
 	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
 	// Refused reports how many messages were refused: their publishers get basic.nack.
 	Refused(from *Config, messages int)
@@ -67,9 +68,12 @@ type DeadLetter struct {
 	have     []uint64 // queues that have the message already, by Mailbox.order
 	// The host sets how many queues the message went to, which ones (nil: none), and its
 	// outcome. What an exchange holds counts, but is no queue with a name.
-	Sent    int
-	Entered *telemetry.Entered
-	Outcome telemetry.Outcome
+	Sent int
+	// MayBeRefused, which the host sets, says that a queue which the message goes to may
+	// refuse it: see [Mailbox.MayRefuse].
+	MayBeRefused bool
+	Entered      *telemetry.Entered
+	Outcome      telemetry.Outcome
 }
 
 // Partly reports whether some queues have the message already: it was sent there before,

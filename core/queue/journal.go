@@ -62,6 +62,7 @@ type opBuffer struct {
 	arriving  *Batch // the batch at hand, if somebody awaits it and it is not confirmed
 	entered   int    // messages of it that have entered, or were kept out
 	keeps     bool   // the sender of the messages that enter keeps those that are refused
+	once      bool   // the messages that enter are dead letters that were sent at most once
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
 	returned  int    // bytes of buf that count how often messages came back

@@ -28,6 +28,7 @@ type Mailbox struct {
 	removals  atomic.Pointer[pendingRemovals] // nil until the first; set on the queue's turn
 
 	settlesFirst atomic.Bool   // see SettlesFirst
+	mayRefuse    atomic.Bool   // see MayRefuse
 	users        atomic.Int32  // see Use
 	changes      atomic.Uint32 // see Changes
 
@@ -103,6 +104,7 @@ func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock)
 	m.queue = Queue{cfg: cfg, host: host, mailbox: m}
 	m.queue.hooks = c.Attach((*pluginView)(&m.queue), &cfg.Hooks)
 	m.settlesFirst.Store(m.queue.hooks.WantsGone())
+	m.mayRefuse.Store(m.queue.hooks.Refuses())
 	return m
 }
 
@@ -118,6 +120,12 @@ func (m *Mailbox) start() {
 
 // SettlesFirst reports whether a plugin watches messages of the queue: earlier settlements then decide about a message that enters.
 func (m *Mailbox) SettlesFirst() bool { return m.settlesFirst.Load() }
+
+// MayRefuse reports whether the queue may refuse messages: a plugin says so, or one did.
+func (m *Mailbox) MayRefuse() bool {
+	s := m.Config().Schedule
+	return m.mayRefuse.Load() || s != nil && s.MaxHeld().Set()
+}
 
 // Now returns the time of the queue's clock, which is not the node's if the queue's shard had another owner before.
 func (m *Mailbox) Now() hook.Instant { return m.clock() }

@@ -125,6 +125,7 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	}
 	if q.mailbox != nil { // a replay's test has none
 		q.mailbox.settlesFirst.Store(q.hooks.WantsGone())
+		q.mailbox.mayRefuse.Store(q.hooks.Refuses())
 	}
 	if q.contents != nil {
 		q.askBackoff = askBackoff{}

@@ -11,6 +11,9 @@ import (
 type removals struct {
 	all  []telemetry.Removal
 	dead []DeadLetter // those of all that have a target, in order
+
+	at    hook.Instant // when they are published
+	later *lateReport  // of those that are reported later; nil means that none are
 }
 
 // publishRemovals republishes dead letters, reports removals, and clears both.
@@ -21,7 +24,11 @@ func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
 		q.commit(nil) // the messages may have entered in this turn: their enqueues come first
 	}
 	if len(r.dead) > 0 {
-		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred})
+		r.at = now
+		for i := range r.dead {
+			r.dead[i].Seq = uint64(i + 1)
+		}
+		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred, leaves: q})
 		r.fillOutcomes()
 	}
 	if len(r.all) > 0 {
@@ -33,18 +40,29 @@ func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
 func (r *removals) clear() {
 	clear(r.all)
 	clear(r.dead)
-	r.all, r.dead = r.all[:0], r.dead[:0]
+	r.all, r.dead, r.later = r.all[:0], r.dead[:0], nil
 }
 
-// fillOutcomes sets what became of those with a target, and where they are.
+// fillOutcomes sets what became of those with a target, and where they are. It removes those
+// that are reported later.
 func (r *removals) fillOutcomes() {
-	dead := r.dead
+	dead, now := r.dead, r.all[:0]
 	for i := range r.all {
 		if r.all[i].Target != nil {
-			r.all[i].Outcome, r.all[i].Entered = dead[0].Outcome, dead[0].Entered
+			d := &dead[0]
 			dead = dead[1:]
+			if r.later.reports(d) {
+				continue
+			}
+			r.all[i].Outcome, r.all[i].Entered = d.Outcome, d.Entered
 		}
+		if len(now) < i {
+			r.all[len(now)] = r.all[i]
+		}
+		now = now[:len(now)+1]
 	}
+	clear(r.all[len(now):])
+	r.all = now
 }
 
 // removalOf describes a message of the queue that leaves. Its record must be there

@@ -104,12 +104,13 @@ const (
 	Filtered                    // dropped: a plugin's filter kept it out of the exchange
 	Routed                      // a released or redriven message: enqueued in at least one queue; see [Removal.Became]
 	Ready                       // a held message: it stays in its queue, and is not held any more
+	Refused                     // dropped: every queue that it was routed to refused it
 	Outcomes
 )
 
 // String returns the outcome's name in events and spans.
 func (o Outcome) String() string {
-	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle", "filtered", "routed", "ready"}[o]
+	return [Outcomes]string{"dropped", "dead_lettered", "unroutable", "no_exchange", "cycle", "filtered", "routed", "ready", "refused"}[o]
 }
 
 // Removal is a message that leaves its queue for a reason, with its outcome. The slices are valid during the call.

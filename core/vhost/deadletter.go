@@ -103,6 +103,7 @@ type routeMemo struct {
 	queues  []*queue.Mailbox
 	slots   []int              // of queues, in outgoing
 	entered *telemetry.Entered // names of queues; nil if there are none
+	refuses bool               // one of the queues may refuse the message
 }
 
 // appliesTo reports whether d, with these CC keys, goes where the last message went.
@@ -134,8 +135,9 @@ func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	d.Admitted = d.Admitted || m.Passed
 	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
 	memo.reusable = memo.fit == sameKeys && len(m.More) == 0
-	memo.slots = memo.slots[:0]
+	memo.slots, memo.refuses = memo.slots[:0], false
 	for _, q := range memo.queues {
+		memo.refuses = memo.refuses || q.MayRefuse()
 		memo.slots = append(memo.slots, r.out.slot(q))
 	}
 	memo.entered = enteredOf(memo.entered, r.out.batches, memo.slots)
@@ -203,7 +205,7 @@ func (r *deadLetterRun) add(d *queue.DeadLetter, m queue.Message) {
 	for _, slot := range r.slots {
 		r.out.add(slot, m, r.block.block)
 	}
-	r.sent, d.Sent = m, len(r.slots)
+	r.sent, d.Sent, d.MayBeRefused = m, len(r.slots), r.route.refuses && d.Reason != hook.ReasonReleased
 }
 
 // alike reports whether b differs from a in nothing but body and number. Messages that leave a queue together mostly do: one

@@ -41,6 +41,7 @@ func (plugin) Arguments() []hook.Argument {
 		{Name: "x-dead-letter-routing-key", Order: 40},
 		{Name: "x-refuse-above", Order: 80, QueueTypes: every},
 		{Name: "x-overflow", Order: 90, QueueTypes: every},
+		{Name: "x-at-least-once", Order: 91, QueueTypes: every},
 		{Name: "x-dead-letter-strategy", Order: 50, QueueTypes: onlyQuorum},
 	}
 }
@@ -63,6 +64,7 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 		}
 	}
 	if most := hook.IntSetting(q, "refuse-above"); most.Set() {
+		h.Refuses = true
 		full := hook.Verdict{Action: hook.Refuse}
 		if overflow, _ := hook.StringSetting(q, "overflow"); overflow == "reject-publish-dlx" {
 			full = hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true}
@@ -82,8 +84,8 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	}
 	target := &hook.Target{Exchange: exchange}
 	target.Key, target.HasKey = hook.StringSetting(q, "dead-letter-routing-key")
-	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
-	target.AtLeastOnce = strategy == "at-least-once"
+	v, _ := q.Setting("at-least-once")
+	target.AtLeastOnce, _ = v.(bool)
 	route := func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
 		for i := range vs {
 			if vs[i].Action == hook.Drop {

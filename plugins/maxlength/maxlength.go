@@ -60,7 +60,7 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	g := &gate{queue: q, length: length, bytes: bytes}
 	switch overflow, _ := hook.StringSetting(q, "overflow"); {
 	case overflow == rejectPublish:
-		return hook.Hooks{OnEnqueue: g.refuse, ReleaseLength: length, ReleaseBytes: bytes}
+		return hook.Hooks{OnEnqueue: g.refuse, Refuses: true, ReleaseLength: length, ReleaseBytes: bytes}
 	case overflow == rejectPublishDLX && q.Type() == "classic": // RabbitMQ: quorum queues fall back to drop-head
 		return hook.Hooks{OnEnqueue: g.drop, ReleaseLength: length, ReleaseBytes: bytes, DropReleased: true}
 	}

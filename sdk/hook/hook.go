@@ -388,6 +388,10 @@ type Hooks struct {
 	// its hold expires while it is held.
 	DeadlineFromReady bool
 
+	// Refuses says that OnEnqueue may Refuse messages. What became of dead letters for the
+	// queue is then reported when they have entered, or were refused, not before.
+	Refuses bool
+
 	// DeadLetters is where the callbacks Route messages that leave for a reason, if the
 	// plugin knows that when it is attached. The broker only shows it: verdicts count,
 	// and another plugin's may lead elsewhere. nil means nowhere, or that it depends on

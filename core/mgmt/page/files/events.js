@@ -204,6 +204,7 @@ function way(e) {
     case 'no_exchange': return ` → ${name}, which does not exist: dropped`;
     case 'unroutable': return to + ', where no queue is bound: dropped';
     case 'cycle': return to + ' would have been a cycle: dropped';
+    case 'refused': return to + ', where every queue refused it: dropped';
     case 'filtered': return to + ', whose filter kept it out: dropped';
   }
   return e.reason === 'cancelled' ? '' : ': dropped';

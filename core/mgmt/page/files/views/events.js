@@ -6,7 +6,7 @@ import {h} from '../dom.js';
 import {events, kinds, reasons} from '../events.js';
 import {href} from '../link.js';
 
-const OUTCOMES = ['dropped', 'dead_lettered', 'unroutable', 'no_exchange', 'cycle', 'filtered', 'routed', 'ready'];
+const OUTCOMES = ['dropped', 'dead_lettered', 'unroutable', 'no_exchange', 'cycle', 'filtered', 'routed', 'ready', 'refused'];
 
 /** @type {import('../views.js').View} */
 export default async function show(main, context) {

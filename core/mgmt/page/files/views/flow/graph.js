@@ -131,8 +131,8 @@ function way(c, from, to, e) {
   }
   if (c.nodes.get(to)?.kind !== 'exchange') {
     w.certain &&= e.certain;
-    w.bad ||= loses(e);
-    for (const note of [e.via && 'via ' + e.via.map((x) => x || '(AMQP default)').join(', '), e.held_by && 'can be held by ' + e.held_by]) if (note && !w.notes.includes(note)) w.notes.push(note);
+    w.bad ||= loses(e) || e.outcomes.refused > 0;
+    for (const note of [e.outcomes.refused > 0 && `${e.outcomes.refused} lately refused: lost`, e.via && 'via ' + e.via.map((x) => x || '(AMQP default)').join(', '), e.held_by && 'can be held by ' + e.held_by]) if (note && !w.notes.includes(note)) w.notes.push(note);
   }
 }
 

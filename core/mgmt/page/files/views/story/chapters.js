@@ -93,6 +93,7 @@ function result(e) {
     case 'unroutable': return 'that led to no queue, it was dropped';
     case 'no_exchange': return 'that does not exist, it was dropped';
     case 'cycle': return 'it had died there before, the broker dropped it: nothing rejected it on the way round';
+    case 'refused': return 'where every queue refused it, it was dropped';
     case 'filtered': return 'a filter kept it out, it was dropped';
     default: return 'it was dropped, because the queue does not dead-letter';
   }
