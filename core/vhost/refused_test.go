@@ -204,7 +204,7 @@ func (c *conservation) check() {
 // Refusals of each overflow mode, when messages are published, dead-lettered once and at least once, and redriven.
 func TestEachMessageIsInOnePlace(t *testing.T) {
 	for seed := range uint64(60) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v, _ := newVHost(t)
 				c := &conservation{t: t, v: v, chance: rand.New(rand.NewPCG(25, seed)), consumed: map[string]int{}}
