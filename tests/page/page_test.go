@@ -67,6 +67,8 @@ func TestUpdatesLoseNothing(t *testing.T) { scenario(t, "14-updates", start(t), 
 
 func TestHostileValues(t *testing.T) { scenario(t, "13-hostile-values", start(t), nil) }
 
+func TestWhatIsLostDoesNotArrive(t *testing.T) { scenario(t, "16-flow", start(t), nil) }
+
 func TestANewModuleIsComparedAndActivated(t *testing.T) { scenario(t, "10-shadow", start(t), nil) }
 
 func TestANewUserIsToldWhatIsMissing(t *testing.T) { scenario(t, "11-new-user", start(t), nil) }

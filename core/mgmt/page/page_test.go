@@ -200,8 +200,8 @@ func TestBare(t *testing.T) {
 	}
 }
 
-// most is how many bytes the page may have in all, compressed.
-const most = 80_000
+// most is how many bytes the page may have in all, compressed: all views come with the first one.
+const most = 100_000
 
 func TestThePageIsSmall(t *testing.T) {
 	sum := 0

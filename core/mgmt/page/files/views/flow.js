@@ -6,7 +6,7 @@ import {fill, h, keyed} from '../dom.js';
 import {exact, plural, rate} from '../format.js';
 import {href} from '../link.js';
 import {table} from '../table.js';
-import {components, fold, loses, problem} from './flow/graph.js';
+import {components, fold, loses, losing, lost, percent, problem, share} from './flow/graph.js';
 import {picture} from './flow/picture.js';
 
 /** @typedef {import('./flow/graph.js').Component} Component @typedef {import('./flow/graph.js').Edge} Edge */
@@ -20,10 +20,10 @@ export default async function show(main, context) {
     vhosts.map((v) => h('option', {value: v.name, selected: v.name === q.get('vhost')}, v.name))));
   const search = /** @type {HTMLInputElement} */ (h('input', {type: 'search', 'aria-label': 'Names of queues', placeholder: 'queue', value: q.get('name') ?? '', 'data-search': true}));
   const drops = /** @type {HTMLInputElement} */ (h('input', {type: 'checkbox', checked: q.has('dropped')}));
-  const failed = h('p', {class: 'error', role: 'alert', hidden: true}), note = h('p', {class: 'legend'});
+  const failed = h('p', {class: 'error', role: 'alert', hidden: true}), note = h('p', {class: 'legend'}), sum = h('p', {class: 'error', hidden: true});
   const cards = h('div', {class: 'flows'}), empty = h('div', {class: 'card empty', hidden: true});
   const rows = ways(), all = h('section', {class: 'view', hidden: true}, h('h2', null, 'As a table'), rows.element);
-  main.append(heading('Flow', h('label', {class: 'check'}, drops, 'also what is only dropped'), vhosts.length > 1 && choose, search), failed, note, empty, cards, all);
+  main.append(heading('Flow', h('label', {class: 'check'}, drops, 'also what is only dropped'), vhosts.length > 1 && choose, search), failed, sum, note, empty, cards, all);
 
   let asked = 0;
   const load = async () => {
@@ -37,6 +37,9 @@ export default async function show(main, context) {
       for (const element of cards.children) parts.get(element)?.(/** @type {Component} */ (shown.find((c) => c.key === element.getAttribute('data-key'))));
       const edges = shown.flatMap((c) => c.edges), hidden = flow.edges.length - edges.length;
       rows.show(edges);
+      const loss = losing(flow.edges), least = flow.left_out.edges > 0 ? 'At least ' : '';
+      sum.hidden = loss.queues === 0;
+      fill(sum, loss.rate > 0 ? `${least}${rate(loss.rate).replace('/s', '')} messages a second are lost, in ${plural(loss.queues, 'queue')}.` : `Messages were lost, in ${plural(loss.queues, 'queue')}.`);
       all.hidden = edges.length === 0;
       empty.hidden = shown.length > 0;
       if (shown.length === 0) fill(empty, nothing(name, hidden));
@@ -107,7 +110,7 @@ function legend(flow, edges, hidden) {
   const left = flow.left_out;
   return [
     h('span', null, 'wider: faster'), h('span', null, h('span', {class: 'stroke'}), 'certain'), h('span', null, h('span', {class: 'stroke dashed'}), 'possible: depends on the message'),
-    edges.some(loses) && h('span', null, h('span', {class: 'stroke warn'}), 'lost'), h('span', {class: 'spring'}),
+    edges.some((e) => loses(e) || share(e) > 0) && h('span', null, h('span', {class: 'stroke warn'}), 'lost'), h('span', {class: 'spring'}),
     hidden > 0 && h('span', null, `${plural(hidden, 'way')} of queues that only drop ${hidden === 1 ? 'is' : 'are'} left out`),
     left.edges > 0 && h('span', null, `the busiest; ${exact(left.edges)} more ways${left.components ? ` in ${plural(left.components, 'other group')}` : ''}: search for a queue`),
     !flow.complete && h('span', {class: 'badge warn'}, 'not complete'),
@@ -124,6 +127,7 @@ function ways() {
       {title: 'Exchange', cell: (e) => e.exchange == null ? orDash('') : h('a', {href: href('exchanges', [e.vhost, e.exchange || 'amq.default'])}, e.exchange || '(AMQP default)')},
       {title: 'Routing key', cell: (e) => e.exchange == null ? orDash('') : e.key ?? h('span', {class: 'quiet'}, 'its own')},
       {title: 'To', cell: (e) => [e.to != null ? link(e, e.to) : e.others ? `${e.others} other queues` : h('span', {class: loses(e) && 'badge warn'}, loses(e) && '⚠ ', problem(e)),
+        share(e) > 0 && !e.problem && h('span', {class: 'badge warn', title: `${exact(lost(e).of)} messages are remembered`}, `⚠ ${percent(share(e))} lost: ${lost(e).by.map(([outcome]) => outcome).join(', ')}`),
         !e.certain && h('span', {class: 'quiet'}, ' (possible)'), e.held_by && h('span', {class: 'quiet'}, ` (can be held by ${e.held_by})`)]},
       {title: 'Messages', number: true, cell: (e) => [exact(e.count), e.recent && h('span', {class: 'quiet', title: 'of the events that are remembered'}, ' lately')]},
       {title: 'Rate', number: true, cell: (e) => rate(e.rate)},

@@ -36,10 +36,17 @@
 /**
  * @typedef {object} Way between two nodes
  * @property {string} id @property {string} from @property {string} to
- * @property {{reason: string | null, rate: number, count: number, recent: boolean}[]} what
+ * @property {What[]} what
  * @property {number} rate @property {boolean} certain @property {boolean} bad @property {string[]} notes
  * @property {boolean} [back] it is drawn against the direction
  * @property {[number, number][]} [points]
+ */
+
+/**
+ * @typedef {object} What goes a way
+ * @property {string | null} reason @property {number} rate @property {number} count @property {boolean} recent
+ * @property {number} [lost] how many of the remembered messages were lost there, or on their way there @property {number} [of] so many
+ * @property {string} [source] of what is lost behind an exchange
  */
 
 /** @typedef {{key: string, nodes: Map<string, Node>, ways: Map<string, Way>, edges: Edge[], cycles: any[], rate: number, bad: boolean}} Component */
@@ -58,6 +65,43 @@ export function problem(e) {
 
 /** Reports whether an edge loses messages that somebody meant to keep. @param {Edge} e */
 export const loses = (e) => e.problem === 'no_exchange' || e.problem === 'unroutable';
+
+/** How messages are lost on a way that bindings allow, by the outcome of their events. @type {Record<string, string>} */
+const losses = {cycle: 'dropped: they came back', refused: 'refused by the queue', unroutable: 'no binding matches'};
+
+/**
+ * Returns what was lost of an edge's remembered messages on their way to a queue, and of how many. That a certain edge led nowhere is
+ * past, and what leads nowhere by its own key has an edge for that.
+ * @param {Edge} e @returns {{of: number, by: [outcome: string, lost: number][]}}
+ */
+export function lost(e) {
+  const past = (/** @type {string} */ o) => o === 'no_exchange' || o === 'unroutable' && (e.certain || e.own_key != null);
+  const seen = e.problem ? [] : Object.entries(e.outcomes).filter(([o]) => !past(o));
+  return {of: seen.reduce((n, [, k]) => n + k, 0), by: seen.filter(([o]) => Object.hasOwn(losses, o))};
+}
+
+/** Returns the share of an edge's messages that are lost, from 0 to 1. @param {Edge} e */
+export function share(e) {
+  if (e.problem) return loses(e) && !e.at_least_once ? 1 : 0;
+  const {of, by} = lost(e);
+  return of && by.reduce((n, [, k]) => n + k, 0) / of;
+}
+
+/**
+ * Returns how many messages a second are lost, and in how many queues; or, if none are now, in how many they were. Of a message for
+ * several queues there are as many edges.
+ * @param {Edge[]} edges
+ */
+export function losing(edges) {
+  /** @type {Map<string, {queue: string, rate: number}>} */
+  const all = new Map();
+  for (const e of edges) if (share(e) > 0) all.set(id(e.vhost, e.from, String(e.reason), e.exchange ?? '', e.key ?? '\u0001', e.own_key ?? '\u0001', String(e.recent)), {queue: id(e.vhost, e.from), rate: e.rate * share(e)});
+  const now = [...all.values()].filter((l) => l.rate > 0);
+  return {rate: now.reduce((n, l) => n + l.rate, 0), queues: new Set((now.length ? now : [...all.values()]).map((l) => l.queue)).size};
+}
+
+/** Writes a share. @param {number} part from 0 to 1 */
+export const percent = (part) => part > 0 && part < .01 ? '< 1 %' : Math.floor(part * 100) + ' %';
 
 /**
  * Returns the connected parts of what the API answered.
@@ -95,7 +139,7 @@ export function components(flow) {
 function addEdge(c, e, known) {
   c.edges.push(e);
   c.rate += e.rate;
-  c.bad ||= loses(e);
+  c.bad ||= loses(e) || share(e) > 0;
   const queue = (/** @type {string} */ name) => {
     const key = id(e.vhost, name);
     if (!c.nodes.has(key)) c.nodes.set(key, {id: key, kind: 'queue', vhost: e.vhost, name, queue: known.get(key)});
@@ -109,6 +153,19 @@ function addEdge(c, e, known) {
     from = x;
   }
   way(c, from, e.to != null ? queue(e.to) : end(c, e), e);
+  const {of, by} = lost(e);
+  for (const [outcome, n] of by) astray(c, from, e, outcome, n, of);
+}
+
+/** Draws what is lost on the way to a queue as a way of its own. @param {Component} c @param {string} from @param {Edge} e @param {string} outcome @param {number} lost @param {number} of */
+function astray(c, from, e, outcome, lost, of) {
+  const to = id(from, 'end', outcome), key = id(from, '>', to), what = {reason: e.reason, rate: e.rate * lost / of, count: lost, recent: true, lost, of, source: e.from};
+  c.nodes.set(to, {id: to, kind: 'end', vhost: e.vhost, name: losses[outcome], bad: true});
+  let w = c.ways.get(key);
+  if (!w) c.ways.set(key, w = {id: key, from, to, what: [], rate: 0, certain: true, bad: true, notes: []});
+  if (w.what.some((o) => o.reason === e.reason && o.source === e.from)) return; // on the way to another queue
+  w.rate += what.rate;
+  w.what.push(what);
 }
 
 /** @param {Component} c @param {Edge} e */
@@ -125,14 +182,15 @@ function way(c, from, to, e) {
   let w = c.ways.get(key);
   if (!w) c.ways.set(key, w = {id: key, from, to, what: [], rate: 0, certain: true, bad: false, notes: []});
   const ofQueue = c.nodes.get(from)?.kind === 'queue';
+  const last = c.nodes.get(to)?.kind !== 'exchange', {of, by} = lost(e), part = last && !e.problem ? share(e) : 0;
   if (!ofQueue || !w.what.some((o) => o.reason === e.reason && o.recent === e.recent)) {
-    w.rate += e.rate;
-    if (ofQueue) w.what.push({reason: e.reason, rate: e.rate, count: e.count, recent: e.recent});
+    w.rate += e.rate * (1 - part);
+    if (ofQueue) w.what.push({reason: e.reason, rate: e.rate * (1 - part), count: e.count, recent: e.recent, ...part && {lost: by.reduce((n, [, k]) => n + k, 0), of}});
   }
-  if (c.nodes.get(to)?.kind !== 'exchange') {
+  if (last) {
     w.certain &&= e.certain;
-    w.bad ||= loses(e) || e.outcomes.refused > 0;
-    for (const note of [e.outcomes.refused > 0 && `${e.outcomes.refused} lately refused: lost`, e.via && 'via ' + e.via.map((x) => x || '(AMQP default)').join(', '), e.held_by && 'can be held by ' + e.held_by]) if (note && !w.notes.includes(note)) w.notes.push(note);
+    w.bad ||= loses(e) || part === 1;
+    for (const note of [e.via && 'via ' + e.via.map((x) => x || '(AMQP default)').join(', '), e.held_by && 'can be held by ' + e.held_by]) if (note && !w.notes.includes(note)) w.notes.push(note);
   }
 }
 
@@ -174,7 +232,7 @@ function merge(c, from, w) {
   into.certain &&= w.certain;
   for (const o of w.what) {
     const same = into.what.find((p) => p.reason === o.reason);
-    if (same) same.rate += o.rate, same.count += o.count;
+    if (same) same.rate += o.rate, same.count += o.count, same.lost = (same.lost ?? 0) + (o.lost ?? 0), same.of = (same.of ?? 0) + (o.of ?? 0);
     else into.what.push({...o});
   }
 }

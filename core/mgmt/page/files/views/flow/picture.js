@@ -4,6 +4,7 @@ import {now} from '../../clock.js';
 import {fill, keyed, s, set, visible} from '../../dom.js';
 import {count, duration, exact, plural, rate} from '../../format.js';
 import {href} from '../../link.js';
+import {percent} from './graph.js';
 import {layout} from './layout.js';
 
 /** @typedef {import('./graph.js').Node} Node @typedef {import('./graph.js').Way} Way @typedef {import('./graph.js').Component} Component */
@@ -28,9 +29,13 @@ function short(text) {
   return all.slice(0, n).join('') + '…';
 }
 
-/** Says why and how fast. @param {{reason: string | null, rate: number, count: number, recent: boolean}} o */
+/** Says why and how fast. @param {import('./graph.js').What} o */
 export function label(o) {
   if (o.reason == null) return 'nothing yet';
+  const part = o.lost ? o.lost / (o.of ?? 1) : 0;
+  if (o.source != null) return `${percent(part)} lost${o.rate > 0 ? ', ' + rate(o.rate) : ''}`;
+  if (part === 1) return 'none arrives';
+  if (part && o.rate === 0) return `${o.reason.replace('_', ' ')}: ${percent(1 - part)} arrive`;
   return `${o.reason.replace('_', ' ')} ${o.rate > 0 ? rate(o.rate) : count(o.count)}`;
 }
 
@@ -88,7 +93,7 @@ function size(n) {
 function drawWay(g, w) {
   const [title, line, head] = g.children, points = w.points ?? [];
   g.setAttribute('class', ['way', w.bad && 'bad', !w.certain && 'uncertain', w.back && 'back'].filter(Boolean).join(' '));
-  fill(title, [...w.what.map((o) => o.reason == null ? label(o) : `${label(o)} (${exact(o.count)}${o.recent ? ' lately' : ''})`), ...w.notes, !w.certain && 'not certain'].filter(Boolean).join('; '));
+  fill(title, [...w.what.map((o) => o.reason == null ? label(o) : `${o.source != null ? o.reason.replace('_', ' ') + ': ' : ''}${label(o)} (${o.lost ? `${exact(o.lost)} of ${exact(o.of ?? 0)} lost lately` : exact(o.count) + (o.recent ? ' lately' : '')})`), ...w.notes, !w.certain && 'not certain'].filter(Boolean).join('; '));
   const thick = w.rate > 0 ? Math.min(7, 1.5 + Math.log10(1 + w.rate) * 1.8) : 1.5;
   set(line, 'd', curve(points, w.back));
   set(line, 'stroke-width', thick.toFixed(1));
@@ -116,7 +121,7 @@ function curve(p, back) {
 function drawLabel(g, w) {
   const points = w.points ?? [], [x, y] = w.back ? [(points[1][0] + points[2][0]) / 2, points[1][1]] : points[0];
   const up = !w.back && (points.at(-1)?.[1] ?? y) < y - 8, first = up ? y + 15 : y - 6; // beside the way, which bends away from it
-  keyed(g, w.what, (o) => String(o.reason) + o.recent, () => s('text'));
+  keyed(g, w.what, (o) => String(o.reason) + o.recent + o.source, () => s('text'));
   [...g.children].forEach((text, i) => {
     const of = w.what[i];
     set(text, 'x', x + (w.back ? 0 : 10));
