@@ -107,7 +107,7 @@ func (e *everywhere) Route(m *hook.Publishing, dst []hook.Destination) []hook.De
 	return append(dst, e.to...)
 }
 
-func newHoldingVHost(tb testing.TB, p *holder, k DefinitionLog) (*VHost, *logtest.Log) {
+func newHoldingVHost(tb testing.TB, p hook.Plugin, k DefinitionLog) (*VHost, *logtest.Log) {
 	tb.Helper()
 	c, err := chain.New([]chain.Named{{Name: "fake", Plugin: plugin{}}, {Name: "holder", Plugin: p}}, chain.Options{})
 	must(tb, err)
