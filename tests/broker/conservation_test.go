@@ -1,10 +1,12 @@
 package broker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
@@ -25,8 +27,57 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 			l.run(amqp091.Table{
 				"x-expiry-strategy": strategy, "x-max-priority": 3,
 				"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+			}, l.publish, func() {})
+		})
+	}
+}
+
+// The same holds for messages that an exchange holds, or their queue, while operators move and release them. What is on its way is
+// in neither list at times, so that only what comes out says that nothing is lost.
+func TestNothingIsLostThatOperatorsMove(t *testing.T) {
+	t.Parallel()
+	for _, strategy := range []string{"deadline", "rabbitmq", "lavinmq", "ottermq"} {
+		t.Run(strategy, func(t *testing.T) {
+			t.Parallel()
+			b := process.Start(t, "")
+			l := ledger{t: t, url: b.URL(), left: map[string]string{}}
+			enough := make(chan struct{})
+			l.run(amqp091.Table{
+				"x-expiry-strategy": strategy, "x-max-priority": 3, "x-single-active-consumer": true, "x-delivery-delay": 38,
+				"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead",
+			}, func(name string) { l.schedule(name, enough) }, func() {
+				defer close(enough)
+				for _, path := range []string{"exchanges/%2F/later/scheduled", "queues/%2F/work/held"} {
+					moveSome(t, b, path, 150)
+				}
 			})
 		})
+	}
+}
+
+// moveSome moves and releases so many held messages, each of which may be gone meanwhile.
+func moveSome(t *testing.T, b *process.Process, path string, messages int) {
+	t.Helper()
+	for moved := 0; moved < messages && !t.Failed(); {
+		var list struct{ Items []struct{ ID string } }
+		if code, text := manage(t, b, http.MethodGet, path+"?count=20", ""); code != http.StatusOK || json.Unmarshal([]byte(text), &list) != nil {
+			t.Fatalf("got %d %s", code, text)
+		}
+		for _, at := range rand.Perm(len(list.Items))[:min(len(list.Items), 5)] {
+			method, one, body := http.MethodPost, path+"/"+list.Items[at].ID, ""
+			if rand.IntN(4) == 0 {
+				one += "/release"
+			} else { // to a time that has passed, too
+				method, body = http.MethodPatch, fmt.Sprintf(`{"deliver_at":%d}`, time.Now().UnixMilli()+rand.Int64N(400)-100)
+			}
+			switch code, text := manage(t, b, method, one, body); code {
+			case http.StatusNoContent:
+				moved++
+			case http.StatusNotFound:
+			default:
+				t.Fatalf("got %d %s", code, text)
+			}
+		}
 	}
 }
 
@@ -40,9 +91,10 @@ type ledger struct {
 	left      map[string]string // how each message left, by id
 }
 
-func (l *ledger) run(args amqp091.Table) {
+// run has publishers and consumers at work until all messages have come out. meanwhile is called once they have begun.
+func (l *ledger) run(args amqp091.Table, publish func(name string), meanwhile func()) {
 	l.t.Helper()
-	const publishers, consumers, each = 4, 4, 1500
+	const publishers, consumers = 4, 4
 	admin := l.dial()
 	defer admin.Close()
 	ch, err := admin.Channel()
@@ -51,10 +103,17 @@ func (l *ledger) run(args amqp091.Table) {
 	}
 	declare(l.t, ch, "work", args)
 	declare(l.t, ch, "dead", nil)
+	err = ch.ExchangeDeclare("later", "x-delayed-message", false, false, false, false, amqp091.Table{"x-delayed-type": "fanout"})
+	if err == nil {
+		err = ch.QueueBind("work", "", "later", false, nil)
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
 	var publishing, consuming sync.WaitGroup
 	enough := make(chan struct{})
 	for i := range publishers {
-		publishing.Go(func() { l.publish(strconv.Itoa(i), each) })
+		publishing.Go(func() { publish(strconv.Itoa(i)) })
 	}
 	for range consumers {
 		consuming.Go(func() { l.consume(enough) })
@@ -64,6 +123,7 @@ func (l *ledger) run(args amqp091.Table) {
 		l.t.Fatal(err)
 	}
 	consuming.Go(func() { l.bury(dead, enough) })
+	meanwhile()
 	publishing.Wait()
 	_ = process.Poll(func() bool { return !l.open() }) // settle says what is still open
 	close(enough)
@@ -119,7 +179,8 @@ func (l *ledger) dial() *amqp091.Connection {
 }
 
 // publish publishes messages, some of them with a short life, and waits until they are confirmed.
-func (l *ledger) publish(name string, count int) {
+func (l *ledger) publish(name string) {
+	const count = 1500
 	conn := l.dial()
 	defer conn.Close()
 	ch, err := conn.Channel()
@@ -142,6 +203,41 @@ func (l *ledger) publish(name string, count int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.published += count
+}
+
+// schedule publishes messages that are held, by an exchange, their queue or both one after the other, one at a time until it is enough.
+func (l *ledger) schedule(name string, enough <-chan struct{}) {
+	conn := l.dial()
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err == nil {
+		err = ch.Confirm(false)
+	}
+	for i := 0; err == nil; i++ {
+		select {
+		case <-enough:
+			return
+		default:
+		}
+		m := amqp091.Publishing{MessageId: name + "-" + strconv.Itoa(i), Priority: uint8(rand.IntN(4)), Headers: amqp091.Table{}}
+		exchange := ""
+		if rand.IntN(2) == 0 {
+			exchange, m.Headers["x-delay"] = "later", rand.IntN(400)
+		}
+		if rand.IntN(3) == 0 {
+			m.Headers["x-deliver-after"] = rand.IntN(300)
+		}
+		var confirm *amqp091.DeferredConfirmation
+		if confirm, err = ch.PublishWithDeferredConfirm(exchange, "work", false, false, m); err == nil && !confirm.Wait() {
+			err = errors.New("a message was refused")
+		}
+		if err == nil {
+			l.mu.Lock()
+			l.published++
+			l.mu.Unlock()
+		}
+	}
+	l.t.Error(err)
 }
 
 // consume works in sessions that end in different ways, until it is enough.
