@@ -1,7 +1,6 @@
 package vhost
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
