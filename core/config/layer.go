@@ -49,7 +49,7 @@ func readFile(path string) (*layer, []*Error) {
 	d := &document{}
 	k := koanf.New(".")
 	if err := k.Load(file.Provider(path), d); err != nil {
-		return nil, []*Error{{Problem: fileProblem(err), Value: path, HasValue: true, Source: Source{Kind: FromFile, Name: path}}}
+		return nil, []*Error{{Problem: fileProblem(path, err), Value: path, HasValue: true, Source: Source{Kind: FromFile, Name: path}}}
 	}
 	at := func(line int) Source { return Source{Kind: FromFile, Name: path, Line: line} }
 	var errs []*Error
@@ -59,11 +59,27 @@ func readFile(path string) (*layer, []*Error) {
 	return &layer{said: k, name: same, sep: ".", term: "key", source: func(name string) Source { return at(d.lines[name]) }}, errs
 }
 
-func fileProblem(err error) string {
+func fileProblem(path string, err error) string {
+	switch {
+	case errors.Is(err, errRabbitConf):
+		return "is in RabbitMQ's format, KEY = VALUE, not YAML; this prints it in Curfew's: curfew config --from " + shellWord(path)
+	case errors.Is(err, errErlangTerms):
+		return "holds Erlang terms, as RabbitMQ's advanced.config, not YAML, and cannot be translated; a rabbitmq.conf, KEY = VALUE, can: curfew config --from rabbitmq.conf"
+	}
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return fmt.Sprintf("cannot be read: %v", pathErr.Err)
 	}
 	return err.Error()
+}
+
+var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*$`)
+
+// shellWord returns s as a shell reads it.
+func shellWord(s string) string {
+	if plainWord.MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
 // readEnv returns the layer of the environment's CURFEW_ variables.

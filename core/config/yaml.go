@@ -30,6 +30,9 @@ type problem struct {
 // Unmarshal returns the document as nested maps. It leaves keys with faults out, and adds these to d.problems.
 func (d *document) Unmarshal(b []byte) (map[string]any, error) {
 	d.lines = map[string]int{}
+	if err := foreign(b); err != nil {
+		return nil, err
+	}
 	dec := yaml.NewDecoder(strings.NewReader(string(b)))
 	var root yaml.Node
 	if err := dec.Decode(&root); errors.Is(err, io.EOF) {
