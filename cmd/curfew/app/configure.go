@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/config"
@@ -100,14 +101,21 @@ func (a *app) refuseConfig(command string, err error) int {
 }
 
 func (a *app) printConfig(args []string) int {
-	f := newFlags("config", "Prints the effective configuration as YAML, each value with its source.\nIt can be saved and loaded with --config, once its passwords, printed as ***,\nare put in.")
+	f := newFlags("config", "Prints the effective configuration as YAML, each value with its source.\nIt can be saved and loaded with --config, once its passwords, printed as ***,\nare put in. With --from, prints what a rabbitmq.conf says in Curfew's keys.")
 	f.more = configHelp
 	read := configFlags(f)
+	from := f.String("from", "", "print RabbitMQ's configuration in `FILE`, a rabbitmq.conf, as Curfew's")
 	explain := f.Bool("explain", false, "say above each key what it means, what it accepts, which variable sets it")
 	if code, done := a.parse(f, args); done {
 		return code
 	}
 	file, set := read()
+	if *from != "" {
+		if file != "" || len(set) > 0 {
+			return a.misuse("config", "--from prints what another file says: no flag but --explain goes with it")
+		}
+		return a.translateConfig(*from, *explain)
+	}
 	c, err := a.load(file, set, chain.Options{})
 	if err != nil {
 		return a.refuseConfig("config", err)
@@ -120,6 +128,29 @@ func (a *app) printConfig(args []string) int {
 		return a.refuseConfig("config", err)
 	}
 	return exitOK
+}
+
+// translateConfig prints a rabbitmq.conf as our configuration. What that lacks stands in its comments; the lines that say nothing are
+// reported, too.
+func (a *app) translateConfig(file string, explain bool) int {
+	t, err := config.Translate(file)
+	if err != nil {
+		return a.refuseConfig("config", err)
+	}
+	if err := t.Print(a.stdout, explain); err != nil {
+		fmt.Fprintln(a.stderr, "curfew config:", err)
+		return exitFailure
+	}
+	keys, without := t.Counts()
+	fmt.Fprintf(a.stderr, "curfew config: %s is translated: keys: %d, lines without a key here: %d (the comments at the end say why)\n", file, keys, without)
+	if len(t.Problems) == 0 {
+		return exitOK
+	}
+	fmt.Fprintf(a.stderr, "curfew config: these lines were left out:\n")
+	for _, p := range t.Problems {
+		fmt.Fprintf(a.stderr, "  %s\n", printable.Text(p.Error()))
+	}
+	return exitUsage
 }
 
 // checkFiles reads the files that the configuration names and without which a broker does not start: certificates, keys and modules.

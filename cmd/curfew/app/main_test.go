@@ -150,6 +150,56 @@ func TestConfigFileVariable(t *testing.T) {
 	}
 }
 
+// A rabbitmq.conf was an error of YAML. Its error names the command that prints our configuration, which loads.
+func TestConfigFromRabbitMQ(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "rabbitmq.conf", "heartbeat = 30\ndefault_user = anna\ndefault_pass = 's3#c'\nnum_acceptors.tcp = 10\n")
+	t.Setenv("CURFEW_CONFIG", "rabbitmq.conf")
+	for _, args := range [][]string{{"config", "--config", "rabbitmq.conf"}, {"config"}, {"serve"}, {"healthcheck"}} {
+		code, stdout, stderr := invoke(args...)
+		if want := ": the configuration has an error:\n  \"rabbitmq.conf\" is in RabbitMQ's format, KEY = VALUE, not YAML; this prints it in Curfew's: curfew config --from rabbitmq.conf (file rabbitmq.conf)\n"; code == 0 || stdout != "" || !strings.HasSuffix(stderr, want) {
+			t.Errorf("%v: exit status %d, stderr:\n%s", args, code, stderr)
+		}
+	}
+	code, printed, stderr := invoke("config", "--from", "rabbitmq.conf")
+	if want := "curfew config: rabbitmq.conf is translated: keys: 4, lines without a key here: 1 (the comments at the end say why)\n"; code != 0 || stderr != want {
+		t.Fatalf("exit status %d, stderr:\n%s", code, stderr)
+	}
+	writeFile(t, "curfew.yaml", printed)
+	code, stdout, stderr := invoke("config", "--config", "curfew.yaml")
+	for _, want := range []string{"heartbeat: 30s ", "password: \"***\" ", "vhosts: [\"/\"] "} {
+		if code != 0 || stderr != "" || !strings.Contains(stdout, want) {
+			t.Errorf("exit status %d, stderr:\n%sno %q in\n%s", code, stderr, want, stdout)
+		}
+	}
+}
+
+func TestConfigFromRefuses(t *testing.T) {
+	t.Chdir(t.TempDir())
+	writeFile(t, "rabbitmq.conf", "heartbeat = often\nhandshake_timeout = 5000\nheartbaet = 5\n")
+	writeFile(t, "curfew.yaml", "limits: {heartbeat: 30s}\n")
+	for _, tt := range []struct {
+		args           []string
+		stdout, stderr string
+	}{
+		{
+			[]string{"config", "--from", "rabbitmq.conf"},
+			"handshake-timeout: 5s ",
+			"curfew config: rabbitmq.conf is translated: keys: 1, lines without a key here: 0 (the comments at the end say why)\n" +
+				"curfew config: these lines were left out:\n" +
+				"  heartbeat: \"often\" is not a whole number; accepted: seconds, 0 to 65535 (file rabbitmq.conf:1)\n" +
+				"  heartbaet: is not a key of RabbitMQ's; did you mean heartbeat? (file rabbitmq.conf:3)\n",
+		},
+		{[]string{"config", "--from", "curfew.yaml"}, "", "curfew config: the configuration has an error:\n  \"curfew.yaml\" is no rabbitmq.conf, whose lines are KEY = VALUE (file curfew.yaml)\n"},
+		{[]string{"config", "--from", "rabbitmq.conf", "--amqp", ":1"}, "", "curfew config: --from prints what another file says: no flag but --explain goes with it\nRun \"curfew help config\" for help.\n"},
+	} {
+		code, stdout, stderr := invoke(tt.args...)
+		if code != exitUsage || !strings.Contains(stdout, tt.stdout) || stderr != tt.stderr {
+			t.Errorf("%v: exit status %d, stdout:\n%sstderr:\n%s", tt.args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestConfigExplains(t *testing.T) {
 	_, stdout, _ := invoke("config", "--explain")
 	want := "  # Largest message body.\n  # Accepted: 1 to 512MiB\n  # Variable: CURFEW_LIMITS__MESSAGE_SIZE\n  message-size: 16MiB "
