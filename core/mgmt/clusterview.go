@@ -259,6 +259,7 @@ func (a *API) shardObjects(views []replicas.View) []object {
 		}
 		o := object{{"shard", int(v.shard)}, {"registry", v.shard == 0}, {"owner", a.nodeName(v.by)}, {"term", term}, {"vhosts", a.vhostsOf(v.shard)}}
 		if v.owner != nil {
+			o = append(o, member{"preferred", a.nodeName(v.owner.Preferred)})
 			o = append(o, member{"commit", uint64(v.owner.Commit)}, member{"last", uint64(v.owner.Last)})
 		}
 		all = append(all, append(o, member{"replicas", list}))

@@ -64,6 +64,7 @@ type Shard struct {
 	Shard     uint32
 	Role      Role
 	Owner     wlog.NodeID   // as far as the node knows; 0 = nobody
+	Preferred wlog.NodeID   // that it is meant for, so that shards are spread over the nodes
 	Term      uint64        // rises with each owner
 	Voters    []wlog.NodeID // that decide about the shard, in order. There may be four while a node is being replaced
 	Commit    wlog.Index    // the last entry that is known to be on a majority of the nodes

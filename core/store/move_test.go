@@ -457,3 +457,33 @@ func TestOffset(t *testing.T) {
 		t.Errorf("got %v", v.Offset())
 	}
 }
+
+// A vhost goes back to the node that it is meant for only if nobody notices.
+func TestAVHostThatMovesFreely(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(k *kept, q *queue.Mailbox)
+		free    bool
+	}{
+		"durable":     {func(k *kept, q *queue.Mailbox) { k.put(q, "m") }, true},
+		"unpersisted": {func(k *kept, q *queue.Mailbox) { must(k.t, <-k.memory(q, "m")) }, false},
+		"connected":   {func(k *kept, _ *queue.Mailbox) { must(k.t, k.v.AddConnection(1, "guest", func(string) {})) }, false},
+		"transient": {func(k *kept, _ *queue.Mailbox) {
+			_, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "t"})
+			must(k.t, err)
+		}, false},
+		"transient exchange": {func(k *kept, _ *queue.Mailbox) {
+			must(k.t, k.v.DeclareExchange(vhost.Exchange{Name: "t", Type: "fanout"}, nil))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := open(t, crashfs.New(1))
+				defer k.end()
+				tc.prepare(k, k.declare("q"))
+				if got := k.v.MovesFreely(); got != tc.free {
+					t.Errorf("got %v", got)
+				}
+			})
+		})
+	}
+}

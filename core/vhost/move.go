@@ -38,6 +38,31 @@ func (v *VHost) Move(reason string) (lost int) {
 	return lost
 }
 
+// MovesFreely reports whether Move would cost nobody anything: no connection uses the vhost, no redrive runs, and all that the vhost has
+// is durable. It looks at every queue.
+func (v *VHost) MovesFreely() bool {
+	if v.Stats().Connections > 0 {
+		return false
+	}
+	if slices.ContainsFunc(v.Exchanges(), func(x Exchange) bool { return !x.Durable }) {
+		return false
+	}
+	if slices.ContainsFunc(v.Redrives(), func(j *RedriveJob) bool { s, _ := j.Status(); return s.Ended == 0 }) {
+		return false
+	}
+	for _, m := range append(v.Mailboxes(), v.Schedules()...) {
+		free := true
+		_ = m.Look(func(q *queue.Queue) { // an error means that it is deleted
+			s := q.Stats()
+			free = q.Config().Durable && s.Ready+s.Unacked+s.Held+s.Discarded == s.Persistent
+		})
+		if !free {
+			return false
+		}
+	}
+	return true
+}
+
 // startMove makes the vhost admit no connection. It returns those that it has, and what is closed when they have left; nil means that
 // it moves already.
 func (v *VHost) startMove() (evictions []func(reason string), left <-chan struct{}) {

@@ -91,7 +91,7 @@ func newMember(ctx context.Context, s setup, rules *policies.Rules, host *policy
 		return nil, errors.Join(err, st.Close(ctx), m.end(ctx), host.close()) //nolint:contextcheck // see above
 	}
 	m.serve(n.Server)
-	m.keep(ctx, st.Registry())
+	m.keep(ctx, st, s.clock)
 	m.awaitCluster(ctx, st.Registry())
 	return n, nil
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/cluster"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
@@ -143,10 +144,12 @@ func (m *member) giveUp(shard uint32) {
 	}()
 }
 
-// keep has the registry and this node know what nodes read, until end.
-func (m *member) keep(ctx context.Context, r *store.Registry) {
+// keep has the registry and this node know what nodes read, and shards be spread over the nodes, until end.
+func (m *member) keep(ctx context.Context, st *store.Store, now clock.Clock) {
+	r := st.Registry()
 	ctx, m.unkeep = context.WithCancel(context.WithoutCancel(ctx))
 	m.keeping.Go(func() { m.keepFormats(ctx, r) })
+	m.keeping.Go(func() { m.keepSpread(ctx, st, now) })
 	m.Follow(roster{r, m}) //nolint:contextcheck // until the node ends
 }
 

@@ -126,8 +126,8 @@ func (v *clusterView) View() replicas.View {
 
 func shardOf(r *quorum.ReplicaStatus) replicas.Shard {
 	s := replicas.Shard{
-		Shard: r.Shard, Role: replicas.Role(r.Role.String()), Owner: r.Owner, Term: r.Term, Voters: r.Voters, Commit: wlog.Index(r.Commit), Applied: wlog.Index(r.Applied),
-		Last: wlog.Index(r.Last), Bytes: r.Bytes, Elections: r.Elections, Commits: r.Commits,
+		Shard: r.Shard, Role: replicas.Role(r.Role.String()), Owner: r.Owner, Preferred: quorum.Preferred(r.Shard, r.Voters), Term: r.Term, Voters: r.Voters,
+		Commit: wlog.Index(r.Commit), Applied: wlog.Index(r.Applied), Last: wlog.Index(r.Last), Bytes: r.Bytes, Elections: r.Elections, Commits: r.Commits,
 	}
 	if r.Err != nil {
 		s.Err = r.Err.Error()

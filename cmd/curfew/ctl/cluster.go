@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -21,7 +22,7 @@ const replacementPoll = 5 * time.Second
 func clusterCommands() []command {
 	return []command{
 		{
-			name: "cluster", operands: "status | transfer [<shard>] <node> | replace <address> [<number>]", scoped: true,
+			name: "cluster", operands: "status | transfer [<shard>] <node> | rebalance | replace <address> [<number>]", scoped: true,
 			check: checkClusterAction, run: runClusterAction, patience: replacing,
 			about: "prints the nodes and shards of a cluster, or changes which node has what",
 			actions: []command{
@@ -36,6 +37,11 @@ Of each node it says how many entries of a shard it lacks. One that is being let
 Clients of its virtual hosts connect again. The node is given by its name or its address, and has to have everything.`,
 				},
 				{
+					name: "cluster rebalance", about: "hands each shard to the node that it is meant for, so that they are spread over the nodes",
+					more: `
+Clients of virtual hosts in those shards connect again. Shards without clients go back by themselves after a node was started again.`,
+				},
+				{
 					name: "cluster replace", operands: "<address> [<number>]", about: "gives the seat of a node whose disk is lost to the new one at its address",
 					more: `
 It returns when the new node has everything. It may be repeated, and goes on where it was interrupted.
@@ -47,6 +53,7 @@ cluster status                      nodes, links and clocks; shards, their owner
                                     The exit status is 75 while a shard has no owner
 cluster transfer <shard> <node>     hands a shard to another node; clients of its virtual hosts connect again
 cluster transfer -p <vhost> <node>  the same for the shard of a virtual host
+cluster rebalance                   hands each shard to the node that it is meant for
 cluster replace <address>           gives the seat of a node whose disk is lost to the new one that waits at its address
 
 A node is given by its name or its address. Replacing may be repeated, and goes on where it was interrupted.
@@ -58,7 +65,7 @@ of a node while no broker runs.`,
 
 func checkClusterAction(c *call) error {
 	switch n := len(c.operands); c.operands[0] {
-	case "status":
+	case "status", "rebalance":
 		if n > 1 {
 			return misused("too many arguments.")
 		}
@@ -116,6 +123,8 @@ func runClusterAction(ctx context.Context, c *call) error {
 	switch c.operands[0] {
 	case "transfer":
 		return c.transfer(ctx)
+	case "rebalance":
+		return c.rebalance(ctx)
 	case "replace":
 		return c.replaceNode(ctx)
 	}
@@ -133,6 +142,38 @@ func (c *call) transfer(ctx context.Context) error {
 		c.banner("Transferring shard %s to node %s ...", c.operands[1], to)
 	}
 	return c.doneUnless(c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), body, nil))
+}
+
+// rebalance transfers, one after another, the shards that are not at the nodes which they are meant for.
+func (c *call) rebalance(ctx context.Context) error {
+	c.banner("Rebalancing the shards of the cluster ...")
+	var all object
+	if err := c.api.get(ctx, path("cluster"), &all); err != nil {
+		return err
+	}
+	if string(all["clustered"]) != "true" {
+		return failed(unavailable, "the broker is in no cluster")
+	}
+	var stay []error
+	moved := 0
+	for _, s := range objects(all["shards"]) {
+		if !displaced(s) {
+			continue
+		}
+		body := map[string]any{"shard": s["shard"], "to": s.text("preferred")}
+		if err := c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), body, nil); err != nil {
+			stay = append(stay, fmt.Errorf("shard %d: %w", s.number("shard"), err))
+			continue
+		}
+		moved++
+	}
+	if len(stay) > 0 {
+		return failed(temporaryFailure, "%d shards were transferred, %d were not: %v", moved, len(stay), errors.Join(stay...))
+	}
+	if err := unowned(objects(all["shards"])); err != nil {
+		return err
+	}
+	return c.result("%d shards were transferred", moved)
 }
 
 func (c *call) replaceNode(ctx context.Context) error {
@@ -310,7 +351,11 @@ func (r *report) clusterShard(s object) {
 		title += " (registry)"
 	}
 	r.chapter(title)
-	r.line("Owner: %s, term %d", ownerText(s["owner"]), s.number("term"))
+	line := fmt.Sprintf("Owner: %s, term %d", ownerText(s["owner"]), s.number("term"))
+	if displaced(s) {
+		line += ", meant for " + ownerText(s["preferred"])
+	}
+	r.line("%s", line)
 	if vhosts := stringList(s["vhosts"]); len(vhosts) > 0 {
 		names := make([]string, len(vhosts))
 		for i, v := range vhosts {
@@ -322,6 +367,12 @@ func (r *report) clusterShard(s object) {
 	for _, p := range objects(s["replicas"]) {
 		r.line("   %s", replicaText(p))
 	}
+}
+
+// displaced reports whether another node owns a shard than the one that it is meant for.
+func displaced(s object) bool {
+	owner, preferred := s.text("owner"), s.text("preferred")
+	return owner != "" && preferred != "" && owner != preferred
 }
 
 // replicaText describes a node's replica of a shard.

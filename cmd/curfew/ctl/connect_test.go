@@ -223,6 +223,7 @@ func TestOptionWithoutCommand(t *testing.T) {
 func TestPagesOfActions(t *testing.T) {
 	for action, want := range map[string]string{
 		"status": "curfew ctl cluster status\n", "transfer": "curfew ctl cluster transfer [--vhost <vhost>] [<shard>] <node>\n", "replace": "curfew ctl cluster replace <address> [<number>]\n",
+		"rebalance": "curfew ctl cluster rebalance\n",
 	} {
 		for _, args := range [][]string{{"cluster", action, "--help"}, {"help", "cluster", action}} {
 			status, page, _ := run(nil, args...)

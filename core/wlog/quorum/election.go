@@ -1,11 +1,14 @@
 package quorum
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // rush is when a node wants to own a shard that nobody owns, before its election timeout: with each tick that has a number of its own,
@@ -111,12 +114,25 @@ func (g *group) campaign() {
 
 // voters returns the nodes that vote, in the order in which they should want to own the shard.
 func (g *group) voters() []uint64 {
-	v := slices.Sorted(slices.Values(g.disk.configurationAt(g.applied).GetVoters()))
+	return inTurn(g.options.first, g.disk.configurationAt(g.applied).GetVoters())
+}
+
+// inTurn sorts voters, and begins with another one for each shard.
+func inTurn[N cmp.Ordered](shard int, voters []N) []N {
+	v := slices.Sorted(slices.Values(voters))
 	if len(v) == 0 {
 		return nil
 	}
-	first := g.options.first % len(v)
+	first := shard % len(v)
 	return slices.Concat(v[first:], v[:first])
+}
+
+// Preferred returns the voter that a shard is meant for, so that a cluster's shards are spread over its nodes; 0 = there are no voters.
+func Preferred(shard uint32, voters []wlog.NodeID) wlog.NodeID {
+	if v := inTurn(int(shard), voters); len(v) > 0 {
+		return v[0]
+	}
+	return 0
 }
 
 // prefer has the node want the shard before others do, if it is the first of the voters: so a cluster's shards are spread over its nodes.
