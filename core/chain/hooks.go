@@ -56,7 +56,7 @@ type Restamps uint8
 const (
 	NeverRestamp Restamps = iota
 	OnChange              // of the queue's settings, and on request
-	WhenAsked
+	WhenAsked             // on request, and if the strategy could not decide before
 )
 
 type batchFunc = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)

@@ -85,4 +85,5 @@ func (q *Queue) release(now hook.Instant) {
 		q.levels[l].releaseIdle()
 	}
 	q.clearHeap()
+	q.undecided = nil
 }

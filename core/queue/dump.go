@@ -45,7 +45,7 @@ func (r *reader) describe(kind byte) string {
 	case opDeadlineSet:
 		return fmt.Sprintf("renew %v, deadline %s, state %d", Ref(r.u64()), stamp(r.at()), int64(r.u64()))
 	case opDeadlineSetBy:
-		return fmt.Sprintf("renew %v, deadline %s, state %d, policy %016x", Ref(r.u64()), stamp(r.at()), int64(r.u64()), r.u64())
+		return fmt.Sprintf("renew %v, deadline %s, state %d, %s", Ref(r.u64()), stamp(r.at()), int64(r.u64()), describeDigest(r.u64()))
 	case opPurged:
 		return "purge " + r.describeRuns(r.u32())
 	case opDeadLettering:
@@ -70,7 +70,7 @@ func (r *reader) describeEnqueued(properties string) string {
 	}
 	policy := ""
 	if flags&hasDigest != 0 {
-		policy = fmt.Sprintf(", policy %016x", record.u64())
+		policy = ", " + describeDigest(record.u64())
 	}
 	record.u32()
 	exchange := record.take(int(record.u8()))
@@ -81,6 +81,13 @@ func (r *reader) describeEnqueued(properties string) string {
 	}
 	return fmt.Sprintf("enqueue %v, %d bytes, exchange %q, key %q, entered %s, deadline %s, returns %d%s%s%s",
 		ref, size, exchange, key, stamp(entered), stamp(deadline), returns, policy, flags.describe(), properties)
+}
+
+func describeDigest(digest uint64) string {
+	if (strategyData{digest: digest}).isUndecided() {
+		return "undecided"
+	}
+	return fmt.Sprintf("policy %016x", digest)
 }
 
 func (r *reader) describeRefs(n uint32) string {

@@ -215,7 +215,7 @@ func stored(v *hook.Verdict) bool {
 // until its targets have it.
 func (q *Queue) storeForDeadLettering(now hook.Instant, m *Message, v *hook.Verdict) Ref {
 	stored := *v
-	stored.Deadline, stored.Hold, stored.AskHead = 0, 0, false
+	stored.Deadline, stored.Hold, stored.AskHead, stored.Again = 0, 0, false, false
 	h := q.storeMessage(now, m, &stored)
 	q.take(h, len(m.Body))
 	return h.ref
@@ -254,6 +254,9 @@ func (q *Queue) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) hand
 		q.readyBytes += int64(len(m.Body))
 	}
 	q.indexDeadline(h, at, q.restamping == nil)
+	if v.Again {
+		q.askLater(now.AddMillis(askAgainMillis), h.ref)
+	}
 	return h
 }
 

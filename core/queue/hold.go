@@ -201,7 +201,7 @@ func (q *Queue) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Insta
 // deadlineMovesWithHold reports whether the deadline of a held message counts from when the message is ready. One with a digest does
 // not: it is the point in time that others' code has named.
 func (q *Queue) deadlineMovesWithHold(s *slot) bool {
-	return q.hooks.DeadlineFromReady && s.flags&unready != 0 && (s.flags&hasDigest == 0 || q.store.read(*s).digest == 0)
+	return q.hooks.DeadlineFromReady && s.flags&unready != 0 && (s.flags&hasDigest == 0 || q.store.read(*s).setBy() == 0)
 }
 
 // releaseDue makes messages ready whose hold has ended, as many as a turn may and the

@@ -94,7 +94,7 @@ func (q *Queue) detachContents(kept int, purge *purgeCommit) {
 	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, restamping: old.restamping}
 	switch {
 	case kept > 0:
-		q.holding = old.holding
+		q.holding, q.undecided = old.holding, old.undecided
 	case old.holding != nil:
 		old.holding.list.Release()
 	}

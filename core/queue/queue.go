@@ -69,8 +69,9 @@ type contents struct {
 	overflowing bool           // more exceeds the limits than one turn may drop
 	askBackoff  askBackoff
 
-	holding *holding // nil until a message is held
-	partly  map[Ref]partial
+	holding   *holding   // nil until a message is held
+	undecided *undecided // nil until the strategy cannot decide about a message
+	partly    map[Ref]partial
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the
@@ -106,6 +107,7 @@ func (c *Counters) Expired() uint64 {
 type Stats struct {
 	Ready, Unacked, Consumers int
 	Held                      int
+	Undecided                 int // messages that the strategy is to be asked about again; some may have left
 	Discarded                 int // dead letters that wait to leave, or for confirms
 	Persistent                int // of all these messages, those that are persistent; 0 for a queue that is not durable
 	InMemory                  int // of all these messages, those whose bytes are in memory, not in the spill file
@@ -149,6 +151,7 @@ func (q *Queue) Stats() Stats {
 	}
 	if q.contents != nil {
 		s.Counters = q.count
+		s.Undecided = q.undecided.count()
 		s.InMemory = q.messages() - q.store.away
 		if q.cfg.Durable {
 			s.Persistent = q.store.persistent
@@ -175,6 +178,7 @@ func (q *Queue) tick(now hook.Instant) {
 		return
 	}
 	q.restampSome(now)
+	q.askUndecided(now)
 	if q.cfg.Schedule != nil {
 		q.publishDue(now)
 	} else if q.releaseDue(now) {
@@ -208,7 +212,7 @@ func (q *Queue) next() hook.Instant {
 		return atOnce
 	}
 	var next hook.Instant
-	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.nextRedrive()} {
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.nextRedrive(), q.nextAsk()} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}

@@ -24,6 +24,9 @@ func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recom
 	q.attach(now, c)
 	if q.contents != nil {
 		q.beginRestamping(was != q.hooks.Scan, recompute)
+		if q.restamping == nil || !q.restamping.stamp { // else it is asked about these as well
+			q.askAllUndecided(now)
+		}
 	}
 	q.restampSome(now)
 	q.afterChange(now)
@@ -85,24 +88,34 @@ func (q *Queue) restampSome(now hook.Instant) {
 func (q *Queue) restamp(now hook.Instant, refs []Ref) {
 	var vs []hook.Verdict
 	if q.restamping.stamp {
-		var views []hook.Message
-		views, vs = q.present(now, refs, hook.WhyChange)
-		for i := range views {
-			views[i].Expiration = q.expiration(q.buf.leaving[i].record.props)
-			views[i].Enqueued = q.readySince(q.at(refs[i]), views[i].Enqueued)
-		}
-		q.hooks.Restamp(now, views, vs)
-		q.buf.view = messageView{}
+		vs = q.askForDeadlines(now, refs, hook.WhyChange)
 	}
 	for i, r := range refs {
 		h := q.at(r)
 		at := h.deadline()
 		if vs != nil {
 			at = vs[i].Deadline
-			q.journalDeadlineSet(h, at, q.setStrategyData(h, strategyDataOf(&vs[i])))
+			data := strategyDataOf(&vs[i])
+			q.journalDeadlineSet(h, at, q.setStrategyData(h, data))
+			if data.isUndecided() && !q.buf.leaving[i].record.isUndecided() {
+				q.askLater(now.AddMillis(askAgainMillis), r)
+			}
 		}
 		q.reschedule(h, at)
 	}
+}
+
+// askForDeadlines asks the strategy for the deadlines of messages, at most maxBatch. It sets
+// buf.leaving to them.
+func (q *Queue) askForDeadlines(now hook.Instant, refs []Ref, why hook.Why) []hook.Verdict {
+	views, vs := q.present(now, refs, why)
+	for i := range views {
+		views[i].Expiration = q.expiration(q.buf.leaving[i].record.props)
+		views[i].Enqueued = q.readySince(q.at(refs[i]), views[i].Enqueued)
+	}
+	q.hooks.Restamp(now, views, vs)
+	q.buf.view = messageView{}
+	return vs
 }
 
 // readySince returns from when a strategy counts that has DeadlineFromReady.

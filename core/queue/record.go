@@ -39,13 +39,44 @@ type record struct {
 // of the policy that set the deadline. See package guest.
 type strategyData struct {
 	state  int64
-	digest uint64
+	digest uint64 // or undecidedDigest
+}
+
+// undecidedDigest stands for the digest of a message that the strategy could not decide
+// about when it entered. It is stored, so that a restart does not forget to ask again.
+const undecidedDigest = 1<<64 - 1
+
+func (m strategyData) isUndecided() bool { return m.digest == undecidedDigest }
+
+// setBy returns the digest of the policy that set the deadline; 0 means none.
+func (m strategyData) setBy() uint64 {
+	if m.isUndecided() {
+		return 0
+	}
+	return m.digest
 }
 
 // hasStrategyData are the flags of strategy data: 8 bytes for each.
 const hasStrategyData = hasState | hasDigest
 
-func strategyDataOf(v *hook.Verdict) strategyData { return strategyData{v.State, guest.Digest(v)} }
+// strategyDataOf returns the data of a message that enters, or is restamped.
+func strategyDataOf(v *hook.Verdict) strategyData {
+	m := strategyData{v.State, guest.Digest(v)}
+	if v.Again && m.digest == 0 {
+		m.digest = undecidedDigest
+	}
+	return m
+}
+
+// after returns the data of a message that hooks have kept at another occasion. What they
+// leave as it was stays undecided.
+func (m strategyData) after(v *hook.Verdict, was hook.Instant) strategyData {
+	next := strategyData{v.State, guest.Digest(v)}
+	if m.isUndecided() && next.digest == 0 && (v.Again || v.Deadline == was) {
+		next.digest = undecidedDigest
+	}
+	return next
+}
 
 // flags are those of a record with the data.
 func (m strategyData) flags() (f slotFlags) {

@@ -13,6 +13,7 @@ type replayedQueue struct {
 	store         store
 	levels        []replayedLevel
 	nacks         map[Ref]uint16      // of messages that came back: see holding
+	undecided     map[Ref]struct{}    // messages that the strategy could not decide about
 	deadLettering map[Ref]hook.Reason // of discards
 	broken        error               // the panic of one of its operations: the others are skipped; nil means none
 	pinned        map[uint32]bool     // extents of operations that were skipped
@@ -46,6 +47,7 @@ func (r *Restorer) apply(kind byte, q *replayedQueue, extent uint32, in *reader)
 		if h, ok := q.locate(ref); ok {
 			h.chunk.setDeadline(h.index, at)
 			q.store.setStrategyData(h.slot(), m)
+			q.noteUndecided(ref, m)
 		}
 	case opPurged:
 		q.purged(in.take(int(in.u32()) * runSize))
@@ -85,6 +87,10 @@ func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
 	}
 	s := q.store.restore(entered, record, flags&journalled)
 	s.setReturns(returns)
+	if flags&hasDigest != 0 {
+		data, _ := cutStrategyData(record, flags)
+		q.noteUndecided(r, data)
+	}
 	c, i := q.level(r.level()).insert(r.seq(), s, uint32(body))
 	c.setDeadline(i, deadline)
 	c.setExtent(i, extent, saved)
@@ -165,6 +171,19 @@ func (q *replayedQueue) free(h handle) {
 	delete(q.holds, h.ref)
 	delete(q.nacks, h.ref)
 	delete(q.deadLettering, h.ref)
+	delete(q.undecided, h.ref)
+}
+
+// noteUndecided notes whether the strategy is to be asked about a message again.
+func (q *replayedQueue) noteUndecided(r Ref, m strategyData) {
+	switch {
+	case !m.isUndecided():
+		delete(q.undecided, r)
+		return
+	case q.undecided == nil:
+		q.undecided = map[Ref]struct{}{}
+	}
+	q.undecided[r] = struct{}{}
 }
 
 // release frees all memory, unless it is unknown what belongs to the queue.

@@ -269,6 +269,9 @@ func (q *Queue) takeOver(from *replayedQueue) {
 	if len(from.nacks) > 0 {
 		q.startHolding().nacks = from.nacks
 	}
+	for r := range from.undecided {
+		q.askLater(atOnce, r)
+	}
 	q.fill(from.deadLettering)
 }
 

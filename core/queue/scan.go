@@ -158,7 +158,7 @@ func (m *Stored) Load() error {
 }
 
 func (m *Stored) set(r *record) {
-	m.Exchange, m.Key, m.Props, m.Body, m.Enqueued, m.Digest = r.exchange, r.key, r.props, r.body, r.enqueued, r.digest
+	m.Exchange, m.Key, m.Props, m.Body, m.Enqueued, m.Digest = r.exchange, r.key, r.props, r.body, r.enqueued, r.setBy()
 }
 
 // show makes m a message that is loaded.

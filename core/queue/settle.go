@@ -122,7 +122,10 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 		if q.hooks.WantsRequeue {
 			q.setAskHead(h, &vs[0])
 			at = vs[0].Deadline
-			q.journalDeadlineSet(h, at, q.setStrategyData(h, strategyDataOf(&vs[0])))
+			q.journalDeadlineSet(h, at, q.setStrategyData(h, q.buf.leaving[0].record.after(&vs[0], h.deadline())))
+			if vs[0].Again {
+				q.askAboutRequeue(now, h.ref, now)
+			}
 		}
 	}
 	q.journalReturned(h)

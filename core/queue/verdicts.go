@@ -56,7 +56,7 @@ func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Mess
 			Deliveries: uint32(s.returns()), Priority: uint8(ref.level()), Why: why,
 			Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0, Traced: s.flags&traced != 0,
 		}
-		guest.SetMessageDigest(&views[i], r.digest)
+		guest.SetMessageDigest(&views[i], r.setBy())
 		views[i].Bind(&w.view, i)
 		vs[i].Hold = q.shownHold(ref).until
 	}
@@ -148,7 +148,7 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 	}
 	at := h.deadline()
 	if q.hooks.WantsHead {
-		journalled, changed := at, q.setStrategyData(h, strategyDataOf(v))
+		journalled, changed := at, q.setStrategyData(h, m.record.after(v, at))
 		if at = v.Deadline; !v.Again {
 			journalled = at
 		}

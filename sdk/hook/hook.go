@@ -180,7 +180,11 @@ type Verdict struct {
 	// Drop(ReasonQueueExpired) before the queue is deleted.
 	DeadLetter bool
 	// Again, with Keep from OnHead, means that Deadline is only when to ask again:
-	// the deadline in force stays, and applies after a restart.
+	// the deadline in force stays, and applies after a restart. From OnEnqueue, OnRestamp
+	// and OnRequeue it means, of a strategy of guest.Dynamic, that it could not decide:
+	// Deadline is in force, and OnRestamp, or OnRequeue again, is asked with WhyAgain after a
+	// second, then after longer pauses, and when the queue is attached again. After a
+	// restart OnRestamp is asked, not OnRequeue.
 	Again bool
 	// Hold, with Keep, is when the message may be delivered: until then it is held, and
 	// others pass it. 0 or an instant that has passed does not hold it. Of several
@@ -208,6 +212,7 @@ const (
 	WhyRequeue            // it was requeued
 	WhyLeaving            // the broker already decided to remove it: Drop or Route it, Keep is invalid
 	WhyChange             // the queue's settings have changed
+	WhyAgain              // the strategy could not decide before: see Verdict.Again
 )
 
 // Return is how a delivered message came back to its queue.
@@ -352,7 +357,7 @@ type Hooks struct {
 	// queue's settings change, ready or unacknowledged, in batches with other tasks
 	// between. Verdicts start as for OnEnqueue, and only Deadline and State are used,
 	// so that it can often be the same function. If it is nil, messages keep theirs.
-	// Only the queue's expiry strategy is asked.
+	// Only the queue's expiry strategy is asked. See [Verdict].Again for another occasion.
 	OnRestamp func(now Instant, ms []Message, vs []Verdict)
 	// OnIdle is called when the queue is or becomes unused (idle counts from the
 	// last use), and again at the Deadline of its verdict while the queue has no

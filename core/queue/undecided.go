@@ -1,0 +1,156 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A strategy that runs others' code may be unable to decide about a message, because that
+// code fails: see [hook.Verdict.Again]. It is asked again after askAgainMillis. The pauses
+// that follow are as long as it has been asked in vain, up to askAgainMost: a message
+// that makes the code fail costs few calls. When the code is replaced or works again, the
+// queue is attached again, and asks about all of them.
+
+// undecided are the messages that the strategy is to be asked about again.
+type undecided struct {
+	next     deadline.Heap        // when; an item is stale if its message has left, or was decided about
+	requeued map[Ref]hook.Instant // those about which OnRequeue is to be asked, and since when
+}
+
+func (u *undecided) count() int {
+	if u == nil {
+		return 0
+	}
+	return u.next.Len()
+}
+
+// askLater has the strategy asked about a message again, which has no item for that yet.
+func (q *Queue) askLater(at hook.Instant, r Ref) {
+	if q.undecided == nil {
+		q.undecided = &undecided{}
+	}
+	q.undecided.next.Push(deadline.Item{At: int64(at), Slot: uint64(r)})
+}
+
+// askAboutRequeue is askLater for OnRequeue, which has been in doubt since an instant.
+func (q *Queue) askAboutRequeue(now hook.Instant, r Ref, since hook.Instant) {
+	if q.undecided == nil || q.undecided.requeued[r] == 0 {
+		q.askLater(nextAsking(now, since), r)
+	}
+	if q.undecided.requeued == nil {
+		q.undecided.requeued = map[Ref]hook.Instant{}
+	}
+	q.undecided.requeued[r] = since
+}
+
+// nextAsking returns when to ask again about a message that has been in doubt since an instant.
+func nextAsking(now, since hook.Instant) hook.Instant {
+	return min(max(now.Add(now.Sub(since)), now.AddMillis(askAgainMillis)), now.AddMillis(askAgainMost))
+}
+
+// nextAsk returns when the strategy is to be asked about a message again, 0 for never.
+// While messages are restamped it is asked about these as well.
+func (q *Queue) nextAsk() hook.Instant {
+	if q.contents == nil || q.undecided.count() == 0 || q.restamping != nil || q.hooks.Restamps != chain.WhenAsked {
+		return 0
+	}
+	return max(hook.Instant(q.undecided.next.Top().At), atOnce)
+}
+
+// askAllUndecided has the strategy asked at once.
+func (q *Queue) askAllUndecided(now hook.Instant) {
+	if q.undecided.count() == 0 {
+		return
+	}
+	var all deadline.Heap
+	for u := q.undecided; u.next.Len() > 0; {
+		all.Push(deadline.Item{At: int64(now), Slot: u.next.Pop().Slot})
+	}
+	q.undecided.next = all
+}
+
+// askUndecided asks about the messages whose time has come, at most maxBatch.
+func (q *Queue) askUndecided(now hook.Instant) {
+	if at := q.nextAsk(); at == 0 || now < at {
+		return
+	}
+	u, refs := q.undecided, q.buf.due[:0]
+	var requeued []Ref
+	var since []hook.Instant
+	for bytes := 0; len(refs)+len(requeued) < maxBatch && bytes < maxHookBytes && u.next.Len() > 0 && hook.Instant(u.next.Top().At) <= now; {
+		r := Ref(u.next.Pop().Slot)
+		h, ok := q.locate(r)
+		at, comesBack := u.requeued[r]
+		delete(u.requeued, r)
+		switch {
+		case !ok || h.slot().is(stateFree):
+			continue
+		case !comesBack:
+			refs = append(refs, r)
+		case !h.slot().is(stateUnacked): // else it is asked about when it comes back
+			requeued, since = append(requeued, r), append(since, at)
+		}
+		bytes += int(h.slot().length)
+	}
+	q.buf.due = refs
+	q.askRequeued(now, requeued, since)
+	q.askEntered(now, refs)
+}
+
+// askEntered asks about messages that the strategy could not decide about when they entered,
+// as far as it has not done that since.
+func (q *Queue) askEntered(now hook.Instant, refs []Ref) {
+	left := refs[:0]
+	for _, r := range refs {
+		if s := q.at(r).slot(); s.flags&hasDigest != 0 && q.discards.reason(r) == hook.ReasonNone && q.store.read(*s).isUndecided() {
+			left = append(left, r)
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	vs := q.askForDeadlines(now, left, hook.WhyAgain)
+	for i, r := range left {
+		h, data := q.at(r), strategyDataOf(&vs[i])
+		q.renew(h, vs[i].Deadline, data)
+		if data.isUndecided() {
+			q.askLater(nextAsking(now, q.buf.leaving[i].record.enqueued), r)
+		}
+	}
+}
+
+// askRequeued asks about messages that came back when the strategy could not decide.
+func (q *Queue) askRequeued(now hook.Instant, refs []Ref, since []hook.Instant) {
+	if len(refs) == 0 {
+		return
+	}
+	views, vs := q.present(now, refs, hook.WhyAgain)
+	q.hooks.Requeue(now, views, vs)
+	q.buf.view = messageView{}
+	for i, r := range refs {
+		h, v := q.at(r), &vs[i]
+		q.setAskHead(h, v)
+		if v.Hold > now && h.slot().is(stateReady) {
+			q.hold(h, v.Hold)
+			q.journalHeld(h)
+		}
+		q.renew(h, v.Deadline, q.buf.leaving[i].record.after(v, h.deadline()))
+		if v.Again {
+			q.askAboutRequeue(now, r, since[i])
+		}
+	}
+}
+
+// renew gives a message another deadline and strategy data.
+func (q *Queue) renew(h handle, at hook.Instant, data strategyData) {
+	q.journalDeadlineSet(h, at, q.setStrategyData(h, data))
+	if h.slot().is(stateUnacked) { // it is indexed when it is requeued
+		if at != h.deadline() {
+			h.slot().flags &^= inHeap | inRun // the item that it may have is stale already
+			h.chunk.setDeadline(h.index, at)
+		}
+		return
+	}
+	q.setDeadline(h, at)
+}
