@@ -26,6 +26,9 @@ func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, 
 	ms, vs := []hook.Message{view}, []hook.Verdict{v}
 	r.forget()
 	ask(r.now, ms, vs)
+	if why == hook.WhyEnqueue || why == hook.WhyRequeue {
+		vs[0].Again = false // what comes of asking again is not simulated
+	}
 	e := Event{At: r.now, Hook: name, Verdict: vs[0], Text: r.words(&vs[0])}
 	if r.stage.Deciders != nil {
 		e.By = slices.Compact(r.stage.Deciders())

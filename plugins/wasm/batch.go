@@ -34,9 +34,9 @@ type call struct {
 	ms  []hook.Message
 	vs  []hook.Verdict
 
-	shadowing  bool   // the policy is a shadow
-	rechecking bool   // the messages' earlier verdicts are in doubt
-	digest     uint64 // of the module; see [hook.Verdict]
+	shadowing bool     // the policy is a shadow
+	attempt   *attempt // the messages' earlier verdicts are in doubt, or there were none; nil: neither
+	digest    uint64   // of the module; see [hook.Verdict]
 }
 
 // slice returns the call for some of the messages.
@@ -118,7 +118,11 @@ func (v *version) unanswered(h abi.Hook, c *call) {
 		next.ask(&again)
 		return
 	}
-	v.stats.failures[unavailable].Add(uint64(len(c.ms)))
+	if c.attempt != nil { // the failure before is counted
+		c.attempt.unavailable = true
+	} else {
+		v.stats.failures[unavailable].Add(uint64(len(c.ms)))
+	}
 	c.failed(v)
 	c.watch(v, h).report(c, v, unavailable, "it is not asked: it fails too often, or every instance is at work or broken")
 }
@@ -164,17 +168,26 @@ func (v *version) giveBack(in *instance) {
 }
 
 // giveUp ends a failed call. An instance that reported the failure itself may be
-// used again; one that trapped must not.
+// used again; one that trapped must not. That a message fails again which is asked about
+// again has no effect on the calls about others: it neither delays the next instance nor
+// counts for the breaker. Delays would keep other calls from being made, whose failures
+// count for it.
 func (v *version) giveUp(in *instance, c *call, f *failure) {
-	if f.kind == reportedFailure {
+	switch {
+	case f.kind == reportedFailure:
 		v.pool.restore(in)
-	} else {
+	case c.attempt != nil:
+		v.pool.lose(in)
+	default:
 		v.pool.discard(in, c.now)
 	}
 	v.failed(c.now, f)
-	if !c.rechecking {
-		v.breaker.failure(c.now, v)
+	if c.attempt != nil {
+		c.attempt.failed = true
+		v.retries.failure()
+		return
 	}
+	v.breaker.failure(c.now, v)
 }
 
 // begin gives host functions access to the call's messages; end removes it.

@@ -84,7 +84,7 @@ func TestSingleFails(t *testing.T) {
 	}
 	hooktest.Bind(ms)
 	h.Attach(queue("x", map[string]any{"message-ttl": int32(20)})).OnEnqueue(now, ms, vs)
-	want := []hook.Verdict{guest.Signed(hook.Verdict{Deadline: now.AddMillis(101_030)}, whose), {Deadline: now.AddMillis(10)}, {Deadline: now.AddMillis(10)}}
+	want := []hook.Verdict{guest.Signed(hook.Verdict{Deadline: now.AddMillis(101_030)}, whose), {Again: true, Deadline: now.AddMillis(10)}, {Again: true, Deadline: now.AddMillis(10)}}
 	if !slices.Equal(vs, want) {
 		t.Errorf("got %+v, want %+v", vs, want)
 	}

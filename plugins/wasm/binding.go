@@ -146,7 +146,12 @@ func (c *call) forEachRun(classify classifier, put func(call)) {
 }
 
 func (b *binding) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
-	answer(call{binding: b, at: atRequeue, now: now, ms: ms, vs: vs})
+	c := call{binding: b, at: atRequeue, now: now, ms: ms, vs: vs}
+	if len(ms) > 0 && ms[0].Why == hook.WhyAgain {
+		c.tryAgain()
+		return
+	}
+	answer(c)
 }
 
 func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
@@ -156,9 +161,12 @@ func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	c := call{binding: b, at: atChange, now: now, ms: ms, vs: vs}
 	v := b.policy.active.Load()
 	switch {
-	case v == nil:
+	case len(ms) > 0 && ms[0].Why == hook.WhyAgain:
+		c.tryAgain()
 	case b.recheck != nil:
-		c.reconsider(v)
+		c.reconsider()
+	case v == nil:
+		c.fallBack(b.policy.absent())
 	default:
 		v.ask(&c)
 	}

@@ -48,9 +48,9 @@ func TestOnError(t *testing.T) {
 		onError OnError
 		enter   hook.Verdict
 	}{
-		{Builtin, hook.Verdict{Deadline: now.AddMillis(400)}},
-		{Keep, hook.Verdict{}},
-		{Reject, hook.Verdict{Action: hook.Refuse}},
+		{Builtin, hook.Verdict{Again: true, Deadline: now.AddMillis(400)}},
+		{Keep, hook.Verdict{Again: true}},
+		{Reject, hook.Verdict{Action: hook.Refuse, Again: true}},
 	} {
 		h := open(t, 1, Env{})
 		load(t, h, "x", failing(), Options{OnError: tc.onError})

@@ -168,7 +168,7 @@ func TestMisuse(t *testing.T) {
 		ms, vs := []hook.Message{{Enqueued: now, Expiration: hook.LimitOf(5)}}, make([]hook.Verdict, 1)
 		hooktest.Bind(ms, everything)
 		h.Attach(queue("x", nil)).OnEnqueue(now, ms, vs)
-		if i, _ := h.Info("x"); i.Errors["trap"] != 1 || !strings.Contains(i.LastError, tc.want) || vs[0] != (hook.Verdict{Deadline: now.AddMillis(5)}) {
+		if i, _ := h.Info("x"); i.Errors["trap"] != 1 || !strings.Contains(i.LastError, tc.want) || vs[0] != (hook.Verdict{Again: true, Deadline: now.AddMillis(5)}) {
 			t.Errorf("%s: got %q, %+v, want %q", tc.name, i.LastError, vs[0], tc.want)
 		}
 	}

@@ -119,7 +119,7 @@ func TestHoldUntilNonsense(t *testing.T) {
 			h := open(t, 1, Env{MaxHold: tc.most})
 			load(t, h, "x", holding(tc.until, answers{action: abi.Keep, until: new(nowMillis + 9), flags: abi.SetState, state: new(int64(4))}), Options{Grants: []string{"hold"}, OnError: onError})
 			got := enqueue1(h.Attach(queue("x", nil)), now, hook.Message{Expiration: hook.LimitOf(500)})
-			want := map[OnError]hook.Verdict{Builtin: {Deadline: now.AddMillis(500)}, Reject: {Action: hook.Refuse}}[onError]
+			want := map[OnError]hook.Verdict{Builtin: {Again: true, Deadline: now.AddMillis(500)}, Keep: {Again: true}, Reject: {Action: hook.Refuse, Again: true}}[onError]
 			i, _ := h.Info("x")
 			if text := fmt.Sprintf("on_enqueue: verdict 0 of 1: hold until %d is no time in milliseconds since 1970, or too late%s", tc.until, tc.want); got != want || i.LastError != text || i.Errors["verdict"] != 1 {
 				t.Errorf("%s, %s: got %+v, want %+v\n%s\n%s", tc.name, onError, got, want, i.LastError, text)

@@ -52,6 +52,9 @@ type Env struct {
 	Go func(func())
 	// Queues returns the number of queues with a strategy.
 	Queues func(strategy string) int
+	// Undecided returns about how many messages in the queues of a strategy it is to be
+	// asked about again. Without it those count that have left their queues, too.
+	Undecided func(strategy string) int
 	// Clock measures decisions about traced messages.
 	Clock func() hook.Instant
 	// Trace takes attributes that a policy adds to messages that are not traced. It

@@ -32,7 +32,7 @@ func TestHostile(t *testing.T) {
 				ms, vs := crowd(64)
 				hs.OnEnqueue(at, ms, vs)
 				for j, v := range vs {
-					if want := (hook.Verdict{Deadline: now.AddMillis(int64(1000 + j))}); v != want {
+					if want := (hook.Verdict{Again: true, Deadline: now.AddMillis(int64(1000 + j))}); v != want {
 						t.Fatalf("call %d, message %d: got %+v, want %+v", i, j, v, want)
 					}
 				}

@@ -54,8 +54,8 @@ type Info struct {
 	// RolledBackFor is the last error of that version.
 	RolledBackFor string `json:"rolled_back_for,omitempty"`
 
-	Undecided  uint64 `json:"undecided"`   // messages enqueued while the policy failed
-	AskedAgain uint64 `json:"asked_again"` // undecided messages, and those of a rolled-back version, that were asked about again
+	Undecided  uint64 `json:"undecided"`   // messages that entered or came back while the policy failed, and that it is to be asked about again
+	AskedAgain uint64 `json:"asked_again"` // such messages, and those of a rolled-back version, that were asked about again
 	Renewed    uint64 `json:"renewed"`     // of those, messages that got another deadline
 
 	Instances int   `json:"instances"`
@@ -122,7 +122,7 @@ func (p *policy) info() Info {
 		i.RolledBackFor = p.fault.Error()
 	}
 	p.mu.Unlock()
-	i.Undecided, i.AskedAgain, i.Renewed = p.undecided.Load(), p.asked.Load(), p.renewed.Load()
+	i.Undecided, i.AskedAgain, i.Renewed = p.inDoubt(), p.asked.Load(), p.renewed.Load()
 	if _, err := p.loadState(); err != nil {
 		i.LastError = err.Error()
 	}

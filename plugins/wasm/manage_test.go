@@ -63,7 +63,7 @@ func TestLife(t *testing.T) {
 	if err := h.Unload("x", true); err != nil {
 		t.Error(err)
 	}
-	if got, want := enqueue1(hs, now, hook.Message{Expiration: hook.LimitOf(5)}), (hook.Verdict{Deadline: now.AddMillis(5)}); got != want {
+	if got, want := enqueue1(hs, now, hook.Message{Expiration: hook.LimitOf(5)}), (hook.Verdict{Again: true, Deadline: now.AddMillis(5)}); got != want {
 		t.Errorf("a queue that is not attached again: got %+v, want %+v", got, want)
 	}
 	for _, err := range []error{h.Unload("x", false), func() error { _, err := h.Reload("x", false); return err }()} {
@@ -216,7 +216,7 @@ func TestRestart(t *testing.T) {
 		t.Errorf("damaged: got %+v", i)
 	}
 	got := enqueue1(second.Attach(queue("outdated", map[string]any{"message-ttl": int32(7)})), now, hook.Message{})
-	if want := (hook.Verdict{Deadline: now.AddMillis(7)}); got != want {
+	if want := (hook.Verdict{Again: true, Deadline: now.AddMillis(7)}); got != want {
 		t.Errorf("outdated: got %+v, want %+v", got, want)
 	}
 	if _, err := second.Reload("damaged", false); err == nil || !strings.Contains(err.Error(), "its digest differs") {

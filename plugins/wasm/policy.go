@@ -45,7 +45,7 @@ type policy struct {
 	observer func(inForce, shadow hook.Verdict, differs bool) // of a shadow in a rehearsal; nil: there is none
 
 	recheck        atomic.Pointer[recheck] // which queued messages are asked about; nil: all
-	undecided      atomic.Uint64           // messages enqueued while it failed
+	undecided      atomic.Uint64           // messages that entered or came back while it failed, as far as they were not decided about since
 	asked, renewed atomic.Uint64           // messages asked about again, and those that got another deadline
 
 	mu             sync.Mutex // guards what follows

@@ -197,7 +197,17 @@ func (p *pool) recover() {
 	p.mu.Unlock()
 }
 
-// discard closes an instance that must not be used again.
+// lose is discard without a pause: the next call makes another instance.
+func (p *pool) lose(in *instance) {
+	in.close()
+	p.mu.Lock()
+	p.live--
+	p.slots[in.slot].taken = false
+	p.freed.Broadcast()
+	p.mu.Unlock()
+}
+
+// discard closes an instance that must not be used again, and delays the next one.
 func (p *pool) discard(in *instance, now hook.Instant) {
 	in.close()
 	p.mu.Lock()
@@ -217,12 +227,7 @@ func (p *pool) revive() { p.retired.Store(false) }
 
 func (p *pool) sweep() {
 	for in := p.free(); in != nil; in = p.free() {
-		in.close()
-		p.mu.Lock()
-		p.live--
-		p.slots[in.slot].taken = false
-		p.freed.Broadcast()
-		p.mu.Unlock()
+		p.lose(in)
 	}
 }
 

@@ -73,22 +73,35 @@ func (h *Host) recovered(p *policy) {
 	})
 }
 
-// reconsider asks about messages in doubt. A failed call leaves them unchanged and does not count for the breaker: one of
-// them may be the message that made the failed version fail.
-func (c *call) reconsider(v *version) {
-	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
-		return atChange, c.binding.recheck.covers(m)
-	}
-	c.forEachRun(inDoubt, func(run call) {
-		run.rechecking = true
-		v.ask(&run)
-		changed := 0
-		for i := range run.ms {
-			if run.vs[i].Deadline != run.ms[i].Deadline {
-				changed++
-			}
+// decided counts messages that were in doubt, and those that still are.
+func (p *policy) decided(messages, left int) {
+	for {
+		n := p.undecided.Load()
+		next := max(n-min(n, uint64(messages)), uint64(left))
+		if n == next || p.undecided.CompareAndSwap(n, next) {
+			return
 		}
-		c.policy.asked.Add(uint64(len(run.ms)))
-		c.policy.renewed.Add(uint64(changed))
-	})
+	}
+}
+
+// inDoubt returns how many messages the policy is to be asked about. Some of those that were counted have left their queues, which
+// know it.
+func (p *policy) inDoubt() uint64 {
+	n := p.undecided.Load()
+	if n == 0 || p.host.env.Undecided == nil {
+		return n
+	}
+	there := uint64(p.host.env.Undecided(prefix + p.name))
+	if there == 0 {
+		p.undecided.CompareAndSwap(n, 0)
+	}
+	return there
+}
+
+// reconsider asks about messages in doubt, after a review.
+func (c *call) reconsider() {
+	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
+		return c.at, c.binding.recheck.covers(m)
+	}
+	c.forEachRun(inDoubt, func(run call) { run.tryAgain() })
 }

@@ -246,10 +246,11 @@ func (c *call) failedOne(ver *version, i int) {
 	c.fallBackOne(ver, i)
 }
 
-// undecided counts n messages that are enqueued while the policy fails. It is called before the breaker counts the failure, because a
-// rollback then asks about the counted messages again.
+// undecided counts n messages that enter or come back while the policy fails. It is called before the breaker counts the failure, because
+// a rollback then asks about the counted messages again.
 func (c *call) undecided(ver *version, n int) {
-	if c.at == atEnqueue && ver.options.OnError != Reject && !c.shadowing {
+	stays := c.at == atEnqueue && ver.options.OnError != Reject || c.at == atRequeue
+	if stays && c.attempt == nil && !c.shadowing {
 		ver.policy.undecided.Add(uint64(n))
 	}
 }
@@ -266,20 +267,28 @@ func (c *call) fallBackOne(ver *version, i int) {
 	switch c.at {
 	case atEnqueue:
 		c.failedToEnter(ver, i)
+	case atRequeue:
+		v.Again = !c.shadowing
 	case atChange:
 		guest.Restore(v, m)
+		if c.attempt != nil || guest.Digest(v) == 0 {
+			v.Again = true
+			guest.SetDigest(v, 0) // of a version that has failed
+		}
 	case atDue:
 		c.failedWhenDue(ver, i)
 	}
 }
 
 func (c *call) failedToEnter(ver *version, i int) {
+	v := &c.vs[i]
 	switch ver.options.OnError {
 	case Builtin:
 		c.noOpinion(i)
 	case Reject:
-		c.vs[i].Action = hook.Refuse
+		v.Action = hook.Refuse
 	}
+	v.Again = !c.shadowing // of a refused one, too: what an exchange releases may enter all the same
 }
 
 // failedWhenDue keeps a due message, because the policy might have kept it, and

@@ -225,7 +225,7 @@ func TestBadVerdicts(t *testing.T) {
 			load(t, h, "x", says(tc.says, tc.later), Options{Grants: tc.grants, OnError: onError})
 			hs := h.Attach(queue("x", map[string]any{"message-ttl": int32(2000)}))
 			got := enqueue1(hs, now, hook.Message{Expiration: hook.LimitOf(500)})
-			want := map[OnError]hook.Verdict{Builtin: {Deadline: now.AddMillis(500)}, Reject: {Action: hook.Refuse}}[onError]
+			want := map[OnError]hook.Verdict{Builtin: {Again: true, Deadline: now.AddMillis(500)}, Keep: {Again: true}, Reject: {Action: hook.Refuse, Again: true}}[onError]
 			if got != want {
 				t.Errorf("%s, %s: got %+v, want %+v", tc.name, onError, got, want)
 			}
@@ -251,7 +251,7 @@ func TestOneBadVerdict(t *testing.T) {
 	hooktest.Bind(ms)
 	h.Attach(queue("x", nil)).OnEnqueue(now, ms, vs)
 	for i, v := range vs {
-		want := hook.Verdict{Deadline: now.AddMillis(7)} // what the broker would do
+		want := hook.Verdict{Again: true, Deadline: now.AddMillis(7)} // what the broker would do
 		switch i % 10 {
 		case abi.Keep:
 			want = hook.Verdict{}

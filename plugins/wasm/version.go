@@ -45,6 +45,7 @@ type version struct {
 
 	pool    pool
 	breaker breaker
+	retries retries
 	since   atomic.Int64 // the instant of the first call; 0: none
 	memory  atomic.Int64 // bytes, of all instances
 	stats   stats

@@ -70,19 +70,19 @@ func TestDecisionsAreTold(t *testing.T) {
 		},
 		{
 			name: "nonsense", module: says(answers{action: 9}, true), failure: "there is no action 9",
-			want: guest.Decision{Hook: "on_enqueue", Batch: 3},
+			want: guest.Decision{Hook: "on_enqueue", Batch: 3, Verdict: hook.Verdict{Again: true}},
 		},
 		{
 			name: "trap", module: assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }),
-			failure: "trap: unreachable", want: guest.Decision{Hook: "on_enqueue", Batch: 3},
+			failure: "trap: unreachable", want: guest.Decision{Hook: "on_enqueue", Batch: 3, Verdict: hook.Verdict{Again: true}},
 		},
 		{
 			name: "single trap", module: assemble(func(b *wt.Builder) { b.Single(); b.Has(abi.Deadline.String(), wt.Unreachable) }),
-			failure: "trap: unreachable", want: guest.Decision{Hook: "deadline", Batch: 3},
+			failure: "trap: unreachable", want: guest.Decision{Hook: "deadline", Batch: 3, Verdict: hook.Verdict{Again: true}},
 		},
 		{
 			name: "endless", module: assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Loop(wt.Br(0))) }),
-			failure: "fuel: it used up its fuel", want: guest.Decision{Hook: "on_enqueue", Batch: 3},
+			failure: "fuel: it used up its fuel", want: guest.Decision{Hook: "on_enqueue", Batch: 3, Verdict: hook.Verdict{Again: true}},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -70,6 +70,8 @@ type info struct {
 	Errors     map[string]uint64
 	Breaker    string
 	RolledBack string `json:"rolled_back"`
+	Undecided  int
+	AskedAgain int `json:"asked_again"`
 	Origin     string
 	Loaded     bool
 	LastError  string `json:"last_error"`

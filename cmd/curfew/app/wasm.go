@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/plugins/wasm"
@@ -44,16 +46,17 @@ func openPolicies(s setup) (*policyHost, error) {
 		return p, nil
 	}
 	return p, p.Open(wasm.Env{
-		Log:      s.log.With(slog.String("plugin", "wasm")),
-		Store:    p.modulesStore(s),
-		Shared:   s.Cluster.On(),
-		CacheDir: filepath.Join(policyFolder(s.Data.Dir), "compiled"),
-		Go:       p.work.Go,
-		Queues:   p.queues,
-		Clock:    clock.New(),
-		MaxHold:  longestHold(s.Plugins),
-		Nearest:  config.Nearest,
-		Notice:   noticeTo(s.telemetry),
+		Log:       s.log.With(slog.String("plugin", "wasm")),
+		Store:     p.modulesStore(s),
+		Shared:    s.Cluster.On(),
+		CacheDir:  filepath.Join(policyFolder(s.Data.Dir), "compiled"),
+		Go:        p.work.Go,
+		Queues:    p.queues,
+		Undecided: p.undecided,
+		Clock:     clock.New(),
+		MaxHold:   longestHold(s.Plugins),
+		Nearest:   config.Nearest,
+		Notice:    noticeTo(s.telemetry),
 	})
 }
 
@@ -94,20 +97,37 @@ func noticeTo(r *telemetry.Recorder) func(wasm.Notice) {
 }
 
 // queues counts the queues that chose a strategy.
-func (p *policyHost) queues(strategy string) int {
-	st := p.store.Load()
-	if st == nil {
-		return 0
+func (p *policyHost) queues(strategy string) (n int) {
+	for range p.queuesOf(strategy) {
+		n++
 	}
-	n := 0
-	for _, v := range st.VHosts() {
-		for _, q := range v.Queues() {
-			if q.Config().Strategy == strategy {
-				n++
+	return n
+}
+
+// undecided counts the messages in the queues of a strategy that it is to be asked about again.
+func (p *policyHost) undecided(strategy string) (n int) {
+	look := func(q *queue.Queue) { n += q.Stats().Undecided } // one closure for all queues
+	for q := range p.queuesOf(strategy) {
+		_ = q.Look(look) // it fails for a queue that was deleted
+	}
+	return n
+}
+
+// queuesOf yields the queues that chose a strategy.
+func (p *policyHost) queuesOf(strategy string) iter.Seq[*queue.Mailbox] {
+	return func(yield func(*queue.Mailbox) bool) {
+		st := p.store.Load()
+		if st == nil {
+			return
+		}
+		for _, v := range st.VHosts() {
+			for _, q := range v.Queues() {
+				if q.Config().Strategy == strategy && !yield(q) {
+					return
+				}
 			}
 		}
 	}
-	return n
 }
 
 // close ends the host after the queues.
