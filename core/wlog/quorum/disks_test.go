@@ -186,3 +186,41 @@ func TestFailedDisk(t *testing.T) {
 		})
 	}
 }
+
+// An owner that was confirmed entries which its own disk has not got yet, and opens the shard again in the same term, gets them: they are
+// acknowledged. What is appended then is not taken for one of them.
+func TestOpenedAgainOverAStalledDisk(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.owner(0)
+		l := c.open(0, 1)
+		c.write(l, 1, 20)
+		time.Sleep(time.Second)
+		slow := make(chan struct{})
+		answer := sync.OnceFunc(func() { close(slow) })
+		defer answer()
+		c.fs[1].Inject(func(op crashfs.Op) error {
+			if op.Kind == crashfs.OpSync {
+				<-slow
+			}
+			return nil
+		})
+		for n := uint64(21); n <= 25; n++ {
+			if err := <-appendAsync(c, l, n); err != nil {
+				t.Fatalf("append: %v", err)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Second, answer)
+		there := map[uint64]bool{}
+		again, err := c.nodes[1].Open(c.Context(), 0, func(_ wlog.Index, entry []byte) error {
+			there[binary.LittleEndian.Uint64(entry)] = true
+			return nil
+		})
+		if err != nil || len(there) != 25 {
+			t.Fatalf("there are %d of 25 entries: %v", len(there), err)
+		}
+		c.write(again, 26, 30)
+	})
+}

@@ -107,14 +107,17 @@ func (r *replica) own(ctx context.Context) (uint64, error) {
 	}
 }
 
-// settleWaiting answers those who want to open the shard, once it has an owner.
+// settleWaiting answers those who want to open the shard, once it has an owner. Where that is this node, it has all that its last log was
+// told is durable: see tellDurable. The next one would not replay it, and would take it for what it appends itself.
 func (r *replica) settleWaiting() {
 	if len(r.waiting) == 0 {
 		return
 	}
 	switch g := r.group; {
 	case g.owner > 0:
-		r.elect(ownership{term: g.owner})
+		if r.told == 0 {
+			r.elect(ownership{term: g.owner})
+		}
 	case g.leader != raft.None && g.leader != g.id:
 		r.elect(ownership{err: wlog.ErrNotOwner})
 	}
