@@ -96,7 +96,7 @@ func TestModel(t *testing.T) {
 		weight string
 	}
 	var model []binding
-	for range 150 / fewer {
+	for range 60 / fewer {
 		b := binding{r.IntN(40), weights[r.IntN(len(weights))]}
 		switch i := slices.Index(model, b); {
 		case i < 0 && r.IntN(5) > 0:

@@ -140,6 +140,7 @@ func TestThePageAboutBackups(t *testing.T) {
 	}
 	m := newMachine(t)
 	m.publish("orders", 3)
+	m.must(os.WriteFile(filepath.Join(m.root, "work", "rabbitmq.conf"), []byte("vm_memory_high_watermark.absolute = 2GB\n"), 0o600))
 	var printed strings.Builder
 	for _, b := range block.FindAllStringSubmatch(string(page), -1) {
 		switch b[1] {
@@ -158,6 +159,9 @@ func TestThePageAboutBackups(t *testing.T) {
 		if !strings.Contains(printed.String(), want) {
 			t.Errorf("the page printed no %q:\n%s", want, &printed)
 		}
+	}
+	if got := m.run("curfew config --config curfew.yaml"); !strings.Contains(got, "2000000000") && !strings.Contains(got, "2GB") {
+		t.Errorf("what was translated says:\n%s", got)
 	}
 	if got := m.run("curfew ctl --quiet list_queues | grep orders"); got != "orders\t3\n" {
 		t.Errorf("in the end the queue is %q", got)

@@ -261,7 +261,7 @@ func TestCancelsRaceWithReleases(t *testing.T) {
 	c.queue("work", nil)
 	c.exchange("later", "direct")
 	c.bind("work", "key", "later")
-	const rounds = 1500 / fewer
+	const rounds = 400 / fewer
 	lost := 0 // cancellations
 	for n := range rounds {
 		id := strconv.Itoa(n)

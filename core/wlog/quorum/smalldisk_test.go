@@ -12,7 +12,7 @@ import (
 
 // Two shards on one small disk, of one node or two; nodes are killed, cut off, and the disk's space changes. In the end all is trimmed.
 func TestCampaignSmallDisk(t *testing.T) {
-	from, n := campaign.Number(t, "SIMULATION_SEED", 1), campaign.Size(t, "SIMULATION_SEEDS", 120/fewer, 120)/10
+	from, n := campaign.Number(t, "SIMULATION_SEED", 1), campaign.Size(t, "SIMULATION_SEEDS", 60/fewer, 120)/10
 	full := 0
 	defer func() { t.Logf("%d shards were full", full) }()
 	for seed := from; seed < from+n; seed++ {

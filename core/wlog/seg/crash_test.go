@@ -19,7 +19,7 @@ import (
 // shard again and looks for what was acknowledged; again and again. SIMULATION_SEEDS
 // says how many random runs it makes, SIMULATION_SEED which is the first.
 func TestCampaignCrash(t *testing.T) {
-	first, seeds := campaign.Number(t, "SIMULATION_SEED", 0), campaign.Size(t, "SIMULATION_SEEDS", 150/fewer, 500)
+	first, seeds := campaign.Number(t, "SIMULATION_SEED", 0), campaign.Size(t, "SIMULATION_SEEDS", 60/fewer, 500)
 	for _, durability := range []Durability{Fsync, Flush} {
 		for seed := first; seed < first+seeds; seed++ {
 			synctest.Test(t, func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestPowerLossAtEachStepOfATrim(t *testing.T) {
 	for _, durability := range []Durability{Fsync, Flush} {
 		for _, fresh := range []bool{true, false} {
 			for step, over := 0, false; !over; step++ {
-				for seed := range uint64(10 / fewer) {
+				for seed := range uint64(max(4/fewer, 1)) {
 					name := fmt.Sprintf("durability %d, fresh %v, step %d, seed %d", durability, fresh, step, seed)
 					over = trimUntilDark(t, name, durability, fresh, step, seed)
 				}
