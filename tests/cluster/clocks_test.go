@@ -16,6 +16,7 @@ import (
 // there would be no majority then. (Of two nodes that are left, the slower clock counts as right, because nobody can know.) Messages expire,
 // and not early. With its clock set it is as good as the others.
 func TestNodeWhoseClockIsWrong(t *testing.T) {
+	t.Parallel()
 	for _, ahead := range []time.Duration{5 * time.Second, -5 * time.Second} {
 		t.Run(ahead.String(), func(t *testing.T) {
 			c := New(t, "", t.TempDir())

@@ -16,6 +16,7 @@ import (
 
 // A message that was confirmed through one node is there through another, when the one that had it is killed.
 func TestClusterSurvivesKill(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	publish(t, c.Nodes[0], "q", 10)
 	owner := c.Owner("/")
@@ -72,6 +73,7 @@ func TestCompareFindsWhatDiffers(t *testing.T) {
 
 // A node that is told to end gives its vhosts to others at once. What had been acknowledged just before was delivered again.
 func TestStopKeepsAcknowledgements(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	const queues, messages = 20, 20
 	for i := range queues {
@@ -114,6 +116,7 @@ func TestStopKeepsAcknowledgements(t *testing.T) {
 
 // A node says how many connections it relays.
 func TestRelayedConnectionsAreCounted(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	other := c.Nodes[(c.Owner("/").Number+1)%size]
 	publish(t, other, "q", 10)

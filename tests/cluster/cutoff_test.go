@@ -12,6 +12,7 @@ import (
 // What a consumer has not acknowledged that is connected through a node which is cut off is delivered to others within seconds. The node that
 // serves the vhost hears nothing of the end of that connection, and kept it for as long as the system does: for minutes, or for ever.
 func TestDeliveriesThroughANodeThatIsCutOff(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "limits: {heartbeat: 5m}")
 	owner := c.Owner("/")
 	front := c.Nodes[(owner.Number+1)%size]

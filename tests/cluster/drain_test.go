@@ -14,6 +14,7 @@ import (
 // confirmed, then they wait, and when the node stops they are closed with 320. Those that had waited for more than five seconds had their
 // sockets closed without a word.
 func TestDrainReachesRelayedPublishers(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	owner := c.Owner("/")
 	publish(t, owner, "q", 1)

@@ -10,6 +10,7 @@ import (
 
 // After rolling restarts three of four shards stayed on one node, for good. One that clients use stays until an operator moves it.
 func TestShardsAreSpreadAfterRollingRestarts(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	for _, n := range c.Nodes {
 		n.Stop()

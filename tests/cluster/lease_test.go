@@ -16,6 +16,7 @@ import (
 
 // The owner of queues with leases is killed. At the new one their leases begin anew: late, never early, whether a queue had a consumer or not.
 func TestALeaseBeginsAnewAtTheNextOwner(t *testing.T) {
+	t.Parallel()
 	const lease = 6 * time.Second
 	c := Start(t, "")
 	c.AwaitSpare()
@@ -63,6 +64,7 @@ func TestALeaseBeginsAnewAtTheNextOwner(t *testing.T) {
 // Messages with deadlines before, while and after the owner is killed expire all, each once and none early: deadlines are instants, which no
 // take-over moves.
 func TestDeadlinesWhenTheOwnerIsKilled(t *testing.T) {
+	t.Parallel()
 	const longest, step = 7 * time.Second, 250 * time.Millisecond
 	c := Start(t, "")
 	owner := c.Owner("/")

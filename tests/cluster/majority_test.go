@@ -24,6 +24,7 @@ import (
 // 320 and refuses others with 541. Its management API changes nothing, and says what its answers lack. With one of the two back everything that
 // was confirmed is there, and publishers go on.
 func TestTwoOfThreeNodesAreKilled(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	killed, left := c.Nodes[:2], c.Nodes[2]
 	left.Ask(t, http.StatusCreated, http.MethodPut, "vhosts/team", nil)

@@ -9,6 +9,7 @@ import (
 
 // A load balancer sends nobody to a node that is alone, which serves nobody, and sends clients there again once another node is back.
 func TestANodeAloneIsNotReady(t *testing.T) {
+	t.Parallel()
 	c := Start(t, "")
 	alone := c.Nodes[2]
 	alone.wantProbes(http.StatusOK)

@@ -24,6 +24,7 @@ import (
 
 // The owner is killed under a publisher, where nodes show each other certificates. What was confirmed is there.
 func TestOwnerIsKilledWhereNodesSpeakTLS(t *testing.T) {
+	t.Parallel()
 	s, urls := startSecure(t)
 	client := StartSurvivor(t, "survivor", nil, urls)
 	for range 2 { // the second one has been another node's follower
@@ -46,6 +47,7 @@ func TestOwnerIsKilledWhereNodesSpeakTLS(t *testing.T) {
 // All certificates of nodes and their authority are replaced, as the page about clusters says, without a pause: SIGHUP has each node show the new
 // certificate, as the one that dials and as the one that listens, on connections that are made afterwards.
 func TestCertificatesOfNodesAreRenewed(t *testing.T) {
+	t.Parallel()
 	s, urls := startSecure(t)
 	client := StartSurvivor(t, "survivor", nil, urls)
 	AwaitProgress(t, client)

@@ -13,6 +13,7 @@ import (
 // nothing that was confirmed is lost. A format of logs that only the later version reads is written when all nodes have that version, not
 // before. Afterwards the earlier version is refused, on its data and without.
 func TestRollingUpgrade(t *testing.T) {
+	t.Parallel()
 	earlier := process.Variant(t, "earlier", map[string]string{"release": "7.0.0"})
 	later := process.Variant(t, "later", map[string]string{"release": "8.0.0", "latestFormat": "2"})
 	c := New(t, "", t.TempDir())
