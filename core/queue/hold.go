@@ -314,7 +314,7 @@ func (q *Queue) holdReleased(now hook.Instant, ms []Message) {
 // mayRefuse reports whether messages would exceed the limits, or overtake others that wait
 // for space.
 func (q *Queue) mayRefuse(now hook.Instant, ms []Message, l *chain.ReleaseLimits) bool {
-	if _, waits := q.nextHeld(now); waits {
+	if _, waits := q.nextHeld(now + 1); waits { // also what an exchange released at the same instant
 		return true
 	}
 	bytes := q.readyBytes

@@ -293,3 +293,25 @@ func TestARefusalOfWhatAnExchangeReleases(t *testing.T) {
 	q.tick(2 * second)
 	wantStats(t, q, 1, 0, 0)
 }
+
+// What an exchange released into a queue with little room overtook what it had released at the same instant, which waited: there was
+// room for the later ones alone.
+func TestReleasedMessagesWaitInOrder(t *testing.T) {
+	q, _ := passive(t, Config{}, limited(hook.LimitOf(2), 0, false))
+	q.enqueue(second, releasedBatch(heldUntil(1, 0)))
+	q.enqueue(second, releasedBatch(heldUntil(2, 0), heldUntil(3, 0))) // both wait: there is room for one
+	q.enqueue(second, releasedBatch(heldUntil(4, 0)))
+	var got []uint64
+	for now := second + 1; q.messages() > 0 && now < 20*second; now += second {
+		q.tick(now)
+		for q.ready > 0 {
+			for _, d := range takeOne(t, q, now) {
+				got = append(got, idOf(q.store.read(*q.at(d.Ref).slot()).body))
+				q.settleAll(now, Ack, []PendingAck{d})
+			}
+		}
+	}
+	if !slices.Equal(got, []uint64{1, 2, 3, 4}) {
+		t.Errorf("got %v", got)
+	}
+}
