@@ -78,12 +78,22 @@ func (q *Queue) forsake() {
 		q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count}
 	}
 	q.ready, q.unacked, q.moving, q.readyBytes = 0, 0, 0, 0
+	_ = contain(q.abandonRedrive)
 	q.discards, q.departing, q.ending, q.redrive, q.garbage, q.parted = nil, nil, nil, nil, nil, nil
 	q.lease, q.trim = 0, 0
 	q.emptied = true
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
 		_ = contain(func() { q.dismiss(c) })
 	}
+}
+
+// abandonRedrive ends the redrive of a queue that is deleted or stopped.
+func (q *Queue) abandonRedrive() {
+	if q.closed {
+		q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
+		return
+	}
+	q.breakRedrive(q.stopped.Error())
 }
 
 // dismiss reports to a consumer that was removed why it gets no more messages.

@@ -254,3 +254,42 @@ func restoresTheOthers(t *testing.T, interfere func(r *Restorer, step int)) {
 	}
 	whole.Discard()
 }
+
+// The redrive of a queue that could not even free what it held ran for ever for all who asked, and kept its targets in use.
+func TestTheRedriveOfAQueueThatPanicsEnds(t *testing.T) {
+	y := newJourney(t, 10)
+	ended := 0
+	y.redrive.ended = func(hook.Instant, *RedriveStatus) { ended++ }
+	y.from.levels[0].chunks[0].positions = []uint16{} // which makes it a sparse one
+	y.from.stop(errors.New("input/output error"))
+	if s := y.redrive.Status(); s.State != RedriveFailed || s.Ended == 0 || ended != 1 {
+		t.Errorf("it ended %d times: %+v", ended, s)
+	}
+	y.from.declineStopped(second, &task{kind: taskMoved, moved: y.host.batches[0].Removal.move})
+	y.host.batches[0].release()
+}
+
+// breaking is a host of a queue whose bodies cannot be read while a message is refused.
+type breaking struct{ *courier }
+
+func (breaking) Refused(*Config, int) { panic(unreadable{errUnreadable}) }
+
+// A turn that broke off while what it refused was to stay where it is left a buffer to the next transaction, which then lost what a full
+// queue was to dead-letter.
+func TestABrokenTurnLeavesNoRuleBehind(t *testing.T) {
+	y := newJourney(t, 10)
+	y.to.host = breaking{y.host}
+	y.to.mailbox.handle(second, &task{kind: taskPublish, batch: y.host.batches[0]})
+	if y.to.stopped == nil {
+		t.Fatal("the turn did not break off")
+	}
+	q, h := passive(t, Config{}, hook.Hooks{OnEnqueue: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+		vs[0] = hook.Verdict{Action: hook.Route, Reason: hook.ReasonMaxLen, Target: &hook.Target{}, Nack: true}
+	}})
+	q.buf = y.to.buf
+	ms := []Message{message(1, 8)}
+	q.takeInTurn(second, ms) // as a transaction does
+	if len(h.dead) != 1 || ms[0].Flags&Refused == 0 {
+		t.Errorf("dead-lettered: %v; flags %b", h.dead, ms[0].Flags)
+	}
+}

@@ -257,7 +257,7 @@ func (q *Queue) dropAll() {
 		q.count.Deleted += uint64(q.messages())
 		q.dropContents() // which asks the redrive what is under way
 	}
-	q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
+	q.abandonRedrive()
 	if e := q.stopped; e != nil && q.contents != nil {
 		q.count.Deleted += uint64(e.ready + e.unacked + e.held + e.discarded)
 	}

@@ -97,7 +97,7 @@ func (q *Queue) letGo(e *StoppedError) {
 		q.countJournalled(e)
 		q.count.Lost += uint64(all - e.ready - e.unacked - e.held - e.discarded)
 	}
-	q.breakRedrive(e.Error())
+	q.abandonRedrive()
 	q.dropContents()
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
 		q.dismiss(c)

@@ -37,6 +37,7 @@ func (w *turnBuffers) abandon() {
 	w.view = messageView{}
 	w.removals.clear()
 	w.asked, w.ops.enqueued, w.committing, w.late = w.asked[:0], 0, false, false
+	w.ops.keeps, w.ops.once = false, false
 }
 
 var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}
