@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/logtest"
@@ -482,6 +483,62 @@ func TestAVHostThatMovesFreely(t *testing.T) {
 				tc.prepare(k, k.declare("q"))
 				if got := k.v.MovesFreely(); got != tc.free {
 					t.Errorf("got %v", got)
+				}
+			})
+		})
+	}
+}
+
+// remembering is a plugin that remembers messages: of the exchanges with the argument "x-once", and of the queue "q" while they are there.
+type remembering struct{ hook.NoHooks }
+
+func (remembering) Attach(q hook.Queue) hook.Hooks {
+	if q.Name() != "q" {
+		return hook.Hooks{}
+	}
+	return hook.Hooks{
+		OnEnqueue: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) {
+			for i := range vs {
+				vs[i].Watch = true
+			}
+		},
+		OnGone: func([]hook.Message) {},
+	}
+}
+
+func (remembering) ExchangeArguments() []hook.ExchangeArgument {
+	return []hook.ExchangeArgument{{Name: "x-once"}}
+}
+
+func (remembering) Filter(x *hook.Exchange) hook.Filter {
+	if _, ok := x.Args.Lookup("x-once"); !ok {
+		return nil
+	}
+	return func(*hook.Publishing) bool { return true }
+}
+
+// A vhost went back by itself while a plugin remembered its messages to keep duplicates out: the other node let them in.
+func TestAVHostThatRemembersStays(t *testing.T) {
+	for name, tc := range map[string]struct {
+		prepare func(k *kept, q, other *queue.Mailbox)
+		free    bool
+	}{
+		"nothing":            {func(*kept, *queue.Mailbox, *queue.Mailbox) {}, true},
+		"a queue's messages": {func(k *kept, q, _ *queue.Mailbox) { k.put(q, "m") }, false},
+		"another's":          {func(k *kept, _, other *queue.Mailbox) { k.put(other, "m") }, true},
+		"an exchange's": {func(k *kept, _, _ *queue.Mailbox) {
+			must(k.t, k.v.DeclareExchange(vhost.Exchange{
+				Name: "x", Type: "fanout", Durable: true, Args: amqp.Table{{Key: "x-once", Value: true}},
+			}, nil))
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := open(t, crashfs.New(1), with(t, remembering{}, 1))
+				defer k.end()
+				tc.prepare(k, k.declare("q"), k.declare("other"))
+				if got := k.v.MovesFreely(); got != tc.free {
+					t.Errorf("moves freely: %v", got)
 				}
 			})
 		})

@@ -38,13 +38,13 @@ func (v *VHost) Move(reason string) (lost int) {
 	return lost
 }
 
-// MovesFreely reports whether Move would cost nobody anything: no connection uses the vhost, no redrive runs, and all that the vhost has
-// is durable. It looks at every queue.
+// MovesFreely reports whether Move would cost nobody anything: no connection uses the vhost, no redrive runs, all that the vhost has
+// is durable, and no plugin may remember messages, such as one that drops duplicates. It looks at every queue.
 func (v *VHost) MovesFreely() bool {
 	if v.Stats().Connections > 0 {
 		return false
 	}
-	if slices.ContainsFunc(v.Exchanges(), func(x Exchange) bool { return !x.Durable }) {
+	if !v.exchangesMoveFreely() {
 		return false
 	}
 	if slices.ContainsFunc(v.Redrives(), func(j *RedriveJob) bool { s, _ := j.Status(); return s.Ended == 0 }) {
@@ -54,9 +54,22 @@ func (v *VHost) MovesFreely() bool {
 		free := true
 		_ = m.Look(func(q *queue.Queue) { // an error means that it is deleted
 			s := q.Stats()
-			free = q.Config().Durable && s.Ready+s.Unacked+s.Held+s.Discarded == s.Persistent
+			all := s.Ready + s.Unacked + s.Held + s.Discarded
+			free = q.Config().Durable && all == s.Persistent && (all == 0 || !m.SettlesFirst())
 		})
 		if !free {
+			return false
+		}
+	}
+	return true
+}
+
+// exchangesMoveFreely reports whether all exchanges are durable, and have no plugin that may remember messages.
+func (v *VHost) exchangesMoveFreely() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	for _, x := range v.exchanges {
+		if !x.Durable || x.volatile {
 			return false
 		}
 	}
