@@ -293,3 +293,48 @@ func TestABrokenTurnLeavesNoRuleBehind(t *testing.T) {
 		t.Errorf("dead-lettered: %v; flags %b", h.dead, ms[0].Flags)
 	}
 }
+
+// clumsy is a host that cannot publish dead letters.
+type clumsy struct{ *faultGraves }
+
+func (clumsy) DeadLetter(*Config, hook.Instant, []DeadLetter, Tracking) { panic("a fault of the host") }
+
+// Who deleted a queue that had panicked while it sent dead letters waited for ever: for these to arrive.
+func TestAQueueThatPanicsAwaitsNoDeadLetters(t *testing.T) {
+	for name, leave := range map[string]func(s *Mailbox, held []PendingAck){ // an error: it comes back with the next start
+		"rejected": func(s *Mailbox, held []PendingAck) { s.Settle(Reject, held) },
+		"redriven": func(s *Mailbox, held []PendingAck) {
+			s.Settle(Requeue, held)
+			_ = s.Do(func(q *Queue, now hook.Instant) {
+				_, _ = q.StartRedrive(now, RedriveOptions{Choose: func(*Stored) (*RedriveTarget, RedriveFailure) {
+					return &RedriveTarget{}, NotChosen
+				}})
+				q.redriveSome(now)
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ownTraffic(t)
+				s := keptIn(t, &lockedJournal{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}), "q")[0]
+				g := &faultGraves{graves: s.queue.host.(*graves)}
+				s.queue.host = clumsy{g}
+				if err := send(s, persist(0)); err != nil {
+					t.Fatal(err)
+				}
+				leave(s, fetch(t, s))
+				if len(g.faults) != 1 {
+					t.Fatalf("reported: %q", g.faults)
+				}
+				_ = s.Do(func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
+				var failed error
+				if s.AfterDeadLetters(func(err error) { failed = err }) {
+					synctest.Wait()
+				}
+				if s.Sends() || (failed != nil) != (name == "rejected") {
+					t.Errorf("it still sends: %v; error %v", s.Sends(), failed)
+				}
+			})
+		})
+	}
+}

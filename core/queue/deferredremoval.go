@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -22,6 +23,7 @@ type DeferredRemoval struct {
 	tracker *pendingRemovals      // of the old queue
 	again   *Mailbox              // the old queue, if it has messages that are released again; nil otherwise
 	move    *movedPart            // whose messages stay that are refused; nil for dead letters
+	sent    bool                  // pending is set; belongs to the queue's turn
 }
 
 // departed is a message of a removal.
@@ -39,6 +41,7 @@ func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 	if r == nil {
 		return
 	}
+	r.sent = true
 	if r.move != nil {
 		r.move.expect(ds)
 	}
@@ -54,6 +57,21 @@ func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 		r.commit()
 	default:
 		r.pending.Store(int32(batches))
+	}
+}
+
+// errUnsent is why dead letters never will arrive: the queue panicked before it had sent them.
+var errUnsent = errors.New("dead letters were not sent")
+
+// endUnsent ends a removal, which may be nil, if the turn broke off before its messages were sent: nobody must wait for them. A
+// restart finds them in their queue, unless that is deleted while they were redriven.
+func (r *DeferredRemoval) endUnsent() {
+	switch {
+	case r == nil || r.sent:
+	case r.move != nil:
+		r.move.release()
+	default:
+		r.tracker.end(errUnsent)
 	}
 }
 

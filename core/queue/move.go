@@ -64,6 +64,7 @@ func (q *Queue) sendPart(now hook.Instant, p *movedPart) {
 	p.alone, p.gone = make([]bool, len(p.refs)), make([]bool, len(p.refs))
 	p.removal.tracker = q.mailbox.pendingRemovals()
 	p.removal.tracker.begin()
+	defer p.removal.endUnsent()
 	r.parts = append(r.parts, p)
 	r.sent += len(p.refs)
 	q.commit(nil) // the messages may have entered in this turn: their enqueues come first

@@ -21,6 +21,7 @@ type removals struct {
 func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
 	r := &q.buf.removals
 	if deferred != nil {
+		defer deferred.endUnsent()
 		q.commit(nil) // the messages may have entered in this turn: their enqueues come first
 	}
 	if len(r.dead) > 0 {
