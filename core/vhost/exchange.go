@@ -52,6 +52,8 @@ type exchange struct {
 
 	table   *route.Table[destination] // always empty for the default exchange, to which every queue is bound by its name
 	sources []*exchange               // exchanges with bindings to this one
+	// deletionLogged means that the exchange is about to be deleted: nothing else may be logged of it.
+	deletionLogged bool
 	pluginPart
 }
 
@@ -234,6 +236,7 @@ func (v *VHost) logDeletions(x *exchange) []*exchange {
 
 func (v *VHost) logExchangeDeletion(x *exchange) {
 	if v.isLogged(x) {
+		x.deletionLogged = true
 		v.logDefinition(v.defineName(opDeleteExchange, x.Name))
 	}
 }

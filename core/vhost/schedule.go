@@ -116,7 +116,7 @@ func (v *VHost) noteLastBinding(x *exchange) {
 	if x.schedule == nil || x.table.Len() > 0 {
 		return
 	}
-	if !x.schedule.unbound && x.AutoDelete && x.keeps() && v.isLogged(x) {
+	if !x.schedule.unbound && x.AutoDelete && x.keeps() && v.isLogged(x) && !x.deletionLogged {
 		v.logDefinition(v.defineUnbound(x))
 	}
 	x.schedule.unbound = true

@@ -2,6 +2,7 @@ package vhost
 
 import (
 	"math"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -226,5 +227,63 @@ func TestUnboundExchangeIsDeletedAfterARestart(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A message that an exchange took while its deletion with its last binding was written had the log say afterwards that it was unbound:
+// the next start found nothing to unbind, and failed.
+func TestAnExchangeThatTakesAMessageWhileItIsDeleted(t *testing.T) {
+	publish := func(t *testing.T, v *VHost) {
+		t.Helper()
+		sent{exchange: "x", body: "a", props: headersOf("wait", int32(1000))}.send(t, v)
+	}
+	for name, tc := range map[string]struct {
+		remove    func(v *VHost) error
+		meanwhile func(t *testing.T, v *VHost)
+	}{
+		"unbound":              {func(v *VHost) error { return v.Unbind(Binding{Source: "x", Destination: "to", ToExchange: true}, 0) }, publish},
+		"its exchange deleted": {func(v *VHost) error { return v.DeleteExchange("to", false) }, publish},
+		"deleted before its queue": {func(v *VHost) error {
+			if _, err := v.DeclareQueue(QueueDeclare{Name: "q"}); err != nil {
+				return err
+			}
+			if err := v.Bind(Binding{Source: "x", Destination: "q"}, 0); err != nil {
+				return err
+			}
+			if err := v.Unbind(Binding{Source: "x", Destination: "to", ToExchange: true}, 0); err != nil {
+				return err
+			}
+			return v.DeleteExchange("x", false)
+		}, func(t *testing.T, v *VHost) {
+			t.Helper()
+			publish(t, v)
+			if _, err := v.DeleteQueue("q", 0, false, false); err != nil {
+				t.Error(err)
+			}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				k := &slowLog{}
+				v, _ := newHoldingVHost(t, &holder{}, k)
+				exchangeOf(t, v, "to", "fanout")
+				must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, AutoDelete: true, Args: args("x-inner", "fanout")}, nil))
+				bindExchange(t, v, "x", "to", "")
+				k.wait = func() error {
+					if x := v.exchanges["x"]; !strings.Contains(string(k.written), opDeleteExchange) || x == nil {
+						return nil
+					}
+					k.wait = nil
+					tc.meanwhile(t, v)
+					return nil
+				}
+				must(t, tc.remove(v))
+				synctest.Wait()
+				d := k.read(t)
+				if _, defined := d.exchanges["x"]; defined || d.Err() != nil {
+					t.Errorf("defined: %v; the next start fails: %v", defined, d.Err())
+				}
+			})
+		})
 	}
 }
