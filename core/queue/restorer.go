@@ -252,10 +252,12 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	if err != nil {
 		q.stop(err)
 	}
-	if q.stopped != nil && q.stopped.panicked() { // else it was counted what it has
+	if q.stopped != nil { // before all messages were counted
 		q.open()
 		q.count = Counters{Published: uint64(messages), Restored: uint64(messages)}
-		q.stopped.ready, q.stopped.persistent, q.stopped.unacked, q.stopped.held, q.stopped.discarded = messages, messages, 0, 0, 0
+		if q.stopped.panicked() { // else it was counted what they are
+			q.stopped.ready, q.stopped.persistent, q.stopped.unacked, q.stopped.held, q.stopped.discarded = messages, messages, 0, 0, 0
+		}
 	}
 	turnBufferPool.Put(q.buf)
 	q.buf = buf

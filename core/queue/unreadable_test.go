@@ -196,3 +196,38 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 		t.Errorf("%d bytes are under way", n)
 	}
 }
+
+// What an exchange holds, and could not be read back when the broker started, was counted as lost, some 18 quintillion times.
+func TestARestoredQueueWhoseBodiesCannotBeRead(t *testing.T) {
+	spilling(t, 0)
+	spill.Load().failed = func(error) {}
+	j := &memoryJournal{}
+	cfg := scheduling(t)
+	cfg.Storage = &Storage{Journal: j, ID: 7, Shard: 1}
+	q, _ := passive(t, cfg, hook.Hooks{})
+	const n = 2000
+	for i := range uint64(n) {
+		m := patterned(i, 1024)
+		m.Body[0] = 100
+		q.enqueue(second, batchOf(m))
+	}
+	q.commit(nil)
+	r := NewRestorer()
+	r.Declare(7, Holding)
+	for _, e := range j.entries {
+		if _, err := r.Apply(e.extent, e.ops); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = spill.Load().file.Close()
+	_ = spill.Load().direct.Close()
+	s := &Mailbox{clock: q.mailbox.clock}
+	s.config.Store(q.cfg)
+	s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
+	r.Fill([]*Mailbox{s})
+	st := s.queue.Stats()
+	if why := s.queue.Stopped(); !errors.Is(why, errUnreadable) || st.Held != n || st.Published != n || st.Lost != 0 {
+		t.Errorf("stopped: %v; held %d, published %d, lost %d", why, st.Held, st.Published, st.Lost)
+	}
+	q.close()
+}
