@@ -190,6 +190,7 @@ func (s *Store) byCertificate(cert *x509.Certificate, by CertificateLogin, from 
 		r.Elsewhere = true
 		return User{}, r
 	}
+	s.verifier.sources.succeeded(s.verifier.sources.source(network(from.Host)), name)
 	return u.loggedIn(), nil
 }
 

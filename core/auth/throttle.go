@@ -14,6 +14,8 @@ type Origin struct {
 	Host     string // the address, without a port
 	Loopback bool   // the client is on this machine, or trusted like it
 	Now      hook.Instant
+	// Waits is told when the login begins to wait for its turn, and when it does no longer; nil = nobody is told.
+	Waits func(waits bool)
 }
 
 // rate is how often logins may fail: burst times at once, then once per interval.
@@ -52,11 +54,11 @@ func newThrottle() *throttle {
 // throttleKeys are the keys of a login's histories.
 type throttleKeys struct{ pair, host uint64 }
 
-func (t *throttle) keys(host, user string) throttleKeys {
-	host = network(host)
+// keys returns the keys of a login of a user from a [network].
+func (t *throttle) keys(network, user string) throttleKeys {
 	return throttleKeys{
-		pair: maphash.Comparable(t.seed, [2]string{host, user}),
-		host: maphash.Comparable(t.seed, [1]string{host}),
+		pair: maphash.Comparable(t.seed, [2]string{network, user}),
+		host: maphash.Comparable(t.seed, [1]string{network}),
 	}
 }
 

@@ -14,9 +14,10 @@ import (
 // verifier checks passwords. A check takes a tenth of a second of CPU time, so it remembers correct passwords, as keyed hashes
 // that are worthless outside this process. It runs few checks at a time: strangers with wrong passwords must not take every core.
 type verifier struct {
-	key    [sha256.Size]byte
-	failed *throttle
-	gate   *gate
+	key     [sha256.Size]byte
+	failed  *throttle
+	sources *sources
+	gate    *gate
 
 	// rounds is how many rounds of hashing a wrong password takes, for any user and for none: as many as the slowest hash.
 	rounds atomic.Uint32
@@ -36,30 +37,30 @@ const maxKnown = 4096
 
 // newVerifier returns a verifier that takes at least so many rounds for a wrong password.
 func newVerifier(rounds uint32) *verifier {
-	v := &verifier{known: map[digest]struct{}{}, failed: newThrottle(), check: (*Hash).matches, spend: spend}
+	v := &verifier{known: map[digest]struct{}{}, failed: newThrottle(), sources: newSources(), check: (*Hash).matches, spend: spend}
 	v.rounds.Store(rounds)
-	v.gate = newGate(v.failed, v.knows, max(2, runtime.GOMAXPROCS(0)/2))
+	v.gate = newGate(v.failed, v.sources, v.knows, max(2, runtime.GOMAXPROCS(0)/2))
 	rand.Read(v.key[:])
 	return v
 }
 
 // login is a name and password that a client wants to log in with.
 type login struct {
-	name   string
-	from   Origin
-	keys   throttleKeys
-	digest digest
-	barred bool // refused with any password, in the same time as a wrong one
+	name    string
+	from    Origin
+	network string // of from.Host
+	keys    throttleKeys
+	source  mark // of network
+	digest  digest
+	barred  bool // refused with any password, in the same time as a wrong one
 }
 
 // verify checks a password against h; the zero Hash matches none. It waits for its turn until ctx is done.
 func (v *verifier) verify(ctx context.Context, l login, h *Hash, password string) result {
-	l.keys, l.digest = v.failed.keys(l.from.Host, l.name), v.digest(h, password)
+	l.network = network(l.from.Host)
+	l.keys, l.source, l.digest = v.failed.keys(l.network, l.name), v.sources.source(l.network), v.digest(h, password)
 	a := v.gate.enter(l)
-	select {
-	case <-a.woken:
-	case <-ctx.Done():
-	}
+	a.wait(ctx)
 	if ctx.Err() != nil {
 		v.gate.abandon(a)
 		return a.result
@@ -68,6 +69,23 @@ func (v *verifier) verify(ctx context.Context, l login, h *Hash, password string
 		v.gate.finish(a, v.try(&l, h, password))
 	}
 	return a.result
+}
+
+// wait waits until an attempt is woken, or ctx is done.
+func (a *attempt) wait(ctx context.Context) {
+	select {
+	case <-a.woken:
+		return
+	default:
+	}
+	if tell := a.from.Waits; tell != nil {
+		tell(true)
+		defer tell(false)
+	}
+	select {
+	case <-a.woken:
+	case <-ctx.Done():
+	}
 }
 
 // try checks a password. A refusal takes the same time for every user, and for a name that no user has.
