@@ -98,7 +98,7 @@ type Limits struct {
 	Bindings         int           `koanf:"bindings" range:"0..100000000" doc:"Bindings per virtual host; 0 = no limit."`
 	FrameMax         Size          `koanf:"frame-max" range:"4KiB..16MiB" doc:"Largest frame; clients may ask for less."`
 	MessageSize      Size          `koanf:"message-size" range:"1..512MiB" doc:"Largest message body."`
-	HandshakeTimeout time.Duration `koanf:"handshake-timeout" range:"100ms..10m" doc:"How long a client may take from connecting to connection.open."`
+	HandshakeTimeout time.Duration `koanf:"handshake-timeout" range:"100ms..10m" doc:"How long a client may take from connecting to connection.open, without the time that its login waits for its turn, which is a minute at most."`
 	Heartbeat        time.Duration `koanf:"heartbeat" range:"0..65535s" kind:"seconds" doc:"Heartbeat interval proposed to clients, whole seconds; 0s = off."`
 	MemoryWatermark  Watermark     `koanf:"memory-watermark" live:"true" doc:"Memory in use (messages, unsent output and the rest of the heap, without garbage and the program itself) above which publishers are blocked: a share of the machine's memory, or a size."`
 	DiskFree         Reserve       `koanf:"disk-free" live:"true" doc:"Free space on the disk of data.dir below which publishers are blocked: a size, or so many times the machine's memory; 0 = they are blocked when a log has no space."`

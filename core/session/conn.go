@@ -52,6 +52,7 @@ type Conn struct {
 
 	login       func(context.Context)       // see Login
 	loginResult atomic.Pointer[loginResult] // nil: none yet, or Tick has handled it
+	awaitsTurn  atomic.Bool                 // see AwaitsTurn
 
 	mechanism  string
 	properties amqp.Table               // of the client

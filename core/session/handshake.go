@@ -106,6 +106,10 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
 	c.mechanism = m.Mechanism
 	c.understand(m.ClientProperties)
 	check, from := c.srv.orAgain(c.loginCheck(m)), c.origin()
+	from.Waits = func(waits bool) {
+		c.awaitsTurn.Store(waits)
+		c.wake()
+	}
 	c.login = func(ctx context.Context) {
 		u, err := check(ctx, from)
 		c.loginResult.Store(&loginResult{u, err})
@@ -155,6 +159,10 @@ func (c *Conn) Login() func(ctx context.Context) {
 
 // LoggingIn reports that Feed takes nothing, because the credentials are being checked.
 func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
+
+// AwaitsTurn reports that the login waits for its turn, because others are being checked: that is not the client's time. The function of
+// [Server.Accept] is called when it changes.
+func (c *Conn) AwaitsTurn() bool { return c.awaitsTurn.Load() }
 
 func (c *Conn) loggedIn(r *loginResult) {
 	if r.err != nil {

@@ -30,6 +30,8 @@ type conn struct {
 	readOn     bool       // the last read brought so much that the next one does not wait for a tick
 
 	spent         time.Duration   // of the handshake's, on the header of a proxy
+	waited        time.Duration   // of LoginWait
+	left          time.Duration   // of the handshake's, while its login waits for its turn; otherwise 0
 	state         session.State   // as last seen
 	deadline      hook.Instant    // of the next timer
 	rearm         bool            // the socket's read deadline is not deadline
@@ -130,6 +132,9 @@ func (c *conn) run() {
 func (c *conn) plan(now hook.Instant) {
 	state := c.session.State()
 	if state == c.state && c.deadline != 0 {
+		if state == session.Handshake {
+			c.planTurn(now)
+		}
 		return
 	}
 	c.state, c.rearm = state, true
@@ -155,6 +160,25 @@ func (c *conn) plan(now hook.Instant) {
 		c.endSearch()
 		c.deadline = now.Add(closeTimeout)
 	}
+}
+
+// planTurn stops the time of the handshake while the login waits for its turn, which has a time of its own.
+func (c *conn) planTurn(now hook.Instant) {
+	waits, most := c.session.AwaitsTurn(), c.srv.options.LoginWait
+	if waits == (c.left > 0) {
+		return
+	}
+	c.rearm = true
+	if waits {
+		c.left = max(c.deadline.Sub(now), 1)
+		c.deadline = now.Add(most - c.waited)
+		return
+	}
+	if c.cancelLogin != nil { // otherwise expire has set the deadline
+		c.waited = most - c.deadline.Sub(now)
+		c.deadline = now.Add(c.left)
+	}
+	c.left = 0
 }
 
 // handleRequests serves pending requests and expired timers, then sets the read deadline to the next timer.
@@ -228,6 +252,11 @@ var (
 func (c *conn) expire(now hook.Instant) {
 	switch c.state {
 	case session.Handshake:
+		if c.left > 0 && c.cancelLogin != nil { // it is refused, and the client is told why
+			c.endLogin()
+			c.waited, c.deadline = c.srv.options.LoginWait, now.Add(c.left)
+			return
+		}
 		c.failure = errHandshake
 	case session.Elsewhere, session.Open:
 		c.check(now)

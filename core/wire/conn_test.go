@@ -99,42 +99,93 @@ func TestSlowHandshake(t *testing.T) {
 	})
 }
 
-// A client whose login waited for other logins stayed connected as long as that took, whatever the handshake timeout, and its password
-// was checked after it had left.
-func TestHandshakeTimeoutWhileOthersLogIn(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.HandshakeTimeout = 300 * time.Millisecond })
+// holdLogins makes every login wait for its turn until release is called, for tests in bubbles.
+func holdLogins(t *testing.T, s *Server) (release func()) {
+	t.Helper()
 	users := s.options.Session.Users
 	ctx, cancel := context.WithCancel(t.Context())
-	var others sync.WaitGroup
-	defer others.Wait()
-	defer cancel()
-	for i := range 60 {
-		others.Go(func() {
-			_, _ = users.Authenticate(ctx, "user"+strconv.Itoa(i), "wrong", auth.Origin{Host: "pipe"})
+	hold := func(waits bool) {
+		if waits { // and has its turn meanwhile, of which it makes nothing
+			<-ctx.Done()
+		}
+	}
+	for i := range 4*runtime.GOMAXPROCS(0) + 4 {
+		s.running.Go(func() {
+			_, _ = users.Authenticate(ctx, "user"+strconv.Itoa(i), "wrong", auth.Origin{Host: "192.0.2.1", Waits: hold})
 		})
 	}
-	for users.Waiting() < 40 { // five seconds' work
-		runtime.Gosched()
-	}
-	logIn := func() *client {
-		c := dial(t, s)
-		c.write([]byte(amqp.ProtocolHeader))
-		expectMethod[*amqp.ConnectionStart](c)
-		c.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00guest"})
-		return c
-	}
-	logIn().ended()
+	synctest.Wait()
 	if users.Waiting() == 0 {
-		t.Error("nobody had to wait: nothing was tested")
+		t.Fatal("nobody waits")
 	}
-	waiting := users.Waiting()
-	logIn().socket.Close()
-	for s.Connections() > 0 {
-		runtime.Gosched()
-	}
-	if users.Waiting() > waiting {
-		t.Error("a client that has gone waits still")
-	}
+	return cancel
+}
+
+// beginLogin connects a client that says its password after a while.
+func beginLogin(t *testing.T, s *Server, after time.Duration) *client {
+	t.Helper()
+	c := dial(t, s)
+	c.write([]byte(amqp.ProtocolHeader))
+	expectMethod[*amqp.ConnectionStart](c)
+	time.Sleep(after)
+	understands := amqp.Table{{Key: "capabilities", Value: amqp.Table{{Key: "authentication_failure_close", Value: true}}}}
+	c.send(0, &amqp.ConnectionStartOK{Mechanism: "PLAIN", Response: "\x00guest\x00guest", ClientProperties: understands})
+	synctest.Wait()
+	return c
+}
+
+// A client whose login waits for other logins was cut off at its handshake timeout, although it had done all that it could. It has the rest of that
+// time when its turn has come, and no more.
+func TestHandshakeTimeoutWhileOthersLogIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		release := holdLogins(t, s)
+		c := beginLogin(t, s, 4*time.Second)
+		time.Sleep(59 * time.Second)
+		release()
+		expectMethod[*amqp.ConnectionTune](c)
+		wantElapsed(t, 6*time.Second, c.ended)
+	})
+}
+
+// A login waits for its turn for a minute at most. Then the client is told so.
+func TestLoginsWaitForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		defer holdLogins(t, s)()
+		waiting := s.options.Session.Users.Waiting()
+		c := beginLogin(t, s, 9*time.Second)
+		wantElapsed(t, time.Minute, func() {
+			m := expectMethod[*amqp.ConnectionClose](c)
+			if m.ReplyCode != amqp.ReplyConnectionForced || !strings.Contains(m.ReplyText, "too many logins at a time") {
+				t.Errorf("got %+v", m)
+			}
+		})
+		if n := s.options.Session.Users.Waiting(); n != waiting {
+			t.Errorf("%d logins wait, want %d", n, waiting)
+		}
+		c.send(0, &amqp.ConnectionCloseOK{})
+		c.ended()
+	})
+}
+
+// The password of a client was checked after it had left.
+func TestLoginsOfClientsThatHaveGoneDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		defer holdLogins(t, s)()
+		users := s.options.Session.Users
+		waiting := users.Waiting()
+		c := beginLogin(t, s, 0)
+		if n := users.Waiting(); n != waiting+1 {
+			t.Errorf("%d logins wait, want %d", n, waiting+1)
+		}
+		c.socket.Close()
+		synctest.Wait()
+		if n := users.Waiting(); n != waiting || s.Connections() != 0 {
+			t.Errorf("%d logins wait, want %d; %d connections are left", n, waiting, s.Connections())
+		}
+	})
 }
 
 func TestOpenConnectionOutlivesTheHandshakeTimeout(t *testing.T) {

@@ -5,6 +5,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -42,7 +43,8 @@ type Options struct {
 	// Session.Home it is not called.
 	Dial func(ctx context.Context, to wlog.NodeID) (net.Conn, error)
 
-	HandshakeTimeout time.Duration // from accepting a connection to connection.open
+	HandshakeTimeout time.Duration // from accepting a connection to connection.open, without the time that its login waits for its turn
+	LoginWait        time.Duration // how long a login may wait for its turn; 0 = a minute
 	Handshakes       int           // connections in that phase at a time; 0 means any number
 	MemoryLimit      int64         // bytes of memory in use, as MemoryUsed returns them, above which publishers wait; 0 means no limit
 
@@ -83,6 +85,7 @@ type Server struct {
 
 // New returns a server that does not listen yet. It fails if the TLS files cannot be used.
 func New(o Options) (*Server, error) {
+	o.LoginWait = cmp.Or(o.LoginWait, time.Minute)
 	s := &Server{
 		options:    o,
 		log:        o.Session.Log,
