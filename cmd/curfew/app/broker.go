@@ -34,6 +34,8 @@ type node struct {
 	chain *chain.Chain
 	dir   string // of the data
 
+	sources *sourceKeeper
+
 	member *member // nil = the broker is in no cluster
 }
 
@@ -111,7 +113,8 @@ func serveStore(s setup, st *store.Store, rules *policies.Rules, host *policyHos
 	if err != nil {
 		return nil, err
 	}
-	return &node{server, st, host, rules, s.clock, s.chain, s.Data.Dir, m}, nil
+	sources := keepSources(s.Data.Dir, st.Users(), st.Full, s.log)
+	return &node{server, st, host, rules, s.clock, s.chain, s.Data.Dir, sources, m}, nil
 }
 
 // openStore opens the data directory. The caller stores what it returns in opened.
@@ -219,7 +222,9 @@ func (n *node) Shutdown(ctx context.Context) error {
 	if n.member != nil {
 		err = errors.Join(err, n.member.end(flush))
 	}
-	return errors.Join(<-ended, err, n.wasm.close()) //nolint:contextcheck // nothing in it waits
+	err = errors.Join(<-ended, err)
+	n.sources.end()
+	return errors.Join(err, n.wasm.close()) //nolint:contextcheck // nothing in it waits
 }
 
 // after returns a channel that is closed d after ctx ends.
