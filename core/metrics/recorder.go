@@ -12,6 +12,11 @@ func (c *Collector) gatherTelemetry(b *builder) {
 	for _, strategy := range slices.Sorted(maps.Keys(late)) {
 		f.distribution(label("strategy", strategy), late[strategy])
 	}
+	overstays := c.Recorder.Lateness().Overstays()
+	f = b.family(Histogram, "curfew_expiry_overstay_seconds", "Time between the deadlines of messages that consumers had past them, and their expiry")
+	for _, strategy := range slices.Sorted(maps.Keys(overstays)) {
+		f.distribution(label("strategy", strategy), overstays[strategy])
+	}
 	releases := c.Recorder.Lateness().Releases()
 	f = b.family(Histogram, "curfew_release_lateness_seconds", "Time between the end of messages' holds and their release")
 	for _, held := range slices.Sorted(maps.Keys(releases)) {

@@ -56,7 +56,7 @@ func everything(r *telemetry.Recorder) {
 		},
 		{Reason: hook.ReasonRejected, Outcome: telemetry.DeadLettered, Target: &hook.Target{Exchange: "dlx"}, Entered: &telemetry.Entered{Names: []string{"dead"}, More: 3}},
 		{Reason: hook.ReasonMaxLen, Outcome: telemetry.Dropped, Key: []byte(strings.Repeat("k", 200))},
-		{Reason: hook.ReasonExpired, Outcome: telemetry.Cycle, Target: dlx, Deadline: at},
+		{Reason: hook.ReasonExpired, Outcome: telemetry.Cycle, Target: dlx, Deadline: at, Overstayed: true},
 	})
 	r.QueueExpired(&telemetry.QueueRef{VHost: "other", Queue: "reply", Strategy: "deadline"}, at, &telemetry.QueueEnd{
 		LastUse: at - 60_000_000_000, Lease: at - 1_000_000, Messages: 3, DeadLettered: 2,
@@ -97,7 +97,7 @@ func TestEventsAsLines(t *testing.T) {
 		`{"id":1001,"kind":"message_expired","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"dead_lettered","exchange":"x","routing_key":"new","message_id":"id-1","body_bytes":7,"enqueued":3000,"deadline":4998,"lateness_ms":1.235,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":"0000000000abcdef","queues":["dead","copy"],"trace_id":null}`,
 		`{"id":1002,"kind":"message_dead_lettered","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"rejected","outcome":"dead_lettered","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":null,"lateness_ms":null,"dead_letter_exchange":"dlx","dead_letter_routing_key":null,"policy_digest":null,"queues":["dead"],"more_queues":3,"trace_id":null}`,
 		`{"id":1003,"kind":"message_dropped","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"maxlen","outcome":"dropped","exchange":"","routing_key":"` + strings.Repeat("k", 112) + `","message_id":null,"body_bytes":0,"enqueued":null,"deadline":null,"lateness_ms":null,"dead_letter_exchange":null,"dead_letter_routing_key":null,"policy_digest":null,"queues":null,"trace_id":null,"cut":["routing_key"]}`,
-		`{"id":1004,"kind":"message_cycle","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"cycle","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":5000,"lateness_ms":0.0,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":null,"queues":null,"trace_id":null}`,
+		`{"id":1004,"kind":"message_cycle","time":5000,"vhost":"/","queue":"orders","strategy":"deadline","reason":"expired","outcome":"cycle","exchange":"","routing_key":"","message_id":null,"body_bytes":0,"enqueued":null,"deadline":5000,"lateness_ms":0.0,"dead_letter_exchange":"dlx","dead_letter_routing_key":"dead","policy_digest":null,"overstayed":true,"queues":null,"trace_id":null}`,
 		`{"id":1005,"kind":"queue_expired","time":5000,"vhost":"other","queue":"reply","strategy":"deadline","reason":"queue_expired","last_use":-55000,"deadline":4999,"lateness_ms":1.0,"messages_dropped":3,"messages_dead_lettered":2}`,
 		`{"id":1006,"kind":"policy_applied","time":1,"vhost":"other","policy":"p","operator":false,"action":"set","queues":4}`,
 		`{"id":1007,"kind":"policy_applied","time":1,"vhost":"/","policy":"o","operator":true,"action":"cleared","queues":0}`,

@@ -20,7 +20,9 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/mgmt/live"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // newLiveRig has queues with deadlines and without, in two vhosts; the user u may enter one of them.
@@ -522,6 +524,31 @@ func TestLiveTop(t *testing.T) {
 	for query, want := range map[string]string{"top&sort=name": "rate, due, lag, messages, bytes", "top&page_size=501": "1 to 500", "top&name=x": "name"} {
 		if w := r.serve(r.request(guest, "GET", "/api/live?view="+query, "")); w.Code != 400 || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: got %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+// What consumers had past its deadline is a figure of its own, and none of a broker that is in time.
+func TestLiveLateness(t *testing.T) {
+	asked, now := 0, hook.Instant(time.Hour)
+	grows := func(bucket int) func() map[string]telemetry.Distribution {
+		return func() map[string]telemetry.Distribution {
+			asked++
+			d := telemetry.Distribution{Bounds: []float64{.001, 2}, Counts: make([]uint64, 3)}
+			d.Counts[bucket] = uint64(asked)
+			return map[string]telemetry.Distribution{"deadline": d}
+		}
+	}
+	r := newRig(t, func(o *Options) {
+		o.Clock, o.Lateness, o.Overstays = func() hook.Instant { return now }, grows(0), grows(1)
+	})
+	for _, view := range []string{"now", "deadlines"} {
+		r.do(200, "GET", "/api/live?view="+view, "")
+		now = now.Add(2 * time.Second)
+		var got struct{ Lateness, Overstay struct{ Max float64 } }
+		must(t, json.Unmarshal([]byte(r.do(200, "GET", "/api/live?view="+view, "")), &got))
+		if got.Lateness.Max != 1 || got.Overstay.Max != 2000 {
+			t.Errorf("%s: got %+v, want 1 ms, and 2 s of consumers", view, got)
 		}
 	}
 }

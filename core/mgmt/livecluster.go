@@ -209,17 +209,20 @@ func unionAlarms(a, b any) []object {
 	return all
 }
 
-// worstLateness sets the lateness to that of the node which is later: quantiles cannot be added.
+// worstLateness sets each lateness to that of the node which is later: quantiles cannot be added.
 func worstLateness(o, other object) object {
-	theirs, ok := valueOf(other, "lateness").(object)
-	if !ok {
-		return o
+	for _, name := range []string{"lateness", "overstay"} {
+		theirs, ok := valueOf(other, name).(object)
+		if !ok {
+			continue
+		}
+		own, ok := valueOf(o, name).(object)
+		if ok && compareValues(valueOf(own, "p99"), valueOf(theirs, "p99")) >= 0 {
+			continue
+		}
+		o = setMember(o, name, theirs)
 	}
-	own, ok := valueOf(o, "lateness").(object)
-	if ok && compareValues(valueOf(own, "p99"), valueOf(theirs, "p99")) >= 0 {
-		return o
-	}
-	return setMember(o, "lateness", theirs)
+	return o
 }
 
 // rowRun is the rows of one state.

@@ -42,9 +42,7 @@ func (a *API) now(w *watcher, see func(*vhost.VHost) bool, rates *live.Rates) ob
 	if !isMonitor(w.user) {
 		return o
 	}
-	if a.late != nil {
-		a.late.AddTo(&o)
-	}
+	a.late.AddTo(&o)
 	return append(o, member{"node", a.condition()})
 }
 

@@ -65,6 +65,8 @@ type Options struct {
 	Drain *drain.Drain
 	// Lateness returns how late messages expired, in seconds, by strategy; nil = it is unknown.
 	Lateness func() map[string]telemetry.Distribution
+	// Overstays returns how long consumers had messages past their deadlines, as Lateness does.
+	Overstays func() map[string]telemetry.Distribution
 	// Alarms returns the alarms that are raised. Any goroutine may call it.
 	Alarms func() []string
 	// Listeners returns what the broker listens on.
@@ -144,7 +146,7 @@ type API struct {
 	streams *streams.Streams // of events
 	views   *live.Views
 	viewers *streams.Streams
-	late    *live.Lateness
+	late    live.Latenesses
 	files   *definitions.Definitions
 	page    *page.Page
 	survey  *live.Survey
@@ -177,7 +179,10 @@ func New(o Options) *API {
 	a.parts, a.deep = newGatherMemory(), deepPage
 	a.patience, a.silence = forwardTime, nodeSilence
 	if o.Lateness != nil {
-		a.late = live.NewLateness(o.Lateness, o.Clock)
+		a.late = append(a.late, live.NewLateness("lateness", o.Lateness, o.Clock))
+	}
+	if o.Overstays != nil {
+		a.late = append(a.late, live.NewLateness("overstay", o.Overstays, o.Clock))
 	}
 	a.router = newRouter(a.routes())
 	return a

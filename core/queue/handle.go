@@ -93,6 +93,7 @@ func (q *Queue) free(h handle) {
 	if q.partly != nil {
 		delete(q.partly, h.ref)
 	}
+	q.forgetOverstay(h.ref)
 	if q.holding != nil {
 		q.holding.forget(h.ref)
 		q.forgetID(h)

@@ -74,7 +74,7 @@ func (q *Queue) removalOf(now hook.Instant, r Ref, rec *record, v *hook.Verdict)
 		Exchange: rec.exchange, Key: rec.key, Props: rec.props, Size: len(rec.body),
 		Enqueued: min(rec.enqueued, now), Deadline: h.deadline(), Held: h.hold(),
 		Reason: v.Reason, Target: targetOf(v), Digest: rec.setBy(),
-		Underway: q.discards.underway(now, r), Traced: h.slot().flags&traced != 0,
+		Underway: q.discards.underway(now, r), Traced: h.slot().flags&traced != 0, Overstayed: q.overstayed(r),
 	}
 }
 

@@ -66,6 +66,7 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (l
 		case kind == Reject || kind == Return && q.countReturn(h.slot()):
 			leaving = append(leaving, it.Ref)
 		case q.isLate(now, h.deadline()):
+			q.noteReturn(now, it.Ref, h.deadline())
 			late = append(late, it.Ref)
 		default:
 			q.requeue(now, h, kind)
@@ -128,6 +129,7 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 			}
 		}
 	}
+	q.noteReturn(now, h.ref, at)
 	q.journalReturned(h)
 	switch {
 	case until > now:

@@ -156,6 +156,8 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 	}
 	if at != 0 && at <= now {
 		at = q.askBackoff.askAgain(now)
+	} else {
+		q.forgetOverstay(m.ref)
 	}
 	if q.buf.late { // a consumer had it
 		s.flags |= redelivered

@@ -67,12 +67,13 @@ type Event struct {
 	Since    hook.Instant // when the message was enqueued, or the queue last used; 0 = unknown
 
 	// For a message; see [Removal].
-	Target   *hook.Target
-	Entered  *Entered
-	Digest   uint64
-	Size     int
-	Underway time.Duration
-	trace    trace.TraceID // see TraceID
+	Target     *hook.Target
+	Entered    *Entered
+	Digest     uint64
+	Size       int
+	Underway   time.Duration
+	Overstayed bool
+	trace      trace.TraceID // see TraceID
 
 	// For a queue.
 	Messages     int // deleted with it
@@ -214,6 +215,7 @@ func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
 	e.At, e.Kind, e.QueueRef = now, kindOf(l), *p
 	e.Reason, e.Outcome, e.Deadline, e.Held, e.Since = l.Reason, l.Became(), l.Deadline, l.Held, l.Enqueued
 	e.Target, e.Entered, e.Digest, e.Size, e.Underway = l.Target, l.Entered, l.Digest, l.Size, l.Underway
+	e.Overstayed = l.Overstayed
 	e.cut, e.trace = 0, trace.TraceID{}
 	if l.Traced {
 		e.trace = traceOf(l.Props)

@@ -44,10 +44,15 @@ func TestLatenessIsOfTheExpiredAlone(t *testing.T) {
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Second), Underway: time.Second},
 		{Reason: hook.ReasonRejected, Deadline: now + hook.Instant(time.Second)},
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Minute), Underway: -1}, // nobody knows
+		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(2*time.Second), Overstayed: true},
+		{Reason: hook.ReasonRejected, Deadline: now - hook.Instant(time.Second), Overstayed: true},
 	})
 	d := r.Lateness().Read()["deadline"]
 	if d.Count != 2 || d.Sum != 0.003 {
 		t.Errorf("%d messages, %v s late in all; want 2, 0.003 s", d.Count, d.Sum)
+	}
+	if d := r.Lateness().Overstays()["deadline"]; d.Count != 1 || d.Sum != 2 {
+		t.Errorf("consumers had %d messages past their deadlines, %v s in all; want 1, 2 s", d.Count, d.Sum)
 	}
 }
 

@@ -22,15 +22,21 @@ func newLateness() *Histogram {
 	return NewHistogram(bounds)
 }
 
-// Lateness has histograms of lateness, in seconds: of expired messages by their queue's strategy, and of released ones by what
-// held them. The zero value is ready for use.
-type Lateness struct{ byStrategy, releases Strategies[Histogram] }
+// Lateness has histograms of lateness, in seconds: of expired messages by their queue's strategy, apart of those that consumers had past
+// their deadlines, and of released ones by what held them. The zero value is ready for use.
+type Lateness struct{ byStrategy, overstays, releases Strategies[Histogram] }
 
 // add counts removals whose reason is expiry, and releases. It runs in the queue's turn.
 func (l *Lateness) add(q *QueueRef, now hook.Instant, rs []Removal) {
 	addLateness(&l.byStrategy, q.Strategy, rs, func(r *Removal) (time.Duration, bool) {
 		late, known := r.late(now)
-		return late, known && r.Reason == hook.ReasonExpired
+		return late, known && r.Reason == hook.ReasonExpired && !r.Overstayed
+	})
+	addLateness(&l.overstays, q.Strategy, rs, func(r *Removal) (time.Duration, bool) {
+		if !r.Overstayed || r.Reason != hook.ReasonExpired {
+			return 0, false
+		}
+		return r.late(now)
 	})
 	addLateness(&l.releases, q.kind(), rs, func(r *Removal) (time.Duration, bool) { return r.afterHold(now) })
 }
@@ -59,12 +65,21 @@ func addLateness(to *Strategies[Histogram], name string, rs []Removal, lateness 
 	}
 }
 
-// Read returns the distributions of expired messages by strategy; nil reads as empty.
+// Read returns the distributions of expired messages by strategy, but for [Lateness.Overstays]; nil reads as empty.
 func (l *Lateness) Read() map[string]Distribution {
 	if l == nil {
 		return nil
 	}
 	return distributions(&l.byStrategy)
+}
+
+// Overstays returns the distributions of messages that consumers had past their deadlines, by strategy: from there until they expired. nil
+// reads as empty.
+func (l *Lateness) Overstays() map[string]Distribution {
+	if l == nil {
+		return nil
+	}
+	return distributions(&l.overstays)
 }
 
 // Releases returns the distributions of released messages, by [OfQueues] and [OfExchanges]; nil reads as empty.

@@ -52,7 +52,7 @@ func (r *Recorder) Spans() *Spans {
 	return r.spans
 }
 
-// Lateness returns the lateness of expired and of released messages.
+// Lateness returns the lateness of expired and of released messages, and how long consumers had messages past their deadlines.
 func (r *Recorder) Lateness() *Lateness {
 	if r == nil {
 		return nil
@@ -127,6 +127,8 @@ type Removal struct {
 	// Underway is the time since the decision, for an at-least-once dead letter; negative: the decision was before a restart.
 	Underway time.Duration
 	Traced   bool // sampled, by its context or by chance when it was published
+	// Overstayed means that the message came back from a consumer past its deadline: the broker could not have it expire in time.
+	Overstayed bool
 }
 
 // Became returns what became of the message. A released or redriven message that entered a queue is routed: it is no dead letter.

@@ -174,7 +174,7 @@ func (s *service) manage(ctx context.Context) (*mgmt.API, error) {
 		o.Plugins = append(o.Plugins, p.Name)
 	}
 	o.Alarms, o.Listeners, o.Machine = s.alarms, s.listeners, s.machine
-	o.Lateness = s.telemetry.Recorder.Lateness().Read
+	o.Lateness, o.Overstays = s.telemetry.Recorder.Lateness().Read, s.telemetry.Recorder.Lateness().Overstays
 	o.GuestLoopbackOnly, o.FixedOperators = c.Auth.GuestLoopbackOnly, !c.Management.OperatorPolicyChanges
 	o.CertificateLogin = certificateLogin(&c.Auth)
 	if s.management.certificates != nil {

@@ -88,6 +88,9 @@ func (t *top) head(width int) []string {
 	if late := inner(s, "lateness"); late != nil {
 		has = append(has, "lateness p99 "+brief(time.Duration(number(late["p99"])*float64(time.Millisecond))))
 	}
+	if kept := inner(s, "overstay"); kept != nil {
+		has = append(has, "kept past deadline p99 "+brief(time.Duration(number(kept["p99"])*float64(time.Millisecond))))
+	}
 	if next := inner(s, "next"); next != nil {
 		in := time.Duration(number(next["at"])-number(s["at"])) * time.Millisecond
 		has = append(has, fmt.Sprintf("next %s in %s", shownLine(textOf(next["kind"])), brief(max(in, 0))))

@@ -90,6 +90,9 @@ func messageEvent(e *telemetry.Event) object {
 	} else {
 		o = append(o, letter(e)...)
 	}
+	if e.Overstayed && e.Reason == hook.ReasonExpired {
+		o.Add("overstayed", true)
+	}
 	o = append(o, entered(e.Entered)...)
 	o.Add("trace_id", jsonobj.OrNull(e.TraceID()))
 	var cut []string

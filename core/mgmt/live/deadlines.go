@@ -21,8 +21,8 @@ type Deadlines struct {
 	Buckets int
 	// KeysMember names the member with what the rows are sorted by; "" = there is none.
 	KeysMember string
-	// Lateness returns how late messages expire; nil = the reader may not know.
-	Lateness *Lateness
+	// Lateness is how late messages expire; nil = the reader may not know.
+	Lateness Latenesses
 
 	selection *Selection // nil before the first state
 	now       hook.Instant
@@ -82,7 +82,7 @@ func (d *Deadlines) State() (o jsonobj.Object, err error) {
 		d.selection = NewSelection(d.See, d.Queue)
 	}
 	err = d.selection.Read(d.Survey, func(r *Reading, matched []*Entry) { o = d.state(r, matched) })
-	if err == nil && d.Lateness != nil {
+	if err == nil {
 		d.Lateness.AddTo(&o)
 	}
 	return o, err

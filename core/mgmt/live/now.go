@@ -97,6 +97,7 @@ func (r *Rates) Rates(now hook.Instant, counts ...uint64) []float64 {
 
 // Lateness is how late messages expired in the last minute, or since readers began to ask. Any goroutine may use it.
 type Lateness struct {
+	name  string // of the member
 	read  func() map[string]telemetry.Distribution
 	clock clock.Clock
 
@@ -110,15 +111,25 @@ type latenessSample struct {
 	counts []uint64
 }
 
-// NewLateness returns the lateness of messages as read counts it.
-func NewLateness(read func() map[string]telemetry.Distribution, now clock.Clock) *Lateness {
-	return &Lateness{read: read, clock: now}
+// NewLateness returns the lateness of messages as read counts it. Its member has a name.
+func NewLateness(name string, read func() map[string]telemetry.Distribution, now clock.Clock) *Lateness {
+	return &Lateness{name: name, read: read, clock: now}
+}
+
+// Latenesses are those of messages that the broker let expire late, and of those that consumers had past their deadlines.
+type Latenesses []*Lateness
+
+// AddTo adds the member of each to an object.
+func (ls Latenesses) AddTo(o *jsonobj.Object) {
+	for _, l := range ls {
+		l.AddTo(o)
+	}
 }
 
 // window is how long ago messages expired that count.
 const window = time.Minute
 
-// AddTo adds the member lateness to an object, with the members p50, p99 and max, in milliseconds, unless no message has expired. They are
+// AddTo adds its member to an object, with the members p50, p99 and max, in milliseconds, unless no message has expired. They are
 // exact to a bucket of what is counted, and max is the bucket's end.
 func (l *Lateness) AddTo(o *jsonobj.Object) {
 	l.mu.Lock()
@@ -127,7 +138,7 @@ func (l *Lateness) AddTo(o *jsonobj.Object) {
 		l.update(now)
 	}
 	if l.state != nil {
-		o.Add("lateness", l.state)
+		o.Add(l.name, l.state)
 	}
 }
 

@@ -191,6 +191,7 @@ const subject = (e) => e.message_id ? h('strong', null, e.message_id) : `a messa
 /** @param {any} e */
 function left(e) {
   const why = reasons[e.reason] ?? e.reason;
+  if (e.overstayed) return `${why} ${duration(e.lateness_ms)} after its deadline: a consumer had it`;
   return e.lateness_ms == null ? why : `${why} ${duration(e.lateness_ms)} late`;
 }
 

@@ -38,7 +38,8 @@ function numbers(d) {
     stat('Due in 1 min', count(within(60_000, 'count')), 'Ready messages that expire within a minute'),
     stat('Held', count(d.held ?? 0), 'Messages that are not delivered before a time'),
     stat('Overdue', d.overdue > 0 ? h('span', {class: 'error'}, count(d.overdue)) : '0', 'Messages whose deadline has passed and that are still there'),
-    stat('Lateness p99', duration(d.lateness?.p99), 'How long after their deadlines messages expired, in the last minute'),
+    stat('Lateness p99', duration(d.lateness?.p99), 'How late the broker let messages expire, in the last minute'),
+    ...d.overstay ? [stat('Kept past deadline p99', duration(d.overstay.p99), 'How long after their deadlines messages expired that consumers had then, in the last minute')] : [],
     stat('Never', count(d.never), 'Messages without a deadline'),
   ];
 }

@@ -39,15 +39,16 @@ export default function show(main, context) {
 }
 
 /** @param {any} state */
-function messages({totals = {}, lateness}) {
+function messages({totals = {}, lateness, overstay}) {
   const stat = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title) => h('div', {class: 'stat', title}, h('dt', null, name), h('dd', null, value));
   return [
     stat('Ready', count(totals.ready), 'Messages that can be delivered now'),
     stat('Unacked', count(totals.unacked), 'Messages that consumers have and have not acknowledged'),
     stat('Held', count(totals.held), 'Messages that are not delivered before a time'),
     stat('Total', count(totals.messages), 'All messages in queues'),
-    stat('Lateness p50', duration(lateness?.p50), 'How long after their deadlines half of the messages expired, in the last minute'),
-    stat('Lateness p99', duration(lateness?.p99), 'How long after their deadlines 99 of 100 messages expired, in the last minute'),
+    stat('Lateness p50', duration(lateness?.p50), 'How late the broker let half of the messages expire, in the last minute'),
+    stat('Lateness p99', duration(lateness?.p99), 'How late the broker let 99 of 100 messages expire, in the last minute'),
+    ...overstay ? [stat('Kept past deadline p99', duration(overstay.p99), 'How long after their deadlines messages expired that consumers had then, in the last minute')] : [],
   ];
 }
 

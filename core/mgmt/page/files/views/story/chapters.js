@@ -58,7 +58,7 @@ function entered(/** @type {string} */ vhost, /** @type {string | undefined} */ 
 }
 
 /** @param {any} e */
-const late = (e) => e.lateness_ms == null ? '' : `, +${duration(e.lateness_ms)} late`;
+const late = (e) => e.lateness_ms == null ? '' : e.overstayed ? `, ${duration(e.lateness_ms)} after its deadline (a consumer had it)` : `, +${duration(e.lateness_ms)} late`;
 
 /** What is said before the queue's name. @type {Record<string, string>} */
 const REASON = {
