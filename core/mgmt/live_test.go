@@ -127,7 +127,7 @@ func TestLiveDeadlines(t *testing.T) {
 func TestLiveNow(t *testing.T) {
 	r := newLiveRig(t)
 	s := r.state(guest, "now")
-	if want := map[string]int{"messages": 5, "ready": 4, "unacked": 0, "held": 1}; !reflect.DeepEqual(s.Totals, want) {
+	if want := map[string]int{"messages": 5, "ready": 4, "unacked": 0, "held": 1, "delayed": 0}; !reflect.DeepEqual(s.Totals, want) {
 		t.Errorf("totals: got %v, want %v", s.Totals, want)
 	}
 	if s.Next.VHost != "/" || s.Next.Queue != "minutes" || s.Next.Kind != "deadline" || s.Node == nil || s.Counts["queues"] != 4 {

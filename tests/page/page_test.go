@@ -69,6 +69,8 @@ func TestHostileValues(t *testing.T) { scenario(t, "13-hostile-values", start(t)
 
 func TestWhatIsLostDoesNotArrive(t *testing.T) { scenario(t, "16-flow", start(t), nil) }
 
+func TestNothingIsTakenFromWhoUsesThePage(t *testing.T) { scenario(t, "17-in-use", start(t), nil) }
+
 func TestANewModuleIsComparedAndActivated(t *testing.T) { scenario(t, "10-shadow", start(t), nil) }
 
 func TestANewUserIsToldWhatIsMissing(t *testing.T) { scenario(t, "11-new-user", start(t), nil) }

@@ -83,7 +83,11 @@ func (t *top) head(width int) []string {
 	}
 	var has []string
 	for _, name := range []string{"ready", "unacked", "held"} {
-		has = append(has, name+" "+compact(number(totals[name])))
+		n := number(totals[name])
+		if name == "held" {
+			n += number(totals["delayed"])
+		}
+		has = append(has, name+" "+compact(n))
 	}
 	if late := inner(s, "lateness"); late != nil {
 		has = append(has, "lateness p99 "+brief(time.Duration(number(late["p99"])*float64(time.Millisecond))))

@@ -17,6 +17,7 @@ type Totals struct {
 	At                           hook.Instant
 	Queues                       int
 	Ready, Unacked, Held, Others int // messages; the others wait to leave, or for confirms
+	Delayed                      int // messages that exchanges hold, which are in no queue
 	next                         *Entry
 	nextAt                       hook.Instant
 	released                     bool // what is next is the end of a hold
@@ -33,6 +34,9 @@ func (r *Reading) Totals(see func(*vhost.VHost) bool) Totals {
 			if !e.gone {
 				all.add(e)
 			}
+		}
+		for _, e := range t.held {
+			all.Delayed += e.Stats.Held
 		}
 	}
 	return all
@@ -54,7 +58,7 @@ func (t *Totals) add(e *Entry) {
 
 // Messages returns the totals as an object.
 func (t *Totals) Messages() jsonobj.Object {
-	return object{{"messages", t.Ready + t.Unacked + t.Held + t.Others}, {"ready", t.Ready}, {"unacked", t.Unacked}, {"held", t.Held}}
+	return object{{"messages", t.Ready + t.Unacked + t.Held + t.Others}, {"ready", t.Ready}, {"unacked", t.Unacked}, {"held", t.Held}, {"delayed", t.Delayed}}
 }
 
 // Next returns the queue where a message expires or is released next, or nil. It is called before [Survey.Read] ends.
@@ -75,14 +79,17 @@ type Rates struct {
 	last []uint64
 }
 
-// Rates returns the rate of each count per second since the call before; nil if there was none, or a moment ago.
+// stale is how old the counts before may be: a longer average is not how it is now.
+const stale = 15 * time.Second
+
+// Rates returns the rate of each count per second since the call before; nil if there was none, or a moment ago, or long ago.
 func (r *Rates) Rates(now hook.Instant, counts ...uint64) []float64 {
 	passed := now.Sub(r.at)
 	if r.last != nil && passed < period/2 {
 		return nil
 	}
 	var rates []float64
-	if r.last != nil {
+	if r.last != nil && passed <= stale {
 		rates = make([]float64, len(counts))
 		for i, n := range counts {
 			if n > r.last[i] {

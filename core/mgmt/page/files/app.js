@@ -3,6 +3,7 @@
 import {access} from './access.js';
 import {connection, Failure, get} from './api.js';
 import {watch} from './banner.js';
+import {setAside} from './dialog.js';
 import {fill, h} from './dom.js';
 import {frame, showCurrent} from './frame.js';
 import {keyboard} from './keys.js';
@@ -16,6 +17,9 @@ import {views} from './views.js';
 let shown = null;
 /** @type {import('./views.js').User | null} who is logged in */
 let user = null;
+
+/** @type {{user: string, dialogs: ReturnType<typeof setAside>} | null} what somebody was doing when the login ended */
+let aside = null;
 
 const main = h('main', {id: 'main', tabindex: '-1'});
 const vhosts = access();
@@ -39,8 +43,14 @@ function enter(who) {
   user = who;
   fill(document.body, h('a', {class: 'skip', href: '#main', onclick: skip}, 'Skip to content'), frame(who, () => leave('')), banner.element, vhosts.element, main);
   banner.start();
-  void vhosts.look();
-  void show(false).then(() => setTimeout(preload, 1000));
+  void vhosts.look(who);
+  const then = aside;
+  aside = null;
+  if (then?.user !== who.name) then?.dialogs.close();
+  void show(false).then(() => {
+    setTimeout(preload, 1000);
+    if (then?.user === who.name) then.dialogs.back();
+  });
 }
 
 /** @param {Event} e */
@@ -57,9 +67,11 @@ function ended() {
 /** Ends what is shown, and asks for a login. @param {string} why */
 function leave(why) {
   shown?.abort();
+  const dialogs = setAside();
+  if (user && why) aside = {user: user.name, dialogs};
+  else dialogs.close();
   user = null;
   banner.stop();
-  for (const open of document.querySelectorAll('dialog')) open.close();
   document.title = 'Log in · Curfew';
   fill(document.body, login(why, enter));
   document.querySelector('input')?.focus();
@@ -85,7 +97,7 @@ async function show(moved) {
   const entry = Object.hasOwn(views, view) ? views[view] : undefined;
   showCurrent(entry?.of ?? view);
   if (moved) scrollTo(0, 0);
-  if (moved && !vhosts.element.hidden) void vhosts.look(); // somebody may have given permissions
+  if (moved && !vhosts.element.hidden && user) void vhosts.look(user); // somebody may have given permissions
   try {
     const render = entry ? (await entry.load()).default : nowhere;
     if (mine.signal.aborted) return;

@@ -1,7 +1,7 @@
 // Small pieces that several views are made of.
 
 import {Failure} from './api.js';
-import {fill, h} from './dom.js';
+import {fill, h, keyed} from './dom.js';
 import {href} from './link.js';
 
 /** @typedef {import('./dom.js').Child} Child */
@@ -9,6 +9,25 @@ import {href} from './link.js';
 /** Returns names and values, one pair a line. Pairs that are false are left out. @param {([string, Child] | false)[]} pairs */
 export function facts(pairs) {
   return h('dl', {class: 'facts'}, pairs.filter((p) => p !== false).map(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
+}
+
+/** @typedef {{name: string, value: Child, means?: string}} Figure means: what it is, which a press on the name says */
+
+/** Shows figures in a list of definitions, and updates them in place. @param {Element} list @param {Figure[]} all */
+export function figures(list, all) {
+  keyed(list, all, (f) => f.name, (f) => h('div', {class: 'stat'}, h('dt', null, f.means ? term(f.name, f.means) : f.name), h('dd', null, f.value)), (element, f) => {
+    const dd = element.lastElementChild, old = dd.firstElementChild;
+    if (f.value instanceof HTMLElement && old?.getAttribute('data-at') && old.getAttribute('data-at') === f.value.getAttribute('data-at')) return; // it counts down by itself
+    fill(dd, f.value);
+  });
+}
+
+let terms = 0;
+
+/** Returns a name that says what it means when it is pressed. @param {string} name @param {string} means */
+export function term(name, means) {
+  const id = 'term-' + ++terms;
+  return [h('button', {type: 'button', class: 'term', popovertarget: id}, name), h('span', {id, class: 'means', popover: 'auto', role: 'note'}, means)];
 }
 
 /** Returns the head of a view: its title, and what stands beside it. @param {Child} title @param {...Child} beside */

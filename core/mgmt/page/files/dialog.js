@@ -65,6 +65,25 @@ export function ask({title, text, fields = [], action, cancel: back = 'Cancel', 
 }
 
 /**
+ * Takes away the dialogs that are open, for a login. What was typed stays in them.
+ * @returns {{back: () => void, close: () => void}} shows them again, or ends them
+ */
+export function setAside() {
+  const open = /** @type {HTMLDialogElement[]} */ ([...document.querySelectorAll('dialog[open]')]);
+  for (const dialog of open) dialog.remove();
+  return {
+    back() {
+      for (const dialog of open) {
+        dialog.removeAttribute('open');
+        document.body.append(dialog);
+        dialog.showModal();
+      }
+    },
+    close: () => open.forEach((dialog) => dialog.close()),
+  };
+}
+
+/**
  * Shows only the fields that are there, given the values of the others.
  * @param {HTMLFormElement} form @param {Field[]} fields @param {HTMLElement[]} blocks @param {any[]} inputs
  */

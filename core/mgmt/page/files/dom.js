@@ -90,11 +90,10 @@ export function fill(element, ...children) {
 }
 
 // The keyboard goes on where it was: on what has the same place among what has the same text.
-/** @param {Element} element @param {Element} used */
-function again(element, used) {
-  for (const e of element.querySelectorAll(used.localName)) {
-    if (e.textContent === used.textContent) return /** @type {HTMLElement} */ (e).focus({preventScroll: true});
-  }
+/** @param {Element} element @param {Element} used @param {boolean} [first] without such a one, on the first that there is */
+function again(element, used, first) {
+  const all = /** @type {HTMLElement[]} */ ([...element.querySelectorAll(first ? 'a, button' : used.localName)]);
+  (all.find((e) => e.textContent === used.textContent) ?? (first ? all[0] : undefined))?.focus({preventScroll: true});
 }
 
 /**
@@ -126,8 +125,14 @@ export function renew(element, ...children) {
  */
 export function keyed(parent, items, key, make, update) {
   /** @type {Map<string, Element>} */
-  const old = new Map();
-  for (const child of parent.children) old.set(child.getAttribute('data-key') ?? '', child);
+  const old = new Map(), wanted = new Set(items.map(key));
+  const used = /** @type {HTMLElement | null} */ (parent.contains(document.activeElement) ? document.activeElement : null);
+  const place = used ? [...parent.children].findIndex((c) => c.contains(used)) : -1;
+  for (const child of [...parent.children]) {
+    const k = child.getAttribute('data-key') ?? '';
+    if (wanted.has(k)) old.set(k, child);
+    else child.remove(); // first, so that those after it need not move
+  }
   let at = parent.firstElementChild;
   for (const item of items) {
     const k = key(item);
@@ -140,9 +145,13 @@ export function keyed(parent, items, key, make, update) {
       child.setAttribute('data-key', k);
     }
     if (child === at) at = at.nextElementSibling;
+    else if (at && child === at.nextElementSibling) at = child.nextElementSibling; // what it passed moves, when its turn comes
     else parent.insertBefore(child, at);
   }
   for (const child of old.values()) child.remove();
+  if (!used || used === document.activeElement) return;
+  if (!used.isConnected) again(parent.children[Math.min(place, parent.childElementCount - 1)] ?? parent, used, true);
+  else used.focus({preventScroll: true}); // what moves loses it
 }
 
 // Control characters, and those that change the direction of what follows, with which a name can look like another one.

@@ -57,16 +57,23 @@ export function events(context, {query, label, history = 200, most = 500, empty 
       leftOut += waiting.length - most;
       waiting = waiting.slice(-most);
     }
-    if (!paused) drawing ??= setTimeout(draw, EVERY);
+    if (!paused && !used()) drawing ??= setTimeout(draw, EVERY);
     else count();
   };
+  // Rows do not move away from who is about to use one.
+  const used = () => rows.contains(document.activeElement);
+  rows.addEventListener('focusout', (e) => {
+    if (!rows.contains(/** @type {Node | null} */ (e.relatedTarget))) drawing ??= setTimeout(draw, EVERY);
+  });
   const count = () => {
-    left.hidden = leftOut === 0 && !(paused && waiting.length);
-    fill(left, [paused && waiting.length ? plural(waiting.length, 'event') + ' since the pause. ' : '', leftOut ? exact(leftOut) + ' are left out: they came faster than they could be shown.' : ''].join(''));
+    const since = waiting.length > 0 && (paused ? ' since the pause. ' : used() ? ' since somebody is in the list. ' : '');
+    left.hidden = leftOut === 0 && !since;
+    fill(left, [since ? plural(waiting.length, 'event') + since : '', leftOut ? exact(leftOut) + ' are left out: they came faster than they could be shown.' : ''].join(''));
   };
   const draw = () => {
     drawing = undefined;
     if (paused || context.signal.aborted) return;
+    if (used()) return count();
     const fresh = begun ? waiting : waiting.slice(-AT_ONCE); // what has happened before comes at once
     leftOut += waiting.length - fresh.length;
     waiting = [];

@@ -30,6 +30,15 @@ await scenario(async (browser, faults) => {
     await go(page, route);
     same(await page.locator('.frame nav [aria-current]').allTextContents(), [menu], `the menu at ${route}`);
   }
+  await api('PUT', 'users/watcher', {password: 'secret', tags: 'monitoring'});
+  const watching = await tab(browser, faults, {login: false});
+  await logIn(watching, 'watcher', 'secret');
+  const filtered = watching.getByText('1 queue in virtual hosts that you may not enter is not shown, nor counted in live views.');
+  await filtered.waitFor();
+  await api('PUT', 'permissions/%2F/watcher', {configure: '', write: '', read: '.*'});
+  await go(watching, '#/deadlines');
+  await filtered.waitFor({state: 'hidden'});
+
   await page.keyboard.press('g'); // what the keyboard moves, it does not frame
   await page.keyboard.press('d');
   await page.getByRole('heading', {name: 'Deadlines'}).waitFor();

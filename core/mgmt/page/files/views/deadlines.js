@@ -1,6 +1,7 @@
 // Deadlines: what is due when, in all queues together and in each.
 
 import {get} from '../api.js';
+import {figures} from '../blocks.js';
 import {histogram} from '../chart.js';
 import {observe, until} from '../clock.js';
 import {fill, h} from '../dom.js';
@@ -21,22 +22,22 @@ export default async function show(main, context) {
   context.live('deadlines', given, (state) => {
     observe(state.at);
     chart.show(state);
-    fill(stats, ...numbers(state));
+    figures(stats, numbers(state));
     const order = /** @type {string[]} */ (state.order ?? []);
     rows.show(order.map((key) => ({key, ...state.rows[key]})));
     fill(more, order.length < (state.total ?? 0) && `The first ${order.length} of ${count(state.total)} queues, the next deadline first.`);
   });
 }
 
-/** @param {any} d */
+/** @param {any} d @returns {import('../blocks.js').Figure[]} */
 function numbers(d) {
   const within = (/** @type {number} */ ms, /** @type {string} */ of) =>
     d.buckets.reduce((/** @type {number} */ n, /** @type {any} */ b) => n + (b.to_ms != null && b.to_ms <= ms * 1.001 ? b[of] ?? 0 : 0), 0);
-  const stat = (/** @type {string} */ name, /** @type {import('../dom.js').Child} */ value, /** @type {string} */ title) => h('div', {class: 'stat', title}, h('dt', null, name), h('dd', null, value));
+  const stat = (/** @type {string} */ name, /** @type {import('../dom.js').Child} */ value, /** @type {string} */ means) => ({name, value, means});
   return [
     stat('Next', until(earlier(d.earliest, d.next_release)), 'When the next message expires or is released'),
     stat('Due in 1 min', count(within(60_000, 'count')), 'Ready messages that expire within a minute'),
-    stat('Held', count(d.held ?? 0), 'Messages that are not delivered before a time'),
+    stat('Held', count(d.held ?? 0), 'Messages that are not delivered before a time, in queues and by exchanges'),
     stat('Overdue', d.overdue > 0 ? h('span', {class: 'error'}, count(d.overdue)) : '0', 'Messages whose deadline has passed and that are still there'),
     stat('Lateness p99', duration(d.lateness?.p99), 'How late the broker let messages expire, in the last minute'),
     ...d.overstay ? [stat('Kept past deadline p99', duration(d.overstay.p99), 'How long after their deadlines messages expired that consumers had then, in the last minute')] : [],

@@ -1,6 +1,7 @@
 // Now: how the broker is, at one glance.
 
 import {observe, until} from '../clock.js';
+import {figures, term} from '../blocks.js';
 import {sparkline} from '../chart.js';
 import {fill, h, renew} from '../dom.js';
 import {bytes, count, duration, rate} from '../format.js';
@@ -22,29 +23,29 @@ export default function show(main, context) {
   const totals = h('dl', {class: 'grid stats'}), next = h('p'), node = h('dl', {class: 'facts'}), things = h('dl', {class: 'facts'});
   fill(main, h('div', {class: 'head'}, h('h1', null, 'Now'), next),
     h('section', {class: 'card', 'aria-label': 'Messages'}, totals),
-    h('section', {'aria-label': 'Rates', class: 'grid'}, lines.map((l) => h('dl', {class: 'card stat', title: l.title}, h('dt', null, l.name), l.number, h('dd', {class: 'line'}, l.line.element)))),
+    h('section', {'aria-label': 'Rates', class: 'grid'}, lines.map((l) => h('dl', {class: 'card stat'}, h('dt', null, term(l.name, l.title)), l.number, h('dd', {class: 'line'}, l.line.element)))),
     h('div', {class: 'halves'}, h('section', {class: 'card'}, h('h2', null, context.user.node), node), h('section', {class: 'card'}, h('h2', null, 'In use'), things)));
   context.live('now', {}, (state) => {
     observe(state.at);
     for (const l of lines) {
-      const n = state.rates?.[l.key] ?? 0;
+      const n = state.rates?.[l.key]; // it is not known before the second state
       fill(l.number, rate(n));
-      l.line.add(n);
+      if (n != null) l.line.add(n);
     }
-    fill(totals, ...messages(state));
+    figures(totals, messages(state));
     renew(next, ...upcoming(state.next));
     fill(node, ...machine(state.node ?? {}));
     renew(things, ...inUse(state.counts ?? {}));
   });
 }
 
-/** @param {any} state */
+/** @param {any} state @returns {import('../blocks.js').Figure[]} */
 function messages({totals = {}, lateness, overstay}) {
-  const stat = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ title) => h('div', {class: 'stat', title}, h('dt', null, name), h('dd', null, value));
+  const stat = (/** @type {string} */ name, /** @type {string} */ value, /** @type {string} */ means) => ({name, value, means});
   return [
     stat('Ready', count(totals.ready), 'Messages that can be delivered now'),
     stat('Unacked', count(totals.unacked), 'Messages that consumers have and have not acknowledged'),
-    stat('Held', count(totals.held), 'Messages that are not delivered before a time'),
+    stat('Held', count(totals.held == null ? null : totals.held + (totals.delayed ?? 0)), `Messages that are not delivered before a time: ${count(totals.held)} in queues, ${count(totals.delayed)} by exchanges`),
     stat('Total', count(totals.messages), 'All messages in queues'),
     stat('Lateness p50', duration(lateness?.p50), 'How late the broker let half of the messages expire, in the last minute'),
     stat('Lateness p99', duration(lateness?.p99), 'How late the broker let 99 of 100 messages expire, in the last minute'),

@@ -1,0 +1,94 @@
+// Whoever uses the page with the keyboard, or is typing, is left alone by what happens meanwhile; and numbers are the same everywhere.
+import {api, base, go, holds, logIn, same, scenario, tab} from './lib.mjs';
+
+const publish = (routing_key, properties = {}, exchange = 'amq.default') => api('POST', `exchanges/%2F/${exchange}/publish`, {routing_key, payload: 'x', payload_encoding: 'string', properties});
+const focused = (page) => page.evaluate(() => document.activeElement.textContent);
+const until = (page, first) => page.waitForFunction((name) => document.querySelector('[aria-label="Queues by their next deadline"] tbody th')?.textContent === name, first);
+
+await scenario(async (browser, faults) => {
+  for (const name of ['first', 'second', 'third']) await api('PUT', `queues/%2F/${name}`, {durable: true});
+  await api('PUT', 'exchanges/%2F/later', {type: 'x-delayed-message', durable: true, arguments: {'x-delayed-type': 'fanout'}});
+  await api('POST', 'bindings/%2F/e/later/q/third', {routing_key: ''});
+  const page = await tab(browser, faults, {allowed: [/401 .*/]});
+
+  // Deadlines: rows before and after that of the keyboard come, go, and change places.
+  await publish('second', {expiration: '600000'});
+  await publish('third', {expiration: '900000'});
+  await publish('first', {expiration: '300000'});
+  await go(page, '#/deadlines');
+  await until(page, 'first');
+  await page.getByRole('link', {name: 'second', exact: true}).focus();
+  await api('DELETE', 'queues/%2F/first/contents');
+  await until(page, 'second');
+  same(await focused(page), 'second', 'what has the keyboard after a row before it has left');
+  await publish('third', {expiration: '400000'});
+  await until(page, 'third');
+  same(await focused(page), 'second', 'what has the keyboard after a row has passed it');
+  await publish('second', {expiration: '200000'});
+  await until(page, 'second');
+  same(await focused(page), 'second', 'what has the keyboard after its row has moved');
+  await api('DELETE', 'queues/%2F/second/contents');
+  await until(page, 'third');
+  same(await focused(page), 'third', 'what has the keyboard after its row has left');
+
+  // What a term means is said to those who press it, and goes on being said while the number changes.
+  const means = page.getByText('How late the broker let messages expire, in the last minute');
+  same(await means.isVisible(), false, 'what a term means, before somebody asks');
+  await page.getByRole('button', {name: 'Lateness p99'}).focus();
+  await page.keyboard.press('Enter');
+  await means.waitFor();
+  await page.waitForTimeout(2500); // two states
+  same(await means.isVisible() && await focused(page), 'Lateness p99', 'what a term means, two seconds later');
+
+  // Events: rows wait while somebody is in the list.
+  await publish('first', {expiration: '1'});
+  await go(page, '#/events');
+  const links = page.locator('ol.events li .where a');
+  await links.first().focus();
+  for (let i = 0; i < 5; i++) await publish('third', {expiration: '1'});
+  await page.getByText(/events since somebody is in the list/).waitFor();
+  same(await focused(page), 'first', 'what has the keyboard after more events');
+  const shown = await links.count();
+  await page.getByRole('button', {name: 'Pause'}).focus();
+  await page.waitForFunction((n) => document.querySelectorAll('ol.events li').length > n, shown);
+
+  // As many are held on each view: in queues and by exchanges.
+  await publish('third', {headers: {'x-deliver-after': 600_000}});
+  for (let i = 0; i < 2; i++) await publish('', {headers: {'x-delay': 900_000}}, 'later');
+  for (const view of ['#/', '#/deadlines']) {
+    await go(page, view);
+    await page.locator('.stat', {has: page.getByRole('button', {name: 'Held', exact: true})}).locator('dd', {hasText: /^3$/}).waitFor();
+  }
+
+  // A rate that is not known is not zero.
+  await page.route(base + '/api/live?view=now', (route) => route.request().resourceType() === 'eventsource' ? route.fulfill({status: 204}) : route.fulfill({json: {at: Date.now(), totals: {}, counts: {}, alarms: []}}));
+  await go(page, '#/');
+  await page.locator('.stat', {hasText: 'Published'}).locator('dd', {hasText: '–'}).waitFor();
+  await page.unroute(base + '/api/live?view=now');
+
+  // A login that ends takes nothing that was typed.
+  await go(page, '#/queues');
+  await page.getByRole('button', {name: 'Add a new queue'}).first().click();
+  await page.locator('dialog input[name=name]').fill('half-typed');
+  await page.evaluate(() => fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}}));
+  await page.locator('dialog button[type=submit]').click();
+  await page.getByText('Your login has ended.').waitFor();
+  same(await page.locator('dialog').count(), 0, 'dialogs beside the login');
+  await logIn(page);
+  same(await page.locator('dialog[open] input[name=name]').inputValue(), 'half-typed', 'what was typed before the login ended');
+  await page.locator('dialog button[type=submit]').click();
+  await page.locator('dialog').waitFor({state: 'detached'});
+  same((await api('GET', 'queues/%2F/half-typed')).name, 'half-typed', 'the queue');
+
+  // Somebody else does not see it.
+  await api('PUT', 'users/other', {password: 'x', tags: 'administrator'});
+  await page.getByRole('button', {name: 'Add a new queue'}).first().click();
+  await page.evaluate(() => fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}}));
+  await page.locator('dialog input[name=name]').fill('of guest');
+  await page.locator('dialog button[type=submit]').click();
+  await page.getByText('Your login has ended.').waitFor();
+  await logIn(page, 'other', 'x');
+  await page.locator('main h1').first().waitFor();
+  await page.waitForTimeout(500);
+  holds(await page.locator('dialog').count() === 0, 'another user sees the dialog');
+});
