@@ -12,7 +12,7 @@ import (
 // deleted or is stopped. If ctx ends, or the journal fails, before the change is durable, it
 // is unknown whether a restart finds the change.
 func (m *Mailbox) Change(ctx context.Context, fn func(q *Queue, now hook.Instant)) error {
-	durable := make(changeCommit, 1)
+	durable := make(changeCommit, 2) // the commit may be durable, and the queue stop afterwards
 	err := m.Do(func(q *Queue, now hook.Instant) {
 		if q.stopped != nil {
 			durable <- q.stopped

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -337,4 +338,26 @@ func TestAQueueThatPanicsAwaitsNoDeadLetters(t *testing.T) {
 			})
 		})
 	}
+}
+
+// rude is a journal that panics when it has committed something.
+type rude struct{ lockedJournal }
+
+func (j *rude) Commit(ops []byte, live []journal.Delta, c journal.Completer) {
+	j.lockedJournal.Commit(ops, live, c)
+	if len(ops) > 0 {
+		panic("a fault of the journal")
+	}
+}
+
+// A change whose commit was durable when its turn panicked held up the queue, and who had made it, for ever.
+func TestAPanicAfterAChangeIsDurable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keptIn(t, &rude{}, hook.Hooks{}, "q")[0]
+		s.queue.host = &faultGraves{graves: s.queue.host.(*graves)}
+		_ = s.Change(t.Context(), func(q *Queue, now hook.Instant) { q.takeInTurn(now, []Message{persist(0)}) })
+		if why := s.queue.Stopped(); why == nil || !why.panicked() {
+			t.Errorf("stopped: %v", why)
+		}
+	})
 }
