@@ -489,13 +489,17 @@ func (q *Queue) countScheduled() {
 	if s == nil {
 		return
 	}
+	if e := q.stopped; e != nil && !q.closed { // a restart finds what it held
+		s.held.Store(int64(e.ready + e.unacked + e.held + e.discarded))
+		return
+	}
 	held := q.messages()
 	s.held.Store(int64(held))
 	if held > 0 {
 		q.scheduling().used = true
 		return
 	}
-	if q.closed || q.stopped != nil || q.contents == nil || q.holding == nil || q.holding.scheduled == nil || !q.holding.scheduled.used {
+	if q.closed || q.contents == nil || q.holding == nil || q.holding.scheduled == nil || !q.holding.scheduled.used {
 		return
 	}
 	q.holding.scheduled.used = false

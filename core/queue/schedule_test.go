@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
@@ -239,4 +240,29 @@ func TestAMoveOvertakesWhatRecurs(t *testing.T) {
 		j.trim()
 		want("relocated", (110+10*n)*second, (110+10*n)*second)
 	}
+}
+
+// What an exchange holds seemed to be nothing once it had stopped, so an auto-delete exchange was deleted with its last binding, and
+// with the messages that a restart would have found.
+func TestAStoppedExchangeStillHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := &lockedJournal{}
+		cfg := scheduling(t)
+		cfg.Profile, cfg.Name, cfg.Storage = &Profile{Settings: func(string) (any, bool) { return nil, false }}, "x", &Storage{Journal: j, ID: 1}
+		s := NewMailbox(&cfg, chainOf(t, hook.Hooks{}), &host{}, func() hook.Instant { return second })
+		m := message(1, 8)
+		m.Body[0] = 100
+		if err := send(s, m, m); err != nil {
+			t.Fatal(err)
+		}
+		j.fail(errors.New("input/output error"))
+		_ = s.Do(func(*Queue, hook.Instant) {})
+		if n := cfg.Schedule.Held(); n != 2 || stats(t, s).Held != 2 {
+			t.Errorf("%d are held, %+v", n, stats(t, s))
+		}
+		_ = s.Do(func(q *Queue, _ hook.Instant) { q.close() })
+		if n := cfg.Schedule.Held(); n != 0 {
+			t.Errorf("%d are held by what is deleted", n)
+		}
+	})
 }
