@@ -240,14 +240,8 @@ func (m *Mailbox) AfterDeadLetters(fn func(error)) bool {
 	return true
 }
 
-// Sends reports whether the queue has sent messages that have not arrived durably.
+// Sends reports whether the queue has sent messages that have not arrived durably, or never will: a restart finds them in the queue.
 func (m *Mailbox) Sends() bool {
-	open, _ := m.underway()
-	return open > 0
-}
-
-// owes is Sends, or that some never will: a restart finds them in the queue.
-func (m *Mailbox) owes() bool {
 	open, failed := m.underway()
 	return open > 0 || failed != nil
 }

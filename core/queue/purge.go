@@ -144,7 +144,7 @@ func (q *Queue) dropContents() {
 // partWithMoving takes out of a queue that is deleted what is on its way to another one but is here until it has arrived. The queue's
 // removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here.
 func (q *Queue) partWithMoving() {
-	if q.cfg.Storage == nil || !q.mailbox.owes() {
+	if q.cfg.Storage == nil || !q.mailbox.Sends() {
 		return
 	}
 	q.parted = map[Ref]journal.Delta{}
@@ -328,7 +328,7 @@ func (q *Queue) journalPurged(all bool) *purgeCommit {
 	if q.cfg.Storage == nil {
 		return nil
 	}
-	r := refRuns{all: all, gaps: all && !q.mailbox.owes()}
+	r := refRuns{all: all, gaps: all && !q.mailbox.Sends()}
 	others := q.unacked + q.held() + q.waiting()
 	for l := range q.levels {
 		f := &q.levels[l]

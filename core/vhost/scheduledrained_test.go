@@ -1,6 +1,7 @@
 package vhost
 
 import (
+	"errors"
 	"math"
 	"strings"
 	"sync"
@@ -286,4 +287,29 @@ func TestAnExchangeThatTakesAMessageWhileItIsDeleted(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An auto-delete exchange was deleted with its last binding although what it had released had never arrived: a restart finds that in the
+// exchange.
+func TestAnExchangeStaysThatReleasedInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := &slowLog{}
+		v, _ := newHoldingVHost(t, &holder{}, k)
+		_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
+		must(t, err)
+		must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, AutoDelete: true, Args: args("x-inner", "fanout")}, nil))
+		bind(t, v, "x", "q", "")
+		sent{exchange: "x", body: "a", props: headersOf("wait", int32(100))}.send(t, v)
+		k.durable()
+		time.Sleep(time.Second)
+		for _, c := range k.waiting {
+			c.Failed(errors.New("queue 'q' is stopped"))
+		}
+		k.waiting = nil
+		must(t, v.Unbind(Binding{Source: "x", Destination: "q"}, 0))
+		synctest.Wait()
+		if d := k.read(t); d.exchanges["x"] == nil || !d.exchanges["x"].unbound {
+			t.Error("the exchange is deleted, and its message is nowhere")
+		}
+	})
 }
