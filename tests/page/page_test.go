@@ -71,6 +71,10 @@ func TestWhatIsLostDoesNotArrive(t *testing.T) { scenario(t, "16-flow", start(t)
 
 func TestNothingIsTakenFromWhoUsesThePage(t *testing.T) { scenario(t, "17-in-use", start(t), nil) }
 
+func TestNamesAreToldApartAndBindingsHavePages(t *testing.T) {
+	scenario(t, "18-names-and-pages", start(t), nil)
+}
+
 func TestANewModuleIsComparedAndActivated(t *testing.T) { scenario(t, "10-shadow", start(t), nil) }
 
 func TestANewUserIsToldWhatIsMissing(t *testing.T) { scenario(t, "11-new-user", start(t), nil) }

@@ -1,11 +1,12 @@
 // Bindings of an exchange or a queue: listed, added, taken away.
 
-import {get, post, remove} from './api.js';
+import {Failure, get, post, remove} from './api.js';
 import {button, orDash} from './blocks.js';
 import {ask} from './dialog.js';
-import {h} from './dom.js';
+import {h, renew} from './dom.js';
+import {exact} from './format.js';
 import {href, path} from './link.js';
-import {table} from './table.js';
+import {pages, table} from './table.js';
 import {typed} from './typed.js';
 
 /** @param {string} name */
@@ -40,9 +41,28 @@ export function bindings({vhost, label, address, from, end, signal}) {
       {title: '', actions: true, cell: (b) => b.source ? button('Unbind', () => unbind(b), 'plain') : h('span', {class: 'quiet small'}, 'always there')},
     ],
   });
-  const load = async () => t.show(await get(address, signal));
+  const pager = h('div', {class: 'pager'}), total = h('span', {class: 'quiet'}), element = h('div', {class: 'list'}, t.element, pager);
+  let page = 1;
+  /** @returns {Promise<void>} */
+  const load = async () => {
+    const mine = page;
+    try {
+      const answer = await get(`${address}?page=${mine}&page_size=100`, signal); // there may be thousands
+      if (mine !== page) return;
+      t.show(answer.items);
+      renew(total, answer.total_count > 100 && exact(answer.total_count));
+      renew(pager, answer.page_count > 1 && pages(answer, (to) => {
+        page = to;
+        void load();
+      }));
+    } catch (error) {
+      if (!(error instanceof Failure && /Page out of range/.test(error.message)) || mine === 1) throw error;
+      page = 1;
+      await load();
+    }
+  };
   const add = async () => { if (await bind(vhost, from, end)) await load(); };
-  return {head: h('div', {class: 'head'}, h('h2', null, label), end.exchange !== '' && button('Add binding', add)), element: t.element, load};
+  return {head: h('div', {class: 'head'}, h('h2', null, label), total, end.exchange !== '' && button('Add binding', add)), element, load};
 }
 
 /** @param {string} vhost @param {boolean} from @param {{exchange?: string, queue?: string}} end */

@@ -2,6 +2,7 @@
 
 import {Failure} from './api.js';
 import {fill, h, keyed} from './dom.js';
+import {duration} from './format.js';
 import {href} from './link.js';
 
 /** @typedef {import('./dom.js').Child} Child */
@@ -9,6 +10,16 @@ import {href} from './link.js';
 /** Returns names and values, one pair a line. Pairs that are false are left out. @param {([string, Child] | false)[]} pairs */
 export function facts(pairs) {
   return h('dl', {class: 'facts'}, pairs.filter((p) => p !== false).map(([name, value]) => [h('dt', null, name), h('dd', null, value)]));
+}
+
+/** Settings that are durations, which are shown in words, too. */
+const DURATIONS = new Set(['message-ttl', 'expires', 'delivery-lease', 'delivery-delay', 'delayed-retry-min', 'delayed-retry-max', 'consumer-timeout']);
+
+/** Returns the value of a setting. @param {string} key without x- @param {any} v @returns {Child} */
+export function setting(key, v) {
+  if (v === '') return '(empty)';
+  if (DURATIONS.has(key) && typeof v === 'number') return [`${v} ms`, h('span', {class: 'quiet'}, ` (${duration(v)})`)];
+  return typeof v === 'string' ? v : JSON.stringify(v);
 }
 
 /** @typedef {{name: string, value: Child, means?: string}} Figure means: what it is, which a press on the name says */

@@ -153,8 +153,8 @@ export function list(context, {path, live, tools, query = {}, label, noun, colum
   return {element: h('div', {class: 'list'}, h('div', {class: 'bar'}, search, tools, total), failed, rows.element, pager), load};
 }
 
-/** @param {{page: number, page_count: number}} answer @param {(page: number) => void} go */
-function pages({page, page_count: last}, go) {
+/** Returns what leads to the other pages of a list. @param {{page: number, page_count: number}} answer @param {(page: number) => void} go */
+export function pages({page, page_count: last}, go) {
   const to = (/** @type {string} */ text, /** @type {number} */ n) => h('button', {type: 'button', disabled: n < 1 || n > last || n === page, onclick: () => go(n)}, text);
   return [to('First', 1), to('Previous', page - 1), h('span', {class: 'quiet'}, `page ${page} of ${last}`), to('Next', page + 1), to('Last', last)];
 }

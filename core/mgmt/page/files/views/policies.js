@@ -37,7 +37,7 @@ export default async function show(main, context) {
     const failed = h('p', {class: 'error', role: 'alert', hidden: true});
     const edit = (/** @type {any} */ p) => editPolicy({kind, policy: p, vhosts, strategies: known.map((s) => s.name), done: load});
     const t = table({label: KINDS[kind], key: (p) => p.vhost + '\u0000' + p.name, empty: EMPTY[kind], columns: [
-      {title: 'Virtual host', wide: true, cell: (p) => p.vhost}, {title: 'Name', head: true, cell: (p) => p.name}, {title: 'Pattern', cell: (p) => h('code', null, p.pattern)},
+      {title: 'Virtual host', wide: true, cell: (p) => p.vhost}, {title: 'Name', head: true, cell: (p) => [p.name, p.vhost !== '/' && h('span', {class: 'quiet narrow'}, ' in ', p.vhost)]}, {title: 'Pattern', cell: (p) => h('code', null, p.pattern)},
       {title: 'Apply to', wide: true, cell: (p) => p['apply-to']}, {title: 'Definition', cell: (p) => definitionText(p.definition)}, {title: 'Priority', number: true, cell: (p) => exact(p.priority)},
       {title: 'Queues', number: true, cell: (p) => h('button', {type: 'button', class: 'plain', title: `Queues of ${p.name}`, onclick: () => effective.only(kind, p)}, effective.matches(kind, p))},
       {title: 'Actions', cell: (p) => may[kind] && [h('button', {type: 'button', class: 'plain', 'aria-label': `Update ${p.name}`, onclick: () => edit(p)}, 'Update'),

@@ -15,7 +15,7 @@ export const called = (name) => name || '(AMQP default)';
 
 /** @type {import('../../table.js').Column[]} */
 const columns = [
-  {title: 'Name', sort: 'name', head: true, cell: (x) => h('a', {href: href('exchanges', [x.vhost, x.name || 'amq.default'])}, called(x.name))},
+  {title: 'Name', sort: 'name', head: true, cell: (x) => [h('a', {href: href('exchanges', [x.vhost, x.name || 'amq.default'])}, called(x.name)), x.vhost !== '/' && h('span', {class: 'quiet narrow'}, ' in ', x.vhost)]},
   {title: 'Virtual host', sort: 'vhost', wide: true, cell: (x) => x.vhost},
   {title: 'Type', sort: 'type', cell: (x) => x.type},
   {title: 'Features', cell: features},

@@ -1,6 +1,7 @@
 // The form of a policy.
 
 import {put} from '../../api.js';
+import {setting} from '../../blocks.js';
 import {ask} from '../../dialog.js';
 import {h} from '../../dom.js';
 import {path} from '../../link.js';
@@ -51,5 +52,5 @@ export function editPolicy({kind, policy, vhosts, strategies, done}) {
 export function definitionText(definition) {
   const pairs = Object.entries(definition ?? {});
   if (pairs.length === 0) return h('span', {class: 'quiet'}, '–');
-  return pairs.map(([k, v]) => h('div', {class: 'setting'}, h('code', null, k), ': ', typeof v === 'string' ? v || '""' : JSON.stringify(v)));
+  return pairs.map(([k, v]) => h('div', {class: 'setting'}, h('code', null, k), ': ', setting(k, v)));
 }

@@ -1,6 +1,7 @@
 // What each queue ends up with, and why: from its arguments, its policy, and its operator policy.
 
 import {get} from '../../api.js';
+import {setting} from '../../blocks.js';
 import {fill, h} from '../../dom.js';
 import {exact, plural} from '../../format.js';
 import {href} from '../../link.js';
@@ -74,7 +75,7 @@ function reasons(q, policies) {
   return pairs.map(([key, value]) => {
     const argument = q.arguments?.['x-' + key], same = JSON.stringify(value);
     const from = [JSON.stringify(user[key]) === same && `policy ${q.policy}`, JSON.stringify(operator[key]) === same && `operator policy ${q.operator_policy}`].filter(Boolean).join(' and ');
-    return h('div', {class: 'setting'}, h('code', null, key), ': ', typeof value === 'string' ? value || '""' : same, h('small', {class: 'quiet'}, from && ` by ${from}`,
+    return h('div', {class: 'setting'}, h('code', null, key), ': ', setting(key, value), h('small', {class: 'quiet'}, from && ` by ${from}`,
       key in user && key in operator && JSON.stringify(user[key]) !== JSON.stringify(operator[key]) && ` (user ${JSON.stringify(user[key])}, operator ${JSON.stringify(operator[key])})`,
       argument !== undefined && `; the queue's argument is ${JSON.stringify(argument)}${typeof argument === 'number' && typeof value === 'number' ? `, so ${Math.min(argument, value)} holds` : ''}`));
   });

@@ -1,14 +1,11 @@
 // What is in effect for a queue, and why.
 
-import {facts, orDash, section, yes} from '../../blocks.js';
+import {facts, orDash, section, setting, yes} from '../../blocks.js';
 import {fill, h} from '../../dom.js';
 import {duration} from '../../format.js';
 import {href} from '../../link.js';
 import {table} from '../../table.js';
 import {queueArguments} from './arguments.js';
-
-/** Settings that are durations, which are shown in words, too. */
-const DURATIONS = new Set(['message-ttl', 'expires', 'delivery-lease', 'delivery-delay', 'delayed-retry-min', 'delayed-retry-max', 'consumer-timeout']);
 
 /** @param {HTMLElement} main @param {import('./detail.js').Tab} tab */
 export default function show(main, tab) {
@@ -16,7 +13,7 @@ export default function show(main, tab) {
     label: 'Settings in effect', key: (s) => s.key, empty: [h('p', null, 'Nothing is set, by arguments or by policies: messages stay until they are consumed.')],
     columns: [
       {title: 'Setting', head: true, cell: (s) => h('span', {title: queueArguments.find((a) => a.name === 'x-' + s.key)?.hint}, s.key)},
-      {title: 'In effect', cell: (s) => s.from ? value(s.key, s.value) : h('span', {class: 'quiet'}, 'nothing')},
+      {title: 'In effect', cell: (s) => s.from ? setting(s.key, s.value) : h('span', {class: 'quiet'}, 'nothing')},
       {title: 'From', cell: (s) => s.from ? s.from.replace('_', ' ') : h('span', {class: 'quiet'}, 'no effect on this queue')},
       {title: 'Argument', wide: true, cell: (s) => told(s, s.argument, s.from === 'argument')},
       {title: 'Policy', wide: true, cell: (s) => told(s, s.policy, s.from === 'policy')},
@@ -33,14 +30,7 @@ export default function show(main, tab) {
 }
 
 /** @param {any} s @param {any} v @param {boolean} wins */
-const told = (s, v, wins) => v === undefined || v === null ? orDash('') : h('span', {class: !wins && 'quiet', title: wins ? 'in effect' : 'another one is in effect'}, value(s.key, v));
-
-/** @param {string} key @param {any} v */
-function value(key, v) {
-  if (v === '') return '(empty)';
-  if (DURATIONS.has(key) && typeof v === 'number') return [`${v} ms`, h('span', {class: 'quiet'}, ` (${duration(v)})`)];
-  return typeof v === 'string' ? v : JSON.stringify(v);
-}
+const told = (s, v, wins) => v === undefined || v === null ? orDash('') : h('span', {class: !wins && 'quiet', title: wins ? 'in effect' : 'another one is in effect'}, setting(s.key, v));
 
 /** @param {any} q @returns {([string, any] | false)[]} */
 function described(q) {

@@ -1,0 +1,39 @@
+// Names of all scripts and in several virtual hosts are told apart; many bindings come in pages; settings are in words.
+import {api, go, holds, same, scenario, tab} from './lib.mjs';
+
+await scenario(async (browser, faults) => {
+  await api('PUT', 'vhosts/other');
+  await api('PUT', `queues/%2F/${encodeURIComponent('\u05e9\u05dc\u05d5\u05dd 123')}`, {durable: true});
+  const bindings = Array.from({length: 250}, (_, i) => ({source: 'amq.direct', vhost: '/', destination: '\u05e9\u05dc\u05d5\u05dd 123', destination_type: 'queue', routing_key: `key-${String(i).padStart(3, '0')}`, arguments: {}}));
+  await api('POST', 'definitions', {bindings});
+  await api('PUT', 'policies/%2F/day', {pattern: '.*', definition: {'message-ttl': 86_400_000}, 'apply-to': 'queues'});
+  const page = await tab(browser, faults, {width: 390});
+
+  await go(page, '#/exchanges');
+  await page.locator('tbody th', {hasText: 'AMQP default'}).nth(1).waitFor();
+  const names = await page.locator('tbody th', {hasText: 'AMQP default'}).evaluateAll((all) => all.map((e) => e.innerText.trim().replace(/\s+/g, ' ')));
+  same(names, ['(AMQP default)', '(AMQP default) in other'], 'default exchanges at 390 px');
+
+  await go(page, '#/queues/%2F/' + encodeURIComponent('\u05e9\u05dc\u05d5\u05dd 123'));
+  const [word, number] = await page.locator('h1').evaluate((e) => [[0, 4], [5, 8]].map(([from, to]) => {
+    const range = document.createRange();
+    range.setStart(e.firstChild, from);
+    range.setEnd(e.firstChild, to);
+    return range.getBoundingClientRect().left;
+  }));
+  holds(number < word, 'a name that begins with Hebrew is written from left to right');
+
+  await go(page, '#/policies');
+  await page.locator('section', {hasText: 'What queues end up with'}).getByText('86400000 ms (1 d)').first().waitFor();
+
+  let bytes = 0;
+  page.on('response', async (r) => { if (/bindings\/source/.test(r.url())) bytes = Math.max(bytes, (await r.text()).length); });
+  await go(page, '#/exchanges/%2F/amq.direct');
+  const rows = page.locator('[aria-label="Bindings from this exchange"] tbody tr');
+  await page.getByText('page 1 of 3').waitFor();
+  same(await rows.count(), 100, 'bindings on the first page');
+  await page.getByRole('button', {name: 'Last'}).click();
+  await page.getByText('page 3 of 3').waitFor();
+  await page.waitForFunction(() => document.querySelectorAll('[aria-label="Bindings from this exchange"] tbody tr').length === 50);
+  holds(bytes < 50_000, `an answer had ${bytes} bytes`);
+});
