@@ -10,7 +10,7 @@ import (
 )
 
 // route is a path of the API and its endpoints. Parts of the path in braces are labels that stand for any part, as "{vhost}"
-// does for a vhost.
+// does for a vhost. A last label that ends in "..." stands for one or more parts, with the slashes between them.
 type route struct {
 	path      string
 	endpoints []endpoint
@@ -108,6 +108,9 @@ func (r *router) find(escaped string) (*route, values) {
 
 // match returns the parts of a path that the labels of a route stand for; ok is false if it is another route's.
 func match(route, path []string) (vs values, ok bool) {
+	if last := len(route) - 1; strings.HasSuffix(route[last], "...}") && len(path) > len(route) {
+		path = append(slices.Clone(path[:last]), strings.Join(path[last:], "/"))
+	}
 	if len(route) != len(path) {
 		return nil, false
 	}
@@ -119,7 +122,7 @@ func match(route, path []string) (vs values, ok bool) {
 	vs = values{}
 	for i, part := range route {
 		if strings.HasPrefix(part, "{") {
-			vs[strings.Trim(part, "{}")] = path[i]
+			vs[strings.Trim(part, "{.}")] = path[i]
 		}
 	}
 	return vs, true

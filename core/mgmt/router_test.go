@@ -33,6 +33,9 @@ func TestRouter(t *testing.T) {
 		{"vhosts/v", "vhosts/{name}", "name=v"},
 		{"vhosts/v/permissions", "vhosts/{vhost}/permissions", "vhost=v"},
 		{"bindings/v/e//q/q", "bindings/{vhost}/e/{source}/{kind}/{destination}", "vhost=v source= kind=q destination=q"},
+		{"bindings/v/e/x/q/q/k", "bindings/{vhost}/e/{source}/{kind}/{destination}/{key...}", "vhost=v source=x kind=q destination=q key=k"},
+		{"bindings/v/e/x/q/q/a%2Fb", "bindings/{vhost}/e/{source}/{kind}/{destination}/{key...}", "vhost=v source=x kind=q destination=q key=a/b"},
+		{"bindings/v/e/x/q/q/a/b//c%252F", "bindings/{vhost}/e/{source}/{kind}/{destination}/{key...}", "vhost=v source=x kind=q destination=q key=a/b//c%2F"},
 		{strings.Repeat("a/", 100), "", ""},
 	} {
 		rt, vars := r.find(tt.path)

@@ -117,7 +117,7 @@ func (a *API) routes() []route {
 		{"bindings", []endpoint{get(lists("vhost"), anyone, a.bindings)}},
 		{"bindings/{vhost}", []endpoint{get(atOwner, inVHost, a.bindings)}},
 		{"bindings/{vhost}/e/{source}/{kind}/{destination}", []endpoint{get(atOwner, inVHost, a.bindingsBetween), post(atOwner, inVHost, a.bind)}},
-		{"bindings/{vhost}/e/{source}/{kind}/{destination}/{key}", []endpoint{get(atOwner, inVHost, a.oneBinding), remove(atOwner, inVHost, a.unbind)}},
+		{"bindings/{vhost}/e/{source}/{kind}/{destination}/{key...}", []endpoint{get(atOwner, inVHost, a.oneBinding), remove(atOwner, inVHost, a.unbind)}},
 
 		{"policies", []endpoint{get(lists("vhost"), inVHost, user.list)}},
 		{"policies/{vhost}", []endpoint{get(atOwner, inVHost, user.list)}},
