@@ -14,7 +14,8 @@ import (
 )
 
 // After a rolling restart one node may own most shards. Each shard is meant for one node; when that was started again, it gets the shard
-// back if nobody notices. An operator who transfers a shard is not overruled: it stays where it is until its node is started again.
+// back if nobody notices. That node may give it away again: an operator transfers it, or its disk is slow. Then the shard stays where it is
+// until the node is started again, or it would go to and fro.
 const (
 	homePause    = 2 * time.Second  // between two looks
 	homeSettled  = 5 * time.Second  // for so long a node has been back before it gets a shard
@@ -26,10 +27,11 @@ const (
 func (m *member) keepSpread(ctx context.Context, st *store.Store, now clock.Clock) {
 	ticker := time.NewTicker(homePause)
 	defer ticker.Stop()
+	home := homes{}
 	for {
 		select {
 		case <-ticker.C:
-			m.handBack(ctx, st, now())
+			m.handBack(ctx, st, home, now())
 		case <-ctx.Done():
 			return
 		}
@@ -37,8 +39,10 @@ func (m *member) keepSpread(ctx context.Context, st *store.Store, now clock.Cloc
 }
 
 // handBack hands one shard back, if there is one.
-func (m *member) handBack(ctx context.Context, st *store.Store, now hook.Instant) {
-	for _, s := range displaced(now, m.Engine().Status(), m.Status().Links) {
+func (m *member) handBack(ctx context.Context, st *store.Store, home homes, now hook.Instant) {
+	shards := m.Engine().Status()
+	home.see(now, shards)
+	for _, s := range home.displaced(now, shards, m.Status().Links) {
 		if !movesFreely(st, s.shard) {
 			continue
 		}
@@ -60,8 +64,21 @@ type homecoming struct {
 	to    wlog.NodeID
 }
 
-// displaced returns the shards that this node owns and that are meant for others which have not been back for long, and lack nothing.
-func displaced(now hook.Instant, shards []quorum.ReplicaStatus, links []peer.Status) (all []homecoming) {
+// homes are when shards were last seen at the nodes that they are meant for.
+type homes map[uint32]hook.Instant
+
+// see notes which shards are at the nodes that they are meant for.
+func (h homes) see(now hook.Instant, shards []quorum.ReplicaStatus) {
+	for i := range shards {
+		if s := &shards[i]; s.Owner != 0 && s.Owner == quorum.Preferred(s.Shard, s.Voters) {
+			h[s.Shard] = now
+		}
+	}
+}
+
+// displaced returns the shards that this node owns and that are meant for others which have not been back for long, have not had them since,
+// and lack nothing.
+func (h homes) displaced(now hook.Instant, shards []quorum.ReplicaStatus, links []peer.Status) (all []homecoming) {
 	for i := range shards {
 		s := &shards[i]
 		to := quorum.Preferred(s.Shard, s.Voters)
@@ -71,6 +88,9 @@ func displaced(now hook.Instant, shards []quorum.ReplicaStatus, links []peer.Sta
 		l := slices.IndexFunc(links, func(l peer.Status) bool { return l.Node.ID == to && l.Connected })
 		p := slices.IndexFunc(s.Peers, func(p quorum.PeerStatus) bool { return p.Node == to && p.Active && !p.Learner && p.Lag == 0 })
 		if l < 0 || p < 0 {
+			continue
+		}
+		if h[s.Shard] >= links[l].Since { // that node gave it away
 			continue
 		}
 		if back := now.Sub(links[l].Since); back >= homeSettled && back <= homeWithin {

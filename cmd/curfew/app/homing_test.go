@@ -38,8 +38,31 @@ func TestShardsGoBackToTheirNodes(t *testing.T) {
 		if tc.back {
 			want = []homecoming{{3, 10}}
 		}
-		if got := displaced(now, []quorum.ReplicaStatus{s}, []peer.Status{{Node: peer.Node{ID: 20}, Connected: true, Since: 1}, l}); !slices.Equal(got, want) {
+		if got := (homes{}).displaced(now, []quorum.ReplicaStatus{s}, []peer.Status{{Node: peer.Node{ID: 20}, Connected: true, Since: 1}, l}); !slices.Equal(got, want) {
 			t.Errorf("%s: %v go back, want %v", name, got, want)
 		}
+	}
+}
+
+// A shard that its node has given away, because an operator transferred it or a disk was slow, went back and forth for a quarter of an hour.
+func TestAShardThatItsNodeGaveAwayStays(t *testing.T) {
+	const start = hook.Instant(1e18)
+	home := homes{}
+	shards := []quorum.ReplicaStatus{{
+		Shard: 3, Role: quorum.Follower, Owner: 10, Voters: []wlog.NodeID{10, 20, 30}, Peers: []quorum.PeerStatus{{Node: 10, Active: true}},
+	}}
+	links := []peer.Status{{Node: peer.Node{ID: 10}, Connected: true, Since: start - hook.Instant(time.Minute)}}
+	home.see(start, shards)
+	shards[0].Role, shards[0].Owner = quorum.Owner, 30
+	now := start + hook.Instant(10*time.Second)
+	home.see(now, shards)
+	if got := home.displaced(now, shards, links); len(got) > 0 {
+		t.Errorf("%v go back though their node gave them away", got)
+	}
+	links[0].Since = now // it was started again
+	now += hook.Instant(10 * time.Second)
+	home.see(now, shards)
+	if got := home.displaced(now, shards, links); !slices.Equal(got, []homecoming{{3, 10}}) {
+		t.Errorf("%v go back after their node was started again", got)
 	}
 }
