@@ -219,7 +219,7 @@ func (i *clusterImport) steps(modules bool) error {
 		return err
 	}
 	if modules {
-		if err := i.step(registrar, definitions.LoadModules); err != nil {
+		if err := i.loadModules(registrar); err != nil {
 			return err
 		}
 		i.freshen()
@@ -254,6 +254,16 @@ func (i *clusterImport) steps(modules bool) error {
 		i.freshen()
 	}
 	return i.apply()
+}
+
+// loadModules loads the expiry policies of the file that are new, whether the client waits for it or not: they go away again only if it is
+// known which they are.
+func (i *clusterImport) loadModules(registrar replicas.Node) error {
+	loading := *i
+	loading.goOn()
+	err := loading.step(registrar, definitions.LoadModules)
+	i.added, i.warnings = loading.added, loading.warnings
+	return err
 }
 
 // goOn has what follows be done whether the client waits for it or not: half of it would be in force.

@@ -1,14 +1,17 @@
 package mgmt
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
@@ -343,5 +346,65 @@ func TestImportTriesNextVersions(t *testing.T) {
 	c.want(0, 200, "GET", "/api/queues/c/q", "")
 	if len(labs[1].tried) != 2 {
 		t.Errorf("node 2 has tried %q", labs[1].tried)
+	}
+}
+
+// newCarriers returns a cluster with the policies of its nodes.
+func newCarriers(t *testing.T) (c *cluster, all []*carrier) {
+	t.Helper()
+	c = newCluster(t, func(o *Options) {
+		s := &carrier{}
+		all = append(all, s)
+		o.Modules = s
+	})
+	return c, all
+}
+
+// A dry run loads policies to check what names them, and unloads them. One that an import had put in force meanwhile, or an upload, went
+// away, from its queues, too.
+func TestADryRunLeavesThePoliciesOfOthers(t *testing.T) {
+	file := withPolicies(moduleOf("x", "code", ""), `"users":[{"name":"new","password":"p","tags":""}]`)
+	for name, meanwhile := range map[string]func(c *cluster){
+		"nothing": func(*cluster) {},
+		"import":  func(c *cluster) { c.want(2, 204, "POST", "/api/definitions", file) },
+		"upload":  func(c *cluster) { c.want(2, 201, "PUT", "/api/wasm/policies/x", `{"module":"Y29kZQ=="}`) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, all := newCarriers(t)
+			c.registrar = 2
+			var begun atomic.Bool
+			c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+				if q.Header.Get(stepHeader) == string(definitions.CheckRegistry) && !begun.Swap(true) {
+					meanwhile(c)
+				}
+				c.rigs[1].api.Forwarded().ServeHTTP(w, q)
+			}))
+			c.want(0, 200, "POST", "/api/definitions?dry-run=true", file)
+			if left := len(all[1].all) > 0; left != (name != "nothing") {
+				t.Errorf("the policy is left: %v, after %q", left, all[1].calls)
+			}
+		})
+	}
+}
+
+// A client that hung up while policies were loaded for its dry run, or for an import that nobody went on with, left them there.
+func TestADryRunWhoseClientHangsUp(t *testing.T) {
+	c, all := newCarriers(t)
+	c.registrar = 2
+	ctx, hangUp := context.WithCancel(t.Context())
+	loaded := make(chan struct{})
+	c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.Header.Get(stepHeader) == string(definitions.LoadModules) {
+			defer close(loaded)
+			hangUp()
+		}
+		c.rigs[1].api.Forwarded().ServeHTTP(w, q)
+	}))
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/api/definitions?dry-run=true", strings.NewReader(withPolicies(moduleOf("x", "code", ""))))
+	r.SetBasicAuth("guest", "guest")
+	c.rigs[0].api.ServeHTTP(httptest.NewRecorder(), r)
+	<-loaded
+	if len(all[1].all) > 0 {
+		t.Errorf("%q was called", all[1].calls)
 	}
 }

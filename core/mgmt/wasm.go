@@ -124,6 +124,7 @@ func putModule(c *request, m Modules) error {
 	if err != nil {
 		return failureOfModule(err)
 	}
+	c.api.files.Keep(upload.Name)
 	c.api.Log.Info("a policy was loaded", "policy", upload.Name, "user", c.user.Name, "bytes", len(upload.Module))
 	if len(warnings) == 0 {
 		return c.created(created, nil)

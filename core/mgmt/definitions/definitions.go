@@ -35,6 +35,9 @@ type Options struct {
 type Definitions struct {
 	Options
 	importing sync.Mutex // held by an import, from its checks until it is in force
+
+	mu          sync.Mutex          // guards what follows
+	provisional map[string]struct{} // names of expiry policies that are loaded for definitions which are being checked
 }
 
 // New returns the definitions of a broker.
@@ -42,7 +45,7 @@ func New(o Options) *Definitions {
 	if o.Hash == nil {
 		o.Hash = func(password string) (auth.Hash, error) { return o.Store.Users().Hash(password) }
 	}
-	return &Definitions{Options: o}
+	return &Definitions{Options: o, provisional: map[string]struct{}{}}
 }
 
 // Tags returns tags as a list that is never null.

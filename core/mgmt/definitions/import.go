@@ -37,6 +37,7 @@ func (d *Definitions) Import(b []byte, in, user string) (warnings []string, err 
 	if err := modules.replace(); err != nil {
 		return nil, err
 	}
+	modules.keep()
 	return append(modules.warnings, p.withoutEffect()...), partly(d.apply(p, user))
 }
 

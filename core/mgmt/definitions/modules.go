@@ -184,6 +184,7 @@ func (d *Definitions) ModulesIn(file []byte) []Module {
 // moduleImport loads policies of a file.
 type moduleImport struct {
 	*Definitions
+	all      []Module // of the file
 	replaced []Module // to be loaded with the other definitions, in place of another version
 	before   []Module // the versions that replaced takes the place of, in its order
 	added    []string // names of those that were not there, and are now
@@ -192,7 +193,7 @@ type moduleImport struct {
 
 // loadModules loads policies of a file that are not there yet, so that the definitions that name them can be checked.
 func (d *Definitions) loadModules(all []Module) (*moduleImport, error) {
-	i := &moduleImport{Definitions: d}
+	i := &moduleImport{Definitions: d, all: all}
 	if d.Modules == nil {
 		if len(all) > 0 {
 			i.warnings = append(i.warnings, modulesSection+": none is loaded, because the plugin wasm is not in plugins.chain")
@@ -209,6 +210,7 @@ func (d *Definitions) loadModules(all []Module) (*moduleImport, error) {
 				return nil, err
 			}
 			i.added = append(i.added, m.Name)
+			d.provide(m.Name)
 		case there[at].Module.Same(&m):
 		case there[at].Fixed:
 			i.warnings = append(i.warnings, fmt.Sprintf("%s%s: stays as the configuration has it, which is not as in the file", strategyPrefix, m.Name))
@@ -249,12 +251,38 @@ func (i *moduleImport) putBack(all []Module) {
 	}
 }
 
-// undo takes away the policies that were added.
+// undo takes away the policies that were added, but for those that somebody has kept meanwhile.
 func (i *moduleImport) undo() {
 	for _, name := range i.added {
+		if !i.Keep(name) {
+			continue
+		}
 		if err := i.Modules.Unload(name, true); err != nil {
 			i.Log.Warn("import: a policy of definitions that were refused stays loaded", "policy", name, "error", err)
 		}
+	}
+}
+
+// provide notes that a policy goes away again unless it is kept.
+func (d *Definitions) provide(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.provisional[name] = struct{}{}
+}
+
+// Keep notes that a policy is there to stay, whoever loaded it. It reports whether the policy would have gone away.
+func (d *Definitions) Keep(name string) (provisional bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, provisional = d.provisional[name]
+	delete(d.provisional, name)
+	return provisional
+}
+
+// keep keeps the policies of a file whose definitions are put in force.
+func (i *moduleImport) keep() {
+	for _, m := range i.all {
+		i.Keep(m.Name)
 	}
 }
 

@@ -192,6 +192,7 @@ func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outc
 	if err := m.replace(); err != nil {
 		return o, err
 	}
+	m.keep()
 	p.only(func(string) bool { return false }, true)
 	return Outcome{Added: m.added, Warnings: m.warnings}, partly(d.apply(p, user))
 }
