@@ -9,6 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -38,6 +39,23 @@ var (
 
 // failureOf returns the answer for an error; nil if no client has caused it.
 func failureOf(err error) *failure {
+	f := failureOfLast(err)
+	if f == errElsewhere && errors.Is(err, definitions.ErrPartly) {
+		return errMoved
+	}
+	return f
+}
+
+// begun returns the error of a request of which a part was done before.
+func begun(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", definitions.ErrPartly, err)
+}
+
+// failureOfLast is failureOf for what has failed, whatever was done before.
+func failureOfLast(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
 	}

@@ -25,6 +25,8 @@ func TestAnswersWhileOwnersChange(t *testing.T) {
 		{"no owner", registry(wlog.ErrNoOwner), errMoved},
 		{"being written", registry(wlog.ErrLost), errMoved},
 		{"not written", registry(wlog.ErrUnwritten), errElsewhere},
+		{"not written, and something else was", begun(registry(wlog.ErrUnwritten)), errMoved},
+		{"refused by a session, and something else was done", begun(&amqp.Error{Code: amqp.ReplyConnectionForced, Undone: true}), errMoved},
 		{"late", registry(context.DeadlineExceeded), errLate},
 		{"closed", registry(wlog.ErrClosed), errStopping},
 		{"given up", registry(context.Canceled), errStopping},

@@ -69,8 +69,12 @@ func (a *API) deleteUsers(c *request) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	for _, it := range names {
-		if _, err := a.users().Delete(it.(string)); err != nil {
+	for i, it := range names {
+		_, err := a.users().Delete(it.(string))
+		if err != nil && i > 0 {
+			err = begun(err)
+		}
+		if err != nil {
 			return err
 		}
 	}

@@ -78,6 +78,7 @@ func (a *API) putVHost(c *request) error {
 	created, err := a.Store.AddVHost(name, m)
 	if created {
 		_, err = a.users().SetPermissions(definitions.AllPermissions(c.user.Name, name))
+		err = begun(err)
 	}
 	return c.created(created, err)
 }

@@ -197,10 +197,13 @@ func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outc
 	return Outcome{Added: m.added, Warnings: m.warnings}, partly(d.apply(p, user))
 }
 
+// ErrPartly: a part of what was asked for is in force. What the rest says of itself, that nothing was done, is not true of the whole.
+var ErrPartly = errors.New("a part is in force")
+
 // partly says that a part of the definitions is in force.
 func partly(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("import, of which a part was put in force: %w", err)
+	return fmt.Errorf("import, of which %w: %w", ErrPartly, err)
 }
