@@ -197,7 +197,7 @@ func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outc
 	return Outcome{Added: m.added, Warnings: m.warnings}, partly(d.apply(p, user))
 }
 
-// ErrPartly: a part of what was asked for is in force. What the rest says of itself, that nothing was done, is not true of the whole.
+// ErrPartly says that a part of what was asked for is in force. What the rest says of itself, that nothing was done, is not true of the whole.
 var ErrPartly = errors.New("a part is in force")
 
 // partly says that a part of the definitions is in force.
