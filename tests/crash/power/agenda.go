@@ -26,7 +26,7 @@ func (m *message) identity() string { return "message " + strconv.FormatUint(m.i
 
 // declareVia has the admin declare the exchange of a place.
 func (r *run) declareVia(p *place) {
-	r.asked = &question{p, "open"}
+	r.asked = &question{p: p, what: "open"}
 	r.admin.say(1, &amqp.ExchangeDeclare{
 		Exchange: p.via, Type: "x-delayed-message", Durable: true, Arguments: amqp.Table{{Key: "x-delayed-type", Value: "direct"}},
 	})
@@ -43,18 +43,29 @@ func (r *run) administerAgenda() (done bool) {
 			r.declareVia(p)
 			return true
 		}
+		q := &question{p: p, what: "discard"}
 		for _, m := range r.ledger.messages {
-			if m.home == p && m.scheduled && m.seen == 0 {
+			if m.home == p && m.scheduled && m.seen == 0 && !m.excused {
 				m.excused = true
 				m.note(r.ledger, "its exchange is to be deleted")
+				q.excused = append(q.excused, m)
 			}
 		}
 		p.open = false
-		r.asked = &question{p, "discard"}
+		r.asked = q
 		r.admin.say(1, &amqp.ExchangeDelete{Exchange: p.via})
 		return true
 	}
 	return false
+}
+
+// kept says that the agenda is not deleted now, because what it has released waits for space on the disk: it has all that it held.
+func (r *run) kept(q *question) {
+	q.p.open = true
+	for _, m := range q.excused {
+		m.excused = false
+		m.note(r.ledger, "its exchange is not deleted")
+	}
 }
 
 // discarded says that the agenda is deleted: what it surely held is gone.

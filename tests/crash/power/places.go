@@ -12,8 +12,9 @@ import (
 
 // question is something that the admin has asked for.
 type question struct {
-	p    *place
-	what string
+	p       *place
+	what    string
+	excused []*message // because the exchange is to be deleted that holds them
 }
 
 // layout has a queue for each way in which messages live and die. Those that are alike have different times: what is due at one
@@ -104,7 +105,7 @@ func (r *run) declare(p *place) {
 	if p.isChurn() {
 		padding = 200 + r.random.IntN(3000)
 	}
-	r.asked = &question{p, "declare"}
+	r.asked = &question{p: p, what: "declare"}
 	r.admin.say(1, &amqp.QueueDeclare{Queue: p.name, Durable: true, Arguments: p.arguments(padding)})
 }
 

@@ -255,7 +255,7 @@ func (r *run) administer() {
 		p := r.places[r.random.IntN(len(r.places))]
 		if p.there && p.name != "old" && !p.doomed {
 			r.doom(p)
-			r.asked = &question{p, "purge"}
+			r.asked = &question{p: p, what: "purge"}
 			r.admin.say(1, &amqp.QueuePurge{Queue: p.name})
 		}
 		return
@@ -277,7 +277,7 @@ func (r *run) administer() {
 	}
 	r.doom(p)
 	p.sure = false
-	r.asked = &question{p, "delete"}
+	r.asked = &question{p: p, what: "delete"}
 	r.admin.say(1, &amqp.QueueDelete{Queue: p.name})
 }
 
@@ -401,6 +401,14 @@ func (r *run) refused(c *client, ch uint16, why *amqp.ChannelClose) {
 		c.say(ch, &amqp.ChannelCloseOK{})
 		c.say(ch, &amqp.ChannelOpen{})
 		r.asked.p.doomed = false
+		r.asked = nil
+		return
+	}
+	if c == r.admin && r.asked != nil && r.asked.what == "discard" && why.ReplyCode == amqp.ReplyPreconditionFailed &&
+		strings.Contains(why.ReplyText, "has released messages that wait for space on the disk") {
+		c.say(ch, &amqp.ChannelCloseOK{})
+		c.say(ch, &amqp.ChannelOpen{})
+		r.kept(r.asked)
 		r.asked = nil
 		return
 	}
