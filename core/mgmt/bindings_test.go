@@ -39,7 +39,7 @@ func TestBindingIsNamedByAKeyWithSlashes(t *testing.T) {
 	r := newRig(t)
 	r.do(201, "PUT", "/api/queues/%2F/q", `{}`)
 	const path = "/api/bindings/%2F/e/amq.topic/q/q"
-	for _, tt := range []struct{ key, name string }{{"a/b", "a/b"}, {"a/b/ä c", "a/b/%C3%A4%20c"}, {"/a//b", "/a//b"}, {"a/*.#", "a/%2A.%23"}} {
+	for _, tt := range []struct{ key, name string }{{"a/b", "a/b"}, {"a/b/ä c", "a/b/%C3%A4%20c"}, {"/a//b", "/a//b"}, {"a/*.#", "a/%2A.%23"}, {"a/", "a/"}} {
 		body := object{{"routing_key", tt.key}}
 		r.do(404, "GET", path+"/"+tt.name, "")
 		r.do(201, "POST", path, string(body.Append(nil)))
@@ -49,6 +49,10 @@ func TestBindingIsNamedByAKeyWithSlashes(t *testing.T) {
 		r.do(204, "DELETE", path+"/"+tt.name, "")
 		r.do(404, "DELETE", path+"/"+tt.name, "")
 	}
+	r.do(201, "POST", path, `{"routing_key":"a"}`)
+	r.do(404, "DELETE", path+"/a/", "") // it deleted the binding with the key a
+	r.do(200, "GET", path+"/a", "")
+	r.do(200, "GET", path+"/", "")
 }
 
 // A client that names a binding by its properties_key must never meet another binding, whatever the other's routing key is.

@@ -91,7 +91,7 @@ type values map[string]string
 
 // find returns the route for the escaped path below the API's root; nil if there is none. It prefers names to labels.
 func (r *router) find(escaped string) (*route, values) {
-	parts := strings.Split(strings.TrimSuffix(escaped, "/"), "/")
+	parts := strings.Split(escaped, "/")
 	for i, p := range parts {
 		var err error
 		if parts[i], err = url.PathUnescape(p); err != nil {
@@ -107,9 +107,15 @@ func (r *router) find(escaped string) (*route, values) {
 }
 
 // match returns the parts of a path that the labels of a route stand for; ok is false if it is another route's.
+//
+// A slash at the end means nothing, except in a label of several parts: the routing keys "a" and "a/" are two.
 func match(route, path []string) (vs values, ok bool) {
-	if last := len(route) - 1; strings.HasSuffix(route[last], "...}") && len(path) > len(route) {
+	last := len(route) - 1
+	switch end := len(path) - 1; {
+	case strings.HasSuffix(route[last], "...}") && end > last:
 		path = append(slices.Clone(path[:last]), strings.Join(path[last:], "/"))
+	case end > 0 && path[end] == "":
+		path = path[:end]
 	}
 	if len(route) != len(path) {
 		return nil, false
