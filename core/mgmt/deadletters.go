@@ -26,18 +26,8 @@ func (a *API) deadLetterFlow(c *request) error {
 	if err != nil {
 		return err
 	}
-	if name := raw.Get("vhost"); raw.Has("vhost") {
-		v, ok := a.Store.VHost(name)
-		if !ok && a.knows(name) {
-			return c.errUnowned(vhostText(name))
-		}
-		if !ok {
-			return errNotFound
-		}
-		if !c.mayEnter(name) {
-			return notAuthorised("User not authorised to access virtual host")
-		}
-		c.vhost = v
+	if err := c.enterParameter(); err != nil {
+		return err
 	}
 	all, complete, at := a.flows.of(a, c.visible())
 	chosen, leftComponents, leftEdges := flow.Busiest(all, raw.Get("name"), limit)

@@ -124,7 +124,7 @@ func TestEachNodeAnswersTheSame(t *testing.T) {
 		"/api/overview?disable_stats=true&columns=rabbitmq_version,object_totals", "/api/vhosts?columns=name,messages,message_stats.publish", "/api/vhosts/b?columns=name,messages",
 		"/api/users?columns=name,tags", "/api/whoami", "/api/definitions/b", "/api/queues/b", "/api/queues/none", "/api/vhosts/none", "/api/queues/b/none", "/api/connections/none", "/api/redrives/none",
 		"/api/aliveness-test/c", "/api/deadlines/c?columns=never,overdue", "/api/deadlines?columns=complete,never,overdue,held,earliest,buckets",
-		"/api/events/remembered", "/api/expiry-strategies?columns=name,queues", "/api/health/checks/alarms", "/api/health/checks/virtual-hosts", "/api/nodes/none",
+		"/api/policy-use", "/api/policy-use?vhost=b", "/api/policy-use?vhost=none", "/api/events/remembered", "/api/expiry-strategies?columns=name,queues", "/api/health/checks/alarms", "/api/health/checks/virtual-hosts", "/api/nodes/none",
 		"/api/queues?page=9999999999999&page_size=500", "/api/queues?page=0", "/api/queues?sort=name&columns=" + strings.Repeat("a,", 300), "/api/vhost-limits/a", "/api/parameters/vhost-limits/a", "/api/global-parameters",
 	} {
 		c.same(path)

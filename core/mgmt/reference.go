@@ -166,6 +166,7 @@ var reference = map[string]about{
 	"GET operator-policies/{vhost}/{policy}":                           {does: "an operator policy", gives: "an object; 404"},
 	"PUT operator-policies/{vhost}/{policy}":                           {does: "sets an operator policy", takes: "`{\"pattern\", \"definition\", \"priority\", \"apply-to\"}`", gives: "201 or 204; 400 if `management.operator-policy-changes` is false"},
 	"DELETE operator-policies/{vhost}/{policy}":                        {does: "removes it", gives: "204; 404"},
+	"GET policy-use":                                                   {does: "how many queues, of those that the user may see, have each policy", takes: "`vhost`, `policy`, `operator_policy`", gives: "`{\"queues\", \"matching\", \"policies\", \"some\"}`: how many there are, how many have a policy, or those that the parameters name, counts for each policy that a queue has, and up to 100 of the matching queues with their effective definitions", from: ours},
 	"GET parameters":                                                   {does: "parameters of all vhosts", takes: listed, gives: "a list"},
 	"GET parameters/{component}":                                       {does: "parameters of a component", takes: listed, gives: "a list"},
 	"GET parameters/{component}/{vhost}":                               {does: "the same in a vhost", takes: listed, gives: "a list"},

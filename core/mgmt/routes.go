@@ -127,6 +127,7 @@ func (a *API) routes() []route {
 		{"operator-policies/{vhost}/{policy}", []endpoint{
 			get(atOwner, administrator, operator.one), put(atOwner, administrator, operator.put), remove(atOwner, administrator, operator.delete),
 		}},
+		{"policy-use", []endpoint{get(inOne(objects(mergeUsedPolicies)), anyone, a.usedPolicies)}},
 		{"parameters", []endpoint{get(lists("vhost"), policymaker, a.parameters)}},
 		{"parameters/{component}", []endpoint{get(lists("vhost"), policymaker, a.parameters)}},
 		{"parameters/{component}/{vhost}", []endpoint{get(atOwner, policymaker, a.parameters)}},

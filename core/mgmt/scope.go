@@ -61,6 +61,25 @@ func inOne(all scope) scope {
 	return all
 }
 
+// enterParameter makes the request one about the vhost that it names as a parameter, if it does.
+func (c *request) enterParameter() error {
+	if !c.query.raw.Has("vhost") {
+		return nil
+	}
+	name := c.query.raw.Get("vhost")
+	v, ok := c.api.Store.VHost(name)
+	switch {
+	case !ok && c.api.knows(name):
+		return c.errUnowned(vhostText(name))
+	case !ok:
+		return errNotFound
+	case !c.mayEnter(name):
+		return notAuthorised("User not authorised to access virtual host")
+	}
+	c.vhost = v
+	return nil
+}
+
 // handle lets this node answer.
 func (c *request) handle(e *endpoint) error { return e.do(c) }
 

@@ -75,6 +75,8 @@ func TestNamesAreToldApartAndBindingsHavePages(t *testing.T) {
 	scenario(t, "18-names-and-pages", start(t), nil)
 }
 
+func TestManyCostLittle(t *testing.T) { scenario(t, "19-many", start(t), nil) }
+
 func TestANewModuleIsComparedAndActivated(t *testing.T) { scenario(t, "10-shadow", start(t), nil) }
 
 func TestANewUserIsToldWhatIsMissing(t *testing.T) { scenario(t, "11-new-user", start(t), nil) }

@@ -28,24 +28,32 @@ export default async function show(main, context) {
   const known = await strategies(context.signal), effective = effects(context);
   /** @type {(() => Promise<void>)[]} */
   const loads = [];
-  const load = async () => {
-    await effective.load(); // which says how many queues each has
-    await Promise.all(loads.map((f) => f()));
+  /** @type {(() => void)[]} */
+  const counted = [];
+  const load = async () => void await Promise.all(loads.map((f) => f()));
+  const changed = async () => {
+    await effective.load();
+    await load();
   };
   const sections = Object.keys(KINDS).map((k) => {
     const kind = /** @type {'policies' | 'operator-policies'} */ (k);
     const failed = h('p', {class: 'error', role: 'alert', hidden: true});
-    const edit = (/** @type {any} */ p) => editPolicy({kind, policy: p, vhosts, strategies: known.map((s) => s.name), done: load});
+    const edit = (/** @type {any} */ p) => editPolicy({kind, policy: p, vhosts, strategies: known.map((s) => s.name), done: changed});
     const t = table({label: KINDS[kind], key: (p) => p.vhost + '\u0000' + p.name, empty: EMPTY[kind], columns: [
       {title: 'Virtual host', wide: true, cell: (p) => p.vhost}, {title: 'Name', head: true, cell: (p) => [p.name, p.vhost !== '/' && h('span', {class: 'quiet narrow'}, ' in ', p.vhost)]}, {title: 'Pattern', cell: (p) => h('code', null, p.pattern)},
       {title: 'Apply to', wide: true, cell: (p) => p['apply-to']}, {title: 'Definition', cell: (p) => definitionText(p.definition)}, {title: 'Priority', number: true, cell: (p) => exact(p.priority)},
       {title: 'Queues', number: true, cell: (p) => h('button', {type: 'button', class: 'plain', title: `Queues of ${p.name}`, onclick: () => effective.only(kind, p)}, effective.matches(kind, p))},
       {title: 'Actions', cell: (p) => may[kind] && [h('button', {type: 'button', class: 'plain', 'aria-label': `Update ${p.name}`, onclick: () => edit(p)}, 'Update'),
-        h('button', {type: 'button', class: 'plain', 'aria-label': `Clear ${p.name}`, onclick: () => drop(kind, p, load)}, 'Clear')]},
+        h('button', {type: 'button', class: 'plain', 'aria-label': `Clear ${p.name}`, onclick: () => drop(kind, p, changed)}, 'Clear')]},
     ]});
+    /** @type {any[] | null} */
+    let listed = null;
+    counted.push(() => listed && t.show(listed));
     loads.push(async () => {
       try {
-        t.show((await get(kind, context.signal)).sort((/** @type {any} */ a, /** @type {any} */ b) => b.priority - a.priority || a.name.localeCompare(b.name)));
+        listed = (await get(kind, context.signal)).sort((/** @type {any} */ a, /** @type {any} */ b) => b.priority - a.priority || a.name.localeCompare(b.name));
+        effective.know(kind, listed ?? []);
+        t.show(listed ?? []);
         failed.hidden = true;
       } catch (error) {
         if (context.signal.aborted) return;
@@ -65,6 +73,7 @@ export default async function show(main, context) {
   loads.push(async () => strategy.show(await strategies(context.signal)));
   fill(main, heading('Policies', h('a', {href: href('lab')}, 'Lab: simulate a message')), sections, expiry, h('section', {class: 'list'}, h('h2', null, 'Expiry strategies'), strategy.element), effective.element);
   context.every(5000, load);
+  effective.follow(() => counted.forEach((show) => show()));
 }
 
 /** @param {'policies' | 'operator-policies'} kind @param {any} p @param {() => Promise<void>} done */

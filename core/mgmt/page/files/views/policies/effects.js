@@ -7,15 +7,14 @@ import {exact, plural} from '../../format.js';
 import {href} from '../../link.js';
 import {table} from '../../table.js';
 
-const COLUMNS = 'name,vhost,type,policy,operator_policy,effective_policy_definition,expiry_strategy,arguments';
-/** As many pages of 500 queues are looked at. */
-const PAGES = 20;
+/** As often are queues counted, in ms: there may be many. */
+const EVERY = 30_000;
 
 /** @param {import('../../views.js').Context} context */
 export function effects(context) {
-  /** @type {any[]} */
-  let queues = [];
-  let complete = true, began = 0;
+  /** What GET /api/policy-use says. @type {{queues: number, matching: number, policies: any[], some: any[]} | null} */
+  let use = null;
+  let asked = 0;
   /** @type {{kind: string, policy: any} | null} */
   let chosen = null;
   /** @type {Map<string, any>} */
@@ -26,42 +25,49 @@ export function effects(context) {
     {title: 'Queue', head: true, cell: (q) => h('a', {href: href('queues', [q.vhost, q.name])}, q.name)}, {title: 'Policy', cell: (q) => q.policy ?? '–'},
     {title: 'Operator policy', wide: true, cell: (q) => q.operator_policy ?? '–'}, {title: 'Effective, and why', cell: (q) => reasons(q, policies)}, {title: 'Strategy', cell: (q) => h('a', {href: href('lab', [q.expiry_strategy])}, q.expiry_strategy || '–')},
   ]});
-  const has = (/** @type {any} */ q, /** @type {string} */ kind, /** @type {any} */ p) => q.vhost === p.vhost && q[kind === 'policies' ? 'policy' : 'operator_policy'] === p.name;
+  /** @param {boolean} [anew] what is shown is about something else from now on */
+  const count = async (anew) => {
+    const mine = ++asked;
+    const q = chosen && {vhost: chosen.policy.vhost, [chosen.kind === 'policies' ? 'policy' : 'operator_policy']: chosen.policy.name};
+    const next = await get('policy-use?' + new URLSearchParams(q ?? {}), context.signal);
+    if (mine !== asked) return; // something else was asked for since
+    const vhost = chosen?.policy.vhost;
+    use = vhost && use ? {...next, queues: use.queues, policies: use.policies.filter((u) => u.vhost !== vhost).concat(next.policies)} : next;
+    draw();
+    if (anew) title.focus();
+  };
   const draw = () => {
-    const all = queues.filter((q) => chosen ? has(q, chosen.kind, chosen.policy) : q.policy || q.operator_policy);
-    list.show(all.slice(0, 100));
+    if (!use) return;
+    const {queues, matching, some} = use;
+    list.show(some);
     clear.hidden = !chosen;
-    fill(note, chosen ? `${plural(all.length, 'queue')} with the policy ${chosen.policy.name}` : `${plural(all.length, 'queue')} of ${exact(queues.length)} with a policy`,
-      all.length > 100 && '; the first 100 are shown', !complete && `; only the first ${exact(PAGES * 500)} queues were looked at`, '.');
+    fill(note, chosen ? `${plural(matching, 'queue')} with the policy ${chosen.policy.name}` : `${plural(matching, 'queue')} of ${exact(queues)} with a policy`,
+      matching > some.length && `; the first ${some.length} are shown`, '.');
   };
   const self = {
     element: h('section', {class: 'list'}, h('div', {class: 'head'}, title, clear), note, list.element),
-    /** Loads queues, at most twice a minute: there may be many. */
-    async load() {
-      for (const kind of ['policies', 'operator-policies']) {
-        const all = await get(kind, context.signal).catch(() => []);
-        for (const p of all) policies.set(`${kind} ${p.vhost} ${p.name}`, p);
-      }
-      if (queues.length > 500 && Date.now() - began < 30_000) return;
-      began = Date.now();
-      /** @type {any[]} */
-      const next = [];
-      for (let page = 1, last = 1; page <= last; page++) {
-        const answer = await get(`queues?page=${page}&page_size=500&columns=${COLUMNS}`, context.signal);
-        next.push(...answer.items);
-        last = Math.min(answer.page_count, PAGES);
-        complete = answer.page_count <= last;
-      }
-      queues = next;
-      draw();
+    /** Counts the queues of each policy, and goes on to. @param {() => void} shown is called after each time */
+    follow(shown) {
+      context.every(EVERY, async () => {
+        await self.load();
+        shown();
+      });
     },
-    /** @param {string} kind @param {any} p */
-    matches: (kind, p) => exact(queues.filter((q) => has(q, kind, p)).length) + (complete ? '' : '+'),
+    load: () => count(),
+    /** Takes what the API lists. @param {string} kind @param {any[]} all */
+    know(kind, all) {
+      for (const p of all) policies.set(`${kind} ${p.vhost} ${p.name}`, p);
+    },
+    /** Says how many queues have a policy. @param {string} kind @param {any} p */
+    matches(kind, p) {
+      if (!use) return '–';
+      const of = use.policies.find((u) => u.vhost === p.vhost && u.name === p.name && u.operator === (kind !== 'policies'));
+      return exact(of?.queues ?? 0);
+    },
     /** Shows the queues of one policy. @param {string} kind @param {any} policy null: all */
     only(kind, policy) {
       chosen = policy && {kind, policy};
-      draw();
-      if (policy) title.focus();
+      void count(!!policy).catch((error) => context.signal.aborted || fill(note, error.message));
     },
   };
   return self;
