@@ -70,7 +70,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 		if q.isArriving(ref(l, seq)) {
 			continue // a replay must not know of a release that has not arrived
 		}
-		r.old = append(r.old, journal.Delta{Extent: extent, Bytes: bytes})
+		old := journal.Delta{Extent: extent, Bytes: bytes}
 		moved := *s
 		if seq < f.deliveredUpTo && s.flags&unready == 0 {
 			moved.flags |= redelivered // the operation that says so may be trimmed with the old extent
@@ -79,6 +79,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 		extent = r.ops.extentIn(r.journal)
 		k.setExtent(i, extent, saved)
 		r.ops.account(extent, weight(s)-int64(saved))
+		r.old = append(r.old, old) // not before: its body may be unreadable
 		if q.wasHeld(handle{ref(l, seq), f, k, i}) {
 			r.ops.buf = q.appendHeldOf(r.ops.buf, handle{ref(l, seq), f, k, i})
 		}

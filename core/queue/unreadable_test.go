@@ -231,3 +231,37 @@ func TestARestoredQueueWhoseBodiesCannotBeRead(t *testing.T) {
 	}
 	q.close()
 }
+
+// A message that could not be read as it was to be relocated was let go of by the journal, without a copy: a restart would not have found it.
+func TestWhatCannotBeRelocatedStaysInTheJournal(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2000
+		s, cut := unreadableSoon(t, hook.Hooks{}, n)
+		spill.Load().failed = func(error) {}
+		j := s.Config().Storage.Journal.(*memoryJournal)
+		used := func() (bytes int64) {
+			for _, b := range j.used {
+				bytes += b
+			}
+			return bytes
+		}
+		before, upTo, rounds := used(), j.extent, 0
+		cut()
+		var why *StoppedError
+		for ; why == nil && rounds < n; rounds++ {
+			if err := s.Do(func(q *Queue, _ hook.Instant) {
+				if why = q.stopped; why == nil {
+					q.Relocate(upTo)
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !errors.Is(why, errUnreadable) || rounds < 2 {
+			t.Fatalf("after %d rounds it is stopped: %v", rounds, why)
+		}
+		if got := used(); got != before {
+			t.Errorf("%d bytes of the journal are used, want %d", got, before)
+		}
+	})
+}
