@@ -124,6 +124,7 @@ func (l *departed) leave(n *opBuffer, settled []Ref) []Ref {
 	default:
 		settled = append(settled, l.ref)
 		n.account(l.extent, l.bytes)
+		n.others = true
 	}
 	l.gone = true
 	return settled
@@ -300,5 +301,6 @@ func (q *Queue) departedOf(r Ref) departed {
 func (q *Queue) newDeferredRemoval(ls []departed) *DeferredRemoval {
 	r := &DeferredRemoval{journal: q.cfg.Storage.Journal, queue: q.cfg.Storage.ID, parting: ls, tracker: q.mailbox.pendingRemovals()}
 	r.tracker.begin()
+	q.buf.parting = r
 	return r
 }

@@ -66,6 +66,7 @@ type opBuffer struct {
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
 	returned  int    // bytes of buf that count how often messages came back
+	others    bool   // deltas has messages of other queues that leave
 }
 
 // span is a run of bytes.
@@ -295,7 +296,7 @@ func (n *opBuffer) reset() {
 		n.buf = nil
 	}
 	n.buf, n.settled, n.deltas = n.buf[:0], n.settled[:0], n.deltas[:0]
-	n.alike, n.extent, n.returned = span{}, 0, 0
+	n.alike, n.extent, n.returned, n.others = span{}, 0, 0, false
 }
 
 // confirm confirms a batch: at once, or when its operations are durable, and those

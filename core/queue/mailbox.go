@@ -31,6 +31,7 @@ type Mailbox struct {
 	mayRefuse    atomic.Bool   // see MayRefuse
 	users        atomic.Int32  // see Use
 	changes      atomic.Uint32 // see Changes
+	pins         pins          // see LetGo
 
 	// The rest belongs, as queue does, to the goroutine that set running.
 	spare  []task // the inbox before, for reuse

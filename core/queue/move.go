@@ -298,8 +298,9 @@ func (q *Queue) removeMoved(h handle, committed bool) {
 		q.drop(h)
 		return
 	}
-	q.buf.ops.account(h.chunk.extentOf(h.index, -1))
+	extent, bytes := h.chunk.extentOf(h.index, -1)
 	q.free(h)
+	q.buf.ops.account(extent, bytes)
 }
 
 // noteMoved counts the messages of a part that have arrived, n altogether.

@@ -247,12 +247,14 @@ func (q *Queue) freeGarbage() {
 			continue
 		}
 		for l := range w.levels {
-			for f := &w.levels[l]; len(f.chunks) > 0; f.chunks = f.chunks[1:] {
+			for f := &w.levels[l]; len(f.chunks) > 0; {
 				if chunks--; chunks < 0 {
 					return
 				}
-				q.accountRemoved(&f.chunks[0])
-				f.chunks[0].free()
+				c := &f.chunks[0]
+				f.chunks = f.chunks[1:] // first: see pin
+				q.accountRemoved(c)
+				c.free()
 			}
 		}
 		for s := &w.store; len(s.segments) > 0; s.segments = s.segments[1:] {

@@ -194,6 +194,13 @@ func (q *replayedQueue) fill(m *Mailbox) (messages int) {
 	}
 	m.restore(q, messages)
 	m.Config().Storage.Journal.Commit(nil, n.deltas, nil)
+	if m.queue.stopped != nil {
+		live := map[uint32]int64{}
+		for _, d := range n.deltas {
+			live[d.Extent] += d.Bytes
+		}
+		m.pins.set(live)
+	}
 	return messages
 }
 

@@ -309,6 +309,7 @@ func (q *Queue) publishSome(now hook.Instant) {
 	for i := range ds {
 		q.finishRelease(&ds[i])
 	}
+	q.buf.parting = nil
 	clear(ds)
 }
 

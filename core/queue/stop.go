@@ -78,9 +78,11 @@ func (q *Queue) stop(err error) {
 		e.Shard = r.Shard
 	}
 	if p, ok := errors.AsType[*panicError](err); ok {
+		q.pin(&q.buf.ops)
 		q.buf = new(turnBuffers)
 		q.report(p)
 	} else {
+		q.pin(nil)
 		q.buf.abandon()
 	}
 	q.stopped = e
@@ -95,7 +97,7 @@ func (q *Queue) letGo(e *StoppedError) {
 	if q.contents != nil {
 		all := q.messages()
 		q.countJournalled(e)
-		q.count.Lost += uint64(all - e.ready - e.unacked - e.held - e.discarded)
+		q.count.Lost += uint64(max(0, all-e.ready-e.unacked-e.held-e.discarded)) // one may be there that was taken off already
 	}
 	q.abandonRedrive()
 	q.dropContents()

@@ -24,7 +24,8 @@ type turnBuffers struct {
 	removals   removals
 	ops        opBuffer
 	gone       goneBuffer
-	late       bool // hooks see messages that come back from consumers
+	parting    *DeferredRemoval // whose messages are about to be freed
+	late       bool             // hooks see messages that come back from consumers
 
 	// committing means that a transaction carries out its part in a queue. Dead letters
 	// wait meanwhile, because they would be in commits of their own.
@@ -38,6 +39,7 @@ func (w *turnBuffers) abandon() {
 	w.removals.clear()
 	w.asked, w.ops.enqueued, w.committing, w.late = w.asked[:0], 0, false, false
 	w.ops.keeps, w.ops.once = false, false
+	w.parting = nil
 }
 
 var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}

@@ -92,6 +92,7 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 	for i := range ms {
 		q.applyVerdict(now, &ms[i], why)
 	}
+	q.buf.parting = nil
 }
 
 // applyVerdict puts a message back, or frees it.

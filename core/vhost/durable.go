@@ -273,8 +273,15 @@ func (v *VHost) addReserved(p *pendingQueue, err error) *queue.Mailbox {
 // caller holds mu.
 func (v *VHost) logDeletion(m *queue.Mailbox) *pendingQueue {
 	p := newPending(m.Config())
-	if !m.AfterDeadLetters(func(err error) { v.finishDeletion(p, err) }) {
+	finish := func(err error) {
+		v.finishDeletion(p, err)
+		if p.err == nil {
+			v.letGo(m)
+		}
+	}
+	if !m.AfterDeadLetters(finish) {
 		v.logDefinition(v.defineName(opDeleteQueue, p.config.Name))
+		v.letGo(m)
 		return nil
 	}
 	return v.addPending(p)
@@ -303,6 +310,15 @@ func (v *VHost) removePending(p *pendingQueue, err error) error {
 		v.logDefinition(v.defineName(opDeleteQueue, p.config.Name))
 	}
 	return err
+}
+
+// letGo lets go of what a queue that is deleted, or what an exchange held, keeps in its journal because it was stopped: once its deletion
+// is durable, which was logged with mu held, or is durable already. Until then a restart must find it.
+func (v *VHost) letGo(m *queue.Mailbox) {
+	m.LetGo(func() error {
+		v.exclusively(func() {}) // the deletion is written now
+		return v.awaitDurable(true)
+	})
 }
 
 func newPending(cfg *queue.Config) *pendingQueue {

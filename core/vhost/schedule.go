@@ -185,6 +185,7 @@ func (v *VHost) dropHeld(x *exchange) {
 // dropMailbox drops what an exchange holds, without waiting for it.
 func (v *VHost) dropMailbox(m *queue.Mailbox) {
 	m.DropAsync(func(now hook.Instant, messages int) {
+		v.letGo(m)
 		if messages == 0 {
 			return
 		}

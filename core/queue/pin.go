@@ -1,0 +1,105 @@
+package queue
+
+import (
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/journal"
+)
+
+// A stopped queue keeps what a restart finds of it in the journal, and by that all that lies behind it in the log. It is let go of once
+// the queue is deleted, and its definition with it. The queue cannot be asked for it then: so it is counted as the queue stops. What is
+// counted is too little at worst, where a turn broke off half-way: too much would be another queue's.
+
+// pins is what a stopped queue has in the journal.
+type pins struct {
+	live atomic.Pointer[[]journal.Delta]
+}
+
+// LetGo lets go of what a deleted queue keeps in the journal because it was stopped, if it was. durable, which may block, waits until the
+// deletion is durable; after an error of it nothing is let go of.
+func (m *Mailbox) LetGo(durable func() error) {
+	if m.pins.live.Load() == nil {
+		return
+	}
+	go func() {
+		if durable() != nil {
+			return
+		}
+		if live := m.pins.live.Swap(nil); live != nil {
+			m.Config().Storage.Journal.Commit(nil, *live, nil)
+		}
+	}()
+}
+
+// set sets what LetGo lets go of: bytes by extent.
+func (p *pins) set(live map[uint32]int64) {
+	var ds []journal.Delta
+	for extent, bytes := range live {
+		if bytes > 0 {
+			ds = append(ds, journal.Delta{Extent: extent, Bytes: -bytes})
+		}
+	}
+	if ds != nil {
+		p.live.Store(&ds)
+	}
+}
+
+// pin counts what a queue that stops keeps in the journal. n is what will not be committed of the turn, nil if all will. If the queue's
+// data cannot be read, nothing is known, and all of it stays until a restart.
+func (q *Queue) pin(n *opBuffer) {
+	if q.cfg.Storage == nil || q.cfg.Storage.Journal.Err() != nil {
+		return // nothing is trimmed any more
+	}
+	_ = contain(func() { q.mailbox.pins.set(q.journalled(n)) })
+}
+
+// journalled returns how many bytes of each extent are the queue's, without those of n, which is not committed.
+func (q *Queue) journalled(n *opBuffer) map[uint32]int64 {
+	live, settled := map[uint32]int64{}, map[Ref]bool{}
+	for _, r := range q.buf.ops.settled { // one may be there still
+		settled[r] = true
+	}
+	if p := q.buf.parting; p != nil && p.queue == q.cfg.Storage.ID {
+		for i := range p.parting {
+			settled[p.parting[i].ref] = p.parting[i].again == nil
+		}
+	}
+	if q.contents != nil {
+		for l := range q.levels {
+			for c := range q.levels[l].chunks {
+				q.levels[l].chunks[c].addJournalled(live, func(seq uint64) bool { return settled[ref(l, seq)] })
+			}
+		}
+	}
+	for w := q.garbage; w != nil; w = w.next {
+		for l := range w.levels {
+			for c := range w.levels[l].chunks {
+				w.levels[l].chunks[c].addJournalled(live, func(seq uint64) bool { return q.isThere(l, seq) })
+			}
+		}
+	}
+	if n == nil {
+		return live
+	}
+	for _, d := range n.deltas {
+		if d.Bytes > 0 || !n.others {
+			live[d.Extent] -= d.Bytes
+		}
+	}
+	return live
+}
+
+// isThere reports whether the queue has a message in a list, and not only in its garbage.
+func (q *Queue) isThere(l int, seq uint64) bool {
+	h, ok := q.locate(ref(l, seq))
+	return ok && !h.slot().is(stateFree)
+}
+
+// addJournalled adds the bytes of a chunk's messages, except for some.
+func (c *chunk) addJournalled(live map[uint32]int64, without func(seq uint64) bool) {
+	for i := range c.slots {
+		if extent, bytes := c.extentOf(i, 1); extent != 0 && !c.slots[i].is(stateFree) && !without(c.seq(i)) {
+			live[extent] += bytes
+		}
+	}
+}

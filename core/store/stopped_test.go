@@ -1,0 +1,96 @@
+package store
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// A queue that a panic had stopped kept the log from being trimmed until the broker was restarted, also after it was deleted: the disk
+// filled up for all.
+func TestADeletedQueueThatWasStoppedLetsGoOfTheLog(t *testing.T) {
+	for name, c := range map[string]stopping{
+		"":           {shards: 1},
+		"two shards": {shards: 2},
+		"restarted":  {shards: 1, restarted: true},
+		"in a purge": {shards: 1, do: func(q *queue.Queue, now hook.Instant) { q.Purge(now) }},
+		"as it fetches": {shards: 1, do: func(q *queue.Queue, now hook.Instant) {
+			q.Get(now, &queue.Consumer{NoAck: true}, func(queue.Delivery, int) {})
+		}},
+	} {
+		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { letsGo(t, c) }) })
+	}
+}
+
+// stopping is how a queue stops: it panics after it has done something.
+type stopping struct {
+	shards    int
+	restarted bool // before
+	do        func(q *queue.Queue, now hook.Instant)
+}
+
+func letsGo(t *testing.T, c stopping) {
+	t.Helper()
+	disk := crashfs.New(1)
+	set := func(o *Options) { o.Shards = c.shards }
+	k := open(t, disk, set)
+	s, other := k.declare("s"), k.declare("other")
+	for other.Config().Storage.Shard != s.Config().Storage.Shard {
+		other = k.declare("other" + strings.Repeat("x", len(k.v.Queues())))
+	}
+	name := other.Config().Name
+	k.put(s, "1", "2", "3")
+	k.put(other, "kept")
+	if c.restarted {
+		k.close()
+		k = open(t, disk, set)
+		s, other = k.queue("s"), k.queue(name)
+	}
+	k.take(s)
+	if err := s.Do(func(q *queue.Queue, now hook.Instant) {
+		if q.Stopped() != nil {
+			return
+		}
+		if c.do != nil {
+			c.do(q, now)
+		}
+		panic("a fault")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	j := k.shards[s.Config().Storage.Shard-1]
+	body := strings.Repeat("x", 1<<20)
+	const rounds = 120
+	turnOver := func() {
+		for range rounds {
+			k.put(other, body)
+			k.take(other) // the oldest
+		}
+		must(t, j.Sync())
+	}
+	turnOver()
+	if st := j.Stats(); st.LogBytes < rounds<<20 {
+		t.Errorf("the stopped queue's messages are lost: %d bytes of log are left", st.LogBytes)
+	}
+	if _, err := k.v.DeleteQueue("s", 0, false, false); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Wait()
+	turnOver()
+	if st := j.Stats(); st.LogBytes > 70<<20 {
+		t.Errorf("of %d bytes, %d are left, of which %d are live", st.Bytes, st.LogBytes, st.Live)
+	}
+	k.put(other, "last")
+	after := disk.LosePower()
+	k.end()
+	k = open(t, after, set)
+	defer k.end()
+	if k.v.Mailbox("s") != nil {
+		t.Error("the deleted queue is back")
+	}
+	k.wantMessages(name, body, "last")
+}
