@@ -82,7 +82,9 @@ func (q *Queue) stop(err error) {
 		q.buf = new(turnBuffers)
 		q.report(p)
 	} else {
-		q.pin(nil)
+		if errors.Is(err, errUnreadable) { // in other cases nothing is trimmed by this node any more
+			q.pin(nil)
+		}
 		q.buf.abandon()
 	}
 	q.stopped = e

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -93,4 +94,43 @@ func letsGo(t *testing.T, c stopping) {
 		t.Error("the deleted queue is back")
 	}
 	k.wantMessages(name, body, "last")
+}
+
+// So did a deleted exchange, by what it held.
+func TestADeletedExchangeThatWasStoppedLetsGoOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := crashfs.New(1)
+		k := open(t, disk, clerks(t, 1))
+		k.declare("q")
+		k.exchange("x")
+		j := k.shards[0]
+		must(t, j.Sync())
+		before := j.Stats().Live
+		for range 3 {
+			k.schedule(60_000, "held", amqp.Properties{}, true)
+		}
+		s, err := k.v.Schedule("x")
+		must(t, err)
+		must(t, s.Do(func(q *queue.Queue, _ hook.Instant) {
+			if q.Stopped() == nil {
+				panic("a fault")
+			}
+		}))
+		if j.Stats().Live <= before {
+			t.Error("the stopped exchange's messages are lost")
+		}
+		must(t, k.v.DeleteExchange("x", false))
+		synctest.Wait()
+		must(t, j.Sync())
+		if live := j.Stats().Live; live != before {
+			t.Errorf("%d bytes are live, want %d", live, before)
+		}
+		after := disk.LosePower()
+		k.end()
+		k = open(t, after, clerks(t, 1))
+		defer k.end()
+		if _, err := k.v.Schedule("x"); err == nil {
+			t.Error("the deleted exchange is back")
+		}
+	})
 }
