@@ -22,8 +22,9 @@ export const reasons = {
   duplicate: 'a duplicate', too_large: 'too large for its consumers', released: 'released', redriven: 'redriven', cancelled: 'cancelled',
 };
 
-const EVERY = 150; // ms between changes of what is shown
-const AT_ONCE = 60; // rows that are added at a time: more cannot be read
+const SOON = 150; // ms until the first of several events is shown, with those that come meanwhile
+const EVERY = 500; // ms between changes of what is shown, at least
+const AT_ONCE = 12; // rows that are added at a time: more cannot be read, and each costs
 const RETRY = 3000; // ms until a stream that was cut is opened again
 
 /**
@@ -49,23 +50,32 @@ export function events(context, {query, label, history = 200, most = 500, empty 
   let stream = null;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let retry, drawing;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let counting;
+  let drawn = 0, kept = false; // when rows were added last, by performance.now(); whether what waits was kept for somebody who reads
 
   const take = (/** @type {MessageEvent} */ e) => {
     last = e.lastEventId;
     waiting.push(e.data);
-    if (waiting.length > most) {
-      leftOut += waiting.length - most;
-      waiting = waiting.slice(-most);
+    if (waiting.length > 2 * most) forget(); // not for each event
+    if (!paused && !used()) soon();
+    else {
+      kept = true;
+      counting ??= setTimeout(count, counted() ? EVERY : 0);
     }
-    if (!paused && !used()) drawing ??= setTimeout(draw, EVERY);
-    else count();
   };
+  const soon = () => { drawing ??= setTimeout(draw, Math.max(SOON, drawn + EVERY - performance.now())); };
+  const forget = () => { leftOut += waiting.splice(0, waiting.length - most).length; };
   // Rows do not move away from who is about to use one.
   const used = () => rows.contains(document.activeElement);
   rows.addEventListener('focusout', (e) => {
-    if (!rows.contains(/** @type {Node | null} */ (e.relatedTarget))) drawing ??= setTimeout(draw, EVERY);
+    if (!rows.contains(/** @type {Node | null} */ (e.relatedTarget))) soon();
   });
+  const counted = () => !left.hidden;
   const count = () => {
+    clearTimeout(counting);
+    counting = undefined;
+    if (waiting.length > most) forget();
     const since = waiting.length > 0 && (paused ? ' since the pause. ' : used() ? ' since somebody is in the list. ' : '');
     left.hidden = leftOut === 0 && !since;
     fill(left, [since ? plural(waiting.length, 'event') + since : '', leftOut ? exact(leftOut) + ' are left out: they came faster than they could be shown.' : ''].join(''));
@@ -74,10 +84,13 @@ export function events(context, {query, label, history = 200, most = 500, empty 
     drawing = undefined;
     if (paused || context.signal.aborted) return;
     if (used()) return count();
-    const fresh = begun ? waiting : waiting.slice(-AT_ONCE); // what has happened before comes at once
+    if (waiting.length > most) forget();
+    const fresh = begun || kept ? waiting : waiting.slice(-AT_ONCE); // what has happened before comes at once
+    kept = false;
     leftOut += waiting.length - fresh.length;
     waiting = [];
     begun = 0;
+    drawn = performance.now();
     rows.prepend(...fresh.map((data) => row(JSON.parse(data), context.user)).reverse());
     while (rows.childElementCount > most) rows.lastElementChild?.remove();
     none.hidden = rows.childElementCount > 0;

@@ -32,4 +32,46 @@ await scenario(async (browser, faults) => {
   await page.getByText('by operator policy few').first().waitFor();
   await page.getByRole('button', {name: 'Show all'}).click();
   await page.getByText('1,000 queues of 10,000 with a policy').waitFor();
+
+  // Events: in a storm few rows are added, the others counted; and the latest is shown in the end.
+  await page.addInitScript(() => {
+    const Real = window.EventSource;
+    window.EventSource = class extends EventTarget {
+      constructor(url) {
+        super();
+        if (!String(url).startsWith('/api/events?')) return new Real(url);
+        window.stream = this;
+      }
+
+      close() {}
+    };
+  });
+  await go(page, '#/events');
+  await page.reload();
+  await page.locator('ol.events').waitFor({state: 'attached'});
+  const storm = (selector, from) => page.evaluate(async ([selector, from]) => {
+    let changes = 0;
+    const watch = new MutationObserver((all) => { changes += all.reduce((n, m) => n + m.addedNodes.length, 0); });
+    watch.observe(document.querySelector(selector), {childList: true, characterData: true});
+    const began = performance.now();
+    for (let i = from; i < from + 6000; i++) {
+      const e = {id: i, kind: 'message_expired', time: Date.now(), vhost: '/', queue: 'q-00001', reason: 'expired', outcome: 'dropped', message_id: 'm-' + i, lateness_ms: 1};
+      window.stream.dispatchEvent(new MessageEvent(e.kind, {data: JSON.stringify(e), lastEventId: String(i)}));
+      if (i % 100 === 99) await new Promise((done) => setTimeout(done, 50));
+    }
+    watch.disconnect();
+    return {changes, seconds: (performance.now() - began) / 1000};
+  }, [selector, from]);
+  await page.evaluate(() => window.stream.dispatchEvent(new MessageEvent('alarm_cleared', {data: JSON.stringify({id: 0, kind: 'alarm_cleared', time: 0, alarm: 'disk'}), lastEventId: '0'})));
+  await page.locator('ol.events li').first().waitFor(); // what has happened before comes at once: nothing does now
+  const rows = await storm('ol.events', 0);
+  holds(rows.changes <= 30 * (rows.seconds + 1), `${rows.changes} rows were added in ${rows.seconds} s`);
+  await page.locator('ol.events li').first().filter({hasText: 'm-5999'}).waitFor();
+  await page.getByText(/^5,\d\d\d are left out/).waitFor();
+  await page.getByRole('button', {name: 'Pause'}).click();
+  const texts = await storm('.table > p.quiet', 6000);
+  holds(texts.changes <= 4 * (texts.seconds + 1), `while the list pauses, ${texts.changes} texts changed in ${texts.seconds} s`);
+  await page.getByText(/^500 events since the pause/).waitFor();
+  await page.getByRole('button', {name: 'Go on'}).click();
+  await page.locator('ol.events li').first().filter({hasText: 'm-11999'}).waitFor();
 });
