@@ -118,7 +118,7 @@ func (a *API) flowOf(v *vhost.VHost, recent *flow.Recent, end hook.Instant) *flo
 	began := a.Clock()
 	g := flow.Of(flow.Options{
 		VHost: v, Recent: recent,
-		Rates: func(m *queue.Mailbox, counts []int64) []float64 { return a.meters.rates(flowKey{m}, counts) },
+		Rates: func(m *queue.Mailbox, counts []int64) ([]float64, bool) { return a.meters.measure(flowKey{m}, counts) },
 		Late:  func() bool { return a.Clock() >= end },
 	})
 	components := g.Components(v.Name())
@@ -165,7 +165,11 @@ func describeEdge(vhost string, e *flow.Edge) object {
 	if e.Holder != "" {
 		o.Add("held_by", e.Holder)
 	}
-	o = append(o, member{"count", e.Count}, member{"rate", e.Rate}, member{"certain", e.Certain}, member{"recent", e.Recent})
+	var rate any
+	if e.Known {
+		rate = e.Rate
+	}
+	o = append(o, member{"count", e.Count}, member{"rate", rate}, member{"certain", e.Certain}, member{"recent", e.Recent})
 	outcomes := object{}
 	for outcome := range telemetry.Outcomes {
 		if n := e.Outcomes[outcome]; n > 0 {

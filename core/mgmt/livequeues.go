@@ -53,7 +53,7 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 	v, err := parseQueuesView(a.turns, q)
 	return func(w *watcher) maker {
 		see := w.sees()
-		w.request.query = query{columns: v.columns, needs: firstOf(v.columns)}
+		w.request.query = query{columns: v.columns, needs: firstOf(v.columns), unknown: true}
 		selection := live.NewSelection(see, v.name)
 		return func() (object, error) {
 			var at any
@@ -180,6 +180,7 @@ func readQueue(a *API, q url.Values) (func(*watcher) maker, error) {
 		}
 	}
 	return func(w *watcher) maker {
+		w.request.query.unknown = true
 		return func() (object, error) {
 			m := w.vhost.Mailbox(q.Get("queue"))
 			if m == nil {

@@ -20,6 +20,7 @@ type query struct {
 	name        *pattern.Filter // nil = every name
 	noStats     bool            // disable_stats
 	queueTotals bool            // enable_queue_totals
+	unknown     bool            // unknown_rates: rates that are not known are null, not zero
 	raw         url.Values
 }
 
@@ -57,6 +58,7 @@ func (a *API) parseQuery(raw string) (q query, err error) {
 	if q.needs != nil && q.sort != nil {
 		q.needs = append(q.needs, q.sort[0])
 	}
+	q.unknown = q.raw.Get("unknown_rates") == "true"
 	q.reverse = q.raw.Get("sort_reverse") == "true"
 	q.noStats = q.raw.Get("disable_stats") == "true"
 	q.queueTotals = q.raw.Get("enable_queue_totals") == "true"

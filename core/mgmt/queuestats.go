@@ -109,9 +109,13 @@ func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) obj
 		return appendCounts(o, depths)
 	}
 	counts := append(depths, queueCounts(&s.Counters)...)
-	rates := a.meters.ratesOf(queueKey{r.mailbox}, counts)
-	o = appendRates(o, depths, rates)
-	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], rates[len(depths):])})
+	rates, known := a.meters.ratesOf(queueKey{r.mailbox}, counts)
+	ofDepths, ofCounts := rates[:len(depths)], rates[len(depths):]
+	if !known && c.query.unknown {
+		ofDepths, ofCounts = nil, nil
+	}
+	o = appendRates(o, depths, ofDepths)
+	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], ofCounts)})
 }
 
 // appendHead appends what is known of the message at the head of a queue whose time is now.

@@ -22,7 +22,8 @@ type meters struct {
 
 // meter is the last sample of the counts of one thing.
 type meter struct {
-	at     hook.Instant // of counts
+	at     hook.Instant  // of counts
+	over   time.Duration // between the two samples that the rates are of; 0 = there was one only
 	asked  hook.Instant
 	counts []int64
 	rates  []float64 // per second; below zero for what has become less
@@ -31,6 +32,8 @@ type meter struct {
 const (
 	// forgetAfter is how long a meter is kept that nobody asks for.
 	forgetAfter = 10 * time.Minute
+	// current is how long the time between two samples may be, if their rates are to say how it is now. It is longer if the interval is.
+	current = 15 * time.Second
 	// maxMeters limits their memory, some 300 bytes each.
 	maxMeters = 50_000
 )
@@ -41,6 +44,13 @@ func newMeters(clock func() hook.Instant, interval time.Duration) *meters {
 
 // rates samples the counts of a key and returns their rates. A key always has the same number of counts.
 func (ms *meters) rates(key any, counts []int64) []float64 {
+	rates, _ := ms.measure(key, counts)
+	return rates
+}
+
+// measure is rates, and reports whether these say how it is now. Otherwise they are zero, for want of a second sample, or the average of a
+// time in which nobody asked.
+func (ms *meters) measure(key any, counts []int64) (rates []float64, known bool) {
 	now := ms.clock()
 	ms.mu.Lock()
 	defer ms.mu.Unlock()
@@ -55,9 +65,9 @@ func (ms *meters) rates(key any, counts []int64) []float64 {
 	m.asked = now
 	if passed := now.Sub(m.at); passed > 0 && passed >= ms.interval {
 		m.sample(passed, counts)
-		m.at = now
+		m.at, m.over = now, passed
 	}
-	return m.rates
+	return m.rates, m.over > 0 && m.over <= max(current, 3*ms.interval)
 }
 
 // sample replaces the last sample, from which some time has passed. Slices of rates that callers hold stay unchanged.
@@ -90,24 +100,29 @@ type namedCount struct {
 	n             int64
 }
 
-// ratesOf returns the rates of counts, in the same order.
-func (ms *meters) ratesOf(key any, counts []namedCount) []float64 {
+// ratesOf returns the rates of counts, in the same order, and whether they say how it is now.
+func (ms *meters) ratesOf(key any, counts []namedCount) (rates []float64, known bool) {
 	ns := make([]int64, len(counts))
 	for i, it := range counts {
 		ns[i] = it.n
 	}
-	return ms.rates(key, ns)
+	return ms.measure(key, ns)
 }
 
 // append appends counts with their rates.
 func (ms *meters) append(o object, key any, counts []namedCount) object {
-	return appendRates(o, counts, ms.ratesOf(key, counts))
+	rates, _ := ms.ratesOf(key, counts)
+	return appendRates(o, counts, rates)
 }
 
-// appendRates appends counts with their rates as RabbitMQ names them: "publish" and "publish_details".
+// appendRates appends counts with their rates as RabbitMQ names them: "publish" and "publish_details". Without rates they are null.
 func appendRates(o object, counts []namedCount, rates []float64) object {
 	for i, it := range counts {
-		o = append(o, member{it.name, it.n}, member{it.details, object{{"rate", rates[i]}}})
+		var rate any
+		if rates != nil {
+			rate = rates[i]
+		}
+		o = append(o, member{it.name, it.n}, member{it.details, object{{"rate", rate}}})
 	}
 	return o
 }

@@ -1,9 +1,11 @@
 package mgmt
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -38,6 +40,58 @@ func TestRates(t *testing.T) {
 		}
 		if got := ms.rates("key", []int64{step.count}); got[0] != step.want {
 			t.Errorf("%s: got %v, want %v", step.name, got[0], step.want)
+		}
+	}
+}
+
+// A rate is not known before the second sample, nor is the average of a pause in which nobody asked one of now.
+func TestRatesThatAreKnown(t *testing.T) {
+	c := &clockwork{now: 1}
+	ms := newMeters(c.clock, 5*time.Second)
+	for _, step := range []struct {
+		after time.Duration
+		known bool
+	}{
+		{0, false},
+		{time.Second, false},
+		{4 * time.Second, true},
+		{4 * time.Second, true},
+		{current, false}, // since the sample before, more has passed
+		{5 * time.Second, true},
+		{time.Minute, false},
+		{time.Second, false},
+		{4 * time.Second, true},
+	} {
+		c.pass(step.after)
+		if _, known := ms.measure("key", []int64{1}); known != step.known {
+			t.Errorf("after %v, at %v: known %v, want %v", step.after, c.now, known, step.known)
+		}
+	}
+	slow := newMeters(c.clock, time.Minute)
+	slow.measure("key", []int64{1})
+	c.pass(time.Minute)
+	if _, known := slow.measure("key", []int64{1}); !known {
+		t.Error("with an interval of a minute, no rate is ever known")
+	}
+}
+
+// RabbitMQ's clients get numbers, always; the page gets null for what is not known, and views leave it out.
+func TestUnknownRatesAreNull(t *testing.T) {
+	r := newRigWith(t, []chain.Named{{Name: "lettering", Plugin: lettering{}}})
+	r.do(201, "PUT", "/api/queues/%2F/q", `{"arguments":{"x-to":"amq.direct/k"}}`)
+	for path, want := range map[string]string{
+		"queues?columns=message_stats.publish_details.rate":                    `[{"message_stats":{"publish_details":{"rate":0.0}}}]`,
+		"queues?columns=message_stats.publish_details.rate&unknown_rates=true": `[{"message_stats":{"publish_details":{"rate":null}}}]`,
+		"queues/%2F/q?columns=messages_details,message_stats.ack_details":      `{"messages_details":{"rate":0.0},"message_stats":{"ack_details":{"rate":0.0}}}`,
+		"dead-letters/flow?columns=edges.rate":                                 `{"edges":[{"rate":null}]}`,
+	} {
+		if got := r.do(200, "GET", "/api/"+path, ""); got != want {
+			t.Errorf("%s: got %s, want %s", path, got, want)
+		}
+	}
+	for _, view := range []string{"queues", "queue&vhost=%2F&queue=q"} {
+		if got := r.do(200, "GET", "/api/live?view="+view, ""); !strings.Contains(got, `"publish_details":{}`) || strings.Contains(got, `"rate":0`) {
+			t.Errorf("%s: got %s", view, got)
 		}
 	}
 }

@@ -55,6 +55,8 @@ type Edge struct {
 	// Rate is that of the messages which left for the reason, per second; of several targets or keys, by their shares of the
 	// remembered events.
 	Rate float64
+	// Known means that the rate says how it is now: see [Options].
+	Known bool
 	// Recent means that the queue's strategy chose the target for each message, or that messages kept their key: Count is that of the
 	// remembered events.
 	Recent bool
@@ -78,8 +80,8 @@ type Graph struct {
 type Options struct {
 	VHost  *vhost.VHost
 	Recent *Recent
-	// Rates returns rates of counts of a queue, which are always the same number.
-	Rates func(*queue.Mailbox, []int64) []float64
+	// Rates returns rates of counts of a queue, which are always the same number, and whether they say how it is now.
+	Rates func(*queue.Mailbox, []int64) (rates []float64, known bool)
 	// Late reports that there is no time left.
 	Late func() bool
 }
@@ -114,6 +116,7 @@ type builder struct {
 	graph   Graph
 	nodes   map[string]*Node
 	reached map[hook.Target]vhost.Reach // targets that were followed
+	known   bool                        // the rates of the queue whose edges are added
 }
 
 // snapshot is what a queue says of itself.
@@ -158,12 +161,13 @@ func (s *snapshot) lost() bool {
 }
 
 // rates returns the rates of dead letters, and those of dropped messages behind them, by reason.
-func (b *builder) rates(m *queue.Mailbox, s *snapshot) []float64 {
+func (b *builder) rates(m *queue.Mailbox, s *snapshot) (rates []float64) {
 	counts := make([]int64, 2*hook.Reasons)
 	for r := range hook.Reasons {
 		counts[r], counts[hook.Reasons+r] = int64(s.DeadLettered[r]), int64(s.Dropped[r])
 	}
-	return b.Rates(m, counts)
+	rates, b.known = b.Rates(m, counts)
+	return rates
 }
 
 // addReason adds the edges of messages that left for a reason.
@@ -281,6 +285,7 @@ func (b *builder) reach(t *hook.Target) vhost.Reach {
 
 // push adds an edge.
 func (b *builder) push(e Edge) {
+	e.Known = b.known
 	b.graph.Edges = append(b.graph.Edges, e)
 	if _, known := b.nodes[e.To]; e.To != "" && !known {
 		b.nodes[e.To] = nil

@@ -135,7 +135,7 @@ export function list(context, {path, live, tools, query = {}, label, noun, colum
       return;
     }
     try {
-      const answer = await get(`${typeof path === 'string' ? path : path()}?${new URLSearchParams(wanted())}`, context.signal);
+      const answer = await get(`${typeof path === 'string' ? path : path()}?${new URLSearchParams({...wanted(), ...live && {unknown_rates: 'true'}})}`, context.signal);
       if (mine === asked) take(answer);
     } catch (error) {
       if (context.signal.aborted || mine !== asked) return;
