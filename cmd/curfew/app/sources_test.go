@@ -119,8 +119,14 @@ func TestSourcesAreWrittenSeldom(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		var full chan struct{}
-		k := keepSources(dir, users, func() <-chan struct{} { return full }, slog.New(slog.DiscardHandler))
+		var full atomic.Pointer[chan struct{}]
+		space := func() <-chan struct{} {
+			if ended := full.Load(); ended != nil {
+				return *ended
+			}
+			return nil
+		}
+		k := keepSources(dir, users, space, slog.New(slog.DiscardHandler))
 		written := func() []byte {
 			b, _ := os.ReadFile(path)
 			return b
@@ -148,11 +154,11 @@ func TestSourcesAreWrittenSeldom(t *testing.T) {
 			t.Error("it is written although no address is new")
 		}
 		logIn("192.0.2.2")
-		full = make(chan struct{})
+		full.Store(new(make(chan struct{})))
 		if after(time.Hour) != nil {
 			t.Error("it is written although the disk is full")
 		}
-		full = nil
+		full.Store(nil)
 		k.end()
 		if !bytes.Equal(written(), users.EncodeSources()) {
 			t.Error("it is not written at the end")
