@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"maps"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -119,6 +120,10 @@ func (q *Queue) detachContents(kept int, purge *purgeCommit) {
 	if q.holding != nil {
 		q.forgetOthers()
 	}
+	gone := func(r Ref) bool { return !q.isThere(r.level(), r.seq()) }
+	maps.DeleteFunc(old.partly, func(r Ref, _ partial) bool { return gone(r) })
+	maps.DeleteFunc(old.overstays, func(r Ref, _ struct{}) bool { return gone(r) })
+	q.partly, q.overstays = old.partly, old.overstays
 }
 
 // dropContents makes garbage of all that the queue holds. The removal is journalled in
