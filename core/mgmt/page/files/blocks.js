@@ -41,6 +41,29 @@ export function term(name, means) {
   return [h('button', {type: 'button', class: 'term', popovertarget: id}, name), h('span', {id, class: 'means', popover: 'auto', role: 'note'}, means)];
 }
 
+/** What explanations are shown in: one place for all of them, so that what is explained looks the same each time it is drawn. */
+const note = h('div', {id: 'note', class: 'means', popover: 'auto', role: 'status'});
+
+document.addEventListener('click', (e) => {
+  const about = e.target instanceof Element ? e.target.closest('[data-means]') : null;
+  if (!about) return;
+  if (!note.isConnected) document.body.append(note);
+  note.showPopover(/** @type {any} */ ({source: about})); // which it stands beside; empty, so that what comes into it is read out
+  fill(note, about.getAttribute('data-means'));
+});
+addEventListener('hashchange', () => note.isConnected && note.hidePopover());
+
+/**
+ * Returns what says more when it is pressed, with a pointer, a finger or the keyboard. Rows have one such button, however many badges are in it.
+ * @param {Child} what
+ * @param {string | (string | false | null | undefined)[]} means lines
+ * @param {string} [style] a class
+ */
+export function explained(what, means, style) {
+  const lines = (Array.isArray(means) ? means : [means]).filter(Boolean);
+  return lines.length ? h('button', {type: 'button', class: ['term', style], 'data-means': lines.join('\n')}, what) : h('span', {class: style}, what);
+}
+
 /** Returns the head of a view: its title, and what stands beside it. @param {Child} title @param {...Child} beside */
 export function heading(title, ...beside) {
   return h('div', {class: 'head'}, h('h1', null, title), h('div', {class: 'bar'}, beside));

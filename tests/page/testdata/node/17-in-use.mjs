@@ -40,6 +40,30 @@ await scenario(async (browser, faults) => {
   await page.waitForTimeout(2500); // two states
   same(await means.isVisible() && await focused(page), 'Lateness p99', 'what a term means, two seconds later');
 
+  // So is what badges, settings and figures mean: in one button a row, by keyboard and by touch, and it stays while the row is drawn anew.
+  await api('PUT', 'queues/%2F/explained', {durable: true, arguments: {'x-message-ttl': 90_000, 'x-max-length': 3}});
+  await go(page, '#/queues?name=explained');
+  const note = page.locator('#note'), features = page.getByRole('button', {name: /^D\s*TTL\s*Lim$/});
+  await features.focus();
+  await page.keyboard.press('Enter');
+  await note.filter({hasText: 'Message TTL (x-message-ttl): 1 m 30 s'}).filter({hasText: 'D: durable: true'}).waitFor();
+  await page.waitForTimeout(2500);
+  same(await note.isVisible() && await features.evaluate((e) => e === document.activeElement), true, 'what badges mean is there after two seconds, and the keyboard on them');
+  await page.keyboard.press('Escape');
+  await note.waitFor({state: 'hidden'});
+  await go(page, '#/queues/%2F/explained?tab=settings');
+  for (const [name, means] of [['message-ttl', /\S/], ['Ready', /^0 messages$/]]) {
+    await page.getByRole('button', {name, exact: true}).press('Enter');
+    await note.filter({hasText: means}).waitFor();
+    await page.keyboard.press('Escape');
+    await note.waitFor({state: 'hidden'});
+  }
+  const phone = await tab(browser, faults, {width: 390, hasTouch: true});
+  await go(phone, '#/exchanges/%2F/later');
+  await phone.getByRole('button', {name: /^D\s*Args/}).tap();
+  await phone.locator('#note', {hasText: 'it survives a restart'}).waitFor();
+  await phone.context().close();
+
   // Events: rows wait while somebody is in the list.
   await publish('first', {expiration: '1'});
   await go(page, '#/events');

@@ -1,7 +1,7 @@
 // Channels: all, and one with its consumers.
 
 import {get} from '../api.js';
-import {back, facts, heading, refreshed, section, yes} from '../blocks.js';
+import {back, explained, facts, heading, refreshed, section, yes} from '../blocks.js';
 import {fill, h} from '../dom.js';
 import {count, duration, rate} from '../format.js';
 import {href, path} from '../link.js';
@@ -30,8 +30,8 @@ export const channelColumns = [
 
 /** @param {any} c */
 function mode(c) {
-  if (c.transactional) return h('span', {class: 'badge', title: 'It uses transactions'}, 'transactional');
-  return c.confirm ? h('span', {class: 'badge', title: 'Its messages are confirmed'}, 'confirms') : h('span', {class: 'quiet'}, '–');
+  if (c.transactional) return explained(h('span', {class: 'badge'}, 'transactional'), 'It uses transactions');
+  return c.confirm ? explained(h('span', {class: 'badge'}, 'confirms'), 'Its messages are confirmed') : h('span', {class: 'quiet'}, '–');
 }
 
 /** @type {import('../table.js').Column[]} */

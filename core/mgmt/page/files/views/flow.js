@@ -1,7 +1,7 @@
 // Flow: where dead letters go.
 
 import {get} from '../api.js';
-import {heading, orDash} from '../blocks.js';
+import {explained, heading, orDash} from '../blocks.js';
 import {fill, h, keyed} from '../dom.js';
 import {exact, plural, rate} from '../format.js';
 import {href} from '../link.js';
@@ -127,9 +127,9 @@ function ways() {
       {title: 'Exchange', cell: (e) => e.exchange == null ? orDash('') : h('a', {href: href('exchanges', [e.vhost, e.exchange || 'amq.default'])}, e.exchange || '(AMQP default)')},
       {title: 'Routing key', cell: (e) => e.exchange == null ? orDash('') : e.key ?? h('span', {class: 'quiet'}, 'its own')},
       {title: 'To', cell: (e) => [e.to != null ? link(e, e.to) : e.others ? `${e.others} other queues` : h('span', {class: loses(e) && 'badge warn'}, loses(e) && '⚠ ', problem(e)),
-        share(e) > 0 && !e.problem && h('span', {class: 'badge warn', title: `${exact(lost(e).of)} messages are remembered`}, `⚠ ${percent(share(e))} lost: ${lost(e).by.map(([outcome]) => outcome).join(', ')}`),
+        share(e) > 0 && !e.problem && explained(h('span', {class: 'badge warn'}, `⚠ ${percent(share(e))} lost: ${lost(e).by.map(([outcome]) => outcome).join(', ')}`), `Of the ${plural(lost(e).of, 'message')} that are remembered`),
         !e.certain && h('span', {class: 'quiet'}, ' (possible)'), e.held_by && h('span', {class: 'quiet'}, ` (can be held by ${e.held_by})`)]},
-      {title: 'Messages', number: true, cell: (e) => [exact(e.count), e.recent && h('span', {class: 'quiet', title: 'of the events that are remembered'}, ' lately')]},
+      {title: 'Messages', number: true, cell: (e) => [exact(e.count), e.recent && [' ', explained('lately', 'Of the events that are remembered', 'quiet')]]},
       {title: 'Rate', number: true, cell: (e) => rate(e.rate)},
     ],
   });

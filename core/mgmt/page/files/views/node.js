@@ -1,7 +1,7 @@
 // The node: its machine, its limits, what it listens on.
 
 import {get, put} from '../api.js';
-import {adminMenu, button, facts, heading, isAdministrator, orDash, refreshed, section} from '../blocks.js';
+import {adminMenu, button, explained, facts, heading, isAdministrator, orDash, refreshed, section} from '../blocks.js';
 import {ask} from '../dialog.js';
 import {fill, h} from '../dom.js';
 import {bytes, count, duration} from '../format.js';
@@ -37,7 +37,7 @@ export default function show(main, context) {
       ['Cluster name', [o.cluster_name, change(() => rename(o.cluster_name, load))]], ['Up for', duration(n.uptime)],
       ['Memory', bytes(n.mem_used)], ['Free disk space', bytes(n.disk_free)], ['File descriptors', `${count(n.fd_used)} of ${count(n.fd_total)}`],
       ['Connections', count(n.sockets_used)], ['Processors', count(n.processors)], ['Process', n.os_pid],
-      ['Exchange types', n.exchange_types.map((/** @type {{name: string, description: string}} */ t) => [h('span', {class: 'badge', title: t.description}, t.name), ' '])],
+      ['Exchange types', n.exchange_types.map((/** @type {{name: string, description: string}} */ t) => [explained(h('span', {class: 'badge'}, t.name), t.description), ' '])],
     ]));
     fill(limits, h('h2', null, 'Limits'), h('p', {class: 'quiet'}, 'Beyond them publishers wait. What is set here holds until the broker ends; the configuration holds for ever.'), facts([
       ['Memory', [alarm(n.mem_alarm, n.mem_limit ? `up to ${bytes(n.mem_limit)}` : 'no limit'), change(() => watermark(name, load))]],

@@ -1,7 +1,7 @@
 // The list of exchanges, and a form for a new one.
 
 import {get, put} from '../../api.js';
-import {button, heading} from '../../blocks.js';
+import {button, explained, heading} from '../../blocks.js';
 import {until} from '../../clock.js';
 import {ask, say} from '../../dialog.js';
 import {h} from '../../dom.js';
@@ -25,13 +25,13 @@ const columns = [
 
 /** Returns what an exchange is, as RabbitMQ abbreviates it. @param {any} x */
 export function features(x) {
-  const badge = (/** @type {string} */ text, /** @type {string} */ title) => [h('span', {class: 'badge', title}, text), ' '];
-  return [
-    x.durable && badge('D', 'durable: it survives a restart'), x.auto_delete && badge('AD', 'auto-delete: it goes with its last binding'),
-    x.internal && badge('I', 'internal: clients cannot publish to it'), x.arguments?.['alternate-exchange'] !== undefined && badge('AE', `alternate exchange: ${x.arguments['alternate-exchange']}`),
-    Object.keys(x.arguments ?? {}).some((a) => a !== 'alternate-exchange') && badge('Args', Object.entries(x.arguments).map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join('\n')),
-    x.policy && badge(x.policy, 'policy'),
-  ];
+  const others = Object.entries(x.arguments ?? {}).filter(([k]) => k !== 'alternate-exchange'), alternate = x.arguments?.['alternate-exchange'];
+  const all = /** @type {[any, string, string][]} */ ([
+    [x.durable, 'D', 'D: durable: it survives a restart'], [x.auto_delete, 'AD', 'AD: auto-delete: it goes with its last binding'],
+    [x.internal, 'I', 'I: internal: clients cannot publish to it'], [alternate !== undefined, 'AE', `AE: alternate exchange: ${alternate}`],
+    [others.length > 0, 'Args', others.map(([k, v]) => `${k}: ${JSON.stringify(v)}`).join('\n')], [x.policy, x.policy, `policy ${x.policy}`],
+  ]).filter(([is]) => is);
+  return all.length > 0 && explained(all.map(([, text]) => h('span', {class: 'badge'}, text)), all.map(([, , means]) => means), 'badges');
 }
 
 /** @type {import('../../views.js').View} */

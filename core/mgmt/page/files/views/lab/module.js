@@ -1,7 +1,7 @@
 // What is known of a policy in WebAssembly, and what can be done with it.
 
 import {post, remove} from '../../api.js';
-import {facts, orDash} from '../../blocks.js';
+import {explained, facts, orDash} from '../../blocks.js';
 import {ask, destroy, say} from '../../dialog.js';
 import {h} from '../../dom.js';
 import {bytes, count, duration, exact, plural} from '../../format.js';
@@ -18,9 +18,9 @@ export function moduleCard(m, used) {
     (m.warnings ?? []).map((/** @type {string} */ w) => h('p', {class: 'note'}, w)),
     h('div', {class: 'halves'},
       facts([
-        ['Digest', h('code', {title: m.digest}, short(m.digest))], ['Origin', m.path ? `${m.origin}: ${m.path}` : m.origin], ['Size', bytes(m.size)],
+        ['Digest', explained(h('code', null, short(m.digest)), m.digest)], ['Origin', m.path ? `${m.origin}: ${m.path}` : m.origin], ['Size', bytes(m.size)],
         ['Hooks', orDash((m.hooks ?? []).join(', '))], ['Grants', orDash((m.grants ?? []).join(', '))], ['Imports', orDash((m.imports ?? []).join(', '))],
-        ['On error', m.on_error], !!m.previous && ['Version before', h('code', {title: m.previous}, short(m.previous))],
+        ['On error', m.on_error], !!m.previous && ['Version before', explained(h('code', null, short(m.previous)), m.previous)],
         ['Config', m.config ? h('pre', null, JSON.stringify(m.config, null, 2)) : orDash('')],
       ]),
       facts([

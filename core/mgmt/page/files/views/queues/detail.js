@@ -1,10 +1,11 @@
 // One queue: its numbers, and a tab for each thing one asks about it.
 
 import {remove} from '../../api.js';
+import {explained} from '../../blocks.js';
 import {observe, until} from '../../clock.js';
 import {destroy, say} from '../../dialog.js';
 import {fill, h, keyed, renew, visible} from '../../dom.js';
-import {count, exact, rate} from '../../format.js';
+import {count, exact, plural, rate} from '../../format.js';
 import {href, path} from '../../link.js';
 import {publish} from '../../publish.js';
 import {features, state} from './features.js';
@@ -104,7 +105,7 @@ function header(vhost, name, queue) {
 
 /** @param {any} q @returns {Stat[]} */
 function numbers(q) {
-  const amount = (/** @type {string} */ title, /** @type {number | undefined} */ n) => ({title, value: count(n), hint: n == null ? '' : exact(n)});
+  const amount = (/** @type {string} */ title, /** @type {number | undefined} */ n) => ({title, value: count(n), hint: plural(n ?? 0, 'message')});
   const speed = (/** @type {string} */ title, /** @type {string} */ counter) => ({title, value: rate(q.message_stats?.[counter + '_details']?.rate)});
   const instant = (/** @type {string} */ title, /** @type {number | null} */ at, /** @type {string} */ hint) => ({title, value: until(at), hint});
   return [
@@ -118,13 +119,13 @@ function numbers(q) {
 
 /** @param {Stat} s */
 function stat({title, value, hint}) {
-  return h('div', {class: 'stat'}, h('dt', null, title), h('dd', {title: hint || null}, value));
+  return h('div', {class: 'stat'}, h('dt', null, explained(title, hint ?? '')), h('dd', null, value));
 }
 
 /** @param {Element} element @param {Stat} s */
 function update(element, {value, hint}) {
   const dd = /** @type {Element} */ (element.lastElementChild), old = dd.firstElementChild;
-  if (hint) dd.setAttribute('title', hint);
+  if (hint) element.querySelector('[data-means]')?.setAttribute('data-means', hint);
   if (value instanceof HTMLElement && old && old.getAttribute('data-at') === value.getAttribute('data-at')) return; // it counts down by itself
   fill(dd, value);
 }

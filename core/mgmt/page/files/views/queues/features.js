@@ -1,5 +1,6 @@
 // What is special about a queue, in as few letters as on RabbitMQ's page.
 
+import {explained} from '../../blocks.js';
 import {h} from '../../dom.js';
 import {duration} from '../../format.js';
 import {href} from '../../link.js';
@@ -16,16 +17,21 @@ const letters = [
 
 /** Returns badges. @param {any} q a queue, as the API describes it */
 export function features(q) {
-  const badge = (/** @type {string} */ text, /** @type {string} */ title) => h('abbr', {class: 'badge', title}, text);
+  /** @type {[string, string][]} */
+  const all = [];
+  const badge = (/** @type {string} */ text, /** @type {string} */ means) => all.push([text, means]);
   const args = q.arguments ?? {};
   const known = letters.filter(([name]) => name in args);
   const others = Object.keys(args).filter((name) => name !== 'x-queue-type' && !letters.some(([n]) => n === name));
+  if (q.durable) badge('D', 'durable: true');
+  if (q.auto_delete) badge('AD', 'auto-delete: true');
+  if (q.exclusive) badge('Excl', 'exclusive: true');
+  for (const [name, text, title, write] of known) badge(text, `${title} (${name}): ${(write ?? String)(args[name])}`);
+  if (others.length > 0) badge('Args', others.map((name) => `${name}: ${JSON.stringify(args[name])}`).join('\n'));
+  const operator = q.operator_policy && h('span', {class: 'badge accent'}, 'OP ', q.operator_policy);
   return h('span', {class: 'badges'},
-    q.durable && badge('D', 'durable: true'), q.auto_delete && badge('AD', 'auto-delete: true'), q.exclusive && badge('Excl', 'exclusive: true'),
-    known.map(([name, text, title, write]) => badge(text, `${title} (${name}): ${(write ?? String)(args[name])}`)),
-    others.length > 0 && badge('Args', others.map((name) => `${name}: ${JSON.stringify(args[name])}`).join('\n')),
-    q.policy && h('a', {class: 'badge accent', href: href('policies', [], {vhost: q.vhost, name: q.policy}), title: 'Policy'}, q.policy),
-    q.operator_policy && h('abbr', {class: 'badge accent', title: `Operator policy: ${q.operator_policy}`}, 'OP ', q.operator_policy));
+    (all.length > 0 || operator) && explained([all.map(([text]) => h('span', {class: 'badge'}, text)), operator], [...all.map(([text, means]) => text === 'Args' ? means : `${text}: ${means}`), operator && `OP: operator policy ${q.operator_policy}`], 'badges'),
+    q.policy && h('a', {class: 'badge accent', href: href('policies', [], {vhost: q.vhost, name: q.policy}), title: 'Policy'}, q.policy));
 }
 
 /** Returns the state, as a badge unless it is the usual one. @param {any} q */

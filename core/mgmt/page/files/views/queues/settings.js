@@ -1,6 +1,6 @@
 // What is in effect for a queue, and why.
 
-import {facts, orDash, section, setting, yes} from '../../blocks.js';
+import {explained, facts, orDash, section, setting, yes} from '../../blocks.js';
 import {fill, h} from '../../dom.js';
 import {duration} from '../../format.js';
 import {href} from '../../link.js';
@@ -12,7 +12,7 @@ export default function show(main, tab) {
   const settings = table({
     label: 'Settings in effect', key: (s) => s.key, empty: [h('p', null, 'Nothing is set, by arguments or by policies: messages stay until they are consumed.')],
     columns: [
-      {title: 'Setting', head: true, cell: (s) => h('span', {title: queueArguments.find((a) => a.name === 'x-' + s.key)?.hint}, s.key)},
+      {title: 'Setting', head: true, cell: (s) => explained(s.key, queueArguments.find((a) => a.name === 'x-' + s.key)?.hint ?? '')},
       {title: 'In effect', cell: (s) => s.from ? setting(s.key, s.value) : h('span', {class: 'quiet'}, 'nothing')},
       {title: 'From', cell: (s) => s.from ? s.from.replace('_', ' ') : h('span', {class: 'quiet'}, 'no effect on this queue')},
       {title: 'Argument', wide: true, cell: (s) => told(s, s.argument, s.from === 'argument')},
