@@ -65,7 +65,7 @@ export function held(context, address, name, scheduled = false) {
       const page = await get(`${address}?${q}`, context.signal);
       if (mine !== asked) return; // another page was asked for since
       t.show(page.items);
-      fill(total, search.value.trim() && `${exact(page.item_count)} of `, plural(page.total_count, 'message'), ' held', page.complete === false && '; the search was not complete');
+      fill(total, search.value.trim() && `${exact(100 * (before.length - 1) + page.item_count)}${page.next ? '+' : ''} of `, plural(page.total_count, 'message'), ' held', page.complete === false && '; the search was not complete');
       fill(pager, (before.length > 1 || page.next) && [
         h('button', {type: 'button', disabled: before.length === 1, onclick: () => go(before.slice(0, -1))}, 'Previous'), h('span', {class: 'quiet'}, `page ${before.length}`),
         h('button', {type: 'button', disabled: !page.next, onclick: () => go([...before, page.next])}, 'Next'),

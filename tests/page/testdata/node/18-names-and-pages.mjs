@@ -36,4 +36,17 @@ await scenario(async (browser, faults) => {
   await page.getByText('page 3 of 3').waitFor();
   await page.waitForFunction(() => document.querySelectorAll('[aria-label="Bindings from this exchange"] tbody tr').length === 50);
   holds(bytes < 50_000, `an answer had ${bytes} bytes`);
+
+  // A search counts what it has found, on all pages together.
+  await api('PUT', 'exchanges/%2F/later', {type: 'x-delayed-message', durable: true, arguments: {'x-delayed-type': 'fanout'}});
+  await api('POST', 'bindings/%2F/e/later/q/' + encodeURIComponent('\u05e9\u05dc\u05d5\u05dd 123'), {routing_key: ''});
+  for (let i = 0; i < 130; i++) await api('POST', 'exchanges/%2F/later/publish', {routing_key: '', payload: 'x', payload_encoding: 'string', properties: {message_id: i % 13 ? 'same' : 'other', headers: {'x-delay': 900_000}}});
+  await go(page, '#/exchanges/%2F/later');
+  await page.getByLabel('Search by').selectOption('message_id');
+  await page.getByLabel('Identity of the message').fill('same');
+  await page.getByLabel('Identity of the message').press('Enter');
+  await page.getByText('100+ of 130 messages held').waitFor();
+  const held = page.locator('.list', {has: page.getByLabel('Identity of the message')});
+  await held.getByRole('button', {name: 'Next'}).click();
+  await page.getByText('120 of 130 messages held').waitFor();
 });
