@@ -106,12 +106,12 @@ func letsGo(t *testing.T, to *hook.Target, before int, run func(s *Mailbox)) {
 			t.Fatal(err)
 		}
 	}
-	armed = true
+	_ = s.Look(func(*Queue) { armed = true }) // on a turn: the timer's may be the next
 	run(s)
 	synctest.Wait()
-	armed = false
 	var why *StoppedError
 	_ = s.Do(func(q *Queue, _ hook.Instant) {
+		armed = false
 		if why = q.stopped; why == nil {
 			q.stop(&panicError{value: "after all"})
 		}
