@@ -302,6 +302,7 @@ func TestAnExchangeStaysThatReleasedInVain(t *testing.T) {
 		sent{exchange: "x", body: "a", props: headersOf("wait", int32(100))}.send(t, v)
 		k.durable()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		for _, c := range k.waiting {
 			c.Failed(errors.New("queue 'q' is stopped"))
 		}
