@@ -248,7 +248,6 @@ func (c *Cluster) awaitAll() {
 
 // What a single broker had is in the cluster that is made of it, at the same deadlines. Its own folder stays as it was.
 func TestImport(t *testing.T) {
-	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	single := process.Start(t, "data: {shards: 3}", "--data", data)
 	b := fill(t, single, "wasm-examples/priority-ttl/priority.wasm")
