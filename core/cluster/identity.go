@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/peer"
@@ -196,29 +195,5 @@ func (i *identity) save(dir vfs.FS) error {
 	if err != nil {
 		return err
 	}
-	if err := writeFile(dir, identityNew, append(content, '\n')); err != nil {
-		return err
-	}
-	if err := dir.Rename(identityNew, identityFile); err != nil {
-		return err
-	}
-	return dir.Sync()
-}
-
-// writeFile writes a file anew, and makes its content durable, but not its name.
-func writeFile(dir vfs.FS, name string, content []byte) error {
-	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := dir.Open(name, vfs.Create)
-	if err != nil {
-		return err
-	}
-	if err = f.Allocate(int64(len(content))); err == nil {
-		err = f.Writev(0, [][]byte{content})
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return vfs.Replace(dir, identityFile, identityNew, append(content, '\n'))
 }

@@ -41,10 +41,7 @@ func (v *VHost) Move(reason string) (lost int) {
 // MovesFreely reports whether Move would cost nobody anything: no connection uses the vhost, no redrive runs, all that the vhost has
 // is durable, and no plugin may remember messages, such as one that drops duplicates. It looks at every queue.
 func (v *VHost) MovesFreely() bool {
-	if v.Stats().Connections > 0 {
-		return false
-	}
-	if !v.exchangesMoveFreely() {
+	if !v.isUnusedAndDurable() {
 		return false
 	}
 	if slices.ContainsFunc(v.Redrives(), func(j *RedriveJob) bool { s, _ := j.Status(); return s.Ended == 0 }) {
@@ -64,10 +61,13 @@ func (v *VHost) MovesFreely() bool {
 	return true
 }
 
-// exchangesMoveFreely reports whether all exchanges are durable, and have no plugin that may remember messages.
-func (v *VHost) exchangesMoveFreely() bool {
+// isUnusedAndDurable reports whether there are no connections, and all exchanges are durable and have no plugin that may remember messages.
+func (v *VHost) isUnusedAndDurable() bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
+	if len(v.connections) > 0 {
+		return false
+	}
 	for _, x := range v.exchanges {
 		if !x.Durable || x.volatile {
 			return false

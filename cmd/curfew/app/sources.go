@@ -3,7 +3,6 @@ package app
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 // sourcesFile is the file in the data directory with the addresses from which logins succeeded, as keyed hashes. It is never needed: without it,
@@ -67,12 +67,7 @@ func readBounded(path string, most int) ([]byte, error) {
 	case !info.Mode().IsRegular(): // to open a pipe might take for ever
 		return nil, fmt.Errorf("it is no file: %s", info.Mode())
 	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	b, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
-	return b, errors.Join(err, f.Close())
+	return readUpTo(path, most+1)
 }
 
 func (k *sourceKeeper) run() {
@@ -97,30 +92,13 @@ func (k *sourceKeeper) write() {
 		return
 	}
 	added := k.users.AddedSources()
-	switch err := replaceFile(k.path(), k.users.EncodeSources()); {
+	switch err := vfs.Replace(vfs.Dir(k.dir), sourcesFile, sourcesFile+".new", k.users.EncodeSources()); {
 	case err == nil:
 		k.added, k.failed = added, false
 	case !k.failed:
 		k.failed = true
 		k.log.Warn("it will not be known after a restart from which addresses logins succeeded", "error", err)
 	}
-}
-
-// replaceFile writes a file so that after a crash there is the new one or the old one.
-func replaceFile(path string, b []byte) error {
-	temporary := path + ".new"
-	f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return errors.Join(err, os.Remove(temporary))
-	}
-	return os.Rename(temporary, path)
 }
 
 // end writes the file and ends. It does nothing on nil.

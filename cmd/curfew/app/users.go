@@ -129,21 +129,27 @@ func hashOf(users *auth.Store, u *config.User) (auth.Hash, error) {
 // maxPasswordFile bounds files with passwords, in bytes.
 const maxPasswordFile = 4096
 
+// readUpTo reads a file, or its first bytes if it has more than most.
+func readUpTo(path string, most int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, int64(most)))
+}
+
 // readPassword reads a password from a file. One line break at the end is not part of it.
 func readPassword(path string) (string, error) {
-	f, err := os.Open(path)
+	b, err := readUpTo(path, maxPasswordFile+1)
 	if err != nil {
 		return "", err // which names the file
 	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxPasswordFile+1))
 	password, cut := strings.CutSuffix(string(b), "\n")
 	if cut {
 		password = strings.TrimSuffix(password, "\r")
 	}
 	switch {
-	case err != nil:
-		return "", err
 	case len(b) > maxPasswordFile:
 		err = fmt.Errorf("has more than %d bytes", maxPasswordFile)
 	case bytes.ContainsRune(b, 0):

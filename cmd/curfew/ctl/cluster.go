@@ -141,7 +141,12 @@ func (c *call) transfer(ctx context.Context) error {
 		body["shard"] = json.Number(c.operands[1])
 		c.banner("Transferring shard %s to node %s ...", c.operands[1], to)
 	}
-	return c.doneUnless(c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), body, nil))
+	return c.doneUnless(c.handOver(ctx, body))
+}
+
+// handOver asks for a transfer: {"shard" or "vhost", "to"}.
+func (c *call) handOver(ctx context.Context, transfer map[string]any) error {
+	return c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), transfer, nil)
 }
 
 // rebalance transfers, one after another, the shards that are not at the nodes which they are meant for.
@@ -155,25 +160,25 @@ func (c *call) rebalance(ctx context.Context) error {
 		return failed(unavailable, "the broker is in no cluster")
 	}
 	var stay []error
-	moved := 0
+	moved := int64(0)
 	for _, s := range objects(all["shards"]) {
 		if !displaced(s) {
 			continue
 		}
 		body := map[string]any{"shard": s["shard"], "to": s.text("preferred")}
-		if err := c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), body, nil); err != nil {
+		if err := c.handOver(ctx, body); err != nil {
 			stay = append(stay, fmt.Errorf("shard %d: %w", s.number("shard"), err))
 			continue
 		}
 		moved++
 	}
 	if len(stay) > 0 {
-		return failed(temporaryFailure, "%d shards were transferred, %d were not: %v", moved, len(stay), errors.Join(stay...))
+		return failed(temporaryFailure, "%s transferred, and %s not: %v", counted(moved, "shard"), counted(int64(len(stay)), "shard"), errors.Join(stay...))
 	}
 	if err := unowned(objects(all["shards"])); err != nil {
 		return err
 	}
-	return c.result("%d shards were transferred", moved)
+	return c.result("%s transferred", counted(moved, "shard"))
 }
 
 func (c *call) replaceNode(ctx context.Context) error {

@@ -1,0 +1,196 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// The parts of a translation about where the broker listens.
+
+const onlyHere = "127.0.0.1:"
+
+// listeners translates those for AMQP. If RabbitMQ listens nowhere, or somewhere that is not possible here, only this machine can
+// connect: to listen on all interfaces, which is the default, would be more than was asked for.
+func (t *Translation) listeners() {
+	secure := t.below("listeners.ssl.$name")
+	if none := t.choice("listeners.ssl", "none"); none != nil {
+		t.remark(none, "is the default")
+		t.ignore(secure, none)
+		secure = nil
+	}
+	if len(secure) > 0 && !(t.answered("tls.cert") && t.answered("tls.key") && t.said["ssl_options.certfile"] != nil && t.said["ssl_options.keyfile"] != nil) {
+		for _, l := range secure {
+			t.remark(l, "listen.amqps needs tls.cert and tls.key: ssl_options.certfile and ssl_options.keyfile are not both there")
+		}
+		secure = nil
+	}
+	hasTLS := t.listen("listen.amqps", secure)
+	open := t.below("listeners.tcp.$name")
+	none := t.choice("listeners.tcp", "none")
+	if none != nil {
+		t.ignore(open, none)
+		if hasTLS {
+			t.answer("listen.amqp", "off", "", none)
+			return
+		}
+		t.answer("listen.amqp", onlyHere+"5672", "the broker has to listen somewhere: only this machine can connect", none)
+		return
+	}
+	if len(open) > 0 && !t.listen("listen.amqp", open) {
+		t.answer("listen.amqp", onlyHere+"5672", "no listener of RabbitMQ's is possible here: only this machine can connect", open[0])
+	}
+}
+
+func (t *Translation) ignore(lines []*rabbitLine, because *rabbitLine) {
+	for _, l := range lines {
+		t.remark(l, fmt.Sprintf("%s is none, on line %d", because.key, because.number))
+	}
+}
+
+// listen answers with one of the listeners, and reports whether there is one.
+func (t *Translation) listen(key string, lines []*rabbitLine) bool {
+	type listener struct {
+		line       *rabbitLine
+		host, port string
+	}
+	var all []listener
+	for _, l := range lines {
+		if strings.HasPrefix(l.value, "unix:") || strings.HasPrefix(l.value, "local:") {
+			t.remark(l, "listeners on Unix sockets are not offered")
+			continue
+		}
+		host, port, err := rabbitAddress(l.value)
+		if err != nil {
+			t.refuse(l, err.Error(), "a port such as 5672, or an IP address and a port such as 127.0.0.1:5672 or ::1:5672")
+			continue
+		}
+		all = append(all, listener{l, host, port})
+	}
+	if len(all) == 0 {
+		return false
+	}
+	chosen := all[0]
+	for _, l := range all {
+		if l.port == chosen.port && (l.host == "" || l.host == "::") {
+			chosen = l
+			break
+		}
+	}
+	for _, l := range all {
+		switch {
+		case l == chosen:
+		case l.port == chosen.port && (chosen.host == "" || chosen.host == "::"):
+			t.remark(l.line, fmt.Sprintf("%s, line %d, is on all interfaces of that port", key, chosen.line.number))
+		default:
+			t.remark(l.line, fmt.Sprintf("%s is one address, that of line %d: let a proxy or the firewall pass the others on to it", key, chosen.line.number))
+		}
+	}
+	t.answer(key, net.JoinHostPort(chosen.host, chosen.port), "", chosen.line)
+	return true
+}
+
+// rabbitAddress reads a port, or an IP address, a colon and a port. The host of a port is "".
+func rabbitAddress(s string) (host, port string, err error) {
+	port = s
+	if at := strings.LastIndexByte(s, ':'); at >= 0 {
+		host, port = s[:at], s[at+1:]
+		ip, err := netip.ParseAddr(host)
+		if err != nil || ip.Zone() != "" {
+			return "", "", errors.New("is not the address of a listener")
+		}
+	}
+	n, err := strconv.ParseUint(port, 10, 16)
+	if err != nil || n == 0 {
+		return "", "", errors.New("has no port from 1 to 65535")
+	}
+	return host, strconv.FormatUint(n, 10), nil
+}
+
+// management translates the listeners for HTTP.
+func (t *Translation) management() {
+	plain, secure := "management.tcp", "management.ssl"
+	if isTLS, l := t.truth("management.listener.ssl"); l != nil || len(t.below("management.listener.*")) > 0 {
+		legacy := &plain
+		if isTLS {
+			legacy = &secure
+		}
+		if len(t.below(*legacy+".port"))+len(t.below(*legacy+".ip")) == 0 {
+			*legacy = "management.listener"
+		}
+		if l != nil {
+			t.remark(l, "is what listen.management and listen.management-tls say")
+		}
+	}
+	hasTLS := len(t.below("management.ssl.*")) > 0 || secure == "management.listener"
+	switch {
+	case hasTLS && t.answered("tls.cert") && t.answered("tls.key"):
+		t.listenHTTP("listen.management-tls", secure, "15671")
+		if plain == "management.tcp" && len(t.below("management.tcp.*")) == 0 && t.answered("listen.management-tls") {
+			t.answers = append(t.answers, &answer{key: "listen.management", value: "off", of: t.answers[len(t.answers)-1].of})
+		}
+	case hasTLS:
+		for _, l := range append(t.below(secure+".port"), t.below(secure+".ip")...) {
+			t.remark(l, "listen.management-tls needs tls.cert and tls.key: certfile and keyfile are not both there")
+		}
+	}
+	if len(t.below(plain+".*")) > 0 && !t.answered("listen.management") {
+		t.listenHTTP("listen.management", plain, "15672")
+	}
+	if len(t.below("prometheus.tcp.*")) > 0 {
+		t.listenHTTP("listen.metrics", "prometheus.tcp", "15692")
+	}
+}
+
+// listenHTTP answers with the address and the port of a section. With a wrong address only this machine can connect.
+func (t *Translation) listenHTTP(key, section, port string) {
+	var of []*rabbitLine
+	host, note := "", ""
+	if l := t.said[section+".ip"]; l != nil && !l.done {
+		if ip, err := netip.ParseAddr(l.value); err != nil || ip.Zone() != "" {
+			t.refuse(l, "is not an IP address", "an address such as 127.0.0.1 or ::")
+			host, note = "127.0.0.1", "RabbitMQ's address is none: only this machine can connect"
+		} else {
+			host, of = l.value, append(of, l)
+		}
+	}
+	if l := t.said[section+".port"]; l != nil && !l.done {
+		if _, n, err := rabbitAddress(l.value); err != nil || n != strings.TrimLeft(l.value, "+0") {
+			t.refuse(l, "is not a port", "1 to 65535")
+		} else {
+			port, of = n, append(of, l)
+		}
+	}
+	if len(of) == 0 && note == "" {
+		others := t.below(section + ".*")
+		of = others[:min(1, len(others))]
+		if key == "listen.management" {
+			return // all of it is the default
+		}
+	}
+	t.listenFrom(key, net.JoinHostPort(host, port), note, of)
+}
+
+// listenFrom answers without taking lines for answered that are others' too.
+func (t *Translation) listenFrom(key, address, note string, of []*rabbitLine) {
+	before := make([]bool, len(of))
+	for i, l := range of {
+		before[i] = l.done
+	}
+	t.answer(key, address, note, of...)
+	for i, l := range of {
+		last := l.parts[len(l.parts)-1]
+		l.done = before[i] || last == "port" || last == "ip"
+	}
+}
+
+func (t *Translation) proxy() {
+	if says, l := t.truth("proxy_protocol"); says {
+		t.remark(l, "list the proxies: listen.proxy-protocol: [10.0.0.7, 10.1.0.0/16]; others connect without it (core/auth/README.md)")
+	} else if l != nil {
+		t.remark(l, "is the default")
+	}
+}
