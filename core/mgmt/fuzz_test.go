@@ -99,17 +99,20 @@ func FuzzImport(f *testing.F) {
 		}
 		w := r.fuzzed(t, "POST", &url.URL{Path: "/api/definitions"}, body)
 		after := r.exported(t)
-		if w.Code == 400 && after != before {
+		if !accepted(w) && after != before {
 			t.Errorf("%s: refused, %s, but it changed\n%s\nto\n%s", body, w.Body, before, after)
 		}
-		if w.Code == 204 && after != before {
-			if w := r.fuzzed(t, "POST", &url.URL{Path: "/api/definitions"}, []byte(after)); w.Code != 204 {
+		if accepted(w) && after != before {
+			if w := r.fuzzed(t, "POST", &url.URL{Path: "/api/definitions"}, []byte(after)); !accepted(w) {
 				t.Errorf("%s was exported: %d %s", after, w.Code, w.Body)
 			}
 		}
 		before = r.exported(t)
 	})
 }
+
+// accepted reports whether an import succeeded: with 200 it has warnings, of a policy whose keys have no effect here, say.
+func accepted(w *httptest.ResponseRecorder) bool { return w.Code == 204 || w.Code == 200 }
 
 // exported is everything that is defined, as the broker prints it.
 func (r *rig) exported(t *testing.T) string {

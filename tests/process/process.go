@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -94,6 +95,9 @@ func launch(t *testing.T, through []string, program, yaml string, args []string)
 	all = slices.Concat(through, all, args)
 	cmd := exec.Command(all[0], all[1:]...)
 	cmd.Dir = p.Dir
+	if !strings.Contains(yaml, "handshake-timeout") { // the password's check is the longest part, with the race detector seconds of it
+		cmd.Env = append(os.Environ(), "CURFEW_LIMITS__HANDSHAKE_TIMEOUT=1m")
+	}
 	p.run(t, cmd)
 	return p
 }
