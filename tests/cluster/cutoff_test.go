@@ -10,7 +10,8 @@ import (
 )
 
 // What a consumer has not acknowledged that is connected through a node which is cut off is delivered to others within seconds. The node that
-// serves the vhost hears nothing of the end of that connection, and kept it for as long as the system does: for minutes, or for ever.
+// serves the vhost hears nothing of the end of that connection, and kept it for as long as the system does: for minutes, or for ever. The client
+// is told, too: its node ends the connection.
 func TestDeliveriesThroughANodeThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	c := Start(t, "limits: {heartbeat: 5m}")
@@ -30,10 +31,15 @@ func TestDeliveriesThroughANodeThatIsCutOff(t *testing.T) {
 		t.Fatalf("there is a message: %t, %v", ok, err)
 	}
 	c.AwaitSpare()
-	c.Isolate(front.Number, c.Network.Hold)
+	closed := conn.NotifyClose(make(chan *amqp091.Error, 1))
 	other := channelOf(t, owner.URL())
 	var d amqp091.Delivery
 	began := time.Now()
+	c.Isolate(front.Number, c.Network.Hold)
+	if _, _, inTime := process.Receive(closed); !inTime {
+		t.Error("the node that is cut off keeps the client's connection")
+	}
+	t.Logf("the client's connection has ended after %v", time.Since(began))
 	if !process.Poll(func() (back bool) {
 		if d, back, err = other.Get("q", true); err != nil {
 			t.Fatal(err)

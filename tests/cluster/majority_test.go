@@ -50,6 +50,11 @@ func TestTwoOfThreeNodesAreKilled(t *testing.T) {
 	for _, w := range witnesses {
 		w.wantEnd(t)
 	}
+	if !process.Poll(func() bool {
+		return left.Await("this node does not own a shard any more")["reason"] == "this node has heard of no majority of the others for the election timeout"
+	}) {
+		t.Errorf("why the clients' shard has no owner is not logged: %v", left.Await("this node does not own a shard any more"))
+	}
 	refusals := make([]chan error, len(witnesses))
 	for i, w := range witnesses {
 		refusals[i] = make(chan error, 1)
