@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
 
 // goneBuffer is memory to tell of one message that leaves. It is apart from the other
 // buffers of the turn, because messages leave while these are in use.
@@ -19,7 +22,8 @@ func (q *Queue) tellGone(ref Ref, s *slot) {
 	g := &q.buf.gone
 	g.stored[0] = leaving{ref: ref, record: q.store.read(*s)}
 	g.view = messageView{queue: q, stored: g.stored[:]}
-	g.tell(q, hook.Message{Size: len(g.stored[0].record.body), Priority: uint8(ref.level())})
+	r := &g.stored[0].record
+	g.tell(q, hook.Message{Size: len(r.body), Priority: amqp.Priority(r.props)})
 }
 
 // tellDeparts tells the hooks that a watched message has left for its dead-letter exchange, from where it may come back before the

@@ -3,6 +3,7 @@ package queue
 import (
 	"slices"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
@@ -53,7 +54,7 @@ func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Mess
 		r := &w.leaving[i].record
 		views[i] = hook.Message{
 			Enqueued: r.enqueued, Deadline: h.deadline(), State: r.state, Size: len(r.body),
-			Deliveries: uint32(s.returns()), Priority: uint8(ref.level()), Why: why,
+			Deliveries: uint32(s.returns()), Priority: amqp.Priority(r.props), Why: why,
 			Redelivered: s.flags&redelivered != 0, Persistent: s.flags&persistent != 0, Traced: s.flags&traced != 0,
 		}
 		guest.SetMessageDigest(&views[i], r.setBy())

@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -20,8 +21,8 @@ func look(m *hook.Message) string {
 	half, isWhole := m.HeaderInt("half")
 	digits, isDigits := m.HeaderInt("digits")
 	text, isText := m.HeaderText("digits")
-	return fmt.Sprintf("%q %d %t, %d %t, %d %t, %s %t, headers %t, deaths %d",
-		parts, n, isInt, half, isWhole, digits, isDigits, text, isText, len(m.Part(hook.PartHeaders)) > 0, m.Deaths())
+	return fmt.Sprintf("%q priority %d, %d %t, %d %t, %d %t, %s %t, headers %t, deaths %d",
+		parts, m.Priority, n, isInt, half, isWhole, digits, isDigits, text, isText, len(m.Part(hook.PartHeaders)) > 0, m.Deaths())
 }
 
 // Hooks find the same in a message when it enters and when it leaves.
@@ -41,23 +42,35 @@ func TestHooksSeeTheWholeMessage(t *testing.T) {
 			vs[i].Action, vs[i].Reason = hook.Drop, hook.ReasonExpired
 		}
 	}
-	q, _ := passive(t, Config{}, h)
+	for _, levels := range []int{0, 2, 9} {
+		seen = nil
+		enterAndExpire(t, levels, h)
+		want := []string{
+			`["x" "key" "id" "corr" "type" "app" "user" "5" "1700000000" "body"] priority 7, 7 true, 0 false, 12 true, 12 true, headers true, deaths 0`,
+			`["x" "key" "" "" "" "" "" "" "" ""] priority 0, 0 false, 0 false, 0 false,  false, headers false, deaths 0`,
+		}
+		want = append(want, want...)
+		slices.Sort(want)
+		slices.Sort(seen) // a priority queue's levels are asked about one by one
+		if got, want := fmt.Sprint(seen), fmt.Sprint(want); got != want {
+			t.Errorf("with %d priorities:\ngot  %s\nwant %s", levels, got, want)
+		}
+	}
+}
+
+// enterAndExpire has a rich message and a bare one enter a queue and expire there.
+func enterAndExpire(t *testing.T, levels int, h hook.Hooks) {
+	t.Helper()
+	q, _ := passive(t, Config{Profile: &Profile{Levels: levels}}, h)
 	p := amqp.Properties{
 		Headers:   amqp.Table{{Key: "n", Value: uint8(7)}, {Key: "half", Value: 0.5}, {Key: "digits", Value: "12"}},
-		MessageID: "id", CorrelationID: "corr", Timestamp: 1700000000, Type: "type", AppID: "app", UserID: "user", Expiration: "5",
+		MessageID: "id", CorrelationID: "corr", Timestamp: 1700000000, Type: "type", AppID: "app", UserID: "user", Expiration: "5", Priority: 7,
 	}
-	for _, f := range []amqp.Property{amqp.PropHeaders, amqp.PropMessageID, amqp.PropCorrelationID, amqp.PropTimestamp, amqp.PropType, amqp.PropAppID, amqp.PropUserID, amqp.PropExpiration} {
+	for _, f := range []amqp.Property{amqp.PropHeaders, amqp.PropMessageID, amqp.PropCorrelationID, amqp.PropTimestamp, amqp.PropType, amqp.PropAppID, amqp.PropUserID, amqp.PropExpiration, amqp.PropPriority} {
 		p.Set(f)
 	}
-	m := Message{Routing: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5)}
+	m := Message{Routing: origin, Props: p.Append(nil), Body: []byte("body"), Expiration: hook.LimitOf(5), Priority: 7}
 	bare := Message{Routing: origin, Props: noProps, Expiration: hook.LimitOf(5)}
 	q.enqueue(second, batchOf(m, bare))
 	q.tick(second.AddMillis(6))
-	want := []string{
-		`["x" "key" "id" "corr" "type" "app" "user" "5" "1700000000" "body"] 7 true, 0 false, 12 true, 12 true, headers true, deaths 0`,
-		`["x" "key" "" "" "" "" "" "" "" ""] 0 false, 0 false, 0 false,  false, headers false, deaths 0`,
-	}
-	if got, want := fmt.Sprint(seen), fmt.Sprint(append(want, want...)); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
 }

@@ -15,11 +15,10 @@ type call = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 // begins with.
 func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, ask call) hook.Verdict {
 	m := &r.play.Message
-	view.Why, view.Size, view.Persistent, view.Redelivered, view.Deliveries = why, m.Size, m.Persistent, r.redelivered, r.failed
+	view.Why, view.Size, view.Priority, view.Persistent, view.Redelivered, view.Deliveries = why, m.Size, m.Priority, m.Persistent, r.redelivered, r.failed
 	view.Enqueued = r.play.At
 	if why != hook.WhyEnqueue {
 		view.Deadline, view.State = r.deadline, r.state
-		view.Priority = uint8(min(int(m.Priority), r.play.Queue.Levels))
 		guest.SetMessageDigest(&view, r.digest)
 	}
 	view.Bind(&contents{Message: parts.Message{Exchange: m.Exchange, Key: m.Key, Props: m.Props, Body: m.Body}, deaths: m.Deaths}, 0)

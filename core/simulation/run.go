@@ -58,7 +58,7 @@ func (r *run) enter() {
 		if v.Hold != 0 {
 			ask = r.hooks.EnqueueWaiting
 		}
-		view := hook.Message{Expiration: expiration, Priority: m.Priority}
+		view := hook.Message{Expiration: expiration}
 		v = r.ask("on_enqueue", hook.WhyEnqueue, view, v, ask)
 	} else {
 		r.note("enters the queue")

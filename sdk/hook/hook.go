@@ -236,7 +236,7 @@ type Message struct {
 	Deliveries uint32  // how often a delivery of it failed, as the delivery limit counts
 	Returns    uint32  // OnReturn: how often it came back in either way, this time included
 	Return     Return  // OnRequeue and OnReturn: how it came back
-	Priority   uint8
+	Priority   uint8   // the property that its publisher gave it, whatever priorities the queue has; 0 = none
 	Why        Why
 	Redelivered,
 	Persistent,

@@ -8,11 +8,29 @@ var beforeMessageID = [PropMessageID]int{
 // MessageID returns the message id of raw properties that were checked before. It is cheaper than [ScanProps], above all with long
 // headers.
 func MessageID(props []byte) (id []byte, ok bool) {
-	if len(props) < 2 || be16(props)&PropMessageID.Flag() == 0 {
+	at := find(props, PropMessageID)
+	if at < 0 || at+1+int(props[at]) > len(props) {
 		return nil, false
 	}
+	return props[at+1 : at+1+int(props[at])], true
+}
+
+// Priority returns the priority of raw properties that were checked before, 0 without one. It is cheaper than [ScanProps].
+func Priority(props []byte) uint8 {
+	at := find(props, PropPriority)
+	if at < 0 {
+		return 0
+	}
+	return props[at]
+}
+
+// find returns where a property begins that is no later than the message id; a negative number if it is not there.
+func find(props []byte, wanted Property) int {
+	if len(props) < 2 || be16(props)&wanted.Flag() == 0 {
+		return -1
+	}
 	flags, at := be16(props), 2
-	for p, size := range beforeMessageID {
+	for p, size := range beforeMessageID[:wanted] {
 		if flags&Property(p).Flag() == 0 {
 			continue
 		}
@@ -24,11 +42,11 @@ func MessageID(props []byte) (id []byte, ok bool) {
 		case size < 0 && at+4 <= len(props):
 			at += 4 + int(be32(props[at:]))
 		default:
-			return nil, false
+			return -1
 		}
 	}
-	if at >= len(props) || at+1+int(props[at]) > len(props) {
-		return nil, false
+	if at >= len(props) {
+		return -1
 	}
-	return props[at+1 : at+1+int(props[at])], true
+	return at
 }
