@@ -1,6 +1,7 @@
 package definitions
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -177,7 +178,7 @@ func (k *checker) checkBindings() {
 		x, exists := k.exchange(from)
 		if !exists || !k.hasDestination(p) {
 			if len(k.found) == 0 { // its end may be a definition that is refused
-				k.warnOfBinding(p)
+				k.lost.add(k.leftOut(p, exists))
 			}
 			continue
 		}
@@ -189,8 +190,16 @@ func (k *checker) checkBindings() {
 	k.bindings = kept
 }
 
-func (d *Definitions) warnOfBinding(b scoped[vhost.Binding]) {
-	d.Log.Warn("import: a binding leads to or from nothing", "vhost", b.vhost, "source", b.it.Source, "destination", b.it.Destination)
+// leftOut says why a binding is left out: its source or its destination is missing.
+func (k *checker) leftOut(b scoped[vhost.Binding], hasSource bool) string {
+	missing, name := "exchange", b.it.Source
+	if hasSource {
+		name = b.it.Destination
+		if !b.it.ToExchange {
+			missing = "queue"
+		}
+	}
+	return fmt.Sprintf("binding from '%s' to '%s' in vhost '%s': left out, because there is no %s '%s'", b.it.Source, b.it.Destination, b.vhost, missing, name)
 }
 
 // hasDestination reports whether the destination of a binding exists or is planned.

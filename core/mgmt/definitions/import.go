@@ -38,7 +38,7 @@ func (d *Definitions) Import(b []byte, in, user string) (warnings []string, err 
 		return nil, err
 	}
 	modules.keep()
-	return append(modules.warnings, p.withoutEffect()...), partly(d.apply(p, user))
+	return append(modules.warnings, p.warnings()...), partly(d.apply(p, user))
 }
 
 // Rehearse reads and checks definitions as [Definitions.Import] does, and changes nothing.
@@ -55,17 +55,24 @@ func (d *Definitions) Rehearse(b []byte, in string) (warnings []string, err erro
 	}
 	defer modules.undo()
 	p := d.read(r, in, unhashed)
-	return append(modules.warnings, p.withoutEffect()...), d.check(p, d.here)
+	err = d.check(p, d.here)
+	return append(modules.warnings, p.warnings()...), err
 }
 
-// withoutEffect returns a warning for each policy that sets keys of RabbitMQ which this broker accepts and does not act on.
-func (p *plan) withoutEffect() (warnings []string) {
-	for _, planned := range p.policies {
-		if keys := planned.it.WithoutEffect(); len(keys) > 0 {
-			warnings = append(warnings, fmt.Sprintf("policy '%s' in vhost '%s': without effect here: %s", planned.it.Name, planned.vhost, strings.Join(keys, ", ")))
+// warnings are about what a checked plan has that this broker accepts from RabbitMQ and does not act on, and about what is left out.
+func (p *plan) warnings() []string {
+	var all remarks
+	for _, planned := range p.parameters {
+		if name := planned.it.Component; name != LimitsComponent {
+			all.add(fmt.Sprintf("parameter '%s' of the component %s in vhost '%s': without effect here", planned.it.Name, name, planned.vhost))
 		}
 	}
-	return warnings
+	for _, planned := range p.policies {
+		if keys := planned.it.WithoutEffect(); len(keys) > 0 {
+			all.add(fmt.Sprintf("policy '%s' in vhost '%s': without effect here: %s", planned.it.Name, planned.vhost, strings.Join(keys, ", ")))
+		}
+	}
+	return append(all.all(), p.lost.all()...)
 }
 
 // readModules loads the expiry policies of a file that are new, if all that its definitions name are there then.
@@ -154,7 +161,7 @@ func declareQueue(v *vhost.VHost, q vhost.QueueDeclare) error {
 func (d *Definitions) bind(v *vhost.VHost, b vhost.Binding) error {
 	err := v.Bind(b, v.OwnerOf(b.Destination))
 	if e, ok := errors.AsType[*vhost.Error](err); ok && e.Kind == vhost.NotFound {
-		d.warnOfBinding(scoped[vhost.Binding]{v.Name(), b})
+		d.Log.Warn("import: a binding's source or destination was deleted meanwhile", "vhost", v.Name(), "source", b.Source, "destination", b.Destination)
 		return nil
 	}
 	return err

@@ -30,6 +30,7 @@ type plan struct {
 	queueTypes map[string]string // the default types of all vhosts that are defined, also of those taken out of the plan
 
 	problems
+	lost   remarks             // bindings that are left out
 	unread map[unreadName]bool // vhosts and users whose definition is refused, so that what belongs to them is not refused for that
 }
 

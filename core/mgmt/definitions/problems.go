@@ -27,6 +27,27 @@ func (p *problems) add(err error) {
 	}
 }
 
+// remarks are what is to be said of definitions that are imported, or would be.
+type remarks struct {
+	made []string
+	more int // beyond maxProblems
+}
+
+func (m *remarks) add(text string) {
+	if len(m.made) < maxProblems {
+		m.made = append(m.made, text)
+	} else {
+		m.more++
+	}
+}
+
+func (m *remarks) all() []string {
+	if m.more > 0 {
+		return append(m.made, fmt.Sprintf("and %d more", m.more))
+	}
+	return m.made
+}
+
 // all returns all errors as one: nil if there are none, and an error that no client has caused before all others.
 func (p *problems) all() error {
 	if len(p.found) < 2 {

@@ -65,11 +65,13 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 	switch step {
 	case CheckRegistry:
 		p.only(func(vhost string) bool { return !known(vhost) }, true)
-		return Outcome{Warnings: p.withoutEffect()}, d.check(p, known)
+		err := d.check(p, known)
+		return Outcome{Warnings: p.warnings()}, err
 	case CheckVHosts:
 		o.VHosts, err = d.onlyHere(p, b, in)
-		o.Warnings = p.withoutEffect()
-		return o, cmp.Or(err, d.check(p, known))
+		err = cmp.Or(err, d.check(p, known))
+		o.Warnings = p.warnings()
+		return o, err
 	case ApplyRegistry:
 		return d.applyRegistry(r, p, in, user)
 	case ApplyVHosts:
