@@ -108,6 +108,31 @@ func (r *rig) wantRefused(t *testing.T, sections map[string][]string, want, befo
 }
 
 // What there is too much of was found out when a part of the import was in force: it was half of one.
+// For each wrong definition of a file all of it was read again, twice, to say where that one is: for this file that took hours, in which nobody
+// could import anything.
+func TestImportOfManyWrongDefinitions(t *testing.T) {
+	r := newRig(t)
+	const wrong = 50_000
+	queues := make([]string, wrong)
+	for i := range queues {
+		queues[i] = fmt.Sprintf(`{"vhost":"/","name":"queue-%05d","durable":"yes"}`, i)
+	}
+	file := definitionsOf(map[string][]string{"queues": queues})
+	for _, path := range []string{"/api/definitions", "/api/definitions?dry-run=true"} {
+		var got struct{ Reason string }
+		if err := json.Unmarshal([]byte(r.do(400, "POST", path, file)), &got); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(got.Reason, "\n")
+		if len(lines) != 102 || lines[0] != "50000 definitions are refused:" || lines[101] != "and 49900 more" {
+			t.Fatalf("%s: got %d lines: %.300s", path, len(lines), got.Reason)
+		}
+		if last := lines[100]; !strings.Contains(last, "queue-00099") || !strings.HasSuffix(last, "(queues[99].durable: line 1, column 5105)") {
+			t.Errorf("%s: the last that is named is %s", path, last)
+		}
+	}
+}
+
 func TestImportOfTooMuchIsNothing(t *testing.T) {
 	large, _ := json.Marshal(strings.Repeat("x", 60<<10))
 	many := func(n int, layout string) (items []string) {

@@ -87,6 +87,9 @@ func (p *planner) each(all *reader, of, what string, read func(*reader)) {
 		return
 	}
 	for i, it := range items {
+		if p.enough() {
+			all = all.Unplaced()
+		}
 		o, ok := it.(map[string]any)
 		if !ok {
 			p.add(jsonobj.Errorf("%s: is not an object", all.Element(of, i, nil).Here()))

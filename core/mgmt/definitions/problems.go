@@ -20,12 +20,15 @@ type problems struct {
 func (p *problems) add(err error) {
 	switch {
 	case err == nil:
-	case len(p.found) < maxProblems:
+	case !p.enough():
 		p.found = append(p.found, err)
 	default:
 		p.more++
 	}
 }
+
+// enough reports whether further errors are only counted.
+func (p *problems) enough() bool { return len(p.found) == maxProblems }
 
 // remarks are what is to be said of definitions that are imported, or would be.
 type remarks struct {

@@ -9,8 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// source is the JSON that a value was parsed from. It is read again once something is wrong with a member, to say where that is.
-type source []byte
+// source is the JSON of an object that was parsed. It is read again once something is wrong with a member, to say where that is. It belongs to one
+// goroutine.
+type source struct {
+	text  []byte
+	lists map[string][]int // where the elements of the object's lists begin; nil until something is wrong with one
+}
 
 // path leads to a value: names of members, and indexes of lists.
 type path []any
@@ -35,7 +39,7 @@ func (p path) String() string {
 }
 
 // where returns the path and the position of a member: its name's if that is wrong, else its value's. Without the source it returns the path.
-func (s source) where(p path, name bool) string {
+func (s *source) where(p path, name bool) string {
 	if s == nil {
 		return p.String()
 	}
@@ -43,7 +47,7 @@ func (s source) where(p path, name bool) string {
 	if !ok { // a value that somebody made of another one
 		return p.String()
 	}
-	return p.String() + ": " + position(s, offset)
+	return p.String() + ": " + position(s.text, offset)
 }
 
 // position returns the line and the column of a byte in a text, from 1 on, as editors count them.
@@ -54,26 +58,62 @@ func position(text []byte, offset int) string {
 }
 
 // find returns where the value at the end of a path begins or, with name, the name that it has. Of members with one name the last counts.
-func (s source) find(p path, name bool) (offset int, ok bool) {
-	f := finder{source: s, decoder: json.NewDecoder(bytes.NewReader(s)), want: p, name: name, at: -1}
-	f.decoder.UseNumber()
+func (s *source) find(p path, name bool) (offset int, ok bool) {
+	from := 0
+	if list, index, isElement := p.element(); isElement {
+		begins := s.elements(list)
+		if index >= len(begins) {
+			return 0, false
+		}
+		from, p = begins[index], p[2:]
+	}
+	f := newFinder(s.text[from:])
+	f.want, f.name = p, name
 	err := f.value(0, true)
-	return f.at, err == nil && f.at >= 0
+	return from + f.at, err == nil && f.at >= 0
+}
+
+// element returns the element of one of the object's lists that a path leads to, or into.
+func (p path) element() (list string, index int, ok bool) {
+	if len(p) < 2 {
+		return "", 0, false
+	}
+	list, isMember := p[0].(string)
+	index, isElement := p[1].(int)
+	return list, index, isMember && isElement
+}
+
+// elements returns where the elements of a list begin. It reads the JSON once, because many elements of a file may be wrong.
+func (s *source) elements(list string) []int {
+	if s.lists == nil {
+		s.lists = map[string][]int{}
+		f := newFinder(s.text)
+		if f.lists(s.lists) != nil { // what was parsed is valid
+			clear(s.lists)
+		}
+	}
+	return s.lists[list]
 }
 
 // finder walks through JSON that is valid, and nests as deep as Parse allows.
 type finder struct {
-	source
+	text    []byte
 	decoder *json.Decoder
 	want    path
 	name    bool
 	at      int // -1 = not found yet
 }
 
+func newFinder(text []byte) *finder {
+	f := &finder{text: text, decoder: json.NewDecoder(bytes.NewReader(text)), at: -1}
+	f.decoder.UseNumber()
+	return f
+}
+
 // next returns where the next token begins.
 func (f *finder) next() int {
 	i := int(f.decoder.InputOffset())
-	for i < len(f.source) && strings.IndexByte(" \t\r\n,:", f.source[i]) >= 0 {
+	for i < len(f.text) && strings.IndexByte(" \t\r\n,:", f.text[i]) >= 0 {
 		i++
 	}
 	return i
@@ -127,4 +167,44 @@ func (f *finder) elements(matched int, on bool) error {
 	}
 	_, err := f.decoder.Token() // ]
 	return err
+}
+
+// lists notes where the elements of an object's lists begin.
+func (f *finder) lists(all map[string][]int) error {
+	if token, err := f.decoder.Token(); err != nil || token != json.Delim('{') {
+		return err
+	}
+	for f.decoder.More() {
+		token, err := f.decoder.Token()
+		if err != nil {
+			return err
+		}
+		key, _ := token.(string)
+		delete(all, key) // an earlier member of that name does not count
+		if i := f.next(); i == len(f.text) || f.text[i] != '[' {
+			if err := f.value(0, false); err != nil {
+				return err
+			}
+			continue
+		}
+		if all[key], err = f.begins(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// begins returns where the elements of a list begin.
+func (f *finder) begins() (all []int, err error) {
+	if _, err := f.decoder.Token(); err != nil { // [
+		return nil, err
+	}
+	for f.decoder.More() {
+		all = append(all, f.next())
+		if err := f.value(0, false); err != nil {
+			return nil, err
+		}
+	}
+	_, err = f.decoder.Token() // ]
+	return all, err
 }

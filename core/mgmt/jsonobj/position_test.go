@@ -53,7 +53,7 @@ func TestErrorsSayWhere(t *testing.T) {
 
 // Each value is found where it begins.
 func FuzzPosition(f *testing.F) {
-	for _, s := range []string{`{"a":[1,2.5,null,true,"x"],"b":{"c":{}}}`, `{"a" : [[ ], {"a":1}], "a": 2}`, `{"\u0061":1,"":{"":0}}`} {
+	for _, s := range []string{`{"a":[1,2.5,null,true,"x"],"b":{"c":{}}}`, `{"a" : [[ ], {"a":1}], "a": 2}`, `{"\u0061":1,"":{"":0}}`, `{"a":[{"x":[7,{}]}, {"x":1}],"b":[[1]],"a":[9,{"x":2}]}`, `[[1]]`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -61,13 +61,14 @@ func FuzzPosition(f *testing.F) {
 		if err != nil {
 			return
 		}
-		checkFound(t, b, nil, v)
+		checkFound(t, &source{text: b}, nil, v)
 	})
 }
 
-func checkFound(t *testing.T, b source, p path, v any) {
+func checkFound(t *testing.T, s *source, p path, v any) {
 	t.Helper()
-	offset, ok := b.find(p, false)
+	b := s.text
+	offset, ok := s.find(p, false)
 	if !ok {
 		t.Fatalf("%s: %v is not found", b, p)
 	}
@@ -80,11 +81,11 @@ func checkFound(t *testing.T, b source, p path, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for name, it := range v {
-			checkFound(t, b, slices.Clone(p.to(name)), it)
+			checkFound(t, s, slices.Clone(p.to(name)), it)
 		}
 	case []any:
 		for i, it := range v {
-			checkFound(t, b, slices.Clone(p.to(i)), it)
+			checkFound(t, s, slices.Clone(p.to(i)), it)
 		}
 	}
 }

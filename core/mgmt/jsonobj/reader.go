@@ -18,8 +18,8 @@ import (
 type Reader struct {
 	members map[string]any
 	err     *error // shared with the readers of inner objects
-	source  source // of the whole; nil if it is unknown
-	path    path   // of this object in it
+	source  *source // of the whole; nil if it is unknown
+	path    path    // of this object in it
 }
 
 // Read returns a reader of the object in b, which has err if that is not nil. No bytes are an empty object.
@@ -38,7 +38,7 @@ func ReadWithin(l Limits, b []byte, err error) *Reader {
 	if !ok && err == nil {
 		err = unreadable(b, len(b)-len(bytes.TrimLeft(b, " \t\r\n")), "an object is expected")
 	}
-	return &Reader{members: o, err: &err, source: b}
+	return &Reader{members: o, err: &err, source: &source{text: b}}
 }
 
 // ReaderOf returns a reader of an object of [Parse]. It belongs to the reader from now on.
@@ -49,6 +49,9 @@ func (r *Reader) Element(list string, index int, members map[string]any) *Reader
 	return &Reader{members: members, err: new(error), source: r.source, path: r.path.to(list, index)}
 }
 
+// Unplaced returns a reader of the same object that says of no error where it is: to find that out takes time.
+func (r *Reader) Unplaced() *Reader { return &Reader{members: r.members, err: r.err, path: r.path} }
+
 // Position returns where the object begins, as line and column, or "" if that is unknown.
 func (r *Reader) Position() string {
 	if r.source == nil {
@@ -58,7 +61,7 @@ func (r *Reader) Position() string {
 	if !ok {
 		return ""
 	}
-	return position(r.source, offset)
+	return position(r.source.text, offset)
 }
 
 // Here returns the path of the object, and its position if that is known.
