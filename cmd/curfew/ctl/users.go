@@ -165,7 +165,9 @@ func (c *call) authenticate(ctx context.Context, name, password string) (refused
 	switch {
 	case !ok:
 		return "", err
-	case r.status == http.StatusUnauthorized && r.reason == "Not management user":
+	case r.status == http.StatusTooManyRequests, r.status >= http.StatusInternalServerError: // nobody has looked at it
+		return "", failed(temporaryFailure, "the password of user '%s' was not checked: %s", name, r.reason)
+	case r.reason == "Not management user":
 		return "", nil
 	case r.reason == "Login failed":
 		return "invalid credentials", nil
