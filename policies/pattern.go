@@ -9,8 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// maxSteps bounds roughly the cost of matching one byte of a name: counted repetitions multiply.
-const maxSteps = 2000
+// These bound roughly the cost of matching one byte of a name.
+const (
+	// maxRepeated is how many steps counted repetitions may add, which multiply. What is written out costs its writer, too: a list of a
+	// hundred names is no fault.
+	maxRepeated = 2000
+	// maxSteps is how many steps there may be in all, where names are put into an expression.
+	maxSteps = 16_000
+)
 
 // matcher matches names against a pattern. Most patterns only describe how a name starts or ends and need no regular
 // expression, which saves time with a hundred policies and a hundred thousand queues. Most other patterns have a literal
@@ -79,27 +85,30 @@ func compile(pattern string) (m matcher, n int, err error) {
 
 // bounded returns the number of steps of an expression, and an error if there are too many.
 func bounded(re *syntax.Regexp) (int, error) {
-	n := steps(re)
-	if n > maxSteps {
-		return n, fmt.Errorf("its repetitions amount to %d steps, more than %d", n, maxSteps)
+	once, n := steps(re)
+	switch {
+	case n-once > maxRepeated:
+		return n, fmt.Errorf("its repetitions amount to %d steps, more than %d", n, maxRepeated)
+	case n > maxSteps:
+		return n, fmt.Errorf("it amounts to %d steps, more than %d", n, maxSteps)
 	}
 	return n, nil
 }
 
-// steps estimates the number of instructions of an expression. It does not overflow, because syntax.Parse limits nested
-// repetitions and patterns have a maximal length.
-func steps(re *syntax.Regexp) int {
-	n := 0
+// steps estimates the number of instructions of an expression, and what it would be if each repetition counted once. It does not overflow,
+// because syntax.Parse limits nested repetitions and patterns have a maximal length.
+func steps(re *syntax.Regexp) (once, n int) {
 	for _, sub := range re.Sub {
-		n += steps(sub)
+		o, m := steps(sub)
+		once, n = once+o, n+m
 	}
 	switch re.Op {
 	case syntax.OpLiteral:
-		return len(re.Rune)
+		return len(re.Rune), len(re.Rune)
 	case syntax.OpRepeat:
-		return n * max(1, re.Min, re.Max)
+		return once, n * max(1, re.Min, re.Max)
 	}
-	return n + 1
+	return once + 1, n + 1
 }
 
 // recognize returns the shape of an expression that consists of an optional ^, an optional literal, an optional $, and .*

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -121,6 +122,29 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 	s := store(t)
 	if n := testing.AllocsPerRun(100, func() { _ = s.Check("guest", Write, Resource{Exchange, "/", "x"}) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// Permissions that list names were refused beyond 2,000 characters, because of repetitions that they do not have: RabbitMQ's definitions could not be
+// imported, and a broker did not start with its configuration.
+func TestPermissionsMayListNames(t *testing.T) {
+	var names []string
+	for i := range uint64(178) {
+		names = append(names, strconv.FormatUint((i+1)*0x9E3779B97F4A7C15, 36)+".incoming")
+	}
+	pattern := "^(" + strings.Join(names, "|") + ")$"
+	if len(pattern) < 4000 || len(pattern) > maxPattern {
+		t.Fatalf("the pattern has %d bytes", len(pattern))
+	}
+	for _, pattern := range []string{pattern, strings.Repeat("a*", maxPattern/2), strings.Repeat("(a)", maxPattern/3), strings.Repeat("a|b.|", maxPattern/5), strings.Repeat("x", maxPattern)} {
+		g := Grant{User: "u", VHost: "/", Permissions: Permissions{Configure: pattern, Write: pattern, Read: pattern}}
+		if err := g.Check(); err != nil {
+			t.Errorf("%.60s: %.300v", pattern, err)
+		}
+	}
+	g := TopicGrant{User: strings.Repeat("u", 200), VHost: "/", TopicPermissions: TopicPermissions{Exchange: "amq.topic", Read: strings.Repeat("{username}.", maxPattern/12)}}
+	if err := g.Check(); err == nil || !strings.Contains(err.Error(), "steps, more than 16000") {
+		t.Errorf("names put in: got %.300v", err)
 	}
 }
 
