@@ -126,10 +126,25 @@ func (s *Store) Set(a Account) (created bool, err error) {
 	if err := a.Check(); err != nil {
 		return false, err
 	}
+	return s.set(a, false)
+}
+
+// Put is Set without limits: those of an existing user stay.
+func (s *Store) Put(a Account) (created bool, err error) {
+	a.Limits = Limits{}
+	if err := a.Check(); err != nil {
+		return false, err
+	}
+	return s.set(a, true)
+}
+
+func (s *Store) set(a Account, keepLimits bool) (created bool, err error) {
 	a.Tags = slices.Clone(a.Tags)
 	err = s.change(func(c *change) error {
 		was := s.users[a.Name]
-		created = was == nil
+		if created = was == nil; !created && keepLimits {
+			a.Limits = was.Limits
+		}
 		c.put(a.Name, s.with(was, a), defineAccount(&a))
 		return nil
 	})
@@ -152,16 +167,21 @@ func (s *Store) with(was *user, a Account) *user {
 
 // SetLimits replaces the limits of a user. Open connections and channels stay.
 func (s *Store) SetLimits(name string, l Limits) error {
+	return s.ChangeLimits(name, func(now *Limits) { *now = l })
+}
+
+// ChangeLimits changes the limits that a user has, one change after another. fn must not use the store.
+func (s *Store) ChangeLimits(name string, fn func(*Limits)) error {
 	return s.change(func(c *change) error {
 		u := s.users[name]
 		if u == nil {
 			return errNoUser(name)
 		}
-		if err := l.check(name); err != nil {
+		changed := *u
+		fn(&changed.Limits)
+		if err := changed.Limits.check(name); err != nil {
 			return err
 		}
-		changed := *u
-		changed.Limits = l
 		c.put(name, &changed, defineAccount(&changed.Account))
 		return nil
 	})

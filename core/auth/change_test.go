@@ -1,6 +1,10 @@
 package auth
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
 
 // A request that panicked while it planned a change left the users locked: nothing could log in any more.
 func TestAPlanThatPanicsLeavesNothingLocked(t *testing.T) {
@@ -13,5 +17,24 @@ func TestAPlanThatPanicsLeavesNothingLocked(t *testing.T) {
 	put(t, s, "carol", "secret")
 	if _, err := s.Delete("carol"); err != nil {
 		t.Error(err)
+	}
+}
+
+// A user whose password is changed while somebody sets a limit keeps that: the limits that were read before are not written.
+func TestPutKeepsLimits(t *testing.T) {
+	s := store(t)
+	put(t, s, Guest, "secret")
+	must(t, s.ChangeLimits(Guest, func(l *Limits) { l.Channels = hook.LimitOf(3) }))
+	was, _ := s.Lookup(Guest)
+	if created, err := s.Put(Account{Name: Guest, Password: was.Password, Tags: []string{"a"}}); created || err != nil {
+		t.Fatalf("created %v, %v", created, err)
+	}
+	must(t, s.ChangeLimits(Guest, func(l *Limits) { l.Connections = hook.LimitOf(4) }))
+	got, _ := s.Lookup(Guest)
+	if want := (Limits{Connections: hook.LimitOf(4), Channels: hook.LimitOf(3)}); got.Limits != want || len(got.Tags) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if err := s.ChangeLimits(Guest, func(l *Limits) { l.Channels = hook.LimitOf(1 << 40) }); err == nil {
+		t.Error("a limit that is too high is accepted")
 	}
 }

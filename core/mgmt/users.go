@@ -46,9 +46,7 @@ func (a *API) putUser(c *request) error {
 	if err := r.Err(); err != nil {
 		return err
 	}
-	old, _ := a.users().Lookup(u.Name)
-	u.Limits = old.Limits
-	return c.created(a.users().Set(u))
+	return c.created(a.users().Put(u))
 }
 
 func (a *API) deleteUser(c *request) error { return c.removed(a.users().Delete(c.vars["user"])) }
@@ -110,27 +108,22 @@ func (*API) limitsOfUser(c *request) error {
 	return listUserLimits(c, []auth.Account{u})
 }
 
-func userLimitsByName(u *auth.Account) map[string]*hook.Limit {
-	return map[string]*hook.Limit{definitions.MaxConnections: &u.Limits.Connections, definitions.MaxChannels: &u.Limits.Channels}
+func userLimitsByName(l *auth.Limits) map[string]*hook.Limit {
+	return map[string]*hook.Limit{definitions.MaxConnections: &l.Connections, definitions.MaxChannels: &l.Channels}
 }
 
 func (a *API) putUserLimit(c *request) error {
-	u, err := c.account()
-	if err != nil {
+	if _, err := c.account(); err != nil {
 		return noSuchUser(c.vars["user"])
 	}
 	const unknown, wrong = "Unrecognised terms [{<<\"%s\">>,%d}] in user-limits", "%s should be a number, actually was %s"
-	if err := c.readLimit(unknown, wrong, userLimitsByName(&u)); err != nil {
-		return err
-	}
-	return c.done(a.users().SetLimits(u.Name, u.Limits))
-}
-
-func (a *API) deleteUserLimit(c *request) error {
-	u, err := c.account()
+	limit, err := c.readLimit(unknown, wrong, userLimitsByName(&auth.Limits{}))
 	if err != nil {
 		return err
 	}
-	c.clearLimit(userLimitsByName(&u))
-	return c.done(a.users().SetLimits(u.Name, u.Limits))
+	return c.done(a.users().ChangeLimits(c.vars["user"], func(l *auth.Limits) { *userLimitsByName(l)[c.vars["limit"]] = limit }))
+}
+
+func (a *API) deleteUserLimit(c *request) error {
+	return c.done(a.users().ChangeLimits(c.vars["user"], func(l *auth.Limits) { c.clearLimit(userLimitsByName(l)) }))
 }

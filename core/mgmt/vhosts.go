@@ -115,39 +115,35 @@ func vhostLimitsByName(l *vhost.Limits) map[string]*hook.Limit {
 }
 
 func (a *API) putVHostLimit(c *request) error {
-	l := c.vhost.Limits()
 	const unknown = "Validation failed\n\nUnrecognised terms [{<<\"%s\">>,%d}] in limits\n"
 	const wrong = "Validation failed\n\n%s should be a number, actually was %s\n"
-	if err := c.readLimit(unknown, wrong, vhostLimitsByName(&l)); err != nil {
+	limit, err := c.readLimit(unknown, wrong, vhostLimitsByName(&vhost.Limits{}))
+	if err != nil {
 		return err
 	}
-	return c.done(c.vhost.SetLimits(l))
+	return c.done(c.vhost.ChangeLimits(func(l *vhost.Limits) { *vhostLimitsByName(l)[c.vars["limit"]] = limit }))
 }
 
 func (*API) deleteVHostLimit(c *request) error {
-	l := c.vhost.Limits()
-	c.clearLimit(vhostLimitsByName(&l))
-	return c.done(c.vhost.SetLimits(l))
+	return c.done(c.vhost.ChangeLimits(func(l *vhost.Limits) { c.clearLimit(vhostLimitsByName(l)) }))
 }
 
-// readLimit sets the limit that the path names to the value in the body. unknown is the error for a limit that does not exist,
+// readLimit returns the value in the body for the limit that the path names. unknown is the error for a limit that does not exist,
 // wrong the one for a value that is no number.
-func (c *request) readLimit(unknown, wrong string, limits map[string]*hook.Limit) error {
+func (c *request) readLimit(unknown, wrong string, known map[string]*hook.Limit) (hook.Limit, error) {
 	r, name := c.body(), c.vars["limit"]
 	r.Need("value")
 	if err := r.Err(); err != nil {
-		return err
+		return 0, err
 	}
 	n := r.Int("value")
 	if r.Err() != nil {
-		return badRequest(wrong, name, rabbit.JSON(jsonobj.Marshal(r.Value("value"))))
+		return 0, badRequest(wrong, name, rabbit.JSON(jsonobj.Marshal(r.Value("value"))))
 	}
-	l, ok := limits[name]
-	if !ok {
-		return badRequest(unknown, name, n)
+	if _, ok := known[name]; !ok {
+		return 0, badRequest(unknown, name, n)
 	}
-	*l = jsonobj.LimitOf(n)
-	return nil
+	return jsonobj.LimitOf(n), nil
 }
 
 // clearLimit takes away the limit that the path names. As in RabbitMQ, a limit that does not exist is no error.

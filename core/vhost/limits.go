@@ -32,13 +32,23 @@ func (v *VHost) Limits() Limits {
 }
 
 // SetLimits replaces the limits. Existing connections and queues stay.
-func (v *VHost) SetLimits(l Limits) error {
-	if l == (Limits{}) {
-		_, err := v.ClearParameter(limitsComponent, limitsName)
-		return err
-	}
-	_, err := v.SetParameter(Parameter{Component: limitsComponent, Name: limitsName, Value: l.value()})
-	return err
+func (v *VHost) SetLimits(l Limits) error { return v.ChangeLimits(func(now *Limits) { *now = l }) }
+
+// ChangeLimits changes the limits in force, one change after another. fn must not use the vhost.
+func (v *VHost) ChangeLimits(fn func(*Limits)) error {
+	return v.change(fixedMode(exclusive), func() (apply func(), err error) {
+		l := v.limits
+		fn(&l)
+		p := Parameter{Component: limitsComponent, Name: limitsName, Value: l.value()}
+		if l == (Limits{}) {
+			return v.planClear(p.key(), nil)
+		}
+		value, err := p.compact()
+		if err != nil {
+			return nil, err
+		}
+		return v.planSet(p.key(), value, nil)
+	})
 }
 
 // namedLimit is a limit and its name in the parameter.

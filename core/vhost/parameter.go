@@ -110,23 +110,29 @@ func (v *VHost) SetParameter(p Parameter) (created bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	k := parameterKey{p.Component, p.Name}
-	err = v.change(fixedMode(exclusive), func() (apply func(), err error) {
-		_, exists := v.parameters[k]
-		if !exists && len(v.parameters) >= maxParameters {
-			return nil, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
-		}
-		if !v.fits(k, value) {
-			return nil, refuse(Precondition, "the parameters in vhost '%s' have more than %d bytes then", v.name, MaxParameters)
-		}
-		v.logIfDurable(v.defineParameter(opSetParameter, k, value))
-		return func() {
-			created = !exists
-			v.parameters[k] = value
-			v.applyLimits()
-		}, nil
-	})
+	err = v.change(fixedMode(exclusive), func() (apply func(), err error) { return v.planSet(p.key(), value, &created) })
 	return created, err
+}
+
+func (p *Parameter) key() parameterKey { return parameterKey{p.Component, p.Name} }
+
+// planSet plans to set a parameter, and tells whether that creates it, unless created is nil. The caller holds mu.
+func (v *VHost) planSet(k parameterKey, value []byte, created *bool) (apply func(), err error) {
+	_, exists := v.parameters[k]
+	if !exists && len(v.parameters) >= maxParameters {
+		return nil, refuse(Precondition, "there are %d parameters in vhost '%s': at most %d are allowed", len(v.parameters), v.name, maxParameters)
+	}
+	if !v.fits(k, value) {
+		return nil, refuse(Precondition, "the parameters in vhost '%s' have more than %d bytes then", v.name, MaxParameters)
+	}
+	v.logIfDurable(v.defineParameter(opSetParameter, k, value))
+	return func() {
+		if created != nil {
+			*created = !exists
+		}
+		v.parameters[k] = value
+		v.applyLimits()
+	}, nil
 }
 
 // fits reports whether a parameter fits the total size, in place of its present value. The caller holds mu.
@@ -143,18 +149,23 @@ func (v *VHost) fits(k parameterKey, value []byte) bool {
 // ClearParameter deletes a parameter, and reports whether it existed.
 func (v *VHost) ClearParameter(component, name string) (existed bool, err error) {
 	k := parameterKey{component, name}
-	err = v.change(fixedMode(exclusive), func() (apply func(), err error) {
-		if _, exists := v.parameters[k]; !exists {
-			return nil, nil
-		}
-		v.logIfDurable(v.define(opClearParameter, k.fields()...))
-		return func() {
-			existed = true
-			delete(v.parameters, k)
-			v.applyLimits()
-		}, nil
-	})
+	err = v.change(fixedMode(exclusive), func() (apply func(), err error) { return v.planClear(k, &existed) })
 	return existed, err
+}
+
+// planClear plans to delete a parameter, and tells whether there was one, unless existed is nil. The caller holds mu.
+func (v *VHost) planClear(k parameterKey, existed *bool) (apply func(), err error) {
+	if _, exists := v.parameters[k]; !exists {
+		return nil, nil
+	}
+	v.logIfDurable(v.define(opClearParameter, k.fields()...))
+	return func() {
+		if existed != nil {
+			*existed = true
+		}
+		delete(v.parameters, k)
+		v.applyLimits()
+	}, nil
 }
 
 // applyLimits puts the limits parameter in force. The caller holds mu.

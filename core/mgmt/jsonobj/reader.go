@@ -17,7 +17,7 @@ import (
 // look at [Reader.Err] before they use any of it.
 type Reader struct {
 	members map[string]any
-	err     *error // shared with the readers of inner objects
+	err     *error  // shared with the readers of inner objects
 	source  *source // of the whole; nil if it is unknown
 	path    path    // of this object in it
 }
