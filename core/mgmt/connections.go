@@ -39,7 +39,7 @@ func (c *request) connection(name string) (wire.OpenConn, error) {
 var errNotYours = notAuthorised("User not authorised to access object")
 
 func (a *API) connections(c *request) error {
-	return listConnections(c, c.connections(), func(conn wire.OpenConn) object { return a.describeConnection(conn, c.query.noStats) })
+	return listConnections(c, c.connections(), func(conn wire.OpenConn) object { return a.describeConnection(conn, &c.query) })
 }
 
 func listConnections(c *request, all []wire.OpenConn, object func(wire.OpenConn) object) error {
@@ -51,12 +51,12 @@ func (a *API) oneConnection(c *request) error {
 	if err != nil {
 		return err
 	}
-	return c.reply(a.describeConnection(conn, c.query.noStats))
+	return c.reply(a.describeConnection(conn, &c.query))
 }
 
 type connectionKey struct{ id uint64 }
 
-func (a *API) describeConnection(conn wire.OpenConn, noStats bool) object {
+func (a *API) describeConnection(conn wire.OpenConn, q *query) object {
 	s := conn.Session().Status()
 	host, port := splitAddress(conn.Peer.Local)
 	peerHost, peerPort := splitAddress(conn.Peer.Address)
@@ -83,12 +83,14 @@ func (a *API) describeConnection(conn wire.OpenConn, noStats bool) object {
 		{"peer_port", peerPort},
 	}
 	o = appendTLS(o, conn)
-	if noStats {
+	if q.noStats {
 		return o
 	}
 	t := conn.Traffic()
 	o = append(o, member{"send_pend", s.Pending}, member{"recv_cnt", t.Reads}, member{"send_cnt", t.Writes})
-	return a.meters.append(o, connectionKey{conn.ID}, []namedCount{{"recv_oct", "recv_oct_details", int64(t.BytesIn)}, {"send_oct", "send_oct_details", int64(t.BytesOut)}})
+	return a.meters.appendKnown(o, connectionKey{conn.ID}, []namedCount{
+		{"recv_oct", "recv_oct_details", int64(t.BytesIn)}, {"send_oct", "send_oct_details", int64(t.BytesOut)},
+	}, q)
 }
 
 func connectionState(s *session.Status) string {
@@ -277,7 +279,7 @@ func (a *API) listChannels(c *request, conns []wire.OpenConn) error {
 	}
 	return list(c, listing[channelRef]{
 		items: all, name: func(r channelRef) string { return r.name() },
-		object: func(r channelRef) object { return a.describeChannel(&r, c.query.noStats) },
+		object: func(r channelRef) object { return a.describeChannel(&r, &c.query) },
 	})
 }
 
@@ -295,7 +297,7 @@ func (a *API) oneChannel(c *request) error {
 		if ch.Number != uint16(n) {
 			continue
 		}
-		o := a.describeChannel(&channelRef{conn, ch}, c.query.noStats)
+		o := a.describeChannel(&channelRef{conn, ch}, &c.query)
 		consumers := []object{}
 		for _, s := range conn.Session().Consumers(ch.Number) {
 			consumers = append(consumers, a.describeConsumer(s, isActive(s)))
@@ -310,7 +312,7 @@ type channelKey struct {
 	number     uint16
 }
 
-func (a *API) describeChannel(r *channelRef, noStats bool) object {
+func (a *API) describeChannel(r *channelRef, q *query) object {
 	o := object{
 		{"name", r.name()},
 		{"number", int(r.Number)},
@@ -326,11 +328,11 @@ func (a *API) describeChannel(r *channelRef, noStats bool) object {
 		{"consumer_count", r.Consumers},
 		{"connection_details", connectionDetails(&r.conn)},
 	}
-	if noStats {
+	if q.noStats {
 		return o
 	}
 	return append(
 		o, member{"messages_unacknowledged", r.Unacked}, member{"messages_unconfirmed", r.Unconfirmed},
-		member{"message_stats", a.meters.append(nil, channelKey{r.conn.ID, r.Number}, channelCounts(&r.Counters))},
+		member{"message_stats", a.meters.appendKnown(nil, channelKey{r.conn.ID, r.Number}, channelCounts(&r.Counters), q)},
 	)
 }

@@ -165,11 +165,7 @@ func describeEdge(vhost string, e *flow.Edge) object {
 	if e.Holder != "" {
 		o.Add("held_by", e.Holder)
 	}
-	var rate any
-	if e.Known {
-		rate = e.Rate
-	}
-	o = append(o, member{"count", e.Count}, member{"rate", rate}, member{"certain", e.Certain}, member{"recent", e.Recent})
+	o = append(o, member{"count", e.Count}, member{"rate", rateOrNull(e.Rate, e.Known)}, member{"certain", e.Certain}, member{"recent", e.Recent})
 	outcomes := object{}
 	for outcome := range telemetry.Outcomes {
 		if n := e.Outcomes[outcome]; n > 0 {
@@ -184,5 +180,12 @@ func describeCycle(vhost string, c *flow.Cycle) object {
 	if c.Rejected {
 		bound = hook.ReasonRejected.String()
 	}
-	return object{{"vhost", vhost}, {"queues", c.Queues}, {"bound", bound}, {"slowed", c.Slowed}, {"certain", c.Certain}, {"rate", c.Rate}}
+	return object{{"vhost", vhost}, {"queues", c.Queues}, {"bound", bound}, {"slowed", c.Slowed}, {"certain", c.Certain}, {"rate", rateOrNull(c.Rate, c.Known)}}
+}
+
+func rateOrNull(rate float64, known bool) any {
+	if !known {
+		return nil
+	}
+	return rate
 }

@@ -115,6 +115,15 @@ func (ms *meters) append(o object, key any, counts []namedCount) object {
 	return appendRates(o, counts, rates)
 }
 
+// appendKnown is append for the answer to a query, which may want null for rates that are not known.
+func (ms *meters) appendKnown(o object, key any, counts []namedCount, q *query) object {
+	rates, known := ms.ratesOf(key, counts)
+	if !known && q.unknown {
+		rates = nil
+	}
+	return appendRates(o, counts, rates)
+}
+
 // appendRates appends counts with their rates as RabbitMQ names them: "publish" and "publish_details". Without rates they are null.
 func appendRates(o object, counts []namedCount, rates []float64) object {
 	for i, it := range counts {

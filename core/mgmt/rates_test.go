@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -78,12 +79,24 @@ func TestRatesThatAreKnown(t *testing.T) {
 // RabbitMQ's clients get numbers, always; the page gets null for what is not known, and views leave it out.
 func TestUnknownRatesAreNull(t *testing.T) {
 	r := newRigWith(t, []chain.Named{{Name: "lettering", Plugin: lettering{}}})
-	r.do(201, "PUT", "/api/queues/%2F/q", `{"arguments":{"x-to":"amq.direct/k"}}`)
+	r.do(201, "PUT", "/api/queues/%2F/q", `{"arguments":{"x-to":"/q"}}`)
+	c := r.client(t, guest)
+	c.channel()
+	connection := url.PathEscape(c.LocalAddr().String() + " -> " + r.api.AMQP.Addresses()[0].String())
 	for path, want := range map[string]string{
 		"queues?columns=message_stats.publish_details.rate":                    `[{"message_stats":{"publish_details":{"rate":0.0}}}]`,
 		"queues?columns=message_stats.publish_details.rate&unknown_rates=true": `[{"message_stats":{"publish_details":{"rate":null}}}]`,
 		"queues/%2F/q?columns=messages_details,message_stats.ack_details":      `{"messages_details":{"rate":0.0},"message_stats":{"ack_details":{"rate":0.0}}}`,
-		"dead-letters/flow?columns=edges.rate":                                 `{"edges":[{"rate":null}]}`,
+
+		"dead-letters/flow?columns=cycles.rate,edges.rate":              `{"edges":[{"rate":null}],"cycles":[{"rate":null}]}`,
+		"connections?columns=recv_oct_details":                          `[{"recv_oct_details":{"rate":0.0}}]`,
+		"connections?columns=recv_oct_details&unknown_rates=true":       `[{"recv_oct_details":{"rate":null}}]`,
+		"channels?columns=message_stats.ack_details":                    `[{"message_stats":{"ack_details":{"rate":0.0}}}]`,
+		"channels?columns=message_stats.ack_details&unknown_rates=true": `[{"message_stats":{"ack_details":{"rate":null}}}]`,
+
+		"connections/" + connection + "?columns=send_oct_details&unknown_rates=true":                                `{"send_oct_details":{"rate":null}}`,
+		"connections/" + connection + "/channels?columns=message_stats.ack_details&unknown_rates=true":              `[{"message_stats":{"ack_details":{"rate":null}}}]`,
+		"channels/" + connection + url.PathEscape(" (1)") + "?columns=message_stats.ack_details&unknown_rates=true": `{"message_stats":{"ack_details":{"rate":null}}}`,
 	} {
 		if got := r.do(200, "GET", "/api/"+path, ""); got != want {
 			t.Errorf("%s: got %s, want %s", path, got, want)

@@ -16,7 +16,9 @@ type Cycle struct {
 	Slowed bool
 	// Certain means that all of its edges are.
 	Certain bool
-	Rate    float64 // of the edges within, per second, of the slowest of them that is known
+	// Rate is that of the slowest of the edges within whose rates are known, per second. Known means that there is one.
+	Rate  float64
+	Known bool
 }
 
 // cycles returns the strongly connected components that have an edge, in the order of their first names.
@@ -47,7 +49,7 @@ func cycles(edges []Edge, nodes map[string]*Node) []Cycle {
 		}
 		c := found[n]
 		if c == nil {
-			c = &Cycle{Queues: t.components[n-1], Certain: true, Rate: e.Rate}
+			c = &Cycle{Queues: t.components[n-1], Certain: true}
 			slices.Sort(c.Queues)
 			found[n] = c
 		}
@@ -66,7 +68,13 @@ func (c *Cycle) add(e *Edge, from *Node) {
 	c.Rejected = c.Rejected || e.Reason == hook.ReasonRejected
 	c.Slowed = c.Slowed || e.Reason == hook.ReasonExpired || e.Holder != "" || from != nil && from.Held > 0
 	c.Certain = c.Certain && e.Certain
-	c.Rate = min(c.Rate, e.Rate)
+	switch {
+	case !e.Known:
+	case c.Known:
+		c.Rate = min(c.Rate, e.Rate)
+	default:
+		c.Rate, c.Known = e.Rate, true
+	}
 }
 
 // tarjan finds strongly connected components.

@@ -63,6 +63,28 @@ func TestCycles(t *testing.T) {
 	}
 }
 
+// A cycle is as fast as the slowest of its edges whose rates are known; without one, nothing is known of it.
+func TestRatesOfCycles(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		a, b  Edge
+		rate  float64
+		known bool
+	}{
+		{"unknown", Edge{}, Edge{}, 0, false},
+		{"known", Edge{Known: true, Rate: 5}, Edge{Known: true, Rate: 3}, 3, true},
+		{"known in part", Edge{}, Edge{Known: true, Rate: 3}, 3, true},
+		{"known of the first", Edge{Known: true, Rate: 3}, Edge{}, 3, true},
+		{"known to be still", Edge{Known: true, Rate: 5}, Edge{Known: true}, 0, true},
+	} {
+		tt.a.From, tt.a.To, tt.b.From, tt.b.To = "a", "b", "b", "a"
+		got := cycles([]Edge{tt.a, tt.b}, nil)
+		if len(got) != 1 || got[0].Rate != tt.rate || got[0].Known != tt.known {
+			t.Errorf("%s: got %+v, want a rate of %v, known: %v", tt.name, got, tt.rate, tt.known)
+		}
+	}
+}
+
 // A chain of as many queues as a broker has is followed without recursion, and a cycle of all of them is one.
 func TestALongCycle(t *testing.T) {
 	const n = 50_000

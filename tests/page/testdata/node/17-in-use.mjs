@@ -89,6 +89,14 @@ await scenario(async (browser, faults) => {
   await go(page, '#/');
   await page.locator('.stat', {hasText: 'Published'}).locator('dd', {hasText: '–'}).waitFor();
   await page.unroute(base + '/api/live?view=now');
+  const rates = {message_stats: {publish_details: {rate: null}, deliver_get_details: {rate: null}, ack_details: {rate: 2}}, recv_oct_details: {rate: null}, send_oct_details: {rate: 2048}};
+  const listed = {name: 'c', user: 'guest', vhost: '/', state: 'running', ssl: false, channels: 1, client_properties: {}, consumer_count: 0, ...rates};
+  await page.route(/\/api\/(connections|channels)\?.*unknown_rates=true/, (route) => route.fulfill({json: {items: [listed], page: 1, page_count: 1, total_count: 1, filtered_count: 1}}));
+  for (const [view, figures] of [['connections', ['–', '2.0 KiB/s']], ['channels', ['–', '–', '2.0/s']]]) {
+    await go(page, '#/' + view);
+    await page.getByRole('rowheader', {name: 'c', exact: true}).waitFor();
+    same((await page.locator('main tbody td.number').allTextContents()).slice(-figures.length), figures, 'rates of ' + view);
+  }
 
   // A login that ends takes nothing that was typed.
   await go(page, '#/queues');

@@ -10,9 +10,12 @@ import {list, table} from '../table.js';
 /** @type {import('../views.js').View} */
 export default function show(main, context) {
   if (context.parts.length > 0) return one(main, context, context.parts[0]);
-  const channels = list(context, {path: 'channels', label: 'Channels', noun: 'channel', columns: channelColumns, key: (c) => c.name, empty: 'There are no channels: nobody is connected.'});
+  const channels = list(context, {path: 'channels', query: UNKNOWN, label: 'Channels', noun: 'channel', columns: channelColumns, key: (c) => c.name, empty: 'There are no channels: nobody is connected.'});
   fill(main, back('connections', 'Connections'), heading('Channels'), channels.element);
 }
+
+/** What is asked with lists that show rates: these are null until they are known. */
+export const UNKNOWN = {unknown_rates: 'true'};
 
 /** What tables of channels show. @type {import('../table.js').Column[]} */
 export const channelColumns = [
@@ -50,7 +53,7 @@ function one(main, context, name) {
   const consumers = table({label: 'Consumers', columns: consumerColumns, key: (c) => c.queue.name + ' ' + c.consumer_tag, empty: 'It has no consumers.'});
   fill(main, back('channels', 'Channels'), heading(name), place);
   refreshed(context, place, async () => {
-    const c = await get(path('channels', name), context.signal);
+    const c = await get(`${path('channels', name)}?${new URLSearchParams(UNKNOWN)}`, context.signal);
     if (!consumers.element.isConnected) fill(place, overview, h('h2', null, 'Consumers'), consumers.element);
     fill(overview, h('h2', null, 'Overview'), facts([
       ['Connection', h('a', {href: href('connections', [c.connection_details.name])}, c.connection_details.name)], ['User name', c.user], ['Virtual host', c.vhost],

@@ -7,13 +7,13 @@ import {fill, h} from '../dom.js';
 import {bytes, count, dateTime} from '../format.js';
 import {href, path} from '../link.js';
 import {list, table} from '../table.js';
-import {channelColumns} from './channels.js';
+import {channelColumns, UNKNOWN} from './channels.js';
 
 /** @type {import('../views.js').View} */
 export default function show(main, context) {
   if (context.parts.length > 0) return one(main, context, context.parts[0]);
   const connections = list(context, {
-    path: 'connections', label: 'Connections', noun: 'connection', columns, key: (c) => c.name,
+    path: 'connections', query: UNKNOWN, label: 'Connections', noun: 'connection', columns, key: (c) => c.name,
     empty: [h('p', null, 'Nobody is connected.'), h('p', null, 'Clients connect with AMQP 0-9-1, as to RabbitMQ.')],
   });
   fill(main, heading('Connections', h('a', {class: 'button', href: href('channels')}, 'Channels')), connections.element);
@@ -34,8 +34,8 @@ const columns = [
 
 /** @param {string} text */
 const state = (text) => h('span', {class: ['badge', text === 'running' ? 'good' : /block|flow/.test(text) ? 'warn' : '']}, text);
-/** @param {{rate: number} | undefined} details */
-const traffic = (details) => details ? bytes(Math.round(details.rate)) + '/s' : '–';
+/** @param {{rate: number | null} | undefined} details */
+const traffic = (details) => details?.rate == null ? '–' : bytes(Math.round(details.rate)) + '/s';
 
 /** @param {any} properties */
 function client(properties) {
@@ -50,7 +50,7 @@ function one(main, context, name) {
   const overview = section('Overview'), properties = section('Client properties');
   fill(main, back('connections', 'Connections'), heading(name, button('Force Close', () => close(name), 'danger')), place);
   refreshed(context, place, async () => {
-    const [c, all] = await Promise.all([get(path('connections', name), context.signal), get(path('connections', name, 'channels'), context.signal)]);
+    const [c, all] = await Promise.all([path('connections', name), path('connections', name, 'channels')].map((p) => get(`${p}?${new URLSearchParams(UNKNOWN)}`, context.signal)));
     if (!channels.element.isConnected) fill(place, overview, h('h2', null, 'Channels'), channels.element, properties);
     fill(overview, h('h2', null, 'Overview'), facts(described(c)));
     fill(properties, h('h2', null, 'Client properties'), tree(c.client_properties));

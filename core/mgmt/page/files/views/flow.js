@@ -102,6 +102,7 @@ function says(cycle, c) {
   return [
     cycle.certain ? 'Cycle through ' : 'Possible cycle through ', h('strong', null, cycle.queues.slice(0, 6).join(', '), cycle.queues.length > 6 && ` and ${cycle.queues.length - 6} more`), ': ', rule,
     dropped > 0 && ` So it did with ${exact(dropped)}, of the events that are remembered.`, cycle.slowed && ' Messages wait on their way round.',
+    ` On its slowest way: ${rate(cycle.rate)}.`,
   ];
 }
 

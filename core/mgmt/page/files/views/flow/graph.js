@@ -14,7 +14,7 @@
  * @property {string[]} [via]
  * @property {string} [held_by]
  * @property {number} count
- * @property {number} rate
+ * @property {number | null} rate null: it is not known yet
  * @property {boolean} certain
  * @property {boolean} recent
  * @property {boolean} [at_least_once]
@@ -95,7 +95,7 @@ export function share(e) {
 export function losing(edges) {
   /** @type {Map<string, {queue: string, rate: number}>} */
   const all = new Map();
-  for (const e of edges) if (share(e) > 0) all.set(id(e.vhost, e.from, String(e.reason), e.exchange ?? '', e.key ?? '\u0001', e.own_key ?? '\u0001', String(e.recent)), {queue: id(e.vhost, e.from), rate: e.rate * share(e)});
+  for (const e of edges) if (share(e) > 0) all.set(id(e.vhost, e.from, String(e.reason), e.exchange ?? '', e.key ?? '\u0001', e.own_key ?? '\u0001', String(e.recent)), {queue: id(e.vhost, e.from), rate: (e.rate ?? 0) * share(e)});
   const now = [...all.values()].filter((l) => l.rate > 0);
   return {rate: now.reduce((n, l) => n + l.rate, 0), queues: new Set((now.length ? now : [...all.values()]).map((l) => l.queue)).size};
 }
@@ -138,7 +138,7 @@ export function components(flow) {
 /** @param {Component} c @param {Edge} e @param {Map<string, any>} known */
 function addEdge(c, e, known) {
   c.edges.push(e);
-  c.rate += e.rate;
+  c.rate += e.rate ?? 0;
   c.bad ||= loses(e) || share(e) > 0;
   const queue = (/** @type {string} */ name) => {
     const key = id(e.vhost, name);
@@ -159,7 +159,7 @@ function addEdge(c, e, known) {
 
 /** Draws what is lost on the way to a queue as a way of its own. @param {Component} c @param {string} from @param {Edge} e @param {string} outcome @param {number} lost @param {number} of */
 function astray(c, from, e, outcome, lost, of) {
-  const to = id(from, 'end', outcome), key = id(from, '>', to), what = {reason: e.reason, rate: e.rate * lost / of, count: lost, recent: true, lost, of, source: e.from};
+  const to = id(from, 'end', outcome), key = id(from, '>', to), what = {reason: e.reason, rate: (e.rate ?? 0) * lost / of, count: lost, recent: true, lost, of, source: e.from};
   c.nodes.set(to, {id: to, kind: 'end', vhost: e.vhost, name: losses[outcome], bad: true});
   let w = c.ways.get(key);
   if (!w) c.ways.set(key, w = {id: key, from, to, what: [], rate: 0, certain: true, bad: true, notes: []});
@@ -184,8 +184,9 @@ function way(c, from, to, e) {
   const ofQueue = c.nodes.get(from)?.kind === 'queue';
   const last = c.nodes.get(to)?.kind !== 'exchange', {of, by} = lost(e), part = last && !e.problem ? share(e) : 0;
   if (!ofQueue || !w.what.some((o) => o.reason === e.reason && o.recent === e.recent)) {
-    w.rate += e.rate * (1 - part);
-    if (ofQueue) w.what.push({reason: e.reason, rate: e.rate * (1 - part), count: e.count, recent: e.recent, ...part && {lost: by.reduce((n, [, k]) => n + k, 0), of}});
+    const rate = (e.rate ?? 0) * (1 - part);
+    w.rate += rate;
+    if (ofQueue) w.what.push({reason: e.reason, rate, count: e.count, recent: e.recent, ...part && {lost: by.reduce((n, [, k]) => n + k, 0), of}});
   }
   if (last) {
     w.certain &&= e.certain;
