@@ -79,7 +79,7 @@ function legend(d) {
     h('span', {class: 'key ready'}, 'expire'), held && h('span', {class: 'key held'}, 'held until then'),
     d.overdue > 0 && h('span', {class: 'badge bad'}, exact(d.overdue), ' overdue'),
     h('span', {class: 'spring'}), later && later.to_ms == null && later.count + (later.held ?? 0) > 0 && h('span', null, 'later ', count(later.count + (later.held ?? 0))),
-    h('span', null, 'never ', count(d.never)), d.complete === false && h('span', {title: 'Some queues are still being counted'}, 'counting…'),
+    h('span', null, 'never ', count(d.never)), d.complete === false && h('span', null, 'some queues are still being counted'),
   ];
 }
 

@@ -1,8 +1,9 @@
 // Events as they happen: a stream, shown as rows of plain words. However many come, the page shows what can be read, and counts the rest.
 
 import {connection, Failure, send} from './api.js';
+import {timeOfDay} from './clock.js';
 import {fill, h} from './dom.js';
-import {bytes, dateTime, duration, exact, plural, time} from './format.js';
+import {bytes, duration, exact, plural, time} from './format.js';
 import {href, traceHref} from './link.js';
 
 /** What kinds are called, and how they look. @type {Record<string, [string, string]>} */
@@ -168,7 +169,7 @@ export function row(e, user) {
   const known = e.message_id && !(e.cut ?? []).includes('message_id');
   const trace = traceHref(user.trace_url, e.trace_id);
   return h('li', null,
-    h('time', {datetime: new Date(e.time).toISOString(), title: dateTime(e.time)}, time(e.time)),
+    timeOfDay(e.time),
     h('span', null, h('span', {class: ['badge', tone]}, name)),
     h('span', {class: 'where'}, where(e)),
     h('span', {class: 'what'}, sentence(e)),

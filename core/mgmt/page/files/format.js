@@ -64,5 +64,7 @@ const written = (form, at) => Math.abs(at) <= LAST ? form.format(at) : 'beyond a
 export const time = (at) => written(clockTime, at);
 /** Writes date and time. @param {number} at ms since 1970 */
 export const dateTime = (at) => written(fullTime, at);
+/** Writes date and time with milliseconds. @param {number} at ms since 1970 */
+export const exactly = (at) => `${dateTime(at)}.${String(at % 1000).padStart(3, '0')}`;
 /** Writes "1 message", "2 messages". @param {number} n @param {string} one @param {string} [many] */
 export const plural = (n, one, many = one + 's') => exact(n) + ' ' + (n === 1 ? one : many);

@@ -19,8 +19,8 @@ export function frame(user, left) {
     h('a', {class: 'brand', href: href(''), 'aria-label': 'Curfew: Now'}, logo(), h('span', null, 'Curfew')),
     h('nav', {'aria-label': 'Views'}, links),
     h('div', {class: 'tools'},
-      h('button', {type: 'button', class: 'quiet-button', popovertarget: 'help', 'aria-label': 'Keyboard', title: 'Keyboard (?)'}, '?'),
-      h('button', {type: 'button', class: 'quiet-button who', popovertarget: 'person', title: user.name}, h('span', null, user.name))),
+      h('button', {type: 'button', class: 'quiet-button', popovertarget: 'help', 'aria-label': 'Keyboard (?)'}, '?'),
+      h('button', {type: 'button', class: 'quiet-button who', popovertarget: 'person'}, h('span', null, user.name))),
     help(), person(user, left));
 }
 

@@ -1,5 +1,6 @@
 // The keyboard: "/" searches, "g" and a letter go to a view, "?" says which.
 
+import {switchDates} from './clock.js';
 import {h} from './dom.js';
 import {href, readHash} from './link.js';
 import {views} from './views.js';
@@ -13,7 +14,7 @@ export function help() {
     h('h2', {id: 'help-title'}, 'Keyboard'),
     h('table', null, h('tbody', null,
       row(['/'], 'Search'), Object.values(views).filter((v) => v.menu && v.key).map((v) => row(['g', v.key ?? ''], v.menu ?? '')),
-      row(['?'], 'This list'), row(['Esc'], 'Close, leave the search'))));
+      row(['t'], 'Times as dates, and back'), row(['?'], 'This list'), row(['Esc'], 'Close, leave the search'))));
 }
 
 /** Listens to the keyboard for as long as the page is there. @param {HTMLElement} main where views are */
@@ -31,6 +32,7 @@ export function keyboard(main) {
     }
     switch (e.key) {
       case 'g': going = e.timeStamp; break;
+      case 't': switchDates(); break;
       case '?': document.getElementById('help')?.togglePopover(); break;
       case '/':
         e.preventDefault();

@@ -55,9 +55,13 @@ export function typed({noun, known = [], values = {}}) {
     add().set(name, type, type === 'List' ? JSON.stringify(value) : String(value));
   }
   add();
-  const buttons = known.length > 0 && h('div', {class: 'choices'}, h('span', {class: 'quiet'}, 'Add'),
-    known.map((k) => h('button', {type: 'button', class: 'plain', title: `${k.name}: ${k.hint}`, onclick: () => choose(k)}, k.title)));
-  return {element: h('div', {class: 'typed-box'}, rows, names, buttons), value: () => valueOf(all, noun)};
+  // What a name is for stands below the buttons while one of them has the keyboard or the pointer; a finger chooses, and reads it in the row.
+  const about = h('small', {id: id + '-about', class: 'quiet'}, '\u00a0');
+  const buttons = known.length > 0 && h('div', {class: 'choices'}, h('span', {class: 'quiet'}, 'Add'), known.map((k) => {
+    const tell = () => fill(about, `${k.name}: ${k.hint}`);
+    return h('button', {type: 'button', class: 'plain', 'aria-describedby': about.id, onfocus: tell, onpointerenter: tell, onclick: () => choose(k)}, k.title);
+  }));
+  return {element: h('div', {class: 'typed-box'}, rows, names, buttons, buttons && about), value: () => valueOf(all, noun)};
 }
 
 /** @param {ReturnType<typeof row>[]} rows @param {string} noun */

@@ -1,6 +1,6 @@
 // Verdicts of plugins and policies in words.
 
-import {dateTime, duration} from './format.js';
+import {duration} from './format.js';
 
 /**
  * @typedef {object} Verdict as the API has it
@@ -33,6 +33,3 @@ export function parts(v, since) {
 
 /** Writes a digest short. @param {string | null | undefined} d */
 export const short = (d) => d ? d.slice(0, 8) : '–';
-
-/** Writes an instant with milliseconds, for where it matters. @param {number} at */
-export const exactly = (at) => `${dateTime(at)}.${String(at % 1000).padStart(3, '0')}`;

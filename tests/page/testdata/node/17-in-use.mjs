@@ -62,7 +62,34 @@ await scenario(async (browser, faults) => {
   await go(phone, '#/exchanges/%2F/later');
   await phone.getByRole('button', {name: /^D\s*Args/}).tap();
   await phone.locator('#note', {hasText: 'it survives a restart'}).waitFor();
+
+  // When something is: a finger on the time says it, and "t" has all times say it.
+  const DATE = /\d{4}, \d\d:\d\d:\d\d/;
+  await publish('explained', {expiration: '60000'});
+  await publish('first', {expiration: '1'});
+  await go(phone, '#/queues?name=explained');
+  await phone.locator('tbody time').first().tap();
+  await phone.locator('#note', {hasText: DATE}).waitFor();
   await phone.context().close();
+  await go(page, '#/queues?name=explained');
+  const due = page.locator('tbody time').first();
+  await due.filter({hasText: /^in /}).waitFor();
+  await page.keyboard.press('t');
+  await due.filter({hasText: DATE}).waitFor();
+  await page.waitForTimeout(2500);
+  same(DATE.test(await due.textContent()), true, 'a time is a date two seconds later');
+  await go(page, '#/events');
+  const happened = page.locator('ol.events time').first();
+  await happened.filter({hasText: /\d{4}, \d\d:\d\d:\d\d\.\d{3}$/}).waitFor();
+  await page.keyboard.press('t');
+  await happened.filter({hasText: /^\d\d:\d\d:\d\d\.\d{3}$/}).waitFor();
+
+  // What can be added to a dialog's table says what it is for to the keyboard.
+  await go(page, '#/queues');
+  await page.getByRole('button', {name: 'Add a new queue'}).first().click();
+  await page.locator('dialog').getByRole('button', {name: 'Message TTL'}).focus();
+  await page.locator('dialog').getByText(/^x-message-ttl: /).waitFor();
+  await page.keyboard.press('Escape');
 
   // Events: rows wait while somebody is in the list.
   await publish('first', {expiration: '1'});

@@ -1,7 +1,7 @@
 // Policies: of queues and exchanges, operators' ceilings for them, and expiry policies.
 
 import {Failure, get, remove} from '../api.js';
-import {heading} from '../blocks.js';
+import {explained, heading} from '../blocks.js';
 import {destroy} from '../dialog.js';
 import {fill, h} from '../dom.js';
 import {exact} from '../format.js';
@@ -42,7 +42,7 @@ export default async function show(main, context) {
     const t = table({label: KINDS[kind], key: (p) => p.vhost + '\u0000' + p.name, empty: EMPTY[kind], columns: [
       {title: 'Virtual host', wide: true, cell: (p) => p.vhost}, {title: 'Name', head: true, cell: (p) => [p.name, p.vhost !== '/' && h('span', {class: 'quiet narrow'}, ' in ', p.vhost)]}, {title: 'Pattern', cell: (p) => h('code', null, p.pattern)},
       {title: 'Apply to', wide: true, cell: (p) => p['apply-to']}, {title: 'Definition', cell: (p) => definitionText(p.definition)}, {title: 'Priority', number: true, cell: (p) => exact(p.priority)},
-      {title: 'Queues', number: true, cell: (p) => h('button', {type: 'button', class: 'plain', title: `Queues of ${p.name}`, onclick: () => effective.only(kind, p)}, effective.matches(kind, p))},
+      {title: 'Queues', number: true, cell: (p) => h('button', {type: 'button', class: 'plain', 'aria-label': `Queues of ${p.name}: ${effective.matches(kind, p)}`, onclick: () => effective.only(kind, p)}, effective.matches(kind, p))},
       {title: 'Actions', cell: (p) => may[kind] && [h('button', {type: 'button', class: 'plain', 'aria-label': `Update ${p.name}`, onclick: () => edit(p)}, 'Update'),
         h('button', {type: 'button', class: 'plain', 'aria-label': `Clear ${p.name}`, onclick: () => drop(kind, p, changed)}, 'Clear')]},
     ]});
@@ -94,7 +94,7 @@ function expirySection(context, loads) {
     {title: 'Name', head: true, cell: (m) => h('a', {href: href('lab', [m.strategy || m.name])}, m.name)},
     {title: 'Status', cell: (m) => m.shadow ? h('span', {class: 'badge accent'}, `shadow of ${m.shadow.strategy}`) : m.breaker === 'open' ? h('span', {class: 'badge bad'}, 'breaker open')
       : h('span', {class: ['badge', m.loaded ? 'good' : 'bad']}, m.loaded ? 'active' : 'not loaded')},
-    {title: 'Digest', wide: true, cell: (m) => h('code', {title: m.digest}, short(m.digest))}, {title: 'Messages', number: true, wide: true, cell: (m) => exact(m.shadow ? m.shadow.compared : m.messages)},
+    {title: 'Digest', wide: true, cell: (m) => explained(h('code', null, short(m.digest)), m.digest)}, {title: 'Messages', number: true, wide: true, cell: (m) => exact(m.shadow ? m.shadow.compared : m.messages)},
     {title: 'Errors', number: true, cell: (m) => exact(Object.values(m.errors ?? {}).reduce((a, b) => a + Number(b), 0))}, {title: 'Differ', number: true, cell: (m) => m.shadow ? exact(m.shadow.differing) : '–'},
     {title: 'Last error', wide: true, cell: (m) => m.last_error || '–'},
   ]});

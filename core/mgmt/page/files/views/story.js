@@ -2,9 +2,9 @@
 
 import {get} from '../api.js';
 import {button, facts, heading, orDash} from '../blocks.js';
-import {now, until} from '../clock.js';
+import {now, timeOfDay, until} from '../clock.js';
 import {fill, h, keyed} from '../dom.js';
-import {bytes, dateTime, exact, plural, time} from '../format.js';
+import {bytes, dateTime, exact, plural} from '../format.js';
 import {href, path} from '../link.js';
 import {chapters, deaths, queueLink} from './story/chapters.js';
 import {redrive} from './queues/redrive.js';
@@ -46,7 +46,7 @@ function follow(context, what, shown) {
     (o.key ?? null) === e.dead_letter_routing_key && o.certain).map((o) => o.to))];
   const draw = () => {
     const list = chapters(vhost, events, state.places, targets);
-    keyed(shown.line, list, (c) => c.key + c.at, (c) => h('li', {class: c.kind}, when(c), h('div', null, c.text)));
+    keyed(shown.line, list, (c) => c.key + c.at, (c) => h('li', {class: c.kind}, timeOfDay(c.at, c.rough), h('div', null, c.text)));
     shown.line.hidden = list.length === 0;
     drawTrace(context, shown.trace, [...events.map((e) => e.trace_id), ...state.places.map((p) => traceOf(p.message))]);
     if (state.looked) drawHere(context, shown.here, what, state, events.length > 0);
@@ -81,11 +81,6 @@ function follow(context, what, shown) {
 }
 
 const KINDS = ['message_expired', 'message_dead_lettered', 'message_dropped', 'message_cycle', 'message_released', 'message_redriven', 'schedule_cancelled'];
-
-/** @param {import('./story/chapters.js').Chapter} c */
-function when(c) {
-  return h('time', {datetime: new Date(c.at).toISOString(), title: dateTime(c.at)}, c.rough ? time(c.at).replace(/\.\d+$/, '') : time(c.at));
-}
 
 /** Looks into the queues where it may be. @param {import('../views.js').Context} context @param {{vhost: string, queue: string, id: string}} what @param {any[]} events @param {any} state */
 async function lookFor(context, {vhost, queue, id}, events, state) {

@@ -1,10 +1,11 @@
 // Messages on which a shadow disagreed, the newest first.
 
 import {get} from '../../api.js';
+import {explained} from '../../blocks.js';
 import {fill, h, keyed} from '../../dom.js';
-import {bytes, exact, plural} from '../../format.js';
+import {bytes, exact, exactly, plural} from '../../format.js';
 import {href, path} from '../../link.js';
-import {exactly, parts, short} from '../../verdict.js';
+import {parts, short} from '../../verdict.js';
 
 /** @param {import('../../views.js').Context} context */
 export function differences(context) {
@@ -27,7 +28,7 @@ export function differences(context) {
       if (Number(answer.next) < Number(after)) known = []; // of a shadow that had this name before
       known = [...answer.differences.reverse(), ...known].slice(0, answer.kept);
       after = answer.next;
-      fill(title, 'Shadow ', h('a', {href: href('lab', [m.name])}, m.name), ' ', h('code', {title: m.digest}, short(m.digest)));
+      fill(title, 'Shadow ', h('a', {href: href('lab', [m.name])}, m.name), ' ', explained(h('code', null, short(m.digest)), m.digest));
       fill(total, `Runs beside ${m.shadow.strategy} without effect. Compared ${plural(answer.compared, 'message')}, `, h('strong', null, `${exact(answer.differing)} differ`),
         answer.differing > known.length ? `; the last ${known.length} that were kept, at most ${answer.kept_per_second} of a second, are listed.` : '.');
       keyed(rows, known, (d) => d.id, row);

@@ -1,9 +1,9 @@
 // What a simulation answered: what is decided, and when, beside what a shadow says.
 
 import {h} from '../../dom.js';
-import {duration} from '../../format.js';
+import {duration, exactly} from '../../format.js';
 import {href} from '../../link.js';
-import {exactly, exchangeName, parts, short} from '../../verdict.js';
+import {exchangeName, parts, short} from '../../verdict.js';
 
 /** @type {Record<string, [string, string]>} what became of the message, and how that looks */
 const ENDS = {

@@ -18,7 +18,7 @@ export default function show(main, tab) {
       {title: 'Exclusive', wide: true, cell: (c) => yes(c.exclusive)},
       {title: 'Active', wide: true, cell: (c) => yes(c.active)},
       {title: 'Activity status', wide: true, cell: (c) => c.activity_status},
-      {title: 'Prefetch count', number: true, wide: true, cell: (c) => c.prefetch_count || h('span', {class: 'quiet', title: 'as many as there are'}, '0')},
+      {title: 'Prefetch count', number: true, wide: true, cell: (c) => c.prefetch_count || h('span', {class: 'quiet'}, 'no limit')},
       {title: 'Delivery lease', number: true, wide: true, cell: (c) => duration(c.delivery_lease)},
       {title: 'Arguments', wide: true, cell: (c) => orDash(Object.entries(c.arguments).map(([k, v]) => `${k}: ${typeof v === 'string' ? v : JSON.stringify(v)}`).join(', '))},
     ],

@@ -31,7 +31,7 @@ export function features(q) {
   const operator = q.operator_policy && h('span', {class: 'badge accent'}, 'OP ', q.operator_policy);
   return h('span', {class: 'badges'},
     (all.length > 0 || operator) && explained([all.map(([text]) => h('span', {class: 'badge'}, text)), operator], [...all.map(([text, means]) => text === 'Args' ? means : `${text}: ${means}`), operator && `OP: operator policy ${q.operator_policy}`], 'badges'),
-    q.policy && h('a', {class: 'badge accent', href: href('policies', [], {vhost: q.vhost, name: q.policy}), title: 'Policy'}, q.policy));
+    q.policy && h('a', {class: 'badge accent', href: href('policies', [], {vhost: q.vhost, name: q.policy})}, h('span', {class: 'unseen'}, 'policy '), q.policy));
 }
 
 /** Returns the state, as a badge unless it is the usual one. @param {any} q */

@@ -28,7 +28,7 @@ const vhostColumn = {title: 'Virtual host', sort: 'vhost', cell: (q) => q.vhost}
 
 /** @type {import('../../table.js').Column[]} */
 const columns = [
-  {title: 'Name', sort: 'name', head: true, cell: (q) => h('a', {href: href('queues', [q.vhost, q.name]), title: q.name.length > 60 && q.name}, q.name)},
+  {title: 'Name', sort: 'name', head: true, cell: (q) => h('a', {href: href('queues', [q.vhost, q.name])}, q.name)},
   {title: 'Type', sort: 'type', wide: true, cell: (q) => q.type},
   {title: 'Features', wide: true, cell: features},
   {title: 'State', sort: 'state', still: true, wide: true, cell: state},

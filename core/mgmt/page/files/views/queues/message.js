@@ -19,6 +19,8 @@ export function message(m, {vhost, whole}) {
       h('section', null, h('h3', null, 'Message'), facts([
         ['Exchange', m.exchange === '' ? h('span', {class: 'quiet'}, '(AMQP default)') : h('a', {href: href('exchanges', [vhost, m.exchange])}, m.exchange)],
         ['Routing Key', orDash(m.routing_key)],
+        m.id != null && properties.message_id == null && ['Id', [m.id, h('span', {class: 'quiet'}, ', the broker\'s own: it has no message_id')]],
+        m.consumer != null && ['With', [m.consumer.consumer_tag ?? 'basic.get', ' of ', h('a', {href: href('channels', [m.consumer.channel])}, m.consumer.channel)]],
         ['Redelivered', m.redelivered ? 'yes' : 'no'],
         m.since != null && ['In this queue since', dateTime(m.since)],
         m.deadline != null && ['Deadline', [dateTime(m.deadline), ' (', until(m.deadline), ')']],

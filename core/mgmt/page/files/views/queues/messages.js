@@ -161,7 +161,7 @@ function cells(tab, m, n, actions, open) {
   const id = idOf(m);
   return [
     h('td', {class: 'number wide quiet'}, String(n)),
-    h('th', {scope: 'row'}, h('button', {type: 'button', class: 'plain', 'aria-expanded': String(open), title: id ? null : 'it has no message_id', onclick: () => actions.toggle(m.id)}, id || `(${m.id})`)),
+    h('th', {scope: 'row'}, h('button', {type: 'button', class: 'plain', 'aria-expanded': String(open), onclick: () => actions.toggle(m.id)}, id || `(${m.id})`)),
     h('td', null, h('span', {class: ['badge', {ready: 'good', unacked: 'accent', held: 'warn'}[/** @type {string} */ (m.state)]]}, m.state)),
     h('td', null, m.hold != null ? ['released ', until(m.hold)] : until(m.deadline)),
     h('td', {class: 'wide'}, deliveries(m)),
@@ -182,7 +182,7 @@ function deliveries(m) {
 
 /** @param {any} m */
 function holder({consumer: c, state}) {
-  if (c) return [c.consumer_tag ?? 'basic.get', ' ', h('a', {href: href('channels', [c.channel]), title: c.channel}, 'channel ', c.channel.replace(/^.*\((\d+)\)$/, '$1'))];
+  if (c) return [c.consumer_tag ?? 'basic.get', ' ', h('a', {href: href('channels', [c.channel])}, 'channel ', c.channel.replace(/^.*\((\d+)\)$/, '$1'))];
   return state === 'leaving' ? 'on its way to other queues' : h('span', {class: 'quiet'}, '–');
 }
 

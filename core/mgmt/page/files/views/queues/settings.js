@@ -30,7 +30,7 @@ export default function show(main, tab) {
 }
 
 /** @param {any} s @param {any} v @param {boolean} wins */
-const told = (s, v, wins) => v === undefined || v === null ? orDash('') : h('span', {class: !wins && 'quiet', title: wins ? 'in effect' : 'another one is in effect'}, setting(s.key, v));
+const told = (s, v, wins) => v === undefined || v === null ? orDash('') : h('span', {class: !wins && 'quiet'}, setting(s.key, v));
 
 /** @param {any} q @returns {([string, any] | false)[]} */
 function described(q) {
