@@ -335,7 +335,7 @@ func (s *clusterStream) open(ctx context.Context, seat int, after string, first 
 	q.Del("after")
 	q.Del("columns")
 	q.Set("format", "ndjson")
-	if !first || after != "" {
+	if !first && after == "" {
 		q.Del("history")
 	}
 	if after != "" {

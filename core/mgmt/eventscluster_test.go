@@ -5,9 +5,12 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -108,6 +111,47 @@ func TestEventsOfClusters(t *testing.T) {
 	c.want(0, 400, "GET", "/api/events?format=none", "")
 	c.want(0, 400, "GET", "/api/events?kind=none", "")
 	c.want(0, 404, "GET", "/api/events?vhost=none", "")
+}
+
+// Each node keeps to the bound of a stream, and its reader hears from each how many were left out; after a pause, too.
+func TestEventsOfClustersAreBound(t *testing.T) {
+	const events = 80
+	c, recorders := newEventfulCluster(t)
+	next, end := c.streamOf(0, "per_second=2&kind=message_dropped,alarm_raised&history=1", "")
+	for _, r := range recorders {
+		r.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: "begun"})
+	}
+	last := ""
+	for range recorders {
+		last = next()["id"].(string)
+	}
+	many := func(next func() map[string]any, sent int) {
+		t.Helper()
+		leftOut := map[any]any{}
+		for got := map[any]int{}; len(got) < len(recorders) || slices.Min(slices.Collect(maps.Values(got))) < sent; {
+			switch e := next(); e["kind"] {
+			case "left_out":
+				leftOut[e["node"]] = e["count"]
+			case "message_dropped":
+				got[e["node"]]++
+			default:
+				t.Fatalf("got %v", e)
+			}
+		}
+		for _, n := range c.nodes {
+			if leftOut[n.Name] != float64(events-sent) {
+				t.Errorf("%s has left out %v, want %d", n.Name, leftOut[n.Name], events-sent)
+			}
+		}
+	}
+	for i, r := range recorders {
+		r.Removed(&telemetry.QueueRef{VHost: "/", Queue: strconv.Itoa(i)}, 1, make([]telemetry.Removal, events))
+	}
+	many(next, 1)
+	end()
+	next, end = c.streamOf(1, "per_second=2&kind=message_dropped&history=7", last)
+	defer end()
+	many(next, 7)
 }
 
 // Where dead letters go is known of all vhosts.

@@ -26,6 +26,8 @@ type Filter struct {
 	reasons  names
 	outcomes names
 	history  int // how many past events come first
+	// perSecond is how many events of messages and queues are sent a second; 0 = all.
+	perSecond int
 }
 
 // names are a selection from a list of names, as bits; 0 = all.
@@ -64,6 +66,11 @@ func ParseFilter(turns *pattern.Turns, q url.Values) (f Filter, err error) {
 	if s := q.Get("history"); s != "" {
 		if f.history, err = strconv.Atoi(s); err != nil || f.history < 0 || f.history > maxHistory {
 			return f, jsonobj.Errorf("history: %q is not a number of events from 0 to %d", s, maxHistory)
+		}
+	}
+	if s := q.Get("per_second"); s != "" {
+		if f.perSecond, err = strconv.Atoi(s); err != nil || f.perSecond < 1 || f.perSecond > perSecondAtMost {
+			return f, jsonobj.Errorf("per_second: %q is not a number of events from 1 to %d", s, perSecondAtMost)
 		}
 	}
 	return f, nil

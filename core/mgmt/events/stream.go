@@ -55,8 +55,10 @@ type Stream struct {
 
 	after     uint64 // number of the last event that was read from the ring
 	past      uint64 // events up to this number are history: gaps between them are not reported
+	began     uint64 // events up to this number happened before the stream began
 	missed    uint64 // events that were lost since the last report
 	restarted bool   // the reader saw events of an earlier run of the broker, which is not reported yet
+	bound     *bound // nil = every event is sent
 
 	out *streams.Writer
 	b   []byte
@@ -70,6 +72,10 @@ const (
 // New returns the stream that a request asks for.
 func New(w http.ResponseWriter, r *http.Request, o Options) (*Stream, error) {
 	s := &Stream{Options: o, r: r, after: o.Ring.Last(), out: o.Streams.Writer(w, writeTimeout)}
+	s.began = s.after
+	if n := o.Filter.perSecond; n > 0 {
+		s.bound = boundOf(n, o.Clock())
+	}
 	var err error
 	if s.lines, err = AsLines(r); err != nil {
 		return nil, err
@@ -178,8 +184,7 @@ func (s *Stream) Run() {
 		if run.End() != nil {
 			return // the reader has left
 		}
-		s.reportMissed(s.after)
-		if s.flush() != nil {
+		if s.flush(n < len(events)) != nil {
 			return
 		}
 		worked += s.Clock().Sub(began)
@@ -200,6 +205,9 @@ func (s *Stream) rest(worked time.Duration) bool {
 
 // pause waits for an event, and then a little longer. It reports whether the stream goes on.
 func (s *Stream) pause(beat <-chan time.Time) bool {
+	if s.unsent() {
+		return s.wait(s.collect())
+	}
 	select {
 	case <-s.Ring.Wait(s.after):
 	case <-beat:
@@ -214,7 +222,7 @@ func (s *Stream) pause(beat <-chan time.Time) bool {
 	case <-s.Streams.Ended():
 		return false
 	}
-	return s.wait(gather)
+	return s.wait(s.collect())
 }
 
 // wait waits, and reports whether the stream goes on.
@@ -235,7 +243,11 @@ func (s *Stream) take(e *telemetry.Event, run *pattern.Run) {
 	if e.Seq > s.past {
 		s.missed += e.Seq - max(s.after, s.past) - 1
 	}
-	if s.shows(e, run) {
+	switch {
+	case !s.shows(e, run):
+	case s.bound != nil && e.Seq > s.past:
+		s.keep(e)
+	default:
 		s.reportMissed(e.Seq - 1)
 		s.write(e.Seq, e.Kind.String(), describe(e))
 	}
@@ -268,8 +280,18 @@ func (s *Stream) write(id uint64, kind string, o object) {
 	s.b = append(o.Append(s.b), "\n\n"...)
 }
 
-// flush sends what was written. It fails if the reader does not take it in time.
-func (s *Stream) flush() error {
+// flush sends what is to be sent now, all events having been read or not. It fails if the reader does not take it in time.
+func (s *Stream) flush(all bool) error {
+	if b := s.bound; b == nil {
+		s.reportMissed(s.after)
+	} else {
+		now := s.Clock()
+		if !b.due(now, all) {
+			return nil
+		}
+		b.next = now.Add(b.every)
+		s.release()
+	}
 	err := s.out.Send(s.b)
 	s.b = s.b[:0]
 	return err

@@ -26,6 +26,7 @@ export const reasons = {
 const SOON = 150; // ms until the first of several events is shown, with those that come meanwhile
 const EVERY = 500; // ms between changes of what is shown, at least
 const AT_ONCE = 12; // rows that are added at a time: more cannot be read, and each costs
+const PER_SECOND = AT_ONCE * 1000 / EVERY;
 const RETRY = 3000; // ms until a stream that was cut is opened again
 
 /**
@@ -113,12 +114,15 @@ export function events(context, {query, label, history = 200, most = 500, empty 
     close();
     if (context.signal.aborted || document.hidden) return;
     const q = new URLSearchParams(Object.entries(query).filter(([, v]) => v !== ''));
+    q.set('per_second', String(PER_SECOND)); // the broker sends no more, and counts the rest
+    q.set('history', String(history));
     if (last) q.set('after', last);
-    else q.set('history', String(history));
+    begun = history;
     stream = new EventSource('/api/events?' + q);
     stream.onopen = () => { failed.hidden = true; };
     stream.onerror = () => void refused('events?' + q);
     for (const kind of Object.keys(kinds)) stream.addEventListener(kind, /** @type {any} */ (take));
+    stream.addEventListener('left_out', /** @type {any} */ ((/** @type {MessageEvent} */ e) => { leftOut += JSON.parse(e.data).count; }));
   };
   // A stream does not say why it ends: an answer does.
   const refused = async (/** @type {string} */ address) => {
@@ -144,7 +148,7 @@ export function events(context, {query, label, history = 200, most = 500, empty 
     element, button,
     follow(next) {
       query = next;
-      [waiting, leftOut, last, begun] = [[], 0, '', history];
+      [waiting, leftOut, last] = [[], 0, ''];
       rows.replaceChildren();
       none.hidden = false;
       failed.hidden = true;

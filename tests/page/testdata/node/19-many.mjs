@@ -40,6 +40,7 @@ await scenario(async (browser, faults) => {
         super();
         if (!String(url).startsWith('/api/events?')) return new Real(url);
         window.stream = this;
+        this.url = String(url);
       }
 
       close() {}
@@ -67,6 +68,14 @@ await scenario(async (browser, faults) => {
   holds(rows.changes <= 30 * (rows.seconds + 1), `${rows.changes} rows were added in ${rows.seconds} s`);
   await page.locator('ol.events li').first().filter({hasText: 'm-5999'}).waitFor();
   await page.getByText(/^5,\d\d\d are left out/).waitFor();
+
+  // The broker sends no more than are shown, if it is asked; and what it says it has left out counts.
+  holds((await page.evaluate(() => window.stream.url)).includes('per_second=24'), 'the broker was not told how many are shown');
+  await page.evaluate(() => {
+    window.stream.dispatchEvent(new MessageEvent('left_out', {data: JSON.stringify({id: 5999, kind: 'left_out', time: 0, count: 70_000}), lastEventId: '5999'}));
+    window.stream.dispatchEvent(new MessageEvent('alarm_cleared', {data: JSON.stringify({id: 6000, kind: 'alarm_cleared', time: 0, alarm: 'disk'}), lastEventId: '6000'}));
+  });
+  await page.getByText(/^75,\d\d\d are left out/).waitFor();
   await page.getByRole('button', {name: 'Pause'}).click();
   const texts = await storm('.table > p.quiet', 6000);
   holds(texts.changes <= 4 * (texts.seconds + 1), `while the list pauses, ${texts.changes} texts changed in ${texts.seconds} s`);
