@@ -178,11 +178,51 @@ func TestLiveViewsOfNoVHost(t *testing.T) {
 		for _, view := range []string{"queues&columns=name&name=" + first[:1], "deadlines&buckets=" + strconv.Itoa(4+len(first)), "queues&page_size=" + strconv.Itoa(len(first))} {
 			r.state(first, view)
 			for user, want := range map[string]bool{guest: true, "u:u": false, "m:m": false} {
-				if s := r.state(user, view); (len(s.Order)+s.All+s.Never > 0) != want {
+				if s := r.state(user, view); (len(s.Order)+s.All > 0) != want {
 					t.Errorf("%s after %s: %s sees %+v", view, first, user, s)
 				}
 			}
+			if s := r.state("u:u", view); s.Never+s.Held > 0 {
+				t.Errorf("%s after %s: u counts %+v", view, first, s)
+			}
 		}
+	}
+}
+
+// A monitor who may enter no vhost, or not all, saw zeros where the overview and the list of vhosts had thousands of messages. It sees how many
+// there are in all, as in RabbitMQ, and only names in vhosts that it may enter.
+func TestMonitorsCountAllVHosts(t *testing.T) {
+	r := newLiveRig(t)
+	r.do(201, "PUT", "/api/users/m", `{"password":"m","tags":"monitoring"}`)
+	check := func(view, next string, rows int) {
+		t.Helper()
+		all, s := r.state(guest, view), r.state("m:m", view)
+		if !reflect.DeepEqual(s.Totals, all.Totals) || !reflect.DeepEqual(s.Counts, all.Counts) || s.Never != all.Never || s.Held != all.Held {
+			t.Errorf("%s: got %+v, want the totals of %+v", view, s, all)
+		}
+		if s.Next.Queue != next || len(s.Rows) != rows {
+			t.Errorf("%s: got %+v", view, s)
+		}
+	}
+	check("now", "", 0)
+	check("top", "", 0)
+	check("deadlines", "", 0)
+	r.do(201, "PUT", "/api/permissions/%2F/m", `{"configure":"","write":"","read":""}`)
+	check("now", "minutes", 0)
+	check("top", "minutes", 3)
+	check("deadlines", "", 3)
+	r.do(204, "DELETE", "/api/permissions/%2F/m", "")
+	r.do(201, "PUT", "/api/permissions/v/m", `{"configure":"","write":"","read":""}`)
+	check("deadlines", "", 1)
+	check("now", "", 0)
+	if s := r.state("m:m", "now&vhost=v"); s.Totals["messages"] != 0 || s.Counts["queues"] != 1 {
+		t.Errorf("of v: got %+v", s)
+	}
+	if got := r.serve(r.request("m:m", "GET", "/api/live?view=now&vhost=/", "")); got.Code != 401 {
+		t.Errorf("of /: got %d %s", got.Code, got.Body)
+	}
+	if s := r.state("m:m", "deadlines&queue=minutes"); s.Total != 0 || s.Never != 0 || len(s.Rows) != 0 {
+		t.Errorf("of a queue that is not seen: got %+v", s)
 	}
 }
 

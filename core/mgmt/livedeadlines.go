@@ -21,7 +21,7 @@ func readDeadlines(a *API, q url.Values) (func(*watcher) maker, error) {
 	reverse, err := truthOf(q, "sort_reverse")
 	return func(w *watcher) maker {
 		own := d
-		own.Survey, own.See = a.survey, w.sees()
+		own.Survey, own.See, own.Watch = a.survey, w.sees(), w.watches()
 		own.SortBy(sort, reverse)
 		if isMonitor(w.user) {
 			own.Lateness = a.late

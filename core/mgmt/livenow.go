@@ -16,17 +16,26 @@ import (
 // readNow reads the parameters of the view now, which has none of its own.
 func readNow(a *API, _ url.Values) (func(*watcher) maker, error) {
 	return func(w *watcher) maker {
-		see, rates := w.sees(), &live.Rates{}
-		return func() (object, error) { return a.now(w, see, rates), nil }
+		of := newPresent(w)
+		return func() (object, error) { return a.now(w, of), nil }
 	}, nil
 }
 
+// present is what the view now is about.
+type present struct {
+	see   func(*vhost.VHost) bool // vhosts whose queues are named
+	watch func(*vhost.VHost) bool // vhosts that are counted
+	rates live.Rates
+}
+
+func newPresent(w *watcher) *present { return &present{see: w.sees(), watch: w.watches()} }
+
 // now is how the broker is, for a user.
-func (a *API) now(w *watcher, see func(*vhost.VHost) bool, rates *live.Rates) object {
+func (a *API) now(w *watcher, of *present) object {
 	var totals live.Totals
 	var next any
 	a.survey.Read(func(r *live.Reading) {
-		totals = r.Totals(see)
+		totals = r.Totals(of.watch, of.see)
 		next = totals.Next()
 	})
 	o := object{
@@ -36,7 +45,7 @@ func (a *API) now(w *watcher, see func(*vhost.VHost) bool, rates *live.Rates) ob
 		{"alarms", a.alarmTexts()},
 		{"next", next},
 	}
-	if per := rates.Rates(a.Clock(), a.activity(see)...); per != nil {
+	if per := of.rates.Rates(a.Clock(), a.activity(of.watch)...); per != nil {
 		o.Add("rates", ratesObject(per))
 	}
 	if !isMonitor(w.user) {
@@ -57,12 +66,12 @@ func ratesObject(per []float64) (o object) {
 }
 
 // activity counts what happened in vhosts so far.
-func (a *API) activity(see func(*vhost.VHost) bool) []uint64 {
+func (a *API) activity(watch func(*vhost.VHost) bool) []uint64 {
 	by := a.channelCounters()
 	var sum session.Counters
 	var expired, deadLettered, released uint64
 	for _, v := range a.Store.VHosts() {
-		if !see(v) {
+		if !watch(v) {
 			continue
 		}
 		own := by[v.Name()]

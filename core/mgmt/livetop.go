@@ -39,10 +39,10 @@ func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
 	sort, err := choiceOf(q, "sort", topNames, topNames[0])
 	order := live.Order{Number: topOrders[sort]}
 	return func(w *watcher) maker {
-		see, rates := w.sees(), &live.Rates{}
-		selection := live.NewSelection(see, nil)
+		of := newPresent(w)
+		selection := live.NewSelection(of.see, nil)
 		return func() (object, error) {
-			o := a.now(w, see, rates)
+			o := a.now(w, of)
 			err := selection.Read(a.survey, func(_ *live.Reading, matched []*live.Entry) {
 				rows, names := object{}, []string{}
 				entries := order.Page(matched, (page-1)*size, size)

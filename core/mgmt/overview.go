@@ -41,6 +41,15 @@ func (c *request) sees() func(*vhost.VHost) bool {
 	return func(v *vhost.VHost) bool { return seen[v] }
 }
 
+// watches returns a function that says which vhosts the totals of a live view are about: all for a monitor, as in an overview.
+func (c *request) watches() func(*vhost.VHost) bool {
+	if c.vhost != nil || !isMonitor(c.user) {
+		return c.sees()
+	}
+	leftOut := c.leavesOut()
+	return func(v *vhost.VHost) bool { return leftOut == nil || !leftOut(v) }
+}
+
 func (a *API) overview(c *request) error {
 	o := object{
 		{"management_version", rabbit.Version},

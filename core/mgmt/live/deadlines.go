@@ -12,10 +12,11 @@ import (
 // Deadlines is the view of when messages are due in queues, and in each of a page of them. It belongs to the view that it makes.
 type Deadlines struct {
 	Survey *Survey
-	See    func(*vhost.VHost) bool
-	Queue  *pattern.Filter // nil = all queues, and what exchanges hold
-	Sort   string          // a member of rows
-	Page   int             // from 1
+	See    func(*vhost.VHost) bool // vhosts whose queues have rows
+	Watch  func(*vhost.VHost) bool // vhosts that are counted, without Queue
+	Queue  *pattern.Filter         // nil = all queues, and what exchanges hold
+	Sort   string                  // a member of rows
+	Page   int                     // from 1
 	Size   int
 	Order
 	Buckets int
@@ -92,7 +93,7 @@ func (d *Deadlines) state(r *Reading, matched []*Entry) object {
 	d.now = r.At
 	var counts Counts
 	if d.Queue == nil {
-		counts = r.Counts(d.See)
+		counts = r.Counts(d.Watch)
 	} else {
 		counts = Counts{At: r.At, Complete: true}
 		for _, e := range matched {

@@ -23,16 +23,17 @@ type Totals struct {
 	released                     bool // what is next is the end of a hold
 }
 
-// Totals adds up the queues of the vhosts that see selects.
-func (r *Reading) Totals(see func(*vhost.VHost) bool) Totals {
+// Totals adds up the queues of the vhosts that watch selects. What is next is one of those in vhosts that see selects, too.
+func (r *Reading) Totals(watch, see func(*vhost.VHost) bool) Totals {
 	all := Totals{At: r.At}
 	for _, t := range r.Tenants {
-		if !see(t.VHost) {
+		if !watch(t.VHost) {
 			continue
 		}
+		named := see(t.VHost)
 		for _, e := range t.Entries {
 			if !e.gone {
-				all.add(e)
+				all.add(e, named)
 			}
 		}
 		for _, e := range t.held {
@@ -42,13 +43,17 @@ func (r *Reading) Totals(see func(*vhost.VHost) bool) Totals {
 	return all
 }
 
-func (t *Totals) add(e *Entry) {
+// add adds a queue, which can be what is next if its name may be known.
+func (t *Totals) add(e *Entry, named bool) {
 	s := &e.Stats
 	t.Queues++
 	t.Ready += s.Ready
 	t.Unacked += s.Unacked
 	t.Held += s.Held
 	t.Others += s.Discarded
+	if !named {
+		return
+	}
 	for i, at := range [...]hook.Instant{s.NextDeadline, s.NextRelease} {
 		if at != 0 && (t.next == nil || at < t.nextAt) {
 			t.next, t.nextAt, t.released = e, at, i == 1

@@ -18,7 +18,7 @@ export function access() {
       if (!vhosts) return;
       const hidden = monitors ? all.object_totals.queues - seen.total_count : 0; // totals are of all, for the tag monitoring
       element.hidden = vhosts.length > 0 && hidden <= 0;
-      fill(element, hidden > 0 ? `${plural(hidden, 'queue')} in virtual hosts that you may not enter ${hidden === 1 ? 'is' : 'are'} not shown, nor counted in live views.` : 'You may enter no virtual host yet: queues, exchanges and messages are not shown.', give);
+      fill(element, hidden > 0 ? `${plural(hidden, 'queue')} in virtual hosts that you may not enter ${hidden === 1 ? 'is' : 'are'} not listed; totals count what is in them.` : 'You may enter no virtual host yet: queues, exchanges and messages are not shown.', give);
     },
   };
 }

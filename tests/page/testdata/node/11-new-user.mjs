@@ -33,8 +33,9 @@ await scenario(async (browser, faults) => {
   await api('PUT', 'users/watcher', {password: 'secret', tags: 'monitoring'});
   const watching = await tab(browser, faults, {login: false});
   await logIn(watching, 'watcher', 'secret');
-  const filtered = watching.getByText('1 queue in virtual hosts that you may not enter is not shown, nor counted in live views.');
+  const filtered = watching.getByText('1 queue in virtual hosts that you may not enter is not listed; totals count what is in them.');
   await filtered.waitFor();
+  await watching.locator('.stat', {hasText: 'Ready'}).locator('dd', {hasText: /^1$/}).waitFor();
   await api('PUT', 'permissions/%2F/watcher', {configure: '', write: '', read: '.*'});
   await go(watching, '#/deadlines');
   await filtered.waitFor({state: 'hidden'});
