@@ -18,7 +18,7 @@ const DURATIONS = new Set(['message-ttl', 'expires', 'delivery-lease', 'delivery
 /** Returns the value of a setting. @param {string} key without x- @param {any} v @returns {Child} */
 export function setting(key, v) {
   if (v === '') return '(empty)';
-  if (DURATIONS.has(key) && typeof v === 'number') return [`${v} ms`, h('span', {class: 'quiet'}, ` (${duration(v)})`)];
+  if (DURATIONS.has(key) && typeof v === 'number') return [`${v} ms`, duration(v) !== `${v} ms` && h('span', {class: 'quiet'}, ` (${duration(v)})`)];
   return typeof v === 'string' ? v : JSON.stringify(v);
 }
 
@@ -83,6 +83,13 @@ export function section(title, ...content) {
 export function button(text, onclick, style) {
   return h('button', {type: 'button', class: style, onclick}, text);
 }
+
+/**
+ * Says in which virtual host something is, beside its name: another one may have the same name. The usual virtual host goes without saying.
+ * @param {string | undefined} vhost
+ * @param {string} [style] a class
+ */
+export const inVHost = (vhost, style) => vhost != null && vhost !== '/' && h('span', {class: ['quiet', style]}, ' in ', vhost);
 
 /** Returns yes or no as text, with more weight for yes. @param {any} is */
 export const yes = (is) => is ? 'yes' : h('span', {class: 'quiet'}, 'no');

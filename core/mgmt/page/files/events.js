@@ -1,6 +1,7 @@
 // Events as they happen: a stream, shown as rows of plain words. However many come, the page shows what can be read, and counts the rest.
 
 import {connection, Failure, send} from './api.js';
+import {inVHost} from './blocks.js';
 import {timeOfDay} from './clock.js';
 import {fill, h} from './dom.js';
 import {bytes, duration, exact, plural, time} from './format.js';
@@ -183,6 +184,11 @@ export function row(e, user) {
 
 /** @param {any} e */
 function where(e) {
+  return [what(e), e.kind !== 'vhost_moved' && inVHost(e.vhost)];
+}
+
+/** @param {any} e */
+function what(e) {
   if (e.queue) return h('a', {href: href('queues', [e.vhost, e.queue])}, e.queue);
   const exchange = e.schedule ?? (e.kind === 'exchange_deleted' ? null : undefined);
   if (exchange) return h('a', {href: href('exchanges', [e.vhost, exchange])}, exchange);

@@ -26,6 +26,26 @@ await scenario(async (browser, faults) => {
   await go(page, '#/policies');
   await page.locator('section', {hasText: 'What queues end up with'}).getByText('86400000 ms (1 d)').first().waitFor();
 
+  // What differs by its virtual host alone is told apart everywhere; and what is in effect is in words, whatever it is beside.
+  await api('PUT', 'permissions/other/guest', {configure: '.*', write: '.*', read: '.*'});
+  for (const vhost of ['%2F', 'other']) await api('PUT', `queues/${vhost}/twin`, {durable: true, arguments: {'x-message-ttl': 50, 'x-dead-letter-exchange': 'gone'}});
+  for (const vhost of ['%2F', 'other']) await api('POST', `exchanges/${vhost}/amq.default/publish`, {routing_key: 'twin', payload: 'x', payload_encoding: 'string', properties: {}});
+  const told = async (route, selector) => {
+    await go(page, route);
+    await page.locator(selector, {hasText: 'twin'}).nth(1).waitFor();
+    return (await page.locator(selector, {hasText: 'twin'}).allTextContents()).sort();
+  };
+  same(await told('#/events', 'ol.events .where'), ['twin', 'twin in other'], 'where it happened');
+  same(await told('#/flow', 'main tbody th'), ['twin', 'twin in other'], 'from where dead letters come');
+  same(await told('#/flow', 'main .card h2'), ['twin', 'twin in other'], 'the titles of pictures');
+
+  await go(page, '#/policies');
+  await page.locator('section', {hasText: 'What queues end up with'}).getByText('the queue\'s argument is 50 ms, so 50 ms holds').first().waitFor();
+
+  // A tab that there is not, whatever it is called, is the first one.
+  await go(page, '#/queues/%2F/twin?tab=constructor');
+  await page.locator('.tabs [aria-current]', {hasText: 'Deadlines'}).waitFor();
+
   let bytes = 0;
   page.on('response', async (r) => { if (/bindings\/source/.test(r.url())) bytes = Math.max(bytes, (await r.text()).length); });
   await go(page, '#/exchanges/%2F/amq.direct');

@@ -1,7 +1,7 @@
 // Deadlines: what is due when, in all queues together and in each.
 
 import {get} from '../api.js';
-import {figures} from '../blocks.js';
+import {figures, inVHost} from '../blocks.js';
 import {histogram} from '../chart.js';
 import {observe, until} from '../clock.js';
 import {fill, h} from '../dom.js';
@@ -50,7 +50,7 @@ const earlier = (a, b) => a == null ? b : b == null ? a : Math.min(a, b);
 
 /** @type {import('../table.js').Column[]} */
 const columns = [
-  {title: 'Queue', head: true, cell: (r) => [h('a', {href: href('queues', [r.vhost, r.queue])}, r.queue), r.vhost !== '/' && h('span', {class: 'quiet'}, ' in ', r.vhost)]},
+  {title: 'Queue', head: true, cell: (r) => [h('a', {href: href('queues', [r.vhost, r.queue])}, r.queue), inVHost(r.vhost)]},
   {title: 'Next', cell: (r) => until(earlier(r.next_deadline, r.next_release))},
   {title: '≤ 1 s', number: true, cell: (r) => number(r.due_1s)},
   {title: '≤ 1 min', number: true, cell: (r) => number(r.due_1m)},

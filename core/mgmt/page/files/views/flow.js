@@ -1,7 +1,7 @@
 // Flow: where dead letters go.
 
 import {get} from '../api.js';
-import {explained, heading, orDash} from '../blocks.js';
+import {explained, heading, inVHost, orDash} from '../blocks.js';
 import {fill, h, keyed} from '../dom.js';
 import {exact, plural, rate} from '../format.js';
 import {href} from '../link.js';
@@ -84,7 +84,7 @@ function card(c) {
   parts.set(element, (c) => {
     const queues = [...c.nodes.values()].filter((n) => n.kind === 'queue').map((n) => n.name), first = c.edges[0].from;
     const text = queues.length > 1 ? `${first} and ${plural(queues.length - 1, 'other queue')}` : first;
-    fill(title, text);
+    fill(title, text, inVHost(c.edges[0].vhost));
     scroller.setAttribute('aria-label', 'Picture of ' + title.textContent);
     fill(badges, c.rate > 0 && h('span', {class: 'badge'}, rate(c.rate)), c.bad && h('span', {class: 'badge warn'}, '⚠ messages are lost'),
       c.cycles.length > 0 && h('span', {class: 'badge accent'}, '↻ ' + plural(c.cycles.length, 'cycle')));
@@ -119,7 +119,7 @@ function legend(flow, edges, hidden) {
 }
 
 function ways() {
-  const link = (/** @type {Edge} */ e, /** @type {string} */ name) => h('a', {class: 'long', href: href('queues', [e.vhost, name])}, name);
+  const link = (/** @type {Edge} */ e, /** @type {string} */ name) => [h('a', {class: 'long', href: href('queues', [e.vhost, name])}, name), inVHost(e.vhost)];
   return table({
     label: 'Where dead letters go', key: (e) => JSON.stringify([e.vhost, e.from, e.reason, e.exchange, e.key, e.own_key, e.to, e.problem]), empty: 'Nothing dead-letters.',
     columns: [

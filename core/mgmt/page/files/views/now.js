@@ -1,7 +1,7 @@
 // Now: how the broker is, at one glance.
 
 import {observe, until} from '../clock.js';
-import {figures, term} from '../blocks.js';
+import {figures, inVHost, term} from '../blocks.js';
 import {sparkline} from '../chart.js';
 import {fill, h, renew} from '../dom.js';
 import {bytes, count, duration, rate} from '../format.js';
@@ -56,7 +56,7 @@ function messages({totals = {}, lateness, overstay}) {
 /** @param {{vhost: string, queue: string, at: number} | undefined} next */
 function upcoming(next) {
   if (!next) return [h('span', {class: 'quiet'}, 'Nothing is due.')];
-  return [h('span', {class: 'quiet'}, 'The next message is due '), until(next.at), h('span', {class: 'quiet'}, ' in '), h('a', {href: href('queues', [next.vhost, next.queue])}, next.queue)];
+  return [h('span', {class: 'quiet'}, 'The next message is due '), until(next.at), h('span', {class: 'quiet'}, ' in '), h('a', {href: href('queues', [next.vhost, next.queue])}, next.queue), inVHost(next.vhost)];
 }
 
 /** @param {any} node */

@@ -1,7 +1,7 @@
 // Policies: of queues and exchanges, operators' ceilings for them, and expiry policies.
 
 import {Failure, get, remove} from '../api.js';
-import {explained, heading} from '../blocks.js';
+import {explained, heading, inVHost} from '../blocks.js';
 import {destroy} from '../dialog.js';
 import {fill, h} from '../dom.js';
 import {exact} from '../format.js';
@@ -40,7 +40,7 @@ export default async function show(main, context) {
     const failed = h('p', {class: 'error', role: 'alert', hidden: true});
     const edit = (/** @type {any} */ p) => editPolicy({kind, policy: p, vhosts, strategies: known.map((s) => s.name), done: changed});
     const t = table({label: KINDS[kind], key: (p) => p.vhost + '\u0000' + p.name, empty: EMPTY[kind], columns: [
-      {title: 'Virtual host', wide: true, cell: (p) => p.vhost}, {title: 'Name', head: true, cell: (p) => [p.name, p.vhost !== '/' && h('span', {class: 'quiet narrow'}, ' in ', p.vhost)]}, {title: 'Pattern', cell: (p) => h('code', null, p.pattern)},
+      {title: 'Virtual host', wide: true, cell: (p) => p.vhost}, {title: 'Name', head: true, cell: (p) => [p.name, inVHost(p.vhost, 'narrow')]}, {title: 'Pattern', cell: (p) => h('code', null, p.pattern)},
       {title: 'Apply to', wide: true, cell: (p) => p['apply-to']}, {title: 'Definition', cell: (p) => definitionText(p.definition)}, {title: 'Priority', number: true, cell: (p) => exact(p.priority)},
       {title: 'Queues', number: true, cell: (p) => h('button', {type: 'button', class: 'plain', 'aria-label': `Queues of ${p.name}: ${effective.matches(kind, p)}`, onclick: () => effective.only(kind, p)}, effective.matches(kind, p))},
       {title: 'Actions', cell: (p) => may[kind] && [h('button', {type: 'button', class: 'plain', 'aria-label': `Update ${p.name}`, onclick: () => edit(p)}, 'Update'),

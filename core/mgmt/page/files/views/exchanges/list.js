@@ -1,7 +1,7 @@
 // The list of exchanges, and a form for a new one.
 
 import {get, put} from '../../api.js';
-import {button, explained, heading} from '../../blocks.js';
+import {button, explained, heading, inVHost} from '../../blocks.js';
 import {until} from '../../clock.js';
 import {ask, say} from '../../dialog.js';
 import {h} from '../../dom.js';
@@ -15,7 +15,7 @@ export const called = (name) => name || '(AMQP default)';
 
 /** @type {import('../../table.js').Column[]} */
 const columns = [
-  {title: 'Name', sort: 'name', head: true, cell: (x) => [h('a', {href: href('exchanges', [x.vhost, x.name || 'amq.default'])}, called(x.name)), x.vhost !== '/' && h('span', {class: 'quiet narrow'}, ' in ', x.vhost)]},
+  {title: 'Name', sort: 'name', head: true, cell: (x) => [h('a', {href: href('exchanges', [x.vhost, x.name || 'amq.default'])}, called(x.name)), inVHost(x.vhost, 'narrow')]},
   {title: 'Virtual host', sort: 'vhost', wide: true, cell: (x) => x.vhost},
   {title: 'Type', sort: 'type', cell: (x) => x.type},
   {title: 'Features', cell: features},

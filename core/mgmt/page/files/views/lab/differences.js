@@ -1,7 +1,7 @@
 // Messages on which a shadow disagreed, the newest first.
 
 import {get} from '../../api.js';
-import {explained} from '../../blocks.js';
+import {explained, inVHost} from '../../blocks.js';
 import {fill, h, keyed} from '../../dom.js';
 import {bytes, exact, exactly, plural} from '../../format.js';
 import {href, path} from '../../link.js';
@@ -45,7 +45,7 @@ function row(d) {
   const m = d.message, id = m.properties.message_id;
   const [active, shadow] = [parts(d.active, d.at), parts(d.shadow, d.at)];
   return h('tr', null,
-    h('th', {scope: 'row'}, h('a', {href: href('queues', [d.vhost, d.queue])}, d.queue), ' ', id ? h('code', null, id) : h('span', {class: 'quiet'}, 'no message id'),
+    h('th', {scope: 'row'}, h('a', {href: href('queues', [d.vhost, d.queue])}, d.queue), inVHost(d.vhost), ' ', id ? h('code', null, id) : h('span', {class: 'quiet'}, 'no message id'),
       h('details', null, h('summary', null, `${bytes(m.payload_bytes)}, properties`), h('pre', null, JSON.stringify({exchange: m.exchange, routing_key: m.routing_key, ...m.properties}, null, 1)),
         d.cut.length > 0 && h('small', {class: 'quiet'}, `Some of the ${d.cut.join(', ')} were left out.`))),
     h('td', null, h('code', null, d.hook), h('br'), h('small', {class: 'quiet'}, exactly(d.at))),

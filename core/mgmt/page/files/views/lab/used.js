@@ -1,5 +1,6 @@
 // Which queues have a strategy, in words.
 
+import {inVHost} from '../../blocks.js';
 import {h} from '../../dom.js';
 import {exact} from '../../format.js';
 import {href} from '../../link.js';
@@ -13,5 +14,5 @@ export function usedBy(s, name) {
 /** Names some of the queues, with links. @param {import('./strategies.js').Strategy} s @param {number} most */
 export function some(s, most) {
   const named = s.some.slice(0, most);
-  return [named.map((q, i) => [i > 0 && ', ', h('a', {href: href('queues', [q.vhost, q.name])}, q.name)]), s.queues > named.length && ` and ${exact(s.queues - named.length)} more`];
+  return [named.map((q, i) => [i > 0 && ', ', h('a', {href: href('queues', [q.vhost, q.name])}, q.name), inVHost(q.vhost)]), s.queues > named.length && ` and ${exact(s.queues - named.length)} more`];
 }

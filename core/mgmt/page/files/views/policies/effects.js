@@ -1,7 +1,7 @@
 // What each queue ends up with, and why: from its arguments, its policy, and its operator policy.
 
 import {get} from '../../api.js';
-import {setting} from '../../blocks.js';
+import {inVHost, setting} from '../../blocks.js';
 import {fill, h} from '../../dom.js';
 import {exact, plural} from '../../format.js';
 import {href} from '../../link.js';
@@ -22,7 +22,7 @@ export function effects(context) {
   const note = h('p', {class: 'quiet'}), clear = h('button', {type: 'button', hidden: true, onclick: () => self.only('', null)}, 'Show all');
   const title = h('h2', {tabindex: '-1'}, 'What queues end up with');
   const list = table({label: 'What queues end up with', key: (q) => q.vhost + '\u0000' + q.name, empty: 'No queue matches a policy.', columns: [
-    {title: 'Queue', head: true, cell: (q) => h('a', {href: href('queues', [q.vhost, q.name])}, q.name)}, {title: 'Policy', cell: (q) => q.policy ?? '–'},
+    {title: 'Queue', head: true, cell: (q) => [h('a', {href: href('queues', [q.vhost, q.name])}, q.name), inVHost(q.vhost)]}, {title: 'Policy', cell: (q) => q.policy ?? '–'},
     {title: 'Operator policy', wide: true, cell: (q) => q.operator_policy ?? '–'}, {title: 'Effective, and why', cell: (q) => reasons(q, policies)}, {title: 'Strategy', cell: (q) => h('a', {href: href('lab', [q.expiry_strategy])}, q.expiry_strategy || '–')},
   ]});
   /** @param {boolean} [anew] what is shown is about something else from now on */
@@ -82,7 +82,7 @@ function reasons(q, policies) {
     const argument = q.arguments?.['x-' + key], same = JSON.stringify(value);
     const from = [JSON.stringify(user[key]) === same && `policy ${q.policy}`, JSON.stringify(operator[key]) === same && `operator policy ${q.operator_policy}`].filter(Boolean).join(' and ');
     return h('div', {class: 'setting'}, h('code', null, key), ': ', setting(key, value), h('small', {class: 'quiet'}, from && ` by ${from}`,
-      key in user && key in operator && JSON.stringify(user[key]) !== JSON.stringify(operator[key]) && ` (user ${JSON.stringify(user[key])}, operator ${JSON.stringify(operator[key])})`,
-      argument !== undefined && `; the queue's argument is ${JSON.stringify(argument)}${typeof argument === 'number' && typeof value === 'number' ? `, so ${Math.min(argument, value)} holds` : ''}`));
+      key in user && key in operator && JSON.stringify(user[key]) !== JSON.stringify(operator[key]) && [' (user ', setting(key, user[key]), ', operator ', setting(key, operator[key]), ')'],
+      argument !== undefined && ['; the queue\'s argument is ', setting(key, argument), typeof argument === 'number' && typeof value === 'number' && [', so ', setting(key, Math.min(argument, value)), ' holds']]));
   });
 }

@@ -1,6 +1,6 @@
 // Who consumes from a queue.
 
-import {orDash, yes} from '../../blocks.js';
+import {orDash, setting, yes} from '../../blocks.js';
 import {h} from '../../dom.js';
 import {duration} from '../../format.js';
 import {href} from '../../link.js';
@@ -20,7 +20,7 @@ export default function show(main, tab) {
       {title: 'Activity status', wide: true, cell: (c) => c.activity_status},
       {title: 'Prefetch count', number: true, wide: true, cell: (c) => c.prefetch_count || h('span', {class: 'quiet'}, 'no limit')},
       {title: 'Delivery lease', number: true, wide: true, cell: (c) => duration(c.delivery_lease)},
-      {title: 'Arguments', wide: true, cell: (c) => orDash(Object.entries(c.arguments).map(([k, v]) => `${k}: ${typeof v === 'string' ? v : JSON.stringify(v)}`).join(', '))},
+      {title: 'Arguments', wide: true, cell: (c) => Object.keys(c.arguments).length === 0 ? orDash('') : Object.entries(c.arguments).map(([k, v], i) => [i > 0 && ', ', k, ': ', setting(k.replace(/^x-/, ''), v)])},
     ],
   });
   main.append(h('h2', {class: 'unseen'}, 'Consumers'), consumers.element);

@@ -36,7 +36,7 @@ let last = {key: '', queue: null};
 /** @type {import('../../views.js').View} */
 export default async function show(main, context) {
   const [vhost, name] = context.parts, key = vhost + '\u0000' + name;
-  const chosen = context.query.get('tab') ?? '', current = chosen in tabs ? chosen : 'deadlines';
+  const chosen = context.query.get('tab') ?? '', current = Object.hasOwn(tabs, chosen) ? chosen : 'deadlines';
   document.title = `${visible(name)} · Curfew`;
   const followers = /** @type {((q: any) => void)[]} */ ([]);
   let queue = last.key === key ? last.queue : null;
