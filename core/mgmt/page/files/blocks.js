@@ -1,7 +1,7 @@
 // Small pieces that several views are made of.
 
 import {Failure} from './api.js';
-import {fill, h, keyed} from './dom.js';
+import {fill, h, keyed, set} from './dom.js';
 import {duration} from './format.js';
 import {href} from './link.js';
 
@@ -43,14 +43,27 @@ export function term(name, means) {
 
 /** What explanations are shown in: one place for all of them, so that what is explained looks the same each time it is drawn. */
 const note = h('div', {id: 'note', class: 'means', popover: 'auto', role: 'status'});
+/** Where it stands: beside what was pressed, which may be drawn anew meanwhile. */
+const spot = h('span', {class: 'spot'});
+/** @type {Element | null} */
+let about = null;
+
+function place() {
+  if (!about?.isConnected) return;
+  const {left, top, width, height} = about.getBoundingClientRect();
+  set(spot, 'style', {left: left + 'px', top: top + 'px', width: width + 'px', height: height + 'px'});
+}
 
 document.addEventListener('click', (e) => {
-  const about = e.target instanceof Element ? e.target.closest('[data-means]') : null;
-  if (!about) return;
-  if (!note.isConnected) document.body.append(note);
-  note.showPopover(/** @type {any} */ ({source: about})); // which it stands beside; empty, so that what comes into it is read out
+  const pressed = e.target instanceof Element ? e.target.closest('[data-means]') : null;
+  if (!pressed) return;
+  about = pressed;
+  place();
+  if (!note.isConnected) document.body.append(spot, note);
+  note.showPopover(/** @type {any} */ ({source: spot})); // empty, so that what comes into it is read out
   fill(note, about.getAttribute('data-means'));
 });
+addEventListener('scroll', place, {capture: true, passive: true});
 addEventListener('hashchange', () => note.isConnected && note.hidePopover());
 
 /**
