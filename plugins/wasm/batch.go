@@ -389,8 +389,10 @@ func (v *version) askEach(c *call) {
 	}
 }
 
+// scalarParams sets what the hook deadline is called with. A message that is asked about again is asked about as of the time when it
+// entered: from a later one its TTL would begin anew.
 func (in *instance) scalarParams(c *call, m *hook.Message) {
-	in.stack[0] = uint64(millis(c.now))
+	in.stack[0] = uint64(millis(m.Enqueued))
 	in.stack[1] = uint64(c.expiration(m).N())
 	in.stack[2] = uint64(c.ttl.N())
 	in.stack[3] = uint64(m.Priority)

@@ -300,7 +300,7 @@ func TestPredecessors(t *testing.T) {
 // Messages that are asked about anew get what they would get if they entered, and
 // keep what they have if the policy fails.
 func TestRestamp(t *testing.T) {
-	was := hook.Message{Enqueued: now - 5, Deadline: now.Add(time.Hour), State: 4, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
+	was := hook.Message{Enqueued: now.AddMillis(-4), Deadline: now.Add(time.Hour), State: 4, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
 	guest.SetMessageDigest(&was, 77)
 	for _, tc := range []struct {
 		name   string
@@ -315,7 +315,8 @@ func TestRestamp(t *testing.T) {
 		{"drop", says(answers{action: abi.Drop}, true), hook.Verdict{Deadline: now, State: 4}, true},
 		{"nonsense", says(answers{action: 9}, true), guest.Signed(hook.Verdict{Deadline: was.Deadline, State: 4}, 77), false},
 		{"trap", assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }), guest.Signed(hook.Verdict{Deadline: was.Deadline, State: 4}, 77), false},
-		{"single", singleTTL(10), hook.Verdict{Deadline: now.AddMillis(10), State: 4}, true},
+		{"batch", ttl(10), hook.Verdict{Deadline: was.Enqueued.AddMillis(10), State: 4}, true},
+		{"single", singleTTL(10), hook.Verdict{Deadline: was.Enqueued.AddMillis(10), State: 4}, true},
 	} {
 		h := open(t, 1, Env{})
 		if i := load(t, h, "x", tc.module, Options{}); tc.its {

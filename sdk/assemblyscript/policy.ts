@@ -8,7 +8,7 @@
 //     export { policy_v1, policy_buf } from "./policy";
 //
 //     export function on_enqueue(now: i64, n: i32): i32 {
-//       return each(now, n, (now, m, v) => v.keep(now + 30000));
+//       return each(now, n, (now, m, v) => v.keep(m.enqueued + 30000));
 //     }
 //
 // Times are milliseconds since 1970, durations milliseconds, and NONE stands for

@@ -5,7 +5,7 @@
 //
 //     #include "policy.h"
 //
-//     POLICY_HOOK(on_enqueue, now, m, v) { policy_keep(v, now + 30000); }
+//     POLICY_HOOK(on_enqueue, now, m, v) { policy_keep(v, m->enqueued_ms + 30000); }
 //
 // Times are milliseconds since 1970, durations milliseconds, and POLICY_NONE
 // stands for none or never. A hook's pointers are valid until it returns. If a

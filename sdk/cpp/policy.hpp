@@ -6,7 +6,7 @@
 //
 //     #include "policy.hpp"
 //
-//     static curfew::verdict half_a_minute(int64_t now, const curfew::message &) { return curfew::keep(now + 30000); }
+//     static curfew::verdict half_a_minute(int64_t, const curfew::message &m) { return curfew::keep(m.enqueued_ms + 30000); }
 //
 //     CURFEW_ON_ENQUEUE(half_a_minute)
 //

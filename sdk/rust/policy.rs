@@ -10,7 +10,7 @@
 //! mod policy;
 //! use policy::*;
 //!
-//! fn half_a_minute(now: i64, _: &Message) -> Verdict { keep(now + 30_000) }
+//! fn half_a_minute(_now: i64, m: &Message) -> Verdict { keep(m.enqueued_ms + 30_000) }
 //!
 //! policy::export! { on_enqueue: half_a_minute }
 //! ```

@@ -6,8 +6,8 @@
 //!     const policy = @import("policy.zig");
 //!     pub const panic = policy.panic;
 //!
-//!     fn halfAMinute(now: i64, _: *const policy.Message) policy.Verdict {
-//!         return policy.keep(now + 30_000);
+//!     fn halfAMinute(_: i64, m: *const policy.Message) policy.Verdict {
+//!         return policy.keep(m.enqueued_ms + 30_000);
 //!     }
 //!
 //!     comptime {

@@ -87,7 +87,7 @@ func write(t *testing.T, file, text string) {
 }
 
 // decidesByPriority checks that a module is the policy of the pages: urgent
-// messages wait ten times as long as others, and a time below zero is refused.
+// messages wait ten times as long as others, also if it is asked about them again, and a time below zero is refused.
 func decidesByPriority(t *testing.T, module []byte) {
 	t.Helper()
 	p := open(t)
@@ -97,9 +97,20 @@ func decidesByPriority(t *testing.T, module []byte) {
 	const now = hook.Instant(1_700_000_000_000_000_000)
 	vs := make([]hook.Verdict, 2)
 	ms := hooktest.Messages(hook.Message{Enqueued: now, Priority: 4}, hook.Message{Enqueued: now, Priority: 5})
-	p.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "wasm/x"})).OnEnqueue(now, ms, vs)
-	if vs[0].Deadline != now.AddMillis(2_000) || vs[1].Deadline != now.AddMillis(20_000) {
-		t.Errorf("got %+v, want deadlines after 2 and 20 seconds", vs)
+	hs := p.Attach(hooktest.NewQueue(hooktest.Spec{Strategy: "wasm/x"}))
+	for name, ask := range map[string]func(){
+		"as they enter": func() { hs.OnEnqueue(now, ms, vs) },
+		"a second later": func() {
+			for i := range ms {
+				ms[i].Why = hook.WhyChange
+			}
+			hs.OnRestamp(now.AddMillis(1_000), ms, vs)
+		},
+	} {
+		clear(vs)
+		if ask(); vs[0].Deadline != now.AddMillis(2_000) || vs[1].Deadline != now.AddMillis(20_000) {
+			t.Errorf("asked %s: got %+v, want deadlines after 2 and 20 seconds", name, vs)
+		}
 	}
 	_, err := p.Load("y", module, wasm.Options{Config: []byte(`{"ttl-ms": -1}`), Fuel: p.info().Fuel})
 	if err == nil || !strings.HasSuffix(err.Error(), "ttl-ms has to be 0 or more") {

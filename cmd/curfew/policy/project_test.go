@@ -8,6 +8,10 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/curfewmq/curfew/plugins/wasm"
+	"github.com/curfewmq/curfew/sdk/hook"
+	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
 // The project of each language builds, without a network, into a policy that
@@ -48,13 +52,39 @@ func TestProjects(t *testing.T) {
 				t.Errorf("got %+v", r)
 			}
 			if l.name == "go" {
-				return // it takes long to compile such a module, which every command does anew
+				return // the page of the SDK has the same line, which a test of wasm-examples/conformance asks again; it takes long to compile such a module, which every command does anew
 			}
 			r = curfewPolicy(t, "check", module, "--config", `{"ttl-ms":0}`)
 			if r.status != 1 || !strings.Contains(r.stderr, "ttl-ms has to be from 1 to 1000000000000") {
 				t.Errorf("got %+v", r)
 			}
+			countsFromEntering(t, module)
 		})
+	}
+}
+
+// countsFromEntering checks that a message which the policy is asked about again has the deadline that it had: after a failure, or a load with
+// --recompute, it would wait for its whole TTL once more.
+func countsFromEntering(t *testing.T, file string) {
+	t.Helper()
+	module, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := newLab(module, wasm.Options{Config: []byte(`{"ttl-ms":60000}`)}, t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	entered := instantOf(defaultStart)
+	ms, vs := hooktest.Messages(hook.Message{Enqueued: entered, Why: hook.WhyChange}), make([]hook.Verdict, 1)
+	l.attach(newQueue()).OnRestamp(entered.AddMillis(59_000), ms, vs)
+	if want := entered.AddMillis(60_000); vs[0].Deadline != want {
+		t.Errorf("asked again after 59 s, it gives the deadline %d, want %d", vs[0].Deadline, want)
 	}
 }
 

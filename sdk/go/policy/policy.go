@@ -6,7 +6,7 @@
 //
 //	type short struct{}
 //
-//	func (short) OnEnqueue(now int64, _ *policy.Msg, v *policy.Verdict) { v.Keep(now + 30_000) }
+//	func (short) OnEnqueue(_ int64, m *policy.Msg, v *policy.Verdict) { v.Keep(m.Enqueued + 30_000) }
 //
 //	var _ = policy.Register(short{})
 //

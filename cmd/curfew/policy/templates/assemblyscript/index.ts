@@ -17,5 +17,5 @@ function lower(a: i64, b: i64): i64 {
 }
 
 export function on_enqueue(now: i64, n: i32): i32 {
-  return each(now, n, (now, m, v) => v.keep(now + lower(ttl, lower(m.expiration, m.queueTTL))));
+  return each(now, n, (now, m, v) => v.keep(m.enqueued + lower(ttl, lower(m.expiration, m.queueTTL))));
 }

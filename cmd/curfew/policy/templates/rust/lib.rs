@@ -17,14 +17,14 @@ fn read() -> Result<(), &'static str> {
     Ok(())
 }
 
-fn limit(now: i64, m: &Message) -> Verdict {
+fn limit(_now: i64, m: &Message) -> Verdict {
     let mut ttl = TTL.get();
     for other in [m.expiration_ms, m.queue_ttl_ms] {
         if other != NONE {
             ttl = ttl.min(other);
         }
     }
-    keep(now + ttl)
+    keep(m.enqueued_ms + ttl)
 }
 
 policy::export! { configure: read, on_enqueue: limit }

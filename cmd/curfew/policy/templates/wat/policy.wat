@@ -28,9 +28,9 @@
     (select (local.get $a) (local.get $b) (i64.lt_u (local.get $a) (local.get $b))))
 
   (func (export "deadline")
-    (param $now i64) (param $expiration i64) (param $queue_ttl i64)
+    (param $enqueued i64) (param $expiration i64) (param $queue_ttl i64)
     (param $priority i32) (param $deliveries i32) (param $size i32)
     (result i64)
-    (i64.add (local.get $now)
+    (i64.add (local.get $enqueued)
       (call $lower (global.get $ttl)
         (call $lower (local.get $expiration) (local.get $queue_ttl))))))

@@ -12,8 +12,8 @@ fn configure() ?[]const u8 {
     return if (ttl < 1 or ttl > 1_000_000_000_000) "ttl-ms has to be from 1 to 1000000000000" else null;
 }
 
-fn limit(now: i64, m: *const policy.Message) policy.Verdict {
-    return policy.keep(now + lower(ttl, lower(m.expiration_ms, m.queue_ttl_ms)));
+fn limit(_: i64, m: *const policy.Message) policy.Verdict {
+    return policy.keep(m.enqueued_ms + lower(ttl, lower(m.expiration_ms, m.queue_ttl_ms)));
 }
 
 /// The lower of two durations, of which none is the longest.
