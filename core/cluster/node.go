@@ -223,7 +223,7 @@ func (n *Node) start(ctx context.Context) error {
 // shardLost logs why this node does not own a shard any more.
 func (n *Node) shardLost(shard uint32, owner wlog.NodeID, why error) {
 	level := slog.LevelWarn
-	if errors.Is(why, quorum.ErrLeaving) {
+	if errors.Is(why, quorum.ErrLeaving) || errors.Is(why, quorum.ErrGiven) {
 		level = slog.LevelInfo
 	}
 	log := n.options.Log.With("shard", shard, "reason", why)

@@ -165,7 +165,7 @@ func (m *member) awaitCluster(ctx context.Context, r *store.Registry) {
 		select {
 		case <-known:
 		case <-ctx.Done():
-			m.log.Warn("there is no majority of nodes yet: nothing is served until another node runs", "nodes", strings.Join(m.addresses(), ","))
+			m.log.Warn("this node does not know yet who owns what: it serves nobody until a majority of the nodes runs and it has got what it lacks", "nodes", strings.Join(m.addresses(), ","))
 			return
 		}
 	}

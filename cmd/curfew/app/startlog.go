@@ -47,7 +47,7 @@ func (s *service) logPolicies() {
 		s.log.Info("policies", "loaded", strings.Join(loaded, ", "))
 	}
 	if len(failed) > 0 {
-		s.log.Warn("policies are not loaded: messages of their queues get what on-error says", "policies", strings.Join(failed, ", "))
+		s.log.Warn("policies are not loaded, or not yet: until then messages of their queues get what on-error says", "policies", strings.Join(failed, ", "))
 	}
 }
 
@@ -55,7 +55,10 @@ func (s *service) logPolicies() {
 func namePolicies(all []metrics.Policy) (loaded, failed []string) {
 	const digits = 12 // of a digest, as tools for containers show
 	for _, p := range all {
-		name := fmt.Sprintf("%s (%.*s)", p.Name, digits, p.Digest)
+		name := p.Name
+		if p.Digest != "" { // a node of a cluster knows it when it has compiled the module
+			name = fmt.Sprintf("%s (%.*s)", p.Name, digits, p.Digest)
+		}
 		if !p.Loaded {
 			failed = append(failed, name)
 			continue

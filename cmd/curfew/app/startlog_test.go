@@ -31,8 +31,8 @@ func TestStartLog(t *testing.T) {
 		t.Errorf("got %v", r)
 	}
 	p.stop()
-	loaded, failed := namePolicies([]metrics.Policy{{Name: "a", Digest: "0123456789abcdef", Loaded: true}, {Name: "b", Digest: "ff"}})
-	if strings.Join(loaded, " ") != "a (0123456789ab)" || strings.Join(failed, " ") != "b (ff)" {
+	loaded, failed := namePolicies([]metrics.Policy{{Name: "a", Digest: "0123456789abcdef", Loaded: true}, {Name: "b", Digest: "ff"}, {Name: "c"}})
+	if strings.Join(loaded, " ") != "a (0123456789ab)" || strings.Join(failed, " ") != "b (ff) c" {
 		t.Errorf("got %v, %v", loaded, failed)
 	}
 }

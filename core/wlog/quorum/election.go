@@ -171,6 +171,10 @@ func (g *group) transferee() uint64 { return g.node.BasicStatus().LeadTransferee
 
 // transfer gives the shard to another node, if that answers within the election timeout.
 func (g *group) transfer(to uint64) {
+	g.giving = 0
+	if to != g.id {
+		g.giving = g.term
+	}
 	g.node.TransferLeader(to)
 	g.collect()
 }

@@ -37,7 +37,7 @@ type Options struct {
 	Clock clock.Clock
 	// Stall is how long the disk may take to write until an owner gives the shard to another node. 0 = 5 s.
 	Stall time.Duration
-	// Lost is told why this node does not own a shard any more, and who does: one of ErrDisk, ErrSlowDisk, ErrLeaving, ErrOther, ErrAlone. 0 = no
+	// Lost is told why this node does not own a shard any more, and who does: one of ErrDisk, ErrSlowDisk, ErrLeaving, ErrGiven, ErrOther, ErrAlone. 0 = no
 	// node that it knows of. It must not block. nil = it is not told.
 	Lost func(shard uint32, owner wlog.NodeID, why error)
 	// Send sends a message to another node. It does not block, and may lose messages.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,6 +30,7 @@ type trio struct {
 	fs    map[wlog.NodeID]*crashfs.FS
 	step  map[wlog.NodeID]time.Duration // how far its clock is ahead
 	sent  [testShards]int               // messages about a shard that may bring entries
+	lost  map[wlog.NodeID][]error       // why nodes do not own shards any more
 }
 
 const testShards = 3
@@ -49,7 +51,7 @@ func inNoTrio(t *testing.T, test func(c *trio)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := &trio{
-			T: t, nodes: map[wlog.NodeID]*Engine{}, cut: map[wlog.NodeID]bool{}, fs: map[wlog.NodeID]*crashfs.FS{}, waits: map[wlog.NodeID][]func(){},
+			T: t, nodes: map[wlog.NodeID]*Engine{}, cut: map[wlog.NodeID]bool{}, fs: map[wlog.NodeID]*crashfs.FS{}, waits: map[wlog.NodeID][]func(){}, lost: map[wlog.NodeID][]error{},
 			step: map[wlog.NodeID]time.Duration{1: -3 * time.Second, 2: 5 * time.Second},
 		}
 		t.Cleanup(func() {
@@ -71,6 +73,11 @@ func (c *trio) boot(id wlog.NodeID, voters ...wlog.NodeID) *Engine {
 	e, err := New(Options{
 		Local: local(c.T, c.fs[id]), Node: id, Voters: voters, Shards: testShards, Prompt: []uint32{0}, Election: time.Second,
 		Clock: func() hook.Instant { return own() + ahead }, Send: func(to wlog.NodeID, m Message) { c.send(id, to, m) },
+		Lost: func(_ uint32, _ wlog.NodeID, why error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.lost[id] = append(c.lost[id], why)
+		},
 	})
 	if err != nil {
 		c.Fatal(err)
@@ -114,6 +121,17 @@ func (c *trio) send(from, to wlog.NodeID, m Message) {
 			m.Done(!lost)
 		}
 	})
+}
+
+// wantLost compares why a node does not own shards any more.
+func (c *trio) wantLost(id wlog.NodeID, want ...error) {
+	c.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	got := c.lost[id]
+	if !slices.EqualFunc(got, want, errors.Is) {
+		c.Errorf("node %d has lost shards because %v, want %v", id, got, want)
+	}
 }
 
 // kill ends a node as kill -9 does.

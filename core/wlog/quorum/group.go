@@ -59,6 +59,7 @@ type group struct {
 	state   raft.StateType
 	term    uint64
 	owner   uint64         // the term that the node owns the shard in; 0 = it does not
+	giving  uint64         // the latest term in which the node has begun to give the shard to another one, and has not failed to; 0 = none
 	passive bool           // the node does not want to own the shard
 	lends   bool           // a passive node leads where no other can, see lending
 	lacking bool           // since a leader said something, a node that lacks entries has asked a passive one for its vote

@@ -106,9 +106,11 @@ func (t *transfer) step(g *group, tick bool) (done bool, err error) {
 		return true, nil
 	case g.term > t.term && g.leader != raft.None:
 		return false, fmt.Errorf("%w: another one was faster", ErrBehind)
-	case g.term == t.term && g.state == raft.StateLeader && g.transferee() == raft.None && g.wary[t.to] > 0:
-		return false, fmt.Errorf("%w: it wants to own nothing: it ends, or its clock or its disk is wrong", ErrBehind)
 	case g.term == t.term && g.state == raft.StateLeader && g.transferee() == raft.None:
+		g.giving = 0
+		if g.wary[t.to] > 0 {
+			return false, fmt.Errorf("%w: it wants to own nothing: it ends, or its clock or its disk is wrong", ErrBehind)
+		}
 		return false, fmt.Errorf("%w: it did not take over within the election timeout", ErrBehind)
 	}
 	return false, nil

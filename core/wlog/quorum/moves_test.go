@@ -50,6 +50,23 @@ func TestTransfer(t *testing.T) {
 		}); err != nil || n != 20 {
 			t.Errorf("%d entries, %v", n, err)
 		}
+		c.wantLost(1, ErrGiven)
+	})
+}
+
+// The log said of each transfer that the node had heard of no majority of the others, as if the network were broken: while another node stands for
+// election, nobody owns the shard. After a transfer that has failed, a node that is cut off is alone again.
+func TestWhyAShardIsLost(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.owner(0)
+		c.isolate(3, true)
+		if err := c.nodes[1].Transfer(c.Context(), 0, 3); !errors.Is(err, ErrBehind) {
+			t.Fatalf("transfer: %v", err)
+		}
+		c.wantLost(1)
+		c.isolate(2, true)
+		time.Sleep(5 * time.Second)
+		c.wantLost(1, ErrAlone)
 	})
 }
 

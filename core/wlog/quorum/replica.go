@@ -449,7 +449,8 @@ var (
 	ErrDisk     = errors.New("its log on this node's disk failed")
 	ErrSlowDisk = errors.New("this node's disk does not answer")
 	ErrLeaving  = errors.New("this node ends")
-	ErrOther    = errors.New("another node has taken over: an operator has transferred the shard, or the nodes have not heard of this one for the election timeout")
+	ErrGiven    = errors.New("this node has handed it to another one")
+	ErrOther    = errors.New("another node has taken over: the nodes have not heard of this one for the election timeout")
 	ErrAlone    = errors.New("this node has heard of no majority of the others for the election timeout")
 )
 
@@ -462,6 +463,8 @@ func (r *replica) lostBecause() error {
 		return fmt.Errorf("%w within %v", ErrSlowDisk, r.stall)
 	case r.leaving.Load():
 		return ErrLeaving
+	case r.group.giving == r.published.Epoch:
+		return ErrGiven
 	case r.group.leader != raft.None:
 		return ErrOther
 	}
