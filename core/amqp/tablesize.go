@@ -1,7 +1,7 @@
 package amqp
 
-// MaxArguments is how many fields and elements the arguments of a declaration, a binding or a consumer may have, which are kept as long as
-// what they are of. A field of two bytes takes sixteen times as much memory.
+// MaxArguments is how many fields and elements the arguments of a declaration, a binding or a consumer may have, and the properties of a client,
+// which are kept as long as what they are of. A field of two bytes takes sixteen times as much memory.
 const MaxArguments = 1024
 
 // Fields returns how many fields and elements a table has, with those of tables and arrays in it.

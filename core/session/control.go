@@ -25,8 +25,7 @@ func (c *Conn) method(m amqp.Method) error {
 		return nil
 	case *amqp.ConnectionStartOK:
 		if c.phase == awaitStartOK {
-			c.startOK(m)
-			return nil
+			return c.startOK(m)
 		}
 	case *amqp.ConnectionTuneOK:
 		if c.phase == awaitTuneOK {

@@ -102,7 +102,10 @@ func (c *Conn) warnOfStranger(text string, keys ...any) {
 }
 
 // startOK takes the client's credentials for Login to check.
-func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
+func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
+	if n := m.ClientProperties.Fields(); n > amqp.MaxArguments { // they are kept as long as the connection, also that of a stranger
+		return amqp.Errorf(amqp.ReplyNotAllowed, "the client's properties have %d fields and elements: at most %d are allowed", n, amqp.MaxArguments).In(m.ID())
+	}
 	c.mechanism = m.Mechanism
 	c.understand(m.ClientProperties)
 	check, from := c.srv.orAgain(c.loginCheck(m)), c.origin()
@@ -116,6 +119,7 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) {
 		c.wake()
 	}
 	c.phase = awaitLogin
+	return nil
 }
 
 // understand takes what the client says of itself.

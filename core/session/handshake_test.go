@@ -116,6 +116,24 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// Before a login the properties of a client took sixteen times as much memory as their bytes: a hundred megabytes for a thousand strangers.
+func TestClientPropertiesAreBounded(t *testing.T) {
+	for _, tt := range []struct {
+		fields int
+		want   State
+	}{{amqp.MaxArguments, Handshake}, {amqp.MaxArguments + 1, Denied}} {
+		p := newProbe(t).start()
+		m := startOK()
+		m.ClientProperties = amqp.Table{{Key: "inner", Value: amqp.Table(make([]amqp.Field, tt.fields-1-len(m.ClientProperties)))}}
+		m.ClientProperties = append(startOK().ClientProperties, m.ClientProperties...)
+		p.send(0, m)
+		p.state(tt.want)
+		if n := p.conn.properties.Fields(); n > amqp.MaxArguments {
+			t.Errorf("%d fields are kept", n)
+		}
+	}
+}
+
 // The reader waited for the check of the password, and for those of others before, so that it could not end a slow handshake. Another
 // goroutine checks it now; what the client sends meanwhile is not read.
 func TestLoginDoesNotBlockTheReader(t *testing.T) {
