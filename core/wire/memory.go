@@ -56,6 +56,12 @@ func (m *memoryMonitor) enough(used int64) bool {
 	return limit < 0 || limit > 0 && used <= limit-limit/16
 }
 
+// collectionMayEnd reports whether there may be enough memory after a collection of garbage. Messages of a backlog are not in the Go heap, and
+// an operator may block publishers for hours: then a collection every few seconds would be in vain.
+func (m *memoryMonitor) collectionMayEnd() bool {
+	return m.heap.read != nil && m.enough(m.used()-m.heap.size(m.server.options.Clock))
+}
+
 // check raises the alarm if necessary. It returns a channel that is closed when the alarm ends; nil if it is off.
 func (m *memoryMonitor) check() <-chan struct{} {
 	limit := m.limit.Load()
@@ -94,7 +100,7 @@ func (m *memoryMonitor) report(kind telemetry.Kind) {
 // watch ends the alarm when there is enough memory or the server ends.
 func (m *memoryMonitor) watch() {
 	for i := 1; m.server.sleep(memoryInterval) && !m.enough(m.used()); i++ {
-		if i%collectEvery == 0 && m.heap.read != nil {
+		if i%collectEvery == 0 && m.collectionMayEnd() {
 			runtime.GC() // only a collection finds that memory of the Go heap is not in use any more, and blocked publishers cause none
 		}
 	}

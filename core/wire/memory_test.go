@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -56,6 +57,36 @@ func TestMemoryAlarmEndsWithTheServer(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// While publishers were blocked because of a backlog, or by an operator, the broker collected garbage every five seconds, which cannot end that.
+func TestMemoryAlarmCollectsIfThatMayEndIt(t *testing.T) {
+	collections := func() uint32 {
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return s.NumForcedGC
+	}
+	for _, tt := range []struct {
+		name                 string
+		limit, backlog, heap int64
+		want                 uint32
+	}{
+		{"a backlog", 1000, 2000, 500, 0},
+		{"an operator", 0, 0, 500, 0},
+		{"the heap", 1000, 500, 2000, 12},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newServer(t, func(o *Options) { o.MemoryLimit, o.LiveHeap = 1, func() int64 { return tt.heap } })
+			s.memory.used = func() int64 { return tt.backlog + tt.heap }
+			s.SetMemoryLimit(tt.limit)
+			s.memory.check()
+			before := collections()
+			time.Sleep(time.Minute + memoryInterval/2)
+			if n := collections() - before; n != tt.want {
+				t.Errorf("%s: %d collections in a minute, want %d", tt.name, n, tt.want)
+			}
+		})
+	}
 }
 
 // The rest of the Go heap counts, too, and messages in it do not count twice.
