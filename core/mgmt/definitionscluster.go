@@ -218,6 +218,11 @@ func (i *clusterImport) steps(modules bool) error {
 	if err != nil {
 		return err
 	}
+	if modules && i.dry {
+		if err := i.checkUnchosen(); err != nil {
+			return err
+		}
+	}
 	if modules {
 		if err := i.loadModules(registrar); err != nil {
 			return err
@@ -254,6 +259,22 @@ func (i *clusterImport) steps(modules bool) error {
 		i.freshen()
 	}
 	return i.apply()
+}
+
+// checkUnchosen refuses a dry run that would have effects on queues of any vhost, not only of those that the file is about.
+func (i *clusterImport) checkUnchosen() error {
+	everywhere := *i
+	everywhere.vhosts = i.api.Placements.VHosts()
+	owners, err := everywhere.owners(true)
+	if err != nil {
+		return err
+	}
+	for _, n := range owners {
+		if err := i.step(n, definitions.CheckUnchosen); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // loadModules loads the expiry policies of the file that are new, whether the client waits for it or not: they go away again only if it is

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/policies"
 )
 
 // carrier is policies that can be carried from one broker to another.
@@ -384,6 +386,28 @@ func TestADryRunLeavesThePoliciesOfOthers(t *testing.T) {
 				t.Errorf("the policy is left: %v, after %q", left, all[1].calls)
 			}
 		})
+	}
+}
+
+// A policy that is loaded for a dry run decides about the messages of queues that have chosen it, at whichever node they are: there is none then.
+func TestADryRunHasNoEffectOnQueues(t *testing.T) {
+	c, all := newCarriers(t)
+	v, _ := c.rigs[2].api.Store.VHost("c")
+	_, err := v.DeclareQueue(vhost.QueueDeclare{Name: "q", Durable: true})
+	must(t, err)
+	rules := policies.NewRules(nil, func() []string { return []string{"wasm/x"} })
+	chosen, err := definitions.ReadPolicy(rules, policies.User, "p", []byte(`{"pattern":".","definition":{"expiry-strategy":"wasm/x"}}`))
+	must(t, err)
+	_, err = v.SetPolicy(policies.User, chosen)
+	must(t, err)
+	file := withPolicies(moduleOf("x", "code", ""), `"queues":[{"vhost":"a","name":"q"}]`)
+	if got := c.want(0, 400, "POST", "/api/definitions?dry-run=true", file).Body.String(); !strings.Contains(got, "expiry policy 'x': queues have chosen it, which is not loaded: 1 of them") {
+		t.Errorf("got %s", got)
+	}
+	for i := range all {
+		if all[i].calls != nil {
+			t.Errorf("node %d: %q was called", i+1, all[i].calls)
+		}
 	}
 }
 

@@ -67,6 +67,25 @@ func TestLiveQueue(t *testing.T) {
 	b.ask(404, "GET", "wasm/policies/x", nil)
 }
 
+// A policy that was taken from its queues by force came back to them for as long as a file that has it was only checked.
+func TestADryRunGivesNoPolicyBack(t *testing.T) {
+	t.Parallel()
+	b := start(t, "")
+	b.ask(201, "PUT", "wasm/policies/x", fields{"module": ttl(), "config": fields{"ttl-ms": 300}})
+	b.declare("jobs", amqp091.Table{"x-expiry-strategy": "wasm/x"})
+	file := json.RawMessage(b.ask(200, "GET", "definitions", nil))
+	b.ask(204, "DELETE", "wasm/policies/x?force=true", nil)
+	if got := b.ask(400, "POST", "definitions?dry-run=true", file); !strings.Contains(string(got), "expiry policy 'x': queues have chosen it, which is not loaded: 1 of them") {
+		t.Errorf("got %s", got)
+	}
+	b.ask(404, "GET", "wasm/policies/x", nil)
+	b.ask(204, "DELETE", "queues/%2F/jobs", nil)
+	b.ask(200, "POST", "definitions?dry-run=true", file)
+	b.ask(404, "GET", "wasm/policies/x", nil)
+	b.ask(204, "POST", "definitions", file)
+	b.ask(200, "GET", "wasm/policies/x", nil)
+}
+
 // What is wrong with an upload is the answer, and the policy in force stays.
 func TestRefusals(t *testing.T) {
 	t.Parallel()

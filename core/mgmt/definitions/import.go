@@ -49,6 +49,9 @@ func (d *Definitions) Rehearse(b []byte, in string) (warnings []string, err erro
 	}
 	d.importing.Lock()
 	defer d.importing.Unlock()
+	if err := d.checkUnchosen(r); err != nil {
+		return nil, err
+	}
 	modules, err := d.readModules(r, in)
 	if err != nil {
 		return nil, err

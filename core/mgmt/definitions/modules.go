@@ -181,6 +181,41 @@ func (d *Definitions) ModulesIn(file []byte) []Module {
 	return all
 }
 
+// checkUnchosen refuses a dry run for which a policy would have to be loaded that queues here have chosen, and that is not there: it would
+// decide about their messages until the file is checked.
+func (d *Definitions) checkUnchosen(r *reader) error {
+	all, err := d.readModulesSection(r)
+	if err != nil || d.Modules == nil {
+		return err
+	}
+	absent := map[string]int{}
+	for _, m := range all {
+		absent[StrategyOf(m.Name)] = 0
+	}
+	for _, m := range d.Modules.Carried() {
+		delete(absent, StrategyOf(m.Name))
+	}
+	if len(absent) == 0 {
+		return nil
+	}
+	for _, v := range d.Store.VHosts() {
+		for _, q := range v.Queues() {
+			chosen, _ := q.Config().Settings(strategyKey)
+			name, _ := chosen.(string)
+			if n, is := absent[name]; is {
+				absent[name] = n + 1
+			}
+		}
+	}
+	for _, m := range all {
+		if n := absent[StrategyOf(m.Name)]; n > 0 {
+			return jsonobj.Errorf("expiry policy '%s': queues have chosen it, which is not loaded: %d of them. It would decide about their messages while the file is checked, so there is no dry run: "+
+				"leave the policy out of the file, or load it first", m.Name, n)
+		}
+	}
+	return nil
+}
+
 // moduleImport loads policies of a file.
 type moduleImport struct {
 	*Definitions

@@ -17,6 +17,8 @@ type Step string
 
 // The steps, in order. Those that check change nothing.
 const (
+	// CheckUnchosen, in a dry run only, checks that what LoadModules would load decides about no messages at the node.
+	CheckUnchosen Step = "check-unchosen"
 	// LoadModules loads expiry policies that are new, at the owner of the registry: what is checked next may name them.
 	LoadModules Step = "load-modules"
 	// UnloadModules unloads policies whose names are the file, a JSON list: the import that they were loaded for is refused.
@@ -50,7 +52,10 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 	}
 	d.importing.Lock()
 	defer d.importing.Unlock()
-	if step == LoadModules {
+	switch step {
+	case CheckUnchosen:
+		return o, d.checkUnchosen(r)
+	case LoadModules:
 		m, err := d.readModules(r, in)
 		if err != nil {
 			return o, err
