@@ -229,15 +229,15 @@ function left(e) {
 /** Says where a message went. @param {any} e */
 function way(e) {
   const exchange = e.target_exchange ?? e.dead_letter_exchange, key = e.target_exchange == null ? e.dead_letter_routing_key : e.target_routing_key;
-  const name = exchange === '' ? 'default exchange' : 'exchange ' + exchange, to = exchange == null ? '' : ` → ${name} key ${key ?? e.routing_key}`;
+  const name = exchange === '' ? 'default exchange' : ['exchange ', h('bdi', null, exchange)], to = exchange == null ? '' : [' → ', name, ' key ', h('bdi', null, key ?? e.routing_key)];
   switch (e.outcome) {
     case 'dead_lettered': case 'routed': return [to, entered(e)];
     case 'ready': return ': ready in its queue';
-    case 'no_exchange': return ` → ${name}, which does not exist: dropped`;
-    case 'unroutable': return to + ', where no queue is bound: dropped';
-    case 'cycle': return to + ' would have been a cycle: dropped';
-    case 'refused': return to + ', where every queue refused it: dropped';
-    case 'filtered': return to + ', whose filter kept it out: dropped';
+    case 'no_exchange': return [' → ', name, ', which does not exist: dropped'];
+    case 'unroutable': return [to, ', where no queue is bound: dropped'];
+    case 'cycle': return [to, ' would have been a cycle: dropped'];
+    case 'refused': return [to, ', where every queue refused it: dropped'];
+    case 'filtered': return [to, ', whose filter kept it out: dropped'];
   }
   return e.reason === 'cancelled' ? '' : ': dropped';
 }

@@ -15,13 +15,32 @@ await scenario(async (browser, faults) => {
   same(names, ['(AMQP default)', '(AMQP default) in other'], 'default exchanges at 390 px');
 
   await go(page, '#/queues/%2F/' + encodeURIComponent('\u05e9\u05dc\u05d5\u05dd 123'));
-  const [word, number] = await page.locator('h1').evaluate((e) => [[0, 4], [5, 8]].map(([from, to]) => {
-    const range = document.createRange();
-    range.setStart(e.firstChild, from);
-    range.setEnd(e.firstChild, to);
-    return range.getBoundingClientRect().left;
-  }));
-  holds(number < word, 'a name that begins with Hebrew is written from left to right');
+  const rightToLeft = async (place) => { // the first word of a name, of four letters, stands to the right of the second
+    const [word, number] = await place.evaluate((e) => [[0, 4], [5, 8]].map(([from, to]) => {
+      const text = document.createTreeWalker(e, NodeFilter.SHOW_TEXT);
+      let at = text.nextNode();
+      while (at && !at.data.startsWith('\u05e9')) at = text.nextNode();
+      const range = document.createRange();
+      range.setStart(at, from);
+      range.setEnd(at, to);
+      return range.getBoundingClientRect().left;
+    }));
+    holds(number < word, `a name that begins with Hebrew is written from left to right: ${await place.innerText()}`);
+  };
+  await rightToLeft(page.locator('h1'));
+  // Wherever names stand: in a cell, on a badge, in a sentence.
+  const mixed = '\u05e9\u05dc\u05d5\u05dd abc';
+  await api('PUT', 'vhosts/' + encodeURIComponent(mixed));
+  await api('PUT', `permissions/${encodeURIComponent(mixed)}/guest`, {configure: '.*', write: '.*', read: '.*'});
+  await api('PUT', `policies/${encodeURIComponent(mixed)}/${encodeURIComponent(mixed)}`, {pattern: '.*', definition: {'message-ttl': 1}});
+  await api('PUT', `queues/${encodeURIComponent(mixed)}/q`, {durable: true, arguments: {'x-dead-letter-exchange': mixed, 'x-dead-letter-routing-key': '1'}});
+  await api('POST', `exchanges/${encodeURIComponent(mixed)}/amq.default/publish`, {routing_key: 'q', payload: 'x', payload_encoding: 'string', properties: {}});
+  const wide = await tab(browser, faults);
+  for (const [route, place] of [['#/queues?name=q', 'tbody td'], ['#/queues?name=q', 'tbody a.badge'], ['#/policies', 'tbody td'], ['#/events', 'ol.events bdi']]) {
+    await go(wide, route);
+    await rightToLeft(wide.locator(place, {hasText: mixed}).first());
+  }
+  await wide.context().close();
 
   await go(page, '#/policies');
   await page.locator('section', {hasText: 'What queues end up with'}).getByText('86400000 ms (1 d)').first().waitFor();
