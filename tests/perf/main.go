@@ -23,14 +23,14 @@ import (
 
 // options are the flags.
 type options struct {
-	curfew, before string
-	others         []*broker
-	rabbit, list   bool
-	session        bool
-	rows           *regexp.Regexp
-	runs           int
-	duration       time.Duration
-	dir, log       string
+	curfew, before, generator string
+	others                    []*broker
+	rabbit, list              bool
+	session                   bool
+	rows                      *regexp.Regexp
+	runs                      int
+	duration                  time.Duration
+	dir, log                  string
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -38,7 +38,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("perf", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // main reports errors
 	f.Usage = func() {}
-	f.StringVar(&o.curfew, "curfew", "bin/curfew", "the `binary` to measure, and to measure with")
+	f.StringVar(&o.curfew, "curfew", "bin/curfew", "the `binary` to measure")
+	f.StringVar(&o.generator, "generator", "bin/curfew-bench", "the `binary` to measure with")
 	f.StringVar(&o.before, "before", "", "another `binary` of Curfew, to compare with")
 	f.BoolVar(&o.rabbit, "rabbitmq", true, "also measure Debian's RabbitMQ, where it is installed")
 	f.BoolVar(&o.session, "session", true, "start each broker in a session of its own, as services are; =false shows what that changes")
@@ -124,7 +125,7 @@ func run(o *options, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	p := &perf{generator: generator{binary: o.curfew, duration: o.duration}, brokers: brokers, runs: o.runs, stderr: stderr, log: io.Discard}
+	p := &perf{generator: generator{binary: o.generator, duration: o.duration}, brokers: brokers, runs: o.runs, stderr: stderr, log: io.Discard}
 	defer p.stop()
 	if o.log != "" {
 		f, err := os.OpenFile(o.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -141,7 +142,7 @@ func run(o *options, stdout, stderr io.Writer) error {
 // absolute makes the paths absolute, for programs that run in other folders. It reports missing files before anything is
 // measured.
 func (o *options) absolute() (err error) {
-	for _, path := range []*string{&o.curfew, &o.before, &o.dir} {
+	for _, path := range []*string{&o.curfew, &o.before, &o.generator, &o.dir} {
 		if *path == "" {
 			continue
 		}

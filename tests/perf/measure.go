@@ -24,7 +24,7 @@ const (
 	settled = 3 * time.Second // after the start: idle
 )
 
-// generator is curfew bench.
+// generator is curfew-bench.
 type generator struct {
 	binary   string
 	duration time.Duration
@@ -68,17 +68,17 @@ func (b *broker) prepare(ctx context.Context, fresh bool) error {
 
 func (g *generator) bench(ctx context.Context, args []string) (figures, error) {
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, g.binary, append([]string{"bench", "--json"}, args...)...)
+	cmd := exec.CommandContext(ctx, g.binary, append([]string{"--json"}, args...)...)
 	if args[0][0] != '-' { // the scenario comes first
-		cmd = exec.CommandContext(ctx, g.binary, append([]string{"bench", args[0], "--json"}, args[1:]...)...)
+		cmd = exec.CommandContext(ctx, g.binary, append([]string{args[0], "--json"}, args[1:]...)...)
 	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("curfew bench %s: %w: %s", strings.Join(args, " "), err, complaint(stderr.String()))
+		return nil, fmt.Errorf("curfew-bench %s: %w: %s", strings.Join(args, " "), err, complaint(stderr.String()))
 	}
 	var all map[string]any
 	if err := json.Unmarshal(stdout.Bytes(), &all); err != nil {
-		return nil, fmt.Errorf("curfew bench %s: %w", strings.Join(args, " "), err)
+		return nil, fmt.Errorf("curfew-bench %s: %w", strings.Join(args, " "), err)
 	}
 	f := figures{}
 	for key, v := range all {
@@ -92,7 +92,7 @@ func (g *generator) bench(ctx context.Context, args []string) (figures, error) {
 // complaint returns the line that is not about progress.
 func complaint(stderr string) string {
 	for line := range strings.Lines(stderr) {
-		if rest, ok := strings.CutPrefix(line, "curfew bench: "); ok {
+		if rest, ok := strings.CutPrefix(line, "curfew-bench: "); ok {
 			return strings.TrimSpace(rest)
 		}
 	}

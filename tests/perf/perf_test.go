@@ -10,12 +10,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/curfewmq/curfew/cmd/curfew/bench"
+	"github.com/curfewmq/curfew/cmd/curfew-bench/bench"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every command that a row stands for is one that curfew bench takes.
+// Every command that a row stands for is one that curfew-bench takes.
 func TestRowsAreCommands(t *testing.T) {
 	names := make(map[string]bool)
 	for _, r := range rows() {
@@ -33,7 +33,7 @@ func TestRowsAreCommands(t *testing.T) {
 		for _, args := range lines {
 			var stderr bytes.Buffer
 			if status := bench.Main(append(args, "--help"), io.Discard, &stderr); status != 0 { // comes last, so that all before it is read
-				t.Errorf("%s: curfew bench %v: %s", r.name, args, &stderr)
+				t.Errorf("%s: curfew-bench %v: %s", r.name, args, &stderr)
 			}
 		}
 	}

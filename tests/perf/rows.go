@@ -2,12 +2,12 @@ package main
 
 import "strings"
 
-// row is one scenario, measured with every broker. Figures are named by their keys in the result of curfew bench; "" is
+// row is one scenario, measured with every broker. Figures are named by their keys in the result of curfew-bench; "" is
 // not shown.
 type row struct {
 	name   string
-	bench  string  // the arguments of curfew bench; D stands for the duration
-	client *client // Go's client library instead of curfew bench
+	bench  string  // the arguments of curfew-bench; D stands for the duration
+	client *client // Go's client library instead of curfew-bench
 	idle   bool    // only measures a newly started broker
 	fresh  bool    // the broker is restarted, so that its memory is the row's
 	secure bool    // over TLS

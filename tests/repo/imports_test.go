@@ -132,7 +132,7 @@ func TestImportRules(t *testing.T) {
 		{dir: "core/queue", pkg: module + "/sdk/hook"},
 		{dir: "core/queue", pkg: module + "/plugins/ttl", want: "cmd/curfew hands them in"},
 		{dir: "core/queue", pkg: module + "/plugins/ttl", test: true, want: "cmd/curfew hands them in"},
-		{dir: "core/queue", pkg: module + "/cmd/curfew/bench", want: "must not import cmd/curfew/bench"},
+		{dir: "core/queue", pkg: module + "/cmd/curfew-bench/bench", want: "must not import cmd/curfew-bench/bench"},
 		{dir: "core/config", pkg: "github.com/knadh/koanf/v2"},
 		{dir: "core/mgmt", pkg: "go.yaml.in/yaml/v3", want: "only in core/config and tests"},
 		{dir: "core/configs", pkg: "github.com/knadh/koanf/v2", want: "only in core/config"},

@@ -1,4 +1,4 @@
-// Package app is the program curfew: the broker and its tools serve, config, ctl, backup, restore, policy, log, build, bench, version. Called rabbitmqctl, it
+// Package app is the program curfew: the broker and its tools serve, config, ctl, backup, restore, policy, log, build, version. Called rabbitmqctl, it
 // is "curfew ctl".
 //
 // A program with further plugins, which "curfew build" writes and compiles, is a call of [Main] with their factories.
@@ -14,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/curfewmq/curfew/cmd/curfew/backup"
-	"github.com/curfewmq/curfew/cmd/curfew/bench"
 	"github.com/curfewmq/curfew/cmd/curfew/build"
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
 	"github.com/curfewmq/curfew/cmd/curfew/policy"
@@ -81,7 +80,6 @@ func commands() []command {
 		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
 		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
 		{"build", "make a program with plugins of other Go modules", (*app).build},
-		{"bench", "put load on an AMQP broker and measure it", (*app).bench},
 		{"version", "print the version, and the plugins of this program", (*app).printVersion},
 		{"help", `explain a command, as in "curfew help serve"`, (*app).help},
 	}
@@ -123,7 +121,11 @@ func (a *app) lookup(name string) (c command, code int, ok bool) {
 		}
 		names = append(names, c.name)
 	}
-	return command{}, a.misuse("", usage.Unknown(name, names)), false
+	problem := usage.Unknown(name, names)
+	if name == "bench" {
+		problem = "the load generator is a program of its own, curfew-bench"
+	}
+	return command{}, a.misuse("", problem), false
 }
 
 // misuse reports a wrong command line; command is "" if there is none.
@@ -133,8 +135,6 @@ func (a *app) misuse(command, problem string) int {
 	fmt.Fprintf(a.stderr, "%s: %s\nRun %q for help.\n", words, problem, help)
 	return exitUsage
 }
-
-func (a *app) bench(args []string) int { return bench.Main(args, a.stdout, a.stderr) }
 
 func (a *app) build(args []string) int {
 	p := build.Program{Environ: a.environ, Stdout: a.stdout, Stderr: a.stderr}

@@ -11,15 +11,15 @@ import (
 
 // Every command line in the README is one that the flags accept, and every flag is mentioned there.
 func TestREADME(t *testing.T) {
-	page, err := os.ReadFile("README.md")
+	page, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := strings.ReplaceAll(string(page), `"$(pgrep -x curfew)"`, "42")
-	for _, line := range regexp.MustCompile(`(?m)^curfew bench[^#\n]*`).FindAllString(text, -1) {
+	for _, line := range regexp.MustCompile(`(?m)^curfew-bench[^#\n]*`).FindAllString(text, -1) {
 		var stderr bytes.Buffer
 		e := env{stderr: &stderr}
-		sc, args, ok := e.choose(strings.Fields(line)[2:])
+		sc, args, ok := e.choose(strings.Fields(line)[1:])
 		if !ok {
 			t.Errorf("%s: %s", line, &stderr)
 			continue
@@ -32,7 +32,7 @@ func TestREADME(t *testing.T) {
 	for _, sc := range scenarios() {
 		sc.flags().VisitAll(func(g *flag.Flag) {
 			if !strings.Contains(text, "`--"+g.Name) {
-				t.Errorf("--%s of curfew bench %s is not explained", g.Name, sc.name)
+				t.Errorf("--%s of curfew-bench %s is not explained", g.Name, sc.name)
 			}
 		})
 	}

@@ -79,7 +79,7 @@ func newFlags(scenario string) flags {
 	if err := o.broker.Set("amqp://guest:guest@127.0.0.1:5672/"); err != nil {
 		panic(err) // a constant
 	}
-	name := "curfew bench"
+	name := "curfew-bench"
 	if scenario != "" {
 		name += " " + scenario
 	}

@@ -39,7 +39,7 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 		{"--size 16 now", []string{`unexpected argument "now"`}},
 		{"--publishers 0 --consumers 0", []string{"--publishers 0 --consumers 0", "from 1"}},
 		{"--frobnicate", []string{"--frobnicate"}},
-		{"hurricane", []string{`unknown scenario "hurricane"`, "curfew bench storm", "curfew bench leases"}},
+		{"hurricane", []string{`unknown scenario "hurricane"`, "curfew-bench storm", "curfew-bench leases"}},
 		{"storm --confirm 0", []string{"--confirm", "from 1 to 1048576"}},
 		{"storm --delay 1s", []string{"--delay", "from 2s to 1h0m0s"}},
 		{"lateness --size 7", []string{"--size", "from 8 to 134217728"}},
@@ -68,7 +68,7 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 		{"--tls --tls-key k.pem", []string{"--tls-key needs --tls-cert"}},
 		{"--tls --tls-cert /nowhere/c.pem", []string{"--tls-cert /nowhere/c.pem"}},
 		{"--tls --tls-ca /nowhere/ca.pem", []string{"--tls-ca", "/nowhere/ca.pem"}},
-		{"--tls --tls-ca README.md", []string{"--tls-ca README.md", "no certificate"}},
+		{"--tls --tls-ca ../README.md", []string{"--tls-ca ../README.md", "no certificate"}},
 		{"--tls --tls-ca ca.pem --tls-insecure", []string{"only one of them"}},
 		{"--batch 0", []string{"--batch", "from 1 to 100000"}},
 		{"floor --uri amqp://h", []string{"--uri"}},
@@ -83,7 +83,7 @@ func TestComplaintsNameTheFlagAndTheRange(t *testing.T) {
 			if status := e.main(t.Context(), strings.Fields(c.args)); status != 2 {
 				t.Errorf("exit status %d, want 2", status)
 			}
-			for _, want := range append(c.want, "curfew bench") {
+			for _, want := range append(c.want, "curfew-bench") {
 				if !strings.Contains(stderr.String(), want) {
 					t.Errorf("complaint does not contain %q:\n%s", want, stderr.String())
 				}
@@ -99,7 +99,7 @@ func TestHelpIsNoFailure(t *testing.T) {
 		t.Errorf("exit status %d, want 0", status)
 	}
 	for _, want := range []string{
-		"\n  --publishers connections  connections that publish; 0 = none, others do (default 1)\n", "\n  --durable                 declare", "curfew bench storm",
+		"\n  --publishers connections  connections that publish; 0 = none, others do (default 1)\n", "\n  --durable                 declare", "curfew-bench storm",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("help does not contain %q:\n%s", want, &stdout)
@@ -126,8 +126,8 @@ func TestComplaintIsShort(t *testing.T) {
 	var stderr bytes.Buffer
 	e := env{stderr: &stderr}
 	e.main(t.Context(), []string{"storm", "--confirm", "0"})
-	const want = `curfew bench storm: the flag --confirm does not take "0": must be a whole number from 1 to 1048576
-Run "curfew bench storm --help" for help.
+	const want = `curfew-bench storm: the flag --confirm does not take "0": must be a whole number from 1 to 1048576
+Run "curfew-bench storm --help" for help.
 `
 	if stderr.String() != want {
 		t.Errorf("got %s\nwant %s", &stderr, want)

@@ -27,7 +27,7 @@ func startRelay() (*relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(self, "bench", relayCommand)
+	cmd := exec.Command(self, relayCommand)
 	cmd.SysProcAttr = ownSession()
 	cmd.Stderr = os.Stderr
 	stdin, err := cmd.StdinPipe()
@@ -61,7 +61,7 @@ func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
 		err = errors.Join(err, ln.Close())
 	}
 	if err != nil {
-		fmt.Fprintln(stderr, "curfew bench: relay:", err)
+		fmt.Fprintln(stderr, "curfew-bench: relay:", err)
 		return 1
 	}
 	return 0

@@ -1,4 +1,4 @@
-// Package bench is the load generator behind "curfew bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
+// Package bench is the load generator behind "curfew-bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
 // rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
 //
 // It shares the machine with the broker, so it is as cheap as possible. Publishers write prepared messages, in which only the stamps
@@ -74,7 +74,7 @@ type env struct {
 	stdout, stderr io.Writer
 }
 
-// Main runs "curfew bench" with the arguments behind those words. The result goes to stdout, progress and errors go to stderr. It
+// Main runs "curfew-bench" with the arguments behind those words. The result goes to stdout, progress and errors go to stderr. It
 // returns the exit status: 0, 1 for a run that failed, 2 for a wrong call.
 func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == relayCommand {
@@ -111,7 +111,7 @@ func (e *env) main(ctx context.Context, args []string) int {
 		return 2
 	}
 	if err := e.perform(ctx, sc, o); err != nil {
-		fmt.Fprintln(e.stderr, "curfew bench:", err)
+		fmt.Fprintln(e.stderr, "curfew-bench:", err)
 		return 1
 	}
 	return 0
@@ -127,14 +127,14 @@ func (e *env) choose(args []string) (scenario, []string, bool) {
 			return sc, args[1:], true
 		}
 	}
-	fmt.Fprintf(e.stderr, "curfew bench: unknown scenario %q; there are:\n", args[0])
+	fmt.Fprintf(e.stderr, "curfew-bench: unknown scenario %q; there are:\n", args[0])
 	list(e.stderr)
 	return scenario{}, nil, false
 }
 
 func list(w io.Writer) {
 	for _, sc := range scenarios() {
-		fmt.Fprintf(w, "  curfew bench %-9s %s\n", sc.name, sc.about)
+		fmt.Fprintf(w, "  curfew-bench %-9s %s\n", sc.name, sc.about)
 	}
 }
 

@@ -121,7 +121,7 @@ func startOK(t target) *amqp.ConnectionStartOK {
 		capabilities = append(capabilities, amqp.Field{Key: name, Value: true})
 	}
 	m := &amqp.ConnectionStartOK{
-		ClientProperties: amqp.Table{{Key: "product", Value: "curfew bench"}, {Key: "capabilities", Value: capabilities}},
+		ClientProperties: amqp.Table{{Key: "product", Value: "curfew-bench"}, {Key: "capabilities", Value: capabilities}},
 		Mechanism:        "PLAIN",
 		Response:         "\x00" + t.user + "\x00" + t.password,
 		Locale:           "en_US",
