@@ -75,7 +75,7 @@ powerloss: ## cut the power of a simulated machine POWER_LOSSES times (default 1
 	POWER_LOSSES=$(POWER_LOSSES) go test -count=1 -v -timeout 3h -run '^TestCampaignPowerLoss$$' ./tests/crash/power
 
 simulate: ## play GAMES simulated clusters (default 1000000, some 120 a second) from SEED on: nodes crash and are replaced, disks fail; nothing acknowledged may be lost
-	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run '^TestCampaign(Simulation|SmallDisk)$$' ./core/wlog/quorum
+	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run '^TestCampaign(Simulation|SmallDisk|DiskFull.*)$$' ./core/wlog/quorum
 
 models: ## play MODELS (default 1000) random runs of queues, journals, logs and stores against models of them
 	SIMULATION_SEEDS=$(MODELS) go test -count=1 -timeout 24h -run '^TestCampaign' ./core/queue ./core/journal ./core/wlog/seg ./core/store

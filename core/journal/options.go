@@ -3,6 +3,7 @@ package journal
 import (
 	"cmp"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -14,7 +15,11 @@ type Options struct {
 	Extent  int64 // bytes of an extent; 0 = 16 MiB
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB
 	Pending int64 // bytes waiting to be durable from which on CaughtUp makes publishers wait; 0 = 16 MiB
-	Slack   int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
+
+	// Waiting counts the bytes that were committed and are not durable, of all logs that have it; nil = nobody asks.
+	Waiting *atomic.Int64
+
+	Slack int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
 
 	// Gather bounds how long commits wait for others, while an entry is on its way to a [wlog.Pipeline]: the next one begins half a journey
 	// later, at most by Gather. Other logs have no use for it. 0 = the next entry begins at once.
@@ -86,6 +91,9 @@ func (o Options) withDefaults() Options {
 	o.Entry = cmp.Or(o.Entry, 4<<20)
 	o.Pending = cmp.Or(o.Pending, 16<<20)
 	o.Slack = cmp.Or(o.Slack, 16<<20)
+	if o.Waiting == nil {
+		o.Waiting = new(atomic.Int64)
+	}
 	if o.Size == nil {
 		o.Size = func(ops int) int64 { return int64(ops) }
 	}

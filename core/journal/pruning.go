@@ -16,7 +16,7 @@ func (w *Writer) prune(groups iter.Seq[*commitGroup]) {
 		bytes, remain := g.prune(&p)
 		w.overtaken = w.overtaken || remain
 		w.pending -= int64(bytes)
-		waiting.Add(-int64(bytes))
+		w.o.Waiting.Add(-int64(bytes))
 	}
 	if p.lasting == 0 {
 		w.gone = nil

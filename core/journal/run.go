@@ -212,7 +212,7 @@ func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.pending -= int64(len(g.entry))
-	waiting.Add(-int64(len(g.entry)))
+	w.o.Waiting.Add(-int64(len(g.entry)))
 	if err != nil {
 		return due{}
 	}

@@ -32,11 +32,6 @@ type Completer interface {
 	Failed(err error)
 }
 
-var waiting atomic.Int64
-
-// WaitingBytes returns the memory of operations in the whole process that were committed and are not durable.
-func WaitingBytes() int64 { return waiting.Load() }
-
 // Writer commits operations to one log. It is safe for concurrent use. With nothing to append it has no goroutine.
 type Writer struct {
 	log     wlog.Log
@@ -179,7 +174,7 @@ func (w *Writer) commit(ops []byte, live []Delta, c commit) {
 	}
 	w.queue.last(len(ops)).add(ops, live, c, &w.extents)
 	w.pending += int64(len(ops))
-	waiting.Add(int64(len(ops)))
+	w.o.Waiting.Add(int64(len(ops)))
 	w.stats.Commits++
 	w.updateCaughtUp()
 	w.start()

@@ -85,11 +85,11 @@ func (q *Queue) startDiscards(now hook.Instant, ms []confirming) {
 		}
 	}
 	n := 0
-	if !q.buf.committing && !q.discards.due(now) && underway.admit(q.mailbox) {
+	if !q.buf.committing && !q.discards.due(now) && q.mailbox.broker.underway.admit(q.mailbox) {
 		for bytes := 0; n < len(ms) && bytes <= departBytes; n++ {
 			bytes += int(q.at(ms[n].ref).slot().length)
 		}
-		underway.during(func() { q.publishDiscards(now, ms[:n]) })
+		q.mailbox.broker.underway.during(func() { q.publishDiscards(now, ms[:n]) })
 	}
 	q.discards.retrySoon(now, ms[n:])
 }
@@ -218,7 +218,7 @@ func (q *Queue) retryDiscards(now hook.Instant) (more bool) {
 	if !d.due(now) {
 		return false
 	}
-	if !underway.hasCapacity(q.mailbox) {
+	if !q.mailbox.broker.underway.hasCapacity(q.mailbox) {
 		return true
 	}
 	n, bytes := 0, 0

@@ -33,7 +33,7 @@ func (r *relay) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Trackin
 		}
 	}
 	for n := range r.targets {
-		to := &Mailbox{order: uint64(n) + 1}
+		to := &Mailbox{broker: testBroker, order: uint64(n) + 1}
 		b := NewBatch()
 		b.Tracking, b.to = t, to
 		for i := range ds {
@@ -192,7 +192,7 @@ func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
 		g := &graveyard{}
 		s, _ := live(t, ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true}))
 		s.queue.host = g
-		underway.bytes.Add(trafficLimit) // of others
+		testBroker.underway.bytes.Add(trafficLimit) // of others
 		_ = s.Do(func(q *Queue, now hook.Instant) {
 			var held []PendingAck
 			for id := range uint64(2 * maxBatch) {
@@ -200,15 +200,15 @@ func TestForwardedMessagesDoNotOvertakeThoseThatWait(t *testing.T) {
 				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 			}
 			q.settleAll(now, Reject, held[:3])
-			underway.bytes.Add(-departBytes) // too little for those who wait to be told
+			testBroker.underway.bytes.Add(-departBytes) // too little for those who wait to be told
 			q.settleAll(now, Reject, held[3:])
-			underway.bytes.Add(departBytes)
+			testBroker.underway.bytes.Add(departBytes)
 		})
-		underway.remove(trafficLimit)
+		testBroker.underway.remove(trafficLimit)
 		for range 20 {
 			g.land()
 		}
-		if len(g.ids) != 2*maxBatch || !slices.IsSorted(g.ids) || underway.bytes.Load() != 0 {
+		if len(g.ids) != 2*maxBatch || !slices.IsSorted(g.ids) || testBroker.underway.bytes.Load() != 0 {
 			t.Errorf("sent %d: %v", len(g.ids), g.ids)
 		}
 	})

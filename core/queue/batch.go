@@ -140,7 +140,8 @@ type Batch struct {
 	Tracking
 	blocks   []*block.Block
 	to       *Mailbox // that dead letters were published to
-	underway int64    // bytes that traffic counts
+	traffic  *traffic // that counts it; nil = none does
+	underway int64    // bytes of it
 
 	divided bool                  // it has several commits
 	parts   atomic.Int32          // of these that are not done, less the last
@@ -173,7 +174,8 @@ func (b *Batch) release() {
 	if cap(b.Messages) > large {
 		b.Messages = nil
 	}
-	b.Messages, b.blocks, b.Tracking, b.to, b.underway = b.Messages[:0], b.blocks[:0], Tracking{}, nil, 0
+	b.Messages, b.blocks, b.Tracking, b.to = b.Messages[:0], b.blocks[:0], Tracking{}, nil
+	b.traffic, b.underway = nil, 0
 	if b.divided {
 		b.divided = false
 		b.parts.Store(0)
@@ -220,10 +222,10 @@ func (b *Batch) complete(err error) {
 	if b.report != nil {
 		b.report.arrived(b)
 	}
-	bytes := b.underway
+	bytes, t := b.underway, b.traffic
 	b.release()
 	if bytes > 0 {
-		underway.remove(bytes)
+		t.remove(bytes)
 	}
 }
 

@@ -204,7 +204,7 @@ func restoresTheOthers(t *testing.T, interfere func(r *Restorer, step int)) {
 			t.Fatal(err)
 		}
 	}
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	for i, e := range j.entries {
 		if i == 2 {
 			interfere(r, 1)
@@ -221,7 +221,7 @@ func restoresTheOthers(t *testing.T, interfere func(r *Restorer, step int)) {
 	var restored []*Mailbox
 	g := &faultGraves{graves: both[0].queue.host.(*graves)}
 	for _, m := range both {
-		again := NewPausedMailbox(m.Config(), chainOf(t, hook.Hooks{}), g, m.clock)
+		again := testBroker.NewPausedMailbox(m.Config(), chainOf(t, hook.Hooks{}), g, m.clock)
 		restored = append(restored, again)
 	}
 	j.used = map[uint32]int64{}
@@ -244,7 +244,7 @@ func restoresTheOthers(t *testing.T, interfere func(r *Restorer, step int)) {
 		}
 	}
 	j.trim()
-	whole := NewRestorer()
+	whole := testBroker.NewRestorer()
 	for _, e := range j.entries {
 		if _, err := whole.Apply(e.extent, e.ops); err != nil {
 			t.Fatal(err)

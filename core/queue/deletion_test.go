@@ -69,7 +69,7 @@ func deleteWhileItSends(t *testing.T, n int, leave parting, crashes bool) {
 		}
 		want = [2]int{}
 	}
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +157,7 @@ func TestADeletionLeavesWhatFailsOnItsWay(t *testing.T) {
 					t.Error(err)
 				}
 				_ = after.Close()
-				r := NewRestorer()
+				r := testBroker.NewRestorer()
 				if _, err := r.Apply(1, ops); err != nil {
 					t.Fatal(err)
 				}
@@ -252,7 +252,7 @@ func TestADeletionReadsNothing(t *testing.T) {
 			t.Fatal("nothing is on its way")
 		}
 		time.Sleep(time.Minute)
-		_, _ = spill.Load().file.Close(), spill.Load().direct.Close()
+		_, _ = testBroker.spill.file.Close(), testBroker.spill.direct.Close()
 		q.mailbox.handle(2*second, &task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, _ hook.Instant) {
 			q.close()
 		}}})

@@ -19,7 +19,7 @@ type sorter struct {
 func (s *sorter) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	for i := range s.batches {
 		s.batches[i] = NewBatch()
-		s.batches[i].Tracking, s.batches[i].to = t, &Mailbox{order: uint64(i) + 1}
+		s.batches[i].Tracking, s.batches[i].to = t, &Mailbox{broker: testBroker, order: uint64(i) + 1}
 	}
 	for i := range ds {
 		d, id := &ds[i], idOf(ds[i].Body)

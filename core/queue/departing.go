@@ -22,7 +22,7 @@ func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 	for i := range ms {
 		m := &ms[i]
 		if m.verdict.Action == hook.Route {
-			admitted = admitted || len(q.departing) == 0 && !q.buf.committing && underway.admit(q.mailbox)
+			admitted = admitted || len(q.departing) == 0 && !q.buf.committing && q.mailbox.broker.underway.admit(q.mailbox)
 			if !admitted || bytes > departBytes {
 				q.deferDeparture(m)
 				continue
@@ -52,8 +52,8 @@ func (q *Queue) deferDeparture(m *leaving) {
 
 // depart publishes waiting dead letters while there is capacity.
 func (q *Queue) depart(now hook.Instant) {
-	for len(q.departing) > 0 && underway.admit(q.mailbox) {
-		underway.during(func() { q.departSome(now) })
+	for len(q.departing) > 0 && q.mailbox.broker.underway.admit(q.mailbox) {
+		q.mailbox.broker.underway.during(func() { q.departSome(now) })
 	}
 }
 

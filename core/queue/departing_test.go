@@ -143,7 +143,7 @@ func (g *graveyard) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tra
 	}
 	b.Tracking = t
 	t.Expect(1, ds)
-	underway.add(b)
+	testBroker.underway.add(b)
 	g.flying = append(g.flying, b)
 	g.dead += len(ds)
 }
@@ -191,7 +191,7 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 	}
 	time.Sleep(time.Minute)
 	synctest.Wait()
-	if n := underway.bytes.Load(); n < trafficLimit || n > trafficLimit+queues*(departBytes+size) {
+	if n := testBroker.underway.bytes.Load(); n < trafficLimit || n > trafficLimit+queues*(departBytes+size) {
 		t.Fatalf("%d bytes are under way", n)
 	}
 	waiting := 0 // of those that had their turns last, which may be any
@@ -225,15 +225,15 @@ func waitForRoom(t *testing.T, target *hook.Target) {
 	}
 	for range 100 {
 		g.land()
-		if n := underway.bytes.Load(); n > trafficLimit+queues*(departBytes+size) {
+		if n := testBroker.underway.bytes.Load(); n > trafficLimit+queues*(departBytes+size) {
 			t.Fatalf("%d bytes are under way", n)
 		}
 	}
 	for _, s := range all[queues/2:] {
 		arrived += int(stats(t, s).DeadLettered[hook.ReasonExpired])
 	}
-	if arrived+gone != queues*each || underway.bytes.Load() != 0 || len(underway.line) > 0 {
-		t.Errorf("%d dead-lettered and %d gone of %d; %d bytes under way, %d wait", arrived, gone, queues*each, underway.bytes.Load(), len(underway.line))
+	if arrived+gone != queues*each || testBroker.underway.bytes.Load() != 0 || len(testBroker.underway.line) > 0 {
+		t.Errorf("%d dead-lettered and %d gone of %d; %d bytes under way, %d wait", arrived, gone, queues*each, testBroker.underway.bytes.Load(), len(testBroker.underway.line))
 	}
 	for _, s := range all[queues/2:] {
 		if st := stats(t, s); st.Ready+st.Discarded > 0 || st.DeadLettered[hook.ReasonExpired] != each {
@@ -248,7 +248,7 @@ func TestNobodyWaitsWhileNothingIsUnderWay(t *testing.T) {
 	for range 300_000 / fewer {
 		var line traffic
 		line.bytes.Store(trafficLimit)
-		s := &Mailbox{running: true} // its work only waits
+		s := &Mailbox{broker: testBroker, running: true} // its work only waits
 		var both sync.WaitGroup
 		both.Go(func() { line.remove(trafficLimit) })
 		admitted := line.admit(s)
@@ -290,8 +290,8 @@ func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
 					checkSums(t, q)
 				})
 				g.land()
-				if g.dead != n || underway.bytes.Load() != 0 {
-					t.Errorf("%d of %d have left, %d bytes are under way", g.dead, n, underway.bytes.Load())
+				if g.dead != n || testBroker.underway.bytes.Load() != 0 {
+					t.Errorf("%d of %d have left, %d bytes are under way", g.dead, n, testBroker.underway.bytes.Load())
 				}
 			})
 		})

@@ -72,7 +72,7 @@ type everywhere struct{ courier }
 func (f *everywhere) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking) {
 	for n := range 2 {
 		b := NewBatch()
-		b.Tracking, b.to = t, &Mailbox{order: uint64(n) + 1}
+		b.Tracking, b.to = t, &Mailbox{broker: testBroker, order: uint64(n) + 1}
 		for i := range ds {
 			b.Messages = append(b.Messages, Message{
 				Routing: origin, Props: bytes.Clone(ds[i].Props), Body: bytes.Clone(ds[i].Body), Seq: ds[i].Seq, Flags: ds[i].Flags,
@@ -113,7 +113,7 @@ func TestWhatGoesToSeveralQueuesIsRemovedWhenAllOfItIsThere(t *testing.T) {
 				e.keep(wlog.Moving)
 				last.mailbox.handle(2*second, &task{kind: taskPublish, batch: f.batches[1]})
 				time.Sleep(time.Second)
-				r := NewRestorer()
+				r := testBroker.NewRestorer()
 				if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
 					t.Fatal(err)
 				}

@@ -42,7 +42,7 @@ func (c *pageCopy) fill(s *store, n uint32) error {
 	}
 	c.buf, c.store = c.buf[:g.size], nil
 	c.reads++
-	if err := g.pages.each(c.buf, 0, spill.Load().file.ReadAt); err != nil {
+	if err := g.pages.each(c.buf, 0, s.file.file.ReadAt); err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	c.store, c.segment = s, n

@@ -183,7 +183,7 @@ func TestAChangeReturnsWhenItIsDurable(t *testing.T) {
 				if tc.durable {
 					cfg.Storage = &Storage{Journal: j, ID: 1}
 				}
-				m := NewMailbox(cfg, chainOf(t, holdHooks()), &host{}, clock.New())
+				m := testBroker.NewMailbox(cfg, chainOf(t, holdHooks()), &host{}, clock.New())
 				got, done := errors.New("none"), false
 				go func() {
 					got = m.Change(t.Context(), func(q *Queue, _ hook.Instant) { q.Touch(second) })
@@ -213,7 +213,7 @@ func TestAChangeReturnsWhenItIsDurable(t *testing.T) {
 func TestAStoppedQueueIsNotChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := &Config{Name: "q", Profile: &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}}
-		m := NewMailbox(cfg, chainOf(t, holdHooks()), &host{}, clock.New())
+		m := testBroker.NewMailbox(cfg, chainOf(t, holdHooks()), &host{}, clock.New())
 		_ = m.Do(func(q *Queue, _ hook.Instant) { q.End() })
 		err := m.Change(t.Context(), func(*Queue, hook.Instant) { t.Error("it was changed") })
 		if _, ok := errors.AsType[*StoppedError](err); !ok {

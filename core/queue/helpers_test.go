@@ -20,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
+// testBroker is the broker of the queues in these tests.
+var testBroker = new(Broker)
+
 // second is one second of simulated time.
 const second = hook.Instant(time.Second)
 
@@ -109,16 +112,16 @@ func needBubble(tb testing.TB) {
 func ownTraffic(t *testing.T) {
 	t.Helper()
 	empty := func() {
-		if n, waiting := underway.bytes.Load(), len(underway.line); n != 0 || waiting > 0 {
+		if n, waiting := testBroker.underway.bytes.Load(), len(testBroker.underway.line); n != 0 || waiting > 0 {
 			t.Errorf("%d bytes are under way, %d queues wait", n, waiting)
 		}
 	}
 	empty()
 	t.Cleanup(func() {
 		empty()
-		underway.bytes.Store(0)
-		underway.line = nil
-		underway.waiting.Store(false)
+		testBroker.underway.bytes.Store(0)
+		testBroker.underway.line = nil
+		testBroker.underway.waiting.Store(false)
 	})
 }
 
@@ -136,7 +139,7 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	}
 	hst := &host{}
 	cfg.Strategy = "test"
-	m := &Mailbox{clock: func() hook.Instant { return second }, running: true}
+	m := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }, running: true}
 	m.queue = Queue{cfg: &cfg, host: hst, mailbox: m, buf: new(turnBuffers)}
 	q := &m.queue
 	q.attach(second, chainOf(tb, h))

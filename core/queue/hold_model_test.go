@@ -378,7 +378,7 @@ func (p *holdPair) restart() {
 		p.now = p.now.AddMillis(-6000)
 	}
 	now := p.now
-	s := &Mailbox{clock: func() hook.Instant { return now }, running: true}
+	s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return now }, running: true}
 	s.config.Store(p.q.cfg)
 	s.queue = Queue{cfg: p.q.cfg, host: p.q.host, mailbox: s, buf: new(turnBuffers), hooks: p.q.hooks}
 	p.log.used = map[uint32]int64{}

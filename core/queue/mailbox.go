@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -14,6 +13,7 @@ import (
 // Mailbox is the concurrency-safe front of a queue. If the queue is idle, the caller of
 // a method runs the turn; otherwise the task is queued for the goroutine that does.
 type Mailbox struct {
+	broker *Broker
 	clock  clock.Clock
 	config atomic.Pointer[Config] // queue.cfg, for any goroutine
 	order  uint64                 // of creation, among all queues
@@ -88,27 +88,6 @@ func (c *call) end(err error) {
 	}
 }
 
-// NewMailbox returns a queue without messages. Its lease begins now.
-func NewMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
-	m := NewPausedMailbox(cfg, c, host, clock)
-	m.running = false
-	m.queue.Touch(clock())
-	m.arm()
-	return m
-}
-
-// NewPausedMailbox returns a queue for a [Restorer] to fill. Its tasks wait, and its
-// lease does not begin, until the Restorer starts it.
-func NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
-	m := &Mailbox{clock: clock, order: mailboxSeq.Add(1), running: true}
-	m.config.Store(cfg)
-	m.queue = Queue{cfg: cfg, host: host, mailbox: m}
-	m.queue.hooks = c.Attach((*pluginView)(&m.queue), &cfg.Hooks)
-	m.settlesFirst.Store(m.queue.hooks.WantsGone())
-	m.mayRefuse.Store(m.queue.hooks.Refuses())
-	return m
-}
-
 // start lets a paused queue deliver and expire what it was filled with, and then run
 // the tasks that wait. Its lease begins now.
 func (m *Mailbox) start() {
@@ -155,7 +134,7 @@ func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 // and never runs the queue on the caller's stack.
 func (m *Mailbox) PublishAsync(b *Batch) {
 	b.to = m
-	underway.add(b)
+	m.broker.underway.add(b)
 	m.postAsync(task{kind: taskPublish, batch: b})
 }
 
@@ -191,12 +170,6 @@ func (m *Mailbox) post(t task) {
 // they free memory.
 const maxInbox = 16
 
-var waitingPublishers atomic.Int64
-
-// WaitingPublishers returns how many publishers in the whole process wait because a
-// mailbox is full.
-func WaitingPublishers() int64 { return waitingPublishers.Load() }
-
 // enqueue puts a task in the inbox or, if the queue is idle, reports that the caller
 // must run it. With wait it blocks while the inbox is full.
 func (m *Mailbox) enqueue(t task, wait bool) (run bool) {
@@ -206,9 +179,9 @@ func (m *Mailbox) enqueue(t task, wait bool) (run bool) {
 		if m.notFull == nil {
 			m.notFull = sync.NewCond(&m.mu)
 		}
-		waitingPublishers.Add(1)
+		m.broker.waitingPublishers.Add(1)
 		m.notFull.Wait()
-		waitingPublishers.Add(-1)
+		m.broker.waitingPublishers.Add(-1)
 	}
 	if !m.running {
 		m.running = true
@@ -299,7 +272,7 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 	q := &m.queue
 	if t.kind == taskAdmitted {
 		m.inLine = false
-		defer underway.next()
+		defer m.broker.underway.next()
 	}
 	q.buf.ops.confirmed = false
 	if err := contain(func() { m.take(now, t) }); err != nil {

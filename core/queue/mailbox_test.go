@@ -40,7 +40,7 @@ func live(tb testing.TB, h hook.Hooks) (*Mailbox, *graves) {
 	g := &graves{clock: clock, died: map[uint64]hook.Instant{}, gone: make(chan Deletion, 1)}
 	profile := &Profile{Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 	cfg := &Config{Profile: profile, Name: "q"}
-	return NewMailbox(cfg, chainOf(tb, h), g, clock), g
+	return testBroker.NewMailbox(cfg, chainOf(tb, h), g, clock), g
 }
 
 func stats(tb testing.TB, s *Mailbox) (st Stats) {

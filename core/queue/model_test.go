@@ -227,7 +227,7 @@ func (p *pair) restart() {
 		p.log.trim()
 	}
 	now := p.now
-	s := &Mailbox{clock: func() hook.Instant { return now }}
+	s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return now }}
 	s.config.Store(p.q.cfg)
 	s.queue = Queue{cfg: p.q.cfg, host: p.host, mailbox: s, buf: new(turnBuffers)}
 	s.queue.hooks = p.q.hooks

@@ -294,7 +294,7 @@ func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Leve
 // open creates the contents when the first message enters.
 func (q *Queue) open() {
 	if q.contents == nil {
-		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1), store: store{cold: q.cfg.Schedule != nil}}
+		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1), store: store{file: q.mailbox.broker.spill, cold: q.cfg.Schedule != nil}}
 	}
 }
 

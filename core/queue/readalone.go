@@ -15,13 +15,13 @@ func (s *store) readAlone(at slot) record {
 	}
 	// The length is that of the record with its properties, so the bytes are more than it has in the segment.
 	b := make([]byte, min(int(at.length), g.size-int(at.offset)))
-	spill.Load().read(b, &g.pages, int(at.offset))
+	s.file.read(b, &g.pages, int(at.offset))
 	n := headSize(b, at.flags)
 	from := int(binary.LittleEndian.Uint32(b[n:]))
 	prefix := make([]byte, min(binary.MaxVarintLen64, g.size-from))
-	spill.Load().read(prefix, &g.pages, from)
+	s.file.read(prefix, &g.pages, from)
 	size, l := binary.Uvarint(prefix)
 	props := make([]byte, size)
-	spill.Load().read(props, &g.pages, from+l)
+	s.file.read(props, &g.pages, from+l)
 	return recordOf(b[:n], props, b[n+4:][:int(at.length)-n-l-len(props)], g.began, at.flags)
 }

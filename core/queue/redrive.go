@@ -226,10 +226,10 @@ func (q *Queue) redriveSome(now hook.Instant) {
 	}
 	if r.cursor.inFront(q) {
 		n := r.allowed(now)
-		if n == 0 || !underway.admit(q.mailbox) {
+		if n == 0 || !q.mailbox.broker.underway.admit(q.mailbox) {
 			return
 		}
-		underway.during(func() { q.sendRedrivePart(now, n) })
+		q.mailbox.broker.underway.during(func() { q.sendRedrivePart(now, n) })
 	}
 	q.endRedriveIfDone(now)
 }

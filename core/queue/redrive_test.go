@@ -99,7 +99,7 @@ func (y *journey) after(t *testing.T) string {
 	t.Helper()
 	var mailboxes []*Mailbox
 	for _, q := range []*Queue{y.from, y.to} {
-		s := &Mailbox{clock: func() hook.Instant { return second }}
+		s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }}
 		s.config.Store(q.cfg)
 		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, buf: new(turnBuffers), hooks: q.hooks}
 		mailboxes = append(mailboxes, s)

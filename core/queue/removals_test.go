@@ -58,7 +58,7 @@ func newCensor(t *testing.T, scan hook.Scan, seed uint64) *censor {
 	if seed%2 == 0 {
 		cfg.Storage = &Storage{Journal: &lockedJournal{}, ID: 1}
 	}
-	c.q = NewMailbox(cfg, chainOf(t, censored(scan)), c, clock.New())
+	c.q = testBroker.NewMailbox(cfg, chainOf(t, censored(scan)), c, clock.New())
 	return c
 }
 
@@ -121,7 +121,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracki
 	}
 	for n := range targets {
 		b := NewBatch()
-		b.Tracking, b.to = t, &Mailbox{order: uint64(n) + 1}
+		b.Tracking, b.to = t, &Mailbox{broker: testBroker, order: uint64(n) + 1}
 		for i := range ds {
 			if ds[i].Outcome != telemetry.Filtered && !ds[i].Has(b.to) {
 				b.Messages = append(b.Messages, Message{Seq: ds[i].Seq})

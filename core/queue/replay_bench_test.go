@@ -66,7 +66,7 @@ func BenchmarkReplay(b *testing.B) {
 
 func replayed(b *testing.B, j *memoryJournal, qs []*Queue, mixed bool) {
 	b.Helper()
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	if !mixed {
 		for _, q := range qs {
 			r.Declare(q.cfg.Storage.ID, Ordinary)

@@ -23,7 +23,7 @@ func durable(t *testing.T, cfg Config, h hook.Hooks) (*Queue, *host, *memoryJour
 // not started.
 func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	t.Helper()
-	s := &Mailbox{clock: func() hook.Instant { return second }}
+	s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }}
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
 	s.queue = Queue{cfg: of.cfg, host: of.host, mailbox: s, buf: new(turnBuffers), hooks: of.hooks}
@@ -185,7 +185,7 @@ func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter,
 func FuzzOperations(f *testing.F) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
 	j := &memoryJournal{}
-	q := &Queue{cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, buf: new(turnBuffers)}
+	q := &Queue{mailbox: &Mailbox{broker: testBroker}, cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, buf: new(turnBuffers)}
 	q.attach(second, chainOf(f, h))
 	cc := &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind"}}
 	q.enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
@@ -210,11 +210,11 @@ func FuzzOperations(f *testing.F) {
 	f.Add(appendHeld(slices.Clip(whole), 7, 2, 5*second, heldUnready, 3))
 	f.Add(appendDeadlineSet(renewed, 7, 2, second, strategyData{digest: 9}, hasDigest))
 	f.Fuzz(func(t *testing.T, ops []byte) {
-		s := &Mailbox{}
+		s := &Mailbox{broker: testBroker}
 		s.config.Store(q.cfg)
 		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
 		s.clock = func() hook.Instant { return second }
-		r := NewRestorer()
+		r := testBroker.NewRestorer()
 		defer r.Discard()
 		_, _ = Dump(io.Discard, ops) // it may make no sense
 		if _, err := r.Apply(1, ops); err != nil || far(r) {

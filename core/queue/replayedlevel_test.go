@@ -29,7 +29,7 @@ func TestMemoryOfAReplay(t *testing.T) {
 		}
 		q.commit(nil)
 		serves := slab.Used() - before
-		r, m, most := NewRestorer(), reborn(q), int64(0)
+		r, m, most := testBroker.NewRestorer(), reborn(q), int64(0)
 		note := func() { most = max(most, slab.Used()-before-serves) }
 		var was, is runtime.MemStats
 		runtime.ReadMemStats(&was)

@@ -12,11 +12,16 @@ import (
 // Start lets these work. The queues need not be known before: the journal may have the operations of a queue before its declaration.
 // A Restorer belongs to one goroutine.
 type Restorer struct {
+	broker       *Broker
 	queues       map[uint64]*replayedQueue
 	last         *replayedQueue // the queue of the last operation
 	lastID       uint64
 	declaredOnly bool
 	filled       []*Mailbox
+}
+
+func (r *Restorer) newQueue() *replayedQueue {
+	return &replayedQueue{store: store{file: r.broker.spill}}
 }
 
 // Kind says what a number in a journal stands for.
@@ -28,13 +33,10 @@ const (
 	Holding                  // what an exchange holds
 )
 
-// NewRestorer returns a restorer without queues.
-func NewRestorer() *Restorer { return &Restorer{queues: map[uint64]*replayedQueue{}} }
-
 // Declare makes a queue known. It may be called before the operations of the queue, after them, and again.
 func (r *Restorer) Declare(id uint64, k Kind) {
 	if r.queues[id] == nil {
-		r.queues[id], r.last = &replayedQueue{}, nil
+		r.queues[id], r.last = r.newQueue(), nil
 	}
 	r.queues[id].declare(k)
 }
@@ -141,7 +143,7 @@ func (r *Restorer) find(id uint64) *replayedQueue {
 	}
 	q := r.queues[id]
 	if q == nil && !r.declaredOnly {
-		q = &replayedQueue{}
+		q = r.newQueue()
 		r.queues[id] = q
 	}
 	r.last, r.lastID = q, id

@@ -59,7 +59,7 @@ func (r *restoring) apply(i int, e entry, definitions ...bool) {
 func (j *memoryJournal) fill(tb testing.TB, queues ...*Mailbox) {
 	tb.Helper()
 	rng := rand.New(rand.NewPCG(uint64(len(j.entries)), 5))
-	r := &restoring{NewRestorer(), tb, map[int][]func(){}}
+	r := &restoring{testBroker.NewRestorer(), tb, map[int][]func(){}}
 	for _, m := range queues {
 		kind := Ordinary
 		if m.Config().Schedule != nil {
@@ -104,7 +104,7 @@ func TestRestoredMessagesOfDeletedQueues(t *testing.T) {
 			}
 		}
 	}
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	r.Declare(ids[0], Ordinary)
 	apply(r)
 	all := slab.Used() - before
@@ -133,7 +133,7 @@ func TestRestoredMessagesOfDeletedQueues(t *testing.T) {
 		t.Errorf("%d bytes are left", left)
 	}
 
-	r = NewRestorer()
+	r = testBroker.NewRestorer()
 	r.Declare(ids[2], Ordinary)
 	r.DeclaredOnly()
 	apply(r)
@@ -154,7 +154,7 @@ func TestRestoredMessagesOfDeletedQueues(t *testing.T) {
 
 // reborn returns the mailbox of a queue after a restart, paused and without messages.
 func reborn(of *Queue) *Mailbox {
-	m := &Mailbox{clock: func() hook.Instant { return second }, running: true}
+	m := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }, running: true}
 	m.config.Store(of.cfg)
 	m.queue = Queue{cfg: of.cfg, host: of.host, mailbox: m, buf: new(turnBuffers), hooks: of.hooks}
 	return m
@@ -176,7 +176,7 @@ func TestRestoredBodiesBeyondTheBudget(t *testing.T) {
 	before := slab.Used()
 	m := reborn(q)
 	j.used = map[uint32]int64{}
-	r := &restoring{NewRestorer(), t, nil}
+	r := &restoring{testBroker.NewRestorer(), t, nil}
 	for i, e := range j.entries {
 		r.apply(i, e, false, true)
 		if held := slab.Used() - before; held > budget+4<<20 {
@@ -222,7 +222,7 @@ func TestARestorerForgetsWhatLeft(t *testing.T) {
 		}
 		q.commit(nil)
 	}
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	defer r.Discard()
 	for _, e := range j.entries {
 		if _, err := r.Apply(e.extent, e.ops); err != nil {
@@ -279,7 +279,7 @@ func TestRestoredHoldIsThatOfItsKind(t *testing.T) {
 	} {
 		for _, kind := range []Kind{Ordinary, Holding} {
 			for after := range 3 {
-				r := NewRestorer()
+				r := testBroker.NewRestorer()
 				for i, ops := range [][]byte{enqueued, tt.holds, nil} {
 					if after == i {
 						r.Declare(id, kind)
@@ -309,7 +309,7 @@ func TestRestoredHoldIsThatOfItsKind(t *testing.T) {
 func TestAPackedRestorer(t *testing.T) {
 	const n, every, size = 20_000, 200, 1 << 10 // more than one message is in each segment, and few stay
 	q, _, j := durable(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	before := slab.Used()
 	var settled []Ref
 	for i := range uint64(n) {

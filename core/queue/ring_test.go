@@ -110,7 +110,7 @@ func comesToAnEnd(t *testing.T, durable bool) {
 			t.Errorf("queue %d: %+v", i, st)
 		}
 	}
-	if n := underway.bytes.Load(); n != 0 || r.ended != queues*each {
+	if n := testBroker.underway.bytes.Load(); n != 0 || r.ended != queues*each {
 		t.Errorf("%d bytes are under way, %d of %d have gone round", n, r.ended, queues*each)
 	}
 }

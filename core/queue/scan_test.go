@@ -65,7 +65,7 @@ func TestScanOfUnreadablePages(t *testing.T) {
 	for range 3 {
 		q.endTurn(second)
 	}
-	file := spill.Load().file
+	file := testBroker.spill.file
 	closed, err := file.Stat()
 	if err != nil || closed.Size() == 0 {
 		t.Fatal("nothing was spilled", err)

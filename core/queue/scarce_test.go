@@ -168,7 +168,7 @@ func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
 				if st := w.Stats(); !st.Full || to.ready != n-1 {
 					t.Errorf("before the crash %d messages have arrived and are left, %+v", to.ready, st)
 				}
-				r := NewRestorer()
+				r := testBroker.NewRestorer()
 				if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
 					t.Fatal(err)
 				}
@@ -224,7 +224,7 @@ func pushOut(t *testing.T, name string, n int, least wlog.Purpose, leave parting
 			if len(c.batches) < 2 {
 				t.Errorf("before the crash: %d batches, %+v", len(c.batches), w.Stats())
 			}
-			r := NewRestorer()
+			r := testBroker.NewRestorer()
 			if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
 				t.Fatal(err)
 			}

@@ -283,10 +283,10 @@ func isOlderHold(times, other uint16) bool { return int16(times-other) < 0 }
 // publishDue publishes messages that are due, as many as a turn may. While there are too
 // many dead letters under way, it waits for its turn.
 func (q *Queue) publishDue(now hook.Instant) {
-	if next := q.nextRelease(); next == 0 || next > now || q.cfg.Schedule.stays() || q.buf.committing || !underway.admit(q.mailbox) {
+	if next := q.nextRelease(); next == 0 || next > now || q.cfg.Schedule.stays() || q.buf.committing || !q.mailbox.broker.underway.admit(q.mailbox) {
 		return
 	}
-	underway.during(func() { q.publishSome(now) })
+	q.mailbox.broker.underway.during(func() { q.publishSome(now) })
 }
 
 // publishSome is publishDue for what was admitted.

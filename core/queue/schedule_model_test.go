@@ -393,7 +393,7 @@ func (p *schedulePair) restart() {
 	p.log.used = map[uint32]int64{}
 	boxes := make([]*Mailbox, 0, 2)
 	for _, old := range []*Queue{p.q, p.to} {
-		m := &Mailbox{clock: func() hook.Instant { return p.now }, running: true}
+		m := &Mailbox{broker: testBroker, clock: func() hook.Instant { return p.now }, running: true}
 		m.config.Store(old.cfg)
 		m.queue = Queue{cfg: old.cfg, host: old.host, mailbox: m, buf: new(turnBuffers), hooks: old.hooks}
 		boxes = append(boxes, m)

@@ -249,7 +249,7 @@ func TestAStoppedExchangeStillHolds(t *testing.T) {
 		j := &lockedJournal{}
 		cfg := scheduling(t)
 		cfg.Profile, cfg.Name, cfg.Storage = &Profile{Settings: func(string) (any, bool) { return nil, false }}, "x", &Storage{Journal: j, ID: 1}
-		s := NewMailbox(&cfg, chainOf(t, hook.Hooks{}), &host{}, func() hook.Instant { return second })
+		s := testBroker.NewMailbox(&cfg, chainOf(t, hook.Hooks{}), &host{}, func() hook.Instant { return second })
 		m := message(1, 8)
 		m.Body[0] = 100
 		if err := send(s, m, m); err != nil {

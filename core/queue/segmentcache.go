@@ -43,7 +43,7 @@ func (s *store) evictLast() {
 	if g.state != resident || cap(g.buf) < segmentSize {
 		return // a small one
 	}
-	p := spill.Load()
+	p := s.file
 	if len(s.segments) <= headSegments && cap(g.buf) == segmentSize || !p.shouldSpill(s) {
 		s.shrink(g)
 		return
@@ -68,7 +68,7 @@ func (s *store) finishEviction(g *segment) {
 	t := g.transfer
 	g.state, g.transfer = resident, nil
 	if t.wait() != nil {
-		spill.Load().give(t.pages)
+		s.file.give(t.pages)
 		return
 	}
 	g.state, g.pages, g.size = cached, t.pages, len(g.buf)
@@ -124,7 +124,7 @@ func (s *store) loadSpilled(n uint32) *segment {
 	g := s.at(n)
 	s.startLoad(g)
 	if err := s.awaitLoad(g); err != nil {
-		spill.Load().fail(err)
+		s.file.fail(err)
 	}
 	s.loaded = append(s.loaded, n)
 	s.prefetch(n + 1)
@@ -134,7 +134,7 @@ func (s *store) loadSpilled(n uint32) *segment {
 // startLoad begins to read a segment if that was not done before.
 func (s *store) startLoad(g *segment) {
 	if g.state == spilled {
-		g.state, g.transfer = loading, spill.Load().load(g.pages, g.size)
+		g.state, g.transfer = loading, s.file.load(g.pages, g.size)
 		s.residentBytes += cap(g.transfer.buf)
 	}
 }
@@ -194,7 +194,7 @@ func (s *store) discard(g *segment) {
 // freePage gives back a segment's page, if it has one.
 func (s *store) freePage(g *segment) {
 	if g.onPage() {
-		spill.Load().give(g.pages)
+		s.file.give(g.pages)
 		s.spilled -= g.paged()
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/slab"
 )
@@ -24,14 +23,12 @@ type spillFile struct {
 	pages
 }
 
-var spill atomic.Pointer[spillFile]
-
-// SpillTo makes every queue of the process write message bodies to a file in dir
+// SpillTo makes every queue of the broker write message bodies to a file in dir
 // while queued messages hold more than budget bytes of memory and hasSpace, which is
 // called from any goroutine, reports that the disk has space to spare; nil = it always
 // has. SpillTo is called once, before there are queues. failed is called, from a
 // queue's turn, with the reason why the queue stops: its bodies cannot be read back.
-func SpillTo(dir string, budget int64, hasSpace func() bool, failed func(error)) error {
+func (b *Broker) SpillTo(dir string, budget int64, hasSpace func() bool, failed func(error)) error {
 	f, err := os.CreateTemp(dir, "bodies-*")
 	if err != nil {
 		return err
@@ -41,7 +38,7 @@ func SpillTo(dir string, budget int64, hasSpace func() bool, failed func(error))
 		_ = f.Close()
 		return err
 	}
-	spill.Store(&spillFile{direct: direct, budget: budget, hasSpace: hasSpace, failed: failed, pages: pages{file: f}})
+	b.spill = &spillFile{direct: direct, budget: budget, hasSpace: hasSpace, failed: failed, pages: pages{file: f}}
 	return nil
 }
 

@@ -15,11 +15,12 @@ import (
 // spilling spills bodies beyond budget bytes in one test.
 func spilling(t *testing.T, budget int64) {
 	t.Helper()
-	if err := SpillTo(t.TempDir(), slab.Used()+budget, nil, nil); err != nil {
+	if err := testBroker.SpillTo(t.TempDir(), slab.Used()+budget, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		p := spill.Swap(nil)
+		p := testBroker.spill
+		testBroker.spill = nil
 		for p.busy() {
 			runtime.Gosched()
 		}
@@ -109,7 +110,7 @@ func TestCampaignTheModelAgreesWhenEverythingSpills(t *testing.T) {
 func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	spilling(t, 1<<20)
 	full := true
-	spill.Load().hasSpace = func() bool { return !full }
+	testBroker.spill.hasSpace = func() bool { return !full }
 	q, _ := passive(t, Config{}, ttlHooks(hook.ScanAnywhere, nil))
 	const n = 20_000
 	fill := func(from, to uint64) {
@@ -234,7 +235,7 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 // Free pages lose their disk space, except for some while others are in use.
 func TestFreePagesReturnDiskSpace(t *testing.T) {
 	spilling(t, 0)
-	p := spill.Load()
+	p := testBroker.spill
 	blocks := func() int64 {
 		for p.busy() {
 			runtime.Gosched()

@@ -43,7 +43,8 @@ type store struct {
 	evicting      []uint32 // numbers of segments whose eviction began, in that order
 	prefetched    uint32   // number of the segment that was prefetched last
 	shared        shared
-	cold          bool // an exchange holds the messages
+	file          *spillFile // for segments beyond the memory budget; nil = there is none
+	cold          bool       // an exchange holds the messages
 }
 
 // shared locates properties, with their length, that the next records of the segment
@@ -170,7 +171,7 @@ func (s *store) release() {
 	for i := range s.segments {
 		s.discard(&s.segments[i])
 	}
-	*s = store{first: s.first + uint32(len(s.segments)), cold: s.cold}
+	*s = store{first: s.first + uint32(len(s.segments)), file: s.file, cold: s.cold}
 }
 
 // sparse reports whether most of the memory and of the spill file belongs to removed
@@ -342,7 +343,7 @@ func (s *store) peek(at slot) []byte {
 		return g.buf[at.offset : at.offset+at.length]
 	}
 	b := make([]byte, at.length)
-	spill.Load().read(b, &g.pages, int(at.offset))
+	s.file.read(b, &g.pages, int(at.offset))
 	return b
 }
 

@@ -3,12 +3,10 @@ package queue
 import (
 	"sync"
 	"sync/atomic"
-
-	"github.com/curfewmq/curfew/core/journal"
 )
 
 // Dead letters flow as fast as their target queues and logs take them. At most
-// trafficLimit bytes of them are under way in the whole process: from when they leave
+// trafficLimit bytes of them are under way in a broker: from when they leave
 // their queue until they are in another and, if that keeps them in a journal, durable.
 // Beyond that, dead letters wait in their queues, where memory is counted and may be
 // spilled, and the queues wait in line.
@@ -22,12 +20,6 @@ type traffic struct {
 	mu   sync.Mutex // guards line, and changes of waiting
 	line []*Mailbox // each at most once
 }
-
-var underway traffic
-
-// UnderwayBytes returns the memory of messages in the whole process that are in no
-// queue: dead letters under way, and what waits to be written to a journal.
-func UnderwayBytes() int64 { return underway.bytes.Load() + journal.WaitingBytes() }
 
 // admit reports whether a queue may send about departBytes of dead letters. They count
 // as under way until during ends. If it reports false, the queue gets taskAdmitted once
@@ -85,6 +77,7 @@ func (t *traffic) add(b *Batch) {
 	for i := range b.Messages {
 		b.underway += int64(len(b.Messages[i].Props) + len(b.Messages[i].Body) + record)
 	}
+	b.traffic = t
 	t.bytes.Add(b.underway)
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -315,6 +314,3 @@ func (t *transaction) Failed(err error) {
 	t.failing.Unlock()
 	t.durable.Done()
 }
-
-// mailboxSeq counts the mailboxes that were created.
-var mailboxSeq atomic.Uint64

@@ -82,7 +82,7 @@ func keptIn(t *testing.T, j Journal, h hook.Hooks, names ...string) (all []*Mail
 	for i, name := range names {
 		profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
 		cfg := &Config{Profile: profile, Name: name, Storage: &Storage{Journal: j, ID: uint64(i + 1), Shard: 3}}
-		all = append(all, NewMailbox(cfg, chainOf(t, h), &graves{clock: clock, died: map[uint64]hook.Instant{}}, clock))
+		all = append(all, testBroker.NewMailbox(cfg, chainOf(t, h), &graves{clock: clock, died: map[uint64]hook.Instant{}}, clock))
 	}
 	return all
 }

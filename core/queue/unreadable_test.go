@@ -32,7 +32,7 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 	const n = 2000
 	spilling(t, 0)
 	said := 0
-	spill.Load().failed = func(error) { said++ }
+	testBroker.spill.failed = func(error) { said++ }
 	other, _ := live(t, hook.Hooks{})
 	other.Publish(batchOf(message(1, 0)))
 	j := &memoryJournal{}
@@ -47,8 +47,8 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 		s.Publish(batchOf(m))
 	}
 	synctest.Wait()
-	_ = spill.Load().file.Close()
-	_ = spill.Load().direct.Close()
+	_ = testBroker.spill.file.Close()
+	_ = testBroker.spill.direct.Close()
 
 	for range n { // until it comes to what is on the disk
 		if err := s.Do(use); err != nil {
@@ -94,8 +94,8 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 			}
 		})
-		_ = spill.Load().file.Close()
-		_ = spill.Load().direct.Close()
+		_ = testBroker.spill.file.Close()
+		_ = testBroker.spill.direct.Close()
 		_, err := Transact([]Part{
 			{Mailbox: s, Settlements: []Settlement{{Requeue, held}}}, {Mailbox: other, Batch: batchOf(message(1, 0))},
 		})
@@ -123,7 +123,7 @@ func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Mailbox, cut func()) 
 		s.Publish(batchOf(m))
 	}
 	synctest.Wait()
-	return s, func() { _, _ = spill.Load().file.Close(), spill.Load().direct.Close() }
+	return s, func() { _, _ = testBroker.spill.file.Close(), testBroker.spill.direct.Close() }
 }
 
 // What a queue had noted of a batch when it had to stop was taken for another's, which has no journal and waited for one: its
@@ -171,7 +171,7 @@ func TestAStoppedQueueLeavesNothingUnderWay(t *testing.T) {
 func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 	t.Helper()
 	ownTraffic(t)
-	underway.bytes.Add(trafficLimit) // of others
+	testBroker.underway.bytes.Add(trafficLimit) // of others
 	const n = 2000
 	s, cut := unreadableSoon(t, ttlHooks(hook.ScanAnywhere, target), n)
 	g := &graveyard{}
@@ -184,7 +184,7 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 		q.settleAll(now, Reject, held)
 	})
 	cut()
-	underway.remove(trafficLimit)
+	testBroker.underway.remove(trafficLimit)
 	for range 10 {
 		g.land()
 	}
@@ -192,7 +192,7 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 	if err := s.Do(func(q *Queue, _ hook.Instant) { why = q.Stopped() }); err != nil || why == nil {
 		t.Fatalf("it is not stopped: %v", err)
 	}
-	if n := underway.bytes.Load(); n != 0 {
+	if n := testBroker.underway.bytes.Load(); n != 0 {
 		t.Errorf("%d bytes are under way", n)
 	}
 }
@@ -200,7 +200,7 @@ func leavesNothingUnderWay(t *testing.T, target *hook.Target) {
 // What an exchange holds, and could not be read back when the broker started, was counted as lost, some 18 quintillion times.
 func TestARestoredQueueWhoseBodiesCannotBeRead(t *testing.T) {
 	spilling(t, 0)
-	spill.Load().failed = func(error) {}
+	testBroker.spill.failed = func(error) {}
 	j := &memoryJournal{}
 	cfg := scheduling(t)
 	cfg.Storage = &Storage{Journal: j, ID: 7, Shard: 1}
@@ -212,16 +212,16 @@ func TestARestoredQueueWhoseBodiesCannotBeRead(t *testing.T) {
 		q.enqueue(second, batchOf(m))
 	}
 	q.commit(nil)
-	r := NewRestorer()
+	r := testBroker.NewRestorer()
 	r.Declare(7, Holding)
 	for _, e := range j.entries {
 		if _, err := r.Apply(e.extent, e.ops); err != nil {
 			t.Fatal(err)
 		}
 	}
-	_ = spill.Load().file.Close()
-	_ = spill.Load().direct.Close()
-	s := &Mailbox{clock: q.mailbox.clock}
+	_ = testBroker.spill.file.Close()
+	_ = testBroker.spill.direct.Close()
+	s := &Mailbox{broker: testBroker, clock: q.mailbox.clock}
 	s.config.Store(q.cfg)
 	s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
 	r.Fill([]*Mailbox{s})
@@ -237,7 +237,7 @@ func TestWhatCannotBeRelocatedStaysInTheJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2000
 		s, cut := unreadableSoon(t, hook.Hooks{}, n)
-		spill.Load().failed = func(error) {}
+		testBroker.spill.failed = func(error) {}
 		j := s.Config().Storage.Journal.(*memoryJournal)
 		used := func() (bytes int64) {
 			for _, b := range j.used {

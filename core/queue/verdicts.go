@@ -73,7 +73,7 @@ func (q *Queue) applyVerdicts(now hook.Instant, ms []leaving, why hook.Why) {
 		q.applyNow(now, ms, why)
 		return
 	}
-	underway.during(func() { q.applyNow(now, ms, why) })
+	q.mailbox.broker.underway.during(func() { q.applyNow(now, ms, why) })
 	q.depart(now)
 }
 

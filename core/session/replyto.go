@@ -23,16 +23,17 @@ const replyTo = "amq.rabbitmq.reply-to"
 // replies holds the reply queue of every channel that has one, by name. They are in no vhost's table: only those who get a request
 // know the name. A reply queue ends with its consumer. Any goroutine may use replies.
 type replies struct {
-	clock clock.Clock
-	chain *chain.Chain // without plugins
+	broker *queue.Broker
+	clock  clock.Clock
+	chain  *chain.Chain // without plugins
 
 	mu     sync.RWMutex // guards queues
 	queues map[string]*queue.Mailbox
 }
 
-func newReplies() *replies {
+func newReplies(b *queue.Broker) *replies {
 	none, _ := chain.New(nil, chain.Options{}) // cannot fail without plugins
-	return &replies{clock: clock.New(), chain: none, queues: map[string]*queue.Mailbox{}}
+	return &replies{broker: b, clock: clock.New(), chain: none, queues: map[string]*queue.Mailbox{}}
 }
 
 // replyName returns the name of a channel's reply queue in RabbitMQ's form, which some clients parse: a token for the channel, a dot,
@@ -54,7 +55,7 @@ func (r *replies) add(vhost, name string) *queue.Mailbox {
 	cfg := &queue.Config{Name: name, Profile: &queue.Profile{
 		VHost: vhost, Kind: queue.Classic, DeliveryLimit: -1, Settings: func(string) (any, bool) { return nil, false },
 	}}
-	m := queue.NewMailbox(cfg, r.chain, noopHost{}, r.clock)
+	m := r.broker.NewMailbox(cfg, r.chain, noopHost{}, r.clock)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues[name] = m

@@ -10,6 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -22,6 +23,7 @@ type Options struct {
 	ClusterName      string
 	Node             string // the broker's name, "curfew@host"
 
+	Queues *queue.Broker // of which those for direct replies are, too; nil = of one of their own
 	Users  *auth.Store
 	VHosts func(name string) (*vhost.VHost, bool)
 
@@ -70,7 +72,10 @@ type Server struct {
 
 // NewServer returns a server without connections.
 func NewServer(o Options) *Server {
-	s := &Server{Options: o, replies: newReplies(), spans: o.Telemetry.Spans(), barrier: barrier{turn: make(chan struct{}, 1)}}
+	if o.Queues == nil {
+		o.Queues = new(queue.Broker)
+	}
+	s := &Server{Options: o, replies: newReplies(o.Queues), spans: o.Telemetry.Spans(), barrier: barrier{turn: make(chan struct{}, 1)}}
 	start := amqp.ConnectionStart{VersionMajor: 0, VersionMinor: 9, ServerProperties: s.properties(), Mechanisms: auth.Mechanisms, Locales: "en_US"}
 	s.start = amqp.AppendMethod(nil, 0, &start)
 	start.Mechanisms = auth.External + " " + auth.Mechanisms // in RabbitMQ's order

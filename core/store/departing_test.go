@@ -245,7 +245,7 @@ func stormWaits(t *testing.T, how string) {
 		}
 		k.put(q, many...)
 	}
-	held, own := slab.Used(), queue.UnderwayBytes()
+	held, own := slab.Used(), k.vhostConfig.Queues.UnderwayBytes()
 	disk.slow.Store(true) // a second for each sync
 	switch how {
 	case "expired":
@@ -266,11 +266,11 @@ func stormWaits(t *testing.T, how string) {
 		if n := k.shards[0].Stats().Pending; n > 16<<20 {
 			t.Fatalf("%d bytes wait for the disk", n)
 		}
-		if now := slab.Used() + queue.UnderwayBytes(); now > held+own+32<<20 {
+		if now := slab.Used() + k.vhostConfig.Queues.UnderwayBytes(); now > held+own+32<<20 {
 			t.Fatalf("%d bytes, and %d before", now, held+own)
 		}
 	}
-	if queue.UnderwayBytes() == own {
+	if k.vhostConfig.Queues.UnderwayBytes() == own {
 		t.Error("none of it is counted")
 	}
 	time.Sleep(time.Minute)

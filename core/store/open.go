@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/policies"
@@ -17,10 +18,13 @@ const DefaultVHost = "/"
 
 // Open opens a data directory and recovers what its logs hold. It returns an error if ctx ends before.
 func Open(ctx context.Context, o Options) (*Store, error) {
+	if o.Queues == nil {
+		o.Queues = new(queue.Broker)
+	}
 	s := &Store{
 		log: o.Log, placementShards: uint64(o.Shards), minCompactBytes: cmp.Or(o.Extent, minCompactBytes),
 		alarms:      newAlarms(o.Log, o.Telemetry),
-		vhostConfig: vhost.Config{Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, MaxBindings: o.Bindings},
+		vhostConfig: vhost.Config{Queues: o.Queues, Chain: o.Chain, Clock: o.Clock, Log: o.Log, Telemetry: o.Telemetry, MaxBindings: o.Bindings},
 		disk:        disk{dir: o.Dir, changed: make(chan struct{}, 1), ended: make(chan struct{})},
 		vhosts:      vhosts{all: map[string]vhostEntry{}},
 	}

@@ -76,6 +76,7 @@ func (r *recovery) replayDefinitions(ctx context.Context) error {
 	}
 	w, err := journal.Open(ctx, s.engine, definitionsShard, replay, journal.Options{
 		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: s.minCompactBytes, Reclaim: d.reclaim,
+		Waiting:  s.vhostConfig.Queues.JournalBytes(),
 		Purpose:  wlog.Moving, // definitions are small, and a client that makes room may have to declare something first
 		OnFull:   func(full bool) { s.alarms.setBlocked(definitionsShard, full) },
 		OnFailed: d.failed,
@@ -190,7 +191,7 @@ func (r *recovery) replayShard(ctx context.Context, d *shard, queues []*queue.Ma
 	queues = slices.DeleteFunc(slices.Clone(queues), func(q *queue.Mailbox) bool {
 		return q.Config().Storage.Journal != queue.Journal(d)
 	})
-	restorer := queue.NewRestorer()
+	restorer := r.store.vhostConfig.Queues.NewRestorer()
 	for _, q := range queues {
 		restorer.Declare(q.Config().Storage.ID, kindOf(q))
 	}
@@ -233,6 +234,7 @@ func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
 		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
 		Pending: min(mostPending, segment/extentsPerSegment),
 
+		Waiting:    s.vhostConfig.Queues.JournalBytes(),
 		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
 		Size:       wlog.EntrySize,
 		OnFull:     func(full bool) { s.alarms.setBlocked(d.number, full) },

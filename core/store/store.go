@@ -32,9 +32,10 @@ type Options struct {
 	Dir         vfs.FS
 	Engine      wlog.Engine // that holds the logs, which the Store closes; nil = one with files in Dir
 	Durability  seg.Durability
-	SegmentSize int64 // of the logs' files, bytes; 0 = the engine's default
-	Extent      int64 // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
-	Shards      int   // that new queues, or in a cluster vhosts, are spread over, 1 to [MaxShards]
+	SegmentSize int64         // of the logs' files, bytes; 0 = the engine's default
+	Extent      int64         // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
+	Shards      int           // that new queues, or in a cluster vhosts, are spread over, 1 to [MaxShards]
+	Queues      *queue.Broker // what the queues share, with those of clients; nil = the Store makes it
 	Chain       *chain.Chain
 	Rules       *policies.Rules // of policies; nil = those of Chain
 	Clock       clock.Clock

@@ -10,6 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -144,6 +145,9 @@ func (s *Store) newVHost(home *shard, name string, m vhost.Metadata, placement u
 	}
 	return vhostEntry{vhost.New(c), log}
 }
+
+// Queues returns what the queues share, for those that are in no vhost.
+func (s *Store) Queues() *queue.Broker { return s.vhostConfig.Queues }
 
 // Validator returns what checks declarations for vhosts of this store.
 func (s *Store) Validator() *vhost.Validator { return vhost.NewValidator(s.vhostConfig.Chain) }

@@ -189,7 +189,7 @@ func (v *VHost) addTransient(d QueueDeclare, p *profile) (*queue.Mailbox, error)
 	if err := v.checkQueueLimit(d.Name); err != nil {
 		return nil, err
 	}
-	m := queue.NewMailbox(p.config(d), v.chain, v.QueueHost(), v.clock)
+	m := v.broker.NewMailbox(p.config(d), v.chain, v.QueueHost(), v.clock)
 	v.addToTable(m, d.exclusiveOwner())
 	return m, nil
 }

@@ -263,7 +263,7 @@ func (v *VHost) addReserved(p *pendingQueue, err error) *queue.Mailbox {
 	if applied := v.policies.Load().Match(subject(cfg)); applied != cfg.Policies {
 		cfg = reconfigured(cfg, v.newProfile(cfg.Args, applied))
 	}
-	m := queue.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
+	m := v.broker.NewMailbox(cfg, v.chain, v.QueueHost(), v.clock)
 	v.addToTable(m, 0)
 	return m
 }

@@ -120,7 +120,7 @@ func (k *memoryLog) Err() error { return nil }
 
 // start starts queues that were restored without messages.
 func start(queues []*queue.Mailbox) {
-	r := queue.NewRestorer()
+	r := new(queue.Broker).NewRestorer()
 	r.Fill(queues)
 	r.Start()
 }

@@ -320,7 +320,7 @@ func (v *VHost) restoreQueue(q definedQueue, s *queue.Storage) *queue.Mailbox {
 	p, _ := v.profileFor(q.name, q.args, hookArgs(q.args), false)
 	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
 	cfg.Storage = s
-	m := queue.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)
+	m := v.broker.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)
 	v.addToTable(m, 0)
 	return m
 }

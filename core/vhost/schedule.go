@@ -72,9 +72,9 @@ func (v *VHost) addSchedule(x *exchange, described *hook.Exchange, storage *queu
 		Profile: &queue.Profile{VHost: v.name, Kind: queue.Classic, DeliveryLimit: -1, Settings: heldSettings},
 		Name:    x.Name, Durable: x.Durable, AutoDelete: x.AutoDelete, Storage: storage, Schedule: s.Schedule,
 	}
-	create := queue.NewMailbox
+	create := v.broker.NewMailbox
 	if v.restoring && storage != nil {
-		create = queue.NewPausedMailbox
+		create = v.broker.NewPausedMailbox
 	}
 	s.mailbox = create(config, v.heldChain, v.QueueHost(), v.clock)
 	x.schedule = s

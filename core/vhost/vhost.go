@@ -28,7 +28,8 @@ type Owner = uint64
 type Config struct {
 	Name          string
 	Metadata      Metadata
-	Placement     uint64 // see [VHost.Placement]
+	Placement     uint64        // see [VHost.Placement]
+	Queues        *queue.Broker // of which the vhost's queues are; nil = of one of their own
 	Chain         *chain.Chain
 	Clock         clock.Clock   // of all that happens in the vhost
 	Offset        time.Duration // what is added to the node's clock to get Clock
@@ -41,6 +42,7 @@ type Config struct {
 // VHost is one virtual host. It is safe for concurrent use, also by its queues' turns.
 type VHost struct {
 	rules
+	broker        *queue.Broker
 	clock         clock.Clock
 	offset        time.Duration
 	log           *slog.Logger
@@ -98,10 +100,13 @@ type VHost struct {
 // New returns a vhost with the exchanges that every vhost has [AMQP 3.1.3.1].
 func New(c Config) *VHost {
 	log := c.Log.With("vhost", c.Name)
+	if c.Queues == nil {
+		c.Queues = new(queue.Broker)
+	}
 	v := &VHost{
 		rules:   NewValidator(c.Chain).rulesOf(c.Name),
 		headers: amqp.NewNames(append([]string{death.HeaderCC, death.HeaderBCC}, c.Chain.HoldHeaders()...)...),
-		clock:   c.Clock, offset: c.Offset, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings, placement: c.Placement,
+		broker:  c.Queues, clock: c.Clock, offset: c.Offset, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings, placement: c.Placement,
 		heldChain: emptyChain(),
 		metadata:  c.Metadata, telemetry: c.Telemetry,
 		exchanges:   map[string]*exchange{},

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 )
 
@@ -101,7 +100,7 @@ type Blocked struct {
 func (s *Server) Blocked() Blocked {
 	n := func(r reason) int { return int(s.blocked[r].Load()) }
 	return Blocked{
-		Alarm: n(forAlarm), Log: n(forLog), Queue: int(queue.WaitingPublishers()), Consumers: n(forConsumers), Client: n(forClient),
+		Alarm: n(forAlarm), Log: n(forLog), Queue: int(s.sessions.Queues.WaitingPublishers()), Consumers: n(forConsumers), Client: n(forClient),
 	}
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/certfile"
 	"github.com/curfewmq/curfew/core/clock"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -122,7 +121,7 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 // heap holds, without garbage and without the program's own pages.
 func (s *Server) MemoryUsed() int64 {
 	small := slab.OnHeap()
-	onHeap := small + queue.UnderwayBytes() + s.sessions.PendingBytes() + s.relays.buffered.Load()
+	onHeap := small + s.sessions.Queues.UnderwayBytes() + s.sessions.PendingBytes() + s.relays.buffered.Load()
 	return slab.Used() - small + max(onHeap, s.memory.heap.size(s.options.Clock)) // the Go heap holds the former, too, once a collection has seen it
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/curfewmq/curfew/tests/process"
+	"github.com/curfewmq/curfew/tests/tools"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
@@ -38,7 +39,8 @@ const (
 // proxy of files that of example.com/nightshift at its version. The other plugin is in a folder.
 func withPlugins(t *testing.T) string {
 	t.Helper()
-	plain, err := filepath.Abs(process.Binary(t)) // which also has the go tool download what is missing
+	tools.Want(t, "programs that curfew build makes") // anew, for a minute and a half on one processor
+	plain, err := filepath.Abs(process.Binary(t))     // which also has the go tool download what is missing
 	must(t, err)
 	program.once.Do(func() { program.err = build(t, plain) })
 	if program.err != nil {

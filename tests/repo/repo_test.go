@@ -18,6 +18,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/curfewmq/curfew/tests/process"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 	module = "github.com/curfewmq/curfew"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, process.Cleanup()) }
 
 // repoFiles are the repository's files as slash paths from its root: what git tracks or would add,
 // so that build products and a broker's data never count.

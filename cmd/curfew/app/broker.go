@@ -131,7 +131,7 @@ func openStore(ctx context.Context, s setup, o store.Options, opened *atomic.Poi
 		failed := func(err error) {
 			s.log.Error("a queue is stopped until the broker is started again, when what is not persistent of it is lost", "error", err)
 		}
-		if err := queue.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62)), spare, failed); err != nil {
+		if err := o.Queues.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62)), spare, failed); err != nil {
 			return nil, err
 		}
 	}
@@ -141,7 +141,7 @@ func openStore(ctx context.Context, s setup, o store.Options, opened *atomic.Poi
 // storeOptions returns the options for a store in dir.
 func storeOptions(s setup, dir vfs.FS, rules *policies.Rules) store.Options {
 	return store.Options{
-		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Chain: s.chain, Rules: rules, Clock: s.clock, Log: s.log,
+		Dir: dir, Durability: durability(s.Durability), Shards: s.Data.Shards, Queues: new(queue.Broker), Chain: s.chain, Rules: rules, Clock: s.clock, Log: s.log,
 		Hashing: hashing(s.Auth.PasswordHashing), Telemetry: s.telemetry, Bindings: s.Limits.Bindings, DiskLimit: s.diskLimit,
 		Progress: s.progress,
 	}
@@ -241,6 +241,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 		TLS: amqpTLS(c),
 		Session: session.Options{
 			Product: c.Compat.Product, Version: c.Compat.Version, Own: version, ClusterName: nodeName(c), Node: nodeName(c),
+			Queues: st.Queues(),
 			Users:  st.Users(),
 			VHosts: st.VHost,
 

@@ -12,15 +12,17 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/curfewmq/curfew/core/campaign"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
 // A node whose disk was full to the last byte has space again when the owner needs nothing of the log any more. It stayed behind until it
 // was restarted: it repeated the write that did not fit, and what would have freed its disk came behind that.
-func TestDiskFullToTheLastByteIsFreed(t *testing.T) {
+func TestCampaignDiskFullToTheLastByteIsFreed(t *testing.T) {
 	spaces := []int64{100_000, 131_072, 150_000, 200_001, 300_000, 413_000}
-	for _, space := range spaces[:max(1, len(spaces)/fewer)] {
+	n := campaign.Size(t, "SIMULATION_SEEDS", 1, uint64(len(spaces)))
+	for _, space := range spaces[:min(n, uint64(len(spaces)))] {
 		for _, size := range []int{100, 3_000, 20_000, 50_000} {
 			t.Run(fmt.Sprintf("%d bytes, of %d each", space, size), func(t *testing.T) {
 				inTrio(t, func(c *trio) {

@@ -1,0 +1,60 @@
+package queue
+
+import (
+	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/clock"
+)
+
+// Broker is what the queues of one broker share, and those of another one in the process
+// do not: the file for message bodies beyond the memory budget, the line of queues that
+// wait to send dead letters, and what is counted of them together. The zero value is a
+// broker without queues that keeps all bodies in memory.
+//
+// Free memory is shared by all brokers of the process: see package slab.
+type Broker struct {
+	spill    *spillFile // nil: bodies stay in memory
+	underway traffic
+
+	journals          atomic.Int64  // see JournalBytes
+	waitingPublishers atomic.Int64  // see WaitingPublishers
+	mailboxes         atomic.Uint64 // that were created
+}
+
+// JournalBytes counts the bytes of operations that the journals of these queues have got
+// and that are not durable: it is for [journal.Options].
+func (b *Broker) JournalBytes() *atomic.Int64 { return &b.journals }
+
+// UnderwayBytes returns the memory of messages that are in no queue: dead letters under
+// way, and what waits to be written to a journal.
+func (b *Broker) UnderwayBytes() int64 { return b.underway.bytes.Load() + b.journals.Load() }
+
+// WaitingPublishers returns how many publishers wait because a mailbox is full.
+func (b *Broker) WaitingPublishers() int64 { return b.waitingPublishers.Load() }
+
+// NewMailbox returns a queue without messages. Its lease begins now.
+func (b *Broker) NewMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
+	m := b.NewPausedMailbox(cfg, c, host, clock)
+	m.running = false
+	m.queue.Touch(clock())
+	m.arm()
+	return m
+}
+
+// NewPausedMailbox returns a queue for a [Restorer] to fill. Its tasks wait, and its
+// lease does not begin, until the Restorer starts it.
+func (b *Broker) NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
+	m := &Mailbox{broker: b, clock: clock, order: b.mailboxes.Add(1), running: true}
+	m.config.Store(cfg)
+	m.queue = Queue{cfg: cfg, host: host, mailbox: m}
+	m.queue.hooks = c.Attach((*pluginView)(&m.queue), &cfg.Hooks)
+	m.settlesFirst.Store(m.queue.hooks.WantsGone())
+	m.mayRefuse.Store(m.queue.hooks.Refuses())
+	return m
+}
+
+// NewRestorer returns a restorer without queues.
+func (b *Broker) NewRestorer() *Restorer {
+	return &Restorer{broker: b, queues: map[uint64]*replayedQueue{}}
+}
