@@ -8,7 +8,6 @@ import (
 	"github.com/rabbitmq/amqp091-go"
 
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
-	"github.com/curfewmq/curfew/sdk/abi"
 	"github.com/curfewmq/curfew/tests/process"
 )
 
@@ -17,12 +16,7 @@ import (
 func TestATakeOverAsksAgain(t *testing.T) {
 	t.Parallel()
 	c := Start(t, "")
-	module := wt.New() // keeps messages for two seconds, and traps on those with a body
-	module.Batch(64)
-	module.Each(abi.OnEnqueue,
-		wt.Later(wt.LocalGet(wt.Record), wt.I32Load(abi.RecordSizeOf), wt.If(wt.Unreachable)),
-		wt.Keep(wt.LocalGet(wt.Record), wt.I64Load(abi.RecordEnqueued), wt.I64(2000), wt.I64Add))
-	c.Nodes[0].Ask(t, http.StatusCreated, http.MethodPut, "wasm/policies/x", map[string]any{"module": module.Bytes(), "on_error": "keep"})
+	c.Nodes[0].Ask(t, http.StatusCreated, http.MethodPut, "wasm/policies/x", map[string]any{"module": wt.Picky(), "on_error": "keep"})
 	owner := c.Owner("/")
 	for _, n := range c.Nodes {
 		n.Excuse("a policy failed; its messages get what its on-error says")

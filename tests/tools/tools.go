@@ -51,11 +51,12 @@ var skipped struct {
 	tools []string
 }
 
-// Want skips the test unless the tools of others are to be run. A test calls it that looks for its tool by itself, before it does.
+// Want skips the test unless the tools of others are to be run. A test calls it that looks for its tool by itself, before it does; and one
+// that compiles or type-checks most of the project, which only CI needs to wait for.
 func Want(t *testing.T, tool string) {
 	t.Helper()
 	if os.Getenv(variable) == "" && tool != "sh" && tool != "bash" {
-		skip(t, tool, "not run: "+tool+"; "+variable+"=1 runs the clients and tools of others")
+		skip(t, tool, "not run: "+tool+"; "+variable+"=1 runs it, with the clients and tools of others")
 	}
 }
 

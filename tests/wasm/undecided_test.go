@@ -16,23 +16,13 @@ import (
 // failed is what the log says of a policy that fails.
 const failed = "a policy failed; its messages get what its on-error says"
 
-// picky is a module that keeps messages for two seconds, and traps on those with a body.
-func picky() []byte {
-	b := wt.New()
-	b.Batch(64)
-	b.Each(abi.OnEnqueue,
-		wt.Later(wt.LocalGet(wt.Record), wt.I32Load(abi.RecordSizeOf), wt.If(wt.Unreachable)),
-		wt.Keep(wt.LocalGet(wt.Record), wt.I64Load(abi.RecordEnqueued), wt.I64(2000), wt.I64Add))
-	return b.Bytes()
-}
-
 // After a single trap no instance is made for a while. What came meanwhile was not asked about until the breaker had opened and
 // closed: it had no deadline, for ever.
 func TestOneTrapKeepsNoOtherMessageFromItsDeadline(t *testing.T) {
 	t.Parallel()
 	b := start(t, "")
 	b.Excuse(failed)
-	b.ask(201, "PUT", "wasm/policies/x", fields{"module": picky(), "on_error": "keep"})
+	b.ask(201, "PUT", "wasm/policies/x", fields{"module": wt.Picky(), "on_error": "keep"})
 	b.declare("jobs", amqp091.Table{"x-expiry-strategy": "wasm/x"})
 	must(t, b.ch.PublishWithContext(t.Context(), "", "jobs", false, false, amqp091.Publishing{Body: []byte("trap")}))
 	b.publish("jobs", 0, 10)

@@ -75,3 +75,13 @@ func hostile(name, kind string, each func(b *Builder) []byte) Hostile {
 	b.Each(abi.OnEnqueue, Later(body))
 	return Hostile{Name: name, Module: b.Bytes(), Kind: kind}
 }
+
+// Picky returns a policy that keeps messages for two seconds, and traps on those with a body.
+func Picky() []byte {
+	b := New()
+	b.Batch(64)
+	b.Each(abi.OnEnqueue,
+		Later(LocalGet(Record), I32Load(abi.RecordSizeOf), If(Unreachable)),
+		Keep(LocalGet(Record), I64Load(abi.RecordEnqueued), I64(2000), I64Add))
+	return b.Bytes()
+}
