@@ -19,7 +19,10 @@ func TestBrokersShareNothing(t *testing.T) {
 			if err := b.SpillTo(t.TempDir(), 0, nil, nil); err != nil {
 				t.Fatal(err)
 			}
-			defer func() { _, _ = b.spill.file.Close(), b.spill.direct.Close() }()
+			defer func() {
+				synctest.Wait() // disk space is returned in the background
+				_, _ = b.spill.file.Close(), b.spill.direct.Close()
+			}()
 			cfg := &Config{Profile: &Profile{Settings: func(string) (any, bool) { return nil, false }}, Name: "q"}
 			brokers[n], queues[n] = b, b.NewMailbox(cfg, chainOf(t, hook.Hooks{}), &host{}, clock.New())
 			for i := range uint64(messages) {

@@ -85,7 +85,8 @@ func TestLoginsByCertificate(t *testing.T) {
 	if err := os.WriteFile(program, []byte(f.as.Replace(process.Block(t, page, "go", "ExternalAuth"))), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f.build(program)
+	f.build("client", program)
+	f.build("bin/curfew-bench", "./cmd/curfew-bench")
 	if got := f.run(filepath.Join(f.dir, "client")); got != "from pika\n" {
 		t.Errorf("amqp091-go got %q", got)
 	}
@@ -102,10 +103,10 @@ func TestLoginsByCertificate(t *testing.T) {
 	}
 }
 
-// build compiles a program of the page in the repository, which knows the client.
-func (f *follower) build(program string) {
+// build compiles a program in the repository, which knows the client, to a file in the follower's folder.
+func (f *follower) build(file, program string) {
 	f.t.Helper()
-	cmd := exec.Command("go", "build", "-o", filepath.Join(f.dir, "client"), program)
+	cmd := exec.Command("go", "build", "-o", filepath.Join(f.dir, file), program)
 	cmd.Dir = "../.."
 	if out, err := cmd.CombinedOutput(); err != nil {
 		f.t.Fatalf("%v\n%s", err, out)
