@@ -112,7 +112,7 @@ const partOfDisk = 64 << 10 // bytes; the disk has 64 parts
 // that was live at the log's front was on its way to the other queue, and stayed there, because these moves waited for space: with the
 // bodies of dead letters that had long been taken. What waited also held the front itself, or was written once more with each move.
 func TestADiskFullOfDeadLettersEnds(t *testing.T) {
-	// With 30 bytes some runs do not end: CONTRIBUTING, "What waits for space is not in the log".
+	// With 30 bytes some runs do not end: README.md, "Known faults".
 	for _, size := range []int{300, 60_000, 5_000}[:3/fewer] {
 		for _, twice := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d bytes, twice %t", size, twice), func(t *testing.T) {
