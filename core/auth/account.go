@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Account describes a user, without permissions. Its tags must not be changed once it was passed on.
+// Account describes a user, without permissions. Its tags must not be changed after it has been passed on.
 type Account struct {
 	Name     string
 	Tags     []string
@@ -18,18 +18,18 @@ type Account struct {
 	Limits   Limits
 }
 
-// Limits are how many connections and channels a user may have; an absent limit allows any number.
+// Limits bound how many connections and channels a user may have. An absent limit allows any number.
 type Limits struct {
 	Connections, Channels hook.Limit
 }
 
 const (
-	maxName  = 255 // bytes; what AMQP's short strings hold
+	maxName  = 255 // bytes; the most that AMQP's short strings hold
 	maxTags  = 64
 	maxLimit = math.MaxInt32
 )
 
-// Check returns an [*Invalid] if no user can have such an account.
+// Check returns an [*Invalid] if the account is not a valid one.
 func (a *Account) Check() error {
 	if err := checkName("user name", a.Name); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (a *Account) Check() error {
 	return a.Limits.check(a.Name)
 }
 
-// CheckTags returns an [*Invalid] if no user can have such tags.
+// CheckTags returns an [*Invalid] if a user cannot have these tags.
 func CheckTags(tags []string) error {
 	if len(tags) > maxTags {
 		return invalid("%d tags: at most %d are allowed", len(tags), maxTags)
@@ -62,7 +62,7 @@ func (l Limits) check(user string) error {
 	return nil
 }
 
-// checkName refuses names that do not fit a SASL login, where NUL separates them, JSON, or a short string.
+// checkName refuses names that do not fit into JSON, a short string, or a SASL login, where NUL separates names.
 func checkName(what, name string) error {
 	switch {
 	case name == "":
@@ -96,8 +96,8 @@ func (s *Store) Lookup(name string) (Account, bool) {
 	return u.Account, true
 }
 
-// Still returns a user who logged in as the user is now, and whether the login holds: it ends when the user is deleted or gets another
-// password.
+// Still returns the current state of a user that logged in before, and whether that login still holds. A login ends when its user is
+// deleted or gets another password.
 func (s *Store) Still(u User) (now User, ok bool) {
 	found := s.user(u.Name)
 	if found == nil || found.epoch != u.epoch {
@@ -106,7 +106,7 @@ func (s *Store) Still(u User) (now User, ok bool) {
 	return found.loggedIn(), true
 }
 
-// Known returns a user as if it had logged in now. It is for callers who have another proof of who asks.
+// Known returns a user as if it had just logged in. Callers must have established the user's identity in another way.
 func (s *Store) Known(name string) (u User, ok bool) {
 	found := s.user(name)
 	if found == nil {
@@ -151,7 +151,7 @@ func (s *Store) set(a Account, keepLimits bool) (created bool, err error) {
 	return created, err
 }
 
-// with returns the user that has this account from now on; was is the one of the same name before, nil if there was none.
+// with returns the state of the user after it has been given this account. was is the user's present state; nil = there is no such user.
 func (s *Store) with(was *user, a Account) *user {
 	s.verifier.matchRounds(&a.Password)
 	if was == nil {
@@ -170,7 +170,7 @@ func (s *Store) SetLimits(name string, l Limits) error {
 	return s.ChangeLimits(name, func(now *Limits) { *now = l })
 }
 
-// ChangeLimits changes the limits that a user has, one change after another. fn must not use the store.
+// ChangeLimits changes a user's limits. Changes are made one after another. fn must not use the store.
 func (s *Store) ChangeLimits(name string, fn func(*Limits)) error {
 	return s.change(func(c *change) error {
 		u := s.users[name]

@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Add adds a user with permissions, all or nothing, unless there is one of that name: created reports which. The vhosts must exist.
+// Add adds a user with permissions, all or nothing. created is false if a user of that name exists. The vhosts must exist.
 func (s *Store) Add(a Account, grants []Grant) (created bool, err error) {
 	if err := a.Check(); err != nil {
 		return false, err

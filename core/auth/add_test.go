@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A user is added with everything or not at all, and once.
+// A user is added with all permissions or not at all, and only once.
 func TestAdd(t *testing.T) {
 	s := New(Options{Hashing: SHA512, VHost: func(name string) bool { return name == "/" }})
 	a := Account{Name: "anna", Tags: []string{"monitoring"}}

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/definition"
 )
 
-// Guest is the user of a new broker. Its password is public, so it may log in from a loopback address only
+// Guest is the user that a new broker has. Its password is public, so it may log in from a loopback address only
 // [RabbitMQ: access-control.html#loopback-users].
 const Guest = "guest"
 
@@ -26,17 +26,17 @@ type User struct {
 // Has reports whether the user has a tag, such as administrator.
 func (u User) Has(tag string) bool { return slices.Contains(u.Tags, tag) }
 
-// Options are what a store is made with.
+// Options configure a [Store].
 type Options struct {
 	// Hashing is the algorithm for new passwords: PBKDF2, which is the default, or SHA512.
 	Hashing Algorithm
-	// Definitions is where changes are written; nil = nothing is durable.
+	// Definitions is the log that changes are written to; nil = nothing is durable.
 	Definitions definition.Log
-	// VHost reports whether a vhost exists, before permissions for it are set; nil = all do. It must not call the store.
+	// VHost reports whether a vhost exists. It is asked before permissions for a vhost are set, and must not call the store; nil = all exist.
 	VHost func(name string) bool
-	// Follows means that changes take effect by [Store.Follow] only: Definitions.WaitDurable returns once those that were written have.
-	// If nothing was written, it returns an error if what the store has may be out of date. Follows is called before each change is
-	// planned: what is written for it must fail if others may have written since. nil = changes take effect by themselves.
+	// Follows says that changes take effect only by [Store.Follow]: Definitions.WaitDurable returns after the written changes have
+	// taken effect. If nothing was written, WaitDurable returns an error if the store may be out of date. The store calls Follows before
+	// it plans a change; the change's write must fail if other nodes may have written since. nil = changes take effect immediately.
 	Follows func()
 }
 
@@ -48,7 +48,7 @@ type Store struct {
 	verifier *verifier
 	tracker  connTracker
 	version  atomic.Uint64
-	followed atomic.Bool // users were, if they are followed: before, the store has none
+	followed atomic.Bool // definitions were followed; until then a store that follows has no users
 	logins   [ways]loginCounts
 	unlogged unlogged
 	sessions sessions
@@ -64,7 +64,7 @@ type Store struct {
 type user struct {
 	Account
 	generation uint64
-	epoch      uint64                   // number of the password; another one has another number, even if they are equal
+	epoch      uint64                   // number of the password; a new password has a new number, even if it is equal
 	grants     map[string]compiledGrant // by vhost
 	topics     map[topicKey]compiledTopicGrant
 }
@@ -81,7 +81,7 @@ func New(o Options) *Store {
 	return &Store{options: o, iterations: iterations, users: map[string]*user{}, verifier: newVerifier(rounds)}
 }
 
-// CreateDefaults gives a store without users what a new broker has: guest with the password guest, an administrator with every
+// CreateDefaults adds the default user to a store without users: guest with the password guest, an administrator with every
 // permission in the vhost "/".
 func (s *Store) CreateDefaults() error {
 	h, err := s.hashPublic(Guest)
@@ -99,18 +99,18 @@ func (s *Store) CreateDefaults() error {
 	return s.waitDurable()
 }
 
-// Version changes with every change of users and permissions. Cached results of Check are void then.
+// Version changes with every change of users and permissions. Each change invalidates cached results of Check.
 func (s *Store) Version() uint64 { return s.version.Load() }
 
-// loggedIn returns the user as one who is logged in.
+// loggedIn returns the user as if it had logged in with its present password.
 func (u *user) loggedIn() User { return u.loggedInWith(u.epoch) }
 
-// loggedInWith is loggedIn with the password of an epoch.
+// loggedInWith is loggedIn with the password of the given epoch.
 func (u *user) loggedInWith(epoch uint64) User {
 	return User{Name: u.Name, Tags: u.Tags, generation: u.generation, epoch: epoch}
 }
 
-// user returns the user of this name, nil if there is none.
+// user returns the user of this name; nil = there is none.
 func (s *Store) user(name string) *user {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -166,7 +166,7 @@ func TestChangePassword(t *testing.T) {
 	}
 }
 
-// However many log in at the same moment, a password is worked out once.
+// A password is hashed once, however many clients log in with it at the same moment.
 func TestManyLoginsAtOnce(t *testing.T) {
 	s := store(t)
 	var wg sync.WaitGroup

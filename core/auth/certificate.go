@@ -15,14 +15,14 @@ import (
 // External is the SASL mechanism of a login by the certificate that the client has shown [RFC 4422 A].
 const External = "EXTERNAL"
 
-// CertificateField says what of a certificate is the user's name.
+// CertificateField names the field of a certificate that holds the name of the user.
 type CertificateField uint8
 
 // The fields. SAN is the subject alternative name.
 const (
-	NoField           CertificateField = iota // certificates log nobody in
+	NoField           CertificateField = iota // certificates log no user in
 	DistinguishedName                         // of the subject, as RabbitMQ prints it: CN=app,O=Example
-	CommonName                                // of the subject; of several all, with commas between
+	CommonName                                // of the subject; if it has several, all of them, separated by commas
 	SANDNS
 	SANEmail
 	SANURI
@@ -30,7 +30,7 @@ const (
 	SANOther // the text of an otherName, such as Microsoft's user principal name
 )
 
-// CertificateLogin says how certificates log users in. The zero value is not at all.
+// CertificateLogin says how certificates log users in. The zero value means that they do not.
 type CertificateLogin struct {
 	Field CertificateField
 	Index int // of the subject alternative names of the type: 0 is the first
@@ -45,7 +45,7 @@ var sanTags = map[CertificateField]int{SANOther: 0, SANEmail: 1, SANDNS: 2, SANU
 // errNoName has RabbitMQ's text.
 var errNoName = errors.New("no name found")
 
-// Name returns the name of the user that a certificate is of. Errors say what is wrong with the certificate.
+// Name returns the name of the user that a certificate belongs to. Errors describe the fault of the certificate.
 func (l CertificateLogin) Name(cert *x509.Certificate) (string, error) {
 	var name string
 	var err error
@@ -83,7 +83,7 @@ func commonName(cert *x509.Certificate) (string, error) {
 // sanExtension is the extension with the subject alternative names.
 var sanExtension = asn1.ObjectIdentifier{2, 5, 29, 17}
 
-// alternative returns a subject alternative name, "" if there are not as many of the type.
+// alternative returns the subject alternative name of the type at the index, "" if the certificate has too few of that type.
 func (l CertificateLogin) alternative(cert *x509.Certificate) (string, error) {
 	for _, e := range cert.Extensions {
 		if !e.Id.Equal(sanExtension) {
@@ -137,8 +137,8 @@ func otherName(der []byte) (string, error) {
 	return rabbit.DecodeString(&value), nil
 }
 
-// LoginExternal logs a client in by the certificate that it has shown and that TLS has verified, nil if it has shown none. What the
-// client says of itself beside that does not matter. The error is a [*Refused].
+// LoginExternal logs a client in by the certificate that the client presented and TLS verified; nil = the client presented none. The
+// name that the client sends with the mechanism is ignored. The error is a [*Refused].
 func (s *Store) LoginExternal(cert *x509.Certificate, by CertificateLogin, from Origin) (User, error) {
 	u, refused := s.byCertificate(cert, by, from)
 	s.logins[bySASL].count(refused == nil)
@@ -159,15 +159,15 @@ func (s *Store) AuthenticateCertificate(cert *x509.Certificate, by CertificateLo
 	return u, nil
 }
 
-// Distrusted counts a login over HTTP by a certificate that is not trusted any more, and returns its refusal.
+// Distrusted counts a login over HTTP by a certificate that is no longer trusted, and returns its refusal.
 func (s *Store) Distrusted(why error) *Refused {
 	s.logins[byName].count(false)
-	r := unchecked(refuse("", "%.500v", why)) // it quotes certificates that the client has shown
+	r := unchecked(refuse("", "%.500v", why)) // it quotes certificates that the client has sent
 	r.Mechanism = ""
 	return r
 }
 
-// byCertificate needs no throttle: there is nothing to guess, and it takes no time.
+// byCertificate needs no throttle: a client cannot guess a certificate, and the check costs nothing.
 func (s *Store) byCertificate(cert *x509.Certificate, by CertificateLogin, from Origin) (User, *Refused) {
 	if cert == nil {
 		return User{}, unchecked(refuse("", "connection peer presented no TLS (x.509) certificate"))
@@ -199,7 +199,7 @@ func unchecked(r *Refused) *Refused {
 	return r
 }
 
-// NotExternal counts a login by [External] on a connection without TLS, and returns its error.
+// NotExternal counts a login by [External] on a connection without TLS, and returns the login's error.
 func (s *Store) NotExternal() error {
 	s.logins[bySASL].count(false)
 	return amqp.Errorf(amqp.ReplyCommandInvalid, "invalid authentication mechanism '%s'", External)

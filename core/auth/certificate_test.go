@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// certificate returns one with a subject and alternative names in DER.
+// certificate returns a certificate with a subject and with alternative names in DER.
 func certificate(tb testing.TB, subject pkix.RDNSequence, alternatives ...asn1.RawValue) *x509.Certificate {
 	tb.Helper()
 	name, err := asn1.Marshal(subject)
@@ -36,7 +36,7 @@ func alternative(tag int, value string) asn1.RawValue {
 	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tag, IsCompound: tag == 0, Bytes: []byte(value)}
 }
 
-// principal is an otherName as Microsoft's directories put names of users into certificates.
+// principal is an otherName as Microsoft's directories put users' names into certificates.
 const principal = "\x06\x0a\x2b\x06\x01\x04\x01\x82\x37\x14\x02\x03\xa0\x11\x0c\x0fupn@example.com"
 
 func TestNamesInCertificates(t *testing.T) {

@@ -13,7 +13,7 @@ type change struct {
 	definitions []byte
 }
 
-// put gives the user called name a new state, or deletes it if u is nil.
+// put sets the new state of the user called name; nil = the user is deleted.
 func (c *change) put(name string, u *user, defs ...amqp.Table) {
 	if c.users == nil {
 		c.users = map[string]*user{}
@@ -24,8 +24,8 @@ func (c *change) put(name string, u *user, defs ...amqp.Table) {
 	}
 }
 
-// change makes a change once it is durable, so that no client relies on one that may be lost. plan is called with changing and mu
-// held; if it has no definitions, nothing is written. Changes are made one at a time.
+// change makes a change after it has become durable, so that no client relies on a change that may be lost. plan runs with changing
+// and mu held. If plan adds no definitions, nothing is written. Changes are made one at a time.
 func (s *Store) change(plan func(*change) error) error {
 	s.plan()
 	defer s.changing.Unlock()
@@ -47,7 +47,7 @@ func (s *Store) change(plan func(*change) error) error {
 	return nil
 }
 
-// confirm returns the result of a plan that changes nothing, unless what it has read may be out of date. The caller holds changing.
+// confirm returns the result of a plan that changes nothing, or an error if the plan may have read outdated users. The caller holds changing.
 func (s *Store) confirm(result error) error {
 	if s.options.Follows != nil {
 		if err := s.waitDurable(); err != nil {
@@ -81,21 +81,21 @@ func (s *Store) waitDurable() error {
 	return nil
 }
 
-// CompactDefinitions rewrites the definitions of all users, if that pays.
+// CompactDefinitions rewrites the definitions of all users if the log asks for it.
 func (s *Store) CompactDefinitions() {
 	s.plan()
 	defer s.changing.Unlock()
 	s.compact()
 }
 
-// reading calls fn with mu held. A panic of fn leaves nothing locked: it may be that of a request, which ends no broker.
+// reading calls fn with mu held, and releases mu even if fn panics: a panic in a request does not end the broker.
 func (s *Store) reading(fn func() error) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return fn()
 }
 
-// plan takes the lock on changes, to plan one.
+// plan takes the lock under which changes are planned.
 func (s *Store) plan() {
 	s.changing.Lock()
 	if s.options.Follows != nil {

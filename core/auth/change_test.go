@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A request that panicked while it planned a change left the users locked: nothing could log in any more.
+// A request that panicked while it planned a change left the users locked: no client could log in any more.
 func TestAPlanThatPanicsLeavesNothingLocked(t *testing.T) {
 	s := store(t)
 	func() {
@@ -20,7 +20,8 @@ func TestAPlanThatPanicsLeavesNothingLocked(t *testing.T) {
 	}
 }
 
-// A user whose password is changed while somebody sets a limit keeps that: the limits that were read before are not written.
+// A user's password is changed while another request sets a limit. The new password stays: setting limits does not write back the account
+// that was read before.
 func TestPutKeepsLimits(t *testing.T) {
 	s := store(t)
 	put(t, s, Guest, "secret")

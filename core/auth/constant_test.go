@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// secret is what the names of secrets look like.
+// secret matches the names of variables that hold secrets.
 var secret = regexp.MustCompile(`(?i)^(password|secret|sum|digest)$`)
 
 // Secrets are compared in constant time: neither with == nor with functions that stop at the first difference.
@@ -34,7 +34,7 @@ func TestSecretsAreComparedInConstantTime(t *testing.T) {
 	}
 }
 
-// checkComparisons complains of every careless comparison in a file, and counts the careful ones.
+// checkComparisons reports every careless comparison in a file, and counts the careful ones.
 func checkComparisons(t *testing.T, name string) (careful int) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -56,8 +56,7 @@ func checkComparisons(t *testing.T, name string) (careful int) {
 	return careful
 }
 
-// comparison returns what a node compares, and how; nil for nodes that compare nothing. To compare with a constant gives nothing
-// away.
+// comparison returns what a node compares, and how; nil for nodes that compare nothing. A comparison with a constant reveals nothing.
 func comparison(n ast.Node) (between []ast.Expr, with string) {
 	switch n := n.(type) {
 	case *ast.BinaryExpr:
@@ -82,7 +81,7 @@ func comparison(n ast.Node) (between []ast.Expr, with string) {
 	return between, with
 }
 
-// isSecret reports whether one of the expressions is a secret, by its name, perhaps converted.
+// isSecret reports whether one of the expressions is a secret, judging by its name. It looks through conversions.
 func isSecret(all []ast.Expr) bool {
 	for _, e := range all {
 		if c, ok := e.(*ast.CallExpr); ok && len(c.Args) == 1 {
@@ -98,8 +97,9 @@ func isSecret(all []ast.Expr) bool {
 	return false
 }
 
-// A wrong password takes as many rounds with every user as with none, whatever the hash is like: who asks cannot tell by the time
-// who exists. guest's hash, which is a fast one because everybody knows its password, was refused in a thousandth of the time.
+// A wrong password takes the same number of rounds with every name, with or without a user, and with every kind of hash. Otherwise the time
+// would show which users exist. A wrong password for guest, whose hash is a fast one because its password is public, used to be refused in a
+// thousandth of the time.
 func TestWrongPasswordsTakeAsLong(t *testing.T) {
 	s := New(Options{})
 	if err := s.CreateDefaults(); err != nil {
@@ -136,7 +136,7 @@ func TestWrongPasswordsTakeAsLong(t *testing.T) {
 	}
 }
 
-// Where new passwords are kept as RabbitMQ keeps them, which takes no time, it takes none to refuse one, either.
+// If all new passwords use RabbitMQ's hashes, which take no time, a wrong password takes no time either.
 func TestWrongPasswordsTakeNoTimeWithFastHashes(t *testing.T) {
 	s := New(Options{Hashing: SHA512})
 	if err := s.CreateDefaults(); err != nil {

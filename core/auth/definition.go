@@ -10,19 +10,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What is durable of users is written as definitions, see core/definition. Their fields depend on op:
+// Users are stored as definitions, see core/definition. The fields of a definition depend on op:
 //
-//	user.none          nothing more: there are no users
+//	user.none          no fields; there are no users
 //	user.set           name, tags, algorithm, password, max-connections, max-channels
-//	user.delete        name; the permissions go with it
+//	user.delete        name; also deletes the user's permissions
 //	permission.set     user, vhost, configure, write, read
 //	permission.clear   user, vhost
 //	topic.set          user, vhost, exchange, write, read
 //	topic.clear        user, vhost, exchange
-//	permission.forget  vhost; all permissions for it end, those for topics too
+//	permission.forget  vhost; deletes all permissions for it, including those for topics
 //
-// Tags are an array of strings. The password is a byte array, empty if there is none; hashOf reads it. Limits that are not set
-// are -1.
+// Tags are an array of strings. The password is a byte array that hashOf reads, empty if the user has no password. Limits that are
+// not set are -1.
 const (
 	opNoUsers          = "user.none"
 	opSetUser          = "user.set"
@@ -50,7 +50,7 @@ const (
 	fieldRead           = "read"
 )
 
-// IsUserOp reports whether an op is that of a definition of users.
+// IsUserOp reports whether op belongs to a definition of users.
 func IsUserOp(op string) bool {
 	return strings.HasPrefix(op, "user.") || strings.HasPrefix(op, "permission.") || strings.HasPrefix(op, "topic.")
 }
@@ -58,7 +58,7 @@ func IsUserOp(op string) bool {
 // IsSecretField reports whether a field of a definition of users must not be shown.
 func IsSecretField(field string) bool { return field == fieldPassword }
 
-// Resets reports whether a definition with this op voids all earlier ones of users.
+// Resets reports whether a definition with this op voids all earlier definitions of users.
 func Resets(op string) bool { return op == opNoUsers }
 
 func text(key, value string) amqp.Field { return amqp.Field{Key: key, Value: value} }
@@ -110,7 +110,7 @@ func (s *Store) Definitions() []byte {
 	return all
 }
 
-// definitions yields the definitions of all users, as they are when it begins.
+// definitions yields the definitions of all users, as of the moment it starts.
 func (s *Store) definitions(yield func(amqp.Table) bool) {
 	more := yield(definition.New(opNoUsers))
 	s.mu.RLock()

@@ -31,7 +31,7 @@ func (n *memoryLog) Rewrite(parts iter.Seq[[]byte]) {
 	n.rewrites++
 }
 
-// restarted is a store that was made of what a memoryLog says.
+// restarted returns a store that is made from a memoryLog.
 func (n *memoryLog) restarted(tb testing.TB) *Store {
 	tb.Helper()
 	s := New(Options{Definitions: n})
@@ -63,7 +63,7 @@ func setPassword(s *Store, name string, h Hash) error {
 	return err
 }
 
-// says is everything that is in a store.
+// says renders the whole content of a store.
 func says(s *Store) string {
 	var b strings.Builder
 	for _, a := range s.List() {
@@ -74,7 +74,7 @@ func says(s *Store) string {
 	return b.String()
 }
 
-// Whatever is changed, a store that is made of what was written is the same.
+// After any changes, a store that is made from the written definitions equals the original one.
 func TestRestart(t *testing.T) {
 	n := &memoryLog{}
 	s := New(Options{Definitions: n})
@@ -120,7 +120,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// What is refused is not written.
+// Refused changes are not written.
 func TestRefusedIsNotWritten(t *testing.T) {
 	n := &memoryLog{}
 	s := New(Options{Definitions: n})
@@ -152,7 +152,7 @@ func TestRefusedIsNotWritten(t *testing.T) {
 	}
 }
 
-// Nonsense in a log is an error, whatever it is.
+// Invalid definitions in a log are errors.
 func FuzzApply(f *testing.F) {
 	n := &memoryLog{}
 	s := New(Options{Definitions: n})

@@ -5,13 +5,13 @@ import (
 	"fmt"
 )
 
-// What errors about a missing user or vhost wrap.
+// Errors about a missing user or vhost wrap one of these.
 var (
 	ErrNoUser  = errors.New("no such user")
 	ErrNoVHost = errors.New("no such vhost")
 )
 
-// Invalid is the error of a value that is not allowed.
+// Invalid is the error for a value that is not allowed.
 type Invalid struct{ Text string }
 
 func (e *Invalid) Error() string { return e.Text }

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// followedLog is a definition log whose definitions take effect by being followed, on this store and on others.
+// followedLog is a definition log whose definitions take effect by being followed, in several stores.
 type followedLog struct {
 	memoryLog
 	stores []*Store
@@ -44,7 +44,7 @@ func parsed(b []byte) (all []*definition.Definition) {
 	return all
 }
 
-// randomChange changes something.
+// randomChange makes a random change.
 func randomChange(r *rand.Rand, s *Store) error {
 	name, vhost := fmt.Sprint("u", r.IntN(4)), fmt.Sprint("v", r.IntN(3))
 	var err error
@@ -69,7 +69,7 @@ func randomChange(r *rand.Rand, s *Store) error {
 	return err
 }
 
-// Stores that follow are what one is that changes by itself, and so is one that begins with a rewrite.
+// Stores that follow equal a store that makes the same changes itself, even if they start with a rewrite of the definitions.
 func TestFollow(t *testing.T) {
 	const rounds = 2000
 	own, other := New(Options{}), New(Options{})
@@ -97,7 +97,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// What is followed applies as a whole or not at all.
+// Followed definitions apply as a whole or not at all.
 func TestFollowAllOrNothing(t *testing.T) {
 	s, from := New(Options{}), &memoryLog{}
 	w := New(Options{Definitions: from})
@@ -161,7 +161,7 @@ func TestFollowHasTheEffectsOfChanges(t *testing.T) {
 	}
 }
 
-// A user who was deleted and added again is another one.
+// A user that was deleted and added again is a different user.
 func TestFollowNewUserOfTheSameName(t *testing.T) {
 	log := &memoryLog{}
 	w, s := New(Options{Definitions: log}), New(Options{})
@@ -187,12 +187,12 @@ func TestFollowNewUserOfTheSameName(t *testing.T) {
 	}
 }
 
-// A node that has reached no other since it started knows no user. It told everybody that the password was wrong, which clients take for
-// final.
+// A node that has reached no other node since it started knows no users. It used to answer every login with "wrong password", which
+// clients take as final.
 func TestNobodyIsKnownYet(t *testing.T) {
 	s := New(Options{Hashing: SHA256, Definitions: &followedLog{}, Follows: func() {}})
 	from := Origin{Host: "192.0.2.1", Loopback: true}
-	for range 1000 { // and none of these is one who has failed
+	for range 1000 { // none of these counts as a failed login
 		_, err := s.Login(t.Context(), "PLAIN", "\x00guest\x00guest", from)
 		r, ok := errors.AsType[*Refused](err)
 		if !ok || r.Reply().Code != amqp.ReplyInternalError || !WasChecked(err) {
@@ -206,7 +206,7 @@ func TestNobodyIsKnownYet(t *testing.T) {
 	}
 }
 
-// Who does not own the log is told so, whatever the change would be.
+// A node that does not own the log refuses every change with the log's error.
 func TestFollowsElsewhere(t *testing.T) {
 	elsewhere := errors.New("elsewhere")
 	log := &followedLog{memoryLog: memoryLog{err: elsewhere}}

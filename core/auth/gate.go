@@ -9,8 +9,8 @@ import (
 // gate schedules password checks. It runs few at a time, because each takes a tenth of a second of CPU time. Sources take
 // turns, so that a stranger who guesses passwords does not delay others, and the number of waiting checks is bounded.
 //
-// Many strangers could delay others all the same, so sources have a [class]: proven ones come first, then strange ones, then failing ones. A class
-// that waits has a turn after four checks of better ones, so that of six checks in a row it has at least one.
+// Many strangers together could still delay others, so sources have a [class]: proven sources come first, then strange ones, then failing
+// ones. A waiting class gets a turn after four checks of better classes. Of six checks in a row each waiting class gets at least one.
 //
 // The gate has no goroutine: an attempt that is woken checks the password itself and reports the result. It is safe for
 // concurrent use.
@@ -18,30 +18,30 @@ type gate struct {
 	failed  *throttle
 	sources *sources
 	known   func(digest) bool // reports whether a password was right before
-	most    int               // checks at a time
+	most    int               // checks that may run at a time
 
 	mu      sync.Mutex // guards what follows, and the fields of attempts and checks that belong to the gate
 	running int
-	waiting int // checks in lines
+	waiting int // waiting checks of all lines
 	checks  map[checkKey]*check
 	lines   map[string]*line // by source
 	queues  [classes]queue
 }
 
-// queue is the lines of one class.
+// queue holds the lines of one class.
 type queue struct {
-	turns   []*line // that have waiting checks; the first is next
-	waiting int     // checks in them
-	passed  int     // checks of better classes that were started while it had lines, since its last turn
+	turns   []*line // lines with waiting checks; the first is next
+	waiting int     // waiting checks of these lines
+	passed  int     // checks of better classes that started while this class had lines, since its last turn
 }
 
 const (
-	// maxWaiting bounds the waiting checks, and maxLine those of one source. Clients would give up before a later one is done.
+	// maxWaiting bounds the waiting checks, and maxLine those of one source. Clients give up before a longer queue is done.
 	maxWaiting = 1024
 	maxLine    = 256
-	// reserved is how many of the waiting checks a class may always have: better ones do not take these places.
+	// reserved is how many waiting checks each class may always have: better classes do not take these places.
 	reserved = maxWaiting / 8
-	// turnAfter is after how many checks of better classes one of a class that waits is next.
+	// turnAfter is how many checks of better classes a waiting class lets pass before its turn.
 	turnAfter = 4
 )
 
@@ -49,8 +49,8 @@ func newGate(failed *throttle, sources *sources, known func(digest) bool, most i
 	return &gate{failed: failed, sources: sources, known: known, most: most, checks: map[checkKey]*check{}, lines: map[string]*line{}}
 }
 
-// checkKey identifies a check. Attempts with the same password at the same time from the same source share one. The name is
-// part of it: names without a user would otherwise share a check, which would show that there are no such users.
+// checkKey identifies a check. Attempts with the same password at the same time from the same source share one. The name is part of
+// the key: otherwise names without a user would share a check, and the time it takes would show that they have no user.
 type checkKey struct {
 	source, name string
 	digest       digest
@@ -70,12 +70,12 @@ type line struct {
 	checks []*check
 }
 
-// attempt is one login in progress. It belongs to the gate, except for woken, and for result once woken was received from.
+// attempt is one login in progress. It belongs to the gate, except for woken, and for result after woken was received from.
 type attempt struct {
 	login
 	check    *check
 	admitted bool          // the throttle counts it as undecided
-	woken    chan struct{} // capacity 1: receives when the result is there, or when the attempt is to run the check
+	woken    chan struct{} // capacity 1: receives when the result is ready, or when the attempt is to run the check
 	result   result
 }
 
@@ -91,7 +91,7 @@ const (
 	undecided resultKind = iota
 	right
 	wrong
-	barred // right, but the user may not log in from there
+	barred // right, but the user may not log in from this source
 	early  // too many logins failed; the password was not checked
 	busy   // too many checks wait, or the caller gave up; the password was not checked
 )
@@ -122,8 +122,8 @@ func (g *gate) enter(l login) *attempt {
 	return a
 }
 
-// decided decides an attempt that needs no check, and reports whether it did. Comparing with known passwords is a guess, too:
-// so only attempts that the throttle admits are compared.
+// decided decides an attempt that needs no check, and reports whether it did. Comparing with known passwords is a guess, too, so only
+// attempts that the throttle admits are compared.
 func (g *gate) decided(a *attempt) bool {
 	if !a.admitted {
 		a.admitted = g.failed.begin(a.keys, a.from.Now)
@@ -158,7 +158,7 @@ func (g *gate) decide(a *attempt, r result) {
 	a.woken <- struct{}{}
 }
 
-// end makes the throttle count an attempt no longer as undecided.
+// end makes the throttle no longer count an attempt as undecided.
 func (g *gate) end(a *attempt) {
 	if a.admitted {
 		a.admitted = false
@@ -191,8 +191,8 @@ func (q *queue) leave(l *line) {
 	}
 }
 
-// makeSpace reports whether one more check of a source may wait. If too many do, the source with most in the class that has to give way loses its
-// last one.
+// makeSpace reports whether one more check of a source may wait. If the gate is full, the source with the most waiting checks in the
+// class that has to give way loses its last one.
 func (g *gate) makeSpace(source string, c class) bool {
 	own := 0
 	if l := g.lines[source]; l != nil {
@@ -217,7 +217,7 @@ func (g *gate) makeSpace(source string, c class) bool {
 	return true
 }
 
-// givesWay returns which class has to give way to one more check of a class, while as many wait as may.
+// givesWay returns the class that has to give way to one more check of class c when the gate is full.
 func (g *gate) givesWay(c class) class {
 	for worse := classes - 1; worse > c; worse-- {
 		if g.queues[worse].waiting > reserved {
@@ -277,7 +277,7 @@ func (g *gate) startChecks() {
 	}
 }
 
-// pick returns the check that is next, nil if none can run: one of a class that others have passed often enough, otherwise of the best class.
+// pick returns the next check; nil = none can run. A class that others have passed often enough comes first, otherwise the best class.
 func (g *gate) pick() *check {
 	for c := range classes {
 		if g.queues[c].passed < turnAfter {
@@ -295,7 +295,7 @@ func (g *gate) pick() *check {
 	return nil
 }
 
-// take returns the next check of a class that can run, one of each line in turn, and counts it; nil if there is none.
+// take returns and counts the next check of a class that can run; the class's lines take turns. nil = none can run.
 func (g *gate) take(c class) *check {
 	q := &g.queues[c]
 	for n := len(q.turns); n > 0 && len(q.turns) > 0; n-- {
@@ -316,7 +316,7 @@ func (g *gate) take(c class) *check {
 	return nil
 }
 
-// next returns the first check of a line that can run, nil if there is none. It decides attempts that need no check any more.
+// next returns the first check of a line that can run; nil = none can. It decides attempts that no longer need a check.
 func (g *gate) next(l *line) *check {
 	for i := 0; i < len(l.checks); {
 		k := l.checks[i]
@@ -333,7 +333,7 @@ func (g *gate) next(l *line) *check {
 	return nil
 }
 
-// admitted returns an attempt that may fail, nil if there is none.
+// admitted returns an attempt that the throttle has admitted; nil = there is none.
 func (k *check) admitted() *attempt {
 	for _, a := range k.attempts {
 		if a.admitted {
@@ -352,7 +352,7 @@ func (g *gate) start(k *check) {
 	k.runner.woken <- struct{}{}
 }
 
-// finish reports the result of a check that an attempt ran. Attempts that the throttle has not admitted yet wait on.
+// finish reports the result of a check that an attempt ran. Attempts that the throttle has not admitted yet keep waiting.
 func (g *gate) finish(a *attempt, is resultKind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// crowd is logins at a store where every check of a password takes a second, of simulated time.
+// crowd simulates logins at a store where every check of a password takes a second of simulated time.
 type crowd struct {
 	t     *testing.T
 	s     *Store
@@ -24,11 +24,11 @@ type crowd struct {
 
 	sync.WaitGroup
 	mu       sync.Mutex
-	order    []string // passwords that were checked, as they began to be
-	now      int      // checks at a time
+	order    []string // passwords in the order in which their checks began
+	now      int      // checks running now
 	most     int
 	outcomes map[string]int
-	ended    map[string]time.Duration // when a user's login was decided, from the beginning
+	ended    map[string]time.Duration // when each user's login was decided, counted from the beginning
 }
 
 func newCrowd(t *testing.T) *crowd {
@@ -51,7 +51,7 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// login tries to log in beside others.
+// login starts a login beside others.
 func (c *crowd) login(ctx context.Context, host, user, password string) {
 	began := time.Now()
 	c.Go(func() {
@@ -77,8 +77,8 @@ func outcomeOf(err error) string {
 	return "wrong"
 }
 
-// Passwords were checked one at a time in the order they came: 60 wrong ones of one host kept everybody else waiting for seven
-// seconds. Now a place has its turn when it comes.
+// Passwords were once checked one at a time in the order in which they came: 60 wrong ones from one host kept every other client waiting
+// for seven seconds. Now sources take turns.
 func TestLoginsOfOthersDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -99,7 +99,7 @@ func TestLoginsOfOthersDoNotWait(t *testing.T) {
 	})
 }
 
-// Whoever comes from many places in one network of IPv6 comes from one.
+// All addresses of one IPv6 network count as one source.
 func TestNetworksHaveOneTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -114,7 +114,7 @@ func TestNetworksHaveOneTurn(t *testing.T) {
 	})
 }
 
-// Places take turns, however much one of them wants. Those where nobody failed yet come first.
+// Sources take turns, however many logins one of them sends. Sources without a failure come first.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -132,7 +132,7 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// Nobody's password is checked for a client that has gone.
+// The password of a client that has disconnected is not checked.
 func TestLoginsThatAreAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -157,7 +157,7 @@ func TestLoginsThatAreAbandoned(t *testing.T) {
 	})
 }
 
-// Of many who try the same, one may go; the others want to know all the same.
+// Many clients try the same password, and the client whose check is about to run disconnects; the others still get a result.
 func TestLoginsThatAreAbandonedByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -175,7 +175,7 @@ func TestLoginsThatAreAbandonedByOne(t *testing.T) {
 	})
 }
 
-// idle complains if anything is left of logins that are all decided.
+// idle reports an error if any state is left after all logins were decided.
 func (c *crowd) idle() {
 	c.t.Helper()
 	g := c.s.verifier.gate
@@ -194,7 +194,7 @@ func (c *crowd) idle() {
 	}
 }
 
-// No more wait than make sense, and a place that has many waiting gives way to one that has few.
+// The number of waiting logins is bounded, and a source with many waiting logins gives way to one with few.
 func TestLoginsThatWaitAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -230,8 +230,7 @@ func TestLoginsThatWaitAreBounded(t *testing.T) {
 	})
 }
 
-// However many come with one password, it is checked once, be it right or wrong; and with a wrong one no more are told so than
-// may fail.
+// Many logins with one password are checked once, whether it is right or wrong. If it is wrong, only as many get the answer as may fail.
 func TestCrowdsAreCheckedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -253,8 +252,8 @@ func TestCrowdsAreCheckedOnce(t *testing.T) {
 	})
 }
 
-// Users who do not exist are not taken for one another: that of two who try the same password both wait as long as if they
-// existed tells nobody whether they do.
+// Two logins with the same password for users that do not exist take as long as for existing users: they do not share a check. So the time
+// does not show whether the users exist.
 func TestNobodiesAreCheckedOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -268,7 +267,7 @@ func TestNobodiesAreCheckedOneByOne(t *testing.T) {
 	})
 }
 
-// Those who may not be looked at yet do not keep others of their place from being.
+// Logins that the throttle does not admit yet do not hold up other logins from the same source.
 func TestWhoMayNotFailWaitsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -284,7 +283,7 @@ func TestWhoMayNotFailWaitsAlone(t *testing.T) {
 	})
 }
 
-// A password that is changed while somebody waits with the old one is not let in with that.
+// A password that is changed while a login waits with the old one does not let that login in.
 func TestPasswordChangedWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -297,8 +296,8 @@ func TestPasswordChangedWhileItWaits(t *testing.T) {
 	})
 }
 
-// A user that was set again during the check, with the same password, was refused: the new hash has another salt. The user is set again during
-// as many checks as a login makes, and during one.
+// A user that was set again during the check, with the same password, was refused, because the new hash has another salt. Here the user is
+// set again during as many checks as a login makes, and during one.
 func TestUserSetAgainWhileItWaits(t *testing.T) {
 	for _, times := range []int{1, maxChecks} {
 		synctest.Test(t, func(t *testing.T) {
@@ -317,7 +316,7 @@ func TestUserSetAgainWhileItWaits(t *testing.T) {
 	}
 }
 
-// A user that is deleted and added again during the check is another one: what counts is the new password.
+// A user that is deleted and added again during the check is a different user: the new password counts.
 func TestUserAddedAgainWhileItWaits(t *testing.T) {
 	for password, want := range map[string]string{"secret": "right", "other": "wrong"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -335,7 +334,7 @@ func TestUserAddedAgainWhileItWaits(t *testing.T) {
 	}
 }
 
-// A user whose tags were removed while the password was checked was logged in with the tags from before.
+// A user whose tags were removed during the check of the password used to be logged in with the old tags.
 func TestTagsChangedWhileItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)

@@ -12,25 +12,25 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Mechanisms are the SASL mechanisms that [Store.Login] knows, as connection.start lists them.
+// Mechanisms lists the SASL mechanisms that [Store.Login] knows, as connection.start lists them.
 const Mechanisms = "PLAIN AMQPLAIN"
 
-// Refused is the error of a login with credentials that are not accepted. The reason is for the log only.
+// Refused is the error of a login whose credentials are not accepted. Its reason is for the log only.
 type Refused struct {
 	Mechanism string // "" = not by SASL
 	User      string
 	Reason    string
-	// Retry is how long to wait before the next login, after too many that failed; 0 = it may follow at once.
+	// Retry is how long the client has to wait before the next login, after too many failures; 0 = it may try again at once.
 	Retry time.Duration
-	// Busy reports that too many logins wait to be checked, or that this one waited for too long.
+	// Busy reports that too many logins wait for a check, or that this one waited too long.
 	Busy bool
-	// unchecked reports that the password was not checked: it was empty, or the login came early or was Busy.
+	// unchecked reports that the password was not checked: it was empty, or the login was early or Busy.
 	unchecked bool
-	// unknown reports that a certificate, which was verified, names no user whom this node knows, or that it knows none.
+	// unknown reports that a verified certificate names no user, or a user that this node does not know.
 	unknown bool
-	// Unready reports that the node knows no user yet: it has reached no majority of its cluster's nodes since it started.
+	// Unready reports that the node knows no users yet: it has not reached a majority of its cluster's nodes since it started.
 	Unready bool
-	// Elsewhere reports that the user is guest, who may log in only from this machine, with any password.
+	// Elsewhere reports that guest tried to log in from another machine, which is refused with any password.
 	Elsewhere bool
 }
 
@@ -42,7 +42,7 @@ func (r *Refused) Error() string {
 	return r.Mechanism + " login refused: " + r.Reason
 }
 
-// Reply is sent to clients with the capability authentication_failure_close.
+// Reply returns the reply for clients with the capability authentication_failure_close.
 func (r *Refused) Reply() *amqp.Error {
 	if r.Busy {
 		return amqp.Errorf(amqp.ReplyConnectionForced, "too many logins at a time, try again later")
@@ -115,7 +115,7 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 		now := s.user(name)
 		switch {
 		case now == nil, checks == maxChecks && now.generation != u.generation:
-			return User{}, (&result{is: wrong}).refuse(name, &from) // there was no such user meanwhile
+			return User{}, (&result{is: wrong}).refuse(name, &from) // the user did not exist in between
 		case now.generation == u.generation && now.Password.equal(&u.Password):
 			return now.loggedIn(), nil
 		case checks == maxChecks:
@@ -125,12 +125,13 @@ func (s *Store) authenticate(ctx context.Context, name, password string, from Or
 	}
 }
 
-// maxChecks is how often at most a login checks a password whose user got another hash during the check. A hash has a salt, so another hash may
-// be that of the same password. A password that was right each time is accepted as of the last check: the login began before the change after it.
+// maxChecks bounds how often a login checks a password while the user's hash keeps changing. A new hash has a new salt, so it may belong to
+// the same password, and the login checks again. If the password was right each time, the login is accepted as of the last check, because
+// it began before the change that followed.
 const maxChecks = 3
 
-// unready returns the refusal of anybody while nobody is known, nil if users are. A user whom nobody knows would be told that the password is
-// wrong, and would be one who has failed.
+// unready returns the refusal of every login while the store knows no users; nil = it knows them. Without this, clients would be told
+// that their password is wrong, and the throttle would count them as having failed.
 func (s *Store) unready(name string) *Refused {
 	if s.options.Follows == nil || s.followed.Load() {
 		return nil
@@ -140,7 +141,7 @@ func (s *Store) unready(name string) *Refused {
 	return r
 }
 
-// refuse returns the refusal that follows from a result.
+// refuse returns the refusal for a result.
 func (v *result) refuse(name string, from *Origin) *Refused {
 	switch v.is {
 	case early:
@@ -161,7 +162,7 @@ func refuse(user, layout string, args ...any) *Refused {
 	return &Refused{User: user, Reason: fmt.Sprintf(layout, args...)}
 }
 
-// shortened cuts a name that is too long for any user, because it is kept in memory and logged.
+// shortened cuts a name that is too long for any user, because names are kept in memory and logged.
 func shortened(name string) string {
 	if len(name) <= maxName {
 		return name
@@ -169,18 +170,18 @@ func shortened(name string) string {
 	return name[:maxName] + "..."
 }
 
-// logInterval is how often a refusal with an unchecked password is logged.
+// logInterval is how often a refusal without a checked password is logged.
 const logInterval = time.Second
 
-// unlogged counts refusals that are not logged. Checks are limited in rate, so each wrong password is logged. Logins without a
-// check cost strangers nothing and are not limited, so only one per interval is logged.
+// unlogged counts refusals that are not logged. Checks are limited in rate, so each wrong password is logged. Logins without a check
+// cost strangers nothing and are not limited, so only one per interval is logged.
 type unlogged struct {
 	mu   sync.Mutex // guards what follows
 	n    int        // since the last one that was logged
 	last hook.Instant
 }
 
-// ShouldLog reports whether to log a refusal, and how many like it were not logged since the last.
+// ShouldLog reports whether to log a refusal, and how many similar refusals were not logged since the last logged one.
 func (s *Store) ShouldLog(r *Refused, now hook.Instant) (should bool, skipped int) {
 	if !r.unchecked {
 		return true, 0
@@ -199,7 +200,7 @@ func (s *Store) ShouldLog(r *Refused, now hook.Instant) (should bool, skipped in
 // Attempts counts logins since the store was made.
 type Attempts struct{ Succeeded, Failed uint64 }
 
-// Attempts returns the logins by SASL, which are AMQP's, and those by name and password, which are HTTP's.
+// Attempts returns the counts of logins by SASL (AMQP), and of those by name and password (HTTP).
 func (s *Store) Attempts() (sasl, basic Attempts) {
 	return s.logins[bySASL].read(), s.logins[byName].read()
 }
@@ -225,7 +226,7 @@ func (a *loginCounts) count(succeeded bool) {
 	a.failed.Add(1)
 }
 
-// credentials reads a response. Its errors repeat nothing of it, because they are logged and passwords must not be.
+// credentials reads a SASL response. Its errors quote nothing of the response, because they are logged and may not contain passwords.
 func credentials(mechanism, response string) (name, password string, err error) {
 	switch mechanism {
 	case "PLAIN":
@@ -236,7 +237,7 @@ func credentials(mechanism, response string) (name, password string, err error) 
 	return "", "", amqp.Errorf(amqp.ReplyCommandInvalid, "unknown authentication mechanism '%s'", mechanism)
 }
 
-// plain reads NUL, name, NUL, password. Like RabbitMQ it refuses an authorization identity before them [RFC 4616].
+// plain reads NUL, name, NUL, password. Like RabbitMQ it refuses an authorization identity before the first NUL [RFC 4616].
 func plain(response string) (name, password string, err error) {
 	name, password, separated := strings.Cut(strings.TrimPrefix(response, "\x00"), "\x00")
 	if !separated || response[0] != 0 || strings.Contains(password, "\x00") {

@@ -44,7 +44,7 @@ type Hash struct {
 	salt, sum  string
 }
 
-// Hash hashes a new password, which takes as long as a check of it: a tenth of a second. The empty password has the zero Hash.
+// Hash hashes a new password. This takes as long as a check: a tenth of a second. The empty password has the zero Hash.
 func (s *Store) Hash(password string) (Hash, error) {
 	if password == "" {
 		return Hash{}, nil
@@ -79,7 +79,7 @@ func (h *Hash) equal(other *Hash) bool {
 	return h.algorithm == other.algorithm && subtle.ConstantTimeCompare(h.bytes(), other.bytes()) == 1
 }
 
-// matches reports whether the hash is that of a password. It takes the same time for every password.
+// matches reports whether a password has this hash. It takes the same time for every password.
 func (h *Hash) matches(password string) bool {
 	sum, err := h.of(password)
 	return err == nil && len(h.sum) > 0 && subtle.ConstantTimeCompare(sum, []byte(h.sum)) == 1
@@ -108,19 +108,19 @@ func (h *Hash) of(password string) ([]byte, error) {
 	return nil, fmt.Errorf("password: unknown algorithm %q", h.algorithm)
 }
 
-// The bytes of a hash, which definitions and the management API have in base64, are those of RabbitMQ,
+// A hash is encoded as in RabbitMQ; definitions and the management API have it in base64:
 //
 //	salt (4) | sum
 //
-// or with PBKDF2
+// With PBKDF2 it is
 //
 //	iterations (4, big-endian) | salt (16) | sum (32)
 
 // sumSizes are the sizes of the sums of RabbitMQ's algorithms, in bytes.
 var sumSizes = map[Algorithm]int{SHA512: sha512.Size, SHA256: sha256.Size, MD5: md5.Size}
 
-// ParseHash reads password_hash and hashing_algorithm as in exported definitions and the management API. Without an algorithm
-// the hash is SHA-256, and an empty one is the zero Hash. The error is an [*Invalid].
+// ParseHash reads password_hash and hashing_algorithm as they appear in exported definitions and the management API. An absent algorithm
+// means SHA-256, an empty password_hash the zero Hash. The error is an [*Invalid].
 func ParseHash(passwordHash, algorithm string) (Hash, error) {
 	if passwordHash == "" {
 		return Hash{}, nil
@@ -135,7 +135,7 @@ func ParseHash(passwordHash, algorithm string) (Hash, error) {
 	return hashOf(Algorithm(algorithm), b)
 }
 
-// hashOf reads the bytes of a hash.
+// hashOf decodes a hash.
 func hashOf(a Algorithm, b []byte) (Hash, error) {
 	if a == PBKDF2 {
 		return derivedHash(b)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Hashes that a RabbitMQ 3.10 made.
+// Hashes made by RabbitMQ 3.10.
 func TestRabbitMQHashes(t *testing.T) {
 	for _, c := range []struct {
 		name, hash, algorithm, password string
@@ -109,7 +109,7 @@ func TestNewHashes(t *testing.T) {
 	if s.iterations != iterations {
 		t.Errorf("%d iterations", s.iterations)
 	}
-	s.iterations = publicIterations // it is a test, and would take too long
+	s.iterations = publicIterations // the real number would take too long
 	if h, err := s.Hash("secret"); err != nil || h.algorithm != PBKDF2 || h.iterations != publicIterations {
 		t.Errorf("by default: %s with %d iterations, %v", h.algorithm, h.iterations, err)
 	}
@@ -119,7 +119,7 @@ func TestNewHashes(t *testing.T) {
 	}
 }
 
-// Whatever a definitions file says, it is a hash that comes out as it went in, or an error.
+// Every hash in a definitions file is either read and encoded back to the same text, or refused.
 func FuzzParseHash(f *testing.F) {
 	f.Add("XDouzE1Zt2yQZQnj8UTUKS8XfBkKhL/kJYaHGv2SdQhNFo03", "rabbit_password_hashing_sha256")
 	f.Add("IfdcsPucNSFNr/KKEDm/EKUID2o=", "rabbit_password_hashing_md5")

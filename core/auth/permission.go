@@ -44,8 +44,8 @@ type Resource struct {
 	VHost, Name string
 }
 
-// Permissions are regular expressions, one for each permission. A permission holds for names in which its expression matches
-// anywhere. The empty expression matches only the empty name.
+// Permissions are regular expressions, one per permission. A permission covers the names in which its expression matches anywhere. The
+// empty expression matches only the empty name.
 type Permissions struct {
 	Configure, Write, Read string
 }
@@ -90,10 +90,10 @@ func checkNames(user, vhost string) error {
 	return checkName("vhost name", vhost)
 }
 
-// CheckVHostName returns an [*Invalid] if no vhost can have such a name.
+// CheckVHostName returns an [*Invalid] if a vhost cannot have this name.
 func CheckVHostName(name string) error { return checkName("vhost name", name) }
 
-// CheckPattern returns an [*Invalid] if a text is no regular expression of [Permissions].
+// CheckPattern returns an [*Invalid] if pattern cannot be used in [Permissions].
 func CheckPattern(pattern string) error {
 	_, err := compile(pattern, fresh)
 	return err
@@ -102,8 +102,8 @@ func CheckPattern(pattern string) error {
 // maxPattern bounds regular expressions, in bytes.
 const maxPattern = 4096
 
-// origin says where an expression comes from. The cost of a fresh one is bounded; a stored one holds, because an earlier version
-// has accepted it.
+// origin says where an expression comes from. The cost of a fresh one is bounded. A stored one is accepted, because an earlier version
+// accepted it.
 type origin bool
 
 const (
@@ -119,7 +119,7 @@ func compile(pattern string, from origin) (*regexp.Regexp, error) {
 	return compileExpanded(pattern, from)
 }
 
-// compileExpanded is compile without the limit of length: names were substituted into the pattern.
+// compileExpanded is compile without the limit on length, for patterns into which names were substituted.
 func compileExpanded(pattern string, from origin) (*regexp.Regexp, error) {
 	switch pattern {
 	case ".*":
@@ -154,8 +154,8 @@ func (s *Store) SetPermissions(g Grant) (created bool, err error) {
 	return created, err
 }
 
-// permit changes what a user may do in a vhost, if both exist. set changes its argument, and returns the definitions of the
-// change; none = nothing changes.
+// permit changes a user's permissions in a vhost, if both exist. set changes its argument, and returns the definitions of the change;
+// no definitions = nothing changes.
 func (s *Store) permit(name, vhost string, set func(*user) []amqp.Table) error {
 	return s.change(func(c *change) error {
 		u := s.users[name]
@@ -195,15 +195,15 @@ func (s *Store) ClearPermissions(name, vhost string) (existed bool, err error) {
 	return existed && err == nil, err
 }
 
-// revoke changes a user that is not in the table yet.
+// revoke removes the user's permissions for a vhost. The user must not be in the table yet.
 func (u *user) revoke(vhost string) {
 	u.grants = maps.Clone(u.grants)
 	delete(u.grants, vhost)
 }
 
-// ForgetVHost removes all permissions for a vhost. The vhost must not exist any more as far as [Options.VHost] says, or not any more
-// once the definitions in with have taken effect, which are written together with the removal. Unless planned is nil, it is called when no
-// other change can be planned any more, and with an error of it nothing is written.
+// ForgetVHost removes all permissions for a vhost, and writes the definitions in with together with the removal. The vhost must be gone
+// already as reported by [Options.VHost], or once these definitions have taken effect. planned, unless nil, is called when no other change can be
+// planned any more; if it returns an error, nothing is written.
 func (s *Store) ForgetVHost(vhost string, planned func() error, with ...amqp.Table) error {
 	return s.change(func(c *change) error {
 		if planned != nil {

@@ -125,8 +125,8 @@ func TestCheckDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Permissions that list names were refused beyond 2,000 characters, because of repetitions that they do not have: RabbitMQ's definitions could not be
-// imported, and a broker did not start with its configuration.
+// Permissions that list names were refused beyond 2,000 characters, because the limit was on the cost of repetitions, which they do not have.
+// RabbitMQ's definitions could not be imported, and a broker did not start with its configuration.
 func TestPermissionsMayListNames(t *testing.T) {
 	var names []string
 	for i := range uint64(178) {

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Apply replays the next definition of users. The store must not be in use yet. Nothing is written.
+// Apply replays the next definition of users, before the store is used. Nothing is written.
 func (s *Store) Apply(def *definition.Definition) error {
 	f := following{store: s}
 	if err := f.apply(def); err != nil {
@@ -19,9 +19,9 @@ func (s *Store) Apply(def *definition.Definition) error {
 	return nil
 }
 
-// Follow applies definitions that were written elsewhere, all of them or, with an error, none. It has the effects that the same
-// changes have where they are made: connections of users who were deleted are closed. A user whom definitions void and define again is
-// the same user all the time, and a login holds if the password is equal.
+// Follow applies definitions that another node wrote: all of them or, with an error, none. The effects are those of the same changes
+// made here; for example, connections of deleted users are closed. A user that is voided and defined again by the same definitions
+// remains the same user, and its logins hold if the password is equal.
 func (s *Store) Follow(defs []*definition.Definition) error {
 	gone, err := s.follow(defs)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *Store) Follow(defs []*definition.Definition) error {
 	return nil
 }
 
-// follow is Follow without what comes of it for connections. It returns the users who were deleted.
+// follow is Follow without the effects on connections. It returns the users that were deleted.
 func (s *Store) follow(defs []*definition.Definition) (gone []string, err error) {
 	f := following{store: s}
 	s.mu.Lock()
@@ -47,10 +47,10 @@ func (s *Store) follow(defs []*definition.Definition) (gone []string, err error)
 	return f.put(), nil
 }
 
-// following is what definitions make of the users of a store, which it does not change before put.
+// following computes the effect of definitions on the users of a store. The store is unchanged until put.
 type following struct {
 	store   *Store
-	void    bool             // of the store's users those count that are in changed
+	void    bool             // only the users in changed count, not the store's
 	changed map[string]*user // the new state of each; nil = deleted
 }
 
@@ -62,7 +62,7 @@ func (f *following) user(name string) *user {
 	return f.store.users[name]
 }
 
-// before returns the user that is the same as the next of a name, nil if there is none.
+// before returns the present state of the user that is about to be defined; nil = there is none.
 func (f *following) before(name string) *user {
 	if _, ok := f.changed[name]; ok || !f.void {
 		return f.user(name)
@@ -102,7 +102,7 @@ func (f *following) set(name string, u *user) {
 	f.changed[name] = u
 }
 
-// put puts the changes in force, and returns the users of whom connections must be closed.
+// put applies the changes to the store, and returns the users whose connections must be closed.
 func (f *following) put() (gone []string) {
 	users := f.store.users
 	if f.void {
@@ -181,7 +181,7 @@ func (f *following) applyAccount(def *definition.Definition) (err error) {
 	return err
 }
 
-// applyPermissions applies a definition about what one user may do.
+// applyPermissions applies a definition of one user's permissions.
 func (f *following) applyPermissions(def *definition.Definition) (err error) {
 	var name, vhost, exchange string
 	definition.Read(def, fieldUser, &name, &err)

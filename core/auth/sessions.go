@@ -11,20 +11,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// SessionID identifies a session by the digest of its token. The token itself is the client's alone: nothing in this process's
-// memory logs anybody in. The zero SessionID is that of no session.
+// SessionID identifies a session by the digest of its token. Only the client has the token itself, so a dump of this process's memory
+// contains nothing that can be used to log in. The zero SessionID belongs to no session.
 type SessionID [sha256.Size]byte
 
 const (
 	tokenBytes = 32
-	// maxUserSessions is how many sessions one user may have. The oldest makes room for the next.
+	// maxUserSessions bounds the sessions of one user. A new one displaces the oldest.
 	maxUserSessions = 64
-	// maxSessions is how many there may be of all users.
+	// maxSessions bounds the sessions of all users together.
 	maxSessions = 1 << 13
 )
 
-// ParseToken returns the id that a token stands for, and whether it has the form of a token. Tokens cannot be guessed, so that
-// whether there is such a session may show in the time that an answer takes.
+// ParseToken returns the id of the session that a token belongs to, and whether the token is well-formed. Tokens cannot be guessed, so the
+// time of an answer may reveal whether a session exists.
 func ParseToken(token string) (id SessionID, ok bool) {
 	if len(token) != base64.RawURLEncoding.EncodedLen(tokenBytes) {
 		return id, false
@@ -36,7 +36,7 @@ func ParseToken(token string) (id SessionID, ok bool) {
 	return sha256.Sum256(b), true
 }
 
-// sessions are the logins that clients resume with a token. They are not durable. Any goroutine may use them.
+// sessions holds the logins that clients resume with a token. They are not durable. Any goroutine may use it.
 type sessions struct {
 	mu   sync.Mutex // guards what follows
 	byID map[SessionID]*session
@@ -51,8 +51,8 @@ type session struct {
 	began, end hook.Instant
 }
 
-// OpenSession begins a session of a user who has just logged in, and returns its token. It ends after the given time, by
-// [Store.EndSession], when the user is deleted or gets another password, or when the user opens many others.
+// OpenSession begins a session for a user that has just logged in, and returns its token. The session ends after the given time, by
+// [Store.EndSession], when the user is deleted or gets another password, or when the user opens many other sessions.
 func (s *Store) OpenSession(u User, now hook.Instant, lasts time.Duration) string {
 	b := make([]byte, tokenBytes)
 	rand.Read(b)
@@ -60,7 +60,7 @@ func (s *Store) OpenSession(u User, now hook.Instant, lasts time.Duration) strin
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Resume returns the user of a session as the user is now, and when the session ends. The error is a [*Refused].
+// Resume returns the current state of a session's user, and when the session ends. The error is a [*Refused].
 func (s *Store) Resume(id SessionID, from Origin) (u User, until hook.Instant, err error) {
 	found := s.sessions.find(id)
 	if found == nil {
@@ -79,10 +79,10 @@ func (s *Store) Resume(id SessionID, from Origin) (u User, until hook.Instant, e
 	return now, found.end, nil
 }
 
-// EndSession ends a session, if there is one of that id.
+// EndSession ends the session of that id, if there is one.
 func (s *Store) EndSession(id SessionID) { s.sessions.remove(id) }
 
-// Sessions returns how many sessions are open. Those that have ended by themselves may be among them.
+// Sessions returns how many sessions are open. It may count sessions that have already timed out.
 func (s *Store) Sessions() int {
 	s.sessions.mu.Lock()
 	defer s.sessions.mu.Unlock()
@@ -103,7 +103,7 @@ func (t *sessions) remove(id SessionID) {
 	}
 }
 
-// add adds a session, in place of others if there are too many.
+// add adds a session. If there are too many, it displaces others.
 func (t *sessions) add(n *session, now hook.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -125,7 +125,7 @@ func (t *sessions) add(n *session, now hook.Instant) {
 	t.of[n.user] = append(t.of[n.user], n)
 }
 
-// makeRoom drops what has ended or, if nothing has, the oldest session of all. The caller holds mu.
+// makeRoom drops the sessions that have ended or, if there are none, the oldest session of all. The caller holds mu.
 func (t *sessions) makeRoom(now hook.Instant) {
 	var oldest *session
 	for _, one := range t.byID {

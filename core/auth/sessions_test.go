@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// opened is a session of a user with a password.
+// opened opens a session for a user with a password.
 func opened(t *testing.T, s *Store, name, password string, now hook.Instant) string {
 	t.Helper()
 	o := from(true)
@@ -33,7 +33,7 @@ func resumes(s *Store, token string, now hook.Instant) bool {
 	return err == nil
 }
 
-// withPassword is put without a test.
+// withPassword is put without a testing.T.
 func withPassword(s *Store, name, password string) error {
 	h, err := s.hashPublic(password)
 	if err == nil {
@@ -107,7 +107,7 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
-// The password was changed while the login was being checked: the session of the old one is over when it begins.
+// The password was changed while the login was being checked: its session is over from the start.
 func TestSessionOfAnOldPassword(t *testing.T) {
 	s := store(t)
 	u, err := s.Authenticate(t.Context(), "alice", "secret", from(true))
@@ -208,7 +208,7 @@ func TestTokens(t *testing.T) {
 	}
 	other := []byte(token)
 	other[0] ^= 1
-	last := []byte(token) // the same bytes, if the bits beyond the last byte were ignored
+	last := []byte(token) // decodes to the same bytes if the bits beyond the last byte are ignored
 	last[len(last)-1]++
 	for _, bad := range []string{
 		"", "x", string(other), string(last), token + "=", token[1:], " " + token[1:], token[:42] + "\n", strings.Repeat("A", 43),

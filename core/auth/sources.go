@@ -16,28 +16,28 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// sources remembers from where logins succeeded and failed, because the gate lets some sources go before others. The name that a client logs in
-// with does not matter: if it did, strangers would see by the time that a login takes which users there are. It is safe for concurrent use.
+// sources remembers the sources of successful and failed logins, so that the gate can prefer some sources. The user name of a login does not
+// matter: otherwise the time that a login takes would show strangers which users exist. It is safe for concurrent use.
 type sources struct {
 	mu     sync.Mutex // guards what follows
 	key    [sha256.Size]byte
 	proven map[mark]provenSource
-	users  map[mark]int          // how many of proven are each user's
+	users  map[mark]int          // how many entries of proven belong to each user
 	uses   uint64                // logins that succeeded
 	added  uint64                // sources that became proven
-	wrong  map[mark]hook.Instant // until when a source that is not proven is failing
+	wrong  map[mark]hook.Instant // when a source that is not proven stops being failing
 }
 
-// mark is a keyed hash of a source, or of a user's name. The file in the data directory has nothing else.
+// mark is a keyed hash of a source, or of a user's name. The file in the data directory contains nothing else.
 type mark [16]byte
 
 // provenSource is a source from which a login succeeded.
 type provenSource struct {
-	user mark   // of the last login
-	used uint64 // number of that
+	user mark   // that logged in from the source last
+	used uint64 // number of that login
 }
 
-// class is how early the checks of a source have their turns.
+// class orders the sources; checks of a better class run first.
 type class uint8
 
 const (
@@ -51,7 +51,7 @@ const (
 	// maxProven bounds the sources from which a login succeeded, and maxFailing those from which one failed lately.
 	maxProven  = 4096
 	maxFailing = 1 << 14
-	// failingFor is how long a failed login makes a source failing. 800 sources of which twenty a second are checked have a turn every 40
+	// failingFor is how long a failed login makes a source failing. If 800 sources share twenty checks a second, each gets a turn every 40
 	// seconds.
 	failingFor = 10 * time.Minute
 )
@@ -104,8 +104,8 @@ func (s *sources) succeeded(source mark, user string) {
 	s.prove(source, by)
 }
 
-// prove makes a source proven, and the one that was used last. If there are too many, the user who has most of them loses the one that was used
-// longest ago: who logs in from ever new addresses does not displace those of others. The caller holds mu.
+// prove makes a source proven and the most recently used one. If there are too many, the user that has the most sources loses the least
+// recently used of them. A user that logs in from ever new addresses therefore does not displace the sources of others. The caller holds mu.
 func (s *sources) prove(source, user mark) {
 	had, ok := s.proven[source]
 	switch {
@@ -119,7 +119,7 @@ func (s *sources) prove(source, user mark) {
 	s.users[user]++
 }
 
-// disown counts a source no longer as one of a user's.
+// disown removes one source from a user's count.
 func (s *sources) disown(user mark) {
 	if s.users[user]--; s.users[user] == 0 {
 		delete(s.users, user)
@@ -142,7 +142,7 @@ func (s *sources) evict() {
 	delete(s.proven, oldest)
 }
 
-// failed remembers a login that failed.
+// failed remembers a failed login.
 func (s *sources) failed(source mark, now hook.Instant) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,11 +171,11 @@ func (s *sources) forgetFailing() {
 	delete(s.wrong, oldest)
 }
 
-// The bytes of proven sources are, so that a restart forgets none,
+// Proven sources are stored so that a restart does not forget them. The format is
 //
-//	sourcesMagic | key (32) | { source (16) | user (16) }, those used last at the end | SHA-256 of all of it (32)
+//	sourcesMagic | key (32) | { source (16) | user (16) }, most recently used last | SHA-256 of all of it (32)
 //
-// The key is in the file so that it is the same after the restart. Nothing there depends on a password.
+// The key is stored so that hashes are the same after the restart. Nothing in the file depends on a password.
 const sourcesMagic = "curfew sources 1\n"
 
 const (
@@ -198,7 +198,7 @@ func (s *sources) encode() []byte {
 	return append(b, check[:]...)
 }
 
-// decode replaces everything that is remembered. With an error it changes nothing.
+// decode replaces everything that is remembered. If it returns an error, nothing has changed.
 func (s *sources) decode(b []byte) error {
 	switch {
 	case !bytes.HasPrefix(b, []byte(sourcesMagic)):
@@ -224,12 +224,12 @@ func (s *sources) decode(b []byte) error {
 	return nil
 }
 
-// EncodeSources returns from where logins succeeded, the last 4,096 addresses or /64 networks, for DecodeSources after a restart. They and the
-// users are keyed hashes.
+// EncodeSources returns the sources of the last successful logins, at most 4,096 addresses or /64 networks, for DecodeSources after a
+// restart. Sources and users are keyed hashes.
 func (s *Store) EncodeSources() []byte { return s.verifier.sources.encode() }
 
-// DecodeSources replaces what is remembered of where logins succeeded, and returns from how many places they did. Logins that have begun are
-// taken for those of strangers. It changes nothing if b is damaged, which the error says.
+// DecodeSources replaces the remembered sources of successful logins with the encoded ones, and returns how many they are. Logins in progress
+// count as those of strangers. If b is damaged it returns an error and changes nothing.
 func (s *Store) DecodeSources(b []byte) (n int, err error) {
 	all := s.verifier.sources
 	if err := all.decode(b); err != nil {
@@ -240,7 +240,7 @@ func (s *Store) DecodeSources(b []byte) (n int, err error) {
 	return len(all.proven), nil
 }
 
-// AddedSources returns how many addresses or networks had their first login that succeeded since the store was made.
+// AddedSources returns how many addresses or networks had their first successful login since the store was made.
 func (s *Store) AddedSources() uint64 {
 	all := s.verifier.sources
 	all.mu.Lock()

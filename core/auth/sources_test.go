@@ -16,8 +16,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// storm is wrong passwords from 800 addresses, 75 a second, which is more than are checked: a check takes a tenth of a second, and two are made
-// at a time. They are for alice, whom there is, and for many whom there are not.
+// storm sends wrong passwords from 800 addresses, 75 a second. That is more than can be checked: a check takes a tenth of a second, and two run
+// at a time. The names are alice, which exists, and many that do not.
 type storm struct {
 	*crowd
 	sent int
@@ -35,7 +35,7 @@ func newStorm(t *testing.T) *storm {
 	return &storm{crowd: c}
 }
 
-// goOn makes the storm go on for d.
+// goOn continues the storm for d.
 func (s *storm) goOn(ctx context.Context, d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(stormEvery) {
 		n := s.sent % stormSources
@@ -48,7 +48,7 @@ func (s *storm) goOn(ctx context.Context, d time.Duration) {
 	}
 }
 
-// latency makes a login beside the storm, and returns how long it takes.
+// latency makes a login during the storm, and returns how long it takes.
 func (s *storm) latency(ctx context.Context, host, user, password, want string) (took time.Duration) {
 	s.t.Helper()
 	began := time.Now()
@@ -71,8 +71,8 @@ func (s *storm) latency(ctx context.Context, host, user, password, want string) 
 	}
 }
 
-// 800 addresses that guess passwords kept a user out who logged in for the first time since a restart: each of them had a turn before, which took 40
-// seconds, and clients give up after ten.
+// 800 addresses that guessed passwords kept out a user that logged in for the first time since a restart: each address had a turn first,
+// which took 40 seconds, and clients give up after ten.
 func TestStormFromManyAddresses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStorm(t)
@@ -95,12 +95,12 @@ func TestStormFromManyAddresses(t *testing.T) {
 			}
 		}
 
-		// While nothing is known of the 800, strangers have turns with them: 801 checks, two at a time.
+		// While none of the 800 is known, strangers have turns along with them: 801 checks, two at a time.
 		s.goOn(ctx, 5*time.Second)
 		atMost("a known place", s.latency(ctx, "192.0.2.1", "alice", "secret", "right"), 2*s.takes)
 		atMost("a new place at the beginning", s.latency(ctx, "192.0.2.2", "bob", "secret", "right"), (stormSources+1)*s.takes/2)
 
-		// Later each of them has failed, and strangers come before them. A check may begin between two that go on, and each fifth is of the 800.
+		// Later each of the 800 has failed, and strangers come before them. A check may have to wait for two running ones, and each fifth belongs to the 800.
 		s.goOn(ctx, time.Minute)
 		if n := s.s.Waiting(); n < stormSources/2 {
 			t.Errorf("%d wait: the storm is none", n)
@@ -114,7 +114,7 @@ func TestStormFromManyAddresses(t *testing.T) {
 	})
 }
 
-// A name without a user, one who never logged in and one who did are answered alike: what has turns is the place.
+// A name without a user, a user that never logged in and one that did are answered alike: turns depend on the source only.
 func TestClassesTellNothingOfUsers(t *testing.T) {
 	for _, host := range []string{"192.0.2.1", "192.0.2.2"} { // alice has logged in from the former
 		var all []time.Duration
@@ -138,7 +138,7 @@ func TestClassesTellNothingOfUsers(t *testing.T) {
 	}
 }
 
-// Places that are known come first, but not always.
+// Known sources come first, but not always.
 func TestClassesHaveTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -167,7 +167,7 @@ func TestClassesHaveTurns(t *testing.T) {
 	})
 }
 
-// Of many users at a place that nobody knew the others need not wait as strangers, once one has logged in.
+// If many users share an unknown source, they stop waiting as strangers once one of them has logged in.
 func TestLineMovesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -185,8 +185,7 @@ func TestLineMovesOn(t *testing.T) {
 	})
 }
 
-// When as many wait as may, a known place takes the place of a stranger, and one where nobody has failed that of one where somebody has. Each
-// class keeps some places.
+// When the gate is full, a known source displaces a strange one, and a strange source displaces a failing one. Each class keeps some places.
 func TestWhoGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -230,7 +229,7 @@ func TestWhoGivesWay(t *testing.T) {
 	})
 }
 
-// Strangers find a place among those who wait, although known places have taken all.
+// Strangers get places in a gate that known sources have filled.
 func TestStrangersFindAPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t)
@@ -251,7 +250,7 @@ func TestStrangersFindAPlace(t *testing.T) {
 	})
 }
 
-// A place is failing for ten minutes.
+// A source is failing for ten minutes.
 func TestFailingPlacesAreForgiven(t *testing.T) {
 	s := newSources()
 	m := s.source("192.0.2.1")
@@ -269,7 +268,7 @@ func TestFailingPlacesAreForgiven(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded. Who logs in from ever new addresses displaces the own ones.
+// The number of remembered sources is bounded. A user that logs in from ever new addresses displaces only its own sources.
 func TestSourcesAreBounded(t *testing.T) {
 	s := newSources()
 	of := func(user string, i int) mark { return s.source(user + strconv.Itoa(i)) }
@@ -301,7 +300,7 @@ func TestSourcesAreBounded(t *testing.T) {
 	}
 }
 
-// Logins with a password that is remembered, and with a certificate, count as those with one that is checked. Refused ones do not.
+// Logins with a remembered password and with a certificate count like those with a checked one. Refused logins do not.
 func TestWhatProvesASource(t *testing.T) {
 	s := store(t)
 	c := certificate(t, named("alice"))
@@ -344,7 +343,7 @@ func TestSourcesAreKept(t *testing.T) {
 			t.Errorf("%q can be read in it", secret)
 		}
 	}
-	key := s.verifier.key // with it a password could be guessed
+	key := s.verifier.key // with this key a password could be guessed
 	if bytes.Contains(b, key[:]) {
 		t.Error("the key of the passwords is in it")
 	}
@@ -361,7 +360,7 @@ func TestSourcesAreKept(t *testing.T) {
 	}
 }
 
-// Whatever is in the file, the broker goes on as if it had none.
+// With a damaged file the broker goes on as if it had none.
 func TestSourcesDamaged(t *testing.T) {
 	s := store(t)
 	for i := range 3 {
@@ -388,7 +387,7 @@ func TestSourcesDamaged(t *testing.T) {
 		t.Error("what was there is gone")
 	}
 
-	// One source many times over is one.
+	// The same source many times counts once.
 	twice := slices.Clone(good[:len(good)-sha256.Size])
 	twice = append(twice, twice[sourcesHead:]...)
 	check := sha256.Sum256(twice)

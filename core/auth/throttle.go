@@ -14,11 +14,11 @@ type Origin struct {
 	Host     string // the address, without a port
 	Loopback bool   // the client is on this machine, or trusted like it
 	Now      hook.Instant
-	// Waits is told when the login begins to wait for its turn, and when it does no longer; nil = nobody is told.
+	// Waits is called with true when the login begins to wait for its turn, and with false when it stops waiting; nil = it is not called.
 	Waits func(waits bool)
 }
 
-// rate is how often logins may fail: burst times at once, then once per interval.
+// rate limits failing logins: burst of them at once, then one per interval.
 type rate struct {
 	burst    int
 	interval time.Duration
@@ -43,7 +43,7 @@ type throttle struct {
 
 // attemptHistory is the history of failed logins of a host, or of a user at a host.
 type attemptHistory struct {
-	forgotten hook.Instant // when the last failure no longer counts
+	forgotten hook.Instant // when the last failure stops counting
 	pending   int          // logins that were admitted and are undecided
 }
 
@@ -76,7 +76,7 @@ func network(host string) string {
 	return p.String()
 }
 
-// retry returns how long it takes until one more login may fail; 0 = one may fail now.
+// retry returns the time until one more login may fail; 0 = it may fail now.
 func (r rate) retry(h attemptHistory, now hook.Instant) time.Duration {
 	return max(0, h.forgotten.Sub(now)-time.Duration(r.burst-1)*r.interval)
 }
@@ -93,7 +93,7 @@ func (r rate) fail(h attemptHistory, now hook.Instant) attemptHistory {
 	return h
 }
 
-// begin admits a login, if it may still fail along with all that are undecided. The caller ends an admitted one.
+// begin admits a login if it may still fail along with all undecided ones. The caller ends an admitted login.
 func (t *throttle) begin(k throttleKeys, now hook.Instant) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -120,7 +120,7 @@ func (t *throttle) end(k throttleKeys, now hook.Instant) {
 	}
 }
 
-// retry returns how long it takes until one more login may fail, whatever is undecided.
+// retry returns the time until one more login may fail, not counting undecided ones.
 func (t *throttle) retry(k throttleKeys, now hook.Instant) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -135,7 +135,7 @@ func (t *throttle) fail(k throttleKeys, now hook.Instant) {
 	t.put(k.host, hostRate.fail(t.histories[k.host], now), now)
 }
 
-// put stores a history, unless it is over. If there are too many, another one is evicted. The caller holds mu.
+// put stores a history unless it is over. If there are too many, it evicts another one. The caller holds mu.
 func (t *throttle) put(key uint64, h attemptHistory, now hook.Instant) {
 	if h.pending == 0 && h.forgotten <= now {
 		delete(t.histories, key)

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// attempts tries passwords, and says what became of each: right, wrong, or not looked at.
+// attempts tries passwords, and says how each login ended: right, wrong, or not checked.
 type attempts struct {
 	t    *testing.T
 	s    *Store
@@ -79,7 +79,7 @@ func TestThrottleSaysHowLong(t *testing.T) {
 	}
 }
 
-// A host that tries many users is held back, too, and the networks of IPv6 hosts count as one.
+// A host that tries many users is throttled, too, and an IPv6 network counts as one host.
 func TestThrottleHost(t *testing.T) {
 	s := store(t)
 	for i := range hostRate.burst {
@@ -95,7 +95,7 @@ func TestThrottleHost(t *testing.T) {
 	}
 }
 
-// Guesses at the same time are no more than guesses one after the other.
+// Guesses at the same time are limited like guesses one after the other.
 func TestThrottleAtOnce(t *testing.T) {
 	s := store(t)
 	a := attempts{t, s, Origin{Host: "192.0.2.1", Now: 1}}
@@ -116,7 +116,7 @@ func TestThrottleAtOnce(t *testing.T) {
 	}
 }
 
-// However many come at once with the right password, nobody is turned away.
+// Many logins with the right password at once are all accepted.
 func TestThrottleLetsCrowdsIn(t *testing.T) {
 	s := store(t)
 	a := attempts{t, s, Origin{Host: "192.0.2.1", Now: 1}}

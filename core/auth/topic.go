@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// TopicPermissions restrict the routing keys that a user may publish and bind with on one topic exchange. Keys must match the
-// regular expressions, in which {username} and {vhost} stand for the names, and {client_id} for nothing: AMQP 0-9-1 has none
+// TopicPermissions restrict the routing keys that a user may publish and bind with on one topic exchange. Keys must match the regular
+// expressions. {username} and {vhost} stand for the names, {client_id} for the empty string, because AMQP 0-9-1 has no client id
 // [RabbitMQ: access-control.html#topic-authorisation].
 type TopicPermissions struct {
 	Exchange    string
@@ -24,7 +24,7 @@ type TopicGrant struct {
 	TopicPermissions
 }
 
-// Topic is a routing key of a topic exchange.
+// Topic is a routing key on a topic exchange.
 type Topic struct {
 	VHost, Exchange, Key string
 }
@@ -61,7 +61,7 @@ func (g *TopicGrant) compile(from origin) (compiledTopicGrant, error) {
 	return compiled, nil
 }
 
-// expand compiles a pattern. Names are quoted, so that a user cannot choose one that matches more.
+// expand compiles a pattern. It quotes the names, so that a user cannot choose a name that matches more.
 func (g *TopicGrant) expand(pattern string, from origin) (*regexp.Regexp, error) {
 	if _, err := compile(pattern, from); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (g *TopicGrant) invalid(p Permission, err error) error {
 
 func (g *TopicGrant) key() topicKey { return topicKey{g.VHost, g.Exchange} }
 
-// SetTopicPermissions sets which topics of an exchange a user may use. It applies to open connections, too.
+// SetTopicPermissions sets which topics of an exchange a user may use. Open connections are affected, too.
 func (s *Store) SetTopicPermissions(g TopicGrant) (created bool, err error) {
 	compiled, err := g.compile(fresh)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Store) SetTopicPermissions(g TopicGrant) (created bool, err error) {
 	return created, err
 }
 
-// ClearTopicPermissions lets a user use every topic of an exchange, or, if exchange is "", of all exchanges of a vhost.
+// ClearTopicPermissions lets a user use every topic of an exchange, or of all exchanges of a vhost if exchange is "".
 func (s *Store) ClearTopicPermissions(name, vhost, exchange string) (existed bool, err error) {
 	err = s.permit(name, vhost, func(u *user) (defs []amqp.Table) {
 		for _, k := range u.revokeTopics(func(k topicKey) bool { return k.vhost == vhost && (exchange == "" || k.exchange == exchange) }) {
@@ -103,7 +103,7 @@ func (s *Store) ClearTopicPermissions(name, vhost, exchange string) (existed boo
 	return existed && err == nil, err
 }
 
-// revokeTopics changes a user that is not in the table yet.
+// revokeTopics removes topic permissions from a user. The user must not be in the table yet.
 func (u *user) revokeTopics(match func(topicKey) bool) (revoked []topicKey) {
 	remaining := maps.Clone(u.topics)
 	for k := range u.topics {
@@ -132,8 +132,8 @@ func (s *Store) TopicGrants() []TopicGrant {
 	return all
 }
 
-// CheckTopic checks that a user may write or read a topic. Without topic permissions for its exchange the user may. The error is
-// an [*amqp.Error].
+// CheckTopic checks that a user may write or read a topic. A user without topic permissions for the exchange may use every topic. The
+// error is an [*amqp.Error].
 func (s *Store) CheckTopic(name string, p Permission, t Topic) error {
 	u := s.user(name)
 	if u == nil {

@@ -27,8 +27,8 @@ type TrackedConn struct {
 	channels int64
 }
 
-// Track counts a connection, unless its user was deleted or has reached the limit. evict is called at most once, from any
-// goroutine, if the connection must end; it must not block. The error is an [*amqp.Error].
+// Track counts a connection, unless its user was deleted or has reached the limit. evict is called at most once, from any goroutine, when
+// the connection must end; it must not block. The error is an [*amqp.Error].
 func (s *Store) Track(u User, evict func(reason string)) (*TrackedConn, error) {
 	t := &s.tracker
 	t.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Store) Track(u User, evict func(reason string)) (*TrackedConn, error) {
 
 func reached(limit hook.Limit, n int64) bool { return limit.Set() && n >= limit.N() }
 
-// of returns what a user has open; the caller adds a new user's to the map. The caller holds mu.
+// of returns a user's open connections and channels. The caller holds mu, and adds the entry of a new user to the map.
 func (t *connTracker) of(user string) *userConns {
 	if t.users == nil {
 		t.users = map[string]*userConns{}

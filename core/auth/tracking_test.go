@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// client is a connection that knows why it has to end.
+// client is a connection that records why it has to end.
 type client struct {
 	*TrackedConn
 	evicted []string
@@ -119,7 +119,7 @@ func TestDelete(t *testing.T) {
 		t.Error("somebody else has the permissions")
 	}
 	_, err = s.Track(u, nil)
-	wantError(t, err, "user 'alice' is deleted") // and another one has the name
+	wantError(t, err, "user 'alice' is deleted") // although another user has the name now
 	if c.OpenChannel() != nil {
 		t.Error("a connection that is being closed is not let finish")
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Every login that was refused was told of in the log, name and all: a stranger who sends a thousand a second filled the disk with
-// it. Those whose password was not looked at, of which there may be any number, are told of once a second.
+// Every refused login was logged with its name: a stranger that sends a thousand a second filled the disk with log lines. Logins whose
+// password was not checked, of which there may be any number, are now logged once a second.
 func TestRefusalsUntold(t *testing.T) {
 	s := store(t)
 	now := hook.Instant(1)
@@ -52,7 +52,7 @@ func TestRefusalsUntold(t *testing.T) {
 	}
 }
 
-// A name of any length waited in memory for its turn, and went to the log twice.
+// A name of any length waited in memory for its turn, and was logged twice.
 func TestLongNames(t *testing.T) {
 	s := store(t)
 	_, err := s.Authenticate(t.Context(), strings.Repeat("x", 60_000), "y", Origin{Host: "192.0.2.1", Now: 1})

@@ -11,19 +11,19 @@ import (
 	"sync/atomic"
 )
 
-// verifier checks passwords. A check takes a tenth of a second of CPU time, so it remembers correct passwords, as keyed hashes
-// that are worthless outside this process. It runs few checks at a time: strangers with wrong passwords must not take every core.
+// verifier checks passwords. A check takes a tenth of a second of CPU time, so the verifier remembers correct passwords, as keyed hashes that
+// are worthless outside this process. It runs few checks at a time, so that strangers with wrong passwords do not take every core.
 type verifier struct {
 	key     [sha256.Size]byte
 	failed  *throttle
 	sources *sources
 	gate    *gate
 
-	// rounds is how many rounds of hashing a wrong password takes, for any user and for none: as many as the slowest hash.
+	// rounds is the number of hashing rounds for a wrong password, whether or not the user exists: as many as the slowest stored hash has.
 	rounds atomic.Uint32
 	// check reports whether a password is right. Tests replace it.
 	check func(h *Hash, password string) bool
-	// spend takes as long as so many rounds. Tests replace it.
+	// spend takes as long as the given number of rounds. Tests replace it.
 	spend func(rounds uint32, password string)
 
 	mu    sync.RWMutex // guards known
@@ -32,10 +32,10 @@ type verifier struct {
 
 type digest [sha256.Size]byte
 
-// maxKnown bounds the correct passwords remembered; users have one each.
+// maxKnown bounds the remembered correct passwords; each user has one.
 const maxKnown = 4096
 
-// newVerifier returns a verifier that takes at least so many rounds for a wrong password.
+// newVerifier returns a verifier that spends at least the given number of rounds on a wrong password.
 func newVerifier(rounds uint32) *verifier {
 	v := &verifier{known: map[digest]struct{}{}, failed: newThrottle(), sources: newSources(), check: (*Hash).matches, spend: spend}
 	v.rounds.Store(rounds)
@@ -44,7 +44,7 @@ func newVerifier(rounds uint32) *verifier {
 	return v
 }
 
-// login is a name and password that a client wants to log in with.
+// login is the name and password of a client that wants to log in.
 type login struct {
 	name    string
 	from    Origin
@@ -52,7 +52,7 @@ type login struct {
 	keys    throttleKeys
 	source  mark // of network
 	digest  digest
-	barred  bool // refused with any password, in the same time as a wrong one
+	barred  bool // refused with any password, after the same time as for a wrong one
 }
 
 // verify checks a password against h; the zero Hash matches none. It waits for its turn until ctx is done.
@@ -88,7 +88,7 @@ func (a *attempt) wait(ctx context.Context) {
 	}
 }
 
-// try checks a password. A refusal takes the same time for every user, and for a name that no user has.
+// try checks a password. A refusal takes the same time for every name, whether or not it has a user.
 func (v *verifier) try(l *login, h *Hash, password string) resultKind {
 	is := wrong
 	switch {
@@ -121,8 +121,8 @@ func (v *verifier) matchRounds(h *Hash) {
 	}
 }
 
-// digest identifies a password and the hash it is checked against. A user's new hash, or a new user of the same name, makes
-// old digests useless.
+// digest identifies a password together with the hash that it is checked against. Old digests become useless when a user gets a new hash,
+// or when a new user gets the same name.
 func (v *verifier) digest(h *Hash, password string) digest {
 	m := hmac.New(sha256.New, v.key[:])
 	m.Write([]byte(h.algorithm))
