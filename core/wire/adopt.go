@@ -12,12 +12,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// adopting is how long a front may take to hand a connection over, and this node to learn what the front knew of the registry. It is
-// less than the front waits for the answer.
+// adopting bounds the time in which a front hands a connection over and this node catches up with the front's knowledge of the registry. It
+// is less than the front waits for the answer.
 const adopting = handoverTimeout - time.Second
 
 // Adopt serves a client's connection that another node, the front, hands over on a stream. The server owns the stream from now on. A
-// handover that is not accepted gets an answer: see [session.ReadAnswer].
+// refused handover is answered: see [session.ReadAnswer].
 func (s *Server) Adopt(stream net.Conn, front wlog.NodeID) {
 	if !s.begin(func() { s.adopt(stream, front) }) {
 		stream.Close()
@@ -56,7 +56,7 @@ func (s *Server) adopt(stream net.Conn, front wlog.NodeID) {
 	}
 }
 
-// tellKept logs that a handover was refused for lack of file descriptors, at most once a second: the front tries again.
+// tellKept logs, at most once a second, that a handover was refused for lack of file descriptors: the front tries again.
 func (s *Server) tellKept(front wlog.NodeID) {
 	now, last := s.options.Clock(), s.toldKept.Load()
 	if now.Sub(hook.Instant(last)) >= time.Second && s.toldKept.CompareAndSwap(last, int64(now)) {
@@ -64,7 +64,7 @@ func (s *Server) tellKept(front wlog.NodeID) {
 	}
 }
 
-// readAdopted reads a handover and answers it. The connection is nil if it is not accepted.
+// readAdopted reads a handover and answers it. If it refuses the handover, the connection is nil.
 func (s *Server) readAdopted(ctx context.Context, stream net.Conn, front wlog.NodeID) (*conn, error) {
 	h, err := session.ReadHandover(stream)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *Server) readAdopted(ctx context.Context, stream net.Conn, front wlog.No
 		return nil, failed
 	}
 	if err != nil {
-		return nil, nil //nolint:nilnil // the front has got the answer, and session has logged what an operator should know
+		return nil, nil //nolint:nilnil // the front has got the answer, and session has logged the reason
 	}
 	return c, nil
 }
@@ -109,7 +109,7 @@ func (s *Server) launch(c *conn) bool {
 	return true
 }
 
-// HangUp closes the streams of connections that a node has handed over, which is no member of the cluster any more, or cannot be heard. It
+// HangUp closes the streams of connections that front has handed over, because that node has left the cluster or is unreachable. It
 // returns how many there were.
 func (s *Server) HangUp(front wlog.NodeID) (connections int) {
 	s.mu.Lock()
@@ -124,15 +124,15 @@ func (s *Server) HangUp(front wlog.NodeID) (connections int) {
 	return connections
 }
 
-// sever closes a connection without the farewell of TLS, which waits seconds for a node that does not read.
+// sever closes a connection without TLS's close notification, which waits seconds for a node that does not read.
 func sever(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	_ = conn.Close() // it may be closed
+	_ = conn.Close() // it may be closed already
 }
 
-// adoptedTLS returns what was negotiated between the client and the front.
+// adoptedTLS returns the TLS parameters that the client and the front negotiated.
 func adoptedTLS(h *session.Handover) (state tls.ConnectionState, ok bool) {
 	if !h.Peer.TLS {
 		return tls.ConnectionState{}, false

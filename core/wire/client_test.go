@@ -62,7 +62,7 @@ func cutOff(s *Server) {
 	_ = s.Shutdown(ctx) // says that it did not wait
 }
 
-// client is a hand-driven AMQP client. It reads what the server sends at once, whether the test needs it or not.
+// client is a hand-driven AMQP client. It reads everything that the server sends at once, whether or not the test uses it.
 type client struct {
 	t      *testing.T
 	socket net.Conn

@@ -16,48 +16,48 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// conn is one socket. It belongs to its reader, the goroutine of run, except for atomics and channels. The writer, the goroutine of
-// write, uses socket, unwritten and written.
+// conn is one socket. It belongs to its reader, the goroutine that executes run, except for atomics and channels. Its writer, the goroutine
+// that executes write, uses socket, unwritten and written.
 type conn struct {
 	srv        *Server
 	socket     net.Conn
 	tcp        *tcpConn     // under socket; nil if that is not TCP
-	source     netip.Prefix // that the socket connects from
+	source     netip.Prefix // the network from which the socket connects
 	session    *session.Conn
 	in         input
 	moderation moderation
 	ticks      *metronome // while polling
 	readOn     bool       // the last read brought so much that the next one does not wait for a tick
 
-	spent         time.Duration   // of the handshake's, on the header of a proxy
-	waited        time.Duration   // of LoginWait
-	left          time.Duration   // of the handshake's, while its login waits for its turn; otherwise 0
+	spent         time.Duration   // part of the handshake's time that the header of a proxy took
+	waited        time.Duration   // part of LoginWait that has passed
+	left          time.Duration   // remaining time of the handshake while its login waits for its turn; otherwise 0
 	state         session.State   // as last seen
 	deadline      hook.Instant    // of the next timer
-	rearm         bool            // the socket's read deadline is not deadline
-	fedSincePause int             // bytes fed since the last pause, while it publishes faster than consumers take or within a message
-	unfed         bool            // in has frames that Feed left, because of congestion or a login
+	rearm         bool            // the socket's read deadline differs from deadline
+	fedSincePause int             // bytes fed since the last pause, while it publishes faster than consumers take, or within a message
+	unfed         bool            // in has frames that Feed left because of congestion or a login
 	alarm         <-chan struct{} // closed when the alarm that blocks it ends; nil means not blocked
-	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if it need not wait for that
-	failure       error           // that ended reading
-	suspended     bool            // it has been told that the server is suspended
+	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if the connection need not wait for the log
+	failure       error           // the error that ended reading
+	suspended     bool            // the peer has been told that the server is suspended
 	held          atomic.Bool     // see heldBack; the writer reads it
 	cancelLogin   func()          // nil if no login is under way
 
 	// In a cluster.
 	search  search
-	found   atomic.Pointer[found] // by the search, until the reader takes it
+	found   atomic.Pointer[found] // set by the search, taken by the reader
 	relay   atomic.Pointer[relay] // nil if this node serves the connection; the reader sets it once
-	skip    uint64                // bytes of a frame that was passed on in part
+	skip    uint64                // bytes still to drop of a frame that was passed on in part
 	adopted *session.Handover     // nil if the client is connected to this node; never changed
-	front   wlog.NodeID           // the node that has handed the connection over; 0 = none has
+	front   wlog.NodeID           // the node that has handed the connection over; 0 = none
 
 	heartbeatAt     hook.Instant // when heartbeats are checked next
 	heartbeats      uint         // checks so far
-	silentIntervals int          // intervals in a row in which nothing was read
+	silentIntervals int          // intervals in a row in which no bytes arrived
 
-	requests  atomic.Uint32 // what others ask of the reader: bits
-	wakeup    chan struct{} // capacity 1; wakes a reader that does not read
+	requests  atomic.Uint32 // requests to the reader, as bits
+	wakeup    chan struct{} // capacity 1; wakes a reader that is not reading
 	unwritten net.Buffers   // what the writer is writing
 	written   chan struct{} // closed when the writer has ended
 	traffic   traffic
@@ -68,9 +68,9 @@ const (
 	requestShutdown uint32 = 1 << iota // close the connection in good order
 	requestStop                        // end: the socket is closed
 	requestTick                        // call the session's Tick
-	requestResume                      // the server is not suspended any more
+	requestResume                      // the server is no longer suspended
 	requestFound                       // the search has ended
-	requestOwner                       // the owner's side has ended, or there is another owner
+	requestOwner                       // the owner's side has ended, or the vhost has another owner
 )
 
 const (
@@ -92,7 +92,7 @@ func newConn(s *Server, socket net.Conn) *conn {
 	return c
 }
 
-// request wakes the reader to do something.
+// request asks the reader to do something, and wakes it.
 func (c *conn) request(what uint32) {
 	c.requests.Or(what)
 	_ = c.socket.SetReadDeadline(time.Unix(1, 0)) // fails if the socket is closed, which wakes the reader too
@@ -106,7 +106,7 @@ func (c *conn) wake() {
 	}
 }
 
-// requested reports whether there are requests. If there are none, it leaves no old value in wakeup.
+// requested reports whether there are requests. If there are none, it also empties wakeup.
 func (c *conn) requested() bool {
 	select {
 	case <-c.wakeup:
@@ -119,7 +119,7 @@ func (c *conn) requested() bool {
 	return true
 }
 
-// run is the reader: it reads the connection until it ends, and cleans up.
+// run is the reader: it reads from the connection until that ends, and then cleans up.
 func (c *conn) run() {
 	now := c.srv.options.Clock()
 	c.plan(now)
@@ -143,7 +143,7 @@ func (c *conn) plan(now hook.Instant) {
 		c.deadline = now.Add(c.srv.options.HandshakeTimeout - c.spent)
 	case session.Elsewhere:
 		c.endLogin()
-		c.srv.opened(c) // it has logged in, and many may wait for an owner at a time
+		c.srv.opened(c) // it has logged in; many connections at a time may wait for an owner
 		c.heartbeatAt = aligned(now, c.heartbeatInterval())
 		c.deadline = c.nextCheck(now)
 		c.seek()
@@ -162,7 +162,7 @@ func (c *conn) plan(now hook.Instant) {
 	}
 }
 
-// planTurn stops the time of the handshake while the login waits for its turn, which has a time of its own.
+// planTurn stops the clock of the handshake while the login waits for its turn, which has a time limit of its own.
 func (c *conn) planTurn(now hook.Instant) {
 	waits, most := c.session.AwaitsTurn(), c.srv.options.LoginWait
 	if waits == (c.left > 0) {
@@ -213,8 +213,8 @@ func (c *conn) handleRequests(now hook.Instant) {
 	}
 }
 
-// shutDown closes the connection because the server ends. A relayed one is closed once its writer has stopped: what the owner said last
-// decides how.
+// shutDown closes the connection because the server ends. A relayed connection is closed after its writer has stopped, in a way that depends
+// on the owner's last frames.
 func (c *conn) shutDown(now hook.Instant) {
 	if r := c.relaying(); r != nil {
 		r.leave()
@@ -225,10 +225,10 @@ func (c *conn) shutDown(now hook.Instant) {
 	c.plan(now)
 }
 
-// shutdownReason is what clients get with connection.close when the server ends.
+// shutdownReason is the text of connection.close that clients get when the server ends.
 const shutdownReason = "shutdown"
 
-// timer returns when the connection has to do something that no byte causes.
+// timer returns the instant at which the connection has to act without having received a byte.
 func (c *conn) timer() hook.Instant {
 	if at := c.session.LeaseAt(); at != 0 {
 		return min(at, c.deadline)
@@ -252,7 +252,7 @@ var (
 func (c *conn) expire(now hook.Instant) {
 	switch c.state {
 	case session.Handshake:
-		if c.left > 0 && c.cancelLogin != nil { // it is refused, and the client is told why
+		if c.left > 0 && c.cancelLogin != nil { // the login is refused, and the client gets the reason
 			c.endLogin()
 			c.waited, c.deadline = c.srv.options.LoginWait, now.Add(c.left)
 			return
@@ -285,8 +285,8 @@ func (c *conn) nextCheck(now hook.Instant) hook.Instant {
 	return next
 }
 
-// aligned returns an instant about an interval from now, rounded down so that many connections are checked at the same instant: to
-// wake a processor for each costs more than the check.
+// aligned returns an instant about one interval from now, rounded down so that many connections are checked at the same instant: waking
+// a processor for each connection costs more than the check.
 func aligned(now hook.Instant, interval time.Duration) hook.Instant {
 	at, step := now.Add(interval), hook.Instant(interval/256)
 	if step == 0 {
@@ -295,7 +295,7 @@ func aligned(now hook.Instant, interval time.Duration) hook.Instant {
 	return at - at%step
 }
 
-// check checks the heartbeats of an open connection, releases memory it does not need, and ticks its session.
+// check checks the heartbeats of an open connection, releases memory that it does not need, and ticks its session.
 func (c *conn) check(now hook.Instant) {
 	if interval := c.heartbeatInterval(); interval > 0 && now >= c.heartbeatAt {
 		c.heartbeatAt = aligned(now, interval)
@@ -313,11 +313,11 @@ func (c *conn) check(now hook.Instant) {
 	c.plan(now)
 }
 
-// maxSilentIntervals is how many heartbeat intervals without a byte end a connection. The peer's last byte may have come at the end
-// of the interval before them, so it is cut off after two to three intervals, as by RabbitMQ.
+// maxSilentIntervals is the number of heartbeat intervals without a byte after which a connection ends. The peer's last byte may have come
+// at the end of the interval before them, so the peer is cut off after two to three intervals, as by RabbitMQ.
 const maxSilentIntervals = 3
 
-// heartbeat sends a heartbeat if nothing was written for half an interval. Every second call it counts whether the peer was silent,
+// heartbeat sends a heartbeat if nothing was written for half an interval. Every second call it also checks whether the peer was silent,
 // and returns false if the connection must end [AMQP 4.2.7].
 func (c *conn) heartbeat() (alive bool) {
 	c.session.SendHeartbeat()
@@ -328,8 +328,8 @@ func (c *conn) heartbeat() (alive bool) {
 	return c.silentIntervals < maxSilentIntervals || c.mayNotRead()
 }
 
-// login starts a login beside the reader, which still sees a timeout and the end of the socket. What the client sends meanwhile
-// waits.
+// login runs a login in a goroutine of its own, while the reader still notices a timeout and the end of the socket. Input that arrives
+// in the meantime waits.
 func (c *conn) login() {
 	if login := c.session.Login(); login != nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -339,7 +339,7 @@ func (c *conn) login() {
 	c.unfed = c.unfed || c.session.LoggingIn() && len(c.in.unread()) > 0
 }
 
-// endLogin cancels a login that is still under way.
+// endLogin cancels a login in progress.
 func (c *conn) endLogin() {
 	if c.cancelLogin != nil {
 		c.cancelLogin()
@@ -347,7 +347,7 @@ func (c *conn) endLogin() {
 	}
 }
 
-// write is the writer: it writes what is pending, all of it at once, until the session has ended.
+// write is the writer: it writes everything that is pending in one call, again and again, until the session has ended.
 func (c *conn) write() {
 	defer close(c.written)
 	w := c.session.Writer()
@@ -355,11 +355,11 @@ func (c *conn) write() {
 	for {
 		bs, stalled, ok := w.Next()
 		for _, consumer := range stalled {
-			consumer.Wake() // the queue fills the buffer while this is written
+			consumer.Wake() // the queue refills the buffer while this is being written
 		}
 		switch {
 		case len(bs) > 0:
-			if c.held.Load() { // the peer may get something to settle
+			if c.held.Load() { // the peer may have received something to settle
 				c.wake()
 			}
 			if err := c.send(bs); err != nil {
@@ -408,7 +408,7 @@ func (c *conn) logTLS() {
 	log.Warn("TLS handshake failed", "connection", c.socket.RemoteAddr().String(), "reason", fmt.Sprintf("%.500v", c.failure)) // it quotes a stranger's certificates
 }
 
-// end lets the peer read what was written last, closes the socket and releases everything.
+// end lets the peer read the last bytes that were written, closes the socket and releases everything.
 func (c *conn) end() {
 	c.unpoll()
 	c.endLogin()
@@ -433,7 +433,7 @@ func (c *conn) end() {
 	c.srv.leave(c)
 }
 
-// delayDenied waits before the socket is closed without an answer, unless the server or another connection needs its place.
+// delayDenied delays closing the socket of a denied client, unless the server ends or another connection needs the place.
 func (c *conn) delayDenied() {
 	timer := time.NewTimer(deniedDelay)
 	defer timer.Stop()
@@ -448,7 +448,7 @@ func (c *conn) delayDenied() {
 	}
 }
 
-// failedTLS reports whether a TLS handshake failed in a way that an operator should see. A peer that only checked whether the port is
+// failedTLS reports whether a TLS handshake failed in a way that an operator should see. A peer that only checks whether the port is
 // open closes the socket without a TLS message.
 func failedTLS(socket net.Conn, why error) bool {
 	c, ok := socket.(*tls.Conn)
@@ -459,14 +459,14 @@ func failedTLS(socket net.Conn, why error) bool {
 	return !ok || e.Op == "remote error" // an alert from the peer
 }
 
-// linger waits until everything is written and the peer has closed its side, at most closeTimeout: if a socket with unread input is
-// closed, the system discards what the peer has not read yet.
+// linger waits until everything is written and the peer has closed its side, for at most closeTimeout. If a socket with unread input is
+// closed, the system discards data that the peer has not read yet.
 func (c *conn) linger() {
-	_ = c.socket.SetDeadline(time.Now().Add(closeTimeout)) // fails if it is closed: nothing to wait for
+	_ = c.socket.SetDeadline(time.Now().Add(closeTimeout)) // fails if the socket is closed: nothing to wait for
 	<-c.written
 	half, ok := c.socket.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
 		return
 	}
-	_, _ = io.Copy(io.Discard, c.socket) // whatever ends it, the socket is closed next
+	_, _ = io.Copy(io.Discard, c.socket) // in any case the socket is closed next
 }

@@ -105,7 +105,7 @@ func holdLogins(t *testing.T, s *Server) (release func()) {
 	users := s.options.Session.Users
 	ctx, cancel := context.WithCancel(t.Context())
 	hold := func(waits bool) {
-		if waits { // and has its turn meanwhile, of which it makes nothing
+		if waits { // its turn comes in between, and it does not use it
 			<-ctx.Done()
 		}
 	}
@@ -121,7 +121,7 @@ func holdLogins(t *testing.T, s *Server) (release func()) {
 	return cancel
 }
 
-// beginLogin connects a client that says its password after a while.
+// beginLogin connects a client that sends its password after a while.
 func beginLogin(t *testing.T, s *Server, after time.Duration) *client {
 	t.Helper()
 	c := dial(t, s)
@@ -134,8 +134,8 @@ func beginLogin(t *testing.T, s *Server, after time.Duration) *client {
 	return c
 }
 
-// A client whose login waits for other logins was cut off at its handshake timeout, although it had done all that it could. It has the rest of that
-// time when its turn has come, and no more.
+// A client whose login waited for other logins was cut off at its handshake timeout, although it had done its part. It now has the rest of that
+// time after its turn has come, and no more.
 func TestHandshakeTimeoutWhileOthersLogIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -148,7 +148,7 @@ func TestHandshakeTimeoutWhileOthersLogIn(t *testing.T) {
 	})
 }
 
-// A login waits for its turn for a minute at most. Then the client is told so.
+// A login waits for its turn for at most a minute. Then the client gets an error.
 func TestLoginsWaitForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -234,7 +234,7 @@ func TestErrorWithCloseOK(t *testing.T) {
 	})
 }
 
-// A connection that the broker closed is in no list from then on, even if its client leaves the socket open. It stayed, as closing,
+// A connection that the broker has closed disappears from all lists, even if its client leaves the socket open. It used to stay, as closing,
 // until the client closed its socket.
 func TestClosedConnectionIsNotListed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -255,8 +255,8 @@ func TestClosedConnectionIsNotListed(t *testing.T) {
 	})
 }
 
-// A client that closed the connection may close it again, and has some time to close the socket. The broker had shut its side, and the
-// second answer never came.
+// A client that closed the connection may close it again, and has some time to close the socket. The broker used to shut its side at once, and
+// the second answer never came.
 func TestSecondClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -275,7 +275,7 @@ func TestSecondClose(t *testing.T) {
 	})
 }
 
-// A peer that sends without end after an error does not keep the connection.
+// A peer that keeps sending after an error does not keep the connection.
 func TestFloodAfterError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t)).open(0)

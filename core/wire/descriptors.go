@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// errKept says that a connection was closed because of its file descriptor.
+// errKept is the error of a connection that was closed because of its file descriptor.
 var errKept = kept{}
 
 type kept struct{}
@@ -15,12 +15,12 @@ func (kept) Error() string {
 	return "too many open files: the last file descriptors are kept for logs and for other nodes"
 }
 
-// Timeout and Temporary have a server for HTTP accept again after a while.
+// Timeout and Temporary make an HTTP server accept again after a while.
 func (kept) Timeout() bool   { return false }
 func (kept) Temporary() bool { return true }
 
-// sparing is a listener that leaves file descriptors to others: it closes connections whose descriptor is one of the last. The system
-// gives the lowest number that is free, so all below are in use then. The zero value of most closes none.
+// sparing is a listener that keeps file descriptors free for other uses: it closes connections whose descriptor is not below most. The system
+// always assigns the lowest free number, so all lower ones are in use then. most 0 closes no connection.
 type sparing struct {
 	net.Listener
 	most int
@@ -35,7 +35,7 @@ func (l sparing) Accept() (net.Conn, error) {
 	return nil, &net.OpError{Op: "accept", Net: "tcp", Addr: l.Addr(), Err: errKept}
 }
 
-// isKept reports whether a client must not have the file descriptor of its connection, of which it may have those below most; 0 = all.
+// isKept reports whether the descriptor of a connection is not for clients. Clients may use those below most; 0 = all.
 func isKept(socket net.Conn, most int) bool { return most > 0 && descriptorOf(socket) >= most }
 
 // descriptorOf returns the file descriptor of a connection; -1 if it has none.
@@ -49,7 +49,7 @@ func descriptorOf(socket net.Conn) int {
 	}
 	number := -1
 	if raw, err := has.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { number = int(fd) }) // it is closed, and has none
+		_ = raw.Control(func(fd uintptr) { number = int(fd) }) // a closed connection has none
 	}
 	return number
 }

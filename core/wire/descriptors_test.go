@@ -34,7 +34,7 @@ func sockets(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// Clients took all file descriptors: other nodes could not connect again, and logs had no new segments. The last ones are kept.
+// Clients used to take all file descriptors: other nodes could not connect again, and logs got no new segments. The last ones are reserved.
 func TestDescriptorsAreKept(t *testing.T) {
 	near, far := sockets(t)
 	most := max(descriptorOf(near), descriptorOf(far)) + 10
@@ -72,12 +72,12 @@ func TestDescriptorsAreKept(t *testing.T) {
 		socket.Close()
 	}
 	for !served() {
-		runtime.Gosched() // the server closes its ends at its own time
+		runtime.Gosched() // the server closes its ends asynchronously
 	}
 	clients[len(clients)-1].Close()
 }
 
-// Relayed clients have no descriptors that are kept either, neither where they come in nor at the owner: they try again.
+// Relayed clients do not get reserved descriptors either, neither at the front nor at the owner: they try again.
 func TestDescriptorsAreKeptFromRelays(t *testing.T) {
 	near, far := sockets(t)
 	s := newServer(t, func(o *Options) {

@@ -42,7 +42,7 @@ func (a *alarm) get() <-chan struct{} {
 	return a.over
 }
 
-// Publishers wait while the disk is full, and then for the other alarm that was raised meanwhile.
+// Publishers wait while the disk is full, and then for the other alarm that was raised in the meantime.
 func TestPublisherWaitsForSpace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk alarm
@@ -71,7 +71,7 @@ func TestPublisherWaitsForSpace(t *testing.T) {
 	})
 }
 
-// The memory limit can be changed while the broker runs, with effect on the alarm at once. Only a restart could change it.
+// The memory limit can be changed while the broker runs, and the alarm follows at once. This used to need a restart.
 func TestMemoryLimitIsChanged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
@@ -138,8 +138,8 @@ func (d *slowDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	}()
 }
 
-// A publisher that is faster than the disk is not read from until the log has caught up. It gets no notice. When its messages could not
-// be stored, its channel is closed at once, even if the publisher sends nothing.
+// A publisher that is faster than the disk is not read from until the log has caught up. It gets no notice. If its messages cannot be
+// stored, its channel is closed at once, even if the publisher sends nothing.
 func TestPublisherWaitsForTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk slowDisk
@@ -181,7 +181,7 @@ func TestPublisherWaitsForTheDisk(t *testing.T) {
 	})
 }
 
-// Alarms did not show memory that filled without publishers on connections: only those checked.
+// The list of alarms did not show memory that was filled other than by publishers on connections: only those triggered a check.
 func TestMemoryAlarmWithoutPublishers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -197,7 +197,7 @@ func TestMemoryAlarmWithoutPublishers(t *testing.T) {
 		}
 		cutOff(s)
 		if got := s.Alarms(); got != nil {
-			t.Errorf("after the end: got %v", got) // and nothing goes on
+			t.Errorf("after the end: got %v", got) // and no goroutine goes on
 		}
 	})
 }

@@ -37,7 +37,7 @@ func (c *client) greet() string {
 	return expectMethod[*amqp.ConnectionStart](c).Mechanisms
 }
 
-// ask asks for a login by a mechanism, and understands a refusal.
+// ask requests a login by a mechanism, and reads a refusal.
 func (c *client) ask(mechanism, response string) {
 	c.t.Helper()
 	c.send(0, &amqp.ConnectionStartOK{
@@ -55,8 +55,8 @@ func dialTLS(t *testing.T, s *Server, config *tls.Config) *client {
 	return newClient(t, socket)
 }
 
-// The mechanism EXTERNAL is announced to those who have shown a certificate that the authorities signed. Whatever the client says of
-// itself, the certificate says who it is.
+// The mechanism EXTERNAL is offered to clients with a certificate that the authorities signed. The user is the certificate's, whatever
+// name the client sends.
 func TestLoginByCertificate(t *testing.T) {
 	a := newAuthority(t)
 	s := external(t, a)
@@ -131,7 +131,7 @@ func TestRefusedByCertificate(t *testing.T) {
 	}
 }
 
-// TLS itself turns certificates away that cannot be trusted, before anything is said.
+// TLS itself rejects untrusted certificates, before any AMQP is exchanged.
 func TestWrongCertificates(t *testing.T) {
 	a := newAuthority(t)
 	s := external(t, a)
@@ -157,7 +157,7 @@ func TestWrongCertificates(t *testing.T) {
 	dialTLS(t, s, stranger).ended()
 }
 
-// guest may log in from this machine only, with a certificate, too.
+// guest may log in from this machine only, even with a certificate.
 func TestGuestsCertificate(t *testing.T) {
 	a := newAuthority(t)
 	s := external(t, a)
@@ -193,7 +193,7 @@ func someAddress(t *testing.T) string {
 	return ""
 }
 
-// A stranger must not fill the log: the certificates in a handshake that fails may have names of any length, which the reason quotes.
+// A stranger must not fill the log: the certificates in a failed handshake may contain names of any length, which the reason quotes.
 func TestFailedTLSIsLoggedShortly(t *testing.T) {
 	a, other := newAuthority(t), newAuthority(t)
 	long := strings.Repeat("\x01", 70<<10)
@@ -202,7 +202,7 @@ func TestFailedTLSIsLoggedShortly(t *testing.T) {
 	issuer.PublicKey = nil // so that another key may sign in its name
 	cert, key := other.issue("app", &issuer, other.key)
 	config := a.client("")
-	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whichever authorities are asked for
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { // whatever authorities the server lists
 		return &tls.Certificate{Certificate: [][]byte{cert.Raw, fake.Raw}, PrivateKey: key}, nil
 	}
 	told := make(lines, 100)

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// frameHead is the start of a frame: its size with head and end, and whether it is connection.close or connection.close-ok.
+// frameHead is the decoded start of a frame: its size including head and end, and whether it is connection.close or connection.close-ok.
 type frameHead struct {
 	size            uint64
 	closes, closeOK bool
@@ -19,7 +19,7 @@ const (
 	methodIDSize = 4
 )
 
-// parseFrameHead reads the start of a frame. ok is false while b is too short to say.
+// parseFrameHead decodes the start of a frame. ok is false if b is too short.
 func parseFrameHead(b []byte) (h frameHead, ok bool) {
 	if len(b) < headSize {
 		return h, false
@@ -38,14 +38,14 @@ func parseFrameHead(b []byte) (h frameHead, ok bool) {
 	return h, true
 }
 
-// clientFrames follows the frames that a client sends, so that it is known where one begins when they cannot be passed on any more.
-// It checks nothing: the owner does.
+// clientFrames tracks the frame boundaries in a client's bytes. When frames can no longer be passed on, the front needs to know where the
+// next one begins. It validates nothing: the owner does.
 type clientFrames struct {
-	rest            uint64 // bytes of the current frame that are to come
-	closes, closeOK bool   // connection.close, or connection.close-ok, was among them
+	rest            uint64 // bytes of the current frame that have not come yet
+	closes, closeOK bool   // connection.close, or connection.close-ok, has been seen
 }
 
-// pass returns how many bytes of b may be passed on: all but the start of a head.
+// pass returns how many bytes of b may be passed on: all except an incomplete frame head at the end.
 func (f *clientFrames) pass(b []byte) int {
 	n := min(f.rest, uint64(len(b)))
 	f.rest -= n
@@ -62,13 +62,13 @@ func (f *clientFrames) pass(b []byte) int {
 	return int(n)
 }
 
-// ownerFrames follows the frames that an owner sends. They are passed on whole, so that connection.close can follow at any time.
+// ownerFrames tracks the frames that an owner sends. Only whole frames are passed on, so that connection.close can follow at any time.
 type ownerFrames struct {
 	frameMax        int
-	closes, closeOK bool // connection.close, or connection.close-ok, was among them: the connection ends in good order
+	closes, closeOK bool // connection.close, or connection.close-ok, has been seen: the connection ends in good order
 }
 
-var errFrameEnd = errors.New("a frame from the owner does not end as it should")
+var errFrameEnd = errors.New("a frame from the owner has no frame end")
 
 // whole returns the size of the whole frames at the start of b.
 func (f *ownerFrames) whole(b []byte) (n int, err error) {

@@ -22,7 +22,7 @@ func someFrames() (b []byte, ends []int) {
 	return b, ends
 }
 
-// A client's frames are followed wherever the stream is divided, and what is held back is less than a head.
+// A client's frames are recognized however the stream is divided, and fewer bytes than a head are held back.
 func TestClientFrames(t *testing.T) {
 	b, ends := someFrames()
 	for first := range len(b) + 1 {
@@ -61,7 +61,7 @@ func TestOwnerFrames(t *testing.T) {
 	}
 }
 
-// Frames that no client may get end the stream from the owner.
+// Frames that are not allowed for clients end the stream from the owner.
 func TestOwnerFramesRefused(t *testing.T) {
 	good := amqp.AppendHeartbeat(nil)
 	tests := []struct{ name, bytes, want string }{
@@ -76,7 +76,7 @@ func TestOwnerFramesRefused(t *testing.T) {
 			t.Errorf("%s: %d bytes and %v, want %d and %q", tt.name, n, err, len(good), tt.want)
 		}
 	}
-	// A client may be sent what exceeds frame-max by its overhead, as without a relay.
+	// A client may be sent frames that exceed frame-max by their overhead, as without a relay.
 	f := ownerFrames{frameMax: 4096}
 	largest := amqp.AppendBodyHead(nil, 1, 4096)
 	largest = append(append(largest, make([]byte, 4096)...), amqp.FrameEnd)
@@ -85,7 +85,7 @@ func TestOwnerFramesRefused(t *testing.T) {
 	}
 }
 
-// FuzzOwnerFrames compares with the codec: both find the same frames, as far as the codec finds any.
+// FuzzOwnerFrames compares ownerFrames with the codec: both find the same frames, as far as the codec reads them.
 func FuzzOwnerFrames(f *testing.F) {
 	b, _ := someFrames()
 	f.Add(b, uint16(3))

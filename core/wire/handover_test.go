@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A handover that nobody needs any more, because the client has gone while its connection is handed over, ends; and nothing more. What stopped
-// it went on with the stream when that had been given up, which ended the process.
+// If a client leaves while its connection is handed over, the handover ends, and nothing else happens. The function that stopped it used the
+// stream after that had been given up, which ended the process.
 func TestHandOverIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 {
@@ -34,7 +34,7 @@ func TestHandOverIsGivenUp(t *testing.T) {
 	})
 }
 
-// abandoned is a stream whose user leaves while something is written to it.
+// abandoned is a stream that its user leaves during a write.
 type abandoned struct {
 	net.Conn
 	leave           func()

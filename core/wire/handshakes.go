@@ -10,9 +10,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// handshakes are the connections that have not opened a virtual host yet. At the limit, a new connection takes the place of the
-// oldest one from the source with the most handshakes, so that a source which only connects cannot keep others out. The server's mu
-// guards it.
+// handshakes are the connections that have not opened a virtual host yet. At the limit, a new connection displaces the oldest one from
+// the source with the most handshakes, so that a source that only connects cannot keep others out. The server's mu guards it.
 type handshakes struct {
 	most     int // 0 means any number
 	open     []*conn
@@ -25,7 +24,7 @@ type handshakes struct {
 // logInterval is the shortest time between log lines about handshakes that were crowded out.
 const logInterval = 10 * time.Second
 
-// enter adds a connection, and returns the one whose place it takes, nil if there is none.
+// enter adds a connection, and returns the connection that it displaces; nil = none.
 func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
 	if h.most == 0 {
 		return nil
@@ -42,13 +41,13 @@ func (h *handshakes) enter(c *conn) (crowdedOut *conn) {
 	return crowdedOut
 }
 
-// oldestOfBusiest returns the oldest handshake from the source with the most.
+// oldestOfBusiest returns the oldest handshake of the source that has the most.
 func (h *handshakes) oldestOfBusiest() *conn {
 	most := slices.Max(slices.Collect(maps.Values(h.bySource)))
 	return h.open[slices.IndexFunc(h.open, func(c *conn) bool { return h.bySource[c.source] == most })]
 }
 
-// leave removes a connection; it may have been removed before.
+// leave removes a connection, unless that has been done before.
 func (h *handshakes) leave(c *conn) {
 	i := slices.Index(h.open, c)
 	if i < 0 {
@@ -60,7 +59,7 @@ func (h *handshakes) leave(c *conn) {
 	}
 }
 
-// count counts a connection that was crowded out. It returns how many there were if it is time to log them, otherwise 0.
+// count counts a displaced connection. If it is time to log, it returns how many were displaced since the last log line, otherwise 0.
 func (h *handshakes) count(now hook.Instant) (crowdedOut int) {
 	h.crowdedOut++
 	if h.loggedAt != 0 && now.Sub(h.loggedAt) < logInterval {
@@ -70,7 +69,7 @@ func (h *handshakes) count(now hook.Instant) (crowdedOut int) {
 	return crowdedOut
 }
 
-// sourceOf returns the source of a socket: an IPv4 address, or an IPv6 /64, which is the least that one host has.
+// sourceOf returns the source of a socket: an IPv4 address, or an IPv6 /64, the smallest network that a host usually has.
 func sourceOf(socket net.Conn) netip.Prefix {
 	tcp, ok := socket.RemoteAddr().(*net.TCPAddr)
 	if !ok {

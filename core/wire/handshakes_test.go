@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Connections in the handshake are limited; there was no limit for silent sockets. At the limit the oldest is closed, so that a client
-// that logs in as usual gets in.
+// The number of connections in the handshake is limited; silent sockets used to be unlimited. At the limit the oldest connection is closed, so
+// that a client that logs in as usual gets in.
 func TestTooManyHandshakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := make(lines, 100)
@@ -55,8 +55,8 @@ func TestTooManyHandshakes(t *testing.T) {
 	})
 }
 
-// A connection that was denied without an answer, and then crowded out, kept memory and goroutines for three more seconds: as many as
-// there are failed logins in three seconds, whatever the limit.
+// A connection that was denied without an answer, and then crowded out, kept memory and goroutines for three more seconds. There were as many
+// of them as there are failed logins in three seconds, whatever the limit.
 func TestRefusedMakePlaceAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, func(o *Options) { o.Handshakes = 3 })
@@ -73,7 +73,7 @@ func TestRefusedMakePlaceAtOnce(t *testing.T) {
 	})
 }
 
-// A source with many handshakes crowds out its own.
+// A source with many handshakes crowds out its own connections.
 func TestHandshakesAreFair(t *testing.T) {
 	from := func(address string) *conn { return &conn{source: netip.MustParsePrefix(address)} }
 	h := handshakes{most: 4}

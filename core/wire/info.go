@@ -75,7 +75,7 @@ func (c OpenConn) Traffic() Traffic {
 	return t
 }
 
-// TLS returns what was negotiated; ok is false if the connection is not encrypted.
+// TLS returns the negotiated TLS parameters; ok is false if the connection is not encrypted.
 func (c OpenConn) TLS() (state tls.ConnectionState, ok bool) {
 	if h := c.conn.adopted; h != nil {
 		return adoptedTLS(h)
@@ -87,13 +87,13 @@ func (c OpenConn) TLS() (state tls.ConnectionState, ok bool) {
 	return socket.ConnectionState(), true
 }
 
-// Blocked is how many connections are not read from at present, by reason. A connection can have several.
+// Blocked counts the connections that are not being read from, by reason. A connection can have several reasons.
 type Blocked struct {
 	Alarm     int // an alarm for memory or disk space, or the server is suspended
 	Log       int // the log has fallen behind
 	Queue     int // the mailbox of a queue is full
-	Consumers int // consumers have fallen behind: a pause of a millisecond for 256 KiB
-	Client    int // the client does not read its answers
+	Consumers int // consumers have fallen behind: a pause of a millisecond per 256 KiB
+	Client    int // the client does not read the broker's answers
 }
 
 // Blocked counts the blocked connections.
@@ -104,7 +104,7 @@ func (s *Server) Blocked() Blocked {
 	}
 }
 
-// reason is why a connection is not read from.
+// reason is a reason for not reading from a connection.
 type reason uint8
 
 const (
@@ -126,7 +126,7 @@ func (b *blockedCounts) add(why [reasons]bool, n int64) {
 	}
 }
 
-// reasons returns why the connection must not be read from.
+// reasons returns the reasons for not reading from the connection now.
 func (c *conn) reasons() (why [reasons]bool) {
 	open := c.state == session.Open
 	why[forAlarm] = open && (c.alarm != nil || c.held.Load())
@@ -135,5 +135,5 @@ func (c *conn) reasons() (why [reasons]bool) {
 	return why
 }
 
-// Sessions returns what all connections share.
+// Sessions returns the state that all connections share.
 func (s *Server) Sessions() *session.Server { return s.sessions }

@@ -7,19 +7,19 @@ const (
 	largest  = 256 << 10 // read buffer, unless a frame needs more
 )
 
-// input holds bytes that were read and not consumed. They lie in a block, which published messages may refer to. It belongs to the
-// reader.
+// input holds bytes that were read and not yet consumed. They lie in a block, which published messages may refer to. It belongs to the
+// reader goroutine.
 type input struct {
 	block      *block.Block // nil while nothing is unread and nothing is being read
 	start, end int          // of the unread bytes
 	size       int          // of the next block
-	thin       int          // reads in a row that would have fit a quarter of it
+	thin       int          // reads in a row that would have fit into a quarter of it
 	read       int          // bytes since shrinkIdle
 }
 
 func newInput() input { return input{size: smallest} }
 
-// space returns where to read to, which is never empty.
+// space returns the memory to read into, which is never empty.
 func (in *input) space() []byte {
 	if in.block == nil {
 		in.block = block.New(in.size)
@@ -27,7 +27,7 @@ func (in *input) space() []byte {
 	return in.block.Buf[in.end:]
 }
 
-// unread returns the bytes that were not consumed.
+// unread returns the bytes that were not yet consumed.
 func (in *input) unread() []byte {
 	if in.block == nil {
 		return nil
@@ -35,14 +35,14 @@ func (in *input) unread() []byte {
 	return in.block.Buf[in.start:in.end]
 }
 
-// park releases a small block without unread bytes, so that a connection that waits for input has none.
+// park releases a small block without unread bytes, so that a connection that waits for input has no buffer.
 func (in *input) park() {
 	if in.block != nil && in.start == in.end && len(in.block.Buf) == smallest {
 		in.release()
 	}
 }
 
-// added takes n bytes that were read to space, and chooses the size of the next block by how full this one is.
+// added records that n bytes were read into space, and chooses the size of the next block by how full this one is.
 func (in *input) added(n int) {
 	in.end += n
 	in.read += n
@@ -67,12 +67,12 @@ func (in *input) consumed(n int) {
 	}
 	in.start += n
 	rest, have := in.end-in.start, len(in.block.Buf)
-	fits := have == in.size || have > in.size && rest > in.size/2 // a large block stays while a large frame comes in
+	fits := have == in.size || have > in.size && rest > in.size/2 // a large block stays while a large frame arrives
 	switch free := have - in.end; {
 	case fits && rest == 0 && !in.block.Shared():
 		in.start, in.end = 0, 0
 	case fits && free >= have/2:
-		// no message refers to bytes behind end: read on there
+		// no message refers to the bytes after end: keep reading there
 	case fits && rest < have && !in.block.Shared():
 		in.start, in.end = 0, copy(in.block.Buf, in.unread())
 	case rest >= in.size:

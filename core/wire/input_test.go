@@ -73,8 +73,7 @@ func TestInputFrameLargerThanBuffer(t *testing.T) {
 	}
 }
 
-// Whatever the sizes of reads and frames, and whichever blocks are retained: the bytes come in order, and those in retained blocks do
-// not change.
+// With any sizes of reads and frames, and any retained blocks, the bytes come in order, and those in retained blocks do not change.
 func TestInputKeepsBytes(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	in := newInput()
@@ -123,7 +122,7 @@ func TestInputKeepsBytes(t *testing.T) {
 	}
 }
 
-// A connection that waits for input has no buffer, unless a part of a frame is in it, or it is a large one.
+// A connection that waits for input has no buffer, unless the buffer holds part of a frame or is a large one.
 func TestInputParks(t *testing.T) {
 	in := newInput()
 	defer func() { in.release() }()

@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Bodies of all sizes reach a consumer and basic.get unchanged, over TLS too. Some are read directly to their blocks and written from
-// there, while others are copied before and behind them.
+// Bodies of all sizes reach a consumer and basic.get unchanged, over TLS too. Some are read directly into their blocks and written from
+// there, while the bytes before and after them are copied.
 func TestLargeMessagesComeAsTheyWere(t *testing.T) {
 	a := newAuthority(t)
 	s := start(t, func(o *Options) {

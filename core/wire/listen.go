@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
-// keepAlive detects peers that vanished, where no heartbeat was negotiated.
+// keepAlive detects peers that vanished on connections without heartbeats.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Minute, Interval: 15 * time.Second, Count: 4}
 
 // listen listens on an address, unless it is empty, with TLS if secure is not nil. Errors name the configuration key.
@@ -37,9 +37,9 @@ const (
 	inUseRetry = 100 * time.Millisecond
 )
 
-// Listen listens on an address. Errors name its configuration key. If the address is in use, Listen tries again for some seconds: that
-// of a process that was killed is in use until the kernel has freed the process's memory, which takes half a second or more per gigabyte.
-// Who connects may have as many file descriptors as that, the lowest ones; 0 = all.
+// Listen listens on an address. Errors name its configuration key. If the address is in use, Listen tries again for some seconds: the
+// address of a killed process stays in use until the kernel has freed the process's memory, which takes half a second or more per gigabyte.
+// Clients may use only the lowest descriptors file descriptors; 0 = all.
 func Listen(ctx context.Context, log *slog.Logger, key, address string, descriptors int) (net.Listener, error) {
 	config := net.ListenConfig{KeepAliveConfig: keepAlive}
 	l, err := config.Listen(ctx, "tcp", address)
@@ -60,7 +60,7 @@ func Listen(ctx context.Context, log *slog.Logger, key, address string, descript
 	return sparing{l, descriptors}, nil
 }
 
-// proxied returns a listener on whose connections proxies say for whom they connect, if there are proxies. It owns l.
+// proxied returns a listener that reads the PROXY header of connections from the configured proxies; without proxies it returns l. It owns l.
 func (s *Server) proxied(l net.Listener) net.Listener {
 	return proxy.Listen(l, proxy.Options{
 		Proxies: s.options.Proxies, Timeout: s.options.HandshakeTimeout, Most: s.options.Handshakes, Key: "listen.proxy-protocol", Log: s.log,
@@ -87,7 +87,7 @@ func (l listener) Accept() (net.Conn, error) {
 		return l.over(socket), nil
 	}
 	k, err := newTCPConn(tcp, l.secure != nil)
-	if err != nil { // it is closed already
+	if err != nil { // the socket is closed already
 		socket.Close()
 		return nil, err
 	}
@@ -136,8 +136,8 @@ func (s *Server) sleep(d time.Duration) bool {
 	}
 }
 
-// peerOf describes the far end of a socket. Who comes through a proxy is not on this machine, whatever the proxy says: it may have
-// got the connection from another proxy here.
+// peerOf describes the far end of a socket. A client behind a proxy never counts as local, whatever the proxy says: the proxy may have
+// received the connection from another proxy on this machine.
 func peerOf(socket net.Conn) session.Peer {
 	secure, ok := socket.(*tls.Conn)
 	remote := socket.RemoteAddr()
@@ -156,7 +156,7 @@ func peerOf(socket net.Conn) session.Peer {
 	return peer
 }
 
-// certificateOf returns the certificate that the peer has shown, nil if none was verified.
+// certificateOf returns the certificate that the peer has presented; nil = none was verified.
 func certificateOf(socket *tls.Conn) *x509.Certificate {
 	chains := socket.ConnectionState().VerifiedChains
 	if len(chains) == 0 || len(chains[0]) == 0 {

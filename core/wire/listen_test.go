@@ -264,7 +264,7 @@ func TestTLS(t *testing.T) {
 	newClient(t, socket).open(60).close()
 }
 
-// lines is a log.
+// lines collects log lines.
 type lines chan string
 
 func (l lines) Write(b []byte) (int, error) {
@@ -275,7 +275,7 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Failed TLS handshakes were logged at level debug only; a check whether the port is open still is.
+// Failed TLS handshakes used to be logged at level debug only; a mere check whether the port is open still is.
 func TestFailedTLSIsLogged(t *testing.T) {
 	a := newAuthority(t)
 	strict := func(o *Options) { o.TLS.CA, o.TLS.VerifyPeer = a.path("ca.pem"), true }
@@ -371,7 +371,7 @@ func TestClientCertificates(t *testing.T) {
 				c.open(60).close()
 				return
 			}
-			c.ended() // with TLS 1.3 the client learns it after its own part of the handshake
+			c.ended() // with TLS 1.3 the client notices after its own part of the handshake
 		})
 	}
 }
@@ -409,7 +409,7 @@ func TestReloadTLS(t *testing.T) {
 }
 
 // The authorities of client certificates are reloaded like the certificate. They were not, in spite of the documentation: a client that
-// had been accepted once was accepted until the next restart, by a resumed session, too.
+// had been accepted once was accepted until the next restart, even by a resumed session.
 func TestReloadAuthorities(t *testing.T) {
 	a, next := newAuthority(t), newAuthority(t)
 	s := start(t, func(o *Options) {

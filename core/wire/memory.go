@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// memoryMonitor raises the memory alarm when the memory in use exceeds the limit. It checks when a message is published or alarms are
-// listed and, while the alarm is on, from a goroutine of its own. An idle broker does not check.
+// memoryMonitor raises the memory alarm when the memory in use exceeds the limit. It checks whenever a message is published or alarms are
+// listed. While the alarm is on, a goroutine of the monitor checks, too. An idle broker does not check.
 type memoryMonitor struct {
 	limit  atomic.Int64 // bytes; negative means none, 0 keeps the alarm on
 	used   func() int64
@@ -28,14 +28,14 @@ const memoryAlarm = "memory"
 // memoryInterval is the time between checks while the alarm is on.
 const memoryInterval = 50 * time.Millisecond
 
-// collectEvery is after how many checks that did not end the alarm the monitor collects garbage: each five seconds.
+// collectEvery is how many checks in a row may fail to end the alarm before the monitor collects garbage: once in five seconds.
 const collectEvery = int(5 * time.Second / memoryInterval)
 
-// liveHeap remembers for a moment how much of the Go heap is in use: asking the runtime costs microseconds.
+// liveHeap caches for a moment how much of the Go heap is in use, because asking the runtime costs microseconds.
 type liveHeap struct {
 	read  func() int64 // bytes that the last collection found in use; nil means that the Go heap does not count
 	bytes atomic.Int64
-	asked atomic.Int64 // the instant when read was called last
+	asked atomic.Int64 // instant of the last call of read
 }
 
 const heapInterval = 100 * time.Millisecond
@@ -50,14 +50,14 @@ func (h *liveHeap) size(now clock.Clock) int64 {
 	return h.bytes.Load()
 }
 
-// enough reports whether the alarm may end: a little below the limit, so that it does not change with every message.
+// enough reports whether the alarm may end: memory in use is a little below the limit, so that the alarm does not flip with every message.
 func (m *memoryMonitor) enough(used int64) bool {
 	limit := m.limit.Load()
 	return limit < 0 || limit > 0 && used <= limit-limit/16
 }
 
-// collectionMayEnd reports whether there may be enough memory after a collection of garbage. Messages of a backlog are not in the Go heap, and
-// an operator may block publishers for hours: then a collection every few seconds would be in vain.
+// collectionMayEnd reports whether a garbage collection could free enough memory to end the alarm. It could not while a backlog of messages,
+// which are not in the Go heap, fills the memory, or while an operator blocks publishers for hours: then collections would be wasted.
 func (m *memoryMonitor) collectionMayEnd() bool {
 	return m.heap.read != nil && m.enough(m.used()-m.heap.size(m.server.options.Clock))
 }
@@ -101,7 +101,7 @@ func (m *memoryMonitor) report(kind telemetry.Kind) {
 func (m *memoryMonitor) watch() {
 	for i := 1; m.server.sleep(memoryInterval) && !m.enough(m.used()); i++ {
 		if i%collectEvery == 0 && m.collectionMayEnd() {
-			runtime.GC() // only a collection finds that memory of the Go heap is not in use any more, and blocked publishers cause none
+			runtime.GC() // only a collection finds out how much of the Go heap is unused, and blocked publishers trigger none
 		}
 	}
 	m.mu.Lock()

@@ -89,7 +89,7 @@ func TestMemoryAlarmCollectsIfThatMayEndIt(t *testing.T) {
 	}
 }
 
-// The rest of the Go heap counts, too, and messages in it do not count twice.
+// The rest of the Go heap counts, too, and messages in it are not counted twice.
 func TestMemoryInUseCountsTheHeapOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		heap := int64(1 << 30) // more than messages of other tests

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// maxMetronomes is how many connections are polled at a time. With more busy connections than that, no processor is idle, and input
+// maxMetronomes bounds the connections that are polled at a time. With more busy connections than that, no processor is idle, and input
 // accumulates without polling.
 const maxMetronomes = 64
 
 var errNoMetronome = errors.New("no metronome")
 
-// metronomes holds those that are not in use.
+// metronomes is a pool of unused metronomes.
 type metronomes struct {
 	mu   sync.Mutex // guards what follows
 	free []*metronome
@@ -39,7 +39,7 @@ func (s *metronomes) take(every time.Duration) (*metronome, error) {
 	return m, m.tick(every)
 }
 
-// give takes one back and stops it.
+// give stops a metronome and returns it to the pool.
 func (s *metronomes) give(m *metronome) {
 	_ = m.tick(0) // a failure only costs time
 	s.mu.Lock()
@@ -47,7 +47,7 @@ func (s *metronomes) give(m *metronome) {
 	s.free = append(s.free, m)
 }
 
-// close closes those that are not in use.
+// close closes the unused metronomes.
 func (s *metronomes) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

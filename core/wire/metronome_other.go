@@ -4,7 +4,7 @@ package wire
 
 import "time"
 
-// metronome is not available: these systems have no precise timer that the Go runtime can wait for. Connections are not polled.
+// metronome is not available: on these systems the Go runtime cannot wait for a precise timer. Connections are not polled.
 type metronome struct{}
 
 func newMetronome() (*metronome, error)     { return nil, errNoMetronome }

@@ -6,36 +6,36 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// moderation decides when to poll a connection instead of reading whenever something arrives.
+// moderation decides when to poll a connection instead of reading as soon as bytes arrive.
 //
-// Client libraries write each message by itself, and a system with an idle processor wakes the reader for each of them. That costs
-// more than everything else that is done for a message. As network drivers do with interrupts, the reader polls a connection that
-// often brings little: it reads at intervals what has arrived.
+// Many client libraries write each message separately, and a system with an idle processor wakes the reader for each of them. The wakeup costs
+// more than all other work for the message. The remedy is that of network drivers with interrupts: the reader of a connection that often brings
+// little polls it, which means that it reads at intervals everything that has arrived.
 //
 // A peer that waits for confirms or deliveries sends less if they come later. Polling therefore begins with a trial. If less arrives
 // than before, polling ends, and the pause before the next trial grows with every failure.
 //
-// While an interval brings as much as many reads did, it is doubled up to longestInterval, each time with a trial. Such a peer sends
-// as fast as it can, and wakeups cost it and its consumers more than waiting does.
+// While an interval brings as much as many reads did before, it is doubled, up to longestInterval, each time with a trial. Such a peer sends
+// as fast as it can, and wakeups cost the peer and its consumers more than waiting does.
 //
-// It is plain data and belongs to the reader.
+// moderation is plain data and belongs to the reader.
 type moderation struct {
 	polling  bool
 	interval time.Duration // while polling
 
-	// What is being measured.
+	// The current measurement.
 	since hook.Instant
-	reads int // that brought bytes
-	empty int // reads that did not
+	reads int // reads that brought bytes
+	empty int // reads that brought none
 	bytes int
 
 	burst   bool         // the measurement includes what accumulated while polling
-	eager   rate         // before polling began
+	eager   rate         // the rate before polling began
 	began   hook.Instant // when polling began
 	trial   bool         // the measurement decides whether polling, or the longer interval, stays
-	against rate         // that the trial is compared with
-	begins  pause        // between trials of polling
-	grows   pause        // between trials of longer intervals
+	against rate         // the rate that the trial is compared with
+	begins  pause        // pause between trials of polling
+	grows   pause        // pause between trials of longer intervals
 }
 
 // pause is the time before a failed trial is repeated.
@@ -50,7 +50,7 @@ func (p *pause) failed(now hook.Instant) {
 	p.until = now.Add(p.length)
 }
 
-// rate counts the bytes read in a time.
+// rate is an amount of input and the time in which it arrived.
 type rate struct {
 	bytes, reads int
 	over         time.Duration
@@ -62,18 +62,18 @@ const (
 	plenty           = 4                      // reads' worth of bytes in a shortestInterval that make the interval grow
 
 	eagerWindow = 16               // reads
-	hotWithin   = time.Millisecond // eagerWindow reads within this time lead to a trial
-	thinRead    = 4 << 10          // bytes of one read, at most on average for a trial
+	hotWithin   = time.Millisecond // eagerWindow reads within this time start a trial
+	thinRead    = 4 << 10          // bytes per read on average, at most, for a trial
 	fatRead     = 32 << 10         // bytes of one read after which the next does not wait for a tick
 
 	pollWindow = 40 // intervals
 
-	maxPolledWait = 4 * time.Millisecond // polling ends when reading is blocked for longer
+	maxPolledWait = 4 * time.Millisecond // polling ends when reading is blocked for longer than this
 
 	shortestWait = 20 * time.Millisecond
 	longestWait  = time.Second
 
-	pollAtMost = time.Second // then comes another trial, because the peer may wait for answers by now
+	pollAtMost = time.Second // then the next trial begins, because the peer may wait for answers by now
 )
 
 // note counts a read of n bytes, which may be 0. It reports whether polling or interval changed.
@@ -98,7 +98,7 @@ func (m *moderation) begin(now hook.Instant) {
 	m.since, m.reads, m.empty, m.bytes = now, 0, 0, 0
 }
 
-// stop ends polling and discards the measurement, because nothing is read for some time.
+// stop ends polling and discards the measurement, because reading stops for a while.
 func (m *moderation) stop() { m.polling, m.since = false, 0 }
 
 func (m *moderation) measured(now hook.Instant) rate {

@@ -7,15 +7,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// peer is a client as a reader sees it. It is simulated without randomness: what matters is when polling begins and ends.
+// peer simulates a client as its reader sees it, without randomness: the test is about when polling begins and ends.
 type peer struct {
 	every  time.Duration // between two messages
 	size   int           // of a message
-	window int           // messages that it sends at most without an answer; 0 = any number
-	answer time.Duration // from a read to the time when the next message, sent because of it, is there
+	window int           // most messages that it sends without an answer; 0 = any number
+	answer time.Duration // from a read to the arrival of the next message, which the read has triggered
 }
 
-// run reads from the peer for d, and returns how many messages that were and for how much of the time it was polled.
+// run reads from the peer for d, and returns the number of messages, and the fraction of the time in which it was polled.
 func (p peer) run(m *moderation, now *hook.Instant, d time.Duration) (messages int, polled float64) {
 	end := now.Add(d)
 	begin, sent := *now, *now // sent is when the last message that was read was sent
@@ -48,7 +48,7 @@ func TestModeration(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		peer peer
-		min  float64 // part of the time that it is polled
+		min  float64 // fraction of the time in which it is polled
 		max  float64
 	}{
 		{"flat out", peer{every: 2 * time.Microsecond, size: 150}, often, 1},
@@ -120,8 +120,8 @@ func TestModerationStopsGrowing(t *testing.T) {
 	}
 }
 
-// Input that accumulated during polling is read at once when polling ends. It does not show how fast the peer is, but the next trial
-// was compared with it, and failed.
+// Input that accumulated during polling is read at once when polling ends, so it says nothing about the speed of the peer. The next trial
+// used to be compared with it, and failed.
 func TestBurstIsNoRate(t *testing.T) {
 	flatOut := peer{every: 4 * time.Microsecond, size: 150}
 	var m moderation

@@ -30,7 +30,7 @@ func (c *client) declare(queue string) *amqp.QueueDeclareOK {
 	return expectMethod[*amqp.QueueDeclareOK](c)
 }
 
-// Under a memory alarm, publishers are not read from and get a notice; others are served.
+// Under a memory alarm, publishers are not read from and get a notice. Other clients are served.
 func TestPublisherIsBlocked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var used atomic.Int64
@@ -51,7 +51,7 @@ func TestPublisherIsBlocked(t *testing.T) {
 			t.Errorf("blocked are %+v, want the publisher", b)
 		}
 
-		// It is not read from now: its silence does not count, but it gets heartbeats.
+		// The broker no longer reads from it: its silence does not count, but it gets heartbeats.
 		time.Sleep(time.Minute + time.Second)
 		if n := len(publisher.frames); n < 5 {
 			t.Errorf("got %d heartbeats in a minute, want at least 5", n)
@@ -101,7 +101,7 @@ func TestBlockedPublisherAtShutdown(t *testing.T) {
 	})
 }
 
-// expectCloseOfBlocked expects connection.close. Shutdown ends the alarm, too: whether the client hears of that first is open.
+// expectCloseOfBlocked expects connection.close. Shutdown ends the alarm, too; the client may or may not get connection.unblocked first.
 func expectCloseOfBlocked(c *client) {
 	c.t.Helper()
 	m, err := amqp.ParseMethod((<-c.frames).Payload)
@@ -153,7 +153,7 @@ func TestConsumerThatNeverReads(t *testing.T) {
 	})
 }
 
-// A client that sends requests and does not read the answers is not read from until it does.
+// A client that sends requests without reading the answers is not read from until it reads them.
 func TestClientThatNeverReadsAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const requests, size = 200, 100 << 10
@@ -193,7 +193,7 @@ func TestClientThatNeverReadsAnswers(t *testing.T) {
 	})
 }
 
-// ahead returns a publisher and the consumer of its queue, which does not read and has plenty to do.
+// ahead returns a publisher and the consumer of its queue; the consumer does not read and has many messages waiting.
 func ahead(t *testing.T, s *Server) (publisher *client) {
 	t.Helper()
 	publisher, consumer := dial(t, s).open(0).channel(), dial(t, s).open(0).channel()
@@ -209,8 +209,8 @@ func ahead(t *testing.T, s *Server) (publisher *client) {
 	return publisher
 }
 
-// A publisher that is faster than its consumers is throttled by bytes, whatever the size of messages. It was throttled once for each
-// message, however large: a stream of large messages outran consumers that were as fast.
+// A publisher that is faster than its consumers is throttled by bytes, whatever the size of messages. It used to be throttled once per
+// message, however large: a stream of large messages outran consumers that were just as fast.
 func TestFastPublisherIsThrottled(t *testing.T) {
 	const bytes = 8 << 20
 	for _, size := range []int{16 << 10, 200 << 10, 1 << 20, bytes} {
@@ -231,8 +231,8 @@ func TestFastPublisherIsThrottled(t *testing.T) {
 	}
 }
 
-// A publisher that is faster than some consumers is throttled for what it publishes to them. While a message on another channel was
-// incomplete, everything it had published since then was counted as well, and then it was paused for seconds.
+// A publisher that is faster than some consumers is throttled for the bytes it publishes to them. While a message on another channel was
+// incomplete, everything published since then was counted as well, and then the publisher was paused for seconds.
 func TestPublisherIsNotThrottledForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		publisher := ahead(t, newServer(t))

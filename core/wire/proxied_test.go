@@ -64,7 +64,7 @@ func TestConnectionsThroughAProxy(t *testing.T) {
 	secure.close()
 }
 
-// Whatever a proxy says, who comes through it is not on this machine: the password of guest is public.
+// A client behind a proxy never counts as local, whatever the proxy says: the password of guest is public.
 func TestGuestThroughAProxy(t *testing.T) {
 	s := proxied(t, func(o *Options) { o.Session.GuestLoopbackOnly = true })
 	for _, header := range []string{
@@ -80,7 +80,7 @@ func TestGuestThroughAProxy(t *testing.T) {
 	}
 }
 
-// After a drain, the reopened listener took no headers any more: proxies were refused, and a proxy on this machine that sent none let
+// After a drain, the reopened listener used to read no headers: proxies were refused, and a proxy on this machine that sent none let
 // strangers in as guest.
 func TestProxiesAfterAResume(t *testing.T) {
 	s := proxied(t, func(o *Options) { o.Session.GuestLoopbackOnly = true })
@@ -102,7 +102,7 @@ func TestProxiesAfterAResume(t *testing.T) {
 	}
 }
 
-// Handshakes are counted by the address of the client, not that of the proxy: the one who only connects is crowded out.
+// Handshakes are counted by the address of the client, not that of the proxy: a client that only connects is crowded out.
 func TestHandshakesThroughAProxy(t *testing.T) {
 	s := proxied(t, func(o *Options) { o.Handshakes = 3 })
 	var greedy []*client
@@ -118,7 +118,7 @@ func TestHandshakesThroughAProxy(t *testing.T) {
 	expectMethod[*amqp.ConnectionTune](patient)
 }
 
-// A client that nobody has made a proxy cannot claim to be somebody else. The log says what to do if it should be one.
+// A client that is not listed as a proxy cannot claim another address. The log tells the operator which key to set if it is a proxy.
 func TestProxyThatIsNotListed(t *testing.T) {
 	for name, header := range map[string]string{"1": header4, "2": "\r\n\r\n\x00\r\nQUIT\n\x20\x00\x00\x00"} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestProxyThatIsNotListed(t *testing.T) {
 	}
 }
 
-// The time for a header is a part of that for the handshake.
+// The time for a header is part of the time for the handshake.
 func TestHandshakeTimeoutBeginsBeforeTheHeader(t *testing.T) {
 	const timeout = time.Second
 	s := proxied(t, func(o *Options) { o.HandshakeTimeout = timeout })

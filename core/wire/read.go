@@ -40,7 +40,7 @@ func (c *conn) fill() {
 		}
 		c.feed(now, n)
 		if c.relaying() != nil {
-			now = c.srv.options.Clock() // it may have waited for the owner, for any time
+			now = c.srv.options.Clock() // it may have waited for the owner for a long time
 		}
 	}
 	switch {
@@ -50,7 +50,7 @@ func (c *conn) fill() {
 	case err != nil && c.relaying() != nil:
 		c.clientEnded(c.relaying(), now, err)
 	case err != nil && c.state == session.Closing:
-		c.session.End() // the peer may still read what is pending
+		c.session.End() // the peer may still read the pending bytes
 		c.plan(now)
 		return
 	case err != nil && c.state < session.Closing:
@@ -60,7 +60,7 @@ func (c *conn) fill() {
 	c.handleRequests(now)
 }
 
-// readSpace returns where to read to. It is direct if that is the session's memory for a body.
+// readSpace returns the memory to read into. direct reports that this is the session's memory for a message body.
 func (c *conn) readSpace() (space []byte, direct bool) {
 	const little = 4 << 10
 	if len(c.in.unread()) == 0 {
@@ -75,10 +75,10 @@ func (c *conn) readSpace() (space []byte, direct bool) {
 	return space, false
 }
 
-// receive reads to what readSpace returned. While polling it waits for the next tick, otherwise until there is something to read.
+// receive reads into the memory that readSpace returned. While polling it waits for the next tick, otherwise until bytes arrive.
 func (c *conn) receive(space []byte, direct bool) (n int, err error) {
 	if c.moderation.polling && !c.readOn {
-		if c.ticks.wait() != nil { // go on without polling
+		if c.ticks.wait() != nil { // continue without polling
 			c.moderation.stop()
 			c.poll()
 		}
@@ -98,7 +98,7 @@ func (c *conn) receive(space []byte, direct bool) (n int, err error) {
 	return n, err
 }
 
-// readBuffered appends to the first n bytes of space the TLS records that were read ahead. The next Read returns any error again.
+// readBuffered appends to the first n bytes of space the TLS records that were read ahead. An error shows up again in the next Read.
 func (c *conn) readBuffered(space []byte, n int) int {
 	if c.tcp == nil || c.tcp.buf == nil {
 		return n
@@ -115,7 +115,7 @@ func (c *conn) readBuffered(space []byte, n int) int {
 	return n
 }
 
-// feed hands the session what was read, of which n bytes are new.
+// feed passes the input on to the session; n bytes of it are new.
 func (c *conn) feed(now hook.Instant, n int) {
 	if r := c.relaying(); r != nil {
 		c.passUp(r)
@@ -138,15 +138,15 @@ func (c *conn) feed(now hook.Instant, n int) {
 	c.plan(now)
 }
 
-// A publisher that is faster than its consumers pauses for pauseFor after every pauseEvery bytes. That slows it down to what they
-// take, but not below some 250 MB/s: slow consumers do not stop it.
+// A publisher that is faster than its consumers pauses for pauseFor after every pauseEvery bytes. That slows it down to the speed of its
+// consumers, but not below some 250 MB/s: slow consumers do not stop it.
 const (
 	pauseEvery = largest
 	pauseFor   = time.Millisecond
 )
 
-// throttle pauses a publisher that is faster than its consumers, and of which n bytes were just fed. A large message counts when its
-// last byte has come. Bytes published to queues that keep up do not count.
+// throttle pauses a publisher that is faster than its consumers after n more bytes were fed. A large message counts when its last byte has
+// come. Bytes published to queues that keep up do not count.
 func (c *conn) throttle(n int) {
 	c.fedSincePause += n
 	caughtUp := c.session.ConsumersCaughtUp()
@@ -175,11 +175,11 @@ func (c *conn) pause(caughtUp <-chan struct{}, most time.Duration) {
 	case <-caughtUp:
 	case <-timer.C:
 	case <-c.wakeup:
-		c.wake() // for the request's handler
+		c.wake() // so that the request gets handled
 	}
 }
 
-// block stops a publisher until an alarm is over; nil means that there is none.
+// block stops a publisher until an alarm is over; a nil channel means that there is no alarm.
 func (c *conn) block(over <-chan struct{}, reason string) {
 	if over == nil || c.alarm != nil || c.session.State() != session.Open {
 		return
@@ -188,7 +188,7 @@ func (c *conn) block(over <-chan struct{}, reason string) {
 	c.session.Block(reason)
 }
 
-// unblock lets the publisher go on, unless there is another alarm.
+// unblock lets the publisher continue, unless there is another alarm.
 func (c *conn) unblock() {
 	switch c.alarm, _ = c.srv.alarm(); {
 	case c.alarm != nil:
@@ -199,7 +199,7 @@ func (c *conn) unblock() {
 	}
 }
 
-// mayNotRead reports that the connection must not be read from now.
+// mayNotRead reports whether reading from the connection must stop for now.
 func (c *conn) mayNotRead() bool {
 	if c.state == session.Elsewhere || c.state == session.Relayed {
 		return c.hasEnough()
@@ -207,7 +207,7 @@ func (c *conn) mayNotRead() bool {
 	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil || c.heldBack()) && c.state == session.Open || c.unfed && c.session.LoggingIn()
 }
 
-// wait waits until mayNotRead may have changed. It ends polling if that takes long, because ticks cost processor time.
+// wait waits until the result of mayNotRead may have changed. It ends polling if that takes long, because ticks cost processor time.
 func (c *conn) wait() {
 	why := c.reasons()
 	c.srv.blocked.add(why, 1)
@@ -229,7 +229,7 @@ func (c *conn) wait() {
 		c.moderation.stop()
 		c.poll()
 	}
-	c.silentIntervals = 0 // nobody read what the peer sent
+	c.silentIntervals = 0 // the peer's bytes were not read, so it may not have been silent
 	c.handleRequests(c.srv.options.Clock())
 }
 

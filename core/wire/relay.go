@@ -14,36 +14,36 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// relay is a connection that another node serves, the owner of its vhost. This node, the front, passes on the bytes: the reader those
-// of the client, the writer those of the owner. A direction has at most one buffer's worth underway, or a frame if that is larger.
+// relay is a connection that another node serves, the owner of its vhost. This node, the front, passes on the bytes: the reader those of
+// the client, the writer those of the owner. At most one buffer is in flight per direction, or one frame if that is larger.
 type relay struct {
 	*session.Handover
 	node  wlog.NodeID
-	owner net.Conn // the stream to it
+	owner net.Conn // the stream to the owner
 
-	fromClient clientFrames              // the reader's
-	halfClosed bool                      // the client has closed its side; the reader's
-	fromOwner  ownerFrames               // the writer's, and the reader's after ended
-	begun      bool                      // the writer has begun to pass on
-	broken     atomic.Bool               // nothing can be written to the owner any more
+	fromClient clientFrames              // used by the reader
+	halfClosed bool                      // the client has closed its side; used by the reader
+	fromOwner  ownerFrames               // used by the writer, and by the reader after ended
+	begun      bool                      // the writer has begun to pass on bytes
+	broken     atomic.Bool               // writing to the owner fails
 	moved      atomic.Bool               // another node owns the vhost
 	left       atomic.Bool               // this node ends
-	until      atomic.Pointer[time.Time] // when what the owner says does not matter any more; nil = the relay goes on
+	until      atomic.Pointer[time.Time] // when the relay stops waiting for the owner's last frames; nil = the relay goes on
 	ended      atomic.Pointer[ending]
 }
 
-// ending is how the owner's side has ended: err is nil if that was in good order.
+// ending says how the owner's side has ended: err is nil if it ended in good order.
 type ending struct{ err error }
 
-// brokenFor is how long an owner that takes nothing any more, or has lost the vhost, may still say so itself.
+// brokenFor is how long an owner that accepts no more bytes, or has lost the vhost, may take to close the connection itself.
 const brokenFor = 500 * time.Millisecond
 
-// errOwnerGone is the error for a client whose owner does not answer any more.
+// errOwnerGone returns the error for a client whose owner no longer answers.
 func errOwnerGone(vhost string) error {
 	return amqp.Errorf(amqp.ReplyConnectionForced, "the node that serves vhost '%s' has gone", vhost)
 }
 
-// beginRelay passes on what the client has sent so far, and all that follows.
+// beginRelay passes on the bytes that the client has sent so far, and everything that follows.
 func (c *conn) beginRelay(now hook.Instant, f *found) {
 	r := &relay{Handover: f.handover, node: f.node, owner: f.owner, fromOwner: ownerFrames{frameMax: f.handover.FrameMax}}
 	c.relay.Store(r)
@@ -51,7 +51,7 @@ func (c *conn) beginRelay(now hook.Instant, f *found) {
 	c.session.Relay(now, f.node)
 }
 
-// relaying returns the relay while bytes are passed on, otherwise nil. It is for the reader.
+// relaying returns the relay while bytes are passed on, otherwise nil. Only the reader calls it.
 func (c *conn) relaying() *relay {
 	if c.state != session.Relayed {
 		return nil
@@ -59,7 +59,7 @@ func (c *conn) relaying() *relay {
 	return c.relay.Load()
 }
 
-// passUp passes on what the client has sent. The reader calls it.
+// passUp passes on the client's bytes. The reader calls it.
 func (c *conn) passUp(r *relay) {
 	b := c.in.unread()
 	n := r.fromClient.pass(b)
@@ -73,7 +73,8 @@ func (c *conn) passUp(r *relay) {
 	c.unfed = false
 }
 
-// endSoon bounds how long the owner may still say something, from the first call on. It returns the end of that. Any goroutine may call it.
+// endSoon bounds how long the relay still waits for the owner's frames, counted from the first call. It returns the end of that time. Any goroutine
+// may call it.
 func (r *relay) endSoon(most time.Duration) (until time.Time) {
 	until = time.Now().Add(most)
 	if !r.until.CompareAndSwap(nil, &until) {
@@ -95,10 +96,10 @@ func (r *relay) setIdleDeadline() {
 	}
 }
 
-// isEnding reports whether what the owner says does not matter for long any more.
+// isEnding reports whether the time in which the relay waits for the owner's frames is bounded.
 func (r *relay) isEnding() bool { return r.until.Load() != nil }
 
-// clientEnded handles the end of the client's side. If the owner can hear of that alone, its last frames still come.
+// clientEnded handles the end of the client's side. If the stream can be closed in one direction, the owner's last frames still come.
 func (c *conn) clientEnded(r *relay, now hook.Instant, why error) {
 	half, ok := r.owner.(interface{ CloseWrite() error })
 	if !errors.Is(why, io.EOF) || !ok || half.CloseWrite() != nil {
@@ -109,7 +110,7 @@ func (c *conn) clientEnded(r *relay, now hook.Instant, why error) {
 	c.deadline, c.rearm = now.Add(closeTimeout), true
 }
 
-// passDown passes on what the owner sends, until that ends. The writer calls it, when nothing else is to be written.
+// passDown passes on the owner's frames until they end. The writer calls it when nothing else is left to write.
 func (c *conn) passDown(r *relay) {
 	r.begun = true
 	in := newInput()
@@ -127,7 +128,7 @@ func (c *conn) passDown(r *relay) {
 			c.traffic.wrote(whole)
 			if _, err := c.socket.Write(in.unread()[:whole]); err != nil {
 				c.socket.Close() // wakes the reader
-				r.owner.Close()  // for which the reader may wait
+				r.owner.Close()  // the reader may be waiting for the owner
 				c.request(requestStop)
 				return
 			}
@@ -152,7 +153,7 @@ func (c *conn) passDown(r *relay) {
 	}
 }
 
-// ownerEnded has the reader handle the end of the owner's stream.
+// ownerEnded makes the reader handle the end of the owner's stream.
 func (c *conn) ownerEnded(r *relay, why error) {
 	if r.fromOwner.closes || r.fromOwner.closeOK {
 		why = nil
@@ -161,22 +162,22 @@ func (c *conn) ownerEnded(r *relay, why error) {
 	c.request(requestOwner)
 }
 
-// leaveOwner has a relay end soon, because another node owns the vhost. Any goroutine may call it.
+// leaveOwner makes a relay end soon, because another node owns the vhost. Any goroutine may call it.
 func (c *conn) leaveOwner(r *relay, most time.Duration) {
 	if r.moved.Swap(true) {
-		return // it ends already
+		return // it is ending already
 	}
 	_ = r.owner.SetWriteDeadline(r.endSoon(most)) // fails if it is closed
 	c.request(requestOwner)
 }
 
-// leave ends a relay because this node ends. The reader may wait for the owner to take bytes. Any goroutine may call it.
+// leave ends a relay because this node ends. The reader may be waiting for the owner to take bytes. Any goroutine may call it.
 func (r *relay) leave() {
 	r.left.Store(true)
 	sever(r.owner)
 }
 
-// handleOwner handles that the owner's side has ended, or that another node owns the vhost.
+// handleOwner handles the end of the owner's side, or a change of the vhost's owner.
 func (c *conn) handleOwner(now hook.Instant) {
 	r := c.relaying()
 	if r == nil {
@@ -205,7 +206,7 @@ func (c *conn) handleOwner(now hook.Instant) {
 	c.plan(now)
 }
 
-// endRelay stops passing on. What the client sends is read from the next frame on.
+// endRelay stops passing on bytes. From the next frame on, the client's input is read here.
 func (c *conn) endRelay(r *relay) {
 	r.owner.Close()
 	c.srv.relays.leave(c)
@@ -213,14 +214,14 @@ func (c *conn) endRelay(r *relay) {
 	c.unfed = len(c.in.unread()) > 0
 }
 
-// skipFrame drops what remains of a frame that was passed on in part.
+// skipFrame drops the rest of a frame that was passed on in part.
 func (c *conn) skipFrame() {
 	n := min(c.skip, uint64(len(c.in.unread())))
 	c.skip -= n
 	c.in.consumed(int(n))
 }
 
-// hasEnough reports that nothing is read from a client whose vhost another node serves: it has sent enough for now, or has ended.
+// hasEnough reports whether to stop reading from a client whose vhost another node serves: the client has sent enough for now, or has ended.
 func (c *conn) hasEnough() bool {
 	if r := c.relaying(); r != nil {
 		return r.halfClosed
@@ -228,7 +229,7 @@ func (c *conn) hasEnough() bool {
 	return len(c.in.unread()) >= mostWaiting
 }
 
-// checkRelay is check for a relayed connection. Heartbeats are the owner's.
+// checkRelay is check for a relayed connection. The owner takes care of heartbeats.
 func (c *conn) checkRelay(now hook.Instant) {
 	if r := c.relaying(); r.halfClosed || r.moved.Load() || r.left.Load() {
 		c.failure = errLeftOpen

@@ -18,8 +18,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// pair is a cluster of two nodes with one vhost, "/", which the test gives an owner. Each node has a vhost of its own, so that what
-// clients find there shows who serves them.
+// pair is a cluster of two nodes with one vhost, "/", whose owner the test chooses. Each node has its own content for the vhost, which shows
+// clients the node that serves them.
 type pair struct {
 	front, owner *Server
 
@@ -29,7 +29,7 @@ type pair struct {
 	streams   []net.Conn      // from the front, in order
 	refuse    error           // of Dial
 	instead   func() net.Conn // of a stream to the owner
-	frontSays wlog.NodeID     // whom the front takes for the owner; 0 means the one that it is
+	frontSays wlog.NodeID     // the owner as the front sees it; 0 means the real one
 	wrap      func(net.Conn) net.Conn
 }
 
@@ -134,7 +134,7 @@ func TestRelayed(t *testing.T) {
 	})
 }
 
-// What a node has handed over that is no member any more ends; other connections stay.
+// After a node has left the cluster, the connections that it has handed over end. Other connections stay.
 func TestHangUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -199,12 +199,12 @@ const (
 	down = "INTERNAL_ERROR - access to vhost '/' refused for user 'guest': vhost '/' is down, no node of the cluster serves it now"
 )
 
-// How a client's connection.open ends depends on who serves the vhost, and may have to wait for that.
+// The result of a client's connection.open depends on the owner of the vhost, and may have to wait for one.
 func TestSeek(t *testing.T) {
 	tests := []struct {
 		name   string
 		begin  func(p *pair)
-		after  time.Duration // until then
+		after  time.Duration // time until then
 		then   func(p *pair)
 		opens  time.Duration // after connection.open; 0 with refused: never
 		at     wlog.NodeID
@@ -270,7 +270,7 @@ func TestSeek(t *testing.T) {
 	}
 }
 
-// deafDial is the dial of a node that takes streams and does not answer, as a stopped process does.
+// deafDial is the dial of a node that accepts streams and does not answer, like a stopped process.
 func deafDial() net.Conn {
 	near, far := net.Pipe()
 	go func() {
@@ -287,7 +287,7 @@ func (p *pair) setDial(refuse error, instead func() net.Conn) {
 	p.refuse, p.instead = refuse, instead
 }
 
-// lie has the front take a node for the owner that does not serve the vhost.
+// lie makes the front take the wrong node for the owner.
 func (p *pair) lie(node wlog.NodeID) {
 	p.move(0)
 	p.mu.Lock()
@@ -295,7 +295,7 @@ func (p *pair) lie(node wlog.NodeID) {
 	p.frontSays = node
 }
 
-// A client is alive while the owner is looked for: it gets heartbeats, and its end is noticed.
+// While the owner is looked for, the client gets heartbeats, and its end is noticed.
 func TestSeekHeartbeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -314,7 +314,7 @@ func TestSeekHeartbeats(t *testing.T) {
 	})
 }
 
-// A client that says nothing while the owner is looked for is cut off as any other.
+// A silent client is cut off while the owner is looked for, like any other.
 func TestSeekSilentClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -369,7 +369,7 @@ func TestShutdownWhileSeeking(t *testing.T) {
 	})
 }
 
-// The owner's refusals are the client's errors, with their words and the method.
+// The owner's refusals reach the client as errors with their text and the method.
 func TestOwnerRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -392,7 +392,7 @@ func TestOwnerRefuses(t *testing.T) {
 	})
 }
 
-// A client whose owner goes is told so, and may answer.
+// A client whose owner vanishes gets connection.close, and may answer.
 func TestOwnerGone(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -424,8 +424,8 @@ func TestOwnerGone(t *testing.T) {
 	}
 }
 
-// A transfer of the vhost alone does not end connections here. A node that knows no owner for longer has not heard of it for election timeouts: with
-// five more seconds its clients hung for seven.
+// A transfer of the vhost does not by itself end connections here. A node that knows no owner for longer has not heard from it for election
+// timeouts. It used to wait five more seconds, and its clients hung for seven.
 func TestOwnerUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -442,7 +442,7 @@ func TestOwnerUnknown(t *testing.T) {
 	})
 }
 
-// A front that ends says so itself.
+// A front that ends closes its clients' connections itself.
 func TestFrontShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -480,7 +480,7 @@ func TestOwnerShutdown(t *testing.T) {
 	})
 }
 
-// A client that goes takes its connection at the owner with it.
+// When a client leaves, its connection at the owner ends, too.
 func TestRelayedClientGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -493,7 +493,7 @@ func TestRelayedClientGone(t *testing.T) {
 	})
 }
 
-// A client that does not read cannot keep its connection when its owner has gone, and one that is not read from neither.
+// A client that does not read cannot keep its connection when its owner has gone, and neither can a client that is not read from.
 func TestOwnerGoneBehindSlowClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// benchClient is a client whose own cost is small: it writes what was encoded before, and counts what it reads.
+// benchClient is a client that costs little: it writes bytes that were encoded before, and counts the bytes that it reads.
 type benchClient struct {
 	*net.TCPConn
 	buf []byte
@@ -44,7 +44,7 @@ func (c *benchClient) send(b *testing.B, bytes []byte) {
 	}
 }
 
-// awaitMethod reads up to a method like want, which nothing follows.
+// awaitMethod reads up to the end of a method like want, after which nothing follows.
 func (c *benchClient) awaitMethod(b *testing.B, want amqp.Method) {
 	b.Helper()
 	class, method := want.ID()
@@ -97,7 +97,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// ways are how clients reach the broker that serves them.
+// ways lists the ways in which clients reach the broker that serves them.
 var ways = []string{"direct", "relayed", "relayed over TLS"}
 
 func benchWays(b *testing.B, run func(b *testing.B, s *Server)) {
@@ -123,8 +123,8 @@ func benchWays(b *testing.B, run func(b *testing.B, s *Server)) {
 	}
 }
 
-// BenchmarkRelay measures what a message costs in and out, of all processes there would be, the client included: the difference to
-// direct is the relay's.
+// BenchmarkRelay measures the CPU cost of a message in and out, of all processes together, including the client. The difference to
+// direct is the cost of the relay.
 func BenchmarkRelay(b *testing.B) {
 	for _, size := range []int{100, 1 << 10, 64 << 10} {
 		for _, batch := range []int{1, 64} {
@@ -161,7 +161,7 @@ func benchThroughput(b *testing.B, s *Server, size, batch int) {
 	b.ReportMetric(float64(cpu()-before)/float64(n*batch)/1e3, "cpu-us/message")
 }
 
-// onlyReader hides what else a socket can do, so that it is read with a large buffer.
+// onlyReader hides the other methods of a socket, so that it is read with a large buffer.
 type onlyReader struct{ c *benchClient }
 
 func (r onlyReader) Read(p []byte) (int, error) { return r.c.TCPConn.Read(p) }

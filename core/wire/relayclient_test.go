@@ -63,7 +63,7 @@ func overTCP(tb testing.TB, secure, trust *tls.Config, change ...func(*Options))
 	return p
 }
 
-// transcript is what a client has seen.
+// transcript records what a client has received.
 type transcript struct {
 	t     *testing.T
 	lines []string
@@ -93,7 +93,7 @@ func receive[T any](r *transcript, c <-chan T) T {
 	}
 }
 
-// converse does with a broker what clients do, and returns what came of it.
+// converse does with a broker what clients do, and returns the results.
 func converse(t *testing.T, s *Server, throttle func(on bool)) []string {
 	t.Helper()
 	r := &transcript{t: t}
@@ -233,7 +233,7 @@ func TestRelayedAsDirect(t *testing.T) {
 	}
 }
 
-// The owner lists how the client's connection is encrypted, and the certificate that it has shown, not those of the link.
+// The owner lists the encryption and the certificate of the client's connection, not those of the link between the nodes.
 func TestRelayedSecurity(t *testing.T) {
 	a := newAuthority(t)
 	secure, err := LoadCertificates(a.server("broker"))

@@ -11,12 +11,12 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// cutStream is a stream to an owner that ends after some bytes in a direction, in whose pieces it reads.
+// cutStream is a stream to an owner that ends after some bytes in each direction, and that returns its input in pieces.
 type cutStream struct {
 	net.Conn
 	reads, writes int  // bytes until the end; negative means never
 	piece         int  // bytes that a Read returns at most; 0 means any
-	handedOver    bool // the first Write, which does not count
+	handedOver    bool // the first Write, which does not count, is done
 }
 
 func (s *cutStream) Read(p []byte) (int, error) {
@@ -52,7 +52,7 @@ func (s *cutStream) Write(p []byte) (int, error) {
 	return n, net.ErrClosed
 }
 
-// script is what the client of a cut test sends without waiting, behind its login: messages of one and of several frames, published
+// script returns what the client of a cut test sends after its login without waiting: messages of one and of several frames, published
 // and consumed.
 func script() []byte {
 	b := amqp.AppendMethod(nil, 0, &amqp.ConnectionOpen{VirtualHost: "/"})
@@ -69,14 +69,14 @@ func script() []byte {
 	return amqp.AppendMethod(b, 1, &amqp.ChannelClose{ReplyCode: 200})
 }
 
-// clientLog is what a client has read: whole frames.
+// clientLog records the whole frames that a client has read.
 type clientLog struct {
 	t          *testing.T
 	deliveries int
 	closed     uint16 // reply code of connection.close; 0 means that there was none
 	text       string
 	closeOK    bool // its own connection.close was answered
-	rest       int  // bytes that are no whole frame
+	rest       int  // bytes of an incomplete frame
 }
 
 // playCut runs the script on a relayed connection, and answers connection.close. It returns when the server has ended the connection.
@@ -104,7 +104,7 @@ func playCut(t *testing.T, p *pair) *clientLog {
 	}
 }
 
-// next takes the next frame. It closes the connection after the last message, and answers connection.close, as a client does.
+// next reads the next frame. Like a client, it closes the connection after the last message, and answers connection.close.
 func (l *clientLog) next(c *client, in *[]byte) bool {
 	f, n, err := amqp.NextFrame(*in, 4096)
 	if err != nil {
@@ -141,8 +141,8 @@ func (l *clientLog) send(c *client, m amqp.Method) {
 	_, _ = c.socket.Write(amqp.AppendMethod(nil, 0, m))
 }
 
-// Wherever the stream from the owner ends, in the middle of a frame or between two, the client gets whole frames, and then
-// connection.close. It never waits.
+// Wherever the stream from the owner ends, within a frame or between two, the client gets whole frames and then connection.close. It never
+// has to wait.
 func TestCutFromOwner(t *testing.T) {
 	for piece, step := range map[int]int{0: 1, 1: 7, 100: 5} {
 		if testing.Short() {
@@ -192,7 +192,7 @@ func cutFromOwner(t *testing.T, piece, step int) {
 	}
 }
 
-// Wherever the stream to the owner ends, the client's answer to connection.close is found behind the frame that was cut.
+// Wherever the stream to the owner ends, the front finds the client's answer to connection.close after the frame that was cut.
 func TestCutToOwner(t *testing.T) {
 	step := 29 * fewer
 	if testing.Short() {

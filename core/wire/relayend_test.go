@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// fullDial is the dial of an owner that adopts a connection, and then takes nothing: publishers wait for an alarm there. What the test
-// writes to the far end is what the owner says.
+// fullDial is the dial of an owner that adopts a connection and then reads nothing, because its publishers wait for an alarm. The test plays
+// the owner by writing to the far end.
 func fullDial(t *testing.T) (dial func() net.Conn, owner <-chan net.Conn) {
 	t.Helper()
 	adopted := make(chan net.Conn, 1)
@@ -36,7 +36,7 @@ func fullDial(t *testing.T) (dial func() net.Conn, owner <-chan net.Conn) {
 	}, adopted
 }
 
-// A front that ends does not wait for an owner that takes nothing.
+// A front that ends does not wait for an owner that reads nothing.
 func TestFrontShutdownBehindFullOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -57,7 +57,7 @@ func TestFrontShutdownBehindFullOwner(t *testing.T) {
 	})
 }
 
-// A client that is gone does not stay because its owner takes nothing: the owner's next heartbeat finds that out.
+// A client that has left does not stay because its owner reads nothing: the owner's next heartbeat finds out.
 func TestRelayedClientGoneBehindFullOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -79,8 +79,8 @@ func TestRelayedClientGoneBehindFullOwner(t *testing.T) {
 	})
 }
 
-// A publisher that has waited for its owner is told by connection.close that the owner is gone, and has time to answer, whatever it
-// goes on sending. The front took the moment at which the publisher had begun to wait for that of the end: it closed the socket at once.
+// A publisher that has waited for its owner gets connection.close when the owner is gone, and has time to answer, whatever it continues to
+// send. The front used to count that time from when the publisher had begun to wait, and closed the socket at once.
 func TestRelayedPublisherIsToldAfterWaiting(t *testing.T) {
 	for name, end := range map[string]func(p *pair, owner net.Conn){
 		"the vhost moves": func(p *pair, _ net.Conn) { p.move(3) },

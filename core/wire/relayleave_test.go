@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// An owner that has lost a vhost, and says nothing, has half a second from then on. Whatever the front heard of owners meanwhile began that
-// anew.
+// An owner that has lost a vhost without closing its connections has half a second from then on. Further news about owners used to restart that
+// time.
 func TestRelayLeavesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
@@ -37,7 +37,7 @@ func TestRelayLeavesOnce(t *testing.T) {
 	})
 }
 
-// A front that ends says farewell to nobody: TLS waits five seconds with that for an owner that takes nothing.
+// A front that ends sends no TLS close notification: TLS waits five seconds for an owner that reads nothing.
 func TestRelayLeavesWithoutFarewell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()

@@ -13,14 +13,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// restless is a client that connects to the front again and again while its vhost changes owners, as libraries with automatic recovery
-// do. Whatever happens, it gets an answer in time, or is told that the connection ends.
+// restless is a client that connects to the front again and again while its vhost changes owners, like libraries with automatic recovery.
+// It always gets an answer in time, or a connection.close.
 type restless struct {
 	t      *testing.T
 	p      *pair
 	random *rand.Rand
 	opened int
-	told   map[uint16]int // connection.close that it got, by reply code
+	told   map[uint16]int // received connection.close, by reply code
 }
 
 // live connects until the time is over.
@@ -65,7 +65,7 @@ func (r *restless) asks(c *client, channel uint16, m, answer amqp.Method) bool {
 	return r.awaits(c, answer)
 }
 
-// awaits reads up to an answer. It answers connection.close, the only other end that there may be.
+// awaits reads up to an answer. It answers connection.close, the only other permitted end.
 func (r *restless) awaits(c *client, answer amqp.Method) bool {
 	r.t.Helper()
 	const most = ownerWait + closeTimeout
@@ -102,7 +102,7 @@ func (r *restless) awaits(c *client, answer amqp.Method) bool {
 	}
 }
 
-// ends reads up to the end, which comes at once: the only frame before it may be connection.close-ok, if the client has asked for that.
+// ends reads up to the end, which comes at once. The only frame before it may be connection.close-ok, if the client has sent connection.close.
 func (r *restless) ends(c *client, asked bool) {
 	r.t.Helper()
 	wantElapsed(r.t, 0, func() {
@@ -114,8 +114,8 @@ func (r *restless) ends(c *client, asked bool) {
 	})
 }
 
-// change gives the vhost another owner, or ends a stream. An owner that is none any more ends its clients' connections, as a vhost does
-// that moves.
+// change gives the vhost another owner, or ends a stream. The previous owner ends its clients' connections, as if a real vhost
+// moved.
 func (p *pair) change(random *rand.Rand) {
 	if random.IntN(3) == 0 {
 		p.cut()

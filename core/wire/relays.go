@@ -11,15 +11,15 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// relays are the connections that other nodes serve, by vhost. A vhost with such connections has a goroutine, which waits for another
-// owner: the old one may not be able to end its connections.
+// relays holds the connections that other nodes serve, by vhost. For each vhost with such connections, a goroutine waits for a change of its
+// owner, because the old owner may be unable to end its connections.
 type relays struct {
-	buffered atomic.Int64 // bytes of buffers for what owners send
+	buffered atomic.Int64 // bytes of buffers for bytes from owners
 
 	mu     sync.Mutex // guards what follows
 	of     map[string]*relayedVHost
 	begun  uint64
-	closed Traffic // of those that have ended
+	closed Traffic // traffic of connections that have ended
 }
 
 // relayedVHost are the relayed connections to a vhost.
@@ -28,9 +28,9 @@ type relayedVHost struct {
 	empty chan struct{} // closed when the last one has left
 }
 
-// ownerless is how long a vhost may have no owner, as far as this node knows, before its relayed connections end. The node has not heard of the
-// owner for one to two election timeouts by then: their clients wait for nothing. The owner of a shard that is transferred is followed by
-// another one sooner, and has time to tell its clients itself.
+// ownerless is how long this node may know no owner of a vhost before the vhost's relayed connections end. By then the owner has been silent
+// for one to two election timeouts, and its clients would wait in vain. If a shard is transferred, the next owner follows sooner, and the old
+// owner has time to close its clients' connections itself.
 const ownerless = 100 * time.Millisecond
 
 func (s *relays) enter(srv *Server, c *conn) {
@@ -50,7 +50,7 @@ func (s *relays) enter(srv *Server, c *conn) {
 	s.begun++
 }
 
-// leave removes a connection; it may have been removed before.
+// leave removes a connection, unless that has been done before.
 func (s *relays) leave(c *conn) {
 	vhost := c.relay.Load().VHost
 	s.mu.Lock()
@@ -82,8 +82,8 @@ func (s *relays) all() (all []*conn) {
 	return all
 }
 
-// unlessOwned ends the connections to a vhost that are relayed to any other node; 0 means all. A node that has lost the vhost to another may
-// still say so itself for a while.
+// unlessOwned ends the vhost's connections that are relayed to a node other than owner; 0 ends all of them. A node that has just lost the
+// vhost has a moment to close its connections itself.
 func (s *relays) unlessOwned(v *relayedVHost, owner wlog.NodeID) {
 	most := brokenFor
 	if owner == 0 {
@@ -98,7 +98,7 @@ func (s *relays) unlessOwned(v *relayedVHost, owner wlog.NodeID) {
 	}
 }
 
-// watch ends the relayed connections to a vhost when it has another owner, until there are none.
+// watch ends the relayed connections to a vhost whenever its owner changes. It returns when there are none left.
 func (s *Server) watch(vhost string, v *relayedVHost) {
 	timer := time.NewTimer(ownerless)
 	defer timer.Stop()
@@ -126,10 +126,10 @@ func (s *Server) watch(vhost string, v *relayedVHost) {
 type RelayTotals struct {
 	Open    int
 	Begun   uint64  // since the server was made
-	Traffic Traffic // of the clients' sockets, the handshakes included
+	Traffic Traffic // of the clients' sockets, including handshakes
 }
 
-// RelayTotals returns the totals of now.
+// RelayTotals returns the current totals.
 func (s *Server) RelayTotals() RelayTotals {
 	r := &s.relays
 	r.mu.Lock()
@@ -144,7 +144,7 @@ func (s *Server) RelayTotals() RelayTotals {
 	return t
 }
 
-// RelayedConn is a client's connection that another node serves. Any goroutine may use it, even after the connection has ended. That
+// RelayedConn is a client's connection that another node serves. Any goroutine may use it, even after the connection has ended. The serving
 // node lists it as open, with the client's address and with [session.ConnInfo.Front], and counts its messages.
 type RelayedConn struct {
 	*session.Handover
@@ -159,7 +159,7 @@ func (c RelayedConn) Traffic() Traffic {
 	return t
 }
 
-// Relayed lists the connections that other nodes serve, by vhost and address of the client.
+// Relayed lists the connections that other nodes serve, sorted by vhost and address of the client.
 func (s *Server) Relayed() []RelayedConn {
 	var all []RelayedConn
 	for _, c := range s.relays.all() {

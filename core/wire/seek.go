@@ -18,24 +18,24 @@ const (
 	ownerWait = 10 * time.Second
 	// handoverTimeout is how long a node may take to answer a handover.
 	handoverTimeout = 5 * time.Second
-	// mostWaiting is how much a client may send before its vhost is open, bytes; then it is not read from.
+	// mostWaiting is how many bytes a client may send before its vhost is open; after that, the reader stops reading.
 	mostWaiting = 64 << 10
-	// A node that does not take a connection is asked again after shortestRetry, then ever later.
+	// After a node has refused a connection, it is asked again after shortestRetry, then at growing intervals.
 	shortestRetry = 50 * time.Millisecond
 	longestRetry  = time.Second
 )
 
-// search is the look for the owner of the vhost that a client opens. The reader starts it again if the vhost was here, and is not any
-// more.
+// search looks for the owner of the vhost that a client opens. If the vhost was here but has moved away, the reader starts the search
+// again.
 type search struct {
-	ctx    context.Context // ends when nobody needs the result; nil before the search begins
+	ctx    context.Context // ends when the result is no longer needed; nil before the search begins
 	cancel context.CancelFunc
 	until  time.Time
 	again  bool
 }
 
-// found is what a search has found: the stream to the owner that has adopted the connection, an error for the client or, if there is
-// neither, that this node is the owner.
+// found is the result of a search: either a stream to the owner, which has adopted the connection, or an error for the client. If it has
+// neither, this node is the owner.
 type found struct {
 	handover *session.Handover
 	node     wlog.NodeID
@@ -43,7 +43,7 @@ type found struct {
 	err      error
 }
 
-// seek looks for the owner of the client's vhost, beside the reader.
+// seek looks for the owner of the client's vhost in a goroutine of its own.
 func (c *conn) seek() {
 	k := &c.search
 	k.again = k.ctx != nil
@@ -58,7 +58,7 @@ func (c *conn) seek() {
 		ctx, cancel := context.WithDeadline(needed, until)
 		defer cancel()
 		if outdated {
-			_ = c.srv.sessions.Refresh(ctx) // if it fails, what is known counts
+			_ = c.srv.sessions.Refresh(ctx) // if this fails, what the node already knows counts
 		}
 		c.found.Store(c.srv.find(ctx, h, again))
 		if needed.Err() != nil {
@@ -68,7 +68,7 @@ func (c *conn) seek() {
 	})
 }
 
-// endSearch cancels a search that is under way.
+// endSearch cancels a search in progress.
 func (c *conn) endSearch() {
 	if c.search.ctx == nil {
 		return
@@ -78,14 +78,14 @@ func (c *conn) endSearch() {
 	c.dropFound()
 }
 
-// dropFound gives back what nobody needs any more.
+// dropFound closes the stream of a result that is no longer needed.
 func (c *conn) dropFound() {
 	if f := c.found.Swap(nil); f != nil && f.owner != nil {
 		f.owner.Close()
 	}
 }
 
-// arrive handles what the search has found.
+// arrive handles the result of the search.
 func (c *conn) arrive(now hook.Instant) {
 	if c.state != session.Elsewhere {
 		return
@@ -109,7 +109,8 @@ func (c *conn) arrive(now hook.Instant) {
 	c.plan(now)
 }
 
-// find looks for the owner of a vhost, and hands the connection over to it, until ctx is done. again waits before the first look.
+// find looks for the owner of a vhost, and hands the connection over to it, until ctx is done. If again is set, it waits before the first
+// attempt.
 func (s *Server) find(ctx context.Context, h *session.Handover, again bool) *found {
 	wait := shortestRetry
 	for {
@@ -150,8 +151,8 @@ func await(ctx context.Context, changed <-chan struct{}, most time.Duration) boo
 	return ctx.Err() == nil
 }
 
-// handOver hands a connection over to the owner of its vhost, unless that changes meanwhile. It returns the stream on which frames
-// come next.
+// handOver hands a connection over to the owner of its vhost, unless the owner changes in the meantime. It returns the stream that carries
+// the frames from now on.
 func (s *Server) handOver(ctx context.Context, home session.Home, h *session.Handover) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, handoverTimeout)
 	defer cancel()
@@ -170,7 +171,7 @@ func (s *Server) handOver(ctx context.Context, home session.Home, h *session.Han
 		owner.Close()
 		return nil, errKept
 	}
-	// It may run when this has returned: owner is no result of the function, which would be nil by then.
+	// This function may run after handOver has returned. owner is therefore not a named result of handOver, which would be nil by then.
 	stop := context.AfterFunc(ctx, func() { _ = owner.SetDeadline(time.Unix(1, 0)) })
 	if _, err = owner.Write(h.Append(nil)); err == nil {
 		err = session.ReadAnswer(owner)

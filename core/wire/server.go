@@ -29,29 +29,29 @@ type Options struct {
 	AMQP  string // address to listen on, "host:port"; "" means none
 	AMQPS string // the same for TLS; needs TLS
 	TLS   TLS
-	// Proxies are where proxies connect from, who say for whom by the PROXY protocol.
+	// Proxies are the addresses of proxies. Connections from them must begin with a header of the PROXY protocol, which names the client.
 	Proxies []netip.Prefix
 
-	// Descriptors are how many file descriptors clients may have, the lowest ones; 0 = all. The others are kept for logs and other nodes.
+	// Descriptors is how many file descriptors clients may use, the lowest ones; 0 = all. The rest is kept for logs and other nodes.
 	Descriptors int
 
 	Session session.Options
 	Clock   clock.Clock
 
-	// Dial opens a stream to a node of the cluster, whose broker passes it to Adopt. ctx applies to opening it only. Without
-	// Session.Home it is not called.
+	// Dial opens a stream to a node of the cluster, whose broker passes it to Adopt. ctx applies to opening it only. Dial is not called if
+	// Session.Home is nil.
 	Dial func(ctx context.Context, to wlog.NodeID) (net.Conn, error)
 
 	HandshakeTimeout time.Duration // from accepting a connection to connection.open, without the time that its login waits for its turn
 	LoginWait        time.Duration // how long a login may wait for its turn; 0 = a minute
-	Handshakes       int           // connections in that phase at a time; 0 means any number
-	MemoryLimit      int64         // bytes of memory in use, as MemoryUsed returns them, above which publishers wait; 0 means no limit
+	Handshakes       int           // connections in this phase at a time; 0 means any number
+	MemoryLimit      int64         // bytes of memory in use, as returned by MemoryUsed, above which publishers wait; 0 means no limit
 
 	// LiveHeap returns the bytes of the Go heap that the last collection found in use. Any goroutine calls it. With nil, only messages
 	// and unsent output count as memory in use.
 	LiveHeap func() int64
 
-	// DiskFull returns nil, or, while there is no space for published messages, a channel that is closed when there is. Any
+	// DiskFull returns a channel while there is no space for published messages, and closes it when there is; otherwise it returns nil. Any
 	// goroutine calls it. A nil DiskFull means that there is always space.
 	DiskFull func() <-chan struct{}
 }
@@ -77,7 +77,7 @@ type Server struct {
 	listeners     []net.Listener
 	conns         map[*conn]struct{}
 	handshakes    handshakes
-	closedTraffic Traffic // of connections that are gone
+	closedTraffic Traffic // of connections that have ended
 	draining      bool    // new connections are refused
 	deaf          bool    // listeners are closed until Resume
 }
@@ -106,7 +106,7 @@ func New(o Options) (*Server, error) {
 	return s, err
 }
 
-// alarm returns a channel that is closed when publishers need not wait any more, and why they wait; nil if they need not.
+// alarm returns why publishers must wait, and a channel that is closed when they may continue; nil = they need not wait.
 func (s *Server) alarm() (over <-chan struct{}, reason string) {
 	if over = s.memory.check(); over != nil {
 		return over, "low on memory"
@@ -117,12 +117,12 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 	return s.options.DiskFull(), "low on disk"
 }
 
-// MemoryUsed returns the bytes of memory in use, which the limit is compared with: messages, unsent output, and whatever else the Go
-// heap holds, without garbage and without the program's own pages.
+// MemoryUsed returns the bytes of memory in use, for comparison with the limit: messages, unsent output, and everything else in the Go
+// heap, without garbage and without the program's own pages.
 func (s *Server) MemoryUsed() int64 {
 	small := slab.OnHeap()
 	onHeap := small + s.sessions.Queues.UnderwayBytes() + s.sessions.PendingBytes() + s.relays.buffered.Load()
-	return slab.Used() - small + max(onHeap, s.memory.heap.size(s.options.Clock)) // the Go heap holds the former, too, once a collection has seen it
+	return slab.Used() - small + max(onHeap, s.memory.heap.size(s.options.Clock)) // the Go heap includes small, too, once a collection has seen it
 }
 
 // Start listens and serves connections until Shutdown. ctx applies to the lookup of addresses only.
@@ -153,13 +153,13 @@ func (s *Server) Addresses() []net.Addr {
 }
 
 // SetMemoryLimit sets the bytes of memory in use above which publishers wait. With 0 they always wait
-// [RabbitMQ: memory.html#configuring-threshold], with a negative number never.
+// [RabbitMQ: memory.html#configuring-threshold], with a negative number they never do.
 func (s *Server) SetMemoryLimit(bytes int64) {
 	s.memory.limit.Store(max(bytes, -1))
 	s.memory.check()
 }
 
-// MemoryLimit returns the limit that applies.
+// MemoryLimit returns the limit in force.
 func (s *Server) MemoryLimit() int64 { return s.memory.limit.Load() }
 
 // begin starts a goroutine of the server. It returns false if the server is ending.
@@ -173,9 +173,9 @@ func (s *Server) begin(run func()) bool {
 	return true
 }
 
-// Alarms names the alarms that stop publishers, of those that the server monitors itself.
+// Alarms names the active alarms that stop publishers, of those that the server monitors itself.
 func (s *Server) Alarms() []string {
-	if s.memory.check() != nil { // not only connections fill memory: check now
+	if s.memory.check() != nil { // memory may have been filled by something other than connections: check now
 		return []string{memoryAlarm}
 	}
 	return nil
@@ -196,7 +196,7 @@ func (s *Server) ReloadTLS() error {
 	return s.tls.Reload()
 }
 
-// CertificateFiles returns the certificates in use, with those of authorities; none without TLS.
+// CertificateFiles returns the certificates in use, including those of authorities; none without TLS.
 func (s *Server) CertificateFiles() []certfile.File {
 	if s.tls == nil {
 		return nil
@@ -204,7 +204,7 @@ func (s *Server) CertificateFiles() []certfile.File {
 	return s.tls.Files()
 }
 
-// Shutdown refuses new connections and closes the others with 320 CONNECTION_FORCED. It waits for them to end. When ctx is done, it
+// Shutdown refuses new connections and closes the open ones with 320 CONNECTION_FORCED. It waits for them to end. When ctx is done, it
 // closes the remaining sockets, and returns an error with their number.
 func (s *Server) Shutdown(ctx context.Context) error {
 	for _, c := range s.drain() {
@@ -231,8 +231,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// drain closes the listeners and refuses connections from now on, and returns those there are. It is one step: Resume before it opens
-// listeners that it closes, and Resume after it fails.
+// drain closes the listeners, refuses connections from now on, and returns the open ones. It does this in one step with regard to Resume: a
+// Resume before it opens listeners that drain closes, and a Resume after it fails.
 func (s *Server) drain() []*conn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *Server) all() []*conn {
 	return slices.Collect(maps.Keys(s.conns))
 }
 
-// cutOff closes every socket, and returns how many there were.
+// cutOff closes every socket, and returns how many it closed.
 func (s *Server) cutOff() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -260,7 +260,7 @@ func (s *Server) cutOff() int {
 	return len(s.conns)
 }
 
-// serve starts the goroutines for a socket, which the server owns from now on.
+// serve starts the goroutines for a socket. The server owns the socket from now on.
 func (s *Server) serve(socket net.Conn) {
 	c := newConn(s, socket)
 	crowdedOut, ok := s.enter(c)
@@ -285,7 +285,7 @@ func (s *Server) enter(c *conn) (crowdedOut *conn, ok bool) {
 	return s.handshakes.enter(c), true
 }
 
-// crowdOut closes a connection in the handshake, because another took its place.
+// crowdOut closes a connection in the handshake that another one has displaced.
 func (s *Server) crowdOut(c *conn) {
 	s.mu.Lock()
 	n := s.handshakes.count(s.options.Clock())

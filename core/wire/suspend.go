@@ -9,12 +9,12 @@ import (
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// suspendedReason is what publishers get with connection.blocked while the server is suspended.
+// suspendedReason is the reason in connection.blocked that publishers get while the server is suspended.
 const suspendedReason = "the broker is being drained"
 
-// Suspend stops taking messages from publishers until Resume. They wait as for an alarm, and consumers go on. A connection that
-// publishes is read further while it has deliveries to settle, because its settlements come behind what it publishes. Unless
-// listening is true, nobody can connect any more either. Suspending again changes listening only.
+// Suspend stops accepting messages from publishers until Resume. Publishers wait as for an alarm; consumers go on. A connection that
+// publishes is still read while it has deliveries to settle, because its settlements come after its publications. Unless
+// listening is true, new clients cannot connect either. Suspending again only changes listening.
 func (s *Server) Suspend(listening bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -32,7 +32,7 @@ func (s *Server) Suspend(listening bool) error {
 	return nil
 }
 
-// Resume ends what Suspend began. If an address cannot be listened on any more, the server stays suspended.
+// Resume undoes Suspend. If an address can no longer be listened on, the server stays suspended.
 func (s *Server) Resume() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -61,7 +61,7 @@ func (s *Server) Listening() bool {
 	return !s.deaf && !s.draining
 }
 
-// reopen listens again on the addresses that Suspend has closed, on all or none. The caller holds mu.
+// reopen listens again on the addresses that Suspend has closed: on all of them or none. The caller holds mu.
 func (s *Server) reopen() error {
 	if !s.deaf {
 		return nil
@@ -69,7 +69,7 @@ func (s *Server) reopen() error {
 	config := net.ListenConfig{KeepAliveConfig: keepAlive}
 	again := make([]net.Listener, 0, len(s.listeners))
 	for _, old := range s.listeners {
-		l, err := config.Listen(context.Background(), "tcp", old.Addr().String()) // numbers, which need no look-up
+		l, err := config.Listen(context.Background(), "tcp", old.Addr().String()) // numeric, so no lookup is needed
 		if err != nil {
 			closeAll(again)
 			return fmt.Errorf("the address %s cannot be listened on: %w", old.Addr(), err)
@@ -83,7 +83,7 @@ func (s *Server) reopen() error {
 	return nil
 }
 
-// relistened returns a listener that is as old was, over a new socket.
+// relistened returns a listener like old over a new socket.
 func (s *Server) relistened(old, socket net.Listener) net.Listener {
 	l, ok := old.(listener)
 	if !ok {
@@ -113,8 +113,8 @@ func (c *conn) holdBack() {
 	c.held.Store(true)
 }
 
-// heldBack reports whether the connection must not be read because it has published to a suspended server. What it has to settle lets
-// it go on until it publishes again with nothing to settle.
+// heldBack reports whether the connection must not be read because it has published to a suspended server. As long as it has deliveries to
+// settle, it is read until it publishes again with nothing left to settle.
 func (c *conn) heldBack() bool {
 	if !c.held.Load() {
 		return false
@@ -126,7 +126,7 @@ func (c *conn) heldBack() bool {
 	return true
 }
 
-// resume lets a connection go on whose server is not suspended any more.
+// resume lets a connection continue after its server was resumed.
 func (c *conn) resume() {
 	c.held.Store(false)
 	if !c.suspended {

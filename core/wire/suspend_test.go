@@ -27,7 +27,7 @@ func (c *client) receive() uint64 {
 	return d.DeliveryTag
 }
 
-// What publishes only is not read while the server is suspended, and goes on after that.
+// A connection that only publishes is not read while the server is suspended, and continues after that.
 func TestSuspendedPublisherWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -54,8 +54,8 @@ func TestSuspendedPublisherWaits(t *testing.T) {
 	})
 }
 
-// A worker publishes the results of its deliveries and then settles these, on one connection. A server that did not read it would never
-// see the settlements.
+// A worker publishes the results of its deliveries and then settles the deliveries, on one connection. If the server did not read from it,
+// it would never see the settlements.
 func TestSuspendedWorkerSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
@@ -105,7 +105,7 @@ func TestSuspendedWorkerSettles(t *testing.T) {
 	})
 }
 
-// Publishers that wait for an alarm, too, are let go when both are over, and know for which they wait.
+// Publishers that also wait for an alarm continue when both the alarm and the suspension are over, and they get the right reason for each.
 func TestSuspendedWhileThereIsAnAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var disk alarm
@@ -166,7 +166,7 @@ func TestSuspendClosesListeners(t *testing.T) {
 	}
 }
 
-// Shutdown closed the listeners first, and refused connections later. A Resume between these steps opened listeners that nobody closed,
+// Shutdown closed the listeners first, and refused connections later. A Resume between these steps opened listeners that were never closed,
 // and Shutdown waited for them for ever.
 func TestResumeDuringShutdown(t *testing.T) {
 	s := start(t, func(o *Options) { o.AMQP = "127.0.0.1:0" })

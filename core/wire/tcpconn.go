@@ -12,7 +12,7 @@ import (
 )
 
 // tcpConn is the TCP connection under a socket. It can be read without waiting. Under TLS it reads ahead, because TLS reads one
-// record at a time, and clients that write each message by itself put each into a record of its own.
+// record at a time, and clients that write each message separately put each into a record of its own.
 //
 // Read and the fields belong to the reader. The other methods are those of [net.TCPConn].
 type tcpConn struct {
@@ -24,13 +24,13 @@ type tcpConn struct {
 	noWait bool // Read returns errWouldBlock instead of waiting
 
 	buf          []byte // holds what was read ahead; nil without TLS
-	start, end   int    // of what Read has not returned yet
+	start, end   int    // of the bytes in buf that Read has not returned yet
 	bufferedOnly bool   // Read returns only what was read ahead
 
 	onIdle   func() // called by readOrIdle; nil means that it must not be called
 	wentIdle bool   // onIdle was called
 
-	// Arguments and results of try and tryOnce, which would be allocated for every read if they were variables.
+	// Arguments and results of try and tryOnce. As variables they would be allocated for every read.
 	try, tryOnce func(fd uintptr) (done bool)
 	space        []byte
 	n            int
@@ -46,7 +46,7 @@ func (wouldBlock) Temporary() bool { return true }
 
 var errWouldBlock net.Error = wouldBlock{}
 
-// Sizes of the read-ahead buffer; that of an idle connection has the smallest.
+// Sizes of the read-ahead buffer. An idle connection has the smallest.
 const (
 	minReadAhead = 4 << 10
 	maxReadAhead = 64 << 10
@@ -66,7 +66,7 @@ func newTCPConn(tcp *net.TCPConn, forTLS bool) (*tcpConn, error) {
 	return t, nil
 }
 
-// tcpConnOf returns the TCP connection under a socket, nil if it is none.
+// tcpConnOf returns the TCP connection under a socket; nil = it has none.
 func tcpConnOf(socket net.Conn) *tcpConn {
 	if t, ok := socket.(*tls.Conn); ok {
 		socket = t.NetConn()
@@ -156,8 +156,8 @@ func (t *tcpConn) tryRead(fd uintptr) (done bool) {
 	}
 }
 
-// readOrIdle reads what is there. If there is nothing, it calls onIdle, which may release p, and returns 0 as soon as there is
-// something.
+// readOrIdle reads the bytes that have arrived. If there are none, it calls onIdle, which may release p, and returns 0 as soon as bytes
+// arrive.
 func (t *tcpConn) readOrIdle(p []byte) (int, error) {
 	t.space, t.wentIdle = p, false
 	err := t.raw.Read(t.tryOnce)

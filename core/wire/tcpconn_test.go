@@ -119,7 +119,7 @@ func TestReadsWithoutATimer(t *testing.T) {
 	c.in.release()
 }
 
-// If a client sends each message as a TLS record, all records that are there are read at once. A part of a record is kept until the
+// If a client sends each message as a TLS record, all records that have arrived are read at once. A partial record is kept until the
 // rest comes.
 func TestRecordsAreReadAhead(t *testing.T) {
 	a := newAuthority(t)
@@ -180,8 +180,8 @@ func TestRecordsAreReadAhead(t *testing.T) {
 	}
 }
 
-// A client need not wait for answers, and may close its side after its last byte. Over TLS the end was read together with what came
-// before it, and bytes that had to wait, as all do for the login, were never handled.
+// A client need not wait for answers, and may close its side after its last byte. Over TLS the end was read together with the bytes before
+// it, and bytes that had to wait, as all do during the login, were never handled.
 func TestEndDoesNotOvertakeInput(t *testing.T) {
 	a := newAuthority(t)
 	s := start(t, func(o *Options) { o.AMQP, o.AMQPS, o.TLS = "127.0.0.1:0", "127.0.0.1:0", a.server("broker") })
@@ -241,7 +241,7 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A connection that is not read from for long is not polled: 10,000 ticks a second woke the process as long as an alarm lasted.
+// A connection that is not read from for long is not polled: 10,000 ticks a second used to wake the process for as long as an alarm lasted.
 func TestBlockedConnectionIsNotPolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := linked(t, false)
@@ -266,7 +266,7 @@ func TestBlockedConnectionIsNotPolled(t *testing.T) {
 	})
 }
 
-// A client that sends one message at a time, as fast as it can, may be polled. Nothing is lost or reordered, over TLS neither, and its
+// A client that sends one message at a time, as fast as it can, may be polled. Nothing is lost or reordered, with or without TLS, and its
 // last bytes are read.
 func TestMessagesOneAtATime(t *testing.T) {
 	a := newAuthority(t)

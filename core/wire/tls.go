@@ -12,25 +12,24 @@ import (
 	"github.com/curfewmq/curfew/core/certfile"
 )
 
-// TLS says how to listen with TLS. Cert, Key and CA are paths of PEM files.
+// TLS configures listening with TLS. Cert, Key and CA are paths of PEM files.
 type TLS struct {
 	Cert, Key  string
-	CA         string // that signs client certificates; "" means that none is requested
+	CA         string // signs client certificates; "" means that none is requested
 	VerifyPeer bool   // demand a client certificate that CA signed
 	MinVersion uint16 // tls.VersionTLS12 or tls.VersionTLS13
 }
 
-// Certificates holds the certificate, the key and the authorities of a listener. Any goroutine may reload them while connections come
-// in.
+// Certificates holds the certificate, the key and the authorities of a listener. Any goroutine may reload them while connections arrive.
 type Certificates struct {
 	options TLS
 	current atomic.Pointer[certified]
 }
 
-// certified is the content of the files as read at one time.
+// certified is the content of the files, all read at the same time.
 type certified struct {
 	pair    tls.Certificate
-	clients *x509.CertPool // nil: no certificate of clients is requested
+	clients *x509.CertPool // nil: clients are not asked for a certificate
 	files   []certfile.File
 	config  *tls.Config
 }
@@ -44,8 +43,8 @@ func LoadCertificates(o TLS) (*Certificates, error) {
 	return c, nil
 }
 
-// Reload reads certificate, key and authorities. If it fails, all of the old ones stay. It voids TLS session tickets, so that a client
-// of a removed authority cannot resume a session.
+// Reload reads certificate, key and authorities. If it fails, all of the old ones stay in force. It voids TLS session tickets, so that a
+// client of a removed authority cannot resume a session.
 func (c *Certificates) Reload() error {
 	if c.options.Cert == "" || c.options.Key == "" {
 		return errors.New("tls.cert and tls.key are needed to listen with TLS")
@@ -78,7 +77,7 @@ func (c *Certificates) readPair(into *certified) error {
 	return into.add("tls.cert", c.options.Cert, cert)
 }
 
-// readAuthorities reads the CA of client certificates, if they are requested.
+// readAuthorities reads the CA of client certificates, if clients are asked for one.
 func (c *Certificates) readAuthorities(into *certified) error {
 	if c.options.CA == "" {
 		return nil
@@ -103,10 +102,10 @@ func (c *certified) add(key, path string, content []byte) error {
 	return err
 }
 
-// Files returns the certificates in use, with those of authorities.
+// Files returns the certificates in use, including those of authorities.
 func (c *Certificates) Files() []certfile.File { return c.current.Load().files }
 
-// Verify checks again the certificates that a client has shown, its own first, by the authorities and the time of now.
+// Verify checks the certificates that a client has presented, its own first, against the present authorities and the present time.
 func (c *Certificates) Verify(shown []*x509.Certificate) error {
 	clients := c.current.Load().clients
 	if clients == nil || len(shown) == 0 {
@@ -122,7 +121,7 @@ func (c *Certificates) Verify(shown []*x509.Certificate) error {
 	return err
 }
 
-// Config returns the configuration of a listener. Each connection gets the certificates of its time.
+// Config returns the configuration of a listener. Each connection gets the certificates in force when it is accepted.
 func (c *Certificates) Config() *tls.Config {
 	return &tls.Config{
 		MinVersion:         max(c.options.MinVersion, tls.VersionTLS12),
@@ -130,7 +129,7 @@ func (c *Certificates) Config() *tls.Config {
 	}
 }
 
-// config returns the configuration of a connection. Its session tickets are valid for it alone.
+// config returns the configuration of one connection. Its session tickets are valid only with these certificates.
 func (c *Certificates) config(read *certified) *tls.Config {
 	o := &tls.Config{
 		MinVersion:   max(c.options.MinVersion, tls.VersionTLS12),

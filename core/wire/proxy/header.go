@@ -1,8 +1,8 @@
-// Package proxy lets proxies say for whom they connect, in a header before everything else: the PROXY protocol of HAProxy, versions 1
-// and 2 [haproxy.org: proxy-protocol.txt].
+// Package proxy reads the header in which a proxy names the client that it connects for: the PROXY protocol of HAProxy, versions 1 and 2
+// [haproxy.org: proxy-protocol.txt].
 //
-// Who may send such a header can claim to be anybody. It is therefore taken from addresses that the operator lists, and from these it
-// is demanded: whether a connection has one is not guessed from its bytes.
+// A peer that may send such a header can claim any address. Headers are therefore accepted only from addresses that the operator lists, and
+// required from these: the bytes of a connection never decide whether it has a header.
 package proxy
 
 import (
@@ -16,8 +16,8 @@ import (
 	"strings"
 )
 
-// Header is what a proxy says of the connection that it forwards. Both addresses are invalid if it says nothing of it: it connects for
-// itself (LOCAL), or does not know for whom (UNKNOWN), or the client has no address (of a Unix socket).
+// Header holds the addresses of the connection that a proxy forwards. Both are invalid if the proxy gives none: it connects for itself
+// (LOCAL), does not know the client (UNKNOWN), or the client has no address (a Unix socket).
 type Header struct {
 	Source, Destination netip.AddrPort
 }
@@ -26,13 +26,13 @@ const (
 	signature = "\r\n\r\n\x00\r\nQUIT\n" // begins version 2
 	begin     = "PROXY "                 // begins version 1
 	maxText   = 107                      // bytes of the longest header of version 1
-	maxBinary = 16 << 10                 // bytes behind the fixed part of version 2: addresses, and what we skip
+	maxBinary = 16 << 10                 // bytes after the fixed part of version 2: addresses, and data that is skipped
 )
 
 // ErrNoHeader is the error of a connection that begins with something else.
 var ErrNoHeader = errors.New("no PROXY header")
 
-// Read reads a header, and not a byte more. Errors are those of the reader, or say what is wrong with the header.
+// Read reads a header, and not a byte more. Its errors come from the reader, or describe the fault of the header.
 func Read(r io.Reader) (Header, error) {
 	var b [maxText]byte
 	have := 0
@@ -65,7 +65,7 @@ func Read(r io.Reader) (Header, error) {
 	return Header{}, fmt.Errorf("no line break within %d bytes of the header", maxText)
 }
 
-// incomplete returns the error of a header that has begun and does not go on; that of the reader if it has not begun.
+// incomplete returns the error for a header that breaks off, or the reader's error if not a byte of it has come.
 func incomplete(err error, have int) error {
 	if errors.Is(err, io.EOF) && have > 0 {
 		return io.ErrUnexpectedEOF
@@ -80,15 +80,15 @@ func parseText(line string) (Header, error) {
 		return Header{}, errors.New("the header ends without a carriage return")
 	}
 	fields := strings.Split(line, " ")
-	family := fields[1] // there is the space of begin
+	family := fields[1] // exists, because begin ends with a space
 	if family == "UNKNOWN" {
 		return Header{}, nil
 	}
 	if family != "TCP4" && family != "TCP6" {
-		return Header{}, fmt.Errorf("unknown protocol %q: TCP4, TCP6 and UNKNOWN are", family)
+		return Header{}, fmt.Errorf("unknown protocol %q, expected TCP4, TCP6 or UNKNOWN", family)
 	}
 	if len(fields) != 6 {
-		return Header{}, fmt.Errorf("%d fields behind %s: two addresses and two ports are needed", len(fields)-2, family)
+		return Header{}, fmt.Errorf("%d fields after %s, expected two addresses and two ports", len(fields)-2, family)
 	}
 	source, err := parseEnd(family, fields[2], fields[4])
 	if err != nil {
@@ -123,7 +123,7 @@ const (
 	unixStream  family = 0x31
 )
 
-// size returns how many bytes the addresses have; ok is false if connections of the family are none that we could have.
+// size returns the size of the addresses in bytes. ok is false for families that our connections cannot have.
 func (f family) size() (n int, ok bool) {
 	switch f {
 	case unspecified:
@@ -144,7 +144,7 @@ const (
 	proxied  = 1
 )
 
-// readBinary reads a header of version 2 behind its signature. What is behind the addresses, such as facts about TLS, is skipped.
+// readBinary reads a header of version 2 after its signature. It skips everything after the addresses, such as facts about TLS.
 func readBinary(r io.Reader) (Header, error) {
 	var b [36]byte
 	if _, err := io.ReadFull(r, b[:4]); err != nil {
@@ -152,23 +152,23 @@ func readBinary(r io.Reader) (Header, error) {
 	}
 	version, command, of, length := b[0]&0xf0, b[0]&0x0f, family(b[1]), int(binary.BigEndian.Uint16(b[2:]))
 	if version != version2 {
-		return Header{}, fmt.Errorf("version %d: only 1 and 2 are known", version>>4)
+		return Header{}, fmt.Errorf("unknown version %d, expected 1 or 2", version>>4)
 	}
 	if length > maxBinary {
-		return Header{}, fmt.Errorf("a header of %d bytes: at most %d are allowed", length, maxBinary)
+		return Header{}, fmt.Errorf("a header of %d bytes, expected at most %d", length, maxBinary)
 	}
 	if command != local && command != proxied {
-		return Header{}, fmt.Errorf("unknown command %d: 0 (LOCAL) and 1 (PROXY) are", command)
+		return Header{}, fmt.Errorf("unknown command %d, expected 0 (LOCAL) or 1 (PROXY)", command)
 	}
 	if command == local {
 		return Header{}, skip(r, length)
 	}
 	size, ok := of.size()
 	if !ok {
-		return Header{}, fmt.Errorf("unknown family and transport 0x%02x: TCP over IPv4 and IPv6, Unix streams and unspecified are", byte(of))
+		return Header{}, fmt.Errorf("unknown family and transport 0x%02x, expected TCP over IPv4 or IPv6, a Unix stream, or unspecified", byte(of))
 	}
 	if length < size {
-		return Header{}, fmt.Errorf("a header of %d bytes: addresses need %d", length, size)
+		return Header{}, fmt.Errorf("a header of %d bytes, expected at least %d for the addresses", length, size)
 	}
 	if of != tcp4 && of != tcp6 {
 		return Header{}, skip(r, length)
@@ -179,7 +179,7 @@ func readBinary(r io.Reader) (Header, error) {
 	return addresses(b[:size]), skip(r, length-size)
 }
 
-// addresses returns those in the bytes of version 2: source and destination, and then their ports.
+// addresses decodes the addresses of version 2: source and destination, and then their ports.
 func addresses(b []byte) Header {
 	n := (len(b) - 4) / 2
 	source, _ := netip.AddrFromSlice(b[:n]) // n is 4 or 16

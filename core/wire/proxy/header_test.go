@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// binaryHeader returns one of version 2.
+// binaryHeader returns a header of version 2.
 func binaryHeader(command, family byte, rest string) string {
 	length := binary.BigEndian.AppendUint16(nil, uint16(len(rest)))
 	return signature + string([]byte{version2 | command, family}) + string(length) + rest
@@ -120,7 +120,7 @@ func TestWrongHeaders(t *testing.T) {
 	}
 }
 
-// What does not begin like a header is refused by its first byte: who sends little and waits for an answer need not wait long.
+// Input that does not begin like a header is refused at its first byte, so a peer that sends little and waits for an answer does not wait long.
 func TestNoHeaderIsSeenAtOnce(t *testing.T) {
 	r, w := io.Pipe()
 	defer w.Close()

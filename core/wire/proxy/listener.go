@@ -12,17 +12,16 @@ import (
 	"time"
 )
 
-// Options say from whom headers are taken.
+// Options say from which addresses headers are accepted.
 type Options struct {
 	Proxies []netip.Prefix // of IPv4 or IPv6, not of IPv4 in IPv6
 	Timeout time.Duration  // from accepting a connection to the end of its header
-	Most    int            // connections at a time whose header has not come; the next one takes the place of the oldest. 0 = any number
-	Key     string         // of the configuration that lists the proxies, for the log
+	Most    int            // connections that may wait for their header at a time; a further one displaces the oldest. 0 = any number
+	Key     string         // configuration key that lists the proxies, for the log
 	Log     *slog.Logger
 }
 
-// Conn is a connection that a proxy forwards. Its addresses are those that the proxy has announced, or its own if that has announced
-// none.
+// Conn is a connection that a proxy forwards. Its addresses are those in the header, or its own if the header has none.
 type Conn struct {
 	*net.TCPConn
 	Accepted      time.Time
@@ -35,7 +34,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.remote }
 // LocalAddr returns the address that the client has connected to.
 func (c *Conn) LocalAddr() net.Addr { return c.local }
 
-// Proxied reports whether a proxy forwards a connection, which TLS may be around.
+// Proxied reports whether a connection, perhaps under TLS, was forwarded by a proxy.
 func Proxied(c net.Conn) bool {
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
@@ -44,8 +43,8 @@ func Proxied(c net.Conn) bool {
 	return ok
 }
 
-// Listen returns a listener that accepts the connections of l once their header is there, if they are from proxies, and the others as
-// they are. It does nothing without proxies. It has goroutines until it is closed, and l belongs to it.
+// Listen returns a listener that accepts connections from proxies after their header has arrived, and other connections at once. Without
+// proxies it returns l. It has goroutines until it is closed, and it owns l.
 func Listen(l net.Listener, o Options) net.Listener {
 	if len(o.Proxies) == 0 {
 		return l
@@ -66,11 +65,11 @@ type listener struct {
 	mu      sync.Mutex // guards what follows
 	waiting []net.Conn // for their header, the oldest first
 	ended   bool
-	refused int // since that was logged
+	refused int // refusals that were not logged yet
 	logged  time.Time
 }
 
-// accepted is what Accept returns.
+// accepted is a result of Accept.
 type accepted struct {
 	socket net.Conn
 	err    error
@@ -86,7 +85,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements [net.Listener]. It closes connections that nobody has accepted, and waits for the goroutines.
+// Close implements [net.Listener]. It closes connections that have not been returned by Accept, and waits for the goroutines.
 func (l *listener) Close() error {
 	l.mu.Lock()
 	if !l.ended {
@@ -102,7 +101,7 @@ func (l *listener) Close() error {
 	return err
 }
 
-// accept accepts sockets until the listener is closed. Errors are the caller's of Accept, who waits before asking again.
+// accept accepts sockets until the listener is closed. It passes errors on to the caller of Accept, which waits before it asks again.
 func (l *listener) accept() {
 	for {
 		socket, err := l.Listener.Accept()
@@ -120,7 +119,7 @@ func (l *listener) accept() {
 	}
 }
 
-// isProxy reports whether a connection has to have a header.
+// isProxy reports whether a connection must begin with a header.
 func (l *listener) isProxy(socket *net.TCPConn) bool {
 	at, ok := socket.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -130,7 +129,7 @@ func (l *listener) isProxy(socket *net.TCPConn) bool {
 	return slices.ContainsFunc(l.Proxies, func(p netip.Prefix) bool { return p.Contains(address) })
 }
 
-// offer gives what was accepted to a caller of Accept. It returns false if the listener ends first; it closes the socket then.
+// offer passes a result to a caller of Accept. If the listener is closed first, it closes the socket and returns false.
 func (l *listener) offer(a accepted) bool {
 	select {
 	case l.ready <- a:
@@ -172,7 +171,7 @@ func (l *listener) introduce(socket *net.TCPConn, at time.Time) {
 	l.offer(accepted{socket: c})
 }
 
-// enter notes a connection whose header is awaited, in place of the oldest one if there are too many.
+// enter registers a connection that waits for its header. If there are too many, it displaces the oldest one.
 func (l *listener) enter(socket net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,7 +186,7 @@ func (l *listener) enter(socket net.Conn) bool {
 	return true
 }
 
-// leave ends what enter began. It reports whether the connection still had its place.
+// leave undoes enter. It reports whether the connection still had its place.
 func (l *listener) leave(socket net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,10 +197,10 @@ func (l *listener) leave(socket net.Conn) bool {
 	return i >= 0
 }
 
-// logEvery is how often at most refused connections are logged.
+// logEvery is the shortest time between log lines about refused connections.
 const logEvery = time.Second
 
-// refuse closes a connection and logs why, unless it only looked whether the port is open.
+// refuse closes a connection and logs why, unless the peer only checked whether the port is open.
 func (l *listener) refuse(socket net.Conn, why error, crowdedOut bool) {
 	_ = socket.Close()
 	if errors.Is(why, io.EOF) {

@@ -111,7 +111,7 @@ func TestForwardedConnections(t *testing.T) {
 	}
 }
 
-// Who is not listed connects as ever, and cannot claim to be somebody.
+// A peer that is not listed connects as usual, and cannot claim another address.
 func TestDirectConnections(t *testing.T) {
 	address, _, sockets := open(t, func(o *Options) {
 		o.Proxies = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("::1/128")}
@@ -128,7 +128,7 @@ func TestDirectConnections(t *testing.T) {
 	}
 }
 
-// One who does not say for whom it connects holds up nobody else.
+// A proxy that sends no header holds up no other connection.
 func TestSlowProxies(t *testing.T) {
 	address, log, sockets := open(t, func(o *Options) { o.Timeout = 300 * time.Millisecond })
 	slow := dial(t, address, "PROXY TCP4 192.0.2.1")
@@ -164,7 +164,7 @@ func TestRefusedProxies(t *testing.T) {
 	}
 }
 
-// Connections without a header are bounded: the oldest makes way.
+// The number of connections without a header is bounded: the oldest makes way.
 func TestManyWithoutAHeader(t *testing.T) {
 	address, log, sockets := open(t, func(o *Options) { o.Most = 3 })
 	var waiting []net.Conn
@@ -183,7 +183,7 @@ func TestManyWithoutAHeader(t *testing.T) {
 	}
 }
 
-// Refusals of one second are one line.
+// Refusals within one second become one line.
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	address, log, _ := open(t)
 	const many = 50
@@ -209,7 +209,7 @@ func (p *poor) Accept() (net.Conn, error) {
 	return p.Listener.Accept()
 }
 
-// Errors of the system reach whoever accepts, and what comes after them is accepted.
+// Errors of the system reach the caller of Accept, and connections after them are accepted.
 func TestErrorsOfAccept(t *testing.T) {
 	raw, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
