@@ -72,7 +72,7 @@ func TestPublishToTopic(t *testing.T) {
 	p.silent()
 }
 
-// Another exchange of the same name may be of another type: cached permissions do not apply to it.
+// Another exchange of the same name may have another type: cached permissions do not apply to it.
 func TestTopicPermissionsFollowTheExchange(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	p.grantTopics("^a", ".*")
@@ -140,7 +140,7 @@ func TestUserLimits(t *testing.T) {
 	}
 }
 
-// A connection beyond the broker's limit is counted nowhere.
+// A connection beyond the broker's limit is not counted anywhere.
 func TestRefusedConnectionLeaves(t *testing.T) {
 	s := testServer(t, ownUsers(t), func(o *Options) { o.Connections = 1 })
 	probeOf(t, s, Peer{}).open()
@@ -202,7 +202,7 @@ func TestDeletedVHost(t *testing.T) {
 	late.refused(530, "NOT_ALLOWED - vhost / not found")
 }
 
-// A client that fails to log in too often learns no more than before.
+// A client that fails to log in too often gets the same answer as before.
 func TestTooManyFailedLogins(t *testing.T) {
 	s := testServer(t, ownUsers(t))
 	try := func(password string) *probe {
@@ -228,7 +228,7 @@ func setTags(t *testing.T, users *auth.Store, tags ...string) {
 	must(t, err)
 }
 
-// A user may publish with any user-id for as long as it has the tag impersonator. Properties that were sent again passed without it.
+// A user may publish with any user-id as long as it has the tag impersonator. Repeated properties used to pass without the tag.
 func TestImpersonator(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	m := published{key: "q", props: amqp.Properties{UserID: "bob"}}

@@ -41,7 +41,7 @@ func (ch *channel) reject(args []byte) error {
 	return ch.settle(queue.Reject, tag, false)
 }
 
-// settle settles one delivery or, if multiple, every delivery up to tag; tag 0 then means all of them.
+// settle settles one delivery or, if multiple is set, every delivery up to tag; tag 0 then means all of them.
 func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) error {
 	if multiple {
 		return ch.settleUpTo(kind, tag)
@@ -58,8 +58,8 @@ func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) erro
 	return nil
 }
 
-// settleEnded ignores the settlement of a delivery whose lease has ended; any other is an error. In a transaction it may come again,
-// after a rollback.
+// settleEnded ignores the settlement of a delivery whose lease has ended, and returns an error for any other. In a transaction the tag is
+// kept, because the settlement may come again after a rollback.
 func (ch *channel) settleEnded(tag uint64) error {
 	if ch.mode == transactional && ch.ended.has(tag) || ch.ended.take(tag) {
 		return nil
@@ -96,7 +96,7 @@ func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
 	return nil
 }
 
-// retain keeps a slice as tagBuf, unless it is large.
+// retain keeps a slice for reuse as tagBuf, unless it is large.
 func (c *Conn) retain(acks []taggedAck) {
 	clear(acks)
 	if cap(acks) <= maxRetainedAcks {
@@ -130,8 +130,8 @@ func (ch *channel) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
 	ch.counters.countSettled(kind, ack)
 }
 
-// requeueAll implements basic.recover: it requeues every unacknowledged message of the channel [AMQP 1.8.3.16]. A nil answer
-// sends none.
+// requeueAll implements basic.recover: it requeues every unacknowledged message of the channel [AMQP 1.8.3.16]. If answer is nil,
+// it sends no answer.
 func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
@@ -145,7 +145,7 @@ func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	return nil
 }
 
-// takeUnacked takes every unacknowledged delivery. Those settled in an open transaction stay in it.
+// takeUnacked takes every unacknowledged delivery, except those that are settled in an open transaction.
 func (ch *channel) takeUnacked() []taggedAck {
 	o := ch.lock()
 	defer o.mu.Unlock()
@@ -156,10 +156,10 @@ func (ch *channel) takeUnacked() []taggedAck {
 	return acks
 }
 
-// ackBatches collects settlements by queue and kind, so that each queue gets them at once.
+// ackBatches collects settlements by queue and kind, so that each queue gets its settlements at once.
 type ackBatches struct {
 	index   keyIndex[ackKey]
-	batches [][]queue.PendingAck // by position in index; those beyond it are empty, and retained for their memory
+	batches [][]queue.PendingAck // by position in index; further ones are empty, and kept to reuse their memory
 }
 
 type ackKey struct {
@@ -181,7 +181,7 @@ func (b *ackBatches) addOne(kind queue.SettleKind, ack queue.PendingAck) {
 	b.batches[i] = append(b.batches[i], ack)
 }
 
-// precede reports whether there are settlements for one of the queues whose plugins have to know them before a message enters.
+// precede reports whether one of the queues has collected settlements that its plugins must see before a message enters.
 func (b *ackBatches) precede(queues []*queue.Mailbox) bool {
 	for _, q := range queues {
 		if q.SettlesFirst() && slices.ContainsFunc(b.index.keys, func(k ackKey) bool { return k.queue == q }) {

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// tagTime says that deliveries with lower tags were made before a time.
+// tagTime records that deliveries with lower tags were made before a certain time.
 type tagTime struct {
 	tag uint64
 	at  hook.Instant
@@ -18,7 +18,7 @@ type tagTime struct {
 const maxTagTimes = 128
 
 // checkTimeouts handles deliveries that have been unacknowledged for too long
-// [RabbitMQ: consumers.html#acknowledgement-timeout]. Those with a lease have no other timeout.
+// [RabbitMQ: consumers.html#acknowledgement-timeout]. Deliveries with a lease have no other timeout.
 func (ch *channel) checkTimeouts(now hook.Instant) error {
 	for {
 		late, timeout := ch.overdue(now)
@@ -86,7 +86,7 @@ func (ch *channel) addTagTime(now hook.Instant) {
 	}
 	retained := ch.tagTimes[:0]
 	for i, m := range ch.tagTimes {
-		thin := len(ch.tagTimes) == maxTagTimes && i%2 == 0 // the next time stands for this one
+		thin := len(ch.tagTimes) == maxTagTimes && i%2 == 0 // the next time is close enough to stand for this one
 		if m.tag > lowest && !thin {
 			retained = append(retained, m)
 		}

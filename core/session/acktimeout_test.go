@@ -113,7 +113,7 @@ func TestConsumerTimeoutOfItsOwn(t *testing.T) {
 	}
 }
 
-// A client that understands basic.cancel loses its consumer of a quorum queue, not its channel.
+// A client that understands basic.cancel loses its consumer of a quorum queue, but not its channel.
 func TestConsumerTimeoutOfQuorumQueue(t *testing.T) {
 	for _, can := range [][]string{nil, {"consumer_cancel_notify"}} {
 		p := newProbe(t, withTimeout(time.Minute)).open(can...).channel(1)
@@ -138,7 +138,7 @@ func TestConsumerTimeoutOfQuorumQueue(t *testing.T) {
 	}
 }
 
-// There are few tag times, however long a delivery stays.
+// The number of tag times stays small, however long a delivery stays.
 func TestTagTimesAreBounded(t *testing.T) {
 	p := newProbe(t, withTimeout(1000*time.Hour)).open().channel(1)
 	p.queue(1, "q")

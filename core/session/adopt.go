@@ -16,8 +16,8 @@ type Front struct {
 	TLS  bool // the stream from it is encrypted
 }
 
-// Adopt returns a connection that a front has handed over, after connection.open: connection.open-ok is pending. It waits, until ctx
-// is done, for what the front knew of the registry. wake is that of Accept. The error is what [AppendAnswer] takes.
+// Adopt returns a connection that a front has handed over, after connection.open; connection.open-ok is pending. Adopt waits, until ctx
+// is done, until this node knows as much of the registry as the front did. wake is as for Accept. The error goes to [AppendAnswer].
 func (s *Server) Adopt(ctx context.Context, now hook.Instant, h *Handover, from Front, wake func()) (*Conn, error) {
 	if s.WaitApplied != nil {
 		if err := s.WaitApplied(ctx, h.Applied); err != nil {
@@ -57,7 +57,7 @@ func (c *Conn) openAdopted(h *Handover) (outdated bool, err error) {
 	return c.openHere(h.VHost)
 }
 
-// errOtherAccount is the error for a user who logged in to an account that the owner does not know, or not with that password.
+// errOtherAccount returns the error for a user that logged in to an account that the owner does not know, or with an outdated password.
 func errOtherAccount(user string) *amqp.Error {
 	return amqp.Errorf(amqp.ReplyNotAllowed, "user '%s' is deleted, or has another password", user).In(amqp.ClassConnection, amqp.MethodConnectionOpen)
 }
@@ -71,13 +71,13 @@ func (h *Handover) peer() Peer {
 	return p
 }
 
-// ClientCertificate returns the client's certificate, nil if it has shown none.
+// ClientCertificate returns the client's certificate; nil = it has presented none.
 func (s *Security) ClientCertificate() *x509.Certificate {
 	if len(s.Certificate) == 0 {
 		return nil
 	}
 	cert, err := x509.ParseCertificate(s.Certificate)
-	if err != nil { // the front has verified it: it is of a later release
+	if err != nil { // the front has verified it, so the front runs a later release
 		return nil
 	}
 	return cert

@@ -9,17 +9,17 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// errTryAgain is the answer to a handover of a node that does not serve the vhost now, or does not know enough of the registry yet.
+// errTryAgain answers a handover if the node does not serve the vhost now, or does not know enough of the registry yet.
 var errTryAgain = errors.New("the node does not serve the vhost now")
 
-// The answer to a handover is followed by the frames of the connection if it is accepted:
+// The answer to a handover. If it accepts, the frames of the connection follow:
 //
 //	0        1      3       5        7      8
 //	+--------+------+-------+--------+------+--------+
 //	| status | code | class | method | size | text   |
 //	+--------+------+-------+--------+------+--------+
 //
-// All but the status is that of the error for the client, and 0 without one.
+// All fields except the status describe the error for the client. They are 0 without one.
 const answerHead = 8
 
 // status is the first byte of an answer.
@@ -31,8 +31,8 @@ const (
 	refused
 )
 
-// AppendAnswer appends the answer to a handover: nil accepts it, an [*amqp.Error] is the client's, any other error means that the
-// front is to try again.
+// AppendAnswer appends the answer to a handover. nil accepts it, an [*amqp.Error] goes to the client, and any other error means that the
+// front should try again.
 func AppendAnswer(dst []byte, err error) []byte {
 	if err == nil {
 		return append(dst, byte(accepted), 0, 0, 0, 0, 0, 0, 0)
@@ -49,8 +49,8 @@ func AppendAnswer(dst []byte, err error) []byte {
 	return append(append(dst, byte(len(text))), text...)
 }
 
-// ReadAnswer reads the answer to a handover, and no byte behind it. It returns nil if the handover is accepted, errTryAgain, or the
-// [*amqp.Error] for the client. Other errors are those of the stream.
+// ReadAnswer reads the answer to a handover, and not a byte more. It returns nil if the handover is accepted, errTryAgain, or the
+// [*amqp.Error] for the client. Other errors come from the stream.
 func ReadAnswer(r io.Reader) error {
 	var head [answerHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -7,16 +7,16 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 )
 
-// barrier shares calls of Options.Fresh: one is under way at a time, and its result is that of all who asked before it began. So
-// logins that fail cannot flood the registry. Any goroutine may use it.
+// barrier shares calls of Options.Fresh: one call runs at a time, and all callers that asked before it began get its result. This way
+// failing logins cannot flood the registry. Any goroutine may use it.
 type barrier struct {
 	turn  chan struct{} // capacity 1: has a value during a call, which guards what follows
 	begun atomic.Uint64 // calls; written during a call
-	last  uint64        // call whose result err is
+	last  uint64        // number of the call that returned err
 	err   error
 }
 
-// wait returns after a call of fresh that began later than wait, with its error.
+// wait returns after a call of fresh that began after wait did, with the error of that call.
 func (b *barrier) wait(ctx context.Context, fresh func(context.Context) error) error {
 	before := b.begun.Load()
 	select {
@@ -30,7 +30,7 @@ func (b *barrier) wait(ctx context.Context, fresh func(context.Context) error) e
 	}
 	n := b.begun.Add(1)
 	err := fresh(ctx)
-	if err == nil || ctx.Err() == nil { // not the fault of this caller
+	if err == nil || ctx.Err() == nil { // otherwise only this caller gave up, and its result is not shared
 		b.last, b.err = n, err
 	}
 	return err
@@ -47,8 +47,8 @@ func (s *Server) Refresh(ctx context.Context) error {
 // loginFunc checks credentials.
 type loginFunc func(context.Context, auth.Origin) (auth.User, error)
 
-// orAgain returns a check that is repeated if it fails and the node had not heard of changes of users. Only a refusal of credentials
-// that were checked asks the registry, so that this is limited as checks are.
+// orAgain returns a check that is repeated if it fails while the node's view of the users may be outdated. The registry is asked only after
+// a refusal of checked credentials, which limits it like the checks themselves.
 func (s *Server) orAgain(check loginFunc) loginFunc {
 	if s.Fresh == nil {
 		return check

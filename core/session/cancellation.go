@@ -2,13 +2,13 @@ package session
 
 import "github.com/curfewmq/curfew/core/queue"
 
-// cancellation is a channel as the publisher of a mandatory message that only cancels another: what the exchange holds decides
-// whether the message is returned, which comes before its confirm.
+// cancellation is a channel in its role as publisher of a mandatory message that only cancels another. Whether the message is returned, which
+// happens before its confirm, depends on the messages that the exchange holds.
 type cancellation channel
 
 var _ queue.Publisher = (*cancellation)(nil)
 
-// publishCancellation publishes a mandatory message that cancels another. What the connection published before gets there before.
+// publishCancellation publishes a mandatory message that cancels another. Earlier messages of the connection reach the exchange first.
 func (ch *channel) publishCancellation(m *queue.Message, to *queue.Mailbox) {
 	c := ch.conn
 	c.flushBatches() // which also tracks the confirm of m

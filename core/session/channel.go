@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// channel is one channel of a connection. It belongs to the connection's reader, except for the fields that the lock of the
-// connection's out guards: deliveries and confirms use them.
+// channel is one channel of a connection. It belongs to the connection's reader, except for the fields that out's lock guards:
+// deliveries and confirms use them.
 type channel struct {
 	conn *Conn
 	id   uint16
@@ -17,43 +17,43 @@ type channel struct {
 	closing          bool // channel.close was sent; only close-ok is handled
 	mode             mode // written under out's lock
 	content          content
-	props            parsedProps  // of the last properties received
+	props            parsedProps  // of the properties received last
 	lastRoute        *cachedRoute // of the last message
 	single           cachedRoute  // of the last message whose route is not in the cache
-	dirty            bool         // it is in Conn.dirty
-	listedBelowLimit bool         // it is in Conn.belowLimit
+	dirty            bool         // listed in Conn.dirty
+	listedBelowLimit bool         // listed in Conn.belowLimit
 
-	seq        uint64   // of the last message to be confirmed
-	untracked  []uint32 // messages that are not in confirms yet: how many queues each has
+	seq        uint64   // sequence number of the last message to be confirmed
+	untracked  []uint32 // messages not yet in confirms: the number of queues of each
 	tx         transaction
-	ended      endedTags // of deliveries that came back at the end of their lease
+	ended      endedTags // tags of deliveries that came back at the end of their lease
 	skipTraces int       // messages without a context to skip before the next one is sampled
 
 	counts       publishCounts
 	sharedCounts publishCounters // counts as of the last flush, for other goroutines
 	declared     string          // name of the queue declared last
-	prefetch     uint32          // of the consumers that follow; written under out's lock
+	prefetch     uint32          // prefetch of consumers added later; written under out's lock
 	getter       *consumer
 	reply        *queue.Mailbox // where direct replies to this channel arrive; nil if it consumes none
-	uncached     targets        // of the last message that had no cached ones
+	uncached     targets        // targets of the last message that had no cached ones
 
 	// Guarded by out's lock.
-	closed         bool        // no delivery or confirm may be sent any more; only the reader sets it
-	pendingError   *amqp.Error // error the next tick closes the channel with; nil if none
+	closed         bool        // no further delivery or confirm may be sent; only the reader sets it
+	pendingError   *amqp.Error // the next tick closes the channel with this error; nil if there is none
 	consumers      map[string]*consumer
 	unacked        unacked
 	confirms       confirmWindow
 	globalPrefetch uint32      // unacknowledged deliveries the channel may have; 0 means any number
 	inFlight       uint32      // deliveries that count against globalPrefetch
 	atLimit        []*consumer // stalled by globalPrefetch, the least recently served first
-	tagTimes       []tagTime   // roughly when deliveries were made
+	tagTimes       []tagTime   // the approximate times of deliveries
 	leases         *leases     // nil before the first delivery that has one
 	holdingCancels bool        // basic.cancel is collected in heldCancels
 	heldCancels    []string    // consumer tags
 	counters       Counters
 }
 
-// mode says how a channel answers for the messages that it publishes.
+// mode says how a channel confirms the messages that it publishes.
 type mode uint8
 
 const (
@@ -121,7 +121,7 @@ func (ch *channel) method(payload []byte) error {
 	return in(ch.handle(m), class, method)
 }
 
-// awaitCloseOK ignores frames until channel.close is answered [AMQP 1.5.2.5].
+// awaitCloseOK ignores frames until the client has answered channel.close [AMQP 1.5.2.5].
 func (ch *channel) awaitCloseOK(f amqp.Frame) error {
 	if f.Type != amqp.FrameMethod {
 		return nil
@@ -136,7 +136,7 @@ func (ch *channel) awaitCloseOK(f amqp.Frame) error {
 	switch method {
 	case amqp.MethodChannelOpen:
 		return in(secondOpen(), class, method)
-	case amqp.MethodChannelClose: // both sides close
+	case amqp.MethodChannelClose: // both sides close at the same time
 		ch.send(&amqp.ChannelCloseOK{})
 	case amqp.MethodChannelCloseOK:
 		ch.conn.forget(ch)
@@ -144,7 +144,7 @@ func (ch *channel) awaitCloseOK(f amqp.Frame) error {
 	return nil
 }
 
-// handle handles all but the frequent methods.
+// handle handles all methods except the frequent ones.
 func (ch *channel) handle(m amqp.Method) error {
 	switch m := m.(type) {
 	case *amqp.ChannelOpen:
@@ -212,7 +212,7 @@ func (ch *channel) closeByPeer(m *amqp.ChannelClose) error {
 	return nil
 }
 
-// fail closes the channel for an error, after carrying out what was received before it.
+// fail closes the channel for an error, after carrying out everything that was received before the error.
 func (ch *channel) fail(e *amqp.Error) {
 	ch.conn.flush()
 	ch.closing = true
@@ -244,7 +244,7 @@ func (ch *channel) setMode(m mode) {
 // send makes m pending for the writer.
 func (ch *channel) send(m amqp.Method) { ch.conn.send(ch.id, m) }
 
-// answer returns err, or else sends m, unless the client does not want an answer.
+// answer returns err. If that is nil, it sends m, unless the client does not want an answer.
 func (ch *channel) answer(err error, noWait bool, m amqp.Method) error {
 	if err == nil && !noWait {
 		ch.send(m)

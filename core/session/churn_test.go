@@ -35,7 +35,7 @@ func (p *probe) weakQueue(name string) weak.Pointer[queue.Mailbox] {
 	return weak.Make(s)
 }
 
-// Deleted queues leave nothing behind in connections. A connection kept the last 2,048 that it had published to as long as it
+// Deleted queues leave nothing behind in connections. A connection used to keep the last 2,048 queues that it had published to as long as it
 // lasted: 32 connections that used 60,000 queues kept 80 MB.
 func TestChurnLeavesNothing(t *testing.T) {
 	const churned, atOnce = 2000, 20
@@ -93,7 +93,7 @@ func TestChurnLeavesNothing(t *testing.T) {
 	}
 }
 
-// Pruning keeps the routes that are in use, whatever changes.
+// Pruning keeps the routes that are in use, whatever changes in the topology.
 func TestRoutesInUseAreKept(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	const used = 3 * pruneAfter

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// closeByPeer answers connection.close, every time it comes. When the client gets close-ok, its exclusive queues are deleted. The
+// closeByPeer answers connection.close, as often as it comes. The client's exclusive queues are deleted before it gets close-ok. The
 // client closes the socket.
 func (c *Conn) closeByPeer(m *amqp.ConnectionClose) {
 	switch {
@@ -48,7 +48,7 @@ func (c *Conn) fail(err error) {
 	c.close(e)
 }
 
-// close leaves the broker and sends connection.close as the last frame.
+// close gives back everything that the connection holds, and sends connection.close as the last frame.
 func (c *Conn) close(e *amqp.Error) {
 	c.flush()
 	c.phase, c.closedFor = closing, e
@@ -63,7 +63,7 @@ func (c *Conn) seal(m amqp.Method) {
 	c.out.seal(amqp.AppendMethod(nil, 0, m))
 }
 
-// finish ends the connection once the pending bytes are written.
+// finish ends the connection after the pending bytes are written.
 func (c *Conn) finish() {
 	c.phase = closed
 	c.out.mu.Lock()
@@ -71,7 +71,7 @@ func (c *Conn) finish() {
 	c.out.end()
 }
 
-// End tells a closing connection that its peer sends nothing more.
+// End tells a closing connection that its peer has closed its side.
 func (c *Conn) End() {
 	if c.phase == closing {
 		c.finish()
@@ -90,7 +90,7 @@ func (c *Conn) Shutdown(now hook.Instant, reason string) {
 	}
 }
 
-// Evict has Tick close the connection, because its vhost, its user or a permission is gone. The client gets the reason as it is.
+// Evict makes Tick close the connection, because its vhost, its user or a permission is gone. The client gets the reason verbatim.
 // Any goroutine may call Evict; it does not wait.
 func (c *Conn) Evict(reason string) {
 	if c.evicted.CompareAndSwap(nil, &reason) {
@@ -111,7 +111,7 @@ func (c *Conn) Release(now hook.Instant) {
 	c.leave()
 }
 
-// leave gives back what the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. It sends
+// leave gives back everything that the connection holds in the broker: unacknowledged messages, consumers, exclusive queues. It sends
 // nothing.
 func (c *Conn) leave() {
 	c.ended.Store(true)
@@ -155,8 +155,8 @@ type endOfConsumers struct {
 	unacked   []queue.PendingAck
 }
 
-// closeChannels closes channels together, so that none of them gets what another one gives back: such a message would go from
-// one to the next, and every delivery counts. A queue loses its consumers and gets back their messages at once, so that the
+// closeChannels closes channels together, so that none of them receives a message that another one gives back: such a message would move from
+// channel to channel, and every delivery counts. A queue loses all these consumers and gets back their messages in one step, so that the
 // messages stay in order for its other consumers.
 func (c *Conn) closeChannels(channels ...*channel) {
 	var index keyIndex[*queue.Mailbox]
@@ -200,7 +200,7 @@ func (e *endOfConsumers) carryOut() {
 	_ = e.queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, e.unacked, e.consumers...) })
 }
 
-// stopDeliveries ends deliveries and confirms, and returns what the channel has of queues.
+// stopDeliveries ends deliveries and confirms, and returns the channel's consumers and unsettled deliveries.
 func (ch *channel) stopDeliveries() (consumers map[string]*consumer, unsettled []taggedAck) {
 	o := ch.lock()
 	defer o.mu.Unlock()

@@ -52,7 +52,7 @@ func (ch *channel) Failed(_ *queue.Batch, err error) {
 	ch.failLater(errNotStored(ch.conn.vhost.Name(), err))
 }
 
-// failLater has the next Tick close the channel, unless it has a reason for that already.
+// failLater makes the next Tick close the channel, unless an error is already pending.
 func (ch *channel) failLater(why *amqp.Error) {
 	o := ch.lock()
 	first := !ch.closed && ch.pendingError == nil
@@ -65,8 +65,8 @@ func (ch *channel) failLater(why *amqp.Error) {
 	}
 }
 
-// errNotStored closes a channel whose messages could not be stored. It is a soft error: the connection may still publish to other
-// queues.
+// errNotStored returns the error that closes a channel whose messages could not be stored. It is a soft error: the connection may still
+// publish to other queues.
 func errNotStored(vhost string, err error) *amqp.Error {
 	const publishing = amqp.MethodBasicPublish
 	if why, ok := errors.AsType[*queue.StoppedError](err); ok {
@@ -82,23 +82,23 @@ func errNotStored(vhost string, err error) *amqp.Error {
 
 // confirmWindow holds the state of a channel's messages from the first unconfirmed one on.
 type confirmWindow struct {
-	states []confirmState // by sequence number, from states[head] on
+	states []confirmState // by sequence number; states[head] is the first in use
 	head   int
 	base   uint64 // sequence number before that of states[head]
 }
 
-// confirmState counts the queues that have not answered for a message; flags say what is known.
+// confirmState counts the queues that have not answered for a message. Its two highest bits are flags.
 type confirmState uint32
 
 const (
-	refusedByQueue confirmState = 1 << 31 // by a queue: the publisher gets basic.nack
+	refusedByQueue confirmState = 1 << 31 // a queue refused the message: the publisher gets basic.nack
 	answered       confirmState = 1 << 30 // the publisher got its ack or nack
 	outstanding                 = answered - 1
 )
 
 func (s confirmState) done() bool { return s&outstanding == 0 }
 
-// add appends messages by the number of their queues. It returns false if one has no queue.
+// add appends messages, given by the number of queues of each. routed is false if one of them has no queue.
 func (w *confirmWindow) add(counts []uint32) (routed bool) {
 	if w.head > len(w.states)/2 {
 		w.states = w.states[:copy(w.states, w.states[w.head:])]
@@ -112,7 +112,7 @@ func (w *confirmWindow) add(counts []uint32) (routed bool) {
 	return routed
 }
 
-// settle takes a queue's answers and appends the confirms that they complete.
+// settle processes a queue's answers and appends the confirms that they complete.
 func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) []byte {
 	done := false
 	for i := range ms {
@@ -135,7 +135,7 @@ func (w *confirmWindow) settle(dst []byte, channel uint16, ms []queue.Message) [
 	return dst
 }
 
-// settleAdded confirms those of the last n messages that have no queue.
+// settleAdded confirms the messages among the last n that have no queue.
 func (w *confirmWindow) settleAdded(dst []byte, channel uint16, n int) []byte {
 	dst = w.advance(dst, channel)
 	last := w.base + uint64(len(w.states)-w.head)
@@ -147,7 +147,7 @@ func (w *confirmWindow) settleAdded(dst []byte, channel uint16, n int) []byte {
 
 func (w *confirmWindow) at(seq uint64) *confirmState { return &w.states[w.head+int(seq-w.base-1)] }
 
-// answer confirms a message out of order if it is done: earlier ones are not.
+// answer confirms a completed message out of order, while earlier ones are incomplete.
 func (w *confirmWindow) answer(dst []byte, channel uint16, seq uint64) []byte {
 	s := w.at(seq)
 	if !s.done() || *s&answered != 0 {
@@ -160,7 +160,7 @@ func (w *confirmWindow) answer(dst []byte, channel uint16, seq uint64) []byte {
 	return amqp.AppendAck(dst, channel, seq, false)
 }
 
-// advance removes the done messages at the start and confirms runs of accepted ones together. A run ends at a refused message,
+// advance removes the completed messages at the start and confirms runs of accepted ones together. A run ends before a refused message,
 // because "multiple" must not cover it.
 func (w *confirmWindow) advance(dst []byte, channel uint16) []byte {
 	run, last := 0, uint64(0)

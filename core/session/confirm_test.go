@@ -147,8 +147,8 @@ func (p *publisher) settle(tag uint64, multiple, ack bool) {
 	}
 }
 
-// In whatever order queues answer, every message is confirmed exactly once: as soon as all its queues have answered, and as they
-// answered.
+// In whatever order queues answer, every message is confirmed exactly once: as soon as all its queues have answered, and according to
+// their answers.
 func TestConfirmWindow(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
@@ -199,7 +199,7 @@ func TestConfirmWindow(t *testing.T) {
 	}
 }
 
-// The window is as long as the unconfirmed messages, not as all messages so far.
+// The window's length depends on the unconfirmed messages, not on all messages so far.
 func TestConfirmWindowIsBounded(t *testing.T) {
 	var w confirmWindow
 	var dst []byte

@@ -38,17 +38,17 @@ type Conn struct {
 	user       auth.User
 	tracked    *auth.TrackedConn // nil before connection.open
 	vhost      *vhost.VHost
-	offset     time.Duration // of the vhost's time to that of this node
+	offset     time.Duration // difference between the vhost's time and this node's
 	caps       capabilities
 	name       string // connection_name of the client; "" if it gave none
 	channelMax int
 	frameMax   int    // negotiated; before that, handshakeFrameMax
 	heartbeat  uint16 // negotiated, seconds
 
-	front     wlog.NodeID // that has handed it over; 0 means none
+	front     wlog.NodeID // the node that has handed the connection over; 0 means none
 	wanted    string      // vhost of connection.open, in a cluster
-	outdated  bool        // this node may know too little to open it
-	refreshed bool        // Outdated has said so
+	outdated  bool        // this node may not know enough of the registry to open the vhost
+	refreshed bool        // Outdated has reported it
 
 	login       func(context.Context)       // see Login
 	loginResult atomic.Pointer[loginResult] // nil: none yet, or Tick has handled it
@@ -61,30 +61,30 @@ type Conn struct {
 
 	leaseAt atomic.Int64           // see LeaseAt; set to a time under out's lock, or to 0 by the reader
 	ended   atomic.Bool            // it is no longer one of the broker's open connections
-	evicted atomic.Pointer[string] // why it must close; nil if it need not
+	evicted atomic.Pointer[string] // the reason why the connection must close; nil if it need not
 
-	closedFor *amqp.Error // of the broker's connection.close; nil = there was none
+	closedFor *amqp.Error // the broker's connection.close; nil = there was none
 
 	channels     []*channel // by number, nil if closed; written under out's lock
 	openChannels int
-	lastChannel  *channel // of the previous frame
+	lastChannel  *channel // channel of the previous frame
 	partial      partialFrame
 
 	now        hook.Instant  // of the current Feed
-	message    parts.Message // that is being routed; empty otherwise
+	message    parts.Message // the message being routed; empty otherwise
 	planner    vhost.Planner // used with message
 	holdValues holdValues
-	block      *block.Block // that the bytes of the current Feed lie in
-	published  bool         // a message was published since Published was called
+	block      *block.Block // block that the bytes of the current Feed lie in
+	published  bool         // a message was published since the last call of Published
 	observed   bool         // messages are traced, or copied to the firehose
 
 	consumersCaughtUp, logCaughtUp <-chan struct{} // see the methods
 
-	// What the current Feed collects for flush.
-	dirty      []*channel // that published
+	// Collected by the current Feed for flush.
+	dirty      []*channel // channels that published
 	outbox     outbox
 	acks       ackBatches
-	belowLimit []*channel // whose global prefetch may let stalled consumers go on
+	belowLimit []*channel // channels whose global prefetch may let stalled consumers continue
 
 	routes    routeCache
 	permitted permitted
@@ -95,14 +95,14 @@ type Conn struct {
 type Peer struct {
 	Address  string // "host:port"
 	Local    string // the address it connected to
-	Loopback bool   // it is on this machine
+	Loopback bool   // the peer is on this machine
 	TLS      bool
-	// Certificate returns the certificate that the client has shown and that was verified, nil if it has shown none. It is called
-	// once bytes have come. A nil Certificate is without TLS.
+	// Certificate returns the verified certificate that the client has presented; nil = it has presented none. It is called after bytes have
+	// arrived. Without TLS, the field is nil.
 	Certificate func() *x509.Certificate
 }
 
-// certificate returns the client's certificate, nil if there is none.
+// certificate returns the client's certificate; nil = there is none.
 func (p *Peer) certificate() *x509.Certificate {
 	if p.Certificate == nil {
 		return nil
@@ -110,7 +110,7 @@ func (p *Peer) certificate() *x509.Certificate {
 	return p.Certificate()
 }
 
-// phases has the state of a connection in each phase, and RabbitMQ's name for the phase, which reply texts have.
+// phases gives each phase of a connection its state and its RabbitMQ name, which appears in reply texts.
 var phases = [...]struct {
 	state State
 	name  string
@@ -130,7 +130,7 @@ var phases = [...]struct {
 
 func (p phase) String() string { return phases[p].name }
 
-// phase is how far a connection has come [AMQP 2.2.4].
+// phase is the progress of a connection [AMQP 2.2.4].
 type phase uint8
 
 const (
@@ -139,26 +139,26 @@ const (
 	awaitLogin                // the credentials in connection.start-ok are being checked
 	awaitTuneOK               // connection.tune was sent
 	awaitOpen                 // connection.open must follow
-	elsewhere                 // the vhost's owner is looked for
-	relayed                   // it has adopted the connection
+	elsewhere                 // looking for the vhost's owner
+	relayed                   // the owner has adopted the connection
 	running                   // channels may be opened
 	closing                   // connection.close was sent or answered; awaits close-ok or the end of the socket
 	denied                    // the handshake failed without an answer
-	closed                    // nothing is read; only pending bytes are written
+	closed                    // no more input is read; only pending bytes are written
 )
 
-// State tells the owner of a connection's socket how to treat it.
+// State says how the owner of a connection's socket must treat it.
 type State uint8
 
 // The states, in order.
 const (
-	Handshake State = iota // to be limited in time
-	Elsewhere              // find the owner of the vhost: see [Conn.Handover]. Feed takes nothing
+	Handshake State = iota // limit it in time
+	Elsewhere              // find the owner of the vhost: see [Conn.Handover]. Feed consumes nothing
 	Relayed                // pass on the bytes, without Feed
 	Open
-	Closing // connection.close was sent or received: read on, but not for long
+	Closing // connection.close was sent or received: keep reading for a short time
 	Denied  // give no answer for a while, then close the socket
-	Closed  // write what is pending, then close the socket
+	Closed  // write the pending bytes, then close the socket
 )
 
 // State returns the state of the connection.
@@ -207,14 +207,14 @@ func (c *Conn) step(data []byte) int {
 	return n
 }
 
-// failFraming ends the connection after an error in a frame's form. The start of the next frame is unknown, so close-ok could not be
+// failFraming ends the connection because of a malformed frame. The start of the next frame is unknown, so close-ok could not be
 // recognised.
 func (c *Conn) failFraming(err error) {
 	c.fail(err)
 	c.End()
 }
 
-// frame hands a frame to its channel and handles the error it returns.
+// frame passes a frame to its channel and handles the error it returns.
 func (c *Conn) frame(f amqp.Frame) {
 	if f.Channel == 0 || c.phase != running {
 		if err := c.control(f); err != nil {
@@ -256,7 +256,7 @@ func (c *Conn) failIn(ch *channel, err error) {
 	ch.fail(e)
 }
 
-// forget removes a channel that is closed on both sides.
+// forget removes a channel that both sides have closed.
 func (c *Conn) forget(ch *channel) {
 	c.tracked.CloseChannel()
 	c.lastChannel = nil
@@ -266,7 +266,7 @@ func (c *Conn) forget(ch *channel) {
 	c.channels[ch.id] = nil
 }
 
-// send makes m pending for the writer.
+// send queues m for the writer.
 func (c *Conn) send(channel uint16, m amqp.Method) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
@@ -276,7 +276,7 @@ func (c *Conn) send(channel uint16, m amqp.Method) {
 // maxLoggedName bounds the client's name in log lines, bytes.
 const maxLoggedName = 200
 
-// log returns the logger of the connection. It allocates: it is for rare events.
+// log returns the logger of the connection. It allocates, so it is for rare events.
 func (c *Conn) log() *slog.Logger {
 	l := c.srv.Log.With("connection", c.peer.Address)
 	if c.name != "" {
@@ -285,8 +285,8 @@ func (c *Conn) log() *slog.Logger {
 	return l
 }
 
-// Tick handles what no frame causes: the result of a login, an eviction, stopped queues, messages that could not be stored,
-// acknowledgement timeouts, the end of deliveries' leases, and routes that have become obsolete.
+// Tick handles events that no frame causes: the result of a login, an eviction, stopped queues, messages that could not be stored,
+// acknowledgement timeouts, the end of deliveries' leases, and obsolete routes.
 func (c *Conn) Tick(now hook.Instant) {
 	now = now.Add(c.offset)
 	c.now = now
@@ -319,18 +319,18 @@ func (c *Conn) Published() bool {
 	return p
 }
 
-// ConsumersCaughtUp returns nil, or, if the last Feed published to a queue whose consumers have fallen behind, a channel that is
-// closed once they have caught up. Until then the connection should be throttled.
+// ConsumersCaughtUp returns a channel if the last Feed published to a queue whose consumers have fallen behind, otherwise nil. The channel is
+// closed when they have caught up. Until then the connection should be throttled.
 func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.consumersCaughtUp }
 
-// LogCaughtUp returns nil, or, if the last Feed published to a durable queue whose log has fallen behind, a channel that is closed
-// once it has caught up. Until then the connection must not be read: what it publishes stays in memory.
+// LogCaughtUp returns a channel if the last Feed published to a durable queue whose log has fallen behind, otherwise nil. The channel is closed
+// when the log has caught up. Until then the connection must not be read, because the messages it publishes stay in memory.
 func (c *Conn) LogCaughtUp() <-chan struct{} { return c.logCaughtUp }
 
-// Congested reports that the peer does not read its answers. It must not be read from until Resumed has a value.
+// Congested reports that the peer does not read the broker's answers. It must not be read from until Resumed has a value.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }
 
-// Resumed has a value when the peer has read its answers. It may also have one when it has not.
+// Resumed has a value when the peer has read the answers. It may also have one without that.
 func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
 
 // SendHeartbeat sends a heartbeat, unless something was written since the previous call or is pending.
@@ -343,18 +343,18 @@ func (c *Conn) SendHeartbeat() {
 // Heartbeat returns the negotiated interval in seconds; 0 means none.
 func (c *Conn) Heartbeat() uint16 { return c.heartbeat }
 
-// Writer returns the half of the connection that its writer uses.
+// Writer returns the part of the connection that its writer goroutine uses.
 func (c *Conn) Writer() Writer { return Writer{&c.out} }
 
-// Writer returns the bytes to write. It belongs to the writer, the goroutine that writes to the socket.
+// Writer returns the bytes to write. It belongs to the goroutine that writes to the socket.
 type Writer struct{ out *writeBuffer }
 
-// Next returns what is to be written next, valid until the next call, and stalled consumers that the caller is to wake. Without
-// bytes the caller waits for Wake; ok is false if there will be none any more.
+// Next returns the bytes to write next, valid until the next call, and stalled consumers that the caller must wake. If there are no
+// bytes, the caller waits for Wake; ok is false if there will not be any more.
 func (w Writer) Next() (bs [][]byte, stalled []*queue.Consumer, ok bool) { return w.out.next() }
 
-// End releases what Next returned last. The caller writes nothing more.
+// End releases the result of the last Next. The caller writes nothing more.
 func (w Writer) End() { w.out.written() }
 
-// Wake has a value when Next is worth calling.
+// Wake has a value when Next should be called.
 func (w Writer) Wake() <-chan struct{} { return w.out.wake }

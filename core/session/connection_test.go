@@ -81,7 +81,7 @@ func TestLargeFrame(t *testing.T) {
 	p.state(Closed)
 }
 
-// A client that closed the connection may close it again, and gets an answer, as from RabbitMQ. The sending side was shut at once.
+// A client that closed the connection may close it again, and gets an answer, as from RabbitMQ. The broker used to shut its sending side at once.
 func TestCloseByClient(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(0, &amqp.ConnectionClose{ReplyCode: 200, ReplyText: "bye"})
@@ -97,7 +97,7 @@ func TestCloseByClient(t *testing.T) {
 	p.state(Closed)
 }
 
-// When a client reads connection.close, the connection is in no list any more, and its exclusive queues are deleted.
+// By the time a client reads connection.close, the connection is in no list any more, and its exclusive queues are deleted.
 func TestClosedConnectionHoldsNothing(t *testing.T) {
 	s := testServer(t)
 	p, other := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)

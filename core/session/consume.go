@@ -43,7 +43,7 @@ func (ch *channel) consume(m *amqp.BasicConsume) error {
 	return cs.join()
 }
 
-// checkConsumers refuses a consumer beyond the limit of a channel. A tag in use is refused elsewhere.
+// checkConsumers refuses a consumer beyond the channel's limit. Duplicate tags are refused elsewhere.
 func (ch *channel) checkConsumers(tag string) error {
 	limit := ch.conn.srv.Consumers
 	if limit == 0 {
@@ -57,7 +57,7 @@ func (ch *channel) checkConsumers(tag string) error {
 	return amqp.Errorf(amqp.ReplyNotAllowed, "reached maximum (%d) of consumers per channel", limit)
 }
 
-// checkConsumerTag refuses a tag in use, and generates one if none is given.
+// checkConsumerTag refuses a tag in use, and generates a tag if none is given.
 func (ch *channel) checkConsumerTag(m *amqp.BasicConsume) error {
 	if m.ConsumerTag == "" {
 		m.ConsumerTag = "amq.ctag-" + randomName()
@@ -120,8 +120,8 @@ func (cs *consumer) configure(m *amqp.BasicConsume) error {
 	return nil
 }
 
-// supports reports whether consumers of the queue's type may have the argument. RabbitMQ has it for other types only, and an unknown
-// argument is ignored.
+// supports reports whether the queue's type supports the argument for its consumers. RabbitMQ ignores an argument that only other types
+// support, like an unknown one.
 func (cs *consumer) supports(arg string) bool {
 	switch arg {
 	case "x-stream-offset":
@@ -132,12 +132,12 @@ func (cs *consumer) supports(arg string) bool {
 	return true
 }
 
-// timeoutOf converts milliseconds, at most to the longest duration that there is.
+// timeoutOf converts milliseconds to a duration, limited to the longest possible one.
 func timeoutOf(ms int64) time.Duration {
 	return time.Duration(min(ms, int64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 }
 
-// argument reads one argument of basic.consume, and returns what is wrong with it in RabbitMQ's words.
+// argument reads one argument of basic.consume, and returns its fault in RabbitMQ's words.
 func (cs *consumer) argument(arg amqp.Field) (problem string) {
 	n, isInteger := amqp.Integer(arg.Value)
 	expectedInteger := `"expected integer, got ` + amqp.TypeName(arg.Value) + `"`
@@ -213,7 +213,7 @@ func (ch *channel) cancel(m *amqp.BasicCancel) error {
 	return ch.answer(nil, m.NoWait, &amqp.BasicCancelOK{ConsumerTag: m.ConsumerTag})
 }
 
-// remove ends a consumer. It returns after the last delivery.
+// remove ends a consumer. It returns after the consumer's last delivery.
 func (ch *channel) remove(cs *consumer) {
 	o := ch.lock()
 	ch.drop(cs)

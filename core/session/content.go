@@ -10,17 +10,17 @@ import (
 type content struct {
 	stage     stage
 	mandatory bool
-	cancels   bool         // an exchange takes the message for a cancellation
+	cancels   bool         // an exchange takes the message as a cancellation
 	passes    bool         // the queues include those of exchanges that route the message at once: see queue.Message
-	planned   bool         // and no exchange holds it
-	hold      hook.Instant // when the exchange releases it that alone gets it; 0 means none, or that it is to be asked again
+	planned   bool         // passes is set, and no exchange holds the message
+	hold      hook.Instant // when the exchange that alone gets the message releases it; 0 means not at all, or that the exchange must be asked again
 	route     *cachedRoute
-	props     []byte       // as they will be stored
+	props     []byte       // as they are stored
 	size      int          // of the whole body
-	held      *block.Block // that props lie in, if an earlier Feed had them; nil if not
-	parts     *block.Block // that the body is copied to, if it comes in several frames; nil if not
+	held      *block.Block // block that props lie in, if they came in an earlier Feed; otherwise nil
+	parts     *block.Block // block that the body is copied to, if it comes in several frames; otherwise nil
 	received  int          // bytes of the body in parts
-	body      []byte       // all of it, while the message is published
+	body      []byte       // the whole body, while the message is published
 }
 
 type stage uint8
@@ -31,7 +31,7 @@ const (
 	awaitBody
 )
 
-// unexpected returns the error for a frame that may not come at this stage.
+// unexpected returns the error for a frame that is not allowed at this stage.
 func (t *content) unexpected() error {
 	var text string
 	switch t.stage {
@@ -45,8 +45,8 @@ func (t *content) unexpected() error {
 	return amqp.Errorf(amqp.ReplyUnexpectedFrame, "%s", text).In(amqp.ClassBasic, amqp.MethodBasicPublish)
 }
 
-// keepContent copies the properties of an incomplete message, because the block they lie in is reused by the next read. To retain
-// that block would cost each channel much more memory.
+// keepContent copies the properties of an incomplete message, because the next read reuses the block they lie in. Retaining that block
+// instead would cost each channel much more memory.
 func (ch *channel) keepContent() {
 	t := &ch.content
 	if t.stage != awaitBody || t.held != nil {
@@ -94,7 +94,7 @@ func (ch *channel) header(payload []byte) error {
 	return nil
 }
 
-// routeErrorOr returns the error of an exchange that cannot be used, which RabbitMQ reports before err, an error in properties.
+// routeErrorOr returns the error of an unusable exchange, if there is one, otherwise err. RabbitMQ reports it before an error in properties.
 func (ch *channel) routeErrorOr(err error) error {
 	if unusable := ch.conn.vhost.Publishable(ch.content.route.info.Exchange); unusable != nil {
 		return unusable
@@ -124,7 +124,7 @@ func (ch *channel) completeParts() error {
 	return ch.complete(t.parts.Buf[:t.size], t.parts)
 }
 
-// append copies a part of the body. It allocates for the bytes that came, not for those announced.
+// append copies a part of the body. It allocates in proportion to the bytes received, not to the announced size.
 func (ch *channel) append(part []byte) {
 	t := &ch.content
 	need := t.received + len(part)
@@ -142,7 +142,7 @@ func (ch *channel) append(part []byte) {
 	t.received = need
 }
 
-// growth returns how many times the needed memory is allocated. The rest of a body that is already large will probably come.
+// growth returns by which factor an allocation exceeds the needed memory. If a body is already large, the rest of it will probably come.
 func growth(need int) int {
 	const large = 64 << 10
 	if need >= large {
@@ -159,13 +159,13 @@ func (c *Conn) trackBuffered(n int) {
 
 // IncompleteBytes returns how many bytes of incomplete messages have been received.
 func (c *Conn) IncompleteBytes() (bytes int) {
-	for _, ch := range c.dirty { // after a Feed, those are the channels with incomplete content
+	for _, ch := range c.dirty { // after a Feed, exactly the channels with incomplete content are dirty
 		bytes += ch.content.received
 	}
 	return bytes
 }
 
-// partialFrame is a body frame of which only a part has been read, in a body of several frames. Its payload goes directly to where
+// partialFrame is a partly read body frame of a body in several frames. Its payload is read directly into the memory where
 // the body is collected: see [Conn.BodySpace].
 type partialFrame struct {
 	channel   *channel // nil: there is none
@@ -174,10 +174,10 @@ type partialFrame struct {
 	offset    int      // of the payload in the body
 }
 
-// minPartialRead is the smallest read that is worth a system call of its own, bytes.
+// minPartialRead is the smallest read, in bytes, that is worth a system call of its own.
 const minPartialRead = 16 << 10
 
-// beginPartial takes the start of an incomplete frame from data, if that is a body frame large enough.
+// beginPartial consumes the start of an incomplete frame, if that is a sufficiently large body frame.
 func (c *Conn) beginPartial(data []byte) (consumed int) {
 	id, size, payload, ok := amqp.BeginBody(data)
 	if !ok || c.phase != running {
@@ -199,7 +199,7 @@ func (c *Conn) beginPartial(data []byte) (consumed int) {
 	return len(data)
 }
 
-// continuePartial takes what data has of the partial frame.
+// continuePartial consumes the part of data that belongs to the partial frame.
 func (c *Conn) continuePartial(data []byte) (consumed int) {
 	p := &c.partial
 	if p.remaining == 0 && len(data) > 0 {
@@ -237,8 +237,8 @@ func (c *Conn) endPartial(end byte) {
 	}
 }
 
-// BodySpace returns where the caller may read the next bytes to, if no bytes wait to be fed; nil if they must go through Feed. The
-// caller reports what it read with BodyRead, and then calls Feed, without bytes.
+// BodySpace returns the memory into which the caller may read the next bytes, if no bytes wait to be fed. nil means that they must go
+// through Feed. The caller reports the bytes it read with BodyRead, and then calls Feed without bytes.
 func (c *Conn) BodySpace() []byte {
 	p := &c.partial
 	if p.remaining < minPartialRead || !c.wantsPartial() {
@@ -252,12 +252,12 @@ func (c *Conn) BodySpace() []byte {
 	return space[:min(len(space), p.remaining)]
 }
 
-// BodyRead takes n bytes that were read to BodySpace.
+// BodyRead records that n bytes were read into BodySpace.
 func (c *Conn) BodyRead(n int) {
 	c.partial.remaining -= n
 	c.partial.channel.content.received += n
 }
 
-// InsideBody reports that a body frame is partly read. The caller should then read little more than the rest of it: what follows
-// may belong into BodySpace.
+// InsideBody reports that a body frame is partly read. The caller should then read little more than the rest of it, because the following
+// bytes may belong into BodySpace.
 func (c *Conn) InsideBody() bool { return c.partial.channel != nil }

@@ -2,7 +2,7 @@ package session
 
 import "github.com/curfewmq/curfew/core/amqp"
 
-// control handles frames on channel 0, and all frames while channels cannot be used.
+// control handles frames on channel 0, and all frames while channels are unavailable.
 func (c *Conn) control(f amqp.Frame) error {
 	if f.Type == amqp.FrameHeartbeat || c.phase >= closing && f.Channel != 0 {
 		return nil
@@ -38,7 +38,7 @@ func (c *Conn) method(m amqp.Method) error {
 	case *amqp.ConnectionUpdateSecret:
 		if c.phase == running {
 			c.log().Info("secret updated", "user", c.user.Name, "reason", m.Reason)
-			c.send(0, &amqp.ConnectionUpdateSecretOK{}) // the secret is not used: passwords do not expire
+			c.send(0, &amqp.ConnectionUpdateSecretOK{}) // the secret is not used, because passwords do not expire
 			return nil
 		}
 	case *amqp.ConnectionCloseOK:
@@ -53,7 +53,7 @@ func (c *Conn) method(m amqp.Method) error {
 	return amqp.Errorf(amqp.ReplyChannelError, "unexpected method in connection state %s", c.phase).In(m.ID())
 }
 
-// openChannel handles a frame on a channel that is not open: only channel.open may come.
+// openChannel handles a frame on a channel that is not open; only channel.open is allowed there.
 func (c *Conn) openChannel(f amqp.Frame) error {
 	if f.Type != amqp.FrameMethod {
 		return amqp.Errorf(amqp.ReplyUnexpectedFrame, "expected method frame, got non method frame instead")
@@ -103,10 +103,10 @@ func (c *Conn) checkChannelMax(id uint16) error {
 	return amqp.Errorf(amqp.ReplyNotAllowed, "channel %d is higher than the negotiated channel_max (%d)", id, c.channelMax)
 }
 
-// Block tells a client that understands connection.blocked why it is not read from.
+// Block sends connection.blocked with the reason to a client that understands it: its input is not read from now on.
 func (c *Conn) Block(reason string) { c.setBlocked(true, &amqp.ConnectionBlocked{Reason: reason}) }
 
-// Unblock tells it that it is read from again.
+// Unblock sends connection.unblocked: the client's input is read again.
 func (c *Conn) Unblock() { c.setBlocked(false, &amqp.ConnectionUnblocked{}) }
 
 func (c *Conn) setBlocked(blocked bool, notice amqp.Method) {

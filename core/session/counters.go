@@ -8,20 +8,20 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// Counters counts what clients did on channels.
+// Counters counts the clients' actions on channels.
 type Counters struct {
 	Published   uint64
 	Routed      uint64 // once for each queue
 	Returned    uint64 // mandatory and unroutable
 	Dropped     uint64 // unroutable, not mandatory
 	Confirmable uint64 // published in confirm mode
-	Confirmed   uint64 // of these, acked or nacked
+	Confirmed   uint64 // acked or nacked, of the confirmable ones
 	LeasesEnded uint64 // deliveries that were not settled by the end of their lease
 
 	Deliveries [queue.Types]DeliveryCounters // by the type of the queue
 }
 
-// DeliveryCounters counts deliveries and what became of them.
+// DeliveryCounters counts deliveries and their outcomes.
 type DeliveryCounters [deliveryKinds]uint64
 
 // DeliveryKind is an index of DeliveryCounters.
@@ -34,7 +34,7 @@ const (
 	Got // by basic.get, with acknowledgement
 	GotNoAck
 	GetEmpty    // basic.get on an empty queue
-	Redelivered // those of the first four that were redeliveries
+	Redelivered // redeliveries among the first four kinds
 	Acked
 	deliveryKinds
 )
@@ -94,7 +94,7 @@ func (t *Counters) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
 // publishCounts counts what a channel published. It belongs to the connection's reader.
 type publishCounts struct{ published, routed, returned, dropped uint64 }
 
-// publishCounters are a copy of publishCounts for other goroutines, updated once for many messages.
+// publishCounters is a copy of publishCounts for other goroutines, updated once for many messages.
 type publishCounters struct{ published, routed, returned, dropped atomic.Uint64 }
 
 func (s *publishCounts) share(to *publishCounters) {
@@ -112,7 +112,7 @@ func (s *publishCounts) share(to *publishCounters) {
 func (ch *channel) allCounters() Counters {
 	t := ch.counters
 	t.Published, t.Dropped = ch.sharedCounts.published.Load(), ch.sharedCounts.dropped.Load()
-	t.Returned += ch.sharedCounts.returned.Load() // counters has those that were returned later
+	t.Returned += ch.sharedCounts.returned.Load() // counters has the messages that were returned later
 	t.Routed = ch.sharedCounts.routed.Load()
 	confirmed, unconfirmed := ch.confirms.count()
 	t.Confirmed, t.Confirmable = confirmed, confirmed+uint64(unconfirmed)
@@ -137,7 +137,7 @@ type Churn struct {
 	ChannelsOpened, ChannelsClosed       atomic.Uint64
 }
 
-// Churn returns the server's counters, which go on counting.
+// Churn returns the server's live counters.
 func (s *Server) Churn() *Churn { return &s.churn }
 
 // closedCounters sums up closed channels by vhost.

@@ -10,20 +10,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// consumer is a consumer of a channel, or what basic.get uses in its place. Its exported fields are the queue's.
+// consumer is a consumer of a channel, or the consumer that stands for basic.get. Its exported fields are the queue's.
 type consumer struct {
 	queue.Consumer
 	channel   *channel
-	timeout   time.Duration // to acknowledge a delivery; 0 means any time, a negative value the broker's default
-	lease     time.Duration // of its deliveries; 0 means any time, a negative value the queue's
+	timeout   time.Duration // time to acknowledge a delivery; 0 means any time, a negative value the broker's default
+	lease     time.Duration // lease of its deliveries; 0 means any time, a negative value the queue's
 	arguments amqp.Table    // of basic.consume
-	exempt    bool          // from the channel's global prefetch
-	tooLarge  error         // of basic.get: why it got no message; belongs to the queue's turn
+	exempt    bool          // does not count against the channel's global prefetch
+	tooLarge  error         // of basic.get: the reason why it got no message; belongs to the queue's turn
 
 	// Guarded by the lock of the connection's out.
-	consumeOKDone bool     // consume-ok was sent or is not wanted
-	served        uint64   // number of the last delivery to it, among those of the connection
-	leaseTags     []uint64 // from which on its deliveries have leases, and have none, in turns: policies change it
+	consumeOKDone bool     // consume-ok was sent, or the client does not want it
+	served        uint64   // the connection's delivery number of the last delivery to this consumer
+	leaseTags     []uint64 // tags at which its deliveries switched between with and without a lease, starting with "with": policies change that
 }
 
 var _ queue.Sink = (*consumer)(nil)
@@ -57,16 +57,15 @@ func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int) {
 	return n
 }
 
-// Takes implements [queue.Sink]. A channel that is closed does not say that a delivery fits
-// no frame.
+// Takes implements [queue.Sink]. A closed channel does not claim that a delivery is too large.
 func (cs *consumer) Takes(_ *queue.Consumer, d *queue.Delivery) bool {
 	o := cs.channel.lock()
 	defer o.mu.Unlock()
 	return cs.channel.closed || cs.channel.fit(d)
 }
 
-// write writes deliveries and returns how many. fits is false if the next one does not fit the connection's frames. The caller
-// holds out's lock.
+// write writes deliveries and returns how many it has written. fits is false if the next one is too large for the connection's frames. The
+// caller holds out's lock.
 func (cs *consumer) write(ds []queue.Delivery) (n int, fits bool) {
 	ch := cs.channel
 	for n < len(ds) && !ch.conn.out.full() && ch.mayDeliver(cs) {
@@ -79,18 +78,18 @@ func (cs *consumer) write(ds []queue.Delivery) (n int, fits bool) {
 	return n, true
 }
 
-// fit shortens the headers that the broker added to a message, if they do not fit a frame. It reports whether the message fits
-// then: a client treats a frame that is too large as an error of the connection.
+// fit shortens the headers that the broker added to a message, if they do not fit into a frame. It reports whether the message then fits:
+// a client treats a frame that is too large as an error of the connection.
 func (ch *channel) fit(d *queue.Delivery) bool {
 	limit := ch.conn.frameMax - contentOverhead
 	if len(d.Props) <= limit {
 		return true
 	}
 	d.Props = death.Fit(d.Props, limit)
-	return len(d.Props) <= limit+amqp.FrameSlack // which the publisher was granted, too
+	return len(d.Props) <= limit+amqp.FrameSlack // the publisher was granted this slack, too
 }
 
-// errTooLarge closes a channel that gets a message which does not fit its frames: the publisher had a larger frame-max.
+// errTooLarge returns the error for a channel whose frames are too small for a message: the message's publisher had a larger frame-max.
 func (cs *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
 	cfg, frameMax := cs.Queue.Config(), cs.channel.conn.frameMax
 	return amqp.Errorf(amqp.ReplyPreconditionFailed, "the headers of a message in queue '%s' in vhost '%s' have %d bytes: too many for frame_max = %d",
@@ -120,7 +119,7 @@ func (cs *consumer) sendConsumeOK() {
 	}
 }
 
-// stall remembers a consumer that did not take everything, to wake it when it can. The caller holds out's lock.
+// stall registers a consumer that did not take everything, so that it is woken later. The caller holds out's lock.
 func (ch *channel) stall(cs *consumer) {
 	line := &ch.atLimit
 	if ch.mayDeliver(cs) {
@@ -199,7 +198,7 @@ func (cs *consumer) Cancelled(*queue.Consumer) {
 	ch.sendCancel(cs.Tag)
 }
 
-// sendCancel tells the client that a consumer has ended. The caller holds out's lock.
+// sendCancel notifies the client that a consumer has ended. The caller holds out's lock.
 func (ch *channel) sendCancel(tag string) {
 	ch.conn.out.send(ch.id, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// deliveries formats what is delivered: consumer tag, delivery tag and body, with an asterisk for redelivered.
+// deliveries formats deliveries: consumer tag, delivery tag and body, with an asterisk for redelivered.
 func (p *probe) deliveries(channel uint16) (s string) {
 	p.t.Helper()
 	for len(p.out) > 0 && [4]byte(p.out[7:11]) == [4]byte{0, 60, 0, 60} {
@@ -87,8 +87,8 @@ func TestChannelPrefetch(t *testing.T) {
 	p.delivers(1, "a5:q4 a6:q5")
 }
 
-// A channel kept its limit when another was set for its consumers. RabbitMQ ends it, also for consumers that wait: an application that
-// acknowledges 100 messages together, with a library that had set a global limit of 10, waited forever.
+// A channel kept its limit after another limit was set for its consumers. RabbitMQ removes it, even for waiting consumers: an application that
+// acknowledged 100 messages together, with a library that had set a global limit of 10, waited forever.
 func TestAPrefetchForConsumersEndsTheChannels(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -110,8 +110,8 @@ func TestAPrefetchForConsumersEndsTheChannels(t *testing.T) {
 	p.delivers(1, "a7:q4")
 }
 
-// A consumer without acknowledgements got messages while its channel had no credit. RabbitMQ lets it wait, and gives it everything as
-// soon as there is credit, which it does not use. Direct replies do not wait.
+// A consumer without acknowledgements got messages while its channel had no credit. RabbitMQ makes it wait, and gives it everything as
+// soon as there is credit, which it does not use up. Direct replies do not wait.
 func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	p.queue(1, "q")
@@ -159,8 +159,8 @@ func TestChannelPrefetchIsSharedFairly(t *testing.T) {
 	}
 }
 
-// RabbitMQ has no global prefetch for quorum queues: it refuses their consumers on a channel that has one. Of a consumer that was
-// there before, neither deliveries nor acknowledgements count.
+// RabbitMQ has no global prefetch for quorum queues: it refuses their consumers on a channel that has one. Deliveries and acknowledgements of a
+// consumer that existed before do not count.
 func TestQuorumQueuesHaveNoChannelPrefetch(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -203,7 +203,7 @@ func TestAChannelAtItsLimitStopsNobodyElse(t *testing.T) {
 	b.delivers(1, "b1:y")
 }
 
-// With a global prefetch only, the unacknowledged messages of a cancelled consumer were delivered in any order: 1 3 5 2.
+// With a global prefetch only, the unacknowledged messages of a cancelled consumer were delivered out of order: 1 3 5 2.
 func TestReturnedMessagesAreDeliveredInOrder(t *testing.T) {
 	s := testServer(t)
 	a, b := probeOf(t, s, Peer{}).open().channel(1), probeOf(t, s, Peer{}).open().channel(1)
@@ -353,7 +353,7 @@ func TestConsumerTags(t *testing.T) {
 	p.delivers(1, "quiet1:1")
 }
 
-// A client that understands basic.cancel gets it when a queue is deleted. It may still acknowledge what it got.
+// A client that understands basic.cancel gets it when a queue is deleted. It may still acknowledge earlier deliveries.
 func TestCancelNotify(t *testing.T) {
 	for _, can := range [][]string{nil, {"consumer_cancel_notify"}} {
 		t.Run(fmt.Sprint(can), func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestCancelNotify(t *testing.T) {
 	}
 }
 
-// The messages for a peer that does not read stay in their queue, except for a bounded number. The peer gets them when it reads.
+// Messages for a peer that does not read stay in their queue, except for a bounded number. The peer gets them when it reads again.
 func TestSlowConsumer(t *testing.T) {
 	r := newRig(t)
 	do[*amqp.BasicConsumeOK](r.probe, 1, &amqp.BasicConsume{Queue: "q", NoAck: true})
@@ -399,7 +399,7 @@ func TestSlowConsumer(t *testing.T) {
 	}
 }
 
-// The same with a global prefetch: an acknowledgement wakes the consumers that it stalled, not the writer.
+// The same with a global prefetch: the consumers that it stalled are woken by an acknowledgement, not by the writer.
 func TestSlowConsumerWithLimit(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -440,7 +440,7 @@ func TestGet(t *testing.T) {
 	}
 }
 
-// When a connection was closed, what one of its channels returned went to the next channel, and so on. Each time counted as a
+// When a connection was closed, the messages that one of its channels returned went to the next channel, and so on. Each time counted as a
 // delivery: with 20 channels, a message of a quorum queue exceeded its delivery limit.
 func TestAConnectionThatClosesDoesNotHandMessagesToItself(t *testing.T) {
 	const channels = 25
@@ -464,7 +464,7 @@ func TestAConnectionThatClosesDoesNotHandMessagesToItself(t *testing.T) {
 	}
 }
 
-// A client that deletes a queue it consumes from gets delete-ok, and then basic.cancel for its consumers. It was the other way round.
+// A client that deletes a queue it consumes from gets delete-ok, and then basic.cancel for its consumers. The order used to be reversed.
 func TestDeleteOKIsBeforeCancel(t *testing.T) {
 	s := testServer(t)
 	p, other := probeOf(t, s, Peer{}).open("consumer_cancel_notify").channel(1), probeOf(t, s, Peer{}).open("consumer_cancel_notify").channel(1)
@@ -490,7 +490,7 @@ func TestDeleteOKIsBeforeCancel(t *testing.T) {
 	}
 }
 
-// A consumer that was stalled by a global prefetch stayed in the list when it was cancelled: a client that consumes and cancels again
+// A consumer that was stalled by a global prefetch stayed in the list after it was cancelled: a client that consumed and cancelled again
 // and again filled the memory.
 func TestCancelledConsumerIsNotStalled(t *testing.T) {
 	p := newProbe(t).open().channel(1)

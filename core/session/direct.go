@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// Direct is a connection with one channel from inside the broker, for a user who logged in elsewhere, as to the management API. The
-// broker treats it as any client. It belongs to one goroutine.
+// Direct is a connection with one channel from inside the broker, for a user that logged in elsewhere, such as to the management API. The
+// broker treats it like any client. It belongs to one goroutine.
 type Direct struct {
 	conn  *Conn
 	clock clock.Clock
@@ -22,11 +22,11 @@ type Direct struct {
 }
 
 const (
-	directFrameMax = 1 << 30 // so that every body is one frame
+	directFrameMax = 1 << 30 // so large that every body is one frame
 	directChannel  = 1       // the only channel
 )
 
-// Direct opens a connection for a user to a vhost. The caller has checked the user's access, and closes the connection.
+// Direct opens a connection for a user to a vhost. The caller has checked the user's access, and must close the connection.
 func (s *Server) Direct(user auth.User, v *vhost.VHost, clock clock.Clock) *Direct {
 	d := &Direct{clock: clock, tick: make(chan struct{}, 1)}
 	c := s.Accept(Peer{Address: "direct", Local: "direct"}, func() { signal(d.tick) })
@@ -38,7 +38,7 @@ func (s *Server) Direct(user auth.User, v *vhost.VHost, clock clock.Clock) *Dire
 	return d
 }
 
-// Close gives back what the connection holds, such as unsettled messages.
+// Close gives back everything that the connection holds, such as unsettled messages.
 func (d *Direct) Close() { d.conn.Release(d.clock()) }
 
 // Send sends a method that has no content. Its short strings must not be longer than 255 bytes.
@@ -64,7 +64,7 @@ func (d *Direct) feed(b []byte) {
 	d.read()
 }
 
-// read takes what the connection wants to write.
+// read appends the pending output of the connection to in.
 func (d *Direct) read() {
 	for bs, _, _ := d.conn.out.next(); len(bs) > 0; bs, _, _ = d.conn.out.next() {
 		for _, b := range bs {
@@ -117,7 +117,7 @@ func (d *Direct) reply() (r Reply, err error) {
 	return r, nil
 }
 
-// frame returns the next frame of in, which has only whole frames.
+// frame returns the next frame of in, which contains whole frames only.
 func (d *Direct) frame() amqp.Frame {
 	f, n, err := amqp.NextFrame(d.in, directFrameMax)
 	if err != nil || n == 0 {

@@ -24,7 +24,7 @@ type diskProbe struct {
 	store *store.Store
 }
 
-// onDisk starts a broker on what a disk has.
+// onDisk starts a broker on the content of a disk.
 func onDisk(t *testing.T, disk *crashfs.FS, shards int) *diskProbe {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{
@@ -86,7 +86,7 @@ func (p *diskProbe) shardOf(name string) uint32 {
 	return s.Config().Storage.Shard
 }
 
-// Power fails at every write of a commit. Afterwards all of the transaction is there or nothing, and all if the client got commit-ok.
+// Power fails at every write of a commit. Afterwards the transaction is there as a whole or not at all, and as a whole if the client got commit-ok.
 func TestTransactionIsAllOrNothing(t *testing.T) {
 	none, all := "cause other|||", "|a|b c|"
 	for seed := range uint64(6) {
@@ -114,8 +114,8 @@ func TestTransactionIsAllOrNothing(t *testing.T) {
 	}
 }
 
-// replace commits a transaction that acknowledges a message, rejects another, and publishes some to other queues. Power fails during
-// the commit, after a number of writes.
+// replace commits a transaction that acknowledges a message, rejects another, and publishes some to other queues. Power fails after the given
+// number of writes.
 func (p *diskProbe) replace(disk *crashfs.FS, cut int) (committed bool) {
 	p.t.Helper()
 	p.channel(1)
@@ -134,7 +134,7 @@ func (p *diskProbe) replace(disk *crashfs.FS, cut int) (committed bool) {
 	return committed
 }
 
-// With several shards it is all or nothing in each, and never the acknowledgements without the publishes.
+// With several shards each shard has its part completely or not at all, and never the acknowledgements without the published messages.
 func TestTransactionInSeveralShards(t *testing.T) {
 	const shards = 3
 	names := []string{"q1", "q2", "q3", "q4"}
@@ -169,7 +169,7 @@ func TestTransactionInSeveralShards(t *testing.T) {
 	}
 }
 
-// Transactions move tokens from queue to queue until power fails, again and again. There is always one of each.
+// Transactions move tokens from queue to queue until power fails, again and again. There is always exactly one of each token.
 func TestTransactionsMoveInOnePiece(t *testing.T) {
 	const tokens, queues, lives = 12, 5, 6
 	name := func(n int) string { return "q" + strconv.Itoa(n) }
@@ -229,8 +229,8 @@ func (p *diskProbe) move(rng *rand.Rand, name func(int) string, queues int) bool
 	return ok
 }
 
-// The disk fails one shard. Channels that use its queues are closed, and the queues serve nothing any more; the other shard goes on. A
-// restart finds what was durable.
+// The disk fails for one shard. Channels that use its queues are closed, and the queues stop; the other shard goes on. A
+// restart finds everything that was durable.
 func TestStoppedShard(t *testing.T) {
 	disk := crashfs.New(1)
 	p := onDisk(t, disk, 2)
@@ -317,7 +317,7 @@ func (p *diskProbe) confirmed(channel uint16, ms ...published) {
 	}
 }
 
-// sync waits until everything published so far has been stored or has failed, and the queues know.
+// sync waits until every message published so far has been stored or has failed, and the queues know.
 func (p *diskProbe) sync() {
 	v, _ := p.store.VHost("/")
 	for _, s := range v.Queues() {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// endedTags are the tags of deliveries whose lease has ended and that the client has not settled since: it may not know, so that a
-// settlement of one is ignored. They are kept as ranges, of which a client that settles nothing makes one.
+// endedTags holds the tags of deliveries whose lease has ended and that the client has not settled since. The client may not know that the
+// lease has ended, so its settlement is ignored. Tags are kept as ranges; a client that settles nothing produces a single range.
 type endedTags struct {
 	ranges []tagRange // in order; they neither overlap nor touch
 }
@@ -14,11 +14,11 @@ type endedTags struct {
 // tagRange is the tags first <= tag <= last.
 type tagRange struct{ first, last uint64 }
 
-// maxEndedRanges bounds the memory for ended tags. Beyond it the two lowest ranges become one, with what lies between them: a
-// settlement of those tags is then ignored, too, also where it is the client's mistake.
+// maxEndedRanges bounds the memory for ended tags. Beyond it the two lowest ranges are merged, including the tags between them: a
+// settlement of those is then ignored, too, even where it is the client's mistake.
 const maxEndedRanges = 1024
 
-// search returns the position of the range that has the tag, or of the first one above it.
+// search returns the position of the range that contains the tag, or of the first range above it.
 func (e *endedTags) search(tag uint64) (i int, found bool) {
 	i, _ = slices.BinarySearchFunc(e.ranges, tag, func(r tagRange, tag uint64) int { return cmp.Compare(r.last, tag) })
 	return i, i < len(e.ranges) && e.ranges[i].first <= tag
@@ -50,7 +50,7 @@ func (e *endedTags) add(tag uint64) {
 	}
 }
 
-// take removes a tag and reports whether it was there.
+// take removes a tag and reports whether it was present.
 func (e *endedTags) take(tag uint64) bool {
 	i, found := e.search(tag)
 	if !found {
@@ -72,7 +72,7 @@ func (e *endedTags) take(tag uint64) bool {
 	return true
 }
 
-// takeThrough removes the tags up to one.
+// takeThrough removes all tags up to tag.
 func (e *endedTags) takeThrough(tag uint64) {
 	i, found := e.search(tag)
 	if found && e.ranges[i].last == tag {

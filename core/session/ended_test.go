@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The ranges have exactly the tags that a set has, in order and apart, in whatever order they come and go.
+// In whatever order tags are added and removed, the ranges contain exactly the tags of a set, in order and without touching.
 func TestEndedTags(t *testing.T) {
 	const tags = 200
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -45,7 +45,7 @@ func TestEndedTags(t *testing.T) {
 	}
 }
 
-// Beyond the limit the lowest ranges become one. No ended tag is forgotten.
+// Beyond the limit the lowest ranges are merged. No ended tag is forgotten.
 func TestEndedTagsAreBounded(t *testing.T) {
 	var e endedTags
 	const tags = 4 * maxEndedRanges

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// replyCodes are the reply codes of errors of a vhost; any other is an internal error.
+// replyCodes maps the errors of a vhost to reply codes; any other error is an internal error.
 var replyCodes = map[vhost.Kind]uint16{
 	vhost.NotFound:       amqp.ReplyNotFound,
 	vhost.AccessRefused:  amqp.ReplyAccessRefused,
@@ -20,7 +20,7 @@ var replyCodes = map[vhost.Kind]uint16{
 	vhost.NotImplemented: amqp.ReplyNotImplemented,
 }
 
-// in names the method that caused err, and gives errors of a vhost their reply codes. It returns nil for nil.
+// in adds to err the method that caused it, and gives errors of a vhost their reply codes. It returns nil for nil.
 func in(err error, class, method uint16) error {
 	if err == nil {
 		return nil
@@ -43,7 +43,7 @@ func in(err error, class, method uint16) error {
 	return err
 }
 
-// errStopped is the error of a queue that has stopped. It is soft, because other queues may work, unless the whole vhost has moved.
+// errStopped returns the error for a queue that has stopped. It is soft, because other queues may work, unless the whole vhost has moved.
 func errStopped(why *queue.StoppedError) *amqp.Error {
 	if why.Moved() {
 		return errMoved(why.Error())
@@ -53,8 +53,8 @@ func errStopped(why *queue.StoppedError) *amqp.Error {
 	return e
 }
 
-// errMoved ends a connection whose vhost another node serves, as its eviction does, which may come a little later: clients connect again
-// then, while the end of a channel is their program's business.
+// errMoved returns the error that ends a connection whose vhost is now served by another node; the connection's eviction, which may follow, has
+// the same effect. Clients reconnect after such an error, whereas the end of a channel is left to the application.
 func errMoved(text string) *amqp.Error { return amqp.Errorf(amqp.ReplyConnectionForced, "%s", text) }
 
 func precondition(layout string, args ...any) error {

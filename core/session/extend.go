@@ -11,21 +11,21 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A consumer extends the lease of a delivery with a message to the default exchange. No queue can have the name leaseKey, and no
-// permission is needed: the tag is that of a delivery to the channel itself.
+// A consumer extends the lease of a delivery with a message to the default exchange. No queue can have the name leaseKey. No permission
+// is needed, because the delivery tag belongs to the channel itself.
 const (
 	leaseKey     = "amq.lease"
 	headerTag    = "delivery-tag"
 	headerExtend = "extend" // milliseconds from now on
 )
 
-// leaseInfo is the routing info of all messages that extend a lease, and of no others. It is never written.
+// leaseInfo is the routing info of every message that extends a lease, and of no other message. It is never modified.
 var leaseInfo = &queue.RoutingInfo{Key: leaseKey}
 
 func isLeaseKey(exchange, key []byte) bool { return len(exchange) == 0 && string(key) == leaseKey }
 
-// extend handles a message that extends the lease of a delivery: at once, also in a transaction. The message of a delivery that is
-// not held any more is unroutable.
+// extend handles a message that extends the lease of a delivery. It takes effect at once, even in a transaction. If the delivery is no
+// longer held, the message is unroutable.
 func (ch *channel) extend() error {
 	tag, by, err := ch.readExtension()
 	if err != nil {
@@ -71,8 +71,8 @@ func invalidHeader(headers amqp.RawTable, name, expected string) error {
 	return precondition("invalid header '%s' of a message to '%s': expected %s, got %s", name, leaseKey, expected, got)
 }
 
-// extendLease has the lease of a delivery end so long from now, and reports whether the delivery is held. One without a lease stays
-// without.
+// extendLease makes the lease of a delivery end the given time from now, and reports whether the delivery is held. It does not give a lease
+// to a delivery that has none.
 func (ch *channel) extendLease(tag uint64, by time.Duration) (held bool) {
 	o := ch.lock()
 	defer o.mu.Unlock()
@@ -98,7 +98,7 @@ func (ch *channel) extendLease(tag uint64, by time.Duration) (held bool) {
 		ch.pruneExtended()
 	}
 	if l.runs.Len() > l.most {
-		end = 1 // the reader removes the stale ones
+		end = 1 // makes the reader remove the stale ones
 	}
 	ch.conn.armLease(end)
 	return true

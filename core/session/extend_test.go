@@ -62,7 +62,7 @@ func TestExtendedLease(t *testing.T) {
 	})
 }
 
-// An extension on another channel, or after the settlement, finds nothing, and the lease of another delivery with its tag stays.
+// An extension on another channel, or after the settlement, has no effect, and does not touch another delivery with the same tag.
 func TestOnlyOwnLeasesAreExtended(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -79,7 +79,7 @@ func TestOnlyOwnLeasesAreExtended(t *testing.T) {
 	})
 }
 
-// A delivery without a lease is held as long as its channel: to extend it does nothing.
+// A delivery without a lease is held as long as its channel lasts. Extending it has no effect.
 func TestExtendWithoutLease(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q")
@@ -93,7 +93,7 @@ func TestExtendWithoutLease(t *testing.T) {
 	})
 }
 
-// After a policy had taken the lease from later deliveries of a consumer, to extend an earlier one did nothing: it came back.
+// After a policy had removed the lease from a consumer's later deliveries, extending an earlier delivery had no effect: it came back.
 func TestExtendAfterThePolicyChanged(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		v := p.conn.vhost
@@ -140,7 +140,7 @@ func TestExtendAfterThePolicyChanged(t *testing.T) {
 	})
 }
 
-// An extension is confirmed as any message, after it came back if it is mandatory and the delivery is not held.
+// An extension is confirmed like any message. If it is mandatory and the delivery is not held, it is returned first.
 func TestExtensionsAreConfirmed(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -162,7 +162,7 @@ func TestExtensionsAreConfirmed(t *testing.T) {
 	})
 }
 
-// A transaction can be long: its deliveries' leases are extended at once, those that it has settled, too.
+// Transactions can be long, so the leases of deliveries are extended at once in a transaction, including those that it has settled.
 func TestExtendInATransaction(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -185,7 +185,7 @@ func TestExtendInATransaction(t *testing.T) {
 	})
 }
 
-// A consumer that may publish nowhere can extend its leases.
+// A consumer without permission to publish can extend its leases.
 func TestExtendNeedsNoPermission(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -242,14 +242,14 @@ func TestInvalidExtensions(t *testing.T) {
 	}
 }
 
-// No queue can take messages to amq.lease away.
+// No queue can intercept messages to amq.lease.
 func TestNoQueueHasTheNameOfLeases(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(1, &amqp.QueueDeclare{Queue: "amq.lease"})
 	p.closed(1, 403, "ACCESS_REFUSED - queue name 'amq.lease' contains reserved prefix 'amq.*'")
 }
 
-// Whatever a client settles, extends or leaves, each lease ends at its time and no other, and each message is in one place.
+// Whatever a client settles, extends or ignores, each lease ends exactly at its time, and each message is in exactly one place.
 func TestLeasesAndTheirEnds(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		rnd := rand.New(rand.NewPCG(3, 4))

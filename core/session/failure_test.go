@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// brokenDisk stores definitions and loses messages: it is a vhost's log of definitions and a queue's journal.
+// brokenDisk stores definitions and loses messages. It is a vhost's log of definitions and a queue's journal.
 type brokenDisk struct{}
 
 func (brokenDisk) Sync() error { return errors.New("input/output error") }
@@ -94,7 +94,7 @@ func TestNotStored(t *testing.T) {
 	p.channel(1)
 }
 
-// A transaction that cannot be stored is not committed: what it acknowledged is requeued.
+// A transaction that cannot be stored is not committed: the messages it acknowledged are requeued.
 func TestTransactionNotStored(t *testing.T) {
 	p := newBrokenProbe(t)
 	p.publish(1, kept("passing", "cause"))
@@ -109,7 +109,7 @@ func TestTransactionNotStored(t *testing.T) {
 	p.holds(1, "passing", 1)
 }
 
-// Nor is one whose acknowledgements cannot be stored.
+// The same holds if its acknowledgements cannot be stored.
 func TestAcknowledgementNotStored(t *testing.T) {
 	p := newBrokenProbe(t)
 	p.publish(1, kept("kept", "in memory"))
@@ -120,7 +120,7 @@ func TestAcknowledgementNotStored(t *testing.T) {
 	p.notStored(2)
 }
 
-// If a transaction acknowledged messages of several queues, one of which had stopped, those of the others were out of reach until the
+// If a transaction acknowledged messages of several queues, one of which had stopped, the messages of the others were unavailable until the
 // broker was restarted.
 func TestAcknowledgementsOfOtherQueuesAreRestored(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)

@@ -7,7 +7,7 @@ import (
 )
 
 // FuzzFeed feeds arbitrary bytes to a connection with an open channel. They may be refused, but with well-formed frames, and the
-// connection must give back everything.
+// connection must give back everything it holds.
 func FuzzFeed(f *testing.F) {
 	one := func(ms ...amqp.Method) []byte {
 		var b []byte

@@ -11,8 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// The firehose: while tracing is on in a vhost, a copy of each message that is published, delivered or fetched there goes to the
-// exchange amq.rabbitmq.trace. Its headers describe the message [RabbitMQ: firehose.html]. Copies are not copied again.
+// While tracing is on in a vhost, a copy of each message that is published, delivered or fetched there is published to the
+// exchange amq.rabbitmq.trace: the firehose. Its headers describe the message [RabbitMQ: firehose.html]. Copies are not copied again.
 
 // tracing reports whether the firehose is on in the connection's vhost.
 func (c *Conn) tracing() bool { return c.vhost != nil && c.vhost.Tracing() }
@@ -27,7 +27,7 @@ func (ch *channel) copyPublished(m *queue.Message, queues []*queue.Mailbox) {
 	fc.publish(&ch.conn.outbox, "publish."+o.Exchange, m.Body, ch.blockRefs())
 }
 
-// routedQueues returns the names of the queues that a message goes to, without reply queues. On the default exchange every key
+// routedQueues returns the names of the queues that a message goes to, except reply queues. On the default exchange every key
 // counts as a name, whether or not the queue exists.
 func routedQueues(o *queue.RoutingInfo, queues []*queue.Mailbox) amqp.Array {
 	var names []string
@@ -35,7 +35,7 @@ func routedQueues(o *queue.RoutingInfo, queues []*queue.Mailbox) amqp.Array {
 		names = slices.DeleteFunc(slices.Concat([]string{o.Key}, o.CC, o.BCC), isReplyName)
 	} else {
 		for _, q := range queues {
-			if c := q.Config(); c.Schedule == nil { // else an exchange holds the message, and no queue has it yet
+			if c := q.Config(); c.Schedule == nil { // otherwise an exchange holds the message, and it is not in a queue yet
 				names = append(names, c.Name)
 			}
 		}
@@ -75,7 +75,7 @@ func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
 func deliveredKeys(d *queue.Delivery) []string {
 	keys := []string{string(d.Key)}
 	if x, err := amqp.ScanProps(d.Props); err == nil && x.Has(amqp.PropHeaders) {
-		cc, _, _ := death.SenderSelected(x.Headers(d.Props)) // checked when it was published
+		cc, _, _ := death.SenderSelected(x.Headers(d.Props)) // valid, because it was checked when the message was published
 		keys = append(keys, cc...)
 	}
 	return keys
@@ -91,7 +91,7 @@ type firehoseCopy struct {
 	extra       amqp.Table // further headers; dropped if they do not fit
 }
 
-// publish adds the copy to out, for the queues that the exchange routes it to. Its body is copied, unless refs are given.
+// publish adds the copy to out, for the queues that the exchange routes it to. It copies the body, unless refs are given.
 func (fc *firehoseCopy) publish(out *outbox, key string, body []byte, refs *blockRefs) {
 	key = key[:min(len(key), 255)]
 	var props []byte // headers only
@@ -114,10 +114,10 @@ func (fc *firehoseCopy) publish(out *outbox, key string, body []byte, refs *bloc
 	}, refs)
 }
 
-// properties returns the copy's properties. What does not fit a frame is left out: first the message's headers, which may also be
+// properties returns the copy's properties. Parts that do not fit into a frame are left out: first the message's headers, which may also be
 // nested too deeply for a copy, then CC and BCC keys and the names of queues.
 func (fc *firehoseCopy) properties() []byte {
-	p, _ := amqp.ParseProperties(fc.props) // checked when it was published
+	p, _ := amqp.ParseProperties(fc.props) // valid, because they were checked when the message was published
 	b := fc.encode(&p)
 	if fc.fits(b) {
 		return b

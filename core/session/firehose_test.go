@@ -81,8 +81,8 @@ const (
 // secretName is the name of a reply queue, which is different each time.
 var secretName = regexp.MustCompile(`amq\.rabbitmq\.reply-to\.[\w+/=.]+`)
 
-// All messages that are published, delivered and fetched in a traced vhost are copied to amq.rabbitmq.trace as by RabbitMQ 3.10, down
-// to the order of the headers. Tracing could be switched on, and nothing was copied.
+// All messages that are published, delivered and fetched in a traced vhost are copied to amq.rabbitmq.trace exactly as by RabbitMQ 3.10,
+// including the order of the headers. Tracing could once be switched on without any message being copied.
 func TestFirehose(t *testing.T) {
 	p := firehose(t)
 	all := amqp.Properties{
@@ -176,7 +176,7 @@ func TestFirehoseOfLargeHeaders(t *testing.T) {
 	}
 }
 
-// The key of a copy is cut to the longest that a key may be.
+// The key of a copy is cut to the maximum length of a key.
 func TestFirehoseOfLongName(t *testing.T) {
 	p := firehose(t)
 	long := strings.Repeat("q", 255)
@@ -190,7 +190,7 @@ func TestFirehoseOfLongName(t *testing.T) {
 	}
 }
 
-// Headers that were nested as deep as allowed were nested deeper in the copy, as a table in a table: no client could read it.
+// Headers at the maximum nesting depth were nested deeper in the copy, as a table in a table, and no client could read it.
 func TestFirehoseCopiesDeepHeaders(t *testing.T) {
 	p := firehose(t)
 	deepest := amqp.Table{}
@@ -208,7 +208,7 @@ func TestFirehoseCopiesDeepHeaders(t *testing.T) {
 	}
 }
 
-// A message for so many queues that their names did not fit a frame had a copy that could not be delivered.
+// A message to so many queues that their names did not fit into a frame had a copy that could not be delivered.
 func TestFirehoseOfManyQueues(t *testing.T) {
 	p := firehose(t)
 	for i := range 700 {

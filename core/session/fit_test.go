@@ -54,7 +54,7 @@ func wantLatestDeaths(t *testing.T, props amqp.Properties, body, want string) {
 	}
 }
 
-// narrowServer has a client with large frames and one with small ones, and a message that only the former can get.
+// narrowServer has a client with large frames and one with small ones, and a message that fits only the former's frames.
 func narrowServer(t *testing.T) (wide, narrow *probe, text string) {
 	t.Helper()
 	const large = 5000
@@ -66,7 +66,7 @@ func narrowServer(t *testing.T) (wide, narrow *probe, text string) {
 	return wide, probeOf(t, srv, Peer{}).narrow(), fmt.Sprintf("PRECONDITION_FAILED - the headers of a message in queue 'q' in vhost '/' have %d bytes: too many for frame_max = 4096", len(props.Append(nil)))
 }
 
-// A message with headers larger than a client's frames, which are smaller than others may be, is not got, and stays in its queue.
+// A message whose headers are larger than a client's frames cannot be fetched by it, and stays in its queue.
 func TestGettingAMessageThatDoesNotFit(t *testing.T) {
 	p, c, text := narrowServer(t)
 	c.send(1, &amqp.BasicGet{Queue: "q"})
@@ -79,8 +79,8 @@ func TestGettingAMessageThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A consumer's channel was closed by each message with headers larger than its frames, and again as often as it consumed: now the
-// message leaves, and those behind it are delivered.
+// A consumer's channel was closed by each message with headers larger than its frames, again and again whenever it consumed. Now the
+// message leaves the queue, and those behind it are delivered.
 func TestConsumingPastAMessageThatDoesNotFit(t *testing.T) {
 	p, c, _ := narrowServer(t)
 	c.consume(1, "q", "c")
@@ -92,7 +92,7 @@ func TestConsumingPastAMessageThatDoesNotFit(t *testing.T) {
 	expect[*amqp.BasicGetEmpty](p, 1)
 }
 
-// A consumer with large frames gets what the others' frames do not fit.
+// A consumer with large frames gets the messages that do not fit into the frames of others.
 func TestConsumersWithDifferentFrames(t *testing.T) {
 	p, c, _ := narrowServer(t)
 	p.consume(1, "q", "w")
@@ -113,8 +113,8 @@ func TestConsumersWithDifferentFrames(t *testing.T) {
 	}
 }
 
-// What is published over HTTP is limited by the frames in which consumers get it: no consumer could have got it, and the channel of each
-// was closed.
+// Messages published over HTTP are limited to the frame size of consumers. A larger one could not be delivered to any consumer, and closed the
+// channel of each.
 func TestDirectPublishesWhatFitsAFrame(t *testing.T) {
 	d := testDirect(t, auth.User{Name: auth.Guest})
 	call[*amqp.QueueDeclareOK](t, d, &amqp.QueueDeclare{Queue: "q", Durable: true})

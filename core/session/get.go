@@ -51,7 +51,7 @@ func (ch *channel) get(m *amqp.BasicGet) error {
 	return nil
 }
 
-// getConsumer returns the consumer for messages that basic.get takes. It is never added to the queue.
+// getConsumer returns the consumer that stands for basic.get at a queue. It is never added to the queue.
 func (ch *channel) getConsumer(mailbox *queue.Mailbox, noAck bool) *consumer {
 	if cs := ch.getter; cs != nil && cs.Queue == mailbox && cs.NoAck == noAck {
 		return cs
@@ -62,7 +62,7 @@ func (ch *channel) getConsumer(mailbox *queue.Mailbox, noAck bool) *consumer {
 	return cs
 }
 
-// fitsGet implements Fit of [queue.Consumer]. A message for which others have frames stays, and closes the channel.
+// fitsGet implements Fit of [queue.Consumer]. A message that fits only the frames of other consumers stays in the queue, and closes the channel.
 func (cs *consumer) fitsGet(d *queue.Delivery) (fits, others bool) {
 	if cs.channel.fit(d) {
 		return true, true
@@ -89,5 +89,5 @@ func (ch *channel) sendGetOK(now hook.Instant, cs *consumer, d *queue.Delivery, 
 	o.kick()
 }
 
-// count32 returns a count as the protocol's fields hold it.
+// count32 limits a count to the range of the protocol's 32-bit fields.
 func count32(n int) uint32 { return uint32(min(uint64(n), 1<<32-1)) }

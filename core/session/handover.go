@@ -11,36 +11,36 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Handover is what the owner of a vhost needs to serve a connection that another node, the front, has accepted. The front has
-// authenticated the client. It is read only.
+// Handover is the information with which the owner of a vhost can serve a connection that another node, the front, has accepted. The front
+// has authenticated the client. It is read only.
 type Handover struct {
 	Peer       Peer // the client; Certificate is nil
 	Security   Security
 	User       string
-	Account    uint64 // of the user: see [auth.Store.AccountOf]
+	Account    uint64 // the user's account number: see [auth.Store.AccountOf]
 	Mechanism  string // of the login
 	Properties amqp.Table
 	ChannelMax int
 	FrameMax   int
 	Heartbeat  uint16 // seconds; 0 means none
 	VHost      string
-	Applied    wlog.Index // how much of the registry the front knew: the owner must know as much
+	Applied    wlog.Index // how much of the registry the front knew: the owner must know at least that
 }
 
-// Security is how a client's connection to the front is encrypted. The zero Security is that of one that is not.
+// Security describes the encryption between the client and the front. The zero Security means none.
 type Security struct {
 	Version, Suite uint16 // as package crypto/tls numbers them
-	Certificate    []byte // of the client, verified by the front, as DER; nil if it has shown none
+	Certificate    []byte // of the client, verified by the front, in DER; nil if the client presented none
 }
 
-// A handover is the beginning of a stream from the front to the owner:
+// A stream from the front to the owner begins with a handover:
 //
 //	0       4         5        9
 //	+-------+---------+--------+-------------+
 //	| magic | version | length | field table |
 //	+-------+---------+--------+-------------+
 //
-// It is a table because nodes of different releases talk to one another: fields that a node does not know are ignored.
+// It is a table because nodes of different releases exchange it: a node ignores fields that it does not know.
 const (
 	handoverMagic   = "CFHO"
 	handoverVersion = 1
@@ -56,7 +56,7 @@ const (
 	maxFrameMax = 16 << 20
 )
 
-// Append appends the handover as it is sent. A certificate that is too large is left out: nothing but listings shows it.
+// Append appends the encoded handover. A certificate that is too large is left out: it is used for listings only.
 func (h *Handover) Append(dst []byte) []byte {
 	certificate := h.Security.Certificate
 	if len(certificate) > maxCertificate {
@@ -75,7 +75,7 @@ func (h *Handover) Append(dst []byte) []byte {
 		{Key: "user", Value: h.User},
 		{Key: "account", Value: int64(h.Account)},
 		{Key: "mechanism", Value: h.Mechanism},
-		{Key: "properties", Value: amqp.AppendTable(nil, h.Properties)}, // as bytes: a table in a table could be nested too deep
+		{Key: "properties", Value: amqp.AppendTable(nil, h.Properties)}, // as bytes: a nested table could exceed the limit on nesting
 		{Key: "channel-max", Value: int64(h.ChannelMax)},
 		{Key: "frame-max", Value: int64(h.FrameMax)},
 		{Key: "heartbeat", Value: h.Heartbeat},
@@ -84,7 +84,7 @@ func (h *Handover) Append(dst []byte) []byte {
 	})
 }
 
-// ReadHandover reads a handover, and no byte behind it. Errors name the field and the accepted range.
+// ReadHandover reads a handover, and not a byte more. Errors name the field and the accepted range.
 func ReadHandover(r io.Reader) (*Handover, error) {
 	var head [handoverHead]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

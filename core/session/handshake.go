@@ -15,7 +15,7 @@ import (
 // handshakeFrameMax bounds frames before frame-max is negotiated. Client properties and a token as password must fit.
 const handshakeFrameMax = 8192
 
-// capabilities are the extensions that a client understands.
+// capabilities are the protocol extensions that a client supports.
 type capabilities struct {
 	cancelNotify     bool // consumer_cancel_notify: basic.cancel from the server
 	blocked          bool // connection.blocked
@@ -39,7 +39,7 @@ func parseCapabilities(client amqp.Table) capabilities {
 	}
 }
 
-// header expects the protocol header. It answers any other with ours [AMQP 4.2.2].
+// header expects the protocol header. It answers any other header with ours [AMQP 4.2.2].
 func (c *Conn) header(data []byte) (consumed int) {
 	n := len(amqp.ProtocolHeader)
 	if len(data) < n {
@@ -60,7 +60,7 @@ func (c *Conn) header(data []byte) (consumed int) {
 	return n
 }
 
-// headerHint says what a client probably speaks that does not speak AMQP 0-9-1; "" if that is unknown.
+// headerHint guesses the protocol of a client that does not speak AMQP 0-9-1; "" if there is no guess.
 func headerHint(h string) string {
 	switch {
 	case strings.HasPrefix(h, "PROXY "), strings.HasPrefix(h, "\r\n\r\n\x00\r\nQ"):
@@ -89,7 +89,7 @@ func (c *Conn) logHeader(received string) {
 	c.warnOfStranger("wrong protocol header", keys...)
 }
 
-// warnOfStranger logs what a client did that has not logged in, seldom, and with how many other lines were left out.
+// warnOfStranger logs an action of a client that has not logged in. It logs seldom, and adds how many log lines it has left out.
 func (c *Conn) warnOfStranger(text string, keys ...any) {
 	should, skipped := c.srv.strangers.Next(c.now)
 	if !should {
@@ -101,9 +101,9 @@ func (c *Conn) warnOfStranger(text string, keys ...any) {
 	c.log().Warn(text, keys...) //nolint:sloglint // callers give a constant
 }
 
-// startOK takes the client's credentials for Login to check.
+// startOK stores the client's credentials for Login to check.
 func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
-	if n := m.ClientProperties.Fields(); n > amqp.MaxArguments { // they are kept as long as the connection, also that of a stranger
+	if n := m.ClientProperties.Fields(); n > amqp.MaxArguments { // they are kept as long as the connection, even a stranger's
 		return amqp.Errorf(amqp.ReplyNotAllowed, "the client's properties have %d fields and elements: at most %d are allowed", n, amqp.MaxArguments).In(m.ID())
 	}
 	c.mechanism = m.Mechanism
@@ -122,7 +122,7 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
 	return nil
 }
 
-// understand takes what the client says of itself.
+// understand stores the client's properties.
 func (c *Conn) understand(properties amqp.Table) {
 	c.caps, c.properties = parseCapabilities(properties), properties
 	if name, ok := properties.Lookup("connection_name"); ok {
@@ -130,7 +130,7 @@ func (c *Conn) understand(properties amqp.Table) {
 	}
 }
 
-// loginCheck returns what checks the client's credentials: those in its answer or, if it asks for that, its certificate.
+// loginCheck returns the function that checks the client's credentials: those in its answer or, if it asks for that, its certificate.
 func (c *Conn) loginCheck(m *amqp.ConnectionStartOK) loginFunc {
 	mechanism, response := m.Mechanism, m.Response
 	if mechanism != auth.External || !c.srv.CertificateLogin.On() {
@@ -152,8 +152,8 @@ type loginResult struct {
 	err  error
 }
 
-// Login returns a function that checks the client's credentials, once they have come and only once; otherwise nil. The function
-// may take long, at most until ctx is done. The caller runs it on a goroutine other than the reader. Feed takes nothing until Tick
+// Login returns a function that checks the client's credentials, once after they have arrived; otherwise nil. The function
+// may take long, until ctx is done. The caller runs it on a goroutine other than the reader. Feed consumes nothing until Tick
 // has handled the result.
 func (c *Conn) Login() func(ctx context.Context) {
 	login := c.login
@@ -161,11 +161,11 @@ func (c *Conn) Login() func(ctx context.Context) {
 	return login
 }
 
-// LoggingIn reports that Feed takes nothing, because the credentials are being checked.
+// LoggingIn reports that Feed consumes nothing, because the credentials are being checked.
 func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
 
-// AwaitsTurn reports that the login waits for its turn, because others are being checked: that is not the client's time. The function of
-// [Server.Accept] is called when it changes.
+// AwaitsTurn reports that the login waits while other logins are checked; this time is not charged to the client. When the result changes, the
+// connection calls the wake function of [Server.Accept].
 func (c *Conn) AwaitsTurn() bool { return c.awaitsTurn.Load() }
 
 func (c *Conn) loggedIn(r *loginResult) {
@@ -180,8 +180,8 @@ func (c *Conn) loggedIn(r *loginResult) {
 	})
 }
 
-// origin returns where the client connects from. Clients whom a proxy announces with a loopback address share that with those on this
-// machine, and must not use up the attempts to log in that these have.
+// origin returns where the client connects from. Clients that a proxy announces with a loopback address share an origin of their own, so that
+// they do not use up the login attempts of clients on this machine.
 func (c *Conn) origin() auth.Origin {
 	host, _, err := net.SplitHostPort(c.peer.Address)
 	if err != nil {
@@ -193,7 +193,7 @@ func (c *Conn) origin() auth.Origin {
 	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.now}
 }
 
-// refuseLogin logs why a login was refused, and returns an error that does not tell the client.
+// refuseLogin logs why a login was refused, and returns an error that does not reveal the reason to the client.
 func (c *Conn) refuseLogin(err error) error {
 	var r *auth.Refused
 	if !errors.As(err, &r) {

@@ -116,7 +116,7 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// Before a login the properties of a client took sixteen times as much memory as their bytes: a hundred megabytes for a thousand strangers.
+// Before the login a client's properties took sixteen times their size in memory: a hundred megabytes for a thousand strangers.
 func TestClientPropertiesAreBounded(t *testing.T) {
 	for _, tt := range []struct {
 		fields int
@@ -134,8 +134,8 @@ func TestClientPropertiesAreBounded(t *testing.T) {
 	}
 }
 
-// The reader waited for the check of the password, and for those of others before, so that it could not end a slow handshake. Another
-// goroutine checks it now; what the client sends meanwhile is not read.
+// The reader used to wait for the check of the password, and of other passwords before it, so that it could not end a slow handshake. Now
+// another goroutine checks it, and the client's input is not read in the meantime.
 func TestLoginDoesNotBlockTheReader(t *testing.T) {
 	p := newProbe(t).start()
 	feed := func(ms ...amqp.Method) (consumed, all int) {
@@ -170,7 +170,7 @@ func TestLoginDoesNotBlockTheReader(t *testing.T) {
 	expect[*amqp.ConnectionOpenOK](p, 0)
 }
 
-// A client that is refused because too many log in is told to try again, not that the password is wrong: many clients never try again
+// A client that is refused because of too many logins is told to try again, not that its password is wrong: many clients never try again
 // after that.
 func TestLoginsThatComeToNothing(t *testing.T) {
 	for _, can := range [][]string{{"authentication_failure_close"}, nil} {
@@ -221,7 +221,7 @@ func TestGuestFromElsewhere(t *testing.T) {
 	probeOf(t, s, Peer{Address: "127.0.0.1:4711", Loopback: true}).login()
 }
 
-// Strangers whom a proxy announces with a loopback address do not use up the attempts to log in of those on this machine.
+// Strangers that a proxy announces with a loopback address do not use up the login attempts of clients on this machine.
 func TestGuessesThroughAProxyOnThisMachine(t *testing.T) {
 	s := testServer(t, ownUsers(t))
 	for range 11 {
@@ -308,7 +308,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// Frames that come too early are refused, without an answer before the login.
+// Frames that come too early are refused; before the login without an answer.
 func TestHandshakeOutOfOrder(t *testing.T) {
 	steps := map[string]func(*probe) *probe{
 		"start": (*probe).start,
@@ -358,7 +358,7 @@ func TestHeartbeatInHandshake(t *testing.T) {
 	expect[*amqp.ConnectionTune](p, 0)
 }
 
-// Before frame-max is negotiated, no client can make the broker accept a large frame.
+// Before frame-max is negotiated, a client cannot make the broker accept a large frame.
 func TestLargeFrameInHandshake(t *testing.T) {
 	p := newProbe(t).start()
 	p.feed([]byte{amqp.FrameMethod, 0, 0, 0, 1, 0, 0})

@@ -10,10 +10,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// routingHeaders are the first of the headers that are read: CC and BCC.
+// routingHeaders is the number of routing headers, CC and BCC, which come first among the headers that are read.
 const routingHeaders = 2
 
-// readHeaders reads the headers that say where a message goes, and when, in one pass.
+// readHeaders reads, in one pass, the headers that affect routing and holds.
 func (ch *channel) readHeaders(headers amqp.RawTable) (err error) {
 	var found [routingHeaders + chain.MaxHoldHeaders]amqp.RawField
 	names := ch.conn.vhost.Headers()
@@ -27,7 +27,7 @@ func (ch *channel) readHeaders(headers amqp.RawTable) (err error) {
 	return ch.readHold(found[routingHeaders:names.Len()])
 }
 
-// readHold reads the headers that say how long a message is held.
+// readHold reads the headers that say how long to hold a message.
 func (ch *channel) readHold(found []amqp.RawField) error {
 	c, p := ch.conn, &ch.props
 	values := c.holdValues.of(len(found))
@@ -57,7 +57,7 @@ func (ch *channel) readHold(found []amqp.RawField) error {
 	return nil
 }
 
-// holdValues is where the values of headers lie while a plugin reads them. It is nil until a message has such headers.
+// holdValues is reused memory for the values of headers while a plugin reads them. It is nil until a message has such headers.
 type holdValues []any
 
 // of returns n empty values.
@@ -68,13 +68,13 @@ func (h *holdValues) of(n int) []any {
 	return (*h)[:n]
 }
 
-// timeOf returns a timestamp as a time; one that no time has becomes the last year of RFC 3339.
+// timeOf converts a timestamp to a time. Values beyond the range of times become the last second of RFC 3339's range.
 func timeOf(t amqp.Timestamp) time.Time {
 	const last = 253402300799 // seconds: the end of the year 9999
 	return time.Unix(int64(min(t, last)), 0).UTC()
 }
 
-// waitOf returns the later end of a wait. once says that it may not be that of a later message.
+// waitOf returns the later end of a wait. once reports that the result depends on now, so that it must not be reused for a later message.
 func waitOf(now hook.Instant, w hook.Wait) (_ queue.Wait, once bool) {
 	after := hook.Instant(0).AddMillis(max(w.After, 0))
 	switch {

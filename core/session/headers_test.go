@@ -36,11 +36,11 @@ func (h *holdings) ReadHold(_ hook.Instant, values []any) (w hook.Wait, err erro
 	return w, nil
 }
 
-// heldAt is when the messages of these tests enter.
+// heldAt is the time at which the messages of these tests enter.
 const heldAt = hook.Instant(1_700_000_000 * time.Second)
 
-// withHolds returns a client of a vhost with the plugin and two queues of a fanout exchange, and a function that returns until
-// when, in milliseconds from heldAt, the messages of a queue are held; 0 is a message that is not.
+// withHolds returns a client of a vhost with the plugin and two queues of a fanout exchange, and a function that returns the ends of the
+// holds of a queue's messages, in milliseconds from heldAt; 0 means that a message is not held.
 func withHolds(t *testing.T) (p *probe, h *holdings, held func(queue string) []int64) {
 	t.Helper()
 	h = &holdings{}
@@ -120,7 +120,7 @@ func TestHeldInEachQueue(t *testing.T) {
 	}
 }
 
-// In a transaction the time counts from the commit.
+// In a transaction the time starts at the commit.
 func TestHoldsInATransaction(t *testing.T) {
 	p, _, held := withHolds(t)
 	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
@@ -134,7 +134,7 @@ func TestHoldsInATransaction(t *testing.T) {
 	}
 }
 
-// The plugin is asked once about messages in a row with the same properties, unless what it said depends on the time.
+// The plugin is asked once for consecutive messages with the same properties, unless its answer depends on the time.
 func TestHoldsAreReadOnce(t *testing.T) {
 	for _, tc := range []struct {
 		headers []any
@@ -167,7 +167,7 @@ func TestRefusedHolds(t *testing.T) {
 	}
 }
 
-// A timestamp beyond what times can be is not taken for one in the past.
+// A timestamp beyond the range of times is not mistaken for one in the past.
 func TestTimestampsOfHolds(t *testing.T) {
 	for _, seconds := range []amqp.Timestamp{1 << 62, 1 << 63, math.MaxUint64} {
 		if got := timeOf(seconds).Year(); got != 9999 {

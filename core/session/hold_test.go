@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// fed feeds frames in a block as a reader does, which reads on in the block unless it is shared. It returns the block.
+// fed feeds frames in a block like a reader, which continues in the same block unless it is shared. It returns the block.
 func (p *probe) fed(b []byte) *block.Block {
 	p.t.Helper()
 	k := block.New(len(b))
@@ -23,7 +23,7 @@ func (p *probe) fed(b []byte) *block.Block {
 }
 
 // A body is written from the block that it lies in, which is retained until then. If an empty body frame came first, the block for
-// bodies of several frames was retained instead: the next read overwrote the body.
+// bodies of several frames was retained instead, and the next read overwrote the body.
 func TestTheBlockOfABodyIsRetained(t *testing.T) {
 	const frameMax = 128 << 10
 	body := bytes.Repeat([]byte("body"), queue.WorthHolding/4)

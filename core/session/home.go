@@ -8,14 +8,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Home says which node of a cluster serves a vhost: its owner.
+// Home says which node of a cluster serves a vhost.
 type Home struct {
-	Owner   wlog.NodeID     // as far as this node knows; 0 means nobody
+	Owner   wlog.NodeID     // as far as this node knows; 0 means none
 	Here    bool            // this node serves it now
-	Changed <-chan struct{} // closed when Owner or Here are no longer so
+	Changed <-chan struct{} // closed when Owner or Here changes
 }
 
-// openVHost opens the virtual host that the client asks for, or has the owner of the socket look for who serves it.
+// openVHost opens the virtual host that the client asks for, or makes the owner of the socket look for the node that serves it.
 func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 	if c.srv.Home == nil {
 		_, err := c.openHere(m.VirtualHost)
@@ -37,8 +37,8 @@ func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 	return nil
 }
 
-// openHere opens a vhost that this node serves. outdated says that an error may be due to what the node has not heard yet. The error is
-// errTryAgain if the vhost is just going elsewhere.
+// openHere opens a vhost that this node serves. outdated reports that an error may be due to an outdated view of the registry. The error is
+// errTryAgain if the vhost is moving to another node.
 func (c *Conn) openHere(name string) (outdated bool, err error) {
 	const class, method = amqp.ClassConnection, amqp.MethodConnectionOpen
 	v, ok := c.srv.VHosts(name)
@@ -88,14 +88,14 @@ func VHostNotFound(name string) *amqp.Error {
 	return amqp.Errorf(amqp.ReplyNotAllowed, "vhost %s not found", name).In(amqp.ClassConnection, amqp.MethodConnectionOpen)
 }
 
-// VHostDown is the error of connection.open for a vhost that no node serves. RabbitMQ says so of a vhost that has crashed.
+// VHostDown is the error of connection.open for a vhost that no node serves. RabbitMQ uses this text for a crashed vhost.
 func VHostDown(name, user string) *amqp.Error {
 	return amqp.Errorf(amqp.ReplyInternalError, "access to vhost '%s' refused for user '%s': vhost '%s' is down, no node of the cluster serves it now",
 		name, user, name).In(amqp.ClassConnection, amqp.MethodConnectionOpen)
 }
 
-// tryHere opens the wanted vhost at this node. It returns false if the vhost has just gone elsewhere, or if a refusal may be due to
-// what the node has not heard yet: then Outdated says so.
+// tryHere opens the wanted vhost at this node. It returns false if the vhost has just moved to another node, or if this node's view of the
+// registry may be outdated; then Outdated returns true.
 func (c *Conn) tryHere() (decided bool) {
 	outdated, err := c.openHere(c.wanted)
 	if err == nil {
@@ -112,9 +112,9 @@ func (c *Conn) tryHere() (decided bool) {
 	return true
 }
 
-// The methods that follow are for a connection whose state is Elsewhere, and belong to its reader.
+// The methods below are for a connection whose state is Elsewhere, and belong to its reader.
 
-// Handover returns what the owner of the vhost needs. The caller sets Security.
+// Handover returns the handover for the owner of the vhost. The caller sets Security.
 func (c *Conn) Handover() *Handover {
 	peer := c.peer
 	peer.Certificate = nil
@@ -128,14 +128,14 @@ func (c *Conn) Handover() *Handover {
 	return h
 }
 
-// Outdated reports, once for a connection, that the registry is to be asked for what this node has not heard yet.
+// Outdated reports, at most once for a connection, that this node must refresh its view of the registry.
 func (c *Conn) Outdated() bool {
 	ask := c.outdated && !c.refreshed && c.srv.Fresh != nil
 	c.refreshed = c.refreshed || ask
 	return ask
 }
 
-// OpenHere opens the vhost, which this node serves by now. The state stays Elsewhere if it does not any more.
+// OpenHere opens the vhost, which this node serves by now. If the vhost has moved away again, the state stays Elsewhere.
 func (c *Conn) OpenHere(now hook.Instant) {
 	c.now = now
 	if c.phase == elsewhere {
@@ -143,8 +143,8 @@ func (c *Conn) OpenHere(now hook.Instant) {
 	}
 }
 
-// Refuse closes the connection for an error that was found elsewhere. The state stays Elsewhere if the refused handover named a password
-// that the user has no longer: a new handover names the present one.
+// Refuse closes the connection for an error of another node. If the refused handover named an outdated password, the state stays Elsewhere: the
+// next handover names the present one.
 func (c *Conn) Refuse(now hook.Instant, err error, h *Handover) {
 	c.now = now
 	if c.phase == elsewhere && !c.wasSetAgain(err, h) {
@@ -152,8 +152,8 @@ func (c *Conn) Refuse(now hook.Instant, err error, h *Handover) {
 	}
 }
 
-// wasSetAgain reports whether a handover was refused only because the user got another password after the login. The owner may know of
-// that before this node does.
+// wasSetAgain reports whether a handover was refused only because the user got another password after the login. The owner may learn of
+// the new password before this node does.
 func (c *Conn) wasSetAgain(err error, h *Handover) bool {
 	e, ok := errors.AsType[*amqp.Error](err)
 	if !ok || h == nil || e.Text != errOtherAccount(h.User).Text {
@@ -167,8 +167,8 @@ func (c *Conn) wasSetAgain(err error, h *Handover) bool {
 	return first
 }
 
-// Relay says that a node has adopted the connection: from now on the caller passes the bytes on. It wakes the writer, which finds
-// nothing to write any more.
+// Relay records that a node has adopted the connection: the caller passes the bytes on from now on. It wakes the writer, which will find
+// nothing more to write.
 func (c *Conn) Relay(now hook.Instant, to wlog.NodeID) {
 	c.now = now
 	c.phase = relayed
@@ -177,8 +177,8 @@ func (c *Conn) Relay(now hook.Instant, to wlog.NodeID) {
 	signal(c.out.wake)
 }
 
-// OwnerClosed ends a relayed connection whose owner has closed it in good order. Unless the client has said all that it may say, its
-// answer to connection.close is awaited.
+// OwnerClosed ends a relayed connection whose owner has closed it in good order. Unless the client has already answered connection.close, its
+// answer is awaited.
 func (c *Conn) OwnerClosed(now hook.Instant, answered bool) {
 	c.now = now
 	if c.phase != relayed {
@@ -196,8 +196,8 @@ func (c *Conn) OwnerClosed(now hook.Instant, answered bool) {
 	c.out.seal(nil)
 }
 
-// OwnerGone ends a relayed connection whose owner does not answer any more. The client gets an error, or the answer to its own
-// connection.close, if it has asked for one.
+// OwnerGone ends a relayed connection whose owner no longer answers. If the client has sent connection.close it gets close-ok, otherwise an
+// error.
 func (c *Conn) OwnerGone(now hook.Instant, asked bool, err error) {
 	c.now = now
 	switch {

@@ -19,7 +19,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// registry is a fake of what a node knows of others: it learns something when it is asked to be fresh.
+// registry is a fake of the registry as seen by a node: the node learns something when it is asked to refresh.
 type registry struct {
 	calls atomic.Int64
 	learn func() // at the first call; nil means nothing
@@ -77,7 +77,7 @@ func TestLoginAsksTheRegistry(t *testing.T) {
 	}
 }
 
-// A certificate may name a user that was made at another node a moment ago: the registry is asked once, as for a password.
+// A certificate may name a user that another node added a moment ago: the registry is asked once, as for a password.
 func TestCertificateLoginAsksTheRegistry(t *testing.T) {
 	for _, tt := range []struct {
 		name, user       string
@@ -124,7 +124,7 @@ func TestCertificateLoginAsksTheRegistry(t *testing.T) {
 	}
 }
 
-// Those who ask the registry while it is asked share the next answer, so that many failed logins ask rarely.
+// Callers that ask the registry during a call share the next answer, so that many failed logins cause few calls.
 func TestBarrierIsShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := barrier{turn: make(chan struct{}, 1)}
@@ -166,7 +166,7 @@ func TestBarrierIsShared(t *testing.T) {
 	})
 }
 
-// changingUsers gives a server users that no other test has, because users change.
+// changingUsers gives a server users of its own, because the test changes them.
 func changingUsers(o *Options) {
 	users := auth.New(auth.Options{Hashing: auth.SHA256})
 	if err := users.CreateDefaults(); err != nil {
@@ -175,7 +175,7 @@ func changingUsers(o *Options) {
 	o.Users = users
 }
 
-// homed makes a server one node of a cluster. here may change.
+// homed makes a server a node of a cluster. here may change.
 func homed(here *bool, owner wlog.NodeID, r *registry) func(*Options) {
 	return func(o *Options) {
 		vhosts := o.VHosts
@@ -195,7 +195,7 @@ func homed(here *bool, owner wlog.NodeID, r *registry) func(*Options) {
 	}
 }
 
-// A connection whose vhost is elsewhere waits, with what its client sends on.
+// A connection whose vhost is elsewhere waits, and its client's further input waits with it.
 func TestElsewhere(t *testing.T) {
 	here := false
 	p := newProbe(t, homed(&here, 2, nil)).login().tune()
@@ -220,7 +220,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// A user that was set again between its login and connection.open was refused by the owner of the vhost as if the password were another.
+// A user that was set again between its login and connection.open was refused by the owner of the vhost as if its password were a different one.
 func TestHandoverOfAUserSetAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -293,7 +293,7 @@ func (p *probe) openRefused(name string, code uint16, text string) {
 	p.refused(code, text)
 }
 
-// A permission that was given at another node counts, once the registry was asked. One that nobody gave is refused then.
+// A permission that was granted at another node counts after the registry was asked. A permission that was never granted is refused then.
 func TestOutdatedPermission(t *testing.T) {
 	for _, given := range []bool{true, false} {
 		here := true
@@ -323,7 +323,7 @@ func grant(t *testing.T, users *auth.Store, name string) {
 	}
 }
 
-// handed returns what a front would hand over for guest.
+// handed returns the handover that a front would send for guest.
 func handed(s *Server, change ...func(*Handover)) *Handover {
 	u, err := s.Users.Login(context.Background(), "PLAIN", "\x00guest\x00guest", auth.Origin{Host: "test", Loopback: true})
 	if err != nil {
@@ -410,8 +410,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// Instants of a vhost are those of its own clock: a connection adds the difference to the time it gets, and takes it from the time it
-// wants to be called at. Leases end when they should in either.
+// Instants of a vhost use the vhost's clock. A connection adds the difference to the time that it is given, and subtracts it from the time at
+// which it wants to be called. Leases end at the same moment in both clocks.
 func TestVHostTime(t *testing.T) {
 	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
 		t.Run(offset.String(), func(t *testing.T) {
@@ -444,8 +444,8 @@ func TestVHostTime(t *testing.T) {
 	}
 }
 
-// A vhost that has begun to move to another node, of which the table of vhosts does not know yet, is waited for: its client is not
-// refused, and neither is one that a front hands over.
+// If a vhost has begun to move to another node, but the table of vhosts does not reflect that yet, the connection waits. Neither the vhost's client
+// nor a connection handed over by a front is refused.
 func TestOpenWhileMoving(t *testing.T) {
 	here := true
 	p := newProbe(t, homed(&here, 1, nil)).login().tune()

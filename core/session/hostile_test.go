@@ -107,8 +107,8 @@ func (d *dice) frames() []byte {
 	return methodFrame(channel, d.method())
 }
 
-// FuzzChannels lets two clients send anything. Nothing breaks, and when they have left, they hold nothing and every message is where it
-// was.
+// FuzzChannels lets two clients send arbitrary frames. Nothing breaks, and when they have left, they hold nothing and every message is back in
+// its queue.
 func FuzzChannels(f *testing.F) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	for range 30 {

@@ -21,7 +21,7 @@ func newRig(tb testing.TB, change ...func(*Options)) *rig {
 	return &rig{probe: p, block: block.New(256 << 10)}
 }
 
-// feed feeds bytes as a reader does: in a block that is reused unless it is shared.
+// feed feeds bytes like a reader: in a block that is reused unless it is shared.
 func (r *rig) feed(b []byte) {
 	if r.block.Shared() {
 		r.block.Release()
@@ -49,7 +49,7 @@ func (r *rig) drain() (n int) {
 	}
 }
 
-// many is how many messages or acknowledgements one read has.
+// many is the number of messages or acknowledgements in one read.
 const many = 500
 
 func messages(n int, m published) (b []byte) {
@@ -103,7 +103,7 @@ func (c *cycle) run() {
 	c.feed(c.acks)
 }
 
-// In the steady state nothing is allocated for a message, whether it is published, delivered, acknowledged or confirmed, as
+// In the steady state nothing is allocated per message, whether it is published, delivered, acknowledged or confirmed, as
 // long as it is not traced.
 func TestHotPathsDoNotAllocate(t *testing.T) {
 	if lossyPools {

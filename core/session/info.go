@@ -25,7 +25,7 @@ type ConnInfo struct {
 	FrameMax    int
 	Heartbeat   uint16 // seconds; 0 means none
 	Opened      hook.Instant
-	Front       wlog.NodeID // that relays the connection; 0 means that the client is connected to this node
+	Front       wlog.NodeID // the node that relays the connection; 0 means that the client is connected to this node
 }
 
 // Name returns RabbitMQ's name for the connection.
@@ -42,7 +42,7 @@ func (c *Conn) publishInfo() {
 	c.properties = nil
 }
 
-// Info returns what never changes about the connection; nil before it is open.
+// Info returns the facts that never change about the connection; nil before it is open.
 func (c *Conn) Info() *ConnInfo { return c.info.Load() }
 
 // IsOpen reports whether the connection is past its handshake and closed by neither side.
@@ -51,7 +51,7 @@ func (c *Conn) IsOpen() bool { return c.Info() != nil && !c.ended.Load() }
 // Status describes an open connection: the facts that change.
 type Status struct {
 	Channels int
-	Blocked  bool // it is not read from, because of an alarm
+	Blocked  bool // its input is not read, because of an alarm
 	Closing  bool // connection.close was sent or received
 	Pending  int  // bytes to be written
 }
@@ -74,7 +74,7 @@ type ChannelInfo struct {
 	Number         uint16
 	Confirms       bool
 	Transactional  bool
-	Prefetch       uint32 // of each consumer that follows; 0 means none
+	Prefetch       uint32 // of each consumer added later; 0 means none
 	GlobalPrefetch uint32 // 0 means none
 	Unacked        int
 	Unconfirmed    int
@@ -100,7 +100,7 @@ func (c *Conn) Channels() []ChannelInfo {
 	return all
 }
 
-// HasUnsettled reports whether the client has deliveries that it may settle.
+// HasUnsettled reports whether the client has unsettled deliveries.
 func (c *Conn) HasUnsettled() bool {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()

@@ -10,29 +10,29 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A delivery lease is how long a delivery may stay unsettled. When it ends, the message comes back by itself and counts as a failed
-// delivery. The channel and its other deliveries stay, and a settlement that comes too late is ignored.
+// A delivery lease bounds how long a delivery may stay unsettled. When it ends, the message returns to its queue and counts as a failed
+// delivery. The channel and its other deliveries are not affected, and a late settlement is ignored.
 //
-// Leases begin on queues' turns, and end in Tick, on the connection's reader, which also handles settlements: of a settlement and
-// the end of a lease exactly one comes first. There is no timer for each: the owner of the socket calls Tick at [Conn.LeaseAt].
+// Leases begin on queues' turns. They end in Tick, on the connection's reader, which also handles settlements, so a settlement and the end
+// of a lease cannot race. There is no timer per lease: the owner of the socket calls Tick at [Conn.LeaseAt].
 
-// leases are those of a channel's deliveries. Deliveries that one call of Deliver brought have tags in a row and the same end: such
-// a run is one item of the heap, so a million deliveries in flight take little. Those that were settled stay in the heap until the
+// leases holds the leases of a channel's deliveries. The deliveries of one call of Deliver have consecutive tags and the same end. Such
+// a run is one item of the heap, so that a million deliveries in flight need little memory. Settled deliveries stay in the heap until the
 // end of their lease, or until there are too many.
 type leases struct {
 	runs     deadline.Heap           // an item's slot is a run; stale once none of its deliveries is unsettled
-	most     int                     // number of runs from which on stale ones are removed
-	extended map[uint64]hook.Instant // ends of leases that were extended, by tag: only a run with this end counts
+	most     int                     // number of runs above which stale ones are removed
+	extended map[uint64]hook.Instant // ends of extended leases, by tag: only a run with this end applies to the tag
 }
 
-// A run is the lowest of its tags, and below it in runBits the number of tags.
+// A run is encoded as its lowest tag, followed by the number of tags in runBits bits: tags 5 to 104 are 5<<12 | 100.
 const (
 	runBits = 12
 	maxRun  = 1<<runBits - 1
-	minRuns = 1024 // most is not below this
+	minRuns = 1024 // the least value of most
 )
 
-// run is deliveries in a row whose leases end together.
+// run is a range of deliveries whose leases end together.
 type run struct {
 	end       hook.Instant
 	first, to uint64 // the tags first <= tag < to
@@ -43,7 +43,7 @@ func runOf(it deadline.Item) run {
 	return run{hook.Instant(it.At), first, first + it.Slot&maxRun}
 }
 
-// add adds leases for n tags from first on.
+// add adds leases for the n tags from first on.
 func (l *leases) add(end hook.Instant, first uint64, n int) {
 	for n > 0 {
 		k := min(n, maxRun)
@@ -53,7 +53,7 @@ func (l *leases) add(end hook.Instant, first uint64, n int) {
 	}
 }
 
-// ends reports whether the end of a run is that of a tag's lease.
+// ends reports whether the lease of a tag ends at the instant at.
 func (l *leases) ends(tag uint64, at hook.Instant) bool {
 	end, ok := l.extended[tag]
 	return !ok || end == at
@@ -70,7 +70,7 @@ func (cs *consumer) leaseOf() time.Duration {
 	return cs.Queue.Config().DeliveryLease
 }
 
-// beginLeases gives the last n deliveries their leases. The caller holds out's lock.
+// beginLeases begins the leases of the last n deliveries. The caller holds out's lock.
 func (cs *consumer) beginLeases(now hook.Instant, n int) {
 	ch, lease := cs.channel, cs.leaseOf()
 	first := ch.unacked.next - uint64(n) + 1
@@ -89,18 +89,18 @@ func (cs *consumer) beginLeases(now hook.Instant, n int) {
 	end := now.Add(lease)
 	l.add(end, first, n)
 	if l.runs.Len() > l.most {
-		end = 1 // the reader removes the stale ones
+		end = 1 // makes the reader remove the stale ones
 	}
 	ch.conn.armLease(end)
 }
 
-// clear removes all leases, when no delivery is unsettled.
+// clear removes all leases. No delivery may be unsettled.
 func (l *leases) clear() {
 	l.runs.Keep(func(deadline.Item) bool { return false })
 	clear(l.extended)
 }
 
-// armLease has the reader look at leases at an instant. The caller holds out's lock.
+// armLease makes the reader check leases at an instant. The caller holds out's lock.
 func (c *Conn) armLease(at hook.Instant) {
 	if armed := c.leaseAt.Load(); armed != 0 && armed <= int64(at) {
 		return
@@ -109,8 +109,8 @@ func (c *Conn) armLease(at hook.Instant) {
 	c.wake()
 }
 
-// LeaseAt returns when Tick is to be called because of leases of deliveries, in the time that Tick gets; 0 means never. When it gets
-// earlier, the connection calls wake: see [Server.Accept]. Leases are in the vhost's time.
+// LeaseAt returns when Tick must be called because of leases of deliveries, in the time that Tick takes; 0 means never. When the result
+// becomes earlier, the connection calls wake: see [Server.Accept]. Leases are in the vhost's time.
 func (c *Conn) LeaseAt() hook.Instant {
 	at := hook.Instant(c.leaseAt.Load())
 	if at == 0 || c.offset == 0 {
@@ -119,12 +119,12 @@ func (c *Conn) LeaseAt() hook.Instant {
 	return max(at.Add(-c.offset), 1)
 }
 
-// endLeases ends the leases that are over.
+// endLeases ends the leases that have run out.
 func (c *Conn) endLeases(now hook.Instant) {
 	if at := c.leaseAt.Load(); at == 0 || int64(now) < at {
 		return
 	}
-	c.leaseAt.Store(0) // what arms it from now on has the reader come back
+	c.leaseAt.Store(0) // if it is armed again from now on, the reader comes back
 	for _, ch := range c.channels {
 		if ch != nil && !ch.closing {
 			ch.endLeases(now)
@@ -132,7 +132,7 @@ func (c *Conn) endLeases(now hook.Instant) {
 	}
 }
 
-// maxEnded is about how many leases end at a time, before queues and connections go on.
+// maxEnded is roughly how many leases end in one step before queues and other connections get their turn.
 const maxEnded = 4096
 
 func (ch *channel) endLeases(now hook.Instant) {
@@ -151,8 +151,7 @@ func (ch *channel) endLeases(now hook.Instant) {
 	}
 }
 
-// takeEnded takes deliveries whose lease is over: about maxEnded of them. Without any, it has the reader come back when the next
-// one ends.
+// takeEnded takes about maxEnded deliveries whose lease has run out. If there are none, it arms the reader for the next end of a lease.
 func (ch *channel) takeEnded(now hook.Instant, dst []taggedAck) []taggedAck {
 	o := ch.lock()
 	defer o.mu.Unlock()
@@ -172,7 +171,7 @@ func (ch *channel) takeEnded(now hook.Instant, dst []taggedAck) []taggedAck {
 	return dst
 }
 
-// takeRun takes the unsettled deliveries of a run, and those that are settled in the open transaction.
+// takeRun takes the unsettled deliveries of a run, including those settled in the open transaction.
 func (ch *channel) takeRun(r run, dst []taggedAck) []taggedAck {
 	l := ch.leases
 	from := len(dst)
@@ -199,7 +198,7 @@ func (ch *channel) takeRun(r run, dst []taggedAck) []taggedAck {
 	return dst
 }
 
-// pruneLeases removes runs without unsettled deliveries: all if there are many, otherwise those that would end next.
+// pruneLeases removes runs without unsettled deliveries: all of them if there are many, otherwise those at the top of the heap.
 func (ch *channel) pruneLeases() {
 	l := ch.leases
 	if l.runs.Len() > l.most {
@@ -211,7 +210,7 @@ func (ch *channel) pruneLeases() {
 	}
 }
 
-// pruneExtended forgets the extended leases of deliveries that were settled.
+// pruneExtended forgets the extended leases of settled deliveries.
 func (ch *channel) pruneExtended() {
 	maps.DeleteFunc(ch.leases.extended, func(tag uint64, _ hook.Instant) bool {
 		return ch.unacked.find(tag) == nil && ch.tx.find(tag) == nil
@@ -233,10 +232,10 @@ func (ch *channel) holds(r run) bool {
 	return false
 }
 
-// maxLeaseTags bounds the memory for a policy that goes on and off. Beyond it, the oldest deliveries count as those without a lease.
+// maxLeaseTags bounds the memory for a policy that is switched on and off repeatedly. Beyond it, the oldest deliveries count as having no lease.
 const maxLeaseTags = 16
 
-// markLeased notes whether deliveries from a tag on have leases.
+// markLeased records whether deliveries have leases from a tag on.
 func (cs *consumer) markLeased(first uint64, leased bool) {
 	if last := len(cs.leaseTags)%2 == 1; last == leased {
 		return

@@ -32,7 +32,7 @@ func withLeases(t *testing.T, run func(p *leaseProbe), change ...func(*Options))
 	})
 }
 
-// wait lets time pass, and then does what the owner of the socket does.
+// wait lets time pass, and then acts as the owner of the socket does.
 func (p *leaseProbe) wait(d time.Duration) {
 	p.t.Helper()
 	time.Sleep(d)
@@ -55,7 +55,7 @@ func (p *leaseProbe) stats(name string) (s queue.Stats) {
 	return s
 }
 
-// has expects a queue with so many ready and unacknowledged messages.
+// has expects a queue to have the given numbers of ready and unacknowledged messages.
 func (p *leaseProbe) has(name string, ready, unacked int) {
 	p.t.Helper()
 	if s := p.stats(name); s.Ready != ready || s.Unacked != unacked {
@@ -63,7 +63,7 @@ func (p *leaseProbe) has(name string, ready, unacked int) {
 	}
 }
 
-// ended expects so many leases to have ended.
+// ended expects the given number of ended leases.
 func (p *leaseProbe) ended(name string, want uint64) {
 	p.t.Helper()
 	if got := p.stats(name).LeasesEnded; got != want {
@@ -107,7 +107,7 @@ func TestDeliveryLease(t *testing.T) {
 	})
 }
 
-// A message whose lease ends comes back where it was, before those published later, and other consumers get it.
+// A message whose lease ends returns to its place, before messages published later, and other consumers get it.
 func TestALeaseEndsInTheOldPosition(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -315,7 +315,7 @@ func TestALeaseCountsAsAFailedDelivery(t *testing.T) {
 	})
 }
 
-// What a transaction has settled counts when it is committed: until then the lease goes on.
+// Settlements in a transaction take effect at the commit: until then the lease goes on.
 func TestLeasesInATransaction(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -354,7 +354,7 @@ func TestLeasesInATransaction(t *testing.T) {
 	})
 }
 
-// A rolled back settlement leaves its delivery with the lease that it had.
+// After a rollback a delivery has the lease that it had before.
 func TestALeaseSurvivesARollback(t *testing.T) {
 	withLeases(t, func(p *leaseProbe) {
 		p.queue(1, "q", "x-delivery-lease", int32(1000))
@@ -463,7 +463,7 @@ func TestLeasesAreBounded(t *testing.T) {
 	}
 }
 
-// A million deliveries in flight take little more than without leases, and come back in order.
+// A million deliveries in flight take little more memory than without leases, and come back in order.
 func TestAMillionLeases(t *testing.T) {
 	const n = 1024 / fewer * 1024
 	withLeases(t, func(p *leaseProbe) {
@@ -493,7 +493,7 @@ func TestAMillionLeases(t *testing.T) {
 	})
 }
 
-// drain discards what the connection sends, and lets stalled consumers go on.
+// drain discards the output of the connection, and lets stalled consumers continue.
 func (p *leaseProbe) drain() {
 	p.out = nil
 	for {

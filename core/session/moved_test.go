@@ -26,8 +26,8 @@ func movedVHost(t *testing.T) *vhost.VHost {
 	return v
 }
 
-// A client that published while its vhost moved got the end of its channel, with a text about a failure, before it was evicted. Clients
-// connect again by themselves, but do not open channels again that the broker closed.
+// A client that published while its vhost moved got its channel closed, with a text about a failure, before it was evicted. Client libraries
+// reconnect automatically, but do not reopen channels that the broker closed.
 func TestMovedVHostEndsTheConnection(t *testing.T) {
 	const text = "CONNECTION_FORCED - vhost 'v' is not served by this node any more"
 	for name, err := range map[string]error{

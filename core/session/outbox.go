@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// outbox collects published messages by queue, so that each queue gets them at once. Messages of one channel to one queue stay in
+// outbox collects published messages by queue, so that each queue gets its messages at once. Messages of one channel to one queue stay in
 // order.
 type outbox struct {
 	index   keyIndex[batchKey]
@@ -17,20 +17,20 @@ type outbox struct {
 
 type batchKey struct {
 	queue     *queue.Mailbox
-	publisher *channel // that awaits confirms; nil means none
+	publisher *channel // the channel that awaits confirms; nil means none
 }
 
-// batchSlots are the positions in an outbox of the batches for a route's queues.
+// batchSlots are the positions, in an outbox, of the batches for a route's queues.
 type batchSlots struct {
 	publisher *channel
-	flush     uint64 // the positions are valid until the outbox has been flushed so often; 0 means never
+	flush     uint64 // number of the flush for which the positions are valid; 0 means none
 	index     []int
 }
 
 // blockRefs are the blocks that a message may lie in; nil means none.
 type blockRefs [3]*block.Block
 
-// add adds a message for queues. Slots, if not nil, save looking up their batches more than once for each flush.
+// add adds a message for queues. Slots, unless nil, remember the positions of their batches until the next flush.
 func (o *outbox) add(queues []*queue.Mailbox, slots *batchSlots, publisher *channel, m *queue.Message, refs *blockRefs) {
 	if slots == nil {
 		for _, q := range queues {
@@ -76,8 +76,8 @@ func (o *outbox) slot(k batchKey) int {
 	return i
 }
 
-// flush hands every queue its batch. If a queue has more than its consumers can take, consumers is closed once they have caught
-// up; if a log has more to write than the disk takes, log is closed once it has caught up. Otherwise they are nil.
+// flush passes every queue its batch. If a queue has more messages than its consumers can take, consumers is closed when they have caught
+// up. If a log has more to write than the disk can take, log is closed when it has caught up. Otherwise they are nil.
 func (o *outbox) flush() (consumers, log <-chan struct{}) {
 	if len(o.batches) == 0 {
 		return nil, nil
@@ -98,11 +98,11 @@ func (o *outbox) flush() (consumers, log <-chan struct{}) {
 	return consumers, log
 }
 
-// pacer is a journal that reports when its log has fallen behind: CaughtUp then returns a channel that is closed once it has caught up.
-// *journal.Writer is one; a test holds that.
+// pacer is a journal that reports when its log has fallen behind: CaughtUp then returns a channel that is closed when it has caught up.
+// A test makes sure that *journal.Writer is one.
 type pacer interface{ CaughtUp() <-chan struct{} }
 
-// logCaughtUp returns a channel that is closed once a queue's log has caught up, nil if it keeps up.
+// logCaughtUp returns a channel that is closed when a queue's log has caught up; nil = it keeps up.
 func logCaughtUp(q *queue.Mailbox) <-chan struct{} {
 	s := q.Config().Storage
 	if s == nil {
@@ -114,14 +114,14 @@ func logCaughtUp(q *queue.Mailbox) <-chan struct{} {
 	return nil
 }
 
-// keyIndex numbers keys in the order they are added. A few keys are searched one by one, more get a map.
+// keyIndex numbers keys in the order in which they are added. A few keys are searched linearly; more get a map.
 type keyIndex[K comparable] struct {
 	keys  []K
 	byKey map[K]int // nil while there are few
 	last  int       // position of the last key found
 }
 
-// linearKeys is how many keys are searched one by one.
+// linearKeys is the number of keys up to which the search is linear.
 const linearKeys = 16
 
 // find returns the position of a key, and adds the key if it is new.

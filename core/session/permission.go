@@ -17,7 +17,7 @@ func (c *Conn) mayExchange(p auth.Permission, name string) error {
 	return c.srv.Users.Check(c.user.Name, p, auth.Resource{Kind: auth.Exchange, VHost: c.vhost.Name(), Name: name})
 }
 
-// mayAny checks that the user has any permission for a queue or exchange. Users without one may not learn whether it exists, how
+// mayAny checks that the user has any permission for a queue or exchange. Users without one must not learn whether it exists, how
 // full it is or who uses it, nor keep it from expiring [RabbitMQ 4.3: passive declarations].
 func mayAny(may func(auth.Permission, string) error, name string) error {
 	refused := may(auth.Configure, name)

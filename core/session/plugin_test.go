@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// switchboard offers exchange types whose exchanges lead every message everywhere, and a filter of bodies that came before.
+// switchboard offers exchange types whose exchanges route every message to all queues, and a filter that drops bodies seen before.
 type switchboard struct {
 	hook.NoHooks
 	asked int      // calls of Route
@@ -96,8 +96,8 @@ func (p *probe) pluginExchange(name, kind string, args ...amqp.Field) {
 	do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Queue: "q", Exchange: name, RoutingKey: "k"})
 }
 
-// A route through a plugin is found once for messages with one key, until the topology changes; unless the plugin reads more than
-// keys, or wants to be asked.
+// A route through a plugin is computed once for messages with one key, until the topology changes, unless the plugin reads more than
+// the keys, or asks to be called for each message.
 func TestPluginRoutesAreCached(t *testing.T) {
 	for kind, want := range map[string]string{"x-keys": "1 1 2", "x-reads": "1 2 3", "x-volatile": "1 2 3"} {
 		p, s := withBoard(t)
@@ -120,7 +120,7 @@ func TestPluginRoutesAreCached(t *testing.T) {
 	}
 }
 
-// A plugin sees all of the message, once, with its CC and BCC.
+// A plugin sees the whole message, once, with its CC and BCC.
 func TestPluginsSeeTheMessage(t *testing.T) {
 	p, s := withBoard(t)
 	p.pluginExchange("x", "x-reads")
@@ -152,7 +152,7 @@ func TestPluginPanicClosesTheChannel(t *testing.T) {
 	p.holds(2, "q", 2)
 }
 
-// What a filter keeps out is unroutable: it is returned if it is mandatory, and confirmed.
+// A message that a filter drops is unroutable: it is returned if it is mandatory, and confirmed.
 func TestFilteredMessages(t *testing.T) {
 	p, _ := withBoard(t)
 	p.pluginExchange("f", "fanout", amqp.Field{Key: "x-once", Value: true})
@@ -173,7 +173,7 @@ func TestFilteredMessages(t *testing.T) {
 	}
 }
 
-// A filter remembered messages that were refused before they could be routed: it is asked about the others only.
+// A filter used to remember messages that were refused before they could be routed. Now it is asked only about the others.
 func TestFiltersAreNotAskedAboutRefusedMessages(t *testing.T) {
 	p, s := withBoard(t)
 	p.pluginExchange("f", "topic", amqp.Field{Key: "x-once", Value: true})
@@ -186,7 +186,7 @@ func TestFiltersAreNotAskedAboutRefusedMessages(t *testing.T) {
 	}
 }
 
-// A transaction's messages are routed when they are published, once: a commit asks no plugin again.
+// A transaction's messages are routed when they are published; a commit does not call plugins again.
 func TestPluginsAndTransactions(t *testing.T) {
 	p, s := withBoard(t)
 	p.pluginExchange("x", "x-volatile")

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// qos limits unacknowledged deliveries: those of each consumer that follows or, if global, of the whole channel
-// [RabbitMQ: consumer-prefetch.html]. A limit for consumers ends the channel's, as in RabbitMQ.
+// qos limits unacknowledged deliveries: of each consumer added later or, if global, of the whole channel
+// [RabbitMQ: consumer-prefetch.html]. As in RabbitMQ, a limit for consumers removes the channel's limit.
 func (ch *channel) qos(m *amqp.BasicQos) error {
 	if m.PrefetchSize != 0 {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
@@ -41,11 +41,11 @@ func (ch *channel) limited() bool {
 // hasCredit reports whether the channel is below its global prefetch. The caller holds out's lock.
 func (ch *channel) hasCredit() bool { return ch.globalPrefetch == 0 || ch.inFlight < ch.globalPrefetch }
 
-// mayDeliver reports whether the channel's global prefetch lets a consumer have another delivery. A consumer without
-// acknowledgements uses no credit, but gets nothing while the channel has none, as in RabbitMQ.
+// mayDeliver reports whether the channel's global prefetch allows another delivery to a consumer. A consumer without
+// acknowledgements uses no credit, but as in RabbitMQ gets nothing while the channel has none.
 func (ch *channel) mayDeliver(cs *consumer) bool { return ch.hasCredit() || cs.exempt }
 
-// creditFor returns how many deliveries mayDeliver would let a consumer have.
+// creditFor returns how many deliveries mayDeliver would allow to a consumer.
 func (ch *channel) creditFor(cs *consumer) int {
 	if ch.globalPrefetch == 0 || cs.NoAck || cs.exempt {
 		return math.MaxInt32
@@ -53,8 +53,8 @@ func (ch *channel) creditFor(cs *consumer) int {
 	return int(ch.globalPrefetch - ch.inFlight)
 }
 
-// usesCredit reports whether a consumer's deliveries count against the global prefetch. Those of basic.get do not, nor those of a
-// quorum queue, which does not support it.
+// usesCredit reports whether a consumer's deliveries count against the global prefetch. Those of basic.get and of quorum queues, which do not
+// support it, do not.
 func usesCredit(c *queue.Consumer) bool { return c.Sink != nil && c.Type != queue.QuorumType }
 
 // returnCredit counts a delivery as no longer in flight. The caller holds out's lock.
@@ -68,7 +68,7 @@ func (ch *channel) returnCredit(ack queue.PendingAck) {
 	}
 }
 
-// limitRaised has wakeBelowLimit look at the channel. The caller holds out's lock.
+// limitRaised makes wakeBelowLimit look at the channel. The caller holds out's lock.
 func (ch *channel) limitRaised() {
 	if !ch.listedBelowLimit {
 		ch.listedBelowLimit = true

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// probe is a client without a socket: it feeds frames to a connection and reads what is pending.
+// probe is a client without a socket: it feeds frames to a connection and reads the pending output.
 type probe struct {
 	t    testing.TB
 	conn *Conn

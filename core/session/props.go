@@ -11,18 +11,18 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// parsedProps holds what the broker needs from a message's properties. It is cached for the next message, because most publishers
+// parsedProps holds the parts of a message's properties that the broker needs. It is cached for the next message, because most publishers
 // send the same properties again and again.
 type parsedProps struct {
 	known bool
-	once  bool   // what follows does not hold for later messages, even if their properties are the same
+	once  bool   // the fields below are invalid for later messages, even with the same properties
 	raw   []byte // as received, if known
 
-	foreign bool // the user-id is another user's, for which a tag is needed
+	foreign bool // the user-id is another user's, which requires a tag
 
 	index amqp.PropIndex // of the properties as stored
 
-	stored         []byte // as stored, if not as received; never written again
+	stored         []byte // as stored, if that differs from as received; never modified
 	cc, bcc        []string
 	expiration     hook.Limit
 	wait           queue.Wait
@@ -98,7 +98,7 @@ func (ch *channel) checkReplyTo(to []byte, _ bool) error {
 	return nil
 }
 
-// impersonates reports whether the user may publish with the user-id of another one now: a tag can be taken away at any time.
+// impersonates reports whether the user may now publish with another user's user-id: the required tag can be removed at any time.
 func (ch *channel) impersonates() bool {
 	c := ch.conn
 	return c.srv.Users.HasTag(c.user.Name, "impersonator")
@@ -115,7 +115,7 @@ func (ch *channel) checkUserID(id []byte, given bool) error {
 }
 
 // rewriteProps changes properties that are not stored as received: it removes the BCC header, and replaces the reply-to of a
-// request for a direct reply by the channel's reply queue.
+// request for a direct reply by the name of the channel's reply queue.
 func (ch *channel) rewriteProps(props []byte) {
 	p := &ch.props
 	to, _ := p.index.ReplyTo(props)

@@ -87,7 +87,7 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 	return nil
 }
 
-// leads returns how many of the queues that a message goes to keep it.
+// leads returns how many of the queues that a message goes to will keep it.
 func leads(m *queue.Message, queues []*queue.Mailbox) int {
 	n := len(queues)
 	if !m.Passes || !m.Planned {
@@ -127,7 +127,7 @@ func (ch *channel) appendReturn(b []byte, m *queue.Message) []byte {
 	return amqp.AppendBody(b, ch.id, m.Body, ch.conn.frameMax)
 }
 
-// flushBatches hands queues what Feed has collected for them so far, because what comes next must not overtake it.
+// flushBatches passes the messages collected by Feed to their queues, because the next action must not overtake them.
 func (c *Conn) flushBatches() {
 	for _, ch := range c.dirty {
 		ch.trackConfirms()
@@ -135,8 +135,8 @@ func (c *Conn) flushBatches() {
 	c.handOver()
 }
 
-// handOver gives queues their messages, and then their settlements: a message that a consumer publishes before it acknowledges what
-// the message was made of is there first.
+// handOver passes queues their messages, and then their settlements. If a consumer publishes a result before it acknowledges the delivery, the
+// result is in its queue first.
 func (c *Conn) handOver() {
 	consumers, log := c.outbox.flush()
 	if consumers != nil {
@@ -148,7 +148,7 @@ func (c *Conn) handOver() {
 	c.acks.flush()
 }
 
-// flush carries out what Feed collected. Queues get published messages before settlements.
+// flush carries out everything that Feed collected. Queues get published messages before settlements.
 func (c *Conn) flush() {
 	incomplete := c.dirty[:0]
 	for _, ch := range c.dirty {

@@ -21,7 +21,7 @@ func (p *probe) got(channel uint16, name string) (m *amqp.BasicGetOK, props amqp
 	return m, props, body
 }
 
-// holds expects that a queue has this many ready messages.
+// holds expects a queue to have this many ready messages.
 func (p *probe) holds(channel uint16, name string, n uint32) {
 	p.t.Helper()
 	if m := do[*amqp.QueueDeclareOK](p, channel, &amqp.QueueDeclare{Queue: name, Passive: true}); m.MessageCount != n {
@@ -156,7 +156,7 @@ func TestInterleavedChannels(t *testing.T) {
 	}
 }
 
-// A body takes memory as it comes. The memory is counted, and released if the channel closes in the middle of it.
+// A body takes memory as it arrives. The memory is counted, and released if the channel closes in the middle of the body.
 func TestUnfinishedMessage(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	s := p.conn.srv
@@ -176,8 +176,8 @@ func TestUnfinishedMessage(t *testing.T) {
 	}
 }
 
-// The properties of a message without its body retained all that was read with them, 256 KiB in each of a connection's channels, which
-// no alarm counted. They are copied and counted.
+// The properties of a message without its body retained everything that was read with them, 256 KiB in each of a connection's channels, which
+// no alarm counted. They are now copied and counted.
 func TestUnfinishedMessageHoldsItsProperties(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	s := p.conn.srv
@@ -208,7 +208,7 @@ func TestUnfinishedMessageHoldsItsProperties(t *testing.T) {
 	}
 }
 
-// Without a plugin that reads it, the expiration property is no fault, and consumers get it.
+// Without a plugin that reads it, the expiration property is not validated, and consumers get it.
 func TestExpirationsThatNobodyReads(t *testing.T) {
 	p := newProbe(t, withPicky(t)).open().channel(1)
 	p.queue(1, "q")
@@ -294,7 +294,7 @@ func TestManyRoutesAndQueues(t *testing.T) {
 	}
 }
 
-// CC and BCC have more keys; consumers do not see BCC.
+// CC and BCC contain further keys; consumers do not see BCC.
 func TestCopies(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	for _, name := range []string{"main", "copy", "blind"} {
@@ -335,7 +335,7 @@ func TestMandatory(t *testing.T) {
 	p.silent()
 }
 
-// Cached properties of the last message are not used for one with others.
+// Cached properties of the last message are not used for a message with different ones.
 func TestPropertiesOfTheLastMessage(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q", "x-max-priority", int32(5))
@@ -361,7 +361,7 @@ func TestPropertiesOfTheLastMessage(t *testing.T) {
 	}
 }
 
-// ownUsers gives a server users that no other test has.
+// ownUsers gives a server users of its own.
 func ownUsers(t *testing.T) func(*Options) {
 	t.Helper()
 	users := auth.New(auth.Options{Hashing: auth.SHA256}) // not 600,000 rounds for each wrong password
@@ -376,7 +376,7 @@ func (p *probe) grant(permissions auth.Permissions) {
 	}
 }
 
-// Without its permission, which may be revoked, the next message is refused; a permission for another exchange does not help.
+// If the permission is revoked, the next message is refused. A permission for another exchange does not help.
 func TestWritePermission(t *testing.T) {
 	p := newProbe(t, ownUsers(t)).open().channel(1)
 	p.queue(1, "q")

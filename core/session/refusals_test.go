@@ -25,7 +25,7 @@ func withUserID(s string) amqp.Properties {
 	return p
 }
 
-// with returns p with another property, as it is in p.
+// with returns p with another property, encoded as in p.
 func with(p amqp.Properties, more amqp.Property) amqp.Properties {
 	p.Set(more)
 	return p
@@ -218,7 +218,7 @@ func TestExclusiveQueueOfAnother(t *testing.T) {
 	other.closed(1, 404, "NOT_FOUND - no queue 'mine' in vhost '/'")
 }
 
-// A channel that was closed for an error ignores everything until close-ok.
+// A channel that was closed for an error ignores all frames until close-ok.
 func TestClosingChannelIgnoresFrames(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
@@ -247,7 +247,7 @@ func (p *probe) queueless() {
 	}
 }
 
-// A channel has a maximum of consumers. There was none.
+// The number of consumers per channel is limited. It used to be unlimited.
 func TestTooManyConsumers(t *testing.T) {
 	p := newProbe(t, func(o *Options) { o.Consumers = 2 }).open().channel(1).channel(2)
 	p.queue(1, "q")

@@ -16,11 +16,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// replyTo is a queue that every channel can consume from, to get the replies to its requests without declaring a queue. Requests
+// replyTo is a queue name from which every channel can consume the replies to its requests without declaring a queue. Requests
 // name it as their reply-to [RabbitMQ: direct-reply-to.html].
 const replyTo = "amq.rabbitmq.reply-to"
 
-// replies holds the reply queue of every channel that has one, by name. They are in no vhost's table: only those who get a request
+// replies holds, by name, the reply queue of every channel that has one. Reply queues are in no vhost's table: only receivers of a request
 // know the name. A reply queue ends with its consumer. Any goroutine may use replies.
 type replies struct {
 	broker *queue.Broker
@@ -69,7 +69,7 @@ func (r *replies) remove(m *queue.Mailbox) {
 	_ = m.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) }) // cannot be refused
 }
 
-// find returns a reply queue, nil if the vhost has none by that name.
+// find returns a reply queue; nil = the vhost has none by that name.
 func (r *replies) find(vhost, name string) *queue.Mailbox {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -79,7 +79,7 @@ func (r *replies) find(vhost, name string) *queue.Mailbox {
 	return nil
 }
 
-// noopHost is the host of reply queues. They have no plugins, dead-letter nothing and are not deleted by themselves.
+// noopHost is the host of reply queues, which have no plugins, dead-letter nothing and are not deleted automatically.
 type noopHost struct{}
 
 var _ queue.Host = noopHost{}
@@ -122,7 +122,7 @@ func (ch *channel) dropReplies() {
 	ch.props.known = false
 }
 
-// declareReplies answers whether direct replies are possible, or whether a reply queue still exists.
+// declareReplies answers a declaration of replyTo or of a reply queue. It succeeds if direct replies are possible, or if the reply queue still exists.
 func (ch *channel) declareReplies(m *amqp.QueueDeclare) error {
 	v := ch.conn.vhost
 	if m.Queue != replyTo && ch.conn.srv.replies.find(v.Name(), m.Queue) == nil {

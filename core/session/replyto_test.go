@@ -13,7 +13,7 @@ func (p *probe) consumeReplies(channel uint16, tag string) {
 	do[*amqp.BasicConsumeOK](p, channel, &amqp.BasicConsume{Queue: replyTo, ConsumerTag: tag, NoAck: true})
 }
 
-// request publishes a request and returns its reply-to, as the server of requests reads it.
+// request publishes a request and returns its reply-to as the server of requests sees it.
 func (p *probe) request(channel uint16) (address string) {
 	p.t.Helper()
 	p.publish(channel, published{key: "requests", body: "?", props: withReplyTo(replyTo)})
@@ -100,7 +100,7 @@ func TestDirectReplyEndsWithItsConsumer(t *testing.T) {
 	p.closed(1, 406, "PRECONDITION_FAILED - fast reply consumer does not exist")
 }
 
-// A name that resembles an address, or belongs to another vhost, is no address. The BCC header is removed and the address set.
+// A name that resembles an address, or belongs to another vhost, is not treated as an address. The BCC header is removed and the address set.
 func TestDirectReplyAddresses(t *testing.T) {
 	s := testServer(t)
 	p := probeOf(t, s, Peer{}).open().channel(1)
@@ -130,7 +130,7 @@ func TestDirectReplyAddresses(t *testing.T) {
 	p.holds(1, "requests", 1) // only the default exchange leads to reply queues
 }
 
-// The address of a reply has RabbitMQ's form: a token, a dot and a key that is different each time. It was one word.
+// The address of a reply has RabbitMQ's form: a token, a dot and a key that is different each time. It used to be a single word.
 func TestReplyName(t *testing.T) {
 	form := regexp.MustCompile(`^amq\.rabbitmq\.reply-to\.([A-Za-z0-9+/]+=*)\.([A-Za-z0-9+/]{22}==)$`)
 	p := newProbe(t).open()

@@ -20,40 +20,40 @@ type cachedRoute struct {
 	slots       batchSlots
 }
 
-// targets are the queues that an exchange and a routing key lead to.
+// targets are the queues to which an exchange and a routing key lead.
 type targets struct {
 	queues     []*queue.Mailbox
-	generation uint64 // of the vhost's topology when they were found
-	cacheable  bool   // they are the same for every message: routing looked at nothing but its key
-	// schedule is that of the exchange, which holds the message: they are the same for every message that it holds. nil means that
-	// it is none, or that more than the schedule decides.
+	generation uint64 // generation of the vhost's topology in which they were found
+	cacheable  bool   // they are the same for every message: routing used only the key
+	// schedule is the schedule of the exchange that holds the message. The targets are the same for every message that it holds. nil means that
+	// no exchange holds the message, or that more than the schedule decides.
 	schedule *queue.Schedule
 }
 
-// invalidate makes each message be routed anew.
+// invalidate makes the next message be routed anew.
 func (t *targets) invalidate() { t.cacheable, t.schedule = false, nil }
 
-// resolved is where one message goes. It is small enough to be returned in registers.
+// resolved is the destination of one message. It is small enough to be returned in registers.
 type resolved struct {
 	info    *queue.RoutingInfo
 	targets *targets
 	slots   *batchSlots // of the targets' batches; nil if targets are for this message only
 }
 
-// routeCache holds the routes that a connection used, at most maxRoutes. Routes that nobody used since the topology changed are
-// removed from time to time, and while the cache grows: they would keep deleted queues in memory as long as the connection
+// routeCache holds the routes that a connection used, at most maxRoutes. Routes that were not used since the topology changed are
+// removed from time to time, and while the cache grows; otherwise they would keep deleted queues in memory for as long as the connection
 // lasts.
 //
-// A full cache takes a route only when its key was seen shortly before, in place of any other. So keys that are used once cost
-// neither an entry nor those that are used again.
+// A full cache accepts a route only if its key was seen shortly before. The new route replaces an arbitrary one. Keys that are used only once
+// therefore do not displace routes that are used repeatedly.
 type routeCache struct {
 	entries    map[routeKey]*cachedRoute
-	pruneAbove int                // number of routes that leads to pruning
-	replaced   int                // routes in the full cache since it was last pruned
-	generation uint64             // of the vhost's topology when the cache was last pruned
+	pruneAbove int                // number of routes above which the cache is pruned
+	replaced   int                // routes replaced in the full cache since it was last pruned
+	generation uint64             // generation of the vhost's topology when the cache was last pruned
 	pruneAt    hook.Instant       // when Tick prunes it next
-	seen       *[maxRoutes]uint32 // hashes of keys that a full cache did not take
-	seed       maphash.Seed       // of these hashes
+	seen       *[maxRoutes]uint32 // hashes of keys that the full cache did not accept
+	seed       maphash.Seed       // seed of these hashes
 }
 
 // permitted is an exchange that the user may publish to, under a version of the permissions.
@@ -66,7 +66,7 @@ type routeKey struct{ exchange, key string }
 
 const (
 	maxRoutes     = 2048
-	pruneAfter    = 64 // new routes, or a quarter of those there are if that is more
+	pruneAfter    = 64 // new routes, or a quarter of the existing ones if that is more
 	pruneReplaced = maxRoutes / 4
 	pruneInterval = 15 * time.Second
 )
@@ -115,7 +115,7 @@ func (c *Conn) mayPublish(exchange []byte, version uint64) error {
 	return nil
 }
 
-// singleRoute returns a route for the current message alone, to the exchange that was permitted last.
+// singleRoute returns a route for the current message alone, to the exchange whose permission was checked last.
 func (ch *channel) singleRoute(key string) *cachedRoute {
 	ch.single = cachedRoute{info: &queue.RoutingInfo{Exchange: ch.conn.permitted.exchange, Key: key}}
 	return &ch.single
@@ -123,7 +123,7 @@ func (ch *channel) singleRoute(key string) *cachedRoute {
 
 func (p *routeCache) full() bool { return len(p.entries) >= maxRoutes }
 
-// seenBefore reports whether the key was asked about shortly before.
+// seenBefore reports whether the key was looked up shortly before.
 func (p *routeCache) seenBefore(exchange, key []byte) bool {
 	if p.seen == nil {
 		p.seen, p.seed = new([maxRoutes]uint32), maphash.MakeSeed()
@@ -145,7 +145,7 @@ func (c *Conn) addRoute(exchange, key string) *cachedRoute {
 	}
 	if p.full() {
 		p.replaced++
-		for k := range p.entries { // any
+		for k := range p.entries { // an arbitrary one
 			delete(p.entries, k)
 			break
 		}
@@ -155,8 +155,8 @@ func (c *Conn) addRoute(exchange, key string) *cachedRoute {
 	return r
 }
 
-// pruneRoutes removes the routes that were last used before the topology that the previous call saw, and whatever else refers to
-// queues that may be deleted.
+// pruneRoutes removes the routes that were not used since the topology that the previous call saw, and other references to queues
+// that may have been deleted.
 func (c *Conn) pruneRoutes() {
 	p := &c.routes
 	before := len(p.entries)
@@ -205,9 +205,9 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 	return resolved{r.info, t, &r.slots}, nil
 }
 
-// isHeld reports whether the exchange holds the current message, as it held the one before on this route.
+// isHeld reports whether the exchange holds the current message, as it held the previous one on this route.
 func (ch *channel) isHeld(r *cachedRoute) bool {
-	if ch.content.mandatory { // what does not lead anywhere is not held
+	if ch.content.mandatory { // a mandatory message without a destination is not held
 		return false
 	}
 	m := ch.current(r.info)
@@ -217,12 +217,12 @@ func (ch *channel) isHeld(r *cachedRoute) bool {
 	return held
 }
 
-// resolveUncached routes a message whose key is not in the cache, that is a direct reply, or has more routing keys in its headers
+// resolveUncached routes a message whose key is not in the cache, that is a direct reply, or that has more routing keys in its headers
 // [RabbitMQ: sender-selected.html].
 func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 	c, info := ch.conn, r.info
 	if !r.targets.cacheable {
-		r.targets.generation = c.vhost.Generation() // or pruneRoutes would take it for unused
+		r.targets.generation = c.vhost.Generation() // otherwise pruneRoutes would consider it unused
 	}
 	if p := &ch.props; p.cc != nil || p.bcc != nil {
 		info = &queue.RoutingInfo{Exchange: info.Exchange, Key: info.Key, CC: p.cc, BCC: p.bcc}
@@ -243,24 +243,24 @@ func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
 // routePermitted appends to dst the queues that the vhost routes the current message to, if topic permissions allow its keys.
 func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit routeFit, err error) {
 	if err := ch.conn.mayTopics(info); err != nil {
-		return dst, routeFit{}, ch.routeErrorOr(err) // before plugins are asked, who may remember the message
+		return dst, routeFit{}, ch.routeErrorOr(err) // before plugins are asked, because they may remember the message
 	}
 	m := ch.current(info)
 	queues, reusable, err := ch.conn.vhost.Route(info.Exchange, m, dst)
 	ch.content.passes, ch.content.planned = m.Passes, m.Passes && !m.Held
-	if len(queues)-len(dst) == 1 { // else it went elsewhere, too
+	if len(queues)-len(dst) == 1 { // otherwise the message goes to other queues, too
 		ch.content.cancels, ch.content.hold = m.Cancels, m.Hold
 		fit.heldFirst = m.HeldFirst
 	}
 	fit.cacheable = reusable
-	m.Reset() // it retains nothing
+	m.Reset() // so that it retains nothing
 	return queues, fit, err
 }
 
-// routeFit says which other messages with the same keys a route is valid for: all, or those that the exchange holds.
+// routeFit says for which other messages with the same keys a route is valid: for all of them, or for those that the exchange holds.
 type routeFit struct{ cacheable, heldFirst bool }
 
-// current describes the current message to plugins. The caller resets that.
+// current describes the current message to plugins. The caller must reset the result.
 func (ch *channel) current(info *queue.RoutingInfo) *parts.Message {
 	m := &ch.conn.message
 	m.Exchange, m.Key, m.Now = info.Exchange, info.Key, ch.conn.now

@@ -11,8 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// What a client sees does not depend on whether its queues are in memory or on a disk, nor on whether the broker was restarted in
-// between, in good order or after a power failure: for the client that is the end of its connection.
+// A client sees the same results whether its queues are in memory or on a disk, and whether or not the broker was restarted in between, in
+// good order or after a power failure, apart from the end of its connection.
 func TestQueuesAreTheSameInMemoryAndOnDisk(t *testing.T) {
 	for seed := range uint64(12 / fewer) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

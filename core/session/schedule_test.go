@@ -17,7 +17,7 @@ import (
 )
 
 // agenda is a plugin with an exchange type that holds messages for a second, if their header "id" names them. With the header
-// "cancel" they cancel another, and with "bad" they are refused.
+// "cancel" they cancel another message, and with "bad" they are refused.
 type agenda struct{ hook.NoHooks }
 
 func (agenda) ExchangeTypes() []hook.ExchangeType {
@@ -64,8 +64,8 @@ func scheduled(exchange, body string, mandatory bool, headers ...any) published 
 	return m
 }
 
-// answers describes what a channel gets: returned bodies, confirms and other methods. It waits for a turn that the exchange has just
-// now: that answers behind the one who published.
+// answers describes everything that a channel gets: returned bodies, confirms and other methods. It waits for the current turn of the exchange,
+// which answers after the publishing call has returned.
 func (p *probe) answers(channel uint16) string {
 	p.t.Helper()
 	synctest.Wait()
@@ -90,8 +90,8 @@ func (p *probe) answers(channel uint16) string {
 	return strings.Join(all, " ")
 }
 
-// A mandatory message that leads nowhere is returned and not held. A mandatory cancellation is returned if it finds nothing, before its
-// confirm, and after what was published before it has arrived.
+// A mandatory message without a destination is returned and not held. A mandatory cancellation that finds nothing is returned before its
+// confirm, and after earlier messages have arrived.
 func TestScheduledMandatory(t *testing.T) {
 	withAgenda(t, func(p *probe) {
 		do[*amqp.ConfirmSelectOK](p, 1, &amqp.ConfirmSelect{})
@@ -124,7 +124,7 @@ func TestScheduledMandatory(t *testing.T) {
 	})
 }
 
-// A queue that is bound beside the exchange gets the cancellation as any message, which is then not returned.
+// A queue bound beside the exchange gets the cancellation like any message; it is then not returned.
 func TestCancellationThatIsRouted(t *testing.T) {
 	withAgenda(t, func(p *probe) {
 		do[*amqp.ExchangeDeclareOK](p, 1, &amqp.ExchangeDeclare{Exchange: "first", Type: "fanout"})
@@ -155,7 +155,7 @@ func TestScheduledRefusals(t *testing.T) {
 	})
 }
 
-// Transactions schedule and cancel when they are committed.
+// Transactions schedule and cancel messages at the commit.
 func TestScheduledTransaction(t *testing.T) {
 	withAgenda(t, func(p *probe) {
 		do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
@@ -181,7 +181,7 @@ func TestScheduledTransaction(t *testing.T) {
 	})
 }
 
-// A cancellation and a release that race: whatever their order, the message comes or the cancellation is not returned.
+// A cancellation races with a release: in either order, the message arrives or the cancellation is not returned.
 func TestCancellationAndReleaseRace(t *testing.T) {
 	withAgenda(t, func(p *probe) {
 		won := 0

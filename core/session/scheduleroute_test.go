@@ -19,8 +19,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// diary is a plugin with an exchange type that holds messages for as many milliseconds as their header "wait" says, replaces by the
-// header "id", cancels with "cancel", and refuses what has "bad". It counts how often it was asked. With the header "later", queues hold messages.
+// diary is a plugin with an exchange type that holds messages for the milliseconds in their header "wait". A message replaces the one with
+// the same "id", cancels it with "cancel", and is refused with "bad". diary counts how often it was asked. With the header "later", queues hold messages.
 type diary struct {
 	hook.NoHooks
 	asked atomic.Int64
@@ -91,7 +91,7 @@ func diaryMessage(body string, mandatory bool, headers ...any) published {
 	return m
 }
 
-// The schedule was asked twice about each message, and each was routed anew.
+// The schedule used to be asked twice about each message, and each was routed anew.
 func TestScheduleIsAskedOnce(t *testing.T) {
 	withDiary(t, func(p *probe, d *diary) {
 		const many = 10
@@ -108,7 +108,7 @@ func TestScheduleIsAskedOnce(t *testing.T) {
 	})
 }
 
-// What the exchange does not hold takes no route of what it holds, and the other way round.
+// Messages that the exchange does not hold never take the cached route of those that it holds, and vice versa.
 func TestHeldAndRoutedMessagesAlternate(t *testing.T) {
 	withDiary(t, func(p *probe, _ *diary) {
 		p.publish(1,
@@ -128,7 +128,7 @@ func TestHeldAndRoutedMessagesAlternate(t *testing.T) {
 	})
 }
 
-// A route that was valid for what the exchange held is not taken when messages may go elsewhere, or be refused.
+// A route for messages that the exchange held is not used after a change that may send messages elsewhere, or refuse them.
 func TestRouteOfHeldMessagesEnds(t *testing.T) {
 	held := func(body string) published { return diaryMessage(body, false, "wait", int32(1000)) }
 	for _, tc := range []struct {
@@ -192,7 +192,7 @@ func TestRouteOfHeldMessagesEnds(t *testing.T) {
 	}
 }
 
-// Of a message that goes to a queue as well, the exchange alone holds its copy.
+// If a message also goes to a queue, only the exchange's copy is held.
 func TestHeldBesideAQueue(t *testing.T) {
 	withDiary(t, func(p *probe, _ *diary) {
 		p.exchange("first", "fanout")
@@ -209,7 +209,7 @@ func TestHeldBesideAQueue(t *testing.T) {
 	})
 }
 
-// Of two holds that a publisher asks for, the later one counts, whichever it is.
+// If a publisher asks for two holds, the later one counts, whichever kind it is.
 func TestHeldByExchangeAndHeader(t *testing.T) {
 	withDiary(t, func(p *probe, _ *diary) {
 		p.publish(1, diaryMessage("a", false, "wait", int32(1000), "later", int32(2000)), diaryMessage("b", false, "wait", int32(2000), "later", int32(1000)),
@@ -221,7 +221,7 @@ func TestHeldByExchangeAndHeader(t *testing.T) {
 	})
 }
 
-// A delay counts from when a transaction is committed.
+// In a transaction a delay starts at the commit.
 func TestHeldFromCommit(t *testing.T) {
 	withDiary(t, func(p *probe, _ *diary) {
 		do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
@@ -236,7 +236,7 @@ func TestHeldFromCommit(t *testing.T) {
 	})
 }
 
-// Cancellations take the route of what they cancel.
+// A cancellation takes the route of the message that it cancels.
 func TestCancellationOnAKnownRoute(t *testing.T) {
 	withAgenda(t, func(p *probe) {
 		p.sleep(0)
@@ -249,8 +249,8 @@ func TestCancellationOnAKnownRoute(t *testing.T) {
 	})
 }
 
-// Messages without a delay that had an identity were routed in a later turn than others: they replaced and cancelled one another if
-// they came together, and others overtook them.
+// Messages with an identity but without a delay were routed in a later turn than others. If they came together they replaced and cancelled one
+// another, and other messages overtook them.
 func TestIdentitiesWithoutADelayKeepTheirPlace(t *testing.T) {
 	for _, channel := range []uint16{1, 2, 3} {
 		withDiary(t, func(p *probe, _ *diary) {
@@ -296,9 +296,9 @@ func TestIdentitiesWithoutADelayKeepTheirPlace(t *testing.T) {
 	}
 }
 
-// However messages with and without holds and identities, cancellations and transactions follow each other, by which exchange and on
-// which channel, whatever changes meanwhile: each arrives when it should, and once, and what needs not wait arrives in the order in
-// which it was published.
+// Messages with and without holds and identities, cancellations and transactions are mixed at random, over several exchanges and channels
+// and with changes in between. Each message arrives once, when it should, and messages that need not wait arrive in the order in which they
+// were published.
 func TestMixedMessagesArriveInTime(t *testing.T) {
 	for seed := range uint64(10) {
 		withDiary(t, func(p *probe, _ *diary) {
@@ -323,7 +323,7 @@ func TestMixedMessagesArriveInTime(t *testing.T) {
 	}
 }
 
-// mixedGame is what was published and has not arrived.
+// mixedGame tracks the messages that were published and have not arrived.
 type mixedGame struct {
 	p     *probe
 	rng   *rand.Rand
@@ -380,7 +380,7 @@ func (g *mixedGame) message() published {
 	return m
 }
 
-// receive takes what has arrived, and compares it with what is due.
+// receive takes the messages that have arrived, and compares them with those that are due.
 func (g *mixedGame) receive() {
 	g.p.t.Helper()
 	g.p.sleep(time.Millisecond) // the other turn

@@ -19,22 +19,22 @@ import (
 // Options are shared by all connections. They must not change while there are any.
 type Options struct {
 	Product, Version string // as connection.start announces them
-	Own              string // the broker's own version, announced beside them
+	Own              string // the broker's own version, announced as well
 	ClusterName      string
 	Node             string // the broker's name, "curfew@host"
 
-	Queues *queue.Broker // of which those for direct replies are, too; nil = of one of their own
+	Queues *queue.Broker // also used for the queues of direct replies; nil = they get a Broker of their own
 	Users  *auth.Store
 	VHosts func(name string) (*vhost.VHost, bool)
 
-	// Home says who serves a vhost, and whether there is such a vhost; nil means that this broker serves all. The functions that
-	// follow are needed with it only.
+	// Home returns the home of a vhost, and whether the vhost exists; nil means that this broker serves all vhosts. The functions below
+	// are needed only with Home.
 	Home func(vhost string) (Home, bool)
 	// Applied returns how much this node knows of the cluster's registry: vhosts, users, permissions.
 	Applied func() wlog.Index
-	// WaitApplied waits until the node knows as much as an index says.
+	// WaitApplied waits until the node's view of the registry has reached an index.
 	WaitApplied func(ctx context.Context, index wlog.Index) error
-	// Fresh waits until the node knows everything that was in the registry when it was called; nil means that it always does.
+	// Fresh waits until the node knows everything that was in the registry at the time of the call; nil means that it always does.
 	Fresh func(ctx context.Context) error
 
 	ChannelMax        uint16 // channels per connection, at least 1
@@ -56,18 +56,18 @@ type Options struct {
 type Server struct {
 	Options
 	start []byte // the frame of connection.start
-	// startExternal is the frame for clients that have shown a certificate which may log them in.
+	// startExternal is the connection.start frame for clients whose certificate may log them in.
 	startExternal []byte
 	replies       *replies
 	spans         *telemetry.Spans // nil: tracing is off
 
 	ids          atomic.Uint64
-	openConns    atomic.Int64 // connections past connection.open, those that are relayed included
+	openConns    atomic.Int64 // connections past connection.open, including relayed ones
 	churn        Churn
 	closed       closedCounters
 	barrier      barrier
 	strangers    clock.Seldom // log lines about clients that have not logged in
-	pendingBytes atomic.Int64 // to be written to clients, or of incomplete content from them
+	pendingBytes atomic.Int64 // bytes to be written to clients, or of incomplete content from them
 }
 
 // NewServer returns a server without connections.
@@ -105,10 +105,10 @@ func (s *Server) properties() amqp.Table {
 }
 
 // Accept returns a new connection, which waits for the client's protocol header. It calls wake, from any goroutine, when Tick
-// should be called soon, or LeaseAt is earlier than it was. wake must not call the connection.
+// should be called soon, or when LeaseAt has become earlier. wake must not call the connection.
 func (s *Server) Accept(p Peer, wake func()) *Conn { return s.accept(p, wake, !p.TLS) }
 
-// accept is Accept; refers is that of newWriteBuffer.
+// accept is Accept; refers is the argument of newWriteBuffer.
 func (s *Server) accept(p Peer, wake func(), refers bool) *Conn {
 	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, refers), frameMax: handshakeFrameMax}
 	if s.spans != nil {
@@ -130,10 +130,10 @@ func (s *Server) admit() bool {
 	return true
 }
 
-// propsMax is how many bytes of properties fit the largest frame that a client may negotiate.
+// propsMax is the most bytes of properties that fit into the largest frame a client may negotiate.
 func (s *Server) propsMax() int { return s.FrameMax - contentOverhead }
 
-// propsMax is how many bytes of properties the client may publish: a frame of its own, or of any client if it has no frames.
+// propsMax is the most bytes of properties that the client may publish: those of its own frame size, or of the largest if it is a [Direct].
 func (c *Conn) propsMax() int {
 	if c.frameMax == directFrameMax {
 		return c.srv.propsMax()

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Each connection with a wrong protocol header cost a line of the log.
+// Each connection with a wrong protocol header used to add a line to the log.
 func TestStrangersCostFewLogLines(t *testing.T) {
 	var log bytes.Buffer
 	s := testServer(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })

@@ -172,7 +172,7 @@ func (ch *channel) ensureQueue(m *amqp.QueueDeclare) (vhost.Declared, error) {
 	})
 }
 
-// likeServerNamed returns a name such as the server makes up, to check permissions with.
+// likeServerNamed returns a name as the server would generate it, to check permissions with.
 func likeServerNamed(args amqp.Table) string {
 	v, _ := args.Lookup("x-name-prefix")
 	if prefix, ok := v.(string); ok {
@@ -196,7 +196,7 @@ func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
 		return err
 	}
 	ch.holdCancels()
-	defer ch.releaseCancels() // the client gets delete-ok before them
+	defer ch.releaseCancels() // so that the client gets delete-ok before them
 	n, err := ch.conn.vhost.DeleteQueue(name, ch.conn.id, m.IfUnused, m.IfEmpty)
 	return ch.answer(err, m.NoWait, &amqp.QueueDeleteOK{MessageCount: count32(n)})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// Whether a message is traced is decided once, when it is published: by its publisher's context in the headers or, without one, by
-// sampling. From then on a flag says so, and nobody reads the headers of messages that are not traced.
+// Whether a message is traced is decided once, when it is published: by the publisher's context in the headers or, without one, by
+// sampling. After that a flag in the message records the decision, so that the headers of untraced messages are never read.
 
 // contentHeadSize is the size of what precedes the properties in a content header's payload.
 const contentHeadSize = 12
@@ -78,7 +78,7 @@ func (ch *channel) traceDelivered(cs *consumer, d *queue.Delivery) {
 	}, maskedQueue(cs.Queue.Config().Name), d.Enqueued, c.title, cs.Tag, d.Redelivered)
 }
 
-// maskedKey cuts a routing key that is the name of a reply queue: a client that knows the whole name may send replies.
+// maskedKey cuts a routing key that is the name of a reply queue, because anyone who knows the whole name can send replies.
 func maskedKey(exchange, key []byte) []byte {
 	if len(exchange) == 0 && bytes.HasPrefix(key, []byte(replyTo+".")) {
 		return key[:len(replyTo)]
@@ -86,7 +86,7 @@ func maskedKey(exchange, key []byte) []byte {
 	return key
 }
 
-// maskedQueue does the same for a queue's name.
+// maskedQueue does the same for the name of a queue.
 func maskedQueue(name string) string {
 	if isReplyName(name) {
 		return replyTo

@@ -110,7 +110,7 @@ func TestMessagesWithoutAContextGetOne(t *testing.T) {
 	tr.want(want...)
 }
 
-// A message whose headers fill a frame is left as it is: with a context, it would not fit its consumers' frames.
+// A message whose headers fill a frame is left unchanged: with a context, it would not fit into its consumers' frames.
 func TestNoRoomForAContext(t *testing.T) {
 	tr := newTracing(t, 1)
 	p := newProbe(t, tr.options).login()
@@ -167,7 +167,7 @@ func TestNotTraced(t *testing.T) {
 	tr.want()
 }
 
-// A message that was traced before a restart may be delivered with tracing off.
+// A message that was traced before a restart may be delivered after tracing was switched off.
 func TestTracedFromBefore(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")
@@ -206,7 +206,7 @@ func TestTracesOfTransactions(t *testing.T) {
 	tr.want("publish nowhere nowhere 0 in "+theirTrace, "publish q q 1 in "+theirTrace)
 }
 
-// Readers of traces must not learn the address of replies: anyone who knows it may send some.
+// Readers of traces must not learn the address of replies: anyone that knows it can send replies.
 func TestTracesMaskReplyAddresses(t *testing.T) {
 	tr := newTracing(t, 0)
 	s := testServer(t, tr.options)

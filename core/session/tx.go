@@ -17,18 +17,18 @@ type transaction struct {
 	size       int    // of the messages, bytes
 	generation uint64 // of the vhost's topology when the transaction began
 
-	byTag   map[uint64]int // positions of the first indexed settles; nil until a lease ends
+	byTag   map[uint64]int // positions of the first indexed settles, by tag; nil until a lease ends
 	indexed int
-	ended   bool // some settles are void, because the lease of their delivery has ended: they have no consumer
+	ended   bool // some settles are void and have no consumer, because the lease of their delivery has ended
 }
 
-// pendingMessage is a copy of a message with the queues it was routed to, which may be none.
+// pendingMessage is a copy of a message, with the queues that it was routed to, if any.
 type pendingMessage struct {
 	queue.Message
 	queues          []*queue.Mailbox
 	mandatory       bool
 	contextInjected bool
-	lost            bool // it found nothing to cancel
+	lost            bool // a cancellation that found nothing to cancel
 }
 
 type pendingSettle struct {
@@ -40,7 +40,7 @@ func (ch *channel) txSelect() error {
 	if ch.mode == confirming {
 		return precondition("cannot switch from confirm to tx mode")
 	}
-	if ch.mode != transactional { // else the transaction goes on
+	if ch.mode != transactional { // otherwise the transaction goes on
 		ch.setMode(transactional)
 		ch.begin()
 	}
@@ -54,13 +54,13 @@ func (ch *channel) begin() { ch.tx = transaction{generation: ch.conn.vhost.Gener
 var errNotTransactional = amqp.Errorf(amqp.ReplyPreconditionFailed, "channel is not transactional")
 
 const (
-	// maxTransaction bounds a transaction, in messages of the largest size: only its client can free the memory.
+	// maxTransaction bounds a transaction, in messages of the largest size: the broker cannot free its memory, only the client can.
 	maxTransaction = 8
-	// messageOverhead is roughly what a message in a transaction takes besides its bytes.
+	// messageOverhead is roughly the memory that a message in a transaction takes besides its bytes.
 	messageOverhead = 256
 )
 
-// txPublish adds the current message to the transaction. It copies the bytes, because the block they lie in is reused.
+// txPublish adds the current message to the transaction. It copies the bytes, because their block is reused.
 func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
 	t := &ch.tx
 	size := len(m.Props) + len(m.Body) + messageOverhead
@@ -75,8 +75,8 @@ func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
 	return nil
 }
 
-// updateQueues replaces the queues of a transaction's messages by those that exist now under the same names, as RabbitMQ does. It
-// returns messages that are mandatory and have no queue.
+// updateQueues replaces the queues of a transaction's messages by the queues that now have the same names, as RabbitMQ does. It returns
+// mandatory messages without a queue to the client.
 func (ch *channel) updateQueues(t *transaction) {
 	changed := ch.conn.vhost.Generation() != t.generation
 	for i := range t.messages {
@@ -93,15 +93,15 @@ func (ch *channel) updateQueues(t *transaction) {
 	ch.counts.share(&ch.sharedCounts)
 }
 
-// successors returns the queues that now have the names of those a message was routed to. On the default exchange, the names are
-// the routing keys, whether or not there was such a queue.
+// successors returns the queues that now have the names of the queues a message was routed to. On the default exchange, the names are
+// the routing keys, whether or not such a queue existed.
 func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) []*queue.Mailbox {
 	switch c := ch.conn; {
 	case isReply(o):
 		return queues
 	case o.Exchange == "":
 		m := &parts.Message{Key: o.Key, More: slices.Concat(o.CC, o.BCC)}
-		queues, _, _ = c.vhost.Route(o.Exchange, m, queues[:0]) // permitted when published
+		queues, _, _ = c.vhost.Route(o.Exchange, m, queues[:0]) // permission was checked when the message was published
 		return queues
 	default:
 		return c.vhost.Successors(queues)
@@ -114,7 +114,7 @@ func (t *transaction) settle(kind queue.SettleKind, acks ...taggedAck) {
 	}
 }
 
-// find returns the settlement of a delivery; nil if there is none.
+// find returns the settlement of a delivery; nil = there is none.
 func (t *transaction) find(tag uint64) *pendingSettle {
 	if len(t.settles) == 0 {
 		return nil
@@ -131,7 +131,7 @@ func (t *transaction) find(tag uint64) *pendingSettle {
 	return nil
 }
 
-// takeSettle makes the settlement of a delivery void, if there is one, and appends the delivery to dst.
+// takeSettle voids the settlement of a delivery, if there is one, and appends the delivery to dst.
 func (t *transaction) takeSettle(tag uint64, dst []taggedAck) []taggedAck {
 	s := t.find(tag)
 	if s == nil {
@@ -150,9 +150,10 @@ func (t *transaction) removeEnded() {
 	}
 }
 
-// txCommit commits the transaction, and answers when all of it is durable. If one shard has all of it, one entry of its log has
-// it. Otherwise each shard gets an entry with its messages and, after those are durable, one with its settlements. A crash between
-// the two leaves both cause and effect, but never neither. A queue that refuses a message does not undo what others accepted.
+// txCommit commits the transaction, and answers when all of it is durable. If the whole transaction is in one shard, it is one entry of the
+// shard's log. Otherwise each shard gets an entry with its messages and, once all messages are durable, an entry with its settlements. After
+// a crash between the two, a delivery and the messages published because of it may both exist, but never neither. A queue that refuses a message does
+// not undo messages that other queues accepted.
 func (ch *channel) txCommit() error {
 	if ch.mode != transactional {
 		return errNotTransactional
@@ -171,7 +172,7 @@ func (ch *channel) txCommit() error {
 	ch.returnLost(t.messages)
 	ch.traceCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
-		ch.tx.settles = t.settles // queues ignore those that were settled
+		ch.tx.settles = t.settles // queues ignore deliveries that were settled already
 		return errNotCommitted(ch.conn.vhost.Name(), err)
 	}
 	o := ch.lock()
@@ -193,7 +194,7 @@ func errNotCommitted(vhost string, err error) error {
 	return errNotStored(vhost, err)
 }
 
-// rounds divides the transaction into what is committed first, and what after that is durable.
+// rounds divides the transaction into the parts to commit first, and those to commit once the first are durable.
 func (t *transaction) rounds() (first, second []queue.Part) {
 	var index keyIndex[*queue.Mailbox]
 	var parts []queue.Part
@@ -234,8 +235,8 @@ func addSettlement(p *queue.Part, s *pendingSettle) {
 	p.Settlements[i].Items = append(p.Settlements[i].Items, s.PendingAck)
 }
 
-// divide puts messages into the first round. Settlements join them if there is only one shard and they are in it; elsewhere
-// nothing may be settled before the messages are durable.
+// divide puts messages into the first round. Settlements join them if all are in a single shard; otherwise nothing may be settled before the
+// messages are durable.
 func divide(parts []queue.Part) (first, second []queue.Part) {
 	shards := map[queue.Journal]struct{}{}
 	for i := range parts {
@@ -258,7 +259,7 @@ func divide(parts []queue.Part) (first, second []queue.Part) {
 	return first, second
 }
 
-// txRollback drops the messages and makes what was settled unacknowledged again [AMQP 1.9.2.5].
+// txRollback drops the messages and makes the settled deliveries unacknowledged again [AMQP 1.9.2.5].
 func (ch *channel) txRollback() error {
 	if ch.mode != transactional {
 		return errNotTransactional
@@ -271,7 +272,7 @@ func (ch *channel) txRollback() error {
 	return nil
 }
 
-// abandon ends the transaction and returns what was settled in it.
+// abandon ends the transaction and returns the deliveries that it had settled.
 func (ch *channel) abandon() []taggedAck {
 	ch.tx.removeEnded()
 	acks := make([]taggedAck, len(ch.tx.settles))

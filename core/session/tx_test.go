@@ -106,7 +106,7 @@ func TestTransactionSize(t *testing.T) {
 	p.holds(1, "q", 7)
 }
 
-// Acknowledgements in a transaction returned credit to the channel before the commit: after a rollback the channel had more deliveries
+// Acknowledgements in a transaction returned credit to the channel before the commit. After a rollback the channel had more deliveries
 // than its global prefetch.
 func TestTransactionsAndLimit(t *testing.T) {
 	p := newProbe(t).open().channel(1)
@@ -132,8 +132,8 @@ func TestTransactionsAndLimit(t *testing.T) {
 	p.delivers(1, "c3:3")
 }
 
-// A transaction's messages go to the queues that have, at commit, the names that they were routed to when they were published. A
-// mandatory message without a queue is returned before commit-ok, as in RabbitMQ. Messages whose queue was deleted were lost silently.
+// At commit, a transaction's messages go to the queues that then have the names to which they were routed when they were published. A
+// mandatory message without a queue is returned before commit-ok, as in RabbitMQ. Messages whose queue was deleted used to be lost silently.
 func TestRoutedAtCommit(t *testing.T) {
 	tests := []struct {
 		name         string
@@ -199,7 +199,7 @@ func (p *probe) run(channel uint16, ms ...amqp.Method) {
 	}
 }
 
-// A second tx.select continues the open transaction. It dropped the transaction, with what was acknowledged in it.
+// A second tx.select continues the open transaction. It used to drop the transaction, together with the acknowledgements in it.
 func TestSecondSelect(t *testing.T) {
 	p := newProbe(t).open().channel(1).channel(2)
 	p.queue(2, "q")
@@ -224,7 +224,7 @@ func TestSecondSelect(t *testing.T) {
 	p.holds(2, "q", 3)
 }
 
-// basic.recover returns credit at once, in a transaction, too, because it is not part of it. The channel got nothing any more.
+// basic.recover returns credit at once, even in a transaction, because it is not part of it. The channel used to get no more deliveries.
 func TestRecoverInATransaction(t *testing.T) {
 	p := newProbe(t).open().channel(1)
 	p.queue(1, "q")

@@ -8,15 +8,15 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// unacked holds a channel's unacknowledged deliveries by tag. Tags count up from 1: a ring holds the recent ones. Those that stay
-// long move to a sorted slice, so that they do not make the ring grow.
+// unacked holds a channel's unacknowledged deliveries by tag. Tags count up from 1. A ring holds the recent ones; deliveries that stay
+// for long move to a sorted slice, so that they do not make the ring grow.
 type unacked struct {
 	ring        []queue.PendingAck // a power of two long; entries without a consumer are settled or need no ack
 	base        uint64             // lowest tag in the ring
 	next        uint64             // the next tag, less 1
 	ringUnacked int                // unacknowledged deliveries in the ring
-	old         []taggedAck        // those below base, in order, and gaps
-	gaps        int                // in old
+	old         []taggedAck        // deliveries with tags below base, in order, with gaps
+	gaps        int                // number of gaps in old
 }
 
 // taggedAck is a pending ack with its tag. In a gap, the consumer is nil.
@@ -27,7 +27,7 @@ type taggedAck struct {
 
 const (
 	minRing         = 16
-	maxRetainedRing = 4096 // of an empty ring
+	maxRetainedRing = 4096 // size up to which an empty ring is kept
 )
 
 // skip uses a tag for a delivery that needs no ack.
@@ -88,7 +88,7 @@ func (u *unacked) compact() {
 // inRing reports whether a tag lies in the ring, or above it.
 func (u *unacked) inRing(tag uint64) bool { return u.ringUnacked > 0 && tag >= u.base }
 
-// find returns the pending ack for a tag, nil if there is none.
+// find returns the pending ack for a tag; nil = there is none.
 func (u *unacked) find(tag uint64) (ack *queue.PendingAck) {
 	if u.inRing(tag) {
 		if tag > u.next {
@@ -104,7 +104,7 @@ func (u *unacked) find(tag uint64) (ack *queue.PendingAck) {
 	return ack
 }
 
-// search returns the position in old where a tag is or would be.
+// search returns the position of a tag in old, or where it would be inserted.
 func (u *unacked) search(tag uint64) (int, bool) {
 	return slices.BinarySearchFunc(u.old, tag, func(t taggedAck, tag uint64) int { return cmp.Compare(t.tag, tag) })
 }
@@ -126,7 +126,7 @@ func (u *unacked) take(tag uint64) (ack queue.PendingAck, ok bool) {
 	return ack, true
 }
 
-// takenFromRing counts a delivery out of the ring, and moves base to the next unacknowledged one.
+// takenFromRing records that a delivery left the ring, and moves base to the next unacknowledged one.
 func (u *unacked) takenFromRing() {
 	u.ringUnacked--
 	if u.ringUnacked == 0 {
@@ -141,7 +141,7 @@ func (u *unacked) takenFromRing() {
 	}
 }
 
-// takeUpTo removes every pending ack up to a tag and appends them to dst in order. ok is false if the tag has none.
+// takeUpTo removes every pending ack up to a tag and appends them to dst in order. ok is false if the tag itself has none.
 func (u *unacked) takeUpTo(tag uint64, dst []taggedAck) (_ []taggedAck, ok bool) {
 	if u.find(tag) == nil {
 		return dst, false
@@ -152,7 +152,7 @@ func (u *unacked) takeUpTo(tag uint64, dst []taggedAck) (_ []taggedAck, ok bool)
 // takeAll removes every pending ack and appends them to dst in order.
 func (u *unacked) takeAll(dst []taggedAck) []taggedAck { return u.takeThrough(u.next, dst) }
 
-// takeThrough removes every pending ack up to a tag, which need not have one, and appends them to dst in order.
+// takeThrough removes every pending ack up to a tag and appends them to dst in order. The tag itself need not have one.
 func (u *unacked) takeThrough(tag uint64, dst []taggedAck) []taggedAck {
 	n, found := u.search(tag)
 	if found {
@@ -166,7 +166,7 @@ func (u *unacked) takeThrough(tag uint64, dst []taggedAck) []taggedAck {
 		}
 	}
 	u.old = slices.Delete(u.old, 0, n)
-	for u.ringUnacked > 0 && u.base <= tag { // base is an unacknowledged one
+	for u.ringUnacked > 0 && u.base <= tag { // base is always unacknowledged
 		ack := u.at(u.base)
 		dst = append(dst, taggedAck{u.base, *ack})
 		*ack = queue.PendingAck{}
@@ -185,7 +185,7 @@ func (u *unacked) lowest() uint64 {
 	return 0
 }
 
-// restore adds deliveries again with the tags they had.
+// restore adds deliveries again with their old tags.
 func (u *unacked) restore(acks []taggedAck) {
 	for _, t := range acks {
 		if u.inRing(t.tag) {

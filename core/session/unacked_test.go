@@ -37,7 +37,7 @@ func (b *books) restore(ts []taggedAck) {
 	slices.SortFunc(b.all, func(x, y taggedAck) int { return int(x.tag) - int(y.tag) })
 }
 
-// unacked agrees with the model, whatever is delivered, settled, and restored by rollbacks.
+// unacked agrees with the model for any sequence of deliveries, settlements and rollbacks.
 func TestUnacked(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	c := &queue.Consumer{}
@@ -115,7 +115,7 @@ func TestUnacked(t *testing.T) {
 	}
 }
 
-// A delivery that is never acknowledged does not take more and more memory while others come and go.
+// A delivery that is never acknowledged does not take ever more memory while others come and go.
 func TestUnackedStragglers(t *testing.T) {
 	c := &queue.Consumer{}
 	var u unacked

@@ -10,16 +10,16 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// writeBuffer holds what is to be written to a connection. Its mutex is the connection's only lock. It guards the pending bytes and
-// everything that a delivery touches (delivery tags, unacknowledged messages, confirms), because queue turns deliver while the
-// reader handles acks. No method of a queue is called with the lock held.
+// writeBuffer holds the bytes to be written to a connection. Its mutex is the connection's only lock. It guards the pending bytes and
+// all state that a delivery uses (delivery tags, unacknowledged messages, confirms), because queue turns deliver while the reader handles
+// acks. No method of a queue is called with the lock held.
 //
 // To write: lock mu, reserve, append whole frames to pending, kick, unlock.
 type writeBuffer struct {
 	mu       sync.Mutex
 	pending  []byte        // encoded frames
-	chunks   []chunk       // to be written before pending: frames of large messages, and bodies that are not copied
-	stalled  []*consumer   // by a full buffer, the least recently served first
+	chunks   []chunk       // written before pending: frames of large messages, and bodies that are not copied
+	stalled  []*consumer   // consumers stalled by a full buffer, the least recently served first
 	served   uint64        // deliveries so far
 	wake     chan struct{} // capacity 1; has a value when the writer has something to do
 	asleep   bool          // the writer waits on wake
@@ -29,14 +29,14 @@ type writeBuffer struct {
 	sealedAt int           // length of pending up to the seal
 
 	chunksWeight   int            // sum of the weights of chunks
-	block          *block.Block   // that pending lies in; nil if pending has outgrown it
-	takenBlocks    []*block.Block // that taken lies in
-	taken          [][]byte       // what the writer is writing
-	expected       int            // size of the next block: the frame bytes that the writer took last
+	block          *block.Block   // block that pending lies in; nil if pending has outgrown it
+	takenBlocks    []*block.Block // blocks that taken lies in
+	taken          [][]byte       // the bytes that the writer is writing
+	expected       int            // size of the next block: the number of frame bytes that the writer took last
 	refers         bool           // bodies may be written from their own blocks
-	lastBody       *block.Block   // that the last body in chunks lies in
-	takes          uint64         // how often the writer took something
-	heartbeatTakes uint64         // takes as of the last heartbeat, that one included
+	lastBody       *block.Block   // block that the last body in chunks lies in
+	takes          uint64         // number of times that the writer took bytes
+	heartbeatTakes uint64         // takes as of the last heartbeat, including that one
 
 	congested atomic.Bool   // the peer does not read its answers: the reader pauses
 	resumed   chan struct{} // capacity 1; has a value when congested has ended
@@ -47,11 +47,11 @@ type writeBuffer struct {
 const (
 	// maxDeliveryBuffer bounds the bytes that are buffered for a slow peer. Beyond it, messages stay in their queues.
 	maxDeliveryBuffer = 512 << 10
-	// maxReplyBuffer is the amount of unread answers at which the peer's requests are no longer read.
+	// maxReplyBuffer is the amount of unread answers beyond which the peer's requests are no longer read.
 	maxReplyBuffer = 4 * maxDeliveryBuffer
-	// largestChunk is how much is written at once, unless a single frame is larger.
+	// largestChunk bounds the bytes that are written at once, unless a single frame is larger.
 	largestChunk = 2 * maxDeliveryBuffer
-	// accountingStep is by how much accounted may lag behind.
+	// accountingStep is how far accounted may lag behind.
 	accountingStep = 64 << 10
 )
 
@@ -68,7 +68,7 @@ type chunk struct {
 	weight int // its size, plus some of the rest of the block that is retained for it
 }
 
-// size returns about the memory of what is pending. The caller holds mu.
+// size returns the approximate memory of the pending bytes. The caller holds mu.
 func (o *writeBuffer) size() int { return o.chunksWeight + len(o.pending) }
 
 // full reports whether deliveries must wait. The caller holds mu.
@@ -89,7 +89,7 @@ func (o *writeBuffer) reserve(n int) {
 	o.block = k
 }
 
-// bufferSize returns the size of a buffer for n bytes. There are few sizes, because growing copies what is pending.
+// bufferSize returns the size of a buffer for n bytes. There are few sizes, because growing copies the pending bytes.
 func bufferSize(n int) int {
 	for _, size := range [...]int{4 << 10, 32 << 10, 256 << 10, largestChunk} {
 		if n <= size {
@@ -131,7 +131,7 @@ func (o *writeBuffer) heartbeat() {
 	o.kick()
 }
 
-// heartbeatDue keeps the next write from suppressing the first heartbeat.
+// heartbeatDue makes sure that the next write does not suppress the first heartbeat.
 func (o *writeBuffer) heartbeatDue() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -177,7 +177,7 @@ func (o *writeBuffer) appendContent(channel uint16, d *queue.Delivery, frameMax 
 }
 
 // heldWeight returns the weight of the rest of a body's block, so that a slow reader cannot retain much more memory than is
-// counted for it. The rest was counted already if the previous body lies in the same block.
+// counted. The rest was already counted if the previous body lies in the same block.
 func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
 	if d.Block == o.lastBody {
 		return 0
@@ -186,7 +186,7 @@ func (o *writeBuffer) heldWeight(d *queue.Delivery) int {
 	return min(len(d.Block.Buf)-len(d.Body), 3*len(d.Body))
 }
 
-// appendBodyRef turns pending and a part of a body, which is not copied, into chunks. The rest of pending's block follows them.
+// appendBodyRef turns pending, and a part of a body that is not copied, into chunks. The rest of pending's block is used for bytes after them.
 func (o *writeBuffer) appendBodyRef(part []byte, k *block.Block, weight int) {
 	if o.block != nil {
 		o.block.Retain()
@@ -197,13 +197,13 @@ func (o *writeBuffer) appendBodyRef(part []byte, k *block.Block, weight int) {
 	o.pushChunk(chunk{bytes: part, block: k, body: true, weight: weight})
 }
 
-// account updates the share of total.
+// account updates this connection's share of total.
 func (o *writeBuffer) account(n int) {
 	o.total.Add(int64(n - o.accounted))
 	o.accounted = n
 }
 
-// seal appends the last frame to be written; another seal may replace it. The caller holds mu.
+// seal appends the last frame. A later seal may replace it. The caller holds mu.
 func (o *writeBuffer) seal(frame []byte) {
 	if o.sealed {
 		o.pending = o.pending[:min(o.sealedAt, len(o.pending))]
@@ -213,7 +213,7 @@ func (o *writeBuffer) seal(frame []byte) {
 	o.kick()
 }
 
-// end lets the writer end when what is pending is written. The caller holds mu.
+// end lets the writer end after the pending bytes are written. The caller holds mu.
 func (o *writeBuffer) end() {
 	if !o.sealed {
 		o.seal(nil)
@@ -296,7 +296,7 @@ func (o *writeBuffer) take() {
 	o.account(o.size())
 }
 
-// close discards what is pending and whatever follows, because the peer is gone.
+// close discards all pending and later bytes, because the peer is gone.
 func (o *writeBuffer) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -126,7 +126,7 @@ func TestWriteBufferCongestion(t *testing.T) {
 	}
 }
 
-// The bytes that the writer took do not change while they are written.
+// The bytes that the writer took do not change while they are being written.
 func TestWriteBuffersDoNotMix(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	for i := range 100 {
@@ -190,7 +190,7 @@ func TestWriteBufferChunks(t *testing.T) {
 	}
 }
 
-// Bytes after the last frame are discarded, those before it are not, however many chunks they take.
+// Bytes after the last frame are discarded; bytes before it are not, however many chunks they take.
 func TestWriteBufferSealedChunks(t *testing.T) {
 	o := newWriteBuffer(new(atomic.Int64), true)
 	write(&o, string(make([]byte, largestChunk)))
@@ -204,7 +204,7 @@ func TestWriteBufferSealedChunks(t *testing.T) {
 	}
 }
 
-// While a client read slowly, one of its consumers filled the connection's buffer each time it had been written, and the others got
+// While a client read slowly, one of its consumers used to refill the connection's buffer after each write, and the other consumers got
 // nothing.
 func TestConsumersShareTheBufferOfASlowClient(t *testing.T) {
 	s := testServer(t)
@@ -254,7 +254,7 @@ func bodyIn(k *block.Block, size int) *queue.Delivery {
 	return &queue.Delivery{Props: []byte{0, 0}, Body: k.Buf[100:][:size], Block: k}
 }
 
-// Large bodies were copied to be written. They are written from their own blocks, which are retained until then or until the connection
+// Large bodies used to be copied. They are now written from their own blocks, which are retained until then or until the connection
 // ends.
 func TestWriteBufferRefersToBodies(t *testing.T) {
 	const frameMax = 128 << 10
@@ -327,7 +327,7 @@ func TestWriteBufferCopiesBodies(t *testing.T) {
 	}
 }
 
-// A client that reads slowly retains not much more memory for pending bodies than is counted.
+// A client that reads slowly does not retain much more memory for pending bodies than is counted.
 func TestWriteBufferCountsWhatItRetains(t *testing.T) {
 	const size = queue.WorthHolding
 	var total atomic.Int64
