@@ -1,5 +1,5 @@
 // Command perf compares brokers: it runs every scenario with each of them in turn, several times, and prints a table of medians.
-// Each broker runs in a session of its own, as services do, because the kernel schedules by session; see CONTRIBUTING.md.
+// Each broker runs in a session of its own, as services do, because the kernel schedules by session; see README.md.
 package main
 
 import (
