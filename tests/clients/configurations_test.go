@@ -14,7 +14,7 @@ import (
 // that it has without.
 func TestConfigurationsOfPages(t *testing.T) {
 	t.Parallel()
-	pages := []string{"README.md", "cmd/curfew/telemetry/README.md", "cmd/curfew/telemetry/metrics.md"}
+	pages := []string{"core/config/README.md", "cmd/curfew/telemetry/README.md", "cmd/curfew/telemetry/metrics.md"}
 	plugins, err := filepath.Glob(filepath.Join(process.Root(t), "plugins", "*", "README.md"))
 	if err != nil || len(plugins) < 10 {
 		t.Fatalf("%d plugins have a page: %v", len(plugins), err)

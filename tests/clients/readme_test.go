@@ -51,35 +51,63 @@ func settled(s string) string {
 	return strings.TrimSpace(s)
 }
 
-// A reader follows the README from its first line to its last, in a clone and in one shell, with one broker in another terminal. Each
-// block prints what the README shows below it, and nothing is left in the clone that git would add.
+// examples are sections of other pages that a reader follows after the README, with the programs that the README builds and its broker.
+var examples = []struct{ page, heading string }{
+	{"policies/README.md", "Try it"},
+	{"plugins/delay/README.md", "Try it"},
+	{"plugins/retry/README.md", "Try it"},
+	{"plugins/deadletter/README.md", "Try it"},
+	{"plugins/wasm/README.md", "Try it"},
+	{"cmd/curfew/ctl/README.md", "Try it"},
+	{"core/cluster/README.md", "Try it on one machine"},
+}
+
+// A reader follows the README from its first line to its last, and the examples of other pages, in a clone and in one shell, with one broker
+// in another terminal. Each block prints what the page shows below it, and nothing is left in the clone that git would add.
 func TestREADME(t *testing.T) {
 	t.Parallel()
 	tools.Need(t, "sh", "git", "curl", "amqp-publish", "amqp-get", "amqp-consume", "amqp-declare-queue")
-	page := readPage(t, "README.md")
 	r := newReader(t)
-	all := blocks(page)
-	shown := 0
-	for i, b := range all {
-		switch {
-		case b.language == "sh" && strings.Contains(b.text, "go run ./cmd/curfew serve"):
-			r.serve(b.text)
-		case b.language == "sh":
-			printed := r.run(b.text)
-			if i+1 < len(all) && all[i+1].language == "text" {
-				shown++
-				wantLines(t, settled(printed), settled(all[i+1].text))
-			}
-		case b.language == "js":
-			t.Error("the README has a program that this test does not run")
-		}
+	shown := r.follow(readPage(t, "README.md"))
+	r.run(`cd ../try && PATH=$PWD:$PATH`)
+	for _, e := range examples {
+		shown += r.follow(section(t, e.page, e.heading))
 	}
 	if shown < 8 {
 		t.Errorf("%d blocks were found with what they print, want at least 8", shown)
 	}
 	if left := run(t, r.clone, "", "git", "status", "--porcelain"); left != "" {
-		t.Errorf("who follows the README has new files in the clone:\n%s", left)
+		t.Errorf("a reader who follows the pages has new files in the clone:\n%s", left)
 	}
+}
+
+// Each page that invites its readers to try something is followed: by this package, or, in wasm-examples, by tests/wasm.
+func TestEachExampleIsFollowed(t *testing.T) {
+	tools.Need(t, "git")
+	for name := range strings.FieldsSeq(run(t, process.Root(t), "", "git", "ls-files", "--cached", "--others", "--exclude-standard", "*.md")) {
+		for line := range strings.SplitSeq(readPage(t, name), "\n") {
+			heading := strings.TrimLeft(line, "#")
+			if heading == line || !strings.HasPrefix(heading, " Try it") || strings.HasPrefix(name, "wasm-examples/") {
+				continue
+			}
+			if !slices.Contains(examples, struct{ page, heading string }{name, strings.TrimSpace(heading)}) {
+				t.Errorf("%s: no test follows the section%s", name, heading)
+			}
+		}
+	}
+}
+
+// section returns the part of a page below a heading.
+func section(t *testing.T, page, heading string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(readPage(t, page), "# "+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no section %q", page, heading)
+	}
+	if next := regexp.MustCompile(`(?m)^##+ `).FindStringIndex(rest); next != nil {
+		rest = rest[:next[0]]
+	}
+	return rest
 }
 
 func readPage(t *testing.T, name string) string {
@@ -113,6 +141,27 @@ func newReader(t *testing.T) *reader {
 	r.build()
 	r.shell = process.NewShell(t, r.clone, buildVariables...)
 	return r
+}
+
+// follow runs the commands of a page and returns how many blocks there are with what they print.
+func (r *reader) follow(page string) (shown int) {
+	r.t.Helper()
+	all := blocks(page)
+	for i, b := range all {
+		switch {
+		case b.language == "sh" && strings.Contains(b.text, "go run ./cmd/curfew serve"):
+			r.serve(b.text)
+		case b.language == "sh":
+			printed := r.run(b.text)
+			if i+1 < len(all) && all[i+1].language == "text" {
+				shown++
+				wantLines(r.t, settled(printed), settled(all[i+1].text))
+			}
+		case b.language == "js":
+			r.t.Error("the page has a program that this test does not run")
+		}
+	}
+	return shown
 }
 
 // build compiles what the commands of the page compile. That takes minutes where nothing was compiled before, longer than tests wait for a
