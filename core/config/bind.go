@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// bind returns a setting for every field of the struct that into points to, nested structs included. Its tags are
+// bind returns a setting for every field of the struct that into points to, including nested structs. The tags are
 //
-//	koanf  the name below section; "-" = no setting
-//	doc    what it means, for the operator
+//	koanf  the name below section; "-" = not a setting
+//	doc    the meaning, for the operator
 //	live   "true": a reload applies it
-//	range, bytes, oneof, kind, accepts   what it accepts: see variable; the range "1.." has no end
+//	range, bytes, oneof, kind, accepts   the accepted values: see variable; the range "1.." has no upper end
 //
-// A map is a section whose keys entries lists. An error means that the struct cannot be a configuration, whatever the user writes.
+// A map is a section whose keys are listed by entries. An error means that the struct is not a valid configuration type, whatever the user writes.
 func bind(section string, into any, entries entries) ([]*setting, error) {
 	p := reflect.ValueOf(into)
 	if p.Kind() != reflect.Pointer || p.IsNil() || p.Elem().Kind() != reflect.Struct {
@@ -68,7 +68,7 @@ func (e entries) bindField(key string, tag reflect.StructTag, v reflect.Value) (
 	return nil, fmt.Errorf("%s is not a type that a configuration may have", v.Type())
 }
 
-// entries returns the keys that the user has below a section, without the section's name, sorted. nil = those in the maps.
+// entries returns the keys that the user has set below a section, without the section's name, sorted. nil = the keys in the maps.
 type entries func(section string) []string
 
 // bindMap binds a map of structs: each entry is a section.
@@ -103,7 +103,7 @@ func (e entries) bindMap(section string, v reflect.Value) ([]*setting, error) {
 	return settings, nil
 }
 
-// preset is an entry of a map that has defaults.
+// preset is implemented by entries of a map that have defaults.
 type preset interface{ preset() }
 
 // newEntry returns an entry for the map v, with its defaults.
@@ -115,13 +115,13 @@ func newEntry(v reflect.Value) reflect.Value {
 	return entry
 }
 
-// example returns what an entry of an empty map could have, which is only explained.
+// example returns the settings of an example entry of an empty map. They are only explained.
 func example(section, name, doc string, v reflect.Value) ([]*setting, error) {
 	all, err := entries(nil).bindStruct(section+"."+name, newEntry(v).Elem())
 	return []*setting{{key: section, doc: doc, examples: all}}, err
 }
 
-// bindOpen binds a section that may hold anything.
+// bindOpen binds a section with arbitrary content.
 func (e entries) bindOpen(section, doc string, v reflect.Value) []*setting {
 	root, _ := reflect.TypeAssert[map[string]any](v)
 	var keys []string
@@ -158,8 +158,8 @@ func leaves(prefix string, m map[string]any) []string {
 
 const openAccepted = "text, a number, true, false, or a list of these"
 
-// open is a value of any type in an open section: a string, a json.Number, a bool, or a []any of these. A text without quotes is
-// what it looks like.
+// open is a value of any type in an open section: a string, a json.Number, a bool, or a []any of these. The type of a text without quotes
+// depends on its form.
 func open(root map[string]any, path []string) *value {
 	last := len(path) - 1
 	store := func(v any) error {
@@ -183,7 +183,7 @@ func open(root map[string]any, path []string) *value {
 		if s, ok := m[path[last]].(string); ok {
 			return quote(s)
 		}
-		return toJSON(m[path[last]]) // which is YAML, too
+		return toJSON(m[path[last]]) // JSON is also valid YAML
 	}
 	return &value{
 		accepted:  openAccepted,
@@ -201,7 +201,7 @@ func open(root map[string]any, path []string) *value {
 	}
 }
 
-// typed returns a text as what it looks like: true, false and numbers as JSON writes them, and everything else as a string.
+// typed converts a text according to its form: true, false and numbers as in JSON; everything else is a string.
 func typed(s string) any {
 	switch {
 	case s == "true", s == "false":
@@ -212,7 +212,7 @@ func typed(s string) any {
 	return s
 }
 
-// show makes settings print config, the struct that a plugin ended up with, instead of what was decoded.
+// show makes settings print config, the struct that a plugin finally uses, instead of the decoded one.
 func show(settings []*setting, section string, config any) {
 	v := reflect.Indirect(reflect.ValueOf(config))
 	if v.Kind() != reflect.Struct {

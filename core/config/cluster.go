@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// Cluster says which nodes keep the broker's data together. Without nodes it is one broker, which has nothing of this.
+// Cluster lists the nodes that store the broker's data together. Without nodes the broker is alone, and the other settings do not apply.
 type Cluster struct {
 	Nodes     []string      `koanf:"nodes" kind:"nodes" doc:"The addresses at which the nodes of a cluster reach one another, the same list on all of them; a node keeps its number with its data, and an address is handed to another node by curfew ctl cluster replace. Empty = one broker, without a cluster."`
 	Advertise string        `koanf:"advertise" kind:"node" doc:"Which one of cluster.nodes this node is."`
@@ -26,7 +26,7 @@ type Cluster struct {
 	Insecure  bool          `koanf:"insecure" doc:"Speak to the other nodes without TLS beyond this machine: whoever reaches cluster.listen can then read and change everything."`
 }
 
-// ClusterTLS is how nodes prove to one another that they are of the cluster.
+// ClusterTLS configures how nodes prove to one another that they belong to the cluster.
 type ClusterTLS struct {
 	Cert string `koanf:"cert" kind:"path" doc:"PEM file with the certificate that this node shows to the others, as client and as server, and the chain above it; it has to name the host of cluster.advertise."`
 	Key  string `koanf:"key" kind:"path" doc:"PEM file with the certificate's private key."`
@@ -39,10 +39,10 @@ func (c *Cluster) On() bool { return len(c.Nodes) > 0 }
 const (
 	clusterSize    = 3
 	nodesAccepted  = "the addresses of three nodes such as a:5680,b:5680,c:5680, or none"
-	maxClusterBody = 32 * miB // an entry has to fit what nodes send one another, with room for others behind it
+	maxClusterBody = 32 * miB // an entry must fit into the messages between nodes, with room for further entries
 )
 
-// checkNodes checks the addresses of a cluster's nodes, and puts their hosts in lower case.
+// checkNodes checks the addresses of a cluster's nodes, and converts their hosts to lower case.
 func checkNodes(words []string) error {
 	for i, word := range words {
 		if err := checkNode(word); err != nil {
@@ -66,7 +66,7 @@ func plural(n int, what string) string {
 	return what + "s"
 }
 
-// checkNodeName checks what a broker without a cluster is called; "" is after its machine.
+// checkNodeName checks the name of a broker without a cluster; "" means a name derived from the machine's.
 func checkNodeName(s string) error {
 	name, host, at := strings.Cut(s, "@")
 	odd := func(r rune) bool { return r == '@' || unicode.IsSpace(r) || !unicode.IsPrint(r) }
@@ -83,7 +83,7 @@ func checkNodeName(s string) error {
 	return nil
 }
 
-// checkNode checks the address by which other nodes reach one; "" is none.
+// checkNode checks the address at which other nodes reach a node; "" means none.
 func checkNode(s string) error {
 	if s == "" {
 		return nil
@@ -97,25 +97,25 @@ func checkNode(s string) error {
 	case host == "":
 		return errors.New("has no host")
 	case n == 0:
-		return errors.New("has the port 0, which nobody can connect to")
+		return errors.New("has the port 0, to which nothing can connect")
 	case err == nil && ip.IsUnspecified():
 		return errors.New("is every address of a machine, not one that other nodes reach")
 	}
 	return nil
 }
 
-// checkNodeListen checks where a node listens for the others. Its port is known beforehand.
+// checkNodeListen checks the address on which a node listens for other nodes. Its port must be fixed.
 func checkNodeListen(s string) error {
 	if err := checkAddress(s); err != nil || s == "" {
 		return err
 	}
 	if _, port, _ := net.SplitHostPort(s); port == "0" {
-		return errors.New("has the port 0, which nobody can connect to")
+		return errors.New("has the port 0, to which nothing can connect")
 	}
 	return nil
 }
 
-// nodeAddress returns the one spelling of a valid address.
+// nodeAddress returns the canonical spelling of a valid address.
 func nodeAddress(s string) string {
 	host, port, err := net.SplitHostPort(s)
 	if err != nil {
@@ -125,7 +125,7 @@ func nodeAddress(s string) string {
 	return net.JoinHostPort(strings.ToLower(host), strconv.Itoa(n))
 }
 
-// onThisMachine reports whether an address is reached from this machine alone. Names are not looked up.
+// onThisMachine reports whether an address can be reached only from this machine. It does not look up names.
 func onThisMachine(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -135,7 +135,7 @@ func onThisMachine(address string) bool {
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
 
-// checkCluster checks the cluster's settings together, and sets what they leave open.
+// checkCluster checks the cluster's settings together, and fills in values that they leave open.
 func (l *loader) checkCluster() {
 	c := &l.cfg.Cluster
 	if l.refusedBelow("cluster.nodes") {
@@ -158,7 +158,7 @@ func (l *loader) checkCluster() {
 	l.refuseInCluster()
 }
 
-// listenFor is where a node listens whose configuration does not say so.
+// listenFor returns the address on which a node listens if its configuration does not say.
 func listenFor(advertise string) string {
 	if onThisMachine(advertise) {
 		return advertise
@@ -167,7 +167,7 @@ func listenFor(advertise string) string {
 	return ":" + port
 }
 
-// refuseClusterless refuses settings of a cluster without nodes: the broker would keep alone what is meant for three.
+// refuseClusterless refuses cluster settings if there are no nodes: otherwise a broker alone would hold data that was meant for three nodes.
 func (l *loader) refuseClusterless() {
 	c := &l.cfg.Cluster
 	for _, s := range []struct {
@@ -208,7 +208,7 @@ func (l *loader) checkClusterTLS() {
 	}
 }
 
-// beyond returns an address through which other machines could be, or come; "" = there is none.
+// beyond returns an address that involves other machines; "" = there is none.
 func (c *Cluster) beyond() string {
 	for _, address := range append(slices.Clone(c.Nodes), c.Listen) {
 		if address != "" && !onThisMachine(address) {
@@ -218,7 +218,7 @@ func (c *Cluster) beyond() string {
 	return ""
 }
 
-// refuseInCluster refuses settings that a cluster does not have.
+// refuseInCluster refuses settings that are not available in a cluster.
 func (l *loader) refuseInCluster() {
 	c := l.cfg
 	if c.Durability == Flush {
@@ -235,10 +235,10 @@ func (l *loader) refuseInCluster() {
 	}
 }
 
-// refuseSet reports what is wrong with the value of a key beside those of others.
+// refuseSet reports a problem with the value of a key in combination with other settings.
 func (l *loader) refuseSet(key, problem, accepted string) {
 	if l.refusedBelow(key) {
-		return // it says enough
+		return // has been reported
 	}
 	s := l.cfg.setting(key)
 	l.refuse(&Error{Key: key, Value: s.value.String(), HasValue: true, Problem: problem, Accepted: accepted, Source: s.source})

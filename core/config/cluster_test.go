@@ -18,7 +18,7 @@ func cluster(t *testing.T, flags ...string) (*Config, error) {
 	return Load(in)
 }
 
-// Where a node listens follows from its own address, and hosts have one spelling.
+// The address on which a node listens follows from its own address, and hosts have one spelling.
 func TestClusterListen(t *testing.T) {
 	for _, tt := range []struct{ nodes, advertise, listen, want string }{
 		{nodes: "a:5680,B:5680,c:5680", advertise: "b:5680", want: ":5680"},
@@ -64,7 +64,7 @@ func TestClusterErrors(t *testing.T) {
 		{"twice", []string{"cluster.nodes=a:1,b:1,A:01"}, []string{`cluster.nodes: "a:1,b:1,A:01" names a:1 twice` + accepted}},
 		{"no host", []string{"cluster.nodes=a:1,b:1,:1"}, []string{`cluster.nodes: "a:1,b:1,:1" has ":1", which has no host` + accepted}},
 		{"no port", []string{"cluster.nodes=a,b:1,c:1"}, []string{`cluster.nodes: "a,b:1,c:1" has "a", which is not an address such as :5672 or 127.0.0.1:5672` + accepted}},
-		{"port 0", []string{"cluster.nodes=a:1,b:0,c:1"}, []string{`cluster.nodes: "a:1,b:0,c:1" has "b:0", which has the port 0, which nobody can connect to` + accepted}},
+		{"port 0", []string{"cluster.nodes=a:1,b:0,c:1"}, []string{`cluster.nodes: "a:1,b:0,c:1" has "b:0", which has the port 0, to which nothing can connect` + accepted}},
 		{"every address", []string{"cluster.nodes=a:1,b:1,0.0.0.0:1"}, []string{`cluster.nodes: "a:1,b:1,0.0.0.0:1" has "0.0.0.0:1", which is every address of a machine, not one that other nodes reach` + accepted}},
 		{"who am I", []string{nodes}, []string{`cluster.advertise: is missing: it says which one of cluster.nodes this node is; accepted: 127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3 (flag --cluster.nodes)`}},
 		{"somebody else", []string{nodes, "cluster.advertise=127.0.0.1:4"}, []string{`cluster.advertise: "127.0.0.1:4" is not one of cluster.nodes; accepted: 127.0.0.1:1, 127.0.0.1:2, 127.0.0.1:3 (flag --cluster.advertise)`}},
@@ -92,7 +92,7 @@ func TestClusterErrors(t *testing.T) {
 		{"ranges", []string{nodes, "cluster.advertise=127.0.0.1:1", "cluster.election=299ms", "cluster.shards=256", "cluster.listen=:0", "cluster.name="}, []string{
 			`cluster.election: "299ms" is out of range; accepted: 300ms to 10s (flag --cluster.election)`,
 			`cluster.shards: "256" is out of range; accepted: 1 to 255 (flag --cluster.shards)`,
-			`cluster.listen: ":0" has the port 0, which nobody can connect to; accepted: host:port, or :port for all interfaces (flag --cluster.listen)`,
+			`cluster.listen: ":0" has the port 0, to which nothing can connect; accepted: host:port, or :port for all interfaces (flag --cluster.listen)`,
 			`cluster.name: "" is empty; accepted: 1 to 255 bytes (flag --cluster.name)`,
 		}},
 	} {

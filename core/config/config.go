@@ -1,9 +1,9 @@
 // Package config loads the broker's configuration: defaults, then a YAML file, then CURFEW_ environment variables, then flags. A
 // later source overrides an earlier one. The package is strict: an unknown key, a wrong type or a value out of range is an error
-// that names the key, the value, its source and what would be accepted. All errors are reported at once.
+// that names the key, the value, its source and the accepted values. All errors are reported at once.
 //
-// A key is a tagged field of a struct: of [Config], or of a plugin's configuration. Every value has one textual form, the same in
-// a file, in a variable and on the command line, so that one parser serves the three.
+// A key is a tagged field of a struct: of [Config], or of a plugin's configuration. Every value has the same textual form in
+// a file, in a variable and on the command line, so that one parser serves all three.
 package config
 
 import (
@@ -19,7 +19,7 @@ type Input struct {
 	File    string   // path of the YAML file
 	Environ []string // as os.Environ returns it
 	Flags   []Flag
-	Plugins []hook.Factory // every plugin that plugins.chain may name; the default chain is all of them in this order
+	Plugins []hook.Factory // every plugin that plugins.chain may name; by default the chain consists of all of them in this order
 	// Check, if set, checks the plugins of the chain together. Its errors read "plugins.NAME: KEY: problem".
 	Check func([]Plugin) error
 }
@@ -51,7 +51,7 @@ type Config struct {
 
 	chain    []string
 	settings []*setting
-	shown    []*setting // with examples
+	shown    []*setting // including examples
 }
 
 // Plugin is one plugin of the chain.

@@ -202,8 +202,7 @@ func TestListsAndEmptyChain(t *testing.T) {
 	}
 }
 
-// Sections may be empty or dotted, and a value keeps the digits it was written
-// with.
+// Sections may be empty or dotted, and a value keeps the digits with which it was written.
 func TestFileForms(t *testing.T) {
 	for _, tt := range []struct{ name, file, key, want string }{
 		{"comments only", "# nothing\n", "limits.channels", "2047"},
@@ -238,8 +237,8 @@ func TestFileForms(t *testing.T) {
 	}
 }
 
-// Kubernetes' service variables are not ours, whatever the service is called, and those of curfew ctl are not the broker's:
-// with CURFEW_CTL_URL set, curfew serve refused to start.
+// Kubernetes' service variables are not ours, whatever the name of the service, and those of curfew ctl are not the broker's:
+// with CURFEW_CTL_URL set, curfew serve used to refuse to start.
 func TestForeignVariables(t *testing.T) {
 	load(t, input(t, "", []string{
 		"CURFEW_SERVICE_HOST=10.0.0.1", "CURFEW_SERVICE_PORT=5672", "CURFEW_SERVICE_PORT_AMQP=5672",
@@ -317,7 +316,7 @@ func TestPrintText(t *testing.T) {
 	golden(t, "testdata/explain.yaml", b.String())
 }
 
-// packageDir is where the tests start; some change the working directory.
+// packageDir is the directory in which the tests start; some change the working directory.
 var packageDir, _ = os.Getwd()
 
 var rewrite = flag.Bool("rewrite", false, "make what the tests got the new content of testdata")

@@ -19,8 +19,8 @@ var (
 	daysOrWeeks    = regexp.MustCompile(`(\d+\.?\d*|\.\d+)([dw])`)
 )
 
-// ParseDuration reads a duration as [time.ParseDuration] does, and days and weeks, which have 24 and 168 hours: "7d", "1w2d12h". Its
-// error continues a sentence that began with the text.
+// ParseDuration reads a duration like [time.ParseDuration], and also days and weeks of 24 and 168 hours: "7d", "1w2d12h". Its
+// error continues a sentence that begins with the text.
 func ParseDuration(s string) (time.Duration, error) {
 	if s == "0" {
 		return 0, nil
@@ -33,7 +33,7 @@ func ParseDuration(s string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(daysOrWeeks.ReplaceAllStringFunc(s, inHours))
 	if err != nil {
-		return 0, errOutOfRange // the longest lasts for 292 years
+		return 0, errOutOfRange // the longest duration is 292 years
 	}
 	return d, nil
 }
@@ -43,7 +43,7 @@ func inHours(s string) string {
 	last := len(s) - 1
 	n, err := strconv.ParseFloat(s[:last], 64)
 	if err != nil {
-		return s // which no duration has
+		return s // not a valid duration
 	}
 	hours := day.Hours()
 	if s[last] == 'w' {
@@ -52,7 +52,7 @@ func inHours(s string) string {
 	return strconv.FormatFloat(n*hours, 'f', -1, 64) + "h"
 }
 
-// FormatDuration writes a duration so that [ParseDuration] reads it back: whole days as "7d", and others without zeros at their end,
+// FormatDuration formats a duration so that [ParseDuration] reads it back: whole days as "7d", and others without trailing zeros,
 // "30m" instead of "30m0s".
 func FormatDuration(d time.Duration) string {
 	if d != 0 && d%day == 0 {

@@ -94,7 +94,7 @@ func TestErrors(t *testing.T) {
 			name: "addresses", file: "listen:\n  amqp: 5672\n  amqps: ::1:5671\n  management: localhost\n",
 			want: []string{
 				`listen.amqp: "5672" is a port without its colon (:5672?); accepted: host:port, :port for all interfaces, or off (file curfew.yaml:2)`,
-				`listen.amqps: "::1:5671" is not an address: an IPv6 host stands in brackets, as in [::1]:5672; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:3)`,
+				`listen.amqps: "::1:5671" is not an address: an IPv6 host needs brackets, as in [::1]:5672; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:3)`,
 				`listen.management: "localhost" is not an address such as :5672 or 127.0.0.1:5672; accepted: host:port, :port for all interfaces, or off (file curfew.yaml:4)`,
 			},
 		},
@@ -170,7 +170,7 @@ func TestErrors(t *testing.T) {
 				`limits.channels: is given twice, on line 2 too (file curfew.yaml:3)`,
 				`limits.channels: is given twice, on line 2 too (file curfew.yaml:4)`,
 				`tls: is a YAML alias, which is not supported (file curfew.yaml:6)`,
-				`plugins.chain: is a list with something else than words in it (file curfew.yaml:8)`,
+				`plugins.chain: is a list that contains something other than words (file curfew.yaml:8)`,
 			},
 		},
 		{
@@ -298,7 +298,7 @@ func TestErrors(t *testing.T) {
 			want: []string{
 				`listen.proxy-protocol: "10.0.0.1/8" has "10.0.0.1/8", which has more bits than its 8 (10.0.0.0/8?); accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (file curfew.yaml:1)`,
 				`management.proxy-protocol: "haproxy" has "haproxy", which is not an address or a network; accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (file curfew.yaml:2)`,
-				`listen.proxy-protocol: "fe80::1%eth0" has "fe80::1%eth0", which has a zone: leave that out; accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (env CURFEW_LISTEN__PROXY_PROTOCOL)`,
+				`listen.proxy-protocol: "fe80::1%eth0" has "fe80::1%eth0", which has a zone: leave it out; accepted: a list of addresses and networks such as [10.0.0.7, 192.0.2.0/24, 2001:db8::/32] (env CURFEW_LISTEN__PROXY_PROTOCOL)`,
 			},
 		},
 		{
@@ -338,8 +338,7 @@ func TestUnreadableFile(t *testing.T) {
 	})
 }
 
-// A struct that cannot be a configuration is the plugin author's mistake and
-// says which field it is.
+// A struct that cannot be a configuration is the plugin author's mistake, and the error says which field it is.
 func TestUnusableStructs(t *testing.T) {
 	type untagged struct{ Max int }
 	type odd struct {
@@ -361,7 +360,7 @@ func TestUnusableStructs(t *testing.T) {
 	}
 }
 
-// What the chain says about several plugins together finds its key, too.
+// Errors of the chain about several plugins together name the key, too.
 func TestChainCheck(t *testing.T) {
 	in := input(t, "plugins:\n  ttl:\n    strategy: rabbitmq\n", nil)
 	in.Check = func(ps []Plugin) error {
@@ -401,7 +400,7 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// An error said what is accepted twice, in the words of the value's own parser and in those of the tag.
+// An error used to state the accepted values twice, in the words of the value's own parser and in those of the tag.
 func TestAcceptedIsSaidOnce(t *testing.T) {
 	var section struct {
 		Since time.Time `accepts:"a time such as 2026-11-28T12:00:00Z"`

@@ -14,14 +14,14 @@ import (
 	"github.com/knadh/koanf/v2"
 )
 
-// layer is one source. koanf reads and flattens it. The loader merges layers, because it also checks values that a later source
+// layer is one source. koanf reads and flattens it. The loader merges the layers itself, because it also checks values that a later source
 // overrides, and reports the source of each.
 type layer struct {
 	said *koanf.Koanf
 	// name returns this source's name for a key, with sep between the levels.
 	name func(key string) string
 	sep  string
-	term string // what a name is called here: "key" or "variable"
+	term string // this source's word for a name: "key" or "variable"
 	// source returns where one of the layer's own names was set.
 	source func(name string) Source
 }
@@ -35,7 +35,7 @@ func (y *layer) value(key string) (v any, s Source, ok bool) {
 	return y.said.Get(name), y.source(name), true
 }
 
-// names returns the layer's own names, in the order of the source if it has one.
+// names returns the layer's names, in the order of the source if it has one.
 func (y *layer) names() []string {
 	names := y.said.Keys()
 	slices.SortStableFunc(names, func(a, b string) int { return y.source(a).Line - y.source(b).Line })
@@ -44,7 +44,7 @@ func (y *layer) names() []string {
 
 func same(key string) string { return key }
 
-// readFile returns the layer of the YAML file at path, and the keys that cannot be read, which the layer lacks.
+// readFile returns the layer of the YAML file at path, and the errors of unreadable keys, which the layer omits.
 func readFile(path string) (*layer, []*Error) {
 	d := &document{}
 	k := koanf.New(".")
@@ -74,7 +74,7 @@ func fileProblem(path string, err error) string {
 
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:@%+=,][A-Za-z0-9_./:@%+=,-]*$`)
 
-// shellWord returns s as a shell reads it.
+// shellWord quotes s for a shell.
 func shellWord(s string) string {
 	if plainWord.MatchString(s) {
 		return s
@@ -103,17 +103,17 @@ func flat(m map[string]any) *koanf.Koanf {
 	return k
 }
 
-// FileVariable names the configuration file when no flag does.
+// FileVariable is the variable that names the configuration file if no flag does.
 const FileVariable = envPrefix + "CONFIG"
 
-// ofClient reports whether a variable is one of curfew ctl, which may be set in the broker's environment, too. Two underscores
-// follow a section's name.
+// ofClient reports whether a variable belongs to curfew ctl; it may be set in the broker's environment, too. The broker's own sections are
+// followed by two underscores.
 func ofClient(name string) bool {
 	rest, ok := strings.CutPrefix(name, envPrefix+"CTL_")
 	return ok && !strings.HasPrefix(rest, "_")
 }
 
-// Kubernetes sets variables for every service of a namespace. A service called "curfew" must not keep the broker from starting.
+// Kubernetes sets variables for every service of a namespace. A service called "curfew" must not prevent the broker from starting.
 var (
 	serviceVariable = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$`)
 	portVariable    = regexp.MustCompile(`_PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`)
@@ -140,7 +140,7 @@ func readFlags(flags []Flag) *layer {
 	return &layer{said: flat(m), name: same, sep: ".", term: "key", source: source}
 }
 
-// entries returns the keys that the layers have below a section.
+// entries returns the keys below a section, in all layers.
 func (l *loader) entries(section string) []string {
 	l.openEnded = append(l.openEnded, section)
 	found := map[string]bool{}
@@ -155,8 +155,8 @@ func (l *loader) entries(section string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// key returns the key for the layer's own name. A variable has the same character for a dash and an underscore: each part is
-// taken for the part of a known key that is spelt like it, or else for one with dashes.
+// key returns the key for one of the layer's names. Variables spell a dash and an underscore alike, so each part is
+// matched with a known key that is spelt like it; if there is none, it is taken for one with dashes.
 func (y *layer) key(name string, known map[string]bool) string {
 	if y.sep == "." {
 		return name

@@ -11,11 +11,11 @@ import (
 type loader struct {
 	in       Input
 	cfg      *Config
-	layers   []*layer // in the order in which they override one another
+	layers   []*layer // in increasing order of precedence
 	problems []*Error
-	// spoiled are plugin sections that were refused as a whole: their keys are not reported.
+	// spoiled are plugin sections that were refused as a whole: problems of their keys are not reported.
 	spoiled map[string]bool
-	// openEnded are sections whose keys the user chooses.
+	// openEnded are sections whose keys are chosen by the user.
 	openEnded []string
 }
 
@@ -43,7 +43,7 @@ func (l *loader) read() {
 	l.layers = append(l.layers, readEnv(l.in.Environ), readFlags(l.in.Flags))
 }
 
-// assign sets the settings to what the layers say, in the order in which these override one another.
+// assign sets the settings from the layers. Later layers override earlier ones.
 func (l *loader) assign(settings []*setting) {
 	for _, y := range l.layers {
 		for _, s := range settings {
@@ -82,7 +82,7 @@ func (s *setting) assign(v any) *Error {
 	return &Error{Problem: "is a single value, not a section", Accepted: s.value.accepted}
 }
 
-// refused returns what is wrong with a text, nil if it was accepted.
+// refused returns the problem with a text; nil = it was accepted.
 func (s *setting) refused(text string, err error) *Error {
 	if err == nil {
 		return nil
@@ -93,7 +93,7 @@ func (s *setting) refused(text string, err error) *Error {
 	return &Error{Value: text, HasValue: true, Problem: err.Error(), Accepted: s.value.accepted}
 }
 
-// refuseUnknown reports every name in the layers that is no key.
+// refuseUnknown reports every name in the layers that is not a key.
 func (l *loader) refuseUnknown() {
 	for _, y := range l.layers {
 		known := make([]string, len(l.cfg.settings))
@@ -120,7 +120,7 @@ func (l *loader) refuseName(y *layer, name string, known []string) {
 		return
 	}
 	if y.sep == "." && slices.ContainsFunc(known, func(k string) bool { return strings.HasPrefix(name, k+".") }) {
-		return // the key above was refused for being a section
+		return // the key above was refused because it is a section
 	}
 	if slices.ContainsFunc(l.openEnded, func(section string) bool { return y.name(section) == name }) {
 		l.refuse(&Error{Key: name, Problem: "is a section: it has " + y.term + "s of your choice, and no value", Source: from})
@@ -145,12 +145,12 @@ func isSection(v any) bool {
 	return ok
 }
 
-// unknown says that there is no such thing, and which one may have been meant.
+// unknown returns a problem: the name is unknown. It suggests a similar known name.
 func unknown(what, name string, known []string) string {
 	return "unknown " + what + Suggest(name, known, "%s")
 }
 
-// checkTogether checks settings that depend on one another, of which each is right by itself.
+// checkTogether checks settings that depend on one another, each of which is valid by itself.
 func (l *loader) checkTogether() {
 	c := l.cfg
 	if c.Listen.AMQP == "" && c.Listen.AMQPS == "" {
@@ -174,10 +174,10 @@ func (l *loader) checkTogether() {
 	}
 }
 
-// need reports that key is not as the key because demands. It reports each key once.
+// need reports that the setting key is not as the setting because requires. It reports each key once.
 func (l *loader) need(key, because, problem string) {
 	if slices.ContainsFunc(l.problems, func(e *Error) bool { return e.Key == key }) {
-		return // it is set, but wrong
+		return // it is set, but invalid
 	}
 	l.refuse(&Error{Key: key, Problem: problem, Source: l.cfg.setting(because).source})
 }

@@ -80,7 +80,7 @@ func TestMaps(t *testing.T) {
 	}
 }
 
-// What is printed can be loaded back, and means the same.
+// A printed configuration can be loaded back, and means the same.
 func TestMapsArePrinted(t *testing.T) {
 	in, first := shelfInput(t, shelfYAML)
 	c := load(t, in)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Nearest returns the candidate that word was probably meant to be: the one with the fewest typing errors, else one whose section
-// is missing in word, else one that begins with word. It returns "" if none is near.
+// Nearest returns the candidate that word was probably meant to be: the one with the fewest typing errors, otherwise one that word
+// lacks the section of, otherwise one that begins with word. It returns "" if none is near.
 func Nearest(word string, candidates []string) string {
 	w := normal(word)
 	best, least := "", len(w)/5+2
@@ -28,7 +28,7 @@ func Nearest(word string, candidates []string) string {
 	return ""
 }
 
-// Suggest returns "; did you mean X?" for the nearest of the candidates, printed as form says; "" if none is near.
+// Suggest returns "; did you mean X?" for the nearest of the candidates, formatted with form; "" if none is near.
 func Suggest(word string, candidates []string, form string) string {
 	near := Nearest(word, candidates)
 	if near == "" {
@@ -39,7 +39,7 @@ func Suggest(word string, candidates []string, form string) string {
 
 func normal(s string) string { return strings.ReplaceAll(strings.ToLower(s), "_", "-") }
 
-// distance returns how many insertions, deletions, replacements and swaps of neighbours turn a into b, or limit if that is less.
+// distance returns the number of insertions, deletions, replacements and swaps of neighbours that turn a into b, or limit if that is less.
 func distance(a, b string, limit int) int {
 	if len(a)-len(b) >= limit || len(b)-len(a) >= limit {
 		return limit

@@ -32,7 +32,7 @@ func parseBool(s string) (bool, error) {
 	return s == "true", nil
 }
 
-// parseSeconds reads a duration that AMQP carries in whole seconds.
+// parseSeconds reads a duration that must be in whole seconds, because AMQP transmits it so.
 func parseSeconds(s string) (time.Duration, error) {
 	d, err := ParseDuration(s)
 	if err == nil && d%time.Second != 0 {
@@ -70,18 +70,18 @@ func checkAddress(s string) error {
 	return nil
 }
 
-// missingPart guesses what half an address was meant to be.
+// missingPart guesses the intended address from an incomplete one.
 func missingPart(s string) error {
 	if _, err := strconv.ParseUint(s, 10, 16); err == nil {
 		return fmt.Errorf("is a port without its colon (:%s?)", s)
 	}
 	if strings.Count(s, ":") > 1 && !strings.Contains(s, "[") {
-		return errors.New("is not an address: an IPv6 host stands in brackets, as in [::1]:5672")
+		return errors.New("is not an address: an IPv6 host needs brackets, as in [::1]:5672")
 	}
 	return errors.New("is not an address such as :5672 or 127.0.0.1:5672")
 }
 
-// checkEndpoint checks the address of a collector, host:port or a URL; "" is none.
+// checkEndpoint checks the address of a collector, host:port or a URL; "" means none.
 func checkEndpoint(s string) error {
 	if s == "" {
 		return nil
@@ -112,7 +112,7 @@ func checkCollectorURL(s string) error {
 	return nil
 }
 
-// checkTraceURL checks a link for browsers: of those, only http and https run no script.
+// checkTraceURL checks a link for browsers. Only the schemes http and https cannot run scripts.
 func checkTraceURL(s string) error {
 	const most, id = 2048, "{trace_id}"
 	if s == "" {
@@ -130,7 +130,7 @@ func checkTraceURL(s string) error {
 	return nil
 }
 
-// checkLink checks a URL for browsers. There is no host with braces in its name.
+// checkLink checks a URL for browsers. Host names with braces do not exist, so placeholders in the host are refused.
 func checkLink(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || u.Host == "" {
@@ -147,7 +147,7 @@ func checkLink(s string) error {
 
 var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,251}[a-z0-9_])?$`)
 
-// checkHosts checks names of hosts, and puts them in lower case.
+// checkHosts checks names of hosts, and converts them to lower case.
 func checkHosts(words []string) error {
 	for i, word := range words {
 		words[i] = strings.ToLower(word)

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// loadPlugins configures the plugins of the chain, and refuses the sections of others.
+// loadPlugins configures the plugins of the chain, and refuses the sections of plugins outside it.
 func (l *loader) loadPlugins() {
 	l.spoiled = map[string]bool{}
 	seen := map[string]bool{}
@@ -71,7 +71,7 @@ func (l *loader) loadPlugin(f *hook.Factory) {
 	l.cfg.Plugins = append(l.cfg.Plugins, Plugin{Name: f.Name, Plugin: p})
 }
 
-// checkChain checks the plugins together, if everything else is right.
+// checkChain checks the plugins together, if no other problem was found.
 func (l *loader) checkChain() {
 	if l.in.Check == nil || len(l.problems) > 0 {
 		return
@@ -82,7 +82,7 @@ func (l *loader) checkChain() {
 }
 
 // refusedBy reports a plugin's error about its section: "KEY: problem", or several of these joined. An error without a key
-// concerns the section.
+// concerns the whole section.
 func (l *loader) refusedBy(section string, err error) {
 	if many, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, e := range many.Unwrap() {
@@ -110,7 +110,7 @@ func (l *loader) isSection(key string) bool {
 	return slices.ContainsFunc(l.cfg.settings, func(s *setting) bool { return strings.HasPrefix(s.key, key+".") })
 }
 
-// refuseSections reports each section of a plugin that is not in the chain once.
+// refuseSections reports, once each, the sections of plugins that are not in the chain.
 func (l *loader) refuseSections(y *layer) {
 	refused := map[string]bool{}
 	for _, name := range y.names() {
@@ -123,7 +123,7 @@ func (l *loader) refuseSections(y *layer) {
 	}
 }
 
-// section returns the plugin's name in a name of the layer.
+// section returns the name of the plugin that a name of the layer belongs to.
 func (y *layer) section(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, y.name("plugins")+y.sep)
 	if !ok || name == y.name("plugins.chain") {
@@ -133,7 +133,7 @@ func (y *layer) section(name string) (string, bool) {
 	return section, true
 }
 
-// spelt returns a plugin's name as layer y spells it.
+// spelt returns a plugin's name as the layer spells it.
 func (y *layer) spelt(plugin string) string {
 	return strings.TrimPrefix(y.name("plugins."+plugin), y.name("plugins")+y.sep)
 }
@@ -160,7 +160,7 @@ func (l *loader) unknownPlugin(label, name string, known []string) string {
 	return "unknown plugin" + label + "; known plugins: " + strings.Join(l.plugins(), ", ")
 }
 
-// isSpoiled reports whether name lies in a section that was refused as a whole.
+// isSpoiled reports whether a name belongs to a section that was refused as a whole.
 func (l *loader) isSpoiled(y *layer, name string) bool {
 	section, ok := y.section(name)
 	return ok && (!l.inChain(y, section) || slices.ContainsFunc(l.cfg.chain, func(p string) bool {

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 )
 
-// prefixes is a list of networks. An address is a network of its own.
+// prefixes is a list of networks. A single address counts as a network.
 func prefixes(p *[]netip.Prefix) *value {
 	var words []string
 	for _, network := range *p {
@@ -37,7 +37,7 @@ func formatPrefix(p netip.Prefix) string {
 func parsePrefix(s string) (netip.Prefix, error) {
 	if addr, err := netip.ParseAddr(s); err == nil {
 		if addr.Zone() != "" {
-			return netip.Prefix{}, errors.New("has a zone: leave that out")
+			return netip.Prefix{}, errors.New("has a zone: leave it out")
 		}
 		addr = addr.Unmap()
 		return netip.PrefixFrom(addr, addr.BitLen()), nil

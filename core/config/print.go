@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// commentColumn is the column of the sources in a printed configuration, unless a value reaches further.
+// commentColumn is the column in which a printed configuration shows sources, unless a value reaches further.
 const commentColumn = 48
 
-// Print writes the effective configuration as YAML that can be loaded back, each value followed by its source. With explain, the
-// lines above a key say what it means, which values it takes and which variable sets it.
+// Print writes the effective configuration as YAML that can be loaded back, each value followed by its source. With explain, comments
+// above each key say what it means, which values it accepts and which variable sets it.
 func (c *Config) Print(w io.Writer, explain bool) error {
 	p := printer{explain: explain, sources: true}
 	p.print(c.shown)
@@ -25,7 +25,7 @@ type printer struct {
 
 	explain bool
 	sources bool
-	open    []string // the sections the last line stood in
+	open    []string // the sections that contain the last line
 }
 
 func (p *printer) print(settings []*setting) {
@@ -57,7 +57,7 @@ func (p *printer) print(settings []*setting) {
 	}
 }
 
-// example prints in comments what an entry of an empty section could be.
+// example prints, as comments, an example entry of an empty section.
 func (p *printer) example(s *setting, indent, name string) {
 	inner := printer{explain: true, open: append(slices.Clone(p.open), name)}
 	inner.print(s.examples)
@@ -73,7 +73,7 @@ func (p *printer) example(s *setting, indent, name string) {
 	}
 }
 
-// openSections writes the headings between one section and the next.
+// openSections writes the headings needed to get from one section to the next.
 func openSections(b *strings.Builder, from, to []string) {
 	same := 0
 	for same < len(from) && same < len(to) && from[same] == to[same] {
@@ -96,13 +96,13 @@ func (s *setting) explanation(indent string) string {
 	return b.String()
 }
 
-// oneLine keeps a file name with a line break in it inside its comment.
+// oneLine keeps a file name that contains a line break inside its comment.
 func oneLine(s string) string { return strings.NewReplacer("\n", " ", "\r", " ").Replace(s) }
 
 // Change is a key whose value has changed.
 type Change struct {
 	Key, Old, New string
-	Live          bool // the running broker can take it over; otherwise it needs a restart
+	Live          bool // a reload applies it; otherwise it needs a restart
 }
 
 // Changes returns the keys whose values differ in next.

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The formats of RabbitMQ's configuration files. No YAML that could be a configuration looks like them.
+// The formats of RabbitMQ's configuration files. No valid YAML configuration resembles them.
 var (
 	errRabbitConf  = errors.New("is in the format of rabbitmq.conf")
 	errErlangTerms = errors.New("holds Erlang terms, as RabbitMQ's advanced.config")
@@ -21,8 +21,8 @@ var (
 	erlangComment = regexp.MustCompile(`(?m)^[ \t]*%.*$`)
 )
 
-// foreign returns [errRabbitConf] or [errErlangTerms] for a file of RabbitMQ's, whatever its name is, and nil for others. Files in which
-// settings of RabbitMQ's form are not most of what they say are taken for YAML with mistakes.
+// foreign returns [errRabbitConf] or [errErlangTerms] for a configuration file of RabbitMQ, whatever its name, and nil for others. A file in
+// which settings in RabbitMQ's form are a minority is taken for YAML with mistakes.
 func foreign(b []byte) error {
 	if erlangTerms.Match(bytes.TrimSpace(erlangComment.ReplaceAll(b, nil))) {
 		return errErlangTerms
@@ -46,14 +46,14 @@ func foreign(b []byte) error {
 	return nil
 }
 
-// rabbitLine is a line of a rabbitmq.conf that says something.
+// rabbitLine is a line of a rabbitmq.conf that is neither empty nor a comment.
 type rabbitLine struct {
 	number  int      // from 1
-	key     string   // as it was written, "" = the line is no setting
-	parts   []string // of the key, in which dots may be part of a name
+	key     string   // as written, "" = the line is not a setting
+	parts   []string // parts of the key; dots may be part of a name
 	value   string
-	problem string // why the line says nothing that can be read, "" = it is a setting; continues the key
-	done    bool   // the translation says what became of it
+	problem string // why the line cannot be read, "" = it is a setting; continues a sentence that begins with the key
+	done    bool   // the translation has dealt with the line
 }
 
 // parseRabbit reads a rabbitmq.conf as RabbitMQ 3.13 does. It returns each line that is not empty or a comment.
@@ -103,7 +103,7 @@ func (l *rabbitLine) read(text string) {
 	}
 }
 
-// readValue takes quotes and comments off the value. A # begins a comment wherever it stands, but in quotes.
+// readValue removes quotes and comments from the value. Outside quotes, a # always begins a comment.
 func (l *rabbitLine) readValue() {
 	if rest, isQuoted := strings.CutPrefix(l.value, "'"); isQuoted {
 		value, after, closed := strings.Cut(rest, "'")
@@ -124,7 +124,7 @@ func (l *rabbitLine) readValue() {
 	}
 }
 
-// printsAsYAML reports whether a YAML file may have s in it, as text or in a comment.
+// printsAsYAML reports whether a YAML file may contain s, as text or in a comment.
 func printsAsYAML(s string) bool {
 	return utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool {
 		return r != '\t' && (r < ' ' || 0x7f <= r && r < 0xa0 || r == 0xfeff || r == 0xfffe || r == 0xffff)
@@ -134,7 +134,7 @@ func printsAsYAML(s string) bool {
 // secretKey matches keys whose values are not repeated in comments and errors.
 var secretKey = regexp.MustCompile(`(?i)(pass|password|passwd|secret|token|cookie|secret_key|access_key_id|psk_identity|PrivateKey|PrivateKeyInfo)$`)
 
-// shown returns the value as comments and errors show it.
+// shown returns the value for use in comments and errors.
 func (l *rabbitLine) shown() string {
 	if l.key != "" && secretKey.MatchString(l.key) {
 		return hidden
@@ -142,8 +142,8 @@ func (l *rabbitLine) shown() string {
 	return shorten(WithoutLogin(l.value))
 }
 
-// matches reports whether a pattern is that of the key. In a pattern a part that begins with $ is any one part, and * at the end is one
-// part or several.
+// matches reports whether a pattern matches the key. In a pattern, a part that begins with $ stands for any one part, and * at the end for one
+// or more parts.
 func (l *rabbitLine) matches(pattern string) bool {
 	for _, part := range l.parts {
 		var want string

@@ -104,7 +104,7 @@ func TestTranslateValues(t *testing.T) {
 		{name: "no consumer timeout", conf: "consumer_timeout = 0", problems: `consumer_timeout: "0" is out of range; accepted: milliseconds, 1 and above (file rabbitmq.conf:1)`},
 		{name: "a share of memory", conf: "vm_memory_high_watermark.relative = 0.4\ndisk_free_limit.relative = 1.5", want: "limits.disk-free=1.5x limits.memory-watermark=0.4"},
 		{name: "sizes of 1000s and 1024s", conf: "vm_memory_high_watermark.absolute = 2GB\ndisk_free_limit.absolute = 50M", want: "limits.disk-free=50MiB limits.memory-watermark=2GB"},
-		{name: "absolute counts", conf: "disk_free_limit.relative = 1.0\ndisk_free_limit.absolute = 2GiB", want: "limits.disk-free=2GiB", remarks: `disk_free_limit.absolute is set, on line 2`},
+		{name: "absolute counts", conf: "disk_free_limit.relative = 1.0\ndisk_free_limit.absolute = 2GiB", want: "limits.disk-free=2GiB", remarks: `disk_free_limit.absolute on line 2 takes precedence`},
 		{name: "watermarks of nothing", conf: "vm_memory_high_watermark.relative = 0\nvm_memory_high_watermark.absolute = some\ndisk_free_limit.relative = 0.0", want: "limits.disk-free=0", problems: `vm_memory_high_watermark.absolute: "some" is not a size; accepted: bytes, or a size such as 2GB (1000s), 2GiB or 2G (1024s) (file rabbitmq.conf:2)`},
 
 		{name: "a user", conf: "default_user = anna\ndefault_pass = 's3#c'", want: "auth.users.anna.password=s3#c auth.users.anna.tags=administrator auth.users.anna.vhosts=/", remarks: "It has a password(?s:.*)delete_user guest"},
@@ -123,7 +123,7 @@ func TestTranslateValues(t *testing.T) {
 		{name: "guest from everywhere", conf: "loopback_users = none", want: "auth.guest-loopback-only=false"},
 		{name: "guest from everywhere, as in Docker's image", conf: "loopback_users.guest = false", want: "auth.guest-loopback-only=false"},
 		{name: "guest here", conf: "loopback_users.guest = true", want: "auth.guest-loopback-only=true"},
-		// RabbitMQ has no guest then. Here guest, whose password everybody knows, would have been let in from everywhere.
+		// RabbitMQ has no guest in this case. Here guest, whose password is public, would have been allowed in from everywhere.
 		{name: "no guest from everywhere", conf: "default_user = anna\ndefault_pass = p\nloopback_users = none", want: "auth.users.anna.password=p auth.users.anna.tags=administrator auth.users.anna.vhosts=/", remarks: "stays local"},
 		{name: "guest with a password from everywhere", conf: "default_pass = p\nloopback_users.guest = false", remarks: "stays local"},
 		{name: "guest with an encrypted password from everywhere", conf: "default_pass = encrypted:p\nloopback_users.guest = false", remarks: "stays local", problems: "default_pass: is encrypted for RabbitMQ: write the value itself (file rabbitmq.conf:1)"},
@@ -143,7 +143,7 @@ func TestTranslateValues(t *testing.T) {
 		{name: "a cluster", conf: "cluster_name = prod\ncluster_formation.classic_config.nodes.1 = r@a\ncluster_formation.classic_config.nodes.2 = r@b\ncluster_formation.classic_config.nodes.3 = r@c", want: "cluster.name=prod", remarks: `cluster.nodes: \[a:5680, b:5680, c:5680\]`},
 		{name: "another product", conf: "product.name = Rabbits", want: "compat.product=Rabbits"},
 
-		{name: "the last line counts", conf: "heartbeat = 1\nheartbeat = 2", want: "limits.heartbeat=2s", remarks: "heartbeat = 1\n# .*line 2 says otherwise, and counts"},
+		{name: "the last line counts", conf: "heartbeat = 1\nheartbeat = 2", want: "limits.heartbeat=2s", remarks: "heartbeat = 1\n# .*line 2 overrides it"},
 		{name: "two names of one key", conf: "channel_max = 1\nmax_channels_per_connection = 2", want: "limits.channels=1", remarks: "limits.channels is that of line 1"},
 		{name: "forms of lines", conf: "\ufeff  heartbeat=5 # often\r\n\tchannel_max\t=\t7\t\r\n", want: "limits.channels=7 limits.heartbeat=5s"},
 		{name: "a typing error", conf: "heartbaet = 5\nfoo.bar.baz = 1", problems: "heartbaet: is not a key of RabbitMQ's; did you mean heartbeat? (file rabbitmq.conf:1)\nfoo.bar.baz: is not a key of RabbitMQ's (file rabbitmq.conf:2)"},
@@ -182,7 +182,7 @@ cluster_name: "$(heartbeat)" refers to something else by $(...): write the value
 	}
 }
 
-// Every key of RabbitMQ 3.10's schema, of its plugins' and those that came later has a row, and no row is for nothing.
+// Every key of RabbitMQ 3.10's schema, of its plugins and of later versions has a row, and every row is used.
 func TestTranslateKnowsAllKeys(t *testing.T) {
 	b, err := os.ReadFile("testdata/rabbitmq-keys.txt")
 	if err != nil {
@@ -255,7 +255,7 @@ func TestTranslateExample(t *testing.T) {
 	}
 }
 
-// everyLineIsThere fails if a translation does not name a line.
+// everyLineIsThere fails if a translation does not mention a line.
 func everyLineIsThere(t *testing.T, conf []byte, printed string) {
 	t.Helper()
 	numbers := map[string]bool{}
@@ -270,7 +270,7 @@ func everyLineIsThere(t *testing.T, conf []byte, printed string) {
 	}
 }
 
-// A configuration of RabbitMQ's was "not valid YAML", or "not a YAML mapping of sections".
+// RabbitMQ's configuration files used to be reported as "not valid YAML", or "not a YAML mapping of sections".
 func TestLoadRecognisesRabbitMQ(t *testing.T) {
 	const conf, terms, no = "this prints it in Curfew's: curfew config --from ", "holds Erlang terms", ""
 	for _, tt := range []struct{ name, file, content, want string }{
@@ -337,7 +337,7 @@ func TestTranslationExplains(t *testing.T) {
 	}
 }
 
-// Each of many lines has its say, also those of one key of ours.
+// Each line is mentioned, even if several lines concern one key of ours.
 func TestTranslateManyLines(t *testing.T) {
 	var b strings.Builder
 	for i := range 1_000 {

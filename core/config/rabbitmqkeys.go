@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// rabbitKey says what becomes of a key of RabbitMQ's. The first one that matches decides.
+// rabbitKey says how a key of RabbitMQ is translated. The first matching one applies.
 type rabbitKey struct {
 	pattern string // as in RabbitMQ's schema, see [rabbitLine.matches]
-	key     string // of ours, with how
+	key     string // our key, with how
 	how     conversion
-	part    string // of the translation that reads this key together with others, one of rabbitParts
-	why     string // there is no key here
+	part    string // the part of the translation that reads this key together with others, one of rabbitParts
+	why     string // why there is no corresponding key
 }
 
-// conversion makes a value of ours of one of RabbitMQ's.
+// conversion converts a value of RabbitMQ to one of ours.
 type conversion struct {
 	accepts string // RabbitMQ's form
-	// convert returns a note where the value is not quite what was asked for. Its error continues a sentence that began with the value.
+	// convert returns a note if the result deviates from the original value. Its error continues a sentence that begins with the value.
 	convert func(string) (value, note string, err error)
 }
 
-// Reasons that several keys have.
+// Reasons that apply to several keys.
 const (
 	whyProtocols  = "only AMQP 0-9-1 is spoken here"
 	whyErlang     = "is about the Erlang machine, which is not here"
@@ -43,7 +43,7 @@ const (
 	whyUsersBy    = "permissions here are for named virtual hosts: see auth.users"
 )
 
-// rabbitKeys are the keys of RabbitMQ 3.13 and its plugins, and those of 3.8 to 4.3 that it does not have.
+// rabbitKeys are the keys of RabbitMQ 3.13 and its plugins, and the keys of 3.8 to 4.3 that 3.13 lacks.
 var rabbitKeys = []rabbitKey{
 	{pattern: "listeners.tcp", part: partListeners},
 	{pattern: "listeners.tcp.$name", part: partListeners},
@@ -308,7 +308,7 @@ func wholeSeconds(s string) (value, note string, err error) {
 	return strconv.FormatInt(n, 10) + "s", "", err
 }
 
-// nearestOf returns the nearest value that is possible here, and a note where it is another one.
+// nearestOf returns the nearest allowed value, and a note if it differs from v.
 func nearestOf[T int64 | time.Duration | Size](v, low, high T, format func(T) string) (value, note string) {
 	switch {
 	case v < low:
@@ -319,7 +319,7 @@ func nearestOf[T int64 | time.Duration | Size](v, low, high T, format func(T) st
 	return format(v), ""
 }
 
-// milliseconds converts to a duration of low to high.
+// milliseconds converts to a duration between low and high.
 func milliseconds(low, high time.Duration, infinity bool) conversion {
 	accepts := "milliseconds, 1 and above"
 	if infinity {
@@ -333,7 +333,7 @@ func milliseconds(low, high time.Duration, infinity bool) conversion {
 		if err == nil && n == 0 && !infinity {
 			err = errOutOfRange
 		}
-		d := high + 1 // more than that
+		d := high + 1 // beyond the maximum
 		if n <= int64(high/time.Millisecond) {
 			d = time.Duration(n) * time.Millisecond
 		}
@@ -356,7 +356,7 @@ var channels = conversion{"a whole number, 0 = no limit", func(s string) (value,
 	return formatInt(n), "", err
 }}
 
-// most converts a limit, of which 0 is something else here.
+// most converts a limit for which 0 has another meaning here.
 func most(zero string) conversion {
 	return conversion{"a whole number, or infinity", func(s string) (value, note string, err error) {
 		if s == "infinity" {
@@ -386,7 +386,7 @@ func negated(s string) (value, note string, err error) {
 	return strconv.FormatBool(!b), "", err
 }
 
-// frameMax converts a size whose units are powers of 1024, whatever they are called. 0 is no limit.
+// frameMax converts a size whose units are powers of 1024, whatever their names. 0 means no limit.
 func frameMax(s string) (value, note string, err error) {
 	n, err := unitSize(s, map[string]Size{"": 1, "kb": kiB, "mb": miB, "gb": giB, "k": kiB, "kib": kiB, "m": miB, "mib": miB, "g": giB, "gib": giB})
 	if err == nil && n == 0 {
@@ -400,7 +400,7 @@ func frameMax(s string) (value, note string, err error) {
 
 const informationUnits = "bytes, or a size such as 2GB (1000s), 2GiB or 2G (1024s)"
 
-// informationSize reads a size as RabbitMQ does for memory and disks.
+// informationSize reads a size as RabbitMQ reads sizes of memory and disks.
 func informationSize(s string) (Size, error) {
 	return unitSize(s, map[string]Size{
 		"": 1, "k": kiB, "kib": kiB, "m": miB, "mib": miB, "g": giB, "gib": giB, "t": tiB, "tib": tiB, "p": 1024 * tiB, "pib": 1024 * tiB,

@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// The parts of a translation about where the broker listens.
+// The parts of a translation that concern listeners.
 
 const onlyHere = "127.0.0.1:"
 
-// listeners translates those for AMQP. If RabbitMQ listens nowhere, or somewhere that is not possible here, only this machine can
-// connect: to listen on all interfaces, which is the default, would be more than was asked for.
+// listeners translates the AMQP listeners. If RabbitMQ listens nowhere, or on an address that is not possible here, the translation lets only this
+// machine connect. The default, all interfaces, would expose more than was asked for.
 func (t *Translation) listeners() {
 	secure := t.below("listeners.ssl.$name")
 	if none := t.choice("listeners.ssl", "none"); none != nil {
@@ -110,7 +110,7 @@ func rabbitAddress(s string) (host, port string, err error) {
 	return host, strconv.FormatUint(n, 10), nil
 }
 
-// management translates the listeners for HTTP.
+// management translates the HTTP listeners.
 func (t *Translation) management() {
 	plain, secure := "management.tcp", "management.ssl"
 	if isTLS, l := t.truth("management.listener.ssl"); l != nil || len(t.below("management.listener.*")) > 0 {
@@ -145,7 +145,7 @@ func (t *Translation) management() {
 	}
 }
 
-// listenHTTP answers with the address and the port of a section. With a wrong address only this machine can connect.
+// listenHTTP answers with the address and the port of a section. If the address is invalid, only this machine can connect.
 func (t *Translation) listenHTTP(key, section, port string) {
 	var of []*rabbitLine
 	host, note := "", ""
@@ -174,7 +174,7 @@ func (t *Translation) listenHTTP(key, section, port string) {
 	t.listenFrom(key, net.JoinHostPort(host, port), note, of)
 }
 
-// listenFrom answers without taking lines for answered that are others' too.
+// listenFrom answers without marking lines as done that also concern other keys.
 func (t *Translation) listenFrom(key, address, note string, of []*rabbitLine) {
 	before := make([]bool, len(of))
 	for i, l := range of {

@@ -24,7 +24,7 @@ const (
 	partCluster      = "cluster"
 )
 
-// rabbitParts are the parts in their order: some ask what earlier ones have answered.
+// rabbitParts lists the parts in their order: some use the answers of earlier ones.
 var rabbitParts = []struct {
 	name      string
 	translate func(*Translation)
@@ -43,7 +43,7 @@ var rabbitParts = []struct {
 	{partCluster, (*Translation).cluster},
 }
 
-// below returns the lines that match a pattern and count, in their order.
+// below returns the effective lines whose key matches a pattern, in their order.
 func (t *Translation) below(pattern string) []*rabbitLine {
 	var all []*rabbitLine
 	for _, l := range t.lines {
@@ -58,7 +58,7 @@ func (t *Translation) answered(key string) bool {
 	return slices.ContainsFunc(t.answers, func(a *answer) bool { return a.key == key })
 }
 
-// choice returns the line of a key, if its value is one of the choices. It refuses others.
+// choice returns the line of a key if its value is one of the choices. It refuses any other value.
 func (t *Translation) choice(key string, choices ...string) *rabbitLine {
 	l := t.said[key]
 	if l == nil || l.done {
@@ -71,13 +71,13 @@ func (t *Translation) choice(key string, choices ...string) *rabbitLine {
 	return l
 }
 
-// truth returns what a line says, which is nil where there is none.
+// truth returns the value of a line with a truth value; l is nil if there is no such line.
 func (t *Translation) truth(key string) (says bool, l *rabbitLine) {
 	l = t.choice(key, "true", "false")
 	return l != nil && l.value == "true", l
 }
 
-// watermarks translates limits for memory and disk, of which an absolute one counts before one that is relative.
+// watermarks translates the limits for memory and disk. An absolute limit takes precedence over a relative one.
 func (t *Translation) watermarks() {
 	for _, w := range []struct{ section, key, suffix string }{
 		{"vm_memory_high_watermark", "limits.memory-watermark", ""},
@@ -95,7 +95,7 @@ func (t *Translation) watermarks() {
 			continue
 		}
 		if absolute != nil {
-			t.remark(relative, fmt.Sprintf("%s.absolute is set, on line %d, and counts", w.section, absolute.number))
+			t.remark(relative, fmt.Sprintf("%s.absolute on line %d takes precedence", w.section, absolute.number))
 			continue
 		}
 		f, err := strconv.ParseFloat(relative.value, 64)
@@ -111,8 +111,8 @@ func (t *Translation) watermarks() {
 	}
 }
 
-// log translates the level and the format. The log goes to one place: what is said of the console counts first if RabbitMQ's goes there,
-// and last otherwise.
+// log translates the level and the format. Our log goes to one place. If RabbitMQ's goes to the console, the console's settings take
+// precedence, otherwise they come last.
 func (t *Translation) log() {
 	outputs := []string{"file", "default", "journald", "syslog", "console"}
 	if l := t.said["log.console"]; l != nil && l.value == "true" {

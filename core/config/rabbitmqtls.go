@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// The parts of a translation about TLS and certificates.
+// The parts of a translation that concern TLS and certificates.
 
-// rabbitTLS are the sections with options for TLS. There is one here, for all listeners: what an earlier one says counts.
+// rabbitTLS lists the sections with options for TLS. Here all listeners share one section; an earlier section takes precedence.
 var rabbitTLS = []string{"ssl_options", "management.ssl", "management.listener.ssl_opts"}
 
 func (t *Translation) tls() {
@@ -33,7 +33,7 @@ func (t *Translation) tls() {
 	}
 }
 
-// answerTLS answers for all sections, of which a later one may say the same.
+// answerTLS answers for all TLS sections; a later section may repeat the value of an earlier one.
 func (t *Translation) answerTLS(key, value, note string, l *rabbitLine) {
 	for _, a := range t.answers {
 		if a.key == key && a.value == value {
@@ -48,7 +48,7 @@ func (t *Translation) answerTLS(key, value, note string, l *rabbitLine) {
 	t.answer(key, value, note, l)
 }
 
-// clients translates which certificates of clients are asked for.
+// clients translates whether clients are asked for certificates, and which.
 func (t *Translation) clients(section string) {
 	ca, verify := t.said[section+".cacertfile"], t.choice(section+".verify", "verify_none", "verify_peer")
 	demand, strict := t.truth(section + ".fail_if_no_peer_cert")
@@ -112,7 +112,7 @@ func (t *Translation) versions(section string) {
 	}
 }
 
-// certificates translates logins by certificate, which RabbitMQ has if EXTERNAL is among its mechanisms.
+// certificates translates logins by certificate, which RabbitMQ allows if EXTERNAL is among its mechanisms.
 func (t *Translation) certificates() {
 	var external *rabbitLine
 	passwords := false

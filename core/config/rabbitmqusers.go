@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The parts of a translation about who may log in.
+// The parts of a translation that concern logins.
 
 func (t *Translation) backends() {
 	for _, pattern := range []string{"auth_backends.$num", "auth_backends.$num.authn", "auth_backends.$num.authz"} {
@@ -31,7 +31,7 @@ func (t *Translation) hashing() {
 	}
 }
 
-// user translates the user that RabbitMQ makes at its first start.
+// user translates the user that RabbitMQ creates at its first start.
 func (t *Translation) user() {
 	name, password, vhost := t.said["default_user"], t.said["default_pass"], t.said["default_vhost"]
 	tags := t.below("default_user_tags.$tag")
@@ -67,7 +67,7 @@ func (t *Translation) user() {
 	}
 }
 
-// unread returns a line of the key that cannot be read.
+// unread returns an unreadable line with the key.
 func (t *Translation) unread(key string) *rabbitLine {
 	i := slices.IndexFunc(t.lines, func(l *rabbitLine) bool { return l.key == key && l.problem != "" })
 	if i < 0 {
@@ -76,7 +76,7 @@ func (t *Translation) unread(key string) *rabbitLine {
 	return t.lines[i]
 }
 
-// guest explains what the file says of guest, whom a broker has before it reads a configuration.
+// guest explains the file's settings about guest, which every broker has before it reads a configuration.
 func (t *Translation) guest(name, password, vhost *rabbitLine, others []*rabbitLine) {
 	if name != nil {
 		t.remark(name, "there is a user guest, with the password guest")
@@ -137,8 +137,8 @@ func (t *Translation) userPermissions(section string, name, vhost *rabbitLine, p
 	}
 }
 
-// loopback translates which users have to be on this machine: here that can be guest alone. A RabbitMQ that has another user has no
-// guest, or not one whose password is known: here guest is kept to this machine then.
+// loopback translates which users may log in from this machine only. Here that can only be guest. A RabbitMQ whose default user is another one
+// has no guest, or none with a known password; in that case guest is limited to this machine here.
 func (t *Translation) loopback() {
 	users := t.below("loopback_users.$user")
 	known := t.unread("default_user") == nil && t.unread("default_pass") == nil

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The sections of the configuration. The tags name a key and say what it means and accepts; [bind] makes a setting of every
+// The sections of the configuration. The tags of a field name its key, its meaning and the accepted values; [bind] makes a setting of every
 // tagged field, in this order.
 
-// Listen holds the addresses to listen on, "host:port"; "" is off.
+// Listen holds the addresses to listen on, "host:port"; "" means off.
 type Listen struct {
 	AMQP          string `koanf:"amqp" kind:"address" doc:"Where to listen for AMQP 0-9-1; off = do not."`
 	AMQPS         string `koanf:"amqps" kind:"address" doc:"Where to listen for AMQP 0-9-1 over TLS, usually :5671; needs tls.cert and tls.key."`
@@ -33,7 +33,7 @@ type Management struct {
 	Pprof                 bool           `koanf:"pprof" doc:"Let administrators have profiles of the process, as Go's tool pprof reads them, at /debug/pprof/ of the management API, with name and password; never on listen.metrics."`
 }
 
-// Data says where the broker stores what must survive a restart.
+// Data configures where the broker stores data that must survive a restart.
 type Data struct {
 	Dir    string `koanf:"dir" bytes:"1..4096" doc:"Folder for what survives a restart."`
 	Shards int    `koanf:"shards" range:"1..64" doc:"Logs that new durable queues are spread over; each is written by one thread of work."` // each has a few open files
@@ -73,10 +73,10 @@ type Auth struct {
 	Users map[string]*User `koanf:"users" entry:"NAME" doc:"Users that the broker adds when it starts, before it is ready, beside guest. A user that exists is left as it is, the password too; one that was deleted is added again at the next start. In a variable, a name is that of a section in the file which is spelt like it, or else in lower case with - for _; the key name has any other."` // by section
 }
 
-// CertificateLogin is what of a client's certificate is the user's name.
+// CertificateLogin names the field of a client's certificate that holds the user's name.
 type CertificateLogin string
 
-// CertificateLoginOff is that certificates log nobody in.
+// CertificateLoginOff means that certificates log no users in.
 const CertificateLoginOff CertificateLogin = "off"
 
 // Hashing is the algorithm for new passwords.
@@ -105,13 +105,13 @@ type Limits struct {
 	ConsumerTimeout  time.Duration `koanf:"consumer-timeout" range:"0..8760h" doc:"How long a consumer may keep a message unacknowledged; 0s = for ever."`
 }
 
-// Log says what is logged, and how.
+// Log configures the log.
 type Log struct {
 	Level  slog.Level `koanf:"level" live:"true" doc:"Least severe level that is logged."`
 	Format string     `koanf:"format" oneof:"auto text json" doc:"Log format; auto = text on a terminal, text with priorities and without the time for systemd's journal, JSON otherwise."`
 }
 
-// Telemetry configures events, spans and metrics. The environment's OTEL_ variables decide what is left open here.
+// Telemetry configures events, spans and metrics. The environment's OTEL_ variables apply to settings that are left open here.
 type Telemetry struct {
 	ServiceName string  `koanf:"service-name" bytes:"0..255" doc:"What traces and metrics call the broker (service.name); empty = what OTEL_SERVICE_NAME says, or curfew."`
 	Events      int     `koanf:"events" range:"0..1048576" doc:"How many of the latest events are remembered, in 400 bytes each; 0 = there is no event stream."`
@@ -137,7 +137,7 @@ const (
 	ProtocolHTTP OTLPProtocol = "http"
 )
 
-// Exporter is where spans or metrics go.
+// Exporter is the destination of spans or metrics.
 type Exporter string
 
 // The exporters.
@@ -148,7 +148,7 @@ const (
 	ExportStdout Exporter = "stdout"
 )
 
-// Traces says which messages are traced.
+// Traces selects the messages that are traced.
 type Traces struct {
 	Exporter Exporter          `koanf:"exporter" oneof:"auto off otlp stdout" doc:"Where spans go; auto = what OTEL_TRACES_EXPORTER says, otlp if a collector is named, off otherwise."`
 	Sample   Optional[float64] `koanf:"sample" range:"0..1" accepts:"auto, or 0 to 1 (a share, also as 1%)" doc:"Share of the messages without a trace context that are given one; those with one are traced if it says so. auto = what OTEL_TRACES_SAMPLER says, or all."`
@@ -156,7 +156,7 @@ type Traces struct {
 	Buffer   int               `koanf:"buffer" range:"64..1048576" doc:"Spans that may wait for a slow exporter; what is beyond is dropped and counted."`
 }
 
-// Expiries says which expiries have spans.
+// Expiries selects the expiries that have spans.
 type Expiries string
 
 // The choices.
@@ -165,7 +165,7 @@ const (
 	ExpiriesAlways  Expiries = "always"  // all
 )
 
-// Metrics says how often metrics are sent, and how many there are.
+// Metrics configures how often metrics are sent, and how many series there are.
 type Metrics struct {
 	Exporter Exporter                `koanf:"exporter" oneof:"auto off otlp stdout" doc:"Where metrics are sent, besides /metrics; auto = what OTEL_METRICS_EXPORTER says, otlp if a collector is named, off otherwise."`
 	Interval Optional[time.Duration] `koanf:"interval" range:"1s..1h" doc:"How often metrics are sent; auto = what OTEL_METRIC_EXPORT_INTERVAL says, or every minute."`
@@ -178,13 +178,13 @@ type Optional[T any] struct {
 	Given bool
 }
 
-// Compat is what the broker calls itself towards AMQP clients, besides its own name and version.
+// Compat is the identity that the broker announces to AMQP clients, besides its own name and version.
 type Compat struct {
 	Product string `koanf:"product" bytes:"1..255" doc:"Product announced to AMQP clients. Some, such as Celery, use what RabbitMQ added to the protocol only if this is RabbitMQ."`
 	Version string `koanf:"version" bytes:"1..255" doc:"Version announced to AMQP clients, which some compare with versions of RabbitMQ; curfew_version announces the broker's own."`
 }
 
-// Node is this broker among others.
+// Node identifies this broker among others.
 type Node struct {
 	Name string `koanf:"name" kind:"node-name" doc:"The broker's name in the management API, metrics and logs, such as rabbit@host, which some tools ask for; without an @, that of the machine follows. Empty = curfew@ and the machine's name. In a cluster, nodes are named after their addresses."`
 }

@@ -11,29 +11,29 @@ type setting struct {
 	key    string
 	value  *value
 	doc    string // for the operator, one sentence
-	live   bool   // a reload applies it; the others need a restart
+	live   bool   // a reload applies it; other settings need a restart
 	source Source
-	// examples are the settings that an entry of the empty map at key would have; nil: this is a setting.
+	// examples are the settings of an example entry, if the key is an empty map; nil: this is a setting.
 	examples []*setting
 }
 
-// only returns the settings without the examples.
+// only returns the settings without examples.
 func only(all []*setting) []*setting {
 	return slices.DeleteFunc(slices.Clone(all), func(s *setting) bool { return s.examples != nil })
 }
 
-// The names of the keys that a user chooses, such as those of users, may have dots in them. These are [dot] while they are parts of
+// Keys that the user chooses, such as users' names, may contain dots. These are [dot] while the names are parts of
 // keys.
 const dot = "\x00"
 
-// plainName returns the name that is a part of a key.
+// plainName returns the name behind a part of a key.
 func plainName(part string) string { return strings.ReplaceAll(part, dot, ".") }
 
 // keyPart is the inverse of [plainName].
 func keyPart(name string) string { return strings.ReplaceAll(name, ".", dot) }
 
-// envName returns the environment variable that sets key: two underscores between its parts, and one for everything that names of
-// variables cannot have.
+// envName returns the environment variable that sets a key: two underscores between parts, and one for every character that names of
+// variables cannot contain.
 func envName(key string) string {
 	var b strings.Builder
 	b.WriteString(envPrefix)

@@ -22,7 +22,7 @@ const (
 	tiB Size = 1 << 40
 )
 
-// units has longer names before the shorter ones they end in.
+// units lists longer names before the shorter ones that they end in.
 var units = []struct {
 	name string
 	size Size
@@ -86,7 +86,7 @@ func (s Size) String() string {
 	return cmp.Or(shortest, strconv.FormatInt(int64(s), 10))
 }
 
-// Watermark is an amount of memory: a share of the machine's, or a size. One of the two fields is set.
+// Watermark is an amount of memory: a share of the machine's memory, or a size. One of the two fields is set.
 type Watermark struct {
 	Fraction float64 // above 0, at most 1
 	Bytes    Size
@@ -134,9 +134,9 @@ func (w Watermark) String() string {
 
 var watermarkAccepted = fmt.Sprintf("above 0 and up to 1 (a share of the machine's memory, also as 60%%), or a size from %s", minWatermark)
 
-// Reserve is an amount of disk space: a multiple of the machine's memory, a size, or what suits the disk. The zero value is none.
+// Reserve is an amount of disk space: a multiple of the machine's memory, a size, or a value chosen to suit the disk. The zero value is none.
 type Reserve struct {
-	Auto  bool    // autoReserve, or less where that is more than an autoShare-th of the disk
+	Auto  bool    // autoReserve, or one autoShare-th of the disk if that is less
 	Times float64 // above 0, at most maxTimes
 	Bytes Size
 }
@@ -160,7 +160,7 @@ func (r Reserve) Of(memory, disk uint64) int64 {
 	return int64(r.Bytes)
 }
 
-// parseReserve reads "auto", "0", "1.5x", which is that many times the memory, or a size.
+// parseReserve reads "auto", "0", a multiple of the memory such as "1.5x", or a size.
 func parseReserve(s string) (Reserve, error) {
 	if s == leftOpen {
 		return Reserve{Auto: true}, nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Kind is a kind of source, in the order in which they override one another.
+// Kind is a kind of source. Later kinds override earlier ones.
 type Kind uint8
 
 // The kinds.
@@ -68,8 +68,8 @@ func (e *Error) Error() string {
 	return plainName(b.String())
 }
 
-// WithoutLogin returns a URL, or NAME:PASSWORD@HOST, without the name and the password; any other text as it is. It takes what comes before
-// the last @ for them, because it is for URLs that cannot be read: errors about these are logged.
+// WithoutLogin returns a URL, or NAME:PASSWORD@HOST, without the name and the password. It returns other texts unchanged. Everything before
+// the last @ counts as the login, because the function also handles URLs that cannot be parsed, whose errors are logged.
 func WithoutLogin(text string) string {
 	_, rest, isURL := strings.Cut(text, "://")
 	if !isURL {
@@ -82,7 +82,7 @@ func WithoutLogin(text string) string {
 	return text[:len(text)-len(rest)] + hidden + rest[at:]
 }
 
-// shorten keeps a pasted certificate out of the terminal.
+// shorten cuts long texts, such as a pasted certificate, for the terminal.
 func shorten(s string) string {
 	const most = 80
 	if len(s) <= most {

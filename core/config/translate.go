@@ -12,35 +12,35 @@ import (
 	"strings"
 )
 
-// Translation is RabbitMQ's rabbitmq.conf in our keys. What it prints is a configuration that [Load] takes.
+// Translation is RabbitMQ's rabbitmq.conf, translated to our keys. It prints a configuration that [Load] accepts.
 type Translation struct {
-	// Problems are the lines that say nothing here: they cannot be read, have a key that RabbitMQ does not have, or a value that is
-	// wrong there or here. They are in the order of the lines.
+	// Problems are the lines without effect: they cannot be read, have a key that RabbitMQ does not know, or a value that is invalid
+	// for RabbitMQ or here. They are in the order of the lines.
 	Problems []*Error
 
-	file     string // as it was given
+	file     string // path as given
 	lines    []*rabbitLine
-	said     map[string]*rabbitLine // by key, without those that say nothing
+	said     map[string]*rabbitLine // effective lines by key
 	answers  []*answer
 	remarks  []remark
-	settings []*setting // of a configuration that has the answers, those that these set
+	settings []*setting // settings of a configuration made of the answers, only those that the answers set
 }
 
-// answer is a value for a key of ours.
+// answer is a value for one of our keys.
 type answer struct {
 	key, value string
-	of         []*rabbitLine // that asked for it, in their order
-	notes      []string      // what is not as it was
-	group      string        // answers of one group are given together or not at all
+	of         []*rabbitLine // lines that led to it, in their order
+	notes      []string      // differences to RabbitMQ's behaviour
+	group      string        // the answers of a group are given together or not at all
 }
 
-// remark says why a line has no answer.
+// remark explains why a line has no answer.
 type remark struct {
 	line *rabbitLine
 	why  string
 }
 
-// Translate reads RabbitMQ's configuration in the file at path.
+// Translate translates RabbitMQ's configuration in the file at path.
 func Translate(path string) (*Translation, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -81,7 +81,7 @@ func notRabbit(err error) string {
 	return "is no rabbitmq.conf, whose lines are KEY = VALUE"
 }
 
-// sort finds the lines that say something, and explains the others.
+// sort finds the effective lines, and explains the others.
 func (t *Translation) sort() {
 	for _, l := range t.lines {
 		switch {
@@ -91,7 +91,7 @@ func (t *Translation) sort() {
 			t.refuseKey(l)
 		default:
 			if before := t.said[l.key]; before != nil {
-				t.remark(before, fmt.Sprintf("line %d says otherwise, and counts", l.number))
+				t.remark(before, fmt.Sprintf("line %d overrides it", l.number))
 			}
 			t.said[l.key] = l
 		}
@@ -126,7 +126,7 @@ func unknownRabbit(l *rabbitLine) string {
 	return "is not a key of RabbitMQ's"
 }
 
-// convert answers the lines that have a key of ours, and explains those that have none.
+// convert answers the lines that correspond to a key of ours, and explains the others.
 func (t *Translation) convert() {
 	for _, l := range t.lines {
 		if l.done {
@@ -148,7 +148,7 @@ func (t *Translation) convert() {
 	}
 }
 
-// answer gives a key of ours a value. The first answer counts.
+// answer gives one of our keys a value. The first answer takes precedence.
 func (t *Translation) answer(key, value, note string, of ...*rabbitLine) {
 	if i := slices.IndexFunc(t.answers, func(a *answer) bool { return a.key == key }); i >= 0 {
 		for _, l := range of {
@@ -169,13 +169,13 @@ func (t *Translation) answer(key, value, note string, of ...*rabbitLine) {
 	t.answers = append(t.answers, a)
 }
 
-// remark says why lines have no answer.
+// remark records why lines have no answer.
 func (t *Translation) remark(l *rabbitLine, why string) {
 	l.done = true
 	t.remarks = append(t.remarks, remark{l, why})
 }
 
-// refuse reports a line that says nothing.
+// refuse reports a line that has no effect.
 func (t *Translation) refuse(l *rabbitLine, problem, accepts string) {
 	e := &Error{Key: shorten(l.key), Problem: problem, Accepted: accepts, Source: Source{Kind: FromFile, Name: t.file, Line: l.number}}
 	if text := strings.TrimSpace(l.shown()); text != "" && text != hidden {
@@ -189,14 +189,14 @@ func (t *Translation) refuse(l *rabbitLine, problem, accepts string) {
 	t.remark(l, text)
 }
 
-// refuseKey reports a line with a key that RabbitMQ does not have.
+// refuseKey reports a line whose key RabbitMQ does not know.
 func (t *Translation) refuseKey(l *rabbitLine) {
 	t.refuse(l, unknownRabbit(l), "")
 	e := t.Problems[len(t.Problems)-1]
-	e.Value, e.HasValue = "", false // which is not what is wrong
+	e.Value, e.HasValue = "", false // the value is not the problem
 }
 
-// withdraw takes back an answer, and those of its group, because Load does not take it.
+// withdraw removes an answer that Load does not accept, and the rest of its group.
 func (t *Translation) withdraw(a *answer, why *Error) {
 	t.answers = slices.DeleteFunc(t.answers, func(b *answer) bool { return b == a || a.group != "" && b.group == a.group })
 	problem := "is for " + plainName(a.key) + ", and "
@@ -208,7 +208,7 @@ func (t *Translation) withdraw(a *answer, why *Error) {
 	}
 }
 
-// check withdraws the answers that no configuration has, one after another, and keeps the settings of the others.
+// check removes the answers that no valid configuration can have, one after another, and stores the settings of the others.
 func (t *Translation) check() error {
 	for {
 		var flags []Flag
@@ -226,19 +226,19 @@ func (t *Translation) check() error {
 		}
 		i, err := strconv.Atoi(wrong.Source.Name)
 		if err != nil || wrong.Source.Kind != FromFlag {
-			return wrong // nobody's answer: no configuration would do
+			return wrong // no answer is to blame: no configuration would be valid
 		}
 		t.withdraw(t.answers[i], wrong)
 	}
 }
 
-// Counts returns how many keys of ours the translation has, and how many lines have none.
+// Counts returns how many of our keys the translation sets, and how many lines have no answer.
 func (t *Translation) Counts() (keys, without int) {
 	return len(t.settings), len(t.remarks) - len(t.Problems)
 }
 
-// Print writes the configuration. A comment behind each value says where it is from, and comments at the end name the lines that say
-// nothing here. With explain, comments above each key say what [Config.Print] says of it. Passwords are printed.
+// Print writes the configuration. A comment after each value names its source, and comments at the end list the lines without
+// effect. With explain, comments above each key explain it as [Config.Print] does. Passwords are printed.
 func (t *Translation) Print(w io.Writer, explain bool) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s, translated by curfew config --from.\n", oneLine(printable(filepath.Base(t.file))))
@@ -291,7 +291,7 @@ func (t *Translation) answerOf(s *setting) *answer {
 	return t.answers[slices.IndexFunc(t.answers, func(a *answer) bool { return a.key == s.key })]
 }
 
-// source says which lines an answer is from.
+// source names the lines that led to an answer.
 func (a *answer) source() string {
 	const most = 3
 	var words []string
@@ -304,7 +304,7 @@ func (a *answer) source() string {
 	return cmp.Or(strings.Join(words, ", "), "no line")
 }
 
-// printable returns s as text that a comment may have.
+// printable returns s as text that is allowed in a comment.
 func printable(s string) string {
 	if printsAsYAML(s) {
 		return oneLine(s)

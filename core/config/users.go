@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 )
 
-// Secret is a text that is not shown: printed or logged it is asterisks.
+// Secret is a text that is not shown: if printed or logged it appears as asterisks.
 type Secret string
 
 // hidden is shown instead of a secret.
@@ -42,8 +42,8 @@ func secret(p *Secret) *value {
 	}}
 }
 
-// User is a user that the broker adds when it starts, unless there is one of its name. One of Password, PasswordFile and PasswordHash
-// is set, or none where certificates log in.
+// User is a user that the broker adds when it starts, unless a user of that name exists. One of Password, PasswordFile and PasswordHash
+// is set. It may be none if certificates log users in.
 type User struct {
 	Name         string `koanf:"name" bytes:"0..255" doc:"The user's name, where it is not that of the section."`
 	Password     Secret `koanf:"password" doc:"The password."`
@@ -64,7 +64,7 @@ func (u *User) Key() string { return plainName(u.key) }
 // preset implements [preset].
 func (u *User) preset() { u.Hashing = string(auth.SHA256) }
 
-// UserPermission is what a user may do in a vhost: regular expressions, of which the empty one matches nothing but the empty name.
+// UserPermission describes a user's permissions in a vhost as regular expressions. The empty one matches only the empty name.
 type UserPermission struct {
 	Configure string `koanf:"configure" bytes:"0..4096" doc:"What the user may declare and delete: a regular expression; empty = nothing."`
 	Write     string `koanf:"write" bytes:"0..4096" doc:"What the user may publish to, and bind queues that it is: a regular expression; empty = nothing."`
@@ -88,7 +88,7 @@ func (u *User) Grants() []auth.Grant {
 
 const usersSection = "auth.users"
 
-// checkUsers checks the users of the configuration, and sets what they leave open.
+// checkUsers checks the configured users, and fills in values that they leave open.
 func (l *loader) checkUsers() {
 	sections := map[string]string{} // by user name
 	for _, section := range slices.Sorted(maps.Keys(l.cfg.Auth.Users)) {
@@ -108,7 +108,7 @@ func (l *loader) checkUsers() {
 	}
 }
 
-// refuseUser reports what is wrong with a user's key; "" is the user as a whole.
+// refuseUser reports a problem with a key of a user; "" means the user as a whole.
 func (l *loader) refuseUser(section, key string, err error) {
 	if key == "" {
 		l.refuse(&Error{Key: section, Problem: err.Error(), Source: l.sourceBelow(section)})
@@ -171,7 +171,7 @@ func (l *loader) checkPassword(section string, u *User) {
 	}
 	const one = "one of password, password-file and password-hash"
 	switch {
-	case l.refusedBelow(section + ".password"): // which says enough
+	case l.refusedBelow(section + ".password"): // which has been reported
 	case len(given) == 0 && l.cfg.Auth.CertificateLogin != CertificateLoginOff: // a certificate logs the user in
 	case len(given) == 0:
 		l.refuseUser(section, "", errors.New("has no password; accepted: "+one))
@@ -186,12 +186,12 @@ func (l *loader) checkPassword(section string, u *User) {
 	}
 }
 
-// refusedBelow reports whether a key that begins so was refused.
+// refusedBelow reports whether a key with this prefix was refused.
 func (l *loader) refusedBelow(prefix string) bool {
 	return slices.ContainsFunc(l.problems, func(e *Error) bool { return strings.HasPrefix(e.Key, prefix) })
 }
 
-// checkTags refuses what is no tag, and what is nearly one that means something.
+// checkTags refuses invalid tags, and misspelt variants of the tags that have a meaning.
 func checkTags(tags []string) error {
 	known := []string{"administrator", "monitoring", "policymaker", "management", "impersonator"}
 	for _, tag := range tags {

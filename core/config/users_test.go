@@ -65,7 +65,7 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// Names in variables are those of the file that are spelt alike, and otherwise in lower case with dashes.
+// A name in a variable refers to the name in the file that is spelt alike, otherwise to one in lower case with dashes.
 func TestUsersFromVariables(t *testing.T) {
 	all := usersOf(load(t, input(t, "auth: {users: {Anna_B.c: {password: x}}}\n", []string{
 		"CURFEW_AUTH__USERS__ANNA_B_C__PASSWORD= p w ",
@@ -91,7 +91,7 @@ func TestUsersFromVariables(t *testing.T) {
 	}
 }
 
-// What is printed is a configuration without its secrets.
+// A configuration is printed without its secrets.
 func TestUsersArePrinted(t *testing.T) {
 	c := load(t, input(t, usersYAML, nil))
 	var b strings.Builder
@@ -140,7 +140,7 @@ func TestUserErrors(t *testing.T) {
 		{"list", `{a: {password: [s3cret]}}`, "auth.users.a.password: is a single value, not a list; accepted: text, printed as ***"},
 		{"section", `{a: {password: {s3: cret}}}`, "auth.users.a.password: is a single value, not a section; accepted: text, printed as ***"},
 		{"NUL", `{a: {password: "s3\0cret"}}`, "auth.users.a.password: has a NUL, which no client can send"},
-		{"alias", `{a: {password: *s3cret }}`, "is not valid YAML: unknown alias: a text that begins with * stands in quotes"},
+		{"alias", `{a: {password: *s3cret }}`, "is not valid YAML: unknown alias: a text that begins with * needs quotes"},
 		{"tag", `{a: {password: s3cret, tags: [admin]}}`, `auth.users.a.tags: has "admin", which means nothing; did you mean administrator?`},
 		{"long tag", `{a: {password: s3cret, tags: [` + strings.Repeat("x", 256) + `]}}`, "auth.users.a.tags: tag of 256 bytes: at most 255 are allowed"},
 		{"vhost", `{a: {password: s3cret, vhosts: [` + strings.Repeat("x", 256) + `]}}`, "auth.users.a.vhosts: vhost name of 256 bytes: at most 255 are allowed"},
@@ -165,7 +165,7 @@ func TestUserErrors(t *testing.T) {
 	}
 }
 
-// Whom a certificate logs in needs no password.
+// A user that a certificate logs in needs no password.
 func TestUserWithoutAPassword(t *testing.T) {
 	all := usersOf(load(t, input(t, "tls: {ca: ca.pem}\nauth: {certificate-login: common-name, users: {app: {tags: [management]}}}\n", nil)))
 	if u := all["app"]; u == nil || u.Password != "" {

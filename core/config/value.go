@@ -16,20 +16,20 @@ import (
 	"time"
 )
 
-// value is the textual form of a variable behind a key.
+// value is the textual form of the variable behind a key.
 type value struct {
 	// set parses a text and stores it. Its error continues a sentence that began with the text: "is not a duration".
 	set func(text string) error
-	// setQuoted stores a text that stood in quotes; nil = set.
+	// setQuoted stores a text that was in quotes; nil = set.
 	setQuoted func(text string) error
 	// setList stores a YAML list; nil = the value is no list.
 	setList func(items []string) error
 	// format returns a text that set reads back.
 	format func() string
-	// yaml returns a YAML scalar or flow sequence; nil = the text, quoted if it must be.
+	// yaml returns a YAML scalar or flow sequence; nil = the text, quoted if necessary.
 	yaml     func() string
-	accepted string // the texts that set takes
-	secret   bool   // errors do not show the texts
+	accepted string // describes the texts that set accepts
+	secret   bool   // errors do not show the text
 }
 
 func (v *value) String() string { return v.format() }
@@ -47,8 +47,8 @@ var (
 	errNotUnderstood = errors.New("is not understood")
 )
 
-// variable returns the value of a field by its type and tags; nil if its type is not a single value. The tag accepts says in words
-// what is accepted, where that is more than the other tags do.
+// variable returns the value for a field, according to its type and tags; nil if the type is not a single value. The tag accepts describes
+// the accepted texts in words, where the other tags are not enough.
 func variable(v reflect.Value, tag reflect.StructTag) *value {
 	val := single(v, tag)
 	if words := tag.Get("accepts"); val != nil && words != "" {
@@ -104,7 +104,7 @@ func single(v reflect.Value, tag reflect.StructTag) *value {
 	return nil
 }
 
-// scalar is a value with a parser, and a textual form that YAML needs no quotes for.
+// scalar is a value with a parser, and with a textual form that needs no quotes in YAML.
 func scalar[T any](get func() T, put func(T), parse func(string) (T, error), format func(T) string, accepted string) *value {
 	text := func() string { return format(get()) }
 	return &value{format: text, yaml: text, accepted: accepted, set: func(s string) error {
@@ -120,7 +120,7 @@ func parsed[T any](p *T, parse func(string) (T, error), format func(T) string, a
 	return scalar(func() T { return *p }, func(t T) { *p = t }, parse, format, accepted)
 }
 
-// within is a parsed value within bounds such as "1s..10m", if there are any.
+// within is a parsed value within bounds such as "1s..10m"; no bounds = any value.
 func within[T cmp.Ordered](p *T, bounds string, parse func(string) (T, error), format func(T) string, accepted string) *value {
 	if bounds != "" {
 		parse, accepted = bounded(bounds, parse, format)
@@ -142,7 +142,7 @@ func bounded[T cmp.Ordered](bounds string, parse func(string) (T, error), format
 	}
 	high, err2 := parse(to)
 	if err := errors.Join(err, err2); err != nil {
-		panic(fmt.Errorf("the range %q %w", bounds, err)) // it stands in a tag
+		panic(fmt.Errorf("the range %q %w", bounds, err)) // the range is written in a tag
 	}
 	return func(s string) (T, error) {
 		t, err := parse(s)
@@ -153,10 +153,10 @@ func bounded[T cmp.Ordered](bounds string, parse func(string) (T, error), format
 	}, format(low) + " to " + format(high)
 }
 
-// leftOpen is the text of a value that is left open.
+// leftOpen is the text for a value that is left open.
 const leftOpen = "auto"
 
-// optional is a value within bounds, or none.
+// optional is a value within bounds, or no value.
 func optional[T cmp.Ordered](p *Optional[T], bounds string, parse func(string) (T, error), format func(T) string) *value {
 	parse, accepted := bounded(bounds, parse, format)
 	return parsed(p, func(s string) (Optional[T], error) {
@@ -173,7 +173,7 @@ func optional[T cmp.Ordered](p *Optional[T], bounds string, parse func(string) (
 	}, leftOpen+", or "+accepted)
 }
 
-// kinds are the kinds of text that are checked.
+// kinds are the kinds of text that have a check of their own.
 var kinds = map[string]struct {
 	check    func(string) error
 	accepted string
@@ -191,7 +191,7 @@ var kinds = map[string]struct {
 	"trace-url": {checkTraceURL, "an http or https URL with {trace_id} in its path, query or fragment, such as https://tracing.example.com/trace/{trace_id}, of up to 2048 bytes"},
 }
 
-// text is a string of any named type. Its tags say what is accepted: a kind, a choice or a range of lengths.
+// text is a string of any named type. Its tags describe the accepted texts: a kind, a choice or a range of lengths.
 func text(v reflect.Value, tag reflect.StructTag) *value {
 	kind := kinds[tag.Get("kind")]
 	check, accepted := kind.check, kind.accepted
@@ -242,7 +242,7 @@ func checkLength(low, most string) func(string) error {
 	}
 }
 
-// textual is a plugin's own type with a textual form.
+// textual is a plugin's own type that has a textual form.
 type textual interface {
 	encoding.TextMarshaler
 	encoding.TextUnmarshaler
@@ -267,7 +267,7 @@ func marshaled(p textual, tag reflect.StructTag) *value {
 	}}
 }
 
-// number is a number of any type. Without bounds it accepts what the type does; a plugin may accept less.
+// number is a number of any type. Without bounds it accepts every value of the type; a plugin may accept less.
 func number(v reflect.Value, bounds string) *value {
 	bits := v.Type().Bits()
 	switch {
@@ -312,7 +312,7 @@ func numberError(err error, kind string) error {
 func formatInt(n int64) string   { return strconv.FormatInt(n, 10) }
 func formatUint(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// list is a list of words, which check may change. In one text, commas stand between them.
+// list is a list of words, which check may change. As a single text, the words are separated by commas.
 func list(p *[]string, check func(words []string) error, accepted string) *value {
 	setList := func(items []string) error {
 		words := make([]string, len(items))
@@ -352,13 +352,13 @@ func list(p *[]string, check func(words []string) error, accepted string) *value
 	}}
 }
 
-// plain are the strings that every YAML reader takes for a string; words like "no" are not among them.
+// plain matches strings that every YAML reader takes for a string; words like "no" are not among them.
 var (
 	plain    = regexp.MustCompile(`^(\.{0,2}/)?[A-Za-z][A-Za-z0-9._/-]*$`)
 	reserved = regexp.MustCompile(`(?i)^(y|n|yes|no|on|off|true|false|null)$`)
 )
 
-// quote returns s as a YAML scalar: JSON's strings are YAML's, too.
+// quote returns s as a YAML scalar: JSON strings are valid YAML.
 func quote(s string) string {
 	if plain.MatchString(s) && !reserved.MatchString(s) {
 		return s
@@ -369,7 +369,7 @@ func quote(s string) string {
 func toJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // it was made of texts
+		panic(err) // cannot happen: it contains only texts
 	}
 	return string(b)
 }

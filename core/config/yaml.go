@@ -10,24 +10,24 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// document is a koanf parser for YAML that keeps the line of every key and leaves scalars as they were written: 4.10 stays "4.10",
-// and its key decides whether it is a number. Leaves are string, quoted, []string or nil.
+// document is a koanf parser for YAML that keeps the line of every key and the spelling of scalars: 4.10 stays "4.10", and the key
+// decides whether it is a number. Leaves are string, quoted, []string or nil.
 type document struct {
 	lines    map[string]int
 	problems []problem
 }
 
-// quoted is a text that stood in quotes: it is no number, whatever it looks like.
+// quoted is a text that was in quotes. It is never a number.
 type quoted string
 
-// problem is a fault in the file's form, as opposed to one in a value.
+// problem is a fault in the file's structure, as opposed to one in a value.
 type problem struct {
 	key  string
 	line int
 	text string
 }
 
-// Unmarshal returns the document as nested maps. It leaves keys with faults out, and adds these to d.problems.
+// Unmarshal returns the document as nested maps. It omits keys with faults, and adds the faults to d.problems.
 func (d *document) Unmarshal(b []byte) (map[string]any, error) {
 	d.lines = map[string]int{}
 	if err := foreign(b); err != nil {
@@ -53,14 +53,14 @@ func (d *document) Unmarshal(b []byte) (map[string]any, error) {
 	return nil, errors.New("is not a YAML mapping of sections, such as limits and plugins")
 }
 
-// Marshal completes koanf's interface. [Config.Print], which knows the sources, prints a configuration.
+// Marshal completes koanf's interface. Configurations are printed by [Config.Print], which knows the sources.
 func (d *document) Marshal(map[string]any) ([]byte, error) { return nil, errors.ErrUnsupported }
 
-// anchor matches an error of the parser that shows a value, which may be a password.
+// anchor matches a parser error that shows a value, which may be a password.
 var anchor = regexp.MustCompile(`(?s)unknown anchor '.*' referenced`)
 
 func notYAML(err error) error {
-	return fmt.Errorf("is not valid YAML: %s", anchor.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "unknown alias: a text that begins with * stands in quotes"))
+	return fmt.Errorf("is not valid YAML: %s", anchor.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "unknown alias: a text that begins with * needs quotes"))
 }
 
 func (d *document) section(prefix string, n *yaml.Node) map[string]any {
@@ -92,7 +92,7 @@ func (d *document) section(prefix string, n *yaml.Node) map[string]any {
 	return m
 }
 
-// choosesNames reports whether the keys of a section are names of users or vhosts, in which dots are part of the name.
+// choosesNames reports whether the keys of a section are names of users or vhosts. Dots are part of such names.
 func choosesNames(prefix string) bool {
 	rest, ok := strings.CutPrefix(prefix, usersSection+".")
 	return ok && (rest == "" || strings.HasSuffix(rest, ".permissions.") && strings.Count(rest, ".") == 2)
@@ -120,7 +120,7 @@ func (d *document) list(key string, n *yaml.Node) (v any, ok bool) {
 	items := make([]string, 0, len(n.Content))
 	for _, item := range n.Content {
 		if item.Kind != yaml.ScalarNode {
-			d.refuse(key, item, "is a list with something else than words in it")
+			d.refuse(key, item, "is a list that contains something other than words")
 			return nil, false
 		}
 		items = append(items, item.Value)
