@@ -12,7 +12,7 @@ import (
 // queueTypes are the types that a plugin's argument or key can be limited to.
 var queueTypes = []string{"classic", "quorum", "stream"}
 
-// addArguments adds the arguments of p, whose names are neither another plugin's nor reserved.
+// addArguments adds the arguments of p. Their names must not belong to another plugin or be reserved.
 func (c *Chain) addArguments(p *pluginEntry, reserved []string) error {
 	var errs []error
 	for _, a := range p.plugin.Arguments() {
@@ -34,7 +34,7 @@ func (c *Chain) addArguments(p *pluginEntry, reserved []string) error {
 	return errors.Join(errs...)
 }
 
-// checkDeclared refuses what a plugin cannot declare of an argument.
+// checkDeclared refuses invalid declarations of an argument.
 func checkDeclared(a *hook.Argument) error {
 	if a.Name == "" {
 		return errors.New("has no name")
@@ -55,7 +55,7 @@ func checkDeclared(a *hook.Argument) error {
 	}
 	for _, m := range rules {
 		if m > hook.TakeLowerLimit {
-			return fmt.Errorf("is a key of policies that merges by rule %d: there are 0 to %d", m, hook.TakeLowerLimit)
+			return fmt.Errorf("is a key of policies that merges by rule %d, expected 0 to %d", m, hook.TakeLowerLimit)
 		}
 	}
 	return checkTypes(k.QueueTypes)
@@ -64,14 +64,14 @@ func checkDeclared(a *hook.Argument) error {
 func checkTypes(types []string) error {
 	for _, t := range types {
 		if !slices.Contains(queueTypes, t) {
-			return fmt.Errorf("is for queues of type %q: there are %s", t, strings.Join(queueTypes, ", "))
+			return fmt.Errorf("is for queues of type %q, expected one of %s", t, strings.Join(queueTypes, ", "))
 		}
 	}
 	return nil
 }
 
-// contained returns a with checks that never panic: a panic refuses the value. Check is never nil. Its errors are ours, made
-// while a panic is still contained: a plugin's may be a nil pointer, or panic when it is asked for its text.
+// contained returns a with checks that never panic: a panic refuses the value. Check is never nil. The errors are new ones, made
+// while panics are still contained: a plugin's error may be a nil pointer, or panic when its text is read.
 func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 	check, namesExchange := a.Check, a.NamesExchange
 	a.Check = func(v any, all hook.Args) (err error) {
@@ -93,7 +93,7 @@ func (p *pluginEntry) contained(a hook.Argument) hook.Argument {
 	return a
 }
 
-// containedKey returns k with checks that never panic; nil for those that it does not have.
+// containedKey returns k with checks that never panic; nil for checks that it lacks.
 func (p *pluginEntry) containedKey(argument string, k hook.PolicyKey) *hook.PolicyKey {
 	contained := func(check func() error) (err error) {
 		defer p.contain(onCheck)
@@ -114,7 +114,7 @@ func (p *pluginEntry) containedKey(argument string, k hook.PolicyKey) *hook.Poli
 	return &k
 }
 
-// argumentError returns an error that says the same. It panics if the plugin's error cannot say it.
+// argumentError returns a new error with the content of a plugin's error. It panics if the plugin's error does.
 func argumentError(wrong error) error {
 	if e, ok := errors.AsType[*hook.ArgTypeError](wrong); ok {
 		return &hook.ArgTypeError{Type: e.Type}

@@ -21,9 +21,9 @@ func TestArgumentErrors(t *testing.T) {
 		{"reserved", argument("x-core"), "plugins.a: the argument x-core already has a meaning, for the broker"},
 		{"key without prefix", hook.Argument{Name: "night", Policy: &hook.PolicyKey{}}, `plugins.a: the argument "night" is a key of policies: its name must be x- and the key`},
 		{"no key", hook.Argument{Name: "x-", Policy: &hook.PolicyKey{}}, `plugins.a: the argument "x-" is a key of policies: its name must be x- and the key`},
-		{"type", hook.Argument{Name: "x-a", QueueTypes: []string{"quorum", "fast"}}, `plugins.a: the argument "x-a" is for queues of type "fast": there are classic, quorum, stream`},
-		{"type of the key", hook.Argument{Name: "x-a", Policy: &hook.PolicyKey{QueueTypes: []string{""}}}, `plugins.a: the argument "x-a" is for queues of type "": there are classic, quorum, stream`},
-		{"merge", hook.Argument{Name: "x-a", Policy: &hook.PolicyKey{Merge: wrong}}, `plugins.a: the argument "x-a" is a key of policies that merges by rule 9: there are 0 to 4`},
+		{"type", hook.Argument{Name: "x-a", QueueTypes: []string{"quorum", "fast"}}, `plugins.a: the argument "x-a" is for queues of type "fast", expected one of classic, quorum, stream`},
+		{"type of the key", hook.Argument{Name: "x-a", Policy: &hook.PolicyKey{QueueTypes: []string{""}}}, `plugins.a: the argument "x-a" is for queues of type "", expected one of classic, quorum, stream`},
+		{"merge", hook.Argument{Name: "x-a", Policy: &hook.PolicyKey{Merge: wrong}}, `plugins.a: the argument "x-a" is a key of policies that merges by rule 9, expected 0 to 4`},
 		{"merge with the argument", hook.Argument{Name: "x-a", Policy: &hook.PolicyKey{Argument: wrong}}, "merges by rule 9"},
 		{"merge in quorum queues", hook.Argument{Name: "x-a", Policy: &hook.PolicyKey{QuorumArgument: &wrong}}, "merges by rule 9"},
 	} {
@@ -79,8 +79,8 @@ type nameless struct{}
 
 func (nameless) Error() string { panic("no text") }
 
-// A check that returned its nil *hook.InvalidError, as functions with a variable of that type do, ended the broker: the error was
-// read where no panic is contained. So did an error whose text panics.
+// A check that returned its nil *hook.InvalidError, as functions with a variable of that type do, ended the broker: the error's text was
+// read where no panic is contained. An error whose text panics had the same effect.
 func TestErrorsThatSayNothing(t *testing.T) {
 	for name, wrong := range map[string]error{
 		"nil ArgError": (*hook.ArgError)(nil), "nil ArgTypeError": (*hook.ArgTypeError)(nil), "nil InvalidError": (*hook.InvalidError)(nil),
@@ -104,7 +104,7 @@ func TestErrorsThatSayNothing(t *testing.T) {
 	}
 }
 
-// What a plugin wraps its error in does not hide it.
+// An error is recognized even if the plugin wraps it.
 func TestWrappedErrorsOfChecks(t *testing.T) {
 	c := newChain(t, fake{arguments: []hook.Argument{{
 		Name: "x-night",
@@ -122,7 +122,7 @@ func TestWrappedErrorsOfChecks(t *testing.T) {
 	}
 }
 
-// A check of settings together is contained as that of one is.
+// Panics are contained in checks of several settings together, as in checks of one.
 func TestChecksOfSettingsTogether(t *testing.T) {
 	answer := func() error { return nil }
 	c := newChain(t, fake{arguments: []hook.Argument{{Name: "x-night", Policy: &hook.PolicyKey{
@@ -155,7 +155,7 @@ func TestDeclarationsAreNotChanged(t *testing.T) {
 	}
 }
 
-// Permission to publish to the exchange is asked for by its name: no value may evade that.
+// The exchange's name is used to check permission to publish to it: no value may evade that check.
 func TestExchangesAreNamedByStrings(t *testing.T) {
 	c := newChain(t, fake{arguments: []hook.Argument{
 		{Name: "x-a", NamesExchange: true},

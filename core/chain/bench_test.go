@@ -9,11 +9,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// stamp is what a strategy does.
+// stamp does the work of a typical strategy.
 var stamp = each(func(m *hook.Message, v *hook.Verdict) { v.Deadline = m.Enqueued + 1000 })
 
-// chains are what queues have: the strategy alone, with dead-lettering, and
-// with a limit that refuses every other message.
+// chains are typical chains of queues: the strategy alone, with dead-lettering, and with a limit that refuses every other message.
 func chains() map[string][]hook.Plugin {
 	half := each(func(m *hook.Message, v *hook.Verdict) {
 		if m.Priority%2 == 0 {
@@ -58,7 +57,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
-// BenchmarkOne is what a message that comes alone costs.
+// BenchmarkOne measures the cost of a single message.
 func BenchmarkOne(b *testing.B) {
 	for _, name := range []string{"1 plugin", "2 plugins"} {
 		_, h := attach(b, chains()[name]...)
@@ -78,7 +77,7 @@ func BenchmarkHead(b *testing.B) {
 	hooktest.Bench(b, h.Head, hook.Message{Enqueued: 5, Deadline: 5, Why: hook.WhyDue})
 }
 
-// BenchmarkAttach is what a queue with one batch callback costs, in bytes too.
+// BenchmarkAttach measures the cost of a queue with one batch callback, in bytes too.
 func BenchmarkAttach(b *testing.B) {
 	c, _ := attach(b, strategyAt(onEnqueue, stamp), fake{}, fake{})
 	q := hooktest.NewQueue(hooktest.Spec{Strategy: "s"})

@@ -31,36 +31,33 @@ type Named struct {
 
 // Options configure a chain.
 type Options struct {
-	// OnPanic is called for every contained panic, on the goroutine that
-	// panicked; v is the panic's value. nil means no call. A plugin can panic
-	// with every batch, so a callback that logs has to limit the rate.
+	// OnPanic is called for every contained panic, on the goroutine that panicked; v is the panic's value. nil means no call. A plugin may panic
+	// with every batch, so a callback that logs must limit the rate.
 	OnPanic func(plugin, point string, v any, stack []byte)
-	// Reserved are the arguments that plugins cannot declare, because the core
-	// knows them.
+	// Reserved are arguments that plugins cannot declare, because the core uses them.
 	Reserved []string
 }
 
-// Chain holds the broker's plugins in their order. It does not change after
-// [New]; any goroutine may use it.
+// Chain holds the broker's plugins in their order. It does not change after [New]; any goroutine may use it.
 type Chain struct {
 	plugins         []pluginEntry
 	arguments       []hook.Argument
 	argumentOwners  map[string]string       // by argument: "plugins.NAME"
 	strategies      []string                // of plugins whose strategies never change
 	owners          map[string]*pluginEntry // by strategy
-	dynamic         []*pluginEntry          // plugins whose strategies come and go
+	dynamic         []*pluginEntry          // plugins that may add and remove strategies
 	defaultStrategy string
-	expiration      *pluginEntry // reads the expiration property; nil: it has no effect
-	holdReader      *pluginEntry // reads holdHeaders; nil: there are none
+	expiration      *pluginEntry // the plugin that reads the expiration property; nil: the property has no effect
+	holdReader      *pluginEntry // the plugin that reads holdHeaders; nil: there are none
 	holdHeaders     []string
-	noHooks         Hooks                                             // shared by the queues for which no plugin has hooks
+	noHooks         Hooks                                             // shared by all queues for which no plugin has hooks
 	observe         func(plugin string, before, after []hook.Verdict) // of a rehearsal; nil means no call
 	exchanges
 }
 
-// New returns a chain of the plugins. Its error joins all mistakes.
+// New returns a chain of the plugins. Its error joins all problems.
 func New(plugins []Named, o Options) (*Chain, error) {
-	if len(plugins) > math.MaxInt8 { // Hooks counts steps in bytes
+	if len(plugins) > math.MaxInt8 { // Hooks counts steps in int8-sized fields
 		return nil, fmt.Errorf("plugins.chain: %d plugins, at most %d", len(plugins), math.MaxInt8)
 	}
 	c := &Chain{plugins: make([]pluginEntry, len(plugins)), owners: make(map[string]*pluginEntry), argumentOwners: make(map[string]string)}
@@ -70,7 +67,7 @@ func New(plugins []Named, o Options) (*Chain, error) {
 			return nil, fmt.Errorf("plugins.%s: no plugin", n.Name)
 		}
 		if slices.ContainsFunc(plugins[:i], func(o Named) bool { return o.Name == n.Name }) {
-			errs = append(errs, fmt.Errorf("plugins.chain: %s stands in it twice", n.Name))
+			errs = append(errs, fmt.Errorf("plugins.chain: %s is listed twice", n.Name))
 			continue
 		}
 		p := &c.plugins[i]
@@ -109,8 +106,8 @@ func (c *Chain) addStrategies(p *pluginEntry) error {
 	return errors.Join(errs...)
 }
 
-// chooseDefault takes the first default that a plugin names. It runs after all
-// strategies are known, because one plugin's strategy may be another's default.
+// chooseDefault takes the first default that a plugin names. It runs after all strategies are known, because one plugin's strategy may be
+// the default of another.
 func (c *Chain) chooseDefault() error {
 	for i := range c.plugins {
 		p := &c.plugins[i]
@@ -120,7 +117,7 @@ func (c *Chain) chooseDefault() error {
 		}
 		name := s.DefaultStrategy()
 		if name != "" && c.owner(name) == nil {
-			return fmt.Errorf("plugins.%s: strategy: %q is not an expiry strategy; there are %s", p.name, name, strings.Join(c.Strategies(), ", "))
+			return fmt.Errorf("plugins.%s: strategy: %q is not an expiry strategy, expected one of %s", p.name, name, strings.Join(c.Strategies(), ", "))
 		}
 		if c.defaultStrategy == "" {
 			c.defaultStrategy = name
@@ -137,19 +134,17 @@ func (c *Chain) checkStrategy(v any, _ hook.Args) error {
 		return err
 	}
 	if name, _ := v.(string); c.owner(name) == nil {
-		const maxQuoted = 64 // replies are short
+		const maxQuoted = 64 // replies must be short
 		return &hook.ArgError{Term: fmt.Sprintf("unknown expiry strategy '%.*s', expected one of %s", maxQuoted, name, strings.Join(c.Strategies(), ", "))}
 	}
 	return nil
 }
 
-// Arguments returns the plugins' queue arguments, and x-expiry-strategy if a
-// plugin offers strategies. A Check that panics refuses the value. The slice
-// belongs to the chain.
+// Arguments returns the plugins' queue arguments, and x-expiry-strategy if a plugin offers strategies. A Check that panics refuses the
+// value. The slice belongs to the chain.
 func (c *Chain) Arguments() []hook.Argument { return c.arguments }
 
-// Strategies returns the present values of x-expiry-strategy. The slice belongs
-// to the chain.
+// Strategies returns the present values of x-expiry-strategy. The slice belongs to the chain.
 func (c *Chain) Strategies() []string {
 	if len(c.dynamic) == 0 {
 		return c.strategies
@@ -164,7 +159,7 @@ func (c *Chain) Strategies() []string {
 // Offers reports whether a plugin offers the strategy at present.
 func (c *Chain) Offers(strategy string) bool { return c.owner(strategy) != nil }
 
-// owner returns the plugin that offers a strategy; nil if none does.
+// owner returns the plugin that offers a strategy; nil = none does.
 func (c *Chain) owner(strategy string) *pluginEntry {
 	if p := c.owners[strategy]; p != nil {
 		return p
@@ -177,26 +172,23 @@ func (c *Chain) owner(strategy string) *pluginEntry {
 	return nil
 }
 
-// OnStrategyChange sets the callback for strategies that are added, removed or
-// replaced; see [guest.Dynamic]. It must be called at most once.
+// OnStrategyChange sets the callback for strategies that are added, removed or replaced; see [guest.Dynamic]. It must be called at most
+// once.
 func (c *Chain) OnStrategyChange(changed func(strategy string, recompute bool)) {
 	for _, p := range c.dynamic {
 		p.plugin.(guest.Dynamic).OnChange(changed) //nolint:forcetypeassert // dynamic has only these
 	}
 }
 
-// DefaultStrategy is the strategy of queues that name none; "" if no plugin
-// offers one.
+// DefaultStrategy is the strategy of queues that name none; "" means that no plugin offers one.
 func (c *Chain) DefaultStrategy() string { return c.defaultStrategy }
 
 // Memo caches the hooks of queues with equal settings. The zero value is empty;
 // any goroutine may use it.
 type Memo struct{ hooks atomic.Pointer[Hooks] }
 
-// Attach asks the plugins for their hooks for q. It is called when a queue is
-// created and again when its settings change. The plugins may retain q. Queues
-// of the same vhost, type, strategy and settings pass the same memo: if every
-// plugin allows it, they share one Hooks.
+// Attach asks the plugins for their hooks for q. It is called when a queue is created and again when its settings change. The plugins may
+// retain q. Queues of the same vhost, type, strategy and settings pass the same memo: if every plugin allows it, they share one Hooks.
 func (c *Chain) Attach(q hook.Queue, memo *Memo) *Hooks {
 	if h := memo.hooks.Load(); h != nil {
 		return h
@@ -208,13 +200,13 @@ func (c *Chain) Attach(q hook.Queue, memo *Memo) *Hooks {
 	return h
 }
 
-// attach also reports whether every plugin allows queues with equal settings to share the Hooks.
+// attach returns the hooks, and whether every plugin allows queues with equal settings to share them.
 func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	var h Hooks
 	shared := true
 	owner := c.owner(q.Strategy())
 	var strategyIdle idleFunc         // asked last
-	var head, requeue, restamp []step // separate, because the steps of one hook point lie together
+	var head, requeue, restamp []step // separate, because the steps of one hook point must be adjacent
 	for i := range c.plugins {
 		p := &c.plugins[i]
 		hs := p.attach(q)
@@ -268,7 +260,7 @@ func (c *Chain) attach(q hook.Queue) (*Hooks, bool) {
 	return &h, shared
 }
 
-// restamps returns when a strategy's OnRestamp is asked.
+// restamps returns the occasions on which a strategy's OnRestamp is called.
 func restamps(hs *hook.Hooks, dynamic bool) Restamps {
 	switch {
 	case hs.OnRestamp == nil:

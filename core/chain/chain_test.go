@@ -33,7 +33,7 @@ func (f fake) Attach(q hook.Queue) hook.Hooks {
 	return f.hooks
 }
 
-// strategist offers expiry strategies besides.
+// strategist is a fake that offers expiry strategies.
 type strategist struct {
 	fake
 	names    []string
@@ -72,7 +72,7 @@ func TestNewErrors(t *testing.T) {
 		plugins []Named
 		want    []string
 	}{
-		{"twice", []Named{{"a", fake{}}, {"b", fake{}}, {"a", fake{}}}, []string{"plugins.chain: a stands in it twice"}},
+		{"twice", []Named{{"a", fake{}}, {"b", fake{}}, {"a", fake{}}}, []string{"plugins.chain: a is listed twice"}},
 		{"nil", []Named{{"a", nil}}, []string{"plugins.a: no plugin"}},
 		{"many", make([]Named, 128), []string{"plugins.chain: 128 plugins, at most 127"}},
 		{
@@ -86,7 +86,7 @@ func TestNewErrors(t *testing.T) {
 		{"strategy", named(ttl, ttl), []string{`plugins.b: a already offers the expiry strategy "deadline"`, `plugins.b: a already offers the expiry strategy "lazy"`}},
 		{
 			"default", named(strategist{names: []string{"deadline", "lazy"}, fallback: "dedline"}),
-			[]string{`plugins.a: strategy: "dedline" is not an expiry strategy; there are deadline, lazy`},
+			[]string{`plugins.a: strategy: "dedline" is not an expiry strategy, expected one of deadline, lazy`},
 		},
 	} {
 		c, err := New(tc.plugins, Options{})
@@ -147,8 +147,7 @@ func lookup(tb testing.TB, c *Chain, name string) func(any, hook.Args) error {
 	return c.Arguments()[i].Check
 }
 
-// Without a plugin that offers strategies, the argument means nothing, as any
-// that no plugin knows.
+// Without a plugin that offers strategies, the argument means nothing, like any unknown argument.
 func TestNoStrategies(t *testing.T) {
 	c := newChain(t, fake{arguments: []hook.Argument{argument("x-a")}})
 	if len(c.Arguments()) != 1 || c.DefaultStrategy() != "" {
@@ -242,7 +241,7 @@ func TestAttachShares(t *testing.T) {
 	}
 }
 
-// Of what several plugins say, the last counts, as of their verdicts.
+// If several plugins set a value, the last one counts, as with verdicts.
 func TestDeadLetters(t *testing.T) {
 	at := func(targets ...*hook.Target) *hook.Target {
 		var plugins []hook.Plugin
@@ -261,7 +260,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 }
 
-// Every queue has one.
+// Every queue has a strategy.
 func TestHooksAreSmall(t *testing.T) {
 	if n := unsafe.Sizeof(Hooks{}); n > 80 {
 		t.Errorf("Hooks is %d bytes, want at most 80", n)

@@ -51,10 +51,10 @@ type pluginEntry struct {
 	dynamic bool // a [guest.Dynamic]
 	onPanic func(plugin, point string, v any, stack []byte)
 
-	expiration *pluginEntry // the one that reads the expiration property, if any
+	expiration *pluginEntry // the plugin that reads the expiration property, if any
 
 	panics  [hookPoints]atomic.Uint64
-	invalid [hookPoints]atomic.Uint64 // verdicts that were put back, and destinations that do not exist
+	invalid [hookPoints]atomic.Uint64 // verdicts that were replaced by the previous ones, and nonexistent destinations
 
 	filtered atomic.Uint64 // messages that its filters did not admit
 }
@@ -63,7 +63,7 @@ type pluginEntry struct {
 type Fault struct {
 	Plugin, Point string
 	Panics        uint64 // calls that panicked
-	Verdicts      uint64 // invalid verdicts, which were put back, and destinations that do not exist
+	Verdicts      uint64 // invalid verdicts, which were replaced by the previous ones, and nonexistent destinations
 }
 
 // Faults returns the hook points at which a plugin had faults.
@@ -93,8 +93,7 @@ func (p *pluginEntry) contain(at hookPoint) {
 	}
 }
 
-// run calls the plugin and reports whether it returned. After a panic, vs has
-// whatever the plugin left there.
+// run calls the plugin and reports whether it returned. After a panic, vs contains arbitrary values.
 func (t *step) run(p hookPoint, now hook.Instant, ms []hook.Message, vs []hook.Verdict) (returned bool) {
 	defer t.plugin.contain(p)
 	if scribbles {
@@ -130,13 +129,13 @@ func (t *rareStep) runGone(ms []hook.Message) {
 	t.gone(ms)
 }
 
-// attach asks the plugin for its hooks; it has none if it panics.
+// attach asks the plugin for its hooks. After a panic there are none.
 func (p *pluginEntry) attach(q hook.Queue) (hs hook.Hooks) {
 	defer p.contain(onAttach)
 	return p.plugin.Attach(q)
 }
 
-// strategies returns the strategies that the plugin offers at present; none if it panics.
+// strategies returns the strategies that the plugin offers at present; none after a panic.
 func (p *pluginEntry) strategies() []string {
 	defer p.contain(onAttach)
 	return p.plugin.(hook.Strategist).Strategies() //nolint:forcetypeassert // called for plugins in dynamic

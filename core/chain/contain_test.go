@@ -59,7 +59,7 @@ func TestPanicsAreReported(t *testing.T) {
 	}
 }
 
-// A plugin that fails to attach does nothing for the queue; the others do.
+// A plugin that fails to attach has no effect on the queue; the others do.
 func TestPanicInAttach(t *testing.T) {
 	c, h := attach(t,
 		fake{attach: func(hook.Queue) hook.Hooks { panic("oh") }},
@@ -72,7 +72,7 @@ func TestPanicInAttach(t *testing.T) {
 	}
 }
 
-// Every verdict that is put back counts.
+// Every replaced verdict is counted.
 func TestBadVerdictsAreCounted(t *testing.T) {
 	c, h := attach(t, at(onHead, set(hook.Verdict{Action: 9})))
 	h.Head(1, hooktest.Messages(make([]hook.Message, 3)...), make([]hook.Verdict, 3))

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// passing is a plugin whose strategies come and go.
+// passing is a plugin that adds and removes strategies.
 type passing struct {
 	*strategist
 	changed *func(strategy string, recompute bool)
@@ -79,7 +79,7 @@ func TestRestamp(t *testing.T) {
 	}
 }
 
-// A strategy is not asked about no messages, for which a policy's call would have no fuel.
+// A strategy is not called with zero messages, because a policy's call would have no fuel.
 func TestRestampNothing(t *testing.T) {
 	s := strategyAt(onRequeue, asIs)
 	s.hooks.OnRestamp = panicking
@@ -113,7 +113,7 @@ func TestWhenToRestamp(t *testing.T) {
 	}
 }
 
-// A module that renews a deadline of its own signs it with the digest that is there.
+// A module that renews its own deadline signs it with the present digest.
 func TestDigestOfARenewedDeadline(t *testing.T) {
 	s := strategist{fake: at(onHead, deadline(2000)), names: []string{"s"}}
 	s.hooks.Strategy = true

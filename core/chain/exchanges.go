@@ -31,7 +31,7 @@ type filterer struct {
 	arguments []hook.ExchangeArgument
 }
 
-// exchanges is what the plugins offer for exchanges.
+// exchanges holds the plugins' exchange types, filters and exchange arguments.
 type exchanges struct {
 	types        []*ExchangeType // in the order of the chain
 	innerTypes   []string
@@ -73,7 +73,7 @@ func (c *Chain) addExchangeType(p *pluginEntry, t hook.ExchangeType) error {
 	return nil
 }
 
-// checkTypeName refuses names of exchange types that cannot be told apart, or sent.
+// checkTypeName refuses names of exchange types that are ambiguous or cannot be sent.
 func (c *Chain) checkTypeName(p *pluginEntry, name string) error {
 	switch other := c.ExchangeType(c.TypeName(name)); {
 	case other != nil:
@@ -86,11 +86,11 @@ func (c *Chain) checkTypeName(p *pluginEntry, name string) error {
 	return nil
 }
 
-// ExchangeKeys returns the arguments of exchanges that are also keys of policies, as arguments of a queue type "exchange": that is
-// what [policies.NewRules] takes.
+// ExchangeKeys returns the arguments of exchanges that are also keys of policies, as arguments of a queue type "exchange", in the form
+// that [policies.NewRules] takes.
 func (c *Chain) ExchangeKeys() []hook.Argument { return c.exchangeKeys }
 
-// addExchangeKeys adds the keys of policies among the arguments of exchanges. A plugin's types may share one.
+// addExchangeKeys adds the arguments of exchanges that are also keys of policies. Several types of one plugin may share a key.
 func (c *Chain) addExchangeKeys(p *pluginEntry, arguments []hook.ExchangeArgument, reserved []string) error {
 	var errs []error
 	for _, a := range arguments {
@@ -117,10 +117,10 @@ func (c *Chain) addExchangeKeys(p *pluginEntry, arguments []hook.ExchangeArgumen
 	return errors.Join(errs...)
 }
 
-// exchangeKind is how policies call exchanges among the types of objects that they apply to.
+// exchangeKind is the name for exchanges among the types of objects that policies apply to.
 const exchangeKind = "exchange"
 
-// checkExchangeArguments refuses arguments with two meanings: each exchange may have those of its type and those of all filters.
+// checkExchangeArguments refuses arguments with two meanings: each exchange may have the arguments of its type and of all filters.
 func (c *Chain) checkExchangeArguments() error {
 	var errs []error
 	taken := []string{alternateArgument}
@@ -155,7 +155,7 @@ func (c *Chain) ExchangeType(name string) *ExchangeType {
 	return c.types[i]
 }
 
-// TypeName returns the name of an exchange type that a declaration may call by an alias. Any other name is returned as it is.
+// TypeName resolves an alias of an exchange type, as used in a declaration. Other names are returned unchanged.
 func (c *Chain) TypeName(declared string) string {
 	for _, t := range c.types {
 		if slices.Contains(t.Aliases, declared) {
@@ -207,7 +207,7 @@ func (c *Chain) CheckExchange(x *hook.Exchange) error {
 	return c.checkInner(s.Inner(), x)
 }
 
-// checkInner refuses an exchange whose arguments are invalid for the type that routes what its schedule releases.
+// checkInner refuses an exchange whose arguments are invalid for the type that routes the messages its schedule releases.
 func (c *Chain) checkInner(inner string, x *hook.Exchange) error {
 	t := c.ExchangeType(inner)
 	if t == nil {
@@ -253,7 +253,7 @@ func (p *pluginEntry) checkArguments(x *hook.Exchange, arguments []hook.Exchange
 	return nil
 }
 
-// check calls a check of the plugin. A panic refuses what is checked.
+// check calls a check of the plugin. If it panics, the checked value is refused.
 func (p *pluginEntry) check(what string, check func() error) (err error) {
 	defer p.contain(onCheck)
 	err = fmt.Errorf("the plugin '%s' failed to check the %s", p.name, what)
@@ -268,7 +268,7 @@ func (t *ExchangeType) CheckBinding(x *hook.Exchange, key string, args hook.Args
 	return t.plugin.check("binding", func() error { return t.ExchangeType.CheckBinding(x, key, args) })
 }
 
-// NewRouter returns the router of an exchange of this type. An error means that the plugin failed; the router then is broken.
+// NewRouter returns the router of an exchange of this type. An error means that the plugin failed; the router is then broken.
 func (t *ExchangeType) NewRouter(x *hook.Exchange) (*Router, error) {
 	r := &Router{Volatile: t.Volatile, plugin: t.plugin}
 	r.router = t.plugin.newRouter(t.New, x)
@@ -292,10 +292,10 @@ type Router struct {
 	router   hook.Router
 	preparer hook.Preparer // router, if it is one
 	plugin   *pluginEntry
-	broken   atomic.Bool // the plugin may have missed a binding
+	broken   atomic.Bool // the plugin may have missed a binding, or failed to prepare
 
-	stale     atomic.Bool // bindings changed since the preparer was called
-	preparing sync.Mutex  // held while it is called
+	stale     atomic.Bool // bindings changed since the preparer was last called
+	preparing sync.Mutex  // held while the preparer is called
 }
 
 // Plugin returns the plugin's name.
@@ -304,7 +304,7 @@ func (r *Router) Plugin() string { return r.plugin.name }
 // Broken reports whether the plugin failed on the exchange or one of its bindings. It is not called again.
 func (r *Router) Broken() bool { return r.broken.Load() }
 
-// Bind adds a binding. A panic breaks the router, which is reported once.
+// Bind adds a binding. A panic breaks the router; broke reports that once.
 func (r *Router) Bind(b *hook.Binding) (broke bool) {
 	if r.Broken() || r.bind(b) {
 		return false
@@ -349,7 +349,7 @@ func (r *Router) route(m *hook.Publishing, dst []hook.Destination) (_ []hook.Des
 	return r.router.Route(m, dst), true
 }
 
-// prepare lets the plugin prepare for Route after bindings changed. Of several callers one does it, while no other is in Route: all
+// prepare lets the plugin prepare for Route after bindings changed. One of several callers does it, while no other is in Route: all callers
 // that come after the change wait here.
 func (r *Router) prepare() (ok bool) {
 	r.preparing.Lock()
@@ -357,7 +357,7 @@ func (r *Router) prepare() (ok bool) {
 	if r.stale.Load() && !r.Broken() {
 		ok := r.callPreparer()
 		r.broken.Store(!ok)
-		r.stale.Store(!ok) // stays stale: callers that have not seen that it broke come here
+		r.stale.Store(!ok) // stays stale: callers that have not noticed the failure come here again
 	}
 	return !r.Broken()
 }
@@ -368,13 +368,13 @@ func (r *Router) callPreparer() (returned bool) {
 	return true
 }
 
-// CountInvalid counts destinations that the plugin named and that do not exist.
+// CountInvalid counts nonexistent destinations that the plugin named.
 func (r *Router) CountInvalid(n int) { r.plugin.invalid[onRoute].Add(uint64(n)) }
 
 // CountFiltered counts a message that the plugin dropped.
 func (r *Router) CountFiltered() { r.plugin.filtered.Add(1) }
 
-// Filters are the plugins' filters of one exchange, in the order of the chain. nil has none.
+// Filters are the plugins' filters of one exchange, in the order of the chain. nil means none.
 type Filters []filter
 
 type filter struct {
@@ -382,7 +382,7 @@ type filter struct {
 	plugin *pluginEntry
 }
 
-// NewFilters returns the filters of an exchange. After an error, which means that a plugin failed, they refuse every message.
+// NewFilters returns the filters of an exchange. An error means that a plugin failed; the filters then refuse every message.
 func (c *Chain) NewFilters(x *hook.Exchange) (fs Filters, err error) {
 	for i := range c.filterers {
 		p := c.filterers[i].plugin
@@ -403,8 +403,8 @@ func (p *pluginEntry) newFilter(x *hook.Exchange) (_ hook.Filter, ok bool) {
 	return p.plugin.(hook.ExchangeFilterer).Filter(x), true //nolint:forcetypeassert // called for filterers only
 }
 
-// Admit asks the filters about a message, up to the first that does not admit it. failed is the name of the plugin that panicked
-// meanwhile; "" means that none did.
+// Admit asks the filters about a message, up to the first one that does not admit it. failed is the name of a plugin that panicked;
+// "" means that none did.
 func (fs Filters) Admit(m *hook.Publishing) (admitted bool, failed string) {
 	for i := range fs {
 		f := &fs[i]
@@ -428,7 +428,7 @@ func (f *filter) ask(m *hook.Publishing) (admitted, ok bool) {
 	return f.admits(m), true
 }
 
-// Filtered returns how many messages each plugin's filters and exchange types dropped since the start, without those that dropped
+// Filtered returns how many messages the filters and exchange types of each plugin dropped since the start. It omits plugins that dropped
 // none.
 func (c *Chain) Filtered() map[string]uint64 {
 	counts := map[string]uint64{}

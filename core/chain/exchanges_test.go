@@ -185,7 +185,7 @@ func (f *fragile) Route(_ *hook.Publishing, dst []hook.Destination) []hook.Desti
 	return append(dst, 7)
 }
 
-// A panic over a binding breaks a router, because it may have missed the binding. One over a message does not.
+// A panic during a binding breaks a router, because it may have missed the binding. A panic during a message does not.
 func TestRouterPanics(t *testing.T) {
 	for _, tt := range []struct{ at, calls string }{
 		{"Bind", "Bind"},
@@ -238,7 +238,7 @@ func TestRouterPanics(t *testing.T) {
 	}
 }
 
-// A goroutine that had found the router whole called Route after Prepare had panicked for another one.
+// A goroutine that had seen an intact router called Route after Prepare had panicked for another goroutine.
 func TestRouteAfterPreparePanicked(t *testing.T) {
 	f := &fragile{at: "Prepare"}
 	c, err := New([]Named{{"p", &offer{types: []hook.ExchangeType{{Name: "x", New: func(*hook.Exchange) hook.Router { return f }}}}}}, Options{})
@@ -260,7 +260,7 @@ func TestRouteAfterPreparePanicked(t *testing.T) {
 	}
 }
 
-// A plugin that fails when an exchange is created leaves one that refuses messages.
+// If a plugin fails when an exchange is created, the exchange refuses messages.
 func TestNewExchangePanics(t *testing.T) {
 	c, err := New([]Named{
 		{"panics", &offer{
@@ -337,7 +337,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// What plugins offer decides which types can route for one with a schedule, and what declarations may call them.
+// The plugins' types decide which types can route for one with a schedule, and which aliases declarations may use.
 func TestTypeNames(t *testing.T) {
 	c, err := New([]Named{{"a", &offer{types: []hook.ExchangeType{
 		{Name: "x-late", Aliases: []string{"x-later", "x-latest"}, Schedule: func(*hook.Exchange) hook.Schedule { return hook.Schedule{} }},

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// addExpiration lets p read the expiration property, if it does.
+// addExpiration registers p as the reader of the expiration property, if it is one.
 func (c *Chain) addExpiration(p *pluginEntry) error {
 	if _, ok := p.plugin.(hook.ExpirationChecker); !ok {
 		return nil
@@ -20,7 +20,7 @@ func (c *Chain) addExpiration(p *pluginEntry) error {
 }
 
 // CheckExpiration reads the expiration property of a message. It returns no limit if no plugin reads the property. The text of
-// its error is the reason for [hook.ExpirationChecker]'s reply.
+// the error is the reason in the reply: see [hook.ExpirationChecker].
 func (c *Chain) CheckExpiration(raw []byte) (hook.Limit, error) {
 	if c.expiration == nil {
 		return 0, nil

@@ -51,7 +51,7 @@ func TestExpiration(t *testing.T) {
 	}
 }
 
-// A queue whose strategy is another plugin's is restamped with expirations, too.
+// A queue whose strategy belongs to another plugin is restamped with expirations, too.
 func TestRestampingReadsExpirations(t *testing.T) {
 	other := strategist{names: []string{"other"}, fake: fake{hooks: restampsAll}}
 	read := reader{strategist{names: []string{"s"}}, func([]byte) (hook.Limit, error) { return hook.LimitOf(7), nil }}
@@ -70,7 +70,7 @@ func TestOnePluginReadsExpirations(t *testing.T) {
 	}
 }
 
-// The text of an error that there was not was made for each message.
+// The text of a nil error was made for each message.
 func TestReadingWhatPublishersAskForDoesNotAllocate(t *testing.T) {
 	reads := reader{strategist{fake: fake{hooks: restampsAll}}, func([]byte) (hook.Limit, error) { return hook.LimitOf(1), nil }}
 	holds := holder{names: []string{"x"}, read: func([]any) (hook.Wait, error) { return hook.Wait{After: 1}, nil }}

@@ -180,10 +180,8 @@ func byPriority(n uint8, give hook.Verdict) batchFunc {
 	})
 }
 
-// Messages that were refused are not shown to plugins further on, and the
-// others keep their places, in one call.
-// The first plugin of a chain took the time that a publisher had asked for from those behind it, by a panic or by a verdict of its own:
-// a queue that was full refused messages that were to be held.
+// The first plugin of a chain used to cancel the hold that a publisher had asked for, by a panic or by a verdict of its own, before later plugins
+// saw it: a full queue refused messages that were to be held.
 func TestHoldsOfPublishers(t *testing.T) {
 	for name, first := range map[string]func(hook.Instant, []hook.Message, []hook.Verdict){
 		"replaces verdicts": func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) { clear(vs) },
@@ -202,6 +200,7 @@ func TestHoldsOfPublishers(t *testing.T) {
 	}
 }
 
+// Refused messages are not shown to later plugins, and the other messages keep their places, in one call.
 func TestRefusedAreTakenOut(t *testing.T) {
 	var seen []uint8
 	calls := 0
@@ -284,8 +283,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Two folds that run at the same time, here one inside the other, do not share
-// what they borrow.
+// Two folds that run at the same time, here one inside the other, do not share buffers.
 func TestNestedCalls(t *testing.T) {
 	_, inner := attach(t, at(onHead, set(expired)), at(onHead, asIs))
 	_, outer := attach(t, at(onHead, asIs), at(onHead, each(func(_ *hook.Message, v *hook.Verdict) {

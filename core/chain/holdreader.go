@@ -11,7 +11,7 @@ import (
 // MaxHoldHeaders is the most headers that a [hook.HoldReader] can read.
 const MaxHoldHeaders = 8
 
-// addHoldReader lets p read the holds that publishers ask for, if it does.
+// addHoldReader registers p as the reader of the holds that publishers ask for, if it is one.
 func (c *Chain) addHoldReader(p *pluginEntry) error {
 	r, ok := p.plugin.(hook.HoldReader)
 	if !ok {
@@ -28,7 +28,7 @@ func (c *Chain) addHoldReader(p *pluginEntry) error {
 	}
 	for i, name := range names {
 		if name == "" || name == "CC" || name == "BCC" || slices.Contains(names[:i], name) {
-			return fmt.Errorf("plugins.%s: reads holds from the header %q, which is empty, another's or named twice", p.name, name)
+			return fmt.Errorf("plugins.%s: reads holds from the header %q, which is empty, already in use or named twice", p.name, name)
 		}
 	}
 	c.holdReader, c.holdHeaders = p, names
@@ -38,7 +38,7 @@ func (c *Chain) addHoldReader(p *pluginEntry) error {
 // HoldHeaders returns the headers from which holds are read; none if no plugin reads any. The slice belongs to the chain.
 func (c *Chain) HoldHeaders() []string { return c.holdHeaders }
 
-// ReadHold returns how long a message is held, by the values of its HoldHeaders. The text of its error is that of the
+// ReadHold returns how long to hold a message, according to the values of its HoldHeaders. The text of the error is the reason in the
 // client's PRECONDITION_FAILED.
 func (c *Chain) ReadHold(now hook.Instant, values []any) (hook.Wait, error) {
 	wait, err, ok := c.holdReader.readHold(now, values)
@@ -56,7 +56,7 @@ func (p *pluginEntry) readHold(now hook.Instant, values []any) (wait hook.Wait, 
 	defer p.contain(onReadHold)
 	wait, wrong := p.plugin.(hook.HoldReader).ReadHold(now, values) //nolint:forcetypeassert // addHoldReader asked
 	if wrong != nil {
-		err = errors.New(wrong.Error()) // made while a panic is contained: the plugin's may be a nil pointer
+		err = errors.New(wrong.Error()) // made while panics are contained: the plugin's error may be a nil pointer
 	}
 	return wait, err, true
 }

@@ -32,9 +32,9 @@ func TestHoldReaders(t *testing.T) {
 			err: "plugins.b: a already reads the holds of messages; take one of them out of plugins.chain",
 		},
 		{name: "too many headers", plugins: []hook.Plugin{holder{names: strings.Fields("1 2 3 4 5 6 7 8 9")}}, err: "plugins.a: reads holds from 9 headers, at most 8"},
-		{name: "a header twice", plugins: []hook.Plugin{holder{names: []string{"x", "x"}}}, err: `plugins.a: reads holds from the header "x", which is empty, another's or named twice`},
-		{name: "the broker's own", plugins: []hook.Plugin{holder{names: []string{"CC"}}}, err: `plugins.a: reads holds from the header "CC", which is empty, another's or named twice`},
-		{name: "no name", plugins: []hook.Plugin{holder{names: []string{""}}}, err: `plugins.a: reads holds from the header "", which is empty, another's or named twice`},
+		{name: "a header twice", plugins: []hook.Plugin{holder{names: []string{"x", "x"}}}, err: `plugins.a: reads holds from the header "x", which is empty, already in use or named twice`},
+		{name: "the broker's own", plugins: []hook.Plugin{holder{names: []string{"CC"}}}, err: `plugins.a: reads holds from the header "CC", which is empty, already in use or named twice`},
+		{name: "no name", plugins: []hook.Plugin{holder{names: []string{""}}}, err: `plugins.a: reads holds from the header "", which is empty, already in use or named twice`},
 	} {
 		c, err := New(named(tc.plugins...), Options{})
 		if tc.err != "" {
@@ -49,7 +49,7 @@ func TestHoldReaders(t *testing.T) {
 	}
 }
 
-// Whatever a plugin does with a message's headers, its publisher gets an error at most.
+// Whatever a plugin does with a message's headers, the worst that happens is an error for its publisher.
 func TestHoldReadersAreContained(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -9,24 +9,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// Hooks are the chain's hooks for one queue; the queue reads the exported
-// fields. They do not change. Like the plugins' callbacks, the methods are for
-// one goroutine at a time.
+// Hooks are the chain's hooks for one queue; the queue reads the exported fields. They do not change. Like the plugins' callbacks, the
+// methods are for one goroutine at a time.
 type Hooks struct {
-	// The hook points that a plugin uses. Calling the others does nothing, so
-	// the queue need not prepare their arguments.
+	// The hook points that a plugin uses. Calling the others has no effect, so the queue need not prepare their arguments.
 	WantsEnqueue, WantsHead, WantsRequeue bool
 
 	// Restamps says when the strategy is asked for new deadlines.
 	Restamps Restamps
 
-	// DeadlineFromReady is what the strategy says: see [hook.Hooks].
+	// DeadlineFromReady is the strategy's setting: see [hook.Hooks].
 	DeadlineFromReady bool
 
 	// Scan says where in the queue the strategy acts on deadlines.
 	Scan hook.Scan
 
-	enqueues, heads uint8 // so many steps come first, then at most one for requeue and one for restamp
+	enqueues, heads uint8 // numbers of the first steps; after them comes at most one step for requeue and one for restamp
 
 	// Length and Bytes are the lowest limits set by a plugin.
 	Length, Bytes hook.Limit
@@ -36,8 +34,8 @@ type Hooks struct {
 	rare     []rareStep
 }
 
-// Expiration reads the expiration property of a message that is restamped. The property was checked when the message was
-// published; it has no effect if the plugin that reads it refuses it now.
+// Expiration reads the expiration property of a message for a restamp. The property was checked when the message was
+// published. If the plugin that reads it now refuses it, it has no effect.
 func (h *Hooks) Expiration(raw []byte) hook.Limit {
 	if h.strategy == nil || h.strategy.expiration == nil {
 		return 0
@@ -69,8 +67,7 @@ type step struct {
 
 type idleFunc = func(now hook.Instant, idle time.Duration, v *hook.Verdict)
 
-// rareStep is one plugin's callback at a hook point that few queues use, or a fact that few
-// have: one of its fields is set, besides the plugin.
+// rareStep is one plugin's callback, or a setting, at a hook point that few queues use. One of its fields is set, besides the plugin.
 type rareStep struct {
 	idle        idleFunc
 	gone        func(ms []hook.Message)
@@ -82,13 +79,13 @@ type rareStep struct {
 	plugin      *pluginEntry
 }
 
-// ReleaseLimits are limits for messages that were held and are to be released: see [hook.Hooks].
+// ReleaseLimits are limits for held messages that are due for release: see [hook.Hooks].
 type ReleaseLimits struct {
 	Length, Bytes hook.Limit
 	Drop          bool
 }
 
-// Release returns the lowest limits for messages that are to be released; ok is false if there are none.
+// Release returns the lowest limits for messages that are due for release; ok is false if there are none.
 func (h *Hooks) Release() (l ReleaseLimits, ok bool) {
 	for i := range h.rare {
 		if r := h.rare[i].release; r != nil {
@@ -99,8 +96,8 @@ func (h *Hooks) Release() (l ReleaseLimits, ok bool) {
 	return l, ok
 }
 
-// DeadLetters returns where plugins route messages that leave for a reason; nil means that none says so beforehand. The last
-// plugin's verdict applies, and so does what it says.
+// DeadLetters returns where plugins route messages that leave for a reason; nil means that no plugin announces it. As with verdicts, the last
+// plugin takes precedence.
 func (h *Hooks) DeadLetters() (t *hook.Target) {
 	for i := range h.rare {
 		if of := h.rare[i].deadLetters; of != nil {
@@ -110,8 +107,7 @@ func (h *Hooks) DeadLetters() (t *hook.Target) {
 	return t
 }
 
-// foldBuffers are the buffers for asking several plugins. They are pooled,
-// because of many queues only few are running.
+// foldBuffers are the buffers for asking several plugins. They are pooled, because only a few of many queues run at a time.
 type foldBuffers struct {
 	before []hook.Verdict // verdicts before the plugin being asked
 	ms     []hook.Message // the messages that are not refused, if some are
@@ -121,7 +117,7 @@ type foldBuffers struct {
 var buffersPool = sync.Pool{New: func() any { return new(foldBuffers) }}
 
 func (b *foldBuffers) release() {
-	const maxPooled = 4096 // larger buffers are left to the collector
+	const maxPooled = 4096 // larger buffers are not kept
 	if cap(b.before) > maxPooled {
 		return
 	}
@@ -129,8 +125,7 @@ func (b *foldBuffers) release() {
 	buffersPool.Put(b)
 }
 
-// Enqueue decides about messages that are about to be enqueued. vs is as long
-// as ms and zero: every verdict starts as Keep.
+// Enqueue decides about messages that are about to be enqueued. vs is as long as ms and zero: every verdict starts as Keep.
 func (h *Hooks) Enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	if h.enqueues == 0 {
 		return
@@ -144,13 +139,13 @@ func (h *Hooks) Enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) 
 	}
 }
 
-// EnqueueWaiting is Enqueue for messages whose publishers want some of them held: their verdicts come in with the Hold, and plugins
-// can only hold them for longer.
+// EnqueueWaiting is Enqueue for messages of which publishers want some to be held: the Hold of their verdicts is preset, and plugins
+// can only extend it.
 func (h *Hooks) EnqueueWaiting(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.enqueueBy(h.steps[:h.enqueues], 0, now, ms, vs)
 }
 
-// enqueueBy asks plugins about messages of which those before refused some.
+// enqueueBy asks plugins about messages; the plugins before them have refused some.
 func (h *Hooks) enqueueBy(others []step, refused int, now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	b := buffersPool.Get().(*foldBuffers)
 	for i := range others {
@@ -168,21 +163,19 @@ func (h *Hooks) enqueueBy(others []step, refused int, now hook.Instant, ms []hoo
 	b.release()
 }
 
-// Head decides about messages that are due or at the head, whose verdicts come
-// in as Keep, and about messages being removed, whose verdicts come in as Drop
-// with the reason. It fills in the deadlines and states in force. With Keep,
-// the caller stores those that have changed.
+// Head decides about messages that are due or at the head, whose verdicts start as Keep, and about messages being removed, whose verdicts
+// start as Drop with the reason. It fills in the deadlines and states in force. With Keep, the caller stores those that have changed.
 func (h *Hooks) Head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.fold(onHead, h.steps[h.enqueues:h.enqueues+h.heads], now, ms, vs)
 }
 
-// Requeue asks for the deadlines and states of requeued messages. vs comes in
-// as Keep and stays Keep; deadlines and states are filled in as in Head.
+// Requeue asks for the deadlines and states of requeued messages. vs starts as Keep and stays Keep; deadlines and states are filled in as in
+// Head.
 func (h *Hooks) Requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	h.fold(onRequeue, h.steps[h.enqueues+h.heads:h.restamps()], now, ms, vs)
 }
 
-// restamps is the index of the step for restamp, if there is one.
+// restamps returns the index of the step for restamp, if there is one.
 func (h *Hooks) restamps() uint8 {
 	if h.WantsRequeue {
 		return h.enqueues + h.heads + 1
@@ -190,9 +183,8 @@ func (h *Hooks) restamps() uint8 {
 	return h.enqueues + h.heads
 }
 
-// Restamp asks for the deadlines and states of queued messages after the
-// queue's settings have changed. vs is zero and stays Keep; if the strategy
-// fails, it gets the deadlines and states in force.
+// Restamp asks for the deadlines and states of queued messages after the queue's settings have changed. vs is zero and stays Keep; if the
+// strategy fails, vs gets the deadlines and states in force.
 func (h *Hooks) Restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	if len(ms) == 0 {
 		return
@@ -241,8 +233,7 @@ func (h *Hooks) ask(t *step, p hookPoint, b *foldBuffers, now hook.Instant, ms [
 	return h.vet(t.plugin, p, ms, b.before, vs)
 }
 
-// Idle decides whether an unused queue stays. v comes in zero; with Keep, its
-// Deadline says when to ask again.
+// Idle decides whether an unused queue stays. v starts as zero; with Keep, its Deadline says when to ask again.
 func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 	for i := range h.rare {
 		t, before := &h.rare[i], *v
@@ -257,8 +248,8 @@ func (h *Hooks) Idle(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 	}
 }
 
-// Return asks until when messages that came back are held: in the Hold of verdicts,
-// which come in with what OnRequeue said. Nothing else of vs changes.
+// Return asks until when messages that came back are held, and stores that in the Hold of the verdicts. The verdicts start with the result of
+// OnRequeue. Nothing else in vs changes.
 func (h *Hooks) Return(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	b := buffersPool.Get().(*foldBuffers)
 	defer b.release()
@@ -283,7 +274,7 @@ func (h *Hooks) Return(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-// Gone tells the plugins of watched messages that leave. nil means that none are left.
+// Gone notifies the plugins of watched messages that leave. nil means that none are left.
 func (h *Hooks) Gone(ms []hook.Message) {
 	for i := range h.rare {
 		if h.rare[i].gone != nil {
@@ -292,8 +283,7 @@ func (h *Hooks) Gone(ms []hook.Message) {
 	}
 }
 
-// Stay tells the plugins of messages that stay after all: see OnStay. The verdicts say
-// which of them are watched.
+// Stay notifies the plugins of messages that stay after all: see OnStay. The verdicts say which of them are watched.
 func (h *Hooks) Stay(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	watch := make([]bool, len(ms))
 	for i := range h.rare {
@@ -317,7 +307,7 @@ func (h *Hooks) Stay(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 // WantsStay reports whether a plugin uses OnStay.
 func (h *Hooks) WantsStay() bool { return h.wants(func(t *rareStep) bool { return t.stay != nil }) }
 
-// EndGone tells the plugins that use OnGone in h, but not in its successor, that no messages are left for them.
+// EndGone notifies the plugins that use OnGone in h, but not in its successor, that no messages are left for them.
 func (h *Hooks) EndGone(successor *Hooks) {
 	for i := range h.rare {
 		if t := &h.rare[i]; t.gone != nil && !successor.tellsGone(t.plugin.name) {
@@ -326,7 +316,7 @@ func (h *Hooks) EndGone(successor *Hooks) {
 	}
 }
 
-// tellsGone reports whether the plugin with a name uses OnGone.
+// tellsGone reports whether the plugin with this name uses OnGone.
 func (h *Hooks) tellsGone(plugin string) bool {
 	return slices.ContainsFunc(h.rare, func(t rareStep) bool { return t.gone != nil && t.plugin.name == plugin })
 }
@@ -334,7 +324,7 @@ func (h *Hooks) tellsGone(plugin string) bool {
 // WantsGone reports whether a plugin uses OnGone.
 func (h *Hooks) WantsGone() bool { return h.wants(func(t *rareStep) bool { return t.gone != nil }) }
 
-// Refuses reports whether a plugin says that it may refuse messages.
+// Refuses reports whether a plugin declares that it may refuse messages.
 func (h *Hooks) Refuses() bool { return h.wants(func(t *rareStep) bool { return t.refuses }) }
 
 // WantsIdle reports whether a plugin uses OnIdle.
@@ -364,8 +354,8 @@ func (b *foldBuffers) gather(ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-// scatter writes the verdicts back to where gather took them from. vs has not
-// changed since, so its refused verdicts still mark the others' positions.
+// scatter writes the verdicts back to where gather took them from. vs has not changed since, so its refused verdicts still mark the positions of
+// the others.
 func (b *foldBuffers) scatter(vs []hook.Verdict) {
 	next := 0
 	for i := range vs {

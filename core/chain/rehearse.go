@@ -6,25 +6,25 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Rehearsal says how the chain of a simulation differs from that of queues.
+// Rehearsal configures the differences between the chain of a simulation and the chain of queues.
 type Rehearsal struct {
-	// Replace returns the plugin that takes the place of one of the chain; nil leaves it. nil leaves all.
+	// Replace returns a replacement for a plugin of the chain; nil keeps the plugin. A nil Replace keeps all plugins.
 	Replace func(hook.Plugin) hook.Plugin
-	// Observe is called after a plugin was asked about messages, with the verdicts before it and what it made of them: before the
-	// chain has checked that. The slices are valid during the call. nil means no call.
+	// Observe is called after a plugin has decided about messages, with the verdicts before and after it. The chain has not
+	// checked the latter yet. The slices are valid during the call. nil means no call.
 	Observe func(plugin string, before, after []hook.Verdict)
-	// OnPanic is that of [Options].
+	// OnPanic is as in [Options].
 	OnPanic func(plugin, point string, v any, stack []byte)
 }
 
-// Rehearse returns a chain with the plugins of c, for queues that do not exist. It decides as c does, and its faults are its own.
+// Rehearse returns a chain with the plugins of c, for queues that do not exist. It decides like c, and counts its faults separately.
 // It has no exchange types and no filters.
 func (c *Chain) Rehearse(o Rehearsal) *Chain {
 	r := &Chain{
 		plugins: make([]pluginEntry, len(c.plugins)), arguments: c.arguments, argumentOwners: c.argumentOwners, strategies: c.strategies,
 		owners: make(map[string]*pluginEntry, len(c.owners)), defaultStrategy: c.defaultStrategy, holdHeaders: c.holdHeaders, observe: o.Observe,
 	}
-	twins := make(map[*pluginEntry]*pluginEntry, len(c.plugins)) // nil has none
+	twins := make(map[*pluginEntry]*pluginEntry, len(c.plugins)) // maps nil to nil
 	for i := range c.plugins {
 		p, was := &r.plugins[i], &c.plugins[i]
 		twins[was] = p
@@ -49,7 +49,7 @@ func (c *Chain) Rehearse(o Rehearsal) *Chain {
 	return r
 }
 
-// watched returns a plugin's hooks that report what they decide.
+// watched returns a plugin's hooks, wrapped so that they report their decisions.
 func (c *Chain) watched(p *pluginEntry, hs hook.Hooks) hook.Hooks {
 	watch := func(call batchFunc) batchFunc {
 		if call == nil {

@@ -12,13 +12,13 @@ import (
 
 // Schedule is a plugin's schedule of one exchange. It contains panics. Any goroutine may use it.
 type Schedule struct {
-	current atomic.Pointer[hook.Schedule] // nil after the plugin failed to make one
+	current atomic.Pointer[hook.Schedule] // nil if the plugin failed to make one
 	plugin  *pluginEntry                  // nil means that no plugin offers the exchange's type
 	inner   string
 }
 
-// NewSchedule returns the schedule of an exchange whose type has one, or had one before its plugin was taken out of the chain. After
-// an error the schedule is broken. The text of the error is for the client that declares the exchange.
+// NewSchedule returns the schedule of an exchange whose type has one, or had one before its plugin was removed from the chain. If it returns
+// an error, the schedule is broken. The text of the error is for the client that declares the exchange.
 func (c *Chain) NewSchedule(x *hook.Exchange) (*Schedule, error) {
 	t := c.ExchangeType(x.Type)
 	if t == nil || t.Schedule == nil {
@@ -43,7 +43,7 @@ func (p *pluginEntry) newSchedule(create func(*hook.Exchange) hook.Schedule, x *
 	return create(x), true
 }
 
-// Renew asks the plugin again, because the policies of the exchange have changed. After an error the schedule stays as it was.
+// Renew asks the plugin for a new schedule, because the policies of the exchange have changed. After an error the old schedule stays.
 func (s *Schedule) Renew(c *Chain, x *hook.Exchange) error {
 	if s.Broken() {
 		return errors.New("the exchange holds no messages until the broker is started again")
@@ -60,7 +60,7 @@ func (s *Schedule) Renew(c *Chain, x *hook.Exchange) error {
 	return nil
 }
 
-// Broken reports whether there is no plugin to ask: messages are neither taken nor released.
+// Broken reports whether there is no working plugin: messages are neither accepted nor released.
 func (s *Schedule) Broken() bool { return s.current.Load() == nil }
 
 // Plugin returns the plugin's name; "" if no plugin offers the type.
@@ -74,13 +74,13 @@ func (s *Schedule) Plugin() string {
 // Inner returns the type of exchange that routes released messages; "" if it is unknown.
 func (s *Schedule) Inner() string { return s.inner }
 
-// Plan asks the plugin what becomes of a message. ok is false after a panic. With an error, p is for a message that was accepted
-// before. The schedule must not be broken.
+// Plan asks the plugin how to handle a message. ok is false after a panic. Even with an error, p is filled in, for messages that were
+// accepted before. The schedule must not be broken.
 func (s *Schedule) Plan(m *hook.Publishing, p *hook.Plan) (err error, ok bool) { //nolint:revive // the error is the client's, not ours
 	defer s.plugin.contain(onPlan)
 	*p = hook.Plan{}
 	if wrong := s.current.Load().Plan(m, p); wrong != nil {
-		err = errors.New(wrong.Error()) // made while a panic is contained: the plugin's may be a nil pointer
+		err = errors.New(wrong.Error()) // made while panics are contained: the plugin's error may be a nil pointer
 	}
 	if p.Cancel && len(p.ID) == 0 {
 		if err == nil {
@@ -91,7 +91,7 @@ func (s *Schedule) Plan(m *hook.Publishing, p *hook.Plan) (err error, ok bool) {
 	return err, true
 }
 
-// Release asks the plugin about a message whose time has come. If it panics, the message leaves.
+// Release asks the plugin about a message whose time has come. If the plugin panics, the message leaves.
 func (s *Schedule) Release(m *hook.Publishing, r *hook.Release) {
 	released := s.current.Load().Released
 	if released == nil {

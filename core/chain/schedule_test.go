@@ -53,7 +53,7 @@ func TestNewSchedule(t *testing.T) {
 	}
 }
 
-// A type that no plugin offers any more has a schedule that only stays broken.
+// A schedule whose type is no longer offered stays broken.
 func TestScheduleWithoutPlugin(t *testing.T) {
 	c, _ := New(nil, Options{})
 	s, err := c.NewSchedule(&hook.Exchange{Type: "x-held"})
@@ -62,7 +62,7 @@ func TestScheduleWithoutPlugin(t *testing.T) {
 	}
 }
 
-// Renewing changes limits and plans, but not the type that has the bindings, and a failure leaves everything as it was.
+// Renewing changes limits and plans, but not the type that has the bindings. After a failure everything is as before.
 func TestRenewSchedule(t *testing.T) {
 	next := hook.Schedule{Inner: "topic", Plan: plan, MaxHeld: hook.LimitOf(1)}
 	c := scheduling(t, func(*hook.Exchange) hook.Schedule {
@@ -123,7 +123,7 @@ type failing struct{ b *strings.Builder }
 
 func (e failing) Error() string { return e.b.String() }
 
-// A plugin that fails about a due message lets it leave, and what it changed before does not count.
+// If a plugin fails on a due message, the message leaves, and the plugin's earlier changes to it are dropped.
 func TestRelease(t *testing.T) {
 	c := scheduling(t, func(*hook.Exchange) hook.Schedule {
 		return hook.Schedule{Inner: "topic", Plan: plan, Released: func(_ *hook.Publishing, r *hook.Release) {
@@ -181,7 +181,7 @@ func TestExchangeKeys(t *testing.T) {
 	}
 }
 
-// The type that routes what is released has arguments of its own.
+// The type that routes released messages has arguments of its own.
 func TestArgumentsOfInnerTypes(t *testing.T) {
 	wants := func(name string) func(x *hook.Exchange, v any) error {
 		return func(x *hook.Exchange, v any) error {

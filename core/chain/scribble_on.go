@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// scribbles gives every plugin a copy of the messages and overwrites the copy
-// afterwards, so that a plugin that retains messages reads garbage at once.
+// scribbles gives every plugin a copy of the messages and overwrites the copy afterwards, so that a plugin that retains messages reads
+// garbage at once.
 const scribbles = true
 
 func lend(ms []hook.Message) []hook.Message { return slices.Clone(ms) }

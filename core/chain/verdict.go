@@ -31,13 +31,12 @@ func valid(p hookPoint, v *hook.Verdict) bool {
 	return true
 }
 
-// hasReason reports whether r is a reason for which plugins can have a message removed.
+// hasReason reports whether plugins may use r as the reason for removing a message.
 func hasReason(r hook.Reason) bool {
 	return r != hook.ReasonNone && r < hook.ReasonReleased || r == hook.ReasonTooLarge
 }
 
-// vet checks a plugin's verdicts against the previous ones and returns how many
-// refuse. nil means that the previous ones were zero.
+// vet checks a plugin's verdicts against the previous ones and returns how many refuse. If before is nil, the previous verdicts were zero.
 func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs []hook.Verdict) int {
 	refused := 0
 	strategy := by == h.strategy
@@ -54,9 +53,9 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 		}
 		if keeps(was, v) && v.Hold >= 0 && (strategy && v.Deadline >= 0 || v.Deadline == was.Deadline && v.State == was.State && guest.Digest(v) == guest.Digest(was) && v.Again == was.Again) {
 			if strategy && v.Deadline != was.Deadline && guest.Digest(v) != 0 && !by.dynamic {
-				guest.SetDigest(v, 0) // of a module that did not set this deadline
+				guest.SetDigest(v, 0) // the digest of a module that did not set this deadline
 			}
-			continue // the common case
+			continue // the most frequent case
 		}
 		if v.Action == hook.Keep && p == onHead && ms[i].Why == hook.WhyLeaving {
 			by.putBack(p, was, v)
@@ -72,8 +71,7 @@ func (h *Hooks) vet(by *pluginEntry, p hookPoint, ms []hook.Message, before, vs 
 
 func keeps(was, v *hook.Verdict) bool { return v.Action == hook.Keep && was.Action == hook.Keep }
 
-// vetOne puts back an invalid verdict, and undoes the changes that only the
-// strategy may make.
+// vetOne replaces an invalid verdict by the previous one, and undoes changes that only the strategy may make.
 func (h *Hooks) vetOne(by *pluginEntry, p hookPoint, was, v *hook.Verdict) {
 	if !valid(p, v) {
 		by.putBack(p, was, v)
