@@ -8,15 +8,15 @@
 //   - content: [ParseContentHeader], [ScanProps] and [RewriteProps] work on the raw properties that a publisher sent, so that a
 //     message passes through the broker without being decoded. [RawTable] reads a headers table the same way.
 //
-// Input from a peer may be hostile. Every length is checked against the bytes that are there before anything is allocated, tables may
-// nest [MaxTableDepth] deep, and each error is an [*Error] with its reply code.
+// Input from a peer may be hostile. Every length is checked against the available bytes before anything is allocated, tables may
+// be nested [MaxTableDepth] deep, and each error is an [*Error] with its reply code.
 //
 // Methods, properties and reply codes are generated from the protocol table in the folder spec.
 package amqp
 
 //go:generate go run ./spec/gen methods_gen.go
 
-// ProtocolHeader is what a client sends first [AMQP 4.2.2].
+// ProtocolHeader is the first thing that a client sends [AMQP 4.2.2].
 const ProtocolHeader = "AMQP\x00\x00\x09\x01"
 
 // ProtocolHeader09 announces AMQP 0-9. Some clients that speak 0-9-1 send it, and RabbitMQ accepts it.
@@ -43,10 +43,10 @@ func Info(class, method uint16) (MethodInfo, bool) {
 	return t.MethodInfo, ok
 }
 
-// ClassName is the name of a class, such as queue; empty for an unknown one.
+// ClassName returns the name of a class, such as queue; empty for an unknown one.
 func ClassName(class uint16) string { return classNames[class] }
 
-// ReplyName is the name of a reply code as it opens a reply text, such as NOT_FOUND; empty for an unknown code.
+// ReplyName returns the name of a reply code, such as NOT_FOUND, with which reply texts begin; empty for an unknown code.
 func ReplyName(code uint16) string { return replyNames[code] }
 
 type parsable interface {
@@ -54,16 +54,16 @@ type parsable interface {
 	parse(d *decoder)
 }
 
-// methodKey is the ids of a class and of one of its methods.
+// methodKey consists of the ids of a class and of one of its methods.
 type methodKey struct{ class, method uint16 }
 
-// methodType is what is generated for each method.
+// methodType is generated for each method.
 type methodType struct {
 	MethodInfo
 	new func() parsable
 }
 
-// newMethod returns an empty method; nil if there is none with these ids.
+// newMethod returns an empty method; nil = no method has these ids.
 func newMethod(class, method uint16) parsable {
 	t, ok := methods[methodKey{class, method}]
 	if !ok {
@@ -72,7 +72,7 @@ func newMethod(class, method uint16) parsable {
 	return t.new()
 }
 
-// noArguments is embedded in the methods that have none.
+// noArguments is embedded in methods without arguments.
 type noArguments struct{}
 
 // Append implements [Method].

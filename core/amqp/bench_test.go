@@ -22,7 +22,7 @@ func BenchmarkDelivery(b *testing.B) {
 	b.Run("16B-rich", func(b *testing.B) { benchDelivery(b, rich.Append(nil), 16) })
 }
 
-// BenchmarkPublish is all that the codec does for an incoming message: three frames, the method, the properties.
+// BenchmarkPublish measures the codec's work for an incoming message: three frames, the method, the properties.
 func BenchmarkPublish(b *testing.B) {
 	rich := richProps()
 	for name, props := range map[string][]byte{"plain": {0x10, 0, 1}, "rich": rich.Append(nil)} {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// capture is one direction of a connection as it went over the wire; the folder testdata/captures has what real clients
-// and RabbitMQ 3.10 said to each other.
+// capture is one direction of a connection as sent over the wire. The folder testdata/captures has connections between real clients
+// and RabbitMQ 3.10.
 type capture struct {
 	name   string
 	frames []Frame
@@ -47,7 +47,7 @@ func framesOf(tb testing.TB, name string, b []byte) []Frame {
 	return frames
 }
 
-// What real peers said can be taken apart and put together again to the byte.
+// Captured bytes of real peers can be decoded and encoded again byte for byte.
 func TestCapturesSurvive(t *testing.T) {
 	for _, c := range captures(t) {
 		var out []byte
@@ -81,7 +81,7 @@ func TestCapturesSurvive(t *testing.T) {
 	}
 }
 
-// RabbitMQ's own x-death, as it went out to a consumer.
+// RabbitMQ's own x-death, as sent to a consumer.
 func TestCapturedDeathHeader(t *testing.T) {
 	var found int
 	for _, c := range captures(t) {

@@ -1,11 +1,11 @@
 package amqp
 
-// beforeMessageID has the size of the properties before the message id, in order: 0 is a short string, -1 a table.
+// beforeMessageID has the sizes of the properties that precede the message id, in order: 0 is a short string, -1 a table.
 var beforeMessageID = [PropMessageID]int{
 	PropHeaders: -1, PropDeliveryMode: 1, PropPriority: 1,
 }
 
-// MessageID returns the message id of raw properties that were checked before. It is cheaper than [ScanProps], above all with long
+// MessageID returns the message id of raw properties that were checked before. It is cheaper than [ScanProps], especially with long
 // headers.
 func MessageID(props []byte) (id []byte, ok bool) {
 	at := find(props, PropMessageID)
@@ -15,7 +15,7 @@ func MessageID(props []byte) (id []byte, ok bool) {
 	return props[at+1 : at+1+int(props[at])], true
 }
 
-// Priority returns the priority of raw properties that were checked before, 0 without one. It is cheaper than [ScanProps].
+// Priority returns the priority of raw properties that were checked before; 0 = none. It is cheaper than [ScanProps].
 func Priority(props []byte) uint8 {
 	at := find(props, PropPriority)
 	if at < 0 {
@@ -24,7 +24,7 @@ func Priority(props []byte) uint8 {
 	return props[at]
 }
 
-// find returns where a property begins that is no later than the message id; a negative number if it is not there.
+// find returns where a property begins; negative = it is absent. The property must not come after the message id.
 func find(props []byte, wanted Property) int {
 	if len(props) < 2 || be16(props)&wanted.Flag() == 0 {
 		return -1

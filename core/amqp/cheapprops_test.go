@@ -16,7 +16,7 @@ func TestPropertiesFoundWithoutAScan(t *testing.T) {
 	sameFound(t, rich.Append(nil))
 }
 
-// sameFound compares with what a whole scan finds.
+// sameFound compares the results with those of a full scan.
 func sameFound(tb testing.TB, raw []byte) {
 	tb.Helper()
 	x, err := ScanProps(raw)
@@ -33,7 +33,7 @@ func sameFound(tb testing.TB, raw []byte) {
 	}
 }
 
-// What was not checked gives a wrong answer, and nothing worse.
+// Unchecked bytes may give a wrong answer, and nothing worse.
 func FuzzFound(f *testing.F) {
 	rich := richProps()
 	f.Add(rich.Append(nil))

@@ -5,15 +5,14 @@ import (
 	"unicode/utf8"
 )
 
-// Error is a protocol error, as channel.close or connection.close reports it. Class and Method are the method that caused it, 0 if none
-// did.
+// Error is a protocol error, as reported by channel.close or connection.close. Class and Method are the method that caused it, or 0.
 type Error struct {
 	Code          uint16
 	Name          string // of the code, such as NOT_FOUND
 	Text          string
 	Class, Method uint16
-	Soft          bool // only the channel must close, whatever the code
-	Undone        bool // the broker has certainly done nothing of the method; it is not sent
+	Soft          bool // only the channel must close, whatever the code says
+	Undone        bool // the method certainly had no effect; this field is not sent
 }
 
 // Errorf returns the error for a reply code. The layout gives the part of the reply text after the name.
@@ -28,7 +27,7 @@ func (e *Error) In(class, method uint16) *Error {
 	return &c
 }
 
-// Error returns the reply text in full: the name, and the text if there is one.
+// Error returns the full reply text: the name, and the text if there is one.
 func (e *Error) Error() string {
 	if e.Text == "" {
 		return e.Name
@@ -39,7 +38,7 @@ func (e *Error) Error() string {
 // Hard reports that the connection must close, not only the channel. Unknown codes are hard.
 func (e *Error) Hard() bool { return !e.Soft && !soft(e.Code) }
 
-// ReplyText returns the reply text as it fits a short string: a longer one is cut to at most 252 bytes and three dots.
+// ReplyText returns the reply text in the size of a short string: a longer text is cut to at most 252 bytes and three dots.
 func (e *Error) ReplyText() string {
 	text := e.Error()
 	if len(text) <= maxShortstr {

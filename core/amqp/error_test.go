@@ -38,7 +38,7 @@ func TestErrorNamesItsCode(t *testing.T) {
 	}
 }
 
-// RabbitMQ says no more than the name of the code about its own mistakes.
+// For internal errors RabbitMQ reports only the name of the code.
 func TestErrorWithoutText(t *testing.T) {
 	if got, want := (&Error{Code: ReplyInternalError, Name: "INTERNAL_ERROR"}).ReplyText(), "INTERNAL_ERROR"; got != want {
 		t.Errorf("got %q, want %q", got, want)

@@ -19,7 +19,7 @@ const (
 const (
 	// FrameOverhead is the size of a frame without its payload: type, channel, size and the end octet.
 	FrameOverhead = frameHead + 1
-	// FrameSlack is by how much a frame may exceed the negotiated frame-max. RabbitMQ allows it too, because some clients do not
+	// FrameSlack is how far a frame may exceed the negotiated frame-max. RabbitMQ allows this too, because some clients do not
 	// count the overhead. A read buffer must hold frame-max + FrameSlack.
 	FrameSlack = FrameOverhead
 	// FrameMinSize is the smallest frame-max that can be negotiated [AMQP 1.2].
@@ -45,7 +45,7 @@ type Frame struct {
 //	+------+---------+-------------+------------------+------+
 //
 // frameMax is the negotiated size of a whole frame, at least FrameMinSize; no value means "no limit". A frame larger than frameMax plus
-// FrameSlack is refused as soon as its size is known. After an error nobody knows where the next frame starts, so that the connection
+// FrameSlack is refused as soon as its size is known. After an error the start of the next frame is unknown, so the connection
 // can only be closed.
 func NextFrame(buf []byte, frameMax int) (f Frame, n int, err error) {
 	if len(buf) < frameHead {
@@ -75,7 +75,7 @@ func (f Frame) WrongEnd(got byte) *Error {
 	return frameError(f, "{invalid_frame_end_marker,%d}", got)
 }
 
-// BeginBody parses the start of a body frame that NextFrame found incomplete: channel, size, and as much of the payload as is there. ok
+// BeginBody parses the start of a body frame that NextFrame found incomplete: channel, size, and the part of the payload that has arrived. ok
 // is false if buf starts with anything else.
 func BeginBody(buf []byte) (channel uint16, size int, payload []byte, ok bool) {
 	if len(buf) < frameHead || buf[0] != FrameBody {
@@ -102,10 +102,10 @@ func (f Frame) wellFormed() bool {
 	return false
 }
 
-// Unexpected returns the error for a frame that may not come now.
+// Unexpected returns the error for a frame that is not allowed at this point.
 func (f Frame) Unexpected() *Error { return Errorf(ReplyUnexpectedFrame, "%s", f.describe()) }
 
-// refuse returns the error for a frame that is not well formed. A heartbeat must be on channel 0 [AMQP 4.2.7].
+// refuse returns the error for a malformed frame. A heartbeat must be on channel 0 [AMQP 4.2.7].
 func (f Frame) refuse() *Error {
 	if f.Type == FrameHeartbeat && len(f.Payload) == 0 {
 		return f.Unexpected()

@@ -51,7 +51,7 @@ func TestNextFrameWaitsForTheWholeFrame(t *testing.T) {
 	}
 }
 
-// The texts are those that RabbitMQ answers with, seen on the wire.
+// The texts are RabbitMQ's answers, captured on the wire.
 func TestNextFrameRefuses(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -106,7 +106,7 @@ func TestNextFrameRefuses(t *testing.T) {
 	}
 }
 
-// Clients that forget to count the overhead of a frame get away with it in RabbitMQ.
+// RabbitMQ tolerates clients that do not count the overhead of a frame.
 func TestNextFrameGrantsSlack(t *testing.T) {
 	size := FrameMinSize - FrameOverhead + FrameSlack
 	if _, n, err := NextFrame(rawFrame(FrameBody, 1, string(make([]byte, size))), FrameMinSize); n != FrameMinSize+FrameSlack || err != nil {

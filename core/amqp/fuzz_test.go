@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// FuzzFrames feeds a byte stream: every frame that comes out makes the bytes that went in, and what is cut off ends
-// neither in a panic nor in anything but a protocol error.
+// FuzzFrames feeds a byte stream: every parsed frame encodes to its original bytes, and a truncated stream causes
+// neither a panic nor an error other than a protocol error.
 func FuzzFrames(f *testing.F) {
 	for _, c := range captures(f) {
 		f.Add(c.bytes, 4096)
@@ -34,7 +34,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzMethods feeds the payload of a method frame: what decodes, encodes to something that decodes to the same.
+// FuzzMethods feeds the payload of a method frame: if it decodes, encoding and decoding it again gives the same method.
 func FuzzMethods(f *testing.F) {
 	for _, c := range captures(f) {
 		for _, fr := range c.frames {
@@ -104,7 +104,7 @@ func sameVerdictOfShortCut(t *testing.T, payload []byte) {
 	}
 }
 
-// FuzzTables feeds a field table: the checked raw form and the decoded one agree, and both encode to what they came from.
+// FuzzTables feeds a field table: the checked raw form and the decoded one agree, and both encode to the original bytes.
 func FuzzTables(f *testing.F) {
 	for _, c := range captures(f) {
 		for _, fr := range c.frames {
@@ -147,7 +147,7 @@ func FuzzTables(f *testing.F) {
 	})
 }
 
-// unchecked walks bytes that are no table, which must stay within bounds.
+// unchecked walks bytes that are not a table. It must stay within bounds.
 func unchecked(t *testing.T, raw RawTable) {
 	t.Helper()
 	for f := range raw.All() {
@@ -216,7 +216,7 @@ func FuzzContentHeaders(f *testing.F) {
 	})
 }
 
-// normalised decodes and encodes again, so that two ways to write one value become the same.
+// normalised decodes and encodes again, so that different encodings of one value become the same.
 func normalised(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	p, err := ParseProperties(raw)

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The functions in this file parse and append frequent methods without the generated types. args is what follows the class and method
+// The functions in this file parse and append frequent methods without the generated types. args are the bytes after the class and method
 // ids: payload[4:]. Results alias args.
 
 // ParsePublish decodes the arguments of basic.publish.
@@ -15,7 +15,7 @@ func ParsePublish(args []byte) (exchange, key []byte, mandatory, immediate bool,
 	if len(args) < 5 {
 		return nil, nil, false, false, malformed(MethodBasicPublish, args)
 	}
-	e := 3 + int(args[2]) // one past the exchange: the key's length
+	e := 3 + int(args[2]) // index after the exchange: the key's length
 	if e+1 >= len(args) {
 		return nil, nil, false, false, malformed(MethodBasicPublish, args)
 	}
@@ -50,7 +50,7 @@ func ParseReject(args []byte) (tag uint64, requeue bool, err error) {
 	return be64(args), args[8]&1 != 0, nil
 }
 
-// malformed returns the error of the full decoder for the arguments of a basic method.
+// malformed returns the error that the full decoder gives for the arguments of a basic method.
 func malformed(method uint16, args []byte) error {
 	m := newMethod(ClassBasic, method)
 	d := decoder{buf: args}

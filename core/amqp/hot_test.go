@@ -40,7 +40,7 @@ func TestSettlementsParse(t *testing.T) {
 	}
 }
 
-// The short cuts refuse what the generated code refuses, in the same words.
+// The short cuts refuse the same input as the generated code, with the same texts.
 func TestHotPathsRefuseWhatParseMethodRefuses(t *testing.T) {
 	for _, m := range []Method{
 		&BasicPublish{Exchange: "in", RoutingKey: "key"}, &BasicAck{DeliveryTag: 1}, &BasicNack{DeliveryTag: 2}, &BasicReject{DeliveryTag: 3},

@@ -18,13 +18,13 @@ func wantError(t *testing.T, err error, code uint16, text string) {
 	}
 }
 
-// protocolError is err as a protocol error; nil if it is none.
+// protocolError returns err as a protocol error; nil = it is none.
 func protocolError(err error) *Error {
 	e, _ := errors.AsType[*Error](err)
 	return e
 }
 
-// isProtocolError checks that err, if there is one, is a hard protocol error with a name: all that a codec may report.
+// isProtocolError checks that err, unless nil, is a hard protocol error with a name, the only kind that a codec may report.
 func isProtocolError(t *testing.T, err error) {
 	t.Helper()
 	if err == nil {

@@ -145,7 +145,7 @@ func TestParseMethodRefuses(t *testing.T) {
 	}
 }
 
-// RabbitMQ leaves the names in content methods alone, for speed: a publisher's routing key may be any bytes.
+// For speed, RabbitMQ does not validate the names in content methods: a publisher's routing key may be any bytes.
 func TestContentMethodsMayHoldAnyBytes(t *testing.T) {
 	b := AppendMethod(nil, 1, &BasicPublish{RoutingKey: "\xff"})
 	m, err := ParseMethod(b[frameHead : len(b)-1])

@@ -1,12 +1,12 @@
 package amqp
 
-// Names are keys that are looked for together, in one pass over a table. They do not change.
+// Names is a set of keys that are looked up together, in one pass over a table. It does not change.
 type Names struct {
 	keys    []string
-	lengths uint64 // a bit for each length of a key; the last one means all that are longer
+	lengths uint64 // a bit for each length of a key; the last one stands for all longer keys
 }
 
-// NewNames returns the names of these keys, which are different.
+// NewNames returns Names with these keys, which must be different.
 func NewNames(keys ...string) *Names {
 	n := &Names{keys: keys}
 	for _, k := range keys {
@@ -20,8 +20,8 @@ func lengthBit(n int) uint64 { return 1 << min(n, 63) }
 // Len returns the number of keys.
 func (n *Names) Len() int { return len(n.keys) }
 
-// Find sets found[i] to the first field with the i-th of the names' keys, and reports whether there is any field with one of them.
-// The others stay as they are. It does not allocate.
+// Find sets found[i] to the first field with the i-th key of the names, and reports whether it found any. Elements without a field stay
+// unchanged. It does not allocate.
 func (t RawTable) Find(n *Names, found []RawField) (some bool) {
 	for rest := t; len(rest) > 0; {
 		k, kind, val, size, err := cutField(rest)

@@ -40,7 +40,7 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// What is no table is read as far as it is one.
+// Bytes that are not a table are read up to the first fault.
 func FuzzFind(f *testing.F) {
 	f.Add([]byte(RawTable(AppendTable(nil, Table{{Key: "a", Value: "1"}})[4:])))
 	f.Add([]byte{1, 'a'})

@@ -23,19 +23,19 @@ func (p Property) String() string { return propNames[p] }
 // Flag returns the property's bit in the flag word at the start of the properties.
 func (p Property) Flag() uint16 { return 1 << (15 - p) }
 
-// unusedFlags are the bits without a property in class basic. The lowest would announce a second flag word, of properties whose types
-// are unknown [AMQP 4.2.6.1].
+// unusedFlags are the bits without a property in class basic. The lowest one would announce a second flag word, with properties of
+// unknown types [AMQP 4.2.6.1].
 const unusedFlags uint16 = 1<<(16-propCount) - 1
 
-// PropIndex has the position of each property in the raw properties it was made from; its methods take those again. It has no
+// PropIndex has the position of each property in the raw properties that it was made from; its methods take the same raw properties. It has no
 // pointers. The zero value has no properties.
 type PropIndex struct {
 	flags uint16
 	size  uint32            // of the raw properties
-	off   [propCount]uint32 // where a property begins, if it is there; it ends where the next one begins
+	off   [propCount]uint32 // start of each property that is present; it ends where the next one begins
 }
 
-// ScanProps checks all of raw properties, flag word and values, and finds each of them. It does not allocate.
+// ScanProps checks raw properties completely, flag word and values, and finds each of them. It does not allocate.
 func ScanProps(props []byte) (x PropIndex, err error) {
 	if err := x.scan(props, true); err != nil {
 		return PropIndex{}, err
@@ -99,15 +99,15 @@ func propSize(kind propKind, b []byte, deep bool) (int, *Error) {
 	return size, nil
 }
 
-// Has reports whether the property is there.
+// Has reports whether the property is present.
 func (x *PropIndex) Has(p Property) bool { return x.flags&p.Flag() != 0 }
 
-// next returns the first property from p on that is there; propCount or more if there is none.
+// next returns the first present property from p on; propCount or more if there is none.
 func (x *PropIndex) next(p Property) Property {
 	return p + Property(bits.LeadingZeros16(x.flags<<p))
 }
 
-// start returns where p begins or would begin.
+// start returns where p begins, or would begin if it were present.
 func (x *PropIndex) start(p Property) uint32 {
 	if p = x.next(p); p < propCount {
 		return x.off[p]
@@ -115,7 +115,7 @@ func (x *PropIndex) start(p Property) uint32 {
 	return x.size
 }
 
-// value returns nothing if p is not there. Appending to it does not overwrite what follows.
+// value returns the bytes of p; nil if p is absent. Appending to the result does not overwrite the bytes after it.
 func (x *PropIndex) value(raw []byte, p Property) []byte {
 	end := x.start(p + 1)
 	return raw[x.start(p):end:end]
@@ -135,7 +135,7 @@ func (x *PropIndex) octet(raw []byte, p Property) (byte, bool) {
 	return raw[x.off[p]], true
 }
 
-// The accessors below return a property and whether it is there. Strings and tables alias raw.
+// The accessors below return a property and whether it is present. Strings and tables alias raw.
 
 // Headers returns the headers table; nil if there is none.
 func (x *PropIndex) Headers(raw []byte) RawTable {
@@ -145,7 +145,7 @@ func (x *PropIndex) Headers(raw []byte) RawTable {
 	return RawTable(x.value(raw, PropHeaders)[4:])
 }
 
-// Persistent reports whether the delivery mode is 2. Others are transient, as in RabbitMQ since 3.13, which does not refuse any.
+// Persistent reports whether the delivery mode is 2. All other modes are transient, as in RabbitMQ since 3.13, which refuses none.
 func (x *PropIndex) Persistent(raw []byte) bool {
 	mode, _ := x.octet(raw, PropDeliveryMode)
 	return mode == 2
@@ -162,7 +162,7 @@ func (x *PropIndex) CorrelationID(raw []byte) ([]byte, bool) {
 // ReplyTo is the address for an answer.
 func (x *PropIndex) ReplyTo(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropReplyTo) }
 
-// Expiration is the message's time to live as the publisher wrote it: milliseconds in decimal, if it is valid.
+// Expiration is the message's time to live as sent by the publisher: milliseconds in decimal, if it is valid.
 func (x *PropIndex) Expiration(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropExpiration) }
 
 // MessageID is the application's message identifier.
@@ -179,16 +179,16 @@ func (x *PropIndex) Timestamp(raw []byte) (uint64, bool) {
 // Type is the application's name for the kind of message.
 func (x *PropIndex) Type(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropType) }
 
-// UserID is the user who published, if the publisher says so.
+// UserID is the publishing user, if the publisher names it.
 func (x *PropIndex) UserID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropUserID) }
 
 // AppID is the application that published.
 func (x *PropIndex) AppID(raw []byte) ([]byte, bool) { return x.shortstr(raw, PropAppID) }
 
-// Has reports whether the property is there.
+// Has reports whether the property is present.
 func (p *Properties) Has(prop Property) bool { return p.Flags&prop.Flag() != 0 }
 
-// Set marks properties as being there. Append skips fields whose property is not marked.
+// Set marks properties as present. Append skips fields whose property is not marked.
 func (p *Properties) Set(props ...Property) {
 	for _, prop := range props {
 		p.Flags |= prop.Flag()
@@ -206,7 +206,7 @@ func ParseProperties(raw []byte) (Properties, error) {
 	return p, nil
 }
 
-// Append appends the flag word and the values of the properties that are there.
+// Append appends the flag word and the values of the present properties.
 func (p Properties) Append(dst []byte) []byte {
 	p.Flags &^= unusedFlags
 	dst = binary.BigEndian.AppendUint16(dst, p.Flags)

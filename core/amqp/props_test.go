@@ -155,7 +155,7 @@ func TestScanPropsRefuses(t *testing.T) {
 	}
 }
 
-// edited does by decoding what RewriteProps does without.
+// edited does with decoding what RewriteProps does without.
 func edited(t *testing.T, raw []byte, e PropEdit) []byte {
 	t.Helper()
 	p, err := ParseProperties(raw)
@@ -206,7 +206,7 @@ func TestRewriteProps(t *testing.T) {
 	}
 }
 
-// What is not edited stays as it came, even where decoding and encoding again would change it: the type L, a bool of 7.
+// Properties that are not edited keep their bytes, even where decoding and encoding would change them: the type L, a bool of 7.
 func TestRewritePropsDoesNotNormalise(t *testing.T) {
 	raw := []byte("\x21\x00\x00\x00\x00\x0f\x01aL\x00\x00\x00\x00\x00\x00\x00\x01\x01bt\x07\x0260")
 	x, err := ScanProps(raw)

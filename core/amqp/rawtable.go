@@ -8,18 +8,18 @@ import (
 )
 
 // RawTable is an encoded field table without its four octets of length: for each field a key (short string), a type octet and a value.
-// Tables that this package returns were checked. On other bytes every method stays within bounds, and ignores what follows an error.
+// Tables that this package returns have been checked. On other bytes every method stays within bounds, and ignores everything after an error.
 type RawTable []byte
 
-// RawField is one field of a [RawTable]; Key and Value alias it. Value omits the length in front of strings, arrays and tables.
+// RawField is one field of a [RawTable]; Key and Value alias it. Value omits the length prefix of strings, arrays and tables.
 type RawField struct {
 	Key   []byte
 	Type  byte
 	Value []byte
 }
 
-// ParseRawTable checks the table at the start of b, which begins with its length, and returns its size n. The result aliases b. Only
-// tests use it, to compare its results with those of [ParseTable].
+// ParseRawTable checks the table at the start of b, which begins with its length, and returns its size n. The result aliases b. It is
+// for tests only, which compare its results with those of [ParseTable].
 func ParseRawTable(b []byte) (t RawTable, n int, err error) {
 	raw, n, rerr := cutRawTable(b)
 	if rerr != nil {
@@ -162,7 +162,7 @@ func cutRawTable(b []byte) (RawTable, int, *Error) {
 	return raw, n, nil
 }
 
-// cutLongTable is cutRawTable without a check of the fields.
+// cutLongTable is cutRawTable without the check of the fields.
 func cutLongTable(b []byte) (RawTable, int, *Error) {
 	if len(b) < 4 {
 		return nil, 0, Errorf(ReplySyntaxError, "table length needs 4 octets, %d left", len(b))
@@ -175,7 +175,7 @@ func cutLongTable(b []byte) (RawTable, int, *Error) {
 	return RawTable(b[4:n:n]), n, nil
 }
 
-// checkTable checks a table at this depth; the outermost has depth 1.
+// checkTable checks a table at the given depth; the outermost table has depth 1.
 func checkTable(b []byte, depth int) *Error {
 	for len(b) > 0 {
 		key, kind, val, n, err := cutField(b)
@@ -204,7 +204,7 @@ func checkArray(b []byte, depth int) *Error {
 	return nil
 }
 
-// checkNested checks a value inside a table or array of this depth.
+// checkNested checks a value inside a table or array at the given depth.
 func checkNested(kind byte, val []byte, depth int) *Error {
 	if kind != 'F' && kind != 'A' {
 		return nil
@@ -232,7 +232,7 @@ func cutField(b []byte) (key []byte, kind byte, val []byte, n int, err *Error) {
 	return key, kind, val, k + n, nil
 }
 
-// inField adds the name of the field to err. Each level of nesting does, as long as the reason at the end still fits a reply text.
+// inField adds the name of the field to err. Every level of nesting does this, as long as the reason at the end still fits into a reply text.
 func inField(key []byte, err *Error) *Error {
 	const most = 200
 	if text := fmt.Sprintf("field %q: %s", key, err.Text); len(text) <= most {

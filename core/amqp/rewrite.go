@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// PropEdit is what [RewriteProps] changes. The zero value changes nothing.
+// PropEdit describes the changes that [RewriteProps] makes. The zero value changes nothing.
 type PropEdit struct {
 	Headers        RawTable // the new headers table, which must be valid; nil keeps the old one
 	ReplyTo        string   // the new reply-to, at most 255 bytes; "" keeps the old one
 	DropExpiration bool
 }
 
-// RewriteProps appends raw to dst with properties replaced, inserted or removed, and the flag word to match. It copies the others
+// RewriteProps appends raw to dst with properties replaced, inserted or removed, and with a matching flag word. It copies the others
 // without decoding them. idx is from ScanProps(raw).
 func RewriteProps(dst, raw []byte, idx PropIndex, edit PropEdit) []byte {
 	dst = slices.Grow(dst, len(raw)+4+len(edit.Headers)+1+len(edit.ReplyTo))
@@ -38,7 +38,7 @@ func RewriteProps(dst, raw []byte, idx PropIndex, edit PropEdit) []byte {
 	return dst
 }
 
-// MaxHeaderGrowth is how many bytes AppendHeader adds, at most, to those of the properties and of the field.
+// MaxHeaderGrowth is the most bytes by which the result of AppendHeader exceeds the properties and the field together.
 const MaxHeaderGrowth = 4
 
 // AppendHeader appends raw to dst with an encoded field at the end of the headers table, which it creates if necessary. It copies

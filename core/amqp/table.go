@@ -24,7 +24,7 @@ type Field struct {
 	Value any
 }
 
-// Array is a field array. Its values are those of [Table].
+// Array is a field array. It may hold the same values as a [Table].
 type Array []any
 
 // Timestamp is in seconds since 1970 [AMQP 4.2.5.4].
@@ -63,7 +63,7 @@ func parseTable(b []byte) (Table, int, *Error) {
 	return decodeTable(raw), n, nil
 }
 
-// decodeTable decodes a table without its length. b was checked.
+// decodeTable decodes a table without its length. The caller has checked b.
 func decodeTable(b []byte) Table {
 	t := make(Table, 0, countFields(b))
 	for len(b) > 0 {
@@ -84,7 +84,7 @@ func decodeArray(b []byte) Array {
 	return a
 }
 
-// decodeValue decodes a value of this kind. val was checked.
+// decodeValue decodes a value of this kind. The caller has checked val.
 func decodeValue(kind byte, val []byte) any {
 	switch kind {
 	case 't':
@@ -123,7 +123,7 @@ func decodeValue(kind byte, val []byte) any {
 	return nil
 }
 
-// AppendTable appends t with its length. It panics on a value of a type that is not listed at [Table], which is a fault of the caller.
+// AppendTable appends t with its length. It panics on a value whose type is not listed at [Table], which is a fault of the caller.
 // It cuts keys to 255 bytes.
 func AppendTable(dst []byte, t Table) []byte {
 	start := len(dst)
@@ -144,7 +144,7 @@ func appendArray(dst []byte, a Array) []byte {
 	return endLong(dst, start)
 }
 
-// endLong fills in the length of what follows the four octets at start.
+// endLong stores the number of bytes after start+4 in the four octets at start.
 func endLong(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
 	return dst

@@ -190,7 +190,7 @@ func TestTableRefuses(t *testing.T) {
 	}
 }
 
-// A depth bomb is refused, not walked to its end.
+// A deeply nested table is refused without being walked to its end.
 func TestTableNesting(t *testing.T) {
 	build := func(depth int) []byte {
 		v := any(Table{})
@@ -215,7 +215,7 @@ func TestTableNesting(t *testing.T) {
 	}
 }
 
-// RawTable's methods keep within bounds on bytes that nobody has checked.
+// RawTable's methods stay within bounds on unchecked bytes.
 func TestRawTableOfRubbish(t *testing.T) {
 	for _, raw := range []RawTable{RawTable("\x01"), RawTable("\x01aS\xff\xff\xff\xff"), RawTable("\x01bV\x01aF\x00\x00\x00\x01x")} {
 		for range raw.All() {
@@ -239,7 +239,7 @@ func TestAppendTableRefusesGoTypesWithoutWireType(t *testing.T) {
 	AppendTable(nil, Table{{"n", 1}})
 }
 
-// A table that claims much but holds little costs what it holds.
+// A table that announces much but contains little allocates little.
 func TestTableAllocatesForWhatIsThere(t *testing.T) {
 	lie := append([]byte{0xff, 0xff, 0xff, 0xff}, AppendTable(nil, allTypes())...)
 	if n := testing.AllocsPerRun(10, func() { _, _, _ = ParseTable(lie) }); n > 8 {

@@ -1,10 +1,10 @@
 package amqp
 
-// MaxArguments is how many fields and elements the arguments of a declaration, a binding or a consumer may have, and the properties of a client,
-// which are kept as long as what they are of. A field of two bytes takes sixteen times as much memory.
+// MaxArguments bounds the fields and elements in the arguments of a declaration, a binding or a consumer, and in the properties of a client.
+// These are kept for as long as their object exists, and a field of two bytes takes sixteen times as much memory.
 const MaxArguments = 1024
 
-// Fields returns how many fields and elements a table has, with those of tables and arrays in it.
+// Fields returns the number of fields and elements of a table, including those of nested tables and arrays.
 func (t Table) Fields() int {
 	n := len(t)
 	for i := range t {

@@ -1,6 +1,6 @@
 package amqp
 
-// TypeName returns RabbitMQ's name for the type of a table value, as its error texts have it; "" for what [Table] cannot hold.
+// TypeName returns RabbitMQ's name for the type of a table value, as used in its error texts; "" for values that a [Table] cannot hold.
 func TypeName(v any) string {
 	switch v.(type) {
 	case bool:

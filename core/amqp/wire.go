@@ -12,7 +12,7 @@ func be16(b []byte) uint16 { return binary.BigEndian.Uint16(b) }
 func be32(b []byte) uint32 { return binary.BigEndian.Uint32(b) }
 func be64(b []byte) uint64 { return binary.BigEndian.Uint64(b) }
 
-// appendShortstr cuts s to the 255 bytes a short string can hold [AMQP 4.2.5.3].
+// appendShortstr cuts s to 255 bytes, the limit of a short string [AMQP 4.2.5.3].
 func appendShortstr[S string | []byte](dst []byte, s S) []byte {
 	if len(s) > maxShortstr {
 		s = s[:maxShortstr]
@@ -26,7 +26,7 @@ func appendLongstr[S string | []byte](dst []byte, s S) []byte {
 	return append(dst, s...)
 }
 
-// packBits packs flags into an octet, the first one lowest [AMQP 4.2.5.2].
+// packBits packs flags into an octet; the first flag is the lowest bit [AMQP 4.2.5.2].
 func packBits(flags ...bool) byte {
 	var b byte
 	for i, set := range flags {
@@ -125,7 +125,7 @@ func (d *decoder) finish() *Error {
 	return d.err
 }
 
-// erlangBinary formats up to 16 octets as RabbitMQ does in frame errors: as text if they are printable, else as numbers.
+// erlangBinary formats up to 16 octets as RabbitMQ does in frame errors: as text if they are printable, otherwise as numbers.
 func erlangBinary(b []byte) string {
 	if len(b) > 0 && printable(b) {
 		return fmt.Sprintf("<<%q>>", b)

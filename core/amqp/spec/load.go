@@ -14,7 +14,7 @@ var source string
 // Load reads the protocol table that is part of this package.
 func Load() (Protocol, error) { return Parse(source) }
 
-// Parse reads a protocol table. The first mistake ends it; the error names the line.
+// Parse reads a protocol table. It stops at the first mistake; the error names the line.
 func Parse(text string) (Protocol, error) {
 	var p Protocol
 	for i, line := range strings.Split(text, "\n") {

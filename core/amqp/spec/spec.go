@@ -1,7 +1,7 @@
-// Package spec holds the AMQP 0-9-1 protocol as a table of our own and makes Go code from it.
+// Package spec holds the AMQP 0-9-1 protocol as a table and generates Go code from it.
 //
-// The table (protocol.table) is the one place where classes, methods, fields, content properties and reply codes are
-// written down. [Load] reads it, [Generate] turns it into the file methods_gen.go of package amqp, and the command in gen
+// The table (protocol.table) is the single definition of classes, methods, fields, content properties and reply codes.
+// [Load] reads it, [Generate] turns it into the file methods_gen.go of package amqp, and the command in gen
 // runs both. The broker itself does not import this package.
 package spec
 
@@ -19,7 +19,7 @@ type Class struct {
 	Properties []Field
 }
 
-// Method is one method of a class. Sync says that its sender waits for an answer, Content that content frames follow.
+// Method is one method of a class. Sync means that its sender waits for an answer, Content that content frames follow.
 type Method struct {
 	Name    string
 	ID      uint16

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The generated file in the tree is the one that the table and the generator in the tree make.
+// The checked-in generated file equals the output of the generator for the checked-in table.
 func TestGeneratedFileIsUpToDate(t *testing.T) {
 	p, err := Load()
 	if err != nil {
@@ -78,7 +78,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// More than eight neighbouring bits, a lone bit and every field type make code that is at least Go.
+// More than eight neighbouring bits, a lone bit and every field type produce valid Go code.
 func TestGenerateEveryShape(t *testing.T) {
 	bits := strings.Repeat(" b:bit", 9)
 	for i := range 9 {
