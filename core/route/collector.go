@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// bindingGroup is a list of bindings that match together, in the order they were added; a removed one is replaced by the last.
+// bindingGroup is a list of bindings that match together, in the order in which they were added; a removed one is replaced by the last.
 type bindingGroup[D comparable] struct {
 	members []*binding[D]
 	argued  int // how many members have arguments
 }
 
-// add adds b, and counts whether it has arguments: two bindings of a group that differ in their arguments alone have the same
+// add adds b, and counts whether it has arguments: two bindings of a group that differ only in their arguments have the same
 // destination.
 func (g *bindingGroup[D]) add(b *binding[D]) {
 	if b.args != "" {
@@ -45,8 +45,8 @@ func (g *bindingGroup[D]) take(b *binding[D]) {
 type collector[D comparable] struct {
 	dst      []D
 	seen     map[D]struct{} // the elements of dst; nil while dst is short
-	seenSets *sync.Pool     // where seen comes from
-	matched  bool           // there was a destination, in dst already or not
+	seenSets *sync.Pool     // pool for seen
+	matched  bool           // a destination was found, whether or not it was already in dst
 }
 
 // maxLinear is the length up to which a list is searched linearly.
@@ -102,7 +102,7 @@ func (g *collector[D]) finish() []D {
 	return g.dst
 }
 
-// recycleMap clears a map and returns it to the pool. A large one is left to the garbage collector, because clearing it would
+// recycleMap clears a map and returns it to the pool. A large map is left to the garbage collector, because clearing it would
 // cost every later user.
 func recycleMap[K comparable, V any](pool *sync.Pool, m map[K]V) {
 	const large = 4096

@@ -7,11 +7,11 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// pattern is what a binding of a headers exchange requires of a message.
+// pattern is the requirement of a headers exchange's binding on a message.
 type pattern struct {
 	any        bool // one condition is enough
 	conditions []condition
-	anchor     int // otherwise: the condition that the binding is listed under
+	anchor     int // otherwise: index of the condition under which the binding is listed
 }
 
 // condition requires a header and, unless value is the zero scalar, that value. A binding argument without a value requires
@@ -21,8 +21,8 @@ type condition struct {
 	value scalar
 }
 
-// compile parses the encoded arguments of a binding. Arguments that begin with "x-" are no conditions; in the two -with-x modes
-// that is true of x-match alone. Without x-match all conditions must be met.
+// compile parses the encoded arguments of a binding. Arguments that begin with "x-" are not conditions; in the two -with-x modes
+// only x-match is excluded. Without x-match all conditions must be met.
 func compile(args amqp.RawTable) *pattern {
 	mode, _ := args.LookupBytes(matchArg)
 	p := &pattern{any: bytes.HasPrefix(mode, []byte("any"))}
@@ -38,14 +38,14 @@ func compile(args amqp.RawTable) *pattern {
 }
 
 // headersIndex finds bindings by the conditions that a message's headers meet. A binding that requires all its conditions is
-// listed under one of them, its anchor, and checked when that is met. A binding that requires any condition is listed under
-// each.
+// listed under only one of them, its anchor, and checked when the anchor is met. A binding that requires any condition is listed under
+// each of its conditions.
 type headersIndex[D comparable] struct {
 	names  map[string]column[D]
-	always set[D] // bindings that require all of no conditions
+	always set[D] // bindings that require all conditions and have none
 }
 
-// column has the bindings with a condition on one header, by the value they require. The zero scalar has those that require only
+// column has the bindings with a condition on one header, by the required value. The zero scalar has those that require only
 // the header.
 type column[D comparable] map[scalar]set[D]
 
@@ -83,7 +83,7 @@ func (x *headersIndex[D]) remove(b *binding[D]) {
 	x.unlist(p.conditions[p.anchor], b)
 }
 
-// rarest returns the index of the condition that the fewest bindings are listed under.
+// rarest returns the index of the condition under which the fewest bindings are listed.
 func (x *headersIndex[D]) rarest(conditions []condition) int {
 	best, fewest := 0, -1
 	for i, c := range conditions {
@@ -110,7 +110,7 @@ func (x *headersIndex[D]) list(c condition, b *binding[D]) {
 }
 
 func (x *headersIndex[D]) unlist(c condition, b *binding[D]) {
-	col := x.names[c.name] // nil, as is the set, for a binding with the same condition twice
+	col := x.names[c.name] // nil, like the set, the second time if a binding has the same condition twice
 	delete(col[c.value], b)
 	if len(col[c.value]) == 0 {
 		delete(col, c.value)
@@ -147,7 +147,7 @@ func (x *headersIndex[D]) match(out *collector[D], headers func() amqp.RawTable)
 	fs.release()
 }
 
-// collect adds the destinations of listed bindings: one of their conditions is met, others may have to be.
+// collect adds the destinations of listed bindings, one condition of which is met; it checks the other conditions where they are required.
 func collect[D comparable](out *collector[D], fs *fields, listed set[D]) {
 	for b := range listed {
 		if b.pattern.any || fs.meetsAll(b.pattern.conditions) {

@@ -129,7 +129,7 @@ func TestHeadersWithoutTable(t *testing.T) {
 	}
 }
 
-// A binding is found under any of its conditions.
+// A binding is found by any of its conditions.
 func TestHeadersAnchors(t *testing.T) {
 	table := New[int](Headers)
 	for i := range 200 {
@@ -249,7 +249,7 @@ func FuzzHeaders(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		// Compare both sides as they are after one encoding: L becomes l.
+		// Compare both sides after one encoding, which turns L into l.
 		decoded, err := raw.Decode()
 		if err != nil {
 			t.Fatal(err)

@@ -2,7 +2,7 @@ package route
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// Router matches the messages of an exchange in place of its table, which calls it while it adds or removes a binding.
+// Router matches the messages of an exchange instead of its table. The table calls it while adding or removing a binding.
 type Router[D comparable] interface {
 	// Bind adds a binding to the destination with this number.
 	Bind(n hook.Destination, b Binding[D])
@@ -17,8 +17,8 @@ func NewPlugin[D comparable](r Router[D]) *Table[D] {
 	return t
 }
 
-// numbering numbers the destinations of an exchange, so that its router can name them and look them up without a map. A number is
-// used again after the last binding to its destination is gone. Without a router, nothing is numbered.
+// numbering numbers the destinations of an exchange, so that its router can name them and they can be looked up without a map. A number is
+// reused after the last binding to its destination has been removed. Without a router, nothing is numbered.
 type numbering[D comparable] struct {
 	router       Router[D]
 	destinations []numbered[D] // by number
@@ -30,12 +30,12 @@ type numbered[D comparable] struct {
 	bound       bool
 }
 
-// add numbers the destination of a binding that is linked, and passes the binding to the router.
+// add numbers the destination of a linked binding, and passes the binding to the router.
 func (x *numbering[D]) add(b *binding[D]) {
 	if x.router == nil {
 		return
 	}
-	if b.next != nil { // the destination has bindings
+	if b.next != nil { // the destination has other bindings
 		b.slot = b.next.slot
 	} else {
 		b.slot = int(x.take(b.destination))
@@ -43,7 +43,7 @@ func (x *numbering[D]) add(b *binding[D]) {
 	x.router.Bind(hook.Destination(b.slot), b.export())
 }
 
-// remove takes a binding from the router. more means that there are others to its destination.
+// remove removes a binding from the router. more reports that its destination has other bindings.
 func (x *numbering[D]) remove(b *binding[D], more bool) {
 	if x.router == nil {
 		return
@@ -68,8 +68,8 @@ func (x *numbering[D]) take(d D) hook.Destination {
 	return hook.Destination(len(x.destinations) - 1)
 }
 
-// Translate appends to dst the destinations with these numbers, and reports whether there are any. It skips those that are in dst
-// already, and counts numbers that no destination has. Like Match, it may run concurrently.
+// Translate appends to dst the destinations with these numbers, and reports whether there are any. It skips destinations that are already in dst,
+// and counts numbers without a destination. Like Match, it may run concurrently.
 func (t *Table[D]) Translate(dst []D, numbers []hook.Destination) (_ []D, matched bool, invalid int) {
 	g := collector[D]{dst: dst, seenSets: &t.seenSets}
 	all := t.numbers.destinations

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// told is a router that notes what it is told.
+// told is a router that records its calls.
 type told map[string]hook.Destination
 
 func nameOf(b Binding[string]) string { return fmt.Sprintf("%s %s %v", b.Destination, b.Key, b.Args) }
@@ -72,7 +72,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Translate skips what is listed already, and still reports that there is a destination.
+// Translate skips destinations that are already listed, but still reports that there is one.
 func TestTranslateAppends(t *testing.T) {
 	table := NewPlugin[string](told{})
 	var numbers []hook.Destination
@@ -89,7 +89,7 @@ func TestTranslateAppends(t *testing.T) {
 	}
 }
 
-// A table without a router, such as that of a type that no plugin offers, only stores.
+// A table without a router, for example of a type that no plugin offers, only stores bindings.
 func TestPluginTableWithoutRouter(t *testing.T) {
 	table := New[string](Plugin)
 	table.Add("k", nil, "a")
@@ -101,7 +101,7 @@ func TestPluginTableWithoutRouter(t *testing.T) {
 	}
 }
 
-// Whatever the order of changes, the router has the table's bindings, and numbers and destinations fit.
+// In whatever order bindings change, the router has the table's bindings, and numbers match destinations.
 func TestNumbersAgree(t *testing.T) {
 	r := told{}
 	table := NewPlugin[string](r)

@@ -1,4 +1,4 @@
-// Package route decides where messages go: it has the bindings of an exchange, and matches routing keys and headers against
+// Package route decides where messages go: it holds the bindings of an exchange, and matches routing keys and headers against
 // them.
 //
 // It does no I/O and reads no clock. A destination is any comparable value: a queue, an exchange, a tagged union of both.
@@ -7,7 +7,7 @@ package route
 // Kind is how an exchange matches messages.
 type Kind uint8
 
-// The exchange types [AMQP 3.1.3], and Plugin for all others: their bindings are only stored and numbered.
+// The exchange types [AMQP 3.1.3], and Plugin for all others, whose bindings are only stored and numbered.
 const (
 	Direct Kind = iota
 	Fanout
@@ -18,7 +18,7 @@ const (
 
 var kinds = [...]string{"direct", "fanout", "topic", "headers"}
 
-// String returns the name of the type in exchange.declare; that of a plugin's is not known here.
+// String returns the type's name in exchange.declare. The names of plugins' types are not known here.
 func (k Kind) String() string {
 	if k == Plugin {
 		return "plugin"
@@ -26,7 +26,7 @@ func (k Kind) String() string {
 	return kinds[k]
 }
 
-// ParseKind returns the kind of exchange with a type of this name. ok is false if that is no type of the protocol.
+// ParseKind returns the kind of exchange for the name of a type. ok is false if the protocol has no such type.
 func ParseKind(name string) (Kind, bool) {
 	for k, n := range kinds {
 		if n == name {

@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// Binding is a destination with the key and the arguments that it is bound with. The three are its identity; the order of the
-// arguments is not part of it.
+// Binding is a destination with the key and the arguments of its binding. The three together are its identity; the order of the
+// arguments does not matter.
 type Binding[D comparable] struct {
 	Destination D
 	Key         string
@@ -19,7 +19,7 @@ type Binding[D comparable] struct {
 }
 
 // Table has the bindings of one exchange. Match, Has, Len, Of, All and Destinations may run concurrently; Add, Remove and RemoveDestination
-// need exclusive access. The caller locks.
+// need exclusive access. The caller takes the lock.
 type Table[D comparable] struct {
 	kind     Kind
 	bindings map[identity[D]]*binding[D]
@@ -112,7 +112,7 @@ func (t *Table[D]) Remove(key string, args amqp.Table, d D) bool {
 	return true
 }
 
-// RemoveDestination removes all bindings of d and returns their number. The cost depends on that number alone.
+// RemoveDestination removes all bindings of d and returns their number. The cost depends only on that number.
 func (t *Table[D]) RemoveDestination(d D) int {
 	count := 0
 	for b := t.heads[d]; b != nil; b = t.heads[d] {
@@ -123,7 +123,7 @@ func (t *Table[D]) RemoveDestination(d D) int {
 }
 
 // Match appends to dst the destinations of a message with this routing key and these headers, and reports whether there are any.
-// It skips destinations that are in dst already, so that several keys of one message can be matched into one list. headers may be
+// It skips destinations that are already in dst, so that several keys of one message can be matched into one list. headers may be
 // nil; it is called at most once, and only by a headers exchange. A plugin's exchange matches nothing here, see [Table.Translate].
 func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) (_ []D, matched bool) {
 	g := collector[D]{dst: dst, seenSets: &t.seenSets}
@@ -165,7 +165,7 @@ func (t *Table[D]) Of(d D) iter.Seq[Binding[D]] {
 	}
 }
 
-// Destinations yields what there are bindings to, each once, in no particular order.
+// Destinations yields each destination that has bindings once, in no particular order.
 func (t *Table[D]) Destinations() iter.Seq[D] { return maps.Keys(t.heads) }
 
 func (t *Table[D]) drop(b *binding[D]) {
@@ -178,7 +178,7 @@ func (t *Table[D]) drop(b *binding[D]) {
 			delete(t.direct, b.key)
 		}
 	case Fanout:
-		if b.group == nil { // another binding stands for the destination
+		if b.group == nil { // another binding represents the destination
 			break
 		}
 		t.fanout.take(b)
@@ -217,7 +217,7 @@ func (t *Table[D]) unlink(b *binding[D]) {
 }
 
 func (b *binding[D]) export() Binding[D] {
-	// The arguments were encoded by canonical: they decode.
+	// canonical encoded the arguments, so decoding cannot fail.
 	args, _ := amqp.RawTable(b.args).Decode()
 	return Binding[D]{Destination: b.destination, Key: b.key, Args: args}
 }

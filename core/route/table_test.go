@@ -80,7 +80,7 @@ func TestFanoutIgnoresKeyAndArguments(t *testing.T) {
 	}
 }
 
-// The identity of a binding is its key, its arguments and its destination. The order of the arguments does not count; their
+// A binding is identified by its key, its arguments and its destination. The order of the arguments does not matter; their
 // types do.
 func TestIdentity(t *testing.T) {
 	one := amqp.Table{{Key: "a", Value: int32(1)}, {Key: "b", Value: "x"}}
@@ -180,7 +180,7 @@ func TestListing(t *testing.T) {
 	}
 }
 
-// After any sequence of additions and removals, matches find what is bound, and nothing is left over.
+// After any sequence of additions and removals, matches find exactly the bindings, and no empty structures remain.
 func TestChurn(t *testing.T) {
 	type bound struct {
 		key  string

@@ -10,8 +10,8 @@ import (
 // including none. Words are separated by dots and may be empty; the empty key has no words [AMQP 3.1.3.3, RabbitMQ:
 // tutorials/tutorial-five].
 //
-// Keys are stored in a normal form that matches the same: in a run of wildcards the stars come first, and all # become one. So
-// no # is followed by a wildcard, and a # node has words below it or nothing.
+// Keys are stored in a normal form that matches the same routing keys: in a run of wildcards the stars come first, and all # become one. For
+// example, a.#.*.#.b becomes a.*.#.b. So no # is followed by a wildcard, and a # node has either words below it or nothing.
 type trie[D comparable] struct {
 	root      node[D]
 	visitMaps sync.Pool // of map[*node[D]]int, for walks
@@ -20,8 +20,8 @@ type trie[D comparable] struct {
 type node[D comparable] struct {
 	group      bindingGroup[D] // bindings whose key ends here
 	star, hash *node[D]
-	word       string              // that leads to only
-	only       *node[D]            // the node below, while there is one word
+	word       string              // the word that leads to only
+	only       *node[D]            // the node below, while there is a single word
 	words      map[string]*node[D] // the nodes below, when there are several words
 	nested     bool                // it is a # below another #
 }
@@ -105,7 +105,7 @@ func (n *node[D]) wildcard(word string) **node[D] {
 	return nil
 }
 
-// prune removes the nodes along words that lead to no binding any more, and reports whether n leads to none.
+// prune removes the nodes along words that no longer lead to a binding, and reports whether n itself leads to none.
 func (n *node[D]) prune(words []string) bool {
 	if len(words) > 0 {
 		n.pruneChild(words[0], words[1:])
@@ -153,16 +153,16 @@ func (t *trie[D]) match(g collector[D], key []byte) collector[D] {
 	return w.collector
 }
 
-// walk matches one routing key. It tries no node twice with the same remaining words, so that nodes times words bound the cost,
+// walk matches one routing key. It tries no node twice with the same remaining words, so that the cost is bounded by nodes times words,
 // however many # the keys have: for nodes that are reached through more than one #, visits has the most bytes that remained so
-// far. The collector is embedded by value, because it would not stay on the stack otherwise.
+// far. The collector is embedded by value, because otherwise it would not stay on the stack.
 type walk[D comparable] struct {
 	collector[D]
 	visits map[*node[D]]int
 	pool   *sync.Pool
 }
 
-// match matches the words in rest below n. left is false if there are none.
+// match matches the words in rest below n. left is false if there are no words left.
 func (w *walk[D]) match(n *node[D], rest []byte, left bool) {
 	if !left {
 		w.addGroup(&n.group)
@@ -185,7 +185,7 @@ func (w *walk[D]) match(n *node[D], rest []byte, left bool) {
 
 var dot = []byte{'.'}
 
-// matchHash lets the # node h match none of the words in rest, then one, and so on.
+// matchHash tries the # node h with none of the words in rest, then with one, and so on.
 func (w *walk[D]) matchHash(h *node[D], rest []byte) {
 	w.addGroup(&h.group)
 	if !h.branches() {
@@ -203,7 +203,7 @@ func (w *walk[D]) matchHash(h *node[D], rest []byte) {
 	}
 }
 
-// visit records that h is tried with this many bytes remaining, and with all fewer. It returns from which number on h was tried
+// visit records that h is tried with this many bytes remaining, and with all smaller numbers. It returns the number up to which h was tried
 // before; -1 if it was not.
 func (w *walk[D]) visit(h *node[D], left int) int {
 	if !h.nested {

@@ -148,7 +148,7 @@ func FuzzTopic(f *testing.F) {
 	})
 }
 
-// Hostile keys: with 63 # between repeated words, a matcher that tries every way to distribute the words would not return.
+// Hostile keys: with 63 # between repeated words, a matcher that tries every distribution of the words would never return.
 func TestTopicManyHashes(t *testing.T) {
 	table := New[string](Topic)
 	pattern := strings.Repeat("#.a.", 63) + "b"

@@ -7,20 +7,19 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// scalar is a header's value as headers exchanges compare it: by what RabbitMQ decodes it to, not by its type on the wire. All
-// integers are one class, which includes timestamps, as seconds. Float and double are another class, strings and binaries a
-// third. Tables and arrays are equal if their encodings are. The zero value means no value.
+// scalar is a header's value in the form in which headers exchanges compare it: by the value that RabbitMQ decodes, not by its type on the wire. All
+// integers form one class, including timestamps, in seconds. Float and double form another class, strings and binaries a
+// third. Tables and arrays are equal if their encodings are. The zero scalar means no value.
 type scalar struct {
 	class  byte
 	number uint64
 	text   string
 }
 
-// The classes. Tables, arrays, booleans, decimals and void go by the octet of
-// their type.
+// The classes. Tables, arrays, booleans, decimals and void use their type octet.
 const (
 	classInteger = 'I'
-	classLarge   = 'T' // integers that do not fit int64
+	classLarge   = 'T' // integers that do not fit into int64
 	classFloat   = 'd'
 	classText    = 'S'
 )
@@ -33,7 +32,7 @@ func scalarOf(f amqp.RawField) scalar {
 	return scalar{class, number, string(text)}
 }
 
-// holds reports whether f has this value. No value matches any.
+// holds reports whether f has this value. A scalar without a value holds for any f.
 func (v *scalar) holds(f amqp.RawField) bool {
 	if *v == (scalar{}) {
 		return true
