@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The headers of a context, as OpenTelemetry's propagators for AMQP write them.
+// The headers of a context, as written by OpenTelemetry's propagators for AMQP.
 const (
 	parentHeader = "traceparent"
 	stateHeader  = "tracestate"
@@ -53,7 +53,7 @@ const (
 	badVersion  = 0xff
 )
 
-// parseParent parses traceparent. A later version is read as version 0, and may continue after a dash
+// parseParent parses traceparent. Later versions are read like version 0, and may have more text after a dash
 // [W3C Trace Context 3.2.4].
 func parseParent(s []byte) spanContext {
 	var version, flags [1]byte
@@ -77,7 +77,7 @@ func parseParent(s []byte) spanContext {
 	return c
 }
 
-// unhex fills dst from the digits at the beginning of s. Capitals are not digits [W3C Trace Context 3.2.2].
+// unhex fills dst from the digits at the beginning of s. Upper-case letters are not accepted [W3C Trace Context 3.2.2].
 func unhex(dst, s []byte) bool {
 	s = s[:2*len(dst)]
 	for i := range dst {
@@ -90,7 +90,7 @@ func unhex(dst, s []byte) bool {
 	return true
 }
 
-// digits are the values of hexadecimal digits plus 1, in a table because every message with a context is decoded.
+// digits maps hexadecimal digits to their values plus 1. It is a table because the context of every message is decoded.
 var digits = [256]byte{
 	'0': 1, '1': 2, '2': 3, '3': 4, '4': 5, '5': 6, '6': 7, '7': 8, '8': 9, '9': 10,
 	'a': 11, 'b': 12, 'c': 13, 'd': 14, 'e': 15, 'f': 16,
@@ -112,7 +112,7 @@ func (c *spanContext) parent(dst []byte) []byte {
 	return hex.AppendEncode(dst, []byte{byte(c.flags)})
 }
 
-// maxState is the longest tracestate that spans take over, in bytes; a longer one only stays in the message
+// maxState is the longest tracestate that spans adopt, in bytes; a longer one only stays in the message
 // [W3C Trace Context 3.3.1.5].
 const maxState = 512
 

@@ -57,7 +57,7 @@ func TestParseParent(t *testing.T) {
 	}
 }
 
-// table returns headers as they are on the wire.
+// table returns headers as encoded on the wire.
 func table(fields ...amqp.Field) amqp.RawTable {
 	raw, _, err := amqp.ParseRawTable(amqp.AppendTable(nil, fields))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestNewContextsReadBack(t *testing.T) {
 	}
 }
 
-// What is taken for a context is written as it was read; everything else leaves no trace.
+// An accepted context is written as it was read; anything else yields no context.
 func FuzzParseParent(f *testing.F) {
 	for _, s := range []string{sampled, ignored, "", "cc" + sampled[2:] + "-x", "ff" + sampled[2:], strings.Repeat("0", parentSize)} {
 		f.Add([]byte(s))
@@ -142,7 +142,7 @@ func FuzzParseParent(f *testing.F) {
 	})
 }
 
-// ParentSamplingOf and Inject accept any headers, and Inject leaves those that are not about the context as they are.
+// ParentSamplingOf and Inject accept any headers, and Inject does not change headers that do not belong to the context.
 func FuzzInject(f *testing.F) {
 	f.Add([]byte("\x00\x00"))
 	f.Add(propsOf(nil))
@@ -171,7 +171,7 @@ func FuzzInject(f *testing.F) {
 	})
 }
 
-// others returns the headers that are not about the context.
+// others returns the headers that do not belong to the context.
 func others(headers amqp.RawTable) []byte {
 	var rest []byte
 	for f := range headers.All() {

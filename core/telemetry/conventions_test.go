@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// Fetching was called delivering, of kind producer, and publishing was named after the exchange and had another destination.
+// Fetching used to be called delivering, of kind producer, and publishing was named after the exchange and had another destination.
 func TestConventions(t *testing.T) {
 	type facts struct{ exchange, key, queue, tag string }
 	publish := func(f facts) func(*Spans) {

@@ -13,30 +13,30 @@ import (
 // Kind is the kind of an [Event].
 type Kind uint8
 
-// The kinds. A removed message has one event. The first kind that fits in the order cycle, expired, cancelled, released, redriven,
-// dead-lettered, dropped is its kind.
+// The kinds. A removed message has one event. Its kind is the first that applies, in the order cycle, expired, cancelled, released, redriven,
+// dead-lettered, dropped.
 const (
-	MessageExpired      Kind = iota // [Event.Outcome] says what became of it
-	MessageDeadLettered             // for another reason than its deadline; it is in another queue now
-	MessageDropped                  // for another reason than its deadline
-	MessageCycle                    // for any reason: dead-lettering would have repeated for ever
+	MessageExpired      Kind = iota // see [Event.Outcome]
+	MessageDeadLettered             // for a reason other than its deadline; it is in another queue now
+	MessageDropped                  // for a reason other than its deadline
+	MessageCycle                    // for any reason: dead-lettering would have repeated forever
 	MessageReleased                 // it was held until now: it is ready, or in another queue
 	MessageRedriven                 // it was moved on request, and is in another queue now
 	ScheduleCancelled               // it was held, and was dropped on request
 	QueueExpired
-	ExchangeDeleted // with messages that it held
+	ExchangeDeleted // together with the messages that it held
 	PolicyApplied
 	ModuleLoaded
 	ModuleReloaded
 	ModuleRolledBack // the previous version is in force again
 	ModuleUnloaded
-	BreakerOpened // a module fails too often and is not asked for a while
+	BreakerOpened // a module fails too often and is not called for a while
 	BreakerClosed
 	AlarmRaised
 	AlarmCleared
 	RedriveFinished
-	VHostMoved // another node serves it; messages in memory only are lost
-	Kinds      // their number
+	VHostMoved // another node serves it; messages that were in memory only are lost
+	Kinds      // number of kinds
 )
 
 // String returns the kind's name in the event stream.
@@ -64,7 +64,7 @@ type Event struct {
 	Outcome  Outcome
 	Deadline hook.Instant // of the message, or the end of the queue's lease; 0 = none
 	Held     hook.Instant // see [Removal]
-	Since    hook.Instant // when the message was enqueued, or the queue last used; 0 = unknown
+	Since    hook.Instant // when the message was enqueued, or the queue was last used; 0 = unknown
 
 	// For a message; see [Removal].
 	Target     *hook.Target
@@ -81,26 +81,26 @@ type Event struct {
 
 	Notice *Notice // for all other kinds
 
-	ends  [parts]uint8 // of the parts in texts
-	cut   uint8        // bit by part: it was truncated
+	ends  [parts]uint8 // ends of the parts in texts
+	cut   uint8        // a bit for each part that was truncated
 	texts [maxTexts]byte
 }
 
-// Notice is an event of the broker rather than of a message or a queue. Each kind uses some of the fields.
+// Notice is an event of the broker, not of a message or a queue. Each kind uses some of the fields.
 type Notice struct {
 	Kind     Kind
-	VHost    string       // that moved, or of an exchange, a policy or a redrive
+	VHost    string       // vhost that moved, or of an exchange, a policy or a redrive
 	Name     string       // of the exchange, the policy, the module or the alarm
 	Operator bool         // it is an operator policy
 	Cleared  bool         // the policy was cleared, not set
-	Queues   int          // that the policy changed, by applying or no longer applying, or of the vhost
+	Queues   int          // queues that the policy began or ceased to apply to, or queues of the vhost
 	Messages int          // deleted with the exchange, or lost with the vhost
 	Digest   string       // of the module
 	Previous string       // digest of the module in force before; "" = none
 	Beside   string       // strategy that the module shadows; "" = it is in force
-	Until    hook.Instant // when a failed module is asked again
+	Until    hook.Instant // when a failed module is called again
 	Disk     Shortage     // of the disk alarm
-	Redrive  *RedriveEnd  // nil for all else
+	Redrive  *RedriveEnd  // nil for all other kinds
 }
 
 // RedriveEnd is the end of a redrive.
@@ -116,7 +116,7 @@ type Shortage struct {
 	Path   string // "" = unknown
 	Free   int64  // bytes; negative = unknown
 	Needed int64  // bytes
-	Files  bool   // it is not space that is missing: no more files can be opened
+	Files  bool   // the shortage is of open files, not of space
 }
 
 // The parts of a message that an event copies.
@@ -127,7 +127,7 @@ const (
 	parts
 )
 
-// The longest copies of the parts, in bytes; longer parts are truncated. A uint8 holds their sum.
+// The longest copies of the parts, in bytes. Longer parts are truncated. Their sum fits into a uint8.
 const (
 	maxID       = 64
 	maxKey      = 112
@@ -160,7 +160,7 @@ func (e *Event) part(i int) (text []byte, cut bool) {
 	return e.texts[from:e.ends[i]], e.cut&(1<<i) != 0
 }
 
-// copyPart copies part i, behind the parts before it.
+// copyPart copies part i, after the earlier parts.
 func (e *Event) copyPart(i, most int, text []byte) {
 	from := 0
 	if i > 0 {
@@ -210,7 +210,7 @@ func kindOf(r *Removal) Kind {
 	return MessageDropped
 }
 
-// message makes e the event of a removal. It sets all fields but the number, because the ring reuses events.
+// message makes e the event of a removal. It sets all fields except the number, because the ring reuses events.
 func (e *Event) message(p *QueueRef, now hook.Instant, l *Removal) {
 	e.At, e.Kind, e.QueueRef = now, kindOf(l), *p
 	e.Reason, e.Outcome, e.Deadline, e.Held, e.Since = l.Reason, l.Became(), l.Deadline, l.Held, l.Enqueued

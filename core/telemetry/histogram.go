@@ -11,16 +11,16 @@ type Histogram struct {
 	bounds        []float64 // upper bounds, inclusive, ascending
 	counts        []atomic.Uint64
 	sumWhole      atomic.Int64 // the sum's integer part
-	sumMillionths atomic.Int64 // and its fraction: one number for both would overflow when it counts bytes
+	sumMillionths atomic.Int64 // the sum's fraction: a single number for both would overflow when bytes are counted
 }
 
-// NewHistogram returns an empty histogram with these upper bounds, ascending, and a bucket above the last one. It retains
+// NewHistogram returns an empty histogram with these ascending upper bounds, and a bucket above the last one. It retains
 // bounds.
 func NewHistogram(bounds []float64) *Histogram {
 	return &Histogram{bounds: bounds, counts: make([]atomic.Uint64, len(bounds)+1)}
 }
 
-// Latencies are bounds for latencies of a disk, in seconds. They do not change.
+// Latencies are bounds for latencies of a disk, in seconds. The slice does not change.
 var Latencies = []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 const millionths = 1e6
@@ -39,7 +39,7 @@ func (h *Histogram) addSum(sum float64) {
 	}
 }
 
-// merge adds values that are already counted by bucket.
+// merge adds values that have already been counted by bucket.
 func (h *Histogram) merge(counts []uint64, sum float64) {
 	for i, n := range counts {
 		if n > 0 {

@@ -25,7 +25,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// What a log takes in its life is more than 2^63 millionths of a byte.
+// The bytes a log writes in its lifetime exceed 2^63 millionths of a byte.
 func TestSumsOfBytes(t *testing.T) {
 	h := NewHistogram([]float64{1})
 	const entry, n = 4 << 20, 10_000_000
@@ -43,7 +43,7 @@ func TestLatenessIsOfTheExpiredAlone(t *testing.T) {
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(3*time.Millisecond)},
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Second), Underway: time.Second},
 		{Reason: hook.ReasonRejected, Deadline: now + hook.Instant(time.Second)},
-		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Minute), Underway: -1}, // nobody knows
+		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(time.Minute), Underway: -1}, // lateness unknown
 		{Reason: hook.ReasonExpired, Deadline: now - hook.Instant(2*time.Second), Overstayed: true},
 		{Reason: hook.ReasonRejected, Deadline: now - hook.Instant(time.Second), Overstayed: true},
 	})
@@ -56,7 +56,7 @@ func TestLatenessIsOfTheExpiredAlone(t *testing.T) {
 	}
 }
 
-// Lateness has its own way to find a bucket: it must be that of a histogram.
+// Lateness has its own bucket search, which must agree with the histogram's.
 func TestLatenessIsAHistogram(t *testing.T) {
 	var l Lateness
 	want := newLateness()

@@ -22,11 +22,11 @@ func newLateness() *Histogram {
 	return NewHistogram(bounds)
 }
 
-// Lateness has histograms of lateness, in seconds: of expired messages by their queue's strategy, apart of those that consumers had past
-// their deadlines, and of released ones by what held them. The zero value is ready for use.
+// Lateness has histograms of lateness, in seconds. Expired messages are counted by their queue's strategy, separately for those that consumers
+// held past their deadlines, and released messages by the kind of object that held them. The zero value is ready for use.
 type Lateness struct{ byStrategy, overstays, releases Strategies[Histogram] }
 
-// add counts removals whose reason is expiry, and releases. It runs in the queue's turn.
+// add counts removals because of expiry, and releases. It runs in the queue's turn.
 func (l *Lateness) add(q *QueueRef, now hook.Instant, rs []Removal) {
 	addLateness(&l.byStrategy, q.Strategy, rs, func(r *Removal) (time.Duration, bool) {
 		late, known := r.late(now)
@@ -41,7 +41,7 @@ func (l *Lateness) add(q *QueueRef, now hook.Instant, rs []Removal) {
 	addLateness(&l.releases, q.kind(), rs, func(r *Removal) (time.Duration, bool) { return r.afterHold(now) })
 }
 
-// addLateness counts the removals whose lateness is known in the histogram of that name.
+// addLateness adds the removals with a known lateness to the histogram of that name.
 func addLateness(to *Strategies[Histogram], name string, rs []Removal, lateness func(*Removal) (time.Duration, bool)) {
 	var counts [len(latenessBounds) + 1]uint64
 	sum, found, at := 0., false, 0
@@ -65,7 +65,7 @@ func addLateness(to *Strategies[Histogram], name string, rs []Removal, lateness 
 	}
 }
 
-// Read returns the distributions of expired messages by strategy, but for [Lateness.Overstays]; nil reads as empty.
+// Read returns the distributions of expired messages by strategy, except those of [Lateness.Overstays]; nil reads as empty.
 func (l *Lateness) Read() map[string]Distribution {
 	if l == nil {
 		return nil
@@ -73,8 +73,8 @@ func (l *Lateness) Read() map[string]Distribution {
 	return distributions(&l.byStrategy)
 }
 
-// Overstays returns the distributions of messages that consumers had past their deadlines, by strategy: from there until they expired. nil
-// reads as empty.
+// Overstays returns, by strategy, the distributions of messages that consumers held past their deadlines: the time from the deadline until they
+// expired. nil reads as empty.
 func (l *Lateness) Overstays() map[string]Distribution {
 	if l == nil {
 		return nil

@@ -2,5 +2,5 @@
 
 package telemetry
 
-// lossyPools is set where sync.Pool drops what it is given at random.
+// lossyPools is set where sync.Pool drops values at random.
 const lossyPools = true

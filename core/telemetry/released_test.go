@@ -18,7 +18,7 @@ func released(outcome Outcome) Removal {
 	return r
 }
 
-// What is held is neither expired nor dead-lettered when it is released, moved or cancelled.
+// Held messages count as neither expired nor dead-lettered when they are released, moved or cancelled.
 func TestKindsOfHeldMessages(t *testing.T) {
 	to := &hook.Target{Exchange: "later"}
 	for _, tc := range []struct {

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Ring stores the latest events and overwrites the oldest. Writers never wait for a reader: a slow reader sees from gaps in
+// Ring stores the latest events and overwrites the oldest. Writers never wait for a reader: a slow reader can tell from gaps in
 // the events' numbers how many it missed. Any goroutine may use it; nil stores nothing.
 //
 // Events of messages, of queues and of the broker have separate lanes, so that a million expired messages do not overwrite a
@@ -29,7 +29,7 @@ const (
 )
 
 // newRing returns an empty ring for size events of messages, and fewer of queues and of the broker; nil if size is 0. Events are
-// numbered from begin on: with the time in microseconds they get other numbers than before a restart.
+// numbered from begin on. If begin is the time in microseconds, numbers differ from those before a restart.
 func newRing(size int, begin uint64) *Ring {
 	if size <= 0 {
 		return nil
@@ -57,7 +57,7 @@ func (l *lane) at(i int) *Event { return &l.chunks[i/chunkSize][i%chunkSize] }
 // nth returns the nth event, counted from the oldest.
 func (l *lane) nth(n int) *Event { return l.at((l.head + n) % l.size) }
 
-// add returns the event to overwrite: the oldest one if the lane is full.
+// add returns an event to overwrite: the oldest one if the lane is full.
 func (l *lane) add() *Event {
 	if l.length == l.size {
 		e := l.at(l.head)
@@ -78,7 +78,7 @@ func (l *lane) after(seq uint64) int {
 	return sort.Search(l.length, func(i int) bool { return l.nth(i).Seq > seq })
 }
 
-// add returns the next event to fill in, with its number set. The caller holds mu.
+// add returns the next event of a lane to fill in, with its number set. The caller holds mu.
 func (r *Ring) add(lane int) *Event {
 	r.last++
 	e := r.lanes[lane].add()
@@ -100,7 +100,7 @@ func (r *Ring) removed(q *QueueRef, now hook.Instant, rs []Removal) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if more := len(rs) - r.lanes[ofMessages].size; more > 0 { // they would be overwritten at once
+	if more := len(rs) - r.lanes[ofMessages].size; more > 0 { // the excess would be overwritten at once
 		r.last += uint64(more)
 		rs = rs[more:]
 	}
@@ -146,7 +146,7 @@ func (r *Ring) Last() uint64 {
 	return r.last
 }
 
-// Remembered returns how many events of messages are stored, how many there may be, and when the oldest of them happened; 0 if there
+// Remembered returns how many events of messages are stored, the capacity for them, and when the oldest of them happened; 0 if there
 // is none.
 func (r *Ring) Remembered() (messages, most int, since hook.Instant) {
 	r.mu.Lock()
@@ -158,12 +158,12 @@ func (r *Ring) Remembered() (messages, most int, since hook.Instant) {
 	return l.length, l.size, since
 }
 
-// Knows reports whether there was an event of this number, so that a reader can continue after it. Other numbers are made up or
-// from before a restart.
+// Knows reports whether an event had this number, so that a reader can continue after it. Other numbers are invented, or from
+// before a restart.
 func (r *Ring) Knows(seq uint64) bool { return seq >= r.first && seq <= r.Last() }
 
 // Read copies the events after number after into the slice, in order, until it is full, and returns how many it copied. Missing
-// numbers are those of overwritten events.
+// numbers belong to overwritten events.
 func (r *Ring) Read(after uint64, into []Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *Ring) Read(after uint64, into []Event) int {
 	return n
 }
 
-// earliest returns the event with the lowest number of those next in their lanes, and advances its lane; nil if there is none. The
+// earliest returns the event with the lowest number among the next events of all lanes, and advances its lane; nil = there is none. The
 // caller holds mu.
 func (r *Ring) earliest(next *[lanes]int) *Event {
 	var first *Event
@@ -203,7 +203,7 @@ func (r *Ring) earliest(next *[lanes]int) *Event {
 	return first
 }
 
-// Wait returns a channel that is closed as soon as there is an event after this number. The writer pays for the wakeup, so a
+// Wait returns a channel that is closed as soon as there is an event after this number. The wakeup costs the writer time, so a
 // reader should not wait again at once.
 func (r *Ring) Wait(after uint64) <-chan struct{} {
 	r.mu.Lock()

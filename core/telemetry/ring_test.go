@@ -17,7 +17,7 @@ func props(id string) []byte {
 	return p.Append(nil)
 }
 
-// readAll reads what comes after a number, and how many events were missed on the way.
+// readAll reads the events after a number, and counts the missed ones.
 func readAll(r *Ring, after uint64) (all []Event, missed uint64) {
 	buffer := make([]Event, 7)
 	for {
@@ -79,7 +79,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// An entry that is used again has nothing left of the event that it had.
+// A reused entry contains nothing of its previous event.
 func TestEventsAreOverwrittenWhole(t *testing.T) {
 	r := newRing(1, 0)
 	long := []byte(strings.Repeat("é", 100))
@@ -114,7 +114,7 @@ func TestWhole(t *testing.T) {
 	}
 }
 
-// However many messages expire, what happened to the broker is not forgotten for them.
+// However many messages expire, they do not displace events of the broker.
 func TestStormLeavesTheRestAlone(t *testing.T) {
 	r := newRing(100, 0)
 	r.notice(1, &Notice{Kind: AlarmRaised, Name: "memory"})
@@ -186,8 +186,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// Whatever comes in, and however it is read, a reader gets every event that is remembered once and in order, and what it did
-// not get is missing in the numbers.
+// Whatever is written and however it is read, a reader gets every stored event once and in order, and every missed event shows as a
+// gap in the numbers.
 func TestReadersSeeEverythingOnceOrMissIt(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -232,7 +232,7 @@ func TestReadersSeeEverythingOnceOrMissIt(t *testing.T) {
 	}
 }
 
-// Readers and queues at the same time: for the race detector, and nobody waits for ever.
+// Readers and queues run at the same time: for the race detector, and no goroutine waits forever.
 func TestRingIsForEverybody(t *testing.T) {
 	const writers, batches, size = 3, 200, 10
 	r := newRing(64, 0)
@@ -285,7 +285,7 @@ func BenchmarkRing(b *testing.B) {
 	}
 }
 
-// An event of the broker in the place of an older one of a redrive had that one's queue, and passed filters for it.
+// An event of the broker used to keep the queue of a redrive's event whose entry it reused, and passed filters for that queue.
 func TestNoticesForgetWhatTheyOverwrite(t *testing.T) {
 	r := newRing(1, 0)
 	r.notice(1, &Notice{Kind: RedriveFinished, VHost: "v", Redrive: &RedriveEnd{Queue: "q"}})

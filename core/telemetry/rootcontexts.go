@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// SkipCount returns how many messages without a context to skip before the next sampled one. The distribution is that of
+// SkipCount returns how many messages without a context to skip before the next sampled one. The distribution equals that of
 // calling [Spans.SampleRoot] for each of them, but a caller that counts down pays only for the sampled ones.
 func (s *Spans) SkipCount() int {
 	switch r := s.sampling.Ratio; {
@@ -24,8 +24,8 @@ func (s *Spans) SkipCount() int {
 	}
 }
 
-// Inject returns props, with the index x, with a new context in the headers. [Spans.Published] makes the span of that context if
-// [Message.Injected] is set. skip is the [Spans.SkipCount] behind this message.
+// Inject returns props, whose index is x, with a new context in the headers. [Spans.Published] makes the span of that context if
+// [Message.Injected] is set. skip is the [Spans.SkipCount] for the messages after this one.
 func (s *Spans) Inject(props []byte, x amqp.PropIndex) (injected []byte, skip int) {
 	headers := x.Headers(props)
 	if hasHeader(headers, parentHeader) || hasHeader(headers, stateHeader) {
@@ -36,13 +36,13 @@ func (s *Spans) Inject(props []byte, x amqp.PropIndex) (injected []byte, skip in
 	return amqp.AppendHeader(buf, props, x, c.field[:]), c.skip
 }
 
-// rootContexts prepares contexts for messages that bring none, many at a time: between other messages the code is not in the
+// rootContexts prepares contexts for messages without one, many at a time: between other messages the code is not in the
 // processor's caches, and loading it takes longer than running it.
 type rootContexts struct {
 	mu       sync.Mutex
 	prepared [32]rootContext
-	left     int    // in prepared
-	arena    []byte // for injected properties
+	left     int    // unused contexts in prepared
+	arena    []byte // memory for injected properties
 }
 
 type rootContext struct {
@@ -80,8 +80,8 @@ func (r *rootContexts) prepare(s *Spans) {
 	r.left = len(r.prepared)
 }
 
-// arenaSize is how many bytes are allocated at a time for properties. An arena is freed when all its properties have been copied
-// by their queues; large properties are allocated separately.
+// arenaSize is the number of bytes that are allocated at a time for properties. An arena is freed when queues have copied all properties
+// in it; large properties are allocated separately.
 const arenaSize = 8 << 10
 
 // allocate returns an empty buffer with the capacity size. The caller holds mu.
@@ -102,7 +102,7 @@ func hasHeader(headers amqp.RawTable, key string) bool {
 	return ok
 }
 
-// withoutContext returns headers without an invalid context.
+// withoutContext returns the headers without an invalid context.
 func withoutContext(headers amqp.RawTable) amqp.RawTable {
 	without := make(amqp.RawTable, 0, len(headers))
 	for f := range headers.All() {

@@ -17,19 +17,19 @@ type Span struct {
 	Kind       trace.SpanKind
 	Trace      trace.TraceID
 	ID         trace.SpanID
-	Parent     trace.SpanID // zero: it is the root
+	Parent     trace.SpanID // zero: this span is the root
 	Remote     bool         // the parent belongs to another process
-	Link       trace.SpanID // the message's own context, in the same trace, where another span is the parent; zero: none
+	Link       trace.SpanID // the message's own context, in the same trace, if another span is the parent; zero: none
 	LinkFlags  trace.TraceFlags
 	State      string // tracestate; "" = none
 	Began      hook.Instant
 	Ended      hook.Instant
-	Template   *SpanTemplate // has further attributes, shared with other spans; nil: none
+	Template   *SpanTemplate // has more attributes, shared with other spans; nil: none
 	Attributes []attribute.KeyValue
 	Events     []SpanEvent
 	Failure    string // the error; "" = none
 
-	name, destination []byte // memory of its texts
+	name, destination []byte // memory for its texts
 }
 
 // SpanEvent is an event during a span.
@@ -41,7 +41,7 @@ type SpanEvent struct {
 
 // Sink takes ended spans.
 type Sink interface {
-	// Take takes a span without retaining it, and reports false if the sink is full. Any goroutine may call it; it must not
+	// Take consumes a span without retaining it, and returns false if the sink is full. Any goroutine may call it; it must not
 	// block.
 	Take(s *Span) bool
 }
@@ -61,7 +61,7 @@ func (s *Spans) begin(m *tracedProps) *Span {
 	return p
 }
 
-// open begins an internal span with a name; nil means that it is not about a message.
+// open begins an internal span with a name; m nil means that it is not about a message.
 func (s *Spans) open(m *subject, operation, of string) *Span {
 	var p *Span
 	if m == nil {
@@ -74,7 +74,7 @@ func (s *Spans) open(m *subject, operation, of string) *Span {
 	return p
 }
 
-// appendName appends a span's name. By the conventions names have no destination that is anonymous: it would be another one for each
+// appendName appends a span's name. Following the conventions, it omits an anonymous destination, which would be different for each
 // client.
 func appendName(dst []byte, operation, of string) []byte {
 	dst = append(dst, operation...)
@@ -84,7 +84,7 @@ func appendName(dst []byte, operation, of string) []byte {
 	return dst
 }
 
-// end passes a span to the sink. It must not be used any more.
+// end passes a span to the sink. The span must not be used afterwards.
 func (s *Spans) end(p *Span, began, ended hook.Instant) {
 	p.Began, p.Ended = began, ended
 	s.made.Add(1)
@@ -100,7 +100,7 @@ func (p *Span) addEvent(name string, at hook.Instant, as ...attribute.KeyValue) 
 	p.Events = append(p.Events, SpanEvent{name, at, as})
 }
 
-// fail makes the span an error of a kind. There are few kinds.
+// fail marks the span as an error. There must be few kinds of errors.
 func (p *Span) fail(kind, failure string) {
 	p.Failure = valid(failure)
 	p.add(errorTypeKey.String(kind))

@@ -10,12 +10,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// spanBuffer has copies of publishes and deliveries, one behind the other, until [Spans.Flush] makes spans of them. Making
-// a single span between messages takes several times as long as making many in a row, because neither the code nor its data
-// are in the processor's caches then.
+// spanBuffer holds copies of publishes and deliveries, one after the other, until [Spans.Flush] makes spans of them. Making
+// a single span between messages takes several times as long as making many in a row, because in between neither the code nor its data
+// are in the processor's caches.
 type spanBuffer struct {
 	maxSpans   int
-	flushEvery int    // spans after which, and after each further flushBytes, flushDue is called
+	flushEvery int    // flushDue is called after this many spans and after each flushBytes
 	flushDue   func() // must not block
 
 	mu    sync.Mutex // guards what follows
@@ -41,15 +41,15 @@ type bufferedSpan struct {
 	key           []byte
 }
 
-// A buffered span is encoded as its numbers, the sizes of props and key, props and key. Props have at most maxBufferedProps bytes,
-// and keys consist of short names, so 16 bits hold both sizes.
+// The encoding of a buffered span: its numbers, the sizes of props and key, props, key. Props have at most maxBufferedProps bytes,
+// and keys consist of short names, so 16 bits are enough for both sizes.
 const (
 	propsSizeAt = 8 + 8 + 4
 	keySizeAt   = propsSizeAt + 2
 	propsAt     = keySizeAt + 2
 )
 
-// add encodes a publish or delivery. It reports false if the buffer is full.
+// add encodes a publish or delivery. It returns false if the buffer is full.
 func (n *spanBuffer) add(now, enqueued hook.Instant, m *Message, c *templateKey) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -74,7 +74,7 @@ func (n *spanBuffer) add(now, enqueued hook.Instant, m *Message, c *templateKey)
 	return true
 }
 
-// take empties the buffer and returns its content; recycle returns the memory.
+// take empties the buffer and returns its content; the caller returns the memory with recycle.
 func (n *spanBuffer) take() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,7 +89,7 @@ func (n *spanBuffer) recycle(b []byte) {
 	n.spare = b[:0]
 }
 
-// decode reads the first of the encoded spans and returns the others.
+// decode reads the first encoded span and returns the others.
 func (e *bufferedSpan) decode(b []byte) (rest []byte) {
 	le := binary.LittleEndian
 	e.now, e.enqueued, e.size = hook.Instant(le.Uint64(b)), hook.Instant(le.Uint64(b[8:])), le.Uint32(b[16:])
@@ -102,7 +102,7 @@ func (e *bufferedSpan) decode(b []byte) (rest []byte) {
 // templatePool has templates for spans that are made at once.
 var templatePool = sync.Pool{New: func() any { return new(SpanTemplate) }}
 
-// record buffers a publish or delivery, or makes its span at once if there is no buffer or the properties are too long.
+// record buffers a publish or delivery. If there is no buffer, or the properties are too long, it makes the span at once.
 func (s *Spans) record(now, enqueued hook.Instant, m *Message, c *templateKey) {
 	c.vhost, c.exchange, c.key = amqp.BytesOf(m.VHost), m.Exchange, m.Key
 	switch {
@@ -118,7 +118,7 @@ func (s *Spans) record(now, enqueued hook.Instant, m *Message, c *templateKey) {
 	}
 }
 
-// Flush makes spans of the buffered publishes and deliveries. One goroutine at a time may call it.
+// Flush makes spans of the buffered publishes and deliveries. Only one goroutine at a time may call it.
 func (s *Spans) Flush() {
 	if s.buffer == nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// noting is what tells of a publish, a delivery and one of a message with so many headers that it is not noted.
+// noting records a publish, a delivery and a delivery of a message with too many headers to be buffered.
 func noting(s *Spans) {
 	s.Published(message(traced), "app", 2)
 	s.Delivered(message(traced), "q", noon-5, "worker", "tag", true)
@@ -21,7 +21,7 @@ func noting(s *Spans) {
 	s.Delivered(m, "q", 0, "", "", false)
 }
 
-// What is noted first becomes the spans that it would have become at once.
+// Buffered spans equal those that would have been made at once.
 func TestNotes(t *testing.T) {
 	want := tapeOf(t, SpanOptions{}, noting)
 	told := 0
@@ -51,7 +51,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// However many ways messages take, each span tells of its own.
+// However many paths messages take, each span describes its own message.
 func TestEachNoteHasItsScene(t *testing.T) {
 	tell := func(s *Spans) {
 		for i := range 3 * maxTemplates {
@@ -77,7 +77,7 @@ func TestEachNoteHasItsScene(t *testing.T) {
 	}
 }
 
-// Notes that nobody flushes do not pile up.
+// Spans that are not flushed do not accumulate.
 func TestNotesAreBounded(t *testing.T) {
 	to := &tape{}
 	s := NewSpans(SpanOptions{Sink: to, FlushDue: func() {}, MaxBuffered: 3, FlushEvery: 100})
@@ -95,7 +95,7 @@ func TestNotesAreBounded(t *testing.T) {
 	}
 }
 
-// Notes of large messages use up their memory before there are many: whoever flushes them was told by then.
+// Large messages fill the buffer's memory before the limit on their number; flushDue is called before that.
 func TestLargeNotesAreToldOf(t *testing.T) {
 	told := false
 	s := NewSpans(SpanOptions{Sink: nowhere{}, FlushDue: func() { told = true }, MaxBuffered: 1 << 20, FlushEvery: 1 << 20})

@@ -13,13 +13,13 @@ import (
 // Spans makes spans about traced messages. Any goroutine may use it.
 //
 // Removals and decisions become spans at once, in the queue's turn, and go to a [Sink] that does not block. Publishes and
-// deliveries are more frequent; they are buffered if [SpanOptions.FlushDue] is set, because many spans in a row cost less. The zero value has no
+// deliveries are more frequent. They are buffered if [SpanOptions.FlushDue] is set, because many spans in a row cost less. The zero value has no
 // sink.
 type Spans struct {
 	sink         Sink
 	clock        func() hook.Instant
 	sampling     Sampling
-	threshold    uint64  // random numbers of 63 bits below it are sampled
+	threshold    uint64  // 63-bit random numbers below it are sampled
 	logUnsampled float64 // log(1 - sampling.Ratio)
 	always       bool    // see SpanOptions.AlwaysExpiries
 
@@ -34,19 +34,19 @@ type SpanOptions struct {
 	Sink           Sink
 	Clock          func() hook.Instant // nil: publishes and deliveries have no time
 	Sampling       Sampling
-	AlwaysExpiries bool // expiries of messages that are not sampled have spans, too
+	AlwaysExpiries bool // expiries of unsampled messages have spans, too
 
 	// FlushDue is called after each FlushEvery buffered publishes and deliveries, and after each MiB of them, so that the caller
 	// arranges for [Spans.Flush]. It must not block. At most MaxBuffered of them and 4 MiB are buffered; further ones are
-	// dropped. nil means no buffer.
+	// dropped. nil means that there is no buffer.
 	FlushDue                func()
 	MaxBuffered, FlushEvery int
 }
 
 // Sampling decides which messages are traced.
 type Sampling struct {
-	Ratio float64 // of those without a context, 0 to 1
-	// ByRatio means that messages with a context are sampled by their trace ID, whatever the context's flag is.
+	Ratio float64 // fraction of the messages without a context, 0 to 1
+	// ByRatio means that messages with a context are sampled by their trace ID, whatever flag the context has.
 	ByRatio bool
 }
 
@@ -65,7 +65,7 @@ func NewSpans(o SpanOptions) *Spans {
 // Made returns the number of spans made.
 func (s *Spans) Made() uint64 { return s.made.Load() }
 
-// Dropped returns how many of them were dropped, by the sink or for want of buffer space.
+// Dropped returns how many spans were dropped, by the sink or for lack of buffer space.
 func (s *Spans) Dropped() uint64 { return s.dropped.Load() }
 
 // ParentSampling is the sampling decision in a message's headers.
@@ -78,7 +78,7 @@ const (
 	NoParent                               // the message has no context; see [Spans.SampleRoot]
 )
 
-// ParentSamplingOf returns the decision about messages with these headers; nil means none. It does not allocate. The result may
+// ParentSamplingOf returns the decision in these headers; nil means no headers. It does not allocate. The result may
 // be cached for equal headers.
 func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 	c := contextOf(headers)
@@ -93,10 +93,10 @@ func (s *Spans) ParentSamplingOf(headers amqp.RawTable) ParentSampling {
 	return ParentNotSampled
 }
 
-// SampleRoot decides by chance about a message without a context.
+// SampleRoot decides by chance whether to trace a message without a context.
 func (s *Spans) SampleRoot() bool { return s.threshold > 0 && s.sampled(rand.Uint64()) }
 
-// sampled decides about a random number, as OpenTelemetry's TraceIDRatioBased sampler does about the second half of a trace ID.
+// sampled decides by a random number, as OpenTelemetry's TraceIDRatioBased sampler does by the second half of a trace ID.
 func (s *Spans) sampled(random uint64) bool { return random>>1 < s.threshold }
 
 // Message is a traced message. The slices are valid during the call.
@@ -104,5 +104,5 @@ type Message struct {
 	VHost                string
 	Exchange, Key, Props []byte
 	Size                 int  // of the body, bytes
-	Injected             bool // its context is from [Spans.Inject]; only for [Spans.Published]
+	Injected             bool // its context was made by [Spans.Inject]; only for [Spans.Published]
 }

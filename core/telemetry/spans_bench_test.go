@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// shares are the parts of the messages that benchmarks trace, in percent; negative is with traces off.
+// shares are the percentages of messages that benchmarks trace; negative means that traces are off.
 var shares = []int{-1, 0, 1, 100}
 
 func benchSpans(b *testing.B, share int) *Spans {
@@ -40,7 +40,7 @@ func BenchmarkPublished(b *testing.B) {
 	}
 }
 
-// What a message that leaves costs on the queue's turn, in batches of 100.
+// The cost, on the queue's turn, of messages that leave in batches of 100.
 func BenchmarkLeft(b *testing.B) {
 	for _, share := range shares {
 		b.Run(fmt.Sprintf("%d%%", share), func(b *testing.B) {
@@ -67,7 +67,7 @@ func BenchmarkJudge(b *testing.B) {
 	}
 }
 
-// BenchmarkInject measures the context that a message gets, without its spans.
+// BenchmarkInject measures giving a message a context, without making its spans.
 func BenchmarkInject(b *testing.B) {
 	s := benchSpans(b, 1)
 	m := message(nil)

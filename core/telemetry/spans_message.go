@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// Published records that a client published a traced message, and the number of queues that it was routed to.
+// Published records that a client published a traced message, with the number of queues that it was routed to.
 func (s *Spans) Published(m *Message, connection string, queues int) {
 	now := s.now()
 	s.record(now, now, m, &templateKey{kind: ofPublish, injected: m.Injected, connection: amqp.BytesOf(connection), queues: uint32(queues)})
@@ -53,13 +53,13 @@ func (s *Spans) Decided(q *QueueRef, now hook.Instant, m *Message, d *guest.Deci
 	s.end(p, now, now.Add(max(0, d.Took)))
 }
 
-// otherError is the conventions' kind of errors that have none.
+// otherError is the conventions' kind for errors without one.
 const otherError = "_OTHER"
 
-// maxPolicyAttributes is how many names and values of a policy's attributes a span takes.
+// maxPolicyAttributes bounds the names and values that a span takes from a policy's attributes.
 const maxPolicyAttributes = 2 * 32
 
-// addVerdict adds the verdict's consequences and the policy's own attributes.
+// addVerdict adds the consequences of the verdict and the policy's own attributes.
 func (p *Span) addVerdict(d *guest.Decision) {
 	p.addText(reasonKey, reasonName(d.Verdict.Reason))
 	if d.Verdict.Deadline != 0 && d.Verdict.Action == hook.Keep {
@@ -84,7 +84,7 @@ func verdict(a hook.Action) string {
 	return names[a]
 }
 
-// Recovery describes what the broker recovered at its start.
+// Recovery describes what a broker recovered when it started.
 type Recovery struct {
 	Began, Ended     hook.Instant
 	Bytes            int64 // of the logs

@@ -41,7 +41,7 @@ func (m *removedMessage) makeSpans(s *Spans) {
 	}
 }
 
-// open begins a span with the attributes that all spans of the removal have.
+// open begins a span with the attributes common to all spans of the removal.
 func (m *removedMessage) open(s *Spans, operation string) *Span {
 	p := s.open(&m.subject, operation, m.queue.Queue)
 	if m.queue.Schedule {
@@ -55,8 +55,8 @@ func (m *removedMessage) open(s *Spans, operation string) *Span {
 	return p
 }
 
-// hold makes the span of the time for which a message was held, until it was released or cancelled. It begins when the message
-// entered: what is held since a failed delivery has no record of when that was.
+// hold makes the span of the time for which a message was held, until it was released or cancelled. The span begins when the message
+// entered the queue: for messages held since a failed delivery, the start of the hold is not recorded.
 func (m *removedMessage) hold(s *Spans) {
 	began := since(m.Enqueued, m.now)
 	p := m.open(s, "hold")
@@ -71,7 +71,7 @@ func (m *removedMessage) hold(s *Spans) {
 	s.end(p, began, m.now)
 }
 
-// addLoss makes the span of a message that was to enter a queue, and did not, an error.
+// addLoss makes the span an error if the message should have entered a queue and did not.
 func (m *removedMessage) addLoss(p *Span) {
 	if m.Target == nil {
 		return
@@ -147,7 +147,7 @@ func (p *Span) addTarget(to *hook.Target) {
 	}
 }
 
-// queueExpired makes the span of an expired queue. Like a message without a context it is sampled by chance.
+// queueExpired makes the span of an expired queue. It is sampled by chance, like a message without a context.
 func (s *Spans) queueExpired(q *QueueRef, now hook.Instant, e *QueueEnd) {
 	if !s.always && !s.SampleRoot() {
 		return

@@ -11,7 +11,7 @@ import (
 
 var place = &QueueRef{VHost: "/", Queue: "q", Strategy: "deadline"}
 
-// expired is a message that entered ten seconds before noon and was due a second before it.
+// expired is a message that entered ten seconds before noon and was due one second before noon.
 func expired(headers amqp.RawTable) Removal {
 	m := message(headers)
 	return Removal{
@@ -129,7 +129,7 @@ func TestOnlyWhatIsTracedHasSpans(t *testing.T) {
 	}
 }
 
-// Policies may find that a message's time is up without there having been a deadline, or with one before it entered.
+// A policy may decide that a message has expired without a deadline, or with a deadline before it entered.
 func TestExpiredWithoutDeadline(t *testing.T) {
 	for _, tc := range []struct {
 		name               string

@@ -17,10 +17,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// tape is a sink that remembers.
+// tape is a sink that records spans.
 type tape struct {
 	spans []*taped
-	full  bool // it takes none
+	full  bool // it refuses all spans
 }
 
 var _ Sink = (*tape)(nil)
@@ -65,7 +65,7 @@ func attributesOf(as []attribute.KeyValue) string {
 
 const noon = hook.Instant(12 * time.Hour)
 
-// tapeOf returns the spans of what tell tells.
+// tapeOf returns the spans that tell causes.
 func tapeOf(t *testing.T, o SpanOptions, tell func(s *Spans)) []*taped {
 	t.Helper()
 	to := &tape{}
@@ -94,7 +94,7 @@ func message(headers amqp.RawTable) *Message {
 	return &Message{VHost: "/", Exchange: []byte("orders"), Key: []byte("new"), Props: propsOf(headers), Size: 7}
 }
 
-// belongs checks that a span is a child of the context in the message. It is not linked to it, too: viewers drew both.
+// belongs checks that a span is a child of the context in the message, and not also linked to it: viewers would draw both.
 func belongs(t *testing.T, s *taped) {
 	t.Helper()
 	if s.Trace.String() != traceHex || s.Parent.String() != spanHex || !s.Remote || s.State != "a=1" {
@@ -219,7 +219,7 @@ func inject(s *Spans, props []byte) []byte {
 	return injected
 }
 
-// Properties share memory: none writes over another's, whatever their sizes, also when something is appended to them.
+// Properties share memory: none overwrites another, whatever their sizes, even if bytes are appended.
 func TestInjectedPropertiesAreApart(t *testing.T) {
 	s := NewSpans(SpanOptions{Sampling: Sampling{Ratio: 0.5}})
 	var all, copies [][]byte
@@ -259,7 +259,7 @@ func TestPublished(t *testing.T) {
 		"curfew.vhost=/", "curfew.publish.queues=2")
 }
 
-// A message without a context gets one that names the span of its publishing, which begins the trace.
+// A message without a context gets one that names its publish span, the first of the trace.
 func TestInjectedContextNamesThePublishing(t *testing.T) {
 	var props []byte
 	s := one(t, func(s *Spans) {
@@ -332,7 +332,7 @@ func TestRecovered(t *testing.T) {
 	has(t, s, "curfew.recovery.bytes=1", "curfew.recovery.entries=2", "curfew.recovery.messages=3", "curfew.recovery.queues=4")
 }
 
-// What clients name their things must not keep a batch from being sent: it has to be UTF-8.
+// Clients' names must not prevent a batch from being sent: all texts have to be UTF-8.
 func TestNamesAreMadeValid(t *testing.T) {
 	s := one(t, func(s *Spans) {
 		s.Published(&Message{VHost: "\xff", Exchange: []byte("e\xff"), Key: []byte("\xfe"), Props: []byte{0, 0}}, "\xff", 0)
@@ -347,7 +347,7 @@ func TestNamesAreMadeValid(t *testing.T) {
 	}
 }
 
-// A sink that has no room costs spans, which are counted, and nothing else.
+// If a sink is full, spans are lost and counted, with no other effect.
 func TestFullSink(t *testing.T) {
 	to := &tape{full: true}
 	s := NewSpans(SpanOptions{Sink: to, Sampling: Sampling{Ratio: 1}})
@@ -374,7 +374,7 @@ type nowhere struct{}
 
 func (nowhere) Take(*Span) bool { return true }
 
-// What a message that is traced costs is not garbage, but for its tracestate.
+// Tracing a message produces no garbage, except for its tracestate.
 func TestSpansCostNoMemory(t *testing.T) {
 	if lossyPools {
 		t.Skip("the race detector has sync.Pool drop what it is given")

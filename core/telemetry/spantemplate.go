@@ -9,22 +9,22 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// SpanTemplate has what the spans of messages with the same path through the broker have in common.
+// SpanTemplate has the common parts of the spans of messages with the same path through the broker.
 type SpanTemplate struct {
 	Name       string
 	Kind       trace.SpanKind
 	Attributes []attribute.KeyValue
 
-	// Encoded belongs to the sink, for its encoding of the other fields; it is empty at first. Like them it is valid during the
-	// sink's call, in which the sink alone uses it.
+	// Encoded belongs to the sink, for its encoding of the other fields; it is empty at first. Like the other fields it is valid during the
+	// sink's call, and only the sink uses it then.
 	Encoded []byte
 
 	key      []byte // the encoded templateKey; some texts are parts of it
-	texts    []byte // has the other texts
+	texts    []byte // contains the other texts
 	injected bool
 }
 
-// templateKey has the facts of a publish or a delivery except the message.
+// templateKey has the facts of a publish or a delivery, except those of the message.
 type templateKey struct {
 	kind        templateKind
 	injected    bool   // of a publish
@@ -47,7 +47,7 @@ const (
 	redeliveredBit = 2
 )
 
-// A key is encoded as its kind, its bits, the number of queues, the sizes of its texts, and the texts.
+// The encoding of a key: its kind, its bits, the number of queues, the sizes of its texts, and the texts.
 const (
 	keySizesAt  = 1 + 1 + 4
 	keyParts    = 6
@@ -125,7 +125,7 @@ func (s *SpanTemplate) make() {
 	s.Attributes = appendText(as, clientKey, connection)
 }
 
-// operation returns what the client or the broker did.
+// operation returns the operation of the client or the broker.
 func (c *templateKey) operation() string {
 	switch {
 	case c.kind == ofPublish:
@@ -136,8 +136,8 @@ func (c *templateKey) operation() string {
 	return "deliver"
 }
 
-// spanKind returns the kind of the span: a client waits for what the broker does when it publishes or fetches a message. A publish
-// that gives the message its context produces it, and so does the broker towards a consumer, which did not ask.
+// spanKind returns the kind of the span. A client waits while the broker publishes or fetches a message for it. A publish
+// that gives the message its context produces the message; so does the broker towards a consumer, which did not ask.
 func (c *templateKey) spanKind() trace.SpanKind {
 	switch {
 	case c.kind == ofPublish && c.injected, c.kind == ofDelivery && len(c.tag) > 0:
@@ -146,7 +146,7 @@ func (c *templateKey) spanKind() trace.SpanKind {
 	return trace.SpanKindServer
 }
 
-// templateCache has the templates used last: most messages share their path with others.
+// templateCache has the templates that were used last: most messages share their path with others.
 type templateCache struct {
 	seed      maphash.Seed
 	templates []SpanTemplate // at the index of the key's hash

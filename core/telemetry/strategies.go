@@ -12,13 +12,13 @@ type Strategies[T any] struct {
 	mu     sync.Mutex                    // held while byName is replaced
 }
 
-// Users choose the names of strategies. Those beyond maxStrategies share the value of otherStrategy.
+// Users choose the names of strategies. Strategies beyond maxStrategies share the value of otherStrategy.
 const (
 	maxStrategies = 64
 	otherStrategy = "other"
 )
 
-// Of returns the value of a strategy, made by create at the first call. Later calls are cheap.
+// Of returns the value of a strategy. The first call makes it with create; later calls are cheap.
 func (s *Strategies[T]) Of(name string, create func() *T) *T {
 	if t := s.find(name); t != nil {
 		return t
@@ -40,7 +40,7 @@ func (s *Strategies[T]) Of(name string, create func() *T) *T {
 	return all[name]
 }
 
-// find returns the value that a strategy has already; nil if none.
+// find returns the existing value of a strategy; nil = there is none.
 func (s *Strategies[T]) find(name string) *T {
 	all := s.All()
 	if t := all[name]; t != nil || len(all) < maxStrategies {

@@ -10,14 +10,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// subject has the facts about a message that spans use. It is valid until the message's bytes change.
+// subject has the facts about a message that spans need. It is valid until the message's bytes change.
 type subject struct {
 	tracedProps
 	vhost, exchange, key string
 	size                 int
 }
 
-// tracedProps has the properties of a message that spans use.
+// tracedProps has the properties of a message that spans need.
 type tracedProps struct {
 	context                 spanContext
 	id, conversation, state string
@@ -52,7 +52,7 @@ func newSubject(vhost string, exchange, key, props []byte, size int) subject {
 	return subject{tracedProps: parseProps(props), vhost: vhost, exchange: stringOf(exchange), key: stringOf(key), size: size}
 }
 
-// addMessage adds the attributes of every span about a message; queue "" means none.
+// addMessage adds the attributes that every span about a message has; queue "" means none.
 func (p *Span) addMessage(m *subject, operation, queue string) {
 	p.destination = appendDestination(p.destination[:0], m.exchange, m.key, queue)
 	p.Attributes = append(p.Attributes,
@@ -67,10 +67,10 @@ func (p *Span) addMessage(m *subject, operation, queue string) {
 	}
 }
 
-// anonymous reports whether a destination is a queue that was declared without a name, and got one from the broker.
+// anonymous reports whether a destination is a queue that was declared without a name and named by the broker.
 func anonymous(name string) bool { return strings.HasPrefix(name, "amq.gen-") }
 
-// appendDestination appends a destination name, by OpenTelemetry's conventions for RabbitMQ.
+// appendDestination appends the name of a destination, following OpenTelemetry's conventions for RabbitMQ.
 func appendDestination(dst []byte, exchange, key, queue string) []byte {
 	if queue == key {
 		queue = ""
@@ -88,7 +88,7 @@ func appendDestination(dst []byte, exchange, key, queue string) []byte {
 	return dst
 }
 
-// defaultExchange names the default exchange where a name is needed.
+// defaultExchange is the name used for the default exchange where a name is needed.
 const defaultExchange = "amq.default"
 
 // exchangeName returns an exchange's name for spans.

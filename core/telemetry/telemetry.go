@@ -1,7 +1,7 @@
-// Package telemetry records broker activity as events, histograms and spans. Recording never blocks; what does not fit is
+// Package telemetry records broker activity as events, histograms and spans. Recording never blocks. Data that does not fit is
 // counted and dropped. The package starts no goroutine.
 //
-// Queues, vhosts and sessions call a [Recorder] from queues' turns and connections' reader goroutines. Calls without anything
+// Queues, vhosts and sessions call a [Recorder] from queues' turns and connections' reader goroutines. Calls with nothing
 // to record return at once, as do all calls of a nil Recorder.
 package telemetry
 
@@ -23,7 +23,7 @@ type Recorder struct {
 // Options configure a Recorder.
 type Options struct {
 	Clock  func() hook.Instant
-	Events int    // most events of messages in the ring; 0 = no ring
+	Events int    // capacity of the ring for events of messages; 0 = no ring
 	Spans  *Spans // nil: traces are off
 }
 
@@ -44,7 +44,7 @@ func (r *Recorder) Events() *Ring {
 	return r.events
 }
 
-// Spans is nil while traces are off. Callers ask before they collect what a span needs.
+// Spans returns nil while traces are off. Callers check this before they collect the data for a span.
 func (r *Recorder) Spans() *Spans {
 	if r == nil {
 		return nil
@@ -52,7 +52,7 @@ func (r *Recorder) Spans() *Spans {
 	return r.spans
 }
 
-// Lateness returns the lateness of expired and of released messages, and how long consumers had messages past their deadlines.
+// Lateness returns the lateness of expired and of released messages, and how long consumers held messages past their deadlines.
 func (r *Recorder) Lateness() *Lateness {
 	if r == nil {
 		return nil
@@ -68,7 +68,7 @@ type QueueRef struct {
 	Schedule bool   // it is an exchange
 }
 
-// kind names what q is, in labels.
+// kind returns the label for the kind of q.
 func (q *QueueRef) kind() string {
 	if q.Schedule {
 		return OfExchanges
@@ -76,13 +76,13 @@ func (q *QueueRef) kind() string {
 	return OfQueues
 }
 
-// What holds messages, in labels.
+// Labels for the kinds of objects that hold messages.
 const (
 	OfQueues    = "queue"
 	OfExchanges = "exchange"
 )
 
-// late returns how long after its deadline the message's removal was decided; false if there was no deadline or the time of
+// late returns how long after its deadline the message's removal was decided. It returns false if there was no deadline or the time of
 // the decision is unknown.
 func (r *Removal) late(now hook.Instant) (time.Duration, bool) {
 	if r.Deadline == 0 || r.Underway < 0 {
@@ -91,7 +91,7 @@ func (r *Removal) late(now hook.Instant) (time.Duration, bool) {
 	return max(0, now.Sub(r.Deadline)-r.Underway), true
 }
 
-// Outcome is what became of a removed message.
+// Outcome is the fate of a removed message.
 type Outcome uint8
 
 // The outcomes.
@@ -100,10 +100,10 @@ const (
 	DeadLettered                // enqueued in at least one queue, or with at-least-once in all of them
 	Unroutable                  // dropped: no queue was bound
 	NoExchange                  // dropped: the exchange did not exist
-	Cycle                       // dropped: dead-lettering would have repeated for ever
+	Cycle                       // dropped: dead-lettering would have repeated forever
 	Filtered                    // dropped: a plugin's filter kept it out of the exchange
 	Routed                      // a released or redriven message: enqueued in at least one queue; see [Removal.Became]
-	Ready                       // a held message: it stays in its queue, and is not held any more
+	Ready                       // a held message: it stays in its queue, and is no longer held
 	Refused                     // dropped: every queue that it was routed to refused it
 	Outcomes
 )
@@ -115,23 +115,23 @@ func (o Outcome) String() string {
 
 // Removal is a message that leaves its queue for a reason, with its outcome. The slices are valid during the call.
 type Removal struct {
-	Exchange, Key, Props []byte // as it was published to this queue; Props as on the wire
+	Exchange, Key, Props []byte // as published to this queue; Props as on the wire
 	Size                 int    // of the body, bytes
 	Enqueued, Deadline   hook.Instant
-	Held                 hook.Instant // until when it was held; 0 = it was not, or is released on request
+	Held                 hook.Instant // end of its hold; 0 = it was not held, or is released on request
 	Reason               hook.Reason
 	Outcome              Outcome
-	Target               *hook.Target // of its dead-lettering; nil: none
-	Entered              *Entered     // nil: no queue, or it is not known which
+	Target               *hook.Target // target of its dead-lettering; nil: none
+	Entered              *Entered     // the queues that it entered; nil: none, or unknown
 	Digest               uint64       // first 8 bytes of the digest of the policy that set its deadline; 0 = none
-	// Underway is the time since the decision, for an at-least-once dead letter; negative: the decision was before a restart.
+	// Underway is the time since the decision, for an at-least-once dead letter; negative: the decision was made before a restart.
 	Underway time.Duration
 	Traced   bool // sampled, by its context or by chance when it was published
-	// Overstayed means that the message came back from a consumer past its deadline: the broker could not have it expire in time.
+	// Overstayed means that a consumer returned the message after its deadline, so the broker could not expire it in time.
 	Overstayed bool
 }
 
-// Became returns what became of the message. A released or redriven message that entered a queue is routed: it is no dead letter.
+// Became returns the final outcome. A released or redriven message that entered a queue is Routed, because it is not a dead letter.
 func (r *Removal) Became() Outcome {
 	if r.Outcome == DeadLettered && (r.Reason == hook.ReasonReleased || r.Reason == hook.ReasonRedriven) {
 		return Routed
@@ -139,7 +139,7 @@ func (r *Removal) Became() Outcome {
 	return r.Outcome
 }
 
-// afterHold returns how long after the end of its hold the message was released; false if it was not released, or on request.
+// afterHold returns how long after the end of its hold the message was released. It returns false if it was not released, or on request.
 func (r *Removal) afterHold(now hook.Instant) (time.Duration, bool) {
 	if r.Reason != hook.ReasonReleased || r.Held == 0 {
 		return 0, false
@@ -152,7 +152,7 @@ func Moved(r hook.Reason) bool {
 	return r == hook.ReasonReleased || r == hook.ReasonRedriven || r == hook.ReasonCancelled
 }
 
-// Removed records messages that were removed from a queue at once, and held messages that were released there.
+// Removed records messages that were removed from a queue together, and held messages that were released there.
 func (r *Recorder) Removed(q *QueueRef, now hook.Instant, rs []Removal) {
 	if r == nil || len(rs) == 0 {
 		return
