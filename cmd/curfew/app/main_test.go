@@ -255,7 +255,7 @@ func TestConfigErrors(t *testing.T) {
 		{
 			"the chain's", "plugins:\n  ttl:\n    strategy: lazy\n", nil,
 			"curfew config: the configuration has an error:\n" +
-				"  plugins.ttl.strategy: \"lazy\" is not an expiry strategy; there are deadline, rabbitmq, lavinmq, ottermq (file x.yaml:3)\n",
+				"  plugins.ttl.strategy: \"lazy\" is not an expiry strategy, expected one of deadline, rabbitmq, lavinmq, ottermq (file x.yaml:3)\n",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
