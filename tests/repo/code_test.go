@@ -79,7 +79,7 @@ func emptyString(e ast.Expr) bool {
 }
 
 // runners are the only folders that start goroutines: everything else is plain methods on plain structs.
-var runners = []string{"cmd", "core/journal", "core/cluster", "core/peer", "core/queue", "core/slab", "core/store", "core/wire", "core/wlog", "tests"}
+var runners = []string{"cmd", "core/broker", "core/journal", "core/cluster", "core/peer", "core/queue", "core/slab", "core/store", "core/wire", "core/wlog", "tests"}
 
 func TestGoroutinesOnlyInRunners(t *testing.T) {
 	for _, s := range sources(t) {

@@ -3,8 +3,6 @@ package app
 import (
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
 	"os/exec"
 	"runtime"
 )
@@ -41,7 +39,7 @@ func opener(system string) (name string, args []string) {
 
 // openPage opens the management page. A broker without a browser is as good as any: failures are warnings.
 func (s *service) openPage(browse func(address string, failed func(error)) error) {
-	address := s.management.pageAddress()
+	address := s.broker.PageAddress()
 	if address == "" {
 		s.log.Warn("there is no page to open: listen.management is off")
 		return
@@ -53,26 +51,4 @@ func (s *service) openPage(browse func(address string, failed func(error)) error
 	if err := browse(address, failed); err != nil {
 		failed(err)
 	}
-}
-
-// pageAddress returns the address of the page on this machine, without TLS if it has one; "" if there is none.
-func (m *management) pageAddress() string {
-	for _, scheme := range []string{"http", "https"} {
-		for _, l := range m.listeners {
-			if l.protocol == scheme {
-				return scheme + "://" + reachable(l.Addr().String()) + "/"
-			}
-		}
-	}
-	return ""
-}
-
-// reachable returns an address that a listener's stands for: all addresses are no address.
-func reachable(listener string) string {
-	at, err := netip.ParseAddrPort(listener)
-	if err != nil || !at.Addr().IsUnspecified() {
-		return listener
-	}
-	_, port, _ := net.SplitHostPort(listener)
-	return net.JoinHostPort("localhost", port)
 }

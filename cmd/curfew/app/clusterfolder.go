@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/curfewmq/curfew/core/broker"
 	"github.com/curfewmq/curfew/core/cluster"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -126,7 +127,7 @@ func importBroker(ctx context.Context, from, to string, shards uint32) (done sto
 		return done, fmt.Errorf("%s: %w", from, err)
 	}
 	defer func() { err = errors.Join(err, reader.Close()) }()
-	modules, err := modulesIn(policyFolder(from))
+	modules, err := modulesIn(broker.PolicyFolder(from))
 	if err != nil {
 		return done, err
 	}

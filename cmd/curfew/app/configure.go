@@ -10,12 +10,10 @@ import (
 
 	"github.com/curfewmq/curfew/cmd/curfew/printable"
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
+	"github.com/curfewmq/curfew/core/broker"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/config"
-	"github.com/curfewmq/curfew/core/peer"
 	"github.com/curfewmq/curfew/core/vhost"
-	"github.com/curfewmq/curfew/core/wire"
-	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/policies"
 )
 
@@ -155,23 +153,9 @@ func (a *app) translateConfig(file string, explain bool) int {
 
 // checkFiles reads the files that the configuration names and without which a broker does not start: certificates, keys and modules.
 func (c *configuration) checkFiles() error {
-	var errs []error
-	switch { // the listener for AMQP has all files of the other one
-	case c.Listen.AMQPS != "":
-		_, err := wire.LoadCertificates(amqpTLS(c.Config))
-		errs = append(errs, err)
-	case c.Listen.ManagementTLS != "":
-		_, err := wire.LoadCertificates(managementTLS(*c))
-		errs = append(errs, err)
-	}
-	if c.Cluster.On() && c.Cluster.TLS.Cert != "" {
-		_, err := peer.LoadTLS(peerTLS(c.Config))
-		errs = append(errs, err)
-	}
-	for _, p := range c.Plugins {
-		if h, ok := p.Plugin.(*wasm.Host); ok {
-			errs = append(errs, h.CheckFiles())
-		}
+	errs := []error{broker.CheckFiles(c.Config)}
+	if h := hostOf(c.Plugins); h != nil {
+		errs = append(errs, h.CheckFiles())
 	}
 	return errors.Join(errs...)
 }

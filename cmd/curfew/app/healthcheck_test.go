@@ -6,15 +6,23 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/mgmt"
 )
 
 func TestHealthcheck(t *testing.T) {
-	f := newFake()
-	f.recovered = make(chan struct{})
-	p := launch(t, f, "listen: {amqp: \"127.0.0.1:0\", management: \"127.0.0.1:0\", metrics: \"127.0.0.1:0\"}\n")
-	p.wait("listening")
-	p.wait("listening")
-	management, metrics := p.addr["listen.management"], p.addr["listen.metrics"]
+	var alarms []string
+	handlers := map[string]http.Handler{"starting": mgmt.Starting()}
+	api := mgmt.New(mgmt.Options{Alarms: func() []string { return alarms }, Clock: clock.New()})
+	handlers["api"], handlers["metrics"] = api, api.Unguarded()
+	servers := map[string]*httptest.Server{}
+	for name, handler := range handlers {
+		servers[name] = httptest.NewServer(handler)
+		defer servers[name].Close()
+	}
+	address := func(name string) string { return servers[name].Listener.Addr().String() }
+	starting, management, metrics := address("starting"), address("api"), address("metrics")
 	check := func(want int, text string, args ...string) {
 		t.Helper()
 		code, stdout, stderr := invoke(append([]string{"healthcheck"}, args...)...)
@@ -22,20 +30,18 @@ func TestHealthcheck(t *testing.T) {
 			t.Errorf("%v: exit status %d, got %q, want %d, %q", args, code, got, want, text)
 		}
 	}
-	check(1, "curfew healthcheck: not ready: http://"+management+"/readyz answers 503 Service Unavailable: starting", "--management", management)
-	check(0, "live: http://"+management+"/healthz", "--management", management, "--live")
-	close(f.recovered)
-	p.wait("ready")
+	check(1, "curfew healthcheck: not ready: http://"+starting+"/readyz answers 503 Service Unavailable: starting", "--management", starting)
+	check(0, "live: http://"+starting+"/healthz", "--management", starting, "--live")
 	check(0, "ready: http://"+management+"/readyz", "--management", management)
 	check(0, "ready: http://"+metrics+"/readyz", "--url", "http://"+metrics)
 	check(0, "ready: http://"+metrics+"/readyz", "--url", "http://"+metrics+"/")
 	check(0, "live: http://"+metrics+"/healthz", "--url", "http://"+metrics+"/readyz", "--live")
 	t.Setenv("CURFEW_LISTEN__METRICS", metrics)
 	check(0, "ready: http://"+metrics+"/readyz", "--management", management)
-	f.alarms = []string{"memory", "shard 2"}
+	alarms = []string{"memory", "shard 2"}
 	check(1, "curfew healthcheck: not ready: http://"+metrics+"/readyz answers 503 Service Unavailable: shard 2")
 	check(1, "curfew healthcheck: not live: http://"+metrics+"/healthz answers 503 Service Unavailable: shard 2", "--live")
-	p.stop()
+	servers["metrics"].Close()
 	if code, _, stderr := invoke("healthcheck", "--live"); code != exitFailure || !strings.Contains(stderr, "connection refused") {
 		t.Errorf("after the end: exit status %d, %s", code, stderr)
 	}

@@ -5,7 +5,6 @@
 package app
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"os"
@@ -18,6 +17,7 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/ctl"
 	"github.com/curfewmq/curfew/cmd/curfew/policy"
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
+	"github.com/curfewmq/curfew/core/broker"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -59,7 +59,7 @@ type app struct {
 	environ        []string
 	plugins        []hook.Factory // of this binary, in the order of the default chain
 	signals        chan os.Signal // serve also has the process's signals sent here
-	newBroker      func(context.Context, setup) (broker, error)
+	newBroker      func(broker.Options) runner
 	browse         func(address string, failed func(error)) error // see browse
 }
 

@@ -171,7 +171,7 @@ func (s *service) notify(ctx context.Context) {
 
 // notifyNow gives no sign of life when /healthz is not 200: the process is to be started again.
 func (s *service) notifyNow() {
-	alarms := s.alarms()
+	alarms := s.broker.Alarms()
 	if s.notifier.watchdog > 0 && len(probe.Health.Failures(alarms)) == 0 {
 		s.notifier.send("WATCHDOG=1")
 	}

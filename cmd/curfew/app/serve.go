@@ -1,9 +1,7 @@
 package app
 
 import (
-	"context"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -11,37 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/clock"
-	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/telemetry"
 )
-
-// broker is the AMQP server as serve runs it.
-type broker interface {
-	// Start listens on listen.amqp and listen.amqps, and serves.
-	Start(ctx context.Context) error
-	// Addresses returns what it listens on: AMQP, then AMQP over TLS, without those that are off.
-	Addresses() []net.Addr
-	// Management returns the broker's part of the management API's options: its alarms at least.
-	Management() mgmt.Options
-	// ReloadTLS reads the certificate files again. On an error the old certificates stay in use.
-	ReloadTLS() error
-	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and returns when all are closed and everything is
-	// flushed. When ctx ends, it cuts off the remaining connections and returns an error.
-	Shutdown(ctx context.Context) error
-}
-
-// setup is what a broker is created from.
-type setup struct {
-	configuration
-	watermark uint64 // bytes of memory above which publishers are blocked; 0 = never
-	diskLimit int64  // bytes of free disk space below which publishers are blocked; 0 = none
-	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
-	log       *slog.Logger
-	clock     clock.Clock
-	telemetry *telemetry.Recorder
-	progress  func(shard uint32, done, total int64) // reports at most once a second what was recovered; nil = nobody is told
-}
 
 func (a *app) serve(args []string) int {
 	f := newFlags("serve", "Runs the broker until SIGTERM or Ctrl-C.")
@@ -71,9 +39,11 @@ func (a *app) serve(args []string) int {
 
 	notifier := openNotifier(a.environ, log)
 	defer notifier.close()
-	s := &service{notifier: notifier, plugins: a.plugins, running: c, load: load, level: level, log: log, stdout: a.stdout, emptied: make(chan struct{}, 1)}
+	s := &service{
+		plugins: a.plugins, running: c, load: load, level: level, log: log, stdout: a.stdout, newBroker: a.newBroker, notifier: notifier,
+	}
 	defer s.closeTelemetry()
-	sig, err := s.startUnless(a.signals, a.newBroker)
+	sig, err := s.startUnless(a.signals)
 	switch {
 	case err != nil && sig != nil:
 		log.Info("stopped before it was ready", "signal", sig.String(), "error", err)

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,75 +14,62 @@ import (
 	"testing"
 	"time"
 
-	"github.com/curfewmq/curfew/core/clock"
-	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/core/broker"
+	"github.com/curfewmq/curfew/core/config"
 )
 
-// fake is a broker that listens and lets connections wait.
+// fake is a broker without clients.
 type fake struct {
-	setup     setup
-	alarms    []string
-	recovered chan struct{} // there is no broker until it is closed; nil: at once
-	tls       error         // what ReloadTLS returns
-	shutdown  chan struct{} // closed when Shutdown is called
-	release   chan struct{} // Shutdown waits for it to be closed
-
-	listeners []net.Listener
+	options  broker.Options // that it was made from
+	alarms   []string
+	start    func(ctx context.Context) error // what Start does; nil = nothing
+	failed   chan error
+	emptied  chan struct{}
+	reloaded chan *config.Config
+	shutdown chan struct{} // closed when Shutdown is called
+	release  chan struct{} // Shutdown waits for it to be closed
 }
 
-var _ broker = (*fake)(nil)
+var _ runner = (*fake)(nil)
 
-func newFake() *fake { return &fake{shutdown: make(chan struct{}), release: make(chan struct{})} }
-
-func (f *fake) open(_ context.Context, s setup) (broker, error) {
-	f.setup = s
-	if f.recovered != nil {
-		<-f.recovered
+func newFake() *fake {
+	return &fake{
+		failed: make(chan error, 1), emptied: make(chan struct{}), reloaded: make(chan *config.Config, 4), shutdown: make(chan struct{}), release: make(chan struct{}),
 	}
-	return f, nil
 }
 
-func (f *fake) Start(context.Context) error {
-	for _, addr := range []string{f.setup.Listen.AMQP, f.setup.Listen.AMQPS} {
-		if addr == "" {
-			continue
-		}
-		ln, err := net.Listen("tcp", addr)
-		if err != nil {
-			close(f.release)
-			return err
-		}
-		f.listeners = append(f.listeners, ln)
-	}
-	return nil
+func (f *fake) make(o broker.Options) runner {
+	f.options = o
+	return f
 }
 
-func (f *fake) Addresses() []net.Addr {
-	var addrs []net.Addr
-	for _, ln := range f.listeners {
-		addrs = append(addrs, ln.Addr())
+func (f *fake) Start(ctx context.Context) error {
+	if f.start == nil {
+		return nil
 	}
-	return addrs
+	return f.start(ctx)
+}
+
+func (f *fake) Alarms() []string           { return f.alarms }
+func (f *fake) Failed() <-chan error       { return f.failed }
+func (f *fake) Emptied() <-chan struct{}   { return f.emptied }
+func (f *fake) Reload(next *config.Config) { f.reloaded <- next }
+
+func (f *fake) PageAddress() string {
+	if f.options.Config.Listen.Management == "" {
+		return ""
+	}
+	return "http://" + f.options.Config.Listen.Management + "/"
 }
 
 func (f *fake) Shutdown(ctx context.Context) error {
 	close(f.shutdown)
-	for _, ln := range f.listeners {
-		_ = ln.Close()
-	}
 	select {
 	case <-f.release:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-func (f *fake) ReloadTLS() error { return f.tls }
-
-func (f *fake) Management() mgmt.Options {
-	return mgmt.Options{Alarms: func() []string { return f.alarms }, Clock: clock.New()}
 }
 
 // record is a line of the JSON log.
@@ -126,7 +111,7 @@ func launchWith(t *testing.T, f *fake, change func(*app), yaml string, args ...s
 		exited: make(chan int, 1), dir: t.TempDir(), addr: map[string]string{},
 	}
 	writeFile(t, p.file(), yaml)
-	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: p.signals, newBroker: f.open}
+	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: p.signals, newBroker: f.make}
 	change(a)
 	args = append([]string{"serve", "--config", p.file()}, args...)
 	go func() {
@@ -169,69 +154,48 @@ func (p *process) stop() {
 	p.wantExit(exitOK)
 }
 
-var client = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-// get returns the status and body of a management path.
-func (p *process) get(path string) (int, string) {
-	p.t.Helper()
-	return p.getFrom("listen.management", path)
-}
-
-// getFrom is get from another listener.
-func (p *process) getFrom(key, path string) (int, string) {
-	p.t.Helper()
-	r, err := client.Get("http://" + p.addr[key] + path)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	defer r.Body.Close()
-	b, err := io.ReadAll(r.Body)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return r.StatusCode, string(b)
-}
-
-func (p *process) wantGet(path string, status int, body string) {
-	p.t.Helper()
-	if s, b := p.get(path); s != status || b != body {
-		p.t.Errorf("GET %s = %d %s, want %d %s", path, s, b, status, body)
-	}
-}
-
 const local = "listen: {amqp: \"127.0.0.1:0\", management: \"127.0.0.1:0\"}\n"
 
-// From start to SIGTERM, with what a load balancer sees.
+// From start to SIGTERM.
 func TestServe(t *testing.T) {
-	p := launch(t, newFake(), local+"limits: {channels: 7, memory-watermark: 64MiB}\n", "--log-level", "debug")
-	p.wait("ready")
-	if c := p.fake.setup; c.Limits.Channels != 7 || c.watermark != 64<<20 || c.chain.DefaultStrategy() != "deadline" {
-		t.Errorf("the broker got %+v", c)
+	p := launch(t, newFake(), local+"limits: {channels: 7}\n", "--log-level", "debug")
+	if r := p.wait("plugins"); !strings.HasPrefix(r["chain"].(string), "ttl, ") {
+		t.Errorf("got %v", r)
 	}
-	p.wantGet("/health", 200, `{"status":"ok"}`)
-	p.wantGet("/version", 200, `{"product":"Curfew","version":"`+version+`"}`)
-	p.wantGet("/nothing", 404, `{"error":"Object Not Found","reason":"Not Found"}`)
+	p.wait("ready")
+	o := p.fake.options
+	if o.Config.Limits.Channels != 7 || o.ConfigFile != p.file() || o.Chain.DefaultStrategy() != "deadline" || o.Policies == nil || o.Program.Version != version || o.Program.Revision == "" {
+		t.Errorf("the broker got %+v", o)
+	}
 	if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil { // a real signal, once
 		t.Fatal(err)
 	}
 	p.wait("closing connections")
 	<-p.fake.shutdown
-	p.wantGet("/health", 503, `{"status":"alarm","alarms":["draining"]}`)
 	close(p.fake.release)
 	p.wait("stopped")
 	p.wantExit(exitOK)
-	if _, err := client.Get("http://" + p.addr["listen.management"] + "/health"); err == nil {
-		t.Error("the management API still answers")
-	}
 }
 
-func TestAlarms(t *testing.T) {
+// A broker that an operator has drained ends, and so does one whose management API has ended by itself, which is a failure.
+func TestServeEndsByItself(t *testing.T) {
 	f := newFake()
-	f.alarms = []string{"memory"}
+	close(f.release)
 	p := launch(t, f, local)
 	p.wait("ready")
-	p.wantGet("/health", 503, `{"status":"alarm","alarms":["memory"]}`)
-	p.stop()
+	close(f.emptied)
+	p.wait("stopped")
+	p.wantExit(exitOK)
+
+	f = newFake()
+	close(f.release)
+	p = launch(t, f, local)
+	p.wait("ready")
+	f.failed <- errors.New("accept: too many open files")
+	if r := p.wait("the management API failed"); r["error"] != "accept: too many open files" {
+		t.Errorf("got %v", r)
+	}
+	p.wantExit(exitFailure)
 }
 
 // A second signal does not wait for connections that do not close.
@@ -246,109 +210,39 @@ func TestSecondSignal(t *testing.T) {
 	p.wantExit(exitFailure)
 }
 
-func TestManagementOff(t *testing.T) {
-	p := launch(t, newFake(), "listen: {amqp: \"127.0.0.1:0\", management: off}\n")
-	p.wait("ready")
-	if got, ok := p.addr["listen.management"]; ok {
-		t.Errorf("listening on %s", got)
-	}
-	p.stop()
-}
-
-// The API ends only when told to; if it does by itself, the broker ends too.
-func TestAPIFails(t *testing.T) {
-	f := newFake()
-	close(f.release)
-	lines := make(chan record, 100)
-	m := &management{servers: []*http.Server{{}}, ended: make(chan error, 1)}
-	s := &service{broker: f, log: newLogger(&process{lines: lines}, "json", nil, ""), management: m}
-	m.ended <- errors.New("accept: too many open files")
-	if code := s.run(nil); code != exitFailure {
-		t.Errorf("exit status %d, want %d", code, exitFailure)
-	}
-	if r := <-lines; r["msg"] != "the management API failed" || r["error"] != "accept: too many open files" {
-		t.Errorf("got %v", r)
-	}
-}
-
-// All listeners read the same files: what is wrong with these was said twice.
-func TestReloadTLSOnce(t *testing.T) {
-	f := newFake()
-	m := &management{certificates: new(wire.Certificates)} // without files
-	s := &service{broker: f, management: m}
-	f.tls = m.reloadTLS()
-	if err := s.reloadTLS(); err == nil || err.Error() != f.tls.Error() {
-		t.Errorf("got %v, want %v", err, f.tls)
-	}
-	f.tls = nil
-	if err := s.reloadTLS(); err == nil {
-		t.Error("what is wrong with the API's files alone was not said")
-	}
-}
-
-func TestListenTLS(t *testing.T) {
-	f := newFake()
-	p := launch(t, f, "listen: {amqp: off, amqps: \"127.0.0.1:0\", management: off}\ntls: {cert: a, key: b}\n")
-	p.wait("ready")
-	if len(p.addr) != 1 || p.addr["listen.amqps"] == "" {
-		t.Errorf("listening on %v, want listen.amqps only", p.addr)
-	}
-	p.stop()
-}
-
-// Every address that cannot be had is named, and what was opened is closed.
+// A start that fails because an address is taken says which flags choose another one. In a cluster the address may be the one for the other
+// nodes: the advice names its flags, too.
 func TestAddressesInUse(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	taken := ln.Addr().String()
-	f := newFake()
-	p := launch(t, f, "", "--amqp", taken, "--management", taken)
-	for _, want := range []string{
-		"listen tcp " + taken + ": bind: address already in use",
-		"listen.management: listen tcp " + taken + ": bind: address already in use",
-		"another broker may run already: stop it, or choose other addresses with --amqp and --management",
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "another broker may run already: stop it, or choose other addresses with --amqp and --management"},
+		{
+			[]string{"--cluster", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--cluster-advertise", "127.0.0.1:1"},
+			"another broker may run already: stop it, or choose other addresses with --amqp, --management and, the same on all nodes, --cluster and --cluster-advertise",
+		},
 	} {
-		if r := p.wait("the broker cannot start"); r["error"] != want {
-			t.Errorf("error = %v\nwant %s", r["error"], want)
+		f := newFake()
+		f.start = func(context.Context) error { return fmt.Errorf("listen.amqp: %w", syscall.EADDRINUSE) }
+		p := launch(t, f, "", tt.args...)
+		for _, want := range []string{"listen.amqp: address already in use", tt.want} {
+			if r := p.wait("the broker cannot start"); r["error"] != want {
+				t.Errorf("error = %v\nwant %s", r["error"], want)
+			}
 		}
+		p.wantExit(exitFailure)
 	}
-	p.wantExit(exitFailure)
-	<-f.shutdown
-}
-
-// The address that a node of a cluster cannot have may be the one for the other nodes: the advice names its flags, too.
-func TestAddressesOfANodeInUse(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	f := newFake()
-	p := launch(t, f, "", "--amqp", ln.Addr().String(), "--management", "127.0.0.1:0",
-		"--cluster", "127.0.0.1:1,127.0.0.1:2,127.0.0.1:3", "--cluster-advertise", "127.0.0.1:1")
-	p.wait("the broker cannot start") // the address
-	const want = "another broker may run already: stop it, or choose other addresses with --amqp, --management and, the same on all nodes, --cluster and --cluster-advertise"
-	if r := p.wait("the broker cannot start"); r["error"] != want {
-		t.Errorf("error = %v\nwant %s", r["error"], want)
-	}
-	p.wantExit(exitFailure)
-	<-f.shutdown
 }
 
 func TestBrokerCannotStart(t *testing.T) {
-	p := launch(t, newFake(), local)
-	p.stop()
-	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: func(context.Context, setup) (broker, error) { return nil, errors.New("no") }}
-	p.lines = make(chan record, 100)
-	if code := a.run([]string{"serve", "--config", p.file()}); code != exitFailure {
-		t.Errorf("exit status %d, want %d", code, exitFailure)
-	}
+	f := newFake()
+	f.start = func(context.Context) error { return errors.New("no") }
+	p := launch(t, f, local)
 	if r := p.wait("the broker cannot start"); r["error"] != "no" {
 		t.Errorf("got %v", r)
 	}
+	p.wantExit(exitFailure)
 }
 
 // A data directory that cannot be made was an error of the "cache of compiled modules", which nobody had configured.
@@ -366,31 +260,23 @@ func TestDataDirectoryCannotBeMade(t *testing.T) {
 	}
 }
 
-// SIGHUP takes over what can change, names what cannot, and survives a broken
-// file.
+// SIGHUP reads the configuration again, and survives a broken file.
 func TestReload(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.wait("ready")
-	p.fake.setup.log.Debug("not seen")
+	log := p.fake.options.Log
+	log.Debug("not seen")
 
 	writeFile(t, p.file(), local+"log: {level: debug}\nlimits: {channels: 9}\n")
 	p.signals <- syscall.SIGHUP
-	if r := p.wait("a changed key needs a restart"); r["key"] != "limits.channels" || r["running"] != "2047" || r["configured"] != "9" {
-		t.Errorf("got %v", r)
+	if c := <-p.fake.reloaded; c.Limits.Channels != 9 {
+		t.Errorf("the broker got %+v", c.Limits)
 	}
 	if r := p.wait("configuration reloaded"); r["log_level"] != "DEBUG" {
 		t.Errorf("got %v", r)
 	}
-	p.fake.setup.log.Debug("seen")
+	log.Debug("seen")
 	p.wait("seen")
-	for _, wrong := range []string{"tls.cert, tls.key: gone", "tls.ca: gone"} { // that was said of the certificate, too
-		p.fake.tls = errors.New(wrong)
-		p.signals <- syscall.SIGHUP
-		if r := p.wait("the files for TLS were not reloaded"); r["error"] != wrong {
-			t.Errorf("got %v, want %s", r, wrong)
-		}
-		p.wait("configuration reloaded")
-	}
 
 	writeFile(t, p.file(), "log: {level: loud}\nlimits: {channels: 0}\n")
 	p.signals <- syscall.SIGHUP
@@ -399,7 +285,7 @@ func TestReload(t *testing.T) {
 			t.Errorf("error = %v, want %s…", r["error"], want)
 		}
 	}
-	p.fake.setup.log.Debug("still seen")
+	log.Debug("still seen")
 	p.wait("still seen")
 	p.stop()
 }
@@ -434,11 +320,13 @@ func TestSignalWhileStarting(t *testing.T) {
 	p := &process{t: t, lines: make(chan record, 100), dir: t.TempDir(), addr: map[string]string{}}
 	writeFile(t, p.file(), local)
 	starting := make(chan struct{})
-	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 4), newBroker: func(ctx context.Context, _ setup) (broker, error) {
+	f := newFake()
+	f.start = func(ctx context.Context) error {
 		close(starting)
 		<-ctx.Done()
-		return nil, ctx.Err()
-	}}
+		return ctx.Err()
+	}
+	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 4), newBroker: f.make}
 	go func() {
 		<-starting
 		a.signals <- syscall.SIGHUP

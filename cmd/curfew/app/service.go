@@ -4,57 +4,64 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
+	"github.com/curfewmq/curfew/core/broker"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
-	"github.com/curfewmq/curfew/core/mgmt"
-	"github.com/curfewmq/curfew/core/mgmt/drain"
-	"github.com/curfewmq/curfew/core/mgmt/probe"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // drainTime is how long connections get to close; orchestrators kill after 30 s.
 const drainTime = 20 * time.Second
 
-// service is a running broker and its management API. It belongs to the goroutine that calls run.
-type service struct {
-	plugins []hook.Factory // of this binary
-	running configuration
-	load    func() (configuration, error)
-	level   *slog.LevelVar
-	log     *slog.Logger
-	stdout  io.Writer // for the exporters called stdout
+// runner is a [broker.Broker] but in tests.
+type runner interface {
+	Start(ctx context.Context) error
+	Alarms() []string
+	Failed() <-chan error
+	Emptied() <-chan struct{}
+	PageAddress() string
+	Reload(next *config.Config)
+	Shutdown(ctx context.Context) error
+}
 
-	clock      clock.Clock
-	telemetry  *telemetry.Telemetry // nil until start has begun
-	broker     broker
-	management *management
-	total      uint64        // bytes of memory that the machine has; 0 = unknown
-	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
-	followed   config.Limits // of the configuration that was read last
-	draining   atomic.Bool
-	drainer    *drain.Drain  // nil if the broker cannot be drained; set before the API answers
-	emptied    chan struct{} // capacity 1: has a value when the broker was drained, and is to stop
-	notifier   *notifier     // nil: nobody wants to be told
-	again      bool          // reload the configuration once the broker runs
+func newBroker(o broker.Options) runner { return broker.New(o) }
+
+// service runs a broker as signals, the configuration file and the service manager want it. It belongs to the goroutine that calls run.
+type service struct {
+	plugins   []hook.Factory // of this binary
+	running   configuration
+	load      func() (configuration, error)
+	level     *slog.LevelVar
+	log       *slog.Logger
+	stdout    io.Writer // for the exporters called stdout
+	newBroker func(broker.Options) runner
+
+	telemetry *telemetry.Telemetry // nil until start has begun
+	broker    runner
+	draining  atomic.Bool
+	notifier  *notifier // nil: there is no service manager to notify
+	again     bool      // reload the configuration once the broker runs
 }
 
 // startUnless calls start, which may take long if there is much to recover. A signal that ends the broker interrupts it, if it is
 // not too late, and is returned.
-func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.Context, setup) (broker, error)) (end os.Signal, err error) {
+func (s *service) startUnless(signals <-chan os.Signal) (end os.Signal, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	started := make(chan error, 1)
-	go func() { started <- s.start(ctx, newBroker) }()
+	go func() { started <- s.start(ctx) }()
 	for {
 		select {
 		case err := <-started:
@@ -71,68 +78,66 @@ func (s *service) startUnless(signals <-chan os.Signal, newBroker func(context.C
 	}
 }
 
-// start opens every listener, or none. The error joins those of all listeners. The management API comes first: until there is a
-// broker, it answers that the broker is starting.
-func (s *service) start(ctx context.Context, newBroker func(context.Context, setup) (broker, error)) error {
-	var err error
+func (s *service) start(ctx context.Context) error {
 	s.notifier.show("starting")
-	s.logStart()
-	s.clock = clock.New()
-	s.telemetry, err = telemetry.Open(ctx, telemetry.Options{
-		Config: s.running.Telemetry, Clock: s.clock, Stdout: s.stdout, Log: s.log, Version: version, Node: nodeName(s.running.Config),
-	})
+	o, err := s.options(ctx)
 	if err != nil {
 		return err
 	}
-	var listenErr error // of the API's listeners
-	if s.management, listenErr = listenManagement(ctx, s.running, s.log); listenErr == nil {
-		s.management.serve(s.log)
-		s.logManagement()
+	s.broker = s.newBroker(o)
+	if err := s.broker.Start(ctx); err != nil {
+		return s.hinted(err)
 	}
-	s.total = machineMemory(os.DirFS("/"))
-	s.limit, s.followed = s.watermark(s.total), s.running.Limits
-	disk := s.running.Limits.DiskFree.Of(s.total, diskSize(s.running.Data.Dir))
-	s.logLimits(disk)
-	s.broker, err = newBroker(ctx, setup{
-		configuration: s.running, watermark: s.limit, diskLimit: disk, bodies: s.running.Memory.Bodies.Of(s.total), log: s.log,
-		clock: s.clock, telemetry: s.telemetry.Recorder, progress: s.notifier.recovering,
-	})
-	if err == nil {
-		err = s.broker.Start(ctx)
-	}
-	if err := errors.Join(err, listenErr); err != nil {
-		return errors.Join(s.hinted(err), s.undo(ctx))
-	}
-	api, err := s.manage(ctx)
-	if err != nil {
-		return errors.Join(err, s.undo(ctx))
-	}
-	s.management.open(api)
-	if b, ok := s.broker.(interface{ Opened(api *mgmt.API) }); ok {
-		b.Opened(api)
-	}
-	s.logAddresses()
-	s.logExpiring()
 	s.logPlugins()
-	s.logPolicies()
 	s.log.Info("ready", "version", version)
-	s.notifier.show(statusOf(s.alarms()), "READY=1")
-	releaseProgram()
+	s.notifier.show(statusOf(s.broker.Alarms()), "READY=1")
 	return nil
 }
 
-// undo closes what start opened before an error.
-func (s *service) undo(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
-	defer cancel()
-	var err error
-	if s.broker != nil {
-		err = s.broker.Shutdown(ctx)
+// options returns what the broker is made from.
+func (s *service) options(ctx context.Context) (o broker.Options, err error) {
+	var d description
+	d.readCommit()
+	now := clock.New()
+	s.telemetry, err = telemetry.Open(ctx, telemetry.Options{
+		Config: s.running.Telemetry, Clock: now, Stdout: s.stdout, Log: s.log, Version: version, Node: broker.NodeName(s.running.Config),
+	})
+	if err != nil {
+		return o, err
 	}
-	if s.management != nil {
-		s.management.shutdown(ctx)
+	format, err := readsFormat()
+	if err != nil {
+		return o, err
 	}
-	return err
+	host := hostOf(s.running.Plugins)
+	o = broker.Options{
+		Config: s.running.Config, ConfigFile: s.running.file, Chain: s.running.chain,
+		Program: broker.Program{Version: version, Commit: d.Commit, Revision: d.revision(), Format: format},
+		Log:     s.log, Level: s.level, Clock: now,
+		Recorder: s.telemetry.Recorder, Exporter: s.telemetry,
+		Lab:        lab{s.running.chain, host},
+		Recovering: s.notifier.recovering,
+	}
+	if host != nil {
+		o.Policies = &policyHost{host: host}
+	}
+	return o, nil
+}
+
+// latestFormat is the latest format of logs that this program says it reads, "" = that of its source. Tests of upgrades build programs with
+// -ldflags "-X github.com/curfewmq/curfew/cmd/curfew/app.latestFormat=2".
+var latestFormat string
+
+// readsFormat returns the latest format of logs that this program reads; 0 = that of its source.
+func readsFormat() (uint32, error) {
+	if latestFormat == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(latestFormat, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("this program was built wrongly: latestFormat: %w", err)
+	}
+	return uint32(n), nil
 }
 
 // hinted adds what usually helps to an error.
@@ -145,13 +150,6 @@ func (s *service) hinted(err error) error {
 		flags = "--amqp, --management and, the same on all nodes, --cluster and --cluster-advertise"
 	}
 	return errors.Join(err, errors.New("another broker may run already: stop it, or choose other addresses with "+flags))
-}
-
-func (s *service) logAddresses() {
-	names := s.amqpListeners()
-	for i, addr := range s.broker.Addresses() {
-		s.log.Info("listening", "key", names[i].key, "address", addr.String())
-	}
 }
 
 // logPlugins names the chain, and the sources of plugins that are not of the repository.
@@ -178,39 +176,14 @@ func (s *service) factory(name string) (f hook.Factory) {
 	return f
 }
 
-func (s *service) logManagement() {
-	for _, l := range s.management.listeners {
-		s.log.Info("listening", "key", l.key, "address", l.Addr().String())
-	}
-}
-
-// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory, 0 if that is unknown.
-func (s *service) watermark(total uint64) uint64 {
-	w := s.running.Limits.MemoryWatermark
-	if total == 0 && w.Bytes == 0 {
-		s.log.Warn("the machine does not tell how much memory it has: publishers are never blocked; set limits.memory-watermark to a size")
-	}
-	return w.Of(total)
-}
-
-func (s *service) alarms() []string {
-	alarms := s.broker.Management().Alarms()
-	if s.drainsNow() {
-		alarms = append(slices.Clip(alarms), probe.Draining)
-	}
-	return alarms
-}
-
 // run serves until a signal ends it or the API fails, and returns the exit status.
 func (s *service) run(signals <-chan os.Signal) int {
 	if s.again {
 		s.reload()
 	}
-	idle, cancel := context.WithCancel(context.Background())
+	running, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	go releaseWhenIdle(idle)
-	go s.followDrain(idle)
-	go s.notify(idle)
+	go s.notify(running)
 	for {
 		select {
 		case sig := <-signals:
@@ -219,12 +192,11 @@ func (s *service) run(signals <-chan os.Signal) int {
 				continue
 			}
 			return s.stop(sig, signals)
-		case <-s.emptied:
+		case <-s.broker.Emptied():
 			s.log.Info("closing connections", "drained", true)
 			return s.drain(signals, exitOK)
-		case err := <-s.management.ended:
+		case err := <-s.broker.Failed():
 			s.log.Error("the management API failed", "error", err)
-			s.management.ended <- err // shutdown waits for it
 			return s.drain(signals, exitFailure)
 		}
 	}
@@ -236,18 +208,14 @@ func (s *service) stop(sig os.Signal, signals <-chan os.Signal) int {
 	return s.drain(signals, exitOK)
 }
 
-// drain ends the broker and then the management API, so that /health answers as long as there are connections. A second signal
-// cuts it short. code is the exit status if all goes well.
+// drain ends the broker. A second signal cuts it short. code is the exit status if all goes well.
 func (s *service) drain(signals <-chan os.Signal, code int) int {
 	s.draining.Store(true)
-	if s.drainer != nil {
-		s.drainer.Overtaken()
-	}
 	s.notifier.show("closing connections", "STOPPING=1")
 	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- s.shutdown(ctx) }()
+	go func() { done <- s.broker.Shutdown(ctx) }()
 	for {
 		select {
 		case err := <-done:
@@ -265,12 +233,6 @@ func (s *service) drain(signals <-chan os.Signal, code int) int {
 	}
 }
 
-func (s *service) shutdown(ctx context.Context) error {
-	err := s.broker.Shutdown(ctx)
-	s.management.shutdown(ctx)
-	return err
-}
-
 // telemetryTime bounds sending the last spans and metrics, after everything else has ended.
 const telemetryTime = 2 * time.Second
 
@@ -286,22 +248,10 @@ func (s *service) closeTelemetry() {
 	}
 }
 
-// reloadTLS reads the certificates again. All listeners have the same files: if they are wrong for one, all keep the old ones.
-func (s *service) reloadTLS() error {
-	if err := s.broker.ReloadTLS(); err != nil {
-		return err
-	}
-	if err := s.management.reloadTLS(); err != nil {
-		return err
-	}
-	s.logExpiring()
-	return nil
-}
-
 // reload reads the configuration again and applies what a running broker can change.
 func (s *service) reload() {
 	s.notifier.reloading()
-	defer func() { s.notifier.show(statusOf(s.alarms()), "READY=1") }()
+	defer func() { s.notifier.show(statusOf(s.broker.Alarms()), "READY=1") }()
 	next, err := s.load()
 	if err != nil {
 		for line := range strings.SplitSeq(err.Error(), "\n") {
@@ -310,31 +260,6 @@ func (s *service) reload() {
 		return
 	}
 	s.level.Set(next.Log.Level)
-	if err := s.reloadTLS(); err != nil {
-		s.log.Error("the files for TLS were not reloaded", "error", err) // which names the key
-	}
-	s.followLimits(next)
-	for _, c := range s.running.Changes(next.Config) {
-		if !c.Live {
-			s.log.Warn("a changed key needs a restart", "key", c.Key, "running", c.Old, "configured", c.New)
-		}
-	}
+	s.broker.Reload(next.Config)
 	s.log.Info("configuration reloaded", "log_level", next.Log.Level.String())
-}
-
-// followLimits applies the limits for memory and disk that have changed in the configuration since it was read last. The others
-// keep the value that they were given while the broker ran.
-func (s *service) followLimits(next configuration) {
-	was, is := s.followed, next.Limits
-	s.followed = is
-	b, ok := s.broker.(limited)
-	if !ok {
-		return
-	}
-	if of := is.MemoryWatermark.Of(s.total); is.MemoryWatermark != was.MemoryWatermark && of > 0 {
-		b.SetMemoryLimit(int64(min(of, 1<<62)))
-	}
-	if is.DiskFree != was.DiskFree {
-		b.SetDiskLimit(is.DiskFree.Of(s.total, diskSize(s.running.Data.Dir)))
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -15,12 +14,9 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	codec "github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // guess begins a login with a wrong password from a loopback address, and returns the connection.
@@ -104,68 +100,6 @@ func TestKnownAddressesComeFirstAfterARestart(t *testing.T) {
 	all.Wait()
 }
 
-// The file is written a minute after an address is new, and not again without one.
-func TestSourcesAreWrittenSeldom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		dir := t.TempDir()
-		path := filepath.Join(dir, sourcesFile)
-		users := auth.New(auth.Options{Hashing: auth.SHA512})
-		if err := users.CreateDefaults(); err != nil {
-			t.Fatal(err)
-		}
-		logIn := func(host string) {
-			t.Helper()
-			if _, err := users.Authenticate(t.Context(), "guest", "guest", auth.Origin{Host: host, Loopback: true, Now: hook.Instant(1)}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var full atomic.Pointer[chan struct{}]
-		space := func() <-chan struct{} {
-			if ended := full.Load(); ended != nil {
-				return *ended
-			}
-			return nil
-		}
-		k := keepSources(dir, users, space, slog.New(slog.DiscardHandler))
-		written := func() []byte {
-			b, _ := os.ReadFile(path)
-			return b
-		}
-		after := func(d time.Duration) []byte {
-			time.Sleep(d)
-			synctest.Wait()
-			return written()
-		}
-		logIn("192.0.2.1")
-		if after(sourcesInterval-time.Second) != nil {
-			t.Error("it is written before a minute")
-		}
-		if b := after(time.Second); !bytes.Equal(b, users.EncodeSources()) {
-			t.Errorf("after a minute there are %d bytes", len(b))
-		}
-		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("others may read it: %v, %v", info.Mode(), err)
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		logIn("192.0.2.1")
-		if after(time.Hour) != nil {
-			t.Error("it is written although no address is new")
-		}
-		logIn("192.0.2.2")
-		full.Store(new(make(chan struct{})))
-		if after(time.Hour) != nil {
-			t.Error("it is written although the disk is full")
-		}
-		full.Store(nil)
-		k.end()
-		if !bytes.Equal(written(), users.EncodeSources()) {
-			t.Error("it is not written at the end")
-		}
-	})
-}
-
 // Whatever is in the place of the file, the broker starts, says so, and goes on.
 func TestSourcesFileIsDamaged(t *testing.T) {
 	huge := make([]byte, 1<<20)
@@ -183,7 +117,7 @@ func TestSourcesFileIsDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			path := filepath.Join(dir, sourcesFile)
+			path := filepath.Join(dir, "sources")
 			if err := put(path); err != nil {
 				t.Fatal(err)
 			}
@@ -212,7 +146,7 @@ func TestSourcesFileIsDamaged(t *testing.T) {
 				return
 			}
 			users := auth.New(auth.Options{})
-			good, err := readBounded(path, auth.MaxSourcesBytes)
+			good, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -10,66 +10,63 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
-	"github.com/curfewmq/curfew/core/backup"
+	"github.com/curfewmq/curfew/core/broker"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/metrics"
 	"github.com/curfewmq/curfew/core/mgmt"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/plugins/wasm"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// policyHost is the host of WebAssembly policies, and its work outside queues' turns. The host is nil if the plugin is not in the
-// chain.
+// policyHost is the host of WebAssembly policies as the broker sees it, with its work outside queues' turns.
 type policyHost struct {
-	*wasm.Host
-	strategies func() []string             // all current ones
-	store      atomic.Pointer[store.Store] // nil: it is not open yet
-	work       sync.WaitGroup
+	host *wasm.Host
+	env  broker.PolicyEnv
+	work sync.WaitGroup
 }
 
-// openPolicies loads the policies of the configuration and those that were loaded at runtime. It comes before the data directory
-// is opened, so that queues find the strategies they chose.
-func openPolicies(s setup) (*policyHost, error) {
-	p := &policyHost{strategies: s.chain.Strategies}
-	for _, plugin := range s.Plugins {
-		if h, ok := plugin.Plugin.(*wasm.Host); ok {
-			p.Host = h
+var _ broker.Policies = (*policyHost)(nil)
+
+// hostOf returns the host in a chain; nil if the plugin is not in it.
+func hostOf(plugins []config.Plugin) *wasm.Host {
+	for _, p := range plugins {
+		if h, ok := p.Plugin.(*wasm.Host); ok {
+			return h
 		}
 	}
-	if p.Host == nil {
-		return p, nil
-	}
-	return p, p.Open(wasm.Env{
-		Log:       s.log.With(slog.String("plugin", "wasm")),
-		Store:     p.modulesStore(s),
-		Shared:    s.Cluster.On(),
-		CacheDir:  filepath.Join(policyFolder(s.Data.Dir), "compiled"),
+	return nil
+}
+
+// Open implements [broker.Policies].
+func (p *policyHost) Open(env broker.PolicyEnv) error {
+	p.env = env
+	return p.host.Open(wasm.Env{
+		Log:       env.Log.With(slog.String("plugin", "wasm")),
+		Store:     p.modulesStore(),
+		Shared:    env.Clustered,
+		CacheDir:  filepath.Join(env.Dir, "compiled"),
 		Go:        p.work.Go,
 		Queues:    p.queues,
 		Undecided: p.undecided,
 		Clock:     clock.New(),
-		MaxHold:   longestHold(s.Plugins),
+		MaxHold:   longestHold(env.Plugins),
 		Nearest:   config.Nearest,
-		Notice:    noticeTo(s.telemetry),
+		Notice:    noticeTo(env.Recorder),
 	})
 }
 
 // modulesStore returns where the modules are saved that are loaded at runtime.
-func (p *policyHost) modulesStore(s setup) wasm.Store {
-	if s.Cluster.On() {
-		return clusterModules{&p.store}
+func (p *policyHost) modulesStore() wasm.Store {
+	if p.env.Clustered {
+		return clusterModules{p.env.Store}
 	}
-	return wasm.Dir(policyFolder(s.Data.Dir))
+	return wasm.Dir(p.env.Dir)
 }
-
-// policyFolder returns the folder of a data directory with the policies that were loaded at runtime.
-func policyFolder(dir string) string { return filepath.Join(dir, backup.PolicyFolder) }
 
 // longestHold returns how long messages may be held, in milliseconds, by the plugin that limits it; absent without such a plugin.
 func longestHold(plugins []config.Plugin) (most hook.Limit) {
@@ -116,8 +113,8 @@ func (p *policyHost) undecided(strategy string) (n int) {
 // queuesOf yields the queues that chose a strategy.
 func (p *policyHost) queuesOf(strategy string) iter.Seq[*queue.Mailbox] {
 	return func(yield func(*queue.Mailbox) bool) {
-		st := p.store.Load()
-		if st == nil {
+		st, ok := p.env.Store()
+		if !ok {
 			return
 		}
 		for _, v := range st.VHosts() {
@@ -130,24 +127,31 @@ func (p *policyHost) queuesOf(strategy string) iter.Seq[*queue.Mailbox] {
 	}
 }
 
-// close ends the host after the queues.
-func (p *policyHost) close() error {
-	if p == nil || p.Host == nil {
-		return nil
-	}
+// Close implements [broker.Policies].
+func (p *policyHost) Close() error {
 	p.work.Wait()
-	if err := p.Close(); err != nil {
+	if err := p.host.Close(); err != nil {
 		return errors.Join(errors.New("plugins.wasm"), err)
 	}
 	return nil
 }
 
-// modules returns the management API's access to policies; nil without a host.
-func (p *policyHost) modules() mgmt.Modules {
-	if p == nil || p.Host == nil {
-		return nil
+// Modules implements [broker.Policies].
+func (p *policyHost) Modules() mgmt.Modules { return moduleAdmin{p.host, p.env.Strategies} }
+
+// Measure implements [broker.Policies].
+func (p *policyHost) Measure() (all []metrics.Policy) {
+	for _, i := range p.host.List() {
+		one := metrics.Policy{
+			Name: i.Name, Digest: i.Digest, Loaded: i.Loaded, Calls: i.Calls, Messages: i.Messages, Fuel: i.FuelUsed, FuelLimit: i.MaxFuel,
+			Failures: i.Errors, Open: i.Breaker == "open", Instances: i.Instances, Slots: i.Slots, Memory: i.Memory, Own: i.Counters,
+		}
+		if i.Shadow != nil {
+			one.Shadow, one.Compared, one.Differing = true, i.Shadow.Compared, i.Shadow.Differing
+		}
+		all = append(all, one)
 	}
-	return moduleAdmin{p.Host, p.strategies}
+	return all
 }
 
 // moduleAdmin adapts a host to the management API.

@@ -3,7 +3,6 @@ package app
 import (
 	"encoding/json"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -12,13 +11,13 @@ import (
 
 // clusterModules is the [wasm.Store] of a node of a cluster: the registry, which all nodes follow. Only its owner saves and deletes.
 type clusterModules struct {
-	store *atomic.Pointer[store.Store]
+	store func() (st *store.Store, ok bool)
 }
 
 var _ wasm.Store = clusterModules{}
 
 func (c clusterModules) registry() *store.Registry {
-	if st := c.store.Load(); st != nil {
+	if st, ok := c.store(); ok {
 		return st.Registry()
 	}
 	return nil
@@ -57,13 +56,10 @@ func (c clusterModules) Delete(name string) error {
 // LoadAll implements [wasm.Store]. The registry's modules are followed instead, from the node's start on.
 func (clusterModules) LoadAll() ([]wasm.StoredPolicy, error) { return nil, nil }
 
-// followModules has the host follow the registry's modules: all of them are passed, but later ones may be there meanwhile.
-func (p *policyHost) followModules(all []*store.Module) {
-	if p.Host == nil {
-		return
-	}
-	p.Follow(func() []wasm.StoredPolicy {
-		if r := (clusterModules{&p.store}).registry(); r != nil {
+// Follow implements [broker.Policies].
+func (p *policyHost) Follow(all []*store.Module) {
+	p.host.Follow(func() []wasm.StoredPolicy {
+		if r := (clusterModules{p.env.Store}).registry(); r != nil {
 			all = r.Modules()
 		}
 		stored := make([]wasm.StoredPolicy, len(all))

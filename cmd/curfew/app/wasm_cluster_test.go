@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/chain"
@@ -22,6 +23,7 @@ import (
 // moduleNode is a node of a cluster as far as modules go.
 type moduleNode struct {
 	policyHost
+	store   atomic.Pointer[store.Store]
 	changed chan struct{} // receives after the host has followed
 }
 
@@ -32,11 +34,12 @@ func newModuleNode(t *testing.T, cluster wlog.Cluster) *moduleNode {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.Host, _ = plugin.(*wasm.Host)
-	if err := n.Open(wasm.Env{Store: clusterModules{&n.policyHost.store}, Shared: true}); err != nil {
+	n.host, _ = plugin.(*wasm.Host)
+	n.env.Store = func() (*store.Store, bool) { st := n.store.Load(); return st, st != nil }
+	if err := n.host.Open(wasm.Env{Store: clusterModules{n.env.Store}, Shared: true}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := chain.New([]chain.Named{{Name: "wasm", Plugin: n.Host}}, chain.Options{})
+	c, err := chain.New([]chain.Named{{Name: "wasm", Plugin: n.host}}, chain.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,16 +47,16 @@ func newModuleNode(t *testing.T, cluster wlog.Cluster) *moduleNode {
 		Cluster: cluster, Shards: 1, Chain: c, Clock: clock.New(), Log: slog.New(slog.DiscardHandler), ClusterName: "test",
 		Members: []store.Member{{Number: 1, Address: "a:1"}},
 		Modules: func(all []*store.Module) {
-			n.followModules(all)
+			n.Follow(all)
 			n.changed <- struct{}{}
 		},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.policyHost.store.Store(st)
+	n.store.Store(st)
 	t.Cleanup(func() {
-		if err := errors.Join(st.Close(context.WithoutCancel(t.Context())), n.close()); err != nil {
+		if err := errors.Join(st.Close(context.WithoutCancel(t.Context())), n.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -72,13 +75,13 @@ func TestModulesOfACluster(t *testing.T) {
 	storage.SetOwner(0, 1)
 	<-a.changed
 	<-b.changed // both are empty
-	<-a.policyHost.store.Load().Registry().Ready()
+	<-a.store.Load().Registry().Ready()
 	o := wasm.Options{Config: json.RawMessage(`{"ttl":"1s"}`), OnError: wasm.Keep, Recompute: true, Fuel: wasm.LargeFuel}
-	if _, err := b.Load("p", module, o); !errors.Is(err, wlog.ErrNotOwner) {
+	if _, err := b.host.Load("p", module, o); !errors.Is(err, wlog.ErrNotOwner) {
 		t.Errorf("at another node: got %v, want %v", err, wlog.ErrNotOwner)
 	}
 	for {
-		_, err := a.Load("p", module, o)
+		_, err := a.host.Load("p", module, o)
 		if err == nil {
 			break
 		}
@@ -88,18 +91,18 @@ func TestModulesOfACluster(t *testing.T) {
 	}
 	<-b.changed
 	c := newModuleNode(t, storage.Node(3, 0))
-	<-c.policyHost.store.Load().Registry().Ready()
+	<-c.store.Load().Registry().Ready()
 	for _, n := range []*moduleNode{a, b, c} {
-		i, ok := n.Info("p")
+		i, ok := n.host.Info("p")
 		if !ok || !i.Loaded || i.OnError != wasm.Keep || i.Fuel != wasm.LargeFuel || string(i.Config) != string(o.Config) {
 			t.Errorf("got %+v", i)
 		}
 	}
-	if err := a.Unload("p", false); err != nil {
+	if err := a.host.Unload("p", false); err != nil {
 		t.Fatal(err)
 	}
 	<-b.changed
-	if got := b.Strategies(); slices.Contains(got, "wasm/p") {
+	if got := b.host.Strategies(); slices.Contains(got, "wasm/p") {
 		t.Errorf("after it was unloaded there are %v", got)
 	}
 }

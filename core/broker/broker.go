@@ -1,0 +1,240 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/certfile"
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/mgmt/drain"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/core/telemetry"
+)
+
+// Broker is a broker: its data, its listeners, and its management API.
+//
+// [Broker.Start] is called once, and so is [Broker.Shutdown], after Start. All other methods may be called from any goroutine in between.
+type Broker struct {
+	o       Options
+	running *config.Config // that the broker was started with
+	log     *slog.Logger
+	clock   clock.Clock
+	open    func(context.Context, setup) (server, error) // see openNode; tests replace it
+
+	server     server
+	management *management
+	total      uint64        // bytes of memory that the machine has; 0 = unknown
+	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
+	drainer    *drain.Drain  // nil if the broker cannot be drained; set before the API answers
+	emptied    chan struct{} // closed when the broker was drained in order to stop
+	draining   atomic.Bool
+
+	background context.CancelFunc // ends the goroutines of aside
+	aside      sync.WaitGroup
+
+	reloading sync.Mutex
+	followed  config.Limits // of the configuration that was read last; guarded by reloading
+}
+
+// server serves AMQP. It is a [node] but in tests.
+type server interface {
+	// Start listens on listen.amqp and listen.amqps, and serves.
+	Start(ctx context.Context) error
+	// Addresses returns what it listens on: AMQP, then AMQP over TLS, without those that are off.
+	Addresses() []net.Addr
+	// Listening reports whether it accepts clients: one that is drained does not.
+	Listening() bool
+	// NodeListener returns where other nodes of a cluster connect; ok is false without a cluster.
+	NodeListener() (l mgmt.Listener, ok bool)
+	// CertificateFiles returns the certificates that clients are shown.
+	CertificateFiles() []certfile.File
+	// Management returns its part of the management API's options: its alarms at least.
+	Management() mgmt.Options
+	// Opened is called when the management API answers.
+	Opened(api *mgmt.API)
+	// ReloadTLS reads the certificate files again. On an error the old certificates stay in use.
+	ReloadTLS() error
+
+	MemoryLimit() int64
+	SetMemoryLimit(bytes int64)
+	DiskLimit() int64
+	SetDiskLimit(bytes int64)
+
+	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and returns when all are closed and everything is
+	// flushed. When ctx ends, it cuts off the remaining connections and returns an error.
+	Shutdown(ctx context.Context) error
+}
+
+// New returns a broker that is not started yet.
+func New(o Options) *Broker {
+	if o.Recorder == nil {
+		o.Recorder = telemetry.New(telemetry.Options{Clock: o.Clock})
+	}
+	return &Broker{o: o, running: o.Config, log: o.Log, clock: o.Clock, open: openNode, followed: o.Config.Limits, emptied: make(chan struct{})}
+}
+
+// undoTime bounds closing what was opened before a start failed.
+const undoTime = 20 * time.Second
+
+// Start reads the data, which may take long, opens every listener, and serves. The management API comes first: until the data was read, it
+// answers that the broker is starting. On an error, which joins those of all listeners, everything is closed again, and Shutdown must not be
+// called. When ctx ends, Start gives up, if that is not too late; the broker does not need ctx afterwards.
+func (b *Broker) Start(ctx context.Context) error {
+	b.logStart()
+	var listenErr error // of the API's listeners
+	if b.management, listenErr = listenManagement(ctx, b.running, b.log); listenErr == nil {
+		b.management.serve(b.log)
+		b.logManagement()
+	}
+	b.total = machineMemory(os.DirFS("/"))
+	b.limit = b.watermark(b.total)
+	disk := b.running.Limits.DiskFree.Of(b.total, diskSize(b.running.Data.Dir))
+	b.logLimits(disk)
+	var err error
+	b.server, err = b.open(ctx, setup{
+		Config: b.running, o: &b.o, watermark: b.limit, diskLimit: disk, bodies: b.running.Memory.Bodies.Of(b.total),
+	})
+	if err == nil {
+		err = b.server.Start(ctx)
+	}
+	if err := errors.Join(err, listenErr); err != nil {
+		return errors.Join(err, b.undo(ctx))
+	}
+	api, err := b.manage(ctx)
+	if err != nil {
+		return errors.Join(err, b.undo(ctx))
+	}
+	b.management.open(api)
+	b.server.Opened(api)
+	b.logAddresses()
+	b.logExpiring()
+	b.logPolicies()
+	releaseProgram()
+	b.attend(ctx)
+	return nil
+}
+
+// attend starts the goroutines that run beside the servers until Shutdown.
+func (b *Broker) attend(ctx context.Context) {
+	ctx, b.background = context.WithCancel(context.WithoutCancel(ctx))
+	b.aside.Go(func() { releaseWhenIdle(ctx) })
+	b.aside.Go(func() { b.followDrain(ctx) })
+}
+
+// undo closes what Start opened before an error.
+func (b *Broker) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var err error
+	if b.server != nil {
+		err = b.server.Shutdown(ctx)
+	}
+	if b.management != nil {
+		b.management.shutdown(ctx)
+	}
+	return err
+}
+
+// Failed receives the error of a listener of the management API that ended by itself. The broker should be shut down then.
+func (b *Broker) Failed() <-chan error { return b.management.failed }
+
+// Emptied is closed when an operator has drained the broker in order to stop it. It should be shut down then.
+func (b *Broker) Emptied() <-chan struct{} { return b.emptied }
+
+func (b *Broker) logAddresses() {
+	names := b.amqpListeners()
+	for i, addr := range b.server.Addresses() {
+		b.log.Info("listening", "key", names[i].key, "address", addr.String())
+	}
+}
+
+func (b *Broker) logManagement() {
+	for _, l := range b.management.listeners {
+		b.log.Info("listening", "key", l.key, "address", l.Addr().String())
+	}
+}
+
+// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory, 0 if that is unknown.
+func (b *Broker) watermark(total uint64) uint64 {
+	w := b.running.Limits.MemoryWatermark
+	if total == 0 && w.Bytes == 0 {
+		b.log.Warn("the machine does not tell how much memory it has: publishers are never blocked; set limits.memory-watermark to a size")
+	}
+	return w.Of(total)
+}
+
+// Alarms names what is wrong, and what the broker is in the middle of: draining. They are those of the management API's health checks.
+func (b *Broker) Alarms() []string {
+	alarms := b.server.Management().Alarms()
+	if b.drainsNow() {
+		alarms = append(slices.Clip(alarms), probe.Draining)
+	}
+	return alarms
+}
+
+// PageAddress returns the address of the management page on this machine, without TLS if it has one; "" if there is none.
+func (b *Broker) PageAddress() string { return b.management.pageAddress() }
+
+// Reload applies those keys of a configuration that a running broker can change, and logs the changed keys that need a restart. log.level is
+// the caller's.
+func (b *Broker) Reload(next *config.Config) {
+	b.reloading.Lock()
+	defer b.reloading.Unlock()
+	if err := b.reloadTLS(); err != nil {
+		b.log.Error("the files for TLS were not reloaded", "error", err) // which names the key
+	}
+	b.followLimits(next)
+	for _, c := range b.running.Changes(next) {
+		if !c.Live {
+			b.log.Warn("a changed key needs a restart", "key", c.Key, "running", c.Old, "configured", c.New)
+		}
+	}
+}
+
+// reloadTLS reads the certificates again. All listeners have the same files: if they are wrong for one, all keep the old ones.
+func (b *Broker) reloadTLS() error {
+	if err := b.server.ReloadTLS(); err != nil {
+		return err
+	}
+	if err := b.management.reloadTLS(); err != nil {
+		return err
+	}
+	b.logExpiring()
+	return nil
+}
+
+// followLimits applies the limits for memory and disk that have changed in the configuration since it was read last. The others
+// keep the value that they were given while the broker ran. The caller holds reloading.
+func (b *Broker) followLimits(next *config.Config) {
+	was, is := b.followed, next.Limits
+	b.followed = is
+	if of := is.MemoryWatermark.Of(b.total); is.MemoryWatermark != was.MemoryWatermark && of > 0 {
+		b.server.SetMemoryLimit(int64(min(of, 1<<62)))
+	}
+	if is.DiskFree != was.DiskFree {
+		b.server.SetDiskLimit(is.DiskFree.Of(b.total, diskSize(b.running.Data.Dir)))
+	}
+}
+
+// Shutdown closes the connections, then the data and last the management API, so that health checks answer as long as there are connections.
+// When ctx ends, it cuts off the remaining connections and returns an error.
+func (b *Broker) Shutdown(ctx context.Context) error {
+	b.draining.Store(true)
+	if b.drainer != nil {
+		b.drainer.Overtaken()
+	}
+	b.background()
+	err := b.server.Shutdown(ctx)
+	b.management.shutdown(ctx)
+	b.aside.Wait()
+	return err
+}

@@ -1,0 +1,59 @@
+package broker
+
+import (
+	"crypto/tls"
+	"errors"
+
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/peer"
+	"github.com/curfewmq/curfew/core/wire"
+)
+
+// CheckFiles reads the certificates and keys that a configuration names and without which a broker does not start.
+func CheckFiles(c *config.Config) error {
+	var errs []error
+	switch { // the listener for AMQP has all files of the other one
+	case c.Listen.AMQPS != "":
+		_, err := wire.LoadCertificates(amqpTLS(c))
+		errs = append(errs, err)
+	case c.Listen.ManagementTLS != "":
+		_, err := wire.LoadCertificates(managementTLS(c))
+		errs = append(errs, err)
+	}
+	if c.Cluster.On() && c.Cluster.TLS.Cert != "" {
+		_, err := peer.LoadTLS(peerTLS(c))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// amqpTLS returns how the broker listens for AMQP with TLS.
+func amqpTLS(c *config.Config) wire.TLS {
+	return wire.TLS{
+		Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA,
+		VerifyPeer: c.TLS.VerifyPeer, MinVersion: tlsVersion(c.TLS.MinVersion),
+	}
+}
+
+// managementTLS returns how the API listens with TLS. It asks for certificates of clients only where that is wanted: browsers that
+// have some bother their users.
+func managementTLS(c *config.Config) wire.TLS {
+	t := wire.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, MinVersion: tlsVersion(c.TLS.MinVersion)}
+	if c.Management.ClientCertificates != "off" {
+		t.CA, t.VerifyPeer = c.TLS.CA, c.Management.ClientCertificates == "required"
+	}
+	return t
+}
+
+// peerTLS returns the files for the links between the nodes.
+func peerTLS(c *config.Config) peer.TLSFiles {
+	t := &c.Cluster.TLS
+	return peer.TLSFiles{Cert: t.Cert, Key: t.Key, CA: t.CA, Address: c.Cluster.Advertise}
+}
+
+func tlsVersion(s string) uint16 {
+	if s == "1.3" {
+		return tls.VersionTLS13
+	}
+	return tls.VersionTLS12
+}

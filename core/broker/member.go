@@ -1,0 +1,349 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/cluster"
+	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/core/peer"
+	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/seg"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// member is the broker's part in its cluster: what it shares with the other nodes, and how it reaches them.
+type member struct {
+	*cluster.Node
+	tls     *peer.TLS // nil = nodes speak without
+	listens net.Addr  // for other nodes
+	log     *slog.Logger
+	advance http.Transport // to the APIs of other nodes
+	api     handlerSwitch  // answers them
+	server  *http.Server
+	asked   *arrivals
+	space   atomic.Pointer[store.Store] // hears what the disk lacks; nil = it is not open yet
+	unkeep  context.CancelFunc          // ends keepFormats
+	keeping sync.WaitGroup
+	amqp    atomic.Pointer[wire.Server] // serves what other nodes hand over; nil = nothing yet
+}
+
+// join makes the broker a node of its cluster. At the very first start it waits for all others.
+func join(ctx context.Context, s setup) (*member, error) {
+	c := &s.Cluster
+	m := &member{log: s.o.Log}
+	if c.TLS.Cert != "" {
+		var err error
+		if m.tls, err = peer.LoadTLS(peerTLS(s.Config)); err != nil {
+			return nil, err
+		}
+	}
+	dir, err := vfs.Make(cluster.Folder(s.Data.Dir))
+	if err != nil {
+		return nil, dataDirError(s.Data.Dir, err)
+	}
+	listener, err := wire.Listen(ctx, s.o.Log, "cluster.listen", c.Listen, 0)
+	if err != nil {
+		return nil, err
+	}
+	s.o.Log.Info("listening", "key", "cluster.listen", "address", listener.Addr().String())
+	m.listens = listener.Addr()
+	m.asked = newArrivals()
+	m.Node, err = cluster.Open(ctx, cluster.Options{
+		Dir: dir, Nodes: c.Nodes, Advertise: c.Advertise, Name: c.Name, Election: c.Election, Stall: c.DiskStall, Shards: uint32(c.Shards),
+		Listener: listener, TLS: m.tls, Version: s.o.Program.Version, Format: cmp.Or(s.o.Program.Format, cluster.Format), Clock: s.o.Clock, Log: s.o.Log, Disk: seg.Options{Events: m.events(s)},
+		Replaced: m.replaced, Crowded: m.crowded, Silent: m.silent,
+	})
+	if err != nil {
+		return nil, err
+	}
+	m.unkeep = func() {}
+	m.serveAPI()
+	return m, nil
+}
+
+// events returns what the disk reports.
+func (m *member) events(s setup) seg.Events {
+	return seg.Events{
+		Space: func(shard uint32, low *seg.Shortage) {
+			if st := m.space.Load(); st != nil {
+				st.SetSpace(shard, low)
+			}
+		},
+		Cut: func(shard uint32, file string, offset int64) {
+			s.o.Log.Info("the end of a log was not written whole, and is dropped: nobody was told of it", "shard", shard, "file", file, "offset", offset)
+		},
+		Progress: s.o.Recovering,
+	}
+}
+
+// crowded passes on that another node lacks disk space for a shard.
+func (m *member) crowded(shard uint32, low bool) {
+	if st := m.space.Load(); st != nil {
+		st.SetOthersSpace(shard, low)
+	}
+}
+
+// storeOptions adds the cluster to the options of a store.
+func (m *member) storeOptions(s setup, o *store.Options) {
+	o.Cluster, o.Files = m.Engine(), m.Files()
+	o.Shards, o.ClusterName = s.Cluster.Shards, s.Cluster.Name
+	for _, n := range m.Members() {
+		o.Members = append(o.Members, store.Member{Number: n.ID, Address: n.Address, Name: nameOf(n.Address), Format: cluster.FirstFormat})
+	}
+	o.Owned = func(_ context.Context, r *store.Registry) error {
+		return configureMembers(s, r) //nolint:contextcheck // changes take none
+	}
+	o.GiveUp = m.giveUp
+}
+
+// giveUp hands a shard that this node cannot serve to another one.
+func (m *member) giveUp(shard uint32) {
+	go func() {
+		const patience = 10 * time.Second
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		var errs error
+		for _, n := range m.Members() {
+			if n.ID == m.Self().ID {
+				continue
+			}
+			err := m.Engine().Transfer(ctx, shard, n.ID)
+			if err == nil {
+				return
+			}
+			errs = errors.Join(errs, fmt.Errorf("%s: %w", n.Address, err))
+		}
+		m.log.Warn("no other node takes over a shard that this node cannot serve", "shard", shard, "error", errs)
+	}()
+}
+
+// keep has the registry and this node know what nodes read, and shards be spread over the nodes, until end.
+func (m *member) keep(ctx context.Context, st *store.Store, now clock.Clock) {
+	r := st.Registry()
+	ctx, m.unkeep = context.WithCancel(context.WithoutCancel(ctx))
+	m.keeping.Go(func() { m.keepFormats(ctx, r) })
+	m.keeping.Go(func() { m.keepSpread(ctx, st, now) })
+	m.Follow(roster{r, m}) //nolint:contextcheck // until the node ends
+}
+
+// registryPatience is how long a node that starts waits for a majority, without which it can serve nobody.
+const registryPatience = 10 * time.Second
+
+// awaitCluster waits until this node knows the cluster's registry, and who owns what. It does not wait for ever: a node that starts alone
+// shows by its API that it is alone.
+func (m *member) awaitCluster(ctx context.Context, r *store.Registry) {
+	ctx, cancel := context.WithTimeout(ctx, registryPatience)
+	defer cancel()
+	for _, known := range []<-chan struct{}{r.Ready(), m.owned(ctx)} {
+		select {
+		case <-known:
+		case <-ctx.Done():
+			m.log.Warn("this node does not know yet who owns what: it serves nobody until a majority of the nodes runs and it has got what it lacks", "nodes", strings.Join(m.addresses(), ","))
+			return
+		}
+	}
+}
+
+// owned returns a channel that is closed once the owners of all shards are known.
+func (m *member) owned(ctx context.Context) <-chan struct{} {
+	all, unknown := make(chan struct{}), map[uint32]bool{}
+	var once sync.Once
+	for _, r := range m.Engine().Status() {
+		unknown[r.Shard] = true
+	}
+	stop := m.Engine().Owners(func(o wlog.Ownership) { // one call at a time
+		if o.Owner != 0 {
+			delete(unknown, o.Shard)
+		}
+		if len(unknown) == 0 {
+			once.Do(func() { close(all) })
+		}
+	})
+	context.AfterFunc(ctx, stop)
+	return all
+}
+
+// addressOf returns the address of a node, or its number if it is no member.
+func (m *member) addressOf(node wlog.NodeID) string {
+	for _, n := range m.Members() {
+		if n.ID == node {
+			return n.Address
+		}
+	}
+	return strconv.FormatUint(uint64(node), 10)
+}
+
+func (m *member) addresses() (all []string) {
+	for _, n := range m.Members() {
+		all = append(all, n.Address)
+	}
+	return all
+}
+
+// wireOptions adds to the options of a server that some vhosts are served elsewhere.
+func (m *member) wireOptions(s setup, st *store.Store, o *wire.Options) {
+	r := st.Registry()
+	o.Dial = m.dial
+	o.Session.ClusterName = s.Cluster.Name
+	o.Session.Home = func(vhost string) (session.Home, bool) {
+		h, known := st.Home(vhost)
+		return session.Home(h), known
+	}
+	o.Session.Applied, o.Session.WaitApplied, o.Session.Fresh = r.Applied, r.WaitApplied, r.Fresh
+}
+
+// NodeListener returns where other nodes come in; ok is false without a cluster.
+func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
+	if n.member == nil {
+		return mgmt.Listener{}, false
+	}
+	l = mgmt.Listener{Protocol: "clustering", Address: n.member.listens}
+	if n.member.tls != nil {
+		l.Files = n.member.tls.Files()
+	}
+	return l, true
+}
+
+// alarms names what is wrong with the node's part in the cluster, and is not known yet.
+func (m *member) alarms(r *store.Registry, known []string) (all []string) {
+	if r.Owner() == 0 {
+		all = append(all, probe.Alone)
+	}
+	for _, s := range m.Engine().Status() { // one that ended has a disk which failed, whoever else owns the shard
+		if name := fmt.Sprintf("shard %d", s.Shard); s.Err != nil && !errors.Is(s.Err, wlog.ErrClosed) && !slices.Contains(known, name) {
+			all = append(all, name)
+		}
+	}
+	if m.Status().Skew.Level == peer.Barred {
+		all = append(all, probe.Clock)
+	}
+	return all
+}
+
+// serve passes clients' connections that other nodes accepted to the server.
+func (m *member) serve(s *wire.Server) {
+	m.amqp.Store(s)
+	m.Serve(peer.Relay, s.Adopt)
+}
+
+// replaced ends what a node has begun here that is no member any more.
+func (m *member) replaced(former wlog.NodeID) {
+	if s := m.amqp.Load(); s != nil {
+		s.HangUp(former)
+	}
+	m.asked.hangUp(former)
+}
+
+// silent ends the connections that a node has handed over: it is cut off, and has ended them at its side, or stands still. The system would
+// have them last for minutes, and what their clients have not acknowledged would wait.
+func (m *member) silent(node wlog.NodeID) {
+	s := m.amqp.Load()
+	if s == nil {
+		return
+	}
+	if n := s.HangUp(node); n > 0 {
+		m.log.Warn("connections ended: nothing is heard of the node that clients have come through", "node", m.addressOf(node), "connections", n)
+	}
+}
+
+// roster is the registry, of which the node needs the members.
+type roster struct {
+	*store.Registry
+	member *member
+}
+
+var _ cluster.Roster = roster{}
+
+// Seats implements [cluster.Roster].
+func (r roster) Seats() (all []peer.Node) {
+	for _, m := range r.Members() {
+		all = append(all, peer.Node{ID: m.Number, Address: m.Address})
+	}
+	return all
+}
+
+// Seat implements [cluster.Roster]. Until the node has said which logs it reads, what was said of the former holds.
+func (r roster) Seat(former wlog.NodeID, by peer.Node) error {
+	m := store.Member{Number: by.ID, Address: by.Address, Name: nameOf(by.Address), Format: int64(r.member.Formats()[by.ID])}
+	for _, known := range r.Members() {
+		if known.Number == former && m.Format == 0 {
+			m.Format = known.Format
+		}
+	}
+	return r.ReplaceMember(former, m)
+}
+
+// dial opens a stream for a client's connection to the node that serves its vhost.
+func (m *member) dial(ctx context.Context, to wlog.NodeID) (net.Conn, error) {
+	return m.Dial(ctx, to, peer.Relay)
+}
+
+// end ends the node's part in the cluster.
+func (m *member) end(ctx context.Context) error {
+	m.unkeep()
+	m.keeping.Wait()
+	_ = m.server.Close() // other nodes ask again elsewhere
+	m.advance.CloseIdleConnections()
+	return m.Close(ctx)
+}
+
+// serveAPI answers requests of other nodes. Until open is called it says that the broker is starting.
+func (m *member) serveAPI() {
+	m.api.set(mgmt.Starting())
+	m.server = mgmt.Server(&m.api, m.log, 0)
+	m.advance.DisableCompression, m.advance.IdleConnTimeout, m.advance.MaxIdleConnsPerHost = true, time.Minute, 16
+	m.advance.DialContext = func(ctx context.Context, _, host string) (net.Conn, error) {
+		number, _, err := net.SplitHostPort(host)
+		if err != nil {
+			return nil, err
+		}
+		id, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		return m.Dial(ctx, wlog.NodeID(id), peer.HTTP)
+	}
+	go func() { _ = m.server.Serve(m.asked) }() // until end closes it
+	m.Serve(peer.HTTP, m.asked.add)
+}
+
+// open answers requests of other nodes from now on.
+func (m *member) open(a *mgmt.API) {
+	m.server.RegisterOnShutdown(a.EndStreams)
+	m.api.set(a.Forwarded())
+}
+
+// NodeName returns the broker's name: in a cluster after the address that other nodes know, otherwise as configured or, as RabbitMQ
+// has it, after the machine.
+func NodeName(c *config.Config) string {
+	switch name := c.Node.Name; {
+	case c.Cluster.On():
+		return nameOf(c.Cluster.Advertise)
+	case name == "":
+		return nameOf(hostName())
+	case strings.Contains(name, "@"):
+		return name
+	default:
+		return name + "@" + hostName()
+	}
+}
+
+func nameOf(address string) string { return "curfew@" + address }

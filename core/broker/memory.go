@@ -1,0 +1,71 @@
+package broker
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io/fs"
+	"math"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// machineMemory returns the bytes of memory that this process may use: the machine's, or less if its control group or one above has
+// a limit. root is the file system from "/" on. 0 = unknown.
+func machineMemory(root fs.FS) uint64 {
+	total := uint64(math.MaxUint64)
+	if b, err := fs.ReadFile(root, "proc/meminfo"); err == nil {
+		total = memTotal(b)
+	}
+	for _, name := range limitFiles(root) {
+		b, err := fs.ReadFile(root, name)
+		if err != nil {
+			continue
+		}
+		if limit, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && limit > 0 {
+			total = min(total, limit) // "max" is not a number, and no limit
+		}
+	}
+	if total == math.MaxUint64 {
+		return 0
+	}
+	return total
+}
+
+func memTotal(meminfo []byte) uint64 {
+	for line := range bytes.Lines(meminfo) {
+		var kib uint64
+		if _, err := fmt.Sscanf(string(line), "MemTotal: %d", &kib); err == nil {
+			return kib << 10
+		}
+	}
+	return math.MaxUint64
+}
+
+// limitFiles returns the files that may limit this process's memory: those of its control group, of version 2 and 1, and of the
+// groups above.
+func limitFiles(root fs.FS) []string {
+	const v2, v1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
+	names := []string{v2 + "/memory.max", v1 + "/memory.limit_in_bytes"}
+	b, err := fs.ReadFile(root, "proc/self/cgroup")
+	if err != nil {
+		return names
+	}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	for lines.Scan() { // "0::/group" or "7:memory:/group"
+		f := strings.SplitN(lines.Text(), ":", 3)
+		if len(f) < 3 {
+			continue
+		}
+		for group := path.Clean("/" + f[2]); group != "/"; group = path.Dir(group) {
+			switch f[1] {
+			case "":
+				names = append(names, v2+group+"/memory.max")
+			case "memory":
+				names = append(names, v1+group+"/memory.limit_in_bytes")
+			}
+		}
+	}
+	return names
+}
