@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// BenchmarkCollect is a collection of everything, of which 500 queues have series of their own.
+// BenchmarkCollect measures a complete collection in which 500 queues have series of their own.
 func BenchmarkCollect(b *testing.B) {
 	for _, queues := range []int{100, 10_000, 100_000} {
 		b.Run(fmt.Sprintf("queues=%d", queues), func(b *testing.B) {
@@ -24,7 +24,7 @@ func BenchmarkCollect(b *testing.B) {
 	}
 }
 
-// BenchmarkObjects is an answer that has all queues.
+// BenchmarkObjects measures an answer with all queues.
 func BenchmarkObjects(b *testing.B) {
 	const queues = 100_000
 	r := newRig(b, 500)

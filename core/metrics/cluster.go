@@ -7,10 +7,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// roles are the values of the label role, in the order of the series.
+// roles are the values of the label role, in the order of their series.
 var roles = []replicas.Role{replicas.Owner, replicas.Follower, replicas.Learner, replicas.Candidate, replicas.Stopped}
 
-// shardValues are the families with a series for each shard that the node has a replica of.
+// shardValues are the families with a series for each shard of which the node has a replica.
 var shardValues = [...]struct {
 	kind       Kind
 	name, help string
@@ -59,7 +59,7 @@ var linkValues = [...]struct {
 	},
 }
 
-// gatherCluster adds the families of a node of a cluster; a single broker has none of them.
+// gatherCluster adds the families of a cluster's node; a single broker has none of them.
 func (c *Collector) gatherCluster(b *builder) {
 	if c.Replicas == nil {
 		return
@@ -106,7 +106,7 @@ func (b *builder) shards(all []replicas.Shard) {
 
 func shardText(s *replicas.Shard) string { return strconv.Itoa(int(s.Shard)) }
 
-// replicasOf adds what this node knows of the other replicas of the shards that it owns.
+// replicasOf adds what this node knows about the other replicas of the shards that it owns.
 func (b *builder) replicasOf(all []replicas.Shard, names map[wlog.NodeID]string) {
 	lag := b.family(Gauge, "curfew_replica_lag_entries", "Entries of a shard of this node's that the other node lacks")
 	active := b.family(Gauge, "curfew_replica_active", "Whether the other node has answered within the last election timeout")
@@ -124,7 +124,7 @@ func (b *builder) replicasOf(all []replicas.Shard, names map[wlog.NodeID]string)
 	}
 }
 
-// nodeText returns the name of a node, or its number if it is no member: it is being replaced.
+// nodeText returns the name of a node, or its number if it is not a member because it is being replaced.
 func nodeText(names map[wlog.NodeID]string, id wlog.NodeID) string {
 	if name, ok := names[id]; ok {
 		return name
@@ -132,7 +132,7 @@ func nodeText(names map[wlog.NodeID]string, id wlog.NodeID) string {
 	return strconv.FormatUint(uint64(id), 10)
 }
 
-// links adds what this node knows of its links to the others.
+// links adds the state of this node's links to the others.
 func (b *builder) links(v *replicas.View, names map[wlog.NodeID]string) {
 	for _, f := range linkValues {
 		family := b.family(f.kind, f.name, f.help)

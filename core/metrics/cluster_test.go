@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// clusterView is what the first of three nodes knows. The third one is being replaced by node 4, which has no name yet.
+// clusterView is the view of the first of three nodes. The third one is being replaced by node 4, which has no name yet.
 func clusterView() replicas.View {
 	return replicas.View{
 		Self: 1,
@@ -80,7 +80,7 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// A single broker has no family of a cluster, and the page of metrics describes those of a cluster.
+// A single broker has no cluster families, and the page of metrics describes those of a cluster.
 func TestClusterFamiliesAreDescribed(t *testing.T) {
 	r := newRig(t, 10)
 	single := map[string]bool{}
@@ -115,7 +115,7 @@ func TestClusterFamiliesAreDescribed(t *testing.T) {
 	}
 }
 
-// A node without a name is shown by its number, and not left out.
+// A node without a name is shown by its number, not omitted.
 func TestNodeText(t *testing.T) {
 	if got := nodeText(nil, wlog.NodeID(18446744073709551615)); got != "18446744073709551615" {
 		t.Error(got)

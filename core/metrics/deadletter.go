@@ -11,7 +11,7 @@ import (
 // queueTypes are RabbitMQ's names for the types of queues.
 var queueTypes = [queue.Types]string{queue.ClassicType: "rabbit_classic_queue", queue.QuorumType: "rabbit_quorum_queue"}
 
-// deadLetterFamilies are the reasons for which RabbitMQ counts dead letters.
+// deadLetterFamilies lists the reasons for which RabbitMQ counts dead letters.
 var deadLetterFamilies = [...]struct {
 	reason     hook.Reason
 	name, help string
@@ -22,12 +22,12 @@ var deadLetterFamilies = [...]struct {
 	{hook.ReasonRejected, "rejected", "due to basic.reject or basic.nack"},
 }
 
-// deadLetters adds removals by dead-letter strategy, those from deleted queues included. As in RabbitMQ, messages that were dropped
-// count for the strategy disabled.
+// deadLetters adds removals by dead-letter strategy, including those from deleted queues. As in RabbitMQ, dropped messages count for the
+// strategy disabled.
 func (b *builder) deadLetters(t *vhostTotals) {
 	confirmed := b.family(Counter, "rabbitmq_global_messages_dead_lettered_confirmed_total", "Total number of messages dead-lettered and confirmed by target queues")
 	for kind, queueType := range queueTypes {
-		if n := t.arrived[kind]; n > 0 || queue.Type(kind) == queue.QuorumType { // RabbitMQ has only this one
+		if n := t.arrived[kind]; n > 0 || queue.Type(kind) == queue.QuorumType { // RabbitMQ always has this one
 			confirmed.add(label("queue_type", queueType, "dead_letter_strategy", vhost.AtLeastOnce.String()), float64(n))
 		}
 	}

@@ -15,7 +15,7 @@ type heldMessages struct {
 	due                   queue.DueHistogram
 }
 
-// add adds the held messages of a queue or an exchange, and when they are due.
+// add adds the held messages of a queue or an exchange, and their release times.
 func (h *heldMessages) add(in string, held int, due *queue.DueHistogram) {
 	if in == telemetry.OfExchanges {
 		h.inExchanges += held
@@ -25,7 +25,7 @@ func (h *heldMessages) add(in string, held int, due *queue.DueHistogram) {
 	h.due.Merge(due)
 }
 
-// gatherSchedules counts what exchanges hold. As many of them have series as queues may; those that hold the most.
+// gatherSchedules counts the messages that exchanges hold. As many exchanges as queues may have series, those that hold the most.
 func (c *Collector) gatherSchedules(b *builder, now hook.Instant, h *heldMessages) {
 	var all []scheduleSample
 	for _, v := range c.Store.VHosts() {
@@ -53,7 +53,7 @@ func (c *Collector) gatherSchedules(b *builder, now hook.Instant, h *heldMessage
 	}
 }
 
-// scheduleSample is what an exchange holds at one moment.
+// scheduleSample describes the messages that an exchange holds at one moment.
 type scheduleSample struct {
 	config *queue.Config
 	held   int

@@ -49,7 +49,7 @@ func TestHeldMessages(t *testing.T) {
 	done()
 }
 
-// What is released, cancelled or redriven has families of its own: whoever watches for lost messages must not be alarmed.
+// Released, cancelled and redriven messages have families of their own, so that alerts on lost messages do not fire.
 func TestHeldMessagesAreNeitherExpiredNorDropped(t *testing.T) {
 	r := newRig(t, 10)
 	v := r.vhost("v")

@@ -5,7 +5,7 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// logKinds are the labels of the log of definitions, and of those of messages.
+// logKinds are the labels of the log of definitions, and of the logs of messages.
 var logKinds = [...]*Labels{label("log", "definitions"), label("log", "messages")}
 
 // logDistributions are the histograms of logs.
@@ -51,7 +51,7 @@ var logValues = [...]struct {
 // gatherLogs adds the families of logs.
 func (c *Collector) gatherLogs(b *builder) {
 	all := c.Store.Logs()
-	first := 0 // shard of messages: a node of a cluster may not own the one of definitions, which comes before
+	first := 0 // index of the first shard of messages: a node of a cluster may not own the one of definitions, which comes before
 	for first < len(all) && all[first].Shard == 0 {
 		first++
 	}
@@ -78,7 +78,7 @@ func (c *Collector) gatherLogs(b *builder) {
 	}
 }
 
-// merge adds a distribution with the same buckets, or one that is empty.
+// merge adds a distribution that has the same buckets or is empty.
 func merge(d, more *telemetry.Distribution) {
 	if more.Count == 0 && len(d.Counts) > 0 {
 		return

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a broker whose collector has a clock that stands still but when it is wound.
+// rig is a broker whose collector has a clock that moves only when it is told to.
 type rig struct {
 	t         testing.TB
 	store     *store.Store
@@ -88,13 +88,13 @@ func must(tb testing.TB, err error) {
 	}
 }
 
-// collect collects anew.
+// collect collects afresh.
 func (r *rig) collect() *Collection {
 	r.now.Add(int64(freshness))
 	return r.collector.Collect()
 }
 
-// vhost returns a vhost, which guest may use; it is made if there is none.
+// vhost returns a vhost that guest may use; it is created if it does not exist.
 func (r *rig) vhost(name string) *vhost.VHost {
 	r.t.Helper()
 	_, err := r.store.AddVHost(name, vhost.Metadata{})
@@ -115,7 +115,7 @@ func (r *rig) declare(v *vhost.VHost, name string) *queue.Mailbox {
 	return d.Mailbox
 }
 
-// dial connects a client, which is gone when the returned function returns.
+// dial connects a client. The returned function disconnects it and waits until it is gone.
 func (r *rig) dial(vhost string) (*amqp.Channel, func()) {
 	r.t.Helper()
 	conn, err := amqp.DialConfig("amqp://guest:guest@"+r.server.Addresses()[0].String(), amqp.Config{Vhost: vhost, Heartbeat: time.Hour})
@@ -125,14 +125,14 @@ func (r *rig) dial(vhost string) (*amqp.Channel, func()) {
 	return ch, func() {
 		r.t.Helper()
 		must(r.t, conn.Close())
-		for r.server.Connections() > 0 { // the client does not wait for the server's side to end
+		for r.server.Connections() > 0 { // the client does not wait until the server has closed its side
 			runtime.Gosched()
 		}
 	}
 }
 
-// value is the value of a series, given as `name` or as `name{label="value",…}` with the labels in order; ok is false if there is
-// none.
+// value returns the value of a series, given as `name` or as `name{label="value",…}` with the labels in order; ok is false if it
+// does not exist.
 func value(c *Collection, series string) (v float64, ok bool) {
 	name, _, _ := strings.Cut(series, "{")
 	for _, f := range c.Families {

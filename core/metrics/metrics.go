@@ -1,8 +1,8 @@
-// Package metrics gathers what the broker counts into families as Prometheus and OpenTelemetry have them. A family that RabbitMQ
-// has, too, has RabbitMQ's name, type and labels, so that dashboards and alerts made for RabbitMQ work. The names of all others
+// Package metrics gathers the broker's counts into families, in the form of Prometheus and OpenTelemetry. A family that RabbitMQ
+// also has gets RabbitMQ's name, type and labels, so that dashboards and alerts made for RabbitMQ work. The names of all others
 // begin with "curfew_".
 //
-// Counters never go down while the broker runs: what was counted in a vhost or on a connection stays counted when that is deleted
+// Counters never go down while the broker runs: counts of a vhost or a connection remain after it has been deleted
 // or closed. Counters with the label queue are the exception: they end with their queue.
 package metrics
 
@@ -29,7 +29,7 @@ const (
 	Histogram      // points have a distribution and no value
 )
 
-// String returns Prometheus' name of the kind.
+// String returns Prometheus' name for the kind.
 func (k Kind) String() string { return [...]string{"gauge", "counter", "histogram"}[k] }
 
 // Family is all series of one name.
@@ -49,7 +49,7 @@ type Point struct {
 // Labels are the labels of a series. They never change: series with the same labels share them.
 type Labels struct{ Names, Values []string }
 
-// label returns labels, given as name and value by turns.
+// label returns labels, given as alternating names and values.
 func label(pairs ...string) *Labels {
 	n := len(pairs) / 2
 	l := &Labels{Names: make([]string, n), Values: make([]string, n)}
@@ -59,7 +59,7 @@ func label(pairs ...string) *Labels {
 	return l
 }
 
-// Collection is all families at one moment. It never changes.
+// Collection holds all families at one moment. It never changes.
 type Collection struct {
 	Started, At hook.Instant
 	Families    []*Family
@@ -68,15 +68,15 @@ type Collection struct {
 // Options configure a [Collector].
 type Options struct {
 	Version  string // of the broker
-	Commit   string // that it was built from; "" = unknown
-	RabbitMQ string // version of RabbitMQ that the broker is like
+	Commit   string // that the broker was built from; "" = unknown
+	RabbitMQ string // version of RabbitMQ whose behaviour the broker has
 	Node     string // the broker's name
 	Cluster  func() string
 	Store    *store.Store
 	AMQP     *wire.Server
 	Recorder *telemetry.Recorder
 	Clock    clock.Clock
-	// Alarms returns the alarms that are raised.
+	// Alarms returns the active alarms.
 	Alarms func() []string
 	// Certificates returns the certificates that listeners present, in a stable order; nil = there are none.
 	Certificates func() []Certificate
@@ -84,32 +84,32 @@ type Options struct {
 	Machine func() Machine
 	// Policies describes the policies in WebAssembly; nil = there are none.
 	Policies func() []Policy
-	// Faults counts what plugins did wrong; nil = unknown.
+	// Faults returns the plugins' faults; nil = unknown.
 	Faults func() []chain.Fault
-	// Filtered counts messages that plugins' filters kept out of exchanges, by plugin; nil = unknown.
+	// Filtered returns, by plugin, how many messages its filters kept out of exchanges; nil = unknown.
 	Filtered func() map[string]uint64
-	// Exported returns how many spans a collector of spans has accepted, and how many it has not; nil = unknown.
+	// Exported returns how many spans were accepted by the collector they are sent to, and how many were lost; nil = unknown.
 	Exported func() (taken, lost uint64)
-	// Replicas returns what the node knows of its cluster; nil = it is a single broker.
+	// Replicas returns what the node knows about its cluster; nil = it is a single broker.
 	Replicas func() replicas.View
-	// Queues is how many queues have series of their own. The busiest ones get them.
+	// Queues is how many queues have series of their own, the busiest ones.
 	Queues int
 }
 
 // Machine describes the process and its machine.
 type Machine struct {
-	Memory, MemoryLimit uint64 // bytes that the process has, and above which publishers wait
+	Memory, MemoryLimit uint64 // bytes that the process uses, and above which publishers wait
 	DiskFree, DiskLimit uint64 // bytes that are free, and below which publishers wait
-	Files, FilesLimit   int    // open descriptors, and how many there may be
+	Files, FilesLimit   int    // open descriptors, and the limit on them
 }
 
 // Certificate is the certificate of a listener.
 type Certificate struct {
-	Protocol string // of the listener, as RabbitMQ calls it: "amqp/ssl", "https"
+	Protocol string // of the listener, in RabbitMQ's terms: "amqp/ssl", "https"
 	Expires  time.Time
 }
 
-// Collector gathers metrics. Any goroutine may use it; one gathers at a time.
+// Collector gathers metrics. Any goroutine may use it; one at a time gathers.
 type Collector struct {
 	Options
 	started hook.Instant
@@ -122,7 +122,7 @@ type Collector struct {
 	selector seriesSelector
 }
 
-// New returns a Collector. Its counters begin now.
+// New returns a Collector. Its counters start now.
 func New(o Options) *Collector {
 	return &Collector{
 		Options: o, started: o.Clock(), removals: newRemovalTotals(),
@@ -130,10 +130,10 @@ func New(o Options) *Collector {
 	}
 }
 
-// freshness is how long a collection is returned again, so that several scrapers at the same time cost one collection.
+// freshness is how long a collection is reused, so that several scrapers at the same time cost one collection.
 const freshness = time.Second
 
-// Collect returns all metrics as they are now, or were a moment ago.
+// Collect returns all metrics, at most a moment old.
 func (c *Collector) Collect() *Collection {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -196,5 +196,5 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// seconds returns an instant in Prometheus' unit.
+// seconds returns an instant in seconds, Prometheus' unit.
 func seconds(t hook.Instant) float64 { return float64(t) / float64(time.Second) }

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// publish publishes so many messages, confirmed, and waits for the broker to have them.
+// publish publishes the given number of messages with confirms, and waits until the broker has them.
 func publish(t *testing.T, ch *amqp.Channel, key string, n int) {
 	t.Helper()
 	must(t, ch.Confirm(false))
@@ -47,7 +47,7 @@ func TestTraffic(t *testing.T) {
 	d, _, err := ch.Get("safe", false)
 	must(t, err)
 	must(t, d.Ack(false))
-	if _, there, err := ch.Get("safe", true); there || err != nil { // the acknowledgement was before it
+	if _, there, err := ch.Get("safe", true); there || err != nil { // the acknowledgement is complete
 		t.Fatal("a message was there", err)
 	}
 	c := r.collect()
@@ -101,7 +101,7 @@ func fromQuorum(what string) string {
 	return "rabbitmq_global_messages_" + what + `_total{protocol="amqp091",queue_type="rabbit_quorum_queue"}`
 }
 
-// What arrives as a dead letter was not published to the queue where it does.
+// A dead letter that arrives in a queue does not count as published there.
 func TestDeadLettersAreNotPublished(t *testing.T) {
 	r := newRig(t, 10)
 	v, _ := r.store.VHost("/")
@@ -127,7 +127,7 @@ func TestDeadLettersAreNotPublished(t *testing.T) {
 	done()
 }
 
-// counters are the counters without the label queue, which go with their queue, and vhost, which go with their vhost.
+// counters are the counters without the labels queue and vhost, which disappear with their objects.
 func counters(c *Collection) map[string]float64 {
 	all := map[string]float64{}
 	for _, f := range c.Families {
@@ -176,7 +176,7 @@ func TestCountersStayWhenAllElseGoes(t *testing.T) {
 	}
 }
 
-// What policies count themselves was at no endpoint for metrics.
+// The policies' own counters used to be missing from all metrics endpoints.
 func TestPoliciesCountThemselves(t *testing.T) {
 	r := newRig(t, 10)
 	r.policies = []Policy{{Name: "p", Digest: "d", Own: map[string]int64{"seen": 7, "a \"name\"": 1}}, {Name: "none"}}

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// The values of the label rabbitmq_endpoint of rabbitmq_identity_info. A scraper of several paths of a broker tells by them what it
-// gets twice.
+// The values of the label rabbitmq_endpoint of rabbitmq_identity_info. A scraper that reads several paths of a broker can tell from them which
+// series are duplicates.
 const (
 	aggregated = "aggregated"
 	byObject   = "per-object"
 	inDetail   = "detailed"
 )
 
-// identity adds which broker this is, and on which path.
+// identity adds the identity of the broker, and the path.
 func (b *builder) identity(o *Options, endpoint string) {
 	b.family(Gauge, "rabbitmq_build_info", "Version of the broker, and of the RabbitMQ that it is like").add(label(
 		"rabbitmq_version", o.RabbitMQ, "prometheus_plugin_version", o.RabbitMQ, "product_name", "Curfew", "product_version", o.Version,
@@ -30,7 +30,7 @@ func (b *builder) version(o *Options) {
 	), 1)
 }
 
-// machine adds what the process has and may have, and its alarms.
+// machine adds the resources of the process with their limits, and the alarms.
 func (b *builder) machine(o *Options, up time.Duration) {
 	alarms := o.Alarms()
 	b.gauge("rabbitmq_alarms_memory_used_watermark", "is 1 if VM memory watermark alarm is in effect", truth(slices.Contains(alarms, "memory")))
@@ -53,10 +53,10 @@ func (b *builder) machine(o *Options, up time.Duration) {
 	b.gauge("rabbitmq_disk_space_available_limit_bytes", "Free disk space low watermark in bytes", float64(m.DiskLimit))
 }
 
-// usualAlarms have a series also while they are not raised. Logs that failed have one each, such as "shard 2".
+// usualAlarms have a series even while they are not active. Failed logs have a series each, such as "shard 2".
 var usualAlarms = []string{"disk", "memory"}
 
-// alarms adds the alarms that there can be, and those that are raised.
+// alarms adds the usual alarms, and all active ones.
 func (b *builder) alarms(raised []string) {
 	all := b.family(Gauge, "curfew_alarms", "Whether there is an alarm, which makes publishers wait or says that a log failed")
 	for _, name := range usualAlarms {
@@ -69,7 +69,7 @@ func (b *builder) alarms(raised []string) {
 	}
 }
 
-// certificates adds when certificates expire.
+// certificates adds the expiry times of certificates.
 func (b *builder) certificates(o *Options) {
 	if o.Certificates == nil {
 		return

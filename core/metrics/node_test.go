@@ -9,14 +9,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What clients are told is another thing than what runs.
+// The version announced to clients differs from the version that runs.
 func TestBuild(t *testing.T) {
 	c := newRig(t, 10).collect()
 	want(t, c, `curfew_build_info{version="1.2.3",commit="c0ffee",goversion="`+runtime.Version()+`"}`, 1)
 	want(t, c, `rabbitmq_build_info{rabbitmq_version="3.13.7",prometheus_plugin_version="3.13.7",product_name="Curfew",product_version="1.2.3"}`, 1)
 }
 
-// Series of alarms that are usual do not come and go, so that rules can tell an alarm that is over from a broker that is gone.
+// The series of usual alarms do not come and go, so that rules can distinguish an alarm that has ended from a broker that is gone.
 func TestAlarms(t *testing.T) {
 	r := newRig(t, 10)
 	for _, tc := range []struct {
@@ -49,7 +49,7 @@ func TestCertificates(t *testing.T) {
 	want(t, c, `curfew_certificate_expires_timestamp_seconds{protocol="https"}`, 5678)
 }
 
-// Labels such as within="10s" were taken for cumulative ones: who added them up counted messages that are due sooner several times.
+// Labels such as within="10s" suggested cumulative counts: adding them up counted messages that are due sooner several times.
 func TestRangesAreDisjoint(t *testing.T) {
 	const now = hook.Instant(time.Hour)
 	var h queue.DueHistogram

@@ -10,13 +10,13 @@ import (
 	"sync"
 )
 
-// Paths for all queues, below the one for the busiest. Both are RabbitMQ's.
+// Paths for all queues, below the path for the busiest. Both are RabbitMQ's.
 const (
 	perObject = "/per-object" // everything
 	detailed  = "/detailed"   // what the parameters family and vhost ask for, under names of their own
 )
 
-// detailedGroups are the values of the parameter family, and the families of queues that they ask for.
+// detailedGroups maps the values of the parameter family to the families of queues that they select.
 var detailedGroups = map[string][]string{
 	"queue_coarse_metrics": {"rabbitmq_queue_messages_ready", "rabbitmq_queue_messages_unacked", "rabbitmq_queue_messages"},
 	"queue_consumer_count": {"rabbitmq_queue_consumers"},
@@ -84,11 +84,11 @@ func compressed(w http.ResponseWriter, r *http.Request) (out io.Writer, end func
 	}
 	w.Header().Set("Content-Encoding", "gzip")
 	w.Header().Add("Vary", "Accept-Encoding")
-	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // it fails for levels that do not exist
+	z, _ := gzip.NewWriterLevel(w, gzip.BestSpeed) // it fails only for invalid levels
 	return z, func() { _ = z.Close() }             // the client may be gone
 }
 
-// selection is which families and vhosts a request asks for.
+// selection holds the families and vhosts that a request selects.
 type selection struct {
 	everything bool
 	families   []string
@@ -123,7 +123,7 @@ func (s *selection) name(family string) string {
 	return family
 }
 
-// endpoint returns what the broker's identity calls the answer.
+// endpoint returns the value that the answer has in the broker's identity.
 func (s *selection) endpoint() string {
 	if s.everything {
 		return byObject
@@ -131,7 +131,7 @@ func (s *selection) endpoint() string {
 	return inDetail
 }
 
-// write writes what was selected, after the broker's identity.
+// write writes the selected families, after the broker's identity.
 func (c *Collector) write(t *text, s *selection) {
 	var identity builder
 	identity.identity(&c.Options, s.endpoint())
@@ -166,7 +166,7 @@ func (c *Collector) write(t *text, s *selection) {
 	}
 }
 
-// queueFamily writes the family with that index in queueFamilies, under a name.
+// queueFamily writes the family with that index in queueFamilies, under the given name.
 func (t *text) queueFamily(index int, name string, samples []queueSample) {
 	f := &queueFamilies[index]
 	t.begin(name, f.help, f.kind)
@@ -179,7 +179,7 @@ func (t *text) queueFamily(index int, name string, samples []queueSample) {
 	}
 }
 
-// samples takes samples of all queues in the vhosts that are wanted.
+// samples takes samples of all queues in the selected vhosts.
 func (c *Collector) samples(s *selection) []queueSample {
 	var all []queueSample
 	sampler := newSampler()
@@ -197,7 +197,7 @@ func (c *Collector) samples(s *selection) []queueSample {
 	return all
 }
 
-// ofQueue reports whether the series of a family are of queues.
+// ofQueue reports whether a family's series belong to queues.
 func ofQueue(family string) bool {
 	return strings.HasPrefix(family, "rabbitmq_queue_") || strings.HasPrefix(family, "curfew_queue_") && family != "curfew_queue_leases"
 }

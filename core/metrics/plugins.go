@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// gatherPlugins adds the plugins' faults, and the messages that their filters kept out. A series exists once there is something to
-// count.
+// gatherPlugins adds the plugins' faults, and the messages that their filters kept out. A series appears when its count is no
+// longer 0.
 func (c *Collector) gatherPlugins(b *builder) {
 	if c.Filtered != nil {
 		filtered := b.family(Counter, "curfew_plugin_filtered_messages_total", "Messages that a plugin's filter kept out of an exchange")

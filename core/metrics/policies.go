@@ -5,34 +5,34 @@ import (
 	"slices"
 )
 
-// Policy is an expiry policy in WebAssembly, and what it did since its module was loaded.
+// Policy is an expiry policy in WebAssembly, with its counts since its module was loaded.
 type Policy struct {
 	Name, Digest          string
 	Loaded                bool
 	Calls, Messages, Fuel uint64
 	Failures              map[string]uint64 // by kind
-	Open                  bool              // its breaker is open: it is not asked
-	Instances, Slots      int               // instances that there are, and that there may be
+	Open                  bool              // its breaker is open: it is not called
+	Instances, Slots      int               // existing instances, and the limit on them
 	Memory                int64             // bytes
 	Shadow                bool
-	Compared, Differing   uint64           // of a shadow: verdicts
-	FuelLimit             int64            // fuel that one call may use
-	Own                   map[string]int64 // the policy's own counters, by name: the host bounds how many there are
+	Compared, Differing   uint64           // of a shadow: number of verdicts
+	FuelLimit             int64            // most fuel that one call may use
+	Own                   map[string]int64 // the policy's own counters, by name: the host bounds their number
 }
 
 // policyKey is a module of a policy.
 type policyKey struct{ name, digest string }
 
-// policyCounts are the counts of a module. Each count begins anew when the module is loaded again.
+// policyCounts are the counts of a module. Each count starts again when the module is reloaded.
 type policyCounts struct {
 	counts   [len(policyCounters)]resettable
 	failures map[string]resettable
 }
 
-// resettable is a count that begins anew now and then, and its sum before it last did.
+// resettable is a count that sometimes restarts from 0, and its sum before the last restart.
 type resettable struct{ last, before uint64 }
 
-// update takes the present count in and returns the sum.
+// update takes the present count and returns the total.
 func (r *resettable) update(now uint64) float64 {
 	if now < r.last {
 		r.before += r.last
@@ -46,7 +46,7 @@ func (r *resettable) total() float64 { return float64(r.before + r.last) }
 // policyCounters are the counters of policies.
 var policyCounters = [...]struct {
 	name, help string
-	shadow     bool // only of policies that are shadows
+	shadow     bool // only for policies that are shadows
 	value      func(*Policy) uint64
 }{
 	{"curfew_wasm_calls_total", "Calls of the policy that went well", false, func(p *Policy) uint64 { return p.Calls }},
@@ -82,7 +82,7 @@ type policyRow struct {
 	labels *Labels
 }
 
-// policyRows returns all policies. It forgets the counts of modules that are no longer there.
+// policyRows returns all policies. It forgets the counts of modules that are no longer loaded.
 func (c *Collector) policyRows() []policyRow {
 	var rows []policyRow
 	counts := map[policyKey]*policyCounts{}
@@ -129,7 +129,7 @@ func (c *Collector) gatherPolicies(b *builder) {
 	}
 }
 
-// addFailures adds a series for each kind of failure that there ever was.
+// addFailures adds a series for each kind of failure that has occurred.
 func (r *policyRow) addFailures(f *Family) {
 	for kind, n := range r.Failures {
 		sum := r.failures[kind]

@@ -14,16 +14,16 @@ type queueSample struct {
 	config *queue.Config
 	head   queue.Head
 	due    queue.DueScan
-	held   queue.DueHistogram // when held messages are released
+	held   queue.DueHistogram // release times of held messages
 }
 
-// sampler takes samples of queues, and keeps the last. Its functions are bound once: a closure for each of a hundred thousand
+// sampler takes samples of queues, and keeps the last one. Its functions are bound once: a closure for each of a hundred thousand
 // queues would cost more than the samples.
 type sampler struct {
 	queueSample
-	withHead bool // the message at the head is wanted, too
+	withHead bool // the message at the head is sampled, too
 	withDue  bool // deadlines are counted
-	counted  bool // all of them
+	counted  bool // all of them were counted
 	look     func(*queue.Queue)
 	count    func(*queue.Queue)
 }
@@ -51,33 +51,33 @@ func (s *sampler) sample(m *queue.Mailbox) bool {
 	return m.Look(s.look) == nil
 }
 
-// sampleDue is sample, and counts when the queue's messages are due, seen from now.
+// sampleDue is sample; it also counts when the queue's messages are due, relative to now.
 func (s *sampler) sampleDue(now hook.Instant, m *queue.Mailbox) bool {
 	s.queueSample = queueSample{due: queue.NewDueScan(now)}
 	s.withDue, s.counted = true, false
 	exists := m.Look(s.look) == nil
 	for exists && !s.counted && m.Look(s.count) == nil {
-		runtime.Gosched() // a goroutine that waits for the queue comes before the next part
+		runtime.Gosched() // goroutines that wait for the queue come before the next part
 	}
 	return exists
 }
 
-// presence says which queues are in a family.
+// presence says which queues appear in a family.
 type presence uint8
 
 const (
-	summed     presence = iota // those that have series, and the sum of all others
-	always                     // those that have series
-	unlessZero                 // those that have series, and a value
+	summed     presence = iota // the queues that have series, and the sum of all others
+	always                     // the queues that have series
+	unlessZero                 // the queues that have series and a value other than 0
 )
 
-// Messages published to queues are counted when no queue has series, too.
+// Messages published to queues are counted even if no queue has series.
 const (
 	queuePublished     = "rabbitmq_queue_messages_published_total"
 	queuePublishedHelp = "Total number of messages published to queues"
 )
 
-// queueFamilies are the families of what each queue has, or has counted, apart from those by reason.
+// queueFamilies are the families of the queues' values and counts, except those by reason.
 var queueFamilies = [...]struct {
 	name, help string
 	kind       Kind
@@ -92,7 +92,7 @@ var queueFamilies = [...]struct {
 		"rabbitmq_queue_messages_unacked", "Messages delivered to consumers but not yet acknowledged", Gauge, summed,
 		func(q *queueSample) float64 { return float64(q.Unacked) },
 	},
-	{ // Dead letters that wait for a confirm count here alone, as in the API: no consumer gets them.
+	{ // Dead letters that wait for a confirm count only here, as in the API: no consumer gets them.
 		"rabbitmq_queue_messages", "Sum of ready, held and unacknowledged messages - total queue depth", Gauge, summed,
 		func(q *queueSample) float64 { return float64(q.Ready + q.Discarded + q.Unacked + q.Held) },
 	},
@@ -144,16 +144,16 @@ var queueFamilies = [...]struct {
 	},
 }
 
-// noQueue is the labels of what queues without series have together. To Prometheus they are as no labels, but have the same names.
+// noQueue labels the sum over the queues without series. To Prometheus empty labels are no labels, but the names are the same as for other queues.
 var noQueue = label("vhost", "", "queue", "")
 
-// queueCollection is the series of queues while they are collected.
+// queueCollection is used while the series of queues are collected.
 type queueCollection struct {
 	families [len(queueFamilies)]*Family
 	reasons  reasonFamilies
 
 	rest     [len(queueFamilies)]float64 // sums of queues without series
-	hidden   int                         // how many these are
+	hidden   int                         // number of these queues
 	due      queue.DueHistogram          // deadlines of messages
 	held     heldMessages
 	leases   queue.DueHistogram
@@ -168,7 +168,7 @@ func newQueueCollection() *queueCollection {
 	return c
 }
 
-// add adds a queue: its series if it has labels for them, or else to the sums.
+// add adds a queue: as series if there are labels for them, otherwise to the sums.
 func (c *queueCollection) add(now hook.Instant, l *Labels, q *queueSample) {
 	c.due.Merge(&q.due.DueHistogram)
 	c.held.add(telemetry.OfQueues, q.Held, &q.held)
@@ -202,7 +202,7 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 	tooMany := c.selectSeries(mailboxes)
 	all, s, count := newQueueCollection(), newSampler(), 0
 	for _, m := range mailboxes {
-		l := c.selector.labels(m) // before see, which is about the next collection
+		l := c.selector.labels(m) // before see, which prepares the next collection
 		s.withHead = l != nil
 		if !s.sampleDue(now, m) {
 			continue
@@ -222,8 +222,8 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 	b.queues(all, &c.selector)
 }
 
-// selectSeries selects the queues that have series in this collection, unless the one before did. It reports whether there are too
-// many for all of them.
+// selectSeries selects the queues that have series in this collection, unless the previous collection did. It reports whether there are too
+// many queues for all of them to have series.
 func (c *Collector) selectSeries(mailboxes []*queue.Mailbox) (tooMany bool) {
 	p := &c.selector
 	tooMany = p.tooMany(len(mailboxes))
@@ -243,7 +243,7 @@ func (c *Collector) selectSeries(mailboxes []*queue.Mailbox) (tooMany bool) {
 	return tooMany
 }
 
-// mailboxes lists all queues, in memory that the next collection uses again.
+// mailboxes lists all queues, in memory that the next collection reuses.
 func (c *Collector) mailboxes() []*queue.Mailbox {
 	all := c.selector.mailboxes[:0]
 	for _, v := range c.Store.VHosts() {
@@ -253,7 +253,7 @@ func (c *Collector) mailboxes() []*queue.Mailbox {
 	return all
 }
 
-// queues adds what was collected of queues.
+// queues adds the families that were collected from queues.
 func (b *builder) queues(c *queueCollection, p *seriesSelector) {
 	for i, f := range c.families {
 		switch summing := queueFamilies[i].presence == summed; {
@@ -280,13 +280,13 @@ func (b *builder) queues(c *queueCollection, p *seriesSelector) {
 	}
 }
 
-// dueLabels are the labels of the parts of a DueHistogram, behind overdue: the ranges say that no instant is in two of them.
+// dueLabels are the labels of the parts of a DueHistogram after overdue. The ranges do not overlap.
 var dueLabels = [len(queue.DueHistogram{}.Due)]*Labels{
 	label("due_in", "0s-1s"), label("due_in", "1s-10s"), label("due_in", "10s-1m"), label("due_in", "1m-10m"), label("due_in", "10m-1h"),
 	label("due_in", "1h-inf"),
 }
 
-// overdue is the label of what is due already.
+// overdue labels messages that are due already.
 var overdue = label("due_in", "overdue")
 
 func (b *builder) due(name, help string, h *queue.DueHistogram) {

@@ -13,10 +13,10 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 )
 
-// recorded is a family of RabbitMQ's.
+// recorded is one of RabbitMQ's families.
 type recorded struct {
 	kind                string
-	together, perObject string // labels at /metrics and /metrics/per-object, sorted, with commas between; "-" = it is not there
+	together, perObject string // labels at /metrics and /metrics/per-object, sorted, with commas between; "-" = absent
 }
 
 func rabbitmq(t *testing.T) map[string]recorded {
@@ -33,7 +33,7 @@ func rabbitmq(t *testing.T) map[string]recorded {
 	return all
 }
 
-// absent are RabbitMQ's families that we do not have, by their beginnings, and why.
+// absent maps prefixes of RabbitMQ's families that we lack to the reason.
 var absent = map[string]string{
 	"rabbitmq_auth_attempts_detailed":        "addresses would be series without end; failed logins are in the log",
 	"rabbitmq_channel_acks_uncommitted":      "what a transaction holds is not counted",
@@ -63,7 +63,7 @@ var absent = map[string]string{
 	"rabbitmq_schema_db":                     "there is no schema database",
 }
 
-// otherwise are families whose labels are not RabbitMQ's, and why.
+// otherwise maps families whose labels differ from RabbitMQ's to the reason.
 var otherwise = map[string]string{
 	"rabbitmq_build_info":                     "there is no Erlang; newer versions have product_name and product_version, too",
 	"rabbitmq_identity_info":                  "there is no permanent identity of a cluster; newer versions have rabbitmq_endpoint, too",

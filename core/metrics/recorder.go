@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// gatherTelemetry adds what only the recorder knows, and its own counters.
+// gatherTelemetry adds the recorder's histograms, and counters about the recorder itself.
 func (c *Collector) gatherTelemetry(b *builder) {
 	late := c.Recorder.Lateness().Read()
 	f := b.family(Histogram, "curfew_expiry_lateness_seconds", "Time between the deadlines of messages and their expiry")

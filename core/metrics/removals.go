@@ -26,7 +26,7 @@ func (f *reasonFamilies) all() []*Family {
 	return []*Family{f.expired, f.deadLettered, f.dropped, f.redriven, f.cancelled}
 }
 
-// add adds the series of a queue, where there is something to count.
+// add adds the series of a queue whose counts are not 0.
 func (f *reasonFamilies) add(q *queueSample) {
 	with := func(more ...string) *Labels {
 		return label(append([]string{"vhost", q.config.VHost, "queue", q.config.Name, "strategy", q.config.Strategy}, more...)...)
@@ -53,14 +53,14 @@ func (f *reasonFamilies) add(q *queueSample) {
 	}
 }
 
-// maxVHosts is how many vhosts have series of their own. Others are counted together, without a name.
+// maxVHosts bounds the vhosts that have series of their own. Others are counted together, without a name.
 const maxVHosts = 1000
 
-// removalTotals adds up removals from queues: by vhost, and together for vhosts that were created when there were too many.
+// removalTotals adds up removals from queues: by vhost, and together for vhosts that were created beyond the limit.
 type removalTotals struct {
 	named map[*vhost.VHost]struct{}
 	last  map[*vhost.VHost]vhost.Stats // of the others
-	rest  vhost.Stats                  // of the others, deleted ones included
+	rest  vhost.Stats                  // of the others, including deleted ones
 }
 
 func newRemovalTotals() removalTotals {
@@ -92,7 +92,7 @@ func (t *removalTotals) read(v *vhost.VHost) (s vhost.Stats, named bool) {
 	return vhost.Stats{}, false
 }
 
-// forgetOthers forgets all vhosts but these.
+// forgetOthers forgets all vhosts except these.
 func (t *removalTotals) forgetOthers(all []*vhost.VHost) {
 	if len(t.named)+len(t.last) == len(all) {
 		return
@@ -105,7 +105,7 @@ func (t *removalTotals) forgetOthers(all []*vhost.VHost) {
 // removalFamilies are the families that count removals and releases in each vhost.
 type removalFamilies struct{ expired, deadLettered, dropped, released, cancelled, redriven, refused, queues *Family }
 
-// gatherRemovals adds why messages and queues were removed.
+// gatherRemovals adds the reasons for which messages and queues were removed.
 func (c *Collector) gatherRemovals(b *builder) {
 	f := removalFamilies{
 		expired:      b.family(Counter, "curfew_messages_expired_total", "Messages the time of which ran out"),
@@ -147,7 +147,7 @@ func (f *removalFamilies) add(vhost string, s *vhost.Stats) {
 	f.redriven.add(label("vhost", vhost), float64(sum.redriven))
 }
 
-// vhostMoves counts what was released, cancelled and redriven in a vhost: no strategy has a part in that.
+// vhostMoves counts the messages that were released, cancelled and redriven in a vhost. Strategies are not involved.
 type vhostMoves struct{ ready, routed, cancelled, redriven uint64 }
 
 func (m *vhostMoves) add(counts *vhost.RemovalCounts) {

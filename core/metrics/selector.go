@@ -8,34 +8,34 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// seriesSelector selects the queues that have series of their own: all, if they are few enough, or else the busiest at the last
-// collection. A queue is as busy as it has messages, and had messages go through since the collection before. One that has series
-// keeps them unless others are at least twice as busy, so that series do not come and go. Ties go by name.
+// seriesSelector selects the queues that have series of their own: all queues if they are few enough, otherwise the queues that were busiest
+// at the last collection. A queue's business is the number of its messages plus the messages that went through since the collection before. A
+// queue that has series keeps them unless others are at least twice as busy, so that series do not come and go. Ties are decided by name.
 type seriesSelector struct {
 	limit     int              // how many queues may have series
 	mailboxes []*queue.Mailbox // kept for its memory
 
 	shown      map[*queue.Mailbox]*Labels  // queues that have series
-	known      map[*queue.Mailbox]activity // all queues, while they are too many; else empty
-	collection uint64                      // number of the present one
-	seen       int                         // queues, in it
+	known      map[*queue.Mailbox]activity // all queues, while they are too many; otherwise empty
+	collection uint64                      // number of the present collection
+	seen       int                         // number of queues in the present collection
 	rest       uint64                      // messages published to queues while they had no series
 	best       ranks
 }
 
 // activity holds the counts of a queue at its last collection.
 type activity struct {
-	passed, published uint64 // messages that went through so far, and that clients published
-	collection        uint64 // the last one that saw the queue
+	passed, published uint64 // messages that went through so far, and those that clients published
+	collection        uint64 // the last one that included the queue
 }
 
-// tooMany reports whether some of so many queues get series, and some do not.
+// tooMany reports whether only some of this number of queues get series.
 func (p *seriesSelector) tooMany(queues int) bool { return p.limit > 0 && queues > p.limit }
 
 // labels returns the labels of a queue's series; nil if it has none.
 func (p *seriesSelector) labels(m *queue.Mailbox) *Labels { return p.shown[m] }
 
-// see notes how busy a queue is.
+// see records how busy a queue is.
 func (p *seriesSelector) see(m *queue.Mailbox, s *queue.Stats) {
 	if p.known == nil {
 		p.known = map[*queue.Mailbox]activity{}
@@ -47,7 +47,8 @@ func (p *seriesSelector) see(m *queue.Mailbox, s *queue.Stats) {
 	if len(p.shown) > 0 && !shown {
 		p.rest += now.published - before.published
 	}
-	// Powers of two, and between them what has series.
+	// Ranks are powers of two. A queue that has series ranks one and a half steps higher: one with 1,000 messages (10 bits) keeps
+	// its series until others have 2,048 (12 bits).
 	r := rank{mailbox: m, config: m.Config(), busy: 2 * bits.Len64(uint64(s.Ready+s.Unacked)+now.passed-before.passed)}
 	if shown {
 		r.busy += 2 + 1
@@ -75,7 +76,7 @@ func (p *seriesSelector) choose() {
 	p.collection++
 }
 
-// showAll gives series to these queues, and to no others.
+// showAll gives series to exactly these queues.
 func (p *seriesSelector) showAll(all []*queue.Mailbox) {
 	shown := make(map[*queue.Mailbox]*Labels, len(all))
 	for _, m := range all {
@@ -84,7 +85,7 @@ func (p *seriesSelector) showAll(all []*queue.Mailbox) {
 	p.shown, p.known = shown, nil
 }
 
-// labelsOf returns the labels that a queue has, or new ones.
+// labelsOf returns the present labels of a queue, or new ones.
 func (p *seriesSelector) labelsOf(m *queue.Mailbox) *Labels {
 	if l := p.shown[m]; l != nil {
 		return l
@@ -103,8 +104,8 @@ func (r *rank) compare(o *rank) int {
 	return cmp.Or(cmp.Compare(o.busy, r.busy), cmp.Compare(r.config.VHost, o.config.VHost), cmp.Compare(r.config.Name, o.config.Name))
 }
 
-// ranks keeps the first ranks of those that are offered. Once there are as many as wanted, these are in order, and up to as many
-// follow that were offered later.
+// ranks keeps the best of the offered ranks. When there are as many as wanted they are sorted; up to as many
+// again may follow that were offered later.
 type ranks []rank
 
 func (r *ranks) offer(n rank, limit int) {
@@ -116,7 +117,7 @@ func (r *ranks) offer(n rank, limit int) {
 	}
 }
 
-// trim drops all but the first ranks.
+// trim drops all except the best ranks.
 func (r *ranks) trim(limit int) {
 	slices.SortFunc(*r, func(a, b rank) int { return a.compare(&b) })
 	if len(*r) > limit {

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// pretend shows queues to the selector, each with so many messages and so many that went through so far, and returns the names of
-// those that have series from then on.
+// pretend shows queues to the selector, with given numbers of messages and of messages that went through, and returns the names of
+// the queues that have series from then on.
 func (p *seriesSelector) pretend(queues []*queue.Mailbox, messages, passed []int) (shown []string) {
 	for i, s := range queues {
 		p.see(s, &queue.Stats{Ready: messages[i], Counters: queue.Counters{Published: uint64(passed[i])}})
@@ -114,7 +114,7 @@ func TestSumsAreRightHoweverManyAreShown(t *testing.T) {
 				declare(t, ch, name, nil)
 				publish(t, ch, name, 1<<i)
 			}
-			for range 3 { // who is shown may change
+			for range 3 { // the selection may change
 				c := r.collect()
 				got := sums(c)
 				if got["rabbitmq_queue_messages"] != 31 || got["rabbitmq_queue_messages_ready_bytes"] != 124 {

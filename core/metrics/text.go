@@ -33,7 +33,7 @@ func (t *text) series(name string, names, values []string, value float64) {
 	t.flush()
 }
 
-// flush writes the line. Errors stay with the writer until its end.
+// flush writes the line. An error shows up when the writer is flushed at the end.
 func (t *text) flush() { _, _ = t.Write(t.line) }
 
 // family writes a whole family.

@@ -122,7 +122,7 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// Each family of queues is in a group, or none could be asked for: that of ended leases was in none.
+// Each family of queues is in a group, otherwise it could not be requested. The family of ended leases used to be in none.
 func TestDetailedGroups(t *testing.T) {
 	grouped := slices.Concat(slices.Collect(maps.Values(detailedGroups))...)
 	var all []string

@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// The counts of a vhost, as indexes.
+// Indexes of the counts of a vhost.
 const (
 	published = iota
 	routed
@@ -26,10 +26,10 @@ type vhostTotals struct {
 	n           [counts]uint64
 	deliveries  [queue.Types]session.DeliveryCounters
 	deadLetters vhost.DeadLetterCounts
-	arrived     [queue.Types]uint64 // dead letters that were confirmed
+	arrived     [queue.Types]uint64 // confirmed dead letters
 }
 
-// totalsOf returns the counts of a vhost. t are those of its channels.
+// totalsOf returns the counts of a vhost; t has the counts of its channels.
 func totalsOf(v *vhost.VHost, t *session.Counters) vhostTotals {
 	churn := v.Churn()
 	all := vhostTotals{deliveries: t.Deliveries, n: [counts]uint64{
@@ -41,7 +41,7 @@ func totalsOf(v *vhost.VHost, t *session.Counters) vhostTotals {
 	return all
 }
 
-// of adds up one kind of deliveries from all types of queues.
+// of adds up one kind of deliveries over all types of queues.
 func (t *vhostTotals) of(kind session.DeliveryKind) (n uint64) {
 	for i := range t.deliveries {
 		n += t.deliveries[i][kind]
@@ -49,7 +49,7 @@ func (t *vhostTotals) of(kind session.DeliveryKind) (n uint64) {
 	return n
 }
 
-// raise raises the counts of what clients did to at least those of another.
+// raise raises the counts of clients' activity to at least those of another vhostTotals.
 func (t *vhostTotals) raise(to *vhostTotals) {
 	for i := range t.n {
 		t.n[i] = max(t.n[i], to.n[i])
@@ -80,14 +80,14 @@ func (t *vhostTotals) add(o *vhostTotals) {
 	}
 }
 
-// monotonicTotals adds up what vhosts count, so that no sum goes down: neither when a vhost is deleted, nor when a channel closes
-// and is for a moment in neither the open nor the closed ones.
+// monotonicTotals adds up the counts of vhosts so that no sum goes down: neither when a vhost is deleted, nor when a closing channel
+// is for a moment among neither the open nor the closed ones.
 type monotonicTotals struct {
 	last    map[*vhost.VHost]vhostTotals
-	deleted vhostTotals // of vhosts that were deleted
+	deleted vhostTotals // of deleted vhosts
 }
 
-// sum takes the present counts in and returns the sums. now belongs to it afterwards.
+// sum adopts the present counts and returns the sums. It owns now afterwards.
 func (s *monotonicTotals) sum(now map[*vhost.VHost]vhostTotals) vhostTotals {
 	for v, before := range s.last {
 		if t, exists := now[v]; exists {

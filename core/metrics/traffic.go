@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// clients is what clients have open at one moment.
+// clients holds the numbers of the clients' open objects at one moment.
 type clients struct {
 	connections, channels             int
 	publishers, consumers             int
@@ -35,9 +35,9 @@ func (c *clients) add(conn wire.OpenConn) {
 	c.open[conn.VHost] = sum
 }
 
-// gatherTraffic adds clients and what they did.
+// gatherTraffic adds the clients and their activity.
 func (c *Collector) gatherTraffic(b *builder) {
-	// Closed channels before open ones: one that closes in between is counted in the next collection. It must not count twice.
+	// Closed channels are read before open ones: a channel that closes in between is counted in the next collection. It must not be counted twice.
 	closed := c.AMQP.Sessions().ClosedCounters()
 	now := clients{open: map[string]session.Counters{}}
 	for _, conn := range c.AMQP.OpenConns() {
@@ -99,7 +99,7 @@ func (b *builder) churn(n *session.Churn, t *vhostTotals) {
 	b.counter("rabbitmq_queues_deleted_total", "Total number of queues deleted", t.n[queuesDeleted])
 }
 
-// Labels of what clients do.
+// Labels for the activity of clients.
 var (
 	protocol = label("protocol", "amqp091")
 	overHTTP = label("protocol", "http")
@@ -109,7 +109,7 @@ var (
 	}
 )
 
-// global adds what clients did, on closed connections, too.
+// global adds the activity of clients, including closed connections.
 func (b *builder) global(c *clients, t *vhostTotals) {
 	b.family(Gauge, "rabbitmq_global_publishers", "Current number of publishers").add(protocol, float64(c.publishers))
 	b.family(Gauge, "rabbitmq_global_consumers", "Current number of consumers").add(protocol, float64(c.consumers))
@@ -129,7 +129,7 @@ func (b *builder) global(c *clients, t *vhostTotals) {
 	b.deliveries(t)
 }
 
-// deliveries adds deliveries by the type of queue.
+// deliveries adds deliveries by type of queue.
 func (b *builder) deliveries(t *vhostTotals) {
 	for _, f := range [...]struct {
 		name, help string
@@ -155,7 +155,7 @@ func (b *builder) deliveries(t *vhostTotals) {
 	}
 }
 
-// channels adds the same by RabbitMQ's names for the sums of all channels.
+// channels adds the same under RabbitMQ's names for the sums over all channels.
 func (b *builder) channels(c *clients, t *vhostTotals) {
 	b.gauge("rabbitmq_channel_consumers", "Consumers on a channel", float64(c.consumers))
 	b.gauge("rabbitmq_channel_messages_unacked", "Delivered but not yet acknowledged messages", float64(c.unacked))
@@ -182,12 +182,12 @@ func (b *builder) channels(c *clients, t *vhostTotals) {
 	}
 }
 
-// leases adds what RabbitMQ does not have.
+// leases adds counters that RabbitMQ does not have.
 func (b *builder) leases(t *vhostTotals) {
 	b.counter("curfew_delivery_leases_ended_total", "Deliveries that were not settled by the end of their lease", t.n[leasesEnded])
 }
 
-// connections adds what went over sockets.
+// connections adds the traffic of sockets.
 func (b *builder) connections(c *clients, t wire.Traffic) {
 	b.gauge("rabbitmq_connection_channels", "Channels on a connection", float64(c.channels))
 	b.counter("rabbitmq_connection_incoming_bytes_total", "Total number of bytes received on a connection", t.BytesIn)
