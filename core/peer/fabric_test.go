@@ -24,7 +24,7 @@ type fabric struct {
 
 func newFabric() *fabric { return &fabric{} }
 
-// testNode is a node with what it has heard.
+// testNode is a node that records its callbacks.
 type testNode struct {
 	*Links
 	node Node
@@ -33,7 +33,7 @@ type testNode struct {
 	mu    sync.Mutex // guards the rest
 	got   []string
 	gone  []wlog.NodeID
-	still []wlog.NodeID // that Silent has named
+	still []wlog.NodeID // nodes reported by Silent
 	skews []SkewLevel
 	heard []ShardTime
 	short []uint32
@@ -41,7 +41,7 @@ type testNode struct {
 
 func nodeOf(id wlog.NodeID) Node { return Node{id, fmt.Sprintf("node%d:5680", id)} }
 
-// node starts a node that links to nobody yet.
+// node starts a node without links.
 func (f *fabric) node(t *testing.T, id wlog.NodeID, change ...func(*Options)) *testNode {
 	t.Helper()
 	n := &testNode{node: nodeOf(id), log: new(logtest.Log)}
@@ -83,7 +83,7 @@ func (f *fabric) connect() {
 		n.Connect(slices.Delete(slices.Clone(nodes), i, i+1))
 	}
 	synctest.Wait()
-	time.Sleep(100 * time.Millisecond) // a node that was not there yet is dialled again
+	time.Sleep(100 * time.Millisecond) // a node that was not up yet is dialled again
 	synctest.Wait()
 }
 

@@ -13,12 +13,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// After the handshake, streams of messages consist of frames. Each begins with
+// After the handshake, streams of messages consist of frames. Each begins with the head
 //
 //	size u32 | type u8 | 0 u24 | shard u32 | checksum u32
 //
-// and has size bytes then. Numbers are little-endian. The checksum is CRC-32C of the twelve bytes before it and those behind; it is 0
-// with TLS, which has better ones.
+// and continues with size bytes. Numbers are little-endian. The checksum is CRC-32C of the twelve bytes before it and the bytes after it. With
+// TLS, which has better ones, it is 0.
 //
 //	message  about a shard
 //	ping     sent i64 | number of shards u16 | (shard u32 | its time i64)… | (shard that lacks space u32)…      by the node that dialled
@@ -41,16 +41,16 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// frameWriter writes frames to a stream. It belongs to one goroutine. Bodies are copied only by TLS.
+// frameWriter writes frames to a stream. It belongs to one goroutine. Only TLS copies bodies.
 type frameWriter struct {
 	conn   net.Conn
-	secure *bufio.Writer // before conn, with TLS: else each head would be a record of its own; nil = without
+	secure *bufio.Writer // used before conn with TLS: otherwise each head would be a record of its own; nil = without TLS
 	heads  [][frameHead]byte
 	parts  net.Buffers
 	size   int // of parts
 }
 
-// headsAtOnce is how many frames are written at a time at most.
+// headsAtOnce bounds the frames that are written at a time.
 const headsAtOnce = 256
 
 func newFrameWriter(conn net.Conn) *frameWriter {
@@ -61,7 +61,7 @@ func newFrameWriter(conn net.Conn) *frameWriter {
 	return w
 }
 
-// add adds a frame, and writes what was added before if that is enough. body must not change until flush has returned.
+// add adds a frame, and writes the earlier ones if they are enough. body must not change until flush has returned.
 func (w *frameWriter) add(typ byte, shard uint32, body []byte) error {
 	if len(w.heads) == cap(w.heads) || w.size >= chunkSize {
 		if err := w.flush(); err != nil {
@@ -98,7 +98,7 @@ func putHead(head *[frameHead]byte, typ byte, shard uint32, body []byte, checked
 	binary.LittleEndian.PutUint32(head[12:], sum)
 }
 
-// flush writes all that was added.
+// flush writes all frames that were added.
 func (w *frameWriter) flush() error {
 	if err := w.flushParts(); err != nil {
 		return err
@@ -125,7 +125,7 @@ func (w *frameWriter) flushParts() error {
 
 func (w *frameWriter) write() error {
 	if w.secure == nil {
-		parts := w.parts // WriteTo changes it
+		parts := w.parts // a copy, because WriteTo changes it
 		_, err := parts.WriteTo(w.conn)
 		return err
 	}
@@ -137,7 +137,7 @@ func (w *frameWriter) write() error {
 	return nil
 }
 
-// frame is what was read. body belongs to its reader.
+// frame is a frame that was read. body belongs to the caller.
 type frame struct {
 	typ   byte
 	shard uint32
@@ -147,7 +147,7 @@ type frame struct {
 // frameReader reads frames. It belongs to one goroutine.
 type frameReader struct {
 	r       *bufio.Reader
-	limit   int  // of a body, in bytes
+	limit   int  // on the size of a body, in bytes
 	checked bool // frames have checksums
 	head    [frameHead]byte
 }
@@ -163,7 +163,7 @@ func (f *frameReader) next() (frame, error) {
 	size := binary.LittleEndian.Uint32(f.head[0:])
 	typ := binary.LittleEndian.Uint32(f.head[4:])
 	if typ < frameMessage || typ > framePong {
-		return frame{}, fmt.Errorf("a frame of type %d: 1 to 3 are known", typ)
+		return frame{}, fmt.Errorf("a frame of unknown type %d, expected 1 to 3", typ)
 	}
 	if int64(size) > int64(f.limit) {
 		return frame{}, fmt.Errorf("a frame of %d bytes: at most %d are allowed", size, f.limit)
@@ -179,7 +179,7 @@ func (f *frameReader) next() (frame, error) {
 	return frame{typ: byte(typ), shard: binary.LittleEndian.Uint32(f.head[8:]), body: body}, nil
 }
 
-// ping is what a ping says.
+// ping is the content of a ping.
 type ping struct {
 	sent  hook.Instant
 	times []ShardTime
@@ -202,7 +202,7 @@ func appendPing(b []byte, p ping) []byte {
 
 func parsePing(b []byte) (ping, error) {
 	if len(b) < 10 {
-		return ping{}, fmt.Errorf("a ping of %d bytes: it has at least 10", len(b))
+		return ping{}, fmt.Errorf("a ping of %d bytes, expected at least 10", len(b))
 	}
 	p := ping{sent: hook.Instant(binary.LittleEndian.Uint64(b))}
 	n := int(binary.LittleEndian.Uint16(b[8:]))
@@ -227,7 +227,7 @@ func appendPong(b []byte, sent, now hook.Instant) []byte {
 
 func parsePong(b []byte) (sent, now hook.Instant, err error) {
 	if len(b) != pongSize {
-		return 0, 0, fmt.Errorf("a pong of %d bytes: it has %d", len(b), pongSize)
+		return 0, 0, fmt.Errorf("a pong of %d bytes, expected %d", len(b), pongSize)
 	}
 	return hook.Instant(binary.LittleEndian.Uint64(b)), hook.Instant(binary.LittleEndian.Uint64(b[8:])), nil
 }

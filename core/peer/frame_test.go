@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// intruder opens a stream of messages as node 2 does, to send what no node sends.
+// intruder opens a message stream as node 2, to send frames that no node sends.
 func intruder(t *testing.T, f *fabric, to *testNode, kind Kind) net.Conn {
 	t.Helper()
 	to.Connect([]Node{nodeOf(2)})
@@ -43,7 +43,7 @@ func frameOf(typ byte, body string) []byte {
 	return append(head[:], body...)
 }
 
-// A stream that brings what no node sends is closed, says why in the log, and does nothing else.
+// A stream that brings an invalid frame is closed and logged with the reason, and has no other effect.
 func TestHostileFrames(t *testing.T) {
 	large := frameOf(frameMessage, "x")
 	binary.LittleEndian.PutUint32(large, 1<<31)
@@ -61,8 +61,8 @@ func TestHostileFrames(t *testing.T) {
 		{"oversized, on the stream for small ones", Small, frameOf(frameMessage, strings.Repeat("x", maxSmall+1)), "a frame of 1048577 bytes: at most 1048576 are allowed"},
 		{"changed body", Bulk, changed, "was changed on the way"},
 		{"changed head", Bulk, head, "was changed on the way"},
-		{"unknown type", Bulk, frameOf(9, ""), "a frame of type 9: 1 to 3 are known"},
-		{"type 0", Bulk, frameOf(0, ""), "a frame of type 0: 1 to 3 are known"},
+		{"unknown type", Bulk, frameOf(9, ""), "a frame of unknown type 9, expected 1 to 3"},
+		{"type 0", Bulk, frameOf(0, ""), "a frame of unknown type 0, expected 1 to 3"},
 		{"an answer that was not asked for", Small, frameOf(framePong, strings.Repeat("x", pongSize)), "a frame of type 3, which this side does not take"},
 		{"a short ping", Small, frameOf(framePing, "short"), "a ping of 5 bytes"},
 		{"a ping that lies", Small, frameOf(framePing, "12345678\xff\xff"), "a ping of 65535 shards"},
@@ -89,7 +89,7 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-// A stream that ends in the middle of a message brings nothing of it.
+// A stream that ends in the middle of a message delivers nothing of it.
 func TestResetInAFrame(t *testing.T) {
 	whole := frameOf(frameMessage, "the body")
 	for n := range len(whole) + 1 {
@@ -110,7 +110,7 @@ func TestResetInAFrame(t *testing.T) {
 	}
 }
 
-// A stream that stops in the middle of a message is closed after a while, as is one that brings nothing at all.
+// A stream that stops in the middle of a message is closed after a while, as is one on which nothing arrives at all.
 func TestStalledStream(t *testing.T) {
 	for _, sent := range [][]byte{nil, frameOf(frameMessage, "the body")[:20]} {
 		synctest.Test(t, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestStalledStream(t *testing.T) {
 	}
 }
 
-// A node that connects again takes the place of its former stream.
+// When a node connects again, its new stream replaces the old one.
 func TestNewerStreamReplacesOlder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

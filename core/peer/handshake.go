@@ -16,7 +16,7 @@ import (
 // refusal says that the other node refused a stream.
 type refusal struct {
 	reason string
-	later  bool // it is starting, or this node is
+	later  bool // one of the two nodes is starting
 }
 
 func (r *refusal) Error() string { return "it refuses: " + r.reason }
@@ -24,16 +24,16 @@ func (r *refusal) Error() string { return "it refuses: " + r.reason }
 // Is reports whether the refusal is [ErrLater].
 func (r *refusal) Is(err error) bool { return r.later && err == ErrLater }
 
-// IsRefusal reports whether an error is the other node's, which refused a stream that this node would have begun.
+// IsRefusal reports whether an error is a refusal by the other node of a stream that this node tried to open.
 func IsRefusal(err error) bool {
 	_, ok := errors.AsType[*refusal](err)
 	return ok
 }
 
-// ErrLater says that a stream is refused because a node is starting. That need not worry anybody.
+// ErrLater means that a stream is refused because a node is starting, which is normal.
 var ErrLater = errors.New("one of the nodes is starting")
 
-// Later returns an error with a text of its own, which is [ErrLater].
+// Later returns an error with its own text that matches [ErrLater].
 func Later(text string) error { return &later{text} }
 
 type later struct{ text string }
@@ -41,17 +41,17 @@ type later struct{ text string }
 func (l *later) Error() string { return l.text }
 func (*later) Unwrap() error   { return ErrLater }
 
-// errReplayed says that the other side has not read what it answers.
+// errReplayed means that the other side answers without having read this side's message.
 var errReplayed = errors.New("it repeats an earlier handshake")
 
-// hello returns what the node says of itself on a stream.
+// hello returns the node's Hello for a stream.
 func (l *Links) hello(kind Kind) *Hello {
 	h := l.options.Self()
 	h.Kind, h.Protocol, h.Clock = kind, protocol, l.options.Clock()
 	return &h
 }
 
-// connect dials an address and shakes hands. The node there has to be the one with that number; 0 = whichever it is.
+// connect dials an address and does the handshake. The node there must have the given number; 0 = any.
 func (l *Links) connect(ctx context.Context, address string, node wlog.NodeID, kind Kind) (net.Conn, *Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -74,7 +74,7 @@ func (l *Links) connect(ctx context.Context, address string, node wlog.NodeID, k
 	return conn, other, nil
 }
 
-// dialled does the handshake of the node that dials. It returns a connection in any case.
+// dialled does the handshake of the dialling node. It always returns a connection.
 func (l *Links) dialled(ctx context.Context, conn net.Conn, address string, node wlog.NodeID, kind Kind) (net.Conn, *Hello, error) {
 	if l.options.TLS != nil {
 		secure := tls.Client(conn, l.options.TLS.dialling(address))
@@ -95,7 +95,7 @@ func (l *Links) dialled(ctx context.Context, conn net.Conn, address string, node
 		return conn, nil, errNoNode
 	case g.Refused != "":
 		if err := l.checkDialled(g.Hello, self, address, node); err != nil {
-			return conn, g.Hello, err // it is said from this node's point of view
+			return conn, g.Hello, err // formulated from this node's point of view
 		}
 		return conn, g.Hello, &refusal{g.Refused, g.Later}
 	case !bytes.Equal(g.Repeats, nonce):
@@ -105,13 +105,13 @@ func (l *Links) dialled(ctx context.Context, conn net.Conn, address string, node
 	end := &greeting{Repeats: g.Nonce}
 	if refused != nil {
 		end.refuse(refused)
-		_ = writeGreeting(conn, end) // the reason is more important than that it did not get there
+		_ = writeGreeting(conn, end) // the reason matters more than the failure to send it
 		return conn, g.Hello, refused
 	}
 	return conn, g.Hello, writeGreeting(conn, end)
 }
 
-// checkDialled returns why the node that answered is not the one that was dialled.
+// checkDialled returns why the answering node is not the one that was dialled.
 func (l *Links) checkDialled(h, self *Hello, address string, node wlog.NodeID) error {
 	if err := h.check(self); err != nil {
 		return err
@@ -128,8 +128,7 @@ func (l *Links) checkDialled(h, self *Hello, address string, node wlog.NodeID) e
 	return nil
 }
 
-// accepted does the handshake of the node that listens. It returns a connection in any case, and what the other one said, once that
-// is known.
+// accepted does the handshake of the listening node. It always returns a connection, and the other node's Hello if that is known.
 func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, error) {
 	var state *tls.ConnectionState
 	if l.options.TLS != nil {
@@ -155,7 +154,7 @@ func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, 
 	answer := &greeting{Hello: self, Nonce: nonce, Repeats: g.Nonce}
 	if refused != nil {
 		answer.refuse(refused)
-		_ = writeGreeting(conn, answer) // the reason is more important than that it did not get there
+		_ = writeGreeting(conn, answer) // the reason matters more than the failure to send it
 		return conn, other, refused
 	}
 	if err := writeGreeting(conn, answer); err != nil {
@@ -173,7 +172,7 @@ func (l *Links) accepted(ctx context.Context, conn net.Conn) (net.Conn, *Hello, 
 	return conn, other, nil
 }
 
-// checkAccepted returns why a node that dialled is refused. state is nil without TLS.
+// checkAccepted returns why a dialling node is refused. state is nil without TLS.
 func (l *Links) checkAccepted(h, self *Hello, state *tls.ConnectionState) error {
 	if err := h.check(self); err != nil {
 		return err
@@ -205,5 +204,5 @@ func newNonce() []byte {
 	return nonce
 }
 
-// handshakeDeadline bounds the handshake of a connection that came in.
+// handshakeDeadline limits the time for the handshake of an incoming connection.
 func handshakeDeadline(conn net.Conn) { _ = conn.SetDeadline(time.Now().Add(handshakeTimeout)) }

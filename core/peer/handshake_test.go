@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// What differs between two nodes is named in the logs of both, whichever of them dials, and by Dial.
+// A difference between two nodes is named in the logs of both, whichever of them dials, and in the error of Dial.
 func TestRefusedByName(t *testing.T) {
 	hello := func(change func(*Hello)) func(*Options) {
 		return func(o *Options) {
@@ -65,7 +65,7 @@ func TestRefusedByName(t *testing.T) {
 	}
 }
 
-// Nodes that speak no version of the protocol in common say which they speak.
+// Nodes without a common version of the protocol report their versions.
 func TestOtherProtocol(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -97,7 +97,7 @@ func greet(t *testing.T, f *fabric, address string, g *greeting) *greeting {
 	return answer
 }
 
-// A stream that repeats what a node has sent earlier is closed before anything else is done with it.
+// A stream that replays bytes a node has sent earlier is closed before anything else happens with it.
 func TestReplayedHandshake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -151,7 +151,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return r.Conn.Write(p)
 }
 
-// Connections that are handed over belong to whoever they were handed to, begin behind the handshake, and have no deadline.
+// Connections that are handed over belong to the receiving function, begin after the handshake, and have no deadline.
 func TestDialAndServe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -188,7 +188,7 @@ func TestDialAndServe(t *testing.T) {
 	})
 }
 
-// A context that ends ends a handshake that the other side does not go on with.
+// Cancelling the context ends a handshake with which the other side does not go on.
 func TestDialEndsWithContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -219,8 +219,8 @@ func TestDialEndsWithContext(t *testing.T) {
 	})
 }
 
-// A node that does not answer does not keep streams to others from being opened. It did, for as long as a handshake may take, when
-// many were asked for at a time, as clients do that come back.
+// A node that does not answer does not prevent streams to others from being opened. It used to, for the duration of a handshake, when many
+// streams were requested at a time, as by clients that reconnect.
 func TestDialBesidesASilentNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -253,7 +253,7 @@ func TestDialBesidesASilentNode(t *testing.T) {
 	})
 }
 
-// Many connections that say nothing do not keep a node out for longer than a handshake may take, and are not kept in memory.
+// Many silent connections do not keep a node out for longer than a handshake may take, and are not kept in memory.
 func TestFloodOfConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Hello is what a node says of itself at the beginning of a stream.
+// Hello introduces a node at the beginning of a stream.
 type Hello struct {
 	Kind     Kind         `json:"kind"`     // what the stream is for
 	Protocol Range        `json:"protocol"` // versions of this package's protocol that the node speaks
@@ -26,10 +26,10 @@ type Hello struct {
 
 	Cluster  string        `json:"cluster,omitempty"`  // the id of the cluster that the node is of; "" = it is of none yet
 	Joins    string        `json:"joins,omitempty"`    // the id of the cluster that it wants to begin
-	Shards   uint32        `json:"shards"`             // that the cluster has, or will have
+	Shards   uint32        `json:"shards"`             // number of shards that the cluster has, or will have
 	Nodes    []Node        `json:"nodes,omitempty"`    // of its cluster; before there is one, as configured, without numbers
 	Founders []wlog.NodeID `json:"founders,omitempty"` // the numbers of the cluster's first nodes, in order
-	Seed     wlog.NodeID   `json:"seed,omitempty"`     // which of these has brought the data that the cluster begins with; 0 = none
+	Seed     wlog.NodeID   `json:"seed,omitempty"`     // the node whose data the cluster begins with; 0 = none
 }
 
 // Range is a range of versions, both ends included.
@@ -38,7 +38,7 @@ type Range struct {
 	To   uint32 `json:"to"`
 }
 
-// String returns the range as errors have it.
+// String returns the range in the form used in errors.
 func (r Range) String() string {
 	if r.From == r.To {
 		return strconv.FormatUint(uint64(r.From), 10)
@@ -52,9 +52,9 @@ func (r Range) meets(o Range) bool { return r.From <= o.To && o.From <= r.To }
 // protocol is the range of protocols that this package speaks.
 var protocol = Range{1, 1}
 
-// greeting is a message of a handshake. The node that dials sends one with its Hello. The other answers with its own, and repeats the
-// nonce; the first says what it thinks of that in a third, which repeats the other's nonce, and has no Hello. A recorded handshake is
-// worth nothing: the third message of it repeats another nonce.
+// greeting is a message of a handshake, which has three. The dialling node sends the first, with its Hello. The other node answers with its own
+// Hello, and repeats the nonce. The third, without a Hello, accepts or refuses the answer and repeats the answer's nonce. A recorded
+// handshake is worthless: its third message repeats an old nonce.
 type greeting struct {
 	Hello   *Hello `json:"hello,omitempty"`
 	Nonce   []byte `json:"nonce,omitempty"`
@@ -76,10 +76,10 @@ const (
 	maxReason    = 2 << 10 // bytes of Refused
 )
 
-// errNoNode says that something else than a node is at the other end.
+// errNoNode means that the other end is not a node.
 var errNoNode = errors.New("it does not speak as a node of a cluster does")
 
-// refuse has a greeting say why its sender closes the stream.
+// refuse stores in a greeting why its sender closes the stream.
 func (g *greeting) refuse(why error) { g.Refused, g.Later = why.Error(), errors.Is(why, ErrLater) }
 
 func writeGreeting(w io.Writer, g *greeting) error {
@@ -99,7 +99,7 @@ func writeGreeting(w io.Writer, g *greeting) error {
 	return err
 }
 
-// readGreeting reads a greeting, and not a byte behind it.
+// readGreeting reads a greeting, and not a byte more.
 func readGreeting(r io.Reader) (*greeting, error) {
 	var head [greetingHead]byte
 	n, err := io.ReadFull(r, head[:])
@@ -140,7 +140,7 @@ func decodeGreeting(body []byte) (*greeting, error) {
 	return &g, g.Hello.bounded()
 }
 
-// bounded returns an error for a Hello that has too much of something.
+// bounded returns an error if a field of the Hello is too large.
 func (h *Hello) bounded() error {
 	for _, s := range []struct {
 		what, value string
@@ -167,7 +167,7 @@ func (h *Hello) bounded() error {
 	return nil
 }
 
-// check returns why two nodes do not understand each other. Everything else is up to Options.Check.
+// check returns why two nodes cannot communicate. Options.Check decides about everything else.
 func (h *Hello) check(self *Hello) error {
 	switch {
 	case !h.Protocol.meets(self.Protocol):

@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// link is the way to another node: the two streams that this one dials.
+// link leads to another node. It consists of the two streams that this node dials.
 type link struct {
 	links   *Links
 	node    Node
@@ -25,9 +25,9 @@ type link struct {
 	small   *sender
 	bulk    *sender
 	began   time.Time
-	met     atomic.Bool   // the node was connected once
-	dialing chan struct{} // a token for each handshake of Dial that is under way
-	in      atomic.Uint64 // bytes of messages that the node has sent
+	met     atomic.Bool   // the node has been connected at least once
+	dialing chan struct{} // a token for each running handshake of Dial
+	in      atomic.Uint64 // bytes of messages received from the node
 
 	mu     sync.Mutex // guards the rest
 	offset samples
@@ -48,13 +48,13 @@ func (l *Links) newLink(n Node) *link {
 	return k
 }
 
-// poke has the node dialled at once: it seems to be there.
+// poke makes the link dial at once, because the node appears to be up.
 func (k *link) poke() {
 	k.small.poke()
 	k.bulk.poke()
 }
 
-// sender has one stream of a link. Its goroutine dials, and writes what is in its box.
+// sender manages one stream of a link. Its goroutine dials, and writes the letters in its outbox.
 type sender struct {
 	link  *link
 	kind  Kind
@@ -67,7 +67,7 @@ type sender struct {
 	since   hook.Instant
 	version string // of the other node's broker
 	format  Range  // of the logs that it reads
-	err     error  // why it was last not connected, or is not
+	err     error  // why it was last not connected, or is not now
 }
 
 func (s *sender) poke() {
@@ -77,11 +77,11 @@ func (s *sender) poke() {
 	}
 }
 
-// run dials and serves until ctx ends.
+// run dials and writes until ctx ends.
 func (s *sender) run(ctx context.Context) {
 	l := s.link.links
 	backOff := backOff{}
-	ended := false // the last connection ended by itself
+	ended := false // the last connection was ended by the other side
 	for ctx.Err() == nil {
 		conn, hello, err := l.connect(ctx, s.link.node.Address, s.link.node.ID, s.kind)
 		if err != nil {
@@ -98,7 +98,7 @@ func (s *sender) run(ctx context.Context) {
 		err = s.serve(ctx, conn)
 		s.disconnected(ctx, err)
 		ended = closedByPeer(err)
-		if time.Since(began) < steady { // the node may do that each time, or a second one with its number may
+		if time.Since(began) < steady { // the node, or a second one with the same number, may do this every time
 			backOff.wait(ctx, s.poked)
 			continue
 		}
@@ -106,14 +106,14 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// gone tells that the node's process has ended. One stream is enough to know.
+// gone reports that the node's process has ended. A report of one of the two streams is enough.
 func (s *sender) gone() {
 	if s.kind == Small {
 		s.link.links.options.Gone(s.link.node.ID)
 	}
 }
 
-// closedByPeer reports whether a connection ended because of the other node, and not because nothing was heard of it.
+// closedByPeer reports whether the other node ended a connection, as opposed to this node giving up on a silent one.
 func closedByPeer(err error) bool {
 	for _, end := range [...]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {
@@ -144,7 +144,7 @@ func (s *sender) disconnected(ctx context.Context, err error) {
 	if s.kind != Small {
 		return
 	}
-	s.link.bulk.abort() // it would notice later
+	s.link.bulk.abort() // otherwise it would notice later
 	s.link.forgetOffset()
 	if ctx.Err() == nil {
 		s.link.links.reports.disconnected(s.link.node, err)
@@ -165,7 +165,7 @@ func (s *sender) failed(ctx context.Context, err error) {
 	}
 }
 
-// abort closes the stream, if there is one: it is dialled again.
+// abort closes the stream, if there is one. It will be dialled again.
 func (s *sender) abort() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,12 +183,12 @@ func (s *sender) serve(ctx context.Context, conn net.Conn) error {
 	err := s.write(ctx, conn, ended)
 	conn.Close()
 	if read := <-ended; closedByPeer(read) {
-		return read // it is more exact than what writing failed with
+		return read // more precise than the error of writing
 	}
 	return err
 }
 
-// write writes letters and pings until that fails, ctx ends, or ended says that reading has failed.
+// write writes letters and pings until that fails, ctx ends, or ended reports that reading has failed.
 func (s *sender) write(ctx context.Context, conn net.Conn, ended chan error) error {
 	w := newFrameWriter(conn)
 	interval := pingInterval
@@ -248,8 +248,8 @@ func (s *sender) ping(w *frameWriter) error {
 	return w.flush()
 }
 
-// listen reads the answers to pings until reading fails. On a Small stream there has to be one all the time; on a Bulk stream they may
-// wait behind what is large.
+// listen reads the answers to pings until reading fails. On a Small stream answers must keep coming; on a Bulk stream they may
+// wait behind large messages.
 func (s *sender) listen(conn net.Conn) error {
 	_, secure := conn.(*tls.Conn)
 	r := newFrameReader(&paced{conn, silence, s.kind == Small}, pongSize, !secure)
@@ -271,15 +271,15 @@ func (s *sender) listen(conn net.Conn) error {
 	}
 }
 
-// paced reads from a connection that has to bring something at least each so often.
+// paced reads from a connection on which something must arrive within a given time.
 type paced struct {
 	conn  net.Conn
 	each  time.Duration
 	paced bool
 }
 
-// Read implements [io.Reader]. It reads once more, shortly, before the time is over: if this process stood still, its timers are
-// looked at before what waits in the socket.
+// Read implements [io.Reader]. Just before it gives up, it reads once more for a short time: if this process was suspended, the runtime
+// checks timers before the data in the socket.
 func (p *paced) Read(b []byte) (n int, err error) {
 	if !p.paced {
 		return p.conn.Read(b)
@@ -295,15 +295,15 @@ func (p *paced) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// backOff spaces attempts.
+// backOff spaces connection attempts.
 type backOff struct{ next time.Duration }
 
 func (b *backOff) reset() { b.next = 0 }
 
-// wait waits longer each time, until ctx ends or a token comes.
+// wait waits, each time longer, until ctx ends or a token arrives.
 func (b *backOff) wait(ctx context.Context, now <-chan struct{}) {
 	b.next = min(max(2*b.next, firstBackOff), lastBackOff)
-	t := time.NewTimer(b.next - rand.N(b.next/4)) // nodes need not dial one another in step
+	t := time.NewTimer(b.next - rand.N(b.next/4)) // so that nodes do not dial one another in lockstep
 	defer t.Stop()
 	select {
 	case <-t.C:

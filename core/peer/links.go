@@ -35,11 +35,11 @@ type incomingKey struct {
 	kind Kind
 }
 
-// maxDialing is how many handshakes of Dial with one node are under way at a time: as many as it takes of one address, and not more
-// than half of those, as two nodes may share one.
+// maxDialing bounds the concurrent handshakes of Dial with one node. It is half of the number that a node accepts from one address, because two
+// nodes may share an address.
 const maxDialing = maxCallersOfOne / 2
 
-// New returns links that take streams of other nodes, and dial none yet.
+// New returns links that accept streams of other nodes, and dial none yet.
 func New(o Options) *Links {
 	o.setDefaults()
 	l := &Links{
@@ -57,7 +57,7 @@ var ErrClosed = errors.New("links closed")
 // ErrUnknown says that there is no link to a node.
 var ErrUnknown = errors.New("no such node in the cluster")
 
-// Connect has links to those nodes, and to no others.
+// Connect makes links to exactly these nodes, and ends all others.
 func (l *Links) Connect(nodes []Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -78,7 +78,7 @@ func (l *Links) Connect(nodes []Node) {
 	}
 }
 
-// hangUp closes the streams of messages that a node has opened. The caller holds mu.
+// hangUp closes the message streams that a node has opened. The caller holds mu.
 func (l *Links) hangUp(node wlog.NodeID) {
 	for key, conn := range l.incoming {
 		if key.node == node {
@@ -87,7 +87,7 @@ func (l *Links) hangUp(node wlog.NodeID) {
 	}
 }
 
-// sever closes a connection without a farewell: that of TLS waits seconds for a node that does not read, and the callers hold locks.
+// sever closes a connection without TLS's close notification, which waits seconds for a node that does not read, while callers hold locks.
 func sever(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -108,7 +108,7 @@ func (l *Links) all() []*link {
 	return slices.SortedFunc(maps.Values(l.links), func(a, b *link) int { return compareNodes(a.node, b.node) })
 }
 
-// Serve has streams of a kind, Relay or HTTP, handed to fn, which owns them, on goroutines of their own. Close does not wait for those.
+// Serve passes streams of a kind, Relay or HTTP, to fn, which owns them, on new goroutines. Close does not wait for these.
 func (l *Links) Serve(kind Kind, fn func(conn net.Conn, from wlog.NodeID)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +121,8 @@ func (l *Links) server(kind Kind) func(net.Conn, wlog.NodeID) {
 	return l.servers[kind]
 }
 
-// Send sends a message about a shard to a node. It does not wait, and owns the message. done, which may be nil, is called once: with
-// true when the message was handed to the network, with false when it was dropped, or may be lost. It may be called before Send returns.
+// Send sends a message about a shard to a node. It does not wait, and owns the message. done, unless nil, is called once: with
+// true when the message was handed to the network, with false when it was dropped or may be lost. It may be called before Send returns.
 func (l *Links) Send(to wlog.NodeID, shard uint32, bulk bool, message []byte, done func(delivered bool)) {
 	t := letter{shard, message, done}
 	k := l.link(to)
@@ -139,7 +139,7 @@ func (l *Links) Send(to wlog.NodeID, shard uint32, bulk bool, message []byte, do
 	}
 }
 
-// Dial opens a stream to a node, which the caller owns. The node does with it what it has told Serve. Errors name the node.
+// Dial opens a stream to a node, which the caller owns. The node passes it to the function given to its Serve. Errors name the node.
 func (l *Links) Dial(ctx context.Context, to wlog.NodeID, kind Kind) (net.Conn, error) {
 	k := l.link(to)
 	if k == nil {
@@ -158,7 +158,7 @@ func (l *Links) Dial(ctx context.Context, to wlog.NodeID, kind Kind) (net.Conn, 
 	return conn, nil
 }
 
-// Greet says hello to whichever node is at an address, and returns what it answered, which may come with the error that it refuses.
+// Greet exchanges Hellos with the node at an address, and returns that node's, perhaps together with the error that the node refuses.
 func (l *Links) Greet(ctx context.Context, address string) (*Hello, error) {
 	conn, h, err := l.connect(ctx, address, 0, Greeting)
 	if err != nil {
@@ -167,7 +167,7 @@ func (l *Links) Greet(ctx context.Context, address string) (*Hello, error) {
 	return h, conn.Close()
 }
 
-// Close ends all streams of messages, and takes no streams any more. Those that were handed over stay.
+// Close ends all message streams, and accepts no more streams. Streams that were handed over stay.
 func (l *Links) Close() error {
 	l.mu.Lock()
 	closed := l.closed

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Messages of a stream arrive in order and whole, whatever their size, and their sender learns that they were sent.
+// Messages of a stream arrive complete and in order, whatever their size, and their sender learns that they were sent.
 func TestMessagesArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -74,7 +74,7 @@ func TestSmallMessagesOvertakeLargeOnes(t *testing.T) {
 	})
 }
 
-// What waits for a node that does not read is limited, and what is more is dropped, and said to be.
+// The queue for a node that does not read is limited. Excess messages are dropped, and their senders are notified.
 func TestQueuesAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -111,7 +111,7 @@ func TestQueuesAreLimited(t *testing.T) {
 	})
 }
 
-// A message larger than the whole queue may wait alone, one larger than the limit of messages never.
+// A message larger than the whole queue may wait by itself; one larger than the limit for messages never.
 func TestLargeMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -131,7 +131,7 @@ func TestLargeMessages(t *testing.T) {
 	})
 }
 
-// What is sent to nobody is dropped at once.
+// A message to an unknown node is dropped at once.
 func TestMessagesToNodesThatAreAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -153,7 +153,7 @@ func TestMessagesToNodesThatAreAway(t *testing.T) {
 	})
 }
 
-// A node counts as gone if its connection ended and it refuses new ones, and not for less.
+// A node counts as gone only if its connection ended and it refuses new ones.
 func TestGone(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -205,7 +205,7 @@ func TestGoneSoon(t *testing.T) {
 	})
 }
 
-// A node that comes back is linked again, soon if it says hello itself.
+// A node that comes back is linked again, sooner if it dials itself.
 func TestNodeComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -228,7 +228,7 @@ func TestNodeComesBack(t *testing.T) {
 	})
 }
 
-// A connection whose other end does not exist any more is given up by both sides, although nothing says so.
+// Both sides give up a connection whose other end no longer exists, even without any notification.
 func TestHalfOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -245,7 +245,7 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// A node is silent if nothing comes from it for ten seconds, and not if it connects again.
+// A node is silent if nothing comes from it for ten seconds, unless it connects again.
 func TestSilent(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -295,8 +295,8 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// A node that stood still itself, while the others did not, finds what they have sent when it goes on, although its time to read that is over.
-// It took them for silent then.
+// A node that was suspended while the others ran finds their bytes when it continues, although its time to read them is over.
+// It used to take the others for silent.
 func TestNobodyIsSilentForANodeThatStoodStill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -315,7 +315,7 @@ func TestNobodyIsSilentForANodeThatStoodStill(t *testing.T) {
 	})
 }
 
-// stopping is a listener of a node that can stand still: with a token in stopped, the next read that has a deadline begins after it.
+// stopping is a listener of a node that can be suspended: with a token in stopped, the next read that has a deadline begins after the deadline.
 type stopping struct {
 	net.Listener
 	stopped chan struct{}
@@ -345,14 +345,14 @@ func (c *stoppingConn) Read(b []byte) (int, error) {
 		select {
 		case <-c.stopped:
 			time.Sleep(time.Until(c.deadline) + 5*time.Second)
-			return 0, os.ErrDeadlineExceeded // whatever waits in the socket: the runtime looks at its timers first
+			return 0, os.ErrDeadlineExceeded // whatever waits in the socket: the runtime checks its timers first
 		default:
 		}
 	}
 	return c.Conn.Read(b)
 }
 
-// Connect closes the links to nodes that are none any more, and takes no messages from them.
+// Connect closes the links to nodes that are no longer members, and accepts no messages from them.
 func TestConnectOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -373,7 +373,7 @@ func TestConnectOthers(t *testing.T) {
 	})
 }
 
-// A node that ends each stream as soon as it is there is not dialled without a pause. It was, with a handshake each time.
+// If a node ends each stream as soon as it is established, it is not dialled again without a pause. It used to be, with a handshake each time.
 func TestStreamsThatEndAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

@@ -14,18 +14,18 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// How many connections may be in their handshake: all, and of one address.
+// Limits on connections in their handshake: in total, and from one address.
 const (
 	maxCallers      = 256
 	maxCallersOfOne = 128
 )
 
-// callers are the connections that came in and have not finished the handshake.
+// callers holds the incoming connections that have not finished the handshake.
 type callers struct {
 	mu    sync.Mutex // guards all of it
 	conns map[net.Conn]netip.Addr
 	of    map[netip.Addr]int
-	over  bool // nobody may come in any more
+	over  bool // no more connections are accepted
 }
 
 func newCallers() callers { return callers{conns: map[net.Conn]netip.Addr{}, of: map[netip.Addr]int{}} }
@@ -53,7 +53,7 @@ func (c *callers) leave(conn net.Conn) {
 	}
 }
 
-// hangUp closes all, and lets nobody in any more.
+// hangUp closes all connections, and refuses later ones.
 func (c *callers) hangUp() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *callers) hangUp() {
 	}
 }
 
-// addressOf returns the address that a connection comes from, without the port; the zero value is unknown.
+// addressOf returns the remote address of a connection, without the port; the zero value means unknown.
 func addressOf(conn net.Conn) netip.Addr {
 	return addrPortOf(conn.RemoteAddr()).Addr()
 }
@@ -83,7 +83,7 @@ func (l *Links) accept() {
 		}
 		l.reports.cannotAccept(err)
 		select {
-		case <-time.After(pause): // there may be no file descriptors
+		case <-time.After(pause): // there may be a lack of file descriptors
 		case <-l.ctx.Done():
 		}
 		pause = min(2*pause, time.Second)
@@ -99,7 +99,7 @@ func (l *Links) enter(conn net.Conn) {
 	l.running.Go(func() { l.welcome(conn) })
 }
 
-// welcome shakes hands with a connection that came in, and does what it is for.
+// welcome does the handshake of an incoming connection, and then serves it according to its kind.
 func (l *Links) welcome(raw net.Conn) {
 	conn, h, err := l.shake(raw)
 	l.callers.leave(raw)
@@ -151,7 +151,7 @@ func (l *Links) receive(conn net.Conn, h *Hello) {
 	}
 }
 
-// register notes a stream of messages, in place of an older one of its node. It returns nil if the node is none any more.
+// register adds a message stream, in place of an older one of the same node. It returns nil if the node is no longer known.
 func (l *Links) register(key incomingKey, conn net.Conn) *link {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -165,7 +165,8 @@ func (l *Links) register(key incomingKey, conn net.Conn) *link {
 	return l.links[key.node]
 }
 
-// unregister notes that a stream of messages has ended, after silence or otherwise. A node from which no other comes in time is silent, too.
+// unregister removes a message stream that has ended, because of silence or otherwise. If the node opens no new stream in time, it counts as silent,
+// too.
 func (l *Links) unregister(key incomingKey, conn net.Conn, silence bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -182,7 +183,7 @@ func (l *Links) unregister(key incomingKey, conn net.Conn, silence bool) {
 	}
 }
 
-// away tells that a node is silent, unless a stream has come from it meanwhile.
+// away reports that a node is silent, unless it has opened a stream in the meantime.
 func (l *Links) away(key incomingKey) {
 	l.mu.Lock()
 	is := !l.closed && l.links[key.node] != nil && l.incoming[key] == nil
@@ -192,7 +193,7 @@ func (l *Links) away(key incomingKey) {
 	}
 }
 
-// readFrames hands over messages, and answers pings.
+// readFrames passes on messages, and answers pings.
 func (l *Links) readFrames(conn net.Conn, k *link, kind Kind) error {
 	limit := l.options.MaxMessage
 	if kind == Small {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Nodes of which some speak TLS and others do not are told so, on both sides: the one that listens answers in the other's way of
-// speaking, which the one that dials recognizes by the first bytes.
+// If one of two nodes speaks TLS and the other does not, both report it. The listening node answers in a form that the dialling
+// node understands, and the dialling node recognizes the mismatch by the first bytes.
 
 const keysOfTLS = "cluster.tls.cert, cluster.tls.key and cluster.tls.ca"
 
@@ -24,15 +24,15 @@ const (
 	recordHandshake = 0x16
 )
 
-// refusalTLS is a record of TLS: a fatal alert, protocol_version [RFC 8446 6].
+// refusalTLS is a TLS record: a fatal alert, protocol_version [RFC 8446 6].
 const refusalTLS = "\x15\x03\x01\x00\x02\x02\x46"
 
-// beginsTLS reports whether the first bytes of a connection, if there are any, are those of TLS.
+// beginsTLS reports whether the first bytes of a connection belong to TLS.
 func beginsTLS(b []byte) bool {
 	return len(b) > 0 && (b[0] == recordAlert || b[0] == recordHandshake)
 }
 
-// plainly returns the error of a TLS handshake, which is errSpeaksPlain if a node is at the other end that does not speak TLS.
+// plainly translates the error of a TLS handshake. It becomes errSpeaksPlain if the other end is a node without TLS.
 func plainly(err error) error {
 	var r tls.RecordHeaderError
 	if errors.As(err, &r) && string(r.RecordHeader[:]) == magic[:len(r.RecordHeader)] {
@@ -41,10 +41,10 @@ func plainly(err error) error {
 	return err
 }
 
-// listening is how long a connection that was refused is read, so that the refusal arrives: closing a socket with unread bytes resets it.
+// listening is how long a refused connection is read so that the refusal arrives: closing a socket with unread bytes resets the connection.
 const listening = time.Second
 
-// tellSpeech answers a node that dialled and speaks TLS although this one does not, or the other way round.
+// tellSpeech answers a dialling node if it speaks TLS and this node does not, or vice versa.
 func tellSpeech(conn net.Conn, err error) {
 	switch {
 	case errors.Is(err, errSpeaksTLS):
@@ -58,6 +58,6 @@ func tellSpeech(conn net.Conn, err error) {
 		err = conn.SetReadDeadline(time.Now().Add(listening))
 	}
 	if err == nil {
-		_, _ = io.CopyN(io.Discard, conn, maxGreeting) // it ends when the other has read the answer
+		_, _ = io.CopyN(io.Discard, conn, maxGreeting) // ends when the other node has read the answer
 	}
 }

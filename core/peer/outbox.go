@@ -2,11 +2,11 @@ package peer
 
 import "sync"
 
-// letter is a message that is to be sent.
+// letter is a message to be sent.
 type letter struct {
 	shard uint32
 	body  []byte
-	done  func(delivered bool) // nil = nobody wants to know
+	done  func(delivered bool) // nil = it is not called
 }
 
 func (t *letter) settle(delivered bool) {
@@ -15,7 +15,7 @@ func (t *letter) settle(delivered bool) {
 	}
 }
 
-// outbox is what waits for a stream to a node. Any goroutine may put letters into it.
+// outbox holds the letters that wait for a stream to a node. Any goroutine may put letters into it.
 type outbox struct {
 	limit int           // bytes
 	wake  chan struct{} // has a token if letters wait
@@ -23,13 +23,13 @@ type outbox struct {
 	mu      sync.Mutex // guards the rest
 	open    bool       // a stream is connected
 	letters []letter
-	bytes   int // of letters, and of those that are being written
+	bytes   int // of waiting letters, and of those being written
 	dropped uint64
 }
 
 func newOutbox(limit int) *outbox { return &outbox{limit: limit, wake: make(chan struct{}, 1)} }
 
-// put adds a letter, unless there is no stream, or too much waits already.
+// put adds a letter, unless there is no stream, or too many bytes wait already.
 func (o *outbox) put(t letter) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -48,7 +48,7 @@ func (o *outbox) put(t letter) bool {
 	return true
 }
 
-// take returns the letters that wait, and has the memory of those before for the next ones.
+// take returns the waiting letters. The memory of before is reused for the next ones.
 func (o *outbox) take(before []letter) []letter {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,21 +57,21 @@ func (o *outbox) take(before []letter) []letter {
 	return taken
 }
 
-// wrote makes space for others.
+// wrote makes space for more letters.
 func (o *outbox) wrote(bytes int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.bytes -= bytes
 }
 
-// connected lets letters in.
+// connected opens the outbox.
 func (o *outbox) connected() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.open = true
 }
 
-// disconnected drops all that waits.
+// disconnected drops all waiting letters.
 func (o *outbox) disconnected() {
 	o.mu.Lock()
 	dropped := o.letters

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// reports writes the log. What comes again and again is logged once a minute.
+// reports writes the log. Repeated messages are logged once a minute.
 type reports struct {
 	log *slog.Logger
 
@@ -27,14 +27,14 @@ type said struct {
 
 const (
 	repeatAfter = time.Minute
-	maxTopics   = 256 // strangers come from many addresses
+	maxTopics   = 256 // strangers may come from many addresses
 )
 
 func newReports(log *slog.Logger) reports {
 	return reports{log: log, last: map[string]said{}}
 }
 
-// again reports whether the same was said about a topic a short time ago.
+// again reports whether the same message was logged about a topic a short time ago.
 func (r *reports) again(topic, what string) bool {
 	now := time.Now()
 	r.mu.Lock()
@@ -62,10 +62,10 @@ func (r *reports) disconnected(n Node, err error) {
 	r.log.Warn("node lost", "node", n.Address, "error", err)
 }
 
-// startTime is how long a node that was never connected may take to start, until it counts as missing: nodes start together.
+// startTime is how long a node that was never connected may take to start before it counts as missing: nodes start together.
 const startTime = 10 * time.Second
 
-// unreachable reports that a node cannot be dialled. expected means that it is starting, as far as one can know.
+// unreachable reports that a node cannot be dialled. expected means that the node is probably starting.
 func (r *reports) unreachable(ctx context.Context, n Node, err error, expected bool) {
 	level, topic := slog.LevelWarn, n.Address
 	if expected {
@@ -76,7 +76,7 @@ func (r *reports) unreachable(ctx context.Context, n Node, err error, expected b
 	}
 }
 
-// refusalOf is the topic of a node's refusal. Two nodes may come with one address.
+// refusalOf returns the topic for a node's refusal. Two nodes may come from one address.
 func refusalOf(address string, id wlog.NodeID) string { return fmt.Sprint(address, " refused ", id) }
 
 func (r *reports) refused(from net.Addr, h *Hello, err error) {
@@ -93,7 +93,7 @@ func (r *reports) refused(from net.Addr, h *Hello, err error) {
 	}
 }
 
-// stranger reports a connection that did not get as far as hello. One that ends without a word is a health check, and is not reported.
+// stranger reports a connection that ended before its Hello. A connection that sent nothing is a health check, and is not reported.
 func (r *reports) stranger(from net.Addr, err error) {
 	if !closedByPeer(err) && !r.again(hostOf(from), err.Error()) {
 		r.log.Warn("connection to the port for nodes refused", "from", from.String(), "error", err)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Nodes that start one after the other, or read their logs, are no reason to warn anybody. One that stays away is.
+// Nodes that start one after the other, or read their logs, cause no warnings. A node that stays away does.
 func TestStartsAreNoWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()

@@ -8,21 +8,21 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Skew says how far the node's clock is from those of the others.
+// Skew is the difference between the node's clock and those of the others.
 type Skew struct {
-	// Ahead is how far the clock is ahead of the middle one of all that are known; of two, the slower one counts as right.
+	// Ahead is how far the clock is ahead of the median of all known clocks; of two, the slower one counts as right.
 	Ahead time.Duration
 	Level SkewLevel
 }
 
-// SkewLevel says how bad a skew is.
+// SkewLevel rates a skew.
 type SkewLevel uint8
 
 // The levels.
 const (
 	Fine   SkewLevel = iota
 	Warned           // more than 250 ms
-	Barred           // more than 1 s: the node had better own nothing
+	Barred           // more than 1 s: the node should not own any shard
 )
 
 // Limits of skew.
@@ -31,7 +31,7 @@ const (
 	BarSkew  = time.Second
 )
 
-// level returns the level of a skew. It falls only when the skew has left the limit well behind, by a tenth.
+// level returns the level of a skew. It only falls once the skew is a tenth below the limit.
 func level(ahead time.Duration, before SkewLevel) SkewLevel {
 	ahead = ahead.Abs()
 	beyond := func(limit time.Duration, l SkewLevel) bool {
@@ -49,19 +49,19 @@ func level(ahead time.Duration, before SkewLevel) SkewLevel {
 	return Fine
 }
 
-// skew is what was last said about the node's clock.
+// skew is the last reported state of the node's clock.
 type skew struct {
-	mu      sync.Mutex // guards current, and makes calls of Options.Skewed follow one another
+	mu      sync.Mutex // guards current, and serializes calls of Options.Skewed
 	current Skew
 }
 
 // sample is the answer to a ping.
 type sample struct {
 	trip   time.Duration // there and back
-	offset time.Duration // of the other's clock, less this node's
+	offset time.Duration // of the other node's clock, relative to this node's
 }
 
-// samples are the latest answers, and the number of all.
+// samples are the latest answers, and the total number.
 type samples struct {
 	last [8]sample
 	n    int
@@ -72,7 +72,7 @@ func (s *samples) add(x sample) {
 	s.n++
 }
 
-// best returns the sample with the shortest trip: its offset is wrong by half of that at most.
+// best returns the sample with the shortest trip. Its offset is wrong by at most half of the trip.
 func (s *samples) best() (sample, bool) {
 	known := s.last[:min(s.n, len(s.last))]
 	if len(known) == 0 {
@@ -81,7 +81,7 @@ func (s *samples) best() (sample, bool) {
 	return slices.MinFunc(known, func(a, b sample) int { return int(a.trip - b.trip) }), true
 }
 
-// answered notes the answer to a ping.
+// answered records the answer to a ping.
 func (k *link) answered(sent, theirs hook.Instant) {
 	now := k.links.options.Clock()
 	trip := time.Duration(now - sent)
@@ -107,7 +107,7 @@ func (k *link) clock() (sample, bool) {
 	return k.offset.best()
 }
 
-// judgeClock compares the node's clock with those of the nodes that it reaches.
+// judgeClock compares the node's clock with those of the connected nodes.
 func (l *Links) judgeClock() {
 	l.skew.mu.Lock()
 	defer l.skew.mu.Unlock()
@@ -127,7 +127,7 @@ func (l *Links) judgeClock() {
 	}
 }
 
-// Skew returns how far the node's clock is from those of the others.
+// Skew returns the difference between the node's clock and those of the others.
 func (l *Links) Skew() Skew {
 	l.skew.mu.Lock()
 	defer l.skew.mu.Unlock()

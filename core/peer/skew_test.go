@@ -36,7 +36,7 @@ func TestSkewLevel(t *testing.T) {
 	}
 }
 
-// The clock in the middle is right; of two, the slower one. A node that cannot reach the others knows nothing about its own.
+// The median clock is right; of two, the slower one. A node that cannot reach the others knows nothing about its own clock.
 func TestSkew(t *testing.T) {
 	const s = time.Second
 	for _, tc := range []struct {
@@ -79,7 +79,7 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// A node that lost the others is not barred any more: nothing says that its clock is wrong.
+// A node that lost the others is no longer barred: there is no evidence that its clock is wrong.
 func TestSkewIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -100,7 +100,7 @@ func TestSkewIsForgotten(t *testing.T) {
 	})
 }
 
-// The times of shards, and which a node has no space for, reach the other nodes each second.
+// The times of shards, and the shards that lack space at a node, reach the other nodes each second.
 func TestTimesAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFabric()
@@ -121,7 +121,7 @@ func TestTimesAreHeard(t *testing.T) {
 	})
 }
 
-// The answer that took the least time says best how far a clock is off.
+// The answer with the shortest trip gives the best estimate of a clock's offset.
 func TestBestSample(t *testing.T) {
 	var s samples
 	if _, ok := s.best(); ok {

@@ -12,19 +12,19 @@ import (
 type Status struct {
 	Node      Node
 	Connected bool           // messages can be sent to the node
-	Since     hook.Instant   // when that became so, or was over; 0 = it was never connected
-	Local     netip.AddrPort // of the stream that this node has dialled; zero = there is none
-	Remote    netip.AddrPort // of the node there
-	Version   string         // of the node's broker, as it last said; "" = unknown
-	Format    Range          // of the logs that the node reads, as it last said; zero = unknown
-	Sent      uint64         // bytes of messages, to the node
-	Received  uint64         // bytes of messages, from it
-	Queued    int            // bytes of messages that wait for the node, or are on the way
+	Since     hook.Instant   // when that began, or ended; 0 = it was never connected
+	Local     netip.AddrPort // address of the stream that this node has dialled; zero = there is none
+	Remote    netip.AddrPort // address of the node at the other end
+	Version   string         // version of the node's broker, as last announced; "" = unknown
+	Format    Range          // formats of logs that the node reads, as last announced; zero = unknown
+	Sent      uint64         // bytes of messages sent to the node
+	Received  uint64         // bytes of messages received from it
+	Queued    int            // bytes of messages that wait for the node, or are being sent
 	Dropped   uint64         // messages that were not sent
 	Clock     bool           // RoundTrip and Offset are known
 	RoundTrip time.Duration
 	Offset    time.Duration // how far the node's clock is ahead of this one's
-	Err       error         // why the node is not connected; nil = it is, or was not dialled yet
+	Err       error         // why the node is not connected; nil = it is, or has not been dialled yet
 }
 
 // Status returns the state of all links, sorted by their nodes' addresses.

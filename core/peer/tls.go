@@ -17,19 +17,19 @@ import (
 type TLSFiles struct {
 	Cert string // the node's certificate, for a server and a client, and the chain above it
 	Key  string // its private key
-	CA   string // the authorities that sign the certificates of nodes, and of nobody else
+	CA   string // authorities that sign only certificates of nodes
 
-	Address string // by which others know the node, whose host the certificate has to name; "" = that is not checked
+	Address string // address at which others reach the node; the certificate must name its host; "" = do not check
 }
 
-// TLS holds the certificate of a node and the authorities of the others. Any goroutine may reload it: connections that come later
-// have the new ones.
+// TLS holds the certificate of a node and the authorities of the others. Any goroutine may reload it; later connections
+// use the new files.
 type TLS struct {
 	files   TLSFiles
 	current atomic.Pointer[loaded]
 }
 
-// loaded is what was read from the files last.
+// loaded is the content of the files as last read.
 type loaded struct {
 	config       *tls.Config
 	certificates []certfile.File
@@ -47,7 +47,7 @@ func LoadTLS(f TLSFiles) (*TLS, error) {
 	return t, nil
 }
 
-// Reload reads the files again. If it fails, all of the old ones stay.
+// Reload reads the files again. If it fails, all of the old ones stay in use.
 func (t *TLS) Reload() error {
 	cert, err := readKeyFile("cluster.tls.cert", t.files.Cert)
 	if err != nil {
@@ -80,7 +80,7 @@ func (t *TLS) Reload() error {
 	return nil
 }
 
-// checkOwn returns why other nodes would refuse the node's certificate: they can tell it no more than that it is bad.
+// checkOwn returns why other nodes would refuse the node's certificate: in TLS they can only report that it is bad.
 func (f *TLSFiles) checkOwn(cert *x509.Certificate) error {
 	if f.Address == "" {
 		return nil
@@ -102,7 +102,7 @@ func (f *TLSFiles) checkOwn(cert *x509.Certificate) error {
 	return nil
 }
 
-// configOf returns what connections in both directions have in common.
+// configOf returns the common configuration of connections in both directions.
 func configOf(pair *tls.Certificate, authorities *certfile.File) *tls.Config {
 	pool := authorities.Pool()
 	return &tls.Config{
@@ -112,7 +112,7 @@ func configOf(pair *tls.Certificate, authorities *certfile.File) *tls.Config {
 	}
 }
 
-// Files returns the certificates in use, with those of authorities.
+// Files returns the certificates in use, including those of authorities.
 func (t *TLS) Files() []certfile.File { return t.current.Load().certificates }
 
 func readKeyFile(key, path string) ([]byte, error) {
@@ -126,14 +126,14 @@ func readKeyFile(key, path string) ([]byte, error) {
 	return content, nil
 }
 
-// accepting returns the configuration of a connection that comes in.
+// accepting returns the configuration of an incoming connection.
 func (t *TLS) accepting() *tls.Config {
 	c := t.current.Load().config.Clone()
 	c.VerifyConnection = spoken
 	return c
 }
 
-// dialling returns the configuration of a connection to an address, whose host the certificate there has to name.
+// dialling returns the configuration of a connection to an address. The certificate there must name the address's host.
 func (t *TLS) dialling(address string) *tls.Config {
 	c := t.current.Load().config.Clone()
 	c.VerifyConnection = spoken
@@ -141,7 +141,7 @@ func (t *TLS) dialling(address string) *tls.Config {
 	return c
 }
 
-// spoken refuses programs that have a certificate, but do not name the protocol.
+// spoken refuses programs that have a certificate, but do not announce the protocol.
 func spoken(s tls.ConnectionState) error {
 	if s.NegotiatedProtocol != alpn {
 		return fmt.Errorf("it does not name the protocol %s: %w", alpn, errNoNode)

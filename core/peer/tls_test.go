@@ -155,7 +155,7 @@ func (r *tcpNode) poke() {
 	}
 }
 
-// await waits until something is so of a node that is linked to others, who say something each second.
+// await waits until a condition holds at a node that is linked to others, which send something each second.
 func (r *tcpNode) await(t *testing.T, so func() bool) {
 	t.Helper()
 	late := time.After(time.Minute)
@@ -250,7 +250,7 @@ func TestOverTCP(t *testing.T) {
 	}
 }
 
-// A node whose certificate another authority has signed, is for another host, or missing, is refused, and so is one that such a node dials.
+// A node whose certificate is signed by another authority, is for another host, or is missing, is refused, and so is a node that it dials.
 func TestCertificatesAreChecked(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	for _, tc := range []struct {
@@ -288,8 +288,8 @@ func TestCertificatesAreChecked(t *testing.T) {
 	}
 }
 
-// A node with TLS and one without say, each, what the other does and which keys to set: as the one that dials, and as the one that
-// listens. One of them said no more than EOF, and as the one that listens nothing.
+// If one of two nodes has TLS and the other does not, each reports what the other does and which keys to set, both when it dials and when it
+// listens. One of them used to report only EOF, and nothing when it listened.
 func TestNodeWithoutTLSIsNamed(t *testing.T) {
 	a := newAuthority(t)
 	secure, plain := startReal(t, 1, load(t, a.issue(t, "127.0.0.1", a))), startReal(t, 2, nil)
@@ -311,7 +311,7 @@ func TestNodeWithoutTLSIsNamed(t *testing.T) {
 			n.node.await(t, said)
 		}
 	}
-	for _, n := range []*tcpNode{secure, plain} { // which go on dialling one another
+	for _, n := range []*tcpNode{secure, plain} { // which keep dialling one another
 		other := map[*tcpNode]*tcpNode{secure: plain, plain: secure}[n]
 		for range 20 {
 			if _, err := n.Greet(t.Context(), other.node.Address); err == nil {
@@ -347,7 +347,7 @@ func TestProtocolNameIsNeeded(t *testing.T) {
 	}
 }
 
-// New files count for connections that come after Reload. If they cannot be used, the old ones stay.
+// New files apply to connections after Reload. If they are unusable, the old ones stay.
 func TestReload(t *testing.T) {
 	a, b := newAuthority(t), newAuthority(t)
 	files := a.issue(t, "127.0.0.1", a)
@@ -378,7 +378,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// What is in the files is known, so that a certificate which ends soon can be reported.
+// The content of the files is available, so that a certificate that expires soon can be reported.
 func TestCertificatesAreKnown(t *testing.T) {
 	a := newAuthority(t)
 	f := a.issue(t, "127.0.0.1", a)
@@ -432,7 +432,7 @@ func TestTLSFilesAreNamed(t *testing.T) {
 	}
 }
 
-// Close ends while others dial, send and receive.
+// Close ends while other nodes dial, send and receive.
 func TestCloseUnderLoad(t *testing.T) {
 	one, two := startReal(t, 1, nil), startReal(t, 2, nil)
 	one.Connect([]Node{two.node})
@@ -481,7 +481,7 @@ func TestCloseUnderLoad(t *testing.T) {
 	}
 }
 
-// A node that does not read held up the streams to all others: its own was closed with TLS's farewell, under the lock that they need.
+// A node that did not read held up the streams to all others: its own was closed with TLS's close notification, under the lock that they need.
 func TestHangUpDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := newAuthority(t) // its certificates are of the bubble's time
@@ -499,7 +499,7 @@ func TestHangUpDoesNotWait(t *testing.T) {
 	})
 }
 
-// unread returns a connection whose other side does not read any more.
+// unread returns a connection whose other side no longer reads.
 func unread(t *testing.T, certificates *TLS) net.Conn {
 	t.Helper()
 	here, there := net.Pipe()

@@ -1,4 +1,4 @@
-// Package memnet is a network in memory for tests. Its connections can lose what is written, and end; addresses can fall silent.
+// Package memnet is a network in memory for tests. Its connections can lose data and be reset; addresses can fall silent.
 package memnet
 
 import (
@@ -20,12 +20,12 @@ type Network struct {
 	open      map[*end]bool
 }
 
-// end is one of the two of a connection.
+// end is one of the two ends of a connection.
 type end struct {
 	net.Conn
 	network *Network
-	address string       // that was dialled
-	lossy   *atomic.Bool // what is written on either end is lost
+	address string       // address that was dialled
+	lossy   *atomic.Bool // bytes written to either end are lost
 	closed  atomic.Bool  // this end was closed
 }
 
@@ -40,7 +40,7 @@ func (e *end) Write(p []byte) (int, error) {
 	return written, err
 }
 
-// ended reports whether an error says that the other end was closed. TCP has an error of its own for that, and takes deadlines; a pipe
+// ended reports whether an error means that the other end was closed. TCP has a separate error for that, and still accepts deadlines; a pipe
 // fails as if this end had been closed.
 func (e *end) ended(err error) bool { return errors.Is(err, io.ErrClosedPipe) && !e.closed.Load() }
 
@@ -106,7 +106,7 @@ func (n *Network) Listen(address string) net.Listener {
 	return l
 }
 
-// Dial connects to an address. Without a listener there it is refused as by TCP.
+// Dial connects to an address. Without a listener there, it is refused as over TCP.
 func (n *Network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	n.mu.Lock()
 	l, silent := n.listeners[address], n.silent[address]
@@ -135,14 +135,14 @@ func (n *Network) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return here, nil
 }
 
-// Silence says whether dialling an address gets no answer at all.
+// Silence sets whether dialling an address gets no answer at all.
 func (n *Network) Silence(address string, silent bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.silent[address] = silent
 }
 
-// Lose loses all that is written from now on to the open connections to an address, on either end.
+// Lose drops all bytes that are written from now on to the open connections to an address, at either end.
 func (n *Network) Lose(address string) {
 	for _, e := range n.to(address) {
 		e.lossy.Store(true)
