@@ -2,13 +2,13 @@
 //
 // A backup is a tar archive of regular files:
 //
-//	backup.json           the [Manifest], which lists the files that follow
-//	00000-00000001.first  files of the data directory, under the names that they have there. Of a log segment only the
-//	00000-00000001.seg    bytes that are used are in the archive; the rest of the file is zeros
+//	backup.json           the [Manifest], which lists the files after it
+//	00000-00000001.first  files of the data directory, under their names there. Of a log segment, only the
+//	00000-00000001.seg    used bytes are in the archive; the rest of the file is zeros
 //	policies/NAME.policy  expiry policies that were loaded at runtime
-//	SHA256SUMS            the digests of all files before it, as sha256sum writes and checks them
+//	SHA256SUMS            the digests of all files before it, in the format of sha256sum
 //
-// The last file shows that the archive is whole.
+// The last file shows that the archive is complete.
 //
 // The archive may be compressed with gzip. Sizes are in bytes.
 package backup
@@ -26,10 +26,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// Format is the version of the archive's format that this program writes, and the latest that it reads.
+// Format is the version of the archive format that this program writes, and the latest that it reads.
 const Format = 1
 
-// Names of files of the archive that are not the data directory's.
+// Names of files of the archive that do not come from the data directory.
 const (
 	manifestName = "backup.json"
 	sumsName     = "SHA256SUMS"
@@ -38,7 +38,7 @@ const (
 // PolicyFolder is the folder of the data directory with the files of expiry policies.
 const PolicyFolder = "policies"
 
-// Limits for archives that are read.
+// Limits for reading archives.
 const (
 	maxManifest = 32 << 20
 	maxFiles    = 256 << 10
@@ -56,11 +56,11 @@ type Manifest struct {
 	Files   Files     `json:"files"`
 }
 
-// Files are the files of a backup, in the order in which they are in the archive.
+// Files are the files of a backup, in archive order.
 type Files []File
 
-// UnmarshalJSON implements [json.Unmarshaler]. It refuses more files than a backup has before they take memory: the text of a file
-// can be a tenth of what the file takes.
+// UnmarshalJSON implements [json.Unmarshaler]. It refuses excessive numbers of files before they take memory: a file takes up to ten times
+// as much memory as its text.
 func (l *Files) UnmarshalJSON(b []byte) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	switch begin, err := d.Token(); {
@@ -74,7 +74,7 @@ func (l *Files) UnmarshalJSON(b []byte) error {
 	*l = nil
 	for d.More() {
 		if len(*l) == maxFiles {
-			return fmt.Errorf("files: there are more than a backup has, %d at most", maxFiles)
+			return fmt.Errorf("files: there are more than %d, the most that a backup has", maxFiles)
 		}
 		var f File
 		if err := d.Decode(&f); err != nil {
@@ -101,10 +101,10 @@ func (m *Manifest) Bytes() (archived, restored int64) {
 	return archived, restored
 }
 
-// policyName matches the names of files with policies.
+// policyName matches the names of policy files.
 var policyName = regexp.MustCompile(`^` + PolicyFolder + `/[a-z0-9][a-z0-9_-]{0,63}\.policy$`)
 
-// parseManifest reads and checks a manifest that anybody may have written.
+// parseManifest parses and checks a manifest from an untrusted source.
 func parseManifest(b []byte) (*Manifest, error) {
 	var version struct {
 		Format  int    `json:"format"`
@@ -130,7 +130,7 @@ func parseManifest(b []byte) (*Manifest, error) {
 	return m, nil
 }
 
-// unreadable returns the error for a manifest that cannot be decoded. The decoder quotes numbers and times, however long they are.
+// unreadable returns the error for a manifest that cannot be decoded. The decoder quotes numbers and times of any length, so the text is cut.
 func unreadable(err error) error {
 	const enough = 200
 	return fmt.Errorf("%s: %.*s", manifestName, enough, err.Error())
@@ -149,7 +149,7 @@ func (m *Manifest) check() error {
 		}
 		seen[f.Name] = true
 		if i > 0 && f.isPolicy() && !m.Files[i-1].isPolicy() {
-			return fmt.Errorf("file %q comes behind a log, which may need it", f.Name)
+			return fmt.Errorf("file %q comes after a log that may need it", f.Name)
 		}
 		if shard, _, ok := seg.LogFile(f.Name); ok {
 			shards[shard] = true
@@ -159,7 +159,7 @@ func (m *Manifest) check() error {
 		return errors.New("there is no log of definitions, shard 0")
 	}
 	if len(shards) != m.Shards {
-		return fmt.Errorf("shards is %d, and there are the files of %d", m.Shards, len(shards))
+		return fmt.Errorf("shards is %d, but there are the files of %d", m.Shards, len(shards))
 	}
 	return nil
 }
@@ -182,13 +182,13 @@ func (f *File) check() error {
 	return nil
 }
 
-// isPolicy reports whether the file is that of an expiry policy.
+// isPolicy reports whether the file belongs to an expiry policy.
 func (f *File) isPolicy() bool { return strings.HasPrefix(f.Name, PolicyFolder+"/") }
 
-// isBeginning reports whether the file says with which segment a log begins.
+// isBeginning reports whether the file records the first segment of a log.
 func (f *File) isBeginning() bool { return f.Size == 0 && !f.isPolicy() }
 
-// shown quotes a text of an archive for messages, cut if it is long.
+// shown quotes a text of an archive for use in messages. It cuts long texts.
 func shown(s string) string {
 	const enough = 80
 	if len(s) > enough {
@@ -197,7 +197,7 @@ func shown(s string) string {
 	return fmt.Sprintf("%q", s)
 }
 
-// ShardsOf returns how many logs files belong to.
+// ShardsOf returns the number of logs that the files belong to.
 func ShardsOf(files []File) int {
 	var all []uint32
 	for i := range files {

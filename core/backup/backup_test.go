@@ -68,7 +68,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// namesIn lists what is in a directory; nil if there is none.
+// namesIn lists the content of a directory; nil if it does not exist.
 func namesIn(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -105,7 +105,7 @@ func TestRestoreKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// meddled is an archive during whose restore a broker is started: it makes a folder before it finds that the directory is in use.
+// meddled is an archive during whose restore a broker is started, which makes a folder before it finds out that the directory is in use.
 type meddled struct {
 	io.Reader
 	dir string
@@ -118,7 +118,7 @@ func (m *meddled) Read(b []byte) (int, error) {
 	return m.Reader.Read(b)
 }
 
-// A service that is restarted again and again while its directory is restored is no reason to fail.
+// A service that is restarted again and again while its directory is being restored does not make the restore fail.
 func TestRestoreBesideABrokerThatIsStarted(t *testing.T) {
 	_, archive := source(t)
 	dir := filepath.Join(t.TempDir(), "data")
@@ -136,7 +136,7 @@ func TestRestoreBesideABrokerThatIsStarted(t *testing.T) {
 	}
 }
 
-// However an archive is cut off or altered, nothing of it stays.
+// However an archive is truncated or altered, none of its content remains.
 func TestRestoreRefuses(t *testing.T) {
 	_, archive := source(t)
 	altered := func(at int) []byte {
@@ -179,7 +179,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// A directory that a restore has not finished is refused by every broker, up to the last file.
+// Until the last file is in place, every broker refuses a directory whose restore is not finished.
 func TestAnUnfinishedRestoreIsNoDataDirectory(t *testing.T) {
 	_, archive := source(t)
 	whole := filepath.Join(t.TempDir(), "data")
@@ -234,7 +234,7 @@ func TestHostileArchives(t *testing.T) {
 		{"a name with a zero", name("00000-00000001.seg\x00"), "no file of a data directory has this name"},
 		{"a log without definitions", name("00001-00000001.seg"), "there is no log of definitions"},
 		{"no files", with(func(m *Manifest) { m.Files = nil }), "there is no log of definitions"},
-		{"another number of logs", with(func(m *Manifest) { m.Shards = 3 }), "shards is 3, and there are the files of 1"},
+		{"another number of logs", with(func(m *Manifest) { m.Shards = 3 }), "shards is 3, but there are the files of 1"},
 		{"a file twice", with(func(m *Manifest) { m.Files = append(m.Files, m.Files[0]) }), "is listed twice"},
 		{"fewer than no bytes", with(func(m *Manifest) { m.Files[0].Bytes = -1 }), "bytes -1 of size 4096"},
 		{"more bytes than the file has", with(func(m *Manifest) { m.Files[0].Bytes = 5000 }), "bytes 5000 of size 4096"},
@@ -259,7 +259,7 @@ func TestHostileArchives(t *testing.T) {
 		{"another size", archiveOf(t, ok, named("00000-00000001.seg", "abcd")), "has 4 bytes, and 3 in backup.json"},
 		{"another file", archiveOf(t, ok, named("../x", "abc")), `the archive has "../x" where 00000-00000001.seg belongs`},
 		{"a file more", archiveOf(t, ok, log, log), `the archive has "00000-00000001.seg" where SHA256SUMS belongs`},
-		{"a file behind the end", archiveOf(t, append(summed(ok, log), log)...), "there is a file behind SHA256SUMS"},
+		{"a file behind the end", archiveOf(t, append(summed(ok, log), log)...), "there is a file after SHA256SUMS"},
 		{"no log", archiveOf(t, summed(ok, log)...), "the logs in the backup cannot be used: "},
 		{"a bomb", zipped(t, append(archiveOf(t, summed(ok, log)...), make([]byte, 64<<20)...)), "something follows"},
 	} {
@@ -278,7 +278,7 @@ func TestHostileArchives(t *testing.T) {
 	}
 }
 
-// What a manifest takes in memory is bounded by the limits, and not by how little text a file needs in it. The archive of this one
+// The memory for a manifest is limited by the limits on files, however little text a file needs in it. The archive of this one
 // has some ten kilobytes.
 func TestAManifestOfManyFilesTakesLittleMemory(t *testing.T) {
 	list := `{"format":1,"files":[` + strings.Repeat("{},", maxManifest/3-20) + `{}]}`
@@ -304,7 +304,7 @@ func hex8(i int) string {
 	return string(b)
 }
 
-// A policy that is replaced, unloaded or loaded while a backup begins is in it if it was there just before or just after.
+// A policy that is replaced, unloaded or loaded while a backup begins is included if it was there just before or just after.
 func TestPoliciesOnline(t *testing.T) {
 	dir := t.TempDir()
 	e, l := openLogs(t, dir)
@@ -349,7 +349,7 @@ func TestOfflineRefuses(t *testing.T) {
 	must(t, e.Close())
 }
 
-// A step that fails ends a backup, and releases everything.
+// A step that fails ends the backup, and releases everything.
 func TestWriteEndsEarly(t *testing.T) {
 	dir := t.TempDir()
 	e, l := openLogs(t, dir)
@@ -373,7 +373,7 @@ func TestWriteEndsEarly(t *testing.T) {
 	}
 }
 
-// limited fails the test if more is written than the manifest says.
+// limited fails the test if more bytes are written than the manifest says.
 type limited struct {
 	*testing.T
 	left int64

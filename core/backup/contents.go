@@ -14,7 +14,7 @@ import (
 )
 
 // Online returns the contents of a backup of a running broker: the logs that snapshot returns, and the policies in a folder, ""
-// for none. A policy that is there when the snapshot is taken is in the backup, as it was just before or just after.
+// for none. A policy that is there when the snapshot is taken is included, in its state just before or just after.
 func Online(m Manifest, policies string, snapshot func() (*seg.Snapshot, error)) (*Contents, error) {
 	before, err := openPolicies(policies, nil)
 	if err != nil {
@@ -31,8 +31,8 @@ func Online(m Manifest, policies string, snapshot func() (*seg.Snapshot, error))
 	return Of(m, logs, both), nil
 }
 
-// Offline returns the contents of a backup of a data directory that no broker has open. It reads all logs, and refuses those that
-// are damaged. The directory is locked until the contents are closed.
+// Offline returns the contents of a backup of a data directory that no broker has open. It reads all logs, and refuses
+// damaged ones. The directory is locked until the contents are closed.
 func Offline(ctx context.Context, m Manifest, dir string) (*Contents, error) {
 	if _, ofNode := cluster.LogsIn(dir); ofNode {
 		return nil, fmt.Errorf("%s is the data folder of a node of a cluster: copy it while the node is stopped; curfew ctl cluster restore makes a new cluster of the copy", dir)
@@ -51,7 +51,7 @@ func Offline(ctx context.Context, m Manifest, dir string) (*Contents, error) {
 	return Of(m, logs, policies), nil
 }
 
-// openPolicies opens the files in a folder that are not open yet, and adds them to those that are.
+// openPolicies opens the files in a folder that are not open yet, and adds them to all.
 func openPolicies(dir string, all []Source) ([]Source, error) {
 	if dir == "" {
 		return all, nil
@@ -74,7 +74,7 @@ func openPolicies(dir string, all []Source) ([]Source, error) {
 		}
 		s, err := openPolicy(dir, e.Name())
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was unloaded meanwhile
+			continue // unloaded in the meantime
 		}
 		if err != nil {
 			return nil, errors.Join(err, releaseAll(all))
@@ -84,7 +84,7 @@ func openPolicies(dir string, all []Source) ([]Source, error) {
 	return all, nil
 }
 
-// openPolicy opens a file, which is replaced by another one if the policy changes: its contents stay.
+// openPolicy opens a policy's file. The opened content does not change, because a change of the policy replaces the file by another one.
 func openPolicy(dir, name string) (Source, error) {
 	f, err := os.Open(filepath.Join(dir, name))
 	if err != nil {

@@ -41,7 +41,7 @@ func openLogs(t *testing.T, dir string) (*seg.Engine, wlog.Log) {
 	return e, last
 }
 
-// fill appends entries, which n tells apart from others.
+// fill appends entries; n distinguishes them from others.
 func fill(t *testing.T, l wlog.Log, n int) {
 	t.Helper()
 	for i := range n {
@@ -95,7 +95,7 @@ type entry struct {
 	body   string
 }
 
-// archiveOf returns an archive with these files, whatever they are.
+// archiveOf returns an archive of the given files, valid or not.
 func archiveOf(tb testing.TB, entries ...entry) []byte {
 	tb.Helper()
 	var b bytes.Buffer

@@ -12,20 +12,20 @@ import (
 	"strings"
 )
 
-// Sink takes what [Read] reads. Its calls come from Read's goroutine.
+// Sink consumes the content of an archive. [Read] calls it from its own goroutine.
 type Sink interface {
 	// Begin gets the manifest, before anything else.
 	Begin(m *Manifest) error
-	// Create begins the next file of the manifest. Its bytes are written in pieces, and it is closed unless there was an error.
+	// Create begins the next file of the manifest. Read writes its bytes in pieces, and closes it unless there was an error.
 	Create(f *File) (io.WriteCloser, error)
 }
 
-// ErrIncomplete is the error of an archive that ends too early.
+// ErrIncomplete is the error for an archive that ends too early.
 var ErrIncomplete = errors.New("the backup is not complete: it ends too early")
 
-// Read reads an archive, which anybody may have written, up to its end. It returns the manifest of an archive that is whole, and
-// in which all digests are right. Nothing in it makes Read take more than some tens of megabytes of memory, or pass on more bytes
-// than the manifest says.
+// Read reads an archive from an untrusted source up to its end. It returns the manifest if the archive is complete and all digests match.
+// Whatever the archive contains, Read uses at most some tens of megabytes of memory, and passes on at most as many bytes
+// as the manifest says.
 func Read(r io.Reader, to Sink) (*Manifest, error) {
 	plain, err := uncompressed(r)
 	if err != nil {
@@ -39,7 +39,7 @@ func Read(r io.Reader, to Sink) (*Manifest, error) {
 	return m, ends(plain)
 }
 
-// uncompressed returns the archive, which may be compressed.
+// uncompressed returns the archive without its compression, if it has one.
 func uncompressed(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, piece)
 	magic, err := b.Peek(2)
@@ -56,7 +56,7 @@ func uncompressed(r io.Reader) (io.Reader, error) {
 	return z, nil
 }
 
-// wrong returns the error for an archive that cannot be read on.
+// wrong returns the error for an archive that cannot be read further.
 func wrong(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return ErrIncomplete
@@ -64,14 +64,14 @@ func wrong(err error) error {
 	return fmt.Errorf("not a backup: %w", err)
 }
 
-// ends checks that nothing but zeros follow the archive, with which tar fills its last block.
+// ends checks that the archive is followed only by zeros, with which tar fills its last block.
 func ends(r io.Reader) error {
 	rest, err := io.ReadAll(io.LimitReader(r, maxTail+1))
 	if err != nil {
 		return wrong(err)
 	}
 	if len(rest) > maxTail || strings.Trim(string(rest), "\x00") != "" {
-		return errors.New("something follows the end of the backup")
+		return errors.New("there is data after the end of the backup")
 	}
 	return nil
 }
@@ -111,14 +111,14 @@ func (r *reader) all(to Sink) (*Manifest, error) {
 	}
 	if _, err := r.tar.Next(); !errors.Is(err, io.EOF) {
 		if err == nil {
-			err = errors.New("there is a file behind " + sumsName)
+			err = errors.New("there is a file after " + sumsName)
 		}
 		return nil, wrong(err)
 	}
 	return m, nil
 }
 
-// differing returns the first file whose line is another one.
+// differing returns the name of the first file whose line differs.
 func differing(want, got string) string {
 	for line := range strings.Lines(want) {
 		rest, same := strings.CutPrefix(got, line)
@@ -131,7 +131,7 @@ func differing(want, got string) string {
 	return "a file"
 }
 
-// next begins the file that has to come next, and returns its size.
+// next begins the file that must come next, and returns its size.
 func (r *reader) next(name string) (int64, error) {
 	h, err := r.tar.Next()
 	if err != nil {
@@ -149,7 +149,7 @@ func (r *reader) next(name string) (int64, error) {
 
 func (r *reader) end(name string) { fmt.Fprintf(&r.sums, "%x  %s\n", r.sum.Sum(nil), name) }
 
-// small reads a file of at most most bytes.
+// small reads a file of at most the given size.
 func (r *reader) small(name string, most int64) ([]byte, error) {
 	size, err := r.next(name)
 	if err != nil {
@@ -180,7 +180,7 @@ func (r *reader) file(f *File, to Sink) error {
 		return err
 	}
 	if err := r.copy(out, size); err != nil {
-		_ = out.Close() // err is worse
+		_ = out.Close() // err is more important
 		return err
 	}
 	r.end(f.Name)
@@ -202,7 +202,7 @@ func (r *reader) copy(out io.Writer, size int64) error {
 	return nil
 }
 
-// Check is a [Sink] that only lets an archive be checked.
+// Check is a [Sink] for checking an archive without keeping its content.
 type Check struct{}
 
 var _ Sink = Check{}

@@ -15,10 +15,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Restore makes a data directory of the archive that r yields. The directory must be missing or empty, and is locked meanwhile.
+// Restore makes a data directory from the archive that r yields. The directory must be missing or empty, and is locked meanwhile.
 //
-// All files are written below a folder in it, synced and verified there, digests and logs, and then renamed to where they belong.
-// Until the last of them is there, a broker refuses to start on the directory, whatever stops Restore. After an error the
+// All files are written to a folder inside it, synced, verified there (digests and logs), and then renamed to their final places.
+// Until the last one is in place, a broker refuses to start on the directory, whatever interrupts Restore. After an error the
 // directory is as it was before.
 func Restore(ctx context.Context, r io.Reader, path string) (*Manifest, []seg.ShardReport, error) {
 	_, err := os.Stat(path)
@@ -34,7 +34,7 @@ func Restore(ctx context.Context, r io.Reader, path string) (*Manifest, []seg.Sh
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := checkEmpty(path); err != nil { // a broker may have come and gone before the lock
+	if err := checkEmpty(path); err != nil { // a broker may have started and ended before the lock
 		return nil, nil, errors.Join(err, unlock())
 	}
 	t := &restoration{ctx: ctx, dir: dir}
@@ -49,11 +49,10 @@ func Restore(ctx context.Context, r io.Reader, path string) (*Manifest, []seg.Sh
 	return nil, nil, err
 }
 
-// lockFile is what is left in a directory that was locked.
+// lockFile is a file that stays behind in a directory that was locked.
 const lockFile = "LOCK"
 
-// checkEmpty refuses a directory in which there is anything. A file system's own folder, and the file of a lock that nobody has,
-// are nothing.
+// checkEmpty refuses a directory that contains anything, except a file system's own folder and an unlocked lock file.
 func checkEmpty(path string) error {
 	entries, err := os.ReadDir(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,7 +69,7 @@ func checkEmpty(path string) error {
 	return nil
 }
 
-// interruptible is a reader that ends with a context.
+// interruptible is a reader that fails when a context ends.
 type interruptible struct {
 	ctx context.Context
 	io.Reader
@@ -83,12 +82,12 @@ func (r *interruptible) Read(p []byte) (int, error) {
 	return r.Reader.Read(p)
 }
 
-// restoration is a [Sink] that writes to a folder inside of a data directory.
+// restoration is a [Sink] that writes to a folder inside a data directory.
 type restoration struct {
 	ctx    context.Context
 	dir    vfs.Dir
-	folder vfs.Dir  // "" = there is none yet
-	placed []string // names of files that are in the data directory
+	folder vfs.Dir  // "" = not made yet
+	placed []string // names of files that are in place in the data directory
 }
 
 var _ Sink = (*restoration)(nil)
@@ -105,7 +104,7 @@ func (t *restoration) run(r io.Reader) (*Manifest, []seg.ShardReport, error) {
 	return m, reports, t.place(m)
 }
 
-// Begin implements [Sink]. It marks each log as begun, so that no broker takes the directory for an empty one.
+// Begin implements [Sink]. It marks each log as begun, so that no broker mistakes the directory for an empty one.
 func (t *restoration) Begin(m *Manifest) error {
 	_, need := m.Bytes()
 	if space, ok := vfs.SpaceOf(t.dir); ok && space.Free < need {
@@ -169,7 +168,7 @@ func (r *restored) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// Close writes the zeros at the end of the file, and makes it durable.
+// Close writes the zeros at the end of the file, and makes the file durable.
 func (r *restored) Close() error {
 	var err error
 	if r.size > r.off {
@@ -192,13 +191,13 @@ func (t *restoration) verify() ([]seg.ShardReport, error) {
 	return reports, nil
 }
 
-// place renames all files to where they belong, in the order of the manifest: policies come before the logs that need them.
+// place renames all files to their final places, in the order of the manifest: policies come before the logs that need them.
 func (t *restoration) place(m *Manifest) error {
 	policies := vfs.Dir(filepath.Join(string(t.dir), PolicyFolder))
 	for i := range m.Files {
 		f := &m.Files[i]
 		if i == 0 && f.isPolicy() {
-			if err := os.MkdirAll(string(policies), 0o700); err != nil { // a broker that could not start may have made it
+			if err := os.MkdirAll(string(policies), 0o700); err != nil { // a broker that failed to start may have made it
 				return err
 			}
 		}
@@ -216,8 +215,8 @@ func (t *restoration) place(m *Manifest) error {
 	return errors.Join(t.dir.Sync(), os.RemoveAll(string(t.folder)), t.dir.Sync(), parent.Sync())
 }
 
-// undo removes all files that were written. Of policies it removes whatever there is: before it looks for the lock, a broker that is
-// started meanwhile makes a folder there for what it compiles.
+// undo removes all files that were written. It removes the whole folder of policies: a broker that is started in the meantime creates a folder
+// there for compiled policies before it looks for the lock.
 func (t *restoration) undo() error {
 	all := os.RemoveAll(filepath.Join(string(t.dir), PolicyFolder))
 	if t.folder != "" {

@@ -21,17 +21,17 @@ import (
 type Source struct {
 	File
 	io.ReaderAt
-	Release func() error // called once the file is copied, and by [Contents.Close]
+	Release func() error // called when the file has been copied, and by [Contents.Close]
 }
 
-// Contents are what a backup is made of. They belong to one goroutine, which must close them.
+// Contents are the sources of a backup. They belong to one goroutine, which must close them.
 type Contents struct {
 	Manifest Manifest
 	sources  []Source
 	close    func() error
 }
 
-// Of returns the contents of a backup: a snapshot of the logs and the files of policies, which both belong to the result.
+// Of returns the contents of a backup: a snapshot of the logs and the policies' files. It takes over both.
 func Of(m Manifest, logs *seg.Snapshot, policies []Source) *Contents {
 	c := &Contents{Manifest: m, sources: policies, close: logs.Close}
 	for _, f := range logs.Files {
@@ -68,7 +68,7 @@ func (s *Source) release() error {
 	return err
 }
 
-// piece is how many bytes are read and written at a time.
+// piece is the number of bytes that are read and written at a time.
 const piece = 512 << 10
 
 // writer writes an archive.
@@ -82,8 +82,8 @@ type writer struct {
 	done int64
 }
 
-// Write writes the archive. Each file is released once it is copied. After each piece step is called with the number of bytes
-// copied so far; its error ends the backup. After an error the archive lacks its last file, and no reader takes it for a whole one.
+// Write writes the archive. Each file is released after it was copied. After each piece, Write calls step with the number of bytes
+// copied so far; an error of step ends the backup. After an error the archive lacks its last file, and readers reject it as incomplete.
 func (c *Contents) Write(ctx context.Context, w io.Writer, step func(copied int64) error) error {
 	out := &writer{tar: tar.NewWriter(w), time: c.Manifest.Time, sum: sha256.New(), buf: vfs.Aligned(piece), step: step}
 	if err := out.all(ctx, c); err != nil {
@@ -130,7 +130,7 @@ func (w *writer) begin(name string, size int64) error {
 
 func (w *writer) end(name string) { fmt.Fprintf(&w.sums, "%x  %s\n", w.sum.Sum(nil), name) }
 
-// small writes a file that is in memory.
+// small writes a file from memory.
 func (w *writer) small(name string, b []byte) error {
 	if err := w.begin(name, int64(len(b))); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (w *writer) file(ctx context.Context, s *Source) error {
 	return nil
 }
 
-// read reads the next piece. It reads whole pages, beyond the end of what is used if need be.
+// read reads the next piece. It reads whole pages, if necessary beyond the end of the used part.
 func (s *Source) read(buf []byte, off int64) ([]byte, error) {
 	used := min(int64(len(buf)), s.Bytes-off)
 	n, err := s.ReadAt(buf[:min(int64(len(buf)), s.Size-off)], off)
