@@ -1,8 +1,8 @@
-// Package definition is the format of durable declarations: of vhosts and what is in them, of users, of global parameters.
+// Package definition defines the format of durable declarations: of vhosts and their contents, of users, of global parameters.
 //
-// A definition is a field table as AMQP has them [AMQP 4.2.5.5], with its length in front. Its field "op" says what was
-// declared, changed or deleted. A vhost's definitions also have the field "vhost"; which other fields there are depends on op.
-// The packages that write definitions document theirs.
+// A definition is an AMQP field table [AMQP 4.2.5.5], preceded by its length. Its field "op" says what was
+// declared, changed or deleted. A vhost's definitions also have the field "vhost"; the other fields depend on op.
+// Each package that writes definitions documents its own.
 package definition
 
 import (
@@ -17,7 +17,7 @@ const (
 	fieldVHost = "vhost"
 )
 
-// Definition is one definition that was read back.
+// Definition is a decoded definition.
 type Definition struct {
 	Op, VHost string // VHost is "" if the definition has none
 	Size      int    // of the encoded definition, bytes
@@ -29,7 +29,7 @@ func New(op string, more ...amqp.Field) amqp.Table {
 	return append(amqp.Table{{Key: fieldOp, Value: op}}, more...)
 }
 
-// Parse reads definitions that were written one after another. It stops at the first that cannot be read.
+// Parse reads consecutive definitions. It stops at the first one that cannot be read.
 func Parse(b []byte) iter.Seq2[*Definition, error] {
 	return func(yield func(*Definition, error) bool) {
 		for len(b) > 0 {
@@ -42,7 +42,7 @@ func Parse(b []byte) iter.Seq2[*Definition, error] {
 	}
 }
 
-// Next reads the first of definitions that were written one after another, and returns what follows it.
+// Next reads the first of consecutive definitions, and returns the bytes after it.
 func Next(b []byte) (d *Definition, rest []byte, err error) {
 	fields, n, err := amqp.ParseTable(b)
 	if err != nil {
@@ -56,7 +56,7 @@ func Next(b []byte) (d *Definition, rest []byte, err error) {
 	return d, b[n:], err
 }
 
-// Read reads a field into a variable, unless *err says that an earlier one could not be read. It sets *err if this one is
+// Read reads a field into a variable, unless *err is set because an earlier field could not be read. It sets *err if this field is
 // missing or has another type.
 func Read[T any](d *Definition, key string, into *T, err *error) {
 	if *err != nil {
@@ -72,10 +72,10 @@ func Read[T any](d *Definition, key string, into *T, err *error) {
 	}
 }
 
-// Missing is the error of a definition without a field.
+// Missing returns the error for a definition without a field.
 func (d *Definition) Missing(key string) error {
 	return fmt.Errorf("definition %q: %s is missing", d.Op, key)
 }
 
-// Unknown is the error of a definition with an unknown op.
+// Unknown returns the error for a definition with an unknown op.
 func (d *Definition) Unknown() error { return fmt.Errorf("definition %q: is unknown", d.Op) }

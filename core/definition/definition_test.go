@@ -30,7 +30,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// Parts have about the size that they should, are the definitions together, and end when the caller wants no more.
+// Parts have roughly the intended size, concatenate to all definitions, and stop when the caller does.
 func TestParts(t *testing.T) {
 	var all []byte
 	tables := func(yield func(amqp.Table) bool) {

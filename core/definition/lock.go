@@ -2,13 +2,13 @@ package definition
 
 import "sync"
 
-// Lock is a mutex for changes, whose holder waits until they are durable, for a disk or for other nodes. Goroutines get it in the order
-// in which they come. Tests that simulate time can have them wait for it, which they cannot for a [sync.Mutex]: time would stand still.
-// Its zero value is unlocked.
+// Lock is a mutex for changes. Its holder waits until the changes are durable, on a disk or at other nodes. Goroutines get the lock in the order
+// in which they asked for it. Tests that simulate time can wait for a Lock, but not for a [sync.Mutex], where time would stand still.
+// The zero value is unlocked.
 type Lock struct {
 	mu      sync.Mutex // guards what follows
 	held    bool
-	waiting []chan struct{} // closed for the one who holds it next
+	waiting []chan struct{} // closed for the next holder
 }
 
 // Lock waits until it is the caller's turn.
@@ -18,7 +18,7 @@ func (l *Lock) Lock() {
 	}
 }
 
-// enter returns what to wait for; nil = the caller holds the Lock.
+// enter returns a channel to wait for; nil = the caller holds the Lock.
 func (l *Lock) enter() (turn chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -31,7 +31,7 @@ func (l *Lock) enter() (turn chan struct{}) {
 	return turn
 }
 
-// Unlock gives the Lock to who waits longest. It must be locked.
+// Unlock passes the Lock to the goroutine that has waited longest. The Lock must be locked.
 func (l *Lock) Unlock() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -32,7 +32,7 @@ func TestLock(t *testing.T) {
 	})
 }
 
-// Who unlocks it and comes again lets others go first.
+// A goroutine that unlocks the Lock and wants it again lets waiting ones go first.
 func TestLockIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var l Lock
