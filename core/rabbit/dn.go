@@ -16,7 +16,7 @@ type Attribute struct {
 	Value asn1.RawValue
 }
 
-// rdnSET is a part of a name with one attribute or several at once. Package asn1 takes what is called SET for one.
+// rdnSET is a part of a name with one or more attributes. Package asn1 treats types whose name ends in SET as sets.
 type rdnSET []Attribute
 
 // CommonName is the type of the attribute CN.
@@ -30,7 +30,7 @@ var attributeNames = map[string]string{
 	"0.9.2342.19200300.100.1.1": "UID", "0.9.2342.19200300.100.1.25": "DC",
 }
 
-// Attributes returns the attributes of a distinguished name in DER, in its order.
+// Attributes returns the attributes of a distinguished name in DER, in their order.
 func Attributes(der []byte) ([]Attribute, error) {
 	name, err := parseName(der)
 	return slices.Concat(name...), err
@@ -53,7 +53,7 @@ func parseName(der []byte) ([][]Attribute, error) {
 }
 
 // DistinguishedName prints a distinguished name in DER as RabbitMQ does, which is nearly [RFC 4514]: the last part comes first, and
-// whatever is not printable ASCII is escaped, byte by byte, and so is the tilde.
+// characters other than printable ASCII are escaped byte by byte, as is the tilde.
 func DistinguishedName(der []byte) (string, error) {
 	name, err := parseName(der)
 	if err != nil {
@@ -80,17 +80,17 @@ func DistinguishedName(der []byte) (string, error) {
 	return b.String(), nil
 }
 
-// Text returns the value of an attribute, in UTF-8 unless it was wrong in its own encoding.
+// Text returns the value of an attribute, in UTF-8 unless it is invalid in its own encoding.
 func (a *Attribute) Text() string { return DecodeString(&a.Value) }
 
-// DecodeString returns the text of a string of ASN.1, of any of its types. Of what is not a string, it returns the encoding in
-// hexadecimal digits behind a number sign [RFC 4514 2.4].
+// DecodeString returns the text of an ASN.1 string of any type. For a value that is not a string, it returns the encoding in
+// hexadecimal digits after a number sign [RFC 4514 2.4].
 func DecodeString(v *asn1.RawValue) string {
 	const t61, bmp = 20, 30
 	switch v.Tag {
 	case asn1.TagUTF8String, asn1.TagPrintableString, asn1.TagIA5String, asn1.TagNumericString:
 		return string(v.Bytes)
-	case t61: // as everybody uses it: Latin-1
+	case t61: // in practice always Latin-1
 		runes := make([]rune, len(v.Bytes))
 		for i, c := range v.Bytes {
 			runes[i] = rune(c)

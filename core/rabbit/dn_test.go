@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The names are those of certificates that OpenSSL made, and the texts what RabbitMQ 3.10 made of them as names of users.
+// The names are from certificates made by OpenSSL; the texts are the user names that RabbitMQ 3.10 made of them.
 func TestDistinguishedNames(t *testing.T) {
 	for _, c := range []struct{ der, want string }{
 		{"300e310c300a06035504030c03617070", "CN=app"},

@@ -4,7 +4,7 @@ package rabbit
 
 import "strings"
 
-// MaxName is the length of the longest name in bytes: what a short string holds [AMQP 4.2.5.3].
+// MaxName is the maximum length of a name in bytes, that of a short string [AMQP 4.2.5.3].
 const MaxName = 255
 
 // ReservedPrefix begins the names that clients may use but not create [AMQP: exchange.declare, rule reserved].

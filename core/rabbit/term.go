@@ -39,7 +39,7 @@ func Text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// JSON prints a JSON value approximately as RabbitMQ prints what it decodes it to.
+// JSON prints a JSON value approximately as RabbitMQ prints the term it decodes from it.
 func JSON(raw []byte) string {
 	raw = bytes.TrimSpace(raw)
 	if len(raw) > 0 && raw[0] == '"' {
@@ -48,7 +48,7 @@ func JSON(raw []byte) string {
 	return string(raw)
 }
 
-// float always shows a fraction: in Erlang, 1 is no float.
+// float always prints a fraction, because in Erlang 1 is not a float.
 func float(f float64) string {
 	s := strconv.FormatFloat(f, 'g', -1, 64)
 	if strings.ContainsAny(s, ".eIN") {

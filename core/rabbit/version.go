@@ -1,6 +1,6 @@
 package rabbit
 
-// Product and Version are the product whose protocol and API the broker has. Clients read them before they use what came later.
+// Product and Version identify the product whose protocol and API the broker has. Clients check them before they use later features.
 const (
 	Product = "RabbitMQ"
 	Version = "3.13.7"
