@@ -2,18 +2,18 @@
 // it routes nothing and reads no clock.
 //
 // The header x-death is an array of tables, most recent death first, with one table for each queue and reason; x-first-death-*
-// and x-last-death-* describe the two ends of that history [RabbitMQ: dlx.html#effects]. What a client writes there does not
-// count: whether x-death is the broker's own must be known from elsewhere.
+// and x-last-death-* describe the two ends of that history [RabbitMQ: dlx.html#effects]. Entries written by a client do not
+// count: the caller must know from elsewhere whether x-death is the broker's own.
 package death
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// Death describes how messages left a queue: everything that a run of them has in common.
+// Death describes how messages left a queue: the facts that consecutive messages have in common.
 type Death struct {
 	Queue    string
 	Reason   hook.Reason
-	Exchange []byte   // that they were published to
-	Keys     [][]byte // that they were published with, from [Keys]
+	Exchange []byte   // exchange that they were published to
+	Keys     [][]byte // keys that they were published with, from [Keys]
 	At       hook.Instant
 }
 

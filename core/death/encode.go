@@ -3,7 +3,7 @@ package death
 import "encoding/binary"
 
 // An entry of x-death on the wire, as an element of the array. The numbers are
-// lengths; strings and tables have theirs in four octets before them.
+// lengths; strings and tables are preceded by theirs in four octets.
 //
 //	'F' u32 | 19 original-expiration 'S' u32 .. | 5 count 'l' i64 | 6 reason 'S' u32 .. | 5 queue 'S' u32 .. |
 //	        | 4 time 'T' u64 | 8 exchange 'S' u32 .. | 12 routing-keys 'A' u32 ('S' u32 ..)*
@@ -27,13 +27,13 @@ func appendCount(dst []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(appendKey(dst, fieldCount, 'l'), n)
 }
 
-// endLong fills in the four octets at start: the length of what follows them.
+// endLong stores the number of bytes after start+4 in the four octets at start.
 func endLong(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start:], uint32(len(dst)-start-4))
 	return dst
 }
 
-// decimal converts an expiration to what RabbitMQ writes after it parsed the number: without a sign, because it cannot be
+// decimal converts an expiration to the form in which RabbitMQ writes the parsed number: without a sign, because it cannot be
 // negative, and without leading zeros.
 func decimal(expiration []byte) []byte {
 	for len(expiration) > 1 && (expiration[0] == '0' || expiration[0] == '+' || expiration[0] == '-') {

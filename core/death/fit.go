@@ -6,26 +6,26 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// A header frame cannot be split, and a client that negotiated a frame-max hangs up on a larger one. So a message's record of its
-// deaths must be bounded.
+// A header frame cannot be split, and a client closes its connection if a frame exceeds the negotiated frame-max. A message's record of its
+// deaths must therefore be bounded.
 
-// maxHistory bounds x-death without its newest entry, in bytes: that is 30 entries with the longest names, and some 200 with
+// maxHistory bounds x-death without its newest entry, in bytes. That is enough for 30 entries with the longest names, and some 200 with
 // common ones. The oldest entries are dropped.
 const maxHistory = 32 << 10
 
 // headerDeliveryCount is added by a queue when it redelivers a message.
 const headerDeliveryCount = "x-delivery-count"
 
-// droppable are the headers that the broker wrote, in the order in which Fit drops them.
+// droppable are headers written by the broker, in the order in which Fit drops them.
 var droppable = [...]string{
 	headerDeaths,
 	headerFirstExchange, headerFirstQueue, headerFirstReason, headerLastExchange, headerLastQueue, headerLastReason,
 	headerDeliveryCount, headerRedriven,
 }
 
-// Fit shortens a message's properties to limit bytes, by removing headers that the broker wrote: the oldest entries of x-death,
-// then all of it, then those that name the first and the last death, then the delivery count, then what redrives wrote. Properties that the publisher
-// made too long stay as long as that.
+// Fit shortens a message's properties to limit bytes, by removing headers that the broker wrote: first the oldest entries of x-death,
+// then all of x-death, then the headers about the first and the last death, then the delivery count, then those of redrives. If the
+// publisher's own properties are too long, the result is, too.
 func Fit(props []byte, limit int) []byte {
 	idx, err := amqp.ScanProps(props)
 	if err != nil || len(props) <= limit {
@@ -41,7 +41,7 @@ func Fit(props []byte, limit int) []byte {
 	return props
 }
 
-// dropHeaders returns headers without some of them or, if drop is empty, with an x-death that is shorter by at least over bytes;
+// dropHeaders returns headers without those in drop. If drop is empty, it shortens x-death by at least over bytes instead. It returns
 // nil if that is impossible.
 func dropHeaders(headers amqp.RawTable, drop []string, over int) amqp.RawTable {
 	kept := make(amqp.RawTable, 0, len(headers))
@@ -59,7 +59,7 @@ func dropHeaders(headers amqp.RawTable, drop []string, over int) amqp.RawTable {
 	return kept
 }
 
-// newestEntries removes at least over bytes from the end of an x-death array, in whole entries; nil if none remains.
+// newestEntries removes at least over bytes of whole entries from the end of an x-death array; nil if no entry remains.
 func newestEntries(array []byte, over int) []byte {
 	most, kept := len(array)-over, 0
 	for {

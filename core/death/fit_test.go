@@ -35,7 +35,7 @@ func deathsOf(t *testing.T, props []byte) (queues []string) {
 	return queues
 }
 
-// x-death grew with each queue that a message passed, until clients refused it.
+// x-death used to grow with each queue that a message passed, until clients refused it.
 func TestAHistoryIsBounded(t *testing.T) {
 	var r Recorder
 	m := wander(t, &r, nil, 300)
@@ -72,7 +72,7 @@ func TestFit(t *testing.T) {
 		props   []byte
 		limit   int
 		deaths  string
-		headers int // that are left; 0 = all
+		headers int // remaining headers; 0 = all
 	}{
 		{"it fits", died, len(died), "", 0},
 		{"a byte too large", died3, len(died3) - 1, "002 001", 8},

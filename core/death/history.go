@@ -27,7 +27,7 @@ func (h *History) reset(queue, reason string) {
 	h.earlier = h.earlier[:0]
 }
 
-// read parses an x-death array. It reports whether the array has the form that the broker writes, and at least one entry.
+// read parses an x-death array. It reports whether the array has the form written by the broker, and at least one entry.
 func (h *History) read(array []byte) bool {
 	for len(array) > 0 {
 		table, rest, ok := splitTable(array)
@@ -56,7 +56,7 @@ func splitTable(array []byte) (table amqp.RawTable, rest []byte, ok bool) {
 	return amqp.RawTable(array[:size]), array[size:], true
 }
 
-// remove removes the entry for a queue and a reason and returns it; nil if there is none.
+// remove removes and returns the entry for a queue and a reason; nil = there is none.
 func (h *History) remove(queue, reason string) amqp.RawTable {
 	for i, e := range h.earlier {
 		if string(e.queue) == queue && string(e.reason) == reason {
@@ -69,8 +69,8 @@ func (h *History) remove(queue, reason string) amqp.RawTable {
 
 var rejected = hook.ReasonRejected.String()
 
-// Cycle reports whether the message would close a cycle if it went to this queue: it died there before, and nobody has rejected
-// it since, or there. A message that only timeouts and limits move would circulate for ever.
+// Cycle reports whether the message would close a cycle if it went to this queue: it died there before, and no consumer has rejected
+// it since, or there. Such a message, moved only by timeouts and limits, would circulate forever.
 func (h *History) Cycle(queue string) bool {
 	if h.reason == rejected {
 		return false

@@ -63,7 +63,7 @@ func TestCycle(t *testing.T) {
 	}
 }
 
-// An x-death that a client wrote makes no cycle.
+// An x-death written by a client does not make a cycle.
 func TestClientDeathsMakeNoCycle(t *testing.T) {
 	var r Recorder
 	forged := xdeath(entry("", 1, "expired", "a", 1, "", "a"))

@@ -2,13 +2,13 @@ package death
 
 import "github.com/curfewmq/curfew/core/amqp"
 
-// Place is where a message died: an entry of x-death. Its slices alias the headers.
+// Place is a place where a message died: an entry of x-death. Its slices alias the headers.
 type Place struct {
 	Queue, Reason []byte
-	Exchange, Key []byte // that it was published with when it got there
+	Exchange, Key []byte // exchange and key with which it had been published to the queue
 }
 
-// Latest returns where the message of these headers died last; false if they say nothing about that. They must be the broker's own.
+// Latest returns the place of a message's last death; false if the headers do not contain it. The headers must be the broker's own.
 func Latest(headers amqp.RawTable) (p Place, ok bool) {
 	deaths, ok := entriesOf(headers)
 	if !ok {
@@ -18,8 +18,8 @@ func Latest(headers amqp.RawTable) (p Place, ok bool) {
 	return placeOf(table), ok
 }
 
-// First returns where the message of these headers died first. It returns false if they say nothing about that, or if x-death has
-// become too long since to have that entry still. They must be the broker's own.
+// First returns the place of a message's first death. It returns false if the headers do not contain it, or if x-death has
+// become too long since to keep that entry. The headers must be the broker's own.
 func First(headers amqp.RawTable) (p Place, ok bool) {
 	deaths, ok := entriesOf(headers)
 	queue, known := headers.LookupBytes(headerFirstQueue)
@@ -45,7 +45,7 @@ func entriesOf(headers amqp.RawTable) ([]byte, bool) {
 	return f.Value, ok && f.Type == 'A' && len(f.Value) > 0
 }
 
-// placeOf reads an entry of x-death. Of several routing keys the first is the message's own.
+// placeOf reads an entry of x-death. The first of several routing keys is the message's own.
 func placeOf(entry amqp.RawTable) (p Place) {
 	p.Queue, _ = entry.LookupBytes(fieldQueue)
 	p.Reason, _ = entry.LookupBytes(fieldReason)
@@ -60,7 +60,7 @@ func placeOf(entry amqp.RawTable) (p Place) {
 // longHeader is the size of a long string's type and length, as an element of an array.
 const longHeader = 5
 
-// longText returns the first element of an array, which is a long string.
+// longText returns the first element of an array; it must be a long string.
 func longText(array []byte) []byte {
 	size := int(array[1])<<24 | int(array[2])<<16 | int(array[3])<<8 | int(array[4])
 	return array[longHeader:min(longHeader+size, len(array))]

@@ -22,15 +22,15 @@ type Recorder struct {
 	headerBytes []byte   // backs headers[1:]
 
 	history       History
-	clientHeaders []amqp.RawField // the publisher's
-	deaths        []byte          // x-death, as it is written
-	table         []byte          // all headers, as they are written
+	clientHeaders []amqp.RawField // the publisher's headers
+	deaths        []byte          // x-death, as written
+	table         []byte          // all headers, as written
 
-	memo headersMemo // what table and history were made from
+	memo headersMemo // the input from which table and history were made
 }
 
-// headersMemo is what determined the headers of the last message. The next message often has the same: properties mostly differ
-// in identifiers and times.
+// headersMemo is the input that determined the headers of the last message. The next message often has the same: properties mostly differ
+// only in identifiers and times.
 type headersMemo struct {
 	valid      bool
 	recorded   bool
@@ -54,7 +54,7 @@ type field struct {
 	raw []byte
 }
 
-// Prepare sets the death that Append records from now on. d is not retained. A call that changes nothing is nearly free. Time
+// Prepare sets the death that later calls of Append record. d is not retained. A call that changes nothing is nearly free. Time
 // has a resolution of one second.
 func (r *Recorder) Prepare(d Death) {
 	seconds := int64(d.At) / int64(time.Second)
@@ -122,8 +122,8 @@ func (r *Recorder) encodeHeaders() {
 }
 
 // Append appends to dst the properties of a message that died as prepared: props with the death added to the headers, and
-// without the expiration. Headers are sorted and unique, with the broker's before the publisher's of the same name; everything
-// else stays as it is. recorded says that an earlier Append wrote the x-death in props. The error says that props are invalid.
+// without the expiration. Headers are sorted and unique; the broker's replace the publisher's of the same name. Everything
+// else is unchanged. recorded means that an earlier Append wrote the x-death in props. An error means that props are invalid.
 func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
 	idx, err := amqp.IndexProps(props)
 	if err != nil {
@@ -139,7 +139,7 @@ func (r *Recorder) Append(dst, props []byte, recorded bool) ([]byte, error) {
 }
 
 // rewrite writes the headers with the death added to r.table, and the deaths to r.history, which aliases headers. This death comes
-// first: as a new entry of x-death, or as its existing entry counted up.
+// first: as a new entry of x-death, or as its existing entry with the count increased.
 func (r *Recorder) rewrite(headers amqp.RawTable, expiration []byte, recorded bool) {
 	r.history.reset(r.queue, r.reason)
 	first := true
@@ -192,8 +192,8 @@ func appendRepeated(dst []byte, entry amqp.RawTable) []byte {
 	return endLong(dst, table)
 }
 
-// merge writes the publisher's headers and the broker's to r.table, sorted by key. Of equal keys the broker's header wins, then
-// the publisher's first. x-first-death-* are written only with the first death.
+// merge writes the publisher's headers and the broker's to r.table, sorted by key. Of equal keys the broker's header wins, otherwise
+// the publisher's first. x-first-death-* are written only for the first death.
 func (r *Recorder) merge(headers amqp.RawTable, first bool) {
 	own := [...]field{r.headers[0], r.headers[4], r.headers[5], r.headers[6]}
 	rest := own[:]
@@ -233,6 +233,6 @@ func (r *Recorder) sort(headers amqp.RawTable) {
 	}
 }
 
-// History returns the deaths of the message that was appended last, including this one. It is valid until the next Append or
+// History returns the deaths of the last appended message, including this one. It is valid until the next Append or
 // Prepare.
 func (r *Recorder) History() *History { return &r.history }

@@ -236,7 +236,7 @@ func TestRecordedButUnreadable(t *testing.T) {
 	}
 }
 
-// A recorder's result does not depend on what it was prepared for before.
+// A recorder's result does not depend on earlier preparations.
 func TestPrepareAgain(t *testing.T) {
 	base := died("queue", hook.ReasonExpired, "ex", 5*second, "a", "bc")
 	var r Recorder
@@ -387,7 +387,7 @@ func checkHeaders(t *testing.T, before, after table) {
 
 func encoded(v any) []byte { return amqp.AppendTable(nil, table{{Value: v}}) }
 
-// A message with the same headers as the one before gets the same record of its death; one that differs in any way does not.
+// A message with the same headers as the previous one gets the same record of its death; one that differs in any way does not.
 func TestAppendTellsMessagesApart(t *testing.T) {
 	d := died("q", hook.ReasonExpired, "ex", second, "rk")
 	var other Recorder

@@ -9,20 +9,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// headerRedriven is a table that says how often a message was redriven, and when last.
+// headerRedriven is a table with the number of redrives of a message, and the time of the last one.
 const headerRedriven = "x-redriven"
 
-// Redriver notes in the headers of messages that they are redriven. It caches the headers of the last one. It belongs to one
+// Redriver records redrives in the headers of messages. It caches the headers of the last message. It belongs to one
 // goroutine; the zero value is ready to use.
 type Redriver struct {
 	headers amqp.RawTable // of the last message
 	seconds int64
 	known   bool
-	table   amqp.RawTable // what they became
+	table   amqp.RawTable // the headers after the change
 }
 
-// Append appends props to dst with the header x-redriven: {count, time}, which replaces one that is there and counts it up. Time has
-// a resolution of one second. All else stays as it is. The error says that props are invalid.
+// Append appends props to dst with the header x-redriven: {count, time}. An existing one is replaced, with its count increased. Time has
+// a resolution of one second. Everything else is unchanged. An error means that props are invalid.
 func (r *Redriver) Append(dst, props []byte, at hook.Instant) ([]byte, error) {
 	idx, err := amqp.IndexProps(props)
 	if err != nil {
@@ -53,7 +53,7 @@ func (r *Redriver) rewrite(headers amqp.RawTable, seconds int64) {
 	r.table = endLong(b, table)
 }
 
-// redrivenCount returns the count in a field x-redriven; 0 for one that the broker cannot have written.
+// redrivenCount returns the count in a field x-redriven; 0 if the broker cannot have written the field.
 func redrivenCount(f amqp.RawField) uint64 {
 	if f.Type != 'F' {
 		return 0

@@ -12,7 +12,7 @@ const (
 	HeaderBCC = "BCC"
 )
 
-// SenderSelected returns the additional routing keys in a message's headers; nil for a header that is missing. Elements that
+// SenderSelected returns the additional routing keys in a message's headers; nil for a missing header. Elements that
 // are not long strings are ignored. The error is an [*amqp.Error] for a header that is not an array.
 func SenderSelected(headers amqp.RawTable) (cc, bcc []string, err error) {
 	var found [2]amqp.RawField
@@ -24,7 +24,7 @@ func SenderSelected(headers amqp.RawTable) (cc, bcc []string, err error) {
 
 var senderSelected = amqp.NewNames(HeaderCC, HeaderBCC)
 
-// SenderSelectedIn is SenderSelected for headers that have been found; the zero value is one that is missing.
+// SenderSelectedIn is SenderSelected for headers that were looked up before; the zero value means a missing header.
 func SenderSelectedIn(ccField, bccField *amqp.RawField) (cc, bcc []string, err error) {
 	if cc, err = selected(ccField); err != nil {
 		return nil, nil, err
@@ -56,8 +56,8 @@ func selected(f *amqp.RawField) ([]string, error) {
 	return keys, nil
 }
 
-// StripBCC appends to dst props without the header BCC, which consumers must not see. The headers table stays, even if that
-// empties it. idx is from [amqp.ScanProps].
+// StripBCC appends to dst props without the header BCC, which consumers must not see. The headers table stays even if it
+// becomes empty. idx is from [amqp.ScanProps].
 func StripBCC(dst, props []byte, idx amqp.PropIndex) []byte {
 	kept := amqp.RawTable{}
 	for f := range idx.Headers(props).All() {
@@ -72,7 +72,7 @@ func StripBCC(dst, props []byte, idx amqp.PropIndex) []byte {
 	return amqp.RewriteProps(dst, props, idx, edit)
 }
 
-// Keys appends to dst the routing keys that x-death shows: the message's own, then those in CC. As in RabbitMQ, each key in bcc
+// Keys appends to dst the routing keys for x-death: the message's own, then those in CC. As in RabbitMQ, each key in bcc
 // removes the first equal key from the list of all three.
 func Keys(dst [][]byte, key []byte, cc, bcc []string) [][]byte {
 	start := len(dst)

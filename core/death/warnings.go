@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Warnings remembers which warnings were logged, so that each is logged once. At a limit it forgets them all: a cycle of ever
-// new queues must not cost ever more memory. It is safe for concurrent use; the zero value is ready.
+// Warnings remembers which warnings were logged, so that each is logged once. At a limit it forgets all of them, so that a cycle through
+// ever new queues does not take ever more memory. It is safe for concurrent use; the zero value is ready.
 type Warnings struct {
 	mu   sync.Mutex // guards seen
 	seen map[uint64]struct{}
@@ -16,7 +16,7 @@ type Warnings struct {
 const maxWarnings = 4096
 
 // First reports whether this history, cut short at this queue, is new, so that its [History.Warning] must be logged. It is
-// cheap enough to be asked for every message in a cycle.
+// cheap enough to be called for every message in a cycle.
 func (w *Warnings) First(h *History, queue string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
