@@ -9,14 +9,15 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// block is consecutive items of a List, at least one, in one slab. It stores by how much the deadlines and slots exceed the lowest
-// ones of the block, with as many bytes for each as the largest of these numbers needs. All items have the same size, so that
-// they can be searched as an array.
+// block is a sequence of consecutive items of a List, at least one, in one slab. It stores the differences between the deadlines and slots and the
+// lowest ones in the block, each with as many bytes as the largest difference needs. All items have the same size, so that
+// they can be searched as an array. For example, 1,000 items within one minute (6e10 ns, 5 bytes) and with slots within 60,000 (2 bytes) take 7
+// bytes each.
 type block struct {
 	first Item   // a search reads it without decoding
-	low   Item   // what the stored numbers are added to: the lowest deadline and the lowest slot
+	low   Item   // base of the stored differences: the lowest deadline and the lowest slot
 	data  []byte // padding bytes follow the items, so that each number can be read as 8 bytes
-	from  int    // items before it were removed
+	from  int    // number of removed items at the start
 	count int
 	at    uint8 // bytes of a deadline
 	slot  uint8 // bytes of a slot
@@ -25,14 +26,14 @@ type block struct {
 const (
 	blockBytes = 16 << 10 // the smallest slab
 	padding    = 8
-	// fewBytes is what a block that is joined to another one has at most.
+	// fewBytes is the size up to which a block is joined to another one.
 	fewBytes = blockBytes / 4
 )
 
-// widthOf returns how many bytes a number needs, 0 for 0.
+// widthOf returns the number of bytes that a number needs; 0 for 0.
 func widthOf(n uint64) int { return (bits.Len64(n) + 7) / 8 }
 
-// size returns the bytes of an item. If all of them are equal they need none.
+// size returns the bytes of an item. Items that need none, because all are equal, take 1.
 func (k *block) size() int { return max(int(k.at)+int(k.slot), 1) }
 
 func (k *block) bytes() int { return k.count * k.size() }
@@ -58,7 +59,7 @@ func newBlock(items []Item) block {
 	k.slot = uint8(widthOf(high - low))
 	k.data = slab.Alloc(k.bytes() + padding)
 	size, to := k.size(), 0
-	for _, it := range items { // each number overwrites the zeros of the one before
+	for _, it := range items { // each number overwrites the padding zeros of the previous one
 		binary.LittleEndian.PutUint64(k.data[to:], uint64(it.At)-uint64(k.low.At))
 		binary.LittleEndian.PutUint64(k.data[to+int(k.at):], it.Slot-k.low.Slot)
 		to += size
@@ -79,7 +80,7 @@ func (k *block) find(it Item) int {
 	return low
 }
 
-// through returns how many items have a deadline of at or before.
+// through returns the number of items with a deadline at or before the given one.
 func (k *block) through(at int64) int {
 	if at == math.MaxInt64 {
 		return k.count
@@ -87,13 +88,13 @@ func (k *block) through(at int64) int {
 	return k.find(Item{At: at + 1})
 }
 
-// fits reports whether so many bytes fit behind the items, if they need no longer numbers.
+// fits reports whether the given number of bytes fits after the items, provided that they need no wider numbers.
 func (k *block) fits(bytes int) bool { return bytes+k.bytes()+padding <= blockBytes }
 
 // remove removes an item; the block must have others.
 func (k *block) remove(i int) {
 	k.count--
-	if i == 0 { // a list is mostly used up from the front
+	if i == 0 { // lists are mostly consumed from the front
 		k.from++
 		k.first = k.item(0)
 		return
@@ -108,11 +109,11 @@ func (k *block) free() {
 	*k = block{}
 }
 
-// packer makes full blocks of items that are added in order.
+// packer makes full blocks from items that are added in order.
 type packer struct {
 	blocks   []block
 	pending  []Item // for the next block
-	capacity int    // of the next block, as long as all numbers in it are at most so much above the lowest ones:
+	capacity int    // of the next block, while all numbers in it exceed the lowest ones by at most the following:
 	at, span uint64 // deadlines
 	low      uint64 // slots
 	slots    uint64
@@ -121,7 +122,7 @@ type packer struct {
 // maxPending is the most items in a block: slots differ, so that only 256 items have a size of 1.
 const maxPending = (blockBytes - padding) / 2
 
-// newPacker returns a packer for at most so many items at a time.
+// newPacker returns a packer for at most the given number of items at a time.
 func newPacker(items, blocks int) packer {
 	return packer{blocks: make([]block, 0, blocks), pending: slab.Make[Item](min(items, maxPending))[:0]}
 }
@@ -133,12 +134,12 @@ func (p *packer) add(it Item) {
 	p.pending = append(p.pending, it)
 }
 
-// takes reports whether an item can be added without widen. A number that is lower than the lowest one is far above it here.
+// takes reports whether an item can be added without widen. A number below the lowest one wraps around, and so counts as far above it.
 func (p *packer) takes(it Item) bool {
 	return len(p.pending) < p.capacity && it.Slot-p.low <= p.slots && uint64(it.At)-p.at <= p.span
 }
 
-// widen makes space for an item, which may need longer numbers, or begins the next block.
+// widen makes space for an item that needs wider numbers, or begins the next block.
 func (p *packer) widen(it Item) {
 	if n := len(p.pending); n > 0 {
 		low, high := min(p.low, it.Slot), max(p.low+p.slots, it.Slot)
@@ -154,11 +155,11 @@ func (p *packer) widen(it Item) {
 	p.at, p.span, p.low, p.slots, p.capacity = uint64(it.At), 0, it.Slot, 0, 1
 }
 
-// merge adds the items of a block, which it frees, and others, which are ordered.
+// merge adds the items of a block, which it frees, together with other ordered items.
 func (p *packer) merge(k *block, others []Item) {
 	size, b := k.size(), k.data[k.from*k.size():]
 	at, slot := uint64(1)<<(8*k.at)-1, uint64(1)<<(8*k.slot)-1
-	for range k.count { // as item, without the same calculations for each
+	for range k.count { // like item, but without repeating the same calculations for each
 		it := Item{
 			At:   int64(uint64(k.low.At) + binary.LittleEndian.Uint64(b)&at),
 			Slot: k.low.Slot + binary.LittleEndian.Uint64(b[k.at:])&slot,
@@ -167,7 +168,7 @@ func (p *packer) merge(k *block, others []Item) {
 			p.add(others[0])
 			others = others[1:]
 		}
-		if !p.takes(it) { // as add, which is not inlined
+		if !p.takes(it) { // like add, which the compiler does not inline
 			p.widen(it)
 		}
 		p.pending = append(p.pending, it)
@@ -187,7 +188,7 @@ func (p *packer) flush() {
 	}
 }
 
-// keep adds a block as it is, unless there is space in it for what is pending. It reports whether it did.
+// keep adds a block unchanged, unless the pending items fit into it. It reports whether it did.
 func (p *packer) keep(k block) bool {
 	if n := len(p.pending); n > 0 && k.fits(n*k.size()) {
 		return false

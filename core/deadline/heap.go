@@ -1,4 +1,4 @@
-// Package deadline orders deadlines: a heap, and a list that can be searched. It has no clock and no lock; what a slot is, its user knows.
+// Package deadline orders deadlines: a heap, and a list that can be searched. It has no clock and no lock. The meaning of slots is up to the caller.
 package deadline
 
 import "slices"
@@ -13,7 +13,7 @@ func (a Item) before(b Item) bool {
 	return a.At < b.At || a.At == b.At && a.Slot < b.Slot
 }
 
-// Heap is a 4-ary min-heap; equal deadlines are ordered by slot. Four children a node halve the depth of a binary heap, and lie
+// Heap is a 4-ary min-heap; equal deadlines are ordered by slot. Four children per node halve the depth of a binary heap, and lie
 // in one cache line. The zero value is an empty heap. A Heap belongs to one goroutine.
 //
 // Items are not removed from the middle: a stale one stays until it is the top, or until Keep removes it.
@@ -40,7 +40,7 @@ func (h *Heap) Pop() Item {
 	return top
 }
 
-// pop is Pop that retains the memory.
+// pop is Pop without freeing memory.
 func (h *Heap) pop() Item {
 	top := h.items[0]
 	last := len(h.items) - 1
@@ -52,7 +52,7 @@ func (h *Heap) pop() Item {
 	return top
 }
 
-// remove removes an item from wherever it is, and reports whether it was there. It looks at all items.
+// remove removes an item from any position, and reports whether it was there. It scans all items.
 func (h *Heap) remove(it Item) bool {
 	i := slices.Index(h.items, it)
 	if i < 0 {
@@ -125,7 +125,7 @@ func (h *Heap) leastChild(i int) int {
 	return least
 }
 
-// shrink gives memory back: a heap that had millions of deadlines must not retain room for them.
+// shrink frees memory: a heap that had millions of deadlines must not keep space for them.
 func (h *Heap) shrink() {
 	const small = 1024
 	if cap(h.items) <= small || len(h.items) > cap(h.items)/8 {

@@ -6,22 +6,22 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// List is items in the order of their deadlines; equal ones are ordered by slot. Unlike a Heap it can be iterated in order from any
-// point, and an item is removed from wherever it is. The zero value is an empty list. A List belongs to one goroutine. Its memory lies in
-// slabs: a list that is not needed any more is emptied, or released.
+// List is a list of items ordered by deadline; equal deadlines are ordered by slot. Unlike a Heap it can be iterated in order from any
+// point, and an item can be removed from any position. The zero value is an empty list. A List belongs to one goroutine. Its memory lies in
+// slabs: a list that is no longer needed must be emptied or released.
 //
-// It is a tree of two levels, and a heap of items that were added since: when they are many they are sorted and merged into the
-// tree in one pass, which costs a fraction of looking for the place of each. The blocks of the tree are packed, and full in any order
-// of arrival: of a million items, each takes about 8 bytes if their deadlines are in the same hour.
+// It consists of a tree of two levels, and a heap of recently added items. When these are many, they are sorted and merged into the
+// tree in one pass, which costs a fraction of finding the place of each. The blocks of the tree are packed, and full in any order
+// of arrival: of a million items with deadlines within an hour, each takes about 8 bytes.
 type List struct {
 	blocks []block // in order; none is empty
 	count  int     // items in blocks
 	recent Heap    // in a slab; see grow
-	looked int     // recent items that were looked at since the last merge, to remove one of many
+	looked int     // recent items scanned since the last merge, in order to remove single ones
 }
 
-// Items wait to be merged until they are an eighth of those in blocks: a merge goes through all blocks, and takes some ten
-// milliseconds for a million items. To look for one among many that wait costs less than to merge them, but not each time: see mayLook.
+// Recent items are merged when they are an eighth of the items in blocks, because a merge goes through all blocks: it takes some ten
+// milliseconds for a million items. Scanning many recent items for one costs less than merging them, but not repeatedly: see mayLook.
 const (
 	minRecent  = 64
 	maxRecent  = 64 << 10 // 1 MiB of items
@@ -54,7 +54,7 @@ func (l *List) Add(it Item) {
 	}
 }
 
-// grow makes capacity for a recent item.
+// grow makes space for one more recent item.
 func (l *List) grow() {
 	const least = 8
 	old := l.recent.items
@@ -65,7 +65,7 @@ func (l *List) grow() {
 	slab.FreeSlice(old)
 }
 
-// trimRecent frees the memory of recent items if there are none. With retain it retains what the next ones will need.
+// trimRecent frees the memory of recent items if there are none. With retain it keeps as much as the next ones will need.
 func (l *List) trimRecent(retain bool) {
 	if l.recent.Len() > 0 || retain && cap(l.recent.items) <= max(minRecent, l.count/mergeRatio) {
 		return
@@ -74,7 +74,7 @@ func (l *List) trimRecent(retain bool) {
 	l.recent.items = nil
 }
 
-// merge moves the recent items to the blocks.
+// merge moves the recent items into the blocks.
 func (l *List) merge() {
 	added := l.recent.items
 	if len(added) == 0 {
@@ -103,7 +103,7 @@ func (l *List) merge() {
 	l.trimRecent(true)
 }
 
-// until returns how many items, which come after what is in the blocks before, belong to a block.
+// until returns how many of the items in added belong to block b. None of them belongs to an earlier block.
 func until(added []Item, blocks []block, b int) int {
 	if b+1 == len(blocks) {
 		return len(added)
@@ -111,7 +111,7 @@ func until(added []Item, blocks []block, b int) int {
 	return find(added, blocks[b+1].first)
 }
 
-// Remove removes an item and reports whether it was there.
+// Remove removes an item and reports whether it was in the list.
 func (l *List) Remove(it Item) bool {
 	if l.recent.Len() > 0 && l.recent.Top() == it {
 		l.recent.pop()
@@ -130,8 +130,8 @@ func (l *List) Remove(it Item) bool {
 	return l.removeMerged(it)
 }
 
-// mayLook reports whether the recent items are looked through for one that is to be removed. They are if they are few, and as long as
-// that has cost less than to merge them: a merge takes some ten times as long for an item.
+// mayLook reports whether to scan the recent items for one that is to be removed. It does if they are few, or if all scans since the last merge
+// together have cost less than a merge, which takes some ten times as long per item.
 func (l *List) mayLook() bool {
 	n := l.recent.Len()
 	if n <= fewRecent {
@@ -174,7 +174,7 @@ func (l *List) removeBlock(b int) {
 	}
 }
 
-// join joins a block that has few items to the next one, unless it is the first: that is about to be used up.
+// join joins a block with few items to the next one, unless it is the first block, which will soon be used up.
 func (l *List) join(b int) {
 	if b == 0 || b+1 == len(l.blocks) || l.blocks[b].bytes() >= fewBytes {
 		return
@@ -191,7 +191,7 @@ func (l *List) join(b int) {
 
 // From calls fn with the items from it on, in order, until fn returns false. fn must not change the list.
 func (l *List) From(it Item, fn func(Item) bool) {
-	slices.SortFunc(l.recent.items, compareItems) // which leaves a heap
+	slices.SortFunc(l.recent.items, compareItems) // a sorted slice is also a heap
 	recent := l.recent.items[find(l.recent.items, it):]
 	for b := l.block(it); b < len(l.blocks); b++ {
 		k := &l.blocks[b]
@@ -214,7 +214,7 @@ func (l *List) From(it Item, fn func(Item) bool) {
 	}
 }
 
-// Through returns how many items have a deadline of at or before.
+// Through returns the number of items with a deadline at or before the given one.
 func (l *List) Through(at int64) (n int) {
 	for _, it := range l.recent.items {
 		if it.At <= at {
@@ -232,8 +232,8 @@ func (l *List) Through(at int64) (n int) {
 	return n
 }
 
-// Runs calls fn with runs of items in order: the first one's deadline, and how many there are. bound returns up to which deadline, inclusive,
-// items are in one run with that of the first; a run may be divided nevertheless. Items that Recent returns are in none.
+// Runs calls fn with runs of items in order: with the first deadline of a run and the number of its items. bound returns, for the first
+// deadline of a run, the last deadline that may be in the same run; runs may be shorter than that. Items that Recent returns are not included.
 func (l *List) Runs(bound func(at int64) int64, fn func(at int64, n int)) {
 	for b := range l.blocks {
 		k := &l.blocks[b]
@@ -250,7 +250,7 @@ func (l *List) Runs(bound func(at int64) int64, fn func(at int64, n int)) {
 	}
 }
 
-// Recent returns the items that are in no order yet, but for the first n. The caller must not change them.
+// Recent returns the items that are not in blocks yet, in no order, without the first n. The caller must not change them.
 func (l *List) Recent(n int) []Item { return l.recent.items[min(n, len(l.recent.items)):] }
 
 // Release empties the list.
@@ -279,7 +279,7 @@ func (l *List) block(it Item) int {
 	return max(low-1, 0)
 }
 
-// find returns the index of the first of ordered items that is not before it.
+// find returns the index of the first of the sorted items that is not before it.
 func find(items []Item, it Item) int {
 	i, _ := slices.BinarySearchFunc(items, it, compareItems)
 	return i

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// FuzzList plays what an attacker chooses with a list: how deadlines and slots are spread, where items are added and removed, and
-// when they are merged. The list stays what a sorted slice would be, and gives all memory back.
+// FuzzList lets an attacker choose how deadlines and slots are spread, where items are added and removed, and
+// when they are merged. The list always equals a sorted slice, and frees all memory in the end.
 func FuzzList(f *testing.F) {
 	f.Add([]byte("\x00\x09\x20\x01\x80\x11\x40\x22\x03\x13\x05\x24\xff\x06"))
 	f.Add([]byte("\x30\xff\x31\xff\x32\xff\x01\xff\x12\xff\x25\xff\x03\xff\x14\xff\x07\xff\x17\xff"))
@@ -27,7 +27,7 @@ func FuzzList(f *testing.F) {
 	})
 }
 
-// listGame is a list and the slice that it should be.
+// listGame is a list and the slice that it must equal.
 type listGame struct {
 	t    *testing.T
 	rng  *rand.Rand

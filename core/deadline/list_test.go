@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// Whatever is added and removed, the list is what a sorted slice would be.
+// After any additions and removals, the list equals a sorted slice.
 func TestListIsSorted(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 15))
@@ -115,7 +115,7 @@ func TestListIterationEndsWhenItIsTold(t *testing.T) {
 	}
 }
 
-// A list of a million items that arrive in any order is small: of deadlines within an hour, each takes at most 8.5 bytes.
+// A list of a million items in any order of arrival is small: with deadlines within an hour, each takes at most 8.5 bytes.
 func TestListIsSmall(t *testing.T) {
 	before := slab.Used()
 	var l List
@@ -152,7 +152,7 @@ func BenchmarkListAddRemove(b *testing.B) {
 	}
 }
 
-// Deadlines and slots of all sizes are what they were: all equal, next to each other, or as far apart as they can be.
+// Deadlines and slots of all magnitudes are stored exactly: all equal, adjacent, or as far apart as possible.
 func TestListTakesAnyNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 16))
 	numbers := []func() int64{
@@ -197,8 +197,8 @@ func TestListTakesAnyNumbers(t *testing.T) {
 	}
 }
 
-// Items that are added to some blocks of many, and are merged while others stay as they are, are where they should be. A panic came
-// from a block that was merged after one that stayed.
+// Items are added to some of many blocks and merged while other blocks stay unchanged. A block that was merged after an unchanged one
+// used to cause a panic.
 func TestListMergesSomeBlocks(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 17))
@@ -235,7 +235,7 @@ func TestListMergesSomeBlocks(t *testing.T) {
 	}
 }
 
-// Items are found wherever they are: merged, or among the many that were added since.
+// Items are found wherever they are: merged, or among many recent ones.
 func TestListRemovesRecentItems(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 15))
 	var l List
@@ -269,7 +269,7 @@ func TestListRemovesRecentItems(t *testing.T) {
 	}
 }
 
-// Each removal of an item that was among many recent ones merged them: with one in a few thousand, adding to a list of three million
+// Each removal of an item among many recent ones used to merge them. With one such removal in a few thousand, adding to a list of three million
 // items cost fifteen times as much.
 func TestFewRemovalsDoNotMerge(t *testing.T) {
 	const many = 600_000
@@ -296,7 +296,7 @@ func TestFewRemovalsDoNotMerge(t *testing.T) {
 	}
 }
 
-// Many removals of recent items merge: looking for each among many would cost more.
+// Many removals of recent items lead to a merge: scanning many items for each would cost more.
 func TestManyRemovalsMerge(t *testing.T) {
 	const many = 600_000
 	rng := rand.New(rand.NewPCG(9, 15))

@@ -6,17 +6,17 @@ import (
 )
 
 const (
-	// minDivided is how many items are worth dividing among buckets.
+	// minDivided is the number of items from which on dividing them into buckets pays.
 	minDivided = 256
-	// fewItems are sorted by insertion.
+	// fewItems is the number of items up to which insertion sort is used.
 	fewItems = 24
 )
 
-// sortItems sorts items. Deadlines are numbers that are spread over some time, so items are divided among buckets by them, some four
-// to a bucket, instead of being compared with one another. A bucket that gets many is divided again: then few items span most of the
-// time. tmp has as many items, which sortItems overwrites.
+// sortItems sorts items. Deadlines are usually spread over some time, so items are divided into buckets by deadline, some four
+// per bucket, instead of being compared with one another. A bucket that gets many items is divided again: in that case a few items span most
+// of the time. tmp has the same length as items; sortItems overwrites it.
 func sortItems(items, tmp []Item) {
-	if slices.IsSortedFunc(items, compareItems) { // one delay for all
+	if slices.IsSortedFunc(items, compareItems) { // the usual case when all items have the same delay
 		return
 	}
 	low, span := timeSpan(items)
@@ -31,7 +31,7 @@ func sortItems(items, tmp []Item) {
 		ends[bucket(it)]++
 	}
 	at := uint32(0)
-	for b, n := range ends { // where each begins
+	for b, n := range ends { // where each bucket begins
 		ends[b], at = at, at+n
 	}
 	for _, it := range items {
@@ -51,7 +51,7 @@ func sortItems(items, tmp []Item) {
 	copy(items, tmp)
 }
 
-// timeSpan returns the first deadline, of which there must be one, and how long after it the last one is.
+// timeSpan returns the lowest deadline, and how long after it the last one is. There must be an item.
 func timeSpan(items []Item) (low, span uint64) {
 	first, last := items[0].At, items[0].At
 	for _, it := range items {

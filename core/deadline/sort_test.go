@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// However deadlines are spread, items are sorted.
+// Items are sorted for any distribution of deadlines.
 func TestSortItems(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 15))
 	for name, at := range map[string]func(i int) int64{
