@@ -2,9 +2,8 @@ package slab
 
 import "syscall"
 
-// mapMemory takes size bytes from the operating system. Pages become resident when
-// they are first touched. Running out of address space is out of memory: the process
-// cannot go on, as with the Go heap.
+// mapMemory takes size bytes from the operating system. Pages become resident when they are first touched. If the address space is exhausted,
+// the process is out of memory and cannot go on, as with the Go heap.
 func mapMemory(size int) []byte {
 	b, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 	if err != nil {
@@ -13,17 +12,17 @@ func mapMemory(size int) []byte {
 	return b
 }
 
-// unmapMemory returns what mapMemory returned, whole.
-func unmapMemory(b []byte) { _ = syscall.Munmap(b) } // it cannot fail for a mapping of ours
+// unmapMemory returns a whole slab from mapMemory to the system.
+func unmapMemory(b []byte) { _ = syscall.Munmap(b) } // cannot fail for our own mapping
 
 // adviseHuge asks for large pages.
-func adviseHuge(b []byte) { _ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) } // advice: nothing to do when refused
+func adviseHuge(b []byte) { _ = syscall.Madvise(b, syscall.MADV_HUGEPAGE) } // only advice: a refusal does not matter
 
 // releaseMemory returns the pages to the system and keeps the addresses.
-func releaseMemory(b []byte) { _ = syscall.Madvise(b, syscall.MADV_DONTNEED) } // advice: nothing to do when refused
+func releaseMemory(b []byte) { _ = syscall.Madvise(b, syscall.MADV_DONTNEED) } // only advice: a refusal does not matter
 
-// populate makes the pages resident, all at once: a fault for each costs half as much again.
+// populate makes all pages resident at once: a page fault for each would cost half as much again.
 func populate(b []byte) {
 	const populateWrite = 23              // MADV_POPULATE_WRITE, from Linux 5.14 on
-	_ = syscall.Madvise(b, populateWrite) // where it is refused, pages become resident one by one
+	_ = syscall.Madvise(b, populateWrite) // if this is refused, pages become resident one by one
 }

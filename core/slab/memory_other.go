@@ -2,7 +2,7 @@
 
 package slab
 
-// Elsewhere than on Linux slabs come from the Go heap.
+// On systems other than Linux, slabs come from the Go heap.
 
 func mapMemory(size int) []byte { return make([]byte, size) }
 

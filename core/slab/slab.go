@@ -1,7 +1,5 @@
-// Package slab provides memory outside the Go heap: pointer-free pieces, taken from
-// the operating system and recycled. The garbage collector neither scans nor counts
-// them, so millions of queued messages cost it nothing and do not make it let garbage
-// pile up.
+// Package slab provides memory outside the Go heap: pointer-free pieces, taken from the operating system and recycled. The garbage
+// collector neither scans nor counts them, so millions of queued messages cost it nothing and do not delay collections.
 package slab
 
 import (
@@ -12,18 +10,18 @@ import (
 	"unsafe"
 )
 
-// Slabs have the sizes of powers of two up to 256 KiB, and of multiples of 64 KiB beyond: each of these holds one message, which
-// should not take twice its size. Free ones are reused first; beyond a small reserve their pages are returned to the system.
+// The sizes of slabs are powers of two up to 256 KiB, and multiples of 64 KiB beyond: each of the latter holds one message, which
+// should not take twice its size. Free slabs are reused first; beyond a small reserve their pages are returned to the system.
 const (
-	minBits      = 14      // 16 KiB; smaller pieces come from the Go heap: queues of a few messages have them
+	minBits      = 14      // 16 KiB; smaller pieces come from the Go heap: queues with few messages use them
 	powerBits    = 18      // 256 KiB; larger slabs have sizes in grains
 	maxSlab      = 1 << 20 // a larger slab is mapped by itself
 	powers       = powerBits - minBits + 1
 	grain        = 64 << 10
-	firstGrains  = 1<<powerBits/grain + 1 // the size of the first class behind those of powers
+	firstGrains  = 1<<powerBits/grain + 1 // size of the first class after the powers of two
 	regionSize   = 4 << 20
-	reserve      = 16 << 20 // bytes of free slabs that stay resident in each class of a power
-	grainReserve = 3 << 20  // likewise, in each of the others
+	reserve      = 16 << 20 // bytes of free slabs that stay resident in each class of a power of two
+	grainReserve = 3 << 20  // likewise, in each of the other classes
 )
 
 // class holds the slabs of one size.
@@ -38,10 +36,10 @@ var (
 	classes [powers + maxSlab/grain - firstGrains + 1]class
 	large   largeSlabs
 	used    atomic.Int64
-	onHeap  atomic.Int64 // the part of used that the Go heap holds
+	onHeap  atomic.Int64 // part of used that is in the Go heap
 )
 
-// Used returns the bytes that queued messages hold in the whole process.
+// Used returns the bytes of queued messages in the whole process.
 func Used() int64 { return used.Load() }
 
 // OnHeap returns the part of Used that lies in the Go heap: pieces too small for a slab.
@@ -89,7 +87,7 @@ func Free(b []byte) {
 	}
 }
 
-// Make returns n zero elements in a slab, at most 1 MiB of them: FreeSlice does not know the
+// Make returns n zero elements in a slab, at most 1 MiB, because FreeSlice does not know the
 // size of a larger slab. T must not contain pointers, because the garbage collector does
 // not look into slabs.
 func Make[T any](n int) []T {
@@ -105,7 +103,7 @@ func Make[T any](n int) []T {
 	return s
 }
 
-// FreeSlice recycles what Make returned.
+// FreeSlice recycles a result of Make.
 func FreeSlice[T any](s []T) {
 	if cap(s) == 0 {
 		return
@@ -120,7 +118,7 @@ func FreeSlice[T any](s []T) {
 // AllocLarge returns at least size bytes, more than 1 MiB, that do not count as used.
 func AllocLarge(size int) []byte { return large.take(size) }
 
-// FreeLarge recycles what AllocLarge returned.
+// FreeLarge recycles a result of AllocLarge.
 func FreeLarge(b []byte) { large.give(b) }
 
 func (c *class) take(size int) []byte {
@@ -142,7 +140,7 @@ func (c *class) next(size int) (b []byte, resident bool) {
 			return b, free == &c.warm
 		}
 	}
-	if len(c.region) < size { // what is left was never touched
+	if len(c.region) < size { // the rest was never touched
 		c.region = mapMemory(regionSize)
 	}
 	b, c.region = c.region[:size:size], c.region[size:]
@@ -167,8 +165,8 @@ func (c *class) give(b []byte) {
 	c.mu.Unlock()
 }
 
-// largeSlabs are those beyond the classes. Each holds one large message. Some free ones
-// are retained, because the system clears every page that it provides.
+// largeSlabs holds the slabs beyond the classes. Each contains one large message. Some free ones
+// are kept, because the system clears every page that it provides.
 type largeSlabs struct {
 	mu       sync.Mutex // guards what follows
 	free     [][]byte   // the longest unused first
@@ -178,12 +176,12 @@ type largeSlabs struct {
 const (
 	maxRetained      = 32 << 20 // bytes of free large slabs
 	maxRetainedSlabs = 16
-	// hugeSlab is the size from which on a slab gets the largest pages that the system
+	// hugeSlab is the size from which a slab gets the largest pages that the system
 	// has: it will be filled, and a fault for each small page would cost more.
 	hugeSlab = 4 << 20
 )
 
-// take returns a slab of size bytes or, rather than a new one, of up to a quarter more.
+// take returns a slab of size bytes. Rather than make a new one, it reuses one that is up to a quarter larger.
 func (l *largeSlabs) take(size int) []byte {
 	l.mu.Lock()
 	for i, b := range slices.Backward(l.free) {

@@ -2,7 +2,7 @@ package slab
 
 import "testing"
 
-// Slabs of large messages are used again, by messages of about that size, and what is kept of them is bounded.
+// Slabs of large messages are reused for messages of a similar size, and the memory kept for that is bounded.
 func TestLargeSlabs(t *testing.T) {
 	const size = 1<<20 + 100
 	var l largeSlabs
