@@ -1,4 +1,4 @@
-// Package clock is where the broker's time comes from.
+// Package clock provides the broker's time.
 package clock
 
 import (
@@ -7,9 +7,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Clock returns the current time. It never goes back and does not follow changes
-// of the wall clock while the broker runs: such a step would expire everything, or
-// nothing.
+// Clock returns the current time. It never goes back, and it does not follow steps of the wall clock while the broker runs: such a step
+// would expire all messages, or none.
 type Clock func() hook.Instant
 
 // New returns a clock that starts at the wall clock's time.

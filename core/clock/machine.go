@@ -2,6 +2,6 @@ package clock
 
 import "time"
 
-// Machine returns what the machine's clock says: nanoseconds since the Unix epoch. It is set now and then, also backwards. A variable of
-// the environment sets it ahead in programs that test machines whose clocks differ.
+// Machine returns the time of the machine's clock in nanoseconds since the Unix epoch. That clock is adjusted now and then, also backwards. In
+// programs that test machines with different clocks, an environment variable sets it ahead.
 func Machine() int64 { return time.Now().Add(wrong).UnixNano() }

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Seldom lets one log line of a kind through each second, for what strangers can cause at no cost: a line for each would let them fill the
+// Seldom limits log lines of a kind to one per second, for events that strangers can cause at no cost: otherwise they could fill the
 // disk. Any goroutine may use it.
 type Seldom struct {
 	mu      sync.Mutex // guards what follows
@@ -15,7 +15,7 @@ type Seldom struct {
 	skipped int // since then
 }
 
-// Next reports whether to log a line, and how many before it were not logged.
+// Next reports whether to log a line, and how many were not logged before it.
 func (s *Seldom) Next(now hook.Instant) (should bool, skipped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

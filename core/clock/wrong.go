@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// variable names a variable of the environment that says how far the clock is ahead of the machine's, such as -450ms. Only the linker sets
-// it, for programs that test machines whose clocks differ.
+// variable is the name of an environment variable that sets how far the clock is ahead of the machine's, such as -450ms. Only the linker sets
+// this variable, for programs that test machines with different clocks.
 var variable string
 
 var wrong = ahead(variable)
