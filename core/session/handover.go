@@ -130,7 +130,7 @@ func parseHandover(b []byte) (*Handover, error) {
 	}
 	t, n, err := amqp.ParseTable(properties)
 	if err == nil && n != len(properties) {
-		err = fmt.Errorf("%d bytes behind the table", len(properties)-n)
+		err = fmt.Errorf("%d bytes after the table", len(properties)-n)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("handover: properties: %w", err)

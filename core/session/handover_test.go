@@ -93,7 +93,7 @@ func TestHandoverRefused(t *testing.T) {
 		{"a frame-max that is too large", "frame-max is 16777217, expected 4096 to 16777216", change("frame-max", int64(16<<20+1))},
 		{"a negative index", "applied is -1, expected 0 to", change("applied", int64(-1))},
 		{"malformed properties", "properties", change("properties", []byte{0, 0, 0, 5, 1})},
-		{"too many properties", "properties: 1 bytes behind the table", change("properties", []byte{0, 0, 0, 0, 0})},
+		{"too many properties", "properties: 1 bytes after the table", change("properties", []byte{0, 0, 0, 0, 0})},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
