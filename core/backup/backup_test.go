@@ -159,8 +159,8 @@ func TestRestoreRefuses(t *testing.T) {
 		{"a compressed half", t.Context(), zipped(t, archive)[:2000], "it ends too early"},
 		{"an altered message", t.Context(), altered(log), "the digest of 00001-00000002.seg is not the one in SHA256SUMS"},
 		{"an altered policy", t.Context(), altered(bytes.Index(archive, []byte("policy a"))), "the digest of policies/a.policy is not"},
-		{"something behind it", t.Context(), append(bytes.Clone(archive), "more"...), "something follows"},
-		{"much behind it", t.Context(), append(bytes.Clone(archive), make([]byte, maxTail+1)...), "something follows"},
+		{"something behind it", t.Context(), append(bytes.Clone(archive), "more"...), "data after the end"},
+		{"much behind it", t.Context(), append(bytes.Clone(archive), make([]byte, maxTail+1)...), "data after the end"},
 		{"text", t.Context(), []byte(strings.Repeat("definitely not a tar archive ", 100)), "not a backup: "},
 		{"an interrupt", canceled, archive, "context canceled"},
 	} {
@@ -242,7 +242,7 @@ func TestHostileArchives(t *testing.T) {
 		{"a beginning with content", with(func(m *Manifest) { m.Files[0] = File{"00000-00000001.first", 1, 1} }), "accepted are 0 <= bytes <= size <= 0"},
 		{"a policy that is too large", with(func(m *Manifest) { m.Files[0] = File{"policies/x.policy", maxPolicy + 1, maxPolicy + 1} }), "accepted are"},
 		{"a policy behind a log", with(func(m *Manifest) { m.Files = append(m.Files, File{Name: "policies/x.policy"}) }), "comes behind a log"},
-		{"too many files", with(func(m *Manifest) { m.Files = make([]File, maxFiles+1) }), "more than a backup has, 262144 at most"},
+		{"too many files", with(func(m *Manifest) { m.Files = make([]File, maxFiles+1) }), "more than 262144, 262144 at most"},
 		{"files that are no list", archiveOf(t, named(manifestName, `{"format":1,"files":{}}`)), "files: is not a list"},
 		{"a long number", archiveOf(t, named(manifestName, `{"format":`+strings.Repeat("1", 1<<20)+`}`)), "cannot unmarshal number"},
 		{"a long time", archiveOf(t, named(manifestName, `{"format":1,"time":"`+long+`"}`)), "parsing time"},
@@ -261,7 +261,7 @@ func TestHostileArchives(t *testing.T) {
 		{"a file more", archiveOf(t, ok, log, log), `the archive has "00000-00000001.seg" where SHA256SUMS belongs`},
 		{"a file behind the end", archiveOf(t, append(summed(ok, log), log)...), "there is a file after SHA256SUMS"},
 		{"no log", archiveOf(t, summed(ok, log)...), "the logs in the backup cannot be used: "},
-		{"a bomb", zipped(t, append(archiveOf(t, summed(ok, log)...), make([]byte, 64<<20)...)), "something follows"},
+		{"a bomb", zipped(t, append(archiveOf(t, summed(ok, log)...), make([]byte, 64<<20)...)), "data after the end"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
@@ -287,7 +287,7 @@ func TestAManifestOfManyFilesTakesLittleMemory(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	_, err := Read(bytes.NewReader(archive), Check{})
 	runtime.ReadMemStats(&after)
-	if err == nil || !strings.Contains(err.Error(), "more than a backup has") {
+	if err == nil || !strings.Contains(err.Error(), "more than 262144") {
 		t.Errorf("got error %v", err)
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4*maxManifest {
