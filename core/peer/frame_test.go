@@ -66,7 +66,7 @@ func TestHostileFrames(t *testing.T) {
 		{"an answer that was not asked for", Small, frameOf(framePong, strings.Repeat("x", pongSize)), "a frame of type 3, which this side does not take"},
 		{"a short ping", Small, frameOf(framePing, "short"), "a ping of 5 bytes"},
 		{"a ping that lies", Small, frameOf(framePing, "12345678\xff\xff"), "a ping of 65535 shards"},
-		{"http", Bulk, []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "a frame of type"},
+		{"http", Bulk, []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"), "a frame of unknown type"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -40,7 +40,7 @@ func parseName(der []byte) ([][]Attribute, error) {
 	var parts []rdnSET
 	rest, err := asn1.Unmarshal(der, &parts)
 	if err == nil && len(rest) > 0 {
-		err = errors.New("there is more behind it")
+		err = errors.New("there is data after it")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("not a distinguished name: %w", err)

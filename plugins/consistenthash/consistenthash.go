@@ -56,7 +56,7 @@ func checkText(name string) func(*hook.Exchange, any) error {
 	}
 }
 
-// check refuses properties that messages are not placed by, and arguments that contradict one another.
+// check refuses unsupported hash properties, and arguments that contradict one another.
 func check(x *hook.Exchange) error {
 	_, header := x.Args.Lookup(argHeader)
 	property, hasProperty := x.Args.Lookup(argProperty)
@@ -76,7 +76,7 @@ func check(x *hook.Exchange) error {
 	return nil
 }
 
-// parseWeight parses a binding key. RabbitMQ knows no highest weight; a large one ends its process.
+// parseWeight parses a binding key. RabbitMQ has no maximum weight; a large one ends its process.
 func parseWeight(key string) (uint32, error) {
 	n, err := strconv.ParseInt(key, 10, 64)
 	switch {

@@ -93,7 +93,7 @@ func TestQueueAndExchangeOfOneName(t *testing.T) {
 	}
 }
 
-// CC and BCC headers play no part: a message goes where its routing key says, once.
+// CC and BCC headers are ignored: a message goes once, to where its routing key leads.
 func TestCarbonCopies(t *testing.T) {
 	x := exchange(t)
 	for i := range 5 {
@@ -222,7 +222,7 @@ func TestBindingKeys(t *testing.T) {
 	}
 }
 
-// No weight needs more memory than two of the lowest, and nothing stays when bindings go.
+// No weight needs more than twice the memory of the lowest, and nothing remains when bindings are removed.
 func TestMemory(t *testing.T) {
 	size := func(r *router) (cells int) {
 		for i := range r.rings {
@@ -251,8 +251,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// A queue with 20,000 bindings was deleted in half a second or more, in which no other message was routed: its points moved with
-// each binding that went.
+// Deleting a queue with 20,000 bindings used to take half a second or more, in which no other message was routed: its points moved with
+// each removed binding.
 func TestPointsMoveOnceForManyBindings(t *testing.T) {
 	const most = 1000
 	r := newRouter(&hook.Exchange{}).(*router)
@@ -281,7 +281,7 @@ func TestPointsMoveOnceForManyBindings(t *testing.T) {
 	}
 }
 
-// The cells hold what ring promises, at each step of a life with points at the same positions and at the ends of the circle.
+// The cells keep ring's invariants in each step of a sequence with points at the same positions and at the ends of the circle.
 func TestRing(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	before := func(a, b int32) bool { return a < b }

@@ -6,14 +6,14 @@ import (
 	"math/bits"
 )
 
-// Both hashes decide where messages go: what they return must never change, on any machine.
+// Both hashes decide where messages go: their results must never change, on any machine.
 
 const (
 	wordFactor = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio, odd
 	lastFactor = 0xd1342543de82ef95 // of a multiplicative generator with good spectral properties
 )
 
-// hashKey hashes what a message is placed by: its bytes in little-endian words of eight, the last one filled up with zeros, and
+// hashKey hashes the key by which a message is placed: its bytes in little-endian words of eight, the last one padded with zeros, and
 // their number. Each word is multiplied into the hash, and both halves of the product are kept.
 func hashKey[T string | []byte](key T) uint64 {
 	h := uint64(len(key)) * lastFactor
@@ -35,15 +35,15 @@ func fold(a, b uint64) uint64 {
 	return high ^ low
 }
 
-// mix is the finaliser of SplitMix64: every bit of x changes about half of those of the result.
+// mix is the finaliser of SplitMix64: every bit of x changes about half of the result's bits.
 func mix(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
 
-// hashName hashes the identity of a destination. Whoever chooses names must not be able to make two of them collide: their
-// points would lie on one another.
+// hashName hashes the identity of a destination. Clients that choose names must not be able to make two of them collide, because
+// all points of these destinations would coincide.
 func hashName(name string, toExchange bool) uint64 {
 	kind := "queue "
 	if toExchange {

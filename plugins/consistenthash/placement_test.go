@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// Messages went to these queues in the first release. If this test fails, an upgrade would send messages elsewhere.
+// The queues to which messages went in the first release. If this test fails, an upgrade would send messages elsewhere.
 func TestPlacementNeverChanges(t *testing.T) {
 	x := exchange(t)
 	for q, w := range map[string]string{"q1": "1", "q2": "1", "q3": "2", "q4": "3", "q5": "7"} {
@@ -56,7 +56,7 @@ func TestHashesNeverChange(t *testing.T) {
 	}
 }
 
-// naive places messages by the definition: the nearest of all points of all destinations.
+// naive places messages by the definition: at the nearest of all points of all destinations.
 func (r *router) naive(h uint64) hook.Destination {
 	r.Prepare()
 	var best *node
@@ -85,8 +85,8 @@ func (r *router) naive(h uint64) hook.Destination {
 	return best.dest
 }
 
-// Queues come and go with all sorts of weights; messages go where the definition says, and where they would go if the same queues
-// had been bound in another order.
+// Queues with various weights come and go. Messages go where the definition says, whatever order the queues were
+// bound in.
 func TestModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	weights := []string{"1", "1", "1", "2", "3", "5", "100", "1023", "2147483647"}
@@ -131,7 +131,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Two exchanges of RabbitMQ 3.10 with weights 1 to 2: 101, 98, 216 and 185 of 600 messages. Here 100,000 differ by a few percent.
+// Two exchanges of RabbitMQ 3.10 with weights 1 to 2 distributed 600 messages as 101, 98, 216 and 185. Here 100,000 differ by a few percent.
 func TestWeights(t *testing.T) {
 	const messages = 200_000
 	hashes := make([]uint64, messages)
@@ -174,7 +174,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// A queue that comes takes its share from all others, and gives it back when it goes. No message moves between the others.
+// A new queue takes its share from all others, and returns it when it goes. No message moves between the others.
 func TestOnlyTheShareOfAQueueMoves(t *testing.T) {
 	const messages = 20_000
 	for _, n := range []int{1, 2, 9, 99} {
@@ -207,7 +207,7 @@ func TestOnlyTheShareOfAQueueMoves(t *testing.T) {
 	}
 }
 
-// A higher weight takes messages from others. Where it passes a power of two, the queue's points change, and it gives a few away.
+// A higher weight takes messages from others. Where the weight passes a power of two, the queue's points change, and it gives a few away.
 func TestChangeOfWeight(t *testing.T) {
 	const messages = 20_000
 	r := bound("1", "1", "1")
@@ -239,8 +239,8 @@ func TestChangeOfWeight(t *testing.T) {
 	}
 }
 
-// Of several bindings to one queue the highest weight counts, whichever came first. RabbitMQ uses that of the first one, after a restart
-// another, and none at all when any of them goes.
+// If a queue has several bindings, the highest weight counts, in whatever order they came. RabbitMQ uses the first one, after a restart
+// another one, and none at all after any of them was removed.
 func TestSeveralBindingsOfAQueue(t *testing.T) {
 	for _, order := range [][]string{{"1", "3", "2"}, {"3", "2", "1"}, {"2", "1", "3"}} {
 		r := bound("1", "1")

@@ -2,15 +2,16 @@ package consistenthash
 
 import "math/bits"
 
-// ring is a circle of 2^31 positions with the points of destinations on it. It is a hash table that keeps the order: a point's
-// first choice of a cell are the upper bits of its position, and points that find it taken lie behind it, sorted. So the points
-// are sorted from the first cell to the last, whatever the order they came in, and adding one moves only its neighbours.
+// ring is a circle of 2^31 positions with the points of destinations on it. It is a hash table that keeps its points in order: a point
+// prefers the cell with the upper bits of its position as index. If the cell is taken, the point goes into the cells after it, sorted. So the points
+// are sorted from the first cell to the last, in whatever order they came, and adding one moves only its neighbours.
 //
-// A cell without a point repeats the next one, and those behind the last point the first one, once around the circle. That is
-// what spares find most of its branches.
+// A cell without a point repeats the next point. The cells after the last point repeat the first one, one circle further. This
+// saves find most of its branches. For example, with eight cells for positions 0 to 7 and points at 2 and 5, cells 0 to 2 have the point
+// at 2, cells 3 to 5 the one at 5, and cells 6 and 7 the one at 2+8.
 type ring struct {
-	cells []cell // 2^n, and others behind them for what does not find room in the last ones; the last cell has no point
-	shift uint8  // a position shifted by so much is the index of a cell
+	cells []cell // 2^n, and more after them for points that do not fit into the last ones; the last cell has no point
+	shift uint8  // a position shifted right by this is the index of a cell
 	count int    // points
 }
 
@@ -23,18 +24,18 @@ type cell struct {
 const (
 	circle   = 1 << 31
 	minCells = 256
-	maxFull  = 3 // a quarter of so many cells may have points
+	maxFull  = 3 // quarters of the cells that may have points
 	spare    = 64
 )
 
-// order reports whether node a comes before node b where both have a point at the same position.
+// order reports whether node a comes before node b if both have a point at the same position.
 type order func(a, b int32) bool
 
-// find returns the first point at position p or behind it. distance is in the upper half of the result, the index of its cell in the
-// lower one. There is at least one point.
+// find returns the first point at position p or after it. The distance is in the upper half of the result, the index of its cell in the
+// lower half. There must be at least one point.
 func (r *ring) find(p uint32) uint64 {
 	i := p >> r.shift
-	i += less(r.cells[i].position, p) // these steps are no branches, which would be predicted wrongly
+	i += less(r.cells[i].position, p) // these steps are not branches, which would often be mispredicted
 	i += less(r.cells[i].position, p)
 	for r.cells[i].position < p {
 		i++
@@ -48,7 +49,7 @@ func less(a, b uint32) uint32 {
 	return borrow
 }
 
-// at returns the node of the cell with an index.
+// at returns the node of the cell with this index.
 func (r *ring) at(i uint32) int32 { return r.cells[i].owner() }
 
 func (c cell) owner() int32 { return max(c.node, ^c.node) }
@@ -64,7 +65,7 @@ func (r *ring) add(p uint32, node int32, before order) {
 	r.count++
 }
 
-// size returns the number of cells without those at the end.
+// size returns the number of cells, without the extra ones at the end.
 func (r *ring) size() int {
 	if r.cells == nil {
 		return 0
@@ -72,7 +73,7 @@ func (r *ring) size() int {
 	return circle >> r.shift
 }
 
-// put adds a point to a table with an empty cell for it.
+// put adds a point to a table that has an empty cell for it.
 func (r *ring) put(p uint32, node int32, before order) {
 	i := int(p >> r.shift)
 	for ; !r.cells[i].empty(); i++ {
@@ -100,7 +101,7 @@ func (r *ring) remove(p uint32, node int32, before order) {
 		i++
 	}
 	first := i
-	// What follows without a gap moves up, unless it lies in its own cell.
+	// The points that follow without a gap move back, unless they are in the cell they prefer.
 	for next := i + 1; !r.cells[next].empty() && int(r.cells[next].position>>r.shift) < next; next++ {
 		r.cells[i] = r.cells[next]
 		i = next
@@ -114,7 +115,7 @@ func (r *ring) remove(p uint32, node int32, before order) {
 	}
 }
 
-// repeat repeats what is in cell i, a point or its repetition, in the empty ones before it.
+// repeat copies the content of cell i, a point or its repetition, into the empty cells before it.
 func (r *ring) repeat(i int) {
 	c := r.cells[i]
 	c.node = ^c.owner()
@@ -124,7 +125,7 @@ func (r *ring) repeat(i int) {
 	if i >= 0 {
 		return
 	}
-	// It is the first one.
+	// There is no later point: repeat the first one.
 	c = r.cells[0]
 	c.position, c.node = c.position|circle, ^c.owner()
 	for i = len(r.cells) - 1; i >= 0 && r.cells[i].empty(); i-- {
@@ -132,7 +133,7 @@ func (r *ring) repeat(i int) {
 	}
 }
 
-// resize makes a table of size cells, a power of two.
+// resize makes a table of size cells; size must be a power of two.
 func (r *ring) resize(size int, before order) {
 	old := r.cells
 	r.cells = make([]cell, size+spare)

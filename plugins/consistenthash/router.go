@@ -7,15 +7,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A destination of weight 2^n has 256 points on the ring of strength 2^n; one whose weight is between two powers of two has up to
-// 511 on that of the lower power. So every weight costs about the same memory.
+// A destination of weight 2^n has 256 points on the ring of strength 2^n. One whose weight is between two powers of two has up to
+// 511 points on the ring of the lower power. So every weight costs about the same memory.
 //
-// A message has 12 positions. On each ring they lead to the points behind them. The destination of the nearest point gets the
-// message, where a distance on a ring of strength s counts a sth. With one position, the shares of 100 equal destinations would have
-// a standard deviation of 6 %; with 12 it is 1.3 %.
+// A message has 12 positions. On each ring, find gives the first point after each position. The destination of the nearest point gets the
+// message, where a distance on a ring of strength s is divided by s. With one position, the shares of 100 equal destinations would have
+// a standard deviation of 6 %; with 12 positions it is 1.3 %. For example, a point 600 away on the ring of strength 4 counts as 150, and wins
+// against a point 200 away on the ring of strength 1.
 //
-// How near a destination is depends on its name, its weight and the message, and on nothing else. So a new destination takes
-// messages from all others, and none moves between the others.
+// The distance of a destination depends only on its name, its weight and the message. So a new destination takes
+// messages from all others, and no message moves between the others.
 //
 // These numbers decide where messages go, and must never change.
 const (
@@ -25,27 +26,27 @@ const (
 	strengths = 31 // 2^0 to 2^30
 )
 
-// router places the messages of an exchange.
+// router distributes the messages of an exchange.
 type router struct {
 	on source
 
 	nodes   []node
-	free    []int32                    // indexes of nodes that are not in use
+	free    []int32                    // indexes of unused nodes
 	index   map[hook.Destination]int32 // of their nodes
-	changed []int32                    // indexes of nodes whose weights have changed since Prepare
+	changed []int32                    // indexes of nodes whose weights have changed since the last Prepare
 
 	rings [strengths]ring
-	used  []uint8 // the strengths of rings with points
+	used  []uint8 // the strengths of the rings that have points
 }
 
 // node is a destination.
 type node struct {
-	name    uint64 // its hash
+	name    uint64 // hash of its name
 	dest    hook.Destination
-	weight  uint32   // that its points on the rings are for; 0 means that it has none
-	weights []uint32 // of its bindings, ascending; the last one counts
-	text    string   // its name, for two with the same hash
-	changed bool     // it is in changed
+	weight  uint32   // weight that its points on the rings represent; 0 means that it has none
+	weights []uint32 // of its bindings, ascending; the last one is used
+	text    string   // its name, to distinguish two with the same hash
+	changed bool     // listed in router.changed
 }
 
 var _ hook.Preparer = (*router)(nil)
@@ -54,7 +55,7 @@ var _ hook.Preparer = (*router)(nil)
 func (r *router) Bind(b *hook.Binding) {
 	weight, err := parseWeight(b.Key)
 	if err != nil {
-		return // it was refused
+		return // the binding was refused
 	}
 	i, known := r.index[b.Destination]
 	if !known {
@@ -83,13 +84,13 @@ func (r *router) Unbind(b *hook.Binding) {
 		r.change(i)
 		return
 	}
-	r.weigh(i) // its index may be another one's before Prepare
+	r.weigh(i) // before Prepare its index may be reused
 	delete(r.index, b.Destination)
 	*n = node{changed: n.changed}
 	r.free = append(r.free, i)
 }
 
-// change leaves a node to Prepare. A queue that goes takes all of its bindings along: its points move once, not with each of them.
+// change leaves a node to Prepare. A deleted queue loses all of its bindings: its points move once, not with each binding.
 func (r *router) change(i int32) {
 	if n := &r.nodes[i]; !n.changed {
 		n.changed = true
@@ -121,7 +122,7 @@ func (r *router) newNode(b *hook.Binding) int32 {
 	return i
 }
 
-// weigh puts a node's points where its bindings want them.
+// weigh moves a node's points to where its bindings require them.
 func (r *router) weigh(i int32) {
 	n := &r.nodes[i]
 	var weight uint32
@@ -152,7 +153,7 @@ func (r *router) weigh(i int32) {
 	}
 }
 
-// strength is the number of the ring for a weight: its logarithm.
+// strength returns the number of the ring for a weight: its binary logarithm.
 func strength(weight uint32) int { return bits.Len32(weight) - 1 }
 
 // points yields the positions of the node's points.
@@ -168,7 +169,7 @@ func (n *node) points() func(yield func(uint32) bool) {
 	}
 }
 
-// before reports whether node a comes before node b where both have a point at the same distance.
+// before reports whether node a comes before node b if both have a point at the same distance.
 func (r *router) before(a, b int32) bool {
 	x, y := &r.nodes[a], &r.nodes[b]
 	return x.name < y.name || x.name == y.name && x.text < y.text
@@ -182,7 +183,7 @@ func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destin
 	return append(dst, r.nodes[r.place(r.on.hash(m))].dest)
 }
 
-// place returns the node for a message with this hash. There is at least one.
+// place returns the node for a message with this hash. There must be a node.
 func (r *router) place(h uint64) int32 {
 	best, least := int32(-1), uint64(1<<63)
 	for _, s := range r.used {
@@ -196,7 +197,7 @@ func (r *router) place(h uint64) int32 {
 	return best
 }
 
-// nearest returns what find does for the position of a message from where the way to a point is the shortest, and of several the
+// nearest returns the result of find for the position of a message from which the distance is shortest; if there are several, for the
 // one with the first point.
 func (r *ring) nearest(h uint64) uint64 {
 	least := uint64(1<<64 - 1)

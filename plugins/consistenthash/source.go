@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// source is what messages are placed by: a header, a property, or with neither the routing key.
+// source is the part of a message that decides where it goes: a header, a property, or otherwise the routing key.
 type source struct {
 	header   string
 	part     hook.Part
@@ -22,7 +22,7 @@ var properties = map[string]hook.Part{
 	"timestamp":      hook.PartTimestamp,
 }
 
-// newSource reads arguments that passed the checks.
+// newSource reads arguments that have passed the checks.
 func newSource(x *hook.Exchange) source {
 	for _, name := range []string{argHeader, argHashOn} {
 		if v, ok := x.Args.Lookup(name); ok {
@@ -36,7 +36,7 @@ func newSource(x *hook.Exchange) source {
 	return source{part: part, byPart: ok}
 }
 
-// hash hashes the part of m. Messages without it are placed as if it were empty.
+// hash hashes that part of m. A message without it is treated as if it were empty.
 func (s *source) hash(m *hook.Publishing) uint64 {
 	switch {
 	case s.byHeader:
@@ -47,7 +47,7 @@ func (s *source) hash(m *hook.Publishing) uint64 {
 	return hashKey(m.Key)
 }
 
-// hashHeader hashes a header's value. A number counts as its digits, whatever its type: clients choose different ones for the
+// hashHeader hashes a header's value. A number counts as its digits, whatever its type, because clients choose different types for the
 // same number.
 func (s *source) hashHeader(m *hook.Publishing) uint64 {
 	if text, ok := m.HeaderText(s.header); ok {
@@ -64,7 +64,7 @@ func (s *source) hashHeader(m *hook.Publishing) uint64 {
 	return hashKey(appendValue(nil, reflect.ValueOf(v)))
 }
 
-// appendValue appends a value that is neither a text nor an integer: a fraction, or a value made of others, part by part.
+// appendValue appends a value that is neither a text nor an integer: a fraction, or a compound value, part by part.
 func appendValue(b []byte, v reflect.Value) []byte {
 	switch v.Kind() {
 	case reflect.Bool:

@@ -18,7 +18,7 @@ type plugin struct{}
 const (
 	exchangeArgument = "x-dead-letter-exchange"
 
-	// longestName is the longest name or routing key, in bytes [AMQP 4.2.5.3].
+	// longestName is the maximum length of a name or routing key, in bytes [AMQP 4.2.5.3].
 	longestName = 255
 
 	atMostOnceName, atLeastOnceName = "at-most-once", "at-least-once"
@@ -42,14 +42,12 @@ func (plugin) Arguments() []hook.Argument {
 	}
 }
 
-// key returns a key that yields to the argument, and that operator policies cannot
-// have.
+// key returns a policy key over which the argument takes precedence, and that operator policies cannot have.
 func key(check func(any) error) *hook.PolicyKey {
 	return &hook.PolicyKey{Check: check, Argument: hook.TakeWeaker}
 }
 
-// checkExchange accepts any name: the exchange may be declared later, or deleted and
-// declared again.
+// checkExchange accepts any name, because the exchange may be declared later, or deleted and declared again.
 func checkExchange(v any, _ hook.Args) error {
 	if _, ok := v.(string); !ok {
 		return &hook.ArgTypeError{Type: hook.TypeName(v)}
@@ -78,8 +76,7 @@ func checkStrategy(v any, _ hook.Args) error {
 	return hook.CheckOneOf(v, "invalid_dlx_strategy", atMostOnceName, atLeastOnceName)
 }
 
-// Attach implements [hook.Plugin]. It has no hooks for a queue without a dead-letter
-// exchange.
+// Attach implements [hook.Plugin]. It returns no hooks for a queue without a dead-letter exchange.
 func (plugin) Attach(q hook.Queue) hook.Hooks {
 	exchange, ok := hook.StringSetting(q, "dead-letter-exchange")
 	if !ok {
@@ -98,9 +95,8 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{OnEnqueue: route, OnHead: route, DeadLetters: t, Shared: true}
 }
 
-// atLeastOnce reports whether a queue can dead-letter at least once. As in RabbitMQ
-// it must refuse messages instead of dropping them. Unlike there it may be a classic
-// queue.
+// atLeastOnce reports whether a queue can dead-letter at least once. As in RabbitMQ it must refuse messages instead of dropping them. Unlike
+// there it may be a classic queue.
 func atLeastOnce(q hook.Queue) bool {
 	strategy, _ := hook.StringSetting(q, "dead-letter-strategy")
 	overflow, _ := hook.StringSetting(q, "overflow")

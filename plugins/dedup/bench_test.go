@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// large is a cache of a million messages, which is full.
+// large is a full cache of a million messages.
 func large(tb testing.TB) *cache {
 	tb.Helper()
 	const n = 1_000_000
@@ -20,7 +20,7 @@ func large(tb testing.TB) *cache {
 	return c
 }
 
-// numbered returns a key as a hash would be.
+// numbered returns a key that looks like a hash.
 func numbered(i uint64) key { return key{mix(i), mix(^i)} }
 
 // mix is a step of splitmix64.
@@ -63,7 +63,7 @@ func BenchmarkMemory(b *testing.B) {
 	runtime.KeepAlive(c)
 }
 
-// BenchmarkExchange routes duplicates through an exchange of the type, with what it takes to read their headers in a test.
+// BenchmarkExchange routes duplicates through an exchange of the type, including the reading of their headers.
 func BenchmarkExchange(b *testing.B) {
 	e := newType(b, args("x-cache-size", 1_000_000))
 	for i := range 1000 {

@@ -10,27 +10,26 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// budget limits how many entries all caches have memory for. Any goroutine may use it.
+// budget limits the number of entries for which all caches together have memory. Any goroutine may use it.
 //
-// Nobody says when an exchange is deleted. When the garbage collector has freed its
-// cache, what the cache held is given back as soon as someone needs it.
+// The plugin is not notified when an exchange is deleted. The entries of its cache are returned when they are needed and the
+// garbage collector has freed the cache.
 type budget struct {
 	most int64
 	used atomic.Int64
 
 	mu      sync.Mutex // guards what follows
 	caches  []holding
-	counted hook.Instant // when those that are gone were looked for last
+	counted hook.Instant // when deleted caches were last looked for
 }
 
-// holding is the memory of a cache, which may be gone.
+// holding is the memory of a cache, which may have been freed.
 type holding struct {
 	cache  weak.Pointer[cache]
 	memory *atomic.Int64
 }
 
-// recountAfter is how long the budget stays used up before it looks again for caches that
-// are gone.
+// recountAfter is how long the budget stays used up before it looks again for freed caches.
 const recountAfter = time.Second
 
 // newCache returns a cache of at most size keys.
@@ -38,14 +37,14 @@ func (b *budget) newCache(size int) *cache {
 	c := &cache{budget: b, size: size, memory: new(atomic.Int64)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.caches) == cap(b.caches) { // before it grows
+	if len(b.caches) == cap(b.caches) { // look before the slice grows
 		b.removeGone()
 	}
 	b.caches = append(b.caches, holding{weak.Make(c), c.memory})
 	return c
 }
 
-// take reserves n entries, and reports false if there are not as many left.
+// take reserves n entries. It returns false if fewer are left.
 func (b *budget) take(now hook.Instant, n int64) bool {
 	if b.tryTake(n) {
 		return true
@@ -63,8 +62,7 @@ func (b *budget) tryTake(n int64) bool {
 
 func (b *budget) give(n int64) { b.used.Add(-n) }
 
-// recount gives back what caches held that are gone, and reports false if it did so
-// shortly before.
+// recount returns the entries of freed caches to the budget. It returns false if it did so shortly before.
 func (b *budget) recount(now hook.Instant) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +74,7 @@ func (b *budget) recount(now hook.Instant) bool {
 	return true
 }
 
-// removeGone gives back what caches held that are gone. The caller holds mu.
+// removeGone returns the entries of freed caches to the budget. The caller holds mu.
 func (b *budget) removeGone() {
 	b.caches = slices.DeleteFunc(b.caches, func(h holding) bool {
 		if h.cache.Value() != nil {

@@ -10,19 +10,18 @@ import (
 // cache remembers the keys of an exchange or a queue. Any goroutine may use it.
 type cache struct {
 	budget *budget
-	size   int           // at most so many keys
-	memory *atomic.Int64 // entries that it has memory for
+	size   int           // maximum number of keys
+	memory *atomic.Int64 // entries for which it has memory
 
 	mu    sync.Mutex // guards table
 	table table
 }
 
-// expiredAtOnce is how many expired keys are removed with one that is added.
+// expiredAtOnce is how many expired keys are removed when a key is added.
 const expiredAtOnce = 4
 
-// admit remembers a key until expires, 0 for ever, and reports false if it is remembered
-// already. Of several callers with the same key, one gets true. A key that expires at
-// once is not remembered. The oldest key goes if there are too many.
+// admit remembers a key until expires, 0 for ever. It returns false if the key is already remembered. If several callers pass the same key,
+// one of them gets true. A key that expires immediately is not remembered. If there are too many keys, the oldest one is dropped.
 func (c *cache) admit(now hook.Instant, k key, expires hook.Instant) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -58,8 +57,7 @@ func (c *cache) removeExpired(now hook.Instant) {
 	}
 }
 
-// reserve makes room for another key, and reports false if there is none at all. If the
-// budget is used up, the oldest key makes room.
+// reserve makes room for another key. It returns false if there is none at all. If the budget is used up, the oldest key makes room.
 func (c *cache) reserve(now hook.Instant) bool {
 	t := &c.table
 	n := t.growth()
@@ -97,13 +95,13 @@ func (c *cache) clear() {
 	c.reset()
 }
 
-// reset empties the table and gives its memory back.
+// reset empties the table and returns its memory to the budget.
 func (c *cache) reset() {
 	c.table = table{}
 	c.budget.give(c.memory.Swap(0))
 }
 
-// count returns how many keys the cache remembers, expired ones included.
+// count returns how many keys the cache remembers, including expired ones.
 func (c *cache) count() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// model is a cache that is a list.
+// model is a cache implemented as a list.
 type model struct {
 	size int
 	all  []modelEntry
@@ -147,7 +147,7 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// An exchange that is deleted takes its cache with it, without a word to the plugin.
+// When an exchange is deleted, its cache goes without any notification of the plugin.
 func TestBudgetOfDeletedExchanges(t *testing.T) {
 	b := &budget{most: 20}
 	func() {

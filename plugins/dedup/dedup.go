@@ -1,6 +1,5 @@
-// Package dedup drops duplicates of messages: at exchanges for a time or a number of
-// messages, and at queues for as long as an equal message is there. Messages are equal
-// if a header of theirs is.
+// Package dedup drops duplicates of messages: at exchanges for a time or a number of messages, and at queues for as long as an equal
+// message is in the queue. Messages are equal if the values of one header are equal.
 package dedup
 
 import (

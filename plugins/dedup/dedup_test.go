@@ -62,7 +62,7 @@ func with(v any) hooktest.Content {
 	return hooktest.Content{Headers: map[string]any{defaultHeader: sent(v)}}
 }
 
-// routes reports whether an exchange of the type lets a message through.
+// routes reports whether an exchange of the type routes a message.
 func routes(tb testing.TB, e *hooktest.Exchange, at hook.Instant, c hooktest.Content) bool {
 	tb.Helper()
 	queues, err := e.Route(hooktest.Publish(at, "", c))
@@ -141,7 +141,7 @@ func TestExchangeArguments(t *testing.T) {
 	}
 }
 
-// Values are compared as RabbitMQ's plugin does: by value, whatever AMQP's type for it, but never across kinds.
+// Values are compared as by RabbitMQ's plugin: by value, whatever their AMQP type, but never across kinds.
 func TestHeaderValues(t *testing.T) {
 	same := [][]any{
 		{"a"},
@@ -164,7 +164,7 @@ func TestHeaderValues(t *testing.T) {
 		{nil},
 		{timestamp(42)},
 		{timestamp(0)},
-		// Those whose milliseconds are no int64 were all equal: messages were lost.
+		// Values whose milliseconds do not fit into an int64 were all equal: messages were lost.
 		{timestamp(1 << 60)},
 		{timestamp(1<<60 + 1)},
 		{timestamp(math.MaxUint64)},
@@ -325,7 +325,7 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// Of equal messages that arrive at once, exactly one passes.
+// If equal messages arrive at once, exactly one passes.
 func TestEqualMessagesAtOnce(t *testing.T) {
 	const goroutines, values = 8, 5000
 	e := newType(t, args("x-cache-size", values))
@@ -354,7 +354,7 @@ func TestEqualMessagesAtOnce(t *testing.T) {
 	}
 }
 
-// A dead letter that has to arrive at least once looked like its own duplicate when it was tried again.
+// A dead letter with at-least-once used to count as its own duplicate when it was tried again.
 func TestAMessageIsNoDuplicateOfItself(t *testing.T) {
 	e := newType(t, args("x-cache-size", 10))
 	for _, tc := range []struct {

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The arguments of exchanges, of which the first and the last one are queues', too.
+// The arguments of exchanges. The first and the last one are also arguments of queues.
 const (
 	dedupArgument       = "x-message-deduplication"
 	sizeArgument        = "x-cache-size"
@@ -22,12 +22,11 @@ const (
 
 	// defaultHeader is the header whose values are compared.
 	defaultHeader = "x-deduplication-header"
-	// ttlHeader is how long a message's key is remembered, milliseconds.
+	// ttlHeader says how long a message's key is remembered, in milliseconds.
 	ttlHeader = "x-cache-ttl"
-	// defaultSize is LavinMQ's size of a cache. Exchanges of the type dedup must say
-	// theirs.
+	// defaultSize is LavinMQ's size of a cache. Exchanges of the type dedup must set their own.
 	defaultSize = 128
-	// maxHeader is the longest name of a header.
+	// maxHeader is the maximum length of a header's name.
 	maxHeader = 255
 )
 
@@ -47,8 +46,8 @@ func (p *plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// ExchangeArguments implements [hook.ExchangeFilterer]. They are those of the type, too.
-// None is compared when an exchange is declared again, as in RabbitMQ.
+// ExchangeArguments implements [hook.ExchangeFilterer]. The exchange type has the same arguments. As in RabbitMQ, none is compared when
+// an exchange is declared again.
 func (p *plugin) ExchangeArguments() []hook.ExchangeArgument {
 	return []hook.ExchangeArgument{
 		{Name: dedupArgument, Check: checkEnabled},
@@ -81,8 +80,8 @@ func checkEnabled(_ *hook.Exchange, v any) error {
 	return nil
 }
 
-// whereUsed returns a check that is made only for exchanges that drop duplicates.
-// Elsewhere the arguments mean nothing, and may be another plugin's.
+// whereUsed returns a check that applies only to exchanges that drop duplicates. For others the arguments have no meaning here, and may
+// belong to another plugin.
 func whereUsed(check func(v any) error) func(*hook.Exchange, any) error {
 	return func(x *hook.Exchange, v any) error {
 		if x.Type != exchangeType && !enabled(x) {
@@ -92,7 +91,7 @@ func whereUsed(check func(v any) error) func(*hook.Exchange, any) error {
 	}
 }
 
-// The texts of the plugin for RabbitMQ.
+// The texts of RabbitMQ's plugin.
 var (
 	errSize = errors.New("Missing or invalid argument, 'x-cache-size' must be an integer greater than 0") //nolint:staticcheck // its text
 	errTTL  = errors.New("Invalid argument, 'x-cache-ttl' must be an integer greater than 0")             //nolint:staticcheck // its text
@@ -137,8 +136,7 @@ func checkHeader(v any) error {
 	return nil
 }
 
-// positive returns an argument as an integer greater than 0. A string of decimal digits
-// will do, as in RabbitMQ.
+// positive returns an argument as an integer greater than 0. As in RabbitMQ, a string of decimal digits is accepted, too.
 func positive(v any) (int64, bool) {
 	n, ok := hook.Int(v)
 	if s, isString := v.(string); isString {
@@ -179,13 +177,13 @@ func (p *plugin) newChecker(x *hook.Exchange) *checker {
 	return c
 }
 
-// admits reports whether a message is no duplicate, and remembers it.
+// admits reports whether a message is not a duplicate, and remembers it.
 func (c *checker) admits(m *hook.Publishing) bool {
 	k, ok := keyOf(c.seeds, m, c.header)
 	return !ok || c.cache.admit(m.Now, k, c.expires(m))
 }
 
-// expires returns until when a message is remembered, 0 for ever.
+// expires returns until when a message is remembered; 0 = for ever.
 func (c *checker) expires(m *hook.Publishing) hook.Instant {
 	if ms, ok := readTTL(m); ok {
 		return max(m.Now.AddMillis(max(ms, 0)), 1)
@@ -196,25 +194,25 @@ func (c *checker) expires(m *hook.Publishing) hook.Instant {
 	return 0
 }
 
-// readTTL returns for how long a message wants to be remembered, in milliseconds.
+// readTTL returns how long a message asks to be remembered, in milliseconds.
 func readTTL(m *hook.Publishing) (ms int64, ok bool) {
 	if ms, ok = m.HeaderInt(ttlHeader); !ok {
 		return 0, false
 	}
 	v, _ := m.Header(ttlHeader)
-	switch hook.TypeName(v) { // these are no numbers of milliseconds, but HeaderInt reads them
+	switch hook.TypeName(v) { // HeaderInt reads these types, too, but they are not numbers of milliseconds
 	case "bool", "timestamp":
 		return 0, false
 	}
 	return ms, true
 }
 
-// router leads each message that is no duplicate everywhere, whatever its keys are. A
-// duplicate matches nothing, so that it goes to the alternate exchange, as in RabbitMQ.
+// router routes each message that is not a duplicate to all destinations, whatever its keys are. A duplicate matches nothing, so that it goes
+// to the alternate exchange, as in RabbitMQ.
 type router struct {
 	*checker
 	bindings []int32            // by destination
-	all      []hook.Destination // those with bindings
+	all      []hook.Destination // destinations with bindings
 }
 
 var _ hook.Router = (*router)(nil)

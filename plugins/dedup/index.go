@@ -1,26 +1,26 @@
 package dedup
 
-// index finds entries of a table by key. It is a directory of small hash tables, which
-// are split one at a time as they fill up.
+// index finds entries of a table by key. It is a directory of small hash tables (extendible hashing), which are split one at a time as they
+// fill up.
 type index struct {
 	directory []*bucket // by the first bits of a key
-	depth     uint      // how many bits
+	depth     uint      // number of these bits
 }
 
-// bucket is a hash table of positions with linear probing; 0 means free.
+// bucket is a hash table of positions with linear probing; 0 means an empty slot.
 type bucket struct {
 	slots []uint32 // a power of two
 	count int
-	depth uint // keys here agree in so many first bits
+	depth uint // number of first bits that all keys here share
 }
 
 const (
 	firstSlots = 16
 	mostSlots  = 2048
-	mostDepth  = 32 // keys are random: buckets as deep as this do not come about
+	mostDepth  = 32 // keys are random, so buckets never get this deep
 )
 
-// fullAt is how many of n slots are used at most.
+// fullAt returns how many of n slots may be used.
 func fullAt(n int) int { return n * 3 / 4 }
 
 func (x *index) bucket(k key) *bucket { return x.directory[x.number(k)] }
@@ -58,7 +58,7 @@ func (x *index) add(t *table, k key, pos uint32) {
 	b.add(k, pos)
 }
 
-// split replaces the bucket of k by two, for keys with one more first bit.
+// split replaces the bucket of k by two buckets, one for each value of the next bit.
 func (x *index) split(t *table, b *bucket, k key) {
 	if b.depth == x.depth {
 		x.double()
@@ -74,7 +74,7 @@ func (x *index) split(t *table, b *bucket, k key) {
 			halves[e.high>>(64-deeper)&1].add(e, pos)
 		}
 	}
-	shared := x.depth - deeper // numbers of a half differ in so many last bits
+	shared := x.depth - deeper // directory numbers of one half share this many last bits
 	first := x.number(k) >> (shared + 1) << (shared + 1)
 	for i := range uint64(2) << shared {
 		x.directory[first+i] = halves[i>>shared]
@@ -98,7 +98,7 @@ func (x *index) remove(t *table, k key, pos uint32) {
 		i = b.next(i)
 	}
 	b.count--
-	for j := b.next(i); b.slots[j] != 0; j = b.next(j) { // move up what would not be found behind the gap
+	for j := b.next(i); b.slots[j] != 0; j = b.next(j) { // move entries that would not be found after the gap
 		if home := b.home(t.at(b.slots[j]).key); b.distance(home, j) >= b.distance(i, j) {
 			b.slots[i] = b.slots[j]
 			i = j
@@ -107,12 +107,12 @@ func (x *index) remove(t *table, k key, pos uint32) {
 	b.slots[i] = 0
 }
 
-// home is the slot where the search for a key begins.
+// home returns the slot where the search for a key begins.
 func (b *bucket) home(k key) int { return int(k.low & uint64(len(b.slots)-1)) }
 
 func (b *bucket) next(i int) int { return (i + 1) & (len(b.slots) - 1) }
 
-// distance is how many steps a search takes from one slot to another.
+// distance returns the number of steps from one slot to another.
 func (b *bucket) distance(from, to int) int { return (to - from) & (len(b.slots) - 1) }
 
 func (b *bucket) add(k key, pos uint32) {

@@ -9,8 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// key stands for the value of a deduplication header: 128 bits of hash, with seeds that
-// nobody outside the process knows.
+// key represents the value of a deduplication header by 128 bits of hash, with seeds that are secret to the process.
 type key struct{ high, low uint64 }
 
 // seeds are the seeds of all keys.
@@ -27,7 +26,7 @@ type headers interface {
 	HeaderText(name string) ([]byte, bool)
 }
 
-// kind keeps values of different types apart, whose bytes may be the same.
+// kind distinguishes values of different types whose bytes may be the same.
 type kind uint64
 
 const (
@@ -39,8 +38,7 @@ const (
 	kindTimestamp
 )
 
-// keyOf returns the key of a message; ok is false if it has none: no such header, or one
-// that is a table, an array or a decimal.
+// keyOf returns the key of a message. ok is false if it has none: the header is missing, or is a table, an array or a decimal.
 func keyOf(s *seeds, m headers, header string) (k key, ok bool) {
 	if b, ok := m.HeaderText(header); ok {
 		return s.hash(b), true
@@ -66,7 +64,7 @@ func keyOf(s *seeds, m headers, header string) (k key, ok bool) {
 		if n, ok = hook.Int(v); ok {
 			break
 		}
-		seconds := reflect.ValueOf(v) // HeaderInt has milliseconds, and those of few
+		seconds := reflect.ValueOf(v) // HeaderInt returns milliseconds, and only for some of them
 		if hook.TypeName(v) != "timestamp" || !seconds.CanUint() {
 			return key{}, false
 		}

@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// queues are the keys of the messages in queues, while there are any. A queue keeps
-// them when its settings change. Any goroutine may use it.
+// queues holds the keys of the messages in each queue that has such messages. A queue keeps them when its settings change. Any goroutine
+// may use it.
 type queues struct {
 	mu   sync.Mutex // guards keys
 	keys map[hook.Queue]*cache
@@ -18,7 +18,7 @@ func (*plugin) Arguments() []hook.Argument {
 	return []hook.Argument{
 		{Name: dedupArgument, Check: checkQueueEnabled, Policy: &enabledKey},
 		{Name: headerArgument, Check: checkQueueHeader},
-		// RabbitMQ's plugin has the argument's full name as its key of policies.
+		// RabbitMQ's plugin uses the argument's full name as its policy key.
 		{Name: "x-" + dedupArgument, Check: checkQueueEnabled, Policy: &enabledKey},
 	}
 }
@@ -73,7 +73,7 @@ type attachment struct {
 	keys   *cache // of the messages in the queue; nil until there is one with a key
 }
 
-// enqueue drops messages whose key the queue holds, and watches the others.
+// enqueue drops messages whose key is in the queue, and watches the others.
 func (a *attachment) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		if vs[i].Action != hook.Keep {
@@ -112,8 +112,8 @@ func (a *attachment) gone(ms []hook.Message) {
 	}
 }
 
-// stay remembers the keys of messages that were to leave, and stay. One whose key another
-// message has by now is not watched: the key stays for as long as that one.
+// stay remembers the keys of messages that were about to leave, and stay. If another message has the key by now, this one is not watched:
+// the key stays as long as the other message.
 func (a *attachment) stay(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		k, ok := keyOf(&a.plugin.seeds, &ms[i], a.header)
@@ -136,7 +136,7 @@ func (p *plugin) newKeys(q hook.Queue) *cache {
 	return c
 }
 
-// find returns the keys of a queue, nil if it has none.
+// find returns the keys of a queue; nil = it has none.
 func (s *queues) find(q hook.Queue) *cache {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -47,7 +47,7 @@ func (h *held) enqueue(contents ...hooktest.Content) (kept string) {
 	return b.String()
 }
 
-// leave tells of the i-th watched message that is there.
+// leave reports that the i-th watched message leaves.
 func (h *held) leave(i int) {
 	ms := make([]hook.Message, 1)
 	hooktest.Bind(ms, h.there[i])
@@ -72,7 +72,7 @@ func TestQueueHoldsOneOfEach(t *testing.T) {
 	h.want("after all have left", h.enqueue(with("a"), with("b")), "ww")
 }
 
-// A redrive's target refused a message: it was ready again, and a duplicate of it entered.
+// When a redrive's target refused a message, the message was ready again, and a duplicate of it could enter.
 func TestKeysOfMessagesThatStay(t *testing.T) {
 	h := newHeld(t, on)
 	h.want("two", h.enqueue(with("a"), with("b")), "ww")
@@ -104,7 +104,7 @@ func TestQueueHeader(t *testing.T) {
 	h.want("the header that the argument names", h.enqueue(id, id, with("a"), with("a")), "wdkk")
 }
 
-// Verdicts of plugins before are left alone: the message does not enter, so it cannot be what others are duplicates of.
+// Verdicts of earlier plugins are not changed: such a message does not enter, so others cannot be its duplicates.
 func TestOthersVerdictsStay(t *testing.T) {
 	h := newHeld(t, on)
 	elsewhere := &hook.Target{Exchange: "elsewhere"}
@@ -124,7 +124,7 @@ func TestOthersVerdictsStay(t *testing.T) {
 	h.want("the next one", h.enqueue(with("a")), "w")
 }
 
-// A change of another setting attaches the plugin again: the queue still holds what it held.
+// A change of another setting attaches the plugin again; the queue keeps its keys.
 func TestKeysSurviveAChangeOfSettings(t *testing.T) {
 	h := newHeld(t, on)
 	h.enqueue(with("a"), with("b"))

@@ -2,9 +2,8 @@ package dedup
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// table remembers keys in the order in which they came. It takes about 40 bytes a key
-// and never moves many of them at once, so that the lock around it is held briefly. The
-// zero value is empty. It is for one goroutine at a time.
+// table remembers keys in the order in which they came. It takes about 40 bytes a key and never moves many of them at once, so that its
+// lock is held only briefly. The zero value is empty. It is for one goroutine at a time.
 type table struct {
 	chunks         [][]entry // by position / chunkEntries; only the first one grows
 	free           uint32    // position of the first removed entry; 0 = none
@@ -13,24 +12,24 @@ type table struct {
 	index          index
 }
 
-// entry is a key. Entries are a list from the oldest to the newest.
+// entry is a key. The entries form a list from the oldest to the newest.
 type entry struct {
 	key
 	expires      hook.Instant // 0 = never
-	newer, older uint32       // positions; 0 = none. newer also links removed entries
+	newer, older uint32       // positions; 0 = none. newer also links free entries
 }
 
 const (
 	chunkEntries = 1024
 	firstEntries = 8
-	// maxEntries is how many entries positions can name.
+	// maxEntries is the number of entries that positions can address.
 	maxEntries = 1 << 30
 )
 
-// at returns the entry at a position, which counts from 1.
+// at returns the entry at a position. Positions count from 1.
 func (t *table) at(pos uint32) *entry { return &t.chunks[(pos-1)/chunkEntries][(pos-1)%chunkEntries] }
 
-// find returns the position of a key, 0 if there is none.
+// find returns the position of a key; 0 = it is not in the table.
 func (t *table) find(k key) uint32 {
 	if t.count == 0 {
 		return 0
@@ -38,7 +37,7 @@ func (t *table) find(k key) uint32 {
 	return t.index.find(t, k)
 }
 
-// growth is how many entries the table needs memory for before it can add one.
+// growth returns for how many entries the table needs memory before it can add one.
 func (t *table) growth() int {
 	if t.free != 0 {
 		return 0
@@ -65,7 +64,7 @@ func (t *table) grow(n int) {
 	t.chunks = append(t.chunks, make([]entry, 0, n))
 }
 
-// capacity is how many entries the table has memory for.
+// capacity returns the number of entries for which the table has memory.
 func (t *table) capacity() int {
 	switch n := len(t.chunks); n {
 	case 0:
@@ -77,7 +76,7 @@ func (t *table) capacity() int {
 	}
 }
 
-// add adds a key as the newest, which must not be there. growth must be 0.
+// add adds a key as the newest. The key must not be in the table, and growth must be 0.
 func (t *table) add(k key, expires hook.Instant) {
 	pos := t.free
 	if pos != 0 {
@@ -117,8 +116,8 @@ func (t *table) remove(pos uint32) {
 	t.count--
 }
 
-// worthKeeping is up to how many entries an empty table keeps the memory for.
+// worthKeeping is the number of entries up to which an empty table keeps its memory.
 const worthKeeping = chunkEntries
 
-// idle reports whether the table has no keys, but much memory that could be released.
+// idle reports whether the table has no keys, but memory that should be released.
 func (t *table) idle() bool { return t.count == 0 && t.capacity() > worthKeeping }

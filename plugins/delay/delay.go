@@ -1,5 +1,5 @@
-// Package delay holds messages for a time that their publishers ask for. It offers the exchange type x-delayed-message, which
-// routes a message when its delay is over, with identity, cancellation and recurrence.
+// Package delay holds messages for as long as their publishers ask. It offers the exchange type x-delayed-message, which
+// routes a message when its delay is over, and supports identities, cancellation and recurrence.
 package delay
 
 import (
@@ -13,22 +13,22 @@ import (
 
 // Config is the section plugins.delay.
 type Config struct {
-	// Max is the longest time that a message may be held, in whole milliseconds up to ten years.
+	// Max is the longest time for which a message may be held, in whole milliseconds, at most ten years.
 	Max time.Duration `koanf:"max" range:"1ms..87600h" doc:"Longest time that a message may be held, in whole milliseconds."`
-	// MaxHeld is how many messages an exchange may hold. 0 = no limit.
+	// MaxHeld is the maximum number of messages that an exchange may hold. 0 = no limit.
 	MaxHeld int `koanf:"max-held" range:"0.." doc:"Messages that an exchange may hold; 0 = no limit."`
 	// Headers makes x-deliver-after and x-deliver-at hold messages in queues.
 	Headers bool `koanf:"headers" doc:"Whether the headers x-deliver-after and x-deliver-at hold messages in queues."`
 }
 
-// tenYears is the longest time that a message is held, and the default.
+// tenYears is the longest possible hold, and the default.
 const tenYears = hook.MaxMillis * time.Millisecond
 
 // Factory makes the plugin.
 var Factory = hook.NewFactory("delay", Config{Max: tenYears, Headers: true}, build)
 
 type plugin struct {
-	max        int64 // milliseconds that a message is held at most
+	max        int64 // longest hold, in milliseconds
 	maxHeld    hook.Limit
 	headers    bool
 	timetables timetables

@@ -15,7 +15,7 @@ const (
 	lavinType    = "x-delayed-exchange" // LavinMQ's name
 )
 
-// The arguments of exchanges. All but the first are keys of policies, too, without "x-".
+// The arguments of exchanges. All except the first are also keys of policies, without "x-".
 const (
 	innerArgument    = "x-delayed-type"
 	delayArgument    = "x-delay"
@@ -42,7 +42,7 @@ func (p *plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// bounded is an argument, and a key of policies, whose value is an integer from low to high.
+// bounded returns an argument, which is also a key of policies, whose value is an integer from low to high.
 func bounded(name string, low, high int64, unit string, key hook.PolicyKey) hook.ExchangeArgument {
 	accepted := fmt.Sprintf("%d to %d %s", low, high, unit)
 	key.Check = hook.PolicyInt(low, high, strings.TrimPrefix(name, "x-")+", expected "+accepted)
@@ -58,7 +58,7 @@ func bounded(name string, low, high int64, unit string, key hook.PolicyKey) hook
 	}}
 }
 
-// checkInner refuses an exchange without a type that routes what it releases.
+// checkInner refuses an exchange that names no type for routing the messages that it releases.
 func checkInner(x *hook.Exchange) error {
 	v, _ := x.Args.Lookup(innerArgument)
 	if inner, ok := v.(string); ok && slices.Contains(x.Types, inner) {
@@ -71,7 +71,7 @@ func refuse(x *hook.Exchange, argument, why string) error {
 	return fmt.Errorf("invalid arg '%s' for exchange '%s' in vhost '%s': %s", argument, x.Name, x.VHost, why)
 }
 
-// schedule returns how an exchange holds messages. Settings that were accepted under higher limits are lowered.
+// schedule returns the schedule of an exchange. Settings that were accepted under higher limits are lowered.
 func (p *plugin) schedule(x *hook.Exchange) hook.Schedule {
 	v, _ := x.Args.Lookup(innerArgument)
 	inner, _ := v.(string)

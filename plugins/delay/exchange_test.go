@@ -14,7 +14,7 @@ import (
 // innerTypes are those of a broker with another plugin.
 var innerTypes = []string{"direct", "fanout", "topic", "headers", "x-random"}
 
-// newSchedule returns the schedule of a topic exchange with these effective settings, made by the plugin with a section.
+// newSchedule returns the schedule of a topic exchange with these effective settings, made by a plugin with the given configuration.
 func newSchedule(tb testing.TB, section hooktest.Section, settings map[string]any) hook.Schedule {
 	tb.Helper()
 	x := &hook.Exchange{

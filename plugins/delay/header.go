@@ -8,11 +8,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// readDelay returns the delay that a message asks for, in milliseconds: 0 if it asks for none. Integers count, floats without their
-// fraction, and decimal digits; values of other types do not.
+// readDelay returns the delay that a message asks for, in milliseconds: 0 if it asks for none. It accepts integers, floats without their
+// fraction, and decimal digits. Values of other types are ignored.
 func readDelay(m *hook.Publishing, longest int64) (int64, error) {
-	// Most delays are plain integers, which are read without an allocation. HeaderInt also reads booleans, as 0 and 1, and timestamps,
-	// as whole seconds: those are no delays.
+	// Most delays are plain integers, which HeaderInt reads without an allocation. HeaderInt also reads booleans, as 0 and 1, and timestamps,
+	// as whole seconds; those are not delays.
 	const second = 1000
 	n, ok := m.HeaderInt(delayHeader)
 	if ok && n > 1 && n <= longest && n%second != 0 {
@@ -43,7 +43,7 @@ func delayOf(v any, longest int64) (int64, error) {
 	return max(n, 0), nil
 }
 
-// digits reads decimal digits, with or without a minus, which makes them no delay.
+// digits reads decimal digits. A minus sign means that the message has no delay.
 func digits(text []byte, longest int64) (int64, error) {
 	unsigned := bytes.TrimPrefix(text, []byte{'-'})
 	if len(unsigned) == 0 || len(bytes.Trim(unsigned, "0123456789")) > 0 {
@@ -74,7 +74,7 @@ func truncated(f float64, longest int64) (int64, error) {
 	return max(int64(max(f, 0)), 0), nil
 }
 
-// tooLarge has RabbitMQ's term for a number beyond its limit.
+// tooLarge returns an error with RabbitMQ's term for a number beyond its limit.
 func tooLarge(number string) error {
 	return invalid(delayHeader, "{value_too_large,"+number+"}")
 }

@@ -8,13 +8,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The headers that hold a message in the queues it is routed to.
+// The headers that hold a message in the queues to which it is routed.
 const (
 	headerAfter = "x-deliver-after"
 	headerAt    = "x-deliver-at"
 )
 
-// keyDelay is the setting of queues that hold each message that enters.
+// keyDelay is the setting of queues that hold every message that enters.
 const keyDelay = "delivery-delay"
 
 var _ hook.HoldReader = (*plugin)(nil)
@@ -32,12 +32,11 @@ func (p *plugin) Arguments() []hook.Argument {
 	}}
 }
 
-// Attach implements [hook.Plugin]. It has no hooks for a queue without a delay: what
-// headers say, the broker does.
+// Attach implements [hook.Plugin]. It returns no hooks for a queue without a delay: the broker itself handles the headers.
 func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	hs := hook.Hooks{Shared: true}
 	if delay := hook.IntSetting(q, keyDelay); delay.Set() && delay.N() > 0 {
-		hs.OnEnqueue = queueDelay(min(delay.N(), p.max)).hold // the limit may be lower than it was
+		hs.OnEnqueue = queueDelay(min(delay.N(), p.max)).hold // the limit may have been lowered
 	}
 	return hs
 }
@@ -114,8 +113,8 @@ func (p *plugin) readAt(now hook.Instant, v any) (hook.Instant, error) {
 	return hook.Instant(0).AddMillis(ms), nil
 }
 
-// millisOf returns a header's value if it is a number: an integer, a floating-point
-// number, which is rounded up so that nothing comes early, or decimal digits.
+// millisOf returns a header's value if it is a number: an integer, a floating-point number, which is rounded up so that nothing is released
+// early, or decimal digits.
 func millisOf(v any) (ms int64, ok bool) {
 	switch v := v.(type) {
 	case float32:
@@ -133,7 +132,7 @@ func millisOf(v any) (ms int64, ok bool) {
 func tooLow(ms int64) string  { return "{value_negative," + strconv.FormatInt(ms, 10) + "}" }
 func tooHigh(ms int64) string { return "{value_too_large," + strconv.FormatInt(ms, 10) + "}" }
 
-// headerError refuses the value of a header.
+// headerError is the error for the value of a header.
 type headerError struct{ name, term, expected string }
 
 func (e *headerError) Error() string {

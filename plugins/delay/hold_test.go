@@ -184,7 +184,7 @@ func TestQueueDelayArgument(t *testing.T) {
 	}
 }
 
-// Whatever a publisher sends is a time within the limits, or refused with one line.
+// Whatever value a publisher sends becomes a time within the limits, or is refused with a one-line error.
 func FuzzReadHold(f *testing.F) {
 	f.Add("300", int64(5), 1.5)
 	f.Add("-1", int64(math.MaxInt64), math.NaN())

@@ -8,39 +8,40 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The headers of messages to an exchange. Those of recurring messages are in recur.go.
+// The headers of messages to an exchange. The headers of recurring messages are in recur.go.
 const (
 	delayHeader  = "x-delay"
 	idHeader     = "x-schedule-id"
 	cancelHeader = "x-schedule-cancel"
 
-	// schedulePrefix is what the names of all headers but x-delay begin with.
+	// schedulePrefix begins the names of all these headers except x-delay.
 	schedulePrefix = "x-schedule-"
-	// deathHeader is in dead letters, redrivenHeader in messages that were redriven.
+	// deathHeader is present in dead letters, redrivenHeader in redriven messages.
 	deathHeader    = "x-death"
 	redrivenHeader = "x-redriven"
 )
 
-// maxID is the longest identity of a message, in bytes.
+// maxID is the maximum length of a message's identity, in bytes.
 const maxID = 255
 
-// scheduler plans the messages of one exchange. It never changes: any goroutine may use it.
+// scheduler plans the messages of one exchange. It never changes, and any goroutine may use it.
 type scheduler struct {
 	delay      int64 // milliseconds for messages that ask for no delay; 0 = none
 	max        int64 // milliseconds
 	timetables *timetables
 }
 
-// plan is [hook.Schedule.Plan]. A message that it refuses may have been accepted before the limit was lowered: its plan is that of then.
+// plan implements [hook.Schedule.Plan]. A refused message may have been accepted before the limit was lowered, so p gets its plan under the
+// highest limit.
 func (s *scheduler) plan(m *hook.Publishing, p *hook.Plan) error {
 	err := s.planWithin(s.max, m, p)
 	if err != nil && s.max < hook.MaxMillis {
-		_ = s.planWithin(hook.MaxMillis, m, p) // err says what is wrong
+		_ = s.planWithin(hook.MaxMillis, m, p) // err describes the problem
 	}
 	return err
 }
 
-// planWithin is plan under a limit, in milliseconds.
+// planWithin is plan with the given limit, in milliseconds.
 func (s *scheduler) planWithin(limit int64, m *hook.Publishing, p *hook.Plan) (err error) {
 	identified := identifiable(m)
 	if identified {
@@ -71,8 +72,9 @@ func (s *scheduler) planWithin(limit int64, m *hook.Publishing, p *hook.Plan) (e
 	return nil
 }
 
-// identifiable reports whether a message may have an identity. It is quick about the many that have no header for it. A dead letter
-// has none, and neither has a message that was redriven: it would replace what waits in its name, such as the next one of those that recur.
+// identifiable reports whether a message may have an identity. It is fast for the many messages without a header for that. Dead letters and
+// redriven messages have no identity: otherwise they would replace the held message of the same identity, such as the next one of a recurring
+// message.
 func identifiable(m *hook.Publishing) bool {
 	if headers := m.Part(hook.PartHeaders); headers != nil && !bytes.Contains(headers, []byte(schedulePrefix)) {
 		return false
@@ -84,7 +86,7 @@ func identifiable(m *hook.Publishing) bool {
 	return !redriven
 }
 
-// readID returns a message's identity, which is nil if it has none, and whether it is a cancellation.
+// readID returns a message's identity, nil if it has none, and whether the message is a cancellation.
 func readID(m *hook.Publishing) (id []byte, cancels bool, err error) {
 	if v, ok := m.Header(cancelHeader); ok {
 		if cancels, ok = v.(bool); !ok {
@@ -111,7 +113,7 @@ func invalid(header, why string) error {
 	return fmt.Errorf("invalid header '%s': %s", header, why)
 }
 
-// quoted prints a text of a client, of which it shows the first bytes.
+// quoted quotes a client's text, cut to its first bytes.
 func quoted(text []byte) string {
 	const most = 64
 	if len(text) > most {

@@ -19,7 +19,7 @@ type (
 func (timestamp) AMQPType() string { return "timestamp" }
 func (decimal) AMQPType() string   { return "decimal" }
 
-// source has headers as the broker shows them.
+// source has headers in the form in which the broker presents them.
 type source struct{ hooktest.Source }
 
 func (s *source) HeaderInt(i int, name string) (int64, bool) {
@@ -173,7 +173,7 @@ func TestPlanDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// Whatever a header has, a message is refused with the header's name, or held no longer than it may be.
+// Whatever value a header has, the message is refused with the header's name, or held no longer than allowed.
 func FuzzHeaders(f *testing.F) {
 	f.Add("300", "a", int64(300), 300.9, uint8(0))
 	f.Add("-1", "", int64(math.MaxInt64), 1e300, uint8(255))

@@ -21,22 +21,22 @@ const (
 const (
 	// minEvery is the shortest interval, in milliseconds.
 	minEvery = 1000
-	// grace is how late a release may be. A point in time that is further back was missed.
+	// grace is how late a release may be. Points in time that are further back count as missed.
 	grace = time.Minute
 )
 
-// recurrence says when a message is released again and again. The zero value is that of a message that does not recur.
+// recurrence describes when a message is released repeatedly. The zero value means that it does not recur.
 type recurrence struct {
 	every     time.Duration
-	timetable *timetable   // nil with every
-	until     hook.Instant // the last instant at which it may be released; 0 = none
-	count     int64        // releases; 0 = any number
-	skip      bool         // what was missed is not released
+	timetable *timetable   // nil if every is set
+	until     hook.Instant // last instant at which it may be released; 0 = no end
+	count     int64        // number of releases; 0 = any number
+	skip      bool         // missed releases are skipped
 }
 
 func (r *recurrence) recurs() bool { return r.every > 0 || r.timetable != nil }
 
-// readRecurrence reads the headers of a recurring message, whose interval may have as many milliseconds as longest.
+// readRecurrence reads the headers of a recurring message. Its interval may be at most longest milliseconds.
 func (s *scheduler) readRecurrence(m *hook.Publishing, identified bool, longest int64) (r recurrence, err error) {
 	by, err := s.readPoints(m, &r, longest)
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *scheduler) readRecurrence(m *hook.Publishing, identified bool, longest 
 	return r, nil
 }
 
-// readPoints reads the points in time, and returns the header that gives them; "" if there is none.
+// readPoints reads the points in time, and returns the name of the header that defines them; "" if there is none.
 func (s *scheduler) readPoints(m *hook.Publishing, r *recurrence, longest int64) (by string, err error) {
 	cron, hasCron, err := readText(m, cronHeader)
 	if err != nil {
@@ -96,7 +96,7 @@ func readText(m *hook.Publishing, header string) (text []byte, ok bool, err erro
 	return nil, false, nil
 }
 
-// readInteger reads a header that is a number from low to high. A timestamp is one, too, of milliseconds, where a time is expected.
+// readInteger reads a header that is a number from low to high. Where a time is expected, it also accepts a timestamp.
 func readInteger(m *hook.Publishing, header string, low, high int64) (n int64, ok bool, err error) {
 	v, ok := m.Header(header)
 	if !ok {
@@ -113,7 +113,7 @@ func readInteger(m *hook.Publishing, header string, low, high int64) (n int64, o
 	return n, true, nil
 }
 
-// refuseAlone refuses headers that only recurring messages have.
+// refuseAlone refuses headers that are valid only for recurring messages.
 func refuseAlone(m *hook.Publishing) error {
 	for _, header := range []string{zoneHeader, untilHeader, countHeader, missedHeader} {
 		if _, ok := m.Header(header); ok {
@@ -123,7 +123,7 @@ func refuseAlone(m *hook.Publishing) error {
 	return nil
 }
 
-// readEnd reads when the recurrence ends, and what becomes of points in time that were missed.
+// readEnd reads the end of the recurrence, and how to treat missed points in time.
 func (r *recurrence) readEnd(m *hook.Publishing) error {
 	if _, ok := m.Header(zoneHeader); ok && r.timetable == nil {
 		return invalid(zoneHeader, "there is no "+cronHeader)
@@ -159,8 +159,8 @@ func (r *recurrence) readMissed(m *hook.Publishing) error {
 	return nil
 }
 
-// first returns the first point in time. from is when the message was published, or with delayed the end of its delay, from which it
-// counts. An interval then begins with a release.
+// first returns the first point in time. from is when the message was published or, if delayed is set, the end of its delay. In the latter case an
+// interval begins with a release.
 func (r *recurrence) first(from hook.Instant, delayed bool) (hook.Instant, error) {
 	at := from
 	if r.timetable != nil || !delayed {
@@ -175,7 +175,7 @@ func (r *recurrence) first(from hook.Instant, delayed bool) (hook.Instant, error
 	return at, nil
 }
 
-// after returns the first point in time after t; 0 if there is none. With an interval, t is such a point.
+// after returns the first point in time after t; 0 if there is none. With an interval, t must be such a point.
 func (r *recurrence) after(t hook.Instant) hook.Instant {
 	if r.timetable != nil {
 		return r.timetable.next(t)
@@ -183,7 +183,7 @@ func (r *recurrence) after(t hook.Instant) hook.Instant {
 	return t.Add(r.every)
 }
 
-// following returns the first point in time after both due, which is one, and now; 0 if there is none.
+// following returns the first point in time that is after both due, a point itself, and now; 0 if there is none.
 func (r *recurrence) following(due, now hook.Instant) hook.Instant {
 	if r.every > 0 && now > due {
 		due = due.Add(now.Sub(due) / r.every * r.every)
@@ -192,13 +192,13 @@ func (r *recurrence) following(due, now hook.Instant) hook.Instant {
 	return r.after(max(due, now))
 }
 
-// released is [hook.Schedule.Released]. State counts the releases.
+// released implements [hook.Schedule.Released]. State counts the releases.
 func (s *scheduler) released(m *hook.Publishing, release *hook.Release) {
 	if !identifiable(m) {
 		return
 	}
-	// An error means that the message was accepted by other rules, of another version or other time zones: it leaves. Limits that
-	// were lowered are for new messages.
+	// An error means that the message was accepted by other rules, of another version or other time zones; it then leaves. Lowered limits
+	// apply to new messages only.
 	r, err := s.readRecurrence(m, true, hook.MaxMillis)
 	if err != nil || !r.recurs() {
 		return

@@ -145,7 +145,7 @@ func newLife(tb testing.TB, headers map[string]any) *life {
 	return l
 }
 
-// run releases the message when it is due, up to an instant. late is how long the broker takes.
+// run releases the message when it is due, up to an instant. late is the delay of each release.
 func (l *life) run(until hook.Instant, late time.Duration) {
 	l.tb.Helper()
 	for l.hold != 0 && l.hold.Add(late) <= until {
@@ -187,7 +187,7 @@ func TestIntervals(t *testing.T) {
 	l.want("+3 +13 +23", true)
 }
 
-// A limit that was lowered since does not end what recurs.
+// A lowered limit does not end existing recurrences.
 func TestLoweredLimit(t *testing.T) {
 	l := newLife(t, map[string]any{everyHeader: int32(10_000)})
 	l.schedule = newSchedule(t, nil, map[string]any{"max-delay": int32(5000)})
@@ -195,7 +195,7 @@ func TestLoweredLimit(t *testing.T) {
 	l.want("+10 +20", true)
 }
 
-// A message that was published in a transaction, before a limit was lowered, went out when it was committed, long before its time.
+// A message published in a transaction before a limit was lowered used to be released at the commit, long before its time.
 func TestLimitLoweredBeforeTheCommit(t *testing.T) {
 	for _, headers := range []map[string]any{
 		{delayHeader: int32(60_000)},
@@ -224,7 +224,7 @@ func TestEndOfRecurrence(t *testing.T) {
 	l.want("+10 +20", false)
 }
 
-// While the broker was down, points in time went by.
+// While the broker was down, points in time passed.
 func TestMissed(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -280,7 +280,7 @@ func TestCronThroughAnOutage(t *testing.T) {
 	}
 }
 
-// A message that does not recur, and one that recurs by rules of which this version knows nothing, leave when they are released.
+// A message that does not recur, or that recurs by rules unknown to this version, leaves when it is released.
 func TestReleasedForGood(t *testing.T) {
 	for name, headers := range map[string]map[string]any{
 		"delay":                  {delayHeader: int32(5)},
@@ -300,7 +300,7 @@ func TestReleasedForGood(t *testing.T) {
 	}
 }
 
-// Whatever the headers say, a message is either refused, or released at instants that lie ever later.
+// Whatever the headers are, a message is either refused, or released at ever later instants.
 func FuzzRecurrence(f *testing.F) {
 	f.Add("0 9 * * 1-5", "Europe/Berlin", int64(0), int64(0), int64(0), "skip", int64(1795428006), int64(5))
 	f.Add("*/7 */3 1,15 * 0", "America/Havana", int64(0), int64(1900000000000), int64(3), "once", int64(1772863200), int64(86400))

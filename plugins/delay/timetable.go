@@ -14,23 +14,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// parser reads the five fields of cron. If both days of the month and days of the week are limited, either will do, as in cron.
+// parser reads the five fields of cron. If both days of the month and days of the week are limited, either one matches, as in cron.
 var parser = cron.MustNewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(searchYears)
 
 const (
-	// searchYears is how many years ahead points in time are looked for: there are at most eight between leap days.
+	// searchYears is how many years ahead points in time are searched: there are at most eight between leap days.
 	searchYears = 10
-	// maxExpression and maxZone are the longest texts, in bytes.
+	// maxExpression and maxZone are the maximum lengths of the texts, in bytes.
 	maxExpression = 255
 	maxZone       = 64
 )
 
 // timetable is a cron expression in a time zone. It never changes.
 //
-// The clock of a zone jumps, and the library knows only one that does not. So it is asked about readings of the zone's clock, as if
-// they were times in UTC, between two jumps at a time. What the clock jumps over is released at once after the jump. What it reads twice
-// is released the first time. Both are as in cron, and do not hold for expressions that name all hours ("*", "*/2"): these go on
-// in their rhythm, whatever the clock reads.
+// The clock of a zone jumps, and the library only knows clocks that do not. So the library is used between two jumps at a time, and
+// takes readings of the zone's clock for times in UTC. Points that the clock jumps over are released right after the jump: in a zone that
+// goes from 02:00 to 03:00, "30 2 * * *" is released at 03:00. Points that the clock reads twice are released the first time. As in cron,
+// neither rule applies to expressions that name all hours ("*", "*/2"): these keep their rhythm, whatever the clock reads.
 type timetable struct {
 	expression, name string
 	schedule         cron.Schedule
@@ -52,7 +52,7 @@ func newTimetable(expression, zone []byte) (*timetable, error) {
 	if t.schedule, err = parser.Parse(string(expression)); err != nil {
 		return nil, invalid(cronHeader, fmt.Sprintf("%s: %s", quoted(expression), explained(err)))
 	}
-	t.everyHour = fields[1][0] == '*' || fields[1][0] == '?' // the library reads both as all
+	t.everyHour = fields[1][0] == '*' || fields[1][0] == '?' // the library treats both as all
 	if len(zone) > maxZone || !isIANA(t.name) {
 		return nil, noZone(zone)
 	}
@@ -62,13 +62,13 @@ func newTimetable(expression, zone []byte) (*timetable, error) {
 	return t, nil
 }
 
-// isIANA reports whether a name may be one of the IANA. They begin with a capital letter. Other files among the time zones of a system
-// do not: localtime and posixrules are the machine's zone, and those below right count leap seconds.
+// isIANA reports whether a name may be an IANA name; these begin with a capital letter. Other files among the time zones of a system
+// do not: localtime and posixrules are the machine's zone, and those in the folder right count leap seconds.
 func isIANA(zone string) bool {
-	return zone != "" && zone[0] >= 'A' && zone[0] <= 'Z' && zone != "Local" // which Go takes for the machine's zone
+	return zone != "" && zone[0] >= 'A' && zone[0] <= 'Z' && zone != "Local" // Go takes this name for the machine's zone
 }
 
-// explained returns what the library says, unless it speaks of its own options and of numbers where there is another text.
+// explained returns the library's error text, replaced where it mentions the library's own options, or a number instead of the actual text.
 func explained(err error) string {
 	text := err.Error()
 	for _, own := range []string{"option", "strconv"} {
@@ -105,8 +105,8 @@ func (t *timetable) next(after hook.Instant) hook.Instant {
 	return 0
 }
 
-// nextJump returns an instant until which the clock does not jump, and after which it may; false if it jumps no more. Go says of the
-// last day of a leap year that it ends before that day does: one day without a jump is assumed then.
+// nextJump returns an instant until which the clock does not jump and after which it may; false if there are no more jumps. For the
+// last day of a leap year, Go reports an end of the zone's period before the end of that day; one day without a jump is assumed then.
 func nextJump(at time.Time) (time.Time, bool) {
 	_, end := at.ZoneBounds()
 	if end.IsZero() {
@@ -119,8 +119,8 @@ func nextJump(at time.Time) (time.Time, bool) {
 	return end, true
 }
 
-// unread returns the reading of the clock after which points in time are looked for at an instant: that of the instant or, while the
-// clock reads again what it has read, the last one of those.
+// unread returns the clock's reading after which to search for points in time at an instant. It is the reading at that instant. While the
+// clock repeats an hour, it is the last reading before the repetition.
 func (t *timetable) unread(at time.Time) time.Time {
 	reading := clockAt(at)
 	jump, _ := at.ZoneBounds()
@@ -133,19 +133,19 @@ func (t *timetable) unread(at time.Time) time.Time {
 	return reading
 }
 
-// clockAt returns what the clock of t's zone reads, as if it were a time in UTC.
+// clockAt returns the reading of t's clock as if it were a time in UTC.
 func clockAt(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// timetables has those that were used last. Any goroutine may use it.
+// timetables caches the timetables that were used last. Any goroutine may use it.
 type timetables struct {
 	seed  maphash.Seed
 	slots [256]atomic.Pointer[timetable]
 }
 
-// find returns the timetable of an expression and a zone, which it reads once.
+// find returns the timetable for an expression and a zone. It parses them if they are not in the cache.
 func (ts *timetables) find(expression, zone []byte) (*timetable, error) {
 	slot := &ts.slots[(maphash.Bytes(ts.seed, expression)^maphash.Bytes(ts.seed, zone)<<1)%uint64(len(ts.slots))]
 	if t := slot.Load(); t != nil && t.expression == string(expression) && t.name == string(zone) {

@@ -18,7 +18,7 @@ func newTable(tb testing.TB, expression, zone string) *timetable {
 	return t
 }
 
-// following returns the points in time after an instant, as the zone's clock shows them.
+// following returns the points in time after an instant, as read on the zone's clock.
 func following(tb testing.TB, table *timetable, after string, n int) string {
 	tb.Helper()
 	var all []string
@@ -29,7 +29,7 @@ func following(tb testing.TB, table *timetable, after string, n int) string {
 	return strings.Join(all, " ")
 }
 
-// The clock of a zone jumps forward over an hour, and back over one that it then reads twice.
+// A zone's clock jumps forward over an hour, and back over an hour that it then reads twice.
 func TestChangesOfTheClock(t *testing.T) {
 	const berlin = "Europe/Berlin" // 2026-03-29 02:00 to 03:00, 2026-10-25 03:00 to 02:00
 	for _, tc := range []struct {
@@ -130,7 +130,7 @@ func TestChangesOfTheClock(t *testing.T) {
 	}
 }
 
-// Every point in time around each jump of a year, found minute by minute, is found, and no other.
+// Every point in time around each jump of a year, determined minute by minute, is found, and no other.
 func TestEveryPointInTime(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "Australia/Lord_Howe", "Africa/Casablanca", "America/Havana"} {
 		for _, expression := range []string{"*/20 * * * *", "5 */2 * * *", "30 0-3 * * *", "0 0 * * *", "45 1,2 1-7,29 * 0"} {
@@ -222,7 +222,7 @@ func hooked(tb testing.TB) *plugin {
 	return p.(*plugin)
 }
 
-// What is not refused has points in time that lie ever later, on whole minutes of the clock or where it jumps.
+// Every accepted expression has ever later points in time, on whole minutes of the clock or where it jumps.
 func FuzzTimetable(f *testing.F) {
 	for _, expression := range []string{"0 9 * * 1-5", "*/7 */3 1,15 * 0", "59 23 31 12 *", "0 0 29 2 *", "?", "5-1 22-2 * * fri-mon", "@every 1s", "TZ=UTC * * * *", "0 0 L * *"} {
 		f.Add(expression, "Europe/Berlin", int64(1795428006))

@@ -48,8 +48,8 @@ func (p plugin) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{OnIdle: lease(period.N(), p.config.DeadLetter), Shared: true}
 }
 
-// lease returns the callback of a queue with a lease of period milliseconds. The
-// closure holds nothing else, because there may be many such queues.
+// lease returns the callback for a queue with a lease of period milliseconds. The closure captures nothing else, because there may be many
+// such queues.
 func lease(period int64, deadLetter bool) callback {
 	return func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
 		if t := end(now, idle, period); now < t {
@@ -60,8 +60,7 @@ func lease(period int64, deadLetter bool) callback {
 	}
 }
 
-// ifEmpty is lease for OnlyIfEmpty: a queue with messages, whether ready, held or
-// unacknowledged, gets another period.
+// ifEmpty is lease for OnlyIfEmpty: a queue with messages, whether ready, held or unacknowledged, gets another period.
 func ifEmpty(q hook.Queue, period int64, deadLetter bool) callback {
 	lease := lease(period, deadLetter)
 	return func(now hook.Instant, idle time.Duration, v *hook.Verdict) {
@@ -73,12 +72,12 @@ func ifEmpty(q hook.Queue, period int64, deadLetter bool) callback {
 	}
 }
 
-// end returns the end of the lease of a queue that was last used idle ago.
+// end returns the end of the lease of a queue that has been unused for idle.
 func end(now hook.Instant, idle time.Duration, period int64) hook.Instant {
 	return now.Add(-idle).AddMillis(period)
 }
 
-// askAt asks again at t, or earlier if another plugin has asked for it.
+// askAt makes the broker ask again at t, or earlier if another plugin has requested that.
 func askAt(v *hook.Verdict, t hook.Instant) {
 	if v.Deadline == 0 || t < v.Deadline {
 		v.Deadline = t

@@ -132,7 +132,7 @@ func TestArgument(t *testing.T) {
 	}
 }
 
-// There may be a million leased queues: what each holds is its period.
+// There may be a million leased queues: each one's callback captures only its period.
 func TestLeaseIsSmall(t *testing.T) {
 	p := hooktest.New(t, Factory, nil)
 	q := hooktest.NewQueue(hooktest.Spec{Settings: map[string]any{"expires": int32(60_000)}})

@@ -1,5 +1,4 @@
-// Package maxlength limits the ready messages of queues, and the sum of their
-// bodies.
+// Package maxlength limits the ready messages of queues, and the sum of their bodies.
 package maxlength
 
 import (
@@ -25,7 +24,7 @@ const (
 
 // Arguments implements [hook.Plugin].
 func (plugin) Arguments() []hook.Argument {
-	stronger := hook.TakeStronger // RabbitMQ: for quorum queues policies win
+	stronger := hook.TakeStronger // as in RabbitMQ, policies take precedence for quorum queues
 	length, bytes := limit("maximum length"), limit("maximum length in bytes")
 	bytes.QueueTypes = []string{"classic", "quorum", "stream"}
 	return []hook.Argument{
@@ -38,7 +37,7 @@ func (plugin) Arguments() []hook.Argument {
 	}
 }
 
-// limit returns the key of a limit: the lowest one applies.
+// limit returns the policy key of a limit; the lowest limit applies.
 func limit(what string) *hook.PolicyKey {
 	return &hook.PolicyKey{
 		Check: hook.PolicyInt(0, math.MaxInt64, what), Operator: true, Merge: hook.TakeLower, Argument: hook.TakeLower,
@@ -81,15 +80,14 @@ func (g *gate) drop(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	g.each(now, ms, vs, hook.Verdict{Action: hook.Drop, Reason: hook.ReasonMaxLen, Nack: true})
 }
 
-// each gives the verdict full to the messages that would exceed the limits, as if
-// they were enqueued one by one. A message that would leave an empty queue at once,
-// delivered or expired, does not count.
+// each gives the verdict full to the messages that would exceed the limits, as if they were enqueued one by one. A message that would leave
+// an empty queue at once, delivered or expired, does not count.
 func (g *gate) each(now hook.Instant, ms []hook.Message, vs []hook.Verdict, full hook.Verdict) {
 	ready, bytes, credit := g.queue.Ready(), g.queue.ReadyBytes(), g.queue.Credit()
 	for i := range ms {
 		v, size := &vs[i], int64(ms[i].Size)
 		switch {
-		case v.Action != hook.Keep: // not enqueued
+		case v.Action != hook.Keep: // will not be enqueued
 		case v.Hold > now: // counts when it is released
 		case over(g.length, int64(ready)+1) || over(g.bytes, bytes+size):
 			*v = full

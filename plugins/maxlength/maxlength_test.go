@@ -55,10 +55,8 @@ func TestDropHead(t *testing.T) {
 	}
 }
 
-// Each message is a letter: its case says how large it is ("a" 1 byte, "A" 10),
-// t is a small one whose time is up, h one that is held, p one whose hold has ended,
-// d one that an earlier plugin dropped. A
-// dot in want is a message that enters, an x one that is kept out.
+// Each message is a letter. Its case gives its size ("a" 1 byte, "A" 10). t is a small message whose time is up, h one that is held, p one
+// whose hold has ended, d one that an earlier plugin dropped. In want, a dot is a message that enters, and an x one that is kept out.
 func TestReject(t *testing.T) {
 	for _, tc := range []struct {
 		name          string

@@ -27,10 +27,10 @@ func (plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// router has the destinations of the bindings, sorted: messages go where they went before the broker started again.
+// router holds the destinations of the bindings, sorted, so that a restart of the broker does not change where messages go.
 type router struct {
 	bound []bound
-	all   []hook.Destination // of bound, a destination with several bindings as often; made by Prepare
+	all   []hook.Destination // destinations of bound, repeated for each binding; made by Prepare
 }
 
 type bound struct {
@@ -53,7 +53,7 @@ func compare(a, b bound) int {
 	return cmp.Or(strings.Compare(a.name, b.name), cmp.Compare(a.dest, b.dest))
 }
 
-// find returns where the destination of a binding is, or would be.
+// find returns the position of a binding's destination, or where it would be inserted.
 func (r *router) find(b *hook.Binding) (i int, found bool) {
 	return slices.BinarySearchFunc(r.bound, bound{toExchange: b.ToExchange, name: b.Name, dest: b.Destination}, compare)
 }
@@ -96,8 +96,8 @@ func (r *router) Route(m *hook.Publishing, dst []hook.Destination) []hook.Destin
 	return append(dst, r.all[hash(m)%uint64(len(r.all))])
 }
 
-// hash hashes the routing keys of m: FNV-1a over each key and a zero behind it, and the finaliser of SplitMix64, because the
-// lower bits of FNV alone depend on few others. It decides where messages go, and must never change.
+// hash hashes the routing keys of m: FNV-1a over each key and a zero after it, then the finaliser of SplitMix64, because the
+// lower bits of FNV alone depend on few other bits. The result decides where messages go, and must never change.
 func hash(m *hook.Publishing) uint64 {
 	const offset, prime = 0xcbf29ce484222325, 0x100000001b3
 	h := uint64(offset)

@@ -31,7 +31,7 @@ func bind(tb testing.TB, x *hooktest.Exchange, queue, key string, args ...hook.A
 	}
 }
 
-// share publishes with the keys 0 to n-1, and counts where they went.
+// share publishes with the keys 0 to n-1, and counts the messages per queue.
 func share(t *testing.T, x *hooktest.Exchange, n int) map[string]int {
 	t.Helper()
 	got := map[string]int{}
@@ -41,7 +41,7 @@ func share(t *testing.T, x *hooktest.Exchange, n int) map[string]int {
 	return got
 }
 
-// Messages went to these queues in the first release. If this test fails, an upgrade would send messages elsewhere.
+// The queues to which messages went in the first release. If this test fails, an upgrade would send messages elsewhere.
 func TestPlacementNeverChanges(t *testing.T) {
 	x := exchange(t)
 	for _, q := range []string{"q4", "q1", "q3", "q2"} {
@@ -56,7 +56,7 @@ func TestPlacementNeverChanges(t *testing.T) {
 	}
 }
 
-// RabbitMQ 4.3 sorts destinations, too, after older ones sent messages elsewhere after a restart.
+// RabbitMQ 4.3 sorts destinations, too; older versions sent messages elsewhere after a restart.
 func TestOrderOfBindingsDoesNotMatter(t *testing.T) {
 	var queues []string
 	for i := range 40 {
@@ -115,7 +115,7 @@ func TestEveryBindingCounts(t *testing.T) {
 	check(map[string]int{"two": 1, "three": 1})
 }
 
-// The keys of CC and BCC headers are hashed together with the routing key, and lead to one queue.
+// The keys in CC and BCC headers are hashed together with the routing key, and lead to one queue.
 func TestCarbonCopies(t *testing.T) {
 	x := exchange(t)
 	for i := range 10 {
@@ -154,7 +154,7 @@ func TestNothingBound(t *testing.T) {
 	}
 }
 
-// Bindings come and go as in a list that is sorted for each message.
+// After any sequence of bindings and unbindings, routing equals that by a list sorted for each message.
 func TestModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	x := exchange(t)

@@ -25,10 +25,10 @@ func (plugin) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// router has the destinations of the bindings.
+// router holds the destinations of the bindings.
 type router struct {
 	bindings []int32            // by destination
-	all      []hook.Destination // a destination with several bindings as often; made by Prepare
+	all      []hook.Destination // a destination is repeated for each of its bindings; made by Prepare
 }
 
 var _ hook.Preparer = (*router)(nil)

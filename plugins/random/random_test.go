@@ -27,7 +27,7 @@ func bind(tb testing.TB, x *hooktest.Exchange, queue, key string, args ...hook.A
 	}
 }
 
-// The limits below are ten standard deviations from the mean: chance does not exceed them.
+// The limits below are ten standard deviations from the mean, which chance does not exceed.
 func TestEveryBindingCounts(t *testing.T) {
 	x := exchange(t)
 	bind(t, x, "one", "a")
@@ -58,7 +58,7 @@ func TestEveryBindingCounts(t *testing.T) {
 	check(map[string]int{"two": 30_000, "three": 30_000})
 }
 
-// Bindings of many queues come and go; messages go to those that are bound, and to one each.
+// Bindings of many queues come and go. Each message goes to exactly one bound queue.
 func TestBindingsComeAndGo(t *testing.T) {
 	x := exchange(t)
 	route := func() string { return x.Queues(t, "", hooktest.Content{}) }

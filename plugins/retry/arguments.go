@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The settings' names in policies. The first three are RabbitMQ's, of its quorum queues
+// The settings' names in policies. The first three are RabbitMQ's, for its quorum queues
 // [RabbitMQ: quorum-queues.html#delayed-retry].
 const (
 	keyType       = "delayed-retry-type"
@@ -23,12 +23,11 @@ const (
 	retryReturned = "returned"
 )
 
-// maxMultiplier is the highest multiplier: the second retry waits for as many times the
-// lowest wait.
+// maxMultiplier is the highest multiplier. With multiplier m, the wait before the second retry is m times the first wait.
 const maxMultiplier = 1000
 
-// Arguments implements [hook.Plugin]. RabbitMQ has no retries for classic queues: as
-// there, a policy with its keys does not apply to them.
+// Arguments implements [hook.Plugin]. RabbitMQ has no retries for classic queues. As there, a policy with these keys does not apply to
+// them.
 func (plugin) Arguments() []hook.Argument {
 	quorum := []string{"quorum"}
 	return []hook.Argument{
@@ -79,7 +78,7 @@ func validMultiplier(v any) error {
 	return nil
 }
 
-// multiplier returns v if it is a multiplier.
+// multiplier returns v if it is a valid multiplier.
 func multiplier(v any) (m float64, ok bool) {
 	switch f := v.(type) {
 	case float32:
@@ -93,23 +92,23 @@ func multiplier(v any) (m float64, ok bool) {
 		}
 		m = float64(n)
 	}
-	return m, m >= 1 && m <= maxMultiplier // not so if it is not a number
+	return m, m >= 1 && m <= maxMultiplier // false for NaN
 }
 
-// lookup finds a setting of the same declaration or policy.
+// lookup finds a setting in the same declaration or policy.
 type lookup = func(key string) (any, bool)
 
-// argument returns the look-up in a declaration.
+// argument returns the lookup for a declaration.
 func argument(all hook.Args) lookup {
 	return func(key string) (any, bool) { return all.Lookup("x-" + key) }
 }
 
-// conflict is an error about two settings.
+// conflict is an error about two settings that contradict each other.
 type conflict string
 
 func (c conflict) Error() string { return string(c) }
 
-// term returns the error of an argument.
+// term converts an error into the error of an argument.
 func term(err error) error {
 	if err == nil {
 		return nil
@@ -117,7 +116,7 @@ func term(err error) error {
 	return &hook.ArgError{Term: err.Error()}
 }
 
-// needsMin refuses a type that is to hold messages for no time.
+// needsMin refuses a type that holds messages if no minimum time is given.
 func needsMin(v any, of lookup) error {
 	if _, ok := of(keyMin); !ok && v != retryDisabled {
 		return conflict(keyMin + " is required")

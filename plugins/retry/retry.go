@@ -1,5 +1,4 @@
-// Package retry holds messages that come back to their queue before they are
-// delivered again, longer each time.
+// Package retry holds messages that come back to their queue before they are delivered again, each time for longer.
 package retry
 
 import (
@@ -25,16 +24,15 @@ func (plugin) Attach(q hook.Queue) hook.Hooks {
 	return hs
 }
 
-// backoff is how long the messages of a queue wait.
+// backoff describes how long the messages of a queue wait.
 type backoff struct {
-	failed, nacked bool    // messages that came back in this way wait
+	failed, nacked bool    // messages that came back in these ways wait
 	min, max       int64   // milliseconds; max may be lower than min
 	multiplier     float64 // 0 = the wait grows by min each time
 }
 
-// backoffOf reads a queue's settings; ok is false if its messages do not wait. The
-// settings may come from an argument and policies, so that what the checks found of
-// each need not hold for all of them.
+// backoffOf reads a queue's settings; ok is false if its messages do not wait. Arguments and policies are checked separately,
+// so their combination may violate the checks.
 func backoffOf(q hook.Queue) (b backoff, ok bool) {
 	switch kind, _ := hook.StringSetting(q, keyType); kind {
 	case retryAll:
@@ -73,18 +71,18 @@ func (b backoff) hold(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-// wait returns how many milliseconds a message waits that came back n times.
+// wait returns how many milliseconds a message waits that has come back n times.
 func (b backoff) wait(n uint32) int64 {
 	n = max(n, 1)
 	if b.multiplier == 0 {
-		if b.min > b.max/int64(n) { // without overflow
+		if b.min > b.max/int64(n) { // avoids an overflow
 			return b.max
 		}
 		return b.min * int64(n)
 	}
-	const rounding = 1e-12 // of the powers: 1.1 squared is a bit more than 1.21
+	const rounding = 1e-12 // of the powers: 1.1 squared is slightly more than 1.21
 	ms := math.Ceil(float64(b.min) * math.Pow(b.multiplier, float64(n-1)) * (1 - rounding))
-	if ms >= float64(b.max) { // also if it is infinite
+	if ms >= float64(b.max) { // true for infinity, too
 		return b.max
 	}
 	return int64(ms)

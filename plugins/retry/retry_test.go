@@ -33,8 +33,7 @@ func attach(tb testing.TB, settings map[string]any) hook.Hooks {
 	return hooktest.New(tb, Factory, nil).Attach(hooktest.NewQueue(hooktest.Spec{Settings: settings}))
 }
 
-// waits returns how long a message is held that comes back for the n-th time, in
-// milliseconds.
+// waits returns how long a message is held when it comes back for the n-th time, in milliseconds.
 func waits(t *testing.T, settings map[string]any, how hook.Return, ns ...uint32) []int64 {
 	t.Helper()
 	h := attach(t, settings)
@@ -120,7 +119,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// Policies have no upper bound: what does not fit saturates.
+// Policies have no upper bound: values that do not fit saturate.
 func TestHugeWaits(t *testing.T) {
 	for _, settings := range []map[string]any{
 		{keyMin: int64(math.MaxInt64), keyMax: int64(math.MaxInt64)},
@@ -167,7 +166,7 @@ func TestQueuesWithoutRetries(t *testing.T) {
 	}
 }
 
-// What another plugin decided stays, if it is later.
+// A later hold of another plugin stays.
 func TestTheLatestHoldCounts(t *testing.T) {
 	h := attach(t, map[string]any{keyType: retryAll, keyMin: int32(100)})
 	for before, want := range map[hook.Instant]hook.Instant{

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// CheckExpiration implements [hook.ExpirationChecker]: the property has milliseconds
-// in decimal, with an optional sign, up to ten years. The errors are RabbitMQ's.
+// CheckExpiration implements [hook.ExpirationChecker]. The property is a decimal number of milliseconds, with an optional sign, up to ten
+// years. The errors are RabbitMQ's.
 func (p *plugin) CheckExpiration(raw []byte) (hook.Limit, error) {
 	negative, digits, rest := cutInteger(raw)
 	significant := bytes.TrimLeft(digits, "0")
@@ -30,7 +30,7 @@ func (p *plugin) CheckExpiration(raw []byte) (hook.Limit, error) {
 	return hook.LimitOf(n), nil
 }
 
-// cutInteger splits b after the integer at its start.
+// cutInteger splits off the integer at the start of b.
 func cutInteger(b []byte) (negative bool, digits, rest []byte) {
 	unsigned := bytes.TrimLeft(b, "+-")
 	if len(b)-len(unsigned) > 1 {

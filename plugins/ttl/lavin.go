@@ -6,9 +6,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// lavin is the strategy lavinmq on one queue: deadlines are floored to tenths
-// of a second, and a message with TTL 0 waits while the queue has a consumer, even
-// one without credit.
+// lavin is the strategy lavinmq on one queue: deadlines are rounded down to tenths of a second, and a message with TTL 0 waits while the
+// queue has a consumer, even one without credit.
 type lavin struct {
 	queue hook.Queue
 	ttl   hook.Limit
@@ -28,7 +27,7 @@ func (l *lavin) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 			continue
 		}
 		d := ms[i].Enqueued.AddMillis(t.N())
-		setDeadline(&vs[i], max(d-d%tick, 1)) // 0 would be no deadline
+		setDeadline(&vs[i], max(d-d%tick, 1)) // 0 would mean no deadline
 		if t.N() == 0 {
 			vs[i].State = zeroTTL
 		}
@@ -49,7 +48,7 @@ func (l *lavin) expireDue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	}
 }
 
-// requeue expires messages with TTL 0: they had their delivery.
+// requeue expires messages with TTL 0, because they have had their delivery.
 func (l *lavin) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	for i := range ms {
 		if ms[i].State == zeroTTL {

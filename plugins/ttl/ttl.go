@@ -1,6 +1,5 @@
-// Package ttl gives messages a deadline, from the queue's message-ttl and the
-// publisher's expiration, and drops them when it is reached. It offers the expiry
-// strategies deadline, rabbitmq, lavinmq and ottermq.
+// Package ttl gives messages a deadline, from the queue's message-ttl and the publisher's expiration, and drops them when it is reached.
+// It offers the expiry strategies deadline, rabbitmq, lavinmq and ottermq.
 package ttl
 
 import (
@@ -71,12 +70,10 @@ func (p *plugin) Strategies() []string {
 	return []string{"deadline", "rabbitmq", "lavinmq", "ottermq"}
 }
 
-// DefaultStrategy implements [hook.Strategist]. It may be another plugin's strategy;
-// the chain checks that it exists.
+// DefaultStrategy implements [hook.Strategist]. It may name another plugin's strategy; the chain checks that it exists.
 func (p *plugin) DefaultStrategy() string { return p.strategy }
 
-// Attach implements [hook.Plugin]. It has no hooks for a queue with another plugin's
-// strategy.
+// Attach implements [hook.Plugin]. It returns no hooks for a queue with another plugin's strategy.
 func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	ttl := hook.IntSetting(q, "message-ttl")
 	hs := hook.Hooks{Strategy: true, OnHead: expireDue, DeadlineFromReady: true, Shared: true}
@@ -87,16 +84,16 @@ func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	case "rabbitmq":
 		hs.Scan, hs.OnEnqueue = hook.ScanHeads, lower(ttl.Min(p.ceiling))
 	case "ottermq":
-		retroactive = true // OtterMQ computes the deadline when it is needed
+		retroactive = true // OtterMQ computes the deadline when it needs it
 		hs.Scan, hs.OnEnqueue = hook.ScanLazy, stampExpirations
 		if ttl.Min(p.ceiling).Set() {
 			hs.OnEnqueue = ownFirst{ttl, p.ceiling}.stamp
 		}
 	case "lavinmq":
-		retroactive = true // LavinMQ looks the TTL up when it is needed
+		retroactive = true // LavinMQ looks the TTL up when it needs it
 		l := &lavin{queue: q, ttl: ttl.Min(p.ceiling)}
 		hs.Scan, hs.OnEnqueue, hs.OnHead, hs.OnRequeue = hook.ScanTop, l.stamp, l.expireDue, l.requeue
-		hs.Shared = false // it reads the number of consumers
+		hs.Shared = false // its result depends on the number of consumers
 	default:
 		return hook.Hooks{Shared: true}
 	}
@@ -106,8 +103,7 @@ func (p *plugin) Attach(q hook.Queue) hook.Hooks {
 	return hs
 }
 
-// lower returns the callback that stamps messages with the lower of the
-// queue's TTL and their own. Queues without a TTL share one.
+// lower returns the callback that gives messages the lower of the queue's TTL and their own. All queues without a TTL share one callback.
 func lower(ttl hook.Limit) func(hook.Instant, []hook.Message, []hook.Verdict) {
 	if !ttl.Set() {
 		return stampExpirations
@@ -137,8 +133,7 @@ func (l lifetime) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	}
 }
 
-// ownFirst stamps messages with their own TTL, or with the queue's if they have
-// none.
+// ownFirst gives messages their own TTL, or the queue's if they have none.
 type ownFirst struct{ ttl, ceiling hook.Limit }
 
 func (o ownFirst) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {

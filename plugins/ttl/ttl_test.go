@@ -93,8 +93,7 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// A policy that changes a queue's TTL counts for what is there already where the
-// strategy says so, or the configuration.
+// A policy that changes a queue's TTL applies to queued messages if the strategy or the configuration says so.
 func TestRestamp(t *testing.T) {
 	for _, tc := range []struct {
 		strategy string
@@ -192,8 +191,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// In LavinMQ a message with TTL 0 waits while the queue has a consumer, and
-// does not survive coming back.
+// In LavinMQ a message with TTL 0 waits while the queue has a consumer, and does not survive coming back.
 func TestLavinMQZero(t *testing.T) {
 	h, q := attach(t, nil, "lavinmq", 0)
 	q.Spec.Consumers = 1
@@ -302,8 +300,7 @@ func TestDefaultStrategy(t *testing.T) {
 	}
 }
 
-// There may be a million queues without a TTL: attaching to one must not cost
-// memory.
+// There may be a million queues without a TTL: attaching to one must not cost memory.
 func TestPlainQueuesShareHooks(t *testing.T) {
 	p := hooktest.New(t, Factory, nil)
 	for _, strategy := range []string{"deadline", "rabbitmq", "ottermq"} {

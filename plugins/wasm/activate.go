@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// ErrNoPrevious means that a policy has had no other version since the broker started,
-// or that it is not kept any more.
-var ErrNoPrevious = errors.New("there is no version before the one in force")
+// ErrNoPrevious means that a policy has had no other version since the broker started, or that the previous version is no longer kept.
+var ErrNoPrevious = errors.New("there is no version before the present one")
 
-// Activate makes a shadow's module a policy: the next version of the one that it runs
-// beside or, beside another plugin's strategy, a policy of its own name. The shadow is
-// gone then. With recompute, queued messages get new deadlines.
+// Activate turns a shadow's module into a policy: into the next version of the policy that it runs beside or, if it runs beside another
+// plugin's strategy, into a policy of its own name. The shadow is removed. With recompute, queued messages get new deadlines.
 func (h *Host) Activate(name string, recompute bool) (Info, error) {
 	p := h.table.Load().policies[name]
 	switch {
@@ -32,7 +30,7 @@ func (h *Host) Activate(name string, recompute bool) (Info, error) {
 		}
 		return i, err
 	}
-	if err := h.Unload(name, false); err != nil { // its name is needed
+	if err := h.Unload(name, false); err != nil { // the name is needed
 		return Info{}, err
 	}
 	i, err := h.Load(name, s.module, s.options)
@@ -43,8 +41,7 @@ func (h *Host) Activate(name string, recompute bool) (Info, error) {
 	return i, err
 }
 
-// Back puts the version in force that a loaded policy had before the present one, which
-// becomes the one before.
+// Back puts the previous version of a loaded policy in force again. The present version becomes the previous one.
 func (h *Host) Back(name string, recompute bool) (Info, error) {
 	p := h.table.Load().policies[name]
 	if p == nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// callReason is why a policy is asked about messages. It selects the hook, the
-// reason in the records, and the effect of the verdicts.
+// callReason is the occasion on which a policy is called about messages. It selects the hook, the reason in the records, and the effect
+// of the verdicts.
 type callReason uint8
 
 const (
@@ -26,7 +26,7 @@ var (
 	whyOf   = [...]byte{atEnqueue: abi.WhyEnqueue, atDue: abi.WhyDeadline, atHead: abi.WhyHead, atRequeue: abi.WhyRequeue, atChange: abi.WhyEnqueue}
 )
 
-// call asks a policy about some messages of a queue.
+// call is a call of a policy about some messages of a queue.
 type call struct {
 	*binding
 	at  callReason
@@ -35,7 +35,7 @@ type call struct {
 	vs  []hook.Verdict
 
 	shadowing bool     // the policy is a shadow
-	attempt   *attempt // the messages' earlier verdicts are in doubt, or there were none; nil: neither
+	attempt   *attempt // set if the messages' earlier verdicts are in doubt, or missing; records how the call ends
 	digest    uint64   // of the module; see [hook.Verdict]
 }
 
@@ -46,7 +46,7 @@ func (c *call) slice(from, to int) call {
 	return p
 }
 
-// ask asks a version, with as many calls of the guest as needed.
+// ask calls a version, with as many calls of the guest as needed.
 func (v *version) ask(c *call) {
 	c.digest = v.digest
 	switch h := hooksOf[c.at]; {
@@ -73,15 +73,14 @@ func (v *version) askBatches(h abi.Hook, c *call) {
 	}
 }
 
-// fuelBudget is the fuel that several calls with few messages share. Without it a
-// module that takes few messages at once would get a full budget for each of
-// these calls.
+// fuelBudget is the fuel that several calls with few messages share. Without it, a module that takes few messages at once would get
+// a full budget for each of these calls.
 type fuelBudget struct {
 	fuel     int64
-	messages int // that it is left for
+	messages int // number of messages for which it is left
 }
 
-// minBudgeted is the least number of messages that a budget is for.
+// minBudgeted is the smallest number of messages for which there is a budget.
 const minBudgeted = 64
 
 // next returns the fuel for a call with n messages.
@@ -93,13 +92,13 @@ func (r *fuelBudget) next(v *version, n int) int64 {
 	return r.fuel
 }
 
-// spend sets the fuel that a call left.
+// spend records the fuel that is left after a call.
 func (r *fuelBudget) spend(left int64, n int) {
 	r.fuel = left
 	r.messages -= n
 }
 
-// borrow returns an instance for a call; nil if the guest cannot be asked now.
+// borrow returns an instance for a call; nil if the guest cannot be called now.
 func (v *version) borrow(now hook.Instant) *instance {
 	if v.since.Load() == 0 {
 		v.since.CompareAndSwap(0, int64(now))
@@ -110,15 +109,14 @@ func (v *version) borrow(now hook.Instant) *instance {
 	return v.pool.take(now)
 }
 
-// unanswered handles a call without an instance: it asks the version that has
-// replaced v, if there is one.
+// unanswered handles a call without an instance. If another version has replaced v, it calls that one.
 func (v *version) unanswered(h abi.Hook, c *call) {
 	if next := v.successor(); next != nil {
-		again := *c // so that c, and every caller's call, stays off the heap
+		again := *c // a copy, so that c and every caller's call stay off the heap
 		next.ask(&again)
 		return
 	}
-	if c.attempt != nil { // the failure before is counted
+	if c.attempt != nil { // the earlier failure has been counted
 		c.attempt.unavailable = true
 	} else {
 		v.stats.failures[unavailable].Add(uint64(len(c.ms)))
@@ -167,11 +165,9 @@ func (v *version) giveBack(in *instance) {
 	v.pool.put(in)
 }
 
-// giveUp ends a failed call. An instance that reported the failure itself may be
-// used again; one that trapped must not. That a message fails again which is asked about
-// again has no effect on the calls about others: it neither delays the next instance nor
-// counts for the breaker. Delays would keep other calls from being made, whose failures
-// count for it.
+// giveUp ends a failed call. An instance that reported the failure itself may be used again; one that trapped must not. If the call
+// repeats one that has failed before, its failure has no effect on calls about other messages: it neither delays the next instance nor
+// counts for the breaker. A delay would prevent other calls, whose failures count for the breaker.
 func (v *version) giveUp(in *instance, c *call, f *failure) {
 	switch {
 	case f.kind == reportedFailure:
@@ -247,7 +243,7 @@ func (c *call) writeRecord(b []byte, m *hook.Message) {
 	le.PutUint64(b[abi.RecordQueue:], uint64(m.Priority)<<32|uint64(c.flags(m))<<40|uint64(whyOf[c.at])<<48)
 }
 
-// flags returns a record's flags.
+// flags returns the flags of a message's record.
 func (c *call) flags(m *hook.Message) byte {
 	flags := c.dlx
 	if m.Redelivered {
@@ -259,8 +255,8 @@ func (c *call) flags(m *hook.Message) byte {
 	return flags
 }
 
-// expiration returns the publisher's expiration. The broker fills it in for
-// messages that are enqueued or restamped; for others it is read from the message.
+// expiration returns the publisher's expiration. The broker fills it in for messages that are enqueued or restamped; otherwise it is
+// read from the message.
 func (c *call) expiration(m *hook.Message) hook.Limit {
 	if c.at == atEnqueue || c.at == atChange || m.Expiration.Set() {
 		return m.Expiration
@@ -271,9 +267,8 @@ func (c *call) expiration(m *hook.Message) hook.Limit {
 	return 0
 }
 
-// presetVerdicts sets all verdicts to no opinion, so that a guest may skip a
-// message. Where messages have a deadline already, until is that deadline, so that
-// a bare keep leaves it unchanged.
+// presetVerdicts sets all verdicts to no opinion, so that a guest may skip a message. Messages that already have a deadline get it preset
+// as until, so that a bare keep leaves it unchanged.
 func (c *call) presetVerdicts(records, verdicts []byte) {
 	le := binary.LittleEndian
 	clear(verdicts)
@@ -291,7 +286,7 @@ func (c *call) presetVerdicts(records, verdicts []byte) {
 // minusOne64 is -1 as an i64.
 const minusOne64 = 1<<64 - 1
 
-// failureText says why a guest returned that a call failed.
+// failureText returns the error text for a call whose guest returned the negative number r.
 func (in *instance) failureText(r int32) string {
 	if in.complaint == "" {
 		return "it returned " + decimal(r) + ", and does not say why"
@@ -323,15 +318,15 @@ func (in *instance) applyVerdicts(c *call, w *watch) (bad mistakes) {
 	return bad
 }
 
-// entered counts enqueued messages that the instance decided about.
+// entered counts enqueued messages about which the instance decided.
 func (in *instance) entered(c *call, n int) {
 	if c.at == atEnqueue {
 		in.pending.entered += uint64(n)
 	}
 }
 
-// applyKeep is a fast path of apply for the most common verdict: keep an enqueued
-// message until a time. It reports whether it applied the verdict.
+// applyKeep is a fast path of apply for the most frequent verdict: keep an enqueued message until a time. It reports whether it applied
+// the verdict.
 func (c *call) applyKeep(i int, b []byte) bool {
 	le := binary.LittleEndian
 	until := int64(le.Uint64(b[abi.VerdictUntil:]))
@@ -389,8 +384,8 @@ func (v *version) askEach(c *call) {
 	}
 }
 
-// scalarParams sets what the hook deadline is called with. A message that is asked about again is asked about as of the time when it
-// entered: from a later one its TTL would begin anew.
+// scalarParams sets the parameters of the hook deadline. If a policy is called again about a message, now is the time when the message
+// entered: otherwise its TTL would start again.
 func (in *instance) scalarParams(c *call, m *hook.Message) {
 	in.stack[0] = uint64(millis(m.Enqueued))
 	in.stack[1] = uint64(c.expiration(m).N())

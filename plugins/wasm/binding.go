@@ -8,15 +8,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// binding ties a policy to a queue, or to all queues with equal settings if the
-// policy does not look at the queue itself. It does not change.
+// binding ties a policy to a queue or, if the policy does not look at the queue itself, to all queues with equal settings. It does
+// not change.
 type binding struct {
-	policy  *policy // nil: the strategy is another plugin's
+	policy  *policy // nil: the strategy belongs to another plugin
 	shadow  *policy // nil: none
 	queue   hook.Queue
 	ttl     hook.Limit // milliseconds
 	dlx     byte       // [abi.FlagDLX] if the queue has a dead-letter exchange
-	recheck *recheck   // which queued messages are asked about; nil: all
+	recheck *recheck   // selects the queued messages about which the policy is called; nil: all
 }
 
 // bind makes the hooks of a queue. policy and shadow are not both nil.
@@ -25,7 +25,7 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	if _, ok := hook.StringSetting(q, "dead-letter-exchange"); ok {
 		b.dlx = abi.FlagDLX
 	}
-	shared := !p.looksAtQueue() && shadow == nil // whose differences name the queue
+	shared := !p.looksAtQueue() && shadow == nil // a shadow's differences name the queue
 	if p == nil {
 		return hook.Hooks{OnEnqueue: b.watchEnqueue, OnHead: b.watchHead, Shared: shared}
 	}
@@ -48,8 +48,7 @@ func bind(q hook.Queue, p, shadow *policy) hook.Hooks {
 	return hs
 }
 
-// looksAtQueue reports whether a policy's module uses more of a queue than its
-// settings.
+// looksAtQueue reports whether a policy's module uses more of a queue than its settings.
 func (p *policy) looksAtQueue() bool {
 	if p == nil {
 		return false
@@ -58,7 +57,7 @@ func (p *policy) looksAtQueue() bool {
 	return v != nil && (v.hooks.has(abi.OnIdle) || v.module.imports("queue_arg_i64", "queue_arg_str"))
 }
 
-// answer asks the policy's active version, and its shadow if there is one.
+// answer calls the policy's active version, and its shadow if there is one.
 func answer(c call) {
 	others := c.holdsBefore()
 	if v := c.policy.active.Load(); v != nil {
@@ -71,12 +70,12 @@ func answer(c call) {
 	}
 }
 
-// withoutModule decides by on-error: the module could not be loaded, or is not yet.
+// withoutModule decides by on-error, because the module could not be loaded, or has not been loaded yet.
 func (c *call) withoutModule() {
 	absent := c.policy.absent()
 	c.failed(absent)
 	c.watch(absent, hooksOf[c.at]).report(c, absent, unavailable, "it is not loaded")
-	if c.policy.active.Load() != nil { // it is now, and may have been reviewed before this was counted
+	if c.policy.active.Load() != nil { // it is loaded by now, and may have been reviewed before this was counted
 		c.policy.host.recovered(c.policy)
 	}
 }
@@ -92,17 +91,17 @@ func (b *binding) enqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	answer(c)
 }
 
-// head asks about messages that are due, or flagged for a call at the head.
-// Messages being removed for another reason are not asked about.
+// head calls the policy about messages that are due, or flagged for a call at the head, but not about messages being removed for another
+// reason.
 func (b *binding) head(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, now: now, ms: ms, vs: vs}
 	c.forEachRun(dueOrHead, answer)
 }
 
-// classifier returns why a message is asked about; false if it is not.
+// classifier returns on which occasion the policy is called about a message; false if it is not called.
 type classifier func(now hook.Instant, m *hook.Message, v *hook.Verdict) (callReason, bool)
 
-// entering skips messages that a previous plugin has decided about.
+// entering skips messages about which a previous plugin has decided.
 func entering(_ hook.Instant, _ *hook.Message, v *hook.Verdict) (callReason, bool) {
 	return atEnqueue, v.Action == hook.Keep
 }
@@ -114,7 +113,7 @@ func dueOrHead(now hook.Instant, m *hook.Message, v *hook.Verdict) (callReason, 
 	return whenThere(now, m, v)
 }
 
-// whenThere classifies by the message alone.
+// whenThere classifies only by the message.
 func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
 	switch {
 	case m.Why == hook.WhyLeaving:
@@ -125,8 +124,7 @@ func whenThere(now hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, 
 	return atHead, m.Why == hook.WhyHead
 }
 
-// forEachRun puts each run of messages that are asked about on the same occasion. Nearly
-// always there is one.
+// forEachRun calls put for each run of messages with the same occasion. Nearly always there is a single run.
 func (c *call) forEachRun(classify classifier, put func(call)) {
 	for from := 0; from < len(c.ms); {
 		at, wanted := classify(c.now, &c.ms[from], &c.vs[from])
@@ -172,7 +170,7 @@ func (b *binding) restamp(now hook.Instant, ms []hook.Message, vs []hook.Verdict
 	}
 }
 
-// idle asks whether the queue may stay.
+// idle asks the policy whether the queue may stay.
 func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	v := b.policy.active.Load()
 	if v == nil || !v.hooks.has(abi.OnIdle) {
@@ -201,8 +199,7 @@ func (b *binding) idle(now hook.Instant, idle time.Duration, d *hook.Verdict) {
 	c.decideIdle(v, said, d)
 }
 
-// failedIdle leaves the decision to other plugins, unless on-error is keep. If the
-// queue stays, the policy is asked again.
+// failedIdle leaves the decision to other plugins, unless on-error is keep. If the queue stays, the policy is called again later.
 func (c *call) failedIdle(v *version, d *hook.Verdict) {
 	if v.options.OnError == Keep {
 		*d = hook.Verdict{}

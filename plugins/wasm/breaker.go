@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// breaker stops calls of a failing version: for a minute after five failures within
-// a minute, and for longer after each failed trial. Any goroutine may use it.
+// breaker stops calls of a failing version: for a minute after five failures within a minute, and for longer after each failed trial. Any
+// goroutine may use it.
 type breaker struct {
 	until atomic.Int64 // the instant of the next trial; 0: closed
 
@@ -26,7 +26,7 @@ const (
 	longestPause  = 30 * time.Minute
 )
 
-// allows reports whether the version may be asked.
+// allows reports whether the version may be called.
 func (b *breaker) allows(now hook.Instant) bool {
 	until := b.until.Load()
 	return until == 0 || now >= hook.Instant(until)
@@ -45,8 +45,7 @@ func (b *breaker) success(v *version) {
 	v.policy.host.recovered(v.policy)
 }
 
-// closes closes the breaker and reports whether it was open: another call may have
-// been first.
+// closes closes the breaker and reports whether it was open: another call may have closed it already.
 func (b *breaker) closes() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +87,7 @@ func (b *breaker) opens(now hook.Instant) bool {
 	b.next = (b.next + 1) % len(b.recent)
 	tried := b.until.Load() != 0
 	if tried && now < hook.Instant(b.until.Load()) {
-		return false // a call that began before it opened
+		return false // the call began before the breaker opened
 	}
 	if !tried && (oldest == 0 || now.Sub(oldest) > toleratedIn) {
 		return false

@@ -11,8 +11,8 @@ import (
 // compiled again.
 type cacheDir string
 
-// maxCache is the most code in the folder, in bytes, when a broker starts and before it
-// compiles another module. The folder does not tell which of it is still used.
+// maxCache bounds the code in the folder, in bytes. It is checked when a broker starts and before it compiles another module. It is unknown
+// which code in the folder is still used.
 const maxCache = 256 << 20
 
 // trim empties a cache that has grown too large.
@@ -29,7 +29,7 @@ func (d cacheDir) trim() {
 }
 
 func (d cacheDir) empty() {
-	d.each(func(path string) { _ = os.Remove(path) }) // a file that stays is found damaged again
+	d.each(func(path string) { _ = os.Remove(path) }) // a file that cannot be removed will be found damaged again
 }
 
 func (d cacheDir) each(file func(path string)) {

@@ -7,15 +7,15 @@ import (
 	"slices"
 )
 
-// Carried is a policy with what loading it into another broker needs.
+// Carried is a policy with everything that another broker needs to load it.
 type Carried struct {
 	Name    string
-	Module  []byte  // nil = it cannot be read, or is a configured policy's whose file is not the one in force any more
+	Module  []byte  // nil = the module cannot be read, or the file of a configured policy no longer contains the module in force
 	Options Options // with the Digest of the module in force; "" = there is none
 	Origin  Origin
 }
 
-// Carried returns all policies but shadows.
+// Carried returns all policies except shadows.
 func (h *Host) Carried() []Carried {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -32,7 +32,7 @@ func (h *Host) Carried() []Carried {
 func (p *policy) carried() Carried {
 	c := Carried{Name: p.name, Module: p.source.module, Options: p.source.options, Origin: p.origin}
 	if p.origin == Configured {
-		c.Module, _ = readModule(p.path) // what cannot be read is nil
+		c.Module, _ = readModule(p.path) // nil if it cannot be read
 	}
 	sum := sha256.Sum256(c.Module)
 	c.Options.Digest = hex.EncodeToString(sum[:])

@@ -19,15 +19,13 @@ type Manifest struct {
 	Size   int    // bytes
 	// Hooks are the exported hooks.
 	Hooks []abi.Hook
-	// Imports are the broker's functions that it uses, and Grants the grants that
-	// they need. Dead-lettering also needs the grant route, which imports do not
-	// show.
+	// Imports are the broker's functions that it uses, and Grants the grants that they need. Dead-lettering also needs the grant route,
+	// which does not follow from the imports.
 	Imports []string
 	Grants  []abi.Grant
 	// WASI means that it imports functions of an operating system, as Go programs do.
 	WASI bool
-	// Go means that Go's compiler made it, which says so in the module unless
-	// another tool has removed that.
+	// Go means that the module was made by Go's compiler. The module says so, unless another tool has removed that information.
 	Go bool
 
 	exports map[string]bool // only names in [abi.Exports]
@@ -37,14 +35,13 @@ type Manifest struct {
 
 func (m *Manifest) has(h abi.Hook) bool { return slices.Contains(m.Hooks, h) }
 
-// imports reports whether one of the broker's functions of that name is used.
+// imports reports whether the module imports one of the broker's functions with these names.
 func (m *Manifest) imports(names ...string) bool {
 	return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(m.Imports, n) })
 }
 
-// initFuel is the fuel for preparing a new instance. Until an endless start has used it
-// up, the garbage collector may have to wait: some 200 ms. Go programs need a hundredth
-// of it.
+// initFuel is the fuel for preparing a new instance. An endless start delays the garbage collector by some 200 ms until this fuel is used
+// up. Go programs need a hundredth of it.
 const initFuel = 250_000_000
 
 // Inspect checks a module without executing it, and describes what it needs.
@@ -53,8 +50,7 @@ func Inspect(module []byte) (Manifest, error) {
 	return m, err
 }
 
-// inspect also returns the metered module, for instances with this memory and
-// initial fuel.
+// inspect is Inspect; it also returns the metered module, for instances with this memory and initial fuel.
 func inspect(module []byte, memory Size, fuel int64) ([]byte, Manifest, error) {
 	sum := sha256.Sum256(module)
 	m := Manifest{Digest: hex.EncodeToString(sum[:]), Size: len(module), exports: map[string]bool{}}
@@ -114,7 +110,7 @@ func hookNames() string {
 
 var versionName = regexp.MustCompile(`^` + abi.Prefix + `[0-9]+$`)
 
-// checkVersion requires the export that names the version.
+// checkVersion requires the export that announces the version.
 func checkVersion(exports []meter.Export) error {
 	var others []string
 	for _, e := range exports {
@@ -145,7 +141,7 @@ func (m *Manifest) checkImport(i meter.Import) error {
 		m.WASI = true
 		return checkWASI(i)
 	}
-	return fmt.Errorf("the module imports %s, which nobody provides; there are functions of %s and, for compilers that need it, %s", name, abi.Name, abi.WASI)
+	return fmt.Errorf("the module imports %s, which is not available; available are functions of %s and, for compilers that need it, %s", name, abi.Name, abi.WASI)
 }
 
 func (m *Manifest) checkFunction(i meter.Import) error {
@@ -184,8 +180,7 @@ func isType(t meter.Type, want abi.Signature) bool {
 	return t.Kind == meter.Func && same(t.Params, want.Params) && same(t.Results, want.Results)
 }
 
-// checkMemory refuses a module without the memory that its imports or exports
-// need.
+// checkMemory refuses a module that lacks the memory for its imports or exports.
 func (m *Manifest) checkMemory() error {
 	if !m.memory && (len(m.Imports) > 0 || m.WASI || m.exports[abi.ExportBuffer]) {
 		return errors.New("the module has no memory, which its imports or policy_buf need")
@@ -214,14 +209,14 @@ func list(items []string) string {
 	return strings.Join(items, ", ")
 }
 
-// checkDigest refuses a module with another digest than want; "" accepts any.
+// checkDigest refuses a module whose digest is not want; "" accepts any.
 func (m *Manifest) checkDigest(want string) error {
 	want = strings.ToLower(strings.TrimPrefix(want, "sha256:"))
 	if raw, err := hex.DecodeString(want); want != "" && (err != nil || len(raw) != sha256.Size) {
-		return fmt.Errorf("the digest %.80q is none: accepted are 64 hexadecimal digits, with sha256: before them or without", want)
+		return fmt.Errorf("%.80q is not a digest; accepted are 64 hexadecimal digits, with or without sha256: before them", want)
 	}
 	if want != "" && want != m.Digest {
-		return fmt.Errorf("the module's SHA-256 is %s, not %s: it was changed or cut on its way", m.Digest, want)
+		return fmt.Errorf("the module's SHA-256 is %s, not %s: it was changed or truncated on the way", m.Digest, want)
 	}
 	return nil
 }

@@ -9,36 +9,34 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Bounds of what a shadow remembers. With a message's properties, of 255 bytes at
-// most each, a shadow takes less than 2 MiB for all of them.
+// Bounds on the differences that a shadow remembers. With properties of at most 255 bytes each, all of them together take less than
+// 2 MiB per shadow.
 const (
-	// Differences is how many messages are remembered: the latest.
+	// Differences is the number of messages that are remembered, the latest ones.
 	Differences = 256
-	// DifferencesPerSecond is how many messages are remembered in a second. All are
-	// counted.
+	// DifferencesPerSecond is the number of messages that are remembered per second. All are counted.
 	DifferencesPerSecond = 64
-	// DifferenceHeaders is how many bytes of a message's headers are remembered.
+	// DifferenceHeaders is the number of bytes of a message's headers that are remembered.
 	DifferenceHeaders = 4096
 )
 
 // Difference is a message about which a shadow disagreed with the strategy in force.
 type Difference struct {
-	ID    uint64 // grows by one with each that is remembered
+	ID    uint64 // grows by one with each remembered difference
 	At    hook.Instant
 	VHost string
 	Queue string
-	// Strategy is the one in force.
+	// Strategy is the strategy in force.
 	Strategy string
-	Hook     string // that asked, "on_enqueue" for example
+	Hook     string // the hook that was called, such as "on_enqueue"
 	Message  DifferenceMessage
 
 	Active, Shadow hook.Verdict
-	// The SHA-256 of the modules, in hexadecimal: of the strategy in force, "" if that
-	// is not a module, and of the shadow.
+	// The SHA-256 of the modules, in hexadecimal. ActiveDigest is that of the strategy in force, "" if that is not a module.
 	ActiveDigest, ShadowDigest string
 }
 
-// DifferenceMessage is a message as it was when a shadow disagreed.
+// DifferenceMessage describes a message at the time when a shadow disagreed.
 type DifferenceMessage struct {
 	Exchange, RoutingKey                          string
 	MessageID, CorrelationID, Type, AppID, UserID string
@@ -52,44 +50,40 @@ type DifferenceMessage struct {
 	Redelivered, Persistent                       bool
 }
 
-// differences are the latest differences of a shadow. Queues' turns add to them, and
-// any goroutine reads them.
+// differences holds the latest differences of a shadow. Queues' turns add to it, and any goroutine reads it.
 type differences struct {
-	second atomic.Int64 // since the epoch, that left is for
-	left   atomic.Int64 // differences that may be remembered in that second
+	second atomic.Int64 // the second, since the epoch, to which left applies
+	left   atomic.Int64 // number of differences that may still be remembered in that second
 
 	mu   sync.Mutex   // guards what follows
-	ring []difference // grows to Differences, and is overwritten then
+	ring []difference // grows to Differences entries, and is then overwritten
 	next uint64       // ID of the next
 }
 
-// difference is a Difference whose texts share memory, which the next one in its place
-// takes over.
+// difference is a Difference whose texts share memory. The next difference in its place reuses that memory.
 type difference struct {
 	Difference
 	texts []byte
 	sizes [len(differenceTexts)]int
 }
 
-// differenceTexts are the parts that are remembered, in the order in which they lie in
-// texts. The headers come last.
+// differenceTexts are the remembered parts, in the order in which they are stored in texts. The headers come last.
 var differenceTexts = [...]hook.Part{
 	hook.PartExchange, hook.PartRoutingKey, hook.PartMessageID, hook.PartCorrelationID, hook.PartType, hook.PartAppID, hook.PartUserID,
 	hook.PartExpiration, hook.PartTimestamp, hook.PartHeaders,
 }
 
-// allows reports whether another difference may be remembered in this second. It takes
-// no lock: with a shadow that always differs, it is asked about each message.
+// allows reports whether another difference may be remembered in this second. It takes no lock, because with a shadow that always
+// differs it is called for each message.
 func (d *differences) allows(now hook.Instant) bool {
 	second, was := int64(now)/int64(time.Second), d.second.Load()
-	if second > was && d.second.CompareAndSwap(was, second) { // turns that began earlier still go by the second before
+	if second > was && d.second.CompareAndSwap(was, second) { // turns that began earlier still use the previous second
 		d.left.Store(DifferencesPerSecond)
 	}
 	return d.left.Load() > 0 && d.left.Add(-1) >= 0
 }
 
-// add remembers message i of a call, whose verdict in force is active and whose verdict
-// of the shadow is in the call.
+// add remembers message i of a call. active is the verdict in force; the shadow's verdict is in the call.
 func (d *differences) add(c *call, i int, active *hook.Verdict, v *version) {
 	m := &c.ms[i]
 	d.mu.Lock()
@@ -114,7 +108,7 @@ func (d *differences) add(c *call, i int, active *hook.Verdict, v *version) {
 			e.Message.HeadersSize = len(b)
 			b = b[:min(len(b), DifferenceHeaders)]
 		}
-		b = b[:min(len(b), DifferenceHeaders)] // names have 255 bytes, others none or the same
+		b = b[:min(len(b), DifferenceHeaders)] // names have at most 255 bytes; the other parts are cut
 		e.sizes[p] = len(b)
 		e.texts = append(e.texts, b...)
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// engine compiles modules, and retains compiled modules while a policy uses them.
-// The host's lock for loading guards it, except modules.
+// engine compiles modules, and retains compiled modules while a policy uses them. It is guarded by the host's lock for loading, except
+// for modules.
 type engine struct {
 	memory  Size
 	fuel    int64 // of a new instance
@@ -24,11 +24,10 @@ type engine struct {
 	mu      sync.Mutex           // guards modules and their uses
 	modules map[string]*compiled // by digest
 
-	rehearsals int // that use it; the host's mu guards it
+	rehearsals int // number of rehearsals that use it; the host's mu guards it
 }
 
-// compiled is a checked and compiled module. Only uses changes, which belongs to
-// the engine.
+// compiled is a checked and compiled module. Only uses changes, which belongs to the engine.
 type compiled struct {
 	Manifest
 	engine *engine
@@ -94,8 +93,7 @@ func (e *engine) provide(ctx context.Context, module string, functions []hostFun
 	return err
 }
 
-// compile checks a module, and compiles it unless it is compiled already. The
-// caller releases it.
+// compile checks a module, and compiles it unless that was done before. The caller releases it.
 func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	metered, m, err := inspect(module, e.memory, e.fuel)
 	if err != nil {
@@ -107,7 +105,7 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	if c := e.use(m.Digest); c != nil {
 		return c, nil
 	}
-	e.dir.trim() // each module that is tried adds to it, also one of a simulation
+	e.dir.trim() // each module that is tried adds to it, even in a simulation
 	code, err := e.runtime.CompileModule(context.Background(), metered)
 	if e.dir.damaged(err) {
 		e.dir.empty()
@@ -123,7 +121,7 @@ func (e *engine) compile(module []byte, o *Options) (*compiled, error) {
 	return c, nil
 }
 
-// use returns a compiled module, for one more use; nil if there is none.
+// use returns a compiled module and counts one more use of it; nil if there is none.
 func (e *engine) use(digest string) *compiled {
 	e.mu.Lock()
 	defer e.mu.Unlock()

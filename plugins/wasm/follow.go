@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// Follow makes the policies that were loaded while the broker ran those of a store that several brokers share, see [Env.Shared]. list
-// returns them. It is called with loading locked, so that it knows what this host has saved before.
+// Follow adopts the policies of a store that several brokers share, see [Env.Shared], which were loaded while the brokers ran. list
+// returns them. It is called while loading is locked, so that its result includes what this host has saved before.
 //
 // As at a start, a policy that cannot be loaded raises an alarm; its strategy exists, and on-error decides about its messages. Queues
-// are asked to recompute where a policy was replaced by one with Options.Recompute.
+// are asked to recompute if a policy was replaced by one with Options.Recompute.
 func (h *Host) Follow(list func() []StoredPolicy) {
 	for _, c := range h.follow(list) {
 		h.changed(prefix+c.name, c.recompute)
@@ -57,7 +57,7 @@ func (h *Host) loaded() (names []string) {
 	return names
 }
 
-// dropFollowed removes a policy that the store does not have any more. The caller holds loading.
+// dropFollowed removes a policy that is no longer in the store. The caller holds loading.
 func (h *Host) dropFollowed(name string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,8 +70,8 @@ func (h *Host) dropFollowed(name string) {
 	h.releaseAll(p)
 }
 
-// followOne loads a policy of the store, unless it is there. changed is false if queues need not be attached again. The caller holds
-// loading.
+// followOne loads a policy of the store, unless the host has it already. changed is false if queues need not be attached again. The caller
+// holds loading.
 func (h *Host) followOne(k StoredPolicy) (c followed, changed bool) {
 	p := h.table.Load().policies[k.Name]
 	if err := checkName(k.Name); err != nil {
@@ -99,7 +99,7 @@ func (h *Host) followOne(k StoredPolicy) (c followed, changed bool) {
 	return followed{k.Name, p.active.Load() != nil && p.review(false)}, true
 }
 
-// follows reports whether a policy has what the store has: it was loaded here, or was followed before. What it was rolled back from
+// follows reports whether a policy equals the one in the store, because it was loaded here or followed before. A version that was rolled back
 // here is not tried again.
 func (h *Host) follows(p *policy, k StoredPolicy) bool {
 	h.mu.Lock()
@@ -119,7 +119,7 @@ func (h *Host) follows(p *policy, k StoredPolicy) bool {
 	return same
 }
 
-// replaceFollowed makes what the store has the next version of a policy, and reports false if it cannot be loaded.
+// replaceFollowed makes the stored module the next version of a policy. It returns false if the module cannot be loaded.
 func (h *Host) replaceFollowed(p *policy, k StoredPolicy) bool {
 	if errors.Join(k.Damage, k.Options.check()) != nil {
 		return false
@@ -135,7 +135,7 @@ func (h *Host) replaceFollowed(p *policy, k StoredPolicy) bool {
 	return true
 }
 
-// addFollowed adds a policy that is new here, or in the place of one that was removed. Queues may choose it at once, before its module
+// addFollowed adds a policy that is new here, or replaces one that was removed. Queues may choose it at once, before its module
 // is compiled: on-error decides about their messages until then. The caller holds loading.
 func (h *Host) addFollowed(k StoredPolicy) *policy {
 	p := &policy{name: k.Name, origin: Loaded, absentAs: k.Options.OnError, source: source{k.Module, k.Options}, revision: k.Revision}

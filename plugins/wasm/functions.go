@@ -13,15 +13,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// hostFunction is a function that modules can import. Parameters are on the stack,
-// and the result replaces them. The upper half of an i32 is undefined.
+// hostFunction is a function that modules can import. Its parameters are on the stack, and the result replaces them. The upper half
+// of an i32 is undefined.
 type hostFunction struct {
 	abi.Function
 	call func(in *instance, stack []uint64)
 }
 
-// function returns f for wazero. The context of each instance leads to the
-// instance.
+// function returns f for wazero. Each instance is called with a context that leads to the instance.
 func (f hostFunction) function() api.GoModuleFunction {
 	return api.GoModuleFunc(func(ctx context.Context, _ api.Module, stack []uint64) {
 		in, _ := ctx.Value(instanceKey{}).(*instance)
@@ -37,7 +36,7 @@ func valueTypes(vs []abi.Value) []api.ValueType {
 	return types
 }
 
-// policyFunctions are those of [abi.Imports].
+// policyFunctions returns the functions of [abi.Imports].
 func policyFunctions() []hostFunction {
 	calls := map[string]func(*instance, []uint64){
 		"log":           (*instance).hostLog,
@@ -104,7 +103,7 @@ func (in *instance) charge(bytes int) {
 	}
 }
 
-// bytesPerFuel is how many bytes are copied or searched for a unit of fuel.
+// bytesPerFuel is the number of bytes that are copied or searched for one unit of fuel.
 const bytesPerFuel = 8
 
 // put writes a text into the guest's buffer, or nothing if it exceeds limit. It
@@ -176,8 +175,7 @@ func (in *instance) hostConfigText(stack []uint64) {
 	stack[0] = in.put("config_str", unsafe.Slice(unsafe.StringData(v), len(v)), ok, stack[2], stack[3])
 }
 
-// queueSetting returns a setting of the call's queue, by its name or as a queue
-// argument with x- before it.
+// queueSetting returns a setting of the call's queue, by its name, or by the name of the queue argument with x- before it.
 func (in *instance) queueSetting(what string, queue, at, n uint64) (any, bool) {
 	name := in.name(what, at, n)
 	if uint32(queue) != 0 || in.queue == nil {

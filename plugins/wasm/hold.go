@@ -7,15 +7,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A guest holds messages of its present call with the host function hold. A hold counts
-// together with the verdict about its message, when the call has succeeded: a call that
-// fails holds nothing.
+// A guest holds messages of its present call with the host function hold. A hold takes effect together with the verdict about its message,
+// when the call has succeeded: a failing call holds nothing.
 
 // noHold is the time of a message that is not held.
 const noHold = 0
 
-// hostHold notes until when a message is held. Of several times for one message the last
-// counts.
+// hostHold records until when a message is held. If a message gets several times, the last one counts.
 func (in *instance) hostHold(stack []uint64) {
 	in.message("hold", stack[0])
 	if len(in.holds) == 0 {
@@ -35,8 +33,7 @@ func (in *instance) held(i int) int64 {
 	return in.holds[i]
 }
 
-// decide applies a guest's verdict about a message, and the hold that came with it. If
-// either is invalid, neither changes anything.
+// decide applies a guest's verdict about a message, together with its hold. If either is invalid, neither has an effect.
 func (c *call) decide(i int, a *verdict, in *instance) mistake {
 	if atOnceOrNever(a.hold) {
 		return c.apply(i, a, in)
@@ -54,8 +51,7 @@ func (c *call) decide(i int, a *verdict, in *instance) mistake {
 	return what
 }
 
-// latestHold returns the latest time that a message may be held until, in a guest's
-// milliseconds.
+// latestHold returns the latest time until which a message may be held, in a guest's milliseconds.
 func (c *call) latestHold(v *version) int64 {
 	most := v.policy.host.env.MaxHold
 	if !most.Set() {
@@ -64,9 +60,8 @@ func (c *call) latestHold(v *version) int64 {
 	return min(millis(c.now.AddMillis(most.N())), abi.Latest)
 }
 
-// holdUntil returns until when a message is held for the time that a guest has given; 0
-// means not at all. Unless the message has just come it is a second at least, so that a policy
-// that is asked again and again costs a bounded number of calls.
+// holdUntil returns until when to hold a message for which the guest gave a time; 0 means not at all. Except when the message is being
+// enqueued, the hold lasts at least a second, so that a policy that is called again and again costs a bounded number of calls.
 func (c *call) holdUntil(i int, until int64) hook.Instant {
 	if until <= millis(c.now) {
 		return 0
@@ -78,8 +73,8 @@ func (c *call) holdUntil(i int, until int64) hook.Instant {
 	return t
 }
 
-// stays reports whether a verdict keeps its message, and is asked for holds. A requeued
-// message that the guest removes has a deadline that is over.
+// stays reports whether a verdict keeps its message, so that a hold applies. A requeued message that the guest removes gets a deadline
+// in the past.
 func (c *call) stays(v *hook.Verdict) bool {
 	due := v.Deadline != 0 && v.Deadline <= c.now
 	return v.Action == hook.Keep && c.at != atChange && (c.at != atRequeue || !due)

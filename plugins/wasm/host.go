@@ -23,8 +23,8 @@ type Host struct {
 	onChange atomic.Pointer[func(strategy string, recompute bool)]
 	table    atomic.Pointer[table]
 
-	// loading is held while a module is compiled and tried, which may take seconds:
-	// one at a time, so that others keep their processors. It comes before mu.
+	// loading is held while a module is compiled and tried, which may take seconds. This is done one at a time, so that other work keeps its
+	// processors. loading is acquired before mu.
 	loading sync.Mutex
 	mu      sync.Mutex // guards what follows, changes of table, and policies' sources
 	engine  *engine    // nil: not open; loading guards changes of it, too
@@ -34,51 +34,45 @@ var _ guest.Dynamic = (*Host)(nil)
 
 // Env is what a host needs from its broker. Every field is optional.
 type Env struct {
-	// Log takes the policies' log lines and failures.
+	// Log receives the policies' log lines and failures.
 	Log *slog.Logger
 	// Store saves modules that are loaded while the broker runs. Without it they do
 	// not survive a restart.
 	Store Store
-	// Shared means that other hosts follow the same store, as this one does with
-	// [Host.Follow]. What happens to a policy on one of them, such as a rollback, is
-	// not saved.
+	// Shared means that other hosts follow the same store, as this host does with [Host.Follow]. Events at a single host, such as a rollback,
+	// are not saved.
 	Shared bool
-	// CacheDir is a folder for compiled code, which saves half a second of
-	// processor time per start for a Go module. Only the broker may have write
-	// access: the code is executed.
+	// CacheDir is a folder for compiled code, which saves half a second of processor time per start for a Go module. Only the broker may have
+	// write access, because the code is executed.
 	CacheDir string
-	// Go runs a function on another goroutine. Without it, work that should not run
-	// in a queue's turn does, and work that must not is skipped.
+	// Go runs a function on another goroutine. Without it, work that should not run in a queue's turn does so, and work that must not is
+	// skipped.
 	Go func(func())
 	// Queues returns the number of queues with a strategy.
 	Queues func(strategy string) int
-	// Undecided returns about how many messages in the queues of a strategy it is to be
-	// asked about again. Without it those count that have left their queues, too.
+	// Undecided returns roughly how many messages in the queues of a strategy still need a decision. Without it the count includes messages
+	// that have left their queues.
 	Undecided func(strategy string) int
 	// Clock measures decisions about traced messages.
 	Clock func() hook.Instant
-	// Trace takes attributes that a policy adds to messages that are not traced. It
-	// is called in the queue's turn and must not retain the message. Without it they
-	// are logged at level debug.
+	// Trace receives attributes that a policy adds to untraced messages. It is called in the queue's turn and must not retain the message.
+	// Without it the attributes are logged at level debug.
 	Trace func(policy string, m *hook.Message, key, value string)
-	// MaxHold is how long a message may be held at most, in milliseconds. Absent means
-	// hook.MaxMillis, ten years.
+	// MaxHold is the longest time for which a message may be held, in milliseconds. If absent it is hook.MaxMillis, ten years.
 	MaxHold hook.Limit
-	// Trial says what a module's trial decides. A broker leaves it as it is.
+	// Trial sets the effect of a module's trial. Brokers use the default.
 	Trial TrialMode
-	// Nearest returns the candidate that a name was probably meant to be; "" means
-	// none. Without it warnings have no such hints.
+	// Nearest returns the candidate that a name was probably meant to be; "" means none. Without it warnings contain no such hints.
 	Nearest func(name string, candidates []string) string
-	// Notice takes changes of policies. It is called from any goroutine, also in
-	// queues' turns and with the host's lock held: it must neither block nor call
-	// the host.
+	// Notice receives changes of policies. It is called from any goroutine, including queues' turns, and with the host's lock held: it must
+	// neither block nor call the host.
 	Notice func(Notice)
 }
 
-// table holds the policies. It is immutable: a change makes another table.
+// table holds the policies. It is immutable: a change makes a new table.
 type table struct {
 	policies map[string]*policy // by name
-	shadows  map[string]*policy // by the strategy they run beside
+	shadows  map[string]*policy // by the strategy that they run beside
 }
 
 func newHost(c Config) *Host {
@@ -106,14 +100,13 @@ func (h *Host) Strategies() []string {
 	return names
 }
 
-// DefaultStrategy implements [hook.Strategist]: plugins.ttl.strategy may name one of
-// ours.
+// DefaultStrategy implements [hook.Strategist]. plugins.ttl.strategy may name one of our strategies.
 func (*Host) DefaultStrategy() string { return "" }
 
 // OnChange implements [guest.Dynamic].
 func (h *Host) OnChange(changed func(strategy string, recompute bool)) { h.onChange.Store(&changed) }
 
-// changed attaches the queues of a strategy again.
+// changed makes the queues of a strategy attach again.
 func (h *Host) changed(strategy string, recompute bool) {
 	if f := h.onChange.Load(); f != nil {
 		(*f)(strategy, recompute)
@@ -137,7 +130,7 @@ func (h *Host) Attach(q hook.Queue) hook.Hooks {
 	return bind(q, p, shadow)
 }
 
-// add adds a policy to the table, or replaces the one of that name.
+// add adds a policy to the table; it replaces a policy of the same name.
 func (h *Host) add(p *policy) {
 	p.host = h
 	if p.report == nil {
@@ -176,8 +169,8 @@ func (t *table) clone() *table {
 var (
 	ErrUnknown    = errors.New("there is no such policy")
 	ErrConfigured = errors.New("the policy comes from the configuration: change the file that its path names and reload it, or remove it there")
-	ErrNoShadow   = errors.New("the policy is no shadow: only a shadow has differences")
-	ErrNotShadow  = errors.New("the policy is no shadow: it is in force already")
+	ErrNoShadow   = errors.New("the policy is not a shadow: only a shadow has differences")
+	ErrNotShadow  = errors.New("the policy is not a shadow: it is in force already")
 	ErrInUse      = errors.New("queues have chosen the policy")
 	ErrNotStored  = errors.New("the module works, but cannot be kept for the next start")
 	ErrNotOpen    = errors.New("the host of policies is not open")

@@ -9,8 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Info describes a policy, with counts since its module was loaded. Without a
-// module, because it could not be loaded, most fields are zero.
+// Info describes a policy, with counts since its module was loaded. If the module could not be loaded, most fields are zero.
 type Info struct {
 	Name     string `json:"name"`
 	Strategy string `json:"strategy"` // "" for a shadow
@@ -33,10 +32,10 @@ type Info struct {
 	MaxFuel    int64         `json:"max_fuel"`    // that one call may use
 	WorstPause time.Duration `json:"worst_pause"` // the longest time of such a call, nanoseconds in JSON
 
-	// Trial is what its hooks used when the module was tried.
+	// Trial is the fuel that its hooks used when the module was tried.
 	Trial []HookCost `json:"trial,omitempty"`
-	// UnreadConfig are the keys of the configuration that the module has not read, as
-	// far as the host can know. Warnings name them, and what else may be wrong.
+	// UnreadConfig are the configuration keys that the module has not read, as far as the host can tell. Warnings mention these and
+	// other problems.
 	UnreadConfig []string `json:"unread_config,omitempty"`
 	Warnings     []string `json:"warnings,omitempty"`
 
@@ -56,7 +55,7 @@ type Info struct {
 
 	Undecided  uint64 `json:"undecided"`   // messages that entered or came back while the policy failed, and that it is to be asked about again
 	AskedAgain uint64 `json:"asked_again"` // such messages, and those of a rolled-back version, that were asked about again
-	Renewed    uint64 `json:"renewed"`     // of those, messages that got another deadline
+	Renewed    uint64 `json:"renewed"`     // of the asked, messages that got another deadline
 
 	Instances int   `json:"instances"`
 	Slots     int   `json:"slots"`  // instances that there may be
@@ -65,14 +64,14 @@ type Info struct {
 	Shadow *ShadowInfo `json:"shadow,omitempty"`
 }
 
-// ShadowInfo has a shadow's counts.
+// ShadowInfo has the counts of a shadow.
 type ShadowInfo struct {
-	Strategy  string `json:"strategy"` // that it runs beside
+	Strategy  string `json:"strategy"` // the strategy that it runs beside
 	Compared  uint64 `json:"compared"` // verdicts
 	Differing uint64 `json:"differing"`
 }
 
-// worstUnit is the longest time of a unit of fuel.
+// worstUnit is the longest time that a unit of fuel takes.
 const worstUnit = time.Nanosecond
 
 // List describes all policies by name.
@@ -85,7 +84,7 @@ func (h *Host) List() []Info {
 	return all
 }
 
-// Info describes a policy; false if there is none of that name.
+// Info describes a policy; false = there is none of that name.
 func (h *Host) Info(name string) (Info, bool) {
 	p := h.table.Load().policies[name]
 	if p == nil {
@@ -94,8 +93,7 @@ func (h *Host) Info(name string) (Info, bool) {
 	return p.info(), true
 }
 
-// Alarms returns the strategies of policies that are not loaded or whose breaker
-// is open.
+// Alarms returns the strategies of policies that are not loaded or have an open breaker.
 func (h *Host) Alarms() []string {
 	var names []string
 	t := h.table.Load()

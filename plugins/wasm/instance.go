@@ -18,8 +18,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// instance is an instantiated module. It belongs to the goroutine that took it from
-// its pool. After a trap it must not be called again.
+// instance is an instantiated module. It belongs to the goroutine that took it from its pool. After a trap it must not be called
+// again.
 type instance struct {
 	version *version
 	slot    int // in the pool
@@ -27,25 +27,25 @@ type instance struct {
 	module api.Module
 	memory api.Memory
 	fuel   api.MutableGlobal
-	calls  [abi.Hooks]api.Function // those in use
-	buffer uint32                  // where records and verdicts go
+	calls  [abi.Hooks]api.Function // the hooks in use
+	buffer uint32                  // address of records and verdicts
 	space  *guestMemory
-	ctx    context.Context //nolint:containedctx // it only carries the instance to host functions
+	ctx    context.Context //nolint:containedctx // carries the instance to host functions, and nothing else
 	stack  [8]uint64       // parameters and result
 
-	// Of the current call, for host functions.
+	// The current call, for host functions.
 	now       hook.Instant
 	slept     int64 // nanoseconds
 	batch     []hook.Message
-	holds     []int64 // until when messages are held, by their number; empty: no message is
+	holds     []int64 // ends of the messages' holds, by index; empty: no message is held
 	queue     hook.Queue
 	watch     *watch // nil: no message is traced
-	complaint string // the text of the host function fail
+	complaint string // argument of the host function fail
 	printed   []byte
 	lost      int // printed bytes that were dropped
 
 	configMistake string // of policy_configure
-	initialized   int64  // fuel used for preparing it
+	initialized   int64  // fuel that preparing it used
 
 	random   *rand.ChaCha8
 	counters map[string]*atomic.Int64
@@ -53,20 +53,19 @@ type instance struct {
 	pending  pendingStats
 }
 
-// epoch is the time of a guest's clock outside calls.
+// epoch is the guest's time outside calls.
 const epoch = hook.Instant(946_684_800_000_000_000) // 2000-01-01
 
 // instanceKey is the context's key of the instance.
 type instanceKey struct{}
 
-// callContext is the context that an instance is called with.
+// callContext is the context with which an instance is called.
 type callContext struct {
 	context.Context
 	in *instance
 }
 
-// Value implements [context.Context]. wazero looks up several keys with each call;
-// only this one exists.
+// Value implements [context.Context]. wazero looks up several keys in each call; only this one exists.
 func (c *callContext) Value(key any) any {
 	if _, ok := key.(instanceKey); ok {
 		return c.in
@@ -109,7 +108,7 @@ func (in *instance) instantiate() error {
 	return nil
 }
 
-// instantiate contains wazero's panics, one of which means that memory is short.
+// instantiate recovers from wazero's panics, one of which means that memory is short.
 func (e *engine) instantiate(ctx context.Context, code wazero.CompiledModule, config wazero.ModuleConfig) (m api.Module, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -119,7 +118,7 @@ func (e *engine) instantiate(ctx context.Context, code wazero.CompiledModule, co
 	return e.runtime.InstantiateModule(ctx, code, config)
 }
 
-// getReady runs the handshake.
+// getReady performs the handshake.
 func (in *instance) getReady() error {
 	for _, step := range []func() error{in.initialize, in.greet, in.configure, in.chooseHooks} {
 		if err := step(); err != nil {
@@ -155,7 +154,7 @@ func (in *instance) initialize() error {
 	return err
 }
 
-// greet asks for the capacity. It is the first instance's that counts.
+// greet asks for the capacity. The first instance's answer applies to all.
 func (in *instance) greet() error {
 	v := in.version
 	r, err := in.call(abi.Name)
@@ -227,7 +226,7 @@ func (in *instance) at(size int) []byte {
 	return b
 }
 
-// chooseHooks asks which of the exported hooks are in use.
+// chooseHooks asks the module which of its exported hooks it wants to use.
 func (in *instance) chooseHooks() error {
 	v := in.version
 	hooks := hookSet(0)
@@ -277,7 +276,7 @@ func (in *instance) run(h abi.Hook, now hook.Instant, r *fuelBudget, n int) *fai
 func (in *instance) failure(what string, err error) *failure {
 	f := &failure{kind: trapped, what: what, reason: reasonOf(err), output: in.output()}
 	switch {
-	case in.fuel == nil: // there is no instance yet to tell it
+	case in.fuel == nil: // there is no instance yet that could tell
 		f.reason += ", or it used up its fuel"
 	case int64(in.fuel.Get()) < 0:
 		f.kind, f.reason = outOfFuel, "it used up its fuel"
@@ -320,7 +319,7 @@ func (in *instance) sleep(t int64, absolute bool) {
 	}
 }
 
-// maxPrinted is how many bytes of a guest's output are retained per call.
+// maxPrinted bounds the bytes of a guest's output that are kept per call.
 const maxPrinted = 2048
 
 // print buffers the guest's output until the end of the call.

@@ -72,7 +72,7 @@ func TestRefusedModules(t *testing.T) {
 			module: assemble(func(b *wt.Builder) { b.Import(abi.Name, "log", types("4", "")); handshake(b) }),
 		},
 		{
-			name: "import from elsewhere", want: "imports env.abort, which nobody provides; there are functions of policy_v1 and, for compilers that need it, wasi_snapshot_preview1",
+			name: "import from elsewhere", want: "imports env.abort, which is not available; available are functions of policy_v1 and, for compilers that need it, wasi_snapshot_preview1",
 			module: assemble(func(b *wt.Builder) { b.Import("env", "abort", types("4444", "")); handshake(b) }),
 		},
 		{
@@ -178,8 +178,8 @@ func TestRefusedModules(t *testing.T) {
 		},
 		{name: "data outside", module: assemble(func(b *wt.Builder) { handshake(b); b.Data(65536, "x") }), want: "cannot be instantiated: start: "},
 		{name: "large memory", module: assemble(func(b *wt.Builder) { handshake(b); b.Memory(300, 300) }), want: "memory"},
-		{name: "digest", module: ttl(1), options: Options{Digest: "sha256:" + strings.Repeat("0", 64)}, want: "not " + strings.Repeat("0", 64) + ": it was changed or cut on its way"},
-		{name: "digest that is none", module: ttl(1), options: Options{Digest: "sha256:00"}, want: `the digest "00" is none: accepted are 64 hexadecimal digits`},
+		{name: "digest", module: ttl(1), options: Options{Digest: "sha256:" + strings.Repeat("0", 64)}, want: "not " + strings.Repeat("0", 64) + ": it was changed or truncated on the way"},
+		{name: "digest that is none", module: ttl(1), options: Options{Digest: "sha256:00"}, want: `"00" is not a digest; accepted are 64 hexadecimal digits`},
 		{name: "grant", module: ttl(1), options: Options{Grants: []string{"root"}}, want: `grants: "root" is not a grant`},
 		{name: "fuel", module: ttl(1), options: Options{Fuel: 1}, want: "fuel: 1 is out of range; accepted are default, large, and 10000 to 1000000000"},
 		{name: "configuration", module: ttl(1), options: Options{Config: []byte("[]")}, want: "config: is not a JSON object"},

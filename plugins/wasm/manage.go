@@ -11,11 +11,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Open loads the modules of the configuration and those of the store. It is called
-// once, before there are queues. A module of the configuration that cannot be
-// loaded is an error. One of the store raises an alarm instead: its strategy exists,
-// and on-error decides about its messages. If the stored file is damaged, there is
-// an alarm but no strategy.
+// Open loads the modules of the configuration and of the store. It is called once, before there are queues. If a configured module cannot
+// be loaded, Open returns an error. If a stored one cannot be loaded, it raises an alarm instead: its strategy exists, and on-error decides
+// about its messages. A damaged file in the store raises an alarm, and its strategy does not exist.
 func (h *Host) Open(env Env) error {
 	h.loading.Lock()
 	defer h.loading.Unlock()
@@ -25,7 +23,7 @@ func (h *Host) Open(env Env) error {
 	h.env = env
 	e, err := newEngine(&h.config, cacheDir(env.CacheDir))
 	if errors.Is(err, errInterpreter) && len(h.config.Modules) == 0 {
-		return nil // loading a module later reports it
+		return nil // loading a module later will report it
 	}
 	if err != nil {
 		return err
@@ -49,9 +47,8 @@ func (h *Host) Open(env Env) error {
 	return nil
 }
 
-// restore loads the modules of the store. One that fails when it is tried stays in
-// use: it passed the checks of the broker that it was loaded into, and queues depend
-// on it. The caller holds loading.
+// restore loads the modules of the store. A module that fails its trial stays in use: it passed the checks of the broker into which it was
+// loaded, and queues depend on it. The caller holds loading.
 func (h *Host) restore() {
 	if h.env.Store == nil {
 		return
@@ -73,8 +70,7 @@ func (h *Host) restore() {
 	}
 }
 
-// Close releases all resources. All queues must be closed. Rehearsals that have not ended
-// keep theirs until then.
+// Close releases all resources. All queues must be closed. Rehearsals in progress keep their resources until they end.
 func (h *Host) Close() error {
 	h.loading.Lock()
 	defer h.loading.Unlock()
@@ -94,7 +90,7 @@ func (h *Host) closeEngine() error {
 	e := h.engine
 	h.engine = nil
 	if e.rehearsals > 0 {
-		return nil // the last of them closes it: its guests may be running
+		return nil // the last rehearsal closes it: its guests may be running
 	}
 	return e.close()
 }
@@ -112,7 +108,7 @@ func (h *Host) activate(p *policy, s source) error {
 	return nil
 }
 
-// activateStored is activate for a policy of the store, which may fail its trial.
+// activateStored is activate for a policy of the store. Such a policy may fail its trial.
 func (h *Host) activateStored(p *policy) error {
 	v, err := h.makeVersion(p, p.source)
 	if err != nil {
@@ -160,7 +156,7 @@ func (h *Host) makeVersion(p *policy, s source) (*version, error) {
 	return v, nil
 }
 
-// tried makes a version of a module that it has tried before.
+// tried makes a version of a module after trying it.
 func (h *Host) tried(p *policy, c *compiled, o Options) (*version, error) {
 	if h.env.Trial == Untried {
 		return newVersion(p, c, o)
@@ -223,7 +219,7 @@ func (h *Host) CheckFiles() error {
 	return errors.Join(errs...)
 }
 
-// readModule reads a file, up to the largest size of a module.
+// readModule reads a file, up to the maximum size of a module.
 func readModule(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -244,9 +240,8 @@ func checkSize(module []byte) error {
 	return nil
 }
 
-// Load makes a module a policy, or the next version of the policy of that name.
-// Queued messages keep their deadlines unless o.Recompute is set. Load returns when
-// the queues of the policy use it.
+// Load makes a module a policy, or the next version of the policy of that name. Queued messages keep their deadlines unless o.Recompute is
+// set. When Load returns, the queues of the policy use the version.
 func (h *Host) Load(name string, module []byte, o Options) (Info, error) {
 	p, err := h.load(name, source{slices.Clone(module), o})
 	if err != nil {
@@ -277,7 +272,7 @@ func (h *Host) load(name string, s source) (*policy, error) {
 		return nil, err
 	}
 	h.replaceVersion(p, v)
-	if h.table.Load().policies[name] != p { // it is new, or was unloaded meanwhile
+	if h.table.Load().policies[name] != p { // it is new, or was unloaded in the meantime
 		h.add(p)
 	}
 	return p, nil
@@ -304,8 +299,8 @@ func (h *Host) persist(p *policy, s source) error {
 	return nil
 }
 
-// Reload loads a policy again from its source, the file for a configured one. Its
-// counts start at zero. With recompute, queued messages get new deadlines.
+// Reload loads a policy again from its source, which is the file for a configured one. Its counts start again at zero. With recompute, queued
+// messages get new deadlines.
 func (h *Host) Reload(name string, recompute bool) (Info, error) {
 	p, err := h.reload(name)
 	if err != nil {
@@ -328,7 +323,7 @@ func (h *Host) reload(name string) (*policy, error) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.table.Load().policies[name] != p { // it was unloaded meanwhile
+	if h.table.Load().policies[name] != p { // it was unloaded in the meantime
 		h.release(v)
 		return nil, ErrUnknown
 	}
@@ -336,7 +331,7 @@ func (h *Host) reload(name string) (*policy, error) {
 	return p, nil
 }
 
-// sourceOf returns a policy and what it is loaded again from.
+// sourceOf returns a policy and the source from which to load it again.
 func (h *Host) sourceOf(name string) (*policy, source, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -350,8 +345,8 @@ func (h *Host) sourceOf(name string) (*policy, source, error) {
 	return p, p.source, nil
 }
 
-// Unload removes a policy. Unless force is set, no queue may have chosen it. With
-// force, its queues have the default strategy until the policy is loaded again.
+// Unload removes a policy. Unless force is set, it refuses if a queue has chosen the policy. With force, such queues have the default
+// strategy until the policy is loaded again.
 func (h *Host) Unload(name string, force bool) error {
 	p, err := h.unload(name, force)
 	if err != nil {
@@ -362,7 +357,7 @@ func (h *Host) Unload(name string, force bool) error {
 }
 
 func (h *Host) unload(name string, force bool) (*policy, error) {
-	if h.env.Shared { // else what is followed meanwhile would bring it back
+	if h.env.Shared { // otherwise a concurrent Follow would bring it back
 		h.loading.Lock()
 		defer h.loading.Unlock()
 	}
@@ -386,8 +381,7 @@ func (h *Host) unload(name string, force bool) (*policy, error) {
 	return p, nil
 }
 
-// forget removes a policy from the store. Without force it refuses if queues have
-// chosen the policy.
+// forget removes a policy from the store. Without force it refuses if queues have chosen the policy.
 func (h *Host) forget(p *policy, force bool) error {
 	if !force && h.env.Queues != nil {
 		if n := h.env.Queues(prefix + p.name); n > 0 {
@@ -400,9 +394,8 @@ func (h *Host) forget(p *policy, force bool) error {
 	return h.env.Store.Delete(p.name)
 }
 
-// Shadow runs a module beside any strategy, and counts where its verdicts differ.
-// The verdicts have no effect. A shadow of the same name and strategy is replaced. A
-// shadow does not survive a restart.
+// Shadow runs a module beside any strategy, and counts where its verdicts differ. The verdicts have no effect. It replaces a shadow of
+// the same name and strategy. Shadows do not survive a restart.
 func (h *Host) Shadow(name string, module []byte, o Options, strategy string) (Info, error) {
 	p, err := h.shadow(name, source{slices.Clone(module), o}, strategy)
 	if err != nil {
@@ -420,7 +413,7 @@ func (h *Host) shadow(name string, s source, strategy string) (*policy, error) {
 	}
 	p := &policy{host: h, name: name, origin: Shadow, beside: strategy, report: newReport(h.env.Log, name), differences: &differences{}}
 	if old := h.table.Load().policies[name]; old != nil {
-		p.differences = old.differences // each says of which module it is
+		p.differences = old.differences // each difference records its module
 	}
 	if err := h.activate(p, s); err != nil {
 		return nil, err

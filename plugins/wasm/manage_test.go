@@ -232,7 +232,7 @@ func TestRestart(t *testing.T) {
 	if all, err := dir.LoadAll(); err != nil || len(all) != 3 || all[0].Damage != nil || all[1].Damage != nil || all[2].Damage != nil {
 		t.Errorf("got %+v, %v", all, err)
 	}
-	for _, want := range []string{"its digest differs", "not a WebAssembly module", "has the name of one of the configuration"} {
+	for _, want := range []string{"its digest differs", "not a WebAssembly module", "has the name of a configured one"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log does not say %q:\n%s", want, log.String())
 		}
@@ -297,7 +297,7 @@ func TestRollBack(t *testing.T) {
 			if all, err := dir.LoadAll(); err != nil || len(all) != 1 || !reflect.DeepEqual(all[0].Module, tc.before) {
 				t.Errorf("kept %+v, %v", all, err)
 			}
-			if len(told.seen) != 3 || !strings.Contains(log.String(), "the version before is in force again") || len(h.engine.modules) != 1 {
+			if len(told.seen) != 3 || !strings.Contains(log.String(), "the previous version is in force again") || len(h.engine.modules) != 1 {
 				t.Errorf("told %v, %d modules, log:\n%s", told.seen, len(h.engine.modules), &log)
 			}
 		})

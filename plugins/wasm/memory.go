@@ -11,7 +11,7 @@ type memoryBudget struct {
 	left atomic.Int64 // bytes
 }
 
-// take takes bytes from the budget, and reports false if there are not enough.
+// take takes bytes from the budget. It returns false if too few are left.
 func (a *memoryBudget) take(bytes int64) bool {
 	if a.left.Add(-bytes) >= 0 {
 		return true
@@ -20,8 +20,8 @@ func (a *memoryBudget) take(bytes int64) bool {
 	return false
 }
 
-// guestMemory is the memory of one instance, and belongs to it. It is both wazero's
-// allocator and the memory, because an instance has at most one memory.
+// guestMemory is the memory of one instance, and belongs to it. It serves both as wazero's allocator and as the memory, because an instance
+// has at most one memory.
 type guestMemory struct {
 	region
 	budget  *memoryBudget

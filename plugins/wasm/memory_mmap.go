@@ -4,8 +4,8 @@ package wasm
 
 import "syscall"
 
-// region is reserved address space, which becomes memory where it is touched. It
-// never moves, and is returned to the system at once.
+// region is reserved address space, which becomes memory where it is touched. It never moves, and is returned to the system at
+// once.
 type region struct{ all []byte }
 
 func (r *region) reserve(most uint64) {
@@ -18,7 +18,7 @@ func (r *region) reserve(most uint64) {
 	}
 }
 
-// resize returns the first size bytes, zero at first; nil if the region is smaller.
+// resize returns the first size bytes, initially zero; nil if the region is smaller.
 func (r *region) resize(size uint64) []byte {
 	if size > uint64(len(r.all)) {
 		return nil
@@ -28,7 +28,7 @@ func (r *region) resize(size uint64) []byte {
 
 func (r *region) release() {
 	if r.all != nil {
-		_ = syscall.Munmap(r.all) // fails only for memory that was not mapped
+		_ = syscall.Munmap(r.all) // fails only for memory that is not mapped
 		r.all = nil
 	}
 }

@@ -11,8 +11,8 @@ const (
 	PolicyReloaded                 // another version, or the same one again
 	PolicyRolledBack               // the new version failed too often; the previous one is in force again
 	PolicyUnloaded
-	BreakerOpened // it fails too often and is not asked for a while
-	BreakerClosed // it answers again
+	BreakerOpened // it fails too often and is not called for a while
+	BreakerClosed // it works again
 )
 
 // Notice reports a change of a policy.
@@ -21,7 +21,7 @@ type Notice struct {
 	Policy   string
 	Digest   string       // of the version in force, or of the unloaded one
 	Previous string       // digest of the version in force before; "" = none
-	Beside   string       // strategy that it shadows; "" = it is no shadow
+	Beside   string       // strategy that it shadows; "" = it is not a shadow
 	Until    hook.Instant // with BreakerOpened: the next trial
 }
 

@@ -17,7 +17,7 @@ import (
 type Options struct {
 	// Config is the policy's configuration: a JSON object, or empty.
 	Config json.RawMessage `json:"config,omitempty"`
-	// Grants are what the policy may do beyond deciding.
+	// Grants are permissions beyond deciding.
 	Grants []string `json:"grants,omitempty"`
 	// Fuel is the fuel of a call.
 	Fuel Fuel `json:"fuel,omitempty"`
@@ -26,7 +26,7 @@ type Options struct {
 	// Digest is the required SHA-256 of the module, in hexadecimal, with or without
 	// "sha256:" before it; "" = any.
 	Digest string `json:"-"`
-	// Recompute means that a loaded policy is asked about queued messages.
+	// Recompute means that a loaded policy is called about queued messages.
 	Recompute bool `json:"-"`
 }
 
@@ -34,7 +34,7 @@ type Options struct {
 func (o *Options) check() error {
 	for _, g := range o.Grants {
 		if !slices.Contains(abi.Grants(), abi.Grant(g)) {
-			return fmt.Errorf("grants: %q is not a grant; there are %s", g, words(abi.Grants()))
+			return fmt.Errorf("grants: %q is not a grant, expected one of %s", g, words(abi.Grants()))
 		}
 	}
 	if o.Fuel != 0 && (o.Fuel < minFuel || o.Fuel > maxFuel) {
@@ -63,9 +63,8 @@ func words[T ~string](list []T) string {
 	return strings.Join(all, ", ")
 }
 
-// Fuel is the base fuel of a call, in units of about an instruction; each message
-// of the call adds [FuelPerMessage]. Zero is the default. A running call delays the
-// garbage collector, and with it the broker; a unit takes at most a nanosecond.
+// Fuel is the base fuel of a call, in units of about an instruction; each message of the call adds [FuelPerMessage]. Zero is the default. A
+// running call delays the garbage collector, and with it the broker; a unit takes at most a nanosecond.
 type Fuel int64
 
 // Amounts of fuel.
@@ -77,7 +76,7 @@ const (
 	minFuel, maxFuel Fuel = 10_000, 1_000_000_000
 )
 
-// base returns the amount, with the default in place of zero.
+// base returns the amount, or the default instead of zero.
 func (f Fuel) base() int64 {
 	if f == 0 {
 		return int64(DefaultFuel)
@@ -113,14 +112,13 @@ func (f *Fuel) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// OnError decides about messages whose policy fails or is not loaded. It never
-// expires a message early.
+// OnError decides about messages whose policy fails or is not loaded. It never expires a message early.
 type OnError uint8
 
 // The choices.
 const (
 	Builtin OnError = iota // the lower of the publisher's expiration and the queue's TTL
-	Keep                   // no deadline, until the policy is asked again
+	Keep                   // no deadline, until the policy is called again
 	Reject                 // messages about to be enqueued are refused: their publisher gets a nack
 )
 
@@ -172,7 +170,7 @@ func (s *Size) UnmarshalText(b []byte) error {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 || n > int64(maxTotalMemory)/int64(unit) {
-		return errors.New("a size is a whole number of bytes, or one with KiB, MiB or GiB behind it")
+		return errors.New("a size is a whole number of bytes, or one followed by KiB, MiB or GiB")
 	}
 	*s = Size(n) * unit
 	return nil

@@ -18,8 +18,7 @@ const (
 	Shadow     Origin = "shadow"        // runs beside a strategy, without effect
 )
 
-// policy is a name that queues choose, with its present module. Any goroutine may
-// use it; the fields up to counters do not change.
+// policy is a name that queues choose, with its present module. Any goroutine may use it; the fields up to counters do not change.
 type policy struct {
 	host   *Host
 	name   string
@@ -27,9 +26,9 @@ type policy struct {
 	path   string // of a configured one
 	beside string // strategy that a shadow runs beside
 
-	absentAs OnError // what messages get while it is not loaded
+	absentAs OnError // decides about messages while it is not loaded
 
-	standIn bool // it takes the place of a policy whose module is tried: what it does has no effect
+	standIn bool // it replaces a policy whose module is being tried: its actions have no effect
 
 	report   *report
 	counters counters
@@ -37,16 +36,16 @@ type policy struct {
 	active atomic.Pointer[version] // nil: it could not be loaded
 	source source                  // for reloading; the host's lock guards it
 
-	revision int64 // of the store, see [StoredPolicy]; the host's lock guards it
+	revision int64 // revision in the store, see [StoredPolicy]; the host's lock guards it
 
 	compared, differing atomic.Uint64 // of a shadow, messages
 	differences         *differences  // of a shadow
 
 	observer func(inForce, shadow hook.Verdict, differs bool) // of a shadow in a rehearsal; nil: there is none
 
-	recheck        atomic.Pointer[recheck] // which queued messages are asked about; nil: all
-	undecided      atomic.Uint64           // messages that entered or came back while it failed, as far as they were not decided about since
-	asked, renewed atomic.Uint64           // messages asked about again, and those that got another deadline
+	recheck        atomic.Pointer[recheck] // selects the queued messages about which the policy is called; nil: all
+	undecided      atomic.Uint64           // messages that entered or came back while it failed, and still have no decision
+	asked, renewed atomic.Uint64           // messages about which it was called again, and those of them that got another deadline
 
 	mu             sync.Mutex // guards what follows
 	previous       *version   // the version in force before; nil: none, or released
@@ -54,22 +53,21 @@ type policy struct {
 	fault          *failure   // its last failure
 	failedVersions []uint64   // digests of versions that failed
 	enteredFailed  uint64     // messages that one of them decided about
-	recheckDue     bool       // it has failed since the last recheck
+	recheckDue     bool       // the policy has failed since the last recheck
 	loadError      error      // why it could not be loaded at the start
-	damaged        bool       // the stored file is damaged; then it is no strategy
+	damaged        bool       // the stored file is damaged; the policy is not a strategy then
 }
 
 // source is a module as it was loaded, with its settings.
 type source struct {
-	module  []byte // nil for a configured policy: it is in a file
+	module  []byte // nil for a configured policy, whose module is in a file
 	options Options
 }
 
-// probation is how long a new version is watched: if it fails too often within that
-// time, the previous version is restored.
+// probation is how long a new version is watched: if it fails too often within that time, the previous version is restored.
 const probation = 5 * time.Minute
 
-// absent returns a version in place of one that is not loaded.
+// absent returns a version that stands for one that is not loaded.
 func (p *policy) absent() *version { return &version{policy: p, options: Options{OnError: p.absentAs}} }
 
 // put puts a version in force, and returns the one that is no longer needed.
@@ -89,7 +87,7 @@ func (p *policy) put(v *version) (old *version) {
 	return old
 }
 
-// setLoadError sets and logs why the stored policy cannot be used.
+// setLoadError records and logs why the stored policy cannot be used.
 func (p *policy) setLoadError(err error, damaged bool) {
 	p.report.lost(err)
 	p.mu.Lock()
@@ -104,15 +102,14 @@ func (p *policy) loadState() (damaged bool, why error) {
 	return p.damaged, p.loadError
 }
 
-// isStrategy reports whether queues can choose the policy. Messages of a damaged
-// one keep their deadlines, as if it had been unloaded.
+// isStrategy reports whether queues can choose the policy. Messages of a damaged policy keep their deadlines, as if it had been
+// unloaded.
 func (p *policy) isStrategy() bool {
 	damaged, _ := p.loadState()
 	return p.origin != Shadow && !damaged
 }
 
-// rollBack restores the previous version if v is new and fails too often. It runs
-// in a queue's turn.
+// rollBack restores the previous version if v is new and fails too often. It runs in a queue's turn.
 func (p *policy) rollBack(now hook.Instant, v *version) {
 	since := hook.Instant(v.since.Load())
 	if since == 0 || now.Sub(since) > probation || !p.swapBack(v) {
@@ -126,7 +123,7 @@ func (p *policy) rollBack(now hook.Instant, v *version) {
 	}
 }
 
-// swapBack puts the version before v in force, and reports whether there was one.
+// swapBack puts the previous version of v in force, and reports whether there was one.
 func (p *policy) swapBack(v *version) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +149,7 @@ func (p *policy) take() []*version {
 	return vs
 }
 
-// chosenAs returns the strategy whose queues a change of the policy concerns.
+// chosenAs returns the strategy whose queues are affected by a change of the policy.
 func (p *policy) chosenAs() string {
 	if p.origin == Shadow {
 		return p.beside

@@ -8,9 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// pool holds the instances of a version: up to one per processor, made on demand.
-// Any goroutine may use it. Taking and returning an instance takes no lock while
-// there are enough of them.
+// pool holds the instances of a version: up to one per processor, made on demand. Any goroutine may use it. As long as there are enough
+// instances, taking and returning one takes no lock.
 type pool struct {
 	version *version
 	slots   []slot
@@ -18,7 +17,7 @@ type pool struct {
 	retired atomic.Bool  // returned instances are closed
 
 	mu       sync.Mutex   // guards what follows
-	freed    *sync.Cond   // signalled when an instance or a slot became free
+	freed    *sync.Cond   // signalled when an instance or a slot becomes free
 	live     int          // instances, in use or not
 	failures int          // instances lost since the last successful call
 	retry    hook.Instant // no instance is made before this instant
@@ -29,8 +28,8 @@ type pool struct {
 // slot holds an instance while it is not in use.
 type slot struct {
 	in    atomic.Pointer[instance]
-	taken bool     // it has an instance, in use or not, or gets one; the pool's lock guards it
-	_     [48]byte // a processor's cache line for each
+	taken bool     // the slot has an instance, in use or not, or will get one; the pool's lock guards it
+	_     [48]byte // gives each slot its own cache line
 }
 
 const (
@@ -46,7 +45,7 @@ func (p *pool) init(v *version, slots int, first *instance) {
 	p.slots[0].in.Store(first)
 }
 
-// take takes an instance out of the pool; nil if none can be had now.
+// take takes an instance out of the pool; nil if none is available now.
 func (p *pool) take(now hook.Instant) *instance {
 	if in := p.free(); in != nil {
 		return in
@@ -67,8 +66,7 @@ func (p *pool) free() *instance {
 	return nil
 }
 
-// await makes an instance if a slot is free. Otherwise it waits for one, for as
-// long as a call takes.
+// await makes an instance if a slot is free. Otherwise it waits for one, for as long as a call takes.
 func (p *pool) await(now hook.Instant) *instance {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +89,7 @@ func (p *pool) await(now hook.Instant) *instance {
 	}
 }
 
-// vacancy returns a free slot; -1 if there is none. The caller holds mu.
+// vacancy returns the index of a free slot; -1 = there is none. The caller holds mu.
 func (p *pool) vacancy(now hook.Instant) int {
 	if now < p.retry || p.retired.Load() {
 		return -1
@@ -104,9 +102,8 @@ func (p *pool) vacancy(now hook.Instant) int {
 	return -1
 }
 
-// fill makes an instance for a slot: at once if that takes no longer than a call
-// may, otherwise on another goroutine. The caller holds mu, which is released
-// meanwhile.
+// fill makes an instance for a slot: at once if that takes no longer than a call may, otherwise on another goroutine. The caller holds mu,
+// which is released in between.
 func (p *pool) fill(i int, now hook.Instant) *instance {
 	p.slots[i].taken = true
 	background := p.version.policy.host.env.Go
@@ -127,8 +124,7 @@ func (p *pool) fill(i int, now hook.Instant) *instance {
 	return in
 }
 
-// start makes an instance. The caller must not hold mu: a failure may roll back the
-// version and retire this pool.
+// start makes an instance. The caller must not hold mu: a failure may roll back the version and retire this pool.
 func (p *pool) start(now hook.Instant) (*instance, error) {
 	in, err := p.version.start()
 	if err != nil {
@@ -138,7 +134,7 @@ func (p *pool) start(now hook.Instant) (*instance, error) {
 	return in, err
 }
 
-// build makes an instance on another goroutine than its users'.
+// build makes an instance on a goroutine of its own.
 func (p *pool) build(i int, now hook.Instant) {
 	in, err := p.start(now)
 	p.mu.Lock()
@@ -153,7 +149,7 @@ func (p *pool) build(i int, now hook.Instant) {
 	p.restore(in)
 }
 
-// freeSlot empties a slot, and delays its next instance. The caller holds mu.
+// freeSlot empties a slot, and delays the next instance in it. The caller holds mu.
 func (p *pool) freeSlot(i int, now hook.Instant) {
 	p.slots[i].taken = false
 	pause := lastPause

@@ -7,17 +7,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// When a policy fails, or one of its versions is replaced for failing, some queued messages have no deadline of a working
-// module and may wait for ever. Once a working version is in force it is asked about them again.
+// When a policy fails, or one of its versions is replaced because it failed, some queued messages have no deadline of a working
+// module and might wait for ever. Once a working version is in force, it is called about them again.
 
-// recheck selects those messages: those without a module's deadline, and those with a deadline of a failed version.
+// recheck selects these messages: those without a module's deadline, and those with a deadline of a failed version.
 type recheck struct{ failed []uint64 } // digests
 
 func (d *recheck) covers(m *hook.Message) bool {
 	return guest.MessageDigest(m) == 0 || slices.Contains(d.failed, guest.MessageDigest(m))
 }
 
-// maxFailedVersions is the most failed versions that a policy remembers.
+// maxFailedVersions bounds the failed versions that a policy remembers.
 const maxFailedVersions = 16
 
 // addFailedVersion remembers a version that failed. The caller holds mu.
@@ -32,7 +32,7 @@ func (p *policy) addFailedVersion(v *version) {
 	p.failedVersions = append(p.failedVersions, v.digest)
 }
 
-// addEnteredFailed counts messages that a failed version has decided about at their enqueueing.
+// addEnteredFailed counts enqueued messages about which a failed version decided.
 func (p *policy) addEnteredFailed(entered uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -40,7 +40,7 @@ func (p *policy) addEnteredFailed(entered uint64) {
 }
 
 // review reports whether queued messages need new deadlines from the version now in force: all messages if all is set,
-// otherwise those in doubt if there may be any.
+// otherwise those in doubt, if there may be any.
 func (p *policy) review(all bool) bool {
 	n := p.undecided.Swap(0)
 	p.mu.Lock()
@@ -61,7 +61,7 @@ func (p *policy) review(all bool) bool {
 	return true
 }
 
-// recovered arranges for asking about messages that were enqueued while the policy was not asked. It runs in a queue's turn.
+// recovered starts a recheck of messages that were enqueued while the policy was not called. It runs in a queue's turn.
 func (h *Host) recovered(p *policy) {
 	if h.env.Go == nil || p.undecided.Load() == 0 {
 		return
@@ -73,7 +73,7 @@ func (h *Host) recovered(p *policy) {
 	})
 }
 
-// decided counts messages that were in doubt, and those that still are.
+// decided counts messages that are no longer in doubt. left is how many still are.
 func (p *policy) decided(messages, left int) {
 	for {
 		n := p.undecided.Load()
@@ -84,8 +84,8 @@ func (p *policy) decided(messages, left int) {
 	}
 }
 
-// inDoubt returns how many messages the policy is to be asked about. Some of those that were counted have left their queues, which
-// know it.
+// inDoubt returns about how many messages the policy still has to be called. Some of the counted messages have left their queues, and only the
+// queues know that.
 func (p *policy) inDoubt() uint64 {
 	n := p.undecided.Load()
 	if n == 0 || p.host.env.Undecided == nil {
@@ -98,7 +98,7 @@ func (p *policy) inDoubt() uint64 {
 	return there
 }
 
-// reconsider asks about messages in doubt, after a review.
+// reconsider calls the policy about messages in doubt, after a review.
 func (c *call) reconsider() {
 	inDoubt := func(_ hook.Instant, m *hook.Message, _ *hook.Verdict) (callReason, bool) {
 		return c.at, c.binding.recheck.covers(m)

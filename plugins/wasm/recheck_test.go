@@ -71,7 +71,7 @@ func TestARollbackAsksAgain(t *testing.T) {
 	if got := strings.Join(told.seen, " "); got != "wasm/x wasm/x wasm/x!" {
 		t.Fatalf("told %s", got)
 	}
-	if want := "asked about again, as far as they are there\" policy=x messages=8"; !strings.Contains(log.String(), want) {
+	if want := "messages that came while it failed\" policy=x messages=8"; !strings.Contains(log.String(), want) {
 		t.Errorf("the log does not say %s:\n%s", want, &log)
 	}
 	hs = h.Attach(queue("x", nil))
@@ -107,7 +107,7 @@ func TestARollbackCountsTheLastMessage(t *testing.T) {
 	if i, _ := h.Info("x"); i.RolledBack == "" || i.Undecided != 0 {
 		t.Errorf("rolled back %q, %d undecided", i.RolledBack, i.Undecided)
 	}
-	if want := fmt.Sprintf("asked about again, as far as they are there\" policy=x messages=%d\n", tolerated); !strings.Contains(log.String(), want) {
+	if want := fmt.Sprintf("messages that came while it failed\" policy=x messages=%d\n", tolerated); !strings.Contains(log.String(), want) {
 		t.Errorf("the log does not say %s:\n%s", want, &log)
 	}
 }

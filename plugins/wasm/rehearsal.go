@@ -12,22 +12,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// A rehearsal asks policies about messages that there are not. Its instances are its
-// own, so that nothing of it is left: no counts, no failures, no state of a guest.
+// A rehearsal calls policies about messages that do not exist. It has its own instances, so that it leaves nothing behind: no counts, no
+// failures, no state of a guest.
 
-// Candidate is a module that takes part in a rehearsal in place of what is loaded.
+// Candidate is a module that takes part in a rehearsal instead of a loaded one.
 type Candidate struct {
-	// Name is the policy's. Without a module it is that of a loaded one, a shadow too.
+	// Name is the name of the policy. Without a module it is the name of a loaded policy or shadow.
 	Name    string
 	Module  []byte
 	Options Options
-	// Beside is the strategy beside which the module runs as a shadow; "" = it is the
-	// strategy wasm/NAME.
+	// Beside is the strategy that the module runs beside as a shadow; "" = it is itself the strategy wasm/NAME.
 	Beside string
 }
 
-// Rehearsal takes the place of a [Host] for one simulation, and belongs to one
-// goroutine. Close frees what it has.
+// Rehearsal takes the place of a [Host] for one simulation, and belongs to one goroutine. Close frees its resources.
 type Rehearsal struct {
 	host      *Host
 	engine    *engine // stays open until Close; nil: the host is not open
@@ -40,25 +38,25 @@ type Rehearsal struct {
 	err       error // why an instance could not be made
 }
 
-// Opinion is what a shadow said about a message.
+// Opinion is a shadow's verdict about a message.
 type Opinion struct {
 	Policy, Digest  string
 	InForce, Shadow hook.Verdict
 	Differs         bool
 }
 
-// actor plays a policy.
+// actor represents a policy in a rehearsal.
 type actor struct {
 	policy   *policy
 	version  *version // nil: the policy could not be loaded
 	lines    *lineTaker
-	failures uint64 // that were reported
+	failures uint64 // failures that were reported
 }
 
 var _ guest.Dynamic = (*Rehearsal)(nil)
 
-// Rehearse begins a rehearsal of what is loaded, and of a candidate if it is not nil.
-// The candidate is tried as by [Host.Load]; Info describes it.
+// Rehearse begins a rehearsal of the loaded policies, and of a candidate if it is not nil. The candidate is tried as by [Host.Load]; Info
+// describes it.
 func (h *Host) Rehearse(c *Candidate) (*Rehearsal, error) {
 	r := &Rehearsal{host: h, table: h.table.Load(), actors: map[*policy]*actor{}}
 	r.begin()
@@ -73,8 +71,7 @@ func (h *Host) Rehearse(c *Candidate) (*Rehearsal, error) {
 	return r, nil
 }
 
-// begin keeps the engine open: the broker may end while the guests of a rehearsal run, and
-// they need their memory.
+// begin keeps the engine open: the broker may end while the guests of a rehearsal run, and they need their memory.
 func (r *Rehearsal) begin() {
 	r.host.mu.Lock()
 	defer r.host.mu.Unlock()
@@ -109,7 +106,7 @@ func (r *Rehearsal) cast(c *Candidate) error {
 	return nil
 }
 
-// loaded returns why an actor cannot play.
+// loaded returns why an actor cannot take part; nil = it can.
 func (a *actor) loaded() error {
 	if a.version != nil {
 		return nil
@@ -131,8 +128,7 @@ func (a *actor) put(v *version) {
 	a.policy.active.Store(v)
 }
 
-// actor returns the actor of a loaded policy. One that cannot have an instance decides as
-// a policy that could not be loaded.
+// actor returns the actor of a loaded policy. If it cannot have an instance, it decides like a policy that could not be loaded.
 func (r *Rehearsal) actor(p *policy) *actor {
 	if a := r.actors[p]; a != nil {
 		return a
@@ -149,15 +145,14 @@ func (r *Rehearsal) actor(p *policy) *actor {
 	return a
 }
 
-// understudy makes a version of the module that is in force, with an instance of its
-// own; nil if there is none.
+// understudy makes a version of the module in force, with an instance of its own; nil if there is none.
 func (r *Rehearsal) understudy(into, p *policy) (*version, error) {
 	now := p.active.Load()
 	if r.engine == nil || now == nil {
 		return nil, nil
 	}
 	c := r.engine.use(now.module.Digest)
-	if c == nil { // it was unloaded meanwhile
+	if c == nil { // it was unloaded in the meantime
 		return nil, nil
 	}
 	v, err := newVersion(into, c, now.options)
@@ -180,12 +175,12 @@ func (r *Rehearsal) Close() {
 	if r.engine = nil; e == nil {
 		return
 	}
-	if e.rehearsals--; e.rehearsals == 0 && r.host.engine != e { // the host was closed meanwhile
-		_ = e.close() // nobody is left whom an error would concern
+	if e.rehearsals--; e.rehearsals == 0 && r.host.engine != e { // the host was closed in the meantime
+		_ = e.close() // the error no longer matters
 	}
 }
 
-// Err returns why policies could not have instances: their on-error has decided then.
+// Err returns why policies could not have instances; their on-error decided then.
 func (r *Rehearsal) Err() error { return r.err }
 
 // Info describes the candidate; false if there is none.
@@ -243,7 +238,7 @@ func (r *Rehearsal) Attach(q hook.Queue) hook.Hooks {
 	return bind(q, played, beside)
 }
 
-// chosen returns the policy that is a strategy; nil if it is another plugin's.
+// chosen returns the policy that is the strategy; nil if the strategy belongs to another plugin.
 func (r *Rehearsal) chosen(strategy string) *policy {
 	if len(strategy) <= len(prefix) || strategy[:len(prefix)] != prefix {
 		return nil
@@ -258,21 +253,21 @@ func (r *Rehearsal) chosen(strategy string) *policy {
 	return nil
 }
 
-// hear takes what a shadow says.
+// hear returns an observer that records a shadow's opinions.
 func (r *Rehearsal) hear(p *policy) func(inForce, shadow hook.Verdict, differs bool) {
 	return func(inForce, shadow hook.Verdict, differs bool) {
 		r.opinions = append(r.opinions, Opinion{Policy: p.name, Digest: p.digest(), InForce: inForce, Shadow: shadow, Differs: differs})
 	}
 }
 
-// Opinions returns what shadows have said since the last call.
+// Opinions returns the opinions of shadows since the last call.
 func (r *Rehearsal) Opinions() []Opinion {
 	o := r.opinions
 	r.opinions = nil
 	return o
 }
 
-// Notes returns what policies have said, and how they failed, since the last call.
+// Notes returns the log lines and failures of policies since the last call.
 func (r *Rehearsal) Notes() []string {
 	var all []string
 	for _, a := range r.inOrder {
@@ -281,7 +276,7 @@ func (r *Rehearsal) Notes() []string {
 	return all
 }
 
-// notes returns an actor's lines and its last failure, if that is new.
+// notes returns an actor's lines, and its last failure if that is new.
 func (a *actor) notes() []string {
 	all := a.lines.take(a.policy.name)
 	if a.version == nil {
@@ -305,8 +300,7 @@ func (a *actor) notes() []string {
 // maxLines bounds the lines of a policy that are kept until they are taken.
 const maxLines = 20
 
-// lineTaker is a [slog.Handler] that keeps what a policy says.
-// Instances may be made on other goroutines.
+// lineTaker is a [slog.Handler] that keeps a policy's lines. Instances may be made on other goroutines.
 type lineTaker struct {
 	mu    sync.Mutex // guards lines
 	lines []string

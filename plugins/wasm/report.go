@@ -36,7 +36,7 @@ func (k kind) String() string {
 // failure describes a failed call.
 type failure struct {
 	kind   kind
-	what   string // hook or part of the handshake
+	what   string // the hook or the step of the handshake
 	reason string
 	output string // printed by the guest
 }
@@ -49,10 +49,10 @@ func (f *failure) Error() string {
 	return s
 }
 
-// brief describes the failure for the trace of a message.
+// brief describes the failure for a message's trace.
 func (f *failure) brief() string { return f.kind.String() + ": " + f.reason }
 
-// asFailure returns the failure behind an error about an instance.
+// asFailure extracts the failure from an error about an instance.
 func asFailure(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -60,26 +60,25 @@ func asFailure(err error) *failure {
 	return &failure{kind: trapped, what: "start", reason: err.Error()}
 }
 
-// report logs a policy's lines and failures at a limited rate. Any goroutine may
-// use it.
+// report logs a policy's lines and failures at a limited rate. Any goroutine may use it.
 type report struct {
 	log    *slog.Logger
 	policy string
-	trial  bool // of a module that is tried: its failures are errors of loading, and are not logged
+	trial  bool // of a module that is tried: its failures become errors of loading, and are not logged
 
 	mu       sync.Mutex // guards what follows
 	guests   bucket     // of the guest's lines
 	failures bucket
 }
 
-// trialReport logs lines of a module that is tried.
+// trialReport makes a report for a module that is tried.
 func trialReport(log *slog.Logger, policy string) *report {
 	r := newReport(log, policy)
 	r.log, r.trial = r.log.With("trial", true), true
 	return r
 }
 
-// bucket passes a burst of lines, and then one in each pause.
+// bucket passes a burst of lines, and then one line per pause.
 type bucket struct {
 	burst int
 	pause time.Duration
@@ -160,29 +159,29 @@ func (r *report) failed(now hook.Instant, digest string, f *failure) {
 	missed, ok := r.failures.allows(now)
 	r.mu.Unlock()
 	if ok {
-		r.log.Error("a policy failed; its messages get what its on-error says",
+		r.log.Error("a policy failed; its on-error decides about its messages",
 			"policy", r.policy, "digest", digest, "kind", f.kind.String(), "error", f.Error(), "unlogged_before", missed)
 	}
 }
 
 // opened logs that a breaker has opened.
 func (r *report) opened(digest string, until hook.Instant) {
-	r.log.Error("a policy fails too often and is not asked for a while", "policy", r.policy, "digest", digest, "until", until.Time())
+	r.log.Error("a policy fails too often and is not called for a while", "policy", r.policy, "digest", digest, "until", until.Time())
 }
 
-// recovered logs that a policy is asked again.
+// recovered logs that a policy is called again.
 func (r *report) recovered() {
 	r.log.Info("a policy that failed too often works again", "policy", r.policy)
 }
 
 // rolledBack logs that the previous version is in force again.
 func (r *report) rolledBack(from, to string) {
-	r.log.Error("a policy fails too often since it was loaded anew: the version before is in force again", "policy", r.policy, "from", from, "to", to)
+	r.log.Error("a policy fails too often since it was reloaded: the previous version is in force again", "policy", r.policy, "from", from, "to", to)
 }
 
-// reviewed logs that messages are asked about again.
+// reviewed logs that the policy is called again about messages.
 func (r *report) reviewed(messages uint64) {
-	r.log.Warn("messages that came while a policy failed are asked about again, as far as they are there", "policy", r.policy, "messages", messages)
+	r.log.Warn("a policy is called again about messages that came while it failed", "policy", r.policy, "messages", messages)
 }
 
 // lost logs that a policy of the store could not be loaded or saved.
@@ -190,13 +189,13 @@ func (r *report) lost(err error) {
 	r.log.Error("a policy that was loaded before could not be loaded or kept", "policy", r.policy, "error", err)
 }
 
-// warned logs what is not as it should be with a module that was loaded.
+// warned logs a warning about a module that was loaded.
 func (r *report) warned(digest, text string) {
 	r.log.Warn("a policy was loaded with a warning", "policy", r.policy, "digest", digest, "warning", text)
 }
 
-// readLater logs that a warning about a configuration key no longer holds. The guest
-// decides when, so the line is one of the guest's.
+// readLater logs that a warning about a configuration key no longer holds. The guest decides when, so the line counts as one of the
+// guest's.
 func (r *report) readLater(now hook.Instant, key string) {
 	if missed, ok := r.allows(now, slog.LevelInfo); ok {
 		r.log.Info("a policy has read a configuration key that it had not read while it was tried", "policy", r.policy, "key", key, "unlogged_before", missed)
@@ -205,7 +204,7 @@ func (r *report) readLater(now hook.Instant, key string) {
 
 // superseded logs that a policy of the store is not used.
 func (r *report) superseded() {
-	r.log.Warn("a policy that was loaded before has the name of one of the configuration, which counts", "policy", r.policy)
+	r.log.Warn("a policy that was loaded before has the name of a configured one, which takes precedence", "policy", r.policy)
 }
 
 // slogLevel converts a level of the host function log.

@@ -9,17 +9,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// retries limit what asking again costs, because calls that fail then do not count for
-// the breaker. Any goroutine may use them.
+// retries limit the cost of calling a policy again, because calls that fail then do not count for the breaker. Any goroutine may use
+// them.
 type retries struct {
 	mu       sync.Mutex   // guards what follows
-	spent    int          // failures, less those that time has made good
+	spent    int          // failures, less those that the passing time has compensated
 	filled   hook.Instant // when spent was last reduced
-	together int          // messages that are asked about in one call; 0 means as many as can be
-	begun    uint64       // tries
+	together int          // number of messages in one call; 0 means as many as possible
+	begun    uint64       // number of tries
 }
 
-// So many calls about messages in doubt may fail at once, and one more after each pause.
+// This many calls about messages in doubt may fail at once, and one more after each pause.
 const (
 	retryBurst = 16
 	retryPause = 125 * time.Millisecond
@@ -42,20 +42,20 @@ func (r *retries) failure() {
 	r.spent++
 }
 
-// begin returns with which of n messages a try begins, and about how many of them it asks
-// in one call, of which there may be most.
+// begin returns the index of the message with which a try over n messages begins, and roughly how many it passes in one call, at most
+// most.
 func (r *retries) begin(n, most int) (first, together int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.together == 0 || r.together >= most {
 		return 0, most
 	}
-	const golden = 0x9E3779B97F4A7C15 // multiples of it are spread evenly
+	const golden = 0x9E3779B97F4A7C15 // its multiples are evenly distributed
 	r.begun++
 	return int(r.begun * golden >> 32 % uint64(n)), r.together
 }
 
-// end notes about how many messages the next try asks in one call.
+// end records roughly how many messages the next try passes in one call.
 func (r *retries) end(together, most int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,11 +64,10 @@ func (r *retries) end(together, most int) {
 	}
 }
 
-// attempt is how a call has ended about messages in doubt.
+// attempt records how a call about messages in doubt has ended.
 type attempt struct{ failed, unavailable bool }
 
-// tryAgain asks the active version about messages in doubt. A call that fails leaves them
-// unchanged, and in doubt.
+// tryAgain calls the active version about messages in doubt. A call that fails leaves them unchanged, and in doubt.
 func (c *call) tryAgain() {
 	c.attempt = &attempt{}
 	tried := 0
@@ -91,11 +90,11 @@ func (c *call) tryAgain() {
 	c.policy.decided(len(c.ms)-left, left)
 }
 
-// try asks about messages in doubt, and returns about how many of them it has. A call that
-// fails is repeated with half as many, so that a message which makes the module fail keeps
-// no other from its deadline, as far as there are instances and retries allow it. Where
-// that ends the next try goes on with as few messages, and begins with another one:
-// otherwise the one that fails might come before the others each time.
+// try calls the version about messages in doubt, and returns roughly how many of them were in its calls. A failing call is repeated with half
+// as many messages, so that a message on which the module fails does not keep others from their deadlines, as far as instances and
+// retries allow. For example, if the module fails on the first of 64 messages, calls with 64, 32, 16, 8, 4, 2 and 1 messages fail, and the
+// next calls, with 1, 2, 4 and more messages, decide about the other 63. If that breaks off, the next try continues with as few messages,
+// and begins with another one: otherwise the failing message might come before the others each time.
 func (v *version) try(c *call) (tried int) {
 	most := v.mostTogether(c)
 	first, together := v.retries.begin(len(c.ms), most)
@@ -127,7 +126,7 @@ func (v *version) try(c *call) (tried int) {
 	return tried
 }
 
-// mostTogether returns about how many messages one call may ask.
+// mostTogether returns roughly how many messages fit into one call.
 func (v *version) mostTogether(c *call) int {
 	switch h := hooksOf[c.at]; {
 	case v.hooks.has(h):
@@ -135,10 +134,10 @@ func (v *version) mostTogether(c *call) int {
 	case h == abi.OnEnqueue && v.hooks.has(abi.Deadline):
 		return 1
 	}
-	return max(len(c.ms), 1) // it has no opinion about them
+	return max(len(c.ms), 1) // the policy has no opinion about them
 }
 
-// reset undoes what a call that failed has left, for the next one.
+// reset undoes the effects of a failed call before the next one.
 func (c *call) reset() {
 	*c.attempt = attempt{}
 	for i := range c.vs {

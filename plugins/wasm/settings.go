@@ -18,9 +18,8 @@ type setting struct {
 	read atomic.Bool // the module has asked for it
 }
 
-// settingsOf flattens a configuration for config_i64 and config_str: texts stay
-// texts, other values become JSON, and nested names get dots. Of two names that are
-// the same then, the one with a dot of its own counts; settingsOf returns these names.
+// settingsOf flattens a configuration for config_i64 and config_str: texts stay texts, other values become JSON, and nested names get dots. If
+// two names become equal, the one that contains the dot itself counts. settingsOf returns such names.
 func settingsOf(prefix string, m map[string]any, into map[string]*setting) (twice []string) {
 	for _, name := range slices.Sorted(maps.Keys(m)) { // "a.b" comes after "a"
 		key := prefix + name
@@ -40,11 +39,10 @@ func settingsOf(prefix string, m map[string]any, into map[string]*setting) (twic
 	return twice
 }
 
-// maxAbsent is the most names that are recorded for hints.
+// maxAbsent bounds the names that are recorded for hints.
 const maxAbsent = 64
 
-// setting returns a value of the configuration, for the module. The name may lie in
-// the guest's memory.
+// setting returns a value of the configuration, for the module. The name may lie in the guest's memory.
 func (v *version) setting(now hook.Instant, name string) (text string, ok bool) {
 	s := v.settings[name]
 	if s == nil {
@@ -59,7 +57,7 @@ func (v *version) setting(now hook.Instant, name string) (text string, ok bool) 
 	return s.text, true
 }
 
-// configText returns the configuration as the guest is passed it.
+// configText returns the configuration in the form in which the guest gets it.
 func (v *version) configText() []byte {
 	if !v.blank {
 		return v.configJSON
@@ -69,8 +67,8 @@ func (v *version) configText() []byte {
 	return b
 }
 
-// unread returns the keys of the configuration that the module has not asked for,
-// in order; none if it has not passed a trial, or reads the configuration as text.
+// unread returns the configuration keys for which the module has not asked, in order. It returns none if the module has not passed a trial, or
+// reads the configuration as text.
 func (v *version) unread() []string {
 	if v.trial == nil || v.trial.failed != nil || v.trial.readsText {
 		return nil
@@ -89,10 +87,10 @@ func unread(settings map[string]*setting) []string {
 	return keys
 }
 
-// maxNamed is the most keys that warnings name.
+// maxNamed bounds the keys that warnings name.
 const maxNamed = 10
 
-// unreadWarnings returns a warning for each key that the module has not asked for.
+// unreadWarnings returns a warning for each key for which the module has not asked.
 func (v *version) unreadWarnings() []string {
 	keys := v.unread()
 	if len(keys) == 0 {
@@ -113,7 +111,7 @@ func (v *version) unreadWarnings() []string {
 	return all
 }
 
-// twiceWarnings returns a warning for each name that the configuration has in two ways.
+// twiceWarnings returns a warning for each name that the configuration contains in two ways.
 func (v *version) twiceWarnings() (all []string) {
 	for i, key := range v.twice {
 		if i == maxNamed {
@@ -147,6 +145,6 @@ func (e *Env) nearest(name string, candidates []string) string {
 	return e.Nearest(name, candidates)
 }
 
-// maxHinted is the longest name that hints are looked for, in bytes: comparing two
-// names takes time by the product of their lengths.
+// maxHinted is the longest name for which hints are searched, in bytes: comparing two names takes time in proportion to the product of
+// their lengths.
 const maxHinted = 64

@@ -7,9 +7,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// watchEnqueue and watchHead ask the shadow of another plugin's strategy. They do
-// not change the verdicts. A hold in force may be any plugin's: only a later one of the
-// shadow differs.
+// watchEnqueue and watchHead call the shadow of another plugin's strategy. They do not change the verdicts. A hold in force may come from any
+// plugin, so only a later hold of the shadow counts as a difference.
 func (b *binding) watchEnqueue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 	c := call{binding: b, at: atEnqueue, now: now, ms: ms, vs: vs}
 	b.shadow.compare(c, c.holdsBefore())
@@ -20,8 +19,7 @@ func (b *binding) watchHead(now hook.Instant, ms []hook.Message, vs []hook.Verdi
 	c.forEachRun(whenThere, func(run call) { b.shadow.compare(run, run.holdsBefore()) })
 }
 
-// holdsBefore returns the holds that a shadow's verdicts begin with; nil if there are
-// none, or no shadow.
+// holdsBefore returns the holds with which a shadow's verdicts begin; nil if there are none, or no shadow.
 func (c *call) holdsBefore() []hook.Instant {
 	if c.shadow == nil || !slices.ContainsFunc(c.vs, func(v hook.Verdict) bool { return v.Hold != 0 }) {
 		return nil
@@ -33,8 +31,8 @@ func (c *call) holdsBefore() []hook.Instant {
 	return holds
 }
 
-// compare asks a shadow, and counts verdicts that differ from those in force. holds are
-// those of other plugins; nil means none.
+// compare calls a shadow, and counts its verdicts that differ from those in force. holds are the holds of other plugins; nil means
+// none.
 func (p *policy) compare(c call, holds []hook.Instant) {
 	c.shadowing = true
 	v := p.active.Load()
@@ -49,8 +47,7 @@ func (p *policy) compare(c call, holds []hook.Instant) {
 	shadowBuffers.Put(buf)
 }
 
-// shadowBuffer is for the verdicts of a shadow. They would be on the heap otherwise, for
-// each call.
+// shadowBuffer holds the verdicts of a shadow, so that not every call allocates them on the heap.
 type shadowBuffer [64]hook.Verdict
 
 var shadowBuffers = sync.Pool{New: func() any { return new(shadowBuffer) }}
@@ -85,8 +82,7 @@ func (v *version) compareSome(c call, buf *shadowBuffer, holds []hook.Instant) {
 	v.policy.differing.Add(uint64(differing))
 }
 
-// alike reports whether two verdicts have the same effect. Deadlines in the same
-// millisecond are equal.
+// alike reports whether two verdicts have the same effect. Deadlines in the same millisecond count as equal.
 func alike(a, b *hook.Verdict) bool {
 	if a.Action != b.Action {
 		return false

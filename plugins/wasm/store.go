@@ -20,16 +20,15 @@ type StoredPolicy struct {
 	Name    string
 	Module  []byte
 	Options Options
-	// Damage is why it cannot be read; then only Name and Revision are set. nil: it can.
+	// Damage is why the policy cannot be read; only Name and Revision are set then. nil: it can be read.
 	Damage error
-	// Revision is another one after each change, in a store that several hosts follow. 0: none does.
+	// Revision changes with each change, in a store that several hosts follow. 0: the store has no revisions.
 	Revision int64
 }
 
-// Store saves policies for the next start. Changes are durable when Save and Delete
-// return.
+// Store saves policies for the next start. Changes are durable when Save and Delete return.
 type Store interface {
-	// Save saves a policy, and replaces the one of that name.
+	// Save saves a policy, and replaces a policy of the same name.
 	Save(k StoredPolicy) error
 	// Delete removes a policy, if it exists.
 	Delete(name string) error

@@ -10,29 +10,28 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Before a module serves queues, an instance of its own is asked about ordinary
-// messages. The instance is thrown away, so that nothing of the trial is left: no
-// counts, no state, no failures of the policy.
+// Before a module serves queues, a separate instance of it is called about ordinary messages. That instance is then discarded, so that nothing
+// of the trial remains: no counts, no state, no failures of the policy.
 
-// trial is what trying a module has shown.
+// trial is the result of trying a module.
 type trial struct {
 	costs  []HookCost
 	most   int64 // fuel of the most expensive call
-	failed error // it failed and was retained nevertheless
-	// absent are names that the module asked for and the configuration lacks.
+	failed error // the module failed and was kept nevertheless
+	// absent are names for which the module asked and that are not in the configuration.
 	absent map[string]bool
-	// readsText means that it reads its configuration as text, and thus every key.
+	// readsText means that the module reads its configuration as text, and thus every key.
 	readsText bool
 }
 
-// TrialMode says what a module's trial decides.
+// TrialMode is the effect of a module's trial.
 type TrialMode uint8
 
 // The modes.
 const (
-	Decisive TrialMode = iota // a module that fails is refused
-	Advisory                  // it is used all the same, and has a warning
-	Untried                   // there are no trials
+	Decisive TrialMode = iota // a failing module is refused
+	Advisory                  // a failing module is used nevertheless, with a warning
+	Untried                   // modules are not tried
 )
 
 // HookCost is the fuel that a hook has used in a trial.
@@ -40,19 +39,18 @@ type HookCost struct {
 	Hook string `json:"hook"`
 	One  int64  `json:"one"`  // for one message, or for one question about an idle queue
 	Each int64  `json:"each"` // for each of 64 messages; 0: it is not known, or the hook is not for messages
-	// Untried means that the hooks before it have used all the fuel of the trial.
+	// Untried means that earlier hooks used all the fuel of the trial.
 	Untried bool `json:"untried,omitempty"`
 }
 
-// The limits of a trial. Questions are asked twice, and the second answers measured: at
-// first a guest may still prepare itself. Then it is asked about many messages, so that a garbage
-// collector runs, or memory runs out, here and not in service.
+// The limits of a trial. Each question is asked twice, and the second call is measured, because a guest may still prepare itself in the first
+// one. Then a call has many messages, so that a garbage collection, or a lack of memory, happens in the trial and not in service.
 const (
 	trialStart    = hook.Instant(1_767_571_200_000_000_000) // 2026-01-05T00:00:00Z, a Monday
 	trialMany     = 64
 	trialMessages = 16_384
-	// trialFuel ends a trial, successfully: with the most expensive call that is
-	// allowed after it, the trial takes as long as this fuel and that call at most.
+	// trialFuel ends a trial successfully. In total, the trial takes at most as long as this fuel and one more call, the most expensive one that
+	// is allowed.
 	trialFuel = 250_000_000
 )
 
@@ -80,7 +78,7 @@ func (trialQueue) Setting(name string) (any, bool) {
 	return nil, false
 }
 
-// bare is the content of a trial's messages: nothing.
+// bare is the empty content of a trial's messages.
 type bare struct{}
 
 var _ hook.Source = bare{}
@@ -93,8 +91,7 @@ func (bare) HeaderInt(int, string) (int64, bool)   { return 0, false }
 func (bare) HeaderText(int, string) ([]byte, bool) { return nil, false }
 func (bare) Deaths(int) int                        { return 0 }
 
-// tryOut asks a throw-away version of a policy, with the settings that it is to
-// have. The marks of which settings were read are passed on in settings.
+// tryOut tries a policy with its intended settings in a temporary version. settings returns the marks of which settings were read.
 func tryOut(p *policy, c *compiled, o Options) (t *trial, settings map[string]*setting, err error) {
 	v, err := standIn(p, c, o, false)
 	if err != nil {
@@ -113,11 +110,11 @@ func tryOut(p *policy, c *compiled, o Options) (t *trial, settings map[string]*s
 	return t, v.settings, nil
 }
 
-// standIn makes a version of a policy that has no effect.
+// standIn makes a version of a policy whose calls have no effect.
 func standIn(p *policy, c *compiled, o Options, blank bool) (*version, error) {
 	log := p.host.env.Log
 	if p.standIn {
-		log = nil // nothing of a rehearsal gets into the broker's log
+		log = nil // nothing of a rehearsal is written to the broker's log
 	}
 	s := &policy{host: p.host, name: p.name, origin: Loaded, standIn: true, report: trialReport(log, p.name)}
 	v, err := newVersion(s, c, o, func(v *version) { v.blank, v.absent = blank, map[string]bool{} })
@@ -127,9 +124,8 @@ func standIn(p *policy, c *compiled, o Options, blank bool) (*version, error) {
 	return v, err
 }
 
-// readsText reports whether a module reads its configuration as text. The host does
-// not see that. But guests are deterministic: with another text one that reads it
-// fails, or uses other amounts of fuel.
+// readsText reports whether a module reads its configuration as text. The host cannot observe that directly. But guests are deterministic: with
+// a different text, a module that reads it fails, or uses a different amount of fuel.
 func readsText(p *policy, c *compiled, o Options, profile []int64) bool {
 	if !c.exports[abi.ExportBuffer] {
 		return false
@@ -144,13 +140,13 @@ func readsText(p *policy, c *compiled, o Options, profile []int64) bool {
 	return x.err != nil || !slices.Equal(profile, x.profile())
 }
 
-// exam is one run of questions to a version.
+// exam is one series of calls of a version.
 type exam struct {
 	v     *version
 	hooks hook.Hooks
 	now   hook.Instant
 	costs []HookCost
-	err   error // why the module is refused; no more is asked then
+	err   error // why the module is refused; no more calls are made then
 }
 
 func newExam(v *version) *exam {
@@ -159,14 +155,14 @@ func newExam(v *version) *exam {
 
 // spent returns the fuel that calls have used.
 func (x *exam) spent() int64 {
-	x.v.pool.countInstances() // so that all of it is counted
+	x.v.pool.countInstances() // adds the counts of all instances
 	return int64(x.v.stats.fuel.Load())
 }
 
-// exhausted reports whether nothing more is asked.
+// exhausted reports whether to make no more calls.
 func (x *exam) exhausted() bool { return x.err != nil || x.spent() >= trialFuel }
 
-// profile returns how much fuel everything so far took.
+// profile returns the fuel that each part has used so far.
 func (x *exam) profile() []int64 {
 	p := []int64{x.v.initFuel}
 	for _, c := range x.costs {
@@ -175,8 +171,8 @@ func (x *exam) profile() []int64 {
 	return append(p, x.spent())
 }
 
-// questions asks each hook that the module uses: all of them about one message
-// first, so that an expensive one does not keep others from being tried.
+// questions calls each hook that the module uses: all of them about one message first, so that an expensive hook does not prevent others from
+// being tried.
 func (x *exam) questions() {
 	var used []abi.Hook
 	for h := range abi.Hooks {
@@ -194,7 +190,7 @@ func (x *exam) questions() {
 	}
 }
 
-// measure asks again about one message, and twice about many.
+// measure calls a hook again about one message, and twice about many.
 func (x *exam) measure(h abi.Hook, c *HookCost) {
 	if x.exhausted() {
 		return
@@ -211,15 +207,14 @@ func (x *exam) measure(h abi.Hook, c *HookCost) {
 	}
 }
 
-// cost asks about n messages and returns the fuel that it takes.
+// cost calls a hook about n messages and returns the fuel used.
 func (x *exam) cost(h abi.Hook, n int) int64 {
 	before := x.spent()
 	x.ask(h, n)
 	return x.spent() - before
 }
 
-// barrage asks about many messages, with the hook that they enter by, or the first
-// that there is.
+// barrage makes a call about many messages, of the hook for entering messages, or otherwise of the first hook in use.
 func (x *exam) barrage() {
 	for _, h := range []abi.Hook{abi.OnEnqueue, abi.Deadline, abi.OnDeadline, abi.OnHead, abi.OnRequeue} {
 		if !x.v.hooks.has(h) {
@@ -233,7 +228,7 @@ func (x *exam) barrage() {
 	}
 }
 
-// ask makes a hook's call about n ordinary messages.
+// ask calls a hook about n ordinary messages.
 func (x *exam) ask(h abi.Hook, n int) {
 	if x.err != nil {
 		return
@@ -293,7 +288,7 @@ func (v *version) failure() error {
 	return nil
 }
 
-// contentHint is what a failed trial adds if the module may have missed what its messages carry.
+// contentHint returns a hint for a failed trial if the module may have lacked the content of its messages.
 func (v *version) contentHint(f *failure) string {
 	reads := slices.ContainsFunc(v.options.Grants, func(g string) bool { return g == string(abi.Headers) || g == string(abi.Body) })
 	if !reads || f.what == abi.OnIdle.String() || f.kind == outOfFuel {
@@ -302,7 +297,7 @@ func (v *version) contentHint(f *failure) string {
 	return "; messages of the trial have no headers, properties and body, and publishers may send such"
 }
 
-// fuelHint is what a failure for want of fuel adds.
+// fuelHint returns a hint for a failure for lack of fuel.
 func (v *version) fuelHint(k kind) string {
 	switch {
 	case k != outOfFuel || v.options.Fuel >= LargeFuel:
@@ -313,10 +308,10 @@ func (v *version) fuelHint(k kind) string {
 	return "; a policy in a language with a garbage collector, such as Go, needs --fuel large (or fuel: large)"
 }
 
-// warnings says what is not as it should be with a version that works.
+// warnings returns warnings about a version that works.
 func (v *version) warnings() []string {
 	all := append(v.twiceWarnings(), v.unreadWarnings()...)
-	if v.module.Go && v.options.Fuel.base() == int64(DefaultFuel) { // another number was chosen for the module
+	if v.module.Go && v.options.Fuel.base() == int64(DefaultFuel) { // a different number would have been chosen for this module
 		all = append(all, fmt.Sprintf("fuel: the module is built with Go's compiler, whose garbage collector may use more in one call than the %d that it has; "+
 			"load it with --fuel large (or fuel: large)", v.options.Fuel.base()))
 	}

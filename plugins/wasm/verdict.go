@@ -19,8 +19,8 @@ type verdict struct {
 	strings       uint32
 	exchange, key uint16 // bytes
 
-	hold   int64 // until when the message is held; see noHold
-	latest int64 // that hold may be
+	hold   int64 // end of the message's hold; see noHold
+	latest int64 // the latest allowed value of hold
 }
 
 // readAnswer reads the verdict at the start of b.
@@ -50,7 +50,7 @@ const (
 	badStrings
 )
 
-// mistakes counts the invalid verdicts of a call and describes the first.
+// mistakes counts the invalid verdicts of a call and describes the first one.
 type mistakes struct {
 	count, index int
 	what         mistake
@@ -99,11 +99,10 @@ func (v *version) countInvalid(c *call, bad mistakes) {
 
 func decimal(n int32) string { return strconv.Itoa(int(n)) }
 
-// retryMillis is the delay of the next call about a message that its policy keeps.
+// retryMillis is the delay until the policy is called again about a message that it keeps.
 const retryMillis = 1000
 
-// apply applies a guest's verdict to the broker's. An invalid verdict changes
-// nothing.
+// apply applies a guest's verdict to the broker's. An invalid verdict changes nothing.
 func (c *call) apply(i int, a *verdict, in *instance) mistake {
 	if a.flags&^(abi.SetState|abi.AskAtHead) != 0 {
 		return noFlags
@@ -140,14 +139,14 @@ func (c *call) apply(i int, a *verdict, in *instance) mistake {
 	return fine
 }
 
-// atOnceOrNever reports whether a time is one of the two values for none.
+// atOnceOrNever reports whether a time is 0 or -1, which are not points in time.
 func atOnceOrNever(until int64) bool { return until == -1 || until == 0 }
 
 // plausible reports whether a guest's time is in the accepted range.
 func plausible(until int64) bool { return until >= abi.Earliest && until <= abi.Latest }
 
-// instant converts a guest's time; 0 means none. Guests get times rounded down to
-// milliseconds. The rest is added back, so that nothing happens early.
+// instant converts a guest's time; 0 means none. Guests get times rounded down to milliseconds. The remainder is added back, so that nothing
+// happens early.
 func (c *call) instant(m *hook.Message, until int64) hook.Instant {
 	if atOnceOrNever(until) {
 		return 0
@@ -156,8 +155,7 @@ func (c *call) instant(m *hook.Message, until int64) hook.Instant {
 	return hook.Instant(0).AddMillis(until).Add(time.Duration(max(c.now%ms, m.Enqueued%ms)))
 }
 
-// keep keeps a message until a time. In on_deadline and on_head, a time that is
-// over expires the message.
+// keep keeps a message until a time. In on_deadline and on_head, a time in the past expires the message.
 func (c *call) keep(i int, a *verdict) {
 	m, v := &c.ms[i], &c.vs[i]
 	t := c.instant(m, a.until)
@@ -169,13 +167,13 @@ func (c *call) keep(i int, a *verdict) {
 		return
 	}
 	if c.at == atEnqueue && v.Deadline != 0 && (t == 0 || t > v.Deadline) {
-		return // a previous plugin has set an earlier one
+		return // a previous plugin has set an earlier deadline
 	}
 	c.set(v, t)
 }
 
-// set sets the deadline t that the guest asked for; 0 means none. Unless the guest
-// left the deadline unchanged, it gets the module's digest.
+// set sets the deadline t that the guest asked for; 0 means none. Unless the guest left the deadline unchanged, it is marked with the
+// module's digest.
 func (c *call) set(v *hook.Verdict, t hook.Instant) {
 	switch {
 	case t == 0:
@@ -193,14 +191,12 @@ func (c *call) postpone(v *hook.Verdict, t hook.Instant) {
 	}
 }
 
-// sooner reports whether t may replace a deadline that a previous plugin may have
-// set.
+// sooner reports whether t may replace a deadline that a previous plugin may have set.
 func (c *call) sooner(v *hook.Verdict, t hook.Instant) bool {
 	return c.at != atEnqueue || v.Deadline == 0 || t < v.Deadline
 }
 
-// remove removes a message. A requeued or restamped one cannot be removed: it
-// becomes due, and the policy is asked again.
+// remove removes a message. A requeued or restamped message cannot be removed: it becomes due, and the policy is called again.
 func (c *call) remove(v *hook.Verdict, action hook.Action, final bool, to *hook.Target) {
 	if c.at == atRequeue || c.at == atChange {
 		c.set(v, c.now)
@@ -225,8 +221,7 @@ func (c *call) noOpinion(i int) {
 	}
 }
 
-// builtin returns a message's deadline without a policy: by the lower of the
-// queue's TTL and its expiration.
+// builtin returns the deadline that a message has without a policy: by the lower of the queue's TTL and the message's expiration.
 func (c *call) builtin(m *hook.Message) hook.Instant {
 	ttl := c.ttl.Min(c.expiration(m))
 	if !ttl.Set() {
@@ -247,7 +242,7 @@ func (c *call) failedOne(ver *version, i int) {
 }
 
 // undecided counts n messages that enter or come back while the policy fails. It is called before the breaker counts the failure, because
-// a rollback then asks about the counted messages again.
+// the failure may cause a rollback, which then includes the counted messages.
 func (c *call) undecided(ver *version, n int) {
 	stays := c.at == atEnqueue && ver.options.OnError != Reject || c.at == atRequeue
 	if stays && c.attempt == nil && !c.shadowing {
@@ -255,7 +250,7 @@ func (c *call) undecided(ver *version, n int) {
 	}
 }
 
-// fallBack is failed without counting.
+// fallBack is failed without the counting.
 func (c *call) fallBack(v *version) {
 	for i := range c.ms {
 		c.fallBackOne(v, i)
@@ -273,7 +268,7 @@ func (c *call) fallBackOne(ver *version, i int) {
 		guest.Restore(v, m)
 		if c.attempt != nil || guest.Digest(v) == 0 {
 			v.Again = true
-			guest.SetDigest(v, 0) // of a version that has failed
+			guest.SetDigest(v, 0) // the digest of a version that has failed
 		}
 	case atDue:
 		c.failedWhenDue(ver, i)
@@ -288,12 +283,11 @@ func (c *call) failedToEnter(ver *version, i int) {
 	case Reject:
 		v.Action = hook.Refuse
 	}
-	v.Again = !c.shadowing // of a refused one, too: what an exchange releases may enter all the same
+	v.Again = !c.shadowing // of a refused message, too: a message that an exchange releases may enter nevertheless
 }
 
-// failedWhenDue keeps a due message, because the policy might have kept it, and
-// asks again later. With on-error builtin it expires at the deadline that it would
-// have without a policy.
+// failedWhenDue keeps a due message, because the policy might have kept it, and calls the policy again later. With on-error builtin
+// the message expires at the deadline that it would have without a policy.
 func (c *call) failedWhenDue(ver *version, i int) {
 	v, last := &c.vs[i], hook.Instant(0)
 	if ver.options.OnError == Builtin {
@@ -309,14 +303,13 @@ func (c *call) failedWhenDue(ver *version, i int) {
 	}
 }
 
-// destination is the key of a dead-letter target.
+// destination is the map key of a dead-letter target.
 type destination struct{ exchange, key string }
 
-// maxTargets is the most targets that an instance caches.
+// maxTargets bounds the targets that an instance caches.
 const maxTargets = 256
 
-// deadLetter routes a message to the guest's target, or keeps it until the guest's
-// time.
+// deadLetter routes a message to the guest's target, or keeps it until the guest's time.
 func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
 	m, v := &c.ms[i], &c.vs[i]
 	switch {
@@ -340,8 +333,7 @@ func (c *call) deadLetter(i int, a *verdict, in *instance) mistake {
 	return fine
 }
 
-// target reads a verdict's exchange and routing key. Without a key, messages keep
-// their own.
+// target reads a verdict's exchange and routing key. Without a key, messages keep their own.
 func (in *instance) target(a *verdict) (*hook.Target, mistake) {
 	if a.exchange > abi.MaxName || a.key > abi.MaxName {
 		return nil, longStrings

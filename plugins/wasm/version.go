@@ -17,8 +17,8 @@ type hookSet uint8
 
 func (s hookSet) has(h abi.Hook) bool { return s&(1<<h) != 0 }
 
-// version is a module with its settings under a policy's name, ready for calls.
-// After prepare, fields that follow from module and options do not change.
+// version is a module with its settings under a policy's name, ready for calls. After prepare, fields that follow from module and
+// options do not change.
 type version struct {
 	policy  *policy
 	engine  *engine
@@ -28,20 +28,20 @@ type version struct {
 
 	configJSON []byte
 	settings   map[string]*setting // the flattened configuration
-	twice      []string            // names that the configuration has in two ways, sorted
-	seed       [sha256.Size]byte   // of the guests' random numbers
-	digest     uint64              // of the module; see [hook.Verdict]
+	twice      []string            // names that occur in the configuration in two ways, sorted
+	seed       [sha256.Size]byte   // seed of the guests' random numbers
+	digest     uint64              // digest of the module; see [hook.Verdict]
 
-	// Answers of the first instance, which hold for all.
+	// Answers of the first instance, which apply to all instances.
 	hooks    hookSet
 	capacity int
-	initFuel int64 // used for preparing it
+	initFuel int64 // fuel used for preparing an instance
 	settled  bool
 
-	trial  *trial          // what trying the module has shown; nil: it was not tried
-	absent map[string]bool // names that it asked for and the configuration lacks; nil: not recorded
-	blank  bool            // the guest is passed an empty configuration as text
-	warned bool            // it was said that the module does not read some keys
+	trial  *trial          // result of trying the module; nil: it was not tried
+	absent map[string]bool // names for which the module asked and that are not in the configuration; nil: not recorded
+	blank  bool            // the guest gets an empty configuration as text
+	warned bool            // a warning was logged that the module does not read some keys
 
 	pool    pool
 	breaker breaker
@@ -58,10 +58,10 @@ type stats struct {
 	last                                 atomic.Pointer[failure]
 }
 
-// pendingStats are the counts that an instance has not added to stats yet.
+// pendingStats are counts of an instance that are not in stats yet.
 type pendingStats struct{ calls, messages, entered, fuel, most uint64 }
 
-// flushCalls is how many calls an instance counts before it adds them.
+// flushCalls is the number of calls after which an instance adds its counts.
 const flushCalls = 64
 
 func (t *pendingStats) add(fuel int64) {
@@ -83,8 +83,7 @@ func (v *version) addStats(t *pendingStats) {
 	*t = pendingStats{}
 }
 
-// newVersion makes a version with one instance. The caller releases the module after an
-// error.
+// newVersion makes a version with one instance. If it returns an error, the caller releases the module.
 func newVersion(p *policy, c *compiled, o Options, change ...func(*version)) (*version, error) {
 	v := &version{policy: p, engine: c.engine, module: c, options: o, settings: map[string]*setting{}, digest: c.short()}
 	if err := v.readConfig(); err != nil {

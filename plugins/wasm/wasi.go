@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// WASI's error numbers and descriptors that are used.
+// The error numbers and descriptors of WASI that are used.
 const (
 	wasiOK     = 0
 	wasiBadFD  = 8
@@ -34,8 +34,8 @@ var wasiSignatures = map[string]string{
 	"sched_yield": "", "sock_accept": "444", "sock_recv": "444444", "sock_send": "44444", "sock_shutdown": "44",
 }
 
-// wasiCalls are the implemented functions, which programs compiled for an operating
-// system need. All are deterministic. The others return ENOSYS.
+// wasiCalls are the implemented functions, which programs compiled for an operating system need. All are deterministic. The others return
+// ENOSYS.
 var wasiCalls = map[string]func(in *instance, stack []uint64){
 	"args_sizes_get":      wasiNothing,
 	"args_get":            wasiDone,
@@ -99,8 +99,8 @@ func wasiNothing(in *instance, stack []uint64) {
 	respond(stack, wasiOK)
 }
 
-// wasiClock returns the time of the call plus the time slept in it. Outside calls
-// the clock stands still, so that all instances of a module are prepared alike.
+// wasiClock returns the time of the call plus the time slept in it. Outside calls the clock stands still, so that all instances of a module are
+// prepared alike.
 func wasiClock(in *instance, stack []uint64) {
 	binary.LittleEndian.PutUint64(in.bytes("clock_time_get", stack[2], 8), uint64(in.clock()))
 	respond(stack, wasiOK)
@@ -122,7 +122,7 @@ func wasiExit(_ *instance, stack []uint64) {
 	panic(misuse(fmt.Sprintf("the program ended with exit status %d", uint32(stack[0]))))
 }
 
-// wasiWrite takes a program's standard output and error.
+// wasiWrite handles a program's standard output and error.
 func wasiWrite(in *instance, stack []uint64) {
 	if fd := uint32(stack[0]); fd != wasiStdout && fd != wasiStderr {
 		respond(stack, wasiBadFD)
@@ -140,8 +140,7 @@ func wasiWrite(in *instance, stack []uint64) {
 	respond(stack, wasiOK)
 }
 
-// wasiDescriptor describes standard input, output and error as terminals, which
-// programs then leave alone.
+// wasiDescriptor describes standard input, output and error as terminals, so that programs do not configure them.
 func wasiDescriptor(in *instance, stack []uint64) {
 	if uint32(stack[0]) > wasiStderr {
 		respond(stack, wasiBadFD)
@@ -162,8 +161,7 @@ const (
 	absoluteTime     = 1 // of the flags
 )
 
-// wasiPoll returns at once: a sleep advances the clock of this call, and there is
-// nothing else to wait for.
+// wasiPoll returns at once: a sleep advances the clock of this call, and there is nothing else to wait for.
 func wasiPoll(in *instance, stack []uint64) {
 	const most = 1024
 	n := min(uint64(uint32(stack[2])), most)

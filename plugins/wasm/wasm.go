@@ -2,19 +2,16 @@
 // Policies can be written in any language, and are loaded and replaced while the
 // broker runs. The contract with a module is policy_v1; see package sdk/abi.
 //
-// A [Host] is the plugin. It offers an expiry strategy wasm/NAME for each module. In
-// the queue's turn it asks an instance of the module about batches of messages. A
-// module cannot harm the broker: it is rewritten so that its instructions are
-// metered (package meter), an instance that traps is never used again, verdicts are
-// checked, and a module that fails repeatedly is no longer asked. [OnError] then
-// decides in its place.
+// A [Host] is the plugin. It offers an expiry strategy wasm/NAME for each module. In the queue's turn it calls an instance of the module about
+// batches of messages. A module cannot harm the broker: it is rewritten so that its instructions are metered (package meter), an instance
+// that traps is never used again, verdicts are checked, and a module that fails repeatedly is no longer called. [OnError] then decides in
+// its place.
 //
-// A Host has policies, a policy has a version in force, and a version is a compiled
-// module with its settings and a pool of instances. A binding ties a policy to a
-// queue.
+// A Host has policies, a policy has a version in force, and a version is a compiled module with its settings and a pool of instances. A
+// binding ties a policy to a queue.
 //
-// The package starts no goroutine and reads no clock: callbacks get the time as a
-// parameter, and work that must not run in a queue's turn is passed to [Env.Go].
+// The package starts no goroutine and reads no clock: callbacks get the time as a parameter, and work that must not run in a queue's turn
+// is passed to [Env.Go].
 package wasm
 
 import (
@@ -60,8 +57,7 @@ const (
 // Factory makes the plugin, which is a [*Host].
 var Factory = hook.NewFactory("wasm", Config{Memory: defaultMemory, TotalMemory: defaultTotalMemory}, build)
 
-// validName matches the names of policies, which are part of file names,
-// configuration keys, URLs and queue arguments.
+// validName matches the names of policies, which are used in file names, configuration keys, URLs and queue arguments.
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 func checkName(name string) error {
@@ -97,7 +93,7 @@ func inRange(key string, got, low, high Size) error {
 	return nil
 }
 
-// declare adds a policy of the configuration, to be loaded by [Host.Open].
+// declare adds a policy of the configuration, which [Host.Open] will load.
 func (h *Host) declare(name string, m *Module) error {
 	key := "modules." + name
 	if err := checkName(name); err != nil {

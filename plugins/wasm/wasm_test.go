@@ -99,14 +99,14 @@ func TestConfigErrors(t *testing.T) {
 	}{
 		{"name", hooktest.Section{"modules": hooktest.Section{"A b": hooktest.Section{"path": "p"}}}, `modules.A b: the name "A b" is not accepted`},
 		{"path", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{}}}, "modules.a.path: is missing"},
-		{"grant", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "grants": []string{"all"}}}}, `modules.a.grants: "all" is not a grant; there are headers, body, route, metrics, trace, hold`},
+		{"grant", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "grants": []string{"all"}}}}, `modules.a.grants: "all" is not a grant, expected one of headers, body, route, metrics, trace, hold`},
 		{"fuel", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "fuel": "much"}}}, "modules: a: fuel: accepted are default, large, and 10000 to 1000000000"},
 		{"on-error", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "on-error": "expire"}}}, "modules: a: on-error: accepted are builtin, keep, reject"},
 		{"config", hooktest.Section{"modules": hooktest.Section{"a": hooktest.Section{"path": "p", "config": map[string]any{"x": strings.Repeat("x", abi.MaxConfig)}}}}, "modules.a.config: has 65544 bytes of JSON"},
 		{"memory", hooktest.Section{"memory": "100KiB"}, "memory: 100KiB is not in whole pages of 64KiB"},
 		{"too much memory", hooktest.Section{"memory": "2GiB"}, "memory: 2GiB is out of range; accepted are 64KiB to 1GiB"},
 		{"total", hooktest.Section{"total-memory": "1"}, "total-memory: 1 is out of range"},
-		{"size", hooktest.Section{"memory": "1MB"}, "memory: a size is a whole number of bytes, or one with KiB, MiB or GiB behind it"},
+		{"size", hooktest.Section{"memory": "1MB"}, "memory: a size is a whole number of bytes, or one followed by KiB, MiB or GiB"},
 	} {
 		_, _, err := Factory.New(tc.section.Decode)
 		if err == nil || !strings.Contains(err.Error(), tc.want) {

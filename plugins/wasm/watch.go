@@ -6,8 +6,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// watch collects the facts of a call for its traced messages. nil means that none
-// of them is traced, as in nearly all calls.
+// watch collects the facts of a call for its traced messages. nil means that none of them is traced, as in nearly all calls.
 type watch struct {
 	hook       abi.Hook
 	began      hook.Instant
@@ -16,11 +15,10 @@ type watch struct {
 	attributes map[int][]string // alternating names and values, by message
 }
 
-// maxAttributes is the most attributes of a message in one call.
+// maxAttributes bounds the attributes of a message in one call.
 const maxAttributes = 32
 
-// watch returns nil unless a message is traced. A shadow's call is never watched,
-// because its verdicts have no effect.
+// watch returns nil unless a message is traced. A shadow's call is never watched, because its verdicts have no effect.
 func (c *call) watch(v *version, h abi.Hook) *watch {
 	if c.shadowing {
 		return nil
@@ -41,7 +39,7 @@ func (h *Host) time() hook.Instant {
 	return h.env.Clock()
 }
 
-// next begins the next call, where each message has its own.
+// next begins the next call, if each message has its own.
 func (w *watch) next(v *version) { *w = watch{hook: w.hook, began: v.policy.host.time()} }
 
 // failed records an invalid verdict.
@@ -55,8 +53,7 @@ func (w *watch) failed(i int, why mistake, a *verdict) {
 	w.failures[i] = mistakes{what: why, verdict: *a}.String()
 }
 
-// attribute records a guest's attribute of a message. It reports false if the
-// message is not traced.
+// attribute records a guest's attribute of a message. It returns false if the message is not traced.
 func (w *watch) attribute(i int, m *hook.Message, name, value string) bool {
 	if w == nil || !m.Traced {
 		return false
@@ -70,8 +67,8 @@ func (w *watch) attribute(i int, m *hook.Message, name, value string) bool {
 	return true
 }
 
-// report passes the decisions about the traced messages to the broker. failure is
-// why the whole call failed, with its kind; "" = it did not.
+// report passes the decisions about the traced messages to the broker. failure is why the whole call failed, with its kind; "" = it did
+// not.
 func (w *watch) report(c *call, v *version, k kind, failure string) {
 	if w == nil {
 		return

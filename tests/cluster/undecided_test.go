@@ -19,7 +19,7 @@ func TestATakeOverAsksAgain(t *testing.T) {
 	c.Nodes[0].Ask(t, http.StatusCreated, http.MethodPut, "wasm/policies/x", map[string]any{"module": wt.Picky(), "on_error": "keep"})
 	owner := c.Owner("/")
 	for _, n := range c.Nodes {
-		n.Excuse("a policy failed; its messages get what its on-error says")
+		n.Excuse("a policy failed; its on-error decides about its messages")
 	}
 	ch := open(t, owner)
 	if err := ch.Confirm(false); err != nil {

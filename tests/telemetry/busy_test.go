@@ -97,8 +97,8 @@ func (b *broker) askPolicies() {
 	b.ask(201, "PUT", "wasm/policies/shade", map[string]any{"module": module, "config": config, "shadow": "deadline"})
 	b.ask(201, "PUT", "wasm/policies/endless", map[string]any{"module": wt.Hostiles()[0].Module})
 	b.ask(201, "PUT", "wasm/policies/counts", map[string]any{"module": counting(), "grants": []string{"metrics"}})
-	b.Excuse("a policy failed; its messages get what its on-error says")
-	b.Excuse("a policy fails too often and is not asked for a while")
+	b.Excuse("a policy failed; its on-error decides about its messages")
+	b.Excuse("a policy fails too often and is not called for a while")
 	for queue, strategy := range map[string]string{"by-size": "wasm/size", "shaded": "deadline", "by-nobody": "wasm/endless", "counted": "wasm/counts"} {
 		b.declare(queue, amqp091.Table{"x-expiry-strategy": strategy, "x-message-ttl": 3_600_000})
 		b.publish(queue, nil, "")

@@ -85,7 +85,7 @@ func (f *follower) find(want []string) map[string]any {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	b := start(t, "limits: {memory-watermark: 16MiB}")
-	for _, msg := range []string{"a policy failed; its messages get what its on-error says", "a policy fails too often and is not asked for a while"} {
+	for _, msg := range []string{"a policy failed; its on-error decides about its messages", "a policy fails too often and is not called for a while"} {
 		b.Excuse(msg)
 	}
 	f := followEvents(t, b)

@@ -96,7 +96,7 @@ func TestRefusals(t *testing.T) {
 		want string
 	}{
 		{fields{"module": []byte("\x00asm")}, "not a WebAssembly module"},
-		{fields{"module": ttl(), "digest": strings.Repeat("0", 64)}, "it was changed or cut on its way"},
+		{fields{"module": ttl(), "digest": strings.Repeat("0", 64)}, "it was changed or truncated on the way"},
 		{fields{"module": ttl(), "config": fields{"ttl-ms": "soon"}}, `ttl-ms: \"soon\" is not a whole number`},
 		{fields{"module": ttl(), "fuel": 5}, "fuel: accepted are default, large, and 10000 to 1000000000"},
 		{fields{"module": ttl(), "on_error": "expire"}, "on_error: accepted are builtin, keep, reject"},

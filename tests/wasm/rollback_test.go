@@ -18,9 +18,9 @@ func TestAVersionThatFailsLeavesNothingBehind(t *testing.T) {
 	bad.Each(abi.OnEnqueue, wt.Later(wt.Unreachable))
 	b := start(t, "")
 	for _, msg := range []string{
-		"a policy failed; its messages get what its on-error says",
-		"a policy fails too often and is not asked for a while",
-		"a policy fails too often since it was loaded anew: the version before is in force again",
+		"a policy failed; its on-error decides about its messages",
+		"a policy fails too often and is not called for a while",
+		"a policy fails too often since it was reloaded: the previous version is in force again",
 	} {
 		b.Excuse(msg)
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 // failed is what the log says of a policy that fails.
-const failed = "a policy failed; its messages get what its on-error says"
+const failed = "a policy failed; its on-error decides about its messages"
 
 // After a single trap no instance is made for a while. What came meanwhile was not asked about until the breaker had opened and
 // closed: it had no deadline, for ever.
@@ -48,7 +48,7 @@ func TestARestartAsksAgain(t *testing.T) {
 	bad.Each(abi.OnEnqueue, wt.Later(wt.Unreachable))
 	data := filepath.Join(dir, "data")
 	b := start(t, use(bad.Bytes()), "--data", data)
-	for _, msg := range []string{failed, "a policy fails too often and is not asked for a while"} {
+	for _, msg := range []string{failed, "a policy fails too often and is not called for a while"} {
 		b.Excuse(msg)
 	}
 	b.declare("jobs", amqp091.Table{"x-expiry-strategy": "wasm/x"})

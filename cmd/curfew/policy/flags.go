@@ -117,7 +117,7 @@ func (f *flags) subject(i int) (module []byte, o wasm.Options, err error) {
 func (f *flags) grants() (list []string, err error) {
 	for g := range strings.FieldsFuncSeq(f.text("grants"), isSeparator) {
 		if !slices.Contains(abi.Grants(), abi.Grant(g)) {
-			return nil, misused("--grants: %q is not a grant; there are headers, body, route, metrics, trace, hold", g)
+			return nil, misused("--grants: %q is not a grant, expected one of headers, body, route, metrics, trace, hold", g)
 		}
 		list = append(list, g)
 	}

@@ -88,7 +88,7 @@ func TestMisuse(t *testing.T) {
 		{"check a --fuel", "curfew policy check: the flag --fuel needs a value"},
 		{"check README.md --fuel 12", "curfew policy check: --fuel 12: accepted are default, large, and 10000 to 1000000000"},
 		{"check README.md --on-error panic", "curfew policy check: --on-error panic: accepted are builtin, keep, reject"},
-		{"check README.md --grants files", `curfew policy check: --grants: "files" is not a grant; there are headers, body, route, metrics, trace, hold`},
+		{"check README.md --grants files", `curfew policy check: --grants: "files" is not a grant, expected one of headers, body, route, metrics, trace, hold`},
 		{"check README.md --config {", "curfew policy check: --config: is not JSON"},
 		{"check README.md --config /nowhere", "curfew policy check: --config: open /nowhere: no such file or directory"},
 		{"test a", "curfew policy test: --trace is missing: name the file with the trace, or give --fuzz"},

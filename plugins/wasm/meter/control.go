@@ -82,18 +82,18 @@ func (s *scanner) leave() {
 	s.class = s.after(f, height)
 }
 
-// after returns the class of the code behind a frame that can be reached.
+// after returns the class of the code that follows a frame; noPoint if it cannot be reached.
 func (s *scanner) after(f frame, height int) int {
 	switch {
 	case f.op == opLoop && s.class == noPoint:
 		return noPoint
-	case f.op == opLoop: // a class inside would be charged each round
+	case f.op == opLoop: // a class inside would be charged in each iteration
 		return s.merge(f, height)
 	case f.op == opIf: // without else
 		return s.merge(f, height)
 	case f.reached:
 		return s.merge(f, height)
-	case f.op != opElse || f.then == noPoint: // only one way reaches this end
+	case f.op != opElse || f.then == noPoint: // the end is reached in only one way
 		return s.class
 	case s.class == noPoint:
 		return f.then
@@ -101,8 +101,8 @@ func (s *scanner) after(f frame, height int) int {
 	return s.merge(f, height)
 }
 
-// merge returns the class where several ways out of a frame merge. If all of them
-// do, it is the class from before the frame.
+// merge returns the class where several paths out of a frame merge. If no path has left to an outer frame, the class from before the frame
+// continues.
 func (s *scanner) merge(f frame, height int) int {
 	if f.escape < height {
 		s.begin(f.outside, false)

@@ -9,14 +9,13 @@ import (
 // Info is what a module declares. Strings in it are copies.
 type Info struct {
 	Imports []Import
-	// Exports are the module's own: the fuel is not among them.
+	// Exports are the module's own exports, without the fuel.
 	Exports []Export
-	// Memory is the module's memory, imported or its own, with the maximum that it
-	// has after the rewrite; nil if it has none.
+	// Memory is the module's memory, imported or its own, with the maximum after the rewrite; nil if it has none.
 	Memory *Limits
-	// Start is whether instantiating it executes a function.
+	// Start reports whether instantiating the module executes a function.
 	Start bool
-	// Go is whether the custom section "producers" names Go's compiler.
+	// Go reports whether the custom section "producers" names Go's compiler.
 	Go bool
 	// Functions, Tables and Globals count the module's, imported ones included.
 	Functions, Tables, Globals int
@@ -94,7 +93,7 @@ func (v ValueType) String() string {
 	return fmt.Sprintf("type %#x", byte(v))
 }
 
-// Type is the type of an import or export. Which fields count depends on Kind.
+// Type is the type of an import or export. Kind decides which fields are used.
 type Type struct {
 	Kind            Kind
 	Params, Results []ValueType // of a function
@@ -106,7 +105,7 @@ type Type struct {
 // Limits are the sizes of a memory, in pages of 64 KiB, or a table, in elements.
 type Limits struct {
 	Min, Max uint32
-	// Bounded is whether Max counts.
+	// Bounded reports whether Max applies.
 	Bounded bool
 }
 

@@ -1,19 +1,15 @@
-// Package meter rewrites a WebAssembly module so that it counts the instructions
-// it executes and traps when its fuel is used up: the only way to limit a guest
-// that runs inside a host goroutine.
+// Package meter rewrites a WebAssembly module so that it counts the instructions it executes and traps when its fuel is used up. This is the
+// only way to limit a guest that runs inside a host goroutine.
 //
 // # Fuel
 //
-// The rewritten module has one more global, a mutable i64 that it exports
-// ([Options.Global]): the fuel that is left. The host sets it before a call; the
-// guest cannot name it. The module subtracts the price of instructions before it
-// executes them, and executes unreachable when the fuel falls below zero. Fuel
-// below zero therefore means exhausted, and any other trap leaves it at zero or
-// more. An exhausted instance has stopped at an arbitrary point and must not be
-// used again.
+// The rewritten module has one more global, a mutable i64 that it exports ([Options.Global]): the remaining fuel. The host sets it before a call;
+// the guest cannot access it. The module subtracts the price of instructions before it executes them, and executes unreachable when
+// the fuel falls below zero. Negative fuel therefore means that it is exhausted; any other trap leaves it at zero or more. An exhausted
+// instance has stopped at an arbitrary point and must not be used again.
 //
-// Charges depend on the module and its input alone, never on the engine, the
-// machine or the time: the same call uses the same fuel everywhere.
+// Charges depend only on the module and its input, never on the engine, the machine or the time: the same call uses the same fuel
+// everywhere.
 //
 // # Prices
 //
@@ -40,28 +36,22 @@
 // on to pay for it: up to [foldLimit] units of such code may be charged at one
 // point, and never at a point outside its loop.
 //
-// So the charge is never less than what was executed, and at most foldLimit units
-// more for each point that was passed. A straight loop is charged once per round, a
-// function without branches once per call.
+// So the charge is never less than the price of the executed instructions, and exceeds it by at most foldLimit units for each point that
+// was passed. A loop without branches is charged once per iteration, a function without branches once per call.
 //
 // # Refused modules
 //
-// Every feature of the WebAssembly 2.0 core specification is metered. Other
-// features (threads, tail calls, exceptions, garbage collection, memory64, several
-// memories, anything unknown) are refused with an error that names the feature, the
-// function and the offset. So is any encoding that could be read in two ways, such
-// as an overlong opcode: the metered and the executed instructions must be the
-// same. Engines trust the counts in a module when they
-// allocate; Rewrite checks them against limits first, so it should see a module
-// before the engine does. Types of operands are left to the engine's validator:
-// a module is valid after the rewrite if and only if it was valid before.
+// Every feature of the WebAssembly 2.0 core specification is metered. Other features (threads, tail calls, exceptions, garbage collection,
+// memory64, several memories, anything unknown) are refused with an error that names the feature, the function and the offset. So is any
+// encoding that could be read in two ways, such as an overlong opcode: the metered and the executed instructions must be the
+// same. Engines trust the counts in a module when they allocate; Rewrite checks them against limits first, so it should see a module
+// before the engine does. Checking operand types is left to the engine's validator: a module is valid after the rewrite if and only if it
+// was valid before.
 //
-// Custom sections are dropped, because their offsets would be wrong, except the
-// functions' names, which stack traces show.
+// Custom sections are dropped, because their offsets would be wrong. The functions' names are kept, because stack traces show them.
 //
-// Only the fuel limits the depth of calls. A separate counter would cost every call
-// as much as metering does. A recursion is charged for entry and locals of every
-// frame: it runs out of fuel before its stack is large.
+// Only the fuel limits the depth of calls. A separate counter would cost every call as much as metering does. A recursion is charged for
+// the entry and the locals of every frame, so it runs out of fuel before its stack is large.
 package meter
 
 import "fmt"
@@ -69,38 +59,37 @@ import "fmt"
 // Options configure the metering and limit the module. Zero fields mean the
 // defaults, except Fuel.
 type Options struct {
-	// Fuel is the fuel of a new instance, 0 to [MaxFuel], for its start function,
-	// which runs before the host could set any. 0: a start function traps.
+	// Fuel is the fuel of a new instance, 0 to [MaxFuel], for its start function, which runs before the host can set any. 0: a start function
+	// traps.
 	Fuel int64
-	// Global is the name under which the fuel is exported; "" = [DefaultGlobal].
-	// A module that exports something by that name is refused.
+	// Global is the name under which the fuel is exported; "" = [DefaultGlobal]. A module with an export of that name is refused.
 	Global string
-	// HostCall is what a call of an import costs, in units; 0 = 256.
+	// HostCall is the price of calling an import, in units; 0 = 256.
 	HostCall uint32
-	// ModuleBytes is the size of the largest module accepted; 0 = 8 MiB.
+	// ModuleBytes is the maximum size of a module; 0 = 8 MiB.
 	ModuleBytes int
-	// MemoryPages is how far a module's memory may grow, in pages of 64 KiB, whatever
-	// maximum it declares; 0 = 256 (16 MiB). One that starts larger is refused.
+	// MemoryPages is how far a module's memory may grow, in pages of 64 KiB, whatever maximum it declares; 0 = 256 (16 MiB). A module
+	// that starts with more is refused.
 	MemoryPages uint32
-	// TableElements is how far each of a module's tables may grow, whatever
-	// maximum it declares, and how large they may be together at the start; 0 = 65536.
+	// TableElements is how far each of a module's tables may grow, whatever maximum it declares, and how large they may be together at the start;
+	// 0 = 65536.
 	TableElements uint32
 
-	// exact gives each class its own point: the charge is then what was executed.
+	// exact gives each class its own point, so that the charge equals the price of the executed instructions.
 	exact bool
 }
 
 const (
-	// DefaultGlobal is the name of the exported fuel unless [Options.Global] gives another.
+	// DefaultGlobal is the name of the exported fuel unless [Options.Global] sets another.
 	DefaultGlobal = "curfew_fuel"
-	// MaxFuel is the most fuel that may be given: no single charge can then wrap it.
+	// MaxFuel is the highest fuel that may be set: no single charge can then make it wrap around.
 	MaxFuel = 1 << 62
 )
 
-// foldLimit is how many units of conditional code one point charges in advance.
+// foldLimit bounds the units of conditional code that one point charges in advance.
 const foldLimit = 8
 
-// withDefaults returns o with zero fields filled in, or an error about those out of range.
+// withDefaults returns o with zero fields filled in, or an error for fields out of range.
 func (o Options) withDefaults() (Options, error) {
 	if o.Fuel < 0 || o.Fuel > MaxFuel {
 		return o, fmt.Errorf("fuel: %d is out of range; accepted are 0 to %d", o.Fuel, int64(MaxFuel))
@@ -126,8 +115,7 @@ func setDefault[T uint32 | int](field *T, value T) {
 
 // Error describes a fault of a module and its position.
 type Error struct {
-	// Function is the index of the function in whose code it is, imports counted;
-	// -1 outside of code.
+	// Function is the index of the function whose code has the fault, counting imports; -1 outside of code.
 	Function int
 	// Offset is the position in the module, in bytes.
 	Offset int
@@ -141,9 +129,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("function %d, offset %#x: %s", e.Function, e.Offset, e.Reason)
 }
 
-// Rewrite returns a metered copy of a module in the binary format, and what the
-// module declares, without executing anything. An error about the module is an
-// [*Error]. Rewrite neither retains nor changes module.
+// Rewrite returns a metered copy of a module in the binary format, and the module's declarations, without executing anything. An error
+// about the module is an [*Error]. Rewrite neither retains nor changes module.
 func Rewrite(module []byte, o Options) (metered []byte, info Info, err error) {
 	o, err = o.withDefaults()
 	if err != nil {

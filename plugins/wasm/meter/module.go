@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Limits of what a module may contain. Real ones, a Go program of 8 MiB
-// included, stay far below; an engine allocates many times the bytes of each
-// entry, so these and not the module's size bound what loading it takes.
+// Limits on the content of a module. Real modules, including a Go program of 8 MiB, stay far below. An engine allocates many times the
+// bytes of each entry, so these limits, not the module's size, bound the memory for loading it.
 const (
 	maxTypes     = 10_000
 	maxValues    = 1_000 // parameters, or results, of a function
@@ -17,7 +16,7 @@ const (
 	maxTables    = 16
 	maxGlobals   = 10_000
 	maxExports   = 10_000
-	maxSegments  = 100_000 // of data, or of elements
+	maxSegments  = 100_000 // data segments, or element segments
 	maxElements  = 500_000 // in all element segments
 )
 
@@ -61,18 +60,18 @@ type module struct {
 	memories  []Limits // imported one first; at most one
 	globals   []Type   // imported ones first
 
-	imported   [Global + 1]int // how many of each kind
+	imported   [Global + 1]int // number of imports of each kind
 	elements   int             // in all element segments
 	segments   int             // of data, as announced by the data count section; -1: it is absent
 	importRefs bool            // imports may be called through a table
 
-	// Types of blocks that the rewrite adds behind the module's own.
+	// Types of blocks that the rewrite adds after the module's own types.
 	resultTypes map[string]int // of functions without parameters, by their results
 	newTypes    []byte         // entries for the type section
-	added       int            // how many
+	added       int            // number of added types
 }
 
-// span is a range of the module, which holds count entries.
+// span is a range of the module that contains count entries.
 type span struct {
 	start, end, count int
 	present           bool
@@ -82,7 +81,7 @@ type signature struct{ params, results []ValueType }
 
 func (s signature) arity() int { return len(s.params) + len(s.results) }
 
-// instead describes data that is not a module.
+// instead describes input that is not a module.
 func instead(b []byte) string {
 	switch head := bytes.TrimSpace(b[:min(len(b), 256)]); {
 	case len(b) == 0:
@@ -168,8 +167,8 @@ func (m *module) contents(id byte, r *reader) {
 	}
 }
 
-// entries returns how to read a section's entries, their name, the least size of an entry in bytes, and
-// the most entries.
+// entries returns the reader for a section's entries, the entries' name, the smallest size of an entry in bytes, and
+// the maximum number of entries.
 func (m *module) entries(id byte) (entry func(*reader), what string, size, limit int) {
 	switch id {
 	case typeSection:

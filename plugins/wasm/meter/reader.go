@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// reader reads a module. The first failure is final: from then on the reader is at
-// the end and reads zeros, so callers check err once for each entry of a loop.
+// reader reads a module. The first failure is final: after it the reader is at the end and reads zeros, so callers need to check err only once
+// for each entry of a loop.
 type reader struct {
 	b        []byte
-	pos, end int // end of the section or body that is read, at most len(b)
-	function int // whose code it is, or -1
+	pos, end int // end of the section or body being read, at most len(b)
+	function int // function whose code is being read, or -1
 	err      error
 }
 
@@ -67,8 +67,8 @@ func (r *reader) longU32() uint32 {
 	return 0
 }
 
-// skipLEB skips a signed LEB128 of at most size bytes. The engine's validator checks
-// its last bits, which do not change the length.
+// skipLEB skips a signed LEB128 of at most size bytes. The engine's validator checks its last bits, which do not affect the
+// length.
 func (r *reader) skipLEB(size int) {
 	start := r.pos
 	for range size {
@@ -112,7 +112,7 @@ func (r *reader) name() string {
 	return string(b)
 }
 
-// index reads an index that has to be below limit.
+// index reads an index that must be below limit.
 func (r *reader) index(what string, limit int) uint32 {
 	start := r.pos
 	i := r.u32()
@@ -123,15 +123,14 @@ func (r *reader) index(what string, limit int) uint32 {
 	return i
 }
 
-// within returns a reader of the next n bytes and skips them. Its failure is not
-// r's until join.
+// within returns a reader for the next n bytes and skips them. Its failure does not become r's before join.
 func (r *reader) within(n int) reader {
 	start := r.pos
 	r.skip(n)
 	return reader{b: r.b, pos: start, end: r.pos, function: r.function, err: r.err}
 }
 
-// join takes over the failure of a reader from within.
+// join adopts the failure of a reader from within.
 func (r *reader) join(inner *reader) {
 	if r.err == nil && inner.err != nil {
 		r.err, r.pos = inner.err, r.end

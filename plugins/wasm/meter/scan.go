@@ -10,33 +10,31 @@ const (
 // point is a position where a charge may be inserted: the beginning of a class, or
 // a bulk instruction.
 type point struct {
-	at     int // offset in the module, in front of which the charge goes
-	depth  int // labels open there
-	parent int // class that is executed before it at least as often and can pay for it, or itself
-	// due is whether it is charged whatever it costs: entries and loop heads.
+	at     int // offset in the module, before which the charge is inserted
+	depth  int // number of open labels
+	parent int // class that is executed before this one at least as often and can pay for it, or itself
+	// due means that it is charged whatever it costs: function entries and loop heads.
 	due    bool
 	bulk   bulk
 	units  uint64 // price of its own instructions
-	folded uint64 // price of the classes charged here
+	folded uint64 // price of other classes that are charged here
 }
 
 // frame is an open block, loop, if, or the function.
 type frame struct {
 	op    byte
-	arity int // values that it takes and gives
-	// outside is the class before the frame: noPoint if the frame cannot be reached.
+	arity int // number of values that it takes and returns
+	// outside is the class before the frame; noPoint if the frame cannot be reached.
 	outside int
-	// escape is the outermost frame that a branch inside leaves for; frames count
-	// from 0, the function.
+	// escape is the outermost frame to which a branch inside leaves; frames are counted from 0, the function.
 	escape int
-	// reached is whether a branch leads to its label.
+	// reached reports whether a branch leads to its label.
 	reached bool
 	// then is, in an else, the class in which the first arm ended.
 	then int
 }
 
-// scanner divides the code of a function into classes. It is reused for the next
-// function, so that its slices grow once.
+// scanner divides the code of a function into classes. It is reused for the next function, so that its slices grow only once.
 type scanner struct {
 	m *module
 	reader
@@ -46,12 +44,12 @@ type scanner struct {
 	loops  int // open ones
 	effort effort
 	total  int // effort of all functions, in units
-	class  int // that the instruction read now belongs to; noPoint: it cannot be reached
+	class  int // class of the instruction being read; noPoint: it cannot be reached
 	bulks  bool
 }
 
-// scan reads the instructions of a function up to its end. locals counts its locals
-// including parameters, of which declared are declared.
+// scan reads the instructions of a function up to its end. locals counts its locals including parameters; declared counts those that are
+// declared.
 func (s *scanner) scan(locals, declared, results int) {
 	s.locals, s.loops, s.bulks = locals, 0, false
 	s.effort = effort{}
@@ -116,8 +114,7 @@ func (s *scanner) instruction() {
 	}
 }
 
-// prefixed reads the second half of an opcode, which has to be in its shortest
-// form: engines read longer ones as something else.
+// prefixed reads the second half of an opcode, which must be in its shortest form: engines interpret longer ones differently.
 func (s *scanner) prefixed(prefix byte, at int) instruction {
 	start := s.pos
 	op := s.u32()
@@ -163,8 +160,8 @@ func (s *scanner) refuse(op byte, at int) {
 	s.failf(at, "%s (opcode %#x) cannot be metered", what, op)
 }
 
-// fold charges cheap classes at the point of the class that they depend on. A class
-// comes after the one that it depends on, so the loop goes backwards.
+// fold moves the charges of cheap classes to the point of the class that they depend on. A class comes after the one that it depends on, so
+// the loop goes backwards.
 func (s *scanner) fold() {
 	for i := len(s.points) - 1; i > 0; i-- {
 		p := &s.points[i]

@@ -79,8 +79,7 @@ type instruction struct {
 	bulk bulk
 }
 
-// bulk says by how many bits a length is shifted to get units: eight bytes cost one,
-// a page of memory 8192, an element one.
+// bulk says how to convert a length to units, as a shift in bits: eight bytes cost one unit, a page of memory 8192, an element one.
 type bulk int8
 
 const (
@@ -90,30 +89,29 @@ const (
 	bulkPages
 )
 
-// Prices of instructions that do not cost one unit. They follow the worst times with
-// wazero's compiler, denormal numbers included: at most about a nanosecond for a unit, and mostly a
-// quarter of that. There are two exceptions. A load that misses all caches takes as long as
-// hundreds of others; the size of a guest's memory limits such loads. And memory.grow charges only
-// a part of the first access to a page.
+// Prices of instructions that do not cost one unit. They follow the worst times measured with wazero's compiler, including denormal numbers: a
+// unit takes at most about a nanosecond, and usually a quarter of that. There are two exceptions. A load that misses all caches takes as
+// long as hundreds of others; the size of a guest's memory limits such loads. And memory.grow charges only a part of the first access to
+// a page.
 const (
 	unitsMemory   = 2 // loads and stores
 	unitsMultiply = 2
-	unitsFloat    = 3 // floating point but for comparisons
+	unitsFloat    = 3 // floating point except comparisons
 	unitsDivide   = 8
-	unitsRoot     = 16 // and division of floating point
+	unitsRoot     = 16 // and floating-point division
 	unitsVector   = 2
-	unitsLanes    = 4 // of vectors, where it takes several machine instructions
-	unitsConvert  = 8 // of vectors, the same
+	unitsLanes    = 4 // of vectors, if it takes several machine instructions
+	unitsConvert  = 8 // of vectors, likewise
 	unitsLaneRoot = 32
 	unitsCall     = 4
 	unitsIndirect = 12
 	unitsEntry    = 16
-	unitsBulk     = 32 // apart from the length
+	unitsBulk     = 32 // in addition to the length
 	unitsRef      = 64
-	unitsGrow     = 255 // apart from the length
+	unitsGrow     = 255 // in addition to the length
 )
 
-// The tables of opcodes: those of one byte, those behind 0xfc and those behind 0xfd.
+// The tables of opcodes: one-byte opcodes, those after 0xfc and those after 0xfd.
 var (
 	opcodes       = oneByteOpcodes()
 	miscOpcodes   = miscellaneous()

@@ -14,8 +14,8 @@ type Hostile struct {
 	Kind string
 }
 
-// Hostiles returns the corpus. All of them load, because they do no harm when they are
-// tried, and then do it for each enqueued message.
+// Hostiles returns the corpus. All of them can be loaded, because they do no harm when they are tried; they do it for each enqueued
+// message.
 func Hostiles() []Hostile {
 	nothing := abi.Signature{}
 	counted := abi.Signature{Params: []abi.Value{abi.I64}}
@@ -27,7 +27,7 @@ func Hostiles() []Hostile {
 			b.Func(counted, nil, LocalGet(0), I64Eqz, If(Return), less, less)
 			return slices.Concat(I64(62), Call(0))
 		}),
-		hostile("bottomless recursion", "", func(b *Builder) []byte { // fuel or trap, whichever is reached first
+		hostile("bottomless recursion", "", func(b *Builder) []byte { // fuel or trap, whichever comes first
 			b.Func(nothing, nil, Call(0), Call(0))
 			return Call(0)
 		}),
@@ -43,7 +43,7 @@ func Hostiles() []Hostile {
 			b.Memory(pages, pages)
 			return Loop(I32(0), I32(0), I32(pages*page), MemoryFill, Br(0))
 		}),
-		hostile("memory.fill bomb in pieces", "fuel", func(b *Builder) []byte { // with enough fuel for each
+		hostile("memory.fill bomb in pieces", "fuel", func(b *Builder) []byte { // with enough fuel for each single one
 			b.Memory(pages, pages)
 			return Loop(I32(0), I32(0), I32(page), MemoryFill, Br(0))
 		}),
@@ -66,8 +66,7 @@ func Hostiles() []Hostile {
 	}
 }
 
-// hostile makes a module whose on_enqueue runs each's code for every message.
-// Functions that each adds are numbered behind its imports.
+// hostile makes a module whose on_enqueue runs each's code for every message. Functions that each adds are numbered after its imports.
 func hostile(name, kind string, each func(b *Builder) []byte) Hostile {
 	b := New()
 	body := each(b)

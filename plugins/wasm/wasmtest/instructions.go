@@ -88,7 +88,7 @@ func Loop(body ...[]byte) []byte {
 // If is a block that runs if the popped i32 is not zero.
 func If(body ...[]byte) []byte { return slices.Concat([]byte{0x04, 0x40}, slices.Concat(body...), end) }
 
-// Br branches to the block that encloses depth others.
+// Br branches out of depth+1 enclosing blocks.
 func Br(depth int) []byte { return append([]byte{0x0c}, u32(depth)...) }
 
 // BrIf is Br if the popped i32 is not zero.

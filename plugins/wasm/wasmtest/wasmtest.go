@@ -1,6 +1,5 @@
-// Package wasmtest assembles small WebAssembly modules, so that tests need no
-// toolchain. A [Builder] collects imports and functions; it knows the types of
-// those of policy_v1. Code is bytes, made by the functions of instructions.go:
+// Package wasmtest assembles small WebAssembly modules, so that tests need no toolchain. A [Builder] collects imports and functions, and
+// knows the types of the functions of policy_v1. Code consists of bytes, made by the functions of instructions.go:
 //
 //	b := wasmtest.New()
 //	b.Batch(64)
@@ -84,21 +83,19 @@ func (b *Builder) HasLocals(name string, locals []abi.Value, body ...[]byte) int
 	return i
 }
 
-// Buffer is the address of Batch's records and verdicts; memory at Scratch is free
-// for the test.
+// Buffer is the address of Batch's records and verdicts; memory at Scratch is free for the test.
 const (
 	Buffer  = 4096
 	Scratch = 128
 )
 
-// Batch adds the handshake of a module that takes n messages at once. The memory
-// behind Buffer must be large enough for them.
+// Batch adds the handshake of a module that takes n messages at once. The memory after Buffer must be large enough for them.
 func (b *Builder) Batch(n int) {
 	b.Has(abi.Name, I32(n))
 	b.Has(abi.ExportBuffer, I32(Buffer))
 }
 
-// Single adds the handshake of a module that takes each message by itself.
+// Single adds the handshake of a module that takes one message at a time.
 func (b *Builder) Single() { b.Has(abi.Name, I32(0)) }
 
 // Locals of a function that Each adds.
@@ -126,26 +123,23 @@ func (b *Builder) Each(h abi.Hook, body ...[]byte) int {
 		I32(0))
 }
 
-// Keep is code for Each: keep the message until the time that the code until
-// pushes.
+// Keep is code for Each: keep the message until the time that the code until pushes.
 func Keep(until ...[]byte) []byte {
 	return slices.Concat(
 		LocalGet(Verdict), I32(abi.Keep), I32Store(abi.VerdictAction),
 		LocalGet(Verdict), slices.Concat(until...), I64Store(abi.VerdictUntil))
 }
 
-// TrialStart is when a host's trials begin, in milliseconds. They take less than an
-// hour of their clock.
+// TrialStart is when a host's trials begin, in milliseconds. They take less than an hour of their clock.
 const TrialStart = 1_767_571_200_000
 
-// Later is code for Each: execute body at any time but that of a trial. A module that
-// fails in its trial is refused.
+// Later is code for Each: execute body, except during a trial. A module that fails in its trial is refused.
 func Later(body ...[]byte) []byte {
 	const hour = 3_600_000
 	return slices.Concat(LocalGet(Now), I64(TrialStart), I64Sub, I64(hour), I64GeU, If(body...))
 }
 
-// Act is code for Each: a verdict with nothing but an action.
+// Act is code for Each: a verdict that consists only of an action.
 func Act(action int) []byte {
 	return slices.Concat(LocalGet(Verdict), I32(action), I32Store(abi.VerdictAction))
 }
