@@ -10,6 +10,9 @@ import (
 )
 
 // plan takes the lock on changes of members and placements, and returns the term in which they are planned.
+//
+// A node may lose the registry and win it back while it plans a change. Its copy then lacks the changes of the owner in between. A write
+// in the term returned here fails once that term is over, so such a plan is never written.
 func (r *Registry) plan() *registryOwner {
 	r.changing.Lock()
 	return r.log.owner()

@@ -13,6 +13,9 @@ import (
 // standby restores a shard that another node owns, so that little is left to be restored when this one takes the shard over. A log that
 // is short it leaves alone: that is restored soon enough, and most of what is in there is gone before somebody needs it. It belongs to
 // the seat's runner.
+//
+// Entries that were restored here and trimmed meanwhile do no harm: a log may be trimmed later than it could be, so replaying more of it
+// must give the same state. If the log has lost entries that this node has not restored, everything restored is void.
 type standby struct {
 	cluster *cluster
 	seat    *seat
