@@ -44,7 +44,7 @@ func (q *Queue) deferDeparture(m *leaving) {
 		q.tellGone(m.ref, s)
 	}
 	if q.buf.committing {
-		q.journalDeadLettering(h, m.verdict.Reason)
+		q.promiseDeath(h, m.verdict.Reason)
 	}
 	q.departing = append(q.departing, departure{m.ref, m.verdict.Reason, m.verdict.Target})
 	q.unacked--

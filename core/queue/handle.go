@@ -93,6 +93,9 @@ func (q *Queue) free(h handle) {
 	if q.partly != nil {
 		delete(q.partly, h.ref)
 	}
+	if q.promised != nil {
+		delete(q.promised, h.ref)
+	}
 	q.forgetOverstay(h.ref)
 	if q.holding != nil {
 		q.holding.forget(h.ref)

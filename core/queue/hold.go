@@ -259,15 +259,17 @@ func (q *Queue) nextHeld(until hook.Instant) (h handle, ok bool) {
 
 // releaseLimited is releaseDue for a queue whose limits apply to what is released.
 func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (released bool) {
-	dropped := q.buf.due[:0]
+	dropped := q.buf.settled[:0] // not due: isFullFor may ask hooks about messages at the head
 	for range maxBatch {
 		h, ok := q.nextHeld(now)
 		if !ok {
 			break
 		}
 		released = true
+		full := q.isFullFor(now, h, l)
+		h = q.at(h.ref) // others may have left
 		switch {
-		case !q.isFullFor(now, h, l):
+		case !full:
 			q.noteRelease(now, h)
 			q.endHold(now, h)
 		case l.Drop:
@@ -280,13 +282,14 @@ func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (releas
 		}
 	}
 	q.publishRemovals(now, nil)
-	q.buf.due = dropped
+	q.buf.settled = dropped
 	q.runHeadHooks(now, dropped, hook.WhyLeaving, hook.ReasonMaxLen)
 	return released
 }
 
 // isFullFor reports whether a held message that was never ready would exceed the limits.
-// What consumers take at once does not count, and neither does the only message.
+// What consumers take at once does not count, and neither does the only message. It may
+// deliver messages, which makes h invalid.
 func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bool {
 	if h.slot().flags&unready == 0 || q.ready == 0 {
 		return false
@@ -296,7 +299,7 @@ func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bo
 	}
 	q.publishRemovals(now, nil) // of released messages, which may be gone after that
 	q.deliver(now)
-	return q.ready > 0 && q.wouldExceed(h, l)
+	return q.ready > 0 && q.wouldExceed(q.at(h.ref), l)
 }
 
 // holdReleased holds messages that an exchange has released into a queue which would refuse

@@ -166,6 +166,19 @@ func (q *Queue) journalDeadLettering(h handle, reason hook.Reason) {
 	}
 }
 
+// promiseDeath journals that a message leaves which a transaction has rejected. Until the
+// message has left, a copy of its enqueue repeats that: see relocateChunk.
+func (q *Queue) promiseDeath(h handle, reason hook.Reason) {
+	if !q.isJournalled(h.slot()) {
+		return
+	}
+	q.journalDeadLettering(h, reason)
+	if q.promised == nil {
+		q.promised = map[Ref]hook.Reason{}
+	}
+	q.promised[h.ref] = reason
+}
+
 // journalDeadlineSet journals a deadline that differs from the one a message has, or
 // its strategy data if that changed.
 func (q *Queue) journalDeadlineSet(h handle, at hook.Instant, changed bool) {

@@ -123,7 +123,7 @@ func (q *Queue) detachContents(kept int, purge *purgeCommit) {
 	gone := func(r Ref) bool { return !q.isThere(r.level(), r.seq()) }
 	maps.DeleteFunc(old.partly, func(r Ref, _ partial) bool { return gone(r) })
 	maps.DeleteFunc(old.overstays, func(r Ref, _ struct{}) bool { return gone(r) })
-	q.partly, q.overstays = old.partly, old.overstays
+	q.partly, q.overstays, q.promised = old.partly, old.overstays, old.promised
 }
 
 // dropContents makes garbage of all that the queue holds. The removal is journalled in

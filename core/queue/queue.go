@@ -72,7 +72,8 @@ type contents struct {
 	holding   *holding   // nil until a message is held
 	undecided *undecided // nil until the strategy cannot decide about a message
 	partly    map[Ref]partial
-	overstays map[Ref]struct{} // see noteReturn; nil if there are none
+	promised  map[Ref]hook.Reason // see promiseDeath
+	overstays map[Ref]struct{}    // see noteReturn; nil if there are none
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the

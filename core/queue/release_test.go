@@ -57,6 +57,29 @@ func TestReleasesForConsumers(t *testing.T) {
 	wantIDs(t, "all at once", s.take(), 1, 2, 3)
 }
 
+// Consumers that acknowledge nothing take messages while others are released, and what is left is moved together.
+func TestManyReleasesForAConsumerThatAcknowledgesNothing(t *testing.T) {
+	const held = chunkSlots + 8
+	q, _ := passive(t, Config{}, limited(hook.LimitOf(1), 0, false))
+	for id := range uint64(held) {
+		q.enqueue(second, batchOf(heldUntil(id, 5)))
+	}
+	_, s := consume(t, q, Consumer{NoAck: true}, held)
+	for now := 5 * second; q.next() != 0 && q.next() <= now; now++ {
+		q.tick(now)
+	}
+	ids := s.take()
+	if len(ids) != held {
+		t.Errorf("%d were delivered, want %d", len(ids), held)
+	}
+	for i, id := range ids {
+		if id != uint64(i) {
+			t.Fatalf("message %d was delivered in place of %d", id, i)
+		}
+	}
+	wantStats(t, q, 0, 0, 0)
+}
+
 func TestReleaseBytes(t *testing.T) {
 	q, _ := passive(t, Config{}, limited(0, hook.LimitOf(50), false))
 	q.enqueue(second, batchOf(heldUntil(1, 2), heldUntil(2, 2), heldUntil(3, 2)))

@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"cmp"
+
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -83,7 +85,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 		if q.wasHeld(handle{ref(l, seq), f, k, i}) {
 			r.ops.buf = q.appendHeldOf(r.ops.buf, handle{ref(l, seq), f, k, i})
 		}
-		if why := q.discards.reason(ref(l, seq)); why != hook.ReasonNone {
+		if why := cmp.Or(q.discards.reason(ref(l, seq)), q.promised[ref(l, seq)]); why != hook.ReasonNone {
 			r.ops.buf = appendDeadLettering(r.ops.buf, q.cfg.Storage.ID, ref(l, seq), why)
 		}
 	}

@@ -62,7 +62,7 @@ func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
 // add stores a message and returns its slot.
 func (s *store) add(now hook.Instant, m *Message, k strategyData, flags slotFlags) slot {
 	size := recordSize(m, flags)
-	n := s.segmentFor(size, now)
+	n := s.segmentFor(size, now, now)
 	g := s.at(n)
 	off := len(g.buf)
 	g.buf = appendHead(g.buf, age(now, g.began), m, k, flags)
@@ -109,7 +109,7 @@ func (s *store) put(n uint32, record []byte, flags slotFlags) slotFlags {
 // addWhole stores a whole record of a message that entered the queue at entered. began,
 // which is not later, is when a new segment begins.
 func (s *store) addWhole(began, entered hook.Instant, record []byte, flags slotFlags) slot {
-	n := s.segmentFor(len(record), began)
+	n := s.segmentFor(len(record), began, entered)
 	g := s.at(n)
 	at := slot{segment: n, offset: uint32(len(g.buf)), length: uint32(len(record))}
 	at.flags = s.put(n, record, flags)
@@ -200,19 +200,23 @@ func (s *store) move(at slot) slot {
 	return moved
 }
 
-// segmentFor returns the number of the last segment, with capacity for size bytes.
-func (s *store) segmentFor(size int, now hook.Instant) uint32 {
+// segmentFor returns the number of the last segment, with capacity for size bytes of a
+// message that entered the queue at entered. If another segment has to begin, it begins at
+// began. A segment takes no message that is too old for it, however often its record is
+// moved: with segments that began on the days 0, 24 and 48, one of day 72 may be moved to
+// that of day 48, but not with this one's others to that of day 0.
+func (s *store) segmentFor(size int, began, entered hook.Instant) uint32 {
 	last := len(s.segments) - 1
 	if last >= 0 {
 		g := &s.segments[last]
 		if len(g.buf) == 0 {
-			g.began = now
+			g.began = began
 		}
-		if s.fits(g, size) && now-g.began < maxAge && now >= g.began {
+		if s.fits(g, size) && entered-g.began < maxAge && began >= g.began {
 			return s.first + uint32(last)
 		}
 	}
-	s.begin(max(size, s.nextSize()), now)
+	s.begin(max(size, s.nextSize()), began)
 	return s.last()
 }
 

@@ -96,6 +96,46 @@ func TestTheStoreHoldsWhatIsNotFreed(t *testing.T) {
 
 // A mark is what was said last, whatever it was before, and records with and without one lie side by side. A segment that
 // grows under a record takes it along.
+// When a message entered its queue is known for as long as it is there, wherever its record is moved.
+func TestAgesOfRecordsThatAreMoved(t *testing.T) {
+	const day = 24 * 3600 * second
+	var s store
+	defer s.release()
+	type kept struct {
+		at      slot
+		entered hook.Instant
+	}
+	var all []kept
+	add := func(days hook.Instant) {
+		m := message(1, 0)
+		all = append(all, kept{s.add(days*day, &m, strategyData{}, 0), days * day})
+	}
+	endSegment := func(days hook.Instant) {
+		m := message(1, segmentSize+1)
+		s.free(s.add(days*day, &m, strategyData{}, 0))
+	}
+	move := func(from int) {
+		for i := range all[from:] {
+			all[from+i].at = s.move(all[from+i].at)
+		}
+	}
+	add(1)
+	for days := hook.Instant(25); days <= 49; days += 24 {
+		endSegment(days)
+		add(days)
+		add(days + 24)
+	}
+	endSegment(73)
+	move(1)
+	endSegment(74)
+	move(0)
+	for i, k := range all {
+		if got := s.read(k.at).enqueued; got != k.entered {
+			t.Errorf("message %d entered on day %d, want day %d", i, got/day, k.entered/day)
+		}
+	}
+}
+
 func TestMarksChange(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	var s store

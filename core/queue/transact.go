@@ -255,7 +255,7 @@ func (m *participant) settleLater(now hook.Instant) {
 	for _, s := range m.part.Settlements {
 		leaving, late := m.settle(now, s.Kind, s.Items)
 		for _, r := range leaving {
-			m.journalDeadLettering(m.at(r), s.Kind.reason())
+			m.promiseDeath(m.at(r), s.Kind.reason())
 		}
 		m.leaving = append(m.leaving, leavingGroup{slices.Clone(leaving), slices.Clone(late), s.Kind.reason()})
 	}

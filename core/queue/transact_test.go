@@ -332,6 +332,59 @@ type deafJournal struct{ lockedJournal }
 
 func (*deafJournal) Err() error { return nil }
 
+// A message that a transaction rejected, and that waits for others to be dead-lettered before it, was back in its queue after a restart
+// once the log had been given back up to the transaction.
+func TestARelocatedMessageStaysRejected(t *testing.T) {
+	for _, watching := range []bool{false, true} {
+		for _, purged := range []bool{false, true} {
+			t.Run(fmt.Sprintf("watching %t, purged %t", watching, purged), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { staysRejected(t, watching, purged) })
+			})
+		}
+	}
+}
+
+func staysRejected(t *testing.T, watching, purged bool) {
+	t.Helper()
+	ownTraffic(t)
+	q, _, j := durable(t, Config{}, ttlHooks(hook.ScanAnywhere, &hook.Target{}))
+	testBroker.underway.bytes.Store(trafficLimit)
+	q.enqueue(second, batchOf(persist(1), persist(2)))
+	m := &participant{Queue: q, part: &Part{Settlements: []Settlement{{Kind: Reject, Items: takeOne(t, q, second)}}}}
+	if q.buf.committing = watching; watching {
+		m.settleNow(second)
+	} else {
+		m.settleLater(second)
+	}
+	q.buf.committing = false
+	q.commit(nil)
+	m.goOn(second)
+	q.depart(second) // in vain
+	if s := q.Stats(); s.Discarded != 1 {
+		t.Fatalf("%d wait to leave, want 1", s.Discarded)
+	}
+	if purged {
+		q.Purge(second)
+	}
+	for range 20 { // a new extent begins
+		q.enqueue(second, batchOf(message(9, 0), persist(3)))
+	}
+	for q.Relocate(j.extent - 1) {
+	}
+	if j.trim(); j.entries[0].extent == 2 {
+		t.Fatal("nothing was trimmed")
+	}
+	if s := j.reborn(t, q).Stats(); s.Discarded != 1 {
+		t.Errorf("after a restart %d wait to leave, and %d are ready", s.Discarded, s.Ready)
+	}
+	testBroker.underway.bytes.Store(0)
+	testBroker.underway.next()
+	handleAll(q.mailbox)
+	if s := q.Stats(); s.Discarded != 0 || len(q.promised) > 0 {
+		t.Errorf("%d wait to leave, of %d it is known that they were rejected", s.Discarded, len(q.promised))
+	}
+}
+
 func TestATransactionHasToFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := keptIn(t, &smallJournal{}, hook.Hooks{}, "a", "b")
