@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// stated is code for Each that makes an i64 of the record the message's state.
+// stated is code for Each that stores an i64 of the record as the message's state.
 func stated(h abi.Hook, load ...[]byte) []byte {
 	return assemble(func(b *wt.Builder) {
 		b.Batch(8)
@@ -23,7 +23,7 @@ func stated(h abi.Hook, load ...[]byte) []byte {
 
 func small(load []byte) []byte { return slices.Concat(load, wt.I64Extend) }
 
-// Guests see what there is to see of a message.
+// Guests see all properties of a message.
 func TestRecords(t *testing.T) {
 	fresh := hook.Message{
 		Enqueued: now, Expiration: hook.LimitOf(400), Size: 123, Deliveries: 4, Priority: 9, Redelivered: true, Persistent: true,
@@ -70,7 +70,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A hook that is called for each message fails for the rest of them.
+// A hook that is called for one message at a time fails for the rest of the batch.
 func TestSingleFails(t *testing.T) {
 	h := open(t, 1, Env{})
 	whose := short(load(t, h, "x", assemble(func(b *wt.Builder) { // traps for priority 5
@@ -93,8 +93,7 @@ func TestSingleFails(t *testing.T) {
 	}
 }
 
-// A module that takes few messages at once has no more fuel for many of them than
-// another.
+// A module that takes few messages at once gets no more fuel for many messages than another.
 func TestRation(t *testing.T) {
 	burn := func(capacity int) []byte { // some 30000 units for each message
 		return assemble(func(b *wt.Builder) {
@@ -114,8 +113,7 @@ func TestRation(t *testing.T) {
 	}
 }
 
-// An instance that takes long to get ready is made elsewhere; queues do without
-// meanwhile if there is no other.
+// An instance that takes long to prepare is made on another goroutine. If there is no other instance, queues do without one in the meantime.
 func TestSlowStart(t *testing.T) {
 	slow := assemble(func(b *wt.Builder) {
 		b.Batch(8)

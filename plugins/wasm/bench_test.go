@@ -86,7 +86,7 @@ func BenchmarkEnqueue(b *testing.B) {
 	}
 }
 
-// BenchmarkCall is what calling a guest costs that does nothing.
+// BenchmarkCall measures the cost of calling a guest that does nothing.
 func BenchmarkCall(b *testing.B) {
 	m := wt.New()
 	m.Single()
@@ -103,8 +103,7 @@ func BenchmarkCall(b *testing.B) {
 	}
 }
 
-// BenchmarkTrial measures what trying a compiled module costs when it is loaded. MODULE
-// names one more, with fuel large.
+// BenchmarkTrial measures trying a compiled module when it is loaded. MODULE names an additional one, with fuel large.
 func BenchmarkTrial(b *testing.B) {
 	const examples = "../../wasm-examples/"
 	files := map[string]string{"C": examples + "priority-ttl/priority.wasm", "Rust": examples + "header-deadline/header.wasm"}

@@ -14,7 +14,7 @@ func compiledFiles(dir string) (all []string) {
 	return all
 }
 
-// A cache that a crash has damaged is one that has nothing.
+// A cache that a crash has damaged is treated as empty.
 func TestDamagedCache(t *testing.T) {
 	for name, damage := range map[string]func([]byte) []byte{
 		"empty": func([]byte) []byte { return nil },
@@ -67,7 +67,7 @@ func TestCacheOfManyModules(t *testing.T) {
 	}
 }
 
-// A cache that has grown too large begins anew.
+// A cache that has grown too large is emptied.
 func TestLargeCache(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "old")

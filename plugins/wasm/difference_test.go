@@ -59,7 +59,7 @@ func TestDifferences(t *testing.T) {
 		t.Errorf("got %+v", m)
 	}
 
-	// Another module of the same name goes on with the list, and says whose verdict each is.
+	// Another module of the same name continues the list, and each difference names its module.
 	next, err := h.Shadow("shade", ttl(3000), Options{}, "wasm/real")
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// All differences are counted; those of a second that are remembered, and all that are, have a limit.
+// All differences are counted; the number remembered per second, and in total, is limited.
 func TestDifferencesAreBounded(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "real", ttl(1000), Options{})
@@ -111,7 +111,7 @@ func TestDifferencesOfNoShadow(t *testing.T) {
 	}
 }
 
-// A shadow that always differs costs its queues no memory for each message.
+// A shadow that always differs allocates no memory per message.
 func TestDifferencesDoNotAllocate(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "real", ttl(1000), Options{})
@@ -135,8 +135,8 @@ func TestDifferencesDoNotAllocate(t *testing.T) {
 	}
 }
 
-// Turns of several queues overlap: one that began before a second ended adds differences after another has begun the next. A second
-// has no more than its share all the same.
+// Turns of several queues overlap: one that began before a second ended adds differences after another has begun the next second. The limit per
+// second holds nevertheless.
 func TestDifferencesOfOverlappingTurns(t *testing.T) {
 	var d differences
 	early, late := now, now.Add(time.Second)
@@ -153,7 +153,7 @@ func TestDifferencesOfOverlappingTurns(t *testing.T) {
 	}
 }
 
-// A reader who knows an ID of a shadow that was unloaded sees what the next one of that name disagrees on.
+// A reader that knows an ID of an unloaded shadow sees the differences of the next shadow of that name.
 func TestDifferencesOfAnotherShadow(t *testing.T) {
 	d := differences{ring: make([]difference, 2), next: 2}
 	for id, want := range map[uint64]int{0: 2, 1: 1, 2: 0, 3: 2, 1 << 63: 2} {

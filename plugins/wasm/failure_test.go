@@ -41,7 +41,7 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-// What messages get while their policy fails.
+// Decisions about messages while their policy fails.
 func TestOnError(t *testing.T) {
 	m := hook.Message{Expiration: hook.LimitOf(400)}
 	for _, tc := range []struct {
@@ -63,8 +63,8 @@ func TestOnError(t *testing.T) {
 	}
 }
 
-// A message whose time the policy has set, and that the policy cannot be asked about
-// when it is over, expires when it would without a policy, and not before.
+// If the policy has set a message's time, and cannot be called when that time is over, the message expires when it would without a
+// policy, and not before.
 func TestFailsWhenDue(t *testing.T) {
 	module := assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnDeadline, wt.Unreachable) })
 	queueTTL := map[string]any{"message-ttl": int32(5000)}
@@ -91,7 +91,7 @@ func TestFailsWhenDue(t *testing.T) {
 	}
 }
 
-// Instances that traps have cost are made again after a pause, and no sooner.
+// Instances lost to traps are replaced after a pause, and no sooner.
 func TestPoolRecovers(t *testing.T) {
 	h := open(t, 2, Env{})
 	load(t, h, "x", assemble(func(b *wt.Builder) {

@@ -49,7 +49,7 @@ func (s *sharedStore) list() (all []StoredPolicy) {
 	return all
 }
 
-// sharing returns hosts that share a store, and what the queues of the second are told.
+// sharing returns hosts that share a store, and records the changes that the queues of the second see.
 func sharing(t *testing.T) (s *sharedStore, a, b *Host, told *changes, log *lines) {
 	t.Helper()
 	s, told, log = &sharedStore{}, &changes{}, &lines{}
@@ -63,7 +63,7 @@ func deadline(h *Host, name string) hook.Instant {
 	return enqueue1(h.Attach(queue(name, nil)), now, hook.Message{}).Deadline
 }
 
-// What one host loads, replaces and unloads, the other does, too.
+// A policy that one host loads, replaces or unloads changes at the other host, too.
 func TestFollow(t *testing.T) {
 	s, a, b, told, _ := sharing(t)
 	load(t, a, "x", ttl(1000), Options{Recompute: true})
@@ -90,7 +90,7 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// The host that has saved a policy does not load it again, and a host that cannot save one does not have it.
+// The host that has saved a policy does not load it again, and a host that cannot save a policy does not keep it.
 func TestFollowOneself(t *testing.T) {
 	var notices []Change
 	s := &sharedStore{}
@@ -153,7 +153,7 @@ func TestFollowWhatCannotBeLoaded(t *testing.T) {
 	}
 }
 
-// A name that is a shadow's here is the policy's then.
+// A name that belongs to a shadow here is taken over by a policy of the store.
 func TestFollowTheNameOfAShadow(t *testing.T) {
 	s, _, b, _, _ := sharing(t)
 	if _, err := b.Shadow("x", ttl(5), Options{}, "deadline"); err != nil {
@@ -172,7 +172,7 @@ func TestFollowTheNameOfAShadow(t *testing.T) {
 	}
 }
 
-// atFirstWrite is a log during whose first line something happens.
+// atFirstWrite is a log that runs a function when its first line is written.
 type atFirstWrite struct {
 	once sync.Once
 	do   func()
@@ -183,8 +183,8 @@ func (w *atFirstWrite) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A queue chooses a policy before another broker's module is compiled here: on-error decides about its messages, which the module is
-// asked about once it is in force.
+// A queue chooses a policy before another broker's module is compiled here. On-error decides about its messages until the module is in force
+// and is called about them.
 func TestFollowAsksAboutWhatCameMeanwhile(t *testing.T) {
 	for _, tc := range []struct {
 		onError OnError
@@ -227,7 +227,7 @@ func TestFollowAsksAboutWhatCameMeanwhile(t *testing.T) {
 	}
 }
 
-// A message that is counted when the module is in force already is asked about, too.
+// A message that is counted when the module is already in force is included, too.
 func TestFollowAsksAboutWhatIsCountedLate(t *testing.T) {
 	var work sync.WaitGroup
 	told := changes{}

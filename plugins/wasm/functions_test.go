@@ -11,11 +11,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// out is where test modules have host functions write.
+// out is the address to which host functions write in test modules.
 const out = 2048
 
-// result is code for Each that makes the i64 which of puts on the stack the
-// message's state.
+// result is code for Each that stores the i64 which of puts on the stack as the message's state.
 func result(of ...[]byte) []byte {
 	return slices.Concat(
 		slices.Concat(of...), wt.LocalSet(wt.Temp),
@@ -118,8 +117,7 @@ func text(b *wt.Builder, name string, limit int, params ...[]byte) []byte {
 	return first(slices.Concat(params...), wt.I32(out), wt.I32(limit), wt.Call(b.Host(name)))
 }
 
-// A guest that uses a host function wrongly is ended, and its messages get what they
-// would without it.
+// A guest that misuses a host function is ended, and its messages are decided without it.
 func TestMisuse(t *testing.T) {
 	index := wt.LocalGet(wt.Index)
 	for _, tc := range []struct {
@@ -174,7 +172,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// What lies in the upper half of an i32 parameter means nothing.
+// The upper half of an i32 parameter is ignored.
 func TestUpperHalves(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "x", ttl(1), Options{})
@@ -191,7 +189,7 @@ func TestUpperHalves(t *testing.T) {
 	}
 }
 
-// What a guest says, counts and traces arrives, as much of it as is good.
+// A guest's log lines, counts and trace attributes arrive, up to their limits.
 func TestTelling(t *testing.T) {
 	module := assemble(func(b *wt.Builder) {
 		log, count, trace := b.Host("log"), b.Host("counter_add"), b.Host("trace_attr")
@@ -219,7 +217,7 @@ func TestTelling(t *testing.T) {
 	}
 }
 
-// Without anybody who wants them, attributes are logged.
+// If attributes are not wanted, they are logged.
 func TestTracesAreLogged(t *testing.T) {
 	var log lines
 	h := open(t, 1, Env{Log: log.logger()})

@@ -21,8 +21,7 @@ func parrot() []byte {
 	})
 }
 
-// Whatever a guest answers, the broker gets a verdict that makes sense on the
-// occasion, or the one it would have come to by itself.
+// Whatever a guest answers, the broker gets a verdict that is valid on the occasion, or its own decision.
 func FuzzVerdicts(f *testing.F) {
 	for _, action := range []byte{abi.Keep, abi.Expire, abi.DeadLetter, abi.Requeue, abi.Drop, abi.NoOpinion, 9} {
 		for _, until := range []int64{-1, 0, 5, nowMillis - 1, nowMillis + 1, abi.Latest, abi.Latest + 1} {
@@ -45,7 +44,7 @@ func FuzzVerdicts(f *testing.F) {
 	})
 }
 
-// checkSaid has an answer given on each occasion.
+// checkSaid checks the effect of an answer on each occasion.
 func checkSaid(t *testing.T, hs hook.Hooks, said []byte) {
 	t.Helper()
 	content := hooktest.Content{Parts: map[hook.Part][]byte{hook.PartMessageID: said}}

@@ -14,8 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// holding is a module whose hooks hold each message until some time, and answer what a
-// says.
+// holding is a module whose hooks hold each message until a given time, and answer with the verdict of says.
 func holding(until int64, a answers) []byte {
 	return assemble(func(b *wt.Builder) {
 		hold := b.Host("hold")
@@ -29,8 +28,7 @@ func holding(until int64, a answers) []byte {
 
 var mayHold = Options{Grants: []string{"hold", "route"}}
 
-// heldBy returns what a module says at each occasion on which it is asked about a message
-// whose deadline is an hour away, or now.
+// heldBy returns a module's verdict on each occasion on which it is called about a message whose deadline is an hour away, or now.
 func heldBy(hs hook.Hooks, before hook.Verdict) map[string]hook.Verdict {
 	inForce := now.Add(time.Hour)
 	ask := func(m hook.Message, of func(hook.Instant, []hook.Message, []hook.Verdict)) hook.Verdict {
@@ -95,8 +93,7 @@ func TestHold(t *testing.T) {
 	}
 }
 
-// A time that cannot be meant makes the whole verdict one that is invalid: neither the
-// hold nor the deadline counts, and on-error decides.
+// An implausible time makes the whole verdict invalid: neither the hold nor the deadline applies, and on-error decides.
 func TestHoldUntilNonsense(t *testing.T) {
 	accepted := func(most int64) string {
 		return fmt.Sprintf("; accepted are -1, 0 and 100000000000 to %d", nowMillis+most)
@@ -133,8 +130,7 @@ func TestHoldUntilNonsense(t *testing.T) {
 	}
 }
 
-// One hold that makes no sense leaves the other messages of the call alone, and messages
-// that are not held are as without holds.
+// One invalid hold does not affect the other messages of the call, and messages that are not held are treated as without holds.
 func TestHoldsOfOneCall(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "x", assemble(func(b *wt.Builder) {
@@ -204,7 +200,7 @@ func TestHoldOfDeadline(t *testing.T) {
 	}
 }
 
-// Of several plugins' holds the latest counts, and a policy's failure keeps those of others.
+// If several plugins hold a message, the latest hold applies, and a failing policy keeps the holds of others.
 func TestHoldsOfOthers(t *testing.T) {
 	early, late := hook.Verdict{Hold: now.AddMillis(10)}, hook.Verdict{Hold: now.AddMillis(90)}
 	for _, tc := range []struct {
@@ -234,9 +230,8 @@ func TestHoldsOfOthers(t *testing.T) {
 	}
 }
 
-// The TTL of a message that the policy has no opinion about counts from when the message
-// is ready: the broker moves it. A deadline of the policy's own has the module's digest,
-// and does not move.
+// If the policy has no opinion about a message, its TTL counts from when it is ready: the broker moves the deadline. A deadline set by
+// the policy has the module's digest, and does not move.
 func TestHoldAndTTL(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -301,7 +296,7 @@ func TestShadowHolds(t *testing.T) {
 	}
 }
 
-// What a module may do shows in its imports: without the grant it is not loaded.
+// A module's imports show which grants it needs: without them it is not loaded.
 func TestHoldNeedsAGrant(t *testing.T) {
 	h := open(t, 1, Env{})
 	module := holding(nowMillis+1, answers{})
@@ -315,7 +310,7 @@ func TestHoldNeedsAGrant(t *testing.T) {
 	}
 }
 
-// A broker refuses a module that holds for too long when it tries it.
+// A module that holds for too long is refused when it is tried.
 func TestTrialOfHolds(t *testing.T) {
 	forAnHour := assemble(func(b *wt.Builder) {
 		hold := b.Host("hold")

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// crowd is messages that enter, each with an expiration of its own.
+// crowd is a batch of entering messages, each with its own expiration.
 func crowd(n int) ([]hook.Message, []hook.Verdict) {
 	ms := make([]hook.Message, n)
 	for i := range ms {
@@ -18,8 +18,7 @@ func crowd(n int) ([]hook.Message, []hook.Verdict) {
 	return ms, make([]hook.Verdict, n)
 }
 
-// Every hostile module is stopped with the fuel it has, and messages get what they
-// would without it: none is lost, none expires early.
+// Every hostile module is stopped by its fuel, and messages are decided without it: none is lost, none expires early.
 func TestHostile(t *testing.T) {
 	for _, m := range wt.Hostiles() {
 		t.Run(m.Name, func(t *testing.T) {
@@ -42,8 +41,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// checkHostile looks at what is told of a hostile module: what went wrong, and that
-// it was given up after five times, if it was more than a verdict.
+// checkHostile checks the reports about a hostile module: the kind of failure, and that it was no longer called after five failures, if
+// they were more than invalid verdicts.
 func checkHostile(t *testing.T, h *Host, kind string) {
 	t.Helper()
 	i, _ := h.Info("x")
@@ -66,7 +65,7 @@ func checkHostile(t *testing.T, h *Host, kind string) {
 	}
 }
 
-// BenchmarkHostile is how long it takes to stop a hostile module.
+// BenchmarkHostile measures how long it takes to stop a hostile module.
 func BenchmarkHostile(b *testing.B) {
 	for _, m := range wt.Hostiles() {
 		b.Run(m.Name, func(b *testing.B) {

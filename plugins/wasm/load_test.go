@@ -27,7 +27,7 @@ func types(params, results string) (s abi.Signature) {
 	return s
 }
 
-// assemble makes a module of what it is told.
+// assemble makes a module with a function that fills its builder.
 func assemble(tell func(b *wt.Builder)) []byte {
 	b := wt.New()
 	tell(b)
@@ -221,7 +221,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// What an unusual handshake leads to.
+// The effects of unusual handshakes.
 func TestHandshake(t *testing.T) {
 	h := open(t, 1, Env{})
 	i := load(t, h, "idle", assemble(func(b *wt.Builder) { b.Single(); b.Has(abi.OnIdle.String(), wt.I64(-2)) }), Options{})

@@ -17,14 +17,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// now is the clock of most tests: some hour in 2023, with something beneath a
-// millisecond.
+// now is the time of most tests: some hour in 2023, with a fraction of a millisecond.
 const now = hook.Instant(1_700_000_000_123_456_789)
 
-// nowMillis is now as guests see it.
+// nowMillis is now as seen by guests.
 const nowMillis = int64(now) / 1_000_000
 
-// lines is what was logged.
+// lines collects log lines.
 type lines struct {
 	mu sync.Mutex
 	b  strings.Builder
@@ -46,8 +45,7 @@ func (l *lines) logger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// open returns a host that is open, with so many instances of each version. It does
-// not try modules.
+// open returns an open host with the given number of instances per version. It does not try modules.
 func open(tb testing.TB, slots int, env Env) *Host {
 	tb.Helper()
 	env.Trial = Untried
@@ -74,7 +72,7 @@ func openTrying(tb testing.TB, slots int, env Env) *Host {
 	return h
 }
 
-// load loads a module that has to be accepted.
+// load loads a module that must be accepted.
 func load(tb testing.TB, h *Host, name string, module []byte, o Options) Info {
 	tb.Helper()
 	i, err := h.Load(name, module, o)
@@ -92,7 +90,7 @@ func queue(policy string, settings map[string]any) *hooktest.Queue {
 	return hooktest.NewQueue(hooktest.Spec{Strategy: prefix + policy, Settings: settings})
 }
 
-// entering1 asks about one message that enters.
+// entering1 calls a policy about one message that enters.
 func enqueue1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
 	m.Enqueued = at
 	vs := make([]hook.Verdict, 1)
@@ -100,7 +98,7 @@ func enqueue1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
 	return vs[0]
 }
 
-// head1 asks about one message that is there.
+// head1 calls a policy about one queued message.
 func head1(hs hook.Hooks, at hook.Instant, m hook.Message) hook.Verdict {
 	vs := make([]hook.Verdict, 1)
 	guest.Restore(&vs[0], &m)
@@ -116,7 +114,7 @@ func ttl(millis int64) []byte {
 	return b.Bytes()
 }
 
-// singleTTL is ttl with the hook that is called for each message by itself.
+// singleTTL is ttl with the hook that is called for one message at a time.
 func singleTTL(millis int64) []byte {
 	b := wt.New()
 	b.Single()

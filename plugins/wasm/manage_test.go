@@ -25,7 +25,7 @@ func failing() []byte {
 	return assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) })
 }
 
-// changes is what queues are told of.
+// changes records the changes that queues see.
 type changes struct{ seen []string }
 
 func (c *changes) note(strategy string, recompute bool) {
@@ -35,7 +35,7 @@ func (c *changes) note(strategy string, recompute bool) {
 	c.seen = append(c.seen, strategy)
 }
 
-// A policy is loaded, becomes another, and goes. Queues are told each time.
+// A policy is loaded, replaced and unloaded. Queues are notified each time.
 func TestLife(t *testing.T) {
 	var told changes
 	chosen := 0
@@ -79,7 +79,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// A module that is refused leaves the one that is there.
+// When a module is refused, the present one stays.
 func TestRefusedVersion(t *testing.T) {
 	var told changes
 	h := open(t, 1, Env{Store: Dir(t.TempDir())})
@@ -93,8 +93,7 @@ func TestRefusedVersion(t *testing.T) {
 	}
 }
 
-// Policies from the configuration are there from the start, can be read again from
-// their files, and neither be replaced nor unloaded.
+// Configured policies exist from the start, can be reloaded from their files, and can be neither replaced nor unloaded.
 func TestConfigured(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.wasm")
 	write := func(b []byte) {
@@ -134,7 +133,7 @@ func TestConfigured(t *testing.T) {
 	}
 }
 
-// A configured policy whose file is replaced, or gone, is in force as it was. It is carried without its module.
+// A configured policy whose file is replaced or missing stays in force. It is carried without its module.
 func TestCarriedConfigured(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "m.wasm")
 	write := func(b []byte) {
@@ -165,8 +164,8 @@ func TestCarriedConfigured(t *testing.T) {
 	check("no file", nil)
 }
 
-// What was loaded while the broker ran is there after a restart, with its settings,
-// unless the module does not load any more, or the file was damaged, which one is told.
+// Policies loaded while the broker ran are back after a restart, with their settings, unless the module no longer loads or the file is
+// damaged, which is reported.
 func TestRestart(t *testing.T) {
 	dir := Dir(filepath.Join(t.TempDir(), "policies"))
 	o := Options{Config: json.RawMessage(`{"a":1}`), Grants: []string{"headers"}, Fuel: 20_000, OnError: Keep}
@@ -239,7 +238,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// full is a store that has no room.
+// full is a store without space.
 type full struct{ Dir }
 
 func (full) Save(StoredPolicy) error { return errors.New("no space left") }
@@ -254,8 +253,8 @@ func TestNotKept(t *testing.T) {
 	}
 }
 
-// A new version that fails too often gives way to the one before; a policy that was
-// there for long, and one without a version before, do not.
+// A new version that fails too often is replaced by the previous one; a version that has been in force for long, or that has no previous
+// one, is not.
 func TestRollBack(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -304,7 +303,7 @@ func TestRollBack(t *testing.T) {
 	}
 }
 
-// A shadow is asked and counted, and nobody hears it.
+// A shadow is called and counted, without effect.
 func TestShadow(t *testing.T) {
 	var told changes
 	h := open(t, 1, Env{})
@@ -356,8 +355,7 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// Hot reloads under load: every message gets the verdict of a version that was in
-// force, and nothing is left of those that were.
+// Hot reloads under load: every message gets the verdict of a version that was in force, and no resources of old versions remain.
 func TestHotReloads(t *testing.T) {
 	const reloads = 100 // make reloads does more of them, in a broker
 	h := open(t, 2, Env{})
@@ -391,8 +389,7 @@ func TestHotReloads(t *testing.T) {
 	}
 }
 
-// askUntil asks about messages that enter, and returns a verdict that no version
-// says.
+// askUntil calls the policy about entering messages, and returns a verdict that no version gives.
 func askUntil(stop <-chan struct{}, hs hook.Hooks) (wrong hook.Verdict) {
 	for {
 		select {

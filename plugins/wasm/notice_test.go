@@ -11,7 +11,7 @@ import (
 	wt "github.com/curfewmq/curfew/plugins/wasm/wasmtest"
 )
 
-// noted is a host that keeps what it tells.
+// noted is a host that records its notices.
 func noted(t *testing.T) (h *Host, notes func() []Notice) {
 	t.Helper()
 	var all []Notice

@@ -11,8 +11,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// again asks a hook about messages with these sizes again, and returns for each how long its deadline is after they entered; -1 means
-// that it stays in doubt.
+// again calls a hook about messages with these sizes again, and returns for each how long after its entry its deadline is; -1 means
+// that the message stays in doubt.
 func again(ask func(hook.Instant, []hook.Message, []hook.Verdict), at hook.Instant, sizes ...int) []time.Duration {
 	ms, vs := make([]hook.Message, len(sizes)), make([]hook.Verdict, len(sizes))
 	for i, size := range sizes {
@@ -30,7 +30,7 @@ func again(ask func(hook.Instant, []hook.Message, []hook.Verdict), at hook.Insta
 	return left
 }
 
-// wantOnly wants the messages without a body decided, and the others still in doubt.
+// wantOnly requires that the messages without a body are decided, and the others still in doubt.
 func wantOnly(t *testing.T, got []time.Duration, want time.Duration, sizes []int) {
 	t.Helper()
 	for i, size := range sizes {
@@ -40,7 +40,7 @@ func wantOnly(t *testing.T, got []time.Duration, want time.Duration, sizes []int
 	}
 }
 
-// After a single trap the messages of the pause that followed were never asked about, because no breaker opened and closed.
+// After a single trap the messages of the following pause were never decided, because no breaker opened and closed.
 func TestAfterASingleFailureMessagesAreAskedAboutAgain(t *testing.T) {
 	h := open(t, 1, Env{})
 	whose := short(load(t, h, "x", picky(1000), Options{OnError: Keep}))
@@ -67,7 +67,7 @@ func TestAfterASingleFailureMessagesAreAskedAboutAgain(t *testing.T) {
 	}
 }
 
-// Messages that make the module fail keep no others from their deadlines, wherever they are, and however the module is asked.
+// Messages on which the module fails keep no others from their deadlines, wherever they are and by whichever hook the module is called.
 func TestAskingAgainGoesAroundFailures(t *testing.T) {
 	single := assemble(func(b *wt.Builder) {
 		b.Single()
@@ -107,8 +107,8 @@ func TestAskingAgainGoesAroundFailures(t *testing.T) {
 	}
 }
 
-// A module whose instances take long to make has none for a while after each failure. A message that makes it fail is not asked about
-// first each time.
+// A module whose instances take long to make has none for a while after each failure. A message on which it fails does not come first
+// each time.
 func TestAskingAgainWithOneInstance(t *testing.T) {
 	var building []func()
 	h := open(t, 1, Env{Go: func(f func()) { building = append(building, f) }})
@@ -139,7 +139,7 @@ func TestAskingAgainWithOneInstance(t *testing.T) {
 	}
 }
 
-// What asking again costs is limited, whatever the messages.
+// The cost of calling again is limited, whatever the messages are.
 func TestAskingAgainIsLimited(t *testing.T) {
 	h := open(t, 2, Env{})
 	load(t, h, "x", failing(), Options{})
@@ -163,8 +163,8 @@ func TestAskingAgainIsLimited(t *testing.T) {
 	}
 }
 
-// A version that fails is rolled back when it would be if nobody asked it again. Pauses after failures of what is asked again once kept
-// other calls from being made, and so the breaker from opening; and if those failures counted, one message could open it.
+// A failing version is rolled back as soon as it would be without repeated calls. Pauses after failures of repeated calls used to prevent
+// other calls, and so the breaker from opening; if such failures counted, a single message could open it.
 func TestAskingAgainDoesNotMoveARollback(t *testing.T) {
 	const step = 10 // milliseconds
 	rolledBack := func(asking bool) (millis int64, asked uint64) {
@@ -203,7 +203,7 @@ func TestAskingAgainDoesNotMoveARollback(t *testing.T) {
 	}
 }
 
-// While the breaker is open nothing is asked. When it allows a trial, asking again is one.
+// While the breaker is open no calls are made. When it allows a trial, a repeated call may be that trial.
 func TestAskingAgainIsATrial(t *testing.T) {
 	told := changes{}
 	h := open(t, 1, Env{Go: func(work func()) { work() }})
@@ -228,7 +228,7 @@ func TestAskingAgainIsATrial(t *testing.T) {
 	}
 }
 
-// A failed on_requeue leaves the deadline as it was, and is repeated as one.
+// A failed on_requeue leaves the deadline unchanged, and is repeated as on_requeue.
 func TestAFailedRequeueIsAskedAboutAgain(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "x", assemble(func(b *wt.Builder) {
@@ -260,7 +260,7 @@ func TestAFailedRequeueIsAskedAboutAgain(t *testing.T) {
 	}
 }
 
-// Without a module messages stay in doubt, as they do with one that fails. The queues know how many there are.
+// Without a module messages stay in doubt, as with a failing one. The queues know their number.
 func TestInDoubtWithoutAModule(t *testing.T) {
 	there := 3
 	h := open(t, 1, Env{Undecided: func(strategy string) int {

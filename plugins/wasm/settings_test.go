@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// nearestOf stands for the broker's: the candidate with the same letters.
+// nearestOf is a stand-in for the broker's: it returns the candidate with the same letters.
 func nearestOf(name string, candidates []string) string {
 	for _, c := range candidates {
 		if strings.ReplaceAll(c, "-", "") == strings.ReplaceAll(name, "_", "") {
@@ -97,7 +97,7 @@ func TestUnreadConfiguration(t *testing.T) {
 	}
 }
 
-// Of two keys that are one once nested names have dots, chance decided which counted, anew at each start.
+// If two keys became equal when nested names got dots, chance decided which one counted, and again at each start.
 func TestConfigurationThatSetsAKeyTwice(t *testing.T) {
 	const twice = " is set twice, in an object and with a dot in its name, which counts"
 	for _, tc := range []struct{ name, config, key, want, warnings string }{
@@ -134,8 +134,7 @@ func TestConfigurationThatSetsAKeyTwice(t *testing.T) {
 	}
 }
 
-// A key that is read later was not read while the module was tried; after that nothing is
-// said of it any more.
+// A key that is read only later was reported as not read in the trial; after that it is not reported any more.
 func TestConfigurationThatIsReadLater(t *testing.T) {
 	var log lines
 	h := openTrying(t, 1, Env{Log: log.logger()})
@@ -154,7 +153,7 @@ func TestConfigurationThatIsReadLater(t *testing.T) {
 	}
 }
 
-// A module that reads many keys in one call does not fill the log, nor keep its queue waiting for that.
+// A module that reads many keys in one call does not fill the log, and does not delay its queue with that.
 func TestManyKeysThatAreReadLater(t *testing.T) {
 	const keys = 100
 	var config strings.Builder
@@ -182,7 +181,7 @@ func TestManyKeysThatAreReadLater(t *testing.T) {
 	}
 }
 
-// What a name has of control sequences and of writing in the other direction does not reach a terminal.
+// Control sequences and right-to-left characters in a name do not reach a terminal.
 func TestShortened(t *testing.T) {
 	for name, want := range map[string]string{
 		"ttl-ms": "ttl-ms", "zürich": "zürich", "a\x1b[2J": "a\uFFFD[2J", "a\u009b2J": "a\uFFFD2J", "a\u202eb": "a\uFFFDb", "a\xff": "a\uFFFD",

@@ -28,8 +28,7 @@ func TestTrialStart(t *testing.T) {
 	}
 }
 
-// A module that fails when it is tried is refused, and the version in force stays, of which
-// nobody hears a word.
+// A module that fails when it is tried is refused. The version in force stays, and no notice is sent.
 func TestTrialRefuses(t *testing.T) {
 	fails := func(h abi.Hook, body ...[]byte) []byte {
 		return assemble(func(b *wt.Builder) { handshake(b); b.Each(h, body...) })
@@ -103,7 +102,7 @@ func TestTrialRefuses(t *testing.T) {
 	}
 }
 
-// An operator that grants headers or bodies is told that messages without any made the module fail.
+// If headers or bodies are granted, the error says that messages without any made the module fail.
 func TestTrialWithoutContent(t *testing.T) {
 	const hint = "; messages of the trial have no headers, properties and body, and publishers may send such"
 	idle := assemble(func(b *wt.Builder) { b.Single(); b.Has(abi.OnIdle.String(), wt.Unreachable) })
@@ -128,7 +127,7 @@ func TestTrialWithoutContent(t *testing.T) {
 	}
 }
 
-// What a module did while it was tried has no effect in service.
+// The actions of a module during its trial have no effect in service.
 func TestTrialLeavesNothing(t *testing.T) {
 	var log lines
 	var traced int
@@ -190,8 +189,7 @@ func TestTrialIsBounded(t *testing.T) {
 	}
 }
 
-// A module that an older broker took stays when the broker starts, even if it would be
-// refused now. It is not taken again.
+// A module that an older broker accepted stays when the broker starts, even if it would be refused now. It is not accepted again.
 func TestTrialOfStoredPolicies(t *testing.T) {
 	var log lines
 	store := Dir(t.TempDir())
@@ -261,7 +259,7 @@ func TestTrialHoldsNothingUp(t *testing.T) {
 	}
 }
 
-// atTrial is a log that calls a function when a module that is tried says something.
+// atTrial is a log that calls a function when a module that is being tried logs a line.
 type atTrial struct {
 	do    func()
 	trial bool
@@ -280,7 +278,7 @@ func (a atTrial) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A policy that is unloaded while its next version is tried is there again with that.
+// If a policy is unloaded while its next version is being tried, it is back with that version.
 func TestUnloadedDuringItsTrial(t *testing.T) {
 	var h *Host
 	unloaded := false
@@ -306,7 +304,7 @@ func TestUnloadedDuringItsTrial(t *testing.T) {
 	}
 }
 
-// The same module is tried again with another configuration, and compiled once.
+// The same module is tried again for another configuration, but compiled once.
 func TestTheSameModuleAgain(t *testing.T) {
 	module := assemble(func(b *wt.Builder) { // traps for each message if n is 1
 		get := b.Host("config_i64")
@@ -327,7 +325,7 @@ func TestTheSameModuleAgain(t *testing.T) {
 	}
 }
 
-// The memory that policies may have is enough for a trial beside the version in force.
+// The policies' memory is sufficient for a trial beside the version in force.
 func TestTrialGivesItsMemoryBack(t *testing.T) {
 	h := openTrying(t, 1, Env{})
 	load(t, h, "x", ttl(1), Options{})
@@ -339,7 +337,7 @@ func TestTrialGivesItsMemoryBack(t *testing.T) {
 	h.memory.left.Store(defaultTotalMemory - pageSize)
 }
 
-// Go's compiler says so in its modules, and anything may stand there instead.
+// Modules made by Go's compiler say so. The custom section may also have any other content.
 func TestProducers(t *testing.T) {
 	custom := func(name, content string) []byte {
 		body := append([]byte{byte(len(name))}, name+content...)

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// answer is a verdict as a guest writes it. nil fields are left alone.
+// answer is a verdict as a guest writes it. nil fields are not written.
 type answers struct {
 	action, flags int
 	until, state  *int64
@@ -21,7 +21,7 @@ type answers struct {
 	strings, lens *int
 }
 
-// code is what writes it in Each.
+// code returns code for Each that writes the answer.
 func (a answers) code(b *wt.Builder) []byte {
 	code := wt.Act(a.action)
 	store := func(value, instruction []byte) {
@@ -50,8 +50,7 @@ func (a answers) code(b *wt.Builder) []byte {
 	return code
 }
 
-// says is a module whose hooks all answer the same. Without later it has no
-// on_deadline.
+// says is a module whose hooks all give the same answer. Without later it has no on_deadline.
 func says(a answers, later bool) []byte {
 	return assemble(func(b *wt.Builder) {
 		code := a.code(b)
@@ -187,7 +186,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// same compares verdicts, and targets by what they say.
+// same compares verdicts; targets are compared by their content.
 func same(a, b hook.Verdict) bool {
 	if a.Target != nil && b.Target != nil && *a.Target == *b.Target {
 		a.Target = b.Target
@@ -195,7 +194,7 @@ func same(a, b hook.Verdict) bool {
 	return a == b
 }
 
-// A verdict that makes no sense is no verdict, for that message alone.
+// An invalid verdict counts as none, for that message alone.
 func TestBadVerdicts(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -237,7 +236,7 @@ func TestBadVerdicts(t *testing.T) {
 	}
 }
 
-// One bad verdict in a batch leaves the others alone.
+// One invalid verdict in a batch does not affect the others.
 func TestOneBadVerdict(t *testing.T) {
 	h := open(t, 1, Env{})
 	whose := short(load(t, h, "x", assemble(func(b *wt.Builder) {
@@ -271,7 +270,7 @@ func TestOneBadVerdict(t *testing.T) {
 	}
 }
 
-// What a plugin before has decided stays, and its earlier deadline counts.
+// The decision of an earlier plugin stays, and so does its earlier deadline.
 func TestPredecessors(t *testing.T) {
 	h := open(t, 1, Env{})
 	whose := short(load(t, h, "x", ttl(1000), Options{}))

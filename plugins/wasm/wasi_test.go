@@ -30,8 +30,7 @@ func written(call []byte) []byte {
 	return slices.Concat(call, wt.LocalSet(wt.Temp), wt.I32(out), wt.I64Load(0))
 }
 
-// stateOf loads a module that makes what code leaves the state of messages, and
-// returns the states of two.
+// stateOf loads a module that stores the result of code as the state of messages, and returns the states of two.
 func stateOf(t *testing.T, h *Host, code func(b *wt.Builder) []byte) [2]int64 {
 	t.Helper()
 	load(t, h, "x", assemble(func(b *wt.Builder) {
@@ -106,7 +105,7 @@ func TestSleep(t *testing.T) {
 	}
 }
 
-// What a guest prints is logged; before a trap it is part of the error.
+// A guest's output is logged; before a trap it becomes part of the error.
 func TestPrinting(t *testing.T) {
 	const vector = 1024
 	module := func(then ...[]byte) []byte {

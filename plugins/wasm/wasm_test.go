@@ -44,8 +44,7 @@ func modules(t *testing.T, ms map[string][]byte) hooktest.Section {
 	return hooktest.Section{"modules": entries}
 }
 
-// opened makes hosts that are open: what the broker does between making plugins
-// and using them.
+// opened opens hosts, as the broker does between making plugins and using them.
 func opened(t *testing.T) hook.Factory {
 	t.Helper()
 	return hook.Factory{Name: Factory.Name, New: func(decode func(any) error) (hook.Plugin, any, error) {
@@ -59,7 +58,7 @@ func opened(t *testing.T) hook.Factory {
 	}}
 }
 
-// busy is a module with every hook, which uses all it is told.
+// busy is a module with every hook, which uses all of its arguments.
 func busy() []byte {
 	b := wt.New()
 	header, prop := b.Host("header_i64"), b.Host("prop_str")

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// witness is a source that remembers what it is told, by message.
+// witness is a source that records decisions, by message.
 type witness struct {
 	hooktest.Source
 	told map[int][]guest.Decision
@@ -34,7 +34,7 @@ func traced() ([]hook.Message, []hook.Verdict, *witness) {
 	return ms, make([]hook.Verdict, 3), w
 }
 
-// ticking is a clock that goes on by a millisecond whenever it is asked.
+// ticking is a clock that advances by a millisecond whenever it is read.
 func ticking() (clock func() hook.Instant, asked *int) {
 	asked = new(int)
 	return func() hook.Instant {
@@ -116,8 +116,7 @@ func TestDecisionsAreTold(t *testing.T) {
 	}
 }
 
-// A policy that is not asked because it fails too often says so, and one that is not
-// there.
+// A policy that is not called because it fails too often, or is not loaded, is traced as that.
 func TestFailuresToAnswerAreTold(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "x", assemble(func(b *wt.Builder) { b.Batch(8); b.Each(abi.OnEnqueue, wt.Unreachable) }), Options{})
@@ -139,8 +138,7 @@ func TestFailuresToAnswerAreTold(t *testing.T) {
 	}
 }
 
-// Nobody reads the clock for messages that are not traced, and nobody is told what a
-// shadow says.
+// The clock is not read for untraced messages, and a shadow's decisions are not traced.
 func TestOthersAreNotFollowed(t *testing.T) {
 	clock, asked := ticking()
 	h := open(t, 1, Env{Clock: clock})

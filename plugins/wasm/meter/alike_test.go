@@ -15,9 +15,9 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// FuzzMeter draws programs from bytes. As they are drawn, they do metered what they do unmetered and pay for
-// what they execute, in both engines. With edits, three bytes each that say where and what, they are no longer
-// sure to be valid or to end: if they are, they do the same for as long as their fuel lasts.
+// FuzzMeter draws programs from bytes. Unedited programs behave the same with and without metering and pay for all executed instructions, in
+// both engines. With edits, three bytes each that give position and value, programs may be invalid or endless; if they are valid, they
+// behave the same for as long as their fuel lasts.
 func FuzzMeter(f *testing.F) {
 	for seed := range uint8(8) {
 		f.Add(bytes.Repeat([]byte{seed * 31, 255 - seed, 17}, 30), []byte(nil))
@@ -47,7 +47,7 @@ func FuzzMeter(f *testing.F) {
 	})
 }
 
-// checkRefusal wants a valid module to be refused for its size alone.
+// checkRefusal requires that a valid module is refused only because of its size.
 func checkRefusal(t *testing.T, module []byte, err error) {
 	t.Helper()
 	if !strings.Contains(err.Error(), "too complex to compile") {
@@ -76,8 +76,8 @@ func (d *drawing) Uint64() uint64 {
 	return n<<8>>16<<8 | b<<56 | b
 }
 
-// checkModule rewrites bytes that may be anything. What is accepted is valid in r if and only if it was before,
-// and then does the same.
+// checkModule rewrites arbitrary bytes. An accepted module is valid in r if and only if it was before the rewrite, and then behaves
+// the same.
 func checkModule(t *testing.T, r wazero.Runtime, module []byte) {
 	t.Helper()
 	out, info, err := Rewrite(module, Options{})
@@ -158,8 +158,8 @@ func callable(info Info) []string {
 	return names
 }
 
-// callAlike calls a function with ample fuel, with as much as it turns out to need, and unmetered, and reports
-// whether there is a point in going on. The first time, it then does with one unit too few.
+// callAlike calls a function with ample fuel, with exactly the fuel it needs, and without metering, and reports whether to continue. The first
+// time it also tries one unit too few.
 func callAlike(ctx context.Context, t *testing.T, raw, ample, scant api.Module, name string, first bool) bool {
 	t.Helper()
 	args := make([]uint64, len(raw.ExportedFunction(name).Definition().ParamTypes()))
@@ -184,8 +184,8 @@ func callAlike(ctx context.Context, t *testing.T, raw, ample, scant api.Module, 
 	return !t.Failed()
 }
 
-// checkScant gives a call one unit less than it needs, which stops it, or exactly what it needs, which does not,
-// depending on which is tried: an instance that was stopped is of no use.
+// checkScant gives a call one unit less than it needs, which stops it, or exactly the amount it needs, which does not, depending on what is being
+// tried: a stopped instance cannot be used again.
 func checkScant(ctx context.Context, t *testing.T, m api.Module, name string, args []uint64, used int64, want outcome) {
 	t.Helper()
 	left := fuelOf(t, m)

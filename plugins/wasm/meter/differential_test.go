@@ -9,14 +9,14 @@ import (
 	"github.com/tetratelabs/wazero/api"
 )
 
-// More of them: go test -run TestPrograms -programs 5000 -first 1000.
+// For more programs: go test -run TestPrograms -programs 5000 -first 1000.
 var (
 	programs = flag.Uint64("programs", 40, "how many random programs TestPrograms tries")
 	first    = flag.Uint64("first", 0, "seed of the first of them")
 )
 
-// A random program does metered what it does unmetered. It pays for exactly what it executes if every
-// class pays for itself, for little more as it is, and the same in both engines.
+// A random program has the same results with metering. If every class has its own charge, it pays exactly for the executed instructions; by
+// default it pays for little more. Both engines agree.
 func TestPrograms(t *testing.T) {
 	for seed := *first; seed < *first+*programs; seed++ {
 		checkProgram(t, program(seed, false), program(seed, true))
@@ -49,7 +49,7 @@ func checkProgram(t *testing.T, a, counted assembly) {
 	}
 }
 
-// checkCall calls a function in all instances. A call that traps pays for what it would have done.
+// checkCall calls a function in all instances. A call that traps pays for the instructions up to the next charge point, too.
 func checkCall(t *testing.T, counting api.Module, trials []trial, name string, args []uint64) {
 	t.Helper()
 	count := counting.ExportedGlobal("count")

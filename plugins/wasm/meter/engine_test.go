@@ -45,7 +45,7 @@ func (e engine) load(tb testing.TB, module []byte) api.Module {
 	return m
 }
 
-// metered rewrites a module that has to be accepted.
+// metered rewrites a module that must be accepted.
 func metered(tb testing.TB, module []byte, o Options) []byte {
 	tb.Helper()
 	out, _, err := Rewrite(module, o)
@@ -65,7 +65,7 @@ func fuelOf(tb testing.TB, m api.Module) api.MutableGlobal {
 	return fuel
 }
 
-// outcome is what a call ended with: results, or the first line of a trap.
+// outcome is the end of a call: results, or the first line of a trap.
 type outcome struct {
 	results []uint64
 	trap    string
@@ -95,7 +95,7 @@ func canonical(typ api.ValueType, v uint64) uint64 {
 	return v
 }
 
-// trial is a module as it was and metered, in one or several ways.
+// trial is an original module together with one or more metered versions.
 type trial struct {
 	raw     api.Module
 	metered []api.Module

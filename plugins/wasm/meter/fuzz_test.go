@@ -7,9 +7,8 @@ import (
 	"github.com/tetratelabs/wazero"
 )
 
-// FuzzRewrite feeds bytes. Whatever is accepted, wazero accepts after the rewrite if and
-// only if it did before: nothing is broken, and nothing invalid slips through by
-// naming what the rewrite adds. What is valid does metered what it does unmetered.
+// FuzzRewrite feeds arbitrary bytes. A module that Rewrite accepts is valid for wazero after the rewrite if and only if it was before:
+// nothing is broken, and nothing invalid becomes valid by naming the rewrite's additions. A valid module behaves the same with metering.
 func FuzzRewrite(f *testing.F) {
 	for _, module := range corpus() {
 		if len(module) < 2000 { // large ones take long to mutate and to minimize
@@ -34,7 +33,7 @@ func compiles(t *testing.T, r wazero.Runtime, module []byte) error {
 	return m.Close(t.Context())
 }
 
-// corpus is modules that have everything, valid and otherwise.
+// corpus contains modules with all features, valid and invalid.
 func corpus() [][]byte {
 	var all [][]byte
 	samples := slices.Concat(numericSamples(), vectorSamples(), otherSamples())
@@ -51,8 +50,7 @@ func corpus() [][]byte {
 	return append(all, kitchenSink().bytes())
 }
 
-// withoutCustoms drops custom sections, as the rewrite does: what is wrong with them does
-// not matter any more. The module has been accepted.
+// withoutCustoms drops custom sections, as the rewrite does, so that faults in them do not matter. The module must have been accepted.
 func withoutCustoms(module []byte) []byte {
 	out := append([]byte(nil), module[:8]...)
 	r := &reader{b: module, pos: 8, end: len(module)}

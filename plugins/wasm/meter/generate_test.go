@@ -58,8 +58,7 @@ func drawn(choices rand.Source, counting bool) assembly {
 	return g.assembly()
 }
 
-// showsNaN is whether an instruction lets a program see the bits of a NaN, the only thing in
-// which engines may differ.
+// showsNaN reports whether an instruction lets a program see the bits of a NaN, the only respect in which engines may differ.
 func showsNaN(s sample) bool {
 	op := s.code[0]
 	if op != opVector {
@@ -152,8 +151,7 @@ func (g *generator) count(units int) {
 	}
 }
 
-// countLength counts what the length on top of the stack is charged, through the local behind
-// those that the program uses.
+// countLength counts the charge for the length on top of the stack, using the local after those of the program.
 func (g *generator) countLength(kind bulk) {
 	shift, scratch := map[bulk]int{bulkBytes: -3, bulkElements: 0, bulkPages: 13}[kind], len(g.locals)
 	if !g.counting || kind == noBulk {
@@ -319,7 +317,7 @@ func (g *generator) condition() {
 	g.labels = g.labels[:len(g.labels)-1]
 }
 
-// arm is one way of a condition: it may end with a branch, and dead code behind.
+// arm is one branch of a condition: it may end with a branch instruction, followed by dead code.
 func (g *generator) arm() {
 	g.statement()
 	if g.r.IntN(2) > 0 {
@@ -359,7 +357,7 @@ func (g *generator) branch() {
 	}
 }
 
-// table leaves for one of the labels that carry nothing, or goes on.
+// table branches to one of the labels without values, or continues.
 func (g *generator) table() {
 	g.emit(opBlock, emptyBlock)
 	g.labels = append(g.labels, label{})

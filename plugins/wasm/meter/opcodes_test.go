@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// sample is an instruction with what it takes and gives, a letter for each value:
-// i and l integers of 32 and 64 bits, f and d floating point, v a vector.
+// sample is an instruction with its operand and result types, one letter each: i and l integers of 32 and 64 bits, f and d floating point, v a
+// vector.
 type sample struct {
 	name    string
 	code    []byte // opcode and immediates
@@ -115,7 +115,7 @@ func otherSamples() []sample {
 	)
 }
 
-// vectorSamples are all instructions behind 0xfd.
+// vectorSamples are all instructions after 0xfd.
 func vectorSamples() []sample {
 	var all []sample
 	add := func(from, to int, in, out string, immediates ...any) {
@@ -221,8 +221,8 @@ func constant(r *rand.Rand, letter rune) []byte {
 	}
 }
 
-// calls returns a function that executes a sample on constants and returns
-// what it gives; a vector, which the host could not take, it stores at 4096.
+// calls returns a function that executes a sample on constants and returns the result; a vector, which the host cannot receive, is stored
+// at 4096.
 func (s sample) calls(r *rand.Rand, name string) function {
 	f := function{export: name, params: []ValueType{I32}}
 	for _, letter := range s.in {
@@ -264,7 +264,7 @@ func everything(samples []sample, times int) (a assembly, names []string) {
 	return a, names
 }
 
-// What an instruction does, it does metered, too, in both engines.
+// Every instruction has the same result with metering, in both engines.
 func TestEveryInstruction(t *testing.T) {
 	for _, group := range []struct {
 		name    string

@@ -93,7 +93,7 @@ func refusals() []refusal {
 		{"else without if", body(opBlock, emptyBlock, opElse, opEnd), 0, "else stands outside of an if"},
 		{"second else", body(i32(0), opIf, emptyBlock, opElse, opElse, opEnd), 0, "else stands outside of an if"},
 
-		// What the rewrite adds must not become anybody's to name.
+		// A module must not be able to name the rewrite's additions.
 		{"the fuel, in code", body(opGlobalGet, 0, 0x1a), 0, "global 0 does not exist"},
 		{"the fuel, exported", assembly{exports: [][]byte{join(named("x"), Global, 0)}}.bytes(), -1, "global 0 does not exist"},
 		{"the fuel, in a constant", assembly{globals: [][]byte{join(I64, 0, opGlobalGet, 1, opEnd)}}.bytes(), -1, "imported global 1 does not exist"},

@@ -96,7 +96,7 @@ func TestImportsOfAllKinds(t *testing.T) {
 	}
 }
 
-// Nothing is left of custom sections but the functions' names.
+// All custom sections are dropped, except the functions' names.
 func TestCustomSections(t *testing.T) {
 	out := string(metered(t, kitchenSink().bytes(), Options{}))
 	for _, gone := range []string{"whatever", "hostile", "stale"} {
@@ -140,7 +140,7 @@ func TestStartUsesInitialFuel(t *testing.T) {
 	}
 }
 
-// What a module may grow to is the host's to say, whatever it declares.
+// The host decides how far a module may grow, whatever the module declares.
 func TestGrowthIsClamped(t *testing.T) {
 	a := one(function{params: []ValueType{I32}, results: []ValueType{I32}, body: join(get(0), opMemoryGrow, 0)})
 	a.memory = join(1, 1, u32(65536))
@@ -167,7 +167,7 @@ func TestGrowthIsClamped(t *testing.T) {
 	}
 }
 
-// spent returns what a call of run(arg) costs.
+// spent returns the cost of a call of run(arg).
 func spent(t *testing.T, m api.Module, arg uint64) int64 {
 	t.Helper()
 	fuel := fuelOf(t, m)
