@@ -11,14 +11,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// maxText is the longest name and pattern, in bytes.
+// maxText is the maximum length of a name or a pattern, in bytes.
 const maxText = 1024
 
-// maxKeys is the most keys of a definition.
+// maxKeys is the maximum number of keys in a definition.
 const maxKeys = 256
 
-// policy makes a policy of its members. It reports all mistakes, in RabbitMQ's order. Unless strict, it does not check the
-// definition.
+// policy makes a policy from its members. It reports all mistakes, in RabbitMQ's order. The definition is checked only if strict is set.
 func (f fields) policy(known map[string]*keyRule, kind Kind, strict bool) (*Policy, error) {
 	p := &Policy{Name: f.name}
 	var e ValidationError
@@ -100,7 +99,7 @@ func check(d Definition, known map[string]*keyRule, kind Kind) error {
 	return checkTogether(d, known)
 }
 
-// checkTogether checks values that may exclude each other; each was checked by itself.
+// checkTogether checks values that may exclude each other; each has passed its own check.
 func checkTogether(d Definition, known map[string]*keyRule) error {
 	of := func(key string) (any, bool) {
 		if at := d.index(key); at >= 0 {
@@ -118,10 +117,10 @@ func checkTogether(d Definition, known map[string]*keyRule) error {
 	return nil
 }
 
-// maxRefusal is the longest text of a plugin's check, in bytes.
+// maxRefusal is the maximum length of a text of a plugin's check, in bytes.
 const maxRefusal = 16 << 10
 
-// refusal returns the line for a value that a check refused.
+// refusal returns the error line for a value that a check refused.
 func refusal(v any, err error) error {
 	if wrong, ok := errors.AsType[*hook.InvalidError](err); ok {
 		return errors.New(term(v) + " is not a valid " + shortenTo(wrong.What, maxRefusal))
@@ -180,7 +179,7 @@ func (p *Policy) match(v any) error {
 	return nil
 }
 
-// prioritize sets the priority. RabbitMQ takes any number; we take integers, also written as floats.
+// prioritize sets the priority. RabbitMQ accepts any number; we accept integers, including those written as floats.
 func (p *Policy) prioritize(v any) error {
 	switch n := v.(type) {
 	case int64:
@@ -198,7 +197,7 @@ func (p *Policy) prioritize(v any) error {
 	return errors.New("priority should be a number, actually was " + term(v))
 }
 
-// narrow removes the queue types that do not know all keys.
+// narrow removes the queue types for which not all keys are known.
 func (p *Policy) narrow() {
 	for _, key := range p.keys {
 		if key != nil {

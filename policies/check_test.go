@@ -9,7 +9,7 @@ import (
 
 const validTTL = `"definition":{"message-ttl":1}`
 
-// What RabbitMQ 3.10 answered to the same, but for the texts that RabbitMQ 4 words differently (apply-to, "/utf8") and
+// RabbitMQ 3.10's answers to the same input, except for texts that RabbitMQ 4 words differently (apply-to, "/utf8") and
 // its line breaks at column 80.
 func TestRefused(t *testing.T) {
 	for _, tc := range []struct {
@@ -101,7 +101,7 @@ func TestRefused(t *testing.T) {
 				`priority should be a number, actually was <<"x">>`,
 		},
 
-		// RabbitMQ takes these; we say why we do not.
+		// RabbitMQ accepts these; the errors say why we do not.
 		{name: "huge", definition: `{"message-ttl":99999999999999999999}`, want: `99999999999999999999 is not a valid message TTL`},
 		{name: "huge within", definition: `{"ha-params":[[99999999999999999999]]}`, want: `integer 99999999999999999999 is out of range: 64 bits`},
 		{name: "key twice", definition: `{"message-ttl":1,"message-ttl":2}`, want: `[<<"message-ttl">>] duplicate keys not allowed`},
@@ -261,7 +261,7 @@ func TestExpiryStrategies(t *testing.T) {
 	}
 }
 
-// What was set while a plugin or a strategy was there does not get lost with it.
+// A policy that was set while a plugin or a strategy was loaded survives its removal.
 func TestRestore(t *testing.T) {
 	r := NewRules(declared(), func() []string { return []string{"deadline"} })
 	body := `{"name":"p","pattern":"^a","apply-to":"queues","definition":{"expiry-strategy":"wasm/gone","gone":{"a":[1]},"message-ttl":7},"priority":3}`
@@ -281,7 +281,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// parse checks a policy made of values. An empty ApplyTo is the default.
+// parse checks a policy made from values. An empty ApplyTo means the default.
 func parse(kind Kind, p Policy) (*Policy, error) {
 	if p.ApplyTo == "" {
 		p.ApplyTo = allObjects

@@ -64,7 +64,7 @@ func (p *Policy) MarshalJSON() ([]byte, error) {
 	return append(b, '}'), nil
 }
 
-// appendJSON writes a value so that integers and floats stay distinct, which encoding/json does not: 1000.0 is read as a float.
+// appendJSON writes a value so that integers and floats stay distinct, unlike encoding/json: 1000.0 is read as a float.
 func appendJSON(b []byte, v any) []byte {
 	switch v := v.(type) {
 	case int64:

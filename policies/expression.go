@@ -2,13 +2,13 @@ package policies
 
 import "regexp/syntax"
 
-// Expression is a regular expression of RE2 that a user has chosen. The cost of matching it is bounded as that of a policy's pattern.
+// Expression is a regular expression of RE2 that a user has chosen. The cost of matching is bounded like that of a policy's pattern.
 type Expression struct {
 	matcher
 	steps int
 }
 
-// ParseExpression reads an expression. Its error says what is wrong with it, or by how much it exceeds the bound.
+// ParseExpression parses an expression. Its error describes the mistake, or by how much the expression exceeds the bound.
 func ParseExpression(text string) (*Expression, error) {
 	m, n, err := compile(text)
 	if err != nil {
@@ -20,10 +20,10 @@ func ParseExpression(text string) (*Expression, error) {
 // Match reports whether the expression matches anywhere in a text.
 func (e *Expression) Match(text string) bool { return e.match(text) }
 
-// Cost returns about how many steps it takes to match a text.
+// Cost returns roughly how many steps it takes to match a text.
 func (e *Expression) Cost(text string) int { return e.steps * (len(text) + 1) }
 
-// CheckCost returns an error if an expression exceeds the bound. It says nothing about a text that is no expression.
+// CheckCost returns an error if an expression exceeds the bound. It returns nil for an invalid expression.
 func CheckCost(text string) error {
 	parsed, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// keyRule is a setting that policies may have. Unlike a plugin's, its QueueTypes are never those of an argument: nil means all.
+// keyRule is a setting that policies may have. Unlike in a plugin's key, nil QueueTypes always means all types, not those of an argument.
 type keyRule struct {
 	name string
 	hook.PolicyKey
 }
 
-// argument returns how a value of a policy is combined with that of the argument "x-"+name.
+// argument says how to combine a policy's value with that of the argument "x-"+name.
 func (k *keyRule) argument(queueType string) hook.Merge {
 	if k.QuorumArgument != nil && queueType == Quorum {
 		return *k.QuorumArgument
@@ -30,20 +30,20 @@ func (k *keyRule) types() typeSet {
 	return typesOf(k.QueueTypes...) | onExchange
 }
 
-// key shortens the table of keys.
+// key is a short name for the table of keys.
 type key = hook.PolicyKey
 
 // expiryStrategyKey names the key that chooses a queue's expiry strategy.
 const expiryStrategyKey = "expiry-strategy"
 
-// maxName is the longest name of an exchange or routing key, in bytes: AMQP encodes them as short strings.
+// maxName is the maximum length of an exchange's name or a routing key, in bytes: AMQP encodes them as short strings.
 const maxName = 255
 
 // maxSegment is RabbitMQ's limit of a stream's segments, in bytes.
 const maxSegment = 3_000_000_000
 
-// builtin returns the keys of RabbitMQ 4 that no plugin of ours has, and those of RabbitMQ 3 that its definitions files have. It
-// returns our own delivery-lease, too, but not expiry-strategy, which depends on the loaded plugins. Queue types are as in RabbitMQ.
+// builtin returns the keys of RabbitMQ 4 that none of our plugins has, and keys that occur in definitions files of RabbitMQ 3. It
+// also returns our own delivery-lease, but not expiry-strategy, which depends on the loaded plugins. Queue types are as in RabbitMQ.
 func builtin() []keyRule {
 	var (
 		classic = []string{Classic}
@@ -94,8 +94,8 @@ func builtin() []keyRule {
 	}
 }
 
-// withoutEffect are keys that change what RabbitMQ does, and that this broker accepts so that files of RabbitMQ's definitions can be
-// imported, and does not act on. Other keys without effect here, such as queue-mode, only say how RabbitMQ does it.
+// withoutEffect are keys that change RabbitMQ's behaviour, and that this broker accepts without acting on them, so that RabbitMQ's
+// definitions can be imported. Other keys without effect here, such as queue-mode, only concern RabbitMQ's implementation.
 var withoutEffect = []string{
 	"federation-upstream", "federation-upstream-pattern", "federation-upstream-set", "ha-mode", "routing-key", "shards-per-node",
 }
@@ -110,7 +110,7 @@ func (p *Policy) WithoutEffect() (keys []string) {
 	return keys
 }
 
-// expiryStrategy returns the key expiry-strategy. strategies returns the accepted names; nil accepts any name.
+// expiryStrategy returns the key expiry-strategy. strategies returns the accepted names; a nil strategies accepts any name.
 func expiryStrategy(strategies func() []string) keyRule {
 	return keyRule{expiryStrategyKey, key{
 		Operator: true, QueueTypes: []string{Classic, Quorum},

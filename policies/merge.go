@@ -2,8 +2,8 @@ package policies
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// pick returns one of the values. Where integers are compared, another value cannot come from a checked policy or
-// declaration; stronger is returned then.
+// pick returns one of the values. If integers are to be compared and a value is not an integer, which checked policies and
+// declarations rule out, it returns stronger.
 func pick(m hook.Merge, stronger, weaker any) any {
 	if m == hook.TakeStronger {
 		return stronger
@@ -22,7 +22,7 @@ func pick(m hook.Merge, stronger, weaker any) any {
 	return weaker
 }
 
-// prefers reports whether a applies rather than b.
+// prefers reports whether a takes precedence over b.
 func prefers(m hook.Merge, a, b int64) bool {
 	if m == hook.TakeHigher || m == hook.TakeLowerLimit && (a < 0 || b < 0) {
 		return a > b
@@ -60,7 +60,7 @@ func (a Applied) merged() Definition {
 		case len(user) == 0 || operator[0].Key < user[0].Key:
 			d, operator = append(d, operator[0]), operator[1:]
 		default:
-			e := operator[0] // as it is, if the key is not known
+			e := operator[0] // unchanged if the key is not known
 			if v, _, ok := a.setting(e.Key); ok {
 				e.Value = v
 			}
@@ -70,8 +70,8 @@ func (a Applied) merged() Definition {
 	return d
 }
 
-// Setting returns the effective value of a queue's or exchange's setting, by its key in policies. arg is the declaration's
-// argument "x-"+key ("alternate-exchange" for an exchange), if hasArg; it is returned unchanged if it applies. Integers of
+// Setting returns the effective value of a queue's or exchange's setting, by its key in policies. If hasArg is set, arg is the declaration's
+// argument "x-"+key ("alternate-exchange" for an exchange); if it applies, it is returned unchanged. Integers of
 // policies are int64.
 func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (any, bool) {
 	v, rule, ok := a.setting(key)
@@ -84,7 +84,7 @@ func (a Applied) Setting(key string, arg any, hasArg bool, queueType string) (an
 	return pick(rule.argument(queueType), v, arg), true
 }
 
-// setting returns the policies' value of a known key, and the key.
+// setting returns the policies' value for a known key, and the key.
 func (a Applied) setting(key string) (any, *keyRule, bool) {
 	user, rule, inUser := a.User.setting(key)
 	operator, operatorRule, inOperator := a.Operator.setting(key)

@@ -44,7 +44,7 @@ func decode(body []byte) (map[string]any, error) {
 	return members, nil
 }
 
-// checkSyntax checks all of body. Reading its tokens alone would accept some invalid JSON.
+// checkSyntax checks the whole body. Reading its tokens alone would accept some invalid JSON.
 func checkSyntax(body []byte) error {
 	var whole json.RawMessage
 	err := json.Unmarshal(body, &whole)
@@ -81,7 +81,7 @@ func decodeObject(d *json.Decoder, depth int) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrNotJSON, err)
 		}
-		key, _ := token.(string) // checkSyntax has checked that it is one
+		key, _ := token.(string) // checkSyntax has made sure of that
 		if _, twice := object[key]; twice {
 			return nil, invalidLine("[" + term(key) + "] duplicate keys not allowed")
 		}

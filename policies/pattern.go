@@ -9,12 +9,12 @@ import (
 	"unicode/utf8"
 )
 
-// These bound roughly the cost of matching one byte of a name.
+// Bounds on the cost of matching one byte of a name.
 const (
-	// maxRepeated is how many steps counted repetitions may add, which multiply. What is written out costs its writer, too: a list of a
-	// hundred names is no fault.
+	// maxRepeated is how many steps counted repetitions may add, because they multiply. Steps that are written out are not limited in this way,
+	// because they cost the writer effort, too: a list of a hundred names is acceptable.
 	maxRepeated = 2000
-	// maxSteps is how many steps there may be in all, where names are put into an expression.
+	// maxSteps is the limit on all steps of an expression, including names that are substituted into it.
 	maxSteps = 16_000
 )
 
@@ -24,8 +24,8 @@ const (
 type matcher struct {
 	shape   shape
 	literal string
-	need    shape // where an expression needs the literal: contains or prefix; 0 = no literal
-	// line means that names with a newline need the expression, because a dot does not match a newline.
+	need    shape // how the literal must occur if there is an expression: contains or prefix; 0 = no literal
+	// line means that names with a newline need the regular expression, because a dot does not match a newline.
 	line bool
 	re   *regexp.Regexp
 }
@@ -65,7 +65,7 @@ func (s shape) fits(name, literal string) bool {
 	return true
 }
 
-// compile returns the matcher of a pattern, and the number of its steps.
+// compile returns the matcher for a pattern, and the number of its steps.
 func compile(pattern string) (m matcher, n int, err error) {
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -95,8 +95,8 @@ func bounded(re *syntax.Regexp) (int, error) {
 	return n, nil
 }
 
-// steps estimates the number of instructions of an expression, and what it would be if each repetition counted once. It does not overflow,
-// because syntax.Parse limits nested repetitions and patterns have a maximal length.
+// steps estimates the number of instructions of an expression, and the number if each repetition counted once. It cannot overflow,
+// because syntax.Parse limits nested repetitions and the length of patterns is limited.
 func steps(re *syntax.Regexp) (once, n int) {
 	for _, sub := range re.Sub {
 		o, m := steps(sub)

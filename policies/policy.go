@@ -1,8 +1,8 @@
-// Package policies implements the policies of a virtual host: which of them apply to a queue or an exchange, what
-// they set, and how their settings combine with the arguments of a declaration.
+// Package policies implements the policies of a virtual host: which of them apply to a queue or an exchange, which settings they
+// have, and how these combine with the arguments of a declaration.
 //
-// It consists of values and pure functions: no clock, no goroutine, no lock. Error texts are RabbitMQ's wherever RabbitMQ
-// refuses the same.
+// It consists of values and pure functions: no clock, no goroutine, no lock. Where RabbitMQ refuses the same input, the error texts are
+// RabbitMQ's.
 package policies
 
 import (
@@ -39,11 +39,11 @@ type Policy struct {
 	Definition Definition
 
 	matcher matcher
-	types   typeSet    // ApplyTo without the types that do not know all keys
+	types   typeSet    // ApplyTo without the types for which not all keys are known
 	keys    []*keyRule // of the entries of Definition; nil for a key that is not known
 }
 
-// Unknown returns the keys of a restored policy that are not known now: the plugin that declared them is not loaded. They have
+// Unknown returns the keys of a restored policy that are not known now, because the plugin that declared them is not loaded. They have
 // no effect.
 func (p *Policy) Unknown() []string {
 	var keys []string
@@ -60,8 +60,8 @@ func (p *Policy) equal(q *Policy) bool {
 		p.Definition.equal(q.Definition)
 }
 
-// precedes orders policies by priority, and by name, in byte order, where priorities are equal: so the order in which
-// policies were set has no influence.
+// precedes orders policies by priority and, if priorities are equal, by name in byte order. The order in which policies were set
+// does not matter.
 func precedes(p, q *Policy) int {
 	return cmp.Or(cmp.Compare(q.Priority, p.Priority), strings.Compare(p.Name, q.Name))
 }
@@ -87,7 +87,7 @@ const (
 	onAll    = onQueues | onExchange
 )
 
-// typesOf returns the set of the named types. It ignores unknown types: no policy applies to them.
+// typesOf returns the set of the named types. It ignores unknown types, to which no policy applies.
 func typesOf(names ...string) typeSet {
 	var t typeSet
 	for _, name := range names {
@@ -120,12 +120,12 @@ func appliesTo(name string) (typeSet, bool) {
 	return 0, false
 }
 
-// Set holds all policies of a virtual host. It is immutable: a change makes another Set. A nil Set is empty.
+// Set holds all policies of a virtual host. It is immutable: a change makes a new Set. A nil Set is empty.
 type Set struct {
 	policies [kinds][]*Policy // by precedence
 }
 
-// With returns the set with p in place of the policy of that kind and name. It returns s if that policy equals p.
+// With returns a set in which p replaces the policy of that kind and name. If that policy equals p, it returns s.
 func (s *Set) With(kind Kind, p *Policy) *Set {
 	if old, ok := s.Lookup(kind, p.Name); ok && old.equal(p) {
 		return s
@@ -153,7 +153,7 @@ func (s *Set) Without(kind Kind, name string) (*Set, bool) {
 	return &changed, true
 }
 
-// List returns the policies of a kind, by falling priority and then by name. The caller must not change the slice.
+// List returns the policies of a kind, by descending priority and then by name. The caller must not change the slice.
 func (s *Set) List(kind Kind) []*Policy {
 	if s == nil {
 		return nil
@@ -177,8 +177,8 @@ type Subject struct {
 	Type string // Classic, Quorum, Stream or Exchange
 }
 
-// Match returns the policies that apply to an object: of each kind the first by precedence whose pattern matches the
-// name and which applies to the type. It skips policies with a key that the queue's type does not know.
+// Match returns the policies that apply to an object: for each kind, the first policy by precedence that applies to the type and whose
+// pattern matches the name. It skips policies with a key that the queue's type does not support.
 func (s *Set) Match(o Subject) Applied {
 	if s == nil {
 		return Applied{}

@@ -9,16 +9,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Rules check policies. They are immutable; the zero value knows no plugin's keys, and accepts any expiry strategy.
+// Rules check policies. They are immutable. The zero value knows no plugin's keys, and accepts any expiry strategy.
 type Rules struct {
-	keys map[string]*keyRule // nil: those of the zero value
+	keys map[string]*keyRule // nil: the keys of the zero value
 }
 
-// argumentPrefix is what the name of an argument has before that of its key.
+// argumentPrefix is the prefix that turns the name of a key into that of its argument.
 const argumentPrefix = "x-"
 
-// NewRules returns rules for the keys of these arguments, and for RabbitMQ's keys that no plugin has. An argument whose name is
-// a key already is ignored. strategies returns the accepted expiry strategies; it is called for each check, on the caller's
+// NewRules returns rules for the keys of these arguments, and for RabbitMQ's keys that no plugin has. It ignores an argument whose name
+// is already a key. strategies returns the accepted expiry strategies; it is called for each check, on the caller's
 // goroutine. nil accepts any name.
 func NewRules(arguments []hook.Argument, strategies func() []string) *Rules {
 	keys := keysByName(strategies)
@@ -32,7 +32,7 @@ func NewRules(arguments []hook.Argument, strategies func() []string) *Rules {
 	return &Rules{keys}
 }
 
-// Arguments returns the names of the arguments whose keys plugins cannot have, because policies know them without plugins.
+// Arguments returns the names of the arguments whose keys plugins cannot declare, because they are known without plugins.
 func Arguments() []string {
 	var names []string
 	for _, k := range append(builtin(), expiryStrategy(nil)) {
@@ -56,8 +56,8 @@ func keyOf(name string, a *hook.Argument) *keyRule {
 	return k
 }
 
-// rounded returns a value with floats for the integers of more than 64 bits, which plugins do not know. They are refused in any
-// case, and the plugin may say how.
+// rounded returns a value in which integers of more than 64 bits, which plugins do not know, are replaced by floats. Such integers are refused
+// in any case; this lets the plugin choose the text.
 func rounded(v any) any {
 	switch v := v.(type) {
 	case digits:
@@ -96,7 +96,7 @@ func (r *Rules) known() map[string]*keyRule {
 }
 
 // Parse reads and checks a policy: the body of a request that sets it, or its object in a definitions file. It ignores unknown
-// members, so that name and vhost may be among them.
+// members, such as name and vhost.
 func (r *Rules) Parse(kind Kind, name string, body []byte) (*Policy, error) {
 	f, err := parseFields(name, body)
 	if err != nil {
@@ -106,7 +106,7 @@ func (r *Rules) Parse(kind Kind, name string, body []byte) (*Policy, error) {
 }
 
 // Restore reads a policy that was checked when it was set. Its definition is not checked again: a key that is no longer
-// known keeps its value and has no effect.
+// known keeps its value, and has no effect.
 func (r *Rules) Restore(kind Kind, name string, body []byte) (*Policy, error) {
 	f, err := parseFields(name, body)
 	if err != nil {

@@ -8,13 +8,13 @@ import (
 	"unicode/utf8"
 )
 
-// maxTerm is the longest text of a value in an error, in bytes.
+// maxTerm is the maximum length of a value's text in an error, in bytes.
 const maxTerm = 1 << 10
 
-// digits is a JSON integer that does not fit int64. Only errors contain it.
+// digits is a JSON integer that does not fit into int64. It occurs only in errors.
 type digits string
 
-// term formats a value as Erlang's ~tp in RabbitMQ's errors does, but on one line and truncated.
+// term formats a value like Erlang's ~tp in RabbitMQ's errors, but on one line and truncated.
 func term(v any) string {
 	var b strings.Builder
 	writeTerm(&b, v)
@@ -71,7 +71,7 @@ func writeMap(b *strings.Builder, m map[string]any) {
 	b.WriteByte('}')
 }
 
-// writeList writes a list of integers that could be characters as a string, because Erlang cannot tell them apart.
+// writeList writes a list of integers that are all characters as a string, because Erlang cannot distinguish the two.
 func writeList(b *strings.Builder, list []any) {
 	if s, ok := characters(list); ok {
 		writeQuoted(b, s)
@@ -145,7 +145,7 @@ func writeQuoted(b *strings.Builder, s string) {
 	b.WriteByte('"')
 }
 
-// floatTerm formats the shortest digits, with an exponent if that is shorter or the number is beyond float64's exact integers.
+// floatTerm formats the shortest digits, with an exponent if that is shorter or if the number is beyond float64's exact integers.
 // Erlang's floats always have a point.
 func floatTerm(f float64) string {
 	plain := withPoint(strconv.FormatFloat(f, 'f', -1, 64))
