@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// No file of an SDK is left out when it gets a new one.
+// A new file of an SDK must not be left out of Sources.
 func TestSourcesAreComplete(t *testing.T) {
 	var want []string
 	for _, pattern := range []string{"c/*.h", "cpp/*.hpp", "rust/*.rs", "zig/*.zig", "assemblyscript/*.ts", "abi/*.go", "go/policy/*.go"} {

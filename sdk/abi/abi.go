@@ -1,6 +1,6 @@
 // Package abi has the names and numbers of policy_v1, the contract between
-// Curfew and expiry policies that are compiled to WebAssembly: what a module
-// exports, what it may import, and where in memory things are.
+// Curfew and expiry policies that are compiled to WebAssembly: a module's
+// exports, its permitted imports, and the layout of the memory they share.
 //
 // The package imports nothing, so that the broker and guests written in Go can
 // share it. README.md is the specification; a test compares the two.
@@ -24,22 +24,22 @@ const (
 )
 
 const (
-	// MaxCapacity is the most messages that a module may ask to be given at once.
+	// MaxCapacity is the highest number of messages per call that a module may ask for.
 	MaxCapacity = 1024
-	// MaxModule is the size of the largest module, in bytes.
+	// MaxModule is the maximum size of a module, in bytes.
 	MaxModule = 8 << 20
-	// MaxConfig is the size of the largest configuration, in bytes of JSON.
+	// MaxConfig is the maximum size of a configuration, in bytes of JSON.
 	MaxConfig = 64 << 10
-	// MaxText is the longest text of log and fail, in bytes; longer ones are truncated.
+	// MaxText is the maximum length of a text of log and fail, in bytes; longer ones are truncated.
 	MaxText = 1024
-	// MaxName is the length of the longest exchange, routing key, or name of a
+	// MaxName is the maximum length of an exchange, a routing key, or the name of a
 	// header, a setting, a counter or an attribute, in bytes.
 	MaxName = 255
 	// MaxCounters is how many names a policy may use with counter_add.
 	MaxCounters = 32
 )
 
-// Hook is something that a broker asks a policy.
+// Hook is a question that the broker asks a policy.
 type Hook uint8
 
 // The hooks. Their numbers are the bits of policy_hooks' result.
@@ -51,11 +51,11 @@ const (
 	OnRequeue              // they were requeued
 	OnIdle                 // the queue has no consumers
 
-	// Hooks is how many there are.
+	// Hooks is the number of hooks.
 	Hooks
 )
 
-// String returns the name that the hook is exported by.
+// String returns the name under which the hook is exported.
 func (h Hook) String() string {
 	return [Hooks]string{"deadline", "on_enqueue", "on_deadline", "on_head", "on_requeue", "on_idle"}[h]
 }
@@ -63,13 +63,13 @@ func (h Hook) String() string {
 // The other exports.
 const (
 	ExportInitialize = "_initialize"      // called first, where there is one
-	ExportBuffer     = "policy_buf"       // where records and verdicts go
+	ExportBuffer     = "policy_buf"       // address of records and verdicts
 	ExportConfigure  = "policy_configure" // is given the configuration
 	ExportHooks      = "policy_hooks"     // which of the exported hooks are in use
 )
 
-// A record describes a message to a hook. The buffer holds as many as
-// the call has messages, one behind the other, and the verdicts behind them.
+// A record describes a message to a hook. The buffer holds the records of all messages
+// of the call, one after the other, followed by their verdicts.
 const (
 	RecordSize = 64
 
@@ -95,7 +95,7 @@ const (
 	FlagDLX                     // the queue has a dead-letter exchange
 )
 
-// What brings a message before a hook.
+// The occasions on which a hook is called about a message.
 const (
 	WhyEnqueue  = 1 // on_enqueue and deadline, also for messages already queued
 	WhyDeadline = 2
@@ -159,7 +159,7 @@ const (
 	PropUserID
 )
 
-// Earliest and Latest bound valid instants: others are taken for a mistake, such as
+// Earliest and Latest bound valid instants. Values outside are taken for mistakes, such as
 // seconds or nanoseconds.
 const (
 	Earliest = 100_000_000_000     // 1973

@@ -22,7 +22,7 @@ func (v Value) String() string {
 // Signature is the type of a function.
 type Signature struct{ Params, Results []Value }
 
-// String returns the type as the text format of WebAssembly has it.
+// String returns the type in WebAssembly's text format.
 func (s Signature) String() string {
 	return "(func" + list("param", s.Params) + list("result", s.Results) + ")"
 }

@@ -28,7 +28,7 @@ const MAX_NAME: usize = 255;
 const MAX_TEXT: usize = 1024;
 const ABSENT: i32 = -1;
 
-// Records, and verdicts behind them: as many of each as the call has messages.
+// The records of a call's messages, followed by their verdicts.
 const buffer = memory.data(64 * 96, 8);
 // The buffer in which names and texts for the broker are encoded, and in which
 // texts from it arrive.
@@ -123,8 +123,8 @@ export class Message {
   }
 
   /**
-   * Copies what there is of the body from an offset on, as much as the buffer
-   * takes, and returns how many bytes that was. Needs the grant body.
+   * Copies the body from an offset on into the buffer, as far as it has space,
+   * and returns the number of bytes copied. Needs the grant body.
    */
   body(offset: u32, into: Uint8Array): i32 {
     return host.body(this.index, offset, into.dataStart, into.length);
@@ -176,8 +176,8 @@ export class Verdict {
    * keeps its own. Needs the grant route.
    */
   deadLetter(exchange: string, key: string = ""): void {
-    // The verdicts of a call lie one behind the other, and there are 64 at the
-    // most: none share a slot.
+    // The verdicts of a call lie one after the other, and there are at most 64,
+    // so no two of them share a slot.
     const at = routes + ((changetype<usize>(this) - buffer) / VERDICT % 64) * 512;
     this.action = 2;
     this.until = NONE;
@@ -228,8 +228,8 @@ export function each(now: i64, n: i32, hook: (now: i64, m: Message, v: Verdict) 
 }
 
 /**
- * What policy_configure returns to refuse the configuration, or a hook for a call
- * that failed, with the reason.
+ * The result of policy_configure that refuses the configuration, or of a hook whose
+ * call failed, with the reason.
  */
 export function refuse(why: string): i32 {
   host.fail(first, encode(why, first, MAX_TEXT));
@@ -291,7 +291,7 @@ export function policy_buf(bytes: i32): usize {
   return <u32>bytes <= 64 * 96 ? buffer : 0;
 }
 
-// The broker's functions, for what the ones above do not cover.
+// The broker's functions, for uses that the functions above do not cover.
 export namespace host {
   // @ts-ignore: decorator
   @external("policy_v1", "log")

@@ -79,7 +79,7 @@ static inline void policy_keep(struct policy_verdict *v, int64_t until_ms) {
 // and dropped otherwise.
 static inline void policy_expire(struct policy_verdict *v) { v->action = 1; }
 
-// Keeps the message, and asks about it again, not before that time.
+// Keeps the message, and calls the policy about it again, not before that time.
 static inline void policy_ask_again(struct policy_verdict *v, int64_t not_before_ms) {
   v->action = 3;
   v->until_ms = not_before_ms;
@@ -114,7 +114,7 @@ static inline void policy_dead_letter(struct policy_verdict *v, const struct pol
   v->key_length = to->key_length;
 }
 
-// --- What the broker offers ---
+// --- The broker's functions ---
 
 #define POLICY_IMPORT(name) __attribute__((import_module("policy_v1"), import_name(#name)))
 #define POLICY_EXPORT(name) __attribute__((export_name(#name)))
@@ -134,7 +134,7 @@ POLICY_IMPORT(counter_add) void policy_host_counter_add(const char *name, uint32
 POLICY_IMPORT(trace_attr) void policy_host_trace_attr(uint32_t message, const char *key, uint32_t key_length, const char *value, uint32_t value_length);
 POLICY_IMPORT(hold) void policy_host_hold(uint32_t message, int64_t until_ms);
 
-// Records, and verdicts behind them: as many of each as the call has messages.
+// The records of a call's messages, followed by their verdicts.
 static uint64_t policy_buffer[POLICY_CAPACITY * 96 / 8];
 
 // Set by policy_fail.

@@ -96,7 +96,7 @@ enum class property : int32_t {
   user_id = POLICY_USER_ID,
 };
 
-// The reason for which a hook is asked about a message.
+// The occasion on which a hook is called about a message.
 enum class why : uint8_t {
   enqueue = POLICY_WHY_ENQUEUE,
   deadline = POLICY_WHY_DEADLINE,
@@ -116,7 +116,7 @@ struct message : policy_message {
   bool persistent() const { return (flags & POLICY_PERSISTENT) != 0; }
   // Whether its queue has a dead-letter exchange.
   bool has_dlx() const { return (flags & POLICY_HAS_DLX) != 0; }
-  // Why the hook is asked.
+  // Why the hook is called.
   curfew::why why() const { return curfew::why(policy_message::why); }
 
   // A header that is a number, or can be read as one; a timestamp is milliseconds. Needs the grant headers, as the
@@ -221,7 +221,7 @@ class verdict {
 // Dead-letters the message to an exchange of the policy's choice. Needs the grant route.
 [[nodiscard]] inline verdict dead_letter(const route &to) { return verdict::to(to); }
 verdict dead_letter(const route &&) = delete;  // it would be gone when the broker reads it
-// Keeps the message, and asks about it again, not before that time.
+// Keeps the message, and calls the policy about it again, not before that time.
 [[nodiscard]] constexpr verdict ask_again(int64_t not_before_ms) { return verdict::of(3, not_before_ms); }
 // Drops the message without dead-lettering it.
 [[nodiscard]] constexpr verdict discard() { return verdict::of(4, none); }
@@ -311,7 +311,7 @@ inline int32_t configured(refusal why) {
 extern "C" void __wasm_call_ctors();
 extern "C" POLICY_EXPORT(_initialize) void curfew_initialize() { __wasm_call_ctors(); }
 
-// What compilers call instead of a virtual function that a class does not have.
+// Compilers call this instead of a virtual function that a class does not have.
 extern "C" __attribute__((weak)) void __cxa_pure_virtual() { __builtin_trap(); }
 
 #endif

@@ -5,12 +5,10 @@ import (
 	"strconv"
 )
 
-// MaxMillis is the longest TTL or lease of an argument: ten years, as in RabbitMQ.
-// Policies have no such limit.
+// MaxMillis is the longest TTL or lease that an argument can set: ten years, as in RabbitMQ. Policies have no such limit.
 const MaxMillis = 315_360_000_000
 
-// CheckInt accepts AMQP's integer types from low to high; low is 0 or 1.
-// Other values get RabbitMQ's terms.
+// CheckInt accepts AMQP's integer types from low to high; low is 0 or 1. Other values get RabbitMQ's terms.
 func CheckInt(v any, low, high int64) error {
 	n, ok := Int(v)
 	switch {
@@ -34,7 +32,7 @@ func CheckString(v any) error {
 	return nil
 }
 
-// CheckOneOf accepts the given strings and refuses others with term.
+// CheckOneOf accepts the given strings; other strings get term.
 func CheckOneOf(v any, term string, accepted ...string) error {
 	if err := CheckString(v); err != nil {
 		return err

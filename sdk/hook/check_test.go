@@ -53,7 +53,7 @@ func TestCheckOneOf(t *testing.T) {
 	}
 }
 
-// A hugely negative number of milliseconds, which a header may have, was added as one in the future, and any number to a time
+// A hugely negative number of milliseconds, which a header may contain, used to be added as one in the future, and any number added to a time
 // before 1970 gave the end of time.
 func TestInstantSaturates(t *testing.T) {
 	for _, tc := range []struct{ got, want Instant }{

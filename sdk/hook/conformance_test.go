@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// The examples do what they tell others to do.
+// The examples themselves pass the conformance suite.
 func TestExamplesConform(t *testing.T) {
 	ttl := map[string]any{"message-ttl": int32(1000)}
 	for _, tc := range []struct {

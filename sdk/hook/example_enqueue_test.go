@@ -21,7 +21,7 @@ func (p sizeLimit) Attach(hook.Queue) hook.Hooks {
 			case m.Size > p.most:
 				*v = hook.Verdict{Action: hook.Refuse} // the publisher gets basic.nack
 			case m.Priority == 0:
-				// A plugin that is no expiry strategy can only make a deadline earlier.
+				// A plugin that is not an expiry strategy can only make a deadline earlier.
 				if t := m.Enqueued.AddMillis(60_000); v.Deadline == 0 || t < v.Deadline {
 					v.Deadline = t
 				}
@@ -30,7 +30,7 @@ func (p sizeLimit) Attach(hook.Queue) hook.Hooks {
 	}}
 }
 
-// OnEnqueue is asked about messages that are about to be enqueued.
+// OnEnqueue is called for messages that are about to be enqueued.
 func ExampleHooks_onEnqueue() {
 	hooks := sizeLimit{most: 1000}.Attach(hooktest.NewQueue(hooktest.Spec{}))
 	const now = hook.Instant(1_000_000_000)

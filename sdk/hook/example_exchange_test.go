@@ -70,8 +70,7 @@ func (r *tenantRouter) Route(m *hook.Publishing, dst []hook.Destination) []hook.
 	return append(dst, r.queues[string(tenant)]...) // allocates nothing
 }
 
-// An exchange type makes a Router for each exchange, which is told of bindings as they
-// come and go.
+// An exchange type makes a Router for each exchange. The broker calls it for each binding and unbinding.
 func ExampleExchangeTyper() {
 	x, err := hooktest.Declare(tenants{}, hooktest.ExchangeSpec{Type: "x-tenant"})
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// fresh drops messages that are too old when they are published. Exchanges of any type
-// have it by the argument x-max-age, in seconds.
+// fresh drops messages that are too old when they are published. Exchanges of any type enable it with the argument x-max-age, in seconds.
 type fresh struct{ hook.NoHooks }
 
 // ExchangeArguments implements [hook.ExchangeFilterer].

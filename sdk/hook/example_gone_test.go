@@ -45,8 +45,7 @@ func (p share) Attach(hook.Queue) hook.Hooks {
 	}
 }
 
-// OnGone is told of messages that leave the queue, for whatever reason, if a plugin
-// has set Watch in OnEnqueue.
+// OnGone is called for messages that leave the queue, for any reason, if a plugin has set Watch in OnEnqueue.
 func ExampleHooks_onGone() {
 	hooks := share{most: 1}.Attach(hooktest.NewQueue(hooktest.Spec{}))
 	acme := func() []hook.Message {

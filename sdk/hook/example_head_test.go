@@ -7,8 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// audit publishes what expires in queues to an exchange, in place of their
-// dead-letter exchange.
+// audit publishes messages that expire in queues to an exchange, instead of their dead-letter exchange.
 type audit struct{ exchange string }
 
 func (audit) Arguments() []hook.Argument { return nil }
@@ -24,9 +23,8 @@ func (p audit) Attach(hook.Queue) hook.Hooks {
 	}}
 }
 
-// OnHead is asked about messages that are due, at the head of the queue, or being
-// removed. The plugins before have already decided: here, the queue's expiry strategy
-// has dropped the first message, and a consumer has rejected the second.
+// OnHead is called for messages that are due, at the head of the queue, or being removed. Earlier plugins have already decided: here, the
+// queue's expiry strategy has dropped the first message, and a consumer has rejected the second.
 func ExampleHooks_onHead() {
 	hooks := audit{exchange: "expired"}.Attach(hooktest.NewQueue(hooktest.Spec{}))
 	ms := hooktest.Messages(hook.Message{Why: hook.WhyDue}, hook.Message{Why: hook.WhyLeaving})

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// sweeper deletes empty queues that nobody has used for a while.
+// sweeper deletes empty queues that have not been used for a while.
 type sweeper struct{ after time.Duration }
 
 func (sweeper) Arguments() []hook.Argument { return nil }
@@ -28,8 +28,7 @@ func (p sweeper) Attach(q hook.Queue) hook.Hooks {
 	}}
 }
 
-// OnIdle is asked about a queue without consumers, when it becomes unused and at the
-// Deadline of its verdict.
+// OnIdle is called for a queue without consumers, when it becomes unused and at the Deadline of its verdict.
 func ExampleHooks_onIdle() {
 	queue := hooktest.NewQueue(hooktest.Spec{Ready: 1})
 	hooks := sweeper{after: time.Hour}.Attach(queue)

@@ -37,8 +37,7 @@ func plan(m *hook.Publishing, p *hook.Plan) error {
 	return nil
 }
 
-// A type with a Schedule decides which messages wait. The broker keeps them, and routes
-// them by the inner type when their time comes.
+// A type with a Schedule decides which messages wait. The broker stores them, and routes them by the inner type when their time comes.
 func ExampleSchedule() {
 	s, err := hooktest.NewSchedule(embargo{}, hooktest.ExchangeSpec{Type: "x-embargo"})
 	if err != nil {

@@ -16,7 +16,7 @@ type patience struct{}
 // Strategies implements [hook.Strategist].
 func (patience) Strategies() []string { return []string{"patience"} }
 
-// DefaultStrategy implements [hook.Strategist]: the default is left to others.
+// DefaultStrategy implements [hook.Strategist]. It leaves the default to other plugins.
 func (patience) DefaultStrategy() string { return "" }
 
 func (patience) Arguments() []hook.Argument { return nil }
@@ -51,8 +51,8 @@ func (p patience) Attach(q hook.Queue) hook.Hooks {
 	}
 }
 
-// An expiry strategy sets deadlines, and decides what becomes of messages that are
-// due. Queues choose it with the argument x-expiry-strategy or a policy.
+// An expiry strategy sets deadlines, and decides about messages that are due. Queues choose it with the argument x-expiry-strategy or a
+// policy.
 func ExampleStrategist() {
 	queue := hooktest.NewQueue(hooktest.Spec{Strategy: "patience", Settings: map[string]any{"message-ttl": int32(1000)}})
 	hooks := patience{}.Attach(queue)
@@ -70,7 +70,7 @@ func ExampleStrategist() {
 	// then expired
 }
 
-// OnRequeue is asked for new deadlines and states of requeued messages.
+// OnRequeue is called for new deadlines and states of requeued messages.
 func ExampleHooks_onRequeue() {
 	queue := hooktest.NewQueue(hooktest.Spec{Strategy: "patience", Settings: map[string]any{"message-ttl": int32(1000)}})
 	hooks := patience{}.Attach(queue)
@@ -82,9 +82,8 @@ func ExampleHooks_onRequeue() {
 	// Output: 1s 3
 }
 
-// OnRestamp is asked about messages already in the queue when its settings change.
-// The queue is attached again before, so that the callbacks are those of the new
-// settings.
+// OnRestamp is called for messages already in the queue when its settings change. The queue is attached again first, so the callbacks use the
+// new settings.
 func ExampleHooks_onRestamp() {
 	queue := hooktest.NewQueue(hooktest.Spec{Strategy: "patience", Settings: map[string]any{"message-ttl": int32(1000)}})
 	const enqueued = hook.Instant(5_000_000_000)

@@ -7,95 +7,77 @@ import (
 	"strconv"
 )
 
-// Plugin is one configured plugin. The broker calls it from one goroutine at a
-// time per queue; it must not change data that queues share.
+// Plugin is one configured plugin. For each queue the broker calls it from one goroutine at a time; it must not change data that queues
+// share.
 type Plugin interface {
-	// Arguments returns the plugin's queue arguments. They are checked at
-	// declaration and compared at redeclaration.
+	// Arguments returns the plugin's queue arguments. They are checked when a queue is declared, and compared when it is declared again.
 	Arguments() []Argument
-	// Attach is called when a queue is created and when its settings change. The
-	// settings have passed the checks of Arguments.
+	// Attach is called when a queue is created and when its settings change. The settings have passed the checks of Arguments.
 	Attach(q Queue) Hooks
 }
 
 // Strategist is a plugin that offers expiry strategies.
 type Strategist interface {
 	Plugin
-	// Strategies returns the names that x-expiry-strategy may have.
+	// Strategies returns the values that x-expiry-strategy may have.
 	Strategies() []string
-	// DefaultStrategy is the strategy of queues that name none; "" leaves the choice
-	// to another plugin.
+	// DefaultStrategy returns the strategy of queues that name none; "" leaves the choice to another plugin.
 	DefaultStrategy() string
 }
 
-// Argument is a queue argument that a plugin understands, and with Policy also a
-// key of policies.
+// Argument is a queue argument that a plugin supports. With Policy it is also a key of policies.
 type Argument struct {
-	// Name is the name in declarations, such as "x-message-ttl". It starts with "x-",
-	// without which policies and [Queue.Setting] know it.
+	// Name is the name in declarations, such as "x-message-ttl". It must start with "x-". Policies and [Queue.Setting] use the name without
+	// this prefix.
 	Name string
-	// Check refuses invalid values; all has every argument of the declaration. Its
-	// error is an [ArgError] or [ArgTypeError].
+	// Check refuses invalid values; all contains every argument of the declaration. Its error is an [ArgError] or [ArgTypeError].
 	Check func(v any, all Args) error
 	// QueueTypes limits the argument to these types ("classic", "quorum"); nil means both.
 	QueueTypes []string
-	// Order is the argument's place when arguments are checked and compared: the
-	// client gets the error of the first wrong one. Those with 0 come last, in the
-	// order of the chain. RabbitMQ's have x-expires 10, x-message-ttl 20,
-	// x-dead-letter-exchange 30, -routing-key 40 and -strategy 50, x-max-length 60,
-	// x-max-length-bytes 70, x-max-in-memory-length 80 and -bytes 90, x-max-priority
-	// 100, x-overflow 110, x-queue-mode 120, x-queue-version 130,
-	// x-single-active-consumer 140, x-queue-type 150.
+	// Order is the argument's position when arguments are checked and compared: the client gets the error of the first wrong one. Arguments with 0
+	// come last, in the order of the chain. RabbitMQ's have x-expires 10, x-message-ttl 20, x-dead-letter-exchange 30, -routing-key 40 and
+	// -strategy 50, x-max-length 60, x-max-length-bytes 70, x-max-in-memory-length 80 and -bytes 90, x-max-priority 100, x-overflow 110,
+	// x-queue-mode 120, x-queue-version 130, x-single-active-consumer 140, x-queue-type 150.
 	Order int
-	// NamesExchange means that the value is the name of an exchange to which the
-	// broker will publish the queue's messages: the user who creates the queue needs
-	// permission to write to the exchange, and to read from the queue. The broker
-	// refuses values that are no strings, even if Check accepts them.
+	// NamesExchange means that the value is the name of an exchange to which the broker will publish the queue's messages. The user that creates
+	// the queue then needs permission to write to the exchange, and to read from the queue. The broker refuses values that are not strings,
+	// even if Check accepts them.
 	NamesExchange bool
-	// Policy makes the argument a key of policies, named like the argument without its
-	// "x-". nil means that only declarations can set the argument.
+	// Policy makes the argument a key of policies, named like the argument without its "x-". nil means that only declarations can set the argument.
 	Policy *PolicyKey
 }
 
-// PolicyKey says how policies set an argument. Values of policies come from JSON:
-// bool, int64, float64, string, []any, map[string]any or nil. A queue's effective
-// value, [Queue.Setting], comes from the declaration or from a policy and has the Go
-// type of either; [IntSetting] and [StringSetting] read both.
+// PolicyKey says how policies set an argument. Values of policies come from JSON: bool, int64, float64, string, []any, map[string]any or nil. A
+// queue's effective value, [Queue.Setting], comes from the declaration or from a policy and has the Go type of either; [IntSetting] and
+// [StringSetting] read both.
 //
-// A policy that was set stays when its plugin is taken out of the chain. The key has
-// no effect then, and the broker logs a warning when it starts. Values are not
-// checked again at start: Attach may see a value that an earlier version of the
-// plugin accepted.
+// A policy stays when the plugin is removed from the chain. The key then has no effect, and the broker logs a warning when it starts. Values
+// are not checked again at start: Attach may see a value that an earlier version of the plugin accepted.
 type PolicyKey struct {
-	// Check refuses invalid values; see [PolicyInt] and its siblings. It must not change
-	// v. Its error is an [InvalidError], or any other whose text is a line of the reply
-	// and names the value. nil accepts any value.
+	// Check refuses invalid values; see [PolicyInt] and its siblings. It must not change v. Its error is an [InvalidError], or any other error whose
+	// text is a line of the reply and names the value. nil accepts any value.
 	Check func(v any) error
-	// CheckWith refuses a value, of those that Check accepts, beside the other settings of
-	// the same definition: of returns their values by their keys. The rules of Check apply.
-	// What a queue has may be from several policies and its declaration, so that what was
-	// checked of each need not hold for all of them. nil accepts any.
+	// CheckWith refuses a value that Check accepts because of the other settings in the same definition; of returns these by their keys. The rules
+	// of Check apply. A queue's settings may come from several policies and its declaration. Each of these is checked separately, so their
+	// combination may violate the check. nil accepts any value.
 	CheckWith func(v any, of func(key string) (any, bool)) error
-	// Operator means that operator policies may have the key, too. Otherwise it is
-	// unknown there.
+	// Operator means that operator policies may have the key, too. Otherwise it is unknown there.
 	Operator bool
-	// Merge combines the value of an operator policy with that of a user policy.
+	// Merge says how to combine an operator policy's value with a user policy's.
 	Merge Merge
-	// Argument combines the value of the policies with that of the argument.
+	// Argument says how to combine the policies' value with the argument's.
 	Argument Merge
 	// QuorumArgument, if not nil, replaces Argument for quorum queues.
 	QuorumArgument *Merge
-	// QueueTypes are the types of queues ("classic", "quorum", "stream") to which a
-	// policy with the key applies; nil means those of the argument.
+	// QueueTypes are the types of queues ("classic", "quorum", "stream") to which a policy with the key applies; nil means those of the argument.
 	QueueTypes []string
 }
 
-// Merge says which of two values of a setting applies. The stronger one is that of
-// the operator policy, or of the policies where the other is an argument.
+// Merge says which of two values of a setting applies. The stronger value is the operator policy's or, if the other value is an argument's,
+// the policies'.
 type Merge uint8
 
-// The ways to merge. Integers are compared; another value cannot have passed the
-// checks.
+// The ways to merge. Integers are compared; the checks have ruled out other values.
 const (
 	TakeStronger   Merge = iota // the operator policy's, and the policies' over the argument's
 	TakeWeaker                  // the user policy's, and the argument's
@@ -104,17 +86,15 @@ const (
 	TakeLowerLimit              // the lower integer; a negative one means no limit
 )
 
-// InvalidError refuses a value of a policy: "VALUE is not a valid WHAT", where the
-// broker prints the value as RabbitMQ does. What should name the setting and the
-// accepted range, such as "night shift, expected 0 to 23 hours".
+// InvalidError refuses a value of a policy: "VALUE is not a valid WHAT", where the broker prints the value as RabbitMQ does. What should name
+// the setting and the accepted range, such as "night shift, expected 0 to 23 hours".
 type InvalidError struct{ What string }
 
 func (e *InvalidError) Error() string { return "not a valid " + e.What }
 
-// Args are the arguments of a declaration, in the order in which they were sent.
-// Values have the Go type of their AMQP type: bool, int8 to int64, uint8
-// to uint32, float32, float64, string, []byte, nil, and the broker's own types
-// for decimals, timestamps, arrays and tables.
+// Args are the arguments of a declaration, in the order in which they were sent. The Go type of a value corresponds to its AMQP type: bool,
+// int8 to int64, uint8 to uint32, float32, float64, string, []byte, nil, and the broker's own types for decimals, timestamps, arrays and
+// tables.
 type Args []Arg
 
 // Arg is one argument.
@@ -139,13 +119,12 @@ type ArgError struct{ Term string }
 
 func (e *ArgError) Error() string { return e.Term }
 
-// ArgTypeError refuses an argument's type, in RabbitMQ's other words:
-// "invalid type 'TYPE' for arg 'NAME' in queue 'Q' in vhost 'V'".
+// ArgTypeError refuses an argument's type, with RabbitMQ's other text: "invalid type 'TYPE' for arg 'NAME' in queue 'Q' in vhost 'V'".
 type ArgTypeError struct{ Type string }
 
 func (e *ArgTypeError) Error() string { return "invalid type '" + e.Type + "'" }
 
-// Int returns v as an integer when it has one of AMQP's integer types.
+// Int returns v as an integer if it has one of AMQP's integer types.
 func Int(v any) (int64, bool) {
 	switch n := v.(type) {
 	case int8:
@@ -166,8 +145,7 @@ func Int(v any) (int64, bool) {
 	return 0, false
 }
 
-// HeaderInt converts a decoded header value for [Source]: an integer, 1 or 0 for a
-// boolean, a float without a fraction, or decimal digits.
+// HeaderInt converts a decoded header value for [Source]: an integer, 1 or 0 for a boolean, a float without a fraction, or decimal digits.
 func HeaderInt(v any) (int64, bool) {
 	switch v := v.(type) {
 	case bool:
@@ -192,7 +170,7 @@ func WholeFloat(f float64) (int64, bool) {
 	return int64(f), true
 }
 
-// WholeText parses decimal digits, with or without a minus.
+// WholeText parses decimal digits with an optional minus sign.
 func WholeText(b []byte) (int64, bool) {
 	const longest = 20 // a minus and 19 digits
 	if len(b) == 0 || len(b) > longest || b[0] == '+' {
@@ -243,25 +221,19 @@ func TypeName(v any) string {
 
 // Factory makes a plugin from its section of the configuration.
 type Factory struct {
-	// Name is the plugin's name in the chain, and of its section.
+	// Name is the plugin's name in the chain, and the name of its section.
 	Name string
-	// New decodes the section over the plugin's defaults and builds it. decode
-	// fills the struct it is given and refuses unknown keys; it may leave everything
-	// unchanged. Its fields are tagged `koanf:"name"`, explained to the operator with
-	// `doc:"one sentence"`, and limited with `range:"0..100"`, `range:"1.."` or
-	// `oneof:"a b"`; test kits do not know limits. `accepts:"whole seconds"` says what is
-	// accepted where New checks more. config is the decoded struct, for printing the
-	// effective configuration.
+	// New decodes the section over the plugin's defaults and builds the plugin. decode fills the given struct and refuses unknown keys; it may leave
+	// everything unchanged. The struct's fields are tagged `koanf:"name"`, explained to the operator with `doc:"one sentence"`, and limited
+	// with `range:"0..100"`, `range:"1.."` or `oneof:"a b"`; test kits do not check limits. If New itself checks more, `accepts:"whole seconds"`
+	// describes the accepted values. config is the decoded struct, for printing the effective configuration.
 	New func(decode func(into any) error) (p Plugin, config any, err error)
-	// Package is the import path of the plugin's package, which errors and
-	// "curfew version" name. [NewFactory] sets it; "" = unknown.
+	// Package is the import path of the plugin's package, which appears in errors and "curfew version". [NewFactory] sets it; "" = unknown.
 	Package string
 }
 
-// NewFactory returns the factory of a plugin whose configuration is a C, a struct
-// of the plugin's package.
-// defaults applies without a section. build checks the values; its error is
-// "KEY: ", the value and the accepted values, or several of these joined.
+// NewFactory returns the factory of a plugin whose configuration is a C, a struct of the plugin's package. defaults applies without a section.
+// build checks the values. Its error is "KEY: " with the value and the accepted values, or several of these joined.
 func NewFactory[C any](name string, defaults C, build func(C) (Plugin, error)) Factory {
 	return Factory{Name: name, Package: reflect.TypeFor[C]().PkgPath(), New: func(decode func(any) error) (Plugin, any, error) {
 		c := defaults

@@ -2,9 +2,8 @@ package hook
 
 import "slices"
 
-// PolicyInt returns a [PolicyKey.Check] that accepts integers from low to high.
-// Floats are refused even without a fraction, as RabbitMQ does. Others get
-// [InvalidError] with what.
+// PolicyInt returns a [PolicyKey.Check] that accepts integers from low to high. As in RabbitMQ it refuses floats, even without a fraction.
+// Other values get [InvalidError] with what.
 func PolicyInt(low, high int64, what string) func(v any) error {
 	return policyCheck(what, func(n int64) bool { return low <= n && n <= high })
 }

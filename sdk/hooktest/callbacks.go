@@ -43,7 +43,7 @@ func (s *subject) check() {
 	}
 }
 
-// attach puts the plugin on a new queue.
+// attach attaches the plugin to a new queue.
 func (s *subject) attach() *attachment {
 	s.t.Helper()
 	q := NewQueue(s.spec)
@@ -59,8 +59,7 @@ func (s *subject) attach() *attachment {
 	return a
 }
 
-// checkOneByOne calls with batches of several sizes, twice, and with the same
-// messages one by one, and wants the same answers.
+// checkOneByOne calls a hook with batches of several sizes, twice, and with the same messages one by one; the answers must be equal.
 func (s *subject) checkOneByOne(p point) {
 	s.t.Helper()
 	for seed, n := range []int{0, 1, 2, 64, 500} {
@@ -80,9 +79,8 @@ func (s *subject) checkOneByOne(p point) {
 	}
 }
 
-// checkKeepsNothing makes two calls on each of two queues, on one of which the
-// messages of the first call are scribbled over before the second, and the
-// verdicts with a mark.
+// checkKeepsNothing makes two calls on each of two queues. On one of them it overwrites the messages of the first call before the second,
+// and marks the verdicts.
 func (s *subject) checkKeepsNothing(p point) {
 	s.t.Helper()
 	first, second := situations(p, 100, 64), situations(p, 101, 64)
@@ -131,8 +129,8 @@ func (s *subject) checkIdle() {
 	}
 }
 
-// checkGone tells the plugin of messages that leave: some that entered before, others that it
-// never saw, none, and all at once. It goes on as before afterwards.
+// checkGone calls OnGone for some messages that entered before, for others that the plugin never saw, for none, and for all at once.
+// Afterwards the plugin must work as before.
 func (s *subject) checkGone() {
 	s.t.Helper()
 	a := s.attach()
@@ -197,8 +195,7 @@ func (a *attachment) callback(p point) func(hook.Instant, []hook.Message, []hook
 	return a.hooks.OnRequeue
 }
 
-// call makes a call as the broker does, scribbling over the messages when it
-// has returned, and checks the verdicts.
+// call makes a call as the broker does, overwrites the messages after it has returned, and checks the verdicts.
 func (a *attachment) call(p point, in []situation) []hook.Verdict {
 	a.t.Helper()
 	ms, vs := a.callRaw(p, in)
@@ -235,7 +232,7 @@ func (a *attachment) gone(in []situation) {
 		ms = make([]hook.Message, len(in))
 		contents := make([]Content, len(in))
 		for i, s := range in {
-			ms[i] = hook.Message{Size: s.message.Size, Priority: s.message.Priority} // only these are set
+			ms[i] = hook.Message{Size: s.message.Size, Priority: s.message.Priority} // the broker sets only these
 			contents[i] = s.content
 		}
 		Bind(ms, contents...)
@@ -327,7 +324,7 @@ func (a *attachment) complaint(p point, in *situation, v *hook.Verdict) error {
 	return a.lateComplaint(p, m, v)
 }
 
-// holdComplaint refuses verdicts whose Hold means nothing: the broker would not act on it.
+// holdComplaint refuses verdicts whose Hold has no meaning, because the broker would not act on it.
 func holdComplaint(p point, before, v *hook.Verdict) error {
 	switch {
 	case v.Action != hook.Keep || v.Hold == before.Hold:
@@ -340,8 +337,7 @@ func holdComplaint(p point, before, v *hook.Verdict) error {
 	return nil
 }
 
-// lateComplaint refuses a strategy's verdict that keeps a due message without a
-// later deadline: the broker would ask again and again.
+// lateComplaint refuses a strategy's verdict that keeps a due message without a later deadline: the broker would call it again and again.
 func (a *attachment) lateComplaint(p point, m *hook.Message, v *hook.Verdict) error {
 	if p == onHead && a.hooks.Strategy && m.Why == hook.WhyDue && v.Action == hook.Keep && v.Deadline != 0 && v.Deadline <= now {
 		return errors.New("keeps a due message without a later deadline")

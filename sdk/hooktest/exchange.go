@@ -11,27 +11,25 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// ExchangeSpec describes an exchange. Empty fields have the defaults of a plain
-// exchange.
+// ExchangeSpec describes an exchange. Empty fields have the defaults of a plain exchange.
 type ExchangeSpec struct {
 	VHost string // "/"
 	Name  string // "x"
-	// Type is one that the plugin offers, or any other to ask the plugin's filter about.
-	// In a [Case], "" is each type that the plugin offers and, for a filter, "direct".
+	// Type is one that the plugin offers, or any other type for the plugin's filter. In a [Case], "" means each type that the plugin offers and,
+	// for a filter, "direct".
 	Type string
 	Args hook.Args
 
-	// What follows is for [Run] alone.
+	// The fields below are only for [Run].
 
 	// Keys are binding keys that bindings of the exchange may have; nil means any.
 	Keys []string
 	// BindingArgs are arguments for bindings; nil means none.
 	BindingArgs []hook.Args
-	// Contents are messages that the exchange looks into. Run also changes their
-	// headers and parts.
+	// Contents are messages whose content the exchange reads. Run also varies their headers and parts.
 	Contents []Content
-	// Ordered excuses a type that routes by the order in which bindings came. Messages
-	// then go elsewhere after a restart, because the order is not kept.
+	// Ordered excuses a type that routes by the order in which bindings came. Such a type sends messages elsewhere after a restart, because the
+	// order is not stored.
 	Ordered bool
 }
 
@@ -44,24 +42,22 @@ func (s ExchangeSpec) exchange() *hook.Exchange {
 	return &hook.Exchange{VHost: s.VHost, Name: s.Name, Type: s.Type, Args: s.Args, Types: innerTypes, Setting: settingOf(s.Args)}
 }
 
-// Exchange is an exchange of one of a plugin's types, or one with the plugin's
-// filter, with bindings to queues. It calls the plugin as the broker does. One
-// goroutine at a time may change bindings, any number may route.
+// Exchange is an exchange of one of a plugin's types, or one with the plugin's filter, with bindings to queues. It calls the plugin as the
+// broker does. One goroutine at a time may change bindings; any number may route.
 type Exchange struct {
 	x      *hook.Exchange
 	typ    *hook.ExchangeType // nil: not one of the plugin's
-	router hook.Router        // nil without typ, or if that has a Schedule
+	router hook.Router        // nil without typ, or if the type has a Schedule
 	filter hook.Filter        // nil: none
 
 	bindings []hook.Binding
-	names    []string // by destination; "" = free
+	names    []string // by destination; "" = unused
 
 	preparing sync.Mutex // guards dirty
-	dirty     bool       // the Router has to prepare for its bindings
+	dirty     bool       // the Router must prepare before the next Route
 }
 
-// Declare makes an exchange of plugin p. Its error is the plugin's, which would
-// refuse the client's declaration.
+// Declare makes an exchange of plugin p. If the plugin refuses it, Declare returns the plugin's error, as for a client's declaration.
 func Declare(p hook.Plugin, s ExchangeSpec) (*Exchange, error) {
 	e := &Exchange{x: s.exchange()}
 	e.typ = typeOf(p, e.x.Type)
@@ -110,7 +106,7 @@ func filterArguments(p hook.Plugin) []hook.ExchangeArgument {
 	return nil
 }
 
-// check asks the plugin's checks about a declaration.
+// check runs the plugin's checks of a declaration.
 func (e *Exchange) check(p hook.Plugin) error {
 	known := filterArguments(p)
 	if e.typ != nil {
@@ -131,8 +127,7 @@ func (e *Exchange) check(p hook.Plugin) error {
 	return e.typ.Check(e.x)
 }
 
-// Bind binds a queue. Its error is the plugin's, which would refuse the client's
-// binding. A binding that exists already stays.
+// Bind binds a queue. If the plugin refuses the binding, Bind returns the plugin's error, as for a client. A binding that exists already stays.
 func (e *Exchange) Bind(queue, key string, args ...hook.Arg) error {
 	return e.bind(hook.Binding{Name: queue, Key: key, Args: args})
 }
@@ -179,7 +174,7 @@ func (e *Exchange) unbind(b hook.Binding) bool {
 	return true
 }
 
-// scribbleBinding overwrites a binding after a call, which ends its validity.
+// scribbleBinding overwrites a binding at the end of a call, when it is no longer valid.
 func scribbleBinding(b *hook.Binding) {
 	*b = hook.Binding{Destination: -1, Name: "scribbled", ToExchange: !b.ToExchange, Key: "scribbled"}
 }
@@ -190,7 +185,7 @@ func (e *Exchange) find(b *hook.Binding) int {
 	})
 }
 
-// label tells an exchange from a queue of the same name.
+// label distinguishes an exchange from a queue of the same name.
 func label(b *hook.Binding) string {
 	if b.ToExchange {
 		return "exchange " + b.Name
@@ -198,8 +193,7 @@ func label(b *hook.Binding) string {
 	return b.Name
 }
 
-// destination returns the number of a queue. Numbers are given again when the last
-// binding to a queue is gone.
+// destination returns the number of a queue. A number is reused after the last binding to its queue has been removed.
 func (e *Exchange) destination(name string) hook.Destination {
 	i := slices.Index(e.names, name)
 	if i >= 0 {
@@ -216,8 +210,7 @@ func (e *Exchange) destination(name string) hook.Destination {
 // Passes reports whether the plugin's filter lets a message pass.
 func (e *Exchange) Passes(m *hook.Publishing) bool { return e.filter == nil || e.filter(m) }
 
-// Route returns the queues that a message goes to, sorted, each once. It fails on a
-// destination that has no binding.
+// Route returns the queues to which a message goes, sorted, each once. It fails if the plugin names a destination without a binding.
 func (e *Exchange) Route(m *hook.Publishing) ([]string, error) {
 	if !e.Passes(m) {
 		return nil, nil
@@ -228,7 +221,7 @@ func (e *Exchange) Route(m *hook.Publishing) ([]string, error) {
 	return e.named(e.ask(m, nil))
 }
 
-// ask asks the Router, and lets it prepare before.
+// ask calls the Router, and lets it prepare first.
 func (e *Exchange) ask(m *hook.Publishing, dst []hook.Destination) []hook.Destination {
 	e.prepare()
 	return e.router.Route(m, dst)
@@ -256,8 +249,8 @@ func (e *Exchange) named(ds []hook.Destination) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-// Queues is [Exchange.Route] for a routing key and contents, separated by spaces. It
-// fails the test on a destination that has no binding.
+// Queues is [Exchange.Route] for a routing key and contents; it returns the queues separated by spaces. It fails the test if the plugin names a
+// destination without a binding.
 func (e *Exchange) Queues(tb testing.TB, key string, c Content) string {
 	tb.Helper()
 	queues, err := e.Route(Publish(0, key, c))
@@ -267,8 +260,7 @@ func (e *Exchange) Queues(tb testing.TB, key string, c Content) string {
 	return strings.Join(queues, " ")
 }
 
-// Publish returns a message on its way through an exchange. more are the keys of its
-// CC and BCC headers.
+// Publish returns a message on its way through an exchange. more are the keys from its CC and BCC headers.
 func Publish(now hook.Instant, key string, c Content, more ...string) *hook.Publishing {
 	m := &hook.Publishing{Now: now, Key: key, More: more}
 	c.RoutingKey = key

@@ -49,7 +49,7 @@ func hash(s string) int {
 	return int(h.Sum32())
 }
 
-// router is a Router made of functions, for what is left out like lines.
+// router is a Router made of functions; missing ones behave like lines.
 type router struct {
 	lines
 	bind, unbind func(l *lines, b *hook.Binding)
@@ -259,7 +259,7 @@ func TestBadRouters(t *testing.T) {
 	}
 }
 
-// A Router that keeps a Binding, instead of what is in it, sees garbage.
+// A Router that keeps a Binding, instead of a copy, sees garbage.
 func TestRouterKeepsBindings(t *testing.T) {
 	var kept []*hook.Binding
 	r := &router{

@@ -15,7 +15,7 @@ var hostileExpirations = []string{
 	"1e3", "0x10", " 1", "1 ", "1\n", "\r\n", "\x00", "\xff\xfe", "\u00fc", "\u0661", "PT1M", "never", strings.Repeat("9", 255), strings.Repeat("0", 255),
 }
 
-// checkExpirations asks a plugin about expiration properties, if it reads them.
+// checkExpirations calls a plugin with expiration properties, if it reads them.
 func checkExpirations(t reporter, p hook.Plugin) {
 	t.Helper()
 	checker, ok := p.(hook.ExpirationChecker)
@@ -27,20 +27,19 @@ func checkExpirations(t reporter, p hook.Plugin) {
 		first[i] = readExpiration(t, checker, []byte(raw))
 	}
 	steady := true
-	reused := make([]byte, 0, 256) // as the broker's buffers are
+	reused := make([]byte, 0, 256) // like the broker's buffers
 	for i, raw := range hostileExpirations {
 		if again := readExpiration(t, checker, append(reused, raw...)); again != first[i] {
 			t.Errorf("CheckExpiration(%.40q): got %s, then %s", raw, first[i], again)
 			steady = false
 		}
 	}
-	if steady { // else goroutines would only find the same again, or race for what it retains
+	if steady { // otherwise goroutines would only find the same fault again, or race for memory that the plugin retains
 		checkExpirationsAtOnce(t, checker, first)
 	}
 }
 
-// checkExpirationsAtOnce asks from several goroutines at once. The race detector sees
-// what they share.
+// checkExpirationsAtOnce calls the plugin from several goroutines at once. The race detector finds shared data.
 func checkExpirationsAtOnce(t reporter, p hook.ExpirationChecker, want []string) {
 	t.Helper()
 	faults := make(chan string, 4*len(want))
@@ -62,7 +61,7 @@ func checkExpirationsAtOnce(t reporter, p hook.ExpirationChecker, want []string)
 	}
 }
 
-// readExpiration makes a call as the broker does, and returns the answer as text.
+// readExpiration makes a call as the broker does, and describes the answer.
 func readExpiration(t reporter, p hook.ExpirationChecker, raw []byte) (answer string) {
 	t.Helper()
 	before := bytes.Clone(raw)
@@ -93,7 +92,7 @@ func readExpiration(t reporter, p hook.ExpirationChecker, raw []byte) (answer st
 	return answer
 }
 
-// silent is a reporter for what was reported before.
+// silent is a reporter for faults that were reported before.
 type silent struct{}
 
 func (*silent) Helper()               {}

@@ -28,7 +28,7 @@ func seconds(raw []byte) (hook.Limit, error) {
 	return hook.LimitOf(int64(n) * 1000), nil
 }
 
-// The suite did not ask plugins about the expiration property.
+// The suite used to check no expiration properties.
 func TestBadExpirations(t *testing.T) {
 	var calls atomic.Int64
 	var last []byte

@@ -10,10 +10,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// maxHoldHeaders is the most headers from which the broker lets a plugin read holds.
+// maxHoldHeaders is the maximum number of headers from which a plugin may read holds.
 const maxHoldHeaders = 8
 
-// checkHolds asks a plugin about headers that hold messages, if it reads any.
+// checkHolds calls a plugin with headers that hold messages, if it reads any.
 func checkHolds(t reporter, p hook.Plugin) {
 	t.Helper()
 	r, ok := p.(hook.HoldReader)
@@ -57,7 +57,7 @@ func checkHolds(t reporter, p hook.Plugin) {
 	}
 }
 
-// holdCalls returns values for n headers: each in each place alone, and all the same.
+// holdCalls returns values for n headers: each value alone in each place, and in all places.
 func holdCalls(n int) (calls [][]any) {
 	values := slices.Concat(anything, []any{time.Unix(0, 0), now.Time(), now.Time().Add(time.Hour), time.Unix(253402300799, 0), "300", []byte("\xff"), int64(-1), 0.5})
 	for _, v := range values {
@@ -72,7 +72,7 @@ func holdCalls(n int) (calls [][]any) {
 	return calls
 }
 
-// readHold makes a call as the broker does, and returns the answer as text.
+// readHold makes a call as the broker does, and describes the answer.
 func readHold(t reporter, r hook.HoldReader, values []any) (answer string) {
 	t.Helper()
 	what := fmt.Sprintf("ReadHold(%.80v)", values)

@@ -1,6 +1,5 @@
-// Package hooktest has a conformance suite for plugins, and fakes of the broker's
-// queues and messages. It only needs package hook, so plugins from outside the tree
-// use it like the built-in ones:
+// Package hooktest has a conformance suite for plugins, and fakes of the broker's queues and messages. It needs only package hook, so plugins
+// from outside the tree use it like the built-in ones:
 //
 //	func TestConformance(t *testing.T) { hooktest.Run(t, ttl.Factory) }
 package hooktest
@@ -17,7 +16,7 @@ import (
 type Case struct {
 	Name    string
 	Section Section // the plugin's section; nil = its defaults
-	Queue   Spec    // Strategy "" and Type "" = each in turn
+	Queue   Spec    // Strategy "" and Type "" = each value in turn
 	// Exchange is for plugins with exchange types or filters; Type "" = each in turn.
 	Exchange ExchangeSpec
 }
@@ -27,9 +26,9 @@ type Case struct {
 //   - its defaults are valid, its section is decoded into a tagged struct, and it
 //     returns the decoder's errors;
 //   - its argument checks take any value and refuse in the broker's terms;
-//   - the checks of its policy keys take any JSON value, agree with those of the
-//     arguments, fit how values are merged, and lead to the same hooks; Attach takes
-//     values that they refuse, too;
+//   - the checks of its policy keys accept any JSON value as input, agree with the checks of the
+//     arguments, fit the way in which values are merged, and lead to the same hooks; Attach
+//     works even with values that they refuse;
 //   - it reads any expiration property, the same way each time, and retains none;
 //   - it reads any value of the headers that hold messages, the same way each time;
 //   - it reads live counts in callbacks only, and not in shared ones;
@@ -79,7 +78,7 @@ func Run(t *testing.T, f hook.Factory, cases ...Case) {
 	}
 }
 
-// specs fills in each queue type and strategy where the case names none.
+// specs fills in each queue type and each strategy if the case names none.
 func (c Case) specs(p hook.Plugin) []Spec {
 	types, strategies := []string{c.Queue.Type}, []string{c.Queue.Strategy}
 	if c.Queue.Type == "" {
@@ -102,8 +101,7 @@ func (c Case) specs(p hook.Plugin) []Spec {
 	return all
 }
 
-// New makes the plugin from a section; nil means its defaults. It fails the test if
-// the plugin refuses the section.
+// New makes the plugin from a section; nil means its defaults. It fails the test if the plugin refuses the section.
 func New(tb testing.TB, f hook.Factory, s Section) hook.Plugin {
 	tb.Helper()
 	p, _, err := f.New(s.Decode)
@@ -113,9 +111,8 @@ func New(tb testing.TB, f hook.Factory, s Section) hook.Plugin {
 	return p
 }
 
-// Term returns the term that the plugin's check of argument name refuses v
-// with, given the other arguments of the declaration; "" when it accepts v,
-// and "invalid type 'T'" for a [hook.ArgTypeError].
+// Term returns the term with which the plugin's check of argument name refuses v, given the other arguments of the declaration; "" if it
+// accepts v, and "invalid type 'T'" for a [hook.ArgTypeError].
 func Term(tb testing.TB, p hook.Plugin, name string, v any, others ...hook.Arg) string {
 	tb.Helper()
 	for _, a := range p.Arguments() {
@@ -131,7 +128,7 @@ func Term(tb testing.TB, p hook.Plugin, name string, v any, others ...hook.Arg) 
 	return ""
 }
 
-// Batch is how many messages [Bench] passes at a time, as a busy connection does.
+// Batch is the number of messages that [Bench] passes per call, similar to a busy connection.
 const Batch = 64
 
 // Bench measures a callback per message, in batches of equal messages.

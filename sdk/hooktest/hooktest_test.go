@@ -37,7 +37,7 @@ type strategist struct{ fake }
 func (strategist) Strategies() []string    { return []string{"mine"} }
 func (strategist) DefaultStrategy() string { return "" }
 
-// recorder takes what the suite has to say about a plugin.
+// recorder collects the suite's complaints about a plugin.
 type recorder struct{ said []string }
 
 func (*recorder) Helper() {}
@@ -69,7 +69,7 @@ func record(check func(t reporter)) string {
 
 type batchFunc = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
-// each returns a callback that does the same for every message.
+// each returns a callback that does the same with every message.
 func each(do func(m *hook.Message, v *hook.Verdict)) batchFunc {
 	return func(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 		for i := range ms {

@@ -10,10 +10,10 @@ type Content struct {
 	Exchange, RoutingKey string
 	Headers              map[string]any
 	Deaths               int
-	Parts                map[hook.Part][]byte // others than these
+	Parts                map[hook.Part][]byte // other parts
 }
 
-// Source is a [hook.Source] made of contents, one for each message.
+// Source is a [hook.Source] made from contents, one for each message.
 type Source []Content
 
 var _ hook.Source = (*Source)(nil)
@@ -70,8 +70,8 @@ func Messages(ms ...hook.Message) []hook.Message {
 	return ms
 }
 
-// Scribble overwrites messages after a callback, as the broker does in tests: a
-// plugin that retained them reads garbage, and panics when it reads their contents.
+// Scribble overwrites messages after a callback, as the broker does in tests: a plugin that retained them reads garbage, and panics when it
+// reads their contents.
 func Scribble(ms []hook.Message) {
 	for i := range ms {
 		ms[i] = hook.Message{
@@ -83,7 +83,7 @@ func Scribble(ms []hook.Message) {
 	}
 }
 
-// returned is the source of messages whose callback is over.
+// returned is the source of messages after their callback.
 type returned struct{}
 
 const kept = "hooktest: a message was read after its callback had returned"

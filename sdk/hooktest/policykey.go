@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// fromJSON is a value of every type that a policy's value can arrive as.
+// fromJSON has a value of every type that a policy's value can have.
 var fromJSON = []any{
 	nil, true, false, int64(0), int64(1), int64(-1), int64(1000), int64(1e6), int64(math.MaxInt64), int64(math.MinInt64),
 	0.0, 1.0, 1.5, -0.5, math.MaxFloat64, "", "no such value", "0", "1", strings.Repeat("x", 255), strings.Repeat("x", 1<<16), "\x00", "\u00fc",
@@ -21,15 +21,15 @@ var fromJSON = []any{
 	map[string]any{"a": map[string]any{"b": 1.5}},
 }
 
-// policyKey is an argument that policies set, too.
+// policyKey is an argument that policies can set.
 type policyKey struct {
 	t      reporter
 	plugin hook.Plugin
 	a      hook.Argument
-	values []any // for the key, besides fromJSON: those of the cases
+	values []any // additional values for the key, from the cases
 }
 
-// checkPolicyKeys checks the plugin's keys with the values of a case's queue, too.
+// checkPolicyKeys checks the plugin's keys, including values from a case's queue.
 func checkPolicyKeys(t reporter, p hook.Plugin, own map[string]any) {
 	t.Helper()
 	for _, a := range p.Arguments() {
@@ -44,7 +44,7 @@ func checkPolicyKeys(t reporter, p hook.Plugin, own map[string]any) {
 	}
 }
 
-// asJSON returns a setting as a policy has it.
+// asJSON converts a setting to the type that it has in a policy.
 func asJSON(v any) any {
 	if n, ok := hook.Int(v); ok {
 		return n
@@ -76,8 +76,7 @@ func (k *policyKey) accepts(v any) bool {
 	return check == nil || contained(func() error { return check(v) }) == nil
 }
 
-// accepted reports whether the argument's check accepts v, alone or beside the
-// plugin's other arguments: one may need another.
+// accepted reports whether the argument's check accepts v, alone or together with the plugin's other arguments, one of which may be required.
 func (k *policyKey) accepted(v any) bool {
 	alone := hook.Args{{Name: k.a.Name, Value: v}}
 	beside := slices.Clone(alone)
@@ -91,8 +90,7 @@ func (k *policyKey) accepted(v any) bool {
 	})
 }
 
-// companions return the other settings of a definition that has v: none, and the
-// value that each of the plugin's keys accepts last.
+// companions returns the other settings of definitions with v: none, and all of the plugin's keys with the value that each accepts last.
 func (k *policyKey) companions(v any) []func(key string) (any, bool) {
 	alone, all := map[string]any{k.name(): v}, map[string]any{k.name(): v}
 	for _, a := range k.plugin.Arguments() {
@@ -130,8 +128,7 @@ func (k *policyKey) checkMerges() {
 	}
 }
 
-// checkIntegers wants a check that accepts nothing else, because integers are
-// compared.
+// checkIntegers requires a check that accepts only integers, because integers are compared.
 func (k *policyKey) checkIntegers() {
 	k.t.Helper()
 	for _, v := range fromJSON {
@@ -171,8 +168,8 @@ func (k *policyKey) checkValue(v any) {
 	}
 }
 
-// checkAttach attaches the plugin to queues with the value, whether it is accepted or
-// not: an earlier version of the plugin may have accepted it.
+// checkAttach attaches the plugin to queues with the value, whether or not it is accepted: an earlier version of the plugin may have
+// accepted it.
 func (k *policyKey) checkAttach(v any) {
 	k.t.Helper()
 	for _, spec := range k.specs(v) {
@@ -183,7 +180,7 @@ func (k *policyKey) checkAttach(v any) {
 	}
 }
 
-// specs are queues with the value that may have the key.
+// specs returns queues with the value, for the types that may have the key.
 func (k *policyKey) specs(v any) (all []Spec) {
 	for _, kind := range []string{"classic", "quorum"} {
 		if k.a.QueueTypes == nil || slices.Contains(k.a.QueueTypes, kind) {
@@ -202,21 +199,20 @@ func sameType(v any) bool {
 	return false
 }
 
-// large reports whether v is an integer that policies may accept although arguments
-// do not: RabbitMQ limits TTLs of arguments alone.
+// large reports whether v is an integer that policies may accept although arguments do not: RabbitMQ limits TTLs only in arguments.
 func large(v any) bool {
 	n, ok := v.(int64)
 	return ok && n > 1e6
 }
 
-// checkQueues attaches the plugin to queues with the value from a policy, and wants
-// the same behaviour from an argument of another integer type.
+// checkQueues attaches the plugin to queues with the value from a policy, and requires the same behaviour as with an argument of another
+// integer type.
 func (k *policyKey) checkQueues(v any) {
 	k.t.Helper()
 	for _, spec := range k.specs(v) {
 		s := &subject{t: k.t, plugin: k.plugin, spec: spec}
 		if contained(func() error { k.plugin.Attach(NewQueue(spec)); return nil }) != nil {
-			continue // checkAttach has said so
+			continue // checkAttach has reported it
 		}
 		s.check()
 		if n, ok := v.(int64); ok && n == int64(int32(n)) {
@@ -227,7 +223,7 @@ func (k *policyKey) checkQueues(v any) {
 	}
 }
 
-// checkLike wants the same hooks and verdicts for two queues.
+// checkLike requires the same hooks and verdicts for two queues.
 func (s *subject) checkLike(o *subject, what string) {
 	s.t.Helper()
 	a, b := s.attach(), o.attach()

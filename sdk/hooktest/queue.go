@@ -18,7 +18,7 @@ type Spec struct {
 	Credit     int
 }
 
-// Queue is a [hook.Queue] made of a Spec, which may be changed between calls.
+// Queue is a [hook.Queue] made from a Spec, which may be changed between calls.
 type Queue struct {
 	Spec
 
@@ -27,7 +27,7 @@ type Queue struct {
 
 var _ hook.Queue = (*Queue)(nil)
 
-// NewQueue returns a queue as s describes it.
+// NewQueue returns a queue described by s.
 func NewQueue(s Spec) *Queue {
 	for field, otherwise := range map[*string]string{&s.VHost: "/", &s.Name: "q", &s.Type: "classic", &s.Strategy: "deadline"} {
 		if *field == "" {
@@ -83,9 +83,8 @@ func (q *Queue) count(n int) int {
 	return n
 }
 
-// Enter changes the counts as the broker does when a message is enqueued with
-// verdict v: an empty queue delivers it to a consumer with credit, or drops it if
-// it is due; one that is held does not count, and others are ready.
+// Enter changes the counts as the broker does when a message is enqueued with verdict v. An empty queue delivers the message to a consumer with
+// credit, or drops it if it is due. A held message does not count; any other becomes ready.
 func (q *Queue) Enter(now hook.Instant, m *hook.Message, v *hook.Verdict) {
 	s := &q.Spec
 	switch {

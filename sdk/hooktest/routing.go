@@ -13,16 +13,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// checkExchanges checks what a plugin declares about exchanges, and its exchanges in
-// each case.
+// checkExchanges checks a plugin's declarations about exchanges, and its exchanges in each case.
 func checkExchanges(t reporter, f hook.Factory, cases []Case) {
 	t.Helper()
-	seen := make(map[string]bool) // types and filters of which there was an exchange
+	seen := make(map[string]bool) // types and filters for which there was an exchange
 	var offered []string
 	for _, c := range append([]Case{{Name: "plain"}}, cases...) {
 		p, _, err := f.New(c.Section.Decode)
 		if err != nil {
-			continue // Run has said so
+			continue // Run has reported it
 		}
 		types := exchangeTypes(p)
 		if offered == nil {
@@ -48,7 +47,7 @@ func checkExchanges(t reporter, f hook.Factory, cases []Case) {
 	}
 }
 
-// exchanges fills in each type where the case names none.
+// exchanges fills in each type if the case names none.
 func (c Case) exchanges(p hook.Plugin) []ExchangeSpec {
 	_, filters := p.(hook.ExchangeFilterer)
 	types := exchangeTypes(p)
@@ -153,7 +152,7 @@ func oddArgs(typ hook.ExchangeType) []hook.Args {
 	return odd
 }
 
-// steady makes a check twice, and wants the same answer and no panic.
+// steady runs a check twice, and requires the same answer and no panic.
 func steady(t reporter, what string, check func() error) {
 	t.Helper()
 	text := func() (said string) {
@@ -203,8 +202,7 @@ type exchangeSubject struct {
 	pool []hook.Binding // bindings that the type accepts
 }
 
-// check reports whether there is such an exchange to be checked: the plugin accepts
-// it, and has its type with bindings or a filter for it.
+// check reports whether the exchange can be checked: the plugin accepts it, and it has bindings of the plugin's type or a filter.
 func (s *exchangeSubject) check() bool {
 	s.t.Helper()
 	e, err := s.tryDeclare()
@@ -236,8 +234,7 @@ func (s *exchangeSubject) check() bool {
 	return true
 }
 
-// bindings returns bindings that the type accepts: to queues, and to exchanges of
-// the same names.
+// bindings returns bindings that the type accepts: to queues, and to exchanges of the same names.
 func (s *exchangeSubject) bindings(e *Exchange) (pool []hook.Binding) {
 	keys := s.spec.Keys
 	if keys == nil {
@@ -257,7 +254,7 @@ func (s *exchangeSubject) bindings(e *Exchange) (pool []hook.Binding) {
 	return pool
 }
 
-// letter is a message for an exchange. Its Publishing is made anew for each call.
+// letter is a message for an exchange. A new Publishing is made for each call.
 type letter struct {
 	now     hook.Instant
 	key     string
@@ -269,7 +266,7 @@ func (l letter) String() string {
 	return fmt.Sprintf("key %q, more %q, headers %v", l.key, l.more, l.content.Headers)
 }
 
-// letters makes n messages. The same seed makes the same ones.
+// letters makes n messages. Equal seeds give equal messages.
 func (s *exchangeSubject) letters(seed uint64, n int) []letter {
 	r := rand.New(rand.NewPCG(seed, 7))
 	all := make([]letter, n)
@@ -294,8 +291,7 @@ func (s *exchangeSubject) key(r *rand.Rand) string {
 	return fmt.Sprintf("key.%d", r.IntN(1000))
 }
 
-// content is one of the case's messages, as it is or with another value in each
-// header and part, or any message.
+// content returns one of the case's messages, unchanged or with other values in each header and part, or an arbitrary message.
 func (s *exchangeSubject) content(r *rand.Rand) Content {
 	if len(s.spec.Contents) == 0 || r.IntN(4) == 0 {
 		return content(r)
@@ -314,8 +310,7 @@ func (s *exchangeSubject) content(r *rand.Rand) Content {
 	return odd
 }
 
-// publishing makes the message anew. end ends its validity, as the end of a call
-// does.
+// publishing makes a new Publishing. end ends its validity, like the end of a call.
 func (l letter) publishing() (m *hook.Publishing, end func()) {
 	buf := []byte(l.key)
 	m = Publish(l.now, unsafe.String(unsafe.SliceData(buf), len(buf)), l.content, l.more...)
@@ -328,15 +323,14 @@ func (l letter) publishing() (m *hook.Publishing, end func()) {
 	}
 }
 
-// answer is what became of a message.
+// answer is the result of routing a message.
 type answer struct {
 	names []string
 	read  bool
 	err   error
 }
 
-// route makes a call of Route as the broker does, and looks at everything that the
-// Router may not do.
+// route calls Route as the broker does, and checks that the Router keeps all rules.
 func (*exchangeSubject) route(e *Exchange, l letter) (a answer) {
 	m, end := l.publishing()
 	defer end()
@@ -411,7 +405,7 @@ func (s *exchangeSubject) checkScript(seed uint64) {
 	}
 }
 
-// change adds a binding, or removes one.
+// change adds or removes a binding.
 func (s *exchangeSubject) change(r *rand.Rand, e *Exchange) {
 	s.t.Helper()
 	if len(e.bindings) > 0 && r.IntN(5) < 2 {
@@ -435,7 +429,7 @@ func (s *exchangeSubject) unbind(e *Exchange, b hook.Binding) {
 	}
 }
 
-// contained makes a call and returns its panic as an error.
+// contained runs call and returns its panic as an error.
 func contained(call func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -445,8 +439,8 @@ func contained(call func() error) (err error) {
 	return call()
 }
 
-// checkRoutes routes messages through e, and unless its type is volatile through
-// exchanges with the same bindings, and compares.
+// checkRoutes routes messages through e. Unless e's type is volatile, it also routes them through exchanges with the same bindings, and
+// compares the results.
 func (s *exchangeSubject) checkRoutes(e *Exchange, ls []letter, r *rand.Rand) {
 	s.t.Helper()
 	var fresh, shuffled *Exchange
@@ -477,8 +471,7 @@ func (s *exchangeSubject) same(e *Exchange, l letter, want answer, when string) 
 	}
 }
 
-// rebuilt returns another exchange with e's bindings, in another order if r is not
-// nil.
+// rebuilt returns a new exchange with e's bindings; if r is not nil, they come in another order.
 func (s *exchangeSubject) rebuilt(e *Exchange, r *rand.Rand) *Exchange {
 	s.t.Helper()
 	o := s.declare()
@@ -486,7 +479,7 @@ func (s *exchangeSubject) rebuilt(e *Exchange, r *rand.Rand) *Exchange {
 	bindings := slices.Clone(e.bindings)
 	if r != nil {
 		r.Shuffle(len(bindings), func(i, j int) { bindings[i], bindings[j] = bindings[j], bindings[i] })
-		o.names = nil // others
+		o.names = nil // other numbers
 	}
 	for _, b := range bindings {
 		s.bind(o, b)
@@ -494,8 +487,8 @@ func (s *exchangeSubject) rebuilt(e *Exchange, r *rand.Rand) *Exchange {
 	return o
 }
 
-// checkRead asks about other messages with the same keys: if Route reads nothing
-// else of one of them, the broker gives them all the same answer.
+// checkRead routes other messages with the same keys. If Route reads nothing else of one of them, the broker reuses the result for all of
+// them.
 func (s *exchangeSubject) checkRead(e *Exchange, l letter, first answer) {
 	s.t.Helper()
 	answers := []answer{first}
@@ -516,8 +509,7 @@ func (s *exchangeSubject) checkRead(e *Exchange, l letter, first answer) {
 	}
 }
 
-// checkConcurrent routes from several goroutines at once while another exchange
-// changes. The race detector sees what they share.
+// checkConcurrent routes from several goroutines at once while another exchange changes. The race detector finds shared data.
 func (s *exchangeSubject) checkConcurrent() {
 	s.t.Helper()
 	r := rand.New(rand.NewPCG(5, 5))
@@ -552,8 +544,7 @@ func (s *exchangeSubject) checkConcurrent() {
 	}
 }
 
-// checkFilter asks a filter about any message, one by one and from several
-// goroutines.
+// checkFilter calls a filter with arbitrary messages, one by one and from several goroutines.
 func (s *exchangeSubject) checkFilter() {
 	s.t.Helper()
 	e, other := s.declare(), s.declare()
@@ -582,7 +573,7 @@ func (s *exchangeSubject) checkFilter() {
 	}
 }
 
-// pass asks a filter as the broker does.
+// pass calls a filter as the broker does.
 func pass(e *Exchange, l letter) error {
 	m, end := l.publishing()
 	defer end()

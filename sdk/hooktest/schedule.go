@@ -10,17 +10,16 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// innerTypes are the types that route for exchanges with a Schedule here.
+// innerTypes are the types that can route for exchanges with a Schedule in this package.
 var innerTypes = []string{"direct", "fanout", "topic", "headers"}
 
-// settingOf returns the settings of an exchange without policies.
+// settingOf returns the Setting function of an exchange without policies.
 func settingOf(args hook.Args) func(name string) (any, bool) {
 	return func(name string) (any, bool) { return args.Lookup("x-" + name) }
 }
 
-// NewSchedule returns the schedule of an exchange of one of plugin p's types, with the
-// settings of its arguments and no policies. Its error is the plugin's, which would
-// refuse the client's declaration.
+// NewSchedule returns the schedule of an exchange of one of plugin p's types, with the settings of its arguments and no policies. If the
+// plugin refuses the exchange, NewSchedule returns the plugin's error, as for a client's declaration.
 func NewSchedule(p hook.Plugin, s ExchangeSpec) (hook.Schedule, error) {
 	e, err := Declare(p, s)
 	if err != nil {
@@ -32,7 +31,7 @@ func NewSchedule(p hook.Plugin, s ExchangeSpec) (hook.Schedule, error) {
 	return e.typ.Schedule(e.x), nil
 }
 
-// checkSchedule asks a schedule about messages, one by one and from several goroutines.
+// checkSchedule calls a schedule with messages, one by one and from several goroutines.
 func (s *exchangeSubject) checkSchedule() {
 	s.t.Helper()
 	schedule := s.schedule()
@@ -50,7 +49,7 @@ func (s *exchangeSubject) checkSchedule() {
 			s.t.Fatalf("%s: Released of %s: %v", s.name, l, err)
 		}
 	}
-	other := s.schedule() // as after a restart
+	other := s.schedule() // like after a restart
 	faults := make(chan string, len(ls)*4)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -82,7 +81,7 @@ func (s *exchangeSubject) schedule() (schedule hook.Schedule) {
 	return schedule
 }
 
-// planned asks about a message as the broker does, and describes the answer.
+// planned calls Plan as the broker does, and describes the answer.
 func planned(s hook.Schedule, l letter) (plan string, err error) {
 	m, end := l.publishing()
 	defer end()
@@ -109,7 +108,7 @@ func planned(s hook.Schedule, l letter) (plan string, err error) {
 	return plan, nil
 }
 
-// released asks about a message that is due, as the broker does, twice.
+// released calls Released for a due message as the broker does, twice.
 func released(s hook.Schedule, l letter) error {
 	if s.Released == nil {
 		return nil

@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// Section is a plugin's section of the configuration, by key. nil is an absent
-// one.
+// Section is a plugin's section of the configuration, by key. nil means that it is absent.
 type Section map[string]any
 
-// Decode fills the struct that into points to, as the broker does: by `koanf`
-// tags, durations from strings such as "1h", refusing unknown keys.
+// Decode fills the struct that into points to as the broker does: by `koanf` tags, with durations from strings such as "1h", refusing
+// unknown keys.
 func (s Section) Decode(into any) error {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// situation is a message for a callback, with the verdict so far.
+// situation is a message for a callback, with its present verdict.
 type situation struct {
 	message hook.Message
 	content Content
@@ -20,8 +20,7 @@ type situation struct {
 // now is the clock of the suite, far from both ends.
 const now = hook.Instant(1_700_000_000_123_456_789)
 
-// situations makes n situations that can come before hook point p. The same
-// seed makes the same ones.
+// situations makes n situations that can occur at hook point p. Equal seeds give equal situations.
 func situations(p point, seed uint64, n int) []situation {
 	r := rand.New(rand.NewPCG(seed, uint64(len(p))))
 	all := make([]situation, n)
@@ -92,7 +91,7 @@ func content(r *rand.Rand) Content {
 	}
 }
 
-// predecessors is a verdict that another plugin, or the broker, may have left.
+// predecessors returns a verdict that another plugin, or the broker, may have left.
 func predecessors(r *rand.Rand, actions ...hook.Action) hook.Verdict {
 	v := hook.Verdict{Action: pick(r, actions...), AskHead: r.Uint32()%8 == 0}
 	if v.Action == hook.Keep {
@@ -110,7 +109,7 @@ func predecessors(r *rand.Rand, actions ...hook.Action) hook.Verdict {
 
 func pick[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
-// unzip lays situations out as a callback gets them.
+// unzip converts situations to the arguments of a callback.
 func unzip(in []situation) ([]hook.Message, []hook.Verdict) {
 	ms, vs, contents := make([]hook.Message, len(in)), make([]hook.Verdict, len(in)), make([]Content, len(in))
 	for i, s := range in {
@@ -120,7 +119,7 @@ func unzip(in []situation) ([]hook.Message, []hook.Verdict) {
 	return ms, vs
 }
 
-// show formats a callback's arguments if they are one message.
+// show formats a callback's arguments if there is only one message.
 func show(in []situation) string {
 	if len(in) != 1 {
 		return fmt.Sprintf("a batch of %d", len(in))
@@ -128,8 +127,7 @@ func show(in []situation) string {
 	return fmt.Sprintf("%+v with headers %v and the verdict %s", in[0].message, in[0].content.Headers, format(in[0].verdict))
 }
 
-// same reports whether two verdicts say the same; targets may be different
-// ones that do.
+// same reports whether two verdicts are equal; targets are compared by their content.
 func same(a, b hook.Verdict) bool {
 	if a.Target != nil && b.Target != nil && *a.Target == *b.Target {
 		a.Target = b.Target

@@ -51,7 +51,7 @@ func checkTags(t reporter, config reflect.Type) {
 	}
 }
 
-// anything is a value of every type that an argument can arrive as.
+// anything has a value of every type that an argument can have.
 var anything = []any{
 	nil, true, false, int8(-1), uint8(255), int16(-5), uint16(7), int32(0), int32(1), uint32(1 << 31),
 	int64(0), int64(1), int64(-1), int64(math.MaxInt64), int64(math.MinInt64), float32(1.5), math.NaN(), math.Inf(1),
@@ -114,8 +114,7 @@ func checkArgument(t reporter, a hook.Argument, v any) {
 	}
 }
 
-// refusalOf makes a check, and reads its error as the broker does: an error of a nil
-// pointer panics then.
+// refusalOf runs a check, and reads its error as the broker does. Reading an error that is a nil pointer panics.
 func refusalOf(a hook.Argument, v any, all hook.Args) (err, failed error) {
 	failed = contained(func() error {
 		if err = a.Check(v, all); err != nil {

@@ -50,7 +50,7 @@ pub struct Message {
     reserved: [u8; 5],
 }
 
-/// The reason for which a hook is asked about a message. The constants are its
+/// The occasion on which a hook is called about a message. The constants are its
 /// known values.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,7 +188,7 @@ pub fn dead_letter(to: &'static Route) -> Verdict {
     v
 }
 
-/// Keeps the message, and asks about it again, not before that time.
+/// Keeps the message, and calls the policy about it again, not before that time.
 pub const fn ask_again(not_before_ms: i64) -> Verdict {
     verdict(3, not_before_ms)
 }
@@ -226,9 +226,9 @@ pub enum Idle {
     NoOpinion,
     /// Delete it.
     Delete,
-    /// It stays, and is not asked about again.
+    /// The queue stays, and the hook is not called again.
     Stays,
-    /// It stays until then at least, and is asked about again.
+    /// The queue stays until then at least, and the hook is called again.
     AskAt(i64),
 }
 
@@ -315,7 +315,7 @@ pub fn count(name: &str, delta: i64) {
     unsafe { host::counter_add(name.as_ptr(), name.len(), delta) }
 }
 
-/// What was written, if it was there and fitted.
+/// The text that was written, if it exists and fits.
 fn fitting(buffer: &mut [u8], read: impl FnOnce(*mut u8, usize) -> i32) -> Option<&[u8]> {
     let n = read(buffer.as_mut_ptr(), buffer.len());
     if n < 0 {
@@ -342,7 +342,7 @@ macro_rules! imported {
     (_; $($function:tt)+) => { #[link(wasm_import_module = "policy_v1")] extern "C" { $($function)+ } };
 }
 
-/// The broker's functions, for what the ones above do not cover.
+/// The broker's functions, for uses that the functions above do not cover.
 #[cfg(target_arch = "wasm32")]
 pub mod host {
     crate::imported! { _;
@@ -374,7 +374,7 @@ const RECORD: usize = core::mem::size_of::<Message>();
 const VERDICT: usize = core::mem::size_of::<Verdict>();
 const _: () = assert!(RECORD == 64 && (VERDICT == 32 || core::mem::size_of::<usize>() != 4));
 
-/// Where records are, and verdicts behind them.
+/// The records of a call's messages, followed by their verdicts.
 #[repr(C, align(8))]
 pub struct Buffer(UnsafeCell<[u8; CAPACITY * (RECORD + VERDICT)]>);
 
@@ -424,7 +424,7 @@ pub fn refuse(why: &str) -> i32 {
     -1
 }
 
-/// What on_idle returns.
+/// The results of on_idle.
 pub fn idle_code(said: Idle) -> i64 {
     match said {
         Idle::NoOpinion => 0,

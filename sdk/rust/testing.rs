@@ -1,6 +1,6 @@
 //! A broker for a policy's unit tests, which `cargo test` runs on the host: it has
-//! the settings, messages and properties that a test gives it, and notes what the
-//! policy logs, counts, traces and holds.
+//! the settings, messages and properties that a test gives it, and records the
+//! policy's logs, counts, traces and holds.
 //!
 //! ```ignore
 //! #[test]
@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! It answers as a broker that has given the policy all grants. What ends an instance in a
+//! It answers as a broker that has given the policy all grants. An error that ends an instance in a
 //! broker, such as a name of more than 255 bytes, is a panic here. Fuel and memory are not limited:
 //! `curfew policy check` and `curfew policy test` show those limits.
 #![allow(unused_imports)] // a crate with std has the prelude anyway
@@ -39,7 +39,7 @@ const MAX_TEXT: usize = 1024;
 /// How many names a policy may use with `count`.
 const MAX_COUNTERS: usize = 32;
 
-/// A number or a text: what settings and headers are. A text may be any bytes, since
+/// The value of a setting or a header: a number or a text. A text may be any bytes, since
 /// publishers may send any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -110,7 +110,7 @@ fn whole(text: &[u8]) -> Option<i64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// What a message has besides its record.
+/// The parts of a message besides its record.
 #[derive(Default)]
 struct Content {
     headers: BTreeMap<Vec<u8>, Value>,
@@ -120,7 +120,7 @@ struct Content {
     held: Option<i64>,
 }
 
-/// What the broker has, and what it was told.
+/// The broker's data, and the calls it received.
 #[derive(Default)]
 struct State {
     settings: BTreeMap<Vec<u8>, Value>,
@@ -200,7 +200,7 @@ impl Broker {
         with(|s| s.logged.clone())
     }
 
-    /// The sum of what the policy counted under a name.
+    /// The sum of the policy's counts under a name.
     pub fn counted(&self, name: &str) -> i64 {
         with(|s| s.counted.get(name.as_bytes()).copied().unwrap_or(0))
     }
@@ -222,7 +222,7 @@ impl Broker {
     }
 }
 
-/// A [`Message`] of a test. Its `with_…` methods say what the message carries.
+/// A [`Message`] of a test. Its `with_…` methods set the content of the message.
 pub struct Sample(Message);
 
 impl Sample {

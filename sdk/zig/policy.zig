@@ -31,7 +31,7 @@ pub const capacity = 64;
 /// The longest exchange or routing key, in bytes.
 pub const max_name = 255;
 
-/// The reason for which a hook is asked about a message. Other values may be added.
+/// The occasion on which a hook is called about a message. Other values may be added.
 pub const Why = enum(u8) { enqueue = 1, deadline = 2, head = 3, requeue = 4, _ };
 
 /// Properties of a message for `Message.property`.
@@ -160,7 +160,7 @@ pub fn deadLetter(to: *const Route) Verdict {
     return .{ .action = 2, .text = &to.text, .exchange_length = to.exchange_length, .key_length = to.key_length };
 }
 
-/// Keeps the message, and asks about it again, not before that time.
+/// Keeps the message, and calls the policy about it again, not before that time.
 pub fn askAgain(not_before_ms: i64) Verdict {
     return .{ .action = 3, .until_ms = not_before_ms };
 }
@@ -229,7 +229,7 @@ pub fn count(name: []const u8, delta: i64) void {
     host.counter_add(name.ptr, name.len, delta);
 }
 
-/// What was written, if it was there and fitted.
+/// The text that was written, if it exists and fits.
 fn fitting(room: []u8, n: i32) ?[]const u8 {
     if (n < 0 or n > room.len) return null;
     return room[0..@intCast(n)];
@@ -299,7 +299,7 @@ pub fn register(comptime hooks: Hooks) void {
     };
 }
 
-/// Where records are, and verdicts behind them: as many of each as the call has messages.
+/// The records of a call's messages, followed by their verdicts.
 var buffer: [capacity * (64 + 32)]u8 align(8) = undefined;
 
 /// Asks a hook about each message of a call.
@@ -316,7 +316,7 @@ comptime {
     if (@sizeOf(usize) == 4 and @sizeOf(Verdict) != 32) @compileError("a verdict of policy_v1 has 32 bytes");
 }
 
-/// What a policy's own file has as `pub const panic`: a panic ends the instance, and the broker's log has its text.
+/// For `pub const panic` in a policy's own file: a panic ends the instance, and the broker's log has its text.
 /// Zig calls it as a function up to version 0.13, and by way of a namespace since.
 pub const panic = if (@hasDecl(std.debug, "FullPanic")) std.debug.FullPanic(panicText) else panicTraced;
 
@@ -329,7 +329,7 @@ fn panicTraced(why: []const u8, _: ?*std.builtin.StackTrace, at: ?usize) noretur
     panicText(why, at);
 }
 
-/// The broker's functions, for what the ones above do not cover.
+/// The broker's functions, for uses that the functions above do not cover.
 pub const host = if (builtin.is_test) doubles else imports;
 
 const imports = struct {

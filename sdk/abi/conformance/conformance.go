@@ -1,7 +1,5 @@
-// Package conformance checks an SDK for expiry policies and a host of them
-// against each other. README.md describes the guest. It is asked about messages
-// that make it use every host function and every verdict, and the results are
-// compared with a transcript.
+// Package conformance checks an SDK for expiry policies and a host of policies against each other. README.md describes the guest. It is
+// called about messages that make it use every host function and every verdict, and the results are compared with a transcript.
 package conformance
 
 import (
@@ -24,27 +22,23 @@ var Expected string
 type Policy interface {
 	// Attach returns the hooks for a queue.
 	Attach(q hook.Queue) hook.Hooks
-	// Said returns the guest's log lines, counts and trace attributes since the last
-	// call, one line each.
+	// Said returns the guest's log lines, counts and trace attributes since the last call, one line each.
 	Said() []string
 }
 
-// Config is the guest's configuration. The guest needs all grants, and a log that
-// takes lines from info on.
+// Config is the guest's configuration. The guest needs all grants, and a log that accepts level info.
 func Config() map[string]any {
 	return map[string]any{"exchange": "parking", "key": "lost", "deep": map[string]any{"number": -42, "text": "über"}}
 }
 
-// Refused is Config with a setting that the guest has to refuse, with the words
-// "as asked".
+// Refused is Config with a setting that the guest must refuse, with the text "as asked".
 func Refused() map[string]any {
 	c := Config()
 	c["refuse"] = 1
 	return c
 }
 
-// start is the clock of all questions. What lies beneath a millisecond is not
-// known to guests.
+// start is the time of all questions. Guests do not see the part below a millisecond.
 const start = hook.Instant(1_700_000_000_123_456_789)
 
 // queue is the queue of all questions.
@@ -54,8 +48,7 @@ func queue() *hooktest.Queue {
 	}})
 }
 
-// Run asks the guest everything and fails the test where the answers are not as
-// they have to be.
+// Run asks the guest all questions and fails the test if an answer is wrong.
 func Run(tb testing.TB, p Policy) {
 	tb.Helper()
 	got, want := strings.Split(Transcript(p), "\n"), strings.Split(Expected, "\n")
@@ -74,7 +67,7 @@ func lineOf(lines []string, i int) string {
 	return ""
 }
 
-// Transcript asks the guest everything and returns the answers.
+// Transcript asks the guest all questions and returns the answers.
 func Transcript(p Policy) string {
 	t := transcript{policy: p, hooks: p.Attach(queue())}
 	t.section("on_enqueue", t.hooks.OnEnqueue, entering(), hook.WhyEnqueue)
@@ -93,8 +86,7 @@ type transcript struct {
 
 type callback = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
-// section asks a hook: each question by itself, and then all at once, which has to
-// get the same answers.
+// section calls a hook: for each question by itself, and then for all at once, which must give the same answers.
 func (t *transcript) section(name string, ask callback, qs []question, why hook.Why) {
 	fmt.Fprintln(&t.b, name)
 	for i := range qs {
@@ -140,7 +132,7 @@ func verdicts(qs []question, why hook.Why) []hook.Verdict {
 	return vs
 }
 
-// answer is a verdict in words.
+// answer describes a verdict in words.
 func answer(v *hook.Verdict) string {
 	var b strings.Builder
 	switch v.Action {
@@ -171,7 +163,7 @@ func answer(v *hook.Verdict) string {
 	return b.String()
 }
 
-// after is an instant, counted from the clock of the questions.
+// after describes an instant relative to the time of the questions.
 func after(t hook.Instant) string {
 	if t == 0 {
 		return "for ever"

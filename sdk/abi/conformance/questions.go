@@ -7,8 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// question is a message that the guest is asked about. Its priority tells the
-// guest what to do; README.md has the list.
+// question is a message about which the guest is called. Its priority tells the guest what to do; README.md has the list.
 type question struct {
 	priority uint8
 	name     string
@@ -42,7 +41,7 @@ func entering() []question {
 	return append(append(qs, records()...), contents()...)
 }
 
-// records are questions about what a record has.
+// records are questions about the content of a record.
 func records() []question {
 	record := hook.Message{Expiration: hook.LimitOf(101), Deadline: start.AddMillis(303), State: 404, Size: 505, Deliveries: 606}
 	flags := hook.Message{Enqueued: start.AddMillis(-70), Redelivered: true, Persistent: true}
@@ -53,7 +52,7 @@ func records() []question {
 	}
 }
 
-// contents are questions about what a message carries.
+// contents are questions about the content of a message.
 func contents() []question {
 	number := func(v any) hooktest.Content {
 		return hooktest.Content{Headers: map[string]any{"number": v}}

@@ -1,5 +1,4 @@
-// Package heavy is an example of a plugin from outside Curfew's tree: heavy
-// messages may wait for a shorter time than others.
+// Package heavy is an example of a plugin from outside Curfew's tree: heavy messages may wait for a shorter time than others.
 package heavy
 
 import (
@@ -27,8 +26,8 @@ func build(c Config) (hook.Plugin, error) {
 	return plugin{c}, nil
 }
 
-// Arguments implements [hook.Plugin]: x-heavy-ttl, in milliseconds, takes the
-// place of the configured ttl for one queue, and heavy-ttl in a policy for many.
+// Arguments implements [hook.Plugin]. x-heavy-ttl, in milliseconds, replaces the configured ttl for one queue, and heavy-ttl in a policy for
+// many.
 func (plugin) Arguments() []hook.Argument {
 	const what = "heavy TTL, expected 1 to 315360000000 milliseconds"
 	return []hook.Argument{{

@@ -6,13 +6,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// capacity is how many messages a call has at the most. With more, a collection
-// of garbage in the middle of a call would come more often.
+// capacity is the maximum number of messages per call. With more, a garbage
+// collection in the middle of a call would happen more often.
 const capacity = 64
 
 // record is a message as the broker writes it, and answer a verdict as it reads
-// it. Bytes are in the order that WebAssembly has, and so have all processors that
-// tests run on.
+// it. The byte order is WebAssembly's, which all processors that run the tests
+// share.
 type (
 	record struct {
 		enqueued, expiration, queueTTL, deadline, state int64
@@ -32,8 +32,8 @@ type (
 	}
 )
 
-// The buffer holds the records of a call, and the verdicts behind them. texts is
-// where verdicts point to for exchange and routing key.
+// The buffer holds the records of a call, and after them the verdicts. texts holds
+// the exchanges and routing keys to which verdicts point.
 var (
 	buffer [capacity * (abi.RecordSize + abi.VerdictSize) / 8]uint64
 	texts  [capacity][2 * abi.MaxName]byte
@@ -45,14 +45,14 @@ func place(n int) ([]record, []answer) {
 	return unsafe.Slice((*record)(start), n), unsafe.Slice((*answer)(unsafe.Add(start, n*abi.RecordSize)), n)
 }
 
-// What hooks are given; one call is made at a time, and allocating them anew for
-// each would cost more than most policies do.
+// Arguments of hooks. One call is made at a time, and allocating them for each
+// call would cost more than most policies do.
 var (
 	message Msg
 	verdict Verdict
 )
 
-// each asks a hook about every message of a call.
+// each calls a hook for every message of a call.
 func each(now int64, n int, hook func(int64, *Msg, *Verdict)) {
 	records, answers := place(min(n, capacity))
 	for i := range records {
@@ -74,8 +74,8 @@ func (m *Msg) read(r *record, index uint32) {
 	m.Held, m.queue, m.index = 0, r.queue, index
 }
 
-// write puts a verdict where the broker reads it, and its strings into text. The
-// broker refuses names that are too long; they must only not be cut to others.
+// write puts a verdict where the broker reads it, and its strings into text. Names that
+// are too long must be refused by the broker; here they must only not become other valid names.
 func (v *Verdict) write(a *answer, text *[2 * abi.MaxName]byte) {
 	a.action, a.flags, a.until, a.state = uint32(v.Action), v.flags(), v.Until, v.State
 	if v.Action != DeadLetter {

@@ -4,7 +4,7 @@ package policy
 
 import "unsafe"
 
-// Without a broker nothing is set, and nobody listens.
+// Without a broker nothing is set, and output is discarded.
 
 func hostLog(int32, string) {}
 

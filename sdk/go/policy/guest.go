@@ -4,14 +4,14 @@ package policy
 
 import "unsafe"
 
-// What the broker calls. All hooks are exported, whatever the policy is;
-// policy_hooks says which of them it has.
+// The functions that the broker calls. All hooks are exported, whatever the policy
+// is; policy_hooks says which of them it has.
 
 //go:wasmexport policy_v1
 func exportVersion() int32 { return capacity }
 
-// exportBuffer finds room for the records and verdicts of a call, and for the
-// configuration, which nobody reads there: see ConfigInt and ConfigText.
+// exportBuffer returns memory for the records and verdicts of a call, and for the
+// configuration, which the SDK does not read there: see ConfigInt and ConfigText.
 //
 //go:wasmexport policy_buf
 func exportBuffer(bytes int32) unsafe.Pointer {
@@ -65,7 +65,7 @@ func exportIdle(now, idle int64, ready, unacked, consumers int32) int64 {
 	return registered.onIdle(now, idle, int(uint32(ready)), int(uint32(unacked)), int(uint32(consumers)))
 }
 
-// What the broker offers.
+// The broker's functions.
 
 //go:wasmimport policy_v1 log
 func hostLog(level int32, text string)

@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Level is how much a line of the log matters.
+// Level is the severity of a log line.
 type Level int32
 
 // The levels.
@@ -17,18 +17,18 @@ const (
 	LevelError Level = abi.LogError
 )
 
-// Log writes a line to the broker's log, which takes only so many of them.
+// Log writes a line to the broker's log, which limits the number of lines.
 func Log(l Level, text string) { hostLog(int32(l), text) }
 
-// LogEnabled reports whether the log takes lines of this level at all.
+// LogEnabled reports whether the log accepts lines of this level at all.
 func LogEnabled(l Level) bool { return hostLogEnabled(int32(l)) != 0 }
 
-// ConfigInt returns a setting of the configuration. What lies deeper has a name
-// with dots.
+// ConfigInt returns a setting of the configuration. The names of nested settings are
+// joined with dots.
 func ConfigInt(name string, otherwise int64) int64 { return hostConfigInt(name, otherwise) }
 
-// ConfigText returns a setting that is text, and whether there is one. Lists come
-// as JSON.
+// ConfigText returns a setting that is text, and whether there is one. Lists are
+// returned as JSON.
 func ConfigText(name string) (string, bool) {
 	return text(func(buf unsafe.Pointer, limit uint32) int32 { return hostConfigText(name, buf, limit) })
 }
@@ -66,8 +66,8 @@ func (m *Msg) Property(p Property) (string, bool) {
 	return text(func(buf unsafe.Pointer, limit uint32) int32 { return hostProperty(m.index, uint32(p), buf, limit) })
 }
 
-// Body copies into b what there is of the body from an offset on, and returns how
-// much that was. It needs the grant body.
+// Body copies the body from an offset on into b, as far as b has space, and returns
+// the number of bytes copied. It needs the grant body.
 func (m *Msg) Body(offset int, b []byte) int {
 	return int(hostBody(m.index, uint32(offset), unsafe.Pointer(unsafe.SliceData(b)), uint32(len(b))))
 }
@@ -77,7 +77,7 @@ func (m *Msg) QueueInt(name string, otherwise int64) int64 {
 	return hostQueueInt(m.queue, name, otherwise)
 }
 
-// QueueText returns a setting of its queue that is text, and whether there is one.
+// QueueText returns a setting of the message's queue that is text, and whether there is one.
 func (m *Msg) QueueText(name string) (string, bool) {
 	return text(func(buf unsafe.Pointer, limit uint32) int32 { return hostQueueText(m.queue, name, buf, limit) })
 }
@@ -85,21 +85,21 @@ func (m *Msg) QueueText(name string) (string, bool) {
 // Trace adds an attribute to the message's trace. It needs the grant trace.
 func (m *Msg) Trace(key, value string) { hostTrace(m.index, key, value) }
 
-// Hold keeps the message from being delivered before a time; others pass it. It counts
-// with a verdict that keeps the message, and [None] takes it back. A deadline that comes
+// Hold keeps the message from being delivered before a time; other messages pass it. It applies
+// together with a verdict that keeps the message, and [None] cancels it. A deadline that comes
 // first is not postponed. It needs the grant hold.
 func (m *Msg) Hold(until int64) {
 	m.Held = until
 	hostHold(m.index, until)
 }
 
-// absent is what host functions say of a text that there is not.
+// absent is the result of host functions for a text that does not exist.
 const absent = -1
 
-// room is what most texts fit into.
+// room is large enough for most texts.
 var room [512]byte
 
-// text has a text read into room or, if it is longer, into a buffer of its size.
+// text reads a text into room or, if it is longer, into a buffer of its size.
 func text(read func(buf unsafe.Pointer, limit uint32) int32) (string, bool) {
 	b := room[:]
 	n := read(unsafe.Pointer(&b[0]), uint32(len(b)))

@@ -10,7 +10,7 @@
 //
 //	var _ = policy.Register(short{})
 //
-//	func main() {} // is not called
+//	func main() {} // is never called
 //
 // It is built with
 //
@@ -28,10 +28,10 @@ package policy
 
 import "github.com/curfewmq/curfew/sdk/abi"
 
-// None stands for no time, or never.
+// None means no time, or never.
 const None = -1
 
-// Why is the reason for which a hook is asked about a message.
+// Why is the occasion on which a hook is called about a message.
 type Why uint8
 
 // The occasions.
@@ -42,7 +42,7 @@ const (
 	WhyRequeue  Why = abi.WhyRequeue
 )
 
-// Msg is a message as hooks see it.
+// Msg is a message as seen by hooks.
 type Msg struct {
 	Enqueued    int64 // when it entered this queue
 	Expiration  int64 // the publisher's expiration, a duration
@@ -57,13 +57,13 @@ type Msg struct {
 	Redelivered bool // it was delivered before
 	Persistent  bool // its publisher asked for it to survive a restart
 	HasDLX      bool // its queue has a dead-letter exchange
-	// Held is what Hold was called with, for tests of policies; 0 if it was not called.
+	// Held is the argument of the last call of Hold, for tests of policies; 0 if there was none.
 	Held int64
 
 	queue, index uint32
 }
 
-// Action is what becomes of a message.
+// Action says how to handle a message.
 type Action uint32
 
 // The actions. Methods of [Verdict] choose them.
@@ -87,7 +87,7 @@ type Verdict struct {
 	Exchange, Key string
 }
 
-// Keep keeps the message until a time; [None] means for ever.
+// Keep keeps the message until a time; [None] means forever.
 func (v *Verdict) Keep(until int64) { v.Action, v.Until = Keep, until }
 
 // Expire expires the message: it is dead-lettered if the queue is configured for it,
@@ -95,52 +95,52 @@ func (v *Verdict) Keep(until int64) { v.Action, v.Until = Keep, until }
 func (v *Verdict) Expire() { v.Action = Expire }
 
 // DeadLetter dead-letters the message to an exchange of the policy's choice. With an
-// empty key it keeps its own. It needs the grant route.
+// empty key the message keeps its own. It needs the grant route.
 func (v *Verdict) DeadLetter(exchange, key string) {
 	v.Action, v.Until, v.Exchange, v.Key = DeadLetter, None, exchange, key
 }
 
-// AskAgain keeps the message, and asks the policy about it again, not before that
+// AskAgain keeps the message, and calls the policy about it again, not before that
 // time.
 func (v *Verdict) AskAgain(at int64) { v.Action, v.Until = AskAgain, at }
 
 // Drop drops the message without dead-lettering it.
 func (v *Verdict) Drop() { v.Action = Drop }
 
-// SetState stores eight bytes of the policy's own with the message.
+// SetState stores eight bytes, whose meaning is up to the policy, with the message.
 func (v *Verdict) SetState(s int64) { v.State, v.HasState = s, true }
 
-// AskAtHead asks for a call of OnHead when the message is delivered next.
+// AskAtHead requests a call of OnHead when the message is delivered next.
 func (v *Verdict) AskAtHead() { v.Ask = true }
 
-// Configurer is a policy with settings. An error refuses them and is shown to the
-// operator.
+// Configurer is a policy with settings. If Configure returns an error, the settings are refused
+// and the operator sees the error.
 type Configurer interface {
 	Configure() error
 }
 
-// EnqueueHook is asked about messages that are about to be enqueued.
+// EnqueueHook is called about messages that are about to be enqueued.
 type EnqueueHook interface {
 	OnEnqueue(now int64, m *Msg, v *Verdict)
 }
 
-// DeadlineHook is asked about due messages. Without it they expire.
+// DeadlineHook is called about due messages. Without it they expire.
 type DeadlineHook interface {
 	OnDeadline(now int64, m *Msg, v *Verdict)
 }
 
-// HeadHook is asked about messages that are delivered next, if a verdict asked for it
+// HeadHook is called about messages that are delivered next, if a verdict requested it
 // with AskAtHead.
 type HeadHook interface {
 	OnHead(now int64, m *Msg, v *Verdict)
 }
 
-// RequeueHook is asked about requeued messages. Without it they keep their deadline.
+// RequeueHook is called about requeued messages. Without it they keep their deadline.
 type RequeueHook interface {
 	OnRequeue(now int64, m *Msg, v *Verdict)
 }
 
-// IdleHook is asked while a queue has no consumers. It returns when to ask again,
+// IdleHook is called while a queue has no consumers. It returns when to call it again,
 // or one of the values below.
 type IdleHook interface {
 	OnIdle(now, idle int64, ready, unacked, consumers int) int64
@@ -150,19 +150,19 @@ type IdleHook interface {
 const (
 	IdleNoOpinion = abi.IdleNoOpinion // the queue's x-expires decides
 	IdleDelete    = abi.IdleDelete    // delete the queue
-	IdleStays     = abi.IdleNever     // it stays, and is not asked about again
+	IdleStays     = abi.IdleNever     // the queue stays, and OnIdle is not called again
 )
 
-// registered has the hooks of this program's policy; those that it lacks are nil.
+// registered has the hooks of this program's policy; missing ones are nil.
 var registered struct {
-	hooks int64 // a bit of its number for each that there is
+	hooks int64 // a bit for each hook, at its number
 
 	configure                                func() error
 	onEnqueue, onDeadline, onHead, onRequeue func(now int64, m *Msg, v *Verdict)
 	onIdle                                   func(now, idle int64, ready, unacked, consumers int) int64
 }
 
-// Register makes p the policy that this program is. It is called once, while the
+// Register makes p the policy of this program. It must be called once, while the
 // program is initialized: var _ = policy.Register(p). It panics if p has no
 // hook.
 func Register(p any) bool {

@@ -48,7 +48,7 @@ func TestRegisterRefusesWhatHasNoHook(t *testing.T) {
 	Register(struct{}{})
 }
 
-// What the broker writes and reads is laid out as the ABI has it.
+// The data that the broker writes and reads has the ABI's layout.
 func TestLayout(t *testing.T) {
 	var r record
 	var a answer
@@ -97,7 +97,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// A hook that leaves its verdict alone says nothing, whatever the one before said.
+// A hook that does not touch its verdict gives no opinion, whatever the previous verdict was.
 func TestEachMessageStartsWithNoOpinion(t *testing.T) {
 	n := 0
 	each(1, 3, func(now int64, _ *Msg, v *Verdict) {
@@ -130,7 +130,7 @@ func TestDeadLetterNamesExchangeAndKey(t *testing.T) {
 	}
 }
 
-// Policies can be tested where there is no broker: nothing is set then.
+// Policies can be tested without a broker: nothing is set then.
 func TestWithoutABroker(t *testing.T) {
 	var m Msg
 	if _, ok := m.HeaderText("x"); ok {

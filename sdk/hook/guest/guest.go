@@ -1,7 +1,5 @@
-// Package guest is for plugins that run code of others, such as WebAssembly
-// modules. Their strategies come and go while the broker runs, a message's
-// deadline names the code that set it, and traces show what the code decided.
-// Other plugins need none of it.
+// Package guest is for plugins that run others' code, such as WebAssembly modules. Their strategies are added and removed while the broker
+// runs, a message's deadline identifies the code that set it, and traces show the decisions of that code. Other plugins need none of it.
 package guest
 
 import (
@@ -11,24 +9,20 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/internal/access"
 )
 
-// Dynamic is a Strategist whose strategies come and go while the broker runs.
-// Strategies may be called from any goroutine.
+// Dynamic is a Strategist whose strategies are added and removed while the broker runs. Strategies may be called from any goroutine.
 type Dynamic interface {
 	hook.Strategist
-	// OnChange is called once, when the broker starts. The plugin calls changed when
-	// a strategy is added, removed or replaced, from any goroutine but not in a
-	// queue's turn, that is not from Attach or a callback. When changed returns, the
-	// queues of the strategy are attached again. With recompute, OnRestamp is then
-	// asked about their messages. It is not asked when a queue's settings change.
+	// OnChange is called once, when the broker starts. The plugin calls changed when a strategy is added, removed or replaced, from any
+	// goroutine, but not in a queue's turn, that is, not from Attach or a callback. When changed returns, the queues of the strategy have been
+	// attached again. With recompute, OnRestamp is then called for their messages. It is not called for changes of a queue's settings.
 	OnChange(changed func(strategy string, recompute bool))
 }
 
-// Digest returns the first 8 bytes of the SHA-256 of the code that set the
-// verdict's Deadline, as a big-endian number. It is stored with the message and
-// shown in events and traces. 0 = not set by such code.
+// Digest returns the first 8 bytes of the SHA-256 of the code that set the verdict's Deadline, as a big-endian number. It is stored with
+// the message and shown in events and traces. 0 = not set by such code.
 func Digest(v *hook.Verdict) uint64 { return *v.Guest(access.Key{}) }
 
-// SetDigest sets the digest of a verdict. Only the queue's expiry strategy may.
+// SetDigest sets the digest of a verdict. Only the queue's expiry strategy may call it.
 func SetDigest(v *hook.Verdict, digest uint64) { *v.Guest(access.Key{}) = digest }
 
 // Signed returns v with a digest.
@@ -59,26 +53,25 @@ func Restore(v *hook.Verdict, m *hook.Message) {
 type Decision struct {
 	Policy  string        // its name
 	Digest  string        // of its module, "sha256:" and hexadecimal digits
-	Hook    string        // that was called, "on_enqueue" for example
+	Hook    string        // the hook that was called, such as "on_enqueue"
 	Took    time.Duration // for the whole batch
 	Batch   int           // messages of the same call
 	Fuel    int64         // used by the call
 	Verdict hook.Verdict
 	Failure string // why the policy gave no verdict; "" = it gave one
-	// FailureKind is the kind of the failure, one of few, such as "trap"; "" = it has none.
+	// FailureKind is the kind of the failure, one of few, such as "trap"; "" = there was no failure.
 	FailureKind string
 	// Attributes are the policy's own attributes, alternating names and values.
 	Attributes []string
 }
 
-// Witness is a [hook.Source] that takes decisions.
+// Witness is a [hook.Source] that receives decisions.
 type Witness interface {
-	// Decided takes a decision about message i, and does not retain it.
+	// Decided receives a decision about message i, and must not retain it.
 	Decided(i int, d *Decision)
 }
 
-// Decided adds a decision to the message's trace. It does nothing for a message
-// that is not traced, and does not retain the decision.
+// Decided adds a decision to the message's trace. If the message is not traced, it does nothing. It does not retain the decision.
 func Decided(m *hook.Message, d *Decision) {
 	if !m.Traced {
 		return

@@ -25,7 +25,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// witness records what it is told of each message.
+// witness records the decisions about each message.
 type witness struct {
 	hooktest.Source
 	told map[int]string

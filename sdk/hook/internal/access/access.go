@@ -1,5 +1,4 @@
-// Package access lets packages below sdk/hook reach fields of hook's types that
-// plugins do not see.
+// Package access lets packages below sdk/hook reach fields of hook's types that are hidden from plugins.
 package access
 
 // Key is an argument of methods that only these packages can call.
