@@ -14,12 +14,11 @@ type bounds struct {
 	ahead int
 }
 
-// boundsOf returns the bounds of an engine. One with a method MaxEntry takes entries of at most so many bytes, which are far fewer
-// than [wlog.MaxEntry]: then a part of an entry is left for commits that overtake it.
+// boundsOf returns the bounds of an engine. If its entries are smaller than [wlog.MaxEntry], a part of an entry is left for commits that
+// overtake it.
 func boundsOf(e wlog.Engine) bounds {
 	const part = 16
-	if m, ok := e.(interface{ MaxEntry() int }); ok {
-		most := m.MaxEntry()
+	if most := e.MaxEntry(); most < wlog.MaxEntry {
 		return bounds{commit: most - most/part, ahead: most / part}
 	}
 	return bounds{commit: wlog.MaxEntry, ahead: math.MaxInt}

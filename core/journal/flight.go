@@ -10,11 +10,11 @@ import (
 
 // flights are the groups whose entries are on their way, in order. They belong to run.
 //
-// A [wlog.Pipeline] has two entries on their way at most, the second begun half a journey behind the first. So its publishers, which have
+// A log with a depth has two entries on their way at most, the second begun half a journey behind the first. So its publishers, which have
 // only so many messages unconfirmed, do not all wait for one journey while the log waits for them; and an entry does not consist of the
-// first of many commits. Entries of any other log follow one another.
+// first of many commits. Entries of a log with depth 1 follow one another.
 type flights struct {
-	pipeline wlog.Pipeline // nil = the log is none
+	pipeline wlog.Log // nil = its depth is 1
 	list     []flight
 	bytes    int           // of their entries
 	began    time.Time     // the latest journey
@@ -37,8 +37,8 @@ const (
 )
 
 func newFlights(l wlog.Log) (f flights) {
-	if p, ok := l.(wlog.Pipeline); ok {
-		f = flights{pipeline: p, timer: time.NewTimer(0), poke: make(chan struct{}, 1)}
+	if l.Depth() > 1 {
+		f = flights{pipeline: l, timer: time.NewTimer(0), poke: make(chan struct{}, 1)}
 		f.timer.Stop()
 	}
 	return f

@@ -26,7 +26,9 @@ type pipeLog struct {
 	broken error         // of an entry, and of all behind it
 }
 
-var _ wlog.Pipeline = (*pipeLog)(nil)
+var _ wlog.Log = (*pipeLog)(nil)
+
+func (l *pipeLog) Depth() int { return 2 }
 
 // pipeEngine opens a log as a pipeline.
 type pipeEngine struct {

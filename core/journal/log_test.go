@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -49,6 +50,8 @@ func (e memEngine) Open(_ context.Context, _ uint32, fn func(wlog.Index, []byte)
 	}
 	return e.memLog, nil
 }
+
+func (e memEngine) MaxEntry() int { return wlog.MaxEntry }
 
 func (e memEngine) Shards(context.Context) ([]uint32, error) { return []uint32{1}, nil }
 
@@ -99,6 +102,18 @@ func (l *memLog) Trim(before wlog.Index) error {
 }
 
 func (l *memLog) Lost() <-chan struct{} { return l.lost }
+
+func (l *memLog) Depth() int { return 1 }
+
+func (l *memLog) Begin([]byte, wlog.Purpose) (<-chan wlog.Appended, error) { panic("not needed") }
+
+func (l *memLog) HasSpace(int, wlog.Purpose) bool { panic("not needed") }
+
+func (l *memLog) Reserve(int, wlog.Purpose) error { panic("not needed") }
+
+func (l *memLog) Frees(wlog.Index) bool { panic("not needed") }
+
+func (l *memLog) Offset() time.Duration { return 0 }
 
 func (l *memLog) Close() error {
 	l.mu.Lock()

@@ -28,11 +28,5 @@ func (w *Writer) ended(err error) error {
 	return err
 }
 
-// Offset returns what is to be added to this node's clock to get the shard's, as long as the log is open: see [wlog.Timed]. It is 0
-// for a log of an engine whose shards do not change owners.
-func (w *Writer) Offset() time.Duration {
-	if l, ok := w.log.(wlog.Timed); ok {
-		return l.Offset()
-	}
-	return 0
-}
+// Offset returns what is to be added to this node's clock to get the shard's, as long as the log is open: see [wlog.Log].
+func (w *Writer) Offset() time.Duration { return w.log.Offset() }

@@ -21,7 +21,7 @@ type Options struct {
 
 	Slack int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
 
-	// Gather bounds how long commits wait for others, while an entry is on its way to a [wlog.Pipeline]: the next one begins half a journey
+	// Gather bounds how long commits wait for others, while an entry is on its way in a log that has several at a time: the next one begins half a journey
 	// later, at most by Gather. Other logs have no use for it. 0 = the next entry begins at once.
 	Gather time.Duration
 

@@ -12,12 +12,13 @@ type Replay struct {
 	extents extents
 	size    func(ops int) int64
 	last    wlog.Index
+	standby wlog.Standby // where it goes on; nil = it has begun with Open
 }
 
-// NewReplay returns the replay of a log that is to be opened with the same extents and sizes as the options have.
-func NewReplay(o Options) *Replay {
+// NewReplay returns the replay of a log of an engine, which is to be opened with the same extents and sizes as the options have.
+func NewReplay(engine wlog.Standby, o Options) *Replay {
 	o = o.withDefaults()
-	return &Replay{extents: newExtents(o.Extent), size: o.Size}
+	return &Replay{extents: newExtents(o.Extent), size: o.Size, standby: engine}
 }
 
 // Entry accounts for the next entry, and returns its extent.
@@ -35,5 +36,5 @@ func (r *Replay) open(ctx context.Context, engine wlog.Engine, shard uint32, fn 
 	if r.last == 0 {
 		return engine.Open(ctx, shard, entry)
 	}
-	return engine.(wlog.Standby).Resume(ctx, shard, r.last, entry)
+	return r.standby.Resume(ctx, shard, r.last, entry)
 }

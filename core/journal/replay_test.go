@@ -45,7 +45,7 @@ func TestOpenWithAReplay(t *testing.T) {
 		w := owned(one, o)
 		write(w, "abcde")
 		ahead := o
-		ahead.Replay = NewReplay(o)
+		ahead.Replay = NewReplay(two, o)
 		replay := func() {
 			t.Helper()
 			err := two.Replay(t.Context(), 1, ahead.Replay.Last(), func(at wlog.Index, ops []byte) error {
@@ -76,7 +76,7 @@ func TestOpenWithAReplay(t *testing.T) {
 		if err := whole.Sync(); err != nil {
 			t.Fatal(err)
 		}
-		ahead.Replay = NewReplay(o)
+		ahead.Replay = NewReplay(two, o)
 		ahead.Replay.Entry(1, []byte("a"))
 		storage.SetOwner(1, two.ID())
 		if _, err := Open(t.Context(), two, 1, nil, ahead); !errors.Is(err, wlog.ErrTrimmed) {

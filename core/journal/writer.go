@@ -75,8 +75,8 @@ type Writer struct {
 // Open opens a shard's log and replays it: fn gets every entry in order, with its extent, and must not keep ops. An error of fn
 // ends the replay and is returned.
 //
-// With Options.Replay the entries that it has got are not replayed again; fn gets those behind them. The engine is a [wlog.Standby]
-// then. If it returns [wlog.ErrTrimmed], what was replayed is void: only without it the log can be opened. After another error that is
+// With Options.Replay the entries that it has got are not replayed again; fn gets those behind them. The engine is the
+// [wlog.Standby] that it was made with. If it returns [wlog.ErrTrimmed], what was replayed is void: only without it the log can be opened. After another error that is
 // not fn's, the Replay has got what fn has.
 //
 // Nothing is trimmed before Recovered was called.
@@ -86,7 +86,7 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	o.Entry = min(o.Entry, b.commit)
 	r := o.Replay
 	if r == nil {
-		r = NewReplay(o)
+		r = NewReplay(nil, o)
 	}
 	w := &Writer{
 		bounds:    b,

@@ -42,6 +42,9 @@ func (e *scarceEngine) Open(ctx context.Context, shard uint32, fn func(wlog.Inde
 	return &scarceLog{l, e}, err
 }
 
+// Depth implements [wlog.Log]: entries go through Append.
+func (l *scarceLog) Depth() int { return 1 }
+
 func (l *scarceLog) Append(ctx context.Context, entry []byte, p wlog.Purpose) (wlog.Index, error) {
 	if int32(p) < l.engine.least.Load() {
 		return 0, wlog.ErrFull

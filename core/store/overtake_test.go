@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -33,8 +32,8 @@ func (e *scarce) Resume(ctx context.Context, shard uint32, after wlog.Index, fn 
 	return &scarceLog{log, e}, err
 }
 
-// Offset implements [wlog.Timed].
-func (l *scarceLog) Offset() time.Duration { return l.Log.(wlog.Timed).Offset() }
+// Depth implements [wlog.Log]: entries go through Append.
+func (l *scarceLog) Depth() int { return 1 }
 
 func (l *scarceLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	if l.of.full.Load() && purpose == wlog.Bringing {

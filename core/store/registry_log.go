@@ -49,6 +49,9 @@ type indexedLog struct {
 	last atomic.Uint64
 }
 
+// Depth implements [wlog.Log]: entries follow one another, or last would be wrong.
+func (l *indexedLog) Depth() int { return 1 }
+
 func (l *indexedLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	at, err := l.Log.Append(ctx, entry, purpose)
 	if err == nil {

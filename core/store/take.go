@@ -32,7 +32,7 @@ func (c *cluster) newTakeover(t *seat) *takeover {
 	s.holdsDefinitions, s.holdsMessages = true, true
 	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}}
 	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
-	r := &takeover{shard: s, restorer: c.store.vhostConfig.Queues.NewRestorer(), replay: journal.NewReplay(c.journalOptions(s))}
+	r := &takeover{shard: s, restorer: c.store.vhostConfig.Queues.NewRestorer(), replay: journal.NewReplay(c.options.Cluster, c.journalOptions(s))}
 	r.definitions = newDefinitionsReplay(s, c.options.Rules)
 	r.definitions.restorer = r.restorer
 	r.definitions.add(s.numbers, noState{})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strconv"
-	"time"
 )
 
 // NodeID is the number of a node of a cluster, not 0. It belongs to what is on the node's disk: a node that lost that is another one.
@@ -62,11 +61,3 @@ type Ownership struct {
 
 // ErrNoOwner means that no node is known to own the shard.
 var ErrNoOwner = errors.New("the shard has no owner now")
-
-// Timed is a [Log] of a shard whose time goes on when its owner changes. Deadlines in it are instants of that time.
-type Timed interface {
-	Log
-	// Offset returns what is to be added to the node's clock to get the shard's, as long as this node owns the shard. The shard's time
-	// is never ahead of what it would be if its owner had not changed.
-	Offset() time.Duration
-}

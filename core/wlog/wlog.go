@@ -9,13 +9,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // Index is the position of an entry. Indices of a shard increase strictly from entry to entry, but not by one; their meaning is
 // the engine's. An entry never changes its index: Append returned it, replay reports it, ReadAt takes it. No entry has index 0.
 type Index uint64
 
-// MaxEntry is the maximum size of an entry in bytes. An engine that takes only smaller ones has a method MaxEntry() int, which says so.
+// MaxEntry is the maximum size of an entry in bytes, of any engine.
 const MaxEntry = 1 << 30
 
 // Purpose says whether an entry needs more of the log or less. The last of the space is reserved for entries that allow some of
@@ -45,6 +46,32 @@ type Log interface {
 	// entry is there. If ctx ends during Append, that may be such an error or may be ignored.
 	Append(ctx context.Context, entry []byte, purpose Purpose) (Index, error)
 
+	// Begin begins to append an entry behind all that were begun before, and does not wait until it is durable. What Append would have
+	// returned comes through the channel, once for each entry and in their order; the slice may be reused then. With ErrFull nothing was
+	// begun. Once an entry has failed, so do all behind it.
+	//
+	// Begin follows Append and other calls of Begin as Append does. Append may be called only when nothing is on its way.
+	Begin(entry []byte, purpose Purpose) (<-chan Appended, error)
+
+	// Depth returns how many entries may be on their way at a time, at least 1. With 1 it is of no use to call Begin, which may wait as
+	// Append does.
+	Depth() int
+
+	// HasSpace reports whether Reserve would find space for an entry of that size in bytes, beside an append on its way if size includes
+	// that one. It does not wait for the disk. False may mean that Reserve has something to do first.
+	HasSpace(size int, purpose Purpose) bool
+
+	// Reserve makes space for an entry of that size in bytes, which is appended next with any purpose. It fails as Append would.
+	Reserve(size int, purpose Purpose) error
+
+	// Frees reports whether Trim would remove anything, once an entry was appended with Trimming and if that may be trimmed, too.
+	Frees(before Index) bool
+
+	// Offset returns what is to be added to the node's clock to get the shard's, as long as this node owns the shard. Deadlines in the
+	// shard are instants of that time, which is never ahead of what it would be if the owner had not changed. It is 0 in an engine whose
+	// shards do not change owners.
+	Offset() time.Duration
+
 	// ReadAt fills p from the entry at an index, beginning off bytes into it. With ErrNoEntry or ErrRange it refuses to read
 	// outside of the entry. Errors of ReadAt do not end the Log.
 	ReadAt(ctx context.Context, at Index, off int, p []byte) error
@@ -58,17 +85,6 @@ type Log interface {
 
 	// Close gives up the shard, after an append in flight. Only Lost and Close may be called afterwards; Append returns ErrClosed.
 	Close() error
-}
-
-// Pipeline is a Log that takes entries while those before them are on their way.
-type Pipeline interface {
-	Log
-	// Begin begins to append an entry behind all that were begun before, and does not wait until it is durable. What Append would have
-	// returned comes through the channel, once for each entry and in their order; the slice may be reused then. With ErrFull nothing was
-	// begun. Once an entry has failed, so do all behind it.
-	//
-	// Begin follows Append and other calls of Begin as Append does. Append may be called only when nothing is on its way.
-	Begin(entry []byte, purpose Purpose) (<-chan Appended, error)
 }
 
 // Appended is what has become of an entry.
@@ -87,6 +103,9 @@ type Engine interface {
 
 	// Shards returns the shards that have a log, in increasing order.
 	Shards(ctx context.Context) ([]uint32, error)
+
+	// MaxEntry returns how many bytes an entry may have, at most the constant MaxEntry.
+	MaxEntry() int
 
 	// Close gives up all shards, and then the storage itself.
 	Close() error

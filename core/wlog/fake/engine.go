@@ -134,6 +134,9 @@ func (st *stream) takeOver(l *log) {
 	l.storage.announce()
 }
 
+// MaxEntry implements [wlog.Engine].
+func (e *Engine) MaxEntry() int { return wlog.MaxEntry }
+
 // Shards implements [wlog.Engine].
 func (e *Engine) Shards(ctx context.Context) ([]uint32, error) {
 	e.storage.mu.Lock()

@@ -23,12 +23,25 @@ type log struct {
 	begun chan struct{} // closed when what was begun last has ended; nil = nothing was begun
 }
 
-var (
-	_ wlog.Timed    = (*log)(nil)
-	_ wlog.Pipeline = (*log)(nil)
-)
+var _ wlog.Log = (*log)(nil)
 
-// Offset implements [wlog.Timed].
+// Depth implements [wlog.Log].
+func (l *log) Depth() int { return 2 }
+
+// HasSpace implements [wlog.Log].
+func (l *log) HasSpace(size int, purpose wlog.Purpose) bool { return l.Reserve(size, purpose) == nil }
+
+// Reserve implements [wlog.Log].
+func (l *log) Reserve(size int, purpose wlog.Purpose) error {
+	l.storage.mu.Lock()
+	defer l.storage.mu.Unlock()
+	return l.refuses(context.Background(), size, purpose)
+}
+
+// Frees implements [wlog.Log].
+func (l *log) Frees(wlog.Index) bool { return true }
+
+// Offset implements [wlog.Log].
 func (l *log) Offset() time.Duration { return l.offset }
 
 func now() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
@@ -56,7 +69,7 @@ func (l *log) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (w
 	return at, l.cause
 }
 
-// Begin implements [wlog.Pipeline].
+// Begin implements [wlog.Log].
 func (l *log) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	s := l.storage
 	s.mu.Lock()

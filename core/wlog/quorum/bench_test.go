@@ -104,7 +104,7 @@ func BenchmarkDepth(b *testing.B) {
 		for _, depth := range []int{1, 2, 4} {
 			b.Run(fmt.Sprintf("%d/%d", size, depth), func(b *testing.B) {
 				log, _ := benchTrio(b)
-				l := log.(wlog.Pipeline)
+				l := log
 				entry := make([]byte, size)
 				b.SetBytes(int64(size))
 				var flying []<-chan wlog.Appended

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func local(t *testing.T, fsys vfs.FS) wlog.Engine {
+func local(t *testing.T, fsys vfs.FS) Local {
 	t.Helper()
 	e, err := seg.New(fsys, seg.Options{SegmentSize: 64 << 10, Clock: func() hook.Instant { return hook.Instant(time.Now().UnixNano()) }})
 	if err != nil {

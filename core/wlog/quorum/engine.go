@@ -12,15 +12,23 @@ import (
 
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
 // MaxEntry is the maximum size of an entry in bytes: it goes to the other nodes in one message.
 const MaxEntry = 64 << 20
 
+// Local is the engine that the replicas of a node are in.
+type Local interface {
+	wlog.Engine
+	// Stats describes the log of a shard; ok is false if it is not open.
+	Stats(shard uint32) (st seg.Stats, ok bool)
+}
+
 // Options of an [Engine].
 type Options struct {
 	// Local is the engine that the node's replicas are in. The Engine closes it.
-	Local wlog.Engine
+	Local Local
 	// Node is the node's number in the cluster, not 0. It belongs to the contents of Local: a node that lost them gets another.
 	Node wlog.NodeID
 	// Voters are the nodes of a new cluster. All of them have the same; a node that joins a cluster has none. A shard that has a log

@@ -90,7 +90,7 @@ func (c *trio) found(id wlog.NodeID, upTo uint64, at hook.Instant) {
 }
 
 // numbers opens a shard, and returns the numbers in it.
-func (c *trio) numbers(shard uint32, id wlog.NodeID) (all []uint64, l wlog.Timed) {
+func (c *trio) numbers(shard uint32, id wlog.NodeID) (all []uint64, l wlog.Log) {
 	c.Helper()
 	log, err := c.nodes[id].Open(c.Context(), shard, func(_ wlog.Index, entry []byte) error {
 		all = append(all, binary.LittleEndian.Uint64(entry))
@@ -99,7 +99,7 @@ func (c *trio) numbers(shard uint32, id wlog.NodeID) (all []uint64, l wlog.Timed
 	if err != nil {
 		c.Fatal(err)
 	}
-	return all, log.(wlog.Timed)
+	return all, log
 }
 
 func wantNumbers(t *testing.T, got []uint64, upTo uint64) {

@@ -230,13 +230,9 @@ func (g *group) skipTo(i int) *write {
 // frees reports whether the local log gets space by a trim through an entry.
 func (g *group) frees(through uint64) bool {
 	d := g.disk
-	l, ok := d.log.(interface{ Frees(before wlog.Index) bool })
-	if !ok {
-		return true
-	}
 	before := wlog.Index(math.MaxUint64) // what says that it is trimmed stays
 	if n := through - d.base.index; n < uint64(len(d.entries)) {
 		before = d.entries[n].at
 	}
-	return l.Frees(before)
+	return d.log.Frees(before)
 }

@@ -81,7 +81,7 @@ func TestMajorityWithoutSpace(t *testing.T) {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
 			inTrio(t, func(c *trio) {
 				owner := c.owner(1)
-				l := c.open(1, owner).(wlog.Pipeline)
+				l := c.open(1, owner)
 				others := []wlog.NodeID{owner%3 + 1, (owner+1)%3 + 1}
 				c.fs[others[0]].SetSpace(600_000)
 				c.fs[others[1]].SetSpace(700_000)
@@ -117,7 +117,7 @@ func TestMajorityWithoutSpace(t *testing.T) {
 }
 
 // bringWhile appends entries that bring more, some at a time, until there is no space for them, and returns the last.
-func (c *trio) bringWhile(l wlog.Pipeline, size int) (at wlog.Index) {
+func (c *trio) bringWhile(l wlog.Log, size int) (at wlog.Index) {
 	c.Helper()
 	var flying []<-chan wlog.Appended
 	full := false

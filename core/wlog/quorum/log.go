@@ -29,8 +29,7 @@ type ownedLog struct {
 }
 
 var (
-	_ wlog.Timed    = (*ownedLog)(nil)
-	_ wlog.Pipeline = (*ownedLog)(nil)
+	_ wlog.Log = (*ownedLog)(nil)
 )
 
 // page is what entries of a local log are rounded up to.
@@ -125,7 +124,7 @@ func (l *ownedLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 	return a.At, a.Err
 }
 
-// Begin implements [wlog.Pipeline].
+// Begin implements [wlog.Log].
 func (l *ownedLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	l.use.Lock()
 	defer l.use.Unlock()
@@ -207,8 +206,27 @@ func (l *ownedLog) Trim(before wlog.Index) error {
 	}
 }
 
-// Offset implements [wlog.Timed].
+// Offset implements [wlog.Log].
 func (l *ownedLog) Offset() time.Duration { return l.offset }
+
+// pipelineDepth is how many entries are on their way to the other nodes at a time.
+const pipelineDepth = 2
+
+// Depth implements [wlog.Log].
+func (l *ownedLog) Depth() int { return pipelineDepth }
+
+// HasSpace implements [wlog.Log]: what this node has.
+func (l *ownedLog) HasSpace(size int, purpose wlog.Purpose) bool {
+	return l.r.disk.log.HasSpace(size, purpose)
+}
+
+// Reserve implements [wlog.Log]. It fails also if a majority of the nodes has no space for the purpose.
+func (l *ownedLog) Reserve(size int, purpose wlog.Purpose) error {
+	return l.r.reserve(size, purpose, l.lost)
+}
+
+// Frees implements [wlog.Log]: what this node would remove.
+func (l *ownedLog) Frees(before wlog.Index) bool { return l.r.disk.log.Frees(before) }
 
 // Lost implements [wlog.Log].
 func (l *ownedLog) Lost() <-chan struct{} { return l.lost }

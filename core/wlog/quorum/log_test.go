@@ -14,7 +14,7 @@ import (
 func TestEntriesFailWhenRaftIsWrong(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		id := c.owner(0)
-		l := c.open(0, id).(wlog.Pipeline)
+		l := c.open(0, id)
 		r, busy := c.nodes[id].running(0), make(chan struct{})
 		if err := r.do(func() { <-busy }); err != nil {
 			t.Fatal(err)

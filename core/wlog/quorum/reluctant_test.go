@@ -50,7 +50,7 @@ func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 		if err != nil || n != 20 {
 			t.Fatalf("%d entries, %v", n, err)
 		}
-		off := time.Duration(c.shardTime(3, l3.(wlog.Timed))-at) - time.Since(began)
+		off := time.Duration(c.shardTime(3, l3)-at) - time.Since(began)
 		if off > 0 || off < -10*time.Millisecond-time.Since(began)/drift {
 			t.Errorf("the time is off by %v", off)
 		}

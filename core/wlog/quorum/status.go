@@ -9,7 +9,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog"
-	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
 // Role is what a replica does.
@@ -99,12 +98,8 @@ func (e *Engine) statusOf(shard uint32, s *shardReplica) ReplicaStatus {
 	}
 	st.Err = r.failure()
 	st.Commits = r.status.commits.Read()
-	if l, ok := e.options.Local.(interface {
-		Stats(shard uint32) (seg.Stats, bool)
-	}); ok {
-		stats, _ := l.Stats(shard)
-		st.Bytes = stats.Bytes
-	}
+	stats, _ := e.options.Local.Stats(shard)
+	st.Bytes = stats.Bytes
 	return st
 }
 

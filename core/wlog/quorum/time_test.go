@@ -30,7 +30,7 @@ func (c *trio) ping(seconds int) {
 }
 
 // shardTime is a shard's time at its owner.
-func (c *trio) shardTime(id wlog.NodeID, l wlog.Timed) hook.Instant {
+func (c *trio) shardTime(id wlog.NodeID, l wlog.Log) hook.Instant {
 	return c.nodes[id].options.Clock() + hook.Instant(l.Offset())
 }
 

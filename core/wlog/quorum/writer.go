@@ -42,12 +42,7 @@ func (r *replica) write(ctx context.Context) {
 
 // makeSpace makes space in the local log for what Raft wants written, which is so large.
 func (r *replica) makeSpace(size int) error {
-	if l, ok := r.disk.log.(interface {
-		Reserve(size int, purpose wlog.Purpose) error
-	}); ok {
-		return l.Reserve(size, wlog.Settling)
-	}
-	return nil
+	return r.disk.log.Reserve(size, wlog.Settling)
 }
 
 // full reports whether there was no space for a write.
@@ -90,12 +85,9 @@ func (r *replica) reserve(size int, purpose wlog.Purpose, lost <-chan struct{}) 
 	if purpose < wlog.Purpose(r.least.Load()) {
 		return wlog.ErrFull
 	}
-	l, ok := r.disk.log.(interface {
-		HasSpace(size int, purpose wlog.Purpose) bool
-		Reserve(size int, purpose wlog.Purpose) error
-	})
+	l := r.disk.log
 	size += bodyHeaderSize + entryHeaderSize + hardStateSize + timeSize
-	if !ok || l.HasSpace(size, purpose) {
+	if l.HasSpace(size, purpose) {
 		return nil
 	}
 	began := time.Now()

@@ -106,6 +106,9 @@ func (e *Engine) entry(shard uint32) (*shardEntry, error) {
 	return e.shards[shard], nil
 }
 
+// MaxEntry implements [wlog.Engine].
+func (e *Engine) MaxEntry() int { return wlog.MaxEntry }
+
 // Shards implements [wlog.Engine].
 func (e *Engine) Shards(ctx context.Context) ([]uint32, error) {
 	if err := ctx.Err(); err != nil {

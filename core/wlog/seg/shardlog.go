@@ -81,7 +81,24 @@ func (l *shardLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose)
 	return at, nil
 }
 
-// Reserve makes space for an entry of that size in bytes, which is appended next with any purpose. It fails as Append would.
+// Begin implements [wlog.Log].
+func (l *shardLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
+	at, err := l.Append(context.Background(), entry, purpose)
+	if errors.Is(err, wlog.ErrFull) {
+		return nil, err
+	}
+	done := make(chan wlog.Appended, 1)
+	done <- wlog.Appended{At: at, Err: err}
+	return done, nil
+}
+
+// Depth implements [wlog.Log].
+func (l *shardLog) Depth() int { return 1 }
+
+// Offset implements [wlog.Log].
+func (l *shardLog) Offset() time.Duration { return 0 }
+
+// Reserve implements [wlog.Log].
 func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 	l.mu.Lock()
 	defer l.unlock()
@@ -94,8 +111,7 @@ func (l *shardLog) Reserve(size int, purpose wlog.Purpose) error {
 	return nil
 }
 
-// HasSpace reports whether Reserve would find the space there, beside an append that is under way if size includes that. It does not wait
-// for the disk. False may mean that Reserve has something to do first.
+// HasSpace implements [wlog.Log].
 func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	if l.state.err() != nil {
 		return false
@@ -124,7 +140,7 @@ func (l *shardLog) Takes() wlog.Purpose {
 	return wlog.Moving
 }
 
-// Frees reports whether Trim removes anything, after an entry was appended with [wlog.Trimming] and if that may be trimmed, too.
+// Frees implements [wlog.Log].
 func (l *shardLog) Frees(before wlog.Index) bool {
 	dead, _, left := l.table.dead(before)
 	return dead > 0 || left == 0 && before > l.seen.read().last && l.pool.available() >= 2*minSegment
