@@ -15,22 +15,22 @@ import (
 
 // Cluster lists the nodes that store the broker's data together. Without nodes the broker is alone, and the other settings do not apply.
 type Cluster struct {
-	Nodes     []string      `koanf:"nodes" kind:"nodes" doc:"The addresses at which the nodes of a cluster reach one another, the same list on all of them; a node keeps its number with its data, and an address is handed to another node by curfew ctl cluster replace. Empty = one broker, without a cluster."`
-	Advertise string        `koanf:"advertise" kind:"node" doc:"Which one of cluster.nodes this node is."`
-	Listen    string        `koanf:"listen" kind:"node-listen" doc:"Where to listen for the other nodes; empty = the port of cluster.advertise on all interfaces, or that address itself if it is of this machine alone."`
-	Name      string        `koanf:"name" bytes:"1..255" doc:"The cluster's name, the same on all nodes: nodes of another one are refused."`
-	Election  time.Duration `koanf:"election" range:"300ms..10s" doc:"How long a node may be silent before the others choose another owner for what it owned. Nodes whose networks or disks stall for longer lose it needlessly."`
-	DiskStall time.Duration `koanf:"disk-stall" range:"300ms..1m" doc:"How long the disk may take to write until the node hands what it owns to others. Until then clients go on by the disks of the others; the hand-over ends connections. Set it above stalls that pass by themselves, such as those of snapshots."`
-	Shards    int           `koanf:"shards" range:"1..255" doc:"Logs that virtual hosts are spread over, each owned by one node at a time. The first start decides; the number is fixed from then on."`
+	Nodes     []string      `koanf:"nodes" kind:"nodes" doc:"Addresses of the three nodes of a cluster, the same list on all of them. A node keeps its number with its data; curfew ctl cluster replace gives an address to another node. Empty = a single broker, no cluster."`
+	Advertise string        `koanf:"advertise" kind:"node" doc:"This node's address, one of cluster.nodes."`
+	Listen    string        `koanf:"listen" kind:"node-listen" doc:"Address to listen on for the other nodes; empty = the port of cluster.advertise on all interfaces, or exactly cluster.advertise if it is a loopback address."`
+	Name      string        `koanf:"name" bytes:"1..255" doc:"The cluster's name, the same on all nodes; nodes with another name are refused."`
+	Election  time.Duration `koanf:"election" range:"300ms..10s" doc:"How long a node may be silent before the others choose new owners for its shards. If networks or disks stall for longer, shards move needlessly."`
+	DiskStall time.Duration `koanf:"disk-stall" range:"300ms..1m" doc:"How long a write to the disk may take before the node hands its shards to others, which ends connections. Until then the disks of the other nodes confirm. Set it above stalls that pass by themselves, such as those of snapshots."`
+	Shards    int           `koanf:"shards" range:"1..255" doc:"Number of logs over which virtual hosts are spread, each owned by one node at a time. Fixed by the first start."`
 	TLS       ClusterTLS    `koanf:"tls"`
-	Insecure  bool          `koanf:"insecure" doc:"Speak to the other nodes without TLS beyond this machine: whoever reaches cluster.listen can then read and change everything."`
+	Insecure  bool          `koanf:"insecure" doc:"Talk to nodes on other machines without TLS. Anyone who reaches cluster.listen can then read and change everything."`
 }
 
 // ClusterTLS configures how nodes prove to one another that they belong to the cluster.
 type ClusterTLS struct {
-	Cert string `koanf:"cert" kind:"path" doc:"PEM file with the certificate that this node shows to the others, as client and as server, and the chain above it; it has to name the host of cluster.advertise."`
+	Cert string `koanf:"cert" kind:"path" doc:"PEM file with this node's certificate and its chain, for use as client and as server; it must name the host of cluster.advertise."`
 	Key  string `koanf:"key" kind:"path" doc:"PEM file with the certificate's private key."`
-	CA   string `koanf:"ca" kind:"path" doc:"PEM file with the authorities that sign the certificates of nodes, and of nobody else: whoever has one is a node."`
+	CA   string `koanf:"ca" kind:"path" doc:"PEM file with the authorities that sign the certificates of nodes. Let them sign nothing else: any holder of such a certificate counts as a node."`
 }
 
 // On reports whether the broker is a node of a cluster.

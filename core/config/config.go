@@ -38,7 +38,7 @@ type Config struct {
 	Data       Data       `koanf:"data"`
 	Node       Node       `koanf:"node"`
 	Cluster    Cluster    `koanf:"cluster"`
-	Durability Durability `koanf:"durability" oneof:"fsync flush" doc:"When a persistent message is confirmed: fsync = the disk has it, flush = the operating system has it."`
+	Durability Durability `koanf:"durability" oneof:"fsync flush" doc:"When a persistent message is confirmed: fsync = when it is on the disk, flush = when the operating system has it."`
 	Memory     Memory     `koanf:"memory"`
 	TLS        TLS        `koanf:"tls"`
 	Auth       Auth       `koanf:"auth"`

@@ -45,15 +45,15 @@ func secret(p *Secret) *value {
 // User is a user that the broker adds when it starts, unless a user of that name exists. One of Password, PasswordFile and PasswordHash
 // is set. It may be none if certificates log users in.
 type User struct {
-	Name         string `koanf:"name" bytes:"0..255" doc:"The user's name, where it is not that of the section."`
+	Name         string `koanf:"name" bytes:"0..255" doc:"The user's name, if it differs from that of the section."`
 	Password     Secret `koanf:"password" doc:"The password."`
-	PasswordFile string `koanf:"password-file" kind:"path" doc:"A file with the password, as containers have for secrets; a line break at its end does not count. It is read when the user is added."`
+	PasswordFile string `koanf:"password-file" kind:"path" doc:"A file with the password, such as a container's secret; a final line break is ignored. It is read when the user is added."`
 	PasswordHash Secret `koanf:"password-hash" doc:"The password's hash in base64, as password_hash in definitions."`
 	Hashing      string `koanf:"hashing-algorithm" oneof:"rabbit_password_hashing_sha256 rabbit_password_hashing_sha512 rabbit_password_hashing_md5 curfew_password_hashing_pbkdf2_sha256" doc:"The algorithm of password-hash, as hashing_algorithm in definitions."`
 
-	Tags        []string                   `koanf:"tags" doc:"The user's tags: administrator, monitoring, policymaker, management, or others; they say what the management API lets the user do."`
-	VHosts      []string                   `koanf:"vhosts" doc:"Virtual hosts in which the user may do everything; / if there are no permissions. Those that do not exist are added with the user."`
-	Permissions map[string]*UserPermission `koanf:"permissions" entry:"VHOST" doc:"Virtual hosts in which the user may do less than everything. Those that do not exist are added with the user."`
+	Tags        []string                   `koanf:"tags" doc:"The user's tags: administrator, monitoring, policymaker, management, or others; they control access to the management API."`
+	VHosts      []string                   `koanf:"vhosts" doc:"Virtual hosts in which the user may do everything; default: / if there are no permissions. Missing ones are added with the user."`
+	Permissions map[string]*UserPermission `koanf:"permissions" entry:"VHOST" doc:"Virtual hosts with limited permissions. Missing ones are added with the user."`
 
 	key string
 }
@@ -66,9 +66,9 @@ func (u *User) preset() { u.Hashing = string(auth.SHA256) }
 
 // UserPermission describes a user's permissions in a vhost as regular expressions. The empty one matches only the empty name.
 type UserPermission struct {
-	Configure string `koanf:"configure" bytes:"0..4096" doc:"What the user may declare and delete: a regular expression; empty = nothing."`
-	Write     string `koanf:"write" bytes:"0..4096" doc:"What the user may publish to, and bind queues that it is: a regular expression; empty = nothing."`
-	Read      string `koanf:"read" bytes:"0..4096" doc:"What the user may consume from, and bind exchanges that it is: a regular expression; empty = nothing."`
+	Configure string `koanf:"configure" bytes:"0..4096" doc:"Names that the user may declare and delete: a regular expression; empty = none."`
+	Write     string `koanf:"write" bytes:"0..4096" doc:"Names of exchanges to publish to, and of queues to bind: a regular expression; empty = none."`
+	Read      string `koanf:"read" bytes:"0..4096" doc:"Names of queues to consume from, and of exchanges to bind: a regular expression; empty = none."`
 }
 
 // Account returns the user without a password.

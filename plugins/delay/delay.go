@@ -14,7 +14,7 @@ import (
 // Config is the section plugins.delay.
 type Config struct {
 	// Max is the longest time for which a message may be held, in whole milliseconds, at most ten years.
-	Max time.Duration `koanf:"max" range:"1ms..87600h" doc:"Longest time that a message may be held, in whole milliseconds."`
+	Max time.Duration `koanf:"max" range:"1ms..87600h" doc:"Longest time a message may be held, in whole milliseconds."`
 	// MaxHeld is the maximum number of messages that an exchange may hold. 0 = no limit.
 	MaxHeld int `koanf:"max-held" range:"0.." doc:"Messages that an exchange may hold; 0 = no limit."`
 	// Headers makes x-deliver-after and x-deliver-at hold messages in queues.

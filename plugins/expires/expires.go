@@ -12,10 +12,10 @@ import (
 // Config is the section plugins.expires.
 type Config struct {
 	// OnlyIfEmpty means that a queue with messages does not expire.
-	OnlyIfEmpty bool `koanf:"only-if-empty" doc:"Keep queues for as long as they hold messages."`
+	OnlyIfEmpty bool `koanf:"only-if-empty" doc:"Keep queues as long as they have messages."`
 	// DeadLetter dead-letters the messages of an expiring queue, with the reason
 	// queue_expired.
-	DeadLetter bool `koanf:"dead-letter" doc:"Dead-letter the messages of queues that expire."`
+	DeadLetter bool `koanf:"dead-letter" doc:"Dead-letter the messages of expired queues."`
 }
 
 // Factory makes the plugin.

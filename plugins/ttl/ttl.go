@@ -14,13 +14,13 @@ import (
 // Config is the section plugins.ttl.
 type Config struct {
 	// Strategy is the expiry strategy of queues that name none.
-	Strategy string `koanf:"strategy" doc:"Expiry strategy of queues that name none."`
+	Strategy string `koanf:"strategy" doc:"Default expiry strategy of queues."`
 	// Max is the longest time that any message may wait, with or without a TTL. 0 =
 	// no limit.
-	Max time.Duration `koanf:"max" accepts:"0s, or whole milliseconds from 1ms, such as 90s, 1h30m or 7d" doc:"Longest that any message may wait, with or without a TTL; 0s = no limit."`
+	Max time.Duration `koanf:"max" accepts:"0s, or whole milliseconds from 1ms, such as 90s, 1h30m or 7d" doc:"Longest time a message may wait, with or without a TTL; 0s = no limit."`
 	// Retroactive applies a policy's change of a queue's TTL to queued messages, in
 	// the strategies deadline and rabbitmq.
-	Retroactive bool `koanf:"retroactive" doc:"Whether a policy that changes a queue's TTL counts for messages that are there already."`
+	Retroactive bool `koanf:"retroactive" doc:"Whether a policy that changes a queue's TTL also applies to messages already queued."`
 }
 
 // Factory makes the plugin.

@@ -28,21 +28,21 @@ import (
 // Config is the section plugins.wasm.
 type Config struct {
 	// Modules are the policies loaded at the start, by name.
-	Modules map[string]*Module `koanf:"modules" doc:"Expiry policies that are loaded when the broker starts, by name: NAME is the strategy wasm/NAME."`
+	Modules map[string]*Module `koanf:"modules" doc:"Expiry policies loaded when the broker starts, by name: NAME is the strategy wasm/NAME."`
 	// Memory limits one instance, TotalMemory all of them.
-	Memory      Size `koanf:"memory" accepts:"64KiB to 1GiB, in whole pages of 64KiB" doc:"Most memory that one instance of a module may have; whole pages of 64KiB."`
-	TotalMemory Size `koanf:"total-memory" accepts:"64KiB to 1024GiB" doc:"Most memory that all instances together may have."`
+	Memory      Size `koanf:"memory" accepts:"64KiB to 1GiB, in whole pages of 64KiB" doc:"Maximum memory of one instance of a module, in pages of 64KiB."`
+	TotalMemory Size `koanf:"total-memory" accepts:"64KiB to 1024GiB" doc:"Maximum memory of all instances together."`
 	// Interpreter allows modules where they cannot be compiled.
-	Interpreter bool `koanf:"interpreter" doc:"Run modules even where they can only be interpreted, some 50 times slower."`
+	Interpreter bool `koanf:"interpreter" doc:"Run modules even on platforms where they can only be interpreted, some 50 times slower."`
 }
 
 // Module is a policy in the configuration.
 type Module struct {
 	Path    string         `koanf:"path" accepts:"the path of a file" doc:"File with the module."`
-	Config  map[string]any `koanf:"config" doc:"Handed to the policy."`
-	Grants  []string       `koanf:"grants" accepts:"a list of headers, body, route, metrics, trace, hold" doc:"What the policy may do."`
-	Fuel    Fuel           `koanf:"fuel" accepts:"default, large, or 10000 to 1000000000" doc:"What a call may use, as a number of instructions or so."`
-	OnError OnError        `koanf:"on-error" accepts:"builtin, keep, reject" doc:"What messages get when the policy fails or is not loaded: builtin = the TTL, keep = no deadline, reject = new ones are refused."`
+	Config  map[string]any `koanf:"config" doc:"Passed to the policy."`
+	Grants  []string       `koanf:"grants" accepts:"a list of headers, body, route, metrics, trace, hold" doc:"What the policy may do besides deciding."`
+	Fuel    Fuel           `koanf:"fuel" accepts:"default, large, or 10000 to 1000000000" doc:"Fuel of a call, roughly a number of instructions."`
+	OnError OnError        `koanf:"on-error" accepts:"builtin, keep, reject" doc:"Treatment of messages when the policy fails or is not loaded: builtin = the TTL applies, keep = no deadline, reject = new ones are refused."`
 }
 
 const (

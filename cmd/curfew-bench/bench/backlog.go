@@ -12,7 +12,7 @@ const rest = 2 * time.Second
 
 func backlogFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
-	f.whole(&f.o.consumers, "consumers", 1, 0, 10_000, "`connections` that drain the queue afterwards; 0 = leave that out")
+	f.whole(&f.o.consumers, "consumers", 1, 0, 10_000, "`connections` that drain the queue afterwards; 0 = none")
 	f.sized(100, 0)
 	f.batched(64) // the publishing is not what is measured
 	f.counted(1_000_000, 1, "`messages` to publish")

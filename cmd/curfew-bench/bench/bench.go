@@ -48,19 +48,19 @@ func scenarios() []scenario {
 	return []scenario{
 		{name: "", about: "publishers and consumers: rates, end-to-end latency, cost per message", register: loadFlags, start: startLoad},
 		{name: "backlog", about: "a queue without consumers: memory per message, then the drain", register: backlogFlags, start: startBacklog},
-		{name: "expire", about: "messages that all expire to a dead-letter queue: rate and cost per message", register: expireFlags, start: startExpire},
-		{name: "lateness", about: "when messages arrive at the dead-letter queue, measured from their deadline", register: latenessFlags, start: startLateness},
-		{name: "storm", about: "what a bystander feels while many messages of one queue fall due at once", register: stormFlags, start: startStorm},
-		{name: "redrive", about: "dead letters that are moved back, by the management API: rate, and what a bystander feels", register: redriveFlags, start: startRedrive},
+		{name: "expire", about: "messages that all expire into a dead-letter queue: rate and cost per message", register: expireFlags, start: startExpire},
+		{name: "lateness", about: "lateness of messages that expire, are released from a hold or are scheduled", register: latenessFlags, start: startLateness},
+		{name: "storm", about: "latencies of bystanders while many messages of one queue fall due at once", register: stormFlags, start: startStorm},
+		{name: "redrive", about: "dead letters moved back by the management API: rate, and latencies of bystanders", register: redriveFlags, start: startRedrive},
 		{name: "retries", about: "messages that are rejected, wait in a queue with a TTL and come back: cost per round", register: retriesFlags, start: startRetries},
 		{name: "fanout", about: "an exchange that copies each message to many queues: cost per delivery", register: fanoutFlags, start: startFanout},
-		{name: "topic", about: "a topic exchange with many patterns, of which few match: cost per delivery", register: topicFlags, start: startTopic},
+		{name: "topic", about: "a topic exchange with many patterns, few of which match: cost per delivery", register: topicFlags, start: startTopic},
 		{name: "direct", about: "a direct exchange with a queue for each of many keys: cost per delivery", register: directFlags, start: startDirect},
 		{name: "hash", about: "an exchange that sends each message to one of many queues, such as x-consistent-hash: cost per delivery", register: hashFlags, start: startHash},
-		{name: "crowd", about: "many connections that do little: memory, idle CPU, and how long the few messages take", register: crowdFlags, start: startCrowd},
-		{name: "leases", about: "queues with x-expires: declare rate, memory, and when they are gone", register: leasesFlags, start: startLeases},
-		{name: "failover", about: "what publishers and consumers feel when nodes of a cluster fail: the longest pause for each fault, and what is lost", register: failoverFlags, start: startFailover},
-		{name: "floor", about: "no broker but a relay: what passing messages on costs this machine at least", register: floorFlags, start: startFloor, brokerless: true},
+		{name: "crowd", about: "many quiet connections: memory, idle CPU, and latency of the few messages", register: crowdFlags, start: startCrowd},
+		{name: "leases", about: "queues with x-expires: declare rate, memory, and lateness of their deletion", register: leasesFlags, start: startLeases},
+		{name: "failover", about: "failing nodes of a cluster: the longest pause of publishers and consumers for each fault, and lost messages", register: failoverFlags, start: startFailover},
+		{name: "floor", about: "a relay instead of a broker: the least that passing messages on costs this machine", register: floorFlags, start: startFloor, brokerless: true},
 	}
 }
 

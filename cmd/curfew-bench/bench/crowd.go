@@ -16,10 +16,10 @@ const (
 func crowdFlags(f flags) {
 	o := f.o
 	f.whole(&o.connections, "connections", 2000, 2, 60_000, "`connections`, each with a consumer; the first half also publishes, to the queues of the others")
-	f.whole(&o.queues, "queues", 0, 0, 60_000, "`queues` that the consumers share; 0 = each has one of its own")
+	f.whole(&o.queues, "queues", 0, 0, 60_000, "`queues` that the consumers share; 0 = one for each consumer")
 	f.sized(100, stampSize)
-	f.period(&o.idle, "idle", 5*time.Second, 0, time.Hour, "the `time` for which the broker is watched while nobody publishes")
-	f.period(&o.every, "every", time.Second, time.Millisecond, time.Hour, "the `time` after which each publisher publishes again")
+	f.period(&o.idle, "idle", 5*time.Second, 0, time.Hour, "how much `time` to watch the idle broker")
+	f.period(&o.every, "every", time.Second, time.Millisecond, time.Hour, "the `time` between two messages of a publisher")
 	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for this `time`")
 }
 

@@ -28,7 +28,7 @@ func fanoutFlags(f flags) { exchangeFlags(f, 100) }
 
 func directFlags(f flags) {
 	exchangeFlags(f, 300)
-	f.whole(&f.o.keys, "keys", 0, 0, manyKeys, "routing `keys`, each bound to one of the queues; fewer than queues = one for each queue")
+	f.whole(&f.o.keys, "keys", 0, 0, manyKeys, "routing `keys`, each bound to one of the queues; at least one for each queue")
 }
 
 func hashFlags(f flags) {
@@ -40,7 +40,7 @@ func hashFlags(f flags) {
 
 func topicFlags(f flags) {
 	exchangeFlags(f, 300)
-	f.whole(&f.o.matching, "matching", 3, 1, 100_000, "`bindings` that take a message, of those of all --queues")
+	f.whole(&f.o.matching, "matching", 3, 1, 100_000, "`bindings`, of those of all --queues, that match a message")
 }
 
 // bindings are the keys of an exchange's bindings.

@@ -4,7 +4,7 @@ import "context"
 
 func expireFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
-	f.whole(&f.o.consumers, "consumers", 0, 0, 10_000, "`connections` that consume from the dead-letter queue; 0 = what died stays there")
+	f.whole(&f.o.consumers, "consumers", 0, 0, 10_000, "`connections` that consume from the dead-letter queue; 0 = messages stay there")
 	f.sized(100, 0)
 	f.batched(64) // the publishing is not what is measured
 	f.counted(1_000_000, 1, "`messages` to publish")

@@ -43,11 +43,11 @@ func (t *targets) Set(s string) error {
 
 func failoverFlags(f flags) {
 	o := f.o
-	f.Var(&o.urls, "urls", "the nodes' `URIs` with commas between them, in place of --uri; a client whose connection ends connects to the next one at once")
+	f.Var(&o.urls, "urls", "the nodes' `URIs`, separated by commas, instead of --uri; a client whose connection ends connects to the next one at once")
 	f.StringVar(&o.fault, "fault", "", "`command` for sh that makes a node fail, and usually brings it back; it gets FAULT (1, 2, ...), QUEUE, PUBLISHER and CONSUMER (where these are connected); without it others make the faults")
 	f.whole(&o.faults, "faults", 10, 1, 100_000, "how many `faults` to make, or periods to watch")
-	f.period(&o.every, "every", 15*time.Second, time.Second, time.Hour, "`time` between the beginnings of two faults; longer where the command or the recovery takes longer")
-	f.period(&o.giveUp, "give-up", 5*time.Second, 100*time.Millisecond, time.Minute, "connect to the next address when a broker has been silent for this `time` although it owes an answer")
+	f.period(&o.every, "every", 15*time.Second, time.Second, time.Hour, "`time` between the starts of two faults; longer if the command or the recovery takes longer")
+	f.period(&o.giveUp, "give-up", 5*time.Second, 100*time.Millisecond, time.Minute, "connect to the next address if an answer is overdue and the broker has been silent for this `time`")
 	f.StringVar(&o.queueType, "queue-type", "", "x-queue-type of the queue, such as `quorum`")
 	f.sized(1024, stampSize)
 	f.batched(1)

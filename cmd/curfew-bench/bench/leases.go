@@ -16,9 +16,9 @@ const idleLeast = time.Second
 func leasesFlags(f flags) {
 	o := f.o
 	f.whole(&o.queues, "queues", 10_000, 1, 1_000_000, "`queues` to declare")
-	f.whole(&o.expires, "expires", 30_000, 1000, maxMillis, "x-expires of the queues in `milliseconds`; all must be declared before the first is gone")
-	f.whole(&o.window, "window", 100, 1, 1000, "`declares` under way at once; 1 = each waits for the answer to the one before")
-	f.whole(&o.sample, "sample", 500, 1, 10_000, "how many of the `queues` are watched until their end")
+	f.whole(&o.expires, "expires", 30_000, 1000, maxMillis, "x-expires of the queues in `milliseconds`; all must be declared before the first expires")
+	f.whole(&o.window, "window", 100, 1, 1000, "`declares` in flight; 1 = each waits for the previous answer")
+	f.whole(&o.sample, "sample", 500, 1, 10_000, "how many of the `queues` to watch until they are deleted")
 }
 
 // leases declares most queues in bulk, with many declarations under way at once. Between them, evenly spread, it declares the

@@ -8,7 +8,7 @@ import (
 
 func loadFlags(f flags) {
 	o := f.o
-	f.whole(&o.publishers, "publishers", 1, 0, 10_000, "`connections` that publish; 0 = none, others do")
+	f.whole(&o.publishers, "publishers", 1, 0, 10_000, "`connections` that publish; 0 = none, other clients publish")
 	f.whole(&o.consumers, "consumers", 1, 0, 10_000, "`connections` that consume")
 	f.whole(&o.queues, "queues", 1, 1, 1_000_000, "`queues`; publishers and consumers are spread over them")
 	f.sized(16, 0)
@@ -16,7 +16,7 @@ func loadFlags(f flags) {
 	f.paced()
 	f.lasting()
 	f.confirming(0, 0)
-	f.StringVar(&o.fdatasync, "fdatasync", "", "also measure, between messages, what a write and an fdatasync take in `folder`; needs --confirm 1")
+	f.StringVar(&o.fdatasync, "fdatasync", "", "also measure, between messages, a write with fdatasync in `folder`; needs --confirm 1")
 	f.acking()
 	f.expiring("")
 }

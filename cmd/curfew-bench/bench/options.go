@@ -92,15 +92,15 @@ func newFlags(scenario string) flags {
 func (f flags) loaded() {
 	o := f.o
 	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps: with TLS")
-	f.BoolVar(&o.tls, "tls", false, "connect with TLS, to port 5671 unless --uri has another")
-	f.StringVar(&o.tlsCA, "tls-ca", "", "PEM `file` with the authorities that may have signed the broker's certificate; the system's unless given")
-	f.BoolVar(&o.tlsAny, "tls-insecure", false, "take any certificate")
-	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM `file` with a certificate to log in by, with the mechanism EXTERNAL, instead of the user in --uri")
-	f.StringVar(&o.tlsKey, "tls-key", "", "PEM `file` with that certificate's key; the same file unless given")
-	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process`: also report its CPU time and memory; 0 = do not")
+	f.BoolVar(&o.tls, "tls", false, "connect with TLS; default port: 5671")
+	f.StringVar(&o.tlsCA, "tls-ca", "", "PEM `file` with the authorities to trust for the broker's certificate; default: the system's")
+	f.BoolVar(&o.tlsAny, "tls-insecure", false, "accept any certificate")
+	f.StringVar(&o.tlsCert, "tls-cert", "", "PEM `file` with a certificate to log in with (mechanism EXTERNAL) instead of the user in --uri")
+	f.StringVar(&o.tlsKey, "tls-key", "", "PEM `file` with the certificate's key; default: the same file")
+	f.whole(&o.pid, "pid", 0, 0, math.MaxInt32, "the broker's `process` id: also report its CPU time and memory; 0 = do not")
 	f.BoolVar(&o.durable, "durable", false, "declare durable queues")
 	f.BoolVar(&o.persistent, "persistent", false, "publish with delivery mode 2")
-	f.Var(&o.queueArgs, "queue-args", "an argument of the queues' declaration, `k=v`; may be repeated")
+	f.Var(&o.queueArgs, "queue-args", "an argument for declaring the queues, `k=v`; may be repeated")
 }
 
 func (f flags) whole(to *int64, name string, initial, lo, hi int64, usage string) {
@@ -115,15 +115,15 @@ func (f flags) period(to *time.Duration, name string, initial, lo, hi time.Durat
 }
 
 func (f flags) sized(initial, lo int64) {
-	f.whole(&f.o.size, "size", initial, lo, maxSize, "`bytes` in a message's body; from 8 on the body carries its send time")
+	f.whole(&f.o.size, "size", initial, lo, maxSize, "`bytes` in a message's body; with 8 or more the body carries its send time")
 }
 
 func (f flags) batched(initial int64) {
-	f.whole(&f.o.batch, "batch", initial, 1, 100_000, "`messages` in each write of a publisher, fewer where they are more than 256 KiB; client libraries have 1")
+	f.whole(&f.o.batch, "batch", initial, 1, 100_000, "`messages` in each write of a publisher, fewer if they exceed 256 KiB; client libraries use 1")
 }
 
 func (f flags) paced() {
-	f.whole(&f.o.rate, "rate", 0, 0, maxCount, "`messages` per second of all publishers together; 0 = as fast as the broker takes them")
+	f.whole(&f.o.rate, "rate", 0, 0, maxCount, "`messages` per second of all publishers together; 0 = as fast as the broker accepts them")
 }
 
 func (f flags) counted(initial, lo int64, usage string) {
@@ -136,8 +136,8 @@ func (f flags) lasting() {
 }
 
 func (f flags) acking() {
-	f.whole(&f.o.prefetch, "prefetch", 0, 0, math.MaxUint16, "unacknowledged `messages` per consumer; 0 = no limit, and automatic acknowledgement unless --ack-every is given")
-	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, else automatic acknowledgement")
+	f.whole(&f.o.prefetch, "prefetch", 0, 0, math.MaxUint16, "unacknowledged `messages` per consumer; 0 = no limit, with automatic acknowledgement unless --ack-every is given")
+	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, otherwise automatic acknowledgement")
 }
 
 // expiring registers --ttl and --expiration. otherwise is what holds if neither is given.
@@ -150,7 +150,7 @@ func (f flags) expiring(otherwise string) {
 }
 
 func (f flags) confirming(initial, lo int64) {
-	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "publisher confirms with at most `N` outstanding per publisher; 0 = without confirms")
+	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "use publisher confirms, at most `N` outstanding per publisher; 0 = no confirms")
 }
 
 // parse fills the options and checks those that depend on one another.

@@ -99,7 +99,7 @@ func TestHelpIsNoFailure(t *testing.T) {
 		t.Errorf("exit status %d, want 0", status)
 	}
 	for _, want := range []string{
-		"\n  --publishers connections  connections that publish; 0 = none, others do (default 1)\n", "\n  --durable                 declare", "curfew-bench storm",
+		"\n  --publishers connections  connections that publish; 0 = none, other clients publish (default 1)\n", "\n  --durable                 declare", "curfew-bench storm",
 	} {
 		if !strings.Contains(stdout.String(), want) {
 			t.Errorf("help does not contain %q:\n%s", want, &stdout)

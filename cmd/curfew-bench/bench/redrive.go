@@ -12,8 +12,8 @@ func redriveFlags(f flags) {
 	f.sized(100, 0)
 	f.batched(64) // the publishing is not what is measured
 	f.counted(1_000_000, 1, "`messages` that died, and are moved back")
-	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` after which the bystander publishes again, and declares passively")
-	f.whole(&f.o.perSecond, "per-second", 0, 0, maxCount, "`messages` to move in a second; 0 = as fast as the broker can")
+	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` between two actions of a bystander")
+	f.whole(&f.o.perSecond, "per-second", 0, 0, maxCount, "`messages` to move per second; 0 = as fast as the broker can")
 	f.confirming(4096, 1)
 	f.managed("http://guest:guest@127.0.0.1:15672")
 	f.o.mortal = true

@@ -9,7 +9,7 @@ import (
 
 func retriesFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
-	f.whole(&f.o.consumers, "consumers", 1, 1, 10_000, "`connections` that reject what they get")
+	f.whole(&f.o.consumers, "consumers", 1, 1, 10_000, "`connections` that reject the messages")
 	f.sized(100, 0)
 	f.batched(64)
 	f.counted(20_000, 1, "`messages` that go round")

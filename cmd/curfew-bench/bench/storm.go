@@ -17,8 +17,8 @@ func stormFlags(f flags) {
 	f.sized(100, 0)
 	f.batched(64) // the publishing is not what is measured
 	f.counted(200_000, 1, "`messages` that fall due at once")
-	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; the broker must have taken all of them a second before")
-	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` after which the bystander publishes again, and declares passively")
+	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; all must be confirmed a second before")
+	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` between two actions of a bystander")
 	f.confirming(4096, 1)
 	f.waiting("how messages `wait`: ttl (until they expire), exchange (x-delayed-message) or hold (x-deliver-after)", byTTL, byExchange, byHold)
 	f.o.mortal = true

@@ -22,8 +22,8 @@ var settingFlags = []struct{ name, key, usage string }{
 	{"amqp", "listen.amqp", "listen for AMQP on `ADDR` (default :5672)"},
 	{"management", "listen.management", "listen for the management API on `ADDR` (default :15672)"},
 	{"data", "data.dir", "keep data in `DIR` (default ./curfew-data)"},
-	{"cluster", "cluster.nodes", "run as one of the three nodes of a cluster, which reach one another at `ADDRS`: a:5680,b:5680,c:5680"},
-	{"cluster-advertise", "cluster.advertise", "be the node at `ADDR`, one of --cluster"},
+	{"cluster", "cluster.nodes", "run as one of the three nodes of a cluster at `ADDRS`: a:5680,b:5680,c:5680"},
+	{"cluster-advertise", "cluster.advertise", "this node's `ADDR`, one of --cluster"},
 	{"log-level", "log.level", "log from `LEVEL` on: debug, info, warn or error (default info)"},
 }
 
@@ -99,11 +99,11 @@ func (a *app) refuseConfig(command string, err error) int {
 }
 
 func (a *app) printConfig(args []string) int {
-	f := newFlags("config", "Prints the effective configuration as YAML, each value with its source.\nIt can be saved and loaded with --config, once its passwords, printed as ***,\nare put in. With --from, prints what a rabbitmq.conf says in Curfew's keys.")
+	f := newFlags("config", "Prints the effective configuration as YAML, each value with its source.\nSave it and load it with --config; first replace the *** of passwords.\nWith --from, translates a rabbitmq.conf into Curfew's keys.")
 	f.more = configHelp
 	read := configFlags(f)
-	from := f.String("from", "", "print RabbitMQ's configuration in `FILE`, a rabbitmq.conf, as Curfew's")
-	explain := f.Bool("explain", false, "say above each key what it means, what it accepts, which variable sets it")
+	from := f.String("from", "", "translate `FILE`, a rabbitmq.conf, into Curfew's keys")
+	explain := f.Bool("explain", false, "print above each key its meaning, accepted values and variable")
 	if code, done := a.parse(f, args); done {
 		return code
 	}

@@ -37,12 +37,12 @@ type question struct {
 }
 
 func (a *app) healthcheck(args []string) int {
-	f := newFlags("healthcheck", "Asks a running broker whether clients may connect to it.")
+	f := newFlags("healthcheck", "Checks whether clients may connect to a running broker.")
 	f.more = configHelp + healthcheckHelp
 	read := configFlags(f)
-	address := f.String("url", "", "ask the broker whose listener for HTTP has the address `URL`, as in http://broker:15672")
-	live := f.Bool("live", false, "ask only whether the process works, as /healthz does; a broker that starts or drains does")
-	timeout := f.Duration("timeout", 5*time.Second, "fail if there is no answer after so long (default 5s)")
+	address := f.String("url", "", "check the broker at this `URL`, as in http://broker:15672")
+	live := f.Bool("live", false, "only check that the process works, like /healthz; true while the broker starts or drains")
+	timeout := f.Duration("timeout", 5*time.Second, "fail if there is no answer within this time (default 5s)")
 	if code, done := a.parse(f, args); done {
 		return code
 	}

@@ -24,12 +24,12 @@ var logCommands = []struct {
 	name, about string
 	run         func(ctx context.Context, dir vfs.FS, w io.Writer) error
 }{
-	{"verify", "Reads the logs in a data directory and says what is there, and where something is damaged.", verifyLogs},
-	{"dump", "Writes what the logs in a data directory hold, an operation a line.", dumpLogs},
+	{"verify", "Checks the logs in a data directory and reports their content and any damage.", verifyLogs},
+	{"dump", "Prints the content of the logs in a data directory, one operation per line.", dumpLogs},
 }
 
 func (a *app) log(args []string) int {
-	f := newFlags("log", "Reads a data directory that no broker has open. It changes nothing.")
+	f := newFlags("log", "Reads the data directory of a stopped broker, and changes nothing.")
 	f.operands, f.more = []string{"COMMAND", "DIR"}, logHelp()
 	if code, done := a.parse(f, args); done {
 		return code

@@ -73,13 +73,13 @@ func commands() []command {
 	return []command{
 		{"serve", "run the broker", (*app).serve},
 		{"config", "print the effective configuration, with the source of each value", (*app).printConfig},
-		{"healthcheck", "ask a running broker whether it is ready, for containers", (*app).healthcheck},
+		{"healthcheck", "check whether a running broker is ready, for containers", (*app).healthcheck},
 		{"ctl", "manage a running broker, as rabbitmqctl does", (*app).ctl},
-		{"backup", "back up a broker, definitions and messages, while it runs or is stopped", (*app).backup},
-		{"restore", "make a data directory of a backup", (*app).restore},
+		{"backup", "back up definitions and messages of a running or stopped broker", (*app).backup},
+		{"restore", "make a data directory from a backup", (*app).restore},
 		{"policy", "write, build, test and load expiry policies in WebAssembly", (*app).policy},
-		{"log", "read a data directory offline: verify it, or print what it holds", (*app).log},
-		{"build", "make a program with plugins of other Go modules", (*app).build},
+		{"log", "read a data directory offline: verify it, or print its content", (*app).log},
+		{"build", "build a broker with plugins from other Go modules", (*app).build},
 		{"version", "print the version, and the plugins of this program", (*app).printVersion},
 		{"help", `explain a command, as in "curfew help serve"`, (*app).help},
 	}
@@ -193,6 +193,6 @@ Commands:
 %s
 Start here:
   curfew serve
-AMQP is then on port 5672, for user guest with password guest from this machine.
+AMQP is then on port 5672, for the user guest with password guest, from this machine.
 `, b.String())
 }

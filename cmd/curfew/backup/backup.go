@@ -121,13 +121,13 @@ func (c *call) parse(cmd *command, args []string) error {
 
 var backupCommand = command{
 	name: "backup", operand: "FILE|-",
-	about: "Writes everything that a restart of a broker would find to one file: definitions, expiry\n" +
-		"policies and messages, as of one instant. The broker goes on meanwhile. - is standard output.",
+	about: "Writes everything that a restart of the broker would find to one file: definitions, expiry\n" +
+		"policies and messages, as of one instant. The broker keeps running. - is standard output.",
 	more: "FILE appears, or is replaced, once the backup is complete and its digests are checked.\n" +
-		"Without these flags CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD are asked, as by \"curfew ctl\".\n" +
-		"The user needs the tag administrator. cmd/curfew/backup/README.md tells about restoring and upgrading.\n",
+		"Defaults: CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, as for \"curfew ctl\".\n" +
+		"The user needs the tag administrator. cmd/curfew/backup/README.md covers restoring and upgrading.\n",
 	flags: func(f *flag.FlagSet) {
-		f.String("data", "", "back up this data `directory`, which no broker has open, instead of a running broker")
+		f.String("data", "", "back up this data `directory` of a stopped broker")
 		f.Bool("gzip", false, "compress the file")
 		ctl.Flags(f)
 	},
@@ -265,9 +265,9 @@ func (p *Program) explain(ctx context.Context, r *ctl.Remote, err error) error {
 
 var restoreCommand = command{
 	name: "restore", operand: "FILE|-",
-	about: "Makes a data directory of a backup. - is standard input. The directory must be empty or\n" +
+	about: "Makes a data directory from a backup. - is standard input. The directory must be empty or\n" +
 		"missing. Everything is verified before it is put in place.",
-	more:  "Deadlines are instants: what has become due since the backup expires when the broker starts.\n",
+	more:  "Deadlines are points in time: messages due since the backup expire when the broker starts.\n",
 	flags: func(f *flag.FlagSet) { f.String("data", "", "the data `directory` to make") },
 	run:   runRestore,
 }

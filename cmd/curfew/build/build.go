@@ -77,7 +77,7 @@ func (p *Program) run(ctx context.Context, args []string) int {
 
 func newFlags(r *request) *flag.FlagSet {
 	f := flag.NewFlagSet("build", flag.ContinueOnError)
-	f.Func("with", "add the plugins of a `PACKAGE`, as path[@VERSION][=FOLDER]; may be repeated", func(s string) error {
+	f.Func("with", "add the plugins of `PACKAGE`, as path[@VERSION][=FOLDER]; may be repeated", func(s string) error {
 		with, err := parsePlugin(s)
 		if err != nil {
 			return err
@@ -85,26 +85,26 @@ func newFlags(r *request) *flag.FlagSet {
 		r.plugins = append(r.plugins, with)
 		return checkTogether(r.plugins)
 	})
-	f.Func("curfew", "build the curfew of this `SOURCE`, a folder or @VERSION; otherwise that of this program", func(s string) error {
+	f.Func("curfew", "build curfew from `SOURCE`, a folder or @VERSION; default: the version of this program", func(s string) error {
 		r.curfew = s
 		return checkSource(s)
 	})
-	f.StringVar(&r.out, "o", "", "the `FILE` that is written (default ./curfew)")
-	f.BoolVar(&r.keep, "keep", false, "keep the folder with the main module, and say where it is")
+	f.StringVar(&r.out, "o", "", "the output `FILE` (default ./curfew)")
+	f.BoolVar(&r.keep, "keep", false, "keep the generated main module and print its folder")
 	return f
 }
 
 const helpMore = `The package exports "var Factory = hook.NewFactory(...)", or "var Factories" with
-a list of several. Its module is at VERSION, which is anything that "go get"
-takes, the latest if there is none; or in FOLDER, with the module's go.mod.
-Plugins are asked in the order of the flags.
+a list of several. VERSION is anything that "go get" accepts (default: the latest
+version of the module); FOLDER contains the module's go.mod. Plugins are called in
+the order of the flags.
 
-It takes a Go toolchain: go in PATH, or the program that the variable GO names.
-GOOS and GOARCH choose the system; GOPROXY, GOFLAGS and the others count, too.
+You need a Go toolchain: go in PATH, or the program that the variable GO names.
+GOOS and GOARCH select the target; GOPROXY, GOFLAGS and the others work as usual.
 `
 
 func (p *Program) help(f *flag.FlagSet) {
-	usage.Page(p.Stdout, "Makes a program of the broker and plugins of other Go modules.",
+	usage.Page(p.Stdout, "Builds a program from the broker and plugins of other Go modules.",
 		"curfew build --with PACKAGE [FLAGS]", f, 18, helpMore)
 }
 

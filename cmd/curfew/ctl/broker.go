@@ -21,31 +21,31 @@ const startup = 5 * time.Minute
 
 func brokerCommands() []command {
 	return []command{
-		{name: "ping", run: ping, patience: time.Minute, about: "tells whether the broker answers, and lets the user in"},
+		{name: "ping", run: ping, patience: time.Minute, about: "checks that the broker answers and accepts the user"},
 		{
-			name: "status", run: printStatus, check: checkUnit, about: "prints what the broker is, and how it is",
+			name: "status", run: printStatus, check: checkUnit, about: "prints the state of the broker",
 			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
 		},
-		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster, as rabbitmqctl does; cluster status says more"},
+		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster, as rabbitmqctl does; cluster status prints more"},
 		{name: "await_startup", run: awaitStartup, waits: true, patience: startup, about: "waits until the broker runs, in a cluster with a majority of the nodes"},
 		{
 			name: "wait", operands: "[<pidfile>]", run: awaitStartup, waits: true, patience: startup,
-			options: []option{{long: "pid", short: "P", value: "pid", about: "ignored, as is the file: the broker is known by its address"}},
+			options: []option{{long: "pid", short: "P", value: "pid", about: "ignored, like the file: the broker is identified by its address"}},
 			about:   "waits until the broker answers",
 		},
 		{
 			name: "await_online_nodes", operands: "<count>", run: awaitNodes, check: checkCount, waits: true, patience: startup,
-			about: "waits until so many nodes of the cluster run",
+			about: "waits until this number of nodes of the cluster run",
 		},
-		{name: "node_health_check", run: checkHealth, patience: 70 * time.Second, about: "tells whether the broker answers and has no alarm"},
-		{name: "check_running", run: checkRunning, about: "tells whether the broker runs, in a cluster with a majority of the nodes, as rabbitmq-diagnostics does"},
-		{name: "check_local_alarms", run: checkAlarms, about: "tells whether the broker has no alarm, as rabbitmq-diagnostics does"},
-		{name: "list_node_auth_attempt_stats", run: listAttempts, about: "prints how many logins succeeded and failed, by protocol"},
+		{name: "node_health_check", run: checkHealth, patience: 70 * time.Second, about: "checks that the broker answers and has no alarm"},
+		{name: "check_running", run: checkRunning, about: "checks that the broker runs, in a cluster with a majority of the nodes, as rabbitmq-diagnostics does"},
+		{name: "check_local_alarms", run: checkAlarms, about: "checks that the broker has no alarm, as rabbitmq-diagnostics does"},
+		{name: "list_node_auth_attempt_stats", run: listAttempts, about: "prints counts of successful and failed logins, by protocol"},
 		{
-			name: "set_log_level", operands: "<log_level>", run: setLogLevel, about: "sets the least level that is logged, until the configuration is read again",
-			more: "Levels are debug, info, warning, error, critical and none. log.level of the configuration sets it for good: SIGHUP has the broker read that again.",
+			name: "set_log_level", operands: "<log_level>", run: setLogLevel, about: "sets the lowest level that is logged, until the configuration is read again",
+			more: "Levels are debug, info, warning, error, critical and none. The key log.level sets it permanently; SIGHUP makes the broker read that again.",
 		},
-		{name: "set_cluster_name", operands: "<name>", run: setClusterName, about: "sets the name that the broker goes by"},
+		{name: "set_cluster_name", operands: "<name>", run: setClusterName, about: "sets the broker's name"},
 		{
 			name: "list_feature_flags", lists: &featureColumns, about: "lists feature flags",
 			run: columnList("Listing feature flags ...", "feature-flags"),

@@ -191,7 +191,7 @@ func (c *client) unreachable(err error) error {
 	}
 	hint := cmp.Or(c.speaksHelp(err), addressHelp)
 	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		hint = "--cacert, or CURFEW_CTL_CACERT, names a file with the certificates to believe in."
+		hint = "--cacert, or CURFEW_CTL_CACERT, names a file with the certificates to trust."
 	}
 	return &failure{unavailable, fmt.Sprintf("Error: unable to reach the management API at %s: %v\n\n%s", c.base, err, hint)}
 }

@@ -24,25 +24,25 @@ func clusterCommands() []command {
 		{
 			name: "cluster", operands: "status | transfer [<shard>] <node> | rebalance | replace <address> [<number>]", scoped: true,
 			check: checkClusterAction, run: runClusterAction, patience: replacing,
-			about: "prints the nodes and shards of a cluster, or changes which node has what",
+			about: "prints nodes and shards of a cluster, or changes their assignment",
 			actions: []command{
 				{
-					name: "cluster status", about: "prints the nodes of a cluster with their versions, links and clocks, and its shards with their owners",
+					name: "cluster status", about: "prints nodes with their versions, links and clocks, and shards with their owners",
 					more: `
 Of each node it says how many entries of a shard it lacks. One that is being let in catches up first, and has no vote until then.`,
 				},
 				{
-					name: "cluster transfer", operands: "[<shard>] <node>", scoped: true, about: "hands a shard, or that of the virtual host, to another node",
+					name: "cluster transfer", operands: "[<shard>] <node>", scoped: true, about: "hands a shard, or the shard of the virtual host, to another node",
 					more: `
 Clients of its virtual hosts connect again. The node is given by its name or its address, and has to have everything.`,
 				},
 				{
-					name: "cluster rebalance", about: "hands each shard to the node that it is meant for, so that they are spread over the nodes",
+					name: "cluster rebalance", about: "hands each shard to its preferred node, to spread them over the nodes",
 					more: `
 Clients of virtual hosts in those shards connect again. Shards without clients go back by themselves after a node was started again.`,
 				},
 				{
-					name: "cluster replace", operands: "<address> [<number>]", about: "gives the seat of a node whose disk is lost to the new one at its address",
+					name: "cluster replace", operands: "<address> [<number>]", about: "gives the seat of a node with a lost disk to the new node at its address",
 					more: `
 It returns when the new node has everything. It may be repeated, and goes on where it was interrupted.
 The number says which node is meant where several wait at the address.`,

@@ -18,14 +18,14 @@ type option struct {
 // general are the options of every command.
 func general() []option {
 	return append(connecting(), []option{
-		{long: "vhost", short: "p", value: "vhost", about: "the virtual host that the command is about (default /)"},
-		{long: "timeout", short: "t", value: "seconds", numeric: true, about: "give up after so long"},
+		{long: "vhost", short: "p", value: "vhost", about: "the virtual host that the command works on (default /)"},
+		{long: "timeout", short: "t", value: "seconds", numeric: true, about: "give up after this many seconds"},
 		{long: "quiet", short: "q", about: "print results only"},
 		{long: "silent", short: "s", about: "print results only, without the header of a table"},
 		{long: "no-table-headers", about: "print tables without their header"},
 		{long: "formatter", value: "format", about: "table, json, csv or pretty_table"},
 		{long: "json", about: "the same as --formatter json"},
-		{long: "node", short: "n", value: "node", about: "rabbit@HOST: another host, for scripts that name it so"},
+		{long: "node", short: "n", value: "node", about: "rabbit@HOST is the same as --host HOST, for scripts that name a node"},
 		{long: "help", short: "?", about: "explain the command"},
 		{long: "version"},
 		{long: "longnames", short: "l"},

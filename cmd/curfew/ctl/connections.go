@@ -33,7 +33,7 @@ func connectionCommands() []command {
 		},
 		{
 			name: "close_connection", operands: "<connection> <reason>", run: closeConnection,
-			about: "closes a connection; its client is told the reason", more: "A connection is named as list_connections prints it in the columns pid and name.",
+			about: "closes a connection and tells its client the reason", more: "A connection is identified by the columns pid or name of list_connections.",
 		},
 		{
 			name: "close_all_connections", operands: "<reason>", scoped: true, run: closeAllConnections,

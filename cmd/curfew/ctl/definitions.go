@@ -26,12 +26,12 @@ func definitionCommands() []command {
 			options: []option{format, {long: "without-modules", about: "leaves out expiry policies"}},
 			check:   checkExport, run: exportDefinitions,
 			about: "writes vhosts, users, permissions, policies, exchanges, queues and bindings to a file",
-			more:  "With --vhost, only what is in that virtual host. Expiry policies in WebAssembly are in it, which RabbitMQ passes over. - is standard output.",
+			more:  "With --vhost, only that virtual host. Includes expiry policies in WebAssembly, which RabbitMQ ignores. - is standard output.",
 		},
 		{
 			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}, {long: "dry-run", about: "check the file, and change nothing"}},
 			check: checkImport, run: importDefinitions,
-			about: "reads what export_definitions, or RabbitMQ's, has written", more: "All of it is applied, or nothing. - or nothing is standard input. With --vhost, it goes into that virtual host.",
+			about: "imports definitions exported by this command or by RabbitMQ", more: "Everything is applied, or nothing. - or no file is standard input. With --vhost, it goes into that virtual host.",
 		},
 	}
 }

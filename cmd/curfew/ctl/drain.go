@@ -18,20 +18,20 @@ func drainCommands() []command {
 	return []command{
 		{
 			name: "drain", run: runDrain, check: checkDrain, waits: true,
-			about: "lets consumers empty the queues, and stops the broker",
-			more: "Publishers wait, as for an alarm, and no client connects. Consumers go on until they have nothing to take or to settle, or\n" +
-				"--timeout has passed. Then the broker stops. Messages of durable queues without consumers, and held ones, are kept. Those that\n" +
-				"a stop loses are named first. Ctrl-C leaves the drain running; revive ends it, and so does a stop of the broker.\n" +
-				"The exit status is 0 when the broker was drained and has stopped, and 75 when time was over.",
+			about: "lets consumers empty the queues, then stops the broker",
+			more: "Publishers wait, as for an alarm, and no client can connect. Consumers continue until there is nothing left to take or\n" +
+				"settle, or until --timeout. Then the broker stops. Messages of durable queues without consumers, and held ones, are kept.\n" +
+				"The command first names messages that the stop loses. Ctrl-C leaves the drain running; revive ends it.\n" +
+				"The exit status is 0 if the broker was drained and has stopped, and 75 on a timeout.",
 			options: []option{
-				{long: "timeout", short: "t", value: "time", about: "how long consumers have: seconds, or as 90s, 10m, 2h, 1d; 1s to 7d (default 10m)"},
-				{long: "no-stop", about: "do not stop the broker: it waits for revive, or for its end"},
-				{long: "keep-serving", about: "let clients connect meanwhile; publishers wait all the same"},
+				{long: "timeout", short: "t", value: "time", about: "how long consumers have: seconds, or 90s, 10m, 2h, 1d; 1s to 7d (default 10m)"},
+				{long: "no-stop", about: "do not stop the broker: it stays drained until revive or a stop"},
+				{long: "keep-serving", about: "let clients connect during the drain; publishers wait all the same"},
 				{long: "no-wait", about: "do not wait for the end"},
 			},
 		},
 		{
-			name: "revive", run: runRevive, about: "ends a drain: publishers go on, and clients connect again",
+			name: "revive", run: runRevive, about: "ends a drain: publishers continue and clients may connect",
 			more: "It does nothing if the broker is not being drained.",
 		},
 	}

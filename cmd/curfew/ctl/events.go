@@ -18,12 +18,12 @@ import (
 func eventCommands() []command {
 	return []command{{
 		name: "events", scoped: true, check: checkEvents, run: followEvents, options: eventOptions(),
-		about: "prints what happens in the broker, as it happens",
-		more: "A line an event: messages that expire, are dead-lettered, dropped, released, redriven or cancelled, queues that\n" +
-			"expire, queue policies, expiry policies and alarms. Without --vhost, of all virtual hosts that the user may see. It goes on until Ctrl-C, --count or --timeout,\n" +
-			"also when the broker is restarted or the connection breaks: it connects again, and continues behind the last event. What was lost meanwhile\n" +
-			"is said by a line \"missed\" or on standard error. With --no-reconnect the end of the stream ends the command, with status 69.\n" +
-			"Lists are names with commas between; a wrong one is answered with those there are.",
+		about: "prints events of the broker as they happen",
+		more: "Prints a line per event: messages that expire, are dead-lettered, dropped, released, redriven or cancelled, queues\n" +
+			"that expire, queue policies, expiry policies and alarms, by default of all virtual hosts that the user may see.\n" +
+			"It runs until Ctrl-C, --count or --timeout. If the broker restarts or the connection breaks, it reconnects and continues\n" +
+			"after the last event; a line \"missed\" counts the events lost. With --no-reconnect it exits with status 69 instead.\n" +
+			"Lists are names separated by commas; the error for a wrong name lists the valid ones.",
 	}}
 }
 
@@ -33,11 +33,11 @@ func eventOptions() []option {
 		{long: "queue", value: "name", about: "of this queue only"},
 		{long: "queue-regex", value: "expression", about: "of queues whose name matches"},
 		{long: "schedule", value: "exchange", about: "of messages that this exchange held"},
-		{long: "kind", value: "list", about: "of these kinds only, such as message_expired,alarm_raised"},
-		{long: "reason", value: "list", about: "of messages that left for these reasons, such as expired"},
-		{long: "outcome", value: "list", about: "of messages of which this became, such as dead_lettered"},
-		{long: "history", value: "n", numeric: true, about: "begin with the last n that are remembered (default 0)"},
-		{long: "count", value: "n", numeric: true, about: "end after n events, 1 and more, those remembered included; if there are fewer, wait for the rest"},
+		{long: "kind", value: "list", about: "only these kinds, such as message_expired,alarm_raised"},
+		{long: "reason", value: "list", about: "only messages that left for these reasons, such as expired"},
+		{long: "outcome", value: "list", about: "only messages with these outcomes, such as dead_lettered"},
+		{long: "history", value: "n", numeric: true, about: "first print the last n remembered events (default 0)"},
+		{long: "count", value: "n", numeric: true, about: "exit after n events, 1 or more, including remembered ones; if there are fewer, wait for the rest"},
 		{long: "no-reconnect", about: "end when the stream ends"},
 	}
 }

@@ -10,14 +10,14 @@ import (
 func connecting() []option {
 	return []option{
 		{long: "url", value: "URL", about: "the management API's URL (default http://localhost:15672)"},
-		{long: "host", value: "host", about: "its host, instead of a whole URL"},
-		{long: "port", value: "port", numeric: true, about: "its port, instead of a whole URL"},
-		{long: "username", short: "u", value: "user", about: "the user that calls it (default guest)"},
-		{long: "password", value: "password", about: "that user's password (default guest)"},
-		{long: "cacert", value: "file", about: "over TLS, believe in the certificates in this PEM file"},
-		{long: "insecure", about: "over TLS, believe in any certificate"},
-		{long: "cert", value: "file", about: "over TLS, the certificate that says who calls, a PEM file"},
-		{long: "key", value: "file", about: "that certificate's key, where it is in a file of its own"},
+		{long: "host", value: "host", about: "the API's host, instead of a URL"},
+		{long: "port", value: "port", numeric: true, about: "the API's port, instead of a URL"},
+		{long: "username", short: "u", value: "user", about: "the user to log in as (default guest)"},
+		{long: "password", value: "password", about: "the user's password (default guest)"},
+		{long: "cacert", value: "file", about: "PEM file with the certificates to trust, for TLS"},
+		{long: "insecure", about: "accept any certificate, for TLS"},
+		{long: "cert", value: "file", about: "PEM file with the client certificate to log in with, for TLS"},
+		{long: "key", value: "file", about: "PEM file with its key, if that is a separate file"},
 	}
 }
 

@@ -73,7 +73,7 @@ func (h *holding) commands() []command {
 		},
 		{
 			name: "release_" + h.suffix, operands: "<" + h.noun + "> <id>", scoped: true, run: h.release,
-			about: "releases a message that the " + h.noun + " holds at once",
+			about: "releases a message that the " + h.noun + " holds, at once",
 		},
 		{
 			name: "move_" + h.suffix, operands: "<" + h.noun + "> <id> <time>", scoped: true, check: checkTime, run: h.move,

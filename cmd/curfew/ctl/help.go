@@ -9,7 +9,7 @@ import (
 func helpCommands() []command {
 	return []command{
 		{
-			name: "help", operands: "[<command> [<action>]]", run: runHelp, offline: true, about: "explains a command, or lists all",
+			name: "help", operands: "[<command> [<action>]]", run: runHelp, offline: true, about: "explains a command, or lists them all",
 			options: []option{{long: "list-commands", about: "only their names"}},
 		},
 		{name: "version", run: runVersion, offline: true, about: "prints the version of this tool"},
@@ -68,15 +68,15 @@ func (p *Program) overview() string {
 		}
 	}
 	fmt.Fprintf(&b, `
-Without --url, the environment is asked, and then http://localhost:15672:
+The environment sets defaults for these options:
 
-   %-28s  the management API, as in https://broker:15671
-   %-28s  the user that calls it, else guest
-   %-28s  that user's password, else guest
-   %-28s  certificates to believe in
-   %-28s  true: believe in any
-   %-28s  the certificate that says who calls
-   %-28s  that certificate's key
+   %-28s  the management API, as in https://broker:15671 (default http://localhost:15672)
+   %-28s  the user to log in as (default guest)
+   %-28s  the user's password (default guest)
+   %-28s  certificates to trust
+   %-28s  true: accept any certificate
+   %-28s  the client certificate to log in with
+   %-28s  its key
 
 Use '%s help <command>' to learn more about a command.
 `, urlVariable, usernameVariable, passwordVariable, cacertVariable, insecureVariable, certVariable, keyVariable, p.Name)

@@ -20,11 +20,11 @@ var peekColumns = known{
 // peekOptions are the command's options, and parameters of the API, where a dash is an underscore.
 func peekOptions() []option {
 	return []option{
-		{long: "order", value: "position|deadline", about: "as consumers get them (the default), or what expires first"},
+		{long: "order", value: "position|deadline", about: "position, as consumers get them (default), or deadline, the next to expire first"},
 		{long: "state", value: "ready|unacked|held", about: "only messages in this state"},
 		{long: "message-id", value: "id", about: "only messages with this property message-id"},
 		{long: "count", value: "n", numeric: true, about: "so many at most, 1 to 1000 (default 50)"},
-		{long: "after", value: "position", about: "those behind a message: its id, or what the call before printed"},
+		{long: "after", value: "position", about: "only messages after this one: its id, or the value printed by the previous call"},
 		{long: "truncate", value: "bytes", numeric: true, about: "show so much of each payload"},
 	}
 }
@@ -33,7 +33,7 @@ func peekCommand() command {
 	return command{
 		name: "peek", operands: "<queue> [<column>, ...]", scoped: true, run: peek, check: checkPeek, options: peekOptions(), patience: time.Minute,
 		about: "shows messages of a queue without taking them",
-		more: "Nothing changes: no message is delivered or counted, and the queue's lease is not renewed.\n\nColumns\n\n" +
+		more: "Changes nothing: no message is delivered or counted, and the queue's lease is not renewed.\n\nColumns\n\n" +
 			wrapped(titles(peekColumns.columns)) + "\n\nWithout one, they are " + strings.Join(strings.Fields(peekColumns.usual), ", ") + ".",
 	}
 }

@@ -11,16 +11,16 @@ func permissionCommands() []command {
 	return []command{
 		{
 			name: "set_permissions", operands: "<username> <configure> <write> <read>", scoped: true, run: setPermissions,
-			about: "sets what a user may do in a virtual host",
+			about: "sets a user's permissions in a virtual host",
 			more:  "Each of the three is a regular expression for names; '' permits nothing, '.*' everything.",
 		},
 		{
 			name: "set_permissions_globally", operands: "<username> <configure> <write> <read>", run: setAllPermissions,
-			about: "sets what a user may do in every virtual host that exists",
+			about: "sets a user's permissions in all existing virtual hosts",
 		},
 		{
 			name: "clear_permissions", operands: "<username>", scoped: true, run: clearPermissions,
-			about: "takes a user's permissions in a virtual host away",
+			about: "removes a user's permissions in a virtual host",
 		},
 		{
 			name: "list_permissions", scoped: true, about: "lists permissions in a virtual host",
@@ -29,11 +29,11 @@ func permissionCommands() []command {
 		{name: "list_user_permissions", operands: "<username>", run: listUserPermissions, about: "lists a user's permissions in all virtual hosts"},
 		{
 			name: "set_topic_permissions", operands: "<username> <exchange> <write> <read>", scoped: true, run: setTopicPermissions,
-			about: "sets which routing keys a user may publish and bind with on a topic exchange",
+			about: "sets the routing keys with which a user may publish to, and bind, a topic exchange",
 		},
 		{
 			name: "clear_topic_permissions", operands: "<username> [<exchange>]", scoped: true, run: clearTopicPermissions,
-			about: "takes a user's topic permissions away, on one exchange or on all",
+			about: "removes a user's topic permissions, for one exchange or all",
 		},
 		{
 			name: "list_topic_permissions", scoped: true, about: "lists topic permissions in a virtual host",

@@ -24,7 +24,7 @@ func policyCommands() []command {
 	return append(
 		userPolicy.commands("list_policies", "sets a queue policy: settings for the queues and exchanges whose name matches a pattern",
 			"removes a queue policy", "lists the queue policies of a virtual host"),
-		operatorPolicy.commands("list_operator_policies", "sets an operator policy, which limits what queue policies and arguments can ask for",
+		operatorPolicy.commands("list_operator_policies", "sets an operator policy, which limits queue policies and arguments",
 			"removes an operator policy", "lists the operator policies of a virtual host")...)
 }
 
@@ -34,7 +34,7 @@ func (k policyKind) commands(list, aboutSet, aboutClear, aboutList string) []com
 			name: "set_" + k.suffix, operands: "<name> <pattern> <definition>", scoped: true, run: k.set, about: aboutSet,
 			more: "A definition is a JSON object, as in '{\"message-ttl\": 60000}'.",
 			options: []option{
-				{long: "priority", value: "priority", numeric: true, about: "of the policies that match, the one with the highest priority applies (default 0)"},
+				{long: "priority", value: "priority", numeric: true, about: "the matching policy with the highest priority applies (default 0)"},
 				{long: "apply-to", value: "apply-to", about: "queues, classic_queues, quorum_queues, streams, exchanges, or all (default all)"},
 			},
 		},

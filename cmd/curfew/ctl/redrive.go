@@ -25,13 +25,13 @@ func redriveCommands() []command {
 	return []command{
 		{
 			name: "redrive", operands: "<queue>", scoped: true, run: redrive, check: checkRedrive, waits: true, options: redriveOptions(),
-			about: "moves messages of a queue to where they came from, or elsewhere",
-			more: "It is about the messages that are ready when it begins; what a target refuses stays in its place. Without a target, each\n" +
-				"message goes to the queue where it died last. The command waits until all have moved, or --timeout has passed; ended\n" +
-				"before that, it leaves the redrive running. It fails if messages stay that were to move.",
+			about: "moves messages of a queue back to where they came from, or elsewhere",
+			more: "Moves the messages that are ready when it begins; messages that a target refuses stay in their place. Without a target,\n" +
+				"each message goes to the queue where it died last. The command waits until all have moved, or until --timeout; if it is\n" +
+				"ended before, the redrive goes on. It fails if some messages had to stay.",
 		},
 		{
-			name: "list_redrives", lists: &redriveColumns, about: "lists redrives that run, and those that have ended lately",
+			name: "list_redrives", lists: &redriveColumns, about: "lists running and recent redrives",
 			run: columnList("Listing redrives ...", "redrives"),
 		},
 		{
@@ -43,14 +43,14 @@ func redriveCommands() []command {
 
 func redriveOptions() []option {
 	return []option{
-		{long: "to", value: "source|origin", about: "the queue where each message died last (default), or its first exchange, with its first key"},
+		{long: "to", value: "source|origin", about: "source, the queue where each message died last (default), or origin, its first exchange and key"},
 		{long: "to-queue", value: "queue", about: "this queue"},
 		{long: "to-exchange", value: "exchange", about: "this exchange"},
-		{long: "routing-key", value: "key", about: "with --to-exchange: this key in place of each message's own"},
+		{long: "routing-key", value: "key", about: "with --to-exchange: use this key instead of each message's own"},
 		{long: "reason", value: "reason", about: "only messages that died last for this reason, such as rejected"},
 		{long: "died-in", value: "queue", about: "only messages that died last in this queue"},
 		{long: "message-id", value: "id", about: "only messages with this property message-id"},
-		{long: "older-than", value: "ms", about: "only messages that have been in the queue for so many milliseconds"},
+		{long: "older-than", value: "ms", about: "only messages that have been in the queue for at least this many milliseconds"},
 		{long: "count", value: "n", about: "so many messages at most"},
 		{long: "per-second", value: "n", about: "so many messages in a second"},
 		{long: "dry-run", about: "move nothing, and print what would move where"},

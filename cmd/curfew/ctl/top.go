@@ -17,18 +17,18 @@ import (
 func topCommands() []command {
 	return []command{{
 		name: "top", run: runTop, check: checkTop, waits: true,
-		about: "shows what the broker and its busiest queues do, again and again",
-		more: "On a terminal it fills the screen: q quits, s sorts by something else, n and p turn the pages. Otherwise it prints blocks of text,\n" +
-			"or with --json a state a line. IN/S and OUT/S are messages that entered and were delivered; DUE is when the next message expires or\n" +
-			"is released; LAG is how long the oldest message that is ready has been there. Without --vhost, of all virtual hosts that the user may see.\n" +
-			"It costs the broker what a page in a browser does.",
+		about: "shows the activity of the broker and its busiest queues, refreshed each second",
+		more: "On a terminal it fills the screen: q quits, s changes the order, n and p turn pages. Otherwise it prints blocks of text,\n" +
+			"or with --json a state per line. IN/S and OUT/S are messages entered and delivered; DUE is when the next message expires or\n" +
+			"is released; LAG is how long the oldest ready message has been in the queue. Default: all virtual hosts the user may see.\n" +
+			"It costs the broker as much as a page in a browser.",
 		options: []option{
-			{long: "interval", value: "time", about: "between two looks, 1s to 1h, seconds or with a unit (default 1s)"},
+			{long: "interval", value: "time", about: "refresh interval, 1s to 1h, in seconds or with a unit (default 1s)"},
 			{long: "sort", value: "order", about: "rate, due, lag, messages or bytes (default rate)"},
 			{long: "vhost", short: "p", value: "vhost", about: "of this virtual host only"},
 			{long: "count", value: "n", numeric: true, about: "end after n looks, 1 and more (default: never)"},
-			{long: "once", about: "print one block, as --count 1 where there is no terminal"},
-			{long: "rows", value: "n", numeric: true, about: "without a terminal: so many queues, 1 to 500 (default 20)"},
+			{long: "once", about: "print one block, like --count 1 without a terminal"},
+			{long: "rows", value: "n", numeric: true, about: "without a terminal: number of queues, 1 to 500 (default 20)"},
 		},
 	}}
 }

@@ -15,30 +15,30 @@ func userCommands() []command {
 	return []command{
 		{
 			name: "add_user", operands: "<username> [<password>]", check: nonEmptyUser, run: addUser,
-			options: []option{{long: "pre-hashed-password", about: "the password is a password_hash, as definitions have it"}},
-			about:   "adds a user, who has no permissions yet", more: stdin,
+			options: []option{{long: "pre-hashed-password", about: "the password is a password_hash, as in definitions"}},
+			about:   "adds a user, without permissions", more: stdin,
 		},
 		{
-			name: "delete_user", operands: "<username>", about: "removes a user, and what the user was permitted",
+			name: "delete_user", operands: "<username>", about: "removes a user and its permissions",
 			run: deletion(`Deleting user "{1}" ...`, "users/{1}", &failure{noUser, "Error:\nUser \"{1}\" does not exist"}),
 		},
 		{name: "change_password", operands: "<username> [<password>]", run: changePassword, about: "sets a user's password", more: stdin},
 		{
 			name: "clear_password", operands: "<username>", run: clearPassword,
-			about: "takes a user's password away, so that the user cannot log in with one",
+			about: "removes a user's password: the user cannot log in with one",
 		},
 		{
 			name: "authenticate_user", operands: "<username> [<password>]", run: authenticateUser,
-			about: "tells whether a password is the user's", more: stdin,
+			about: "checks a user's password", more: stdin,
 		},
 		{
 			name: "hash_password", operands: "[<password>]", run: hashPassword, offline: true,
-			about: "prints a password's hash, as add_user --pre-hashed-password takes it", more: stdin,
+			about: "prints a password's hash, for add_user --pre-hashed-password", more: stdin,
 		},
 		{
 			name: "eval", operands: "<expression>", run: eval, check: checkEval,
-			about: "tells, as Puppet asks, whether a password is the user's",
-			more:  "It knows one expression: rabbit_access_control:check_user_pass_login(list_to_binary(\"USER\"), list_to_binary(\"PASSWORD\")).",
+			about: "checks a user's password the way Puppet does",
+			more:  "It accepts one expression: rabbit_access_control:check_user_pass_login(list_to_binary(\"USER\"), list_to_binary(\"PASSWORD\")).",
 		},
 		{
 			name: "set_user_tags", operands: "<username> [<tag> ...]", run: setUserTags,

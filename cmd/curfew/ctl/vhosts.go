@@ -28,15 +28,15 @@ func vhostCommands() []command {
 			about: "changes the description, the tags or the default queue type of a virtual host", options: vhostMetadata,
 		},
 		{
-			name: "delete_vhost", operands: "<vhost>", about: "removes a virtual host, with all that is in it",
+			name: "delete_vhost", operands: "<vhost>", about: "removes a virtual host with everything in it",
 			run: deletion(`Deleting vhost "{1}" ...`, "vhosts/{1}", &failure{dataError, "Virtual host '{1}' does not exist"}),
 		},
 		{name: "set_vhost_tags", operands: "<vhost> [<tag> ...]", run: setVHostTags, about: "replaces the tags of a virtual host"},
 		{
 			name: "trace_on", scoped: true, run: traceOn,
-			about: "copies all that is published and delivered in a virtual host to its exchange amq.rabbitmq.trace",
+			about: "starts copying published and delivered messages of a virtual host to its exchange amq.rabbitmq.trace",
 		},
-		{name: "trace_off", scoped: true, run: traceOff, about: "ends that"},
+		{name: "trace_off", scoped: true, run: traceOff, about: "ends trace_on"},
 		{name: "list_vhosts", lists: &vhostColumns, about: "lists virtual hosts", run: columnList("Listing vhosts ...", "vhosts")},
 	}
 }

@@ -12,14 +12,14 @@ func watermarkCommands() []command {
 		{
 			name: "set_vm_memory_high_watermark", operands: "<fraction> | absolute <value>",
 			check: memoryWatermark.check, run: memoryWatermark.set,
-			about: "sets the memory above which publishers are blocked, until the broker ends",
-			more:  "A fraction is of the machine's memory; 0 blocks them at once. The limit applies to mem_in_use of the node: messages, unsent output and the rest of the heap, without garbage and the program itself. A value is in bytes and may have a unit: " + someUnits + ".",
+			about: "sets the memory above which publishers are blocked, until the broker stops",
+			more:  "A fraction is a share of the machine's memory; 0 blocks them at once. The limit applies to mem_in_use of the node: messages, unsent output and the rest of the heap, without garbage and the program itself. A value is in bytes and may have a unit: " + someUnits + ".",
 		},
 		{
 			name: "set_disk_free_limit", operands: "<disk_limit> | mem_relative <fraction>",
 			check: diskLimit.check, run: diskLimit.set,
-			about: "sets the free disk space below which publishers are blocked, until the broker ends",
-			more:  "A limit is in bytes and may have a unit: " + someUnits + ". A fraction is of the machine's memory.",
+			about: "sets the free disk space below which publishers are blocked, until the broker stops",
+			more:  "A limit is in bytes and may have a unit: " + someUnits + ". A fraction is a multiple of the machine's memory.",
 		},
 	}
 }

@@ -13,12 +13,12 @@ import (
 func benchCommand() command {
 	return command{
 		name: "bench", operands: []string{"MODULE.wasm"}, offline: runBench,
-		about: "measures how long a module takes to decide about messages that enter",
+		about: "measures how long a module takes to decide about entering messages",
 		flags: func(f *flags) {
-			f.Duration("duration", time.Second, "measure each size of batch for so long, as in 500ms")
+			f.Duration("duration", time.Second, "measure each batch size for this time, as in 500ms (default 1s)")
 			settings(f)
 		},
-		more: "Fuel is the same on every machine; time is that of this one, with nothing else of a broker in it.\n",
+		more: "Fuel is the same on every machine; the time is this machine's, for the policy alone.\n",
 	}
 }
 

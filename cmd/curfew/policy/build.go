@@ -18,12 +18,12 @@ import (
 func buildCommand() command {
 	return command{
 		name: "build", operands: []string{"[FOLDER]"}, run: runBuild,
-		about: "calls the compiler for the policy in a folder, and checks what it made",
+		about: "compiles the policy in a folder and checks the module",
 		flags: func(f *flags) {
-			f.String("lang", "", "the `language`, where the folder does not show it: "+languageNames())
-			f.String("o", "", "the `file` that is made; otherwise the folder's name and .wasm, in the folder")
+			f.String("lang", "", "the `language`, if the folder does not show it: "+languageNames())
+			f.String("o", "", "the output `file`; default: the folder's name with .wasm, in the folder")
 		},
-		more: "The compiler is the one in PATH. The environment names others: GO, RUSTC, CC, CXX, ZIG, ASC, WAT2WASM.\n",
+		more: "The compiler is the one in PATH, or the one named in the environment: GO, RUSTC, CC, CXX, ZIG, ASC, WAT2WASM.\n",
 	}
 }
 

@@ -18,7 +18,7 @@ func checkCommand() command {
 	return command{
 		name: "check", operands: []string{"MODULE.wasm"}, offline: runCheck, flags: settings,
 		about: "says whether a broker would load a module, what it needs, and what a decision costs",
-		more:  "The module is loaded as a broker does it, with the same trial. A broker refuses what this command refuses.\n",
+		more:  "Loads the module as a broker does, with the same trial: a broker refuses what this command refuses.\n",
 	}
 }
 

@@ -82,8 +82,8 @@ func (f *flags) help(w io.Writer) {
 
 // settings registers the flags that say how to load a module.
 func settings(f *flags) {
-	f.String("config", "", "the policy's `configuration`: a JSON object, or a file that holds one")
-	f.String("grants", "", "a `list` of what it may do, with commas: headers, body, route, metrics, trace, hold")
+	f.String("config", "", "the policy's `configuration`: a JSON object, or a file with one")
+	f.String("grants", "", "a comma-separated `list` of grants: headers, body, route, metrics, trace, hold")
 	f.String("fuel", "", "what one call may use: default, large, or a `number`")
 	f.String("on-error", "", "what messages get when it fails: builtin, keep or reject")
 }

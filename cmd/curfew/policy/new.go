@@ -144,9 +144,9 @@ func findLanguage(name string) (*language, error) {
 func newCommand() command {
 	return command{
 		name: "new", operands: []string{"NAME"}, offline: runNew,
-		about: "makes a folder with a policy that builds, as a place to start from",
+		about: "creates a folder with a policy that builds, to start from",
 		flags: func(f *flags) { f.String("lang", "", "the `language`: "+languageNames()) },
-		more:  "The folder has what the policy is built from, the SDK included: nothing has to be downloaded.\n",
+		more:  "The folder contains everything the policy is built from, including the SDK: nothing is downloaded.\n",
 	}
 }
 

@@ -153,8 +153,8 @@ func (p *Program) overview(w io.Writer) {
 	for _, c := range commands() {
 		fmt.Fprintf(&b, "  %-7s %s\n", c.name, c.about)
 	}
-	fmt.Fprintf(w, `Expiry policies are WebAssembly modules that decide when messages expire. The
-policies of "curfew ctl set_policy" are queue policies, which are something else.
+	fmt.Fprintf(w, `Expiry policies are WebAssembly modules that decide when messages expire.
+("curfew ctl set_policy" sets queue policies, which are something else.)
 
 Usage:
   curfew policy COMMAND [FLAGS]

@@ -19,19 +19,19 @@ import (
 func recordCommand() command {
 	return command{
 		name: "record", run: runRecord,
-		about: "records a trace of what is published to a queue of a running broker, without bodies",
+		about: "records a trace of the messages published to a queue of a running broker, without bodies",
 		flags: func(f *flags) {
 			f.String("queue", "", "the `queue`")
 			f.String("vhost", "/", "its virtual `host`")
-			f.Duration("duration", 0, "stop after so long; 0 = when interrupted")
-			f.Duration("interval", 200*time.Millisecond, "how often messages are fetched, which is how exact their times are")
-			f.String("headers", "", "a `list` of the headers to record, with commas; none are otherwise, since they may be nobody's business")
-			f.String("o", "", "the `file` to write; otherwise standard output")
+			f.Duration("duration", 0, "stop after this time; 0 = when interrupted")
+			f.Duration("interval", 200*time.Millisecond, "how often messages are fetched, and how exact their times are (default 200ms)")
+			f.String("headers", "", "a comma-separated `list` of headers to record; default: none, for privacy")
+			f.String("o", "", "the output `file`; default: standard output")
 			remote(f)
 		},
-		more: "Two queues are declared for the time being, and bound as the queue is: they get a copy of each message, and\n" +
-			"the queue itself is not touched. Messages published to it by name, through the default exchange, cannot be\n" +
-			"copied. What its consumers do is not recorded. " + environmentHelp,
+		more: "Declares two temporary queues with the bindings of the queue, which get a copy of each message; the queue itself\n" +
+			"is not touched. Messages published to it by name, through the default exchange, cannot be copied. Actions of\n" +
+			"its consumers are not recorded. " + environmentHelp,
 	}
 }
 

@@ -20,11 +20,11 @@ import (
 // remote registers the flags for the management API, which are those of "curfew ctl".
 func remote(f *flags) {
 	ctl.Flags(f.FlagSet)
-	f.Duration("timeout", time.Minute, "give up after so long")
+	f.Duration("timeout", time.Minute, "give up after this time (default 1m)")
 }
 
 // environmentHelp is the text below the flags of commands that call the API.
-const environmentHelp = "Without these flags CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD are asked, as by \"curfew ctl\".\n"
+const environmentHelp = "Defaults: CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, as for \"curfew ctl\".\n"
 
 // connect finds the API that the flags of remote name. The context lasts as long as --timeout says.
 func (p *Program) connect(ctx context.Context, f *flags) (context.Context, func(), *ctl.Remote, error) {
@@ -53,14 +53,14 @@ func (p *Program) call(ctx context.Context, f *flags, method, path string, body,
 func loadCommand() command {
 	return command{
 		name: "load", operands: []string{"NAME", "MODULE.wasm"}, run: runLoad,
-		about: "loads a module into a running broker, or another version of it",
+		about: "loads a module, or its next version, into a running broker",
 		flags: func(f *flags) {
 			settings(f)
-			f.Bool("recompute", false, "ask the policy for the deadlines of messages that are there, too")
-			f.String("shadow", "", "run it beside this `strategy`, count where it says something else, and apply nothing")
+			f.Bool("recompute", false, "also ask for new deadlines of messages already queued")
+			f.String("shadow", "", "run it beside this `strategy`, without effect, and count differences")
 			remote(f)
 		},
-		more: "Queues use it whose x-expiry-strategy is wasm/NAME. " + environmentHelp,
+		more: "Queues with the x-expiry-strategy wasm/NAME use it. " + environmentHelp,
 	}
 }
 
@@ -115,9 +115,9 @@ func modulePath(name string) string { return ctl.Path("wasm", "policies", name) 
 func reloadCommand() command {
 	return command{
 		name: "reload", operands: []string{"NAME"}, run: runReload,
-		about: "has a running broker load a policy again from its file, or from what it was given",
+		about: "makes a running broker load a policy again, from its file or the stored module",
 		flags: func(f *flags) {
-			f.Bool("recompute", false, "ask the policy for the deadlines of messages that are there, too")
+			f.Bool("recompute", false, "also ask for new deadlines of messages already queued")
 			remote(f)
 		},
 		more: environmentHelp,
@@ -135,9 +135,9 @@ func runReload(ctx context.Context, p *Program, f *flags) error {
 func unloadCommand() command {
 	return command{
 		name: "unload", operands: []string{"NAME"}, run: runUnload,
-		about: "takes an expiry policy away from a running broker",
+		about: "removes an expiry policy from a running broker",
 		flags: func(f *flags) {
-			f.Bool("force", false, "even if queues have chosen it: those get the default strategy")
+			f.Bool("force", false, "even if queues have chosen it; these get the default strategy")
 			remote(f)
 		},
 		more: environmentHelp,
@@ -155,9 +155,9 @@ func runUnload(ctx context.Context, p *Program, f *flags) error {
 func listCommand() command {
 	return command{
 		name: "list", run: runList,
-		about: "lists the expiry policies of a running broker, and how they do",
+		about: "lists the expiry policies of a running broker, with counters and errors",
 		flags: func(f *flags) {
-			f.Bool("json", false, "print everything that the broker says, as JSON")
+			f.Bool("json", false, "print everything that the broker reports, as JSON")
 			remote(f)
 		},
 		more: environmentHelp,

@@ -18,20 +18,20 @@ import (
 func testCommand() command {
 	return command{
 		name: "test", operands: []string{"MODULE.wasm"}, offline: runTest,
-		about: "plays a trace to a policy and prints what it decides; or calls it with random messages",
+		about: "plays a trace to a policy and prints its decisions, or calls it with random messages",
 		flags: func(f *flags) {
-			f.String("trace", "", "the `file` with what happened to a queue")
+			f.String("trace", "", "the `file` with the trace of a queue")
 			f.String("expect", "", "compare the decisions with those in this `file`")
-			f.Bool("update", false, "write the decisions into the file of --expect instead")
-			f.String("compare", "", "play the trace to this `module` too, and print where the two differ")
-			f.Duration("after", 24*time.Hour, "go on for so long after the last event, while messages wait for a deadline or are held")
-			f.Bool("fuzz", false, "call every hook with random messages, none of which may make it fail")
-			f.Uint64("seed", 1, "what --fuzz draws from: a `number`")
-			f.Int("messages", 20_000, "how many messages --fuzz makes for each hook")
+			f.Bool("update", false, "write the decisions to the file of --expect instead")
+			f.String("compare", "", "also play the trace to this `module`, and print the differences")
+			f.Duration("after", 24*time.Hour, "continue this long after the last event while messages wait or are held (default 24h)")
+			f.Bool("fuzz", false, "call every hook with random messages; a failure ends the run")
+			f.Uint64("seed", 1, "seed of --fuzz, a `number` (default 1)")
+			f.Int("messages", 20_000, "messages that --fuzz makes for each hook (default 20000)")
 			settings(f)
 		},
-		more: "Everything that the policy is told comes from the trace, so that the same module and trace give\n" +
-			"the same lines everywhere. Without --grants the policy may do all that it asks for.\n",
+		more: "The policy's input comes from the trace alone, so the same module and trace give the same lines\n" +
+			"everywhere. Without --grants the policy may do everything that it asks for.\n",
 	}
 }
 
