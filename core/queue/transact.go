@@ -29,6 +29,9 @@ type Part struct {
 	// Lost is called, on the queue's turn, with the Seq of each mandatory message that
 	// found nothing to cancel. nil means that there is none.
 	Lost func(seq uint64)
+	// Settled is set by Transact if the queue has carried out Settlements, whatever became of
+	// their commit: then they must not be settled again.
+	Settled bool
 }
 
 // Settlement settles deliveries of a queue.
@@ -41,15 +44,15 @@ type Settlement struct {
 var ErrTooLarge = errors.New("transaction too large")
 
 // Transact carries out the parts of a transaction, which are for different queues, as
-// one step, and returns when they are durable. The batches belong to the queues from
-// then on. What a part brings to a deleted queue counts as done. refused reports that a
+// one step, and returns when they are durable. It may sort parts. The batches belong to the
+// queues from then on. What a part brings to a deleted queue counts as done. refused reports that a
 // queue refused a message, which does not undo anything else.
 //
 // After ErrTooLarge, and after a StoppedError of a journal, nothing was done. After any
 // other error it is unknown what is durable: in each journal all or nothing, except for the
 // parts of queues that stopped meanwhile.
 func Transact(parts []Part) (refused bool, err error) {
-	t := &transaction{parts: slices.Clone(parts)}
+	t := &transaction{parts: parts}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
 	if err := t.check(); err != nil {
 		t.release()
@@ -248,6 +251,7 @@ func (m *participant) settleNow(now hook.Instant) {
 		m.runLateHooks(now, late)
 		m.letLeave(now)
 	}
+	m.part.Settled = len(m.part.Settlements) > 0
 }
 
 // settleLater settles deliveries, and leaves it to goOn to ask the hooks.
@@ -259,6 +263,7 @@ func (m *participant) settleLater(now hook.Instant) {
 		}
 		m.leaving = append(m.leaving, leavingGroup{slices.Clone(leaving), slices.Clone(late), s.Kind.reason()})
 	}
+	m.part.Settled = len(m.part.Settlements) > 0
 }
 
 // goOn does what follows from a queue's part, after the commit.

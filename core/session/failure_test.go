@@ -103,10 +103,10 @@ func TestTransactionNotStored(t *testing.T) {
 	m := expect[*amqp.BasicGetOK](p, 2)
 	p.content(2)
 	p.send(2, &amqp.BasicAck{DeliveryTag: m.DeliveryTag})
-	p.publish(2, kept("kept", "effect"))
+	p.publish(2, kept("kept", "effect"), kept("passing", "another effect"))
 	p.send(2, &amqp.TxCommit{})
 	p.notStored(2)
-	p.holds(1, "passing", 1)
+	p.holds(1, "passing", 2)
 }
 
 // The same holds if its acknowledgements cannot be stored.
@@ -117,6 +117,55 @@ func TestAcknowledgementNotStored(t *testing.T) {
 	m := do[*amqp.BasicGetOK](p, 2, &amqp.BasicGet{Queue: "kept"})
 	p.content(2)
 	p.send(2, &amqp.BasicAck{DeliveryTag: m.DeliveryTag}, &amqp.TxCommit{})
+	p.notStored(2)
+}
+
+// twoDisks is a log of definitions that gives each second queue a disk that is broken.
+type twoDisks struct {
+	brokenDisk
+	queues *uint64
+}
+
+func (d twoDisks) NewStorage() *queue.Storage {
+	if *d.queues++; *d.queues%2 == 0 {
+		return d.brokenDisk.NewStorage()
+	}
+	return &queue.Storage{Journal: soundDisk{}, ID: *d.queues}
+}
+
+// soundDisk takes all.
+type soundDisk struct{ brokenDisk }
+
+func (soundDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
+	if c != nil {
+		c.Durable()
+	}
+}
+
+func (d soundDisk) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
+	d.Commit(ops, live, c)
+}
+
+// If a transaction settles messages of two shards, of which one fails, those of the other are settled. They were given back once more when
+// the channel was closed: while another consumer had one, or while it was dead-lettered.
+func TestWhatWasSettledInOneShardIsNotGivenBack(t *testing.T) {
+	p := newProbe(t, func(o *Options) {
+		v := vhost.New(vhost.Config{
+			Name: "/", Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard(), DefinitionLog: twoDisks{queues: new(uint64)},
+		})
+		o.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
+	}).open().channel(1).channel(2)
+	do[*amqp.TxSelectOK](p, 2, &amqp.TxSelect{})
+	for tag, name := range []string{"sound", "broken"} {
+		do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: name, Durable: true})
+		p.publish(1, kept(name, "m"))
+		do[*amqp.BasicGetOK](p, 2, &amqp.BasicGet{Queue: name})
+		p.content(2)
+		p.send(2, &amqp.BasicNack{DeliveryTag: uint64(tag + 1), Requeue: true})
+	}
+	p.consume(1, "sound", "c")
+	p.send(2, &amqp.TxCommit{})
+	p.delivers(1, "c1:m*")
 	p.notStored(2)
 }
 

@@ -58,12 +58,14 @@ const (
 	maxTransaction = 8
 	// messageOverhead is roughly the memory that a message in a transaction takes besides its bytes.
 	messageOverhead = 256
+	// copyOverhead is roughly the memory that each further queue of a message takes when the transaction is committed.
+	copyOverhead = 128
 )
 
 // txPublish adds the current message to the transaction. It copies the bytes, because their block is reused.
 func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
 	t := &ch.tx
-	size := len(m.Props) + len(m.Body) + messageOverhead
+	size := len(m.Props) + len(m.Body) + messageOverhead + max(len(queues)-1, 0)*copyOverhead
 	if limit := maxTransaction * ch.conn.srv.MessageMax; t.size+size > limit+messageOverhead {
 		return precondition("transaction size %d is larger than the maximum of %d", t.size+size, limit)
 	}
@@ -166,13 +168,13 @@ func (ch *channel) txCommit() error {
 	refused, err := queue.Transact(first)
 	ch.conn.trackBuffered(-t.size)
 	if err != nil {
-		ch.tx.settles = t.settles // to be given back
+		ch.tx.settles = t.unsettled(first)
 		return errNotCommitted(ch.conn.vhost.Name(), err)
 	}
 	ch.returnLost(t.messages)
 	ch.traceCommitted(t.messages)
 	if _, err := queue.Transact(second); err != nil {
-		ch.tx.settles = t.settles // queues ignore deliveries that were settled already
+		ch.tx.settles = t.unsettled(first, second)
 		return errNotCommitted(ch.conn.vhost.Name(), err)
 	}
 	o := ch.lock()
@@ -185,6 +187,18 @@ func (ch *channel) txCommit() error {
 	}
 	ch.send(&amqp.TxCommitOK{})
 	return nil
+}
+
+// unsettled returns the settlements that no queue has carried out: their deliveries are given back. A message whose delivery is settled
+// may be with another consumer by now, or on its way to a dead-letter exchange.
+func (t *transaction) unsettled(rounds ...[]queue.Part) []pendingSettle {
+	settled := map[*queue.Mailbox]bool{}
+	for _, parts := range rounds {
+		for i := range parts {
+			settled[parts[i].Mailbox] = settled[parts[i].Mailbox] || parts[i].Settled
+		}
+	}
+	return slices.DeleteFunc(t.settles, func(s pendingSettle) bool { return settled[s.Consumer.Queue] })
 }
 
 func errNotCommitted(vhost string, err error) error {

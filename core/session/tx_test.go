@@ -1,6 +1,7 @@
 package session
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -104,6 +105,34 @@ func TestTransactionSize(t *testing.T) {
 	}
 	p.channel(1)
 	p.holds(1, "q", 7)
+}
+
+// A message takes memory for each queue that it goes to: a transaction of millions of copies ended the broker when it was committed.
+func TestTransactionSizeOfCopies(t *testing.T) {
+	const queues = 100
+	p := newProbe(t, func(o *Options) { o.MessageMax = 10_000 }).open().channel(1)
+	for i := range queues {
+		p.queue(1, strconv.Itoa(i))
+		do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Queue: strconv.Itoa(i), Exchange: "amq.fanout"})
+	}
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	m := published{exchange: "amq.fanout", body: "x"}
+	for range 5 {
+		p.publish(1, m)
+	}
+	if got := p.conn.srv.PendingBytes(); got < 5*queues*100 {
+		t.Errorf("%d bytes count", got)
+	}
+	p.commit(1)
+	for range 7 {
+		p.publish(1, m)
+	}
+	p.closed(1, 406, "PRECONDITION_FAILED - transaction size 90517 is larger than the maximum of 80000")
+	if got := p.conn.srv.PendingBytes(); got > 1000 {
+		t.Errorf("after the refusal %d bytes count", got)
+	}
+	p.channel(1)
+	p.holds(1, "7", 5)
 }
 
 // Acknowledgements in a transaction returned credit to the channel before the commit. After a rollback the channel had more deliveries
