@@ -27,18 +27,18 @@ func (a *app) folderCommands() map[string]func(args []string) int {
 // defaultClusterShards is the default of cluster.shards.
 const defaultClusterShards = 3
 
-const nextSteps = `The node that is started with this folder, and two with empty folders, become a new
-cluster. Deadlines are instants: what has become due meanwhile expires when they start.
-core/cluster/README.md tells more.
+const nextSteps = `Start one node with this folder and two with empty folders: they become a new cluster.
+Deadlines are points in time: messages due by then expire when the nodes start.
+core/cluster/README.md explains it step by step.
 `
 
 func (a *app) importFolder(args []string) int {
-	f := newFlags("ctl cluster import", "Makes the data folder of the first node of a cluster out of that of a broker without a\n"+
-		"cluster, which must be stopped: definitions, users, expiry policies and messages.\nThe broker's folder is only read.")
+	f := newFlags("ctl cluster import", "Makes the data folder of the first node of a cluster from that of a stopped single\n"+
+		"broker: definitions, users, expiry policies and messages.\nThe broker's folder is only read.")
 	f.more = nextSteps
 	from := f.String("from", "", "the data `directory` of the broker")
 	to := f.String("data", "", "the data `directory` to make, empty or missing")
-	shards := f.Int("shards", defaultClusterShards, "the `number` that cluster.shards will be, 1 to 255 (default "+strconv.Itoa(defaultClusterShards)+")")
+	shards := f.Int("shards", defaultClusterShards, "the cluster's `number` of shards (cluster.shards), 1 to 255 (default "+strconv.Itoa(defaultClusterShards)+")")
 	return a.makeFolder(f, args, from, to, func(ctx context.Context) error {
 		if *shards < 1 || *shards > store.MaxShards {
 			return &misusedFlag{fmt.Sprintf("--shards %d: 1 to %d are allowed", *shards, store.MaxShards)}
@@ -47,17 +47,17 @@ func (a *app) importFolder(args []string) int {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(a.stdout, "%s: made from %s: %d virtual hosts, %d queues, %d expiry policies, %d bytes of messages and what became of them\n",
+		fmt.Fprintf(a.stdout, "%s: made from %s: %d virtual hosts, %d queues, %d expiry policies, %d bytes of messages and their state\n",
 			*to, *from, done.VHosts, done.Queues, done.Modules, done.Bytes)
 		return nil
 	})
 }
 
 func (a *app) restoreFolder(args []string) int {
-	f := newFlags("ctl cluster restore", "Makes the data folder of the first node of a new cluster out of a copy of that of a node\n"+
-		"which was stopped when it was copied. The copy is only read.")
+	f := newFlags("ctl cluster restore", "Makes the data folder of the first node of a new cluster from a copy of a node's folder,\n"+
+		"made while that node was stopped. The copy is only read.")
 	f.more = nextSteps
-	from := f.String("from", "", "the copy of the data `directory` of a node")
+	from := f.String("from", "", "the copy of a node's data `directory`")
 	to := f.String("data", "", "the data `directory` to make, empty or missing")
 	return a.makeFolder(f, args, from, to, func(ctx context.Context) error {
 		c, err := cluster.OpenCopy(*from)

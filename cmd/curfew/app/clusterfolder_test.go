@@ -15,7 +15,7 @@ func TestFolderCommands(t *testing.T) {
 		status int
 		want   string
 	}{
-		{"import --help", exitOK, "the number that cluster.shards will be, 1 to 255 (default " + strconv.Itoa(defaultClusterShards) + ")"},
+		{"import --help", exitOK, "the cluster's number of shards (cluster.shards), 1 to 255 (default " + strconv.Itoa(defaultClusterShards) + ")"},
 		{"restore --help", exitOK, "curfew ctl cluster restore [FLAGS]"},
 		{"import --data x", exitUsage, "--from is missing"},
 		{"restore --from x", exitUsage, "--data is missing"},

@@ -24,7 +24,7 @@ func brokerCommands() []command {
 		{name: "ping", run: ping, patience: time.Minute, about: "checks that the broker answers and accepts the user"},
 		{
 			name: "status", run: printStatus, check: checkUnit, about: "prints the state of the broker",
-			options: []option{{long: "unit", value: "bytes|mb|gb", about: "of memory and disk space (default gb)"}},
+			options: []option{{long: "unit", value: "bytes|mb|gb", about: "unit of memory and disk space (default gb)"}},
 		},
 		{name: "cluster_status", run: printCluster, about: "prints the nodes of the cluster, as rabbitmqctl does; cluster status prints more"},
 		{name: "await_startup", run: awaitStartup, waits: true, patience: startup, about: "waits until the broker runs, in a cluster with a majority of the nodes"},

@@ -53,10 +53,10 @@ cluster status                      nodes, links and clocks; shards, their owner
                                     The exit status is 75 while a shard has no owner
 cluster transfer <shard> <node>     hands a shard to another node; clients of its virtual hosts connect again
 cluster transfer -p <vhost> <node>  the same for the shard of a virtual host
-cluster rebalance                   hands each shard to the node that it is meant for
-cluster replace <address>           gives the seat of a node whose disk is lost to the new one that waits at its address
+cluster rebalance                   hands each shard to its preferred node
+cluster replace <address>           gives the seat of a node with a lost disk to the new node waiting at its address
 
-A node is given by its name or its address. Replacing may be repeated, and goes on where it was interrupted.
+A node is identified by its name or address. After an interruption, repeat replace: it continues where it was.
 Each action has its own help, as in: cluster transfer --help. So have cluster import and cluster restore, which make the data folder
 of a node while no broker runs.`,
 		},

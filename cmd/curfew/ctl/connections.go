@@ -39,9 +39,9 @@ func connectionCommands() []command {
 			name: "close_all_connections", operands: "<reason>", scoped: true, run: closeAllConnections,
 			about: "closes the connections to a virtual host",
 			options: []option{
-				{long: "global", about: "those of all virtual hosts"},
-				{long: "limit", value: "number", numeric: true, about: "no more than so many"},
-				{long: "per-connection-delay", value: "milliseconds", numeric: true, about: "wait so long after each"},
+				{long: "global", about: "connections to all virtual hosts"},
+				{long: "limit", value: "number", numeric: true, about: "at most this many"},
+				{long: "per-connection-delay", value: "milliseconds", numeric: true, about: "pause after each connection"},
 			},
 		},
 		{name: "close_all_user_connections", operands: "<username> <reason>", run: closeUserConnections, about: "closes the connections of a user"},

@@ -23,7 +23,7 @@ func definitionCommands() []command {
 	return []command{
 		{
 			name: "export_definitions", operands: "<file>|-", scoped: true,
-			options: []option{format, {long: "without-modules", about: "leaves out expiry policies"}},
+			options: []option{format, {long: "without-modules", about: "leave out expiry policies"}},
 			check:   checkExport, run: exportDefinitions,
 			about: "writes vhosts, users, permissions, policies, exchanges, queues and bindings to a file",
 			more:  "With --vhost, only that virtual host. Includes expiry policies in WebAssembly, which RabbitMQ ignores. - is standard output.",
@@ -31,7 +31,7 @@ func definitionCommands() []command {
 		{
 			name: "import_definitions", operands: "[<file>|-]", scoped: true, options: []option{format, {long: "skip-if-unchanged"}, {long: "dry-run", about: "check the file, and change nothing"}},
 			check: checkImport, run: importDefinitions,
-			about: "imports definitions exported by this command or by RabbitMQ", more: "Everything is applied, or nothing. - or no file is standard input. With --vhost, it goes into that virtual host.",
+			about: "imports definitions exported by export_definitions or RabbitMQ", more: "Everything is applied, or nothing. - or no file is standard input. With --vhost, it goes into that virtual host.",
 		},
 	}
 }

@@ -27,7 +27,7 @@ func drainCommands() []command {
 				{long: "timeout", short: "t", value: "time", about: "how long consumers have: seconds, or 90s, 10m, 2h, 1d; 1s to 7d (default 10m)"},
 				{long: "no-stop", about: "do not stop the broker: it stays drained until revive or a stop"},
 				{long: "keep-serving", about: "let clients connect during the drain; publishers wait all the same"},
-				{long: "no-wait", about: "do not wait for the end"},
+				{long: "no-wait", about: "return at once"},
 			},
 		},
 		{

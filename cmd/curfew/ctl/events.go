@@ -30,15 +30,15 @@ func eventCommands() []command {
 // eventOptions are the command's options. All but the last two are parameters of the API, too, where a dash is an underscore.
 func eventOptions() []option {
 	return []option{
-		{long: "queue", value: "name", about: "of this queue only"},
-		{long: "queue-regex", value: "expression", about: "of queues whose name matches"},
-		{long: "schedule", value: "exchange", about: "of messages that this exchange held"},
+		{long: "queue", value: "name", about: "only events of this queue"},
+		{long: "queue-regex", value: "expression", about: "only events of queues whose name matches"},
+		{long: "schedule", value: "exchange", about: "only messages that this exchange held"},
 		{long: "kind", value: "list", about: "only these kinds, such as message_expired,alarm_raised"},
 		{long: "reason", value: "list", about: "only messages that left for these reasons, such as expired"},
 		{long: "outcome", value: "list", about: "only messages with these outcomes, such as dead_lettered"},
 		{long: "history", value: "n", numeric: true, about: "first print the last n remembered events (default 0)"},
 		{long: "count", value: "n", numeric: true, about: "exit after n events, 1 or more, including remembered ones; if there are fewer, wait for the rest"},
-		{long: "no-reconnect", about: "end when the stream ends"},
+		{long: "no-reconnect", about: "exit when the stream ends"},
 	}
 }
 

@@ -40,7 +40,7 @@ var (
 	heldByQueue    = holding{"queue", "held", "queues/{vhost}/{1}/held", &heldColumns, nil}
 	heldByExchange = holding{
 		"exchange", "scheduled", "exchanges/{vhost}/{1}/scheduled", &scheduledColumns,
-		[]option{{long: "schedule-id", value: "id", about: "the one with this x-schedule-id"}},
+		[]option{{long: "schedule-id", value: "id", about: "the message with this x-schedule-id"}},
 	}
 )
 
@@ -48,27 +48,27 @@ func heldCommands() []command {
 	return append(heldByExchange.commands(), heldByQueue.commands()...)
 }
 
-const timeFormats = "A time is a number of milliseconds since 1970, a date such as 2026-12-24T18:00:00Z, or from now on: +90s, +15m, +36h, +7d."
+const timeFormats = "A time is a number of milliseconds since 1970, a date such as 2026-12-24T18:00:00Z, or relative to now: +90s, +15m, +36h, +7d."
 
 func (h *holding) commands() []command {
 	return []command{
 		{
 			name: "list_" + h.suffix, operands: "<" + h.noun + "> [<column>...]", scoped: true, check: h.checkList, run: h.list, patience: time.Minute,
 			about: "lists the messages that the " + h.noun + " holds, in the order of their release",
-			more: fmt.Sprintf("Columns are %s.\nWithout one, they are %s.", strings.Join(titles(h.columns.columns), ", "),
+			more: fmt.Sprintf("Columns are %s.\nDefault: %s.", strings.Join(titles(h.columns.columns), ", "),
 				strings.Join(strings.Fields(h.columns.usual), ", ")),
 			options: append([]option{
-				{long: "count", value: "n", numeric: true, about: "the first n only"},
-				{long: "message-id", value: "id", about: "those with this message-id"},
+				{long: "count", value: "n", numeric: true, about: "only the first n"},
+				{long: "message-id", value: "id", about: "only messages with this message-id"},
 			}, h.options...),
 		},
 		{
 			name: "cancel_" + h.suffix, operands: "<" + h.noun + "> [<id>]", scoped: true, check: h.checkCancel, run: h.cancel, patience: 10 * time.Minute,
 			about: "drops a message that the " + h.noun + " holds, or many", more: timeFormats,
 			options: append(slices.Clone(h.options), []option{
-				{long: "before", value: "time", about: "all that are released before it"},
-				{long: "routing-key", value: "key", about: "all with this routing key"},
-				{long: "all", about: "all"},
+				{long: "before", value: "time", about: "all messages released before this time"},
+				{long: "routing-key", value: "key", about: "all messages with this routing key"},
+				{long: "all", about: "all messages"},
 			}...),
 		},
 		{

@@ -10,7 +10,7 @@ func helpCommands() []command {
 	return []command{
 		{
 			name: "help", operands: "[<command> [<action>]]", run: runHelp, offline: true, about: "explains a command, or lists them all",
-			options: []option{{long: "list-commands", about: "only their names"}},
+			options: []option{{long: "list-commands", about: "print only their names"}},
 		},
 		{name: "version", run: runVersion, offline: true, about: "prints the version of this tool"},
 		{name: "autocomplete", operands: "[<prefix>]", run: autocomplete, offline: true, about: "prints the commands that begin with a prefix"},
@@ -91,7 +91,7 @@ func (p *Program) page(c *command) string {
 		fmt.Fprintf(&b, "%s\n", c.more)
 	}
 	if c.lists != nil {
-		fmt.Fprintf(&b, "\nColumns\n\n%s\n\nWithout one, they are %s.\n", wrapped(titles(c.lists.columns)), strings.Join(strings.Fields(c.lists.usual), ", "))
+		fmt.Fprintf(&b, "\nColumns\n\n%s\n\nDefault: %s.\n", wrapped(titles(c.lists.columns)), strings.Join(strings.Fields(c.lists.usual), ", "))
 	}
 	writeOptions(&b, "Options", c.options)
 	writeOptions(&b, "General options", general())

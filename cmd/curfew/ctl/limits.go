@@ -9,7 +9,7 @@ import (
 
 func limitCommands() []command {
 	const definition = "A definition is a JSON object; a negative number is no limit."
-	everyone := option{long: "global", about: "list those of all"}
+	everyone := option{long: "global", about: "list the limits of all"}
 	return []command{
 		{
 			name: "set_vhost_limits", operands: "<definition>", scoped: true, run: setVHostLimits,

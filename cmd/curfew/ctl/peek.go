@@ -23,9 +23,9 @@ func peekOptions() []option {
 		{long: "order", value: "position|deadline", about: "position, as consumers get them (default), or deadline, the next to expire first"},
 		{long: "state", value: "ready|unacked|held", about: "only messages in this state"},
 		{long: "message-id", value: "id", about: "only messages with this property message-id"},
-		{long: "count", value: "n", numeric: true, about: "so many at most, 1 to 1000 (default 50)"},
+		{long: "count", value: "n", numeric: true, about: "at most this many messages, 1 to 1000 (default 50)"},
 		{long: "after", value: "position", about: "only messages after this one: its id, or the value printed by the previous call"},
-		{long: "truncate", value: "bytes", numeric: true, about: "show so much of each payload"},
+		{long: "truncate", value: "bytes", numeric: true, about: "show at most this many bytes of each payload"},
 	}
 }
 
@@ -34,7 +34,7 @@ func peekCommand() command {
 		name: "peek", operands: "<queue> [<column>, ...]", scoped: true, run: peek, check: checkPeek, options: peekOptions(), patience: time.Minute,
 		about: "shows messages of a queue without taking them",
 		more: "Changes nothing: no message is delivered or counted, and the queue's lease is not renewed.\n\nColumns\n\n" +
-			wrapped(titles(peekColumns.columns)) + "\n\nWithout one, they are " + strings.Join(strings.Fields(peekColumns.usual), ", ") + ".",
+			wrapped(titles(peekColumns.columns)) + "\n\nDefault: " + strings.Join(strings.Fields(peekColumns.usual), ", ") + ".",
 	}
 }
 

@@ -26,9 +26,9 @@ func queueCommands() []command {
 		{
 			name: "list_queues", scoped: true, lists: &queueColumns, run: listQueues, patience: time.Minute, about: "lists queues",
 			options: []option{
-				{long: "online", about: "those that are running"},
-				{long: "offline", about: "those that are not"},
-				{long: "local", about: "those of this node"},
+				{long: "online", about: "only queues that are running"},
+				{long: "offline", about: "only queues that are not"},
+				{long: "local", about: "only queues of this node"},
 			},
 		},
 		{
@@ -38,8 +38,8 @@ func queueCommands() []command {
 		{
 			name: "delete_queue", operands: "<queue>", scoped: true, run: deleteQueue, about: "deletes a queue",
 			options: []option{
-				{long: "if-empty", short: "e", about: "only when it has no messages"},
-				{long: "if-unused", short: "u", about: "only when it has no consumers"},
+				{long: "if-empty", short: "e", about: "only if it has no messages"},
+				{long: "if-unused", short: "u", about: "only if it has no consumers"},
 			},
 		},
 		peekCommand(),

@@ -44,17 +44,17 @@ func redriveCommands() []command {
 func redriveOptions() []option {
 	return []option{
 		{long: "to", value: "source|origin", about: "source, the queue where each message died last (default), or origin, its first exchange and key"},
-		{long: "to-queue", value: "queue", about: "this queue"},
-		{long: "to-exchange", value: "exchange", about: "this exchange"},
+		{long: "to-queue", value: "queue", about: "move to this queue"},
+		{long: "to-exchange", value: "exchange", about: "move to this exchange"},
 		{long: "routing-key", value: "key", about: "with --to-exchange: use this key instead of each message's own"},
 		{long: "reason", value: "reason", about: "only messages that died last for this reason, such as rejected"},
 		{long: "died-in", value: "queue", about: "only messages that died last in this queue"},
 		{long: "message-id", value: "id", about: "only messages with this property message-id"},
 		{long: "older-than", value: "ms", about: "only messages that have been in the queue for at least this many milliseconds"},
-		{long: "count", value: "n", about: "so many messages at most"},
-		{long: "per-second", value: "n", about: "so many messages in a second"},
-		{long: "dry-run", about: "move nothing, and print what would move where"},
-		{long: "no-wait", about: "print the redrive's id, and do not wait"},
+		{long: "count", value: "n", about: "at most this many messages"},
+		{long: "per-second", value: "n", about: "at most this many messages per second"},
+		{long: "dry-run", about: "move nothing; print how many messages would go where"},
+		{long: "no-wait", about: "print the redrive's id and return at once"},
 	}
 }
 

@@ -25,8 +25,8 @@ func topCommands() []command {
 		options: []option{
 			{long: "interval", value: "time", about: "refresh interval, 1s to 1h, in seconds or with a unit (default 1s)"},
 			{long: "sort", value: "order", about: "rate, due, lag, messages or bytes (default rate)"},
-			{long: "vhost", short: "p", value: "vhost", about: "of this virtual host only"},
-			{long: "count", value: "n", numeric: true, about: "end after n looks, 1 and more (default: never)"},
+			{long: "vhost", short: "p", value: "vhost", about: "only this virtual host"},
+			{long: "count", value: "n", numeric: true, about: "exit after n refreshes, 1 or more (default: never)"},
 			{long: "once", about: "print one block, like --count 1 without a terminal"},
 			{long: "rows", value: "n", numeric: true, about: "without a terminal: number of queues, 1 to 500 (default 20)"},
 		},

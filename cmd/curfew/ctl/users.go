@@ -11,7 +11,7 @@ import (
 )
 
 func userCommands() []command {
-	const stdin = "Without a password among the arguments, it is asked for, or read from standard input."
+	const stdin = "Without the operand, the password is asked for, or read from standard input."
 	return []command{
 		{
 			name: "add_user", operands: "<username> [<password>]", check: nonEmptyUser, run: addUser,
@@ -42,7 +42,7 @@ func userCommands() []command {
 		},
 		{
 			name: "set_user_tags", operands: "<username> [<tag> ...]", run: setUserTags,
-			about: "replaces a user's tags: administrator, monitoring, policymaker, management, or others", more: "Without a tag, the user has none.",
+			about: "replaces a user's tags: administrator, monitoring, policymaker, management, or others", more: "Without tags, removes all tags of the user.",
 		},
 		{
 			name: "list_users", about: "lists users and their tags",

@@ -12,9 +12,9 @@ import (
 var vhostColumns = known{columns("name tracing cluster_state:states description tags:names default_queue_type"), "name"}
 
 var vhostMetadata = []option{
-	{long: "description", value: "description", about: "what it is for"},
-	{long: "tags", value: "tag,tag,...", about: "names to find it by"},
-	{long: "default-queue-type", value: "type", about: "the type of queues whose declaration names none"},
+	{long: "description", value: "description", about: "its purpose"},
+	{long: "tags", value: "tag,tag,...", about: "tags to select it by"},
+	{long: "default-queue-type", value: "type", about: "the type of queues declared without one"},
 }
 
 func vhostCommands() []command {
@@ -36,7 +36,7 @@ func vhostCommands() []command {
 			name: "trace_on", scoped: true, run: traceOn,
 			about: "starts copying published and delivered messages of a virtual host to its exchange amq.rabbitmq.trace",
 		},
-		{name: "trace_off", scoped: true, run: traceOff, about: "ends trace_on"},
+		{name: "trace_off", scoped: true, run: traceOff, about: "stops the copying that trace_on started"},
 		{name: "list_vhosts", lists: &vhostColumns, about: "lists virtual hosts", run: columnList("Listing vhosts ...", "vhosts")},
 	}
 }
