@@ -5,17 +5,17 @@ import "slices"
 // Why commands of rabbitmqctl are missing.
 const (
 	noErlang  = "there is no Erlang node behind this broker"
-	noCluster = "the nodes of a cluster are those of cluster.nodes; see \"cluster replace\""
+	noCluster = "the nodes of a cluster are listed in cluster.nodes; see \"cluster replace\""
 	noMirrors = "there are no mirrored queues"
-	noProcess = "the broker is a process of the system: start it with \"curfew serve\", stop it with SIGTERM"
-	noCipher  = "the configuration holds no encrypted values"
-	noMoving  = "there are no shovels, and there is no federation; redrive moves messages inside the broker"
-	noOther   = "the broker speaks AMQP 0-9-1 alone"
+	noProcess = "the broker is an ordinary process: start it with \"curfew serve\", stop it with SIGTERM"
+	noCipher  = "the configuration has no encrypted values"
+	noMoving  = "there are no shovels and no federation; redrive moves messages inside the broker"
+	noOther   = "the broker speaks only AMQP 0-9-1"
 	noStreams = "there are no streams"
-	noBackend = "users, passwords and permissions are the broker's own"
+	noBackend = "the broker manages users, passwords and permissions itself"
 	noGuard   = "virtual hosts cannot be protected from deletion; only administrators can delete them"
-	noWatch   = "the broker always watches its disk; set_disk_free_limit says how much is to stay free"
-	noList    = "drain closes the listeners of clients, and revive opens them again"
+	noWatch   = "the broker always watches its disk; set_disk_free_limit sets how much must stay free"
+	noList    = "drain closes the client listeners, and revive opens them again"
 )
 
 // absent returns why a command of rabbitmqctl does not exist here; "" if rabbitmqctl has no such command.
