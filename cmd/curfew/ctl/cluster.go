@@ -295,7 +295,7 @@ func unowned(shards []object) error {
 func ownerText(raw json.RawMessage) string {
 	var name string
 	if json.Unmarshal(raw, &name) != nil || name == "" {
-		return "nobody"
+		return "none"
 	}
 	return shown(name)
 }

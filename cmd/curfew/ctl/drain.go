@@ -197,12 +197,12 @@ func (c *call) followDrain(ctx context.Context, at string, s *drainState) (*drai
 	for s.State == "draining" {
 		show.say(s.progress(), 5*time.Second)
 		if pause(ctx, drainPoll) != nil {
-			return nil, failed(temporaryFailure, "the drain goes on; revive ends it")
+			return nil, failed(temporaryFailure, "the drain continues; revive ends it")
 		}
 		next, err := c.drainState(ctx, http.MethodGet, at, nil)
 		switch {
 		case ctx.Err() != nil:
-			return nil, failed(temporaryFailure, "the drain goes on; revive ends it")
+			return nil, failed(temporaryFailure, "the drain continues; revive ends it")
 		case err != nil:
 			return nil, s.lost(err)
 		case next.State == "serving":
@@ -294,7 +294,7 @@ func (s *drainState) summary() string {
 		text += fmt.Sprintf("; %s kept in %s", counted(s.Kept.Messages, "message"), counted(int64(s.Kept.Places), "place"))
 	}
 	if s.State != "stopping" {
-		return text + ". The broker runs, and publishers wait: revive lets them go on"
+		return text + ". The broker runs, and publishers wait; revive unblocks them"
 	}
 	if s.Lost.Messages > 0 {
 		text += fmt.Sprintf("; %s lost that were in memory only", counted(s.Lost.Messages, "message"))

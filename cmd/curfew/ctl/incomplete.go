@@ -23,7 +23,7 @@ func (c *client) warnOf(h http.Header) {
 				names[i] = "'" + shown(name) + "'"
 			}
 		}
-		c.warnOnce(fmt.Sprintf("nobody serves the virtual hosts %s now: what is in them is missing", strings.Join(names, ", ")))
+		c.warnOnce(fmt.Sprintf("the virtual hosts %s have no owner now: their part is missing", strings.Join(names, ", ")))
 	}
 	if h.Get("Curfew-Stale") != "" {
 		c.warnOnce("the node knows of no majority of the cluster's nodes, or has not heard of the latest changes: what it says may be old")

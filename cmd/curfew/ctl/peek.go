@@ -77,7 +77,7 @@ func peek(ctx context.Context, c *call) error {
 	case page.Complete:
 		fmt.Fprintf(c.program.Stderr, "There may be more: --after %s\n", *page.Next)
 	default:
-		fmt.Fprintf(c.program.Stderr, "The queue was not searched to its end: --after %s goes on\n", *page.Next)
+		fmt.Fprintf(c.program.Stderr, "The queue was not searched to its end: --after %s continues\n", *page.Next)
 	}
 	return nil
 }

@@ -216,7 +216,7 @@ func goesOn(ctx context.Context, id string, err error) error {
 	if ctx.Err() == nil {
 		return err
 	}
-	return failed(temporaryFailure, "redrive %s goes on; cancel_redrive %s ends it", id, id)
+	return failed(temporaryFailure, "redrive %s continues; cancel_redrive %s ends it", id, id)
 }
 
 // redriveEnded prints how a redrive has ended. Messages that stay make it a failure.

@@ -262,7 +262,7 @@ func alarms(c *call, node object) []string {
 	for _, a := range objects(node["alarms"]) {
 		switch a.text("resource") {
 		case probe.Alone:
-			all = append(all, "No majority: fewer than two nodes reach one another, and nobody is served by node "+shown(node.text("name")))
+			all = append(all, "No majority: fewer than two nodes reach one another, so no client is served by node "+shown(node.text("name")))
 		case probe.Clock:
 			all = append(all, "Wrong clock on node "+shown(node.text("name"))+", which owns nothing until its clock is set and it is started again")
 		}

@@ -46,7 +46,7 @@ func TestIncompleteAnswers(t *testing.T) {
 		t.Errorf("got status %d, %q", status, out.String())
 	}
 	want := "Warning: no answer from curfew@b:5680, curfew@c:5680: what only these nodes know is missing\n" +
-		"Warning: nobody serves the virtual hosts '/', 'or,ders' now: what is in them is missing\n" +
+		"Warning: the virtual hosts '/', 'or,ders' have no owner now: their part is missing\n" +
 		"Warning: the node knows of no majority of the cluster's nodes, or has not heard of the latest changes: what it says may be old\n"
 	if errs.String() != want {
 		t.Errorf("got %q, want %q", errs.String(), want)

@@ -111,7 +111,7 @@ func (z *fuzzer) fire(l *lab, b barrage, ask callback, ms []drawn) error {
 			return fmt.Errorf("%w\nThat is what %s says of this message, at %d: %s", alone, b.hook, z.now/1e6, ms[i].describe())
 		}
 	}
-	return fmt.Errorf("%w\nThat came of %d messages together, none of which it fails with alone", err, len(ms))
+	return fmt.Errorf("%w\nIt fails with these %d messages together, but with none of them alone", err, len(ms))
 }
 
 func (z *fuzzer) call(ask callback, ms []drawn) {

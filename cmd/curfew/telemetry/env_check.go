@@ -86,7 +86,7 @@ func checkHeaders(name string) error {
 		key, value, ok := strings.Cut(item, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || err != nil || !isToken(strings.TrimSpace(key)) || strings.ContainsFunc(value, unsendable) {
-			return fmt.Errorf("%s: is not a list of headers; accepted: name=value, with commas between them, values percent-encoded", name)
+			return fmt.Errorf("%s: is not a list of headers; accepted: name=value, separated by commas, values percent-encoded", name)
 		}
 	}
 	return nil
@@ -154,7 +154,7 @@ func checkResource(service string) error {
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || err != nil || !utf8.ValidString(key+value) {
 			return errors.Join(append(errs, badVariable(envAttributes, "is not a list of attributes",
-				"name=value, with commas between them, values percent-encoded"))...)
+				"name=value, separated by commas, values percent-encoded"))...)
 		}
 	}
 	return errors.Join(errs...)

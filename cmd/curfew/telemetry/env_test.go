@@ -162,7 +162,7 @@ func TestWrongVariables(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const headers = `OTEL_EXPORTER_OTLP_HEADERS: is not a list of headers; accepted: name=value, with commas between them, values percent-encoded`
+	const headers = `OTEL_EXPORTER_OTLP_HEADERS: is not a list of headers; accepted: name=value, separated by commas, values percent-encoded`
 	for _, tc := range []struct {
 		environ string
 		want    string
@@ -194,8 +194,8 @@ func TestWrongVariables(t *testing.T) {
 		{"OTEL_METRIC_EXPORT_INTERVAL=-1", `OTEL_METRIC_EXPORT_INTERVAL: "-1" is not such a number; accepted: a whole number from 1`},
 		{"OTEL_METRIC_EXPORT_TIMEOUT=1s", `OTEL_METRIC_EXPORT_TIMEOUT: "1s" is not such a number; accepted: a whole number from 1`},
 		{"OTEL_SERVICE_NAME=\xff", `OTEL_SERVICE_NAME: "\xff" is not a text; accepted: UTF-8`},
-		{"OTEL_RESOURCE_ATTRIBUTES=a=b,c", `OTEL_RESOURCE_ATTRIBUTES: "a=b,c" is not a list of attributes; accepted: name=value, with commas between them, values percent-encoded`},
-		{"OTEL_RESOURCE_ATTRIBUTES=a=%ff", `OTEL_RESOURCE_ATTRIBUTES: "a=%ff" is not a list of attributes; accepted: name=value, with commas between them, values percent-encoded`},
+		{"OTEL_RESOURCE_ATTRIBUTES=a=b,c", `OTEL_RESOURCE_ATTRIBUTES: "a=b,c" is not a list of attributes; accepted: name=value, separated by commas, values percent-encoded`},
+		{"OTEL_RESOURCE_ATTRIBUTES=a=%ff", `OTEL_RESOURCE_ATTRIBUTES: "a=%ff" is not a list of attributes; accepted: name=value, separated by commas, values percent-encoded`},
 	} {
 		t.Run(tc.environ, func(t *testing.T) {
 			environment(t, "OTEL_TRACES_EXPORTER=otlp", "OTEL_METRICS_EXPORTER=otlp", "OTEL_TRACES_SAMPLER=traceidratio", tc.environ)
