@@ -282,6 +282,9 @@ func (p *holdPair) get() {
 	if again := want.failed+want.nacks > 0; again && !got.Redelivered {
 		p.t.Fatalf("message %d came back %d times, and is not redelivered", want.id, want.failed+want.nacks)
 	}
+	if want.restarted && !got.Redelivered {
+		p.t.Fatalf("message %d was delivered before a restart, and is not redelivered", want.id)
+	}
 	if got.Redelivered && !want.delivered && !want.passed {
 		p.t.Fatalf("message %d is redelivered, and was never delivered", want.id)
 	}
@@ -396,6 +399,7 @@ func (p *holdPair) restart() {
 	}
 	for i := range p.m.list {
 		x := &p.m.list[i]
+		x.restarted = x.restarted || x.delivered
 		x.passed = x.passed || x.state == stateReady || x.until <= now
 	}
 	p.m.gone = map[hook.Reason]int{} // counters begin anew

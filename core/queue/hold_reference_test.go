@@ -29,6 +29,7 @@ type holdModelMessage struct {
 	unready       bool
 	failed, nacks int64
 	delivered     bool // to a consumer
+	restarted     bool // it was delivered before a restart
 	passed        bool // it was ready at a restart: others behind it may have been delivered
 }
 

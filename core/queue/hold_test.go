@@ -445,3 +445,26 @@ func TestRelocatedMessagesAreNoRedeliveries(t *testing.T) {
 		t.Errorf("got %+v, want the first message, for the first time", s.got)
 	}
 }
+
+// A message that was held when it was relocated, and delivered later, is redelivered after a restart: what the journal said of deliveries
+// may have been trimmed with the original.
+func TestRelocatedMessagesAreRedelivered(t *testing.T) {
+	q, _, j := durable(t, Config{}, holdHooks())
+	q.enqueue(second, batchOf(heldUntil(1, 2), heldUntil(2, 0)))
+	q.settleAll(second, Ack, takeOne(t, q, second))
+	for range 20 { // a new extent begins
+		q.enqueue(second, batchOf(persist(3)))
+	}
+	for q.Relocate(j.extent - 1) {
+	}
+	j.trim()
+	q.Purge(second)
+	q.tick(2 * second)
+	takeOne(t, q, 2*second)
+	q.Flush()
+	after := j.reborn(t, q)
+	_, s := consume(t, after, Consumer{}, 100)
+	if len(s.got) != 1 || !s.got[0].Redelivered {
+		t.Errorf("got %+v, want the first message, again", s.got)
+	}
+}

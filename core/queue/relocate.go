@@ -16,6 +16,7 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 	r := &relocation{journal: q.cfg.Storage.Journal}
 	defer func() {
 		q.commit(nil) // the turn's operations come before
+		q.repeatDelivered(r)
 		r.commit()
 	}()
 	if q.relocating.upTo != upTo {
@@ -90,6 +91,19 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 		}
 	}
 	return false
+}
+
+// repeatDelivered repeats with copies how far messages were delivered, because the operation that says so may be trimmed with the
+// originals. A message that was held until then is delivered later, and leaves that as it is.
+func (q *Queue) repeatDelivered(r *relocation) {
+	if len(r.ops.buf) == 0 {
+		return
+	}
+	for l := range q.levels {
+		if f := &q.levels[l]; f.deliveredUpTo > 0 {
+			r.ops.buf = appendDelivered(r.ops.buf, q.cfg.Storage.ID, l, f.deliveredUpTo)
+		}
+	}
 }
 
 func (r *relocation) commit() {
