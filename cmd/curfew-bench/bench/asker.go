@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// asker declares a queue passively on a schedule, over a connection of its own. It measures the answers from the intended instant
-// on, because a late answer delays the next question.
+// asker declares a queue passively on a schedule, over its own connection. It measures each answer from the intended instant of the
+// declare, because a late answer delays the next declare.
 type asker struct {
 	s       *session
 	c       *conn
@@ -51,7 +51,7 @@ func (a *asker) run(ctx context.Context) error {
 	return nil
 }
 
-// failure returns err, or nil if the run is to end, which interrupts the question.
+// failure returns err; nil if ctx has ended, which interrupts the declare.
 func (a *asker) failure(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -59,7 +59,7 @@ func (a *asker) failure(ctx context.Context, err error) error {
 	return fmt.Errorf("passive declare: %w", err)
 }
 
-// close is called after run has returned. The measurement is over, so that errors do not matter.
+// close is called after run has returned. It ignores errors, because the measurement is over.
 func (a *asker) close() {
 	_ = a.c.close()
 	_ = a.pace.Close()

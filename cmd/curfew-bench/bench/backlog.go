@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// rest is how long a broker gets to come to rest before its memory is read.
+// rest is how long a broker is left idle before its memory is read.
 const rest = 2 * time.Second
 
 func backlogFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
 	f.whole(&f.o.consumers, "consumers", 1, 0, 10_000, "`connections` that drain the queue afterwards; 0 = none")
 	f.sized(100, 0)
-	f.batched(64) // the publishing is not what is measured
+	f.batched(64) // publishing is not measured
 	f.counted(1_000_000, 1, "`messages` to publish")
 	f.confirming(0, 0)
 	f.acking()
@@ -24,14 +24,14 @@ func backlogFlags(f flags) {
 	f.o.queues = 1
 }
 
-// backlog publishes, rests, drains and rests.
+// backlog publishes, waits for the broker to rest, consumes everything, and waits again.
 type backlog struct {
 	*load
 
 	filledAt, drainBegan  int64 // instants
 	full, drainUsed, done usage
 	depth                 int64
-	lists                 *lists // of what is held; nil = not measured
+	lists                 *lists // of the held messages; nil = not measured
 }
 
 func startBacklog(l *load) measurement { return &backlog{load: l} }
@@ -102,8 +102,8 @@ func (b *backlog) report(r *report) {
 	r.cost(b.session, b.f.sent(), b.from, b.to)
 }
 
-// hold publishes messages that stay held, for an hour or more unless told otherwise. What is held does not count as queued, so that
-// confirms tell when all are.
+// hold publishes messages that stay held, by default for an hour or more. Held messages do not count as queued, so confirms show
+// when the broker has all of them.
 func (b *backlog) hold(ctx context.Context) error {
 	b.o.confirm = cmp.Or(b.o.confirm, 4096)
 	if !b.o.expiration.set {

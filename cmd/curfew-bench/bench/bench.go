@@ -1,9 +1,8 @@
-// Package bench is the load generator behind "curfew-bench": it drives any AMQP 0-9-1 broker over raw sockets and measures
-// rates, latencies, how late messages and queues expire, and, given the broker's process, its CPU time and memory.
+// Package bench is the load generator behind "curfew-bench": it drives any AMQP 0-9-1 broker over raw sockets and measures rates,
+// latencies, how late messages and queues expire and, if it knows the broker's process, its CPU time and memory.
 //
-// It shares the machine with the broker, so it is as cheap as possible. Publishers write prepared messages, in which only the stamps
-// change. Consumers parse deliveries in place from a large buffer, allocate nothing, and acknowledge the messages of one read in one
-// write.
+// It shares the machine with the broker, so it has to be cheap. Publishers write prepared messages, in which only the stamps change.
+// Consumers parse deliveries in place in a large buffer, without allocation, and acknowledge the messages of one read in one write.
 package bench
 
 import (
@@ -21,15 +20,15 @@ import (
 	flagusage "github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
-// scenario is one way of loading a broker.
+// scenario is a kind of load.
 type scenario struct {
 	name, about string
 	register    func(flags)
 	start       func(*load) measurement
-	brokerless  bool // it measures something else, and has no flags for a broker
+	brokerless  bool // it does not use a broker, and has no flags for one
 }
 
-// measurement is one run of a scenario, in which the load is the frame: connections, and the broker's process.
+// measurement is one run of a scenario. load provides its connections and the samples of the broker's process.
 type measurement interface {
 	run(ctx context.Context) error
 	report(r *report)
@@ -64,7 +63,7 @@ func scenarios() []scenario {
 	}
 }
 
-// env is the environment of a run, which tests replace.
+// env is the environment of a run; tests replace it.
 type env struct {
 	http           func(*http.Request) (*http.Response, error)
 	dial           func(ctx context.Context, addr string) (net.Conn, error)
@@ -74,8 +73,8 @@ type env struct {
 	stdout, stderr io.Writer
 }
 
-// Main runs "curfew-bench" with the arguments behind those words. The result goes to stdout, progress and errors go to stderr. It
-// returns the exit status: 0, 1 for a run that failed, 2 for a wrong call.
+// Main runs "curfew-bench" with the arguments after the program's name. It writes the result to stdout, progress and errors to
+// stderr, and returns the exit status: 0, 1 if the run failed, 2 if the command line is wrong.
 func Main(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 1 && args[0] == relayCommand {
 		return relayMain(os.Stdin, stdout, stderr)
@@ -127,7 +126,7 @@ func (e *env) choose(args []string) (scenario, []string, bool) {
 			return sc, args[1:], true
 		}
 	}
-	fmt.Fprintf(e.stderr, "curfew-bench: unknown scenario %q; there are:\n", args[0])
+	fmt.Fprintf(e.stderr, "curfew-bench: unknown scenario %q; the scenarios are:\n", args[0])
 	list(e.stderr)
 	return scenario{}, nil, false
 }

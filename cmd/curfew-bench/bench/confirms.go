@@ -9,12 +9,12 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// window tracks the publisher confirms of one channel: which messages, numbered from 1, are not confirmed. A confirm is for one
-// message or for all up to one, and comes in any order. At most limit messages are outstanding.
+// window tracks the publisher confirms of one channel: which messages, numbered from 1, are not confirmed yet. A confirm settles one
+// message or all up to one, and confirms come in any order. At most limit messages are outstanding.
 type window struct {
 	limit   uint64
 	sent    uint64
-	low     uint64   // everything up to here is settled
+	low     uint64   // everything up to this number is settled
 	ahead   uint64   // settled beyond low
 	settled []bool   // by number modulo its length, a power of two not below limit
 	flights []flight // oldest first, from landed on
@@ -39,8 +39,8 @@ func newWindow(limit int64) *window {
 
 func (w *window) outstanding() uint64 { return w.sent - w.low - w.ahead }
 
-// room returns how many more messages may be sent. The table of confirmed numbers bounds how far a late confirm lets the window
-// grow.
+// room returns how many more messages may be sent. Besides limit, the length of settled bounds it: if message low+1 stays unconfirmed,
+// at most len(settled) messages are sent after low.
 func (w *window) room() uint64 {
 	return min(w.limit-w.outstanding(), uint64(len(w.settled))-(w.sent-w.low))
 }
@@ -51,7 +51,7 @@ func (w *window) send(n uint64, at int64) {
 	w.flights = append(w.flights, flight{last: w.sent, n: n, at: at})
 }
 
-// settle takes in one confirm.
+// settle processes one confirm.
 func (w *window) settle(tag uint64, multiple, nack bool, now int64) error {
 	if tag > w.sent || (tag == 0 && !multiple) {
 		return fmt.Errorf("broker confirmed message %d, %d were published", tag, w.sent)
@@ -102,35 +102,35 @@ func (w *window) slide() {
 	}
 }
 
-// land records the latency of the writes of which all messages are confirmed.
+// land records the latency of the writes whose messages are all confirmed.
 func (w *window) land(now int64) {
 	for w.landed < len(w.flights) && w.flights[w.landed].last <= w.low {
 		f := w.flights[w.landed]
 		w.latency.record(now-f.at, f.n)
 		w.landed++
 	}
-	if w.landed*2 > len(w.flights) { // moves each once: there may be one for each message
+	if w.landed*2 > len(w.flights) { // on average this moves each flight at most once: there may be one for each message
 		w.flights = append(w.flights[:0], w.flights[w.landed:]...)
 		w.landed = 0
 	}
 }
 
-// gate is a window shared by the goroutine that publishes and the one that reads the confirms.
+// gate is a window shared by the goroutine that publishes and the one that reads confirms.
 type gate struct {
-	least uint64 // room that is worth a write
+	least uint64 // free room that is worth a write
 
 	mu      sync.Mutex // guards window
 	window  *window
-	changed chan struct{} // has one place: set when the window moved
+	changed chan struct{} // holds one token: sent when the window has changed
 }
 
-// newGate lets messages out in writes of batch.
+// newGate returns a gate for writes of batch messages.
 func newGate(limit, batch int64) *gate {
 	return &gate{least: uint64(max(1, min(batch, limit/4))), window: newWindow(limit), changed: make(chan struct{}, 1)}
 }
 
-// room waits until a batch, or at least a quarter of the window, is free, and returns how much is. Confirms that come one by one would
-// otherwise turn batches into writes of one message.
+// room waits until the window has room for a batch, or for a quarter of its limit, and returns the room. Without this wait, confirms
+// that arrive one by one would turn batches into writes of one message.
 func (g *gate) room(ctx context.Context) (int64, error) {
 	return g.wait(ctx, func(w *window) bool { return w.room() >= g.least })
 }
@@ -163,7 +163,7 @@ func (g *gate) send(n, at int64) {
 	g.mu.Unlock()
 }
 
-// settle takes in every confirm of a batch of frames.
+// settle processes the confirms of one read.
 func (g *gate) settle(confirms []confirm, now int64) error {
 	if len(confirms) == 0 {
 		return nil
@@ -186,7 +186,7 @@ type confirm struct {
 	multiple, nack bool
 }
 
-// asConfirm reads basic.ack and basic.nack; ok is false for every other method.
+// asConfirm decodes basic.ack and basic.nack; ok is false for other methods.
 func asConfirm(payload []byte) (c confirm, ok bool, err error) {
 	class, method, err := amqp.MethodID(payload)
 	if err != nil || class != amqp.ClassBasic {

@@ -44,7 +44,7 @@ func TestWindowSettles(t *testing.T) {
 	}
 }
 
-// With a write for each message, the place that one confirm frees is used at once.
+// If each message is a separate write, the room from one confirm is used at once.
 func TestGateWaitsForABatch(t *testing.T) {
 	cases := []struct{ limit, batch, after int64 }{
 		{limit: 10, batch: 1, after: 1},
@@ -99,7 +99,7 @@ func TestWindowMeasuresWholeWrites(t *testing.T) {
 	}
 }
 
-// The window must agree with a set of numbers, whatever the order of confirms.
+// The window agrees with a set of numbers, whatever the order of confirms.
 func TestWindowAgreesWithASet(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 200 {

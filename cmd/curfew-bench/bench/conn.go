@@ -21,14 +21,14 @@ const (
 	readSize  = 2 * frameMax
 	handshake = 10 * time.Second
 	farewell  = 2 * time.Second
-	answer    = time.Minute // that a broker may take over one method
+	answer    = time.Minute // that a broker may take to answer a method
 )
 
-// conn is a connection with one open channel and no heartbeats. Its reading half (next, fill, ask) belongs to one goroutine
-// and its writing half to one, which may be another.
+// conn is a connection with one open channel and no heartbeats. One goroutine uses its reading half (next, fill, ask), one its writing
+// half; these may be the same.
 type conn struct {
 	nc       net.Conn
-	in       []byte // in[r:w] has arrived and is not yet taken
+	in       []byte // in[r:w] has arrived and is not consumed yet
 	r, w     int
 	frameMax int
 	relayed  bool // to a relay, without a handshake
@@ -50,12 +50,12 @@ func (e *env) open(ctx context.Context, t target) (*conn, error) {
 	return e.openSmall(ctx, t, readSize)
 }
 
-// openSmall opens a connection with a small buffer, which no frame may exceed.
+// openSmall opens a connection with a smaller buffer, which must hold the largest frame.
 func (e *env) openSmall(ctx context.Context, t target, buffer int) (*conn, error) {
 	return e.openWithin(ctx, t, buffer, handshake)
 }
 
-// openWithin opens a connection to a broker that has a limited time for the whole handshake.
+// openWithin opens a connection; limit bounds the whole handshake.
 func (e *env) openWithin(ctx context.Context, t target, buffer int, limit time.Duration) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -73,7 +73,7 @@ func (e *env) openWithin(ctx context.Context, t target, buffer int, limit time.D
 	return c, nil
 }
 
-// hint returns what may have caused a failed handshake: another kind of port, or a certificate; "" if the error says it.
+// hint returns a possible cause of a failed handshake: another kind of port, or a certificate; "" if the error already says it.
 func (c *conn) hint(t target, err error) string {
 	var unknown x509.UnknownAuthorityError
 	var plain tls.RecordHeaderError
@@ -82,7 +82,7 @@ func (c *conn) hint(t target, err error) string {
 		return ": --tls-ca names the authorities to trust, --tls-insecure trusts any"
 	case errors.As(err, &plain):
 		return ": this port does not speak TLS"
-	case t.tls == nil && bytes.HasPrefix(c.in[:c.w], []byte{21, 3}): // an alert of TLS
+	case t.tls == nil && bytes.HasPrefix(c.in[:c.w], []byte{21, 3}): // a TLS alert
 		return ": this port speaks TLS (--tls)"
 	case bytes.HasPrefix(c.in[:c.w], []byte("HTTP/")):
 		return ": this port speaks HTTP, not AMQP"
@@ -146,7 +146,7 @@ func (c *conn) send(ch uint16, m amqp.Method) error {
 	return nil
 }
 
-// ask sends m and waits for the answer, which must be a T. Nothing but answers may be under way on the connection.
+// ask sends m and waits for the answer, which must be a T. The broker must not send anything but answers on the connection.
 func ask[T amqp.Method](c *conn, ch uint16, m amqp.Method) (answer T, err error) {
 	if err := c.send(ch, m); err != nil {
 		return answer, err
@@ -157,7 +157,7 @@ func ask[T amqp.Method](c *conn, ch uint16, m amqp.Method) (answer T, err error)
 	return answer, nil
 }
 
-// within gives the questions of fn a limit in time.
+// within calls fn with a time limit for its requests.
 func (c *conn) within(limit time.Duration, fn func() error) error {
 	if err := c.nc.SetDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -214,14 +214,14 @@ func (c *conn) frame() (amqp.Frame, error) {
 	}
 }
 
-// next returns a frame that has arrived completely; ok = there was one.
+// next returns a frame that has arrived completely; ok is false if there is none.
 func (c *conn) next() (f amqp.Frame, ok bool, err error) {
 	f, n, err := amqp.NextFrame(c.in[c.r:c.w], c.frameMax)
 	c.r += n
 	return f, n > 0, err
 }
 
-// serve calls drain, and again after each read, until the read deadline.
+// serve calls drain at first and after each read, until the read deadline.
 func (c *conn) serve(drain func() error) error {
 	for {
 		if err := drain(); err != nil {
@@ -236,9 +236,9 @@ func (c *conn) serve(drain func() error) error {
 	}
 }
 
-// fill reads at least a byte. The frames returned before are then invalid.
+// fill reads at least one byte. Frames that were returned before become invalid.
 func (c *conn) fill() error {
-	c.w = copy(c.in, c.in[c.r:c.w]) // little, and the buffer's front stays in the processor's cache
+	c.w = copy(c.in, c.in[c.r:c.w]) // few bytes, and the start of the buffer stays in the processor's cache
 	c.r = 0
 	n, err := c.nc.Read(c.in[c.w:])
 	c.w += n
@@ -248,7 +248,7 @@ func (c *conn) fill() error {
 	return err
 }
 
-// asClosed returns the error for a method that closes channel, connection or consumer; nil for others.
+// asClosed returns the error for a method that closes the channel, the connection or a consumer; nil for others.
 func asClosed(m amqp.Method) error {
 	switch m := m.(type) {
 	case *amqp.ChannelClose:
@@ -261,7 +261,7 @@ func asClosed(m amqp.Method) error {
 	return nil
 }
 
-// complaint returns the error in an unsolicited method; nil if it is none.
+// complaint returns the error that an unsolicited method reports; nil if it reports none.
 func complaint(payload []byte) error {
 	m, err := amqp.ParseMethod(payload)
 	if err != nil {
@@ -270,7 +270,7 @@ func complaint(payload []byte) error {
 	return asClosed(m)
 }
 
-// close closes the connection, and waits only shortly for the broker's answer. No other goroutine may use the connection any more.
+// close closes the connection, and waits only briefly for the broker's answer. No other goroutine may still use the connection.
 func (c *conn) close() error {
 	if c.relayed {
 		return c.nc.Close()
@@ -296,7 +296,7 @@ func isCloseOK(f amqp.Frame) bool {
 	return err == nil && class == amqp.ClassConnection && method == amqp.MethodConnectionCloseOK
 }
 
-// request is ask on the channel, with a limit in time.
+// request is ask on the channel, with a time limit.
 func request[T amqp.Method](c *conn, m amqp.Method) (reply T, err error) {
 	err = c.within(answer, func() error {
 		reply, err = ask[T](c, channel, m)
@@ -305,7 +305,7 @@ func request[T amqp.Method](c *conn, m amqp.Method) (reply T, err error) {
 	return reply, err
 }
 
-// declare declares a queue and returns how many messages it holds.
+// declare declares a queue and returns its number of messages.
 func (c *conn) declare(d amqp.QueueDeclare) (depth int64, err error) {
 	ok, err := request[*amqp.QueueDeclareOK](c, &d)
 	if err != nil {
@@ -314,12 +314,12 @@ func (c *conn) declare(d amqp.QueueDeclare) (depth int64, err error) {
 	return int64(ok.MessageCount), nil
 }
 
-// depth returns how many ready messages a queue holds. It renews the queue's lease.
+// depth returns the number of ready messages in a queue. It renews the queue's lease.
 func (c *conn) depth(queue string) (int64, error) {
 	return c.declare(amqp.QueueDeclare{Queue: queue, Passive: true})
 }
 
-// confirms turns publisher confirms on.
+// confirms turns on publisher confirms.
 func (c *conn) confirms() error {
 	_, err := ask[*amqp.ConfirmSelectOK](c, channel, &amqp.ConfirmSelect{})
 	return err

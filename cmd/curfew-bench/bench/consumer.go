@@ -12,19 +12,19 @@ import (
 // deliveries parses the frames of deliveries without copying them.
 type deliveries struct {
 	tag   uint64
-	left  uint64 // bytes of the body still to come
-	first bool   // the body's first frame is still to come
+	left  uint64 // bytes of the body that have not arrived yet
+	first bool   // the next body frame is the first
 	stamp int64
 	has   bool // the message has a stamp
 }
 
-// take takes in one frame. If done, it completed a message, which tag, stamp and has describe.
+// take processes one frame. done reports whether the frame completed a message, whose values are then in tag, stamp and has.
 func (d *deliveries) take(f amqp.Frame) (done bool, err error) {
 	switch f.Type {
 	case amqp.FrameMethod:
 		return false, d.method(f.Payload)
 	case amqp.FrameHeader:
-		d.left, d.first, d.has = binary.BigEndian.Uint64(f.Payload[4:]), true, false // NextFrame has seen to the length
+		d.left, d.first, d.has = binary.BigEndian.Uint64(f.Payload[4:]), true, false // NextFrame has checked the length
 		return d.left == 0, nil
 	case amqp.FrameBody:
 		return d.body(f.Payload)
@@ -32,7 +32,7 @@ func (d *deliveries) take(f amqp.Frame) (done bool, err error) {
 	return false, nil
 }
 
-// method reads the delivery tag straight from its place: | class 2 | method 2 | consumer tag 1+n | delivery tag 8 | ...
+// method reads the delivery tag at its fixed position: | class 2 | method 2 | consumer tag 1+n | delivery tag 8 | ...
 func (d *deliveries) method(b []byte) error {
 	if binary.BigEndian.Uint32(b) != uint32(amqp.ClassBasic)<<16|uint32(amqp.MethodBasicDeliver) {
 		return complaint(b)
@@ -56,11 +56,11 @@ func (d *deliveries) body(b []byte) (done bool, err error) {
 	return d.left == 0, nil
 }
 
-// consumer reads deliveries from a connection of its own and measures how long they took since their stamp.
+// consumer reads deliveries from its own connection and measures the time since their stamps.
 type consumer struct {
 	c        *conn
 	clock    clock
-	ackEvery int64 // 0 = the broker does not wait for acknowledgements
+	ackEvery int64 // 0 = the broker does not expect acknowledgements
 
 	d       deliveries
 	unacked int64
@@ -71,11 +71,11 @@ type consumer struct {
 
 	latency *tally
 
-	rejections *atomic.Int64 // shared by all consumers; nil = none, and latencies mean something
+	rejections *atomic.Int64 // left to make, shared by all consumers; nil = the scenario rejects none, and latencies are meaningful
 	reject     amqp.BasicReject
 }
 
-// subscribe starts consuming and leaves the connection ready for run.
+// subscribe starts the consumers; the connection is then ready for run.
 func (k *consumer) subscribe(prefetch int64, queues ...string) error {
 	if prefetch > 0 {
 		if _, err := ask[*amqp.BasicQosOK](k.c, channel, &amqp.BasicQos{PrefetchCount: uint16(prefetch)}); err != nil {
@@ -91,7 +91,7 @@ func (k *consumer) subscribe(prefetch int64, queues ...string) error {
 	return nil
 }
 
-// run consumes until the connection's read deadline, which is how it is told to stop.
+// run consumes until the connection's read deadline, which stop sets.
 func (k *consumer) run() error {
 	err := k.c.serve(k.drain)
 	if err == nil {
@@ -103,12 +103,12 @@ func (k *consumer) run() error {
 	return nil
 }
 
-// drain takes in the frames that have arrived and acknowledges them in one write.
+// drain processes the frames that have arrived, and acknowledges their messages in one write.
 func (k *consumer) drain() error {
 	now := k.clock.now()
 	n, err := k.measure(now)
 	if n > 0 {
-		k.last.Store(now) // first: a reader of got reads last next
+		k.last.Store(now) // before got, because readers read got first
 		k.got.Add(n)
 	}
 	if err != nil || len(k.out) == 0 {
@@ -119,8 +119,8 @@ func (k *consumer) drain() error {
 	return err
 }
 
-// measure counts the messages that have arrived whole. A run of messages with one stamp, as a write of the publisher makes
-// them, is recorded at once.
+// measure processes the frames that have arrived, and counts the messages that are complete. Consecutive messages with the same stamp,
+// which a write of the publisher produces, are recorded together.
 func (k *consumer) measure(now int64) (n int64, err error) {
 	k.latency.mu.Lock()
 	defer k.latency.mu.Unlock()
@@ -168,7 +168,7 @@ func (k *consumer) acknowledge() {
 	k.unacked = 0
 }
 
-// settle acknowledges the messages of an incomplete round.
+// settle acknowledges the messages since the last multiple of ackEvery.
 func (k *consumer) settle() error {
 	if k.unacked == 0 {
 		return nil

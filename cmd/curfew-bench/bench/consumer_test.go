@@ -22,7 +22,7 @@ func delivered(dst []byte, tag uint64, size int, stamp int64) []byte {
 	return amqp.AppendBody(dst, channel, body, amqp.FrameMinSize)
 }
 
-// arrived is a consumer to which buf has come in one read, with acknowledgements going to the connection of the returned one.
+// arrived returns a consumer whose connection has read buf at once.
 func arrived(buf []byte, ackEvery int64) *consumer {
 	c := &conn{in: make([]byte, readSize), frameMax: frameMax}
 	c.w = copy(c.in, buf)
@@ -148,7 +148,7 @@ func TestConsumerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// sink is a connection whose writes succeed and are counted.
+// sink is a connection that keeps the bytes written to it, and counts the writes.
 type sink struct {
 	net.Conn
 	bytes.Buffer
@@ -159,7 +159,7 @@ func (s *sink) Write(b []byte) (int, error)      { s.writes++; return s.Buffer.W
 func (s *sink) Read(b []byte) (int, error)       { return s.Buffer.Read(b) }
 func (s *sink) SetWriteDeadline(time.Time) error { return nil }
 
-// Client libraries write each message by itself.
+// Without batches each message is a separate write, as by client libraries.
 func TestPublisherWritesEachMessageByItself(t *testing.T) {
 	for _, rate := range []float64{0, 1e6} {
 		synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	crowdBuffer = 4 << 10 // bytes that a member of a crowd reads at once, beyond a body
-	crowdAtOnce = 32      // connections that are opened, or closed, at the same time
+	crowdBuffer = 4 << 10 // size of a member's read buffer, in addition to a body
+	crowdAtOnce = 32      // connections that are opened, or closed, concurrently
 )
 
 func crowdFlags(f flags) {
@@ -23,7 +23,7 @@ func crowdFlags(f flags) {
 	f.period(&o.duration, "duration", 10*time.Second, 0, 240*time.Hour, "publish for this `time`")
 }
 
-// crowd has one goroutine that publishes for all, and one that reads for each consumer.
+// crowd has one goroutine that publishes on all connections, and one for each consumer that reads.
 type crowd struct {
 	*load
 
@@ -35,8 +35,8 @@ type crowd struct {
 	delayed tally
 
 	full, idled           usage
-	first, opened         int64 // instants: first connection, last one
-	publishing, published int64 // instants: first message; last one, which belongs to the publisher until done
+	first, opened         int64 // instants: of the first connection, and of the last
+	publishing, published int64 // instants: of the first message, and of the last; the publisher owns published until it has ended
 }
 
 func startCrowd(l *load) measurement { return &crowd{load: l} }
@@ -83,7 +83,7 @@ func (c *crowd) open() error {
 	latency := &tally{}
 	for i, conn := range c.conns {
 		if conn == nil {
-			continue // err says why
+			continue // err has the reason
 		}
 		k := c.f.consumer(conn)
 		k.latency = latency
@@ -125,7 +125,7 @@ func inParallel(n int, do func(i int) error) error {
 	}
 }
 
-// talk lets half of the connections publish.
+// talk publishes on half of the connections.
 func (c *crowd) talk() error {
 	c.publishing = c.clock.now()
 	c.f.start(func() error {

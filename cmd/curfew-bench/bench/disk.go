@@ -6,13 +6,13 @@ import (
 	"os"
 )
 
-// disk is a file that is written and synced between one message and the next, to compare a confirm with what the machine itself
-// takes at the same moment. It belongs to a publisher.
+// disk is a file to which a page is written and synced before each message, in order to compare the time of a confirm with that of the
+// disk at the same moment. It belongs to a publisher.
 type disk struct {
 	file    *os.File
 	clock   clock
 	page    []byte
-	at      int64 // where in the file the next page goes
+	at      int64 // position of the next page in the file
 	latency histogram
 }
 
@@ -21,7 +21,7 @@ const (
 	diskSize = 4 << 20 // bytes in the file, which is written before the measurement
 )
 
-// openDisk makes the file in a folder.
+// openDisk creates the file in a folder.
 func openDisk(dir string, c clock) (*disk, error) {
 	f, err := os.CreateTemp(dir, "curfew-bench-*")
 	if err != nil {
@@ -54,7 +54,7 @@ func (d *disk) measure() error {
 
 func (d *disk) close() error { return errors.Join(d.file.Close(), os.Remove(d.file.Name())) }
 
-// compareDisks adds what the disks took, and how many times as long a confirm takes.
+// compareDisks adds the times of the disks, and how many times longer a confirm takes.
 func (l *load) compareDisks(r *report) {
 	var disks, confirms histogram
 	for _, d := range l.disks {

@@ -43,11 +43,11 @@ func topicFlags(f flags) {
 	f.whole(&f.o.matching, "matching", 3, 1, 100_000, "`bindings`, of those of all --queues, that match a message")
 }
 
-// bindings are the keys of an exchange's bindings.
+// bindings are the bindings of an exchange's queues, and the keys for publishing.
 type bindings struct {
-	patterns []string // of each queue; of each binding, if there are more: the queues have them in turn
-	keys     []string // to publish with, in turn
-	copies   int64    // queues that get a message
+	patterns []string // one for each binding; binding i is of queue i modulo the number of queues
+	keys     []string // routing keys, used in turn
+	copies   int64    // how many queues get each message
 }
 
 func fanouts(n int64) bindings {
@@ -61,7 +61,7 @@ func directs(n, keys int64) bindings {
 	return b
 }
 
-// hashes returns bindings of n queues that all have the same pattern, and keys to publish with.
+// hashes returns bindings of n queues with the same pattern, and keys to publish with.
 func hashes(pattern string, n, published int64) bindings {
 	var keys []string
 	for i := range published {
@@ -70,7 +70,7 @@ func hashes(pattern string, n, published int64) bindings {
 	return bindings{patterns: slices.Repeat([]string{pattern}, int(n)), keys: keys, copies: 1}
 }
 
-// topics returns patterns for n queues, of which matching take each key. Those that are left over match nothing.
+// topics returns patterns for n queues such that matching of them match each key. Any remaining queues get patterns that match nothing.
 func topics(n, matching int64) bindings {
 	b := bindings{copies: matching}
 	groups := n / matching
@@ -134,14 +134,14 @@ func (r *routing) run(context.Context) error {
 	if r.o.consumers > 0 {
 		return r.measured(r.consumed)
 	}
-	return r.measured(func() error { // what was published has to be in the queues
+	return r.measured(func() error { // everything published must be in the queues
 		each := r.f.sent() * r.load.copies / r.o.queues
-		_, _, err := r.f.filled(queues[0], each, calm) // with a length limit it never holds as many
+		_, _, err := r.f.filled(queues[0], each, calm) // with a length limit the queue never holds as many
 		return err
 	})
 }
 
-// connect adds consumers, of which each serves several queues, and publishers to the exchange.
+// connect adds consumers, each for several queues, and publishers to the exchange.
 func (r *routing) connect(exchange string, queues []string) error {
 	for i := range min(r.o.consumers, r.o.queues) {
 		var own []string

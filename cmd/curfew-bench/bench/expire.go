@@ -6,7 +6,7 @@ func expireFlags(f flags) {
 	f.whole(&f.o.publishers, "publishers", 1, 1, 10_000, "`connections` that publish")
 	f.whole(&f.o.consumers, "consumers", 0, 0, 10_000, "`connections` that consume from the dead-letter queue; 0 = messages stay there")
 	f.sized(100, 0)
-	f.batched(64) // the publishing is not what is measured
+	f.batched(64) // publishing is not measured
 	f.counted(1_000_000, 1, "`messages` to publish")
 	f.confirming(0, 0)
 	f.acking()
@@ -18,7 +18,7 @@ type expiry struct {
 	*load
 
 	dead   int64 // messages that were dead-lettered
-	deadAt int64 // instant of the last of them
+	deadAt int64 // instant of the last of these
 }
 
 func startExpire(l *load) measurement { return &expiry{load: l} }

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// targets are the addresses of a cluster's nodes, of which clients use one that answers.
+// targets are the addresses of a cluster's nodes. A client uses one that answers.
 type targets []target
 
 func (t *targets) String() string {
@@ -28,7 +28,7 @@ func (t *targets) String() string {
 	return strings.Join(all, ",")
 }
 
-// Set reads URIs with commas between them.
+// Set reads URIs separated by commas.
 func (t *targets) Set(s string) error {
 	*t = nil
 	for word := range strings.SplitSeq(s, ",") {
@@ -62,7 +62,7 @@ func failoverFlags(f flags) {
 	}
 }
 
-// several takes the first of --urls for the connection that declares the queue.
+// several sets the broker, for the connection that declares the queue, to the first of --urls.
 func (o *options) several(given map[string]bool) error {
 	if len(o.urls) == 0 {
 		return nil
@@ -96,7 +96,7 @@ func (o *options) nodes() targets {
 }
 
 // failover publishes with confirms and consumes while nodes fail. A client that loses its connection connects to the next address at
-// once and goes on; messages whose confirm it did not get are in doubt, and are not published again.
+// once. Messages without a confirm are in doubt, and are not published again.
 type failover struct {
 	*load
 
@@ -108,15 +108,15 @@ type failover struct {
 	consumer  *client
 
 	ofConfirms, ofDeliveries []float64 // the longest pause of each fault, in milliseconds
-	h, d                     histogram // of the same
+	h, d                     histogram // the same as distributions
 }
 
 func startFailover(l *load) measurement { return &failover{load: l} }
 
 const (
-	resumed   = 500 * time.Millisecond // messages flow when the latest is no older
-	hopeless  = 2 * time.Minute        // how long they may stand still
-	retryRest = 10 * time.Millisecond  // after no address has answered
+	resumed   = 500 * time.Millisecond // messages flow if the latest confirm and delivery are not older
+	hopeless  = 2 * time.Minute        // how long messages may stop before the run fails
+	retryRest = 10 * time.Millisecond  // the pause after no address has answered
 )
 
 func (f *failover) run(ctx context.Context) (err error) {
@@ -124,7 +124,7 @@ func (f *failover) run(ctx context.Context) (err error) {
 		return err
 	}
 	f.publisher = f.client(0, f.publish)
-	f.consumer = f.client(len(f.publisher.nodes)-1, f.consume) // elsewhere, so that a fault need not concern both
+	f.consumer = f.client(len(f.publisher.nodes)-1, f.consume) // another node, so that a fault need not affect both clients
 	publishing, stop := context.WithCancel(context.WithoutCancel(ctx))
 	consuming, end := context.WithCancel(context.WithoutCancel(ctx))
 	f.sample(&f.from)
@@ -152,9 +152,9 @@ func (f *failover) declareOne() (string, error) {
 	return f.session.queue("0", amqp.Field{Key: "x-queue-type", Value: f.o.queueType})
 }
 
-// suffer makes the faults, or watches for as long, and notes the pauses. An interrupt ends it without an error.
+// suffer runs the faults, or waits as long without them, and records the pauses. If ctx ends, it returns without an error.
 func (f *failover) suffer(ctx context.Context) error {
-	if err := f.flowing(ctx, "messages do not flow"); err != nil || !f.sleep(ctx, time.Second) {
+	if err := f.flowing(ctx, "no messages flow"); err != nil || !f.sleep(ctx, time.Second) {
 		return err
 	}
 	for n := range f.o.faults {
@@ -165,7 +165,7 @@ func (f *failover) suffer(ctx context.Context) error {
 			return err
 		}
 		f.sleep(ctx, f.o.every-time.Duration(f.clock.now()-began))
-		if err := f.flowing(ctx, fmt.Sprintf("fault %d: messages do not flow again", n+1)); err != nil {
+		if err := f.flowing(ctx, fmt.Sprintf("fault %d: messages have not resumed", n+1)); err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
@@ -186,7 +186,7 @@ func (f *failover) note(n int64) {
 	fmt.Fprintf(f.stderr, "fault %d: longest pause of confirms %.0f ms, of deliveries %.0f ms; %s confirmed so far\n", n, millis(c), millis(d), grouped(f.ledger.count(confirmed)))
 }
 
-// make runs the fault's command. What it prints goes to standard error.
+// make runs the fault's command. The command's output goes to standard error.
 func (f *failover) make(ctx context.Context, n int64) error {
 	if f.o.fault == "" {
 		return nil
@@ -200,7 +200,7 @@ func (f *failover) make(ctx context.Context, n int64) error {
 	return nil
 }
 
-// sleep reports false if the run was interrupted.
+// sleep returns false if ctx has ended.
 func (f *failover) sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -210,7 +210,7 @@ func (f *failover) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// flowing waits until messages are confirmed and delivered, or an interrupt.
+// flowing waits until messages are confirmed and delivered again, or ctx ends.
 func (f *failover) flowing(ctx context.Context, problem string) error {
 	for began := f.clock.now(); ; {
 		now := f.clock.now()
@@ -226,7 +226,7 @@ func (f *failover) flowing(ctx context.Context, problem string) error {
 	}
 }
 
-// settle waits until all that was confirmed has been delivered, or nothing more comes for long.
+// settle waits until all confirmed messages were delivered, or none was for longer than patience.
 func (f *failover) settle(ctx context.Context) {
 	for f.ledger.missing() > 0 && f.delivered.since(f.clock.now()) < patience {
 		if !f.sleep(ctx, poll) {
@@ -235,7 +235,7 @@ func (f *failover) settle(ctx context.Context) {
 	}
 }
 
-// reconnect replaces the connection that declares and deletes, whose node may have failed.
+// reconnect replaces the connection that declares and deletes, because its node may have failed.
 func (f *failover) reconnect(ctx context.Context) error {
 	_ = f.admin.nc.Close()
 	var err error

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// A fault of 400 ms is a pause of 400 ms, and the period without one has none. Nothing is lost, and the run goes on.
-// Messages are published at whole milliseconds, and the fault comes between two of them: what it met on its way would be lost, or come
-// again, as the goroutines of that instant take turns. It ends between two attempts to connect, 10 ms apart, for the same reason.
+// A fault of 400 ms causes a pause of 400 ms, and the period without a fault has none. Nothing is lost, and the run continues. Messages
+// are published at whole milliseconds and the fault begins between two of them: otherwise it would depend on the order of goroutines
+// whether the messages of that instant are lost or repeated. For the same reason it ends between two attempts to connect, 10 ms apart.
 func TestFailover(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFakeBroker()
@@ -31,7 +31,7 @@ func TestFailover(t *testing.T) {
 	})
 }
 
-// What was confirmed and never comes is counted, after the run has waited for it.
+// Messages that were confirmed and never delivered are counted, after the run has waited for them.
 func TestFailoverCountsWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFakeBroker()
@@ -44,7 +44,7 @@ func TestFailoverCountsWhatIsLost(t *testing.T) {
 	})
 }
 
-// The command of a fault learns which one it is, and where the clients are.
+// The command of a fault gets the fault's number and the addresses of the clients in variables.
 func TestFailoverRunsTheCommand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFakeBroker()
@@ -68,7 +68,7 @@ func TestFailoverRunsTheCommand(t *testing.T) {
 func TestFailoverSaysWhatFailed(t *testing.T) {
 	for _, tt := range []struct{ name, command, want string }{
 		{"command", "exit 7", "--fault, number 1: exit status 7"},
-		{"no recovery", "true", "fault 1: messages do not flow again, for 2m0s: publisher: --uri 127.0.0.1:5672: connection refused"},
+		{"no recovery", "true", "fault 1: messages have not resumed, for 2m0s: publisher: --uri 127.0.0.1:5672: connection refused"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +117,7 @@ func scenarioFlags(t *testing.T, name string) flags {
 	return flags{}
 }
 
-// Confirms come one by one, several at once, in any order and again; each counts once.
+// Confirms arrive singly, for several messages, in any order, and repeatedly; each message counts once.
 func TestUnconfirmed(t *testing.T) {
 	var l ledger
 	u := unconfirmed{l: &l}

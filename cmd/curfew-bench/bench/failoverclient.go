@@ -13,24 +13,24 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// client is always connected to one of several addresses, or about to be. One goroutine runs it.
+// client keeps a connection to one of several addresses. One goroutine runs it.
 type client struct {
 	f     *failover
 	nodes targets
-	at    int                                      // the address that is next
-	use   func(ctx context.Context, c *conn) error // until the connection or ctx ends
+	at    int                                      // index of the address to try next
+	use   func(ctx context.Context, c *conn) error // returns when the connection or ctx ends
 	ended chan struct{}
 
 	connections atomic.Int64
-	address     atomic.Pointer[string] // it is connected to
-	problem     atomic.Pointer[error]  // the latest
+	address     atomic.Pointer[string] // of the last connection
+	problem     atomic.Pointer[error]  // the last error
 }
 
 func (f *failover) client(at int, use func(context.Context, *conn) error) *client {
 	return &client{f: f, nodes: f.o.nodes(), at: at, use: use, ended: make(chan struct{})}
 }
 
-// run connects again and again until ctx ends.
+// run connects, uses the connection, and connects to the next address, until ctx ends.
 func (k *client) run(ctx context.Context) {
 	defer close(k.ended)
 	for failed := 0; ctx.Err() == nil; {
@@ -41,7 +41,7 @@ func (k *client) run(ctx context.Context) {
 			k.connections.Add(1)
 			k.address.Store(&t.addr)
 			err = k.use(ctx, c)
-			_ = c.nc.Close() // whatever it had to say
+			_ = c.nc.Close() // its error would not help
 		}
 		if err != nil && ctx.Err() == nil {
 			k.problem.Store(&err)
@@ -53,7 +53,7 @@ func (k *client) run(ctx context.Context) {
 	}
 }
 
-// where returns the address that the client is connected to, or was last; "" = none so far.
+// where returns the address of the client's connection, or of its last one; "" = there was none.
 func (k *client) where() string {
 	if at := k.address.Load(); at != nil {
 		return *at
@@ -61,7 +61,7 @@ func (k *client) where() string {
 	return ""
 }
 
-// last returns what the client met last, for people.
+// last returns the text of the client's last error.
 func (k *client) last() string {
 	if err := k.problem.Load(); err != nil {
 		return (*err).Error()
@@ -69,7 +69,8 @@ func (k *client) last() string {
 	return "no error"
 }
 
-// serveOwed calls drain after each read, until it fails or the connection does. With owed true after so long a silence, the broker is given up.
+// serveOwed calls drain at first and after each read, until drain or the connection fails. If the broker is silent for limit while owed
+// returns true, serveOwed gives up.
 func (c *conn) serveOwed(limit time.Duration, drain func() error, owed func() bool) error {
 	for {
 		if err := drain(); err != nil {
@@ -88,7 +89,7 @@ func (c *conn) serveOwed(limit time.Duration, drain func() error, owed func() bo
 	}
 }
 
-// stream is one connection of the publisher.
+// stream publishes on one connection.
 type stream struct {
 	f *failover
 	c *conn
@@ -96,12 +97,12 @@ type stream struct {
 
 	mu      sync.Mutex // guards waiting
 	waiting unconfirmed
-	moved   chan struct{} // has one place: set when a message was settled
-	failed  chan struct{} // closed when the reading half has ended
-	err     error         // why; valid then
+	moved   chan struct{} // holds one token: sent when confirms were processed
+	failed  chan struct{} // closed when the reading goroutine has ended
+	err     error         // of the reading goroutine; valid when failed is closed
 }
 
-// publish publishes until the connection ends, or ctx; then it waits for what is still to be confirmed.
+// publish publishes until the connection or ctx ends. If ctx has ended, it waits for the outstanding confirms.
 func (f *failover) publish(ctx context.Context, c *conn) error {
 	if err := c.within(f.o.giveUp, c.confirms); err != nil {
 		return err
@@ -127,7 +128,7 @@ func (s *stream) outstanding() int {
 	return s.waiting.left
 }
 
-// await waits until n more messages may be published. It reports false when the connection or ctx has ended.
+// await waits until n more messages may be published. It returns false if the connection or ctx has ended.
 func (s *stream) await(ctx context.Context, n int) bool {
 	for s.outstanding()+n > int(s.f.o.confirm) {
 		select {
@@ -192,7 +193,7 @@ func (s *stream) send(pos, n int) error {
 	return err
 }
 
-// drain takes in the confirms that have arrived.
+// drain processes the confirms that have arrived.
 func (s *stream) drain() error {
 	news := false
 	for {
@@ -220,7 +221,7 @@ func (s *stream) drain() error {
 	}
 }
 
-// settled notes that messages were confirmed, if any were.
+// settled records the time if messages were confirmed, and wakes await.
 func (s *stream) settled(news bool, err error) error {
 	if news {
 		s.f.confirms.event(s.f.clock.now())
@@ -232,7 +233,7 @@ func (s *stream) settled(news bool, err error) error {
 	return err
 }
 
-// consume consumes until the connection ends, or ctx.
+// consume consumes until the connection or ctx ends.
 func (f *failover) consume(ctx context.Context, c *conn) error {
 	k := &consumer{c: c}
 	k.ackEvery = 1
@@ -244,7 +245,7 @@ func (f *failover) consume(ctx context.Context, c *conn) error {
 	return c.serveOwed(f.o.giveUp, func() error { return f.take(k) }, func() bool { return f.ledger.missing() > 0 })
 }
 
-// take notes the deliveries that have arrived, and acknowledges them at once.
+// take records the deliveries that have arrived, and acknowledges them.
 func (f *failover) take(k *consumer) error {
 	n := 0
 	for {

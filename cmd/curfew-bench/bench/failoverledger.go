@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-// What is known of a message.
+// Facts about a message.
 const (
 	confirmed byte = 1 << iota
 	refused
 	came
 )
 
-// ledger knows of each message, numbered from 0 in the order of publishing, what became of it.
+// ledger records the facts about each message; messages are numbered from 0 in the order of publishing.
 type ledger struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	state  []byte
-	counts [came + 1]int64 // by what is known
+	counts [came + 1]int64 // messages by fact
 	both   int64           // confirmed and delivered
-	again  int64           // deliveries of what was delivered before
+	again  int64           // repeated deliveries of a message
 }
 
-// publish takes the next n numbers and returns the first.
+// publish assigns the next n numbers and returns the first.
 func (l *ledger) publish(n int) (first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -30,12 +30,12 @@ func (l *ledger) publish(n int) (first uint64) {
 	return first
 }
 
-// mark notes something about a message. It reports whether that is news.
+// mark records a fact about a message. It returns false if the fact was known already.
 func (l *ledger) mark(number uint64, what byte) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if number >= uint64(len(l.state)) {
-		return false // of another run
+		return false // a message of another run
 	}
 	s := &l.state[number]
 	if *s&what != 0 {
@@ -70,25 +70,25 @@ func (l *ledger) repeated() int64 {
 	return l.again
 }
 
-// missing is how many messages were confirmed and not delivered so far.
+// missing returns how many messages were confirmed but not delivered yet.
 func (l *ledger) missing() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[confirmed] - l.both
 }
 
-// doubtful is how many messages were neither confirmed nor refused.
+// doubtful returns how many messages were neither confirmed nor refused.
 func (l *ledger) doubtful() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return int64(len(l.state)) - l.counts[confirmed] - l.counts[refused]
 }
 
-// unconfirmed tracks which messages of a connection, numbered from 1, wait for their confirm. They are those from first on in the ledger.
+// unconfirmed tracks which messages of a connection, with delivery tags from 1, wait for a confirm, and has their numbers in the ledger.
 type unconfirmed struct {
 	l       *ledger
-	numbers []uint64 // in the ledger, of tags from low on
-	open    []bool   // of the same: not yet settled
+	numbers []uint64 // in the ledger; numbers[0] is that of tag low
+	open    []bool   // with the same indexes: not settled yet
 	low     uint64   // tag of numbers[0]
 	left    int      // how many are open
 }
@@ -130,11 +130,11 @@ func (u *unconfirmed) settle(c confirm) {
 	u.numbers, u.open, u.low = u.numbers[n:], u.open[n:], u.low+uint64(n)
 }
 
-// pauses finds the longest time between two events.
+// pauses measures the longest time between two events.
 type pauses struct {
-	mu      sync.Mutex // guards what follows
-	latest  int64      // instant
-	longest int64      // nanoseconds, since take
+	mu      sync.Mutex // guards the fields below
+	latest  int64      // instant of the latest event
+	longest int64      // nanoseconds, since the last call of take
 }
 
 func (p *pauses) begin(now int64) { p.latest = now }
@@ -152,7 +152,7 @@ func (p *pauses) since(now int64) time.Duration {
 	return time.Duration(now - p.latest)
 }
 
-// take returns the longest pause since the last call, the one that still lasts included.
+// take returns the longest pause since its last call, including the one that has not ended yet.
 func (p *pauses) take(now int64) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fakeBroker is a broker in a few lines, for use in a synctest bubble: queues with consumers, confirms, TTL, dead-lettering
-// and leases, each of the last three late by a given time. Connections are pipes.
+// fakeBroker is a small broker for a synctest bubble. It has queues with consumers, confirms, TTL, dead-lettering and leases; each of the
+// last three is late by a configured time. Connections are pipes.
 type fakeBroker struct {
 	mu     sync.Mutex // guards everything below, and is never held while waiting
 	queues map[string]*fakeQueue
@@ -49,7 +49,7 @@ type fakeBroker struct {
 	relayed *pipes      // clients are connected with each other instead; nil = they are not
 }
 
-// pipes is a listener for clients at the other end of pipes.
+// pipes is a listener whose connections are pipes.
 type pipes struct {
 	net.Listener
 	arrived chan net.Conn
@@ -78,7 +78,7 @@ type delivery struct {
 	message *fakeMessage
 }
 
-// fakePeer is one connection. Its reader goroutine owns what follows lock-free; out has a goroutine of its own.
+// fakePeer is one connection. Its reading goroutine owns the fields without a lock; another goroutine sends out.
 type fakePeer struct {
 	b        *fakeBroker
 	nc       net.Conn
@@ -99,7 +99,7 @@ func newFakeBroker() *fakeBroker {
 	return &fakeBroker{queues: make(map[string]*fakeQueue), bound: make(map[string][][2]string), password: "guest"}
 }
 
-// env is an environment in which every address leads to b, and process 42 is its process.
+// env returns an environment in which every address leads to b, and process 42 is b's process.
 func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 	t.Helper()
 	stdout, stderr = &bytes.Buffer{}, &bytes.Buffer{}
@@ -123,7 +123,7 @@ func (b *fakeBroker) env(t *testing.T) (e *env, stdout, stderr *bytes.Buffer) {
 	}, stdout, stderr
 }
 
-// serve is the management API: the lists of what is held, and redrives of the dead to the queue of number 0.
+// serve is the management API: lists of held messages, and redrives from the dead-letter queue to queue 0.
 func (b *fakeBroker) serve(r *http.Request) (*http.Response, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,7 +147,7 @@ func (b *fakeBroker) serve(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader(answer))}, nil
 }
 
-// bubblePacer sleeps in the bubble's time.
+// bubblePacer sleeps on the bubble's clock.
 type bubblePacer struct{}
 
 func (bubblePacer) sleep(d time.Duration) error { time.Sleep(d); return nil }
@@ -174,7 +174,7 @@ func (b *fakeBroker) connect() (net.Conn, error) {
 	return theirs, nil
 }
 
-// fail ends all connections, and refuses others for some time.
+// fail ends all connections, and refuses new ones for a time.
 func (b *fakeBroker) fail(d time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -357,7 +357,7 @@ func (p *fakePeer) ack(m *amqp.BasicAck) {
 	p.unacked = m.DeliveryTag + 1
 }
 
-// content ends a publish once its body is whole.
+// content completes a publish when its body is complete.
 func (p *fakePeer) content() {
 	if p.left > 0 {
 		return
@@ -408,7 +408,7 @@ func (p *fakePeer) content() {
 	}
 }
 
-// waits is how long the message is held.
+// waits returns how long the message is held.
 func (p *fakePeer) waits() time.Duration {
 	props, err := amqp.ParseProperties(p.header)
 	if err != nil {
@@ -422,7 +422,7 @@ func (p *fakePeer) waits() time.Duration {
 	return 0
 }
 
-// hold routes a message, to a queue by its name, when it has waited.
+// hold routes a message, after wait, to the queue that its routing key names.
 func (b *fakeBroker) hold(m *amqp.BasicPublish, body []byte, wait time.Duration) {
 	time.AfterFunc(wait, func() {
 		b.mu.Lock()
@@ -433,7 +433,7 @@ func (b *fakeBroker) hold(m *amqp.BasicPublish, body []byte, wait time.Duration)
 	})
 }
 
-// lifetime is the lower TTL in milliseconds; -1 = none.
+// lifetime returns the lower TTL in milliseconds; -1 = none.
 func (p *fakePeer) lifetime(q *fakeQueue) int64 {
 	props, err := amqp.ParseProperties(p.header)
 	if err != nil {
@@ -489,7 +489,7 @@ func (b *fakeBroker) die(q *fakeQueue, m *fakeMessage) {
 	b.enqueue(dead, m, ttl)
 }
 
-// matches is what topic exchanges do, as far as needed here; patterns without wildcards match as in other exchanges.
+// matches implements the matching of topic exchanges as far as these tests need it. A pattern without wildcards matches the same key.
 func matches(pattern, key string) bool {
 	words, given := strings.Split(pattern, "."), strings.Split(key, ".")
 	for i, w := range words {

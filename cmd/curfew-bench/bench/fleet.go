@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	poll     = 10 * time.Millisecond // how often the main goroutine looks whether a run is over
-	patience = 10 * time.Second      // without progress at the end of a run
-	stall    = 30 * time.Second      // in the middle of publishing
+	poll     = 10 * time.Millisecond // how often the main goroutine checks whether a run has ended
+	patience = 10 * time.Second      // the longest time without progress at the end of a run
+	stall    = 30 * time.Second      // the longest time without progress while publishing
 )
 
-// fleet is the publishers and consumers of a run. The main goroutine owns it. Each publisher and consumer has goroutines of its own;
-// the first of them to fail ends the run.
+// fleet has the publishers and consumers of a run. The main goroutine owns it. Each publisher and consumer has its own goroutines; the
+// first one that fails ends the run.
 type fleet struct {
 	s      *session
-	user   context.Context // ends when the user interrupts
-	ctx    context.Context // ends with user, or when something broke
+	user   context.Context // ends when the user interrupts the run
+	ctx    context.Context // ends with user, or when a goroutine has failed
 	cancel context.CancelCauseFunc
 	wg     sync.WaitGroup
 
 	publishers []*publisher
 	consumers  []*consumer
 	pacers     []pacer
-	publishing atomic.Int32 // publishers that are not done
+	publishing atomic.Int32 // publishers that have not finished
 
-	rejections *atomic.Int64 // that the consumers still have to make together; nil = none
+	rejections *atomic.Int64 // that the consumers have yet to make, all together; nil = none
 
 	progress progress
 	latency  histogram // end to end, the whole run
@@ -41,7 +41,7 @@ func (s *session) newFleet(ctx context.Context) *fleet {
 	return f
 }
 
-// consume adds a consumer, which begins at once.
+// consume adds a consumer and starts it.
 func (f *fleet) consume(queues ...string) error {
 	c, err := f.s.open(f.ctx, f.s.o.broker)
 	if err != nil {
@@ -55,14 +55,14 @@ func (f *fleet) consume(queues ...string) error {
 	return nil
 }
 
-// consumer adds a consumer that has not subscribed and does not read yet.
+// consumer adds a consumer that is not subscribed or started.
 func (f *fleet) consumer(c *conn) *consumer {
 	k := &consumer{c: c, clock: f.s.clock, ackEvery: f.s.o.ackEvery, latency: &tally{}, rejections: f.rejections}
 	f.consumers = append(f.consumers, k)
 	return k
 }
 
-// publisher adds a publisher that is connected and listens but does not publish yet.
+// publisher adds a publisher that is connected and listens, but does not publish yet.
 func (f *fleet) publisher(c content, confirm int64) (*publisher, error) {
 	conn, err := f.s.open(f.ctx, f.s.o.broker)
 	if err != nil {
@@ -114,7 +114,7 @@ func (f *fleet) sent() (n int64) {
 	return n
 }
 
-// got returns how many messages were consumed, and the instant of the last one.
+// got returns the number of consumed messages, and the instant of the last one.
 func (f *fleet) got() (n, last int64) {
 	for _, k := range f.consumers {
 		n += k.got.Load()
@@ -123,8 +123,8 @@ func (f *fleet) got() (n, last int64) {
 	return n, last
 }
 
-// until calls done again and again until it returns true, and shows progress meanwhile. An interrupt ends the wait without an
-// error, a broken connection with one.
+// until calls done until it returns true, and prints progress in between. It returns nil if the user interrupts, and an error if a
+// connection fails.
 func (f *fleet) until(done func() (bool, error)) error {
 	t := time.NewTicker(poll)
 	defer t.Stop()
@@ -145,7 +145,7 @@ func (f *fleet) until(done func() (bool, error)) error {
 	}
 }
 
-// failure returns what ended the run early; nil if the user did.
+// failure returns the error that ended the run early; nil if the user ended it.
 func (f *fleet) failure() error {
 	if f.user.Err() != nil {
 		return nil
@@ -153,7 +153,7 @@ func (f *fleet) failure() error {
 	return context.Cause(f.ctx)
 }
 
-// published waits until the publishers are done. It fails if the broker takes nothing for long.
+// published waits until the publishers have finished. It fails if the broker accepts nothing for longer than stall.
 func (f *fleet) published() error {
 	sent, since := int64(0), f.s.clock.now()
 	return f.until(func() (bool, error) {
@@ -177,7 +177,7 @@ func (f *fleet) stalled() error {
 	return fmt.Errorf("publish: the broker took nothing, or confirmed nothing, for %v", stall)
 }
 
-// ended returns when the last publisher was done.
+// ended returns when the last publisher finished.
 func (f *fleet) ended() (at int64) {
 	for _, p := range f.publishers {
 		at = max(at, p.ended.Load())
@@ -185,7 +185,7 @@ func (f *fleet) ended() (at int64) {
 	return at
 }
 
-// drained waits until n messages were consumed, or until no more came for patience.
+// drained waits until n messages were consumed, or none was for longer than patience.
 func (f *fleet) drained(n int64, patience time.Duration) error {
 	since := f.s.clock.now()
 	return f.until(func() (bool, error) {
@@ -194,7 +194,7 @@ func (f *fleet) drained(n int64, patience time.Duration) error {
 	})
 }
 
-// filled waits until a queue holds n messages, or until their number has not grown for patience. It returns when it grew last.
+// filled waits until a queue holds n messages, or has not grown for longer than patience. at is when it last grew.
 func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at int64, err error) {
 	at = f.s.clock.now()
 	err = f.until(func() (bool, error) {
@@ -208,7 +208,7 @@ func (f *fleet) filled(queue string, n int64, patience time.Duration) (depth, at
 	return depth, at, err
 }
 
-// stop ends every goroutine, closes the connections and collects the last latencies.
+// stop ends all goroutines, closes the connections and collects the remaining latencies.
 func (f *fleet) stop() error {
 	past := time.Unix(1, 0)
 	for _, p := range f.publishers {
@@ -234,7 +234,7 @@ func (f *fleet) stop() error {
 	return failure
 }
 
-// sweep returns the latencies measured since the last call, and adds them to those of the whole run.
+// sweep returns the latencies since its last call, and adds them to those of the whole run.
 func (f *fleet) sweep() *histogram {
 	h := &histogram{}
 	for _, k := range f.consumers {
@@ -244,7 +244,7 @@ func (f *fleet) sweep() *histogram {
 	return h
 }
 
-// progress prints a line each second.
+// progress prints a line every second.
 type progress struct {
 	s         *session
 	f         *fleet

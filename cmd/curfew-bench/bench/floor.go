@@ -13,7 +13,7 @@ func floorFlags(f flags) {
 	f.o.publishers, f.o.consumers, f.o.queues = 1, 1, 1
 }
 
-// floor loads a relay as others load a broker. The relay's process is the one that is watched.
+// floor loads a relay in the same way as other scenarios load a broker, and samples the relay's process.
 type floor struct{ *load }
 
 func startFloor(l *load) measurement { return floor{l} }
@@ -26,7 +26,7 @@ func (l floor) run(ctx context.Context) error {
 	l.cleanUp(r.stop)
 	l.o.pid = int64(r.pid)
 	l.sample(&l.start)
-	from, err := l.plain(ctx, r.addr) // first: the relay reads from the first client
+	from, err := l.plain(ctx, r.addr) // first, because the relay reads from its first client
 	if err != nil {
 		return err
 	}

@@ -12,9 +12,9 @@ const (
 	nBuckets = (63-1-subBits)<<subBits + 1<<(subBits+1)
 )
 
-// histogram counts durations in nanoseconds in log-linear buckets of fixed number, so that recording never allocates.
-// Negative values (a message that came before its deadline) are kept in buckets of their own.
-// The zero value is empty and ready. A histogram belongs to one goroutine.
+// histogram counts durations in nanoseconds in a fixed number of log-linear buckets, so recording does not allocate. Negative values,
+// of messages before their deadline, have separate buckets. The zero value is empty and ready for use. A histogram belongs to one
+// goroutine.
 type histogram struct {
 	late, early [nBuckets]uint64
 	n           uint64
@@ -36,7 +36,7 @@ func (h *histogram) record(v int64, n uint64) {
 	h.late[bucket(uint64(v))] += n
 }
 
-// widen must come before n grows: an empty histogram takes both bounds as they are.
+// widen extends the bounds. It must be called before n grows: for an empty histogram it sets them.
 func (h *histogram) widen(lo, hi int64) {
 	if h.n == 0 {
 		h.min, h.max = lo, hi
@@ -45,7 +45,7 @@ func (h *histogram) widen(lo, hi int64) {
 	h.min, h.max = min(h.min, lo), max(h.max, hi)
 }
 
-// merge adds what o counted.
+// merge adds the counts of o.
 func (h *histogram) merge(o *histogram) {
 	if o.n == 0 {
 		return
@@ -58,8 +58,8 @@ func (h *histogram) merge(o *histogram) {
 	}
 }
 
-// quantile returns a value that at least the share q (0 to 1) of the observations does not exceed: the upper edge of its
-// bucket, never beyond the largest value seen. It is 0 for an empty histogram.
+// quantile returns a value that at least the share q (0 to 1) of the observations does not exceed: the upper edge of its bucket, or the
+// largest value if that is smaller. It returns 0 for an empty histogram.
 func (h *histogram) quantile(q float64) int64 {
 	if h.n == 0 {
 		return 0
@@ -81,8 +81,8 @@ func (h *histogram) quantile(q float64) int64 {
 
 func (h *histogram) clamp(v int64) int64 { return min(max(v, h.min), h.max) }
 
-// bucket: values below 128 have one bucket each; above, bucket e*64+m holds the values whose highest seven bits are m (64 to
-// 127) after a shift by e.
+// bucket returns the bucket of a value. Each value below 128 has its own. A larger value is shifted right by e, so that seven bits
+// remain, m (64 to 127), and is in bucket e*64+m: for 1000, e is 3 and m is 125, so bucket 317 has 1000 to 1007.
 func bucket(v uint64) int {
 	e := bits.Len64(v) - 1 - subBits
 	if e < 0 {
@@ -106,7 +106,7 @@ func bucketHigh(i int) int64 {
 	return bucketLow(i+1) - 1
 }
 
-// negative is how many observations were below zero.
+// negative returns the number of observations below zero.
 func (h *histogram) negative() (n uint64) {
 	for _, c := range h.early {
 		n += c
@@ -114,7 +114,7 @@ func (h *histogram) negative() (n uint64) {
 	return n
 }
 
-// tally is a histogram that one goroutine fills and another collects from time to time.
+// tally is a histogram that one goroutine fills and another one empties.
 type tally struct {
 	mu sync.Mutex // guards h
 	h  histogram
@@ -126,7 +126,7 @@ func (t *tally) record(v int64, n uint64) {
 	t.mu.Unlock()
 }
 
-// collect moves what was counted since the last call into h.
+// collect moves the counts since its last call into h.
 func (t *tally) collect(h *histogram) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

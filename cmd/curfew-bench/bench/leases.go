@@ -21,9 +21,8 @@ func leasesFlags(f flags) {
 	f.whole(&o.sample, "sample", 500, 1, 10_000, "how many of the `queues` to watch until they are deleted")
 }
 
-// leases declares most queues in bulk, with many declarations under way at once. Between them, evenly spread, it declares the
-// queues to be watched, one at a time and over a connection of their own, so that the beginning of their lease is known to within
-// one answer.
+// leases declares most queues in bulk, with many declarations under way at once. In between, evenly spread, it declares the watched
+// queues one at a time over a separate connection, so that the start of each lease is known to within the time of one answer.
 type leases struct {
 	*load
 
@@ -33,7 +32,7 @@ type leases struct {
 
 	full, idled usage // with all queues: at rest, and shortly before the first lease runs out
 	idle        time.Duration
-	declared    int64 // instant of the last answer
+	declared    int64 // instant of the last declare-ok
 }
 
 func startLeases(l *load) measurement { return &leases{load: l} }
@@ -57,7 +56,7 @@ func (l *leases) run(ctx context.Context) (err error) {
 	return l.p.watch(ctx)
 }
 
-// interrupt ends what is being read or written.
+// interrupt ends reads and writes in progress.
 func (l *leases) interrupt() {
 	past := time.Unix(1, 0)
 	_ = l.admin.nc.SetDeadline(past)
@@ -66,7 +65,7 @@ func (l *leases) interrupt() {
 
 func (s *session) leaseTime() int64 { return s.o.expires * int64(time.Millisecond) }
 
-// leased returns the declaration of a queue with a lease. It is not among those to be removed at the end.
+// leased returns the declaration of a queue with a lease. The session does not delete this queue at the end.
 func (s *session) leased(name string) *amqp.QueueDeclare {
 	args := append(amqp.Table{{Key: "x-expires", Value: s.o.expires}}, s.o.queueArgs.table...)
 	return &amqp.QueueDeclare{Queue: s.prefix + name, Durable: s.o.durable, Arguments: args}
@@ -84,8 +83,8 @@ func (l *leases) declareAll() error {
 	return err
 }
 
-// declareBulk keeps a window of declarations under way on the administrative connection, and gives the watched queues their
-// turns.
+// declareBulk keeps a window of declarations under way on the administrative connection. It sends to turns whenever a watched queue is
+// to be declared.
 func (l *leases) declareBulk(turns chan<- struct{}) error {
 	var out []byte
 	asked := make([]int64, l.bulk)
@@ -115,7 +114,7 @@ func (l *leases) declareBulk(turns chan<- struct{}) error {
 	return nil
 }
 
-// answers takes in at least one declare-ok, and all that have arrived with it. asked holds when each was asked for, in order.
+// answers waits for a declare-ok, and also processes those that have arrived with it. asked has the instants of the declarations.
 func (l *leases) answers(asked []int64) (n int, err error) {
 	if _, err := expect[*amqp.QueueDeclareOK](l.admin.reply()); err != nil {
 		return 0, err
@@ -134,8 +133,8 @@ func (l *leases) answers(asked []int64) (n int, err error) {
 	}
 }
 
-// sit lets the broker come to rest with all queues alive, reads its memory, and its CPU until shortly before the first lease
-// runs out.
+// sit waits for the broker to rest while all queues exist, and then samples its memory, and its CPU time until shortly before the first
+// lease ends.
 func (l *leases) sit(ctx context.Context) error {
 	left := time.Duration(l.began + l.leaseTime() - l.clock.now())
 	if need := rest + 2*margin; left < need {

@@ -11,16 +11,16 @@ import (
 )
 
 const (
-	probes   = 200 // questions of a kind
+	probes   = 200 // repetitions of each request
 	pageSize = 100 // messages in a list
 )
 
-// lists measures what one message of many costs that are held: to schedule one by an identity of its own and cancel it, as clients do, and
-// to list some and cancel one, as the management API does.
+// lists measures requests about one of many held messages: scheduling one with an identity and cancelling it, as clients do, and listing
+// some and cancelling one, as the management API does.
 type lists struct {
 	s     *session
 	to    content
-	place string // of the lists in the management API
+	place string // path of the lists in the management API
 
 	schedule, cancel  histogram // publish to confirm
 	page, one, remove histogram // request to answer
@@ -46,7 +46,7 @@ func (l *lists) measure(ctx context.Context) error {
 	return l.list(ctx)
 }
 
-// reschedule schedules messages with identities, one at a time, and cancels them.
+// reschedule schedules and cancels messages with identities, one at a time.
 func (l *lists) reschedule(ctx context.Context) error {
 	c, err := l.s.open(ctx, l.s.o.broker)
 	if err != nil {
@@ -95,7 +95,7 @@ func (l *lists) publish(c *conn, headers amqp.Table) error {
 	return err
 }
 
-// list asks for the first page and for one message of it, and cancels that.
+// list requests the first page and one of its messages, and cancels that one.
 func (l *lists) list(ctx context.Context) error {
 	for range probes {
 		var page struct {

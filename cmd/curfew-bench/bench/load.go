@@ -21,14 +21,14 @@ func loadFlags(f flags) {
 	f.expiring("")
 }
 
-// load is the plain scenario, and what the others have in common: publishers and consumers, and the broker's process before and
-// after they worked.
+// load is the simplest scenario, and what the others share: publishers, consumers, and samples of the broker's process before and after
+// they work.
 type load struct {
 	*session
 
 	f        *fleet
 	disks    []*disk // of the publishers, with --fdatasync
-	copies   int64   // deliveries of a message, where these count; 0 = one
+	copies   int64   // deliveries of each message, in scenarios that count them; 0 = one
 	from, to usage
 	began    int64 // instant at which publishing began
 }
@@ -61,7 +61,7 @@ func (s *session) several() ([]string, error) {
 	return queues, nil
 }
 
-// consume adds the consumers, spread over the queues. They begin at once.
+// consume adds the consumers, spread over the queues, and starts them.
 func (l *load) consume(queues ...string) error {
 	for i := range l.o.consumers {
 		if err := l.f.consume(queues[i%int64(len(queues))]); err != nil {
@@ -71,8 +71,8 @@ func (l *load) consume(queues ...string) error {
 	return nil
 }
 
-// publishTo adds the publishers. Publisher i of P serves queues i, i+P, i+2P and so on; if there are fewer queues than publishers,
-// several serve one.
+// publishTo adds the publishers. Publisher i of P publishes to queues i, i+P, i+2P and so on; with fewer queues than publishers, a queue
+// has several.
 func (l *load) publishTo(queues ...string) error {
 	n := int64(len(queues))
 	for i := range l.o.publishers {
@@ -96,7 +96,7 @@ func (l *load) publisher(i int64, c content) (*publisher, error) {
 	return p, l.assign(p, i)
 }
 
-// assign gives publisher i its part of what all have to do.
+// assign gives publisher i its share of the messages and of the rate.
 func (l *load) assign(p *publisher, i int64) error {
 	o := l.o
 	if o.fdatasync != "" {
@@ -118,7 +118,7 @@ func (l *load) assign(p *publisher, i int64) error {
 	return nil
 }
 
-// measured publishes and then waits, between two samples of the broker's process.
+// measured publishes and waits, and samples the broker's process before and after that.
 func (l *load) measured(wait func() error) error {
 	l.sample(&l.from)
 	if err := l.publish(); err != nil {
@@ -131,7 +131,7 @@ func (l *load) measured(wait func() error) error {
 	return nil
 }
 
-// publish starts the publishers and waits until they are done.
+// publish starts the publishers and waits until they have finished.
 func (l *load) publish() error {
 	l.began = l.clock.now()
 	for _, p := range l.f.publishers {
@@ -146,7 +146,7 @@ func (l *load) publish() error {
 	return l.f.published()
 }
 
-// consumed waits until the consumers have what was published.
+// consumed waits until the consumers have received everything that was published.
 func (l *load) consumed() error {
 	switch {
 	case len(l.f.consumers) == 0:
@@ -155,14 +155,14 @@ func (l *load) consumed() error {
 		return l.f.drained(l.f.sent()*max(1, l.copies), patience)
 	}
 	end := l.began + int64(l.o.duration)
-	return l.f.until(func() (bool, error) { // others publish
+	return l.f.until(func() (bool, error) { // other generators publish
 		got, _ := l.f.got()
 		over := l.o.duration > 0 && l.clock.now() >= end
 		return over || (l.o.messages > 0 && got >= l.o.messages), nil
 	})
 }
 
-// lifetime returns the longest that a message of this session can live.
+// lifetime returns the longest time for which a message of this session can live.
 func (s *session) lifetime() time.Duration {
 	ms := max(0, s.o.ttl)
 	if s.o.expiration.set && (s.o.ttl < 0 || s.o.expiration.hi < ms) {
@@ -196,7 +196,7 @@ func (l *load) report(r *report) {
 	r.cost(l.session, n, l.from, l.to)
 }
 
-// confirmed adds the latencies of confirms, and how many messages were refused.
+// confirmed adds the latencies of confirms, and the number of refused messages.
 func (f *fleet) confirmed(r *report) {
 	var all histogram
 	var nacked uint64
@@ -211,7 +211,7 @@ func (f *fleet) confirmed(r *report) {
 	}
 }
 
-// delayed adds by how much the generator was behind its own schedule, which is part of the latencies.
+// delayed adds how far the generator was behind its own schedule; this time is part of the latencies.
 func (f *fleet) delayed(r *report) {
 	var all histogram
 	for _, p := range f.publishers {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// maxAnswer is how many bytes of an answer are read.
+// maxAnswer is the greatest number of bytes that are read of an answer.
 const maxAnswer = 16 << 20
 
-// endpoint is the address of a management API, with our login.
+// endpoint is the address of a management API, with user and password.
 type endpoint struct{ url *url.URL }
 
 func (e *endpoint) String() string {
@@ -52,7 +52,7 @@ func (f flags) managed(initial string) {
 // vhost is the virtual host as a part of a path.
 func (s *session) vhost() string { return url.PathEscape(s.o.broker.vhost) }
 
-// call asks the management API, and decodes its answer unless into is nil.
+// call sends a request to the management API, and decodes the answer unless into is nil.
 func (s *session) call(ctx context.Context, method, path string, body, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, answer)
 	defer cancel()
@@ -75,7 +75,7 @@ func (s *session) call(ctx context.Context, method, path string, body, into any)
 	if err != nil {
 		return fmt.Errorf("--management: %w", err)
 	}
-	defer func() { _ = got.Body.Close() }() // it is read to its end
+	defer func() { _ = got.Body.Close() }() // the answer was read to its end
 	text, err := io.ReadAll(io.LimitReader(got.Body, maxAnswer))
 	switch {
 	case err != nil:

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	maxMillis = 315_360_000_000 // ten years: the longest TTL a broker accepts
+	maxMillis = 315_360_000_000 // ten years: the longest TTL that a broker accepts
 	maxSize   = 128 << 20       // bytes in a body
 	maxCount  = 1_000_000_000
 )
 
-// options are the flags of every scenario; each scenario registers those it knows, with defaults of its own.
+// options are the values of all flags. Each scenario registers the flags that it uses, with its own defaults.
 type options struct {
 	broker     target
 	asJSON     bool
 	pid        int64
 	tls        bool
 	tlsCA      string
-	tlsCert    string // to log in by; "" = by name and password
+	tlsCert    string // identifies the user; "" = name and password do
 	tlsKey     string
-	tlsAny     bool // take any certificate
+	tlsAny     bool // accept any certificate
 	durable    bool
 	persistent bool
 	queueArgs  arguments
@@ -35,19 +35,19 @@ type options struct {
 	publishers, consumers int64
 	queues                int64
 	size                  int64 // bytes
-	batch                 int64 // messages in a write of a publisher
-	rate                  int64 // messages per second of all publishers together; 0 = as fast as the broker takes them
-	messages              int64 // of all publishers together; 0 = no limit
+	batch                 int64 // messages in one write
+	rate                  int64 // messages per second, all publishers together; 0 = as fast as the broker accepts them
+	messages              int64 // all publishers together; 0 = no limit
 	duration              time.Duration
-	confirm               int64 // outstanding confirms per publisher; 0 = none asked for
+	confirm               int64 // outstanding confirms per publisher; 0 = no confirms
 	fdatasync             string
 	prefetch, ackEvery    int64
 	ttl                   int64 // queue TTL in milliseconds; -1 = none
 	expiration            span
 	mortal                bool // the scenario gives its queue a dead-letter queue
 	management            endpoint
-	perSecond             int64  // redrive; 0 = as fast as the broker can
-	by                    string // how messages wait, one of the words of waiting.go
+	perSecond             int64  // of a redrive; 0 = as fast as the broker can
+	by                    string // how messages wait, one of the constants in waiting.go
 
 	rounds       int64         // retries
 	matching     int64         // topic: bindings that take a message
@@ -61,14 +61,14 @@ type options struct {
 	window       int64         // leases
 	sample       int64         // leases
 
-	urls      targets       // failover: in place of broker
+	urls      targets       // failover: instead of broker
 	queueType string        // failover
 	fault     string        // failover: a command for sh; "" = none
 	faults    int64         // failover
-	giveUp    time.Duration // failover: the longest that a broker may be silent
+	giveUp    time.Duration // failover: how long a broker may be silent
 }
 
-// flags is a flag set that remembers which options it fills.
+// flags is a flag set with the options that it fills.
 type flags struct {
 	*flag.FlagSet
 	o *options
@@ -88,7 +88,7 @@ func newFlags(scenario string) flags {
 	return f
 }
 
-// loaded registers the flags of all scenarios that load a broker.
+// loaded registers the flags of scenarios that load a broker.
 func (f flags) loaded() {
 	o := f.o
 	f.Var(&o.broker, "uri", "the broker's `URI`, amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps: with TLS")
@@ -140,7 +140,7 @@ func (f flags) acking() {
 	f.whole(&f.o.ackEvery, "ack-every", 0, 0, maxCount, "acknowledge every `N`th message, N > 1 with multiple set; 0 = 1 with --prefetch, otherwise automatic acknowledgement")
 }
 
-// expiring registers --ttl and --expiration. otherwise is what holds if neither is given.
+// expiring registers --ttl and --expiration. otherwise describes the default for their help.
 func (f flags) expiring(otherwise string) {
 	if otherwise != "" {
 		otherwise = "; " + otherwise + " unless this or --expiration is given"
@@ -153,7 +153,7 @@ func (f flags) confirming(initial, lo int64) {
 	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "use publisher confirms, at most `N` outstanding per publisher; 0 = no confirms")
 }
 
-// parse fills the options and checks those that depend on one another.
+// parse fills the options and checks those that depend on each other.
 func (f flags) parse(args []string) (*options, error) {
 	rest, err := flagusage.Parse(f.FlagSet, args)
 	if err != nil {
@@ -210,7 +210,7 @@ func (o *options) check(given map[string]bool) error {
 	return nil
 }
 
-// sets reports whether an option other than --queue-args sets a queue argument.
+// sets reports whether a flag other than --queue-args sets a queue argument.
 func (o *options) sets(argument string) bool {
 	switch argument {
 	case "x-message-ttl":

@@ -107,7 +107,7 @@ func TestHelpIsNoFailure(t *testing.T) {
 	}
 }
 
-// The default of --ttl was said to be none, where without it messages lived for a second.
+// The help once said that the default of --ttl is none, but without the flag messages lived for a second.
 func TestHelpSaysWhatHoldsWithoutTTL(t *testing.T) {
 	for scenario, want := range map[string]string{
 		"expire": "; 1000 unless this or --expiration is given", "lateness": "; --expiration 100..10000 unless this or --expiration is given",
@@ -121,7 +121,7 @@ func TestHelpSaysWhatHoldsWithoutTTL(t *testing.T) {
 	}
 }
 
-// A wrong flag was answered with forty lines of help.
+// A wrong flag once printed forty lines of help.
 func TestComplaintIsShort(t *testing.T) {
 	var stderr bytes.Buffer
 	e := env{stderr: &stderr}

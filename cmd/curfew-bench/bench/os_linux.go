@@ -10,8 +10,8 @@ import (
 
 const clockMonotonic = 1
 
-// timerFD sleeps on a timerfd through the runtime's poller: as precise as the kernel's timers (tens of microseconds) without
-// keeping a processor from the other goroutines, as a blocking nanosleep would.
+// timerFD sleeps on a timerfd through the runtime's poller. It is as precise as the kernel's timers (tens of microseconds), and unlike
+// a blocking nanosleep does not occupy a processor that other goroutines could use.
 type timerFD struct {
 	fd   int
 	file *os.File
@@ -43,7 +43,7 @@ func (t *timerFD) sleep(d time.Duration) error {
 
 func (t *timerFD) Close() error { return t.file.Close() }
 
-// ownCPU is the CPU time of this process, all threads, user plus system: what the load generator itself costs.
+// ownCPU returns the CPU time of this process, user plus system: the cost of the load generator.
 func ownCPU() time.Duration {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -52,10 +52,10 @@ func ownCPU() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// ownSession is how to start a process that is in a session, and a scheduling group, of its own.
+// ownSession has a process start in its own session, and therefore in its own scheduling group.
 func ownSession() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: true} }
 
-// syncData makes what was written to a file durable.
+// syncData makes the writes to a file durable.
 func syncData(f *os.File) error {
 	return os.NewSyscallError("fdatasync", syscall.Fdatasync(int(f.Fd())))
 }

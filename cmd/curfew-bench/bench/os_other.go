@@ -10,7 +10,7 @@ import (
 
 func newPacer() (pacer, error) { return naps{}, nil }
 
-// naps sleeps by the runtime's timers, which may be served a millisecond late.
+// naps sleeps with the runtime's timers, which may be a millisecond late.
 type naps struct{}
 
 func (naps) sleep(d time.Duration) error { time.Sleep(d); return nil }

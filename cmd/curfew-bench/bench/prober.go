@@ -10,18 +10,18 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// lease is what the prober knows about the lease of one queue. Instants; 0 = not yet.
+// lease is what the prober knows about one queue's lease. Values are instants; 0 = not yet.
 type lease struct {
-	asked, answered int64 // its declaration: the lease began in between
-	alive           int64 // a probe sent then still found it
+	asked, answered int64 // the declaration was sent and answered: the lease began in between
+	alive           int64 // a probe sent then found the queue
 	gone            int64 // a probe answered then did not
 }
 
 // prober finds out when queues are deleted, without renewing their leases. A declaration, even a passive one, and basic.get renew a
-// lease and a consumer suspends it, but a publish does neither. So the prober publishes one byte with mandatory set, through the
-// default exchange, to each watched queue whose lease is about to end, in rounds of a millisecond or more. A message that returns
-// with basic.return tells that its queue is deleted. The publisher confirms, which follow the returns, end the round. Each deletion
-// thus lies between the start of the last round that found the queue and the answer of the first that did not.
+// lease, and a consumer suspends it, but publishing does neither. So the prober publishes one byte with mandatory set, through the
+// default exchange, to each watched queue whose lease is about to end, in rounds of at least a millisecond. If the broker returns a
+// message with basic.return, its queue is deleted. Publisher confirms follow the returns and end the round. So each deletion lies
+// between the start of the last round that found the queue and the answer of the first that did not.
 type prober struct {
 	s      *session
 	c      *conn
@@ -29,14 +29,14 @@ type prober struct {
 	gate   *window
 	leases []lease // in the order of their declaration
 	byName map[string]int
-	begun  int   // leases[:begun] have come near their end
-	open   []int // of those, the ones not yet gone
+	begun  int   // leases[:begun] are near their end, or past it
+	open   []int // those of leases[:begun] that are not deleted yet
 	out    []byte
 }
 
 const (
-	rounds = time.Millisecond      // between the starts of two
-	margin = 20 * time.Millisecond // the first round comes so long before the lease runs out, so that an early death shows
+	rounds = time.Millisecond      // between the starts of two rounds
+	margin = 20 * time.Millisecond // how long before the end of a lease its first round is, so that a deletion that is too early is seen
 )
 
 func (s *session) newProber(ctx context.Context) (*prober, error) {
@@ -61,7 +61,7 @@ func (s *session) newProber(ctx context.Context) (*prober, error) {
 
 func (p *prober) name(i int) string { return "w" + strconv.Itoa(i) }
 
-// declare declares the watched queues one by one, each when its turn comes, until there are no more turns.
+// declare declares a watched queue for each value from turns, until turns is closed.
 func (p *prober) declare(turns <-chan struct{}) error {
 	i := 0
 	for range turns {
@@ -77,7 +77,7 @@ func (p *prober) declare(turns <-chan struct{}) error {
 
 func (p *prober) close() error { return errors.Join(p.c.close(), p.pace.Close()) }
 
-// watch runs until every watched queue is deleted, or for patience after the last was due.
+// watch runs until every watched queue is deleted, or until patience after the last lease should have ended.
 func (p *prober) watch(ctx context.Context) error {
 	last := p.due(len(p.leases) - 1)
 	for ctx.Err() == nil {
@@ -87,7 +87,7 @@ func (p *prober) watch(ctx context.Context) error {
 			return nil
 		}
 		if now > last+int64(patience) {
-			return nil // the remaining ones are reported
+			return nil // the report counts the queues that are left
 		}
 		if err := p.round(now); err != nil {
 			return err
@@ -109,7 +109,7 @@ func (p *prober) admit(now int64) {
 	}
 }
 
-// wake returns when the next round begins.
+// wake returns when the next round is to begin.
 func (p *prober) wake(now int64) int64 {
 	if len(p.open) == 0 && p.begun < len(p.leases) {
 		return p.due(p.begun) - int64(margin)
@@ -141,11 +141,11 @@ func (p *prober) round(now int64) error {
 	return nil
 }
 
-// answer takes in one frame.
+// answer processes one frame.
 func (p *prober) answer() error {
 	f, err := p.c.frame()
 	if err != nil || f.Type != amqp.FrameMethod {
-		return err // the content of a returned message is of no interest
+		return err // the content of a returned message is ignored
 	}
 	now := p.s.clock.now()
 	c, ok, err := asConfirm(f.Payload)
@@ -175,7 +175,7 @@ func (p *prober) returned(payload []byte, now int64) error {
 	return nil
 }
 
-// sort keeps the queues that the round that began at begin found.
+// sort removes the queues that were deleted. The others were found by the round that began at begin.
 func (p *prober) sort(begin int64) {
 	open := p.open[:0]
 	for _, i := range p.open {
@@ -188,8 +188,8 @@ func (p *prober) sort(begin int64) {
 	p.open = open
 }
 
-// report attributes what is uncertain to the broker: lateness is the answer that found the queue deleted minus the earliest instant
-// at which its lease can have ended. Uncertainty is by how much the true lateness may be smaller.
+// report attributes the uncertainty to the broker: lateness is measured from the earliest instant at which the lease can have ended to the
+// answer that found the queue deleted. The true lateness may be smaller by up to the reported uncertainty.
 func (p *prober) report(r *report) {
 	var late, doubt histogram
 	for i, q := range p.leases {

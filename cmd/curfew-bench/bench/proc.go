@@ -12,16 +12,16 @@ import (
 // tick is the unit of CPU time in /proc/PID/stat: USER_HZ, 100 per second on every Linux that Go runs on.
 const tick = 10 * time.Millisecond
 
-// usage is what a process has used: CPU is user plus system time of all its threads since it started, in steps of 10 ms; RSS
-// and peak are bytes.
+// usage is a sample of a process: cpu is user plus system time of all its threads since it started, in steps of 10 ms; rss and peak
+// are in bytes.
 type usage struct {
 	cpu       time.Duration
 	rss, peak int64
 }
 
-// process is a process that is watched through a proc file system.
+// process is a process that is sampled through a proc file system.
 type process struct {
-	root string // "/proc" but in tests
+	root string // "/proc" except in tests
 	pid  int
 }
 
@@ -47,8 +47,8 @@ func (p process) sample() (u usage, err error) {
 	return u, nil
 }
 
-// parseStat reads utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the command's name in parentheses and may
-// itself hold blanks and parentheses, so counting starts behind the last one.
+// parseStat reads utime and stime, fields 14 and 15 of proc_pid_stat(5). Field 2 is the command's name in parentheses, which may itself
+// contain blanks and parentheses, as in "(a) b)", so fields are counted from the last parenthesis.
 func parseStat(b []byte) (time.Duration, error) {
 	end := bytes.LastIndexByte(b, ')')
 	if end < 0 {
@@ -56,7 +56,7 @@ func parseStat(b []byte) (time.Duration, error) {
 	}
 	fields := bytes.Fields(b[end+1:]) // fields[0] is field 3
 	if len(fields) < 13 {
-		return 0, fmt.Errorf("stat: %d fields behind the command name, want 13 or more", len(fields))
+		return 0, fmt.Errorf("stat: %d fields after the command name, want 13 or more", len(fields))
 	}
 	var sum uint64
 	for _, f := range fields[11:13] {
@@ -69,7 +69,7 @@ func parseStat(b []byte) (time.Duration, error) {
 	return time.Duration(sum) * tick, nil
 }
 
-// parseStatus reads one memory line of proc_pid_status(5), such as "VmRSS:	  1234 kB", in bytes.
+// parseStatus reads a memory value from proc_pid_status(5), such as "VmRSS:   1234 kB", and returns it in bytes.
 func parseStatus(b []byte, key string) (int64, error) {
 	for line := range bytes.Lines(b) {
 		rest, ok := bytes.CutPrefix(line, []byte(key+":"))

@@ -9,38 +9,38 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// publisher sends the messages of a template over a connection of its own. One goroutine publishes, another listens for
-// confirms and for the broker's complaints.
+// publisher sends the messages of a template over its own connection. One goroutine publishes; another listens for confirms and for
+// errors from the broker.
 type publisher struct {
 	c     *conn
 	t     *template
 	clock clock
 	pace  pacer
 	gate  *gate // nil without confirms
-	disk  *disk // measured before each write; nil without --fdatasync
+	disk  *disk // measured before each write; nil = not measured
 
-	limit  int64   // messages; 0 = none
-	until  int64   // instant; 0 = none
-	rate   float64 // messages per second; 0 = as fast as the broker takes them
-	actual bool    // stamp with the time of writing, not with the intended one
+	limit  int64   // in messages; 0 = none
+	until  int64   // instant at which it ends; 0 = none
+	rate   float64 // messages per second; 0 = as fast as the broker accepts them
+	actual bool    // stamp with the time of writing instead of the intended time
 
-	pos      int // in the template
+	pos      int // of the next message in the template
 	sent     atomic.Int64
 	ended    atomic.Int64 // instant
 	stop     atomic.Bool
-	blocked  atomic.Pointer[string] // the broker's reason for blocking the connection, while it does
-	delayed  tally                  // by how much the messages left later than intended
-	confirms []confirm              // buffer of listen
+	blocked  atomic.Pointer[string] // the broker's reason while the connection is blocked; nil = it is not
+	delayed  tally                  // how much later than intended messages were sent
+	confirms []confirm              // reused by listen
 }
 
-// publish publishes until the limit, the end of the time or of ctx, and then waits for outstanding confirms.
+// publish publishes until limit, until or the end of ctx, and then waits for outstanding confirms.
 func (p *publisher) publish(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = p.c.nc.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	defer func() { p.ended.Store(p.clock.now()) }()
 	err := p.flow(ctx)
 	if ctx.Err() != nil {
-		return nil // the write was interrupted on purpose
+		return nil // ctx interrupted the write
 	}
 	if err != nil || p.gate == nil {
 		return err
@@ -64,7 +64,7 @@ func (p *publisher) flow(ctx context.Context) error {
 			}
 		}
 		if p.gate != nil {
-			now = p.clock.now() // the wait for confirms is not part of the latency
+			now = p.clock.now() // the latency does not include the wait for confirms
 		}
 		p.t.stamp(p.pos, int(n), now)
 		if err := p.write(n, now); err != nil {
@@ -91,7 +91,7 @@ func (p *publisher) paced(ctx context.Context) error {
 	}
 }
 
-// within returns at, or the end of the time if that is earlier.
+// within returns at, or until if that is earlier.
 func (p *publisher) within(at int64) int64 {
 	if p.until == 0 {
 		return at
@@ -99,12 +99,12 @@ func (p *publisher) within(at int64) int64 {
 	return min(at, p.until)
 }
 
-// gather stamps the messages that are due, at most space of them, and returns for when the first was intended.
+// gather stamps the messages that are due, at most space, and returns when the first of them was intended.
 func (p *publisher) gather(s *schedule, space int64) (n, first int64) {
 	now := p.clock.now()
 	first = now
 	for n < space {
-		k, at := s.take(p.within(now+1)-1, space-n) // what was intended for the end of the time is too late
+		k, at := s.take(p.within(now+1)-1, space-n) // messages intended for the instant until are not sent
 		if k == 0 {
 			break
 		}
@@ -119,7 +119,7 @@ func (p *publisher) gather(s *schedule, space int64) (n, first int64) {
 	return n, first
 }
 
-// allowed returns how many messages the next write may have: 0 at the end.
+// allowed returns how many messages the next write may contain; 0 at the end.
 func (p *publisher) allowed(ctx context.Context, now int64) (int64, error) {
 	if ctx.Err() != nil || p.stop.Load() || (p.until > 0 && now >= p.until) {
 		return 0, nil
@@ -147,7 +147,7 @@ func (p *publisher) write(n, at int64) error {
 	return nil
 }
 
-// listen reads until the connection's read deadline, which is how it is told to stop.
+// listen reads until the connection's read deadline, which stop sets.
 func (p *publisher) listen() error {
 	if err := p.c.serve(p.drain); err != nil {
 		return fmt.Errorf("publisher: %w", err)
@@ -155,7 +155,7 @@ func (p *publisher) listen() error {
 	return nil
 }
 
-// drain takes in the frames that have arrived.
+// drain processes the frames that have arrived.
 func (p *publisher) drain() error {
 	p.confirms = p.confirms[:0]
 	for {
@@ -201,7 +201,7 @@ func (p *publisher) take(f amqp.Frame) error {
 	return asClosed(m)
 }
 
-// latency returns the distribution of confirm latencies and the number of refused messages, once publish and listen have returned.
+// latency returns the confirm latencies and the number of refused messages. It is called after publish and listen have returned.
 func (p *publisher) latency() (h *histogram, nacked uint64) {
 	if p.gate == nil {
 		return &histogram{}, 0

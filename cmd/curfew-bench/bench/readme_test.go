@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Every command line in the README is one that the flags accept, and every flag is mentioned there.
+// The flags accept every command line in the README, and the README mentions every flag.
 func TestREADME(t *testing.T) {
 	page, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 func redriveFlags(f flags) {
 	f.sized(100, 0)
-	f.batched(64) // the publishing is not what is measured
+	f.batched(64) // publishing is not measured
 	f.counted(1_000_000, 1, "`messages` that died, and are moved back")
 	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` between two actions of a bystander")
 	f.whole(&f.o.perSecond, "per-second", 0, 0, maxCount, "`messages` to move per second; 0 = as fast as the broker can")
@@ -19,7 +19,7 @@ func redriveFlags(f flags) {
 	f.o.mortal = true
 }
 
-// redrive is a storm of messages that go back to where they died.
+// redrive is a storm of dead-lettered messages that return to their queue.
 type redrive struct {
 	*storm
 
@@ -86,7 +86,7 @@ func (d *redrive) bury(queue, dead string) error {
 	return err
 }
 
-// move has the broker move them back.
+// move requests a redrive to the messages' source.
 func (d *redrive) move(ctx context.Context, dead string) error {
 	body := map[string]any{"to": "source"}
 	if d.o.perSecond > 0 {

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// relayCommand is the only argument of the process that is the relay.
+// relayCommand is the only argument of the relay's process.
 const relayCommand = "relay"
 
-// relay is a process that passes on what it reads, and nothing else: the least that a broker can do.
+// relay is a process that only passes on the bytes that it reads: the least work that a broker can do.
 type relay struct {
 	addr string
 	pid  int
 	stop func() error
 }
 
-// startRelay starts this program again, in a session of its own as a service would be.
+// startRelay starts this program again as a relay, in its own session, as a service would be.
 func startRelay() (*relay, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -49,14 +49,14 @@ func startRelay() (*relay, error) {
 	return &relay{addr: strings.TrimSpace(line), pid: cmd.Process.Pid, stop: stop}, nil
 }
 
-// relayMain is that process: it writes its address to stdout and relays until stdin ends.
+// relayMain is the main function of the relay: it writes its address to stdout and relays until stdin ends.
 func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err == nil {
 		_, err = fmt.Fprintln(stdout, ln.Addr())
 	}
 	if err == nil {
-		go func() { _ = passOn(ln) }() // its clients see errors
+		go func() { _ = passOn(ln) }() // its clients get errors
 		_, err = io.Copy(io.Discard, stdin)
 		err = errors.Join(err, ln.Close())
 	}
@@ -67,7 +67,7 @@ func relayMain(stdin io.Reader, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// passOn writes what comes from the first client to the second, as it comes, until the first leaves.
+// passOn writes the bytes of the first client to the second until the first disconnects.
 func passOn(ln net.Listener) error {
 	from, err := ln.Accept()
 	if err != nil {
@@ -80,7 +80,7 @@ func passOn(ln net.Listener) error {
 	return errors.Join(pump(to, from), from.Close(), to.Close())
 }
 
-// pump is not io.Copy, which would not let the bytes pass through this process.
+// pump copies through a buffer of this process. io.Copy would let the kernel pass the bytes from socket to socket.
 func pump(to io.Writer, from io.Reader) error {
 	buf := make([]byte, readSize)
 	for {

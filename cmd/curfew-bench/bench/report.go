@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// report is the outcome of a run, in the order in which it is shown. Values are int64, float64 or string.
+// report is the result of a run, in the order of its output. Values are int64, float64 or string.
 type report struct {
 	scenario string
 	fields   []field
 }
 
 type field struct {
-	key, label string // key: in JSON, with its unit; label: for people
+	key, label string // key: in JSON, with its unit; label: in text
 	value      any
 	unit       string
 }
@@ -27,7 +27,7 @@ func (r *report) add(key, label string, value any, unit string) {
 	r.fields = append(r.fields, field{key, label, value, unit})
 }
 
-// quantiles adds a distribution in milliseconds; nothing if there was nothing to measure.
+// quantiles adds a distribution in milliseconds, unless it is empty.
 func (r *report) quantiles(key, label string, h *histogram) {
 	if h.n == 0 {
 		return
@@ -40,7 +40,7 @@ func (r *report) quantiles(key, label string, h *histogram) {
 	}
 }
 
-// cost adds what n messages cost the broker between two samples of its process, and what the whole run cost the generator.
+// cost adds the broker's cost for n messages, between two samples of its process, and the generator's cost for the whole run.
 func (r *report) cost(s *session, n int64, from, to usage) {
 	if s.o.pid > 0 {
 		cpu := (to.cpu - from.cpu).Seconds()
@@ -77,7 +77,7 @@ func text(v any) string {
 	return fmt.Sprint(v)
 }
 
-// decimals keeps about four significant digits.
+// decimals returns the number of decimals for about four significant digits.
 func decimals(v float64) int {
 	switch v = math.Abs(v); {
 	case v >= 100:
@@ -107,7 +107,7 @@ func millis(ns int64) float64 { return float64(ns) / 1e6 }
 
 func mebi(bytes int64) float64 { return float64(bytes) / (1 << 20) }
 
-// grouped writes thousands apart: 1,234,567.
+// grouped formats a number with commas: 1,234,567.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	first := 0
@@ -120,7 +120,7 @@ func grouped(n int64) string {
 	return s
 }
 
-// rate is n per second between two instants; 0 when no time passed.
+// rate returns n per second between two instants; 0 if from is not before to.
 func rate(n, from, to int64) float64 {
 	if to <= from {
 		return 0

@@ -20,11 +20,11 @@ func retriesFlags(f flags) {
 	f.o.queues, f.o.mortal = 1, true
 }
 
-// retries: rejected messages go to a second queue, from which its TTL returns them.
+// retries rejects messages, which go to a second queue. When they expire there, they return to the first.
 type retries struct {
 	*load
 
-	rejected int64 // and returned
+	rejected int64 // that also returned
 	last     int64 // instant of the last delivery
 }
 

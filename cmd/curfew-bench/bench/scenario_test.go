@@ -33,8 +33,8 @@ func runScenario(t *testing.T, b *fakeBroker, line string) map[string]any {
 	return result
 }
 
-// In the bubble the generator and the broker take no time at all, so every figure is exact, as long as nothing dies at the
-// instant at which the generator looks: which of the two comes first then is anyone's guess.
+// In the bubble the generator and the broker take no time, so every result is exact, unless a message expires at the very instant at
+// which the generator acts: the order of the two is then undefined.
 func TestScenarios(t *testing.T) {
 	cases := []struct {
 		name, line string
@@ -310,7 +310,7 @@ func TestInterruptEndsARunInOrder(t *testing.T) {
 	}
 }
 
-// The bystander's connection for questions was closed while it waited for an answer: the storm failed with what came instead.
+// The asker's connection was once closed while it waited for an answer, so the storm failed with an unexpected answer.
 func TestAStormMayEndBeforeTheLastAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newFakeBroker()

@@ -10,7 +10,7 @@ import (
 	"os"
 )
 
-// secure decides whether and how to connect with TLS.
+// secure sets up TLS if the flags or the URI ask for it.
 func (o *options) secure(given map[string]bool) error {
 	if o.tls && !given["uri"] {
 		if err := o.broker.Set("amqps://guest:guest@127.0.0.1/"); err != nil {
@@ -42,12 +42,12 @@ func (o *options) secure(given map[string]bool) error {
 		RootCAs:                     roots,
 		Certificates:                own,
 		InsecureSkipVerify:          o.tlsAny,
-		DynamicRecordSizingDisabled: true, // one record for each message, from the first on
+		DynamicRecordSizingDisabled: true, // each message in one record, from the first
 	}
 	return err
 }
 
-// certificates returns the certificate to log in by, if there is one.
+// certificates returns the client's certificate; nil = none.
 func (o *options) certificates() ([]tls.Certificate, error) {
 	if o.tlsCert == "" {
 		if o.tlsKey != "" {
@@ -63,7 +63,7 @@ func (o *options) certificates() ([]tls.Certificate, error) {
 	return []tls.Certificate{own}, nil
 }
 
-// roots returns the authorities; nil = the system's.
+// roots returns the trusted authorities; nil = the system's.
 func (o *options) roots() (*x509.CertPool, error) {
 	if o.tlsCA == "" {
 		return nil, nil
@@ -74,7 +74,7 @@ func (o *options) roots() (*x509.CertPool, error) {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("--tls-ca %s: there is no certificate in it", o.tlsCA)
+		return nil, fmt.Errorf("--tls-ca %s: it contains no certificate", o.tlsCA)
 	}
 	return roots, nil
 }

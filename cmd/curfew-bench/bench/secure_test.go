@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// The error was EOF, a frame of type 72, or tls: first record does not look like a TLS handshake.
+// The error names the kind of port. It was once EOF, a frame of type 72, or "tls: first record does not look like a TLS handshake".
 func TestOtherKindsOfPortsAreTold(t *testing.T) {
 	cases := []struct {
 		name, line, answer string
@@ -81,7 +81,7 @@ func TestOtherKindsOfPortsAreTold(t *testing.T) {
 	}
 }
 
-// selfSigned is a certificate for 127.0.0.1 that is its own authority, and its file.
+// selfSigned returns a certificate for 127.0.0.1 that is its own authority, and a file with it.
 func selfSigned(t *testing.T) (file string, cert tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -11,22 +11,22 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// session is one run of a scenario: a connection for declarations and questions, what has to be removed at the end, and the
-// broker's process.
+// session is one run of a scenario. It has a connection for declarations and other requests, a list of what to remove at the end, and
+// the broker's process.
 type session struct {
 	*env
 
 	o         *options
 	clock     clock
 	admin     *conn  // nil without a broker
-	prefix    string // of the queues' names
+	prefix    string // of the names of queues
 	queues    []string
 	exchanges []string
 	cleanups  []func() error
 
-	start  usage // the broker before anything was declared
+	start  usage // of the broker, before the first declaration
 	own    time.Duration
-	failed error // the first sample of the broker's process that failed
+	failed error // the first error of sampling the broker's process
 }
 
 func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, error) {
@@ -45,10 +45,10 @@ func (e *env) begin(ctx context.Context, o *options, broker bool) (*session, err
 	return s, nil
 }
 
-// cleanUp has fn called when the scenario has run.
+// cleanUp registers fn to be called at the end of the run.
 func (s *session) cleanUp(fn func() error) { s.cleanups = append(s.cleanups, fn) }
 
-// end cleans up, removes what was declared and closes the connection.
+// end cleans up, deletes queues and exchanges, and closes the connection.
 func (s *session) end() (err error) {
 	for _, fn := range slices.Backward(s.cleanups) {
 		err = errors.Join(err, fn())
@@ -76,7 +76,7 @@ func (s *session) remove() error {
 	return nil
 }
 
-// sample stores what the broker's process has used; zero without --pid. An error is kept, and the run fails with it.
+// sample samples the broker's process; without --pid the sample is zero. The first error is kept, and the run fails with it.
 func (s *session) sample(into *usage) {
 	var err error
 	if s.o.pid > 0 {
@@ -87,7 +87,7 @@ func (s *session) sample(into *usage) {
 	}
 }
 
-// sampleAfter is sample after some time of rest.
+// sampleAfter waits for d and then samples.
 func (s *session) sampleAfter(ctx context.Context, d time.Duration, into *usage) error {
 	select {
 	case <-time.After(d):
@@ -98,12 +98,12 @@ func (s *session) sampleAfter(ctx context.Context, d time.Duration, into *usage)
 	}
 }
 
-// queue declares a queue with the arguments of the scenario and of --queue-args, to be removed at the end.
+// queue declares a queue with the arguments of the scenario and of --queue-args. The session deletes it at the end.
 func (s *session) queue(name string, args ...amqp.Field) (string, error) {
 	return s.bare(name, slices.Concat(args, s.o.queueArgs.table)...)
 }
 
-// bare declares a queue without the arguments of --queue-args: one that only helps with the measurement.
+// bare declares a queue without the arguments of --queue-args, for a queue that only serves the measurement.
 func (s *session) bare(name string, args ...amqp.Field) (string, error) {
 	q := s.prefix + name
 	if _, err := s.admin.declare(amqp.QueueDeclare{Queue: q, Durable: s.o.durable, Arguments: args}); err != nil {
@@ -113,7 +113,7 @@ func (s *session) bare(name string, args ...amqp.Field) (string, error) {
 	return q, nil
 }
 
-// mortal declares a queue and one for its dead letters.
+// mortal declares a queue and its dead-letter queue.
 func (s *session) mortal() (queue, dead string, err error) {
 	if dead, err = s.bare("dead"); err != nil {
 		return "", "", err
@@ -122,12 +122,12 @@ func (s *session) mortal() (queue, dead string, err error) {
 	return queue, dead, err
 }
 
-// deadTo returns the arguments of a queue whose dead letters go to another.
+// deadTo returns the arguments for dead-lettering to a queue.
 func deadTo(queue string) []amqp.Field {
 	return []amqp.Field{{Key: "x-dead-letter-exchange", Value: ""}, {Key: "x-dead-letter-routing-key", Value: queue}}
 }
 
-// exchange declares an exchange, to be removed at the end.
+// exchange declares an exchange. The session deletes it at the end.
 func (s *session) exchange(kind string, args ...amqp.Field) (string, error) {
 	x := s.prefix + kind
 	m := &amqp.ExchangeDeclare{Exchange: x, Type: kind, Durable: s.o.durable, Arguments: args}
@@ -138,7 +138,7 @@ func (s *session) exchange(kind string, args ...amqp.Field) (string, error) {
 	return x, nil
 }
 
-// ttl returns the argument for --ttl.
+// ttl returns the queue argument for --ttl.
 func (s *session) ttl() []amqp.Field {
 	if s.o.ttl < 0 {
 		return nil

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	calm      = time.Second // the least time to watch the bystander before the storm
+	calm      = time.Second // how long the bystander is measured at least before the storm
 	aftermath = 500 * time.Millisecond
 )
 
 func stormFlags(f flags) {
 	f.sized(100, 0)
-	f.batched(64) // the publishing is not what is measured
+	f.batched(64) // publishing is not measured
 	f.counted(200_000, 1, "`messages` that fall due at once")
 	f.period(&f.o.delay, "delay", 15*time.Second, 2*time.Second, time.Hour, "the `time` from the first publish until all fall due; all must be confirmed a second before")
 	f.period(&f.o.every, "every", time.Millisecond, 100*time.Microsecond, time.Second, "the `time` between two actions of a bystander")
@@ -24,14 +24,14 @@ func stormFlags(f flags) {
 	f.o.mortal = true
 }
 
-// storm has two fleets: one publishes the messages that fall due, the other is the bystander.
+// storm has two fleets: one publishes the messages that fall due, and the other one is the bystander.
 type storm struct {
 	*load
 
 	by    *fleet    // the bystander's publisher and consumer
 	asker *asker    // the bystander's passive declares
 	quiet snapshots // before the storm
-	loud  snapshots // from the instant all fell due to shortly after the last arrived
+	loud  snapshots // from the instant at which all fell due until shortly after the last arrived
 
 	due, over  int64 // instants
 	came, sent int64
@@ -77,7 +77,7 @@ func (st *storm) run(ctx context.Context) error {
 	return nil
 }
 
-// fill publishes messages that fall due at the same instant: the expiration shrinks as time passes.
+// fill publishes messages that all fall due at the same instant, so each gets a shorter expiration than the one before.
 func (st *storm) fill(to content) error {
 	p, err := st.f.publisher(to, st.o.confirm)
 	if err != nil {
@@ -102,7 +102,7 @@ func (st *storm) fill(to content) error {
 	return nil
 }
 
-// pour ends when every message is confirmed, or with ctx, whose deadline is also the connection's for writing.
+// pour publishes until every message is confirmed, or ctx ends. The connection's write deadline is the same as that of ctx.
 func (st *storm) pour(ctx context.Context, p *publisher, c content) error {
 	c.frameMax = p.c.frameMax
 	for {
@@ -121,7 +121,7 @@ func (st *storm) pour(ctx context.Context, p *publisher, c content) error {
 		}
 		err = p.write(min(n, int64(p.t.batch)), now)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			<-ctx.Done() // its deadline is the same
+			<-ctx.Done() // both deadlines are the same instant
 			return context.Cause(ctx)
 		}
 		if err != nil {
@@ -130,12 +130,12 @@ func (st *storm) pour(ctx context.Context, p *publisher, c content) error {
 	}
 }
 
-// remaining returns the time until due in whole milliseconds, rounded up.
+// remaining returns the time until due in milliseconds, rounded up.
 func remaining(due, now int64) int64 {
 	return max(0, (due-now+int64(time.Millisecond)-1)/int64(time.Millisecond))
 }
 
-// bystand starts the bystander: a publisher and a consumer of one queue, and a third connection that declares it passively.
+// bystand starts the bystander: a publisher and a consumer of one queue, and an asker that declares the queue passively.
 func (st *storm) bystand(own string) error {
 	if err := st.by.consume(own); err != nil {
 		return err
@@ -154,7 +154,7 @@ func (st *storm) bystand(own string) error {
 	return nil
 }
 
-// leave ends the bystander: the asker's connection is closed once no goroutine waits for an answer on it.
+// leave stops the bystander. The asker's connection is closed after its last answer.
 func (st *storm) leave() error {
 	err := st.by.stop()
 	if st.asker != nil {
@@ -167,7 +167,7 @@ func (st *storm) watch(until int64) error {
 	return st.by.until(func() (bool, error) { return st.clock.now() >= until, nil })
 }
 
-// finish ends the bystander's publishing and waits for its last deliveries: the slowest may be among them.
+// finish ends the bystander's publishing and waits for its last deliveries, because the slowest may be among them.
 func (st *storm) finish() error {
 	st.asker.stop.Store(true)
 	for _, p := range st.by.publishers {
@@ -209,7 +209,7 @@ func (st *storm) report(r *report) {
 	r.cost(st.session, st.sent, st.from, st.to)
 }
 
-// outcome names what became of messages whose time was up.
+// outcome returns the word for what happened to messages that fell due; expired is the word if they expire.
 func (st *storm) outcome(expired string) string {
 	if st.o.held() {
 		return "released"

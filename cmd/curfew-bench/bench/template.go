@@ -11,38 +11,38 @@ import (
 
 const (
 	channel   = 1       // the only channel of each connection
-	ringSize  = 1 << 16 // bytes of a ring, unless what has to be in it is more
-	writeSize = 1 << 18 // bytes in a write of more than one message, at most
-	ringMost  = 1 << 22 // bytes of a ring, at most, to have whole batches in it
+	ringSize  = 1 << 16 // bytes of a ring, unless its keys, batches or variants need more
+	writeSize = 1 << 18 // most bytes in a write of several messages
+	ringMost  = 1 << 22 // most bytes of a ring that is extended to whole batches
 	stampSize = 8       // bytes of a stamp: nanoseconds, big endian
-	variants  = 1 << 14 // messages prepared when each draws an expiration of its own
+	variants  = 1 << 14 // messages in a ring whose messages have random expirations
 )
 
-// template is a ring of complete messages, ready to be written to a socket: a run of them is one slice of buf. Only the stamp, the
-// first eight bytes of each body, changes from round to round.
+// template is a ring of complete messages that are ready to be written to a socket; consecutive messages are one slice of buf. Only the
+// stamp, the first eight bytes of each body, changes between writes.
 //
 //	| basic.publish frame | header frame | body frame: | stamp 8 | zeros ... || next message ...
 type template struct {
 	buf    []byte
 	off    []int   // message i is buf[off[i]:off[i+1]]
-	stamps []int   // where in buf message i's stamp goes; nil when bodies are too short for one
-	plus   []int64 // added to message i's stamp; nil = nothing
-	batch  int     // messages in a write
+	stamps []int   // position of message i's stamp in buf; nil if bodies are too short for stamps
+	plus   []int64 // added to message i's stamp; nil = 0
+	batch  int     // messages in one write
 }
 
-// content is what a template's messages have in common.
+// content describes the messages of a template.
 type content struct {
 	exchange   string
-	keys       []string // routing keys, taken in turn: queues, with the default exchange
+	keys       []string // routing keys, used in turn; with the default exchange, names of queues
 	size       int      // of the body
-	batch      int      // messages in a write
-	delivered  bool     // as a broker delivers them, not as a client publishes them
+	batch      int      // messages in one write
+	delivered  bool     // in the form in which a broker delivers them
 	persistent bool
 	mandatory  bool
-	expiration span   // each message's own, drawn from here
+	expiration span   // the range of the messages' expirations
 	ttl        int64  // of the queue, milliseconds; -1 = none
-	wait       string // header for the time drawn from expiration; "" = it is the message's expiration
-	due        bool   // stamp with the instant a message's time is up, not with the one it is sent
+	wait       string // the header that carries the time from expiration; "" = it is the message's expiration
+	due        bool   // stamp with the instant at which the message falls due instead of that of sending
 	frameMax   int
 }
 
@@ -56,7 +56,7 @@ func newTemplate(c content) *template {
 	return t
 }
 
-// plan sets the batch and returns the length of the ring: every queue equally often, and whole batches if they fit.
+// plan sets the batch and returns the length of the ring: each key equally often, and whole batches if they fit.
 func (t *template) plan(c content, size int) int {
 	t.batch = max(1, min(c.batch, writeSize/size))
 	n := lcm(len(c.keys), t.batch)
@@ -114,7 +114,7 @@ func (t *template) properties(c content) []byte {
 	return p.Append(nil)
 }
 
-// limit sets how many milliseconds a message may live, or has to wait.
+// limit sets the time in milliseconds after which a message expires, or is released.
 func (c *content) limit(p *amqp.Properties, ms int64) {
 	if c.wait != "" {
 		p.Set(amqp.PropHeaders)
@@ -128,7 +128,7 @@ func (c *content) limit(p *amqp.Properties, ms int64) {
 // len returns the number of messages in the ring.
 func (t *template) len() int { return len(t.off) - 1 }
 
-// stamp gives messages i to i+n the time at, plus what each adds to it.
+// stamp sets the stamps of messages i to i+n to at, plus each message's own addition.
 func (t *template) stamp(i, n int, at int64) {
 	if t.stamps == nil {
 		return
@@ -142,5 +142,5 @@ func (t *template) stamp(i, n int, at int64) {
 	}
 }
 
-// run returns messages i to i+n as they are sent.
+// run returns messages i to i+n as they are written.
 func (t *template) run(i, n int) []byte { return t.buf[t.off[i]:t.off[i+n]] }

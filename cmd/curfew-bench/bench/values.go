@@ -14,8 +14,8 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The flag values below check ranges in Set, so that the error names the flag, the value and the accepted range: the flag --queues
-// does not take "0": must be a whole number from 1 to 1000000.
+// The flag values below check their ranges in Set, so that the error names the flag, the value and the accepted range: "the flag
+// --queues does not take "0": must be a whole number from 1 to 1000000".
 
 // bounded is a number or a duration from lo to hi.
 type bounded[T int64 | time.Duration] struct {
@@ -41,7 +41,7 @@ func (b bounded[T]) Set(s string) error {
 	return nil
 }
 
-// span is a range of milliseconds, both ends included; set tells an absent one from 0..0.
+// span is a range of milliseconds, with both ends; set is false if none was given, as opposed to 0..0.
 type span struct {
 	lo, hi int64
 	set    bool
@@ -68,11 +68,11 @@ func (s *span) Set(v string) error {
 	return nil
 }
 
-// target is the broker's address and our login.
+// target is the broker's address, with user and password.
 type target struct {
 	addr, vhost, user, password string
 	secure                      bool        // the URI asks for TLS
-	tls                         *tls.Config // nil without
+	tls                         *tls.Config // nil = without TLS
 }
 
 func (t *target) String() string {
@@ -91,7 +91,7 @@ func (t *target) String() string {
 	return u.String()
 }
 
-// Set reads an AMQP URI. An absent virtual host, with or without the slash before it, is "/".
+// Set reads an AMQP URI. Without a virtual host, with or without the slash before it, the virtual host is "/".
 func (t *target) Set(s string) error {
 	u, err := url.Parse(s)
 	if err != nil || (u.Scheme != "amqp" && u.Scheme != "amqps") || u.Hostname() == "" {
@@ -116,8 +116,8 @@ func (t *target) Set(s string) error {
 	return nil
 }
 
-// arguments are the arguments of a declaration, given as k=v once per flag: true and false are booleans, whole numbers are
-// 64-bit integers, everything else is a string.
+// arguments are the arguments of a declaration, one k=v for each use of the flag. true and false are booleans, whole numbers are 64-bit
+// integers, and everything else is a string.
 type arguments struct{ table amqp.Table }
 
 func (a *arguments) String() string {

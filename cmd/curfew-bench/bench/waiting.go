@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 )
 
-// The ways in which a scenario's messages wait, values of --by.
+// Ways in which messages wait, the values of --by.
 const (
 	byTTL      = "ttl"      // in a queue with a dead-letter queue, until they expire
 	byExchange = "exchange" // in an exchange of type x-delayed-message, header x-delay
@@ -17,7 +17,7 @@ const (
 	byQueue    = "queue"    // for a consumer
 )
 
-// choice is one of a few words.
+// choice is one of several words.
 type choice struct {
 	to  *string
 	all []string
@@ -38,16 +38,16 @@ func (c choice) Set(s string) error {
 	return nil
 }
 
-// waiting registers --by, whose first choice is the default.
+// waiting registers --by. The first word is the default.
 func (f flags) waiting(usage string, all ...string) {
 	f.o.by = all[0]
 	f.Var(choice{&f.o.by, all}, "by", usage)
 }
 
-// held reports whether messages wait for a header's time, not for their expiration.
+// held reports whether messages wait for the time in a header; otherwise they wait until they expire.
 func (o *options) held() bool { return o.by == byExchange || o.by == byHold }
 
-// waits returns an error for flags that the way of waiting excludes.
+// waits returns an error if a flag was given that does not fit --by.
 func (o *options) waits(given map[string]bool) error {
 	if o.held() && given["ttl"] {
 		return fmt.Errorf("--ttl: messages do not expire with --by %s; --expiration says how long they wait", o.by)
@@ -55,7 +55,7 @@ func (o *options) waits(given map[string]bool) error {
 	return nil
 }
 
-// places declares where messages wait. It returns what is to be published, and the queue where they arrive when their time has come.
+// places declares the queue or exchange where messages wait. It returns what to publish, and the queue where due messages arrive.
 func (s *session) places() (to content, arrival string, err error) {
 	if !s.o.held() {
 		queue, dead, err := s.mortal()
