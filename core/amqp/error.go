@@ -11,7 +11,7 @@ type Error struct {
 	Name          string // of the code, such as NOT_FOUND
 	Text          string
 	Class, Method uint16
-	Soft          bool // only the channel must close, whatever the code says
+	Soft          bool // only the channel must close, even if the code is a hard error
 	Undone        bool // the method certainly had no effect; this field is not sent
 }
 

@@ -20,7 +20,7 @@ type gate struct {
 	known   func(digest) bool // reports whether a password was right before
 	most    int               // checks that may run at a time
 
-	mu      sync.Mutex // guards what follows, and the fields of attempts and checks that belong to the gate
+	mu      sync.Mutex // guards the fields below, and the fields of attempts and checks that belong to the gate
 	running int
 	waiting int // waiting checks of all lines
 	checks  map[checkKey]*check

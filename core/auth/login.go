@@ -176,7 +176,7 @@ const logInterval = time.Second
 // unlogged counts refusals that are not logged. Checks are limited in rate, so each wrong password is logged. Logins without a check
 // cost strangers nothing and are not limited, so only one per interval is logged.
 type unlogged struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	n    int        // since the last one that was logged
 	last hook.Instant
 }

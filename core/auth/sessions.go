@@ -38,7 +38,7 @@ func ParseToken(token string) (id SessionID, ok bool) {
 
 // sessions holds the logins that clients resume with a token. They are not durable. Any goroutine may use it.
 type sessions struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	byID map[SessionID]*session
 	of   map[string][]*session // by user, the oldest first
 }

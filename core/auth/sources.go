@@ -19,7 +19,7 @@ import (
 // sources remembers the sources of successful and failed logins, so that the gate can prefer some sources. The user name of a login does not
 // matter: otherwise the time that a login takes would show strangers which users exist. It is safe for concurrent use.
 type sources struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	key    [sha256.Size]byte
 	proven map[mark]provenSource
 	users  map[mark]int          // how many entries of proven belong to each user
@@ -181,7 +181,7 @@ const sourcesMagic = "curfew sources 1\n"
 const (
 	sourcesHead  = len(sourcesMagic) + sha256.Size
 	sourcesEntry = 2 * len(mark{})
-	// MaxSourcesBytes bounds what [Store.EncodeSources] returns.
+	// MaxSourcesBytes bounds the length of the result of [Store.EncodeSources].
 	MaxSourcesBytes = sourcesHead + maxProven*sourcesEntry + sha256.Size
 )
 

@@ -9,7 +9,7 @@ import (
 
 // connTracker tracks the connections of all users.
 type connTracker struct {
-	mu    sync.Mutex // guards what follows, and the channels of tracked connections
+	mu    sync.Mutex // guards the fields below, and the channels of tracked connections
 	users map[string]*userConns
 }
 

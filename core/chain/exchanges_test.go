@@ -164,7 +164,7 @@ func TestCheckExchange(t *testing.T) {
 	}
 }
 
-// fragile is a router that panics where it is told to.
+// fragile is a router that panics in chosen places.
 type fragile struct {
 	at    string
 	calls []string

@@ -10,7 +10,7 @@ import (
 // Seldom limits log lines of a kind to one per second, for events that strangers can cause at no cost: otherwise they could fill the
 // disk. Any goroutine may use it.
 type Seldom struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	last    hook.Instant
 	skipped int // since then
 }

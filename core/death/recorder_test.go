@@ -201,7 +201,7 @@ func TestLaterDeaths(t *testing.T) {
 	check(t, m, concat(own, xdeath(e2, e1), first, ends("last", "dlx", "q2", "rejected")))
 
 	m = record(t, &r, died("q1", hook.ReasonExpired, "dlx2", 30*second, "k3"), m, true)
-	e1[1].Value = int64(2) // count; what else it says is of the first time
+	e1[1].Value = int64(2) // count; its other fields are those of the first death
 	check(t, m, concat(own, xdeath(e1, e2), first, ends("last", "dlx2", "q1", "expired")))
 
 	m = record(t, &r, died("q1", hook.ReasonMaxLen, "", 40*second, "k4"), m, true)

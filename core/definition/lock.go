@@ -6,7 +6,7 @@ import "sync"
 // in which they asked for it. Tests that simulate time can wait for a Lock, but not for a [sync.Mutex], where time would stand still.
 // The zero value is unlocked.
 type Lock struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	held    bool
 	waiting []chan struct{} // closed for the next holder
 }

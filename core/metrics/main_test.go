@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a broker whose collector has a clock that moves only when it is told to.
+// rig is a broker whose collector has a clock that tests move.
 type rig struct {
 	t         testing.TB
 	store     *store.Store

@@ -114,7 +114,7 @@ type Collector struct {
 	Options
 	started hook.Instant
 
-	mu       sync.Mutex // guards what follows; held while a goroutine gathers
+	mu       sync.Mutex // guards the fields below; held while a goroutine gathers
 	last     *Collection
 	totals   monotonicTotals
 	removals removalTotals

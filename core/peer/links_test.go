@@ -345,7 +345,7 @@ func (c *stoppingConn) Read(b []byte) (int, error) {
 		select {
 		case <-c.stopped:
 			time.Sleep(time.Until(c.deadline) + 5*time.Second)
-			return 0, os.ErrDeadlineExceeded // whatever waits in the socket: the runtime checks its timers first
+			return 0, os.ErrDeadlineExceeded // even if the socket has data: the runtime checks its timers first
 		default:
 		}
 	}

@@ -10,7 +10,7 @@ import (
 // barrier shares calls of Options.Fresh: one call runs at a time, and all callers that asked before it began get its result. This way
 // failing logins cannot flood the registry. Any goroutine may use it.
 type barrier struct {
-	turn  chan struct{} // capacity 1: has a value during a call, which guards what follows
+	turn  chan struct{} // capacity 1: has a value during a call, which guards the fields below
 	begun atomic.Uint64 // calls; written during a call
 	last  uint64        // number of the call that returned err
 	err   error

@@ -14,7 +14,7 @@ import (
 
 // reachable counts the queues that are still in memory.
 func reachable(queues []weak.Pointer[queue.Mailbox]) (n int) {
-	for range 3 { // what lies in a pool outlives two collections
+	for range 3 { // objects in a pool survive two collections
 		runtime.GC()
 	}
 	for _, q := range queues {

@@ -77,7 +77,7 @@ func TestLargeFrame(t *testing.T) {
 	p.feed([]byte{amqp.FrameBody, 0, 1, 0xff, 0xff, 0xff, 0xff})
 	p.refused(501, "FRAME_ERROR - type 3, all octets = <<>>: {frame_too_large,4294967295,4088}")
 
-	// Nobody knows where the next frame begins, so the connection does not wait for close-ok.
+	// The start of the next frame is unknown, so the connection does not wait for close-ok.
 	p.state(Closed)
 }
 

@@ -333,7 +333,7 @@ func TestCancel(t *testing.T) {
 	p.delivers(1, "c2:2")
 	p.send(1, &amqp.BasicCancel{ConsumerTag: "c", NoWait: true})
 	p.silent()
-	p.send(1, &amqp.BasicAck{DeliveryTag: 2, Multiple: true}) // what was delivered may still be acknowledged
+	p.send(1, &amqp.BasicAck{DeliveryTag: 2, Multiple: true}) // delivered messages may still be acknowledged
 	do[*amqp.ChannelCloseOK](p, 1, &amqp.ChannelClose{ReplyCode: 200})
 	p.channel(1)
 	p.holds(1, "q", 0)

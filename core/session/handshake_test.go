@@ -170,8 +170,8 @@ func TestLoginDoesNotBlockTheReader(t *testing.T) {
 	expect[*amqp.ConnectionOpenOK](p, 0)
 }
 
-// A client that is refused because of too many logins is told to try again, not that its password is wrong: many clients never try again
-// after that.
+// The error for a client that is refused because of too many logins says to try again later. After an error about a wrong password,
+// many clients would never try again.
 func TestLoginsThatComeToNothing(t *testing.T) {
 	for _, can := range [][]string{{"authentication_failure_close"}, nil} {
 		p := newProbe(t).start()

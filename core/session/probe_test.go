@@ -16,8 +16,8 @@ type probe struct {
 	t    testing.TB
 	conn *Conn
 	now  hook.Instant
-	in   []byte // what the connection has not consumed
-	out  []byte // what it has said and nobody has looked at
+	in   []byte // bytes that the connection has not read
+	out  []byte // its output that the test has not read
 }
 
 func newProbe(tb testing.TB, change ...func(*Options)) *probe {

@@ -142,7 +142,7 @@ type game struct {
 	*probe
 	rng  *rand.Rand
 	seen []sight
-	tags []uint64 // of what it holds
+	tags []uint64 // of the messages that it holds
 	last int      // message
 	tx   bool     // channel 1 is transactional
 }
@@ -183,7 +183,7 @@ func (g *game) step() {
 		g.commit(1)
 	case g.tx:
 		g.rollback(1)
-		g.tags = nil // what is settled again is for the connection's end
+		g.tags = nil // these messages stay unacknowledged until the connection ends
 	default:
 		g.declare(name)
 	}

@@ -122,7 +122,7 @@ func TestScheduledMessagesDoNotAllocate(t *testing.T) {
 		r.feed(batch)
 		r.drain()
 	}
-	for range 200 { // memory that grows with what is held
+	for range 200 { // memory that grows with the held messages
 		publish()
 	}
 	if per := testing.AllocsPerRun(50, publish) / many; per > 0.5 {

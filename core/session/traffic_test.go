@@ -14,7 +14,7 @@ import (
 // peer is a connection with a reader and a writer of its own, as package wire runs them.
 type peer struct {
 	*probe
-	frames chan amqp.Frame // what the connection has said
+	frames chan amqp.Frame // from the connection
 	done   chan struct{}   // closed when the writer has ended
 }
 

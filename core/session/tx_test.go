@@ -39,7 +39,7 @@ func TestTransaction(t *testing.T) {
 
 	p.publish(1, bodies("r", "a", "b")...)
 	p.publish(1, published{key: "nowhere", body: "back", mandatory: true})
-	p.send(1, &amqp.BasicNack{DeliveryTag: 2, Requeue: true}) // what was rolled back is not acknowledged
+	p.send(1, &amqp.BasicNack{DeliveryTag: 2, Requeue: true}) // the rolled back acknowledgement has no effect
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})
 	p.silent()
 	p.send(1, &amqp.TxCommit{})

@@ -26,7 +26,7 @@ const (
 
 // class holds the slabs of one size.
 type class struct {
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	warm   [][]byte   // free and resident
 	cold   [][]byte   // free, their pages returned to the system
 	region []byte     // mapped and not yet cut
@@ -168,7 +168,7 @@ func (c *class) give(b []byte) {
 // largeSlabs holds the slabs beyond the classes. Each contains one large message. Some free ones
 // are kept, because the system clears every page that it provides.
 type largeSlabs struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	free     [][]byte   // the longest unused first
 	retained int        // bytes of them
 }

@@ -15,7 +15,7 @@ import (
 type Ring struct {
 	first uint64 // number of the event before the first one
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	last  uint64     // number of the latest event
 	lanes [lanes]lane
 	wake  chan struct{} // closed at the next event; nil: no reader waits

@@ -20,7 +20,7 @@ func TestGap(t *testing.T) {
 				none++
 			}
 		}
-		// Six times what these usually differ by.
+		// Six times the usual difference.
 		if got, want := sum/n, (1-ratio)/ratio; math.Abs(got-want) > 6*math.Sqrt(1-ratio)/ratio/math.Sqrt(n) {
 			t.Errorf("ratio %v: gaps of %v on average, want %v", ratio, got, want)
 		}

@@ -18,7 +18,7 @@ type spanBuffer struct {
 	flushEvery int    // flushDue is called after this many spans and after each flushBytes
 	flushDue   func() // must not block
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	buf   []byte
 	count int
 	spare []byte // memory for the next buf

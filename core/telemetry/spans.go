@@ -46,7 +46,7 @@ type SpanOptions struct {
 // Sampling decides which messages are traced.
 type Sampling struct {
 	Ratio float64 // fraction of the messages without a context, 0 to 1
-	// ByRatio means that messages with a context are sampled by their trace ID, whatever flag the context has.
+	// ByRatio means that messages with a context are sampled by their trace ID, and the context's sampled flag is ignored.
 	ByRatio bool
 }
 

@@ -58,7 +58,7 @@ type conn struct {
 
 	requests  atomic.Uint32 // requests to the reader, as bits
 	wakeup    chan struct{} // capacity 1; wakes a reader that is not reading
-	unwritten net.Buffers   // what the writer is writing
+	unwritten net.Buffers   // buffers that the writer is writing
 	written   chan struct{} // closed when the writer has ended
 	traffic   traffic
 }

@@ -295,7 +295,7 @@ func TestFloodAfterError(t *testing.T) {
 	})
 }
 
-// When nobody knows where the next frame begins, the broker does not wait for close-ok.
+// After a frame error the start of the next frame is unknown, so the broker does not wait for close-ok.
 func TestFrameError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := dial(t, newServer(t)).open(0)

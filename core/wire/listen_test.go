@@ -103,7 +103,7 @@ func TestAddressOfAKilledProcess(t *testing.T) {
 	})
 }
 
-// A broker that is told to stop does not wait for an address.
+// A broker that stops does not wait for an address to become free.
 func TestStopWhileAnAddressIsInUse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken, err := net.Listen("tcp", "127.0.0.1:0")

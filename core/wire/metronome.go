@@ -14,7 +14,7 @@ var errNoMetronome = errors.New("no metronome")
 
 // metronomes is a pool of unused metronomes.
 type metronomes struct {
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	free []*metronome
 	made int
 }

@@ -23,7 +23,7 @@ import (
 type pair struct {
 	front, owner *Server
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	homeIs    wlog.NodeID
 	changed   chan struct{}
 	streams   []net.Conn      // from the front, in order

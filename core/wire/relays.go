@@ -16,7 +16,7 @@ import (
 type relays struct {
 	buffered atomic.Int64 // bytes of buffers for bytes from owners
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	of     map[string]*relayedVHost
 	begun  uint64
 	closed Traffic // traffic of connections that have ended

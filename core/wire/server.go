@@ -73,7 +73,7 @@ type Server struct {
 	toldKept  atomic.Int64   // instant of the last report of tellKept
 	failedTLS clock.Seldom   // log lines about TLS handshakes
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	listeners     []net.Listener
 	conns         map[*conn]struct{}
 	handshakes    handshakes

@@ -23,9 +23,9 @@ type tcpConn struct {
 
 	noWait bool // Read returns errWouldBlock instead of waiting
 
-	buf          []byte // holds what was read ahead; nil without TLS
+	buf          []byte // bytes that were read ahead; nil without TLS
 	start, end   int    // of the bytes in buf that Read has not returned yet
-	bufferedOnly bool   // Read returns only what was read ahead
+	bufferedOnly bool   // Read returns only bytes that were read ahead
 
 	onIdle   func() // called by readOrIdle; nil means that it must not be called
 	wentIdle bool   // onIdle was called

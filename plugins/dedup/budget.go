@@ -18,7 +18,7 @@ type budget struct {
 	most int64
 	used atomic.Int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	caches  []holding
 	counted hook.Instant // when deleted caches were last looked for
 }

@@ -13,7 +13,7 @@ import (
 type breaker struct {
 	until atomic.Int64 // the instant of the next trial; 0: closed
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	recent [tolerated - 1]hook.Instant
 	next   int // index of the oldest in recent
 	pause  time.Duration

@@ -55,7 +55,7 @@ type differences struct {
 	second atomic.Int64 // the second, since the epoch, to which left applies
 	left   atomic.Int64 // number of differences that may still be remembered in that second
 
-	mu   sync.Mutex   // guards what follows
+	mu   sync.Mutex   // guards the fields below
 	ring []difference // grows to Differences entries, and is then overwritten
 	next uint64       // ID of the next
 }
@@ -122,7 +122,7 @@ func (c *call) activeDigest() string {
 	return c.policy.digest()
 }
 
-// read returns a copy of what is remembered that others may keep.
+// read returns a copy of the recorded differences, which callers may keep.
 func (e *difference) read() Difference {
 	d := e.Difference
 	into := [...]*string{

@@ -50,7 +50,7 @@ func heldBy(hs hook.Hooks, before hook.Verdict) map[string]hook.Verdict {
 }
 
 func TestHold(t *testing.T) {
-	at := func(millis int64) hook.Instant { return now.AddMillis(millis) } // with what lies beneath a millisecond
+	at := func(millis int64) hook.Instant { return now.AddMillis(millis) } // now also has a part below a millisecond
 	const second = 1000
 	keep := answers{action: abi.Keep}
 	for _, tc := range []struct {
@@ -262,7 +262,7 @@ func TestShadowHolds(t *testing.T) {
 		real, shadow []byte
 		before       hook.Verdict
 		differing    uint64
-		native       uint64 // beside another plugin's strategy that holds alike
+		native       uint64 // differences from another plugin's strategy that holds in the same way
 	}{
 		{"both", holds(50), holds(50), hook.Verdict{}, 0, 0},
 		{"longer", holds(50), holds(51), hook.Verdict{}, 1, 1},

@@ -26,7 +26,7 @@ type Host struct {
 	// loading is held while a module is compiled and tried, which may take seconds. This is done one at a time, so that other work keeps its
 	// processors. loading is acquired before mu.
 	loading sync.Mutex
-	mu      sync.Mutex // guards what follows, changes of table, and policies' sources
+	mu      sync.Mutex // guards the fields below, changes of table, and policies' sources
 	engine  *engine    // nil: not open; loading guards changes of it, too
 }
 

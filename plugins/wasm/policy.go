@@ -15,7 +15,7 @@ type Origin string
 const (
 	Configured Origin = "configuration" // loaded from a file at the start
 	Loaded     Origin = "loaded"        // loaded while the broker runs
-	Shadow     Origin = "shadow"        // runs beside a strategy, without effect
+	Shadow     Origin = "shadow"        // runs in parallel with a strategy, without effect
 )
 
 // policy is a name that queues choose, with its present module. Any goroutine may use it; the fields up to counters do not change.
@@ -47,7 +47,7 @@ type policy struct {
 	undecided      atomic.Uint64           // messages that entered or came back while it failed, and still have no decision
 	asked, renewed atomic.Uint64           // messages about which it was called again, and those of them that got another deadline
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the fields below
 	previous       *version   // the version in force before; nil: none, or released
 	rolledBack     string     // digest of the version that failed too often
 	fault          *failure   // its last failure

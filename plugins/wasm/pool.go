@@ -16,7 +16,7 @@ type pool struct {
 	waiting atomic.Int32 // goroutines in await
 	retired atomic.Bool  // returned instances are closed
 
-	mu       sync.Mutex   // guards what follows
+	mu       sync.Mutex   // guards the fields below
 	freed    *sync.Cond   // signalled when an instance or a slot becomes free
 	live     int          // instances, in use or not
 	failures int          // instances lost since the last successful call

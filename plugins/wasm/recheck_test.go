@@ -93,8 +93,8 @@ func TestARollbackAsksAgain(t *testing.T) {
 	wantWaits(t, restamp(h.Attach(queue("x", nil)), 0, short(bad), short(good), 77), 3000, 3000, 3000, 3000)
 }
 
-// The message whose failure was one too many was counted only after the review that the rollback began: that said one less, and the
-// message looked as if nobody would ever ask about it.
+// The message of the failure that caused the rollback was once counted only after the review that the rollback began. The review
+// reported one message less, and that message seemed never to be checked again.
 func TestARollbackCountsTheLastMessage(t *testing.T) {
 	log := lines{}
 	h := open(t, 1, Env{Log: log.logger(), Go: func(work func()) { work() }})

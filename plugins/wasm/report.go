@@ -66,7 +66,7 @@ type report struct {
 	policy string
 	trial  bool // of a module that is tried: its failures become errors of loading, and are not logged
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	guests   bucket     // of the guest's lines
 	failures bucket
 }

@@ -12,7 +12,7 @@ import (
 // retries limit the cost of calling a policy again, because calls that fail then do not count for the breaker. Any goroutine may use
 // them.
 type retries struct {
-	mu       sync.Mutex   // guards what follows
+	mu       sync.Mutex   // guards the fields below
 	spent    int          // failures, less those that the passing time has compensated
 	filled   hook.Instant // when spent was last reduced
 	together int          // number of messages in one call; 0 means as many as possible

@@ -65,7 +65,7 @@ func says(a answers, later bool) []byte {
 
 func TestVerdicts(t *testing.T) {
 	const second = int64(1000)
-	at := func(millis int64) hook.Instant { return now + hook.Instant(millis)*1_000_000 } // with what lies beneath a millisecond
+	at := func(millis int64) hook.Instant { return now + hook.Instant(millis)*1_000_000 } // now also has a part below a millisecond
 	inForce := now.Add(time.Hour)
 	expired := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired}
 	dropped := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonExpired, Final: true}
@@ -250,7 +250,7 @@ func TestOneBadVerdict(t *testing.T) {
 	hooktest.Bind(ms)
 	h.Attach(queue("x", nil)).OnEnqueue(now, ms, vs)
 	for i, v := range vs {
-		want := hook.Verdict{Again: true, Deadline: now.AddMillis(7)} // what the broker would do
+		want := hook.Verdict{Again: true, Deadline: now.AddMillis(7)} // the verdict of the broker
 		switch i % 10 {
 		case abi.Keep:
 			want = hook.Verdict{}
@@ -296,8 +296,7 @@ func TestPredecessors(t *testing.T) {
 	}
 }
 
-// Messages that are asked about anew get what they would get if they entered, and
-// keep what they have if the policy fails.
+// Restamp gives messages the verdict that they would get if they entered now. If the policy fails, they keep their own.
 func TestRestamp(t *testing.T) {
 	was := hook.Message{Enqueued: now.AddMillis(-4), Deadline: now.Add(time.Hour), State: 4, Why: hook.WhyChange, Expiration: hook.LimitOf(30)}
 	guest.SetMessageDigest(&was, 77)
@@ -331,7 +330,7 @@ func TestRestamp(t *testing.T) {
 }
 
 func TestIdle(t *testing.T) {
-	start := hook.Verdict{Deadline: now.Add(time.Hour)} // what expires says
+	start := hook.Verdict{Deadline: now.Add(time.Hour)} // the verdict of expires
 	for _, tc := range []struct {
 		name   string
 		answer int64
@@ -356,7 +355,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// on_idle is told how long the queue is idle, and what is in it.
+// on_idle gets the time for which the queue has been idle, and its counts of messages.
 func TestIdleParameters(t *testing.T) {
 	h := open(t, 1, Env{})
 	load(t, h, "x", assemble(func(b *wt.Builder) {

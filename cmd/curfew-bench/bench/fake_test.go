@@ -29,7 +29,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fakeBroker struct {
 	mu     sync.Mutex // guards everything below, and is never held while waiting
 	queues map[string]*fakeQueue
-	bound  map[string][][2]string // by exchange: queues and what they are bound with
+	bound  map[string][][2]string // by exchange: queues and their binding keys
 	acked  int                    // deliveries acknowledged, multiple ones counted
 	reject int                    // deliveries rejected
 	asked  []string               // of the management API

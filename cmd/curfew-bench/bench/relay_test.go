@@ -21,7 +21,7 @@ func TestRelayPassesOnUntilItsStarterIsGone(t *testing.T) {
 	from, to := dial(t, string(line[:n])), dial(t, string(line[:n]))
 	sent := bytes.Repeat([]byte("relay"), 200_000)
 	go func() {
-		_, _ = from.Write(sent) // what is missing is seen at the other end
+		_, _ = from.Write(sent) // the reader notices missing bytes
 		_ = from.Close()
 	}()
 	if got, err := io.ReadAll(to); err != nil || !bytes.Equal(got, sent) {

@@ -67,7 +67,7 @@ func TestOtherKindsOfPortsAreTold(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				_, _ = theirs.Read(make([]byte, 4096)) // what fails, fails at the other end
+				_, _ = theirs.Read(make([]byte, 4096)) // the client reports the error
 				_, _ = theirs.Write([]byte(c.answer))
 				_ = theirs.Close()
 			}()

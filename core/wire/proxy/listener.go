@@ -62,7 +62,7 @@ type listener struct {
 	done    chan struct{} // closed by Close
 	running sync.WaitGroup
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	waiting []net.Conn // for their header, the oldest first
 	ended   bool
 	refused int // refusals that were not logged yet

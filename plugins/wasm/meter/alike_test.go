@@ -184,8 +184,8 @@ func callAlike(ctx context.Context, t *testing.T, raw, ample, scant api.Module, 
 	return !t.Failed()
 }
 
-// checkScant gives a call one unit less than it needs, which stops it, or exactly the amount it needs, which does not, depending on what is being
-// tried: a stopped instance cannot be used again.
+// checkScant calls a function with one unit of fuel less than it needs, which stops it, or with exactly as much, which does not. One
+// call cannot test both, because a stopped instance cannot be used again.
 func checkScant(ctx context.Context, t *testing.T, m api.Module, name string, args []uint64, used int64, want outcome) {
 	t.Helper()
 	left := fuelOf(t, m)

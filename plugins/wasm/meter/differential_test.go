@@ -26,8 +26,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// checkProgram calls every function of a program, which is also there as one that counts what it
-// executes, with small arguments.
+// checkProgram calls every function of a program with small arguments. counted is the same program, which also counts the instructions
+// that it executes.
 func checkProgram(t *testing.T, a, counted assembly) {
 	t.Helper()
 	module := a.bytes()

@@ -17,8 +17,7 @@ const (
 
 const programBudget = 300
 
-// generator makes one program. With counting, it makes the same program, which also counts what it
-// executes: the yardstick for what is charged.
+// generator makes one program. With counting, the same program also counts the instructions that it executes, to compare the charges with.
 type generator struct {
 	r        *rand.Rand
 	counting bool

@@ -81,7 +81,7 @@ func refusals() []refusal {
 		{"unknown opcode", body(0x27), 0, "an unknown feature (opcode 0x27)"},
 		{"unknown opcode behind 0xfc", body(opMisc, 18), 0, "opcode 0xfc 0x12 is unknown"},
 		{"unknown opcode behind 0xfd", body(opVector, u32(0x9a)), 0, "opcode 0xfd 0x9a is unknown"},
-		// wazero takes 0x80 alone for i16x8.abs and goes on with the byte behind it.
+		// wazero takes 0x80 alone for i16x8.abs and goes on with the byte after it.
 		{"overlong opcode behind 0xfd", body(opVector, 0x8c, 0, v128(0, 0)), 0, "unknown or overlong"},
 		{"overlong opcode behind 0xfc", body(opMisc, 0x8b, 0, 0), 0, "unknown or overlong"},
 		{"select of two types", body(opSelectTyped, 2, I32, I32), 0, "select of 2 types"},
