@@ -7,14 +7,14 @@ import (
 	"runtime"
 )
 
-// browse opens an address in the browser of whoever started the broker. failed is called from another goroutine if that fails later.
+// browse opens an address in the browser of the user that started the broker. If that fails later, failed is called from another goroutine.
 func browse(address string, failed func(error)) error {
 	name, args := opener(runtime.GOOS)
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, errors.Unwrap(err))
 	}
-	c := exec.Command(path, append(args, address)...) //nolint:noctx // it is not ours to end
+	c := exec.Command(path, append(args, address)...) //nolint:noctx // it must outlive the broker
 	if err := c.Start(); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
@@ -26,7 +26,7 @@ func browse(address string, failed func(error)) error {
 	return nil
 }
 
-// opener returns the program that opens addresses on a system, and its arguments before the address.
+// opener returns the program that opens addresses on an operating system, and its arguments before the address.
 func opener(system string) (name string, args []string) {
 	switch system {
 	case "darwin":
@@ -37,7 +37,7 @@ func opener(system string) (name string, args []string) {
 	return "xdg-open", nil
 }
 
-// openPage opens the management page. A broker without a browser is as good as any: failures are warnings.
+// openPage opens the management page. The broker also works without a browser, so failures are only warnings.
 func (s *service) openPage(browse func(address string, failed func(error)) error) {
 	address := s.broker.PageAddress()
 	if address == "" {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// serve --open says where the page is, and runs on if no browser can be had.
+// serve --open logs the page's address, and continues if there is no browser.
 func TestOpen(t *testing.T) {
 	for _, tt := range []struct {
 		name, config string

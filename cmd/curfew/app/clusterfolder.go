@@ -19,7 +19,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// folderCommands are the commands after "curfew ctl cluster" that make the data folder of a node while no broker runs.
+// folderCommands are the subcommands of "curfew ctl cluster" that make the data folder of a node while no broker runs.
 func (a *app) folderCommands() map[string]func(args []string) int {
 	return map[string]func(args []string) int{"import": a.importFolder, "restore": a.restoreFolder}
 }
@@ -78,7 +78,7 @@ type misusedFlag struct{ problem string }
 
 func (m *misusedFlag) Error() string { return m.problem }
 
-// makeFolder runs a command that makes a folder. Ctrl-C ends it.
+// makeFolder runs a command that makes a folder. Ctrl-C interrupts it.
 func (a *app) makeFolder(f *flags, args []string, from, to *string, run func(ctx context.Context) error) int {
 	if code, done := a.parse(f, args); done {
 		return code
@@ -106,7 +106,7 @@ func (a *app) makeFolder(f *flags, args []string, from, to *string, run func(ctx
 	return exitFailure
 }
 
-// folderHint says what to do about an error.
+// folderHint returns advice for an error.
 func folderHint(err error) string {
 	switch {
 	case errors.Is(err, vfs.ErrLocked):
@@ -117,7 +117,7 @@ func folderHint(err error) string {
 	return ""
 }
 
-// importBroker makes a node's folder of a broker's.
+// importBroker makes a node's folder from a broker's.
 func importBroker(ctx context.Context, from, to string, shards uint32) (done store.Imported, err error) {
 	if err := cluster.CheckSource(from); err != nil {
 		return done, err
@@ -144,7 +144,7 @@ func importBroker(ctx context.Context, from, to string, shards uint32) (done sto
 	return done, made.Finish(ctx)
 }
 
-// modulesIn returns the expiry policies that were loaded at runtime, as the registry of a cluster has them.
+// modulesIn returns the expiry policies that were loaded at runtime, in the form used by a cluster's registry.
 func modulesIn(folder string) (all []store.Module, err error) {
 	stored, err := wasm.Dir(folder).LoadAll()
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A call that cannot work says what is missing, and what is wrong with a folder.
+// A call that cannot work names the missing flag, or the problem with a folder.
 func TestFolderCommands(t *testing.T) {
 	empty, data := t.TempDir(), filepath.Join(t.TempDir(), "data")
 	for _, tt := range []struct {

@@ -33,7 +33,7 @@ between the levels and _ for a dash: limits.frame-max is
 CURFEW_LIMITS__FRAME_MAX. CURFEW_CONFIG names the file when --config does not.
 `
 
-// configFlags adds the flags for a configuration to f, and returns a function that reads them after they were parsed.
+// configFlags adds the flags for a configuration to f, and returns a function that reads them after parsing.
 func configFlags(f *flags) func() (file string, set []config.Flag) {
 	file := f.String("config", "", "read the configuration from the YAML file `FILE`")
 	for _, s := range settingFlags {
@@ -56,7 +56,7 @@ func configFlags(f *flags) func() (file string, set []config.Flag) {
 type configuration struct {
 	*config.Config
 	chain *chain.Chain
-	file  string // it was read from, if any
+	file  string // the file it was read from, if any
 }
 
 // load reads the configuration from file, the environment and set.
@@ -128,8 +128,8 @@ func (a *app) printConfig(args []string) int {
 	return exitOK
 }
 
-// translateConfig prints a rabbitmq.conf as our configuration. What that lacks stands in its comments; the lines that say nothing are
-// reported, too.
+// translateConfig prints a rabbitmq.conf as our configuration. Comments contain the settings that ours lacks; lines without effect are
+// also reported.
 func (a *app) translateConfig(file string, explain bool) int {
 	t, err := config.Translate(file)
 	if err != nil {
@@ -151,7 +151,7 @@ func (a *app) translateConfig(file string, explain bool) int {
 	return exitUsage
 }
 
-// checkFiles reads the files that the configuration names and without which a broker does not start: certificates, keys and modules.
+// checkFiles reads the files that the configuration names and that a broker needs to start: certificates, keys and modules.
 func (c *configuration) checkFiles() error {
 	errs := []error{broker.CheckFiles(c.Config)}
 	if h := hostOf(c.Plugins); h != nil {

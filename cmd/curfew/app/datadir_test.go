@@ -27,7 +27,7 @@ func cannotStart(t *testing.T, args ...string) string {
 	return stderr
 }
 
-// What is wrong with the folder is said with its key and what to do.
+// A problem with the folder is reported with the configuration key and advice.
 func TestDataDirCannotBeUsed(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "file")
@@ -48,7 +48,7 @@ func TestDataDirCannotBeUsed(t *testing.T) {
 	running.end(syscall.SIGTERM)
 }
 
-// A folder that a restore was killed in is refused, and the error says what it is.
+// A folder in which a restore was killed is refused, and the error says so.
 func TestAnUnfinishedRestoreIsNamed(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	spawn(t, data).end(syscall.SIGTERM)
@@ -72,8 +72,8 @@ func TestAnUnfinishedRestoreIsNamed(t *testing.T) {
 	}
 }
 
-// A broker that was started while a backup was restored into its folder, and refused, made the folder for policies there. The restore
-// ended with an error then, as the folder was one that it did not know.
+// A broker that was started while a backup was being restored into its folder, and was refused, created the folder for policies there. The restore
+// then failed, because it did not know that folder.
 func TestARefusedBrokerLeavesTheDataDirAsItIs(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	dir, err := vfs.Make(data)
@@ -96,7 +96,7 @@ func TestARefusedBrokerLeavesTheDataDirAsItIs(t *testing.T) {
 	}
 }
 
-// A folder in which the broker may not write is found before anything is written.
+// A folder in which the broker may not write is detected before anything is written.
 func TestDataDirIsNotOurs(t *testing.T) {
 	if os.Geteuid() == 0 {
 		t.Skip("root may write anywhere; TestDataDirOfAnother of core/broker has the rest")

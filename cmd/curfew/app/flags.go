@@ -16,16 +16,16 @@ type flags struct {
 	*flag.FlagSet
 
 	about    string   // above the usage line
-	operands []string // what follows the flags, by the names in the usage line
+	operands []string // the operands' names in the usage line
 	more     string   // below the flags
-	args     []string // the operands as they were given
+	args     []string // the operands as given
 }
 
 func newFlags(command, about string) *flags {
 	return &flags{FlagSet: flag.NewFlagSet(command, flag.ContinueOnError), about: about}
 }
 
-// parse reads args. If done, the command has only to exit with code: help was asked for, or the call is wrong.
+// parse reads args. If done is set, the command only has to exit with code: help was requested, or the call is wrong.
 func (a *app) parse(f *flags, args []string) (code int, done bool) {
 	var err error
 	f.args, err = usage.Parse(f.FlagSet, args)
@@ -43,7 +43,7 @@ func (a *app) parse(f *flags, args []string) (code int, done bool) {
 	return exitOK, false
 }
 
-// asksForHelp reports whether an argument behind the first operand asks for help.
+// asksForHelp reports whether an argument after the first operand asks for help.
 func asksForHelp(operand string) bool {
 	return slices.Contains([]string{"-h", "--h", "-help", "--help"}, operand)
 }

@@ -30,10 +30,10 @@ is not, or does not answer, and 2 if the command or the configuration is wrong.
 In a container: HEALTHCHECK CMD ["curfew", "healthcheck"]
 `
 
-// question is what healthcheck asks.
+// question is a request of healthcheck.
 type question struct {
 	url *url.URL
-	own bool // the listener is that of the configuration: its certificate need not be for the name by which it is reached here
+	own bool // the listener is configured here: its certificate need not be valid for the name used to reach it
 }
 
 func (a *app) healthcheck(args []string) int {
@@ -80,14 +80,14 @@ func (a *app) healthcheck(args []string) int {
 	return exitOK
 }
 
-// parseBroker reads the address of a broker's HTTP listener. That of a probe is that of its listener, too.
+// parseBroker parses the address of a broker's HTTP listener. The address of a probe is accepted, too.
 func parseBroker(address string) (*url.URL, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("the flag --url takes an address such as http://broker:15672, not %q", address)
 	}
 	if u.User != nil {
-		return nil, errors.New("the flag --url takes no user: nothing that is asked needs a login")
+		return nil, errors.New("the flag --url takes no user: no request needs a login")
 	}
 	for _, probe := range []string{"/readyz", "/healthz"} {
 		u.Path = strings.TrimSuffix(u.Path, probe)
@@ -95,7 +95,7 @@ func parseBroker(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// ownAddress returns the address of the listener that answers without a login, on this machine.
+// ownAddress returns the address, on this machine, of a listener that answers without a login.
 func ownAddress(c configuration) (*url.URL, error) {
 	for _, l := range []struct{ key, scheme, address string }{
 		{"listen.metrics", "http", c.Listen.Metrics},
@@ -114,7 +114,7 @@ func ownAddress(c configuration) (*url.URL, error) {
 	return nil, errors.New("listen.metrics, listen.management and listen.management-tls are off, and nothing else answers: turn one on, as in listen.metrics: 127.0.0.1:15692")
 }
 
-// ownHost returns an address of this machine that a listener's host stands for.
+// ownHost returns an address of this machine at which a listener's host can be reached.
 func ownHost(host string) string {
 	a, err := netip.ParseAddr(host)
 	if host != "" && (err != nil || !a.IsUnspecified()) {
@@ -126,14 +126,14 @@ func ownHost(host string) string {
 	return "127.0.0.1"
 }
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer bounds the bytes that are read of an answer.
 const maxAnswer = 64 << 10
 
-// ask returns nil if the answer is 200, and else what keeps the broker from that.
+// ask returns nil if the answer is 200, otherwise the reason why it is not.
 func (q question) ask(ctx context.Context) error {
-	transport := &http.Transport{DisableKeepAlives: true} // and without a proxy
+	transport := &http.Transport{DisableKeepAlives: true} // and no proxy
 	if q.own {
-		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing secret is sent, to this machine
+		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // no secrets are sent, and only to this machine
 	}
 	client := http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, q.url.String(), http.NoBody)
@@ -155,7 +155,7 @@ func (q question) ask(ctx context.Context) error {
 	return fmt.Errorf("%s answers %s%s", q.url, answer.Status, reasonsIn(body))
 }
 
-// reasonsIn returns what a probe's answer says, after a colon.
+// reasonsIn returns the reasons in a probe's answer, after a colon.
 func reasonsIn(body []byte) string {
 	var a struct {
 		Status  string   `json:"status"`

@@ -11,10 +11,10 @@ import (
 	"syscall"
 )
 
-// journalStream is the variable in which systemd says which stream leads to its journal [systemd.exec(5)].
+// journalStream is the variable in which systemd names the stream that leads to its journal [systemd.exec(5)].
 const journalStream = "JOURNAL_STREAM"
 
-// isJournal reports whether w leads to systemd's journal: whether stream, of the form DEVICE:INODE, names it.
+// isJournal reports whether w leads to systemd's journal. stream has the form DEVICE:INODE.
 func isJournal(w io.Writer, stream string) bool {
 	f, ok := w.(*os.File)
 	if !ok || stream == "" {
@@ -28,15 +28,15 @@ func isJournal(w io.Writer, stream string) bool {
 	return ok && fmt.Sprintf("%d:%d", st.Dev, st.Ino) == stream
 }
 
-// journalHandler writes entries for systemd's journal, which has a time and a priority of its own for each line: the priority stands
-// before the text [sd-daemon(3)].
+// journalHandler writes entries for systemd's journal, which adds a time to each line and reads the priority from a prefix of the
+// text [sd-daemon(3)].
 type journalHandler struct {
 	slog.Handler // writes to line
 
 	out *journalOut
 }
 
-// journalOut is what the handlers of a logger share.
+// journalOut is shared by the handlers of a logger.
 type journalOut struct {
 	mu   sync.Mutex // guards line and writes to w
 	line bytes.Buffer

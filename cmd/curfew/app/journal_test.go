@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// In a journal each entry had the time twice, and every priority was that of information.
+// Each journal entry used to have the time twice, and the priority of information.
 func TestJournal(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "journal"))
 	if err != nil {

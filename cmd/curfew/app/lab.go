@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// lab shows what plugins and policies decide to the management API.
+// lab gives the management API access to decisions of plugins and policies.
 type lab struct {
 	chain *chain.Chain
 	host  *wasm.Host // nil: there are no policies
@@ -44,7 +44,7 @@ func difference(d *wasm.Difference) mgmt.Difference {
 
 var errNoPolicies = &mgmt.ModuleError{Kind: mgmt.NoModule, Text: "the plugin wasm is not in plugins.chain"}
 
-// properties returns the properties that a message has, named as the management API names them.
+// properties returns the properties that a message has, with the management API's names.
 func properties(m *wasm.DifferenceMessage) (all []mgmt.DifferenceProperty) {
 	for _, p := range [...]mgmt.DifferenceProperty{
 		{Name: "app_id", Value: m.AppID},

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/term"
 )
 
-// newLogger returns a logger to w. format is text, json or auto, which is text on a terminal, text for systemd's journal where stream
+// newLogger returns a logger to w. format is text, json or auto. auto means text on a terminal, text for systemd's journal if stream
 // says that w leads there, and JSON otherwise.
 func newLogger(w io.Writer, format string, level slog.Leveler, stream string) *slog.Logger {
 	if format == "auto" && isJournal(w, stream) {
@@ -21,7 +21,7 @@ func newLogger(w io.Writer, format string, level slog.Leveler, stream string) *s
 	return slog.New(slog.NewJSONHandler(w, o))
 }
 
-// withUnit writes durations as 1.5s, also in JSON, where they would be nanoseconds.
+// withUnit writes durations with a unit, such as 1.5s, even in JSON, where they would be nanoseconds.
 func withUnit(_ []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration {
 		a.Value = slog.StringValue(a.Value.Duration().String())

@@ -54,7 +54,7 @@ func logHelp() string {
 	return b.String()
 }
 
-// readLogs runs a command on a directory. Ctrl-C ends it.
+// readLogs runs a command on a directory. Ctrl-C interrupts it.
 func (a *app) readLogs(name, dir string, run func(context.Context, vfs.FS, io.Writer) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

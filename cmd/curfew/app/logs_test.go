@@ -11,9 +11,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// How many entries there are is chance, as what is committed while one is written
-// goes into the next: four were wanted, and sometimes there were five. It is as many
-// as the dump shows.
+// The number of entries depends on chance, because commits made while one is being written go into the next entry. The test once
+// wanted four, and sometimes there were five. Now it compares with the dump.
 func TestReadLogs(t *testing.T) {
 	dir := t.TempDir()
 	i := spawn(t, dir)
@@ -78,7 +77,7 @@ func damage(t *testing.T, dir string) {
 	}
 }
 
-// Help was taken for a directory: "open --help: no such file or directory".
+// The word help used to be taken for a directory: "open --help: no such file or directory".
 func TestHelpBehindLogCommand(t *testing.T) {
 	_, want, _ := invoke("help", "log")
 	for _, help := range []string{"-h", "--help"} {

@@ -1,7 +1,7 @@
-// Package app is the program curfew: the broker and its tools serve, config, ctl, backup, restore, policy, log, build, version. Called rabbitmqctl, it
-// is "curfew ctl".
+// Package app is the program curfew: the broker and its tools serve, config, ctl, backup, restore, policy, log, build, version. If it is
+// called as rabbitmqctl, it is "curfew ctl".
 //
-// A program with further plugins, which "curfew build" writes and compiles, is a call of [Main] with their factories.
+// A program with additional plugins, which "curfew build" generates and compiles, calls [Main] with their factories.
 package app
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The exit statuses. A wrong call or configuration has another one than a broker that failed.
+// The exit statuses. A wrong call or configuration has another status than a failing broker.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -41,7 +41,7 @@ func Main(plugins ...hook.Factory) {
 	os.Exit(run(args, os.Stdout, os.Stderr, plugins...))
 }
 
-// rabbitmqctl is the name under which the binary stands in for RabbitMQ's tool.
+// rabbitmqctl is the name under which the binary replaces RabbitMQ's tool.
 const rabbitmqctl = "rabbitmqctl"
 
 // run executes the command line args, without the program's name, and returns the exit status.
@@ -53,17 +53,17 @@ func run(args []string, stdout, stderr io.Writer, plugins ...hook.Factory) int {
 	return a.run(args)
 }
 
-// app is what a command uses of the process. Tests replace it.
+// app is the environment of a command: the parts of the process that it uses. Tests replace them.
 type app struct {
 	stdout, stderr io.Writer
 	environ        []string
 	plugins        []hook.Factory // of this binary, in the order of the default chain
-	signals        chan os.Signal // serve also has the process's signals sent here
+	signals        chan os.Signal // serve also receives the process's signals here
 	newBroker      func(broker.Options) runner
 	browse         func(address string, failed func(error)) error // see browse
 }
 
-// command is what the first word of a command line selects.
+// command is selected by the first word of a command line.
 type command struct {
 	name, summary string
 	run           func(a *app, args []string) int
@@ -112,7 +112,7 @@ func (a *app) run(args []string) int {
 	return c.run(a, args)
 }
 
-// lookup finds a command. If there is none of that name it says so, and returns the exit status.
+// lookup finds a command. If there is none of that name, it reports that and returns the exit status.
 func (a *app) lookup(name string) (c command, code int, ok bool) {
 	var names []string
 	for _, c := range commands() {
@@ -157,7 +157,7 @@ func (a *app) backups() *backup.Program {
 
 func (a *app) ctl(args []string) int { return a.manage("curfew ctl", args) }
 
-// manage runs "curfew ctl" under the name it was called by.
+// manage runs "curfew ctl" under the name by which it was called.
 func (a *app) manage(as string, args []string) int {
 	p := ctl.Program{Name: as, Version: version, Environ: a.environ, Stdin: os.Stdin, Stdout: a.stdout, Stderr: a.stderr, Folders: a.folderCommands()}
 	return p.Run(args)

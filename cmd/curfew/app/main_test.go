@@ -65,7 +65,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A binary made without the go tool's stamp did not say what it was made from.
+// A binary made without the go tool's stamp used not to say from what it was made.
 func TestVersionNamesCommit(t *testing.T) {
 	if _, stdout, _ := invoke("version"); !strings.Contains(stdout, "\ncommit ") {
 		t.Errorf("without -ldflags: got %s", stdout)
@@ -91,7 +91,7 @@ func TestEveryCommandHasHelp(t *testing.T) {
 	}
 }
 
-// The defaults that the help pages name are the real ones.
+// The defaults in the help pages are the real ones.
 func TestHelpNamesDefaults(t *testing.T) {
 	_, printed, _ := invoke("config")
 	_, page, _ := invoke("help", "serve")
@@ -150,7 +150,7 @@ func TestConfigFileVariable(t *testing.T) {
 	}
 }
 
-// A rabbitmq.conf was an error of YAML. Its error names the command that prints our configuration, which loads.
+// A rabbitmq.conf used to be reported as an error of YAML. Now the error names the command that prints our configuration, which loads.
 func TestConfigFromRabbitMQ(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "rabbitmq.conf", "heartbeat = 30\ndefault_user = anna\ndefault_pass = 's3#c'\nnum_acceptors.tcp = 10\n")
@@ -208,8 +208,8 @@ func TestConfigExplains(t *testing.T) {
 	}
 }
 
-// "curfew config" refuses the files that "curfew serve" would refuse: it accepted a configuration whose certificate and module were not
-// there.
+// "curfew config" refuses files that "curfew serve" would refuse. It used to accept a configuration whose certificate and module did not
+// exist.
 func TestConfigReadsFiles(t *testing.T) {
 	t.Chdir(t.TempDir())
 	writeFile(t, "x.yaml", "listen: {amqp: off, amqps: '127.0.0.1:0', management: off, management-tls: '127.0.0.1:0'}\n"+
@@ -229,8 +229,7 @@ func TestConfigReadsFiles(t *testing.T) {
 	}
 }
 
-// What the plugins and the chain refuse comes with the other errors, with its
-// source.
+// Errors of the plugins and the chain are reported with the other errors, with their source.
 func TestConfigErrors(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

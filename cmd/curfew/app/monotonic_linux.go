@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic returns the time of the clock CLOCK_MONOTONIC, which systemd compares with its own.
+// monotonic returns the time of CLOCK_MONOTONIC, which systemd compares with its own time.
 func monotonic() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {

@@ -4,5 +4,5 @@ package app
 
 import "time"
 
-// monotonic is for systemd, which there is on Linux only.
+// monotonic is only needed for systemd, which exists only on Linux.
 func monotonic() time.Duration { return 0 }

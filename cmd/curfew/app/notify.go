@@ -18,16 +18,16 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
 
-// notifier tells systemd, or what else has set NOTIFY_SOCKET, how the broker is [sd_notify(3)]. nil = nobody asked. Any goroutine
+// notifier reports the broker's state to systemd, or whatever program has set NOTIFY_SOCKET [sd_notify(3)]. nil = no program has. Any goroutine
 // may use it.
 type notifier struct {
 	conn     *net.UnixConn
-	watchdog time.Duration // the longest time between two signs of life; 0 = none is needed
+	watchdog time.Duration // the longest time between two signs of life; 0 = none are required
 	log      *slog.Logger
-	failed   atomic.Bool // an error was logged
+	failed   atomic.Bool // an error has been logged
 
 	mu     sync.Mutex // guards status
-	status string     // that was sent last
+	status string     // the status sent last
 }
 
 // The variables of sd_notify.
@@ -37,7 +37,8 @@ const (
 	watchdogPID  = "WATCHDOG_PID"
 )
 
-// openNotifier returns a notifier for what the environment names, and removes that from the process's: it is not for its children.
+// openNotifier returns a notifier for the socket in the environment, and removes the variables from the process's environment, because they
+// are not for its children.
 func openNotifier(environ []string, log *slog.Logger) *notifier {
 	vars := usage.Variables(environ)
 	address := vars[notifySocket]
@@ -45,16 +46,16 @@ func openNotifier(environ []string, log *slog.Logger) *notifier {
 		return nil
 	}
 	for _, name := range []string{notifySocket, watchdogTime, watchdogPID} {
-		_ = os.Unsetenv(name) // its name is valid
+		_ = os.Unsetenv(name) // cannot fail: the name is valid
 	}
 	n := &notifier{log: log}
 	var err error
 	if n.conn, err = dialNotify(address); err != nil {
-		log.Warn("the service manager cannot be told how the broker is", "socket", address, "error", err)
+		log.Warn("the service manager cannot be notified", "socket", address, "error", err)
 		return nil
 	}
 	if n.watchdog, err = watchdogOf(vars); err != nil {
-		log.Warn("the service manager's watchdog is not understood, and not answered", "error", err)
+		log.Warn("the service manager's watchdog setting is invalid and ignored", "error", err)
 	}
 	return n
 }
@@ -67,7 +68,7 @@ func dialNotify(address string) (*net.UnixConn, error) {
 	return net.DialUnix("unixgram", nil, &net.UnixAddr{Net: "unixgram", Name: address})
 }
 
-// watchdogOf returns how often the service manager wants a sign of life, of this process.
+// watchdogOf returns how often the service manager expects a sign of life from this process.
 func watchdogOf(vars map[string]string) (time.Duration, error) {
 	text := vars[watchdogTime]
 	if pid := vars[watchdogPID]; text == "" || pid != "" && pid != strconv.Itoa(os.Getpid()) {
@@ -81,18 +82,18 @@ func watchdogOf(vars map[string]string) (time.Duration, error) {
 	return time.Duration(n) * time.Microsecond, nil
 }
 
-// close gives the socket back.
+// close closes the socket.
 func (n *notifier) close() {
 	if n != nil {
-		n.failed.Store(true) // what is sent from now on is not missed
-		_ = n.conn.Close()   // nothing waits in it
+		n.failed.Store(true) // errors of later notifications do not matter
+		_ = n.conn.Close()   // no data waits in it
 	}
 }
 
-// notifyTime bounds a notification: a service manager that does not read must not stop the broker.
+// notifyTime bounds a notification: a service manager that does not read must not block the broker.
 const notifyTime = time.Second
 
-// send sends assignments. An error is logged once.
+// send sends assignments. Only the first error is logged.
 func (n *notifier) send(assignments ...string) {
 	if n == nil {
 		return
@@ -102,11 +103,11 @@ func (n *notifier) send(assignments ...string) {
 		_, err = n.conn.Write([]byte(strings.Join(assignments, "\n")))
 	}
 	if err != nil && !n.failed.Swap(true) {
-		n.log.Warn("the service manager was not told how the broker is", "error", err)
+		n.log.Warn("the service manager was not notified", "error", err)
 	}
 }
 
-// show sends a status, which is one line, with other assignments. A status alone is sent only if it has changed.
+// show sends a one-line status, together with other assignments. A status alone is sent only if it has changed.
 func (n *notifier) show(status string, more ...string) {
 	if n == nil {
 		return
@@ -123,17 +124,17 @@ func (n *notifier) show(status string, more ...string) {
 	}
 }
 
-// recoveryTime is how long a service manager is to wait for the next sign that a recovery goes on.
+// recoveryTime is how long the service manager should wait for the next sign that a recovery goes on.
 const recoveryTime = time.Minute
 
-// recovering reports that a recovery goes on, in bytes of a log.
+// recovering reports the progress of a recovery, in bytes of a log.
 func (n *notifier) recovering(shard uint32, done, total int64) {
 	const mb = 1e6
 	n.show(fmt.Sprintf("starting: recovering shard %d, %d of %d MB", shard, done/mb, total/mb),
 		"EXTEND_TIMEOUT_USEC="+strconv.FormatInt(recoveryTime.Microseconds(), 10))
 }
 
-// reloading reports that the configuration is read again. show("…", "READY=1") reports its end.
+// reloading reports that the configuration is being reloaded. show("…", "READY=1") reports the end.
 func (n *notifier) reloading() {
 	if n == nil {
 		return
@@ -141,8 +142,8 @@ func (n *notifier) reloading() {
 	n.show("reading the configuration again", "RELOADING=1", "MONOTONIC_USEC="+strconv.FormatInt(monotonic().Microseconds(), 10))
 }
 
-// statusTime is how often the status is looked at, and watchdogShare which part of a watchdog's time there is between two signs of
-// life: half of it, so that one may come late.
+// statusTime is the time between two looks at the status. watchdogShare is the part of the watchdog's time between two signs of life: half
+// of it, so that one may come late.
 const (
 	statusTime    = 2 * time.Second
 	watchdogShare = 2
@@ -169,7 +170,7 @@ func (s *service) notify(ctx context.Context) {
 	}
 }
 
-// notifyNow gives no sign of life when /healthz is not 200: the process is to be started again.
+// notifyNow gives no sign of life if /healthz is not 200, so that the process is restarted.
 func (s *service) notifyNow() {
 	alarms := s.broker.Alarms()
 	if s.notifier.watchdog > 0 && len(probe.Health.Failures(alarms)) == 0 {
@@ -180,7 +181,7 @@ func (s *service) notifyNow() {
 	}
 }
 
-// statusOf describes a broker with these alarms.
+// statusOf describes a broker with the given alarms.
 func statusOf(alarms []string) string {
 	if failures := probe.Health.Failures(alarms); len(failures) > 0 {
 		return "failed: " + strings.Join(failures, ", ")

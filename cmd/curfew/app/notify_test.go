@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// manager is what listens on NOTIFY_SOCKET.
+// manager listens on NOTIFY_SOCKET.
 type manager struct {
 	t       *testing.T
 	conn    *net.UnixConn
@@ -45,7 +45,7 @@ func (m *manager) next() []string {
 	return strings.Split(string(b[:n]), "\n")
 }
 
-// until reads up to the notification with an assignment that begins so, and returns that one.
+// until reads up to the notification with an assignment that has this prefix, and returns that notification.
 func (m *manager) until(prefix string) []string {
 	m.t.Helper()
 	for {
@@ -98,7 +98,7 @@ func TestNotify(t *testing.T) {
 	p.wantExit(exitOK)
 }
 
-// A broker whose log has failed is to be started again: it gives no sign of life.
+// A broker whose log has failed should be restarted: it gives no sign of life.
 func TestNotifyState(t *testing.T) {
 	m := newManager(t, filepath.Join(t.TempDir(), "notify"))
 	f := newFake()
@@ -140,12 +140,12 @@ func TestNotifyAbstractSocket(t *testing.T) {
 	m.want("", "READY=1", "STATUS=x")
 }
 
-// Nobody who listens, or who listens wrongly, keeps the broker from running.
+// A missing or broken listener does not prevent the broker from running.
 func TestNotifyNobody(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	for _, tt := range []struct{ name, socket, watchdog, pid, want string }{
 		{"no socket", "", "20", "", ""},
-		{"gone", missing, "", "", "the service manager cannot be told how the broker is"},
+		{"gone", missing, "", "", "the service manager cannot be notified"},
 		{"not local", "vsock:2:9999", "", "", "is neither a path nor an abstract socket"},
 		{"no time", "", "", "", ""},
 	} {
@@ -185,12 +185,12 @@ func TestNotifyNobody(t *testing.T) {
 	_ = m.conn.Close()
 	n.send("READY=1")
 	n.send("READY=1")
-	if got := strings.Count(b.String(), "was not told"); got != 1 {
+	if got := strings.Count(b.String(), "was not notified"); got != 1 {
 		t.Errorf("logged %d times: %s", got, &b)
 	}
 }
 
-// A process of its own, from start to end.
+// A separate process, from start to end.
 func TestNotifyProcess(t *testing.T) {
 	dir := t.TempDir()
 	m := newManager(t, filepath.Join(dir, "notify"))

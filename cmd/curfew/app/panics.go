@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// panicPause is the time between two logged panics of a plugin: a broken one panics with every batch.
+// panicPause is the time between two logged panics of a plugin: a broken plugin panics with every batch.
 const panicPause = 10 * time.Second
 
 // panicLog logs the panics of plugins that the chain contained.
@@ -34,7 +34,7 @@ func (p *panicLog) report(plugin, point string, v any, stack []byte) {
 		"plugin", plugin, "point", point, "consequence", consequence(point), "panic", v, "unlogged_before", unlogged, "stack", string(stack))
 }
 
-// consequence says what follows from a panic.
+// consequence describes the consequence of a panic.
 func consequence(point string) string {
 	switch point {
 	case "Route", "Filter":
@@ -45,7 +45,7 @@ func consequence(point string) string {
 	return "the verdicts before it stand"
 }
 
-// due reports whether a panic is to be logged now, and how many before it were not.
+// due reports whether to log a panic now, and how many before it were not logged.
 func (p *panicLog) due(at panicSpot, now time.Time) (unlogged int, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// lantern is a plugin of others. It offers everything that a plugin can.
+// lantern is a third-party plugin. It offers everything that a plugin can.
 type lantern struct{ hook.NoHooks }
 
 type lanternConfig struct{}
@@ -33,7 +33,7 @@ func (lantern) ExchangeArguments() []hook.ExchangeArgument {
 }
 func (lantern) Filter(*hook.Exchange) hook.Filter { return nil }
 
-// invokeWith runs a command line of a program with further plugins.
+// invokeWith runs a command line of a program with additional plugins.
 func invokeWith(plugins []hook.Factory, args ...string) (code int, stdout, stderr string) {
 	var out, errs strings.Builder
 	code = run(args, &out, &errs, plugins...)
@@ -68,14 +68,14 @@ func TestVersionAsJSON(t *testing.T) {
 	if i < 0 {
 		t.Fatalf("there is no lantern in %s", stdout)
 	}
-	// Without From, the package is that of the configuration.
+	// Without From, the package is the one of the configuration.
 	p := d.Plugins[i]
 	if p.Package != module+"/cmd/curfew/app" || p.Module != module || p.Version != version || !slices.Equal(p.PolicyKeys, []string{"lamp"}) {
 		t.Errorf("got %+v", p)
 	}
 }
 
-// A plugin whose offers cannot be known hides no other.
+// A plugin whose offers are unknown does not hide others.
 func TestVersionSurvivesPlugins(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -84,7 +84,7 @@ func TestVersionSurvivesPlugins(t *testing.T) {
 	}{
 		{"panic", func(lanternConfig) (hook.Plugin, error) { panic("no oil\nat all") }, "unknown: it panics: no oil at all"},
 		{"error", func(lanternConfig) (hook.Plugin, error) { return nil, errors.New("wick: is empty") }, "unknown: its defaults are invalid: wick: is empty"},
-		{"nothing", func(lanternConfig) (hook.Plugin, error) { return nil, nil }, "unknown: it is made without an error, but is nil"},
+		{"nothing", func(lanternConfig) (hook.Plugin, error) { return nil, nil }, "unknown: New returned neither an error nor a plugin"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, _ := invokeWith([]hook.Factory{hook.NewFactory("lantern", lanternConfig{}, tt.build)}, "version")
@@ -155,7 +155,7 @@ func TestPublishedVersion(t *testing.T) {
 	}
 }
 
-// A chain with deadletter before plugins that drop messages started without a word, and what they dropped was lost.
+// A chain with deadletter before plugins that drop messages used to start without a warning, and the dropped messages were lost.
 func TestPluginsBehindDeadletter(t *testing.T) {
 	order := allPlugins([]hook.Factory{{Name: "lantern"}})
 	for _, tt := range []struct{ chain, late, use string }{

@@ -48,7 +48,7 @@ func (k *kept) stop() {
 	}
 }
 
-// declare declares a durable queue; args are names and values in turn.
+// declare declares a durable queue; args are alternating names and values.
 func (k *kept) declare(name string, args ...any) *queue.Mailbox {
 	k.t.Helper()
 	var t wire.Table
@@ -156,7 +156,7 @@ func TestLeaseOutlastsRecovery(t *testing.T) {
 	})
 }
 
-// A queue's lease begins anew with the broker: nobody could use the queue while there was none.
+// A queue's lease starts again with the broker: the queue could not be used while there was no broker.
 func TestLeasesStartAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := crashfs.New(1)

@@ -11,11 +11,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// rehearsal is what one simulation is played with. It belongs to one goroutine.
+// rehearsal holds the state of one simulation. It belongs to one goroutine.
 type rehearsal struct {
 	stage    simulation.Stage
 	policies *wasm.Rehearsal // nil: there are none
-	shadow   bool            // the candidate is one
+	shadow   bool            // the candidate is a shadow
 	deciders []string
 	notes    []string
 }
@@ -45,7 +45,7 @@ func (l lab) Rehearse(m *mgmt.Module) (mgmt.Rehearsal, error) {
 	return r, nil
 }
 
-// candidateOf returns the module that is to be tried; nil if there is none.
+// candidateOf returns the module to be tried; nil = there is none.
 func candidateOf(m *mgmt.Module) (*wasm.Candidate, error) {
 	if m == nil {
 		return nil, nil
@@ -57,7 +57,7 @@ func candidateOf(m *mgmt.Module) (*wasm.Candidate, error) {
 	return &wasm.Candidate{Name: m.Name, Module: m.Module, Options: o, Beside: m.Shadow}, nil
 }
 
-// replace puts the rehearsal in the place of the host.
+// replace replaces the host by the rehearsal.
 func (r *rehearsal) replace(host *wasm.Host) func(hook.Plugin) hook.Plugin {
 	return func(p hook.Plugin) hook.Plugin {
 		if host != nil && p == hook.Plugin(host) {
@@ -67,7 +67,7 @@ func (r *rehearsal) replace(host *wasm.Host) func(hook.Plugin) hook.Plugin {
 	}
 }
 
-// observe notes which plugins change the verdict.
+// observe records which plugins change the verdict.
 func (r *rehearsal) observe(plugin string, before, after []hook.Verdict) {
 	if len(before) > 0 && before[0] != after[0] {
 		r.deciders = append(r.deciders, plugin)
@@ -120,7 +120,7 @@ func (r *rehearsal) Candidate() json.RawMessage {
 	}
 	b, err := json.Marshal(i)
 	if err != nil {
-		panic(fmt.Errorf("what is known of a policy: %w", err)) // its fields are plain, or were checked
+		panic(fmt.Errorf("what is known of a policy: %w", err)) // its fields are plain, or have been checked
 	}
 	return b
 }

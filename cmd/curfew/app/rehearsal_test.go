@@ -44,7 +44,7 @@ func newLab(t *testing.T) lab {
 	return l
 }
 
-// All plugins of the chain decide about a message of a simulation, in their order, and a module that is not loaded among them.
+// All plugins of the chain decide about a message of a simulation, in their order, including a module that is not loaded.
 func TestRehearsal(t *testing.T) {
 	l := newLab(t)
 	module, err := os.ReadFile("../../../wasm-examples/priority-ttl/priority.wasm")

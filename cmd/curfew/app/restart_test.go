@@ -14,10 +14,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// patience is how long a test waits for what has to happen.
+// patience is how long a test waits for something that must happen.
 const patience = 2 * time.Minute
 
-// asBroker makes the test binary the broker: a process of its own can be killed.
+// asBroker makes the test binary the broker: a separate process can be killed.
 const asBroker = "TEST_AS_BROKER"
 
 // instance is a broker in a process of its own. Its data directory outlives it.
@@ -140,7 +140,7 @@ func (c *visitor) fetch(queue string) amqp.Delivery {
 	return d
 }
 
-// What is durable is there after a restart, in order; the rest is not.
+// Durable objects and messages are there after a restart, in order; the rest is gone.
 func TestRestart(t *testing.T) {
 	for _, tt := range []struct {
 		name string

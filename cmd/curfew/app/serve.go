@@ -31,10 +31,10 @@ func (a *app) serve(args []string) int {
 	log := newLogger(a.stderr, c.Log.Format, level, usage.Variables(a.environ)[journalStream])
 	panics.log = log
 
-	// From here on a signal ends the broker in order, however early it comes.
+	// From here on a signal ends the broker in good order, however early it comes.
 	signal.Notify(a.signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
 	defer signal.Stop(a.signals)
-	// The process that reads the log or the spans may end. The broker goes on.
+	// The process that reads the log or the spans may end. The broker continues.
 	signal.Ignore(syscall.SIGPIPE)
 
 	notifier := openNotifier(a.environ, log)

@@ -87,7 +87,7 @@ type process struct {
 	printed bytes.Buffer      // what was not JSON; read it after exit
 }
 
-// Write takes the log, line by line as slog writes it.
+// Write receives the log; slog writes line by line.
 func (p *process) Write(b []byte) (int, error) {
 	r := record{}
 	if json.Unmarshal(b, &r) != nil {
@@ -103,7 +103,7 @@ func launch(t *testing.T, f *fake, yaml string, args ...string) *process {
 	return launchWith(t, f, func(*app) {}, yaml, args...)
 }
 
-// launchWith is launch with a change of what the program uses of the process.
+// launchWith is launch with a modified environment of the program.
 func launchWith(t *testing.T, f *fake, change func(*app), yaml string, args ...string) *process {
 	t.Helper()
 	p := &process{
@@ -146,7 +146,7 @@ func (p *process) wantExit(want int) {
 	}
 }
 
-// stop ends a process that a test is through with.
+// stop ends a process that a test no longer needs.
 func (p *process) stop() {
 	p.t.Helper()
 	close(p.fake.release)
@@ -177,7 +177,7 @@ func TestServe(t *testing.T) {
 	p.wantExit(exitOK)
 }
 
-// A broker that an operator has drained ends, and so does one whose management API has ended by itself, which is a failure.
+// A broker that an operator has drained ends. A broker whose management API has ended by itself also ends, as a failure.
 func TestServeEndsByItself(t *testing.T) {
 	f := newFake()
 	close(f.release)
@@ -210,8 +210,8 @@ func TestSecondSignal(t *testing.T) {
 	p.wantExit(exitFailure)
 }
 
-// A start that fails because an address is taken says which flags choose another one. In a cluster the address may be the one for the other
-// nodes: the advice names its flags, too.
+// If a start fails because an address is in use, the error names the flags for choosing another one. In a cluster the address may be the one for
+// other nodes, so their flags are named, too.
 func TestAddressesInUse(t *testing.T) {
 	for _, tt := range []struct {
 		args []string
@@ -245,7 +245,7 @@ func TestBrokerCannotStart(t *testing.T) {
 	p.wantExit(exitFailure)
 }
 
-// A data directory that cannot be made was an error of the "cache of compiled modules", which nobody had configured.
+// If the data directory could not be made, the error was about the "cache of compiled modules", which the user had not configured.
 func TestDataDirectoryCannotBeMade(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.stop()
@@ -260,7 +260,7 @@ func TestDataDirectoryCannotBeMade(t *testing.T) {
 	}
 }
 
-// SIGHUP reads the configuration again, and survives a broken file.
+// SIGHUP reloads the configuration, and a broken file does no harm.
 func TestReload(t *testing.T) {
 	p := launch(t, newFake(), local)
 	p.wait("ready")
@@ -315,7 +315,7 @@ func TestPanicLog(t *testing.T) {
 	}
 }
 
-// A signal while the broker recovers breaks that off, which is no failure.
+// A signal during the recovery interrupts it, which is not a failure.
 func TestSignalWhileStarting(t *testing.T) {
 	p := &process{t: t, lines: make(chan record, 100), dir: t.TempDir(), addr: map[string]string{}}
 	writeFile(t, p.file(), local)

@@ -22,10 +22,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// drainTime is how long connections get to close; orchestrators kill after 30 s.
+// drainTime is how long connections may take to close; orchestrators kill after 30 s.
 const drainTime = 20 * time.Second
 
-// runner is a [broker.Broker] but in tests.
+// runner is a [broker.Broker], or a fake in tests.
 type runner interface {
 	Start(ctx context.Context) error
 	Alarms() []string
@@ -38,7 +38,7 @@ type runner interface {
 
 func newBroker(o broker.Options) runner { return broker.New(o) }
 
-// service runs a broker as signals, the configuration file and the service manager want it. It belongs to the goroutine that calls run.
+// service runs a broker under the control of signals, the configuration file and the service manager. It belongs to the goroutine that calls run.
 type service struct {
 	plugins   []hook.Factory // of this binary
 	running   configuration
@@ -48,15 +48,15 @@ type service struct {
 	stdout    io.Writer // for the exporters called stdout
 	newBroker func(broker.Options) runner
 
-	telemetry *telemetry.Telemetry // nil until start has begun
+	telemetry *telemetry.Telemetry // nil before start
 	broker    runner
 	draining  atomic.Bool
 	notifier  *notifier // nil: there is no service manager to notify
 	again     bool      // reload the configuration once the broker runs
 }
 
-// startUnless calls start, which may take long if there is much to recover. A signal that ends the broker interrupts it, if it is
-// not too late, and is returned.
+// startUnless calls start, which may take long if there is much to recover. A signal that ends the broker interrupts it, if that is
+// still possible, and is returned.
 func (s *service) startUnless(signals <-chan os.Signal) (end os.Signal, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -94,7 +94,7 @@ func (s *service) start(ctx context.Context) error {
 	return nil
 }
 
-// options returns what the broker is made from.
+// options returns the options for the broker.
 func (s *service) options(ctx context.Context) (o broker.Options, err error) {
 	var d description
 	d.readCommit()
@@ -124,11 +124,11 @@ func (s *service) options(ctx context.Context) (o broker.Options, err error) {
 	return o, nil
 }
 
-// latestFormat is the latest format of logs that this program says it reads, "" = that of its source. Tests of upgrades build programs with
+// latestFormat is the latest format of logs that this program claims to read, "" = the one in its source. Tests of upgrades build programs with
 // -ldflags "-X github.com/curfewmq/curfew/cmd/curfew/app.latestFormat=2".
 var latestFormat string
 
-// readsFormat returns the latest format of logs that this program reads; 0 = that of its source.
+// readsFormat returns the latest format of logs that this program reads; 0 = the one in its source.
 func readsFormat() (uint32, error) {
 	if latestFormat == "" {
 		return 0, nil
@@ -140,7 +140,7 @@ func readsFormat() (uint32, error) {
 	return uint32(n), nil
 }
 
-// hinted adds what usually helps to an error.
+// hinted adds advice to an error for its most frequent cause.
 func (s *service) hinted(err error) error {
 	if !errors.Is(err, syscall.EADDRINUSE) {
 		return err
@@ -152,7 +152,7 @@ func (s *service) hinted(err error) error {
 	return errors.Join(err, errors.New("another broker may run already: stop it, or choose other addresses with "+flags))
 }
 
-// logPlugins names the chain, and the sources of plugins that are not of the repository.
+// logPlugins logs the chain, and the sources of plugins from outside the repository.
 func (s *service) logPlugins() {
 	names := make([]string, len(s.running.Plugins))
 	for i, p := range s.running.Plugins {
@@ -208,7 +208,7 @@ func (s *service) stop(sig os.Signal, signals <-chan os.Signal) int {
 	return s.drain(signals, exitOK)
 }
 
-// drain ends the broker. A second signal cuts it short. code is the exit status if all goes well.
+// drain ends the broker. A second signal cuts it short. code is the exit status on success.
 func (s *service) drain(signals <-chan os.Signal, code int) int {
 	s.draining.Store(true)
 	s.notifier.show("closing connections", "STOPPING=1")
@@ -248,7 +248,7 @@ func (s *service) closeTelemetry() {
 	}
 }
 
-// reload reads the configuration again and applies what a running broker can change.
+// reload reads the configuration again and applies the changes that a running broker can adopt.
 func (s *service) reload() {
 	s.notifier.reloading()
 	defer func() { s.notifier.show(statusOf(s.broker.Alarms()), "READY=1") }()

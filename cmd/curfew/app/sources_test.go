@@ -44,7 +44,7 @@ func guess(t *testing.T, broker, from string, n int) net.Conn {
 	return conn
 }
 
-// refused waits for the answer to a login, and reports whether it is a refusal. It is false if the connection is closed before.
+// refused waits for the answer to a login, and reports whether it is a refusal. It returns false if the connection is closed first.
 func refused(conn net.Conn) bool {
 	var got []byte
 	part := make([]byte, 4096)
@@ -59,8 +59,8 @@ func refused(conn net.Conn) bool {
 	}
 }
 
-// After a restart everybody logs in for the first time, and waited until each of many strangers had a turn. Who has logged in before, from the same
-// address, comes before them.
+// After a restart every user logs in for the first time, and used to wait until each of many strangers had had a turn. Users that have logged in
+// from the same address before now come first.
 func TestKnownAddressesComeFirstAfterARestart(t *testing.T) {
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.1.1:0")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestKnownAddressesComeFirstAfterARestart(t *testing.T) {
 	all.Wait()
 }
 
-// Whatever is in the place of the file, the broker starts, says so, and goes on.
+// Whatever the file contains, the broker starts, logs the problem, and continues.
 func TestSourcesFileIsDamaged(t *testing.T) {
 	huge := make([]byte, 1<<20)
 	rand.Read(huge)

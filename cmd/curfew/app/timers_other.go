@@ -2,5 +2,5 @@
 
 package app
 
-// relaxTimers does nothing: it is about Linux.
+// relaxTimers has an effect only on Linux.
 func relaxTimers() {}

@@ -13,7 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// elsewhere returns an address of this machine that is not a loopback one, with the port of address.
+// elsewhere returns the port of address at an address of this machine that is not a loopback one.
 func elsewhere(t *testing.T, address string) string {
 	t.Helper()
 	all, err := net.InterfaceAddrs()
@@ -39,7 +39,7 @@ func login(address, user, password, vhost string) error {
 	return conn.Close()
 }
 
-// A container is reached from outside by the user that its variables name; there was guest alone, for the container itself.
+// The user named in a container's variables can log in from outside. There used to be only guest, for the container itself.
 func TestConfiguredUser(t *testing.T) {
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "secret")
@@ -75,7 +75,7 @@ func TestConfiguredUser(t *testing.T) {
 		}
 	}
 
-	// The user exists: its password stays, although another one is configured, and the file of the other one is gone.
+	// The user exists: its password stays, although another one is configured, and the file with the other one is gone.
 	t.Setenv("CURFEW_AUTH__USERS__ANNA__PASSWORD", "another")
 	if err := os.Remove(secret); err != nil {
 		t.Fatal(err)
@@ -89,7 +89,7 @@ func TestConfiguredUser(t *testing.T) {
 	}
 }
 
-// A user whose tags let it in is an administrator of the API from the first request on.
+// A user whose tags allow it is an administrator of the API from the first request on.
 func TestConfiguredAdministrator(t *testing.T) {
 	yaml := local + "auth: {password-hashing: sha512, users: {ops: {password: s3cret, tags: [administrator], vhosts: []}}}\n"
 	p := launchWith(t, newFake(), func(a *app) { a.newBroker = newBroker }, yaml, "--data", filepath.Join(t.TempDir(), "data"))
@@ -115,7 +115,7 @@ func TestConfiguredAdministrator(t *testing.T) {
 	p.stop()
 }
 
-// A user that cannot be added keeps the broker from starting, by its key.
+// If a user cannot be added, the broker does not start, and the error names the key.
 func TestConfiguredUserFails(t *testing.T) {
 	dir := t.TempDir()
 	for _, tt := range []struct{ name, content, want string }{

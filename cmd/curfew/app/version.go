@@ -16,23 +16,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// module is what go.mod calls the repository.
+// module is the repository's module path in go.mod.
 const module = "github.com/curfewmq/curfew"
 
 // release is set by release builds, with -ldflags "-X github.com/curfewmq/curfew/cmd/curfew/app.release=…".
 var release = "0.1.0"
 
-// commit and date, in RFC 3339, are set by release builds like release. The go tool knows them only where it builds in a checkout with
+// commit and date, in RFC 3339, are set by release builds like release. The go tool provides them only if it builds in a checkout with
 // "-buildvcs".
 var commit, date string
 
 // version is the release. A program that was built from a published version of the module has that version, whatever its source says.
 var version = publishedAs(builtFrom(module), release)
 
-// published matches the versions of releases, which those of mere commits are not.
+// published matches the versions of releases, but not those of mere commits.
 var published = regexp.MustCompile(`^v(\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?)$`)
 
-// untagged matches the end of a version that Go gives to a commit without a tag.
+// untagged matches the end of a version that Go assigns to a commit without a tag.
 var untagged = regexp.MustCompile(`\d{14}-[0-9a-f]{12}$`)
 
 func publishedAs(m builtModule, otherwise string) string {
@@ -43,14 +43,14 @@ func publishedAs(m builtModule, otherwise string) string {
 	return match[1]
 }
 
-// builtModule is a module that the program was built from.
+// builtModule is a module from which the program was built.
 type builtModule struct {
 	path    string // "" = unknown
 	version string
-	folder  string // it was read from instead of a published version; "" = none
+	folder  string // folder from which it was read instead of a published version; "" = none
 }
 
-// builtFrom returns the module that has a package.
+// builtFrom returns the module that contains a package.
 func builtFrom(pkg string) (best builtModule) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -75,7 +75,7 @@ func described(m *debug.Module) builtModule {
 	}
 }
 
-// description is what "curfew version --json" prints.
+// description is the output of "curfew version --json".
 type description struct {
 	Version  string              `json:"version"`
 	Folder   string              `json:"folder,omitempty"`   // that the broker was built from, in a program with others' plugins
@@ -88,7 +88,7 @@ type description struct {
 	Plugins  []pluginDescription `json:"plugins"`
 }
 
-// pluginDescription says where a plugin comes from and what it offers.
+// pluginDescription describes where a plugin comes from and what it offers.
 type pluginDescription struct {
 	Name    string `json:"name"`
 	Package string `json:"package,omitempty"`
@@ -121,7 +121,7 @@ func describe(plugins []hook.Factory) description {
 	return d
 }
 
-// readCommit reads what the release build or the go tool knew of the commit. A program with others' plugins is not built in a checkout.
+// readCommit reads the commit from the release build or the go tool. A program with others' plugins is not built in a checkout.
 func (d *description) readCommit() {
 	if commit != "" {
 		d.Commit, d.Date = commit, date
@@ -156,7 +156,7 @@ func describePlugin(f hook.Factory) pluginDescription {
 	return d
 }
 
-// offered asks a plugin that has its defaults. Plugins of others may fail in any way.
+// offered asks a plugin with default settings for its offers. Plugins of others may fail in any way.
 func offered(f hook.Factory) (o offers, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -168,7 +168,7 @@ func offered(f hook.Factory) (o offers, err error) {
 		return o, fmt.Errorf("its defaults are invalid: %w", err)
 	}
 	if p == nil {
-		return o, errors.New("it is made without an error, but is nil")
+		return o, errors.New("New returned neither an error nor a plugin")
 	}
 	for _, a := range p.Arguments() {
 		o.Arguments = append(o.Arguments, a.Name)
@@ -235,10 +235,10 @@ func (d *description) write(w io.Writer) {
 		p := &d.Plugins[i]
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", p.Name, p.Package, p.source(), p.offer())
 	}
-	_ = t.Flush() // an error of standard output, as that of the lines above
+	_ = t.Flush() // an error of standard output, like an error of the lines above
 }
 
-// revision says which commit the program was built from.
+// revision describes the commit from which the program was built.
 func (d *description) revision() string {
 	if d.Commit == "" {
 		return "unknown"
@@ -253,7 +253,7 @@ func (d *description) revision() string {
 	return strings.Join(words, ", ")
 }
 
-// source is the version that a plugin has, or the folder that it was read from.
+// source returns a plugin's version, or the folder from which it was read.
 func (p *pluginDescription) source() string {
 	if p.Folder != "" && p.Module != module {
 		return p.Folder
@@ -261,7 +261,7 @@ func (p *pluginDescription) source() string {
 	return p.Version
 }
 
-// offer lists what a plugin offers.
+// offer lists a plugin's offers.
 func (p *pluginDescription) offer() string {
 	if p.Problem != "" {
 		return "unknown: " + strings.Join(strings.Fields(p.Problem), " ") // on one line

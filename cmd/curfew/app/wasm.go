@@ -23,7 +23,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// policyHost is the host of WebAssembly policies as the broker sees it, with its work outside queues' turns.
+// policyHost adapts the host of WebAssembly policies to the broker, and runs its work outside queues' turns.
 type policyHost struct {
 	host *wasm.Host
 	env  broker.PolicyEnv
@@ -60,7 +60,7 @@ func (p *policyHost) Open(env broker.PolicyEnv) error {
 	})
 }
 
-// modulesStore returns where the modules are saved that are loaded at runtime.
+// modulesStore returns the store for modules that are loaded at runtime.
 func (p *policyHost) modulesStore() wasm.Store {
 	if p.env.Clustered {
 		return clusterModules{p.env.Store}
@@ -68,7 +68,7 @@ func (p *policyHost) modulesStore() wasm.Store {
 	return wasm.Dir(p.env.Dir)
 }
 
-// longestHold returns how long messages may be held, in milliseconds, by the plugin that limits it; absent without such a plugin.
+// longestHold returns how long messages may be held, in milliseconds, according to the plugin that limits it; absent without such a plugin.
 func longestHold(plugins []config.Plugin) (most hook.Limit) {
 	for _, p := range plugins {
 		if l, ok := p.Plugin.(interface{ MaxHold() hook.Limit }); ok {
@@ -78,7 +78,7 @@ func longestHold(plugins []config.Plugin) (most hook.Limit) {
 	return most
 }
 
-// changes are the events for changes of a policy.
+// changes maps changes of a policy to events.
 var changes = map[wasm.Change]telemetry.Kind{
 	wasm.PolicyLoaded: telemetry.ModuleLoaded, wasm.PolicyReloaded: telemetry.ModuleReloaded, wasm.PolicyRolledBack: telemetry.ModuleRolledBack,
 	wasm.PolicyUnloaded: telemetry.ModuleUnloaded, wasm.BreakerOpened: telemetry.BreakerOpened, wasm.BreakerClosed: telemetry.BreakerClosed,
@@ -101,11 +101,11 @@ func (p *policyHost) queues(strategy string) (n int) {
 	return n
 }
 
-// undecided counts the messages in the queues of a strategy that it is to be asked about again.
+// undecided counts the messages in a strategy's queues about which the strategy still has to be called.
 func (p *policyHost) undecided(strategy string) (n int) {
 	look := func(q *queue.Queue) { n += q.Stats().Undecided } // one closure for all queues
 	for q := range p.queuesOf(strategy) {
-		_ = q.Look(look) // it fails for a queue that was deleted
+		_ = q.Look(look) // fails for a queue that was deleted
 	}
 	return n
 }
@@ -171,7 +171,7 @@ func (a moduleAdmin) List() []json.RawMessage {
 	for _, i := range a.Host.List() {
 		b, err := json.Marshal(i)
 		if err != nil {
-			panic(fmt.Errorf("what is known of a policy: %w", err)) // its fields are plain, or were checked
+			panic(fmt.Errorf("what is known of a policy: %w", err)) // its fields are plain, or have been checked
 		}
 		all = append(all, b)
 	}
@@ -184,7 +184,7 @@ func (a moduleAdmin) Carried() []definitions.Carried {
 	for _, c := range a.Host.Carried() {
 		fuel, err := c.Options.Fuel.MarshalText()
 		if err != nil {
-			panic(fmt.Errorf("fuel: %w", err)) // it never fails
+			panic(fmt.Errorf("fuel: %w", err)) // never fails
 		}
 		all = append(all, definitions.Carried{Fixed: c.Origin == wasm.Configured, Module: mgmt.Module{
 			Name: c.Name, Module: c.Module, Digest: c.Options.Digest, Config: c.Options.Config, Grants: c.Options.Grants,
@@ -202,7 +202,7 @@ func (moduleAdmin) Canonical(m mgmt.Module) mgmt.Module {
 	}
 	fuel, err := o.Fuel.MarshalText()
 	if err != nil {
-		panic(fmt.Errorf("fuel: %w", err)) // it never fails
+		panic(fmt.Errorf("fuel: %w", err)) // never fails
 	}
 	m.Fuel, m.OnError = string(fuel), o.OnError.String()
 	return m
@@ -215,7 +215,7 @@ func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err err
 		return false, nil, err
 	}
 	if all := a.strategies(); m.Shadow != "" && !slices.Contains(all, m.Shadow) {
-		const enough = 64 // of a name
+		const enough = 64 // bytes of a name
 		return false, nil, &mgmt.ModuleError{Text: fmt.Sprintf("shadow: unknown expiry strategy '%.*s', expected one of %s", enough, m.Shadow, strings.Join(all, ", "))}
 	}
 	_, known := a.Info(m.Name)
@@ -228,7 +228,7 @@ func (a moduleAdmin) Load(m mgmt.Module) (fresh bool, warnings []string, err err
 	return !known, i.Warnings, moduleError(err)
 }
 
-// optionsOf returns the settings of an upload.
+// optionsOf returns the options in an upload.
 func optionsOf(m *mgmt.Module) (wasm.Options, error) {
 	o := wasm.Options{Config: m.Config, Grants: m.Grants, Digest: m.Digest, Recompute: m.Recompute}
 	if err := o.Fuel.UnmarshalText([]byte(m.Fuel)); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// clusterModules is the [wasm.Store] of a node of a cluster: the registry, which all nodes follow. Only its owner saves and deletes.
+// clusterModules is the [wasm.Store] of a node of a cluster: the registry, which all nodes follow. Only the registry's owner saves and deletes.
 type clusterModules struct {
 	store func() (st *store.Store, ok bool)
 }
@@ -23,10 +23,10 @@ func (c clusterModules) registry() *store.Registry {
 	return nil
 }
 
-// moduleOptions are the settings of a module as the registry has them.
+// moduleOptions are the options of a module in the registry.
 type moduleOptions struct {
 	wasm.Options
-	// Recompute is left out of what one broker keeps for its next start. Here others are to act on it.
+	// Recompute is not stored by a single broker for its next start. Here other nodes have to act on it.
 	Recompute bool `json:"recompute,omitempty"`
 }
 
@@ -53,7 +53,7 @@ func (c clusterModules) Delete(name string) error {
 	return err
 }
 
-// LoadAll implements [wasm.Store]. The registry's modules are followed instead, from the node's start on.
+// LoadAll implements [wasm.Store]. It returns nothing, because the registry's modules are followed from the node's start on.
 func (clusterModules) LoadAll() ([]wasm.StoredPolicy, error) { return nil, nil }
 
 // Follow implements [broker.Policies].

@@ -20,7 +20,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// moduleNode is a node of a cluster as far as modules go.
+// moduleNode is the part of a cluster's node that concerns modules.
 type moduleNode struct {
 	policyHost
 	store   atomic.Pointer[store.Store]
@@ -63,8 +63,8 @@ func newModuleNode(t *testing.T, cluster wlog.Cluster) *moduleNode {
 	return n
 }
 
-// What one node loads, all do. A node that does not own the registry says so, and one that comes later has the modules before it is
-// ready.
+// A module that one node loads is loaded by all. A node that does not own the registry refuses with that reason, and a node that joins later has
+// the modules before it is ready.
 func TestModulesOfACluster(t *testing.T) {
 	module, err := os.ReadFile("../../../wasm-examples/priority-ttl/priority.wasm")
 	if err != nil {
@@ -118,7 +118,7 @@ func TestSettingsOfAModuleThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// What a file with definitions says of a policy is compared with what is loaded: the same settings are written in the same way.
+// A policy in a definitions file is compared with the loaded one, so equal settings must be written in the same way.
 func TestCanonicalModules(t *testing.T) {
 	for _, tt := range []struct{ fuel, onError, wantFuel, wantOnError string }{
 		{"", "", "default", "builtin"},
