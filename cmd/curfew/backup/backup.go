@@ -1,5 +1,5 @@
-// Package backup is "curfew backup" and "curfew restore": one file with everything that a restart of a broker would find, and a
-// data directory made of such a file. Package core/backup has the format.
+// Package backup implements "curfew backup" and "curfew restore": one file with everything that a restart of a broker would find, and a
+// data directory made from such a file. Package core/backup has the format.
 package backup
 
 import (
@@ -33,13 +33,13 @@ type Program struct {
 	transport http.RoundTripper // nil = the network
 }
 
-// Exit statuses. A wrong call has another one than a backup that failed.
+// Exit statuses. A wrong call has another status than a failed backup.
 const (
 	exitFailure = 1
 	exitUsage   = 2
 )
 
-// command is a command: what its help says, and what it does.
+// command is a command with its help texts and its function.
 type command struct {
 	name, operand, about, more string
 	flags                      func(f *flag.FlagSet)
@@ -66,13 +66,13 @@ func misused(format string, args ...any) error { return &misuse{fmt.Sprintf(form
 // Backup executes "curfew backup" with args and returns the exit status: 0, 1 for a failure, 2 for a wrong call.
 func (p *Program) Backup(args []string) int { return p.execute(&backupCommand, args) }
 
-// Restore executes "curfew restore", as Backup does the other.
+// Restore executes "curfew restore" in the same way as Backup.
 func (p *Program) Restore(args []string) int { return p.execute(&restoreCommand, args) }
 
 func (p *Program) execute(cmd *command, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends what does not react to the first, such as a write that nobody reads
+	context.AfterFunc(ctx, stop) // a second signal ends operations that do not react to the first, such as a write to a blocked pipe
 	c := &call{FlagSet: flag.NewFlagSet("curfew "+cmd.name, flag.ContinueOnError)}
 	cmd.flags(c.FlagSet)
 	err := c.parse(cmd, args)
@@ -158,7 +158,7 @@ func runBackup(ctx context.Context, p *Program, c *call) error {
 	return nil
 }
 
-// alone refuses other flags beside name.
+// alone refuses other flags together with name.
 func (c *call) alone(name, except string) (err error) {
 	c.Visit(func(f *flag.Flag) {
 		if f.Name != name && f.Name != except {
@@ -196,10 +196,10 @@ func (p *Program) offline(ctx context.Context, dir string, to io.Writer) (*backu
 	return &contents.Manifest, errors.Join(err, contents.Close())
 }
 
-// stall is how long a broker may send nothing.
+// stall is how long a broker may send nothing before the backup is given up.
 const stall = 2 * time.Minute
 
-// online writes the backup of a running broker, which it checks meanwhile.
+// online writes the backup of a running broker, and checks it at the same time.
 func (p *Program) online(ctx context.Context, c *call, to io.Writer) (*backup.Manifest, error) {
 	r, err := ctl.Connect(ctl.Given(c.FlagSet), p.Environ, p.transport)
 	if err != nil {
@@ -217,7 +217,7 @@ func (p *Program) online(ctx context.Context, c *call, to io.Writer) (*backup.Ma
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
-	defer body.Close() //nolint:errcheck // it was only read from
+	defer body.Close() //nolint:errcheck // only read from
 	m, err := backup.Read(io.TeeReader(&watched{body, watch}, to), backup.Check{})
 	if err != nil {
 		return nil, p.explain(ctx, r, cause(ctx, err))
@@ -225,7 +225,7 @@ func (p *Program) online(ctx context.Context, c *call, to io.Writer) (*backup.Ma
 	return m, nil
 }
 
-// watched is a reader that shows that something comes.
+// watched is a reader that reports each read that brings bytes.
 type watched struct {
 	io.Reader
 	watch *time.Timer
@@ -239,7 +239,7 @@ func (r *watched) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// cause returns why ctx has ended, if it has, in place of what that led to.
+// cause returns why ctx has ended, if it has, instead of an error that follows from that.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -247,7 +247,7 @@ func cause(ctx context.Context, err error) error {
 	return err
 }
 
-// explain adds what the broker says about a backup that ended too early.
+// explain adds the broker's own reason to the error of a backup that ended too early.
 func (p *Program) explain(ctx context.Context, r *ctl.Remote, err error) error {
 	if !errors.Is(err, backup.ErrIncomplete) {
 		return err
@@ -302,8 +302,8 @@ func runRestore(ctx context.Context, p *Program, c *call) error {
 	return nil
 }
 
-// endable returns a reader of r that ends when ctx does, even while r waits for what a pipe or a terminal brings. The caller closes
-// it. A read of r that waits then goes on waiting, at most until the process ends.
+// endable returns a reader of r that ends when ctx does, even while r waits for input from a pipe or a terminal. The caller closes
+// it. A waiting read of r then continues, at most until the process ends.
 func endable(ctx context.Context, r io.Reader) io.ReadCloser {
 	out, in := io.Pipe()
 	context.AfterFunc(ctx, func() { in.CloseWithError(context.Cause(ctx)) })

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Whoever interrupts a restore while nothing comes, from a terminal or a program that hangs, need not kill it.
+// A restore whose input, from a terminal or a hanging program, brings nothing can be interrupted without killing it.
 func TestARestoreOfAPipeThatBringsNothingCanBeInterrupted(t *testing.T) {
 	for name, sent := range map[string]string{"nothing": "", "a beginning": strings.Repeat("\x00", 100)} {
 		t.Run(name, func(t *testing.T) {
@@ -59,7 +59,7 @@ func interruptRestore(t *testing.T, sent string) {
 	}
 }
 
-// A broker may know its users by certificates only: the flags are those of "curfew ctl".
+// A broker may authenticate users only by certificates: the flags are the same as for "curfew ctl".
 func TestABackupMayBeAskedForWithACertificate(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "nightly.pem")
 	var printed strings.Builder

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// counted counts what is written.
+// counted counts the bytes that are written.
 type counted struct {
 	io.Writer
 	bytes int64
@@ -23,8 +23,8 @@ func (w *counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// save has a backup written to a file, and returns its size. The file has its name once the backup is complete and durable; one
-// that had the name is replaced. What is no ordinary file, such as a pipe, is written as it is.
+// save writes a backup to a file, and returns its size. The file gets its name, and replaces a file of that name, after the backup is complete
+// and durable. A file that is not an ordinary one, such as a pipe, is written to directly.
 func (p *Program) save(name string, write writing) (*backup.Manifest, int64, error) {
 	if name == "-" {
 		out := &counted{Writer: p.Stdout}
