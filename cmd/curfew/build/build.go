@@ -1,7 +1,7 @@
-// Package build is "curfew build": it makes a program with the broker and plugins of other modules, without a fork.
+// Package build implements "curfew build": it makes a program from the broker and plugins of other modules, without a fork.
 //
-// It writes a main module that imports package app and the plugins' packages, has the go tool resolve the versions, and compiles it.
-// The go tool decides by its own environment where modules come from and what system the program is for.
+// It writes a main module that imports package app and the plugins' packages, lets the go tool resolve the versions, and compiles it.
+// The go tool's environment determines where modules come from and for which system the program is built.
 package build
 
 import (
@@ -23,11 +23,11 @@ import (
 type Program struct {
 	Environ        []string
 	Stdout, Stderr io.Writer
-	// Build says what the running program was built from; nil = unknown.
+	// Build describes how the running program was built; nil = unknown.
 	Build *debug.BuildInfo
 }
 
-// Exit statuses. A wrong call has another one than a failed build.
+// Exit statuses. A wrong call has another status than a failed build.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -37,7 +37,7 @@ const (
 // request is a parsed command line.
 type request struct {
 	plugins []plugin
-	curfew  string // PATH or @VERSION; "" = that of the running program
+	curfew  string // PATH or @VERSION; "" = the one of the running program
 	out     string // "" = the default
 	keep    bool
 }
@@ -45,7 +45,7 @@ type request struct {
 // Run executes a command line, without the words "curfew build", and returns the exit status: 0, 1 for a failure, 2 for a wrong call.
 func (p *Program) Run(args []string) int {
 	stops := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
 		stops = append(stops, syscall.SIGHUP)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), stops...)
@@ -152,7 +152,7 @@ func (p *Program) build(ctx context.Context, r *request) (err error) {
 	return nil
 }
 
-// leave removes the folder of the main module, or says where it is.
+// leave removes the folder of the main module, or prints where it is.
 func (p *Program) leave(m *mainModule, keep bool) error {
 	if keep {
 		fmt.Fprintf(p.Stderr, "curfew build: the main module is in %s\n", m.tool.dir)

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A package below its module at a version, a module in a folder with several plugins, and a package of curfew itself.
+// A package below the root of its module at a version, a module in a folder with several plugins, and a package of curfew itself.
 func TestBuild(t *testing.T) {
 	p := newPlace(t)
 	content := files{"sdk/example/heavy/heavy.go": pluginFile("heavy")}
@@ -81,7 +81,7 @@ func TestWorkspace(t *testing.T) {
 	p.build("--with", "example.com/night").want(t, 1, "", "curfew build: it is not known which curfew to build")
 }
 
-// A second package of a module in a folder needs none of its own. The module may have a version, which others require.
+// A second package of a module in a folder needs no folder of its own. The module may have a version, which others require.
 func TestPackagesOfAFolder(t *testing.T) {
 	p := newPlace(t)
 	p.folder("src", stub)
@@ -99,7 +99,7 @@ func TestPackagesOfAFolder(t *testing.T) {
 	}
 }
 
-// The last line of a go.sum needs no end: what another folder knows comes after it.
+// The last line of a go.sum may lack a line break: the sums of another folder come after it.
 func TestSumsWithoutAnEnd(t *testing.T) {
 	p := newPlace(t)
 	p.folder("src", stub)
@@ -115,7 +115,7 @@ func TestSumsWithoutAnEnd(t *testing.T) {
 		"./curfew: curfew 9.9, with these plugins of others:\n  night, example.com/night \n  owl, example.com/owl \n", "")
 }
 
-// A build that is interrupted before the program was tried, or meanwhile, has failed: an untried program does not replace another one.
+// A build that is interrupted before or while the program is tried has failed: an untried program does not replace another one.
 func TestInterruptedTrial(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -125,7 +125,7 @@ func TestInterruptedTrial(t *testing.T) {
 	}
 }
 
-// A program for better processors than the one here, by GOAMD64 for instance, is made like one for another system.
+// A program for better processors than the present one, for instance by GOAMD64, is treated like one for another system.
 func TestOtherProcessor(t *testing.T) {
 	p := newPlace(t)
 	p.folder("src", stub)
@@ -137,7 +137,7 @@ func TestOtherProcessor(t *testing.T) {
 		"./curfew: not tried: This program can only be run on AMD64 processors with v4 microarchitecture support.\n", "")
 }
 
-// The environment chooses the system. The program does nothing: as little as possible has to be compiled for that system.
+// The environment chooses the system. The program does nothing, so that little has to be compiled for that system.
 func TestCrossBuild(t *testing.T) {
 	p := newPlace(t)
 	p.folder("src", stub)
@@ -158,7 +158,7 @@ func Main(...hook.Factory) {}
 	p.build("--curfew", "src", "--with", "example.com/night=night").want(t, 0, "./curfew: for "+foreign+"/"+runtime.GOARCH+", not tried here\n", "")
 }
 
-// must is for what does not fail in a working folder that is there.
+// must returns a result that cannot fail in an existing working folder.
 func must(s string, _ error) string { return s }
 
 func TestKeep(t *testing.T) {
@@ -178,7 +178,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// What fails says why, and the program that was there stays.
+// A failure is reported with its reason, and the existing program stays.
 func TestFailures(t *testing.T) {
 	p := newPlace(t)
 	p.folder("src", stub)
@@ -309,7 +309,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Which curfew is built follows from what the running program was built from.
+// How the running program was built determines which curfew is built.
 func TestOrigin(t *testing.T) {
 	folder := t.TempDir()
 	writeFile(t, filepath.Join(folder, "go.mod"), "module "+curfew+"\n")

@@ -9,13 +9,13 @@ import (
 	"slices"
 )
 
-// exports is how a package exports its plugins.
+// exports describes how a package exports its plugins.
 type exports struct {
 	name    string // of the variable
 	several bool   // it is a list
 }
 
-// The names of the variables that may have plugins.
+// The names of the variables that may hold plugins.
 const (
 	one  = "Factory"
 	many = "Factories"
@@ -62,7 +62,7 @@ func choose(pkg string, declared map[string]string) (x exports, err error) {
 	return x, fmt.Errorf("the package %s exports no plugin: %s", pkg, want)
 }
 
-// declare notes what a file declares at the top level under the names of plugins.
+// declare records a file's top-level declarations that have one of these names.
 func declare(declared map[string]string, file *ast.File) {
 	for _, d := range file.Decls {
 		switch d := d.(type) {

@@ -22,15 +22,15 @@ type goTool struct {
 	ctx     context.Context
 	program string
 	environ []string
-	stderr  io.Writer // of the tool: what it downloads, and its errors
+	stderr  io.Writer // the tool's standard error: its downloads and errors
 	dir     string    // "" = the working folder
 	env     goEnv
 }
 
-// goEnv is what the tool says of itself, in the working folder.
+// goEnv is the tool's own environment, in the working folder.
 type goEnv struct{ GOOS, GOARCH, GOHOSTOS, GOHOSTARCH, GOEXE, GOWORK string }
 
-// goTool finds Go's tool and asks for its environment.
+// goTool finds Go's tool and reads its environment.
 func (p *Program) goTool(ctx context.Context) (*goTool, error) {
 	variables := usage.Variables(p.Environ)
 	name := variables["GO"]
@@ -39,7 +39,7 @@ func (p *Program) goTool(ctx context.Context) (*goTool, error) {
 	}
 	program, err := exec.LookPath(name)
 	if err == nil {
-		program, err = filepath.Abs(program) // it is called in another folder
+		program, err = filepath.Abs(program) // it will be called in another folder
 	}
 	if err != nil {
 		return nil, fmt.Errorf("there is no Go toolchain: install Go 1.26 or later, see https://go.dev/dl, or name its program with the variable GO (%w)", err)
@@ -51,7 +51,7 @@ func (p *Program) goTool(ctx context.Context) (*goTool, error) {
 	if err := t.decode(&t.env, "env", "-json", "GOOS", "GOARCH", "GOHOSTOS", "GOHOSTARCH", "GOEXE", "GOWORK"); err != nil {
 		return nil, err
 	}
-	// The main module is in no workspace. What the workspace says of other modules is copied.
+	// The main module is outside of any workspace. The folders of the workspace's modules are copied to it.
 	t.environ = append(slices.Clip(t.environ), "GOWORK=off", "GO111MODULE=on")
 	return t, nil
 }
@@ -61,13 +61,13 @@ func (t *goTool) native() bool {
 	return t.env.GOOS == t.env.GOHOSTOS && t.env.GOARCH == t.env.GOHOSTARCH
 }
 
-// run calls the tool. What it says about errors goes to standard error as it comes.
+// run calls the tool. The tool's errors are passed on to standard error as they come.
 func (t *goTool) run(args ...string) (stdout []byte, err error) {
 	c := exec.CommandContext(t.ctx, t.program, args...)
 	c.Dir, c.Env, c.Stderr = t.dir, t.environ, t.stderr
 	var out bytes.Buffer
 	c.Stdout = &out
-	// Interrupted, the tool removes its temporary files.
+	// If it is interrupted, the tool removes its temporary files.
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGINT) }
 	c.WaitDelay = 10 * time.Second
 	if err := c.Run(); err != nil {
@@ -76,7 +76,7 @@ func (t *goTool) run(args ...string) (stdout []byte, err error) {
 	return out.Bytes(), nil
 }
 
-// decode calls the tool for a JSON value.
+// decode calls the tool and decodes its JSON output.
 func (t *goTool) decode(into any, args ...string) error {
 	out, err := t.run(args...)
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *goTool) moduleIn(folder string) (path string, err error) {
 	return m.Module.Path, nil
 }
 
-// moduleAbove says where the module of a folder is.
+// moduleAbove returns a hint to the module that contains a folder.
 func moduleAbove(folder string) string {
 	for dir := filepath.Dir(folder); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
@@ -114,7 +114,7 @@ func moduleAbove(folder string) string {
 	return ""
 }
 
-// workspace returns the folders of the workspace that is in force in the working folder, by module.
+// workspace returns the folders of the workspace in force in the working folder, by module.
 func (t *goTool) workspace() (map[string]string, error) {
 	if t.env.GOWORK == "" || t.env.GOWORK == "off" {
 		return nil, nil

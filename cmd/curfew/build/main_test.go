@@ -17,7 +17,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // files are the texts of a module's files, by slash path.
 type files map[string]string
 
-// stub is a small curfew: its programs print the names of their plugins, and refuse two of one name.
+// stub is a small curfew: its programs print the names of their plugins, and refuse two with the same name.
 var stub = files{
 	"go.mod": "module " + curfew + "\n\ngo 1.21\n",
 	"sdk/hook/hook.go": `package hook
@@ -66,14 +66,14 @@ func moduleFile(path, version string) string {
 	return "module " + path + "\n\ngo 1.21\n\nrequire " + curfew + " " + version + "\n"
 }
 
-// place is an empty working folder, with a proxy of modules that is made of files.
+// place is an empty working folder, with a module proxy made from files.
 type place struct {
 	t       *testing.T
 	proxy   string
 	environ []string
 }
 
-// newPlace changes to an empty folder. The go tool takes modules from its proxy alone.
+// newPlace changes to an empty folder. The go tool gets modules only from the place's proxy.
 func newPlace(t *testing.T) *place {
 	t.Helper()
 	if _, err := exec.LookPath("go"); err != nil {
@@ -97,7 +97,7 @@ func (p *place) folder(name string, content files) {
 	}
 }
 
-// publish has the proxy offer a version of a module, which is later than those before.
+// publish makes the proxy offer a version of a module, later than the previous ones.
 func (p *place) publish(module, version string, content files) {
 	p.t.Helper()
 	var b bytes.Buffer
@@ -134,7 +134,7 @@ func writeFile(t *testing.T, name, text string) {
 	}
 }
 
-// result is what came of a command line.
+// result is the result of a command line.
 type result struct {
 	status         int
 	stdout, stderr string
@@ -148,7 +148,7 @@ func (p *place) build(args ...string) result {
 	return result{status, stdout.String(), stderr.String()}
 }
 
-// want fails the test if a command ended otherwise. stderr is a part of what it should say.
+// want fails the test if a command ended differently. stderr is a part of the expected message.
 func (r result) want(t *testing.T, status int, stdout, stderr string) {
 	t.Helper()
 	if r.status != status || r.stdout != stdout || !strings.Contains(r.stderr, stderr) {
@@ -156,7 +156,7 @@ func (r result) want(t *testing.T, status int, stdout, stderr string) {
 	}
 }
 
-// leavesNothing fails the test if a folder for temporary files is left.
+// leavesNothing fails the test if a temporary folder remains.
 func leavesNothing(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir(os.TempDir())
@@ -165,7 +165,7 @@ func leavesNothing(t *testing.T) {
 	}
 }
 
-// left are the names in the working folder.
+// left returns the names in the working folder.
 func left(t *testing.T) string {
 	t.Helper()
 	entries, err := os.ReadDir(".")

@@ -21,15 +21,15 @@ const mainPath = "curfew"
 
 // mainModule is the module that is compiled.
 type mainModule struct {
-	tool    *goTool // whose folder it is
+	tool    *goTool // its folder is the module's
 	plugins []plugin
-	folders map[string]string // of modules that are read from a folder, absolute
-	// version is the wanted one of curfew; "" = it is read from a folder.
+	folders map[string]string // absolute folders of modules that are read from one
+	// version is the requested version of curfew; "" = curfew is read from a folder.
 	version string
 	exports []exports // of the plugins
 }
 
-// newModule makes a folder for a main module. The folders of plugins are checked before.
+// newModule makes a folder for a main module. It checks the folders of plugins first.
 func newModule(t *goTool, plugins []plugin) (*mainModule, error) {
 	m := &mainModule{tool: t, plugins: slices.Clone(plugins)}
 	var err error
@@ -51,7 +51,7 @@ func isFolder(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// addFolders replaces the workspace's modules by what the command line says of them.
+// addFolders replaces the workspace's modules by the command line's.
 func (m *mainModule) addFolders() error {
 	given := make(map[string]string)
 	for i := range m.plugins {
@@ -90,7 +90,7 @@ func (m *mainModule) addFolders() error {
 	return nil
 }
 
-// local returns the module of a package if it is read from a folder, the innermost one; "" = none.
+// local returns the module of a package if it is read from a folder; if several contain the package, the innermost one; "" = none.
 func (m *mainModule) local(pkg string) (best string) {
 	for path := range m.folders {
 		if within(pkg, path) && len(path) > len(best) {
@@ -100,7 +100,7 @@ func (m *mainModule) local(pkg string) (best string) {
 	return best
 }
 
-// choose decides which curfew is built: the one that is asked for, that of the workspace, or that of the running program.
+// choose decides which curfew to build: the requested one, the workspace's, or the running program's.
 func (m *mainModule) choose(wanted string, running *debug.BuildInfo) error {
 	version, versioned := strings.CutPrefix(wanted, "@")
 	switch {
@@ -142,7 +142,7 @@ func (m *mainModule) read(folder string) error {
 	return nil
 }
 
-// origin says where the curfew in a program came from: a version that others can get, or a folder that is still there.
+// origin returns where the curfew in a program came from: a version that others can get, or an existing folder.
 func origin(running *debug.BuildInfo) (version, folder string) {
 	if running == nil {
 		return "", ""
@@ -164,7 +164,7 @@ func origin(running *debug.BuildInfo) (version, folder string) {
 	return "", ""
 }
 
-// obtainable is a version, or "" for one that only the program's builder has.
+// obtainable returns the version, or "" if only the program's builder has it.
 func obtainable(version string) string {
 	if !exact.MatchString(version) || strings.Contains(version, "+dirty") {
 		return ""
@@ -172,10 +172,10 @@ func obtainable(version string) string {
 	return version
 }
 
-// pruned is the Go version from which on the go tool does not read the go.mod of each indirect requirement. The modules raise it.
+// pruned is the Go version from which the go tool does not read the go.mod of each indirect requirement. The modules raise it.
 const pruned = "1.21"
 
-// resolve writes go.mod, and has the go tool choose versions of all modules.
+// resolve writes go.mod, and lets the go tool choose the versions of all modules.
 func (m *mainModule) resolve() error {
 	if err := m.writeSums(); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (m *mainModule) resolve() error {
 	return m.findExports(packages)
 }
 
-// writeSums starts go.sum with what the folders' modules know already, so that it need not be asked for.
+// writeSums starts go.sum with the sums in the folders' modules, so that they need not be requested.
 func (m *mainModule) writeSums() error {
 	var sums []string
 	for _, dir := range m.folders {
@@ -219,7 +219,7 @@ func (m *mainModule) writeSums() error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		for line := range strings.Lines(string(b)) { // the last may have no end
+		for line := range strings.Lines(string(b)) { // the last line may lack a line break
 			sums = append(sums, strings.TrimSpace(line)+"\n")
 		}
 	}
@@ -245,7 +245,7 @@ func (m *mainModule) writeFolders() error {
 	return os.WriteFile(file, []byte(b.String()), 0o600)
 }
 
-// wanted is the version that a module in a folder has.
+// wanted returns the version of a module in a folder.
 func (m *mainModule) wanted(path string) string {
 	for _, p := range m.plugins {
 		if p.version != "" && m.local(p.pkg) == path {
@@ -255,7 +255,7 @@ func (m *mainModule) wanted(path string) string {
 	return absent(path)
 }
 
-// queries are the arguments of "go get": packages that are not read from folders.
+// queries returns the arguments of "go get": the packages that are not read from folders.
 func (m *mainModule) queries() (args []string) {
 	for _, p := range m.plugins {
 		if m.local(p.pkg) == "" && !within(p.pkg, curfew) {
@@ -265,14 +265,14 @@ func (m *mainModule) queries() (args []string) {
 	return args
 }
 
-// selected is the version of curfew that the main module has.
+// selected returns the version of curfew in the main module.
 func (m *mainModule) selected() (string, error) {
 	var l struct{ Version string }
 	err := m.tool.decode(&l, "list", "-mod=mod", "-m", "-json", curfew)
 	return l.Version, err
 }
 
-// refuseUpgrade says which plugins need a later curfew than the one that is to be built. In a folder any version may be.
+// refuseUpgrade reports which plugins need a later curfew than the requested one. Curfew in a folder may have any version.
 func (m *mainModule) refuseUpgrade(wanted, got string) error {
 	graph, err := m.tool.run("mod", "graph")
 	if err != nil {
@@ -289,7 +289,7 @@ func (m *mainModule) refuseUpgrade(wanted, got string) error {
 		cmp.Or(strings.Join(needing, ", "), "a plugin"), got, wanted, got)
 }
 
-// listed is what "go list" says of a package.
+// listed is the description of a package by "go list".
 type listed struct {
 	ImportPath, Dir, Name string
 	GoFiles, CgoFiles     []string
@@ -298,7 +298,7 @@ type listed struct {
 	Error                 *struct{ Err string }
 }
 
-// list loads curfew's program and the plugins' packages with all that they import, which settles the versions, and describes them.
+// list loads curfew's program and the plugins' packages with all their imports, which fixes the versions, and describes them.
 func (m *mainModule) list() (map[string]listed, error) {
 	args := []string{"list", "-mod=mod", "-e", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Standard,Module,Error", curfew + appFolder}
 	for _, p := range m.plugins {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// output is the program that is made.
+// output is the program to be made.
 type output struct {
-	name string // as it was given
+	name string // as given
 	path string // absolute
 }
 
-// newOutput checks where the program is to go, before anything is compiled.
+// newOutput checks the destination of the program before anything is compiled.
 func newOutput(name, suffix string) (*output, error) {
 	if name == "" {
 		name = "./curfew" + suffix
@@ -53,10 +53,9 @@ func newOutput(name, suffix string) (*output, error) {
 	return &output{name: name, path: path}, nil
 }
 
-// make compiles the main module, tries the program and puts it in its place, and says what it made. If anything fails, whatever
-// was there before stays.
+// make compiles the main module, tries the program, puts it in its place, and describes it. If anything fails, an existing file stays.
 func (o *output) make(ctx context.Context, m *mainModule) (made string, err error) {
-	// In the folder of the program, so that it can be renamed.
+	// The temporary folder is next to the program, so that the program can be renamed into its place.
 	dir, err := os.MkdirTemp(filepath.Dir(o.path), ".curfew-build-")
 	if err != nil {
 		return "", fmt.Errorf("-o %s: %w", o.name, err)
@@ -73,10 +72,10 @@ func (o *output) make(ctx context.Context, m *mainModule) (made string, err erro
 	return made, os.Rename(file, o.path)
 }
 
-// patience is how long a program may take to say its version.
+// patience is how long a program may take to print its version.
 const patience = time.Minute
 
-// try asks the program for its version, unless it is for another system. Two plugins with one name, for instance, are found so.
+// try asks the program for its version, unless it is for another system. This finds, for instance, two plugins with one name.
 func (o *output) try(ctx context.Context, t *goTool, file string) (made string, err error) {
 	if !t.native() {
 		return fmt.Sprintf("%s: for %s/%s, not tried here", o.name, t.env.GOOS, t.env.GOARCH), nil
@@ -94,17 +93,17 @@ func (o *output) try(ctx context.Context, t *goTool, file string) (made string, 
 		return "", fmt.Errorf("interrupted while the program was tried: %w", ctx.Err())
 	case limited.Err() != nil:
 		return "", fmt.Errorf("the program was compiled, but does not say its version within %v, and is removed", patience)
-	case err == nil || errors.Is(err, exec.ErrWaitDelay): // a process that it started has its output
+	case err == nil || errors.Is(err, exec.ErrWaitDelay): // a process that it started still has its output open
 		return o.describe(stdout.Bytes())
 	case !exited || strings.HasPrefix(stderr.String(), otherProcessor):
 		why := cmp.Or(firstLine(stderr.String()), err.Error())
-		return fmt.Sprintf("%s: not tried: %s", o.name, why), nil // programs may not be started there
+		return fmt.Sprintf("%s: not tried: %s", o.name, why), nil // programs cannot be started there
 	}
 	said := strings.TrimSpace(stderr.String())
 	return "", fmt.Errorf("the program was compiled, but does not work, and is removed: %s", strings.TrimSpace(err.Error()+"\n"+said))
 }
 
-// otherProcessor is how a program complains that was compiled for other processors than the one here, by GOAMD64.
+// otherProcessor begins the complaint of a program that was compiled, with GOAMD64, for other processors than the present one.
 const otherProcessor = "This program can only be run on "
 
 func firstLine(s string) string {
@@ -112,7 +111,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// describe says what a program is that printed said about its version.
+// describe describes the program by the version that it printed.
 func (o *output) describe(said []byte) (string, error) {
 	var d struct {
 		Version, Folder string

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
-// Every command line in the README is one that is understood, and every flag is mentioned there.
+// Every command line in the README is valid, and every flag is mentioned there.
 func TestREADME(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

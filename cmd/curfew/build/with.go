@@ -10,22 +10,22 @@ import (
 	"unicode"
 )
 
-// curfew is what go.mod calls our module.
+// curfew is our module's path in go.mod.
 const curfew = "github.com/curfewmq/curfew"
 
 // plugin is the value of one flag --with.
 type plugin struct {
 	pkg     string // import path
 	version string // of its module; "" = any
-	folder  string // with its module, as given; "" = none
+	folder  string // folder of its module, as given; "" = none
 }
 
 var (
-	// pathElement matches what may stand between the slashes of an import path.
+	// pathElement matches a part of an import path between slashes.
 	pathElement = regexp.MustCompile(`^[0-9A-Za-z_~+-][0-9A-Za-z._~+-]*$`)
-	// query matches the versions that "go get" takes, without comparisons.
+	// query matches the versions that "go get" accepts, except comparisons.
 	query = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z._~+/-]*$`)
-	// exact matches what go.mod takes as a version.
+	// exact matches the versions that go.mod accepts.
 	exact = regexp.MustCompile(`^v\d+\.\d+\.\d+([-+][0-9A-Za-z.+-]+)?$`)
 )
 
@@ -98,7 +98,7 @@ func checkFolder(folder string) error {
 	return nil
 }
 
-// checkTogether refuses a package that is there twice. The last one is new.
+// checkTogether refuses a package that is listed twice. The last one is new.
 func checkTogether(all []plugin) error {
 	last := all[len(all)-1]
 	for _, p := range all[:len(all)-1] {
@@ -123,10 +123,10 @@ func checkSource(s string) error {
 	return checkFolder(s)
 }
 
-// within reports whether a package is a module's root or below it.
+// within reports whether a package is a module's root package or below it.
 func within(pkg, module string) bool { return pkg == module || strings.HasPrefix(pkg, module+"/") }
 
-// absent is the version that go.mod has of a module that is read from a folder.
+// absent returns the version in go.mod of a module that is read from a folder.
 func absent(module string) string {
 	major := "v0"
 	if match := regexp.MustCompile(`^v[2-9]\d*$|^v1\d+$`).FindString(path.Base(module)); match != "" {
