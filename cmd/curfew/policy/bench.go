@@ -54,12 +54,12 @@ func (p *Program) bench(module []byte, o wasm.Options, d time.Duration) (err err
 // measurement is the result for one size of batch.
 type measurement struct {
 	perMessage float64 // nanoseconds
-	best       float64 // of all rounds: other programs slow some of them down
+	best       float64 // of all rounds, because other programs slow some of them down
 	fuel       uint64  // per message
 	longest    time.Duration
 }
 
-// measure asks about n messages at once, again and again for d.
+// measure repeats a call about n messages for the duration d.
 func (l *lab) measure(n int, d time.Duration) measurement {
 	hs := l.attach(newQueue())
 	ms, vs := plainMessages(hook.WhyEnqueue, n)
@@ -70,7 +70,7 @@ func (l *lab) measure(n int, d time.Duration) measurement {
 	began := time.Now()
 	last := began
 	for shortest := d; last.Sub(began) < d; {
-		calls := max(1, 64/n) // looking at the clock costs as much as a small one
+		calls := max(1, 64/n) // reading the clock costs as much as a small call
 		for range calls {
 			clear(vs)
 			hs.OnEnqueue(now, ms, vs)
@@ -85,7 +85,7 @@ func (l *lab) measure(n int, d time.Duration) measurement {
 	after := l.info()
 	asked := after.Messages - before.Messages
 	if asked == 0 {
-		return m // the policy has no hook for messages that enter
+		return m // the policy has no hook for entering messages
 	}
 	m.perMessage = float64(last.Sub(began).Nanoseconds()) / float64(asked)
 	m.fuel = (after.FuelUsed - before.FuelUsed) / asked

@@ -95,7 +95,7 @@ func recognize(dir, wanted string) (*language, string, error) {
 			return nil, "", err
 		}
 	}
-	return nil, "", fmt.Errorf("there is no policy in %s: nothing like what \"curfew policy new\" makes for %s", dir, languageNames())
+	return nil, "", fmt.Errorf("there is no policy in %s: no project such as \"curfew policy new\" makes for %s", dir, languageNames())
 }
 
 var errNoSource = errors.New("there is no source")
@@ -144,7 +144,7 @@ func (b *building) run(environ []string, program string, args ...string) error {
 	return nil
 }
 
-// numbered returns a program's names in Debian, which has several versions of it.
+// numbered returns a program's names in Debian, which provides several versions.
 func numbered(name string) []string {
 	names := []string{name}
 	for v := 25; v >= 14; v-- {
@@ -173,17 +173,17 @@ func (b *building) cpp() error { return b.clang("CXX", "clang++", cppFlags()) }
 // cFlags are for clang. With bulk memory, copying needs no C library.
 func cFlags() []string { return []string{"--target=wasm32", "-O2", "-mbulk-memory"} }
 
-// cppFlags leave out what needs a C++ library.
+// cppFlags avoid features that need a C++ library.
 func cppFlags() []string {
 	return append(cFlags(), "-std=c++17", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fno-c++-static-destructors")
 }
 
-// linkFlags have the stack precede the data, so that a stack that overflows ends the instance. Behind the data it would overwrite them.
+// linkFlags put the stack before the data, so that a stack overflow ends the instance instead of overwriting data.
 func linkFlags() []string {
 	return []string{"--no-entry", "--strip-all", "--stack-first", "-z", "stack-size=4096"}
 }
 
-// clang compiles and links in two steps: when it links, it runs any wasm-opt that it finds, which may be too old for the module,
+// clang compiles and links in two steps. When clang itself links, it runs any wasm-opt that it finds, which may be too old for the module,
 // and looks for the linker of its own version.
 func (b *building) clang(variable, name string, flags []string) error {
 	const missing = "apt install clang lld"
@@ -207,12 +207,12 @@ func (b *building) clang(variable, name string, flags []string) error {
 	return b.run(nil, linker, append(linkFlags(), "-o", b.out, object)...)
 }
 
-// zigFlags are for all versions of Zig. Of the modes, ReleaseSafe has checks: without them an overflow is undefined.
+// zigFlags work with all versions of Zig. The mode ReleaseSafe has checks: without them an overflow is undefined behaviour.
 func zigFlags() []string {
 	return []string{"-target", "wasm32-freestanding", "-rdynamic", "-O", "ReleaseSafe", "-fstrip", "--stack", "4096"}
 }
 
-// zig has the compiler write into a folder for temporary files, because it leaves other files beside the module.
+// zig lets the compiler write to a temporary folder, because it leaves other files beside the module.
 func (b *building) zig() error {
 	program, err := b.find("ZIG", "see ziglang.org/download; the variable ZIG names one that is not in PATH", "zig")
 	if err != nil {
@@ -243,8 +243,8 @@ func (b *building) zig() error {
 	return os.WriteFile(b.out, module, 0o644)
 }
 
-// linksLibraries reports whether a version of Zig makes a module without an entry point as a library: before 0.12.0 there was no
-// other way, and since then it makes modules to be linked when they are loaded.
+// linksLibraries reports whether a version of Zig makes a module without an entry point as a library. Before 0.12.0 that was the only way;
+// since then a library is a module for dynamic linking.
 func linksLibraries(version string) bool {
 	return strings.HasPrefix(version, "0.11.") || strings.HasPrefix(version, "0.12.0-dev.")
 }
@@ -289,7 +289,7 @@ func (b *building) rust() error {
 	return b.run(nil, program, args...)
 }
 
-// edition returns the one that Cargo.toml names.
+// edition returns the edition in Cargo.toml.
 func (b *building) edition() (string, error) {
 	manifest, err := os.ReadFile(filepath.Join(b.dir, "Cargo.toml"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -301,7 +301,7 @@ func (b *building) edition() (string, error) {
 	if sharedEdition.Match(manifest) {
 		return "", errors.New("edition: it is the workspace's; name it in Cargo.toml")
 	}
-	return "2015", err // as Cargo has it
+	return "2015", err // Cargo's default
 }
 
 var sharedEdition = regexp.MustCompile(`(?m)^\s*edition(\.workspace|\s*=\s*\{)`)

@@ -64,7 +64,7 @@ func joined[T any](list []T) string {
 	return strings.Join(all, ", ")
 }
 
-// tryOut loads a module as a broker does, and prints what its trial has shown.
+// tryOut loads a module as a broker does, and prints the result of its trial.
 func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	l, err := labFor(module, o, wasm.Decisive, plain{w: p.Stderr})
 	if err != nil {
@@ -74,7 +74,7 @@ func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	i := l.info()
 	w := tabwriter.NewWriter(p.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "in use\t%s\n", joined(i.Hooks))
-	fmt.Fprintf(w, "messages at once\t%d\n", max(i.Capacity, 1)) // 0 is each by itself
+	fmt.Fprintf(w, "messages at once\t%d\n", max(i.Capacity, 1)) // 0 means one at a time
 	fmt.Fprintf(w, "fuel to start\t%d\n", i.InitFuel)
 	for _, c := range i.Trial {
 		fmt.Fprintf(w, "fuel of %s\t%s\n", c.Hook, cost(&c))
@@ -87,7 +87,7 @@ func (p *Program) tryOut(module []byte, o wasm.Options) (err error) {
 	return nil
 }
 
-// cost is what a hook used, in words.
+// cost describes the fuel that a hook used.
 func cost(c *wasm.HookCost) string {
 	switch {
 	case c.Untried:
@@ -102,7 +102,7 @@ func cost(c *wasm.HookCost) string {
 
 func instantOf(t time.Time) hook.Instant { return hook.Instant(t.UnixNano()) }
 
-// plainMessages returns ordinary messages, with the verdicts to begin with.
+// plainMessages returns ordinary messages, with their initial verdicts.
 func plainMessages(why hook.Why, n int) ([]hook.Message, []hook.Verdict) {
 	now := instantOf(defaultStart)
 	ms, vs, carried := make([]hook.Message, n), make([]hook.Verdict, n), make(contents, n)

@@ -40,7 +40,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// A module that is asked about each message by itself was said to take 0 messages at once.
+// A module that takes one message at a time was reported to take 0 messages at once.
 func TestCheckWithoutBatches(t *testing.T) {
 	r := curfewPolicy(t, "check", filepath.Join("..", "..", "..", "wasm-examples", "size-ttl", "size.wasm"))
 	if r.status != 0 || !regexp.MustCompile(`(?m)^messages at once +1$`).MatchString(r.stdout) {
@@ -76,7 +76,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// What a broker warns about when it loads a module, check and test do, too.
+// Warnings of a broker about a module are also printed by check and test.
 func TestWarnings(t *testing.T) {
 	b := wt.New()
 	get := b.Host("config_i64")

@@ -9,15 +9,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// decision is a line of the result: what the policy decided, or what became of a message without asking it.
+// decision is a line of the result: the policy's decision, or the fate of a message about which it was not called.
 type decision struct {
 	at      int64  // milliseconds since the start
-	hook    string // "-": it was not asked
+	hook    string // "-": it was not called
 	id      string // of the message; "-" the queue
 	verdict string
 }
 
-// noHook is the hook of a decision that was not asked for.
+// noHook is the hook of a decision without a call.
 const noHook = abi.Hooks
 
 // String returns the decision as a line. Times are milliseconds since the start of the trace.
@@ -33,7 +33,7 @@ func (s *simulation) record(h abi.Hook, id, verdict string) {
 	s.decisions = append(s.decisions, decision{at: s.millis(s.now), hook: name, id: id, verdict: verdict})
 }
 
-// traced records what the policy adds to a message's trace.
+// traced records an attribute that the policy adds to a message's trace.
 func (s *simulation) traced(m *hook.Message, key, value string) {
 	for i := range s.views {
 		if m == &s.views[i] {
@@ -44,7 +44,7 @@ func (s *simulation) traced(m *hook.Message, key, value string) {
 
 func (s *simulation) millis(t hook.Instant) int64 { return t.Sub(s.start).Milliseconds() }
 
-// words says what a verdict means for a message.
+// words describes the effect of a verdict on a message.
 func (s *simulation) words(v *hook.Verdict, m *stored) string {
 	var b strings.Builder
 	switch {
@@ -76,7 +76,7 @@ func (s *simulation) words(v *hook.Verdict, m *stored) string {
 	return b.String()
 }
 
-// String counts what became of the messages of a trace.
+// String counts the messages of a trace by their fates.
 func (o outcome) String() string {
 	var parts []string
 	for _, p := range []struct {

@@ -80,7 +80,7 @@ func (f *flags) help(w io.Writer) {
 	usage.Page(w, f.Name()+" "+operands+": "+f.command.about, synopsis, f.FlagSet, 22, f.command.more)
 }
 
-// settings registers the flags that say how to load a module.
+// settings registers the flags that configure a module.
 func settings(f *flags) {
 	f.String("config", "", "the policy's `configuration`: a JSON object, or a file with one")
 	f.String("grants", "", "a comma-separated `list` of grants: headers, body, route, metrics, trace, hold")
@@ -88,7 +88,7 @@ func settings(f *flags) {
 	f.String("on-error", "", "what messages get when it fails: builtin, keep or reject")
 }
 
-// options reads the flags that settings registered.
+// options reads the flags registered by settings.
 func (f *flags) options() (o wasm.Options, err error) {
 	if o.Config, err = readConfig(f.text("config")); err != nil {
 		return o, err
@@ -105,7 +105,7 @@ func (f *flags) options() (o wasm.Options, err error) {
 	return o, nil
 }
 
-// subject reads the module that operand i names, and the flags that say how to load it.
+// subject reads the module named by operand i, and the flags that configure it.
 func (f *flags) subject(i int) (module []byte, o wasm.Options, err error) {
 	if module, err = readFile(f.operand(i, ""), maxModule); err != nil {
 		return nil, o, err
@@ -126,7 +126,7 @@ func (f *flags) grants() (list []string, err error) {
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// readConfig reads a configuration, which text is or which is in the file that text names.
+// readConfig reads a configuration: text itself, or the content of the file that text names.
 func readConfig(text string) (json.RawMessage, error) {
 	if text == "" {
 		return nil, nil

@@ -13,13 +13,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// fuzzer draws random messages, some of which no client would publish.
+// fuzzer draws random messages, including some that no client would publish.
 type fuzzer struct {
 	*rand.Rand
 	now hook.Instant
 }
 
-// fuzz calls every hook of a module with random messages, until a call fails.
+// fuzz calls every hook of a module with random messages until a call fails.
 func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 	l, err := newLab(module, o, p.Stderr)
 	if err != nil {
@@ -45,7 +45,7 @@ func (p *Program) fuzz(f *flags, module []byte, o wasm.Options) (err error) {
 // callback is a hook for messages.
 type callback = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
-// barrage is one hook and how it is called.
+// barrage is one hook and the way to call it.
 type barrage struct {
 	hook abi.Hook
 	why  hook.Why
@@ -95,7 +95,7 @@ type drawn struct {
 	event event
 }
 
-// fire makes one call. If it fails, fire looks for a message with which it also fails alone.
+// fire makes one call. If it fails, fire looks for a single message with which it fails, too.
 func (z *fuzzer) fire(l *lab, b barrage, ask callback, ms []drawn) error {
 	z.call(ask, ms)
 	err := l.failed()
@@ -108,7 +108,7 @@ func (z *fuzzer) fire(l *lab, b barrage, ask callback, ms []drawn) error {
 		}
 		z.call(ask, ms[i:i+1])
 		if alone := l.failed(); alone != nil {
-			return fmt.Errorf("%w\nThat is what %s says of this message, at %d: %s", alone, b.hook, z.now/1e6, ms[i].describe())
+			return fmt.Errorf("%w\nThe failing call was %s with this message, at %d: %s", alone, b.hook, z.now/1e6, ms[i].describe())
 		}
 	}
 	return fmt.Errorf("%w\nIt fails with these %d messages together, but with none of them alone", err, len(ms))
@@ -136,7 +136,7 @@ func (d *drawn) describe() string {
 		b, d.Enqueued/1e6, d.Deadline/1e6, d.State, d.Deliveries)
 }
 
-// idleness asks so many times about an unused queue.
+// idleness calls OnIdle the given number of times about an unused queue.
 func (z *fuzzer) idleness(l *lab, q *queue, hs *hook.Hooks, times int) error {
 	if hs.OnIdle == nil {
 		return nil
@@ -164,7 +164,7 @@ func (z *fuzzer) queue() *queue {
 	return q
 }
 
-// messages returns n random messages to ask about.
+// messages returns n random messages for a call.
 func (z *fuzzer) messages(why hook.Why, n int) []drawn {
 	z.now = z.now.Add(time.Duration(z.Int64N(int64(1) << z.IntN(42))))
 	ms := make([]drawn, n)
@@ -232,7 +232,7 @@ func (z *fuzzer) number() int64 {
 	return z.Int64N(math.MaxInt64) >> z.IntN(63)
 }
 
-// words are names that policies look for, and some that none does.
+// words are names that policies may look for, and some that none does.
 var words = []string{"", "eta", "expires", "ttl", "deadline", "retry", "x-delay", "2026-01-05T12:00:00Z", "0", "-1", "1767571200000", "ÄÖ", "😀", "\x00"}
 
 func (z *fuzzer) word() string {

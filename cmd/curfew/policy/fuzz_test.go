@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Whatever a file holds, it is a trace or an error, and a trace that is written
-// again is the same one.
+// Any file is either a trace or an error, and a trace that is written and read again stays the same.
 func FuzzTrace(f *testing.F) {
 	// short, because the fuzzer takes long to make long ones shorter
 	for _, seed := range []string{

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// hold holds a message that waits, if the verdict says so.
+// hold holds a ready message, if the verdict says so.
 func (s *simulation) hold(m *stored, v *hook.Verdict) {
 	if v.Action != hook.Keep || v.Hold <= s.now {
 		return
@@ -19,7 +19,7 @@ func (s *simulation) hold(m *stored, v *hook.Verdict) {
 	s.releases.Push(deadline.Item{At: int64(m.hold), Slot: s.byID[m.id]})
 }
 
-// moveDeadlines has the TTLs of messages that are held as they enter count from the end of their holds, as the broker does.
+// moveDeadlines makes the TTLs of messages that are held as they enter count from the end of their holds, as the broker does.
 func (s *simulation) moveDeadlines(vs []hook.Verdict) {
 	for i := range vs {
 		if v := &vs[i]; v.Action == hook.Keep && v.Hold > s.now && v.Deadline != 0 && guest.Digest(v) == 0 {
@@ -44,7 +44,7 @@ func (s *simulation) release() {
 	}
 }
 
-// remind has the clock stop at a message's deadline.
+// remind makes the clock stop at a message's deadline.
 func (s *simulation) remind(m *stored) {
 	if m.Deadline != 0 {
 		s.deadlines.Push(deadline.Item{At: int64(m.Deadline), Slot: s.byID[m.id]})
@@ -57,7 +57,7 @@ func (s *simulation) countReady(m *stored, n int) {
 	s.queue.bytes += int64(n * m.Size)
 }
 
-// nextInstant returns when something happens by itself; false if nothing does.
+// nextInstant returns the instant of the next event that is not in the trace; false = there is none.
 func (s *simulation) nextInstant() (at hook.Instant, ok bool) {
 	for _, h := range []*deadline.Heap{&s.deadlines, &s.releases} {
 		if h.Len() == 0 {
@@ -70,8 +70,8 @@ func (s *simulation) nextInstant() (at hook.Instant, ok bool) {
 	return at, ok
 }
 
-// miss notes that the trace delivers a message that is held: the broker would deliver it
-// later. What the trace says about that delivery is ignored.
+// miss records that the trace delivers a message that is held. The broker would deliver it later, so the rest of the trace about that
+// delivery is ignored.
 func (s *simulation) miss(m *stored) {
 	s.record(noHook, m.id, "not delivered: it is held")
 	m.missed = true
@@ -87,7 +87,7 @@ func (s *simulation) heldNow() (n int) {
 	return n
 }
 
-// expireDue asks about the messages that are due.
+// expireDue calls the policy about the due messages.
 func (s *simulation) expireDue() {
 	if due := s.due(); len(due) > 0 {
 		s.settle(abi.OnDeadline, hook.WhyDue, due)

@@ -7,8 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Messages are released when their holds end. What a trace does to a message that is held
-// is ignored, as the broker would not have delivered it.
+// Messages are released when their holds end. Events of the trace about a held message are ignored, because the broker would not have delivered it.
 func TestHolds(t *testing.T) {
 	module := holdingByPriority(t)
 	r := curfewPolicy(t, "test", module, "--trace", "testdata/holds.ndjson", "--expect", "testdata/holds.txt")
@@ -40,7 +39,7 @@ func TestFuzzHolds(t *testing.T) {
 	}
 }
 
-// holdingByPriority is a module that holds messages as their priorities say.
+// holdingByPriority is a module that holds messages according to their priorities.
 func holdingByPriority(t *testing.T) string {
 	t.Helper()
 	b := wt.New()

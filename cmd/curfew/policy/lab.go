@@ -14,22 +14,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// lab is the broker's host of policies with one module, without a broker.
+// lab is the broker's host of policies with one module, but without a broker.
 type lab struct {
 	host   *wasm.Host
 	module []byte
-	traced func(m *hook.Message, key, value string) // called with what the policy adds to traces; may be nil
+	traced func(m *hook.Message, key, value string) // called with the attributes that the policy adds to traces; may be nil
 }
 
 // underTest is the name of the policy in a lab.
 const underTest = "under-test"
 
-// newLab loads a module, also if it fails when it is tried: the command shows how.
+// newLab loads a module, even if it fails its trial: the command shows how.
 func newLab(module []byte, o wasm.Options, log io.Writer) (*lab, error) {
 	return labFor(module, o, wasm.Advisory, plain{w: log, untried: true})
 }
 
-// labFor loads a module. Without a list of grants it has all: in a broker, the operator decides what it may do.
+// labFor loads a module. Without a list of grants it has all of them: in a broker the operator decides.
 func labFor(module []byte, o wasm.Options, mode wasm.TrialMode, log plain) (*lab, error) {
 	p, _, err := wasm.Factory.New(func(any) error { return nil })
 	if err != nil {
@@ -69,13 +69,13 @@ func withoutName(err error) error {
 
 func (l *lab) close() error { return l.host.Close() }
 
-// info returns what the host knows about the policy.
+// info returns the host's information about the policy.
 func (l *lab) info() wasm.Info {
 	i, _ := l.host.Info(underTest)
 	return i
 }
 
-// failures returns how often the policy failed.
+// failures returns the number of the policy's failures.
 func (l *lab) failures() (n uint64) {
 	for _, k := range l.info().Errors {
 		n += k
@@ -95,9 +95,9 @@ func (l *lab) failed() error {
 	return errors.New("the policy failed: " + i.LastError)
 }
 
-// queue is a queue as policies see it.
+// queue is a queue as seen by policies.
 type queue struct {
-	settings map[string]any // by the names that policies have
+	settings map[string]any // by their names in policies
 	vhost    string
 	name     string
 	kind     string // classic or quorum
@@ -127,7 +127,7 @@ func (*queue) Held() int                         { return 0 } // policies do not
 func (q *queue) Consumers() int                  { return q.readers }
 func (q *queue) Credit() int                     { return 0 }
 
-// plain is a [slog.Handler] that logs what the policy says without the time, which would differ at each run. Warnings are left to
+// plain is a [slog.Handler] that logs the policy's lines without the time, which would differ in each run. Warnings are left to
 // the command. Of the host's loggers, only those of trials have an attribute.
 type plain struct {
 	w       io.Writer

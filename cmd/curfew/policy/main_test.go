@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// result is what came of a command line.
+// result is the result of a command line.
 type result struct {
 	status         int
 	stdout, stderr string
@@ -29,7 +29,7 @@ func curfewPolicy(t *testing.T, args ...string) result {
 	return over(t, nil, args...)
 }
 
-// over runs a command line whose calls of the API go to transport.
+// over runs a command line whose API requests go to transport.
 func over(t *testing.T, transport http.RoundTripper, args ...string) result {
 	t.Helper()
 	if transport == nil {
@@ -41,7 +41,7 @@ func over(t *testing.T, transport http.RoundTripper, args ...string) result {
 	return result{status, fuel.ReplaceAllString(stdout.String(), "used F of M"), stderr.String()}
 }
 
-// fuel is what a call costs, which is for package meter to say.
+// fuel matches the cost of a call, which package meter determines.
 var fuel = regexp.MustCompile(`used \d+ of \d+`)
 
 type noNetwork struct{ t *testing.T }
@@ -51,7 +51,7 @@ func (n noNetwork) RoundTrip(r *http.Request) (*http.Response, error) {
 	return nil, io.EOF
 }
 
-// want fails the test if a command ended otherwise.
+// want fails the test if a command ended differently.
 func (r result) want(t *testing.T, status int, stdout, stderr string) {
 	t.Helper()
 	if r.status != status || r.stdout != stdout || r.stderr != stderr {
@@ -69,8 +69,7 @@ func file(t *testing.T, name, content string) string {
 	return path
 }
 
-// keeping is a module that keeps messages for a while after they entered, and
-// renews that when they come back.
+// keeping is a module that keeps messages for a while after they entered, and again after they came back.
 func keeping(t *testing.T, millis int64) string {
 	t.Helper()
 	b := wt.New()

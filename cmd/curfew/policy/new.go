@@ -19,10 +19,10 @@ import (
 //go:embed templates
 var templates embed.FS
 
-// language is one that projects can be made in.
+// language is a language in which projects can be made.
 type language struct {
 	name  string
-	alias string            // another name that --lang takes, if there is one
+	alias string            // another name for --lang, if any
 	build string            // the command that makes NAME.wasm, for the README
 	tools string            // what the command needs, for the README
 	first string            // a command to run in the folder before the first build, if there is one
@@ -30,7 +30,7 @@ type language struct {
 	hold  string            // holds a message for a minute, for the README
 	files map[string]string // templates of a project's files by their paths in it
 	sdk   map[string]string // folders and files of the SDK, likewise
-	finds []string          // patterns for the file that is built, of which a project has one
+	finds []string          // patterns for the source file, of which a project has one
 	make  func(b *building) error
 }
 
@@ -150,7 +150,7 @@ func newCommand() command {
 	}
 }
 
-// validName is what a policy may be called.
+// validName matches the possible names of policies.
 var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
 
 func runNew(p *Program, f *flags) error {
@@ -181,7 +181,7 @@ func (p *Program) nextSteps(l *language, dir, name string) {
 	if l.first != "" {
 		steps = slices.Insert(steps, 1, l.first)
 	}
-	fmt.Fprintf(p.Stdout, "%s is made. What comes next:\n\n  %s\n\nREADME.md there says the rest.\n", dir, strings.Join(steps, "\n  "))
+	fmt.Fprintf(p.Stdout, "%s is made. Next:\n\n  %s\n\nSee README.md there.\n", dir, strings.Join(steps, "\n  "))
 }
 
 // project writes the files of a project into a new or empty folder.

@@ -1,8 +1,8 @@
-// Package policy is "curfew policy": what the author of an expiry policy in WebAssembly needs, from an empty folder to a queue
-// that uses it.
+// Package policy implements "curfew policy": the tools for the author of an expiry policy in WebAssembly, from an empty folder to a queue
+// that uses the policy.
 //
-// A command is an entry of a table. Commands that try a module run it in the broker's own host of policies, with a clock that only
-// the trace moves, so that the same module and trace give the same lines on any machine.
+// Commands are entries of a table. Commands that try a module run it in the broker's own host of policies, with a clock that only
+// the trace moves, so that the same module and trace give the same output on any machine.
 package policy
 
 import (
@@ -30,7 +30,7 @@ type Program struct {
 	transport http.RoundTripper // nil = the network
 }
 
-// Exit statuses. A wrong call has another one than a wrong policy.
+// Exit statuses. A wrong call has another status than a wrong policy.
 const (
 	exitFailure = 1
 	exitUsage   = 2
@@ -39,11 +39,11 @@ const (
 // command is one of the tool's commands.
 type command struct {
 	name     string
-	operands []string // by the names that help has
+	operands []string // names of the operands in the help
 	about    string   // one line
 	more     string   // below the flags
 	flags    func(f *flags)
-	// One of the two is set. An interrupt ends an offline command at once; the other may have to clean up.
+	// One of the two is set. An interrupt ends an offline command at once; a remote one may have to clean up.
 	offline func(p *Program, f *flags) error
 	run     func(ctx context.Context, p *Program, f *flags) error
 }

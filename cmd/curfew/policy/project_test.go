@@ -14,9 +14,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hooktest"
 )
 
-// The project of each language builds, without a network, into a policy that
-// decides as those of the others do. Where a compiler is missing, so is its part
-// of the test; and only Go's is run unless TOOLCHAINS is set, as .ci/run wasm does.
+// The project of each language builds, without a network, into a policy that decides like the others. If a compiler is missing, its part of the
+// test is skipped. Without TOOLCHAINS only Go's part runs; .ci/run wasm sets it.
 func TestProjects(t *testing.T) {
 	t.Setenv("GOPROXY", "off")
 	t.Setenv("GOFLAGS", "")
@@ -63,7 +62,8 @@ func TestProjects(t *testing.T) {
 	}
 }
 
-// countsFromEntering checks that a message which the policy is asked about again has the deadline that it had: after a failure, or a load with
+// countsFromEntering checks that if the policy is called again about a message, the message gets the same deadline as before. Otherwise, after a
+// failure or a load with --recompute, it would wait for its whole TTL once more.
 // --recompute, it would wait for its whole TTL once more.
 func countsFromEntering(t *testing.T, file string) {
 	t.Helper()
@@ -88,7 +88,7 @@ func countsFromEntering(t *testing.T, file string) {
 	}
 }
 
-// needToolchains skips a test that runs others' compilers, unless TOOLCHAINS is set: what is installed does not decide what go test ./... does.
+// needToolchains skips a test that runs others' compilers, unless TOOLCHAINS is set: the result of go test ./... must not depend on installed programs.
 func needToolchains(t *testing.T) {
 	t.Helper()
 	if os.Getenv("TOOLCHAINS") == "" {
@@ -105,7 +105,7 @@ func zigTest(t *testing.T, source string) {
 	}
 }
 
-// Before 0.12 a module was made as a library, which since then makes one that a broker does not load.
+// Before 0.12 a module had to be made as a library; since then a library is a module that a broker cannot load.
 func TestZigVersions(t *testing.T) {
 	for version, want := range map[string]string{
 		"0.11.0": "build-lib", "0.12.0-dev.1286+cc394431a": "build-lib", "0.12.0": "build-exe", "0.13.0": "build-exe", "0.17.0-dev.5+a": "build-exe", "1.0.0": "build-exe",
@@ -121,8 +121,7 @@ func TestZigVersions(t *testing.T) {
 	}
 }
 
-// checkProject looks for what was forgotten when the files were filled in, and
-// for commands of the README that are none.
+// checkProject looks for placeholders that were not filled in, and for invalid commands in the README.
 func checkProject(t *testing.T, l *language, dir string) {
 	t.Helper()
 	for to := range l.files {
@@ -194,7 +193,7 @@ func TestBuildWithout(t *testing.T) {
 	}
 }
 
-// A compiler that fails is heard, and nothing is said to be made.
+// The output of a failing compiler is shown, and no success is reported.
 func TestBuildThatFails(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "tempo")
 	if r := curfewPolicy(t, "new", dir, "--lang", "wat"); r.status != 0 {

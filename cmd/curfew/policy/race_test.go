@@ -2,5 +2,5 @@
 
 package policy
 
-// underRace tells that the race detector slows the compiler of modules down.
+// underRace reports that the race detector slows down the compilation of modules.
 const underRace = true

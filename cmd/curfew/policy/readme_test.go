@@ -10,7 +10,7 @@ import (
 
 var inQuotes = regexp.MustCompile(`'([^']*)'|(\S+)`)
 
-// Every command line in the README is one that is understood, and every command, flag and event is mentioned there.
+// Every command line in the README is valid, and every command, flag and event is mentioned there.
 func TestREADME(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {
@@ -43,7 +43,7 @@ func TestREADME(t *testing.T) {
 	}
 }
 
-// The trace in the README is one, and so is the one that projects come with.
+// The trace in the README is valid, and so is the trace that comes with projects.
 func TestTracesOfTheDocumentation(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

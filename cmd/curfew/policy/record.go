@@ -76,7 +76,7 @@ func runRecord(ctx context.Context, p *Program, f *flags) (err error) {
 // record copies messages until ctx ends, and returns how many.
 func (t *tap) record(ctx context.Context, ticks *time.Ticker) (n int, err error) {
 	defer ticks.Stop()
-	// calls finish, and the queues are removed, after ctx has ended
+	// calls complete, and the queues are removed, even after ctx has ended
 	calls := context.WithoutCancel(ctx)
 	defer func() { err = errors.Join(err, t.remove(calls), t.out.Flush()) }()
 	if err := t.declareAll(calls); err != nil {
@@ -100,7 +100,7 @@ func (t *tap) record(ctx context.Context, ticks *time.Ticker) (n int, err error)
 	return n, nil
 }
 
-// tap is a pair of queues that get a copy of what another queue gets. The second gets the messages that expired before they were
+// tap is a pair of queues that get a copy of another queue's messages. The second queue gets the messages that expire before they are
 // fetched.
 type tap struct {
 	api          *ctl.Remote
@@ -109,8 +109,8 @@ type tap struct {
 	headers      []string
 	out          *bufio.Writer
 
-	name   string // of the first queue; tooLate is that of the second
-	number int    // of messages so far
+	name   string // of the first queue; tooLate is the second's
+	number int    // number of messages so far
 }
 
 func (t *tap) tooLate() string { return t.name + ".expired" }
@@ -121,7 +121,7 @@ func (t *tap) call(ctx context.Context, method string, body, into any, path ...s
 	return t.api.Call(ctx, method, ctl.Path(path...), body, into)
 }
 
-// binding is a binding in the API.
+// binding is a binding in the API's format.
 type binding struct {
 	Source     string         `json:"source"`
 	RoutingKey string         `json:"routing_key"`
@@ -129,12 +129,12 @@ type binding struct {
 }
 
 const (
-	tapExpires = 60_000   // milliseconds after which a broker deletes a tap that is not drained any more
+	tapExpires = 60_000   // milliseconds after which a broker deletes a tap that is no longer drained
 	tapLength  = 100_000  // messages
 	tapBytes   = 64 << 20 // of their bodies
 )
 
-// declareAll declares the tap's queues and binds the first like the queue.
+// declareAll declares the tap's queues, and gives the first one the queue's bindings.
 func (t *tap) declareAll(ctx context.Context) error {
 	var bound []binding
 	if err := t.call(ctx, http.MethodGet, nil, &bound, "queues", t.vhost, t.queue, "bindings"); err != nil {
@@ -142,7 +142,7 @@ func (t *tap) declareAll(ctx context.Context) error {
 	}
 	bound = slices.DeleteFunc(bound, func(b binding) bool { return b.Source == "" })
 	if len(bound) == 0 {
-		return fmt.Errorf("queue %q is bound to no exchange but the default one, of whose messages there can be no copy", t.queue)
+		return fmt.Errorf("queue %q is bound only to the default exchange, whose messages cannot be copied", t.queue)
 	}
 	t.name = fmt.Sprintf("curfew.record.%d.%x", os.Getpid(), time.Now().UnixNano())
 	limits := map[string]any{"x-expires": tapExpires, "x-max-length": tapLength, "x-max-length-bytes": tapBytes}
@@ -204,7 +204,7 @@ func (t *tap) writeSetup(ctx context.Context, now time.Time) error {
 	return t.write(&s)
 }
 
-// merged returns a queue's settings from its policy and its arguments. Of two numbers the lower one counts.
+// merged returns a queue's settings from its policy and its arguments. If both have a number, the lower one applies.
 func merged(arguments, policy map[string]any) map[string]any {
 	all := map[string]any{}
 	maps.Copy(all, policy)
@@ -227,7 +227,7 @@ func (t *tap) write(line any) error {
 	return e.Encode(line)
 }
 
-// fetched is a message in the API.
+// fetched is a message in the API's format.
 type fetched struct {
 	Exchange   string `json:"exchange"`
 	RoutingKey string `json:"routing_key"`
@@ -244,7 +244,7 @@ type fetched struct {
 	} `json:"properties"`
 }
 
-// UnmarshalJSON implements [json.Unmarshaler]. Empty properties may be a list.
+// UnmarshalJSON implements [json.Unmarshaler]. The API may return empty properties as a list.
 func (m *fetched) UnmarshalJSON(b []byte) error {
 	type plain fetched
 	var raw struct {
@@ -280,7 +280,7 @@ func (t *tap) drain(ctx context.Context, now int64) (n int, err error) {
 	return n, t.out.Flush()
 }
 
-// event returns the line of the trace for a message.
+// event returns the trace line for a message.
 func (t *tap) event(m *fetched, now int64) *event {
 	t.number++
 	p := &m.Properties
@@ -312,7 +312,7 @@ func (t *tap) event(m *fetched, now int64) *event {
 	return e
 }
 
-// death is an entry of the header x-death, which has the latest first.
+// death is an entry of the header x-death. The latest entry comes first.
 type death struct {
 	Queue      string   `json:"queue"`
 	Count      int      `json:"count"`
@@ -324,7 +324,7 @@ type death struct {
 func deathsIn(headers map[string]any) (list []death) {
 	b, err := json.Marshal(headers["x-death"])
 	if err != nil || json.Unmarshal(b, &list) != nil {
-		return nil // another program's header of that name
+		return nil // another program's header of the same name
 	}
 	return list
 }

@@ -73,7 +73,7 @@ func TestRecord(t *testing.T) {
 	checkTap(t, api)
 }
 
-// checkTap looks at how the copy was made and taken down.
+// checkTap checks how the copy was made and removed.
 func checkTap(t *testing.T, api *fakeAPI) {
 	t.Helper()
 	calls := tapName.ReplaceAllString(strings.ReplaceAll(strings.Join(api.calls, "\n"), "broker:15672/api/", ""), "tap")
@@ -94,10 +94,10 @@ func TestRecordIsRefused(t *testing.T) {
 	s := &source{bindings: `[{"source":"","routing_key":"orders","arguments":{}}]`}
 	api := &fakeAPI{t: t, answer: s.answer}
 	over(t, api, asMe(t, "record", "--queue", "orders")...).want(t, 1, "",
-		"curfew policy record: queue \"orders\" is bound to no exchange but the default one, of whose messages there can be no copy\n")
+		"curfew policy record: queue \"orders\" is bound only to the default exchange, whose messages cannot be copied\n")
 	api.answer = always(http.StatusNotFound, `{"error":"Object Not Found","reason":"Not Found"}`)
 	over(t, api, asMe(t, "record", "--queue", "orders")...).want(t, 1, "", "curfew policy record: queue \"orders\": Not Found\n")
-	// what was declared before something failed is taken down
+	// everything declared before a failure is removed
 	s.bindings = `[{"source":"e","routing_key":"k","arguments":{}}]`
 	api.answer = func(method, path string) (int, string) {
 		if method == http.MethodPost {

@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/plugins/wasm"
 )
 
-// remote registers the flags for the management API, which are those of "curfew ctl".
+// remote registers the flags for the management API, which are the same as for "curfew ctl".
 func remote(f *flags) {
 	ctl.Flags(f.FlagSet)
 	f.Duration("timeout", time.Minute, "give up after this time (default 1m)")
@@ -26,7 +26,7 @@ func remote(f *flags) {
 // environmentHelp is the text below the flags of commands that call the API.
 const environmentHelp = "Defaults: CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, as for \"curfew ctl\".\n"
 
-// connect finds the API that the flags of remote name. The context lasts as long as --timeout says.
+// connect finds the API named by the flags of remote. The context ends after --timeout.
 func (p *Program) connect(ctx context.Context, f *flags) (context.Context, func(), *ctl.Remote, error) {
 	timeout := value[time.Duration](f, "timeout")
 	if timeout <= 0 {
@@ -64,7 +64,7 @@ func loadCommand() command {
 	}
 }
 
-// upload is a policy as the API expects it.
+// upload is a policy in the form that the API expects.
 type upload struct {
 	Module    []byte          `json:"module"` // in base64
 	Digest    string          `json:"digest"`
@@ -85,7 +85,7 @@ func runLoad(ctx context.Context, p *Program, f *flags) error {
 		return misused("--recompute has no effect with --shadow, which applies nothing")
 	}
 	if _, err := wasm.Inspect(module); err != nil {
-		return err // found without a broker
+		return err // a mistake that shows without a broker
 	}
 	digest := sha256.Sum256(module)
 	u := upload{
@@ -105,7 +105,7 @@ func runLoad(ctx context.Context, p *Program, f *flags) error {
 	return nil
 }
 
-// loaded is the answer when a policy was loaded.
+// loaded is the API's answer after a policy was loaded.
 type loaded struct {
 	Warnings []string `json:"warnings"`
 }
@@ -177,7 +177,7 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 	if err := json.Unmarshal(all, &list); err != nil {
 		return fmt.Errorf("the answer is not understood: %w", err)
 	}
-	out := printable.Writer(p.Stdout) // modules choose what their errors say
+	out := printable.Writer(p.Stdout) // modules choose the texts of their errors
 	if err := table(out, list); err != nil {
 		return err
 	}
@@ -192,16 +192,16 @@ func runList(ctx context.Context, p *Program, f *flags) error {
 			fmt.Fprintf(out, "%s: rolled back from %.12s: %s\n", i.Name, i.RolledBack, below(i.RolledBackFor))
 		}
 		if i.Undecided > 0 {
-			fmt.Fprintf(out, "%s: %d messages came while it failed, and will be asked about again\n", i.Name, i.Undecided)
+			fmt.Fprintf(out, "%s: %d messages came while it failed; it will be called about them again\n", i.Name, i.Undecided)
 		}
 		if i.AskedAgain > 0 {
-			fmt.Fprintf(out, "%s: %d messages that came while it failed were asked about again, %d have another deadline since\n", i.Name, i.AskedAgain, i.Renewed)
+			fmt.Fprintf(out, "%s: it was called again about %d messages that came while it failed, %d of which got another deadline\n", i.Name, i.AskedAgain, i.Renewed)
 		}
 	}
 	return nil
 }
 
-// below indents all lines of an error but the first, such as the stack of a module's panic, so that the next policy stands out.
+// below indents all lines of an error except the first, such as the stack of a module's panic, so that the next policy is recognizable.
 func below(text string) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
 }
@@ -231,7 +231,7 @@ func origin(i *wasm.Info) string {
 	return string(i.Origin)
 }
 
-// state returns the state of a policy, for people.
+// state describes the state of a policy.
 func state(i *wasm.Info) string {
 	switch {
 	case !i.Loaded:

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// fakeAPI answers requests, and keeps what they were.
+// fakeAPI answers requests, and records them.
 type fakeAPI struct {
 	t      *testing.T
 	answer func(method, path string) (status int, body string)
@@ -40,7 +40,7 @@ func always(status int, body string) func(string, string) (int, string) {
 	return func(string, string) (int, string) { return status, body }
 }
 
-// asMe is how tests call the API: half by flags, half by the environment.
+// asMe configures the API for tests: half by flags, half by the environment.
 func asMe(t *testing.T, args ...string) []string {
 	t.Helper()
 	t.Setenv("CURFEW_CTL_PASSWORD", "secret")
@@ -109,7 +109,7 @@ func TestReloadAndUnload(t *testing.T) {
 			"--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, tell others.\n")
 }
 
-// The stack of a Go policy's panic stood at the margin, where policies' names do.
+// The stack of a Go policy's panic used to start at the margin, like policies' names.
 func TestList(t *testing.T) {
 	const answer = `[
 {"name":"a","origin":"loaded","loaded":true,"hooks":["on_enqueue","on_idle"],"messages":12,"errors":{"trap":1,"fuel":2},"fuel":"large","memory":65536,"digest":"0123456789abcdef","breaker":"closed"},
@@ -132,7 +132,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// What the API's client says it says as errors of this command.
+// Errors of the API's client are reported as errors of this command.
 func TestUnreachable(t *testing.T) {
 	r := over(t, unreachable{}, asMe(t, "list")...)
 	if want := "curfew policy list: unable to reach the management API at http://broker:15672: connection refused\n"; r.status != 1 || !strings.HasPrefix(r.stderr, want) {

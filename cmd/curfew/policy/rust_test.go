@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// editions are those of Rust, with the first version of the compiler that has each.
+// editions are Rust's editions, with the first compiler version that supports each.
 var editions = []struct {
 	name  string
 	since string
@@ -44,7 +44,7 @@ func TestRustEditions(t *testing.T) {
 	}
 }
 
-// The guest of the conformance kit is asked on the host, too, in the SDK's broker for tests, in each edition.
+// The conformance guest also runs on the host, in the SDK's test broker, in each edition.
 func TestRustBrokerForTests(t *testing.T) {
 	for path, version := range rustCompilers(t) {
 		edition := "2024"
@@ -92,7 +92,7 @@ func TestRustEditionOfTheProject(t *testing.T) {
 	}
 }
 
-// An edition that only Cargo can look up is asked for, instead of building another one.
+// If only Cargo can determine the edition, the command asks for it instead of assuming one.
 func TestRustEditionOfTheWorkspace(t *testing.T) {
 	for _, text := range []string{"[package]\nedition.workspace = true\n", "[package]\nedition = { workspace = true }\n"} {
 		dir := filepath.Join(t.TempDir(), "tempo")

@@ -26,13 +26,13 @@ type stored struct {
 	id      string
 	event   *event
 	where   messageState
-	hold    hook.Instant // when it is released, while it is held
+	hold    hook.Instant // end of its hold, while it is held
 	askHead bool
-	inLine  bool // the line has an item for it, which may be stale
-	missed  bool // the trace delivers it, but it was held then
+	inLine  bool // line has an item for it, which may be stale
+	missed  bool // the trace delivers it, but it was held at that time
 }
 
-// simulation is a queue without a broker. Its clock advances from one event of the trace, or deadline of a message, to the next.
+// simulation is a queue without a broker. Its clock advances to the next event of the trace or the next deadline of a message.
 type simulation struct {
 	lab     *lab
 	queue   *queue
@@ -41,25 +41,25 @@ type simulation struct {
 	start   hook.Instant
 	now     hook.Instant
 
-	messages  []*stored // by their number in the heaps
+	messages  []*stored // by their numbers in the heaps
 	byID      map[string]uint64
 	deadlines deadline.Heap
-	releases  deadline.Heap // may be stale, as deadlines may be
-	line      deadline.Heap // the order of delivery: At is lower for a higher priority
+	releases  deadline.Heap // may contain stale items, like deadlines
+	line      deadline.Heap // order of delivery: At is lower for a higher priority
 	decisions []decision
-	most      int       // decisions, at most
-	asked     []*stored // the messages of the current call
+	most      int       // limit on decisions
+	asked     []*stored // messages of the current call
 	carried   contents
 	views     []hook.Message
 	outcome   outcome
 }
 
-// outcome counts what became of messages.
+// outcome counts the fates of messages.
 type outcome struct {
 	published, refused, delivered, acked, expired, dropped, routed, held int
 }
 
-// A policy that prolongs deadlines for ever is asked so many times, and so many more for each event. Then the simulation ends.
+// Limits on decisions, because a policy may prolong deadlines forever: a constant, and more for each event. Beyond them the simulation ends.
 const (
 	patience         = 100_000
 	patiencePerEvent = 100
@@ -91,7 +91,7 @@ func simulate(l *lab, t *trace, after time.Duration) (*simulation, error) {
 	return s, err
 }
 
-// play plays the next event, or several at once, and returns how many.
+// play plays the next event, or several simultaneous ones, and returns how many.
 func (s *simulation) play(events []event) (int, error) {
 	e := &events[0]
 	if err := s.advance(s.start.AddMillis(e.At)); err != nil {
@@ -116,7 +116,7 @@ func (s *simulation) play(events []event) (int, error) {
 	return n, nil
 }
 
-// advance moves the clock, and handles the releases and deadlines on the way one by one.
+// advance moves the clock, and handles the releases and deadlines up to the new time one by one.
 func (s *simulation) advance(to hook.Instant) error {
 	for {
 		at, ok := s.nextInstant()
@@ -127,14 +127,14 @@ func (s *simulation) advance(to hook.Instant) error {
 		s.release()
 		s.expireDue()
 		if len(s.decisions) > s.most {
-			return fmt.Errorf("the policy was asked more than %d times; a lower --after ends the trace earlier", s.most)
+			return fmt.Errorf("the policy was called more than %d times; a lower --after ends the trace earlier", s.most)
 		}
 	}
 	s.now = to
 	return nil
 }
 
-// due removes the messages that are due from the heap.
+// due removes the due messages from the heap.
 func (s *simulation) due() []*stored {
 	var all []*stored
 	for s.deadlines.Len() > 0 && hook.Instant(s.deadlines.Top().At) <= s.now {
@@ -226,7 +226,7 @@ func (s *simulation) ask(h abi.Hook, why hook.Why, ms []*stored, vs []hook.Verdi
 	return vs
 }
 
-// settle asks about queued messages and applies the verdicts.
+// settle calls the policy about queued messages and applies the verdicts.
 func (s *simulation) settle(h abi.Hook, why hook.Why, ms []*stored) {
 	for len(ms) > 0 {
 		part := ms[:min(len(ms), batch)]
@@ -246,7 +246,7 @@ func (s *simulation) settle(h abi.Hook, why hook.Why, ms []*stored) {
 	}
 }
 
-// inForce returns the verdicts that a call about queued messages begins with.
+// inForce returns the initial verdicts of a call about queued messages.
 func inForce(ms []*stored) []hook.Verdict {
 	vs := make([]hook.Verdict, len(ms))
 	for i, m := range ms {
@@ -255,7 +255,7 @@ func inForce(ms []*stored) []hook.Verdict {
 	return vs
 }
 
-// update stores a verdict's deadline and state, and whether the policy is asked at the head.
+// update stores a verdict's deadline and state, and whether to call the policy at the head.
 func (s *simulation) update(m *stored, v *hook.Verdict) {
 	m.Deadline, m.State = v.Deadline, v.State
 	if v.Action == hook.Keep {
@@ -264,7 +264,7 @@ func (s *simulation) update(m *stored, v *hook.Verdict) {
 	}
 }
 
-// enqueue makes a message ready, in its old position if it had one.
+// enqueue makes a message ready, at its old position if it had one.
 func (s *simulation) enqueue(m *stored) {
 	m.where = ready
 	if m.inLine {
@@ -318,7 +318,7 @@ func (s *simulation) deliver(e *event) error {
 	for m != nil && m.askHead {
 		s.settle(abi.OnHead, hook.WhyHead, []*stored{m})
 		if m.where == ready {
-			break // it is asked about once
+			break // the policy is called about it only once
 		}
 		if m.where == held && e.ID != "" {
 			s.miss(m)
@@ -338,7 +338,7 @@ func (s *simulation) deliver(e *event) error {
 	return nil
 }
 
-// find returns a message that has to be in a state; one that has to be ready may be held. It returns nil without an error if the policy
+// find returns a message that must be in a state; a message that must be ready may also be held. It returns nil without an error if the policy
 // removed the message, or held it when the trace delivers it.
 func (s *simulation) find(id string, where messageState) (*stored, error) {
 	slot, ok := s.byID[id]
@@ -383,7 +383,7 @@ func (s *simulation) requeue(e *event) error {
 	vs := s.ask(abi.OnRequeue, hook.WhyRequeue, []*stored{m}, inForce([]*stored{m}), s.hooks.OnRequeue)
 	s.update(m, &vs[0])
 	s.hold(m, &vs[0])
-	return s.advance(s.now) // it may be due already
+	return s.advance(s.now) // it may already be due
 }
 
 func (s *simulation) idle(e *event) {

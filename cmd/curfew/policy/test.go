@@ -98,7 +98,7 @@ func (p *Program) playTrace(f *flags, t *trace, module []byte, o wasm.Options) e
 	return nil
 }
 
-// trial plays a trace to a module. If the policy fails, it prints the decisions so far.
+// trial plays a trace with a module. If the policy fails, it prints the decisions up to then.
 func (p *Program) trial(f *flags, t *trace, module []byte, o wasm.Options) (s *simulation, i wasm.Info, err error) {
 	l, err := newLab(module, o, p.Stderr)
 	if err != nil {
@@ -116,7 +116,7 @@ func (p *Program) trial(f *flags, t *trace, module []byte, o wasm.Options) (s *s
 	return s, l.info(), nil
 }
 
-// text returns all decisions, a line each.
+// text returns all decisions, one per line.
 func (s *simulation) text() string {
 	var b strings.Builder
 	for _, d := range s.decisions {
@@ -140,7 +140,7 @@ func (p *Program) judge(f *flags, s *simulation) error {
 		return err
 	}
 	if n := p.showDifference(decisionsIn(string(want)), decisionsIn(s.text())); n > 0 {
-		return fmt.Errorf("%d lines are not as %s has them; those it has begin with -, those of the policy with +", n, golden)
+		return fmt.Errorf("%d lines differ from %s: its own begin with -, those of the policy with +", n, golden)
 	}
 	return nil
 }
@@ -156,11 +156,11 @@ func decisionsIn(text string) []string {
 	return lines
 }
 
-// shown bounds the differences that are printed.
+// shown bounds the number of printed differences.
 const shown = 20
 
-// showDifference prints the lines that are only on one side, and returns how many there are. Their order does not matter: two
-// decisions at the same time and about the same message are always in the same order.
+// showDifference prints the lines that are only on one side, and returns their number. The order of lines does not matter: two
+// decisions at the same time about the same message are always in the same order.
 func (p *Program) showDifference(want, got []string) int {
 	missing, extra := without(want, got), without(got, want)
 	n := 0
@@ -180,7 +180,7 @@ func (p *Program) showDifference(want, got []string) int {
 	return n
 }
 
-// without returns the lines of a that b does not have, or has fewer times.
+// without returns the lines of a that b lacks, or has fewer times.
 func without(a, b []string) []string {
 	left := make(map[string]int, len(b))
 	for _, line := range b {
@@ -195,7 +195,7 @@ func without(a, b []string) []string {
 	return only
 }
 
-// compare plays the trace to another module and prints where the two differ.
+// compare plays the trace with another module and prints the differences.
 func (p *Program) compare(f *flags, t *trace, s *simulation, file string, o wasm.Options) error {
 	module, err := readFile(file, maxModule)
 	if err != nil {
@@ -208,11 +208,11 @@ func (p *Program) compare(f *flags, t *trace, s *simulation, file string, o wasm
 	if n := p.showDifference(decisionsIn(other.text()), decisionsIn(s.text())); n > 0 {
 		return fmt.Errorf("the two differ in %d lines; those of %s begin with -, those of %s with +", n, file, f.operand(0, ""))
 	}
-	fmt.Fprintf(p.Stdout, "# the two say the same, %d times\n", len(s.decisions))
+	fmt.Fprintf(p.Stdout, "# both make the same %d decisions\n", len(s.decisions))
 	return nil
 }
 
-// sumUp prints counts besides the decisions, in lines that --expect ignores.
+// sumUp prints counts after the decisions, in lines that --expect ignores.
 func (p *Program) sumUp(s *simulation, i *wasm.Info) {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# %s\n", s.outcome)
@@ -220,6 +220,6 @@ func (p *Program) sumUp(s *simulation, i *wasm.Info) {
 	for _, name := range slices.Sorted(maps.Keys(i.Counters)) {
 		fmt.Fprintf(&b, "# counter %s: %d\n", name, i.Counters[name])
 	}
-	_, _ = b.WriteTo(p.Stdout) // the decisions were printed
+	_, _ = b.WriteTo(p.Stdout) // the decisions have been printed
 	p.warn(i.Warnings)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/abi"
 )
 
-// Everything that a trace can hold, about a policy that has every hook.
+// Every feature of a trace, with a policy that has every hook.
 func TestTrace(t *testing.T) {
 	r := curfewPolicy(t, "test", everything(t), "--trace", "testdata/everything.ndjson", "--expect", "testdata/everything.txt")
 	r.want(t, 0, "# 8 messages: 2 expired, 1 dropped, 2 dead-lettered elsewhere, 2 acknowledged, 1 still there\n"+
@@ -80,8 +80,8 @@ func TestExpect(t *testing.T) {
 			"+          5  on_enqueue   b         keep until 25\n"+
 			"+         20  on_deadline  a         expire\n"+
 			"+         25  on_deadline  b         expire\n",
-		"curfew policy test: 8 lines are not as "+golden+" has them; those it has begin with -, those of the policy with +\n")
-	curfewPolicy(t, "test", ten, "--trace", trace, "--compare", ten).want(t, 0, "# the two say the same, 4 times\n", "")
+		"curfew policy test: 8 lines differ from "+golden+": its own begin with -, those of the policy with +\n")
+	curfewPolicy(t, "test", ten, "--trace", trace, "--compare", ten).want(t, 0, "# both make the same 4 decisions\n", "")
 	if r := curfewPolicy(t, "test", ten, "--trace", trace, "--compare", twenty); r.status != 1 || !strings.HasPrefix(r.stdout, "-          0") {
 		t.Errorf("got %+v", r)
 	}
@@ -94,7 +94,7 @@ func TestTheClockStopsSomeTimeAfterTheTrace(t *testing.T) {
 		"# 1 calls of on_enqueue, on_requeue; the one that used most fuel used F of M\n", "")
 }
 
-// A policy may prolong for ever; a test of it ends all the same.
+// A policy may prolong deadlines forever; its test ends nevertheless.
 func TestEndlessRenewal(t *testing.T) {
 	b := wt.New()
 	b.Batch(8)
@@ -102,7 +102,7 @@ func TestEndlessRenewal(t *testing.T) {
 	b.Each(abi.OnEnqueue, again)
 	b.Each(abi.OnDeadline, again)
 	r := curfewPolicy(t, "test", file(t, "endless.wasm", string(b.Bytes())), "--trace", file(t, "t.ndjson", `{"event":"publish"}`))
-	r.want(t, 1, "", "curfew policy test: the policy was asked more than 100100 times; a lower --after ends the trace earlier\n")
+	r.want(t, 1, "", "curfew policy test: the policy was called more than 100100 times; a lower --after ends the trace earlier\n")
 }
 
 func TestAPolicyThatFails(t *testing.T) {
@@ -148,14 +148,14 @@ func TestFuzz(t *testing.T) {
 	}
 }
 
-// What fails is shown by itself, with what it takes to see it again.
+// A failing message is shown alone, with everything needed to reproduce the failure.
 func TestFuzzFinds(t *testing.T) {
 	b := wt.New()
 	b.Batch(32)
 	b.Each(abi.OnEnqueue, wt.LocalGet(wt.Record), wt.I32Load8U(56), wt.I32(77), wt.I32Eq, wt.If(wt.Unreachable))
 	r := curfewPolicy(t, "test", file(t, "picky.wasm", string(b.Bytes())), "--fuzz", "--seed", "3")
 	if r.status != 1 || !strings.Contains(r.stderr, "--seed 3: the policy failed: on_enqueue: ") ||
-		!strings.Contains(r.stderr, "That is what on_enqueue says of this message") || !strings.Contains(r.stderr, `"priority":77`) {
+		!strings.Contains(r.stderr, "The failing call was on_enqueue with this message") || !strings.Contains(r.stderr, `"priority":77`) {
 		t.Errorf("got %+v", r)
 	}
 }

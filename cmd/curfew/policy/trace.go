@@ -24,7 +24,7 @@ const (
 	eventIdle    = "idle"    // the broker asks whether the queue may stay
 )
 
-// trace is what happened to a queue, in order.
+// trace is the sequence of events of a queue.
 type trace struct {
 	queue  setup
 	events []event
@@ -46,7 +46,7 @@ type event struct {
 	At    int64  `json:"at"` // since the start
 	ID    string `json:"id,omitempty"`
 
-	// of publish
+	// fields of publish
 	Expiration *int64         `json:"expiration,omitempty"`
 	Size       int            `json:"size,omitempty"` // bytes of body
 	Priority   uint8          `json:"priority,omitempty"`
@@ -61,8 +61,8 @@ type event struct {
 	Headers    map[string]any `json:"headers,omitempty"`
 	Body       string         `json:"body,omitempty"` // traces that were recorded have none
 
-	// of idle
-	Idle      int64 `json:"idle,omitempty"` // for how long nobody has used the queue
+	// fields of idle
+	Idle      int64 `json:"idle,omitempty"` // how long the queue has been unused
 	Consumers int   `json:"consumers,omitempty"`
 }
 
@@ -88,7 +88,7 @@ func readTrace(name string) (*trace, error) {
 	return t, nil
 }
 
-// parseTrace reads a trace. Its errors begin with the number of the line.
+// parseTrace reads a trace. Its errors begin with the line number.
 func parseTrace(r io.Reader) (*trace, error) {
 	t := &trace{queue: setup{Start: defaultStart}}
 	s := bufio.NewScanner(r)
@@ -134,7 +134,7 @@ func (t *trace) add(line []byte) error {
 	return fmt.Errorf("there is no event %q; there are queue, publish, deliver, ack, requeue and idle", kind.Event)
 }
 
-// decode decodes an object. Members that into does not have are an error.
+// decode decodes an object. It refuses members that into does not have.
 func decode(line []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.DisallowUnknownFields()
@@ -194,7 +194,7 @@ func (t *trace) addEvent(line []byte) error {
 	return nil
 }
 
-// plainValue returns a JSON value in the type that the broker uses.
+// plainValue converts a JSON value to the type that the broker uses.
 func plainValue(v any) any {
 	n, ok := v.(json.Number)
 	if !ok {
@@ -210,7 +210,7 @@ func plainValue(v any) any {
 	return f
 }
 
-// message returns the message that a policy sees when it is published.
+// message returns a published message as the policy sees it.
 func (e *event) message() hook.Message {
 	m := hook.Message{Size: e.Size, Priority: e.Priority, Persistent: e.Persistent}
 	if e.Expiration != nil {
@@ -219,7 +219,7 @@ func (e *event) message() hook.Message {
 	return m
 }
 
-// contents is a [hook.Source] made of events.
+// contents is a [hook.Source] made from events.
 type contents []*event
 
 var _ hook.Source = contents(nil)
