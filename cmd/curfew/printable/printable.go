@@ -1,5 +1,5 @@
-// Package printable writes texts of others, such as names that clients have chosen, without what a terminal would obey: control characters,
-// which can set its title or forge lines, and those that turn the direction of text around.
+// Package printable writes texts of others, such as names that clients have chosen, so that a terminal only displays them. It replaces control
+// characters, which can set a terminal's title or forge lines, and characters that change the direction of text.
 package printable
 
 import (
@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text returns a text for one line. A character that is not printed is written as in Go's strings.
+// Text returns a text for one line. Characters that must not be printed are escaped as in Go's strings.
 func Text(s string) string { return replaced(s, obeyed) }
 
 // Lines is Text for a text of several lines.
@@ -20,7 +20,7 @@ func Lines(s string) string {
 	return replaced(s, func(r rune) bool { return r != '\n' && r != '\t' && obeyed(r) })
 }
 
-// obeyed reports whether a terminal does something else with a character than to show it.
+// obeyed reports whether a terminal acts on a character instead of displaying it.
 func obeyed(r rune) bool {
 	switch {
 	case unicode.IsControl(r), r == '\u2028', r == '\u2029':
@@ -37,7 +37,7 @@ func replaced(s string, is func(rune) bool) string {
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == utf8.RuneError && n == 1: // a byte of 8-bit control characters, perhaps
+		case r == utf8.RuneError && n == 1: // perhaps a byte of an 8-bit control character
 			fmt.Fprintf(&b, `\x%02x`, s[i])
 		case !is(r):
 			b.WriteString(s[i : i+n])
@@ -52,7 +52,7 @@ func replaced(s string, is func(rune) bool) string {
 	return b.String()
 }
 
-// JSON returns JSON with the same values, in which such characters are escaped. JSON itself escapes only some of them.
+// JSON returns JSON with the same values, in which such characters are escaped. JSON itself requires that only for some of them.
 func JSON(b []byte) []byte {
 	if bytes.IndexFunc(b, func(r rune) bool { return r >= 0x7f && obeyed(r) }) < 0 {
 		return b
@@ -60,7 +60,7 @@ func JSON(b []byte) []byte {
 	return []byte(replaced(string(b), func(r rune) bool { return r >= 0x7f && obeyed(r) }))
 }
 
-// Writer returns a writer of lines, each of whose writes ends with a whole character.
+// Writer returns a writer for lines. Each write must end with a whole character.
 func Writer(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ to io.Writer }
