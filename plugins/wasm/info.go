@@ -53,8 +53,8 @@ type Info struct {
 	// RolledBackFor is the last error of that version.
 	RolledBackFor string `json:"rolled_back_for,omitempty"`
 
-	Undecided  uint64 `json:"undecided"`   // messages that entered or came back while the policy failed, and that it is to be asked about again
-	AskedAgain uint64 `json:"asked_again"` // such messages, and those of a rolled-back version, that were asked about again
+	Undecided  uint64 `json:"undecided"`   // messages that entered or came back while the policy failed, and about which it still has to be called
+	AskedAgain uint64 `json:"asked_again"` // messages about which it was called again, including those of a rolled-back version
 	Renewed    uint64 `json:"renewed"`     // of the asked, messages that got another deadline
 
 	Instances int   `json:"instances"`

@@ -136,7 +136,7 @@ func TestRefusingCollector(t *testing.T) {
 	b := start(t, toHTTP(c, ""))
 	b.declare("q", nil)
 	b.publish("q", nil, "")
-	lost := b.Await("spans are lost: the collector does not take them; this is said once until it does")
+	lost := b.Await("spans are lost: the collector does not take them; this is logged only once until it does")
 	if text := fmt.Sprint(lost["error"]); !strings.Contains(text, "400") {
 		t.Errorf("the error is %s", text)
 	}

@@ -17,50 +17,50 @@ import (
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
-// sink is where spans go.
+// sink is a destination for spans.
 type sink interface {
 	core.Sink
-	// start starts the sink. flush makes the core convert the spans that it has buffered; a sink that never calls it has none buffered.
+	// start starts the sink. flush makes the core convert its buffered spans; for a sink that never calls it, the core must not buffer spans.
 	// dropped returns how many spans the core dropped; nil = they are not counted.
 	start(flush func(), dropped func() uint64)
-	// close exports what was taken, at most until ctx ends. The sink takes nothing any more.
+	// close exports the spans that were taken, at most until ctx ends. The sink then takes no more.
 	close(ctx context.Context) error
 	// exported returns how many spans were exported, and how many were lost. Any goroutine may call it.
 	exported() (arrived, lost uint64)
 }
 
-// batches is a sink that sends spans to a collector, many at a time. It takes none while too many wait.
+// batches is a sink that sends spans to a collector, many at a time. While too many are waiting it takes none.
 type batches struct {
 	client otlptrace.Client
 	log    *slog.Logger
 	limits batchLimits
-	of, by []byte // resource and scope, which precede the spans of a batch, encoded
-	head   int    // bytes that these take
+	of, by []byte // encoded resource and scope, which precede the spans of a batch
+	head   int    // size of these in bytes
 
 	mu     sync.Mutex // guards what follows
-	filled []batch    // in their order; the last one is being filled
-	count  int        // of spans in them
-	size   int        // of these, bytes
+	filled []batch    // in order; the last one is being filled
+	count  int        // number of spans in them
+	size   int        // size of these spans in bytes
 	spare  [][]byte   // memory of sent batches, to be reused
 	last   bool       // close was called
 	closed bool       // no more are taken
 
-	wake  signalled       // a batch is full, or could be, or close was called
+	wake  signalled       // a batch is full, or may be, or close was called
 	ended chan struct{}   // closed when the goroutine has ended
 	ctx   context.Context //nolint:containedctx // the goroutine's, until it is started
 	stop  context.CancelFunc
 
-	dropped  func() uint64 // spans that the core dropped
-	dropping drops         // of them; belongs to the goroutine
+	dropped  func() uint64 // number of spans that the core dropped
+	dropping drops         // what was logged about these; belongs to the goroutine
 
 	flush       func() // converts the core's buffered spans; called by the goroutine
-	failing     bool   // the last batch was lost, or a part of it; belongs to the goroutine
+	failing     bool   // all or a part of the last batch was lost; belongs to the goroutine
 	taken, lost atomic.Uint64
 }
 
 // batch is the spans of one request.
 type batch struct {
-	spans []byte // encoded, behind free space for resource and scope
+	spans []byte // encoded, after free space for resource and scope
 	count int
 	full  bool
 }
@@ -73,15 +73,15 @@ func (b *batch) add(s *core.Span, most int) bool {
 	return b.full
 }
 
-// maxBatch is the size in bytes of a full batch. Collectors take up to 4 MiB at a time by default.
+// maxBatch is the size in bytes of a full batch. By default collectors accept up to 4 MiB at a time.
 const maxBatch = 1 << 20
 
 // batchLimits are the limits of batches.
 type batchLimits struct {
 	spans   int           // in a batch
-	waiting int           // spans that may wait to be sent
+	waiting int           // spans that may wait for sending
 	delay   time.Duration // between batches that are not full
-	timeout time.Duration // for sending one
+	timeout time.Duration // for sending a batch
 }
 
 func newBatches(ctx context.Context, c otlptrace.Client, l batchLimits, of, by []byte, log *slog.Logger) (*batches, error) {
@@ -139,12 +139,12 @@ func (b *batches) memory() []byte {
 }
 
 const (
-	usual    = 512     // bytes of an average span
-	large    = 4 << 10 // bytes that waiting spans may have on average: policies can add much to them
-	maxSpare = 2       // sent batches whose memory is retained
+	usual    = 512     // bytes of a typical span
+	large    = 4 << 10 // bytes per waiting span on average, at most: policies can add much to a span
+	maxSpare = 2       // sent batches whose memory is kept
 )
 
-// signalled wakes a goroutine. It has one place.
+// signalled wakes a goroutine. It has the capacity 1.
 type signalled chan struct{}
 
 func (s signalled) kick() {
@@ -193,7 +193,7 @@ func (b *batches) end() {
 	b.closed = true
 }
 
-// ready returns how many batches are to be sent: the full ones, or all.
+// ready returns how many batches to send: the full ones, or all.
 func (b *batches) ready(all bool) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -215,14 +215,15 @@ func (b *batches) next() batch {
 	return next
 }
 
-// send sends a batch. A collector that cannot be reached is tried again as long as it may take; meanwhile others may be dropped.
+// send sends a batch. If a collector cannot be reached, send tries again for as long as the time limit allows; in the meantime other spans may be
+// dropped.
 func (b *batches) send(ctx context.Context, sent batch) {
 	ctx, cancel := context.WithTimeout(ctx, b.limits.timeout)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		var r tracepb.ResourceSpans
-		// Protobuf sends unknown fields as they are, so that the encoded spans pass as such.
+		// Protobuf sends unknown fields unchanged, so the encoded spans are passed as such.
 		r.ProtoReflect().SetUnknown(request(sent.spans, b.of, b.by))
 		ended <- persist(ctx, func() error { return b.client.UploadTraces(ctx, []*tracepb.ResourceSpans{&r}) }, func(error) {})
 	}()
@@ -238,7 +239,7 @@ func (b *batches) send(ctx context.Context, sent batch) {
 	}
 }
 
-// await returns what comes from ended, and looks for dropped spans until then.
+// await returns the value from ended, and checks for dropped spans until then.
 func (b *batches) await(ended <-chan error) error {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
@@ -252,14 +253,14 @@ func (b *batches) await(ended <-chan error) error {
 	}
 }
 
-// watch logs when spans begin to be dropped, and, when few wait again, how many were.
+// watch logs when spans begin to be dropped. When only a few are waiting again, it logs how many were dropped.
 func (b *batches) watch(last bool) {
 	if b.dropped != nil {
 		b.dropping.watch(b.log, b.dropped(), b.fewWait() || last)
 	}
 }
 
-// fewWait reports whether half of the queue is free.
+// fewWait reports whether at least half of the queue is free.
 func (b *batches) fewWait() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -270,7 +271,7 @@ func (b *batches) fewWait() bool {
 // warning. The error's type is not exported.
 var partly = regexp.MustCompile(`(?s)^OTLP partial success: .*\((\d+) spans rejected\)`)
 
-// lostOf returns how many of count spans were lost when they were sent with result err.
+// lostOf returns how many of count spans were lost if sending them returned err.
 func lostOf(count int, err error) int {
 	if err == nil {
 		return 0
@@ -286,11 +287,11 @@ func lostOf(count int, err error) int {
 	return min(n, count)
 }
 
-// report logs when a collector begins to refuse spans, and when it takes all again.
+// report logs when a collector begins to refuse spans, and when it accepts all again.
 func (b *batches) report(lost int, err error) {
 	switch {
 	case lost > 0 && !b.failing:
-		b.log.Warn("spans are lost: the collector does not take them; this is said once until it does", "lost", lost, "error", brief(err))
+		b.log.Warn("spans are lost: the collector does not take them; this is logged only once until it does", "lost", lost, "error", brief(err))
 	case lost == 0 && b.failing:
 		b.log.Info("the collector takes spans again", "lost", b.lost.Load())
 	}

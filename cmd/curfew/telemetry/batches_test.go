@@ -28,7 +28,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// upstream is a collector's client that keeps what it is to send.
+// upstream is a collector's client that records what it should send.
 type upstream struct {
 	got  []*tracepb.Span
 	last *tracepb.ResourceSpans
@@ -80,7 +80,7 @@ func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) 
 
 var noLog = slog.New(slog.DiscardHandler)
 
-// What is encoded by hand is what protobuf reads.
+// Protobuf reads the hand-made encoding.
 func TestEncodedSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
@@ -166,7 +166,7 @@ func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
 	}
 }
 
-// What spans have in common is encoded once, and again when the shape is another.
+// The common parts of spans are encoded once, and again for spans of another shape.
 func TestShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
@@ -202,7 +202,7 @@ func TestShapes(t *testing.T) {
 	})
 }
 
-// Collectors refuse what is too large, however few spans it is.
+// Collectors refuse requests that are too large, however few spans they contain.
 func TestBatchesAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
@@ -229,7 +229,7 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 	})
 }
 
-// Policies may add much to spans: those that wait are bounded in bytes, too.
+// Policies may add much to spans, so waiting spans are limited in bytes, too.
 func TestLargeSpansThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
@@ -259,7 +259,7 @@ func TestLargeSpansThatWait(t *testing.T) {
 	})
 }
 
-// However few may wait, and whatever variables say of batches, nothing is lost as long as the collector keeps up.
+// However few spans may wait, and whatever limits the variables set, nothing is lost as long as the collector keeps up.
 func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
 	environment(t, "OTEL_BSP_MAX_QUEUE_SIZE=400", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=400")
 	l, err := limits(8192)
@@ -288,7 +288,7 @@ func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
 	})
 }
 
-// endSpans hands spans over, and returns how many were taken.
+// endSpans passes spans to the sink, and returns how many were taken.
 func endSpans(b *batches, times int) (taken int) {
 	for range times {
 		if b.Take(&core.Span{Name: "x", Began: 1, Ended: 2}) {
@@ -324,7 +324,7 @@ func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 	})
 }
 
-// No batch is larger than it may be, and spans keep their order.
+// No batch exceeds the limits, and spans stay in order.
 func TestBatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
@@ -348,7 +348,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	})
 }
 
-// A collector that never answers costs spans, and nobody's time but that of the end.
+// A collector that never answers costs spans, and delays only the end.
 func TestSlowCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
@@ -375,7 +375,7 @@ func TestSlowCollector(t *testing.T) {
 	})
 }
 
-// What the core has only noted is made into spans and sent: when there is much of it, after a while, and at the end.
+// Spans that the core has only buffered are converted and sent: when there are many, after a while, and at the end.
 func TestNotedSpansAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
@@ -430,8 +430,7 @@ func TestChangesAreLoggedOnce(t *testing.T) {
 	})
 }
 
-// A collector may take a part of a batch, or all of it and have something to say about that. OpenTelemetry's clients make an error of
-// both.
+// A collector may accept a part of a batch, or all of it with a warning. OpenTelemetry's clients return an error for both.
 func TestBatchesThatArePartlyTaken(t *testing.T) {
 	for _, tc := range []struct {
 		name        string
@@ -490,8 +489,7 @@ func BenchmarkSpan(b *testing.B) {
 	_ = to.close(b.Context())
 }
 
-// Spans were dropped by the million without a word because too many waited. When that begins is said, and how many it were when
-// it is over.
+// Spans were dropped by the million without a log line because too many were waiting. The beginning is now logged, and at the end the number.
 func TestDroppedSpansAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

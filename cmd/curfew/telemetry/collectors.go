@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// Collectors says where spans and metrics are sent, for people: "off", "stdout", or protocol and address of a collector.
+// Collectors describes the destinations of spans and metrics: "off", "stdout", or protocol and address of a collector.
 func (t *Telemetry) Collectors() (traces, metrics string) {
 	return describeExport("TRACES", t.settings.traces), describeExport("METRICS", t.settings.metrics)
 }
@@ -24,7 +24,7 @@ func describeExport(s signal, e export) string {
 	return string(e.protocol) + " " + address
 }
 
-// withoutLogin removes what is secret from a URL.
+// withoutLogin removes the secret part of a URL.
 func withoutLogin(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

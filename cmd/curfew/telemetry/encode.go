@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Spans are encoded as OTLP (opentelemetry/proto/trace/v1/trace.proto) without protobuf's structs in between, which would take
+// Spans are encoded as OTLP (opentelemetry/proto/trace/v1/trace.proto) directly, without protobuf's structs, which would take
 // longer than everything else.
 
 // The fields of the messages.
@@ -64,7 +64,7 @@ const (
 	doubleOfValue = 4
 )
 
-// The flags of spans and links tell, besides those of the context, whether the parent's or the link's context comes from another
+// Besides the context's flags, the flags of spans and links tell whether the context of the parent or the link comes from another
 // process.
 const (
 	flagsTell   = 0x100
@@ -104,7 +104,7 @@ func appendSpan(b []byte, s *core.Span) []byte {
 
 func appendName(b []byte, name string, kind trace.SpanKind) []byte {
 	b = appendField(b, nameOfSpan, name)
-	return appendNumber(b, kindOfSpan, uint64(kind)) // which the API numbers as OTLP does
+	return appendNumber(b, kindOfSpan, uint64(kind)) // the API uses OTLP's numbers
 }
 
 // appendContext appends the common first fields of Span and Link.
@@ -149,7 +149,7 @@ func appendFailure(b []byte, failure string) []byte {
 }
 
 // appendAttributes appends attributes as fields with a number below 16. They are most of a span, so their sizes are computed
-// beforehand. The core uses only these types.
+// in advance. The core uses only these types.
 func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue) []byte {
 	for i := range as {
 		key, v := string(as[i].Key), as[i].Value
@@ -171,7 +171,7 @@ func appendAttributes(b []byte, field protowire.Number, as []attribute.KeyValue)
 	return b
 }
 
-// appendKey appends an attribute up to the content of its value, which has value bytes.
+// appendKey appends an attribute up to the content of its value, which has the size value.
 func appendKey(b []byte, field protowire.Number, key string, value int) []byte {
 	b = append(b, byte(field)<<3|byte(protowire.BytesType))
 	b = appendSize(b, sizeOfText(len(key))+sizeOfText(value))
@@ -226,7 +226,7 @@ func appendTime(b []byte, field protowire.Number, t hook.Instant) []byte {
 	return appendFixed(b, field, uint64(t))
 }
 
-// envelope returns what precedes spans in a request: the resource of ResourceSpans, whose attributes follow a schema, and the scope of
+// envelope returns the bytes that precede spans in a request: the resource of ResourceSpans, whose attributes follow a schema, and the scope of
 // ScopeSpans, whose spans follow the core's.
 func envelope(r []attribute.KeyValue, schema, version string) (of, by []byte) {
 	b, mark := begin(nil, resourceOfResourceSpans)
@@ -243,7 +243,7 @@ func envelope(r []attribute.KeyValue, schema, version string) (of, by []byte) {
 // maxHead bounds the bytes of ScopeSpans' tag and length.
 const maxHead = 1 + 5
 
-// request returns the content of a ResourceSpans. spans have free space for the rest before them.
+// request returns the content of a ResourceSpans. Before spans there must be free space for the rest.
 func request(spans, of, by []byte) []byte {
 	body := len(spans) - len(of) - maxHead
 	head := protowire.AppendVarint(append(make([]byte, 0, maxHead), scopeOfResourceSpans<<3|byte(protowire.BytesType)), uint64(body))

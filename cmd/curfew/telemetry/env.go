@@ -13,8 +13,8 @@ import (
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
-// The variables for what the configuration leaves open, and those that the exporters read by themselves. The latter are checked
-// beforehand, because exporters ignore wrong values.
+// The variables for settings that the configuration leaves open, and those that the exporters read themselves. The latter are checked
+// first, because exporters ignore wrong values.
 const (
 	envDisabled       = "OTEL_SDK_DISABLED"
 	envServiceName    = "OTEL_SERVICE_NAME"
@@ -25,7 +25,7 @@ const (
 	envAttributes     = "OTEL_RESOURCE_ATTRIBUTES"
 )
 
-// settings are the result of the configuration and the environment.
+// settings are the result of configuration and environment.
 type settings struct {
 	service  string // "" = as in OTEL_RESOURCE_ATTRIBUTES, or curfew
 	traces   export
@@ -35,15 +35,15 @@ type settings struct {
 	interval time.Duration // of metrics
 }
 
-// export is where spans or metrics go.
+// export describes the destination of spans or metrics.
 type export struct {
-	to       config.Exporter // not auto
+	to       config.Exporter // never auto
 	protocol config.OTLPProtocol
 	endpoint string // of the collector, as in config.OTLP; "" = left to the variables
 	insecure bool   // without TLS, if the endpoint is no URL
 }
 
-// settle returns the settings for the configuration and the environment.
+// settle computes the settings from the configuration and the environment.
 func settle(c *config.Telemetry) (settings, error) {
 	s := settings{service: c.ServiceName}
 	disabled, err := truth(envDisabled)
@@ -75,7 +75,7 @@ func badVariable(name, problem, accepted string) error {
 	return fmt.Errorf("%s: %q %s; accepted: %s", name, config.WithoutLogin(os.Getenv(name)), problem, accepted)
 }
 
-// truth reads a variable that is true or false; an absent one is false.
+// truth reads a variable that is true or false; an absent one counts as false.
 func truth(name string) (bool, error) {
 	switch strings.ToLower(os.Getenv(name)) {
 	case "", "false":
@@ -86,7 +86,7 @@ func truth(name string) (bool, error) {
 	return false, badVariable(name, "is not a truth value", "true or false")
 }
 
-// number reads a variable that is a whole number, at least least; an absent one is 0.
+// number reads a variable that is a whole number, at least least; an absent one counts as 0.
 func number(name string, least int64) (int64, error) {
 	v := os.Getenv(name)
 	if v == "" {
@@ -111,7 +111,7 @@ func interval(given config.Optional[time.Duration]) (time.Duration, error) {
 	return time.Duration(min(ms, int64(time.Hour/time.Millisecond))) * time.Millisecond, nil
 }
 
-// sampling says which messages are traced.
+// sampling decides which messages are traced.
 func sampling(given config.Optional[float64]) (core.Sampling, error) {
 	if given.Given {
 		return core.Sampling{Ratio: given.Value}, nil
@@ -141,7 +141,7 @@ func samplerRatio() (float64, error) {
 	return ratio, nil
 }
 
-// limits returns the limits of batches of spans. waiting spans may wait, unless a variable says otherwise.
+// limits returns the limits of batches of spans. The number of waiting spans is waiting, unless a variable sets another.
 func limits(waiting int) (batchLimits, error) {
 	var errs []error
 	read := func(name string, most, standard int64) int64 {
@@ -155,14 +155,14 @@ func limits(waiting int) (batchLimits, error) {
 		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
 		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 2048)),
 	}
-	l.spans = min(l.spans, (l.waiting+3)/4) // others need space while a batch is filled
+	l.spans = min(l.spans, (l.waiting+3)/4) // other spans need space while a batch is filled
 	return l, errors.Join(errs...)
 }
 
-// signal is TRACES or METRICS, as variables call them.
+// signal is TRACES or METRICS, as in the names of variables.
 type signal string
 
-// variable returns the name of a variable for the export of the signal: the signal's own, if that is set.
+// variable returns the name of a variable for the export of the signal: the signal's own variable if that is set.
 func (s signal) variable(what string) string {
 	if special := "OTEL_EXPORTER_OTLP_" + string(s) + "_" + what; os.Getenv(special) != "" {
 		return special
@@ -170,7 +170,7 @@ func (s signal) variable(what string) string {
 	return "OTEL_EXPORTER_OTLP_" + what
 }
 
-// export says where the signal goes.
+// export returns the destination of the signal.
 func (s signal) export(c *config.Telemetry, to config.Exporter, disabled bool) (export, error) {
 	e := export{to: to, endpoint: c.OTLP.Endpoint, insecure: c.OTLP.Insecure, protocol: c.OTLP.Protocol}
 	var err error
@@ -189,7 +189,7 @@ func (s signal) export(c *config.Telemetry, to config.Exporter, disabled bool) (
 	return e, errors.Join(err, s.check(e.endpoint == ""))
 }
 
-// exporter returns the environment's exporter for the signal. A collector that is named, in the configuration or in a variable, gets
+// exporter returns the environment's exporter for the signal. If a collector is named, in the configuration or in a variable, it gets
 // the signal.
 func (s signal) exporter(endpoint string) (config.Exporter, error) {
 	name := "OTEL_" + string(s) + "_EXPORTER"
@@ -201,7 +201,7 @@ func (s signal) exporter(endpoint string) (config.Exporter, error) {
 	case v == "console":
 		return config.ExportStdout, nil
 	case v == "prometheus" && s == "METRICS":
-		return config.ExportOff, nil // which /metrics is for
+		return config.ExportOff, nil // /metrics is for that
 	case v != "":
 		return "", badVariable(name, "is not an exporter that Curfew has", "otlp, console, none")
 	case endpoint != "" || os.Getenv(s.variable("ENDPOINT")) != "":

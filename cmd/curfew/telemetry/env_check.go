@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// check checks the variables that the exporters read by themselves.
+// check checks the variables that the exporters read themselves.
 func (s signal) check(endpointToo bool) error {
 	var errs []error
 	if endpointToo {
@@ -60,13 +60,13 @@ func checkURL(name string) error {
 	return nil
 }
 
-// isPort reports whether a URL may have this port, or none.
+// isPort reports whether a URL may have this port; "" is allowed.
 func isPort(s string) bool {
 	n, err := strconv.ParseUint(s, 10, 16)
 	return s == "" || err == nil && n > 0
 }
 
-// checkTimeout refuses a value that would overflow when it is multiplied.
+// checkTimeout refuses a value that would overflow when multiplied.
 func checkTimeout(name string) error {
 	const most = int64(24 * time.Hour / time.Millisecond)
 	n, err := number(name, 1)
@@ -76,7 +76,7 @@ func checkTimeout(name string) error {
 	return err
 }
 
-// checkHeaders does not repeat the value, which is secret.
+// checkHeaders checks a list of headers. Its error does not repeat the value, which is secret.
 func checkHeaders(name string) error {
 	v := os.Getenv(name)
 	if v == "" {
@@ -100,7 +100,7 @@ func isToken(s string) bool {
 	})
 }
 
-// unsendable reports whether a character cannot be in a header: gRPC sends printable ASCII and blanks.
+// unsendable reports whether a character is not allowed in a header: gRPC sends printable ASCII and spaces.
 func unsendable(r rune) bool { return r < ' ' || r > '~' }
 
 // checkAuthorities checks a file with certificates of authorities.
@@ -136,7 +136,7 @@ func checkPair(cert, key string) error {
 	return nil
 }
 
-// checkResource checks the resource, which is part of every export: an error in it would make all of them invalid.
+// checkResource checks the resource, which is part of every export: an error in it would invalidate all exports.
 func checkResource(service string) error {
 	var errs []error
 	if !utf8.ValidString(service) {

@@ -25,7 +25,7 @@ func environment(t *testing.T, entries ...string) {
 	}
 }
 
-// standard is the configuration of who sets nothing.
+// standard is the configuration without any settings.
 func standard() config.Telemetry {
 	return config.Telemetry{
 		Events: 16, OTLP: config.OTLP{Protocol: config.ProtocolAuto},
@@ -125,7 +125,7 @@ func TestSettle(t *testing.T) {
 	}
 }
 
-// shown is the endpoint as far as it is of interest: that of what is off is not.
+// shown is the part of an endpoint that matters: nothing if the export is off.
 func shown(e export) string {
 	if e.to == config.ExportOff {
 		return ""
@@ -156,7 +156,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// Each wrong variable is named, with what is accepted.
+// Each wrong variable is named, with the accepted values.
 func TestWrongVariables(t *testing.T) {
 	missing, empty := filepath.Join(t.TempDir(), "ca.pem"), filepath.Join(t.TempDir(), "empty.pem")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {

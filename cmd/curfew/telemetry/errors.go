@@ -25,10 +25,10 @@ type rateLimitedHandler struct {
 	limit *limit
 }
 
-// pause is the least time between two messages.
+// pause is the shortest time between two messages.
 const pause = 10 * time.Second
 
-// limit is when the next message may be logged. mu guards it.
+// limit holds when the next message may be logged. mu guards it.
 type limit struct {
 	mu   sync.Mutex
 	next time.Time
@@ -67,10 +67,10 @@ func (s *rateLimitedHandler) WithGroup(name string) slog.Handler {
 	return &rateLimitedHandler{s.Handler.WithGroup(name), s.limit}
 }
 
-// longest is how many bytes of an error the log has.
+// longest bounds the bytes of an error in the log.
 const longest = 500
 
-// brief returns an error's text for the log. Clients quote what a collector, or what answers in its place, has sent: megabytes, maybe.
+// brief returns an error's text for the log. Clients quote the answer of a collector, or of another server in its place, which may have megabytes.
 func brief(err error) string {
 	text := err.Error()
 	if len(text) <= longest {

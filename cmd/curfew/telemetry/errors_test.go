@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel"
 )
 
-// A collector that answered a request with megabytes had them in the log, for spans and for metrics.
+// A collector that answered a request with megabytes had them written to the log, for spans and for metrics.
 func TestBoundedErrors(t *testing.T) {
 	answer := errors.New("400 Bad Request (body: " + strings.Repeat("ö", 1<<20) + ")")
 	for name, say := range map[string]func(log *slog.Logger){

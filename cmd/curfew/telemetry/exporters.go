@@ -39,7 +39,7 @@ type collector struct {
 
 func (c collector) below(name string) string { return path.Join("/", c.path, name) }
 
-// collectorOf returns the collector for a signal: the configuration's, the variables', or the one on this machine, which
+// collectorOf returns the collector for a signal: the one in the configuration or the variables, otherwise one on this machine, which
 // OpenTelemetry calls without TLS.
 func collectorOf(s signal, e export) collector {
 	switch {
@@ -53,7 +53,7 @@ func collectorOf(s signal, e export) collector {
 	return collector{host: "localhost:4317", insecure: true}
 }
 
-// parseCollector parses host:port or a URL, which was checked.
+// parseCollector parses host:port or a URL. The text has been checked.
 func parseCollector(endpoint string, insecure bool) collector {
 	if !strings.Contains(endpoint, "://") {
 		return collector{host: endpoint, insecure: insecure}
@@ -65,8 +65,8 @@ func parseCollector(endpoint string, insecure bool) collector {
 	return collector{host: u.Host, path: u.Path, insecure: u.Scheme == "http"}
 }
 
-// patience configures retries for a collector that does not answer, or asks to wait: within two seconds, so that spans flow again
-// soon after it does. The clients' own interval is half a minute, and gRPC's two minutes.
+// patience configures retries for a collector that does not answer, or asks to wait. They happen within two seconds, so that spans flow again
+// soon after it recovers. The clients' own interval is half a minute, and gRPC's two minutes.
 var patience = struct {
 	Enabled                                      bool
 	InitialInterval, MaxInterval, MaxElapsedTime time.Duration
@@ -77,7 +77,7 @@ var reconnecting = grpc.ConnectParams{
 	MinConnectTimeout: 5 * time.Second,
 }
 
-// options returns the options of an exporter for c, which may be of four packages: always, and those for what c says.
+// options returns the options of an exporter for c; exporters are in four packages. They are always, and one for each setting of c.
 func options[O any](c collector, always []O, host func(string) O, path func() O, insecure func() O) []O {
 	if c.host == "" {
 		return always

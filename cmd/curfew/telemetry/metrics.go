@@ -19,7 +19,7 @@ import (
 	core "github.com/curfewmq/curfew/core/metrics"
 )
 
-// Serve starts to export c's metrics, and returns the handler for paths that begin with /metrics. It is called once.
+// Serve starts to export c's metrics, and returns the handler for paths that begin with /metrics. It must be called once.
 func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler, error) {
 	p := &producer{collector: c}
 	registry := prometheus.NewRegistry()
@@ -51,7 +51,7 @@ func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler,
 	return newExposition(registry, core.NewObjects(c), t.options.Log), nil
 }
 
-// newExposition returns the handler for metrics: those of the busiest queues at /metrics, those of all below it.
+// newExposition returns the handler for metrics: those of the busiest queues at /metrics, those of all queues at paths below it.
 func newExposition(registry *prometheus.Registry, objects http.Handler, log *slog.Logger) http.Handler {
 	const atOnce = 8 // requests at a time
 	busiest := promhttp.HandlerFor(registry, promhttp.HandlerOpts{

@@ -19,11 +19,11 @@ import (
 type metricExporter struct {
 	sdkmetric.Exporter
 	log    *slog.Logger
-	failed int // attempts since the last that went well; belongs to the goroutine that exports
+	failed int // attempts since the last success; belongs to the exporting goroutine
 }
 
-// Export implements [sdkmetric.Exporter]. Its errors are logged, not returned. A collector that cannot be reached is tried again until
-// ctx ends, with what was collected: counters go on from there.
+// Export implements [sdkmetric.Exporter]. Its errors are logged, not returned. If a collector cannot be reached, Export tries again until
+// ctx ends, with the same metrics: later counts include them.
 func (e *metricExporter) Export(ctx context.Context, m *metricdata.ResourceMetrics) error {
 	if persist(ctx, func() error { return e.Exporter.Export(ctx, m) }, func(err error) { e.fail(ctx, err) }) != nil {
 		return nil
@@ -35,13 +35,13 @@ func (e *metricExporter) Export(ctx context.Context, m *metricdata.ResourceMetri
 	return nil
 }
 
-// fail notes an attempt that failed, unless the broker ends it.
+// fail counts and logs a failed attempt, unless the broker ended it.
 func (e *metricExporter) fail(ctx context.Context, err error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return
 	}
 	if e.failed == 0 {
-		e.log.Warn("metrics are not sent: the collector does not take them; this is said once until it does", "error", brief(err))
+		e.log.Warn("metrics are not sent: the collector does not take them; this is logged only once until it does", "error", brief(err))
 	}
 	e.failed++
 }

@@ -13,13 +13,13 @@ import (
 	core "github.com/curfewmq/curfew/core/metrics"
 )
 
-// producer converts what a collector collects for OpenTelemetry's exporters, each collection once. Any goroutine may use it.
+// producer converts collections for OpenTelemetry's exporters, each collection once. Any goroutine may use it.
 type producer struct {
 	collector *core.Collector
 
 	mu    sync.Mutex // guards what follows
 	last  *core.Collection
-	made  []metricdata.ScopeMetrics // of last; read only
+	made  []metricdata.ScopeMetrics // made from last; read only
 	known map[*core.Labels]attribute.Set
 }
 
@@ -47,7 +47,7 @@ func (p *producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
 
 // converter converts one collection to OpenTelemetry's types.
 type converter struct {
-	known, used map[*core.Labels]attribute.Set // points share labels, and collections the sets made of them
+	known, used map[*core.Labels]attribute.Set // points share labels, and collections the sets made from them
 	began, at   time.Time
 }
 

@@ -14,10 +14,10 @@ import (
 // tryAgain is the time between two attempts to reach a collector.
 const tryAgain = 2 * time.Second
 
-// persist exports until the collector can be reached, or ctx ends. failed is called after each attempt that failed. OpenTelemetry's
-// clients give up at once where nothing listens over HTTP, and after ten seconds over gRPC.
+// persist exports until the collector is reached, or ctx ends. failed is called after each failed attempt. OpenTelemetry's
+// clients give up at once if nothing listens over HTTP, and after ten seconds over gRPC.
 func persist(ctx context.Context, export func() error, failed func(error)) error {
-	var why error // it could not be reached, which says more than that the time is over
+	var why error // why it was unreachable, which is more useful than that the time is over
 	for {
 		err := export()
 		if err == nil {
@@ -39,7 +39,7 @@ func persist(ctx context.Context, export func() error, failed func(error)) error
 	}
 }
 
-// unreachable reports whether the collector has seen nothing of the request, or is not ready for any.
+// unreachable reports whether the collector has not seen the request, or is not ready for any.
 func unreachable(err error) bool {
 	if dial, ok := errors.AsType[*net.OpError](err); ok && dial.Op == "dial" {
 		return true

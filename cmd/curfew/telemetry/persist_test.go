@@ -25,7 +25,7 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// away is what clients say of a collector that is not there.
+// away is the clients' error for an absent collector.
 var away = []error{
 	fmt.Errorf("post: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}),
 	fmt.Errorf("after ten seconds: %w", status.Error(codes.Unavailable, "connection refused")),
@@ -51,7 +51,7 @@ func (d *downUntil) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpan
 
 var _ otlptrace.Client = (*downUntil)(nil)
 
-// Over HTTP each batch was lost at once while nothing listened, and those that waited with it.
+// Over HTTP each batch was lost at once while nothing listened, together with the waiting spans.
 func TestCollectorThatComesBack(t *testing.T) {
 	for _, err := range away {
 		synctest.Test(t, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestCollectorThatComesBack(t *testing.T) {
 	}
 }
 
-// Whatever is tried again, the end does not wait for it.
+// Retries do not delay the end.
 func TestEndWithoutACollector(t *testing.T) {
 	for _, err := range away {
 		synctest.Test(t, func(t *testing.T) {
@@ -123,7 +123,7 @@ func (d *metricsDown) Export(context.Context, *metricdata.ResourceMetrics) error
 	return nil
 }
 
-// Metrics were tried once in each interval, and it was said neither how often they were not sent nor, soon, that they were again.
+// Metrics were tried once per interval, and the log contained neither the number of failed attempts nor, in time, the recovery.
 func TestMetricsOfACollectorThatComesBack(t *testing.T) {
 	for _, err := range away {
 		synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestMetricsOfACollectorThatComesBack(t *testing.T) {
 	}
 }
 
-// What is not worth another attempt is not tried again; what the clients say of a collector that is not there, is.
+// Errors that another attempt cannot fix are not retried; the clients' errors for an absent collector are.
 func TestUnreachable(t *testing.T) {
 	for _, err := range []error{io.EOF, context.DeadlineExceeded, status.Error(codes.InvalidArgument, "no"), &net.OpError{Op: "read", Err: io.EOF}} {
 		if unreachable(err) {

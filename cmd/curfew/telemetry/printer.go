@@ -25,16 +25,16 @@ type printer struct {
 	printed, lost atomic.Uint64
 
 	mu      sync.Mutex // guards what follows
-	pages   []string   // to be written
+	pages   []string   // waiting to be written
 	closing bool
 	wake    signalled     // there are pages, or the printer is closing
 	ended   chan struct{} // closed when the goroutine has ended
 
-	dropped  func() uint64 // spans that the core dropped; nil: they are not counted
-	dropping drops         // of them; belongs to the goroutine
+	dropped  func() uint64 // number of spans that the core dropped; nil: they are not counted
+	dropping drops         // what was logged about these; belongs to the goroutine
 }
 
-// maxPages bounds the pages that wait to be written.
+// maxPages bounds the waiting pages.
 const maxPages = 4096
 
 func newPrinter(to io.Writer, log *slog.Logger) *printer {
@@ -78,7 +78,7 @@ func (p *printer) run() {
 	}
 }
 
-// swap returns the pages that wait, and reports whether they are the last.
+// swap returns the waiting pages, and reports whether they are the last.
 func (p *printer) swap() (pages []string, last bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,7 +133,7 @@ func page(s *core.Span) string {
 	for i := range s.Events {
 		fmt.Fprintf(w, "  +%v\t%s\n", took(s, s.Events[i].At), line(&s.Events[i]))
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // to memory
 	b.WriteString("\n")
 	return b.String()
 }
@@ -159,7 +159,7 @@ func line(h *core.SpanEvent) string {
 
 func value(a attribute.KeyValue) string { return printable(a.Value.String()) }
 
-// printable replaces characters with which a client could move the terminal's cursor or turn the direction of text.
+// printable replaces characters with which a client could move the terminal's cursor or change the direction of text.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

@@ -1,5 +1,5 @@
 // Package telemetry exports the core's spans and metrics. It encodes spans itself and sends them through the clients of
-// OpenTelemetry's exporters; metrics go through its SDK. The configuration and the environment's OTEL_ variables set it up.
+// OpenTelemetry's exporters; metrics go through its SDK. The configuration and the environment's OTEL_ variables configure it.
 package telemetry
 
 import (
@@ -61,10 +61,10 @@ func Open(ctx context.Context, o Options) (*Telemetry, error) {
 	return t, nil
 }
 
-// Close sends what was recorded, at most until ctx ends.
+// Close sends the recorded data, at most until ctx ends.
 func (t *Telemetry) Close(ctx context.Context) error {
 	ended := make(chan error, 1)
-	go func() { // one must not wait for the other's collector
+	go func() { // neither must wait for the other's collector
 		if t.metrics == nil {
 			ended <- nil
 			return
@@ -79,7 +79,7 @@ func (t *Telemetry) Close(ctx context.Context) error {
 func (t *Telemetry) Exported() (taken, lost uint64) { return t.traces.exported() }
 
 // describe returns the resource of spans and metrics. The environment overrides the broker's own attributes, and the configuration
-// both.
+// overrides both.
 func describe(ctx context.Context, service string, o Options) (*resource.Resource, error) {
 	var named []attribute.KeyValue
 	if service != "" {

@@ -12,7 +12,7 @@ import (
 // scope is the instrumentation scope of spans and metrics.
 const scope = "github.com/curfewmq/curfew"
 
-// traces are the core's spans and their sink; nil = none.
+// traces are the core's spans and their sink; nil = off.
 type traces struct {
 	spans *core.Spans
 	sink  sink

@@ -17,7 +17,7 @@ import (
 
 const noon = hook.Instant(12 * time.Hour)
 
-// printed is what the exporter called stdout writes of what tell tells.
+// printed returns the output of the exporter called stdout for the spans that tell causes.
 func printed(t *testing.T, tell func(r *core.Recorder)) string {
 	t.Helper()
 	environment(t)
@@ -36,7 +36,7 @@ func printed(t *testing.T, tell func(r *core.Recorder)) string {
 	return out.String()
 }
 
-// Names come from anybody: a terminal gets nothing of them that it does not show.
+// Clients choose names: characters that a terminal would not merely display are replaced.
 func TestPrintable(t *testing.T) {
 	const in, want = "é 世 \x1b[2J\r\n\t\u009b1m\u202etxt.exe\u2028\u200d", "é 世 .[2J....1m.txt.exe.."
 	if got := printable(in); got != want {
@@ -44,7 +44,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// An orphan's trace from its publishing to its end as a dead letter, as somebody at a terminal sees it.
+// The trace of an orphan message from its publishing to its end as a dead letter, as displayed on a terminal.
 func TestPrintedTrace(t *testing.T) {
 	got := printed(t, func(r *core.Recorder) {
 		none := []byte{0, 0}
@@ -141,7 +141,7 @@ func TestNobodyLooks(t *testing.T) {
 	}
 }
 
-// A child of a context that is not sampled is recorded all the same when it is asked for.
+// The child of an unsampled context is recorded nevertheless if that is configured.
 func TestContextsThatAreNotSampled(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
 	p := amqp.Properties{Headers: amqp.Table{{Key: "traceparent", Value: parent}}}

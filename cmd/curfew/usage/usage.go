@@ -1,6 +1,5 @@
-// Package usage is the command line of all commands but ctl, which has rabbitmqctl's: it parses flags, says what is wrong with
-// them, and writes help pages. Flags are registered with package flag, whose own parser has no errors that a program can tell
-// apart.
+// Package usage is the command line of all commands except ctl, which has rabbitmqctl's. It parses flags, explains mistakes, and writes help
+// pages. Flags are registered with package flag, whose own parser does not return distinguishable errors.
 package usage
 
 import (
@@ -14,8 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// Parse sets the flags that args begin with, in the grammar of package flag, and returns what follows them: nothing, or a first
-// argument that is no flag. The error is [flag.ErrHelp], or a text for the user.
+// Parse sets the flags at the beginning of args, in the grammar of package flag, and returns the rest, which begins with the first argument that
+// is not a flag. The error is [flag.ErrHelp], or a text for the user.
 func Parse(f *flag.FlagSet, args []string) (rest []string, err error) {
 	for len(args) > 0 {
 		word := args[0]
@@ -69,7 +68,7 @@ func isBool(g *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// invalid says what a flag takes. err, from its Set, says that for types that are not package flag's.
+// invalid describes the values that a flag accepts. For types outside package flag, err, from the flag's Set, does that.
 func invalid(g *flag.Flag, value string, err error) error {
 	var content any
 	if v, ok := g.Value.(flag.Getter); ok {
@@ -92,7 +91,7 @@ func names(f *flag.FlagSet) []string {
 	return names
 }
 
-// Unknown says that there is no command of that name, and which of these may have been meant.
+// Unknown returns an error text for an unknown command, with a suggestion from commands.
 func Unknown(name string, commands []string) string {
 	what := "command"
 	if strings.HasPrefix(name, "-") {
@@ -101,7 +100,7 @@ func Unknown(name string, commands []string) string {
 	return fmt.Sprintf("unknown %s %q", what, name) + config.Suggest(name, commands, "%q")
 }
 
-// Page writes a help page: what a command does, how it is called, its flags with their texts in column width, and more.
+// Page writes a help page: the purpose of a command, its synopsis, its flags with descriptions in column width, and more.
 func Page(w io.Writer, about, synopsis string, f *flag.FlagSet, width int, more string) {
 	fmt.Fprintf(w, "%s\n\nUsage:\n  %s\n", about, synopsis)
 	if len(names(f)) > 0 {
@@ -113,7 +112,7 @@ func Page(w io.Writer, about, synopsis string, f *flag.FlagSet, width int, more 
 	}
 }
 
-// List writes a line for each flag that has a text. A flag without one is the short form of another.
+// List writes a line for each flag with a description. A flag without one is the short form of another.
 func List(w io.Writer, f *flag.FlagSet, width int) {
 	f.VisitAll(func(g *flag.Flag) {
 		if g.Usage == "" {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// flags are one of each type that commands use.
+// flags has one flag of each type that commands use.
 func flags() *flag.FlagSet {
 	f := flag.NewFlagSet("test", flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -60,7 +60,7 @@ func TestParseDays(t *testing.T) {
 	}
 }
 
-// Parse reads what package flag does.
+// Parse accepts the same command lines as package flag.
 func TestParse(t *testing.T) {
 	for _, tc := range []struct{ args, want, rest string }{
 		{"", "", ""},
