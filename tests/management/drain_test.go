@@ -155,7 +155,7 @@ func TestReviveAfterTimeout(t *testing.T) {
 	}
 	process.Receive(hung)
 	status, stdout, stderr := b.tool(t, "", "drain", "--no-stop", "--timeout", "1")
-	if status != 75 || !strings.Contains(stdout, "Left, with a consumer: ") || !strings.Contains(stderr, "Time was over after ") || !strings.Contains(stderr, ": consumers have left ") {
+	if status != 75 || !strings.Contains(stdout, "Left, with a consumer: ") || !strings.Contains(stderr, "The time ran out after ") || !strings.Contains(stderr, ": consumers left ") {
 		t.Errorf("exit status %d: %s%s", status, stdout, stderr)
 	}
 	if code, body := b.readiness(t); code != 503 || !strings.Contains(body, `"reasons":["draining"]`) {

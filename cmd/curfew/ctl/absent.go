@@ -2,7 +2,7 @@ package ctl
 
 import "slices"
 
-// Why commands of rabbitmqctl are missing.
+// Reasons why commands of rabbitmqctl do not exist here.
 const (
 	noErlang  = "there is no Erlang node behind this broker"
 	noCluster = "the nodes of a cluster are listed in cluster.nodes; see \"cluster replace\""

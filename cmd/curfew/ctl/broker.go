@@ -16,7 +16,7 @@ var featureColumns = known{columns("name state stability provided_by desc doc_ur
 
 var deprecatedColumns = known{columns("name deprecation_phase provided_by desc doc_url"), "name deprecation_phase"}
 
-// startup is how long a broker may take to answer, as rabbitmqctl has it.
+// startup is the default time limit of the commands that wait for a broker; rabbitmqctl's is the same.
 const startup = 5 * time.Minute
 
 func brokerCommands() []command {
@@ -51,7 +51,7 @@ func brokerCommands() []command {
 			run: columnList("Listing feature flags ...", "feature-flags"),
 		},
 		{
-			name: "list_deprecated_features", lists: &deprecatedColumns, about: "lists deprecated features: there are none",
+			name: "list_deprecated_features", lists: &deprecatedColumns, about: "lists deprecated features, of which there are none",
 			run: columnList("Listing deprecated features ...", "deprecated-features"),
 		},
 		{name: "enable_feature_flag", operands: "<flag>|all", run: enableFeature, about: "enables a feature flag, or all"},
@@ -65,7 +65,7 @@ func ping(ctx context.Context, c *call) error {
 
 func (c *call) whoami(ctx context.Context) error { return c.api.get(ctx, path("whoami"), nil) }
 
-// running fails unless the broker answers, and a node of a cluster has a majority: without one no client gets to its queues.
+// running fails unless the broker answers and, in a cluster, its node has a majority: without one, clients reach no queues.
 func (c *call) running(ctx context.Context) error {
 	if err := c.whoami(ctx); err != nil {
 		return err
@@ -75,7 +75,7 @@ func (c *call) running(ctx context.Context) error {
 		if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusServiceUnavailable {
 			return failed(unavailable, "%s", r.reason)
 		}
-		if err != nil && !isRefusal(err, http.StatusNotFound) { // an earlier release does not have all checks
+		if err != nil && !isRefusal(err, http.StatusNotFound) { // earlier releases do not have all checks
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func checkAlarms(ctx context.Context, c *call) error {
 	return c.resultUnless(c.alarmed(ctx), "Node %s reported no local alarms", c.api.base)
 }
 
-// alarmed fails if there is an alarm.
+// alarmed fails if an alarm is raised.
 func (c *call) alarmed(ctx context.Context) error {
 	err := c.api.get(ctx, path("health", "checks", "local-alarms"), nil)
 	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusServiceUnavailable {
@@ -107,12 +107,12 @@ func checkHealth(ctx context.Context, c *call) error {
 	return c.resultUnless(c.alarmed(ctx), "Health check passed")
 }
 
-// pollEvery is the time between two calls of a broker that does not answer.
+// pollEvery is the time between two attempts to call a broker that does not answer.
 const pollEvery = 500 * time.Millisecond
 
 func awaitStartup(ctx context.Context, c *call) error { return c.await(ctx, c.running) }
 
-// await calls ask until it does not fail, or fails for good.
+// await calls ask until it succeeds or returns an error that another attempt cannot change.
 func (c *call) await(ctx context.Context, ask func(context.Context) error) error {
 	if t := c.timeout(); t > 0 {
 		var cancel context.CancelFunc
@@ -125,10 +125,10 @@ func (c *call) await(ctx context.Context, ask func(context.Context) error) error
 			return c.done()
 		}
 		if f, final := errors.AsType[*failure](err); isRefusal(err, http.StatusUnauthorized) || final && strings.HasPrefix(f.text, "Error:\n"+tooSmall) {
-			return err // it runs, and this will not get better
+			return err // it runs, and another attempt gets the same error
 		}
 		if pause(ctx, pollEvery) != nil {
-			return &failure{temporaryFailure, "Error:\n" + c.api.base + " did not answer in time. What it said last: " + err.Error()}
+			return &failure{temporaryFailure, "Error:\n" + c.api.base + " did not answer in time. The last error was: " + err.Error()}
 		}
 	}
 }
@@ -147,14 +147,14 @@ func awaitNodes(ctx context.Context, c *call) error {
 	if err != nil || wanted <= 1 {
 		return c.await(ctx, c.whoami)
 	}
-	c.api.warn = nil // of nodes that do not answer: they are what it waits for
+	c.api.warn = nil // no warnings about nodes that do not answer: the command waits for them
 	return c.await(ctx, func(ctx context.Context) error { return c.nodesRun(ctx, wanted) })
 }
 
-// tooSmall begins the failure of a cluster that is too small.
+// tooSmall begins the error for a cluster that has too few nodes.
 const tooSmall = "the cluster has no more nodes than"
 
-// nodesRun fails while fewer nodes run, for good if there are not so many.
+// nodesRun fails while fewer nodes run than wanted. The error is final if the cluster does not have that many.
 func (c *call) nodesRun(ctx context.Context, wanted int) error {
 	var all []object
 	if err := c.api.get(ctx, path("nodes")+"?columns=name,running", &all); err != nil {
@@ -194,7 +194,7 @@ func (c *call) overview(ctx context.Context) (o object, err error) {
 	return o, err
 }
 
-// otherLevels are levels of rabbitmqctl's that it does not name, and what they are.
+// otherLevels maps levels that rabbitmqctl accepts without documenting them to the levels that they mean.
 var otherLevels = map[string]string{"notice": "info", "alert": "critical", "emergency": "critical"}
 
 func setLogLevel(ctx context.Context, c *call) error {
@@ -243,7 +243,7 @@ func (c *call) enable(ctx context.Context, flag string) error {
 	return c.api.put(ctx, path("feature-flags", flag, "enable"), map[string]string{"name": flag})
 }
 
-// stringList reads a list of strings; nil if it is none.
+// stringList reads a list of strings; it returns nil if raw is something else.
 func stringList(raw json.RawMessage) []string {
 	var all []string
 	if json.Unmarshal(raw, &all) != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// cell is a value in a table: as rabbitmqctl prints it, and as JSON.
+// cell is a value in a table, both as the text that rabbitmqctl prints and as JSON.
 type cell struct {
 	text string
 	json []byte
@@ -34,7 +34,7 @@ func plain(raw json.RawMessage) cell {
 	return c
 }
 
-// names is a list of names, or the API's word for none.
+// names is a list of names, or the API's text for an empty list.
 func names(raw json.RawMessage) cell {
 	c := plain(raw)
 	if all := stringList(raw); all != nil {
@@ -55,13 +55,13 @@ func terms(raw json.RawMessage) cell {
 	return cell{b.String(), raw}
 }
 
-// states maps names to states, as virtual hosts have them for their nodes.
+// states maps names to states, for example the nodes of a virtual host to its state there.
 func states(raw json.RawMessage) cell {
 	replacer := strings.NewReplacer(`"},{"`, "}, {", `{"`, "{", `","`, ", ", `"}`, "}")
 	return cell{replacer.Replace(terms(raw).text), plain(raw).json}
 }
 
-// protocol is a version of AMQP: "AMQP 0-9-1", of which rabbitmqctl prints the numbers.
+// protocol is a version of AMQP. Of "AMQP 0-9-1" rabbitmqctl prints only the numbers.
 func protocol(raw json.RawMessage) cell {
 	c := plain(raw)
 	if version, ok := strings.CutPrefix(c.text, "AMQP "); ok {
@@ -74,7 +74,7 @@ func protocol(raw json.RawMessage) cell {
 // maxNesting bounds the nesting of a table.
 const maxNesting = 64
 
-// writeTerm writes JSON as an Erlang term. It returns false if that is nested too deeply.
+// writeTerm writes JSON as an Erlang term. It returns false if the JSON is nested too deeply.
 func writeTerm(b *strings.Builder, raw json.RawMessage, depth int) bool {
 	if depth == 0 {
 		return false
@@ -94,7 +94,7 @@ func writeTerm(b *strings.Builder, raw json.RawMessage, depth int) bool {
 		b.WriteByte(']')
 	case '[':
 		var items []json.RawMessage
-		_ = json.Unmarshal(raw, &items) // it was decoded before
+		_ = json.Unmarshal(raw, &items) // valid JSON: the decoder of the answer has checked it
 		b.WriteByte('[')
 		for i, item := range items {
 			if i > 0 {

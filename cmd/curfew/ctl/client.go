@@ -19,10 +19,10 @@ import (
 // client calls the management API.
 type client struct {
 	base           string // "http://localhost:15672", without a slash at the end
-	user, password string // both empty: a certificate logs in
+	user, password string // both empty: a certificate identifies the user
 	http           *http.Client
-	warn           func(text string) // prints what is wrong with an answer; nil = nothing does
-	warned         map[string]bool   // what was printed
+	warn           func(text string) // prints a warning about an incomplete answer; nil = it is not printed
+	warned         map[string]bool   // warnings that were printed
 }
 
 // object is a JSON object of the API, whose members are decoded when they are read.
@@ -50,15 +50,15 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s (status %d)", r.reason, r.status) }
 
-// loginFailed is the API's reason when it does not accept a name with a password. Other reasons are about what the user may do.
+// loginFailed is the reason that the API gives for a wrong name or password. Its other reasons concern the permissions of the user.
 const loginFailed = "Login failed"
 
-const credentialsHelp = "--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, tell others."
+const credentialsHelp = "--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, specify others."
 
-// failure words the refusal as the end of a command.
+// failure turns the refusal into the error that ends a command.
 func (r *refusal) failure(api *client) error {
 	if r.status == http.StatusUnauthorized && api.user == "" {
-		return failed(noPermission, "%s does not let in who has this certificate: %s", api.base, r.reason)
+		return failed(noPermission, "%s does not accept this certificate: %s", api.base, r.reason)
 	}
 	if r.status == http.StatusUnauthorized && r.reason == loginFailed {
 		return failed(noPermission, "%s does not know user '%s' with this password: %s\n\n%s", api.base, api.user, r.reason, credentialsHelp)
@@ -77,7 +77,7 @@ func isRefusal(err error, status int) bool {
 	return ok && r.status == status
 }
 
-// path returns the path of a resource from its parts, which may have any character.
+// path returns the path of a resource from its parts, which may contain any characters.
 func path(parts ...string) string {
 	var b strings.Builder
 	b.WriteString("/api")
@@ -91,7 +91,7 @@ func path(parts ...string) string {
 // segment escapes a part of a path.
 func segment(s string) string {
 	if s == "." || s == ".." {
-		return strings.ReplaceAll(s, ".", "%2E") // would be taken for the folder
+		return strings.ReplaceAll(s, ".", "%2E") // otherwise it would be removed as the current or the parent directory
 	}
 	return url.PathEscape(s)
 }
@@ -108,7 +108,7 @@ func (c *client) remove(ctx context.Context, path string) error {
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// call sends body (nil = none) and decodes the answer into into (nil = ignore it). An empty answer to a change leaves into as it is.
+// call sends body (nil = none) and decodes the answer into into (nil = it is ignored). An empty answer to anything but GET leaves into unchanged.
 func (c *client) call(ctx context.Context, method, path string, body, into any) error {
 	var data []byte
 	if body != nil {
@@ -138,7 +138,7 @@ func (c *client) call(ctx context.Context, method, path string, body, into any) 
 	return nil
 }
 
-// encode returns JSON without HTML escapes. A user's text stays as it is, so that the lines that errors name are those of the text.
+// encode returns JSON without HTML escapes. JSON that the user wrote stays unchanged, so that the lines in error messages are those of its text.
 func encode(v any) ([]byte, error) {
 	if text, ok := v.(json.RawMessage); ok {
 		return text, nil
@@ -161,7 +161,7 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 	maps.Copy(request.Header, header)
 	if c.user != "" || c.password != "" {
 		request.SetBasicAuth(c.user, c.password)
-	} else { // a certificate logs in, which browsers have, too: no page of another site can set this header
+	} else { // a certificate identifies the user. Browsers may have it, too, but no other site's page can set this header
 		request.Header.Set("X-Requested-With", "curfew ctl")
 	}
 	request.Header.Set("Content-Type", "application/json")
@@ -176,7 +176,7 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 	defer answer.Body.Close()
 	body, err = io.ReadAll(io.LimitReader(answer.Body, maxReason))
 	if err != nil {
-		body = nil // the status says enough
+		body = nil // the status is enough
 	}
 	if c.refusesPlain(answer.StatusCode, body) {
 		return nil, c.plainRefused()
@@ -184,7 +184,7 @@ func (c *client) send(ctx context.Context, method, path string, body []byte, hea
 	return nil, refused(answer, body)
 }
 
-// unreachable words an error of the transport. It leaves the URL out, which may be long and contain names.
+// unreachable turns an error of the transport into one for the user. The URL is left out because it can be long and contain names.
 func (c *client) unreachable(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		err = wrapped.Err
@@ -211,7 +211,7 @@ func refused(answer *http.Response, body []byte) error {
 	return r
 }
 
-// each iterates over a list while it arrives, because it may be long.
+// each iterates over a list while it arrives, because the list can be long.
 func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error] {
 	return func(yield func(object, error) bool) {
 		answer, err := c.send(ctx, http.MethodGet, path, nil, nil)
@@ -226,7 +226,7 @@ func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error]
 			yield(nil, c.misread(answer, "a list", err))
 			return
 		case start != json.Delim('['):
-			yield(nil, fmt.Errorf("%s%s answers what is not a list", c.base, path))
+			yield(nil, fmt.Errorf("%s%s sent something other than a list", c.base, path))
 			return
 		}
 		for d.More() {
@@ -245,7 +245,7 @@ func (c *client) each(ctx context.Context, path string) iter.Seq2[object, error]
 	}
 }
 
-// whenCut returns the error of an answer that ends within a list; nil for other errors.
+// whenCut returns the error for an answer that ends within a list; nil for other errors.
 func whenCut(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

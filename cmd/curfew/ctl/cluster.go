@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// replacing is how long a replacement may take: the new node gets all logs.
+// replacing is the time limit for a replacement, in which the new node copies all logs.
 const replacing = 30 * time.Minute
 
-// replacementPoll is between two looks at how far a replacement is.
+// replacementPoll is the time between two requests for the progress of a replacement.
 const replacementPoll = 5 * time.Second
 
 func clusterCommands() []command {
@@ -84,7 +84,7 @@ func checkClusterAction(c *call) error {
 	return nil
 }
 
-// checkTransfer checks that either a shard or a virtual host is named, and the node.
+// checkTransfer checks that the operands name a node and either a shard or a virtual host.
 func checkTransfer(c *call) error {
 	want := 3
 	if c.has("vhost") {
@@ -108,7 +108,7 @@ func checkTransfer(c *call) error {
 		return nil
 	}
 	if !isShard(c.operands[1]) {
-		return &misuse{dataError, fmt.Sprintf("Bad argument: '%s' is no shard: it is a number from 0 to 255, before the node", c.operands[1])}
+		return &misuse{dataError, fmt.Sprintf("Bad argument: '%s' is not a shard: expected a number from 0 to 255, followed by the node", c.operands[1])}
 	}
 	return nil
 }
@@ -144,12 +144,12 @@ func (c *call) transfer(ctx context.Context) error {
 	return c.doneUnless(c.handOver(ctx, body))
 }
 
-// handOver asks for a transfer: {"shard" or "vhost", "to"}.
+// handOver requests a transfer: {"shard" or "vhost", "to"}.
 func (c *call) handOver(ctx context.Context, transfer map[string]any) error {
 	return c.api.call(ctx, http.MethodPost, path("cluster", "transfer"), transfer, nil)
 }
 
-// rebalance transfers, one after another, the shards that are not at the nodes which they are meant for.
+// rebalance transfers each shard that is not at its preferred node to that node, one after another.
 func (c *call) rebalance(ctx context.Context) error {
 	c.banner("Rebalancing the shards of the cluster ...")
 	var all object
@@ -198,7 +198,7 @@ func (c *call) replaceNode(ctx context.Context) error {
 	return c.result("Node %s has the seat at %s, and all that is in its shards", said.text("number"), address)
 }
 
-// meanwhile calls show beside do, until that has ended.
+// meanwhile runs show until do returns.
 func (*call) meanwhile(ctx context.Context, show func(context.Context), do func() error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var showing sync.WaitGroup
@@ -208,14 +208,14 @@ func (*call) meanwhile(ctx context.Context, show func(context.Context), do func(
 	return do()
 }
 
-// followReplacement shows what the node at an address lacks, until ctx ends.
+// followReplacement shows how much the node at an address still has to copy, until ctx ends.
 func (c *call) followReplacement(ctx context.Context, address string) {
 	show := newProgress(c)
 	defer show.end()
 	for pause(ctx, replacementPoll) == nil {
 		var all object
 		if c.api.get(ctx, path("cluster"), &all) != nil {
-			continue // the replacement itself says what is wrong
+			continue // the request for the replacement reports the error
 		}
 		if text := replacementText(all, address); text != "" {
 			show.say(text, replacementPoll)
@@ -223,7 +223,7 @@ func (c *call) followReplacement(ctx context.Context, address string) {
 	}
 }
 
-// replacementText says of each shard what the node at an address lacks; "" = nothing.
+// replacementText lists for each shard how much the node at an address still has to copy; "" = nothing.
 func replacementText(all object, address string) string {
 	name := ""
 	for _, n := range objects(all["nodes"]) {
@@ -274,7 +274,7 @@ func (c *call) clusterStatus(ctx context.Context) error {
 	return unowned(objects(all["shards"]))
 }
 
-// unowned returns the failure of a cluster of which nobody owns a part: scripts need not read the report.
+// unowned returns an error if a shard has no owner, so that scripts see it in the exit status.
 func unowned(shards []object) error {
 	var numbers []string
 	for _, s := range shards {
@@ -291,7 +291,7 @@ func unowned(shards []object) error {
 	return failed(temporaryFailure, "shards %s have no owner now", strings.Join(numbers, ", "))
 }
 
-// ownerText returns the name of an owner, for people.
+// ownerText returns the name of an owner as text.
 func ownerText(raw json.RawMessage) string {
 	var name string
 	if json.Unmarshal(raw, &name) != nil || name == "" {
@@ -374,7 +374,7 @@ func (r *report) clusterShard(s object) {
 	}
 }
 
-// displaced reports whether another node owns a shard than the one that it is meant for.
+// displaced reports whether the owner of a shard is another node than the preferred one.
 func displaced(s object) bool {
 	owner, preferred := s.text("owner"), s.text("preferred")
 	return owner != "" && preferred != "" && owner != preferred
@@ -393,7 +393,7 @@ func replicaText(p object) string {
 		line += ", has everything"
 	case p["lag"] != nil:
 		line += fmt.Sprintf(", lacks %d entries", p.number("lag"))
-	case p["voter"] != nil: // the owner has not heard it since it became that
+	case p["voter"] != nil: // it has not answered since the owner became the owner
 		line += ", what it lacks is not known"
 	}
 	if string(p["active"]) == "false" && string(p["voter"]) != "false" {

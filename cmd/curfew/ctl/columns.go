@@ -13,11 +13,11 @@ import (
 // column is a property that can be listed.
 type column struct {
 	name string
-	path string                     // where the API has it, with dots between the names of nested objects
-	show func(json.RawMessage) cell // how it is printed
+	path string                     // where it is in the API's object; dots separate the names of nested objects
+	show func(json.RawMessage) cell // formats it
 }
 
-// kinds are the ways to print a column, by the names that [columns] reads.
+// kinds are the formats of columns, by the names that [columns] uses.
 var kinds = map[string]func(json.RawMessage) cell{
 	"":         plain,
 	"terms":    terms,
@@ -25,14 +25,13 @@ var kinds = map[string]func(json.RawMessage) cell{
 	"time":     instant,
 	"states":   states,
 	"protocol": protocol,
-	"text":     func(raw json.RawMessage) cell { return word(string(raw)) }, // JSON, as it is
+	"text":     func(raw json.RawMessage) cell { return word(string(raw)) }, // JSON, unchanged
 	"quoted":   quotedCell,
 	"instant":  instantCell,
 	"exchange": func(json.RawMessage) cell { return word("exchange") },
 }
 
-// columns reads columns from words such as "name", "arguments:terms" (the kind) and "pid=name" (the path, if it is not the
-// name).
+// columns reads columns from words: "name", "arguments:terms" (with a kind) or "pid=name" (with a path, if it differs from the name).
 func columns(text string) []column {
 	var all []column
 	for w := range strings.FieldsSeq(text) {
@@ -46,7 +45,7 @@ func columns(text string) []column {
 	return all
 }
 
-// at follows a path; nil = there is nothing.
+// at returns the value at a path; nil = it does not exist.
 func (o object) at(path string) json.RawMessage {
 	name, rest, deeper := strings.Cut(path, ".")
 	if !deeper {
@@ -59,13 +58,13 @@ func (o object) at(path string) json.RawMessage {
 	return inner.at(rest)
 }
 
-// known are the columns that a command can list, and those it lists when none is named.
+// known are the columns that a command can list, and those that it lists by default.
 type known struct {
 	columns []column
-	usual   string // between spaces
+	usual   string // separated by spaces
 }
 
-// pick returns the columns that the operands name, each once. Columns stand between commas or are operands of their own.
+// pick returns the columns that the operands name, each once. Commas separate them within an operand.
 func (k *known) pick(operands []string) ([]column, error) {
 	if len(operands) == 0 {
 		operands = strings.Fields(k.usual)
@@ -87,8 +86,9 @@ func (k *known) pick(operands []string) ([]column, error) {
 	return picked, nil
 }
 
-// list prints the command's columns of all objects at path, or of those that keep wants. fields names what keep looks at.
-// A virtual host that does not exist is an error. Under the name rabbitmqctl it has no objects, as there: scripts may rely on that.
+// list prints the command's columns of all objects at path, or only of those that keep accepts. fields are the members that keep
+// reads. A virtual host that does not exist is an error, except under the name rabbitmqctl: rabbitmqctl prints an empty list, and
+// scripts may rely on it.
 func (c *call) list(ctx context.Context, path string, keep func(object) bool, fields ...string) error {
 	picked, err := c.command.lists.pick(c.operands)
 	if err != nil {
@@ -143,7 +143,7 @@ func cells(o object, columns []column) []cell {
 	return row
 }
 
-// showAll prints objects that have all been read.
+// showAll prints objects from a slice.
 func (c *call) showAll(objects []object, columns ...column) error {
 	return c.print(whole(objects, columns))
 }

@@ -14,21 +14,21 @@ import (
 // command is one of rabbitmqctl's.
 type command struct {
 	name     string
-	operands string // as the usage line shows them, from which their number follows
+	operands string // as in the usage line; their number follows from it
 	about    string // one line for help
 	more     string // further lines for its own help page
-	scoped   bool   // it acts on a virtual host: its usage line shows --vhost
-	lists    *known // the columns it can list; its operands name them
+	scoped   bool   // it acts on a virtual host, so its usage line shows --vhost
+	lists    *known // the columns that it can list; operands name the chosen ones
 	options  []option
-	actions  []command           // what its first operand chooses from: pages of help, no more
-	patience time.Duration       // --timeout when none is given; 0 = for ever
+	actions  []command           // the values of its first operand; they differ in their help pages only
+	patience time.Duration       // the default of --timeout; 0 = unlimited
 	waits    bool                // it handles --timeout itself
 	offline  bool                // it does not call the API
-	check    func(c *call) error // of the operands; nil = only their number is checked
+	check    func(c *call) error // checks the operands; nil = only their number is checked
 	run      func(ctx context.Context, c *call) error
 }
 
-// action returns what the command's first operand chooses; the command itself if it chooses nothing.
+// action returns the action that the first operand names; the command itself if it has no actions.
 func (c *command) action(operands []string) *command {
 	if len(operands) > 0 {
 		for i := range c.actions {
@@ -40,7 +40,7 @@ func (c *command) action(operands []string) *command {
 	return c
 }
 
-// actionNames names the actions of a command that has some.
+// actionNames lists the actions of a command.
 func (c *command) actionNames() string {
 	names := make([]string, len(c.actions))
 	for i := range c.actions {
@@ -50,7 +50,7 @@ func (c *command) actionNames() string {
 	return "knows " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// arity returns how many operands the command takes; most is -1 where there is no limit.
+// arity returns how many operands the command takes; most is -1 if it takes any number.
 func (c *command) arity() (least, most int) {
 	if c.lists != nil || strings.Contains(c.operands, "...") {
 		most = -1
@@ -96,7 +96,7 @@ func sections() []section {
 	}
 }
 
-// find looks a command up by name.
+// find returns the command with a name. If there is none, the error suggests similar names.
 func find(name string) (*command, error) {
 	var near []string
 	for _, s := range sections() {
@@ -128,7 +128,7 @@ func commandNames() []string {
 	return all
 }
 
-// usage is how a command is called.
+// usage returns the command's usage line.
 func (p *Program) usage(c *command) string {
 	words := []string{p.Name, c.name}
 	if c.scoped {

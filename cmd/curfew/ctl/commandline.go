@@ -10,9 +10,9 @@ import (
 // option is a flag that commands accept.
 type option struct {
 	long, short string
-	value       string // what help calls its value; "" = it has none
+	value       string // the name of its value in help; "" = it has none
 	numeric     bool   // the value is a whole number
-	about       string // for help; "" = accepted, but not mentioned
+	about       string // for help; "" = accepted, but not listed
 }
 
 // general are the options of every command.
@@ -38,7 +38,7 @@ func general() []option {
 // commandLine is a parsed command line.
 type commandLine struct {
 	words    []string // as typed
-	command  *command // nil = none
+	command  *command // nil = the command line names none
 	values   map[string]string
 	operands []string
 }
@@ -47,7 +47,7 @@ func (l *commandLine) has(name string) bool { _, ok := l.values[name]; return ok
 
 func (l *commandLine) value(name string) string { return l.values[name] }
 
-// parse parses a command line. On an error it returns what it understood.
+// parse parses a command line. With an error it returns the part that it has parsed.
 func parse(words []string) (*commandLine, error) {
 	l := &commandLine{words: words, values: make(map[string]string)}
 	var bad []string
@@ -79,7 +79,7 @@ func parse(words []string) (*commandLine, error) {
 	return l, nil
 }
 
-// option reads an option and its value from words. It returns how many words the value has, and what is wrong with it.
+// option reads an option and its value from words. used is how many words the value takes, problem the error text, if any.
 func (l *commandLine) option(words []string) (used int, problem string) {
 	name, value, given := strings.Cut(words[0], "=")
 	o, ok := l.lookup(name)
@@ -103,7 +103,7 @@ func (l *commandLine) option(words []string) (used int, problem string) {
 	return used, ""
 }
 
-// takes reports whether the word behind the option is its value and not another option. A number may be negative.
+// takes reports whether the word after the option is its value and not another option. A number may be negative.
 func (o *option) takes(word string) bool {
 	return len(word) < 2 || word[0] != '-' || o.numeric && isNumber(word)
 }
@@ -113,7 +113,7 @@ func isNumber(word string) bool {
 	return err == nil
 }
 
-// lookup finds an option by name; those of the command hide general ones.
+// lookup finds an option by name. An option of the command takes precedence over a general one.
 func (l *commandLine) lookup(name string) (option, bool) {
 	var all []option
 	if l.command != nil {
@@ -130,7 +130,7 @@ func (l *commandLine) lookup(name string) (option, bool) {
 	return option{}, false
 }
 
-// shown returns the command line as messages may repeat it, without the password.
+// shown returns the command line for messages, with the password removed.
 func (l *commandLine) shown() []string {
 	words := slices.Clone(l.words)
 	for i, w := range words {

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 )
 
-// Variables that stand in for flags.
+// Environment variables, which apply if the flag is not given.
 const (
 	urlVariable      = "CURFEW_CTL_URL"
 	usernameVariable = "CURFEW_CTL_USERNAME"
@@ -25,7 +25,7 @@ const (
 	keyVariable      = "CURFEW_CTL_KEY"
 )
 
-// connect returns a client for the API that flags and variables name.
+// connect returns a client for the API that flags and variables specify.
 func connect(l *commandLine, environ []string) (*client, error) {
 	env := usage.Variables(environ)
 	cacert := cmp.Or(l.value("cacert"), env[cacertVariable])
@@ -48,7 +48,7 @@ func connect(l *commandLine, environ []string) (*client, error) {
 	}}
 	var given bool
 	c.user, c.password, given = credentials(l, env, at.User)
-	if own.cert != "" && !given { // the certificate says who it is
+	if own.cert != "" && !given { // the certificate identifies the user
 		c.user, c.password = "", ""
 	}
 	at.User = nil
@@ -56,7 +56,7 @@ func connect(l *commandLine, environ []string) (*client, error) {
 	return c, nil
 }
 
-// locate returns the API's address. Flags take precedence over variables, and these over the host in --node.
+// locate returns the API's address. Flags take precedence over variables, and variables over the host in --node.
 func locate(l *commandLine, env map[string]string, secure bool) (*url.URL, error) {
 	host, port := l.value("host"), l.value("port")
 	switch {
@@ -83,7 +83,7 @@ func parseURL(source, text string) (*url.URL, error) {
 	return u, nil
 }
 
-// nodeHost returns the host in a node's name. For this machine it is localhost, because guest may only log in from there.
+// nodeHost returns the host in the name of a node. For this machine it is localhost, because guest may log in only from there.
 func nodeHost(node string) string {
 	_, host, ok := strings.Cut(node, "@")
 	own, err := os.Hostname()
@@ -94,7 +94,7 @@ func nodeHost(node string) string {
 	return host
 }
 
-// credentials returns the user and the password, and whether anything names one of them.
+// credentials returns the user and the password. given is false if both are defaults.
 func credentials(l *commandLine, env map[string]string, inURL *url.Userinfo) (user, password string, given bool) {
 	user, password = "guest", "guest"
 	if v, ok := env[usernameVariable]; ok {
@@ -121,7 +121,7 @@ func credentials(l *commandLine, env map[string]string, inURL *url.Userinfo) (us
 // pair names the files of the client's own certificate and its key, which may be in one file.
 type pair struct{ cert, key string }
 
-// load reads the files; without them there is no certificate.
+// load reads the files; it returns nil if no files are configured.
 func (p pair) load() ([]tls.Certificate, error) {
 	if p.cert == "" {
 		if p.key != "" {
@@ -136,8 +136,8 @@ func (p pair) load() ([]tls.Certificate, error) {
 	return []tls.Certificate{own}, nil
 }
 
-// secured returns a transport that trusts the certificates in the file cacert, or any. It uses no proxy, so that nobody but the
-// broker sees the credentials.
+// secured returns a transport that trusts the certificates in the file cacert, or any certificate if insecure. It uses no proxy,
+// because a proxy would see the credentials.
 func secured(cacert string, insecure bool) (*http.Transport, error) {
 	t := &http.Transport{TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: insecure}}
 	if cacert == "" {

@@ -67,7 +67,7 @@ func TestConnect(t *testing.T) {
 	}
 }
 
-// run calls the tool, and returns what it does.
+// run calls the tool and returns its results.
 func run(environ []string, args ...string) (status int, stdout, stderr string) {
 	var out, errs strings.Builder
 	p := &Program{Name: "curfew ctl", Environ: environ, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs}
@@ -108,7 +108,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A certificate says who calls, unless a user is named. Requests by a certificate show that no browser's page makes them.
+// A certificate identifies the caller unless a user is named. A request with a certificate has a header that no other site's page can send.
 func TestOwnCertificate(t *testing.T) {
 	var user, shown, proof string
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -180,7 +180,7 @@ func writePair(t *testing.T, dir, name string) (both, cert, key string) {
 	return both, cert, key
 }
 
-// The password goes to the broker alone, not to where somebody else's answer points.
+// The password is sent to the broker only: a redirect to another host is not followed.
 func TestRedirectIsNotFollowed(t *testing.T) {
 	elsewhere := 0
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))
@@ -207,7 +207,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A wrong option without a command ended in a panic.
+// This panicked: an unknown option without a command.
 func TestOptionWithoutCommand(t *testing.T) {
 	var stderr bytes.Buffer
 	p := &Program{Name: "curfew ctl", Stderr: &stderr}
@@ -219,7 +219,7 @@ func TestOptionWithoutCommand(t *testing.T) {
 	}
 }
 
-// Each action of cluster has a page of its own; all three printed the one of the command.
+// Each action of cluster has its own help page; all three once printed the page of cluster.
 func TestPagesOfActions(t *testing.T) {
 	for action, want := range map[string]string{
 		"status": "curfew ctl cluster status\n", "transfer": "curfew ctl cluster transfer [--vhost <vhost>] [<shard>] <node>\n", "replace": "curfew ctl cluster replace <address> [<number>]\n",
@@ -237,7 +237,7 @@ func TestPagesOfActions(t *testing.T) {
 	}
 }
 
-// Options may be before the words that say what makes a folder, too, as for other actions: cluster import was looked for at the beginning only.
+// Options may stand before "cluster import", too, as before other actions: import was once found only as the first word.
 func TestOptionsBeforeFolderCommands(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"cluster import --from a --data b", "import [--from a --data b]"},
@@ -266,12 +266,12 @@ func TestOptionsBeforeFolderCommands(t *testing.T) {
 	}
 }
 
-// refusing is a network on which nobody answers.
+// refusing is a network that refuses all connections.
 type refusing struct{}
 
 func (refusing) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("refused") }
 
-// An alarm of the disk whose cause are file descriptors says so.
+// An alarm of the disk that is caused by file descriptors says so.
 func TestStatusOfLackingFiles(t *testing.T) {
 	node := object{"alarms": []byte(`[{"resource":"disk","path":"/data","free_bytes":1000,"needed_bytes":10,"out_of_files":true}]`)}
 	if got := shortage(nil, node); !strings.Contains(got, "no more files can be opened") {

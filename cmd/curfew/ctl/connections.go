@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// connectionColumns has the connection's name where rabbitmqctl prints and takes the process that serves it.
+// connectionColumns has the name of the connection where rabbitmqctl prints, and accepts, the process that serves it.
 var connectionColumns = known{
 	columns(`pid=name name port host peer_port peer_host ssl ssl_protocol ssl_key_exchange ssl_cipher ssl_hash
 		peer_cert_subject peer_cert_issuer peer_cert_validity state channels protocol:protocol auth_mechanism
@@ -83,7 +83,7 @@ func closeAllConnections(ctx context.Context, c *call) error {
 	return c.result("Closed %d connections", closed)
 }
 
-// checkVHost returns an error if --vhost names one that does not exist. Under the name rabbitmqctl that is none, as there.
+// checkVHost returns an error if the virtual host of --vhost does not exist; not under the name rabbitmqctl, which has no such check.
 func (c *call) checkVHost(ctx context.Context) error {
 	if c.program.Name == rabbitmqctl || !c.has("vhost") {
 		return nil
@@ -100,7 +100,7 @@ func closeUserConnections(ctx context.Context, c *call) error {
 	return c.done()
 }
 
-// closeThose closes the connections that match, and returns how many. It does not count those that were closed meanwhile.
+// closeThose closes the connections that match and returns their number, without those that something else closed first.
 func (c *call) closeThose(ctx context.Context, match func(object) bool, reason string) (closed int, err error) {
 	var all []object
 	if err := c.api.get(ctx, path("connections")+"?columns=name,user,vhost", &all); err != nil {

@@ -1,5 +1,5 @@
-// Package ctl is "curfew ctl": RabbitMQ's rabbitmqctl, command for command, over the management HTTP API instead of Erlang's
-// distribution. Names, flags, columns, texts and exit statuses are rabbitmqctl's, so that scripts go on working.
+// Package ctl is "curfew ctl": the commands of RabbitMQ's rabbitmqctl over the management HTTP API instead of Erlang's
+// distribution. Names, flags, columns, texts and exit statuses are rabbitmqctl's, so that scripts written for it work.
 //
 // A command is an entry of a table. It prints a banner, calls the API and passes the result to a formatter. Each family of
 // commands has a file with its table; commands that are one call of the API are described there as a [request] or a [listing].
@@ -22,19 +22,19 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
-// rabbitmqctl is the name under which output is RabbitMQ's to the letter.
+// rabbitmqctl is the program name under which output is the same as RabbitMQ's, to the letter.
 const rabbitmqctl = "rabbitmqctl"
 
 // Program is one run of the tool.
 type Program struct {
-	Name           string // what help calls it: "curfew ctl", "rabbitmqctl"
+	Name           string // the name in help: "curfew ctl", "rabbitmqctl"
 	Version        string
 	Environ        []string
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 
-	// Folders are the commands after "cluster" that make the data folder of a node while no broker runs, by their names: import and
-	// restore. They get the words of the command line without these two, and return the exit status.
+	// Folders are the commands after "cluster" that create the data folder of a node while no broker runs: import and restore. They
+	// get the words of the command line without these two, and return the exit status.
 	Folders map[string]func(args []string) int
 
 	transport http.RoundTripper // nil = the network
@@ -50,10 +50,11 @@ func (p *Program) Run(args []string) int {
 	return p.report(p.run(ctx, args))
 }
 
-// folderCommand returns what makes a folder, if "cluster" and its name are the first two words that are neither options nor their values,
-// and the other words. Its options may be anywhere; this package does not know them, and all have values.
+// folderCommand looks for a command of Folders: "cluster" and its name are the first two words that are neither options nor values
+// of options. It returns the command and the other words. This package does not know its options, which all have values and may
+// be anywhere, so "--from b cluster import" gets "--from b".
 func (p *Program) folderCommand(args []string) (run func(args []string) int, others []string) {
-	var at []int // where they are
+	var at []int // the indexes of the two words
 	for i := 0; i < len(args) && len(at) < 2 && args[i] != "--"; i++ {
 		if len(args[i]) > 1 && args[i][0] == '-' {
 			i += valuesOf(args[i:])
@@ -67,7 +68,7 @@ func (p *Program) folderCommand(args []string) (run func(args []string) int, oth
 	return p.Folders[args[at[1]]], slices.Concat(args[:at[0]], args[at[0]+1:at[1]], args[at[1]+1:])
 }
 
-// valuesOf returns how many words behind the option that words begin with are its value. One that is not known has a value.
+// valuesOf returns how many of the words after an option, words[0], are its value. An unknown option has a value.
 func valuesOf(words []string) int {
 	name, _, given := strings.Cut(words[0], "=")
 	var line commandLine
@@ -98,7 +99,7 @@ func (p *Program) run(ctx context.Context, args []string) error {
 	return p.explain(line, p.execute(ctx, line))
 }
 
-// call is a command under way.
+// call is the execution of a command.
 type call struct {
 	*commandLine
 	program *Program
@@ -155,7 +156,7 @@ func (c *call) check() error {
 	return c.command.check(c)
 }
 
-// limit returns a context that ends when --timeout has passed.
+// limit returns a context that --timeout ends.
 func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := c.timeout(); t > 0 && !c.command.waits {
 		return context.WithTimeout(ctx, t)
@@ -163,16 +164,16 @@ func (c *call) limit(ctx context.Context) (context.Context, context.CancelFunc) 
 	return context.WithCancel(ctx)
 }
 
-// timeout returns --timeout, or the command's own; 0 = for ever.
+// timeout returns the value of --timeout, or the command's default; 0 = unlimited.
 func (c *call) timeout() time.Duration {
 	if !c.has("timeout") {
 		return c.command.patience
 	}
-	seconds, _ := strconv.ParseInt(c.value("timeout"), 10, 32) // parse has checked it
+	seconds, _ := strconv.ParseInt(c.value("timeout"), 10, 32) // parse has checked the value
 	return time.Duration(seconds) * time.Second
 }
 
-// finalError words the error that a command ended with.
+// finalError returns the error to print for err, with which a command ended.
 func (c *call) finalError(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -189,22 +190,22 @@ func (c *call) finalError(ctx context.Context, err error) error {
 // verbose reports whether banners are printed.
 func (c *call) verbose() bool { return !c.has("quiet") && !c.has("silent") && c.out.banners() }
 
-// banner prints what the command is about to do.
+// banner announces the action of the command.
 func (c *call) banner(format string, args ...any) {
 	if c.verbose() {
 		fmt.Fprintln(c.program.Stdout, printable.Lines(fmt.Sprintf(format, args...)))
 	}
 }
 
-// result prints the outcome of a command that is one line.
+// result prints a result of one line.
 func (c *call) result(format string, args ...any) error {
 	return c.out.message(c.program.Stdout, fmt.Sprintf(format, args...))
 }
 
-// done prints the outcome of a command that has none: nothing, unless a machine reads it.
+// done ends a command without a result. It prints nothing, except for formats that programs read.
 func (c *call) done() error { return c.out.done(c.program.Stdout) }
 
-// doneUnless returns err, or ends a command that worked.
+// doneUnless returns err, or calls done if it is nil.
 func (c *call) doneUnless(err error) error {
 	if err != nil {
 		return err
@@ -212,7 +213,7 @@ func (c *call) doneUnless(err error) error {
 	return c.done()
 }
 
-// resultUnless returns err, or prints the result of a command that worked.
+// resultUnless returns err, or prints the result if it is nil.
 func (c *call) resultUnless(err error, format string, args ...any) error {
 	if err != nil {
 		return err

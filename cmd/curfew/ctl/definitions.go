@@ -36,7 +36,7 @@ func definitionCommands() []command {
 	}
 }
 
-// definitions returns the path of the definitions, of one virtual host with --vhost.
+// definitions returns the path of the definitions: of one virtual host with --vhost, otherwise of all.
 func (c *call) definitions() string {
 	if c.has("vhost") {
 		return path("definitions", c.vhost())
@@ -62,7 +62,7 @@ func checkExport(c *call) error {
 	return nil
 }
 
-// exportDefinitions writes a file that only its owner can read: it contains password hashes.
+// exportDefinitions writes a file that only its owner can read, because it contains password hashes.
 func exportDefinitions(ctx context.Context, c *call) error {
 	file := c.operands[0]
 	if file != "-" {
@@ -152,7 +152,7 @@ func (c *call) readImport() ([]byte, error) {
 	return os.ReadFile(c.imported())
 }
 
-// importedFile is the file's name, for the beginning of an error; "" for standard input.
+// importedFile returns the file's name as the beginning of an error text; "" for standard input.
 func (c *call) importedFile() string {
 	if c.imported() == "-" {
 		return ""

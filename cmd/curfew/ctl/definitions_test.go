@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// transfer calls the tool with an API that gives these answers, and returns the requests besides what it did.
+// transfer calls the tool with an API that gives these answers. It returns the requests and the results.
 func transfer(t *testing.T, stdin string, answers []string, args ...string) (requests []string, status int, stdout, stderr string) {
 	t.Helper()
 	api := &fake{answers: answers}

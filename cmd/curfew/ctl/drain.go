@@ -48,7 +48,7 @@ func checkDrain(c *call) error {
 	return err
 }
 
-// drainTime returns how long consumers have.
+// drainTime returns how long consumers may continue.
 func drainTime(c *call) (time.Duration, error) {
 	if !c.has("timeout") {
 		return usualDrain, nil
@@ -60,7 +60,7 @@ func drainTime(c *call) (time.Duration, error) {
 	return d, nil
 }
 
-// parseSpan reads a duration: seconds, days as 7d, or what Go reads.
+// parseSpan reads a duration: a number of seconds, of days as in 7d, or Go's notation.
 func parseSpan(s string) (time.Duration, bool) {
 	unit, number := time.Second, s
 	if days, ok := strings.CutSuffix(s, "d"); ok {
@@ -73,7 +73,7 @@ func parseSpan(s string) (time.Duration, bool) {
 	return d, err == nil && d >= 0
 }
 
-// drainState is what the API says of a drain.
+// drainState is the API's description of a drain.
 type drainState struct {
 	State    string     `json:"state"`
 	TimedOut bool       `json:"timed_out"`
@@ -87,7 +87,7 @@ type drainState struct {
 	raw object
 }
 
-// drainCount is how many messages are somewhere, and where most of them are.
+// drainCount is a number of messages, and the places that have most of them.
 type drainCount struct {
 	Messages int64    `json:"messages"`
 	Places   int      `json:"places"`
@@ -105,7 +105,7 @@ func (c *call) drainState(ctx context.Context, method, path string, body any) (*
 	}
 	s := &drainState{raw: raw}
 	if err := json.Unmarshal(data, s); err != nil || s.State == "" {
-		return nil, fmt.Errorf("%s%s answers what is not the state of a drain", c.api.base, path)
+		return nil, fmt.Errorf("%s%s sent something other than the state of a drain", c.api.base, path)
 	}
 	return s, nil
 }
@@ -150,7 +150,7 @@ func runDrain(ctx context.Context, c *call) error {
 	return c.drainEnded(s)
 }
 
-// write says how many messages are somewhere, and where.
+// write prints the number of messages and the places that have most of them.
 func (n *drainCount) write(w io.Writer, title string) {
 	if n.Messages == 0 {
 		return
@@ -179,7 +179,7 @@ func placeOf(p object) string {
 	return fmt.Sprintf("%s %s in vhost %s", noun, shown(p.text(noun)), shown(p.text("vhost")))
 }
 
-// counted writes a number with its noun.
+// counted returns a number with its noun: "1 message", "2 messages".
 func counted(n int64, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -187,10 +187,10 @@ func counted(n int64, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// drainPoll is the time between two looks at a drain.
+// drainPoll is the time between two requests for the state of a drain.
 const drainPoll = 500 * time.Millisecond
 
-// followDrain shows the progress of a drain until it ends, and returns how that was.
+// followDrain shows the progress of a drain until it ends, and returns the final state.
 func (c *call) followDrain(ctx context.Context, at string, s *drainState) (*drainState, error) {
 	show := newProgress(c)
 	defer show.end()
@@ -213,7 +213,7 @@ func (c *call) followDrain(ctx context.Context, at string, s *drainState) (*drai
 	return s, nil
 }
 
-// lost words the error of a broker that is not there any more, although it was not drained.
+// lost adds to an error that the broker stopped answering before the drain had ended.
 func (s *drainState) lost(err error) error {
 	f, ok := errors.AsType[*failure](err)
 	if !ok {
@@ -222,7 +222,7 @@ func (s *drainState) lost(err error) error {
 	return &failure{f.status, fmt.Sprintf("Error:\nthe broker ended before it was drained, with %s left\n\n%s", counted(s.Left.Messages, "message"), f.text)}
 }
 
-// progress returns a line about how far a drain is.
+// progress returns a line with the progress of a drain.
 func (s *drainState) progress() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s left", counted(s.Left.Messages, "message"))
@@ -247,17 +247,17 @@ func (s *drainState) progress() string {
 	return b.String()
 }
 
-// endTime is how long a broker may take to stop: connections, the data directory and the API have their own times.
+// endTime is how long a broker may take to stop: closing connections, the data directory and the API have separate time limits.
 const endTime = 40 * time.Second
 
-// awaitEnd waits until the broker does not answer any more.
+// awaitEnd waits until the broker no longer answers.
 func (c *call) awaitEnd(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, endTime)
 	defer cancel()
 	for {
 		var f *failure
 		if err := c.whoami(ctx); errors.As(err, &f) && ctx.Err() == nil {
-			return nil // nobody listens
+			return nil // the port is closed
 		}
 		if pause(ctx, drainPoll/2) != nil {
 			return failed(temporaryFailure, "the broker was drained and is stopping, but still answers")
@@ -265,7 +265,7 @@ func (c *call) awaitEnd(ctx context.Context) error {
 	}
 }
 
-// drainEnded prints how a drain has ended. Time that was over makes it a failure.
+// drainEnded prints the result of a drain. A drain that ran out of time is an error.
 func (c *call) drainEnded(s *drainState) error {
 	if !c.out.banners() {
 		data, err := encode(s.raw)
@@ -288,7 +288,7 @@ func (s *drainState) summary() string {
 	took := (time.Duration(s.Took) * time.Millisecond).Round(100 * time.Millisecond)
 	text := fmt.Sprintf("Drained in %v", took)
 	if s.TimedOut {
-		text = fmt.Sprintf("Time was over after %v: consumers have left %s", took, counted(s.Left.Messages, "message"))
+		text = fmt.Sprintf("The time ran out after %v: consumers left %s", took, counted(s.Left.Messages, "message"))
 	}
 	if s.Kept.Messages > 0 {
 		text += fmt.Sprintf("; %s kept in %s", counted(s.Kept.Messages, "message"), counted(int64(s.Kept.Places), "place"))

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// checkLogin matches the one expression that eval knows: Puppet's rabbitmq_user compares passwords with it.
+// checkLogin matches the only expression that eval accepts: Puppet's rabbitmq_user checks passwords with it.
 var checkLogin = regexp.MustCompile(`^\s*rabbit_access_control:check_user_pass_login\(\s*` + erlangText + `\s*,\s*` + erlangText + `\s*\)\s*\.?\s*$`)
 
 // erlangText matches a binary that holds a text.
@@ -15,7 +15,7 @@ const erlangText = `(?:list_to_binary\(\s*"((?:[^"\\]|\\.)*)"\s*\)|<<"((?:[^"\\]
 
 var erlangEscape = regexp.MustCompile(`\\(.)`)
 
-// login returns the name and the password in the expression that eval knows; ok is false if it is another one.
+// login returns the name and the password from the expression that eval accepts; ok is false for any other expression.
 func login(expression string) (name, password string, ok bool) {
 	m := checkLogin.FindStringSubmatch(expression)
 	if m == nil {
@@ -31,7 +31,7 @@ func checkEval(c *call) error {
 	return nil
 }
 
-// eval prints what RabbitMQ's function returns.
+// eval prints the result that RabbitMQ's function would have.
 func eval(ctx context.Context, c *call) error {
 	name, password, _ := login(c.operands[0])
 	binary := `<<"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(name) + `">>`

@@ -27,7 +27,7 @@ func eventCommands() []command {
 	}}
 }
 
-// eventOptions are the command's options. All but the last two are parameters of the API, too, where a dash is an underscore.
+// eventOptions are the command's options. All but the last two are also parameters of the API, with underscores instead of dashes.
 func eventOptions() []option {
 	return []option{
 		{long: "queue", value: "name", about: "only events of this queue"},
@@ -54,11 +54,11 @@ func checkEvents(c *call) error {
 
 // number returns the value of a numeric option; 0 without it.
 func (c *call) number(name string) int {
-	n, _ := strconv.Atoi(c.value(name)) // parse has checked it
+	n, _ := strconv.Atoi(c.value(name)) // parse has checked the value
 	return n
 }
 
-// eventsRefused names the virtual host that does not exist, which the API does not.
+// eventsRefused replaces a "not found" with an error that names the virtual host, because the API's does not.
 func (c *call) eventsRefused(err error) error {
 	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusNotFound && r.reason == "Not Found" && c.has("vhost") {
 		return c.missing(err, noVHost)
@@ -73,7 +73,7 @@ func (c *call) printEvent(line []byte) error {
 	}
 	text, err := eventLine(line)
 	if err != nil {
-		return fmt.Errorf("%s sends what is not an event: %w", c.api.base, err)
+		return fmt.Errorf("%s sent something other than an event: %w", c.api.base, err)
 	}
 	_, err = fmt.Fprintln(c.program.Stdout, text)
 	return err
@@ -102,7 +102,7 @@ func eventLine(line []byte) (string, error) {
 	return when + " " + kind + rest.String(), nil
 }
 
-// members iterates over the members of a JSON object in their order, and stops where the text is no JSON.
+// members iterates over the members of a JSON object in order, and stops at invalid JSON.
 func members(object []byte) iter.Seq2[string, json.RawMessage] {
 	return func(yield func(string, json.RawMessage) bool) {
 		d := json.NewDecoder(bytes.NewReader(object))

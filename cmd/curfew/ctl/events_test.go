@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// streaming is a broker that sends events for as long as it is asked to, one a second.
+// streaming is a broker that sends one event a second until the request ends.
 func streaming(r *http.Request) (*http.Response, error) {
 	from, to := io.Pipe()
 	go func() {
@@ -28,7 +28,7 @@ func streaming(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: from}, nil
 }
 
-// Following events ends when somebody has seen enough, and that is no failure.
+// After --count events the command ends with status 0.
 func TestEventsEnd(t *testing.T) {
 	for _, tt := range []struct {
 		args  string

@@ -8,14 +8,14 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
-// The exit statuses are rabbitmqctl's, which are those of BSD's sysexits.
+// The exit statuses are rabbitmqctl's, taken from BSD's sysexits.
 const (
-	usageError       = 64 // the call makes no sense, and neither would another broker change that
-	dataError        = 65 // what was handed over is no good
+	usageError       = 64 // the command line is wrong; another broker would not change that
+	dataError        = 65 // an operand or the input is invalid
 	noUser           = 67
-	unavailable      = 69 // the broker cannot be reached, or refuses
-	softwareError    = 70 // something is there already
-	temporaryFailure = 75 // it took too long
+	unavailable      = 69 // the broker cannot be reached, or refuses the request
+	softwareError    = 70 // something exists already
+	temporaryFailure = 75 // it took too long, or may succeed later
 	noPermission     = 77 // the API does not accept the user
 )
 
@@ -44,7 +44,7 @@ func misused(format string, args ...any) error {
 	return &misuse{usageError, fmt.Sprintf(format, args...)}
 }
 
-// report prints what went wrong and returns the exit status.
+// report prints an error and returns the exit status.
 func (p *Program) report(err error) int {
 	if err == nil {
 		return 0
@@ -59,7 +59,7 @@ func (p *Program) report(err error) int {
 
 func noSuchUser(name string) error { return failed(noUser, "User \"%s\" does not exist", name) }
 
-// instead replaces the API's "not found", which does not say what is missing, by e.
+// instead replaces the API's "not found" by e, because the API does not say what is missing.
 func instead(err, e error) error {
 	if isRefusal(err, http.StatusNotFound) {
 		return e

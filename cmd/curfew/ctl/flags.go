@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// connecting are the options that say where the API is and who calls it. Other commands of this binary have them, too; see [Flags].
+// connecting are the options for the address of the API and the user. Other commands of this binary use them through [Flags].
 func connecting() []option {
 	return []option{
 		{long: "url", value: "URL", about: "the management API's URL (default http://localhost:15672)"},
@@ -21,10 +21,10 @@ func connecting() []option {
 	}
 }
 
-// otherNames are names of options that other commands had before they were the same everywhere.
+// otherNames maps options of "curfew ctl" to the names that other commands used for them before all commands used the same names.
 var otherNames = map[string]string{"user": "username"}
 
-// Flags registers the options that say where the API is and who calls it.
+// Flags registers the options for the address of the API and the user.
 func Flags(f *flag.FlagSet) {
 	for _, o := range connecting() {
 		if o.value == "" {
@@ -41,7 +41,7 @@ func Flags(f *flag.FlagSet) {
 	}
 }
 
-// Given returns those of [Flags] that were given, for [Connect].
+// Given returns those of [Flags] that were given, as [Connect] takes them.
 func Given(f *flag.FlagSet) map[string]string {
 	names := map[string]string{}
 	for _, o := range connecting() {

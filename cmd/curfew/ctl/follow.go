@@ -16,26 +16,26 @@ import (
 	"github.com/curfewmq/curfew/cmd/curfew/printable"
 )
 
-// follower follows the stream of events, over as many connections as it takes.
+// follower prints the stream of events, and connects again when a connection breaks.
 type follower struct {
 	*call
-	address string // without the place to continue from
-	left    int    // events until the end; 0 or less = there is none
-	last    string // id of the last event; "" = there was none
-	broken  bool   // the stream has ended, which has been said
+	address string // of the stream, without the event to continue after
+	left    int    // events to print until the end; 0 or less = unlimited
+	last    string // id of the last event; "" = none was received
+	broken  bool   // the stream has ended, and a message was printed about it
 }
 
 const (
-	// longSilence is how long a stream may send nothing. The broker sends a sign of life after 15 s.
+	// longSilence is how long a stream may be silent before the connection counts as broken. The broker sends a sign of life every 15 s.
 	longSilence = 45 * time.Second
-	// soonest and latest are the least and the most time between two connections.
+	// soonest and latest are the shortest and the longest pause before another connection.
 	soonest = 500 * time.Millisecond
 	latest  = 10 * time.Second
 	// maxEvent bounds a line of the stream, in bytes.
 	maxEvent = 1 << 20
 )
 
-// followEvents prints events until Ctrl-C, --count or --timeout, which are no failures. With --no-reconnect, the end of the stream is one.
+// followEvents prints events until Ctrl-C, --count or --timeout, which are not errors. With --no-reconnect, the end of the stream is one.
 func followEvents(ctx context.Context, c *call) error {
 	query := url.Values{}
 	for _, o := range append(eventOptions(), option{long: "vhost"}) {
@@ -48,10 +48,10 @@ func followEvents(ctx context.Context, c *call) error {
 	if err := f.follow(ctx); ctx.Err() == nil {
 		return err
 	}
-	return nil // the user asked for the end
+	return nil // the user wanted the end
 }
 
-// follow reads one stream after the other. The error of the first one is final unless the stream had begun.
+// follow reads one stream after another. It returns the error of a stream if none has begun yet, or if another connection would fail, too.
 func (f *follower) follow(ctx context.Context) error {
 	wait := soonest
 	for began := false; ; {
@@ -71,7 +71,7 @@ func (f *follower) follow(ctx context.Context) error {
 	}
 }
 
-// final reports whether another connection does not help.
+// final reports whether another connection would fail in the same way.
 func final(err error) bool {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		return r.status != http.StatusServiceUnavailable && r.status != http.StatusBadGateway && r.status != http.StatusGatewayTimeout &&
@@ -82,12 +82,12 @@ func final(err error) bool {
 	return !cut && !failed
 }
 
-// cutError is the end of a stream that had begun.
+// cutError says why a stream ended after it had begun.
 type cutError struct{ why string }
 
 func (e *cutError) Error() string { return e.why }
 
-// say tells that the stream has ended, once for each time that it ends.
+// say prints a message that the stream has ended, once until it continues.
 func (f *follower) say(err error) {
 	if f.broken {
 		return
@@ -100,7 +100,7 @@ func (f *follower) say(err error) {
 	fmt.Fprintf(f.program.Stderr, "%s: connecting again\n", printable.Text(why))
 }
 
-// resumed tells that the stream goes on.
+// resumed prints a message that the stream continues.
 func (f *follower) resumed() {
 	if !f.broken {
 		return
@@ -110,13 +110,13 @@ func (f *follower) resumed() {
 		return
 	}
 	text := "connected again"
-	if f.last == "" { // there is no place to continue from
+	if f.last == "" { // there is no event to continue after
 		text += ": events that happened meanwhile are not shown"
 	}
 	fmt.Fprintln(f.program.Stderr, text)
 }
 
-// stream prints events of one connection. began says whether the broker has answered. The error is nil after --count events.
+// stream prints the events of one connection. began reports whether the broker has answered. The error is nil after --count events.
 func (f *follower) stream(ctx context.Context) (began bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -141,7 +141,7 @@ func (f *follower) stream(ctx context.Context) (began bool, err error) {
 		quiet.Reset(longSilence)
 		done, err := f.take(lines.Bytes())
 		if errors.Is(err, errNoEvent) && lines.Err() != nil {
-			break // a line that broke off
+			break // the connection broke within a line
 		}
 		if done || err != nil {
 			return true, err
@@ -151,30 +151,30 @@ func (f *follower) stream(ctx context.Context) (began bool, err error) {
 	case errors.Is(context.Cause(ctx), errSilent):
 		return true, &cutError{errSilent.Error()}
 	case errors.Is(err, bufio.ErrTooLong):
-		return true, fmt.Errorf("%s sends a line of more than %d bytes, which is no event", f.api.base, maxEvent)
+		return true, fmt.Errorf("%s sent a line of more than %d bytes, which is not an event", f.api.base, maxEvent)
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return true, &cutError{"the stream of events was cut: " + err.Error()}
 	case err != nil:
-		return true, &cutError{"the stream of events was cut, by the broker or by a proxy between"}
+		return true, &cutError{"the stream of events was cut, by the broker or by a proxy in between"}
 	}
 	return true, &cutError{"the broker ended the stream of events"}
 }
 
-var errNoEvent = errors.New("what is not an event")
+var errNoEvent = errors.New("something other than an event")
 
-var errSilent = fmt.Errorf("nothing came for %v, not even a sign of life, which a proxy that collects answers causes, too", longSilence)
+var errSilent = fmt.Errorf("nothing arrived for %v, not even a sign of life; a proxy that buffers answers has the same effect", longSilence)
 
-// checkKind checks that an answer is a stream of events. Answers without a type come from tests and odd proxies.
+// checkKind checks that an answer is a stream of events. Tests and some proxies send answers without a type.
 func (f *follower) checkKind(answer *http.Response) error {
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	if kind == "" || kind == "application/x-ndjson" {
 		return nil
 	}
-	return fmt.Errorf("%s%s answers with %s and not with events: is this the address of the broker, and does a proxy between leave answers as they are?",
+	return fmt.Errorf("%s%s answers with %s and not with events: is this the address of the broker, and does a proxy in between change answers?",
 		f.api.base, path("events"), shown(kind))
 }
 
-// take prints a line of the stream, and reports whether it was the last one that is wanted.
+// take prints a line of the stream, and reports whether it was the last of --count.
 func (f *follower) take(line []byte) (done bool, err error) {
 	if len(line) == 0 {
 		return false, nil // a sign of life from the broker
@@ -184,12 +184,12 @@ func (f *follower) take(line []byte) (done bool, err error) {
 		Kind string          `json:"kind"`
 	}
 	if json.Unmarshal(line, &event) != nil {
-		return false, fmt.Errorf("%s sends %w: %.100q", f.api.base, errNoEvent, line)
+		return false, fmt.Errorf("%s sent %w: %.100q", f.api.base, errNoEvent, line)
 	}
 	if id := strings.Trim(string(event.ID), `"`); id != "" && id != "null" {
 		f.last = id
 	}
-	if err := f.printEvent(line); err != nil || event.Kind == "missed" { // which is no event
+	if err := f.printEvent(line); err != nil || event.Kind == "missed" { // "missed" does not count as an event
 		return false, err
 	}
 	f.left--

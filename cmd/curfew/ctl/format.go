@@ -14,14 +14,14 @@ import (
 type table struct {
 	columns []string
 	rows    iter.Seq2[[]cell, error]
-	// whole: rabbitmqctl reads all rows before it prints the first. It prints an empty line then if there are none.
+	// whole tables have all rows read before the first is printed. rabbitmqctl prints an empty line if such a table has no rows.
 	whole bool
 	// bare tables never have a header.
 	bare bool
 }
 
-// print writes the rows, each with the number of those before it, and then the end. An error in the rows comes after what was
-// read before it.
+// print writes each row with the number of rows before it, and then the end. If reading the rows fails, it writes the rows before
+// the error, and returns the error.
 func (t table) print(w io.Writer, row func(b *bufio.Writer, n int, row []cell), end func(b *bufio.Writer, n int)) error {
 	b := bufio.NewWriter(w)
 	n := 0
@@ -41,9 +41,9 @@ func (t table) print(w io.Writer, row func(b *bufio.Writer, n int, row []cell), 
 
 // formatter is a way to print results.
 type formatter interface {
-	banners() bool                          // whether banners may precede the result
+	banners() bool                          // whether banners may be printed before the result
 	message(w io.Writer, text string) error // a line
-	done(w io.Writer) error                 // no result: it worked
+	done(w io.Writer) error                 // there is no result: the command succeeded
 	table(w io.Writer, t table) error       // rows
 }
 
@@ -61,10 +61,10 @@ func newFormatter(l *commandLine) (formatter, error) {
 	case name == "table", name == "":
 		return tableFormatter{headers: !l.has("silent") && !l.has("no-table-headers")}, nil
 	}
-	return nil, misused("--formatter %s: there are table, json, csv and pretty_table", name)
+	return nil, misused("--formatter %s: expected table, json, csv or pretty_table", name)
 }
 
-// tableFormatter writes columns between tabs, which is what scripts read.
+// tableFormatter separates columns by tabs, which scripts read.
 type tableFormatter struct{ headers bool }
 
 func (tableFormatter) banners() bool { return true }
@@ -170,7 +170,7 @@ func (csvFormatter) table(w io.Writer, t table) error {
 	return t.print(w, row, func(*bufio.Writer, int) {})
 }
 
-// csvLine is not what encoding/csv writes, which quotes a field only if it must.
+// csvLine quotes every field; encoding/csv would quote only those that need it.
 func csvLine(fields []string) string {
 	q := make([]string, len(fields))
 	for i, f := range fields {

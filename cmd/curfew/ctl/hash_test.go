@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// RabbitMQ and the broker know the hash as rabbit_password_hashing_sha256.
+// The hash is in the format that RabbitMQ and the broker call rabbit_password_hashing_sha256.
 func TestHashPassword(t *testing.T) {
 	seen := map[string]bool{}
 	for range 2 {

@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 )
 
-// heldColumns are the columns of a held message. Publishers choose some of them: they are quoted unless they are plain.
+// heldColumns are the columns of a held message. Publishers choose the values of some; these are quoted unless they are plain.
 var heldColumns = known{
 	columns("id deliver_at:time deadline:time enqueued:time exchange:quoted routing_key:quoted message_id:quoted payload_bytes redelivered returns"),
 	"id deliver_at routing_key message_id",
@@ -27,13 +27,13 @@ var scheduledColumns = known{
 	"id deliver_at routing_key message_id schedule_id",
 }
 
-// holding is what the commands about held messages differ in: queues hold messages, and exchanges do.
+// holding has the differences between the commands about messages that queues hold and those about messages that exchanges hold.
 type holding struct {
 	noun    string // "queue", "exchange"
 	suffix  string // of the commands' names
 	path    string // of its messages
 	columns *known
-	options []option // of its list, besides those of both
+	options []option // of its list, in addition to those that both have
 }
 
 var (
@@ -106,7 +106,7 @@ func (h *holding) list(ctx context.Context, c *call) error {
 	return h.notFound(c, err, "there is no %s '{1}' in vhost '{vhost}' that can hold messages")
 }
 
-// pages iterates over a list that comes in pages, up to --count items.
+// pages iterates over a list that the API returns in pages, up to --count items.
 func (c *call) pages(ctx context.Context, path string, query url.Values) iter.Seq2[object, error] {
 	return func(yield func(object, error) bool) {
 		left := c.number("count")
@@ -135,7 +135,7 @@ func (c *call) pages(ctx context.Context, path string, query url.Values) iter.Se
 	}
 }
 
-// pageSize returns how many items to ask for if left are wanted; 0 or less wants all.
+// pageSize returns how many items to request if left are wanted; 0 or less = all.
 func pageSize(left int) int {
 	const most = 500
 	if left <= 0 {
@@ -158,7 +158,7 @@ func (h *holding) checkCancel(c *call) error {
 	case len(c.operands) == 2 && many:
 		return misused("an id excludes --before, --routing-key and --all")
 	case len(c.operands) == 1 && !many:
-		return misused("not enough arguments: an id, %s--before, --routing-key or --all says which messages are cancelled.", h.further())
+		return misused("not enough arguments: an id, %s--before, --routing-key or --all selects the messages.", h.further())
 	case c.has("before"):
 		_, err := parseTime(c.value("before"), time.Now())
 		return err
@@ -194,14 +194,14 @@ func (h *holding) cancel(ctx context.Context, c *call) error {
 		}
 		n := answer.number("cancelled")
 		cancelled += n
-		if more = string(answer["complete"]) == "false"; more && n == 0 { // the search begins anew each time
+		if more = string(answer["complete"]) == "false"; more && n == 0 { // the next call continues the search
 			return failed(temporaryFailure, "cancelled %s; others come too late in the list to be found in time: narrow it with --before", counted(cancelled, "message"))
 		}
 	}
 	return c.result("Cancelled %s", counted(cancelled, "message"))
 }
 
-// further names the options of cancel that only exchanges have.
+// further names the options of cancel that exist for exchanges only.
 func (h *holding) further() string {
 	if h.options == nil {
 		return ""
@@ -209,7 +209,7 @@ func (h *holding) further() string {
 	return "--schedule-id, "
 }
 
-// cancelScheduled cancels the message with an x-schedule-id, of which an exchange holds one at most.
+// cancelScheduled cancels the message with an x-schedule-id; an exchange holds at most one.
 func (h *holding) cancelScheduled(ctx context.Context, c *call) error {
 	id := c.value("schedule-id")
 	c.banner("Cancelling the message with the schedule id %s held by %s %s in vhost %s ...", shown(id), h.noun, c.operands[0], c.vhost())
@@ -246,7 +246,7 @@ func (h *holding) change(ctx context.Context, c *call, method, below string, bod
 	return c.doneUnless(h.notFound(c, err, "no message {2} is held by %s '{1}' in vhost '{vhost}'"))
 }
 
-// notFound replaces the API's "not found", which does not say what is missing. text has a place for the noun.
+// notFound replaces the API's "not found", which does not say what is missing. text has a placeholder for the noun.
 func (h *holding) notFound(c *call, err error, text string) error {
 	return c.missing(err, &failure{unavailable, "Error:\n" + fmt.Sprintf(text, h.noun)})
 }
@@ -256,7 +256,7 @@ func checkTime(c *call) error {
 	return err
 }
 
-// parseTime reads a time in milliseconds since 1970. now is the time that a duration is added to.
+// parseTime reads a time in milliseconds since 1970, or a duration, which it adds to now.
 func parseTime(s string, now time.Time) (ms int64, err error) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && s[0] != '+' {
 		return n, nil
@@ -271,7 +271,7 @@ func parseTime(s string, now time.Time) (ms int64, err error) {
 	return 0, misused("'%s' is not a time. %s", s, timeFormats)
 }
 
-// instant is a time in milliseconds since 1970. As text it is a date; as JSON it stays a number.
+// instant is a time in milliseconds since 1970. As text it is a date; as JSON it remains a number.
 func instant(raw json.RawMessage) cell {
 	c := plain(raw)
 	if ms, err := strconv.ParseInt(c.text, 10, 64); err == nil {

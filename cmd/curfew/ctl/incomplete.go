@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// warnOf warns of an answer of a cluster's node that lacks something, once of each thing.
+// warnOf prints a warning about each thing that an answer from a node of a cluster lacks, once for each text.
 func (c *client) warnOf(h http.Header) {
 	if nodes := h.Get("Curfew-Unreachable"); nodes != "" {
 		names := strings.Split(nodes, ", ")
 		for i, name := range names {
 			names[i] = shown(name)
 		}
-		c.warnOnce("no answer from " + strings.Join(names, ", ") + ": what only these nodes know is missing")
+		c.warnOnce("no answer from " + strings.Join(names, ", ") + ": their part of the answer is missing")
 	}
 	if vhosts := h.Get("Curfew-Missing-Vhosts"); vhosts != "" {
 		names := strings.Split(vhosts, ", ")
@@ -26,7 +26,7 @@ func (c *client) warnOf(h http.Header) {
 		c.warnOnce(fmt.Sprintf("the virtual hosts %s have no owner now: their part is missing", strings.Join(names, ", ")))
 	}
 	if h.Get("Curfew-Stale") != "" {
-		c.warnOnce("the node knows of no majority of the cluster's nodes, or has not heard of the latest changes: what it says may be old")
+		c.warnOnce("the node does not reach a majority of the cluster's nodes, or lacks the latest changes: the answer may be out of date")
 	}
 }
 

@@ -29,16 +29,16 @@ func limitCommands() []command {
 	}
 }
 
-// limits are those of one virtual host or user.
+// limits are the limits of one virtual host or user.
 type limits struct {
 	*call
-	kind, name string // as the API's path has them
+	kind, name string // as in the API's path
 }
 
 func (c *call) vhostLimits() limits           { return limits{c, "vhost-limits", c.vhost()} }
 func (c *call) userLimits(user string) limits { return limits{c, "user-limits", user} }
 
-// get returns the limits by name. The API answers with a list of one object, or an empty one.
+// get returns the limits by name. The API answers with a list of one object, or with an empty list.
 func (l limits) get(ctx context.Context) (object, error) {
 	var all []object
 	if err := l.api.get(ctx, path(l.kind, l.name), &all); err != nil {
@@ -60,7 +60,7 @@ func (l limits) set(ctx context.Context, values object) error {
 	return nil
 }
 
-// clear removes the limits of these names, and ends the command.
+// clear removes the limits with these names, and ends the command.
 func (l limits) clear(ctx context.Context, values object) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if err := l.api.remove(ctx, path(l.kind, l.name, name)); err != nil {
@@ -82,8 +82,7 @@ func parseLimits(text string) (object, error) {
 	return values, nil
 }
 
-// setVHostLimits clears the limits that the definition lacks only after the others were set, so that a refused definition
-// clears none.
+// setVHostLimits sets the limits of the definition before it clears the others, so that a refused definition clears none.
 func setVHostLimits(ctx context.Context, c *call) error {
 	c.banner("Setting vhost limits to \"%s\" for vhost \"%s\" ...", c.operands[0], c.vhost())
 	values, err := parseLimits(c.operands[0])
@@ -137,7 +136,7 @@ func (c *call) printLimits(values object) error {
 	return c.result("%s", text)
 }
 
-// needUser fails if there is no such user, which the API does not mind.
+// needUser fails if the user does not exist, which the API does not check.
 func (c *call) needUser(ctx context.Context, name string) error {
 	_, err := c.user(ctx, name)
 	return instead(err, noSuchUser(name))

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// maxState bounds an event of a live view, in bytes.
+// maxState bounds the size of an event of a live view, in bytes.
 const maxState = 8 << 20
 
-// liveStates reads a live view, and calls show with each state. It returns when the stream ends, or show returns an error.
+// liveStates reads a live view and calls show with each state, until the stream ends or show returns an error.
 func (c *call) liveStates(ctx context.Context, address string, show func(state map[string]any) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -26,7 +26,7 @@ func (c *call) liveStates(ctx context.Context, address string, show func(state m
 	}
 	defer answer.Body.Close()
 	if kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type")); kind != "text/event-stream" {
-		return fmt.Errorf("%s%s answers with %s and not with a live view: is this the address of the broker, and does a proxy between leave answers as they are?",
+		return fmt.Errorf("%s%s answers with %s and not with a live view: is this the address of the broker, and does a proxy in between change answers?",
 			c.api.base, path("live"), shown(kind))
 	}
 	quiet := time.AfterFunc(longSilence, func() { cancel(errSilent) })
@@ -43,7 +43,7 @@ func (c *call) liveStates(ctx context.Context, address string, show func(state m
 			kind = value
 		case "data":
 			if state, err = patched(kind, state, value); err != nil {
-				return fmt.Errorf("%s sends what is not a live view: %w", c.api.base, err)
+				return fmt.Errorf("%s sent something other than a live view: %w", c.api.base, err)
 			}
 			if err := show(state); err != nil {
 				return err
@@ -54,16 +54,16 @@ func (c *call) liveStates(ctx context.Context, address string, show func(state m
 	case errors.Is(context.Cause(ctx), errSilent):
 		return &cutError{errSilent.Error()}
 	case errors.Is(err, bufio.ErrTooLong):
-		return fmt.Errorf("%s sends a state of more than %d bytes", c.api.base, maxState)
+		return fmt.Errorf("%s sent a state of more than %d bytes", c.api.base, maxState)
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
 		return &cutError{"the connection was cut: " + err.Error()}
 	case err != nil:
-		return &cutError{"the connection was cut, by the broker or by a proxy between"}
+		return &cutError{"the connection was cut, by the broker or by a proxy in between"}
 	}
 	return &cutError{"the broker ended the stream"}
 }
 
-// patched returns a state, or what a change has made of the state before.
+// patched returns the state after an event: a new state, or the state before with a change applied to it.
 func patched(kind string, before map[string]any, data string) (map[string]any, error) {
 	d := json.NewDecoder(strings.NewReader(data))
 	d.UseNumber()
@@ -80,7 +80,7 @@ func patched(kind string, before map[string]any, data string) (map[string]any, e
 	return nil, fmt.Errorf("an event of the kind %q", kind)
 }
 
-// merge applies a JSON merge patch [RFC 7396] to an object, which it changes.
+// merge applies a JSON merge patch [RFC 7396] to an object, which it modifies.
 func merge(to, patch map[string]any) map[string]any {
 	for name, value := range patch {
 		inner, isObject := value.(map[string]any)

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What stands between the tool and the broker may answer in its place, cut answers, or speak another protocol. The error says so.
+// A proxy between the tool and the broker may answer in its place, cut answers, or speak another protocol. The error says so.
 func TestLyingServers(t *testing.T) {
 	page := func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
@@ -42,12 +42,12 @@ func TestLyingServers(t *testing.T) {
 		{"page for events", page, "events", unavailable, "answers with text/html and not with events"},
 		{"nothing for a list", empty, "list_queues", unavailable, "answers with nothing and not with a list"},
 		{"nothing for an object", empty, "status", unavailable, "answers with nothing and not with JSON"},
-		{"list that is cut", cut, "list_queues", unavailable, "broke off: the connection was cut, by the broker or by a proxy between"},
-		{"object that is cut", cut, "list_users", unavailable, "broke off: the connection was cut, by the broker or by a proxy between"},
-		{"events that are cut", cut, "events --no-reconnect", unavailable, "the stream of events was cut, by the broker or by a proxy between"},
+		{"list that is cut", cut, "list_queues", unavailable, "broke off: the connection was cut, by the broker or by a proxy in between"},
+		{"object that is cut", cut, "list_users", unavailable, "broke off: the connection was cut, by the broker or by a proxy in between"},
+		{"events that are cut", cut, "events --no-reconnect", unavailable, "the stream of events was cut, by the broker or by a proxy in between"},
 		{"proxy without a broker", status(502, "<html>Bad Gateway</html>"), "list_queues", unavailable, "502 Bad Gateway"},
-		{"TLS, as Go refuses HTTP", status(400, "Client sent an HTTP request to an HTTPS server.\n"), "list_queues", unavailable, "speaks TLS, and the address says http://"},
-		{"TLS, as nginx refuses HTTP", status(400, "<html>The plain HTTP request was sent to HTTPS port</html>"), "events", unavailable, "speaks TLS, and the address says http://"},
+		{"TLS, as Go refuses HTTP", status(400, "Client sent an HTTP request to an HTTPS server.\n"), "list_queues", unavailable, "speaks TLS, but the address begins with http://"},
+		{"TLS, as nginx refuses HTTP", status(400, "<html>The plain HTTP request was sent to HTTPS port</html>"), "events", unavailable, "speaks TLS, but the address begins with http://"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			server := httptest.NewUnstartedServer(tt.handler)
@@ -61,7 +61,7 @@ func TestLyingServers(t *testing.T) {
 	}
 }
 
-// speaking listens as something that says a text to whoever connects.
+// speaking listens, and sends a text on every connection.
 func speaking(t *testing.T, text string) (address string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -85,7 +85,7 @@ func speaking(t *testing.T, text string) (address string) {
 	return l.Addr().String()
 }
 
-// An address with the wrong scheme, or of another port of the broker, was told with Go's own words.
+// Errors for an address with the wrong scheme, or of another port of the broker, once had only Go's own text.
 func TestOtherProtocols(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = nil
@@ -107,8 +107,8 @@ func TestOtherProtocols(t *testing.T) {
 	}
 }
 
-// restarting is a broker that is restarted: its streams of events end, it is away for a while, and then it continues where the reader
-// has been.
+// restarting is a broker that is restarted: its streams of events end, it is unreachable for a while, and then it continues after the
+// last event that the client received.
 type restarting struct {
 	asked []string
 	parts []string // of the stream, one for each connection; "-" is nobody, "…" at the end keeps the stream open
@@ -138,7 +138,7 @@ func event(id int) string {
 	return fmt.Sprintf("{\"id\":%d,\"kind\":\"alarm_raised\",\"time\":%d}\n", id, id)
 }
 
-// Events ended with the broker, and with every connection that a proxy cut.
+// A restart of the broker, or a proxy that cut the connection, once ended the command.
 func TestEventsReconnect(t *testing.T) {
 	const missed = "{\"id\":7,\"kind\":\"missed\",\"time\":7,\"count\":0,\"restarted\":true}\n"
 	for _, tt := range []struct {
@@ -154,15 +154,15 @@ func TestEventsReconnect(t *testing.T) {
 			"restart", "--count 4",
 			[]string{event(1) + event(2), "-", "-", missed + event(8) + event(9) + event(10)},
 			",2,2,2", 0, 5,
-			"the stream of events was cut, by the broker or by a proxy between: connecting again\nconnected again\n", 3500 * time.Millisecond,
+			"the stream of events was cut, by the broker or by a proxy in between: connecting again\nconnected again\n", 3500 * time.Millisecond,
 		},
 		{"restart, quietly", "-q --count 2", []string{event(1), event(2) + "…"}, ",1", 0, 2, "", 500 * time.Millisecond},
 		{"line that breaks off", "--count 2", []string{event(1) + `{"id":2,"ki`, event(2)}, ",1", 0, 2, "connecting again\nconnected again\n", 500 * time.Millisecond},
-		{"silence", "--count 2", []string{event(1) + "…", event(2)}, ",1", 0, 2, "nothing came for 45s", 45500 * time.Millisecond},
+		{"silence", "--count 2", []string{event(1) + "…", event(2)}, ",1", 0, 2, "nothing arrived for 45s", 45500 * time.Millisecond},
 		{"nothing to continue from", "--count 1", []string{"\n", event(5)}, ",", 0, 1, "connected again: events that happened meanwhile are not shown\n", 500 * time.Millisecond},
 		{"not wanted", "--no-reconnect", []string{event(1)}, "", unavailable, 1, "Error:\nthe stream of events was cut", 0},
 		{"nobody at first", "", []string{"-"}, "", unavailable, 0, "unable to reach the management API", 0},
-		{"no events", "--count 2", []string{event(1) + "nonsense\n"}, "", unavailable, 1, `sends what is not an event: "nonsense"`, 0},
+		{"no events", "--count 2", []string{event(1) + "nonsense\n"}, "", unavailable, 1, `sent something other than an event: "nonsense"`, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"unicode"
 )
 
-// Clients choose names, tags and arguments. In tables, CSV, boxes and errors they could set the title of the terminal of an operator, or
-// forge rows, unless standard output was a terminal itself.
+// Clients choose names, tags and arguments. In tables, CSV, boxes and errors these could set the title of an operator's terminal, or
+// forge rows, when standard output was not itself a terminal.
 func TestNamesOfClientsForgeNothing(t *testing.T) {
 	const evil = `evil\u001b]0;title\u0007\nforged\t0\r\u009b31m\u202e`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

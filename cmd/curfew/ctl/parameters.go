@@ -59,11 +59,11 @@ func listParameters(ctx context.Context, c *call) error {
 	return c.showAll(here, columns("component name value:text")...)
 }
 
-// needVHost fails if the virtual host does not exist, for resources that the API answers with an empty list then.
+// needVHost fails if the virtual host does not exist, for resources that the API answers with an empty list in that case.
 func (c *call) needVHost(ctx context.Context) error {
 	err := c.api.get(ctx, c.path("vhosts/{vhost}")+"?columns=name", nil)
 	if isRefusal(err, http.StatusUnauthorized) || isRefusal(err, http.StatusForbidden) {
-		return nil // a user who may list things here need not see the virtual host itself
+		return nil // a user who may list this resource may lack the right to see the virtual host
 	}
 	return c.missing(err, noVHost)
 }

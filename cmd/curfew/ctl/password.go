@@ -12,7 +12,7 @@ import (
 	"golang.org/x/term"
 )
 
-// password returns the operand with that index, or what is typed or piped in.
+// password returns the operand with that index, or reads the password from standard input.
 func (c *call) password(ctx context.Context, operand int) (string, error) {
 	if len(c.operands) > operand {
 		return c.operands[operand], nil
@@ -25,7 +25,7 @@ func (c *call) password(ctx context.Context, operand int) (string, error) {
 	if file, ok := c.program.Stdin.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
 		fd := int(file.Fd())
 		if state, err := term.GetState(fd); err == nil {
-			defer func() { _ = term.Restore(fd, state) }() // when ctx ends, the read goes on and would leave the echo off
+			defer func() { _ = term.Restore(fd, state) }() // if ctx ends, the read continues, and the echo would stay off
 		}
 		read = func() (string, error) {
 			password, err := term.ReadPassword(fd)
@@ -46,7 +46,7 @@ func readLine(from io.Reader) (string, error) {
 	return strings.TrimRight(line, "\r\n"), err
 }
 
-// unless reads a password, which a person may take any time for, unless ctx ends.
+// unless runs read, which may wait for a person, and returns an error if ctx ends first.
 func unless(ctx context.Context, read func() (string, error)) (string, error) {
 	type result struct {
 		line string

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// peekColumns are the members of a message. Clients choose most of them: they are quoted unless they are plain.
+// peekColumns are the members of a message. Clients choose the values of most; these are quoted unless they are plain.
 var peekColumns = known{
 	columns(`id state deadline:instant hold:instant since:instant deliveries redelivered deaths policy_digest:quoted
 		consumer_tag=consumer.consumer_tag:quoted channel=consumer.channel:quoted connection=consumer.connection:quoted
@@ -17,7 +17,7 @@ var peekColumns = known{
 	"id state since deaths routing_key payload",
 }
 
-// peekOptions are the command's options, and parameters of the API, where a dash is an underscore.
+// peekOptions are the command's options. They are also parameters of the API, with underscores instead of dashes.
 func peekOptions() []option {
 	return []option{
 		{long: "order", value: "position|deadline", about: "position, as consumers get them (default), or deadline, the next to expire first"},
@@ -43,7 +43,7 @@ func checkPeek(c *call) error {
 	return err
 }
 
-// peekPage is what the API answers.
+// peekPage is the API's answer.
 type peekPage struct {
 	Messages []object `json:"messages"`
 	Next     *string  `json:"next"`
@@ -84,7 +84,7 @@ func peek(ctx context.Context, c *call) error {
 
 var noQueueThere = &failure{usageError, "Error:\nno queue '{1}' in vhost '{vhost}'"}
 
-// quotedCell is a text that clients choose, safe for terminals.
+// quotedCell is a text chosen by clients, made safe for terminals.
 func quotedCell(raw json.RawMessage) cell {
 	c := plain(raw)
 	if c.text != "" {
@@ -93,7 +93,7 @@ func quotedCell(raw json.RawMessage) cell {
 	return c
 }
 
-// instantCell is an instant, in milliseconds for machines.
+// instantCell is a time, for programs in milliseconds.
 func instantCell(raw json.RawMessage) cell {
 	c := plain(raw)
 	if c.text != "" {

@@ -49,8 +49,8 @@ func permissionCommands() []command {
 	}
 }
 
-// permission explains why the API refused to change a permission of the user in the first operand: there may be no such user or
-// virtual host, which the API words in several ways.
+// permission replaces the API's refusal to change a permission of the user in the first operand if the user or the virtual host does
+// not exist: the API has several texts for that.
 func (c *call) permission(ctx context.Context, err error) error {
 	if _, ok := errors.AsType[*refusal](err); !ok {
 		return err
@@ -68,7 +68,7 @@ func (c *call) setPermission(ctx context.Context, path string, body any) error {
 	return c.doneUnless(c.permission(ctx, c.api.put(ctx, c.path(path), body)))
 }
 
-// clearPermission removes permissions. It is no error if there are none.
+// clearPermission removes permissions. It does not fail if there are none.
 func (c *call) clearPermission(ctx context.Context, path string) error {
 	err := c.permission(ctx, c.api.remove(ctx, c.path(path)))
 	if err != nil && !isRefusal(err, http.StatusNotFound) {
@@ -115,7 +115,7 @@ func listUserPermissions(ctx context.Context, c *call) error {
 	return c.showAll(all, columns("vhost configure write read")...)
 }
 
-// ofUser returns a list that belongs to the user in the first operand. An empty list may mean that there is no such user.
+// ofUser returns a list that belongs to the user in the first operand. If it is empty, it checks that the user exists.
 func (c *call) ofUser(ctx context.Context, path string) ([]object, error) {
 	var all []object
 	err := c.api.get(ctx, c.path(path), &all)

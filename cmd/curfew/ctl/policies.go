@@ -7,12 +7,12 @@ import (
 	"strconv"
 )
 
-// policyKind distinguishes user policies from operator policies.
+// policyKind has the differences between user policies and operator policies.
 type policyKind struct {
 	suffix string // of the commands' names
 	path   string // in the API
 	noun   string // in banners
-	all    string // in the banner of the list
+	all    string // in the banner of list commands
 }
 
 var (

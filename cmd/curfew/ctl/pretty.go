@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// prettyFormatter draws boxes around cells, for people.
+// prettyFormatter draws boxes around cells.
 type prettyFormatter struct{ tableFormatter }
 
 func (prettyFormatter) table(w io.Writer, t table) error {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// queueColumns are RabbitMQ's columns of a queue, and ours. There are no Erlang processes: where RabbitMQ prints one, the name
-// of the connection or channel stands.
+// queueColumns are RabbitMQ's columns of a queue, and Curfew's. Where RabbitMQ prints an Erlang process, the name of the connection
+// or channel is printed.
 var queueColumns = known{
 	columns(`name durable auto_delete arguments:terms policy operator_policy effective_policy_definition:terms
 		expiry_strategy next_deadline next_release lease_expires_at delivery_lease delivery_leases_ended oldest_message_age messages_expired messages_dead_lettered:terms
@@ -86,7 +86,7 @@ func deleteQueue(ctx context.Context, c *call) error {
 	return c.result("Queue was successfully deleted with %d ready messages", q.number("messages_ready"))
 }
 
-// undeletable says why a queue that is in use, or not empty, was not deleted.
+// undeletable replaces the API's refusal to delete a queue that is in use, or not empty.
 func (c *call) undeletable(err error, q object) error {
 	switch {
 	case !isRefusal(err, http.StatusBadRequest):

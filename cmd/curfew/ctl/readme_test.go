@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// codeSpan is `text` in a page, as far as it is one word.
+// codeSpan is `text` in a page that is one word.
 var codeSpan = regexp.MustCompile("`([^`\\s]+)`")
 
-// The page names every command and every column that is ours alone, and none that there is not.
+// The README names every command and every variable, and no command that does not exist.
 func TestReadme(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

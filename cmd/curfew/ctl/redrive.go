@@ -63,7 +63,7 @@ func checkRedrive(c *call) error {
 	return err
 }
 
-// redriveBody returns what the API is asked for.
+// redriveBody returns the body of the request.
 func redriveBody(c *call) (map[string]any, error) {
 	to, err := redriveTo(c)
 	if err != nil {
@@ -85,7 +85,7 @@ func redriveBody(c *call) (map[string]any, error) {
 		}
 		n, err := strconv.ParseInt(c.value(o.option), 10, 64)
 		if err != nil || n < 0 {
-			return nil, misused("--%s %s: a whole number is needed", o.option, c.value(o.option))
+			return nil, misused("--%s %s: expected a whole number", o.option, c.value(o.option))
 		}
 		o.into[o.member] = n
 	}
@@ -98,7 +98,7 @@ func redriveBody(c *call) (map[string]any, error) {
 	return body, nil
 }
 
-// redriveTo returns the target, of which there may be one.
+// redriveTo returns the target; at most one may be given.
 func redriveTo(c *call) (any, error) {
 	given := slices.DeleteFunc([]string{"to", "to-queue", "to-exchange"}, func(o string) bool { return !c.has(o) })
 	switch {
@@ -120,7 +120,7 @@ func redriveTo(c *call) (any, error) {
 	case !c.has("to"):
 		return "source", nil
 	case c.value("to") != "source" && c.value("to") != "origin":
-		return nil, misused("--to %s: there are source and origin, and --to-queue and --to-exchange", c.value("to"))
+		return nil, misused("--to %s: expected source or origin; or use --to-queue or --to-exchange", c.value("to"))
 	}
 	return c.value("to"), nil
 }
@@ -144,7 +144,7 @@ func redrive(ctx context.Context, c *call) error {
 	return c.followRedrive(ctx, answer.text("id"))
 }
 
-// printPlan prints what a redrive would do: a line for each target and for each reason why messages would stay.
+// printPlan prints a dry run: a line for each target, and for each reason why messages would stay.
 func (c *call) printPlan(plan object) error {
 	var rows []object
 	for _, t := range objects(plan["targets"]) {
@@ -170,7 +170,7 @@ func (c *call) printPlan(plan object) error {
 	return nil
 }
 
-// objects reads a list of objects; nil if it is none.
+// objects reads a list of objects; it returns nil if raw is something else.
 func objects(raw json.RawMessage) []object {
 	var all []object
 	if json.Unmarshal(raw, &all) != nil {
@@ -181,7 +181,7 @@ func objects(raw json.RawMessage) []object {
 
 func encoded(text string) json.RawMessage { return word(text).json }
 
-// redrivePoll is the time between two looks at a redrive.
+// redrivePoll is the time between two requests for the progress of a redrive.
 const redrivePoll = 200 * time.Millisecond
 
 // followRedrive prints the progress of a redrive until it ends.
@@ -211,7 +211,7 @@ func (c *call) followRedrive(ctx context.Context, id string) error {
 	}
 }
 
-// goesOn says that a redrive goes on which is not waited for any longer.
+// goesOn returns the error of a command that stops waiting for a redrive, which continues.
 func goesOn(ctx context.Context, id string, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -219,7 +219,7 @@ func goesOn(ctx context.Context, id string, err error) error {
 	return failed(temporaryFailure, "redrive %s continues; cancel_redrive %s ends it", id, id)
 }
 
-// redriveEnded prints how a redrive has ended. Messages that stay make it a failure.
+// redriveEnded prints the result of a redrive. It is an error if messages were not moved.
 func (c *call) redriveEnded(r object) error {
 	moved := "Moved " + counted(r.number("moved"), "message")
 	var stay []string
@@ -242,7 +242,7 @@ func ending(state string) string {
 	return state
 }
 
-// progress shows how far a redrive is: with a bar on a terminal, else with a line once a second.
+// progress shows the progress of a command: on a terminal in one line that it replaces, otherwise in a new line once a second.
 type progress struct {
 	out  io.Writer // nil = nothing is shown
 	bar  bool
@@ -267,7 +267,7 @@ func (p *progress) show(r object) {
 	}
 	text := fmt.Sprintf("%d of %d", r.number("moved"), r.number("total"))
 	if rate := plain(r["rate"]).text; rate != "" {
-		n, _ := strconv.ParseFloat(rate, 64) // the API's own number
+		n, _ := strconv.ParseFloat(rate, 64) // a number from the API is valid
 		text += fmt.Sprintf(" (%.0f per second)", n)
 	}
 	if p.bar {
@@ -277,7 +277,7 @@ func (p *progress) show(r object) {
 	p.say(text, time.Second)
 }
 
-// say shows a text: on a terminal in place of the text before it, else on a line of its own, at most once in each interval.
+// say shows a text. On a terminal it replaces the one before; otherwise it gets its own line, at most one in each interval.
 func (p *progress) say(text string, interval time.Duration) {
 	if p.out == nil {
 		return
@@ -285,7 +285,7 @@ func (p *progress) say(text string, interval time.Duration) {
 	now := time.Now()
 	switch {
 	case p.bar:
-		fmt.Fprintf(p.out, "\r\x1b[K%s", fitted(text, terminalWidth(p.out)-1)) // in more than one line it would not be replaced
+		fmt.Fprintf(p.out, "\r\x1b[K%s", fitted(text, terminalWidth(p.out)-1)) // a text of several lines would not be replaced
 		p.last = now
 	case p.last.IsZero():
 		p.last = now
@@ -295,7 +295,7 @@ func (p *progress) say(text string, interval time.Duration) {
 	}
 }
 
-// terminalWidth returns how many columns a terminal has, or what is assumed if that is unknown.
+// terminalWidth returns the number of columns of a terminal, or a default if it is unknown.
 func terminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 1 {
@@ -305,7 +305,7 @@ func terminalWidth(w io.Writer) int {
 	return plainWidth
 }
 
-// share returns which part of the messages is not waiting any more, in percent.
+// share returns the percentage of the messages that the redrive has dealt with.
 func share(r object) int {
 	total := r.number("total")
 	if total <= 0 {
@@ -314,7 +314,7 @@ func share(r object) int {
 	return int(min(max((total-r.number("remaining"))*100/total, 0), 100))
 }
 
-// end ends the line of the bar.
+// end ends the line of the progress.
 func (p *progress) end() {
 	if p.bar && !p.last.IsZero() {
 		fmt.Fprintln(p.out)

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Remote calls the management API for other commands of this binary, with the flags and variables of this one.
+// Remote calls the management API for other commands of this binary, with the same flags and variables as "curfew ctl".
 type Remote struct{ api *client }
 
-// Connect finds the API. given holds the flags that were given, by their names here: url, host, port, username, password, cacert,
-// insecure, cert, key. transport carries the requests; nil = the network.
+// Connect returns a Remote. given holds the flags that were given, by their names in this package: url, host, port, username,
+// password, cacert, insecure, cert, key. transport carries the requests; nil = the network.
 func Connect(given map[string]string, environ []string, transport http.RoundTripper) (*Remote, error) {
 	c, err := connect(&commandLine{values: given}, environ)
 	if err != nil {
@@ -27,15 +27,15 @@ func Connect(given map[string]string, environ []string, transport http.RoundTrip
 // Close closes idle connections.
 func (r *Remote) Close() { r.api.http.CloseIdleConnections() }
 
-// Path returns the path of a resource below /api. Its parts may have any character.
+// Path returns the path of a resource below /api. Its parts may contain any characters.
 func Path(parts ...string) string { return path(parts...) }
 
-// Call sends body as JSON (nil = none) and decodes the answer into into (nil = ignore it).
+// Call sends body as JSON (nil = none) and decodes the answer into into (nil = it is ignored).
 func (r *Remote) Call(ctx context.Context, method, path string, body, into any) error {
 	return r.worded(r.api.call(ctx, method, path, body, into))
 }
 
-// worded words an error for commands that add a prefix of their own.
+// worded returns an error for commands that print a prefix of their own before it.
 func (r *Remote) worded(err error) error {
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return &Refusal{Status: refused.status, Reason: strings.TrimPrefix(refused.failure(r.api).Error(), "Error:\n")}
@@ -54,7 +54,7 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Reason }
 
-// Stream gets an answer of any length. The caller closes it. Errors are those of Call.
+// Stream requests a resource of any length. The caller closes the result. Errors are those of Call.
 func (r *Remote) Stream(ctx context.Context, path string) (io.ReadCloser, error) {
 	answer, err := r.api.send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {

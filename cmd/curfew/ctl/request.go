@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// request is a command that makes one call of the API and prints nothing else if that works. In its texts {vhost} stands for
-// the virtual host, {1}, {2} and so on for operands.
+// request is a command that makes one call of the API and prints nothing else if the call succeeds. In its texts {vhost} stands for
+// the virtual host, and {1}, {2} and so on for operands.
 type request struct {
 	banner  string
 	method  string
 	path    string   // below /api
-	missing *failure // what the API's "not found" means; nil = what the API says
+	missing *failure // the error for the API's "not found"; nil = the API's text
 }
 
 func (r request) run(ctx context.Context, c *call) error {
@@ -28,7 +28,7 @@ func deletion(banner, path string, missing *failure) func(ctx context.Context, c
 	return request{banner, http.MethodDelete, path, missing}.run
 }
 
-// listing is a command that prints a list of the API, of which it knows the columns. Its texts are as those of [request].
+// listing is a command that prints a list from the API with known columns. Its texts have the placeholders of [request].
 type listing struct {
 	banner  string
 	path    string
@@ -45,7 +45,7 @@ func (l listing) run(ctx context.Context, c *call) error {
 	return c.showAll(all, l.columns...)
 }
 
-// columnList is a command that prints the columns its operands name. A virtual host that does not exist has an empty list.
+// columnList is a command that prints the columns that its operands name. The list of a virtual host that does not exist is empty.
 func columnList(banner, path string) func(ctx context.Context, c *call) error {
 	return func(ctx context.Context, c *call) error {
 		c.banner("%s", c.fill(banner))
@@ -58,7 +58,7 @@ func (c *call) fill(text string) string {
 	return c.replacer(func(s string) string { return s }).Replace(text)
 }
 
-// path returns the path of a resource, whose placeholders may stand for any character.
+// path returns the path of a resource. The values of its placeholders may contain any characters.
 func (c *call) path(text string) string { return "/api/" + c.replacer(segment).Replace(text) }
 
 func (c *call) replacer(write func(string) string) *strings.Replacer {
@@ -69,7 +69,7 @@ func (c *call) replacer(write func(string) string) *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// missing replaces the API's "not found", which does not say what is missing.
+// missing replaces the API's "not found" by f, because the API does not say what is missing.
 func (c *call) missing(err error, f *failure) error {
 	if f == nil {
 		return err
@@ -77,13 +77,13 @@ func (c *call) missing(err error, f *failure) error {
 	return instead(err, &failure{f.status, c.fill(f.text)})
 }
 
-// What the API's "not found" means.
+// Errors that replace the API's "not found".
 var (
 	noVHost     = &failure{dataError, "Virtual host '{vhost}' does not exist"}
 	noParameter = &failure{unavailable, "Error:\nParameter does not exist"}
 )
 
-// put sends body to path, and ends the command if that works.
+// put sends body to path, and ends the command if the request succeeds.
 func (c *call) put(ctx context.Context, path string, body any) error {
 	return c.doneUnless(c.api.put(ctx, c.path(path), body))
 }

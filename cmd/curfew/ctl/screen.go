@@ -12,13 +12,13 @@ import (
 	"golang.org/x/term"
 )
 
-// screen is a terminal that the command has for itself.
+// screen is a terminal that the command fills.
 type screen struct {
 	in, out *os.File
 	was     *term.State
 }
 
-// openScreen takes the terminal; nil if standard output is none. Keys need a terminal as standard input, too.
+// openScreen takes over the terminal; it returns nil if standard output is none. Reading keys needs a terminal as standard input, too.
 func openScreen(in io.Reader, out io.Writer) (*screen, error) {
 	to, ok := out.(*os.File)
 	if !ok || !term.IsTerminal(int(to.Fd())) {
@@ -32,23 +32,23 @@ func openScreen(in io.Reader, out io.Writer) (*screen, error) {
 		}
 		s.in, s.was = from, was
 	}
-	if _, err := io.WriteString(to, "\x1b[?1049h\x1b[?25l"); err != nil { // another screen, without a cursor
+	if _, err := io.WriteString(to, "\x1b[?1049h\x1b[?25l"); err != nil { // switch to the alternate screen, without a cursor
 		s.close()
 		return nil, err
 	}
 	return s, nil
 }
 
-// close gives the terminal back as it was.
+// close restores the terminal.
 func (s *screen) close() {
-	_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l") // an error means that it is gone
+	_, _ = io.WriteString(s.out, "\x1b[?25h\x1b[?1049l") // on an error the terminal is gone
 	if s.was != nil {
 		_ = term.Restore(int(s.in.Fd()), s.was)
 	}
 }
 
-// Sizes of terminals: the least that frames are made for, of which a smaller terminal shows a part, and what is assumed if the size is
-// unknown.
+// Sizes of terminals: the smallest for which frames are made (a smaller terminal shows part of the frame), and the size assumed if the
+// real one is unknown.
 const (
 	leastWidth, leastHeight = 40, 10
 	plainWidth, plainHeight = 110, 24
@@ -62,7 +62,7 @@ func (s *screen) size() (width, height int) {
 	return width, height
 }
 
-// cropped returns the part of a frame that a terminal has room for: more lines would scroll it, and wider ones go on in the next line.
+// cropped returns the part of a frame that fits on a terminal. More lines would scroll it, and longer lines would wrap.
 func cropped(frame []string, width, height int) []string {
 	frame = frame[:min(len(frame), height)]
 	for i, line := range frame {
@@ -71,7 +71,7 @@ func cropped(frame []string, width, height int) []string {
 	return frame
 }
 
-// draw shows lines from the top of the screen.
+// draw writes lines from the top of the screen.
 func (s *screen) draw(lines []string) error {
 	var b strings.Builder
 	b.WriteString("\x1b[H")
@@ -86,7 +86,7 @@ func (s *screen) draw(lines []string) error {
 	return err
 }
 
-// keys sends what is typed. The goroutine ends with the process: a read from a terminal cannot be interrupted.
+// keys sends the keys that are typed. Its goroutine ends with the process, because a read from a terminal cannot be interrupted.
 func (s *screen) keys() <-chan string {
 	typed := make(chan string, 16)
 	if s.in == nil {
@@ -108,12 +108,12 @@ func (s *screen) keys() <-chan string {
 	return typed
 }
 
-// keysOf divides what was read into keys: characters, and what a terminal sends for a key that has none. One read brings several keys
-// where somebody types fast, or the line is slow.
+// keysOf splits input into keys: characters, and the sequences that terminals send for keys without one. A read may return several
+// keys, for example "n\x1b[Bq", if the user types fast or the line is slow.
 func keysOf(typed string) (keys []string) {
 	for typed != "" {
 		n := 1
-		if rest, ok := strings.CutPrefix(typed, "\x1b["); ok { // it ends with the first letter or ~ [ECMA-48 5.4]
+		if rest, ok := strings.CutPrefix(typed, "\x1b["); ok { // the sequence ends with the first letter or ~ [ECMA-48 5.4]
 			n = min(len("\x1b[")+strings.IndexFunc(rest+"~", func(r rune) bool { return r >= '@' })+1, len(typed))
 		}
 		keys, typed = append(keys, typed[:n]), typed[n:]
@@ -121,14 +121,14 @@ func keysOf(typed string) (keys []string) {
 	return keys
 }
 
-// update is what the stream of states says: a state, or the end of the stream.
+// update is a state from the stream of states, or the end of that stream.
 type update struct {
 	stream int
 	state  map[string]any
 	err    error
 }
 
-// interact shows states on the screen and obeys keys, until one of them or ctx ends that.
+// interact shows states on the screen and reacts to keys, until a key or ctx ends it.
 func (t *top) interact(ctx context.Context) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer stop()
@@ -145,7 +145,7 @@ func (t *top) interact(ctx context.Context) error {
 	}
 }
 
-// watch shows the states of one stream. again says that another one is wanted: of another page or order, or because the stream was cut.
+// watch shows the states of one stream. again reports whether another stream is needed: for another page or order, or because this one ended.
 func (t *top) watch(ctx context.Context, stream int, updates chan update, keys <-chan string, resized <-chan os.Signal) (again bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,7 +178,7 @@ func (t *top) watch(ctx context.Context, stream int, updates chan update, keys <
 			return err == nil, err
 		case key, open := <-keys:
 			if !open {
-				keys = nil // nobody types any more
+				keys = nil // standard input has ended
 				continue
 			}
 			if again, err := t.obey(key); err != nil || again {
@@ -194,7 +194,7 @@ func (t *top) watch(ctx context.Context, stream int, updates chan update, keys <
 			if err := t.take(u.state); err != nil {
 				return false, err
 			}
-			if t.room < t.asked { // the rest of the page is on the next one
+			if t.room < t.asked { // fewer queues fit: the rest of them moves to the next page
 				t.asked = t.room
 				return true, nil
 			}
@@ -202,7 +202,7 @@ func (t *top) watch(ctx context.Context, stream int, updates chan update, keys <
 	}
 }
 
-// copied returns a copy of a state, which the next change of the stream leaves as it is.
+// copied returns a deep copy of a state, which later changes of the stream do not modify.
 func copied(o map[string]any) map[string]any {
 	all := make(map[string]any, len(o))
 	for name, v := range o {
@@ -214,10 +214,10 @@ func copied(o map[string]any) map[string]any {
 	return all
 }
 
-// take shows a state, unless it comes too soon.
+// take shows a state, unless the interval has not passed yet.
 func (t *top) take(s map[string]any) error {
 	first := t.fresh || t.problem != ""
-	if s["rates"] == nil && t.state != nil { // a stream begins without
+	if s["rates"] == nil && t.state != nil { // the first state of a stream has none
 		s["rates"] = t.state["rates"]
 	}
 	t.state, t.problem, t.fresh = s, "", false
@@ -236,7 +236,7 @@ func (t *top) take(s map[string]any) error {
 	return nil
 }
 
-// lost says why there are no states, and waits before it lets another stream begin.
+// lost shows why there are no states, and waits before another stream begins.
 func (t *top) lost(ctx context.Context, err error) (again bool, _ error) {
 	if t.state == nil || final(err) {
 		return false, t.refused(err)
@@ -256,7 +256,7 @@ func (t *top) redraw() error {
 	return t.screen.draw(cropped(t.frame(max(width, leastWidth), max(height, leastHeight)), width, height))
 }
 
-// obey does what a key asks for. again says that another stream is needed.
+// obey reacts to a key. again reports whether another stream is needed.
 func (t *top) obey(typed string) (again bool, err error) {
 	switch typed {
 	case "q", "Q", "\x03", "\x04": // Ctrl-C, Ctrl-D

@@ -15,14 +15,14 @@ import (
 	"testing"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what happens into the scripts in testdata")
+var rewrite = flag.Bool("rewrite", false, "write the real effects into the scripts in testdata")
 
-// A script is a list of calls. What a line is, its first characters say:
+// A script is a list of calls. The first characters of a line tell its kind:
 //
 //	# a comment
 //	$ the call, without the tool's name
-//	= what is on standard input
-//	> a request that the tool makes
+//	= a line on standard input
+//	> a request from the tool
 //	< the API's answer to it, status and body
 //	| a line on standard output
 //	! a line on standard error
@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// scene is a call and what comes of it.
+// scene is a call with its expected effects.
 type scene struct {
 	comments, call []string
 	input          string
@@ -99,7 +99,7 @@ func scenes(t *testing.T, text string) []*scene {
 	return all
 }
 
-// words splits a line as a shell does, as far as quotes go.
+// words splits a line as a shell does, with quotes.
 func words(t *testing.T, line string) []string {
 	t.Helper()
 	var all []string
@@ -131,7 +131,7 @@ func words(t *testing.T, line string) []string {
 	return all
 }
 
-// fake is an API that says what it is told to, and remembers what it was asked.
+// fake is an API that gives prepared answers and records the requests.
 type fake struct {
 	mu      sync.Mutex // guards what follows
 	answers []string
@@ -170,7 +170,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, text)
 }
 
-// play makes the call and returns the lines of the scene as they should be.
+// play makes the call and returns the lines of the scene with the real effects.
 func (s *scene) play(t *testing.T) string {
 	t.Helper()
 	api := &fake{answers: s.answers}

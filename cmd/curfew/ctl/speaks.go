@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// addressHelp is what usually helps against an address where nobody listens, or somebody else.
-const addressHelp = "Is the broker running, and is this its address? --url, --host and --port, or CURFEW_CTL_URL, tell another one."
+// addressHelp is the advice for an address at which nothing listens, or another program.
+const addressHelp = "Is the broker running, and is this its address? --url, --host and --port, or CURFEW_CTL_URL, specify another one."
 
-// speaksHelp returns what helps against an address that speaks another protocol; "" if the error does not say that it does.
+// speaksHelp returns advice for an address with another protocol; "" if the error does not indicate that.
 func (c *client) speaksHelp(err error) string {
 	secured := "https://" + strings.TrimPrefix(c.base, "http://")
 	switch text := err.Error(); {
@@ -30,12 +30,12 @@ func (c *client) speaksHelp(err error) string {
 	return ""
 }
 
-// wantsTLS are how servers refuse plain HTTP on a port for TLS: Go's, nginx, and Apache.
+// wantsTLS are the texts with which servers refuse plain HTTP on a port for TLS: Go's, nginx and Apache.
 var wantsTLS = [][]byte{
 	[]byte("HTTP request to an HTTPS server"), []byte("plain HTTP request was sent to HTTPS port"), []byte("speaking plain HTTP to an SSL-enabled server port"),
 }
 
-// refusesPlain reports whether an answer says that the port is for TLS.
+// refusesPlain reports whether an answer is such a refusal.
 func (c *client) refusesPlain(status int, body []byte) bool {
 	if status != http.StatusBadRequest || !strings.HasPrefix(c.base, "http://") {
 		return false
@@ -48,28 +48,28 @@ func (c *client) refusesPlain(status int, body []byte) bool {
 	return false
 }
 
-// plainRefused words the refusal of plain HTTP.
+// plainRefused returns the error for a refusal of plain HTTP.
 func (c *client) plainRefused() error {
-	return &failure{unavailable, fmt.Sprintf("Error: %s speaks TLS, and the address says http://\n\nUse https://%s, with --cacert or --insecure if its certificate is not from a known authority.",
+	return &failure{unavailable, fmt.Sprintf("Error: %s speaks TLS, but the address begins with http://\n\nUse https://%s, with --cacert or --insecure if its certificate is not from a known authority.",
 		c.base, strings.TrimPrefix(c.base, "http://"))}
 }
 
-// misread words the error of an answer that could not be read. want is what it should have been.
+// misread returns the error for an answer that could not be decoded. want names the expected content.
 func (c *client) misread(answer *http.Response, want string, err error) error {
 	path := answer.Request.URL.EscapedPath()
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	_, wrong := errors.AsType[*json.SyntaxError](err)
 	switch {
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return failed(unavailable, "the answer of %s%s broke off: the connection was cut, by the broker or by a proxy between", c.base, path)
+		return failed(unavailable, "the answer of %s%s broke off: the connection was cut, by the broker or by a proxy in between", c.base, path)
 	case kind == "text/html", errors.Is(err, io.EOF), wrong && !strings.Contains(kind, "json"):
-		return failed(unavailable, "%s%s answers with %s and not with %s: is this the address of the broker, and does a proxy between leave answers as they are?",
+		return failed(unavailable, "%s%s answers with %s and not with %s: is this the address of the broker, and does a proxy in between change answers?",
 			c.base, path, shownKind(kind, err), want)
 	}
-	return failed(unavailable, "%s%s answers what is not %s: %v", c.base, path, want, err)
+	return failed(unavailable, "%s%s did not send %s: %v", c.base, path, want, err)
 }
 
-// shownKind names what an answer is.
+// shownKind names the content of an answer.
 func shownKind(kind string, err error) string {
 	switch {
 	case errors.Is(err, io.EOF):

@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/probe"
 )
 
-// report is a result in chapters: text for people, and the same facts for programs.
+// report is a result with sections: as text, and as JSON for programs.
 type report struct {
 	text  strings.Builder
 	facts map[string]any
@@ -40,7 +40,7 @@ func (r *report) items(all []string) {
 	}
 }
 
-// copy adds facts that have the API's names.
+// copy adds members of an answer to the JSON, under the API's names.
 func (r *report) copy(from object, names ...string) {
 	for _, name := range names {
 		r.facts[name] = from[name]
@@ -60,7 +60,7 @@ func (c *call) printReport(r *report) error {
 	return err
 }
 
-// units are those that --unit accepts.
+// units are the values of --unit.
 var units = map[string]int64{"bytes": 1, "mb": 1e6, "gb": 1e9}
 
 func (c *call) unit() string {
@@ -85,7 +85,7 @@ func (c *call) bytes(n int64) string {
 	return fmt.Sprintf("%.4f %s", float64(n)/float64(units[unit]), unit)
 }
 
-// node returns what the API knows about the broker and its node.
+// node returns the API's overview of the broker, and its description of the node.
 func (c *call) node(ctx context.Context) (overview, node object, err error) {
 	overview, all, err := c.nodes(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *call) node(ctx context.Context) (overview, node object, err error) {
 	return overview, object{}, nil
 }
 
-// nodes returns what the API knows about the broker, and about all nodes of its cluster.
+// nodes returns the API's overview of the broker, and its descriptions of all nodes of the cluster.
 func (c *call) nodes(ctx context.Context) (overview object, all []object, err error) {
 	if overview, err = c.overview(ctx); err != nil {
 		return nil, nil, err
@@ -154,7 +154,7 @@ func (r *report) runtime(overview, node object) {
 	r.facts["active_plugins"] = append([]string{}, stringList(node["enabled_plugins"])...)
 }
 
-// modules returns the expiry policies of a broker that says that it has the plugin for them; RabbitMQ has none.
+// modules returns the expiry policies of a broker whose enabled plugins include wasm; RabbitMQ has none.
 func (c *call) modules(ctx context.Context, node object) (all []object, err error) {
 	if !slices.Contains(stringList(node["enabled_plugins"]), "wasm") {
 		return nil, nil
@@ -165,7 +165,7 @@ func (c *call) modules(ctx context.Context, node object) (all []object, err erro
 	return all, err
 }
 
-// digestLength is how much of a module's digest is shown.
+// digestLength is how many characters of a module's digest are shown.
 const digestLength = 16
 
 func (r *report) modules(all []object) {
@@ -202,7 +202,7 @@ func (r *report) modules(all []object) {
 	r.facts["expiry_policies"] = facts
 }
 
-// shards writes how the logs of the data directory are.
+// shards writes the state of the logs in the data directory.
 func (r *report) shards(c *call, node object) {
 	all := objects(node["shards"])
 	if all == nil {
@@ -235,7 +235,7 @@ func (r *report) files(node object) {
 	r.facts["log_files"] = append([]string{}, stringList(node["log_files"])...)
 }
 
-// plainAlarms returns the node's alarms as rabbitmqctl has them.
+// plainAlarms returns the node's alarms as rabbitmqctl prints them.
 func plainAlarms(node object) []string {
 	all := []string{}
 	for _, a := range []struct{ member, text string }{
@@ -248,7 +248,7 @@ func plainAlarms(node object) []string {
 	return all
 }
 
-// alarms returns the node's alarms for people, with what rabbitmqctl does not say: what the disk lacks, and which logs have failed.
+// alarms returns the node's alarms as text, with facts that rabbitmqctl does not print: the missing disk space, and the logs that failed.
 func alarms(c *call, node object) []string {
 	all := plainAlarms(node)
 	if n := len(all); n > 0 && string(node["disk_free_alarm"]) == "true" {
@@ -270,7 +270,7 @@ func alarms(c *call, node object) []string {
 	return all
 }
 
-// shortage says where there is too little disk space, and how much is needed.
+// shortage describes where disk space is missing, and how much is needed.
 func shortage(c *call, node object) string {
 	for _, a := range objects(node["alarms"]) {
 		if string(a["out_of_files"]) == "true" {
@@ -284,7 +284,7 @@ func shortage(c *call, node object) string {
 			free = c.bytes(a.number("free_bytes"))
 		}
 		where := a.text("path")
-		if dir := node.text("db_dir"); strings.HasSuffix(dir, "/"+where) { // the broker was started with a relative path
+		if dir := node.text("db_dir"); strings.HasSuffix(dir, "/"+where) { // the data directory is a relative path
 			where = dir
 		}
 		return fmt.Sprintf(": %s has %s free, and needs %s", shown(where), free, c.bytes(a.number("needed_bytes")))
@@ -321,7 +321,7 @@ func (r *report) resources(c *call, node object) {
 
 func (r *report) totals(overview object, vhosts int) {
 	var totals object
-	_ = json.Unmarshal(overview["object_totals"], &totals) // missing: all are 0
+	_ = json.Unmarshal(overview["object_totals"], &totals) // if missing, all are 0
 	r.chapter("Totals")
 	r.line("Connection count: %d", totals.number("connections"))
 	r.line("Queue count: %d", totals.number("queues"))
@@ -331,16 +331,16 @@ func (r *report) totals(overview object, vhosts int) {
 	}
 }
 
-// purposes are rabbitmqctl's descriptions of protocols.
+// purposes are the descriptions of protocols that rabbitmqctl prints.
 var purposes = map[string]string{
 	"amqp": "AMQP 0-9-1", "amqp/ssl": "AMQP 0-9-1 over TLS",
 	"http": "HTTP API", "https": "HTTP API over TLS (HTTPS)", "clustering": "inter-node and CLI tool communication",
 }
 
-// listeners lists those of a node; of all nodes, each with its name, if none is given.
+// listeners lists the listeners of a node; with an empty name those of all nodes, each with its node.
 func (r *report) listeners(overview object, node string) {
 	var all []object
-	_ = json.Unmarshal(overview["listeners"], &all) // missing: there are none
+	_ = json.Unmarshal(overview["listeners"], &all) // if missing, there are none
 	r.chapter("Listeners")
 	facts := []map[string]any{}
 	for _, l := range all {
@@ -403,7 +403,7 @@ func printCluster(ctx context.Context, c *call) error {
 	return c.printReport(r)
 }
 
-// names writes a chapter of names.
+// names writes a section with names.
 func (r *report) names(title string, all []string) {
 	r.chapter(title)
 	for _, name := range all {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/term"
 )
 
-// terminal is a pseudo terminal, and what was written to it.
+// terminal is a pseudo terminal that records its output.
 type terminal struct {
 	far, near *os.File // what a person has, and what the program has
 
@@ -78,7 +78,7 @@ func newTerminal(t *testing.T, width, height int) *terminal {
 	return x
 }
 
-// await waits until something is written behind what was there at from, and returns where it ends.
+// await waits until text is written after the position from, and returns the position where it ends.
 func (x *terminal) await(t *testing.T, from int, text string) int {
 	t.Helper()
 	x.mu.Lock()
@@ -94,7 +94,7 @@ func (x *terminal) await(t *testing.T, from int, text string) int {
 	}
 }
 
-// The screen shows states, obeys keys, and leaves the terminal as it was, also when a signal ends it.
+// The screen shows states, reacts to keys, and restores the terminal, also when a signal ends the command.
 func TestTopOnTerminal(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/overview") {
@@ -141,7 +141,7 @@ func TestTopOnTerminal(t *testing.T) {
 	}
 }
 
-// Lists wrote names as they are: whoever may declare a queue could write to the terminal of an operator.
+// Lists once printed names unchanged, so a client that could declare a queue could send escape sequences to an operator's terminal.
 func TestListsOnTerminal(t *testing.T) {
 	const queues = `[{"name":"\u001b[2J\u009b31m\u202eevil\u0007 queue ß","messages":1}]`
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -164,7 +164,7 @@ func TestListsOnTerminal(t *testing.T) {
 	}
 }
 
-// What did not fit in a line stayed on the terminal, twice a second: only the last line is replaced.
+// A progress text longer than a line was once left on the terminal twice a second, because only its last line is replaced.
 func TestProgressFitsTheTerminal(t *testing.T) {
 	x := newTerminal(t, 20, 5)
 	p := &progress{out: x.near, bar: true}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// transport is a network of one function.
+// transport is a network whose round trips are a function.
 type transport func(*http.Request) (*http.Response, error)
 
 func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
@@ -26,7 +26,7 @@ func answer(status int, body string) *http.Response {
 	return &http.Response{StatusCode: status, Status: http.StatusText(status), Body: io.NopCloser(strings.NewReader(body))}
 }
 
-// timed calls the tool over t, and returns how long it took besides what it did.
+// timed calls the tool over t. It returns the time taken and the results.
 func timed(t transport, args ...string) (took time.Duration, status int, stdout, stderr string) {
 	var out, errs strings.Builder
 	p := &Program{Name: "curfew ctl", Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errs, transport: t}
@@ -99,7 +99,7 @@ func TestDelayBetweenConnections(t *testing.T) {
 	})
 }
 
-// A replacement, which takes as long as the logs are, says how far it is, to people, and on standard error. It printed nothing.
+// A replacement takes as long as copying the logs. Its progress is printed to standard error, in text formats only; it once printed none.
 func TestReplacementIsFollowed(t *testing.T) {
 	for _, tt := range []struct{ args, stderr string }{
 		{"cluster replace c:5680", "shard 1: curfew@c: learner, catches up: it lacks 7 entries, and has no vote yet\n"},

@@ -33,7 +33,7 @@ func topCommands() []command {
 	}}
 }
 
-// topOrders are what queues can be sorted by, in the order in which the key s goes through them.
+// topOrders are the orders of queues, in the sequence in which the key s switches between them.
 var topOrders = []string{"rate", "due", "lag", "messages", "bytes"}
 
 const (
@@ -48,7 +48,7 @@ func checkTop(c *call) error {
 		return err
 	}
 	if s := c.value("sort"); c.has("sort") && !slices.Contains(topOrders, s) {
-		return misused("--sort %s: there are %s", s, strings.Join(topOrders, ", "))
+		return misused("--sort %s: expected one of %s", s, strings.Join(topOrders, ", "))
 	}
 	if c.has("count") && c.number("count") < 1 {
 		return misused("--count %s: accepted are 1 and more", c.value("count"))
@@ -73,25 +73,25 @@ func topInterval(c *call) (time.Duration, error) {
 	return d, nil
 }
 
-// top is a run of the command.
+// top is the execution of the command.
 type top struct {
 	*call
 	interval time.Duration
 	sort     string
 	page     int
-	left     int // looks until the end; 0 or less = there is none
+	left     int // states to show until the end; 0 or less = unlimited
 	broker   object
 	shown    time.Time // when a state was shown last
-	states   int       // of this stream: the first one has no rates
-	fresh    bool      // the next state of the screen is shown at once
+	states   int       // of this stream; the first has no rates
+	fresh    bool      // the next state is shown on the screen at once
 	state    map[string]any
-	problem  string // why there is no newer state; "" = there is
+	problem  string // why no newer state arrives; "" = they arrive
 	screen   *screen
-	asked    int // queues on a page of the screen
-	room     int // queues that the screen has had room for
+	asked    int // page size of the screen
+	room     int // how many queues fitted on the screen
 }
 
-// errEnough ends the command in good order.
+// errEnough ends the command without an error.
 var errEnough = errors.New("enough")
 
 func runTop(ctx context.Context, c *call) error {
@@ -125,7 +125,7 @@ func runTop(ctx context.Context, c *call) error {
 		err = t.interact(ctx)
 	}
 	if errors.Is(err, errEnough) || ctx.Err() != nil {
-		return nil //nolint:nilerr // the user asked for the end
+		return nil //nolint:nilerr // the user wanted the end
 	}
 	return err
 }
@@ -139,7 +139,7 @@ func (t *top) address(rows int) string {
 	return path("live") + "?" + q.Encode()
 }
 
-// refused words the refusal of a broker that has no such view, or no such virtual host.
+// refused replaces the refusal of a broker without this view, or without this virtual host.
 func (t *top) refused(err error) error {
 	switch {
 	case isRefusal(err, http.StatusNotFound) && t.has("vhost"):
@@ -150,7 +150,7 @@ func (t *top) refused(err error) error {
 	return err
 }
 
-// follow prints a block for each look, where there is no terminal.
+// follow prints a block of text for each state, where standard output is not a terminal.
 func (t *top) follow(ctx context.Context) error {
 	rows := usualRows
 	if t.has("rows") {
@@ -174,7 +174,7 @@ func (t *top) follow(ctx context.Context) error {
 	}
 }
 
-// look prints a state, unless it comes too soon. The first state of a stream has no rates: the next one comes a second later.
+// look prints a state, unless the interval has not passed yet. The first state of a stream has no rates; the next comes a second later.
 func (t *top) look(s map[string]any) error {
 	t.state = s
 	if t.states++; t.states == 1 || !t.shown.IsZero() && time.Since(t.shown) < t.interval-leastInterval/2 {
@@ -199,7 +199,7 @@ func (t *top) look(s map[string]any) error {
 	return nil
 }
 
-// firstLine returns the first line of an error's text, without what stands before errors.
+// firstLine returns the first line of an error's text, without the prefix "Error:".
 func firstLine(err error) string {
 	text, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "Error:\n"), "Error: "), "\n")
 	return text

@@ -49,7 +49,7 @@ func TestTopFrame(t *testing.T) {
 	}
 }
 
-// A screen of any size has a header, a queue, and what the keys do, and no line is wider than it.
+// On a screen of any size there are a header, a queue and the keys, and no line is wider than the screen.
 func TestTopFits(t *testing.T) {
 	for width := leastWidth; width < 140; width += 3 {
 		for _, height := range []int{10, 11, 15, 24, 60} {
@@ -71,7 +71,7 @@ func TestTopFits(t *testing.T) {
 	}
 }
 
-// On a terminal of less than the least size, all was drawn as for that one: it scrolled, and lines went on in the next one.
+// A terminal below the least size once got a full frame: it scrolled, and lines wrapped.
 func TestTopOnATinyTerminal(t *testing.T) {
 	for _, size := range [][2]int{{20, 5}, {1, 1}, {39, 9}, {20, 60}, {200, 3}} {
 		width, height := size[0], size[1]
@@ -147,7 +147,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// viewing is a broker with a live view, one state a second; its streams end after some.
+// viewing is a broker with a live view that sends one state a second; its streams end after a number of states.
 type viewing struct {
 	asked  []string
 	states int // of each stream; 0 = it goes on
@@ -201,11 +201,11 @@ func TestTopWithoutTerminal(t *testing.T) {
 		{"top --count 3 -p v --sort due --rows 500", viewing{}, 0, 3, 3 * time.Second, "/api/live?page=1&page_size=500&sort=due&vhost=v&view=top", ""},
 		{"top --count 3 --interval 10s", viewing{}, 0, 3, 21 * time.Second, "", ""},
 		{"top --timeout 5", viewing{}, 0, -1, 5 * time.Second, "", ""},
-		{"top --count 4", viewing{states: 3}, 0, 4, 5500 * time.Millisecond, "", "the connection was cut, by the broker or by a proxy between: connecting again"},
+		{"top --count 4", viewing{states: 3}, 0, 4, 5500 * time.Millisecond, "", "the connection was cut, by the broker or by a proxy in between: connecting again"},
 		{"top", viewing{refuse: 404}, unavailable, 0, 0, "", "this broker has no live views: top needs Curfew"},
 		{"top -p v", viewing{refuse: 404}, dataError, 0, 0, "", "Virtual host 'v' does not exist"},
 		{"top", viewing{kind: "text/html"}, unavailable, 0, 0, "", "answers with text/html and not with a live view"},
-		{"top --sort name", viewing{}, usageError, 0, 0, "", "--sort name: there are rate, due, lag, messages, bytes"},
+		{"top --sort name", viewing{}, usageError, 0, 0, "", "--sort name: expected one of rate, due, lag, messages, bytes"},
 		{"top --interval 100ms", viewing{}, usageError, 0, 0, "", "--interval 100ms: accepted are 1s to 1h"},
 		{"top --count 0", viewing{}, usageError, 0, 0, "", "--count 0: accepted are 1 and more"},
 		{"top --rows 501", viewing{}, usageError, 0, 0, "", "--rows 501: accepted are 1 to 500"},

@@ -9,7 +9,7 @@ import (
 	"unicode"
 )
 
-// The members of a state, which may be missing.
+// Members of a state; a missing one is 0 or empty.
 
 func number(v any) float64 {
 	n, _ := v.(json.Number)
@@ -27,10 +27,10 @@ func textOf(v any) string {
 	return s
 }
 
-// frame returns what is shown of a state, in lines of a width at most; height is how many there may be, 0 = any number.
+// frame returns a state as lines of at most width characters. height is the greatest number of lines; 0 = any number.
 func (t *top) frame(width, height int) []string {
 	lines := t.head(width)
-	const table, foot = 4, 2 // a header and some rows; an empty line and a hint
+	const table, foot = 4, 2 // table: a header and some rows; foot: an empty line and the hint
 	if height > 0 {
 		lines = lines[:min(len(lines), max(height-table-foot, 1))]
 	}
@@ -54,7 +54,7 @@ func (t *top) frame(width, height int) []string {
 	return lines
 }
 
-// hint says how queues are sorted, and what keys do.
+// hint names the order of the queues, and the keys.
 func (t *top) hint() string {
 	return fmt.Sprintf("by %s, page %d of %d  q quit  s sort  n p page", t.sort, int(number(t.state["page"])), int(number(t.state["page_count"])))
 }
@@ -68,7 +68,7 @@ func alarmsOf(state map[string]any) (all []string) {
 	return all
 }
 
-// head returns what is known of the broker as a whole, the most important first.
+// head returns lines about the broker as a whole, the most important first.
 func (t *top) head(width int) []string {
 	s := t.state
 	node, counts, totals, rates := inner(s, "node"), inner(s, "counts"), inner(s, "totals"), inner(s, "rates")
@@ -115,7 +115,7 @@ func (t *top) head(width int) []string {
 	return lines
 }
 
-// filled puts words into lines of a width at most.
+// filled joins words into lines of at most width characters.
 func filled(words []string, width int) (lines []string) {
 	line := ""
 	for _, w := range words {
@@ -136,7 +136,7 @@ func filled(words []string, width int) (lines []string) {
 type topColumn struct {
 	title string
 	width int
-	rank  int // columns of lower rank are left out last
+	rank  int // columns with the greatest rank are left out first
 	show  func(row map[string]any, now float64) string
 }
 
@@ -158,7 +158,7 @@ func topColumns() []topColumn {
 	}
 }
 
-// dueIn is how long until the next message expires or is released.
+// dueIn returns how long it is until the next message expires or is released.
 func dueIn(row map[string]any, now float64) string {
 	at := number(row["next_deadline"])
 	if r := number(row["next_release"]); at == 0 || r != 0 && r < at {
@@ -173,7 +173,7 @@ func dueIn(row map[string]any, now float64) string {
 	return brief(time.Duration(at-now) * time.Millisecond)
 }
 
-// lagOf is how long the oldest ready message has been there.
+// lagOf returns how long the oldest ready message has been in the queue.
 func lagOf(row map[string]any, now float64) string {
 	at := number(row["oldest"])
 	if at == 0 {
@@ -221,7 +221,7 @@ func (t *top) rows(width int) []string {
 	return lines
 }
 
-// nameOf names a queue, safe for terminals: clients choose names.
+// nameOf returns a queue's name, made safe for terminals, because clients choose it.
 func nameOf(row map[string]any) string {
 	name := shown(textOf(row["name"]))
 	if v := textOf(row["vhost"]); v != "/" {
@@ -230,7 +230,7 @@ func nameOf(row map[string]any) string {
 	return name
 }
 
-// shownLine makes a text safe for terminals that may have blanks.
+// shownLine makes a text safe for terminals. It may contain blanks.
 func shownLine(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r != ' ' && !unicode.IsPrint(r) {
@@ -240,7 +240,7 @@ func shownLine(text string) string {
 	}, text)
 }
 
-// rate formats a number per second; absent is one that is not known yet.
+// rate formats a number per second; nil is one that is not known yet.
 func rate(v any) string {
 	if v == nil {
 		return "-"
@@ -295,8 +295,8 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%dd", int64(d/day))
 }
 
-// runeWidth returns how many columns of a terminal a character takes, as terminals have it: none for what is put on the one before, two
-// for those of East Asia and for pictures.
+// runeWidth returns how many columns a terminal uses for a character: 0 for combining characters, which appear on the character before,
+// 2 for East Asian characters and emoji, otherwise 1.
 func runeWidth(r rune) int {
 	switch {
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
@@ -315,7 +315,7 @@ func widthOf(s string) (n int) {
 	return n
 }
 
-// fitted cuts a text that is wider than there is room for.
+// fitted truncates a text to a width.
 func fitted(s string, width int) string {
 	if widthOf(s) <= width {
 		return s
@@ -331,13 +331,13 @@ func fitted(s string, width int) string {
 	return b.String() + "…"
 }
 
-// padded fits a text and fills it up on the right.
+// padded fits a text to a width, with spaces on the right.
 func padded(s string, width int) string {
 	s = fitted(s, width)
 	return s + strings.Repeat(" ", width-widthOf(s))
 }
 
-// right fits a text and fills it up on the left.
+// right fits a text to a width, with spaces on the left.
 func right(s string, width int) string {
 	s = fitted(s, width)
 	return strings.Repeat(" ", width-widthOf(s)) + s

@@ -58,7 +58,7 @@ func nonEmptyUser(c *call) error {
 	return nil
 }
 
-// hashing is the algorithm of a password_hash that does not name one.
+// hashing is the algorithm of a password_hash that names none.
 const hashing = "rabbit_password_hashing_sha256"
 
 func addUser(ctx context.Context, c *call) error {
@@ -92,15 +92,14 @@ func addUser(ctx context.Context, c *call) error {
 	return c.result("Done. Don't forget to grant the user permissions to some virtual hosts! See '%s help set_permissions' to learn more.", c.program.Name)
 }
 
-// user returns what the API knows about a user.
+// user returns the API's description of a user.
 func (c *call) user(ctx context.Context, name string) (object, error) {
 	var u object
 	err := c.api.get(ctx, path("users", name), &u)
 	return u, err
 }
 
-// changeUser replaces properties of the user in the first operand. It repeats the others, because the API sets all of them at
-// once.
+// changeUser replaces properties of the user in the first operand. It sends the others unchanged, because a request sets all of them.
 func (c *call) changeUser(ctx context.Context, change func(body map[string]any)) error {
 	u, err := c.user(ctx, c.operands[0])
 	if err != nil {
@@ -155,8 +154,8 @@ func authenticateUser(ctx context.Context, c *call) error {
 	return c.result("Success")
 }
 
-// authenticate calls the API as a user, and returns why the API refuses the password; "" = it does not. The API refuses a user
-// without tags for that only if the password is right.
+// authenticate logs in to the API as a user. It returns the API's reason for refusing the password; "" = the password is right. A user
+// without tags may not use the API, but the API says so only after it has accepted the password.
 func (c *call) authenticate(ctx context.Context, name, password string) (refused string, err error) {
 	api := *c.api
 	api.user, api.password = name, password
@@ -165,7 +164,7 @@ func (c *call) authenticate(ctx context.Context, name, password string) (refused
 	switch {
 	case !ok:
 		return "", err
-	case r.status == http.StatusTooManyRequests, r.status >= http.StatusInternalServerError: // nobody has looked at it
+	case r.status == http.StatusTooManyRequests, r.status >= http.StatusInternalServerError: // the password was not checked
 		return "", failed(temporaryFailure, "the password of user '%s' was not checked: %s", name, r.reason)
 	case r.reason == "Not management user":
 		return "", nil
@@ -175,7 +174,7 @@ func (c *call) authenticate(ctx context.Context, name, password string) (refused
 	return r.reason, nil
 }
 
-// hashPassword prints the hash that add_user --pre-hashed-password takes: a random salt, and SHA-256 of it and the password.
+// hashPassword prints the hash for add_user --pre-hashed-password: a random salt, and SHA-256 of the salt and the password.
 func hashPassword(ctx context.Context, c *call) error {
 	c.banner("Will hash password")
 	password, err := c.password(ctx, 0)

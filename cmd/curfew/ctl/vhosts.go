@@ -41,7 +41,7 @@ func vhostCommands() []command {
 	}
 }
 
-// addVHost leaves a virtual host that exists as it is.
+// addVHost does not change a virtual host that exists already.
 func addVHost(ctx context.Context, c *call) error {
 	c.banner("Adding vhost \"%s\" ...", c.operands[0])
 	switch err := c.api.get(ctx, path("vhosts", c.operands[0])+"?columns=name", nil); {
@@ -53,7 +53,7 @@ func addVHost(ctx context.Context, c *call) error {
 	return c.put(ctx, "vhosts/{1}", c.vhostMetadata())
 }
 
-// vhostMetadata returns the properties of a virtual host that options name.
+// vhostMetadata returns the properties of a virtual host that options specify.
 func (c *call) vhostMetadata() map[string]any {
 	given := map[string]any{}
 	for _, name := range []string{"description", "tags"} {
@@ -86,7 +86,7 @@ func setVHostTags(ctx context.Context, c *call) error {
 	return c.doneUnless(c.amendVHost(ctx, name, map[string]any{"tags": strings.Join(tags, ",")}))
 }
 
-// amendVHost changes some properties of a virtual host. It repeats the others, because the API sets all of them at once.
+// amendVHost changes some properties of a virtual host. It sends the others unchanged, because a request sets all of them.
 func (c *call) amendVHost(ctx context.Context, name string, changes map[string]any) error {
 	var v object
 	if err := c.api.get(ctx, path("vhosts", name), &v); err != nil {
@@ -112,7 +112,7 @@ func traceOff(ctx context.Context, c *call) error {
 	return c.resultUnless(c.amendVHost(ctx, c.vhost(), map[string]any{"tracing": false}), "Trace disabled for vhost %s", c.vhost())
 }
 
-// defined reports whether the API knows a value.
+// defined reports whether the API returned a value.
 func defined(raw json.RawMessage) bool {
 	return raw != nil && string(raw) != "null" && string(raw) != `"undefined"`
 }

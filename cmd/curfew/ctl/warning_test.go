@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Lists of a virtual host that does not exist were empty without a word. Scripts that call rabbitmqctl still get what they got.
+// Lists of a virtual host that does not exist were once empty without an error. Under the name rabbitmqctl they still are.
 func TestListsOfNoVirtualHost(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(server.Close)
@@ -31,7 +31,7 @@ func TestListsOfNoVirtualHost(t *testing.T) {
 	}
 }
 
-// A node of a cluster that lacks something says so in headers, which lists do not show.
+// A node of a cluster whose answer lacks something says so in headers; the tool prints warnings.
 func TestIncompleteAnswers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Curfew-Unreachable", "curfew@b:5680, curfew@c:5680")
@@ -53,7 +53,7 @@ func TestIncompleteAnswers(t *testing.T) {
 	}
 }
 
-// Nodes that do not answer yet are what await_online_nodes waits for: that is no warning.
+// await_online_nodes waits for nodes that do not answer yet, so these cause no warning.
 func TestAwaitedNodesAreNoWarning(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Curfew-Unreachable", "curfew@c:5680")

@@ -24,22 +24,22 @@ func watermarkCommands() []command {
 	}
 }
 
-// quantity is an amount of bytes in the notation of rabbitmqctl: a whole number, with a unit or without.
+// quantity is a number of bytes in rabbitmqctl's notation: a whole number, with or without a unit.
 var quantity = regexp.MustCompile(`^([0-9]+)([A-Za-z]{0,4})$`)
 
 var quantityUnits = map[string]int64{
 	"": 1, "k": 1 << 10, "kiB": 1 << 10, "M": 1 << 20, "MiB": 1 << 20, "G": 1 << 30, "GiB": 1 << 30, "kB": 1e3, "MB": 1e6, "GB": 1e9,
 }
 
-// someUnits are those of quantityUnits, for people. The larger ones of later versions of rabbitmqctl are refused.
+// someUnits are the units of quantityUnits, for error texts. Larger units, which later versions of rabbitmqctl have, are refused.
 const someUnits = "k, kB, kiB, M, MB, MiB, G, GB or GiB"
 
-// badQuantity refuses an amount in the words of rabbitmqctl, and says what is accepted.
+// badQuantity refuses a number of bytes with rabbitmqctl's text, followed by the accepted notations.
 func badQuantity(problem string) error {
 	return badArgument(problem + " Accepted are whole numbers of bytes, with a unit or without: " + someUnits)
 }
 
-// parseQuantity reads an amount of bytes; wrong is "" if it is accepted.
+// parseQuantity reads a number of bytes; wrong is the error text, "" if there is none.
 func parseQuantity(s string) (bytes int64, wrong string) {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil {
 		return n, ""
@@ -64,12 +64,12 @@ func badArgument(problem string) error { return &misuse{dataError, problem} }
 // watermark reads the operands of a command that sets a threshold.
 type watermark func(operands []string) (threshold, error)
 
-// threshold is what the operands ask for.
+// threshold is the setting that the operands describe.
 type threshold struct {
 	name   string // of the API's resource
 	how    string // absolute or relative
 	value  any
-	banner string // for the node and what was asked for
+	banner string // a format for the node and the value
 	asked  string
 }
 
@@ -97,7 +97,7 @@ var (
 	diskLimit       watermark = readDiskLimit
 )
 
-// operand returns the operand of a form with one, or with a word before it.
+// operand returns the only operand, or the one after word.
 func operand(operands []string, word string) (string, error) {
 	switch {
 	case operands[0] != word && len(operands) > 1:
@@ -136,7 +136,7 @@ func readMemoryWatermark(operands []string) (threshold, error) {
 	return threshold{"memory-watermark", "absolute", n, "Setting memory threshold on %s to %s bytes ...", asked}, nil
 }
 
-// maxTimes is how many times the memory a reserve of disk space may be.
+// maxTimes is the greatest reserve of disk space relative to the memory.
 const maxTimes = 100
 
 func readDiskLimit(operands []string) (threshold, error) {

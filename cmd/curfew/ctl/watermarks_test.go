@@ -2,7 +2,7 @@ package ctl
 
 import "testing"
 
-// What rabbitmqctl 3.10 takes and refuses, with its words, and the units, which it does not name.
+// rabbitmqctl 3.10 accepts and refuses the same operands, with the same texts; only the list of units is ours.
 func TestWatermarkOperands(t *testing.T) {
 	const (
 		bad, few, many = "Bad argument.", "not enough arguments.", "too many arguments."

@@ -106,7 +106,7 @@ func TestReloadAndUnload(t *testing.T) {
 	api.answer = always(http.StatusUnauthorized, `{"error":"not_authorized","reason":"Login failed"}`)
 	over(t, api, asMe(t, "unload", "tempo")...).want(t, 1, "",
 		"curfew policy unload: http://broker:15672 does not know user 'me' with this password: Login failed\n\n"+
-			"--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, tell others.\n")
+			"--username and --password, or CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, specify others.\n")
 }
 
 // The stack of a Go policy's panic used to start at the margin, like policies' names.
