@@ -73,7 +73,7 @@ func TestHealthcheckElsewhere(t *testing.T) {
 		name string
 		args []string
 		code int
-		want string // a part of what is printed
+		want string // a part of the output
 	}{
 		{"own certificate", []string{"--management", "off"}, 0, "ready: https://127.0.0.1:" + port + "/readyz\n"},
 		{"other's certificate", []string{"--url", other.URL}, 1, "certificate signed by unknown authority"},

@@ -65,7 +65,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// A binary made without the go tool's stamp used not to say from what it was made.
+// A binary built without the go tool's stamp once did not name its source.
 func TestVersionNamesCommit(t *testing.T) {
 	if _, stdout, _ := invoke("version"); !strings.Contains(stdout, "\ncommit ") {
 		t.Errorf("without -ldflags: got %s", stdout)

@@ -171,7 +171,7 @@ func fill(c *visitor) {
 	c.publish("", "passing", persistent("in a queue that goes"))
 	c.must(c.fetch("kept").Ack(false))
 	c.fetch("kept")                               // comes back
-	c.publish("events", "a.b", persistent("100")) // it is confirmed after what came before it is durable
+	c.publish("events", "a.b", persistent("100")) // its confirm comes after the operations before it are durable
 }
 
 func check(c *visitor) {

@@ -22,7 +22,7 @@ import (
 type fake struct {
 	options  broker.Options // that it was made from
 	alarms   []string
-	start    func(ctx context.Context) error // what Start does; nil = nothing
+	start    func(ctx context.Context) error // called by Start; nil = Start does nothing
 	failed   chan error
 	emptied  chan struct{}
 	reloaded chan *config.Config
@@ -84,7 +84,7 @@ type process struct {
 	exited  chan int
 	dir     string
 	addr    map[string]string // by key, as the log has them
-	printed bytes.Buffer      // what was not JSON; read it after exit
+	printed bytes.Buffer      // output that was not JSON; read it after exit
 }
 
 // Write receives the log; slog writes line by line.
@@ -251,7 +251,7 @@ func TestDataDirectoryCannotBeMade(t *testing.T) {
 	p.stop()
 	a := &app{plugins: allPlugins(nil), stdout: io.Discard, stderr: p, signals: make(chan os.Signal, 1), newBroker: newBroker}
 	p.lines = make(chan record, 100)
-	dir := filepath.Join(p.file(), "data") // in what is a file
+	dir := filepath.Join(p.file(), "data") // the parent is a file, not a folder
 	if code := a.run([]string{"serve", "--config", p.file(), "--data", dir}); code != exitFailure {
 		t.Errorf("exit status %d, want %d", code, exitFailure)
 	}

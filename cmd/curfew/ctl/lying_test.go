@@ -77,7 +77,7 @@ func speaking(t *testing.T, text string) (address string) {
 			if err != nil {
 				return
 			}
-			_, _ = c.Read(make([]byte, 1024)) // what it does not understand
+			_, _ = c.Read(make([]byte, 1024)) // the request, which it does not understand
 			_, _ = io.WriteString(c, text)
 			c.Close()
 		}

@@ -133,7 +133,7 @@ func words(t *testing.T, line string) []string {
 
 // fake is an API that gives prepared answers and records the requests.
 type fake struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	answers []string
 	log     []string
 }

@@ -17,9 +17,9 @@ import (
 
 // terminal is a pseudo terminal that records its output.
 type terminal struct {
-	far, near *os.File // what a person has, and what the program has
+	far, near *os.File // the ends of the person and of the program
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	written strings.Builder
 	gone    bool       // nothing more is written
 	changed *sync.Cond // with mu

@@ -63,7 +63,7 @@ func (c *call) vhostMetadata() map[string]any {
 	}
 	if c.has("default-queue-type") {
 		given["default_queue_type"] = c.value("default-queue-type")
-		given["defaultqueuetype"] = c.value("default-queue-type") // what RabbitMQ before 3.11 reads
+		given["defaultqueuetype"] = c.value("default-queue-type") // read by RabbitMQ before 3.11
 	}
 	return given
 }

@@ -24,7 +24,7 @@ type language struct {
 	name  string
 	alias string            // another name for --lang, if any
 	build string            // the command that makes NAME.wasm, for the README
-	tools string            // what the command needs, for the README
+	tools string            // the tools that the command needs, for the README
 	first string            // a command to run in the folder before the first build, if there is one
 	fuel  string            // the flag for fuel that the broker needs, if any
 	hold  string            // holds a message for a minute, for the README

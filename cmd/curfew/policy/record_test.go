@@ -13,7 +13,7 @@ import (
 // source is a broker with a queue, whose copy gets some messages.
 type source struct {
 	bindings string
-	arrived  map[string][]string // answers to one fetch after another, of the copy and of what came too late for it
+	arrived  map[string][]string // answers to successive fetches of the copy, and of messages that came too late for it
 }
 
 var tapName = regexp.MustCompile(`curfew\.record\.\d+\.[0-9a-f]+`)

@@ -16,7 +16,7 @@ import (
 
 // The events of a trace.
 const (
-	eventQueue   = "queue"   // the first line, and only that: what the queue is like
+	eventQueue   = "queue"   // the first line, and no other: the queue's properties
 	eventPublish = "publish" // a message enters
 	eventDeliver = "deliver" // the message at the head, or the one named, is delivered
 	eventAck     = "ack"     // a delivered message is acknowledged

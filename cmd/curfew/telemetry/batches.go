@@ -37,7 +37,7 @@ type batches struct {
 	of, by []byte // encoded resource and scope, which precede the spans of a batch
 	head   int    // size of these in bytes
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	filled []batch    // in order; the last one is being filled
 	count  int        // number of spans in them
 	size   int        // size of these spans in bytes
@@ -51,7 +51,7 @@ type batches struct {
 	stop  context.CancelFunc
 
 	dropped  func() uint64 // number of spans that the core dropped
-	dropping drops         // what was logged about these; belongs to the goroutine
+	dropping drops         // belongs to the goroutine
 
 	flush       func() // converts the core's buffered spans; called by the goroutine
 	failing     bool   // all or a part of the last batch was lost; belongs to the goroutine

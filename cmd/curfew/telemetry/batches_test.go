@@ -33,7 +33,7 @@ type upstream struct {
 	got  []*tracepb.Span
 	last *tracepb.ResourceSpans
 	err  error
-	hold chan struct{} // nil, or what each upload waits for, as long as it may
+	hold chan struct{} // each upload waits for it, at most until its timeout; nil = it does not wait
 
 	largest int // batch
 }
@@ -391,7 +391,7 @@ func TestNotedSpansAreSent(t *testing.T) {
 			if len(u.got) != want {
 				t.Errorf("%d were sent, want %d", len(u.got), want)
 			}
-			noted.Add(0) // what was read was read before more is sent: the race detector is told so
+			noted.Add(0) // for the race detector: the reads come before the next send
 		}
 		noted.Store(12)
 		b.wake.kick()

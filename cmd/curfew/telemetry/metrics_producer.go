@@ -17,7 +17,7 @@ import (
 type producer struct {
 	collector *core.Collector
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	last  *core.Collection
 	made  []metricdata.ScopeMetrics // made from last; read only
 	known map[*core.Labels]attribute.Set

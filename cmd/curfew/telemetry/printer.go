@@ -24,14 +24,14 @@ type printer struct {
 	log           *slog.Logger
 	printed, lost atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	pages   []string   // waiting to be written
 	closing bool
 	wake    signalled     // there are pages, or the printer is closing
 	ended   chan struct{} // closed when the goroutine has ended
 
 	dropped  func() uint64 // number of spans that the core dropped; nil: they are not counted
-	dropping drops         // what was logged about these; belongs to the goroutine
+	dropping drops         // belongs to the goroutine
 }
 
 // maxPages bounds the waiting pages.
