@@ -4,7 +4,7 @@ import "slices"
 
 // Reasons why commands of rabbitmqctl do not exist here.
 const (
-	noErlang  = "there is no Erlang node behind this broker"
+	noErlang  = "this broker does not run on an Erlang node"
 	noCluster = "the nodes of a cluster are listed in cluster.nodes; see \"cluster replace\""
 	noMirrors = "there are no mirrored queues"
 	noProcess = "the broker is an ordinary process: start it with \"curfew serve\", stop it with SIGTERM"

@@ -45,9 +45,9 @@ func TestIncompleteAnswers(t *testing.T) {
 	if status := p.Run([]string{"list_vhosts", "-s"}); status != 0 || out.String() != "" {
 		t.Errorf("got status %d, %q", status, out.String())
 	}
-	want := "Warning: no answer from curfew@b:5680, curfew@c:5680: what only these nodes know is missing\n" +
+	want := "Warning: no answer from curfew@b:5680, curfew@c:5680: their part of the answer is missing\n" +
 		"Warning: the virtual hosts '/', 'or,ders' have no owner now: their part is missing\n" +
-		"Warning: the node knows of no majority of the cluster's nodes, or has not heard of the latest changes: what it says may be old\n"
+		"Warning: the node does not reach a majority of the cluster's nodes, or lacks the latest changes: the answer may be out of date\n"
 	if errs.String() != want {
 		t.Errorf("got %q, want %q", errs.String(), want)
 	}
