@@ -28,9 +28,7 @@ type ownedLog struct {
 	appended atomic.Uint64 // index of the last entry that the node may not have got yet; 0 = none
 }
 
-var (
-	_ wlog.Log = (*ownedLog)(nil)
-)
+var _ wlog.Log = (*ownedLog)(nil)
 
 // page is what entries of a local log are rounded up to.
 const page = 4 << 10
