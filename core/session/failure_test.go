@@ -190,3 +190,16 @@ func TestAcknowledgementsOfOtherQueuesAreRestored(t *testing.T) {
 	p.closed(2, amqp.ReplyInternalError, "INTERNAL_ERROR - queue 'one' in vhost '/' is stopped: the broker is shutting down, see the broker logfile")
 	p.holds(1, "another", 1)
 }
+
+// When a transaction is committed after queues or bindings have changed, its messages to the default exchange are routed again. If the vhost
+// had moved by then, they were dropped, and the client got tx.commit-ok.
+func TestTransactionOfAMovedVHost(t *testing.T) {
+	v := vhost.New(vhost.Config{Name: "/", Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard(), DefinitionLog: brokenDisk{}})
+	p := newProbe(t, func(o *Options) { o.VHosts = func(string) (*vhost.VHost, bool) { return v, true } }).open().channel(1)
+	do[*amqp.QueueDeclareOK](p, 1, &amqp.QueueDeclare{Queue: "kept", Durable: true})
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	p.publish(1, kept("kept", "m"))
+	v.Move("moved")
+	p.send(1, &amqp.TxCommit{})
+	p.refused(amqp.ReplyConnectionForced, "CONNECTION_FORCED - vhost '/' is not served by this node any more")
+}

@@ -78,14 +78,20 @@ func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
 }
 
 // updateQueues replaces the queues of a transaction's messages by the queues that now have the same names, as RabbitMQ does. It returns
-// mandatory messages without a queue to the client.
-func (ch *channel) updateQueues(t *transaction) {
-	changed := ch.conn.vhost.Generation() != t.generation
+// mandatory messages without a queue to the client. After an error nothing was done.
+func (ch *channel) updateQueues(t *transaction) error {
+	if ch.conn.vhost.Generation() != t.generation {
+		for i := range t.messages {
+			p := &t.messages[i]
+			queues, err := ch.successors(p.Routing, p.queues)
+			if err != nil {
+				return err
+			}
+			p.queues = queues
+		}
+	}
 	for i := range t.messages {
 		p := &t.messages[i]
-		if changed {
-			p.queues = ch.successors(p.Routing, p.queues)
-		}
 		routed := leads(&p.Message, p.queues)
 		ch.counts.routed += uint64(routed)
 		if routed == 0 {
@@ -93,20 +99,21 @@ func (ch *channel) updateQueues(t *transaction) {
 		}
 	}
 	ch.counts.share(&ch.sharedCounts)
+	return nil
 }
 
 // successors returns the queues that now have the names of the queues a message was routed to. On the default exchange, the names are
 // the routing keys, whether or not such a queue existed.
-func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) []*queue.Mailbox {
+func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) ([]*queue.Mailbox, error) {
 	switch c := ch.conn; {
 	case isReply(o):
-		return queues
+		return queues, nil
 	case o.Exchange == "":
 		m := &parts.Message{Key: o.Key, More: slices.Concat(o.CC, o.BCC)}
-		queues, _, _ = c.vhost.Route(o.Exchange, m, queues[:0]) // permission was checked when the message was published
-		return queues
+		queues, _, err := c.vhost.Route(o.Exchange, m, queues[:0]) // permission was checked when the message was published
+		return queues, err
 	default:
-		return c.vhost.Successors(queues)
+		return c.vhost.Successors(queues), nil
 	}
 }
 
@@ -163,7 +170,11 @@ func (ch *channel) txCommit() error {
 	ch.tx.removeEnded()
 	t := ch.tx
 	ch.begin()
-	ch.updateQueues(&t)
+	if err := ch.updateQueues(&t); err != nil {
+		ch.conn.trackBuffered(-t.size)
+		ch.tx.settles = t.settles
+		return err
+	}
 	first, second := t.rounds()
 	refused, err := queue.Transact(first)
 	ch.conn.trackBuffered(-t.size)
