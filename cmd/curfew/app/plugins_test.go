@@ -84,7 +84,7 @@ func TestVersionSurvivesPlugins(t *testing.T) {
 	}{
 		{"panic", func(lanternConfig) (hook.Plugin, error) { panic("no oil\nat all") }, "unknown: it panics: no oil at all"},
 		{"error", func(lanternConfig) (hook.Plugin, error) { return nil, errors.New("wick: is empty") }, "unknown: its defaults are invalid: wick: is empty"},
-		{"nothing", func(lanternConfig) (hook.Plugin, error) { return nil, nil }, "unknown: New returned neither an error nor a plugin"},
+		{"nothing", func(lanternConfig) (hook.Plugin, error) { return nil, nil }, "unknown: its function New returned neither an error nor a plugin"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, _ := invokeWith([]hook.Factory{hook.NewFactory("lantern", lanternConfig{}, tt.build)}, "version")

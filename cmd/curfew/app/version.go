@@ -168,7 +168,7 @@ func offered(f hook.Factory) (o offers, err error) {
 		return o, fmt.Errorf("its defaults are invalid: %w", err)
 	}
 	if p == nil {
-		return o, errors.New("New returned neither an error nor a plugin")
+		return o, errors.New("its function New returned neither an error nor a plugin")
 	}
 	for _, a := range p.Arguments() {
 		o.Arguments = append(o.Arguments, a.Name)

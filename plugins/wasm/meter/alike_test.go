@@ -98,7 +98,7 @@ func checkModule(t *testing.T, r wazero.Runtime, module []byte) {
 }
 
 const (
-	// enough is the fuel of a call in checkAlike: what bounds the unmetered one.
+	// enough is the fuel of a call in checkAlike. It also bounds the call of the unmetered program.
 	enough = 50_000
 	// calls is how many functions checkAlike calls. All of them cannot make a table so large that the limit
 	// on its size makes a difference.
