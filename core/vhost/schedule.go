@@ -3,6 +3,7 @@ package vhost
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/journal"
@@ -142,17 +143,35 @@ func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 	resume = x.schedule.mailbox.HaltReleases()
 	arrived := make(chan error, 1)
 	if x.schedule.mailbox.AfterDeadLetters(func(err error) { arrived <- err }) {
-		if journal.IsVoucher(x.storage().Journal.Extent()) {
+		full := false
+		if full, err = awaitReleases(arrived, x.storage().Journal); full {
 			resume()
 			return nil, refuse(Precondition, "%s has released messages that wait for space on the disk: delete it when there is space", v.exchangeName(exchange))
 		}
-		err = <-arrived
 	}
 	if err != nil {
 		resume()
 		return nil, v.stoppedError(err, "%s: messages that it has released could not be written", v.exchangeName(exchange))
 	}
 	return resume, nil
+}
+
+// lookForSpace is how often a deletion that waits for released messages looks whether the disk is full by now.
+const lookForSpace = 100 * time.Millisecond
+
+// awaitReleases waits until released messages have arrived durably, and returns the error of those that never will. It returns early
+// if the disk is full.
+func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error) {
+	look := time.NewTicker(lookForSpace) //nolint:forbidigo // the disk is looked at; nothing is due at this time
+	defer look.Stop()
+	for !journal.IsVoucher(j.Extent()) {
+		select {
+		case err := <-arrived:
+			return false, err
+		case <-look.C:
+		}
+	}
+	return true, nil
 }
 
 // deleteDrained deletes an auto-delete exchange that lost its last binding and now its last message. It reports whether it did, and

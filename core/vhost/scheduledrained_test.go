@@ -3,8 +3,10 @@ package vhost
 import (
 	"errors"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,7 +21,7 @@ type slowLog struct {
 	memoryLog
 	mu      sync.Mutex // guards waiting
 	waiting []journal.Completer
-	full    bool // the disk is
+	full    atomic.Bool // the disk is
 }
 
 func (k *slowLog) NewStorage() *queue.Storage {
@@ -42,7 +44,7 @@ func (k *slowLog) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c j
 
 // Extent implements [queue.Journal].
 func (k *slowLog) Extent() uint32 {
-	if k.full {
+	if k.full.Load() {
 		return math.MaxUint32 // a voucher
 	}
 	return 1
@@ -123,27 +125,36 @@ func TestDeletionWaitsForWhatWasReleased(t *testing.T) {
 // On a full disk, the deletion of an exchange that had just released messages waited for as long as the disk was full, and its client
 // with it.
 func TestDeletionDoesNotWaitForAFullDisk(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		k := &slowLog{}
-		v, _ := newHoldingVHost(t, &holder{}, k)
-		_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
-		must(t, err)
-		must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, Args: args("x-inner", "fanout")}, nil))
-		bind(t, v, "x", "q", "")
-		sent{exchange: "x", body: "a", props: headersOf("wait", int32(100))}.send(t, v)
-		sent{exchange: "x", body: "b", props: headersOf("wait", int32(5000))}.send(t, v)
-		k.durable()
-		k.full = true
-		time.Sleep(time.Second)
-		want(t, v.DeleteExchange("x", false), Precondition,
-			"exchange 'x' in vhost '/' has released messages that wait for space on the disk: delete it when there is space")
-		wantHeld(t, v, "x", 1)
-		k.full = false
-		time.Sleep(5 * time.Second)
-		wantHeld(t, v, "x", 0) // it releases on
-		k.durable()
-		must(t, v.DeleteExchange("x", false))
-	})
+	for _, before := range []bool{true, false} { // or while the deletion waits for the disk
+		t.Run(strconv.FormatBool(before), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { deleteOnFullDisk(t, before) }) })
+	}
+}
+
+func deleteOnFullDisk(t *testing.T, before bool) {
+	t.Helper()
+	k := &slowLog{}
+	v, _ := newHoldingVHost(t, &holder{}, k)
+	_, err := v.DeclareQueue(QueueDeclare{Name: "q", Durable: true})
+	must(t, err)
+	must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, Args: args("x-inner", "fanout")}, nil))
+	bind(t, v, "x", "q", "")
+	sent{exchange: "x", body: "a", props: headersOf("wait", int32(100))}.send(t, v)
+	sent{exchange: "x", body: "b", props: headersOf("wait", int32(5000))}.send(t, v)
+	k.durable()
+	if before {
+		k.full.Store(true)
+	} else {
+		time.AfterFunc(2*time.Second, func() { k.full.Store(true) })
+	}
+	time.Sleep(time.Second)
+	want(t, v.DeleteExchange("x", false), Precondition,
+		"exchange 'x' in vhost '/' has released messages that wait for space on the disk: delete it when there is space")
+	wantHeld(t, v, "x", 1)
+	k.full.Store(false)
+	time.Sleep(5 * time.Second)
+	wantHeld(t, v, "x", 0) // it releases on
+	k.durable()
+	must(t, v.DeleteExchange("x", false))
 }
 
 // An auto-delete exchange that lost its last binding while it held messages stayed for ever after a restart.
