@@ -61,8 +61,10 @@ type server interface {
 	Management() mgmt.Options
 	// Opened is called when the management API answers.
 	Opened(api *mgmt.API)
-	// ReloadTLS reads the certificate files again. On an error the old certificates stay in use.
+	// ReloadTLS reads the certificate files for clients again. On an error the old certificates stay in use.
 	ReloadTLS() error
+	// ReloadNodeTLS is ReloadTLS for the files for other nodes of a cluster. It does nothing without such files.
+	ReloadNodeTLS() error
 
 	MemoryLimit() int64
 	SetMemoryLimit(bytes int64)
@@ -189,9 +191,7 @@ func (b *Broker) PageAddress() string { return b.management.pageAddress() }
 func (b *Broker) Reload(next *config.Config) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
-	if err := b.reloadTLS(); err != nil {
-		b.log.Error("the files for TLS were not reloaded", "error", err) // which names the key
-	}
+	b.reloadTLS()
 	b.followLimits(next)
 	for _, c := range b.running.Changes(next) {
 		if !c.Live {
@@ -200,16 +200,28 @@ func (b *Broker) Reload(next *config.Config) {
 	}
 }
 
-// reloadTLS reads the certificates again. All listeners have the same files: if they are wrong for one, all keep the old ones.
-func (b *Broker) reloadTLS() error {
+// reloadTLS reads the certificates again. Those for clients and those for other nodes are renewed independently: one broken file must not let
+// the other certificates expire.
+func (b *Broker) reloadTLS() {
+	some := false
+	for _, reload := range []func() error{b.reloadClientTLS, b.server.ReloadNodeTLS} {
+		if err := reload(); err != nil {
+			b.log.Error("the files for TLS were not reloaded", "error", err) // which names the key
+			continue
+		}
+		some = true
+	}
+	if some {
+		b.logExpiring()
+	}
+}
+
+// reloadClientTLS reads the files named by tls again. All listeners have the same files: if they are wrong for one, all keep the old ones.
+func (b *Broker) reloadClientTLS() error {
 	if err := b.server.ReloadTLS(); err != nil {
 		return err
 	}
-	if err := b.management.reloadTLS(); err != nil {
-		return err
-	}
-	b.logExpiring()
-	return nil
+	return b.management.reloadTLS()
 }
 
 // followLimits applies the limits for memory and disk that have changed in the configuration since it was read last. The others

@@ -1,11 +1,18 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/goleak"
@@ -24,6 +32,7 @@ import (
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/core/metrics"
 	"github.com/curfewmq/curfew/core/mgmt"
+	"github.com/curfewmq/curfew/core/peer"
 	"github.com/curfewmq/curfew/core/wire"
 )
 
@@ -151,6 +160,7 @@ func (f *fake) NodeListener() (l mgmt.Listener, ok bool)    { return l, false }
 func (f *fake) CertificateFiles() []certfile.File           { return nil }
 func (f *fake) Opened(*mgmt.API)                            {}
 func (f *fake) ReloadTLS() error                            { return f.tls }
+func (f *fake) ReloadNodeTLS() error                        { return nil }
 func (f *fake) SetMemoryLimit(bytes int64)                  { f.limits[0] = bytes }
 func (f *fake) SetDiskLimit(bytes int64)                    { f.limits[1] = bytes }
 func (f *fake) MemoryLimit() int64                          { return f.limits[0] }
@@ -321,13 +331,73 @@ func TestReloadTLSOnce(t *testing.T) {
 	f := newFake()
 	b := &Broker{server: f, management: &management{certificates: new(wire.Certificates)}} // without files
 	f.tls = b.management.reloadTLS()
-	if err := b.reloadTLS(); err == nil || err.Error() != f.tls.Error() {
+	if err := b.reloadClientTLS(); err == nil || err.Error() != f.tls.Error() {
 		t.Errorf("got %v, want %v", err, f.tls)
 	}
 	f.tls = nil
-	if err := b.reloadTLS(); err == nil {
+	if err := b.reloadClientTLS(); err == nil {
 		t.Error("what is wrong with the API's files alone was not said")
 	}
+}
+
+// issue writes a self-signed certificate for localhost and its key over the files base.crt and base.key, and returns the certificate.
+func issue(t *testing.T, base string) []byte {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), DNSNames: []string{"localhost"}, NotAfter: time.Now().Add(365 * 24 * time.Hour),
+		IsCA: true, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	cert, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{".crt": {Type: "CERTIFICATE", Bytes: cert}, ".key": {Type: "PRIVATE KEY", Bytes: der}} {
+		if err := os.WriteFile(base+name, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return cert
+}
+
+// A broken file for one kind of connection kept the certificates of the other kind from being renewed, until they expired.
+func TestReloadTLSIndependently(t *testing.T) {
+	dir := t.TempDir()
+	clients, nodes := filepath.Join(dir, "clients"), filepath.Join(dir, "nodes")
+	issue(t, clients)
+	issue(t, nodes)
+	o, log := configured(t, local)
+	b := New(o)
+	m := &member{}
+	var err error
+	if m.tls, err = peer.LoadTLS(peer.TLSFiles{Cert: nodes + ".crt", Key: nodes + ".key", CA: nodes + ".crt", Address: "localhost:5680"}); err != nil {
+		t.Fatal(err)
+	}
+	b.server, b.management = &node{Server: &wire.Server{}, member: m}, &management{}
+	if b.management.certificates, err = wire.LoadCertificates(wire.TLS{Cert: clients + ".crt", Key: clients + ".key"}); err != nil {
+		t.Fatal(err)
+	}
+	renews := func(renewed, broken string, shown func() []certfile.File) {
+		t.Helper()
+		cert := issue(t, renewed)
+		if err := os.WriteFile(broken+".crt", nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		b.Reload(o.Config)
+		log.want("the files for TLS were not reloaded", filepath.Base(broken)+".crt")
+		if !bytes.Equal(shown()[0].Certificates[0].Raw, cert) {
+			t.Errorf("%s.crt was not renewed", filepath.Base(renewed))
+		}
+	}
+	renews(clients, nodes, b.management.certificates.Files)
+	renews(nodes, clients, m.tls.Files)
 }
 
 // A reload takes over what can change, names what cannot, and leaves a limit alone that an operator has set meanwhile.

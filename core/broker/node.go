@@ -220,10 +220,10 @@ func (n *node) Opened(a *mgmt.API) {
 	}
 }
 
-// ReloadTLS implements [server].
-func (n *node) ReloadTLS() error {
-	if err := n.Server.ReloadTLS(); err != nil || n.member == nil || n.member.tls == nil {
-		return err
+// ReloadNodeTLS implements [server].
+func (n *node) ReloadNodeTLS() error {
+	if n.member == nil || n.member.tls == nil {
+		return nil
 	}
 	return n.member.tls.Reload()
 }
