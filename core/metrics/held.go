@@ -25,15 +25,15 @@ func (h *heldMessages) add(in string, held int, due *queue.DueHistogram) {
 	h.due.Merge(due)
 }
 
-// gatherSchedules counts the messages that exchanges hold. As many exchanges as queues may have series, those that hold the most.
-func (c *Collector) gatherSchedules(b *builder, now hook.Instant, h *heldMessages) {
+// gatherSchedules counts the messages that exchanges hold, with a sampler. As many exchanges as queues may have series, those that hold the most.
+func (c *Collector) gatherSchedules(b *builder, now hook.Instant, by *sampler, h *heldMessages) {
 	var all []scheduleSample
 	for _, v := range c.Store.VHosts() {
 		for _, m := range v.Schedules() {
-			s := scheduleSample{config: m.Config()}
-			if m.Look(func(q *queue.Queue) { s.held, s.due = q.Stats().Held, q.HeldDue(now) }) != nil {
+			if !by.sampleDue(now, m) {
 				continue
 			}
+			s := scheduleSample{config: m.Config(), held: by.Held, due: by.due.Held.Histogram()}
 			h.add(telemetry.OfExchanges, s.held, &s.due)
 			if s.held > 0 {
 				all = append(all, s)

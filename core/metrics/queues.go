@@ -13,17 +13,16 @@ type queueSample struct {
 	queue.Stats
 	config *queue.Config
 	head   queue.Head
-	due    queue.DueScan
-	held   queue.DueHistogram // release times of held messages
 }
 
 // sampler takes samples of queues, and keeps the last one. Its functions are bound once: a closure for each of a hundred thousand
 // queues would cost more than the samples.
 type sampler struct {
 	queueSample
-	withHead bool // the message at the head is sampled, too
-	withDue  bool // deadlines are counted
-	counted  bool // all of them were counted
+	due      queue.DueSurvey // of the queue, if withDue
+	withHead bool            // the message at the head is sampled, too
+	withDue  bool            // deadlines are counted
+	counted  bool            // all of them were counted
 	look     func(*queue.Queue)
 	count    func(*queue.Queue)
 }
@@ -38,7 +37,6 @@ func newSampler() *sampler {
 			s.head, _ = q.Head()
 		}
 		if s.withDue {
-			s.held = q.HeldDue(s.due.Now())
 			s.count(q)
 		}
 	}
@@ -51,9 +49,10 @@ func (s *sampler) sample(m *queue.Mailbox) bool {
 	return m.Look(s.look) == nil
 }
 
-// sampleDue is sample; it also counts when the queue's messages are due, relative to now.
+// sampleDue is sample; it also counts when the queue's messages are due and released, relative to now.
 func (s *sampler) sampleDue(now hook.Instant, m *queue.Mailbox) bool {
-	s.queueSample = queueSample{due: queue.NewDueScan(now)}
+	s.queueSample = queueSample{}
+	s.due.Reset(now)
 	s.withDue, s.counted = true, false
 	exists := m.Look(s.look) == nil
 	for exists && !s.counted && m.Look(s.count) == nil {
@@ -168,10 +167,13 @@ func newQueueCollection() *queueCollection {
 	return c
 }
 
-// add adds a queue: as series if there are labels for them, otherwise to the sums.
-func (c *queueCollection) add(now hook.Instant, l *Labels, q *queueSample) {
-	c.due.Merge(&q.due.DueHistogram)
-	c.held.add(telemetry.OfQueues, q.Held, &q.held)
+// add adds the queue that was sampled: as series if there are labels for them, otherwise to the sums.
+func (c *queueCollection) add(l *Labels, s *sampler) {
+	q, now := &s.queueSample, s.due.Now()
+	due, held := s.due.Due.Histogram(), s.due.Held.Histogram()
+	due.Never = s.due.Never
+	c.due.Merge(&due)
+	c.held.add(telemetry.OfQueues, q.Held, &held)
 	c.leases.Add(now, q.LeaseExpires, 1)
 	if q.NextDeadline != 0 && (c.earliest == 0 || q.NextDeadline < c.earliest) {
 		c.earliest = q.NextDeadline
@@ -208,7 +210,7 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 			continue
 		}
 		count++
-		all.add(now, l, &s.queueSample)
+		all.add(l, s)
 		if tooMany {
 			c.selector.see(m, &s.Stats)
 		}
@@ -218,7 +220,7 @@ func (c *Collector) gatherQueues(b *builder, now hook.Instant) {
 	}
 	clear(mailboxes)
 	b.gauge("rabbitmq_queues", "Queues available", float64(count))
-	c.gatherSchedules(b, now, &all.held)
+	c.gatherSchedules(b, now, s, &all.held)
 	b.queues(all, &c.selector)
 }
 

@@ -9,15 +9,17 @@ import (
 )
 
 // The grid divides the time ahead of a point in time, from 10 ms to 30 days, into steps
-// of some 5 %. Its bounds are whole milliseconds, and a second, a minute, an hour and a
-// day are among them. Histograms with fewer buckets use some of the bounds, so that
-// counts by step are theirs, too, without an error.
+// of some 5 %. Its bounds are whole milliseconds, and all ends of its segments are among
+// them. Histograms with fewer buckets use some of these, so that counts by step are
+// theirs, too, without an error.
 
 // dueSegments are what the grid consists of: where each segment ends, and its steps.
 var dueSegments = [...]struct {
 	end   time.Duration
 	steps int
-}{{time.Second, 90}, {time.Minute, 80}, {time.Hour, 80}, {24 * time.Hour, 62}, {DueLast, 66}}
+}{
+	{time.Second, 90}, {10 * time.Second, 45}, {time.Minute, 35}, {10 * time.Minute, 45}, {time.Hour, 35}, {24 * time.Hour, 62}, {DueLast, 66},
+}
 
 const (
 	// DueFirst is the first bound of the grid.
@@ -25,7 +27,7 @@ const (
 	// DueLast is the last bound of the grid.
 	DueLast = 30 * 24 * time.Hour
 	// DueSteps is how many bounds the grid has.
-	DueSteps = 1 + 90 + 80 + 80 + 62 + 66
+	DueSteps = 1 + 90 + 45 + 35 + 45 + 35 + 62 + 66
 )
 
 // dueGrid are the bounds, inclusive and ascending. They never change.

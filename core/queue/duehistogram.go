@@ -39,21 +39,32 @@ func (h *DueHistogram) Add(now, at hook.Instant, n int) {
 	h.Due[i] += n
 }
 
-// HeldDue counts the ends of the queue's holds, from one instant's point of view. It looks at
-// no message: a million of them take some microseconds.
-func (q *Queue) HeldDue(now hook.Instant) (h DueHistogram) {
-	if q.held() == 0 {
+// dueBuckets are the steps of the grid that the bounds of a [DueHistogram] are.
+var dueBuckets = func() (steps [len(dueBounds)]int) {
+	for i, bound := range dueBounds {
+		steps[i] = DueStep(bound)
+	}
+	return steps
+}()
+
+// Histogram returns what is counted in fewer ranges.
+func (c *DueCounts) Histogram() (h DueHistogram) {
+	if c.Earliest == 0 { // as in most queues
 		return h
 	}
-	l, before := &q.holding.list, 0
+	h.Overdue, h.Earliest = c.Overdue, c.Earliest
+	h.Due[0] = c.Overdue
+	from := 0
 	for i := range h.Due {
-		through := l.Len()
-		if i < len(dueBounds) {
-			through = l.Through(int64(now.Add(dueBounds[i])))
+		end := len(c.Steps)
+		if i < len(dueBuckets) {
+			end = dueBuckets[i] + 1
 		}
-		h.Due[i], before = through-before, through
+		for _, n := range c.Steps[from:end] {
+			h.Due[i] += int(n)
+		}
+		from = end
 	}
-	h.Overdue, h.Earliest = l.Through(int64(now)), q.nextRelease()
 	return h
 }
 

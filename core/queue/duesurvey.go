@@ -8,9 +8,8 @@ import (
 )
 
 // DueSurvey counts when the ready messages of a queue are due, and when its holds end,
-// in the steps of the grid, from one instant's point of view. Like a [DueScan] it counts
-// in parts, so that the queue's turns go on: messages that come or go meanwhile may be
-// counted or not. One survey serves one queue after another, and allocates nothing.
+// in the steps of the grid, from one instant's point of view. It counts in parts, so that
+// the queue's turns go on: messages that come or go meanwhile may be counted or not. One survey serves one queue after another, and allocates nothing.
 type DueSurvey struct {
 	Due, Held DueCounts // of deadlines, and of ends of holds
 	Never     int       // ready messages without a deadline
@@ -44,7 +43,7 @@ func (s *DueSurvey) Now() hook.Instant { return s.now }
 
 // surveyPart is how many slots are looked at in one part: at most 0.1 ms, whatever the
 // deadlines are.
-const surveyPart = scanPart / 2
+const surveyPart = 8 * chunkSlots
 
 // Next counts the next part and reports whether it was the last one.
 func (s *DueSurvey) Next(q *Queue) (done bool) { return s.next(q, surveyPart) }

@@ -66,7 +66,7 @@ func TestDueSurveyAgreesWithTheModel(t *testing.T) {
 							want.Add(p.now, mm.deadline, 1)
 						}
 					}
-					for _, part := range []int{1, 3000, scanPart} {
+					for _, part := range []int{1, 3000, surveyPart} {
 						surveyed(&s, p.q, p.now, part)
 						if s.Due != want || s.Never != never {
 							t.Fatalf("in parts of %d: got %d never, %+v, want %d, %+v", part, s.Never, s.Due, never, want)
@@ -103,7 +103,7 @@ func TestDueMarksAge(t *testing.T) {
 			want.Add(later, now.Add(ttl), 1)
 		}
 		var s DueSurvey
-		surveyed(&s, q, now, scanPart)
+		surveyed(&s, q, now, surveyPart)
 		got := counts(&s, later)
 		if n == fewDue && got.Steps != want.Steps {
 			t.Errorf("%d messages: got %v, want %v", n, got.Steps, want.Steps)
@@ -142,7 +142,7 @@ func TestDueSurveyOfHolds(t *testing.T) {
 				want = DueCounts{}
 				q.HeldFrom(0, 0, func(h *Held) bool { want.Add(later, h.Until, 1); return true })
 			}
-			for _, part := range []int{100, scanPart} {
+			for _, part := range []int{100, surveyPart} {
 				surveyed(&s, q, later, part)
 				if s.Held != want || s.Never != 0 || s.Due != (DueCounts{}) {
 					t.Fatalf("%d held, in parts of %d: got %+v, want %+v", q.held(), part, s.Held, want)

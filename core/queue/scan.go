@@ -27,6 +27,7 @@ func (s *Scan) Horizon() Horizon { return s.cursor.until }
 // What one part of a scan looks at: some 0.1 ms if no message is loaded, and less than a
 // millisecond if all are.
 const (
+	scanSlots = 16 * chunkSlots
 	scanLoads = 1024
 	scanBytes = 256 << 10
 )
@@ -36,7 +37,7 @@ const (
 func (s *Scan) Next(q *Queue, fn func(m *Stored) bool) (done bool) {
 	m := &s.seen
 	m.begin(q, &s.page)
-	s.cursor.each(q, scanPart, func(h handle) bool {
+	s.cursor.each(q, scanSlots, func(h handle) bool {
 		m.at(h)
 		return fn(m) && !m.enough()
 	})

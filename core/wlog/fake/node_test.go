@@ -177,11 +177,7 @@ func TestOffsets(t *testing.T) {
 	for _, n := range nodes {
 		storage.SetOwner(1, n.ID())
 		for range 2 {
-			l, timed := mustOpen(t, n).(wlog.Log)
-			if !timed {
-				t.Fatal("the log has no offset")
-			}
-			got = append(got, l.Offset())
+			got = append(got, mustOpen(t, n).Offset())
 		}
 	}
 	const ms = time.Millisecond

@@ -51,8 +51,8 @@ func TestDueHistogram(t *testing.T) {
 	}
 }
 
-// A scan of a queue at rest counts what the model counts, in parts of any size.
-func TestCampaignDueScanAgreesWithTheModel(t *testing.T) {
+// A survey of a queue at rest counts what the model counts, in parts of any size.
+func TestCampaignDueSurveyAgreesWithTheModel(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanTop, hook.ScanLazy} {
 		for _, levels := range []int{0, 3} {
 			for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 2) {
@@ -61,7 +61,7 @@ func TestCampaignDueScanAgreesWithTheModel(t *testing.T) {
 					for range 30 {
 						p.play(10)
 						want := p.m.due(p.now)
-						for _, part := range []int{1, 3000, scanPart} {
+						for _, part := range []int{1, 3000, surveyPart} {
 							if got := counted(p.q, p.now, part); got != want {
 								t.Fatalf("in parts of %d: got %+v, want %+v", part, got, want)
 							}
@@ -82,13 +82,17 @@ func (m *model) due(now hook.Instant) (h DueHistogram) {
 	return h
 }
 
-// counted scans a queue in parts of so many slots.
+// counted surveys a queue in parts of so many slots.
 func counted(q *Queue, now hook.Instant, part int) DueHistogram {
-	d := NewDueScan(now)
-	for done := false; !done; {
-		done = d.next(q, part)
-	}
-	return d.DueHistogram
+	var s DueSurvey
+	surveyed(&s, q, now, part)
+	return s.histogram()
+}
+
+func (s *DueSurvey) histogram() DueHistogram {
+	h := s.Due.Histogram()
+	h.Never = s.Never
+	return h
 }
 
 // filled returns a queue of n messages, the i-th of which is due after ttl(i).
@@ -113,7 +117,7 @@ func fill(s *Mailbox, n int, ttl func(i int) time.Duration) {
 // aDay is a deadline that a test does not come to.
 func aDay(int) time.Duration { return 24 * time.Hour }
 
-func TestDueScanOfAMailbox(t *testing.T) {
+func TestDueSurveyOfAMailbox(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := filled(t, 0, nil)
 		if h := scanned(t, s); h.Count() != 0 {
@@ -125,10 +129,10 @@ func TestDueScanOfAMailbox(t *testing.T) {
 		if h := scanned(t, s); h.Due != want {
 			t.Errorf("got %+v, want %v", h, want)
 		}
-		if n := testing.AllocsPerRun(10, func() { counted(&s.queue, s.clock(), scanPart) }); n > 0 {
+		if n := testing.AllocsPerRun(10, func() { counted(&s.queue, s.clock(), surveyPart) }); n > 0 {
 			t.Errorf("it makes %v allocations", n)
 		}
-		const more = 3*scanPart + 7
+		const more = 3*surveyPart + 7
 		fill(s, more, aDay)
 		if h := scanned(t, s); h.Due[5] != more || h.Count() != 1000+more {
 			t.Errorf("got %+v, want %d more", h, more)
@@ -142,21 +146,22 @@ func TestDueScanOfAMailbox(t *testing.T) {
 	})
 }
 
-// scanned scans a queue that others may use meanwhile.
+// scanned surveys a queue that others may use meanwhile.
 func scanned(t *testing.T, s *Mailbox) DueHistogram {
 	t.Helper()
-	d := NewDueScan(s.clock())
+	var d DueSurvey
+	d.Reset(s.clock())
 	for done := false; !done; {
 		if err := s.Look(func(q *Queue) { done = d.Next(q) }); err != nil {
 			t.Error(err)
 			break
 		}
 	}
-	return d.DueHistogram
+	return d.histogram()
 }
 
-// A queue that is purged, stopped or deleted during a scan ends it.
-func TestDueScanOfAQueueThatGoes(t *testing.T) {
+// A queue that is purged, stopped or deleted during a survey ends it.
+func TestDueSurveyOfAQueueThatGoes(t *testing.T) {
 	for name, end := range map[string]func(q *Queue, now hook.Instant){
 		"purged":  func(q *Queue, now hook.Instant) { q.Purge(now) },
 		"deleted": func(q *Queue, _ hook.Instant) { _, _ = q.Delete(false, false) },
@@ -164,8 +169,9 @@ func TestDueScanOfAQueueThatGoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := filled(t, 3*scanPart, aDay)
-				d := NewDueScan(s.clock())
+				s := filled(t, 3*surveyPart, aDay)
+				var d DueSurvey
+				d.Reset(s.clock())
 				if d.Next(&s.queue) {
 					t.Fatal("it is done after one part")
 				}
@@ -183,10 +189,10 @@ func TestDueScanOfAQueueThatGoes(t *testing.T) {
 	}
 }
 
-// A queue can be scanned while others use it.
-func TestDueScanOfABusyQueue(t *testing.T) {
+// A queue can be surveyed while others use it.
+func TestDueSurveyOfABusyQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := filled(t, 2*scanPart, aDay)
+		s := filled(t, 2*surveyPart, aDay)
 		var busy sync.WaitGroup
 		busy.Go(func() { fill(s, 50*maxBatch, aDay) })
 		busy.Go(func() {
@@ -197,7 +203,7 @@ func TestDueScanOfABusyQueue(t *testing.T) {
 		for range 2 {
 			busy.Go(func() {
 				for range 200 {
-					if h := scanned(t, s); h.Count() < scanPart || h.Due[5] != h.Count() {
+					if h := scanned(t, s); h.Count() < surveyPart || h.Due[5] != h.Count() {
 						t.Errorf("got %+v", h)
 					}
 				}
@@ -207,57 +213,19 @@ func TestDueScanOfABusyQueue(t *testing.T) {
 	})
 }
 
-// Other tasks run between the parts of a scan, which ends although more messages come than it sees in a part.
-func TestDueScanEndsWhileMessagesCome(t *testing.T) {
+// Other tasks run between the parts of a survey, which ends although more messages come than it sees in a part.
+func TestDueSurveyEndsWhileMessagesCome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := filled(t, scanPart, aDay)
-		d := NewDueScan(s.clock())
+		s := filled(t, surveyPart, aDay)
+		var d DueSurvey
+		d.Reset(s.clock())
 		parts := 0
 		for ; !d.next(&s.queue, chunkSlots); parts++ {
 			fill(s, 2*chunkSlots, aDay)
 		}
-		if n := d.Count(); n < scanPart || n > scanPart+chunkSlots || parts > scanPart/chunkSlots {
-			t.Errorf("%d messages in %d parts, want %d", n, parts, scanPart)
+		h := d.histogram()
+		if n := h.Count(); n < surveyPart || n > surveyPart+chunkSlots || parts > surveyPart/chunkSlots {
+			t.Errorf("%d messages in %d parts, want %d", n, parts, surveyPart)
 		}
 	})
-}
-
-// What a part of a scan of five million messages costs: for "max-ns/part" the queue can do nothing else.
-func BenchmarkDueScan(b *testing.B) {
-	for _, tc := range []struct {
-		name string
-		ttl  func(i int) time.Duration
-	}{
-		{"same TTL", aDay},
-		{"any TTL", func(i int) time.Duration { return time.Hour + time.Duration(i*7919%5_000_011)*time.Millisecond }},
-		{"without", nil},
-	} {
-		b.Run(tc.name, func(b *testing.B) {
-			const n = 5_000_000
-			q := benchQueue(b, ttlHooks(hook.ScanHeads, nil))
-			for i := range n / maxBatch {
-				ms := benchMessages(maxBatch, 8, func(j int) hook.Limit {
-					if tc.ttl == nil {
-						return 0
-					}
-					return hook.LimitOf(tc.ttl(i*maxBatch + j).Milliseconds())
-				})
-				q.enqueue(second, batchOf(ms...))
-			}
-			var slowest time.Duration
-			parts := 0
-			for b.Loop() {
-				d := NewDueScan(3600 * second)
-				for done := false; !done; parts++ {
-					began := time.Now()
-					done = d.Next(q)
-					slowest = max(slowest, time.Since(began))
-				}
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(parts), "ns/part")
-			b.ReportMetric(float64(slowest.Nanoseconds()), "max-ns/part")
-			b.ReportMetric(float64(parts)/float64(b.N), "parts")
-			q.store.release()
-		})
-	}
 }
