@@ -82,9 +82,19 @@ func Keys(dst [][]byte, key []byte, cc, bcc []string) [][]byte {
 			dst = append(dst, []byte(k))
 		}
 	}
-	for _, k := range bcc {
-		i := slices.IndexFunc(dst[start:], func(b []byte) bool { return string(b) == k })
-		dst = slices.Delete(dst, start+i, start+i+1)
+	if len(bcc) == 0 {
+		return dst
 	}
-	return dst
+	blind := make(map[string]int, len(bcc)) // how many of each key are to be removed: there may be thousands of keys
+	for _, k := range bcc {
+		blind[k]++
+	}
+	shown := slices.DeleteFunc(dst[start:], func(b []byte) bool {
+		n := blind[string(b)]
+		if n > 0 {
+			blind[string(b)] = n - 1
+		}
+		return n > 0
+	})
+	return dst[:start+len(shown)]
 }
