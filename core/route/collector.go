@@ -44,9 +44,10 @@ func (g *bindingGroup[D]) take(b *binding[D]) {
 // collector collects the destinations of one message, each once. It lives on the stack of Match.
 type collector[D comparable] struct {
 	dst      []D
-	seen     map[D]struct{} // the elements of dst; nil while dst is short
-	seenSets *sync.Pool     // pool for seen
-	matched  bool           // a destination was found, whether or not it was already in dst
+	seen     map[D]struct{}                // the elements of dst; nil while dst is short
+	seenSets *sync.Pool                    // pool for seen
+	added    map[*bindingGroup[D]]struct{} // the groups that were added; nil for a message with one routing key
+	matched  bool                          // a destination was found, whether or not it was already in dst
 }
 
 // maxLinear is the length up to which a list is searched linearly.
@@ -55,6 +56,9 @@ const maxLinear = 16
 // addGroup adds the destinations of a group. The first group is appended without comparing: if none of its bindings has
 // arguments, their destinations differ.
 func (g *collector[D]) addGroup(m *bindingGroup[D]) {
+	if g.added != nil && g.isAdded(m) {
+		return
+	}
 	if len(g.dst) == 0 && m.argued == 0 {
 		g.matched = len(m.members) > 0
 		g.dst = slices.Grow(g.dst, len(m.members))
@@ -66,6 +70,13 @@ func (g *collector[D]) addGroup(m *bindingGroup[D]) {
 	for _, b := range m.members {
 		g.add(b.destination)
 	}
+}
+
+// isAdded reports whether another routing key has added the group, and notes that this one does.
+func (g *collector[D]) isAdded(m *bindingGroup[D]) bool {
+	_, again := g.added[m]
+	g.added[m] = struct{}{}
+	return again
 }
 
 func (g *collector[D]) add(d D) {

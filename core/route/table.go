@@ -18,7 +18,7 @@ type Binding[D comparable] struct {
 	Args        amqp.Table // sorted by key
 }
 
-// Table has the bindings of one exchange. Match, Has, Len, Of, All and Destinations may run concurrently; Add, Remove and RemoveDestination
+// Table has the bindings of one exchange. Match, MatchKeys, Has, Len, Of, All and Destinations may run concurrently; Add, Remove and RemoveDestination
 // need exclusive access. The caller takes the lock.
 type Table[D comparable] struct {
 	kind     Kind
@@ -123,10 +123,31 @@ func (t *Table[D]) RemoveDestination(d D) int {
 }
 
 // Match appends to dst the destinations of a message with this routing key and these headers, and reports whether there are any.
-// It skips destinations that are already in dst, so that several keys of one message can be matched into one list. headers may be
-// nil; it is called at most once, and only by a headers exchange. A plugin's exchange matches nothing here, see [Table.Translate].
+// It skips destinations that are already in dst. headers may be nil; it is called at most once, and only by a headers exchange. A plugin's
+// exchange matches nothing here, see [Table.Translate].
 func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) (_ []D, matched bool) {
 	g := collector[D]{dst: dst, seenSets: &t.seenSets}
+	g = t.match(g, key, headers)
+	return g.finish(), g.matched
+}
+
+// MatchKeys is Match for a message with more routing keys: a client can put 20,000 of them into a frame. Bindings that match several keys
+// are looked at once.
+func (t *Table[D]) MatchKeys(dst []D, key []byte, more []string, headers func() amqp.RawTable) (_ []D, matched bool) {
+	looksAtKeys := t.kind == Direct || t.kind == Topic
+	if len(more) == 0 || !looksAtKeys {
+		return t.Match(dst, key, headers)
+	}
+	g := collector[D]{dst: dst, seenSets: &t.seenSets, added: map[*bindingGroup[D]]struct{}{}}
+	g = t.match(g, key, headers)
+	for _, k := range more {
+		g = t.match(g, amqp.BytesOf(k), headers)
+	}
+	return g.finish(), g.matched
+}
+
+// match returns g with the destinations for one key added.
+func (t *Table[D]) match(g collector[D], key []byte, headers func() amqp.RawTable) collector[D] {
 	switch t.kind {
 	case Direct:
 		if m := t.direct[string(key)]; m != nil {
@@ -135,12 +156,12 @@ func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) (_ [
 	case Fanout:
 		g.addGroup(&t.fanout)
 	case Topic:
-		g = t.topic.match(g, key)
+		return t.topic.match(g, key)
 	case Headers:
 		t.headers.match(&g, headers)
 	case Plugin:
 	}
-	return g.finish(), g.matched
+	return g
 }
 
 // All yields all bindings, in no particular order.

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -269,5 +270,34 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 				t.Errorf("headers asked for %d times", calls)
 			}
 		})
+	}
+}
+
+// A message with 20,000 CC keys, which fit into one frame, was matched as often: to an exchange with a thousand queues that took seconds,
+// during which no queue of the vhost could be declared.
+func TestMatchKeysLooksAtBindingsOnce(t *testing.T) {
+	const bindings, keys = 2000, 20_000
+	for _, kind := range []Kind{Direct, Fanout, Topic, Headers} {
+		table := New[int](kind)
+		for i := range bindings {
+			table.Add("k", nil, i)
+		}
+		table.Add("other", nil, bindings)
+		began, asked := time.Now(), 0
+		headers := func() amqp.RawTable {
+			asked++
+			return nil
+		}
+		got, matched := table.MatchKeys([]int{3}, []byte("k"), append(slices.Repeat([]string{"k"}, keys), "other", "none"), headers)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("kind %d: took %s", kind, took)
+		}
+		slices.Sort(got)
+		if !matched || len(got) != bindings+1 || len(slices.Compact(got)) != bindings+1 || asked > 1 {
+			t.Errorf("kind %d: matched %t, %d destinations, headers read %d times", kind, matched, len(got), asked)
+		}
+		if got, matched := table.MatchKeys(nil, []byte("none"), []string{"other"}, nil); !matched || len(got) == 0 {
+			t.Errorf("kind %d: the second key leads to %v", kind, got)
+		}
 	}
 }

@@ -252,12 +252,7 @@ func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
 	case x.router != nil || x.missing:
 		return r.askRouter(x)
 	}
-	r.list, matched = x.table.Match(r.list, amqp.BytesOf(m.Key), r.headers)
-	for _, key := range m.More {
-		var more bool
-		r.list, more = x.table.Match(r.list, amqp.BytesOf(key), r.headers)
-		matched = matched || more
-	}
+	r.list, matched = x.table.MatchKeys(r.list, amqp.BytesOf(m.Key), m.More, r.headers)
 	return matched, nil
 }
 
