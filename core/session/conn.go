@@ -76,6 +76,7 @@ type Conn struct {
 	holdValues holdValues
 	block      *block.Block // block that the bytes of the current Feed lie in
 	published  bool         // a message was published since the last call of Published
+	copies     int          // messages of the current Feed, counted once for each of their queues
 	observed   bool         // messages are traced, or copied to the firehose
 
 	consumersCaughtUp, logCaughtUp <-chan struct{} // see the methods
@@ -164,13 +165,18 @@ const (
 // State returns the state of the connection.
 func (c *Conn) State() State { return phases[c.phase].state }
 
+// maxCopies is how many messages one Feed takes, counted once for each of their queues. One read may have 5,000 empty messages, of which a
+// fanout exchange with a thousand queues makes five million. Between two Feeds an alarm can stop the publisher.
+const maxCopies = 64 << 10
+
 // Feed handles the complete frames at the start of data, which lies in block, and returns how many bytes they took. When it
 // returns, their requests are done and the answers are pending. Messages may refer to block and retain it. Feed stops early when
-// [Conn.Congested] becomes true.
+// [Conn.Congested] becomes true, or after maxCopies messages: see [Conn.Unfed].
 func (c *Conn) Feed(now hook.Instant, block *block.Block, data []byte) (consumed int) {
 	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now.Add(c.offset), block, nil, nil
 	c.observed = c.srv.spans != nil || c.tracing()
-	for !c.out.congested.Load() {
+	c.copies = 0
+	for !c.out.congested.Load() && c.copies < maxCopies {
 		n := c.step(data[consumed:])
 		if n == 0 {
 			break
@@ -329,6 +335,9 @@ func (c *Conn) LogCaughtUp() <-chan struct{} { return c.logCaughtUp }
 
 // Congested reports that the peer does not read the broker's answers. It must not be read from until Resumed has a value.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }
+
+// Unfed reports that the last Feed may have left whole frames, which another Feed takes.
+func (c *Conn) Unfed() bool { return c.Congested() || c.copies >= maxCopies }
 
 // Resumed has a value when the peer has read the answers. It may also have one without that.
 func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }

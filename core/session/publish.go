@@ -83,6 +83,7 @@ func (ch *channel) complete(body []byte, block *block.Block) error {
 	if len(c.acks.index.keys) > 0 && c.acks.precede(queues) {
 		c.flushBatches()
 	}
+	c.copies += len(queues)
 	c.outbox.add(queues, to.slots, publisher, &m, ch.blockRefs())
 	return nil
 }

@@ -400,3 +400,29 @@ func TestWritePermission(t *testing.T) {
 	p.publish(1, published{key: "q"})
 	p.closed(1, 403, "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for user 'guest'")
 }
+
+// One read of empty messages to a fanout exchange with many queues took a gigabyte at once, before an alarm could stop the publisher.
+func TestCopiesOfOneRead(t *testing.T) {
+	const queues, messages = 100, 2 * maxCopies / 100
+	p := newProbe(t).open().channel(1)
+	for i := range queues {
+		p.queue(1, strconv.Itoa(i))
+		do[*amqp.QueueBindOK](p, 1, &amqp.QueueBind{Queue: strconv.Itoa(i), Exchange: "amq.fanout"})
+	}
+	var b []byte
+	for range messages {
+		b = amqp.AppendMethod(b, 1, &amqp.BasicPublish{Exchange: "amq.fanout"})
+		b = amqp.AppendContentHeader(b, 1, 0, []byte{0, 0})
+	}
+	p.feed(b)
+	if left := len(p.in); left < len(b)/3 || !p.conn.Unfed() {
+		t.Errorf("of %d bytes %d are left, unfed: %t", len(b), left, p.conn.Unfed())
+	}
+	for range 3 {
+		p.feed(nil)
+	}
+	if p.conn.Unfed() || len(p.in) > 0 {
+		t.Errorf("%d bytes are left", len(p.in))
+	}
+	p.holds(1, "7", messages)
+}

@@ -36,7 +36,7 @@ type conn struct {
 	deadline      hook.Instant    // of the next timer
 	rearm         bool            // the socket's read deadline differs from deadline
 	fedSincePause int             // bytes fed since the last pause, while it publishes faster than consumers take, or within a message
-	unfed         bool            // in has frames that Feed left because of congestion or a login
+	unfed         bool            // in has frames that Feed left because of congestion, a login or many copies
 	alarm         <-chan struct{} // closed when the alarm that blocks it ends; nil means not blocked
 	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if the connection need not wait for the log
 	failure       error           // the error that ended reading

@@ -125,7 +125,7 @@ func (c *conn) feed(now hook.Instant, n int) {
 		c.skipFrame()
 	}
 	c.in.consumed(c.session.Feed(now, c.in.block, c.in.unread()))
-	c.unfed = c.session.Congested()
+	c.unfed = c.session.Unfed()
 	if c.state == session.Handshake {
 		c.login()
 	}
