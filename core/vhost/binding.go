@@ -122,7 +122,7 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 		if v.isBindingLogged(x, to) {
 			v.logDefinition(v.define(opUnbind, b.fields()...))
 		}
-		var logged []*exchange
+		var logged exchangeSet
 		if x.AutoDelete && x.table.Len() == 1 && !x.keeps() {
 			logged = v.logDeletions(x)
 		}
@@ -132,7 +132,7 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 
 // removeBinding removes a binding, if it still exists, and its exchange if that was the last one. logged are the exchanges whose
 // deletion is logged already. The caller holds mu.
-func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, logged []*exchange) {
+func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, logged exchangeSet) {
 	if v.exchanges[x.Name] != x || !x.table.Remove(b.Key, b.Args, to) {
 		return
 	}
@@ -141,7 +141,7 @@ func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, logged []
 		v.unlink(x, to)
 	}
 	v.noteLastBinding(x)
-	if x.isUnused() || slices.Contains(logged, x) {
+	if x.isUnused() || logged.has(x) {
 		v.removeExchange(x, logged)
 	}
 	v.invalidateRoutes()

@@ -217,18 +217,34 @@ func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
 	})
 }
 
+// exchangeSet is a set of exchanges. nil is empty.
+type exchangeSet map[*exchange]struct{}
+
+func (s exchangeSet) has(x *exchange) bool {
+	_, ok := s[x]
+	return ok
+}
+
 // logDeletions logs that x is deleted, and with it every auto-delete exchange whose bindings all lead to deleted exchanges. It
-// returns all of them. The caller holds mu.
-func (v *VHost) logDeletions(x *exchange) []*exchange {
-	deleted := []*exchange{x}
-	for i := 0; i < len(deleted); i++ {
-		for _, source := range deleted[i].sources {
-			if source.AutoDelete && !slices.Contains(deleted, source) && source.bindsOnlyTo(deleted) && !source.keeps() {
-				deleted = append(deleted, source)
+// returns all of them. The caller holds mu: thousands of exchanges may be deleted, so each of their bindings is looked at once.
+func (v *VHost) logDeletions(x *exchange) exchangeSet {
+	list, deleted := []*exchange{x}, exchangeSet{x: {}}
+	lost := map[*exchange]int{} // bindings to exchanges in list
+	for i := 0; i < len(list); i++ {
+		to := destination{exchange: list[i]}
+		for _, source := range list[i].sources {
+			if !source.AutoDelete || deleted.has(source) {
+				continue
+			}
+			for range source.table.Of(to) {
+				lost[source]++
+			}
+			if lost[source] == source.table.Len() && !source.keeps() {
+				list, deleted[source] = append(list, source), struct{}{}
 			}
 		}
 	}
-	for _, x := range deleted {
+	for _, x := range list {
 		v.logExchangeDeletion(x)
 	}
 	return deleted
@@ -241,23 +257,13 @@ func (v *VHost) logExchangeDeletion(x *exchange) {
 	}
 }
 
-func (x *exchange) bindsOnlyTo(list []*exchange) bool {
-	n := 0
-	for _, to := range list {
-		for range x.table.Of(destination{exchange: to}) {
-			n++
-		}
-	}
-	return n == x.table.Len()
-}
-
 // removeExchange removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletion of
 // those that are not in logged. The caller holds mu.
-func (v *VHost) removeExchange(x *exchange, logged []*exchange) {
+func (v *VHost) removeExchange(x *exchange, logged exchangeSet) {
 	unused := []*exchange{x}
 	for len(unused) > 0 {
 		x, unused = unused[len(unused)-1], unused[:len(unused)-1]
-		if !slices.Contains(logged, x) {
+		if !logged.has(x) {
 			v.logExchangeDeletion(x)
 		}
 		delete(v.exchanges, x.Name)
@@ -270,7 +276,7 @@ func (v *VHost) removeExchange(x *exchange, logged []*exchange) {
 			if source != x {
 				v.bindings -= source.table.RemoveDestination(destination{exchange: x})
 			}
-			if source.isUnused() || source.table.Len() == 0 && slices.Contains(logged, source) {
+			if source.isUnused() || source.table.Len() == 0 && logged.has(source) {
 				unused = append(unused, source)
 			}
 			v.noteLastBinding(source)

@@ -2,7 +2,9 @@ package vhost
 
 import (
 	"errors"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -208,5 +210,26 @@ func TestBindingsAreListed(t *testing.T) {
 		default:
 			t.Errorf("got %+v", b)
 		}
+	}
+}
+
+// When an exchange was deleted that many auto-delete exchanges were bound to, each of them was compared with all the others: for some
+// thousands the vhost stopped for seconds.
+func TestDeletingManyAutoDeleteExchanges(t *testing.T) {
+	v, _ := newVHost(t)
+	before := len(v.Exchanges())
+	must(t, v.DeclareExchange(Exchange{Name: "to", Type: "fanout"}, nil))
+	for i := range 20_000 {
+		name := "x" + strconv.Itoa(i)
+		must(t, v.DeclareExchange(Exchange{Name: name, Type: "fanout", AutoDelete: true}, nil))
+		must(t, v.Bind(Binding{Source: name, Destination: "to", ToExchange: true}, 0))
+	}
+	began := time.Now()
+	must(t, v.DeleteExchange("to", false))
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+	if got := len(v.Exchanges()); got != before {
+		t.Errorf("%d exchanges are left, want %d", got, before)
 	}
 }
