@@ -44,7 +44,8 @@ func (g *bindingGroup[D]) take(b *binding[D]) {
 // collector collects the destinations of one message, each once. It lives on the stack of Match.
 type collector[D comparable] struct {
 	dst      []D
-	seen     map[D]struct{}                // the elements of dst; nil while dst is short
+	seen     map[D]struct{}                // the first elements of dst; nil while dst is short
+	inSeen   int                           // how many these are
 	seenSets *sync.Pool                    // pool for seen
 	added    map[*bindingGroup[D]]struct{} // the groups that were added; nil for a message with one routing key
 	matched  bool                          // a destination was found, whether or not it was already in dst
@@ -87,24 +88,46 @@ func (g *collector[D]) add(d D) {
 		}
 		return
 	}
-	if g.seen == nil {
-		g.startSeen()
+	if g.inSeen < len(g.dst) {
+		g.fillSeen()
 	}
 	if _, listed := g.seen[d]; listed {
 		return
 	}
 	g.seen[d] = struct{}{}
 	g.dst = append(g.dst, d)
+	g.inSeen++
 }
 
-func (g *collector[D]) startSeen() {
-	g.seen, _ = g.seenSets.Get().(map[D]struct{})
+func (g *collector[D]) fillSeen() {
+	if g.seen == nil {
+		g.seen, _ = g.seenSets.Get().(map[D]struct{})
+	}
 	if g.seen == nil {
 		g.seen = make(map[D]struct{}, 4*maxLinear)
 	}
-	for _, d := range g.dst {
+	for _, d := range g.dst[g.inSeen:] {
 		g.seen[d] = struct{}{}
 	}
+	g.inSeen = len(g.dst)
+}
+
+// Seen knows the destinations in a list, for a message that goes through several exchanges: otherwise each of them would have to look at
+// those of all before. The zero Seen is for an empty list.
+type Seen[D comparable] struct {
+	set map[D]struct{}
+	n   int // the set has the first n elements of the list
+}
+
+// Reset makes s be for an empty list.
+func (s *Seen[D]) Reset() {
+	switch {
+	case s.n > largeMap:
+		s.set = nil
+	case s.n > 0: // clearing costs as much as the map was once large
+		clear(s.set)
+	}
+	s.n = 0
 }
 
 // finish recycles the map and returns the list.
@@ -113,11 +136,13 @@ func (g *collector[D]) finish() []D {
 	return g.dst
 }
 
+// largeMap is the number of elements above which a map is not reused.
+const largeMap = 4096
+
 // recycleMap clears a map and returns it to the pool. A large map is left to the garbage collector, because clearing it would
 // cost every later user.
 func recycleMap[K comparable, V any](pool *sync.Pool, m map[K]V) {
-	const large = 4096
-	if m == nil || len(m) > large {
+	if m == nil || len(m) > largeMap {
 		return
 	}
 	clear(m)

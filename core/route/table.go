@@ -132,18 +132,21 @@ func (t *Table[D]) Match(dst []D, key []byte, headers func() amqp.RawTable) (_ [
 }
 
 // MatchKeys is Match for a message with more routing keys: a client can put 20,000 of them into a frame. Bindings that match several keys
-// are looked at once.
-func (t *Table[D]) MatchKeys(dst []D, key []byte, more []string, headers func() amqp.RawTable) (_ []D, matched bool) {
-	looksAtKeys := t.kind == Direct || t.kind == Topic
-	if len(more) == 0 || !looksAtKeys {
-		return t.Match(dst, key, headers)
+// are looked at once. seen belongs to dst.
+func (t *Table[D]) MatchKeys(dst []D, seen *Seen[D], key []byte, more []string, headers func() amqp.RawTable) (_ []D, matched bool) {
+	g := collector[D]{dst: dst, seen: seen.set, inSeen: seen.n, seenSets: &t.seenSets}
+	if looksAtKeys := t.kind == Direct || t.kind == Topic; !looksAtKeys {
+		more = nil
 	}
-	g := collector[D]{dst: dst, seenSets: &t.seenSets, added: map[*bindingGroup[D]]struct{}{}}
+	if len(more) > 0 {
+		g.added = map[*bindingGroup[D]]struct{}{}
+	}
 	g = t.match(g, key, headers)
 	for _, k := range more {
 		g = t.match(g, amqp.BytesOf(k), headers)
 	}
-	return g.finish(), g.matched
+	seen.set, seen.n = g.seen, g.inSeen
+	return g.dst, g.matched
 }
 
 // match returns g with the destinations for one key added.

@@ -288,7 +288,7 @@ func TestMatchKeysLooksAtBindingsOnce(t *testing.T) {
 			asked++
 			return nil
 		}
-		got, matched := table.MatchKeys([]int{3}, []byte("k"), append(slices.Repeat([]string{"k"}, keys), "other", "none"), headers)
+		got, matched := table.MatchKeys([]int{3}, new(Seen[int]), []byte("k"), append(slices.Repeat([]string{"k"}, keys), "other", "none"), headers)
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("kind %d: took %s", kind, took)
 		}
@@ -296,8 +296,36 @@ func TestMatchKeysLooksAtBindingsOnce(t *testing.T) {
 		if !matched || len(got) != bindings+1 || len(slices.Compact(got)) != bindings+1 || asked > 1 {
 			t.Errorf("kind %d: matched %t, %d destinations, headers read %d times", kind, matched, len(got), asked)
 		}
-		if got, matched := table.MatchKeys(nil, []byte("none"), []string{"other"}, nil); !matched || len(got) == 0 {
+		if got, matched := table.MatchKeys(nil, new(Seen[int]), []byte("none"), []string{"other"}, nil); !matched || len(got) == 0 {
 			t.Errorf("kind %d: the second key leads to %v", kind, got)
 		}
+	}
+}
+
+// The destinations of all exchanges before were looked at for each exchange on a message's way: for some thousands of exchanges that took
+// seconds for one message.
+func TestMatchThroughManyExchanges(t *testing.T) {
+	const exchanges = 10_000
+	tables := make([]*Table[int], exchanges)
+	for i := range tables {
+		tables[i] = New[int](Fanout)
+		tables[i].Add("", nil, i)
+		tables[i].Add("", nil, i/2)
+	}
+	began := time.Now()
+	var list []int
+	var seen Seen[int]
+	for i, table := range tables {
+		if i%7 == 0 {
+			list = append(list, -i-1) // such as an alternate exchange
+		}
+		list, _ = table.MatchKeys(list, &seen, nil, nil, nil)
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("took %s", took)
+	}
+	slices.Sort(list)
+	if want := exchanges + (exchanges+6)/7; len(list) != want || len(slices.Compact(list)) != want {
+		t.Errorf("%d destinations, want %d", len(list), want)
 	}
 }

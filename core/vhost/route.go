@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/route"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -116,7 +117,8 @@ func (v *VHost) routeFrom(x *exchange, m *parts.Message, dst []*queue.Mailbox) (
 type routing struct {
 	vhost   *VHost
 	message *parts.Message
-	list    []destination // of the message so far, with the exchanges on its way
+	list    []destination           // of the message so far, with the exchanges on its way
+	seen    route.Seen[destination] // of list
 	headers func() amqp.RawTable
 
 	publishing hook.Publishing // message, as plugins see it
@@ -211,6 +213,7 @@ func (r *routing) release() {
 		return
 	}
 	clear(r.list)
+	r.seen.Reset()
 	r.list, r.vhost, r.message, r.probing = r.list[:0], nil, nil, false
 	if r.prepared {
 		r.publishing, r.planned, r.prepared, r.volatile, r.keptOut = hook.Publishing{}, hook.Plan{}, false, false, false
@@ -252,7 +255,7 @@ func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
 	case x.router != nil || x.missing:
 		return r.askRouter(x)
 	}
-	r.list, matched = x.table.MatchKeys(r.list, amqp.BytesOf(m.Key), m.More, r.headers)
+	r.list, matched = x.table.MatchKeys(r.list, &r.seen, amqp.BytesOf(m.Key), m.More, r.headers)
 	return matched, nil
 }
 
