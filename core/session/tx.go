@@ -58,14 +58,15 @@ const (
 	maxTransaction = 8
 	// messageOverhead is roughly the memory that a message in a transaction takes besides its bytes.
 	messageOverhead = 256
-	// copyOverhead is roughly the memory that each further queue of a message takes when the transaction is committed.
+	// copyOverhead is roughly the memory that each further queue of a message takes when the transaction is committed, or each further key
+	// until then. On the default exchange the keys may be the names of queues by then.
 	copyOverhead = 128
 )
 
 // txPublish adds the current message to the transaction. It copies the bytes, because their block is reused.
 func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
 	t := &ch.tx
-	size := len(m.Props) + len(m.Body) + messageOverhead + max(len(queues)-1, 0)*copyOverhead
+	size := len(m.Props) + len(m.Body) + messageOverhead + max(len(queues)-1, len(m.Routing.CC)+len(m.Routing.BCC))*copyOverhead
 	if limit := maxTransaction * ch.conn.srv.MessageMax; t.size+size > limit+messageOverhead {
 		return precondition("transaction size %d is larger than the maximum of %d", t.size+size, limit)
 	}

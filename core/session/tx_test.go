@@ -269,3 +269,22 @@ func TestRecoverInATransaction(t *testing.T) {
 	p.commit(1)
 	p.delivers(1, "c3:2")
 }
+
+// On the default exchange each CC key is the name of a queue, which may be declared before the transaction is committed.
+func TestTransactionSizeOfKeys(t *testing.T) {
+	const keys = 100
+	p := newProbe(t).open().channel(1)
+	do[*amqp.TxSelectOK](p, 1, &amqp.TxSelect{})
+	cc := make(amqp.Array, keys)
+	for i := range cc {
+		cc[i] = "q" + strconv.Itoa(i)
+	}
+	p.publish(1, published{key: "q", props: withHeaders("CC", cc), body: "x"})
+	if got := p.conn.srv.PendingBytes(); got < keys*100 {
+		t.Errorf("%d bytes count", got)
+	}
+	p.rollback(1)
+	if got := p.conn.srv.PendingBytes(); got > 1000 {
+		t.Errorf("after the rollback %d bytes count", got)
+	}
+}
