@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -127,14 +126,10 @@ func FuzzSenderSelected(f *testing.F) {
 // Each BCC key was searched for in the list of all keys: a frame of keys took a second of its queue's turn when the message died.
 func TestManyKeys(t *testing.T) {
 	var cc, bcc []string
-	for i := range 25_000 {
+	for i := range 250_000 { // for which that would take minutes
 		cc, bcc = append(cc, "c"+strconv.Itoa(i)), append(bcc, "b"+strconv.Itoa(i))
 	}
-	began := time.Now()
 	if got := Keys(nil, []byte("m"), cc, bcc); len(got) != 1+len(cc) {
 		t.Errorf("got %d keys", len(got))
-	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -276,22 +275,19 @@ func TestMatchDoesNotAllocate(t *testing.T) {
 // A message with 20,000 CC keys, which fit into one frame, was matched as often: to an exchange with a thousand queues that took seconds,
 // during which no queue of the vhost could be declared.
 func TestMatchKeysLooksAtBindingsOnce(t *testing.T) {
-	const bindings, keys = 2000, 20_000
+	const bindings, keys = 5000, 200_000 // which as many matches as keys would take minutes for
 	for _, kind := range []Kind{Direct, Fanout, Topic, Headers} {
 		table := New[int](kind)
 		for i := range bindings {
 			table.Add("k", nil, i)
 		}
 		table.Add("other", nil, bindings)
-		began, asked := time.Now(), 0
+		asked := 0
 		headers := func() amqp.RawTable {
 			asked++
 			return nil
 		}
 		got, matched := table.MatchKeys([]int{3}, new(Seen[int]), []byte("k"), append(slices.Repeat([]string{"k"}, keys), "other", "none"), headers)
-		if took := time.Since(began); took > time.Second {
-			t.Errorf("kind %d: took %s", kind, took)
-		}
 		slices.Sort(got)
 		if !matched || len(got) != bindings+1 || len(slices.Compact(got)) != bindings+1 || asked > 1 {
 			t.Errorf("kind %d: matched %t, %d destinations, headers read %d times", kind, matched, len(got), asked)
@@ -305,14 +301,13 @@ func TestMatchKeysLooksAtBindingsOnce(t *testing.T) {
 // The destinations of all exchanges before were looked at for each exchange on a message's way: for some thousands of exchanges that took
 // seconds for one message.
 func TestMatchThroughManyExchanges(t *testing.T) {
-	const exchanges = 10_000
+	const exchanges = 40_000 // for which that would take minutes
 	tables := make([]*Table[int], exchanges)
 	for i := range tables {
 		tables[i] = New[int](Fanout)
 		tables[i].Add("", nil, i)
 		tables[i].Add("", nil, i/2)
 	}
-	began := time.Now()
 	var list []int
 	var seen Seen[int]
 	for i, table := range tables {
@@ -320,9 +315,6 @@ func TestMatchThroughManyExchanges(t *testing.T) {
 			list = append(list, -i-1) // such as an alternate exchange
 		}
 		list, _ = table.MatchKeys(list, &seen, nil, nil, nil)
-	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
 	}
 	slices.Sort(list)
 	if want := exchanges + (exchanges+6)/7; len(list) != want || len(slices.Compact(list)) != want {

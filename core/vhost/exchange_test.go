@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strconv"
 	"testing"
-	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -224,11 +223,7 @@ func TestDeletingManyAutoDeleteExchanges(t *testing.T) {
 		must(t, v.DeclareExchange(Exchange{Name: name, Type: "fanout", AutoDelete: true}, nil))
 		must(t, v.Bind(Binding{Source: name, Destination: "to", ToExchange: true}, 0))
 	}
-	began := time.Now()
 	must(t, v.DeleteExchange("to", false))
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("took %s", took)
-	}
 	if got := len(v.Exchanges()); got != before {
 		t.Errorf("%d exchanges are left, want %d", got, before)
 	}
