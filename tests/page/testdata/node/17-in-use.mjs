@@ -148,8 +148,8 @@ await scenario(async (browser, faults) => {
   // Somebody else does not see it.
   await api('PUT', 'users/other', {password: 'x', tags: 'administrator'});
   await page.getByRole('button', {name: 'Add a new queue'}).first().click();
-  await page.evaluate(() => fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}}));
   await page.locator('dialog input[name=name]').fill('of guest');
+  await page.evaluate(() => fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}}));
   await page.locator('dialog button[type=submit]').click();
   await page.getByText('Your login has ended.').waitFor();
   await logIn(page, 'other', 'x');
