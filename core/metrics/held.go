@@ -27,6 +27,7 @@ func (h *heldMessages) add(in string, held int, due *queue.DueHistogram) {
 
 // gatherSchedules counts the messages that exchanges hold, with a sampler. As many exchanges as queues may have series, those that hold the most.
 func (c *Collector) gatherSchedules(b *builder, now hook.Instant, by *sampler, h *heldMessages) {
+	by.withHead = false
 	var all []scheduleSample
 	for _, v := range c.Store.VHosts() {
 		for _, m := range v.Schedules() {
