@@ -170,10 +170,15 @@ func newQueueCollection() *queueCollection {
 // add adds the queue that was sampled: as series if there are labels for them, otherwise to the sums.
 func (c *queueCollection) add(l *Labels, s *sampler) {
 	q, now := &s.queueSample, s.due.Now()
-	due, held := s.due.Due.Histogram(), s.due.Held.Histogram()
-	due.Never = s.due.Never
-	c.due.Merge(&due)
-	c.held.add(telemetry.OfQueues, q.Held, &held)
+	c.due.Never += s.due.Never
+	if s.due.Due.Earliest != 0 { // most queues have no deadlines
+		due := s.due.Due.Histogram()
+		c.due.Merge(&due)
+	}
+	if q.Held > 0 {
+		held := s.due.Held.Histogram()
+		c.held.add(telemetry.OfQueues, q.Held, &held)
+	}
 	c.leases.Add(now, q.LeaseExpires, 1)
 	if q.NextDeadline != 0 && (c.earliest == 0 || q.NextDeadline < c.earliest) {
 		c.earliest = q.NextDeadline

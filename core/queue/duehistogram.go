@@ -49,7 +49,7 @@ var dueBuckets = func() (steps [len(dueBounds)]int) {
 
 // Histogram returns what is counted in fewer ranges.
 func (c *DueCounts) Histogram() (h DueHistogram) {
-	if c.Earliest == 0 { // as in most queues
+	if c.Earliest == 0 {
 		return h
 	}
 	h.Overdue, h.Earliest = c.Overdue, c.Earliest
