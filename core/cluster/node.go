@@ -85,6 +85,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, o.Listener.Close())
 	}
+	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx)) // before the links and the engine run, whose calls use it
 	n.links = peer.New(n.linkOptions())
 	if !n.id.member() {
 		err = n.first(ctx)
@@ -95,9 +96,9 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 		err = errors.Join(err, n.local.Close())
 	}
 	if err != nil {
+		n.end()
 		return nil, errors.Join(err, n.links.Close())
 	}
-	n.ctx, n.end = context.WithCancel(context.WithoutCancel(ctx))
 	n.duties.Go(n.keepClock)
 	return n, nil
 }

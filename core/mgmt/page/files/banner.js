@@ -83,10 +83,10 @@ export function watch({back, lost}) {
 async function showAlarms(place, answer) {
   const {alarms = []} = await answer.json(), nodes = answer.headers.get('Curfew-Unreachable'), vhosts = answer.headers.get('Curfew-Missing-Vhosts');
   const texts = alarms.map(describe);
-  if (nodes) texts.push(`No answer from ${nodes}: what only these nodes know is missing.`);
-  if (vhosts) texts.push(`Nobody serves the virtual hosts ${decodeURIComponent(vhosts)} now: what is in them is missing.`);
+  if (nodes) texts.push(`No answer from ${nodes}: lists leave out the queues, connections and channels of these nodes.`);
+  if (vhosts) texts.push(`No node serves the virtual hosts ${decodeURIComponent(vhosts)} now: lists leave out their queues and exchanges.`);
   place.hidden = texts.length === 0;
-  if (place.getAttribute('data-shown') === texts.join()) return; // what was said once is not said again
+  if (place.getAttribute('data-shown') === texts.join()) return; // the same alarms are announced once
   place.setAttribute('data-shown', texts.join());
   fill(place, texts.map((/** @type {string} */ text) => h('div', {class: 'banner warn'}, h('strong', null, 'Alarm '), text)));
 }

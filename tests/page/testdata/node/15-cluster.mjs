@@ -62,7 +62,7 @@ await scenario(async (browser, faults) => {
   await page.getByText('not known', {exact: true}).waitFor(); // what it lacks: it has told the next owner of its shard nothing
   await look(browser, faults, 'one-away');
   await please('kill another');
-  await page.getByText(/Nobody serves the virtual hosts .*a, b, c/).waitFor();
+  await page.getByText(/No node serves the virtual hosts .*a, b, c/).waitFor();
   await go(page, '#/vhosts');
   await page.getByText('no owner').first().waitFor();
   for (const route of Object.values(VIEWS)) await go(page, route); // each can be shown
