@@ -194,3 +194,33 @@ func TestUnreachable(t *testing.T) {
 		http.DefaultClient.CloseIdleConnections()
 	}
 }
+
+// A collector that was started again had closed the connection that spans were sent over: they were lost, though it would have taken them.
+func TestWhatACutConnectionCarriedIsSentAgain(t *testing.T) {
+	cut := fmt.Errorf("post: %w", io.EOF)
+	for _, tc := range []struct {
+		name     string
+		cuts     int
+		attempts int
+		err      error
+	}{
+		{"the collector takes it then", 1, 2, nil},
+		{"the collector takes it at last", mostCuts, mostCuts + 1, nil},
+		{"the collector never takes it", 100, mostCuts + 1, cut},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				attempts := 0
+				err := persist(t.Context(), func() error {
+					if attempts++; attempts <= tc.cuts {
+						return cut
+					}
+					return nil
+				}, func(error) {})
+				if !errors.Is(err, tc.err) || attempts != tc.attempts {
+					t.Errorf("%d attempts, %v; want %d, %v", attempts, err, tc.attempts, tc.err)
+				}
+			})
+		})
+	}
+}
