@@ -51,7 +51,7 @@ func (m *member) handBack(ctx context.Context, st *store.Store, home homes, now 
 		cancel()
 		if err != nil {
 			m.log.Debug("a shard does not go back to the node that it is meant for yet", "shard", s.shard, "node", m.addressOf(s.to), "error", err)
-			return
+			continue // the next one may be able to
 		}
 		home[s.shard] = now // that node may not be able to serve it, and give it away before the next look
 		m.log.Info("a shard is back at the node that it is meant for, which was started again", "shard", s.shard, "node", m.addressOf(s.to))

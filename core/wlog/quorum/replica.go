@@ -176,8 +176,7 @@ func (r *replica) receive(m *raftpb.Message, takes wlog.Purpose, size int) {
 		if err := r.group.step(m); err != nil {
 			panic(err)
 		}
-		if saysSpace(m.GetType()) && r.spaces[m.GetFrom()] != (space{takes: takes}) {
-			r.spaces.hear(m.GetFrom(), takes)
+		if saysSpace(m.GetType()) && r.spaces.hear(m.GetFrom(), takes) {
 			r.weigh()
 		}
 	})

@@ -39,8 +39,22 @@ type space struct {
 	heard int // ticks since
 }
 
-// hear takes what a node has said.
-func (s spaces) hear(from uint64, takes wlog.Purpose) { s[from] = space{takes: takes} }
+// hear notes the answer of a node, and reports whether anything has changed since it was last heard.
+func (s spaces) hear(from uint64, takes wlog.Purpose) (changed bool) {
+	is, known := s[from]
+	if known && is == (space{takes: takes}) {
+		return false
+	}
+	s[from] = space{takes: takes}
+	return true
+}
+
+// heard reports whether the node has answered within the last election timeout. Raft's own mark begins anew with each election timeout, so
+// that it is missing until the next heartbeat.
+func (s spaces) heard(id uint64) bool {
+	is, known := s[id]
+	return known && is.heard <= electionTicks
+}
 
 func (s spaces) tick() {
 	for id, is := range s {

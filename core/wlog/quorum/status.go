@@ -124,7 +124,7 @@ func (r *replica) describe() ReplicaStatus {
 	}
 	for _, p := range g.peers() {
 		st.Peers = append(st.Peers, PeerStatus{
-			Node: wlog.NodeID(p.id), Match: p.match, Lag: st.Last - min(p.match, st.Last), Learner: p.learner, Active: p.active, State: p.name(),
+			Node: wlog.NodeID(p.id), Match: p.match, Lag: st.Last - min(p.match, st.Last), Learner: p.learner, Active: p.active || r.spaces.heard(p.id), State: p.name(),
 		})
 	}
 	return st

@@ -35,3 +35,26 @@ func TestStatus(t *testing.T) {
 		}
 	})
 }
+
+// Nodes that answer all the time were shown as silent for two tenths of each second. A look every two seconds found them so each time: shards
+// were never handed back to a node that was started again.
+func TestPeersThatAnswerAreActiveAtAnyTime(t *testing.T) {
+	inTrio(t, func(c *trio) {
+		c.owner(0)
+		c.write(c.open(0, 1), 1, 20)
+		time.Sleep(2 * time.Second)
+		for range 200 {
+			time.Sleep(17 * time.Millisecond)
+			for _, p := range c.nodes[1].Status()[0].Peers {
+				if !p.Active {
+					t.Fatalf("node %d is not active, at %v", p.Node, time.Now())
+				}
+			}
+		}
+		c.isolate(3, true)
+		time.Sleep(1500 * time.Millisecond)
+		if ps := c.nodes[1].Status()[0].Peers; !ps[0].Active || ps[1].Active {
+			t.Errorf("node 3 is cut off: %+v", ps)
+		}
+	})
+}
