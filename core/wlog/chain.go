@@ -6,21 +6,25 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Chain checks the headers of a shard's log, from its first entry on. After replay the new owner continues it. The zero value is
+// Chain checks the headers of a shard's log, from its first entry on. After a replay the new owner continues its chain. The zero value is
 // at the beginning of the log. A Chain belongs to one goroutine.
 type Chain struct {
-	Last  Index        // the last entry that was not void; 0 = none
+	Last  Index        // the last valid entry; 0 = none
 	Epoch uint64       // of its writer
 	Time  hook.Instant // when it was written
 
 	begun bool
 }
 
-// Follow checks the next header of the log. An entry is void, and must be skipped, if its writer did not own the shard when the
-// entry arrived: its epoch is older than that of the newest Takeover before it, or it is a Takeover that came too late, after
-// another one or after an entry that its writer had not seen. An error means that entries are missing or misplaced.
+// Follow checks the next header of the log. An entry is void, and must be skipped, if its writer no longer owned the shard when the entry
+// arrived: its epoch is older than that of the newest Takeover before it. A Takeover is also void if it comes after another Takeover of the
+// same or a later epoch, or after an entry that its writer had not seen. An error means that entries are missing or misplaced.
 //
-// Entries before the first were trimmed, so the first one is not checked.
+// An example: owner A (epoch 4) has written entries 7 and 8. B replays them and writes Takeover 9 with epoch 5 and previous entry 8. An
+// entry of A that arrives as 10 still has epoch 4, and is void. Had it arrived before B's Takeover, as 9, the Takeover would name 8 as the
+// previous entry instead of 9, and be void: B must try again.
+//
+// The first header is not checked, because the entries before it were trimmed.
 func (c *Chain) Follow(at Index, h *Header) (void bool, err error) {
 	if c.begun && at <= c.Last {
 		return false, fmt.Errorf("entry %#x follows entry %#x", at, c.Last)
@@ -45,7 +49,7 @@ func (c *Chain) isVoid(h *Header) bool {
 	return h.Epoch < c.Epoch
 }
 
-// Next returns the header of the next entry. Its time never goes back, even if the clock does.
+// Next returns the header of the next entry. Its time is never less than that of the entry before, even if the clock was set back.
 func (c *Chain) Next(kind Kind, shard uint32, now hook.Instant) Header {
 	return Header{Kind: kind, Shard: shard, Epoch: c.Epoch, Time: max(now, c.Time), Prev: c.Last}
 }

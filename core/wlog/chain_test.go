@@ -60,7 +60,7 @@ func TestChain(t *testing.T) {
 
 func TestNextContinuesTheChain(t *testing.T) {
 	var c, reader Chain
-	clock := []hook.Instant{100, 90, 200} // it is set back once
+	clock := []hook.Instant{100, 90, 200} // set back once
 	for i, want := range []hook.Instant{100, 100, 200} {
 		h := c.Next(Data, 4, clock[i])
 		at := Index(i + 1)

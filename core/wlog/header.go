@@ -19,12 +19,12 @@ import (
 //	+-------------------+-------------------+---------+---------------+
 //	 24                  32                  40        44              48
 //
-// size is that of the body. epoch counts the shard's owners. time is the log's time in nanoseconds since the Unix epoch, and never
-// goes back. The previous index is that of the last entry that is not void to the writer.
+// size is the size of the body. epoch counts the shard's owners. time is the log's time in nanoseconds since the Unix epoch, and never
+// falls. The previous index is that of the last entry that is valid for the writer.
 //
-// The checksums are CRC-32C. The header's also covers the entry's position: its index, and a salt that the engine chooses at random
-// for each file. So an entry is valid only where it was written: neither as a remnant in a file that is reused, nor as the body of
-// a message that was made to look like an entry.
+// The checksums are CRC-32C. The header's also covers the entry's position: its index, and a salt that the engine chooses at random for
+// each file. So an entry is valid only where it was written. Neither a remnant in a reused file nor a message body that imitates an entry
+// passes for one.
 
 // HeaderSize is the length of an entry's header in bytes.
 const HeaderSize = 48
@@ -32,7 +32,7 @@ const HeaderSize = 48
 // Align is the alignment of entries in bytes.
 const Align = 8
 
-// EntrySize returns how many bytes an entry with a body of that size takes in the log.
+// EntrySize returns how many bytes an entry with a body of so many bytes takes in the log.
 func EntrySize(body int) int64 { return (HeaderSize + int64(body) + Align - 1) / Align * Align }
 
 // Version is the format version that this program writes, and the latest that it reads.
@@ -47,7 +47,7 @@ type Kind uint8
 // The kinds of entries.
 const (
 	Data     Kind = iota // appended by the engine's caller
-	Takeover             // a new owner's first, with a new epoch
+	Takeover             // a new owner's first entry, with a new epoch
 	Filler               // fills a file to its end
 	kinds
 )
@@ -75,8 +75,8 @@ type Header struct {
 	Epoch uint64
 	Time  hook.Instant
 	Prev  Index // 0 = the shard's first entry
-	// Synced: everything before this entry was durable when it was written. So a broken entry before it is damaged, and not
-	// merely unfinished.
+	// Synced means that everything before this entry was durable when it was written. A broken entry before it is damaged, not just
+	// unfinished.
 	Synced bool
 
 	sum uint32 // of the body
@@ -84,7 +84,7 @@ type Header struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Append appends the header of an entry with that body, for that index and salt. It sets Size.
+// Append appends the header of an entry with a body, for an index and a salt. It sets Size.
 func (h *Header) Append(dst []byte, at Index, salt uint64, body []byte) []byte {
 	h.Size = len(body)
 	h.sum = crc32.Checksum(body, castagnoli)
@@ -113,7 +113,7 @@ func headerSum(b []byte, at Index, salt uint64) uint32 {
 	return crc32.Update(^sum, castagnoli, b[:HeaderSize-4])
 }
 
-// sumWord adds eight bytes to a CRC-32C. Package crc32 would move them to the heap, for every entry.
+// sumWord adds eight bytes to a CRC-32C. Package crc32 would allocate them on the heap for every entry.
 func sumWord(sum uint32, word uint64) uint32 {
 	for range 8 {
 		sum = castagnoli[byte(sum)^byte(word)] ^ sum>>8
@@ -127,9 +127,9 @@ var (
 	errChecksum = fmt.Errorf("%w: the checksum of its header does not match", ErrNoEntry)
 )
 
-// ParseHeader reads the header of an entry with that index and salt. Without an error the header is as it was written; the caller
-// still checks the body with Holds. With ErrNoEntry there is no header, or only part of one. ErrNewer and ErrDamaged are about a
-// header with a valid checksum.
+// ParseHeader reads the header of an entry with an index and a salt. Without an error it is the header that was written; the caller still
+// checks the body with Holds. ErrNoEntry means that there is no header, or only a part. ErrNewer and ErrDamaged refer to a header with a
+// valid checksum.
 func ParseHeader(b []byte, at Index, salt uint64) (Header, error) {
 	if len(b) < HeaderSize {
 		return Header{}, errShort
@@ -165,13 +165,13 @@ func parseFields(b []byte) (Header, error) {
 	}
 	size := binary.LittleEndian.Uint32(b[12:])
 	if size > MaxEntry && h.Kind != Filler {
-		return Header{}, fmt.Errorf("%w: an entry of %d bytes, of at most %d", ErrDamaged, size, MaxEntry)
+		return Header{}, fmt.Errorf("%w: an entry of %d bytes, more than the maximum of %d", ErrDamaged, size, MaxEntry)
 	}
 	h.Size = int(size)
 	return h, nil
 }
 
-// Holds reports whether body is the one the header was written with.
+// Holds reports whether body is the body that belongs to the header.
 func (h *Header) Holds(body []byte) bool {
 	return len(body) == h.Size && crc32.Checksum(body, castagnoli) == h.sum
 }

@@ -76,8 +76,7 @@ func TestEveryBitOfAHeaderCounts(t *testing.T) {
 	}
 }
 
-// A file that is used again is full of entries, and so may be the body of a
-// message that somebody made to look like one.
+// A reused file is full of entries, and the body of a message may imitate them.
 func TestHeaderIsValidInItsPlaceOnly(t *testing.T) {
 	h := sample
 	b := h.Append(nil, sampleAt, sampleSalt, nil)
@@ -97,7 +96,7 @@ func TestHeaderIsValidInItsPlaceOnly(t *testing.T) {
 	}
 }
 
-// reseal makes the checksum of a header right again.
+// reseal corrects the checksum of a header.
 func reseal(b []byte, at Index, salt uint64) {
 	binary.LittleEndian.PutUint32(b[44:], headerSum(b, at, salt))
 }
@@ -150,7 +149,7 @@ func TestHeaderDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzParseHeader: whatever is accepted is written again with the same bytes.
+// FuzzParseHeader checks that a header that is accepted is written again with the same bytes.
 func FuzzParseHeader(f *testing.F) {
 	for _, kind := range []Kind{Data, Takeover, Filler} {
 		h := sample

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Numbers of nodes have 64 bits, of which readers of JSON lose some.
+// Numbers of nodes have 64 bits, and readers of JSON lose some of them.
 func TestNodeIDsAreTextsInLogs(t *testing.T) {
 	var b bytes.Buffer
 	slog.New(slog.NewJSONHandler(&b, nil)).Info("node", "node", wlog.NodeID(15_123_456_789_012_345_678))

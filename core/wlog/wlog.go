@@ -1,8 +1,8 @@
-// Package wlog is the interface to durable storage: for each shard a log of opaque entries, owned by one broker at a time.
+// Package wlog is the interface to durable storage: a log of opaque entries for each shard, owned by one broker at a time.
 //
-// State is a fold over the log. The new owner of a shard gets every entry once and in order, and is then the only one to append.
-// [github.com/curfewmq/curfew/core/wlog/seg] is the embedded engine. The interface also fits a distributed engine, whose shards
-// change owners while the broker runs.
+// State is a fold over the log. The new owner of a shard gets every entry once and in order, and then is the only one to append.
+// [github.com/curfewmq/curfew/core/wlog/seg] is the embedded engine. The interface also fits a distributed engine, whose shards change
+// owners while the broker runs.
 package wlog
 
 import (
@@ -12,82 +12,80 @@ import (
 	"time"
 )
 
-// Index is the position of an entry. Indices of a shard increase strictly from entry to entry, but not by one; their meaning is
-// the engine's. An entry never changes its index: Append returned it, replay reports it, ReadAt takes it. No entry has index 0.
+// Index is the position of an entry. Indices of a shard increase strictly from entry to entry, but not by one; only the engine knows their
+// meaning. An entry keeps its index: Append returns it, replay reports it, ReadAt takes it. No entry has index 0.
 type Index uint64
 
 // MaxEntry is the maximum size of an entry in bytes, of any engine.
 const MaxEntry = 1 << 30
 
-// Purpose says whether an entry needs more of the log or less. The last of the space is reserved for entries that allow some of
-// it to be trimmed: otherwise a full disk would stay full.
+// Purpose says whether an entry will fill the log or empty it. The last of the space is reserved for entries that allow a trim, because
+// otherwise a full disk would stay full.
 type Purpose uint8
 
 const (
-	// Bringing entries add what must be kept. They are the first to be refused.
+	// Bringing entries add data that must be kept. They are the first to be refused.
 	Bringing Purpose = iota
-	// Moving entries free about as much as they bring. They may use part of the reserve.
+	// Moving entries free about as much space as they take. They may use part of the reserve.
 	Moving
-	// Settling entries free space. They may use all of it, but for a little.
+	// Settling entries free space. They may use all of the reserve except a small rest.
 	Settling
-	// Trimming entries are small, and whoever has one appended trims the log because of it, which frees space at once. The little is theirs.
+	// Trimming entries are small, and let their writer trim the log at once. They may use the rest, too.
 	Trimming
 )
 
 // Log is an owned shard. It has one writer: calls of Append follow one another, and so do calls of Trim, which may run
 // concurrently with them. ReadAt may be called at any time, from any goroutine, until Close.
 type Log interface {
-	// Append makes entry durable and returns its index. It does not copy the slice, which the caller may reuse when it returns:
-	// collect operations in a second buffer meanwhile, and append them as one entry. After a crash all of an entry is there, or
-	// nothing.
+	// Append makes entry durable and returns its index. It does not copy the slice, which the caller may reuse when Append returns. The caller
+	// can meanwhile collect operations in a second buffer, for the next entry. After a crash the whole entry is there, or none of it.
 	//
-	// With ErrFull nothing was written and the log goes on: a smaller entry may still fit, or one of another purpose, or the same
-	// one when there is space again. Any other error ends this Log: Lost is closed, and only the next Open shows whether the
-	// entry is there. If ctx ends during Append, that may be such an error or may be ignored.
+	// With ErrFull nothing was written, and the log stays usable: a smaller entry may still fit, or one with another purpose, or the same
+	// entry once there is space. Any other error ends this Log: Lost is closed, and only the next Open shows whether the entry is there. If
+	// ctx ends during Append, Append may ignore that or fail with such an error.
 	Append(ctx context.Context, entry []byte, purpose Purpose) (Index, error)
 
-	// Begin begins to append an entry behind all that were begun before, and does not wait until it is durable. What Append would have
-	// returned comes through the channel, once for each entry and in their order; the slice may be reused then. With ErrFull nothing was
-	// begun. Once an entry has failed, so do all behind it.
+	// Begin begins to append an entry behind all entries begun before, and does not wait until it is durable. The result that Append would
+	// have returned comes through the channel, once for each entry and in their order; the caller may reuse the slice then. With ErrFull
+	// nothing was begun. Once an entry has failed, all entries behind it fail.
 	//
-	// Begin follows Append and other calls of Begin as Append does. Append may be called only when nothing is on its way.
+	// Calls of Begin and Append follow one another. Append may be called only while no entry is on its way.
 	Begin(entry []byte, purpose Purpose) (<-chan Appended, error)
 
-	// Depth returns how many entries may be on their way at a time, at least 1. With 1 it is of no use to call Begin, which may wait as
-	// Append does.
+	// Depth returns how many entries may be on their way at a time, at least 1. With 1, Begin has no advantage: it may wait as long as Append.
 	Depth() int
 
-	// HasSpace reports whether Reserve would find space for an entry of that size in bytes, beside an append on its way if size includes
-	// that one. It does not wait for the disk. False may mean that Reserve has something to do first.
+	// HasSpace reports whether Reserve would find space for an entry of size bytes; to ask during an append, add the size of that entry.
+	// HasSpace does not wait for the disk. If it returns false, Reserve may still succeed, after some work.
 	HasSpace(size int, purpose Purpose) bool
 
-	// Reserve makes space for an entry of that size in bytes, which is appended next with any purpose. It fails as Append would.
+	// Reserve makes space for the next entry, of size bytes and any purpose. It fails as Append would.
 	Reserve(size int, purpose Purpose) error
 
-	// Frees reports whether Trim would remove anything, once an entry was appended with Trimming and if that may be trimmed, too.
+	// Frees reports whether Trim(before) would free space after an entry was appended with Trimming, even if that entry may be trimmed, too.
 	Frees(before Index) bool
 
-	// Offset returns what is to be added to the node's clock to get the shard's, as long as this node owns the shard. Deadlines in the
-	// shard are instants of that time, which is never ahead of what it would be if the owner had not changed. It is 0 in an engine whose
+	// Offset returns the difference between the shard's clock and the node's, while this node owns the shard. Deadlines in the shard are
+	// instants of the shard's clock, which is never ahead of the time that it would show under the first owner. Offset is 0 in an engine whose
 	// shards do not change owners.
 	Offset() time.Duration
 
-	// ReadAt fills p from the entry at an index, beginning off bytes into it. With ErrNoEntry or ErrRange it refuses to read
-	// outside of the entry. Errors of ReadAt do not end the Log.
+	// ReadAt fills p from the entry at an index, beginning off bytes into it. It refuses to read outside of the entry, with ErrNoEntry or
+	// ErrRange. Errors of ReadAt do not end the Log.
 	ReadAt(ctx context.Context, at Index, off int, p []byte) error
 
-	// Trim says that no entry before the index is needed any more. The engine decides which of them it removes, and when. The
-	// others are replayed, without gaps. Errors of Trim end this Log.
+	// Trim declares that no entry before the index is needed any more. The engine decides when to remove which of them. Entries that it has
+	// not removed are replayed, without gaps. Errors of Trim end this Log.
 	Trim(before Index) error
 
-	// Lost is closed when the Log has ended other than by Close: an append or a trim failed, or another owner took over.
+	// Lost is closed when the Log ends without Close: an append or a trim has failed, or another owner has taken over.
 	Lost() <-chan struct{}
 
-	// Close gives up the shard, after an append in flight. Only Lost and Close may be called afterwards; Append returns ErrClosed.
+	// Close gives up the shard, after an append in flight. Afterwards only Lost and Close may be called, and Append, which returns ErrClosed.
 	Close() error
 }
 
-// Appended is what has become of an entry.
+// Appended is the result of an append.
 type Appended struct {
 	At  Index
 	Err error
@@ -95,19 +93,19 @@ type Appended struct {
 
 // Engine opens shards.
 type Engine interface {
-	// Open takes over a shard from its owner, whose Log is lost. It calls fn with every entry in order, then returns. entry is
-	// valid during the call. If fn fails or ctx ends, Open returns that error, and the shard has no owner.
+	// Open takes over a shard; the Log of its former owner is lost. Open calls fn with every entry in order, then returns. entry is valid
+	// during the call. If fn fails or ctx ends, Open returns that error, and the shard has no owner.
 	//
-	// Damage is never skipped: Open returns ErrDamaged and says where it is.
+	// Open never skips damage: it returns ErrDamaged and says where the damage is.
 	Open(ctx context.Context, shard uint32, fn func(at Index, entry []byte) error) (Log, error)
 
 	// Shards returns the shards that have a log, in increasing order.
 	Shards(ctx context.Context) ([]uint32, error)
 
-	// MaxEntry returns how many bytes an entry may have, at most the constant MaxEntry.
+	// MaxEntry returns the maximum size of an entry in bytes, at most the constant MaxEntry.
 	MaxEntry() int
 
-	// Close gives up all shards, and then the storage itself.
+	// Close gives up all shards, and closes the storage.
 	Close() error
 }
 
@@ -119,19 +117,19 @@ var (
 	ErrLost = errors.New("log lost")
 	// ErrNotOwner: the shard is owned elsewhere.
 	ErrNotOwner = errors.New("the shard is owned elsewhere")
-	// ErrUnwritten: ErrNotOwner before anything was written: what was to be written is certainly not there.
+	// ErrUnwritten: the shard is owned elsewhere (it is an ErrNotOwner), and the entry was certainly not written.
 	ErrUnwritten = fmt.Errorf("%w, and nothing was written", ErrNotOwner)
 	// ErrClosed: the Log or the Engine was closed.
 	ErrClosed = errors.New("log closed")
 	// ErrTooLarge: an entry has more than MaxEntry bytes.
 	ErrTooLarge = errors.New("entry too large")
-	// ErrDamaged: the stored bytes are not those that were written.
+	// ErrDamaged: the stored bytes differ from the written ones.
 	ErrDamaged = errors.New("log damaged")
-	// ErrNewer: the log has a later format than this program knows.
+	// ErrNewer: the log has a newer format than this program knows.
 	ErrNewer = errors.New("written by a newer version")
 	// ErrNoEntry: there is no entry at the index, or it was trimmed.
 	ErrNoEntry = errors.New("no entry begins there")
-	// ErrTrimmed: the log begins behind the entry that was asked for.
+	// ErrTrimmed: the log begins behind the requested entry.
 	ErrTrimmed = errors.New("trimmed from the log")
 	// ErrRange: the entry is shorter than the requested range.
 	ErrRange = errors.New("beyond the end of the entry")

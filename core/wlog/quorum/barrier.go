@@ -11,18 +11,18 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// reads are the barriers of a replica. It belongs to run.
+// reads are the open barriers of a replica. They belong to run.
 type reads struct {
 	asked uint64 // number of the last question to the owner
-	due   bool   // another one is to be asked
+	due   bool   // a question must be sent
 	ticks int    // since the last question
 	open  []*read
 }
 
-// read is a barrier that waits.
+// read is a barrier without an answer.
 type read struct {
-	question uint64 // the first one that counts: it was asked after the barrier began
-	index    uint64 // what must be applied; 0 = the owner has not answered
+	question uint64 // the first question whose answer counts: it was asked after the barrier began
+	index    uint64 // entry that must be applied first; 0 = the owner has not answered
 	alone    int    // ticks without an owner
 	answer   chan barrier
 }
@@ -33,8 +33,8 @@ type barrier struct {
 }
 
 const (
-	askAgain   = 2                 // ticks until a question is repeated: it, or its answer, may be lost
-	aloneTicks = 2 * electionTicks // without an owner until a barrier fails
+	askAgain   = 2                 // ticks until a question is repeated: the question or its answer may be lost
+	aloneTicks = 2 * electionTicks // ticks without an owner until a barrier fails
 )
 
 func (q *reads) add(b *read) {
@@ -43,7 +43,7 @@ func (q *reads) add(b *read) {
 	q.due = true
 }
 
-// ask asks the owner, for all barriers that have come meanwhile.
+// ask sends the owner one question for all barriers that were added since the last one.
 func (q *reads) ask(g *group) {
 	if !q.due || g.leader == raft.None {
 		return
@@ -72,11 +72,11 @@ func (q *reads) tick(g *group) {
 	})
 }
 
-// settle answers the barriers that it can.
+// settle answers each barrier whose entry is applied.
 func (q *reads) settle(g *group) {
 	for _, s := range g.reads {
 		if len(s.RequestCtx) != 8 {
-			continue // it is from another node
+			continue // another node asked this question
 		}
 		question := binary.LittleEndian.Uint64(s.RequestCtx)
 		for _, b := range q.open {
@@ -102,12 +102,12 @@ func (q *reads) end(err error) {
 	q.open = nil
 }
 
-// remove forgets a barrier that nobody waits for any more.
+// remove drops a barrier whose caller has given up.
 func (q *reads) remove(b *read) {
 	q.open = slices.DeleteFunc(q.open, func(other *read) bool { return other == b })
 }
 
-// Barrier implements [wlog.Cluster]. While an owner is being elected it waits for up to about two election timeouts.
+// Barrier implements [wlog.Cluster]. While the nodes elect an owner, Barrier waits, for about two election timeouts at most.
 func (e *Engine) Barrier(ctx context.Context, shard uint32) (wlog.Index, error) {
 	r := e.running(shard)
 	if r == nil {

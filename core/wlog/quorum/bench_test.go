@@ -13,8 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// benchTrio returns the log of a shard on three engines in this process, on one disk, and its owner's engine. A message takes as long as a
-// goroutine needs to hand it over.
+// benchTrio returns the log of a shard on three engines in this process and on one disk, and its owner's engine. A message takes as long as
+// a goroutine needs to pass it on.
 func benchTrio(b *testing.B) (wlog.Log, *Engine) {
 	b.Helper()
 	nodes := make([]*Engine, 4)
@@ -68,7 +68,7 @@ func benchTrio(b *testing.B) (wlog.Log, *Engine) {
 	return log, nodes[1]
 }
 
-// BenchmarkAppend appends entries one after another. The log is trimmed, so that segments are used again.
+// BenchmarkAppend appends entries one after another. The log is trimmed, so that segments are reused.
 func BenchmarkAppend(b *testing.B) {
 	for _, size := range []int{100, 1 << 10, 100 << 10, 4 << 20} {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -98,7 +98,7 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkDepth has so many appends on their way at a time.
+// BenchmarkDepth has several appends on their way at a time.
 func BenchmarkDepth(b *testing.B) {
 	for _, size := range []int{1 << 10, 100 << 10} {
 		for _, depth := range []int{1, 2, 4} {
@@ -130,7 +130,7 @@ func BenchmarkDepth(b *testing.B) {
 	}
 }
 
-// BenchmarkStatus asks an owner how it is.
+// BenchmarkStatus asks an owner for its status.
 func BenchmarkStatus(b *testing.B) {
 	_, e := benchTrio(b)
 	b.ReportAllocs()

@@ -10,7 +10,7 @@ import (
 // someSkew returns how far a clock is ahead.
 func (c *cluster) someSkew() hook.Instant { return hook.Instant(c.rng.Int64N(int64(10 * time.Second))) }
 
-// ping has the others hear of the shard's time, if the node owns it.
+// ping sends the shard's time to the other nodes, if the node owns the shard.
 func (c *cluster) ping(n *simNode) {
 	if n.g.owner == 0 || n.g.owner != n.owned {
 		return
@@ -24,14 +24,14 @@ func (c *cluster) ping(n *simNode) {
 	}
 }
 
-// remember has a node write what it knows of the shard's time, as a replica does.
+// remember makes a node write its knowledge of the shard's time, as a replica does.
 func (c *cluster) remember(n *simNode, refresh bool) {
 	if refresh || n.samples.term > n.g.time.term {
 		n.g.time = n.samples.keep(n.g.time, c.now+n.skew, 0)
 	}
 }
 
-// electors returns the nodes that may have elected an owner, and that one.
+// electors returns the nodes that may have elected an owner, including the owner.
 func (c *cluster) electors(n *simNode) (all []*simNode) {
 	for _, id := range c.ids() {
 		v := c.nodes[id]
@@ -42,15 +42,15 @@ func (c *cluster) electors(n *simNode) (all []*simNode) {
 	return all
 }
 
-// misled reports whether an owner lacks entries that say the time, and one that elected it claims another: its clock was set.
+// misled reports whether an owner lacks the entries that state the time, and an elector whose clock was set claims a wrong one.
 func (c *cluster) misled(n *simNode) bool {
 	return n.g.disk.trimmed() > n.samples.term && slices.ContainsFunc(c.electors(n), func(v *simNode) bool {
 		return v.samples.former && v.g.disk.time == v.void
 	})
 }
 
-// takeOver has a node go on with the shard's time, and checks that it is not ahead of that of any owner before: unless the node's log has no
-// entry with a time, or all that is known of that is from an earlier life and a clock was set since.
+// takeOver makes a new owner continue the shard's time, and checks that this is not ahead of any earlier owner's. It may be ahead in two
+// cases: the owner's log has no entry with a time, or all knowledge of the time is from an earlier life and a clock was set since.
 func (c *cluster) takeOver(n *simNode) {
 	last := n.g.head.at
 	own := c.now + n.skew
@@ -79,10 +79,10 @@ func (c *cluster) takeOver(n *simNode) {
 	}
 }
 
-// delay is how long an entry took until it was committed. A majority had it by then, and so knew its owner's time as well as that.
+// delay is how long an entry took until it was committed. By then a majority had the entry, and so knew its owner's time up to that delay.
 type delay struct {
 	index uint64
-	from  hook.Instant // when it was proposed
+	from  hook.Instant // when the entry was proposed
 	took  time.Duration
 }
 
@@ -93,8 +93,8 @@ func (c *cluster) noteDelay(p position, at hook.Instant) {
 	}
 }
 
-// checkLate checks that an owner is not more behind the one before than what it may not know: how long an entry of that took until it was
-// committed, and its own election until it had won. Those who have elected it must not have been started since, and must have voted then.
+// checkLate checks that an owner is not later than the owner before by more than it cannot know: by how long an entry of that owner took to
+// be committed, and by the duration of its own election. This holds only for entries after the last start of any elector.
 func (c *cluster) checkLate(n *simNode, ahead time.Duration) {
 	before, booted := uint64(0), hook.Instant(0)
 	for term := range c.aheads {

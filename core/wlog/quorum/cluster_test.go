@@ -18,52 +18,52 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// fault is something that a cluster does wrong on purpose.
+// fault is a deliberate error of a simulated cluster, which the simulation must find.
 type fault uint8
 
 const (
 	noFault       fault = iota
-	answersEarly        // says that it has written what is not on the disk
-	forgetsVotes        // does not write whom it voted for
-	staysSilent         // does not say what became of a beginning of the log that was sent
+	answersEarly        // confirms writes that are not on the disk
+	forgetsVotes        // does not write its votes
+	staysSilent         // does not report whether a beginning of the log was delivered
 	losesDisk           // comes back with an empty disk under its old number
-	readsAlone          // says what is durable without asking whether it is still the leader
+	readsAlone          // answers reads without checking that it still leads
 	usesOwnClock        // takes a shard over with its own time
-	repeatsWrites       // tries what the disk has refused once more, from what it knows, and goes on
-	forgetsTime         // does not know the shard's time any more after a restart
-	tellsNothing        // does not tell what it knows of the shard's time
+	repeatsWrites       // repeats a refused write as if it had been written
+	forgetsTime         // forgets the shard's time at a restart
+	tellsNothing        // does not tell others the shard's time
 )
 
 // cluster is a simulated cluster. A game with it fails by a panic with a string.
 type cluster struct {
 	rng   *rand.Rand
-	calm  int // how much rarer what is bad is than in the wildest games
+	calm  int // troubles are rarer by this factor than in the wildest games
 	fault fault
 	seed  uint64
 
 	nodes   map[uint64]*simNode
-	order   []uint64 // their numbers, which rise
+	order   []uint64 // numbers of the nodes, rising
 	lastID  uint64
-	play    *replacement             // the replacement that is under way
-	playBy  uint64                   // the term of the owner that does it
-	joins   *joining                 // what gives the others a vote beside the node that has founded the cluster; nil = it is done
-	joinsBy uint64                   // the term of the owner that does it
+	play    *replacement             // the replacement under way
+	playBy  uint64                   // the term of the owner that carries it out
+	joins   *joining                 // gives the other nodes votes, in a cluster founded by one; nil = done
+	joinsBy uint64                   // the term of the owner that carries it out
 	now     hook.Instant             // a millisecond for each step
 	timed   map[uint64]bool          // terms with committed entries that have a time
-	aheads  map[uint64]time.Duration // how far it was, by term
+	aheads  map[uint64]time.Duration // how far the owner's time was ahead, by term
 	delays  map[uint64][]delay       // of committed entries, by the term of their owner
-	began   map[uint64]hook.Instant  // when somebody first wanted to be elected, by term
+	began   map[uint64]hook.Instant  // when a node first stood for election, by term
 	reads   map[uint64]asked         // by number
 	durable uint64                   // index of the last entry that was acknowledged to its proposer
 
 	net      []flight
 	cut      map[[2]uint64]bool   // by sender and receiver
-	facts    map[uint64]fact      // by index, what was committed there
+	facts    map[uint64]fact      // committed entries by index
 	acked    map[uint64]uint64    // number of a proposal → its index
-	said     uint64               // the same, as owners have said by now, before it was committed
-	calmDown bool                 // the game is over: it settles
+	said     uint64               // like needed, as owners have stated before it was committed
+	calmDown bool                 // the game is over, and the cluster settles
 	votes    map[[2]uint64]uint64 // by node and term
-	needed   uint64               // entries before it are not needed any more, an owner has said
+	needed   uint64               // an owner has stated that no entry before it is needed
 	leaders  map[uint64]uint64    // by term
 	next     uint64               // number of the last proposal
 	counts   map[string]int
@@ -78,24 +78,24 @@ type simNode struct {
 	gone  bool            // for ever
 	stuck int             // ticks in which its disk has been full
 	taken int64           // bytes of its disk that other files have
-	small bool            // its disk is, and gets no space but by trims
-	seen  uint64          // index of the last entry that it was told of
+	small bool            // its disk is small, and only trims free it
+	seen  uint64          // index of the last entry that the node has applied
 	mine  map[uint64]bool // proposals of this life
-	begun []begun         // those of the present term that are not acknowledged, in order
+	begun []begun         // unacknowledged proposals of the present term, in order
 
-	writing *write       // what is being written; nil = nothing
-	at      wlog.Index   // where it is, once it was
-	failed  bool         // its disk has: it writes nothing any more
-	voted   bool         // what it has written last has a vote for another node
-	barred  bool         // its clock is wrong: it owns nothing
-	wakes   hook.Instant // until then it is stopped; 0 = it runs
-	waits   []flight     // for it to go on
+	writing *write       // the write in progress; nil = none
+	at      wlog.Index   // index of the write, once it is durable
+	failed  bool         // its disk has failed, and takes no writes any more
+	voted   bool         // the last write had a vote for another node
+	barred  bool         // its clock is wrong, so it must own no shard
+	wakes   hook.Instant // the node is stopped until then; 0 = it runs
+	waits   []flight     // messages that arrive when it continues
 	skew    hook.Instant // of its clock
-	void    kept         // what it kept of the shard's time when its clock was set
+	void    kept         // its kept time when its clock was set
 	samples samples
 	booted  hook.Instant
-	owned   uint64        // the term that it has last owned the shard in
-	offset  time.Duration // of the shard's time, in that
+	owned   uint64        // the last term in which it owned the shard
+	offset  time.Duration // of the shard's time, in that term
 }
 
 // begun is a proposal and the index of its entry.
@@ -139,7 +139,7 @@ func (c *cluster) add() *simNode {
 // smallDisks reports whether some nodes have small disks, and the entries are large.
 func (c *cluster) smallDisks() bool { return c.fault == noFault && c.seed%4 == 2 }
 
-// ids returns the numbers of all nodes, in order. They are not to be changed.
+// ids returns the numbers of all nodes, in order. The caller must not change the slice.
 func (c *cluster) ids() []uint64 { return c.order }
 
 func (c *cluster) boot(n *simNode, voters []uint64) {
@@ -185,7 +185,7 @@ func (c *cluster) boot(n *simNode, voters []uint64) {
 	c.after(n)
 }
 
-// recall checks the entries that a node has been told of in earlier lives: it is not told again.
+// recall checks the entries that a node has applied in earlier lives, because they are not applied again.
 func (c *cluster) recall(n *simNode) {
 	d := n.g.disk
 	for index := d.base.index + 1; index <= n.g.applied; index++ {
@@ -201,7 +201,7 @@ func (c *cluster) recall(n *simNode) {
 	}
 }
 
-// committed checks that no two nodes are told of different entries, and none of some twice or of none.
+// committed checks that all nodes apply the same entries, and each of them once.
 func (c *cluster) committed(n *simNode, p position, data []byte) {
 	if p.index != n.seen+1 {
 		c.fail("node %d is told of entry %d after %d", n.id, p.index, n.seen)
@@ -218,7 +218,7 @@ func (c *cluster) committed(n *simNode, p position, data []byte) {
 	}
 }
 
-// acknowledge acknowledges what is durable, before the owner itself has it on its disk.
+// acknowledge acknowledges entries that are durable on a majority, even before the owner has them on its disk.
 func (c *cluster) acknowledge(n *simNode) {
 	durable := n.g.durable()
 	for len(n.begun) > 0 && (n.begun[0].term != n.g.owner || n.begun[0].index <= durable) {
@@ -233,7 +233,7 @@ func (c *cluster) acknowledge(n *simNode) {
 	}
 }
 
-// fact checks that what is committed is the same on all nodes.
+// fact checks that all nodes have the same committed entry.
 func (c *cluster) fact(n *simNode, p position, data []byte) {
 	f, known := c.facts[p.index]
 	switch {
@@ -249,7 +249,7 @@ func (c *cluster) restarted(n *simNode, p position) {
 	n.seen = p.index
 }
 
-// after sends what a node has to say, and checks that no other leads in its term.
+// after sends a node's messages, and checks that no other node leads in its term.
 func (c *cluster) after(n *simNode) {
 	if c.fault == answersEarly {
 		c.answerEarly(n)
@@ -288,7 +288,7 @@ func (c *cluster) after(n *simNode) {
 	}
 }
 
-// write has a node begin to write the next part of what it has to, or end that.
+// write begins a node's next write, or ends the one in progress.
 func (c *cluster) write(n *simNode) {
 	if n.writing != nil {
 		c.wrote(n)
@@ -304,7 +304,7 @@ func (c *cluster) write(n *simNode) {
 		w = withoutVotes(w)
 	}
 	if n.writing, n.at = w, 0; c.append(n) && c.rng.IntN(4) > 0 {
-		c.wrote(n) // else the rest of the world goes on first
+		c.wrote(n) // else other nodes continue first
 	}
 }
 
@@ -350,7 +350,7 @@ func (c *cluster) crash(n *simNode) {
 		c.counts["kills"]++
 	}
 	synctest.Wait()
-	_ = old.Close() // of the life that ended: it changes nothing on the disk of the next one
+	_ = old.Close() // the former life changes nothing on the disk of the next one
 	c.net = append(c.net, n.waits...)
 	n.wakes, n.waits = 0, nil
 	if n.up, n.writing = false, nil; c.fault == losesDisk && c.rng.IntN(4) == 0 {
@@ -359,7 +359,7 @@ func (c *cluster) crash(n *simNode) {
 	}
 }
 
-// someone returns a node that is not gone.
+// someone returns a node that is not gone for ever.
 func (c *cluster) someone() *simNode {
 	here := 0
 	for _, id := range c.order {
@@ -396,7 +396,7 @@ func (c *cluster) step() {
 		if !n.failed {
 			c.write(n)
 		}
-		if n.voted && n.writing == nil && n.up { // what it forgets matters only then, and not for long
+		if n.voted && n.writing == nil && n.up { // a forgotten vote matters only then, and not for long
 			n.voted = false
 			c.crash(n)
 			c.boot(n, c.voters(n))
@@ -436,7 +436,7 @@ func (c *cluster) step() {
 	}
 }
 
-// bad reports whether something bad happens that might.
+// bad decides by chance whether a trouble happens.
 func (c *cluster) bad() bool { return c.rng.IntN(c.calm) == 0 }
 
 func (c *cluster) tick(n *simNode) {
@@ -455,7 +455,7 @@ func (c *cluster) tick(n *simNode) {
 	}
 }
 
-// voters returns what a node begins a new log with, if it has none.
+// voters returns the voters with which a node begins a new log, if it has none.
 func (c *cluster) voters(n *simNode) []uint64 {
 	if c.fault == losesDisk && n.id <= 3 {
 		return []uint64{1, 2, 3}
@@ -511,7 +511,7 @@ func (c *cluster) owner() (best *simNode) {
 	return best
 }
 
-// check checks that each acknowledged entry is in each node, unless it was trimmed.
+// check checks that each node has each acknowledged entry that was not trimmed.
 func (c *cluster) check() {
 	for _, n := range c.members() {
 		d := n.g.disk
@@ -530,7 +530,7 @@ func (c *cluster) check() {
 	}
 }
 
-// play plays a game, and returns why it failed; "" = it did not.
+// play plays a game, and returns the reason for which it failed; "" = it did not.
 func play(seed uint64, steps int, f fault, counts map[string]int) (why string) {
 	var c *cluster
 	defer func() {

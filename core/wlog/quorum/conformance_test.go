@@ -25,7 +25,7 @@ func local(t *testing.T, fsys vfs.FS) Local {
 	return e
 }
 
-// A cluster of one node is a log as any other.
+// A cluster of one node conforms to the suite for logs.
 func TestConformanceOfOne(t *testing.T) {
 	wlogtest.Run(t, func(*testing.T) wlogtest.Backend {
 		fsys := crashfs.New(1)
@@ -69,7 +69,7 @@ func (n *network) send(t *testing.T, from wlog.NodeID) func(to wlog.NodeID, m Me
 		to := n.nodes[id]
 		n.mu.Unlock()
 		if to != nil {
-			if id != 1 { // that starts its shards itself
+			if id != 1 { // node 1 starts its shards itself
 				_ = to.Start(t.Context(), m.Shard)
 			}
 			if err := to.Receive(from, m.Shard, m.Bytes); err != nil {
@@ -97,7 +97,7 @@ func (n *network) start(t *testing.T, id wlog.NodeID, fsys vfs.FS, election time
 	return e
 }
 
-// A node of three is a log as any other while it owns the shards: the others do not want to.
+// A node of three conforms to the suite for logs while it owns the shards, which the others do not want to own.
 func TestConformanceOfThree(t *testing.T) {
 	wlogtest.Run(t, func(t *testing.T) wlogtest.Backend {
 		t.Helper()

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// syncs returns how often a node has made a shard's local log durable.
+// syncs returns how often a node has synced a shard's local log.
 func (c *trio) syncs(id wlog.NodeID, shard uint32) int {
 	c.Helper()
 	st, ok := c.nodes[id].options.Local.(*seg.Engine).Stats(shard)
@@ -18,8 +18,8 @@ func (c *trio) syncs(id wlog.NodeID, shard uint32) int {
 	return int(st.Syncs.Count)
 }
 
-// An entry costs each node one append of its local log, and the owner one message to each of the others. That it is committed needs
-// neither, but for a shard that nodes follow, where they are told at once.
+// An entry costs each node one append to its local log, and the owner one message to each other node. Its commit costs neither, except in
+// shards that nodes follow, where it is announced at once.
 func TestCostOfAnEntry(t *testing.T) {
 	const entries = 100
 	for shard, messages := range map[uint32]int{0: 4, 1: 2} {
@@ -42,7 +42,7 @@ func TestCostOfAnEntry(t *testing.T) {
 					t.Errorf("shard %d: node %d has applied %d entries a second later, want %d", shard, id, applied, last)
 				}
 			}
-			if n := c.sent[shard] - sent; n < messages*entries || n > messages*entries+entries/10 { // a heartbeat may bring about another
+			if n := c.sent[shard] - sent; n < messages*entries || n > messages*entries+entries/10 { // a heartbeat may cause one more message
 				t.Errorf("shard %d: %d messages for %d entries, want %d for each", shard, n, entries, messages)
 			}
 		})

@@ -13,9 +13,9 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Describe returns a function that writes an entry of a replica's local log as text, with a line for each of its records. Below the line
-// of an entry of the shard is what body writes of that, which may be nil. An entry has the same line on all nodes, whatever else is written
-// with it there.
+// Describe returns a function that writes an entry of a replica's local log as text, one line for each record. Below the line of an entry
+// of the shard follows the text that body writes for that entry; body may be nil. An entry of the shard has the same line on all nodes,
+// although each node may write it together with different records.
 func Describe(body func(w io.Writer, at wlog.Index, entry []byte) error) func(w io.Writer, at wlog.Index, entry []byte) error {
 	return func(w io.Writer, _ wlog.Index, b []byte) error {
 		r := &records{b: b}
@@ -28,7 +28,8 @@ func Describe(body func(w io.Writer, at wlog.Index, entry []byte) error) func(w 
 	}
 }
 
-// describe writes the next record as text. Of one that no replica writes it says so, and does not know where the next one is.
+// describe writes the next record as text. If no replica writes such a record, describe says so and stops, because it cannot know where the
+// next record begins.
 func (r *records) describe(w io.Writer, body func(w io.Writer, at wlog.Index, entry []byte) error) (err error) {
 	switch kind := r.u8(); kind {
 	case recHardState:

@@ -54,7 +54,7 @@ func TestDescribe(t *testing.T) {
 		}
 	}
 
-	for n := 1; n < len(b); n += 7 { // wherever it is cut off
+	for n := 1; n < len(b); n += 7 { // cut off at any place
 		if err := describe(io.Discard, 0, b[:n]); err != nil {
 			t.Errorf("%d bytes: %v", n, err)
 		}

@@ -13,30 +13,30 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// disk is a replica's copy of a shard, in a local log. It belongs to the goroutine of its group, but for methods that say otherwise.
+// disk is a replica's copy of a shard, in a local log. It belongs to the goroutine of its group, except for methods that say otherwise.
 //
-// The local log is only appended to. Trimmed entries are gone for good, and nothing replaces them: what they said, nobody needs. So
-// what a replica gets that lags behind the trim is where the log begins, and no snapshot of a state.
+// The local log is only appended to. Trimmed entries are gone for good, and no snapshot replaces them, because no node needs their
+// contents. A replica that lags behind the trim therefore receives only the position where the log begins, and no state.
 type disk struct {
 	log  wlog.Log
 	hard hardState
-	time kept // that was found when the disk was opened
+	time kept // as found when the disk was opened
 
-	mu sync.RWMutex // held by the group's goroutine when it changes base or entries; others hold it when they read them
+	mu sync.RWMutex // the group's goroutine holds it to change base or entries, others to read them
 
-	base    position            // of the last entry that is gone
-	conf    *raftpb.ConfState   // as of base
+	base    position            // of the last trimmed entry
+	conf    *raftpb.ConfState   // in force at base
 	begun   bool                // base is known
-	began   wlog.Index          // the entry of the local log that says so, when the disk was opened
-	gone    int64               // bytes of all entries that were ever there, through base
-	changed []configurationFrom // by entries behind base that were applied, in order
+	began   wlog.Index          // entry of the local log that states base, when the disk was opened
+	gone    int64               // bytes of all entries through base that were ever there
+	changed []configurationFrom // configurations of applied entries behind base, in order
 	entries []stored            // behind base
 
 	cached int // bytes of the entries that are in memory
-	cold   int // entries[:cold] are not
+	cold   int // entries[:cold] are not in memory
 }
 
-// configurationFrom is a configuration and the entry that it begins with.
+// configurationFrom is a configuration and the entry from which on it is in force.
 type configurationFrom struct {
 	index uint64
 	conf  *raftpb.ConfState
@@ -45,12 +45,12 @@ type configurationFrom struct {
 // stored is an entry in the local log.
 type stored struct {
 	entry *raftpb.Entry // nil unless it is in memory
-	at    wlog.Index    // the entry of the local log that has it
-	off   int           // of its data in there
+	at    wlog.Index    // entry of the local log that holds it
+	off   int           // of its data within that entry
 	size  uint32
 	term  uint64
 	typ   raftpb.EntryType
-	sum   int64 // of the sizes of all entries that were ever there, through this one
+	sum   int64 // bytes of all entries through this one that were ever there
 }
 
 // cacheBytes is about how much of the latest entries stays in memory, for replicas that are a little behind.
@@ -58,12 +58,12 @@ const cacheBytes = 16 << 20
 
 var _ raft.Storage = (*disk)(nil)
 
-// first is the position before the first entry of every shard. It is not the very beginning of a log: a replica without anything,
-// which a new node is, must learn the configuration, too.
+// first is the position before the first entry of every shard. It is not 0, because a new node's replica, which has nothing, must receive
+// the configuration as the beginning of the log, and Raft sends a beginning only to a node that lacks trimmed entries.
 var first = position{index: 1, term: 1}
 
-// openDisk replays the copy in a shard of the engine. If there is none and voters are given, it begins one of a new cluster; a node
-// that joins a cluster has no voters.
+// openDisk replays the shard's copy in engine. If there is none and voters are given, openDisk begins the log of a new cluster. A node that
+// joins a cluster has no voters.
 func openDisk(ctx context.Context, engine wlog.Engine, shard uint32, voters []uint64) (*disk, error) {
 	d := &disk{conf: &raftpb.ConfState{}}
 	log, err := engine.Open(ctx, shard, d.replay)
@@ -80,11 +80,11 @@ func openDisk(ctx context.Context, engine wlog.Engine, shard uint32, voters []ui
 	if err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	d.hard.commit = max(d.hard.commit, d.base.index) // what is trimmed was committed
+	d.hard.commit = max(d.hard.commit, d.base.index) // trimmed entries were committed
 	return d, nil
 }
 
-// begin begins the log of a new cluster. All nodes write the same.
+// begin begins the log of a new cluster. All nodes of the cluster write the same beginning.
 func (d *disk) begin(ctx context.Context, voters []uint64) error {
 	c := &raftpb.ConfState{Voters: voters}
 	h := hardState{term: first.term, commit: first.index}
@@ -105,7 +105,7 @@ func (d *disk) last() position {
 	return d.base
 }
 
-// trimmed returns the term of the last entry that is gone; 0 = all entries of the shard are there.
+// trimmed returns the term of the last trimmed entry; 0 = no entry of the shard was trimmed.
 func (d *disk) trimmed() uint64 {
 	if d.base.index <= first.index {
 		return 0
@@ -113,7 +113,7 @@ func (d *disk) trimmed() uint64 {
 	return d.base.term
 }
 
-// settled returns the last entry that need not be applied again: it was committed, and nothing through it changes the configuration.
+// settled returns the last entry that need not be applied again: it is committed, and no entry through it changes the configuration.
 func (d *disk) settled() uint64 {
 	through := d.hard.commit
 	for i := range d.entries {
@@ -128,7 +128,7 @@ func (d *disk) settled() uint64 {
 	return through
 }
 
-// lastBody returns the last entry with a body at or before an index, and its header; 0 if there is none.
+// lastBody returns the last entry with a body at or before an index, and that entry's header; 0 = there is none.
 func (d *disk) lastBody(ctx context.Context, through uint64) (index uint64, h bodyHeader, err error) {
 	for index = through; index > d.base.index; index-- {
 		s := &d.entries[index-d.base.index-1]
@@ -144,10 +144,10 @@ func (d *disk) lastBody(ctx context.Context, through uint64) (index uint64, h bo
 	return 0, bodyHeader{}, nil
 }
 
-// recent returns the index of the first of the entries that are in memory.
+// recent returns the index of the first entry in memory.
 func (d *disk) recent() uint64 { return d.base.index + 1 + uint64(d.cold) }
 
-// put stores that an entry is in the local log. It replaces the one with that index, and those behind it.
+// put records that an entry is in the local log. It replaces the entry with that index and all entries behind it.
 func (d *disk) put(index uint64, e stored) error {
 	if index <= d.base.index || index > d.last().index+1 {
 		return fmt.Errorf("%w: entry %d comes after %d, and %d is gone", errRecord, index, d.last().index, d.base.index)
@@ -170,7 +170,7 @@ func (d *disk) put(index uint64, e stored) error {
 	return nil
 }
 
-// sum returns the size of the first n entries, and of all before them that are gone.
+// sum returns the bytes of the first n entries and of all entries that were trimmed before them.
 func (d *disk) sum(n int) int64 {
 	if n == 0 {
 		return d.gone
@@ -178,7 +178,7 @@ func (d *disk) sum(n int) int64 {
 	return d.entries[n-1].sum
 }
 
-// between returns the size of the entries behind an index through another one that are there. Any goroutine may call it.
+// between returns the bytes of the entries after one index and through another, without trimmed entries. Any goroutine may call it.
 func (d *disk) between(after, through uint64) int64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -188,7 +188,7 @@ func (d *disk) between(after, through uint64) int64 {
 	return max(0, d.sum(until(through))-d.sum(until(after)))
 }
 
-// evict takes an entry out of memory.
+// evict drops an entry from memory.
 func (d *disk) evict(i int) {
 	if e := &d.entries[i]; e.entry != nil {
 		d.cached -= int(e.size)
@@ -196,7 +196,7 @@ func (d *disk) evict(i int) {
 	}
 }
 
-// forget forgets the entries through a position, at which a configuration applied.
+// forget drops the entries through a position; c was the configuration there.
 func (d *disk) forget(p position, c *raftpb.ConfState) {
 	if p.index <= d.base.index {
 		return
@@ -208,7 +208,7 @@ func (d *disk) forget(p position, c *raftpb.ConfState) {
 		d.evict(i)
 	}
 	d.gone = d.sum(n)
-	rest := make([]stored, len(d.entries)-n) // memory of those that are gone
+	rest := make([]stored, len(d.entries)-n) // frees the memory of trimmed entries
 	copy(rest, d.entries[n:])
 	d.entries, d.cold = rest, max(0, d.cold-n)
 	d.base, d.conf, d.begun = p, c, true
@@ -217,7 +217,7 @@ func (d *disk) forget(p position, c *raftpb.ConfState) {
 	}
 }
 
-// restart forgets all entries: the log goes on behind a position.
+// restart drops all entries: the log goes on behind a position.
 func (d *disk) restart(p position, c *raftpb.ConfState) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,12 +226,12 @@ func (d *disk) restart(p position, c *raftpb.ConfState) {
 	d.base, d.conf, d.begun = p, c, true
 }
 
-// reconfigured notes that an entry was applied that changed the configuration.
+// reconfigured notes the configuration that an applied entry has established.
 func (d *disk) reconfigured(index uint64, c *raftpb.ConfState) {
 	d.changed = append(d.changed, configurationFrom{index, c})
 }
 
-// configurationAt returns the configuration that applied at an entry that is there, or at base.
+// configurationAt returns the configuration in force at an entry that is there, or at base.
 func (d *disk) configurationAt(index uint64) *raftpb.ConfState {
 	c := d.conf
 	for i := range d.changed {
@@ -301,21 +301,22 @@ func (d *disk) LastIndex() (uint64, error) { return d.last().index, nil }
 // FirstIndex implements [raft.Storage].
 func (d *disk) FirstIndex() (uint64, error) { return d.base.index + 1, nil }
 
-// Snapshot implements [raft.Storage]. It has no data: it says where the log begins.
+// Snapshot implements [raft.Storage]. A snapshot has no data; it states where the log begins.
 func (d *disk) Snapshot() (*raftpb.Snapshot, error) {
 	return &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
 		Index: new(d.base.index), Term: new(d.base.term), ConfState: d.conf,
 	}}, nil
 }
 
-// beginning returns the index of the last entry that is gone. Any goroutine may call it.
+// beginning returns the index of the last trimmed entry. Any goroutine may call it.
 func (d *disk) beginning() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.base.index
 }
 
-// find returns an entry with a body. Any goroutine may call it. ok is false if there is none: the entry is Raft's own, or gone.
+// find returns an entry with a body. Any goroutine may call it. ok is false if the entry was trimmed, or has no body because it is Raft's
+// own.
 func (d *disk) find(index uint64) (s stored, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -345,8 +346,8 @@ func (d *disk) readAt(ctx context.Context, index uint64, off int, p []byte) erro
 	}
 }
 
-// body returns an entry's body, which is valid until the next call with buf and nobody may change. Any goroutine may call it. ok is false if
-// the entry has none.
+// body returns an entry's body, which is valid until the next call with buf and must not be changed. Any goroutine may call it. ok is false
+// if the entry has no body.
 func (d *disk) body(ctx context.Context, index uint64, buf *[]byte) (_ []byte, ok bool, err error) {
 	s, ok := d.find(index)
 	if !ok {

@@ -12,14 +12,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// An owner whose disk does not answer goes on by the majority of the others, for a while, and then gives its shards away. What it has confirmed
-// without its own disk is there. It confirmed nothing until then.
+// An owner whose disk does not answer continues with the majority of the other nodes for a while, and then gives its shards away. Entries
+// that it has confirmed without its own disk are there afterwards. It used to confirm no entry until then.
 func TestStalledDisk(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
 		l := c.open(0, 1)
 		c.write(l, 1, 20)
-		time.Sleep(time.Second) // nothing is being written: what follows is the first to wait
+		time.Sleep(time.Second) // no write is in progress, so the next one is the first to wait
 		var stalled sync.Mutex
 		slow := make(chan struct{})
 		answer := sync.OnceFunc(func() { close(slow) })
@@ -33,7 +33,7 @@ func TestStalledDisk(t *testing.T) {
 			return nil
 		})
 		began := time.Now()
-		for n := uint64(21); n <= 60; n++ { // the others have it
+		for n := uint64(21); n <= 60; n++ { // the other nodes have it
 			at := time.Now()
 			if err := <-appendAsync(c, l, n); err != nil || time.Since(at) > time.Second {
 				t.Fatalf("append: %v after %v", err, time.Since(at))
@@ -67,7 +67,7 @@ func TestStalledDisk(t *testing.T) {
 	})
 }
 
-// An append that waits for space, because the disk does not answer, does not keep the owner from giving the shard away, nor its user from
+// An append that waits for space because the disk does not answer must not keep the owner from giving the shard away, nor its user from
 // closing the log.
 func TestStalledDiskWhileSpaceIsMade(t *testing.T) {
 	inTrio(t, func(c *trio) {
@@ -77,10 +77,10 @@ func TestStalledDiskWhileSpaceIsMade(t *testing.T) {
 		time.Sleep(time.Second)
 		slow := make(chan struct{})
 		c.fs[1].Inject(func(op crashfs.Op) error {
-			<-slow // whatever it is: the next segment cannot be made either
+			<-slow // any operation: the next segment cannot be made either
 			return nil
 		})
-		large := make([]byte, 1<<20) // has no place in the segment
+		large := make([]byte, 1<<20) // does not fit into the segment
 		done := make(chan error, 1)
 		began := time.Now()
 		go func() {
@@ -107,7 +107,7 @@ func TestStalledDiskWhileSpaceIsMade(t *testing.T) {
 	})
 }
 
-// An engine ends although its disk does not answer, and says so.
+// An engine whose disk does not answer ends nevertheless, and says so.
 func TestCloseOfAStalledDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, slow := crashfs.New(1), make(chan struct{})
@@ -133,7 +133,7 @@ func TestCloseOfAStalledDisk(t *testing.T) {
 			_, err := l.Append(t.Context(), []byte("x"), wlog.Bringing)
 			appended <- err
 		}()
-		time.Sleep(time.Minute) // nobody else can own the shard
+		time.Sleep(time.Minute) // no other node can own the shard
 		began := time.Now()
 		if err := e.Close(); !errors.Is(err, errStuck) {
 			t.Errorf("close: %v", err)
@@ -152,7 +152,7 @@ func TestCloseOfAStalledDisk(t *testing.T) {
 	})
 }
 
-// A replica whose disk fails ends, says so, and has another node take over at once. The node's other shards go on.
+// A replica whose disk fails ends, says so, and makes another node take over at once. The node's other shards continue.
 func TestFailedDisk(t *testing.T) {
 	for name, kind := range map[string]crashfs.OpKind{"write": crashfs.OpWrite, "sync": crashfs.OpSync} {
 		t.Run(name, func(t *testing.T) {
@@ -160,7 +160,7 @@ func TestFailedDisk(t *testing.T) {
 				c.owner(0)
 				l := c.open(0, 1)
 				c.write(l, 1, 20)
-				time.Sleep(150 * time.Millisecond) // the others have all of it, and have said so
+				time.Sleep(150 * time.Millisecond) // the other nodes have all entries, and have confirmed them
 				var failed bool
 				c.fs[1].Inject(func(op crashfs.Op) error {
 					if op.Kind == kind && !failed {
@@ -187,8 +187,8 @@ func TestFailedDisk(t *testing.T) {
 	}
 }
 
-// An owner that was confirmed entries which its own disk has not got yet, and opens the shard again in the same term, gets them: they are
-// acknowledged. What is appended then is not taken for one of them.
+// An owner opens the shard again in the same term, while its own disk still lacks entries that were confirmed to it. It must replay these
+// entries, and must not take them for new appends of its own.
 func TestOpenedAgainOverAStalledDisk(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)

@@ -11,17 +11,18 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// rush is when a node wants to own a shard that nobody owns, before its election timeout: with each tick that has a number of its own,
-// so that the nodes do not want to at the same time.
+// rush is a node's attempt to own a shard that has no owner, without waiting for the election timeout. The voters campaign in turns, so
+// that they do not split the vote. With voters 1 to 4, of which node 1, the leader, has ended, turns is 4 and nodes 2, 3 and 4 have turns
+// 0, 1 and 2: node 2 campaigns at ticks 0, 4, 8 …, node 3 at ticks 1, 5, 9 …, and no node at ticks 3, 7, 11 ….
 type rush struct {
-	tick  int // the next one's number
-	until int // the rush ends before it; 0 = there is none
-	turn  int // the node's, from 0 to turns-1
+	tick  int // number of the next tick
+	until int // the rush ends before this tick; 0 = there is no rush
+	turn  int // of this node, from 0 to turns-1
 	turns int
 	gone  uint64 // the leader that has ended; raft.None = there was none
 }
 
-// lateTicks is how long a leader that has ended may seem to live, by messages that were on their way.
+// lateTicks is the number of ticks for which a leader that has ended may still seem to live, because messages of it were on their way.
 const lateTicks = 2
 
 // tick counts a tick of the clock.
@@ -41,7 +42,7 @@ func (g *group) tick() {
 	g.hurry()
 }
 
-// lull returns at which of the next ticks the group does something, at the earliest, if it gets no message until then.
+// lull returns how many ticks from now the group next does something at the earliest, unless a message arrives before.
 func (g *group) lull() int {
 	switch {
 	case g.passive || g.rush.until > 0 || len(g.wary) > 0 || g.leader == raft.None:
@@ -49,13 +50,14 @@ func (g *group) lull() int {
 	case g.state == raft.StateLeader:
 		return g.options.heartbeat
 	case g.state == raft.StateFollower:
-		return max(1, min(g.options.election-g.quiet, g.options.election/2)) // a node that was stopped believes in half of it at most
+		return max(1, min(g.options.election-g.quiet, g.options.election/2)) // after a stop, a node counts at most half a timeout of silence
 	}
 	return 1
 }
 
-// tickPassive counts a tick of a node that does not want to own the shard. Raft has no clock then: with one it would want to. But it must not
-// believe in a leader for ever that is not heard any more, and refuse to vote for another.
+// tickPassive counts a tick of a node that does not want to own the shard. Raft's own clock stands still then, because it would make the
+// node campaign. After an election timeout of silence the node must forget its leader nevertheless, or it would refuse to vote for another
+// node.
 func (g *group) tickPassive() {
 	if g.unheard++; g.unheard >= g.options.election && g.leader != raft.None {
 		g.forgetLeader()
@@ -65,13 +67,14 @@ func (g *group) tickPassive() {
 	}
 }
 
-// lendTimes is after how many election timeouts without a leader a node that does not want to own the shard leads nevertheless: when another
-// that lacks entries has asked for its vote, and when nobody has. Who was away while voters were replaced asks only those of before.
+// lendTimes and lendUnasked are the numbers of election timeouts without a leader after which a passive node leads nevertheless: lendTimes
+// if a node that lacks entries has asked it for a vote, lendUnasked if no node has. A node that was away while voters were replaced asks
+// only the former voters.
 const lendTimes, lendUnasked = 2, 5
 
-// lending reports whether a node that does not want to own the shard should lead nevertheless, because nobody else does: others lack
-// entries that this node has, and whoever has them, too, would have been elected by now. It does not own the shard then, and gives the lead
-// to the first that has got them.
+// lending reports whether a passive node should lead because no other node does. The other nodes lack entries that this node has: any node
+// with these entries would have been elected by now. This node then leads without owning the shard, and hands over to the first node that
+// has received the entries.
 func (g *group) lending() bool {
 	times := lendUnasked
 	if g.lacking {
@@ -80,13 +83,13 @@ func (g *group) lending() bool {
 	return g.passive && g.lends && g.leader == raft.None && g.unheard >= times*g.options.election
 }
 
-// lacks reports whether a node that wants a vote lacks entries that this one has.
+// lacks reports whether the sender of m, which asks for a vote, lacks entries that this node has.
 func (g *group) lacks(m *raftpb.Message) bool {
 	last := g.disk.last()
 	return m.GetLogTerm() < last.term || m.GetLogTerm() == last.term && m.GetIndex() < last.index
 }
 
-// hurry wants the shard, if it is the node's turn.
+// hurry campaigns if it is the node's turn.
 func (g *group) hurry() {
 	r := &g.rush
 	if r.until == 0 {
@@ -106,18 +109,18 @@ func (g *group) hurry() {
 	}
 }
 
-// campaign has the node want to own the shard.
+// campaign makes the node a candidate.
 func (g *group) campaign() {
-	_ = g.node.Campaign() // it may not now
+	_ = g.node.Campaign() // fails where the node may not campaign now
 	g.collect()
 }
 
-// voters returns the nodes that vote, in the order in which they should want to own the shard.
+// voters returns the voters in the order in which they should campaign.
 func (g *group) voters() []uint64 {
 	return inTurn(g.options.first, g.disk.configurationAt(g.applied).GetVoters())
 }
 
-// inTurn sorts voters, and begins with another one for each shard.
+// inTurn sorts voters, and rotates them so that each shard begins with another one.
 func inTurn[N cmp.Ordered](shard int, voters []N) []N {
 	v := slices.Sorted(slices.Values(voters))
 	if len(v) == 0 {
@@ -127,7 +130,7 @@ func inTurn[N cmp.Ordered](shard int, voters []N) []N {
 	return slices.Concat(v[first:], v[:first])
 }
 
-// Preferred returns the voter that a shard is meant for, so that a cluster's shards are spread over its nodes; 0 = there are no voters.
+// Preferred returns the voter that should own a shard, so that the shards are spread over the nodes of a cluster; 0 = there are no voters.
 func Preferred(shard uint32, voters []wlog.NodeID) wlog.NodeID {
 	if v := inTurn(int(shard), voters); len(v) > 0 {
 		return v[0]
@@ -135,7 +138,7 @@ func Preferred(shard uint32, voters []wlog.NodeID) wlog.NodeID {
 	return 0
 }
 
-// prefer has the node want the shard before others do, if it is the first of the voters: so a cluster's shards are spread over its nodes.
+// prefer makes the node campaign before others if it is the first of the voters, so that the shards are spread over the nodes of a cluster.
 func (g *group) prefer() {
 	if v := g.voters(); len(v) > 0 && v[0] == g.id {
 		g.rush = rush{until: g.options.election, turns: 2}
@@ -143,8 +146,8 @@ func (g *group) prefer() {
 	}
 }
 
-// forget has the node vote for another than a leader that has ended: else it waits for that one as long as the election timeout. A
-// leader does not give the shard to the node for a while.
+// forget lets the node vote for a successor of a leader that has ended, instead of waiting for that leader until the election timeout. If
+// this node leads itself, it does not transfer the shard to the ended node for an election timeout.
 func (g *group) forget(node uint64) {
 	g.decline(node, g.term)
 	if node != g.leader || node == g.id {
@@ -159,17 +162,17 @@ func (g *group) forget(node uint64) {
 }
 
 func (g *group) forgetLeader() {
-	_ = g.node.ForgetLeader() // it changes nothing that is written, and fails in no case that matters
+	_ = g.node.ForgetLeader() // changes nothing on the disk, and may fail only where the node needs no new leader
 	g.collect()
 }
 
-// errMoving says that the shard is on its way to another owner, which may fail.
+// errMoving says that the shard is being transferred to another owner. The transfer may fail.
 var errMoving = errors.New("the shard is being transferred")
 
-// transferee returns the node that the shard is being transferred to, raft.None if it is not.
+// transferee returns the node that the shard is being transferred to; raft.None = no transfer is under way.
 func (g *group) transferee() uint64 { return g.node.BasicStatus().LeadTransferee }
 
-// transfer gives the shard to another node, if that answers within the election timeout.
+// transfer transfers the shard to another node, which must take over within the election timeout.
 func (g *group) transfer(to uint64) {
 	g.giving = 0
 	if to != g.id {
@@ -179,7 +182,7 @@ func (g *group) transfer(to uint64) {
 	g.collect()
 }
 
-// handOver gives the shard to another node, unless that is being done, or none has caught up.
+// handOver transfers the shard to the best successor, unless a transfer is under way or no node has caught up.
 func (g *group) handOver() {
 	if g.state != raft.StateLeader || g.transferee() != raft.None {
 		return
@@ -189,7 +192,7 @@ func (g *group) handOver() {
 	}
 }
 
-// successor returns the node that is best to transfer the shard to, raft.None if none has caught up and takes it.
+// successor returns the node with the most entries of all nodes that have caught up and have not declined; raft.None = there is none.
 func (g *group) successor() (best uint64) {
 	match := uint64(0)
 	for _, p := range g.peers() {
@@ -200,13 +203,14 @@ func (g *group) successor() (best uint64) {
 	return best
 }
 
-// declining returns the answer to an owner's request to take over at once, which Raft does not know: the node does not want to. The
-// owner would otherwise wait for the election timeout, and all that is appended with it.
+// declining returns the answer of a node that refuses an owner's request to take over at once. Raft has no such answer: the owner would
+// wait for the election timeout, and every append with it.
 func declining(m *raftpb.Message) *raftpb.Message {
 	return &raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: new(m.GetFrom()), From: new(m.GetTo()), Term: new(m.GetTerm()), Reject: new(true)}
 }
 
-// decline notes that a node does not take the shard over from a leader in a term. It is not asked again for an election timeout.
+// decline notes that a node has declined to take the shard over from this node in a term. This node does not ask it again for an election
+// timeout.
 func (g *group) decline(node, term uint64) {
 	if g.state != raft.StateLeader || term != g.term || node == g.id {
 		return
@@ -216,11 +220,11 @@ func (g *group) decline(node, term uint64) {
 	}
 	g.wary[node] = g.options.election
 	if g.transferee() == node {
-		g.transfer(g.id) // that ends the transfer
+		g.transfer(g.id) // a transfer to itself ends the transfer
 	}
 }
 
-// tickWary counts a tick of the clock for those that have declined the shard.
+// tickWary counts a tick for each node that has declined the shard.
 func (g *group) tickWary() {
 	for node := range g.wary {
 		if g.wary[node]--; g.wary[node] == 0 || g.state != raft.StateLeader {
@@ -229,7 +233,7 @@ func (g *group) tickWary() {
 	}
 }
 
-// declined reports whether all nodes that could take the shard over have just declined it.
+// declined reports whether all nodes that could take the shard over have declined it within the election timeout.
 func (g *group) declined() bool {
 	some := false
 	for _, p := range g.peers() {

@@ -15,10 +15,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// MaxEntry is the maximum size of an entry in bytes: it goes to the other nodes in one message.
+// MaxEntry is the maximum size of an entry in bytes. An entry travels to other nodes in one message.
 const MaxEntry = 64 << 20
 
-// Local is the engine that the replicas of a node are in.
+// Local is the engine that stores a node's replicas.
 type Local interface {
 	wlog.Engine
 	// Stats describes the log of a shard; ok is false if it is not open.
@@ -27,26 +27,26 @@ type Local interface {
 
 // Options of an [Engine].
 type Options struct {
-	// Local is the engine that the node's replicas are in. The Engine closes it.
+	// Local is the engine that stores the node's replicas. The Engine closes it.
 	Local Local
-	// Node is the node's number in the cluster, not 0. It belongs to the contents of Local: a node that lost them gets another.
+	// Node is the node's number in the cluster, not 0. It belongs to the contents of Local: a node that has lost them gets another number.
 	Node wlog.NodeID
-	// Voters are the nodes of a new cluster. All of them have the same; a node that joins a cluster has none. A shard that has a log
-	// knows its nodes from there.
+	// Voters are the nodes of a new cluster, the same on each of them. A node that joins a cluster has none. A shard that has a log takes its
+	// voters from there.
 	Voters []wlog.NodeID
 	// Shards is how many shards StartAll starts: those from 0 to Shards-1.
 	Shards uint32
-	// Prompt are the shards that nodes follow: all of them are told at once what is committed. With others they learn it with the next
-	// entries, or within half of the election timeout.
+	// Prompt are the shards that nodes follow: their owners announce each commit to all nodes at once. In other shards a node learns of a
+	// commit with the next entries, or within half of the election timeout.
 	Prompt []uint32
-	// Election is how long a node waits for another's word until it wants to own a shard: 300 ms to 10 s. It waits up to twice as long.
+	// Election is how long an owner must be silent before a node campaigns: 300 ms to 10 s. By chance, a node waits up to twice as long.
 	Election time.Duration
 	// Clock is the node's clock.
 	Clock clock.Clock
-	// Stall is how long the disk may take to write until an owner gives the shard to another node. 0 = 5 s.
+	// Stall is how long a write to the disk may take before the owner transfers the shard to another node. 0 = 5 s.
 	Stall time.Duration
-	// Lost is told why this node does not own a shard any more, and who does: one of ErrDisk, ErrSlowDisk, ErrLeaving, ErrGiven, ErrOther, ErrAlone. 0 = no
-	// node that it knows of. It must not block. nil = it is not told.
+	// Lost is called when this node has lost a shard: with the new owner, and with one of ErrDisk, ErrSlowDisk, ErrLeaving, ErrGiven, ErrOther
+	// and ErrAlone. 0 = this node knows of no owner. Lost must not block. nil = it is not called.
 	Lost func(shard uint32, owner wlog.NodeID, why error)
 	// Send sends a message to another node. It does not block, and may lose messages.
 	Send func(to wlog.NodeID, m Message)
@@ -57,7 +57,7 @@ type Engine struct {
 	options Options
 	owners  *owners
 	began   time.Time
-	leaving atomic.Bool // the node does not want to own any shard
+	leaving atomic.Bool // the node owns no shard if another node can
 
 	mu       sync.Mutex // guards the rest
 	replicas map[uint32]*shardReplica
@@ -69,10 +69,10 @@ var _ wlog.Cluster = (*Engine)(nil)
 // shardReplica is a shard in the engine's table.
 type shardReplica struct {
 	mu      sync.Mutex              // held while the replica is started, and while the shard is opened; guards log
-	log     *ownedLog               // the latest one; nil = there was none
-	current atomic.Pointer[replica] // changed under mu; nil = it does not run
-	closed  atomic.Bool             // the engine ends: the replica does not run any more
-	failed  atomic.Pointer[error]   // why it could not be started; nil = it could, or was not
+	log     *ownedLog               // the latest log that was opened; nil = none was
+	current atomic.Pointer[replica] // changed under mu; nil = no replica runs
+	closed  atomic.Bool             // the engine ends, and starts no replica any more
+	failed  atomic.Pointer[error]   // why the last start failed; nil = it succeeded, or there was none
 }
 
 // New returns the engine of a node. Its shards take part in the cluster once they are started.
@@ -83,7 +83,7 @@ func New(o Options) (*Engine, error) {
 	case slices.Contains(o.Voters, 0):
 		return nil, fmt.Errorf("voters %v: numbers of nodes begin with 1", o.Voters)
 	case o.Local == nil || o.Clock == nil || o.Send == nil:
-		return nil, errors.New("an engine needs a local one, a clock and a way to send")
+		return nil, errors.New("options without Local, Clock or Send")
 	case o.Election < 300*time.Millisecond || o.Election > 10*time.Second:
 		return nil, fmt.Errorf("election timeout %v: not between 300ms and 10s", o.Election)
 	}
@@ -108,7 +108,7 @@ func (e *Engine) shard(shard uint32) (*shardReplica, error) {
 	return e.replicas[shard], nil
 }
 
-// Start has the node take part in a shard, if it does not yet, or not any more.
+// Start starts the node's replica of a shard, unless it runs.
 func (e *Engine) Start(ctx context.Context, shard uint32) error {
 	s, err := e.shard(shard)
 	if err != nil {
@@ -119,7 +119,7 @@ func (e *Engine) Start(ctx context.Context, shard uint32) error {
 	return s.start(ctx, e, shard)
 }
 
-// StartAll starts all shards. It goes on behind one that cannot be started, and returns what went wrong.
+// StartAll starts the replicas of all shards. It continues after a failure, and returns all errors.
 func (e *Engine) StartAll(ctx context.Context) error {
 	var all error
 	for shard := range e.options.Shards {
@@ -130,7 +130,7 @@ func (e *Engine) StartAll(ctx context.Context) error {
 	return all
 }
 
-// Stop ends the node's part in a shard until the next Start. Its log is lost.
+// Stop stops the node's replica of a shard until the next Start. A [wlog.Log] of the shard ends.
 func (e *Engine) Stop(shard uint32) error {
 	s, err := e.shard(shard)
 	if err != nil {
@@ -149,7 +149,7 @@ func (s *shardReplica) start(ctx context.Context, e *Engine, shard uint32) error
 			return nil
 		}
 		if err := r.close(); errors.Is(err, errStuck) {
-			return err // other errors are what it ended with
+			return err // other errors say only why the replica ended
 		}
 		s.current.Store(nil)
 	}
@@ -161,12 +161,12 @@ func (s *shardReplica) start(ctx context.Context, e *Engine, shard uint32) error
 	s.failed.Store(nil)
 	s.current.Store(r)
 	if s.closed.Load() {
-		r.halt() // close has not seen it
+		r.halt() // close began before the replica was stored
 	}
 	return nil
 }
 
-// close ends an Open in progress, and the replica; for good if the engine ends.
+// close ends an Open in progress and the replica. forGood: the engine ends, and the replica is not started again.
 func (s *shardReplica) close(forGood bool) error {
 	if forGood {
 		s.closed.Store(true)
@@ -190,9 +190,9 @@ func (s *shardReplica) close(forGood bool) error {
 	return err
 }
 
-// Receive takes the bytes of a message about a shard that another node's engine has sent to this one. It does not block. The engine
-// keeps message, which nobody changes any more. An error says that no engine sends such bytes; a message that comes at a bad time,
-// or about a shard that does not run here, is lost without one.
+// Receive takes the bytes of a message about a shard that another node's engine sent to this one. It does not block. The engine keeps
+// message, so the caller must not change it any more. An error means that no engine sends such bytes. A message that comes at a wrong time,
+// or is about a shard that does not run here, is dropped without an error.
 func (e *Engine) Receive(from wlog.NodeID, shard uint32, message []byte) error {
 	m, err := decode(message, from, e.options.Node)
 	if err != nil {
@@ -204,8 +204,8 @@ func (e *Engine) Receive(from wlog.NodeID, shard uint32, message []byte) error {
 	return nil
 }
 
-// Gone is told that the process of another node has ended, as far as one can know: its connections were reset, and it refuses new ones.
-// Then the others need not wait until they own what it owned. It does no harm if the node lives.
+// Gone says that the process of another node has probably ended: its connections were reset, and it refuses new ones. The other nodes then
+// elect new owners for its shards at once. A wrong report does no harm.
 func (e *Engine) Gone(node wlog.NodeID) {
 	for _, r := range e.all() {
 		_ = r.do(func() { r.group.forget(uint64(node)) })
@@ -256,7 +256,7 @@ func (e *Engine) Close() error {
 	}
 	e.owners.close()
 	if errors.Is(all, errStuck) {
-		return all // closing the local engine would wait for the disk
+		return all // closing the local engine would wait for the stuck disk
 	}
 	return errors.Join(all, e.options.Local.Close())
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// trio is a cluster of three engines, or more, in simulated time. Messages take a millisecond.
+// trio is a cluster of three engines or more, in simulated time. Messages take a millisecond.
 type trio struct {
 	*testing.T
 	mu    sync.Mutex // guards the rest
 	nodes map[wlog.NodeID]*Engine
-	cut   map[wlog.NodeID]bool     // nobody hears from it, and it from nobody
-	waits map[wlog.NodeID][]func() // what comes for one that is stopped
+	cut   map[wlog.NodeID]bool     // nodes that are cut off in both directions
+	waits map[wlog.NodeID][]func() // messages that wait for stopped nodes
 	fs    map[wlog.NodeID]*crashfs.FS
-	step  map[wlog.NodeID]time.Duration // how far its clock is ahead
-	sent  [testShards]int               // messages about a shard that may bring entries
-	lost  map[wlog.NodeID][]error       // why nodes do not own shard 0 any more
+	step  map[wlog.NodeID]time.Duration // how far clocks are ahead
+	sent  [testShards]int               // bulk messages, by shard
+	lost  map[wlog.NodeID][]error       // reasons for which nodes have lost shard 0
 }
 
 const testShards = 3
@@ -46,7 +46,7 @@ func inTrio(t *testing.T, test func(c *trio)) {
 	})
 }
 
-// inNoTrio is inTrio without a node.
+// inNoTrio is inTrio before any node has started.
 func inNoTrio(t *testing.T, test func(c *trio)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -56,9 +56,9 @@ func inNoTrio(t *testing.T, test func(c *trio)) {
 		}
 		t.Cleanup(func() {
 			for _, e := range c.nodes {
-				_ = e.Close() // an error is the test's
+				_ = e.Close() // the test checks errors
 			}
-			time.Sleep(time.Second) // messages on their way
+			time.Sleep(time.Second) // for messages on their way
 		})
 		test(c)
 	})
@@ -74,7 +74,7 @@ func (c *trio) boot(id wlog.NodeID, voters ...wlog.NodeID) *Engine {
 		Local: local(c.T, c.fs[id]), Node: id, Voters: voters, Shards: testShards, Prompt: []uint32{0}, Election: time.Second,
 		Clock: func() hook.Instant { return own() + ahead }, Send: func(to wlog.NodeID, m Message) { c.send(id, to, m) },
 		Lost: func(shard uint32, _ wlog.NodeID, why error) {
-			if shard != 0 { // any node may own the others
+			if shard != 0 { // any node may own the other shards
 				return
 			}
 			c.mu.Lock()
@@ -111,7 +111,7 @@ func (c *trio) send(from, to wlog.NodeID, m Message) {
 		if _, stopped := c.waits[from]; stopped {
 			lost = true
 		} else if waits, stopped := c.waits[to]; stopped {
-			c.waits[to] = append(waits, func() { _ = e.Receive(from, m.Shard, m.Bytes) }) // as it comes below
+			c.waits[to] = append(waits, func() { _ = e.Receive(from, m.Shard, m.Bytes) }) // as below
 			lost = true
 		}
 		c.mu.Unlock()
@@ -126,7 +126,7 @@ func (c *trio) send(from, to wlog.NodeID, m Message) {
 	})
 }
 
-// wantLost compares why a node does not own shard 0 any more.
+// wantLost checks the reasons for which a node has lost shard 0.
 func (c *trio) wantLost(id wlog.NodeID, want ...error) {
 	c.Helper()
 	c.mu.Lock()
@@ -137,7 +137,7 @@ func (c *trio) wantLost(id wlog.NodeID, want ...error) {
 	}
 }
 
-// kill ends a node as kill -9 does.
+// kill ends a node like kill -9.
 func (c *trio) kill(id wlog.NodeID) {
 	c.mu.Lock()
 	e := c.nodes[id]
@@ -147,14 +147,14 @@ func (c *trio) kill(id wlog.NodeID) {
 	_ = e.Close()
 }
 
-// stop stops a node: others hear nothing of it, and what they say waits for it.
+// stop stops a node: other nodes receive nothing from it, and their messages wait for it.
 func (c *trio) stop(id wlog.NodeID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.waits[id] = nil
 }
 
-// goOn has a node that was stopped hear what has waited for it.
+// goOn lets a stopped node continue, and delivers the messages that have waited for it.
 func (c *trio) goOn(id wlog.NodeID) {
 	c.mu.Lock()
 	waits := c.waits[id]
@@ -171,7 +171,7 @@ func (c *trio) isolate(id wlog.NodeID, cut bool) {
 	c.cut[id] = cut
 }
 
-// owner waits until a shard has an owner that others know of, and returns it.
+// owner waits until a shard has an owner that other nodes know, and returns it.
 func (c *trio) owner(shard uint32, but ...wlog.NodeID) wlog.NodeID {
 	c.Helper()
 	for range 100 {
@@ -215,7 +215,7 @@ func (c *trio) write(l wlog.Log, from, to uint64) (last wlog.Index) {
 	return last
 }
 
-// state is a fold over a shard: the numbers that it has, since it began anew.
+// state is a fold over a shard: its numbers since the state last began from nothing.
 type state struct {
 	mu   sync.Mutex // guards the rest
 	all  []uint64
@@ -223,7 +223,7 @@ type state struct {
 	anew int
 }
 
-// follow follows a shard until the test ends, or the node does.
+// follow follows a shard until the test or the node ends.
 func (c *trio) follow(id wlog.NodeID, shard uint32) *state {
 	s := &state{}
 	go func() {
@@ -269,7 +269,7 @@ func TestSpread(t *testing.T) {
 	})
 }
 
-// Whoever listens is told who owns what, and that nobody does.
+// Each listener receives the owner of each shard, and learns when a shard has none.
 func TestOwners(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -312,7 +312,7 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// A shard whose owner's process has ended has another one after a tick or two.
+// After the end of its owner's process, a shard has another owner within a tick or two.
 func TestGone(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -328,7 +328,7 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// If a node only seems to be gone, it keeps what it owns.
+// A node that only seems to be gone keeps its shards.
 func TestGoneThatLives(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -341,7 +341,7 @@ func TestGoneThatLives(t *testing.T) {
 	})
 }
 
-// Every node follows a shard, from wherever it begins.
+// Every node can follow a shard, from any beginning.
 func TestFollow(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -366,7 +366,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A node that was away while entries were trimmed begins its state anew.
+// A node that was away while entries were trimmed begins its state from nothing.
 func TestFollowBehindATrim(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -391,7 +391,7 @@ func TestFollowBehindATrim(t *testing.T) {
 	})
 }
 
-// A follower's error, and its context, end only itself.
+// An error or the context of a follower ends only that follower.
 func TestFollowEnds(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -431,7 +431,7 @@ func TestBarrierAlone(t *testing.T) {
 	})
 }
 
-// A candidate that does not wait any more is forgotten.
+// A cancelled Open is forgotten.
 func TestOpenIsCancelled(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -449,7 +449,7 @@ func TestOpenIsCancelled(t *testing.T) {
 	})
 }
 
-// An engine that is closed while a shard is started or opened runs nothing afterwards, and does not wait for a shard that nobody owns.
+// An engine that is closed while a shard is started or opened runs nothing afterwards, and does not wait for a shard without an owner.
 func TestCloseDuringAStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys, slow := crashfs.New(1), make(chan struct{})
@@ -475,7 +475,7 @@ func TestCloseDuringAStart(t *testing.T) {
 		}()
 		synctest.Wait()
 		go func() { closed <- e.Close() }()
-		for !opening.closed.Load() { // Close waits for a lock, which is not for a bubble to see
+		for !opening.closed.Load() { // Close waits for a lock, which synctest cannot observe
 			runtime.Gosched()
 		}
 		close(slow)
@@ -493,7 +493,7 @@ func TestCloseDuringAStart(t *testing.T) {
 	})
 }
 
-// A replica that ends while its disk is full ends: who follows it is told, and it does not wait for space.
+// A replica that ends while its disk is full does end: its followers get an error, and it does not wait for space.
 func TestReplicaEndsOnAFullDisk(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -533,7 +533,8 @@ func TestReplicaEndsOnAFullDisk(t *testing.T) {
 	})
 }
 
-// An owner that reaches nobody any more has noticed that after two election timeouts: until then it hands out what another owner does, too.
+// An owner that reaches no other node notices that after two election timeouts. Until then it delivers messages that another owner
+// delivers, too.
 func TestCutOffOwnerEnds(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		const shard, tick = 1, 100 * time.Millisecond

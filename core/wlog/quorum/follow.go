@@ -13,7 +13,7 @@ type progress struct {
 	mu      sync.Mutex // guards the rest
 	applied uint64
 	body    uint64        // the last entry with a body at or before it
-	changed chan struct{} // closed when applied changes; nil = nobody waits for that
+	changed chan struct{} // closed when applied changes; nil = no goroutine waits
 }
 
 func (p *progress) set(applied, body uint64) {
@@ -29,14 +29,14 @@ func (p *progress) set(applied, body uint64) {
 	}
 }
 
-// through returns how far it is.
+// through returns the index of the last applied entry.
 func (p *progress) through() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.applied
 }
 
-// read returns how far it is, and what is closed when it goes on.
+// read returns the index of the last applied entry, and a channel that is closed when it changes.
 func (p *progress) read() (applied uint64, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *progress) read() (applied uint64, changed <-chan struct{}) {
 	return p.applied, p.changed
 }
 
-// Follow implements [wlog.Cluster]. It ends with wlog.ErrLost if the replica does, or if it does not run.
+// Follow implements [wlog.Cluster]. It returns wlog.ErrLost when the replica ends, or if it does not run.
 func (e *Engine) Follow(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte, anew bool) error) error {
 	r := e.running(shard)
 	if r == nil {
@@ -68,16 +68,16 @@ func (e *Engine) Follow(ctx context.Context, shard uint32, fn func(at wlog.Index
 	}
 }
 
-// follower reads the entries of a replica one after another, on a goroutine of its own: nothing waits for it.
+// follower reads the applied entries of a replica one after another, on its caller's goroutine. The replica does not wait for it.
 type follower struct {
 	r    *replica
 	fn   func(at wlog.Index, entry []byte, anew bool) error
-	last uint64 // index of the last entry that it has come to
+	last uint64 // index of the last entry that was read or skipped
 	anew bool
 	buf  []byte
 }
 
-// through calls fn with the entries through an index that were applied.
+// through calls fn with the entries through applied, the index of the last applied entry.
 func (f *follower) through(ctx context.Context, applied uint64) error {
 	for f.last < applied {
 		if err := ctx.Err(); err != nil {
@@ -99,11 +99,11 @@ func (f *follower) through(ctx context.Context, applied uint64) error {
 	return nil
 }
 
-// next returns the body of the next entry, nil if that has none.
+// next returns the body of the next entry; nil = it has none.
 func (f *follower) next(ctx context.Context) ([]byte, error) {
 	d := f.r.disk
 	if base := d.beginning(); f.last < base {
-		f.last, f.anew = base, true // what is gone may have changed what fn knows
+		f.last, f.anew = base, true // the trimmed entries may have changed the state that fn builds
 		return nil, nil
 	}
 	body, ok, err := d.body(ctx, f.last+1, &f.buf)

@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Founding is the log of a shard of a cluster that begins with data: one node has all of the log, and the only vote. It is written while no
-// engine runs on the local one; the other nodes get it later, see [Engine.Join]. A Founding belongs to one goroutine.
+// Founding is the log of a shard of a new cluster that begins with data: one node has the whole log and the only vote. A Founding is
+// written while no engine runs on the local engine; other nodes get the log later, see [Engine.Join]. A Founding belongs to one goroutine.
 type Founding struct {
 	log     wlog.Log
 	conf    *raftpb.ConfState
@@ -21,10 +21,10 @@ type Founding struct {
 	last    position
 	term    uint64
 	head    bodyHeader
-	records []byte // that are not in the local log yet
+	records []byte // not in the local log yet
 }
 
-// foundingBatch is how many bytes of records are written to the local log at once, about: each write waits for the disk.
+// foundingBatch is about how many bytes of records go to the local log in one write: each write waits for the disk.
 const foundingBatch = 4 << 20
 
 // Found begins a shard's log in a local engine that has none.
@@ -49,7 +49,7 @@ func found(ctx context.Context, local wlog.Engine, shard uint32, f *Founding) (_
 	return f, nil
 }
 
-// Append adds an entry, which is the next to be replayed. The shard's time is at least at when its first owner begins.
+// Append adds the next entry of the log. When the first owner begins, the shard's time is at least at.
 func (f *Founding) Append(ctx context.Context, at hook.Instant, body []byte) error {
 	if len(body) > MaxEntry {
 		return fmt.Errorf("an entry of %d bytes: %w, at most %d are accepted", len(body), wlog.ErrTooLarge, MaxEntry)
@@ -81,13 +81,13 @@ func (f *Founding) flush(ctx context.Context) error {
 	return err
 }
 
-// Finish makes the log durable, and closes it. All entries are committed then.
+// Finish makes the log durable, commits all entries and closes the log.
 func (f *Founding) Finish(ctx context.Context) error {
 	f.records = appendHardState(f.records, hardState{term: f.term, commit: f.last.index})
 	return errors.Join(f.flush(ctx), f.log.Close())
 }
 
-// Abandon closes the log, of which nothing is needed.
+// Abandon closes the log. Its contents are worthless from then on.
 func (f *Founding) Abandon() error { return f.log.Close() }
 
 // Entries returns how many entries the log has.
@@ -98,17 +98,17 @@ type Entries func(fn func(at wlog.Index, entry []byte) error) error
 
 // Errors of Refound, for errors.Is.
 var (
-	// ErrNothing: the node's copy of the shard has nothing.
-	ErrNothing = errors.New("the node had got nothing of it yet")
-	// ErrNoVote: the node had no vote, so its copy may lack anything.
-	ErrNoVote = errors.New("the node had no vote in it yet, and may have got only a part")
-	// ErrIncomplete: the log began later than the node had come, so what it had instead of the entries before is missing.
-	ErrIncomplete = errors.New("the node had fallen behind, and had got only a part of what the others have instead of what they had trimmed")
+	// ErrNothing: the node's copy of the shard is empty.
+	ErrNothing = errors.New("the node had not received any of it yet")
+	// ErrNoVote: the node had no vote, so its copy may lack any committed entry.
+	ErrNoVote = errors.New("the node had no vote in it yet, and may have received only a part")
+	// ErrIncomplete: the node had fallen behind a trim, so its copy lacks trimmed entries and may lack the later entries that replace them.
+	ErrIncomplete = errors.New("the node had fallen behind, and had received only a part of the entries that replace trimmed ones")
 )
 
-// Refound begins a shard's log with the copy that a node of another cluster has of the shard. All entries of the copy are in it, also those
-// that the node did not know to be committed, because they may have been: the node that owned the shard knew that first. Indices and terms stay;
-// changes of the configuration do not. seen is called with the body of each entry. The caller finishes the log.
+// Refound begins a shard's log with a copy from a node of another cluster. The log gets all entries of the copy. Some of them the node did
+// not know to be committed, but they may have been, because the shard's owner knows of a commit first. Entries keep their indices and
+// terms; changes of the configuration are left out. Refound calls seen with the body of each entry. The caller finishes the log.
 func Refound(ctx context.Context, from Entries, copyOf wlog.NodeID, local wlog.Engine, shard uint32, node wlog.NodeID, seen func(at wlog.Index, body []byte) error,
 ) (*Founding, error) {
 	d := &disk{conf: &raftpb.ConfState{}}
@@ -143,24 +143,24 @@ func Refound(ctx context.Context, from Entries, copyOf wlog.NodeID, local wlog.E
 	return f, nil
 }
 
-// copying copies the entries of a local log that are in force.
+// copying copies the entries of a local log that were not replaced.
 type copying struct {
 	disk  *disk
 	to    *Founding
 	node  uint64
-	voted bool   // node has a vote, as of the entries so far
-	trim  uint64 // the highest of the entries so far: the entries before that index are not needed by those who have all through here
+	voted bool   // node has a vote after the entries so far
+	trim  uint64 // the highest trim so far: a node with all entries through here needs no entry before it
 	seen  func(at wlog.Index, body []byte) error
 }
 
-// entry copies from an entry of the local log. What is in force there stands in the same order as its indices: whatever replaces an entry
-// replaces all behind it.
+// entry copies the entries within an entry of the local log. Entries that were not replaced lie in the local log in the order of their
+// indices, because an entry replaces all entries behind the one that it replaces.
 func (c *copying) entry(ctx context.Context, at wlog.Index, b []byte) error {
 	for r := (&records{b: b}); r.off < len(b); {
 		switch r.u8() {
 		case recHardState:
 			r.take(hardStateSize - 1)
-		case recTime: // of the clock of another machine, as far as one knows
+		case recTime: // it belongs to the clock of what may be another machine
 			r.take(timeSize - 1)
 		case recEntry:
 			p, typ, size := r.position(), raftpb.EntryType(r.u8()), int(r.u32())
@@ -188,7 +188,7 @@ func (c *copying) inForce(index uint64, at wlog.Index, off int) bool {
 	return s.at == at && s.off == off
 }
 
-// copy copies an entry. A change of the configuration becomes an entry without a body, so that all others keep their indices.
+// copy copies an entry. A change of the configuration becomes an entry without a body, so that all other entries keep their indices.
 func (c *copying) copy(ctx context.Context, p position, typ raftpb.EntryType, data []byte) error {
 	if err := checkEntry(typ, data); err != nil {
 		return fmt.Errorf("%w: entry %d: %w", wlog.ErrDamaged, p.index, err)
@@ -206,7 +206,7 @@ func (c *copying) copy(ctx context.Context, p position, typ raftpb.EntryType, da
 	return c.to.add(ctx, raftpb.EntryNormal, p, data)
 }
 
-// follow notes whether a change gives the node a vote, or takes it.
+// follow notes a change that gives the node a vote, or takes it away.
 func (c *copying) follow(data []byte) {
 	for _, one := range changesIn(data) {
 		if one.GetNodeId() == c.node {

@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// foundByOne begins a simulated cluster with the data of one node, which the others join.
+// foundByOne begins a simulated cluster with the data of one node, which the other nodes join.
 func (c *cluster) foundByOne() {
 	founder := c.add()
 	eng, err := seg.New(founder.fs, seg.Options{SegmentSize: 16 << 10, Clock: func() hook.Instant { return 1 }})
@@ -48,13 +48,13 @@ func (c *cluster) foundByOne() {
 	c.counts["founded"]++
 }
 
-// join has the owner take the joining further.
+// join makes the owner continue the joining.
 func (c *cluster) join() {
 	n := c.owner()
 	if n == nil || c.joins == nil {
 		return
 	}
-	if c.joinsBy != n.g.owner { // each owner begins with what the configuration says
+	if c.joinsBy != n.g.owner { // each owner continues from the configuration
 		c.joins, c.joinsBy = &joining{nodes: c.joins.nodes}, n.g.owner
 	}
 	done, _ := c.joins.step(n.g, c.rng.IntN(2) == 0)
@@ -114,7 +114,7 @@ func wantNumbers(t *testing.T, got []uint64, upTo uint64) {
 	}
 }
 
-// One node founds a cluster with what it has. It serves alone; once the others have joined, any of them can be missed.
+// One node founds a cluster with its data. It serves alone; once the others have joined, any one of them can fail.
 func TestFoundAndJoin(t *testing.T) {
 	inNoTrio(t, func(c *trio) {
 		ahead := hook.Instant(time.Now().UnixNano()) + hook.Instant(time.Hour)
@@ -129,7 +129,7 @@ func TestFoundAndJoin(t *testing.T) {
 		c.boot(2)
 		c.boot(3)
 		for shard := range uint32(testShards) {
-			for range 2 { // the second time there is nothing to do
+			for range 2 { // the second call has nothing to do
 				if err := c.nodes[1].Join(c.Context(), shard, 2, 3); err != nil {
 					t.Fatal(err)
 				}
@@ -148,7 +148,7 @@ func TestFoundAndJoin(t *testing.T) {
 	})
 }
 
-// A node that has not joined yet never owns the shard, and one that does not answer keeps nobody from going on.
+// A node that has not joined yet never owns the shard. A node that does not answer does not stop the others.
 func TestJoinWaitsForAll(t *testing.T) {
 	inNoTrio(t, func(c *trio) {
 		c.found(1, 5, 0)
@@ -175,7 +175,7 @@ func TestJoinWaitsForAll(t *testing.T) {
 	})
 }
 
-// inCopies runs a test with what a node of a trio has on its disk, after another was replaced in it.
+// inCopies runs a test with the copy of a node of a trio in which another node was replaced.
 func inCopies(t *testing.T, of wlog.NodeID, test func(c *trio, from Entries)) {
 	t.Helper()
 	inTrio(t, func(c *trio) {
@@ -200,7 +200,7 @@ func inCopies(t *testing.T, of wlog.NodeID, test func(c *trio, from Entries)) {
 	})
 }
 
-// A new cluster can be founded with the copy of any node: its entries are there, and its former nodes have no vote.
+// A new cluster can be founded with the copy of any node: it has the copy's entries, and the former nodes have no vote.
 func TestRefound(t *testing.T) {
 	for _, of := range []wlog.NodeID{1, 2, 4} {
 		inCopies(t, of, func(c *trio, from Entries) {
@@ -229,7 +229,7 @@ func TestRefound(t *testing.T) {
 	}
 }
 
-// What is no whole copy is refused.
+// An incomplete copy is refused.
 func TestRefoundRefuses(t *testing.T) {
 	inCopies(t, 1, func(c *trio, from Entries) {
 		empty := func(func(at wlog.Index, entry []byte) error) error { return nil }

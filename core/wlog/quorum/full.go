@@ -11,13 +11,23 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A full disk refuses what Raft wants written. Nothing can be left out but entries that are to be replaced: others may have it already. So the node
-// waits for space, and the others go on without it. Meanwhile it writes, before its turn, only what frees space: that the log begins later. The
-// shard's owner says with each message how much of the log nobody needs any more, see stamp.go: the entries that say so come behind those that do
-// not fit. What is needed stands in entries that a majority has, and that the node may lack: until it has them, its log alone is not whole, see
-// [Refound].
+// A disk that is full to the last byte must not stop a replica for ever. Raft's writes may be neither reordered nor left out, except for
+// entries that are to be replaced, because other nodes may rely on them. The records that would free the disk come behind the write that
+// does not fit. An example:
+//
+//	The disk holds entries 1-900, and is full. Entry 901 (1 MB) does not fit.
+//	Entries 902-950 wait behind it. Entry 950 says that no entry before 940 is needed.
+//	A replica that waits for space for 901 waits for ever.
+//
+// So the shard's owner also states in the stamp of its messages how far the log may be trimmed (stamp.go). After a refused write the
+// replica first writes only records that free space: a trim, or a new beginning of the log. In the example the message with entry 950 is
+// stamped 940. The replica trims through 900, writes 901 to 950, and trims through 939. Meanwhile the other nodes continue without the
+// replica.
+//
+// The trim relies on entries that a majority has and that the replica may still lack. Until the replica has them, its log alone is
+// incomplete, see [Refound].
 
-// refused notes that there was no space for a write, of which nothing was written. It is not returned again as it is.
+// refused takes back a write that the local log has refused, and of which nothing was written. nextWrite returns it in parts.
 func (g *group) refused(w *write) {
 	g.writes = append(split(w.messages), g.writes...)
 	g.dropReplaced()
@@ -32,14 +42,14 @@ func (g *group) refused(w *write) {
 	g.collect()
 }
 
-// stillFull notes that there is no space yet for what was refused, while it is not tried as it is, see large.
+// stillFull notes that a probe has found no space for the refused write, see large.
 func (g *group) stillFull() {
 	g.dropReplaced()
 	g.attest()
 	g.collect()
 }
 
-// split halves the entries of the first message: a part may fit.
+// split halves the entries of the first message, because half of them may fit.
 func split(ms []*raftpb.Message) []*raftpb.Message {
 	if len(ms) == 0 || len(ms[0].GetEntries()) < 2 || ms[0].GetSnapshot() != nil {
 		return ms
@@ -47,14 +57,15 @@ func split(ms []*raftpb.Message) []*raftpb.Message {
 	m, es := ms[0], ms[0].GetEntries()
 	half := len(es) / 2
 	first := &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Term: m.Term, Vote: m.Vote, Commit: m.Commit, Entries: es[:half]}
-	if last := es[half-1].GetIndex(); m.GetCommit() > last { // a log does not know more to be committed than it has
+	if last := es[half-1].GetIndex(); m.GetCommit() > last { // a log must not state a commit beyond its end
 		first.Commit = &last
 	}
 	rest := &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Term: m.Term, Vote: m.Vote, Commit: m.Commit, Entries: es[half:], Responses: m.GetResponses()}
 	return append([]*raftpb.Message{first, rest}, ms[1:]...)
 }
 
-// large returns how large the next write is that was refused and frees nothing, unless it is so small that it may be tried as it is.
+// large returns the size of the next write if the last write was refused and the next one frees nothing and is too large to be tried just
+// so; else 0. The caller probes for that space first.
 func (g *group) large() int {
 	if !g.full || len(g.writes) == 0 {
 		return 0
@@ -67,8 +78,9 @@ func (g *group) large() int {
 	return size
 }
 
-// attest tells Raft in the present term what is on the disk, but for entries that will be replaced: what a write of an earlier term was answered
-// with does not count, and the answer that does comes behind the writes that wait. Without it those entries are not applied, and so not trimmed.
+// attest reports to Raft, in the present term, which entries are on the disk and will not be replaced. Raft ignores the reports of writes
+// of earlier terms, and the report in this term would come behind the waiting writes. Without attest Raft would not apply the entries on
+// the disk, and so would not trim them.
 func (g *group) attest() {
 	last := g.disk.last().index
 	for _, m := range g.writes {
@@ -78,7 +90,7 @@ func (g *group) attest() {
 	}
 	term, err := g.disk.Term(last)
 	if err != nil {
-		return // it is gone
+		return // the entry was trimmed
 	}
 	_ = g.node.Step(&raftpb.Message{
 		Type: raftpb.MsgStorageAppendResp.Enum(), From: new(uint64(raft.LocalAppendThread)), To: &g.id,
@@ -86,7 +98,7 @@ func (g *group) attest() {
 	})
 }
 
-// queue has a message of Raft written in its turn.
+// queue appends a message of Raft to the waiting writes.
 func (g *group) queue(m *raftpb.Message) {
 	g.writes = append(g.writes, m)
 	g.unwritten += payload(m)
@@ -100,13 +112,14 @@ func (g *group) queue(m *raftpb.Message) {
 	}
 }
 
-// dropReplaced drops the entries that later messages replace, as if they had never come: they need space, and what replaces them may need less.
-// What is claimed of them goes with them; only an owner of an earlier term would hear it. Raft knows itself that it has replaced them.
+// dropReplaced drops waiting entries that later messages replace: they need space, and their replacements may need less. With entries 5-9
+// and then 7-8 waiting, the first message keeps 5-6. Answers that claim a dropped entry go with it; only an owner of an earlier term would
+// read them. Raft knows that it has replaced the entries.
 func (g *group) dropReplaced() {
-	from := uint64(math.MaxUint64) // the entries from there on are replaced
+	from := uint64(math.MaxUint64) // entries from this index on are replaced
 	for _, m := range slices.Backward(g.writes) {
 		if m.GetSnapshot() != nil {
-			return // what comes before is void, see skipTo
+			return // messages before it are void, see skipTo
 		}
 		m.Responses = slices.DeleteFunc(m.GetResponses(), func(r *raftpb.Message) bool {
 			return r.GetType() == raftpb.MsgAppResp && !r.GetReject() && r.GetIndex() >= from
@@ -125,13 +138,13 @@ func (g *group) dropReplaced() {
 	}
 }
 
-// claimless reports whether an answer claims nothing to be on the disk. A leader needs it to find out what the node lacks, or that there is a
-// later term.
+// claimless reports whether an answer claims no entry to be on the disk. A leader needs such an answer to find out which entries the node
+// lacks, or that there is a later term.
 func claimless(m *raftpb.Message) bool {
 	return m.GetReject() || m.GetType() == raftpb.MsgAppResp && m.GetIndex() == 0
 }
 
-// answerEarly delivers what waits for writes and claims nothing.
+// answerEarly delivers answers that wait for writes although they claim no entry.
 func (g *group) answerEarly(writes []*raftpb.Message) {
 	var early []*raftpb.Message
 	for _, m := range writes {
@@ -146,7 +159,7 @@ func (g *group) answerEarly(writes []*raftpb.Message) {
 	g.answer(early)
 }
 
-// dropRepeats drops the messages that repeat others before them.
+// dropRepeats drops messages that repeat earlier ones.
 func (g *group) dropRepeats() {
 	kept := make([]*raftpb.Message, 0, len(g.writes))
 	for _, m := range g.writes {
@@ -157,8 +170,8 @@ func (g *group) dropRepeats() {
 	g.writes = kept
 }
 
-// repeats reports whether a message brings nothing to write, and all that waits for it waits for those before it, too, of which the last that
-// brings something is the first that counts. Such messages become many while a disk is full.
+// repeats reports whether m has nothing to write, and each of its answers also waits for a message in before, at or behind the last one
+// that has something to write. A full disk collects many such messages.
 func repeats(m *raftpb.Message, before []*raftpb.Message) bool {
 	if brings(m) {
 		return false
@@ -183,7 +196,7 @@ func brings(m *raftpb.Message) bool {
 	return some || len(m.GetEntries()) > 0 || m.GetSnapshot() != nil
 }
 
-// nextFreeing returns a write that frees space, if the last one was refused; nil if there is none.
+// nextFreeing returns a write that frees space, if the last write was refused; nil if there is none.
 func (g *group) nextFreeing() *write {
 	if !g.full {
 		return nil
@@ -207,7 +220,7 @@ func (g *group) canFree() bool {
 	return g.beginning() >= 0 || through > 0 && g.frees(through)
 }
 
-// beginning returns which message says where the log goes on; -1 = none does.
+// beginning returns the index in writes of the last message that says only where the log goes on; -1 = there is none.
 func (g *group) beginning() int {
 	for i, m := range slices.Backward(g.writes) {
 		if m.GetSnapshot() != nil && len(m.GetEntries()) == 0 {
@@ -217,8 +230,8 @@ func (g *group) beginning() int {
 	return -1
 }
 
-// skipTo returns a write that has the log go on where the i-th message says. What the messages before it bring is void then: they are answered
-// as if it had been written.
+// skipTo returns a write that makes the log go on where the i-th message says. It voids the entries of the messages before, whose answers
+// are sent as if they had been written.
 func (g *group) skipTo(i int) *write {
 	w := g.newWrite(wlog.Trimming, i+1)
 	g.encodeHardState(w, false, true, 0)
@@ -227,10 +240,10 @@ func (g *group) skipTo(i int) *write {
 	return w
 }
 
-// frees reports whether the local log gets space by a trim through an entry.
+// frees reports whether a trim through an entry would free space in the local log.
 func (g *group) frees(through uint64) bool {
 	d := g.disk
-	before := wlog.Index(math.MaxUint64) // what says that it is trimmed stays
+	before := wlog.Index(math.MaxUint64) // the record of the trim stays
 	if n := through - d.base.index; n < uint64(len(d.entries)) {
 		before = d.entries[n].at
 	}

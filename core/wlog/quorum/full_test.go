@@ -17,8 +17,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// A node whose disk was full to the last byte has space again when the owner needs nothing of the log any more. It stayed behind until it
-// was restarted: it repeated the write that did not fit, and what would have freed its disk came behind that.
+// A node whose disk was full to the last byte has space again when the owner needs no entry of the log any more. It used to stay behind
+// until a restart: it repeated the write that did not fit, and everything that would have freed its disk came behind that.
 func TestCampaignDiskFullToTheLastByteIsFreed(t *testing.T) {
 	spaces := []int64{100_000, 131_072, 150_000, 200_001, 300_000, 413_000}
 	n := campaign.Size(t, "SIMULATION_SEEDS", 1, uint64(len(spaces)))
@@ -55,7 +55,8 @@ func TestCampaignDiskFullToTheLastByteIsFreed(t *testing.T) {
 	}
 }
 
-// So it has if the owner has trimmed what the node lacks: it is told where the log goes on, and that comes before what does not fit.
+// The same node, when the owner has trimmed entries that the node lacks: the new beginning of the log overtakes the write that does not
+// fit.
 func TestDiskFullToTheLastByteIsFreedByABeginning(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		l, full, _ := c.fill(1, 20_000)
@@ -74,8 +75,8 @@ func TestDiskFullToTheLastByteIsFreedByABeginning(t *testing.T) {
 	})
 }
 
-// An owner with space refuses what brings more before the disks of the others are full: nobody could take anything away then, because that could
-// not be confirmed either.
+// An owner with space on its own disk refuses Bringing entries before the other disks are full: otherwise no message could be acknowledged,
+// because entries that free space could not be confirmed either.
 func TestMajorityWithoutSpace(t *testing.T) {
 	for _, size := range []int{100, 700, 1_900} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestMajorityWithoutSpace(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				c.append(l, size)
 
-				c.kill(others[0]) // of those that are left, the other must have space
+				c.kill(others[0]) // the other remaining node must have space
 				time.Sleep(2 * time.Second)
 				c.bringWhile(l, size)
 				if _, err := l.Append(c.Context(), make([]byte, 300), wlog.Settling); err != nil {
@@ -116,7 +117,7 @@ func TestMajorityWithoutSpace(t *testing.T) {
 	}
 }
 
-// bringWhile appends entries that bring more, some at a time, until there is no space for them, and returns the last.
+// bringWhile appends Bringing entries, several at a time, until there is no space for them, and returns the last one.
 func (c *trio) bringWhile(l wlog.Log, size int) (at wlog.Index) {
 	c.Helper()
 	var flying []<-chan wlog.Appended
@@ -146,7 +147,8 @@ func (c *trio) bringWhile(l wlog.Log, size int) (at wlog.Index) {
 	return at
 }
 
-// So it has if what does not fit is one large entry, for which it only asks for space: what it had trimmed was not freed meanwhile.
+// The same node, when one large entry does not fit: the node only probes for its space, and used not to free the space of trimmed entries
+// meanwhile.
 func TestLargeEntryOnAFullDisk(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		owner := c.owner(1)
@@ -171,7 +173,7 @@ func TestLargeEntryOnAFullDisk(t *testing.T) {
 	})
 }
 
-// fill opens a shard and has entries of a size fill the disk of a node that does not own it. It returns the last entry, too.
+// fill opens a shard and fills the disk of a node that does not own it with entries of a size. It also returns the last entry.
 func (c *trio) fill(shard uint32, size int) (l wlog.Log, full wlog.NodeID, at wlog.Index) {
 	c.Helper()
 	owner := c.owner(shard)
@@ -188,7 +190,7 @@ func (c *trio) fill(shard uint32, size int) (l wlog.Log, full wlog.NodeID, at wl
 	return l, full, at
 }
 
-// last returns the last entry that a node has of a shard.
+// last returns the last entry of a node's copy of a shard.
 func (c *trio) last(shard uint32, id wlog.NodeID) uint64 {
 	c.Helper()
 	for _, st := range c.nodes[id].Status() {
@@ -200,7 +202,7 @@ func (c *trio) last(shard uint32, id wlog.NodeID) uint64 {
 	return 0
 }
 
-// copyOf returns what a node has on its disk of a shard, as Entries.
+// copyOf returns the entries of a node's copy of a shard.
 func (c *trio) copyOf(id wlog.NodeID, shard uint32) Entries {
 	fs := c.fs[id].Kill()
 	return func(fn func(at wlog.Index, entry []byte) error) error {
@@ -210,7 +212,8 @@ func (c *trio) copyOf(id wlog.NodeID, shard uint32) Entries {
 	}
 }
 
-// A follower whose disk was full, and which has got everything since, has a whole copy, and nothing more is appended: it is drained.
+// A follower whose disk was full, and which has received every entry since, has a complete copy although no entry follows: the broker is
+// drained.
 func TestCopyOfANodeWhoseDiskWasFull(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		l, _, at := c.fill(1, 3_000)
@@ -229,7 +232,7 @@ func TestCopyOfANodeWhoseDiskWasFull(t *testing.T) {
 	})
 }
 
-// Nobody owns the shard: one disk is full, another node is gone. What waits for the disk does not become more for ever.
+// The shard has no owner, because one disk is full and another node is gone. The writes that wait for the disk must not grow without bound.
 func TestWhatWaitsForAFullDiskIsBounded(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		_, full, _ := c.fill(1, 3_000)
@@ -248,7 +251,7 @@ func TestWhatWaitsForAFullDiskIsBounded(t *testing.T) {
 	})
 }
 
-// What a refused write costs while the disk is full.
+// The cost of a refused write, while the disk is full.
 func TestRefusedWriteCostsLittle(t *testing.T) {
 	for _, size := range []int{1 << 20, 20 << 20} {
 		t.Run(strconv.Itoa(size), func(t *testing.T) {
@@ -272,7 +275,7 @@ func TestRefusedWriteCostsLittle(t *testing.T) {
 	}
 }
 
-// The node dies between the record that says what is trimmed, and the trim.
+// The node dies between writing the record of a trim and trimming.
 func TestNodeDiesBeforeATrim(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		inTrio(t, func(c *trio) {
@@ -317,7 +320,7 @@ func TestNodeDiesBeforeATrim(t *testing.T) {
 	}
 }
 
-// Answers that repeat are dropped while a write is on its way, too.
+// Repeated answers are also dropped while a write is in progress.
 func TestRepeatsAreDropped(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		n := c.nodes[1]
@@ -348,7 +351,7 @@ func inGame(t *testing.T, test func(c *cluster)) {
 	})
 }
 
-// An owner whose disk was full for a moment has trimmed as it said itself. The others learn of that, although nothing is appended.
+// An owner whose disk was full for a moment has trimmed by its own statement. The other nodes learn of the trim although no entry follows.
 func TestOthersLearnWhatAFullOwnerTrimmed(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		c.calmDown = true
@@ -369,10 +372,10 @@ func TestOthersLearnWhatAFullOwnerTrimmed(t *testing.T) {
 		}
 		through := n.g.applied
 		c.next++
-		_ = n.g.propose(bodyHeader{at: c.now}, make([]byte, 5000)) // its disk has no space for that
+		_ = n.g.propose(bodyHeader{at: c.now}, make([]byte, 5000)) // the disk has no space for it
 		w := n.g.nextWrite(1 << 20)
 		n.g.refused(w)
-		n.g.told, c.said = through+1, through+1 // as replica.tell does: the journal has trimmed meanwhile
+		n.g.told, c.said = through+1, through+1 // like replica.tell: the journal has trimmed meanwhile
 		w = n.g.nextWrite(1 << 20)
 		at, err := n.g.disk.log.Append(t.Context(), w.data, w.purpose)
 		if err != nil {
@@ -382,7 +385,7 @@ func TestOthersLearnWhatAFullOwnerTrimmed(t *testing.T) {
 			t.Fatal(err)
 		}
 		all(50)
-		for range 300 { // as replica.trimIdle does
+		for range 300 { // like replica.trimIdle
 			if n.g.lacksTrim(through+1, true) {
 				n.g.proposeTrim(through + 1)
 			}

@@ -15,74 +15,72 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// group is one node's replica of a shard: a state machine without a clock, goroutine or I/O. It belongs to one goroutine, which
-// calls tick, hands it the messages of others, writes what nextWrite returns and sends what outbox returns.
+// group is one node's replica of a shard: a state machine without a clock, goroutine or I/O. It belongs to one goroutine, which calls tick,
+// passes in the messages of other nodes, writes the results of nextWrite and sends the results of outbox.
 //
-// All that a node says to others about its log follows what it has written: a message that depends on a write is in the outbox only
-// after written was called for that.
+// A node sends nothing about its log before it has written that part of the log: a message that depends on a write reaches the outbox only
+// after written was called for the write.
 type group struct {
 	id   uint64
 	node *raft.RawNode
 	disk *disk
 
-	// committed is called with each committed entry behind those of earlier lives, in order. data is nil for an entry that only Raft
-	// needs, and begins with a header.
+	// committed is called with each committed entry behind those of earlier lives, in order. data is nil for an entry that only Raft needs;
+	// otherwise it begins with a header.
 	committed func(p position, data []byte)
-	// restarted is called when the log goes on behind a position that the node has not got to: what it was told of is void.
+	// restarted is called when the log goes on behind a position that the node has not reached. State built from earlier entries is void then.
 	restarted func(p position)
-	// timed is called with the time of the owner in a term, or less: that of entries which are about to be written, unless this node has
-	// proposed them, and what other nodes know. nil = nobody wants to know.
+	// timed is called with a lower bound of the time of a term's owner, from an entry that is about to be written (unless this node has
+	// proposed it), or from another node. nil = it is not called.
 	timed func(term uint64, at hook.Instant, by source)
-	// known returns the time of the owner in the latest term that the node knows it of, or less; claim reports that it knows that from an
-	// earlier life. The term is 0 if there is none; nil = so it is.
+	// known returns a lower bound of the time of the owner in the latest term of which this node knows the time; claim reports that it knows
+	// it from an earlier life. Term 0 = it knows none; a nil function means the same.
 	known func() (term uint64, at hook.Instant, claim bool)
 
 	out       []*raftpb.Message // to other nodes
 	writes    []*raftpb.Message // to the disk, in order
 	unwritten int               // bytes of the entries in writes
 	noted     noted             // of the writes that nextWrite has returned
-	time      kept              // what is to be written of the shard's time
-	full      bool              // since there was space for a write with entries, one was refused
-	told      uint64            // entries before it are not needed any more, as an owner has said
-	spare     []byte            // for the data of the next write
-	proposal  []byte            // for that of the next proposal
+	time      kept              // the shard's time as it is to be written
+	full      bool              // the disk has refused a write, and since then has taken only writes that free space
+	told      uint64            // an owner has said that no entry before this one is needed
+	spare     []byte            // memory for the next write
+	proposal  []byte            // memory for the next proposal
 	reads     []raft.ReadState  // answers to read
 	changing  uint64            // index of the last entry that changes the configuration
-	applied   uint64            // index of the last entry that committed was called with, or that was applied in an earlier life
-	body      uint64            // index of the last of those with a body; 0 = none is left
-	head      bodyHeader        // the highest of those
-	proposed  bodyHeader        // the highest of those that this node has proposed as owner
-	pinned    int               // while it is not 0, no entry is trimmed
+	applied   uint64            // last entry that was applied, in this life or an earlier one
+	body      uint64            // last applied entry with a body; 0 = none is left
+	head      bodyHeader        // the highest values in applied entries
+	proposed  bodyHeader        // the highest values that this node has proposed as owner
+	pinned    int               // replays in progress, during which no entry is trimmed
 	options   options
 
-	leader  uint64 // as far as this node knows; raft.None = nobody
+	leader  uint64 // as far as this node knows; raft.None = there is none
 	state   raft.StateType
 	term    uint64
-	owner   uint64         // the term that the node owns the shard in; 0 = it does not
-	giving  uint64         // the latest term in which the node has begun to give the shard to another one, and has not failed to; 0 = none
+	owner   uint64         // the term in which the node owns the shard; 0 = it does not
+	giving  uint64         // the latest term in which the node has begun to transfer the shard, and has not failed; 0 = none
 	passive bool           // the node does not want to own the shard
 	lends   bool           // a passive node leads where no other can, see lending
-	lacking bool           // since a leader said something, a node that lacks entries has asked a passive one for its vote
-	unheard int            // ticks since a leader said something, while the node is passive
-	quiet   int            // ticks since a leader sent something that has the node wait longer for the next
-	wary    map[uint64]int // ticks in which nodes that have declined the shard are not asked again
+	lacking bool           // since the last message of a leader, a node that lacks entries has asked this passive one for a vote
+	unheard int            // ticks since the last message of a leader, while the node is passive
+	quiet   int            // ticks since the last message of a leader that restarts the election timeout
+	wary    map[uint64]int // nodes that have declined the shard, with the ticks until they are asked again
 	rush    rush
 }
 
-// bodyHeader precedes the body of an entry of the shard. Later entries have no lower values.
-//
-//	trim u64 | time i64
+// bodyHeader precedes the body of an entry of the shard. Its values never fall from entry to entry.
 type bodyHeader struct {
-	trim uint64       // entries before that index are not needed any more
+	trim uint64       // no entry before that index is needed
 	at   hook.Instant // time of the shard when the entry was proposed
 }
 
 const bodyHeaderSize = 16
 
-// trimSize is the size of an entry that has only the trim of a header. It has no body: only replicas learn of it.
+// trimSize is the size of an entry that has only the trim of a header. Such an entry has no body, and only replicas see it.
 const trimSize = 8
 
-// trimOf returns what the data of an entry says of trims; 0 = nothing.
+// trimOf returns the trim in the data of an entry; 0 = none.
 func trimOf(data []byte) uint64 {
 	if len(data) != trimSize && len(data) < bodyHeaderSize {
 		return 0
@@ -99,10 +97,10 @@ func (h bodyHeader) put(b []byte) {
 	binary.LittleEndian.PutUint64(b[8:], uint64(h.at))
 }
 
-// raise makes h the higher of both.
+// raise makes each value of h the higher of both.
 func (h *bodyHeader) raise(by bodyHeader) { h.trim, h.at = max(h.trim, by.trim), max(h.at, by.at) }
 
-// maxEntryData is the maximum size of what Raft has as an entry.
+// maxEntryData is the maximum size of an entry of Raft.
 const maxEntryData = MaxEntry + bodyHeaderSize
 
 // options are a group's settings.
@@ -110,12 +108,12 @@ type options struct {
 	id        uint64 // of the node; not 0
 	election  int    // ticks without a leader until an election
 	heartbeat int    // ticks between two heartbeats
-	maxSize   uint64 // bytes of entries in one message to another node, about
-	inflight  int    // messages with entries that a node has not answered
-	trimEach  int    // entries that are trimmed at a time, at least, unless they have
-	trimBytes int64  // as much as that
-	first     int    // of the voters, in order, that should own the shard
-	prompt    bool   // nodes are told at once what is committed
+	maxSize   uint64 // bytes of entries in a message to another node, about
+	inflight  int    // unanswered messages with entries to a node
+	trimEach  int    // a trim removes at least so many entries,
+	trimBytes int64  // or entries of at least so many bytes
+	first     int    // place among the sorted voters of the one that should own the shard
+	prompt    bool   // the owner announces each commit at once
 }
 
 func newGroup(ctx context.Context, d *disk, o options, committed func(position, []byte), restarted func(position)) (*group, error) {
@@ -124,7 +122,7 @@ func newGroup(ctx context.Context, d *disk, o options, committed func(position, 
 		ID: o.id, ElectionTick: o.election, HeartbeatTick: o.heartbeat, Storage: d, Applied: applied,
 		AsyncStorageWrites: true, MaxSizePerMsg: o.maxSize, MaxInflightMsgs: o.inflight, MaxInflightBytes: max(o.maxSize, maxInflightBytes),
 		CheckQuorum: true, PreVote: true, StepDownOnRemoval: true,
-		DisableProposalForwarding: true, // what a deposed owner has proposed does not get to its successor
+		DisableProposalForwarding: true, // a deposed owner's proposals must not reach its successor
 		Logger:                    silent{},
 	})
 	if err != nil {
@@ -143,18 +141,18 @@ func newGroup(ctx context.Context, d *disk, o options, committed func(position, 
 	return g, err
 }
 
-// start tells of what is committed already. It is called once, before everything else.
+// start applies the entries that are already committed. It is called once, before all other methods.
 func (g *group) start() { g.collect() }
 
-// errForgot says that the disk does not have what it had.
+// errForgot says that the disk lacks entries that it had.
 var errForgot = fmt.Errorf("%w: the disk has lost entries that this node has confirmed", wlog.ErrDamaged)
 
-// step takes a message of another node. The group has ended if there is an error.
+// step processes a message of another node. After an error the group has ended.
 func (g *group) step(m *raftpb.Message) error {
 	g.readStamp(m)
 	switch m.GetType() {
 	case raftpb.MsgHeartbeat:
-		// What a leader says is committed here, this node has confirmed to it.
+		// A heartbeat names as committed only entries that this node has confirmed to the leader.
 		if last := g.disk.last().index; m.GetTerm() >= g.term && m.GetCommit() > last {
 			return fmt.Errorf("%w: the shard's owner knows it to have entry %d, and it ends with %d", errForgot, m.GetCommit(), last)
 		}
@@ -179,11 +177,11 @@ func (g *group) step(m *raftpb.Message) error {
 		g.lacking = g.lacking || g.lacks(m)
 	case raftpb.MsgPreVoteResp:
 		if g.passive && !g.lending() && !m.GetReject() {
-			return nil // it does not become a candidate
+			return nil // a passive node does not become a candidate
 		}
 	default:
 	}
-	_ = g.node.Step(m) // it is about a proposal that was forwarded, or a node that is unknown: its sender finds out
+	_ = g.node.Step(m) // fails for a forwarded proposal or an unknown node: the sender finds out by itself
 	if m.GetType() == raftpb.MsgAppResp {
 		g.collectAcked()
 	} else {
@@ -198,7 +196,8 @@ func (g *group) step(m *raftpb.Message) error {
 	return nil
 }
 
-// delivered is told what became of an outgoing message that says where the log begins: its receiver gets nothing else until then.
+// delivered reports to Raft whether an outgoing message that states where the log begins has arrived. Raft sends the receiver nothing else
+// until then.
 func (g *group) delivered(m *raftpb.Message, ok bool) {
 	if m.GetType() != raftpb.MsgSnap {
 		return
@@ -211,8 +210,8 @@ func (g *group) delivered(m *raftpb.Message, ok bool) {
 	g.collect()
 }
 
-// propose proposes an entry: its header, and its body. It comes to committed, with the term that the group owns the shard in, if and only
-// if it is committed; where it never does, the ownership ends. With errMoving nothing has happened.
+// propose proposes an entry, its header and its body. If the entry is committed, and only then, committed is called with it and with the
+// term in which the group owns the shard; if it never is, the ownership ends. With errMoving nothing has happened.
 func (g *group) propose(h bodyHeader, body []byte) error {
 	if g.owner == 0 {
 		return wlog.ErrNotOwner
@@ -229,7 +228,7 @@ func (g *group) propose(h bodyHeader, body []byte) error {
 	return nil
 }
 
-// entryOf returns an entry's data, until the next call: Raft copies it.
+// entryOf returns an entry's data, which is valid until the next call: Raft copies it.
 func (g *group) entryOf(body []byte) []byte {
 	data := slices.Grow(g.proposal[:0], bodyHeaderSize+len(body))[:bodyHeaderSize]
 	g.proposed.put(data)
@@ -252,7 +251,7 @@ func (g *group) nothing() (uint64, error) {
 	return g.last(), nil
 }
 
-// last returns the index of the last entry, which need not be on the disk.
+// last returns the index of the last entry, which may not be on the disk yet.
 func (g *group) last() uint64 {
 	for _, m := range slices.Backward(g.writes) {
 		if es := m.GetEntries(); len(es) > 0 {
@@ -262,7 +261,7 @@ func (g *group) last() uint64 {
 	return g.disk.last().index
 }
 
-// change proposes another configuration. One change at a time is under way: it is an error to propose one meanwhile.
+// change proposes another configuration. It fails while an earlier change is under way.
 func (g *group) change(c *raftpb.ConfChangeV2) error {
 	if g.owner == 0 {
 		return wlog.ErrNotOwner
@@ -281,10 +280,10 @@ func (g *group) outbox() []*raftpb.Message {
 	return out
 }
 
-// collect takes all that Raft wants done.
+// collect carries out everything that Raft wants done.
 func (g *group) collect() { g.take(false) }
 
-// collectAcked is collect when a node, or this one, has confirmed what it has written.
+// collectAcked is collect after this node or another one has confirmed its writes.
 func (g *group) collectAcked() { g.take(true) }
 
 func (g *group) take(acked bool) {
@@ -318,7 +317,7 @@ func (g *group) take(acked bool) {
 	g.updateOwner()
 }
 
-// note notes the last entry that changes the configuration, and tells of the time of the last one with a body.
+// note notes the last entry in m that changes the configuration, and calls timed with the time in the last entry that has a body.
 func (g *group) note(m *raftpb.Message) {
 	var last *raftpb.Entry
 	for _, e := range m.GetEntries() {
@@ -333,21 +332,21 @@ func (g *group) note(m *raftpb.Message) {
 	}
 }
 
-// idle reports whether a message says no more than what is committed now, to a node that learns it soon enough with the next entries, or
-// with a heartbeat. Under load each batch of entries would cost each node a second message, and its answer. A node that has been removed
-// must be told at once, because it gets no others.
+// idle reports whether a message only announces a commit. Such a message is left out, because the receiver learns of the commit soon enough
+// with the next entries or a heartbeat; under load each batch would otherwise cost each node a second message and its answer. The message
+// is sent while a change of the configuration is applied, because a node that was removed gets no later message.
 func (g *group) idle(m *raftpb.Message) (is bool) {
 	if g.options.prompt || m.GetType() != raftpb.MsgApp || len(m.GetEntries()) > 0 || g.applied < g.changing {
 		return false
 	}
 	g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-		is = is || id == m.GetTo() && p.State == tracker.StateReplicate // others are being asked what they have
+		is = is || id == m.GetTo() && p.State == tracker.StateReplicate // Raft still probes the log of a node in another state
 	})
 	return is
 }
 
-// welcome has a message that says where the log begins name its receiver as a learner, if the configuration of that point does not know
-// it: a node ignores a beginning without it. Entries behind that point add it, which it finds done.
+// welcome makes a message that states where the log begins name its receiver as a learner, unless the configuration of that point knows the
+// receiver. Otherwise the receiver would ignore the beginning. The later entry that adds the receiver changes nothing then.
 func welcome(m *raftpb.Message) {
 	if m.GetType() != raftpb.MsgSnap {
 		return
@@ -371,8 +370,8 @@ func payload(m *raftpb.Message) (size int) {
 	return size
 }
 
-// updateOwner notes whether the node owns the shard: it leads, and has applied an entry of its term. What it has not applied then is
-// of its own term. A node that does not want to own the shard may lead, but does not own it.
+// updateOwner notes whether the node owns the shard: it leads, and has applied an entry of its own term, so that all later entries are its
+// own. A passive node may lead, but does not become the owner.
 func (g *group) updateOwner() {
 	if g.state != raft.StateLeader || g.owner != g.term {
 		g.owner, g.proposed = 0, bodyHeader{}
@@ -385,7 +384,7 @@ func (g *group) updateOwner() {
 	}
 }
 
-// answer delivers messages that waited for something.
+// answer delivers messages that have waited for a write or for entries to be applied.
 func (g *group) answer(ms []*raftpb.Message) {
 	for _, m := range ms {
 		if m.GetTo() == g.id {
@@ -409,7 +408,7 @@ func (g *group) apply(es []*raftpb.Entry) {
 			}
 			g.disk.reconfigured(p.index, g.node.ApplyConfChange(c))
 		case raftpb.EntryConfChange:
-			panic("configurations are changed by others") // the group proposes none of that kind
+			panic("configurations are changed by others") // no group proposes this kind
 		case raftpb.EntryNormal:
 			if data := e.GetData(); len(data) >= bodyHeaderSize {
 				g.body = p.index
@@ -424,20 +423,21 @@ func (g *group) apply(es []*raftpb.Entry) {
 	}
 }
 
-// raise takes note of the header of an entry that was applied.
+// raise takes over the header of an applied entry.
 func (g *group) raise(index uint64, data []byte) {
 	h := readBodyHeader(data)
 	h.trim = min(h.trim, index)
 	g.head.raise(h)
 }
 
-// blind reports whether the node leads without knowing yet which entries are durable, and Raft would answer with those that it knows: it
-// does so where a single node votes. With more it waits for an entry of its own term.
+// blind reports whether the node leads, does not know yet which entries are durable, and Raft would nevertheless answer reads with those
+// that it knows. Raft does so where a single node votes; with more voters it waits for an entry of the leader's own term.
 func (g *group) blind() bool {
 	return g.state == raft.StateLeader && g.owner == 0 && len(g.disk.configurationAt(g.applied).GetVoters()) == 1
 }
 
-// durable returns the index of the last entry that a majority has on its disks, of which this node need not be one; 0 unless it owns the shard.
+// durable returns the index of the last entry that a majority has on its disks, whether or not this node has it; 0 = the node does not own
+// the shard.
 func (g *group) durable() uint64 {
 	if g.owner == 0 {
 		return 0
@@ -445,7 +445,7 @@ func (g *group) durable() uint64 {
 	return g.node.BasicStatus().GetCommit()
 }
 
-// read asks the owner which entries are durable. The answer is in reads, with id, unless a message is lost.
+// read asks the owner which entries are durable. The answer comes to reads, with id, unless a message is lost.
 func (g *group) read(id []byte) {
 	if g.blind() {
 		return // as if a message was lost

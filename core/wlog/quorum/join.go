@@ -10,21 +10,21 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Join has nodes vote about a shard that this node owns, beside those that do: the log was founded by one node. They get the log, and then
-// all of them the vote in one step. Until that, the shard goes on without them; with one vote more there would be two, neither of which
-// could be missed. If it is interrupted, it may be called again, as [Engine.Replace].
+// Join gives nodes a vote in a shard that this node owns, beside the present voters; one node has founded the log. The nodes first get the
+// log, and then all get a vote in one step. Until then the present voters decide alone: one vote at a time would make two voters of one, of
+// which neither could fail. After an interruption Join may be called again, like [Engine.Replace].
 func (e *Engine) Join(ctx context.Context, shard uint32, nodes ...wlog.NodeID) error {
 	j := &joining{}
 	for _, n := range nodes {
 		if n == 0 || slices.Contains(j.nodes, uint64(n)) {
-			return fmt.Errorf("nodes %v join: they are different ones, whose numbers begin with 1", nodes)
+			return fmt.Errorf("nodes %v join: their numbers must differ and begin with 1", nodes)
 		}
 		j.nodes = append(j.nodes, uint64(n))
 	}
 	return e.move(ctx, "join", shard, j.step)
 }
 
-// joining is nodes' becoming voters of a shard.
+// joining makes nodes voters of a shard.
 type joining struct {
 	reconfiguration
 	nodes []uint64
@@ -46,7 +46,7 @@ func (j *joining) step(g *group, tick bool) (done bool, err error) {
 		return false, nil
 	}
 	if unknown := without(strangers, c.GetLearners()); len(unknown) > 0 {
-		j.change(g, single(raftpb.ConfChangeType_ConfChangeAddLearnerNode, unknown[0])) // one by one: without a joint configuration
+		j.change(g, single(raftpb.ConfChangeType_ConfChangeAddLearnerNode, unknown[0])) // one by one, so that no joint configuration is needed
 		return false, nil
 	}
 	for _, p := range g.peers() {

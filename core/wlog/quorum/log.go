@@ -11,26 +11,26 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// ownedLog is a shard that this node owns in a term.
+// ownedLog is the log of a shard that this node owns in a term.
 type ownedLog struct {
 	r      *replica
 	term   uint64
 	offset time.Duration
 
-	trimmed atomic.Uint64 // entries before that index are not needed any more
+	trimmed atomic.Uint64 // no entry before that index is needed
 	mu      sync.Mutex    // guards state
 	state   error         // wlog.ErrLost or wlog.ErrClosed; nil = the log is open
 	lost    chan struct{}
 	use     sync.Mutex     // held while an append begins
 	flying  sync.WaitGroup // appends on their way
-	bytes   atomic.Int64   // that those need of the local log
+	bytes   atomic.Int64   // that appends on their way need of the local log
 
-	appended atomic.Uint64 // index of the last entry that the node may not have got yet; 0 = none
+	appended atomic.Uint64 // last entry that was confirmed and may not be in the local log yet; 0 = none
 }
 
 var _ wlog.Log = (*ownedLog)(nil)
 
-// page is what entries of a local log are rounded up to.
+// page is the unit to which a local log rounds entries up.
 const page = 4 << 10
 
 // proposal waits for its entry to be committed.
@@ -38,20 +38,20 @@ type proposal struct {
 	log    *ownedLog
 	entry  []byte
 	since  time.Time
-	index  uint64             // of the entry, once it is proposed
+	index  uint64             // of the entry, after the proposal
 	answer chan wlog.Appended // capacity 1
 
 	crowded bool // see crowd
 }
 
-// settle tells what has become of the entry. With an error the log has ended before anyone hears of it: nothing may follow an entry that
-// is not there.
+// settle sends the result of the append to its caller. An error ends the log first, because no entry may follow a missing one.
 func (p *proposal) settle(a wlog.Appended) {
 	p.release()
 	p.tell(a)
 }
 
-// tell is settle for an entry that the local log has not got: it still needs space there, and is written together with others that wait.
+// tell is settle for an entry that is not in the local log yet. The entry keeps its space there, and is written together with others that
+// wait.
 func (p *proposal) tell(a wlog.Appended) {
 	if a.Err != nil {
 		p.log.lose()
@@ -60,17 +60,17 @@ func (p *proposal) tell(a wlog.Appended) {
 	p.log.flying.Done()
 }
 
-// release gives back the space that was kept in the local log.
+// release returns the space that was reserved in the local log.
 func (p *proposal) release() { p.log.bytes.Add(-p.space()) }
 
-// crowd keeps no more space than the entry needs among others in one write.
+// crowd reduces the reserved space to that of an entry among others in one write.
 func (p *proposal) crowd() {
 	p.release()
 	p.crowded = true
 	p.log.bytes.Add(p.space())
 }
 
-// space returns how many bytes of the local log the entry needs at most, with what is written with it.
+// space returns the upper bound of the bytes that the entry takes in the local log, with the records that are written with it.
 func (p *proposal) space() int64 {
 	if p.crowded {
 		return int64(len(p.entry) + bodyHeaderSize + entryHeaderSize)
@@ -111,7 +111,7 @@ func (l *ownedLog) yield() {
 	l.flying.Wait()
 }
 
-// Append implements [wlog.Log]. It ends when a majority of the nodes has the entry on its disks, or the node has lost the shard: a
+// Append implements [wlog.Log]. It returns when a majority of the nodes has the entry on its disks, or when the node has lost the shard. A
 // context does not interrupt it.
 func (l *ownedLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
 	answer, err := l.Begin(entry, purpose)
@@ -152,18 +152,18 @@ func (l *ownedLog) fail(err error) error {
 	return err
 }
 
-// propose proposes an entry, on the replica's goroutine. While the shard is being transferred the entry waits: that may fail, and then
-// the node still owns the shard.
+// propose proposes an entry, on the replica's goroutine. During a transfer of the shard the entry waits, because the transfer may fail and
+// leave the shard to this node.
 func (r *replica) propose(p *proposal) {
 	if r.log != p.log || p.log.err() != nil {
 		p.refuse(wlog.ErrLost)
 		return
 	}
-	if len(r.held) > 0 { // it must not get before those
+	if len(r.held) > 0 { // it must not overtake these
 		r.held = append(r.held, p)
 		return
 	}
-	r.pending = append(r.pending, p) // it may be committed at once
+	r.pending = append(r.pending, p) // before propose, which may commit it at once
 	err := r.group.propose(bodyHeader{trim: p.log.trimmed.Load(), at: r.now()}, p.entry)
 	if err == nil {
 		p.index = r.group.last()
@@ -177,7 +177,7 @@ func (r *replica) propose(p *proposal) {
 	p.refuse(fmt.Errorf("%w: %w", wlog.ErrLost, err))
 }
 
-// ReadAt implements [wlog.Log]. It waits for an entry that was appended and that this node has not got yet.
+// ReadAt implements [wlog.Log]. It waits for an entry that was confirmed before this node has written it.
 func (l *ownedLog) ReadAt(ctx context.Context, at wlog.Index, off int, p []byte) error {
 	for applied, changed := l.r.progress.read(); applied < l.appended.Load() && applied < uint64(at); applied, changed = l.r.progress.read() {
 		select {
@@ -207,23 +207,23 @@ func (l *ownedLog) Trim(before wlog.Index) error {
 // Offset implements [wlog.Log].
 func (l *ownedLog) Offset() time.Duration { return l.offset }
 
-// pipelineDepth is how many entries are on their way to the other nodes at a time.
+// pipelineDepth is how many entries may be on their way to the other nodes at a time.
 const pipelineDepth = 2
 
 // Depth implements [wlog.Log].
 func (l *ownedLog) Depth() int { return pipelineDepth }
 
-// HasSpace implements [wlog.Log]: what this node has.
+// HasSpace implements [wlog.Log]. It considers this node's disk only.
 func (l *ownedLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return l.r.disk.log.HasSpace(size, purpose)
 }
 
-// Reserve implements [wlog.Log]. It fails also if a majority of the nodes has no space for the purpose.
+// Reserve implements [wlog.Log]. It also fails if a majority of the nodes has no space for the purpose.
 func (l *ownedLog) Reserve(size int, purpose wlog.Purpose) error {
 	return l.r.reserve(size, purpose, l.lost)
 }
 
-// Frees implements [wlog.Log]: what this node would remove.
+// Frees implements [wlog.Log]. It considers this node's disk only.
 func (l *ownedLog) Frees(before wlog.Index) bool { return l.r.disk.log.Frees(before) }
 
 // Lost implements [wlog.Log].

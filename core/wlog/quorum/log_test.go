@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Where Raft finds itself wrong while entries wait to be proposed, they fail as all others do: who waits for them would wait for ever, and
-// nobody could close the log.
+// If Raft panics while entries wait to be proposed, they fail like all other entries. Their callers waited for ever, and the log could not
+// be closed.
 func TestEntriesFailWhenRaftIsWrong(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		id := c.owner(0)

@@ -12,39 +12,39 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Message is what a node's engine has to say about a shard to that of another node.
+// Message is a message of a node's engine to another node's engine about a shard.
 type Message struct {
 	Shard uint32
-	// Bulk reports that the message may be large. Messages of that kind to one node keep their order, and must not delay the others,
-	// which are small and of which some are urgent.
+	// Bulk reports that the message may be large. Bulk messages to a node keep their order, and must not delay the other messages, which are
+	// small and of which some are urgent.
 	Bulk bool
-	// Bytes is the message, of at most MaxMessage bytes. It may be shared with other messages: nobody changes it.
+	// Bytes is the message, of at most MaxMessage bytes. Other messages may share it, so it must not be changed.
 	Bytes []byte
-	// Done is called once when it is known whether the message has reached the other engine; nil means that nobody wants to know. Any
-	// goroutine may call it, and it does not block.
+	// Done is called once, when it is known whether the other engine has received the message. Any goroutine may call it, and it does not
+	// block. nil means that the sender does not need to know.
 	Done func(delivered bool)
 }
 
 // MaxMessage is the maximum size of a message in bytes.
 const MaxMessage = MaxEntry + 2*maxSize
 
-// errMessage says that another node has sent what no engine sends.
+// errMessage says that a message is none that an engine sends.
 var errMessage = errors.New("not a message of a replica")
 
-// The bytes of a message end with what it says, and begin with what it brings: the entries of MsgApp, or the beginning of MsgSnap,
-// as the records of a local log. The context of both, and of what elects an owner, is a stamp, or nothing. Both sides know from whom to whom it is.
+// A message is its payload, its context and a fixed end. The payload is records of a local log: the entries of MsgApp, or the beginning in
+// MsgSnap. The context of both, and of messages that elect an owner, is a stamp or empty. Sender and receiver are not in the bytes.
 //
 //	records | context | size of context u8 | type u8 | flags u8 | term u64 | log term u64 | index u64 | commit u64 | reject hint u64
 //
-// The flags are 1 for a rejection and, in answers to an owner, twice the first purpose for which there is space, see space.go.
+// The flags are 1 for a rejection plus, in answers to an owner, twice the first purpose for which there is space, see space.go.
 const messageEnd = 3 + 5*8
 
 const maxContext = 64
 
-// sayTakes has the bytes of a message say the first purpose for which there is space.
+// sayTakes writes into a message the first purpose for which the sender has space.
 func sayTakes(b []byte, p wlog.Purpose) { b[len(b)-messageEnd+2] |= byte(p) << 1 }
 
-// takesOf returns the first purpose for which the sender of a message has space. It was decoded.
+// takesOf returns the first purpose for which the sender of a decoded message has space.
 func takesOf(b []byte) wlog.Purpose { return wlog.Purpose(b[len(b)-messageEnd+2] >> 1) }
 
 // encode returns the bytes of a message.
@@ -85,20 +85,20 @@ func encodedSize(m *raftpb.Message) int {
 	return n
 }
 
-// alike reports whether two messages that bring entries differ only in their receivers: the same entries mostly go to all nodes.
+// alike reports whether two messages with entries differ only in their receivers, as most do.
 func alike(a, b *raftpb.Message) bool {
 	as, bs := a.GetEntries(), b.GetEntries()
 	return a.GetType() == b.GetType() && len(as) == len(bs) && as[0] == bs[0] && as[len(as)-1] == bs[len(bs)-1] &&
 		a.GetTerm() == b.GetTerm() && a.GetLogTerm() == b.GetLogTerm() && a.GetIndex() == b.GetIndex() && a.GetCommit() == b.GetCommit()
 }
 
-// carriesRead reports whether messages of a type have an entry that is none, but says which read they are about.
+// carriesRead reports whether messages of a type have an entry that only holds the number of a read.
 func carriesRead(t raftpb.MessageType) bool {
 	return t == raftpb.MsgReadIndex || t == raftpb.MsgReadIndexResp
 }
 
-// bulk reports whether a message goes with those that may be large. One that brings nothing says what is committed, and is refused if it
-// comes before the entries that it follows.
+// bulk reports whether messages of a type count as bulk. An MsgApp without entries does: it states a commit, and its receiver refuses it if
+// it arrives before the entries in front of it.
 func bulk(t raftpb.MessageType) bool { return t == raftpb.MsgApp || t == raftpb.MsgSnap }
 
 // decode reads a message from one node to another. The message refers to b.
@@ -124,7 +124,7 @@ func decode(b []byte, from, to wlog.NodeID) (*raftpb.Message, error) {
 	return m, readMessage(m, slices.Clip(b[:n-context]))
 }
 
-// readMessage reads what a message brings, and checks it: Raft trusts it.
+// readMessage reads the payload of a message and checks it, because Raft trusts it.
 func readMessage(m *raftpb.Message, brings []byte) error {
 	if n := len(m.GetContext()); isStamped(m.GetType()) && n != 0 && n != stampSize {
 		return fmt.Errorf("%w: %v with %d bytes of context", errMessage, m.GetType(), n)
@@ -148,13 +148,13 @@ func readMessage(m *raftpb.Message, brings []byte) error {
 		return ofTerm(m, brings)
 	case raftpb.MsgAppResp, raftpb.MsgVote, raftpb.MsgVoteResp, raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgTimeoutNow:
 		return ofTerm(m, brings)
-	default: // what Raft says to itself
+	default: // Raft sends these types only to itself
 		return fmt.Errorf("%w: type %d", errMessage, t)
 	}
 }
 
 func ofTerm(m *raftpb.Message, brings []byte) error {
-	if m.GetTerm() == 0 { // Raft would take it for one of its own
+	if m.GetTerm() == 0 { // Raft would take it for a local message
 		return fmt.Errorf("%w: %v of no term", errMessage, m.GetType())
 	}
 	return nothing(m, brings)
@@ -167,7 +167,7 @@ func nothing(m *raftpb.Message, brings []byte) error {
 	return nil
 }
 
-// readEntries reads the entries of a message, which follow the position that it names.
+// readEntries reads the entries of a message, which follow the position that the message names.
 func readEntries(m *raftpb.Message, brings []byte) error {
 	last := position{m.GetIndex(), m.GetLogTerm()}
 	for r := (&records{b: brings}); r.off < len(brings); {
@@ -207,14 +207,14 @@ func checkEntry(typ raftpb.EntryType, data []byte) error {
 	return fmt.Errorf("%w: type %d", errEntry, typ)
 }
 
-// changesIn returns the changes of an entry that checkEntry has passed.
+// changesIn returns the changes in an entry that checkEntry has accepted.
 func changesIn(data []byte) []*raftpb.ConfChangeSingle {
 	c := &raftpb.ConfChangeV2{}
 	_ = proto.Unmarshal(data, c)
 	return c.GetChanges()
 }
 
-// readSnapshot reads where the log begins.
+// readSnapshot reads the position where the log begins.
 func readSnapshot(m *raftpb.Message, brings []byte) error {
 	r := &records{b: brings}
 	if kind := r.u8(); kind != recAnew {
@@ -228,7 +228,7 @@ func readSnapshot(m *raftpb.Message, brings []byte) error {
 	return nil
 }
 
-// sound reports whether a configuration can be one.
+// sound reports whether a configuration is consistent.
 func sound(c *raftpb.ConfState) bool {
 	now := slices.Concat(c.GetVoters(), c.GetLearners())
 	for _, nodes := range [...][]uint64{now, c.GetVotersOutgoing(), c.GetLearnersNext()} {

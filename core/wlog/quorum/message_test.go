@@ -15,7 +15,7 @@ func message(typ raftpb.MessageType, term, index uint64) *raftpb.Message {
 	}
 }
 
-// messages are one of each type.
+// messages returns a message of each type.
 func messages() map[string]*raftpb.Message {
 	app := message(raftpb.MsgApp, 7, 10)
 	app.Entries = []*raftpb.Entry{entry(11, 7, "a header of a body, and a body"), entry(12, 7, "")}
@@ -45,7 +45,7 @@ func messages() map[string]*raftpb.Message {
 	}
 }
 
-// What is sent is what is received.
+// A decoded message is the message that was encoded.
 func TestMessages(t *testing.T) {
 	for name, m := range messages() {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// What no engine sends is refused before Raft sees it, which would trust it.
+// Messages that no engine sends are refused before Raft, which would trust them, sees them.
 func TestWrongMessages(t *testing.T) {
 	all := messages()
 	for name, b := range map[string][]byte{
@@ -108,7 +108,7 @@ func changed(m *raftpb.Message, change func(m *raftpb.Message)) *raftpb.Message 
 	return m
 }
 
-// FuzzMessage: whatever another node sends is refused, or is what its bytes say.
+// FuzzMessage checks that the bytes of another node are either refused, or the encoding of the decoded message.
 func FuzzMessage(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(encode(m))

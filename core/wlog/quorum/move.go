@@ -13,21 +13,21 @@ import (
 
 // Errors of Transfer and Replace, for errors.Is, besides wlog.ErrNotOwner and wlog.ErrLost.
 var (
-	// ErrUnknownNode: the node does not vote about the shard.
+	// ErrUnknownNode: the node does not vote in the shard.
 	ErrUnknownNode = errors.New("the node has no vote in the shard")
-	// ErrBehind: the node does not have the shard's latest entries, or does not answer.
+	// ErrBehind: the node lacks the shard's latest entries, or does not answer.
 	ErrBehind = errors.New("the node has not caught up")
-	// ErrBusy: something else is being done with the shard.
+	// ErrBusy: another transfer of the shard is under way.
 	ErrBusy = errors.New("the shard is being transferred already")
-	// ErrDeclined: the other nodes are there, and do not want to own the shard now: they end, or their clocks or disks are wrong.
+	// ErrDeclined: the other nodes answer, and refuse to own the shard now: they shut down, or their clocks or disks are wrong.
 	ErrDeclined = errors.New("no other node takes the shard over now")
 	// ErrOwner: the node that is to be replaced owns the shard.
-	ErrOwner = errors.New("the node owns the shard: transfer that first")
+	ErrOwner = errors.New("the node owns the shard: transfer the shard first")
 )
 
-// move is a request about a replica's group that takes several steps. It belongs to the replica's run.
+// move is a request to a replica's group that takes several steps. It belongs to the replica's run.
 type move struct {
-	// step does what can be done now. tick is set once in a tick of the clock.
+	// step does as much as is possible now. tick is set once in each tick of the clock.
 	step   func(g *group, tick bool) (done bool, err error)
 	answer chan error
 }
@@ -72,9 +72,9 @@ func (r *replica) move(ctx context.Context, step func(g *group, tick bool) (bool
 	}
 }
 
-// Transfer gives a shard that this node owns to another node, and returns when that owns it. Appends wait meanwhile, and are lost with the
-// log if that succeeds. The other node must have caught up; it is waited for as long as an election timeout. Errors do not name it: the
-// caller knows its address.
+// Transfer transfers a shard that this node owns to another node, and returns once that node owns it. Appends wait meanwhile; after a
+// successful transfer they fail, and the log is lost. Transfer waits up to an election timeout for the other node to catch up. Errors do
+// not name the node, because the caller knows its address.
 func (e *Engine) Transfer(ctx context.Context, shard uint32, to wlog.NodeID) error {
 	return e.move(ctx, "transfer", shard, (&transfer{to: uint64(to)}).step)
 }
@@ -90,11 +90,11 @@ func (e *Engine) move(ctx context.Context, what string, shard uint32, step func(
 	return nil
 }
 
-// transfer is a transfer of a shard.
+// transfer is the transfer of a shard to a node.
 type transfer struct {
 	to    uint64
-	term  uint64 // that it began in; 0 = it has not
-	ticks int    // that the node was waited for
+	term  uint64 // in which it began; 0 = it has not begun
+	ticks int    // for which this node has waited for the other one
 }
 
 func (t *transfer) step(g *group, tick bool) (done bool, err error) {
@@ -105,11 +105,11 @@ func (t *transfer) step(g *group, tick bool) (done bool, err error) {
 	case g.term > t.term && g.leader == t.to:
 		return true, nil
 	case g.term > t.term && g.leader != raft.None:
-		return false, fmt.Errorf("%w: another one was faster", ErrBehind)
+		return false, fmt.Errorf("%w: another node was elected first", ErrBehind)
 	case g.term == t.term && g.state == raft.StateLeader && g.transferee() == raft.None:
 		g.giving = 0
 		if g.wary[t.to] > 0 {
-			return false, fmt.Errorf("%w: it wants to own nothing: it ends, or its clock or its disk is wrong", ErrBehind)
+			return false, fmt.Errorf("%w: it declined, because it shuts down, or its clock or disk is wrong", ErrBehind)
 		}
 		return false, fmt.Errorf("%w: it did not take over within the election timeout", ErrBehind)
 	}
@@ -144,7 +144,7 @@ func (t *transfer) begin(g *group, tick bool) (done bool, err error) {
 	return false, nil
 }
 
-// notOwner returns an error unless the node is about to own the shard.
+// notOwner returns nil if the node leads and is about to own the shard, else an error.
 func (g *group) notOwner() error {
 	if g.state == raft.StateLeader {
 		return nil
@@ -152,8 +152,9 @@ func (g *group) notOwner() error {
 	return wlog.ErrNotOwner
 }
 
-// Leave gives all shards that this node owns to others which have caught up, and keeps the node from owning one again: it is about to
-// end. It tries until ctx ends, or all others have declined a shard, and returns an error for each shard that it still owns then.
+// Leave transfers all shards that this node owns to nodes that have caught up, and keeps this node, which is about to shut down, from
+// owning a shard again. Leave tries until ctx ends or all other nodes have declined. It returns an error for each shard that this node
+// still owns then.
 func (e *Engine) Leave(ctx context.Context) error {
 	e.leaving.Store(true)
 	all := e.all()
@@ -171,27 +172,27 @@ func (e *Engine) Leave(ctx context.Context) error {
 // Stay lets the node own shards again, after Leave.
 func (e *Engine) Stay() { e.leaving.Store(false) }
 
-// leave gives the shard to another node.
+// leave transfers the shard to another node.
 func (r *replica) leave(ctx context.Context) error {
 	err := r.move(ctx, (&departure{}).step)
-	if err == nil || errors.Is(err, wlog.ErrLost) { // what has ended owns nothing
+	if err == nil || errors.Is(err, wlog.ErrLost) { // a replica that has ended owns nothing
 		return nil
 	}
 	return fmt.Errorf("leave shard %d: no other node has taken over: %w", r.shard, err)
 }
 
-// departure gives a shard to another node, whichever takes it.
+// departure transfers a shard to any node that takes it.
 type departure struct {
 	transfer transfer // the latest one
-	ticks    int      // that the end of an election was waited for
+	ticks    int      // for which the node has waited for the end of an election
 }
 
 func (d *departure) step(g *group, tick bool) (done bool, err error) {
-	g.passive = true // a tick would do so later, and the shard might come to the node until then
+	g.passive = true // the next tick would do so too late: the shard might come to the node until then
 	switch g.state {
 	case raft.StateLeader:
 		return false, d.give(g, tick)
-	case raft.StateCandidate: // it may win what it has begun
+	case raft.StateCandidate: // the candidate may still win its election
 		if tick {
 			d.ticks++
 		}

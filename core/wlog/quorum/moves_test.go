@@ -24,7 +24,7 @@ func appendAsync(c *trio, l wlog.Log, n uint64) <-chan error {
 	return done
 }
 
-// A transfer ends the owner's log, and nothing that it has confirmed is lost.
+// A transfer ends the owner's log, and no confirmed entry is lost.
 func TestTransfer(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -54,8 +54,8 @@ func TestTransfer(t *testing.T) {
 	})
 }
 
-// The log said of each transfer that the node had heard of no majority of the others, as if the network were broken: while another node stands for
-// election, nobody owns the shard. After a transfer that has failed, a node that is cut off is alone again.
+// The log called each transfer a lost majority, as if the network were broken, because the shard has no owner while another node stands for
+// election. After a failed transfer, a node that is cut off must again give the lost majority as the reason.
 func TestWhyAShardIsLost(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -70,7 +70,7 @@ func TestWhyAShardIsLost(t *testing.T) {
 	})
 }
 
-// A transfer that cannot be done says why, and changes nothing.
+// An impossible transfer names the reason, and changes nothing.
 func TestTransferIsRefused(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -100,13 +100,13 @@ func TestTransferIsRefused(t *testing.T) {
 	})
 }
 
-// While a transfer goes on, appends wait; if it fails, they go on in the same log.
+// During a transfer appends wait. If the transfer fails, they continue in the same log.
 func TestAppendDuringAFailingTransfer(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
 		l := c.open(0, 1)
 		c.write(l, 1, 5)
-		time.Sleep(150 * time.Millisecond) // it was heard lately
+		time.Sleep(150 * time.Millisecond) // node 3 has answered lately
 		c.isolate(3, true)
 		failed := make(chan error, 1)
 		go func() { failed <- c.nodes[1].Transfer(c.Context(), 0, 3) }()
@@ -128,7 +128,7 @@ func TestAppendDuringAFailingTransfer(t *testing.T) {
 	})
 }
 
-// A node that is about to end gives away what it owns, and does not get anything any more.
+// A node that shuts down gives its shards away, and gets none any more.
 func TestLeave(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -159,8 +159,8 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// All nodes that end at the same time find out at once that nobody takes their shards, and what was being appended is not held up. Each
-// waited for all of its time: for the election timeout, again and again, for nodes that did not want to.
+// Nodes that all shut down find out at once that no other node takes their shards, and appends are not held up. Each node used to wait for
+// the whole time that it had, repeating election timeouts with nodes that had declined.
 func TestAllLeave(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		var logs []wlog.Log
@@ -198,7 +198,7 @@ func TestAllLeave(t *testing.T) {
 	})
 }
 
-// A node that is told to take a shard over in the moment in which it leaves does not keep it.
+// A node that is asked to take a shard over at the moment at which it leaves does not keep it.
 func TestLeaveDuringATransfer(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -225,7 +225,7 @@ func TestLeaveDuringATransfer(t *testing.T) {
 	})
 }
 
-// An owner gives a shard away at once if a node declines it, or has ended.
+// If a node declines a shard or has ended, the owner gives the shard to another node at once.
 func TestLeaveAsksTheNext(t *testing.T) {
 	for name, away := range map[string]func(c *trio){
 		"declined": func(c *trio) { c.nodes[3].leaving.Store(true) },
@@ -252,8 +252,8 @@ func TestLeaveAsksTheNext(t *testing.T) {
 	}
 }
 
-// A node that wants to own nothing votes for another when the owner is not heard any more. It did not: it believed in the owner for ever,
-// so that two nodes of three had no owner.
+// A node that must own no shard votes for another node after the owner has fallen silent. It used to follow the silent owner for ever, so
+// that two of three nodes had no owner.
 func TestPassiveNodeVotes(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -274,7 +274,7 @@ func TestPassiveNodeVotes(t *testing.T) {
 	})
 }
 
-// Alone, a node cannot leave, and says which shards it still owns.
+// A node that is alone cannot leave, and names the shards that it still owns.
 func TestLeaveAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e, err := New(Options{

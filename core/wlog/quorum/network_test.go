@@ -16,7 +16,7 @@ type flight struct {
 	m    *raftpb.Message
 }
 
-// deliver has one of the oldest messages arrive, or get lost.
+// deliver delivers or loses one of the oldest messages.
 func (c *cluster) deliver() {
 	if len(c.net) == 0 {
 		return
@@ -29,7 +29,7 @@ func (c *cluster) deliver() {
 		to.waits = append(to.waits, f)
 		return
 	}
-	if c.rng.IntN(50) > 0 { // else it comes twice
+	if c.rng.IntN(50) > 0 { // else the message comes twice
 		c.net = slices.Delete(c.net, i, i+1)
 	}
 	lost := to == nil || !to.up || c.cut[[2]uint64{f.from, f.m.GetTo()}] || c.rng.IntN(40) == 0
@@ -40,7 +40,7 @@ func (c *cluster) deliver() {
 	}
 }
 
-// hand hands a message to its receiver, as the bytes that go over the network.
+// hand passes a message to its receiver, as the bytes that travel over the network.
 func (c *cluster) hand(to *simNode, f flight) {
 	m, err := decode(encode(f.m), wlog.NodeID(f.from), wlog.NodeID(to.id))
 	if err == nil {

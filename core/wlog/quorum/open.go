@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// candidacy waits for the node to own the shard.
+// candidacy is an Open that waits until the node owns the shard.
 type candidacy struct {
 	answer chan ownership
 }
@@ -21,7 +21,7 @@ type ownership struct {
 	err  error
 }
 
-// Open implements [wlog.Engine]. It waits until the node owns the shard, and returns wlog.ErrNotOwner at once if another does.
+// Open implements [wlog.Engine]. It waits until this node owns the shard, and returns wlog.ErrNotOwner at once if another node does.
 func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
 	return e.open(ctx, shard, 0, fn)
 }
@@ -54,7 +54,7 @@ func (e *Engine) open(ctx context.Context, shard uint32, after uint64, fn func(a
 	return l, nil
 }
 
-// open takes the shard over and replays what lies behind an index. No append of an earlier owner on this node is in flight.
+// open takes the shard over and replays the entries behind an index. No append of an earlier owner on this node is on its way.
 func (r *replica) open(ctx context.Context, after uint64, fn func(at wlog.Index, entry []byte) error) (*ownedLog, error) {
 	term, err := r.own(ctx)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *replica) open(ctx context.Context, after uint64, fn func(at wlog.Index,
 		defer func() { _ = r.do(func() { r.group.pinned-- }) }()
 		err := r.replay(ctx, after, index, l.err, fn)
 		if err == nil || errors.Is(err, wlog.ErrTrimmed) {
-			err = cmp.Or(l.err(), err) // an owner that came next may have gone on without what is missing here
+			err = cmp.Or(l.err(), err) // if the log is lost, the next owner may have trimmed the missing entries
 		}
 		if err != nil {
 			l.lose()
@@ -82,15 +82,15 @@ func (r *replica) open(ctx context.Context, after uint64, fn func(at wlog.Index,
 	}
 }
 
-// take makes l the owner, keeps the log as it is, and returns the index of the last entry before it.
+// take makes l the owner's log, keeps entries from being trimmed, and returns the index of the last entry before the takeover.
 func (r *replica) take(l *ownedLog) uint64 {
-	r.log = l // settle ends it, if the term is over
+	r.log = l // settle ends it if the term is over
 	r.group.pinned++
 	l.offset = time.Duration(r.offset.Load())
 	return r.group.applied
 }
 
-// own waits until the node owns the shard, and returns the term that it does in.
+// own waits until the node owns the shard, and returns the term of that ownership.
 func (r *replica) own(ctx context.Context) (uint64, error) {
 	c := &candidacy{answer: make(chan ownership, 1)}
 	if err := r.do(func() { r.waiting[c] = struct{}{} }); err != nil {
@@ -107,8 +107,10 @@ func (r *replica) own(ctx context.Context) (uint64, error) {
 	}
 }
 
-// settleWaiting answers those who want to open the shard, once it has an owner. Where that is this node, it has all that its last log was
-// told is durable: see tellDurable. The next one would not replay it, and would take it for what it appends itself.
+// settleWaiting answers the waiting Opens once the shard has an owner. If this node owned the shard in the same term before, the Opens wait
+// until the node has applied all entries that its former log was told are durable, see tellDurable. An example: the former log was told
+// that entries 6 and 7 are durable, while the node has applied entries through 5. A new log that opened now would replay entries through 5,
+// and then mistake 6 and 7 for its own appends.
 func (r *replica) settleWaiting() {
 	if len(r.waiting) == 0 {
 		return

@@ -8,17 +8,17 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// owners knows who owns each shard, and tells those who want to know.
+// owners is the table of the shards' owners. It passes each change to its listeners.
 type owners struct {
 	mu    sync.Mutex // guards the rest
 	table map[uint32]wlog.Ownership
 	heard map[*listener]struct{}
 }
 
-// listener is somebody who wants to know.
+// listener is one subscription to changes of owners.
 type listener struct {
 	fn      func(wlog.Ownership)
-	changed map[uint32]struct{} // what fn was not called with; guarded by mu of owners
+	changed map[uint32]struct{} // shards whose latest owner fn has not received; guarded by mu of owners
 	wake    chan struct{}
 	stop    chan struct{}
 }
@@ -27,7 +27,7 @@ func newOwners() *owners {
 	return &owners{table: map[uint32]wlog.Ownership{}, heard: map[*listener]struct{}{}}
 }
 
-// set notes an ownership. It does not block.
+// set stores an ownership. It does not block.
 func (o *owners) set(now wlog.Ownership) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,7 +57,7 @@ func (o *owners) of(shard uint32) wlog.Ownership {
 	return now
 }
 
-// listen calls fn on a goroutine of its own, until stop was called.
+// listen calls fn on a goroutine of its own, until stop is called.
 func (o *owners) listen(fn func(wlog.Ownership)) (stop func()) {
 	l := &listener{fn: fn, changed: map[uint32]struct{}{}, wake: make(chan struct{}, 1), stop: make(chan struct{})}
 	o.mu.Lock()
@@ -97,7 +97,7 @@ func (o *owners) tell(l *listener) {
 	}
 }
 
-// next returns an ownership that a listener has not been told of.
+// next returns an ownership that a listener has not received.
 func (o *owners) next(l *listener) (now wlog.Ownership, more bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -118,5 +118,5 @@ func (o *owners) close() {
 	}
 }
 
-// Owners implements [wlog.Cluster]. A call of fn that has begun may end after stop has returned, which may be called in fn.
+// Owners implements [wlog.Cluster]. A call of fn that has begun may end after stop has returned. fn may call stop.
 func (e *Engine) Owners(fn func(wlog.Ownership)) (stop func()) { return e.owners.listen(fn) }

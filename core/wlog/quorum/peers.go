@@ -8,14 +8,14 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// peer is what the owner knows of another node's replica.
+// peer is another node's replica, as far as the owner knows it.
 type peer struct {
 	id       uint64
-	match    uint64 // the last entry that it is known to have
+	match    uint64 // the last entry that the peer is known to have
 	learner  bool
-	active   bool // it was heard lately
+	active   bool // it has answered within the last election timeout
 	state    tracker.StateType
-	caughtUp bool // it lacks no more than what is in memory here
+	caughtUp bool // all entries that it lacks are in memory here
 }
 
 // peers returns the other nodes' replicas, in order; none if this node does not lead.
@@ -37,7 +37,8 @@ func (g *group) peers() (all []peer) {
 	return all
 }
 
-// recent returns from which entry on all are in memory, or will be on the disk: those that wait replace what is there.
+// recent returns the first index from which on all entries are in memory: in the disk's cache, or among the entries that wait to be
+// written, which replace entries on the disk.
 func (g *group) recent() uint64 {
 	from := g.disk.recent()
 	for _, m := range g.writes {
@@ -48,7 +49,7 @@ func (g *group) recent() uint64 {
 	return from
 }
 
-// name says how the peer is being sent entries.
+// name names the way in which the owner sends entries to the peer.
 func (p *peer) name() string {
 	switch p.state {
 	case tracker.StateReplicate:

@@ -12,16 +12,16 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A replica's part of a shard is written in the entries of a local log. Each of those is a list of records:
+// A replica writes its part of a shard in entries of a local log. Each entry of the local log is a list of records:
 //
 //	hardState  term u64 | vote u64 | commit u64
 //	entry      index u64 | term u64 | type u8 | size u32 | data
-//	beginning  index u64 | term u64 | configuration       all entries through index are gone: they were trimmed
-//	anew       index u64 | term u64 | configuration       all entries are gone: the log goes on behind index
-//	time       term u64 | ahead i64                       how far the time of the owner in that term is ahead of the machine's clock, in ns, or less
+//	beginning  index u64 | term u64 | configuration       the entries through index were trimmed
+//	anew       index u64 | term u64 | configuration       all entries are void, and the log goes on behind index
+//	time       term u64 | ahead i64                       the time of the term's owner is ahead of the machine's clock by at least ahead ns
 //
-// A configuration is four lists of nodes (voters, learners, outgoing voters, next learners), each n u8 | n × u64, and autoLeave u8.
-// Numbers are little-endian. An entry replaces the one that has its index, and all behind that.
+// A configuration is four lists of nodes (voters, learners, outgoing voters, next learners), each n u8 | n × u64, and autoLeave u8. Numbers
+// are little-endian. An entry replaces the entry with the same index and all entries behind that.
 const (
 	recHardState = 1 + iota
 	recEntry
@@ -36,10 +36,10 @@ const (
 	timeSize        = 1 + 2*8
 )
 
-// position is where an entry stands: Raft calls two entries with the same position the same.
+// position is the place of an entry in a log. Two entries with the same position are the same entry.
 type position struct{ index, term uint64 }
 
-// hardState is what a replica must not forget: the term that it has seen, for whom it voted in that, and up to where entries are
+// hardState is the state that a replica must not forget: the latest term, its vote in that term, and the index through which entries are
 // committed.
 type hardState struct{ term, vote, commit uint64 }
 
@@ -162,8 +162,8 @@ func (d *disk) replay(at wlog.Index, b []byte) error {
 	return nil
 }
 
-// replayEntry is put for an entry that the local log has. A local log that was trimmed may have some entries, and beginnings, from any of
-// them on, that were trimmed as well. So there may be gaps, if a beginning comes behind them.
+// replayEntry is put during a replay. A trimmed local log may still have some trimmed entries and beginnings, from any of them on. So there
+// may be gaps, each followed by a beginning.
 func (d *disk) replayEntry(index uint64, e stored) error {
 	if index > 0 && (index <= d.base.index || index > d.last().index+1) {
 		d.base, d.entries, d.begun = position{index: index - 1}, nil, false
@@ -175,7 +175,7 @@ func (d *disk) replayBeginning(p position, c *raftpb.ConfState) error {
 	switch {
 	case d.begun && p.index < d.base.index:
 		return fmt.Errorf("%w: it trims through %d after %d", errRecord, p.index, d.base.index)
-	case p.index < d.base.index: // a later one says so, too
+	case p.index < d.base.index: // a later beginning replaces this one
 	case p.index == d.base.index:
 		d.base, d.conf, d.begun = p, c, true
 	case p.index > d.last().index:

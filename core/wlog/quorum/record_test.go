@@ -25,7 +25,7 @@ func replayed(t *testing.T, ops ...[]byte) *disk {
 	return d
 }
 
-// What is written is what a replay finds.
+// A replay finds the records that were written.
 func TestRecords(t *testing.T) {
 	conf := &raftpb.ConfState{Voters: []uint64{1, 2, 1 << 60}, Learners: []uint64{4}, VotersOutgoing: []uint64{5, 6}, LearnersNext: []uint64{7}, AutoLeave: new(true)}
 	h := hardState{7, 2, 11}
@@ -41,7 +41,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// A local log that was trimmed begins anywhere: with entries that were replaced, or trimmed, later, and with beginnings that were not the last.
+// A trimmed local log may begin anywhere: with entries that were replaced or trimmed later, and with beginnings that were not the last one.
 func TestReplayOfATrimmedLog(t *testing.T) {
 	conf := &raftpb.ConfState{Voters: []uint64{1}}
 	entries := func(from, to uint64) (b []byte) {
@@ -72,7 +72,7 @@ func TestReplayOfATrimmedLog(t *testing.T) {
 	}
 }
 
-// A local log that has lost its beginning is damaged, and is not taken for an empty one.
+// A local log without its beginning is damaged, not empty.
 func TestReplayWithoutABeginning(t *testing.T) {
 	d := replayed(t, appendEntry(nil, entry(48, 1, "x")))
 	if d.begun {
@@ -80,7 +80,7 @@ func TestReplayWithoutABeginning(t *testing.T) {
 	}
 }
 
-// FuzzReplay: whatever is in a local log, replaying it ends, and nothing in it lies outside of it.
+// FuzzReplay checks that the replay of any bytes ends, and that no entry lies outside of them.
 func FuzzReplay(f *testing.F) {
 	conf := &raftpb.ConfState{Voters: []uint64{1, 2, 3}}
 	f.Add(appendEntry(appendBeginning(appendHardState(nil, hardState{1, 2, 3}), recAnew, first, conf), entry(2, 1, "two")))

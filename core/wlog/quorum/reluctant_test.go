@@ -12,9 +12,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A node whose clock is wrong does not want to own anything. If it alone has the newest entries, nobody else can: it leads until another has
-// got them, without owning the shard, and gives that one the lead. Nobody owned the shard until the clock was set. The time goes on as it was,
-// although the other gets the entries an hour late, and has not heard who wrote them: it was an hour late then.
+// A node with a wrong clock must own no shard. If it alone has the newest entries, no other node can own the shard either. So it leads
+// without owning the shard until another node has received the entries, and then hands over. The shard had no owner until the clock was
+// set. The time must continue as it was, although the other node receives the entries an hour later, and never a message of their owner; it
+// was an hour late.
 func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		l := c.open(0, c.owner(0))
@@ -61,8 +62,8 @@ func TestReluctantNodeHasTheNewestEntries(t *testing.T) {
 	})
 }
 
-// Nobody need ask for the vote of a node whose clock is wrong and which alone has the newest entries: who was away while the node became a
-// voter asks only those of before. It waited for that (simulator, seed 1021340).
+// A node with a wrong clock that alone has the newest entries leads even if no node asks for its vote: a node that was away while it became
+// a voter asks only the former voters. It used to wait for such a request (simulator, seed 1021340).
 func TestReluctantNodeIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(1, noFault, map[string]int{})

@@ -11,28 +11,28 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Replace has a new node take the place of one whose disk is lost, in a shard that this node owns: it gets the log, and then the vote, in the
-// same step in which the old one's ends. If it is interrupted, by the end of this node or of ctx, it may be called again, at any owner of
-// the shard, and goes on from there; what is done already is done. The new node's engine has no voters, and a number that no node has
-// had.
+// Replace gives a new node the place of a node whose disk is lost, in a shard that this node owns. The new node first gets the log, and
+// then the vote, in the same step in which the old node loses its vote. After an interruption, by the end of this node or of ctx, Replace
+// may be called again at any owner of the shard, and continues where it stopped. The new node's engine must have no voters, and a number
+// that no node ever had.
 func (e *Engine) Replace(ctx context.Context, shard uint32, old, by wlog.NodeID) error {
 	if old == 0 || by == 0 || old == by {
-		return fmt.Errorf("replace node %d by %d: they are two nodes, whose numbers begin with 1", old, by)
+		return fmt.Errorf("replace node %d by %d: their numbers must differ and begin with 1", old, by)
 	}
 	return e.move(ctx, "replace a node in", shard, (&replacement{old: uint64(old), by: uint64(by)}).step)
 }
 
-// replacement is a replacement of a node in a shard.
+// replacement is the replacement of a node in a shard.
 type replacement struct {
 	reconfiguration
 	old, by uint64
 }
 
-// reconfiguration is a change of the nodes that vote about a shard, in several steps.
+// reconfiguration is a change of a shard's voters, in several steps.
 type reconfiguration struct {
-	pause int // ticks until a change is proposed again, which may be lost with an owner
+	pause int // ticks until the change is proposed again: the proposal may be lost with an owner
 
-	term uint64 // that seal was proposed in; 0 = it was not
+	term uint64 // in which seal was proposed; 0 = it was not
 	seal uint64 // index of an entry behind the change
 }
 
@@ -73,9 +73,10 @@ func (x *reconfiguration) wait(tick bool) {
 	}
 }
 
-// sealed reports whether the nodes know that the change is done, and proposes an entry for that: a node has the entry only if it has heard
-// that what comes before is committed. A node that does not know it needs the votes of the old nodes to own the shard, while one that
-// does may need the vote of that node, which it does not get if it has fewer entries: so the next failure could leave both waiting.
+// sealed reports whether enough nodes know that the change is committed. It proposes an empty entry behind the change, the seal: a node
+// that has the seal knows that the change before it is committed. Without a seal the next failure could leave the shard without an owner.
+// An example: node 4 replaces node 3 beside nodes 1 and 2, and then node 1 fails. Node 2 does not know yet that the change is committed,
+// and needs the vote of 1 or 3, which are both gone. Node 4 knows it, and needs the vote of 2, which refuses if 4 has fewer entries.
 func (x *reconfiguration) sealed(g *group, added ...uint64) bool {
 	if x.term != g.term {
 		if index, err := g.nothing(); err == nil {
@@ -96,12 +97,13 @@ func (x *reconfiguration) sealed(g *group, added ...uint64) bool {
 	return has > (len(peers)+1)/2
 }
 
-// exchange is the change that gives the vote of the old node to the new one. It removes what other replacements have left behind.
+// exchange returns the changes that move the vote of the old node to the new one. They also remove learners that other replacements left
+// behind.
 func (x *replacement) exchange(learners []uint64) []*raftpb.ConfChangeSingle {
 	return append(promotion(learners, x.by), single(raftpb.ConfChangeType_ConfChangeRemoveNode, x.old))
 }
 
-// promotion returns the changes that give nodes a vote, and remove all other learners.
+// promotion returns the changes that give nodes a vote and remove all other learners.
 func promotion(learners []uint64, nodes ...uint64) (all []*raftpb.ConfChangeSingle) {
 	for _, id := range nodes {
 		all = append(all, single(raftpb.ConfChangeType_ConfChangeAddNode, id))
@@ -118,7 +120,7 @@ func single(kind raftpb.ConfChangeType, node uint64) *raftpb.ConfChangeSingle {
 	return &raftpb.ConfChangeSingle{Type: &kind, NodeId: &node}
 }
 
-// change proposes a change. It is not tried again at once: if another one is under way, Raft commits nothing instead.
+// change proposes a change. It pauses afterwards, because Raft replaces the proposal by an empty entry if another change is under way.
 func (x *reconfiguration) change(g *group, changes ...*raftpb.ConfChangeSingle) {
 	if g.change(&raftpb.ConfChangeV2{Changes: changes}) == nil {
 		x.pause = electionTicks

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A node whose disk is lost is replaced by one with another number, under load.
+// A node whose disk is lost is replaced by a node with another number, under load.
 func TestReplace(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -59,8 +59,9 @@ func TestReplace(t *testing.T) {
 	})
 }
 
-// When a replacement is done, all nodes that answer know that. The simulator found that one which did not left the shard without an owner for
-// ever when another disk was lost next: it needed the old nodes' votes, and the third node needed that of this one, which had more entries.
+// When a replacement is done, all nodes that answer know that. The simulator found that a node without that knowledge left the shard
+// without an owner for ever when another disk was lost next: it needed the old nodes' votes, and the third node needed the vote of this
+// node, which had more entries.
 func TestReplaceIsKnownToAll(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -86,7 +87,7 @@ func TestReplaceIsKnownToAll(t *testing.T) {
 	})
 }
 
-// A replacement whose owner ends in the middle is taken further by the next one.
+// A replacement whose owner ends in the middle is continued by the next owner.
 func TestReplaceIsTakenFurther(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -95,7 +96,7 @@ func TestReplaceIsTakenFurther(t *testing.T) {
 		delete(c.fs, 3)
 		ctx, cancel := context.WithTimeout(c.Context(), 5*time.Second)
 		defer cancel()
-		if err := c.nodes[1].Replace(ctx, 0, 3, 4); !errors.Is(err, context.DeadlineExceeded) { // nobody is there yet
+		if err := c.nodes[1].Replace(ctx, 0, 3, 4); !errors.Is(err, context.DeadlineExceeded) { // the new node is not there yet
 			t.Errorf("got %v", err)
 		}
 		if err := c.nodes[1].Transfer(c.Context(), 0, 4); !errors.Is(err, ErrUnknownNode) { // it has no vote yet
@@ -123,7 +124,7 @@ func TestReplaceByAnother(t *testing.T) {
 		delete(c.fs, 3)
 		ctx, cancel := context.WithTimeout(c.Context(), 5*time.Second)
 		defer cancel()
-		_ = c.nodes[1].Replace(ctx, 0, 3, 4) // it never comes
+		_ = c.nodes[1].Replace(ctx, 0, 3, 4) // node 4 never comes
 		c.boot(5)
 		if err := c.nodes[1].Replace(c.Context(), 0, 3, 5); err != nil {
 			t.Fatal(err)
@@ -134,7 +135,7 @@ func TestReplaceByAnother(t *testing.T) {
 	})
 }
 
-// A replacement that cannot be done says why.
+// An impossible replacement names the reason.
 func TestReplaceIsRefused(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// appends returns what a leader sends behind an entry of a term: entries of its own term, of those sizes.
+// appends returns a leader's message with entries of its own term and of the given sizes, behind an entry of a term.
 func appends(from, term uint64, behind position, commit, trim uint64, sizes ...int) *raftpb.Message {
 	m := &raftpb.Message{
 		Type: raftpb.MsgApp.Enum(), From: &from, To: new(uint64(1)), Term: &term, Index: &behind.index, LogTerm: &behind.term, Commit: &commit,
@@ -25,7 +25,7 @@ func appends(from, term uint64, behind position, commit, trim uint64, sizes ...i
 	return m
 }
 
-// hear has a node hear what leaders say.
+// hear passes leaders' messages to a node.
 func (c *cluster) hear(n *simNode, ms ...*raftpb.Message) {
 	for _, m := range ms {
 		c.said = max(c.said, binary.LittleEndian.Uint64(m.GetContext()[16:]))
@@ -34,13 +34,13 @@ func (c *cluster) hear(n *simNode, ms ...*raftpb.Message) {
 	}
 }
 
-// refuse has the disk refuse the next write.
+// refuse makes the disk refuse the next write.
 func (c *cluster) refuse(n *simNode) {
 	n.g.refused(n.g.nextWrite(1))
 	c.after(n)
 }
 
-// put has the disk take the next write, which is to have an entry, and no other.
+// put makes the disk take the next write, which must have this entry and no other.
 func (c *cluster) put(t *testing.T, n *simNode, index uint64) {
 	t.Helper()
 	w := n.g.nextWrite(1)
@@ -53,21 +53,21 @@ func (c *cluster) put(t *testing.T, n *simNode, index uint64) {
 	c.wrote(n)
 }
 
-// A node has entries on its disk that its leader has not told it to be committed, and then the leader's successor replaces the last of them. It
-// gets told that those before are committed, and not needed, while more of the old leader's wait for a disk that has no space for them. The node
-// did not apply any of what it had, and so did not trim it: it waited for ever.
+// A node has uncommitted entries on its disk, the last of which the next leader replaces. It learns that the entries before are committed
+// and not needed any more, while further entries of the old leader wait for space on the disk. The node applied none of its entries, and so
+// trimmed none: it waited for ever.
 func TestReplacedEntriesWaitForAFullDisk(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		c.calmDown = true
 		n := c.nodes[1]
-		n.fs.SetSpace(16<<10 + 4<<10) // for one segment more
+		n.fs.SetSpace(16<<10 + 4<<10) // space for one more segment
 		c.hear(n, appends(2, 2, first, 1, 0, 12_000, 12_000, 8_000, 100))
-		for range 2 { // they are halved
+		for range 2 { // refused writes are halved
 			c.refuse(n)
 		}
 		c.put(t, n, 2)
 		c.put(t, n, 3)
-		c.hear(n, appends(3, 3, position{2, 2}, 2, 3, 3_000)) // entry 2 is not needed any more, and 3 is another
+		c.hear(n, appends(3, 3, position{2, 2}, 2, 3, 3_000)) // entry 2 is not needed any more, and entry 3 is replaced
 		for range 100 {
 			c.write(n)
 		}
@@ -77,8 +77,8 @@ func TestReplacedEntriesWaitForAFullDisk(t *testing.T) {
 	})
 }
 
-// All that is on a node's disk is to be replaced, and so is what waits for space there, so nothing gets free before: only what replaces it has
-// space. It came behind what has none.
+// All entries on a node's disk are to be replaced, and so are the entries that wait for space, so nothing can be freed before. Only the
+// replacements fit, but they came behind the entries that do not fit.
 func TestReplacedEntriesAreNotWaitedFor(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		c.calmDown = true
@@ -102,7 +102,7 @@ func TestReplacedEntriesAreNotWaitedFor(t *testing.T) {
 	})
 }
 
-// So it is if the disk is only asked whether it has space for what waits, because that is large.
+// The same, when the waiting entries are large, and the disk is only probed for their space.
 func TestLargeReplacedEntryIsNotWaitedFor(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		full := c.owner(1)%3 + 1
@@ -139,8 +139,8 @@ func TestLargeReplacedEntryIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// A leader whose full disk had entries behind all of its log, which wait to be replaced, took the others for not caught up: it handed the shard
-// over to nobody, and nobody owned it while the disk was full. Found by game 100391882.
+// A leader with a full disk, which had entries waiting to replace its whole log, believed that no other node had caught up. It transferred
+// the shard to no node, and the shard had no owner while the disk was full. Found by game 100391882.
 func TestEntriesThatWaitToReplaceOthersAreInMemory(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		c.calmDown = true
@@ -163,15 +163,16 @@ func TestEntriesThatWaitToReplaceOthersAreInMemory(t *testing.T) {
 	})
 }
 
-// What replaces all that is on a full disk does not fit either, and comes from an owner that has trimmed a part of it: the node has that in memory,
-// so it is not told that the log begins later, and waits. That ends when the owner's log begins behind what waits.
+// The replacements of all entries on a full disk do not fit either. They come from an owner that has trimmed a part of them; because the
+// node has that part in memory, the owner sends no new beginning of the log, and the node waits. The wait ends when the owner's log begins
+// behind the waiting entries.
 func TestReplacedEntriesWaitForTheOwnersTrim(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		c.calmDown = true
 		n, owner, other := c.nodes[1], c.nodes[2], c.nodes[3]
 		n.fs.SetSpace(16<<10 + 8<<10)
 		c.hear(n, appends(3, 3, first, 1, 0, 12_000), appends(3, 3, position{2, 3}, 1, 0, 12_000))
-		for _, node := range []*simNode{owner, other} { // they do not have these entries, and one has another
+		for _, node := range []*simNode{owner, other} { // neither has these entries, and one has a different one
 			m := appends(3, 2, first, 1, 0, 12_000)
 			if node == other {
 				m.Entries = nil
@@ -211,7 +212,7 @@ func TestReplacedEntriesWaitForTheOwnersTrim(t *testing.T) {
 	})
 }
 
-// talk has the nodes hear each other for so many ticks, and write.
+// talk lets the nodes exchange messages and write for some ticks.
 func (c *cluster) talk(ticks int) {
 	for range ticks {
 		for _, id := range c.ids() {

@@ -18,8 +18,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// replica runs a group: it has the clock, the goroutines and the local log. Two goroutines are its own: run, to which the group
-// belongs, and write.
+// replica runs a group: it adds the clock, the goroutines and the local log. It has two goroutines: run, to which the group belongs, and
+// write.
 type replica struct {
 	shard    uint32
 	disk     *disk
@@ -28,7 +28,7 @@ type replica struct {
 	owners   *owners
 	leaving  *atomic.Bool
 	election time.Duration
-	stall    time.Duration // how long an append of the local log may take an owner
+	stall    time.Duration // how long a write to the local log may take before the owner hands over
 	lost     func(shard uint32, owner wlog.NodeID, why error)
 	progress progress
 	status   status
@@ -36,12 +36,12 @@ type replica struct {
 	mu       sync.Mutex  // guards inbox, received, offered and err
 	inbox    []func()    // for run
 	received int         // bytes of the messages in there
-	offered  []*proposal // for run, which has the inbox first
+	offered  []*proposal // for run, which empties the inbox first
 	err      error       // why the replica has ended; nil = it runs
 	wake     chan struct{}
 	stop     chan struct{} // closed to end the replica
 	halting  sync.Once
-	ended    chan struct{} // closed when it has
+	ended    chan struct{} // closed when the replica has ended
 
 	least     atomic.Uint32             // the first wlog.Purpose for which a majority has space
 	reserving atomic.Pointer[time.Time] // since when an append waits for space in the local log; nil = none does
@@ -55,24 +55,24 @@ type replica struct {
 	jobs      chan job
 	done      chan job
 	writing   bool
-	since     time.Time // when the write began, or the first of those that were refused
-	probed    bool      // there was space for the large write that was refused
+	since     time.Time // when the write began, or the first of several refused writes
+	probed    bool      // a probe has found space for the large write that was refused
 	failed    error     // of the local log: nothing is written any more; nil = it works
-	began     time.Time // of the engine, whose ticks are counted from then
+	began     time.Time // start of the engine, from which ticks are counted
 	ticks     *ticks
-	idle      int         // ticks since an entry was on its way
-	farewell  int         // ticks in which another node may take over from a replica whose local log has failed
-	trims     wlog.Index  // of the local log, not trimmed yet; 0 = nothing
+	idle      int         // ticks since an entry was last on its way
+	farewell  int         // after a failure of the local log, ticks left for another node to take over
+	trims     wlog.Index  // the local log is to be trimmed before this entry; 0 = nothing to trim
 	due       []*proposal // to be proposed now
 	pending   []*proposal
-	told      int         // of pending, how many of the first were told that they are durable
+	told      int         // the first told of pending are confirmed already, see tellDurable
 	held      []*proposal // while the shard is being transferred
 	waiting   map[*candidacy]struct{}
 	reads     reads
 	moves     []*move
 	samples   samples
 	spaces    spaces
-	kept      hook.Instant // when it was last looked at what is kept of samples
+	kept      hook.Instant // when refresh last checked the time that is kept
 	log       *ownedLog    // the shard's owner on this node; nil if there is none
 	published wlog.Ownership
 }
@@ -101,7 +101,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 		shard: shard, disk: d, clock: e.options.Clock, send: e.options.Send, owners: e.owners, leaving: &e.leaving, election: e.options.Election, stall: e.options.Stall, lost: e.options.Lost, began: e.began,
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}), closed: make(chan error, 1),
 		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, spaces: spaces{}, status: newStatus(),
-		reads: reads{asked: rand.Uint64() / 2}, // what was asked in an earlier life is not answered in this one
+		reads: reads{asked: rand.Uint64() / 2}, // an answer to a question from an earlier life must not match
 	}
 	o := options{
 		id: uint64(e.options.Node), election: electionTicks, heartbeat: heartbeatTicks, maxSize: maxSize, inflight: maxInflight, trimEach: trimEach, trimBytes: trimBytes,
@@ -110,7 +110,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	if r.group, err = newGroup(ctx, d, o, r.committed, func(position) {}); err != nil {
 		return nil, errors.Join(err, d.log.Close())
 	}
-	if r.trims = d.began; len(d.entries) > 0 { // the node may have ended before that was trimmed
+	if r.trims = d.began; len(d.entries) > 0 { // the node may have ended before it trimmed
 		r.trims = min(r.trims, d.entries[0].at)
 	}
 	r.samples = recall(d.time, r.clock)
@@ -124,7 +124,7 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 	return r, nil
 }
 
-// do has run call a function, unless the replica has ended. It does not wait.
+// do makes run call fn. It does not wait. It fails if the replica has ended.
 func (r *replica) do(fn func()) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -135,7 +135,7 @@ func (r *replica) do(fn func()) error {
 	return nil
 }
 
-// offer has run propose an entry. Every proposal is settled, also when the replica ends.
+// offer makes run propose an entry. Every proposal is settled, even if the replica ends first.
 func (r *replica) offer(p *proposal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -153,7 +153,7 @@ func (r *replica) push(fn func()) {
 	r.rouse()
 }
 
-// rouse has run look for something to do.
+// rouse wakes run.
 func (r *replica) rouse() {
 	select {
 	case r.wake <- struct{}{}:
@@ -161,10 +161,11 @@ func (r *replica) rouse() {
 	}
 }
 
-// maxReceived is how many bytes of messages may wait for run, and again for the disk. Owners send less before they get an answer.
+// maxReceived is how many bytes of messages may wait for run, and again for the disk. An owner sends less than that before it gets an
+// answer.
 const maxReceived = 4 * MaxEntry
 
-// receive has run take a message of another node, of so many bytes, unless it has more than enough to do.
+// receive passes another node's message of size bytes to run, or drops it if too much waits already.
 func (r *replica) receive(m *raftpb.Message, takes wlog.Purpose, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,8 +194,8 @@ func (r *replica) run(tick time.Duration) {
 	r.end(err)
 }
 
-// turn does all there is to do, and waits for more. Raft panics if it finds itself wrong, as it must be if the disk has lost what it had,
-// or if another node's messages are not those of Raft: that ends the replica, and not the broker.
+// turn does everything that can be done now, and waits for more. Raft panics when it finds itself in a wrong state, as it does if the disk
+// has lost entries or another node sends messages that are not Raft's. Such a panic ends the replica, but not the broker.
 func (r *replica) turn() (err error) {
 	defer func() {
 		switch p := recover().(type) {
@@ -212,7 +213,7 @@ func (r *replica) turn() (err error) {
 	return r.wait()
 }
 
-// wait waits for something to do, and begins it. What comes finds the clock of the group as late as it is.
+// wait waits for an event and handles it. It counts the passed ticks first, so that the group meets the event at the right time.
 func (r *replica) wait() error {
 	r.ticks.plan(r.lull())
 	select {
@@ -238,7 +239,7 @@ func (r *replica) tickAll() {
 	}
 }
 
-// lull returns at which of the next ticks something happens at the earliest, if nothing else does until then.
+// lull returns how many ticks from now the replica next has work at the earliest, unless an event comes before.
 func (r *replica) lull() int {
 	if r.writing || r.failed != nil || r.leaving.Load() || len(r.reads.open) > 0 || len(r.moves) > 0 {
 		return 1
@@ -267,13 +268,13 @@ func (r *replica) tick() {
 	}
 }
 
-// empty calls the functions in the inbox, and proposes what was offered.
+// empty calls the functions in the inbox, and proposes the offered entries.
 func (r *replica) empty() {
 	r.mu.Lock()
 	fns, offered := r.inbox, r.offered
 	r.inbox, r.received, r.offered = nil, 0, nil
 	r.mu.Unlock()
-	r.due = offered // end settles them if Raft finds itself wrong meanwhile
+	r.due = offered // if Raft panics meanwhile, end settles them
 	for _, fn := range fns {
 		fn()
 	}
@@ -288,7 +289,7 @@ func (r *replica) proposeDue() {
 	}
 }
 
-// work sends what there is to send, and gives write something to do.
+// work sends the messages in the outbox, and gives write its next job.
 func (r *replica) work() error {
 	r.reads.ask(r.group)
 	for {
@@ -312,7 +313,7 @@ func (r *replica) work() error {
 		switch {
 		case j.write == nil && j.trim == 0:
 			return nil
-		case j.trim == 0 && len(j.write.data) == 0: // it only waits for what was written before
+		case j.trim == 0 && len(j.write.data) == 0: // only its answers wait, for writes that are done
 			if _, err := r.group.written(j.write, 0); err != nil {
 				return err
 			}
@@ -327,8 +328,8 @@ func (r *replica) work() error {
 }
 
 func (r *replica) sendAll(ms []*raftpb.Message) {
-	var last *raftpb.Message // that brings entries
-	var bytes []byte         // of that
+	var last *raftpb.Message // the last message with entries
+	var bytes []byte         // its bytes
 	for _, m := range ms {
 		out := Message{Shard: r.shard, Bulk: bulk(m.GetType())}
 		if last != nil && alike(last, m) {
@@ -349,7 +350,7 @@ func (r *replica) sendAll(ms []*raftpb.Message) {
 	}
 }
 
-// settle tells those who wait what has become of what they wait for.
+// settle answers all callers whose requests are decided.
 func (r *replica) settle() {
 	r.publish()
 	r.progress.set(r.group.applied, r.group.body)
@@ -384,8 +385,9 @@ func (r *replica) settleProposals() {
 	}
 }
 
-// tellDurable tells of the entries that a majority of the nodes has, while the local log is slow to write them: an owner's disk does not keep the
-// others' majority waiting. As a rule the owner has what it tells of, and can go on as the owner after a restart. It stops at what waits for the disk in memory, which is bounded.
+// tellDurable confirms entries that a majority of the nodes has on disk while this owner's own disk is slow. So one slow disk does not
+// delay all publishers. The entries are in this node's memory, and are written when the disk answers, so that the owner usually has them
+// after a restart. tellDurable confirms nothing while more than maxReceived bytes wait for the disk, because that memory is bounded.
 func (r *replica) tellDurable() {
 	if !r.isSlow() || r.told == len(r.pending) || r.group.unwritten > maxReceived {
 		return
@@ -400,12 +402,12 @@ func (r *replica) tellDurable() {
 	}
 }
 
-// isSlow reports whether the local log is slow to write, for another reason than that there is no space.
+// isSlow reports whether a write to the local log takes long, for another reason than missing space.
 func (r *replica) isSlow() bool {
 	return r.writing && !r.group.full && time.Since(r.since) >= r.election/electionTicks
 }
 
-// refusePending ends all that is pending.
+// refusePending ends all pending proposals.
 func (r *replica) refusePending(err error) {
 	for _, p := range r.pending[:r.told] {
 		p.release()
@@ -420,7 +422,7 @@ func refuse(ps []*proposal, err error) {
 	}
 }
 
-// publish says who owns the shard, if that has changed.
+// publish announces a changed ownership.
 func (r *replica) publish() {
 	g := r.group
 	o := wlog.Ownership{Shard: r.shard, Owner: wlog.NodeID(g.leader), Mine: g.owner > 0, Epoch: g.term}
@@ -443,17 +445,17 @@ func (r *replica) publish() {
 	r.owners.set(o)
 }
 
-// Why a node does not own a shard any more, for errors.Is.
+// Reasons for which a node has lost a shard, for errors.Is.
 var (
 	ErrDisk     = errors.New("its log on this node's disk failed")
 	ErrSlowDisk = errors.New("this node's disk does not answer")
-	ErrLeaving  = errors.New("this node ends")
+	ErrLeaving  = errors.New("this node shuts down")
 	ErrGiven    = errors.New("this node has handed it to another one")
-	ErrOther    = errors.New("another node has taken over: the nodes have not heard of this one for the election timeout")
+	ErrOther    = errors.New("another node has taken over: the nodes have not heard from this one for the election timeout")
 	ErrAlone    = errors.New("this node has heard of no majority of the others for the election timeout")
 )
 
-// lostBecause returns why this node does not own the shard any more, when it has just lost it.
+// lostBecause returns the reason for which this node has just lost the shard.
 func (r *replica) lostBecause() error {
 	switch {
 	case r.failed != nil:
@@ -470,7 +472,7 @@ func (r *replica) lostBecause() error {
 	return ErrAlone
 }
 
-// committed is told of each committed entry, in order.
+// committed receives each committed entry, in order.
 func (r *replica) committed(p position, data []byte) {
 	if data == nil {
 		return
@@ -489,12 +491,12 @@ func (r *replica) committed(p position, data []byte) {
 	first.settle(wlog.Appended{At: wlog.Index(p.index)})
 }
 
-// errEnded says that the broker closes the replica.
+// errEnded says that the broker has closed the replica.
 var errEnded = fmt.Errorf("the replica ends: %w", wlog.ErrClosed)
 
-// end ends the replica, with run.
+// end ends the replica when run ends.
 func (r *replica) end(err error) {
-	r.halt() // write may wait for space on the disk
+	r.halt() // in case write waits for space on the disk
 	r.mu.Lock()
 	r.err = err
 	offered := r.offered
@@ -513,19 +515,19 @@ func (r *replica) end(err error) {
 	r.endMoves(lost)
 	r.owners.set(wlog.Ownership{Shard: r.shard, Epoch: r.published.Epoch})
 	close(r.jobs)
-	for range r.done { // what is being written ends
+	for range r.done { // a write in progress ends first
 	}
 	close(r.ended)
 }
 
-// halt has the replica end.
+// halt asks the replica to end.
 func (r *replica) halt() { r.halting.Do(func() { close(r.stop) }) }
 
 // errStuck says that the disk does not answer.
-var errStuck = errors.New("the disk does not answer: what is being written may be there later")
+var errStuck = errors.New("the disk does not answer: a write in progress may still succeed")
 
-// close ends the replica and its local log. It does not wait for ever for a disk that does not answer: then nobody may open the local log
-// again, or close its engine.
+// close ends the replica and its local log. If the disk does not answer, close gives up with errStuck; the local log must not be opened
+// again then, nor its engine closed.
 func (r *replica) close() error {
 	r.halt()
 	r.closing.Do(func() {
@@ -536,7 +538,7 @@ func (r *replica) close() error {
 	})
 	select {
 	case err := <-r.closed:
-		r.closed <- err // for who asks again
+		r.closed <- err // for the next caller
 		return err
 	case <-time.After(r.stall):
 		return fmt.Errorf("shard %d: %w", r.shard, errStuck)

@@ -46,7 +46,7 @@ func (c *cluster) settle() {
 	}
 }
 
-// trimAll has an owner say that nothing is needed, unless it has. Small disks have space then.
+// trimAll makes an owner state that no entry is needed, unless it has stated that. Small disks then get space.
 func (c *cluster) trimAll() {
 	n := c.owner()
 	if n == nil || !slices.ContainsFunc(c.members(), func(n *simNode) bool { return n.small }) {
@@ -60,7 +60,7 @@ func (c *cluster) trimAll() {
 	}
 }
 
-// round counts a tick of every node, and has what they say arrive that is heard.
+// round counts a tick of every node, and delivers the messages that heard admits.
 func (c *cluster) round(heard func(flight) bool) {
 	for _, id := range c.ids() {
 		if n := c.nodes[id]; n.up {

@@ -6,8 +6,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// silent is a logger for Raft that says nothing: what matters to operators is counted and logged by the broker. Where Raft finds its
-// own state broken it panics, as it would with any logger.
+// silent is Raft's logger and writes nothing: the broker counts and logs the events that matter to operators. If Raft finds its own state
+// broken it panics, as it would with any logger.
 type silent struct{}
 
 var _ raft.Logger = silent{}

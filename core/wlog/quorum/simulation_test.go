@@ -20,13 +20,13 @@ func game(t *testing.T, seed uint64, f fault, counts map[string]int) (why string
 	return why
 }
 
-// TestCampaignSimulation plays clusters whose nodes lose power, are killed and are replaced, with disks that are slow, full and broken, clocks that
-// are seconds apart, and shards that are transferred, on a network that loses, repeats, reorders and is cut. No acknowledged entry is lost,
-// no two nodes are told of different ones, no term has two leaders, no read misses what was acknowledged before it, no owner's time is
-// ahead, or late without a reason, and all agree in the end.
-// SIMULATION_SEEDS says how many games, SIMULATION_SEED which is the first.
+// TestCampaignSimulation plays clusters whose nodes lose power, are killed and are replaced, with disks that are slow, full and broken,
+// clocks that are seconds apart, and shards that are transferred, on a network that loses, repeats and reorders messages and is cut. No
+// acknowledged entry is lost, no two nodes apply different entries, no term has two leaders, no read misses an entry that was acknowledged
+// before it, no owner's time is ahead, or late without a reason, and all nodes agree in the end. SIMULATION_SEEDS is the number of games,
+// SIMULATION_SEED the first one.
 func TestCampaignSimulation(t *testing.T) {
-	// A game is one goroutine after another: one processor, and less garbage collection, is fastest.
+	// A game runs one goroutine after another, so it is fastest with one processor and less garbage collection.
 	procs, collect := runtime.GOMAXPROCS(1), debug.SetGCPercent(1000)
 	defer func() {
 		runtime.GOMAXPROCS(procs)
@@ -42,14 +42,14 @@ func TestCampaignSimulation(t *testing.T) {
 	t.Logf("%d games: %v", games, counts)
 }
 
-// TestSimulationFindsFaults builds faults in: a simulation that does not find them would find no others.
+// TestSimulationFindsFaults builds faults in, which the simulation must find: otherwise it would not find others either.
 func TestSimulationFindsFaults(t *testing.T) {
 	if fewer > 1 {
 		t.Skip("one goroutine plays: the race detector has nothing to see")
 	}
 	for name, f := range map[string]struct {
 		fault fault
-		from  uint64 // the first game that finds it, lately; one that does not makes the test slower
+		from  uint64 // a recent first game that finds the fault; games before it make the test slower
 	}{
 		"answers early": {answersEarly, 1}, "forgets votes": {forgetsVotes, 110}, "stays silent": {staysSilent, 4}, "loses disk": {losesDisk, 3},
 		"reads alone": {readsAlone, 15}, "own clock": {usesOwnClock, 2}, "repeats writes": {repeatsWrites, 30}, "forgets time": {forgetsTime, 2},

@@ -10,7 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Two shards on one small disk, of one node or two; nodes are killed, cut off, and the disk's space changes. In the end all is trimmed.
+// Two shards share one small disk, at one node or two. Nodes are killed and cut off, and the disk's space changes. In the end everything is
+// trimmed.
 func TestCampaignSmallDisk(t *testing.T) {
 	from, n := campaign.Number(t, "SIMULATION_SEED", 1), campaign.Size(t, "SIMULATION_SEEDS", 60/fewer, 120)/10
 	full := 0
@@ -111,7 +112,7 @@ func TestCampaignSmallDisk(t *testing.T) {
 	}
 }
 
-// full reports whether a node's disk refuses what a shard's replica has to write.
+// full reports whether a node's disk refuses the writes of a shard's replica.
 func (c *trio) full(id wlog.NodeID, shard uint32) bool {
 	is := make(chan bool, 1)
 	r := c.nodes[id].running(shard)

@@ -8,9 +8,12 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// An owner must not have the disks of a majority filled with what brings more: what settles could not be confirmed any more, and so nothing would
-// get free again. It asks its own disk before it proposes an entry, see reserve. The others' nodes say for which purposes theirs have space, with
-// each answer to it.
+// An owner must not fill the disks of a majority with entries that bring data. If it did, entries that free space could not be confirmed,
+// and the disks would stay full. An example: nodes A, B and C, and A owns the shard. If B and C have space only for Settling entries, A
+// refuses publishes, and still confirms acknowledgements with the reserve of B and C. If only C is full, A goes on with B.
+//
+// The owner checks its own disk before it proposes an entry, see reserve. The other nodes state with each answer to the owner for which
+// purposes their disks have space.
 
 // taker is a local log that knows for which purposes it has space.
 type taker interface {
@@ -18,7 +21,7 @@ type taker interface {
 	Takes() wlog.Purpose
 }
 
-// saysSpace reports whether messages of a type say for which purposes their sender has space.
+// saysSpace reports whether messages of a type state the space of their sender.
 func saysSpace(t raftpb.MessageType) bool {
 	return t == raftpb.MsgAppResp || t == raftpb.MsgHeartbeatResp
 }
@@ -31,12 +34,12 @@ func (r *replica) takes() wlog.Purpose {
 	return wlog.Bringing
 }
 
-// spaces are the other nodes' disks, as far as they have said, to the owner of the shard. They belong to run.
+// spaces are the last statements of other nodes about the space on their disks, to the owner of the shard. They belong to run.
 type spaces map[uint64]space
 
 type space struct {
 	takes wlog.Purpose
-	heard int // ticks since
+	heard int // ticks since the last statement
 }
 
 // hear notes the answer of a node, and reports whether anything has changed since it was last heard.
@@ -63,8 +66,8 @@ func (s spaces) tick() {
 	}
 }
 
-// least returns the first purpose for which a majority of the voters has space, besides the node itself. Of one that is not heard that is not
-// known: it counts as full, unless too many are not heard for anything to be confirmed.
+// least returns the first purpose for which a majority of the voters has space. The node itself counts as having space. A node that is
+// silent for an election timeout counts as full, unless so many are silent that no majority could confirm anything.
 func (s spaces) least(voters []uint64, self uint64) wlog.Purpose {
 	var all []wlog.Purpose
 	heard := 0
@@ -88,7 +91,7 @@ func (s spaces) least(voters []uint64, self uint64) wlog.Purpose {
 	return all[len(all)/2]
 }
 
-// weigh notes for which purposes a majority has space. It is called when that may have changed.
+// weigh stores the first purpose for which a majority has space. It is called when that may have changed.
 func (r *replica) weigh() {
 	least := wlog.Bringing
 	if r.group.owner > 0 {

@@ -8,16 +8,21 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A message that brings entries, says where the log begins, or has a node take over, has as its context what the leader knows of the shard's
-// time. A node that was away gets old entries of an owner that it has not heard: without more it would know that owner's time only as of the
-// last of them, or by a clock that was set meanwhile.
-// All that may have waited for the node: while it was stopped, or behind a large message. So those who elect it say what they know, too. A
-// majority elects, and a majority had each committed entry when it was committed. What they know from an earlier life they claim only, see samples.
+// A stamp is the context of a message, and carries the sender's knowledge of the shard's time.
 //
-// A node whose disk is full learns in the same way which entries are not needed any more, see full.go.
+// A leader stamps messages that carry entries, state where the log begins, or make a node take over. Without the stamp a node that was away
+// would know an owner's time only from old entries, or by a clock that was set meanwhile. An example: the shard's time is 12:10. A node
+// that was stopped at 12:00 gets an entry that was proposed at 12:01 and waited on the network. By the entry alone it would take 12:01 for
+// the present time; the stamp says 12:10.
+//
+// Stamped messages may wait, too, while the node is stopped or behind a large message. So electors stamp their votes. A majority elects the
+// new owner, and a majority had each committed entry when it was committed, so at least one elector knows the time of the last owner or of
+// a later one. Electors that know the time only from an earlier life send a claim, see samples.
+//
+// A node whose disk is full also learns from stamps which entries are not needed any more, see full.go.
 //
 //	term u64 | time i64 | trim u64      of the owner in that term, or less; 0 = not known
-//	0 u64    | time i64 | term u64      a claim, in answers to wishes for votes
+//	0 u64    | time i64 | term u64      a claim, in answers to requests for votes
 const stampSize = 24
 
 // isStamped reports whether messages of a type have a stamp.
@@ -25,12 +30,12 @@ func isStamped(t raftpb.MessageType) bool {
 	return ofLeader(t) || t == raftpb.MsgVoteResp || t == raftpb.MsgPreVoteResp
 }
 
-// ofLeader reports whether stamped messages of a type are from the leader in their term.
+// ofLeader reports whether stamped messages of a type come from the leader in their term.
 func ofLeader(t raftpb.MessageType) bool {
 	return t == raftpb.MsgApp || t == raftpb.MsgSnap || t == raftpb.MsgTimeoutNow
 }
 
-// stamp adds what the node knows to a message: of the shard's time and, if it leads, of what is not needed.
+// stamp adds to a message the node's knowledge of the shard's time and, if the node leads, the trim.
 func (g *group) stamp(m *raftpb.Message) {
 	if !isStamped(m.GetType()) || g.known == nil {
 		return
@@ -54,7 +59,7 @@ func (g *group) stamp(m *raftpb.Message) {
 	m.Context = binary.LittleEndian.AppendUint64(b, last)
 }
 
-// readStamp takes note of what another node knew a moment ago.
+// readStamp stores the knowledge that another node stated a moment ago.
 func (g *group) readStamp(m *raftpb.Message) {
 	b := m.GetContext()
 	if !isStamped(m.GetType()) || len(b) != stampSize {

@@ -25,7 +25,7 @@ func (e *Engine) Backlog(shard uint32, after wlog.Index) (bytes int64) {
 	return r.disk.between(uint64(after), r.progress.through())
 }
 
-// replay calls fn with the entries behind an index, 0 for the beginning of the log, through another one that was applied. It ends when
+// replay calls fn with the entries after an index (0 = from the beginning of the log) through the index of an applied entry. It ends when
 // going returns an error.
 func (r *replica) replay(ctx context.Context, after, through uint64, going func() error, fn func(at wlog.Index, entry []byte) error) error {
 	if after == 0 {

@@ -34,7 +34,7 @@ func (n *numbers) want(t *testing.T, from, to uint64) {
 	n.all = nil
 }
 
-// What a node has replayed while another one owned the shard it need not replay again when it owns it.
+// A node that becomes the owner does not replay again the entries that it has replayed while another node owned the shard.
 func TestStandby(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		t := c.T

@@ -11,16 +11,16 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Role is what a replica does.
+// Role is the role of a replica.
 type Role uint8
 
 // The roles.
 const (
-	Stopped   Role = iota // it does not run: ReplicaStatus.Err says why
-	Follower              // it has what the owner sends
-	Learner               // it does, and has no vote yet
-	Candidate             // it wants to own the shard
-	Owner                 // it decides what comes next. It may still have to find out what came before: see wlog.Ownership
+	Stopped   Role = iota // not running: ReplicaStatus.Err says why
+	Follower              // receives entries from the owner
+	Learner               // receives entries, and has no vote yet
+	Candidate             // asks for votes
+	Owner                 // appends entries; it may still have to learn which earlier entries are committed, see wlog.Ownership
 )
 
 // String returns "stopped", "follower", "learner", "candidate" or "owner".
@@ -28,36 +28,36 @@ func (r Role) String() string {
 	return [...]string{"stopped", "follower", "learner", "candidate", "owner"}[r]
 }
 
-// ReplicaStatus describes a node's replica of a shard. Entries are counted by Raft, which has some without a body.
+// ReplicaStatus describes a node's replica of a shard. Indices count Raft's entries, of which some have no body.
 type ReplicaStatus struct {
 	Shard     uint32
 	Role      Role
-	Owner     wlog.NodeID // as far as the node knows; 0 = nobody
+	Owner     wlog.NodeID // as far as the node knows; 0 = none
 	Term      uint64
-	Voters    []wlog.NodeID // that decide about the shard, in order. While a node is being replaced there may be four
-	First     uint64        // index of the first entry that is not trimmed
-	Last      uint64        // of the last one on the disk
-	Commit    uint64        // of the last one that is known to be on a majority
-	Applied   uint64        // of the last one that was followed, or waited for
-	Elections uint64        // owners that the replica has had since it was started
-	// Commits is how many seconds appends took until the entry was durable on a majority, while the node owned the shard.
+	Voters    []wlog.NodeID // in order; there may be four while a node is being replaced
+	First     uint64        // first entry that was not trimmed
+	Last      uint64        // last entry on the disk
+	Commit    uint64        // last entry known to be on a majority
+	Applied   uint64        // last entry that was applied
+	Elections uint64        // owners since the replica was started
+	// Commits are the seconds from an append until the entry was durable on a majority, while the node owned the shard.
 	Commits telemetry.Distribution
-	Bytes   int64        // that the log has on the disk; 0 if the local engine does not say
-	Peers   []PeerStatus // the other nodes' replicas, in order; only the owner knows them
-	Err     error        // why the replica does not run; nil = it does, or was not started
+	Bytes   int64        // of the log on the disk; 0 if the local engine does not say
+	Peers   []PeerStatus // other nodes' replicas, in order; only the owner knows them
+	Err     error        // why the replica does not run; nil = it runs, or was not started
 }
 
-// PeerStatus describes another node's replica, as its owner sees it.
+// PeerStatus describes another node's replica, as the owner sees it.
 type PeerStatus struct {
 	Node    wlog.NodeID
-	Match   uint64 // index of the last entry that it is known to have
-	Lag     uint64 // entries that it lacks
+	Match   uint64 // last entry that the replica is known to have
+	Lag     uint64 // number of entries that it lacks
 	Learner bool   // it has no vote yet
 	Active  bool   // it has answered within the last election timeout
-	State   string // "probe", "replicate", or "snapshot" while it is told where the log begins
+	State   string // "probe"; "replicate"; or "snapshot", while the owner sends it the beginning of the log
 }
 
-// status is what a replica counts. It belongs to run.
+// status has the counters of a replica. They belong to run.
 type status struct {
 	elections uint64
 	commits   *telemetry.Histogram
@@ -67,7 +67,7 @@ func newStatus() status { return status{commits: telemetry.NewHistogram(telemetr
 
 func (s *status) committed(since time.Time) { s.commits.Add(time.Since(since).Seconds(), 1) }
 
-// Status returns the states of all replicas that were started, or should have been.
+// Status returns the states of all replicas that were started, or whose start has failed.
 func (e *Engine) Status() []ReplicaStatus {
 	e.mu.Lock()
 	shards := maps.Clone(e.replicas)
@@ -103,14 +103,14 @@ func (e *Engine) statusOf(shard uint32, s *shardReplica) ReplicaStatus {
 	return st
 }
 
-// failure returns why the replica has ended, nil if it runs.
+// failure returns the reason for which the replica has ended; nil = it runs.
 func (r *replica) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.err
 }
 
-// describe returns what run knows.
+// describe returns the part of the status that belongs to run.
 func (r *replica) describe() ReplicaStatus {
 	g := r.group
 	st := ReplicaStatus{

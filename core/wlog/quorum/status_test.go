@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// The status says what is going on.
+// The status describes owner, replicas and elections.
 func TestStatus(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)

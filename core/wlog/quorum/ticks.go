@@ -2,18 +2,18 @@ package quorum
 
 import "time"
 
-// ticks count the ticks of a replica's clock. A group needs to know of each only while an election or the like is under way: else its
-// goroutine sleeps over several, and counts them when it wakes up. They belong to run.
+// ticks count the ticks of a replica's clock. A group needs every tick only while an election or the like is under way; else its goroutine
+// sleeps over several ticks and counts them when it wakes up. They belong to run.
 //
-// All shards of a node have the same ticks, and those that sleep wake up at the same ones: one wake-up serves the heartbeats of all of
-// them, and one write those to another node.
+// All shards of a node have the same ticks, and sleeping shards wake up at the same multiples of heartbeatTicks. So the heartbeats of all
+// shards cost one wake-up, and one write for each other node.
 type ticks struct {
 	began   time.Time
 	each    time.Duration
-	counted int64 // ticks since began that have passed, as far as the group knows
-	planned int64 // the tick that the group is to know of at once
+	counted int64 // ticks since began that the group has counted
+	planned int64 // the tick at which the group is to wake up
 	timer   *time.Timer
-	armed   int64 // the tick that the timer fires at; 0 = it is not armed
+	armed   int64 // the tick at which the timer fires; 0 = it is not armed
 }
 
 func newTicks(began time.Time, each time.Duration) *ticks {
@@ -26,8 +26,8 @@ func (t *ticks) stop() { t.timer.Stop() }
 
 func (t *ticks) now() int64 { return int64(time.Since(t.began) / t.each) }
 
-// plan has the timer fire at one of the next ticks: at the n-th if n is 1, else at the last one until then that is a multiple of
-// heartbeatTicks, if there is one. It may fire before that for nothing.
+// plan arms the timer for one of the next n ticks: the next one if n is 1, else the last multiple of heartbeatTicks among them, if there is
+// one, else the n-th. The timer may fire earlier for nothing.
 func (t *ticks) plan(n int) {
 	t.planned = t.counted + int64(n)
 	if aligned := t.planned - t.planned%heartbeatTicks; aligned > t.counted {
@@ -39,11 +39,11 @@ func (t *ticks) plan(n int) {
 	}
 }
 
-// fired notes that the timer has.
+// fired notes that the timer has fired.
 func (t *ticks) fired() { t.armed = 0 }
 
-// passed returns how many ticks have passed that the group does not know of. One that is late counts those behind the planned one as
-// that: whoever has not been running for a while must not believe that others have been silent so long.
+// passed returns how many passed ticks the group has not counted yet. Ticks after the planned one are skipped, because the node did not run
+// then, and must not take its own pause for silence of other nodes.
 func (t *ticks) passed() int64 {
 	now := t.now()
 	n := min(now, t.planned) - t.counted

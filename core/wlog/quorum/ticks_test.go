@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A group that needs no tick for a while is woken up for the last of them that is aligned, and is told of all.
+// A group that needs no tick for a while is woken at the last aligned one of these ticks, and counts all of them.
 func TestTicksOfALull(t *testing.T) {
 	const each = 100 * time.Millisecond
 	for _, x := range []struct {
@@ -41,7 +41,7 @@ func TestTicksOfALull(t *testing.T) {
 	}
 }
 
-// Something that comes in a lull finds the ticks until then counted, and a shorter plan is kept to.
+// An event during a lull finds the ticks so far counted, and a shorter plan is kept.
 func TestTicksOfALullThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTicks(time.Now(), time.Second)
@@ -61,7 +61,7 @@ func TestTicksOfALullThatEnds(t *testing.T) {
 	})
 }
 
-// A process that was stopped counts no more ticks than it meant to sleep: others may have said something meanwhile.
+// A process that was stopped counts no more ticks than it meant to sleep: other nodes may have sent messages meanwhile.
 func TestTicksOfAStoppedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newTicks(time.Now(), time.Second)

@@ -15,71 +15,75 @@ type ShardTime struct {
 	At    hook.Instant
 }
 
-// samples say how far a shard's time, which its owner knows, is ahead of the node's own clock. A message takes a while, so that each of
-// them is at most what it would be if it took no time. They belong to the replica's run.
+// samples are lower bounds of how far a shard's time, which its owner knows, is ahead of the node's own clock. They belong to the replica's
+// run.
+//
+// Each sample is too low by the time that its message took. An example: at 10.000 s of the node's clock a message arrives that the owner
+// sent at 12.000 s of the shard's time, and that took 5 ms. The shard's time is ahead by 2.005 s, and the sample says 2.000 s. So the
+// highest of several samples is the best.
 type samples struct {
-	term   uint64        // of the owner that they are about; 0 = there are none
-	exact  time.Duration // what it was when this node was the owner, or what it knew in an earlier life; see known
-	known  bool
-	former bool // what is known is from an earlier life: for others it is a claim only, as the clock may have been set since
+	term   uint64        // of the owner whose time the samples are about; 0 = there are none
+	exact  time.Duration // exact difference from when this node was the owner, or the kept one of an earlier life
+	known  bool          // exact is valid
+	former bool          // exact is from an earlier life: other nodes get it as a claim, because the clock may have been set since
 	latest [sampleCount]sample
 	next   int
 	claim  claim
 }
 
-// claim is what other nodes know of the time of a later owner than samples are about, from earlier lives. Their clocks may have been set since:
-// so it does not replace what the node knows, and only makes it less, see offset.
+// claim is the time of a later owner than samples are about, as other nodes know it from earlier lives. Their clocks may have been set
+// since. So a claim does not replace samples, and can only lower the time, see offset.
 type claim struct {
-	term uint64 // of that owner; 0 = there is none
+	term uint64 // of that owner; 0 = there is no claim
 	sample
 }
 
-// source says how a node gets to know an owner's time.
+// source is the way in which a node learns an owner's time.
 type source uint8
 
 const (
-	told    source = iota // by an entry, or by a node that knows it from this life
-	heard                 // by that owner, a moment ago
-	claimed               // by a node that knows it from an earlier life
+	told    source = iota // from an entry, or from a node that knows the time from this life
+	heard                 // from the owner, a moment ago
+	claimed               // from a node that knows the time from an earlier life
 )
 
 type sample struct {
 	ahead time.Duration
-	from  hook.Instant // by the own clock; 0 = there is none
+	from  hook.Instant // by the node's clock; 0 = there is no sample
 }
 
 const (
 	sampleCount = 10
-	samplePause = hook.Instant(time.Second) // those that are closer together are one
+	samplePause = hook.Instant(time.Second) // samples closer together than this count as one
 	margin      = time.Millisecond
-	drift       = 10_000 // two clocks that run differ by one part of that, at most
+	drift       = 10_000 // two running clocks drift apart by at most one part in so many
 )
 
-// kept is what a replica knows of the shard's time after a restart: how far the time of the owner of a term is ahead of the machine's clock,
-// or less. The node's own clock is no measure: it does not follow the machine's while the node runs, begins with that at the next start, and
-// may have stood still with the machine.
+// kept is the part of a replica's knowledge of the shard's time that survives a restart: by how much at least the time of a term's owner is
+// ahead of the machine's clock. The node's own clock is no measure: it begins with the machine's clock at each start, does not follow it
+// while the node runs, and may have stood still with the machine.
 type kept struct {
-	term  uint64 // 0 = nothing
+	term  uint64 // 0 = nothing is kept
 	ahead time.Duration
 }
 
 const (
-	keepSlack = time.Millisecond     // that what is kept is less than it seems: samples differ by as much
-	keepSpan  = 5 * time.Millisecond // from that on, what is kept is too little
+	keepSlack = time.Millisecond     // subtracted from a kept difference, because samples vary by as much
+	keepSpan  = 5 * time.Millisecond // a kept difference that is too low by this much is written anew
 	keepPause = hook.Instant(time.Second)
 )
 
-// claimSpan is how much less than what a node knows a claim may make the time. No owner is that late but for one that was stopped as long: rather,
-// a clock has been set, and one node must not hold the time back by that.
+// claimSpan is by how much a claim may lower the time. A claim that is lower still is ignored: it comes from a clock that was set rather
+// than from an owner that was stopped for a minute, and one node's wrong clock must not hold the shard's time back.
 const claimSpan = time.Minute
 
-// samplesOf returns the samples of a replica that has been restarted, on a node whose clock leads that of the machine.
+// samplesOf returns the samples of a restarted replica on a node whose clock is ahead of the machine's by lead.
 func samplesOf(k kept, lead time.Duration) samples {
 	return samples{term: k.term, exact: k.ahead - lead, known: k.term > 0, former: k.term > 0}
 }
 
-// about reports whether what is known of the owner of a term matters: there is no later one. What is known of earlier ones is void then: an
-// owner's time may be less than that of the one before.
+// about reports whether a sample of a term's owner counts, because there is none of a later term. The first sample of a later term voids
+// all earlier ones: a new owner's time may be less than that of the owner before.
 func (s *samples) about(term uint64) bool {
 	if term > s.term {
 		c := s.claim
@@ -90,16 +94,16 @@ func (s *samples) about(term uint64) bool {
 	return term > 0 && term == s.term
 }
 
-// read takes a sample from an entry of the owner of a term: that was proposed at an instant of its time, and the own clock says now, or
-// less. The entry may be an old one.
+// read takes a sample from an entry that the owner of term proposed at an instant of its time, and that this node received at now by its
+// own clock, or before. The entry may be old.
 func (s *samples) read(term uint64, at, now hook.Instant) {
 	if s.about(term) {
 		s.add(time.Duration(at-now), now)
 	}
 }
 
-// hear takes a sample that the owner of a term has sent a moment ago. What the node knew in an earlier life is not needed any more: its clock
-// may have been set since.
+// hear takes a sample from a message that the owner of term sent a moment ago. It voids the difference from an earlier life, because the
+// clock may have been set since.
 func (s *samples) hear(term uint64, at, now hook.Instant) {
 	if s.about(term) {
 		s.known, s.former = false, false
@@ -107,7 +111,7 @@ func (s *samples) hear(term uint64, at, now hook.Instant) {
 	}
 }
 
-// hearClaim takes a claim that another node has sent a moment ago. Of those about the same owner, the highest is the least wrong.
+// hearClaim takes a claim that another node sent a moment ago. The highest of several claims about the same owner is the least wrong.
 func (s *samples) hearClaim(term uint64, at, now hook.Instant) {
 	ahead := time.Duration(at - now)
 	if c := &s.claim; term > max(s.term, c.term) || term == c.term && ahead > c.ahead {
@@ -115,7 +119,7 @@ func (s *samples) hearClaim(term uint64, at, now hook.Instant) {
 	}
 }
 
-// take is hear, read or hearClaim.
+// take is hear, hearClaim or read, depending on the source.
 func (s *samples) take(term uint64, at, now hook.Instant, by source) {
 	switch by {
 	case heard:
@@ -127,7 +131,8 @@ func (s *samples) take(term uint64, at, now hook.Instant, by source) {
 	}
 }
 
-// latestKnown returns the term of the samples, and what that owner's time is now, or less; 0 if there are none. claim reports that it is one.
+// latestKnown returns the term of the samples and a lower bound of that owner's time now; 0 = there are no samples. claim reports that they
+// are from an earlier life.
 func (s *samples) latestKnown(now hook.Instant) (term uint64, at hook.Instant, claim bool) {
 	if s.term == 0 {
 		return 0, 0, false
@@ -150,7 +155,7 @@ func (s *samples) add(ahead time.Duration, now hook.Instant) {
 	s.next = (s.next + 1) % sampleCount
 }
 
-// ahead returns how far the shard's time is ahead of the own clock, or less. There are samples.
+// ahead returns a lower bound of how far the shard's time is ahead of the node's clock. There must be samples.
 func (s *samples) ahead(now hook.Instant) time.Duration {
 	most := time.Duration(math.MinInt64)
 	if s.known {
@@ -164,18 +169,20 @@ func (s *samples) ahead(now hook.Instant) time.Duration {
 	return most
 }
 
-// least returns how far the shard's time is ahead of the own clock by now, or less.
+// least returns the lower bound that a sample gives now. It falls with time, because the clocks may drift apart.
 func (s sample) least(now hook.Instant) time.Duration {
 	return s.ahead - margin - time.Duration(now-s.from)/drift
 }
 
-// offset returns what the shard's time is ahead of the own clock when this node becomes its owner. It is never more than it was with the
-// owner before, as far as one knows, and the shard's time is not less than that of its last entry. Without any sample it is the own
-// clock's.
+// offset returns how far the shard's time is ahead of the node's clock when this node becomes the owner. As far as the node knows, the
+// shard's time is then not ahead of the former owner's, and not before the time of the last entry. Without samples it is the node's own
+// clock.
 //
-// trimmed is the term of the last entry that is gone. If its owner is a later one than the samples are about, the node may never have had entries
-// that say that one's time, and that may be less than the node knows. Of those who elected the node, one had these entries, and what that one
-// claims counts then. It does not make the time more, as its clock may have been set forward.
+// trimmed is the term of the last trimmed entry. If it is later than the term of the samples, the node may never have received the entries
+// of that owner, whose time may be less than the node's estimate. One of the electors had these entries, so its claim counts. An example:
+// samples of term 3 make the time 12:10:00. The owner of term 5, all of whose entries are trimmed, was 2 s late, and an elector claims
+// 12:09:58 for term 5. The new owner begins at 12:09:58. A claim of 12:10:02 would change nothing, because the elector's clock may have
+// been set forward.
 func (s *samples) offset(now, last hook.Instant, trimmed uint64) time.Duration {
 	ahead := time.Duration(0)
 	if s.term > 0 {
@@ -189,7 +196,7 @@ func (s *samples) offset(now, last hook.Instant, trimmed uint64) time.Duration {
 	return max(ahead, time.Duration(last-now))
 }
 
-// keep returns what should be kept, where k is, on a node whose clock leads that of the machine.
+// keep returns what should be kept instead of k, on a node whose clock is ahead of the machine's by lead.
 func (s *samples) keep(k kept, now hook.Instant, lead time.Duration) kept {
 	if s.term == 0 {
 		return k
@@ -201,15 +208,15 @@ func (s *samples) keep(k kept, now hook.Instant, lead time.Duration) kept {
 	return kept{s.term, ahead - keepSlack}
 }
 
-// remember has the group write what is known of the shard's time, if it is of a later owner than what it has written. If the group has
-// an entry of an owner, it has that, too: so the time does not get ahead when all nodes were down.
+// remember updates the time that the group writes, if samples are about a later owner than that time. It is called before each write. So a
+// node that has an entry of an owner also has that owner's time, and the time does not get ahead after all nodes were down.
 func (r *replica) remember() {
 	if r.samples.term > r.group.time.term {
 		r.keep(r.clock())
 	}
 }
 
-// refresh has the group write what is known of the shard's time, if that has changed.
+// refresh updates the time that the group writes, once a second, if the difference has changed.
 func (r *replica) refresh() {
 	now := r.clock()
 	if now < r.kept+keepPause {
@@ -219,19 +226,19 @@ func (r *replica) refresh() {
 	r.keep(now)
 }
 
-// keep has the group write what is known of the shard's time now.
+// keep updates the time that the group writes.
 func (r *replica) keep(now hook.Instant) {
-	lead := time.Duration(int64(now) - clock.Machine()) // or less, as now is read before
+	lead := time.Duration(int64(now) - clock.Machine()) // a lower bound, because now was read before the machine's clock
 	r.group.time = r.samples.keep(r.group.time, now, lead)
 }
 
-// recall returns what was known of the shard's time in an earlier life.
+// recall returns the samples that were kept in an earlier life.
 func recall(k kept, own clock.Clock) samples {
 	machine := clock.Machine()
-	return samplesOf(k, time.Duration(int64(own())-machine)) // or more, as it is read before
+	return samplesOf(k, time.Duration(int64(own())-machine)) // an upper bound, because machine was read before the node's clock
 }
 
-// Times returns the times of the shards that this node owns. The other nodes should hear of them each second.
+// Times returns the times of the shards that this node owns. The node should send them to the other nodes each second.
 func (e *Engine) Times() (all []ShardTime) {
 	for _, r := range e.all() {
 		if e.owners.of(r.shard).Mine {
@@ -241,11 +248,10 @@ func (e *Engine) Times() (all []ShardTime) {
 	return all
 }
 
-// now returns the shard's time, if this node owns it.
+// now returns the shard's time. The node must own the shard.
 func (r *replica) now() hook.Instant { return r.clock() + hook.Instant(r.offset.Load()) }
 
-// Heard takes what Times has returned at another node, a moment ago. When that node ends, and this one takes its shards over, their
-// times go on from there.
+// Heard takes the Times that another node sent a moment ago. If this node takes over shards of that node, their times continue from there.
 func (e *Engine) Heard(from wlog.NodeID, times []ShardTime) {
 	for _, t := range times {
 		r := e.running(t.Shard)

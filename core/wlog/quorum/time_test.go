@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// ping has each node hear of the others' shards each second.
+// ping sends the shards' times between all nodes, each second.
 func (c *trio) ping(seconds int) {
 	for range seconds {
 		times := map[wlog.NodeID][]ShardTime{}
@@ -29,13 +29,13 @@ func (c *trio) ping(seconds int) {
 	}
 }
 
-// shardTime is a shard's time at its owner.
+// shardTime returns a shard's time at its owner.
 func (c *trio) shardTime(id wlog.NodeID, l wlog.Log) hook.Instant {
 	return c.nodes[id].options.Clock() + hook.Instant(l.Offset())
 }
 
-// Nodes' clocks are seconds apart. Through any number of owners a shard's time goes on, never ahead of what it was, and late only by
-// the way of a message and the margin.
+// Nodes' clocks are seconds apart. A shard's time continues through any number of owners. It is never ahead of the former time, and late
+// only by the delay of a message and the margin.
 func TestTimeGoesOn(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		id := c.owner(0)
@@ -46,7 +46,7 @@ func TestTimeGoesOn(t *testing.T) {
 			if turn%2 == 0 {
 				c.ping(3)
 			} else {
-				c.write(l, 1, 3) // entries say it, too
+				c.write(l, 1, 3) // entries state the time, too
 			}
 			if err := c.nodes[id].Transfer(c.Context(), 0, to); err != nil {
 				t.Fatal(err)
@@ -64,8 +64,8 @@ func TestTimeGoesOn(t *testing.T) {
 	})
 }
 
-// When all nodes were down at once, the time goes on as it was: also if the last entries are old, and whoever owns the shard. It became that
-// of the clock of the new owner, so that deadlines fired as early as the time had got late by transfers before.
+// When all nodes were down at once, the time continues as it was, even if the last entries are old, and whichever node owns the shard. It
+// used to become the time of the new owner's clock, so that deadlines fired as early as earlier transfers had made the time late.
 func TestTimeIsKept(t *testing.T) {
 	for id := wlog.NodeID(1); id <= 3; id += fewer {
 		inTrio(t, func(c *trio) {
@@ -103,8 +103,8 @@ func TestTimeIsKept(t *testing.T) {
 	}
 }
 
-// A machine that was suspended leaves its nodes' clocks behind. When the node is started again its clock is right, and the time goes on as it
-// was: what was known by the former clock would be an hour too much.
+// A suspended machine leaves its nodes' clocks behind. When the node is restarted its clock is right, and the time continues as it was: the
+// difference to the former clock would be an hour too much.
 func TestTimeIsKeptByTheMachinesClock(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.kill(3)
@@ -136,11 +136,11 @@ func TestTimeIsKeptByTheMachinesClock(t *testing.T) {
 	})
 }
 
-// A cluster that starts goes on behind its last entry.
+// After a start of all nodes the time continues behind the last entry.
 func TestTimeOfAColdStart(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
-		if err := c.nodes[1].Transfer(c.Context(), 0, 2); err != nil { // its clock is 5 s ahead
+		if err := c.nodes[1].Transfer(c.Context(), 0, 2); err != nil { // the clock of node 2 is 5 s ahead
 			t.Fatal(err)
 		}
 		l := c.open(0, 2)
@@ -158,7 +158,7 @@ func TestTimeOfAColdStart(t *testing.T) {
 	})
 }
 
-// What is old counts for less, by what two clocks may differ meanwhile; samples of an earlier owner do not count.
+// Old samples count for less, by the drift that two clocks may have had since. Samples of an earlier owner do not count.
 func TestSamples(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	var s samples
@@ -168,7 +168,7 @@ func TestSamples(t *testing.T) {
 	if got := s.offset(5*second, 7*second, 0); got != 2*time.Second {
 		t.Errorf("the last entry is ahead: %v", got)
 	}
-	s.read(0, 100*second, second) // of nobody
+	s.read(0, 100*second, second) // of no owner
 	for i := range hook.Instant(30) {
 		s.read(1, 20*second+i*second-i%3, 10*second+i*second)
 	}
@@ -192,8 +192,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// What is kept is little less than what is known, and changes when that does. It is void when another owner is heard, or this one: the clock
-// may have been set meanwhile.
+// The kept difference is a little less than the known one, and changes with it. It becomes void when another owner is heard, or the same
+// one: the clock may have been set meanwhile.
 func TestKeptTime(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	var s samples
@@ -232,8 +232,8 @@ func TestKeptTime(t *testing.T) {
 	}
 }
 
-// A node that was away gets old entries of an owner that it has not heard. If it owns the shard next, the time goes on as it was: it went on
-// behind the last entry, an hour late, and so did each message's deadline.
+// A node that was away receives old entries of an owner from which it had no message. If it becomes the next owner, the time continues as
+// it was. It used to continue behind the last entry, an hour late, and so each message's deadline was an hour late.
 func TestTimeOfANodeThatWasAway(t *testing.T) {
 	for name, test := range map[string]struct {
 		next func(c *trio)
@@ -252,7 +252,7 @@ func TestTimeOfANodeThatWasAway(t *testing.T) {
 			}
 			c.kill(2)
 			c.isolate(3, false)
-		}, time.Hour/drift + 20*time.Millisecond}, // since it has heard the owner
+		}, time.Hour/drift + 20*time.Millisecond}, // drift since the last message of the owner
 	} {
 		t.Run(name, func(t *testing.T) {
 			inTrio(t, func(c *trio) {
@@ -281,8 +281,8 @@ func TestTimeOfANodeThatWasAway(t *testing.T) {
 	}
 }
 
-// A node that was stopped gets all at once what has waited for it, of an owner that it has not heard, and then owns the shard. The others say
-// what they know of the time when they elect it: the time was late by what the node was stopped.
+// A node that was stopped receives all messages that have waited for it at once, from an owner that it did not know, and then owns the
+// shard. Its electors send it the time. The time was late by as long as the node was stopped.
 func TestTimeOfANodeThatWasStopped(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)
@@ -312,7 +312,8 @@ func TestTimeOfANodeThatWasStopped(t *testing.T) {
 	})
 }
 
-// Others are told the owner's time, by whoever knows it, but not what is known from an earlier life: the clock may have been set since.
+// A node that knows the owner's time tells other nodes, but it tells its knowledge from an earlier life only as a claim: the clock may have
+// been set since.
 func TestWhatOthersAreTold(t *testing.T) {
 	const second = hook.Instant(time.Second)
 	s := samplesOf(kept{4, time.Hour}, 0)
@@ -333,19 +334,19 @@ func TestWhatOthersAreTold(t *testing.T) {
 	}
 }
 
-// What others know from earlier lives of a later owner makes the time less where the log begins behind that one's entries, and never more. A
-// clock that was set makes little difference.
+// A claim of a later owner's time lowers the time where that owner's entries are trimmed, and never raises it. A claim by a clock that was
+// set makes little difference.
 func TestClaims(t *testing.T) {
 	const second, own, late = hook.Instant(time.Second), 10 * time.Second, 3 * time.Millisecond
 	type said struct {
 		term uint64
-		less time.Duration // than what the node knows of term 2
+		less time.Duration // than the time of term 2, as the node knows it
 		by   source
 	}
 	for name, test := range map[string]struct {
 		said    []said
-		trimmed uint64        // the term of the last entry that is gone
-		less    time.Duration // the time in the end
+		trimmed uint64        // the term of the last trimmed entry
+		less    time.Duration // by how much the result is less
 	}{
 		"none":                          {nil, 3, 0},
 		"of a later owner":              {[]said{{3, late, claimed}}, 3, late + margin},
@@ -373,9 +374,9 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// All nodes were down. A node that was away while another owned the shard gets a log that begins behind that one's entries, from a node that
-// knows the time from before only, and is elected by the last one that has them. The time had got 3 ms late with that owner, and was made up, so
-// that deadlines came as much early. Found by game 200264890.
+// All nodes were down. A node that was away while another node owned the shard receives a log that begins behind that owner's entries, from
+// a node that knows the time only from an earlier life, and is elected by the last node that has these entries. The time had become 3 ms
+// late under that owner. That was made up for, so that deadlines came 3 ms early. Found by game 200264890.
 func TestTimeOfOwnersWhoseEntriesAreTrimmed(t *testing.T) {
 	inGame(t, func(c *cluster) {
 		const was, late = 10 * time.Second, 3 * time.Millisecond
@@ -399,7 +400,7 @@ func TestTimeOfOwnersWhoseEntriesAreTrimmed(t *testing.T) {
 			if len(c.net) > 0 {
 				f := c.net[0]
 				c.net = c.net[1:]
-				if to := c.nodes[f.m.GetTo()]; to != c.nodes[3] { // it is down
+				if to := c.nodes[f.m.GetTo()]; to != c.nodes[3] { // node 3 is down
 					c.hand(to, f)
 					c.after(to)
 				}
@@ -416,8 +417,8 @@ func TestTimeOfOwnersWhoseEntriesAreTrimmed(t *testing.T) {
 	})
 }
 
-// A node whose clock was set while it was down, and that is given a shard before it has heard the owner, goes on with the time of that one. It
-// went by what it had known before, so that deadlines came as early as the clock was set forward.
+// A node whose clock was set while it was down receives a shard before it has a message of its owner. The time must continue as that
+// owner's. The node used its former knowledge instead, so that deadlines came as early as the clock was set forward.
 func TestTimeOfANodeWhoseClockWasSet(t *testing.T) {
 	inTrio(t, func(c *trio) {
 		c.owner(0)

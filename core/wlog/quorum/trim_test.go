@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A full disk stayed full: entries that nobody needed were trimmed only if they were 256, and another one came behind them.
+// A full disk stayed full: unneeded entries were trimmed only if they were at least 256, and another entry followed.
 func TestLargeEntriesAreTrimmed(t *testing.T) {
 	for name, last := range map[string]bool{"all of them": false, "all but one": true} {
 		t.Run(name, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// trouble has something happen that is not fatal.
+// trouble causes a trouble that is not fatal.
 func (c *cluster) trouble(n *simNode, kind int) {
 	switch kind % 7 {
 	case 0:
@@ -29,12 +29,12 @@ func (c *cluster) trouble(n *simNode, kind int) {
 	case 5:
 		c.bar(n, !n.barred)
 	default:
-		n.g.forget(c.someone().id) // whether that has ended or not
+		n.g.forget(c.someone().id) // whether or not that node has ended
 		c.after(n)
 	}
 }
 
-// bar has a node find out that its clock is wrong, or right.
+// bar makes a node notice that its clock is wrong, or right.
 func (c *cluster) bar(n *simNode, barred bool) {
 	n.barred = barred
 	if n.up {
@@ -43,7 +43,7 @@ func (c *cluster) bar(n *simNode, barred bool) {
 	c.counts["barred"]++
 }
 
-// barOne has one node at most have a wrong clock in the end: with the others, the shard must get an owner.
+// barOne leaves at most one node with a wrong clock in the end, because the others must be able to give the shard an owner.
 func (c *cluster) barOne() {
 	but := c.someone()
 	for _, id := range c.ids() {
@@ -53,7 +53,7 @@ func (c *cluster) barOne() {
 	}
 }
 
-// asleep reports whether a node is stopped. What comes first when it goes on is a question.
+// asleep reports whether a node is stopped. The order of events after it continues is random.
 func (c *cluster) asleep(n *simNode) bool {
 	if !n.up || n.wakes == 0 {
 		return false
@@ -67,7 +67,7 @@ func (c *cluster) asleep(n *simNode) bool {
 	return false
 }
 
-// disk fills a node's disk, or frees it, or has its next write or sync fail.
+// disk fills a node's disk, frees it, or makes its next write or sync fail.
 func (c *cluster) disk(n *simNode) {
 	switch kind := c.rng.IntN(4); {
 	case n.small && kind < 3:
@@ -87,7 +87,7 @@ func (c *cluster) disk(n *simNode) {
 	}
 }
 
-// append has the node's disk take what it writes. If that is full, it is tried again later.
+// append makes the node's disk take the write in progress. If the disk is full, the write is tried again later.
 func (c *cluster) append(n *simNode) (done bool) {
 	w := n.writing
 	if len(w.data) == 0 {
@@ -101,11 +101,11 @@ func (c *cluster) append(n *simNode) (done bool) {
 		return false
 	}
 	at, err := n.g.disk.log.Append(context.Background(), w.data, w.purpose)
-	synctest.Wait() // what the log does beside that, it has done
+	synctest.Wait() // let the log's goroutines finish
 	switch {
 	case errors.Is(err, wlog.ErrFull):
 		c.counts["waits for space"]++
-		time.Sleep(fullPause) // the log looks for space from time to time
+		time.Sleep(fullPause) // the log checks for space from time to time
 		n.writing = nil
 		n.g.refused(w)
 		c.after(n)
@@ -121,7 +121,7 @@ func (c *cluster) append(n *simNode) (done bool) {
 	return true
 }
 
-// repeat opens the disk again as if nothing had happened: what was being written is taken for written.
+// repeat opens the disk again as if nothing had happened, and takes the write in progress for written.
 func (c *cluster) repeat(n *simNode) {
 	w := n.writing
 	n.writing = nil
@@ -133,7 +133,7 @@ func (c *cluster) repeat(n *simNode) {
 	c.broken(n)
 }
 
-// broken notes that a node's disk has failed: it writes nothing any more, and lives on until another has taken over.
+// broken notes that a node's disk has failed: the node writes nothing any more, and lives until another node has taken over.
 func (c *cluster) broken(n *simNode) {
 	n.failed = true
 	n.g.passive = true
@@ -148,7 +148,7 @@ func (c *cluster) reserve(n *simNode, size int) error {
 	}).Reserve(size+bodyHeaderSize+entryHeaderSize+hardStateSize, wlog.Bringing)
 }
 
-// transfer has an owner give the shard to any node.
+// transfer makes an owner transfer the shard to any node.
 func (c *cluster) transfer(n *simNode) {
 	if n.g.owner > 0 {
 		n.g.transfer(c.someone().id)
@@ -157,11 +157,11 @@ func (c *cluster) transfer(n *simNode) {
 	}
 }
 
-// asked is a question which entries are durable.
+// asked is a read: the question which entries are durable.
 type asked struct {
 	by    uint64
 	life  *group
-	floor uint64 // the last one that was, when it was asked
+	floor uint64 // the last durable entry when the question was asked
 }
 
 func (c *cluster) read(n *simNode) {
@@ -175,7 +175,7 @@ func (c *cluster) read(n *simNode) {
 	c.after(n)
 }
 
-// answered checks the answers that a node has got.
+// answered checks the answers that a node has received.
 func (c *cluster) answered(n *simNode) {
 	for _, s := range n.g.reads {
 		c.judge(n, binary.LittleEndian.Uint64(s.RequestCtx), s.Index)
@@ -186,7 +186,7 @@ func (c *cluster) answered(n *simNode) {
 func (c *cluster) judge(n *simNode, id, index uint64) {
 	q, known := c.reads[id]
 	if !known || q.by != n.id || q.life != n.g {
-		return // it is from an earlier life, where the replica's numbers were others
+		return // the question is from an earlier life, where the replica's numbers were others
 	}
 	c.counts["reads"]++
 	if index < q.floor {
@@ -194,17 +194,17 @@ func (c *cluster) judge(n *simNode, id, index uint64) {
 	}
 }
 
-// replace begins the replacement of a node, or has the owner take it further.
+// replace begins the replacement of a node, or makes the owner continue it.
 func (c *cluster) replace() {
 	n := c.owner()
-	if n == nil || c.fault == losesDisk || c.smallDisks() && !c.twoSmall() { // where two of three nodes do not write, nothing goes on
+	if n == nil || c.fault == losesDisk || c.smallDisks() && !c.twoSmall() { // when two of three nodes cannot write, the shard stands still
 		return
 	}
 	if c.play == nil {
 		c.beginReplacement(n)
 		return
 	}
-	if c.playBy != n.g.owner { // each owner begins with what the configuration says
+	if c.playBy != n.g.owner { // each owner continues from the configuration
 		c.play, c.playBy = &replacement{old: c.play.old, by: c.play.by}, n.g.owner
 	}
 	x := c.play
@@ -242,7 +242,7 @@ func (c *cluster) anyGone(ids []uint64) bool {
 	return slices.ContainsFunc(ids, func(id uint64) bool { return c.nodes[id].gone })
 }
 
-// answerEarly answers others before the disk has what they are told.
+// answerEarly sends answers before the disk has the entries that they confirm.
 func (c *cluster) answerEarly(n *simNode) {
 	for _, m := range n.g.writes {
 		m.Responses = slices.DeleteFunc(m.GetResponses(), func(r *raftpb.Message) bool {
@@ -264,10 +264,10 @@ func withoutVotes(w *write) *write {
 	return w
 }
 
-// twoSmall reports whether two nodes have small disks, so that it may be that nothing goes on: then only safety is checked.
+// twoSmall reports whether two nodes have small disks. The shard may stand still then, and only safety is checked.
 func (c *cluster) twoSmall() bool { return c.seed%8 == 6 }
 
-// spurious reports whether a write is refused though there is space.
+// spurious decides by chance whether a write is refused although there is space.
 func (c *cluster) spurious() bool {
 	if c.fault != noFault || c.calmDown {
 		return false
@@ -275,7 +275,7 @@ func (c *cluster) spurious() bool {
 	return c.rng.IntN(2+int(c.seed%7)) == 0
 }
 
-// claims checks that what a node says to have, or to have voted, is on its disk.
+// claims checks that entries and votes that a node states in a message are on its disk.
 func (c *cluster) claims(n *simNode, m *raftpb.Message) {
 	if c.fault != noFault || m.GetReject() {
 		return
@@ -309,7 +309,7 @@ func (c *cluster) claims(n *simNode, m *raftpb.Message) {
 	}
 }
 
-// others has other files take so many bytes of a small disk, and free what they had.
+// others makes other files take bytes of a small disk, and frees the bytes that they took before.
 func (c *cluster) others(n *simNode, bytes int64) {
 	sp, err := n.fs.Space()
 	if err != nil {

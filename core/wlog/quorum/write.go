@@ -8,36 +8,36 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// write is what goes to the disk in one append.
+// write is the contents of one append to the local log.
 type write struct {
 	data    []byte
 	purpose wlog.Purpose
 
 	messages []*raftpb.Message
-	before   noted     // what the group had noted before it
-	hard     hardState // zero = it stays as it is
-	anew     bool      // the log goes on behind begins, without any entry
-	begins   position  // where the log begins from then on; zero = where it did
+	before   noted     // the group's noted, as it was before the write
+	hard     hardState // zero = unchanged
+	anew     bool      // all entries are void, and the log goes on behind begins
+	begins   position  // the log begins behind this position; zero = unchanged
 	conf     *raftpb.ConfState
 	entries  []stored
 	indexes  []uint64 // of entries
 }
 
-// noted is what a group knows of the writes that it has returned.
+// noted is the state of the disk after all writes that nextWrite has returned.
 type noted struct {
-	hard hardState // the latest
-	time kept      // of the shard, that was written or is about to be
+	hard hardState // the latest one
+	time kept      // the time that was written or is about to be
 }
 
-// nextWrite returns what is to be written next, about maxBytes of it at most; nil if there is nothing. The caller appends its data, if
-// there is some, for its purpose, makes it durable, and calls written, or refused if there was no space for it; what fails otherwise is not
-// tried again, because nobody knows whether it is there.
+// nextWrite returns the next write, of about maxBytes at most; nil if there is nothing to write. The caller appends its data, if any, for
+// its purpose, makes it durable and calls written, or calls refused if the local log has no space. After any other failure the write is not
+// repeated, because it is unknown whether the data is on the disk.
 func (g *group) nextWrite(maxBytes int) *write {
 	if w := g.nextFreeing(); w != nil {
 		return w
 	}
 	if g.full {
-		maxBytes = 1 // a part may fit
+		maxBytes = 1 // half of the entries may fit
 	}
 	n, size := 0, 0
 	for _, m := range g.writes {
@@ -68,7 +68,7 @@ func (g *group) nextWrite(maxBytes int) *write {
 	return w
 }
 
-// newWrite returns a write that has the first n of the messages, and no data yet.
+// newWrite returns a write for the first n messages, without data.
 func (g *group) newWrite(p wlog.Purpose, n int) *write {
 	w := &write{data: g.spare[:0], purpose: p, messages: g.writes[:n:n], before: g.noted}
 	g.spare, g.writes = nil, g.writes[n:]
@@ -80,7 +80,7 @@ func (g *group) newWrite(p wlog.Purpose, n int) *write {
 	return w
 }
 
-// spareBytes is how much memory for what is written is kept for the next time.
+// spareBytes is the size up to which memory of a write or proposal is kept for the next one.
 const spareBytes = 2 * maxSize
 
 // keepSpare keeps the memory of a write for the next one.
@@ -90,13 +90,13 @@ func (g *group) keepSpare(w *write) {
 	}
 }
 
-// encodeHardState adds the hard state, if the log has another one. That entries are committed is no reason to write: a node that does
-// not know it any more is told again. It goes with entries that are written.
+// encodeHardState adds the hard state, if it differs from that of the log. A new commit index alone is no reason to write, because other
+// nodes will repeat it; it is written together with entries.
 func (g *group) encodeHardState(w *write, entries, anew bool, trim uint64) {
 	h, known := g.noted.hard, g.disk.hard
 	h.commit = max(h.commit, trim)
 	switch {
-	case trim > 0 || anew: // the entry that had it may be trimmed
+	case trim > 0 || anew: // a trim may remove the entry that has the hard state
 	case h == known, !entries && h.term == known.term && h.vote == known.vote:
 		return
 	}
@@ -104,7 +104,7 @@ func (g *group) encodeHardState(w *write, entries, anew bool, trim uint64) {
 	w.data = appendHardState(w.data, h)
 }
 
-// encodeTime adds what is known of the shard's time, if the log has something else, or if the entry that had it may be trimmed.
+// encodeTime adds the shard's time, if it differs from that of the log or a trim may remove the entry that has it.
 func (g *group) encodeTime(w *write, trims bool) {
 	if g.time.term == 0 || g.time == g.noted.time && !trims {
 		return
@@ -113,7 +113,7 @@ func (g *group) encodeTime(w *write, trims bool) {
 	w.data = appendTime(w.data, g.time)
 }
 
-// encode adds a message, but for its hard state.
+// encode adds a message without its hard state.
 func (w *write) encode(m *raftpb.Message) {
 	if s := m.GetSnapshot(); s != nil {
 		meta := s.GetMetadata()
@@ -128,8 +128,8 @@ func (w *write) encode(m *raftpb.Message) {
 	}
 }
 
-// trimThrough returns through which entry a write is to say that they are gone, because nobody needs them; 0 unless they are many, or
-// large, or the disk is full: each trim writes the configuration again.
+// trimThrough returns the index through which a write should trim entries that are not needed; 0 = it should not. Each trim writes the
+// configuration again, so entries are trimmed only if they are many or large, or the disk is full.
 func (g *group) trimThrough() uint64 {
 	d, before := g.disk, g.head.trim
 	if g.full && !g.options.prompt {
@@ -147,13 +147,13 @@ func (g *group) trimThrough() uint64 {
 
 func (g *group) encodeTrim(w *write, through uint64) {
 	d := g.disk
-	term, _ := d.Term(through) // it is there
+	term, _ := d.Term(through) // the entry is there
 	w.begins, w.conf = position{through, term}, d.configurationAt(through)
 	w.data = appendBeginning(w.data, recBeginning, w.begins, w.conf)
 }
 
-// written notes that a write is durable, in an entry of the local log; at is 0 if it had no data. It returns before which index of
-// the local log nothing is needed any more, 0 if that has not changed.
+// written notes that a write is durable in an entry of the local log; at is 0 if the write had no data. It returns the index before which
+// the local log has become unnecessary, 0 if that has not changed.
 func (g *group) written(w *write, at wlog.Index) (before wlog.Index, err error) {
 	d := g.disk
 	g.keepSpare(w)

@@ -8,16 +8,16 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// job is something for the local log.
+// job is one request to the local log.
 type job struct {
-	probe int // ask whether there is space for so many bytes, and write nothing; 0 = there may be a write
+	probe int // make space for so many bytes, and write nothing; 0 = no probe
 	write *write
-	trim  wlog.Index // 0 = nothing
+	trim  wlog.Index // trim before this entry; 0 = do not trim
 	at    wlog.Index
 	err   error
 }
 
-// fullPause is how long write waits for space on the disk until it tries again.
+// fullPause is how long write waits on a full disk before the next attempt.
 const fullPause = 100 * time.Millisecond
 
 // write is the goroutine that writes to the local log.
@@ -40,12 +40,12 @@ func (r *replica) write(ctx context.Context) {
 	close(r.done)
 }
 
-// makeSpace makes space in the local log for what Raft wants written, which is so large.
+// makeSpace makes space in the local log for a large write of size bytes.
 func (r *replica) makeSpace(size int) error {
 	return r.disk.log.Reserve(size, wlog.Settling)
 }
 
-// full reports whether there was no space for a write.
+// full reports whether the local log had no space for a write.
 func (j *job) full() bool { return errors.Is(j.err, wlog.ErrFull) }
 
 // pause gives the disk time to get space.
@@ -56,7 +56,7 @@ func (r *replica) pause() {
 	}
 }
 
-// wrote notes that write has done a job.
+// wrote handles a job that write has done.
 func (r *replica) wrote(j job) error {
 	r.writing = false
 	switch {
@@ -79,8 +79,8 @@ func (r *replica) wrote(j job) error {
 	return err
 }
 
-// reserve makes space in the local log for an entry of the shard, and refuses one that the others have no space for. It waits for the disk until lost is closed: a disk may never answer, and
-// the one who appends has clients to end.
+// reserve makes space in the local log for an entry of the shard. It fails with ErrFull if a majority of the nodes has no space. A disk may
+// never answer, so reserve returns when lost is closed: the appending goroutine has clients to answer.
 func (r *replica) reserve(size int, purpose wlog.Purpose, lost <-chan struct{}) error {
 	if purpose < wlog.Purpose(r.least.Load()) {
 		return wlog.ErrFull
@@ -111,8 +111,8 @@ func (r *replica) stalled() bool {
 	return r.writing && time.Since(r.since) >= r.stall || since != nil && time.Since(*since) >= r.stall
 }
 
-// fail notes that the local log has failed. A leader goes on until another node has taken over: what it sends to others it need not have
-// written, and nothing that it should have written is confirmed any more.
+// fail notes that the local log has failed. A leader stays in office until another node has taken over: it may send entries that it has not
+// written, and its own copy counts for no confirmation any more.
 func (r *replica) fail(err error) {
 	r.failed = err
 	if r.log != nil {
