@@ -25,13 +25,13 @@ func (e *Engine) Open(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 	return e.open(ctx, shard, 0, fn)
 }
 
-// open opens a shard, and replays the entries behind an index; 0 is the beginning of the log.
+// open opens a shard, and replays the entries after an index; 0 is the beginning of the log.
 func (e *Engine) open(ctx context.Context, shard uint32, after wlog.Index, fn func(at wlog.Index, entry []byte) error) (wlog.Log, error) {
 	l := &log{storage: e.storage, node: e.node, shard: shard, lost: make(chan struct{})}
 	if err := e.begin(l); err != nil {
 		return nil, err
 	}
-	if after > 0 && e.storage.trimmed(shard, after) { // nobody trims before the shard is open
+	if after > 0 && e.storage.trimmed(shard, after) { // the shard is not open yet, so nothing is trimmed meanwhile
 		return nil, fmt.Errorf("open shard %d: %w", shard, wlog.ErrTrimmed)
 	}
 	for at := wlog.Index(0); ; at++ {
@@ -62,7 +62,7 @@ func (e *Engine) replayTime() time.Duration {
 	return e.node.replay
 }
 
-// begin notes for which term of its node l is opened.
+// begin notes the term of the node in which l is opened.
 func (e *Engine) begin(l *log) error {
 	e.storage.mu.Lock()
 	defer e.storage.mu.Unlock()
@@ -70,7 +70,7 @@ func (e *Engine) begin(l *log) error {
 	return e.owns(l)
 }
 
-// owns returns an error if the node does not own the shard any more. The caller holds the storage's mutex.
+// owns returns an error if the node has lost the shard. The caller holds the storage's mutex.
 func (e *Engine) owns(l *log) error {
 	st := e.storage.stream(l.shard)
 	switch {
@@ -90,7 +90,7 @@ func (l *log) orNil(err error) wlog.Log {
 	return l
 }
 
-// next returns the entry at an index, nil if it is void or was trimmed. At the end of the stream it makes l the owner.
+// next returns the entry at an index; nil = it is void or was trimmed. At the end of the stream it makes l the owner.
 func (e *Engine) next(l *log, at wlog.Index) (h *wlog.Header, body []byte, end bool, err error) {
 	s := e.storage
 	s.mu.Lock()

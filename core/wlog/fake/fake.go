@@ -1,7 +1,7 @@
-// Package fake is a log engine in memory, for tests. It behaves as a distributed engine may: any number of engines share a
-// storage, indices count from one, and entries that a former owner sends too late are in the log, but void.
+// Package fake is a log engine in memory, for tests. It behaves like a distributed engine: any number of engines share a storage, indices
+// count from one, and entries that a former owner sends too late are in the log, but void.
 //
-// An [Engine] takes shards over when it opens them. A [Node] is a server of a cluster, whose owners the test chooses.
+// An [Engine] takes shards over when it opens them. A [Node] is a server of a cluster; the test chooses the owners of its shards.
 package fake
 
 import (
@@ -16,13 +16,13 @@ import (
 
 // Storage is shared by engines, like the servers of a cluster. Make one with [New].
 type Storage struct {
-	mu     sync.Mutex // guards all of it, logs included
+	mu     sync.Mutex // guards everything here, and the logs
 	shards map[uint32]*stream
 	full   bool
 	broken error
 
 	nodes   []*Node
-	changed chan struct{} // closed, and replaced, when there is an entry, or another owner
+	changed chan struct{} // closed and replaced at each new entry or owner
 }
 
 // New returns an empty storage.
@@ -31,21 +31,21 @@ func New() *Storage { return &Storage{shards: map[uint32]*stream{}, changed: mak
 // Engine returns an engine on the storage.
 func (s *Storage) Engine() *Engine { return &Engine{storage: s} }
 
-// SetFull sets whether appends fail with ErrFull, except those that settle.
+// SetFull sets whether appends fail with ErrFull, except those with the purposes Settling and Trimming.
 func (s *Storage) SetFull(full bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = full
 }
 
-// Break makes the next append of any shard fail with that error, after the entry was stored.
+// Break makes the next append of any shard fail with err, after the entry was stored.
 func (s *Storage) Break(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.broken = err
 }
 
-// ErrOverruled is why a Log is lost when another owner takes over its shard.
+// ErrOverruled is the reason for which a Log is lost when another owner takes over its shard.
 var ErrOverruled = errors.New("another owner took over")
 
 // stream is the log of a shard.
@@ -54,10 +54,10 @@ type stream struct {
 	first   wlog.Index // of entries[0]
 	owner   *log       // nil = none
 
-	ownerNode  wlog.NodeID    // that may open the shard; 0 = none
+	ownerNode  wlog.NodeID    // node that may open the shard; 0 = none
 	ownerEpoch uint64         // number of owners so far
-	ahead      *time.Duration // of the shard's time; nil = it had no owner
-	timedEpoch uint64         // of the owner whose ahead it is
+	ahead      *time.Duration // of the shard's clock; nil = the shard never had an owner
+	timedEpoch uint64         // epoch of the owner with that clock
 }
 
 // stored is an entry, encoded.
@@ -82,7 +82,7 @@ func (st *stream) add(h *wlog.Header, body []byte) wlog.Index {
 	return at
 }
 
-// offset returns what is to be added to a node's clock to get the shard's.
+// offset returns the difference between the shard's clock and a node's.
 func (st *stream) offset(n *Node) time.Duration {
 	switch {
 	case st.ahead == nil:
@@ -95,10 +95,10 @@ func (st *stream) offset(n *Node) time.Duration {
 	return *st.ahead - n.skew
 }
 
-// noSalt: entries need no salt, because streams are not reused.
+// noSalt is the salt of all entries: streams are not reused, so none is needed.
 const noSalt = 0
 
-// at returns the entry at an index, if it was not trimmed.
+// at returns the entry at an index, unless it was trimmed.
 func (st *stream) at(at wlog.Index) (wlog.Header, []byte, error) {
 	if at < st.first || at >= st.next() {
 		return wlog.Header{}, nil, wlog.ErrNoEntry
@@ -114,7 +114,7 @@ func (st *stream) at(at wlog.Index) (wlog.Header, []byte, error) {
 	return h, e.body, nil
 }
 
-// Late stores an entry that a former owner of the shard sent before it knew of the takeover. It is void.
+// Late stores a void entry: a former owner of the shard sent it before it knew of the takeover.
 func (s *Storage) Late(shard uint32, epoch uint64, entry []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

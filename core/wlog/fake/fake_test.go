@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// Two brokers of a cluster: the second takes over while the first still sends.
+// Two brokers of a cluster: the second takes over while the first still sends entries.
 func TestLateEntriesAreVoid(t *testing.T) {
 	storage := fake.New()
 	first, err := storage.Engine().Open(t.Context(), 0, nil)

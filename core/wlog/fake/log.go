@@ -14,13 +14,13 @@ type log struct {
 	storage *Storage
 	node    *Node // nil = none
 	shard   uint32
-	epoch   uint64        // of the node's term
+	epoch   uint64        // term of the node
 	offset  time.Duration // see Offset
 	lost    chan struct{}
 	// What follows is guarded by the storage's mutex.
 	chain wlog.Chain
 	cause error         // nil = it is open
-	begun chan struct{} // closed when what was begun last has ended; nil = nothing was begun
+	begun chan struct{} // closed when the append begun last has ended; nil = none was begun
 }
 
 var _ wlog.Log = (*log)(nil)
@@ -179,7 +179,7 @@ func (l *log) Trim(before wlog.Index) error {
 	return nil
 }
 
-// await waits until all that was begun has ended.
+// await waits until all appends on their way have ended.
 func (l *log) await() {
 	l.storage.mu.Lock()
 	begun := l.begun

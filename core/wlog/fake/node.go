@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Node is a server of a cluster, on a [Storage]. It has each shard; which it owns says [Storage.SetOwner].
+// Node is a server of a cluster, on a [Storage]. It keeps every shard; [Storage.SetOwner] sets which of them it owns.
 type Node struct {
 	*Engine
 	id   wlog.NodeID
@@ -28,11 +28,10 @@ type Node struct {
 
 var _ wlog.Cluster = (*Node)(nil)
 
-// takeoverDelay is how much later a shard's time is after each change of its owner.
+// takeoverDelay is by how much a shard's clock falls behind with each change of its owner.
 const takeoverDelay = time.Millisecond
 
-// Node returns a server whose clock is ahead by skew. Its shards' times are ahead by what that of the first owner is, less 1 ms for each
-// later one.
+// Node returns a server whose clock is ahead by skew. The clock of a shard is that of its first owner, less 1 ms for each later owner.
 func (s *Storage) Node(id wlog.NodeID, skew time.Duration) *Node {
 	n := &Node{id: id, skew: skew, watchers: map[*watcher]struct{}{}}
 	n.Engine = &Engine{storage: s, node: n}
@@ -48,17 +47,16 @@ func (n *Node) Now() hook.Instant { return now().Add(n.skew) }
 // ID returns the node's number.
 func (n *Node) ID() wlog.NodeID { return n.id }
 
-// SetLag sets how long after a change of owners the node is told. Its appends fail at once.
+// SetLag sets how long after a change of owners the node learns of it. Its appends fail at once.
 func (n *Node) SetLag(lag time.Duration) { n.set(func() { n.lag = lag }) }
 
-// SetLatency sets how long an append takes. In the first half of it the entry is not durable yet; in the second half it is, and nobody
-// was told.
+// SetLatency sets how long an append takes. In the first half the entry is not durable yet; in the second half it is, but not confirmed.
 func (n *Node) SetLatency(latency time.Duration) { n.set(func() { n.latency = latency }) }
 
 // SetReplay sets how long Open takes for each entry.
 func (n *Node) SetReplay(perEntry time.Duration) { n.set(func() { n.replay = perEntry }) }
 
-// SetStalled sets whether the node gets no entries from others.
+// SetStalled sets whether the node receives no entries from others.
 func (n *Node) SetStalled(stalled bool) { n.set(func() { n.stalled = stalled }) }
 
 func (n *Node) set(change func()) {
@@ -69,7 +67,7 @@ func (n *Node) set(change func()) {
 	s.announce()
 }
 
-// SetOwner makes a node the owner of a shard; 0 = nobody is. The log of the former one is lost.
+// SetOwner makes a node the owner of a shard; 0 = the shard gets no owner. The former owner's log is lost.
 func (s *Storage) SetOwner(shard uint32, owner wlog.NodeID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,23 +88,23 @@ func (s *Storage) SetOwner(shard uint32, owner wlog.NodeID) {
 	s.announce()
 }
 
-// Owner returns the owner of a shard; 0 = nobody is.
+// Owner returns the owner of a shard; 0 = it has none.
 func (s *Storage) Owner(shard uint32) wlog.NodeID {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stream(shard).ownerNode
 }
 
-// announce wakes all that wait for a change. The caller holds mu.
+// announce wakes all goroutines that wait for a change. The caller holds mu.
 func (s *Storage) announce() {
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// watcher has a function called with changes of owners.
+// watcher is a subscription to changes of owners.
 type watcher struct {
 	// What follows is guarded by the storage's mutex.
-	pending map[uint32]struct{} // shards
+	pending map[uint32]struct{} // shards that have changed
 	wake    chan struct{}       // capacity 1
 }
 
@@ -162,7 +160,7 @@ func (n *Node) delay() time.Duration {
 	return n.lag
 }
 
-// waitFor waits, and fails if it was ended.
+// waitFor waits, and fails if ended is closed before.
 func (n *Node) waitFor(d time.Duration, ended <-chan struct{}) error {
 	if d == 0 {
 		return nil
@@ -175,7 +173,7 @@ func (n *Node) waitFor(d time.Duration, ended <-chan struct{}) error {
 	}
 }
 
-// news returns the owners of shards that have changed.
+// news returns the owners of the shards that have changed.
 func (n *Node) news(w *watcher) (all []wlog.Ownership) {
 	s := n.storage
 	s.mu.Lock()
@@ -225,7 +223,7 @@ type follower struct {
 	anew  bool
 }
 
-// entry returns the next entry, no body if there is none there, or what to wait for.
+// entry returns the next entry, with a nil body if it is void, or the channel to wait for at the end of the log.
 func (f *follower) entry() (at wlog.Index, body []byte, changed <-chan struct{}, err error) {
 	s := f.node.storage
 	s.mu.Lock()
@@ -266,7 +264,7 @@ func (n *Node) Barrier(ctx context.Context, shard uint32) (wlog.Index, error) {
 	return last, errors.Join(err, ctx.Err())
 }
 
-// last returns the index of the last entry that a follower gets; 0 = there is none.
+// last returns the index of the last entry that a follower receives; 0 = there is none.
 func (st *stream) last() (last wlog.Index, err error) {
 	var chain wlog.Chain
 	for at := st.first; at < st.next(); at++ {

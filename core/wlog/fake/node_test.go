@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/wlogtest"
 )
 
-// A node that owns every shard is an engine as any other.
+// A node that owns every shard conforms to the suite.
 func TestConformanceOfNode(t *testing.T) {
 	wlogtest.Run(t, func(*testing.T) wlogtest.Backend {
 		storage := fake.New()
@@ -169,7 +169,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// A shard's time is never ahead of what it would be with its first owner.
+// A shard's time is never ahead of the time that it would have under its first owner.
 func TestOffsets(t *testing.T) {
 	storage := fake.New()
 	nodes := []*fake.Node{storage.Node(1, time.Hour), storage.Node(2, -time.Minute), storage.Node(3, 0)}
@@ -187,7 +187,7 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// An append that is under way while the owner changes may be in the log, whatever the former owner is told.
+// An append during a change of owners may be in the log, whatever the former owner is told.
 func TestAppendMeetsANewOwner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for after, want := range map[time.Duration]int{10 * time.Millisecond: 0, 90 * time.Millisecond: 1} {

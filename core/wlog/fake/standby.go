@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// trimmed reports whether an entry behind an index was trimmed.
+// trimmed reports whether any entry after an index was trimmed.
 func (s *Storage) trimmed(shard uint32, after wlog.Index) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

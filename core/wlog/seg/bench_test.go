@@ -12,8 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// The benchmarks write where the tests' temporary folders are: set TMPDIR to
-// measure another disk.
+// The benchmarks write to the tests' temporary folders: set TMPDIR to measure another disk.
 
 // cpu returns the processor time the process has used.
 func cpu(b *testing.B) time.Duration {
@@ -40,8 +39,8 @@ func openBench(b *testing.B, dir vfs.Dir, o Options, fn func(wlog.Index, []byte)
 
 func ignore(wlog.Index, []byte) error { return nil }
 
-// BenchmarkAppend appends batches of 1 KiB messages. With a window the log is
-// trimmed so that segments are used again; without, it grows.
+// BenchmarkAppend appends batches of 1 KiB messages. With a window the log is trimmed, so that segments are reused; without it the log
+// grows.
 func BenchmarkAppend(b *testing.B) {
 	for _, durability := range []Durability{Fsync, Flush} {
 		for _, messages := range []int{1, 10, 100, 1000} {
@@ -85,8 +84,7 @@ func benchmarkAppend(b *testing.B, o Options, messages int, window int64) {
 	b.ReportMetric(used.Seconds()*1e6/float64(messages*b.N), "cpu-s/Mmsg")
 }
 
-// BenchmarkAppendLatency compares one small append at a time with what the
-// machine itself takes for a write and an fdatasync, measured in turns.
+// BenchmarkAppendLatency compares one small append at a time with the machine's own time for a write and an fdatasync, measured in turns.
 func BenchmarkAppendLatency(b *testing.B) {
 	e, l := openBench(b, vfs.Dir(b.TempDir()), Options{}, ignore)
 	defer e.Close()
@@ -134,8 +132,8 @@ func benchFile(b *testing.B) int {
 	return int(f.Fd())
 }
 
-// BenchmarkReplay opens a log of a million 1 KiB messages. It is in the system's
-// cache: what is measured is reading and checking.
+// BenchmarkReplay opens a log of a million 1 KiB messages. The log is in the system's cache, so the result is the time for reading and
+// checking.
 func BenchmarkReplay(b *testing.B) {
 	for _, messages := range []int{1, 10, 100, 1000} {
 		b.Run(fmt.Sprintf("batch=%d", messages), func(b *testing.B) {
@@ -164,8 +162,7 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
-// BenchmarkReadAt reads 1 KiB messages back that were appended a hundred to an
-// entry.
+// BenchmarkReadAt reads 1 KiB messages back, of which each entry has a hundred.
 func BenchmarkReadAt(b *testing.B) {
 	e, l := openBench(b, vfs.Dir(b.TempDir()), Options{Durability: Flush}, ignore)
 	defer e.Close()

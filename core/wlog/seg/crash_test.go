@@ -15,9 +15,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/wlogtest"
 )
 
-// TestCampaignCrash appends and trims until something fails or the power goes, opens the
-// shard again and looks for what was acknowledged; again and again. SIMULATION_SEEDS
-// says how many random runs it makes, SIMULATION_SEED which is the first.
+// TestCampaignCrash appends and trims until something fails or the power goes, opens the shard again and looks for the acknowledged
+// entries; again and again. SIMULATION_SEEDS is the number of random runs, SIMULATION_SEED the first one.
 func TestCampaignCrash(t *testing.T) {
 	first, seeds := campaign.Number(t, "SIMULATION_SEED", 0), campaign.Size(t, "SIMULATION_SEEDS", 60/fewer, 500)
 	for _, durability := range []Durability{Fsync, Flush} {
@@ -69,7 +68,7 @@ func (c *crasher) run() {
 	}
 }
 
-// fault chooses what goes wrong in the next session, if anything does.
+// fault chooses the failure of the next session, if any.
 func (c *crasher) fault() {
 	c.dark = false
 	switch c.rng.IntN(4) {
@@ -88,12 +87,12 @@ func (c *crasher) fault() {
 	}
 }
 
-// injected reports whether an error is one that was to be expected.
+// injected reports whether an error was to be expected.
 func injected(err error) bool {
 	return errors.Is(err, crashfs.ErrInjected) || errors.Is(err, crashfs.ErrPower) || errors.Is(err, wlog.ErrFull)
 }
 
-// interrupt ends the process that had the files open in some way.
+// interrupt ends the process that has the files open, in some way.
 func (c *crasher) interrupt() {
 	switch n := c.rng.IntN(3); {
 	case n == 0 || c.dark:
@@ -106,7 +105,7 @@ func (c *crasher) interrupt() {
 	}
 }
 
-// verify checks that whatever happened left no damage.
+// verify checks that the failures left no damage.
 func (c *crasher) verify() {
 	c.Helper()
 	reports, err := Verify(c.Context(), c.fs)
@@ -176,8 +175,7 @@ func (c *crasher) size() int {
 	}
 }
 
-// makeRoom is what a broker does when there is no space: it waits for some, or
-// goes on with what it has.
+// makeRoom acts like a broker without space: it waits for some, or continues with the space that it has.
 func (c *crasher) makeRoom(l wlog.Log) error {
 	select {
 	case <-l.Lost():

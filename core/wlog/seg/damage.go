@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Damage says where a log is not as it was written. It is a [wlog.ErrDamaged].
+// Damage is the place where a log differs from the bytes that were written. It is a [wlog.ErrDamaged].
 type Damage struct {
 	File   string
 	Offset int64 // bytes into the file

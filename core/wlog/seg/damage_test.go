@@ -15,8 +15,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// logOf makes a log of that many segments and returns its files, and where in
-// each entries begin.
+// logOf makes a log of several segments, and returns its files and the offsets of the entries in each.
 func logOf(t *testing.T, segments uint32) (*crashfs.FS, []vfs.Stat, map[string][]int64) {
 	t.Helper()
 	fsys := crashfs.New(1)
@@ -32,8 +31,7 @@ func logOf(t *testing.T, segments uint32) (*crashfs.FS, []vfs.Stat, map[string][
 	return fsys, logFiles(t, fsys)[:segments], begins
 }
 
-// TestEveryBitCounts inverts bits of closed segments, and of the last one before
-// its last entry.
+// TestEveryBitCounts inverts bits of closed segments, and of the last segment before its last entry.
 func TestEveryBitCounts(t *testing.T) {
 	fsys, files, begins := logOf(t, 3)
 	step := int64(131)
@@ -64,8 +62,7 @@ func TestEveryBitCounts(t *testing.T) {
 	}
 }
 
-// covers reports whether damage reported at an offset is that of the thing that
-// the byte at off belongs to.
+// covers reports whether damage reported at an offset is in the header or entry to which the byte at off belongs.
 func covers(begins []int64, reported, off int64) bool {
 	if off < headerSize {
 		return reported < headerSize
@@ -102,7 +99,7 @@ func TestDamage(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		damage func(t *testing.T, fsys *crashfs.FS, files []vfs.Stat)
-		file   int // number of the segment named in the report
+		file   int // number of the segment that the report names
 		want   string
 	}{
 		{"a segment is missing", func(t *testing.T, fsys *crashfs.FS, files []vfs.Stat) {
@@ -185,7 +182,7 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// replace gives a name to a new file with those contents.
+// replace writes a new file with these contents under a name.
 func replace(t *testing.T, fsys vfs.FS, name string, b []byte) {
 	t.Helper()
 	f, err := fsys.Open("new", vfs.Create)
@@ -209,7 +206,7 @@ func TestNewerSegment(t *testing.T) {
 	}
 }
 
-// An entry of a version to come is not the end of the log, wherever it stands.
+// An entry of a future version is not the end of the log, wherever it is.
 func TestNewerEntry(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
@@ -227,14 +224,13 @@ func TestNewerEntry(t *testing.T) {
 	}
 }
 
-// sealHeader makes the checksum of an entry's header right, from the description
-// of the format alone.
+// sealHeader corrects the checksum of an entry's header, from the description of the format alone.
 func sealHeader(b []byte, at wlog.Index, salt uint64) {
 	place := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, salt), uint64(at))
 	binary.LittleEndian.PutUint32(b[44:], crc32.Checksum(append(place, b[:44]...), crc32.MakeTable(crc32.Castagnoli)))
 }
 
-// What can be read only with errors is not cut off.
+// Bytes that can be read only with errors are not cut off.
 func TestReadErrors(t *testing.T) {
 	fsys, _, _ := logOf(t, 2)
 	for n := range 12 {
@@ -242,7 +238,7 @@ func TestReadErrors(t *testing.T) {
 		s, err := tryOpen(t, fsys, Options{SegmentSize: minSegment, inline: true})
 		if err == nil {
 			s.close(t)
-			continue // that was all there is to read
+			continue // everything was read before the error
 		}
 		if !errors.Is(err, crashfs.ErrInjected) || errors.Is(err, wlog.ErrDamaged) {
 			t.Errorf("read %d: got error %v, want %v", n, err, crashfs.ErrInjected)
@@ -254,7 +250,7 @@ func TestReadErrors(t *testing.T) {
 	}
 }
 
-// The end of the log is told whether something was cut off there.
+// Cut reports whether an entry was cut off at the end of the log.
 func TestCut(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -302,8 +298,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// An entry with a wrong checksum and entries behind it was called damaged and, in the next line, unfinished, "which is no damage";
-// and nothing was left of when the last entry was written.
+// An entry with a wrong checksum and entries behind it was called damaged and, in the next line, unfinished, "which is no damage"; and the
+// time of the last entry was missing.
 func TestDamagedIsNotCut(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
@@ -325,7 +321,7 @@ func TestDamagedIsNotCut(t *testing.T) {
 	}
 }
 
-// A segment that was filled to its last few bytes has no filler.
+// A segment that is full up to its last few bytes has no filler.
 func TestEveryBitCountsWithoutFiller(t *testing.T) {
 	const rest = 24
 	fsys := crashfs.New(1)

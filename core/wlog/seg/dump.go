@@ -14,8 +14,8 @@ import (
 // Decode writes an entry as text, in lines that end in a newline. entry is valid during the call.
 type Decode func(w io.Writer, at wlog.Index, entry []byte) error
 
-// Dump writes the log of every shard in a directory that no engine has open: a line for each entry, and below it the output of
-// decode, which may be nil. Damage is a line of its own, after which the log is read on; then the error is the first Damage.
+// Dump writes the log of every shard in a directory that no engine has open: a line for each entry, followed by the output of decode, which
+// may be nil. Damage gets a line of its own, and Dump reads on behind it; the error is then the first Damage.
 func Dump(ctx context.Context, fsys vfs.FS, w io.Writer, decode Decode) error {
 	d := dumper{w: w, decode: decode}
 	err := inspect(fsys, func(shard uint32, all []named) error {

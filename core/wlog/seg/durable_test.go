@@ -11,8 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// TestSyncs audits what appending costs: one write and one sync for an entry,
-// and for each segment two of both and a sync of the directory.
+// TestSyncs audits the cost of appends: one write and one sync for an entry, and for each segment two of both and a sync of the directory.
 func TestSyncs(t *testing.T) {
 	for _, tc := range []struct {
 		name       string
@@ -74,8 +73,7 @@ func TestCloseMakesDurable(t *testing.T) {
 	}
 }
 
-// A process dies after it gave the next segment its name and before that was
-// durable. The next one finds the name, and uses it.
+// A process dies after it gave the next segment its name and before the name was durable. The next process finds the name, and uses it.
 func TestNameOfASegmentIsMadeDurable(t *testing.T) {
 	for seed := range uint64(20) {
 		fsys := crashfs.New(seed)
@@ -91,7 +89,7 @@ func TestNameOfASegmentIsMadeDurable(t *testing.T) {
 				break
 			}
 		}
-		_ = s.engine.Close() // it is gone
+		_ = s.engine.Close() // the process is gone
 
 		fsys = fsys.Kill()
 		s = openShard(t, fsys, small())
@@ -107,8 +105,8 @@ func TestNameOfASegmentIsMadeDurable(t *testing.T) {
 	}
 }
 
-// After a failed sync the system takes for written what is not. The next owner
-// sees it, builds on it, and must not lose it with the next loss of power.
+// After a failed sync the system takes unwritten pages for written. The next owner reads these entries and continues from them, and must
+// not lose them at the next loss of power.
 func TestNothingIsBuiltOnAFailedSync(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
@@ -149,7 +147,7 @@ func TestNothingIsBuiltOnAFailedSync(t *testing.T) {
 	}
 }
 
-// A failed write or sync is the end, and is not tried again.
+// A failed write or sync ends the log, and is not repeated.
 func TestFailureIsFinal(t *testing.T) {
 	for _, kind := range []crashfs.OpKind{crashfs.OpWrite, crashfs.OpSync} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -176,7 +174,7 @@ func TestFailureIsFinal(t *testing.T) {
 	}
 }
 
-// A segment that cannot be made is only missed when it is needed.
+// A segment that cannot be made is missed only when it is needed.
 func TestFailureToPrepareASegment(t *testing.T) {
 	for _, kind := range []crashfs.OpKind{crashfs.OpCreate, crashfs.OpAllocate, crashfs.OpRename, crashfs.OpSyncDir} {
 		t.Run(kind.String(), func(t *testing.T) {
@@ -202,8 +200,7 @@ func TestFailureToPrepareASegment(t *testing.T) {
 	}
 }
 
-// The file is used again and again; entries of its former lives lie exactly where
-// new ones would.
+// The file is reused again and again. Entries of its former lives lie exactly where new ones would.
 func TestStaleEntriesStayDead(t *testing.T) {
 	fsys := crashfs.New(1)
 	entry := func(n int) string { return fmt.Sprintf("%0100d", n) }
@@ -233,7 +230,7 @@ func TestStaleEntriesStayDead(t *testing.T) {
 	}
 }
 
-// Whoever owned the shard is in the log before Open returns.
+// The Takeover is in the log before Open returns.
 func TestTakeoverIsDurable(t *testing.T) {
 	for _, durability := range []Durability{Fsync, Flush} {
 		for seed := range uint64(20) {
@@ -253,7 +250,7 @@ func TestTakeoverIsDurable(t *testing.T) {
 	}
 }
 
-// The salt is new whenever a file is made a segment.
+// The salt is new whenever a file becomes a segment.
 func TestSalts(t *testing.T) {
 	s := openShard(t, crashfs.New(1), small())
 	seen := map[uint64]bool{}
@@ -268,8 +265,8 @@ func TestSalts(t *testing.T) {
 	s.close(t)
 }
 
-// A firm shard keeps what was appended, whatever the others do, and with it what was appended to them before: the definition of
-// a queue went for good before the dead letters had come for good that it gave up.
+// A firm shard keeps its entries whatever the other shards do, and makes earlier entries of these durable first. The definition of a queue
+// was lost for good before the dead letters were durable that the queue had given up.
 func TestFirm(t *testing.T) {
 	for seed := range uint64(50) {
 		fsys := crashfs.New(seed)
@@ -297,8 +294,8 @@ func TestFirm(t *testing.T) {
 	}
 }
 
-// A trim goes on beside a shard that cannot be synced: what it gives up, and had gone there, stays gone all the same. That it was
-// settled here is durable before anything is given up, so that no later start would bring it back.
+// A trim continues beside a shard that cannot be synced. Entries that it removes and that had gone to that shard stay removed, because
+// their removal here was durable first: no later start brings them back.
 func TestATrimBesideAFailedShard(t *testing.T) {
 	for seed := range uint64(50) {
 		fsys := crashfs.New(seed)

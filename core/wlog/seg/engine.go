@@ -17,9 +17,9 @@ type Engine struct {
 	fs      vfs.FS
 	options Options
 	lock    vfs.File
-	held    *vfs.Held // fs, if it is a real directory; nil = it is another
+	held    *vfs.Held // fs, if it is a real directory; nil = it is another file system
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the rest
 	shards map[uint32]*shardEntry
 	closed bool
 }
@@ -91,7 +91,7 @@ func (e *Engine) storage(shard uint32) *storage {
 	return s
 }
 
-// SegmentSize returns how long segments are made on this disk, in bytes.
+// SegmentSize returns the usual size of segments on this disk, in bytes.
 func (e *Engine) SegmentSize() int64 { return e.options.SegmentSize }
 
 func (e *Engine) entry(shard uint32) (*shardEntry, error) {
@@ -146,7 +146,7 @@ func (s *shardEntry) close() error {
 	return nil
 }
 
-// syncAll makes durable what Flush has left in the system's cache, in all shards. A shard that fails is lost.
+// syncAll makes the writes of all shards durable that Flush has left in the system's cache. A shard that fails is lost.
 func (e *Engine) syncAll() {
 	e.mu.Lock()
 	all := slices.Collect(maps.Values(e.shards))

@@ -2,6 +2,6 @@
 
 package seg
 
-// fewer divides how much tests do in which one goroutine plays by itself: the race detector has nothing to see there. All of it is
-// done by .ci/run test.
+// fewer divides the work of tests in which a single goroutine does everything, where the race detector finds nothing. .ci/run test does all
+// of that work.
 const fewer = 3

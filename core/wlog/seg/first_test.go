@@ -13,8 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// A log that had been trimmed could lose its oldest segments, and with them what was
-// confirmed, without a word: the next one passed for its beginning.
+// A trimmed log could lose its oldest segments, and confirmed messages with them, without a report: the next segment passed for its
+// beginning.
 func TestALostOldestSegmentIsNoticedAfterATrim(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
@@ -43,7 +43,7 @@ func TestALostOldestSegmentIsNoticedAfterATrim(t *testing.T) {
 	}
 }
 
-// What an older version wrote does not say where it begins, until it is opened.
+// A log of an older version does not record where it begins, until it is opened.
 func TestWhereALogBeginsIsWrittenDownAtOpening(t *testing.T) {
 	fsys, files, _ := logOf(t, 4)
 	must(t, fsys.Remove("00000-00000001.first"))
@@ -59,8 +59,7 @@ func TestWhereALogBeginsIsWrittenDownAtOpening(t *testing.T) {
 	}
 }
 
-// The power goes after each of the steps in which a log is opened, and trimmed:
-// nothing passes for missing, and what stays is there.
+// The power goes after each step of opening and trimming a log: no segment counts as missing, and the remaining entries are there.
 func TestPowerLossAtEachStepOfATrim(t *testing.T) {
 	for _, durability := range []Durability{Fsync, Flush} {
 		for _, fresh := range []bool{true, false} {
@@ -74,7 +73,7 @@ func TestPowerLossAtEachStepOfATrim(t *testing.T) {
 	}
 }
 
-// trimUntilDark loses power after so many steps, and reports whether all had been done before.
+// trimUntilDark loses power after step steps, and reports whether all of them had been done before.
 func trimUntilDark(t *testing.T, name string, durability Durability, fresh bool, step int, seed uint64) (over bool) {
 	t.Helper()
 	fsys := crashfs.New(seed)
@@ -88,7 +87,7 @@ func trimUntilDark(t *testing.T, name string, durability Durability, fresh bool,
 		return at
 	}
 	var before wlog.Index
-	if !fresh { // as an older version left it
+	if !fresh { // like an older version
 		s := openShard(t, fsys, o)
 		before = fill(s)
 		s.close(t)
@@ -120,7 +119,7 @@ func trimUntilDark(t *testing.T, name string, durability Durability, fresh bool,
 	return err == nil
 }
 
-// A disk that has no place for a name lets a log begin and be trimmed all the same.
+// On a disk without space for a name, a log can begin and be trimmed nevertheless.
 func TestAFullDiskDoesNotKeepWhatIsTrimmed(t *testing.T) {
 	fsys := crashfs.New(1)
 	full := func(op crashfs.Op) error {

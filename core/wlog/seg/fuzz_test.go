@@ -15,9 +15,8 @@ import (
 
 const fuzzSalt = 0x5a17
 
-// FuzzSegment puts any bytes into the only segment of a shard. Whatever they are,
-// the shard is opened or refused because of them, and if it is opened it works:
-// what was found is found again, with what is appended.
+// FuzzSegment puts any bytes into the only segment of a shard. The shard is opened, or refused because of them. If it is opened it works:
+// the entries found are found again, with those appended since.
 func FuzzSegment(f *testing.F) {
 	s := &segment{number: 1, size: minSegment, salt: fuzzSalt}
 	valid := append(s.header(0), make([]byte, minSegment-headerSize)...)
@@ -62,7 +61,7 @@ func fuzzSegment(t *testing.T, file []byte) {
 	s.close(t)
 }
 
-// seedEntries are some entries as they stand in a segment.
+// seedEntries returns some entries as they are in a segment.
 func seedEntries() []byte {
 	g := &segment{number: 1, salt: fuzzSalt}
 	var b []byte
@@ -84,8 +83,7 @@ func seedEntries() []byte {
 	return b
 }
 
-// seal makes the checksums of all that looks like an entry right, and of what
-// would follow it.
+// seal corrects the checksums of everything that looks like an entry, and of the entries behind it.
 func seal(file []byte) {
 	g := &segment{number: 1}
 	for off := int64(headerSize); off+wlog.HeaderSize <= int64(len(file)); {

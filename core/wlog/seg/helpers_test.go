@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// small are options with segments that are soon full.
+// small returns options with segments that are soon full.
 func small() Options { return Options{SegmentSize: 64 << 10, inline: true} }
 
 func newEngine(t *testing.T, fsys vfs.FS, o Options) *Engine {
@@ -25,7 +25,7 @@ func newEngine(t *testing.T, fsys vfs.FS, o Options) *Engine {
 	return e
 }
 
-// shard is an open shard and what its replay found.
+// shard is an open shard, with the entries of its replay.
 type shard struct {
 	*shardLog
 	engine *Engine
@@ -72,8 +72,7 @@ func (s *shard) append(t *testing.T, entry string) wlog.Index {
 	return at
 }
 
-// fillUntil appends entries of that size until a segment has that number, and
-// returns how many that took.
+// fillUntil appends entries of size bytes until the segment with that number is active, and returns how many entries that took.
 func (s *shard) fillUntil(t *testing.T, number uint32, size int) int {
 	t.Helper()
 	entry := string(bytes.Repeat([]byte("x"), size))
@@ -92,7 +91,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// fileNames returns the names in the directory of files that take space.
+// fileNames returns the names of files in the directory that take space.
 func fileNames(t *testing.T, fsys vfs.FS) string {
 	t.Helper()
 	var names []string
@@ -102,8 +101,7 @@ func fileNames(t *testing.T, fsys vfs.FS) string {
 	return strings.Join(names, " ")
 }
 
-// logFiles returns the directory's files but the lock and those that say where logs
-// begin.
+// logFiles returns the directory's files without the lock and the records of where logs begin.
 func logFiles(t *testing.T, fsys vfs.FS) []vfs.Stat {
 	t.Helper()
 	stats, err := fsys.List()
@@ -111,7 +109,7 @@ func logFiles(t *testing.T, fsys vfs.FS) []vfs.Stat {
 	return slices.DeleteFunc(stats, func(s vfs.Stat) bool { return s.Name == lockName || strings.HasSuffix(s.Name, ".first") })
 }
 
-// damageOf opens shard 0, which must be refused, and returns where it is damaged.
+// damageOf opens shard 0, which must be refused, and returns the damage.
 func damageOf(t *testing.T, fsys vfs.FS) *Damage {
 	t.Helper()
 	s, err := tryOpen(t, fsys, small())
@@ -149,7 +147,7 @@ func read(t *testing.T, fsys vfs.FS, f vfs.Stat) []byte {
 
 var errBroken = errors.New("broken")
 
-// failAll makes everything of a kind fail until the next Inject.
+// failAll makes every operation of a kind fail until the next Inject.
 func failAll(fsys *crashfs.FS, kind crashfs.OpKind) {
 	fsys.Inject(func(op crashfs.Op) error {
 		if op.Kind == kind {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestEntryTooLarge(t *testing.T) {
-	// Addresses without memory: nothing may look at more than the length.
+	// Addresses without memory: the log may look only at the length.
 	entry, err := syscall.Mmap(-1, 0, wlog.MaxEntry+1, syscall.PROT_NONE, syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
 	must(t, err)
 	t.Cleanup(func() { must(t, syscall.Munmap(entry)) })

@@ -38,7 +38,7 @@ func acquire(fsys vfs.FS, now hook.Instant) (vfs.File, error) {
 	return f, nil
 }
 
-// writeHolder writes text for people, so a full disk is no error.
+// writeHolder writes a text for people into the lock file. A full disk is no error.
 func writeHolder(f vfs.File, text string) error {
 	b := append([]byte(text), bytes.Repeat([]byte(" "), lockSize)...)[:lockSize]
 	b[lockSize-1] = '\n'
@@ -51,7 +51,7 @@ func writeHolder(f vfs.File, text string) error {
 
 func release(f vfs.File) error { return errors.Join(writeHolder(f, ""), f.Close()) }
 
-// holder returns the process that holds the lock.
+// holder returns the text of the process that holds the lock.
 func holder(fsys vfs.FS) string {
 	const unknown = "another process"
 	f, err := fsys.Open(lockName, vfs.Read)

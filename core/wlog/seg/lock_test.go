@@ -36,7 +36,7 @@ func TestLockFile(t *testing.T) {
 	path := filepath.Join(string(dir), lockName)
 	stale := "process 1 on host elsewhere since 2001-01-01T00:00:00Z, with a long remark " + strings.Repeat("z", 300)
 	must(t, os.WriteFile(path, []byte(stale), 0o600))
-	e := newEngine(t, dir, small()) // whoever wrote that is gone
+	e := newEngine(t, dir, small()) // the process that wrote the text is gone
 	text, err := os.ReadFile(path)
 	must(t, err)
 	host, err := os.Hostname()

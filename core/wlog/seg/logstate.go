@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// logState is whether a log is open, and if not, why.
+// logState says whether a log is open, and if not, the reason.
 type logState struct {
 	lost chan struct{}
 
@@ -16,7 +16,7 @@ type logState struct {
 	cause error      // nil = it is open
 }
 
-// err returns the error that calls on the log fail with; nil = it is open.
+// err returns the error with which calls on the log fail; nil = the log is open.
 func (s *logState) err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

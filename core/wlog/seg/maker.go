@@ -8,15 +8,15 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// maker makes segments. A file gets the name of a segment only when its header is on the disk, with space for the rest. So such a
-// file without a valid header is damaged, and appending needs no space.
+// maker makes segments. A file gets the name of a segment only when its header is on the disk, and space for the rest is allocated. So a
+// file with that name and without a valid header is damaged, and an append needs no space.
 type maker struct {
 	*storage
 	epoch uint64
 }
 
-// segment makes a segment of that size, out of a spare file of the same size unless spare is nil. If that fails for lack of
-// space or of descriptors, the spare file can still be used later.
+// segment makes a segment of size bytes, out of a spare file of that size unless spare is nil. If it fails for lack of space or of
+// descriptors, the spare file can still be used later.
 func (m *maker) segment(number uint32, size int64, spare *named) (*segment, error) {
 	file, name, err := m.file(number, size, spare)
 	if err != nil {
@@ -66,12 +66,12 @@ func (m *maker) publish(g *segment, name string) error {
 		return err
 	}
 	if err := m.fs.Sync(); err != nil {
-		return errors.Join(err, m.fs.Rename(g.name, name)) // discard knows it by its old name
+		return errors.Join(err, m.fs.Rename(g.name, name)) // discard removes the file by its old name
 	}
 	return nil
 }
 
-// discard removes a file that did not become a segment, unless it is a spare. If it cannot be removed the next owner will try.
+// discard removes a file that did not become a segment, unless it is a spare. If that fails, the next owner tries again.
 func (m *maker) discard(file vfs.File, name string, spare *named, reason error) error {
 	err := errors.Join(reason, file.Close())
 	if spare != nil {

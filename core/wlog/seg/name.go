@@ -14,8 +14,8 @@ import (
 //
 //	LOCK                  locked by the process that uses the directory, and names it
 //	00003-0000002a.seg    shard 3 (decimal), segment 42 (hexadecimal)
-//	00003-00000029.spare  a former segment that will become another one
-//	00003-0000002b.new    a segment that is being made
+//	00003-00000029.spare  a former segment that will be reused for a new one
+//	00003-0000002b.new    a segment in the making
 //	00003-0000002a.first  an empty file: the log begins with segment 42, or with an older one that was about
 //	                      to be removed. It is renamed before segments are removed
 
@@ -76,7 +76,7 @@ func files(fsys vfs.FS) ([]named, error) {
 	return found, nil
 }
 
-// shards returns the shards that have segments, or should have some, in increasing order.
+// shards returns the shards that have segments or a first file, in increasing order.
 func shards(all []named) []uint32 {
 	var found []uint32
 	for _, f := range all {
@@ -98,17 +98,17 @@ func ofShard(all []named, shard uint32, kind fileKind) []named {
 	return found
 }
 
-// recordedFirst returns the number of the segment that a shard's log begins with, as a file's name records; 0 = none does. Older
-// segments may still be there.
+// recordedFirst returns the number of a log's first segment, as a file's name records it; 0 = no file does. Older segments may still be
+// there.
 func recordedFirst(all []named, shard uint32) (number uint32) {
 	for _, f := range ofShard(all, shard, firstFile) {
-		number = f.number // they are in order
+		number = f.number // files are in order, so the last one counts
 	}
 	return number
 }
 
-// LogFile returns the shard that a file of a [Snapshot] belongs to, by its name, and how large it may be, in bytes; ok is false
-// for other files.
+// LogFile returns the shard to which a file of a [Snapshot] belongs, by its name, and the file's maximum size in bytes; ok is false for
+// other files.
 func LogFile(name string) (shard uint32, most int64, ok bool) {
 	f, ok := parseName(name)
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Reader reads the logs in a directory that no engine has open, and changes nothing. It keeps others from opening the directory until Close,
-// unless that is read-only. It belongs to one goroutine.
+// Reader reads the logs in a directory that no engine has open, and changes nothing. Until Close it keeps other processes from opening the
+// directory, unless the directory is read-only. It belongs to one goroutine.
 type Reader struct {
 	fs     vfs.FS
 	files  []named
@@ -33,7 +33,7 @@ func NewReader(fsys vfs.FS) (*Reader, error) {
 // Shards returns the shards that have a log, in increasing order.
 func (r *Reader) Shards() []uint32 { return shards(r.files) }
 
-// Read calls fn with the entries of a shard that an engine would replay, in order, and when each was written. entry is valid during the call.
+// Read calls fn with the entries of a shard that an engine would replay, in order, and with their headers. entry is valid during the call.
 // Damage is an error, as for an engine.
 func (r *Reader) Read(ctx context.Context, shard uint32, fn func(at wlog.Index, h *wlog.Header, entry []byte) error) (err error) {
 	defer func() {
@@ -57,5 +57,5 @@ func (r *Reader) Read(ctx context.Context, shard uint32, fn func(at wlog.Index, 
 	return w.run(ctx)
 }
 
-// Close lets others open the directory.
+// Close unlocks the directory for other processes.
 func (r *Reader) Close() error { return r.unlock() }

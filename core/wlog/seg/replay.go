@@ -14,10 +14,10 @@ import (
 type replayer struct {
 	*storage
 	walk  walk
-	files []named // all of the directory
+	files []named // all files of the directory
 	fn    func(at wlog.Index, entry []byte) error
 
-	done, reported, total int64 // bytes replayed, of them reported to Progress, and of all segments
+	done, reported, total int64 // bytes replayed, bytes reported to Progress, and bytes of all segments
 }
 
 // takeOverShard replays a shard for its new owner.
@@ -68,7 +68,7 @@ func (r *replayer) entry(_ *segment, at wlog.Index, h *wlog.Header, body []byte)
 	return r.fn(at, body)
 }
 
-// log returns the shard as it was found. It owns the segments.
+// log returns the shard as replay has found it. It owns the segments.
 func (r *replayer) log() *shardLog {
 	w := &r.walk
 	l := &shardLog{mu: newLock(), storage: r.storage, chain: w.chain, syncs: telemetry.NewHistogram(telemetry.Latencies)}
@@ -96,7 +96,7 @@ func (r *replayer) epoch() uint64 {
 	return last + 1
 }
 
-// takeOver tidies the files, makes the entries that were found durable, and appends the Takeover.
+// takeOver tidies the files, makes the replayed entries durable, and appends the Takeover.
 func (r *replayer) takeOver(l *shardLog) error {
 	if err := r.tidy(l); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (r *replayer) takeOver(l *shardLog) error {
 	return l.sync()
 }
 
-// tidy gives spare files to the pool, and removes other files that are not needed.
+// tidy passes spare files to the pool, and removes unnecessary files.
 func (r *replayer) tidy(l *shardLog) error {
 	useless := ofShard(r.files, r.shard, newFile)
 	if first := ofShard(r.files, r.shard, firstFile); len(first) > 1 {
@@ -137,12 +137,12 @@ func (r *replayer) tidy(l *shardLog) error {
 			return err
 		}
 	}
-	return r.fs.Sync() // a former process may have died before it did
+	return r.fs.Sync() // a former process may have died before it synced names
 }
 
-// restore makes sure that everything read is on the disk, and not only in the system's cache. The process that wrote it may have
-// stopped because a sync failed, after which the system believes that it was written. So entries that no later entry proves
-// durable are written again.
+// restore makes sure that all replayed entries are on the disk, and not only in the system's cache. The process that wrote them may have
+// stopped because a sync had failed; the system then takes its cached pages for written. So restore writes entries again unless a later
+// entry proves that they are durable.
 func (r *replayer) restore(l *shardLog) error {
 	last := len(r.walk.ends) - 1
 	if last < 0 {
@@ -180,8 +180,8 @@ func rewrite(g *segment, from, to int64) error {
 	return g.file.Sync()
 }
 
-// makeTakeoverSpace makes sure that there is an active segment with space for a Takeover, on a full disk, too. If no other
-// segment follows, enough of it must remain to tell that it is not closed.
+// makeTakeoverSpace makes sure that the active segment has space for a Takeover, even on a full disk. If no other segment follows, enough
+// of it must remain to show that it is not closed.
 func (l *shardLog) makeTakeoverSpace() error {
 	const size = wlog.HeaderSize
 	if l.active == nil {
@@ -206,6 +206,6 @@ func (l *shardLog) makeTakeoverSpace() error {
 	}
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
-	l.pool.next, l.pool.number = next, next.number // it is there, which is enough
+	l.pool.next, l.pool.number = next, next.number // the log need not switch to it yet
 	return nil
 }

@@ -20,16 +20,16 @@ type scanner struct {
 	visit func(g *segment, at wlog.Index, h *wlog.Header, body []byte) error
 }
 
-// ending says how a segment's entries end.
+// ending is the end of a segment's entries.
 type ending struct {
 	at     int64 // where the next entry would begin
 	proven int64 // everything before this offset was certainly durable
 	closed bool  // no entry can follow in this segment
-	reason error // why no entry begins there, unless closed
-	cut    bool  // one begins, but is not whole
+	reason error // why no entry begins at at, unless closed
+	cut    bool  // an entry begins there, but is not complete
 }
 
-// broken says why bytes are not the log's next entry.
+// broken is the reason for which bytes are not the log's next entry.
 type broken struct {
 	reason error
 	cut    bool // the header is valid
@@ -46,8 +46,8 @@ var (
 	errVoid = errors.New("an entry of an earlier owner")
 )
 
-// segment visits all entries of g up to the first bytes that are not the next one. Whether those are damage is for the caller to
-// decide; what certainly is damage is returned as a Damage. Any other error is visit's, or one of reading.
+// segment visits all entries of g up to the first bytes that are not the next entry. The caller decides whether those are damage; certain
+// damage is returned as a Damage. Any other error comes from visit, or from reading.
 func (s *scanner) segment(ctx context.Context, g *segment) (ending, error) {
 	s.reset(g)
 	defer s.wait()
@@ -86,7 +86,7 @@ func (s *scanner) step(end *ending) error {
 		return s.g.damage(end.at, err.Error())
 	}
 	if void {
-		// Only the owner can append here. So what a distributed engine would pass over is left from before a loss of power.
+		// Only the owner can append here. So an entry that would be void in a distributed engine is a remnant from before a loss of power.
 		return broken{reason: errVoid}
 	}
 	if h.Synced {
@@ -100,7 +100,7 @@ func (s *scanner) step(end *ending) error {
 	return s.visit(s.g, at, h, body)
 }
 
-// entry reads and checks the entry at off and returns its body. If there is none, the error is broken.
+// entry reads and checks the entry at off, and returns its body. If there is none, the error is broken.
 func (s *scanner) entry(off int64) ([]byte, error) {
 	b, err := s.at(off, wlog.HeaderSize)
 	if err != nil {
@@ -127,7 +127,7 @@ func (s *scanner) entry(off int64) ([]byte, error) {
 	return body, nil
 }
 
-// unreadable returns the error for a header that cannot be read. The log may end there if it was not written, or not whole.
+// unreadable returns the error for an unreadable header. The log may end there, if the header was not written, or not completely.
 func (s *scanner) unreadable(off int64, err error) error {
 	switch {
 	case errors.Is(err, wlog.ErrNoEntry):
@@ -160,7 +160,8 @@ func isZero(b []byte) bool {
 	return true
 }
 
-// proof looks for proof, from off on, that everything before off was durable: the header of an entry of this segment that says so.
+// proof looks for proof, at off or behind it, that everything before off was durable: the header of an entry of this segment with Synced
+// set.
 func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, found bool, err error) {
 	s.reset(g)
 	defer s.wait()
@@ -182,8 +183,8 @@ func (s *scanner) proof(ctx context.Context, g *segment, off int64) (at int64, f
 	return 0, false, nil
 }
 
-// proofIn looks for proof in b, which begins off bytes into the file and is long enough for a header. It returns the offset of the
-// proof in b, or up to where b has none.
+// proofIn looks for proof in b, which begins off bytes into the file and is long enough for a header. It returns the offset of the proof in
+// b, or the offset up to which b has none.
 func proofIn(b []byte, g *segment, off int64) (n int, found bool) {
 	for len(b)-n >= wlog.HeaderSize {
 		i := bytes.Index(b[n:], []byte(wlog.Magic))

@@ -1,9 +1,9 @@
-// Package seg is the embedded log engine: every shard is a sequence of segment files in one data directory. segment.go draws
-// them, and header.go of the package above the entries in them.
+// Package seg is the embedded log engine: every shard is a sequence of segment files in one data directory. segment.go draws these files,
+// and header.go of package wlog draws the entries in them.
 //
-// An [Engine] holds the directory's lock and opens shards. A shardLog is an open shard, to which one caller appends. Its pool
-// prepares the next segment, in the background, out of files that Trim freed; its table lends segments to readers. A walk reads
-// a shard's entries, for the Engine when it opens one, and for [Verify] and [Dump].
+// An [Engine] holds the directory's lock and opens shards. A shardLog is an open shard, to which one caller appends. Its pool prepares the
+// next segment in the background, out of files that Trim has freed; its table lends segments to readers. A walk reads a shard's entries,
+// for the Engine when it opens a shard, and for [Verify] and [Dump].
 package seg
 
 import (
@@ -15,27 +15,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Durability says what Append waits for.
+// Durability is the state that an entry must reach before Append returns.
 type Durability uint8
 
 const (
-	// Fsync means that the entry is on the disk and survives a loss of power.
+	// Fsync means that the entry is on the disk, and survives a loss of power.
 	Fsync Durability = iota
-	// Flush means that the operating system has the entry, which survives the end of the process. A loss of power may take the last
-	// segment's entries, from any of them on.
+	// Flush means that the operating system has the entry, which survives the end of the process. A loss of power may destroy entries at the
+	// end of the last segment.
 	Flush
 )
 
-// Options of an [Engine]. The zero value is what production uses.
+// Options of an [Engine]. The zero value is the one for production.
 type Options struct {
 	Durability Durability
-	// Firm are shards that use Fsync whatever Durability says. Their entries may depend on those of other shards: with Flush
-	// these become durable first.
+	// Firm are shards that use Fsync whatever Durability says. Their entries may depend on entries of other shards: with Flush, these become
+	// durable first.
 	Firm []uint32
-	// Short are shards whose segments have 4 MiB at most: much is written to them at times, and little of it stays live.
+	// Short are shards whose segments have 4 MiB at most, because at times they are written a lot, and little of that stays live.
 	Short []uint32
-	// SegmentSize is the usual size of segments, in bytes: a multiple of 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. A shard's
-	// first ones are shorter, and all of them on a small disk.
+	// SegmentSize is the usual size of segments, in bytes: a multiple of 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. A shard's first segments
+	// are shorter, and on a small disk all segments are.
 	SegmentSize int64
 	// Clock returns the log's time; nil = the wall clock.
 	Clock  func() hook.Instant
@@ -48,24 +48,23 @@ type Options struct {
 // Events are callbacks. Any may be nil. They are called from many goroutines, must not block, and must not use the Engine or its
 // Logs.
 type Events struct {
-	// Space reports that the disk has no space for a shard's next segment, or that its file cannot be opened because the process has
-	// too many open, and what is lacking; later, with nil, that it has
-	// space again. In between, entries that bring more are taken until half of the last segment is used, and then refused with
-	// ErrFull. Callers should stop filling the log at the first sign.
+	// Space reports with a Shortage that a shard cannot get its next segment, because the disk has no space or the process has too many open
+	// files; later, with nil, that it can again. In between, Bringing entries are taken until half of the last segment is used, and then
+	// refused with ErrFull. Callers should stop filling the log at the first report.
 	Space func(shard uint32, low *Shortage)
-	// Cut reports that an entry at the end of a shard was not written whole when the process or the machine stopped, and is
-	// dropped. Its Append never returned; with Flush, entries after it are dropped, too.
+	// Cut reports that the last entry of a shard was incomplete when the process or the machine stopped, and is dropped. Its Append never
+	// returned. With Flush, entries behind it are dropped, too.
 	Cut func(shard uint32, file string, offset int64)
-	// Progress reports how many bytes of how many were replayed.
+	// Progress reports how many of total bytes were replayed.
 	Progress func(shard uint32, done, total int64)
 }
 
-// Shortage says how much space a log needs that its disk does not have.
+// Shortage describes missing space on a log's disk.
 type Shortage struct {
 	Path   string // of the data directory; "" = unknown
-	Free   int64  // bytes; less than 0 = unknown
-	Needed int64  // bytes that have to be free for the log to go on
-	Files  bool   // it is not space that is missing: no more files can be opened
+	Free   int64  // bytes; negative = unknown
+	Needed int64  // free bytes that the log needs to continue
+	Files  bool   // not space is missing: the process can open no more files
 }
 
 const (
@@ -76,22 +75,22 @@ const (
 
 	// page is the unit to which writes are padded, so that the operating system need not read the rest of a page first.
 	page = 4096
-	// retryAfter is how long to wait until a full disk is checked again.
+	// retryAfter is the pause between two checks of a full disk.
 	retryAfter = time.Second
 )
 
-// A disk has space for so many segments, unless they would be shorter than fittedLeast.
+// A disk has space for fitted segments, unless these would be shorter than fittedLeast.
 const (
 	fitted      = 32
 	fittedLeast = 64 << 10
 )
 
-// fit shortens segments for a disk on which logs can have so many bytes.
+// fit shortens segments for a disk on which logs can take capacity bytes.
 func (o *Options) fit(capacity int64) {
 	o.SegmentSize = min(o.SegmentSize, max(fittedLeast, capacity/fitted/page*page))
 }
 
-// capacity returns how many bytes logs can have on the disk, at least if that is too little for segments of that size.
+// capacity returns how many bytes logs can take on the disk. The result is exact only if it is too small for segments of size bytes.
 func capacity(fsys vfs.FS, size int64) (int64, error) {
 	space, ok := vfs.SpaceOf(fsys)
 	if !ok || space.Free/fitted >= size {
@@ -104,7 +103,7 @@ func capacity(fsys vfs.FS, size int64) (int64, error) {
 	return space.Free, err
 }
 
-// withDefaults checks the options and sets defaults, for a disk on which logs can have so many bytes.
+// withDefaults checks the options and sets defaults, for a disk on which logs can take capacity bytes.
 func (o Options) withDefaults(capacity int64) (Options, error) {
 	if o.SegmentSize == 0 {
 		o.SegmentSize = defaultSegment
@@ -136,22 +135,22 @@ func (o Options) withDefaults(capacity int64) (Options, error) {
 
 func wallClock() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
 
-// storage holds what the parts of a shard share. It is immutable.
+// storage holds the common parts of a shard. It is immutable.
 type storage struct {
 	fs      vfs.FS
 	shard   uint32
-	syncAll func() // makes durable what Flush has left in the system's cache, in all shards
+	syncAll func() // makes all shards' writes durable that Flush has left in the system's cache
 	firm    bool   // other shards use Flush
 	Options
 }
 
-// sizeAfter returns the size of the segment that follows one of that size, which is 0 for the first. Small logs get short ones.
+// sizeAfter returns the size of the segment that follows one of size bytes; 0 = the first segment is meant. Small logs get short segments.
 func (s *storage) sizeAfter(size int64) int64 {
 	const growth = 4
 	return min(max(growth*size, s.first), s.SegmentSize)
 }
 
-// mode adds Direct to a mode, except with Flush, where an append only reaches the system's cache.
+// mode adds Direct to a mode, except with Flush, whose appends only reach the system's cache.
 func (s *storage) mode(m vfs.Mode) vfs.Mode {
 	if s.Durability == Fsync {
 		m |= vfs.Direct
@@ -159,7 +158,7 @@ func (s *storage) mode(m vfs.Mode) vfs.Mode {
 	return m
 }
 
-// remove removes files, all that can be.
+// remove removes as many of the files as it can.
 func (s *storage) remove(files []named) (err error) {
 	for _, f := range files {
 		err = errors.Join(err, s.fs.Remove(f.Name))

@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// largeEntry is more than a segment of these tests holds.
+// largeEntry is larger than a segment of these tests.
 const largeEntry = 100_000
 
 func TestConformance(t *testing.T) {
@@ -59,7 +59,7 @@ func TestOptions(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		options Options
-		want    string // part of the error; empty: none
+		want    string // part of the error; "" = there is none
 	}{
 		{"defaults", Options{}, ""},
 		{"smallest", Options{SegmentSize: 16 << 10}, ""},

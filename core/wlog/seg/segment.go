@@ -25,12 +25,12 @@ import (
 //	----------+--------+--------+
 //	           56       60       64
 //
-// Entries follow, each beginning at a multiple of 8 with zeros in between. The last of a closed segment is a filler up to the end
-// of the file. If less than an entry's header is left there, it is zeros instead.
+// Entries follow, each at a multiple of 8, with zeros in between. The last entry of a closed segment is a filler up to the end of the file.
+// If less space than an entry's header is left there, it is zeros instead.
 //
-// salt is chosen at random whenever a file becomes a segment, and is part of the checksum of every entry. epoch is that of the
-// owner then, and prepared the log's time, in nanoseconds since the Unix epoch. The checksum is CRC-32C of the bytes before it.
-// Magic, version and checksum have the same place in every version of the format.
+// salt is chosen at random whenever a file becomes a segment, and is part of the checksum of every entry. epoch is that of the shard's
+// owner at that time, and prepared is the log's time then, in nanoseconds since the Unix epoch. The checksum is CRC-32C of the bytes before
+// it. Magic, version and checksum have the same place in every version of the format.
 const (
 	segmentMagic   = "curfewlg"
 	segmentVersion = 1
@@ -46,7 +46,7 @@ type segment struct {
 	size   int64
 	made   hook.Instant
 	file   vfs.File
-	bad    *Damage // why it cannot be read; then the file is not open
+	bad    *Damage // why the segment cannot be read; its file is not open then
 
 	last wlog.Index // the last entry of kind Data; valid once the segment is closed
 
@@ -81,7 +81,7 @@ func (g *segment) header(shard uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// open opens a segment and reads its header. If the header is damaged, the segment is bad. The error may be a wlog.ErrNewer.
+// open opens a segment and reads its header. A segment with a damaged header is returned with bad set. The error may be a wlog.ErrNewer.
 func open(fsys vfs.FS, f named, mode vfs.Mode) (*segment, error) {
 	file, err := fsys.Open(f.Name, mode)
 	if err != nil {
@@ -122,7 +122,7 @@ func (g *segment) readHeader(shard uint32) error {
 	return g.parseHeader(b[:], shard)
 }
 
-// parseHeader reads a header whose checksum is right.
+// parseHeader reads a header with a valid checksum.
 func (g *segment) parseHeader(b []byte, shard uint32) error {
 	g.salt = binary.LittleEndian.Uint64(b[24:])
 	g.epoch = binary.LittleEndian.Uint64(b[32:])
@@ -137,10 +137,10 @@ func (g *segment) parseHeader(b []byte, shard uint32) error {
 	return nil
 }
 
-// maxFile is the maximum size of a segment: that with the largest possible entry.
+// maxFile is the maximum size of a segment: one with the largest possible entry.
 const maxFile = wlog.MaxEntry + maxSegment
 
-// read fills p from the file. A file that ends before is damaged.
+// read fills p from the file. A file that is too short is damaged.
 func (g *segment) read(p []byte, off int64) error {
 	n, err := g.file.ReadAt(p, off)
 	if n == len(p) {

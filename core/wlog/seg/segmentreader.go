@@ -2,8 +2,8 @@ package seg
 
 import "github.com/curfewmq/curfew/core/wlog/vfs"
 
-// segmentReader reads a segment from front to back in large pieces, and reads ahead the next one in the background. It belongs to
-// one goroutine and can be used for one segment after another.
+// segmentReader reads a segment from front to back in large pieces, and reads the next piece ahead in the background. It belongs to one
+// goroutine, and can be used for one segment after another.
 type segmentReader struct {
 	g    *segment
 	buf  []byte
@@ -11,7 +11,7 @@ type segmentReader struct {
 	next ahead
 }
 
-// ahead is a piece that is read ahead.
+// ahead is the piece that is read ahead.
 type ahead struct {
 	buf  []byte
 	off  int64         // in the file
@@ -20,7 +20,7 @@ type ahead struct {
 	done chan struct{} // nil = nothing is being read
 }
 
-// piece is how many bytes are read at a time: enough for the disk, and few enough to be still in the processor's cache when their
+// piece is how many bytes are read at a time: enough to keep the disk busy, and few enough to be still in the processor's cache when their
 // checksums are computed.
 const piece = 512 << 10
 
@@ -38,8 +38,8 @@ func (r *segmentReader) wait() {
 	}
 }
 
-// at returns n bytes or more of the file from off on. They are valid until the next call. If the file has fewer, at returns
-// damage, before it allocates memory for them.
+// at returns n bytes or more of the file from off on, valid until the next call. If the file has fewer, at returns damage before it
+// allocates memory.
 func (r *segmentReader) at(off int64, n int) ([]byte, error) {
 	if off >= r.from && off+int64(n) <= r.from+int64(len(r.buf)) {
 		return r.buf[off-r.from:], nil
@@ -60,7 +60,7 @@ func (r *segmentReader) at(off int64, n int) ([]byte, error) {
 	return r.buf[off-from:], nil
 }
 
-// keep moves the bytes from off on to the front of buf, and returns how many there are.
+// keep moves the bytes from off on to the front of buf, and returns their number.
 func (r *segmentReader) keep(off int64) int {
 	if off < r.from || off >= r.from+int64(len(r.buf)) {
 		return 0
@@ -68,7 +68,7 @@ func (r *segmentReader) keep(off int64) int {
 	return copy(r.buf, r.buf[off-r.from:])
 }
 
-// take appends what was read ahead, if that comes next.
+// take appends the piece that was read ahead, if it comes next.
 func (r *segmentReader) take() {
 	pending := r.next.done != nil
 	r.wait()
@@ -81,7 +81,7 @@ func (r *segmentReader) take() {
 	copy(r.buf[had:], r.next.buf[:r.next.n])
 }
 
-// fill reads on until buf has so many bytes.
+// fill reads on until buf has size bytes.
 func (r *segmentReader) fill(size int) error {
 	had := len(r.buf)
 	if had >= size {
@@ -101,7 +101,7 @@ func (r *segmentReader) grow(size int) {
 	r.buf = bigger[:size]
 }
 
-// readAhead begins to read the next piece: as much as was just needed, because entries are often alike.
+// readAhead begins to read the next piece. It is as long as the bytes just needed, because successive entries are often of similar size.
 func (r *segmentReader) readAhead(needed int) {
 	const most = 8 * piece
 	a := &r.next

@@ -12,17 +12,16 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Snapshot is the logs of all shards as of one instant: what a process that was killed just then would have left, without
-// appends that were in flight. The files are not copied. Those that are trimmed meanwhile keep their space on the disk until
-// they are released.
+// Snapshot is the logs of all shards at one instant, as a process killed at that instant would have left them, without appends in flight.
+// The files are not copied. Files that are trimmed meanwhile keep their space on the disk until they are released.
 //
 // It belongs to one goroutine, which must close it.
 type Snapshot struct {
-	// Files are in the order in which a new directory should get them, each shard's together: until the last of a shard is
-	// there, the shard is damaged and no broker takes it for a whole one.
+	// Files are in the order in which they should be written to a new directory, each shard's together. A shard is damaged until its last file
+	// is there, so no broker takes an incomplete shard for a whole one.
 	Files []*SnapshotFile
 
-	unlock func() error // of a directory that no engine has open; nil = there is nothing to unlock
+	unlock func() error // unlocks a directory that no engine has open; nil = nothing is locked
 }
 
 // SnapshotFile is a file of a [Snapshot].
@@ -30,15 +29,15 @@ type SnapshotFile struct {
 	Name  string
 	Shard uint32
 	Size  int64 // of the file
-	Bytes int64 // that are to be copied; the rest of the file is zeros
+	Bytes int64 // bytes to copy; the rest of the file is zeros
 
-	begin   []byte // the bytes that are to be copied; nil = they are file's
+	begin   []byte // the bytes to copy; nil = read them from file
 	file    io.ReaderAt
 	release func() error // nil = there is nothing to release
 }
 
-// ReadAt implements [io.ReaderAt] for the bytes that are to be copied. Reads of whole pages into memory of [vfs.Aligned] bypass
-// the system's cache. They may go on beyond Bytes, where they return what is in the file now.
+// ReadAt implements [io.ReaderAt] for the bytes to copy. Reads of whole pages into memory of [vfs.Aligned] bypass the system's cache. A
+// read may go beyond Bytes, and then returns the present contents of the file.
 func (f *SnapshotFile) ReadAt(p []byte, off int64) (int, error) {
 	if f.file != nil {
 		return f.file.ReadAt(p, off)
@@ -53,7 +52,7 @@ func (f *SnapshotFile) ReadAt(p []byte, off int64) (int, error) {
 	return n, nil
 }
 
-// Release gives the file back. It cannot be read any more.
+// Release gives the file back, which must not be read any more.
 func (f *SnapshotFile) Release() error {
 	if f.release == nil {
 		return nil
@@ -76,12 +75,12 @@ func (s *Snapshot) Close() error {
 	return all
 }
 
-// add adds a shard that begins with that segment.
+// add adds a shard whose log begins with segment first.
 func (s *Snapshot) add(shard, first uint32) {
 	s.Files = append(s.Files, &SnapshotFile{Name: fileName(shard, first, firstFile), Shard: shard})
 }
 
-// addSegment adds the next segment of a shard, up to an offset.
+// addSegment adds the next segment of a shard, up to offset end.
 func (s *Snapshot) addSegment(shard uint32, g *segment, end int64, release func() error) {
 	s.Files = append(s.Files, &SnapshotFile{Name: g.name, Shard: shard, Size: g.size, Bytes: end, file: g.file, release: release})
 }
@@ -92,8 +91,8 @@ func (s *Snapshot) addUnused(shard uint32, g *segment) {
 	s.Files = append(s.Files, &SnapshotFile{Name: g.name, Shard: shard, Size: g.size, Bytes: int64(len(b)), begin: b})
 }
 
-// Snapshot returns the logs as they are now. It waits for appends in flight, and others wait meanwhile. It fails if any log has
-// failed, or is not open.
+// Snapshot returns the logs as they are now. It waits for appends in flight; new appends wait until it returns. It fails if any log has
+// failed or is not open.
 func (e *Engine) Snapshot() (*Snapshot, error) {
 	logs, err := e.open()
 	if err != nil {
@@ -128,8 +127,8 @@ func (e *Engine) open() (logs []*shardLog, err error) {
 	return logs, nil
 }
 
-// lockAll locks logs, all at the same time: so none waits for longer than the longest append takes. No goroutine that holds one
-// of these locks waits for another.
+// lockAll locks all logs at the same time, so that each waits only as long as the longest append takes. No goroutine that holds one of
+// these locks waits for another one.
 func lockAll(logs []*shardLog) (unlock func()) {
 	var locked sync.WaitGroup
 	for _, l := range logs {
@@ -163,7 +162,7 @@ func (l *shardLog) snapshot(s *Snapshot) error {
 	if l.active.size-l.end >= wlog.HeaderSize {
 		return nil
 	}
-	// Nothing fits any more, so replay takes the segment for a closed one, and looks for the next.
+	// No entry fits any more, so a replay takes the segment for a closed one and looks for the next.
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
 	if l.pool.next == nil {
@@ -173,8 +172,8 @@ func (l *shardLog) snapshot(s *Snapshot) error {
 	return nil
 }
 
-// ReadSnapshot returns the logs in a directory that no engine has open, which stays locked until the snapshot is closed. It reads
-// all of them, and refuses those that are damaged. An entry at the end of a log that was not finished is left out.
+// ReadSnapshot returns the logs in a directory that no engine has open. The directory stays locked until the snapshot is closed.
+// ReadSnapshot reads all logs, and refuses damaged ones. It leaves out an incomplete entry at the end of a log.
 func ReadSnapshot(ctx context.Context, fsys vfs.FS) (*Snapshot, error) {
 	unlock, err := lockToRead(fsys)
 	if err != nil {

@@ -51,8 +51,8 @@ func replayed(t *testing.T, fsys vfs.FS, shards uint32) (found [][]string) {
 	return found
 }
 
-// A snapshot has every entry that was appended before it, none from later, and of those that were trimmed only the latest,
-// whatever is appended and trimmed while it is copied.
+// A snapshot has every entry that was appended before it and none of later ones. Of trimmed entries it has at most the latest. This holds
+// whatever is appended and trimmed while the snapshot is copied.
 func TestCampaignSnapshot(t *testing.T) {
 	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 25/fewer, 200) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { newSnapshooter(t, seed).run() })
@@ -67,7 +67,7 @@ type snapshooter struct {
 	engine  *Engine
 	logs    []wlog.Log
 	entries [][]string
-	trimmed []int // how many of entries may be gone
+	trimmed []int // how many of the entries may be gone
 	at      [][]wlog.Index
 }
 
@@ -94,7 +94,7 @@ func (s *snapshooter) step() {
 		return
 	}
 	size := s.rng.IntN(1 << s.rng.IntN(15))
-	if s.rng.IntN(8) == 0 { // up to the end of the segment, or nearly
+	if s.rng.IntN(8) == 0 { // up to the end of the segment, or nearly so
 		l := s.logs[i].(*shardLog)
 		size = max(0, int(l.active.size-l.end)-wlog.HeaderSize-s.rng.IntN(80))
 	}
@@ -128,7 +128,7 @@ func (s *snapshooter) run() {
 	s.compare("offline", copied(s.T, snapshot), s.entries, s.trimmed)
 }
 
-// compare checks what a copy of a snapshot replays.
+// compare checks the replay of a snapshot's copy.
 func (s *snapshooter) compare(when string, fsys *crashfs.FS, had [][]string, gone []int) {
 	reports, err := Verify(s.Context(), fsys)
 	must(s.T, err)
@@ -145,7 +145,7 @@ func (s *snapshooter) compare(when string, fsys *crashfs.FS, had [][]string, gon
 	}
 }
 
-// Trimmed files that a snapshot has keep their space on the disk, which the statistics say, and are not used again.
+// Trimmed files of a snapshot keep their space on the disk, which the statistics show, and are not reused.
 func TestSnapshotPinsFiles(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())

@@ -19,7 +19,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// notices is what Space was told, from whichever goroutine.
+// notices are the reports of Space, from any goroutine.
 type notices struct {
 	mu   sync.Mutex
 	list []bool
@@ -37,7 +37,7 @@ func (n *notices) all() []bool {
 	return slices.Clone(n.list)
 }
 
-// watched are options that note what Space is told.
+// watched returns options that record the reports of Space.
 func watched(told *notices) Options {
 	o := small()
 	o.inline = false
@@ -45,8 +45,7 @@ func watched(told *notices) Options {
 	return o
 }
 
-// appendWhile appends entries of that size until one is refused for lack of
-// space, and returns how many were not.
+// appendWhile appends entries of size bytes until one is refused for lack of space, and returns the number of the others.
 func (s *shard) appendWhile(t *testing.T, size int, purpose wlog.Purpose) int {
 	t.Helper()
 	for n := 0; ; n++ {
@@ -58,7 +57,7 @@ func (s *shard) appendWhile(t *testing.T, size int, purpose wlog.Purpose) int {
 	}
 }
 
-// settle appends an entry of that size for which some space is kept.
+// settle appends a Settling entry of size bytes.
 func (s *shard) settle(t *testing.T, size int) {
 	t.Helper()
 	_, err := s.Append(t.Context(), make([]byte, size), wlog.Settling)
@@ -110,10 +109,10 @@ func TestFullDisk(t *testing.T) {
 	})
 }
 
-// Connections may leave no descriptors for files: that is over when they are, as a full disk is, and no log has ended.
+// Connections may leave no descriptors for files. That ends like a full disk, when there are descriptors again, and no log has ended.
 func TestNoMoreFilesCanBeOpened(t *testing.T) {
-	for _, kind := range []crashfs.OpKind{crashfs.OpCreate, crashfs.OpSyncDir} { // the latter after the file got its name
-		for trimmed := range 2 { // files that are used again
+	for _, kind := range []crashfs.OpKind{crashfs.OpCreate, crashfs.OpSyncDir} { // the latter after the file has got its name
+		for trimmed := range 2 { // with files that are reused
 			synctest.Test(t, func(t *testing.T) {
 				var told notices
 				var files atomic.Bool
@@ -162,13 +161,13 @@ func TestNoMoreFilesCanBeOpened(t *testing.T) {
 	}
 }
 
-// A trim makes names durable, too, and would end the log if it could not open the directory.
+// A trim also makes names durable, and would end the log if it could not open the directory.
 func TestAnEngineNeedsNoDescriptorToSyncNames(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "logs")
 	d, err := vfs.Make(dir)
 	must(t, err)
 	e := newEngine(t, d, small())
-	must(t, os.Rename(dir, dir+".away")) // it can be opened as little as without a descriptor
+	must(t, os.Rename(dir, dir+".away")) // like a lack of descriptors: the directory cannot be opened
 	if err := d.Sync(); err == nil {
 		t.Fatal("the directory could be opened")
 	}
@@ -219,7 +218,7 @@ func TestOpenWithoutAnySpace(t *testing.T) {
 	})
 }
 
-// Space that Trim gives back is used at once.
+// Space that Trim frees is used at once.
 func TestTrimEndsAFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told notices
@@ -240,8 +239,8 @@ func TestTrimEndsAFullDisk(t *testing.T) {
 	})
 }
 
-// For an entry that needs a segment larger than usual there may be no space while
-// there is for others. Whoever brings it waits, and what settles does not.
+// There may be no space for an entry that needs an unusually large segment, while there is space for others. Its publisher waits, and
+// entries that settle do not.
 func TestNoSpaceForALargeEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told notices
@@ -249,7 +248,7 @@ func TestNoSpaceForALargeEntry(t *testing.T) {
 		s := openShard(t, fsys, watched(&told))
 		s.append(t, strings.Repeat("x", 20_000))
 		synctest.Wait()          // the next segment is there
-		fsys.SetSpace(290 << 10) // what is kept has 128 KiB, the large one 100 and the one after it 64
+		fsys.SetSpace(290 << 10) // the reserve has 128 KiB, the large segment 100 and the one after it 64
 		if n := s.appendWhile(t, largeEntry, wlog.Bringing); n > 0 {
 			t.Errorf("%d large entries fit", n)
 		}
@@ -274,9 +273,8 @@ func TestNoSpaceForALargeEntry(t *testing.T) {
 	})
 }
 
-// The disk was too full for a large entry, and the segment that was ready has
-// been taken since. What Trim gives back, or the next look for space, must make
-// the segment after that one.
+// The disk was too full for a large entry, and the segment that was ready has been taken since. The space that Trim frees, or the next
+// check for space, must make the segment after that one.
 func TestSegmentAfterAFullDisk(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -319,8 +317,7 @@ func TestSegmentAfterAFullDisk(t *testing.T) {
 	}
 }
 
-// However little there is, what settles takes all of it: the disk's last bytes in
-// segments as short as they must be.
+// However little space there is, Settling entries use all of it: the disk's last bytes in segments that are as short as necessary.
 func TestWhatSettlesTakesTheLastOfTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told notices
@@ -348,8 +345,7 @@ func TestWhatSettlesTakesTheLastOfTheDisk(t *testing.T) {
 	})
 }
 
-// On a disk of 64 MB there was no second segment of 64 MiB: publishers were
-// stopped for good after 8.5 MB.
+// A disk of 64 MB had no space for a second segment of 64 MiB: publishers were stopped for good after 8.5 MB.
 func TestASmallDiskHasShortSegments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, tc := range []struct {
@@ -383,7 +379,7 @@ func TestASmallDiskHasShortSegments(t *testing.T) {
 	})
 }
 
-// capacityOf opens the shard's directory anew and returns the size of segments.
+// capacityOf opens the shard's directory anew, and returns the size of segments.
 func capacityOf(t *testing.T, s *shard) int64 {
 	t.Helper()
 	s.close(t)

@@ -2,16 +2,16 @@ package seg
 
 import "github.com/curfewmq/curfew/core/telemetry"
 
-// Stats describes the files of a shard, and how fast they are synced.
+// Stats describes the files of a shard, and how fast the disk syncs them.
 type Stats struct {
-	Segments   int   // files that hold the log
-	Bytes      int64 // of them; they have their full length from the beginning
-	Spares     int   // files that will be used next
+	Segments   int   // number of files that hold the log
+	Bytes      int64 // of these files, which have their full length from the beginning
+	Spares     int   // number of files that will be used next
 	SpareBytes int64
-	// PinnedBytes are those of files that were removed from the log, and whose space a [Snapshot] still holds.
+	// PinnedBytes are the bytes of files that were removed from the log and whose space a [Snapshot] still holds.
 	PinnedBytes int64
-	// Syncs is how many seconds the disk took to make writes durable, since the shard was opened. With Flush segments are
-	// synced only when they are closed.
+	// Syncs are the seconds that the disk took to make writes durable, since the shard was opened. With Flush, segments are synced only when
+	// they are closed.
 	Syncs telemetry.Distribution
 }
 

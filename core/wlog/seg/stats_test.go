@@ -48,7 +48,7 @@ func TestStats(t *testing.T) {
 	}
 }
 
-// What Stats says is on the disk.
+// Stats describes the files on the disk.
 func TestStatsAreWhatIsOnTheDisk(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
@@ -99,8 +99,7 @@ func TestStatsOfAShardThatIsNotOpen(t *testing.T) {
 	must(t, e.Close())
 }
 
-// Reading a shard may take minutes, in which somebody may look at the broker:
-// Stats used to wait for that.
+// Reading a shard may take minutes, in which an operator may look at the broker. Stats used to wait for that.
 func TestStatsDoNotWaitForAShardThatIsOpened(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())

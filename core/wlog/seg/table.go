@@ -11,9 +11,9 @@ import (
 
 // table holds the segments of a shard's log. It lends them to readers, so that their files are neither closed nor reused meanwhile.
 type table struct {
-	mu       sync.Mutex // guards what follows, and the segments' readers and dropped
+	mu       sync.Mutex // guards the rest, and the segments' readers and dropped
 	segments []*segment // in order; the last is the active one
-	pinned   int64      // bytes of files that were dropped, and that readers still have
+	pinned   int64      // bytes of dropped files that readers still use
 	closed   bool
 }
 
@@ -23,7 +23,7 @@ func (t *table) add(g *segment) {
 	t.segments = append(t.segments, g)
 }
 
-// size returns how many segments there are, and the size of their files.
+// size returns the number of segments, and the size of their files.
 func (t *table) size() (n int, bytes int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,7 +33,7 @@ func (t *table) size() (n int, bytes int64) {
 	return len(t.segments), bytes
 }
 
-// borrow returns the segment of an index. The caller releases it.
+// borrow returns the segment that holds an index. The caller releases it.
 func (t *table) borrow(at wlog.Index) (*segment, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,15 +76,15 @@ func (t *table) release(g *segment) {
 	}
 }
 
-// pinnedBytes returns how much space of the disk only readers still hold.
+// pinnedBytes returns the disk space that only readers still hold.
 func (t *table) pinnedBytes() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.pinned
 }
 
-// drop takes out the oldest segment. left is how many closed ones remain. borrowed reports whether a reader has the segment;
-// then release closes its file.
+// drop removes the oldest segment. left is the number of remaining closed segments. borrowed reports whether a reader uses the segment;
+// release closes its file then.
 func (t *table) drop() (g *segment, left int, borrowed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,8 +97,8 @@ func (t *table) drop() (g *segment, left int, borrowed bool) {
 	return g, len(t.segments) - 1, g.readers > 0
 }
 
-// dead returns how many of the oldest segments hold no entries from an index on, the number of the first segment after them,
-// and how many closed segments remain.
+// dead returns how many of the oldest segments hold no entry at or behind an index, the number of the first segment after them, and the
+// number of remaining closed segments.
 func (t *table) dead(before wlog.Index) (n int, first uint32, left int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +108,7 @@ func (t *table) dead(before wlog.Index) (n int, first uint32, left int) {
 	return n, t.segments[n].number, len(t.segments) - 1 - n
 }
 
-// close closes all files; release closes those that are borrowed.
+// close closes all files, except borrowed ones, which release closes.
 func (t *table) close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -119,7 +119,7 @@ func (t *table) close() {
 	for _, g := range t.segments {
 		g.dropped = true
 		if g.readers == 0 {
-			_ = g.file.Close() // it was synced if it had to be
+			_ = g.file.Close() // synced before, where necessary
 		}
 	}
 }

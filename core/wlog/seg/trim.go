@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// How many idle files are kept while the log has closed segments, and once it has none.
+// The number of idle files that are kept while the log has closed segments, and once it has none.
 const (
 	idleInUse   = 2
 	idleDrained = 1
@@ -19,12 +19,12 @@ type reclaimer struct {
 	table *table
 	pool  *pool
 
-	mu      sync.Mutex // held while segments are removed; guards what follows
+	mu      sync.Mutex // held while segments are removed; guards the rest
 	first   uint32     // as recorded on disk, see recordedFirst
 	stopped bool
 }
 
-// trim removes all segments that hold no entries from an index on, the oldest first.
+// trim removes all segments that hold no entry at or behind an index, the oldest first.
 func (r *reclaimer) trim(before wlog.Index) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -47,7 +47,7 @@ func (r *reclaimer) trim(before wlog.Index) error {
 	return err
 }
 
-// begin makes sure that it is recorded which segment the log begins with.
+// begin makes sure that the log's first segment is recorded.
 func (r *reclaimer) begin() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,8 +55,8 @@ func (r *reclaimer) begin() error {
 	return r.recordFirst(max(first, r.first))
 }
 
-// recordFirst records, durably, which segment the log begins with. Older ones may be removed after that. On most file systems a
-// name takes no space. If there is none for it nevertheless, or no file can be opened, the log is trimmed without.
+// recordFirst records durably which segment the log begins with; older ones may be removed after that. On most file systems a name takes no
+// space. If there is no space for it nevertheless, or no file can be opened, the log is trimmed without a record.
 func (r *reclaimer) recordFirst(first uint32) error {
 	if first == r.first {
 		return nil
@@ -81,8 +81,8 @@ func (r *reclaimer) recordFirst(first uint32) error {
 	return r.fs.Sync()
 }
 
-// reclaim removes a file from the log durably before the next is touched: otherwise a loss of power could leave a gap. A file
-// that is borrowed is not reused.
+// reclaim removes a file from the log durably before the next one is touched: otherwise a loss of power could leave a gap. A borrowed file
+// is not reused.
 func (r *reclaimer) reclaim(g *segment, left int, borrowed bool) error {
 	spare := named{shard: r.shard, number: g.number, kind: spareFile}
 	spare.Name, spare.Size = fileName(r.shard, g.number, spareFile), g.size
@@ -104,7 +104,7 @@ func (r *reclaimer) reclaim(g *segment, left int, borrowed bool) error {
 	return r.fs.Remove(spare.Name)
 }
 
-// mostIdle returns how many idle files a log with so many closed segments keeps.
+// mostIdle returns how many idle files a log with closed segments keeps; closed is their number.
 func mostIdle(closed int) int {
 	if closed == 0 {
 		return idleDrained
@@ -112,7 +112,7 @@ func mostIdle(closed int) int {
 	return idleInUse
 }
 
-// stop waits for a trim in progress and prevents others.
+// stop waits for a trim in progress, and prevents further ones.
 func (r *reclaimer) stop() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

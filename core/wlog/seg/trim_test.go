@@ -55,13 +55,13 @@ func TestTrimReclaimsWholeSegments(t *testing.T) {
 	s.close(t)
 }
 
-// A segment of which nothing is needed is freed, although it was the active one: an entry that trims begins another.
+// A segment without needed entries is freed although it was the active one, because a Trimming entry begins another segment.
 func TestTrimmingBeginsASegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fsys := crashfs.New(1)
 		s := openShard(t, fsys, small())
 		s.append(t, strings.Repeat("x", 300_000))
-		must(t, s.Trim(1)) // what is prepared is there
+		must(t, s.Trim(1)) // waits for the prepared segment
 		fsys.SetSpace(40 << 10)
 		if _, err := s.Append(t.Context(), make([]byte, 200_000), wlog.Settling); !errors.Is(err, wlog.ErrFull) {
 			t.Fatalf("got %v, want %v", err, wlog.ErrFull)
@@ -79,9 +79,9 @@ func TestTrimmingBeginsASegment(t *testing.T) {
 	})
 }
 
-// In the steady state nothing is allocated or removed.
+// In the steady state no file is allocated or removed.
 func TestSegmentsAreUsedAgain(t *testing.T) {
-	for _, live := range []int{5, 50, 150} { // entries of about 1 KiB, some 60 to a segment
+	for _, live := range []int{5, 50, 150} { // entries of about 1 KiB, some 60 in a segment
 		fsys := crashfs.New(1)
 		s := openShard(t, fsys, small())
 		var indices []wlog.Index
@@ -108,7 +108,7 @@ func TestSegmentsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// A log that never held much takes little, and one that holds much has few files.
+// A log that never held much takes little space, and a log that holds much has few files.
 func TestSegmentsGrow(t *testing.T) {
 	fsys := crashfs.New(1)
 	o := small()
@@ -141,7 +141,7 @@ func TestSegmentsGrow(t *testing.T) {
 	s.close(t)
 }
 
-// A file that somebody reads from is neither used again nor closed under them.
+// A file with a reader is neither reused nor closed under it.
 func TestTrimWhileReading(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
@@ -172,7 +172,7 @@ func TestSparesSurvive(t *testing.T) {
 	s.fillUntil(t, 4, 1000)
 	must(t, s.Trim(1<<62))
 	s.close(t)
-	replace(t, fsys, "00000-00000009.new", make([]byte, 100)) // a process died while it made this
+	replace(t, fsys, "00000-00000009.new", make([]byte, 100)) // a process died while it made this file
 	replace(t, fsys, "00000-00000001.spare", make([]byte, 100))
 	replace(t, fsys, "00001-00000001.spare", make([]byte, 100)) // another shard's
 	s = openShard(t, fsys, small())
@@ -209,8 +209,8 @@ func TestTrimFails(t *testing.T) {
 	}
 }
 
-// With Flush, trimming made the new names of the files durable before what had
-// been moved out of them was: a loss of power took what had been durable for long.
+// With Flush, a trim made the new names of files durable before the entries that had been moved out of them: a loss of power destroyed
+// entries that had been durable for long.
 func TestFlushTrimsOnlyWhatIsDurableElsewhere(t *testing.T) {
 	for seed := range uint64(100) {
 		fsys := crashfs.New(seed)
@@ -218,8 +218,8 @@ func TestFlushTrimsOnlyWhatIsDurableElsewhere(t *testing.T) {
 		o.Durability = Flush
 		s := openShard(t, fsys, o)
 		s.append(t, "old and precious")
-		s.fillUntil(t, 3, 4000)               // what is before is closed, and durable
-		at := s.append(t, "old and precious") // it is moved
+		s.fillUntil(t, 3, 4000)               // the segments before are closed, and durable
+		at := s.append(t, "old and precious") // the entry was moved
 		must(t, s.Trim(at))
 		fsys = fsys.LosePower()
 		_ = s.engine.Close()
@@ -231,8 +231,7 @@ func TestFlushTrimsOnlyWhatIsDurableElsewhere(t *testing.T) {
 	}
 }
 
-// What leaves a shard may be in another by now, as dead letters are: that one has
-// to be durable, too.
+// Messages that leave a shard may be in another one by now, such as dead letters. The other shard must be durable, too.
 func TestFlushTrimsOnlyWhatIsDurableInOtherShards(t *testing.T) {
 	for seed := range uint64(100) {
 		fsys := crashfs.New(seed)
@@ -262,7 +261,7 @@ func TestFlushTrimsOnlyWhatIsDurableInOtherShards(t *testing.T) {
 	}
 }
 
-// Segments of another size than is made now are read, and not used again.
+// Segments of another size than the present one are read, and not reused.
 func TestSegmentSizeChanges(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, Options{SegmentSize: 32 << 10, inline: true})
@@ -282,8 +281,7 @@ func TestSegmentSizeChanges(t *testing.T) {
 	}
 }
 
-// A log of definitions held a few kilobytes and took three files of 64 MiB for good
-// after tens of thousands of queues had come and gone.
+// A log of definitions held a few kilobytes and took three files of 64 MiB for good, after tens of thousands of queues had come and gone.
 func TestAShortShardTakesLittleOnceItIsDrained(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, Options{Short: []uint32{0}, inline: true})

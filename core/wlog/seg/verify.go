@@ -15,18 +15,18 @@ import (
 type ShardReport struct {
 	Shard    uint32
 	Segments int
-	Entries  int          // whole ones of kind Data
+	Entries  int          // complete entries of kind Data
 	Bytes    int64        // of their bodies
-	First    wlog.Index   // of them; 0 = there are none
-	Last     wlog.Index   // of them
-	Epoch    uint64       // of the last whole entry
-	Time     hook.Instant // of the last whole entry
-	Cut      *Damage      // where the log ends with an entry that was not finished, which is no damage; nil = it does not
+	First    wlog.Index   // of the first of these; 0 = there are none
+	Last     wlog.Index   // of the last of these
+	Epoch    uint64       // of the last complete entry
+	Time     hook.Instant // of the last complete entry
+	Cut      *Damage      // the incomplete entry at the end of the log, which is not damage; nil = there is none
 	Damage   []*Damage    // in order; at most one per segment
 }
 
-// Verify reads the log of every shard in a directory that no engine has open, and reports its entries and its damage. It changes
-// nothing. The error says why the directory could not be read.
+// Verify reads the log of every shard in a directory that no engine has open, and reports its entries and its damage. It changes nothing.
+// An error means that the directory could not be read.
 func Verify(ctx context.Context, fsys vfs.FS) ([]ShardReport, error) {
 	var reports []ShardReport
 	err := inspect(fsys, func(shard uint32, all []named) error {
@@ -110,7 +110,7 @@ func (r *ShardReport) entry(_ *segment, at wlog.Index, h *wlog.Header, body []by
 	return nil
 }
 
-// cut returns where the log ends with an unfinished entry, or nil.
+// cut returns the place of an incomplete entry at the end of the log; nil = there is none.
 func (w *walk) cut() *Damage {
 	if len(w.ends) == 0 {
 		return nil

@@ -13,8 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// twoShards makes a directory with a shard of two segments and one of a few
-// entries, at a time that stands still.
+// twoShards makes a directory with a shard of two segments and one of a few entries, at a fixed time.
 func twoShards(t *testing.T) *crashfs.FS {
 	t.Helper()
 	fsys := crashfs.New(1)
@@ -73,7 +72,7 @@ func TestVerifyNothing(t *testing.T) {
 	}
 }
 
-// A copy on a read-only disk has a lock file that nobody can lock.
+// A copy on a read-only disk has a lock file that cannot be locked.
 func TestVerifyReadOnly(t *testing.T) {
 	fsys := twoShards(t)
 	failAll(fsys, crashfs.OpWrite)

@@ -13,11 +13,11 @@ import (
 type walk struct {
 	scanner
 	segments []*segment
-	first    uint32 // the first segment's number, unless older ones are still there; 0 = not recorded
-	// damaged is called with damage. If it returns an error, that ends the walk; otherwise the walk goes on behind the damage.
+	first    uint32 // number of the first segment, though older ones may still be there; 0 = not recorded
+	// damaged is called with each damage. If it returns an error, the walk ends with that; otherwise the walk continues behind the damage.
 	damaged func(*Damage) error
 
-	ends []ending // of the segments that were read
+	ends []ending // ends of the segments read so far
 }
 
 // openAll opens a shard's segments in order.
@@ -33,7 +33,7 @@ func openAll(fsys vfs.FS, found []named, mode vfs.Mode) ([]*segment, error) {
 	return segments, nil
 }
 
-// open opens the shard's segments, out of the files of the directory.
+// open opens the shard's segments among all files of the directory.
 func (w *walk) open(fsys vfs.FS, all []named, mode vfs.Mode) (err error) {
 	w.first = recordedFirst(all, w.shard)
 	w.segments, err = openAll(fsys, ofShard(all, w.shard, segmentFile), mode)
@@ -50,7 +50,7 @@ func closeAll(segments []*segment) error {
 	return all
 }
 
-// run visits every entry. Without an error, the log ends in the last segment that has an ending; later ones have no entries.
+// run visits every entry. Without an error, the log ends in the last segment that has an ending; later segments have no entries.
 func (w *walk) run(ctx context.Context) error {
 	if len(w.segments) == 0 && w.first != 0 {
 		return w.missing(w.first, w.first)
@@ -123,7 +123,7 @@ func (w *walk) follows(i int) error {
 	return w.missing(want, found-1)
 }
 
-// missing reports that segments are missing, from the first to the last of them.
+// missing reports that the segments from first to last are missing.
 func (w *walk) missing(first, last uint32) error {
 	d := Damage{File: fileName(w.shard, first, segmentFile), Reason: "the file is missing"}
 	if last != first {
@@ -132,7 +132,7 @@ func (w *walk) missing(first, last uint32) error {
 	return w.damaged(&d)
 }
 
-// successor reports a segment that is missing at the end: a segment is closed only once the next exists.
+// successor reports a missing segment at the end: a segment is closed only after the next one was made.
 func (w *walk) successor() error {
 	if len(w.ends) == 0 || !w.ends[len(w.ends)-1].closed {
 		return nil
@@ -141,13 +141,13 @@ func (w *walk) successor() error {
 	return w.missing(next, next)
 }
 
-// damageAt returns whether the bytes behind the i-th segment's entries are damage. They are if a later entry proves that they were
-// durable. Otherwise the log ends there, perhaps with an entry that was not finished.
+// damageAt returns the damage behind the i-th segment's entries, if a later entry proves that the bytes there were durable. Otherwise the
+// log ends there, perhaps with an incomplete entry.
 func (w *walk) damageAt(ctx context.Context, i int, end *ending) (*Damage, error) {
 	from := end.at + wlog.Align
 	for k, g := range w.segments[i:] {
 		if g.bad != nil {
-			continue // it is reported separately
+			continue // run reports it
 		}
 		at, found, err := w.proof(ctx, g, from)
 		if err != nil {

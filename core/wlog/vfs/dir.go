@@ -12,7 +12,7 @@ type Dir string
 
 var _ FS = Dir("")
 
-// Make returns a directory, which it creates, durably, if there is none. Only its owner may read it.
+// Make returns a directory, and creates it durably if it is missing. Only its owner may read it.
 func Make(path string) (Dir, error) {
 	if isDir(path) {
 		return Dir(path), nil
@@ -99,8 +99,8 @@ func (d Dir) Sync() error {
 	return errors.Join(syncDir(f), f.Close())
 }
 
-// Held is a directory that stays open, so that Sync succeeds while the process may open no more files. Without that a log whose file
-// was renamed could not go on, and nothing could take the renaming back for certain.
+// Held is a directory that stays open, so that Sync succeeds even when the process may open no more files. Otherwise a log whose file was
+// renamed could not continue, and could not undo the rename reliably either.
 type Held struct {
 	Dir
 	open *os.File
@@ -131,8 +131,8 @@ type osFile struct{ *os.File }
 // Allocate implements [File].
 func (f osFile) Allocate(size int64) error { return f.allocate(size, f.File) }
 
-// allocate writes the zeros to the same file by way of to. It is not enough to reserve blocks: the first write to a block makes
-// the file system change its metadata, which costs several times the write.
+// allocate writes zeros to the same file through the handle to. Reserved blocks are not enough: the first write to a reserved block makes
+// the file system change its metadata, which costs several times as much as the write.
 func (f osFile) allocate(size int64, to *os.File) error {
 	info, err := f.Stat()
 	if err != nil {
@@ -150,7 +150,7 @@ func (f osFile) allocate(size int64, to *os.File) error {
 	return nil
 }
 
-// writeEach is Writev with a system call for each part.
+// writeEach is Writev with one system call for each part.
 func (f osFile) writeEach(off int64, parts [][]byte) error {
 	for _, p := range parts {
 		if _, err := f.WriteAt(p, off); err != nil {

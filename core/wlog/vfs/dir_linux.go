@@ -58,10 +58,11 @@ func (f osFile) pwritev(off int64, parts [][]byte) (int, error) {
 	}
 }
 
-// halfBits is right where a uintptr has 32 bits. Where it has 64, the kernel shifts out the upper half.
+// halfBits is 32 for both sizes of uintptr: with 64 bits the kernel shifts out the upper half.
 const halfBits = 32
 
-// reserve reserves blocks for the file up to size, or fails at once if there are not enough. Not every file system can.
+// reserve reserves blocks for the file up to size, or fails at once if there are too few. It does nothing where the file system cannot do
+// that.
 func (f osFile) reserve(size int64) error {
 	err := ignoringInterrupts(func() error { return syscall.Fallocate(int(f.Fd()), 0, 0, size) })
 	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
@@ -70,7 +71,7 @@ func (f osFile) reserve(size int64) error {
 	return err
 }
 
-// Sync implements [File]. It syncs data and the metadata needed to find it.
+// Sync implements [File]. It syncs the data and the metadata that is needed to read it.
 func (f osFile) Sync() error {
 	err := ignoringInterrupts(func() error { return syscall.Fdatasync(int(f.Fd())) })
 	if err != nil {

@@ -7,7 +7,7 @@ import "os"
 // Writev implements [File].
 func (f osFile) Writev(off int64, parts [][]byte) error { return f.writeEach(off, parts) }
 
-// reserve does nothing: the zeros that are written next find space.
+// reserve does nothing: the following write of zeros finds the space.
 func (osFile) reserve(int64) error { return nil }
 
 // openDirect returns f without direct transfers.

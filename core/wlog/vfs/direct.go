@@ -8,15 +8,15 @@ import (
 	"unsafe"
 )
 
-// directFile is a file that bypasses the system's cache where it can: a log is written once and read at most once, and memory for
-// its pages would be the most expensive part of writing them. It has the file open twice. Transfers that are not whole pages use
-// the cache; the system keeps the two consistent.
+// directFile is a file that bypasses the system's cache where possible. A log is written once and read at most once, so cached pages would
+// be the most expensive part of a write. The file is open twice: transfers of whole pages bypass the cache, all others use it. The system
+// keeps both consistent.
 type directFile struct {
 	osFile          // uses the cache
-	raw    *os.File // bypasses it; nil once the file system has refused
+	raw    *os.File // bypasses the cache; nil once the file system has refused that
 
-	tail   [page]byte // the page that was written last
-	tailAt int64      // its offset; 0 = unknown, as the first page is only written once
+	tail   [page]byte // the last page written
+	tailAt int64      // offset of tail; 0 = unknown, because the first page is written only once
 }
 
 // page is the unit of direct transfers: their sizes, and their offsets in file and memory, are multiples of it.
@@ -37,7 +37,7 @@ func Aligned(n int) []byte {
 	return b[off : off+n : off+n]
 }
 
-// suits reports whether a transfer can be a direct one.
+// suits reports whether a transfer can bypass the cache.
 func suits(p []byte, off int64) bool {
 	return (off|int64(len(p)))%page == 0 && uintptr(unsafe.Pointer(unsafe.SliceData(p)))%page == 0
 }
@@ -54,10 +54,10 @@ func (f *directFile) ReadAt(p []byte, off int64) (int, error) {
 	return f.osFile.ReadAt(p, off)
 }
 
-// stagedRead is the size from which on a read is direct whatever it begins with: pages of the cache cost more than to copy the bytes.
+// stagedRead is the size from which on a read bypasses the cache at any offset: copying the bytes is cheaper than pages in the cache.
 const stagedRead = 64 << 10
 
-// readStaged reads whole pages, and copies what is wanted of them. It reports false if that did not work, as near the end of the file.
+// readStaged reads whole pages and copies the requested bytes. It reports false if it cannot, as near the end of the file.
 func (f *directFile) readStaged(p []byte, off int64) bool {
 	stage := stages.Get().(*[]byte)
 	defer stages.Put(stage)
@@ -73,7 +73,7 @@ func (f *directFile) readStaged(p []byte, off int64) bool {
 	return true
 }
 
-// Writev implements [File]. It writes its first page whole, with the bytes that are there before off.
+// Writev implements [File]. It writes its first page whole, including the bytes before off.
 func (f *directFile) Writev(off int64, parts [][]byte) error {
 	end := off
 	for _, p := range parts {
@@ -134,7 +134,7 @@ func (f *directFile) begin(p []byte, at int64) error {
 	return err
 }
 
-// refused ends direct transfers.
+// refused gives up direct transfers for good.
 func (f *directFile) refused() error {
 	raw := f.raw
 	f.raw = nil

@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lock takes a lock that the system releases when the process ends, in whatever way.
+// lock takes a lock that the system releases when the process ends, even after a crash.
 func lock(f *os.File) error {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -5,8 +5,8 @@ import (
 	"io/fs"
 )
 
-// Replace writes a file anew, and makes that durable: after a crash there is this one or the one before. Until it is whole it has a temporary
-// name, which it may keep after an error.
+// Replace replaces a file durably: after a crash the file has its old or its new content. The new content is first written under a
+// temporary name, which may remain after an error.
 func Replace(dir FS, name, temporary string, content []byte) error {
 	if err := write(dir, temporary, content); err != nil {
 		return err
@@ -17,7 +17,7 @@ func Replace(dir FS, name, temporary string, content []byte) error {
 	return dir.Sync()
 }
 
-// write writes a file anew, and makes its content durable, but not its name.
+// write writes a new file and makes its content durable, but not its name.
 func write(dir FS, name string, content []byte) error {
 	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -3,7 +3,7 @@ package vfs
 // Space is the space of a file system.
 type Space struct {
 	Path  string // of the directory
-	Free  int64  // bytes that files may still use
+	Free  int64  // bytes that files may still take
 	Total int64  // bytes, used and free
 }
 
@@ -12,7 +12,7 @@ type Spacious interface {
 	Space() (Space, error)
 }
 
-// SpaceOf returns the space of a file system; ok is false if it does not report it.
+// SpaceOf returns the space of a file system; ok is false if the file system does not report it.
 func SpaceOf(fsys FS) (s Space, ok bool) {
 	knows, ok := fsys.(Spacious)
 	if !ok {

@@ -21,7 +21,7 @@ func (d Dir) Space() (Space, error) {
 	return Space{Path: string(d), Free: blocks(st.Bavail, block), Total: blocks(st.Blocks, block)}, nil
 }
 
-// blocks returns the bytes of n blocks, limited to what fits.
+// blocks returns the bytes of n blocks, at most the maximum of an int64.
 func blocks(n, size uint64) int64 {
 	if n > math.MaxInt64/size {
 		return math.MaxInt64

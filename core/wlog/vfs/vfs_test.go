@@ -21,8 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// both runs a test on a real directory and on the simulated one, which must not
-// differ as long as nothing goes wrong.
+// both runs a test on a real directory and on the simulated one, which must not differ while nothing goes wrong.
 func both(t *testing.T, test func(t *testing.T, fsys vfs.FS)) {
 	t.Helper()
 	t.Run("directory", func(t *testing.T) { test(t, vfs.Dir(t.TempDir())) })
@@ -35,7 +34,7 @@ func create(t *testing.T, fsys vfs.FS, name string, contents ...string) vfs.File
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = f.Close() }) // some tests have
+	t.Cleanup(func() { _ = f.Close() }) // some tests have closed it
 	var parts [][]byte
 	for _, c := range contents {
 		parts = append(parts, []byte(c))
@@ -119,8 +118,7 @@ func TestAllocate(t *testing.T) {
 	})
 }
 
-// Files that pass the system's cache by are like any others, whatever is written
-// and read where.
+// Files that bypass the system's cache behave like all others, whatever is written and read where.
 func TestDirect(t *testing.T) {
 	both(t, func(t *testing.T, fsys vfs.FS) {
 		t.Helper()
@@ -142,7 +140,7 @@ func TestDirect(t *testing.T) {
 			n := rng.IntN(1 << rng.IntN(21))
 			parts := [][]byte{bytes.Repeat([]byte{byte(i)}, n), bytes.Repeat([]byte{byte(i + 1)}, rng.IntN(100)), nil}
 			end := at + n + len(parts[1])
-			if i%7 > 0 { // as logs do: the next one begins before the end of this one
+			if i%7 > 0 { // like a log: the next write begins before the end of this one
 				parts[2] = make([]byte, (page-end%page)%page)
 			}
 			if err := f.Writev(int64(at), parts); err != nil {
@@ -349,14 +347,14 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// Names are made durable while the process can open no more files.
+// Names can be made durable while the process can open no more files.
 func TestAHeldDirectoryIsSyncedWithoutADescriptor(t *testing.T) {
 	d := vfs.Dir(t.TempDir())
 	h, err := d.Hold()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.RemoveAll(string(d)); err != nil { // as good as no descriptor: it cannot be opened any more
+	if err := os.RemoveAll(string(d)); err != nil { // like a lack of descriptors: the directory cannot be opened any more
 		t.Fatal(err)
 	}
 	if err := d.Sync(); err == nil {

@@ -200,7 +200,7 @@ func (s *suite) takeover() {
 	s.open(0, &m)
 }
 
-// takeovers checks that a shard can be opened again and again, with hardly an entry.
+// takeovers checks that a shard can be opened again and again with hardly an entry between.
 func (s *suite) takeovers() {
 	var m Model
 	for i := range 150 {
@@ -213,7 +213,7 @@ func (s *suite) takeovers() {
 	s.open(0, &m)
 }
 
-// resumed checks that a shard can be opened by one who has its first entries.
+// resumed checks that an opener that has the first entries receives only the others.
 func (s *suite) resumed() {
 	e, ok := s.engine.(wlog.Standby)
 	if !ok {

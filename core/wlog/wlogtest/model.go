@@ -10,24 +10,24 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Model records what was appended to a shard, and checks its replay. It belongs to one goroutine.
+// Model records the entries that were appended to a shard, and checks its replay. It belongs to one goroutine.
 type Model struct {
-	acked   []entry // those for which Append returned an index
-	doubt   []entry // those behind whose Append failed: the first of them may be there
+	acked   []entry // entries for which Append returned an index
+	doubt   []entry // later entries, whose Append failed: a first part of them may be there
 	trimmed wlog.Index
-	safe    int // so many of acked are certainly durable
+	safe    int // number of acked entries that are certainly durable
 	count   uint64
 	loses   bool
 }
 
-// entry is an entry, whose contents follow from its number and size.
+// entry is an appended entry. Its contents follow from its number and size.
 type entry struct {
 	at     wlog.Index
 	number uint64
 	size   int
 }
 
-// Body returns the contents of the n-th entry with that size. They are different for each n unless the size is small.
+// Body returns the contents of the n-th entry, of size bytes. They differ for each n unless the size is small.
 func Body(n uint64, size int) []byte {
 	b := make([]byte, size)
 	rng := rand.New(rand.NewPCG(n, uint64(size)))
@@ -39,7 +39,7 @@ func Body(n uint64, size int) []byte {
 	return b
 }
 
-// Next returns an entry of that size to append.
+// Next returns the next entry to append, of size bytes.
 func (m *Model) Next(size int) []byte {
 	m.count++
 	return Body(m.count, size)
@@ -48,12 +48,12 @@ func (m *Model) Next(size int) []byte {
 // Count returns the number of the entry that Next returned last.
 func (m *Model) Count() uint64 { return m.count }
 
-// Appended records the result of appending what Next returned last.
+// Appended records the result of appending the entry that Next returned last.
 func (m *Model) Appended(at wlog.Index, size int, err error) error {
 	return m.AppendedAs(m.count, at, size, err)
 }
 
-// AppendedAs records the result of appending the entry with a number, and of that size. It is called in the order of the numbers.
+// AppendedAs records the result of appending an entry, which has a number and a size. It is called in the order of the numbers.
 func (m *Model) AppendedAs(number uint64, at wlog.Index, size int, err error) error {
 	e := entry{at: at, number: number, size: size}
 	if err != nil {
@@ -70,16 +70,16 @@ func (m *Model) AppendedAs(number uint64, at wlog.Index, size int, err error) er
 	return nil
 }
 
-// Refused records that the entry was refused with ErrFull.
+// Refused records that the last entry was refused with ErrFull.
 func (m *Model) Refused() { m.count-- }
 
 // Trimmed records a Trim.
 func (m *Model) Trimmed(before wlog.Index) { m.trimmed = max(m.trimmed, before) }
 
-// MayLose allows that the last entries are lost, because they were not synced before a loss of power.
+// MayLose allows the last entries to be lost, because they were not synced before a loss of power.
 func (m *Model) MayLose() { m.loses = true }
 
-// Len returns how many entries the shard should have at least.
+// Len returns how many entries the shard must have at least.
 func (m *Model) Len() int { return len(m.kept()) }
 
 // At returns the index of the i-th of these entries.
@@ -93,14 +93,14 @@ func (m *Model) kept() []entry {
 	return m.acked[i:]
 }
 
-// Replay is one opening of the shard.
+// Replay checks the replay of one opening of the shard.
 type Replay struct {
 	m    *Model
-	next int // of acked; -1 before the first entry
-	new  int // entries in doubt that were replayed
+	next int // index in acked; -1 before the first entry
+	new  int // number of doubtful entries that were replayed
 }
 
-// Replay returns a replay. Pass its Entry to Open, and call its Done when Open has returned without an error.
+// Replay returns a Replay. Pass its Entry to Open, and call its Done after Open has returned without an error.
 func (m *Model) Replay() *Replay { return &Replay{m: m, next: -1} }
 
 // Entry checks an entry.
@@ -118,7 +118,7 @@ func (r *Replay) Entry(at wlog.Index, body []byte) error {
 	return e.check(at, body)
 }
 
-// begin finds the first entry. Trimmed ones may be there, but none may be missing after it.
+// begin finds the first entry. Trimmed entries may still be there, but none may be missing after it.
 func (r *Replay) begin(at wlog.Index) error {
 	kept := r.m.kept()
 	r.next = len(r.m.acked) - len(kept)
@@ -131,7 +131,7 @@ func (r *Replay) begin(at wlog.Index) error {
 	return nil
 }
 
-// last checks an entry after those that were acknowledged, which only the next one in doubt may be.
+// last checks an entry behind the acknowledged ones: it must be the next doubtful one.
 func (r *Replay) last(at wlog.Index, body []byte) error {
 	if r.new == len(r.m.doubt) {
 		return fmt.Errorf("entry %#x with %d bytes was never acknowledged", at, len(body))
@@ -160,7 +160,7 @@ func (e entry) check(at wlog.Index, body []byte) error {
 	return nil
 }
 
-// Done checks that all entries were replayed. From then on these are durable, because the new owner made them so.
+// Done checks that all entries were replayed. They are durable from now on, because the new owner has made them so.
 func (r *Replay) Done() error {
 	m := r.m
 	none := r.next < 0

@@ -14,7 +14,7 @@ type begun struct {
 	done   <-chan wlog.Appended
 }
 
-// pipelined opens a shard. The test is skipped if only one entry may be on its way at a time.
+// pipelined opens a shard. It skips the test if only one entry may be on its way at a time.
 func (s *suite) pipelined(m *Model) wlog.Log {
 	s.Helper()
 	l := s.open(0, m)
@@ -24,7 +24,7 @@ func (s *suite) pipelined(m *Model) wlog.Log {
 	return l
 }
 
-// begin begins to append an entry of that size, which must succeed.
+// begin begins to append an entry of size bytes, which must succeed.
 func (s *suite) begin(l wlog.Log, m *Model, size int) begun {
 	s.Helper()
 	entry := m.Next(size)
@@ -33,7 +33,7 @@ func (s *suite) begin(l wlog.Log, m *Model, size int) begun {
 	return begun{m.Count(), size, entry, done}
 }
 
-// ended waits for an entry, which the caller may overwrite then.
+// ended waits for the result of an entry. The caller may overwrite the entry then.
 func (s *suite) ended(m *Model, b begun) error {
 	s.Helper()
 	a := <-b.done
@@ -64,7 +64,8 @@ func (s *suite) pipeline() {
 	s.open(0, &m)
 }
 
-// pipelineTakeover has the shard taken over while entries are on their way: each is there or not before the next owner begins.
+// pipelineTakeover takes the shard over while entries are on their way. Each is decided before the next owner begins: it is there, or
+// never.
 func (s *suite) pipelineTakeover() {
 	var m Model
 	for range 20 {
@@ -96,7 +97,7 @@ func (s *suite) pipelineTakeover() {
 	s.open(0, &m)
 }
 
-// brokenPipeline: what is behind an entry that failed has failed, too.
+// brokenPipeline checks that all entries behind a failed one fail.
 func (s *suite) brokenPipeline() {
 	if s.Break == nil {
 		s.Skip("this storage never breaks")
@@ -120,7 +121,7 @@ func (s *suite) brokenPipeline() {
 			if err := s.ended(&m, b); err != nil {
 				failed++
 				if errors.Is(err, wlog.ErrFull) {
-					s.Errorf("a broken storage says %v", err)
+					s.Errorf("a broken storage returned %v", err)
 				}
 			}
 		}
@@ -133,7 +134,7 @@ func (s *suite) brokenPipeline() {
 	s.open(0, &m)
 }
 
-// fullPipeline: an entry without space is refused at once, and nothing else is.
+// fullPipeline checks that an entry without space is refused at once, and no other entry is.
 func (s *suite) fullPipeline() {
 	if s.SetFull == nil {
 		s.Skip("this storage is never full")
@@ -156,7 +157,7 @@ func (s *suite) fullPipeline() {
 	s.open(0, &m)
 }
 
-// closedPipeline: Close waits for what is on its way.
+// closedPipeline checks that Close waits for the entries on their way.
 func (s *suite) closedPipeline() {
 	var m Model
 	l := s.pipelined(&m)

@@ -1,4 +1,4 @@
-// Package wlogtest is the conformance suite for log engines, and a model of a shard for crash tests.
+// Package wlogtest is the conformance suite for log engines, with a model of a shard for crash tests.
 package wlogtest
 
 import (
@@ -11,14 +11,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Backend is an empty storage for engines. A nil function means that the storage cannot do it; tests that need it are skipped.
+// Backend is an empty storage for engines. A nil function means that the storage lacks that ability; tests that need it are skipped.
 type Backend struct {
-	// Engine returns an engine on the storage, like a new process. No other engine of this Backend is open.
+	// Engine returns an engine on the storage, as in a new process. No other engine of this Backend is open.
 	Engine func(t *testing.T) wlog.Engine
-	// Crash ends the process that has the engine open, and loses what is not durable. The engine is closed afterwards.
+	// Crash ends the process that has the engine open, and loses everything that is not durable. The engine is closed afterwards.
 	Crash func(t *testing.T)
-	// SetFull sets whether the storage is full. A full one takes entries that settle at least for a while, and soon refuses
-	// those of LargeEntry bytes that bring more. An engine may notice only later that the storage is not full any more.
+	// SetFull sets whether the storage is full. A full storage takes Settling entries at least for a while, and soon refuses Bringing entries
+	// of LargeEntry bytes. An engine may notice late that the storage has space again.
 	SetFull func(t *testing.T, full bool)
 	// Break makes the next append fail.
 	Break func(t *testing.T)
@@ -121,7 +121,7 @@ func (s *suite) open(shard uint32, m *Model) wlog.Log {
 	return l
 }
 
-// append appends an entry of that size, which must succeed.
+// append appends an entry of size bytes, which must succeed.
 func (s *suite) append(l wlog.Log, m *Model, size int) wlog.Index {
 	s.Helper()
 	return s.appendFor(l, m, size, wlog.Bringing)
@@ -136,7 +136,7 @@ func (s *suite) appendFor(l wlog.Log, m *Model, size int, purpose wlog.Purpose) 
 	return at
 }
 
-// size returns a random size for an entry: mostly small, sometimes of several segments.
+// size returns a random size for an entry: mostly small, sometimes larger than a segment.
 func (s *suite) size() int {
 	switch n := s.rng.IntN(100); {
 	case n < 80:
