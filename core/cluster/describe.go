@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Describe returns what writes the entries of the logs in a folder as text, if body does that for those of shards. Those in the folder of a
-// node are not the shards' own, but have them.
+// Describe returns a function that writes the entries of the logs in a folder as text; body does that for entries of shards. In a node's
+// folder the logs hold a replica's records, and the shards' entries are inside these.
 func Describe(folder vfs.FS, body seg.Decode) (seg.Decode, error) {
 	files, err := folder.List()
 	if err != nil {

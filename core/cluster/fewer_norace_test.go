@@ -2,5 +2,5 @@
 
 package cluster
 
-// fewer is 1 where tests do all there is to do.
+// fewer is 1 without the race detector: tests do all of their work.
 const fewer = 1

@@ -2,5 +2,5 @@
 
 package cluster
 
-// fewer divides how many games tests play: they are slow under the race detector.
+// fewer divides the number of games that tests play, because they are slow under the race detector.
 const fewer = 10

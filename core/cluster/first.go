@@ -12,26 +12,31 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A new cluster begins when all of its nodes agree on their numbers. Each says hello to the others, again and again, and once it knows
-// all numbers, says of which cluster it wants to be: that of these numbers. When all others have answered that they want to be of the
-// same, it is, and writes that down. A node that answers so does not begin another one before it has asked again; then it finds that
-// the first has begun one, and joins that, if it is in it. So two clusters never have a node in common, whatever crashes in between,
-// and if a node loses its disk meanwhile, the others do not begin with the new one what a third has begun with the old one.
+// A new cluster begins when all of its nodes agree on their numbers. Each node greets the others, again and again. Once it knows all
+// numbers, it states the cluster that it wants to join: the one whose id follows from these numbers. When all others have answered that
+// they want to join the same cluster, the node belongs to it, and writes that to its disk. A node that has answered so greets the others
+// once more before it begins another cluster; if one of them has begun the first one meanwhile, it joins that. So two clusters never have a
+// node in common, even after crashes, and a node that loses its disk during the first start does not split the others. An example:
+//
+//	A, B and C know numbers 1, 2 and 3, and want cluster X. A has received both answers, and begins X.
+//	C loses its disk, and comes back as 4. B, which has not begun X, greets A and C.
+//	A answers that it is in X: B joins X with 1, 2, 3. C is refused as a stranger, until an operator admits it.
+//	B could only begin a cluster Y of 1, 2 and 4 if A answered that it wants Y, too; but A is in X.
+//
+// At most one node may bring data, made by import or restore. All nodes must know which one, so the cluster's id covers its number: that
+// node has the only vote at first, and the others begin as nodes that join, see [Node.keepMembers]. If they did not know it, the two nodes
+// without data could form a majority without the data.
 
-// At most one of them may bring data, which import or restore has made. All have to know which, so it is a part of what they agree on: that
-// one has the only vote at first, and the others begin as nodes that join, see [Node.keepMembers]. If they did not know it, the two without
-// data could go on without that which has it.
-
-// round is what a node learned by saying hello to all others once.
+// round is the result of greeting all other nodes once.
 type round struct {
-	joins   string        // what this node said meanwhile that it wants to be of
-	answers []*peer.Hello // of those that did not refuse
+	joins   string        // the cluster that this node stated meanwhile
+	answers []*peer.Hello // of the nodes that did not refuse
 }
 
-// founding is the nodes that a node knows of before there is a cluster.
+// founding are the nodes that this node knows before there is a cluster.
 type founding struct {
 	nodes []peer.Node // this one included, sorted by address
-	seed  wlog.NodeID // which of them brings data; 0 = none
+	seed  wlog.NodeID // the node that brings data; 0 = none
 }
 
 const (
@@ -40,7 +45,7 @@ const (
 	reportPause    = 30 * time.Second
 )
 
-// first waits until the node is of a cluster, and makes that durable.
+// first waits until the node belongs to a cluster, and makes that durable.
 func (n *Node) first(ctx context.Context) error {
 	w := waiting{node: n}
 	known := n.learned(round{})
@@ -65,7 +70,7 @@ func (n *Node) first(ctx context.Context) error {
 	}
 }
 
-// sayHello says hello to all other nodes at once.
+// sayHello greets all other nodes at once.
 func (n *Node) sayHello(ctx context.Context, w *waiting) round {
 	n.mu.Lock()
 	r := round{joins: n.joins}
@@ -91,7 +96,8 @@ func (n *Node) sayHello(ctx context.Context, w *waiting) round {
 	return r
 }
 
-// conclude returns the cluster that the node is of after a round; ok is false if it is of none. known are the nodes that it knew before.
+// conclude returns the cluster to which the node belongs after a round; ok is false if there is none. known are the nodes that it knew
+// before.
 func (n *Node) conclude(r round, known founding) (id identity, ok bool) {
 	agreed := r.joins != "" && len(r.answers) == Size-1
 	for _, h := range r.answers {
@@ -113,7 +119,8 @@ func (n *Node) conclude(r round, known founding) (id identity, ok bool) {
 	return id, true
 }
 
-// learned returns the nodes that a round knows of. Two that bring data refuse one another, so that no round of all has more than one.
+// learned returns the nodes that are known after a round. Two nodes that bring data refuse one another, so a round of all nodes has at most
+// one.
 func (n *Node) learned(r round) founding {
 	f := founding{nodes: []peer.Node{n.self()}, seed: n.id.Seed}
 	for _, h := range r.answers {
@@ -124,7 +131,7 @@ func (n *Node) learned(r round) founding {
 	return f
 }
 
-// want has the node say that it wants to be of the cluster of some nodes, if they are all.
+// want makes the node state the cluster of the known nodes, if all of them are known.
 func (n *Node) want(known founding) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -133,7 +140,7 @@ func (n *Node) want(known founding) {
 	}
 }
 
-// become makes durable of which cluster the node is.
+// become makes the node's cluster durable.
 func (n *Node) become(id identity) error {
 	if err := id.save(n.options.Dir); err != nil {
 		return err
@@ -148,19 +155,19 @@ func (n *Node) become(id identity) error {
 	return nil
 }
 
-// waiting says now and then for whom the first start waits. It belongs to one goroutine at a time.
+// waiting logs now and then which nodes the first start waits for. It belongs to one goroutine at a time.
 type waiting struct {
 	node   *Node
 	errs   map[string]error  // by address
-	warned map[string]string // what was last warned of, by address
+	warned map[string]string // text of the last warning, by address
 	shut   map[string]bool   // addresses of members of a cluster that refuse this node
 	last   time.Time
 	said   string
 }
 
-// heard notes what came of a hello. h is what the node at the address says of itself; nil means that none answered. A node that answers, and
-// does not fit, stays so until somebody changes its configuration or this node's: this node warns of it once. A member of a cluster that
-// refuses this node has something else to say, which report does.
+// heard notes the result of greeting a node. h is the node's answer; nil = there was none. A node that answers and does not match stays so
+// until an operator changes a configuration, so this node warns of it once. report has another text for members of a cluster that refuse
+// this node.
 func (w *waiting) heard(address string, h *peer.Hello, err error) {
 	if w.errs == nil {
 		w.errs, w.warned, w.shut = map[string]error{}, map[string]string{}, map[string]bool{}
@@ -173,16 +180,16 @@ func (w *waiting) heard(address string, h *peer.Hello, err error) {
 	}
 	w.errs[address] = err
 	switch {
-	case h == nil || errors.Is(err, peer.ErrLater): // nobody is there yet
+	case h == nil || errors.Is(err, peer.ErrLater): // no node answers there yet
 	case h.Cluster != "" && peer.IsRefusal(err):
 		w.shut[address] = true
 	case w.warned[address] != err.Error():
 		w.warned[address] = err.Error()
-		w.node.options.Log.Warn("a node does not fit", "node", address, "error", err)
+		w.node.options.Log.Warn("a node does not match this one", "node", address, "error", err)
 	}
 }
 
-// reason returns why the node is of no cluster yet; nil if all have answered.
+// reason returns the reason for which the node does not belong to a cluster yet; nil = all others have answered.
 func (w *waiting) reason() error {
 	var all error
 	for _, address := range w.node.options.Nodes {
@@ -207,7 +214,7 @@ func (w *waiting) report(known []peer.Node) {
 	}
 }
 
-// self returns the node as others know it.
+// self returns the node as other nodes know it.
 func (n *Node) self() peer.Node { return peer.Node{ID: n.number(), Address: n.options.Advertise} }
 
 func (n *Node) number() wlog.NodeID {

@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// slow makes a machine's connections to others take a random time, so that the nodes learn of one another in any order.
+// slow delays a machine's connections to others by random times, so that the nodes learn of one another in any order.
 func (m *machine) slow(rng *rand.Rand) {
 	var mu sync.Mutex // guards rng
 	m.change = func(o *Options) {
@@ -44,12 +44,12 @@ func (m *machine) slow(rng *rand.Rand) {
 type firstStart struct {
 	*machines
 	rng   *rand.Rand
-	of    map[wlog.NodeID]string // node → the cluster that its disk says it is of
-	lost  string                 // the machine that has lost its disk; "" = none has
+	of    map[wlog.NodeID]string // node → its cluster, according to its disk
+	lost  string                 // the machine that has lost its disk; "" = none
 	count map[string]int
 }
 
-// check notes which cluster each node is of. That never changes, and no two clusters have a node in common that is of either.
+// check notes each node's cluster. A node's cluster never changes, and two clusters never have a node in common.
 func (g *firstStart) check() {
 	g.t.Helper()
 	for _, m := range g.all {
@@ -64,10 +64,10 @@ func (g *firstStart) check() {
 	}
 }
 
-// crash takes the power from a machine, and now and then the disk from one of them.
+// crash cuts a machine's power, and sometimes destroys the disk of one machine.
 func (g *firstStart) crash(m *machine) {
 	m.losePower()
-	g.check() // as the machine finds it
+	g.check() // as the machine finds its disk
 	g.count["crashes"]++
 	if g.lost == "" && g.rng.IntN(2) == 0 {
 		g.lost = m.address
@@ -76,8 +76,8 @@ func (g *firstStart) crash(m *machine) {
 	}
 }
 
-// Nodes that crash at any time of their first start become one cluster. If one loses its disk in between, the others have either begun a
-// cluster with it, and refuse what comes in its place, or begin one with the new disk.
+// Nodes that crash at any time of their first start become one cluster. If one of them loses its disk in between, the others have either
+// begun a cluster with it, and refuse the node that comes in its place, or begin one with the new disk.
 func TestFirstStartWithCrashes(t *testing.T) {
 	games := 100 / fewer
 	if testing.Short() {
@@ -98,7 +98,7 @@ func TestFirstStartWithCrashes(t *testing.T) {
 	}
 	happens := []string{"crashes", "lost disks", "crashes of members", "began", "waits for replace", "with data"}
 	if games == 100 {
-		happens = append(happens, "data is everywhere") // in one of ten
+		happens = append(happens, "data is everywhere") // in one game of ten
 	}
 	for _, what := range happens {
 		if count[what] == 0 {
@@ -139,7 +139,7 @@ func (g *firstStart) play() {
 	}
 }
 
-// settled reports whether all machines are of a cluster, or are told that they have to be admitted to one.
+// settled reports whether all machines belong to a cluster, or wait to be admitted to one.
 func (g *firstStart) settled() bool {
 	return !slices.ContainsFunc(g.all, func(m *machine) bool {
 		id := m.identity()
@@ -147,12 +147,12 @@ func (g *firstStart) settled() bool {
 	})
 }
 
-// told reports whether the machine's operator is told to have it admitted.
+// told reports whether the log asks the machine's operator to have it admitted.
 func (m *machine) told() bool {
 	return strings.Contains(m.log.String(), "run curfew ctl cluster replace "+m.address)
 }
 
-// judge checks that all machines whose disks are left are of one cluster.
+// judge checks that all machines whose disks remain belong to one cluster.
 func (g *firstStart) judge() {
 	g.t.Helper()
 	var clusters []string
@@ -176,22 +176,22 @@ func (g *firstStart) judge() {
 	g.count["began"]++
 }
 
-// Nodes that were given different lists say which.
+// Nodes with different lists log both lists.
 func TestListsDiffer(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*Options)
-		want   [2]string // in the logs of a, and of the machine that differs
+		want   [2]string // in the log of a, and in that of the machine that differs
 	}{
 		{"nodes", func(o *Options) { o.Nodes = []string{"a:5680", "b:5680", "d:5680"}; o.Advertise = "b:5680" }, [2]string{
-			"its cluster.nodes are a:5680,b:5680,d:5680, and those of this node a:5680,b:5680,c:5680",
-			"its cluster.nodes are a:5680,b:5680,c:5680, and those of this node a:5680,b:5680,d:5680",
+			"its cluster.nodes are a:5680,b:5680,d:5680, but this node's are a:5680,b:5680,c:5680",
+			"its cluster.nodes are a:5680,b:5680,c:5680, but this node's are a:5680,b:5680,d:5680",
 		}},
 		{"name", func(o *Options) { o.Name = "other" }, [2]string{
-			`its cluster.name is \"other\", and that of this node \"test\"`, `its cluster.name is \"test\", and that of this node \"other\"`,
+			`its cluster.name is \"other\", but this node's is \"test\"`, `its cluster.name is \"test\", but this node's is \"other\"`,
 		}},
 		{"shards", func(o *Options) { o.Shards = 9 }, [2]string{
-			"its cluster.shards is 9, and that of this node 2", "its cluster.shards is 2, and that of this node 9",
+			"its cluster.shards is 9, but this node's is 2", "its cluster.shards is 2, but this node's is 9",
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -217,8 +217,8 @@ func TestListsDiffer(t *testing.T) {
 	}
 }
 
-// A node that was given the address of another is told so, and that it reaches itself at its own. It said that the address was none of
-// those that it listed, and that a data folder was copied, and both every two seconds.
+// A node that was given the address of another one logs that, and that its own address leads to itself. It used to log, every two seconds,
+// that the address was not in its list, and that a data folder had been copied.
 func TestTwoNodesOfOneAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -229,7 +229,7 @@ func TestTwoNodesOfOneAddress(t *testing.T) {
 			m.boot()
 		}
 		time.Sleep(time.Minute)
-		b.wantLog("its cluster.advertise is a:5680, as that of this node")
+		b.wantLog("its cluster.advertise is a:5680, the same as this node's")
 		b.wantLog("it is this node itself, whose cluster.advertise is a:5680")
 		if n := strings.Count(b.log.String(), "stream of a node refused"); n > 10 {
 			t.Errorf("%d refusals in a minute:\n%s", n, b.log)
@@ -241,15 +241,15 @@ func TestTwoNodesOfOneAddress(t *testing.T) {
 	})
 }
 
-// A node that was given a list without those that wait for it says nothing to them, and neither does one under the name of another. The
-// nodes that wait warn of it, once. They said so on a line of level INFO only.
+// A node whose list lacks the waiting nodes sends them nothing; the same holds for a node with another cluster's name. The waiting nodes
+// warn of it once. They used to mention it only at level INFO.
 func TestWarnsOfANodeThatDoesNotFit(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*Options)
 		want   string // in the logs of a and c
 	}{
-		{"list", func(o *Options) { o.Nodes = []string{"b:5680", "d:5680", "e:5680"} }, "its cluster.nodes are b:5680,d:5680,e:5680, and those of this node a:5680,b:5680,c:5680"},
+		{"list", func(o *Options) { o.Nodes = []string{"b:5680", "d:5680", "e:5680"} }, "its cluster.nodes are b:5680,d:5680,e:5680, but this node's are a:5680,b:5680,c:5680"},
 		{"name", func(o *Options) { o.Nodes, o.Advertise = []string{"d:5680", "e:5680", "f:5680"}, "d:5680" }, "at b:5680 answers the node with cluster.advertise d:5680"},
 		{"address", func(o *Options) { o.Advertise = "a:5680" }, "at b:5680 answers the node with cluster.advertise a:5680"},
 	} {
@@ -265,7 +265,7 @@ func TestWarnsOfANodeThatDoesNotFit(t *testing.T) {
 				time.Sleep(time.Minute)
 				for _, m := range []*machine{ms.all[0], ms.all[2]} {
 					m.wantLog(tc.want)
-					if n := strings.Count(m.log.String(), "level=WARN msg=\"a node does not fit\" node=b:5680"); n != 1 {
+					if n := strings.Count(m.log.String(), "level=WARN msg=\"a node does not match this one\" node=b:5680"); n != 1 {
 						t.Errorf("%s: %d warnings in a minute:\n%s", m.address, n, m.log)
 					}
 				}
@@ -278,7 +278,8 @@ func TestWarnsOfANodeThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A node with an empty disk, whose cluster has begun, waits to be let in. It said that it waited for the nodes of a new cluster.
+// A node with an empty disk, whose cluster has begun, waits to be admitted. Its log used to say that it waited for the nodes of a new
+// cluster.
 func TestWaitsToBeLetIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -298,7 +299,7 @@ func TestWaitsToBeLetIn(t *testing.T) {
 	})
 }
 
-// A node that waits for others says for which, and why they do not answer; and when it is told to end, it does.
+// A node that waits for others logs their names and the reasons why they do not answer. It ends when it is told to.
 func TestWaitingForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -321,7 +322,7 @@ func TestWaitingForOthers(t *testing.T) {
 	})
 }
 
-// A node whose data is that of another cluster is refused by both.
+// A node and a cluster whose data it does not share refuse each other.
 func TestOtherCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		one, two := newMachines(t, 1), newMachines(t, 2)
@@ -332,7 +333,7 @@ func TestOtherCluster(t *testing.T) {
 		one.all[1].fs = two.all[1].fs
 		one.begin()
 		time.Sleep(10 * time.Second)
-		want := fmt.Sprintf("it is of the cluster %s, and this node of %s", two.all[0].identity().Cluster, one.all[0].identity().Cluster)
+		want := fmt.Sprintf("it belongs to cluster %s, but this node to %s", two.all[0].identity().Cluster, one.all[0].identity().Cluster)
 		one.all[0].wantLog(want)
 		for _, st := range one.all[1].node.Status().Links {
 			if st.Connected {

@@ -11,11 +11,12 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Folder returns the folder in a data directory that a node of a cluster has its logs and its number in. A broker without a cluster has
-// its logs in the data directory itself, so that neither ever reads those of the other, whatever version it is.
+// Folder returns the folder in a data directory that holds the logs and the number of a node. A broker without a cluster has its logs in
+// the data directory itself, so that no version of either ever reads the logs of the other.
 func Folder(dir string) string { return filepath.Join(dir, "cluster") }
 
-// LogsIn returns the folder of a data directory in which the logs are, and whether they are those of a node. The folder itself may be given.
+// LogsIn returns the folder of a data directory that holds the logs, and whether they are a node's. The caller may also pass that folder
+// itself.
 func LogsIn(dir string) (folder string, node bool) {
 	for _, folder := range []string{Folder(dir), dir} {
 		if _, err := os.Stat(filepath.Join(folder, identityFile)); err == nil {
@@ -25,7 +26,7 @@ func LogsIn(dir string) (folder string, node bool) {
 	return dir, false
 }
 
-// CheckFolder returns an error if a data directory is that of a broker without a cluster, but this one is a node of one, or the reverse.
+// CheckFolder returns an error if a data directory belongs to a broker without a cluster and this one is a node, or the reverse.
 func CheckFolder(dir string, clustered bool) error {
 	if err := checkFinished(dir); err != nil {
 		return err
@@ -43,11 +44,11 @@ func CheckFolder(dir string, clustered bool) error {
 	return fmt.Errorf("data.dir %s is the data of a node of a cluster: start it with cluster.nodes (--cluster), or name another folder", dir)
 }
 
-// CheckSource returns an error if a directory is not the data of a broker without a cluster.
+// CheckSource returns an error unless a directory is the data of a broker without a cluster.
 func CheckSource(dir string) error {
 	_, err := os.Stat(filepath.Join(Folder(dir), identityFile))
 	if err == nil {
-		return fmt.Errorf("%s is the data folder of a node of a cluster: curfew ctl cluster restore makes a new cluster of that", dir)
+		return fmt.Errorf("%s is the data folder of a node of a cluster: curfew ctl cluster restore makes a new cluster from it", dir)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -64,7 +65,7 @@ func CheckSource(dir string) error {
 	return fmt.Errorf("%s is not the data folder of a broker: there are no logs in it", dir)
 }
 
-// checkFinished returns an error if the folder of a node was not made to its end.
+// checkFinished returns an error if the making of a node's folder was interrupted.
 func checkFinished(dir string) error {
 	_, err := os.Stat(filepath.Join(dir, unfinishedFolder))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +86,7 @@ func checkEmpty(dir string) error {
 	for _, f := range files {
 		if _, _, ok := seg.LogFile(f.Name); ok {
 			return fmt.Errorf("data.dir %s is the data of a broker without a cluster: "+
-				"name another folder; curfew ctl cluster import --from %s --data FOLDER makes one of a node that brings the data along", dir, dir)
+				"name another folder; curfew ctl cluster import --from %s --data FOLDER makes the folder of a node that brings this data into a cluster", dir, dir)
 		}
 	}
 	return err

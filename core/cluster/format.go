@@ -8,22 +8,22 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Versions that read several formats of logs write the earliest, until the registry says that all nodes read a later one. From then on a
-// node that does not is refused.
+// A version that reads several formats of logs writes the earliest one, until the registry says that all nodes read a later one. From then
+// on, a node that cannot read the later format is refused.
 const (
 	FirstFormat = 1 // read by all versions
 	Format      = 1 // the latest that this version reads
 )
 
-// Writes returns the format in which logs are to be written: all nodes read it.
+// Writes returns the format in which logs are to be written. All nodes can read it.
 func (n *Node) Writes() uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.id.writes()
 }
 
-// SetFormat makes durable that all nodes read a format of logs, so that from now on logs may be written in it. Nodes that do not read it
-// are refused, and parted from. An earlier format than that of another call changes nothing.
+// SetFormat makes durable that all nodes read a format of logs, so that logs may be written in it from now on. Nodes that cannot read it
+// are refused and disconnected. A format below that of an earlier call changes nothing.
 func (n *Node) SetFormat(format uint32) error {
 	n.admit.Lock()
 	defer n.admit.Unlock()
@@ -43,12 +43,12 @@ func (n *Node) SetFormat(format uint32) error {
 	n.mu.Lock()
 	n.id = id
 	n.mu.Unlock()
-	n.options.Log.Info("all nodes read a later format of logs: it is written from now on, and nodes that do not read it are refused", "format", format)
+	n.options.Log.Info("all nodes read a newer format of logs: this node writes it from now on, and refuses nodes that do not read it", "format", format)
 	n.part(format)
 	return nil
 }
 
-// part ends the links with nodes that were connected before a format was written which they do not read. They are dialled again, and refused.
+// part disconnects nodes that cannot read a format and were connected before it was written. When they are dialled again, they are refused.
 func (n *Node) part(format uint32) {
 	others := n.others()
 	readers := slices.Clone(others)
@@ -63,7 +63,7 @@ func (n *Node) part(format uint32) {
 	}
 }
 
-// Formats returns the latest format of logs that nodes read: this one, and those that it has been connected with.
+// Formats returns the latest format of logs that each node reads: of this node, and of nodes with which it was connected.
 func (n *Node) Formats() map[wlog.NodeID]uint32 {
 	all := map[wlog.NodeID]uint32{n.self().ID: n.options.Format}
 	for _, l := range n.links.Status() {

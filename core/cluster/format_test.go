@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Once all nodes read a later format of logs, one that does not is parted from, refused by name, and does not start on its own data. That
-// holds after all have been started again.
+// Once all nodes read a later format of logs, a node that does not is disconnected, refused with the reason, and does not start on its own
+// data. That still holds after all nodes were restarted.
 func TestEarlierVersionIsRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 11)
@@ -19,7 +19,7 @@ func TestEarlierVersionIsRefused(t *testing.T) {
 		reads := func(format uint32) func(*Options) {
 			return func(o *Options) { o.Format, o.Version = format, "2" }
 		}
-		a.change, b.change = reads(2), reads(2) // and c reads 1
+		a.change, b.change = reads(2), reads(2) // c reads 1
 		ms.begin()
 		time.Sleep(5 * time.Second)
 		if got := a.node.Formats(); got[a.identity().Number] != 2 || got[b.identity().Number] != 2 || got[c.identity().Number] != 1 {
@@ -31,7 +31,7 @@ func TestEarlierVersionIsRefused(t *testing.T) {
 		if err := c.node.SetFormat(2); err == nil || err.Error() != "format 2 of logs: this version reads 1 to 1" {
 			t.Errorf("a format that the node does not read: %v", err)
 		}
-		if err := a.node.SetFormat(2); err != nil { // c has become an earlier version meanwhile, say
+		if err := a.node.SetFormat(2); err != nil { // as if c had been downgraded meanwhile
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Second)

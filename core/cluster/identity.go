@@ -17,24 +17,24 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// identity is what a node knows of itself and its cluster, in the file [identityFile]. Its number belongs to the logs beside the file:
-// a node without its logs would forget whom it voted for, and is another one.
+// identity is a node's knowledge of itself and its cluster, in the file [identityFile]. The number belongs to the logs beside the file: a
+// node without its logs would forget its votes, and must count as another node.
 type identity struct {
 	Format  int         `json:"format"`
 	Number  wlog.NodeID `json:"number"`
 	Address string      `json:"address"` // cluster.advertise
-	Started bool        `json:"started"` // all shards have had a log: one without has lost it
-	// Seed is the first node that has brought the data which the cluster begins with, and has the only vote at first; 0 = there was none,
-	// and all founders have votes. Before there is a cluster it can only be this node, and Shards is set then.
+	Started bool        `json:"started"` // all shards have had a log: a missing log was lost
+	// Seed is the founder that has brought the data with which the cluster begins, and has the only vote at first; 0 = there was none, and all
+	// founders have votes. Before there is a cluster, Seed is this node or 0; if it is this node, Shards is set.
 	Seed   wlog.NodeID `json:"seed,omitempty"`
 	Shards uint32      `json:"shards"`
 
-	// The rest is empty until the node is of a cluster.
+	// The rest is empty until the node belongs to a cluster.
 	Cluster  string        `json:"cluster"`
 	Name     string        `json:"name"`
-	Founders []wlog.NodeID `json:"founders"`         // the numbers of the first nodes, in order
+	Founders []wlog.NodeID `json:"founders"`         // numbers of the first nodes, in order
 	Nodes    []peer.Node   `json:"nodes"`            // sorted by address, this one included
-	Writes   uint32        `json:"writes,omitempty"` // the format of logs that the cluster writes; 0 = the first
+	Writes   uint32        `json:"writes,omitempty"` // format of logs that the cluster writes; 0 = the first
 	Former   []wlog.NodeID `json:"former,omitempty"` // numbers of nodes that an operator has replaced at this node
 }
 
@@ -45,16 +45,16 @@ const (
 	maxIdentity    = 1 << 20
 )
 
-// member reports whether the node is of a cluster.
+// member reports whether the node belongs to a cluster.
 func (i *identity) member() bool { return i.Cluster != "" }
 
 // writes returns the format of logs that the cluster writes.
 func (i *identity) writes() uint32 { return max(i.Writes, FirstFormat) }
 
-// founder reports whether the node was there when the cluster began.
+// founder reports whether the node is one of the cluster's first nodes.
 func (i *identity) founder() bool { return slices.Contains(i.Founders, i.Number) }
 
-// at returns the number of the node at an address, 0 if there is none.
+// at returns the number of the node at an address; 0 = there is none.
 func (i *identity) at(address string) wlog.NodeID { return numberAt(i.Nodes, address) }
 
 func numberAt(nodes []peer.Node, address string) wlog.NodeID {
@@ -66,7 +66,7 @@ func numberAt(nodes []peer.Node, address string) wlog.NodeID {
 	return 0
 }
 
-// clusterID returns the id of the cluster that nodes with those numbers begin, with the data of seed; 0 = with none.
+// clusterID returns the id of the cluster that the founders begin, with the data of seed; 0 = without data.
 func clusterID(founders []wlog.NodeID, seed wlog.NodeID) string {
 	h := sha256.New()
 	for _, n := range slices.Sorted(slices.Values(founders)) {
@@ -109,7 +109,7 @@ func sortNodes(nodes []peer.Node) {
 	slices.SortFunc(nodes, func(a, b peer.Node) int { return cmp.Compare(a.Address, b.Address) })
 }
 
-// newNumber returns a number that no other node has: 64 random bits.
+// newNumber returns a number for a new node: 64 random bits, so that no other node has it.
 func newNumber() wlog.NodeID {
 	for {
 		var b [8]byte
@@ -168,19 +168,19 @@ func parseIdentity(content []byte) (i identity, err error) {
 	return i, nil
 }
 
-// check returns what is wrong with what a node knows of itself.
+// check returns an error if an identity contradicts itself.
 func (i *identity) check() error {
 	switch {
 	case i.Number == 0:
 		return errors.New("the node has no number")
 	case !i.member() && i.Seed != 0 && (i.Seed != i.Number || !i.Started || i.Shards == 0):
-		return fmt.Errorf("node %d is of no cluster, and has the data of node %d in %d shards", i.Number, i.Seed, i.Shards)
+		return fmt.Errorf("node %d belongs to no cluster, and has the data of node %d in %d shards", i.Number, i.Seed, i.Shards)
 	case !i.member():
 		return nil
 	case i.Seed != 0 && !slices.Contains(i.Founders, i.Seed):
-		return fmt.Errorf("node %d has brought the data of a cluster that the nodes %d began", i.Seed, i.Founders)
+		return fmt.Errorf("node %d cannot have brought the data of a cluster that the nodes %d began", i.Seed, i.Founders)
 	case clusterID(i.Founders, i.Seed) != i.Cluster:
-		return fmt.Errorf("cluster %s is not that of the nodes %d", i.Cluster, i.Founders)
+		return fmt.Errorf("cluster %s was not begun by the nodes %d", i.Cluster, i.Founders)
 	case i.at(i.Address) != i.Number:
 		return fmt.Errorf("node %d is not at %s", i.Number, i.Address)
 	case i.Shards == 0:
@@ -189,7 +189,7 @@ func (i *identity) check() error {
 	return nil
 }
 
-// save makes the identity durable. After a crash there is this one or the one before.
+// save makes the identity durable. After a crash the file has the old or the new one.
 func (i *identity) save(dir vfs.FS) error {
 	content, err := json.MarshalIndent(i, "", "  ")
 	if err != nil {

@@ -22,7 +22,7 @@ func testIdentity() identity {
 	}
 }
 
-// Whatever operation of saving is the last one before a crash, the identity before is there, or the new one.
+// After a crash at any step of a save, the file has the old or the new identity.
 func TestSaveSurvivesCrashes(t *testing.T) {
 	before, after := identity{Format: 1, Number: 7, Address: "b:5680"}, testIdentity()
 	errCrash := errors.New("crash")
@@ -59,7 +59,7 @@ func TestSaveSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// A file that cannot be right is refused, and said to be damaged, or written by a later version.
+// An impossible file is refused as damaged, or as written by a later version.
 func TestIdentityIsChecked(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -113,24 +113,24 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
-// What another node says of a cluster is only believed if it is possible, and has this node in it.
+// A node adopts the cluster that another node describes only if it is possible and has this node as a member.
 func TestAdoptable(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*peer.Hello)
-		want   string // in the error; "" = it is adopted
+		want   string // part of the error; "" = the cluster is adopted
 	}{
 		{"as it is", func(*peer.Hello) {}, ""},
 		{"a node was replaced", func(h *peer.Hello) { h.Nodes[2].ID = 1000 }, ""},
-		{"this one has another number", func(h *peer.Hello) { h.Nodes[1].ID = 8 }, "the node at a:5680 knows node 8 at b:5680, and this is node 7"},
-		{"this one is missing", func(h *peer.Hello) { h.Nodes[1].Address = "d:5680" }, "knows node 0 at b:5680"},
+		{"this one has another number", func(h *peer.Hello) { h.Nodes[1].ID = 8 }, "the node at a:5680 has node 8 at b:5680, but this is node 7"},
+		{"this one is missing", func(h *peer.Hello) { h.Nodes[1].Address = "d:5680" }, "has node 0 at b:5680"},
 		{"two nodes", func(h *peer.Hello) { h.Nodes = h.Nodes[:2] }, "it has 2 nodes: a cluster has three nodes"},
 		{"four nodes", func(h *peer.Hello) { h.Nodes = append(h.Nodes, peer.Node{ID: 3, Address: "d:5680"}) }, "it has 4 nodes"},
-		{"one number twice", func(h *peer.Hello) { h.Nodes[2].ID = h.Nodes[0].ID }, "is there twice, or has no number"},
-		{"one address twice", func(h *peer.Hello) { h.Nodes[2].Address = h.Nodes[0].Address }, "is there twice, or has no number"},
-		{"no number", func(h *peer.Hello) { h.Nodes[0].ID = 0 }, "is there twice, or has no number"},
-		{"another id", func(h *peer.Hello) { h.Cluster = strings.Repeat("0", 32) }, "is not that of the nodes"},
-		{"other founders", func(h *peer.Hello) { h.Founders = h.Founders[:2] }, "is not that of the nodes"},
+		{"one number twice", func(h *peer.Hello) { h.Nodes[2].ID = h.Nodes[0].ID }, "is listed twice, or has no number"},
+		{"one address twice", func(h *peer.Hello) { h.Nodes[2].Address = h.Nodes[0].Address }, "is listed twice, or has no number"},
+		{"no number", func(h *peer.Hello) { h.Nodes[0].ID = 0 }, "is listed twice, or has no number"},
+		{"another id", func(h *peer.Hello) { h.Cluster = strings.Repeat("0", 32) }, "was not begun by the nodes"},
+		{"other founders", func(h *peer.Hello) { h.Founders = h.Founders[:2] }, "was not begun by the nodes"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			of := testIdentity()
@@ -151,7 +151,7 @@ func TestAdoptable(t *testing.T) {
 	}
 }
 
-// Data of a broker without a cluster and that of a node are told apart, and each is refused where the other belongs.
+// The data of a broker without a cluster and the data of a node are distinguished, and each is refused in place of the other.
 func TestCheckFolder(t *testing.T) {
 	for _, tc := range []struct {
 		name      string

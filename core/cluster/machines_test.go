@@ -20,19 +20,19 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// machines are those that the nodes of a cluster run on, in a bubble.
+// machines are the machines of a cluster's nodes, in a bubble.
 type machines struct {
 	t    *testing.T
 	net  memnet.Network
 	all  []*machine
 	seed uint64
 
-	mu      sync.Mutex // guards the rest: what the registry has
+	mu      sync.Mutex // guards the rest, which is the registry
 	seats   []peer.Node
 	changed chan struct{}
 }
 
-// testRoster is the registry of a machine's node, in which all nodes find at once what its owner writes there.
+// testRoster is the registry as a machine's node sees it. All nodes see at once what its owner writes.
 type testRoster struct {
 	in   *machines
 	node *Node
@@ -69,14 +69,14 @@ func (r testRoster) Seat(former wlog.NodeID, by peer.Node) error {
 	return nil
 }
 
-// machine is one of them: its disk stays when the node ends.
+// machine is one machine. Its disk survives its node.
 type machine struct {
 	in      *machines
 	address string
 	fs      *crashfs.FS
 	log     *logtest.Log
 	change  func(*Options)
-	listens string // where others reach it; "" = where its node says
+	listens string // the address at which others reach it; "" = its node's own
 
 	cancel context.CancelFunc // nil = the node does not run
 	opened chan struct{}      // closed when Open has returned
@@ -118,7 +118,7 @@ func (m *machine) boot() {
 	}()
 }
 
-// follow has the node follow the registry, of which the first node is the first owner.
+// follow makes the node follow the registry, whose first owner is the first node.
 func (m *machine) follow() {
 	m.in.mu.Lock()
 	if m.in.seats == nil {
@@ -140,7 +140,7 @@ func (m *machine) stop() {
 	m.cancel = nil
 }
 
-// losePower ends the node without its doing anything about it.
+// losePower ends the node without warning.
 func (m *machine) losePower() {
 	after := m.fs.LosePower()
 	if m.cancel != nil {
@@ -153,7 +153,7 @@ func (m *machine) losePower() {
 	m.fs, m.cancel = after, nil
 }
 
-// kill ends a node that has no time to give up what it owns, and whose disk does not take anything any more.
+// kill ends a node that has no time to hand over its shards, and whose disk takes no more writes.
 func (n *Node) kill() {
 	n.end()
 	_ = n.links.Close()
@@ -197,7 +197,7 @@ func (m *machine) wantRefused(want string) {
 	m.cancel = nil
 }
 
-// await waits until the nodes that were booted are of the cluster.
+// await waits until the running nodes belong to the cluster.
 func (ms *machines) await() {
 	ms.t.Helper()
 	for _, m := range ms.all {
@@ -218,7 +218,7 @@ func (ms *machines) stop() {
 	}
 }
 
-// owner returns the log of a shard, opened by whichever running node owns it, and that node's machine.
+// owner returns the log of a shard, opened at the node that owns it, and that node's machine.
 func (ms *machines) owner(shard uint32) (*machine, wlog.Log) {
 	ms.t.Helper()
 	for range 100 {
@@ -239,7 +239,7 @@ func (ms *machines) owner(shard uint32) (*machine, wlog.Log) {
 	return nil, nil
 }
 
-// entries returns the entries of a shard as the node reads them that owns it.
+// entries returns the entries of a shard as its owner reads them.
 func (ms *machines) entries(shard uint32) []string {
 	ms.t.Helper()
 	m, l := ms.owner(shard)
@@ -260,7 +260,7 @@ func (ms *machines) entries(shard uint32) []string {
 	return all
 }
 
-// roles returns the address of the node that owns each shard, as far as the running nodes agree.
+// roles returns the address of each shard's owner, as far as the running nodes agree.
 func (ms *machines) roles() map[uint32]string {
 	owners := map[uint32]string{}
 	for _, m := range ms.all {

@@ -14,25 +14,25 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Made is the folder of a node that brings the data which a new cluster begins with, while it is made: of a broker that was alone, or of a
-// copy of a node of another cluster. It is written under another name, and gets its own at the end: whatever interrupts that, a node has all
-// of it, or does not start. A Made belongs to one goroutine.
+// Made is the folder, in the making, of a node that brings the data with which a new cluster begins: the data of a broker that was alone,
+// or a copy of a node of another cluster. The folder has another name until it is complete, so that after an interruption a node either has
+// all of it or does not start. A Made belongs to one goroutine.
 type Made struct {
 	dir    string // the data directory
 	shards uint32
 	number wlog.NodeID
-	writes uint32 // the format of the logs; 0 = the first
+	writes uint32 // format of the logs; 0 = the first
 	engine *seg.Engine
 	logs   []*quorum.Founding
 	ended  bool
 	unlock func() error
 }
 
-// unfinishedFolder is the name of the folder while it is made.
+// unfinishedFolder is the name of the folder until it is complete.
 const unfinishedFolder = "cluster.unfinished"
 
-// Make begins to make the folder of a node in a data directory in which there is nothing, for a cluster with so many shards of vhosts. What
-// an earlier call has left there unfinished is removed.
+// Make begins to make a node's folder in an empty data directory, for a cluster with shards logs of vhosts. It removes the unfinished
+// folder of an earlier call.
 func Make(dir string, shards uint32) (*Made, error) {
 	if shards < 1 || shards > 255 {
 		return nil, fmt.Errorf("%d shards: a cluster has 1 to 255", shards)
@@ -55,7 +55,7 @@ func Make(dir string, shards uint32) (*Made, error) {
 	return m, nil
 }
 
-// checkUnmade refuses a data directory in which there is anything, but what an unfinished Make has left.
+// checkUnmade refuses a data directory that holds anything except the remains of an unfinished Make.
 func checkUnmade(dir string) error {
 	all, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -90,7 +90,7 @@ func (m *Made) begin() error {
 	return err
 }
 
-// Found begins the log of a shard, empty. The Made finishes it.
+// Found begins an empty log of a shard. The Made finishes it.
 func (m *Made) Found(ctx context.Context, shard uint32) (*quorum.Founding, error) {
 	return m.add(quorum.Found(ctx, m.engine, shard, m.number))
 }
@@ -108,7 +108,7 @@ func (m *Made) add(f *quorum.Founding, err error) (*quorum.Founding, error) {
 	return f, err
 }
 
-// Finish makes the folder that of a node, after all shards were founded. It is done when it returns without an error.
+// Finish completes the folder, after all shards were founded. When it returns without an error, the folder is that of a node.
 func (m *Made) Finish(ctx context.Context) error {
 	if len(m.logs) != int(m.shards)+1 {
 		return fmt.Errorf("%d of %d shards were founded", len(m.logs), m.shards+1)
@@ -132,7 +132,7 @@ func (m *Made) Finish(ctx context.Context) error {
 	return errors.Join(vfs.Dir(m.dir).Sync(), m.unlock(), vfs.Dir(filepath.Dir(filepath.Clean(m.dir))).Sync())
 }
 
-// Close removes what was made, unless Finish was called.
+// Close removes the unfinished folder, unless Finish was called.
 func (m *Made) Close() error {
 	if m.ended {
 		return nil
@@ -145,7 +145,7 @@ func (m *Made) Close() error {
 	return errors.Join(err, m.engine.Close(), os.RemoveAll(filepath.Join(m.dir, unfinishedFolder)), m.unlock())
 }
 
-// Copy is a copy of the folder of a node of a cluster, which no node has open. It is only read.
+// Copy is a copy of a node's folder that no node has open. It is only read.
 type Copy struct {
 	reader *seg.Reader
 	id     identity
@@ -164,7 +164,7 @@ func OpenCopy(dir string) (*Copy, error) {
 	case id.writes() > Format:
 		return nil, fmt.Errorf("%s: %w: format %d of logs, this version reads %d to %d", folder, wlog.ErrNewer, id.writes(), FirstFormat, Format)
 	case !id.member():
-		return nil, fmt.Errorf("%s is the data folder of a node that was of no cluster yet: there is nothing to restore", dir)
+		return nil, fmt.Errorf("%s is the data folder of a node that did not belong to a cluster yet: there is nothing to restore", dir)
 	}
 	reader, err := seg.NewReader(folder)
 	if err != nil {
@@ -185,10 +185,10 @@ func (c *Copy) entries(ctx context.Context, shard uint32) quorum.Entries {
 	}
 }
 
-// Close lets others open the copy.
+// Close unlocks the copy for other processes.
 func (c *Copy) Close() error { return c.reader.Close() }
 
-// Restore makes the folder of a node in a data directory of a copy, for a new cluster.
+// Restore makes a node's folder from a copy, for a new cluster.
 func Restore(ctx context.Context, c *Copy, dir string) (entries int, err error) {
 	m, err := Make(dir, c.Shards())
 	if err != nil {

@@ -44,7 +44,7 @@ func begun(t *testing.T, dir string) *Made {
 	return m
 }
 
-// joinIn makes the folder that of a node of a cluster, as its first start does.
+// joinIn makes the folder that of a member of a cluster, like its first start.
 func joinIn(t *testing.T, dir string, change func(i *identity)) {
 	t.Helper()
 	fs := vfs.Dir(Folder(dir))
@@ -61,14 +61,14 @@ func joinIn(t *testing.T, dir string, change func(i *identity)) {
 	}
 }
 
-// What was begun and not finished is no node, and is begun again; only one process at a time makes a folder.
+// An unfinished folder is no node's, and is begun again. Only one process at a time makes a folder.
 func TestMakeIsInterrupted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	m := begun(t, dir)
 	if _, err := Make(dir, 2); !errors.Is(err, vfs.ErrLocked) {
 		t.Errorf("at the same time: %v", err)
 	}
-	if err := errors.Join(m.engine.Close(), m.unlock()); err != nil { // it is killed
+	if err := errors.Join(m.engine.Close(), m.unlock()); err != nil { // as if it was killed
 		t.Fatal(err)
 	}
 	for _, clustered := range []bool{true, false} {
@@ -88,7 +88,7 @@ func TestMakeIsInterrupted(t *testing.T) {
 	}
 }
 
-// A folder that is given up leaves nothing.
+// A folder that is given up leaves nothing behind.
 func TestMakeIsGivenUp(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	m := begun(t, dir)
@@ -110,7 +110,7 @@ func TestMakeIsGivenUp(t *testing.T) {
 	}
 }
 
-// A copy of a node is restored as often as one likes, each time to another node.
+// A copy of a node can be restored several times, each time to another node.
 func TestRestore(t *testing.T) {
 	from := made(t)
 	joinIn(t, from, func(*identity) {})
@@ -152,7 +152,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// What is no whole copy of a node is refused, and leaves nothing.
+// An incomplete copy of a node is refused, and leaves nothing behind.
 func TestRestoreRefuses(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -164,7 +164,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		{"nothing", t.Context(), func(dir string) { must(t, os.RemoveAll(dir)) }, "is no copy of the data folder of a node"},
 		{"a single broker's", t.Context(), func(dir string) { must(t, os.Rename(Folder(dir), filepath.Join(dir, "x"))) }, "is no copy of the data folder of a node"},
-		{"of a node of no cluster", t.Context(), func(dir string) { joinIn(t, dir, func(i *identity) { i.Cluster = "" }) }, "was of no cluster yet"},
+		{"of a node of no cluster", t.Context(), func(dir string) { joinIn(t, dir, func(i *identity) { i.Cluster = "" }) }, "did not belong to a cluster yet"},
 		{"of a node without votes", t.Context(), func(dir string) {
 			joinIn(t, dir, func(i *identity) {
 				for n := range i.Nodes {
@@ -175,7 +175,7 @@ func TestRestoreRefuses(t *testing.T) {
 				i.Number, i.Founders, i.Seed = 99, numbersOf(i.Nodes), 0
 				i.Cluster = clusterID(i.Founders, 0)
 			})
-		}, "the node had no vote in it yet, and may have got only a part; restore the copy of another node"},
+		}, "the node had no vote in it yet, and may have received only a part; restore the copy of another node"},
 		{"damaged", t.Context(), func(dir string) {
 			all, err := filepath.Glob(filepath.Join(Folder(dir), "00001-*.first"))
 			if err != nil || len(all) != 1 {
@@ -188,7 +188,7 @@ func TestRestoreRefuses(t *testing.T) {
 			for _, f := range all {
 				must(t, os.Remove(f))
 			}
-		}, "shard 2: the node had got nothing of it yet"},
+		}, "shard 2: the node had not received any of it yet"},
 		{"an interrupt", canceled, func(string) {}, "context canceled"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

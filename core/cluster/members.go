@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/quorum"
 )
 
-// Applicants returns nodes without data that have said hello from the addresses of others: [Node.Admit] lets them in.
+// Applicants returns nodes without data that have greeted this node from the addresses of other nodes. [Node.Admit] admits them.
 func (n *Node) Applicants() []peer.Node {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -25,12 +25,13 @@ func (n *Node) Applicants() []peer.Node {
 	return all
 }
 
-// Admit makes it durable that the node at an address is now another one, with a number that no node has had. The former is not listened
-// to any more. The owners of the shards then give its votes to the new one, see [Node.Replace]. Admit changes nothing if the node has
-// that number.
+// Admit makes durable that a new node has the seat at an address, with a number that no node ever had. This node ignores the former node
+// from now on. The owners of the shards then give the former node's votes to the new one, see [Node.Replace]. Admit changes nothing if the
+// node has the seat already.
 func (n *Node) Admit(by peer.Node) error { return n.seat(by, true) }
 
-// seat is Admit. ordered means that an operator wants it: then the registry, which may not know it yet, does not bring the former back.
+// seat is Admit. ordered means that an operator wants it: then the registry, which may not know the new node yet, does not bring back the
+// former.
 func (n *Node) seat(by peer.Node, ordered bool) error {
 	n.admit.Lock()
 	defer n.admit.Unlock()
@@ -70,9 +71,9 @@ func (n *Node) seat(by peer.Node, ordered bool) error {
 	return nil
 }
 
-// Replace makes a node a replica of a shard that this node owns, and gives it the vote of the one that had its address before. It
-// returns when that is done. What an earlier call has begun, here or at an earlier owner, it goes on with. The node does the same by
-// itself for all shards that it owns, so that this only needs to be called to learn how it goes.
+// Replace makes a node a replica of a shard that this node owns, gives it the vote of the node that had its address before, and returns
+// when that is done. It continues the work of an earlier call, at this owner or at an earlier one. The node does the same by itself for all
+// shards that it owns, so a caller only needs Replace to learn the progress.
 func (n *Node) Replace(ctx context.Context, shard uint32, by peer.Node) error {
 	members := n.Members()
 	if !slices.Contains(members, by) {
@@ -95,7 +96,7 @@ func (n *Node) Replace(ctx context.Context, shard uint32, by peer.Node) error {
 	return nil
 }
 
-// stranger returns a node that votes about a shard, but is none of the members; ok is false if there is none.
+// stranger returns a voter of a shard that is not a member; ok is false if there is none.
 func stranger(voters []wlog.NodeID, members []peer.Node) (node wlog.NodeID, ok bool) {
 	for _, v := range voters {
 		if !slices.ContainsFunc(members, func(m peer.Node) bool { return m.ID == v }) {
@@ -106,27 +107,27 @@ func stranger(voters []wlog.NodeID, members []peer.Node) (node wlog.NodeID, ok b
 }
 
 const (
-	membersPause = time.Second      // between two looks at the shards
-	replaceTime  = 10 * time.Second // until the node looks again what there is to do: it may have another owner
+	membersPause = time.Second      // between two checks of the shards
+	replaceTime  = 10 * time.Second // until the node checks again: the shard may have another owner
 )
 
-// keepMembers gives the votes of former nodes to those that were admitted in their places, in the shards that this node owns, and votes to
-// all nodes of a cluster that began with the data of one.
+// keepMembers works on the shards that this node owns: it gives the votes of former nodes to the nodes admitted in their places, and votes
+// to all nodes of a cluster that began with the data of one.
 func (n *Node) keepMembers(r Roster) {
 	select {
-	case <-r.Ready(): // before, the node may take for former whoever was admitted while it was away
+	case <-r.Ready(): // before, the node may mistake nodes that were admitted in its absence for former ones
 	case <-n.ctx.Done():
 		return
 	}
 	ticker := time.NewTicker(membersPause)
 	defer ticker.Stop()
-	var done []peer.Node // the members that vote about all shards, as far as this node's replicas know
+	var done []peer.Node // the members that vote in all shards, as far as this node's replicas know
 	var said string
 	for {
 		changed := r.Changed()
 		if err := n.follow(r); err != nil && err.Error() != said {
 			said = err.Error()
-			n.options.Log.Warn("who is a member of the cluster is not as the registry has it", "error", err)
+			n.options.Log.Warn("the members of the cluster that this node knows differ from those in the registry", "error", err)
 		}
 		if members := n.Members(); !slices.Equal(done, members) && n.replaceAll(members) {
 			done = members
@@ -140,7 +141,7 @@ func (n *Node) keepMembers(r Roster) {
 	}
 }
 
-// replaceAll does what is to be done in the shards that this node owns, and reports whether nothing is to be done in any.
+// replaceAll works on the shards that this node owns, and reports whether no shard of any owner needs work any more.
 func (n *Node) replaceAll(members []peer.Node) (done bool) {
 	done = true
 	for _, s := range n.Engine().Status() {
@@ -173,7 +174,7 @@ func (n *Node) replaceAll(members []peer.Node) (done bool) {
 	return done
 }
 
-// newcomers returns the members that do not vote about a shard.
+// newcomers returns the members that do not vote in a shard.
 func newcomers(voters []wlog.NodeID, members []peer.Node) (all []wlog.NodeID) {
 	for _, m := range members {
 		if !slices.Contains(voters, m.ID) {

@@ -17,8 +17,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A node that was admitted in place of one whose disk was lost gets the shards' logs and votes, wherever they are owned: afterwards another
-// node may be lost. The one before does not come back.
+// A node that was admitted in place of a node with a lost disk gets the shards' logs and votes, whichever nodes own them. Afterwards
+// another node may be lost. The former node does not come back.
 func TestReplacedNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 7)
@@ -73,7 +73,7 @@ func TestReplacedNode(t *testing.T) {
 		b.boot()
 		<-b.opened
 		time.Sleep(10 * time.Second)
-		for _, m := range []*machine{b, c} { // what happened and what to do is in the log of either side
+		for _, m := range []*machine{b, c} { // the logs of both sides say what happened, and what to do
 			m.wantLog(fmt.Sprintf("node %d at b:5680 was replaced by node %d, and is shut out for good: stop it, and never start it with its data folder again", number, admitted.ID))
 		}
 		for _, st := range c.node.Status().Links {
@@ -85,8 +85,8 @@ func TestReplacedNode(t *testing.T) {
 	})
 }
 
-// A node that was not told of a replacement learns it from the registry, and remembers it. Until it did, the new node and it were strangers:
-// the loss of the third one stopped the cluster.
+// A node that missed a replacement learns of it from the registry, and remembers it. Until then it and the new node used to be strangers,
+// so that the loss of the third node stopped the cluster.
 func TestMissedReplacement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 11)
@@ -153,7 +153,7 @@ func TestRegistryBehindAReplacement(t *testing.T) {
 		a, b := ms.all[0], ms.all[1]
 		owner := ms.roles()[Registry]
 		by := peer.Node{ID: 17, Address: b.address}
-		if owner == a.address { // then it could write what it knows
+		if owner == a.address { // a, as the registry's owner, could write the replacement there
 			if err := a.node.Engine().Transfer(t.Context(), Registry, ms.all[2].identity().Number); err != nil {
 				t.Fatal(err)
 			}
@@ -170,7 +170,7 @@ func TestRegistryBehindAReplacement(t *testing.T) {
 	})
 }
 
-// A node that leaves has given all shards to others, and owns none afterwards.
+// A node that leaves has transferred all of its shards, and owns none afterwards.
 func TestLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 8)
@@ -194,7 +194,7 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// All nodes that are stopped at the same time end soon. They waited for one another, for up to ten seconds.
+// Nodes that are all stopped at the same time end soon. They used to wait for one another for up to ten seconds.
 func TestAllAreStopped(t *testing.T) {
 	for _, apart := range []time.Duration{0, time.Millisecond, 50 * time.Millisecond, 500 * time.Millisecond} {
 		t.Run(apart.String(), func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestAllAreStopped(t *testing.T) {
 	}
 }
 
-// A node whose clock is wrong owns nothing until it is right.
+// A node with a wrong clock owns no shard until the clock is right.
 func TestClockBarsOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 9)

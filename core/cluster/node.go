@@ -1,5 +1,5 @@
-// Package cluster is a node of a cluster: who it is, how the first nodes find together, and the engine on a majority of them with the
-// links that it needs.
+// Package cluster is a node of a cluster: its identity, the first start of a cluster, and the engine that keeps logs on a majority of the
+// nodes, with the links between nodes.
 package cluster
 
 import (
@@ -23,37 +23,37 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Size is how many nodes a cluster has.
+// Size is the number of nodes of a cluster.
 const Size = 3
 
-// Registry is the shard that says where everything else is.
+// Registry is the shard that names the place of everything else.
 const Registry = 0
 
 // Options of a [Node]. Errors about them name the configuration key.
 type Options struct {
 	Dir       vfs.FS        // the folder of the node, see [Folder]
-	Nodes     []string      // cluster.nodes: the addresses of all
-	Advertise string        // cluster.advertise: which of them is this node
+	Nodes     []string      // cluster.nodes: the addresses of all nodes
+	Advertise string        // cluster.advertise: the address of this node among them
 	Name      string        // cluster.name
 	Election  time.Duration // cluster.election
 	Stall     time.Duration // cluster.disk-stall; 0 = 5 s
 	Shards    uint32        // cluster.shards: logs of vhosts; the registry is one more
-	Listener  net.Listener  // where other nodes come in; the Node closes it
-	TLS       *peer.TLS     // nil = without
+	Listener  net.Listener  // for connections of other nodes; the Node closes it
+	TLS       *peer.TLS     // nil = without TLS
 	Version   string        // of the broker
-	Format    uint32        // the latest format of logs that this version reads; 0 = [Format]
+	Format    uint32        // latest format of logs that this version reads; 0 = [Format]
 	Clock     clock.Clock
 	Log       *slog.Logger
 	Disk      seg.Options // of the local logs; Clock, Durability and Short need not be set
 
-	// Skewed hears that this node's clock went wrong or right, see [peer.Options]; nil = nobody wants to know.
+	// Skewed is called when this node's clock goes wrong or right, see [peer.Options]; nil = it is not called.
 	Skewed func(peer.Skew)
-	// Crowded hears that another node's disk lacks space for its copy of a shard, again and again, and once that it has enough; nil = nobody
-	// wants to know. Calls come one after the other, and must not block.
+	// Crowded is called again and again with a shard for whose log another node's disk lacks space, and once when it has enough; nil = it is
+	// not called. Calls follow one another, and must not block.
 	Crowded func(shard uint32, low bool)
-	// Replaced hears of nodes in whose places others were admitted; nil = nobody wants to know. It must not block.
+	// Replaced is called with each node in whose place another was admitted; nil = it is not called. It must not block.
 	Replaced func(former wlog.NodeID)
-	// Silent hears of nodes of which nothing has come for ten seconds, see [peer.Options]; nil = nobody wants to know. It must not block.
+	// Silent is called with nodes that have been silent for ten seconds, see [peer.Options]; nil = it is not called. It must not block.
 	Silent func(wlog.NodeID)
 	// Dial connects to the address of a node; nil = by TCP.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
@@ -66,7 +66,7 @@ type Node struct {
 	local     *seg.Engine
 	engine    atomic.Pointer[quorum.Engine] // nil until it runs
 	admit     sync.Mutex                    // held while the file changes after Open
-	skew      chan peer.SkewLevel           // the latest one that nobody has acted on
+	skew      chan peer.SkewLevel           // the latest level on which keepClock has not acted
 	shortages shortages
 	leaving   atomic.Bool // Leave was called
 	duties    sync.WaitGroup
@@ -75,11 +75,11 @@ type Node struct {
 
 	mu         sync.Mutex // guards the rest
 	id         identity
-	joins      string                 // the cluster that the node wants to begin; "" = it does not know all nodes, or is of one
-	applicants map[string]wlog.NodeID // by address, nodes that wanted to take the place of others
+	joins      string                 // id of the cluster that the node wants to begin; "" = it does not know all nodes, or belongs to a cluster
+	applicants map[string]wlog.NodeID // nodes that asked for the place of another node, by address
 }
 
-// Open makes the node part of its cluster. At the very first start it waits for all other nodes until ctx ends, later for none.
+// Open makes the node part of its cluster. At the very first start it waits for all other nodes, until ctx ends; later it waits for none.
 func Open(ctx context.Context, o Options) (*Node, error) {
 	n, err := prepare(o)
 	if err != nil {
@@ -103,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Node, error) {
 	return n, nil
 }
 
-// prepare opens the folder, and finds out who the node is.
+// prepare opens the folder and finds out the node's identity.
 func prepare(o Options) (*Node, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -132,23 +132,23 @@ func (o *Options) check() error {
 	}
 	switch {
 	case len(o.Nodes) != Size:
-		return fmt.Errorf("cluster.nodes %s has %d: a cluster has three nodes", list, len(o.Nodes))
+		return fmt.Errorf("cluster.nodes %s has %d addresses: a cluster has three nodes", list, len(o.Nodes))
 	case !slices.Contains(o.Nodes, o.Advertise):
-		return fmt.Errorf("cluster.advertise %s is none of cluster.nodes %s", o.Advertise, list)
+		return fmt.Errorf("cluster.advertise %s is not among cluster.nodes %s", o.Advertise, list)
 	case o.Shards < 1 || o.Shards > 255:
 		return fmt.Errorf("cluster.shards %d: 1 to 255 are allowed", o.Shards)
 	}
 	return nil
 }
 
-// identify reads who the node is, or makes a new one of it.
+// identify reads the node's identity from the folder, or makes a new one.
 func (n *Node) identify() error {
 	id, ok, err := loadIdentity(n.options.Dir)
 	if err != nil {
 		return err
 	}
-	if ok && id.Address == "" && id.Seed == id.Number { // the folder was made before it was known where the node will be
-		id.Address = n.options.Advertise // which is written down when the cluster begins: a start that is refused changes nothing
+	if ok && id.Address == "" && id.Seed == id.Number { // import and restore do not know the address of the future node
+		id.Address = n.options.Advertise // become saves the address, so that a refused start changes nothing
 	}
 	if ok {
 		n.id = id
@@ -160,20 +160,20 @@ func (n *Node) identify() error {
 	}
 	for _, f := range all {
 		if _, _, log := seg.LogFile(f.Name); log {
-			return fmt.Errorf("%w: there are logs, but no %s, which says whose they are", wlog.ErrDamaged, identityFile)
+			return fmt.Errorf("%w: there are logs, but no %s, which says to which node they belong", wlog.ErrDamaged, identityFile)
 		}
 	}
 	n.id = identity{Format: identityFormat, Number: newNumber(), Address: n.options.Advertise}
 	return n.id.save(n.options.Dir)
 }
 
-// checkIdentity returns an error if the configuration is not that of the node in the folder.
+// checkIdentity returns an error if the configuration contradicts the identity in the folder.
 func (o *Options) checkIdentity(id *identity) error {
 	if id.writes() > o.Format {
 		return fmt.Errorf("%w: the cluster of this data folder writes logs of format %d, and version %s reads up to %d", wlog.ErrNewer, id.writes(), o.Version, o.Format)
 	}
 	if id.Address != o.Advertise {
-		return fmt.Errorf("cluster.advertise is %s, but the data folder is that of the node at %s", o.Advertise, id.Address)
+		return fmt.Errorf("cluster.advertise is %s, but the data folder belongs to the node at %s", o.Advertise, id.Address)
 	}
 	if id.Seed == id.Number && id.Shards != o.Shards {
 		return fmt.Errorf("cluster.shards is %d, but the data folder was made with %d", o.Shards, id.Shards)
@@ -184,16 +184,16 @@ func (o *Options) checkIdentity(id *identity) error {
 	own, known := slices.Sorted(slices.Values(o.Nodes)), addressesOf(id.Nodes)
 	switch {
 	case !slices.Equal(own, known):
-		return fmt.Errorf("cluster.nodes are %s, but the data folder is of a cluster of %s", strings.Join(own, ","), strings.Join(known, ","))
+		return fmt.Errorf("cluster.nodes are %s, but the data folder belongs to a cluster of %s", strings.Join(own, ","), strings.Join(known, ","))
 	case id.Name != o.Name:
-		return fmt.Errorf("cluster.name is %q, but the data folder is of the cluster %q", o.Name, id.Name)
+		return fmt.Errorf("cluster.name is %q, but the data folder belongs to the cluster %q", o.Name, id.Name)
 	case id.Shards != o.Shards:
-		return fmt.Errorf("cluster.shards is %d, but the data folder is of a cluster with %d, which is fixed at the first start", o.Shards, id.Shards)
+		return fmt.Errorf("cluster.shards is %d, but the data folder belongs to a cluster with %d, which is fixed at the first start", o.Shards, id.Shards)
 	}
 	return nil
 }
 
-// start starts the engine and the links. It closes the local logs if it fails.
+// start starts the engine and the links. If it fails, it closes the local logs.
 func (n *Node) start(ctx context.Context) error {
 	if err := n.checkLogs(ctx); err != nil {
 		return errors.Join(err, n.local.Close())
@@ -221,7 +221,7 @@ func (n *Node) start(ctx context.Context) error {
 	return nil
 }
 
-// shardLost logs why this node does not own a shard any more.
+// shardLost logs that this node has lost a shard, and the reason.
 func (n *Node) shardLost(shard uint32, owner wlog.NodeID, why error) {
 	level := slog.LevelWarn
 	if errors.Is(why, quorum.ErrLeaving) || errors.Is(why, quorum.ErrGiven) {
@@ -236,7 +236,7 @@ func (n *Node) shardLost(shard uint32, owner wlog.NodeID, why error) {
 	log.Log(n.ctx, level, "this node does not own a shard any more")
 }
 
-// checkLogs returns an error if a log is missing that was there before: the node would forget whom it voted for.
+// checkLogs returns an error if a log is missing that was there before: without it the node would have forgotten its votes.
 func (n *Node) checkLogs(ctx context.Context) error {
 	if !n.id.Started {
 		return nil
@@ -280,7 +280,7 @@ func (n *Node) linkOptions() peer.Options {
 	}
 }
 
-// received hands a message to the engine. There are none before it runs: nobody has a link yet.
+// received passes a message to the engine. None arrives before the engine runs, because no link exists before.
 func (n *Node) received(from wlog.NodeID, shard uint32, message []byte) {
 	if err := n.engine.Load().Receive(from, shard, message); err != nil {
 		n.options.Log.Warn("message of a node refused", "node", from, "error", err)
@@ -299,7 +299,7 @@ func (n *Node) times() []peer.ShardTime {
 	return all
 }
 
-// heard takes those of another node, and for which shards it lacks disk space.
+// heard takes another node's shard times, and the shards for which its disk lacks space.
 func (n *Node) heard(from wlog.NodeID, times []peer.ShardTime, short []uint32) {
 	n.shortages.heard(from, short, n.options.Clock())
 	all := make([]quorum.ShardTime, len(times))
@@ -335,14 +335,14 @@ func (n *Node) Dial(ctx context.Context, to wlog.NodeID, kind peer.Kind) (net.Co
 	return n.links.Dial(ctx, to, kind)
 }
 
-// Serve has streams of other nodes handed to fn, as [peer.Links.Serve] does. Until then they are refused.
+// Serve passes streams of other nodes to fn, as [peer.Links.Serve] does. Until then they are refused.
 func (n *Node) Serve(kind peer.Kind, fn func(conn net.Conn, from wlog.NodeID)) {
 	n.links.Serve(kind, fn)
 }
 
 // Status is the state of the node.
 type Status struct {
-	Cluster string // its id
+	Cluster string // the cluster's id
 	Name    string
 	Self    peer.Node
 	Links   []peer.Status
@@ -358,11 +358,12 @@ func (n *Node) Status() Status {
 	return st
 }
 
-// leaveTime bounds giving the node's shards to others before it ends.
+// leaveTime is how long a node that shuts down tries to transfer its shards.
 const leaveTime = 5 * time.Second
 
-// Leave gives the shards that this node owns to others, and has it own none again, until ctx ends, 5 s have passed or all others have
-// declined: they are about to end, too. Without another node there is nobody to give them to. Only the first call does anything.
+// Leave transfers the shards that this node owns to other nodes, and keeps it from owning shards again. It gives up when ctx ends, after 5
+// s, or when all other nodes have declined because they shut down, too. Without a connected node it does nothing. Only the first call has
+// an effect.
 func (n *Node) Leave(ctx context.Context) {
 	if n.leaving.Swap(true) {
 		return
@@ -378,7 +379,7 @@ func (n *Node) Leave(ctx context.Context) {
 	}
 }
 
-// Close ends the node's part in the cluster, after Leave, which it need not try again.
+// Close ends the node's part in the cluster. It calls Leave, if that was not called before.
 func (n *Node) Close(ctx context.Context) error {
 	n.Leave(ctx)
 	n.end()

@@ -19,8 +19,8 @@ func appendTo(t *testing.T, l wlog.Log, entry string) {
 	}
 }
 
-// Three nodes with the same list become a cluster, whichever of them owns a shard can append, and what was appended is there when that
-// one has ended, when another one has, and when all have.
+// Three nodes with the same list become a cluster. Whichever node owns a shard can append to it, and the entries are there after that node
+// has ended, after another one has, and after all have.
 func TestThreeNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -59,7 +59,7 @@ func TestThreeNodes(t *testing.T) {
 	})
 }
 
-// Alone a node owns nothing.
+// A node that is alone owns no shard.
 func TestMinority(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 2)
@@ -85,7 +85,7 @@ func TestMinority(t *testing.T) {
 	})
 }
 
-// A node without data at the address of one that the cluster knows is refused, is told what to do, and joins once it is admitted.
+// A node without data at the address of a member is refused, its log says what to do, and it joins once it is admitted.
 func TestEmptyDiskAtAKnownAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 3)
@@ -102,13 +102,13 @@ func TestEmptyDiskAtAKnownAddress(t *testing.T) {
 		default:
 		}
 		b.wantLog("run curfew ctl cluster replace b:5680 on another node")
-		b.wantLog(fmt.Sprintf("the cluster knows node %d at b:5680", former))
+		b.wantLog(fmt.Sprintf("the cluster has node %d at b:5680", former))
 		a.wantLog("run curfew ctl cluster replace b:5680 on another node")
 		applicants := a.node.Applicants()
 		if len(applicants) != 1 || applicants[0].Address != "b:5680" || applicants[0].ID != b.identity().Number {
 			t.Fatalf("applicants: %v", applicants)
 		}
-		for range 2 { // it may be said twice
+		for range 2 { // the request may be repeated
 			if err := a.node.Admit(applicants[0]); err != nil {
 				t.Fatal(err)
 			}
@@ -125,24 +125,24 @@ func TestEmptyDiskAtAKnownAddress(t *testing.T) {
 	})
 }
 
-// What only belongs to another configuration is refused by name.
+// Data of another configuration is refused, and the error names the difference.
 func TestOtherConfiguration(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func(*Options)
 		want   string
 	}{
-		{"advertise", func(o *Options) { o.Advertise = "b:5680" }, "cluster.advertise is b:5680, but the data folder is that of the node at a:5680"},
+		{"advertise", func(o *Options) { o.Advertise = "b:5680" }, "cluster.advertise is b:5680, but the data folder belongs to the node at a:5680"},
 		{
 			"list", func(o *Options) { o.Nodes = []string{"a:5680", "b:5680", "d:5680"} },
-			"cluster.nodes are a:5680,b:5680,d:5680, but the data folder is of a cluster of a:5680,b:5680,c:5680",
+			"cluster.nodes are a:5680,b:5680,d:5680, but the data folder belongs to a cluster of a:5680,b:5680,c:5680",
 		},
-		{"name", func(o *Options) { o.Name = "other" }, `cluster.name is "other", but the data folder is of the cluster "test"`},
-		{"shards", func(o *Options) { o.Shards = 5 }, "cluster.shards is 5, but the data folder is of a cluster with 2, which is fixed at the first start"},
-		{"two nodes", func(o *Options) { o.Nodes = o.Nodes[:2] }, "cluster.nodes a:5680,b:5680 has 2: a cluster has three nodes"},
-		{"four nodes", func(o *Options) { o.Nodes = append(o.Nodes, "d:5680") }, "has 4: a cluster has three nodes"},
+		{"name", func(o *Options) { o.Name = "other" }, `cluster.name is "other", but the data folder belongs to the cluster "test"`},
+		{"shards", func(o *Options) { o.Shards = 5 }, "cluster.shards is 5, but the data folder belongs to a cluster with 2, which is fixed at the first start"},
+		{"two nodes", func(o *Options) { o.Nodes = o.Nodes[:2] }, "cluster.nodes a:5680,b:5680 has 2 addresses: a cluster has three nodes"},
+		{"four nodes", func(o *Options) { o.Nodes = append(o.Nodes, "d:5680") }, "has 4 addresses: a cluster has three nodes"},
 		{"twice", func(o *Options) { o.Nodes[2] = o.Nodes[1] }, "cluster.nodes a:5680,b:5680,b:5680 has b:5680 twice"},
-		{"advertise is none of them", func(o *Options) { o.Advertise = "d:5680" }, "cluster.advertise d:5680 is none of cluster.nodes a:5680,b:5680,c:5680"},
+		{"advertise is none of them", func(o *Options) { o.Advertise = "d:5680" }, "cluster.advertise d:5680 is not among cluster.nodes a:5680,b:5680,c:5680"},
 		{"too many shards", func(o *Options) { o.Shards = 256 }, "cluster.shards 256: 1 to 255 are allowed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -159,13 +159,13 @@ func TestOtherConfiguration(t *testing.T) {
 	}
 }
 
-// A node without one of its logs would forget whom it voted for.
+// A node without one of its logs would have forgotten its votes.
 func TestLogIsMissing(t *testing.T) {
 	for _, tc := range []struct {
 		name, suffix, want string
 	}{
 		{"a log", "00001-", "the log of shard 1 is missing; empty the data folder, start the node, and run curfew ctl cluster replace a:5680 on another one"},
-		{"the number", identityFile, "there are logs, but no node.json, which says whose they are"},
+		{"the number", identityFile, "there are logs, but no node.json, which says to which node they belong"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -191,7 +191,7 @@ func TestLogIsMissing(t *testing.T) {
 	}
 }
 
-// When an owner's process ends, another node owns its shards long before the election timeout is over.
+// When an owner's process ends, another node owns its shards long before the election timeout.
 func TestFailoverIsSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 10)
@@ -209,7 +209,7 @@ func TestFailoverIsSoon(t *testing.T) {
 			owner.losePower()
 			_, l = ms.owner(1)
 			appendTo(t, l, "y")
-			// The two others want the shard in turns, of which there are ten in an election timeout.
+			// The two other nodes stand for election in turns, of which there are ten in an election timeout.
 			if took := time.Since(begin); took > 3*election/10 {
 				t.Errorf("it took %v", took)
 			}

@@ -9,28 +9,28 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Roster is what the registry has: what all nodes know of the cluster's members. A node that is away while another one is replaced learns it from there.
+// Roster is the registry's list of the cluster's members. A node that is away during a replacement learns of it from the Roster.
 type Roster interface {
-	// Ready returns a channel that is closed once this node knows what was durable when it started.
+	// Ready returns a channel that is closed once this node has applied everything that was durable in the registry when the node started.
 	Ready() <-chan struct{}
-	// Changed returns a channel that is closed at the next change. To see all changes, ask for it first, and look then.
+	// Changed returns a channel that is closed at the next change. To see all changes, ask for the channel first, and read the members then.
 	Changed() <-chan struct{}
 	// Owned reports whether this node may change the registry.
 	Owned() bool
 	// Seats returns the members.
 	Seats() []peer.Node
-	// Seat puts a member in the place of another.
+	// Seat gives the seat of a former member to another.
 	Seat(former wlog.NodeID, by peer.Node) error
 }
 
-// Follow has the node take its members from the registry, and keep the registry and the shards as operators want them, until Close.
+// Follow makes the node take its members from the registry, and carry replacements through in the registry and in the shards, until Close.
 // It is called once.
 func (n *Node) Follow(r Roster) { n.duties.Go(func() { n.keepMembers(r) }) }
 
-// follow makes members of those that the registry has. Where an operator has replaced one of them at this node, the registry lags behind:
-// its owner writes that there.
+// follow takes over the registry's members. If an operator has replaced a member at this node and the registry does not know that yet, the
+// owner of the registry writes it there.
 //
-// A registry that knows none of the node's members is that of another cluster, whose data this one began with: it is about to be changed.
+// A registry that has none of the node's members comes from another cluster, with whose data this one began. It is about to be changed.
 func (n *Node) follow(r Roster) (all error) {
 	seats, members := r.Seats(), n.Members()
 	if !slices.ContainsFunc(seats, func(s peer.Node) bool { return slices.Contains(members, s) }) {
@@ -44,10 +44,10 @@ func (n *Node) follow(r Roster) (all error) {
 		case own == seat.ID || own == 0:
 		case seat.Address != n.options.Advertise && !replaced:
 			all = errors.Join(all, n.seat(seat, false))
-		case r.Owned(): // at its own address a node that owns the registry is the one that belongs there
+		case r.Owned(): // at its own address, the owner of the registry is right
 			all = errors.Join(all, r.Seat(seat.ID, peer.Node{ID: own, Address: seat.Address}))
 		case replaced:
-			all = errors.Join(all, fmt.Errorf("the registry has node %d at %s, in whose place node %d was admitted here: if this does not end, run curfew ctl cluster replace %s again",
+			all = errors.Join(all, fmt.Errorf("the registry still has node %d at %s, in whose place this node has admitted node %d: if this message persists, run curfew ctl cluster replace %s again",
 				seat.ID, seat.Address, own, seat.Address))
 		}
 	}

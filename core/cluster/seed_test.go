@@ -15,7 +15,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// bring has the machine's disk have the folder of a node that brings data, as [Made] makes it.
+// bring puts the folder of a node that brings data on the machine's disk, as [Made] makes it.
 func (m *machine) bring(number uint64) {
 	m.in.t.Helper()
 	id := identity{Format: identityFormat, Number: wlog.NodeID(1000 + number), Started: true, Shards: 2}
@@ -41,7 +41,7 @@ func (m *machine) bring(number uint64) {
 	}
 }
 
-// haveData checks that the data which a node brought is there, and that all nodes get it and vote.
+// haveData checks that the data of the first node is there, and that all nodes receive it and get votes.
 func (g *firstStart) haveData() {
 	g.t.Helper()
 	g.await()
@@ -52,7 +52,7 @@ func (g *firstStart) haveData() {
 	g.count["data is everywhere"]++
 }
 
-// haveAll waits until all nodes vote about all shards.
+// haveAll waits until all nodes vote in all shards.
 func (ms *machines) haveAll() {
 	ms.t.Helper()
 	for range 200 {
@@ -72,7 +72,7 @@ func (ms *machines) haveAll() {
 	ms.t.Fatalf("seed %d: not all nodes vote: %s", ms.seed, ms.all[0].log)
 }
 
-// A cluster begins with the data of one node; each of the others has all of it a little later.
+// A cluster begins with the data of one node. Each of the others has all of it a little later.
 func TestBeginWithData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -96,7 +96,7 @@ func TestBeginWithData(t *testing.T) {
 	})
 }
 
-// A disk that is lost before its node has joined is replaced as any other.
+// A disk that is lost before its node has joined is replaced like any other.
 func TestDiskIsLostBeforeItHasJoined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -125,7 +125,7 @@ func TestDiskIsLostBeforeItHasJoined(t *testing.T) {
 	})
 }
 
-// What cannot become one cluster says so on both sides, and nothing begins.
+// Nodes that cannot become one cluster say so on both sides, and no cluster begins.
 func TestTwoBringData(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -136,7 +136,7 @@ func TestTwoBringData(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, m := range ms.all[:2] {
-			m.wantLog("were both made by curfew ctl cluster import or restore: a cluster begins with one")
+			m.wantLog("were both made by curfew ctl cluster import or restore, but a cluster can begin with only one")
 		}
 		for _, m := range ms.all {
 			m.cancel()
@@ -148,7 +148,7 @@ func TestTwoBringData(t *testing.T) {
 	})
 }
 
-// Data that is brought to a cluster that has begun is refused, and its node is nobody that could be let in.
+// Data that is brought to a cluster that has begun is refused, and its node cannot be admitted.
 func TestDataIsLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -170,7 +170,7 @@ func TestDataIsLate(t *testing.T) {
 	})
 }
 
-// The folder says for how many shards it was made.
+// The folder determines the number of shards.
 func TestDataHasOtherShards(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ms := newMachines(t, 1)
@@ -186,8 +186,8 @@ func TestDataHasOtherShards(t *testing.T) {
 	})
 }
 
-// A folder that was made for the first node of a cluster belongs to no address until that begins: a start that was refused had bound it to
-// one, and the node was refused with the address that was meant.
+// A folder made for the first node of a cluster belongs to no address until the cluster begins. A refused start used to bind it to an
+// address, so that the node was then refused at the intended one.
 func TestARefusedStartLeavesTheFolder(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

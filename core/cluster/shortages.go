@@ -10,27 +10,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// shortages are the shards for whose logs disks lack space: this node's, and, as far as they say so, those of the others. Any goroutine may
+// shortages are the shards for whose logs a disk lacks space: this node's disk, and those of other nodes, as they report. Any goroutine may
 // use them.
 type shortages struct {
-	crowded func(shard uint32, low bool) // hears of the others'; nil = nobody wants to know
+	crowded func(shard uint32, low bool) // called about other nodes' disks; nil = it is not called
 
 	mu     sync.Mutex // guards the rest
-	short  []uint32   // here, in order
+	short  []uint32   // of this node's disk, in order
 	others map[wlog.NodeID]shortageReport
-	told   []uint32 // what crowded knows
+	told   []uint32 // shards about which crowded was last called with true
 }
 
-// shortageReport is what a node has said last.
+// shortageReport is the last report of a node.
 type shortageReport struct {
 	short []uint32
 	at    hook.Instant
 }
 
-// reportLasts is how long a report counts: nodes say it again each second.
+// reportLasts is how long a report counts. Nodes repeat theirs each second.
 const reportLasts = 10 * time.Second
 
-// note passes on what the local logs say of their space, and remembers it.
+// note returns a function that stores a shortage of the local logs and passes it to next.
 func (s *shortages) note(next func(uint32, *seg.Shortage)) func(uint32, *seg.Shortage) {
 	return func(shard uint32, low *seg.Shortage) {
 		s.set(shard, low != nil)
@@ -52,20 +52,20 @@ func (s *shortages) set(shard uint32, low bool) {
 	}
 }
 
-// own returns the shards that this node's disk lacks space for.
+// own returns the shards for which this node's disk lacks space.
 func (s *shortages) own() []uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.short)
 }
 
-// heard takes what another node's disk lacks space for, and owns short.
+// heard takes a report of another node. The caller must not change short any more.
 func (s *shortages) heard(from wlog.NodeID, short []uint32, now hook.Instant) {
 	if s.crowded == nil {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock() // crowded is told one thing after the other
+	defer s.mu.Unlock() // while crowded is called, so that its calls follow one another
 	if s.others == nil {
 		s.others = map[wlog.NodeID]shortageReport{}
 	}
@@ -82,7 +82,7 @@ func (s *shortages) heard(from wlog.NodeID, short []uint32, now hook.Instant) {
 	was := s.told
 	s.told = slices.Compact(all)
 	for _, shard := range s.told {
-		s.crowded(shard, true) // each time: who listens may not have listened before
+		s.crowded(shard, true) // repeated, because the shard's listener may have been registered later
 	}
 	for _, shard := range was {
 		if !slices.Contains(s.told, shard) {

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What a node lacks space for is what it has said last, for ten seconds; a shard is short of space while any node says so.
+// A node's report counts for ten seconds, unless a newer one replaces it. A shard is short of space while any node's report says so.
 func TestShortages(t *testing.T) {
 	var said []string
 	s := shortages{crowded: func(shard uint32, low bool) { said = append(said, fmt.Sprint(shard, low)) }}
@@ -30,7 +30,7 @@ func TestShortages(t *testing.T) {
 		{3 * time.Second, 1, nil, "3 false"},
 		{4 * time.Second, 1, []uint32{2}, "2 true"},
 		{14 * time.Second, 2, nil, "2 true"},
-		{15 * time.Second, 2, nil, "2 false"}, // node 1 has said nothing for more than ten seconds
+		{15 * time.Second, 2, nil, "2 false"}, // node 1 has been silent for more than ten seconds
 	} {
 		said = nil
 		s.heard(step.node, step.short, begin.Add(step.after))
@@ -40,11 +40,11 @@ func TestShortages(t *testing.T) {
 	}
 }
 
-// What the local logs say of their space is for the other nodes, and for who has asked for it.
+// A shortage of the local logs is reported to the other nodes, and to the local listener.
 func TestOwnShortages(t *testing.T) {
 	var heard []uint32
 	var s shortages
-	s.heard(1, []uint32{1}, 0) // nobody wants to know
+	s.heard(1, []uint32{1}, 0) // there is no listener
 	say := s.note(func(shard uint32, _ *seg.Shortage) { heard = append(heard, shard) })
 	low := &seg.Shortage{}
 	say(3, low)

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/peer"
 )
 
-// skewed hears that the node's clock went wrong or right.
+// skewed passes on that the node's clock went wrong or right. A newer level replaces one that keepClock has not read.
 func (n *Node) skewed(s peer.Skew) {
 	if n.options.Skewed != nil {
 		n.options.Skewed(s)
@@ -19,13 +19,13 @@ func (n *Node) skewed(s peer.Skew) {
 		default:
 		}
 		select {
-		case <-n.skew: // the former one
+		case <-n.skew: // drop the older level
 		default:
 		}
 	}
 }
 
-// keepClock keeps the node from owning shards while its clock differs too much from those of the others: what a deadline means would
+// keepClock keeps the node from owning shards while its clock differs too much from the other nodes' clocks: the meaning of deadlines would
 // change with the owner.
 func (n *Node) keepClock() {
 	stop := func() {}
@@ -41,8 +41,8 @@ func (n *Node) keepClock() {
 	}
 }
 
-// bar has the node give its shards to others, and own none; or lets it own some again. stop ends the former, which may take long if no
-// other node is there.
+// bar makes the node transfer its shards and own none, or lets it own shards again. stop ends the transfers, which take long if no other
+// node is there.
 func (n *Node) bar(barred bool) (stop func()) {
 	if !barred {
 		if !n.leaving.Load() {
@@ -62,10 +62,10 @@ func (n *Node) bar(barred bool) (stop func()) {
 	}
 }
 
-// declinedPause is how long a node whose clock is wrong waits until it asks the others again to take its shards.
+// declinedPause is how long a node with a wrong clock waits before it asks the others again to take its shards.
 const declinedPause = time.Second
 
-// giveAll gives the node's shards to others. It tries until ctx ends: those that decline them now may take them later.
+// giveAll transfers the node's shards to others. It tries until ctx ends, because nodes that decline now may accept later.
 func (n *Node) giveAll(ctx context.Context) {
 	for said := false; ; said = true {
 		err := n.Engine().Leave(ctx)
