@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// arrivals is a listener for connections that other nodes have made.
+// arrivals is a listener for connections that other nodes have opened.
 type arrivals struct {
 	conns  chan net.Conn
 	closed chan struct{}
@@ -55,7 +55,7 @@ func (a *arrivals) hangUp(node wlog.NodeID) {
 	defer a.mu.Unlock()
 	for c := range a.open {
 		if c.from == node {
-			_ = c.Conn.Close() // the server, which notices, forgets it
+			_ = c.Conn.Close() // the server notices that, and calls Close
 		}
 	}
 }

@@ -20,50 +20,50 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// Broker is a broker: its data, its listeners, and its management API.
+// Broker is a broker: its data, its listeners and its management API.
 //
-// [Broker.Start] is called once, and so is [Broker.Shutdown], after Start. All other methods may be called from any goroutine in between.
+// [Broker.Start] is called once, and then [Broker.Shutdown] once. All other methods may be called from any goroutine in between.
 type Broker struct {
 	o       Options
-	running *config.Config // that the broker was started with
+	running *config.Config // the configuration at the start
 	log     *slog.Logger
 	clock   clock.Clock
 	open    func(context.Context, setup) (server, error) // see openNode; tests replace it
 
 	server     server
 	management *management
-	total      uint64        // bytes of memory that the machine has; 0 = unknown
-	limit      uint64        // bytes of memory above which publishers wait when the broker starts; 0 = none
-	drainer    *drain.Drain  // nil if the broker cannot be drained; set before the API answers
-	emptied    chan struct{} // closed when the broker was drained in order to stop
+	total      uint64        // the machine's memory in bytes; 0 = unknown
+	limit      uint64        // bytes of memory above which publishers wait, as of the start; 0 = no limit
+	drainer    *drain.Drain  // nil = the broker cannot be drained; set before the API answers
+	emptied    chan struct{} // closed when a drain that is to stop the broker has ended
 	draining   atomic.Bool
 
 	background context.CancelFunc // ends the goroutines of aside
 	aside      sync.WaitGroup
 
 	reloading sync.Mutex
-	followed  config.Limits // of the configuration that was read last; guarded by reloading
+	followed  config.Limits // limits of the configuration read last; guarded by reloading
 }
 
-// server serves AMQP. It is a [node] but in tests.
+// server serves AMQP. It is a [node], except in tests.
 type server interface {
 	// Start listens on listen.amqp and listen.amqps, and serves.
 	Start(ctx context.Context) error
-	// Addresses returns what it listens on: AMQP, then AMQP over TLS, without those that are off.
+	// Addresses returns the listeners' addresses: AMQP, then AMQP over TLS, without listeners that are off.
 	Addresses() []net.Addr
-	// Listening reports whether it accepts clients: one that is drained does not.
+	// Listening reports whether it accepts clients. A drained server does not.
 	Listening() bool
-	// NodeListener returns where other nodes of a cluster connect; ok is false without a cluster.
+	// NodeListener returns the listener for other nodes of a cluster; ok is false without a cluster.
 	NodeListener() (l mgmt.Listener, ok bool)
-	// CertificateFiles returns the certificates that clients are shown.
+	// CertificateFiles returns the certificates that the server presents to clients.
 	CertificateFiles() []certfile.File
-	// Management returns its part of the management API's options: its alarms at least.
+	// Management returns the server's part of the management API's options, which has at least its alarms.
 	Management() mgmt.Options
 	// Opened is called when the management API answers.
 	Opened(api *mgmt.API)
-	// ReloadTLS reads the certificate files for clients again. On an error the old certificates stay in use.
+	// ReloadTLS reads the certificate files for clients again. After an error the old certificates stay in use.
 	ReloadTLS() error
-	// ReloadNodeTLS is ReloadTLS for the files for other nodes of a cluster. It does nothing without such files.
+	// ReloadNodeTLS reads the certificate files for other nodes of a cluster again. It does nothing without such files.
 	ReloadNodeTLS() error
 
 	MemoryLimit() int64
@@ -71,8 +71,8 @@ type server interface {
 	DiskLimit() int64
 	SetDiskLimit(bytes int64)
 
-	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and returns when all are closed and everything is
-	// flushed. When ctx ends, it cuts off the remaining connections and returns an error.
+	// Shutdown stops accepting, closes every connection with 320 CONNECTION_FORCED, and returns when all are closed and everything is flushed.
+	// When ctx ends, it cuts off the remaining connections and returns an error.
 	Shutdown(ctx context.Context) error
 }
 
@@ -84,12 +84,12 @@ func New(o Options) *Broker {
 	return &Broker{o: o, running: o.Config, log: o.Log, clock: o.Clock, open: openNode, followed: o.Config.Limits, emptied: make(chan struct{})}
 }
 
-// undoTime bounds closing what was opened before a start failed.
+// undoTime is how long a failed start may take to close what it has opened.
 const undoTime = 20 * time.Second
 
-// Start reads the data, which may take long, opens every listener, and serves. The management API comes first: until the data was read, it
-// answers that the broker is starting. On an error, which joins those of all listeners, everything is closed again, and Shutdown must not be
-// called. When ctx ends, Start gives up, if that is not too late; the broker does not need ctx afterwards.
+// Start reads the data, which may take long, opens every listener and serves. It opens the management API first, which answers that the
+// broker is starting until the data was read. An error joins those of all listeners; everything is closed again then, and Shutdown must not
+// be called. When ctx ends, Start gives up if it still can. The broker does not need ctx afterwards.
 func (b *Broker) Start(ctx context.Context) error {
 	b.logStart()
 	var listenErr error // of the API's listeners
@@ -165,16 +165,16 @@ func (b *Broker) logManagement() {
 	}
 }
 
-// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory, 0 if that is unknown.
+// watermark returns limits.memory-watermark in bytes on a machine with total bytes of memory; 0 = unknown.
 func (b *Broker) watermark(total uint64) uint64 {
 	w := b.running.Limits.MemoryWatermark
 	if total == 0 && w.Bytes == 0 {
-		b.log.Warn("the machine does not tell how much memory it has: publishers are never blocked; set limits.memory-watermark to a size")
+		b.log.Warn("the machine's memory is unknown: publishers are never blocked; set limits.memory-watermark to a size")
 	}
 	return w.Of(total)
 }
 
-// Alarms names what is wrong, and what the broker is in the middle of: draining. They are those of the management API's health checks.
+// Alarms names the broker's problems, and reports a drain under way. The management API's health checks show the same alarms.
 func (b *Broker) Alarms() []string {
 	alarms := b.server.Management().Alarms()
 	if b.drainsNow() {
@@ -183,11 +183,11 @@ func (b *Broker) Alarms() []string {
 	return alarms
 }
 
-// PageAddress returns the address of the management page on this machine, without TLS if it has one; "" if there is none.
+// PageAddress returns the address of the management page on this machine, preferably without TLS; "" = there is no page.
 func (b *Broker) PageAddress() string { return b.management.pageAddress() }
 
-// Reload applies those keys of a configuration that a running broker can change, and logs the changed keys that need a restart. log.level is
-// the caller's.
+// Reload applies the keys of a configuration that a running broker can change, and logs changed keys that need a restart. The caller
+// applies log.level.
 func (b *Broker) Reload(next *config.Config) {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
@@ -200,13 +200,13 @@ func (b *Broker) Reload(next *config.Config) {
 	}
 }
 
-// reloadTLS reads the certificates again. Those for clients and those for other nodes are renewed independently: one broken file must not let
-// the other certificates expire.
+// reloadTLS reads the certificates again. Certificates for clients and for other nodes are renewed independently, because one broken file
+// must not let the other certificates expire.
 func (b *Broker) reloadTLS() {
 	some := false
 	for _, reload := range []func() error{b.reloadClientTLS, b.server.ReloadNodeTLS} {
 		if err := reload(); err != nil {
-			b.log.Error("the files for TLS were not reloaded", "error", err) // which names the key
+			b.log.Error("the files for TLS were not reloaded", "error", err) // the error names the key
 			continue
 		}
 		some = true
@@ -216,7 +216,8 @@ func (b *Broker) reloadTLS() {
 	}
 }
 
-// reloadClientTLS reads the files named by tls again. All listeners have the same files: if they are wrong for one, all keep the old ones.
+// reloadClientTLS reads the files named by tls again. All listeners have the same files: if one listener cannot use them, all keep the old
+// ones.
 func (b *Broker) reloadClientTLS() error {
 	if err := b.server.ReloadTLS(); err != nil {
 		return err
@@ -224,8 +225,8 @@ func (b *Broker) reloadClientTLS() error {
 	return b.management.reloadTLS()
 }
 
-// followLimits applies the limits for memory and disk that have changed in the configuration since it was read last. The others
-// keep the value that they were given while the broker ran. The caller holds reloading.
+// followLimits applies the limits of memory and disk that differ from the configuration read before. Other limits keep the value that they
+// were given while the broker ran. The caller holds reloading.
 func (b *Broker) followLimits(next *config.Config) {
 	was, is := b.followed, next.Limits
 	b.followed = is
@@ -237,8 +238,8 @@ func (b *Broker) followLimits(next *config.Config) {
 	}
 }
 
-// Shutdown closes the connections, then the data and last the management API, so that health checks answer as long as there are connections.
-// When ctx ends, it cuts off the remaining connections and returns an error.
+// Shutdown closes the connections, then the data, and the management API last, so that health checks answer as long as there are
+// connections. When ctx ends, it cuts off the remaining connections and returns an error.
 func (b *Broker) Shutdown(ctx context.Context) error {
 	b.draining.Store(true)
 	if b.drainer != nil {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const local = "listen: {amqp: \"127.0.0.1:0\", management: \"127.0.0.1:0\"}\n"
 
-// configured is the options of a broker with the configuration file yaml and its data in a folder of the test. It has no plugins.
+// configured returns the options of a broker with the configuration file yaml and its data in a folder of the test. It has no plugins.
 func configured(t *testing.T, yaml string) (Options, *journal) {
 	t.Helper()
 	dir := t.TempDir()
@@ -66,7 +66,7 @@ func configured(t *testing.T, yaml string) (Options, *journal) {
 	return o, j
 }
 
-// journal is what a broker logs.
+// journal is the log of a broker.
 type journal struct {
 	t *testing.T
 
@@ -180,7 +180,7 @@ func (f *fake) Shutdown(ctx context.Context) error {
 	}
 }
 
-// Two brokers in one process, each with a client: they share nothing, and the second runs on when the first has ended.
+// Two brokers in one process, each with a client, share nothing. The second one continues after the first one has ended.
 func TestTwoBrokers(t *testing.T) {
 	var brokers [2]*Broker
 	for i := range brokers {
@@ -222,7 +222,7 @@ func TestTwoBrokers(t *testing.T) {
 	}
 }
 
-// What a load balancer sees from the start to the end.
+// The answers to a load balancer's health checks, from the start to the end.
 func TestHealth(t *testing.T) {
 	o, log := configured(t, local+"limits: {memory-watermark: 64MiB, disk-free: 10MB}\n")
 	f := newFake()
@@ -254,7 +254,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// While the data is read, which may take long, those who watch over the broker see that it lives and is not ready.
+// While the data is read, which may take long, health checks report that the broker is alive and not ready.
 func TestStartingIsSeen(t *testing.T) {
 	o, _ := configured(t, "listen: {amqp: \"127.0.0.1:0\", management: \"127.0.0.1:0\", metrics: \"127.0.0.1:0\"}\n")
 	f := newFake()
@@ -292,7 +292,7 @@ func TestManagementOff(t *testing.T) {
 	}
 }
 
-// A listener of the API ends only when told to; if one does by itself, that is reported.
+// If a listener of the API ends by itself, that is reported.
 func TestAPIFails(t *testing.T) {
 	o, _ := configured(t, local)
 	b := running(t, o)
@@ -302,7 +302,7 @@ func TestAPIFails(t *testing.T) {
 	}
 }
 
-// Every address that cannot be had is named, and what was opened is closed.
+// The error names every address that is not available, and everything that was opened is closed.
 func TestAddressesInUse(t *testing.T) {
 	t.Parallel() // each address is tried for five seconds
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -326,7 +326,7 @@ func TestAddressesInUse(t *testing.T) {
 	}
 }
 
-// All listeners read the same files: what is wrong with these was said twice.
+// All listeners read the same files, so an error in these is logged once; it was logged twice.
 func TestReloadTLSOnce(t *testing.T) {
 	f := newFake()
 	b := &Broker{server: f, management: &management{certificates: new(wire.Certificates)}} // without files
@@ -400,7 +400,7 @@ func TestReloadTLSIndependently(t *testing.T) {
 	renews(nodes, clients, m.tls.Files)
 }
 
-// A reload takes over what can change, names what cannot, and leaves a limit alone that an operator has set meanwhile.
+// A reload applies the keys that can change, names those that cannot, and leaves a limit alone that an operator has set meanwhile.
 func TestReload(t *testing.T) {
 	o, log := configured(t, local+"limits: {memory-watermark: 64MiB, disk-free: 10MB}\n")
 	f := newFake()
@@ -421,7 +421,7 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// ctl status showed the data directory as the broker was told, "./curfew-data", and no configuration file.
+// ctl status showed the data directory as it was configured, "./curfew-data", and no configuration file.
 func TestPathsAreWhole(t *testing.T) {
 	t.Chdir(t.TempDir())
 	here, err := os.Getwd()

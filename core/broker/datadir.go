@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// makeDataDir returns the data directory, which it makes if there is none. Its error says what to do.
+// makeDataDir returns the data directory, and creates it if it is missing. Its error says what to do.
 func makeDataDir(path string) (vfs.Dir, error) {
 	dir, err := vfs.Make(path)
 	if err == nil {
@@ -29,8 +29,8 @@ func makeDataDir(path string) (vfs.Dir, error) {
 	return dir, dataDirError(path, err)
 }
 
-// checkUnused returns an error if another process has a directory open. The logs are locked later, after files of policies were
-// written: these must not get into a directory that is being restored.
+// checkUnused returns an error if another process has the directory open. The logs are locked only after files of policies were written,
+// and these must not get into a directory that is being restored.
 func checkUnused(dir vfs.Dir) error {
 	unlock, err := seg.Lock(dir)
 	if err != nil {
@@ -39,19 +39,19 @@ func checkUnused(dir vfs.Dir) error {
 	return unlock()
 }
 
-// checkWritable returns an error if nothing can be written in a directory whatever space it has.
+// checkWritable returns an error if a directory cannot be written for another reason than missing space.
 func checkWritable(path string) error {
 	f, err := os.CreateTemp(path, ".writable-")
 	if err != nil {
 		if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 			return err
 		}
-		return nil // the disk may be full, which keeps publishers waiting, but not the broker from starting
+		return nil // the disk may be full, which blocks publishers, but does not keep the broker from starting
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
 
-// dataDirError names the key and the directory of an error, and says what to do.
+// dataDirError adds the key and the directory to an error, and says what to do.
 func dataDirError(path string, err error) error {
 	if err == nil {
 		return nil
@@ -82,7 +82,7 @@ func unfinished(path string) bool {
 	return err == nil && slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.IsDir() && strings.HasPrefix(e.Name(), "restore-") })
 }
 
-// ownerOf names the owner of what is at path, or of the nearest folder above it.
+// ownerOf names the owner of the file at path, or of the nearest folder above it.
 func ownerOf(path string) string {
 	for at := absolute(path); ; {
 		info, err := os.Stat(at)

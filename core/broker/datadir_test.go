@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// An error with the data directory names the key and the folder, and says what to do.
+// An error about the data directory names the key and the folder, and says what to do.
 func TestDataDirErrors(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
 	const other = "name another folder with data.dir or --data"
@@ -32,7 +32,7 @@ func TestDataDirErrors(t *testing.T) {
 	}
 }
 
-// The owner of a folder of another user is named.
+// The error about another user's folder names its owner.
 func TestDataDirOfAnother(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can make a folder of another user; TestDataDirIsNotOurs of cmd/curfew/app has the rest")

@@ -10,7 +10,7 @@ func TestClientDescriptors(t *testing.T) {
 	}
 }
 
-// A node whose clients had all descriptors that they may have answered no health check, so that a load balancer took it for dead.
+// A node whose clients had used up their descriptors answered no health check, so that a load balancer took it for dead.
 func TestOperatorDescriptors(t *testing.T) {
 	for limit, want := range map[int]int{0: 0, 32: 0, 100: 76, 200: 176, 1024: 976, 1 << 20: 1<<20 - 768} {
 		if got := operatorDescriptors(limit); got != want {

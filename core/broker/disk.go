@@ -6,7 +6,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// diskSize returns the size of the disk that dir is on, or will be once it is made; 0 = unknown.
+// diskSize returns the size of the disk that dir is on, or will be on once it is created; 0 = unknown.
 func diskSize(dir string) uint64 {
 	for {
 		if room, known := vfs.SpaceOf(vfs.Dir(dir)); known {

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// The size of a disk is known before the data directory is there, when the default of limits.disk-free depends on it.
+// The size of a disk is known before the data directory exists, because the default of limits.disk-free depends on it.
 func TestDiskSizeBeforeTheDirectoryIsThere(t *testing.T) {
 	dir := t.TempDir()
 	room, known := vfs.SpaceOf(vfs.Dir(dir))

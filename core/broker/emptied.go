@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/drain"
 )
 
-// followDrain drives drains of the broker until ctx ends. When one has ended that is to stop the broker, it closes emptied.
+// followDrain advances drains of the broker until ctx ends. When a drain has ended that is to stop the broker, it closes emptied.
 func (b *Broker) followDrain(ctx context.Context) {
 	if b.drainer == nil {
 		return
@@ -26,10 +26,10 @@ func (b *Broker) followDrain(ctx context.Context) {
 	}
 }
 
-// lastLook is how long a drained broker waits for those who follow the drain to see that it stops.
+// lastLook is how long a drained broker waits before it stops, so that clients that follow the drain can read its end.
 const lastLook = 2 * time.Second
 
-// finishDrain drives a drain until it has ended, and reports whether the broker is to be stopped.
+// finishDrain advances a drain until it has ended, and reports whether the broker is to be stopped.
 func (b *Broker) finishDrain(ctx context.Context) (stop bool) {
 	ticker := time.NewTicker(drain.Interval)
 	defer ticker.Stop()
@@ -49,7 +49,7 @@ func (b *Broker) finishDrain(ctx context.Context) (stop bool) {
 	}
 }
 
-// awaitReaders waits a little until somebody has read how the drain has ended. It returns false if ctx ends first.
+// awaitReaders waits until a client has read the end of the drain, for lastLook at most. It returns false if ctx ends first.
 func (b *Broker) awaitReaders(ctx context.Context) bool {
 	timer := time.NewTimer(lastLook)
 	defer timer.Stop()
@@ -62,13 +62,13 @@ func (b *Broker) awaitReaders(ctx context.Context) bool {
 	return true
 }
 
-// openDrain makes the broker one that can be drained.
+// openDrain makes it possible to drain the broker.
 func (b *Broker) openDrain(o *mgmt.Options) {
 	b.drainer = drain.New(drain.Options{Server: o.AMQP, VHosts: o.Store.VHosts, Clock: b.clock, Log: b.log})
 	o.Drain = b.drainer
 }
 
-// drainsNow reports whether the broker closes its connections, or somebody drains it.
+// drainsNow reports whether the broker closes its connections, or an operator drains it.
 func (b *Broker) drainsNow() bool {
 	return b.draining.Load() || b.drainer != nil && b.drainer.Active()
 }

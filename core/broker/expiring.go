@@ -11,7 +11,7 @@ import (
 // expiringWithin is how long before its end a certificate is logged when it is loaded.
 const expiringWithin = 30 * 24 * time.Hour
 
-// logExpiring logs the certificates that have ended or soon will, of listeners and of the authorities of their clients.
+// logExpiring logs certificates of listeners, and of the authorities of their clients, that have expired or will expire soon.
 func (b *Broker) logExpiring() {
 	now, logged := time.Now(), map[string]bool{}
 	for _, l := range b.listeners() {

@@ -9,10 +9,10 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// CheckFiles reads the certificates and keys that a configuration names and without which a broker does not start.
+// CheckFiles reads the certificates and keys that a configuration names and without which the broker would not start.
 func CheckFiles(c *config.Config) error {
 	var errs []error
-	switch { // the listener for AMQP has all files of the other one
+	switch { // the AMQP listener has all files of the management listener
 	case c.Listen.AMQPS != "":
 		_, err := wire.LoadCertificates(amqpTLS(c))
 		errs = append(errs, err)
@@ -27,7 +27,7 @@ func CheckFiles(c *config.Config) error {
 	return errors.Join(errs...)
 }
 
-// amqpTLS returns how the broker listens for AMQP with TLS.
+// amqpTLS returns the TLS settings of the AMQP listener.
 func amqpTLS(c *config.Config) wire.TLS {
 	return wire.TLS{
 		Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.CA,
@@ -35,8 +35,8 @@ func amqpTLS(c *config.Config) wire.TLS {
 	}
 }
 
-// managementTLS returns how the API listens with TLS. It asks for certificates of clients only where that is wanted: browsers that
-// have some bother their users.
+// managementTLS returns the TLS settings of the API's listener. It asks for clients' certificates only if configured, because browsers that
+// have one show their users a dialog then.
 func managementTLS(c *config.Config) wire.TLS {
 	t := wire.TLS{Cert: c.TLS.Cert, Key: c.TLS.Key, MinVersion: tlsVersion(c.TLS.MinVersion)}
 	if c.Management.ClientCertificates != "off" {

@@ -11,11 +11,11 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// formatPause is between two looks at what the nodes read. Nobody waits for that: a node was replaced by a later version.
+// formatPause is the pause between two checks of the formats that the nodes read. It may be long: formats change when a node was upgraded.
 const formatPause = time.Second
 
-// keepFormats has the registry know the nodes and what they read, whenever this node owns it, and this node what all of them read, until
-// ctx ends.
+// keepFormats runs until ctx ends. While this node owns the registry, it writes there which nodes exist and which formats of logs they
+// read; in any case it tells this node the format that all of them read.
 func (m *member) keepFormats(ctx context.Context, r *store.Registry) {
 	ticker := time.NewTicker(formatPause)
 	defer ticker.Stop()
@@ -26,7 +26,7 @@ func (m *member) keepFormats(ctx context.Context, r *store.Registry) {
 			said = ""
 		} else if said != err.Error() {
 			said = err.Error()
-			m.log.Warn("what the nodes of the cluster read is not up to date", "error", err)
+			m.log.Warn("the log formats that the cluster's nodes read are not up to date", "error", err)
 		}
 		select {
 		case <-changed:
@@ -37,7 +37,7 @@ func (m *member) keepFormats(ctx context.Context, r *store.Registry) {
 	}
 }
 
-// describeMembers changes what the registry says of the nodes to what they have said, if this node owns the registry.
+// describeMembers writes the nodes' own descriptions to the registry, if this node owns the registry.
 func (m *member) describeMembers(r *store.Registry) error {
 	if !r.Owned() {
 		return nil
@@ -56,11 +56,11 @@ func (m *member) describeMember(r *store.Registry, known []store.Member, n peer.
 	now := store.Member{Number: n.ID, Address: n.Address, Name: nameOf(n.Address), Format: int64(reads)}
 	at := slices.IndexFunc(known, func(k store.Member) bool { return k.Address == n.Address })
 	switch {
-	case reads < m.Writes(): // it is not connected, or about to be refused: what was said of the node at this address holds
+	case reads < m.Writes(): // the node is not connected, or about to be refused: its former description holds
 		return nil
 	case at < 0:
 		return r.SetMember(now)
-	case known[at].Number != n.ID: // who is right, cluster.Node finds out
+	case known[at].Number != n.ID: // cluster.Node decides which number is right
 		return nil
 	case known[at] != now:
 		return r.SetMember(now)

@@ -13,17 +13,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// After a rolling restart one node may own most shards. Each shard is meant for one node; when that was started again, it gets the shard
-// back if nobody notices. That node may give it away again: an operator transfers it, or its disk is slow. Then the shard stays where it is
-// until the node is started again, or it would go to and fro.
+// After a rolling restart one node may own most shards. Each shard has a preferred node. When that was restarted, it gets the shard back,
+// unless a client would notice. The preferred node may lose the shard again, by an operator's transfer or because its disk is slow. Then
+// the shard stays where it is until the preferred node is restarted again; otherwise it would go back and forth.
 const (
-	homePause    = 2 * time.Second  // between two looks
-	homeSettled  = 5 * time.Second  // for so long a node has been back before it gets a shard
-	homeWithin   = 15 * time.Minute // and for so long at most
+	homePause    = 2 * time.Second  // between two checks
+	homeSettled  = 5 * time.Second  // how long the preferred node must be back before it gets a shard,
+	homeWithin   = 15 * time.Minute // and after which it no longer does
 	homePatience = 10 * time.Second
 )
 
-// keepSpread hands shards that this node owns back to the nodes that they are meant for, until ctx ends.
+// keepSpread transfers shards that this node owns back to their preferred nodes, until ctx ends.
 func (m *member) keepSpread(ctx context.Context, st *store.Store, now clock.Clock) {
 	ticker := time.NewTicker(homePause)
 	defer ticker.Stop()
@@ -38,7 +38,7 @@ func (m *member) keepSpread(ctx context.Context, st *store.Store, now clock.Cloc
 	}
 }
 
-// handBack hands one shard back, if there is one.
+// handBack transfers one shard back, if there is one.
 func (m *member) handBack(ctx context.Context, st *store.Store, home homes, now hook.Instant) {
 	shards := m.Engine().Status()
 	home.see(now, shards)
@@ -50,25 +50,25 @@ func (m *member) handBack(ctx context.Context, st *store.Store, home homes, now 
 		err := m.Engine().Transfer(ctx, s.shard, s.to)
 		cancel()
 		if err != nil {
-			m.log.Debug("a shard does not go back to the node that it is meant for yet", "shard", s.shard, "node", m.addressOf(s.to), "error", err)
+			m.log.Debug("a shard cannot go back to its preferred node yet", "shard", s.shard, "node", m.addressOf(s.to), "error", err)
 			continue // the next one may be able to
 		}
-		home[s.shard] = now // that node may not be able to serve it, and give it away before the next look
-		m.log.Info("a shard is back at the node that it is meant for, which was started again", "shard", s.shard, "node", m.addressOf(s.to))
+		home[s.shard] = now // the preferred node may be unable to serve the shard, and give it away before the next check
+		m.log.Info("a shard is back at its preferred node, which was restarted", "shard", s.shard, "node", m.addressOf(s.to))
 		return
 	}
 }
 
-// homecoming is a shard that is to go back to a node.
+// homecoming is a shard that is to go back to its preferred node.
 type homecoming struct {
 	shard uint32
 	to    wlog.NodeID
 }
 
-// homes are when shards were last seen at the nodes that they are meant for.
+// homes are the times at which shards were last seen at their preferred nodes.
 type homes map[uint32]hook.Instant
 
-// see notes which shards are at the nodes that they are meant for.
+// see notes which shards are at their preferred nodes.
 func (h homes) see(now hook.Instant, shards []quorum.ReplicaStatus) {
 	for i := range shards {
 		if s := &shards[i]; s.Owner != 0 && s.Owner == quorum.Preferred(s.Shard, s.Voters) {
@@ -77,8 +77,8 @@ func (h homes) see(now hook.Instant, shards []quorum.ReplicaStatus) {
 	}
 }
 
-// displaced returns the shards that this node owns and that are meant for others which have not been back for long, have not had them since,
-// and lack nothing.
+// displaced returns the shards that this node owns although another node is preferred, if that node has come back lately, has not owned the
+// shard since, and lacks no entry.
 func (h homes) displaced(now hook.Instant, shards []quorum.ReplicaStatus, links []peer.Status) (all []homecoming) {
 	for i := range shards {
 		s := &shards[i]
@@ -91,7 +91,7 @@ func (h homes) displaced(now hook.Instant, shards []quorum.ReplicaStatus, links 
 		if l < 0 || p < 0 {
 			continue
 		}
-		if h[s.Shard] >= links[l].Since { // that node gave it away
+		if h[s.Shard] >= links[l].Since { // the preferred node had the shard since it came back, and gave it away
 			continue
 		}
 		if back := now.Sub(links[l].Since); back >= homeSettled && back <= homeWithin {
@@ -101,7 +101,7 @@ func (h homes) displaced(now hook.Instant, shards []quorum.ReplicaStatus, links 
 	return all
 }
 
-// movesFreely reports whether nobody would notice that another node owns a shard.
+// movesFreely reports whether no client would notice that another node takes over a shard.
 func movesFreely(st *store.Store, shard uint32) bool {
 	if shard == 0 { // the registry, which has no clients
 		return true

@@ -20,7 +20,7 @@ func TestShardsGoBackToTheirNodes(t *testing.T) {
 	}{
 		"started again":     {func(*quorum.ReplicaStatus, *peer.Status) {}, true},
 		"just now":          {func(_ *quorum.ReplicaStatus, l *peer.Status) { l.Since = now - hook.Instant(time.Second) }, false},
-		"long ago":          {func(_ *quorum.ReplicaStatus, l *peer.Status) { l.Since = now - hook.Instant(time.Hour) }, false}, // an operator has moved it since, say
+		"long ago":          {func(_ *quorum.ReplicaStatus, l *peer.Status) { l.Since = now - hook.Instant(time.Hour) }, false}, // an operator may have moved the shard since
 		"away":              {func(_ *quorum.ReplicaStatus, l *peer.Status) { l.Connected = false }, false},
 		"silent":            {func(s *quorum.ReplicaStatus, _ *peer.Status) { s.Peers[0].Active = false }, false},
 		"lacks entries":     {func(s *quorum.ReplicaStatus, _ *peer.Status) { s.Peers[0].Lag = 1 }, false},
@@ -44,7 +44,8 @@ func TestShardsGoBackToTheirNodes(t *testing.T) {
 	}
 }
 
-// A shard that its node has given away, because an operator transferred it or a disk was slow, went back and forth for a quarter of an hour.
+// A shard that its preferred node had given away, because of an operator's transfer or a slow disk, went back and forth for a quarter of an
+// hour.
 func TestAShardThatItsNodeGaveAwayStays(t *testing.T) {
 	const start = hook.Instant(1e18)
 	home := homes{}
@@ -59,7 +60,7 @@ func TestAShardThatItsNodeGaveAwayStays(t *testing.T) {
 	if got := home.displaced(now, shards, links); len(got) > 0 {
 		t.Errorf("%v go back though their node gave them away", got)
 	}
-	links[0].Since = now // it was started again
+	links[0].Since = now // the preferred node was restarted
 	now += hook.Instant(10 * time.Second)
 	home.see(now, shards)
 	if got := home.displaced(now, shards, links); !slices.Equal(got, []homecoming{{3, 10}}) {

@@ -8,31 +8,31 @@ import (
 	"time"
 )
 
-// idleMemory decides when the memory that only a busy broker needs is given back to the system: as soon as it is idle, rather than
-// minutes later. The collector lets as much garbage gather as there is in use, and pools retain what the next messages would need.
+// idleMemory decides when memory that only a busy broker needs is returned to the system: as soon as the broker is idle, rather than
+// minutes later. The collector lets as much garbage gather as there is memory in use, and pools retain memory for the next messages.
 type idleMemory struct {
-	allocated uint64 // bytes since the start, when it looked last
-	quiet     int    // looks in a row that found next to nothing allocated
+	allocated uint64 // bytes since the start, at the last look
+	quiet     int    // successive looks that found next to nothing allocated
 }
 
 const (
 	idleLook  = 500 * time.Millisecond
-	idleLooks = 2 // that find the broker quiet, before anything is given back
-	// quietBytes is what an idle broker allocates between two looks at most: heartbeats and timers.
+	idleLooks = 2 // quiet looks after which memory is returned
+	// quietBytes is the most that an idle broker allocates between two looks, for heartbeats and timers.
 	quietBytes = 64 << 10
-	// worthBytes is the least that is given back. Pages that are needed again cost a third of a microsecond each.
+	// worthBytes is the least that is returned. A page that is needed again costs a third of a microsecond.
 	worthBytes = 4 << 20
 )
 
 // heapSizes are bytes of the Go heap.
 type heapSizes struct {
 	allocated uint64 // since the start
-	live      uint64 // found in use by the last collection
+	live      uint64 // in use at the last collection
 	objects   uint64 // in use, or not collected yet
-	free      uint64 // unused, and not given back
+	free      uint64 // unused, and not returned to the system
 }
 
-// look reports whether memory should be given back now.
+// look reports whether memory should be returned now.
 func (m *idleMemory) look(h heapSizes) bool {
 	busy := h.allocated-m.allocated > quietBytes
 	m.allocated = h.allocated
@@ -61,7 +61,7 @@ func readHeap() heapSizes {
 	return heapSizes{allocated: s[0].Value.Uint64(), live: s[1].Value.Uint64(), objects: s[2].Value.Uint64(), free: s[3].Value.Uint64()}
 }
 
-// liveHeap returns the bytes that the last collection found in use or, before the first, all that is allocated.
+// liveHeap returns the bytes that were in use at the last collection or, before the first one, all allocated bytes.
 func liveHeap() int64 {
 	h := readHeap()
 	if h.live == 0 {
@@ -70,13 +70,13 @@ func liveHeap() int64 {
 	return int64(h.live)
 }
 
-// releaseHeap gives back what is not in use. Pools let go with the second collection.
+// releaseHeap returns unused memory to the system. Pools release theirs with the second collection.
 func releaseHeap() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// releaseWhenIdle gives memory back whenever the broker is idle, until ctx ends.
+// releaseWhenIdle returns memory to the system whenever the broker is idle, until ctx ends.
 func releaseWhenIdle(ctx context.Context) {
 	var m idleMemory
 	ticker := time.NewTicker(idleLook)

@@ -33,7 +33,7 @@ func TestMemoryIsReleasedWhenIdle(t *testing.T) {
 	}
 }
 
-// What a burst leaves behind is given back, and is no reason to do so again.
+// Memory that a burst leaves behind is returned once.
 func TestReleasedMemoryIsNotReleasedAgain(t *testing.T) {
 	burst := make([][]byte, 64)
 	for i := range burst {
@@ -47,7 +47,7 @@ func TestReleasedMemoryIsNotReleasedAgain(t *testing.T) {
 		t.Errorf("%d bytes before, %d after", before.objects, after.objects)
 	}
 	m := idleMemory{allocated: after.allocated, quiet: idleLooks}
-	after.free = 0 // other tests' goroutines may free some
+	after.free = 0 // goroutines of other tests may free some
 	if m.look(after) {
 		t.Errorf("it would be done again: %+v", after)
 	}

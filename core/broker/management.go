@@ -19,14 +19,14 @@ import (
 	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
-// management is the management API, the metrics that need no login, and their listeners. It is empty while these are off.
+// management is the management API, the metrics without login, and their listeners. It is empty while these are off.
 type management struct {
 	api          handlerSwitch
-	unguarded    handlerSwitch // on the listener for metrics, which needs no login
+	unguarded    handlerSwitch // for the metrics listener, which needs no login
 	servers      []*http.Server
 	listeners    []managementListener
 	certificates *wire.Certificates // nil without TLS
-	connections  int                // at a time, of each listener; 0 = any number
+	connections  int                // at most, of each listener; 0 = any number
 	proxies      proxy.Options
 	failed       chan error // capacity 1: the error of a listener that ended by itself
 	serving      sync.WaitGroup
@@ -35,7 +35,7 @@ type management struct {
 type managementListener struct {
 	net.Listener
 	key      string // of the configuration
-	protocol string // as RabbitMQ calls it
+	protocol string // RabbitMQ's name
 }
 
 // metricsProtocol is RabbitMQ's name for a listener for metrics.
@@ -117,7 +117,7 @@ func (m *management) serve(log *slog.Logger) {
 	}
 }
 
-// fail reports that a listener has ended by itself. One report is enough.
+// fail reports that a listener has ended by itself. It keeps the first report.
 func (m *management) fail(err error) {
 	select {
 	case m.failed <- err:
@@ -134,7 +134,7 @@ func (m *management) open(a *mgmt.API) {
 	m.unguarded.set(a.Unguarded())
 }
 
-// describe returns what the API listens on.
+// describe returns the API's listeners.
 func (m *management) describe() []mgmt.Listener {
 	all := make([]mgmt.Listener, len(m.listeners))
 	for i, l := range m.listeners {
@@ -154,16 +154,17 @@ func (m *management) reloadTLS() error {
 	return m.certificates.Reload()
 }
 
-// lastAnswers bounds answering the last requests, after everything else has ended. Some never end, and some clients do not read.
+// lastAnswers is how long the API may still answer requests after everything else has ended. Some requests never end, and some clients do
+// not read.
 const lastAnswers = 2 * time.Second
 
-// shutdown waits a little for requests to be answered, at most until ctx ends, and closes everything.
+// shutdown waits for requests in progress, for lastAnswers at most and until ctx ends, and closes everything.
 func (m *management) shutdown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, lastAnswers)
 	defer cancel()
 	for _, s := range m.servers {
 		_ = s.Shutdown(ctx)
-		_ = s.Close() // cuts off what Shutdown left
+		_ = s.Close() // cuts off requests that Shutdown has left
 	}
 	m.serving.Wait()
 }
@@ -199,7 +200,7 @@ func (b *Broker) manage(ctx context.Context) (*mgmt.API, error) {
 	return a, nil
 }
 
-// listeners returns what the broker listens on.
+// listeners returns all listeners of the broker.
 func (b *Broker) listeners() []mgmt.Listener {
 	var all []mgmt.Listener
 	names, addresses := b.amqpListeners(), b.server.Addresses()
@@ -232,7 +233,7 @@ func (b *Broker) amqpListeners() (names []listenerName) {
 	return names
 }
 
-// absolute returns the path for users in another directory.
+// absolute returns the path as a user in another directory has to write it.
 func absolute(path string) string {
 	if full, err := filepath.Abs(path); err == nil {
 		return full
@@ -252,7 +253,7 @@ func (b *Broker) machine() mgmt.Machine {
 	return m
 }
 
-// pageAddress returns the address of the page on this machine, without TLS if it has one; "" if there is none.
+// pageAddress returns the address of the page on this machine, preferably without TLS; "" = there is no page.
 func (m *management) pageAddress() string {
 	for _, scheme := range []string{"http", "https"} {
 		for _, l := range m.listeners {
@@ -264,7 +265,7 @@ func (m *management) pageAddress() string {
 	return ""
 }
 
-// reachable returns an address that a listener's stands for: all addresses are no address.
+// reachable returns an address that reaches a listener: one that listens on all addresses has no address of its own.
 func reachable(listener string) string {
 	at, err := netip.ParseAddrPort(listener)
 	if err != nil || !at.Addr().IsUnspecified() {

@@ -29,8 +29,8 @@ func (c caller) Accept() (net.Conn, error) {
 func (c caller) Close() error   { close(c.closed); return nil }
 func (c caller) Addr() net.Addr { return &net.TCPAddr{} }
 
-// A request that never comes to its end, or is never answered, held up the broker's end for as long as connections have to
-// close, and made that a failure.
+// A request that never ends, or is never answered, held up the broker's end for as long as connections may take to close, and made the end
+// a failure.
 func TestRequestsDoNotHoldUpTheEnd(t *testing.T) {
 	for _, request := range []string{"GET /api/definitions HTTP/1.1\r\nHost: x\r\n\r\n", "GET /api/defin"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -47,7 +47,7 @@ func TestRequestsDoNotHoldUpTheEnd(t *testing.T) {
 			if took := time.Since(began); took > lastAnswers {
 				t.Errorf("%q: it took %v", request, took)
 			}
-			_, _ = io.Copy(io.Discard, ours) // until it is cut off
+			_, _ = io.Copy(io.Discard, ours) // until the connection is cut off
 		})
 	}
 }

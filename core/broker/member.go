@@ -29,23 +29,23 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// member is the broker's part in its cluster: what it shares with the other nodes, and how it reaches them.
+// member is the broker's part in its cluster: the state that it shares with other nodes, and the ways to reach them.
 type member struct {
 	*cluster.Node
-	tls     *peer.TLS // nil = nodes speak without
+	tls     *peer.TLS // nil = nodes connect without TLS
 	listens net.Addr  // for other nodes
 	log     *slog.Logger
-	advance http.Transport // to the APIs of other nodes
-	api     handlerSwitch  // answers them
+	advance http.Transport // sends requests to the APIs of other nodes
+	api     handlerSwitch  // answers the requests of other nodes
 	server  *http.Server
 	asked   *arrivals
-	space   atomic.Pointer[store.Store] // hears what the disk lacks; nil = it is not open yet
+	space   atomic.Pointer[store.Store] // receives shortages of disk space; nil = it is not open yet
 	unkeep  context.CancelFunc          // ends keepFormats
 	keeping sync.WaitGroup
-	amqp    atomic.Pointer[wire.Server] // serves what other nodes hand over; nil = nothing yet
+	amqp    atomic.Pointer[wire.Server] // serves connections that other nodes hand over; nil = not yet
 }
 
-// join makes the broker a node of its cluster. At the very first start it waits for all others.
+// join makes the broker a node of its cluster. At the very first start it waits for all other nodes.
 func join(ctx context.Context, s setup) (*member, error) {
 	c := &s.Cluster
 	m := &member{log: s.o.Log}
@@ -79,7 +79,7 @@ func join(ctx context.Context, s setup) (*member, error) {
 	return m, nil
 }
 
-// events returns what the disk reports.
+// events returns the handlers for reports of the local logs.
 func (m *member) events(s setup) seg.Events {
 	return seg.Events{
 		Space: func(shard uint32, low *seg.Shortage) {
@@ -88,7 +88,7 @@ func (m *member) events(s setup) seg.Events {
 			}
 		},
 		Cut: func(shard uint32, file string, offset int64) {
-			s.o.Log.Info("the end of a log was not written whole, and is dropped: nobody was told of it", "shard", shard, "file", file, "offset", offset)
+			s.o.Log.Info("the end of a log was not written completely, and is dropped; the broker had not confirmed it", "shard", shard, "file", file, "offset", offset)
 		},
 		Progress: s.o.Recovering,
 	}
@@ -114,7 +114,7 @@ func (m *member) storeOptions(s setup, o *store.Options) {
 	o.GiveUp = m.giveUp
 }
 
-// giveUp hands a shard that this node cannot serve to another one.
+// giveUp transfers a shard that this node cannot serve to another node.
 func (m *member) giveUp(shard uint32) {
 	go func() {
 		const patience = 10 * time.Second
@@ -135,7 +135,7 @@ func (m *member) giveUp(shard uint32) {
 	}()
 }
 
-// keep has the registry and this node know what nodes read, and shards be spread over the nodes, until end.
+// keep maintains, until end, what this node and the registry know of the nodes' log formats, and spreads the shards over the nodes.
 func (m *member) keep(ctx context.Context, st *store.Store, now clock.Clock) {
 	r := st.Registry()
 	ctx, m.unkeep = context.WithCancel(context.WithoutCancel(ctx))
@@ -144,11 +144,11 @@ func (m *member) keep(ctx context.Context, st *store.Store, now clock.Clock) {
 	m.Follow(roster{r, m}) //nolint:contextcheck // until the node ends
 }
 
-// registryPatience is how long a node that starts waits for a majority, without which it can serve nobody.
+// registryPatience is how long a starting node waits for a majority, without which it can serve no client.
 const registryPatience = 10 * time.Second
 
-// awaitCluster waits until this node knows the cluster's registry, and who owns what. It does not wait for ever: a node that starts alone
-// shows by its API that it is alone.
+// awaitCluster waits until this node knows the cluster's registry and the owners of all shards. It gives up after registryPatience, so that
+// the API of a node that starts alone shows that it is alone.
 func (m *member) awaitCluster(ctx context.Context, r *store.Registry) {
 	ctx, cancel := context.WithTimeout(ctx, registryPatience)
 	defer cancel()
@@ -156,7 +156,7 @@ func (m *member) awaitCluster(ctx context.Context, r *store.Registry) {
 		select {
 		case <-known:
 		case <-ctx.Done():
-			m.log.Warn("this node does not know yet who owns what: it serves nobody until a majority of the nodes runs and it has got what it lacks", "nodes", strings.Join(m.addresses(), ","))
+			m.log.Warn("this node does not know the owners of all shards yet: it serves no clients until a majority of the nodes runs and it has received the entries that it lacks", "nodes", strings.Join(m.addresses(), ","))
 			return
 		}
 	}
@@ -198,7 +198,7 @@ func (m *member) addresses() (all []string) {
 	return all
 }
 
-// wireOptions adds to the options of a server that some vhosts are served elsewhere.
+// wireOptions adds to a server's options that other nodes serve some vhosts.
 func (m *member) wireOptions(s setup, st *store.Store, o *wire.Options) {
 	r := st.Registry()
 	o.Dial = m.dial
@@ -210,7 +210,7 @@ func (m *member) wireOptions(s setup, st *store.Store, o *wire.Options) {
 	o.Session.Applied, o.Session.WaitApplied, o.Session.Fresh = r.Applied, r.WaitApplied, r.Fresh
 }
 
-// NodeListener returns where other nodes come in; ok is false without a cluster.
+// NodeListener returns the listener for other nodes; ok is false without a cluster.
 func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
 	if n.member == nil {
 		return mgmt.Listener{}, false
@@ -222,12 +222,12 @@ func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
 	return l, true
 }
 
-// alarms names what is wrong with the node's part in the cluster, and is not known yet.
+// alarms names problems of the node's part in the cluster that known does not have.
 func (m *member) alarms(r *store.Registry, known []string) (all []string) {
 	if r.Owner() == 0 {
 		all = append(all, probe.Alone)
 	}
-	for _, s := range m.Engine().Status() { // one that ended has a disk which failed, whoever else owns the shard
+	for _, s := range m.Engine().Status() { // a replica that ended has a failed disk, whichever node owns the shard
 		if name := fmt.Sprintf("shard %d", s.Shard); s.Err != nil && !errors.Is(s.Err, wlog.ErrClosed) && !slices.Contains(known, name) {
 			all = append(all, name)
 		}
@@ -238,13 +238,13 @@ func (m *member) alarms(r *store.Registry, known []string) (all []string) {
 	return all
 }
 
-// serve passes clients' connections that other nodes accepted to the server.
+// serve passes clients' connections that other nodes have accepted to the server.
 func (m *member) serve(s *wire.Server) {
 	m.amqp.Store(s)
 	m.Serve(peer.Relay, s.Adopt)
 }
 
-// replaced ends what a node has begun here that is no member any more.
+// replaced closes the connections of a former member.
 func (m *member) replaced(former wlog.NodeID) {
 	if s := m.amqp.Load(); s != nil {
 		s.HangUp(former)
@@ -252,19 +252,19 @@ func (m *member) replaced(former wlog.NodeID) {
 	m.asked.hangUp(former)
 }
 
-// silent ends the connections that a node has handed over: it is cut off, and has ended them at its side, or stands still. The system would
-// have them last for minutes, and what their clients have not acknowledged would wait.
+// silent closes the connections that a silent node has handed over. Either the node is cut off, and has closed them at its side, or it
+// stands still. Otherwise they would last for minutes, and their unacknowledged messages would wait as long.
 func (m *member) silent(node wlog.NodeID) {
 	s := m.amqp.Load()
 	if s == nil {
 		return
 	}
 	if n := s.HangUp(node); n > 0 {
-		m.log.Warn("connections ended: nothing is heard of the node that clients have come through", "node", m.addressOf(node), "connections", n)
+		m.log.Warn("connections closed: the node through which their clients came is silent", "node", m.addressOf(node), "connections", n)
 	}
 }
 
-// roster is the registry, of which the node needs the members.
+// roster is the registry as the source of the cluster's members.
 type roster struct {
 	*store.Registry
 	member *member
@@ -280,7 +280,7 @@ func (r roster) Seats() (all []peer.Node) {
 	return all
 }
 
-// Seat implements [cluster.Roster]. Until the node has said which logs it reads, what was said of the former holds.
+// Seat implements [cluster.Roster]. Until the new node has said which formats of logs it reads, those of the former node count.
 func (r roster) Seat(former wlog.NodeID, by peer.Node) error {
 	m := store.Member{Number: by.ID, Address: by.Address, Name: nameOf(by.Address), Format: int64(r.member.Formats()[by.ID])}
 	for _, known := range r.Members() {
@@ -300,12 +300,12 @@ func (m *member) dial(ctx context.Context, to wlog.NodeID) (net.Conn, error) {
 func (m *member) end(ctx context.Context) error {
 	m.unkeep()
 	m.keeping.Wait()
-	_ = m.server.Close() // other nodes ask again elsewhere
+	_ = m.server.Close() // other nodes repeat their requests elsewhere
 	m.advance.CloseIdleConnections()
 	return m.Close(ctx)
 }
 
-// serveAPI answers requests of other nodes. Until open is called it says that the broker is starting.
+// serveAPI answers requests of other nodes. Until open is called, the answer is that the broker is starting.
 func (m *member) serveAPI() {
 	m.api.set(mgmt.Starting())
 	m.server = mgmt.Server(&m.api, m.log, 0)
@@ -325,14 +325,14 @@ func (m *member) serveAPI() {
 	m.Serve(peer.HTTP, m.asked.add)
 }
 
-// open answers requests of other nodes from now on.
+// open lets the API answer requests of other nodes.
 func (m *member) open(a *mgmt.API) {
 	m.server.RegisterOnShutdown(a.EndStreams)
 	m.api.set(a.Forwarded())
 }
 
-// NodeName returns the broker's name: in a cluster after the address that other nodes know, otherwise as configured or, as RabbitMQ
-// has it, after the machine.
+// NodeName returns the broker's name. In a cluster it follows from the address that other nodes use; otherwise it is configured or, as in
+// RabbitMQ, follows from the machine's name.
 func NodeName(c *config.Config) string {
 	switch name := c.Node.Name; {
 	case c.Cluster.On():

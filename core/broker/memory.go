@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// machineMemory returns the bytes of memory that this process may use: the machine's, or less if its control group or one above has
-// a limit. root is the file system from "/" on. 0 = unknown.
+// machineMemory returns the bytes of memory that this process may use: those of the machine, or less if its control group or one above it
+// has a limit. root is the file system from "/" on. 0 = unknown.
 func machineMemory(root fs.FS) uint64 {
 	total := uint64(math.MaxUint64)
 	if b, err := fs.ReadFile(root, "proc/meminfo"); err == nil {
@@ -24,7 +24,7 @@ func machineMemory(root fs.FS) uint64 {
 			continue
 		}
 		if limit, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64); err == nil && limit > 0 {
-			total = min(total, limit) // "max" is not a number, and no limit
+			total = min(total, limit) // "max" is not a number, and sets no limit
 		}
 	}
 	if total == math.MaxUint64 {
@@ -43,8 +43,8 @@ func memTotal(meminfo []byte) uint64 {
 	return math.MaxUint64
 }
 
-// limitFiles returns the files that may limit this process's memory: those of its control group, of version 2 and 1, and of the
-// groups above.
+// limitFiles returns the files that may limit this process's memory: those of its control group, in version 2 and 1, and of the groups
+// above.
 func limitFiles(root fs.FS) []string {
 	const v2, v1 = "sys/fs/cgroup", "sys/fs/cgroup/memory"
 	names := []string{v2 + "/memory.max", v1 + "/memory.limit_in_bytes"}

@@ -10,7 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/rabbit"
 )
 
-// measure collects metrics of the broker and returns the handler of requests for them; nil without an exporter. cluster returns the cluster's name.
+// measure collects metrics of the broker and returns the handler of requests for them; nil = there is no exporter. cluster returns the
+// cluster's name.
 func (b *Broker) measure(ctx context.Context, o *mgmt.Options, cluster func() string) (http.Handler, error) {
 	if b.o.Exporter == nil {
 		return nil, nil

@@ -32,12 +32,12 @@ type node struct {
 
 	sources *sourceKeeper
 
-	member *member // nil = the broker is in no cluster
+	member *member // nil = the broker has no cluster
 }
 
 var _ server = (*node)(nil)
 
-// setup is what a node is created from.
+// setup are the parameters of a node.
 type setup struct {
 	*config.Config
 	o         *Options
@@ -46,7 +46,7 @@ type setup struct {
 	bodies    uint64 // bytes of memory above which message bodies go to disk; 0 = never
 }
 
-// openNode opens the data directory, which may take a while, and creates the AMQP server. It does not listen yet.
+// openNode opens the data directory, which may take a while, and creates the AMQP server. The server does not listen yet.
 func openNode(ctx context.Context, s setup) (server, error) {
 	rules := policies.NewRules(slices.Concat(s.o.Chain.Arguments(), s.o.Chain.ExchangeKeys()), s.o.Chain.Strategies)
 	dir, err := makeDataDir(s.Data.Dir)
@@ -77,8 +77,8 @@ func openNode(ctx context.Context, s setup) (server, error) {
 	return n, nil
 }
 
-// openPolicies opens the host of policies, if there is one. It comes before the data directory is opened, so that queues find the strategies
-// they chose.
+// openPolicies opens the host of policies, if there is one. It comes before the data directory is opened, so that queues find their
+// strategies.
 func openPolicies(s setup, opened *atomic.Pointer[store.Store]) error {
 	if s.o.Policies == nil {
 		return nil
@@ -129,7 +129,7 @@ func openMember(ctx context.Context, s setup, rules *policies.Rules, opened *ato
 	return n, nil
 }
 
-// serveStore creates the server for what is in a store. member is nil without a cluster.
+// serveStore creates the server for a store. member is nil without a cluster.
 func serveStore(s setup, st *store.Store, rules *policies.Rules, m *member) (*node, error) {
 	s.o.Chain.OnStrategyChange(func(strategy string, recompute bool) {
 		for _, v := range st.VHosts() {
@@ -148,7 +148,7 @@ func serveStore(s setup, st *store.Store, rules *policies.Rules, m *member) (*no
 	return &node{server, st, s.o, rules, sources, m}, nil
 }
 
-// openStore opens the data directory, and stores what it returns in opened.
+// openStore opens the data directory, and also stores the result in opened.
 func openStore(ctx context.Context, s setup, o store.Options, opened *atomic.Pointer[store.Store]) (*store.Store, error) {
 	if s.bodies > 0 {
 		room, err := store.HasSpace(o.Dir)
@@ -160,7 +160,7 @@ func openStore(ctx context.Context, s setup, o store.Options, opened *atomic.Poi
 			return (st == nil || st.Full() == nil) && room()
 		}
 		failed := func(err error) {
-			s.o.Log.Error("a queue is stopped until the broker is started again, when what is not persistent of it is lost", "error", err)
+			s.o.Log.Error("a queue is stopped until the broker is restarted, and will then lose its messages that are not persistent", "error", err)
 		}
 		if err := o.Queues.SpillTo(s.Data.Dir, int64(min(s.bodies, 1<<62)), spare, failed); err != nil {
 			return nil, err
@@ -188,7 +188,7 @@ func (n *node) DiskLimit() int64 { return n.store.DiskLimit() }
 // SetDiskLimit implements [server].
 func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 
-// Alarms names what is wrong: what blocks publishers, logs that have failed, and the node's part in its cluster.
+// Alarms names the node's problems: blocked publishers, failed logs, and problems of its part in the cluster.
 func (n *node) Alarms() []string {
 	all := append(n.Server.Alarms(), n.store.Alarms()...)
 	if n.member != nil {
@@ -229,11 +229,11 @@ func (n *node) ReloadNodeTLS() error {
 }
 
 const (
-	// flushTime bounds closing the data directory, which comes after the connections even if those took all their time.
+	// flushTime is how long the data directory may take to close. It comes after the connections, even if those took all of their time.
 	flushTime = 5 * time.Second
-	// handOverTime bounds making everything durable before other nodes take over what this one owns.
+	// handOverTime is how long a node may take to make everything durable before other nodes take over its shards.
 	handOverTime = time.Second
-	// unwindTime is how long connections that were cut off may take to end. After it they are assumed to wait for a full disk.
+	// unwindTime is how long connections that were cut off may take to end. After that they are assumed to wait for a full disk.
 	unwindTime = time.Second
 )
 
@@ -254,7 +254,7 @@ func (n *node) Shutdown(ctx context.Context) error {
 	}
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()
-	err := n.store.Close(flush) // connections that wait for it get an error
+	err := n.store.Close(flush) // connections that wait for the disk get an error
 	if n.member != nil {
 		err = errors.Join(err, n.member.end(flush))
 	}
@@ -313,7 +313,7 @@ func hashing(h config.Hashing) auth.Algorithm {
 	return auth.PBKDF2
 }
 
-// certificateFields are the choices of auth.certificate-login but off.
+// certificateFields are the choices of auth.certificate-login, without off.
 var certificateFields = map[config.CertificateLogin]auth.CertificateField{
 	"distinguished-name": auth.DistinguishedName, "common-name": auth.CommonName, "san-dns": auth.SANDNS, "san-email": auth.SANEmail,
 	"san-uri": auth.SANURI, "san-ip": auth.SANIP, "san-other": auth.SANOther,

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 )
 
-// newNode is a node on a disk of the test's.
+// newNode returns a node on the test's disk.
 func newNode(t *testing.T, disk *crashfs.FS) *node {
 	t.Helper()
 	o, _ := configured(t, local)
@@ -32,9 +32,9 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	return &node{Server: server, store: kept, o: &o}
 }
 
-// A disk that is full keeps publishers waiting, but not the broker from ending.
+// A full disk makes publishers wait, but does not keep the broker from ending.
 func TestShutdownWithFullDisk(t *testing.T) {
-	t.Parallel() // Shutdown waits for what is not written
+	t.Parallel() // Shutdown waits for writes that cannot be done
 	disk := crashfs.New(1)
 	n := newNode(t, disk)
 	conn, err := amqp.Dial("amqp://guest:guest@" + n.Addresses()[0].String())
@@ -58,7 +58,7 @@ func TestShutdownWithFullDisk(t *testing.T) {
 	must(ch.PublishWithContext(t.Context(), "", "q", false, false, amqp.Publishing{DeliveryMode: amqp.Persistent, Body: make([]byte, 2<<20)}))
 	committed := make(chan error, 1)
 	go func() { committed <- ch.TxCommit() }()
-	<-blocked // which the alarm came before
+	<-blocked // the alarm came before this
 	if got := strings.Join(n.Alarms(), " "); got != "disk" {
 		t.Errorf("alarms: got %q", got)
 	}

@@ -45,26 +45,26 @@ func residentMemory() uint64 {
 	return resident * uint64(os.Getpagesize())
 }
 
-// releaseProgram lets the system unmap the pages of the program's file, most of which are not used after the start, such as tables
-// of libraries. Pages in use are mapped again from the system's cache. This saves two thirds of an idle broker's memory.
+// releaseProgram lets the system unmap the pages of the program's file, most of which are not used after the start, such as tables of
+// libraries. Used pages are mapped again from the system's cache. This saves two thirds of an idle broker's memory.
 func releaseProgram() {
 	maps, err := os.ReadFile("/proc/self/smaps")
 	if err != nil {
 		return
 	}
 	for from, to := range programMappings(string(maps)) {
-		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED) // only advice: a refusal does no harm
+		_, _, _ = syscall.Syscall(syscall.SYS_MADVISE, from, to-from, syscall.MADV_DONTNEED) // advice only: a refusal does no harm
 	}
 }
 
-// programMappings returns the bounds of the mappings of the program's file, which is first in /proc/self/smaps, that were never
-// written. Read-only mappings may have been: the loader writes addresses into a relocatable program, and a debugger breakpoints.
-// The file does not have these.
+// programMappings returns the bounds of the never-written mappings of the program's file, which comes first in /proc/self/smaps. A
+// read-only mapping may have been written, too: the loader writes addresses into a relocatable program, and a debugger writes breakpoints.
+// The file lacks these bytes, so such a mapping must stay.
 func programMappings(smaps string) iter.Seq2[uintptr, uintptr] {
 	return func(yield func(from, to uintptr) bool) {
 		program := ""
 		var from, to uintptr
-		found := false // from and to are a mapping of the program
+		found := false // from and to bound a mapping of the program
 		for line := range strings.Lines(smaps) {
 			f := strings.Fields(line) // "from-to r-xp offset device inode path", then "Anonymous: 0 kB" and others like that
 			if len(f) < 3 {

@@ -47,8 +47,8 @@ Anonymous:             0 kB
 	}
 }
 
-// A program that can be loaded at any address, as go build -buildmode=pie makes it, has its tables of pointers written when it
-// is loaded, and they cannot be written any more then. They were given back as well, and the broker crashed when it was ready.
+// In a program that can be loaded at any address, as by go build -buildmode=pie, the loader writes tables of pointers and then makes them
+// read-only. These pages used to be released, too, and the broker crashed when it was ready.
 func TestReleaseProgramKeepsWhatWasWritten(t *testing.T) {
 	program, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -71,7 +71,7 @@ func TestReleaseProgramKeepsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// What is given back at the start comes back when it is used: the program goes on.
+// Released pages come back when they are used: the program continues.
 func TestReleaseProgram(t *testing.T) {
 	releaseProgram()
 	maps, err := os.ReadFile("/proc/self/smaps")

@@ -8,11 +8,11 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt"
 )
 
-// describeProcess returns what is known of this process everywhere.
+// describeProcess returns the facts that every system offers.
 func describeProcess(string) mgmt.Machine { return mgmt.Machine{Processors: runtime.NumCPU()} }
 
 // filesLimit returns how many file descriptors the process may have: unknown.
 func filesLimit() int { return 0 }
 
-// releaseProgram would give memory back: the system is not asked to.
+// releaseProgram does nothing on this system.
 func releaseProgram() {}

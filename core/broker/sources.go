@@ -13,21 +13,21 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// sourcesFile is the file in the data directory with the addresses from which logins succeeded, as keyed hashes. It is never needed: without it,
-// everybody is a stranger who logs in.
+// sourcesFile is the file in the data directory with the addresses of successful logins, as keyed hashes. The broker also works without it:
+// then every user counts as a stranger at the next login.
 const sourcesFile = "sources"
 
-// sourcesInterval is how often the file is written at most, while there are new addresses, and when the broker ends.
+// sourcesInterval is how often at most the file is written while there are new addresses. It is also written when the broker ends.
 const sourcesInterval = time.Minute
 
-// sourceKeeper keeps the file. Its own goroutine uses it, until end.
+// sourceKeeper keeps the file. Until end, only its own goroutine uses it.
 type sourceKeeper struct {
 	dir    string
 	users  *auth.Store
 	full   func() <-chan struct{} // returns nil while the disk has space
 	log    *slog.Logger
-	added  uint64 // sources when the file was written last
-	failed bool   // the last time it could not be written
+	added  uint64 // sources at the last write of the file
+	failed bool   // the last write has failed
 
 	ended chan struct{} // closed by end
 	done  chan struct{} // closed when the goroutine has ended
@@ -51,20 +51,20 @@ func (k *sourceKeeper) read() {
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		k.log.Debug("it is not known from which addresses logins succeeded before: the data directory has no file about them", "file", sourcesFile)
+		k.log.Debug("it is unknown from which addresses logins succeeded before: the data directory has no file of them", "file", sourcesFile)
 	case err != nil:
-		k.log.Warn("it is not known from which addresses logins succeeded before: the file about them is ignored, and written anew", "file", k.path(), "error", err)
+		k.log.Warn("it is unknown from which addresses logins succeeded before: their file is ignored, and will be replaced", "file", k.path(), "error", err)
 	default:
 		k.log.Debug("addresses from which logins succeeded before", "addresses", n)
 	}
 }
 
-// readBounded reads a regular file of at most so many bytes.
+// readBounded reads a regular file of at most most bytes.
 func readBounded(path string, most int) ([]byte, error) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
 		return nil, err
-	case !info.Mode().IsRegular(): // to open a pipe might take for ever
+	case !info.Mode().IsRegular(): // opening a pipe might block for ever
 		return nil, fmt.Errorf("it is no file: %s", info.Mode())
 	}
 	return readUpTo(path, most+1)
@@ -81,14 +81,14 @@ func (k *sourceKeeper) run() {
 				k.write()
 			}
 		case <-k.ended:
-			k.write() // in the order in which they were used last
+			k.write() // records the order of their last use
 			return
 		}
 	}
 }
 
 func (k *sourceKeeper) write() {
-	if k.full() != nil { // what space is left is for the logs
+	if k.full() != nil { // the remaining space is for the logs
 		return
 	}
 	added := k.users.AddedSources()
@@ -97,11 +97,11 @@ func (k *sourceKeeper) write() {
 		k.added, k.failed = added, false
 	case !k.failed:
 		k.failed = true
-		k.log.Warn("it will not be known after a restart from which addresses logins succeeded", "error", err)
+		k.log.Warn("it will be unknown after a restart from which addresses logins succeeded: their file could not be written", "error", err)
 	}
 }
 
-// end writes the file and ends. It does nothing on nil.
+// end writes the file and ends the goroutine. It does nothing on nil.
 func (k *sourceKeeper) end() {
 	if k == nil {
 		return

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The file is written a minute after an address is new, and not again without one.
+// The file is written a minute after an address is new, and not again without a new one.
 func TestSourcesAreWrittenSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()

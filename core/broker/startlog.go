@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/metrics"
 )
 
-// logStart says what is started, and from what.
+// logStart logs the version, the configuration file and the data directory.
 func (b *Broker) logStart() {
 	b.log.Info("starting", "version", b.o.Program.Version, "commit", cmp.Or(b.o.Program.Revision, "unknown"), "go", runtime.Version(),
 		"config", cmp.Or(absoluteFile(b.o.ConfigFile), "none"), "data", absolute(b.running.Data.Dir))
@@ -23,7 +23,7 @@ func absoluteFile(path string) string {
 	return absolute(path)
 }
 
-// logLimits says when publishers wait, and where spans and metrics go.
+// logLimits logs the limits at which publishers wait, and the addresses for spans and metrics.
 func (b *Broker) logLimits(disk int64) {
 	memory := "none"
 	if b.limit > 0 {
@@ -36,7 +36,7 @@ func (b *Broker) logLimits(disk int64) {
 	}
 }
 
-// logPolicies names the expiry policies, if there are any, and those that could not be loaded.
+// logPolicies logs the names of loaded expiry policies and of those that could not be loaded.
 func (b *Broker) logPolicies() {
 	if b.o.Policies == nil {
 		return
@@ -46,16 +46,16 @@ func (b *Broker) logPolicies() {
 		b.log.Info("policies", "loaded", strings.Join(loaded, ", "))
 	}
 	if len(failed) > 0 {
-		b.log.Warn("policies are not loaded, or not yet: until then messages of their queues get what on-error says", "policies", strings.Join(failed, ", "))
+		b.log.Warn("policies are not loaded, or not yet: until then on-error decides about the messages of their queues", "policies", strings.Join(failed, ", "))
 	}
 }
 
 // namePolicies returns the names and digests of policies.
 func namePolicies(all []metrics.Policy) (loaded, failed []string) {
-	const digits = 12 // of a digest, as tools for containers show
+	const digits = 12 // of a digest, like tools for containers
 	for _, p := range all {
 		name := p.Name
-		if p.Digest != "" { // a node of a cluster knows it when it has compiled the module
+		if p.Digest != "" { // a node of a cluster knows the digest once it has compiled the module
 			name = fmt.Sprintf("%s (%.*s)", p.Name, digits, p.Digest)
 		}
 		if !p.Loaded {

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// configureUsers adds the users of the configuration that do not exist. They are durable when it returns. Its errors name the key.
+// configureUsers adds the users of the configuration that do not exist yet. They are durable when it returns. Its errors name the key.
 func configureUsers(s setup, st *store.Store) error {
 	return logUsers(s)(addUsers(s, accounts{
 		users:  st.Users(),
@@ -26,8 +26,8 @@ func configureUsers(s setup, st *store.Store) error {
 	}))
 }
 
-// configureMembers is configureUsers for a cluster whose registry this node owns. All nodes should have the same users. Each is added
-// once in the life of the cluster: one that was deleted does not come back when the registry has another owner.
+// configureMembers is configureUsers for a cluster whose registry this node owns. All nodes should have the same users configured. Each
+// user is added once in the life of the cluster, so that a deleted user does not come back under the registry's next owner.
 func configureMembers(s setup, r *store.Registry) error {
 	return logUsers(s)(addUsers(s, accounts{
 		users:  r.Users(),
@@ -56,15 +56,15 @@ func logUsers(s setup) func(added []string, err error) error {
 	}
 }
 
-// accounts is where users are added, and the vhosts that they may use.
+// accounts are the users, and the vhosts that they may use.
 type accounts struct {
 	users  *auth.Store
 	exists func(vhost string) bool
 	add    func(vhost string) error
-	once   func(name string, do func() error) error // calls do, unless it did before; its errors continue a key, too
+	once   func(name string, do func() error) error // calls do, unless that has succeeded before; its errors continue a key
 }
 
-// addUsers adds users with their vhosts, and returns the names of those that it added.
+// addUsers adds users with their vhosts, and returns the names of the users that it has added.
 func addUsers(s setup, to accounts) (added []string, err error) {
 	all := s.Auth.Users
 	for _, section := range slices.Sorted(maps.Keys(all)) {
@@ -87,7 +87,7 @@ func addUsers(s setup, to accounts) (added []string, err error) {
 	return added, nil
 }
 
-// addUser returns errors that continue the key of the user's section.
+// addUser adds a user with its vhosts. Its errors continue the key of the user's section.
 func addUser(to accounts, u *config.User) error {
 	a := u.Account()
 	var err error
@@ -114,7 +114,7 @@ func hashOf(users *auth.Store, u *config.User) (auth.Hash, error) {
 		return auth.ParseHash(string(u.PasswordHash), u.Hashing)
 	}
 	password := string(u.Password)
-	if password == "" && u.PasswordFile == "" { // a certificate logs the user in
+	if password == "" && u.PasswordFile == "" { // the user logs in with a certificate
 		return auth.Hash{}, nil
 	}
 	if u.PasswordFile != "" {
@@ -126,10 +126,10 @@ func hashOf(users *auth.Store, u *config.User) (auth.Hash, error) {
 	return users.Hash(password)
 }
 
-// maxPasswordFile bounds files with passwords, in bytes.
+// maxPasswordFile is the maximum size of a file with a password, in bytes.
 const maxPasswordFile = 4096
 
-// readUpTo reads a file, or its first bytes if it has more than most.
+// readUpTo reads a file up to most bytes.
 func readUpTo(path string, most int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -139,11 +139,11 @@ func readUpTo(path string, most int) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, int64(most)))
 }
 
-// readPassword reads a password from a file. One line break at the end is not part of it.
+// readPassword reads a password from a file. A line break at the end is not part of the password.
 func readPassword(path string) (string, error) {
 	b, err := readUpTo(path, maxPasswordFile+1)
 	if err != nil {
-		return "", err // which names the file
+		return "", err // the error names the file
 	}
 	password, cut := strings.CutSuffix(string(b), "\n")
 	if cut {
