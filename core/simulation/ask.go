@@ -11,8 +11,8 @@ import (
 
 type call = func(now hook.Instant, ms []hook.Message, vs []hook.Verdict)
 
-// ask asks the plugins about the message, and adds an event. view has what is special about the question, and v is what the verdict
-// begins with.
+// ask asks the plugins about the message, and adds an event. view holds the fields that are special to this question, and v is the verdict
+// that the plugins start from.
 func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, ask call) hook.Verdict {
 	m := &r.play.Message
 	view.Why, view.Size, view.Priority, view.Persistent, view.Redelivered, view.Deliveries = why, m.Size, m.Priority, m.Persistent, r.redelivered, r.failed
@@ -26,7 +26,7 @@ func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, 
 	r.forget()
 	ask(r.now, ms, vs)
 	if why == hook.WhyEnqueue || why == hook.WhyRequeue {
-		vs[0].Again = false // what comes of asking again is not simulated
+		vs[0].Again = false // asking again is not simulated
 	}
 	e := Event{At: r.now, Hook: name, Verdict: vs[0], Text: r.words(&vs[0])}
 	if r.stage.Deciders != nil {
@@ -42,7 +42,7 @@ func (r *run) ask(name string, why hook.Why, view hook.Message, v hook.Verdict, 
 	return vs[0]
 }
 
-// forget forgets what plugins said when they were attached.
+// forget discards what plugins returned when they were attached.
 func (r *run) forget() {
 	if r.stage.Deciders != nil {
 		r.stage.Deciders()
@@ -52,12 +52,12 @@ func (r *run) forget() {
 	}
 }
 
-// note adds an event that is no question.
+// note adds an event in which no plugin was asked.
 func (r *run) note(text string) {
 	r.result.Events = append(r.result.Events, Event{At: r.now, Text: text})
 }
 
-// contents is what plugins read of the message.
+// contents is the message as plugins read it.
 type contents struct {
 	parts.Message
 	deaths int
@@ -68,7 +68,7 @@ func (c *contents) Deaths(int) int { return c.deaths }
 
 func (r *run) words(v *hook.Verdict) string { return Words(v, r.play.At) }
 
-// Words describes a verdict, with times as they are after an instant.
+// Words describes a verdict, with times relative to since.
 func Words(v *hook.Verdict, since hook.Instant) string {
 	after := func(t hook.Instant) string { return "+" + t.Sub(since).Round(time.Microsecond).String() }
 	switch v.Action {

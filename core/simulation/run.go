@@ -11,26 +11,26 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// run is a simulation. What it does follows package queue, whose functions its comments name.
+// run is a simulation. It follows package queue, whose functions the comments name.
 type run struct {
 	stage  *Stage
 	play   *Play
 	queue  view
 	hooks  *chain.Hooks
 	now    hook.Instant
-	steps  int // of the play that were done
+	steps  int // steps of the play that were done
 	result Result
 
 	// The message.
-	end            End // Ready, Held and Unacked while it is there
+	end            End // Ready, Held or Unacked while the message is in the queue
 	deadline, hold hook.Instant
 	state          int64
 	digest         uint64
 	askHead        bool
 	redelivered    bool
-	failed, nacked uint32       // how often it came back
-	lease          hook.Instant // end of its delivery's; 0 means none
-	kept           int64        // milliseconds until a due message that hooks kept is asked about again
+	failed, nacked uint32       // how often the message came back by a failure, and by basic.nack
+	lease          hook.Instant // end of its delivery's lease; 0 means none
+	kept           int64        // milliseconds until plugins are asked again about a due message that they have kept
 }
 
 // enter publishes the message.
@@ -66,7 +66,7 @@ func (r *run) enter() {
 	r.admit(&v)
 }
 
-// refuse is what a publisher gets for a message that no queue is asked about.
+// refuse closes the publisher's channel because of a message that reaches no queue.
 func (r *run) refuse(text string) {
 	r.end, r.result.Error = Closed, "PRECONDITION_FAILED - "+text
 	r.note("its publisher's channel is closed: " + r.result.Error)
@@ -79,7 +79,7 @@ func (r *run) expiration() (hook.Limit, error) {
 	return r.stage.Chain.CheckExpiration(r.play.Message.Expiration)
 }
 
-// admit stores the message as a verdict says: see queue.applyEnqueueVerdicts and queue.admit.
+// admit carries out the verdict about the message that enters: see queue.applyEnqueueVerdicts and queue.admit.
 func (r *run) admit(v *hook.Verdict) {
 	switch v.Action {
 	case hook.Refuse:
@@ -102,13 +102,13 @@ func (r *run) admit(v *hook.Verdict) {
 	r.overflow()
 }
 
-// take takes over a verdict that keeps the message.
+// take stores a verdict that keeps the message.
 func (r *run) take(v *hook.Verdict) {
 	r.deadline, r.state, r.digest = v.Deadline, v.State, guest.Digest(v)
 	r.askHead = r.askHead || v.AskHead
 }
 
-// overflow says what limits of the queue do: see queue.enforceLimits.
+// overflow applies the queue's limits: see queue.enforceLimits.
 func (r *run) overflow() {
 	l, c, size := &r.hooks.Length, &r.play.Counts, int64(r.play.Message.Size)
 	alone := l.Set() && l.N() == 0 || r.hooks.Bytes.Set() && size > r.hooks.Bytes.N()
@@ -149,7 +149,7 @@ func (r *run) advance() {
 	}
 }
 
-// next returns what happens next, and when; nil if nothing does.
+// next returns the next event and its time; a nil event means that nothing happens any more.
 func (r *run) next() (at hook.Instant, do func()) {
 	at = never
 	earlier := func(t hook.Instant, f func()) {
@@ -157,7 +157,7 @@ func (r *run) next() (at hook.Instant, do func()) {
 			at, do = t, f
 		}
 	}
-	if r.delivers() { // before its deadline, which may be now
+	if r.delivers() { // a delivery comes before the deadline, which may be now
 		return r.play.At, r.step
 	}
 	if r.end == Held {
@@ -184,13 +184,13 @@ func (r *run) release() {
 	}
 }
 
-// due asks about a message that is due.
+// due asks the plugins about a due message.
 func (r *run) due() {
 	v := r.ask("on_deadline", hook.WhyDue, hook.Message{}, hook.Verdict{Hold: r.hold}, r.head())
 	r.putBack(&v, hook.WhyDue)
 }
 
-// head returns the hook for messages that are due, at the head or leave.
+// head returns the hook for messages that are due, at the head of the queue, or leaving it.
 func (r *run) head() call {
 	if !r.hooks.WantsHead {
 		return func(hook.Instant, []hook.Message, []hook.Verdict) {}
@@ -198,7 +198,7 @@ func (r *run) head() call {
 	return r.hooks.Head
 }
 
-// The delays of further questions about a due message that is kept: see queue.askBackoff.
+// The pauses between questions about a due message that is kept: see queue.askBackoff.
 const (
 	askAgainMillis = 1000
 	askAgainMost   = 64 * askAgainMillis
@@ -212,7 +212,7 @@ func (r *run) putBack(v *hook.Verdict, why hook.Why) {
 		return
 	}
 	if why == hook.WhyHead {
-		v.AskHead = true // whenever it is next again
+		v.AskHead = true // the plugins are asked whenever it comes to the head again
 	}
 	r.take(v)
 	if r.deadline != 0 && r.deadline <= r.now {
@@ -241,17 +241,17 @@ func (r *run) leave(v *hook.Verdict) {
 	}
 }
 
-// drop removes the message for a reason that is not a deadline.
+// drop removes the message for another reason than a deadline.
 func (r *run) drop(text string, reason hook.Reason) {
 	r.note(text)
 	v := r.ask("on_head", hook.WhyLeaving, hook.Message{}, hook.Verdict{Action: hook.Drop, Reason: reason}, r.head())
 	r.leave(&v)
 }
 
-// after words an instant by how long it is after the message entered.
+// after describes an instant by the time since the message entered.
 func (r *run) after(t hook.Instant) string { return "at +" + t.Sub(r.play.At).String() }
 
-// step does the next step of the play.
+// step carries out the next step of the play.
 func (r *run) step() {
 	s := r.play.Steps[r.steps]
 	r.steps++
@@ -274,13 +274,13 @@ func (r *run) step() {
 	}
 }
 
-// deliver hands the message to a consumer, if it is ready: see queue.nextMessage.
+// deliver delivers the message to a consumer, if it is ready: see queue.nextMessage.
 func (r *run) deliver() {
 	if r.end == Unacked {
 		r.note("deliver: a consumer has it already")
 		return
 	}
-	entering := r.now == r.play.At // a message that a consumer waits for has not expired
+	entering := r.now == r.play.At // a message that goes straight to a waiting consumer has not expired
 	if r.end == Ready && r.deadline != 0 && r.now >= r.deadline && !entering {
 		r.due()
 	}
@@ -302,7 +302,7 @@ func (r *run) deliver() {
 
 func (r *run) endLease() { r.fail("the lease of its delivery ends") }
 
-// fail is a delivery that failed: see queue.countReturn.
+// fail carries out a failed delivery: see queue.countReturn.
 func (r *run) fail(text string) {
 	r.failed++
 	p := r.play.Queue
@@ -337,7 +337,7 @@ func (r *run) comeBack(how hook.Return) {
 	}
 }
 
-// inForce returns the message with the deadline and state in force.
+// inForce returns the message with its present deadline and state.
 func (r *run) inForce() *hook.Message {
 	m := &hook.Message{Deadline: r.deadline, State: r.state}
 	guest.SetMessageDigest(m, r.digest)

@@ -1,8 +1,8 @@
-// Package simulation plays what a queue would do with a message: what its plugins decide, and when. There is no queue, and nothing
-// comes of it: the plugins are those of a [chain.Chain] of its own, and time is a number.
+// Package simulation plays the fate of a message in a queue: the decisions of the queue's plugins, and their times. There is no queue, and
+// nothing real happens: the plugins are those of a separate [chain.Chain], and time is a number.
 //
-// The message is alone in its queue. It is played as package queue would treat it there, with the same hooks in the same order; what
-// depends on other messages, such as the place in the queue, is not.
+// The message is alone in its queue. It is treated as package queue would treat it, with the same hooks in the same order. Effects of other
+// messages, such as the place in the queue, are not simulated.
 package simulation
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Stage is where a simulation takes place: plugins that decide, and what is seen of them.
+// Stage is the environment of a simulation: the plugins that decide, and functions that observe them.
 type Stage struct {
 	Chain *chain.Chain
-	// Opinions returns what shadows said in the last call of hooks, and forgets it. nil means that there are none.
+	// Opinions returns the verdicts of shadows in the last call of hooks, and discards them. nil means that there are no shadows.
 	Opinions func() []Opinion
-	// Notes returns what plugins said or how they failed since the last call, and forgets it. nil means that nothing is known.
+	// Notes returns log lines and errors of plugins since the last call, and discards them. nil means that they are not observed.
 	Notes func() []string
-	// Deciders returns the names of the plugins that changed the verdict in the last call of hooks, and forgets them. nil means that
-	// they are not known.
+	// Deciders returns the names of the plugins that changed the verdict in the last call of hooks, and discards them. nil means that they are
+	// not observed.
 	Deciders func() []string
 }
 
-// Opinion is what a shadow said.
+// Opinion is the verdict of a shadow beside the verdict in force.
 type Opinion struct {
 	Policy, Digest string // of the shadow
 	InForce        hook.Verdict
@@ -39,21 +39,21 @@ type Message struct {
 	Exchange, Key string
 	Props         []byte
 	Body          []byte
-	Size          int // bytes of the body, of which Body may have fewer
+	Size          int // bytes of the body; Body may hold only its beginning
 	Priority      uint8
-	Expiration    []byte // the property; nil means that it has none
+	Expiration    []byte // the property; nil means that the message has none
 	Persistent    bool
-	Deaths        int // how often it was dead-lettered
-	// Hold are the values of the headers from which holds are read: see [chain.Chain.ReadHold]. nil means that it has none of them.
+	Deaths        int // how often the message was dead-lettered
+	// Hold are the values of the headers from which holds are read: see [chain.Chain.ReadHold]. nil means that the message has no such header.
 	Hold []any
 }
 
-// Act is what a consumer does.
+// Act is an act of a consumer.
 type Act string
 
 // The acts.
 const (
-	Deliver Act = "deliver" // it gets the message, if that is ready
+	Deliver Act = "deliver" // the consumer gets the message, if it is ready
 	Ack     Act = "ack"
 	Reject  Act = "reject"  // basic.reject or basic.nack without requeue
 	Requeue Act = "requeue" // basic.nack with requeue: no failure
@@ -63,16 +63,16 @@ const (
 // Acts returns all acts.
 func Acts() []Act { return []Act{Deliver, Ack, Reject, Requeue, Fail} }
 
-// Known reports whether it is an act.
+// Known reports whether a is one of the acts.
 func (a Act) Known() bool { return slices.Contains(Acts(), a) }
 
-// Step is what a consumer does at a time.
+// Step is an act of a consumer at a time.
 type Step struct {
-	After time.Duration // from when the message enters
+	After time.Duration // time since the message entered
 	Do    Act
 }
 
-// Play is what is simulated.
+// Play is the scenario of a simulation.
 type Play struct {
 	Queue   *queue.Profile
 	Name    string // of the queue
@@ -81,17 +81,17 @@ type Play struct {
 	At      hook.Instant // when the message enters
 	Steps   []Step       // in the order of their times
 	For     time.Duration
-	// Expired reports that the simulation has taken too long; nil means never.
+	// Expired reports that the simulation has taken too long; nil means that it never has.
 	Expired func() bool
 }
 
-// Counts are what plugins see of a queue besides its settings. They stay as they are while the message comes and goes.
+// Counts are the counts of a queue that plugins see. They stay the same while the message comes and goes.
 type Counts struct {
 	Ready, Unacked, Held, Consumers, Credit int
 	ReadyBytes                              int64
 }
 
-// MaxEvents is how many events a simulation has at most.
+// MaxEvents is the maximum number of events in a simulation.
 const MaxEvents = 256
 
 // Event is a moment of a simulation.
@@ -102,42 +102,42 @@ type Event struct {
 	Verdict  hook.Verdict
 	By       []string // plugins that changed the verdict
 	Opinions []Opinion
-	Notes    []string // what plugins said, and how they failed
-	// Text says in words what happens.
+	Notes    []string // log lines and errors of plugins
+	// Text describes the event.
 	Text string
 }
 
-// End is what becomes of a message.
+// End is the fate of a message.
 type End string
 
-// The ends. Of those that are there, the message is in the queue when the simulation ends.
+// The ends. With the first three, the message is in the queue when the simulation ends.
 const (
 	Ready      End = "ready"
 	Held       End = "held"
 	Unacked    End = "unacked"
 	Acked      End = "acked"
 	Expired    End = "expired"
-	Dropped    End = "dropped" // for another reason: see Result.Verdict
+	Dropped    End = "dropped" // for another reason than a deadline: see Result.Verdict
 	DeadLetter End = "dead_lettered"
 	Refused    End = "refused" // its publisher gets basic.nack
 	Closed     End = "channel_closed"
 )
 
-// Result is how a simulation went.
+// Result is the result of a simulation.
 type Result struct {
 	Events []Event
 	End    End
-	// Verdict is the one by which the message left: with Expired, Dropped, DeadLetter and Refused.
+	// Verdict is the verdict by which the message left, with Expired, Dropped, DeadLetter and Refused.
 	Verdict hook.Verdict
-	// Error is why the publisher's channel is closed, with Closed.
+	// Error is the reason for which the publisher's channel is closed, with Closed.
 	Error string
-	// Complete is false if the simulation has ended before the message did, because of one of its limits.
+	// Complete is false if one of its limits has ended the simulation before the message left.
 	Complete bool
-	Deadline hook.Instant // in force at the end, of a message that is there; 0 means none
+	Deadline hook.Instant // in force at the end, if the message is still there; 0 means none
 	Hold     hook.Instant
 }
 
-// Run plays.
+// Run runs a simulation.
 func Run(s *Stage, p *Play) Result {
 	r := &run{stage: s, play: p, now: p.At}
 	r.queue = view{profile: p.Queue, name: p.Name, counts: p.Counts}
@@ -153,7 +153,7 @@ func Run(s *Stage, p *Play) Result {
 	return r.result
 }
 
-// WithStrategy returns the profile of a queue with another strategy in force.
+// WithStrategy returns the profile of a queue with another expiry strategy in force.
 func WithStrategy(p *queue.Profile, strategy string) *queue.Profile {
 	const setting = "expiry-strategy"
 	return &queue.Profile{

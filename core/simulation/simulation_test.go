@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const begin = hook.Instant(1_700_000_000_000_000_000)
 
-// acting is a strategy that is made of functions.
+// acting is a strategy made of functions.
 type acting struct{ hooks hook.Hooks }
 
 var (
@@ -53,7 +53,7 @@ func (acting) CheckExpiration(raw []byte) (hook.Limit, error) {
 
 type batch = func(hook.Instant, []hook.Message, []hook.Verdict)
 
-// each makes a callback of a function for one message.
+// each makes a hook from a function for one message.
 func each(f func(now hook.Instant, m *hook.Message, v *hook.Verdict)) batch {
 	return func(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
 		for i := range ms {
@@ -212,7 +212,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// A plugin that keeps a due message for ever is asked a bounded number of times, ever more rarely.
+// A plugin that keeps a due message for ever is asked a bounded number of times, at ever longer intervals.
 func TestRunEnds(t *testing.T) {
 	stubborn := with(expiring(time.Second), func(h *hook.Hooks) { h.OnHead = each(func(hook.Instant, *hook.Message, *hook.Verdict) {}) })
 	r, got := play(t, stubborn, nil)

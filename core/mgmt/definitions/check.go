@@ -11,23 +11,23 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// checker checks what the definitions of a plan need of each other and of what exists.
+// checker checks the definitions of a plan against each other and against the broker's.
 type checker struct {
 	*Definitions
 	*plan
 	validator *vhost.Validator
-	known     map[string]bool // vhosts that are planned
+	known     map[string]bool // planned vhosts
 	exists    func(vhost string) bool
-	accounts  map[string]bool           // users that exist or are planned
+	accounts  map[string]bool           // existing and planned users
 	declared  map[entity]vhost.Exchange // planned exchanges
-	planned   map[entity]bool           // queues
+	planned   map[entity]bool           // planned queues
 }
 
 // entity is a name in a vhost.
 type entity struct{ vhost, name string }
 
-// check refuses a plan that has problems or cannot be applied, and names all reasons. It takes bindings out of the plan whose source or destination does not exist,
-// such as those of a queue that was exclusive. known reports whether there is a vhost, here or at another node.
+// check refuses a plan that has problems or cannot be applied, and names all reasons. It removes bindings from the plan whose source or
+// destination does not exist, such as those of a queue that was exclusive. known reports whether a vhost exists, here or at another node.
 func (d *Definitions) check(p *plan, known func(vhost string) bool) error {
 	k := &checker{
 		Definitions: d, plan: p, validator: d.Store.Validator(), known: map[string]bool{}, exists: known, accounts: map[string]bool{}, declared: map[entity]vhost.Exchange{}, planned: map[entity]bool{},
@@ -64,7 +64,7 @@ func (k *checker) inVHost(what, name, vhost string) error {
 	return jsonobj.Errorf("%s '%s': there is no vhost '%s'", what, name, vhost)
 }
 
-// checkOwners refuses permissions of users that do not exist, and permissions and settings in vhosts that do not.
+// checkOwners refuses permissions of users that do not exist, and permissions and settings in vhosts that do not exist.
 func (k *checker) checkOwners() {
 	for _, g := range k.grants {
 		k.add(k.grantee("permissions of user", g.User, g.VHost))
@@ -119,7 +119,7 @@ func (e entity) wrong(what string, err error) error {
 	return named(what, what, map[string]any{"name": e.name, "vhost": e.vhost}, err)
 }
 
-// exchange returns an exchange that exists or is planned.
+// exchange returns an existing or planned exchange.
 func (k *checker) exchange(e entity) (vhost.Exchange, bool) {
 	if x, ok := k.declared[e]; ok {
 		return x, true
@@ -150,7 +150,7 @@ func (k *checker) checkQueues() {
 	}
 }
 
-// defaultType returns the default type that queues of a vhost will have.
+// defaultType returns the default queue type that a vhost will have.
 func (k *checker) defaultType(vhost string) string {
 	if t, planned := k.queueTypes[vhost]; planned {
 		return t
@@ -177,7 +177,7 @@ func (k *checker) checkBindings() {
 		}
 		x, exists := k.exchange(from)
 		if !exists || !k.hasDestination(p) {
-			if len(k.found) == 0 { // its end may be a definition that is refused
+			if len(k.found) == 0 { // the source or destination may be a refused definition
 				k.lost.add(k.leftOut(p, exists))
 			}
 			continue
@@ -190,7 +190,7 @@ func (k *checker) checkBindings() {
 	k.bindings = kept
 }
 
-// leftOut says why a binding is left out: its source or its destination is missing.
+// leftOut describes a binding that is left out because its source or destination is missing.
 func (k *checker) leftOut(b scoped[vhost.Binding], hasSource bool) string {
 	missing, name := "exchange", b.it.Source
 	if hasSource {
@@ -212,7 +212,7 @@ func (k *checker) hasDestination(b scoped[vhost.Binding]) bool {
 	return ok && e.name != ""
 }
 
-// checkQueueLimits refuses more queues than a vhost may have by the limits it will have.
+// checkQueueLimits refuses more queues than the planned limits of a vhost allow.
 func (k *checker) checkQueueLimits() {
 	planned := map[string]int{}
 	for e := range k.planned {
@@ -236,8 +236,8 @@ func (k *checker) checkQueueLimits() {
 	}
 }
 
-// checkBindingLimits refuses more bindings than a vhost may have. Near the limit it takes bindings out of the plan that exist,
-// or are planned twice: bindings are made in parallel, and one could count twice for a moment.
+// checkBindingLimits refuses more bindings than a vhost may have. Near the limit it removes bindings from the plan that exist already or
+// are planned twice: bindings are made in parallel, and such a binding could count twice for a moment.
 func (k *checker) checkBindingLimits() {
 	limit := k.Store.MaxBindings()
 	if limit == 0 {
@@ -270,7 +270,7 @@ func (k *checker) checkBindingLimits() {
 	}
 }
 
-// bindingIdentity tells a binding from all others.
+// bindingIdentity distinguishes a binding from all others.
 type bindingIdentity struct {
 	vhost, source, destination, key, args string
 	toExchange                            bool
@@ -289,7 +289,7 @@ func (k *checker) bound(name string) (n int) {
 	return n
 }
 
-// checkParameters refuses more parameters than there may be, or larger ones.
+// checkParameters refuses too many or too large parameters.
 func (k *checker) checkParameters() {
 	k.add(store.CheckGlobalParameters(append(k.Store.GlobalParameters(), k.globals...)))
 	planned := map[string][]vhost.Parameter{}

@@ -1,6 +1,6 @@
-// Package definitions exports and imports what is declared in a broker, in the files that RabbitMQ writes and reads: users,
-// permissions, vhosts, parameters, policies, exchanges, queues and bindings, and no messages. It also has the JSON of each of
-// them in both directions, which requests for one of them use, too. It knows nothing of HTTP.
+// Package definitions exports and imports the declarations of a broker, in the files that RabbitMQ writes and reads: users, permissions,
+// vhosts, parameters, policies, exchanges, queues and bindings, but no messages. It also converts each kind of definition to JSON and back,
+// for requests about a single definition. It knows nothing of HTTP.
 package definitions
 
 import (
@@ -25,9 +25,9 @@ type Options struct {
 	RabbitMQ         string // version of RabbitMQ that exported definitions name
 	Store            *store.Store
 	Rules            *policies.Rules
-	Modules          Modules                                  // nil = there are none
+	Modules          Modules                                  // nil = the broker has none
 	FixedOperators   bool                                     // operator policies cannot be imported
-	Hash             func(password string) (auth.Hash, error) // nil = the store's, which takes its time
+	Hash             func(password string) (auth.Hash, error) // nil = the store's, which is slow
 	Log              *slog.Logger
 }
 
@@ -36,8 +36,8 @@ type Definitions struct {
 	Options
 	importing sync.Mutex // held by an import, from its checks until it is in force
 
-	mu          sync.Mutex          // guards what follows
-	provisional map[string]struct{} // names of expiry policies that are loaded for definitions which are being checked
+	mu          sync.Mutex          // guards the rest
+	provisional map[string]struct{} // names of expiry policies that are loaded only while definitions are checked
 }
 
 // New returns the definitions of a broker.

@@ -11,9 +11,9 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// Export writes the definitions of the whole broker, or of one vhost unless v is nil. It leaves out what cannot outlive a
-// connection, exclusive queues and their bindings, and what every vhost has anyway. With modules, it has the broker's expiry
-// policies, too, or those that the vhost's definitions name.
+// Export writes the definitions of the whole broker, or of one vhost unless v is nil. It leaves out exclusive queues and their bindings,
+// which end with their connection, and definitions that every vhost has. With modules it adds the broker's expiry policies, or those that
+// the vhost's definitions name.
 func (d *Definitions) Export(out io.Writer, v *vhost.VHost, modules bool) error {
 	w := &writer{Writer: bufio.NewWriterSize(out, bufferSize)}
 	for _, m := range []member{
@@ -47,10 +47,10 @@ func (d *Definitions) Export(out io.Writer, v *vhost.VHost, modules bool) error 
 // bufferSize is how many bytes are written at a time.
 const bufferSize = 32 << 10
 
-// writer writes definitions as they are made: there may be a hundred thousand queues.
+// writer writes definitions one by one: there may be a hundred thousand queues.
 type writer struct {
 	*bufio.Writer
-	begun bool // there is a member already
+	begun bool // the object has a member already
 	line  []byte
 }
 
@@ -83,7 +83,7 @@ func section[T any](w *writer, name string, items []T, describe func(T) object) 
 	_, _ = w.WriteString("]")
 }
 
-// vhosts writes what is in vhosts. Queues, exchanges and bindings go through scoped.
+// vhosts writes the contents of vhosts. Queues, exchanges and bindings go through scoped.
 func (w *writer) vhosts(vs []*vhost.VHost, scoped func(object) object) {
 	type exchange struct {
 		vhost string
@@ -117,7 +117,7 @@ func (w *writer) vhosts(vs []*vhost.VHost, scoped func(object) object) {
 	section(w, "bindings", bindings, func(b VHostBinding) object { return scoped(Binding(b)) })
 }
 
-// exported returns the bindings of a vhost but those to exclusive queues.
+// exported returns the bindings of a vhost without those to exclusive queues.
 func exported(v *vhost.VHost) []VHostBinding {
 	var all []VHostBinding
 	for _, b := range BindingsOf(v, v.Bindings()) {

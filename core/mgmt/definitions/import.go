@@ -12,12 +12,12 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// Import reads and checks definitions before it changes anything, then applies them: of the whole broker or, unless in is
-// empty, of that vhost. What exists stays as it is, but users, permissions, policies and parameters are replaced. The user gets
-// every permission in vhosts that are created. Errors of a client's are [*jsonobj.Error], [*vhost.Error] or [*auth.Invalid].
+// Import reads and checks definitions before it changes anything, and then applies them: those of the whole broker or, unless in is empty,
+// of that vhost. Existing definitions stay, except that users, permissions, policies and parameters are replaced. user gets every
+// permission in vhosts that are created. Errors that the client has caused are [*jsonobj.Error], [*vhost.Error] or [*auth.Invalid].
 //
-// Expiry policies that the file has and the broker has not are loaded before the rest is checked, and taken away if that is
-// refused. Those that the broker has in another version are replaced. warnings says what may be wrong with what was imported.
+// Expiry policies of the file that are new to the broker are loaded before the rest is checked, and unloaded if that is refused. Other
+// versions of present policies replace these. warnings are about definitions that were imported and may be wrong.
 func (d *Definitions) Import(b []byte, in, user string) (warnings []string, err error) {
 	r, err := readFile(b)
 	if err != nil {
@@ -62,7 +62,8 @@ func (d *Definitions) Rehearse(b []byte, in string) (warnings []string, err erro
 	return append(modules.warnings, p.warnings()...), err
 }
 
-// warnings are about what a checked plan has that this broker accepts from RabbitMQ and does not act on, and about what is left out.
+// warnings are about definitions of a checked plan that the broker accepts from RabbitMQ but ignores, and about definitions that are left
+// out.
 func (p *plan) warnings() []string {
 	var all remarks
 	for _, planned := range p.parameters {
@@ -78,7 +79,7 @@ func (p *plan) warnings() []string {
 	return append(all.all(), p.lost.all()...)
 }
 
-// readModules loads the expiry policies of a file that are new, if all that its definitions name are there then.
+// readModules loads the new expiry policies of a file, provided that every policy that its definitions name exists then.
 func (d *Definitions) readModules(r *reader, in string) (*moduleImport, error) {
 	all, err := d.readModulesSection(r)
 	if err != nil {
@@ -170,10 +171,10 @@ func (d *Definitions) bind(v *vhost.VHost, b vhost.Binding) error {
 	return err
 }
 
-// importers is how many definitions are applied at once: they share what the disk has to do.
+// importers is how many definitions are applied at once, so that they share writes to the disk.
 const importers = 64
 
-// each applies definitions, each to its vhost, so many at once. It returns one of the errors, and stops early if there is one.
+// each applies definitions, each to its vhost, atOnce at a time. It returns one of the errors, and stops early if there is one.
 func each[T any](s *store.Store, atOnce int, items []scoped[T], do func(*vhost.VHost, T) error) error {
 	var running sync.WaitGroup
 	var next atomic.Int64

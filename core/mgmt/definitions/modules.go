@@ -20,34 +20,35 @@ import (
 type Module struct {
 	Name    string
 	Module  []byte
-	Digest  string // SHA-256 that the module must have, in hexadecimal; "" = any
+	Digest  string // required SHA-256 of the module, in hexadecimal; "" = any
 	Config  json.RawMessage
 	Grants  []string
 	Fuel    string
 	OnError string
-	// Recompute restamps messages that are queued.
+	// Recompute restamps queued messages.
 	Recompute bool
-	// Shadow is the strategy beside which the policy runs without effect; "" = it becomes a strategy itself.
+	// Shadow is the strategy beside which the policy runs without effect; "" = the policy becomes a strategy itself.
 	Shadow string
 }
 
 // Modules are the expiry policies of a broker. Any goroutine may use them.
 type Modules interface {
-	// Carried returns the policies but shadows, each with what loading it elsewhere needs. One whose module is not to be had has none.
+	// Carried returns the policies except shadows, each with everything that is needed to load it elsewhere. A policy whose module cannot be
+	// read has none.
 	Carried() []Carried
-	// Load makes a module a policy, or the next version of one. It reports whether there was none of that name, and what may be
-	// wrong with the module although it works.
+	// Load makes a module a policy, or the next version of one. It reports whether the name is new, and warns of possible errors in a module
+	// that works.
 	Load(m Module) (created bool, warnings []string, err error)
-	// Unload takes a policy away, with force even from queues that have chosen it.
+	// Unload unloads a policy; force unloads it even if queues have chosen it.
 	Unload(name string, force bool) error
-	// Canonical returns a policy with its settings written as Carried and descriptions write them, if they are valid.
+	// Canonical returns a policy with its settings in the form that Carried and descriptions use, if they are valid.
 	Canonical(m Module) Module
 }
 
 // Carried is a policy of a broker.
 type Carried struct {
 	Module
-	Fixed bool // the configuration names it: it cannot be replaced
+	Fixed bool // the policy is in the configuration, and cannot be replaced
 }
 
 // Same reports whether loading other would change nothing.
@@ -65,13 +66,13 @@ func sameJSON(a, b json.RawMessage) bool {
 	return string(jsonobj.Marshal(x)) == string(jsonobj.Marshal(y))
 }
 
-// modulesSection is the member of definitions with expiry policies. RabbitMQ passes over it.
+// modulesSection is the member of definitions with expiry policies. RabbitMQ ignores it.
 const modulesSection = "wasm_policies"
 
-// strategyPrefix is what names of expiry policies have before them where they are strategies.
+// strategyPrefix begins the names of strategies that are expiry policies.
 const strategyPrefix = "wasm/"
 
-// StrategyOf returns the name of the strategy that an expiry policy is.
+// StrategyOf returns the name of an expiry policy as a strategy.
 func StrategyOf(policy string) string { return strategyPrefix + policy }
 
 func describeModule(m Carried) object {
@@ -82,8 +83,8 @@ func describeModule(m Carried) object {
 	return append(o, member{"module", base64.StdEncoding.EncodeToString(m.Module.Module)})
 }
 
-// carried returns the policies that go with the definitions of the whole broker or, unless v is nil, of one vhost. Those whose
-// module is not to be had cannot go.
+// carried returns the policies that are exported with the definitions of the whole broker or, unless v is nil, of one vhost. Policies whose
+// module cannot be read are left out.
 func (d *Definitions) carried(v *vhost.VHost) []Carried {
 	if d.Modules == nil {
 		return nil
@@ -114,7 +115,7 @@ func strategiesOf(v *vhost.VHost) map[string]bool {
 	return named
 }
 
-// ReadModule reads a policy, of an object that may have other members, too.
+// ReadModule reads a policy from an object, which may have other members, too.
 func ReadModule(r *reader, name string) Module {
 	m := Module{
 		Name: name, Digest: textOrNumber(r, "digest"), Fuel: textOrNumber(r, "fuel"), OnError: textOrNumber(r, "on_error"),
@@ -167,8 +168,8 @@ func (d *Definitions) readModulesSection(r *reader) ([]Module, error) {
 	return p.modules, p.problems.all()
 }
 
-// ModulesIn returns the expiry policies of a file with definitions, with defaults for the settings that it leaves out. Of a file that is
-// refused there are none.
+// ModulesIn returns the expiry policies of a file with definitions, with defaults for missing settings. For a file that is refused it
+// returns none.
 func (d *Definitions) ModulesIn(file []byte) []Module {
 	r, err := readFile(file)
 	if err != nil {
@@ -181,8 +182,8 @@ func (d *Definitions) ModulesIn(file []byte) []Module {
 	return all
 }
 
-// checkUnchosen refuses a dry run for which a policy would have to be loaded that queues here have chosen, and that is not there: it would
-// decide about their messages until the file is checked.
+// checkUnchosen refuses a dry run that would have to load a missing policy which queues here have chosen: the policy would decide about
+// their messages while the file is checked.
 func (d *Definitions) checkUnchosen(r *reader) error {
 	all, err := d.readModulesSection(r)
 	if err != nil || d.Modules == nil {
@@ -216,17 +217,17 @@ func (d *Definitions) checkUnchosen(r *reader) error {
 	return nil
 }
 
-// moduleImport loads policies of a file.
+// moduleImport is the import of a file's policies.
 type moduleImport struct {
 	*Definitions
-	all      []Module // of the file
-	replaced []Module // to be loaded with the other definitions, in place of another version
-	before   []Module // the versions that replaced takes the place of, in its order
-	added    []string // names of those that were not there, and are now
+	all      []Module // policies of the file
+	replaced []Module // policies to load with the other definitions, in place of another version
+	before   []Module // the versions that replaced replaces, in its order
+	added    []string // names of policies that this import has loaded anew
 	warnings []string
 }
 
-// loadModules loads policies of a file that are not there yet, so that the definitions that name them can be checked.
+// loadModules loads the new policies of a file, so that definitions that name them can be checked.
 func (d *Definitions) loadModules(all []Module) (*moduleImport, error) {
 	i := &moduleImport{Definitions: d, all: all}
 	if d.Modules == nil {
@@ -264,8 +265,7 @@ func (i *moduleImport) load(m Module) error {
 	return err
 }
 
-// replace loads policies that are there in another version. If one of them is refused, all policies are as they were before the
-// import.
+// replace loads the policies that the broker has in another version. If one is refused, all policies are as before the import.
 func (i *moduleImport) replace() error {
 	for n, m := range i.replaced {
 		if err := i.load(m); err != nil {
@@ -286,7 +286,7 @@ func (i *moduleImport) putBack(all []Module) {
 	}
 }
 
-// undo takes away the policies that were added, but for those that somebody has kept meanwhile.
+// undo unloads the added policies, except those that were kept meanwhile.
 func (i *moduleImport) undo() {
 	for _, name := range i.added {
 		if !i.Keep(name) {
@@ -298,14 +298,14 @@ func (i *moduleImport) undo() {
 	}
 }
 
-// provide notes that a policy goes away again unless it is kept.
+// provide notes that a policy will be unloaded again unless it is kept.
 func (d *Definitions) provide(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.provisional[name] = struct{}{}
 }
 
-// Keep notes that a policy is there to stay, whoever loaded it. It reports whether the policy would have gone away.
+// Keep notes that a policy stays, however it was loaded. It reports whether the policy would have been unloaded.
 func (d *Definitions) Keep(name string) (provisional bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -314,7 +314,7 @@ func (d *Definitions) Keep(name string) (provisional bool) {
 	return provisional
 }
 
-// keep keeps the policies of a file whose definitions are put in force.
+// keep keeps the policies of a file whose definitions are applied.
 func (i *moduleImport) keep() {
 	for _, m := range i.all {
 		i.Keep(m.Name)
@@ -327,7 +327,7 @@ const (
 	strategyArgument = "x-" + strategyKey
 )
 
-// wanting finds definitions that name expiry policies.
+// wanting collects the expiry policies that definitions name.
 type wanting struct {
 	in string // see planner
 	by map[string]string
@@ -356,7 +356,7 @@ func (w *wanting) each(r *reader, section string, do func(o map[string]any)) {
 	}
 }
 
-// checkStrategies refuses definitions that name expiry policies which are not there, and names all of these.
+// checkStrategies refuses definitions that name missing expiry policies, and lists all of these.
 func (d *Definitions) checkStrategies(r *reader, in string, modules []Module) error {
 	w := &wanting{in: in, by: map[string]string{}}
 	inner := func(o map[string]any, key string) map[string]any {

@@ -13,10 +13,10 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// plan is definitions that were read. Each is valid by itself.
+// plan is the definitions of a file. Each is valid by itself.
 type plan struct {
 	modules    []Module
-	vhosts     []scoped[vhost.Metadata] // of the vhost itself
+	vhosts     []scoped[vhost.Metadata] // metadata of vhosts
 	users      []auth.Account
 	grants     []auth.Grant
 	topics     []auth.TopicGrant
@@ -27,11 +27,11 @@ type plan struct {
 	queues     []scoped[vhost.QueueDeclare]
 	bindings   []scoped[vhost.Binding]
 
-	queueTypes map[string]string // the default types of all vhosts that are defined, also of those taken out of the plan
+	queueTypes map[string]string // default types of all defined vhosts, including those removed from the plan
 
 	problems
 	lost   remarks             // bindings that are left out
-	unread map[unreadName]bool // vhosts and users whose definition is refused, so that what belongs to them is not refused for that
+	unread map[unreadName]bool // refused vhosts and users, so that definitions that belong to them are not refused, too
 }
 
 // unreadName is a name in a section of the file.
@@ -42,7 +42,7 @@ type plannedPolicy struct {
 	*policies.Policy
 }
 
-// scoped is something in a vhost.
+// scoped is a definition in a vhost.
 type scoped[T any] struct {
 	vhost string
 	it    T
@@ -52,13 +52,13 @@ type scoped[T any] struct {
 type planner struct {
 	*Definitions
 	plan
-	in    string // the vhost that everything goes into, whatever its definition says; "" = the one in its definition
+	in    string // the vhost of all definitions, whatever they say; "" = as each definition says
 	hash  func(password string) (auth.Hash, error)
 	named map[string]bool // names of modules
 }
 
-// read reads the definitions of a whole broker or, if a vhost is named, of that one: then users and vhosts are ignored. The plan has the
-// problems.
+// read reads the definitions of a whole broker or, if in names a vhost, of that vhost; then users and vhosts are ignored. The plan collects
+// the problems.
 func (d *Definitions) read(r *reader, in string, hash func(password string) (auth.Hash, error)) *plan {
 	p := &planner{Definitions: d, in: in, hash: hash, plan: plan{queueTypes: map[string]string{}, unread: map[unreadName]bool{}}}
 	if in == "" {
@@ -76,7 +76,7 @@ func (d *Definitions) read(r *reader, in string, hash func(password string) (aut
 	return &p.plan
 }
 
-// each reads the objects of a section. An error names the object: what it is, its name, and its vhost.
+// each reads the objects of a section. An error names the object by its kind, its name and its vhost.
 func (p *planner) each(all *reader, of, what string, read func(*reader)) {
 	if !all.Has(of) {
 		return
@@ -109,7 +109,7 @@ func (p *planner) each(all *reader, of, what string, read func(*reader)) {
 	}
 }
 
-// at adds to an error where in the file its definition begins, unless it says where the member is, or is one of RabbitMQ's.
+// at adds to an error the place in the file where its definition begins, unless the error has a place already or is one of RabbitMQ's.
 func at(position string, err error) error {
 	e, ok := errors.AsType[*jsonobj.Error](err)
 	if !ok || position == "" || strings.Contains(e.Text(), ": line ") || strings.HasSuffix(e.Text(), ")") {
@@ -118,7 +118,7 @@ func at(position string, err error) error {
 	return jsonobj.Errorf("%s (%s)", e.Text(), position)
 }
 
-// named adds to an error which definition it is about: one with a name or, if it has none, its position in the file.
+// named adds to an error the name of its definition or, if it has none, its position in the file.
 func named(position, what string, o map[string]any, err error) error {
 	text, ok := reason(err)
 	if !ok {
@@ -138,7 +138,7 @@ func named(position, what string, o map[string]any, err error) error {
 	return jsonobj.Errorf("%s: %s", position, text)
 }
 
-// reason returns the text of an error that a client has caused; ok is false for others.
+// reason returns the text of an error that the client has caused; ok is false for other errors.
 func reason(err error) (text string, ok bool) {
 	if e, ok := errors.AsType[*jsonobj.Error](err); ok {
 		return e.Text(), true
@@ -152,7 +152,7 @@ func reason(err error) (text string, ok bool) {
 	return "", false
 }
 
-// asRabbitMQ returns how RabbitMQ ends an error of a policy or a parameter; "" for everything else, and for what has no name.
+// asRabbitMQ returns the end of RabbitMQ's errors about policies and parameters; "" for other definitions, and without a name.
 func asRabbitMQ(what string, o map[string]any) string {
 	name, named := o["name"].(string)
 	switch {
@@ -208,7 +208,7 @@ func (p *planner) topic(r *reader) {
 	keep(r, &p.topics, ReadTopicPermissions(r, r.Name("user"), r.Name("vhost")))
 }
 
-// clusterID is a global parameter that names the cluster it comes from, and means nothing in another.
+// clusterID is a global parameter with the id of the exporting cluster, which means nothing in another cluster.
 const clusterID = "internal_cluster_id"
 
 func (p *planner) global(r *reader) {
@@ -244,10 +244,10 @@ func (p *planner) policy(r *reader) {
 	p.addPolicy(r, policies.User, in, name, r)
 }
 
-// errFixedOperators has the words of the handlers' error.
+// errFixedOperators has the text of the HTTP handlers' error.
 var errFixedOperators = jsonobj.Errorf("Broker settings disallow editing of operator policies.")
 
-// addPolicy reads the policy that value is. Errors go to r.
+// addPolicy reads a policy from value. Errors go to r.
 func (p *planner) addPolicy(r *reader, kind policies.Kind, in, name string, value *reader) {
 	if kind == policies.Operator && p.FixedOperators {
 		r.Fail(errFixedOperators)
@@ -281,7 +281,7 @@ func (p *planner) queue(r *reader) {
 	keep(r, &p.queues, scoped[vhost.QueueDeclare]{in, d})
 }
 
-// withType adds a queue's type, which some write beside its arguments, to the arguments.
+// withType adds a queue's type, which some files have beside the arguments, to the arguments.
 func withType(args amqp.Table, kind string) amqp.Table {
 	const argument = "x-queue-type"
 	if _, given := args.Lookup(argument); given {

@@ -10,8 +10,8 @@ import (
 // maxProblems is how many errors of one file are reported.
 const maxProblems = 100
 
-// problems are the errors of a file's definitions, in the order in which they are found. Whoever edits the file wants all of them at
-// once.
+// problems are the errors of a file's definitions, in the order in which they are found. They are collected so that the user can correct
+// all of them at once.
 type problems struct {
 	found []error
 	more  int // beyond maxProblems
@@ -30,7 +30,7 @@ func (p *problems) add(err error) {
 // enough reports whether further errors are only counted.
 func (p *problems) enough() bool { return len(p.found) == maxProblems }
 
-// remarks are what is to be said of definitions that are imported, or would be.
+// remarks are warnings about definitions that are or would be imported.
 type remarks struct {
 	made []string
 	more int // beyond maxProblems
@@ -51,7 +51,7 @@ func (m *remarks) all() []string {
 	return m.made
 }
 
-// all returns all errors as one: nil if there are none, and an error that no client has caused before all others.
+// all returns all errors as one; nil if there are none. An error that no client has caused comes alone.
 func (p *problems) all() error {
 	if len(p.found) < 2 {
 		return firstError(p.found, func(err error) error { return err })

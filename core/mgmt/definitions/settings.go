@@ -64,7 +64,7 @@ func Policy(vhost string, p *policies.Policy) jsonobj.Object {
 	}
 }
 
-// PolicyDefinition returns what a policy sets.
+// PolicyDefinition returns the settings of a policy.
 func PolicyDefinition(d policies.Definition) jsonobj.Object {
 	o := make(object, len(d))
 	for i, e := range d {
@@ -107,7 +107,7 @@ func VHost(v *vhost.VHost) jsonobj.Object {
 	return append(o, member{"metadata", Metadata(&m)})
 }
 
-// Metadata returns a vhost's metadata, which RabbitMQ has twice in a definition and reads here.
+// Metadata returns a vhost's metadata. RabbitMQ writes it twice in a definition, and reads it from here.
 func Metadata(m *vhost.Metadata) jsonobj.Object {
 	o := object{{"description", m.Description}, {"tags", Tags(m.Tags)}}
 	if m.DefaultQueueType != "" {
@@ -116,8 +116,8 @@ func Metadata(m *vhost.Metadata) jsonobj.Object {
 	return o
 }
 
-// ReadMetadata reads the metadata of a vhost that exists or is to be. RabbitMQ writes "undefined" for no default queue type,
-// files repeat the members below "metadata", and requests have "defaultqueuetype".
+// ReadMetadata reads the metadata of an existing or future vhost. RabbitMQ writes "undefined" for no default queue type, files repeat the
+// members below "metadata", and requests have "defaultqueuetype".
 func ReadMetadata(r *reader, s *store.Store, name string) vhost.Metadata {
 	r.Inherit(r.Object("metadata"), "description", "tags", "default_queue_type")
 	if !r.Has("default_queue_type") {

@@ -15,33 +15,33 @@ import (
 // Step is a part of an import into a cluster. Several nodes get the whole file, each for another step.
 type Step string
 
-// The steps, in order. Those that check change nothing.
+// The steps, in order. Steps that check change nothing.
 const (
-	// CheckUnchosen, in a dry run only, checks that what LoadModules would load decides about no messages at the node.
+	// CheckUnchosen, in a dry run only, checks that the policies that LoadModules would load decide about no messages at the node.
 	CheckUnchosen Step = "check-unchosen"
-	// LoadModules loads expiry policies that are new, at the owner of the registry: what is checked next may name them.
+	// LoadModules loads new expiry policies at the owner of the registry, because the definitions that are checked next may name them.
 	LoadModules Step = "load-modules"
-	// UnloadModules unloads policies whose names are the file, a JSON list: the import that they were loaded for is refused.
+	// UnloadModules unloads the policies that LoadModules has loaded, after the import was refused. The file is a JSON list of their names.
 	UnloadModules Step = "unload-modules"
-	// CheckRegistry checks what goes into the registry, and what goes into vhosts that are new.
+	// CheckRegistry checks the definitions for the registry and for new vhosts.
 	CheckRegistry Step = "check-registry"
-	// CheckVHosts checks what goes into the vhosts that live at the node.
+	// CheckVHosts checks the definitions for the vhosts that the node serves.
 	CheckVHosts Step = "check-vhosts"
-	// ApplyRegistry makes users, vhosts, permissions and global parameters, and replaces expiry policies, at the owner of the registry.
+	// ApplyRegistry creates users, vhosts, permissions and global parameters, and replaces expiry policies, at the owner of the registry.
 	ApplyRegistry Step = "apply-registry"
-	// ApplyVHosts makes what goes into the vhosts that live at the node.
+	// ApplyVHosts creates the definitions in the vhosts that the node serves.
 	ApplyVHosts Step = "apply-vhosts"
 )
 
-// Outcome is what came of a step.
+// Outcome is the result of a step.
 type Outcome struct {
-	Added    []string // names of expiry policies that were loaded, and were not there before
+	Added    []string // names of expiry policies that the step has loaded anew
 	Warnings []string
-	VHosts   []string // of those that the file is about: they were checked, or applied, because they are served by the node
+	VHosts   []string // vhosts of the file that were checked or applied, because the node serves them
 }
 
-// ImportStep does a step of an import into a cluster, which otherwise is [Definitions.Import]. known reports whether the cluster has a vhost,
-// at whichever node.
+// ImportStep carries out a step of an import into a cluster. All steps together do the same as [Definitions.Import]. known reports whether
+// the cluster has a vhost, at any node.
 func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known func(vhost string) bool) (o Outcome, err error) {
 	if step == UnloadModules {
 		return o, d.unload(b)
@@ -89,10 +89,10 @@ func (d *Definitions) ImportStep(step Step, b []byte, in, user string, known fun
 	return o, jsonobj.Errorf("import: the step %q is unknown", string(step))
 }
 
-// unhashed is the hash of passwords for the steps that make no users.
+// unhashed is the hash of passwords in steps that create no users.
 func unhashed(string) (auth.Hash, error) { return auth.Hash{}, nil }
 
-// unload unloads expiry policies whose names are a JSON list.
+// unload unloads the expiry policies named by a JSON list.
 func (d *Definitions) unload(names []byte) error {
 	var m moduleImport
 	if json.Unmarshal(names, &m.added) != nil {
@@ -104,7 +104,7 @@ func (d *Definitions) unload(names []byte) error {
 	return nil
 }
 
-// Sections are the vhosts that definitions are about, and whether they have expiry policies.
+// Sections returns the vhosts that definitions belong to, and whether the definitions have expiry policies.
 func Sections(b []byte, in string) (vhosts []string, modules bool, err error) {
 	r, err := readFile(b)
 	if err != nil {
@@ -130,7 +130,8 @@ func Sections(b []byte, in string) (vhosts []string, modules bool, err error) {
 	return vhosts, r.Has(modulesSection), nil
 }
 
-// Counts returns how many definitions a file has in each of its sections. An import into one vhost passes over those that are not in vhosts.
+// Counts returns how many definitions a file has in each section. An import into one vhost ignores vhosts, users, permissions and global
+// parameters, so Counts leaves these out then.
 func Counts(b []byte, in string) (jsonobj.Object, error) {
 	r, err := readFile(b)
 	if err != nil {
@@ -163,18 +164,18 @@ func (d *Definitions) here(vhost string) bool {
 	return ok
 }
 
-// onlyHere takes out of a plan what is not in vhosts that are here, and returns which of the file's vhosts are.
+// onlyHere removes from a plan the definitions in vhosts that this node does not serve, and returns which of the file's vhosts it serves.
 func (d *Definitions) onlyHere(p *plan, b []byte, in string) (here []string, err error) {
 	all, _, err := Sections(b, in)
 	if err != nil {
 		return nil, err
 	}
-	here = slices.DeleteFunc(all, func(vhost string) bool { return !d.here(vhost) }) // once: they may come and go
+	here = slices.DeleteFunc(all, func(vhost string) bool { return !d.here(vhost) }) // read once, because vhosts may move meanwhile
 	p.only(func(vhost string) bool { return slices.Contains(here, vhost) }, false)
 	return here, nil
 }
 
-// only takes out of a plan what is in other vhosts and, without registry, what is in none.
+// only removes from a plan the definitions in other vhosts and, unless registry is set, those in no vhost.
 func (p *plan) only(in func(vhost string) bool, registry bool) {
 	p.parameters, p.policies = filtered(p.parameters, in), filtered(p.policies, in)
 	p.exchanges, p.queues, p.bindings = filtered(p.exchanges, in), filtered(p.queues, in), filtered(p.bindings, in)
@@ -187,7 +188,7 @@ func filtered[T any](all []scoped[T], in func(vhost string) bool) []scoped[T] {
 	return slices.DeleteFunc(all, func(s scoped[T]) bool { return !in(s.vhost) })
 }
 
-// applyRegistry makes what goes into the registry.
+// applyRegistry creates the definitions for the registry.
 func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outcome, err error) {
 	if err := p.problems.all(); err != nil {
 		return o, err
@@ -204,10 +205,10 @@ func (d *Definitions) applyRegistry(r *reader, p *plan, in, user string) (o Outc
 	return Outcome{Added: m.added, Warnings: m.warnings}, partly(d.apply(p, user))
 }
 
-// ErrPartly says that a part of what was asked for is in force. What the rest says of itself, that nothing was done, is not true of the whole.
+// ErrPartly says that a part of the request was carried out. A joined error that says that nothing was done is true only of its own part.
 var ErrPartly = errors.New("a part is in force")
 
-// partly says that a part of the definitions is in force.
+// partly says that a part of the definitions was applied.
 func partly(err error) error {
 	if err == nil {
 		return nil

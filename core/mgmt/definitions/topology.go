@@ -27,7 +27,7 @@ func Queue(cfg *queue.Config) jsonobj.Object {
 	}
 }
 
-// ErrNoQueueName refuses a queue without a name, which a client would make the broker choose over AMQP.
+// ErrNoQueueName refuses a queue without a name. Over AMQP, the broker would choose a name.
 var ErrNoQueueName = jsonobj.Errorf("the name of a queue is empty")
 
 // ReadQueue reads the declaration of a queue.
@@ -49,7 +49,7 @@ func Exchange(vhost string, x vhost.Exchange) jsonobj.Object {
 	}
 }
 
-// ReadExchange reads the declaration of an exchange. Without a type it is a direct one.
+// ReadExchange reads the declaration of an exchange. Its default type is direct.
 func ReadExchange(r *reader, name string) vhost.Exchange {
 	r.Fail(jsonobj.CheckName("name", name))
 	return vhost.Exchange{
@@ -64,7 +64,7 @@ type VHostBinding struct {
 	vhost.Binding
 }
 
-// BindingsOf puts bindings of a vhost into a list.
+// BindingsOf adds the vhost to each of its bindings.
 func BindingsOf(v *vhost.VHost, bs []vhost.Binding) []VHostBinding {
 	all := make([]VHostBinding, len(bs))
 	for i := range bs {
@@ -73,7 +73,7 @@ func BindingsOf(v *vhost.VHost, bs []vhost.Binding) []VHostBinding {
 	return all
 }
 
-// Binding returns the definition of a binding, with capacity for one member more.
+// Binding returns the definition of a binding, with capacity for one more member.
 func Binding(b VHostBinding) jsonobj.Object {
 	o := object{
 		{"source", b.Source},
@@ -94,7 +94,7 @@ func (b *VHostBinding) destinationType() string {
 	return "queue"
 }
 
-// SortBindings sorts bindings, always in the same way.
+// SortBindings sorts bindings into a fixed order.
 func SortBindings(all []VHostBinding) []VHostBinding {
 	slices.SortFunc(all, func(a, b VHostBinding) int {
 		first := cmp.Or(
@@ -110,8 +110,8 @@ func SortBindings(all []VHostBinding) []VHostBinding {
 	return all
 }
 
-// PropertiesKey tells a binding from others between the same two ends: its routing key and, if there are any, a hash of its
-// arguments.
+// PropertiesKey distinguishes a binding from others with the same source and destination: by its routing key and, if there are any, a hash
+// of its arguments.
 func (b *VHostBinding) PropertiesKey() string {
 	key := escapeKey(b.Key)
 	switch {
@@ -123,8 +123,8 @@ func (b *VHostBinding) PropertiesKey() string {
 	return key
 }
 
-// PropertiesKeyOf returns the PropertiesKey that a client means by text. Clients may leave a routing key unescaped in it, as
-// RabbitMQ allows, unless the key has a "~", "+" or "%".
+// PropertiesKeyOf returns the PropertiesKey that a client means by text. Clients may leave the routing key in it unescaped, as RabbitMQ
+// allows, unless the key has a "~", "+" or "%".
 func PropertiesKeyOf(text string) string {
 	key, _, _ := strings.Cut(text, "~")
 	return escapeKey(unescapeKey(key)) + text[len(key):]
@@ -134,7 +134,7 @@ func escapeKey(key string) string {
 	return strings.ReplaceAll(url.QueryEscape(key), "~", "%7E")
 }
 
-// unescapeKey undoes escapeKey. It keeps each "%" that begins no escape sequence.
+// unescapeKey undoes escapeKey. It keeps a "%" that begins no escape sequence.
 func unescapeKey(text string) string {
 	key := make([]byte, 0, len(text))
 	for i := 0; i < len(text); i++ {
@@ -154,7 +154,7 @@ func unescapeKey(text string) string {
 	return string(key)
 }
 
-// hashOf returns a short hash of arguments, in whatever order they are.
+// hashOf returns a short hash of arguments, which does not depend on their order.
 func hashOf(args amqp.Table) string {
 	sorted := slices.SortedStableFunc(slices.Values(args), func(a, b amqp.Field) int { return strings.Compare(a.Key, b.Key) })
 	sum := crc32.ChecksumIEEE(amqp.AppendTable(nil, sorted))

@@ -26,12 +26,12 @@ func User(u auth.Account) jsonobj.Object {
 	}
 }
 
-// UserLimits returns the limits of a user that are set.
+// UserLimits returns the limits that are set for a user.
 func UserLimits(u *auth.Account) jsonobj.Object {
 	return limits(MaxConnections, u.Limits.Connections, MaxChannels, u.Limits.Channels)
 }
 
-// VHostLimits returns the limits of a vhost that are set.
+// VHostLimits returns the limits that are set for a vhost.
 func VHostLimits(v *vhost.VHost) jsonobj.Object {
 	l := v.Limits()
 	return limits(MaxConnections, l.Connections, MaxQueues, l.Queues)
@@ -48,8 +48,8 @@ func limits(name string, l hook.Limit, other string, m hook.Limit) object {
 	return o
 }
 
-// ReadUser reads a user without limits. Tags are required. Of password and password_hash there may be one; without either the
-// user cannot log in with a password. hash takes its time, and is called for an account that is right so far.
+// ReadUser reads a user without limits. Tags are required. The user may have a password or a password_hash, but not both; without either
+// the user cannot log in with a password. hash is slow, and is called only for an account without errors so far.
 func ReadUser(r *reader, name string, hash func(password string) (auth.Hash, error)) auth.Account {
 	if !r.Has("tags") {
 		r.Fail(jsonobj.Errorf("tags_not_present"))
@@ -73,7 +73,7 @@ func ReadUser(r *reader, name string, hash func(password string) (auth.Hash, err
 	return u
 }
 
-// AllPermissions returns the grant of every permission that there is in a vhost.
+// AllPermissions returns a grant of every permission in a vhost.
 func AllPermissions(user, vhost string) auth.Grant {
 	return auth.Grant{User: user, VHost: vhost, Permissions: auth.Permissions{Configure: ".*", Write: ".*", Read: ".*"}}
 }

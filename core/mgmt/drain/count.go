@@ -9,17 +9,17 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// place is a queue, or an exchange that holds messages, and what is in it.
+// place is a queue, or an exchange that holds messages, with its counts.
 type place struct {
 	vhost, name string
 	exchange    bool
 	queue.Stats
-	stopped bool // its log has failed: nothing is delivered or settled any more
-	doomed  int  // messages that a stop of the broker loses
+	stopped bool // its log has failed: it delivers and settles nothing any more
+	doomed  int  // messages that are lost when the broker stops
 }
 
-// left returns how many messages consumers are about to take or to settle. A queue that is stopped counts as unacknowledged what was so
-// when it stopped, for a restart finds these messages; nobody can settle them before.
+// left returns how many messages consumers will take or settle. A stopped queue has none: its unacknowledged messages cannot be settled,
+// and are there again after a restart.
 func (p *place) left() int {
 	if p.stopped {
 		return 0
@@ -30,20 +30,20 @@ func (p *place) left() int {
 	return p.Ready + p.Unacked
 }
 
-// messages returns how many messages there are.
+// messages returns the number of all messages.
 func (p *place) messages() int { return p.Ready + p.Unacked + p.Held + p.Discarded }
 
-// kept returns how many messages stay although the broker is drained, and outlive its stop.
+// kept returns how many messages remain in the drained broker and survive its stop.
 func (p *place) kept() int { return max(p.messages()-p.left()-p.doomed, 0) }
 
-// Counts are what a broker has at one moment.
+// Counts are the messages of a broker at one moment.
 type Counts struct {
-	Left int // messages that consumers are about to take or to settle
+	Left int // messages that consumers will take or settle
 
 	places []place
 }
 
-// count looks at all queues that have messages, and at what exchanges hold.
+// count counts the messages of all queues, and of exchanges that hold messages.
 func count(all []*vhost.VHost) (c Counts) {
 	var p place
 	look := func(q *queue.Queue) { p.Stats, p.stopped = q.Stats(), q.Stopped() != nil } // one closure for all queues
@@ -63,8 +63,8 @@ func count(all []*vhost.VHost) (c Counts) {
 	return c
 }
 
-// describe names the place, and counts what a stop loses: what is in a queue that is not durable, and what is not persistent. All that
-// a durable exchange holds is.
+// describe sets the place's name and the number of messages that are lost at a stop: all messages of a queue that is not durable, and those
+// of other queues that are not persistent. A durable exchange holds only persistent messages.
 func (p *place) describe(cfg *queue.Config) {
 	p.vhost, p.name, p.exchange = cfg.VHost, cfg.Name, cfg.Schedule != nil
 	switch {
@@ -78,7 +78,7 @@ func (p *place) describe(cfg *queue.Config) {
 // most is how many places a list names.
 const most = 10
 
-// list adds up a part of what places have, and names the places with the most.
+// list adds up one number of all places, and names the places where it is highest.
 func (c *Counts) list(part func(*place) int) jsonobj.Object {
 	var some []*place
 	messages := 0

@@ -26,7 +26,7 @@ type outcome chan error
 func (o outcome) Confirmed(*queue.Batch)           { o <- nil }
 func (o outcome) Failed(_ *queue.Batch, err error) { o <- err }
 
-// publish publishes persistent messages, and returns what became of them.
+// publish publishes persistent messages, and returns the result of the batch.
 func publish(m *queue.Mailbox, n int) error {
 	o, b := make(outcome, 1), queue.NewBatch()
 	for range n {
@@ -37,7 +37,8 @@ func publish(m *queue.Mailbox, n int) error {
 	return <-o
 }
 
-// A drain of a broker whose log had failed waited until time was over for what consumers had had, although nobody could settle it.
+// A drain of a broker whose log had failed waited until its time was over for unacknowledged messages, although no consumer could settle
+// them.
 func TestNothingIsLeftInStoppedQueues(t *testing.T) {
 	c, err := chain.New(nil, chain.Options{})
 	if err != nil {
@@ -74,7 +75,7 @@ func TestNothingIsLeftInStoppedQueues(t *testing.T) {
 	if publish(d.Mailbox, 1) == nil {
 		t.Fatal("a message was confirmed although the log has failed")
 	}
-	_ = d.Mailbox.Do(func(*queue.Queue, hook.Instant) {}) // a turn, in which the queue notices that
+	_ = d.Mailbox.Do(func(*queue.Queue, hook.Instant) {}) // in this turn the queue notices that
 	if got := count(kept.VHosts()); got.Left != 0 || len(got.places) != 1 || got.places[0].kept() < 3 {
 		t.Errorf("got %+v, want messages that are kept only", got)
 	}

@@ -1,5 +1,5 @@
-// Package drain empties a broker before it is stopped: publishers wait, nobody connects any more, and consumers take what there is.
-// The program that has the broker calls [Drain.Step], and stops the broker when that says so.
+// Package drain empties a broker before it is stopped: publishers wait, new connections are refused, and consumers take the remaining
+// messages. The program around the broker calls [Drain.Step], and stops the broker when Step says so.
 package drain
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Options are what a drain works on.
+// Options are the parts of the broker that a drain needs.
 type Options struct {
 	Server *wire.Server
 	VHosts func() []*vhost.VHost
@@ -24,29 +24,29 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// Order says how a broker is drained.
+// Order describes how a broker is to be drained.
 type Order struct {
-	Timeout   time.Duration // after which the broker does not wait for consumers any more
-	Stop      bool          // stop the broker then
-	Listening bool          // clients may connect meanwhile
-	By        string        // user
+	Timeout   time.Duration // how long the broker waits for consumers
+	Stop      bool          // stop the broker afterwards
+	Listening bool          // clients may connect during the drain
+	By        string        // the user who ordered it
 }
 
-// The limits of [Order.Timeout], and what it is if nobody says.
+// The limits of [Order.Timeout], and its default.
 const (
 	MinTimeout     = time.Second
 	MaxTimeout     = 7 * 24 * time.Hour
 	DefaultTimeout = 10 * time.Minute
 )
 
-// State is how far a drain is.
+// State is the state of a drain.
 type State string
 
-// The states. A broker that is drained but not stopped stays as it is until [Drain.End].
+// The states. A broker that is drained but not stopped stays in its state until [Drain.End].
 const (
-	Serving  State = "serving"  // nobody drains the broker
-	Draining State = "draining" // consumers take what there is
-	Drained  State = "drained"  // they have, or the time is over
+	Serving  State = "serving"  // no drain
+	Draining State = "draining" // consumers take the remaining messages
+	Drained  State = "drained"  // consumers are done, or the time is over
 	Stopping State = "stopping" // the same, and the broker stops
 )
 
@@ -58,47 +58,47 @@ type Drain struct {
 	options Options
 	begun   chan struct{} // capacity 1: has a value when a drain has begun
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the rest
 	state     State
 	order     Order
 	since     hook.Instant
-	ended     hook.Instant // when nobody waited any more; 0 = not yet
+	ended     hook.Instant // end of the drain; 0 = not yet
 	timedOut  bool
-	empty     bool     // nothing was left at the last step
+	empty     bool     // no message was left at the last step
 	counts    Counts   // of the last step
-	samples   []sample // the latest, the oldest first
+	samples   []sample // the latest samples, oldest first
 	told      chan struct{}
 	overtaken bool // see Overtaken
 }
 
-// sample is how many messages were left at a moment.
+// sample is the number of messages left at a moment.
 type sample struct {
 	at   hook.Instant
 	left int
 }
 
-// window is how long ago the oldest sample is that the rate is made of.
+// window is the age of the oldest sample from which the rate is computed.
 const window = 5 * time.Second
 
-// New returns the drain of a broker that nobody drains.
+// New returns the drain of a broker that serves.
 func New(o Options) *Drain {
 	return &Drain{options: o, begun: make(chan struct{}, 1), state: Serving, told: make(chan struct{})}
 }
 
-// Begun has a value when a drain has begun. From then on Step has to be called.
+// Begun receives a value when a drain has begun. From then on Step must be called.
 func (d *Drain) Begun() <-chan struct{} { return d.begun }
 
-// Told is closed when somebody has read that the broker stops.
+// Told is closed when a client has read that the broker stops.
 func (d *Drain) Told() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.told
 }
 
-// Active reports whether the broker is being drained, or has been.
+// Active reports whether the broker is being drained, or was drained.
 func (d *Drain) Active() bool { return d.options.Server.Suspended() }
 
-// Begin begins a drain, or gives one that is under way another order.
+// Begin begins a drain, or gives a drain under way another order.
 func (d *Drain) Begin(o Order) error {
 	if o.Timeout < MinTimeout || o.Timeout > MaxTimeout {
 		return fmt.Errorf("timeout %v: accepted are %v to %v", o.Timeout, MinTimeout, MaxTimeout)
@@ -123,7 +123,7 @@ func (d *Drain) Begin(o Order) error {
 
 var errStopping = errors.New("the broker was drained and is stopping")
 
-// End lets publishers and new connections in again. It does nothing if nobody drains the broker.
+// End lets publishers continue and clients connect again. It does nothing without a drain.
 func (d *Drain) End(by string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -141,8 +141,8 @@ func (d *Drain) End(by string) error {
 	return nil
 }
 
-// Step looks whether the drain is over. Without goesOn it need not be called again before Begun has a value; with stop, the broker has
-// to be stopped.
+// Step checks whether the drain is over. If goesOn is false, Step need not be called again before Begun has a value. If stop is true, the
+// broker must be stopped.
 func (d *Drain) Step() (goesOn, stop bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -150,7 +150,8 @@ func (d *Drain) Step() (goesOn, stop bool) {
 		return false, d.state == Stopping
 	}
 	d.look()
-	// A message that moves from one queue to another may be in neither while queues are looked at one after the other: twice is enough.
+	// While queues are counted one after another, a message that moves between two of them may be counted in neither. So nothing must be left
+	// twice.
 	was := d.empty
 	d.empty = d.counts.Left == 0
 	d.timedOut = d.options.Clock().Sub(d.since) >= d.order.Timeout && !d.empty
@@ -166,22 +167,22 @@ func (d *Drain) Step() (goesOn, stop bool) {
 	return false, d.order.Stop
 }
 
-// Overtaken tells that the broker is about to be stopped by something else. A drain that is under way does not end, and what was left
-// at its last step remains: connections are being closed now, so nobody is about to take anything.
+// Overtaken says that the broker is being stopped for another reason. A drain under way does not end any more. The counts of its last step
+// stay, because connections are being closed and consumers take nothing more.
 func (d *Drain) Overtaken() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.overtaken = true
 }
 
-// recount counts what is left, unless connections are being closed.
+// recount counts the remaining messages, unless connections are being closed.
 func (d *Drain) recount() {
 	if !d.overtaken {
 		d.counts = count(d.options.VHosts())
 	}
 }
 
-// look counts what is left, and notes when that was.
+// look counts the remaining messages, and adds a sample.
 func (d *Drain) look() {
 	now := d.options.Clock()
 	d.recount()
@@ -191,7 +192,7 @@ func (d *Drain) look() {
 	}
 }
 
-// report logs how the drain has ended, and what stays or will be lost.
+// report logs the end of the drain, and how many messages stay or will be lost.
 func (d *Drain) report() {
 	log, text := d.options.Log.Info, "drained"
 	if d.timedOut {
@@ -205,7 +206,7 @@ func (d *Drain) report() {
 	log(text, "took", d.ended.Sub(d.since).Round(time.Millisecond), "left", d.counts.Left, "kept", kept, "lost_when_stopped", doomed, "stop", d.order.Stop)
 }
 
-// Describe returns how the broker is, for the API.
+// Describe returns the state of the drain for the API.
 func (d *Drain) Describe() jsonobj.Object {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -213,7 +214,7 @@ func (d *Drain) Describe() jsonobj.Object {
 		return jsonobj.Object{{"state", string(Serving)}}
 	}
 	if d.state == Drained {
-		d.recount() // consumers go on
+		d.recount() // consumers may have taken more
 	}
 	if d.state == Stopping {
 		d.tell()
@@ -245,7 +246,7 @@ func (d *Drain) Describe() jsonobj.Object {
 	}
 }
 
-// tell says that somebody knows that the broker stops. The caller holds mu.
+// tell notes that a client knows that the broker stops. The caller holds mu.
 func (d *Drain) tell() {
 	select {
 	case <-d.told:
@@ -254,7 +255,7 @@ func (d *Drain) tell() {
 	}
 }
 
-// speed returns how many messages per second have left lately, and how long the rest takes at that rate; nil if they do not leave.
+// speed returns how many messages per second have left lately, and how long the rest takes at that rate; nil = no messages leave.
 func (d *Drain) speed() (rate float64, eta any) {
 	if len(d.samples) < 2 {
 		return 0, nil

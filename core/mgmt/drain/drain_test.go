@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// While connections were closed because of a signal, a drain found that nobody had anything left: it told that the broker was empty.
+// While connections were closed because of a signal, a drain found that no consumer had messages left, and reported an empty broker.
 func TestADrainDoesNotEndBecauseTheBrokerIsStopped(t *testing.T) {
 	for _, overtaken := range []bool{true, false} {
 		d := New(Options{VHosts: func() []*vhost.VHost { return nil }, Clock: clock.New(), Log: slog.New(slog.DiscardHandler)})

@@ -23,14 +23,14 @@ func (sees) Renew() bool { return true }
 
 func (sees) MaySee(*telemetry.Event) bool { return true }
 
-// line is what a stream has sent, and when.
+// line is a line that a stream has sent, with its time.
 type line struct {
 	ID, Count   uint64
 	Kind, Queue string
 	at          time.Duration // since the stream began
 }
 
-// lines are those of a stream.
+// lines are the lines of a stream.
 type lines struct {
 	*httptest.ResponseRecorder
 	t     *testing.T
@@ -52,7 +52,7 @@ func (l *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// streamed returns what a stream with a query sends while play goes on, and in the two seconds after it.
+// streamed returns what a stream with a query sends while play runs, and in the two seconds after it.
 func streamed(t *testing.T, query string, size int, play func(recorder *telemetry.Recorder, begin func())) []line {
 	t.Helper()
 	var got []line
@@ -148,7 +148,7 @@ func TestABoundStreamSendsSoManyASecond(t *testing.T) {
 	}
 }
 
-// What is few comes at once, and all of it.
+// A few events are sent at once, and all of them.
 func TestABoundStreamLeavesOutNothingOfAFew(t *testing.T) {
 	const pause, few = 61 * time.Second, 10 // no multiple of a heartbeat
 	got := streamed(t, "per_second=24", 1000, func(recorder *telemetry.Recorder, begin func()) {
@@ -169,7 +169,7 @@ func TestABoundStreamLeavesOutNothingOfAFew(t *testing.T) {
 	}
 }
 
-// What comes together after a while is sent together, however it is read.
+// Events that come together after a pause are sent together, however the stream reads them.
 func TestABoundStreamSendsOnceWhatComesTogether(t *testing.T) {
 	got := streamed(t, "per_second=24", 1000, func(recorder *telemetry.Recorder, begin func()) {
 		begin()
@@ -181,7 +181,7 @@ func TestABoundStreamSendsOnceWhatComesTogether(t *testing.T) {
 	}
 }
 
-// A reader who comes back gets the latest of what has happened meanwhile, as much as it would of the past, and how many there were before.
+// A reader that resumes gets the latest events since, as many as it would get of the history, and the number of those before.
 func TestABoundStreamGoesOn(t *testing.T) {
 	for query, want := range map[string]struct{ leftOut, sent, missed uint64 }{
 		"per_second=24&history=200": {300, 200, 0}, "per_second=24": {488, 12, 0}, "per_second=1000": {0, 500, 0},

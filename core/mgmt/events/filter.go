@@ -14,28 +14,28 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Filter is which events a reader wants.
+// Filter selects the events that a reader wants.
 type Filter struct {
-	VHost    string          // with InVHost
+	VHost    string          // name of the vhost, with InVHost
 	InVHost  bool            // only events of that vhost
-	queue    *pattern.Filter // nil = every queue, and events that are about none
-	schedule string          // the exchange that held the message; with ofOne
+	queue    *pattern.Filter // nil = every queue, and events without a queue
+	schedule string          // the exchange that held the message, with ofOne
 	ofOne    bool            // only events of messages that one exchange held
-	id       string          // the property message-id; "" = any, and none
+	id       string          // the property message-id; "" = any, or none
 	kinds    names
 	reasons  names
 	outcomes names
-	history  int // how many past events come first
-	// perSecond is how many events of messages and queues are sent a second; 0 = all.
+	history  int // how many past events are sent first
+	// perSecond is the maximum of events of messages and queues per second; 0 = all.
 	perSecond int
 }
 
-// names are a selection from a list of names, as bits; 0 = all.
+// names is a selection from a list of names, as bits; 0 = all.
 type names uint64
 
 func (n names) has(i uint8) bool { return n == 0 || n&(1<<i) != 0 }
 
-// maxHistory is more than a ring is likely to remember: asking for it is asking for everything.
+// maxHistory is more than a ring is likely to hold: it means everything.
 const maxHistory = math.MaxInt32
 
 // ParseFilter reads a filter from the parameters of a query.
@@ -76,13 +76,13 @@ func ParseFilter(turns *pattern.Turns, q url.Values) (f Filter, err error) {
 	return f, nil
 }
 
-// maxID is how long a message-id can be, in bytes.
+// maxID is the maximum length of a message-id, in bytes.
 const maxID = 255
 
-// History returns how many past events the reader wants first.
+// History returns how many past events the reader wants to get first.
 func (f *Filter) History() int { return f.history }
 
-// queueFilter returns a filter for the queue of that name or, if it is empty, for those that match a regular expression.
+// queueFilter returns a filter for the queue of a name or, if the name is empty, for queues whose names match a regular expression.
 func queueFilter(turns *pattern.Turns, name, expression string) (*pattern.Filter, error) {
 	switch {
 	case name != "" && expression != "":
@@ -99,7 +99,7 @@ func queueFilter(turns *pattern.Turns, name, expression string) (*pattern.Filter
 	return f, nil
 }
 
-// parseNames reads lists of names with commas between them.
+// parseNames reads lists of names that are separated by commas.
 func parseNames(parameter string, values, all []string) (n names, err error) {
 	for _, v := range values {
 		for name := range strings.SplitSeq(v, ",") {
@@ -125,7 +125,7 @@ func namesOf[T ~uint8](n T, name func(T) string) []string {
 	return all
 }
 
-// Passes reports whether the reader wants an event. run is one of [Filter.Begin].
+// Passes reports whether the reader wants an event. run comes from [Filter.Begin].
 func (f *Filter) Passes(e *telemetry.Event, run *pattern.Run) bool {
 	switch {
 	case !f.kinds.has(uint8(e.Kind)), f.InVHost && e.VHost != f.VHost:
@@ -152,7 +152,8 @@ func (f *Filter) Begin(done <-chan struct{}, most time.Duration) *pattern.Run {
 	return f.queue.Begin(done, most)
 }
 
-// isAbout reports whether an event is about a message with the id that the reader wants, as far as the event has it.
+// isAbout reports whether an event is about a message with the id that the reader wants. An id that the event has only in part counts if
+// the part matches.
 func (f *Filter) isAbout(e *telemetry.Event) bool {
 	if !e.Kind.OfMessage() {
 		return false

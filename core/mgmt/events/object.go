@@ -52,8 +52,8 @@ func redriveEvent(vhost string, r *telemetry.RedriveEnd) object {
 	}
 }
 
-// Shortage returns what a disk lacks, as far as it is known. A negative number of free bytes is unknown. The member out_of_files says
-// that it is not space that is missing, but file descriptors.
+// Shortage returns the shortage of a disk, as far as it is known. A negative number of free bytes is unknown. The member out_of_files says
+// that file descriptors are missing, not space.
 func Shortage(s telemetry.Shortage) jsonobj.Object {
 	if s.Needed == 0 && !s.Files {
 		return nil
@@ -115,7 +115,7 @@ func whereabouts(e *telemetry.Event) object {
 	return object{{"vhost", e.VHost}, {"queue", e.Queue}, {"strategy", e.Strategy}}
 }
 
-// movement is until when a message was held, or where it was redriven to.
+// movement returns the time until which a message was held, or the target to which it was redriven.
 func movement(e *telemetry.Event) object {
 	if e.Reason != hook.ReasonRedriven {
 		return object{{"held_until", jsonobj.Instant(e.Held)}}
@@ -124,7 +124,7 @@ func movement(e *telemetry.Event) object {
 	return object{{"target_exchange", exchange}, {"target_routing_key", key}}
 }
 
-// letter is where a message was dead-lettered to, and what gave it its deadline.
+// letter returns the target to which a message was dead-lettered, and the policy that gave it its deadline.
 func letter(e *telemetry.Event) object {
 	var digest any
 	if e.Digest != 0 {
@@ -145,7 +145,7 @@ func entered(queues *telemetry.Entered) object {
 	return object{{"queues", queues.Names}, {"more_queues", queues.More}}
 }
 
-// target returns null for what a target does not name.
+// target returns a target's exchange and key, null where the target has none.
 func target(t *hook.Target) (exchange, key any) {
 	if t == nil {
 		return nil, nil
@@ -191,9 +191,9 @@ func moduleEvent(e *telemetry.Event) object {
 	return append(o, member{"beside", jsonobj.OrNull(n.Beside)})
 }
 
-// lateness returns how long after its deadline something expired, or after the end of its hold a message was released, in
-// milliseconds with a fraction. It is null for everything else, for what is released on request, and for what was decided before
-// the broker was started.
+// lateness returns how long after its deadline a message or queue expired, or how long after the end of its hold a message was released, in
+// milliseconds with a fraction. It is null for everything else, for releases on request, and for decisions from before the broker was
+// started.
 func lateness(e *telemetry.Event) any {
 	switch {
 	case e.Reason == hook.ReasonReleased && e.Held != 0:
@@ -204,7 +204,7 @@ func lateness(e *telemetry.Event) any {
 	return milliseconds(e.At.Sub(e.Deadline) - e.Underway)
 }
 
-// milliseconds returns a duration with a fraction of whole microseconds; 0 for a negative one.
+// milliseconds returns a duration in milliseconds, rounded to microseconds; 0 for a negative one.
 func milliseconds(d time.Duration) float64 {
 	const thousand = 1000
 	return math.Round(float64(max(0, d))/thousand) / thousand

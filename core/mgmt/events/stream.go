@@ -1,4 +1,4 @@
-// Package events streams what happens in the broker to readers over HTTP, from a ring that remembers the last events.
+// Package events streams events of the broker to readers over HTTP, from a ring that holds the last events.
 package events
 
 import (
@@ -15,23 +15,23 @@ import (
 )
 
 const (
-	// heartbeat is how long a stream may write nothing: proxies close what looks dead.
+	// heartbeat is how long a stream may write nothing: proxies close connections that look dead.
 	heartbeat = 15 * time.Second
-	// gather is how long a stream waits for more after an event: events come in thousands.
+	// gather is how long a stream waits for more events after one: events come in thousands.
 	gather = 20 * time.Millisecond
-	// writeTimeout is how long a reader may take to read what is written at a time.
+	// writeTimeout is how long a reader may take to read one write.
 	writeTimeout = 30 * time.Second
 	// atOnce is how many events are copied from the ring at a time.
 	atOnce = 64
-	// stretch is how long a stream that has more to send works before it rests, and mostRest how long it rests at most: some of the work
-	// may have been to wait for the reader.
+	// stretch is how long a stream with more to send works before it rests, and mostRest is how long it rests at most: part of the work may
+	// have been waiting for the reader.
 	stretch  = time.Millisecond
 	mostRest = 20 * time.Millisecond
 )
 
 // Reader is the user who reads a stream.
 type Reader interface {
-	// Renew looks up again what the reader may see, and reports whether it still may read the stream.
+	// Renew checks again what the reader may see, and reports whether it still may read the stream.
 	Renew() bool
 	// MaySee reports whether the reader may see an event.
 	MaySee(*telemetry.Event) bool
@@ -41,7 +41,7 @@ type Reader interface {
 type Options struct {
 	Ring    *telemetry.Ring
 	Filter  Filter
-	Columns [][]string // paths of the members that the reader wants; nil = all
+	Columns [][]string // paths of members to send; nil = all
 	Reader  Reader
 	Clock   func() hook.Instant
 	Streams *streams.Streams
@@ -53,11 +53,11 @@ type Stream struct {
 	r     *http.Request
 	lines bool // JSON lines, not server-sent events
 
-	after     uint64 // number of the last event that was read from the ring
+	after     uint64 // number of the last event read from the ring
 	past      uint64 // events up to this number are history: gaps between them are not reported
 	began     uint64 // events up to this number happened before the stream began
-	missed    uint64 // events that were lost since the last report
-	restarted bool   // the reader saw events of an earlier run of the broker, which is not reported yet
+	missed    uint64 // events lost since the last report
+	restarted bool   // the reader's last event is from an earlier run of the broker; not reported yet
 	bound     *bound // nil = every event is sent
 
 	out *streams.Writer
@@ -86,7 +86,7 @@ func New(w http.ResponseWriter, r *http.Request, o Options) (*Stream, error) {
 	return s, s.seek("after", r.URL.Query().Get("after"))
 }
 
-// AsLines reports whether a request asks for JSON lines, and not for server-sent events.
+// AsLines reports whether a request asks for JSON lines instead of server-sent events.
 func AsLines(r *http.Request) (bool, error) {
 	switch format := r.URL.Query().Get("format"); format {
 	case "":
@@ -100,11 +100,11 @@ func AsLines(r *http.Request) (bool, error) {
 	}
 }
 
-// After returns the number of the event after which the stream goes on.
+// After returns the number of the event behind which the stream continues.
 func (s *Stream) After() uint64 { return s.after }
 
-// seek finds where in the ring to begin: after the last event that the reader has seen or, without one, where its history does. from is
-// what names the event.
+// seek finds the event in the ring with which to begin: the one after the last event that the reader has seen or, without that, the first
+// of the history. from names the parameter that has the id.
 func (s *Stream) seek(from, id string) error {
 	if id == "" {
 		s.past = s.after
@@ -123,7 +123,7 @@ func (s *Stream) seek(from, id string) error {
 	return nil
 }
 
-// beforeHistory returns the number after which as many events follow as the reader wants to begin with.
+// beforeHistory returns the number behind which the history begins that the reader wants.
 func (s *Stream) beforeHistory() (uint64, error) {
 	if s.Filter.history == 0 {
 		return s.after, nil
@@ -151,8 +151,8 @@ func (s *Stream) beforeHistory() (uint64, error) {
 	return wanted[max(0, len(wanted)-s.Filter.history)] - 1, nil
 }
 
-// shows reports whether the reader may see an event, and wants it. An expression is compared only with names that the reader may see:
-// how long that takes would tell of others.
+// shows reports whether the reader may see an event, and wants it. An expression is compared only with names that the reader may see,
+// because the time of a comparison would reveal other names.
 func (s *Stream) shows(e *telemetry.Event, run *pattern.Run) bool {
 	return s.Reader.MaySee(e) && s.Filter.Passes(e, run)
 }
@@ -173,7 +173,7 @@ func (s *Stream) Run() {
 	defer beat.Stop()
 	defer s.out.HurryAtEnd()()
 	events := make([]telemetry.Event, atOnce)
-	worked := time.Duration(0) // since it last rested
+	worked := time.Duration(0) // since the last rest
 	for on := true; on && s.Reader.Renew(); {
 		began := s.Clock()
 		n := s.Ring.Read(s.after, events)
@@ -197,8 +197,8 @@ func (s *Stream) Run() {
 	}
 }
 
-// rest leaves the processor to what the events are about, before more of them are sent. It reports whether the stream goes on. In a storm
-// of events readers miss some: the queues come first.
+// rest leaves the processor to the queues before more events are sent. It reports whether the stream goes on. In a storm of events readers
+// miss some, because the queues come first.
 func (s *Stream) rest(worked time.Duration) bool {
 	return s.wait(min(s.Streams.Share(worked), mostRest))
 }
@@ -238,7 +238,7 @@ func (s *Stream) wait(d time.Duration) bool {
 	return false
 }
 
-// take writes the next event if the reader wants it, and counts those that were lost before it.
+// take writes an event if the reader wants it, and counts the events that were lost before it.
 func (s *Stream) take(e *telemetry.Event, run *pattern.Run) {
 	if e.Seq > s.past {
 		s.missed += e.Seq - max(s.after, s.past) - 1
@@ -254,11 +254,11 @@ func (s *Stream) take(e *telemetry.Event, run *pattern.Run) {
 	s.after = e.Seq
 }
 
-// kindMissed is the kind of the event that reports lost ones.
+// kindMissed is the kind of the event that reports lost events.
 const kindMissed = "missed"
 
-// reportMissed writes how many events were lost since the last report, if any. id is the last of them: a reader that resumes
-// after it gets no second report.
+// reportMissed writes how many events were lost since the last report, if any. id is the number of the last lost one, so that a reader that
+// resumes after it gets no second report.
 func (s *Stream) reportMissed(id uint64) {
 	if s.missed == 0 && !s.restarted {
 		return
@@ -280,7 +280,7 @@ func (s *Stream) write(id uint64, kind string, o object) {
 	s.b = append(o.Append(s.b), "\n\n"...)
 }
 
-// flush sends what is to be sent now, all events having been read or not. It fails if the reader does not take it in time.
+// flush sends the events that are due. all means that all events in the ring were read. It fails if the reader does not take them in time.
 func (s *Stream) flush(all bool) error {
 	if b := s.bound; b == nil {
 		s.reportMissed(s.after)

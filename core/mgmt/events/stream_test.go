@@ -18,7 +18,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// slow is a reader who may see everything. To find that out takes twenty microseconds for each event.
+// slow is a reader that may see everything. Each check takes twenty microseconds.
 type slow struct{ last time.Time }
 
 func (*slow) Renew() bool { return true }
@@ -29,7 +29,7 @@ func (s *slow) MaySee(*telemetry.Event) bool {
 	return true
 }
 
-// Ten pages that followed the events of a storm took both processors, and the storm lasted for eleven seconds instead of a quarter of one.
+// Ten pages that followed the events of a storm took both processors, so that the storm lasted eleven seconds instead of a quarter of one.
 func TestStreamsLeaveTheProcessorToQueues(t *testing.T) {
 	const batches = 10
 	for open, want := range map[int]time.Duration{ // a batch takes 1280 µs; each stream rests after it
@@ -68,14 +68,14 @@ func TestStreamsLeaveTheProcessorToQueues(t *testing.T) {
 	}
 }
 
-// blind is a reader who may see nothing.
+// blind is a reader that may see nothing.
 type blind struct{}
 
 func (blind) Renew() bool { return true }
 
 func (blind) MaySee(*telemetry.Event) bool { return false }
 
-// A reader found out by the time that it took which queues there are in vhosts of others.
+// A reader could find out by the time of a comparison which queues other users' vhosts have.
 func TestExpressionsAreComparedOnlyWithWhatTheReaderMaySee(t *testing.T) {
 	now := clock.New()
 	recorder := telemetry.New(telemetry.Options{Events: 1000, Clock: now})

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Component is queues and edges that hang together.
+// Component is a connected part of the graph.
 type Component struct {
 	VHost  string
 	Nodes  []*Node // by name
 	Edges  []*Edge // in the graph's order
 	Cycles []*Cycle
 
-	leads bool // dead letters have targets; otherwise messages are dropped
+	leads bool // some dead letters have a target; else messages are only dropped
 	rate  float64
 	count uint64
 }
 
-// Components returns what hangs together in the graph of a vhost.
+// Components returns the connected parts of a vhost's graph.
 func (g *Graph) Components(vhost string) []*Component {
 	u := union{}
 	for i := range g.Edges {
@@ -59,7 +59,7 @@ func (c *Component) has(text string) bool {
 	return slices.ContainsFunc(c.Nodes, func(n *Node) bool { return strings.Contains(strings.ToLower(n.Queue), text) })
 }
 
-// compare orders components: those with targets first, then by how busy they are.
+// compare orders components: those with targets first, then the busiest.
 func (c *Component) compare(o *Component) int {
 	if c.leads != o.leads {
 		if c.leads {
@@ -80,8 +80,8 @@ func (c *Component) first() string {
 	return c.Nodes[0].Queue
 }
 
-// Busiest chooses components with a queue whose name contains a text, the busiest first, until they have so many edges. Of one that
-// has more than that, it leaves the busiest edges. left counts the components and edges that are not among the chosen ones.
+// Busiest chooses components with a queue whose name contains text, the busiest first, up to edges edges in all. If the first component
+// alone has more, only its busiest edges are kept. leftComponents and leftEdges count the rest.
 func Busiest(all []*Component, text string, edges int) (chosen []*Component, leftComponents, leftEdges int) {
 	text = strings.ToLower(text)
 	all = slices.DeleteFunc(slices.Clone(all), func(c *Component) bool { return text != "" && !c.has(text) })
@@ -103,7 +103,7 @@ func Busiest(all []*Component, text string, edges int) (chosen []*Component, lef
 	return chosen, leftComponents, leftEdges
 }
 
-// busiest returns a component with its busiest edges, those of queues with a text in their names first.
+// busiest returns the component with its busiest edges; edges of queues whose names contain text come first.
 func (c *Component) busiest(text string, most int) *Component {
 	wanted := func(e *Edge) bool {
 		return text != "" && (strings.Contains(strings.ToLower(e.From), text) || strings.Contains(strings.ToLower(e.To), text))
@@ -136,7 +136,7 @@ func (c *Component) busiest(text string, most int) *Component {
 	return some
 }
 
-// union finds what hangs together: each queue's parent, up to one that has none.
+// union finds connected queues: it maps each queue to a parent, up to one without a parent.
 type union map[string]string
 
 func (u union) root(q string) string {
@@ -145,7 +145,7 @@ func (u union) root(q string) string {
 		if !ok {
 			return q
 		}
-		if above, ok := u[parent]; ok { // the way gets shorter each time
+		if above, ok := u[parent]; ok { // the path gets shorter with each call
 			u[q] = above
 		}
 		q = parent

@@ -6,17 +6,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Cycle is queues between which dead letters can go round.
+// Cycle is a set of queues between which dead letters can circulate.
 type Cycle struct {
 	Queues []string // sorted
-	// Rejected means that messages leave one of them because they were rejected: those go round for as long as that is done. All others
-	// are dropped when they come back to a queue where they died, which is what ends the cycle.
+	// Rejected means that rejected messages leave one of the queues. They circulate as long as consumers reject them. All other messages are
+	// dropped when they return to a queue where they died, which ends their cycle.
 	Rejected bool
-	// Slowed means that messages wait on their way: for a deadline, or while they are held.
+	// Slowed means that messages wait somewhere in the cycle: for a deadline, or while they are held.
 	Slowed bool
-	// Certain means that all of its edges are.
+	// Certain means that all of the cycle's edges are certain.
 	Certain bool
-	// Rate is that of the slowest of the edges within whose rates are known, per second. Known means that there is one.
+	// Rate is the lowest known rate of the cycle's edges, per second. Known means that there is one.
 	Rate  float64
 	Known bool
 }
@@ -86,7 +86,7 @@ type tarjan struct {
 	components [][]string
 }
 
-// visit visits a queue and all that it leads to. It keeps its own stack: chains of queues may be long.
+// visit visits a queue and all queues that it leads to. It has its own stack, because chains of queues may be long.
 func (t *tarjan) visit(start string) {
 	type frame struct {
 		queue string
@@ -118,13 +118,13 @@ func (t *tarjan) visit(start string) {
 	}
 }
 
-// open numbers a queue that was not seen before.
+// open numbers a queue that is seen for the first time.
 func (t *tarjan) open(q string) {
 	t.index[q], t.low[q] = len(t.index), len(t.index)
 	t.stack, t.onStack[q] = append(t.stack, q), true
 }
 
-// close takes a component from the stack if q was the first of it that was seen.
+// close takes a component from the stack, if q was its first queue that was seen.
 func (t *tarjan) close(q string) {
 	if t.low[q] != t.index[q] {
 		return

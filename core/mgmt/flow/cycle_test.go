@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// edgesOf reads edges: "a-expired>b a-?>c" goes for any reason, "a-expired>" nowhere, and "a~expired>b" is not certain.
+// edgesOf reads edges: "a-expired>b", "a-?>c" for any reason, "a-expired>" without a queue, and "a~expired>b", which is not certain.
 func edgesOf(text string) (all []Edge) {
 	for s := range strings.FieldsSeq(text) {
 		var e Edge
@@ -63,7 +63,7 @@ func TestCycles(t *testing.T) {
 	}
 }
 
-// A cycle is as fast as the slowest of its edges whose rates are known; without one, nothing is known of it.
+// A cycle is as fast as the slowest of its edges with a known rate. Without such an edge its rate is unknown.
 func TestRatesOfCycles(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -85,7 +85,7 @@ func TestRatesOfCycles(t *testing.T) {
 	}
 }
 
-// A chain of as many queues as a broker has is followed without recursion, and a cycle of all of them is one.
+// A chain of as many queues as a broker may have is followed without recursion, and a cycle of all of them is found.
 func TestALongCycle(t *testing.T) {
 	const n = 50_000
 	edges := make([]Edge, n)

@@ -1,5 +1,5 @@
-// Package flow finds where dead letters go: from which queue, for which reason, through which exchange, to which queues. It follows
-// today's exchanges and bindings, and counts by what has left the queues and by the events that are remembered.
+// Package flow finds the ways of dead letters: from which queue, for which reason, through which exchange, to which queues. It follows the
+// present exchanges and bindings, and counts with the queues' counters and the remembered events.
 package flow
 
 import (
@@ -15,12 +15,12 @@ import (
 // Node is a queue that dead letters leave or enter.
 type Node struct {
 	Queue       string
-	Exists      bool // false if it was deleted meanwhile: it has no counts then
+	Exists      bool // false if the queue was deleted meanwhile; it has no counts then
 	Ready       int
 	Unacked     int
 	Held        int
-	Leaving     int    // that wait to leave, or until all their targets have them
-	DeadLetters uint64 // that entered since the broker was started
+	Leaving     int    // messages that wait to leave, or for the confirms of all their targets
+	DeadLetters uint64 // dead letters that entered since the broker was started
 	Strategy    string
 	Next        hook.Instant // deadline; 0 = none
 }
@@ -28,69 +28,69 @@ type Node struct {
 // Messages returns how many messages the queue has.
 func (n *Node) Messages() int { return n.Ready + n.Unacked + n.Held + n.Leaving }
 
-// Problem is why dead letters get nowhere.
+// Problem is the reason for which dead letters reach no queue.
 type Problem string
 
 // The problems.
 const (
 	NoProblem  Problem = ""
-	NoExchange Problem = "no_exchange" // there is no exchange of that name
+	NoExchange Problem = "no_exchange" // the exchange does not exist
 	Unroutable Problem = "unroutable"  // the exchange leads to no queue
-	Dropped    Problem = "dropped"     // the queue, or its strategy, does not dead-letter them
-	Unknown    Problem = "unknown"     // they went where nothing says any more: neither the queue's settings nor events
+	Dropped    Problem = "dropped"     // the queue, or its strategy, does not dead-letter
+	Unknown    Problem = "unknown"     // the target is unknown: neither the queue's settings nor events name it
 )
 
 // Edge is a way of messages out of a queue.
 type Edge struct {
 	From   string
-	Reason hook.Reason  // ReasonNone: nothing has left for any reason yet
-	Target *hook.Target // nil if they get nowhere
-	// To is the queue that they get to; "" = none, or Others.
+	Reason hook.Reason  // ReasonNone: no message has left yet
+	Target *hook.Target // nil = the messages reach no queue
+	// To is the queue that the messages reach; "" = none, or Others.
 	To      string
 	Problem Problem
-	Certain bool // each of the messages gets there, as far as settings and bindings say
-	// Count is how many messages left for the reason since the queue was declared or the broker started. If they are not certain, so
-	// many left for it altogether.
+	Certain bool // each of the messages reaches To, according to settings and bindings
+	// Count is how many messages left for the reason since the queue was declared or the broker started. Without Certain, only some of them
+	// took this way.
 	Count uint64
-	// Rate is that of the messages which left for the reason, per second; of several targets or keys, by their shares of the
-	// remembered events.
+	// Rate is how many messages per second left for the reason; with several targets or keys it is divided by their shares of the remembered
+	// events.
 	Rate float64
-	// Known means that the rate says how it is now: see [Options].
+	// Known means that the rate is a present one: see [Options].
 	Known bool
-	// Recent means that the queue's strategy chose the target for each message, or that messages kept their key: Count is that of the
+	// Recent means that the queue's strategy chose the target for each message, or that messages kept their key. Count then counts the
 	// remembered events.
 	Recent bool
-	Key    string   // with Recent and a target without a key: the messages' own
+	Key    string   // the messages' own key, with Recent and a target without a key
 	Via    []string // exchanges on the way, after the target's
 	Holder string   // exchange on the way that can hold messages; "" = none
-	Others int      // queues besides those that have edges, because there are too many
-	// Outcomes counts the remembered events with this reason and target by what became of the message.
+	Others int      // number of further queues, which get no edges because there are too many
+	// Outcomes counts the remembered events with this reason and target, by the outcome of the message.
 	Outcomes [telemetry.Outcomes]int
 }
 
-// Graph is where dead letters of a vhost go.
+// Graph shows the ways of a vhost's dead letters.
 type Graph struct {
 	Nodes    []Node // by name
 	Edges    []Edge // by the name of From
 	Cycles   []Cycle
-	Complete bool // false if there was no time, or no space, for all of it
+	Complete bool // false if time or limits did not allow all of it
 }
 
-// Options are what a graph is made from.
+// Options are the inputs of a graph.
 type Options struct {
 	VHost  *vhost.VHost
 	Recent *Recent
-	// Rates returns rates of counts of a queue, which are always the same number, and whether they say how it is now.
+	// Rates returns the rates of a queue's counts, whose number is always the same, and whether they are present ones.
 	Rates func(*queue.Mailbox, []int64) (rates []float64, known bool)
-	// Late reports that there is no time left.
+	// Late reports that no time is left.
 	Late func() bool
 }
 
 // Limits of a graph.
 const (
-	maxTargets = 50     // queues of one target that have edges
+	maxTargets = 50     // edges of one target
 	maxEdges   = 20_000 // of a vhost
-	maxReached = 10_000 // targets that are remembered
+	maxReached = 10_000 // targets whose queues are remembered
 )
 
 // Of returns the graph of a vhost. It asks each queue for its counters, and follows each target once.
@@ -99,7 +99,7 @@ func Of(o Options) Graph {
 	all := o.VHost.Mailboxes()
 	slices.SortFunc(all, func(x, y *queue.Mailbox) int { return strings.Compare(x.Config().Name, y.Config().Name) })
 	for _, m := range all {
-		if len(b.graph.Edges) >= maxEdges || o.Late() { // each time: following one target through many bindings may take long
+		if len(b.graph.Edges) >= maxEdges || o.Late() { // checked each time, because following one target through many bindings may take long
 			b.graph.Complete = false
 			break
 		}
@@ -115,11 +115,11 @@ type builder struct {
 	Options
 	graph   Graph
 	nodes   map[string]*Node
-	reached map[hook.Target]vhost.Reach // targets that were followed
-	known   bool                        // the rates of the queue whose edges are added
+	reached map[hook.Target]vhost.Reach // queues of the targets followed so far
+	known   bool                        // the rates of the queue at hand are present ones
 }
 
-// snapshot is what a queue says of itself.
+// snapshot is the state of a queue.
 type snapshot struct {
 	queue.Stats
 	target *hook.Target
@@ -150,7 +150,7 @@ func (b *builder) add(m *queue.Mailbox) {
 	b.nodes[from] = nodeOf(m, &s.Stats)
 }
 
-// lost reports whether messages left for a reason.
+// lost reports whether messages left for any reason.
 func (s *snapshot) lost() bool {
 	for r := range hook.Reasons {
 		if !telemetry.Moved(r) && s.Dropped[r]+s.DeadLettered[r] > 0 {
@@ -160,7 +160,7 @@ func (s *snapshot) lost() bool {
 	return false
 }
 
-// rates returns the rates of dead letters, and those of dropped messages behind them, by reason.
+// rates returns the rates of dead letters by reason, followed by the rates of dropped messages by reason.
 func (b *builder) rates(m *queue.Mailbox, s *snapshot) (rates []float64) {
 	counts := make([]int64, 2*hook.Reasons)
 	for r := range hook.Reasons {
@@ -201,14 +201,14 @@ func (b *builder) addReason(from string, r hook.Reason, s *snapshot, rates []flo
 	}
 }
 
-// addRecent adds the edges of messages for which the queue's strategy chose a target.
+// addRecent adds the edges of messages whose target was chosen by the queue's strategy.
 func (b *builder) addRecent(from string, o *observation, rate float64) {
 	b.follow(Edge{
 		From: from, Reason: o.reason, Target: &o.target, Certain: true, Count: uint64(o.count), Rate: rate, Recent: true, Outcomes: o.outcomes,
 	})
 }
 
-// follow adds an edge for each queue that the target leads to.
+// follow adds an edge for each queue to which the target leads.
 func (b *builder) follow(e Edge) {
 	r := b.reach(e.Target)
 	switch {
@@ -234,8 +234,8 @@ func (b *builder) follow(e Edge) {
 	}
 }
 
-// followKeys adds edges for messages that go to the queue that their own key names: the keys are those in remembered events and, of
-// messages that were published to the queue by its name, that name.
+// followKeys adds edges for messages that go to the queue named by their own key. The keys are those in remembered events or, without any,
+// the name of the queue itself, for messages that were published to it by its name.
 func (b *builder) followKeys(e Edge) {
 	e.Certain = false
 	var keys []string

@@ -5,7 +5,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Recent is what the remembered events say of targets: those that strategies chose are known from nothing else.
+// Recent is the summary of remembered events by target. Only events know the targets that strategies have chosen.
 type Recent struct {
 	queues map[place][]*observation
 }
@@ -18,10 +18,10 @@ type observation struct {
 	target   hook.Target
 	count    int
 	outcomes [telemetry.Outcomes]int
-	keys     map[string]int // messages by their own routing key, if the target has none
+	keys     map[string]int // messages by their own routing key; used if the target has no key
 }
 
-// Limits of what is read from events.
+// Limits of the summary.
 const (
 	maxObserved = 20     // targets of a queue
 	maxKeys     = 20     // of a target
@@ -29,7 +29,7 @@ const (
 	maxPlaces   = 20_000 // queues
 )
 
-// Read reads all events that are remembered; ring may be nil. of says which vhosts matter.
+// Read reads all remembered events; ring may be nil. of reports whether a vhost matters.
 func Read(ring *telemetry.Ring, of func(vhost string) bool) *Recent {
 	r := &Recent{queues: map[place][]*observation{}}
 	if ring == nil {
@@ -81,7 +81,7 @@ func (r *Recent) add(e *telemetry.Event) {
 	o.keys[string(key)]++
 }
 
-// of returns what was seen of a queue.
+// of returns the observations of a queue.
 func (r *Recent) of(vhost, queue string) []*observation { return r.queues[place{vhost, queue}] }
 
 func find(all []*observation, r hook.Reason, t *hook.Target) *observation {

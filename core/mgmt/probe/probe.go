@@ -1,4 +1,4 @@
-// Package probe answers those who start, stop and route to brokers: whether the process works, and whether clients may connect.
+// Package probe answers the health checks of supervisors and load balancers: whether the process works, and whether clients may connect.
 package probe
 
 import (
@@ -9,37 +9,37 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// Draining is the alarm of a broker that closes its connections and accepts no others.
+// Draining is the alarm of a broker that closes its connections and accepts no new ones.
 const Draining = "draining"
 
 // Alarms of a node of a cluster.
 const (
-	// Alone is raised while the node knows of no owner of the registry: without a majority it serves nobody.
+	// Alone is raised while the node knows no owner of the registry. Without a majority the node serves no clients.
 	Alone = "majority"
-	// Clock is raised while the node owns nothing, because its clock differs too much from those of the others.
+	// Clock is raised while the node owns no shards because its clock differs too much from those of the other nodes.
 	Clock = "clock"
 )
 
-// shardAlarm begins the names of alarms which say that a log of the data directory failed.
+// shardAlarm begins the name of each alarm about a failed log of the data directory.
 const shardAlarm = "shard "
 
-// Probe reports whether an alarm makes the broker fail.
+// Probe reports whether a check must fail because of an alarm.
 type Probe func(alarm string) bool
 
 var (
-	// Health fails when the process must be started again, which helps if a log has failed.
+	// Health fails when the process must be restarted, which helps if a log has failed.
 	Health Probe = func(alarm string) bool { return strings.HasPrefix(alarm, shardAlarm) }
-	// Readiness fails when clients must not connect, or had better connect to another node of the cluster. Lack of memory or disk
-	// space does not count: publishers wait, and only consumers, who have to connect, can end it.
+	// Readiness fails when clients must not connect, or should rather connect to another node of the cluster. Lack of memory or disk space
+	// does not count: publishers wait then, and only consumers, which have to connect, can end the shortage.
 	Readiness Probe = func(alarm string) bool { return alarm == Draining || alarm == Alone || Health(alarm) }
 )
 
-// Failures returns the alarms that make the broker fail.
+// Failures returns the alarms because of which the check fails.
 func (p Probe) Failures(alarms []string) []string {
 	return slices.DeleteFunc(slices.Clone(alarms), func(alarm string) bool { return !p(alarm) })
 }
 
-// Answer returns the status and the body to answer with. The body lists all alarms, whether or not they make the broker fail.
+// Answer returns the status and body of the response. The body lists all alarms, whether or not the check fails because of them.
 func (p Probe) Answer(all []string) (status int, body jsonobj.Object) {
 	alarms := slices.DeleteFunc(append([]string{}, all...), func(alarm string) bool { return alarm == Draining })
 	if failures := p.Failures(all); len(failures) > 0 {
