@@ -40,7 +40,7 @@ type conn struct {
 	alarm         <-chan struct{} // closed when the alarm that blocks it ends; nil means not blocked
 	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if the connection need not wait for the log
 	failure       error           // the error that ended reading
-	suspended     bool            // the peer has been told that the server is suspended
+	suspended     atomic.Bool     // the peer has been told that the server is suspended; Resume reads it
 	held          atomic.Bool     // see heldBack; the writer reads it
 	cancelLogin   func()          // nil if no login is under way
 
@@ -149,7 +149,7 @@ func (c *conn) plan(now hook.Instant) {
 		c.seek()
 	case session.Relayed:
 		c.endSearch()
-		c.deadline = aligned(now, idleInterval)
+		c.deadline = c.nextCheck(now)
 	case session.Open:
 		c.endLogin()
 		c.endSearch()
@@ -297,9 +297,9 @@ func aligned(now hook.Instant, interval time.Duration) hook.Instant {
 
 // check checks the heartbeats of an open connection, releases memory that it does not need, and ticks its session.
 func (c *conn) check(now hook.Instant) {
-	if interval := c.heartbeatInterval(); interval > 0 && now >= c.heartbeatAt {
-		c.heartbeatAt = aligned(now, interval)
-		if !c.heartbeat() {
+	if c.heartbeatDue(now) {
+		c.session.SendHeartbeat()
+		if c.silent(maxSilentIntervals) {
 			c.failure = errSilent
 			return
 		}
@@ -317,15 +317,24 @@ func (c *conn) check(now hook.Instant) {
 // at the end of the interval before them, so the peer is cut off after two to three intervals, as by RabbitMQ.
 const maxSilentIntervals = 3
 
-// heartbeat sends a heartbeat if nothing was written for half an interval. Every second call it also checks whether the peer was silent,
-// and returns false if the connection must end [AMQP 4.2.7].
-func (c *conn) heartbeat() (alive bool) {
-	c.session.SendHeartbeat()
+// heartbeatDue reports whether half a heartbeat interval has passed since it last returned true.
+func (c *conn) heartbeatDue(now hook.Instant) bool {
+	interval := c.heartbeatInterval()
+	if interval == 0 || now < c.heartbeatAt {
+		return false
+	}
+	c.heartbeatAt = aligned(now, interval)
+	return true
+}
+
+// silent is called after each half of a heartbeat interval. It reports whether the peer has sent nothing for most intervals, so that the
+// connection must end [AMQP 4.2.7].
+func (c *conn) silent(most int) bool {
 	if c.heartbeats++; c.heartbeats%2 != 0 {
-		return true
+		return false
 	}
 	c.silentIntervals++
-	return c.silentIntervals < maxSilentIntervals || c.mayNotRead()
+	return c.silentIntervals >= most && !c.mayNotRead()
 }
 
 // login runs a login in a goroutine of its own, while the reader still notices a timeout and the end of the socket. Input that arrives

@@ -229,13 +229,18 @@ func (c *conn) hasEnough() bool {
 	return len(c.in.unread()) >= mostWaiting
 }
 
-// checkRelay is check for a relayed connection. The owner takes care of heartbeats.
+// checkRelay is check for a relayed connection. The owner sends heartbeats, and ends a connection whose client is silent. While the writer
+// waits for a client that does not read, it does not notice that end: so the front ends the connection an interval later.
 func (c *conn) checkRelay(now hook.Instant) {
 	if r := c.relaying(); r.halfClosed || r.moved.Load() || r.left.Load() {
 		c.failure = errLeftOpen
 		return
 	}
-	c.deadline = aligned(now, idleInterval)
+	if c.heartbeatDue(now) && c.silent(maxSilentIntervals+1) {
+		c.failure = errSilent
+		return
+	}
+	c.deadline = c.nextCheck(now)
 	c.in.shrinkIdle()
 	if c.tcp != nil {
 		c.tcp.shrink()

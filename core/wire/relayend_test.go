@@ -147,3 +147,47 @@ func TestFrontShutdownBehindOwnersClose(t *testing.T) {
 		})
 	}
 }
+
+// A relayed client that is silent and does not read is cut off at its front, too. The front used to keep the connection for ever: it did not
+// notice the owner's end while it waited for the client to take a delivery.
+func TestRelayedClientThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		publisher, c := dial(t, p.front).open(0).channel(), dial(t, p.front).open(2).channel()
+		publisher.declare("q")
+		c.send(1, &amqp.BasicConsume{Queue: "q"})
+		expectMethod[*amqp.BasicConsumeOK](c)
+		c.stall()
+		t.Cleanup(c.resume)
+		for range 20 {
+			publisher.write(publication("q", make([]byte, 100<<10)))
+		}
+		time.Sleep(10 * time.Second)
+		if owner, front := p.owner.Connections(), p.front.Connections(); owner != 1 || front != 1 {
+			t.Errorf("%d connections at the owner, %d at the front, want the publisher's", owner, front)
+		}
+		if n := publisher.declare("q").MessageCount; n != 20 {
+			t.Errorf("%d messages are ready, want all 20", n)
+		}
+		publisher.close()
+	})
+}
+
+// A relayed client that sends heartbeats stays, however slowly it takes its deliveries.
+func TestRelayedClientThatDoesNotRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPair(t)
+		c := dial(t, p.front).open(2).channel()
+		c.declare("q")
+		c.write(publication("q", make([]byte, 100<<10)))
+		c.send(1, &amqp.BasicConsume{Queue: "q"})
+		expectMethod[*amqp.BasicConsumeOK](c)
+		c.stall()
+		for range 60 {
+			time.Sleep(time.Second)
+			c.write(amqp.AppendHeartbeat(nil))
+		}
+		c.resume()
+		expectMethod[*amqp.BasicDeliver](c)
+	})
+}
