@@ -192,7 +192,7 @@ func (c *conn) block(over <-chan struct{}, reason string) {
 func (c *conn) unblock() {
 	switch c.alarm, _ = c.srv.alarm(); {
 	case c.alarm != nil:
-	case c.suspended:
+	case c.suspended.Load():
 		c.session.Block(suspendedReason)
 	default:
 		c.session.Unblock()

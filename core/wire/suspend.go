@@ -44,7 +44,9 @@ func (s *Server) Resume() error {
 	}
 	s.suspended.Store(false)
 	for c := range s.conns {
-		c.request(requestResume)
+		if c.suspended.Load() { // a request would end a TLS handshake
+			c.request(requestResume)
+		}
 	}
 	return nil
 }
@@ -104,13 +106,13 @@ func (c *conn) holdBack() {
 	if !c.srv.suspended.Load() || c.session.State() != session.Open {
 		return
 	}
-	if !c.suspended {
-		c.suspended = true
-		if c.alarm == nil {
-			c.session.Block(suspendedReason)
-		}
+	if !c.suspended.Swap(true) && c.alarm == nil {
+		c.session.Block(suspendedReason)
 	}
 	c.held.Store(true)
+	if !c.srv.suspended.Load() { // Resume may have seen the connection before it was suspended
+		c.request(requestResume)
+	}
 }
 
 // heldBack reports whether the connection must not be read because it has published to a suspended server. As long as it has deliveries to
@@ -129,11 +131,7 @@ func (c *conn) heldBack() bool {
 // resume lets a connection continue after its server was resumed.
 func (c *conn) resume() {
 	c.held.Store(false)
-	if !c.suspended {
-		return
-	}
-	c.suspended = false
-	if c.alarm == nil {
+	if c.suspended.Swap(false) && c.alarm == nil {
 		c.session.Unblock()
 	}
 }

@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"crypto/tls"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -182,4 +184,36 @@ func TestResumeDuringShutdown(t *testing.T) {
 	if s.Suspend(false) == nil || s.Resume() == nil || s.Suspend(true) == nil {
 		t.Error("a server that is ending is suspended or resumed")
 	}
+}
+
+// readConn reports when it is read for the first time.
+type readConn struct {
+	net.Conn
+	once sync.Once
+	read chan struct{}
+}
+
+func (c *readConn) Read(b []byte) (int, error) {
+	c.once.Do(func() { close(c.read) })
+	return c.Conn.Read(b)
+}
+
+// A client whose TLS handshake is in progress while the server is resumed still gets through. Its handshake used to fail, and its reader then
+// kept a processor busy until the handshake timed out.
+func TestResumeDuringTLSHandshake(t *testing.T) {
+	a := newAuthority(t)
+	s := newServer(t, func(o *Options) { o.AMQPS, o.TLS = "127.0.0.1:0", a.server("server") })
+	near, far := net.Pipe()
+	socket := &readConn{Conn: far, read: make(chan struct{})}
+	s.serve(tls.Server(socket, s.tls.Config()))
+	<-socket.read
+	if err := s.Suspend(true); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	config := a.client("")
+	config.ServerName = "127.0.0.1"
+	newClient(t, tls.Client(near, config)).open(0).close()
 }
