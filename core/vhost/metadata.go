@@ -84,11 +84,14 @@ func (v *VHost) SetMetadata(m Metadata) error {
 	m.Tags = slices.Clone(m.Tags)
 	return v.change(fixedMode(exclusive), func() (apply func(), err error) {
 		v.logIfDurable(v.defineMetadata(opDescribe, &m))
-		return func() {
-			v.metadata = m
-			v.tracing.Store(m.Tracing)
-		}, nil
+		return func() { v.adoptMetadata(m) }, nil
 	})
+}
+
+// adoptMetadata puts metadata in force. The caller holds mu.
+func (v *VHost) adoptMetadata(m Metadata) {
+	v.metadata = m
+	v.tracing.Store(m.Tracing)
 }
 
 // defineVHost makes the definition that the vhost exists.

@@ -16,8 +16,12 @@ func TestMetadata(t *testing.T) {
 	}
 	m := Metadata{Description: "für Tests", Tags: []string{"a", "b"}, DefaultQueueType: queue.Quorum, Tracing: true}
 	must(t, v.SetMetadata(m))
-	if got := k.restart(t).Metadata(); !reflect.DeepEqual(got, m) {
+	restarted := k.restart(t)
+	if got := restarted.Metadata(); !reflect.DeepEqual(got, m) {
 		t.Errorf("after a restart: %+v", got)
+	}
+	if !restarted.Tracing() { // a vhost that was said to be traced once had no copies of its messages
+		t.Error("after a restart, messages are not traced")
 	}
 	k.bulky.Store(true)
 	must(t, v.setParameter("federation", "up", `{"a":1}`))

@@ -265,7 +265,8 @@ func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage,
 	defer func() { v.restoring = false }()
 	v.policies.Store(d.policies)
 	v.warnOfUnknownKeys()
-	v.metadata, v.parameters = d.metadata, d.parameters
+	v.adoptMetadata(d.metadata)
+	v.parameters = d.parameters
 	v.applyLimits()
 	queues := make([]*queue.Mailbox, 0, len(d.queues))
 	names := make(map[int64]string, len(d.queues)) // by number

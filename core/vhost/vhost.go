@@ -107,8 +107,8 @@ func New(c Config) *VHost {
 		rules:   NewValidator(c.Chain).rulesOf(c.Name),
 		headers: amqp.NewNames(append([]string{death.HeaderCC, death.HeaderBCC}, c.Chain.HoldHeaders()...)...),
 		broker:  c.Queues, clock: c.Clock, offset: c.Offset, log: log, definitionLog: c.DefinitionLog, maxBindings: c.MaxBindings, placement: c.Placement,
-		heldChain: emptyChain(),
-		metadata:  c.Metadata, telemetry: c.Telemetry,
+		heldChain:   emptyChain(),
+		telemetry:   c.Telemetry,
 		exchanges:   map[string]*exchange{},
 		queues:      map[string]queueEntry{},
 		exclusive:   map[Owner]map[*queue.Mailbox]struct{}{},
@@ -119,7 +119,7 @@ func New(c Config) *VHost {
 		expiry:      expiryLog{log: log, lineBudget: lineBudget{tokens: expiryBurst}},
 	}
 	v.changes.ended.L = &v.mu
-	v.tracing.Store(c.Metadata.Tracing)
+	v.adoptMetadata(c.Metadata)
 	for _, x := range predeclared {
 		v.exchanges[x.Name] = v.restoreExchange(x, nil)
 	}
