@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -333,8 +334,32 @@ func (c *conn) silent(most int) bool {
 	if c.heartbeats++; c.heartbeats%2 != 0 {
 		return false
 	}
+	if c.mayNotRead() && c.maySpeak() {
+		c.silentIntervals = 0
+		return false
+	}
 	c.silentIntervals++
-	return c.silentIntervals >= most && !c.mayNotRead()
+	return c.silentIntervals >= most
+}
+
+// maySpeak reports whether the peer may have sent something although the connection is not read. If that is because the peer does not read
+// either, perhaps because it has stopped for good, it looks into the socket. What it finds is fed later.
+func (c *conn) maySpeak() bool {
+	if !forClientAlone(c.reasons()) || len(c.in.unread()) >= mostWaiting {
+		return true
+	}
+	_ = c.socket.SetReadDeadline(time.Now().Add(time.Millisecond)) // fails if the socket is closed, and so does the read
+	switch n, err := c.socket.Read(c.in.space()); {
+	case n > 0:
+		c.traffic.read(n)
+		c.in.added(n)
+		c.in.consumed(0) // makes space for more
+		c.unfed = true
+		return true
+	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, errWouldBlock):
+		c.failure = err
+	}
+	return false
 }
 
 // login runs a login in a goroutine of its own, while the reader still notices a timeout and the end of the socket. Input that arrives

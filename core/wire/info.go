@@ -135,5 +135,8 @@ func (c *conn) reasons() (why [reasons]bool) {
 	return why
 }
 
+// forClientAlone reports whether the only reason is that the client does not read.
+func forClientAlone(why [reasons]bool) bool { return why == [reasons]bool{forClient: true} }
+
 // Sessions returns the state that all connections share.
 func (s *Server) Sessions() *session.Server { return s.sessions }

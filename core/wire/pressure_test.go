@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -190,6 +191,71 @@ func TestClientThatNeverReadsAnswers(t *testing.T) {
 		if b := s.Blocked(); b != (Blocked{}) {
 			t.Errorf("blocked are %+v, want none", b)
 		}
+	})
+}
+
+// fullOfDeliveries returns a consumer with a heartbeat of two seconds that has been sent more than a connection buffers, and does not read.
+func fullOfDeliveries(t *testing.T, s *Server) *client {
+	t.Helper()
+	c := dial(t, s).open(2).channel()
+	c.declare("q")
+	c.write(publication("q", make([]byte, 3<<20)))
+	c.send(1, &amqp.BasicConsume{Queue: "q"})
+	expectMethod[*amqp.BasicConsumeOK](c)
+	c.stall()
+	synctest.Wait()
+	if b := s.Blocked(); b != (Blocked{Client: 1}) {
+		t.Fatalf("blocked are %+v, want the one that does not read", b)
+	}
+	return c
+}
+
+// A client that has stopped is cut off by its heartbeats, however much it was sent. One with a large delivery used to stay for ever, and the
+// delivery with it.
+func TestClientThatHangsInALargeDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := fullOfDeliveries(t, s)
+		t.Cleanup(c.resume)
+		time.Sleep(10 * time.Second)
+		if n := s.Connections(); n != 0 {
+			t.Errorf("%d connections after five intervals of silence", n)
+		}
+		other := dial(t, s).open(0).channel()
+		if n := other.declare("q").MessageCount; n != 1 {
+			t.Errorf("%d messages are ready, want the delivery", n)
+		}
+		other.close()
+	})
+}
+
+// A client that sends heartbeats stays, however slowly it takes a large delivery, and what it asks for meanwhile is done afterwards.
+func TestClientThatIsSlowInALargeDelivery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := fullOfDeliveries(t, s)
+		c.write(publication("q", []byte("x")))
+		for range 30 {
+			time.Sleep(2 * time.Second)
+			c.write(amqp.AppendHeartbeat(nil))
+		}
+		c.send(1, &amqp.QueueDeclare{Queue: "r"})
+		c.resume()
+		var got []string
+		for len(got) < 3 {
+			if f := <-c.frames; f.Type == amqp.FrameMethod {
+				m, err := amqp.ParseMethod(f.Payload)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, m.Name())
+			}
+		}
+		slices.Sort(got)
+		if want := []string{"basic.deliver", "basic.deliver", "queue.declare-ok"}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
+		c.socket.Close()
 	})
 }
 

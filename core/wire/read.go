@@ -220,6 +220,7 @@ func (c *conn) wait() {
 	defer timer.Stop()
 	select {
 	case <-c.session.Resumed():
+		c.silentIntervals = 0 // the peer has read something
 	case <-c.alarm:
 		c.unblock()
 	case <-c.logCaughtUp:
@@ -229,7 +230,9 @@ func (c *conn) wait() {
 		c.moderation.stop()
 		c.poll()
 	}
-	c.silentIntervals = 0 // the peer's bytes were not read, so it may not have been silent
+	if !forClientAlone(why) {
+		c.silentIntervals = 0 // the peer's bytes were not read, so it may not have been silent
+	}
 	c.handleRequests(c.srv.options.Clock())
 }
 
