@@ -158,7 +158,7 @@ func OpenCopy(dir string) (*Copy, error) {
 	id, ok, err := loadIdentity(folder)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), err == nil && !ok:
-		return nil, fmt.Errorf("%s is no copy of the data folder of a node: there is no %s", dir, filepath.Join("cluster", identityFile))
+		return nil, fmt.Errorf("%s is not a copy of a node's data folder: there is no %s", dir, filepath.Join("cluster", identityFile))
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", folder, err)
 	case id.writes() > Format:

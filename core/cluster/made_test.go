@@ -162,8 +162,8 @@ func TestRestoreRefuses(t *testing.T) {
 		change func(dir string)
 		want   string
 	}{
-		{"nothing", t.Context(), func(dir string) { must(t, os.RemoveAll(dir)) }, "is no copy of the data folder of a node"},
-		{"a single broker's", t.Context(), func(dir string) { must(t, os.Rename(Folder(dir), filepath.Join(dir, "x"))) }, "is no copy of the data folder of a node"},
+		{"nothing", t.Context(), func(dir string) { must(t, os.RemoveAll(dir)) }, "is not a copy of a node's data folder"},
+		{"a single broker's", t.Context(), func(dir string) { must(t, os.Rename(Folder(dir), filepath.Join(dir, "x"))) }, "is not a copy of a node's data folder"},
 		{"of a node of no cluster", t.Context(), func(dir string) { joinIn(t, dir, func(i *identity) { i.Cluster = "" }) }, "did not belong to a cluster yet"},
 		{"of a node without votes", t.Context(), func(dir string) {
 			joinIn(t, dir, func(i *identity) {

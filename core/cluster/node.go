@@ -375,7 +375,7 @@ func (n *Node) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()
 	if err := n.Engine().Leave(ctx); err != nil {
-		n.options.Log.Warn("other nodes have to find out that this one has ended", "error", err)
+		n.options.Log.Warn("other nodes must find out by themselves that this one has ended", "error", err)
 	}
 }
 

@@ -51,7 +51,7 @@ func TestTwoOfThreeNodesAreKilled(t *testing.T) {
 		w.wantEnd(t)
 	}
 	if !process.Poll(func() bool {
-		return left.Await("this node does not own a shard any more")["reason"] == "this node has heard of no majority of the others for the election timeout"
+		return left.Await("this node does not own a shard any more")["reason"] == "this node has not heard from a majority of the nodes for the election timeout"
 	}) {
 		t.Errorf("why the clients' shard has no owner is not logged: %v", left.Await("this node does not own a shard any more"))
 	}

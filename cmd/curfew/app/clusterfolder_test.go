@@ -22,7 +22,7 @@ func TestFolderCommands(t *testing.T) {
 		{"import --from x --data y z", exitUsage, `unexpected argument "z"`},
 		{"import --from " + empty + " --data " + data, exitFailure, empty + " is not the data folder of a broker: there are no logs in it"},
 		{"import --from " + filepath.Join(empty, "no") + " --data " + data, exitFailure, "no such file or directory"},
-		{"restore --from " + empty + " --data " + data, exitFailure, empty + " is no copy of the data folder of a node"},
+		{"restore --from " + empty + " --data " + data, exitFailure, empty + " is not a copy of a node's data folder"},
 	} {
 		code, stdout, stderr := invoke(append([]string{"ctl", "cluster"}, strings.Fields(tt.args)...)...)
 		if code != tt.status || !strings.Contains(stdout+stderr, tt.want) {

@@ -452,7 +452,7 @@ var (
 	ErrLeaving  = errors.New("this node shuts down")
 	ErrGiven    = errors.New("this node has handed it to another one")
 	ErrOther    = errors.New("another node has taken over: the nodes have not heard from this one for the election timeout")
-	ErrAlone    = errors.New("this node has heard of no majority of the others for the election timeout")
+	ErrAlone    = errors.New("this node has not heard from a majority of the nodes for the election timeout")
 )
 
 // lostBecause returns the reason for which this node has just lost the shard.
