@@ -39,8 +39,8 @@ type Stat struct {
 	Size int64
 }
 
-// Direct, added to a mode, is a hint that the file is written from front to back and hardly ever read, so that caching it costs more than
-// it saves. It does not change the results of a file's methods.
+// Direct may be added to a mode. It is a hint that the file is written from front to back and hardly ever read, so that caching it costs
+// more than it saves. It does not change the results of a file's methods.
 const Direct Mode = 1 << 7
 
 // File is an open file. ReadAt may be called from many goroutines, the other methods from one at a time.
