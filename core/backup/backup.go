@@ -4,7 +4,8 @@
 //
 //	backup.json           the [Manifest], which lists the files after it
 //	00000-00000001.first  files of the data directory, under their names there. Of a log segment, only the
-//	00000-00000001.seg    used bytes are in the archive; the rest of the file is zeros
+//	00000-00000001.seg    used bytes are in the archive; the rest of the file is zeros. Of a cluster these are a
+//	                      node's copies of the shards
 //	policies/NAME.policy  expiry policies that were loaded at runtime
 //	SHA256SUMS            the digests of all files before it, in the format of sha256sum
 //
@@ -23,11 +24,17 @@ import (
 	"strings"
 	"time"
 
+	"github.com/curfewmq/curfew/core/cluster"
+	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// Format is the version of the archive format that this program writes, and the latest that it reads.
-const Format = 1
+// Format is the latest version of the archive format, which this program writes for a cluster. That of a broker without a cluster has
+// alone, which earlier programs read, too.
+const (
+	Format = 2
+	alone  = 1
+)
 
 // Names of files of the archive that do not come from the data directory.
 const (
@@ -53,7 +60,9 @@ type Manifest struct {
 	Node    string    `json:"node"`    // that it is of; "" = unknown
 	Time    time.Time `json:"time"`    // as of which it is
 	Shards  int       `json:"shards"`  // how many logs there are, with that of definitions
-	Files   Files     `json:"files"`
+	// Copy says whose copies of a cluster's shards the logs are; nil = they are those of a broker without a cluster.
+	Copy  *replicas.Copy `json:"copy,omitempty"`
+	Files Files          `json:"files"`
 }
 
 // Files are the files of a backup, in archive order.
@@ -160,6 +169,24 @@ func (m *Manifest) check() error {
 	}
 	if len(shards) != m.Shards {
 		return fmt.Errorf("shards is %d, but there are the files of %d", m.Shards, len(shards))
+	}
+	return m.checkCopy(shards)
+}
+
+func (m *Manifest) checkCopy(shards map[uint32]bool) error {
+	switch {
+	case m.Copy == nil:
+		return nil
+	case m.Format == alone:
+		return fmt.Errorf("format %d has no backups of clusters", alone)
+	}
+	if err := cluster.CheckCopy(*m.Copy); err != nil {
+		return fmt.Errorf("copy: %w", err)
+	}
+	for shard := range m.Copy.Shards + 1 {
+		if !shards[shard] {
+			return fmt.Errorf("the cluster has %d shards of virtual hosts, but there is no log of shard %d", m.Copy.Shards, shard)
+		}
 	}
 	return nil
 }

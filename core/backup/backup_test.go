@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
@@ -222,7 +223,12 @@ func TestHostileArchives(t *testing.T) {
 	}{
 		{"another first file", archiveOf(t, log), `the archive has "00000-00000001.seg" where backup.json belongs`},
 		{"a manifest that is not JSON", archiveOf(t, named(manifestName, "{")), "backup.json: "},
-		{"a later format", with(func(m *Manifest) { m.Format, m.Version = 2, "9.9" }), `has format 2 and was made by version "9.9": this one reads formats up to 1`},
+		{"a later format", with(func(m *Manifest) { m.Format, m.Version = 3, "9.9" }), `has format 3 and was made by version "9.9": this one reads formats up to 2`},
+		{"a cluster's in the format of a broker's", with(func(m *Manifest) { m.Copy = &replicas.Copy{Node: 1, Shards: 1} }), "format 1 has no backups of clusters"},
+		{"a cluster without a shard", with(func(m *Manifest) { m.Format, m.Copy = 2, &replicas.Copy{Node: 1, Shards: 1} }), "there is no log of shard 1"},
+		{"a cluster with too many shards", with(func(m *Manifest) { m.Format, m.Copy = 2, &replicas.Copy{Node: 1, Shards: math.MaxUint32} }), "a cluster has 1 to 255"},
+		{"a cluster with logs of a later format", with(func(m *Manifest) { m.Format, m.Copy = 2, &replicas.Copy{Node: 1, Shards: 1, Format: 9} }), "format 9 of logs"},
+		{"a cluster of no node", with(func(m *Manifest) { m.Format, m.Copy = 2, &replicas.Copy{Shards: 1} }), "the node has no number"},
 		{"no format", with(func(m *Manifest) { m.Format = 0 }), "format 0"},
 		{"a path upwards", name("../00000-00000001.seg"), "no file of a data directory has this name"},
 		{"an absolute path", name("/etc/passwd"), "no file of a data directory has this name"},

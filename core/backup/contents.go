@@ -35,7 +35,7 @@ func Online(m Manifest, policies string, snapshot func() (*seg.Snapshot, error))
 // damaged ones. The directory is locked until the contents are closed.
 func Offline(ctx context.Context, m Manifest, dir string) (*Contents, error) {
 	if _, ofNode := cluster.LogsIn(dir); ofNode {
-		return nil, fmt.Errorf("%s is the data folder of a node of a cluster: copy it while the node is stopped; curfew ctl cluster restore makes a new cluster of the copy", dir)
+		return nil, fmt.Errorf("%s is the data folder of a node of a cluster: back the cluster up while it runs, or copy the folder while the node is stopped; curfew ctl cluster restore makes a new cluster of the copy", dir)
 	}
 	logs, err := seg.ReadSnapshot(ctx, vfs.Dir(dir))
 	if err != nil {

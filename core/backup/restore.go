@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/curfewmq/curfew/core/cluster"
+	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/wlog/seg"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
@@ -20,6 +22,8 @@ import (
 // All files are written to a folder inside it, synced, verified there (digests and logs), and then renamed to their final places.
 // Until the last one is in place, a broker refuses to start on the directory, whatever interrupts Restore. After an error the
 // directory is as it was before.
+//
+// Of the backup of a cluster, Restore makes the data directory of the first node of a new cluster.
 func Restore(ctx context.Context, r io.Reader, path string) (*Manifest, []seg.ShardReport, error) {
 	_, err := os.Stat(path)
 	created := errors.Is(err, fs.ErrNotExist)
@@ -88,6 +92,7 @@ type restoration struct {
 	dir    vfs.Dir
 	folder vfs.Dir  // "" = not made yet
 	placed []string // names of files that are in place in the data directory
+	marked bool     // it is marked as that of a node which is not finished
 }
 
 var _ Sink = (*restoration)(nil)
@@ -101,17 +106,29 @@ func (t *restoration) run(r io.Reader) (*Manifest, []seg.ShardReport, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if m.Copy != nil {
+		return m, reports, t.found(m.Copy)
+	}
 	return m, reports, t.place(m)
 }
 
 // Begin implements [Sink]. It marks each log as begun, so that no broker mistakes the directory for an empty one.
 func (t *restoration) Begin(m *Manifest) error {
-	_, need := m.Bytes()
+	archived, need := m.Bytes()
+	if m.Copy != nil {
+		need += archived // they are copied once more
+	}
 	if space, ok := vfs.SpaceOf(t.dir); ok && space.Free < need {
 		return fmt.Errorf("%s: %d bytes are free, and the backup needs %d", t.dir, space.Free, need)
 	}
+	if m.Copy != nil {
+		t.marked = true
+		if err := cluster.Mark(string(t.dir)); err != nil {
+			return err
+		}
+	}
 	for i := range m.Files {
-		if f := &m.Files[i]; f.isBeginning() {
+		if f := &m.Files[i]; f.isBeginning() && m.Copy == nil {
 			file, err := t.dir.Open(f.Name, vfs.Create)
 			if err != nil {
 				return err
@@ -215,12 +232,29 @@ func (t *restoration) place(m *Manifest) error {
 	return errors.Join(t.dir.Sync(), os.RemoveAll(string(t.folder)), t.dir.Sync(), parent.Sync())
 }
 
+// found makes the folder of a node of a new cluster of the copies in the folder.
+func (t *restoration) found(about *replicas.Copy) error {
+	c, err := cluster.OpenCopies(t.folder, *about)
+	if err != nil {
+		return err
+	}
+	_, err = cluster.RestoreIn(t.ctx, c, string(t.dir))
+	if err = errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	t.marked = false
+	return errors.Join(os.RemoveAll(string(t.folder)), t.dir.Sync())
+}
+
 // undo removes all files that were written. It removes the whole folder of policies: a broker that is started in the meantime creates a folder
 // there for compiled policies before it looks for the lock.
 func (t *restoration) undo() error {
 	all := os.RemoveAll(filepath.Join(string(t.dir), PolicyFolder))
 	if t.folder != "" {
 		all = errors.Join(all, os.RemoveAll(string(t.folder)))
+	}
+	if t.marked {
+		all = errors.Join(all, cluster.Unmark(string(t.dir)))
 	}
 	for _, name := range slices.Backward(t.placed) {
 		if err := os.Remove(filepath.Join(string(t.dir), filepath.FromSlash(name))); err != nil && !errors.Is(err, fs.ErrNotExist) {

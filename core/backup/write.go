@@ -37,7 +37,10 @@ func Of(m Manifest, logs *seg.Snapshot, policies []Source) *Contents {
 	for _, f := range logs.Files {
 		c.sources = append(c.sources, Source{File{f.Name, f.Bytes, f.Size}, f, f.Release})
 	}
-	c.Manifest.Format = Format
+	c.Manifest.Format = alone
+	if m.Copy != nil {
+		c.Manifest.Format = Format
+	}
 	c.Manifest.Files = make([]File, len(c.sources))
 	for i := range c.sources {
 		c.Manifest.Files[i] = c.sources[i].File

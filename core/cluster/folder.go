@@ -74,7 +74,7 @@ func checkFinished(dir string) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("data.dir %s: curfew ctl cluster import, or restore, was interrupted: run it again, or empty the folder", dir)
+	return fmt.Errorf("data.dir %s: curfew restore, or curfew ctl cluster import or restore, was interrupted: empty the folder, and run it again", dir)
 }
 
 // checkEmpty returns an error if a data directory has the logs of a broker without a cluster.

@@ -49,11 +49,28 @@ func Make(dir string, shards uint32) (*Made, error) {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
 	m := &Made{dir: dir, shards: shards, number: newNumber(), unlock: unlock}
-	if err := m.begin(); err != nil {
+	if err = checkUnmade(dir); err == nil { // another process may have come and gone before the lock
+		err = os.RemoveAll(filepath.Join(dir, unfinishedFolder))
+	}
+	if err == nil {
+		err = m.begin()
+	}
+	if err != nil {
 		return nil, errors.Join(err, unlock())
 	}
 	return m, nil
 }
+
+// Mark has nodes refuse a data directory, which the caller has locked, until what is made there is finished. With Unmark it is as before.
+func Mark(dir string) error {
+	if err := os.Mkdir(filepath.Join(dir, unfinishedFolder), 0o700); err != nil {
+		return err
+	}
+	return vfs.Dir(dir).Sync()
+}
+
+// Unmark undoes Mark.
+func Unmark(dir string) error { return os.RemoveAll(filepath.Join(dir, unfinishedFolder)) }
 
 // checkUnmade refuses a data directory that holds anything except the remains of an unfinished Make.
 func checkUnmade(dir string) error {
@@ -75,20 +92,16 @@ func checkUnmade(dir string) error {
 }
 
 func (m *Made) begin() error {
-	if err := checkUnmade(m.dir); err != nil { // another process may have come and gone before the lock
-		return err
-	}
-	folder := filepath.Join(m.dir, unfinishedFolder)
-	if err := os.RemoveAll(folder); err != nil {
-		return err
-	}
-	made, err := vfs.Make(folder)
+	made, err := vfs.Make(filepath.Join(m.dir, unfinishedFolder))
 	if err != nil {
 		return err
 	}
 	m.engine, err = seg.New(made, seg.Options{Durability: seg.Fsync, Short: []uint32{Registry}})
 	return err
 }
+
+// Number returns the number of the node.
+func (m *Made) Number() wlog.NodeID { return m.number }
 
 // Found begins an empty log of a shard. The Made finishes it.
 func (m *Made) Found(ctx context.Context, shard uint32) (*quorum.Founding, error) {
@@ -194,6 +207,19 @@ func Restore(ctx context.Context, c *Copy, dir string) (entries int, err error) 
 	if err != nil {
 		return 0, err
 	}
+	return m.restore(ctx, c)
+}
+
+// RestoreIn is Restore for a data directory that the caller has locked, and marked with [Mark]. Other things may be in it.
+func RestoreIn(ctx context.Context, c *Copy, dir string) (entries int, err error) {
+	m := &Made{dir: dir, shards: c.Shards(), number: newNumber(), unlock: func() error { return nil }}
+	if err := m.begin(); err != nil {
+		return 0, err
+	}
+	return m.restore(ctx, c)
+}
+
+func (m *Made) restore(ctx context.Context, c *Copy) (entries int, err error) {
 	m.writes = c.id.Writes
 	for shard := range c.Shards() + 1 {
 		var f *quorum.Founding

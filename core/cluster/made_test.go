@@ -72,7 +72,7 @@ func TestMakeIsInterrupted(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, clustered := range []bool{true, false} {
-		if err := CheckFolder(dir, clustered); err == nil || !strings.Contains(err.Error(), "was interrupted: run it again") {
+		if err := CheckFolder(dir, clustered); err == nil || !strings.Contains(err.Error(), "was interrupted: empty the folder") {
 			t.Errorf("a broker would start on it: %v", err)
 		}
 	}
@@ -86,6 +86,19 @@ func TestMakeIsInterrupted(t *testing.T) {
 	if _, err := Make(dir, 2); err == nil || !strings.Contains(err.Error(), "is not empty: there is cluster") {
 		t.Errorf("over what is there: %v", err)
 	}
+}
+
+// Into a folder that is marked goes what a backup has. No broker starts on it meanwhile.
+func TestMark(t *testing.T) {
+	dir := t.TempDir()
+	must(t, Mark(dir))
+	for _, clustered := range []bool{true, false} {
+		if err := CheckFolder(dir, clustered); err == nil || !strings.Contains(err.Error(), "was interrupted: empty the folder") {
+			t.Errorf("a broker would start on it: %v", err)
+		}
+	}
+	must(t, Unmark(dir))
+	must(t, CheckFolder(dir, true))
 }
 
 // A folder that is given up leaves nothing behind.

@@ -11,6 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/backup"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -102,10 +103,6 @@ func (a *API) backup(c *request) error {
 		c.w.Header().Set("Content-Type", backupType)
 		return nil
 	}
-	if a.clustered() {
-		return conflict("a node of a cluster makes no backups: export_definitions saves everything but messages; " +
-			"a copy of the folder of a node that is stopped has these, too, and is for curfew ctl cluster restore")
-	}
 	if err := a.backups.begin(&backupRun{user: c.user.Name, from: c.r.RemoteAddr, began: a.Clock()}); err != nil {
 		return err
 	}
@@ -135,7 +132,14 @@ var (
 // streamBackup makes a backup and writes it as the answer, which is begun unless begun is false.
 func (a *API) streamBackup(c *request) (begun bool, err error) {
 	ctx := c.r.Context()
-	contents, err := backup.Online(backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}, a.PolicyFiles, a.Store.Snapshot)
+	m, policies := backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}, a.PolicyFiles
+	if a.Replicas != nil {
+		if m.Copy, err = a.copies(ctx); err != nil {
+			return false, err
+		}
+		policies = "" // they are in the registry
+	}
+	contents, err := backup.Online(m, policies, a.Store.Snapshot)
 	if err != nil {
 		return false, err
 	}
@@ -155,6 +159,20 @@ func (a *API) streamBackup(c *request) (begun bool, err error) {
 		return a.mayGoOn(ctx, c)
 	})
 	return true, err
+}
+
+// copyPatience is how long a node of a cluster may take to get what others have confirmed, before it makes a backup.
+const copyPatience = 10 * time.Second
+
+// copies describes the node's copies of the shards of a cluster, once they have all that was confirmed before.
+func (a *API) copies(ctx context.Context) (*replicas.Copy, error) {
+	ctx, cancel := context.WithTimeout(ctx, copyPatience)
+	defer cancel()
+	all, err := a.Replicas.Copies(ctx)
+	if err != nil {
+		return nil, &failure{http.StatusServiceUnavailable, "incomplete", fmt.Sprintf("this node cannot back the cluster up, another may: %v", err)}
+	}
+	return &all, nil
 }
 
 // maxRest bounds how long a backup rests after each piece: as long as the piece took, so that others have half of the disk and of

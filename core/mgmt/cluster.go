@@ -46,6 +46,8 @@ type Replicas interface {
 	// Replace makes a node that was admitted a replica of a shard that this node owns, in place of the one that had its address before,
 	// and waits until it has all of the log. It goes on with what an earlier call has begun.
 	Replace(ctx context.Context, shard uint32, by wlog.NodeID) error
+	// Copies describes this node's copies of the shards, once they have all that was durable in the cluster when it was called.
+	Copies(ctx context.Context) (replicas.Copy, error)
 }
 
 // clustered reports whether the broker is a node of a cluster.

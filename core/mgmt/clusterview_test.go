@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/backup"
 	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/wlog"
 )
@@ -32,6 +33,7 @@ type shards struct {
 	voters []wlog.NodeID
 	stuck  error // of replacements
 	admit  error // of nodes that are to be admitted
+	behind error // of copies that are asked for
 }
 
 // nodeShards is a node's view of the shards.
@@ -105,6 +107,11 @@ func (n nodeShards) Replace(_ context.Context, shard uint32, by wlog.NodeID) err
 	return n.stuck
 }
 
+// Copies implements [Replicas].
+func (n nodeShards) Copies(context.Context) (replicas.Copy, error) {
+	return replicas.Copy{Node: n.self, Address: "n1:5680", Shards: 1, Format: 1}, n.behind
+}
+
 // take returns what was done since the last call.
 func (s *shards) take() string {
 	s.mu.Lock()
@@ -175,12 +182,25 @@ func TestClusterAsItIs(t *testing.T) {
 	}
 }
 
-// A node says why it makes no backup, and nothing of it is in the log.
-func TestNoBackupOfANode(t *testing.T) {
+// The backup of a cluster is that of a node's copies of the shards, which says so: earlier versions must not take it for a broker's data.
+func TestBackupOfANode(t *testing.T) {
 	c, _ := newShardedCluster(t)
-	w := c.want(0, 409, "GET", "/api/backup", "")
-	if !strings.Contains(w.Body.String(), "a node of a cluster makes no backups: export_definitions saves everything but messages; a copy of the folder of a node that is stopped has these, too") {
-		t.Errorf("got %s", w.Body)
+	m, err := backup.Read(c.want(0, 200, "GET", "/api/backup", "").Body, backup.Check{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (replicas.Copy{Node: 1, Address: "n1:5680", Shards: 1, Format: 1}); m.Format != 2 || m.Copy == nil || *m.Copy != want {
+		t.Errorf("the manifest is %+v", m)
+	}
+}
+
+// A node that lacks what others have confirmed makes no backup.
+func TestNoBackupOfANodeThatIsBehind(t *testing.T) {
+	c, s := newShardedCluster(t)
+	s.behind = errors.New("barrier of shard 1: the shard has no owner now")
+	w := c.want(0, 503, "GET", "/api/backup", "")
+	if got := w.Body.String(); !strings.Contains(got, `"error":"incomplete","reason":"this node cannot back the cluster up, another may: barrier of shard 1: the shard has no owner now"`) {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -95,3 +95,11 @@ type Relayed struct {
 	Total             uint64 // since the node was started
 	BytesIn, BytesOut uint64 // from clients to owners, and back
 }
+
+// Copy says whose copies of a cluster's shards some logs are. A backup has it, and who restores the backup needs it.
+type Copy struct {
+	Node    wlog.NodeID `json:"node"`
+	Address string      `json:"address"`    // at which the other nodes reached it
+	Shards  uint32      `json:"shards"`     // of vhosts; the registry is one more
+	Format  uint32      `json:"log_format"` // of the logs that the cluster writes
+}

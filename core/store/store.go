@@ -233,11 +233,9 @@ func (s *Store) fileStats(number uint32) (st seg.Stats) {
 }
 
 // Snapshot returns the logs as they are now: everything that was confirmed before is in it. What a kill of the broker at this
-// instant would have left is what it has; so of a message that goes from one log to another at least one copy is there.
+// instant would have left is what it has; so of a message that goes from one log to another at least one copy is there. In a cluster
+// they are this node's copies of the shards.
 func (s *Store) Snapshot() (*seg.Snapshot, error) {
-	if s.cluster != nil {
-		return nil, errors.New("snapshot: a node of a cluster cannot be copied while it runs: stop it, and copy its data directory")
-	}
 	if s.files == nil {
 		return nil, errors.New("snapshot: the logs are not in files of this broker")
 	}

@@ -122,7 +122,8 @@ func (c *call) parse(cmd *command, args []string) error {
 var backupCommand = command{
 	name: "backup", operand: "FILE|-",
 	about: "Writes everything that a restart of the broker would find to one file: definitions, expiry\n" +
-		"policies and messages, as of one instant. The broker keeps running. - is standard output.",
+		"policies and messages, as of one instant. The broker keeps running. Of a cluster, any node\n" +
+		"writes all of it. - is standard output.",
 	more: "FILE appears, or is replaced, once the backup is complete and its digests are checked.\n" +
 		"Defaults: CURFEW_CTL_URL, CURFEW_CTL_USERNAME and CURFEW_CTL_PASSWORD, as for \"curfew ctl\".\n" +
 		"The user needs the tag administrator. cmd/curfew/backup/README.md covers restoring and upgrading.\n",
@@ -266,7 +267,8 @@ func (p *Program) explain(ctx context.Context, r *ctl.Remote, err error) error {
 var restoreCommand = command{
 	name: "restore", operand: "FILE|-",
 	about: "Makes a data directory from a backup. - is standard input. The directory must be empty or\n" +
-		"missing. Everything is verified before it is put in place.",
+		"missing. Everything is verified before it is put in place. From the backup of a cluster it\n" +
+		"makes the folder of the first node of a new cluster.",
 	more:  "Deadlines are points in time: messages due since the backup expire when the broker starts.\n",
 	flags: func(f *flag.FlagSet) { f.String("data", "", "the data `directory` to make") },
 	run:   runRestore,
@@ -299,6 +301,9 @@ func runRestore(ctx context.Context, p *Program, c *call) error {
 	by := strings.Join(strings.Fields(fmt.Sprintf("%.40q", m.Version)), " ")
 	fmt.Fprintf(p.Stdout, "%s: restored from %s, made by version %s as of %s: %d logs, %d entries\n",
 		dir, c.operand, by, m.Time.UTC().Format(time.RFC3339), m.Shards, entries)
+	if m.Copy != nil {
+		fmt.Fprintf(p.Stdout, "It is the backup of a cluster: start one node with this folder, and two with empty ones.\n")
+	}
 	return nil
 }
 
