@@ -65,7 +65,7 @@ type opBuffer struct {
 	once      bool   // the messages that enter are dead letters that were sent at most once
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
-	returned  int    // bytes of buf that count how often messages came back
+	returned  int    // bytes of buf that say how often messages came back, and until when they are held therefore
 	others    bool   // deltas has messages of other queues that leave
 }
 
@@ -152,8 +152,8 @@ func (q *Queue) journalReturned(h handle) {
 	}
 }
 
-// journalNacked journals how often a message that is ready came back without a failure.
-func (q *Queue) journalNacked(h handle) {
+// journalComeback journals until when a message is held that came back, and how often it came back without a failure.
+func (q *Queue) journalComeback(h handle) {
 	n := &q.buf.ops
 	before := len(n.buf)
 	q.journalHeld(h)
@@ -263,8 +263,8 @@ func (q *Queue) commit(c journal.Completer) {
 // commitReturned is commit of a turn that requeued messages and did nothing else. On a
 // full disk, consumers that requeue forever would fill the memory with such operations,
 // so the journal may refuse them. Then a delivery count may be too low after a restart,
-// unless the message is requeued once more; deliveries are journalled with the next
-// commit.
+// and the message is not held any more, unless it is requeued once more; deliveries are
+// journalled with the next commit.
 func (q *Queue) commitReturned() {
 	n := &q.buf.ops
 	q.compose()

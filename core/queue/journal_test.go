@@ -177,3 +177,35 @@ func TestRequeuesOnAFullDisk(t *testing.T) {
 		t.Errorf("%d messages are unacknowledged and %d ready, want 1 and 0", after.unacked, after.ready)
 	}
 }
+
+// Retries on a full disk filled the memory, too: each wait was to be written, although the next one made it void.
+func TestRetriesOnAFullDisk(t *testing.T) {
+	for _, kind := range []SettleKind{Requeue, Return} {
+		wait := func(now hook.Instant, _ []hook.Message, vs []hook.Verdict) { vs[0].Hold = now.AddMillis(10) }
+		q, _, j := durable(t, Config{}, hook.Hooks{OnReturn: wait})
+		q.enqueue(second, batchOf(persist(1)))
+		j.full = true
+		now := second
+		for range 100 {
+			q.Get(now, nil2(), func(Delivery, int) {})
+			q.settleAll(now, kind, []PendingAck{{Ref: 0}})
+			q.commit(nil)
+			if held := q.held(); held != 1 {
+				t.Fatalf("%d messages are held, want 1", held)
+			}
+			now = now.AddMillis(10)
+			q.tick(now)
+			q.commit(nil)
+		}
+		if len(j.entries) != 1 {
+			t.Errorf("%d entries were written, want 1", len(j.entries))
+		}
+		j.full = false
+		q.Get(now, nil2(), func(Delivery, int) {})
+		q.settleAll(now, kind, []PendingAck{{Ref: 0}})
+		q.commit(nil)
+		if after := j.reborn(t, q); after.held() != 1 || after.HeldMessage(0).Until != now.AddMillis(10) {
+			t.Errorf("after a restart %d messages are held: %+v", after.held(), after.HeldMessage(0))
+		}
+	}
+}

@@ -134,9 +134,9 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 	switch {
 	case until > now:
 		q.hold(h, until)
-		q.journalHeld(h)
+		q.journalComeback(h)
 	case nacked:
-		q.journalNacked(h)
+		q.journalComeback(h)
 	}
 	q.setDeadline(h, at)
 }
