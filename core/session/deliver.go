@@ -139,6 +139,7 @@ const deliverOverhead = amqp.FrameOverhead + 16
 // deliver writes one delivery. The caller holds out's lock.
 func (ch *channel) deliver(cs *consumer, d *queue.Delivery) {
 	o := &ch.conn.out
+	before := o.size()
 	size := deliverOverhead + len(cs.Tag) + len(d.Exchange) + len(d.Key) + contentOverhead + len(d.Props)
 	if whole := size + amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax); whole <= largestChunk && !o.refersTo(d) {
 		size = whole
@@ -148,6 +149,7 @@ func (ch *channel) deliver(cs *consumer, d *queue.Delivery) {
 	cs.served = o.served
 	o.pending = amqp.AppendDeliver(o.pending, ch.id, cs.Tag, ch.tag(cs, d), d.Redelivered, d.Exchange, d.Key)
 	o.appendContent(ch.id, d, ch.conn.frameMax)
+	o.delivered += o.size() - before
 	if d.Traced {
 		ch.traceDelivered(cs, d)
 	}

@@ -29,6 +29,7 @@ type writeBuffer struct {
 	sealedAt int           // length of pending up to the seal
 
 	chunksWeight   int            // sum of the weights of chunks
+	delivered      int            // size of the pending deliveries, at least, but no more than is pending
 	block          *block.Block   // block that pending lies in; nil if pending has outgrown it
 	takenBlocks    []*block.Block // blocks that taken lies in
 	taken          [][]byte       // the bytes that the writer is writing
@@ -47,7 +48,8 @@ type writeBuffer struct {
 const (
 	// maxDeliveryBuffer bounds the bytes that are buffered for a slow peer. Beyond it, messages stay in their queues.
 	maxDeliveryBuffer = 512 << 10
-	// maxReplyBuffer is the amount of unread answers beyond which the peer's requests are no longer read.
+	// maxReplyBuffer is the amount of unread answers beyond which the peer's requests are no longer read. Deliveries are not answers: a
+	// single-threaded client may send a large message before it reads a large delivery, and both sides would wait for ever.
 	maxReplyBuffer = 4 * maxDeliveryBuffer
 	// largestChunk bounds the bytes that are written at once, unless a single frame is larger.
 	largestChunk = 2 * maxDeliveryBuffer
@@ -70,6 +72,9 @@ type chunk struct {
 
 // size returns the approximate memory of the pending bytes. The caller holds mu.
 func (o *writeBuffer) size() int { return o.chunksWeight + len(o.pending) }
+
+// replies returns roughly the memory of the pending answers: some of them may count as deliveries. The caller holds mu.
+func (o *writeBuffer) replies() int { return o.size() - o.delivered }
 
 // full reports whether deliveries must wait. The caller holds mu.
 func (o *writeBuffer) full() bool { return o.size() >= maxDeliveryBuffer || o.sealed || o.closed }
@@ -112,7 +117,7 @@ func (o *writeBuffer) kick() {
 	}
 	if n := o.size(); n >= o.accounted+accountingStep {
 		o.account(n)
-		o.congested.Store(n >= maxReplyBuffer)
+		o.congested.Store(o.replies() >= maxReplyBuffer)
 	}
 	if o.asleep {
 		o.asleep = false
@@ -233,7 +238,7 @@ func (o *writeBuffer) next() (bs [][]byte, stalled []*queue.Consumer, ok bool) {
 		return nil, nil, o.asleep
 	}
 	o.takes++
-	if o.size() < maxReplyBuffer && o.congested.Swap(false) {
+	if o.replies() < maxReplyBuffer && o.congested.Swap(false) {
 		signal(o.resumed)
 	}
 	if o.size() < maxDeliveryBuffer {
@@ -293,6 +298,7 @@ func (o *writeBuffer) take() {
 	} else {
 		o.expected = min(frames, maxDeliveryBuffer)
 	}
+	o.delivered = min(o.delivered, o.size())
 	o.account(o.size())
 }
 
@@ -305,7 +311,7 @@ func (o *writeBuffer) close() {
 	for _, c := range o.chunks {
 		release(c.block)
 	}
-	o.block, o.pending, o.chunks, o.lastBody, o.chunksWeight = nil, nil, nil, nil, 0
+	o.block, o.pending, o.chunks, o.lastBody, o.chunksWeight, o.delivered = nil, nil, nil, nil, 0, 0
 	o.account(0)
 	o.congested.Store(false)
 	signal(o.resumed)
