@@ -56,6 +56,7 @@ type conn struct {
 	heartbeatAt     hook.Instant // when heartbeats are checked next
 	heartbeats      uint         // checks so far
 	silentIntervals int          // intervals in a row in which no bytes arrived
+	lastWritten     uint64       // bytes that were written when maySpeak last asked
 
 	requests  atomic.Uint32 // requests to the reader, as bits
 	wakeup    chan struct{} // capacity 1; wakes a reader that is not reading
@@ -343,12 +344,19 @@ func (c *conn) silent(most int) bool {
 }
 
 // maySpeak reports whether the peer may have sent something although the connection is not read. If that is because the peer does not read
-// either, perhaps because it has stopped for good, it looks into the socket. What it finds is fed later.
+// either, perhaps because it has stopped for good, it looks into the socket. What it finds is fed later. A peer that has sent too much for
+// that has to read something.
 func (c *conn) maySpeak() bool {
-	if !forClientAlone(c.reasons()) || len(c.in.unread()) >= mostWaiting {
+	if !forClientAlone(c.reasons()) {
 		return true
 	}
-	_ = c.socket.SetReadDeadline(time.Now().Add(time.Millisecond)) // fails if the socket is closed, and so does the read
+	if len(c.in.unread()) >= mostWaiting {
+		was := c.lastWritten
+		c.lastWritten = c.traffic.bytesOut.Load()
+		return c.lastWritten != was
+	}
+	const look = 100 * time.Millisecond                // far longer than a busy machine needs to begin to read
+	_ = c.socket.SetReadDeadline(time.Now().Add(look)) // fails if the socket is closed, and so does the read
 	switch n, err := c.socket.Read(c.in.space()); {
 	case n > 0:
 		c.traffic.read(n)

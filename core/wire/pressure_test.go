@@ -260,6 +260,20 @@ func TestClientThatHangsInALargeAnswer(t *testing.T) {
 	})
 }
 
+// So is one that has stopped while it sent more than the broker looks at.
+func TestClientThatHangsWhileItSends(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		c := fullOfAnswers(t, s)
+		t.Cleanup(c.resume)
+		go func() { _, _ = c.socket.Write(publication("q", make([]byte, 1<<20))) }()
+		time.Sleep(time.Minute)
+		if n := s.Connections(); n != 0 {
+			t.Errorf("%d connections after thirty intervals", n)
+		}
+	})
+}
+
 // A client that sends heartbeats stays, however slowly it takes a large message, and what it asks for meanwhile is done afterwards.
 func TestClientThatIsSlowInALargeAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
