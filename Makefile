@@ -13,13 +13,14 @@ MODELS   ?= 1000
 FROM     ?= HEAD~1
 SEED     ?= 1
 RUNS     ?= 20
+STEPS    ?=
 RELOADS  ?= 1000
 PERF     ?=
 VERSION  ?=
 TARGETS  ?=
 KINDS    ?=
 
-.PHONY: help check test steady campaigns race fuzz bench build release tools generate upstream record crash backup powerloss simulate models disk cluster upgrade recovery reloads soak perf page page-shots ci
+.PHONY: help check test steady campaigns race fuzz bench build release tools generate upstream record crash backup powerloss simulate models game disk cluster upgrade recovery reloads soak perf page page-shots ci
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -78,7 +79,10 @@ simulate: ## play GAMES simulated clusters (default 1000000, some 120 a second) 
 	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=$(GAMES) go test -count=1 -v -timeout 24h -run '^TestCampaign(Simulation|SmallDisk|DiskFull.*)$$' ./core/wlog/quorum
 
 models: ## play MODELS (default 1000) random runs of queues, journals, logs and stores against models of them
-	SIMULATION_SEEDS=$(MODELS) go test -count=1 -timeout 24h -run '^TestCampaign' ./core/queue ./core/journal ./core/wlog/seg ./core/store
+	SIMULATION_SEEDS=$(MODELS) go test -count=1 -timeout 24h -run '^TestCampaign' ./core/queue ./core/journal ./core/wlog/seg ./core/store ./tests/game
+
+game: ## the one game of queues that SEED draws (default 1), and then the fewest of its steps that fail; STEPS=3,17 plays only these
+	SIMULATION_SEED=$(SEED) SIMULATION_SEEDS=1 GAME_STEPS=$(STEPS) go test -count=1 -v -timeout 1h -run '^TestCampaignQueues$$' ./tests/game
 
 disk: ## fill small disks, DISK_CYCLES times each (default 1), which needs root; emptying the queues must end it, and lose nothing
 	DISK_CYCLES=$(DISK_CYCLES) go test -count=1 -v -timeout 3h -run '^TestCampaignFullDisk' ./tests/disk
