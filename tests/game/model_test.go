@@ -398,7 +398,7 @@ func (g *game) checkPlace(p *place) {
 	for i, s := range p.line {
 		m := g.messages[p.ids[i]]
 		level := min(int(m.priority), p.config.Levels)
-		due := s.deadline != 0 && s.deadline <= g.now
+		due := s.deadline != 0 && s.deadline <= g.now && g.now >= g.before.AddMillis(2) // a change is acted on a little later
 		switch {
 		case s.state == queue.MessageHeld && max(s.hold, p.fullAt.AddMillis(1000)) < g.now-hook.Instant(2*time.Millisecond) && g.now > g.before.AddMillis(2) && p != g.agenda:
 			g.fail("%v is held beyond its time: %v", m, s)
