@@ -270,7 +270,7 @@ func (g *game) moveIn(m *message) {
 	}
 	for p, hops := from, 0; p != nil && hops < 5; p, hops = p.dead, hops+1 {
 		m.visited[p] = true
-		if m.is == nil || p == m.is.at {
+		if m.is == nil || p == m.is.at && (m.was == nil || m.was.ref == m.is.ref) {
 			break
 		}
 	}

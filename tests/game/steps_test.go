@@ -274,7 +274,7 @@ func (g *game) finish(d *delivery, w what) {
 	if d.id != d.at.id || (s == nil || s.holder != d) && !d.m.everywhere {
 		return // its lease has ended, or its queue is gone
 	}
-	if s != nil {
+	if s != nil && s.holder == d {
 		s.holder = nil
 	}
 	if d.m.note(d.at, w); w == acked {
@@ -476,7 +476,7 @@ func (g *game) fill(*place) string {
 
 func (g *game) empty() string {
 	g.disk.SetSpace(1 << 60)
-	time.Sleep(10 * time.Second)
+	g.sleep(10 * time.Second)
 	g.emptied = true
 	return "the disk has space"
 }
