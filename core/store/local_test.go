@@ -1,8 +1,8 @@
 package store
 
 import (
-	"fmt"
 	"log/slog"
+	"strconv"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/logtest"
@@ -68,16 +68,16 @@ func TestClusterOfOne(t *testing.T) {
 		if got := b.Metadata().Description; got != "another" {
 			t.Errorf("start %d: the vhost is %q", n, got)
 		}
-		if _, err := k.SetGlobalParameter(fmt.Sprint(n), []byte("1")); err != nil {
+		if _, err := k.SetGlobalParameter(strconv.Itoa(n), []byte("1")); err != nil {
 			t.Error(err)
 		}
 		if got := len(k.GlobalParameters()); got != n+1 {
 			t.Errorf("start %d: there are %d parameters", n, got)
 		}
 		if n > 0 {
-			k.wantMessages("q", fmt.Sprint(n-1))
+			k.wantMessages("q", strconv.Itoa(n-1))
 		}
-		k.put(k.queue("q"), fmt.Sprint(n))
+		k.put(k.queue("q"), strconv.Itoa(n))
 		if here, _ := k.Registry().Placement("b"); here.Shard != 2 {
 			t.Errorf("start %d: b is in shard %d", n, here.Shard)
 		}

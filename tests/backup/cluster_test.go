@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -78,7 +79,7 @@ func TestBackupOfACluster(t *testing.T) {
 	ch = channelOf(t, again.Nodes[0])
 	for i := range messages {
 		d, ok, err := ch.Get("q", true)
-		if err != nil || !ok || string(d.Body) != fmt.Sprint(i) {
+		if err != nil || !ok || string(d.Body) != strconv.Itoa(i) {
 			t.Fatalf("message %d is %q, %t, %v", i, d.Body, ok, err)
 		}
 	}

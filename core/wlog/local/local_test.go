@@ -1,7 +1,6 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,7 +100,7 @@ func TestFollow(t *testing.T) {
 		pass := make(chan struct{}, 100)
 		ended := make(chan error, 1)
 		go func() {
-			ended <- e.Follow(context.Background(), 0, func(_ wlog.Index, entry []byte, anew bool) error {
+			ended <- e.Follow(t.Context(), 0, func(_ wlog.Index, entry []byte, anew bool) error {
 				<-pass
 				got = append(got, fmt.Sprint(string(entry), " ", anew))
 				return nil
@@ -109,7 +108,7 @@ func TestFollow(t *testing.T) {
 		}()
 		barrier := make(chan wlog.Index, 1)
 		go func() {
-			at, err := e.Barrier(context.Background(), 0)
+			at, err := e.Barrier(t.Context(), 0)
 			if err != nil {
 				t.Error(err)
 			}
@@ -119,13 +118,13 @@ func TestFollow(t *testing.T) {
 		if len(barrier) > 0 {
 			t.Error("there is a barrier before the shard is open")
 		}
-		l := open(e)
+		open(e)
 		if at := <-barrier; at == 0 {
 			t.Error("the barrier is before the entry")
 		}
 		pass <- struct{}{}
 		synctest.Wait()
-		l = open(e) // another takeover
+		l := open(e) // another takeover
 		write(l, "b")
 		write(l, "c")
 		synctest.Wait() // the follower has b, and waits
