@@ -222,6 +222,9 @@ func (g *game) explain(m *message) {
 	case m.everywhere:
 		g.moveIn(m)
 		return
+	case fresh && g.full && is == nil: // it may wait for space before its queue
+		m.everywhere = true
+		return
 	case fresh && m.refused && is != nil && is.at == m.entry && m.entry.overflow() != "reject-publish-dlx":
 		g.fail("%v was refused, and is there", m)
 	case fresh && ((m.refused || m.perhaps) && !m.did(m.entry, delivered|taken) || m.cancels) && is == nil:
