@@ -77,7 +77,7 @@ func (r *recovery) replayDefinitions(ctx context.Context) error {
 	w, err := journal.Open(ctx, s.engine, definitionsShard, replay, journal.Options{
 		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: s.minCompactBytes, Reclaim: d.reclaim,
 		Waiting:  s.vhostConfig.Queues.JournalBytes(),
-		Purpose:  wlog.Moving, // definitions are small, and a client that makes room may have to declare something first
+		Space:    s.vhostConfig.Queues.Space(),
 		OnFull:   func(full bool) { s.alarms.setBlocked(definitionsShard, full) },
 		OnFailed: d.failed,
 	})
@@ -234,12 +234,14 @@ func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
 		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
 		Pending: min(mostPending, segment/extentsPerSegment),
 
-		Waiting:    s.vhostConfig.Queues.JournalBytes(),
-		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
-		Size:       wlog.EntrySize,
-		OnFull:     func(full bool) { s.alarms.setBlocked(d.number, full) },
-		OnFailed:   d.failed,
-		Reclaim:    d.reclaim,
+		Waiting:  s.vhostConfig.Queues.JournalBytes(),
+		Space:    s.vhostConfig.Queues.Space(),
+		Unit:     segment / extentsPerSegment,
+		Moves:    queue.MovedBytes,
+		Size:     wlog.EntrySize,
+		OnFull:   func(full bool) { s.alarms.setBlocked(d.number, full) },
+		OnFailed: d.failed,
+		Reclaim:  d.reclaim,
 	}
 }
 
