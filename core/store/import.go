@@ -27,7 +27,7 @@ type Import struct {
 	// To returns where a shard's log is written. It is called once for each.
 	To func(shard uint32) (ImportLog, error)
 
-	definitions *definitionFold
+	definitions *importFold
 	vhosts      []*importedVHost
 	queues      map[uint64]importedQueue
 	logs        []ImportLog
@@ -66,14 +66,14 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 	if !slices.Contains(i.From.Shards(), definitionsShard) {
 		return done, errors.New("there is no log of definitions, shard 0: it is no data folder of a broker")
 	}
-	i.definitions = newDefinitionFold()
+	i.definitions = newImportFold()
 	var at hook.Instant
-	err = i.From.Read(ctx, definitionsShard, func(_ wlog.Index, h *wlog.Header, entry []byte) error {
+	err = i.From.Read(ctx, definitionsShard, func(index wlog.Index, h *wlog.Header, entry []byte) error {
 		at = h.Time
-		return i.definitions.entry(entry)
+		return i.definitions.entry(0, index, entry)
 	})
 	if err == nil {
-		err = i.definitions.err()
+		err = i.definitions.done()
 	}
 	if err != nil {
 		return done, fmt.Errorf("definitions: %w", err)
@@ -97,8 +97,8 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 		}
 	}
 	done.VHosts, done.Modules = len(i.vhosts), len(i.Modules)
-	for _, v := range i.definitions.vhosts {
-		done.Queues += v.state.Queues()
+	for _, s := range i.definitions.vhosts {
+		done.Queues += s.vhost.Queues()
 	}
 	return done, i.writeMessages(ctx, &done)
 }
@@ -106,17 +106,18 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 // place gives the vhosts places, by their names, and the queues numbers.
 func (i *Import) place() error {
 	i.queues = map[uint64]importedQueue{}
-	names := slices.SortedFunc(maps.Keys(i.definitions.vhosts), func(a, b string) int {
+	all := maps.Collect(i.definitions.vhosts)
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(cmp.Compare(btoi(a != DefaultVHost), btoi(b != DefaultVHost)), cmp.Compare(a, b))
 	})
 	for n, name := range names {
-		v := i.definitions.vhosts[name]
+		v := all[name].vhost
 		shard := uint32(n)%i.Shards + 1
 		i.vhosts = append(i.vhosts, &importedVHost{
-			Placement:   Placement{VHost: name, Shard: shard, Number: uint64(n) + 1, Metadata: v.state.Metadata()},
-			definitions: v.definitions,
+			Placement:   Placement{VHost: name, Shard: shard, Number: uint64(n) + 1, Metadata: v.Metadata()},
+			definitions: i.definitions.definitions(scope{scopeVHost, name}),
 		})
-		for id, what := range v.state.Stored {
+		for id, what := range v.Stored {
 			if other, twice := i.queues[id]; twice {
 				return fmt.Errorf("number %d is that of %s and of %s in vhost '%s'", id, other.name, what, name)
 			}
@@ -142,7 +143,7 @@ func (i *Import) writeRegistry(ctx context.Context, at hook.Instant) error {
 	for _, v := range i.vhosts {
 		defs = amqp.AppendTable(defs, definePlacement(&v.Placement))
 	}
-	defs = append(append(defs, i.definitions.users.definitions...), i.definitions.globals.definitions...)
+	defs = slices.Concat(defs, i.definitions.definitions(scope{kind: scopeUsers}), i.definitions.definitions(scope{kind: scopeGlobals}))
 	err := inPieces(defs, func(piece []byte) error { return i.logs[registryShard].Append(ctx, at, piece) })
 	size := 0
 	for n := range i.Modules {

@@ -124,7 +124,7 @@ func TestImport(t *testing.T) {
 	}
 	fold := newRegistryFold()
 	for n, entry := range logs[0].entries {
-		if err := fold.entry(wlog.Index(n+1), entry); err != nil {
+		if err := fold.entry(0, wlog.Index(n+1), entry); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -19,13 +19,13 @@ import (
 type recovery struct {
 	store    *Store
 	options  Options
-	replay   *definitionsReplay
-	users    *scopeReplay
+	replay   *shardFold
+	users    *foldScope
 	progress progress
 }
 
 func newRecovery(s *Store, o Options) *recovery {
-	replay := newDefinitionsReplay(s.definitions, o.Rules)
+	replay := newShardFold(s.definitions, o.Rules, nil)
 	replay.add(s.globalLog, s.globals)
 	return &recovery{
 		store: s, options: o, replay: replay, users: replay.add(s.userLog, s.users),
@@ -111,7 +111,7 @@ func (r *recovery) addShards(ctx context.Context) error {
 // buildVHosts makes the vhosts and their durable queues, still without messages. A new data directory gets the default vhost.
 func (r *recovery) buildVHosts() (queues []*queue.Mailbox, err error) {
 	vhosts := maps.Collect(r.replay.vhosts)
-	if len(vhosts) == 0 && !r.users.replayed { // the data directory never had users either
+	if len(vhosts) == 0 && !r.users.read { // the data directory never had users either
 		return nil, r.createDefaultVHost()
 	}
 	for name, p := range vhosts {
@@ -155,7 +155,7 @@ func (r *recovery) createDefaultVHost() error {
 func (r *recovery) createUsers() error {
 	s := r.store
 	s.userLog.usage.compacted = int64(len(s.users.Definitions()))
-	if r.users.replayed {
+	if r.users.read {
 		return nil
 	}
 	return s.users.CreateDefaults()

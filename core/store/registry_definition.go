@@ -84,15 +84,6 @@ func registryScopeOf(d *definition.Definition) (of scope, err error) {
 	return of, nil
 }
 
-// registryResets reports whether a definition with this op voids all earlier ones of its scope.
-func registryResets(op string) bool {
-	switch op {
-	case opNoMembers, opNoPlacements, opSetModule, opDeleteModule:
-		return true
-	}
-	return resets(op)
-}
-
 func field(key string, value any) amqp.Field { return amqp.Field{Key: key, Value: value} }
 
 // Member is a node that belongs to the cluster.

@@ -147,7 +147,7 @@ func (f *registryFollower) heard(at wlog.Index, entry []byte, anew bool) error {
 	if f.beside == nil {
 		return f.registry.apply(at, entry)
 	}
-	if err := f.beside.entry(at, entry); err != nil {
+	if err := f.beside.entry(0, at, entry); err != nil {
 		return err
 	}
 	return f.finish()

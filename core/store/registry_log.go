@@ -155,7 +155,7 @@ func (l *registryLog) rewrite(own *registryOwner, of scope, parts iter.Seq[[]byt
 		l.mu.Unlock()
 		return
 	}
-	voided := l.usage.scope(of).reset()
+	voided := l.usage.of(of).reset()
 	l.mu.Unlock()
 	p := part{of: of, first: true}
 	for defs := range parts {
@@ -174,7 +174,7 @@ func (l *registryLog) writePart(own *registryOwner, p *part, voided []journal.De
 	if l.own != own {
 		return // what was written stays in force
 	}
-	u := l.usage.scope(p.of)
+	u := l.usage.of(p.of)
 	extent := own.writer.Current()
 	u.add(extent, int64(len(b)))
 	own.writer.Commit(b, append(voided, journal.Delta{Extent: extent, Bytes: int64(len(b))}), nil)
@@ -190,7 +190,7 @@ func (l *registryLog) needsRewrite(of scope) bool {
 	if l.own == nil {
 		return false
 	}
-	u := l.usage.scope(of)
+	u := l.usage.of(of)
 	return u.isBulky(l.minCompactBytes) && of.kind != scopeModule || u.reaches(l.upTo)
 }
 
@@ -215,21 +215,18 @@ func (l *registryLog) reclaimed() {
 
 // registryUsage is how much of the registry's log each scope uses.
 type registryUsage struct {
-	scopes   map[scope]*logUsage
-	rewrites rewrites // that were not read to their end
-	upload   logUsage // of the pieces of a module that is not there yet
+	fold
+	upload logUsage // of the pieces of a module that is not there yet
 }
 
 func newRegistryUsage() *registryUsage {
-	return &registryUsage{scopes: map[scope]*logUsage{}, rewrites: rewrites{}}
+	u := &registryUsage{fold: newFold(registryScopeOf, func(scope) *foldScope { return &foldScope{} })}
+	u.fold.count = func(extent uint32, d *definition.Definition) { u.count(extent, d) }
+	return u
 }
 
-func (u *registryUsage) scope(of scope) *logUsage {
-	if u.scopes[of] == nil {
-		u.scopes[of] = &logUsage{}
-	}
-	return u.scopes[of]
-}
+// of returns how much a scope uses.
+func (u *registryUsage) of(of scope) *logUsage { return u.at(of).usage }
 
 // count accounts for a definition, and returns how many bytes of it are needed and what is not needed any more. What deletes a module
 // is not needed: it is behind what it deletes, and a log is trimmed from its beginning.
@@ -246,63 +243,27 @@ func (u *registryUsage) count(extent uint32, d *definition.Definition) (live int
 		u.upload.add(extent, int64(d.Size))
 		return int64(d.Size), voided
 	case opSetModule:
-		voided = u.scope(of).reset()
-		*u.scope(of) = u.upload
+		voided = u.of(of).reset()
+		*u.of(of) = u.upload
 		u.upload = logUsage{}
 	case opDeleteModule:
-		voided = u.scope(of).reset()
+		voided = u.of(of).reset()
 		delete(u.scopes, of)
 		return 0, voided
 	default:
-		if registryResets(d.Op) {
-			voided = u.scope(of).reset()
+		if resets(d.Op) {
+			voided = u.of(of).reset()
 		}
 	}
-	u.scope(of).add(extent, int64(d.Size))
+	u.of(of).add(extent, int64(d.Size))
 	return int64(d.Size), voided
-}
-
-// replay accounts for an entry that was read back.
-func (u *registryUsage) replay(extent uint32, at wlog.Index, entry []byte) error {
-	for d, err := range definition.Parse(entry) {
-		if err == nil && d.Op == opRewrite {
-			err = u.replayPart(extent, d)
-		} else if err == nil {
-			u.replayOne(extent, d)
-		}
-		if err != nil {
-			return fmt.Errorf("entry %#x: %w", at, err)
-		}
-	}
-	return nil
-}
-
-func (u *registryUsage) replayOne(extent uint32, d *definition.Definition) {
-	if of, err := registryScopeOf(d); err == nil && u.rewrites[of] != nil {
-		u.rewrites[of].usage.add(extent, int64(d.Size))
-	}
-	u.count(extent, d)
-}
-
-func (u *registryUsage) replayPart(extent uint32, d *definition.Definition) error {
-	p, err := parseRegistryPart(d)
-	if err != nil {
-		return err
-	}
-	u.scope(p.of).add(extent, int64(d.Size))
-	p.definitions = nil // they are not looked at
-	if w := u.rewrites.add(extent, &p, d.Size); w != nil {
-		w.usage.compacted = w.usage.bytes
-		*u.scope(p.of) = w.usage
-	}
-	return nil
 }
 
 // live returns what of the log is needed. What was read of a module without its end is not.
 func (u *registryUsage) live() (all []journal.Delta) {
 	u.upload = logUsage{}
 	for _, s := range u.scopes {
-		all = append(all, s.extents...)
+		all = append(all, s.usage.extents...)
 	}
 	return all
 }

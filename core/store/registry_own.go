@@ -103,7 +103,7 @@ func (r *Registry) open(ctx context.Context, epoch uint64) (*registryOwner, erro
 	own := &registryOwner{epoch: epoch, log: &engine.log}
 	usage := newRegistryUsage()
 	var err error
-	own.writer, err = journal.Open(ctx, engine, registryShard, usage.replay, journal.Options{
+	own.writer, err = journal.Open(ctx, engine, registryShard, usage.entry, journal.Options{
 		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: r.log.minCompactBytes,
 		Purpose: wlog.Moving, // as definitions of a single broker
 		OnFull: func(full bool) {

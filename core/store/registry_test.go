@@ -240,8 +240,8 @@ func FuzzRegistryFold(f *testing.F) {
 	f.Add(amqp.AppendTable(nil, defineMemberRemoved(1)))
 	f.Fuzz(func(t *testing.T, entry []byte) {
 		fold, usage := newRegistryFold(), newRegistryUsage()
-		refused := fold.entry(1, entry)
-		if counted := usage.replay(1, 1, entry); refused == nil && counted != nil {
+		refused := fold.entry(0, 1, entry)
+		if counted := usage.entry(1, 1, entry); refused == nil && counted != nil {
 			t.Errorf("it is taken, and cannot be counted: %v", counted)
 		}
 		if refused != nil || fold.err() != nil {
@@ -252,14 +252,14 @@ func FuzzRegistryFold(f *testing.F) {
 		}
 		again := newRegistryFold()
 		for d := range fold.state.membership {
-			must(t, again.entry(1, amqp.AppendTable(nil, d)))
+			must(t, again.entry(0, 1, amqp.AppendTable(nil, d)))
 		}
 		for d := range fold.state.placing {
-			must(t, again.entry(1, amqp.AppendTable(nil, d)))
+			must(t, again.entry(0, 1, amqp.AppendTable(nil, d)))
 		}
 		for _, m := range fold.state.modules {
 			for d := range m.definitions() {
-				must(t, again.entry(1, amqp.AppendTable(nil, d)))
+				must(t, again.entry(0, 1, amqp.AppendTable(nil, d)))
 			}
 		}
 		fold.state.upload = nil

@@ -18,7 +18,7 @@ import (
 // takeover restores a shard of vhosts from its log, in which definitions and operations are mixed.
 type takeover struct {
 	shard       *shard
-	definitions *definitionsReplay
+	definitions *shardFold
 	restorer    *queue.Restorer
 	replay      *journal.Replay
 	progress    progress
@@ -33,8 +33,7 @@ func (c *cluster) newTakeover(t *seat) *takeover {
 	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}}
 	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
 	r := &takeover{shard: s, restorer: c.store.vhostConfig.Queues.NewRestorer(), replay: journal.NewReplay(c.options.Cluster, c.journalOptions(s))}
-	r.definitions = newDefinitionsReplay(s, c.options.Rules)
-	r.definitions.restorer = r.restorer
+	r.definitions = newShardFold(s, c.options.Rules, r.restorer)
 	r.definitions.add(s.numbers, noState{})
 	return r
 }
@@ -118,7 +117,7 @@ func (r *takeover) entry(extent uint32, at wlog.Index, entry []byte) (err error)
 		}
 		var d *definition.Definition
 		if d, entry, err = definition.Next(entry); err == nil {
-			err = r.definitions.replay(extent, d)
+			err = r.definitions.read(extent, d)
 		}
 	}
 	if err != nil {

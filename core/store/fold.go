@@ -1,0 +1,219 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// fold makes states of the definitions in a log, read from its beginning on, and counts the log space that they use.
+//
+// A definition may build on one that was trimmed from the log. So a definition that fails is an error only if none follows in its scope
+// that voids both.
+type fold struct {
+	// scopeOf returns the scope of a definition that is no part of a rewrite, or an error if the log can have no such definition.
+	scopeOf func(d *definition.Definition) (scope, error)
+	// begin returns a scope of which nothing was read yet; nil = the log can have nothing of it.
+	begin func(of scope) *foldScope
+	// given is called with numbers that queues got; nil = the log has none.
+	given func(number uint64)
+	// count accounts for a definition; nil = its bytes are added to those of its scope.
+	count func(extent uint32, d *definition.Definition)
+
+	scopes   map[scope]*foldScope
+	rewrites rewrites
+}
+
+// foldScope is what a fold has made of one scope.
+type foldScope struct {
+	state applier            // nil = definitions are only counted
+	vhost *vhost.Definitions // the state of a vhost; nil = the scope is none
+	log   *definitionLog     // that goes on with the scope; nil = there is none
+	usage *logUsage
+	read  bool  // there were definitions
+	err   error // of the first definition that failed; nil = none failed, or all that did are void
+}
+
+// applier is the state of a scope.
+type applier interface {
+	Apply(d *definition.Definition) error
+}
+
+func newFold(scopeOf func(*definition.Definition) (scope, error), begin func(scope) *foldScope) fold {
+	return fold{scopeOf: scopeOf, begin: begin, scopes: map[scope]*foldScope{}, rewrites: rewrites{}}
+}
+
+// entry reads an entry that holds only definitions.
+func (f *fold) entry(extent uint32, at wlog.Index, entry []byte) error {
+	for d, err := range definition.Parse(entry) {
+		if err == nil {
+			err = f.read(extent, d)
+		}
+		if err != nil {
+			return fmt.Errorf("entry %#x: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// read reads the next definition.
+func (f *fold) read(extent uint32, d *definition.Definition) error {
+	if d.Op == opRewrite {
+		return f.readPart(extent, d)
+	}
+	of, err := f.scopeOf(d)
+	if err != nil {
+		return err
+	}
+	f.rewrites.insert(extent, of, d)
+	if err := f.counted(extent, of, d); err != nil {
+		return err
+	}
+	return f.apply(d)
+}
+
+// counted accounts for a definition. The numbers that the queues of a deleted vhost had are in no scope.
+func (f *fold) counted(extent uint32, of scope, d *definition.Definition) error {
+	if f.count != nil {
+		f.count(extent, d)
+		return nil
+	}
+	if d.Op == opNumbers && f.scopes[of] == nil && of.kind == scopeVHost {
+		return nil
+	}
+	s, err := f.scope(of, d)
+	if err != nil {
+		return err
+	}
+	if resets(d.Op) {
+		s.usage.reset()
+	}
+	s.usage.add(extent, int64(d.Size))
+	return nil
+}
+
+// scope returns a scope, which a definition may begin.
+func (f *fold) scope(of scope, d *definition.Definition) (*foldScope, error) {
+	if s := f.at(of); s != nil {
+		return s, nil
+	}
+	return nil, fmt.Errorf("definition %q: of %q, which does not belong into this log", d.Op, of.kind)
+}
+
+// at returns a scope, if need be an empty one; nil = the log can have nothing of it.
+func (f *fold) at(of scope) *foldScope {
+	s := f.scopes[of]
+	if s != nil {
+		return s
+	}
+	if s = f.begin(of); s == nil {
+		return nil
+	}
+	if s.usage == nil {
+		s.usage = &logUsage{}
+	}
+	f.scopes[of] = s
+	return s
+}
+
+// readPart reads a part of a rewrite. With the last one, the whole takes the place of the scope.
+//
+// A part alone does not begin a vhost: neither an unfinished rewrite creates one, nor do the remains of a deleted vhost's last.
+func (f *fold) readPart(extent uint32, d *definition.Definition) error {
+	p, err := parsePart(d)
+	if err != nil {
+		return err
+	}
+	if f.scopes[p.of] != nil || p.of.kind != scopeVHost {
+		s, err := f.scope(p.of, d)
+		if err != nil {
+			return err
+		}
+		s.usage.add(extent, int64(d.Size))
+	}
+	w := f.rewrites.add(extent, &p, d.Size)
+	if w == nil {
+		return nil
+	}
+	s, err := f.scope(p.of, d)
+	if err != nil {
+		return err
+	}
+	*s.usage = w.usage
+	s.usage.compacted = w.usage.bytes
+	for d, err := range definition.Parse(w.definitions) {
+		if err == nil {
+			err = f.apply(d)
+		}
+		if err != nil {
+			return fmt.Errorf("rewritten %s %q: %w", p.of.kind, p.of.vhost, err)
+		}
+	}
+	return nil
+}
+
+// apply takes what a definition says.
+func (f *fold) apply(d *definition.Definition) error {
+	of, err := f.scopeOf(d)
+	if err != nil {
+		return err
+	}
+	if d.Op == opNumbers {
+		last, _ := d.Fields.Lookup(fieldLast)
+		n, _ := last.(int64)
+		f.given(uint64(n))
+		return nil
+	}
+	if vhost.Deletes(d.Op) {
+		if s := f.scopes[of]; s != nil {
+			s.apply(d) // frees what was restored of its queues
+		}
+		delete(f.scopes, of)
+		return nil
+	}
+	if id, ok := vhost.QueueID(d); ok {
+		f.given(id >> shardBits)
+	}
+	s, err := f.scope(of, d)
+	if err == nil {
+		s.apply(d)
+	}
+	return err
+}
+
+func (s *foldScope) apply(d *definition.Definition) {
+	s.read = true
+	if s.state == nil {
+		return
+	}
+	if err := s.state.Apply(d); s.err == nil || resets(d.Op) {
+		s.err = err
+	}
+}
+
+// err returns the failures that were not voided.
+func (f *fold) err() (all error) {
+	for of, s := range f.scopes {
+		err := s.err
+		if s.vhost != nil {
+			err = errors.Join(err, s.vhost.Err())
+		}
+		if err != nil && of.kind == scopeVHost {
+			err = fmt.Errorf("vhost '%s': %w", of.vhost, err)
+		}
+		all = errors.Join(all, err)
+	}
+	return all
+}
+
+// vhosts yields the vhosts that there are.
+func (f *fold) vhosts(yield func(name string, s *foldScope) bool) {
+	for of, s := range f.scopes {
+		if s.vhost != nil && !yield(of.vhost, s) {
+			return
+		}
+	}
+}
