@@ -20,6 +20,7 @@ type cluster struct {
 	seats    []*seat    // by number, less 1
 	running  sync.WaitGroup
 	stop     func() // ends running; what is held stays
+	refused  chan error // of a broker that is alone: why a shard cannot be served
 }
 
 // placements is what owners of shards need of the registry.
@@ -68,7 +69,7 @@ func (s *Store) startCluster(ctx context.Context, o Options) error {
 		return fmt.Errorf("%d shards: a cluster has 1 to %d", o.Shards, MaxShards)
 	}
 	s.files = o.Files
-	c := &cluster{store: s, engine: o.Cluster, options: o, registry: o.placements}
+	c := &cluster{store: s, engine: o.Cluster, options: o, registry: o.placements, refused: make(chan error, 1)}
 	s.cluster = c
 	for number := range uint32(o.Shards) {
 		t := newSeat(number + 1)
@@ -88,7 +89,7 @@ func (s *Store) startCluster(ctx context.Context, o Options) error {
 }
 
 func (c *cluster) openRegistry(ctx context.Context) *Registry {
-	o, alarms := c.options, &c.store.alarms
+	o, alarms, s := c.options, &c.store.alarms, c.store
 	var r *Registry
 	made := make(chan struct{})
 	options := registryOptions{
@@ -96,6 +97,12 @@ func (c *cluster) openRegistry(ctx context.Context) *Registry {
 		Modules: o.Modules, GiveUp: o.GiveUp,
 		Full: func(full bool) { alarms.setBlocked(registryShard, full) },
 		Damaged: func(err error) {
+			if err != nil && s.alone != nil {
+				select {
+				case c.refused <- errorOf(registryShard, err):
+				default:
+				}
+			}
 			if err == nil {
 				alarms.clear(registryShard)
 				return

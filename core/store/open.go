@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -34,6 +35,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	if o.Cluster != nil {
 		return s, s.startCluster(ctx, o)
+	}
+	if os.Getenv("CURFEW_LOCAL") != "" && o.Engine == nil {
+		return s, s.startAlone(ctx, o)
 	}
 	s.definitions = newShard(s, definitionsShard)
 	s.definitions.holdsDefinitions = true

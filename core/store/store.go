@@ -103,6 +103,7 @@ type Store struct {
 	alarms alarms
 	disk   disk
 
+	alone   wlog.Engine // that is closed with the store
 	cluster *cluster // nil = the broker is alone. Then there are:
 
 	definitions     *shard
@@ -289,6 +290,9 @@ func (s *Store) Close(ctx context.Context) error {
 		errs = append(errs, s.engine.Close())
 	} else if r := s.cluster.shared; r != nil {
 		r.close()
+	}
+	if s.alone != nil {
+		errs = append(errs, s.alone.Close())
 	}
 	return errors.Join(errs...)
 }

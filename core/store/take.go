@@ -98,7 +98,10 @@ const gatherMost = 2 * time.Millisecond
 // freed from its front, so it may be longer than one of messages.
 func (c *cluster) journalOptions(s *shard) journal.Options {
 	o := c.store.journalOptions(s, c.options.Extent, mixedSlack)
-	o.Gather, o.OnLost = gatherMost, s.lost
+	o.OnLost = s.lost
+	if c.store.alone == nil {
+		o.Gather = gatherMost
+	}
 	return o
 }
 
@@ -211,6 +214,10 @@ func (c *cluster) drop(s *shard) {
 // refuse implements [tenant].
 func (c *cluster) refuse(shard uint32, why error) {
 	c.store.alarms.fail(shard)
+	select {
+	case c.refused <- errorOf(shard, why):
+	default:
+	}
 	c.store.log.Error("this node owns a shard that it cannot serve: it is given up", "shard", shard, "error", why)
 }
 
