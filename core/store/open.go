@@ -36,7 +36,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Cluster != nil {
 		return s, s.startCluster(ctx, o)
 	}
-	if os.Getenv("CURFEW_LOCAL") != "" && o.Engine == nil {
+	if os.Getenv("STORE_LOCAL") != "" && o.Engine == nil {
 		return s, s.startAlone(ctx, o)
 	}
 	s.definitions = newShard(s, definitionsShard)
