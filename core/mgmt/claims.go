@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -77,7 +78,7 @@ func (a *API) ownersOf() map[string]wlog.NodeID {
 }
 
 // settle asks nodes again whose parts add up what is in shards that are taken from other parts.
-func (g *gathering) settle() error {
+func (g *gathering) settle() {
 	owners := g.api.ownersOf()
 	var lost [][]string // by part
 	conflict := false
@@ -91,15 +92,18 @@ func (g *gathering) settle() error {
 		lost, conflict = append(lost, without), conflict || len(without) > 0
 	}
 	if !conflict {
-		return nil
+		return
 	}
 	var parts []part
 	for i := range g.parts {
-		p, err := &g.parts[i], error(nil)
-		if len(lost[i]) > 0 {
-			if p, err = g.askWithout(&g.parts[i].node, strings.Join(lost[i], ",")); err != nil {
-				return err
-			}
+		p := &g.parts[i]
+		switch {
+		case len(lost[i]) == 0:
+		case g.api.isSelf(&p.node):
+			g.without = lost[i]
+			*p = g.api.ownPart(g.without)
+		default:
+			p = g.askWithout(&p.node, strings.Join(lost[i], ","))
 		}
 		if p == nil || p.status != http.StatusOK {
 			g.missing = append(g.missing, g.parts[i].node.Name)
@@ -108,33 +112,48 @@ func (g *gathering) settle() error {
 		parts = append(parts, *p)
 	}
 	g.parts = parts
-	return nil
 }
 
 // askWithout asks a node for its part without some shards. It returns nil if there is no complete answer in time.
-func (g *gathering) askWithout(n *replicas.Node, shards string) (*part, error) {
-	q := &question{merged: true, headers: func(string) map[string]string { return map[string]string{withoutHeader: shards} }}
-	if g.api.isSelf(n) {
-		return g.askSelf(g.endpoint, q)
+func (g *gathering) askWithout(n *replicas.Node, shards string) *part {
+	if g.lost == nil {
+		g.lost = map[string]string{}
 	}
-	parts, _ := g.askNodes([]replicas.Node{*n}, q)
+	g.lost[n.Name] = shards
+	q := g.question
+	q.headers = g.withLost(q.headers)
+	parts, _ := g.askNodes([]replicas.Node{*n}, &q)
 	if len(parts) == 0 {
-		return nil, nil //nolint:nilnil // which says that it is missing
-	}
-	return &parts[0], nil
-}
-
-// leftOut returns the shards whose vhosts the request leaves out.
-func (c *request) leftOut() []string {
-	if !c.part || c.r == nil || c.r.Header.Get(withoutHeader) == "" { // a watcher keeps no request
 		return nil
 	}
-	return strings.Split(c.r.Header.Get(withoutHeader), ",")
+	return &parts[0]
+}
+
+// withLost returns headers with those that leave out what is taken from other parts. headers may be nil.
+func (g *gathering) withLost(headers func(node string) map[string]string) func(node string) map[string]string {
+	return func(node string) map[string]string {
+		h := map[string]string{}
+		if headers != nil {
+			maps.Copy(h, headers(node))
+		}
+		if shards, ok := g.lost[node]; ok {
+			h[withoutHeader] = shards
+		}
+		return h
+	}
+}
+
+// readWithout returns the shards whose vhosts a request for a part leaves out.
+func readWithout(h http.Header) []string {
+	if h.Get(withoutHeader) == "" {
+		return nil
+	}
+	return strings.Split(h.Get(withoutHeader), ",")
 }
 
 // leavesOut returns a function that reports whether a vhost is in a shard that the request leaves out; nil means that none is.
 func (c *request) leavesOut() func(*vhost.VHost) bool {
-	out := c.leftOut()
+	out := c.without
 	if len(out) == 0 {
 		return nil
 	}

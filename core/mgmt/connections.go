@@ -8,8 +8,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/rabbit"
+	"github.com/curfewmq/curfew/core/report"
 	"github.com/curfewmq/curfew/core/session"
 	"github.com/curfewmq/curfew/core/wire"
 )
@@ -39,11 +41,13 @@ func (c *request) connection(name string) (wire.OpenConn, error) {
 var errNotYours = notAuthorised("User not authorised to access object")
 
 func (a *API) connections(c *request) error {
-	return listConnections(c, c.connections(), func(conn wire.OpenConn) object { return a.describeConnection(conn, &c.query) })
+	return listConnections(c, c.connections(), func(conn wire.OpenConn) report.Connection { return a.connectionRow(conn, &c.query) }, func(r report.Connection) object {
+		return describeConnection(&r, &c.query)
+	})
 }
 
-func listConnections(c *request, all []wire.OpenConn, object func(wire.OpenConn) object) error {
-	return list(c, listing[wire.OpenConn]{items: all, object: object, name: func(conn wire.OpenConn) string { return conn.Name() }})
+func listConnections[T any](c *request, all []wire.OpenConn, row func(wire.OpenConn) T, object func(T) object) error {
+	return list(c, listing[wire.OpenConn, T]{items: all, row: row, object: object, name: func(conn wire.OpenConn) string { return conn.Name() }})
 }
 
 func (a *API) oneConnection(c *request) error {
@@ -51,46 +55,66 @@ func (a *API) oneConnection(c *request) error {
 	if err != nil {
 		return err
 	}
-	return c.reply(a.describeConnection(conn, &c.query))
+	row := a.connectionRow(conn, &c.query)
+	return c.reply(describeConnection(&row, &c.query))
 }
 
 type connectionKey struct{ id uint64 }
 
-func (a *API) describeConnection(conn wire.OpenConn, q *query) object {
-	s := conn.Session().Status()
-	host, port := splitAddress(conn.Peer.Local)
-	peerHost, peerPort := splitAddress(conn.Peer.Address)
+// connectionRow returns a connection as it is.
+func (a *API) connectionRow(conn wire.OpenConn, q *query) report.Connection {
+	r := report.Connection{
+		Peer: peerOf(conn.ConnInfo), Local: conn.Peer.Local, Node: a.Node, VHost: conn.VHost, User: conn.User,
+		ClientName: conn.ClientName, Mechanism: conn.Mechanism, Properties: report.Table(conn.Properties),
+		ChannelMax: conn.ChannelMax, FrameMax: conn.FrameMax, Heartbeat: conn.Heartbeat, Opened: conn.Opened,
+		Status: conn.Session().Status(), TLS: tlsOf(conn),
+	}
+	if !q.noStats {
+		r.Traffic = conn.Traffic()
+		r.Rates = a.meters.ratesOf(connectionKey{conn.ID}, trafficCounts(&r))
+	}
+	return r
+}
+
+func peerOf(info *session.ConnInfo) report.Peer {
+	return report.Peer{Name: info.Name(), Address: info.Peer.Address}
+}
+
+func trafficCounts(r *report.Connection) []namedCount {
+	return []namedCount{{"recv_oct", "recv_oct_details", int64(r.BytesIn)}, {"send_oct", "send_oct_details", int64(r.BytesOut)}}
+}
+
+func describeConnection(r *report.Connection, q *query) object {
+	host, port := splitAddress(r.Local)
+	peerHost, peerPort := splitAddress(r.Address)
 	o := object{
-		{"name", conn.Name()},
-		{"node", a.Node},
-		{"vhost", conn.VHost},
-		{"user", conn.User},
-		{"user_who_performed_action", conn.User},
-		{"user_provided_name", jsonobj.OrNull(conn.ClientName)},
+		{"name", r.Name},
+		{"node", r.Node},
+		{"vhost", r.VHost},
+		{"user", r.User},
+		{"user_who_performed_action", r.User},
+		{"user_provided_name", jsonobj.OrNull(r.ClientName)},
 		{"type", "network"},
 		{"protocol", "AMQP 0-9-1"},
-		{"state", connectionState(&s)},
-		{"auth_mechanism", conn.Mechanism},
-		{"client_properties", jsonobj.OfTable(conn.Properties)},
-		{"channels", s.Channels},
-		{"channel_max", conn.ChannelMax},
-		{"frame_max", conn.FrameMax},
-		{"timeout", int(conn.Heartbeat)},
-		{"connected_at", conn.Opened.Time().UnixMilli()},
+		{"state", connectionState(&r.Status)},
+		{"auth_mechanism", r.Mechanism},
+		{"client_properties", jsonobj.OfTable(amqp.Table(r.Properties))},
+		{"channels", r.Channels},
+		{"channel_max", r.ChannelMax},
+		{"frame_max", r.FrameMax},
+		{"timeout", int(r.Heartbeat)},
+		{"connected_at", r.Opened.Time().UnixMilli()},
 		{"host", host},
 		{"port", port},
 		{"peer_host", peerHost},
 		{"peer_port", peerPort},
 	}
-	o = appendTLS(o, conn)
+	o = appendTLS(o, r.TLS)
 	if q.noStats {
 		return o
 	}
-	t := conn.Traffic()
-	o = append(o, member{"send_pend", s.Pending}, member{"recv_cnt", t.Reads}, member{"send_cnt", t.Writes})
-	return a.meters.appendKnown(o, connectionKey{conn.ID}, []namedCount{
-		{"recv_oct", "recv_oct_details", int64(t.BytesIn)}, {"send_oct", "send_oct_details", int64(t.BytesOut)},
-	}, q)
+	o = append(o, member{"send_pend", r.Pending}, member{"recv_cnt", r.Reads}, member{"send_cnt", r.Writes})
+	return appendRates(o, trafficCounts(r), q.shown(r.Rates))
 }
 
 func connectionState(s *session.Status) string {
@@ -103,10 +127,10 @@ func connectionState(s *session.Status) string {
 	return "running"
 }
 
-// connectionDetails returns what the objects of channels and queues say of their connection.
-func connectionDetails(conn *wire.OpenConn) object {
-	host, port := splitAddress(conn.Peer.Address)
-	return object{{"name", conn.Name()}, {"peer_host", host}, {"peer_port", port}}
+// peerDetails returns what the objects of channels and queues say of their connection.
+func peerDetails(p *report.Peer) object {
+	host, port := splitAddress(p.Address)
+	return object{{"name", p.Name}, {"peer_host", host}, {"peer_port", port}}
 }
 
 // splitAddress returns host and port of an address, or the address unchanged if it has no port.
@@ -119,33 +143,44 @@ func splitAddress(address string) (host string, port int) {
 	return host, port
 }
 
-// appendTLS appends how the connection is encrypted, and the certificate that its client has shown.
-func appendTLS(o object, conn wire.OpenConn) object {
+// tlsOf returns how a connection is encrypted, and the certificate that its client has shown; nil if it is not.
+func tlsOf(conn wire.OpenConn) *report.TLS {
 	state, secure := conn.TLS()
-	o.Add("ssl", secure)
 	if !secure {
-		for _, name := range []string{
-			"ssl_protocol", "ssl_cipher", "ssl_hash", "ssl_key_exchange", "peer_cert_subject", "peer_cert_issuer", "peer_cert_validity",
-		} {
+		return nil
+	}
+	t := &report.TLS{Version: state.Version, Suite: state.CipherSuite}
+	if len(state.PeerCertificates) > 0 {
+		cert := state.PeerCertificates[0]
+		t.Certificate = &report.Certificate{Subject: printName(cert.RawSubject), Issuer: printName(cert.RawIssuer), From: cert.NotBefore, Until: cert.NotAfter}
+	}
+	return t
+}
+
+func appendTLS(o object, t *report.TLS) object {
+	o.Add("ssl", t != nil)
+	certificate := []string{"peer_cert_subject", "peer_cert_issuer", "peer_cert_validity"}
+	if t == nil {
+		for _, name := range append([]string{"ssl_protocol", "ssl_cipher", "ssl_hash", "ssl_key_exchange"}, certificate...) {
 			o.Add(name, nil)
 		}
 		return o
 	}
-	o.Add("ssl_protocol", strings.ToLower(strings.ReplaceAll(tls.VersionName(state.Version), "TLS ", "tlsv")))
-	exchange, cipher, hash := suiteParts(tls.CipherSuiteName(state.CipherSuite))
+	o.Add("ssl_protocol", strings.ToLower(strings.ReplaceAll(tls.VersionName(t.Version), "TLS ", "tlsv")))
+	exchange, cipher, hash := suiteParts(tls.CipherSuiteName(t.Suite))
 	o.Add("ssl_key_exchange", exchange)
 	o.Add("ssl_cipher", cipher)
 	o.Add("ssl_hash", hash)
-	if len(state.PeerCertificates) == 0 {
-		for _, name := range []string{"peer_cert_subject", "peer_cert_issuer", "peer_cert_validity"} {
+	cert := t.Certificate
+	if cert == nil {
+		for _, name := range certificate {
 			o.Add(name, nil)
 		}
 		return o
 	}
-	cert := state.PeerCertificates[0]
-	o.Add("peer_cert_subject", printName(cert.RawSubject))
-	o.Add("peer_cert_issuer", printName(cert.RawIssuer))
-	o.Add("peer_cert_validity", cert.NotBefore.UTC().Format(time.RFC3339)+" - "+cert.NotAfter.UTC().Format(time.RFC3339))
+	o.Add("peer_cert_subject", cert.Subject)
+	o.Add("peer_cert_issuer", cert.Issuer)
+	o.Add("peer_cert_validity", cert.From.UTC().Format(time.RFC3339)+" - "+cert.Until.UTC().Format(time.RFC3339))
 	return o
 }
 
@@ -231,7 +266,7 @@ func (a *API) connectionsOfUser(c *request) error {
 	}
 	return listConnections(c, own, func(conn wire.OpenConn) object {
 		return object{{"name", conn.Name()}, {"vhost", conn.VHost}, {"user", conn.User}, {"node", a.Node}}
-	})
+	}, nil)
 }
 
 func (*API) closeConnectionsOfUser(c *request) error {
@@ -277,9 +312,10 @@ func (a *API) listChannels(c *request, conns []wire.OpenConn) error {
 			all = append(all, channelRef{conn, ch})
 		}
 	}
-	return list(c, listing[channelRef]{
+	return list(c, listing[channelRef, report.Channel]{
 		items: all, name: func(r channelRef) string { return r.name() },
-		object: func(r channelRef) object { return a.describeChannel(&r, &c.query) },
+		row:    func(r channelRef) report.Channel { return a.channelRow(&r, &c.query) },
+		object: func(r report.Channel) object { return describeChannel(&r, &c.query) },
 	})
 }
 
@@ -297,12 +333,12 @@ func (a *API) oneChannel(c *request) error {
 		if ch.Number != uint16(n) {
 			continue
 		}
-		o := a.describeChannel(&channelRef{conn, ch}, &c.query)
+		row := a.channelRow(&channelRef{conn, ch}, &c.query)
 		consumers := []object{}
 		for _, s := range conn.Session().Consumers(ch.Number) {
-			consumers = append(consumers, a.describeConsumer(s, isActive(s)))
+			consumers = append(consumers, describeConsumer(a.consumerRow(consumerRef{s, isActive(s)})))
 		}
-		return c.reply(append(o, member{"consumer_details", consumers}))
+		return c.reply(append(describeChannel(&row, &c.query), member{"consumer_details", consumers}))
 	}
 	return errNotFound
 }
@@ -312,27 +348,36 @@ type channelKey struct {
 	number     uint16
 }
 
-func (a *API) describeChannel(r *channelRef, q *query) object {
+// channelRow returns a channel as it is.
+func (a *API) channelRow(r *channelRef, q *query) report.Channel {
+	row := report.Channel{Connection: peerOf(r.conn.ConnInfo), Node: a.Node, VHost: r.conn.VHost, User: r.conn.User, ChannelInfo: r.ChannelInfo}
+	if !q.noStats {
+		row.Rates = a.meters.ratesOf(channelKey{r.conn.ID, r.Number}, channelCounts(&r.Counters))
+	}
+	return row
+}
+
+func describeChannel(r *report.Channel, q *query) object {
 	o := object{
-		{"name", r.name()},
+		{"name", channelName(r.Connection.Name, r.Number)},
 		{"number", int(r.Number)},
-		{"node", a.Node},
-		{"vhost", r.conn.VHost},
-		{"user", r.conn.User},
-		{"user_who_performed_action", r.conn.User},
+		{"node", r.Node},
+		{"vhost", r.VHost},
+		{"user", r.User},
+		{"user_who_performed_action", r.User},
 		{"state", "running"},
 		{"confirm", r.Confirms},
 		{"transactional", r.Transactional},
 		{"prefetch_count", int(r.Prefetch)},
 		{"global_prefetch_count", int(r.GlobalPrefetch)},
 		{"consumer_count", r.Consumers},
-		{"connection_details", connectionDetails(&r.conn)},
+		{"connection_details", peerDetails(&r.Connection)},
 	}
 	if q.noStats {
 		return o
 	}
 	return append(
 		o, member{"messages_unacknowledged", r.Unacked}, member{"messages_unconfirmed", r.Unconfirmed},
-		member{"message_stats", a.meters.appendKnown(nil, channelKey{r.conn.ID, r.Number}, channelCounts(&r.Counters), q)},
+		member{"message_stats", appendRates(nil, channelCounts(&r.Counters), q.shown(r.Rates))},
 	)
 }

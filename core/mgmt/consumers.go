@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/report"
 	"github.com/curfewmq/curfew/core/session"
 )
 
@@ -26,9 +28,10 @@ func (a *API) consumers(c *request) error {
 		p, q := x.Queue.Config(), y.Queue.Config()
 		return cmp.Or(cmp.Compare(p.VHost, q.VHost), cmp.Compare(p.Name, q.Name), cmp.Compare(x.Tag, y.Tag))
 	})
-	return list(c, listing[consumerRef]{
-		items: all, name: func(r consumerRef) string { return r.Tag },
-		object: func(r consumerRef) object { return a.describeConsumer(r.ConsumerInfo, r.active) },
+	return list(c, listing[consumerRef, report.Consumer]{
+		items: all, row: a.consumerRow, object: describeConsumer,
+		name:  func(r consumerRef) string { return r.Tag },
+		vhost: func(r consumerRef) string { return r.Queue.Config().VHost },
 	})
 }
 
@@ -59,36 +62,45 @@ func isActive(info session.ConsumerInfo) (active bool) {
 	return active
 }
 
-func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
-	cfg := info.Queue.Config()
-	peerHost, peerPort := splitAddress(info.Conn.Peer.Address)
+// consumerRow returns a consumer as it is.
+func (a *API) consumerRow(r consumerRef) report.Consumer {
+	cfg := r.Queue.Config()
+	return report.Consumer{
+		Connection: peerOf(r.Conn), Channel: r.Channel, Node: a.Node, User: r.Conn.User, Queue: cfg.Name, VHost: cfg.VHost,
+		Tag: r.Tag, NoAck: r.NoAck, Exclusive: r.Exclusive, Prefetch: r.Prefetch, DeliveryLease: r.DeliveryLease, Arguments: report.Table(r.Arguments),
+		SingleActive: cfg.SingleActive, Active: r.active,
+	}
+}
+
+func describeConsumer(r report.Consumer) object {
+	peerHost, peerPort := splitAddress(r.Connection.Address)
 	return object{
-		{"consumer_tag", info.Tag},
-		{"queue", object{{"name", cfg.Name}, {"vhost", cfg.VHost}}},
-		{"ack_required", !info.NoAck},
-		{"exclusive", info.Exclusive},
-		{"prefetch_count", int(info.Prefetch)},
-		{"delivery_lease", millisOrNull(info.DeliveryLease)},
-		{"arguments", jsonobj.OfTable(info.Arguments)},
-		{"active", active},
-		{"activity_status", activity(cfg, active)},
+		{"consumer_tag", r.Tag},
+		{"queue", object{{"name", r.Queue}, {"vhost", r.VHost}}},
+		{"ack_required", !r.NoAck},
+		{"exclusive", r.Exclusive},
+		{"prefetch_count", int(r.Prefetch)},
+		{"delivery_lease", millisOrNull(r.DeliveryLease)},
+		{"arguments", jsonobj.OfTable(amqp.Table(r.Arguments))},
+		{"active", r.Active},
+		{"activity_status", activity(&r)},
 		{"channel_details", object{
-			{"name", channelName(info.Conn.Name(), info.Channel)},
-			{"number", int(info.Channel)},
-			{"connection_name", info.Conn.Name()},
-			{"node", a.Node},
+			{"name", channelName(r.Connection.Name, r.Channel)},
+			{"number", int(r.Channel)},
+			{"connection_name", r.Connection.Name},
+			{"node", r.Node},
 			{"peer_host", peerHost},
 			{"peer_port", peerPort},
-			{"user", info.Conn.User},
+			{"user", r.User},
 		}},
 	}
 }
 
-func activity(cfg *queue.Config, active bool) string {
+func activity(r *report.Consumer) string {
 	switch {
-	case !cfg.SingleActive:
+	case !r.SingleActive:
 		return "up"
-	case active:
+	case r.Active:
 		return "single_active"
 	}
 	return "waiting"

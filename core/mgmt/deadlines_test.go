@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/report"
 )
 
 // dueAnswer is what a request for deadlines answers.
@@ -141,7 +142,7 @@ func TestDeadlinesRefuse(t *testing.T) {
 	r.do(404, "GET", "/api/deadlines/none", "")
 }
 
-// Sorting by an instant puts queues without one last in both directions, and a page of a hundred queues makes a hundred objects.
+// Sorting by an instant puts queues without one last in both directions, and a page of a hundred queues makes a hundred rows.
 func TestQueuesByInstant(t *testing.T) {
 	r := newRigWith(t, []chain.Named{{Name: "keeper", Plugin: keeper{}}})
 	const queues, due = 300, 30
@@ -165,11 +166,11 @@ func TestQueuesByInstant(t *testing.T) {
 			c.query, err = r.api.parseQuery(query)
 			must(t, err)
 			all, made := r.api.queueListing(c), 0
-			describe := all.object
-			all.object = func(q queueRef) object { made++; return describe(q) }
+			row := all.row
+			all.row = func(q queueRef) report.Queue { made++; return row(q) }
 			must(t, list(c, all))
 			if made != 100 {
-				t.Errorf("%s: %d objects were made", query, made)
+				t.Errorf("%s: %d rows were made", query, made)
 			}
 			var page struct{ Items []map[string]any }
 			must(t, json.Unmarshal(c.w.(*httptest.ResponseRecorder).Body.Bytes(), &page))

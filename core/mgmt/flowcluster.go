@@ -34,7 +34,7 @@ func mergeFlow(parts []object, limit int) object {
 	if out := len(edges) - limit; out > 0 {
 		edges = busiestEdges(edges, limit)
 		nodes = slices.DeleteFunc(nodes, unlinked(edges))
-		set(left, "edges", addValues(valueOf(left, "edges"), number(out)))
+		set(left, "edges", addValues(valueOf(left, "edges"), out))
 	}
 	set(o, "nodes", nonNil(nodes))
 	set(o, "edges", nonNil(edges))
@@ -65,6 +65,3 @@ func nonNil(all []object) []object {
 	}
 	return all
 }
-
-// number returns a number as it is read from JSON.
-func number(n int) any { return parsedNumber(int64(n)) }

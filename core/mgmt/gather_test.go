@@ -1,6 +1,7 @@
 package mgmt
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,16 +14,33 @@ import (
 	"testing"
 	"time"
 
+	"github.com/curfewmq/curfew/core/report"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// longPart is a list of so many queues in vhost b, of a kilobyte each, which is sent as a part. Of a list that breaks off the end is missing.
-func longPart(items int, whole bool) http.HandlerFunc {
+// longPart is a list of so many queues in vhost b, of a kilobyte each, which is sent as a part, in JSON or as rows. Of a list that breaks off
+// the end is missing.
+func longPart(items int, whole, rows bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set(filteredHeader, strconv.Itoa(items))
 		w.Header().Set(totalHeader, strconv.Itoa(items))
 		w.Header().Set(shardsHeader, "2")
+		if rows {
+			w.Header().Set("Content-Type", report.Type)
+			_ = report.Write[report.Queue](w, func(yield func(report.Row) bool) {
+				for i := range items {
+					q := report.QueueConfig{Name: fmt.Sprintf("q%06d", i), VHost: "b", Args: report.Args{{Name: "a", Value: strings.Repeat("x", 1000)}}}
+					if !yield(report.Row{Keys: report.Keys{Natural: report.KeyOf("b")}, Value: report.Queue{QueueConfig: q}}) {
+						return
+					}
+				}
+				if !whole {
+					panic(http.ErrAbortHandler)
+				}
+			})
+			return
+		}
 		for i := range items {
 			_, _ = fmt.Fprintf(w, `%s{"name":"q%06d","vhost":"b","arguments":{"a":"%s"}}`, map[bool]string{true: "[", false: ","}[i == 0], i, strings.Repeat("x", 1000))
 		}
@@ -55,10 +73,17 @@ func (c *cluster) askOver(node int, path string) (items int, header http.Header,
 
 // A list that is longer than what a node keeps of a part goes on to its reader while it is read. Nobody takes one that breaks off for complete.
 func TestLongParts(t *testing.T) {
+	for name, rows := range map[string]bool{"rows": true, "JSON": false} {
+		t.Run(name, func(t *testing.T) { longParts(t, rows) })
+	}
+}
+
+func longParts(t *testing.T, rows bool) {
+	t.Helper()
 	c := newCluster(t)
 	c.want(0, 201, "PUT", "/api/queues/a/q", "")
 	const items = 5000
-	c.nodes[1].answer(longPart(items, true))
+	c.nodes[1].answer(longPart(items, true, rows))
 	n, header, err := c.askOver(0, "/api/queues")
 	if must(t, err); header.Get(unreachableHeader) != "" || n != items+1 {
 		t.Errorf("got %d items, %v", n, header)
@@ -72,11 +97,11 @@ func TestLongParts(t *testing.T) {
 	if w := c.want(0, 200, "GET", "/api/queues?page=2&page_size=100&columns=name", ""); !strings.Contains(w.Body.String(), `"total_count":5001`) || !strings.Contains(w.Body.String(), "q000099") {
 		t.Errorf("got %.300s", w.Body)
 	}
-	c.nodes[1].answer(longPart(items, false))
+	c.nodes[1].answer(longPart(items, false, rows))
 	if _, _, err := c.askOver(0, "/api/queues"); err == nil {
 		t.Error("a list that broke off was taken for complete")
 	}
-	c.nodes[1].answer(longPart(10, false)) // this is known before the answer begins
+	c.nodes[1].answer(longPart(10, false, rows)) // this is known before the answer begins
 	if w := c.want(0, 200, "GET", "/api/queues", ""); w.Header().Get(unreachableHeader) != "curfew@n2" || w.Header().Get(missingHeader) != "b, d" {
 		t.Errorf("got %v", w.Header())
 	}
@@ -165,7 +190,7 @@ func TestDeepPagesCostAPage(t *testing.T) {
 			own := httptest.NewRecorder()
 			c.rigs[i].api.Forwarded().ServeHTTP(own, q)
 			mu.Lock()
-			sent[q.Header.Get(rangeHeader)] += strings.Count(own.Body.String(), `"name":`)
+			sent[q.Header.Get(rangeHeader)] += countRows(own.Body.Bytes())
 			mu.Unlock()
 			copyAll(w, own)
 		}))
@@ -185,6 +210,17 @@ func TestDeepPagesCostAPage(t *testing.T) {
 		}
 	}
 	c.want(0, 400, "GET", "/api/queues?page=1900&page_size=10", "")
+}
+
+// countRows returns how many queues a part has.
+func countRows(part []byte) (n int) {
+	next := report.Read[report.Queue](bytes.NewReader(part))
+	for r, err := next(); r != nil && err == nil; r, err = next() {
+		if r.N == 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // copyAll answers with what a recorder has.

@@ -62,10 +62,8 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 			total, filtered := 0, 0
 			err := selection.Read(a.survey, func(r *live.Reading, matched []*live.Entry) {
 				at, total, filtered = jsonobj.Instant(r.At), r.Queues(see), len(matched)
-				entries := v.order.Page(matched, (v.page-1)*v.size, v.size)
-				if v.part {
-					keys = v.order.Keys(entries)
-				}
+				var entries []*live.Entry
+				entries, keys = v.order.Page(matched, (v.page-1)*v.size, v.size)
 				for _, e := range entries {
 					page = append(page, queueRef{e.VHost, e.Mailbox, e.Config, a.Node})
 				}
@@ -77,7 +75,8 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 			rows, order := make(object, len(page)), make([]string, len(page))
 			for i, r := range page {
 				order[i] = r.cfg.VHost + "\x00" + r.cfg.Name
-				rows[i] = member{order[i], a.describeQueue(w.request, r).Pick(v.columns)}
+				row := a.queueRow(w.request, r)
+				rows[i] = member{order[i], describeQueue(&w.request.query, &row).Pick(v.columns)}
 			}
 			o := object{
 				{"at", at},

@@ -45,14 +45,14 @@ func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
 			o := a.now(w, of)
 			err := selection.Read(a.survey, func(_ *live.Reading, matched []*live.Entry) {
 				rows, names := object{}, []string{}
-				entries := order.Page(matched, (page-1)*size, size)
+				entries, keys := order.Page(matched, (page-1)*size, size)
 				for _, e := range entries {
 					name := e.Config.VHost + "\x00" + e.Config.Name
 					rows, names = append(rows, member{name, topRow(e)}), append(names, name)
 				}
 				o = append(o, member{"rows", rows}, member{"order", names}, member{"queues", len(matched)}, member{"page", page}, member{"page_count", max((len(matched)+size-1)/size, 1)})
 				if q.Has(partParameter) {
-					o.Add(keysMember, order.Keys(entries))
+					o.Add(keysMember, keys)
 				}
 			})
 			return o, err

@@ -81,9 +81,20 @@ func (c *comparison) same(path string) {
 	}
 }
 
-// Whatever is asked of whichever node, a list is that of a broker which has all, in its order, with its pages and totals.
+// Whatever is asked of whichever node, a list is that of a broker which has all, in its order, with its pages and totals. While a cluster is
+// upgraded, that is so for the nodes of both versions.
 func TestMergedLists(t *testing.T) {
+	for name, older := range map[string][]int{"nodes of one version": nil, "an older node": {1}, "a newer node": {0, 2}} {
+		t.Run(name, func(t *testing.T) { mergedLists(t, older) })
+	}
+}
+
+func mergedLists(t *testing.T, older []int) {
+	t.Helper()
 	c := newComparison(t, 1)
+	for _, i := range older {
+		c.nodes[i].older = true
+	}
 	for i, r := range c.rigs {
 		r.api.deep = []int{1, 7, deepPage}[i] // pages behind these are put together in two steps
 	}

@@ -100,8 +100,8 @@ func (*API) deleteParameter(c *request) error {
 // Global parameters.
 
 func (a *API) globalParameters(c *request) error {
-	return list(c, listing[store.GlobalParameter]{
-		items: a.Store.GlobalParameters(), object: definitions.GlobalParameter,
+	return list(c, listing[store.GlobalParameter, object]{
+		items: a.Store.GlobalParameters(), row: definitions.GlobalParameter,
 		name: func(p store.GlobalParameter) string { return p.Name },
 	})
 }

@@ -44,6 +44,15 @@ type peer struct {
 	client *http.Client
 	stead  atomic.Pointer[http.Handler] // answers instead of the API; nil = nothing does
 	down   bool
+	older  bool // it knows no rows
+}
+
+// Do implements [Peers].
+func (p *peer) Do(ctx context.Context, node wlog.NodeID, r *http.Request) (*http.Response, error) {
+	if p.older || p.nodes[node-1].older {
+		r.Header.Del(rowsHeader)
+	}
+	return p.cluster.Do(ctx, node, r)
 }
 
 // answer has something else answer for the node; nil = its API.
@@ -170,7 +179,7 @@ func (c *cluster) Nodes() []replicas.Node {
 	return all
 }
 
-// Do implements [Peers].
+// Do sends a request to a node.
 func (c *cluster) Do(ctx context.Context, node wlog.NodeID, r *http.Request) (*http.Response, error) {
 	p := c.nodes[node-1]
 	if p.down {

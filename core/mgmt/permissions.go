@@ -46,7 +46,7 @@ func (p *grants[G]) named(c *request) []G {
 }
 
 func (p *grants[G]) list(c *request) error {
-	return list(c, listing[G]{items: p.named(c), object: p.object, name: func(g G) string { user, _ := p.ends(g); return user }})
+	return list(c, listing[G, object]{items: p.named(c), row: p.object, name: func(g G) string { user, _ := p.ends(g); return user }})
 }
 
 func (p *grants[G]) listOfUser(c *request) error {

@@ -73,12 +73,9 @@ func (q *query) wants(names ...string) bool {
 	return q.needs == nil || slices.ContainsFunc(q.needs, func(name string) bool { return slices.Contains(names, name) })
 }
 
-// within reports whether o has all members that are needed.
-func (q *query) within(o object) bool {
-	return q.needs != nil && !slices.ContainsFunc(q.needs, func(name string) bool {
-		_, ok := o.Value(name)
-		return !ok
-	})
+// within reports whether all members that are needed are of some.
+func (q *query) within(some func(name string) bool) bool {
+	return q.needs != nil && !slices.ContainsFunc(q.needs, func(name string) bool { return !some(name) })
 }
 
 func parseColumns(s string) (paths [][]string, err error) {

@@ -10,6 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
+	"github.com/curfewmq/curfew/core/report"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -26,7 +27,7 @@ type queueRef struct {
 func (a *API) queues(c *request) error { return list(c, a.queueListing(c)) }
 
 // queueListing is the queues that the request is about.
-func (a *API) queueListing(c *request) listing[queueRef] {
+func (a *API) queueListing(c *request) listing[queueRef, report.Queue] {
 	var all []queueRef
 	for _, v := range c.visible() {
 		from := len(all)
@@ -35,9 +36,30 @@ func (a *API) queueListing(c *request) listing[queueRef] {
 		}
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	}
-	return listing[queueRef]{
-		items: all, name: func(r queueRef) string { return r.cfg.Name }, field: newQueueField(), timely: timelyMembers,
-		object: func(r queueRef) object { return a.describeQueue(c, r) },
+	var made, shown report.Queue // for all queues: each would be an allocation
+	return listing[queueRef, report.Queue]{
+		items: all, field: newQueueField(), timely: timelyMembers,
+		name:  func(r queueRef) string { return r.cfg.Name },
+		vhost: func(r queueRef) string { return r.cfg.VHost },
+		row: func(r queueRef) report.Queue {
+			a.fillQueue(c, r, &made)
+			return made
+		},
+		object: func(q report.Queue) object {
+			shown = q
+			return describeQueue(&c.query, &shown)
+		},
+	}
+}
+
+// config returns what is known of a queue without looking at it.
+func (r queueRef) config() report.QueueConfig {
+	cfg := r.cfg
+	return report.QueueConfig{
+		Name: cfg.Name, VHost: cfg.VHost, Node: r.node, Kind: cfg.Kind, Strategy: cfg.Strategy,
+		Durable: cfg.Durable, AutoDelete: cfg.AutoDelete, Exclusive: cfg.Exclusive, Args: report.Args(cfg.Args),
+		Policy: nameOfPolicy(cfg.Policies.User), OperatorPolicy: nameOfPolicy(cfg.Policies.Operator),
+		Definition: report.Definition(cfg.Policies.Definition()), DeliveryLease: cfg.DeliveryLease,
 	}
 }
 
@@ -45,21 +67,32 @@ func (a *API) queueListing(c *request) listing[queueRef] {
 // have: see namedCount.
 var queueFields = [...]struct {
 	name any
-	get  func(queueRef) any
+	get  func(*report.QueueConfig) any
 }{
-	{"name", func(r queueRef) any { return r.cfg.Name }},
-	{"vhost", func(r queueRef) any { return r.cfg.VHost }},
-	{"type", func(r queueRef) any { return r.cfg.Kind }},
-	{"durable", func(r queueRef) any { return r.cfg.Durable }},
-	{"auto_delete", func(r queueRef) any { return r.cfg.AutoDelete }},
-	{"exclusive", func(r queueRef) any { return r.cfg.Exclusive }},
-	{"arguments", func(r queueRef) any { return jsonobj.OfArgs(r.cfg.Args) }},
-	{"node", func(r queueRef) any { return r.node }},
-	{"policy", func(r queueRef) any { return policyName(r.cfg.Policies.User) }},
-	{"operator_policy", func(r queueRef) any { return policyName(r.cfg.Policies.Operator) }},
-	{"effective_policy_definition", func(r queueRef) any { return definitions.PolicyDefinition(r.cfg.Policies.Definition()) }},
-	{"expiry_strategy", func(r queueRef) any { return r.cfg.Strategy }},
-	{"delivery_lease", func(r queueRef) any { return millisOrNull(r.cfg.DeliveryLease) }},
+	{"name", func(q *report.QueueConfig) any { return q.Name }},
+	{"vhost", func(q *report.QueueConfig) any { return q.VHost }},
+	{"type", func(q *report.QueueConfig) any { return q.Kind }},
+	{"durable", func(q *report.QueueConfig) any { return q.Durable }},
+	{"auto_delete", func(q *report.QueueConfig) any { return q.AutoDelete }},
+	{"exclusive", func(q *report.QueueConfig) any { return q.Exclusive }},
+	{"arguments", func(q *report.QueueConfig) any { return jsonobj.OfArgs(hook.Args(q.Args)) }},
+	{"node", func(q *report.QueueConfig) any { return q.Node }},
+	{"policy", func(q *report.QueueConfig) any { return jsonobj.OrNull(q.Policy) }},
+	{"operator_policy", func(q *report.QueueConfig) any { return jsonobj.OrNull(q.OperatorPolicy) }},
+	{"effective_policy_definition", func(q *report.QueueConfig) any {
+		return definitions.PolicyDefinition(policies.Definition(q.Definition))
+	}},
+	{"expiry_strategy", func(q *report.QueueConfig) any { return q.Strategy }},
+	{"delivery_lease", func(q *report.QueueConfig) any { return millisOrNull(q.DeliveryLease) }},
+}
+
+func isQueueField(name string) bool {
+	for i := range queueFields {
+		if queueFields[i].name == name {
+			return true
+		}
+	}
+	return false
 }
 
 // millisOrNull returns a duration as JSON has it: null if there is none.
@@ -70,9 +103,11 @@ func millisOrNull(d time.Duration) any {
 	return d.Milliseconds()
 }
 
-func policyName(p *policies.Policy) any {
+func policyName(p *policies.Policy) any { return jsonobj.OrNull(nameOfPolicy(p)) }
+
+func nameOfPolicy(p *policies.Policy) string {
 	if p == nil {
-		return nil
+		return ""
 	}
 	return p.Name
 }
@@ -116,6 +151,7 @@ func newQueueField() func(r queueRef, name string) (value any, ok bool) {
 		key    func(*queue.Stats) int64
 		timely bool
 		value  any
+		cfg    report.QueueConfig // for all queues: each would be an allocation
 	)
 	look := func(q *queue.Queue) {
 		s := q.Stats()
@@ -126,7 +162,8 @@ func newQueueField() func(r queueRef, name string) (value any, ok bool) {
 	return func(r queueRef, name string) (any, bool) {
 		for i := range queueFields {
 			if queueFields[i].name == name {
-				return queueFields[i].get(r), true
+				cfg = r.config()
+				return queueFields[i].get(&cfg), true
 			}
 		}
 		if known != name {
@@ -141,29 +178,40 @@ func newQueueField() func(r queueRef, name string) (value any, ok bool) {
 	}
 }
 
-// describeQueue returns a queue as an object, and asks the queue only for members that the query wants. A queue that was deleted
-// has the members that are known without it.
-func (a *API) describeQueue(c *request, r queueRef) object {
-	o, q := make(object, len(queueFields)), &c.query
+// queueRow returns a queue as it is.
+func (a *API) queueRow(c *request, r queueRef) (row report.Queue) {
+	a.fillQueue(c, r, &row)
+	return row
+}
+
+// fillQueue makes a row of a queue. It asks the queue only for members that the query wants.
+func (a *API) fillQueue(c *request, r queueRef, row *report.Queue) {
+	*row = report.Queue{QueueConfig: r.config()}
+	if !c.query.within(isQueueField) {
+		a.lookAt(c, r, row)
+	}
+}
+
+// describeQueue returns a queue as an object. A queue that was deleted has the members that are known without it.
+func describeQueue(q *query, r *report.Queue) object {
+	const stats = 30 // members
+	o := make(object, len(queueFields), len(queueFields)+stats)
 	for i := range queueFields {
-		o[i] = member{queueFields[i].name, queueFields[i].get(r)}
+		o[i] = member{queueFields[i].name, queueFields[i].get(&r.QueueConfig)}
 	}
-	if q.within(o) {
+	switch {
+	case !r.Seen:
 		return o
-	}
-	s, err := look(r.mailbox)
-	if err != nil {
+	case r.Gone:
 		return append(o, member{"state", "down"})
-	}
-	if !q.noStats {
-		return a.appendStats(o, c, r, s)
-	}
-	if q.queueTotals {
+	case !q.noStats:
+		return appendStats(o, q, r)
+	case q.queueTotals:
 		var d depth
-		d.add(&s.Stats)
+		d.add(&r.Stats)
 		o = appendCounts(o, d.counts())
 	}
-	return append(o, member{"state", s.state()})
+	return append(o, member{"state", stateOf(r)})
 }
 
 // mailbox returns the queue that the path names.
@@ -187,10 +235,11 @@ func (a *API) queue(c *request) error {
 func (a *API) queueObject(c *request, r queueRef) object {
 	consumers := []object{}
 	for _, s := range consumersOf(r.mailbox) {
-		consumers = append(consumers, a.describeConsumer(s.ConsumerInfo, s.active))
+		consumers = append(consumers, describeConsumer(a.consumerRow(s)))
 	}
+	row := a.queueRow(c, r)
 	return append(
-		a.describeQueue(c, r),
+		describeQueue(&c.query, &row),
 		member{"effective_settings", effectiveSettings(r.cfg)}, member{"consumer_details", consumers}, member{"incoming", []any{}}, member{"deliveries", []any{}},
 	)
 }

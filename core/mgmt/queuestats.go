@@ -3,6 +3,7 @@ package mgmt
 import (
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/report"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wire"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -42,43 +43,47 @@ func depthOf(vs ...*vhost.VHost) (d depth) {
 }
 
 func (d depth) counts() []namedCount {
-	counts := make([]namedCount, len(d), len(d)+8) // with capacity for queueCounts
+	counts := make([]namedCount, len(d))
 	for i, name := range depthNames {
 		counts[i] = namedCount{name[0], name[1], d[i]}
 	}
 	return counts
 }
 
-// queueSnapshot is a queue at one moment.
-type queueSnapshot struct {
-	queue.Stats
-	head      queue.Head // zero without messages
-	stopped   bool
-	exclusive string // tag of the exclusive consumer
-	single    string // tag of the single active consumer
-}
-
-// look returns a snapshot of a queue. It fails if the queue was deleted.
-func look(m *queue.Mailbox) (s queueSnapshot, err error) {
-	single := m.Config().SingleActive
-	err = m.Look(func(q *queue.Queue) {
-		s.Stats = q.Stats()
-		s.head, _ = q.Head()
-		s.stopped = q.Stopped() != nil
+// lookAt notes in a row how the queue is.
+func (a *API) lookAt(c *request, r queueRef, row *report.Queue) {
+	single := r.cfg.SingleActive
+	row.Seen = true
+	row.Gone = r.mailbox.Look(func(q *queue.Queue) {
+		row.Stats = q.Stats()
+		row.Head, _ = q.Head()
+		row.Stopped = q.Stopped() != nil
 		for _, c := range q.Consumers() {
 			if c.Exclusive {
-				s.exclusive = c.Tag
+				row.ExclusiveTag = c.Tag
 			}
 			if single && c.Active {
-				s.single = c.Tag
+				row.SingleActiveTag = c.Tag
 			}
 		}
-	})
-	return s, err
+	}) != nil
+	if row.Gone || c.query.noStats {
+		return
+	}
+	row.Now = a.Clock().Add(r.vhost.Offset())
+	if r.cfg.Exclusive {
+		if owner, ok := c.connectionsByID()[r.vhost.OwnerOf(r.cfg.Name)]; ok {
+			row.Owner = &report.Peer{Name: owner.Name(), Address: owner.Peer.Address}
+		}
+	}
+	if c.query.wantsRates() {
+		counts := countsOf(&row.Stats)
+		row.Rates = a.meters.ratesOf(queueKey{r.mailbox}, counts[:])
+	}
 }
 
-func (s *queueSnapshot) state() string {
-	if s.stopped {
+func stateOf(r *report.Queue) string {
+	if r.Stopped {
 		return "stopped"
 	}
 	return "running"
@@ -87,35 +92,55 @@ func (s *queueSnapshot) state() string {
 // queueKey is the key of a queue's rates. A queue that is declared anew has another mailbox, and begins with none.
 type queueKey struct{ mailbox *queue.Mailbox }
 
+// wantsRates reports whether members of queues are needed that have rates, or go with those that have.
+func (q *query) wantsRates() bool {
+	return q.wants("message_stats", "messages_details", "messages_ready_details", "messages_unacknowledged_details", "messages_held_details")
+}
+
+// countsOf returns what rates of a queue are of: its depths, and then its counters by RabbitMQ's names. Messages that basic.get fetched count as
+// delivered. It is an array, which costs no allocation for each queue.
+func countsOf(s *queue.Stats) [len(depth{}) + 6]namedCount {
+	var d depth
+	d.add(s)
+	at := func(i int) namedCount { return namedCount{depthNames[i][0], depthNames[i][1], d[i]} }
+	return [...]namedCount{
+		at(0), at(1), at(2), at(3),
+		{"ack", "ack_details", int64(s.Acked)},
+		{"deliver", "deliver_details", int64(s.Delivered)},
+		{"deliver_get", "deliver_get_details", int64(s.Delivered + s.DeliveredNoAck)},
+		{"deliver_no_ack", "deliver_no_ack_details", int64(s.DeliveredNoAck)},
+		{"publish", "publish_details", int64(s.Published)},
+		{"redeliver", "redeliver_details", int64(s.Redelivered)},
+	}
+}
+
 // appendStats appends the members of a queue's object that change all the time.
-func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) object {
+func appendStats(o object, q *query, r *report.Queue) object {
 	o = append(
 		o,
-		member{"state", s.state()}, member{"consumers", s.Consumers},
-		member{"exclusive_consumer_tag", jsonobj.OrNull(s.exclusive)}, member{"single_active_consumer_tag", jsonobj.OrNull(s.single)},
-		member{"recoverable_slaves", nil}, member{"message_bytes_ready", s.ReadyBytes},
-		member{"messages_persistent", s.Persistent}, member{"messages_ram", s.InMemory},
-		member{"next_deadline", jsonobj.Instant(s.NextDeadline)}, member{"next_release", jsonobj.Instant(s.NextRelease)}, member{"lease_expires_at", jsonobj.Instant(s.LeaseExpires)},
-		member{"messages_expired", s.Expired()},
-		member{"messages_dead_lettered", byReason(&s.DeadLettered)}, member{"messages_dropped", byReason(&s.Dropped)},
-		member{"messages_redriven", s.DeadLettered[hook.ReasonRedriven]}, member{"messages_cancelled", s.Dropped[hook.ReasonCancelled]},
-		member{"delivery_leases_ended", s.LeasesEnded},
+		member{"state", stateOf(r)}, member{"consumers", r.Consumers},
+		member{"exclusive_consumer_tag", jsonobj.OrNull(r.ExclusiveTag)}, member{"single_active_consumer_tag", jsonobj.OrNull(r.SingleActiveTag)},
+		member{"recoverable_slaves", nil}, member{"message_bytes_ready", r.ReadyBytes},
+		member{"messages_persistent", r.Persistent}, member{"messages_ram", r.InMemory},
+		member{"next_deadline", jsonobj.Instant(r.NextDeadline)}, member{"next_release", jsonobj.Instant(r.NextRelease)}, member{"lease_expires_at", jsonobj.Instant(r.LeaseExpires)},
+		member{"messages_expired", r.Expired()},
+		member{"messages_dead_lettered", byReason(&r.DeadLettered)}, member{"messages_dropped", byReason(&r.Dropped)},
+		member{"messages_redriven", r.DeadLettered[hook.ReasonRedriven]}, member{"messages_cancelled", r.Dropped[hook.ReasonCancelled]},
+		member{"delivery_leases_ended", r.LeasesEnded},
 	)
-	o = c.appendOwner(appendHead(o, a.Clock().Add(r.vhost.Offset()), &s.head), r)
-	var d depth
-	d.add(&s.Stats)
-	depths := d.counts()
-	if !c.query.wants("message_stats", "messages_details", "messages_ready_details", "messages_unacknowledged_details", "messages_held_details") {
+	o = appendHead(o, r.Now, &r.Head)
+	if r.Owner != nil {
+		o = append(o, member{"owner_pid_details", peerDetails(r.Owner)})
+	}
+	counts := countsOf(&r.Stats)
+	depths, counters := counts[:len(depth{})], counts[len(depth{}):]
+	if !q.wantsRates() {
 		return appendCounts(o, depths)
 	}
-	counts := append(depths, queueCounts(&s.Counters)...)
-	rates, known := a.meters.ratesOf(queueKey{r.mailbox}, counts)
-	ofDepths, ofCounts := rates[:len(depths)], rates[len(depths):]
-	if !known && c.query.unknown {
-		ofDepths, ofCounts = nil, nil
-	}
-	o = appendRates(o, depths, ofDepths)
-	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], ofCounts)})
+	rates := q.shown(r.Rates)
+	after := min(len(depths), len(rates))
+	o = appendRates(o, depths, rates[:after])
+	return append(o, member{"message_stats", appendRates(make(object, 0, 2*len(counters)), counters, rates[after:])})
 }
 
 // appendHead appends what is known of the message at the head of a queue whose time is now.
@@ -128,18 +153,6 @@ func appendHead(o object, now hook.Instant, h *queue.Head) object {
 		timestamp = h.Timestamp
 	}
 	return append(o, member{"oldest_message_age", age}, member{"head_message_timestamp", timestamp})
-}
-
-// appendOwner names the connection that owns an exclusive queue.
-func (c *request) appendOwner(o object, r queueRef) object {
-	if !r.cfg.Exclusive {
-		return o
-	}
-	owner, ok := c.connectionsByID()[r.vhost.OwnerOf(r.cfg.Name)]
-	if !ok {
-		return o
-	}
-	return append(o, member{"owner_pid_details", connectionDetails(&owner)})
 }
 
 // connectionsByID returns the open connections as they were when the request first asked.
@@ -170,16 +183,4 @@ func byReason(n *[hook.Reasons]uint64) object {
 		}
 	}
 	return o
-}
-
-// queueCounts returns a queue's counters by RabbitMQ's names. Messages that basic.get fetched count as delivered.
-func queueCounts(n *queue.Counters) []namedCount {
-	return []namedCount{
-		{"ack", "ack_details", int64(n.Acked)},
-		{"deliver", "deliver_details", int64(n.Delivered)},
-		{"deliver_get", "deliver_get_details", int64(n.Delivered + n.DeliveredNoAck)},
-		{"deliver_no_ack", "deliver_no_ack_details", int64(n.DeliveredNoAck)},
-		{"publish", "publish_details", int64(n.Published)},
-		{"redeliver", "redeliver_details", int64(n.Redelivered)},
-	}
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/report"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -100,35 +101,35 @@ type namedCount struct {
 	n             int64
 }
 
-// ratesOf returns the rates of counts, in the same order, and whether they say how it is now.
-func (ms *meters) ratesOf(key any, counts []namedCount) (rates []float64, known bool) {
-	ns := make([]int64, len(counts))
-	for i, it := range counts {
-		ns[i] = it.n
+// ratesOf returns the rates of counts, in the same order.
+func (ms *meters) ratesOf(key any, counts []namedCount) (r report.Rates) {
+	const most = 16 // of counts that cost no allocation
+	ns := make([]int64, 0, most)
+	for _, it := range counts {
+		ns = append(ns, it.n)
 	}
-	return ms.measure(key, ns)
+	r.PerSecond, r.Known = ms.measure(key, ns)
+	return r
 }
 
 // append appends counts with their rates.
 func (ms *meters) append(o object, key any, counts []namedCount) object {
-	rates, _ := ms.ratesOf(key, counts)
-	return appendRates(o, counts, rates)
+	return appendRates(o, counts, ms.ratesOf(key, counts).PerSecond)
 }
 
-// appendKnown is append for the answer to a query, which may want null for rates that are not known.
-func (ms *meters) appendKnown(o object, key any, counts []namedCount, q *query) object {
-	rates, known := ms.ratesOf(key, counts)
-	if !known && q.unknown {
-		rates = nil
+// shown returns the rates that the answer to a query shows; nil, as it may want, for those that are not known.
+func (q *query) shown(r report.Rates) []float64 {
+	if !r.Known && q.unknown {
+		return nil
 	}
-	return appendRates(o, counts, rates)
+	return r.PerSecond
 }
 
 // appendRates appends counts with their rates as RabbitMQ names them: "publish" and "publish_details". Without rates they are null.
 func appendRates(o object, counts []namedCount, rates []float64) object {
 	for i, it := range counts {
 		var rate any
-		if rates != nil {
+		if i < len(rates) {
 			rate = rates[i]
 		}
 		o = append(o, member{it.name, it.n}, member{it.details, object{{"rate", rate}}})

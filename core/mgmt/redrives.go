@@ -319,8 +319,10 @@ func (a *API) redrives(c *request) error {
 	for _, v := range c.visible() {
 		all = append(all, v.Redrives()...)
 	}
-	return list(c, listing[*vhost.RedriveJob]{
-		items: all, name: func(j *vhost.RedriveJob) string { return j.Request.From }, object: describeRedrive,
+	return list(c, listing[*vhost.RedriveJob, object]{
+		items: all, row: describeRedrive,
+		name:  func(j *vhost.RedriveJob) string { return j.Request.From },
+		vhost: func(j *vhost.RedriveJob) string { return j.VHost },
 	})
 }
 

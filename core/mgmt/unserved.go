@@ -55,11 +55,11 @@ func (a *API) noteServed(h http.Header, without []string) {
 	}
 }
 
-// ownPart returns a part of this node's that only says which vhosts it is about.
-func (a *API) ownPart() part {
-	p := part{header: http.Header{}}
+// ownPart returns a part of this node's that only says which vhosts it is about. Those of some shards are left out.
+func (a *API) ownPart(without []string) part {
+	p := part{status: http.StatusOK, header: http.Header{}}
 	p.node, _ = a.member(a.Node)
-	a.noteServed(p.header, nil)
+	a.noteServed(p.header, without)
 	return p
 }
 

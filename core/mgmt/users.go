@@ -12,7 +12,7 @@ import (
 func (a *API) listUsers(c *request) error { return listAccounts(c, a.users().List()) }
 
 func listAccounts(c *request, all []auth.Account) error {
-	return list(c, listing[auth.Account]{items: all, object: definitions.User, name: func(u auth.Account) string { return u.Name }})
+	return list(c, listing[auth.Account, object]{items: all, row: definitions.User, name: func(u auth.Account) string { return u.Name }})
 }
 
 func (a *API) usersWithoutPermissions(c *request) error {

@@ -21,10 +21,10 @@ func (a *API) vhosts(c *request) error {
 	if !c.query.noStats {
 		counters = a.channelCounters()
 	}
-	return list(c, listing[*vhost.VHost]{
+	return list(c, listing[*vhost.VHost, object]{
 		items: all, name: (*vhost.VHost).Name,
-		object: func(v *vhost.VHost) object { return a.describeVHost(v, counters) },
-		field:  func(v *vhost.VHost, name string) (any, bool) { return v.Name(), name == "name" },
+		row:   func(v *vhost.VHost) object { return a.describeVHost(v, counters) },
+		field: func(v *vhost.VHost, name string) (any, bool) { return v.Name(), name == "name" },
 	})
 }
 
@@ -103,11 +103,7 @@ func (a *API) startVHost(c *request) error {
 // The limits of vhosts.
 
 func (a *API) vhostLimits(c *request) error {
-	all := c.visible()
-	if c.vhost == nil && isMonitor(c.user) {
-		all = a.Store.VHosts()
-	}
-	return listLimits(c, "vhost", all, func(v *vhost.VHost) (string, object) { return v.Name(), definitions.VHostLimits(v) })
+	return listLimits(c, "vhost", c.watched(), func(v *vhost.VHost) (string, object) { return v.Name(), definitions.VHostLimits(v) })
 }
 
 func vhostLimitsByName(l *vhost.Limits) map[string]*hook.Limit {

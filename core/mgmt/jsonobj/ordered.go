@@ -41,6 +41,26 @@ func ParseItems(b []byte) (items []json.RawMessage, err error) {
 	return items, nil
 }
 
+// GobEncode implements [gob.GobEncoder].
+func (o Object) GobEncode() ([]byte, error) { return o.Append(nil), nil }
+
+// GobDecode implements [gob.GobDecoder].
+func (o *Object) GobDecode(b []byte) (err error) {
+	*o, err = ParseObject(b)
+	return err
+}
+
+// opened returns a value with its members, if it is JSON that was not read yet.
+func opened(v any) any {
+	raw, ok := v.(json.RawMessage)
+	if !ok {
+		return v
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return ordered(d)
+}
+
 // ordered reads the next value of valid JSON.
 func ordered(d *json.Decoder) any {
 	t, err := d.Token()

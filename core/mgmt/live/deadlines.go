@@ -107,7 +107,7 @@ func (d *Deadlines) state(r *Reading, matched []*Entry) object {
 		}
 	}
 	rows, order := object{}, []string{}
-	entries := d.Order.Page(timed, (d.Page-1)*d.Size, d.Size)
+	entries, keys := d.Order.Page(timed, (d.Page-1)*d.Size, d.Size)
 	for _, e := range entries {
 		key := e.Key()
 		rows.Add(key, e.row(r.At).object(e))
@@ -115,7 +115,7 @@ func (d *Deadlines) state(r *Reading, matched []*Entry) object {
 	}
 	o := append(counts.Object(d.Buckets), member{"rows", rows}, member{"order", order}, member{"total", len(timed)})
 	if d.KeysMember != "" {
-		o.Add(d.KeysMember, d.Order.Keys(entries))
+		o.Add(d.KeysMember, keys)
 	}
 	return o
 }

@@ -50,7 +50,8 @@ func checkPages(t *testing.T, o *Order, all, sorted []*Entry) {
 	t.Helper()
 	const size = 100
 	for from := 0; from <= len(all); from += size {
-		if got, want := o.Page(all, from, size), sorted[from:min(from+size, len(all))]; !slices.Equal(got, want) {
+		got, keys := o.Page(all, from, size)
+		if want := sorted[from:min(from+size, len(all))]; !slices.Equal(got, want) || len(keys) != len(want) {
 			t.Fatalf("%+v, from %d of %d: %d entries, want %d; they differ", *o, from, len(all), len(got), len(want))
 		}
 	}
