@@ -72,7 +72,7 @@ func (f *fold) read(extent uint32, d *definition.Definition) error {
 	if err := f.counted(extent, of, d); err != nil {
 		return err
 	}
-	return f.apply(d)
+	return f.apply(of, d)
 }
 
 // counted accounts for a definition. The numbers that the queues of a deleted vhost had are in no scope.
@@ -145,8 +145,12 @@ func (f *fold) readPart(extent uint32, d *definition.Definition) error {
 	*s.usage = w.usage
 	s.usage.compacted = w.usage.bytes
 	for d, err := range definition.Parse(w.definitions) {
+		var of scope
 		if err == nil {
-			err = f.apply(d)
+			of, err = f.scopeOf(d)
+		}
+		if err == nil {
+			err = f.apply(of, d)
 		}
 		if err != nil {
 			return fmt.Errorf("rewritten %s %q: %w", p.of.kind, p.of.vhost, err)
@@ -155,12 +159,8 @@ func (f *fold) readPart(extent uint32, d *definition.Definition) error {
 	return nil
 }
 
-// apply takes what a definition says.
-func (f *fold) apply(d *definition.Definition) error {
-	of, err := f.scopeOf(d)
-	if err != nil {
-		return err
-	}
+// apply applies a definition of a scope.
+func (f *fold) apply(of scope, d *definition.Definition) error {
 	if d.Op == opNumbers {
 		last, _ := d.Fields.Lookup(fieldLast)
 		n, _ := last.(int64)
