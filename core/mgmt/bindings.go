@@ -35,7 +35,11 @@ func (*API) bindings(c *request) error {
 
 func listBindings(c *request, all []binding) error {
 	definitions.SortBindings(all)
-	return list(c, listing[binding]{items: all, object: describeBinding, name: func(b binding) string { return b.Source }})
+	return list(c, listing[binding]{
+		items: all, object: describeBinding,
+		name:  func(b binding) string { return b.Source },
+		vhost: func(b binding) string { return b.VHost },
+	})
 }
 
 func describeBinding(b binding) object {

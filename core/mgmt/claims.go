@@ -76,30 +76,38 @@ func (a *API) ownersOf() map[string]wlog.NodeID {
 	return owners
 }
 
-// settle asks nodes again whose parts add up what is in shards that are taken from other parts.
-func (g *gathering) settle() error {
+// lostBy returns the shards of a part that are taken from other parts.
+func (g *gathering) lostBy(p *part) (shards []string) {
 	owners := g.api.ownersOf()
+	for _, c := range p.claims() {
+		if g.claimant(c.shard, owners[c.shard]) != p.node.ID {
+			shards = append(shards, c.shard)
+		}
+	}
+	return shards
+}
+
+// settle asks nodes again whose parts have what is taken from other parts.
+func (g *gathering) settle() {
 	var lost [][]string // by part
 	conflict := false
 	for i := range g.parts {
-		var without []string
-		for _, c := range g.parts[i].claims() {
-			if g.claimant(c.shard, owners[c.shard]) != g.parts[i].node.ID {
-				without = append(without, c.shard)
-			}
-		}
-		lost, conflict = append(lost, without), conflict || len(without) > 0
+		lost = append(lost, g.lostBy(&g.parts[i]))
+		conflict = conflict || len(lost[i]) > 0
 	}
 	if !conflict {
-		return nil
+		return
 	}
 	var parts []part
 	for i := range g.parts {
-		p, err := &g.parts[i], error(nil)
-		if len(lost[i]) > 0 {
-			if p, err = g.askWithout(&g.parts[i].node, strings.Join(lost[i], ",")); err != nil {
-				return err
-			}
+		p := &g.parts[i]
+		switch {
+		case len(lost[i]) == 0:
+		case g.api.isSelf(&p.node):
+			g.without = lost[i]
+			*p = g.api.ownPart(g.without)
+		default:
+			p = g.askWithout(&p.node, strings.Join(lost[i], ","))
 		}
 		if p == nil || p.status != http.StatusOK {
 			g.missing = append(g.missing, g.parts[i].node.Name)
@@ -108,38 +116,37 @@ func (g *gathering) settle() error {
 		parts = append(parts, *p)
 	}
 	g.parts = parts
-	return nil
 }
 
 // askWithout asks a node for its part without some shards. It returns nil if there is no complete answer in time.
-func (g *gathering) askWithout(n *replicas.Node, shards string) (*part, error) {
-	q := &question{merged: true, headers: func(string) map[string]string { return map[string]string{withoutHeader: shards} }}
-	if g.api.isSelf(n) {
-		return g.askSelf(g.endpoint, q)
+func (g *gathering) askWithout(n *replicas.Node, shards string) *part {
+	if g.question.without == nil {
+		g.question.without = map[string]string{}
 	}
-	parts, _ := g.askNodes([]replicas.Node{*n}, q)
+	g.question.without[n.Name] = shards
+	parts, _ := g.askNodes([]replicas.Node{*n}, &g.question)
 	if len(parts) == 0 {
-		return nil, nil //nolint:nilnil // which says that it is missing
-	}
-	return &parts[0], nil
-}
-
-// leftOut returns the shards whose vhosts the request leaves out.
-func (c *request) leftOut() []string {
-	if !c.part || c.r == nil || c.r.Header.Get(withoutHeader) == "" { // a watcher keeps no request
 		return nil
 	}
-	return strings.Split(c.r.Header.Get(withoutHeader), ",")
+	return &parts[0]
 }
 
-// leavesOut returns a function that reports whether a vhost is in a shard that the request leaves out; nil means that none is.
-func (c *request) leavesOut() func(*vhost.VHost) bool {
-	out := c.leftOut()
-	if len(out) == 0 {
+// readWithout returns the shards whose vhosts a request for a part leaves out.
+func readWithout(h http.Header) []string {
+	if h.Get(withoutHeader) == "" {
 		return nil
 	}
-	return func(v *vhost.VHost) bool {
-		shard, known := c.api.Placements.ShardOf(v.Name())
-		return known && slices.Contains(out, strconv.Itoa(int(shard)))
+	return strings.Split(h.Get(withoutHeader), ",")
+}
+
+// leavesOut reports whether a vhost is in a shard that the request leaves out.
+func (c *request) leavesOut(v *vhost.VHost) bool { return c.api.isIn(c.without, v.Name()) }
+
+// isIn reports whether a vhost is in one of some shards.
+func (a *API) isIn(shards []string, vhost string) bool {
+	if len(shards) == 0 {
+		return false
 	}
+	shard, known := a.Placements.ShardOf(vhost)
+	return known && slices.Contains(shards, strconv.Itoa(int(shard)))
 }

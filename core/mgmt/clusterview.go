@@ -40,9 +40,9 @@ func (c *request) sendView() error {
 }
 
 // viewed is the scope of what is made of the views of all nodes.
-var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-	g, ok, err := c.gather(e, question{})
-	if !ok {
+var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, _ *endpoint) error {
+	g, err := c.gather(question{})
+	if err != nil {
 		return err
 	}
 	views := g.views()
@@ -55,7 +55,9 @@ func (g *gathering) views() (all []replicas.View) {
 	for i := range g.parts {
 		var v replicas.View
 		p := &g.parts[i]
-		if err := json.Unmarshal(p.body, &v); err != nil {
+		if g.api.isSelf(&p.node) {
+			v = g.api.view()
+		} else if err := json.Unmarshal(p.body, &v); err != nil {
 			g.drop(p.node, err)
 			continue
 		}
@@ -328,9 +330,9 @@ const (
 
 // checked is the scope of checks that need the views of all nodes: whether the others could do without this one.
 func checked(reason string, lost func(a *API, v *shardView, others int) bool) scope {
-	return scope{name: "the node that is asked", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-		g, ok, err := c.gather(e, question{})
-		if !ok {
+	return scope{name: "the node that is asked", part: func(*request) {}, answer: func(c *request, _ *endpoint) error {
+		g, err := c.gather(question{})
+		if err != nil {
 			return err
 		}
 		all := c.api.critical(g.views(), func(v *shardView, others int) bool { return lost(c.api, v, others) })

@@ -27,8 +27,9 @@ func (a *API) consumers(c *request) error {
 		return cmp.Or(cmp.Compare(p.VHost, q.VHost), cmp.Compare(p.Name, q.Name), cmp.Compare(x.Tag, y.Tag))
 	})
 	return list(c, listing[consumerRef]{
-		items: all, name: func(r consumerRef) string { return r.Tag },
-		object: func(r consumerRef) object { return a.describeConsumer(r.ConsumerInfo, r.active) },
+		items: all, object: func(r consumerRef) object { return a.describeConsumer(r.ConsumerInfo, r.active) },
+		name:  func(r consumerRef) string { return r.Tag },
+		vhost: func(r consumerRef) string { return r.Queue.Config().VHost },
 	})
 }
 

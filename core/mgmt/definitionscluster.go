@@ -36,11 +36,20 @@ var exportSections = [...]struct {
 
 // exported is the scope of the definitions of all vhosts. They are complete, or there are none: somebody may restore them.
 var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-	g, ok, err := c.gather(e, question{})
-	if !ok {
+	own, err := c.capture(e)
+	if err != nil {
+		c.w.Header().Set("Retry-After", "1")
 		return err
 	}
-	all, own := g.sections()
+	if own.status != http.StatusOK {
+		own.copyTo(c.w)
+		return nil
+	}
+	g, err := c.gather(question{})
+	if err != nil {
+		return err
+	}
+	all, top := g.sections(own.body)
 	there := map[string]bool{}
 	for _, it := range all["vhosts"] {
 		there[textOf(it, "name")] = true
@@ -57,15 +66,18 @@ var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer:
 		c.w.Header().Set("Content-Disposition", attachment(name))
 	}
 	c.w.Header().Set("Content-Type", "application/json")
-	writeSections(timedWriter{ResponseWriter: c.w}, own, all)
+	writeSections(timedWriter{ResponseWriter: c.w}, top, all)
 	return nil
 }}
 
-// sections reads the parts of an export. own is the part of the node that is asked.
-func (g *gathering) sections() (all map[string][]json.RawMessage, own map[string]json.RawMessage) {
+// sections reads the parts of an export, of which this node's is in JSON, too. own are its members.
+func (g *gathering) sections(body []byte) (all map[string][]json.RawMessage, own map[string]json.RawMessage) {
 	all = map[string][]json.RawMessage{}
 	for i := range g.parts {
 		p := &g.parts[i]
+		if g.api.isSelf(&p.node) {
+			p.body = body
+		}
 		var top map[string]json.RawMessage
 		if err := json.Unmarshal(p.body, &top); err != nil {
 			g.drop(p.node, err)
@@ -74,7 +86,7 @@ func (g *gathering) sections() (all map[string][]json.RawMessage, own map[string
 		if g.api.isSelf(&p.node) {
 			own = top
 		}
-		elsewhere := g.elsewhere(p)
+		lost := g.lostBy(p)
 		for _, s := range exportSections {
 			if s.copied || top[s.name] == nil {
 				continue
@@ -84,7 +96,7 @@ func (g *gathering) sections() (all map[string][]json.RawMessage, own map[string
 				g.drop(p.node, err)
 				break
 			}
-			items = slices.DeleteFunc(items, func(it json.RawMessage) bool { return elsewhere(textOf(it, s.by)) })
+			items = slices.DeleteFunc(items, func(it json.RawMessage) bool { return g.api.isIn(lost, textOf(it, s.by)) })
 			all[s.name] = append(all[s.name], items...)
 		}
 	}

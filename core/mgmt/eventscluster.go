@@ -16,6 +16,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt/events"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/replicas"
 )
@@ -212,7 +213,7 @@ func (s *clusterStream) batch(ctx context.Context, first nodeEvent, came <-chan 
 		if x.seat == y.seat { // a node's order is kept
 			return 0
 		}
-		return compareValues(valueOf(x.object, "time"), valueOf(y.object, "time"))
+		return rows.Compare(valueOf(x.object, "time"), valueOf(y.object, "time"))
 	})
 	return all
 }

@@ -188,9 +188,9 @@ func TestMergeFlow(t *testing.T) {
 		for _, e := range edges {
 			nodes = append(nodes, object{{"vhost", valueOf(e, "vhost")}, {"queue", valueOf(e, "from")}})
 		}
-		return parsed(object{
+		return object{
 			{"at", 5}, {"complete", true}, {"nodes", nodes}, {"edges", edges}, {"cycles", []object{}}, {"left_out", object{{"components", 0}, {"edges", 1}}},
-		})
+		}
 	}
 	got := mergeFlow([]object{graph(edge("a", "q", "r", 1), edge("a", "s", "t", 9)), graph(edge("b", "q", "r", 5))}, 2)
 	want := `{"at":5,"complete":true,"nodes":[{"vhost":"a","queue":"s"},{"vhost":"b","queue":"q"}],"edges":[{"vhost":"a","from":"s","to":"t","rate":9.0},` +

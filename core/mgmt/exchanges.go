@@ -24,7 +24,11 @@ func (*API) exchanges(c *request) error {
 			all = append(all, exchangeRef{v, x})
 		}
 	}
-	return list(c, listing[exchangeRef]{items: all, name: func(r exchangeRef) string { return r.Name }, object: describeExchange})
+	return list(c, listing[exchangeRef]{
+		items: all, object: describeExchange,
+		name:  func(r exchangeRef) string { return r.Name },
+		vhost: func(r exchangeRef) string { return r.vhost.Name() },
+	})
 }
 
 func describeExchange(r exchangeRef) object {

@@ -2,6 +2,8 @@ package mgmt
 
 import (
 	"slices"
+
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
 // flowed is the scope of where dead letters go.
@@ -34,7 +36,7 @@ func mergeFlow(parts []object, limit int) object {
 	if out := len(edges) - limit; out > 0 {
 		edges = busiestEdges(edges, limit)
 		nodes = slices.DeleteFunc(nodes, unlinked(edges))
-		set(left, "edges", addValues(valueOf(left, "edges"), number(out)))
+		set(left, "edges", addValues(valueOf(left, "edges"), out))
 	}
 	set(o, "nodes", nonNil(nodes))
 	set(o, "edges", nonNil(edges))
@@ -45,18 +47,18 @@ func mergeFlow(parts []object, limit int) object {
 
 // busiestEdges returns the edges with the highest rates.
 func busiestEdges(edges []object, most int) []object {
-	slices.SortStableFunc(edges, func(x, y object) int { return compareValues(valueOf(y, "rate"), valueOf(x, "rate")) })
+	slices.SortStableFunc(edges, func(x, y object) int { return rows.Compare(valueOf(y, "rate"), valueOf(x, "rate")) })
 	return edges[:most]
 }
 
 // unlinked returns a function that reports whether none of the edges leads from or to a node.
 func unlinked(edges []object) func(object) bool {
-	linked := map[[2]any]bool{}
+	linked := map[[2]string]bool{}
 	for _, e := range edges {
-		linked[[2]any{valueOf(e, "vhost"), valueOf(e, "from")}] = true
-		linked[[2]any{valueOf(e, "vhost"), valueOf(e, "to")}] = true
+		linked[[2]string{textIn(e, "vhost"), textIn(e, "from")}] = true
+		linked[[2]string{textIn(e, "vhost"), textIn(e, "to")}] = true
 	}
-	return func(n object) bool { return !linked[[2]any{valueOf(n, "vhost"), valueOf(n, "queue")}] }
+	return func(n object) bool { return !linked[[2]string{textIn(n, "vhost"), textIn(n, "queue")}] }
 }
 
 func nonNil(all []object) []object {
@@ -65,6 +67,3 @@ func nonNil(all []object) []object {
 	}
 	return all
 }
-
-// number returns a number as it is read from JSON.
-func number(n int) any { return parsedNumber(int64(n)) }

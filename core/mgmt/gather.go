@@ -3,6 +3,7 @@ package mgmt
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
@@ -44,8 +46,11 @@ func (p *part) copyTo(w http.ResponseWriter) {
 type question struct {
 	merged bool // their answers are parts of one
 	long   bool // parts may be longer than maxHeld: the rest is read while the answer is written
-	// headers are more headers of the request for a part; nil = there are none.
-	headers func(node string) map[string]string
+	keys   bool // of a list, what its rows are sorted by is wanted
+
+	// By node; nodes that are not in them have none.
+	ranges  map[string]rows.Range // rows of a list that are wanted
+	without map[string]string     // shards that are taken from other parts
 }
 
 // mark sets the headers of a request to a node.
@@ -53,10 +58,14 @@ func (q *question) mark(h http.Header, node string) {
 	if q.merged {
 		h.Set(partHeader, "1")
 	}
-	if q.headers != nil {
-		for name, value := range q.headers(node) {
-			h.Set(name, value)
-		}
+	if q.keys {
+		h.Set(keysHeader, "1")
+	}
+	if r, ok := q.ranges[node]; ok {
+		h.Set(rangeHeader, fmt.Sprintf("%d-%d", r.From, r.To))
+	}
+	if shards := q.without[node]; shards != "" {
+		h.Set(withoutHeader, shards)
 	}
 }
 
@@ -152,49 +161,38 @@ func joinNames(names []string) string { return strings.Join(names, ", ") }
 // gathering is what the nodes have answered to a request that is about all of them.
 type gathering struct {
 	*request
-	endpoint *endpoint
-	parts    []part   // by the order of the nodes; the first one is not always this node's
+	question question
+	parts    []part   // by the order of the nodes; this node's has no body: its handler makes it
 	missing  []string // nodes whose part is not there
 	unserved []string // vhosts whose contents are in no part; see findUnserved
+
+	// What joins this node's answer with the parts; nil if it is another kind of answer.
+	sum   func(parts []object) object
+	whole func(g *gathering, parts [][]object) []object
 }
 
-// gather asks all nodes for their parts. ok is false if this node refuses the request: then all do, and its refusal is the answer.
-func (c *request) gather(e *endpoint, q question) (g *gathering, ok bool, err error) {
+// gather asks all other nodes for their parts. The handler then makes this node's, and answers with all.
+func (c *request) gather(q question) (*gathering, error) {
 	if err := c.hold().begin(c.r.Context()); err != nil {
 		c.w.Header().Set("Retry-After", "1")
-		return nil, false, err
+		return nil, err
 	}
 	q.merged = true
-	own, err := c.askSelf(e, &q)
-	switch {
-	case err != nil:
-		return nil, false, err
-	case own.status != http.StatusOK:
-		own.copyTo(c.w)
-		return nil, false, nil
-	}
 	others, missing := c.askOthers(&q)
 	if c.holding.isRefused() {
 		c.w.Header().Set("Retry-After", "1")
-		return nil, false, errGathers
+		return nil, errGathers
 	}
-	g = &gathering{request: c, endpoint: e, missing: missing}
-	for _, n := range c.api.Peers.Nodes() {
-		if c.api.isSelf(&n) {
-			g.parts = append(g.parts, *own)
+	g := &gathering{request: c, question: q, missing: missing}
+	for _, p := range g.inOrder(append(others, c.api.ownPart(nil))) {
+		if p.status != http.StatusOK {
+			g.drop(p.node, errStatus(p.status))
 			continue
 		}
-		i := slices.IndexFunc(others, func(p part) bool { return p.node.ID == n.ID })
-		if i < 0 {
-			continue
-		}
-		if others[i].status != http.StatusOK {
-			g.drop(others[i].node, errStatus(others[i].status))
-			continue
-		}
-		g.parts = append(g.parts, others[i])
+		g.parts = append(g.parts, p)
 	}
-	return g, true, nil
+	c.gathering = g
+	return g, nil
 }
 
 // drop leaves out a node whose part is unusable.

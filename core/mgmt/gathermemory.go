@@ -27,6 +27,7 @@ type gatherMemory struct {
 	gathers chan struct{} // has an element for each request
 	whole   chan struct{} // has an element while a request reads more than maxHeld of its parts as a whole
 	wait    time.Duration
+	longest int64 // row of another node, in bytes
 
 	mu sync.Mutex             // guards what follows
 	of map[string]*userPlaces // users with requests that have a place, or wait for one
@@ -40,7 +41,7 @@ type userPlaces struct {
 
 func newGatherMemory() *gatherMemory {
 	return &gatherMemory{
-		gathers: make(chan struct{}, maxGathers), whole: make(chan struct{}, 1), wait: gatherWait, of: map[string]*userPlaces{},
+		gathers: make(chan struct{}, maxGathers), whole: make(chan struct{}, 1), wait: gatherWait, longest: maxPart, of: map[string]*userPlaces{},
 	}
 }
 

@@ -3,34 +3,38 @@ package mgmt
 import (
 	"bufio"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"iter"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/mgmt/pattern"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
-// listing is a list to answer with. Its objects are made when they are needed: there may be a hundred thousand items, and most
-// requests ask for one page.
+// listing is a list to answer with, of a node's items. Their objects are made when they are needed: there may be a hundred thousand items, and
+// most requests ask for one page.
 type listing[T any] struct {
 	items  []T
 	object func(T) object
 	// name returns what the parameter name of a query is compared with; nil means that no item passes it.
 	name func(T) string
+	// vhost returns the vhost by which the items of several nodes are sorted among equals; nil means that they are sorted by node.
+	vhost func(T) string
 	// field returns a member without making the object, for sorting; ok is false if it cannot. nil means that it never can.
 	field func(item T, name string) (value any, ok bool)
 	// timely are members that are absent more often than not. Items without the one that the list is sorted by come last in either
 	// direction; without other members they are the lowest, as in RabbitMQ.
 	timely []string
+
+	total, filtered int   // items, and those whose names pass
+	keys            []any // what the items are sorted by; nil = they are in their own order
 }
 
 // listObjects answers with objects. Their names are their members of that name, if they have one.
 func listObjects(c *request, all []object) error {
-	l := listing[object]{items: all, object: func(o object) object { return o }}
+	l := listing[object]{items: all, object: func(o object) object { return o }, vhost: func(o object) string { return textIn(o, "vhost") }}
 	if len(all) > 0 {
 		if _, named := all[0].Value("name"); named {
 			l.name = nameOf
@@ -39,35 +43,158 @@ func listObjects(c *request, all []object) error {
 	return list(c, l)
 }
 
-func nameOf(o object) string {
-	v, _ := o.Value("name")
-	name, _ := v.(string)
-	return name
+func nameOf(o object) string { return textIn(o, "name") }
+
+func textIn(o object, name string) string {
+	text, _ := valueOf(o, name).(string)
+	return text
 }
 
-// list answers with the items that the query asks for.
+// list answers with the items that the query asks for. If all nodes are asked, those of other nodes are among them.
 func list[T any](c *request, l listing[T]) error {
-	q, total := &c.query, len(l.items)
+	if g := c.gathering; g != nil && g.whole != nil {
+		own := make([]object, len(l.items))
+		for i := range l.items {
+			own[i] = l.object(l.items[i])
+		}
+		return g.listWhole(own)
+	}
+	l.total = len(l.items)
 	if err := l.filter(c); err != nil {
 		return err
 	}
-	l.sort(q)
+	l.filtered = len(l.items)
+	if c.asksKeys() {
+		c.query.columns, c.query.needs = nil, append([]string{}, c.query.sort[:min(len(c.query.sort), 1)]...)
+	}
+	l.sort(&c.query)
 	if c.part {
-		return l.sendPart(c, total)
+		return l.sendPart(c)
 	}
-	if q.page == 0 {
-		l.stream(c)
-		return nil
+	if c.gathering == nil {
+		l.vhost = nil // there are no rows of other nodes
 	}
-	p, err := q.pageOf(len(l.items))
+	m, p, err := l.merge(c)
 	if err != nil {
 		return err
 	}
-	objects := []object{}
-	for _, it := range l.items[p.from:min(p.from+q.size, len(l.items))] {
-		objects = append(objects, l.object(it).Pick(q.columns))
+	if c.gathering != nil {
+		c.gathering.mark()
 	}
-	writeObject(c.w, http.StatusOK, p.object(q, objects, total))
+	if c.query.page > 0 {
+		return l.reply(c, m, p)
+	}
+	c.streamObjects(func(yield func(object) bool) {
+		for r := m.Next(); r != nil && yield(l.render(r)); {
+			r = m.Next()
+		}
+		if m.Err != nil { // nobody must take the list for complete
+			panic(http.ErrAbortHandler)
+		}
+	})
+	return nil
+}
+
+// merge begins to merge the items with those of the other nodes, if they are asked. Of a page, what is before it is taken.
+func (l *listing[T]) merge(c *request) (m *rows.Merge, p pageRange, err error) {
+	q, g := &c.query, c.gathering
+	own := rows.Run{Node: c.api.Node, Total: l.total, Filtered: l.filtered, Next: l.rows(0, len(l.items))}
+	if g != nil && g.question.keys {
+		own.Next = rows.Counted(own.Next)
+	}
+	m = l.mergeRuns(c, &own)
+	if q.page == 0 {
+		return m, p, nil
+	}
+	if p, err = q.pageOf(m.Counts()); err != nil {
+		return m, p, err
+	}
+	switch {
+	case g == nil: // the own items are the list
+		own.Next = l.rows(p.from, len(l.items))
+	case g.question.keys:
+		ranges := m.Ranges(p.from, q.size)
+		if err := g.broken(m); err != nil {
+			return m, p, err
+		}
+		g.askRanges(ranges)
+		own.Next = l.rows(ranges[own.Node].From, ranges[own.Node].To)
+	default:
+		for range p.from {
+			m.Next()
+		}
+		return m, p, nil
+	}
+	return l.mergeRuns(c, &own), p, nil
+}
+
+// mergeRuns begins to merge the items of all nodes, in the order of the nodes.
+func (l *listing[T]) mergeRuns(c *request, own *rows.Run) *rows.Merge {
+	m := rows.NewMerge(l.order(&c.query))
+	if c.gathering == nil {
+		_ = m.Add(own) // own rows can be read
+		return m
+	}
+	for i := range c.gathering.parts {
+		p := &c.gathering.parts[i]
+		r, err := own, error(nil)
+		if !c.api.isSelf(&p.node) {
+			r, err = c.gathering.run(p, l.vhost != nil)
+		}
+		if err == nil {
+			err = m.Add(r)
+		}
+		if err != nil {
+			c.gathering.drop(p.node, err)
+		}
+	}
+	return m
+}
+
+// rows returns a function that returns the next of some items as a row; nil at the end.
+func (l *listing[T]) rows(from, to int) func() (*rows.Row, error) {
+	return func() (*rows.Row, error) {
+		if from >= to {
+			return nil, nil //nolint:nilnil // the end
+		}
+		r := &rows.Row{Value: &l.items[from]}
+		if l.keys != nil {
+			r.Key = l.keys[from]
+		}
+		if l.vhost != nil {
+			r.Natural = l.vhost(l.items[from])
+		}
+		from++
+		return r, nil
+	}
+}
+
+// render returns the object of a row: of an own item, or of another node's, which is one.
+func (l *listing[T]) render(r *rows.Row) object {
+	if own, ok := r.Value.(*T); ok {
+		return l.object(*own)
+	}
+	return r.Value.(object)
+}
+
+// reply answers with a page, whose rows are next.
+func (l *listing[T]) reply(c *request, m *rows.Merge, p pageRange) error {
+	objects := []object{}
+	for len(objects) < c.query.size {
+		r := m.Next()
+		if r == nil {
+			break
+		}
+		objects = append(objects, l.render(r).Pick(c.query.columns))
+	}
+	o := p.object(&c.query, objects)
+	if g := c.gathering; g != nil {
+		if err := g.broken(m); err != nil {
+			return err
+		}
+		o = g.incomplete(o)
+	}
+	writeObject(c.w, http.StatusOK, o)
 	return nil
 }
 
@@ -89,12 +216,13 @@ func (l *listing[T]) filter(c *request) error {
 type pageRange struct {
 	from     int // items before it
 	filtered int // items of the list
+	total    int // items without the filter
 	pages    int
 }
 
 // pageOf returns the page of a list with so many items.
-func (q *query) pageOf(filtered int) (p pageRange, err error) {
-	p.filtered, p.pages = filtered, (filtered+q.size-1)/q.size
+func (q *query) pageOf(filtered, total int) (p pageRange, err error) {
+	p.filtered, p.total, p.pages = filtered, total, (filtered+q.size-1)/q.size
 	if q.page > max(p.pages, 1) {
 		return p, &failure{
 			http.StatusBadRequest, "page_out_of_range",
@@ -105,8 +233,8 @@ func (q *query) pageOf(filtered int) (p pageRange, err error) {
 	return p, nil
 }
 
-// object returns the answer with the items of the page, of so many without the filter.
-func (p *pageRange) object(q *query, items []object, total int) object {
+// object returns the answer with the items of the page.
+func (p *pageRange) object(q *query, items []object) object {
 	return object{
 		{"filtered_count", p.filtered},
 		{"item_count", len(items)},
@@ -114,11 +242,12 @@ func (p *pageRange) object(q *query, items []object, total int) object {
 		{"page", q.page},
 		{"page_count", p.pages},
 		{"page_size", q.size},
-		{"total_count", total},
+		{"total_count", p.total},
 	}
 }
 
-// sort puts the items in the order that the query asks for. It makes one object at a time, and keeps only what it sorts by.
+// sort puts the items in the order that the query asks for, up to the end of the page. It makes one object at a time, and keeps only what it
+// sorts by.
 func (l *listing[T]) sort(q *query) {
 	if q.sort == nil {
 		if q.reverse {
@@ -126,76 +255,32 @@ func (l *listing[T]) sort(q *query) {
 		}
 		return
 	}
-	type keyed struct {
-		item T
-		key  any
+	n := len(l.items)
+	if q.page > 0 && q.page <= n/q.size {
+		n = q.page * q.size
 	}
-	all := make([]keyed, len(l.items))
-	for i, it := range l.items {
-		all[i] = keyed{it, l.key(it, q.sort)}
+	items := make([]T, 0, n)
+	l.keys = make([]any, 0, n)
+	for _, p := range l.order(q).First(len(l.items), n, func(at int) any { return l.member(at, q.sort) }) {
+		items, l.keys = append(items, l.items[p.At]), append(l.keys, p.Key)
 	}
-	slices.SortStableFunc(all, func(a, b keyed) int { return compareValues(a.key, b.key) })
-	absent := 0
-	if len(q.sort) == 1 && slices.Contains(l.timely, q.sort[0]) {
-		for absent < len(all) && all[absent].key == nil {
-			absent++
-		}
-	}
-	if q.reverse {
-		slices.Reverse(all[absent:])
-	}
-	for i, k := range slices.Concat(all[absent:], all[:absent]) {
-		l.items[i] = k.item
-	}
+	l.items = items
 }
 
-func (l *listing[T]) key(it T, path []string) any {
+// order returns the order that the query asks for.
+func (l *listing[T]) order(q *query) rows.Order {
+	return rows.Order{Reverse: q.reverse, AbsentLast: len(q.sort) == 1 && slices.Contains(l.timely, q.sort[0])}
+}
+
+// member returns what an item has at a path.
+func (l *listing[T]) member(i int, path []string) any {
 	if len(path) == 1 && l.field != nil {
-		if v, ok := l.field(it, path[0]); ok {
+		if v, ok := l.field(l.items[i], path[0]); ok {
 			return v
 		}
 	}
-	v, _ := l.object(it).Find(path)
+	v, _ := l.object(l.items[i]).Find(path)
 	return v
-}
-
-// compareValues orders values as RabbitMQ does: absent ones, numbers, booleans, strings, and then all others, which are equal.
-func compareValues(a, b any) int {
-	rankA, x := sortKey(a)
-	rankB, y := sortKey(b)
-	if rankA == rankString && rankB == rankString {
-		return strings.Compare(a.(string), b.(string))
-	}
-	return cmp.Or(cmp.Compare(rankA, rankB), cmp.Compare(x, y))
-}
-
-const rankString = 3
-
-// sortKey returns the rank of a value's type, and the value if it is a number or a boolean.
-func sortKey(v any) (rank int, n float64) {
-	switch v := v.(type) {
-	case nil:
-		return 0, 0
-	case int:
-		return 1, float64(v)
-	case int64:
-		return 1, float64(v)
-	case uint64:
-		return 1, float64(v)
-	case float64:
-		return 1, v
-	case json.Number:
-		n, _ = v.Float64() // one that is too large is infinite
-		return 1, n
-	case bool:
-		if v {
-			n = 1
-		}
-		return 2, n
-	case string:
-		return rankString, 0
-	}
-	return rankString + 1, 0
 }
 
 const (
@@ -217,17 +302,6 @@ func (w timedWriter) Write(b []byte) (int, error) {
 	// A writer without deadlines, as tests have, has other limits.
 	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(cmp.Or(w.most, writeTimeout)))
 	return w.ResponseWriter.Write(b)
-}
-
-// stream writes the items one after another, so that a long list is never in memory as a whole.
-func (l *listing[T]) stream(c *request) {
-	c.streamObjects(func(yield func(object) bool) {
-		for _, it := range l.items {
-			if !yield(l.object(it)) {
-				return
-			}
-		}
-	})
 }
 
 // streamObjects answers with a list of objects, each of which is made when it is written.

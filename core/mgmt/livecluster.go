@@ -1,26 +1,23 @@
 package mgmt
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/live"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
 // The live views of a cluster are made by the node that is asked, each second, of its own state and those of the other nodes. Its readers
 // share them as those of a single broker. What orders rows is sent with them, so that a page can be put together.
 
-// partParameter is the parameter by which the readers of views know that a state is merged with others: pages begin at the first row, and the
-// state has the member keys. Requests cannot have it.
+// partParameter is the parameter by which the readers of views know that a state is merged with others: pages begin at the first row. Requests
+// cannot have it.
 const partParameter = "\x00part"
-
-// keysMember has what the rows of a state are sorted by, in their order; null for rows that come last.
-const keysMember = "keys"
 
 // watched is the scope of live views: they are put together where they are asked for.
 var watched = scope{name: "all nodes, merged", answer: (*request).handle, part: func(*request) {}}
@@ -38,9 +35,9 @@ func (w *watcher) merged(own maker) maker {
 			return nil, err
 		}
 		parts, missing := w.askLive(q)
-		g := gathering{request: w.request, parts: append([]part{w.api.ownPart()}, parts...)}
+		g := gathering{request: w.request, parts: append([]part{w.api.ownPart(nil)}, parts...)}
 		g.findUnserved()
-		states := []object{parsed(o)}
+		states := []object{o}
 		for i := range parts {
 			s, err := jsonobj.ParseObject(parts[i].body)
 			if err != nil || parts[i].status != http.StatusOK {
@@ -56,21 +53,12 @@ func (w *watcher) merged(own maker) maker {
 	}
 }
 
-// parsed returns an object as it is read from JSON.
-func parsed(o object) object {
-	p, err := jsonobj.ParseObject(o.Append(nil))
-	if err != nil { // no object of ours is unreadable
-		return o
-	}
-	return p
-}
-
 // askLive asks all other nodes for their states.
 func (w *watcher) askLive(q url.Values) (parts []part, missing []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), partTime+partLength) // the state is for many readers
 	defer cancel()
 	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: root + "live", RawQuery: q.Encode()}, Header: http.Header{}}).WithContext(ctx)
-	asking := &request{api: w.api, w: &ownPart{header: http.Header{}}, r: r, user: w.user}
+	asking := &request{api: w.api, w: &recorder{header: http.Header{}}, r: r, user: w.user}
 	asking.holding = &holding{of: w.api.parts}
 	defer asking.holding.end()
 	if err := asking.holding.begin(ctx); err != nil {
@@ -104,7 +92,7 @@ func (w *watcher) clusterKey() string {
 // mergeStates puts the states of a view together. The first one is this node's.
 func mergeStates(view string, states []object, q url.Values) object {
 	page, size, _ := pageOf(q, maxPage) // which readLive has checked
-	o := slices.Clone(states[0]).Without(keysMember)
+	o := slices.Clone(states[0]).Without(live.KeysMember)
 	switch view {
 	case "now":
 		return mergeNow(o, states[1:])
@@ -125,7 +113,7 @@ func mergeStates(view string, states []object, q url.Values) object {
 			}
 		}
 		o = mergeRows(o, states, page, size, q.Get("sort_reverse") == "true")
-		filtered := intOf(parsedNumber(valueOf(o, "filtered_count")))
+		filtered := intOf(valueOf(o, "filtered_count"))
 		set(o, "page", page)
 		set(o, "page_count", (int(filtered)+size-1)/size)
 		return o
@@ -138,27 +126,6 @@ func mergeStates(view string, states []object, q url.Values) object {
 		return mergeRows(o, states, page, size, q.Get("sort_reverse") == "true")
 	}
 	return o
-}
-
-// intOf returns a whole number of parsed JSON; 0 for anything else.
-func intOf(v any) int64 {
-	n, ok := v.(json.Number)
-	if !ok {
-		return 0
-	}
-	i, err := n.Int64()
-	if err != nil {
-		return 0
-	}
-	return i
-}
-
-// parsedNumber returns a sum as it is read from JSON.
-func parsedNumber(v any) any {
-	if n, ok := v.(int64); ok {
-		return json.Number(jsonobj.Append(nil, n))
-	}
-	return v
 }
 
 // mergeNow adds up how the nodes are.
@@ -192,7 +159,7 @@ func sooner(a, b any) any {
 	switch {
 	case !isObject:
 		return b
-	case areObjects && compareValues(valueOf(y, "at"), valueOf(x, "at")) < 0:
+	case areObjects && rows.Compare(valueOf(y, "at"), valueOf(x, "at")) < 0:
 		return b
 	}
 	return a
@@ -217,7 +184,7 @@ func worstLateness(o, other object) object {
 			continue
 		}
 		own, ok := valueOf(o, name).(object)
-		if ok && compareValues(valueOf(own, "p99"), valueOf(theirs, "p99")) >= 0 {
+		if ok && rows.Compare(valueOf(own, "p99"), valueOf(theirs, "p99")) >= 0 {
 			continue
 		}
 		o = setMember(o, name, theirs)
@@ -225,80 +192,36 @@ func worstLateness(o, other object) object {
 	return o
 }
 
-// rowRun is the rows of one state.
-type rowRun struct {
-	rows  object
-	order []any
-	keys  []any
-	at    int
-}
-
-func rowsOf(s object) (r rowRun) {
-	r.rows, _ = valueOf(s, "rows").(object)
-	r.order, _ = valueOf(s, "order").([]any)
-	r.keys, _ = valueOf(s, keysMember).([]any)
-	if len(r.keys) != len(r.order) {
-		r.order, r.keys = nil, nil
-	}
-	return r
-}
-
-// head returns the name of the next row and what it is sorted by.
-func (r *rowRun) head() (name string, key any, ok bool) {
-	if r.at >= len(r.order) {
-		return "", nil, false
-	}
-	name, _ = r.order[r.at].(string)
-	return name, r.keys[r.at], true
-}
-
 // mergeRows sets the rows to those of one page of all states.
 func mergeRows(o object, states []object, page, size int, reverse bool) object {
-	runs := make([]rowRun, len(states))
-	for i, s := range states {
-		runs[i] = rowsOf(s)
+	m := rows.NewMerge(rows.Order{Reverse: reverse, AbsentLast: true, Steady: true})
+	for _, s := range states {
+		_ = m.Add(&rows.Run{Next: rowsOf(s)}) // they can be read
 	}
-	rows, order := object{}, []string{}
-	for n := 0; n < page*size; n++ {
-		first := -1
-		for i := range runs {
-			if _, _, ok := runs[i].head(); ok && (first < 0 || comparesRows(&runs[i], &runs[first], reverse) < 0) {
-				first = i
-			}
-		}
-		if first < 0 {
+	shown, order := object{}, []string{}
+	for n := range page * size {
+		r := m.Next()
+		if r == nil {
 			break
 		}
-		r := &runs[first]
-		name, _, _ := r.head()
-		r.at++
-		if row, ok := r.rows.Value(name); ok && n >= (page-1)*size {
-			rows, order = append(rows, member{name, row}), append(order, name)
+		if row := r.Value.(member); n >= (page-1)*size {
+			shown, order = append(shown, row), append(order, row.Name())
 		}
 	}
-	return setMember(setMember(o, "rows", rows), "order", order)
+	return setMember(setMember(o, "rows", shown), "order", order)
 }
 
-// comparesRows compares the heads of runs as [live.Order] does.
-func comparesRows(a, b *rowRun, reverse bool) int {
-	name, key, _ := a.head()
-	other, otherKey, _ := b.head()
-	if key == nil || otherKey == nil {
-		return cmp.Or(boolCompare(key == nil, otherKey == nil), cmp.Compare(name, other))
+// rowsOf returns a function that returns the next row of a state, which is a member of its rows; nil at the end.
+func rowsOf(s object) func() (*rows.Row, error) {
+	all, _ := valueOf(s, "rows").(object)
+	keys, _ := valueOf(s, live.KeysMember).([]any)
+	i := 0
+	return func() (*rows.Row, error) {
+		if i >= min(len(all), len(keys)) {
+			return nil, nil //nolint:nilnil // the end
+		}
+		r := &rows.Row{Keys: rows.Keys{Key: keys[i], Natural: all[i].Name()}, Value: all[i]}
+		i++
+		return r, nil
 	}
-	c := compareKeys(key, otherKey)
-	if reverse {
-		c = -c
-	}
-	return cmp.Or(c, cmp.Compare(name, other))
-}
-
-// compareKeys compares keys, of which instants are too precise for floats.
-func compareKeys(a, b any) int {
-	x, isNumber := a.(json.Number)
-	y, areNumbers := b.(json.Number)
-	if isNumber && areNumbers {
-		return cmp.Compare(intOf(x), intOf(y))
-	}
-	return compareValues(a, b)
 }

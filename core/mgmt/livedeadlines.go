@@ -38,9 +38,6 @@ func deadlinesView(turns *pattern.Turns, q url.Values) (d live.Deadlines, err er
 	if d.Buckets, err = live.ParseBuckets(q.Get("buckets")); err != nil {
 		return d, err
 	}
-	if q.Has(partParameter) {
-		d.KeysMember = keysMember
-	}
 	d.Queue, err = queueFilter(turns, q.Get("queue"))
 	return d, err
 }

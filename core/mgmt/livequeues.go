@@ -45,7 +45,6 @@ type queuesView struct {
 	name       *pattern.Filter
 	order      live.Order
 	columns    [][]string
-	part       bool // the state is merged with those of other nodes
 }
 
 // readQueues reads the parameters of the view queues.
@@ -62,10 +61,8 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 			total, filtered := 0, 0
 			err := selection.Read(a.survey, func(r *live.Reading, matched []*live.Entry) {
 				at, total, filtered = jsonobj.Instant(r.At), r.Queues(see), len(matched)
-				entries := v.order.Page(matched, (v.page-1)*v.size, v.size)
-				if v.part {
-					keys = v.order.Keys(entries)
-				}
+				var entries []*live.Entry
+				entries, keys = v.order.Page(matched, (v.page-1)*v.size, v.size)
 				for _, e := range entries {
 					page = append(page, queueRef{e.VHost, e.Mailbox, e.Config, a.Node})
 				}
@@ -79,19 +76,16 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 				order[i] = r.cfg.VHost + "\x00" + r.cfg.Name
 				rows[i] = member{order[i], a.describeQueue(w.request, r).Pick(v.columns)}
 			}
-			o := object{
+			return object{
 				{"at", at},
 				{"rows", rows},
 				{"order", order},
+				{live.KeysMember, keys},
 				{"filtered_count", filtered},
 				{"total_count", total},
 				{"page", v.page},
 				{"page_count", (filtered + v.size - 1) / v.size},
-			}
-			if v.part {
-				o.Add(keysMember, keys)
-			}
-			return o, nil
+			}, nil
 		}
 	}, err
 }
@@ -113,7 +107,6 @@ func parseQueuesView(turns *pattern.Turns, q url.Values) (v queuesView, err erro
 	if v.columns == nil {
 		v.columns = liveColumns
 	}
-	v.part = q.Has(partParameter)
 	v.order, err = queueOrder(q)
 	return v, err
 }
@@ -157,13 +150,16 @@ func queueOrder(q url.Values) (o live.Order, err error) {
 		return o, err
 	}
 	if text := queueTexts[sort]; text != nil {
-		o.Text = func(e *live.Entry) string { return text(e.Config) }
+		o.Key = func(e *live.Entry) any { return text(e.Config) }
 		return o, nil
 	}
 	key, timely := queueSortKey(sort), slices.Contains(timelyMembers, sort)
-	o.Number = func(e *live.Entry) (int64, bool) {
+	o.Key = func(e *live.Entry) any {
 		n := key(&e.Stats)
-		return n, !timely || n != 0
+		if timely && n == 0 {
+			return nil
+		}
+		return n
 	}
 	return o, nil
 }

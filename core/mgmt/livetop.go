@@ -8,23 +8,17 @@ import (
 )
 
 // topOrders are what the view top can be sorted by.
-var topOrders = map[string]func(*live.Entry) (int64, bool){
-	"rate": func(e *live.Entry) (int64, bool) {
+var topOrders = map[string]func(*live.Entry) any{
+	"rate": func(e *live.Entry) any {
 		const tenths = 10
-		return -int64((e.In + e.Out) * tenths), true
+		return -int64((e.In + e.Out) * tenths)
 	},
-	"due": func(e *live.Entry) (int64, bool) {
-		at := e.Stats.NextDeadline
-		if r := e.Stats.NextRelease; at == 0 || r != 0 && r < at {
-			at = r
-		}
-		return int64(at), at != 0
+	"due": live.ByNext,
+	"lag": func(e *live.Entry) any { return live.InstantKey(e.Oldest) },
+	"messages": func(e *live.Entry) any {
+		return -int64(e.Stats.Ready + e.Stats.Unacked + e.Stats.Held + e.Stats.Discarded)
 	},
-	"lag": func(e *live.Entry) (int64, bool) { return int64(e.Oldest), e.Oldest != 0 },
-	"messages": func(e *live.Entry) (int64, bool) {
-		return -int64(e.Stats.Ready + e.Stats.Unacked + e.Stats.Held + e.Stats.Discarded), true
-	},
-	"bytes": func(e *live.Entry) (int64, bool) { return -e.Stats.ReadyBytes, true },
+	"bytes": func(e *live.Entry) any { return -e.Stats.ReadyBytes },
 }
 
 // topNames are the names of topOrders, the usual one first.
@@ -37,23 +31,15 @@ func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
 		return nil, err
 	}
 	sort, err := choiceOf(q, "sort", topNames, topNames[0])
-	order := live.Order{Number: topOrders[sort]}
+	order := live.Order{Key: topOrders[sort]}
 	return func(w *watcher) maker {
 		of := newPresent(w)
 		selection := live.NewSelection(of.see, nil)
 		return func() (object, error) {
 			o := a.now(w, of)
 			err := selection.Read(a.survey, func(_ *live.Reading, matched []*live.Entry) {
-				rows, names := object{}, []string{}
-				entries := order.Page(matched, (page-1)*size, size)
-				for _, e := range entries {
-					name := e.Config.VHost + "\x00" + e.Config.Name
-					rows, names = append(rows, member{name, topRow(e)}), append(names, name)
-				}
-				o = append(o, member{"rows", rows}, member{"order", names}, member{"queues", len(matched)}, member{"page", page}, member{"page_count", max((len(matched)+size-1)/size, 1)})
-				if q.Has(partParameter) {
-					o.Add(keysMember, order.Keys(entries))
-				}
+				o = append(o, order.Rows(matched, page, size, topRow)...)
+				o = append(o, member{"queues", len(matched)}, member{"page", page}, member{"page_count", max((len(matched)+size-1)/size, 1)})
 			})
 			return o, err
 		}

@@ -170,10 +170,17 @@ func (w *watcher) spec() live.Spec {
 		reader := *w.request // what a state is made for must not change with its first reader
 		reader.r, reader.w, reader.query = nil, nil, query{}
 		own := &watcher{request: &reader, view: w.view, query: w.query}
-		if w.merges() {
-			return own.merged(w.begin(own))
+		state := w.begin(own)
+		switch {
+		case w.merges():
+			return own.merged(state)
+		case w.part:
+			return state
 		}
-		return w.begin(own)
+		return func() (object, error) {
+			o, err := state()
+			return o.Without(live.KeysMember), err
+		}
 	}}
 }
 

@@ -1,310 +1,179 @@
 package mgmt
 
 import (
-	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
-	"slices"
+	"io"
 	"strconv"
+	"strings"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
-// lists is the scope of lists of what lives at some node. Each node sends its part in the order that the client has asked for, and of a
-// page no more than can be in it. natural is the path of the member that lists are sorted by if the client does not say; without one,
-// and among equals, the order is that of the nodes.
-func lists(natural ...string) scope { return timelyLists(nil, natural...) }
+// A list of what lives at some node is merged by the node that is asked. Each other node sends its part, a list in JSON, in the order that the
+// client has asked for, and of a page no more than can be on it.
+//
+// A page far from the beginning could be on any node. Instead of all rows before it, nodes send what these are sorted by, equal ones as one;
+// from that it is known which rows of each node are on the page, and just those are asked for. A list that changes between both questions may
+// show an item on two pages or on none, as it may when pages are asked for one after the other.
 
-// timelyLists is lists for those with [listing.timely].
-func timelyLists(timely []string, natural ...string) scope {
-	m := listMerge{natural: natural, timely: timely}
-	return scope{name: "all nodes, merged", answer: m.answer, part: m.ready}
-}
+// deepPage is the last item up to which nodes send all rows until the end of a page.
+const deepPage = 500
 
-// listMerge merges the parts of a list.
-type listMerge struct{ natural, timely []string }
-
-// Headers of parts of lists.
+// Headers of requests for parts of lists, and of parts.
 const (
-	totalHeader    = "Curfew-Total"    // items that the node has
+	keysHeader     = "Curfew-Keys"     // what rows are sorted by is asked for
+	rangeHeader    = "Curfew-Range"    // these rows are asked for: "FROM-TO", without TO
+	totalHeader    = "Curfew-Total"    // rows that the node has
 	filteredHeader = "Curfew-Filtered" // those that pass the filter
 )
 
-// ready makes a request for a part: it has the members that decide its order and where it belongs, too.
-func (m *listMerge) ready(c *request) {
-	c.order = m
-	q := &c.query
-	if c.asksKeys() {
-		q.columns, q.needs = [][]string{}, []string{} // see keys
+// gathered is the scope of lists of what lives at some node.
+var gathered = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+	g, err := c.gather(question{long: true, keys: c.isDeep()})
+	if err != nil {
+		return err
 	}
-	if q.columns == nil {
-		return
+	g.settle()
+	if err := g.checkServed(); err != nil {
+		return err
 	}
-	for _, path := range [][]string{m.natural, q.sort, {"vhost"}} {
-		if path != nil {
-			q.columns, q.needs = append(q.columns, path), append(q.needs, path[0])
-		}
-	}
-}
+	return e.do(c)
+}}
 
-// sendPart answers with a part of a list.
-func (l *listing[T]) sendPart(c *request, total int) error {
+// isDeep reports whether the page is far from the beginning.
+func (c *request) isDeep() bool { return c.query.page > 1 && c.query.page > c.api.deep/c.query.size }
+
+// asksKeys reports whether a request for a part asks what the rows are sorted by.
+func (c *request) asksKeys() bool { return c.part && c.r.Header.Get(keysHeader) != "" }
+
+// sendPart answers with a part of a list, or with what its rows are sorted by: [{"n": 3, "key": …, "natural": …}, …], where n says of how many.
+func (l *listing[T]) sendPart(c *request) error {
 	h := c.w.Header()
-	h.Set(totalHeader, strconv.Itoa(total))
-	h.Set(filteredHeader, strconv.Itoa(len(l.items)))
-	q := &c.query
+	h.Set(totalHeader, strconv.Itoa(l.total))
+	h.Set(filteredHeader, strconv.Itoa(l.filtered))
+	q, from, to := &c.query, 0, len(l.items)
 	if text := c.r.Header.Get(rangeHeader); text != "" {
 		r, err := readRange(text)
 		if err != nil {
 			return err
 		}
-		l.items = l.items[min(r.from, len(l.items)):min(r.to, len(l.items))]
-	} else if q.page > 0 && q.page <= len(l.items)/q.size {
-		l.items = l.items[:q.page*q.size]
+		from, to = min(r.From, to), min(r.To, to)
+	} else if q.page > 0 && q.page <= to/q.size {
+		to = q.page * q.size
 	}
+	next := l.rows(from, to)
 	if c.asksKeys() {
-		l.sendKeys(c)
-		return nil
+		next = rows.Counted(next)
 	}
-	l.stream(c)
-	return nil
-}
-
-// run is a part of a list, which is read while it is merged.
-type run struct {
-	node            replicas.Node
-	in              *json.Decoder
-	total, filtered int
-	elsewhere       func(vhost string) bool // reports that items in a vhost are those of another part
-
-	head         object
-	key, natural any
-	absent       bool // the head has no key, and comes last
-	used         int  // how many of the items that the head stands for were counted; see ranges
-}
-
-// listOf begins to read a part of a list.
-func listOf(p *part, elsewhere func(string) bool) (r *run, err error) {
-	if p.rest == nil { // a part that is unusable is left out, as long as that can be known
-		if _, err = jsonobj.ParseItems(p.body); err != nil {
-			return nil, fmt.Errorf("list: %w", err)
+	if q.columns != nil { // what decides the order is sent, too
+		q.columns = append(q.columns, []string{"vhost"}, []string{"queue", "vhost"})
+		if q.sort != nil {
+			q.columns = append(q.columns, q.sort)
 		}
-	}
-	r = &run{node: p.node, in: json.NewDecoder(p.reader()), elsewhere: elsewhere}
-	if t, err := r.in.Token(); err != nil || t != json.Delim('[') {
-		return nil, fmt.Errorf("list: begins with %v: %w", t, err)
-	}
-	r.filtered, _ = strconv.Atoi(p.header.Get(filteredHeader)) // 0 without one
-	r.total, _ = strconv.Atoi(p.header.Get(totalHeader))
-	r.total = max(r.total, r.filtered)
-	return r, nil
-}
-
-// read reads the next item; nil at the end.
-func (r *run) read() (object, error) {
-	for r.in.More() {
-		var raw json.RawMessage
-		if err := r.in.Decode(&raw); err != nil {
-			return nil, err
-		}
-		o, err := jsonobj.ParseObject(raw)
-		if err != nil {
-			return nil, err
-		}
-		if name, ok := valueOf(o, "vhost").(string); ok && r.elsewhere(name) {
-			continue
-		}
-		return o, nil
-	}
-	_, err := r.in.Token() // the end, or why there is none
-	return nil, err
-}
-
-// merger takes items from runs in order.
-type merger struct {
-	*listMerge
-	query *query
-	keys  bool // the items are what others are sorted by; see answerDeep
-	runs  []*run
-	err   error // why the rest of a run cannot be read
-}
-
-// answer asks all nodes for their parts and answers with the list that they are together.
-func (m *listMerge) answer(c *request, e *endpoint) error {
-	if q := &c.query; q.page > 1 && q.page > c.api.deep/q.size {
-		return m.answerDeep(c, e)
-	}
-	g, ok, err := c.gather(e, question{long: true})
-	if !ok {
-		return err
-	}
-	if err := g.checkServed(); err != nil {
-		return err
-	}
-	all := m.merger(g, false)
-	g.mark()
-	if c.query.page > 0 {
-		return all.page(g)
 	}
 	c.streamObjects(func(yield func(object) bool) {
-		for o := all.next(); o != nil && yield(o); {
-			o = all.next()
-		}
-		if all.err != nil { // nobody must take the list for complete
-			panic(http.ErrAbortHandler)
+		for r, _ := next(); r != nil; r, _ = next() { // own rows can be read
+			o := object{{"n", r.N}, {"key", r.Key}, {"natural", r.Natural}}
+			if r.Value != nil {
+				o = l.render(r)
+			}
+			if !yield(o) {
+				return
+			}
 		}
 	})
 	return nil
 }
 
-// merger begins to read the parts.
-func (m *listMerge) merger(g *gathering, keys bool) *merger {
-	all := &merger{listMerge: m, query: &g.query, keys: keys}
-	for i := range g.parts {
-		r, err := listOf(&g.parts[i], g.elsewhere(&g.parts[i]))
-		if err != nil {
-			g.drop(g.parts[i].node, err)
-			continue
-		}
-		all.runs = append(all.runs, r)
+func readRange(text string) (r rows.Range, err error) {
+	from, to, _ := strings.Cut(text, "-")
+	var bad error
+	r.From, err = strconv.Atoi(from)
+	if r.To, bad = strconv.Atoi(to); err != nil || bad != nil || r.From < 0 || r.To < r.From {
+		return r, badRequest("header %s: %.40q is not FROM-TO", rangeHeader, text)
 	}
-	for _, r := range all.runs {
-		all.advance(r)
-	}
-	return all
+	return r, nil
 }
 
-// advance reads the next item of a run.
-func (m *merger) advance(r *run) {
-	r.key, r.natural, r.absent = nil, nil, false
-	o, err := r.read()
-	if r.head = o; err != nil {
-		m.err = &brokenPart{r.node.Name, err}
-	}
-	if o == nil {
-		return
-	}
-	q := m.query
-	switch {
-	case m.keys:
-		r.key, r.natural = valueOf(o, "key"), valueOf(o, "natural")
-	default:
-		if m.natural != nil {
-			r.natural, _ = o.Find(m.natural)
-		}
-		if q.sort != nil {
-			r.key, _ = o.Find(q.sort)
+// run begins to read a part of a list. Its rows have natural keys if natural is set.
+func (g *gathering) run(p *part, natural bool) (*rows.Run, error) {
+	if p.rest == nil { // a part that is unusable is left out, as long as that can be known
+		if _, err := jsonobj.ParseItems(p.body); err != nil {
+			return nil, fmt.Errorf("list: %w", err)
 		}
 	}
-	r.absent = q.sort != nil && m.comesLast(q, r.key)
-}
-
-// comesLast reports whether an item without a key comes last in either direction.
-func (m *listMerge) comesLast(q *query, key any) bool {
-	return key == nil && len(q.sort) == 1 && slices.Contains(m.timely, q.sort[0])
-}
-
-// brokenPart says that a part broke off.
-type brokenPart struct {
-	node string
-	err  error
-}
-
-func (b *brokenPart) Error() string { return b.node + ": " + b.err.Error() }
-
-// next takes the next item; nil if there is none.
-func (m *merger) next() object {
-	r := m.first()
-	if r == nil {
-		return nil
+	from := &io.LimitedReader{R: p.reader(), N: g.api.parts.longest}
+	in := json.NewDecoder(from)
+	if t, err := in.Token(); err != nil || t != json.Delim('[') {
+		return nil, fmt.Errorf("list: begins with %v: %w", t, err)
 	}
-	o := r.head
-	m.advance(r)
-	return o
+	count := func(header string) int {
+		n, _ := strconv.ParseUint(p.header.Get(header), 10, 31) // 0 without one
+		return int(n)
+	}
+	r := &rows.Run{Node: p.node.Name, Filtered: count(filteredHeader)}
+	r.Total = max(count(totalHeader), r.Filtered)
+	r.Next = func() (*rows.Row, error) {
+		from.N = g.api.parts.longest
+		if !in.More() {
+			_, err := in.Token() // the end, or why there is none
+			return nil, err
+		}
+		var raw json.RawMessage
+		if err := in.Decode(&raw); err != nil {
+			return nil, err
+		}
+		o, err := jsonobj.ParseObject(raw)
+		return g.row(o, natural), err
+	}
+	return r, nil
 }
 
-// first returns the run whose head is next; nil if there is none.
-func (m *merger) first() (first *run) {
-	if m.err != nil {
-		return nil
+// row returns a row of another node.
+func (g *gathering) row(o object, natural bool) *rows.Row {
+	if g.question.keys {
+		return &rows.Row{N: int(intOf(valueOf(o, "n"))), Keys: rows.Keys{Key: valueOf(o, "key"), Natural: valueOf(o, "natural")}}
 	}
-	for _, r := range m.runs {
-		if r.head != nil && (first == nil || m.compare(r, first) < 0) {
-			first = r
+	r := &rows.Row{Value: o}
+	if g.query.sort != nil {
+		r.Key, _ = o.Find(g.query.sort)
+	}
+	if natural {
+		var ok bool
+		if r.Natural, ok = o.Value("vhost"); !ok {
+			r.Natural, _ = o.Find([]string{"queue", "vhost"})
 		}
 	}
-	return first
-}
-
-// compare compares the heads of two runs, of which b is that of an earlier node.
-func (m *merger) compare(a, b *run) int {
-	if a.absent || b.absent { // those stay in their order, in either direction
-		return cmp.Or(boolCompare(a.absent, b.absent), compareValues(a.natural, b.natural))
-	}
-	c := cmp.Or(compareValues(a.key, b.key), compareValues(a.natural, b.natural), 1)
-	if m.query.reverse {
-		c = -c
-	}
-	return c
-}
-
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
-// counts returns how many items the runs have, with and without the filter.
-func (m *merger) counts() (filtered, total int) {
-	for _, r := range m.runs {
-		filtered += r.filtered
-		total += r.total
-	}
-	return filtered, total
+	return r
 }
 
 // broken returns the failure of a list whose parts cannot be read to the end; nil if they can.
-func (m *merger) broken(g *gathering) error {
-	if part, ok := errors.AsType[*brokenPart](m.err); ok {
-		g.logMissing(replicas.Node{Name: part.node}, part.err)
-		return g.errUnreachable([]string{part.node}, ": its part of the list broke off")
+func (g *gathering) broken(m *rows.Merge) error {
+	if m.Err == nil {
+		return nil
 	}
-	return nil
+	g.logMissing(replicas.Node{Name: m.Broken.Node}, m.Err)
+	return g.errUnreachable([]string{m.Broken.Node}, ": its part of the list broke off")
 }
 
-// page answers with the page that the query asks for.
-func (m *merger) page(g *gathering) error {
-	filtered, total := m.counts()
-	p, err := m.query.pageOf(filtered)
-	if err != nil {
-		return err
-	}
-	for range p.from {
-		m.next()
-	}
-	return m.reply(g, &p, total)
-}
-
-// reply answers with the items that are next, as many as a page has.
-func (m *merger) reply(g *gathering, p *pageRange, total int) error {
-	q, objects := m.query, []object{}
-	for len(objects) < q.size {
-		o := m.next()
-		if o == nil {
-			break
+// askRanges asks those other nodes for some of their rows that have some, and puts these in the place of their parts.
+func (g *gathering) askRanges(ranges map[string]rows.Range) {
+	g.holding.closeStreams()
+	g.question.keys, g.question.ranges = false, ranges
+	var parts []part
+	var others []replicas.Node
+	for i := range g.parts {
+		switch r := ranges[g.parts[i].node.Name]; {
+		case g.api.isSelf(&g.parts[i].node):
+			parts = append(parts, g.parts[i])
+		case r.To > r.From:
+			others = append(others, g.parts[i].node)
 		}
-		objects = append(objects, o.Pick(q.columns))
 	}
-	if err := m.broken(g); err != nil {
-		return err
-	}
-	writeObject(g.w, http.StatusOK, g.incomplete(p.object(q, objects, total)))
-	return nil
+	theirs, missing := g.askNodes(others, &g.question)
+	g.missing = append(g.missing, missing...)
+	g.parts = g.inOrder(append(parts, theirs...))
 }

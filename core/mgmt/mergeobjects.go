@@ -3,11 +3,13 @@ package mgmt
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
 // objects is the scope of objects that add up what all nodes have. The first of the parts is that of the node that is asked.
@@ -16,38 +18,30 @@ func objects(merge func(parts []object) object) scope {
 		name: "all nodes, merged",
 		part: func(c *request) { c.query.columns, c.query.needs = nil, nil },
 		answer: func(c *request, e *endpoint) error {
-			g, ok, err := c.gather(e, question{})
-			if !ok {
+			g, err := c.gather(question{})
+			if err != nil {
 				return err
 			}
-			if err := g.settle(); err != nil {
-				return err
-			}
-			parts := g.objects()
-			g.findUnserved()
-			if len(parts) == 0 {
-				return fmt.Errorf("%s: not even this node's part is an object", e.method)
-			}
-			o := merge(parts)
-			g.mark()
-			return c.reply(g.incomplete(o))
+			g.settle()
+			g.sum, c.query.needs = merge, nil
+			return e.do(c)
 		},
 	}
 }
 
-// objects reads the parts, this node's first, and leaves out those that are no objects.
+// objects reads the parts of the other nodes, and leaves out those that are no objects.
 func (g *gathering) objects() (all []object) {
 	for i := range g.parts {
 		p := &g.parts[i]
-		o, err := jsonobj.ParseObject(p.body)
-		switch {
-		case err != nil:
-			g.drop(p.node, err)
-		case g.api.isSelf(&p.node):
-			all = slices.Insert(all, 0, o)
-		default:
-			all = append(all, o)
+		if g.api.isSelf(&p.node) {
+			continue
 		}
+		o, err := jsonobj.ParseObject(p.body)
+		if err != nil {
+			g.drop(p.node, err)
+			continue
+		}
+		all = append(all, o)
 	}
 	return all
 }
@@ -61,24 +55,33 @@ func whole(merge func(g *gathering, parts [][]object) []object) scope {
 			c.query.page, c.query.reverse = 0, false
 		},
 		answer: func(c *request, e *endpoint) error {
-			g, ok, err := c.gather(e, question{})
-			if !ok {
+			g, err := c.gather(question{})
+			if err != nil {
 				return err
 			}
-			if err := g.settle(); err != nil {
-				return err
-			}
-			all := merge(g, g.lists())
-			g.mark()
-			return listObjects(c, all)
+			g.settle()
+			g.whole, c.query.needs = merge, nil
+			return e.do(c)
 		},
 	}
 }
 
-// lists reads the parts that are lists, and leaves out others.
-func (g *gathering) lists() (all [][]object) {
+// listWhole answers with the list that is made of this node's objects and the parts of the others.
+func (g *gathering) listWhole(own []object) error {
+	all := g.whole(g, g.lists(own))
+	g.mark()
+	g.request.gathering = nil // what is listed now is of all nodes
+	return listObjects(g.request, all)
+}
+
+// lists reads the parts that are lists, in the place of this node's has own, and leaves out others.
+func (g *gathering) lists(own []object) (all [][]object) {
 	for i := range g.parts {
 		p := &g.parts[i]
+		if g.api.isSelf(&p.node) {
+			all = append(all, own)
+			continue
+		}
 		items, err := jsonobj.ParseItems(p.body)
 		if err != nil {
 			g.drop(p.node, err)
@@ -184,14 +187,6 @@ func addValues(a, b any) any {
 	switch x := a.(type) {
 	case nil:
 		return b
-	case json.Number:
-		if y, ok := b.(json.Number); ok {
-			return addNumbers(x, y)
-		}
-	case int, int64:
-		if y, ok := b.(json.Number); ok {
-			return addNumbers(json.Number(fmt.Sprint(x)), y)
-		}
 	case object:
 		y, ok := b.(object)
 		if !ok {
@@ -208,18 +203,35 @@ func addValues(a, b any) any {
 		}
 		return sum
 	}
-	return a
+	x, y := numeral(a), numeral(b)
+	i, err := x.Int64()
+	j, bad := y.Int64()
+	if err == nil && bad == nil {
+		return i + j
+	}
+	f, err := x.Float64() // a number that is too large is infinite, for which JSON has null
+	g, bad := y.Float64()
+	if errors.Is(err, strconv.ErrSyntax) || errors.Is(bad, strconv.ErrSyntax) {
+		return a
+	}
+	return f + g
 }
 
-func addNumbers(a, b json.Number) any {
-	x, err := a.Int64()
-	y, bad := b.Int64()
-	if err == nil && bad == nil {
-		return x + y
+// numeral returns a value as a number of JSON. The methods of one that is no number fail.
+func numeral(v any) json.Number {
+	if n, ok := v.(json.Number); ok {
+		return n
 	}
-	f, _ := a.Float64() // a number that is too large is infinite, for which JSON has null
-	g, _ := b.Float64()
-	return f + g
+	return json.Number(jsonobj.Append(nil, v))
+}
+
+// intOf returns a whole number of JSON; 0 for anything else.
+func intOf(v any) int64 {
+	n, err := numeral(v).Int64()
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // mergeOverview adds up the totals of all nodes.
@@ -275,7 +287,7 @@ func earlierOf(a, b any) any {
 	switch {
 	case a == nil:
 		return b
-	case b != nil && compareValues(b, a) < 0:
+	case b != nil && rows.Compare(b, a) < 0:
 		return b
 	}
 	return a
@@ -288,7 +300,7 @@ func mergeRemembered(parts []object) object {
 		for _, name := range []string{"messages", "most"} {
 			set(o, name, addValues(valueOf(o, name), valueOf(other, name)))
 		}
-		if since := valueOf(other, "since"); since != nil && compareValues(since, valueOf(o, "since")) > 0 {
+		if since := valueOf(other, "since"); since != nil && rows.Compare(since, valueOf(o, "since")) > 0 {
 			set(o, "since", since)
 		}
 	}
@@ -297,16 +309,12 @@ func mergeRemembered(parts []object) object {
 
 // alarmed is the scope of the check for alarms of the whole cluster.
 var alarmed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-	own, err := c.askSelf(e, &question{merged: true})
-	if err != nil {
-		return err
-	}
 	others, missing := c.askOthers(&question{merged: true})
-	g := gathering{request: c, parts: append(others, *own)}
+	g := gathering{request: c, parts: append(others, c.api.ownPart(nil))}
 	g.findUnserved()
 	g.markUnserved()
-	var alarms []object
-	for _, p := range append([]part{*own}, others...) {
+	alarms := c.api.alarmDetails(c.api.Alarms())
+	for _, p := range others {
 		o, err := jsonobj.ParseObject(p.body)
 		switch {
 		case err != nil || p.status != http.StatusOK && p.status != http.StatusServiceUnavailable:

@@ -27,31 +27,19 @@ var unloaded = scope{name: atRegistry.name, answer: func(c *request, e *endpoint
 // checkUnused refuses to go on if queues of any node have chosen an expiry policy, or may have.
 func (c *request) checkUnused(name string) error {
 	asking := *c
-	asking.holding = nil
-	defer func() {
-		if asking.holding != nil {
-			asking.holding.end()
-		}
-	}()
 	asking.r = c.r.Clone(c.r.Context())
 	asking.r.Method, asking.r.Body, asking.r.ContentLength = http.MethodGet, http.NoBody, 0
 	asking.r.URL = &url.URL{Path: root + "expiry-strategies"}
-	asking.query = query{raw: url.Values{}}
-	rt, vars := c.api.router.find("expiry-strategies")
-	asking.vars = vars
-	w := &ownPart{header: http.Header{}}
-	asking.w = w
-	g, ok, err := asking.gather(rt.endpoint(http.MethodGet), question{})
+	asking.holding = nil
+	defer func() { asking.hold().end() }()
+	g, err := asking.gather(question{})
 	if err != nil {
 		return err
 	}
-	if !ok {
-		return errStatus(w.status)
-	}
 	queues := int64(0)
-	for _, o := range g.strategies(g.lists()) {
+	for _, o := range g.strategies(g.lists(c.api.strategiesFor(c))) {
 		if nameOf(o) == definitions.StrategyOf(name) {
-			queues += intOf(parsedNumber(valueOf(o, "queues")))
+			queues += intOf(valueOf(o, "queues"))
 		}
 	}
 	switch {

@@ -15,8 +15,7 @@ func (c *request) visible() []*vhost.VHost {
 	if c.vhost != nil {
 		return []*vhost.VHost{c.vhost}
 	}
-	leftOut := c.leavesOut()
-	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || leftOut != nil && leftOut(v) })
+	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || c.leavesOut(v) })
 }
 
 // watched returns the vhosts that totals are about: all for a monitor, as in RabbitMQ, for others those that they may enter.
@@ -24,15 +23,13 @@ func (c *request) watched() []*vhost.VHost {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.visible()
 	}
-	leftOut := c.leavesOut()
-	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return leftOut != nil && leftOut(v) })
+	return slices.DeleteFunc(c.api.Store.VHosts(), c.leavesOut)
 }
 
 // sees returns a function that says which vhosts the answer is about. Whoever may enter all sees those that are made later, too.
 func (c *request) sees() func(*vhost.VHost) bool {
 	if c.vhost == nil && isAdministrator(c.user) {
-		leftOut := c.leavesOut()
-		return func(v *vhost.VHost) bool { return leftOut == nil || !leftOut(v) }
+		return func(v *vhost.VHost) bool { return !c.leavesOut(v) }
 	}
 	seen := map[*vhost.VHost]bool{}
 	for _, v := range c.visible() {
@@ -46,8 +43,7 @@ func (c *request) watches() func(*vhost.VHost) bool {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.sees()
 	}
-	leftOut := c.leavesOut()
-	return func(v *vhost.VHost) bool { return leftOut == nil || !leftOut(v) }
+	return func(v *vhost.VHost) bool { return !c.leavesOut(v) }
 }
 
 func (a *API) overview(c *request) error {

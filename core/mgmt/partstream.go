@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"iter"
 	"net/http"
 	"time"
 )
@@ -64,78 +63,39 @@ func (p *part) reader() io.Reader {
 	return io.MultiReader(bytes.NewReader(p.body), p.rest)
 }
 
-// askSelf returns this node's own answer or, as one of its parts, the beginning of that: more of it is made when it is read.
-func (c *request) askSelf(e *endpoint, q *question) (*part, error) {
-	own := *c
-	own.forwarded, own.part, own.holding = true, q.merged, nil
-	own.r = c.r.Clone(c.r.Context())
-	q.mark(own.r.Header, c.api.Node)
-	w := &ownPart{header: http.Header{}}
+// capture returns this node's own answer, which is in memory as a whole.
+func (c *request) capture(e *endpoint) (*part, error) {
+	own, w := *c, &recorder{header: http.Header{}, status: http.StatusOK, more: func() error { return c.hold().readWhole(c.r.Context()) }}
 	own.w = w
-	w.next, w.stop = iter.Pull(func(yield func([]byte) bool) {
-		w.yield = yield
-		if err := own.dispatch(e); err != nil {
-			own.refuse(err)
-		}
-	})
-	p := &part{}
-	p.node, _ = c.api.member(c.api.Node)
-	err := p.take(w, c.hold())
-	if err == nil && !q.long {
-		err = p.complete(c.r.Context(), c.hold())
+	if err := e.do(&own); err != nil {
+		own.refuse(err)
 	}
-	p.header = w.header
-	if p.status = w.status; p.status == 0 {
-		p.status = http.StatusOK
-	}
-	return p, err
+	return &part{status: w.status, header: w.header, body: w.body}, w.err
 }
 
-// ownPart is an answer of this node that is made while it is read.
-type ownPart struct {
+// recorder keeps an answer.
+type recorder struct {
 	header http.Header
 	status int
-	yield  func([]byte) bool
-	next   func() ([]byte, bool)
-	stop   func()
-	left   []byte // what was written and not read yet
+	body   []byte
+	more   func() error // asked before the body gets longer than maxHeld
+	err    error        // of more
 }
 
 // Header implements [http.ResponseWriter].
-func (w *ownPart) Header() http.Header { return w.header }
+func (w *recorder) Header() http.Header { return w.header }
 
 // WriteHeader implements [http.ResponseWriter].
-func (w *ownPart) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-}
+func (w *recorder) WriteHeader(status int) { w.status = status }
 
 // Write implements [http.ResponseWriter].
-func (w *ownPart) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	if len(b) > 0 && !w.yield(b) {
-		return 0, io.ErrClosedPipe
+func (w *recorder) Write(b []byte) (int, error) {
+	if w.err == nil && len(w.body)+len(b) > maxHeld {
+		w.err = w.more()
 	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	w.body = append(w.body, b...)
 	return len(b), nil
-}
-
-// Read implements [io.Reader].
-func (w *ownPart) Read(p []byte) (int, error) {
-	for len(w.left) == 0 {
-		b, ok := w.next()
-		if !ok {
-			return 0, io.EOF
-		}
-		w.left = b
-	}
-	n := copy(p, w.left)
-	w.left = w.left[n:]
-	return n, nil
-}
-
-// Close implements [io.Closer].
-func (w *ownPart) Close() error {
-	w.stop()
-	return nil
 }

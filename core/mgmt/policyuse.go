@@ -6,6 +6,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
@@ -86,7 +87,7 @@ func (u *policyUse) object() object {
 // comparePolicies orders what is said of policies.
 func comparePolicies(x, y object) int {
 	for _, name := range []string{"vhost", "operator", "name"} {
-		if order := compareValues(valueOf(x, name), valueOf(y, name)); order != 0 {
+		if order := rows.Compare(valueOf(x, name), valueOf(y, name)); order != 0 {
 			return order
 		}
 	}
@@ -129,7 +130,7 @@ func mergeUsedPolicies(parts []object) object {
 		some = append(some, own...)
 	}
 	slices.SortFunc(counts, comparePolicies)
-	slices.SortStableFunc(some, func(x, y object) int { return compareValues(valueOf(x, "vhost"), valueOf(y, "vhost")) })
+	slices.SortStableFunc(some, func(x, y object) int { return rows.Compare(valueOf(x, "vhost"), valueOf(y, "vhost")) })
 	set(o, "policies", nonNil(counts))
 	set(o, "some", nonNil(some[:min(len(some), someApplied)]))
 	return o

@@ -36,8 +36,9 @@ func (a *API) queueListing(c *request) listing[queueRef] {
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	}
 	return listing[queueRef]{
-		items: all, name: func(r queueRef) string { return r.cfg.Name }, field: newQueueField(), timely: timelyMembers,
-		object: func(r queueRef) object { return a.describeQueue(c, r) },
+		items: all, object: func(r queueRef) object { return a.describeQueue(c, r) }, field: newQueueField(), timely: timelyMembers,
+		name:  func(r queueRef) string { return r.cfg.Name },
+		vhost: func(r queueRef) string { return r.cfg.VHost },
 	}
 }
 

@@ -320,7 +320,9 @@ func (a *API) redrives(c *request) error {
 		all = append(all, v.Redrives()...)
 	}
 	return list(c, listing[*vhost.RedriveJob]{
-		items: all, name: func(j *vhost.RedriveJob) string { return j.Request.From }, object: describeRedrive,
+		items: all, object: describeRedrive,
+		name:  func(j *vhost.RedriveJob) string { return j.Request.From },
+		vhost: func(j *vhost.RedriveJob) string { return j.VHost },
 	})
 }
 

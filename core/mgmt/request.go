@@ -39,7 +39,8 @@ type request struct {
 	part      bool       // the answer is merged with those of other nodes
 	place     bodyPlace  // of the body in the memory for bodies
 	holding   *holding   // what the request holds of the memory for parts; nil = nothing
-	order     *listMerge // of the list that a part is of
+	without   []string   // shards whose vhosts are left out of the answer, because another node's part has them
+	gathering *gathering // the parts of other nodes, with which the answer is joined; nil = it is this node's alone
 
 	byID map[vhost.Owner]wire.OpenConn // see connectionsByID
 }
@@ -112,8 +113,14 @@ func (c *request) takeTime(most time.Duration) {
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(most)) // a server without deadlines, as in tests, needs none
 }
 
-// reply answers with an object, or those of its members that the query wants.
+// reply answers with an object, or those of its members that the query wants. If all nodes are asked, theirs are added.
 func (c *request) reply(o object) error {
+	if g := c.gathering; g != nil && g.sum != nil {
+		o = g.sum(append([]object{o}, g.objects()...))
+		g.findUnserved()
+		g.mark()
+		o = g.incomplete(o)
+	}
 	writeObject(c.w, http.StatusOK, o.Pick(c.query.columns))
 	return nil
 }

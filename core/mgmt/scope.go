@@ -91,7 +91,8 @@ func (c *request) dispatch(e *endpoint) error {
 	case !c.forwarded:
 		return e.at.answer(c, e)
 	case c.part && e.at.part != nil:
-		c.api.noteServed(c.w.Header(), c.leftOut())
+		c.without = readWithout(c.r.Header)
+		c.api.noteServed(c.w.Header(), c.without)
 		e.at.part(c)
 	}
 	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {
@@ -203,13 +204,9 @@ func (c *request) errUnreachable(names []string, why string) error {
 
 // forwardToFinder asks this node, and then the others, until one has what the path names.
 func (c *request) forwardToFinder(e *endpoint) error {
-	own, err := c.askSelf(e, &question{})
-	if err != nil {
+	err := e.do(c)
+	if f := c.failureOf(err); f == nil || f.status != http.StatusNotFound {
 		return err
-	}
-	if own.status != http.StatusNotFound {
-		own.copyTo(c.w)
-		return nil
 	}
 	others, missing := c.askOthers(&question{})
 	for i := range others {
@@ -226,7 +223,7 @@ func (c *request) forwardToFinder(e *endpoint) error {
 
 // forwardToAll lets every node do the same. It fails if some did not.
 func (c *request) forwardToAll(e *endpoint) error {
-	own, err := c.askSelf(e, &question{})
+	own, err := c.capture(e)
 	if err != nil {
 		return err
 	}

@@ -11,8 +11,10 @@ type strategyUse struct {
 	some   []object
 }
 
-// strategies lists the expiry strategies that queues can choose, with how many queues of those that the user may see have each.
-func (a *API) strategies(c *request) error {
+func (a *API) strategies(c *request) error { return listObjects(c, a.strategiesFor(c)) }
+
+// strategiesFor returns the expiry strategies that queues can choose, with how many queues of those that the user may see have each.
+func (a *API) strategiesFor(c *request) []object {
 	var names []string
 	standard := ""
 	if a.Lab != nil {
@@ -40,5 +42,5 @@ func (a *API) strategies(c *request) error {
 		}
 		all = append(all, object{{"name", name}, {"default", name == standard}, {"queues", u.queues}, {"some", u.some}})
 	}
-	return listObjects(c, all)
+	return all
 }

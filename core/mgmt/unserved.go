@@ -55,11 +55,11 @@ func (a *API) noteServed(h http.Header, without []string) {
 	}
 }
 
-// ownPart returns a part of this node's that only says which vhosts it is about.
-func (a *API) ownPart() part {
-	p := part{header: http.Header{}}
+// ownPart returns a part of this node's that only says which vhosts it is about. Those of some shards are left out.
+func (a *API) ownPart(without []string) part {
+	p := part{status: http.StatusOK, header: http.Header{}}
 	p.node, _ = a.member(a.Node)
-	a.noteServed(p.header, nil)
+	a.noteServed(p.header, without)
 	return p
 }
 
@@ -103,30 +103,6 @@ func (g *gathering) checkServed() error {
 		return g.errUnreachable(g.missing, "; without that the list would lack "+vhostText(g.unserved[0]))
 	}
 	return g.errUnowned(vhostText(g.unserved[0]))
-}
-
-// elsewhere returns a function that reports whether what is in a vhost is taken from another part than p, because the nodes of both take
-// themselves for the owner.
-func (g *gathering) elsewhere(p *part) func(vhost string) bool {
-	known := map[string]bool{}
-	return func(vhost string) bool {
-		is, asked := known[vhost]
-		if !asked {
-			is = g.isElsewhere(p, vhost)
-			known[vhost] = is
-		}
-		return is
-	}
-}
-
-func (g *gathering) isElsewhere(p *part, vhost string) bool {
-	shard, known := g.api.Placements.ShardOf(vhost)
-	text := strconv.Itoa(int(shard))
-	if !known || !p.has(text) {
-		return false
-	}
-	owner, _ := g.api.Placements.OwnerOf(vhost)
-	return g.claimant(text, owner) != p.node.ID
 }
 
 // markUnserved says in the header which vhosts are not in the answer.

@@ -103,11 +103,7 @@ func (a *API) startVHost(c *request) error {
 // The limits of vhosts.
 
 func (a *API) vhostLimits(c *request) error {
-	all := c.visible()
-	if c.vhost == nil && isMonitor(c.user) {
-		all = a.Store.VHosts()
-	}
-	return listLimits(c, "vhost", all, func(v *vhost.VHost) (string, object) { return v.Name(), definitions.VHostLimits(v) })
+	return listLimits(c, "vhost", c.watched(), func(v *vhost.VHost) (string, object) { return v.Name(), definitions.VHostLimits(v) })
 }
 
 func vhostLimitsByName(l *vhost.Limits) map[string]*hook.Limit {

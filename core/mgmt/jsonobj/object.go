@@ -41,6 +41,7 @@ func (o Object) Without(name string) Object {
 // Find returns what lies at a path of member names.
 func (o Object) Find(path []string) (any, bool) {
 	v, ok := o.Value(path[0])
+	v = opened(v)
 	if !ok || len(path) == 1 {
 		return v, ok
 	}
@@ -78,7 +79,7 @@ func (o Object) Pick(paths [][]string) Object {
 }
 
 func pickFrom(v any, paths [][]string) any {
-	switch v := v.(type) {
+	switch v := opened(v).(type) {
 	case Object:
 		return v.Pick(paths)
 	case []Object:

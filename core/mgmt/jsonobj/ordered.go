@@ -41,6 +41,17 @@ func ParseItems(b []byte) (items []json.RawMessage, err error) {
 	return items, nil
 }
 
+// opened returns a value with its members, if it is JSON that was not read yet.
+func opened(v any) any {
+	raw, ok := v.(json.RawMessage)
+	if !ok {
+		return v
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	return ordered(d)
+}
+
 // ordered reads the next value of valid JSON.
 func ordered(d *json.Decoder) any {
 	t, err := d.Token()

@@ -20,8 +20,6 @@ type Deadlines struct {
 	Size   int
 	Order
 	Buckets int
-	// KeysMember names the member with what the rows are sorted by; "" = there is none.
-	KeysMember string
 	// Lateness is how late messages expire; nil = the reader may not know.
 	Lateness Latenesses
 
@@ -37,43 +35,37 @@ var RowMembers = []string{
 // SortBy sets the order by the name of a member, which is one of RowMembers.
 func (d *Deadlines) SortBy(name string, reverse bool) {
 	d.Order = Order{Reverse: reverse}
-	count := func(n func(*row) int) func(*Entry) (int64, bool) {
-		return func(e *Entry) (int64, bool) {
+	count := func(n func(*row) int) func(*Entry) any {
+		return func(e *Entry) any {
 			r := e.row(d.now)
-			return int64(n(&r)), true
+			return n(&r)
 		}
 	}
 	switch name {
 	case "queue":
-		d.Text = func(e *Entry) string { return e.Config.Name }
+		d.Key = func(e *Entry) any { return e.Config.Name }
 	case "strategy":
-		d.Text = func(e *Entry) string { return e.Config.Strategy }
+		d.Key = func(e *Entry) any { return e.Config.Strategy }
 	case "next_deadline":
-		d.Number = func(e *Entry) (int64, bool) { // what is next: a message expires, or is released
-			next := e.Stats.NextDeadline
-			if release := e.Stats.NextRelease; next == 0 || release != 0 && release < next {
-				next = release
-			}
-			return int64(next), next != 0
-		}
+		d.Key = ByNext
 	case "next_release":
-		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.NextRelease), e.Stats.NextRelease != 0 }
+		d.Key = func(e *Entry) any { return InstantKey(e.Stats.NextRelease) }
 	case "lease_expires_at":
-		d.Number = func(e *Entry) (int64, bool) { return int64(e.Stats.LeaseExpires), e.Stats.LeaseExpires != 0 }
+		d.Key = func(e *Entry) any { return InstantKey(e.Stats.LeaseExpires) }
 	case "held":
-		d.Number = count(func(r *row) int { return r.held })
+		d.Key = count(func(r *row) int { return r.held })
 	case "never":
-		d.Number = count(func(r *row) int { return r.never })
+		d.Key = count(func(r *row) int { return r.never })
 	case "overdue":
-		d.Number = count(func(r *row) int { return r.overdue })
+		d.Key = count(func(r *row) int { return r.overdue })
 	case "due_1s":
-		d.Number = count(func(r *row) int { return r.within[0] })
+		d.Key = count(func(r *row) int { return r.within[0] })
 	case "due_1m":
-		d.Number = count(func(r *row) int { return r.within[1] })
+		d.Key = count(func(r *row) int { return r.within[1] })
 	case "due_1h":
-		d.Number = count(func(r *row) int { return r.within[2] })
+		d.Key = count(func(r *row) int { return r.within[2] })
 	case "later":
-		d.Number = count(func(r *row) int { return r.later })
+		d.Key = count(func(r *row) int { return r.later })
 	}
 }
 
@@ -106,18 +98,8 @@ func (d *Deadlines) state(r *Reading, matched []*Entry) object {
 			timed = append(timed, e)
 		}
 	}
-	rows, order := object{}, []string{}
-	entries := d.Order.Page(timed, (d.Page-1)*d.Size, d.Size)
-	for _, e := range entries {
-		key := e.Key()
-		rows.Add(key, e.row(r.At).object(e))
-		order = append(order, key)
-	}
-	o := append(counts.Object(d.Buckets), member{"rows", rows}, member{"order", order}, member{"total", len(timed)})
-	if d.KeysMember != "" {
-		o.Add(d.KeysMember, d.Order.Keys(entries))
-	}
-	return o
+	o := append(counts.Object(d.Buckets), d.Order.Rows(timed, d.Page, d.Size, func(e *Entry) object { return e.row(r.At).object(e) })...)
+	return append(o, member{"total", len(timed)})
 }
 
 // Key returns what names the queue among those of all vhosts.

@@ -1,104 +1,70 @@
 package live
 
 import (
-	"cmp"
 	"slices"
-	"strings"
+
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Order is how entries are sorted. Those that have no key come last, in either direction.
+// Order is how entries are sorted.
 type Order struct {
-	Number  func(*Entry) (n int64, ok bool)
-	Text    func(*Entry) string // instead of Number
+	// Key returns a number or a text; entries for which it is nil come last, in either direction. Without Key entries are in their own order.
+	Key     func(*Entry) any
 	Reverse bool
 }
 
-// keyed is an entry and what it is sorted by.
-type keyed struct {
-	number int64
-	text   string
-	at     int // the entry's place without an order, which decides between equals
-}
-
-func (o *Order) compare(a, b keyed) int {
-	c := cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.text, b.text))
-	if o.Reverse {
-		c = -c
-	}
-	return cmp.Or(c, cmp.Compare(a.at, b.at))
-}
-
-// Page returns those of all that come after the first from, at most size of them.
-func (o *Order) Page(all []*Entry, from, size int) []*Entry {
-	if from >= len(all) {
+// InstantKey returns a key that is an instant; nil for none.
+func InstantKey(at hook.Instant) any {
+	if at == 0 {
 		return nil
 	}
-	end := min(from+size, len(all))
-	if o.Number == nil && o.Text == nil {
-		if o.Reverse {
-			page := slices.Clone(all[len(all)-end : len(all)-from])
-			slices.Reverse(page)
-			return page
+	return int64(at)
+}
+
+// ByNext is a key: when a message expires or is released next.
+func ByNext(e *Entry) any { return InstantKey(earlier(e.Stats.NextDeadline, e.Stats.NextRelease)) }
+
+// Page returns those of all that come after the first from, at most size of them, and what they are sorted by, as values of JSON: the page may
+// be merged with those of other nodes.
+func (o *Order) Page(all []*Entry, from, size int) (page []*Entry, keys []any) {
+	if o.Key == nil {
+		page = o.own(all, from, size)
+		for _, e := range page {
+			keys = append(keys, e.Key())
 		}
+		return page, keys
+	}
+	first := rows.Order{Reverse: o.Reverse, AbsentLast: true, Steady: true}.First(len(all), from+size, func(at int) any { return o.Key(all[at]) })
+	for _, p := range first[min(from, len(first)):] {
+		page, keys = append(page, all[p.At]), append(keys, p.Key)
+	}
+	return page, keys
+}
+
+// KeysMember has what the rows of a state are sorted by, in their order; null for rows that come last. It is for the node that merges the state
+// with those of others; readers do not get it.
+const KeysMember = "keys"
+
+// Rows returns the members that show a page of entries: the rows by their keys, and their order.
+func (o *Order) Rows(all []*Entry, page, size int, row func(*Entry) jsonobj.Object) jsonobj.Object {
+	entries, keys := o.Page(all, (page-1)*size, size)
+	rows, order := object{}, []string{}
+	for _, e := range entries {
+		rows.Add(e.Key(), row(e))
+		order = append(order, e.Key())
+	}
+	return object{{"rows", rows}, {"order", order}, {KeysMember, keys}}
+}
+
+// own is a page of entries in their own order.
+func (o *Order) own(all []*Entry, from, size int) []*Entry {
+	from, end := min(from, len(all)), min(from+size, len(all))
+	if !o.Reverse {
 		return all[from:end]
 	}
-	first, absent := o.first(all, end)
-	page := make([]*Entry, 0, end-from)
-	for _, k := range first[min(from, len(first)):] {
-		page = append(page, all[k.at])
-	}
-	for _, at := range absent[max(from-len(first), 0):max(end-len(first), 0)] {
-		page = append(page, all[at])
-	}
+	page := slices.Clone(all[len(all)-end : len(all)-from])
+	slices.Reverse(page)
 	return page
-}
-
-// Keys returns what entries in this order are sorted by, for those who merge them with others in the same order: numbers or texts. It is
-// nil for entries that come last.
-func (o *Order) Keys(entries []*Entry) []any {
-	keys := make([]any, len(entries))
-	for i, e := range entries {
-		switch {
-		case o.Text != nil:
-			keys[i] = o.Text(e)
-		case o.Number == nil:
-			keys[i] = e.Key()
-		default:
-			if n, ok := o.Number(e); ok {
-				keys[i] = n
-			}
-		}
-	}
-	return keys
-}
-
-// first returns the first n of those that have a key, in order, and the places of those that have none.
-func (o *Order) first(all []*Entry, n int) (first []keyed, absent []int) {
-	var limit *keyed // the last one of those that are first so far
-	for i, e := range all {
-		k := keyed{at: i}
-		if o.Text != nil {
-			k.text = o.Text(e)
-		} else {
-			var ok bool
-			if k.number, ok = o.Number(e); !ok {
-				absent = append(absent, i)
-				continue
-			}
-		}
-		if limit != nil && o.compare(*limit, k) < 0 {
-			continue
-		}
-		if first = append(first, k); len(first) >= 2*n+few {
-			first = o.trim(first, n)
-			last := first[n-1]
-			limit = &last
-		}
-	}
-	return o.trim(first, n), absent
-}
-
-func (o *Order) trim(keys []keyed, n int) []keyed {
-	slices.SortFunc(keys, o.compare)
-	return keys[:min(n, len(keys))]
 }

@@ -23,7 +23,7 @@ func TestPages(t *testing.T) {
 			}
 		}
 		for _, reverse := range []bool{false, true} {
-			o := Order{Reverse: reverse, Number: func(e *Entry) (int64, bool) { return int64(e.Stats.NextDeadline), e.Stats.NextDeadline != 0 }}
+			o := Order{Reverse: reverse, Key: func(e *Entry) any { return InstantKey(e.Stats.NextDeadline) }}
 			sorted := slices.Clone(all)
 			slices.SortStableFunc(sorted, func(a, b *Entry) int {
 				x, y := a.Stats.NextDeadline, b.Stats.NextDeadline
@@ -41,7 +41,7 @@ func TestPages(t *testing.T) {
 				slices.Reverse(byName)
 			}
 			checkPages(t, &Order{Reverse: reverse}, all, byName)
-			checkPages(t, &Order{Reverse: reverse, Text: func(e *Entry) string { return e.Config.Name }}, all, byName)
+			checkPages(t, &Order{Reverse: reverse, Key: func(e *Entry) any { return e.Config.Name }}, all, byName)
 		}
 	}
 }
@@ -50,7 +50,8 @@ func checkPages(t *testing.T, o *Order, all, sorted []*Entry) {
 	t.Helper()
 	const size = 100
 	for from := 0; from <= len(all); from += size {
-		if got, want := o.Page(all, from, size), sorted[from:min(from+size, len(all))]; !slices.Equal(got, want) {
+		got, keys := o.Page(all, from, size)
+		if want := sorted[from:min(from+size, len(all))]; !slices.Equal(got, want) || len(keys) != len(want) {
 			t.Fatalf("%+v, from %d of %d: %d entries, want %d; they differ", *o, from, len(all), len(got), len(want))
 		}
 	}
