@@ -20,22 +20,11 @@ var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events i
 
 // streamEvents streams what happens, see the package's documentation.
 func (a *API) streamEvents(c *request) error {
-	if a.Events == nil {
-		return errNoEvents
-	}
-	f, err := events.ParseFilter(a.turns, c.query.raw)
+	f, err := c.eventFilter()
 	if err != nil {
 		return err
 	}
-	reader := &eventReader{request: c, filter: &f}
-	if f.InVHost {
-		if err := c.mayFollowVHost(f.VHost); err != nil {
-			return err
-		}
-	}
-	s, err := events.New(c.w, c.r, events.Options{
-		Ring: a.Events, Filter: f, Columns: c.query.columns, Reader: reader, Clock: a.Clock, Streams: a.streams,
-	})
+	s, err := c.eventStream(f, nil)
 	if err != nil {
 		return err
 	}
@@ -54,6 +43,24 @@ func (a *API) streamEvents(c *request) error {
 	defer a.streams.Close(c.user.Name)
 	s.Run()
 	return nil
+}
+
+// eventFilter reads which events are asked for.
+func (c *request) eventFilter() (f events.Filter, err error) {
+	if c.api.Events == nil {
+		return f, errNoEvents
+	}
+	if f, err = events.ParseFilter(c.api.turns, c.query.raw); err == nil && f.InVHost {
+		err = c.mayFollowVHost(f.VHost)
+	}
+	return f, err
+}
+
+// eventStream returns a stream of this node's events, which goes to emit unless that is nil.
+func (c *request) eventStream(f events.Filter, emit func(object)) (*events.Stream, error) {
+	return events.New(c.w, c.r, events.Options{
+		Ring: c.api.Events, Filter: f, Columns: c.query.columns, Reader: &eventReader{request: c, filter: &f}, Clock: c.api.Clock, Streams: c.api.streams, Emit: emit,
+	})
 }
 
 // rememberedEvents says how far back events of messages are remembered.

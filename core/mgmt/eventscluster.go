@@ -3,7 +3,6 @@ package mgmt
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 	"maps"
 	"net/http"
@@ -79,17 +78,9 @@ type nodeEvent struct {
 
 // newClusterStream reads what a request asks for.
 func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
-	if c.api.Events == nil {
-		return nil, errNoEvents
-	}
-	f, err := events.ParseFilter(c.api.turns, c.query.raw)
+	f, err := c.eventFilter()
 	if err != nil {
 		return nil, err
-	}
-	if f.InVHost {
-		if err := c.mayFollowVHost(f.VHost); err != nil {
-			return nil, err
-		}
 	}
 	s := &clusterStream{request: c, asking: *c, endpoint: e, nodes: c.api.Peers.Nodes(), history: f.History()}
 	if s.lines, err = events.AsLines(c.r); err != nil {
@@ -290,7 +281,11 @@ func (s *clusterStream) follow(ctx context.Context, seat int, after string, came
 
 // followOnce reads one stream of a node's events. It returns the id of the last one.
 func (s *clusterStream) followOnce(ctx context.Context, seat int, after string, first bool, came chan<- nodeEvent) string {
-	from, begin, err := s.open(ctx, seat, after, first)
+	n, to := s.holder(seat), s.urlAfter(after, first)
+	if s.api.isSelf(&n) {
+		return s.followOwn(ctx, seat, after, to, came)
+	}
+	from, begin, err := s.open(ctx, n, to)
 	if err != nil {
 		return after
 	}
@@ -330,8 +325,36 @@ func send(ctx context.Context, to chan<- nodeEvent, e nodeEvent) bool {
 	}
 }
 
-// open asks a node for its events after one. Of the past it gets what the reader wants, the first time.
-func (s *clusterStream) open(ctx context.Context, seat int, after string, first bool) (from io.ReadCloser, begin string, err error) {
+// followOwn is followOnce for this node's own events.
+func (s *clusterStream) followOwn(ctx context.Context, seat int, after string, to *url.URL, came chan<- nodeEvent) string {
+	own := s.asking
+	if !own.renew() { // its rights may have changed
+		return after
+	}
+	own.r = (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{}, TLS: s.r.TLS}).WithContext(ctx) // see renew
+	own.query = query{raw: to.Query()}
+	f, err := own.eventFilter()
+	if err != nil {
+		return after
+	}
+	stream, err := own.eventStream(f, func(o object) {
+		if id := idOf(valueOf(o, "id")); id != "" {
+			after = id
+		}
+		send(ctx, came, nodeEvent{seat: seat, object: o}) // the stream ends with ctx, too
+	})
+	if err != nil {
+		return after
+	}
+	after = strconv.FormatUint(stream.After(), 10)
+	if send(ctx, came, nodeEvent{seat: seat, begin: after}) {
+		stream.Run()
+	}
+	return after
+}
+
+// urlAfter returns where a node's events after one are asked for. Of the past it is asked for what the reader wants, the first time.
+func (s *clusterStream) urlAfter(after string, first bool) *url.URL {
 	q := maps.Clone(s.query.raw)
 	q.Del("after")
 	q.Del("columns")
@@ -342,22 +365,23 @@ func (s *clusterStream) open(ctx context.Context, seat int, after string, first 
 	if after != "" {
 		q.Set("after", after)
 	}
-	to := &url.URL{Path: root + "events", RawQuery: q.Encode()}
-	if n := s.holder(seat); !s.api.isSelf(&n) {
-		r := s.asking.outgoing(ctx, http.MethodGet, to, http.NoBody)
-		r.Header.Del("Last-Event-Id")
-		r.Header.Set(partHeader, "1")
-		answer, err := s.api.Peers.Do(ctx, n.ID, r)
-		if err != nil {
-			return nil, "", err
-		}
-		if answer.StatusCode != http.StatusOK {
-			_ = answer.Body.Close() // it is no stream
-			return nil, "", errStatus(answer.StatusCode)
-		}
-		return answer.Body, answer.Header.Get(afterHeader), nil
+	return &url.URL{Path: root + "events", RawQuery: q.Encode()}
+}
+
+// open asks another node for its events.
+func (s *clusterStream) open(ctx context.Context, n replicas.Node, to *url.URL) (from io.ReadCloser, begin string, err error) {
+	r := s.asking.outgoing(ctx, http.MethodGet, to, http.NoBody)
+	r.Header.Del("Last-Event-Id")
+	r.Header.Set(partHeader, "1")
+	answer, err := s.api.Peers.Do(ctx, n.ID, r)
+	if err != nil {
+		return nil, "", err
 	}
-	return s.openOwn(ctx, to)
+	if answer.StatusCode != http.StatusOK {
+		_ = answer.Body.Close() // it is no stream
+		return nil, "", errStatus(answer.StatusCode)
+	}
+	return answer.Body, answer.Header.Get(afterHeader), nil
 }
 
 // holder returns the node that has a seat now: the one that had it when the stream began may have been replaced.
@@ -367,77 +391,3 @@ func (s *clusterStream) holder(seat int) replicas.Node {
 	}
 	return s.nodes[seat]
 }
-
-// openOwn is open for this node's own events.
-func (s *clusterStream) openOwn(ctx context.Context, to *url.URL) (io.ReadCloser, string, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	r := (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{}, TLS: s.r.TLS}).WithContext(ctx) // see renew
-	own := s.asking
-	if !own.renew() { // its rights may have changed
-		cancel()
-		return nil, "", errLoginFailed
-	}
-	from, into := io.Pipe()
-	w := &pipeWriter{into: into, header: http.Header{}, began: make(chan struct{})}
-	own.r, own.w, own.forwarded, own.part = r, w, true, true
-	query, err := own.api.parseQuery(to.RawQuery)
-	if err != nil {
-		cancel()
-		return nil, "", err
-	}
-	own.query = query
-	done := make(chan struct{})
-	var running sync.WaitGroup
-	running.Go(func() {
-		defer close(done)
-		err := own.api.streamEvents(&own)
-		_ = into.CloseWithError(errors.Join(err, io.EOF)) // the reader ends in any case
-	})
-	stop := func() {
-		cancel()
-		_ = from.Close() // so that a write ends
-		running.Wait()
-	}
-	select {
-	case <-w.began:
-		return &ownStream{from, stop}, w.header.Get(afterHeader), nil
-	case <-done:
-		stop()
-		return nil, "", io.ErrUnexpectedEOF
-	}
-}
-
-// ownStream is a stream of this node's own events.
-type ownStream struct {
-	*io.PipeReader
-	stop func()
-}
-
-// Close implements [io.Closer].
-func (s *ownStream) Close() error {
-	s.stop()
-	return nil
-}
-
-// pipeWriter is an answer that is read while it is written.
-type pipeWriter struct {
-	into   *io.PipeWriter
-	header http.Header
-	began  chan struct{} // closed with the header
-	once   sync.Once
-}
-
-// Header implements [http.ResponseWriter].
-func (w *pipeWriter) Header() http.Header { return w.header }
-
-// WriteHeader implements [http.ResponseWriter].
-func (w *pipeWriter) WriteHeader(int) { w.once.Do(func() { close(w.began) }) }
-
-// Write implements [http.ResponseWriter].
-func (w *pipeWriter) Write(b []byte) (int, error) {
-	w.WriteHeader(http.StatusOK)
-	return w.into.Write(b)
-}
-
-// Flush implements [http.Flusher].
-func (w *pipeWriter) Flush() {}

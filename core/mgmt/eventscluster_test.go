@@ -2,6 +2,7 @@ package mgmt
 
 import (
 	"bufio"
+	"context"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
@@ -215,14 +216,35 @@ func TestEventsOfClustersByCertificate(t *testing.T) {
 	must(t, q.authenticate())
 	s, err := q.newClusterStream(&endpoint{})
 	must(t, err)
-	from, _, err := s.openOwn(t.Context(), &url.URL{Path: "/api/events", RawQuery: "format=ndjson&kind=alarm_raised"})
-	must(t, err)
-	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: "disk"})
-	line, err := bufio.NewReader(from).ReadString('\n')
-	if must(t, err); !strings.Contains(line, `"alarm":"disk"`) {
-		t.Errorf("got %s", line)
+	s.query.raw = url.Values{"kind": {"alarm_raised"}}
+	s.opened(t, 2, func(came <-chan nodeEvent) {
+		recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmRaised, Name: "disk"})
+		if e := <-came; valueOf(e.object, "alarm") != "disk" {
+			t.Errorf("got %v", e)
+		}
+	})
+}
+
+// opened calls fn while it reads the events of a node that are next. It reports whether the node's stream has begun.
+func (s *clusterStream) opened(t *testing.T, seat int, fn func(came <-chan nodeEvent)) bool {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	came, ended := make(chan nodeEvent), make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.followOnce(ctx, seat, "", false, came)
+	}()
+	defer func() {
+		cancel()
+		<-ended
+	}()
+	select {
+	case <-came: // where it begins
+		fn(came)
+		return true
+	case <-ended:
+		return false
 	}
-	must(t, from.Close())
 }
 
 // The events of a vhost are followed from one owner to the next, and those of a node that takes the seat of another one come, too.
@@ -285,12 +307,9 @@ func TestEventsAreReopenedWhileRenewed(t *testing.T) {
 	var readers sync.WaitGroup
 	for seat := range 2 { // the node itself, and another one
 		readers.Go(func() {
-			from, _, err := s.open(t.Context(), seat, "", false)
-			if err != nil {
-				t.Errorf("seat %d: %v", seat, err)
-				return
+			if !s.opened(t, seat, func(<-chan nodeEvent) {}) {
+				t.Errorf("seat %d: there is no stream", seat)
 			}
-			_ = from.Close()
 		})
 	}
 	for range 100 {
@@ -307,8 +326,7 @@ func TestEventsAreReopenedWithPresentRights(t *testing.T) {
 	c.want(0, 201, "PUT", "/api/users/eve", `{"password":"x","tags":"monitoring"}`)
 	s := c.rigs[0].eventsFor(t, "eve:x", "vhost=a")
 	c.want(0, 204, "PUT", "/api/users/eve", `{"password":"x","tags":"management"}`)
-	if from, _, err := s.open(t.Context(), 0, "", false); err == nil {
-		_ = from.Close()
+	if s.opened(t, 0, func(<-chan nodeEvent) {}) {
 		t.Error("the stream of a vhost that the user may not enter was opened")
 	}
 }

@@ -45,6 +45,8 @@ type Options struct {
 	Reader  Reader
 	Clock   func() hook.Instant
 	Streams *streams.Streams
+	// Emit takes the events instead of the reader's connection; nil = they are written to that.
+	Emit func(jsonobj.Object)
 }
 
 // Stream is a stream of events to one reader. It belongs to the goroutine that serves the request.
@@ -168,7 +170,9 @@ func (s *Stream) Begin() {
 
 // Run streams until the reader leaves or may no longer read, or the streams end.
 func (s *Stream) Run() {
-	s.Begin()
+	if s.Emit == nil {
+		s.Begin()
+	}
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
 	defer s.out.HurryAtEnd()()
@@ -270,6 +274,10 @@ func (s *Stream) reportMissed(id uint64) {
 }
 
 func (s *Stream) write(id uint64, kind string, o object) {
+	if s.Emit != nil {
+		s.Emit(o)
+		return
+	}
 	o = o.Pick(s.Columns)
 	if s.lines {
 		s.b = append(o.Append(s.b), '\n')
@@ -292,7 +300,10 @@ func (s *Stream) flush(all bool) error {
 		b.next = now.Add(b.every)
 		s.release()
 	}
-	err := s.out.Send(s.b)
+	b := s.b
 	s.b = s.b[:0]
-	return err
+	if s.Emit != nil {
+		return nil
+	}
+	return s.out.Send(b)
 }
