@@ -105,8 +105,8 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 }
 
 // Err returns why the definitions cannot be whole, nil if they may be. A definition of a binding whose end does not exist is no error if
-// that end is deleted afterwards: on a full disk definitions overtake messages, and follow again, in order, behind these. Then
-// the first ones find what the last ones have deleted already.
+// that end is deleted afterwards: on a full disk, earlier versions wrote definitions before messages, and again, in order, behind these.
+// Then the first ones find what the last ones have deleted already.
 func (d *Definitions) Err() error {
 	for _, err := range d.missing {
 		return err
