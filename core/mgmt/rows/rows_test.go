@@ -25,22 +25,30 @@ func nodeRows(rows []Row) func() (*Row, error) {
 // sortAll sorts rows of all nodes as a list of one node that has them in the order of their nodes.
 func sortAll(o Order, rows []Row) {
 	slices.SortFunc(rows, func(a, b Row) int {
-		c, among := Compare(a.Key, b.Key), cmp.Or(Compare(a.Natural, b.Natural), cmp.Compare(a.Value.(int), b.Value.(int)))
-		noA, noB := a.Key == nil, b.Key == nil
-		switch {
-		case o.AbsentLast && noA && noB:
-			return among
-		case o.AbsentLast && noA:
-			return 1
-		case o.AbsentLast && noB:
-			return -1
-		case o.Reverse && o.Steady:
-			return cmp.Or(-c, among)
-		case o.Reverse:
-			return -cmp.Or(c, among)
-		}
-		return cmp.Or(c, among)
+		return cmp.Or(Compare(a.Natural, b.Natural), cmp.Compare(a.Value.(int), b.Value.(int)))
 	})
+	all := rows
+	var absent []Row // which stay in that order, behind all others
+	if o.AbsentLast {
+		keyed := make([]Row, 0, len(rows))
+		for _, r := range rows {
+			if r.Key == nil {
+				absent = append(absent, r)
+			} else {
+				keyed = append(keyed, r)
+			}
+		}
+		rows = append(rows[:0], keyed...)
+	}
+	if o.Reverse && o.Steady {
+		slices.SortStableFunc(rows, func(a, b Row) int { return Compare(b.Key, a.Key) })
+	} else {
+		slices.SortStableFunc(rows, func(a, b Row) int { return Compare(a.Key, b.Key) })
+		if o.Reverse {
+			slices.Reverse(rows)
+		}
+	}
+	copy(all[len(rows):], absent)
 }
 
 // The first items are those of the sorted list.
