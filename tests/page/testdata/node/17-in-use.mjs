@@ -2,6 +2,11 @@
 import {api, base, go, holds, logIn, same, scenario, tab} from './lib.mjs';
 
 const publish = (routing_key, properties = {}, exchange = 'amq.default') => api('POST', `exchanges/%2F/${exchange}/publish`, {routing_key, payload: 'x', payload_encoding: 'string', properties});
+/** Ends the login, then submits the dialog. The page's next poll may notice first and put the dialog away: then there is nothing to submit. */
+const submitAfterLogout = (page) => page.evaluate(async () => {
+  await fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}});
+  document.querySelector('dialog button[type=submit]')?.click();
+});
 const focused = (page) => page.evaluate(() => document.activeElement.textContent);
 const until = (page, first) => page.waitForFunction((name) => document.querySelector('[aria-label="Queues by their next deadline"] tbody th')?.textContent === name, first);
 
@@ -135,8 +140,7 @@ await scenario(async (browser, faults) => {
   await go(page, '#/queues');
   await page.getByRole('button', {name: 'Add a new queue'}).first().click();
   await page.locator('dialog input[name=name]').fill('half-typed');
-  await page.evaluate(() => fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}}));
-  await page.locator('dialog button[type=submit]').click();
+  await submitAfterLogout(page);
   await page.getByText('Your login has ended.').waitFor();
   same(await page.locator('dialog').count(), 0, 'dialogs beside the login');
   await logIn(page);
@@ -149,8 +153,7 @@ await scenario(async (browser, faults) => {
   await api('PUT', 'users/other', {password: 'x', tags: 'administrator'});
   await page.getByRole('button', {name: 'Add a new queue'}).first().click();
   await page.locator('dialog input[name=name]').fill('of guest');
-  await page.evaluate(() => fetch('/api/session', {method: 'DELETE', headers: {'X-Requested-With': 'test'}}));
-  await page.locator('dialog button[type=submit]').click();
+  await submitAfterLogout(page);
   await page.getByText('Your login has ended.').waitFor();
   await logIn(page, 'other', 'x');
   await page.locator('main h1').first().waitFor();
