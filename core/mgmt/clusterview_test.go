@@ -182,6 +182,37 @@ func TestClusterAsItIs(t *testing.T) {
 	}
 }
 
+// A request with wrong parameters asks no other node. Most were refused only after all nodes had made their parts.
+func TestWrongRequestsAskNoOtherNode(t *testing.T) {
+	c := newCluster(t)
+	c.want(0, 201, "PUT", "/api/users/other", `{"password":"x","tags":"management"}`)
+	for _, p := range c.nodes[1:] {
+		p.answer(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) { t.Errorf("a node was asked for %s", q.URL) }))
+	}
+	for _, tc := range []struct {
+		user, path string
+		status     int
+	}{
+		{guest, "queues?page=0", 400},
+		{guest, "queues?page=1&use_regex=true&name=(", 400},
+		{guest, "queues?columns=" + strings.Repeat("x,", 300), 400},
+		{guest, "deadlines?buckets=x", 400},
+		{guest, "deadlines?page=1", 400},
+		{guest, "policy-use?name=x", 400},
+		{guest, "policy-use?vhost=c&name=x", 400},
+		{guest, "dead-letters/flow?limit=0", 400},
+		{guest, "dead-letters/flow?sort=x", 400},
+		{guest, "dead-letters/flow?vhost=c&sort=x", 400},
+		{guest, "definitions?modules=x", 400},
+		{guest, "live?view=x", 400},
+		{"other:x", "connections/username/guest", 401},
+	} {
+		if w := c.at(0, tc.user, "GET", "/api/"+tc.path, ""); w.Code != tc.status {
+			t.Errorf("%s: got %d %s", tc.path, w.Code, w.Body)
+		}
+	}
+}
+
 // The backup of a cluster is that of a node's copies of the shards, which says so: earlier versions must not take it for a broker's data.
 func TestBackupOfANode(t *testing.T) {
 	c, _ := newShardedCluster(t)

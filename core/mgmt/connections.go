@@ -216,33 +216,29 @@ func (c *request) closeReason() string {
 }
 
 // userConnections returns the open connections of the user that the path names.
-func (c *request) userConnections() ([]wire.OpenConn, error) {
-	name := c.vars["user"]
-	if !isMonitor(c.user) && name != c.user.Name {
-		return nil, errNotYours
+func (c *request) userConnections() []wire.OpenConn {
+	return slices.DeleteFunc(c.api.AMQP.OpenConns(), func(conn wire.OpenConn) bool { return conn.User != c.vars["user"] })
+}
+
+// mayListUser refuses users without the tag monitoring the connections of others.
+func (c *request) mayListUser() error {
+	if !isMonitor(c.user) && c.vars["user"] != c.user.Name {
+		return errNotYours
 	}
-	return slices.DeleteFunc(c.api.AMQP.OpenConns(), func(conn wire.OpenConn) bool { return conn.User != name }), nil
+	return nil
 }
 
 func (a *API) connectionsOfUser(c *request) error {
-	own, err := c.userConnections()
-	if err != nil {
-		return err
-	}
-	return listConnections(c, own, func(conn wire.OpenConn) object {
+	return listConnections(c, c.userConnections(), func(conn wire.OpenConn) object {
 		return object{{"name", conn.Name()}, {"vhost", conn.VHost}, {"user", conn.User}, {"node", a.Node}}
 	})
 }
 
 func (*API) closeConnectionsOfUser(c *request) error {
-	own, err := c.userConnections()
-	if err != nil {
-		return err
-	}
 	if !isAdministrator(c.user) && c.vars["user"] != c.user.Name {
 		return errNotYours
 	}
-	for _, conn := range own {
+	for _, conn := range c.userConnections() {
 		conn.Session().Evict(c.closeReason())
 	}
 	return c.done(nil)

@@ -18,19 +18,12 @@ const maxFlowEdges = 100_000
 
 // deadLetterFlow shows where dead letters go, see the package's documentation.
 func (a *API) deadLetterFlow(c *request) error {
-	raw := c.query.raw
-	if err := onlyParameters(raw, []string{"vhost", "name", "limit", "columns"}); err != nil {
-		return err
-	}
-	limit, err := queryNumber(raw, "limit", 1, maxFlowEdges, maxFlowEdges)
-	if err != nil {
-		return err
-	}
+	limit, _ := c.flowLimit() // which checkFlow has checked
 	if err := c.enterParameter(); err != nil {
 		return err
 	}
 	all, complete, at := a.flows.of(a, c.visible())
-	chosen, leftComponents, leftEdges := flow.Busiest(all, raw.Get("name"), limit)
+	chosen, leftComponents, leftEdges := flow.Busiest(all, c.query.raw.Get("name"), limit)
 	nodes, edges, cycles := []object{}, []object{}, []object{}
 	for _, part := range chosen {
 		for _, n := range part.Nodes {
@@ -51,6 +44,19 @@ func (a *API) deadLetterFlow(c *request) error {
 		{"cycles", cycles},
 		{"left_out", object{{"components", leftComponents}, {"edges", leftEdges}}},
 	})
+}
+
+func (c *request) checkFlow() error {
+	_, err := c.flowLimit()
+	return err
+}
+
+// flowLimit returns how many edges an answer may have, and refuses parameters that dead letters have not.
+func (c *request) flowLimit() (int, error) {
+	if err := onlyParameters(c.query.raw, []string{"vhost", "name", "limit", "columns"}); err != nil {
+		return 0, err
+	}
+	return queryNumber(c.query.raw, "limit", 1, maxFlowEdges, maxFlowEdges)
 }
 
 // flowKey is the key of the rates of a queue's dead letters.

@@ -40,6 +40,11 @@ func (a *API) deadlinesOfQueue(c *request) error {
 	return c.reply(counts.Object(n))
 }
 
+func (c *request) checkBuckets() error {
+	_, err := bucketsOf(c.query.raw)
+	return err
+}
+
 // bucketsOf returns how many buckets a histogram is to have, and refuses parameters that a reader of deadlines has not.
 func bucketsOf(q url.Values) (int, error) {
 	if err := onlyParameters(q, []string{"buckets", "columns"}); err != nil {

@@ -8,10 +8,7 @@ import (
 
 // flowed is the scope of where dead letters go.
 var flowed = scope{name: "all nodes, merged", part: func(c *request) { c.query.columns, c.query.needs = nil, nil }, answer: func(c *request, e *endpoint) error {
-	limit, err := queryNumber(c.query.raw, "limit", 1, maxFlowEdges, maxFlowEdges)
-	if err != nil {
-		return err
-	}
+	limit, _ := c.flowLimit() // which checkFlow has checked
 	return objects(func(parts []object) object { return mergeFlow(parts, limit) }).answer(c, e)
 }}
 

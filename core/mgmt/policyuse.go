@@ -32,13 +32,10 @@ type policyUse struct {
 
 // usedPolicies counts the queues of each policy, and lists some with what they end up with, see the package's documentation.
 func (a *API) usedPolicies(c *request) error {
-	raw := c.query.raw
-	if err := onlyParameters(raw, []string{"vhost", "policy", "operator_policy", "columns"}); err != nil {
-		return err
-	}
 	if err := c.enterParameter(); err != nil {
 		return err
 	}
+	raw := c.query.raw
 	passes := func(cfg *queue.Config) bool {
 		user, operator := cfg.Policies.User, cfg.Policies.Operator
 		return (user != nil || operator != nil) &&
@@ -57,6 +54,10 @@ func (a *API) usedPolicies(c *request) error {
 		slices.SortFunc(use.matches[from:], func(x, y *queue.Config) int { return strings.Compare(x.Name, y.Name) })
 	}
 	return c.reply(use.object())
+}
+
+func (c *request) checkPolicyUse() error {
+	return onlyParameters(c.query.raw, []string{"vhost", "policy", "operator_policy", "columns"})
 }
 
 func (u *policyUse) add(cfg *queue.Config, passes func(*queue.Config) bool) {

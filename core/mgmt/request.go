@@ -71,6 +71,11 @@ func (c *request) serve(e *endpoint) error {
 	if c.query, err = parse(c.r.URL.RawQuery); err != nil {
 		return err
 	}
+	if e.check != nil {
+		if err := e.check(c); err != nil {
+			return err
+		}
+	}
 	return c.dispatch(e)
 }
 

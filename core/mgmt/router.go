@@ -22,6 +22,7 @@ type endpoint struct {
 	at      scope // the nodes of a cluster that answer
 	need    access
 	do      handler
+	check   handler       // refuses requests that are wrong, before this node asks another one; nil = there is nothing to check
 	reads   bool          // the handler reads the parameters of lists itself
 	streams bool          // the answer goes on for as long as its reader likes
 	most    time.Duration // how long the answer may take to begin; 0 = about as long as any other
@@ -45,6 +46,12 @@ func patch(at scope, need access, do handler) endpoint {
 
 func remove(at scope, need access, do handler) endpoint {
 	return endpoint{method: http.MethodDelete, at: at, need: need, do: do}
+}
+
+// checking is an endpoint whose requests are checked before any other node is asked.
+func checking(check handler, e endpoint) endpoint {
+	e.check = check
+	return e
 }
 
 // reading is an endpoint whose handler reads the parameters of lists itself, and names their ranges.
