@@ -20,21 +20,32 @@ const (
 
 // export writes the definitions of the vhost that the path names or, if it names none, of the whole broker.
 func (a *API) export(c *request) error {
-	if name := c.query.raw.Get("download"); name != "" {
-		c.w.Header().Set("Content-Disposition", attachment(name))
-	}
 	modules, err := c.wantsModules()
 	if err != nil {
 		return err
 	}
+	all := a.files.Collect(c.vhost, modules)
+	if c.gathering != nil {
+		if err := c.gathering.addSections(all); err != nil {
+			return err
+		}
+	}
+	if name := c.query.raw.Get("download"); name != "" {
+		c.w.Header().Set("Content-Disposition", attachment(name))
+	}
 	c.w.Header().Set("Content-Type", "application/json")
-	_ = a.files.Export(timedWriter{ResponseWriter: c.w}, c.vhost, modules) // it fails if the client is gone
+	_ = a.files.Write(timedWriter{ResponseWriter: c.w}, all) // it fails if the client is gone
 	return nil
 }
 
 // attachment returns the header Content-Disposition of a file.
 func attachment(name string) string {
 	return mime.FormatMediaType("attachment", map[string]string{"filename": name})
+}
+
+func (c *request) checkModules() error {
+	_, err := c.wantsModules()
+	return err
 }
 
 // wantsModules reports whether an export is to have expiry policies.

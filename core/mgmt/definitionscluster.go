@@ -15,151 +15,50 @@ import (
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
-// exportSections are the members of exported definitions, in order, and the member that orders each list: what is in vhosts comes from
-// their owners, everything else from the node that is asked.
-var exportSections = [...]struct {
-	name, by string
-	copied   bool // each node has all of it
-}{
-	{name: "users", copied: true},
-	{name: "vhosts", by: "name"},
-	{name: "permissions", copied: true},
-	{name: "topic_permissions", copied: true},
-	{name: "global_parameters", copied: true},
-	{name: "parameters", by: "vhost"},
-	{name: "policies", by: "vhost"},
-	{name: "queues", by: "vhost"},
-	{name: "exchanges", by: "vhost"},
-	{name: "bindings", by: "vhost"},
-	{name: "wasm_policies", copied: true},
-}
-
-// exported is the scope of the definitions of all vhosts. They are complete, or there are none: somebody may restore them.
+// exported is the scope of the definitions of all vhosts.
 var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
-	own, err := c.capture(e)
-	if err != nil {
-		c.w.Header().Set("Retry-After", "1")
+	if _, err := c.gather(question{}); err != nil {
 		return err
 	}
-	if own.status != http.StatusOK {
-		own.copyTo(c.w)
-		return nil
-	}
-	g, err := c.gather(question{})
-	if err != nil {
-		return err
-	}
-	all, top := g.sections(own.body)
-	there := map[string]bool{}
-	for _, it := range all["vhosts"] {
-		there[textOf(it, "name")] = true
-	}
-	for _, name := range c.api.Placements.VHosts() {
-		if !there[name] {
-			if len(g.missing) > 0 {
-				return c.errUnreachable(g.missing, "; without that the definitions would lack "+vhostText(name))
-			}
-			return c.errUnowned(vhostText(name))
-		}
-	}
-	if name := c.query.raw.Get("download"); name != "" {
-		c.w.Header().Set("Content-Disposition", attachment(name))
-	}
-	c.w.Header().Set("Content-Type", "application/json")
-	writeSections(timedWriter{ResponseWriter: c.w}, top, all)
-	return nil
+	return e.do(c)
 }}
 
-// sections reads the parts of an export, of which this node's is in JSON, too. own are its members.
-func (g *gathering) sections(body []byte) (all map[string][]json.RawMessage, own map[string]json.RawMessage) {
-	all = map[string][]json.RawMessage{}
+// addSections adds the vhosts of other nodes and their contents. It fails if a vhost is missing, because a restore would then lack it.
+func (g *gathering) addSections(all []definitions.Section) error {
+	merged := map[string][]definitions.Item{}
 	for i := range g.parts {
-		p := &g.parts[i]
-		if g.api.isSelf(&p.node) {
-			p.body = body
+		p, sections, err := &g.parts[i], all, error(nil)
+		if !g.api.isSelf(&p.node) {
+			sections, err = definitions.ReadSections(p.body)
 		}
-		var top map[string]json.RawMessage
-		if err := json.Unmarshal(p.body, &top); err != nil {
+		if err != nil {
 			g.drop(p.node, err)
 			continue
 		}
-		if g.api.isSelf(&p.node) {
-			own = top
-		}
 		lost := g.lostBy(p)
-		for _, s := range exportSections {
-			if s.copied || top[s.name] == nil {
-				continue
-			}
-			items, err := jsonobj.ParseItems(top[s.name])
-			if err != nil {
-				g.drop(p.node, err)
-				break
-			}
-			items = slices.DeleteFunc(items, func(it json.RawMessage) bool { return g.api.isIn(lost, textOf(it, s.by)) })
-			all[s.name] = append(all[s.name], items...)
+		for _, s := range sections {
+			items := slices.DeleteFunc(s.Items, func(it definitions.Item) bool { return g.api.isIn(lost, it.VHost) })
+			merged[s.Name] = append(merged[s.Name], items...)
 		}
 	}
-	for _, s := range exportSections {
-		if s.by != "" {
-			slices.SortStableFunc(all[s.name], func(x, y json.RawMessage) int { return cmp.Compare(textOf(x, s.by), textOf(y, s.by)) })
-		}
+	for k := range all {
+		all[k].Items = merged[all[k].Name]
+		slices.SortStableFunc(all[k].Items, func(x, y definitions.Item) int { return cmp.Compare(x.VHost, y.VHost) })
 	}
-	return all, own
-}
-
-// textOf returns a member of a JSON object that is a text.
-func textOf(raw json.RawMessage, name string) string {
-	var o struct {
-		Name  string `json:"name"`
-		VHost string `json:"vhost"`
+	there := map[string]bool{}
+	for _, it := range merged["vhosts"] {
+		there[it.VHost] = true
 	}
-	if json.Unmarshal(raw, &o) != nil {
-		return ""
-	}
-	if name == "vhost" {
-		return o.VHost
-	}
-	return o.Name
-}
-
-// writeSections writes definitions. It stops when the client is gone.
-func writeSections(w io.Writer, own map[string]json.RawMessage, all map[string][]json.RawMessage) {
-	separator := []byte("{")
-	member := func(name string, value []byte) bool {
-		b := append(append(jsonobj.Append(separator, name), ':'), value...)
-		separator = []byte(",")
-		_, err := w.Write(b)
-		return err == nil
-	}
-	for _, name := range []string{"rabbit_version", "rabbitmq_version", "product_name", "product_version"} {
-		if own[name] != nil && !member(name, own[name]) {
-			return
-		}
-	}
-	for _, s := range exportSections {
+	for _, name := range g.api.Placements.VHosts() {
 		switch {
-		case s.copied && own[s.name] == nil:
-			continue
-		case s.copied:
-			if !member(s.name, own[s.name]) {
-				return
-			}
-			continue
-		}
-		if !member(s.name, append(append([]byte("["), bytes.Join(raws(all[s.name]), []byte(","))...), ']')) {
-			return
+		case there[name]:
+		case len(g.missing) > 0:
+			return g.errUnreachable(g.missing, "; without that the definitions would lack "+vhostText(name))
+		default:
+			return g.errUnowned(vhostText(name))
 		}
 	}
-	_, _ = w.Write([]byte("}"))
-}
-
-func raws(all []json.RawMessage) [][]byte {
-	list := make([][]byte, len(all))
-	for i, it := range all {
-		list[i] = it
-	}
-	return list
+	return nil
 }
 
 // An import into a cluster has steps: what is new in the registry is checked at its owner, and what goes into vhosts at theirs, before

@@ -104,22 +104,16 @@ func TestGathersAreLimited(t *testing.T) {
 	c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"vhosts":[{"name":"b"},{"name":"d"}],"queues":[{"name":"%s","vhost":"b"}]}`, strings.Repeat("x", 2*maxHeld))
 	}))
-	c.wantOneLongExport(parts)
-}
-
-// wantOneLongExport exports definitions that are too long to be in memory for two requests at a time.
-func (c *cluster) wantOneLongExport(parts *gatherMemory) {
-	c.t.Helper()
 	parts.whole <- struct{}{} // another request has long ones in memory
 	if w := c.want(0, 503, "GET", "/api/definitions", ""); !strings.Contains(w.Body.String(), `"error":"busy"`) || w.Header().Get("Retry-After") != "1" {
-		c.t.Errorf("got %s, %v", w.Body, w.Header())
+		t.Errorf("got %s, %v", w.Body, w.Header())
 	}
 	<-parts.whole
 	if w := c.want(0, 200, "GET", "/api/definitions", ""); w.Body.Len() < 2*maxHeld {
-		c.t.Errorf("got %.300s", w.Body)
+		t.Errorf("got %.300s", w.Body)
 	}
 	if len(parts.whole)+len(parts.gathers) != 0 {
-		c.t.Error("memory is held after all requests have ended")
+		t.Error("memory is held after all requests have ended")
 	}
 }
 

@@ -159,8 +159,8 @@ func TestPagesWithoutClaims(t *testing.T) {
 	}
 }
 
-// This node's own definitions are in memory as a whole, too, and for one request at a time if they are long.
-func TestOwnDefinitionsAreLimited(t *testing.T) {
+// This node's own definitions are written one by one: an export of long ones waits for no other request. They were in memory as a whole.
+func TestOwnDefinitionsAreNotHeld(t *testing.T) {
 	c := newCluster(t)
 	parts := c.rigs[0].api.parts
 	var long []string
@@ -171,7 +171,22 @@ func TestOwnDefinitionsAreLimited(t *testing.T) {
 		t.Fatalf("got %d %s", w.Code, w.Body)
 	}
 	parts.wait = 10 * time.Millisecond
-	c.wantOneLongExport(parts)
+	parts.whole <- struct{}{} // another request has long ones in memory
+	if w := c.at(0, guest, "GET", "/api/definitions", ""); w.Code != 200 || w.Body.Len() < 2*maxHeld {
+		t.Errorf("got %d %.300s", w.Code, w.Body)
+	}
+}
+
+// A node whose definitions cannot be read to the end gives none of them. Its vhosts were exported without their queues.
+func TestBrokenDefinitions(t *testing.T) {
+	c := newCluster(t)
+	for _, part := range []string{`{"vhosts":[{"name":"b"},{"name":"d"}],"queues":[1]}`, `{"vhosts":[{"name":"b"},{"name":"d"}],"queues":{}}`, `[]`, `{`} {
+		c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(part)) }))
+		w := c.want(0, 503, "GET", "/api/definitions", "")
+		if want := "no answer from curfew@n2; without that the definitions would lack vhost 'b'"; !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: got %s", part, w.Body)
+		}
+	}
 }
 
 // Where dead letters go may be anything, as another node says. A list in the place of a name was a panic.

@@ -63,14 +63,14 @@ func (p *part) reader() io.Reader {
 	return io.MultiReader(bytes.NewReader(p.body), p.rest)
 }
 
-// capture returns this node's own answer, which is in memory as a whole.
-func (c *request) capture(e *endpoint) (*part, error) {
-	own, w := *c, &recorder{header: http.Header{}, status: http.StatusOK, more: func() error { return c.hold().readWhole(c.r.Context()) }}
+// capture returns this node's own answer, which is short.
+func (c *request) capture(e *endpoint) *part {
+	own, w := *c, &recorder{header: http.Header{}, status: http.StatusOK}
 	own.w = w
 	if err := e.do(&own); err != nil {
 		own.refuse(err)
 	}
-	return &part{status: w.status, header: w.header, body: w.body}, w.err
+	return &part{status: w.status, header: w.header, body: w.body}
 }
 
 // recorder keeps an answer.
@@ -78,8 +78,6 @@ type recorder struct {
 	header http.Header
 	status int
 	body   []byte
-	more   func() error // asked before the body gets longer than maxHeld
-	err    error        // of more
 }
 
 // Header implements [http.ResponseWriter].
@@ -90,12 +88,6 @@ func (w *recorder) WriteHeader(status int) { w.status = status }
 
 // Write implements [http.ResponseWriter].
 func (w *recorder) Write(b []byte) (int, error) {
-	if w.err == nil && len(w.body)+len(b) > maxHeld {
-		w.err = w.more()
-	}
-	if w.err != nil {
-		return 0, w.err
-	}
 	w.body = append(w.body, b...)
 	return len(b), nil
 }

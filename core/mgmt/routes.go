@@ -161,7 +161,7 @@ func (a *API) routes() []route {
 		{"simulations", []endpoint{lasting(moduleTimeout, post(rehearsed, monitor, a.simulate))}},
 		{"backup", []endpoint{get(here, administrator, a.backup)}},
 		{"backup/status", []endpoint{get(here, administrator, a.describeBackups)}},
-		{"definitions", []endpoint{get(exported, administrator, a.export), lasting(importTimeout, post(imported, administrator, a.load))}},
+		{"definitions", []endpoint{checking((*request).checkModules, get(exported, administrator, a.export)), lasting(importTimeout, post(imported, administrator, a.load))}},
 		{"definitions/{vhost}", []endpoint{get(atOwner, administrator, a.export), lasting(importTimeout, post(imported, administrator, a.load))}},
 	})
 }

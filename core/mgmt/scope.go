@@ -223,10 +223,7 @@ func (c *request) forwardToFinder(e *endpoint) error {
 
 // forwardToAll lets every node do the same. It fails if some did not.
 func (c *request) forwardToAll(e *endpoint) error {
-	own, err := c.capture(e)
-	if err != nil {
-		return err
-	}
+	own := c.capture(e)
 	if own.status >= http.StatusBadRequest {
 		own.copyTo(c.w)
 		return nil

@@ -2,119 +2,99 @@ package definitions
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/policies"
 )
 
-// Export writes the definitions of the whole broker, or of one vhost unless v is nil. It leaves out exclusive queues and their bindings,
+// Section is a list of exported definitions.
+type Section struct {
+	Name  string
+	Items []Item
+}
+
+// Item is an exported definition.
+type Item struct {
+	VHost string // that the definition is or belongs to; "" = it belongs to the broker
+	// Value makes the definition: an object, or JSON. It is called when the definition is written: there may be a hundred thousand queues.
+	Value func() any
+}
+
+// sectionsInVHosts are the sections of contents, in order.
+var sectionsInVHosts = [...]string{"parameters", "policies", "queues", "exchanges", "bindings"}
+
+// Collect returns the definitions of the whole broker, or of one vhost unless v is nil. It leaves out exclusive queues and their bindings,
 // which end with their connection, and definitions that every vhost has. With modules it adds the broker's expiry policies, or those that
 // the vhost's definitions name.
-func (d *Definitions) Export(out io.Writer, v *vhost.VHost, modules bool) error {
-	w := &writer{Writer: bufio.NewWriterSize(out, bufferSize)}
-	for _, m := range []member{
-		{"rabbit_version", d.RabbitMQ}, {"rabbitmq_version", d.RabbitMQ}, {"product_name", d.Product}, {"product_version", d.Version},
-	} {
-		w.name(m.Name())
-		w.value(m[1])
-	}
+func (d *Definitions) Collect(v *vhost.VHost, modules bool) (all []Section) {
 	if v == nil {
-		section(w, "users", d.Store.Users().List(), User)
-		section(w, "vhosts", d.Store.VHosts(), VHost)
-		section(w, "permissions", d.Store.Users().Grants(), Permissions)
-		section(w, "topic_permissions", d.Store.Users().TopicGrants(), TopicPermissions)
-		section(w, "global_parameters", d.Store.GlobalParameters(), GlobalParameter)
-		w.vhosts(d.Store.VHosts(), func(o object) object { return o })
+		vs, vhosts := d.Store.VHosts(), Section{Name: "vhosts"}
+		for _, v := range vs {
+			vhosts.add(v, func() any { return VHost(v) })
+		}
+		all = append(
+			all, section("users", d.Store.Users().List(), User), vhosts, section("permissions", d.Store.Users().Grants(), Permissions),
+			section("topic_permissions", d.Store.Users().TopicGrants(), TopicPermissions),
+			section("global_parameters", d.Store.GlobalParameters(), GlobalParameter),
+		)
+		all = append(all, contents(vs, func(o object) object { return o })...)
 	} else {
-		w.vhosts([]*vhost.VHost{v}, func(o object) object { return o.Without("vhost") })
+		all = contents([]*vhost.VHost{v}, func(o object) object { return o.Without("vhost") })
 	}
 	if modules {
-		if all := d.carried(v); len(all) > 0 {
-			section(w, modulesSection, all, describeModule)
+		if carried := d.carried(v); len(carried) > 0 {
+			all = append(all, section(modulesSection, carried, describeModule))
 		}
 	}
-	_, _ = w.WriteString("}") // the writer keeps its error
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("export: %w", err)
+	return all
+}
+
+// section returns a section of definitions that belong to the broker.
+func section[T any](name string, items []T, describe func(T) object) Section {
+	s := Section{Name: name}
+	for _, it := range items {
+		s.Items = append(s.Items, Item{Value: func() any { return describe(it) }})
 	}
-	return nil
+	return s
 }
 
-// bufferSize is how many bytes are written at a time.
-const bufferSize = 32 << 10
-
-// writer writes definitions one by one: there may be a hundred thousand queues.
-type writer struct {
-	*bufio.Writer
-	begun bool // the object has a member already
-	line  []byte
+func (s *Section) add(v *vhost.VHost, value func() any) {
+	s.Items = append(s.Items, Item{v.Name(), value})
 }
 
-// name begins a member.
-func (w *writer) name(name string) {
-	separator := byte('{')
-	if w.begun {
-		separator = ','
+// contents returns the definitions in vhosts. Queues, exchanges and bindings go through scoped.
+func contents(vs []*vhost.VHost, scoped func(object) object) []Section {
+	all := make([]Section, len(sectionsInVHosts))
+	for i, name := range sectionsInVHosts {
+		all[i].Name = name
 	}
-	w.begun = true
-	w.line = append(jsonobj.Append(append(w.line[:0], separator), name), ':')
-	_, _ = w.Write(w.line) // the writer keeps its error
-}
-
-func (w *writer) value(v any) {
-	w.line = jsonobj.Append(w.line[:0], v)
-	_, _ = w.Write(w.line)
-}
-
-// section writes a member that is a list.
-func section[T any](w *writer, name string, items []T, describe func(T) object) {
-	w.name(name)
-	_, _ = w.WriteString("[") // the writer keeps its error
-	for i, it := range items {
-		if i > 0 {
-			_, _ = w.WriteString(",")
-		}
-		w.value(describe(it))
-	}
-	_, _ = w.WriteString("]")
-}
-
-// vhosts writes the contents of vhosts. Queues, exchanges and bindings go through scoped.
-func (w *writer) vhosts(vs []*vhost.VHost, scoped func(object) object) {
-	type exchange struct {
-		vhost string
-		vhost.Exchange
-	}
-	var parameters, own []object
-	var exchanges []exchange
-	var queues []*queue.Config
-	var bindings []VHostBinding
+	parameters, own, queues, exchanges, bindings := &all[0], &all[1], &all[2], &all[3], &all[4]
 	for _, v := range vs {
-		parameters = append(parameters, Parameters(v)...)
+		for _, p := range Parameters(v) {
+			parameters.add(v, func() any { return p })
+		}
 		for _, p := range v.Policies().List(policies.User) {
-			own = append(own, Policy(v.Name(), p))
+			own.add(v, func() any { return Policy(v.Name(), p) })
+		}
+		for _, q := range v.Queues() {
+			if cfg := q.Config(); !cfg.Exclusive {
+				queues.add(v, func() any { return scoped(Queue(cfg)) })
+			}
 		}
 		for _, x := range v.Exchanges() {
 			if _, always := vhost.Predeclared(x.Name); !always {
-				exchanges = append(exchanges, exchange{v.Name(), x})
+				exchanges.add(v, func() any { return scoped(Exchange(v.Name(), x)) })
 			}
 		}
-		for _, q := range v.Queues() {
-			if !q.Config().Exclusive {
-				queues = append(queues, q.Config())
-			}
+		for _, b := range SortBindings(exported(v)) {
+			bindings.add(v, func() any { return scoped(Binding(b)) })
 		}
-		bindings = append(bindings, SortBindings(exported(v))...)
 	}
-	section(w, "parameters", parameters, func(o object) object { return o })
-	section(w, "policies", own, func(o object) object { return o })
-	section(w, "queues", queues, func(cfg *queue.Config) object { return scoped(Queue(cfg)) })
-	section(w, "exchanges", exchanges, func(x exchange) object { return scoped(Exchange(x.vhost, x.Exchange)) })
-	section(w, "bindings", bindings, func(b VHostBinding) object { return scoped(Binding(b)) })
+	return all
 }
 
 // exported returns the bindings of a vhost without those to exclusive queues.
@@ -126,4 +106,62 @@ func exported(v *vhost.VHost) []VHostBinding {
 		}
 	}
 	return all
+}
+
+// ReadSections reads another node's export: the vhosts that it has, and their contents.
+func ReadSections(b []byte) (all []Section, err error) {
+	var top map[string]json.RawMessage
+	if err := json.Unmarshal(b, &top); err != nil {
+		return nil, fmt.Errorf("export: %w", err)
+	}
+	for _, name := range append(sectionsInVHosts[:], "vhosts") {
+		if top[name] == nil {
+			continue
+		}
+		raws, err := jsonobj.ParseItems(top[name])
+		if err != nil {
+			return nil, fmt.Errorf("export: %s: %w", name, err)
+		}
+		s := Section{Name: name}
+		for _, raw := range raws {
+			var o struct{ Name, VHost string }
+			_ = json.Unmarshal(raw, &o) // a name that is no text names no vhost
+			if name == "vhosts" {
+				o.VHost = o.Name
+			}
+			s.Items = append(s.Items, Item{o.VHost, func() any { return raw }})
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// bufferSize is how many bytes are written at a time.
+const bufferSize = 32 << 10
+
+// Write writes definitions as the JSON of an export. It stops at the first error.
+func (d *Definitions) Write(out io.Writer, all []Section) error {
+	w := bufio.NewWriterSize(out, bufferSize)
+	head := object{{"rabbit_version", d.RabbitMQ}, {"rabbitmq_version", d.RabbitMQ}, {"product_name", d.Product}, {"product_version", d.Version}}
+	line := head.Append(nil)
+	line = line[:len(line)-1] // without its brace
+	for _, s := range all {
+		line = append(jsonobj.Append(append(line, ','), s.Name), ":["...)
+		for i, it := range s.Items {
+			if i > 0 {
+				line = append(line, ',')
+			}
+			line = jsonobj.Append(line, it.Value())
+			if _, err := w.Write(line); err != nil {
+				return fmt.Errorf("export: %w", err)
+			}
+			line = line[:0]
+		}
+		line = append(line, ']')
+	}
+	_, _ = w.Write(append(line, '}')) // Flush returns its error
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("export: %w", err)
+	}
+	return nil
 }
