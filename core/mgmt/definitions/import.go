@@ -12,9 +12,9 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// Import reads and checks definitions before it changes anything, and then applies them: those of the whole broker or, unless in is empty,
-// of that vhost. Existing definitions stay, except that users, permissions, policies and parameters are replaced. user gets every
-// permission in vhosts that are created. Errors that the client has caused are [*jsonobj.Error], [*vhost.Error] or [*auth.Invalid].
+// Import reads and checks definitions before it changes anything, and then applies them: the whole file, or only the definitions for one
+// vhost unless in is empty. Existing definitions stay, except that users, permissions, policies and parameters are replaced. user gets
+// every permission in vhosts that are created. Errors that the client has caused are [*jsonobj.Error], [*vhost.Error] or [*auth.Invalid].
 //
 // Expiry policies of the file that are new to the broker are loaded before the rest is checked, and unloaded if that is refused. Other
 // versions of present policies replace these. warnings are about definitions that were imported and may be wrong.

@@ -33,8 +33,8 @@ type Module struct {
 
 // Modules are the expiry policies of a broker. Any goroutine may use them.
 type Modules interface {
-	// Carried returns the policies except shadows, each with everything that is needed to load it elsewhere. A policy whose module cannot be
-	// read has none.
+	// Carried returns the policies except shadows, each with everything that is needed to load it elsewhere. A policy whose module cannot
+	// be read has no module here.
 	Carried() []Carried
 	// Load makes a module a policy, or the next version of one. It reports whether the name is new, and warns of possible errors in a module
 	// that works.
@@ -286,7 +286,7 @@ func (i *moduleImport) putBack(all []Module) {
 	}
 }
 
-// undo unloads the added policies, except those that were kept meanwhile.
+// undo unloads the added policies, except for policies that were kept meanwhile.
 func (i *moduleImport) undo() {
 	for _, name := range i.added {
 		if !i.Keep(name) {

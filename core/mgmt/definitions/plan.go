@@ -27,7 +27,7 @@ type plan struct {
 	queues     []scoped[vhost.QueueDeclare]
 	bindings   []scoped[vhost.Binding]
 
-	queueTypes map[string]string // default types of all defined vhosts, including those removed from the plan
+	queueTypes map[string]string // default types of all defined vhosts, including vhosts that were removed from the plan
 
 	problems
 	lost   remarks             // bindings that are left out
@@ -52,7 +52,7 @@ type scoped[T any] struct {
 type planner struct {
 	*Definitions
 	plan
-	in    string // the vhost of all definitions, whatever they say; "" = as each definition says
+	in    string // the vhost of all definitions; "" = each definition names its own
 	hash  func(password string) (auth.Hash, error)
 	named map[string]bool // names of modules
 }

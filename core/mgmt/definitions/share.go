@@ -175,7 +175,7 @@ func (d *Definitions) onlyHere(p *plan, b []byte, in string) (here []string, err
 	return here, nil
 }
 
-// only removes from a plan the definitions in other vhosts and, unless registry is set, those in no vhost.
+// only removes the definitions in other vhosts from a plan and, unless registry is set, also the definitions in no vhost.
 func (p *plan) only(in func(vhost string) bool, registry bool) {
 	p.parameters, p.policies = filtered(p.parameters, in), filtered(p.policies, in)
 	p.exchanges, p.queues, p.bindings = filtered(p.exchanges, in), filtered(p.queues, in), filtered(p.bindings, in)

@@ -63,8 +63,8 @@ func count(all []*vhost.VHost) (c Counts) {
 	return c
 }
 
-// describe sets the place's name and the number of messages that are lost at a stop: all messages of a queue that is not durable, and those
-// of other queues that are not persistent. A durable exchange holds only persistent messages.
+// describe sets the place's name and the number of messages that are lost at a stop: all messages of a queue that is not durable, and the
+// transient messages of a durable one. A durable exchange holds only persistent messages.
 func (p *place) describe(cfg *queue.Config) {
 	p.vhost, p.name, p.exchange = cfg.VHost, cfg.Name, cfg.Schedule != nil
 	switch {

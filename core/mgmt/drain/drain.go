@@ -29,7 +29,7 @@ type Order struct {
 	Timeout   time.Duration // how long the broker waits for consumers
 	Stop      bool          // stop the broker afterwards
 	Listening bool          // clients may connect during the drain
-	By        string        // the user who ordered it
+	By        string        // the user that ordered the drain
 }
 
 // The limits of [Order.Timeout], and its default.

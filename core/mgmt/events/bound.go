@@ -62,7 +62,7 @@ func (b *bound) trim(most int) {
 		}
 		stay = append(stay, *e)
 	}
-	clear(b.kept[len(stay):]) // releases what the events refer to
+	clear(b.kept[len(stay):]) // releases the objects that the events refer to
 	b.kept = stay
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// sees is a reader who may see everything.
+// sees is a reader with all rights.
 type sees struct{}
 
 func (sees) Renew() bool { return true }
@@ -181,7 +181,7 @@ func TestABoundStreamSendsOnceWhatComesTogether(t *testing.T) {
 	}
 }
 
-// A reader that resumes gets the latest events since, as many as it would get of the history, and the number of those before.
+// A reader that resumes gets the latest events since, as many as it would get of the history, and the number of earlier ones.
 func TestABoundStreamGoesOn(t *testing.T) {
 	for query, want := range map[string]struct{ leftOut, sent, missed uint64 }{
 		"per_second=24&history=200": {300, 200, 0}, "per_second=24": {488, 12, 0}, "per_second=1000": {0, 500, 0},

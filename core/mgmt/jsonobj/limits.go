@@ -1,6 +1,6 @@
 package jsonobj
 
-// Limits bound what decoding a body takes. A value of the decoded JSON takes much more memory than its text, which may have two bytes.
+// Limits bound the memory for decoding a body. A decoded JSON value takes much more memory than its text, which may have two bytes.
 type Limits struct {
 	// Values is how many marks the JSON may have: brackets that open, commas and colons.
 	Values int

@@ -38,7 +38,7 @@ func (o Object) Without(name string) Object {
 	return slices.DeleteFunc(o, func(m Member) bool { return m.Name() == name })
 }
 
-// Find returns what lies at a path of member names.
+// Find returns the value at a path of member names.
 func (o Object) Find(path []string) (any, bool) {
 	v, ok := o.Value(path[0])
 	v = opened(v)
@@ -52,8 +52,8 @@ func (o Object) Find(path []string) (any, bool) {
 	return inner.Find(path[1:])
 }
 
-// Pick returns the members that lie at the paths, with what leads to them. Objects in lists are picked from one by one. Without
-// paths it returns the whole object.
+// Pick returns the members at the paths, each inside the objects that lead to it. In a list, it picks from each object. Without paths it
+// returns the whole object.
 func (o Object) Pick(paths [][]string) Object {
 	if paths == nil {
 		return o

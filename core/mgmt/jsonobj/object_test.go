@@ -74,7 +74,7 @@ func TestFindAndPick(t *testing.T) {
 	}
 }
 
-// Whatever a string holds, what is printed is JSON for it.
+// Any string is printed as JSON of that string.
 func FuzzString(f *testing.F) {
 	f.Add("a\"\\\n\x00\xff\u2028é\U0001F600")
 	f.Fuzz(func(t *testing.T, s string) {
@@ -88,7 +88,7 @@ func FuzzString(f *testing.F) {
 	})
 }
 
-// What was read prints as it was, and as deep as it is it was measured.
+// A value prints as it was read, and has the depth that was measured.
 func FuzzJSON(f *testing.F) {
 	for _, s := range []string{`{"a":[1,2.5,null,true,"x"],"b":{"c":{}}}`, `[[[]]]`, `"\u0000\\"`, `{"a":1} x`, strings.Repeat("[", 100)} {
 		f.Add([]byte(s))

@@ -6,10 +6,10 @@ import (
 	"errors"
 )
 
-// ErrNotObject is what a value is that is not an object, or nests too deep.
+// ErrNotObject is the error of a value that is no object, or nests too deep.
 var ErrNotObject = errors.New("not a JSON object")
 
-// ParseObject reads one JSON object and keeps the order of its members. Its values are those of [Parse], with objects as [Object] and
+// ParseObject reads one JSON object and keeps the order of its members. Its values are like those of [Parse], with objects as [Object] and
 // lists of objects as []Object.
 func ParseObject(b []byte) (Object, error) {
 	if deepest, _ := shape(b); deepest > maxDepth || !json.Valid(b) {

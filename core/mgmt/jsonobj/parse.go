@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Error says what is wrong with the JSON that a client has sent.
+// Error is an error in the JSON that a client has sent.
 type Error struct {
 	Reason any // a string, or a []string where RabbitMQ prints a pair
 }
@@ -28,10 +28,11 @@ func (e *Error) Text() string {
 // Errorf returns an [Error] whose reason is a text.
 func Errorf(layout string, args ...any) error { return &Error{fmt.Sprintf(layout, args...)} }
 
-// Pair returns an [Error] whose reason is a pair: what is wrong, and with what.
+// Pair returns an [Error] with a pair as its reason: a kind of error, and the value or key that has it.
 func Pair(what, value string) error { return &Error{[]string{what, value}} }
 
-// ErrNotJSON is what the errors of JSON that cannot be read at all are, for [errors.Is]. Their text begins with its text, and says where.
+// ErrNotJSON matches, with [errors.Is], every error of JSON that cannot be read at all. The text of such an error begins with this one's,
+// and adds the place.
 var ErrNotJSON = &Error{"not_json"}
 
 // Is reports whether the error is [ErrNotJSON] with a position.

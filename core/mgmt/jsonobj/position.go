@@ -88,7 +88,7 @@ func (s *source) elements(list string) []int {
 	if s.lists == nil {
 		s.lists = map[string][]int{}
 		f := newFinder(s.text)
-		if f.lists(s.lists) != nil { // what was parsed is valid
+		if f.lists(s.lists) != nil { // the JSON was parsed, so it is valid
 			clear(s.lists)
 		}
 	}

@@ -128,7 +128,7 @@ func (r *Reader) Empty() bool { return len(r.members) == 0 }
 // Raw returns the whole object as JSON.
 func (r *Reader) Raw() json.RawMessage { return Marshal(r.members) }
 
-// Need fails if members are absent, in RabbitMQ's words. Those that are null are there.
+// Need fails if members are absent, in RabbitMQ's words. A null member is present.
 func (r *Reader) Need(keys ...string) {
 	var missing []string
 	for _, k := range keys {
@@ -170,7 +170,7 @@ func (r *Reader) Name(key string) string {
 // maxName is how many bytes a short string of AMQP holds.
 const maxName = 255
 
-// CheckName refuses a name that fits in no short string of AMQP. what says in the error whose name it is.
+// CheckName refuses a name that is too long for a short string of AMQP. The error calls the name what.
 func CheckName(what, name string) error {
 	if len(name) > maxName {
 		return Errorf("%s has %d bytes: at most %d are allowed", what, len(name), maxName)
@@ -215,7 +215,7 @@ func (r *Reader) Int(key string) int64 {
 	return 0
 }
 
-// integer returns the value of a number without a fraction, in whatever notation.
+// integer returns the value of a number without a fraction, in any notation.
 func integer(n json.Number) (int64, bool) {
 	if i, err := n.Int64(); err == nil {
 		return i, true

@@ -24,13 +24,13 @@ func stripped(o object) object {
 	return kept
 }
 
-// isNull reports whether a value is null in JSON, which has no number for what is infinite or not a number.
+// isNull reports whether a value is null in JSON: JSON has no number for infinity and NaN.
 func isNull(v any) bool {
 	f, ok := v.(float64)
 	return v == nil || ok && (math.IsNaN(f) || math.IsInf(f, 0))
 }
 
-// change returns what turns one state into another, as a JSON merge patch [RFC 7396]; it is empty if they are equal. Neither has null
+// change returns a JSON merge patch [RFC 7396] that turns one state into the other; it is empty if they are equal. Neither state has null
 // members.
 func change(from, to object) object {
 	changed := object{}

@@ -68,7 +68,7 @@ func anyObject(rng *rand.Rand, depth, most int) object {
 	return o
 }
 
-// Whatever changes, the reader who merges the change has the state.
+// A reader that merges all changes has the state.
 func TestChangesMerge(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 16))
 	parse := func(o object) (v any) {

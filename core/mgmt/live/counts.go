@@ -56,14 +56,14 @@ func ParseBuckets(s string) (int, error) {
 	return n, nil
 }
 
-// short cuts what a message quotes.
+// short cuts a quotation in an error message.
 func short(s string) string {
 	const most = 100
 	return s[:min(len(s), most)]
 }
 
-// bounds returns the steps of the grid whose bounds those of n buckets are, evenly on a logarithmic scale; the last bucket has none. With
-// enough buckets a second, a minute, an hour and a day are bounds.
+// bounds returns the steps of the grid at which n buckets end, evenly on a logarithmic scale; the last bucket has no end. With enough
+// buckets, a second, a minute, an hour and a day are ends.
 func bounds(n int) []int {
 	steps := make([]int, n-1)
 	ratio := float64(queue.DueLast) / float64(queue.DueFirst)
@@ -105,7 +105,7 @@ func (c *Counts) Object(buckets int) jsonobj.Object {
 	}
 }
 
-// buckets divides what is counted into buckets. The first one has the holds that have ended, too.
+// buckets divides the counts into buckets. Holds that have ended count in the first bucket.
 func (c *Counts) buckets(n int) []jsonobj.Object {
 	all, from := make([]object, 0, n), 0
 	released := c.held.Overdue

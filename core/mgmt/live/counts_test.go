@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What is due was counted by the node's time. Deadlines are instants of the vhost's, which goes on when another node serves it.
+// Deadlines are instants of the vhost's time, which goes on when another node serves the vhost. They were compared with the node's time.
 func TestCountIsInTheTimeOfTheQueue(t *testing.T) {
 	const now, offset = hook.Instant(time.Second), time.Hour
 	c, err := chain.New(nil, chain.Options{})
@@ -31,7 +31,7 @@ func TestCountIsInTheTimeOfTheQueue(t *testing.T) {
 	}
 }
 
-// So were the sums over all queues: after a move, what was due in a minute was overdue.
+// Sums over all queues did the same: after a move, messages due in a minute counted as overdue.
 func TestSumsAreInTheTimeOfTheVHost(t *testing.T) {
 	const now, offset, due = hook.Instant(time.Hour), -30 * time.Minute, time.Minute
 	c, err := chain.New(nil, chain.Options{})

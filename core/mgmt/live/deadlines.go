@@ -12,9 +12,9 @@ import (
 // Deadlines is the view of when messages are due in queues, and in each of a page of them. It belongs to the view that it makes.
 type Deadlines struct {
 	Survey *Survey
-	See    func(*vhost.VHost) bool // vhosts whose queues have rows
+	See    func(*vhost.VHost) bool // queues of these vhosts have rows
 	Watch  func(*vhost.VHost) bool // vhosts that are counted, without Queue
-	Queue  *pattern.Filter         // nil = all queues, and what exchanges hold
+	Queue  *pattern.Filter         // nil = all queues, and the holds of exchanges
 	Sort   string                  // a member of rows
 	Page   int                     // from 1
 	Size   int
@@ -102,7 +102,7 @@ func (d *Deadlines) state(r *Reading, matched []*Entry) object {
 	return append(o, member{"total", len(timed)})
 }
 
-// Key returns what names the queue among those of all vhosts.
+// Key returns a name that is unique among the queues of all vhosts.
 func (e *Entry) Key() string { return e.Config.VHost + "\x00" + e.Config.Name }
 
 // Gone reports whether the queue is deleted.
@@ -116,7 +116,7 @@ func (e *Entry) timed() bool {
 
 // row is when the messages of a queue are due.
 type row struct {
-	within                      [3]int // up to a second, a minute and an hour ahead, each with those before
+	within                      [3]int // up to a second, a minute and an hour ahead; each count includes the ones before it
 	later, never, overdue, held int
 }
 

@@ -34,8 +34,8 @@ type Entry struct {
 	stale     bool         // it has changed since, and there was no time to count
 }
 
-// flow counts how much has entered and left since the collection before, of which was are the counters. Between collections that
-// follow each other at once, nothing is counted.
+// flow computes the rates of entering and leaving messages since the last collection, when the counters had the values in was. The first
+// call only notes the time.
 func (e *Entry) flow(now hook.Instant, was *queue.Counters) {
 	is, passed := &e.Stats.Counters, now.Sub(e.looked)
 	if e.looked == 0 {
@@ -52,10 +52,10 @@ func (e *Entry) flow(now hook.Instant, was *queue.Counters) {
 // oldest is how old counts by step may become while nothing changes.
 const oldest = time.Minute
 
-// whole reports whether the counts are those of the queue as it is.
+// whole reports whether the counts describe the queue as it is now.
 func (e *Entry) whole() bool { return !e.stale && e.counted != 0 || e.gone }
 
-// take takes what was counted.
+// take keeps the counts of a survey.
 func (e *Entry) take(s *queue.DueSurvey) {
 	e.due, e.held = s.Marks(e.due[:0], e.held[:0])
 	e.never, e.earliest, e.counted, e.stale, e.again = s.Never, s.Due.Earliest, s.Now(), false, 0
@@ -91,7 +91,7 @@ func (e *Entry) addTo(c *Counts, now hook.Instant) {
 	c.Complete = c.Complete && e.whole()
 }
 
-// earlier returns the earlier of two instants, of which 0 is none.
+// earlier returns the earlier of two instants; 0 stands for no instant.
 func earlier(a, b hook.Instant) hook.Instant {
 	if a == 0 || b != 0 && b < a {
 		return b

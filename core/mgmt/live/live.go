@@ -1,5 +1,5 @@
-// Package live says how queues are, each second, to all who look: what they have, and when their messages are due. It collects
-// once for all readers, at most once a second, and nothing while there is none: a reader's goroutine collects, and the others wait for it.
+// Package live describes all queues, each second, to every reader: their messages, and when these are due. Readers share one collection,
+// which is made at most once a second, and only while there are readers: the goroutine of one reader collects, and the others wait for it.
 package live
 
 import (
@@ -21,8 +21,8 @@ const period = time.Second
 // secondly does something at most once in each second of the clock, for all goroutines that need it. The zero value has not done
 // it yet.
 type secondly struct {
-	mu    sync.Mutex    // guards what follows
-	under chan struct{} // closed when what is under way has been done; nil if nothing is
+	mu    sync.Mutex    // guards the fields below
+	under chan struct{} // closed at the end of the call under way; nil if there is none
 	done  int64         // the second in which it was done; 0 = never
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Totals are what queues have together, and what is due next.
+// Totals are sums over queues, and the message that is due next.
 type Totals struct {
 	At                           hook.Instant
 	Queues                       int
@@ -20,10 +20,10 @@ type Totals struct {
 	Delayed                      int // messages that exchanges hold, which are in no queue
 	next                         *Entry
 	nextAt                       hook.Instant
-	released                     bool // what is next is the end of a hold
+	released                     bool // the next event is the end of a hold, not a deadline
 }
 
-// Totals adds up the queues of the vhosts that watch selects. What is next is one of those in vhosts that see selects, too.
+// Totals adds up the queues of the vhosts that watch selects. The next event is that of a queue which see selects, too.
 func (r *Reading) Totals(watch, see func(*vhost.VHost) bool) Totals {
 	all := Totals{At: r.At}
 	for _, t := range r.Tenants {
@@ -43,7 +43,7 @@ func (r *Reading) Totals(watch, see func(*vhost.VHost) bool) Totals {
 	return all
 }
 
-// add adds a queue, which can be what is next if its name may be known.
+// add adds a queue. The totals may name it as the queue with the next event if named is set.
 func (t *Totals) add(e *Entry, named bool) {
 	s := &e.Stats
 	t.Queues++
@@ -113,7 +113,7 @@ type Lateness struct {
 	read  func() map[string]telemetry.Distribution
 	clock clock.Clock
 
-	mu    sync.Mutex       // guards what follows
+	mu    sync.Mutex       // guards the fields below
 	past  []latenessSample // of the last minute, the oldest first
 	state object           // nil = nothing expired
 }
@@ -128,7 +128,7 @@ func NewLateness(name string, read func() map[string]telemetry.Distribution, now
 	return &Lateness{name: name, read: read, clock: now}
 }
 
-// Latenesses are those of messages that the broker let expire late, and of those that consumers had past their deadlines.
+// Latenesses has two members: how late the broker let messages expire, and how long consumers had messages past their deadlines.
 type Latenesses []*Lateness
 
 // AddTo adds the member of each to an object.
@@ -141,8 +141,8 @@ func (ls Latenesses) AddTo(o *jsonobj.Object) {
 // window is how long ago messages expired that count.
 const window = time.Minute
 
-// AddTo adds its member to an object, with the members p50, p99 and max, in milliseconds, unless no message has expired. They are
-// exact to a bucket of what is counted, and max is the bucket's end.
+// AddTo adds the lateness to an object, with the members p50, p99 and max, in milliseconds, unless no message has expired. They are exact
+// to a bucket of the histogram, and max is the end of its bucket.
 func (l *Lateness) AddTo(o *jsonobj.Object) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -166,7 +166,7 @@ func (l *Lateness) update(now hook.Instant) {
 			counts[i] += n
 		}
 	}
-	if len(l.past) > 0 && now.Sub(l.past[len(l.past)-1].at) > window { // nobody has asked for long
+	if len(l.past) > 0 && now.Sub(l.past[len(l.past)-1].at) > window { // the last readers left long ago
 		l.past = nil
 	}
 	for len(l.past) > 1 && now.Sub(l.past[1].at) >= window {
@@ -179,7 +179,7 @@ func (l *Lateness) update(now hook.Instant) {
 	l.past = append(l.past, latenessSample{now, counts})
 }
 
-// lateness returns the quantiles of what was counted after before.
+// lateness returns the quantiles of the counts since before.
 func lateness(bounds []float64, counts, before []uint64) object {
 	passed, total, last := make([]uint64, len(counts)), uint64(0), -1
 	for i, n := range counts {

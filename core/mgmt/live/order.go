@@ -26,8 +26,8 @@ func InstantKey(at hook.Instant) any {
 // ByNext is a key: when a message expires or is released next.
 func ByNext(e *Entry) any { return InstantKey(earlier(e.Stats.NextDeadline, e.Stats.NextRelease)) }
 
-// Page returns those of all that come after the first from, at most size of them, and what they are sorted by, as values of JSON: the page may
-// be merged with those of other nodes.
+// Page returns at most size entries behind the first from, in order, and their sort keys as JSON values. The node that merges pages of
+// several nodes needs the keys.
 func (o *Order) Page(all []*Entry, from, size int) (page []*Entry, keys []any) {
 	if o.Key == nil {
 		page = o.own(all, from, size)
@@ -43,8 +43,8 @@ func (o *Order) Page(all []*Entry, from, size int) (page []*Entry, keys []any) {
 	return page, keys
 }
 
-// KeysMember has what the rows of a state are sorted by, in their order; null for rows that come last. It is for the node that merges the state
-// with those of others; readers do not get it.
+// KeysMember holds the sort keys of a state's rows, in their order; null for rows that come last. Only the node that merges states gets it,
+// readers do not.
 const KeysMember = "keys"
 
 // Rows returns the members that show a page of entries: the rows by their keys, and their order.

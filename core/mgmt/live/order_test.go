@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A page is what a sorted list would have there, with those that have no key last.
+// A page is a part of the sorted list, in which entries without a key come last.
 func TestPages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 16))
 	for _, n := range []int{0, 1, 50, 3000} {

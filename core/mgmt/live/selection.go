@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// Selection is the queues of the vhosts that see selects whose names pass. It is the same until queues come or go, and belongs to the
-// view that it is for.
+// Selection is the queues whose names pass, in the vhosts that see selects. It stays the same until a queue is created or deleted. It
+// belongs to one view.
 type Selection struct {
 	see    func(*vhost.VHost) bool
 	name   *pattern.Filter // nil = all names pass
@@ -51,7 +51,7 @@ func (c *Selection) Read(s *Survey, fn func(*Reading, []*Entry)) error {
 	return nil
 }
 
-// choose keeps the entries whose names pass.
+// choose keeps the entries with names that pass.
 func (c *Selection) choose(entries []*Entry, names []string) error {
 	c.chosen = []*Entry{}
 	run := c.name.Begin(nil, pattern.MostTime)

@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// heartbeat is how long a stream may write nothing: proxies close what looks dead.
+	// heartbeat is how long a stream may write nothing. Proxies close streams that look dead.
 	heartbeat = 15 * time.Second
-	// Patience is how long a reader may take to read what is written at a time.
+	// Patience is how long a reader may take to read one write.
 	Patience = 10 * time.Second
 	// retry is after how many milliseconds a browser connects again.
 	retry = "retry: 1000\n\n"
@@ -21,7 +21,7 @@ type Stream struct {
 	Views   *Views
 	Streams *streams.Streams
 	Writer  *streams.Writer
-	// Renew looks up again what the reader may see, and returns the view for that; ok is false if the reader may see nothing any more.
+	// Renew checks the reader's rights again, and returns the view for them; ok is false if the reader has lost all.
 	Renew func() (s Spec, ok bool)
 	// LastID is the id of the last event that the reader has seen; empty = none.
 	LastID string
@@ -56,7 +56,7 @@ func (s *Stream) Run(ctx context.Context) {
 			}
 			s.b, last = s.b[:0], now
 		}
-		timer.Reset(period - time.Duration(s.Views.clock())%period) // all streams at the same time, so that they share what is made
+		timer.Reset(period - time.Duration(s.Views.clock())%period) // all streams at the same time, so that they share a state
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -67,7 +67,7 @@ func (s *Stream) Run(ctx context.Context) {
 	}
 }
 
-// next writes what has changed, and reports whether the stream goes on.
+// next writes a change, if there is one, and reports whether the stream goes on.
 func (s *Stream) next() bool {
 	spec, ok := s.Renew()
 	if !ok {

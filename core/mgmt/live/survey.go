@@ -12,23 +12,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Survey is all queues, as they were when a reader last asked. It looks only at queues that have changed since the collection
-// before, and forgets them when nobody asks any more: it would keep those that are deleted. Any goroutine may use it.
+// Survey describes all queues as they were when a reader last asked. A collection looks only at queues that have changed since the one
+// before. Without readers the survey forgets the queues, because it would keep deleted ones in memory. Any goroutine may use it.
 type Survey struct {
 	vhosts func() []*vhost.VHost
 	clock  clock.Clock
 	once   secondly
 
-	// What follows belongs to the goroutine that collects.
+	// These fields belong to the collecting goroutine.
 	due    queue.DueSurvey
 	sample sample
 	began  hook.Instant // of the present stretch of work
 	worked time.Duration
 	all    []*Entry // of all tenants
-	from   int      // the first one whose turn it is
+	from   int      // index in all of the queue that the next collection begins with
 	behind bool     // there was no time to count one
 
-	mu      sync.Mutex // guards what follows; it is held for one entry at a time while a collection is under way
+	mu      sync.Mutex // guards the fields below; during a collection it is held for one entry at a time
 	tenants []*Tenant  // by name
 	number  uint64     // of the last collection
 	set     uint64     // changes with the queues that there are
@@ -73,7 +73,7 @@ func (s *Survey) Read(fn func(*Reading)) {
 	fn(&Reading{Tenants: s.tenants, Number: s.number, Set: s.set, At: s.at})
 }
 
-// Reading is what a reader gets.
+// Reading is the survey as one reader gets it.
 type Reading struct {
 	Tenants []*Tenant
 	Number  uint64 // of the collection
@@ -81,7 +81,7 @@ type Reading struct {
 	At      hook.Instant
 }
 
-// collect looks at what has changed.
+// collect looks at the queues that have changed.
 func (s *Survey) collect() {
 	s.list()
 	s.began, s.worked, s.behind = s.clock(), 0, false
@@ -156,8 +156,8 @@ func (s *Survey) list() {
 	s.listAll()
 }
 
-// listAll lists the queues of all tenants. Whose turn it is has the turn still, or who comes first if that queue is gone: where queues come
-// and go all the time, the last ones would never be counted otherwise.
+// listAll lists the queues of all tenants. The next collection still begins with the same queue, or with the first one if that queue is
+// gone: without this, the last queues would never be counted where queues come and go all the time.
 func (s *Survey) listAll() {
 	var turn *Entry
 	if s.from < len(s.all) {
@@ -192,7 +192,7 @@ func (s *Survey) relist(list *[]*Entry, all []*queue.Mailbox, v *vhost.VHost) {
 	}
 	n := len(old)
 	old = slices.DeleteFunc(old, func(e *Entry) bool { return e.listed != number })
-	if fresh > 0 { // what is in order already costs little
+	if fresh > 0 { // sorting a sorted list is cheap, but not free
 		slices.SortFunc(old, func(a, b *Entry) int {
 			return strings.Compare(a.Config.Name, b.Config.Name)
 		})
@@ -300,7 +300,7 @@ func (s *sample) take(q *queue.Queue) {
 
 // sum adds up when the messages of a vhost are due.
 func (t *Tenant) sum(now hook.Instant) {
-	ahead := t.VHost.Offset() // instants in the vhost are of its own time, and are added up with those of other vhosts
+	ahead := t.VHost.Offset() // instants in the vhost are of its own time; sums over vhosts need a common one
 	t.Counts = Counts{At: now, Complete: true}
 	for _, all := range [...][]*Entry{t.Entries, t.held} {
 		for _, e := range all {

@@ -108,7 +108,7 @@ func TestSurveyGoesOnWhereItWas(t *testing.T) {
 	})
 }
 
-// What enters and leaves a queue is counted from one collection to the next, and not before there were two.
+// Entering and leaving messages are counted from one collection to the next, and not before the second one.
 func TestEntryFlow(t *testing.T) {
 	e, now := &Entry{}, hook.Instant(time.Hour)
 	was := queue.Counters{}

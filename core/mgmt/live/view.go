@@ -12,11 +12,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Spec is what a reader asks for. Readers whose specs have the same key, which names also what they may see, share one state.
+// Spec describes a view that a reader asks for. Readers with equal keys share one state; so a key also names the reader's rights.
 type Spec struct {
 	Key string
-	// Begin begins the view for its first reader. What it returns makes a state: it is called at most once a second, by one goroutine at a
-	// time. An error ends the view, and its readers have to ask again.
+	// Begin begins the view for its first reader. It returns a function that makes a state; the view calls that function at most once a
+	// second, from one goroutine at a time. An error ends the view, and its readers have to ask again.
 	Begin func() func() (jsonobj.Object, error)
 }
 
@@ -24,18 +24,19 @@ type Spec struct {
 type Views struct {
 	clock clock.Clock
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	all   map[string]*view
-	sweep *time.Timer // forgets views that nobody reads, and what they keep; nil if there are none
+	sweep *time.Timer // forgets views without readers, and their states; nil if there are none
 }
 
 // NewViews returns no views.
 func NewViews(now clock.Clock) *Views { return &Views{clock: now, all: map[string]*view{}} }
 
 const (
-	// idle is how long a view without readers is remembered: one that comes back gets what has changed.
+	// idle is how long a view is remembered after its last reader has left. A reader that comes back in this time gets a change, not the
+	// whole state.
 	idle = 20 * time.Second
-	// maxViews is how many views there may be; beyond that, those without readers are forgotten at once.
+	// maxViews is the number of views up to which views without readers are remembered.
 	maxViews = 128
 )
 
@@ -46,7 +47,7 @@ type view struct {
 	born  string // tells views of the same key apart
 	once  secondly
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	readers int
 	left    hook.Instant // when the last reader did
 	ended   error        // why there are no more states
@@ -81,7 +82,7 @@ func (vs *Views) close(v *view) {
 	}
 }
 
-// sweepIdle forgets views that nobody has read for long, and comes back for the others.
+// sweepIdle forgets views that have had no reader for long, and comes back for the others.
 func (vs *Views) sweepIdle() {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -92,7 +93,7 @@ func (vs *Views) sweepIdle() {
 	vs.sweep = nil
 }
 
-// forget forgets views that nobody reads. The caller holds mu.
+// forget forgets views without readers. The caller holds mu.
 func (vs *Views) forget(now hook.Instant) {
 	for key, v := range vs.all {
 		if v.forgettable(now, len(vs.all) >= maxViews) {
@@ -142,7 +143,7 @@ func (v *view) refresh() {
 	v.state, v.whole = state, nil
 }
 
-// latest returns the present state as JSON, its number, and what has changed since the one before.
+// latest returns the present state as JSON, its number, and the change that made it from the state before.
 func (v *view) latest() (number uint64, whole, changed []byte, err error) {
 	v.once.do(v.clock, v.refresh)
 	v.mu.Lock()
@@ -150,8 +151,8 @@ func (v *view) latest() (number uint64, whole, changed []byte, err error) {
 	return v.number, v.json(), v.changed, v.ended
 }
 
-// since returns what a reader needs who has had the state of a number: what has changed, or the whole state; nothing if it is the
-// present one.
+// since returns what brings a reader up to date that has the state numbered seen: a change, the whole state, or nothing if there is no
+// newer one.
 func (v *view) since(seen uint64) (number uint64, kind string, data []byte, err error) {
 	v.once.do(v.clock, v.refresh)
 	v.mu.Lock()
@@ -188,7 +189,7 @@ func (v *view) seen(id string) uint64 {
 	return n
 }
 
-// Once returns the present state of a view as JSON, for a reader who asks once.
+// Once returns the present state of a view as JSON, for a reader that opens no stream.
 func (vs *Views) Once(s *Spec) ([]byte, error) {
 	v := vs.open(s)
 	defer vs.close(v)

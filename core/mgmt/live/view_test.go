@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/clock"
 )
 
-// Readers with the same key share what is made, once a second.
+// Readers with the same key share a state, which is made once a second.
 func TestReadersShareAView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vs := NewViews(clock.New())
@@ -46,7 +46,7 @@ func TestReadersShareAView(t *testing.T) {
 	})
 }
 
-// A reader who has missed a state gets a whole one, and so does one who comes to a view that was forgotten.
+// A reader that has missed a state gets a whole one; so does a reader of a view that was forgotten meanwhile.
 func TestReadersComeBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vs := NewViews(clock.New())
@@ -79,7 +79,7 @@ func TestReadersComeBack(t *testing.T) {
 	})
 }
 
-// What nobody reads any more is forgotten without another request, however long it takes until there is one.
+// A view without readers is forgotten without another request, however long it takes until there is one.
 func TestViewsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		vs := NewViews(clock.New())

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// The modules are sent as one: sixty small files compress to a third more than one does, and browsers would find each in the one
-// before. Each becomes a function that is called once, in the order in which modules need each other. What joins them knows just the
-// forms of import and export that the files have, each in a line of its own, and refuses all others: a test finds them.
+// The modules are sent as one file: sixty small files compress to a third more, and a browser would discover each only in the one before.
+// Each module becomes a function that is called once, after the modules that it needs. The joiner knows only the forms of import and export
+// that the files use, each on a line of its own, and refuses all others: a test finds them.
 var (
 	importing = regexp.MustCompile(`(?m)^import (?:(\w+)(?:, )?)?(?:\{([^}\n]*)\} ?)? ?from '([^'\n]+)';$`)
 	exporting = regexp.MustCompile(`(?m)^export (default )?((?:async )?function|const|class) (\w+)`)
@@ -22,13 +22,13 @@ var (
 // joiner puts modules together.
 type joiner struct {
 	modules map[string][]byte // by name, such as views/now.js
-	ids     map[string]string // of what each exports, in the joined module
-	written map[string]bool   // false for those that wait for what they need
+	ids     map[string]string // name, in the joined module, of each module's exports
+	written map[string]bool   // false while a module waits for the modules that it needs
 	loaded  []string          // modules that others load when they run
 	out     bytes.Buffer
 }
 
-// join returns one module that does what entry does.
+// join returns one module that does the same as entry.
 func join(modules map[string][]byte, entry string) ([]byte, error) {
 	j := &joiner{modules: modules, ids: map[string]string{}, written: map[string]bool{entry: false}}
 	if err := j.needs(entry); err != nil {
@@ -45,7 +45,7 @@ func join(modules map[string][]byte, entry string) ([]byte, error) {
 	return j.out.Bytes(), err
 }
 
-// add writes a module behind those that it needs, unless it was written.
+// add writes a module behind the modules that it needs, unless it is written already.
 func (j *joiner) add(name string) error {
 	written, begun := j.written[name]
 	switch {
@@ -63,7 +63,7 @@ func (j *joiner) add(name string) error {
 	return j.write(name)
 }
 
-// needs writes the modules that a module imports, and remembers those that it loads.
+// needs writes the modules that a module imports, and remembers the modules that it loads at run time.
 func (j *joiner) needs(name string) error {
 	for _, m := range loading.FindAllSubmatch(j.modules[name], -1) {
 		j.loaded = append(j.loaded, beside(name, m[1]))
@@ -79,7 +79,7 @@ func (j *joiner) needs(name string) error {
 // beside returns the module that another one names.
 func beside(name string, relative []byte) string { return path.Join(path.Dir(name), string(relative)) }
 
-// write writes a module as a function. What it loads may come behind it: nothing is loaded before all is written.
+// write writes a module as a function. Modules that it loads may come behind it, because nothing is loaded before the whole file has run.
 func (j *joiner) write(name string) error {
 	text := importing.ReplaceAllFunc(j.modules[name], func(line []byte) []byte {
 		m := importing.FindSubmatch(line)
@@ -110,7 +110,7 @@ func (j *joiner) write(name string) error {
 	return nil
 }
 
-// id returns the name of what a module exports.
+// id returns the name of a module's exports.
 func (j *joiner) id(name string) string {
 	if j.ids[name] == "" {
 		j.ids[name] = "$" + strconv.Itoa(len(j.ids)+1)

@@ -1,5 +1,5 @@
-// Package page is the page that people see on the management port: files for a browser, joined as they are written, and their HTTP headers.
-// What the page shows and does, it asks the HTTP API for. Nothing here knows the broker.
+// Package page is the page for people on the management port: files for a browser, joined as they are written, and their HTTP headers. The
+// page gets its data from the HTTP API, and changes the broker through it. This package does not know the broker.
 package page
 
 import (
@@ -23,11 +23,11 @@ var files embed.FS
 // Prefix is where the files are; the page itself is at "/".
 const Prefix = "/page/"
 
-// policy says what browsers let the page do: nothing that does not come from here, and no markup from strings.
+// policy is the page's content security policy: everything comes from this server, and no string becomes markup.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; " +
 	"base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// types are those of the files, by how their names end.
+// types are the content types of the files, by the ends of their names.
 var types = map[string]string{
 	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".svg": "image/svg+xml",
 }
@@ -82,10 +82,10 @@ func build() map[string]*file {
 // entry is the module that the page begins with.
 const entry = "app.js"
 
-// Comments are for who reads the files in the repository. They are a sixth of what browsers would fetch.
+// Comments are for readers of the repository. They are a sixth of the size that browsers would fetch.
 var (
 	ownLines = regexp.MustCompile(`(?m)^[ \t]*(?://.*|/\*(?s:.*?)\*/[ \t]*)$`) // comments that have their lines to themselves
-	typeCast = regexp.MustCompile(`/\*\* @[^*\n]*\*/ ?`)                       // of what follows in the line
+	typeCast = regexp.MustCompile(`/\*\* @[^*\n]*\*/ ?`)                       // of the expression behind it
 	indents  = regexp.MustCompile(`(?m)^[ \t]+|[ \t]+$`)
 )
 

@@ -95,7 +95,8 @@ func TestMethodsOfThePage(t *testing.T) {
 	}
 }
 
-// banned is what would make markup, code or styles from strings, or lead a browser elsewhere. The names of queues and headers are hostile.
+// banned are expressions that would make markup, code or styles from strings, or lead a browser elsewhere. The names of queues and headers
+// are hostile.
 var banned = []*regexp.Regexp{
 	regexp.MustCompile(`\b(?:inner|outer)HTML\b`), regexp.MustCompile(`\binsertAdjacentHTML\b`), regexp.MustCompile(`\bdocument\s*\.\s*write(?:ln)?\b`),
 	regexp.MustCompile(`\bsetHTML(?:Unsafe)?\b`), regexp.MustCompile(`\bparseFromString\b`), regexp.MustCompile(`\bcreateContextualFragment\b`), regexp.MustCompile(`\bsrcdoc\b`),
@@ -173,7 +174,7 @@ func TestBans(t *testing.T) {
 	}
 }
 
-// What is served is what is written, but for comments and indentation: a string that has more than one line would lose some of itself.
+// The files are served as they are written, without comments and indentation: a string of several lines would lose a part of itself.
 func TestNoStringHasTwoLines(t *testing.T) {
 	err := fs.WalkDir(files, "files", func(name string, d fs.DirEntry, err error) error {
 		if err != nil || path.Ext(name) != ".js" {

@@ -1,6 +1,6 @@
-// Package pattern compares names with what users ask for: a text, or a regular expression. A list may have a hundred thousand names, and an
-// expression can take milliseconds for each. So the expressions of all users take turns on half of the processors, and the one of a
-// request ends with it.
+// Package pattern matches names with a text or a regular expression that a user has chosen. A list may have a hundred thousand names, and
+// an expression can take milliseconds for each. So the expressions of all users take turns on half of the processors, and the expression of
+// a request ends with the request.
 package pattern
 
 import (
@@ -24,16 +24,16 @@ const (
 	MostTime = 10 * time.Second
 )
 
-// ErrGone is the error of a run whose reader has left.
+// ErrGone is the error of a run after its reader has left.
 var ErrGone = errors.New("the client has left")
 
-// Turns is what runs take turns at. Any goroutine may use it.
+// Turns are shared by all runs: each takes one while it matches. Any goroutine may use them.
 type Turns struct {
 	slots chan struct{} // holds an element for each run that has its turn
 	clock clock.Clock
 }
 
-// NewTurns returns turns that nobody has taken.
+// NewTurns returns turns that are all free.
 func NewTurns(now clock.Clock) *Turns {
 	return &Turns{slots: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), clock: now}
 }
@@ -48,7 +48,7 @@ type Filter struct {
 // Plain returns a filter that takes no turns.
 func Plain(match func(string) bool) *Filter { return &Filter{plain: match} }
 
-// Expression returns the filter of names in which an expression matches. what names the expression in errors.
+// Expression returns the filter of names in which an expression matches. Errors call the expression what.
 func (t *Turns) Expression(what, text string) (*Filter, error) { return t.expression(what, text, "") }
 
 // Folded is Expression in upper or lower case.
@@ -59,7 +59,7 @@ func (t *Turns) expression(what, text, flags string) (*Filter, error) {
 		return nil, fmt.Errorf("%s has %d bytes: at most %d are allowed", what, len(text), MaxExpression)
 	}
 	e, err := policies.ParseExpression(text)
-	if err == nil && flags != "" { // after the text alone, because errors quote what they are about
+	if err == nil && flags != "" { // after the text alone, because errors quote it
 		e, err = policies.ParseExpression(flags + text)
 	}
 	if err != nil {
@@ -126,7 +126,7 @@ func (r *Run) End() error {
 func (r *Run) take() {
 	t := r.filter.turns
 	select {
-	case <-r.done: // first, whatever else is ready
+	case <-r.done: // first, even if a turn is ready, too
 		r.err = ErrGone
 		return
 	default:

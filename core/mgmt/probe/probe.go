@@ -34,7 +34,7 @@ var (
 	Readiness Probe = func(alarm string) bool { return alarm == Draining || alarm == Alone || Health(alarm) }
 )
 
-// Failures returns the alarms because of which the check fails.
+// Failures returns the alarms that make the check fail.
 func (p Probe) Failures(alarms []string) []string {
 	return slices.DeleteFunc(slices.Clone(alarms), func(alarm string) bool { return !p(alarm) })
 }

@@ -1,5 +1,5 @@
-// Package rows orders the rows of lists: it picks the first ones of a node, merges those of several nodes, and finds a page of them. It knows
-// neither HTTP nor what a row shows.
+// Package rows orders the rows of lists: it picks the first rows of a node, merges the rows of several nodes, and finds a page of them. It
+// knows neither HTTP nor the contents of a row.
 package rows
 
 import (
@@ -117,7 +117,7 @@ func (o Order) First(items, n int, key func(at int) any) []Place {
 	n = min(n, items)
 	const more = 40
 	first := make([]Place, 0, min(items, 2*n+more))
-	var limit *Place // the last one of those that are first so far
+	var limit *Place // the last of the first rows so far
 	for at := range items {
 		if o.Reverse && !o.Steady { // of equal items the last ones are first
 			at = items - 1 - at
@@ -146,7 +146,7 @@ type Row struct {
 // Run is the rows of one node, in order.
 type Run struct {
 	Node            string
-	Total, Filtered int                  // rows that the node has, and those that pass the filter
+	Total, Filtered int                  // rows of the node, and rows that pass the filter
 	Next            func() (*Row, error) // nil at the end
 
 	head *Row
@@ -156,7 +156,7 @@ type Run struct {
 type Merge struct {
 	order Order
 	runs  []*Run
-	// Broken is the run whose rest cannot be read, and Err says why. There is no next row then.
+	// Broken is the run that could not be read to its end, and Err the reason. Next returns nil then.
 	Broken *Run
 	Err    error
 }
@@ -164,7 +164,7 @@ type Merge struct {
 // NewMerge returns a merge without runs.
 func NewMerge(o Order) *Merge { return &Merge{order: o} }
 
-// Add adds the run of a node that comes after those of the other runs. It fails if the run cannot be read.
+// Add adds the run of the next node, in the order of the nodes. It fails if the run cannot be read.
 func (m *Merge) Add(r *Run) (err error) {
 	if r.head, err = r.Next(); err == nil {
 		m.runs = append(m.runs, r)
@@ -206,10 +206,9 @@ func (m *Merge) take() (*Row, *Run) {
 	return row, first
 }
 
-// Counted returns a function that returns rows without values, each of which stands for all rows of next that follow one another and have
-// equal keys.
+// Counted returns a function that returns rows without values. Each stands for a sequence of rows of next with equal keys.
 func Counted(next func() (*Row, error)) func() (*Row, error) {
-	var kept *Row // the first one of those that follow
+	var kept *Row // the first row of the sequence
 	return func() (*Row, error) {
 		if kept == nil {
 			var err error

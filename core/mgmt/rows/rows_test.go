@@ -51,7 +51,7 @@ func sortAll(o Order, rows []Row) {
 	copy(all[len(rows):], absent)
 }
 
-// The first items are those of the sorted list.
+// The first items are the first of the sorted list.
 func TestFirstItems(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 500 {

@@ -25,12 +25,12 @@ type Streams struct {
 	end   func()          // ends them; once is enough
 	until time.Time       // deadline of the last write; set before ended is done
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	open int
 	of   map[string]int // users
 }
 
-// New returns no open streams. kind is what error messages call several of them.
+// New returns no open streams. Error messages call several of them kind.
 func New(kind string) *Streams {
 	s := &Streams{kind: kind, of: map[string]int{}}
 	ended, cancel := context.WithCancel(context.Background())
@@ -42,7 +42,7 @@ func New(kind string) *Streams {
 	return s
 }
 
-// End ends all streams, which would go on for ever, and those that are opened later.
+// End ends all streams, which would go on for ever, and refuses later ones.
 func (s *Streams) End() { s.end() }
 
 // Ended is closed when all streams end.
@@ -59,7 +59,7 @@ type TooMany struct {
 
 func (e *TooMany) Error() string { return e.text }
 
-// Open counts a stream of a user, who has to close it. It is [TooMany] if there are too many.
+// Open counts a stream of a user; Close has to follow it. The error is [TooMany] if there are too many.
 func (s *Streams) Open(user string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,7 +102,7 @@ type Writer struct {
 	deadline sync.Mutex // held while the write deadline is set
 }
 
-// Writer returns a writer for a reader who may take so long to read what is written at a time.
+// Writer returns a writer for a reader that may take so long for one write.
 func (s *Streams) Writer(w http.ResponseWriter, patient time.Duration) *Writer {
 	return &Writer{streams: s, w: w, out: http.NewResponseController(w), patient: patient}
 }
@@ -111,7 +111,7 @@ func (s *Streams) Writer(w http.ResponseWriter, patient time.Duration) *Writer {
 func (w *Writer) Begin(contentType string) {
 	h := w.w.Header()
 	h.Set("Content-Type", contentType)
-	h.Set("X-Accel-Buffering", "no") // else nginx would hold back what is sent
+	h.Set("X-Accel-Buffering", "no") // else nginx would buffer the stream
 	w.w.WriteHeader(http.StatusOK)
 }
 
@@ -120,7 +120,7 @@ func (w *Writer) HurryAtEnd() (stop func() bool) {
 	return context.AfterFunc(w.streams.ended, w.limit)
 }
 
-// Send sends bytes, and what is in buffers. It fails if the reader does not take that in time.
+// Send sends bytes and flushes the buffers. It fails if the reader does not take them in time.
 func (w *Writer) Send(b []byte) error {
 	w.limit()
 	if len(b) > 0 {
