@@ -12,13 +12,13 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 )
 
-// access is what a user needs to use an endpoint. Every user of the API has one of the tags management, policymaker, monitoring
-// and administrator [RabbitMQ: management.html#permissions].
+// access is the right that an endpoint needs. Every user of the API has one of the tags management, policymaker, monitoring and
+// administrator [RabbitMQ: management.html#permissions].
 type access uint8
 
 const (
 	anyone           access = iota // any of these tags
-	stranger                       // no login: a login is what these requests are about
+	stranger                       // no login: the request is itself about a login
 	inVHost                        // permissions in the vhost that the path names, too, or the tag administrator
 	inVHostOrMonitor               // the same, or the tag monitoring
 	monitor                        // monitoring or administrator
@@ -45,8 +45,9 @@ func isAnyone(u auth.User) bool {
 // loginTime is how long a login may wait for its turn.
 const loginTime = 10 * time.Second
 
-// authenticate checks the login. HTTP Basic authentication comes before a cookie, because who sends it has chosen to, and a cookie
-// before a certificate, which browsers show all the time. With a certificate, a session that has ended is none.
+// authenticate checks the login. HTTP Basic authentication comes before a cookie, because a client has to choose to send it, and a cookie
+// before a certificate, because browsers show certificates with every request. A session that has ended is ignored if there is a
+// certificate.
 func (c *request) authenticate() error {
 	if name, password, ok := c.r.BasicAuth(); ok {
 		return c.check(name, password)
@@ -87,8 +88,8 @@ func (c *request) checkCertificate() error {
 	return err
 }
 
-// noLogin returns why there is nothing to check in a request without a session. RabbitMQ has no body for what it cannot read, either:
-// people who have misspelt a header learn here what is wrong with it.
+// noLogin returns the error of a request without a login that could be checked. RabbitMQ answers an unreadable header without a body; here
+// users with a misspelt header get an error text.
 func (c *request) noLogin() error {
 	scheme, _, _ := strings.Cut(c.r.Header.Get("Authorization"), " ")
 	switch {
@@ -186,7 +187,7 @@ func (c *request) enterVHost(need access) error {
 		c.freshen() // it may have been made at another node a moment ago
 	}
 	if c.forwarded && c.api.users().OpenVHost(c.user.Name, name) != nil {
-		c.freshen() // so may the right to it, of which the node that was asked knows
+		c.freshen() // the asking node knows a right that is as new
 	}
 	v, ok := c.api.Store.VHost(name)
 	if !ok && c.forwarded {

@@ -23,7 +23,7 @@ const backupPatience = 30 * time.Second
 type backups struct {
 	streams *streams.Streams
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	running *backupRun // nil = none is
 	last    *backupRun // nil = there was none
 }
@@ -161,7 +161,7 @@ func (a *API) streamBackup(c *request) (begun bool, err error) {
 	return true, err
 }
 
-// copyPatience is how long a node of a cluster may take to get what others have confirmed, before it makes a backup.
+// copyPatience is how long a node of a cluster may take to catch up with the confirmed entries before it makes a backup.
 const copyPatience = 10 * time.Second
 
 // copies describes the node's copies of the shards of a cluster, once they have all that was confirmed before.

@@ -12,12 +12,13 @@ import (
 )
 
 const (
-	// maxBodies is how much memory the bodies of all requests may take, read and decoded, and maxBodiesOfUser those of one user.
+	// maxBodies limits the memory for the bodies of all requests, read and decoded, and maxBodiesOfUser the memory for the bodies of one
+	// user.
 	maxBodies       = 512 << 20
 	maxBodiesOfUser = maxBodies / 2
 	// freeBody is how much of each body needs no place, in bytes: that of most requests.
 	freeBody = 64 << 10
-	// perByte is how much memory a byte of a body takes: as it was read, in the decoded value, and in what is made of that.
+	// perByte is the memory for a byte of a body: the text, the decoded value, and the definitions made of it.
 	perByte = 3
 	// bodyWait is how long a request waits for the bodies of others.
 	bodyWait = 10 * time.Second
@@ -30,7 +31,7 @@ type bodyMemory struct {
 	most, ofUser int64
 	wait         time.Duration
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	taken int64
 	of    map[string]int64 // by users
 	freed chan struct{}    // closed when memory is freed
@@ -40,7 +41,8 @@ func newBodyMemory() *bodyMemory {
 	return &bodyMemory{most: maxBodies, ofUser: maxBodiesOfUser, wait: bodyWait, of: map[string]int64{}, freed: make(chan struct{})}
 }
 
-// try takes memory for a body of a user. Otherwise it returns what to wait for, and why.
+// try takes memory for a body of a user. If there is not enough, it returns a channel that is closed when some is freed, and the failure
+// for a client that has waited too long.
 func (m *bodyMemory) try(user string, n int64) (freed chan struct{}, why *failure) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +91,7 @@ func (m *bodyMemory) free(user string, n int64) {
 	m.freed = make(chan struct{})
 }
 
-// bodyPlace is what the body of one request takes of the memory.
+// bodyPlace is the share of one request's body in the memory.
 type bodyPlace struct {
 	user  string
 	needs int64
@@ -115,7 +117,7 @@ func (c *request) reserve(n int64) error {
 	return nil
 }
 
-// freeBody gives back what the request's body takes.
+// freeBody gives back the memory for the request's body.
 func (c *request) freeBody() {
 	if c.place.taken > 0 {
 		c.api.bodies.free(c.place.user, c.place.taken)
@@ -123,7 +125,7 @@ func (c *request) freeBody() {
 	}
 }
 
-// limits are those of the JSON of the request's body.
+// limits returns the limits for the JSON of the request's body.
 func (c *request) limits(values int) jsonobj.Limits {
 	return jsonobj.Limits{Values: values, Memory: c.reserve}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Two nodes claim a shard between the election of an owner and the moment in which the former one notices it, which takes seconds if that
-// one was stopped or cut off. What is in the shard is taken from the part of the node with the latest term.
+// Two nodes claim a shard between the election of an owner and the moment at which the former owner notices it. That takes seconds if the
+// former owner was stopped or cut off. The vhosts of the shard are then taken from the part of the node with the later term.
 
-// withoutHeader names the shards whose vhosts are to be left out of a part, because another node's part has them.
+// withoutHeader names the shards whose vhosts a part is to leave out, because another node's part has them.
 const withoutHeader = "Curfew-Without-Shards"
 
 // claim is a shard that a part is of, as its header has it: "3:17" is shard 3 in term 17.
@@ -38,7 +38,7 @@ func (p *part) claims() (all []claim) {
 	return all
 }
 
-// claimOf returns what the part claims of a shard.
+// claimOf returns the part's claim to a shard.
 func (p *part) claimOf(shard string) (c claim, claimed bool) {
 	all := p.claims()
 	i := slices.IndexFunc(all, func(c claim) bool { return c.shard == shard })
@@ -48,8 +48,8 @@ func (p *part) claimOf(shard string) (c claim, claimed bool) {
 	return all[i], true
 }
 
-// claimant returns the node whose part is believed about a shard: that with the latest term. Where terms do not tell, it is the one
-// that this node takes for the owner.
+// claimant returns the node with the best claim to a shard: the one with the latest term. If the terms are equal or unknown, it is the node
+// that this node believes to be the owner.
 func (g *gathering) claimant(shard string, owner wlog.NodeID) wlog.NodeID {
 	var best wlog.NodeID
 	var term uint64
@@ -65,7 +65,7 @@ func (g *gathering) claimant(shard string, owner wlog.NodeID) wlog.NodeID {
 	return best
 }
 
-// ownersOf returns whom this node takes for the owners of shards that have vhosts.
+// ownersOf returns the nodes that this node believes to own the shards with vhosts.
 func (a *API) ownersOf() map[string]wlog.NodeID {
 	owners := map[string]wlog.NodeID{}
 	for _, name := range a.Placements.VHosts() {
@@ -87,7 +87,7 @@ func (g *gathering) lostBy(p *part) (shards []string) {
 	return shards
 }
 
-// settle asks nodes again whose parts have what is taken from other parts.
+// settle asks a node for a new part if other parts have better claims to some of its shards. The new part leaves these shards out.
 func (g *gathering) settle() {
 	var lost [][]string // by part
 	conflict := false
@@ -131,7 +131,7 @@ func (g *gathering) askWithout(n *replicas.Node, shards string) *part {
 	return &parts[0]
 }
 
-// readWithout returns the shards whose vhosts a request for a part leaves out.
+// readWithout returns the shards that a part leaves out at the asking node's request.
 func readWithout(h http.Header) []string {
 	if h.Get(withoutHeader) == "" {
 		return nil

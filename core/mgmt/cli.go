@@ -2,8 +2,8 @@ package mgmt
 
 import "net/http"
 
-// toolText is what there is at /cli, from which RabbitMQ's users download rabbitmqadmin. As a shell script it does nothing: whoever ran
-// "curl -o rabbitmqadmin" without --fail has it in a file.
+// toolText is the answer at /cli, where RabbitMQ's users download rabbitmqadmin. As a shell script it does nothing, because "curl -o
+// rabbitmqadmin" without --fail stores it in a file.
 const toolText = `# Not found: rabbitmqadmin is RabbitMQ's, and this broker does not serve it. It works with this broker:
 #
 #   - on Debian and Ubuntu it is /usr/bin/rabbitmqadmin of the package rabbitmq-server. To have it without the broker of that package:

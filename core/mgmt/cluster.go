@@ -18,18 +18,18 @@ type Peers interface {
 	Do(ctx context.Context, node wlog.NodeID, r *http.Request) (*http.Response, error)
 }
 
-// Placements are which node owns what, as far as this node knows. Any goroutine may use them, for each request.
+// Placements say which node owns what, as far as this node knows. Any goroutine may use them, for each request.
 type Placements interface {
-	// OwnerOf returns the node that owns a vhost, 0 if nobody does now. It is not known if the registry has no such vhost.
+	// OwnerOf returns the owner of a vhost; 0 = it has none now. known is false if the registry has no such vhost.
 	OwnerOf(vhost string) (owner wlog.NodeID, known bool)
-	// AwaitVHost waits until this node serves a vhost that it owns, or does not own it any more; until ctx ends at most. It does not wait
-	// for vhosts that others own, or nobody.
+	// AwaitVHost waits until this node serves a vhost that it owns, loses it, or ctx ends. It returns at once if this node does not own the
+	// vhost.
 	AwaitVHost(ctx context.Context, vhost string)
 	// ShardOf returns the shard that a vhost is in.
 	ShardOf(vhost string) (shard uint32, known bool)
 	// VHosts returns the names of all vhosts that the registry has, sorted.
 	VHosts() []string
-	// Registrar returns the owner of the registry; 0 = nobody owns it now.
+	// Registrar returns the owner of the registry; 0 = it has none now.
 	Registrar() wlog.NodeID
 	// Fresh waits until this node's copy of the registry has all that was durable when it was called.
 	Fresh(ctx context.Context) error
@@ -37,14 +37,14 @@ type Placements interface {
 
 // Replicas are the cluster's shards. Any goroutine may use them.
 type Replicas interface {
-	// View returns what this node knows.
+	// View returns the cluster as this node knows it.
 	View() replicas.View
 	// Transfer hands a shard that this node owns to another node.
 	Transfer(ctx context.Context, shard uint32, to wlog.NodeID) error
 	// Admit lets a node with another number take the seat of the one at an address. It is called at each node, and may be called again.
 	Admit(ctx context.Context, address string, number wlog.NodeID) error
-	// Replace makes a node that was admitted a replica of a shard that this node owns, in place of the one that had its address before,
-	// and waits until it has all of the log. It goes on with what an earlier call has begun.
+	// Replace makes an admitted node a replica of a shard that this node owns, in place of the former node at its address, and waits until
+	// it has all of the log. It continues an earlier call that did not finish.
 	Replace(ctx context.Context, shard uint32, by wlog.NodeID) error
 	// Copies describes this node's copies of the shards, once they have all that was durable in the cluster when it was called.
 	Copies(ctx context.Context) (replicas.Copy, error)

@@ -20,7 +20,7 @@ import (
 
 var errNoCluster = &failure{http.StatusNotFound, "not_found", "the broker is not a node of a cluster: it was started without cluster.nodes"}
 
-// conflict is the failure of what cannot be done now.
+// conflict is the failure of an action that cannot be done now.
 func conflict(layout string, args ...any) error {
 	return &failure{http.StatusConflict, "conflict", fmt.Sprintf(layout, args...)}
 }
@@ -144,7 +144,7 @@ func (a *API) transfer(c *request) error {
 	return c.done(nil)
 }
 
-// unchanged returns the failure of what was not done to the node at an address.
+// unchanged returns the failure of an action on the node at an address.
 func unchanged(address string, err error) error {
 	if _, told := errors.AsType[*failure](err); told || isOwnership(err) {
 		return err
@@ -157,7 +157,7 @@ func unchanged(address string, err error) error {
 
 // Replacing a node has two steps: every node admits the new one, then the owner of each shard takes it in.
 
-// replacement is which node gets whose seat.
+// replacement says which node is to get a seat.
 type replacement struct {
 	address string
 	number  wlog.NodeID
@@ -181,10 +181,10 @@ func (c *request) readReplacement() (p replacement, err error) {
 	if err := r.Err(); err != nil {
 		return p, err
 	}
-	if err := c.api.checkSeat(&p); err != nil { // before the question who waits there
+	if err := c.api.checkSeat(&p); err != nil { // before the search for the node that waits there
 		return p, err
 	}
-	if !c.forwarded { // as nothing can be done without one, nobody needs to know more
+	if !c.forwarded { // without a majority nothing can be done, and no answer about nodes is given
 		if err := c.checkMajority(); err != nil {
 			return p, err
 		}
@@ -227,8 +227,8 @@ func numberOfNode(v any) (wlog.NodeID, error) {
 	return wlog.NodeID(n), nil
 }
 
-// applicantAt returns the number of the node that waits at an address, or of the one that runs there: an earlier request may have replaced the
-// former, or the owners may have finished what it began. Then there is nothing left to do.
+// applicantAt returns the number of the node that waits at an address. If none waits, it returns the number of the node that runs there: an
+// earlier request may have replaced the former one already, and nothing is left to do.
 func (a *API) applicantAt(address string) (wlog.NodeID, error) {
 	v := a.view()
 	for _, n := range v.Applicants {
@@ -244,7 +244,7 @@ func (a *API) applicantAt(address string) (wlog.NodeID, error) {
 	return 0, conflict("no node waits at '%.200s'%s", address, adviceAbout(&v, address))
 }
 
-// adviceAbout says what to do about a node in whose place no other waits. Nobody should empty a good disk because of it.
+// adviceAbout says what to do about a node when no other waits in its place. The advice must not make an operator empty a good disk.
 func adviceAbout(v *replicas.View, address string) string {
 	if slices.ContainsFunc(v.Nodes, func(n replicas.Node) bool { return n.Address == address && n.Up }) {
 		return ", and the node there runs: there is nothing to replace"
@@ -299,7 +299,7 @@ func (a *API) checkSeat(p *replacement) error {
 // replaceTime is how long a replacement may take: the new node gets the whole log.
 const replaceTime = 30 * time.Minute
 
-// takeTime is how long a shard's owner tries: it still has to tell what it waits for.
+// takeTime is how long a shard's owner tries. It is less than replaceTime, so that the owner can still answer what it was waiting for.
 const takeTime = replaceTime - time.Minute
 
 // atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.
@@ -434,7 +434,7 @@ func (a *API) replaceHere(c *request, p *replacement, shard uint32) error {
 	return nil
 }
 
-// awaitedIn says what the owner of a shard waits for until it has taken a node in.
+// awaitedIn says why the owner of a shard has not yet taken a node in.
 func (a *API) awaitedIn(shard uint32, id wlog.NodeID) string {
 	var why []string
 	v := a.view()

@@ -20,7 +20,7 @@ func (a *API) describeCluster(c *request) error {
 	return c.reply(a.clusterObject([]replicas.View{a.view()}, nil))
 }
 
-// view returns what this node knows of the cluster.
+// view returns the cluster as this node knows it.
 func (a *API) view() replicas.View {
 	if a.Replicas == nil {
 		return replicas.View{Nodes: a.members()}
@@ -28,7 +28,7 @@ func (a *API) view() replicas.View {
 	return a.Replicas.View()
 }
 
-// sendView answers with this node's part: what it knows.
+// sendView answers another node with this node's view.
 func (c *request) sendView() error {
 	b, err := json.Marshal(c.api.view())
 	if err != nil {
@@ -39,7 +39,7 @@ func (c *request) sendView() error {
 	return nil
 }
 
-// viewed is the scope of what is made of the views of all nodes.
+// viewed is the scope of answers that are made of the views of all nodes.
 var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, _ *endpoint) error {
 	g, err := c.gather(question{})
 	if err != nil {
@@ -50,7 +50,7 @@ var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: f
 	return c.reply(c.api.clusterObject(views, g.missing))
 }}
 
-// views reads the views of the nodes, each of which has to be the node's own.
+// views returns the views of all nodes. Each view belongs to the node that sent it, whatever it says itself.
 func (g *gathering) views() (all []replicas.View) {
 	for i := range g.parts {
 		var v replicas.View
@@ -180,7 +180,7 @@ func applicants(views []replicas.View) []object {
 	return all
 }
 
-// shardView is what the nodes know of a shard.
+// shardView is a shard as the nodes know it.
 type shardView struct {
 	shard uint32
 	owner *replicas.Shard // as its owner knows it; nil = no node says that it is the owner
@@ -188,7 +188,7 @@ type shardView struct {
 	own   map[wlog.NodeID]*replicas.Shard
 }
 
-// shardViews puts together what the nodes know. Of several that take themselves for the owner, the one with the highest term is.
+// shardViews merges the nodes' views of each shard. If several nodes call themselves its owner, the one with the highest term is.
 func shardViews(views []replicas.View) []*shardView {
 	byNumber := map[uint32]*shardView{}
 	for i := range views {
@@ -213,7 +213,7 @@ func shardViews(views []replicas.View) []*shardView {
 	return all
 }
 
-// peer returns what the owner knows of a node's replica.
+// peer returns a node's replica as the owner knows it.
 func (v *shardView) peer(id wlog.NodeID) *replicas.Replica {
 	if v.owner == nil {
 		return nil
@@ -304,7 +304,7 @@ func (a *API) replicaObject(v *shardView, n *replicas.Node) object {
 	return o
 }
 
-// critical returns the numbers of the shards that would lose what is asked for, if this node stopped.
+// critical returns the numbers of the shards for which lost reports true, given how many other replicas would be left if this node stopped.
 func (a *API) critical(views []replicas.View, lost func(v *shardView, others int) bool) []any {
 	all := []any{}
 	self, _ := a.member(a.Node)

@@ -103,7 +103,7 @@ func connectionState(s *session.Status) string {
 	return "running"
 }
 
-// connectionDetails returns what the objects of channels and queues say of their connection.
+// connectionDetails returns the members about a connection that its channels and queues show.
 func connectionDetails(conn *wire.OpenConn) object {
 	host, port := splitAddress(conn.Peer.Address)
 	return object{{"name", conn.Name()}, {"peer_host", host}, {"peer_port", port}}
@@ -163,8 +163,8 @@ func printName(der []byte) string {
 	return name
 }
 
-// suiteParts takes the name of a cipher suite apart as RabbitMQ does: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ecdhe_rsa, aes_128_gcm
-// and aead. Those of TLS 1.3 leave the key exchange open.
+// suiteParts splits the name of a cipher suite as RabbitMQ does: TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 is ecdhe_rsa, aes_128_gcm and aead.
+// The names in TLS 1.3 have no key exchange.
 func suiteParts(suite string) (exchange, cipher, hash string) {
 	suite = strings.ToLower(strings.TrimPrefix(suite, "TLS_"))
 	exchange, rest, ok := strings.Cut(suite, "_with_")

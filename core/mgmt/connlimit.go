@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// connLimiter limits the connections of a server. A new connection beyond the limit replaces the one that has been idle for
-// longest. If none is idle, which includes those that have sent a part of their request, it replaces the one that has been busy
-// for longest of the source with the most connections. If that is the new connection's own source, the new one is closed.
+// connLimiter limits the connections of a server. A new connection beyond the limit replaces the one that has been idle for longest. If
+// none is idle (a connection with half a request counts as busy), it replaces the connection that has been busy for longest, of the source
+// with the most connections. If that source is the new connection's own, the new connection is closed.
 type connLimiter struct {
 	limit int // 0 = any number
 	log   *slog.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	conns  map[net.Conn]connState
 	closed int       // since it was logged last
 	logged time.Time // when that was
@@ -80,7 +80,7 @@ func (l *connLimiter) victim(source netip.Prefix) net.Conn {
 	return l.longest(func(s connState) bool { return perSource[s.source] == most })
 }
 
-// longest returns the connection that has been in its state for longest, among those that match. The caller holds mu.
+// longest returns the matching connection that has been in its state for longest. The caller holds mu.
 func (l *connLimiter) longest(matches func(connState) bool) (longest net.Conn) {
 	var since time.Time
 	for conn, s := range l.conns {

@@ -64,7 +64,7 @@ type flowKey struct{ mailbox *queue.Mailbox }
 
 // flows are the graphs that were made last: many pages may look at the same ones.
 type flows struct {
-	mu  sync.Mutex // guards what follows; held while a graph is made, so that others wait for it
+	mu  sync.Mutex // guards all; held while a graph is made, so that other requests wait for it
 	all map[*vhost.VHost]*flowOfVHost
 }
 
@@ -79,7 +79,7 @@ type flowOfVHost struct {
 const (
 	// flowShare is which part of a processor graphs may take: one is shown for so many times as long as it took to make.
 	flowShare = 50
-	// flowForgotten is when a graph that nobody looks at is forgotten, at the next request.
+	// flowForgotten is how long a graph is kept without requests; the next request for any graph drops it.
 	flowForgotten = time.Minute
 )
 
@@ -111,7 +111,7 @@ func (fs *flows) of(a *API, vhosts []*vhost.VHost) (all []*flow.Component, compl
 	return all, complete, at
 }
 
-// readRecent returns what the remembered events say of vhosts.
+// readRecent reads the remembered events of vhosts.
 func readRecent(a *API, vhosts []*vhost.VHost) *flow.Recent {
 	names := map[string]bool{}
 	for _, v := range vhosts {

@@ -105,7 +105,7 @@ func (c *request) dryRun() (bool, error) {
 	}
 }
 
-// rehearsed answers a dry run with what the file has, and what an import of it would warn of.
+// rehearsed answers a dry run: how many definitions the file has, and the warnings of an import.
 func (c *request) rehearsed(b []byte, warnings []string) error {
 	counts, err := definitions.Counts(b, c.vars["vhost"])
 	if err != nil {

@@ -61,8 +61,9 @@ func (g *gathering) addSections(all []definitions.Section) error {
 	return nil
 }
 
-// An import into a cluster has steps: what is new in the registry is checked at its owner, and what goes into vhosts at theirs, before
-// anything is changed; then both put in force what is theirs. All of them get the whole file, so that errors name its lines.
+// An import into a cluster has steps. The registry's owner checks the definitions that are new in the registry, and the vhosts' owners
+// check the definitions in their vhosts; only then does each owner apply its own. Every owner gets the whole file, so that errors name the
+// file's lines.
 
 // stepHeader names the step of an import that another node asks for.
 const stepHeader = "Curfew-Import-Step"
@@ -118,7 +119,7 @@ func (a *API) importAll(c *request) error {
 	return c.done(nil)
 }
 
-// steps does all steps or, in a dry run, those that check.
+// steps does all steps or, in a dry run, only the checking ones.
 func (i *clusterImport) steps(modules bool) error {
 	a := i.api
 	registrar, ok := a.memberOf(a.Placements.Registrar())
@@ -172,7 +173,7 @@ func (i *clusterImport) steps(modules bool) error {
 	return i.apply()
 }
 
-// checkUnchosen refuses a dry run that would have effects on queues of any vhost, not only of those that the file is about.
+// checkUnchosen refuses a dry run that would affect queues of any vhost, also of vhosts that the file does not mention.
 func (i *clusterImport) checkUnchosen() error {
 	everywhere := *i
 	everywhere.vhosts = i.api.Placements.VHosts()
@@ -198,14 +199,14 @@ func (i *clusterImport) loadModules(registrar replicas.Node) error {
 	return err
 }
 
-// goOn has what follows be done whether the client waits for it or not: half of it would be in force.
+// goOn lets the import continue if the client leaves: it must not stop half way.
 func (i *clusterImport) goOn() {
 	own := *i.request
 	own.r = own.r.WithContext(context.WithoutCancel(own.r.Context()))
 	i.request = &own
 }
 
-// apply puts in force what goes into vhosts, once those that are new have owners.
+// apply applies the definitions in vhosts, once new vhosts have owners.
 func (i *clusterImport) apply() error {
 	ctx, cancel := context.WithTimeout(i.r.Context(), placedTime)
 	defer cancel()
@@ -218,7 +219,7 @@ func (i *clusterImport) apply() error {
 					return err
 				}
 			}
-			// A node that owns a vhost may not serve it yet, or not any more: then it has passed over what goes in there.
+			// An owner may have passed over a vhost that it does not serve yet, or no longer.
 			i.vhosts = slices.DeleteFunc(i.vhosts, func(name string) bool { return slices.Contains(i.done, name) })
 		}
 		switch {
@@ -231,7 +232,7 @@ func (i *clusterImport) apply() error {
 	}
 }
 
-// owners returns the nodes that own vhosts of the file. Those that are not there yet may have none.
+// owners returns the nodes that own vhosts of the file. With some set, vhosts that do not exist yet may lack an owner.
 func (i *clusterImport) owners(some bool) (all []replicas.Node, err error) {
 	for _, name := range i.vhosts {
 		owner, known := i.api.Placements.OwnerOf(name)
@@ -273,7 +274,7 @@ func (i *clusterImport) note(o definitions.Outcome) {
 	i.warnings = append(i.warnings, o.Warnings...)
 }
 
-// demand has a node do a step with a file, and returns what it answers. An error is that node's.
+// demand sends a node a file for a step, and returns its answer. An error is the node's own.
 func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([]byte, error) {
 	c.takeTime(importTimeout)
 	ctx, cancel := context.WithTimeout(c.r.Context(), importTimeout)
@@ -287,7 +288,7 @@ func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([
 		return nil, c.unforwarded(n, importTimeout, err)
 	}
 	defer func() { _ = answer.Body.Close() }()                                         // all that counts was read
-	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody+6*int64(len(body)))) // it may name what the file does, escaped
+	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody+6*int64(len(body)))) // it may quote the whole file, escaped
 	if err != nil {
 		return nil, c.unforwarded(n, importTimeout, err)
 	}

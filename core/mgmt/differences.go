@@ -12,14 +12,14 @@ import (
 // Lab shows what policies decide, without effect on queues. Any goroutine may use it. Errors that a client has caused are
 // [*ModuleError].
 type Lab interface {
-	// Differences returns messages on which a shadow disagreed with the strategy in force: those whose ID is greater than
-	// after, at most count of them, in the order of their IDs.
+	// Differences returns messages on which a shadow disagreed with the strategy in force, in the order of their IDs: at most count of the
+	// ones with IDs greater than after.
 	Differences(name string, after uint64, count int) (Differences, error)
-	// Rehearse returns what a simulation is played with: the plugins of the broker, and a module that is to be tried, if it is
-	// not nil. A module without bytes is one that is loaded.
+	// Rehearse returns the means for a simulation: the plugins of the broker and, unless candidate is nil, a module that is to be tried. A
+	// candidate without bytes names a loaded module.
 	Rehearse(candidate *Module) (Rehearsal, error)
-	// Activate puts a shadow in force: as the next version of the policy that it runs beside or, beside another strategy, as a
-	// policy of its own name. Its warnings are those of loading it.
+	// Activate puts a shadow in force: as the next version of the policy that it runs beside or, beside another strategy, as a policy of
+	// its own name. Its warnings are about loading the module.
 	Activate(name string, recompute bool) (warnings []string, err error)
 	// Back puts the version of a policy in force that it had before.
 	Back(name string, recompute bool) (warnings []string, err error)
@@ -115,8 +115,8 @@ func (c *request) readers() func(vhost, queue string) bool {
 	}
 }
 
-// describe returns what a user sees. Properties are part of a message's contents: who may not read the queue sees only what events
-// say, too.
+// describe returns the difference as a user may see it. Properties are a part of a message's contents: a user without permission to read
+// the queue sees only the properties that events show, too.
 func (d *Difference) describe(mayRead bool) object {
 	properties := object{}
 	var cut []string
@@ -181,10 +181,10 @@ func rememberedHeaders(raw []byte) (o object, whole bool) {
 	return o, whole
 }
 
-// actions are what verdicts say becomes of a message.
+// actions are the names of the verdicts' actions.
 var actions = [...]string{hook.Keep: "keep", hook.Drop: "drop", hook.Route: "route", hook.Refuse: "refuse"}
 
-// describeVerdict returns a verdict with what a queue acts on. Members that mean nothing with its action are null.
+// describeVerdict returns the parts of a verdict that its queue acts on. Members without a meaning for the action are null.
 func describeVerdict(v *hook.Verdict) object {
 	o := object{{"action", actions[min(int(v.Action), len(actions)-1)]}}
 	reason, deadline, hold := any(nil), any(nil), any(nil)

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/session"
 )
 
-// internalClient is an AMQP connection of the user's inside the broker. Handlers do over it what clients can do over AMQP: so
-// permissions, limits and error texts are the same.
+// internalClient is an AMQP connection of the user's inside the broker. Handlers use it for actions that clients could do over AMQP, and so
+// have the same permissions, limits and error texts.
 type internalClient struct{ *session.Direct }
 
 // operationTimeout is how long a request waits for the broker to do something.
@@ -29,7 +29,7 @@ func (c *request) direct(fn func(ctx context.Context, d internalClient) error) e
 	return fn(ctx, internalClient{d})
 }
 
-// mayConnect refuses a user whom direct would refuse. Handlers that read a body call it before.
+// mayConnect refuses a user that direct would refuse. Handlers that read a body call it before.
 func (c *request) mayConnect() error {
 	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
 		return notAuthorised("User not authorised to access virtual host")

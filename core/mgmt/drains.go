@@ -45,7 +45,7 @@ func (a *API) endDrain(c *request) error {
 	return c.done(nil)
 }
 
-// undrainable returns the answer for a broker that ends, or whose addresses others have taken.
+// undrainable returns the answer of a broker that is ending, or whose addresses another process has taken.
 func undrainable(err error) error {
 	return &failure{http.StatusServiceUnavailable, "unavailable", err.Error()}
 }

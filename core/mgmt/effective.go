@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// effectiveSettings lists what a queue's argument and policies say about each setting, which of the values is in effect, and from
-// where it is: if several say the same, from the argument, then the policy.
+// effectiveSettings lists the values that a queue's argument and policies give for each setting, the value in effect, and its origin. Of
+// equal values, the argument's counts, then the policy's.
 func effectiveSettings(cfg *queue.Config) []object {
 	list, arguments := []object{}, jsonobj.OfArgs(cfg.Args)
 	for _, key := range settingsOf(cfg) {

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// EndStreams ends all streams, which would go on for ever, and those that are opened later.
+// EndStreams ends all streams, which would go on for ever, and refuses later ones.
 func (a *API) EndStreams() {
 	a.streams.End()
 	a.viewers.End()
@@ -18,7 +18,7 @@ func (a *API) EndStreams() {
 
 var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
 
-// streamEvents streams what happens, see the package's documentation.
+// streamEvents streams events, see the package's documentation.
 func (a *API) streamEvents(c *request) error {
 	f, err := c.eventFilter()
 	if err != nil {
@@ -72,7 +72,7 @@ func (a *API) rememberedEvents(c *request) error {
 	return c.reply(object{{"messages", messages}, {"most", most}, {"since", jsonobj.Instant(since)}})
 }
 
-// eventReader is the user who reads a stream of events.
+// eventReader is the user that reads a stream of events.
 type eventReader struct {
 	*request
 	filter *events.Filter

@@ -20,8 +20,9 @@ import (
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
-// The events of a cluster are those of all nodes, each with the member node. An id says how far the reader has come with each node: the ids
-// of their events in the order of the nodes, with dots between; nothing stands for a node of which nothing is known yet.
+// The events of a cluster are the events of all nodes, each with a member node. An id holds the last event of every node that the reader
+// has seen: their ids in the order of the nodes, with dots between. The id of a node without events so far is empty: "17..4" is event 17 of
+// the first node, none of the second, and event 4 of the third.
 
 // afterHeader says after which of its events a node's stream begins.
 const afterHeader = "Curfew-Events-After"
@@ -76,7 +77,7 @@ type nodeEvent struct {
 	object
 }
 
-// newClusterStream reads what a request asks for.
+// newClusterStream reads the parameters of a request.
 func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 	f, err := c.eventFilter()
 	if err != nil {
@@ -108,8 +109,9 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 	return s, nil
 }
 
-// mayFollowVHost refuses events of a vhost that there is not, or that the user may not enter. While nobody owns a vhost its events can be
-// followed: they come once somebody does. All nodes are asked for them, because owners change, and the events of a former one stay there.
+// mayFollowVHost refuses events of a vhost that does not exist, or that the user may not enter. Events of a vhost without an owner can be
+// followed: they come once it has one. All nodes are asked for them, because owners change, and the events of a former owner stay at its
+// node.
 func (c *request) mayFollowVHost(name string) error {
 	switch {
 	case !c.api.knows(name):
@@ -261,7 +263,7 @@ func (s *clusterStream) writeOne(e *nodeEvent) {
 	s.b = append(s.b, "\n\n"...)
 }
 
-// printable leaves out what would end a line of a stream.
+// printable leaves out characters that would end a line of a stream.
 func printable(r rune) rune {
 	if r < ' ' {
 		return -1
@@ -289,7 +291,7 @@ func (s *clusterStream) followOnce(ctx context.Context, seat int, after string, 
 	if err != nil {
 		return after
 	}
-	defer func() { _ = from.Close() }() // what was read counts
+	defer func() { _ = from.Close() }() // the events that were read count
 	lines := bufio.NewScanner(from)
 	lines.Buffer(nil, maxEventLine)
 	if _, err := strconv.ParseUint(begin, 10, 64); err == nil {
@@ -353,7 +355,7 @@ func (s *clusterStream) followOwn(ctx context.Context, seat int, after string, t
 	return after
 }
 
-// urlAfter returns where a node's events after one are asked for. Of the past it is asked for what the reader wants, the first time.
+// urlAfter returns the URL for a node's events after one. Only the first request asks for the history that the reader wants.
 func (s *clusterStream) urlAfter(after string, first bool) *url.URL {
 	q := maps.Clone(s.query.raw)
 	q.Del("after")

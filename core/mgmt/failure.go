@@ -46,7 +46,7 @@ func failureOf(err error) *failure {
 	return f
 }
 
-// begun returns the error of a request of which a part was done before.
+// begun marks an error of a request that had done a part before it failed.
 func begun(err error) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,7 @@ func begun(err error) error {
 	return fmt.Errorf("%w: %w", definitions.ErrPartly, err)
 }
 
-// failureOfLast is failureOf for what has failed, whatever was done before.
+// failureOfLast is failureOf without regard to the parts that were done before the error.
 func failureOfLast(err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -103,10 +103,10 @@ func failureOfLast(err error) *failure {
 	return nil
 }
 
-// interrupted is the code of a failure whose text says what has interrupted the request.
+// interrupted is the code of a failure whose text names the cause of the interruption.
 const interrupted = "interrupted"
 
-// Failures of what the broker has begun.
+// Failures of actions that the broker has begun.
 var (
 	errLate     = &failure{http.StatusServiceUnavailable, "timeout", "it was not done in time; whether it will be done is not known"}
 	errStopping = &failure{http.StatusServiceUnavailable, "stopping", "the broker is stopping; whether it was done is not known"}
@@ -129,8 +129,8 @@ func broken(e *vhost.Error) *failure {
 	return &failure{http.StatusInternalServerError, "internal_error", text}
 }
 
-// interruption returns the failure of a request whose connection inside the broker was closed: its vhost has moved, or was deleted, or its
-// user was, or the broker stops.
+// interruption returns the failure of a request whose connection inside the broker was closed: its vhost has moved or was deleted, its user
+// was deleted, or the broker stops.
 func interruption(e *amqp.Error) *failure {
 	if e.Undone {
 		return errElsewhere
@@ -138,7 +138,7 @@ func interruption(e *amqp.Error) *failure {
 	return &failure{http.StatusServiceUnavailable, interrupted, e.Text + "; whether it was done is not known"}
 }
 
-// failureOfKind returns the answer for an error of the broker's, by what kind of error it is.
+// failureOfKind returns the answer for an error of the broker's, by its kind.
 func failureOfKind(notFound, refused, internal bool, text string) *failure {
 	switch {
 	case internal:

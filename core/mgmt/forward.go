@@ -16,13 +16,13 @@ import (
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
-// Headers of requests between nodes. Nobody else can set them: ServeHTTP does not look at them.
+// Headers of requests between nodes. Clients cannot set them: ServeHTTP ignores them.
 const (
-	userHeader = "Curfew-User" // the user whom the node that was asked has let in, escaped as in a query
-	partHeader = "Curfew-Part" // the answer is merged with those of other nodes
+	userHeader = "Curfew-User" // the user that the asking node has let in, escaped as in a query
+	partHeader = "Curfew-Part" // the answer is merged with the parts of other nodes
 )
 
-// passedHeaders are the headers of a request that are for whoever answers it. Others are for the node that was asked.
+// passedHeaders are the headers that go to the node that answers. Other headers are for the asked node only.
 var passedHeaders = []string{"Accept", "Content-Type", "Last-Event-Id", "X-Reason"}
 
 // returnedHeaders are the headers of another node's answer that the client gets. The others are made by the node that was asked.
@@ -30,8 +30,8 @@ var returnedHeaders = []string{
 	"Allow", "Content-Disposition", "Content-Type", "Location", "Retry-After", staleHeader, unreachableHeader, missingHeader, "X-Accel-Buffering",
 }
 
-// Forwarded answers requests of the cluster's other nodes, for the users whom they have let in. It must be reachable over the links
-// between nodes only.
+// Forwarded answers requests of the cluster's other nodes, for users that they have let in. It must be reachable over the links between
+// nodes only.
 func (a *API) Forwarded() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ok := strings.CutPrefix(r.URL.EscapedPath(), root)
@@ -44,8 +44,8 @@ func (a *API) Forwarded() http.Handler {
 	})
 }
 
-// assume logs a forwarded request in as the user whom the asking node names. Access is checked here, too. A user who was added a
-// moment ago may not be known here yet.
+// assume logs a forwarded request in as the user that the asking node names. Access is checked here, too. The user may be so new that this
+// node does not know it yet.
 func (c *request) assume() error {
 	name, err := url.QueryUnescape(c.r.Header.Get(userHeader))
 	if err != nil || name == "" {
@@ -106,7 +106,7 @@ func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
 type patience struct {
 	most time.Duration
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	late  *time.Timer
 	ended bool
 }
@@ -186,8 +186,8 @@ func (c *request) outgoing(ctx context.Context, method string, to *url.URL, body
 	return r
 }
 
-// passOn answers with the answer of another node. One that breaks off in the middle breaks off this one, too, so that nobody takes it
-// for complete.
+// passOn passes another node's answer on. If that answer breaks off, it breaks off its own, too, so that the client does not take it for
+// complete.
 func (c *request) passOn(answer *http.Response, e *endpoint) error {
 	defer func() { _ = answer.Body.Close() }() // all that counts was read
 	if answer.StatusCode < http.StatusOK || answer.StatusCode > 599 {
@@ -249,7 +249,7 @@ func (c *request) passStream(from io.ReadCloser) error {
 
 // retryLogin reports whether a refused login may be tried once more: the user may have been added or changed at another node.
 func (c *request) retryLogin(err error) bool {
-	if !c.api.clustered() || !auth.WasChecked(err) { // only those are limited
+	if !c.api.clustered() || !auth.WasChecked(err) { // only failed checks of passwords are limited
 		return false
 	}
 	before := c.api.users().Version()

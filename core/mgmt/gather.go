@@ -23,7 +23,7 @@ const (
 	maxPart = 256 << 20
 )
 
-// unreachableHeader names the nodes whose part is not in the answer.
+// unreachableHeader names the nodes whose parts are missing in the answer.
 const unreachableHeader = "Curfew-Unreachable"
 
 // part is one node's part of an answer, or its answer to a request that all nodes get.
@@ -32,7 +32,7 @@ type part struct {
 	status int
 	header http.Header
 	body   []byte
-	rest   io.Reader // what follows the body; nil = nothing does
+	rest   io.Reader // the answer behind body; nil = body is all of it
 }
 
 // copyTo answers with the part alone.
@@ -42,11 +42,11 @@ func (p *part) copyTo(w http.ResponseWriter) {
 	_, _ = w.Write(p.body) // if the client is gone, the server notices
 }
 
-// question is what nodes are asked, besides the request.
+// question says what nodes are asked, in addition to the request.
 type question struct {
 	merged bool // their answers are parts of one
 	long   bool // parts may be longer than maxHeld: the rest is read while the answer is written
-	keys   bool // of a list, what its rows are sorted by is wanted
+	keys   bool // of a list, only the sort keys of its rows are wanted
 
 	// By node; nodes that are not in them have none.
 	ranges  map[string]rows.Range // rows of a list that are wanted
@@ -69,7 +69,7 @@ func (q *question) mark(h http.Header, node string) {
 	}
 }
 
-// hold returns what the request holds of the memory for parts.
+// hold returns the request's share in the memory for parts.
 func (c *request) hold() *holding {
 	if c.holding == nil {
 		c.holding = &holding{of: c.api.parts, user: c.user.Name}
@@ -158,15 +158,15 @@ func (c *request) logMissing(n replicas.Node, err error) {
 
 func joinNames(names []string) string { return strings.Join(names, ", ") }
 
-// gathering is what the nodes have answered to a request that is about all of them.
+// gathering is a request about all nodes, and their answers.
 type gathering struct {
 	*request
 	question question
 	parts    []part   // by the order of the nodes; this node's has no body: its handler makes it
-	missing  []string // nodes whose part is not there
+	missing  []string // nodes without a usable part
 	unserved []string // vhosts whose contents are in no part; see findUnserved
 
-	// What joins this node's answer with the parts; nil if it is another kind of answer.
+	// Functions that join this node's answer with the parts; nil for other kinds of answers.
 	sum   func(parts []object) object
 	whole func(g *gathering, parts [][]object) []object
 }
@@ -195,7 +195,7 @@ func (c *request) gather(q question) (*gathering, error) {
 	return g, nil
 }
 
-// drop leaves out a node whose part is unusable.
+// drop leaves out a node with an unusable part.
 func (g *gathering) drop(n replicas.Node, why error) {
 	g.logMissing(n, why)
 	g.missing = append(g.missing, n.Name)

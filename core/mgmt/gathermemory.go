@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// What other nodes answer is in memory until an answer is made of it. Each part may have a little, and so many requests at a time are
-// answered by all nodes. What needs more of it as a whole, such as all definitions, is read for one request at a time; long lists go on
-// to their reader while they are read.
+// The parts of other nodes are in memory until they are joined to an answer. Each part may take a little, and the number of requests that
+// all nodes answer is limited. Parts that are needed as a whole and are longer, such as all definitions, are read for one request at a
+// time. Long lists go on to their reader while they are read.
 const (
-	// maxGathers is how many requests at a time are answered by all nodes, and maxGathersOfUser how many of them are one user's: whoever
-	// reads long lists slowly must not keep others from asking.
+	// maxGathers limits the requests that all nodes answer at a time, and maxGathersOfUser the requests of one user among them: a user with
+	// slow readers must not keep others from asking.
 	maxGathers       = 64
 	maxGathersOfUser = 16
 	// maxHeld is how much of a part is read before an answer begins, in bytes.
@@ -29,7 +29,7 @@ type gatherMemory struct {
 	wait    time.Duration
 	longest int64 // row of another node, in bytes
 
-	mu sync.Mutex             // guards what follows
+	mu sync.Mutex             // guards the fields below
 	of map[string]*userPlaces // users with requests that have a place, or wait for one
 }
 
@@ -68,12 +68,12 @@ func (m *gatherMemory) leave(user string) {
 	}
 }
 
-// holding is what one request holds of the memory, and the streams that it reads.
+// holding is the share of one request in the memory, and the streams that it reads.
 type holding struct {
 	of   *gatherMemory
-	user string // whose request it is; "" = that of many readers
+	user string // that the request belongs to; "" = it serves many readers
 
-	mu      sync.Mutex  // guards what follows; several parts are read at a time
+	mu      sync.Mutex  // guards the fields below; several parts are read at a time
 	places  *userPlaces // of the user; nil = none were entered
 	placed  bool        // one of them is taken
 	begun   bool
@@ -143,7 +143,7 @@ func (h *holding) closeStreams() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.streams {
-		_ = s.Close() // what was read counts
+		_ = s.Close() // the parts that were read count
 	}
 	h.streams = nil
 }

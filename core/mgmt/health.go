@@ -33,7 +33,7 @@ func (a *API) checkAlarms(c *request) error {
 	return c.failed("alarms raised", member{"alarms", a.alarmDetails(alarms)})
 }
 
-// alarmDetails describes alarms, that of the disk with what it lacks.
+// alarmDetails describes alarms, a disk alarm with the space that is missing.
 func (a *API) alarmDetails(alarms []string) []object {
 	all := make([]object, len(alarms))
 	for i, name := range alarms {
@@ -63,7 +63,7 @@ func (a *API) checkVHosts(c *request) error {
 	return c.passed()
 }
 
-// checkRegistry fails while nobody owns the registry: users, permissions and vhosts can be read, and not changed.
+// checkRegistry fails while the registry has no owner: then users, permissions and vhosts can be read, but not changed.
 func (a *API) checkRegistry(c *request) error {
 	if a.clustered() && a.Placements.Registrar() == 0 {
 		return c.failed("the registry has no owner: a majority of the nodes is needed")
@@ -150,8 +150,8 @@ func (a *API) checkCertificates(c *request) error {
 	return c.failed("Certificates expiring", member{"expired", expired})
 }
 
-// expiring describes a listener of whose certificates, or those of the authorities of its clients, one expires until then; nil if
-// none does.
+// expiring describes a listener with a certificate, its own or one of its clients' authorities, that expires before until; nil if there is
+// none.
 func (l *Listener) expiring(until time.Time) object {
 	var o object
 	some := false
@@ -197,7 +197,7 @@ func (*API) aliveness(c *request) error {
 	})
 }
 
-// The checks below are those that RabbitMQ 4 has in addition.
+// Checks that RabbitMQ 4 has added.
 
 const notServing = "this rabbit node is not currently available to serve" // RabbitMQ's words
 

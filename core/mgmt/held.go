@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// heldRoutes lists the paths of held messages below that of what holds them. find returns that for a path.
+// heldRoutes lists the paths of held messages, below the path of the queue or exchange that holds them. find returns the holder for a path.
 func (a *API) heldRoutes(below string, find func(*request) (holder, error)) []route {
 	on := func(p auth.Permission, do func(*request, *holder) error) handler {
 		return func(c *request) error {
@@ -39,7 +39,7 @@ func (a *API) heldRoutes(below string, find func(*request) (holder, error)) []ro
 	}
 }
 
-// holder is what holds messages.
+// holder is the queue or exchange that holds messages.
 type holder struct {
 	mailbox *queue.Mailbox
 	what    auth.Resource
@@ -72,7 +72,7 @@ func (c *request) heldIn() (holder, error) {
 	return holder{m, auth.Resource{Kind: auth.Queue, VHost: cfg.VHost, Name: cfg.Name}, c.vhost}, nil
 }
 
-// mayUse checks a permission for what holds messages. As over AMQP, the tag administrator is not enough.
+// mayUse checks a permission for a holder. As over AMQP, the tag administrator is not enough.
 func (c *request) mayUse(p auth.Permission, h *holder) error {
 	if c.api.users().OpenVHost(c.user.Name, h.what.VHost) != nil {
 		return notAuthorised("User not authorised to access virtual host")
@@ -100,7 +100,7 @@ func (h *holder) turn(fn func(q *queue.Queue, now hook.Instant)) error {
 	return heldFailure(err)
 }
 
-// change runs fn on the queue's turn, and returns when what it does is durable.
+// change runs fn on the queue's turn, and returns when its changes are durable.
 func (h *holder) change(ctx context.Context, fn func(q *queue.Queue, now hook.Instant)) error {
 	return heldFailure(h.mailbox.Change(ctx, fn))
 }
@@ -168,8 +168,9 @@ func (*API) cancelHeld(c *request, h *holder) error {
 // cancelTime is how long a request cancels messages, before it waits for the log and answers how many there were so far.
 const cancelTime = 15 * time.Second
 
-// cancelMany cancels what is held when the request comes, before a time or with a routing key, in parts between which the queue
-// does other things. It waits for the log once: a million parts' disk writes one after another would take longer than clients wait.
+// cancelMany cancels the messages that are held at the time of the request, due before an instant or with a routing key. It works in parts,
+// so that the queue can do other things between them. It waits for the log once, at the end: if each part waited for its own disk write, a
+// million messages would take longer than clients wait.
 func (a *API) cancelMany(c *request, h *holder) error {
 	selected, err := c.readSelection()
 	if err != nil {
@@ -214,7 +215,7 @@ func (c *request) readSelection() (s selection, err error) {
 	if err := onlyParameters(q, []string{"before", "routing_key"}); err != nil {
 		return s, err
 	}
-	if strings.HasSuffix(c.r.URL.EscapedPath(), "/") { // the id of a script whose variable is not set
+	if strings.HasSuffix(c.r.URL.EscapedPath(), "/") { // the id in a script's URL was an empty variable
 		return s, badRequest("the path ends in / and names no message; without / all are cancelled")
 	}
 	s = selection{before: math.MaxInt64, key: q.Get("routing_key"), anyKey: !q.Has("routing_key")}

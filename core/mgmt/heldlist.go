@@ -17,8 +17,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// duePosition is where in the order of their release held messages are: at an instant, and by reference among those that are
-// released then. It means the same whatever is released, cancelled or added meanwhile.
+// duePosition is a position among held messages, in the order of their release: an instant, and a reference that orders messages with the
+// same instant. It stays valid when messages are released, cancelled or added.
 type duePosition struct {
 	at  hook.Instant
 	ref queue.Ref

@@ -44,7 +44,7 @@ func (*API) nothing(c *request) error {
 	return listObjects(c, nil)
 }
 
-// features are what tools ask for before they use it, with descriptions.
+// features are the feature flags that tools look for, with descriptions.
 var features = [...][2]string{
 	{"drop_unroutable_metric", "Count unroutable publishes to be dropped in stats"},
 	{"empty_basic_get_metric", "Count AMQP `basic.get` on empty queues in stats"},

@@ -18,7 +18,7 @@ import (
 type listing[T any] struct {
 	items  []T
 	object func(T) object
-	// name returns what the parameter name of a query is compared with; nil means that no item passes it.
+	// name returns the name of an item, which the query parameter name filters by; nil means that no item passes.
 	name func(T) string
 	// vhost returns the vhost by which the items of several nodes are sorted among equals; nil means that they are sorted by node.
 	vhost func(T) string
@@ -28,8 +28,8 @@ type listing[T any] struct {
 	// direction; without other members they are the lowest, as in RabbitMQ.
 	timely []string
 
-	total, filtered int   // items, and those whose names pass
-	keys            []any // what the items are sorted by; nil = they are in their own order
+	total, filtered int   // items, and items with names that pass
+	keys            []any // of the sorted items; nil = they are in their own order
 }
 
 // listObjects answers with objects. Their names are their members of that name, if they have one.
@@ -50,7 +50,7 @@ func textIn(o object, name string) string {
 	return text
 }
 
-// list answers with the items that the query asks for. If all nodes are asked, those of other nodes are among them.
+// list answers with the items that the query asks for. If all nodes are asked, the items of other nodes are among them.
 func list[T any](c *request, l listing[T]) error {
 	if g := c.gathering; g != nil && g.whole != nil {
 		own := make([]object, len(l.items))
@@ -88,14 +88,14 @@ func list[T any](c *request, l listing[T]) error {
 		for r := m.Next(); r != nil && yield(l.render(r)); {
 			r = m.Next()
 		}
-		if m.Err != nil { // nobody must take the list for complete
+		if m.Err != nil { // the client must not take the list for complete
 			panic(http.ErrAbortHandler)
 		}
 	})
 	return nil
 }
 
-// merge begins to merge the items with those of the other nodes, if they are asked. Of a page, what is before it is taken.
+// merge begins to merge the items with the items of the other nodes, if they are asked. For a page, it skips the rows in front of it.
 func (l *listing[T]) merge(c *request) (m *rows.Merge, p pageRange, err error) {
 	q, g := &c.query, c.gathering
 	own := rows.Run{Node: c.api.Node, Total: l.total, Filtered: l.filtered, Next: l.rows(0, len(l.items))}
@@ -177,7 +177,7 @@ func (l *listing[T]) render(r *rows.Row) object {
 	return r.Value.(object)
 }
 
-// reply answers with a page, whose rows are next.
+// reply answers with a page, which begins with the next row of m.
 func (l *listing[T]) reply(c *request, m *rows.Merge, p pageRange) error {
 	objects := []object{}
 	for len(objects) < c.query.size {
@@ -198,7 +198,7 @@ func (l *listing[T]) reply(c *request, m *rows.Merge, p pageRange) error {
 	return nil
 }
 
-// filter removes the items whose names do not pass.
+// filter removes the items with names that do not pass.
 func (l *listing[T]) filter(c *request) error {
 	switch {
 	case c.query.name == nil:
@@ -246,8 +246,8 @@ func (p *pageRange) object(q *query, items []object) object {
 	}
 }
 
-// sort puts the items in the order that the query asks for, up to the end of the page. It makes one object at a time, and keeps only what it
-// sorts by.
+// sort puts the items in the order that the query asks for, up to the end of the page. It makes one object at a time, and keeps only the
+// sort keys.
 func (l *listing[T]) sort(q *query) {
 	if q.sort == nil {
 		if q.reverse {
@@ -272,7 +272,7 @@ func (l *listing[T]) order(q *query) rows.Order {
 	return rows.Order{Reverse: q.reverse, AbsentLast: len(q.sort) == 1 && slices.Contains(l.timely, q.sort[0])}
 }
 
-// member returns what an item has at a path.
+// member returns the value of an item at a path.
 func (l *listing[T]) member(i int, path []string) any {
 	if len(path) == 1 && l.field != nil {
 		if v, ok := l.field(l.items[i], path[0]); ok {

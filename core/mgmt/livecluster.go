@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
-// The live views of a cluster are made by the node that is asked, each second, of its own state and those of the other nodes. Its readers
-// share them as those of a single broker. What orders rows is sent with them, so that a page can be put together.
+// The asked node makes the live views of a cluster, each second, from its own state and the states of the other nodes. Its readers share
+// them like the views of a single broker. Nodes send the sort keys of their rows, so that the asked node can put a page together.
 
 // partParameter is the parameter by which the readers of views know that a state is merged with others: pages begin at the first row. Requests
 // cannot have it.
@@ -25,7 +25,7 @@ var watched = scope{name: "all nodes, merged", answer: (*request).handle, part: 
 // merges reports whether the view is to be put together from the states of all nodes.
 func (w *watcher) merges() bool { return w.api.clustered() && !w.forwarded && !w.inOne }
 
-// merged returns a maker of the states of all nodes together, of which own makes this node's.
+// merged returns a maker that joins the states of all nodes; own makes this node's state.
 func (w *watcher) merged(own maker) maker {
 	q, _ := url.ParseQuery(w.query) // which readLive has made
 	q.Del(partParameter)
@@ -77,7 +77,7 @@ func (w *watcher) otherNames() (all []string) {
 	return all
 }
 
-// clusterKey returns what a reader may see of a cluster.
+// clusterKey returns a key for the parts of a cluster that a reader may see.
 func (w *watcher) clusterKey() string {
 	var key strings.Builder
 	key.WriteString("\x00for " + w.user.Name)
@@ -192,7 +192,7 @@ func worstLateness(o, other object) object {
 	return o
 }
 
-// mergeRows sets the rows to those of one page of all states.
+// mergeRows sets the rows to one page of the rows of all states.
 func mergeRows(o object, states []object, page, size int, reverse bool) object {
 	m := rows.NewMerge(rows.Order{Reverse: reverse, AbsentLast: true, Steady: true})
 	for _, s := range states {

@@ -42,7 +42,7 @@ func deadlinesView(turns *pattern.Turns, q url.Values) (d live.Deadlines, err er
 	return d, err
 }
 
-// queueFilter returns a filter for the queue of a name or, after a slash, for those that match an RE2 expression, which may end with
+// queueFilter returns a filter for the queue of a name or, after a slash, for queues that match an RE2 expression, which may end with
 // another slash; nil for none.
 func queueFilter(turns *pattern.Turns, s string) (*pattern.Filter, error) {
 	switch {

@@ -21,9 +21,9 @@ func readNow(a *API, _ url.Values) (func(*watcher) maker, error) {
 	}, nil
 }
 
-// present is what the view now is about.
+// present describes the view now for one reader.
 type present struct {
-	see   func(*vhost.VHost) bool // vhosts whose queues are named
+	see   func(*vhost.VHost) bool // queues of these vhosts are named
 	watch func(*vhost.VHost) bool // vhosts that are counted
 	rates live.Rates
 }
@@ -55,7 +55,7 @@ func (a *API) now(w *watcher, of *present) object {
 	return append(o, member{"node", a.condition()})
 }
 
-// activityNames are what the rates of the view now are called, in the order of activity.
+// activityNames are the names of the rates of the view now, in the order of activity.
 var activityNames = [...]string{"publish", "deliver", "ack", "expired", "dead_lettered", "released"}
 
 func ratesObject(per []float64) (o object) {
@@ -65,7 +65,7 @@ func ratesObject(per []float64) (o object) {
 	return o
 }
 
-// activity counts what happened in vhosts so far.
+// activity counts the events in vhosts so far.
 func (a *API) activity(watch func(*vhost.VHost) bool) []uint64 {
 	by := a.channelCounters()
 	var sum session.Counters
@@ -95,7 +95,7 @@ func (a *API) activity(watch func(*vhost.VHost) bool) []uint64 {
 	return []uint64{sum.Published, delivered, h[session.Acked], expired, deadLettered, released}
 }
 
-// condition is what the node has and may have.
+// condition is the node's memory and disk space, their limits, and its uptime.
 func (a *API) condition() object {
 	m := a.Machine()
 	return object{
@@ -108,7 +108,7 @@ func (a *API) condition() object {
 	}
 }
 
-// alarmTexts says what alarms are raised, and what that means.
+// alarmTexts describes the raised alarms, and what each of them means for clients.
 func (a *API) alarmTexts() []object {
 	all := []object{}
 	for _, name := range a.Alarms() {
@@ -117,7 +117,7 @@ func (a *API) alarmTexts() []object {
 	return all
 }
 
-// alarmText says what an alarm means.
+// alarmText returns the meaning of an alarm.
 func (a *API) alarmText(name string) string {
 	switch name {
 	case "memory":

@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// liveColumns are the members of queues in the view queues if the reader does not choose any: those of a page of a hundred are some
-// 50 KB.
+// liveColumns are the members of queues in the view queues if the reader chooses none. A page of a hundred queues with these has some 50
+// KB.
 var liveColumns = [][]string{
 	{"name"},
 	{"vhost"},
@@ -70,7 +70,7 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 			if err != nil {
 				return nil, err
 			}
-			w.byID = nil // who owns an exclusive queue is looked up anew
+			w.byID = nil // the owners of exclusive queues are looked up anew
 			rows, order := make(object, len(page)), make([]string, len(page))
 			for i, r := range page {
 				order[i] = r.cfg.VHost + "\x00" + r.cfg.Name
@@ -132,7 +132,8 @@ var queueTexts = map[string]func(*queue.Config) string{
 	},
 }
 
-// queueOrder reads the parameters sort and sort_reverse of the view queues. It can be sorted by what is known without asking the queues.
+// queueOrder reads the parameters sort and sort_reverse of the view queues. It accepts the members that are known without asking the
+// queues.
 func queueOrder(q url.Values) (o live.Order, err error) {
 	names := slices.Collect(maps.Keys(queueTexts))
 	for name := range queueSortKeys {

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/live"
 )
 
-// topOrders are what the view top can be sorted by.
+// topOrders are the sort keys of the view top.
 var topOrders = map[string]func(*live.Entry) any{
 	"rate": func(e *live.Entry) any {
 		const tenths = 10
@@ -24,7 +24,8 @@ var topOrders = map[string]func(*live.Entry) any{
 // topNames are the names of topOrders, the usual one first.
 var topNames = []string{"rate", "due", "lag", "messages", "bytes"}
 
-// readTop reads the parameters of the view top: the view now, and a page of queues with what is known of them without asking them.
+// readTop reads the parameters of the view top: the view now, and a page of queues with the members that are known without asking the
+// queues.
 func readTop(a *API, q url.Values) (func(*watcher) maker, error) {
 	page, size, err := pageOf(q, maxPage)
 	if err != nil {

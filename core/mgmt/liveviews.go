@@ -17,9 +17,9 @@ import (
 type liveView struct {
 	name       string
 	parameters []string // that it has, besides view, after and vhost
-	// read reads the parameters. What it returns begins the view, for a reader who sees what w sees.
+	// read reads the parameters. begin begins the view, for readers with the rights of w.
 	read func(a *API, q url.Values) (begin func(w *watcher) maker, err error)
-	// own means that a user without the tag monitoring sees what is the user's own.
+	// own means that users without the tag monitoring get states of their own.
 	own bool
 }
 
@@ -34,7 +34,7 @@ var liveViews = []liveView{
 	{name: "top", parameters: []string{"page", "page_size", "sort"}, read: readTop, own: true},
 }
 
-// watcher is the user who reads a live view. It belongs to the goroutine that serves the request.
+// watcher is the user that reads a live view. It belongs to the goroutine that serves the request.
 type watcher struct {
 	*request
 	view  *liveView
@@ -88,7 +88,7 @@ func (a *API) live(c *request) error {
 	return nil
 }
 
-// tooManyStreams returns the answer to a reader who opens a stream too many.
+// tooManyStreams returns the answer to a reader with too many streams.
 func tooManyStreams(c *request, err error) error {
 	status := http.StatusServiceUnavailable
 	if e, ok := errors.AsType[*streams.TooMany](err); ok && e.OfUser {
@@ -146,7 +146,7 @@ func (w *watcher) enter() error {
 	return nil
 }
 
-// spec returns the view for what the user may see now.
+// spec returns the view for the user's present rights.
 func (w *watcher) spec() live.Spec {
 	var key strings.Builder
 	key.WriteString(w.query)
@@ -167,7 +167,7 @@ func (w *watcher) spec() live.Spec {
 		key.WriteString(w.clusterKey())
 	}
 	return live.Spec{Key: key.String(), Begin: func() func() (object, error) {
-		reader := *w.request // what a state is made for must not change with its first reader
+		reader := *w.request // the state is for many readers, and must not change with the first one's request
 		reader.r, reader.w, reader.query = nil, nil, query{}
 		own := &watcher{request: &reader, view: w.view, query: w.query}
 		state := w.begin(own)

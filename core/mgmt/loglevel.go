@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// logLevels are RabbitMQ's names for levels. What is logged here has one of the first four.
+// logLevels are RabbitMQ's names for levels. The lines of this broker's log have one of the first four.
 var logLevels = []struct {
 	name  string
 	level slog.Level

@@ -12,25 +12,25 @@ import (
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
-// A list of what lives at some node is merged by the node that is asked. Each other node sends its part, a list in JSON, in the order that the
-// client has asked for, and of a page no more than can be on it.
+// The asked node merges the list of objects that live at some node. Each other node sends its part, a list in JSON, in the order that the
+// client has asked for. For a page, a node sends at most as many rows as the page and the pages before it have.
 //
-// A page far from the beginning could be on any node. Instead of all rows before it, nodes send what these are sorted by, equal ones as one;
-// from that it is known which rows of each node are on the page, and just those are asked for. A list that changes between both questions may
-// show an item on two pages or on none, as it may when pages are asked for one after the other.
+// The rows of a page far from the beginning could be on any node. Instead of all rows before it, nodes send their sort keys, and equal keys
+// as one. From these the asked node knows which rows of each node are on the page, and asks for just these rows. If the list changes
+// between the two questions, an item may be on two pages or on none, as it may when a client asks for one page after another.
 
 // deepPage is the last item up to which nodes send all rows until the end of a page.
 const deepPage = 500
 
 // Headers of requests for parts of lists, and of parts.
 const (
-	keysHeader     = "Curfew-Keys"     // what rows are sorted by is asked for
+	keysHeader     = "Curfew-Keys"     // only the sort keys of rows are asked for
 	rangeHeader    = "Curfew-Range"    // these rows are asked for: "FROM-TO", without TO
 	totalHeader    = "Curfew-Total"    // rows that the node has
-	filteredHeader = "Curfew-Filtered" // those that pass the filter
+	filteredHeader = "Curfew-Filtered" // rows of the node that pass the filter
 )
 
-// gathered is the scope of lists of what lives at some node.
+// gathered is the scope of lists of objects that live at some node.
 var gathered = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
 	g, err := c.gather(question{long: true, keys: c.isDeep()})
 	if err != nil {
@@ -46,10 +46,11 @@ var gathered = scope{name: "all nodes, merged", part: func(*request) {}, answer:
 // isDeep reports whether the page is far from the beginning.
 func (c *request) isDeep() bool { return c.query.page > 1 && c.query.page > c.api.deep/c.query.size }
 
-// asksKeys reports whether a request for a part asks what the rows are sorted by.
+// asksKeys reports whether a request for a part asks for the sort keys of its rows only.
 func (c *request) asksKeys() bool { return c.part && c.r.Header.Get(keysHeader) != "" }
 
-// sendPart answers with a part of a list, or with what its rows are sorted by: [{"n": 3, "key": …, "natural": …}, …], where n says of how many.
+// sendPart answers with a part of a list, or with the sort keys of its rows: [{"n": 3, "key": …, "natural": …}, …], where n is the number
+// of rows with the same keys.
 func (l *listing[T]) sendPart(c *request) error {
 	h := c.w.Header()
 	h.Set(totalHeader, strconv.Itoa(l.total))
@@ -68,7 +69,7 @@ func (l *listing[T]) sendPart(c *request) error {
 	if c.asksKeys() {
 		next = rows.Counted(next)
 	}
-	if q.columns != nil { // what decides the order is sent, too
+	if q.columns != nil { // the members that decide the order are needed, too
 		q.columns = append(q.columns, []string{"vhost"}, []string{"queue", "vhost"})
 		if q.sort != nil {
 			q.columns = append(q.columns, q.sort)
@@ -150,7 +151,7 @@ func (g *gathering) row(o object, natural bool) *rows.Row {
 	return r
 }
 
-// broken returns the failure of a list whose parts cannot be read to the end; nil if they can.
+// broken returns the failure of a list with a part that could not be read to its end; nil if there is none.
 func (g *gathering) broken(m *rows.Merge) error {
 	if m.Err == nil {
 		return nil
@@ -159,7 +160,7 @@ func (g *gathering) broken(m *rows.Merge) error {
 	return g.errUnreachable([]string{m.Broken.Node}, ": its part of the list broke off")
 }
 
-// askRanges asks those other nodes for some of their rows that have some, and puts these in the place of their parts.
+// askRanges asks the nodes that have rows of a page for these rows, and replaces their parts by them.
 func (g *gathering) askRanges(ranges map[string]rows.Range) {
 	g.holding.closeStreams()
 	g.question.keys, g.question.ranges = false, ranges

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
-// objects is the scope of objects that add up what all nodes have. The first of the parts is that of the node that is asked.
+// objects is the scope of objects that add up counts of all nodes. The first part that merge gets is the asked node's.
 func objects(merge func(parts []object) object) scope {
 	return scope{
 		name: "all nodes, merged",
@@ -29,7 +29,7 @@ func objects(merge func(parts []object) object) scope {
 	}
 }
 
-// objects reads the parts of the other nodes, and leaves out those that are no objects.
+// objects reads the parts of the other nodes, and leaves out parts that are not objects.
 func (g *gathering) objects() (all []object) {
 	for i := range g.parts {
 		p := &g.parts[i]
@@ -70,7 +70,7 @@ func whole(merge func(g *gathering, parts [][]object) []object) scope {
 func (g *gathering) listWhole(own []object) error {
 	all := g.whole(g, g.lists(own))
 	g.mark()
-	g.request.gathering = nil // what is listed now is of all nodes
+	g.request.gathering = nil // the list now has the items of all nodes
 	return listObjects(g.request, all)
 }
 
@@ -96,7 +96,7 @@ func (g *gathering) lists(own []object) (all [][]object) {
 	return all
 }
 
-// nodes lists all nodes, those that do not answer, too.
+// nodes lists all nodes, including the ones that do not answer.
 func (g *gathering) nodes(parts [][]object) []object {
 	all := slices.Concat(parts...)
 	for _, name := range g.missing {
@@ -122,7 +122,7 @@ func absentNode(name string) object {
 	return object{{"name", name}, {"type", "disc"}, {"running", false}, {"partitions", []any{}}, {"cluster_links", []any{}}}
 }
 
-// vhosts lists all vhosts, those that nobody owns, too.
+// vhosts lists all vhosts, including the ones without an owner.
 func (g *gathering) vhosts(parts [][]object) []object {
 	var all []object
 	there := map[string]bool{}
@@ -182,7 +182,7 @@ func joinObjects(most int, lists ...any) []object {
 	return all[:min(len(all), most)]
 }
 
-// addValues adds numbers, and those that are at the same places in objects. What is no number is that of a.
+// addValues adds two numbers, or the numbers at the same places of two objects. Other values are taken from a.
 func addValues(a, b any) any {
 	switch x := a.(type) {
 	case nil:
@@ -282,7 +282,7 @@ func addDue(o, other object) {
 	}
 }
 
-// earlierOf returns the earlier of two instants, either of which may be null.
+// earlierOf returns the earlier of two instants. Either of them may be null.
 func earlierOf(a, b any) any {
 	switch {
 	case a == nil:

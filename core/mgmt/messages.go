@@ -38,7 +38,7 @@ var properties = [...]struct {
 	{"content_type", amqp.PropContentType, func(p *amqp.Properties) any { return &p.ContentType }},
 }
 
-// readProperties reads the properties of a message. Those that are null are absent.
+// readProperties reads the properties of a message. A null property is absent.
 func readProperties(r *jsonobj.Reader) (p amqp.Properties) {
 	for _, it := range properties {
 		if !r.Has(it.name) {
@@ -184,8 +184,8 @@ const (
 	rejectDrop    ackMode = "reject_requeue_false"
 )
 
-// maxFetched limits what one request fetches, in bytes of memory that it takes to show the messages. Bodies alone would be no
-// limit: a request may ask for millions of messages and nothing of their bodies.
+// maxFetched limits the memory, in bytes, for showing the messages that one request fetches. A limit on bodies alone would not do: a
+// request may ask for millions of messages without their bodies.
 const maxFetched = 64 << 20
 
 // shownSize estimates how much memory it takes to show a message and a part of its body. Headers take many times more as JSON than
@@ -280,7 +280,7 @@ func (d internalClient) settle(mode ackMode, tags []uint64) {
 	}
 }
 
-// part returns what is shown of a body. It does not cut text within a character.
+// part returns the part of a body that is shown. It does not cut text within a character.
 func (q *fetching) part(body []byte) []byte {
 	if q.truncate < 0 || q.truncate >= len(body) {
 		return body
@@ -294,7 +294,7 @@ func (q *fetching) part(body []byte) []byte {
 	return body[:n]
 }
 
-// payload returns what is shown of a body, and its encoding.
+// payload returns the part of a body that is shown, and its encoding.
 func (q *fetching) payload(body []byte) (payload, encoding string) {
 	part := q.part(body)
 	if q.base64 || !utf8.Valid(part) {

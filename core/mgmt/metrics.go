@@ -7,7 +7,7 @@ func isMetrics(path string) bool {
 	return path == "/metrics" || path == "/metrics/per-object" || path == "/metrics/detailed"
 }
 
-// metrics answers requests from this machine, and of users who may monitor.
+// metrics answers requests from this machine, and requests of users that may monitor.
 func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
 	if a.Metrics == nil {
 		writeFailure(w, errNotFound)
@@ -34,8 +34,8 @@ func (c *request) admitToMetrics() error {
 	return c.authorise(monitor)
 }
 
-// Unguarded answers probes, and requests for metrics without a login, from any machine. It is for a listener that only those can
-// reach who may see metrics.
+// Unguarded answers probes, and requests for metrics without a login, from any machine. Its listener must be out of reach for everyone
+// else.
 func (a *API) Unguarded() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path := r.URL.EscapedPath()

@@ -1,6 +1,6 @@
-// Package mgmt is the management HTTP API. It has RabbitMQ's paths, JSON shapes, status codes and error bodies, so that existing
-// tools and libraries work with it. README.md describes it to those who use it: a new path has a line in [reference], from which the
-// page's list is made, and what needs more words has a section there.
+// Package mgmt is the management HTTP API. It has RabbitMQ's paths, JSON shapes, status codes and error bodies, so that existing tools and
+// libraries work with it. README.md describes it to its users: a new path has a line in [reference], from which the page's list is made,
+// and a section there if one line is not enough.
 //
 // The routes say who may do what. A handler gets a [request], which has the user, and answers or returns an error, which failureOf
 // translates.
@@ -47,13 +47,13 @@ type Options struct {
 	Log              *slog.Logger
 	// Modules are the policies in WebAssembly; nil = the plugin is not there.
 	Modules Modules
-	// Lab shows what plugins and policies decide; nil = nothing is known of that.
+	// Lab shows the decisions of plugins and policies; nil = they are unknown.
 	Lab Lab
 	// Peers, Placements and Replicas are the cluster that the broker is a node of; all nil = a single broker.
 	Peers      Peers
 	Placements Placements
 	Replicas   Replicas
-	// Events remembers what happened; nil = nothing does.
+	// Events remembers events; nil = there are none.
 	Events *telemetry.Ring
 	// Metrics answers admitted requests for metrics, at /metrics, /metrics/per-object and /metrics/detailed; nil = there are none.
 	Metrics http.Handler
@@ -69,7 +69,7 @@ type Options struct {
 	Overstays func() map[string]telemetry.Distribution
 	// Alarms returns the alarms that are raised. Any goroutine may call it.
 	Alarms func() []string
-	// Listeners returns what the broker listens on.
+	// Listeners returns the listeners of the broker.
 	Listeners func() []Listener
 	// Machine describes the machine and the process.
 	Machine func() Machine
@@ -77,7 +77,8 @@ type Options struct {
 	GuestLoopbackOnly bool // the user guest may log in from this machine only
 	// CertificateLogin says how certificates log clients in, where TLS requests them.
 	CertificateLogin auth.CertificateLogin
-	// VerifyClient checks the certificates that a client has shown, its own first, by what is trusted now. Any goroutine may call it.
+	// VerifyClient checks the certificates that a client has shown, its own first, against the authorities that are trusted now. Any
+	// goroutine may call it.
 	VerifyClient func(shown []*x509.Certificate) error
 	// Hosts are the names that requests may be for, in lower case, besides addresses and this machine's own; empty = all names.
 	Hosts           []string
@@ -170,7 +171,7 @@ func New(o Options) *API {
 			Product: o.Product, Version: o.Version, RabbitMQ: rabbit.Version, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
 		}),
 	}
-	a.files.Modules, _ = o.Modules.(definitions.Modules) // they are nil, or those of tests
+	a.files.Modules, _ = o.Modules.(definitions.Modules) // nil, or a test's
 	a.bodies = newBodyMemory()
 	a.turns = pattern.NewTurns(o.Clock)
 	a.survey = live.NewSurvey(func() []*vhost.VHost { return a.Store.VHosts() }, o.Clock)
@@ -340,7 +341,7 @@ func Server(h http.Handler, log *slog.Logger, connections int) *http.Server {
 	}
 }
 
-// contained logs panics of its handler, and ends their connection. What the handler has locked it must have released by then.
+// contained logs panics of its handler, and ends their connection. The handler must have released its locks by then.
 type contained struct {
 	http.Handler
 	log *slog.Logger

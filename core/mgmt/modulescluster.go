@@ -13,8 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 )
 
-// unloaded is the scope of unloading an expiry policy: the registry's owner, which knows the queues of its own vhosts only. So the node that
-// is asked counts those of all nodes first.
+// unloaded is the scope of unloading an expiry policy. The registry's owner does it, but knows the queues of its own vhosts only; so the
+// asked node first counts the queues of all nodes.
 var unloaded = scope{name: atRegistry.name, answer: func(c *request, e *endpoint) error {
 	if c.query.raw.Get("force") != "true" {
 		if err := c.checkUnused(c.vars["name"]); err != nil {
@@ -56,7 +56,7 @@ func (c *request) checkUnused(name string) error {
 // modulesTime is how long a step of an import waits for the expiry policies of the file: a large one of Go's can be compiled for a minute.
 const modulesTime = 2 * time.Minute
 
-// loadedModule is what a list of policies says of one.
+// loadedModule is a policy as the list of policies shows it.
 type loadedModule struct {
 	Name, Origin, Digest, Fuel string
 	Config                     json.RawMessage
@@ -78,11 +78,11 @@ const (
 	shadow     = "shadow"
 )
 
-// awaitModules waits until this node has loaded the expiry policies of a file with definitions, which were loaded at the registry's owner.
-// Others of their names will do while definitions are checked, because they are replaced when all is: this node tries them, so that the import
-// is refused as a whole if one does not work here. Before definitions are put in force, modules and settings have to be those of the file.
+// awaitModules waits until this node has loaded the expiry policies of a file, which the registry's owner has loaded. While definitions are
+// checked, other policies of the same names will do, because the import replaces them: this node tries the new modules itself, so that the
+// import is refused as a whole if one does not work here. Before definitions are applied, modules and settings have to be the file's.
 func (c *request) awaitModules(file []byte, step definitions.Step) error {
-	wanted := c.api.files.ModulesIn(file) // what is wrong with the file is said by those who read it
+	wanted := c.api.files.ModulesIn(file) // errors in the file are reported where it is checked
 	if len(wanted) == 0 || c.api.Modules == nil {
 		return nil
 	}

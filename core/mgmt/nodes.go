@@ -84,7 +84,7 @@ func (a *API) describeNode() object {
 	})
 }
 
-// clusterLinks describes the connections to the other nodes, those that there are.
+// clusterLinks describes the existing connections to other nodes.
 func (a *API) clusterLinks() []object {
 	all := []object{}
 	for _, n := range a.members() {
@@ -128,7 +128,7 @@ func (a *API) shards(alarms []string) []object {
 	return all
 }
 
-// memory says what the process's memory is used for, as far as it is known.
+// memory shows the uses of the process's memory, as far as they are known.
 func (a *API) memory(c *request) error {
 	m := a.Machine()
 	var heap runtime.MemStats

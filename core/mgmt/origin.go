@@ -14,13 +14,13 @@ import (
 	"github.com/curfewmq/curfew/core/wire/proxy"
 )
 
-// The origin of a request decides who gets metrics without a login, and whether the user guest may log in, whose password
-// everybody knows. Anybody can make a request look as if it came from elsewhere, and gains nothing by it. A request from
-// elsewhere must not look as if it came from here.
+// The origin of a request decides whether it gets metrics without a login, and whether the user guest, whose password is public, may log
+// in. A client may make a request look as if it came from elsewhere, and gains nothing. A request from elsewhere must not look as if it
+// came from here.
 
-// origin returns where the request comes from. It does not believe headers that proxies add, which anybody can add: they only show
-// that there is a proxy. Clients of a proxy on this machine share an address with local ones, and must not use up the attempts to
-// log in that those have.
+// origin returns the origin of the request. It does not believe the headers that proxies add, because any client can add them: they only
+// show that there is a proxy. Clients behind a proxy on this machine share an address with local clients, and must not use up the local
+// ones' attempts to log in.
 func (c *request) origin() auth.Origin {
 	host := peerHost(c.r.RemoteAddr)
 	here := c.elsewhere() == ""
@@ -30,8 +30,8 @@ func (c *request) origin() auth.Origin {
 	return auth.Origin{Host: host, Loopback: here || !c.api.GuestLoopbackOnly, Now: c.api.Clock()}
 }
 
-// elsewhere returns why the request is not taken for one from this machine; "" if it is. Not every request from a loopback address
-// is local: a proxy may forward it, or a page in a local browser may make it whose site claims to have moved to this machine.
+// elsewhere returns the reason why a request does not count as one from this machine; "" if it does. A request from a loopback address may
+// still come from elsewhere: through a proxy, or from a page in a local browser whose site claims to have moved to this machine.
 func (c *request) elsewhere() string {
 	r := c.r
 	switch {
@@ -102,8 +102,7 @@ func hostName(hostport string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// namesMachine reports whether a host is certainly this machine: a loopback address, or a name that nobody else can direct
-// elsewhere.
+// namesMachine reports whether a host is certainly this machine: a loopback address, or a name that no outsider can point elsewhere.
 func (a *API) namesMachine(host string) bool {
 	if host == "localhost" || strings.HasSuffix(host, ".localhost") || isLoopback(host) { // [RFC 6761 6.3]
 		return true

@@ -18,7 +18,7 @@ func (c *request) visible() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), func(v *vhost.VHost) bool { return !c.mayEnter(v.Name()) || c.leavesOut(v) })
 }
 
-// watched returns the vhosts that totals are about: all for a monitor, as in RabbitMQ, for others those that they may enter.
+// watched returns the vhosts that totals include: all for a monitor, as in RabbitMQ; for other users the vhosts that they may enter.
 func (c *request) watched() []*vhost.VHost {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.visible()
@@ -26,7 +26,8 @@ func (c *request) watched() []*vhost.VHost {
 	return slices.DeleteFunc(c.api.Store.VHosts(), c.leavesOut)
 }
 
-// sees returns a function that says which vhosts the answer is about. Whoever may enter all sees those that are made later, too.
+// sees returns a function that selects the vhosts of the answer. For a user that may enter all, these include vhosts that are created
+// later.
 func (c *request) sees() func(*vhost.VHost) bool {
 	if c.vhost == nil && isAdministrator(c.user) {
 		return func(v *vhost.VHost) bool { return !c.leavesOut(v) }
@@ -135,14 +136,14 @@ func (a *API) objectTotals(c *request) object {
 	}
 }
 
-// Rates of totals are kept by user: what a user may see decides what they add up.
+// Rates of totals are kept by user, because a user's rights decide which counts are added up.
 type (
 	messageStatsKey struct{ user string }
 	queueTotalsKey  struct{ user string }
 	churnKey        struct{}
 )
 
-// messageStats adds up what was counted on channels, closed ones included.
+// messageStats adds up the counts of channels, closed ones included.
 func (a *API) messageStats(c *request) object {
 	by := a.channelCounters()
 	var sum session.Counters
@@ -153,7 +154,7 @@ func (a *API) messageStats(c *request) object {
 	return a.meters.append(nil, messageStatsKey{c.user.Name}, channelCounts(&sum))
 }
 
-// channelCounters adds up by vhost what was counted on channels, closed ones included.
+// channelCounters adds up the counts of channels by vhost, closed ones included.
 func (a *API) channelCounters() map[string]session.Counters {
 	by := a.AMQP.Sessions().ClosedCounters()
 	if by == nil {
@@ -167,7 +168,7 @@ func (a *API) channelCounters() map[string]session.Counters {
 	return by
 }
 
-// channelCounts returns what was counted on channels by RabbitMQ's names.
+// channelCounts returns the counts of channels with RabbitMQ's names.
 func channelCounts(t *session.Counters) []namedCount {
 	h := t.AllDeliveries()
 	return []namedCount{

@@ -26,7 +26,7 @@ func (a *API) parameters(c *request) error {
 	return listObjects(c, all)
 }
 
-// with is a handler for a path that says by itself what the label stands for in the path of do.
+// with is a handler for a path whose label has a fixed value in the path of do.
 func with(label, value string, do handler) handler {
 	return func(c *request) error {
 		c.vars[label] = value
@@ -56,8 +56,8 @@ func (*API) parameter(c *request) error {
 	return c.reply(definitions.Parameter(c.vhost.Name(), vhost.Parameter{Component: component, Name: name, Value: value}))
 }
 
-// settableComponents are the components whose parameters can be set: the vhosts' limits, and those that are stored for a RabbitMQ
-// that gets the definitions. An import, which takes an administrator, stores others, too.
+// settableComponents are the components whose parameters users can set: limits of vhosts, and components that are only stored, for a
+// RabbitMQ that gets the definitions. An import, which needs an administrator, also stores others.
 var settableComponents = []string{definitions.LimitsComponent, "shovel", "federation-upstream", "federation-upstream-set"}
 
 func (*API) putParameter(c *request) error {
@@ -75,7 +75,7 @@ func (*API) putParameter(c *request) error {
 	return c.created(c.vhost.SetParameter(vhost.Parameter{Component: component, Name: c.vars["parameter"], Value: value}))
 }
 
-// refusePolicies refuses to change policies as if they were parameters: other users may change those.
+// refusePolicies refuses to change policies as parameters, because the rights to change the two differ.
 func (c *request) refusePolicies() error {
 	if kind, ok := definitions.PolicyComponents[c.vars["component"]]; ok {
 		return badRequest("parameters of the component %s are changed as policies", kind)
@@ -83,7 +83,7 @@ func (c *request) refusePolicies() error {
 	return nil
 }
 
-// value reads the member "value" of the body, of whatever type.
+// value reads the member "value" of the body, of any type.
 func (c *request) value() (json.RawMessage, error) {
 	r := c.body()
 	r.Need("value")

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// partBody is what another node answers while it is read. A read that takes too long ends it: the node hangs.
+// partBody is the body of another node's answer while it is read. A read that takes too long ends it, because the node hangs.
 type partBody struct {
 	from   io.ReadCloser
 	cancel context.CancelFunc // ends the request

@@ -45,7 +45,7 @@ const (
 
 var peekParameters = []string{"order", "after", "count", "message_id", "state", "truncate", "columns"}
 
-// onlyParameters refuses a query that has others than those that are accepted.
+// onlyParameters refuses a query with other parameters than the accepted ones.
 func onlyParameters(raw url.Values, accepted []string) error {
 	for name := range raw {
 		if !slices.Contains(accepted, name) {
@@ -99,7 +99,7 @@ func queryNumber(raw url.Values, name string, least, most, otherwise int) (int, 
 	return n, nil
 }
 
-// readPosition reads what next was in the page before: an id or, by deadline, an instant and an id.
+// readPosition reads the member next of the page before: an id or, by deadline, an instant and an id.
 func readPosition(s string, byDeadline bool) (*position, error) {
 	if s == "" {
 		return nil, nil
@@ -259,7 +259,7 @@ func (k *peek) note(m *queue.Stored) {
 	}
 }
 
-// sortList sorts what was noted, and forgets what is behind the first page.
+// sortList sorts the messages noted so far, and forgets the ones behind the first page.
 func (k *peek) sortList() {
 	slices.SortFunc(k.list, func(a, b position) int { return a.compare(&b) })
 	if len(k.list) >= k.count {

@@ -56,7 +56,7 @@ func (p *grants[G]) listOfUser(c *request) error {
 	return p.list(c)
 }
 
-// listOne lists what a user has in a vhost, which must be something.
+// listOne lists the permissions of a user in a vhost. It fails if there are none.
 func (p *grants[G]) listOne(c *request) error {
 	if len(p.named(c)) == 0 {
 		return errNotFound
@@ -91,7 +91,7 @@ func (a *API) deletePermission(c *request) error {
 	return c.removed(a.users().ClearPermissions(c.vars["user"], c.vars["vhost"]))
 }
 
-// deleteTopicPermissions takes away those for one exchange, or all if the path names none.
+// deleteTopicPermissions takes away the topic permissions for one exchange, or all if the path names none.
 func (a *API) deleteTopicPermissions(c *request) error {
 	return c.removed(a.users().ClearTopicPermissions(c.vars["user"], c.vars["vhost"], c.vars["exchange"]))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// someApplied is how many queues are listed with what policies do to them.
+	// someApplied is how many queues are listed with the effects of policies on them.
 	someApplied = 100
 	// appliedEvery is after how many queues a request is looked at, which may have ended.
 	appliedEvery = 1024
@@ -23,14 +23,14 @@ type policyKey struct {
 	operator    bool
 }
 
-// policyUse counts how many queues have each policy. It reads what each queue was configured with, and asks none of them.
+// policyUse counts how many queues have each policy. It reads the configurations of queues, and asks none of the queues.
 type policyUse struct {
 	queues  int // all
 	counts  map[policyKey]int
 	matches []*queue.Config // that pass
 }
 
-// usedPolicies counts the queues of each policy, and lists some with what they end up with, see the package's documentation.
+// usedPolicies counts the queues of each policy, and lists some with their effective settings, see the package's documentation.
 func (a *API) usedPolicies(c *request) error {
 	if err := c.enterParameter(); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (u *policyUse) object() object {
 	return object{{"queues", u.queues}, {"matching", len(u.matches)}, {"policies", counts}, {"some", some}}
 }
 
-// comparePolicies orders what is said of policies.
+// comparePolicies orders the counts of policies.
 func comparePolicies(x, y object) int {
 	for _, name := range []string{"vhost", "operator", "name"} {
 		if order := rows.Compare(valueOf(x, name), valueOf(y, name)); order != 0 {
@@ -95,7 +95,7 @@ func comparePolicies(x, y object) int {
 	return 0
 }
 
-// describeApplied returns a queue with what policies do to it, and its arguments of the same names.
+// describeApplied returns a queue with the settings that policies give it, and its arguments of the same names.
 func describeApplied(cfg *queue.Config) object {
 	definition := cfg.Policies.Definition()
 	arguments, own := jsonobj.OfArgs(cfg.Args), object{}
@@ -115,7 +115,7 @@ func describeApplied(cfg *queue.Config) object {
 	}
 }
 
-// mergeUsedPolicies joins what the owners of vhosts say, which have none in common.
+// mergeUsedPolicies joins the parts of the vhosts' owners. No vhost is in two of them.
 func mergeUsedPolicies(parts []object) object {
 	o := parts[0]
 	for _, other := range parts[1:] {

@@ -65,8 +65,8 @@ func (c *request) sample(name string) error {
 	return c.snapshot(name)
 }
 
-// admitToProfiles lets in administrators who send their password with the request: profiles cost time and memory, and show what the
-// broker does. Sessions of browsers do not count, and pages of other sites cannot use a password that a browser remembers.
+// admitToProfiles lets in administrators that send their password with the request, because profiles cost time and memory, and show the
+// broker's inside. Sessions of browsers do not count, and pages of other sites cannot use a password that a browser remembers.
 func (c *request) admitToProfiles() error {
 	if site := c.r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" && site != "same-origin" {
 		return &failure{http.StatusForbidden, "forbidden", "profiles are not for pages of other sites"}
@@ -143,7 +143,7 @@ func (c *request) record(seconds, most int, start func(io.Writer) (stop func(), 
 	<-ctx.Done()
 	stop()
 	if c.r.Context().Err() != nil {
-		return nil // nobody reads the answer
+		return nil // the client has left
 	}
 	c.asFile("profile", false)
 	_, _ = c.w.Write(b.Bytes()) // see listProfiles
@@ -163,7 +163,7 @@ func (c *request) number(name string, otherwise, least, most int) (int, error) {
 	return n, nil
 }
 
-// asFile names what the answer is.
+// asFile names the file of the answer.
 func (c *request) asFile(name string, text bool) {
 	if text {
 		c.w.Header().Set("Content-Type", "text/plain; charset=utf-8")

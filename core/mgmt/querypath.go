@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// pathInQuery is a path whose query says which path below the root is meant: path?of=queues/%252F/./contents. Browsers, curl and many
-// proxies resolve the segments "." and ".." in a path, percent-encoded ones, too. A request to purge the queue "." would reach them as
-// one to delete the queue "contents". They leave a query as it is.
+// pathInQuery is a path that has another path in its query: path?of=queues/%252F/./contents. Browsers, curl and many proxies resolve the
+// segments "." and ".." in a path, also percent-encoded ones, but leave a query as it is. Without pathInQuery, a request to purge the queue
+// "." would arrive as one to delete the queue "contents".
 const pathInQuery = root + "path"
 
 // atPathOf returns the request for the path that its query names, with the rest of the query.

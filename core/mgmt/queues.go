@@ -96,7 +96,7 @@ var queueSortKeys = map[string]func(*queue.Stats) int64{
 	"delivery_leases_ended": func(s *queue.Stats) int64 { return int64(s.LeasesEnded) },
 }
 
-// queueSortKey returns what a queue's member is, as a number that orders queues; nil if no key is of that name.
+// queueSortKey returns a function for a member of queues, as a number that orders them; nil if no sort key has that name.
 func queueSortKey(name string) func(*queue.Stats) int64 {
 	i := slices.IndexFunc(depthNames[:], func(names [2]any) bool { return names[0] == name })
 	if i < 0 {
@@ -109,8 +109,8 @@ func queueSortKey(name string) func(*queue.Stats) int64 {
 	}
 }
 
-// newQueueField returns a function that returns a member of a queue's object for sorting, without making the object. The member is nil
-// for a queue that was deleted. What looks at a queue is made once for each name, not for each queue.
+// newQueueField returns a function that returns a member of a queue's object for sorting, without making the object. The member is nil for
+// a queue that was deleted. The closure that looks at queues is made once for each name, not for each queue.
 func newQueueField() func(r queueRef, name string) (value any, ok bool) {
 	var (
 		known  string

@@ -118,7 +118,7 @@ func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) obj
 	return append(o, member{"message_stats", appendRates(nil, counts[len(depths):], ofCounts)})
 }
 
-// appendHead appends what is known of the message at the head of a queue whose time is now.
+// appendHead appends the members about the message at the head of a queue. now is in the queue's time.
 func appendHead(o object, now hook.Instant, h *queue.Head) object {
 	var age, timestamp any
 	if h.Oldest != 0 {
@@ -161,7 +161,7 @@ var reasonNames = func() (names [hook.Reasons]any) {
 	return names
 }()
 
-// byReason shows counts by reason, without those of messages that left on request or were released: they have members of their own.
+// byReason returns counts by reason, without messages that left on request or were released: these have members of their own.
 func byReason(n *[hook.Reasons]uint64) object {
 	o := make(object, 0, hook.Reasons-1)
 	for r := hook.ReasonNone + 1; r < hook.Reasons; r++ {

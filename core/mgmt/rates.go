@@ -8,14 +8,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// meters turn counts into rates. They sample a count when a request asks for it, and measure nothing otherwise. A rate is that
-// of the time between two samples, which are at least an interval apart; the first request gets zero. Counts that nobody asks
-// for any more are forgotten.
+// meters turn counts into rates. They sample a count when a request asks for it, and measure nothing otherwise. A rate is the average over
+// the time between two samples, which are at least an interval apart; the first request gets zero. Counts without requests are forgotten
+// after a while.
 type meters struct {
 	clock    func() hook.Instant
 	interval time.Duration
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	all   map[any]*meter
 	swept hook.Instant
 }
@@ -26,11 +26,11 @@ type meter struct {
 	over   time.Duration // between the two samples that the rates are of; 0 = there was one only
 	asked  hook.Instant
 	counts []int64
-	rates  []float64 // per second; below zero for what has become less
+	rates  []float64 // per second; below zero if a count has decreased
 }
 
 const (
-	// forgetAfter is how long a meter is kept that nobody asks for.
+	// forgetAfter is how long a meter is kept without requests.
 	forgetAfter = 10 * time.Minute
 	// current is how long the time between two samples may be, if their rates are to say how it is now. It is longer if the interval is.
 	current = 15 * time.Second
@@ -48,8 +48,8 @@ func (ms *meters) rates(key any, counts []int64) []float64 {
 	return rates
 }
 
-// measure is rates, and reports whether these say how it is now. Otherwise they are zero, for want of a second sample, or the average of a
-// time in which nobody asked.
+// measure is rates, and reports whether the rates are current. Otherwise they are zero, for want of a second sample, or an average over a
+// long time without requests.
 func (ms *meters) measure(key any, counts []int64) (rates []float64, known bool) {
 	now := ms.clock()
 	ms.mu.Lock()
@@ -80,7 +80,7 @@ func (m *meter) sample(passed time.Duration, counts []int64) {
 	copy(m.counts, counts)
 }
 
-// sweep forgets meters that nobody asks for. The caller holds mu.
+// sweep forgets meters without recent requests. The caller holds mu.
 func (ms *meters) sweep(now hook.Instant) {
 	if now.Sub(ms.swept) < forgetAfter/2 {
 		return

@@ -17,14 +17,14 @@ import (
 // scanTime is how long a request looks at a queue's messages.
 const scanTime = 2 * time.Second
 
-// Limits of what a redrive may ask for.
+// Limits of the numbers in a redrive.
 const (
 	maxRedriveCount = 1 << 53
 	maxPerSecond    = 1_000_000
 	maxOlderThan    = 10 * 365 * 24 * time.Hour
 )
 
-// startRedrive moves ready messages of a queue to other queues: 202 and {"id"}. With dry_run it moves none, and says what it would.
+// startRedrive moves ready messages of a queue to other queues: 202 and {"id"}. With dry_run it moves none, and shows the plan.
 func (a *API) startRedrive(c *request) error {
 	r, dryRun, err := readRedrive(c.body())
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *API) startRedrive(c *request) error {
 	return nil
 }
 
-// readRedrive reads what is to be moved.
+// readRedrive reads which messages are to be moved, and where to.
 func readRedrive(r *jsonobj.Reader) (q vhost.RedriveRequest, dryRun bool, err error) {
 	r.Only("to", "where", "count", "per_second", "dry_run")
 	r.Need("to")
@@ -185,7 +185,7 @@ func (c *request) may(p auth.Permission, r auth.Resource) error {
 	return c.api.users().Check(c.user.Name, p, r)
 }
 
-// describePlan returns what a redrive would do.
+// describePlan returns the expected effects of a redrive.
 func describePlan(p *vhost.RedrivePlan) object {
 	return object{
 		{"dry_run", true},
@@ -196,7 +196,7 @@ func describePlan(p *vhost.RedrivePlan) object {
 	}
 }
 
-// describeTargets lists counts by target, those that have any.
+// describeTargets lists counts by target, without targets that have none.
 func describeTargets(all []vhost.RedriveTarget, failures bool) []object {
 	list := []object{}
 	for _, t := range all {
@@ -262,7 +262,7 @@ func describeRedrive(j *vhost.RedriveJob) object {
 	}
 }
 
-// total returns how many messages a redrive is about. Once it has looked at all, that is what it found.
+// total returns how many messages a redrive covers: at its end the number that it found, before that an estimate.
 func total(s *queue.RedriveStatus, count int) int {
 	if s.State == queue.RedriveDone {
 		n := s.Moved
@@ -346,7 +346,7 @@ func (*API) redrive(c *request) error {
 	return c.reply(describeRedrive(j))
 }
 
-// cancelRedrive ends a redrive, or forgets one that has ended. What is under way arrives.
+// cancelRedrive ends a redrive, or forgets one that has ended. Messages that are under way still arrive.
 func (a *API) cancelRedrive(c *request) error {
 	v, j, err := c.findRedrive()
 	if err != nil {

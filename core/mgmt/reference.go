@@ -9,7 +9,7 @@ type about struct {
 	from  whose
 }
 
-// whose says which brokers have an endpoint.
+// whose names the brokers that have an endpoint.
 type whose uint8
 
 const (

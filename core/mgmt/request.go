@@ -36,19 +36,19 @@ type request struct {
 	certified bool           // the client's certificate has logged the user in
 
 	forwarded bool       // by another node of the cluster, which has let the user in
-	part      bool       // the answer is merged with those of other nodes
+	part      bool       // the answer is merged with the parts of other nodes
 	place     bodyPlace  // of the body in the memory for bodies
-	holding   *holding   // what the request holds of the memory for parts; nil = nothing
+	holding   *holding   // the request's share in the memory for parts; nil = none
 	without   []string   // shards whose vhosts are left out of the answer, because another node's part has them
 	gathering *gathering // the parts of other nodes, with which the answer is joined; nil = it is this node's alone
 
 	byID map[vhost.Owner]wire.OpenConn // see connectionsByID
 }
 
-// handler does what a request asks for, and answers it unless it returns an error.
+// handler carries out a request, and answers it unless it returns an error.
 type handler func(*request) error
 
-// serve checks who asks and what they may do, and calls the handler.
+// serve checks the user's login and rights, and calls the handler.
 func (c *request) serve(e *endpoint) error {
 	if e.need == stranger {
 		return e.do(c)
@@ -98,7 +98,7 @@ func (c *request) read(limit int64) ([]byte, error) {
 	return b, c.bodyError(err)
 }
 
-// bodyError returns the error of a body that could not be read. The client or what is between has caused it.
+// bodyError returns the error of a body that could not be read. The client, or a proxy, has caused it.
 func (c *request) bodyError(err error) error {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -118,7 +118,7 @@ func (c *request) takeTime(most time.Duration) {
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(most)) // a server without deadlines, as in tests, needs none
 }
 
-// reply answers with an object, or those of its members that the query wants. If all nodes are asked, theirs are added.
+// reply answers with an object, or with the members that the query wants. If all nodes are asked, their counts are added.
 func (c *request) reply(o object) error {
 	if g := c.gathering; g != nil && g.sum != nil {
 		o = g.sum(append([]object{o}, g.objects()...))
@@ -175,7 +175,8 @@ func (c *request) refuse(err error) {
 	writeFailure(c.w, f)
 }
 
-// failureOf is the function of that name for an error of this request: what a vhost that has moved lacks says nothing.
+// failureOf is the function of that name for an error of this request. A vhost that has moved lacks everything, so that "not found" would
+// be wrong.
 func (c *request) failureOf(err error) *failure {
 	f := failureOf(err)
 	switch {

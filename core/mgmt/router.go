@@ -141,7 +141,7 @@ func match(route, path []string) (vs values, ok bool) {
 	return vs, true
 }
 
-// endpoint returns the endpoint for a method; nil if there is none. HEAD is GET, whose body the server leaves out.
+// endpoint returns the endpoint for a method; nil if there is none. HEAD counts as GET; the HTTP server leaves the body out.
 func (r *route) endpoint(method string) *endpoint {
 	if method == http.MethodHead {
 		method = http.MethodGet

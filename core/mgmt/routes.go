@@ -134,7 +134,7 @@ func (a *API) routes() []route {
 		{"parameters/{component}/{vhost}/{parameter}", []endpoint{
 			get(atOwner, policymaker, a.parameter), put(atOwner, policymaker, a.putParameter), remove(atOwner, policymaker, a.deleteParameter),
 		}},
-		{"parameters/vhost-limits/{vhost}/{parameter}", []endpoint{ // only administrators may change limits, by whatever path
+		{"parameters/vhost-limits/{vhost}/{parameter}", []endpoint{ // only administrators may change limits, by any path
 			get(atOwner, policymaker, ofLimits(a.parameter)), put(atOwner, administrator, ofLimits(a.putParameter)), remove(atOwner, administrator, ofLimits(a.deleteParameter)),
 		}},
 		{"global-parameters", []endpoint{get(copied, policymaker, a.globalParameters)}},

@@ -32,7 +32,7 @@ var (
 	atRegistry = scope{name: "the registry's owner", answer: (*request).forwardToRegistrar}
 	// atNode: the node that the path names.
 	atNode = scope{name: "the node that the path names", answer: (*request).forwardToNode}
-	// atFinder: the node that has what the path names, which only the node itself knows.
+	// atFinder: the node that has the object that the path names. Other nodes do not know which that is.
 	atFinder = scope{name: "the node that has it", answer: (*request).forwardToFinder}
 	// atAll: each node for itself.
 	atAll = scope{name: "all nodes", answer: (*request).forwardToAll}
@@ -83,7 +83,7 @@ func (c *request) enterParameter() error {
 // handle lets this node answer.
 func (c *request) handle(e *endpoint) error { return e.do(c) }
 
-// dispatch lets those nodes answer a request that do so for its endpoint.
+// dispatch passes a request on to the nodes that answer for its endpoint.
 func (c *request) dispatch(e *endpoint) error {
 	switch {
 	case !c.api.clustered():
@@ -112,7 +112,7 @@ func (c *request) answerCopied(e *endpoint) error {
 	return e.do(c)
 }
 
-// errUnowned is the failure of a request for what nobody owns now.
+// errUnowned is the failure of a request about a vhost, or the registry, that has no owner now.
 func (c *request) errUnowned(what string) error {
 	c.w.Header().Set("Retry-After", "1")
 	return &failure{http.StatusServiceUnavailable, "no_owner", what + " has no owner now: a majority of the nodes is needed, which then agree on one"}
@@ -138,14 +138,14 @@ func (c *request) forwardToOwner(e *endpoint, vhost string) error {
 	case !known && named:
 		return errNotFound
 	case there, !known:
-		return e.do(c) // which says what there is not
+		return e.do(c) // which returns "not found" for whatever is missing
 	case ok && !c.api.isSelf(&n):
 		return c.forward(n, e)
 	}
 	return c.errUnowned(vhostText(vhost))
 }
 
-// serveTime is how long a request waits for its vhost: one that was made a moment ago, or whose log this node is still reading.
+// serveTime is how long a request waits for a vhost that was created a moment ago, or whose log this node is still reading.
 const serveTime = 5 * time.Second
 
 // awaitVHost returns a vhost that this node owns, once it serves it.
@@ -156,7 +156,7 @@ func (c *request) awaitVHost(name string) (*vhost.VHost, bool) {
 	return c.api.Store.VHost(name)
 }
 
-// forwardToRegistrar lets the owner of the registry answer, and then waits until this node knows what was changed.
+// forwardToRegistrar lets the owner of the registry answer, and then waits until this node knows the change.
 func (c *request) forwardToRegistrar(e *endpoint) error {
 	n, ok := c.api.memberOf(c.api.Placements.Registrar())
 	switch {
@@ -202,7 +202,7 @@ func (c *request) errUnreachable(names []string, why string) error {
 	return &failure{http.StatusServiceUnavailable, "node_unreachable", "no answer from " + joinNames(names) + why}
 }
 
-// forwardToFinder asks this node, and then the others, until one has what the path names.
+// forwardToFinder asks this node, and then the others, until one has the object that the path names.
 func (c *request) forwardToFinder(e *endpoint) error {
 	err := e.do(c)
 	if f := c.failureOf(err); f == nil || f.status != http.StatusNotFound {

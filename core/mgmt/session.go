@@ -33,7 +33,7 @@ func cookieName(r *http.Request) string {
 	return cookiePrefix
 }
 
-// cookies returns the sessions that the request has cookies of. Those that no other host can have set come first.
+// cookies returns the sessions in the request's cookies. Cookies that no other host can have set come first.
 func cookies(r *http.Request) (ids []auth.SessionID) {
 	name, looked := cookieName(r), 0
 	for _, name := range [...]string{hostPrefix + name, name} {
@@ -100,9 +100,9 @@ var errNoProof = &failure{
 	"a request that changes something by a session's cookie or a certificate needs the header Origin or Sec-Fetch-Site of a browser, or X-Requested-With",
 }
 
-// checkProof refuses a request that changes something by a cookie or a certificate, which browsers send whoever makes the request,
-// unless something shows that no page of another site makes it.
-// checkSite has refused those that say so.
+// checkProof refuses a request that changes something by a cookie or a certificate without a proof that no page of another site has made
+// it: browsers send both with the requests of any page. checkSite has already refused requests that come from another site by their own
+// account.
 func (c *request) checkProof() error {
 	switch h := c.r.Header; {
 	case c.r.Method == http.MethodGet, c.r.Method == http.MethodHead:
@@ -134,7 +134,7 @@ func (c *request) renew() bool {
 	return err == nil && isAnyone(c.user)
 }
 
-// logIn begins a session. Nobody has to be logged in.
+// logIn begins a session. It needs no login before.
 func (a *API) logIn(c *request) error {
 	if err := c.checkLoginProof(); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (a *API) logIn(c *request) error {
 	if err := c.authorise(anyone); err != nil {
 		return err
 	}
-	for _, id := range cookies(c.r) { // a new login never goes on with what somebody may have given the browser
+	for _, id := range cookies(c.r) { // a new login must not continue a session that an attacker may have planted in the browser
 		a.users().EndSession(id)
 	}
 	c.setCookie(a.users().OpenSession(c.user, a.Clock(), a.Session))
@@ -185,7 +185,7 @@ func (a *API) logOut(c *request) error {
 	return c.done(nil)
 }
 
-// who says who is logged in, until when, and what the page has to know of the broker.
+// who returns the logged-in user, the end of the login, and the broker's settings that the page needs.
 func (a *API) who(c *request) error {
 	o := object{{"name", c.user.Name}, {"tags", definitions.Tags(c.user.Tags)}}
 	if c.until != 0 {

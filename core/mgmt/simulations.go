@@ -20,7 +20,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Rehearsal is what a simulation is played with. Close frees it.
+// Rehearsal holds the means for a simulation. Close frees it.
 type Rehearsal interface {
 	Stage() *simulation.Stage
 	// Candidate describes the module that was to be tried, as [Modules] does: nil if there was none.
@@ -50,7 +50,7 @@ const (
 
 var errSimulating = &failure{http.StatusServiceUnavailable, "too_many_simulations", "Too many simulations at a time"}
 
-// simulate plays what would become of a message.
+// simulate plays the life of a message.
 func (a *API) simulate(c *request) error {
 	s, err := a.readSimulation(c)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *simulated) leadsTo(v *hook.Verdict) object {
 	return object{{"exchange", v.Target.Exchange}, {"routing_key", key}, {"queues", queues}, {"problem", problem}}
 }
 
-// end says what becomes of the message.
+// end describes the end of the message's life.
 func (s *simulated) end(played *simulation.Result) object {
 	o := object{{"state", string(played.End)}, {"reason", nil}, {"deadline", nil}, {"hold", nil}}
 	switch played.End {
@@ -191,7 +191,7 @@ func (s *simulated) end(played *simulation.Result) object {
 	return o
 }
 
-// readSimulation reads what is to be simulated, and checks that the user may know.
+// readSimulation reads a simulation, and checks the user's permissions for it.
 func (a *API) readSimulation(c *request) (*simulated, error) {
 	r := c.jsonBody(maxModuleBody)
 	r.Only("queue", "settings", "strategy", "module", "message", "at", "for_ms", "steps")
@@ -402,7 +402,7 @@ func holdHeaders(names []string, props []byte) []any {
 	return values
 }
 
-// readSteps reads what consumers do.
+// readSteps reads the actions of consumers.
 func (s *simulated) readSteps(r *jsonobj.Reader) {
 	list, ok := r.Value("steps").([]any)
 	switch {

@@ -5,7 +5,7 @@ import "slices"
 // someQueues is how many queues of a strategy are named.
 const someQueues = 20
 
-// strategyUse is how many queues have a strategy, of those that the user may see.
+// strategyUse counts the queues with a strategy, among the queues that the user may see.
 type strategyUse struct {
 	queues int
 	some   []object
@@ -13,7 +13,8 @@ type strategyUse struct {
 
 func (a *API) strategies(c *request) error { return listObjects(c, a.strategiesFor(c)) }
 
-// strategiesFor returns the expiry strategies that queues can choose, with how many queues of those that the user may see have each.
+// strategiesFor returns the expiry strategies that queues can choose, each with the number of queues that have it, among the queues that
+// the user may see.
 func (a *API) strategiesFor(c *request) []object {
 	var names []string
 	standard := ""

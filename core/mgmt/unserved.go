@@ -10,23 +10,23 @@ import (
 	"github.com/curfewmq/curfew/core/replicas"
 )
 
-// What is in a vhost is in no answer of all nodes while nobody serves the vhost: it has no owner, its owner reads its log, or is away. It
-// would be in two parts while a node that was stopped still takes itself for the owner. So each part says which shards it is of, and the
-// answer which vhosts it lacks.
+// While no node serves a vhost, its contents are missing in the answers of all nodes: the vhost has no owner, or its owner still reads its
+// log or is away. While a node that was stopped still believes to be the owner, the contents would be in two parts. So each part names the
+// shards that it has, and the answer names the vhosts that it lacks.
 
 const (
-	// missingHeader names the vhosts whose contents are not in the answer, escaped as in a path, at most maxNamed of them.
+	// missingHeader names the vhosts that the answer lacks, escaped as in a path, at most maxNamed of them.
 	missingHeader = "Curfew-Missing-Vhosts"
 	maxNamed      = 50
 )
 
 // Headers of parts.
 const (
-	shardsHeader = "Curfew-Shards"        // whose vhosts are at the node, with the terms in which it owns them
-	absentHeader = "Curfew-Absent-Vhosts" // those that are in one of these shards and not at the node, escaped
+	shardsHeader = "Curfew-Shards"        // shards of the vhosts at the node, with the terms in which it owns them
+	absentHeader = "Curfew-Absent-Vhosts" // vhosts of these shards that are not at the node, escaped
 )
 
-// noteServed says in the header of a part which vhosts it is about. Those of some shards are left out.
+// noteServed names, in the header of a part, the vhosts that it has. The shards in without are left out.
 func (a *API) noteServed(h http.Header, without []string) {
 	self, _ := a.member(a.Node)
 	terms := map[uint32]uint64{}
@@ -55,7 +55,7 @@ func (a *API) noteServed(h http.Header, without []string) {
 	}
 }
 
-// ownPart returns a part of this node's that only says which vhosts it is about. Those of some shards are left out.
+// ownPart returns a part that only names the vhosts at this node. The shards in without are left out.
 func (a *API) ownPart(without []string) part {
 	p := part{status: http.StatusOK, header: http.Header{}}
 	p.node, _ = a.member(a.Node)
@@ -69,7 +69,7 @@ func (p *part) has(shard string) bool {
 	return claimed
 }
 
-// findUnserved finds the vhosts, of those that the user may see into, whose contents are in none of the parts.
+// findUnserved finds the vhosts that the user may see and that no part has.
 func (g *gathering) findUnserved() {
 	absent := map[string]bool{}
 	for i := range g.parts {
@@ -89,8 +89,7 @@ func (g *gathering) findUnserved() {
 	}
 }
 
-// checkServed finds the unserved vhosts, and refuses a list if it would lack them all: it is empty then, whatever there is, and most clients read
-// no header.
+// checkServed finds the unserved vhosts, and refuses a list that would lack them all: it would be empty, and most clients read no header.
 func (g *gathering) checkServed() error {
 	g.findUnserved()
 	visible := func(name string) bool { return isMonitor(g.user) || g.mayEnter(name) }

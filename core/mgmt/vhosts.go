@@ -68,7 +68,7 @@ func (a *API) describeVHost(v *vhost.VHost, counters map[string]session.Counters
 	return o
 }
 
-// putVHost creates a vhost, or changes one. The user who creates it gets every permission in it.
+// putVHost creates a vhost, or changes one. The user gets every permission in a vhost that it creates.
 func (a *API) putVHost(c *request) error {
 	r, name := c.body(), c.vars["name"]
 	m := definitions.ReadMetadata(r, a.Store, name)

@@ -16,10 +16,10 @@ import (
 type Modules interface {
 	// List describes all policies, each as a JSON object that has the member name.
 	List() []json.RawMessage
-	// Load makes a module a policy, or the next version of one. It reports whether there was none of that name, and what may be wrong
-	// with the module although it works.
+	// Load makes a module a policy, or the next version of one. It reports whether the name is new, and warns of possible errors in a
+	// module that works.
 	Load(m Module) (created bool, warnings []string, err error)
-	// Reload loads a policy again from its source. Its warnings are those of Load.
+	// Reload loads a policy again from its source. It returns the same warnings as Load.
 	Reload(name string, recompute bool) (warnings []string, err error)
 	// Unload takes a policy away, with force even from queues that have chosen it.
 	Unload(name string, force bool) error
@@ -30,7 +30,7 @@ type Modules interface {
 // Module is a policy as it is uploaded.
 type Module = definitions.Module
 
-// ModuleProblem says what kind of error a [ModuleError] is.
+// ModuleProblem is the kind of a [ModuleError].
 type ModuleProblem uint8
 
 // The kinds.
@@ -193,8 +193,8 @@ func deleteModule(c *request, m Modules) error {
 	return c.done(nil)
 }
 
-// checkModules fails while a policy is not asked. It is no alarm of the broker's: messages get what the settings of the policy
-// say for that case.
+// checkModules fails while a policy is not asked. The broker raises no alarm for it: the policy's settings say what happens to messages
+// meanwhile.
 func checkModules(c *request, m Modules) error {
 	if names := m.Alarms(); len(names) > 0 {
 		return c.failed("Policies that are not asked", member{"policies", names})
