@@ -299,7 +299,7 @@ func (a *API) checkSeat(p *replacement) error {
 // replaceTime is how long a replacement may take: the new node gets the whole log.
 const replaceTime = 30 * time.Minute
 
-// takeTime is how long a shard's owner tries. It is less than replaceTime, so that the owner can still answer what it was waiting for.
+// takeTime is how long a shard's owner tries. It is less than replaceTime, so that the owner can still say why it gave up.
 const takeTime = replaceTime - time.Minute
 
 // atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.

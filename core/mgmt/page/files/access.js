@@ -1,11 +1,11 @@
-// A user who may enter no virtual host, or not all of them: lists are empty, as on a broker without queues, or lack what totals have, and
-// this says why.
+// Lists are empty, as on a broker without queues, or have less than the totals if a user may not enter all virtual hosts. This banner says
+// why.
 
 import {get} from './api.js';
 import {fill, h} from './dom.js';
 import {plural} from './format.js';
 
-/** Returns what is said, and look, which finds out whether it has to be. */
+/** Returns the banner, and look, which finds out whether it is needed. */
 export function access() {
   const element = h('div', {class: 'banner warn', role: 'status', hidden: true});
   const give = ' A user with the tag administrator gives you permissions, on this page under Admin, Users, or with curfew ctl set_permissions.';

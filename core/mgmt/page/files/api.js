@@ -10,7 +10,7 @@ export class Failure extends Error {
   }
 }
 
-/** What the page is told of: a login that has ended, and a broker that does not answer, or does again. */
+/** Tells the page that the login has ended, and that the broker does not answer, or does again. */
 export const connection = new EventTarget();
 
 /**
@@ -31,7 +31,7 @@ export async function call(method, path, body, signal, headers) {
 }
 
 /**
- * Sends a request and returns the answer, whatever it is. It throws a Failure if the broker does not answer, or is being started.
+ * Sends a request and returns the answer, also a refusal. It throws a Failure if the broker does not answer, or is being started.
  * @param {string} method @param {string} path @param {any} body @param {AbortSignal} [signal] @param {Record<string, string>} [more] headers
  * @returns {Promise<Response>}
  */

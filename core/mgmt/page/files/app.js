@@ -1,4 +1,4 @@
-// Starts the page: who is logged in, the frame around views, and the view that the address names.
+// Starts the page: the login, the frame around views, and the view that the address names.
 
 import {access} from './access.js';
 import {connection, Failure, get} from './api.js';
@@ -13,12 +13,12 @@ import {login} from './login.js';
 import {applyTheme} from './theme.js';
 import {views} from './views.js';
 
-/** @type {AbortController | null} what the view that is shown has begun */
+/** @type {AbortController | null} ends everything that the present view has begun */
 let shown = null;
-/** @type {import('./views.js').User | null} who is logged in */
+/** @type {import('./views.js').User | null} the user that is logged in */
 let user = null;
 
-/** @type {{user: string, dialogs: ReturnType<typeof setAside>} | null} what somebody was doing when the login ended */
+/** @type {{user: string, dialogs: ReturnType<typeof setAside>} | null} the user's open dialogs when the login ended */
 let aside = null;
 
 const main = h('main', {id: 'main', tabindex: '-1'});
@@ -64,7 +64,7 @@ function ended() {
   if (user) leave(banner.isDown() ? 'The broker was restarted. Log in again, and you are where you were.' : 'Your login has ended.');
 }
 
-/** Ends what is shown, and asks for a login. @param {string} why */
+/** Ends the present view, and asks for a login. @param {string} why */
 function leave(why) {
   shown?.abort();
   const dialogs = setAside();
@@ -77,7 +77,7 @@ function leave(why) {
   document.querySelector('input')?.focus();
 }
 
-/** Shows the view again: the broker was gone, and what it says may have changed. @param {import('./views.js').User} who */
+/** Shows the view again: the broker was gone, and its state may have changed. @param {import('./views.js').User} who */
 function back(who) {
   if (!user) return;
   user = who;

@@ -1,4 +1,4 @@
-// What is wrong with the broker as a whole, above each view: it is gone, or publishers have to wait.
+// Problems of the whole broker, above each view: it does not answer, or publishers have to wait.
 
 import {connection, Failure, get, send} from './api.js';
 import {fill, h} from './dom.js';

@@ -22,7 +22,7 @@ export function setting(key, v) {
   return typeof v === 'string' ? v : JSON.stringify(v);
 }
 
-/** @typedef {{name: string, value: Child, means?: string}} Figure means: what it is, which a press on the name says */
+/** @typedef {{name: string, value: Child, means?: string}} Figure means: its meaning, which a press on the name shows */
 
 /** Shows figures in a list of definitions, and updates them in place. @param {Element} list @param {Figure[]} all */
 export function figures(list, all) {
@@ -35,15 +35,15 @@ export function figures(list, all) {
 
 let terms = 0;
 
-/** Returns a name that says what it means when it is pressed. @param {string} name @param {string} means */
+/** Returns a name that shows its meaning when it is pressed. @param {string} name @param {string} means */
 export function term(name, means) {
   const id = 'term-' + ++terms;
   return [h('button', {type: 'button', class: 'term', popovertarget: id}, name), h('span', {id, class: 'means', popover: 'auto', role: 'note'}, means)];
 }
 
-/** What explanations are shown in: one place for all of them, so that what is explained looks the same each time it is drawn. */
+/** The one element for all explanations: an element with an explanation stays the same each time it is drawn. */
 const note = h('div', {id: 'note', class: 'means', popover: 'auto', role: 'status'});
-/** Where it stands: beside what was pressed, which may be drawn anew meanwhile. */
+/** The place of the note: beside the pressed element, which may be drawn anew meanwhile. */
 const spot = h('span', {class: 'spot'});
 /** @type {Element | null} */
 let about = null;
@@ -60,14 +60,14 @@ document.addEventListener('click', (e) => {
   about = pressed;
   place();
   if (!note.isConnected) document.body.append(spot, note);
-  note.showPopover(/** @type {any} */ ({source: spot})); // empty, so that what comes into it is read out
+  note.showPopover(/** @type {any} */ ({source: spot})); // empty, so that a screen reader reads its new text
   fill(note, about.getAttribute('data-means'));
 });
 addEventListener('scroll', place, {capture: true, passive: true});
 addEventListener('hashchange', () => note.isConnected && note.hidePopover());
 
 /**
- * Returns what says more when it is pressed, with a pointer, a finger or the keyboard. Rows have one such button, however many badges are in it.
+ * Returns a button that shows an explanation when it is pressed, with a pointer, a finger or the keyboard. Rows have one such button, however many badges are in it.
  * @param {Child} what
  * @param {string | (string | false | null | undefined)[]} means lines
  * @param {string} [style] a class
@@ -77,12 +77,12 @@ export function explained(what, means, style) {
   return lines.length ? h('button', {type: 'button', class: ['term', style], 'data-means': lines.join('\n')}, what) : h('span', {class: style}, what);
 }
 
-/** Returns the head of a view: its title, and what stands beside it. @param {Child} title @param {...Child} beside */
+/** Returns the head of a view: its title, and the elements beside it. @param {Child} title @param {...Child} beside */
 export function heading(title, ...beside) {
   return h('div', {class: 'head'}, h('h1', null, title), h('div', {class: 'bar'}, beside));
 }
 
-/** Returns the way to a view that lists what this one shows one of. @param {string} view @param {string} text */
+/** Returns the link to the list that this view shows one element of. @param {string} view @param {string} text */
 export function back(view, text) {
   return h('p', {class: 'small'}, h('a', {href: href(view)}, '← ' + text));
 }
@@ -111,11 +111,11 @@ export const yes = (is) => is ? 'yes' : h('span', {class: 'quiet'}, 'no');
 export const orDash = (text) => text === '' || text == null ? h('span', {class: 'quiet'}, '–') : text;
 
 /**
- * Loads what a place shows, now and every five seconds, and says there why if it cannot be had.
+ * Loads the contents of a place, now and every five seconds, or shows the error there.
  * @param {import('./views.js').Context} context
  * @param {HTMLElement} place
  * @param {() => Promise<void>} load fills the place
- * @param {string} [missing] what is said of something that is not there
+ * @param {string} [missing] text for a 404
  */
 export function refreshed(context, place, load, missing = 'It does not exist any more.') {
   const guarded = async () => {

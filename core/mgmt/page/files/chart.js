@@ -4,7 +4,7 @@ import {fill, h, keyed, s} from './dom.js';
 import {count, duration, exact, plural} from './format.js';
 
 /**
- * What the API says about deadlines.
+ * The API's answer about deadlines.
  * @typedef {object} Deadlines
  * @property {number} at
  * @property {boolean} [complete]
@@ -21,7 +21,7 @@ const TICKS = [[10, '10 ms'], [100, '100 ms'], [1000, '1 s'], [10_000, '10 s'], 
 /**
  * Returns a chart of when messages are due, on a logarithmic axis of time; heights are logarithmic, too, so that one message is
  * seen beside a million.
- * @param {string} label what it is of
+ * @param {string} label the name of the chart
  * @returns {{element: HTMLElement, show: (d: Deadlines) => void}}
  */
 export function histogram(label) {
@@ -120,7 +120,7 @@ function ticks(x, end, width) {
 /** @typedef {{key: string, x: number, width: number, y: number, height: number, held: boolean, title: string}} Bar */
 
 /**
- * Returns the bars of a bucket: what expires is solid and, beside it, what is held is an outline.
+ * Returns the bars of a bucket: a solid one for messages that expire and, beside it, an outline for held messages.
  * @param {{to_ms?: number | null, count: number, held?: number}} b
  * @param {number} i @param {number} from @param {(ms: number) => number} x @param {(n: number) => number} y @param {number} floor @param {string} span
  * @returns {Bar[]}
@@ -143,7 +143,7 @@ function drawn(rect, b) {
 
 /**
  * Returns a small line of the last values of a rate, newest to the right.
- * @param {string} label what it is of
+ * @param {string} label the name of the chart
  * @param {number} [length] how many values are shown
  * @returns {{element: SVGElement, add: (n: number) => void}}
  */

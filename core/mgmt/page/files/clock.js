@@ -35,7 +35,7 @@ export function until(at) {
   return element;
 }
 
-// What has just come is news to the broker, too, until the page hears of it.
+// An instant up to 1.5 s ago is still "now": the page gets news that late.
 /** @param {number} at @param {number} t */
 const text = (at, t) => dates ? dateTime(at) : t >= at && t - at < 1500 ? 'now' : relative(at, t);
 

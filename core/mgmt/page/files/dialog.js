@@ -10,11 +10,11 @@ import {exact} from './format.js';
  * @property {'text' | 'number' | 'datetime-local' | 'password' | 'checkbox' | 'select' | 'textarea' | 'file'} [type]
  * @property {any} [value]
  * @property {(string | [string, string])[]} [options] of a select: values, or values with texts
- * @property {string} [hint] says units, range, what it means when empty
+ * @property {string} [hint] units, range, the meaning of an empty field
  * @property {boolean} [required]
  * @property {{element: HTMLElement, value: () => any}} [control] in place of an input, such as an editor of arguments
  * @property {(values: Record<string, any>) => boolean} [when] the field is there; without it, it always is
- * @property {(text: string) => Promise<string[]>} [suggest] returns what might be meant, such as names of queues
+ * @property {(text: string) => Promise<string[]>} [suggest] returns completions, such as names of queues
  */
 
 /**
@@ -65,7 +65,7 @@ export function ask({title, text, fields = [], action, cancel: back = 'Cancel', 
 }
 
 /**
- * Takes away the dialogs that are open, for a login. What was typed stays in them.
+ * Takes away the dialogs that are open, for a login. They keep their input.
  * @returns {{back: () => void, close: () => void}} shows them again, or ends them
  */
 export function setAside() {
@@ -93,7 +93,7 @@ function onlyWhen(form, fields, blocks, inputs) {
     const values = Object.fromEntries(fields.filter((f) => !f.control).map((f) => [f.name, valueOf(f, inputs[fields.indexOf(f)])]));
     fields.forEach((f, i) => {
       blocks[i].hidden = f.when?.(values) === false;
-      inputs[i].disabled = blocks[i].hidden; // what cannot be seen is not required
+      inputs[i].disabled = blocks[i].hidden; // hidden fields are not required
     });
   };
   form.addEventListener('change', update);
@@ -109,7 +109,7 @@ const MANY = 1000;
  * @param {string} o.title
  * @param {import('./dom.js').Child} o.text
  * @param {string} o.action
- * @param {string} o.name of what is destroyed
+ * @param {string} o.name of the object that is destroyed
  * @param {number} [o.messages]
  * @param {() => Promise<any>} o.done
  */
@@ -126,7 +126,7 @@ export function destroy({title, text, action, name, messages = 0, done}) {
   });
 }
 
-// What cannot be seen is shown as escapes, and an input has no line breaks: a name is typed, or copied, as it is shown.
+// Invisible characters are shown as escapes, and an input has no line breaks: the user types or copies the name as it is shown.
 /** @param {string} text @param {string} name */
 function means(text, name) {
   const seen = (/** @type {string} */ t) => visible(t).replace(/\s+/g, ' ').trim();
@@ -187,7 +187,7 @@ function valueOf(f, element) {
   return element.value;
 }
 
-// A number input rounds what JavaScript cannot hold, without a word.
+// A number input silently rounds numbers that JavaScript cannot hold.
 /** @param {Field} f @param {any} value */
 function sendable(f, value) {
   if (f.type === 'number' && value !== null && Math.abs(value) > Number.MAX_SAFE_INTEGER) throw new Error(`${f.label}: numbers beyond 2^53 cannot be sent exactly.`);
@@ -195,7 +195,7 @@ function sendable(f, value) {
 }
 
 /**
- * Says for some seconds what was done.
+ * Shows a message for some seconds.
  * @param {import('./dom.js').Child} text
  */
 export function say(text) {

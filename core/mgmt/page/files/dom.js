@@ -1,11 +1,11 @@
-// Builds and updates elements. Nothing here or elsewhere makes markup from strings: what the broker says is text.
+// Builds and updates elements. Nothing here or elsewhere makes markup from strings: the broker's answers are text.
 
 /** @typedef {Node | string | number | null | undefined | false | Child[]} Child */
 
 const SVG = 'http://www.w3.org/2000/svg';
 
 /**
- * Returns an element. Properties that begin with "on" are listeners; "class" may be a list, of which what is false is left out; "style" is
+ * Returns an element. Properties that begin with "on" are listeners; "class" may be a list, without its false elements; "style" is
  * an object of CSS properties; others are attributes, left out if they are null or false, and empty if they are true.
  * @param {string} tag
  * @param {Record<string, any> | null} [properties]
@@ -69,7 +69,7 @@ function append(element, children) {
 }
 
 /**
- * Replaces what an element contains. Text that has not changed is left alone, so that a selection in it stays.
+ * Replaces the contents of an element. Text that has not changed is left alone, so that a selection in it stays.
  * @template {Element} E
  * @param {E} element
  * @param {...Child} children
@@ -89,15 +89,15 @@ export function fill(element, ...children) {
   return element;
 }
 
-// The keyboard goes on where it was: on what has the same place among what has the same text.
-/** @param {Element} element @param {Element} used @param {boolean} [first] without such a one, on the first that there is */
+// Focuses the element that corresponds to the used one: it has the same place among the elements with the same text.
+/** @param {Element} element @param {Element} used @param {boolean} [first] if there is none, the first element */
 function again(element, used, first) {
   const all = /** @type {HTMLElement[]} */ ([...element.querySelectorAll(first ? 'a, button' : used.localName)]);
   (all.find((e) => e.textContent === used.textContent) ?? (first ? all[0] : undefined))?.focus({preventScroll: true});
 }
 
 /**
- * Replaces what an element contains, unless it would look the same. The keyboard stays where it is in it.
+ * Replaces the contents of an element, unless they would look the same. The focus stays in its place.
  * @param {Element} element
  * @param {...Child} children
  */
@@ -114,14 +114,14 @@ export function renew(element, ...children) {
 }
 
 /**
- * Makes an element's children those of items, in their order. Elements of items that stay are updated in place, so that focus,
+ * Makes one child of an element for each item, in their order. Elements of items that stay are updated in place, so that focus,
  * selection and open parts of them stay.
  * @template T
  * @param {Element} parent of these children alone
  * @param {T[]} items
  * @param {(item: T) => string} key different for each item
  * @param {(item: T) => Element} make
- * @param {(element: any, item: T) => void} [update] is not called for what was just made
+ * @param {(element: any, item: T) => void} [update] is not called for a new child
  */
 export function keyed(parent, items, key, make, update) {
   /** @type {Map<string, Element>} */
@@ -131,7 +131,7 @@ export function keyed(parent, items, key, make, update) {
   for (const child of [...parent.children]) {
     const k = child.getAttribute('data-key') ?? '';
     if (wanted.has(k)) old.set(k, child);
-    else child.remove(); // first, so that those after it need not move
+    else child.remove(); // first, so that later children need not move
   }
   let at = parent.firstElementChild;
   for (const item of items) {
@@ -145,16 +145,16 @@ export function keyed(parent, items, key, make, update) {
       child.setAttribute('data-key', k);
     }
     if (child === at) at = at.nextElementSibling;
-    else if (at && child === at.nextElementSibling) at = child.nextElementSibling; // what it passed moves, when its turn comes
+    else if (at && child === at.nextElementSibling) at = child.nextElementSibling; // the passed children move when their turn comes
     else parent.insertBefore(child, at);
   }
   for (const child of old.values()) child.remove();
   if (!used || used === document.activeElement) return;
   if (!used.isConnected) again(parent.children[Math.min(place, parent.childElementCount - 1)] ?? parent, used, true);
-  else used.focus({preventScroll: true}); // what moves loses it
+  else used.focus({preventScroll: true}); // a child that moves loses the focus
 }
 
-// Control characters, and those that change the direction of what follows, with which a name can look like another one.
+// Control characters, and characters that change the direction of the text behind them: with these a name can look like another one.
 // eslint-disable-next-line no-control-regex
 const DECEPTIVE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]/g;
 

@@ -1,4 +1,4 @@
-// Events as they happen: a stream, shown as rows of plain words. However many come, the page shows what can be read, and counts the rest.
+// Events as they happen: a stream, shown as rows of plain words. Of very many, the page shows as many as a person can read, and counts the rest.
 
 import {connection, Failure, send} from './api.js';
 import {inVHost} from './blocks.js';
@@ -7,7 +7,7 @@ import {fill, h} from './dom.js';
 import {bytes, duration, exact, plural, time} from './format.js';
 import {href, traceHref} from './link.js';
 
-/** What kinds are called, and how they look. @type {Record<string, [string, string]>} */
+/** The names of kinds, and their colours. @type {Record<string, [string, string]>} */
 export const kinds = {
   message_expired: ['expired', 'accent'], message_dead_lettered: ['dead-lettered', 'warn'], message_dropped: ['dropped', 'bad'],
   message_cycle: ['cycle', 'bad'], message_released: ['released', 'good'], message_redriven: ['redriven', 'good'],
@@ -24,8 +24,8 @@ export const reasons = {
   duplicate: 'a duplicate', too_large: 'too large for its consumers', released: 'released', redriven: 'redriven', cancelled: 'cancelled',
 };
 
-const SOON = 150; // ms until the first of several events is shown, with those that come meanwhile
-const EVERY = 500; // ms between changes of what is shown, at least
+const SOON = 150; // ms from the first of several events until all of them so far are shown
+const EVERY = 500; // ms between changes of the rows, at least
 const AT_ONCE = 12; // rows that are added at a time: more cannot be read, and each costs
 const PER_SECOND = AT_ONCE * 1000 / EVERY;
 const RETRY = 3000; // ms until a stream that was cut is opened again
@@ -35,10 +35,10 @@ const RETRY = 3000; // ms until a stream that was cut is opened again
  * @param {import('./views.js').Context} context
  * @param {object} o
  * @param {Record<string, string>} o.query parameters of GET /api/events, such as vhost, queue and kind
- * @param {string} o.label what it lists
+ * @param {string} o.label the name of the list
  * @param {number} [o.history] how many past events it begins with
  * @param {number} [o.most] rows that are kept
- * @param {import('./dom.js').Child} [o.empty] what stands there before the first
+ * @param {import('./dom.js').Child} [o.empty] text before the first row
  * @returns {{element: HTMLElement, button: HTMLElement, follow: (query: Record<string, string>) => void}} button pauses; follow begins anew, with other parameters
  */
 export function events(context, {query, label, history = 200, most = 500, empty = 'Nothing has happened yet.'}) {
@@ -55,7 +55,7 @@ export function events(context, {query, label, history = 200, most = 500, empty 
   let retry, drawing;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let counting;
-  let drawn = 0, kept = false; // when rows were added last, by performance.now(); whether what waits was kept for somebody who reads
+  let drawn = 0, kept = false; // when rows were added last, by performance.now(); whether rows wait because the user is reading
 
   const take = (/** @type {MessageEvent} */ e) => {
     last = e.lastEventId;
@@ -69,7 +69,7 @@ export function events(context, {query, label, history = 200, most = 500, empty 
   };
   const soon = () => { drawing ??= setTimeout(draw, Math.max(SOON, drawn + EVERY - performance.now())); };
   const forget = () => { leftOut += waiting.splice(0, waiting.length - most).length; };
-  // Rows do not move away from who is about to use one.
+  // Rows do not move while the user is about to use one.
   const used = () => rows.contains(document.activeElement);
   rows.addEventListener('focusout', (e) => {
     if (!rows.contains(/** @type {Node | null} */ (e.relatedTarget))) soon();
@@ -88,7 +88,7 @@ export function events(context, {query, label, history = 200, most = 500, empty 
     if (paused || context.signal.aborted) return;
     if (used()) return count();
     if (waiting.length > most) forget();
-    const fresh = begun || kept ? waiting : waiting.slice(-AT_ONCE); // what has happened before comes at once
+    const fresh = begun || kept ? waiting : waiting.slice(-AT_ONCE); // past events come at once
     kept = false;
     leftOut += waiting.length - fresh.length;
     waiting = [];
@@ -196,7 +196,7 @@ function what(e) {
 }
 
 /**
- * Says what happened, in plain words.
+ * Describes an event in plain words.
  * @param {any} e an event of the API
  * @returns {import('./dom.js').Child}
  */

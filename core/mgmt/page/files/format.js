@@ -54,7 +54,7 @@ export function relative(at, now) {
 const clockTime = new Intl.DateTimeFormat(undefined, {hour: '2-digit', minute: '2-digit', second: '2-digit', fractionalSecondDigits: 3, hourCycle: 'h23'});
 const fullTime = new Intl.DateTimeFormat(undefined, {dateStyle: 'medium', timeStyle: 'medium', hourCycle: 'h23'});
 
-/** What a Date can hold, in ms. A publisher may write any number into a message's timestamp. */
+/** The last instant of a Date, in ms. A publisher may write any number into a message's timestamp. */
 export const LAST = 8.64e15;
 
 /** @param {Intl.DateTimeFormat} form @param {number} at */

@@ -1,4 +1,4 @@
-// The frame around views: the menu, and what belongs to the person.
+// The frame around views: the main menu, and the user's menu.
 
 import {remove} from './api.js';
 import {h, s} from './dom.js';
@@ -24,7 +24,7 @@ export function frame(user, left) {
     help(), person(user, left));
 }
 
-/** Returns a clock whose hand is about to reach the hour. */
+/** Returns the logo: a clock just before the hour. */
 export function logo() {
   return s('svg', {class: 'logo', viewBox: '0 0 32 32', 'aria-hidden': 'true'},
     s('circle', {cx: 16, cy: 16, r: 14}), s('path', {d: 'M16 7v9l6 4'}));

@@ -9,14 +9,14 @@ import {bytes, exact, plural} from './format.js';
 import {table} from './table.js';
 
 /**
- * Returns the held messages below an address, with what can be done to them.
+ * Returns the held messages below an address, with the actions on them.
  * @param {import('./views.js').Context} context
  * @param {string} address of their list below /api/
- * @param {string} name of what holds them
+ * @param {string} name of the queue or exchange that holds them
  * @param {boolean} [scheduled] an exchange holds them: they may have identities
  */
 export function held(context, address, name, scheduled = false) {
-  /** @type {(string | null)[]} what each page before this one began after */
+  /** @type {(string | null)[]} the positions at which the pages before this one began */
   let before = [null], asked = 0;
   const search = /** @type {HTMLInputElement} */ (h('input', {type: 'search', placeholder: 'identity', 'aria-label': 'Identity of the message'}));
   const by = /** @type {HTMLSelectElement} */ (h('select', {'aria-label': 'Search by'}, scheduled && h('option', {value: 'schedule_id'}, 'schedule id'), h('option', {value: 'message_id'}, 'message id')));

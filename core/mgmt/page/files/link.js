@@ -1,7 +1,7 @@
 // The page's addresses: hash routes, as RabbitMQ's page has them, so that links in alerts keep working.
 
 /**
- * Returns the address of a view. All links of the page are made here: each part is encoded, whatever a name contains.
+ * Returns the address of a view. All links of the page are made here: each part is encoded, so that names may have any characters.
  * @param {string} view its first part, such as "queues"; "" is the first view
  * @param {string[]} [parts] such as a vhost and a queue
  * @param {Record<string, string | number | boolean | null | undefined>} [query] empty ones are left out

@@ -1,4 +1,4 @@
-// What changes, as the broker says it each second: one stream a tab, closed while the tab is hidden. When a stream fails, the
+// The broker's state, renewed each second: one stream a tab, closed while the tab is hidden. When a stream fails, the
 // page asks instead, and opens it again after a second, then every five.
 
 import {connection, Failure, get} from './api.js';
@@ -9,7 +9,7 @@ const POLL = 5000;
 const RETRY = 1000;
 
 /**
- * Follows a live view until the signal is aborted. show gets the whole state, in which what changed has been replaced.
+ * Follows a live view until the signal is aborted. show gets the whole state, with changed parts replaced.
  * @param {string} view
  * @param {Record<string, string>} query
  * @param {Show} show

@@ -1,4 +1,4 @@
-// A table of what the API lists: pages from the server, sorted there, updated in place.
+// A table of a list of the API: pages from the server, sorted there, updated in place.
 
 import {get} from './api.js';
 import {fill, h, keyed, renew} from './dom.js';
@@ -8,7 +8,7 @@ import {plural} from './format.js';
  * @typedef {object} Column
  * @property {string} title
  * @property {(row: any) => import('./dom.js').Child} cell
- * @property {string} [sort] what the API sorts by; a column without it cannot be sorted
+ * @property {string} [sort] the API's name of the sort key; a column without it cannot be sorted
  * @property {boolean} [still] a live view cannot be sorted by it, so that the API is asked instead
  * @property {boolean} [number] it is set flush right
  * @property {boolean} [head] it names the row
@@ -19,10 +19,10 @@ import {plural} from './format.js';
 /**
  * Returns a table of rows that are there already.
  * @param {object} o
- * @param {string} o.label what it lists, for those who do not see it
+ * @param {string} o.label the name of the list, for screen readers
  * @param {Column[]} o.columns
  * @param {(row: any) => string} o.key
- * @param {import('./dom.js').Child} o.empty what stands there without rows
+ * @param {import('./dom.js').Child} o.empty text without rows
  * @param {(column: Column) => void} [o.onsort]
  * @returns {{element: HTMLElement, show: (rows: any[], sort?: string, reverse?: boolean) => void}}
  */
@@ -32,7 +32,7 @@ export function table({label, columns, key, empty, onsort}) {
   const element = h('div', {class: 'table', role: 'region', 'aria-label': label, tabindex: '0'}, grid, none);
   const style = (/** @type {Column} */ c) => [c.number && 'number', c.wide && 'wide', c.actions && 'actions'];
   const cells = (/** @type {any} */ row) => columns.map((c) => h(c.head ? 'th' : 'td', {class: style(c), scope: c.head && 'row'}, c.cell(row)));
-  /** @type {WeakMap<Element, any>} what each row shows. It is changed in place: buttons of cells that look the same are about what is so now */
+  /** @type {WeakMap<Element, any>} the data of each row, renewed in place: buttons of cells that still look the same act on the new data */
   const now = new WeakMap();
   const make = (/** @type {any} */ row) => {
     const mine = {...row}, tr = h('tr', null, cells(mine));
@@ -85,10 +85,10 @@ function heading(c, classes, sort, reverse, onsort) {
  * @param {object} o as for table, and
  * @param {string | (() => string)} o.path of the list below /api/
  * @param {{view: string, query: () => Record<string, string>}} [o.live] a live view of the same, with parameters of its own: it is followed instead
- * @param {import('./dom.js').Child} [o.tools] what stands beside the search box, such as a filter
+ * @param {import('./dom.js').Child} [o.tools] elements beside the search box, such as a filter
  * @param {Record<string, string>} [o.query] of each request, such as columns
  * @param {string} o.label
- * @param {string} o.noun one of what it lists
+ * @param {string} o.noun the name of one row, such as "queue"
  * @param {Column[]} o.columns
  * @param {(row: any) => string} o.key
  * @param {import('./dom.js').Child} o.empty
@@ -128,7 +128,7 @@ export function list(context, {path, live, tools, query = {}, label, noun, colum
   /** @returns {Promise<void>} */
   async function load() {
     leave();
-    const mine = ++asked; // an answer to what was asked before comes too late
+    const mine = ++asked; // answers to earlier requests come too late
     follows = !!live && !columns.some((c) => c.sort === state.sort && c.still);
     if (live && follows) {
       leave = context.live(live.view, {...wanted(), ...live.query()}, take, refused);
@@ -153,7 +153,7 @@ export function list(context, {path, live, tools, query = {}, label, noun, colum
   return {element: h('div', {class: 'list'}, h('div', {class: 'bar'}, search, tools, total), failed, rows.element, pager), load};
 }
 
-/** Returns what leads to the other pages of a list. @param {{page: number, page_count: number}} answer @param {(page: number) => void} go */
+/** Returns the buttons to the other pages of a list. @param {{page: number, page_count: number}} answer @param {(page: number) => void} go */
 export function pages({page, page_count: last}, go) {
   const to = (/** @type {string} */ text, /** @type {number} */ n) => h('button', {type: 'button', disabled: n < 1 || n > last || n === page, onclick: () => go(n)}, text);
   return [to('First', 1), to('Previous', page - 1), h('span', {class: 'quiet'}, `page ${page} of ${last}`), to('Next', page + 1), to('Last', last)];

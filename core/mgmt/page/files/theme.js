@@ -2,7 +2,7 @@
 
 const KEY = 'curfew-theme';
 
-/** The choices; auto is what the system has. @type {[string, string][]} */
+/** The choices; auto is the system's. @type {[string, string][]} */
 export const themes = [['auto', 'Auto'], ['light', 'Light'], ['dark', 'Dark']];
 
 /** Returns the choice. */

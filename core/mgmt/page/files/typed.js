@@ -10,14 +10,14 @@ import {fill, h} from './dom.js';
  * @property {string} name
  * @property {Type} type
  * @property {string} title on the button that adds it
- * @property {string} hint units, range, what it does
+ * @property {string} hint units, range, effect
  * @property {string[]} [options] values that are accepted
  */
 
 let editors = 0;
 
 /**
- * Returns an editor. Its value is an object; it throws an error that names what cannot be read.
+ * Returns an editor. Its value is an object; it throws an error that names the first wrong entry.
  * @param {object} o
  * @param {string} o.noun of one, such as "argument"
  * @param {Known[]} [o.known] names to choose from
@@ -55,7 +55,7 @@ export function typed({noun, known = [], values = {}}) {
     add().set(name, type, type === 'List' ? JSON.stringify(value) : String(value));
   }
   add();
-  // What a name is for stands below the buttons while one of them has the keyboard or the pointer; a finger chooses, and reads it in the row.
+  // The purpose of a name stands below the buttons while one of them has the focus or the pointer; touch users read it in the row.
   const about = h('small', {id: id + '-about', class: 'quiet'}, '\u00a0');
   const buttons = known.length > 0 && h('div', {class: 'choices'}, h('span', {class: 'quiet'}, 'Add'), known.map((k) => {
     const tell = () => fill(about, `${k.name}: ${k.hint}`);

@@ -17,7 +17,7 @@ export const after = (at, since) => at === since ? 'now' : at > since ? '+' + du
 export const exchangeName = (name) => name ? `exchange ${name}` : 'the default exchange';
 
 /**
- * Returns the parts of a verdict in words, each with what it is about.
+ * Returns the parts of a verdict in words, each with its name.
  * @param {Verdict} v @param {number} since instant from which times count
  * @returns {[string, string][]}
  */

@@ -1,7 +1,7 @@
 // Which file shows which address.
 
 /**
- * Who is logged in, and where, as GET /api/session says it.
+ * The logged-in user and the broker, as GET /api/session shows them.
  * @typedef {object} User
  * @property {string} name
  * @property {string[]} tags
@@ -13,24 +13,24 @@
  */
 
 /**
- * What a view gets, and all that it may use of the shell.
+ * The parameter of a view: everything that it may use of the shell.
  * @typedef {object} Context
  * @property {string[]} parts of the address behind the view's name, such as a vhost and a queue
  * @property {URLSearchParams} query of the address
- * @property {User} user who is logged in
+ * @property {User} user the logged-in user
  * @property {AbortSignal} signal aborted when the view is left: requests and listeners that take it end with it
- * @property {(view: string, query: Record<string, string>, show: (state: any) => void, refused?: (why: import('./api.js').Failure) => void) => () => void} live calls show with what a live view says, now and whenever it has changed, and refused with why the broker does not say it; what it returns ends that
+ * @property {(view: string, query: Record<string, string>, show: (state: any) => void, refused?: (why: import('./api.js').Failure) => void) => () => void} live calls show with the state of a live view, now and after each change, or refused with the broker's reason; the function that it returns ends this
  * @property {(ms: number, load: () => Promise<void> | void) => void} every calls load now, and again so long after it has ended; not while the tab is hidden
  * @property {(query: Record<string, string | number | null>) => void} replace changes parts of the address's query, without a new view
  */
 
 /**
- * A view: it fills the element with what it shows, and returns nothing, or a promise that is kept when the first content is there.
+ * A view fills the element, and returns nothing, or a promise that is kept when the first content is there.
  * @typedef {(main: HTMLElement, context: Context) => void | Promise<void>} View
  */
 
 /**
- * By the first part of the address. What is in the menu has a key; others are "of" one that is.
+ * By the first part of the address. Views in the menu have a key; others are "of" one of these.
  * @type {Record<string, {menu?: string, key?: string, of?: string, load: () => Promise<{default: View}>}>}
  */
 export const views = {
@@ -49,7 +49,7 @@ export const views = {
   limits: {of: 'admin', load: () => import('./views/limits.js')},
   definitions: {of: 'admin', load: () => import('./views/definitions.js')},
   node: {of: 'admin', load: () => import('./views/node.js')},
-  nodes: {of: 'admin', load: () => import('./views/node.js')}, // what RabbitMQ's page calls it, as the next
+  nodes: {of: 'admin', load: () => import('./views/node.js')}, // the name on RabbitMQ's page, as the next
   operator_policies: {of: 'policies', load: () => import('./views/policies.js')},
   story: {of: 'events', load: () => import('./views/story.js')},
   lab: {of: 'policies', load: () => import('./views/lab.js')},

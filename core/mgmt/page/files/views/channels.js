@@ -14,10 +14,10 @@ export default function show(main, context) {
   fill(main, back('connections', 'Connections'), heading('Channels'), channels.element);
 }
 
-/** What is asked with lists that show rates: these are null until they are known. */
+/** The parameters of lists that show rates: rates are null until they are known. */
 export const UNKNOWN = {unknown_rates: 'true'};
 
-/** What tables of channels show. @type {import('../table.js').Column[]} */
+/** The columns of tables of channels. @type {import('../table.js').Column[]} */
 export const channelColumns = [
   {title: 'Channel', head: true, sort: 'name', cell: (c) => h('a', {href: href('channels', [c.name])}, c.name)},
   {title: 'User name', sort: 'user', cell: (c) => c.user, wide: true},

@@ -1,4 +1,4 @@
-// Connections: who is connected, and one connection with its channels.
+// Connections: a list, and one connection with its channels.
 
 import {call, get} from '../api.js';
 import {back, button, facts, heading, orDash, refreshed, section, tree, yes} from '../blocks.js';

@@ -1,4 +1,4 @@
-// Deadlines: what is due when, in all queues together and in each.
+// Deadlines of messages, in all queues together and in each.
 
 import {get} from '../api.js';
 import {figures, inVHost} from '../blocks.js';

@@ -1,4 +1,4 @@
-// Definitions: what the broker is told to be, out of it as a file and into it from one.
+// Definitions: export to a file, and import from one.
 
 import {call, get, send} from '../api.js';
 import {adminMenu, button, heading, section} from '../blocks.js';

@@ -1,4 +1,4 @@
-// What happens, as it happens.
+// Events as they happen.
 
 import {get} from '../api.js';
 import {heading} from '../blocks.js';

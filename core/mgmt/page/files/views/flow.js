@@ -95,7 +95,7 @@ function card(c) {
   return element;
 }
 
-/** Says what ends a cycle. @param {any} cycle @param {Component} c */
+/** Names the rule that ends a cycle. @param {any} cycle @param {Component} c */
 function says(cycle, c) {
   const within = c.edges.filter((e) => cycle.queues.includes(e.from)), dropped = within.reduce((n, e) => n + (e.outcomes.cycle ?? 0), 0);
   const rule = 'the broker drops a message that comes back to a queue where it died' + (cycle.bound === 'rejected' ? ', unless it was rejected since: then it goes round again.' : '.');

@@ -1,4 +1,4 @@
-// Lab: a policy in WebAssembly or a strategy, what its shadow says, and what would become of a message.
+// Lab: a policy in WebAssembly or a strategy, the decisions of its shadow, and simulations of a message.
 
 import {Failure, get} from '../api.js';
 import {section} from '../blocks.js';

@@ -1,4 +1,4 @@
-// The node: its machine, its limits, what it listens on.
+// The node: its machine, its limits, its listeners.
 
 import {get, put} from '../api.js';
 import {adminMenu, button, explained, facts, heading, isAdministrator, orDash, refreshed, section} from '../blocks.js';

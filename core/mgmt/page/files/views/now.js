@@ -7,7 +7,7 @@ import {fill, h, renew} from '../dom.js';
 import {bytes, count, duration, rate} from '../format.js';
 import {href} from '../link.js';
 
-/** @type {[string, string, string][]} the rates that have a line, with what they are called and mean */
+/** @type {[string, string, string][]} the rates that have a line, with their names and meanings */
 const RATES = [
   ['publish', 'Published', 'Messages that publishers sent'],
   ['deliver', 'Delivered', 'Messages that consumers got'],

@@ -1,4 +1,4 @@
-// Story: what happened to one message, as far as it is known.
+// Story: the life of one message, as far as it is known.
 
 import {get} from '../api.js';
 import {button, facts, heading, orDash} from '../blocks.js';
@@ -82,7 +82,7 @@ function follow(context, what, shown) {
 
 const KINDS = ['message_expired', 'message_dead_lettered', 'message_dropped', 'message_cycle', 'message_released', 'message_redriven', 'schedule_cancelled'];
 
-/** Looks into the queues where it may be. @param {import('../views.js').Context} context @param {{vhost: string, queue: string, id: string}} what @param {any[]} events @param {any} state */
+/** Looks for the message in queues that may have it. @param {import('../views.js').Context} context @param {{vhost: string, queue: string, id: string}} what @param {any[]} events @param {any} state */
 async function lookFor(context, {vhost, queue, id}, events, state) {
   const names = new Set(/** @type {string[]} */ ([queue, ...state.places.map((/** @type {Place} */ p) => p.queue)].filter(Boolean)));
   for (const e of events) for (const name of [e.queue, ...e.queues ?? []]) if (name) names.add(name);
@@ -154,7 +154,7 @@ function drawTrace(context, element, ids) {
   fill(element, 'Trace ', address ? h('a', {href: address, rel: 'noreferrer', target: '_blank'}, trace, ' ↗') : h('code', null, trace));
 }
 
-/** Says what is not known any more. @param {import('../views.js').Context} context @param {HTMLElement} element */
+/** Says how far back the story is known. @param {import('../views.js').Context} context @param {HTMLElement} element */
 async function remembered(context, element) {
   const text = 'Who published a message, and who acknowledged it, is not recorded: this is what its headers and the remembered events say. ';
   fill(element, h('p', null, text));

@@ -8,7 +8,7 @@ import {href, path} from '../link.js';
 import {list, table} from '../table.js';
 import {editLimits, limitText} from './limits.js';
 
-/** What the tags allow. @type {[string, string][]} */
+/** The rights that each tag gives. @type {[string, string][]} */
 const TAGS = [
   ['management', 'this page, for vhosts that the user may enter'], ['policymaker', 'queue policies and parameters there, too'],
   ['monitoring', 'see all connections, and what happens in all vhosts'], ['administrator', 'everything: users, vhosts, definitions, operator policies'],

@@ -1,4 +1,4 @@
-// One exchange: what it is, what it holds, where its messages go.
+// One exchange: its properties, the messages that it holds, its bindings.
 
 import {get, remove} from '../../api.js';
 import {back, button, facts, heading, refreshed, section, tree, yes} from '../../blocks.js';

@@ -10,7 +10,7 @@ import {href, path} from '../../link.js';
 import {list} from '../../table.js';
 import {typed} from '../../typed.js';
 
-/** What the default exchange is called, which has no name. @param {string} name */
+/** Returns the name to show; the default exchange has none of its own. @param {string} name */
 export const called = (name) => name || '(AMQP default)';
 
 /** @type {import('../../table.js').Column[]} */
@@ -23,7 +23,7 @@ const columns = [
   {title: 'Next release', sort: 'next_release', cell: (x) => until(x.next_release)},
 ];
 
-/** Returns what an exchange is, as RabbitMQ abbreviates it. @param {any} x */
+/** Returns the features of an exchange, as RabbitMQ abbreviates them. @param {any} x */
 export function features(x) {
   const others = Object.entries(x.arguments ?? {}).filter(([k]) => k !== 'alternate-exchange'), alternate = x.arguments?.['alternate-exchange'];
   const all = /** @type {[any, string, string][]} */ ([

@@ -1,4 +1,4 @@
-// Makes a graph to draw of what the API says about dead letters: queues, exchanges between them, and ends where messages are lost.
+// Makes a graph to draw from the API's answer about dead letters: queues, exchanges between them, and ends where messages are lost.
 
 /**
  * @typedef {object} Edge one of the API's
@@ -46,14 +46,14 @@
  * @typedef {object} What goes a way
  * @property {string | null} reason @property {number} rate @property {number} count @property {boolean} recent
  * @property {number} [lost] how many of the remembered messages were lost there, or on their way there @property {number} [of] so many
- * @property {string} [source] of what is lost behind an exchange
+ * @property {string} [source] queue of messages that are lost behind an exchange
  */
 
 /** @typedef {{key: string, nodes: Map<string, Node>, ways: Map<string, Way>, edges: Edge[], cycles: any[], rate: number, bad: boolean}} Component */
 
 const id = (/** @type {string[]} */ ...parts) => parts.join('\u0000');
 
-/** Says what becomes of messages that get nowhere. @param {Edge} e */
+/** Describes the end of messages without a target. @param {Edge} e */
 export function problem(e) {
   const keeps = e.at_least_once ? ': they wait' : '';
   if (e.problem === 'no_exchange') return `no exchange ${e.exchange}${keeps}`;
@@ -70,8 +70,8 @@ export const loses = (e) => e.problem === 'no_exchange' || e.problem === 'unrout
 const losses = {cycle: 'dropped: they came back', refused: 'refused by the queue', unroutable: 'no binding matches'};
 
 /**
- * Returns what was lost of an edge's remembered messages on their way to a queue, and of how many. That a certain edge led nowhere is
- * past, and what leads nowhere by its own key has an edge for that.
+ * Returns how many of an edge's remembered messages were lost on their way to a queue, and the number of all. A loss of a certain edge is
+ * past, and messages whose own key leads nowhere have an edge of their own.
  * @param {Edge} e @returns {{of: number, by: [outcome: string, lost: number][]}}
  */
 export function lost(e) {
@@ -104,7 +104,7 @@ export function losing(edges) {
 export const percent = (part) => part > 0 && part < .01 ? '< 1 %' : Math.floor(part * 100) + ' %';
 
 /**
- * Returns the connected parts of what the API answered.
+ * Returns the connected parts of the API's answer.
  * @param {{nodes: any[], edges: Edge[], cycles: any[]}} flow
  * @returns {Component[]}
  */
@@ -157,7 +157,7 @@ function addEdge(c, e, known) {
   for (const [outcome, n] of by) astray(c, from, e, outcome, n, of);
 }
 
-/** Draws what is lost on the way to a queue as a way of its own. @param {Component} c @param {string} from @param {Edge} e @param {string} outcome @param {number} lost @param {number} of */
+/** Draws a separate way for messages that are lost on the way to a queue. @param {Component} c @param {string} from @param {Edge} e @param {string} outcome @param {number} lost @param {number} of */
 function astray(c, from, e, outcome, lost, of) {
   const to = id(from, 'end', outcome), key = id(from, '>', to), what = {reason: e.reason, rate: (e.rate ?? 0) * lost / of, count: lost, recent: true, lost, of, source: e.from};
   c.nodes.set(to, {id: to, kind: 'end', vhost: e.vhost, name: losses[outcome], bad: true});
@@ -198,7 +198,7 @@ function way(c, from, to, e) {
 const ALIKE = 6;
 
 /**
- * Draws queues that are alike as one: those which nothing comes to, and which lead to the same places.
+ * Draws queues as one if no dead letters come to them and theirs go to the same places.
  * @param {Component} c
  */
 export function fold(c) {

@@ -7,7 +7,7 @@
 const GAP = 20, COLUMN = 132, SWEEPS = 8;
 
 /**
- * Sets x and y of nodes, whose width and height are known, and the points of ways.
+ * Sets the positions of nodes, which know their sizes, and the points of ways.
  * @param {Node[]} nodes @param {Way[]} ways
  * @returns {{width: number, height: number}}
  */
@@ -138,7 +138,7 @@ function place(columns) {
   return x - COLUMN;
 }
 
-// Each box as near as possible to where it wants to be, in their order: those that touch move as one.
+// Puts each box as near as possible to its wish, in order: boxes that touch move as one.
 /** @param {Box[]} column @param {number[]} wish */
 function spread(column, wish) {
   /** @type {{at: number, sum: number, boxes: number[], size: number}[]} */

@@ -20,7 +20,7 @@ function wide(text, font = '600 13px') {
   return pen.measureText(text).width;
 }
 
-/** Cuts off what has no room. @param {string} text */
+/** Cuts a text that has no room. @param {string} text */
 function short(text) {
   const all = [...visible(text)];
   if (wide(all.join('')) <= LONGEST) return all.join('');
@@ -29,7 +29,7 @@ function short(text) {
   return all.slice(0, n).join('') + '…';
 }
 
-/** Says why and how fast. @param {import('./graph.js').What} o */
+/** Returns the reason and the rate. @param {import('./graph.js').What} o */
 export function label(o) {
   if (o.reason == null) return 'nothing yet';
   const part = o.lost ? o.lost / (o.of ?? 1) : 0;

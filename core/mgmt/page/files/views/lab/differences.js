@@ -54,7 +54,7 @@ function row(d) {
     h('td', null, id && h('a', {href: href('lab', [d.strategy], {vhost: d.vhost, queue: d.queue, message_id: id})}, 'simulate')));
 }
 
-/** Marks what the other verdict has not. @param {[string, string][]} mine @param {[string, string][]} other */
+/** Marks the parts that the other verdict lacks. @param {[string, string][]} mine @param {[string, string][]} other */
 function verdict(mine, other) {
   return h('div', null, mine.filter(([, t]) => t).map(([what, t], i) => {
     const same = other.some(([w, o]) => w === what && o === t);

@@ -1,4 +1,4 @@
-// What is known of a policy in WebAssembly, and what can be done with it.
+// A policy in WebAssembly: its properties, and the actions on it.
 
 import {post, remove} from '../../api.js';
 import {explained, facts, orDash} from '../../blocks.js';

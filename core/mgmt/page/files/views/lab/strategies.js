@@ -8,7 +8,7 @@ import {get} from '../../api.js';
  * @property {{vhost: string, name: string}[]} some of them
  */
 
-/** Returns what a module is called where strategies are listed. @param {any} m */
+/** Returns the name of a module in a list of strategies. @param {any} m */
 export const strategyOf = (m) => m.strategy || m.name;
 
 /** @param {AbortSignal} signal @returns {Promise<Strategy[]>} */

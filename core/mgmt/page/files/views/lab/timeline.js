@@ -1,11 +1,11 @@
-// What a simulation answered: what is decided, and when, beside what a shadow says.
+// The answer of a simulation: decisions and their times, beside a shadow's.
 
 import {h} from '../../dom.js';
 import {duration, exactly} from '../../format.js';
 import {href} from '../../link.js';
 import {exchangeName, parts, short} from '../../verdict.js';
 
-/** @type {Record<string, [string, string]>} what became of the message, and how that looks */
+/** @type {Record<string, [string, string]>} the ends of a message, and their colours */
 const ENDS = {
   ready: ['It stays in the queue, ready, until a consumer takes it.', 'good'], held: ['It is held.', 'accent'],
   unacked: ['A consumer has it.', 'accent'], acked: ['It was acknowledged.', 'good'], expired: ['It expired, and is gone.', 'warn'],

@@ -1,4 +1,4 @@
-// What each queue ends up with, and why: from its arguments, its policy, and its operator policy.
+// The effective settings of each queue, and their origins: its arguments, its policy, its operator policy.
 
 import {get} from '../../api.js';
 import {inVHost, setting} from '../../blocks.js';
@@ -12,7 +12,7 @@ const EVERY = 30_000;
 
 /** @param {import('../../views.js').Context} context */
 export function effects(context) {
-  /** What GET /api/policy-use says. @type {{queues: number, matching: number, policies: any[], some: any[]} | null} */
+  /** The answer of GET /api/policy-use. @type {{queues: number, matching: number, policies: any[], some: any[]} | null} */
   let use = null;
   let asked = 0;
   /** @type {{kind: string, policy: any} | null} */
@@ -25,7 +25,7 @@ export function effects(context) {
     {title: 'Queue', head: true, cell: (q) => [h('a', {href: href('queues', [q.vhost, q.name])}, q.name), inVHost(q.vhost)]}, {title: 'Policy', cell: (q) => q.policy ?? '–'},
     {title: 'Operator policy', wide: true, cell: (q) => q.operator_policy ?? '–'}, {title: 'Effective, and why', cell: (q) => reasons(q, policies)}, {title: 'Strategy', cell: (q) => h('a', {href: href('lab', [q.expiry_strategy])}, q.expiry_strategy || '–')},
   ]});
-  /** @param {boolean} [anew] what is shown is about something else from now on */
+  /** @param {boolean} [anew] the table is about something else from now on */
   const count = async (anew) => {
     const mine = ++asked;
     const q = chosen && {vhost: chosen.policy.vhost, [chosen.kind === 'policies' ? 'policy' : 'operator_policy']: chosen.policy.name};
@@ -54,7 +54,7 @@ export function effects(context) {
       });
     },
     load: () => count(),
-    /** Takes what the API lists. @param {string} kind @param {any[]} all */
+    /** Takes a list of the API. @param {string} kind @param {any[]} all */
     know(kind, all) {
       for (const p of all) policies.set(`${kind} ${p.vhost} ${p.name}`, p);
     },

@@ -1,4 +1,4 @@
-// The arguments of queues that the broker knows, for forms and for what is in effect.
+// The arguments of queues that the broker knows, for forms and for lists of effective settings.
 
 const YEARS = 'up to ten years';
 

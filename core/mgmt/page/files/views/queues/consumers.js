@@ -1,4 +1,4 @@
-// Who consumes from a queue.
+// The consumers of a queue.
 
 import {orDash, setting, yes} from '../../blocks.js';
 import {h} from '../../dom.js';

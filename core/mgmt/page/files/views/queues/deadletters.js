@@ -1,4 +1,4 @@
-// What this queue got as dead letters, from where and why, and the way back.
+// The dead letters in this queue, by origin and reason, and the way back.
 
 import {get} from '../../api.js';
 import {button} from '../../blocks.js';

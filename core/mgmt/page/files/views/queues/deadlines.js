@@ -1,4 +1,4 @@
-// When the messages of a queue are due, and what became of those that were.
+// The deadlines of a queue's messages, and the ends of messages that have left.
 
 import {histogram} from '../../chart.js';
 import {h} from '../../dom.js';
@@ -7,7 +7,7 @@ import {exact} from '../../format.js';
 import {href} from '../../link.js';
 import {table} from '../../table.js';
 
-/** What reasons mean, in the order in which they are shown. @type {[string, string][]} */
+/** The meanings of reasons, in the order of the table. @type {[string, string][]} */
 const REASONS = [
   ['expired', 'their deadline came'], ['rejected', 'a consumer rejected them'], ['maxlen', 'the queue was too long'], ['delivery_limit', 'their deliveries failed too often'],
   ['queue_expired', 'the queue was deleted'], ['duplicate', 'they were there already'], ['too_large', 'their properties fit the frames of no consumer'],

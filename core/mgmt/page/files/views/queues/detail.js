@@ -11,13 +11,13 @@ import {publish} from '../../publish.js';
 import {features, state} from './features.js';
 
 /**
- * What a tab gets.
+ * The parameter of a tab.
  * @typedef {object} Tab
  * @property {import('../../views.js').Context} context
  * @property {string} vhost
  * @property {string} name
- * @property {(show: (queue: any) => void) => void} follow calls show with what the API says of the queue, now and whenever that is new
- * @property {() => any} queue what it said last; null = nothing yet
+ * @property {(show: (queue: any) => void) => void} follow calls show with the API's object of the queue, now and after each change
+ * @property {() => any} queue the last such object; null = none yet
  */
 
 /** @type {Record<string, {title: string, load: () => Promise<{default: (main: HTMLElement, tab: Tab) => void}>}>} */
@@ -30,7 +30,7 @@ const tabs = {
   settings: {title: 'Settings', load: () => import('./settings.js')},
 };
 
-/** @type {{key: string, queue: any}} what was shown last, so that another tab of it begins with that */
+/** @type {{key: string, queue: any}} the queue that was shown last: another tab of it begins with this object */
 let last = {key: '', queue: null};
 
 /** @type {import('../../views.js').View} */

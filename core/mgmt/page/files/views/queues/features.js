@@ -1,4 +1,4 @@
-// What is special about a queue, in as few letters as on RabbitMQ's page.
+// The features of a queue, in as few letters as on RabbitMQ's page.
 
 import {explained} from '../../blocks.js';
 import {h} from '../../dom.js';

@@ -43,7 +43,7 @@ const columns = [
 
 /** @type {import('../../views.js').View} */
 export default async function show(main, context) {
-  const vhosts = await names().catch(() => /** @type {string[]} */ ([])); // the list says what is wrong
+  const vhosts = await names().catch(() => /** @type {string[]} */ ([])); // the list shows the error
   let chosen = context.parts[0] || context.query.get('vhost') || '';
   const choose = h('select', {
     'aria-label': 'Virtual host',

@@ -42,7 +42,7 @@ function written(name, value) {
 }
 
 /**
- * Says in words how a message died. What it says comes from a header, which anybody can write.
+ * Describes a death of a message. The facts come from a header, which any publisher can write.
  * @param {string} vhost @param {any} d
  */
 function death(vhost, d) {

@@ -122,7 +122,7 @@ function received(all, vhost) {
   return h('section', {class: 'card'}, h('h2', null, all.length ? `Got ${plural(all.length, 'message')}` : 'Queue is empty'), all.map((m) => message(m, {vhost, whole: null})));
 }
 
-/** @typedef {{m: any, n: number, inside: boolean}} Line a message, or what it says when it is opened */
+/** @typedef {{m: any, n: number, inside: boolean}} Line a message, or its contents when it is opened */
 
 /** @typedef {{toggle: (id: string) => void, whole: (m: any) => Promise<any>, changed: () => Promise<void>}} Actions */
 

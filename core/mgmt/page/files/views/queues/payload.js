@@ -5,7 +5,7 @@ import {fill, h} from '../../dom.js';
 import {bytes} from '../../format.js';
 
 /**
- * Returns what shows the payload of a message.
+ * Returns an element with the payload of a message.
  * @param {any} m a message, as the API shows it
  * @param {(() => Promise<any>) | null} whole asks for the message again, with all of its payload; null = it cannot
  */

@@ -1,4 +1,4 @@
-// Moving messages to where they came from, or elsewhere: first it is shown what that would do.
+// Moving messages back to their origin, or elsewhere, after a look at the plan.
 
 import {get, post, remove} from '../../api.js';
 import {ask, say} from '../../dialog.js';
@@ -11,14 +11,14 @@ import {button} from '../../blocks.js';
 
 const REASONS = ['expired', 'rejected', 'maxlen', 'delivery_limit', 'queue_expired', 'too_large'];
 
-/** What failures of a redrive mean. @type {Record<string, string>} */
+/** The meanings of a redrive's failures. @type {Record<string, string>} */
 const FAILURES = {
   no_death: 'have no x-death of this broker: where they came from is unknown', no_permission: 'may not be published there by you', no_queue: 'have no queue to go to any more',
   no_exchange: 'have no exchange to go to any more', unroutable: 'would be routed to no queue', filtered: 'are filtered out', refused: 'are refused by their target', target_stopped: 'have a target that is stopped',
 };
 
 /**
- * Asks what to move and where to, shows what a dry run says, and begins.
+ * Asks for messages and target, shows the plan of a dry run, and begins.
  * @param {import('./detail.js').Tab} tab
  * @param {Values} values that the form begins with
  */

@@ -1,4 +1,4 @@
-// What is in effect for a queue, and why.
+// The effective settings of a queue, and their origins.
 
 import {explained, facts, orDash, section, setting, yes} from '../../blocks.js';
 import {fill, h} from '../../dom.js';

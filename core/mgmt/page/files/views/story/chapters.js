@@ -1,4 +1,4 @@
-// Makes the story of one message of what events, its headers and the queues that have it say.
+// Makes the story of one message from events, its headers, and the queues that have it.
 
 import {h} from '../../dom.js';
 import {duration, exact, plural} from '../../format.js';
@@ -18,7 +18,7 @@ const exchange = (name) => name === '' ? 'the default exchange' : ['exchange ', 
 const withKey = (key) => key == null ? ', with its own key' : key === '' ? ', with an empty key' : [', key ', h('strong', null, key)];
 
 /**
- * Returns what happened, in the order of time.
+ * Returns the chapters in the order of time.
  * @param {string} vhost @param {any[]} events @param {Place[]} places
  * @param {(queue: string, e: any) => string[]} targets queues that dead letters of an event go to
  * @returns {Chapter[]}
@@ -27,7 +27,7 @@ export function chapters(vhost, events, places, targets) {
   /** @type {Map<string, Chapter>} */
   const all = new Map();
   const add = (/** @type {Chapter} */ c) => all.has(c.key) || all.set(c.key, c);
-  [...events].sort((a, b) => a.id - b.id).forEach((e, i) => { // of what happened in one millisecond, the numbers of events say the order
+  [...events].sort((a, b) => a.id - b.id).forEach((e, i) => { // within a millisecond, the numbers of events say the order
     if (e.enqueued) add({...entered(vhost, e.schedule, e.queue, e.enqueued, e.deadline, e.strategy, e.policy_digest), rank: 2 * i});
     add({...ended(vhost, e, targets), rank: 2 * i + 1});
   });
@@ -60,7 +60,7 @@ function entered(/** @type {string} */ vhost, /** @type {string | undefined} */ 
 /** @param {any} e */
 const late = (e) => e.lateness_ms == null ? '' : e.overstayed ? `, ${duration(e.lateness_ms)} after its deadline (a consumer had it)` : `, +${duration(e.lateness_ms)} late`;
 
-/** What is said before the queue's name. @type {Record<string, string>} */
+/** The words before the queue's name. @type {Record<string, string>} */
 const REASON = {
   expired: 'expired in ', rejected: 'was rejected in ', maxlen: 'was pushed out by the length limit of ', delivery_limit: 'failed too often in ', queue_expired: 'left with the expired queue ', duplicate: 'was a duplicate in ', too_large: 'was too large for the consumers of ',
 };
