@@ -145,7 +145,7 @@ func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
 	return nil
 }
 
-// takeUnacked takes every unacknowledged delivery, except those that are settled in an open transaction.
+// takeUnacked takes every unacknowledged delivery, except deliveries that are settled in an open transaction.
 func (ch *channel) takeUnacked() []taggedAck {
 	o := ch.lock()
 	defer o.mu.Unlock()

@@ -19,7 +19,7 @@ type channel struct {
 	content          content
 	props            parsedProps  // of the properties received last
 	lastRoute        *cachedRoute // of the last message
-	single           cachedRoute  // of the last message whose route is not in the cache
+	single           cachedRoute  // of the last message that was routed without the cache
 	dirty            bool         // listed in Conn.dirty
 	listedBelowLimit bool         // listed in Conn.belowLimit
 

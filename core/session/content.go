@@ -11,7 +11,7 @@ type content struct {
 	stage     stage
 	mandatory bool
 	cancels   bool         // an exchange takes the message as a cancellation
-	passes    bool         // the queues include those of exchanges that route the message at once: see queue.Message
+	passes    bool         // the queues include the schedules of exchanges that route the message at once: see queue.Message
 	planned   bool         // passes is set, and no exchange holds the message
 	hold      hook.Instant // when the exchange that alone gets the message releases it; 0 means not at all, or that the exchange must be asked again
 	route     *cachedRoute

@@ -15,7 +15,7 @@ type endedTags struct {
 type tagRange struct{ first, last uint64 }
 
 // maxEndedRanges bounds the memory for ended tags. Beyond it the two lowest ranges are merged, including the tags between them: a
-// settlement of those is then ignored, too, even where it is the client's mistake.
+// settlement of a tag in between is then ignored, too, even where it is the client's mistake.
 const maxEndedRanges = 1024
 
 // search returns the position of the range that contains the tag, or of the first range above it.

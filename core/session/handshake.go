@@ -130,7 +130,7 @@ func (c *Conn) understand(properties amqp.Table) {
 	}
 }
 
-// loginCheck returns the function that checks the client's credentials: those in its answer or, if it asks for that, its certificate.
+// loginCheck returns the function that checks the client's login: the credentials in its answer or, if it asks for that, its certificate.
 func (c *Conn) loginCheck(m *amqp.ConnectionStartOK) loginFunc {
 	mechanism, response := m.Mechanism, m.Response
 	if mechanism != auth.External || !c.srv.CertificateLogin.On() {

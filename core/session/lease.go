@@ -198,7 +198,7 @@ func (ch *channel) takeRun(r run, dst []taggedAck) []taggedAck {
 	return dst
 }
 
-// pruneLeases removes runs without unsettled deliveries: all of them if there are many, otherwise those at the top of the heap.
+// pruneLeases removes runs without unsettled deliveries: all of them if there are many, otherwise only at the top of the heap.
 func (ch *channel) pruneLeases() {
 	l := ch.leases
 	if l.runs.Len() > l.most {

@@ -76,8 +76,8 @@ func (ch *channel) limitRaised() {
 	}
 }
 
-// wakeBelowLimit wakes consumers that a global prefetch had stalled, one by one while there is credit, so that each gets its
-// share, whatever queue it consumes from.
+// wakeBelowLimit wakes consumers that a global prefetch had stalled, one by one while there is credit, so that each gets its share, also if
+// they consume from different queues.
 func (c *Conn) wakeBelowLimit() {
 	for i, ch := range c.belowLimit {
 		for cs := ch.takeAtLimit(); cs != nil; cs = ch.takeAtLimit() {

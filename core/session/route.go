@@ -115,7 +115,7 @@ func (c *Conn) mayPublish(exchange []byte, version uint64) error {
 	return nil
 }
 
-// singleRoute returns a route for the current message alone, to the exchange whose permission was checked last.
+// singleRoute returns a route for the current message alone, to the exchange that was checked for permission last.
 func (ch *channel) singleRoute(key string) *cachedRoute {
 	ch.single = cachedRoute{info: &queue.RoutingInfo{Exchange: ch.conn.permitted.exchange, Key: key}}
 	return &ch.single
@@ -257,7 +257,7 @@ func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox)
 	return queues, fit, err
 }
 
-// routeFit says for which other messages with the same keys a route is valid: for all of them, or for those that the exchange holds.
+// routeFit says which other messages with the same keys may use a route: all of them, or only messages that the exchange holds.
 type routeFit struct{ cacheable, heldFirst bool }
 
 // current describes the current message to plugins. The caller must reset the result.

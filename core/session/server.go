@@ -133,7 +133,7 @@ func (s *Server) admit() bool {
 // propsMax is the most bytes of properties that fit into the largest frame a client may negotiate.
 func (s *Server) propsMax() int { return s.FrameMax - contentOverhead }
 
-// propsMax is the most bytes of properties that the client may publish: those of its own frame size, or of the largest if it is a [Direct].
+// propsMax limits the bytes of properties that the client may publish: by its own frame size, or by the largest one if it is a [Direct].
 func (c *Conn) propsMax() int {
 	if c.frameMax == directFrameMax {
 		return c.srv.propsMax()

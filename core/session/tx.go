@@ -220,7 +220,7 @@ func errNotCommitted(vhost string, err error) error {
 	return errNotStored(vhost, err)
 }
 
-// rounds divides the transaction into the parts to commit first, and those to commit once the first are durable.
+// rounds divides the transaction into the parts to commit first, and the parts to commit once the first are durable.
 func (t *transaction) rounds() (first, second []queue.Part) {
 	var index keyIndex[*queue.Mailbox]
 	var parts []queue.Part

@@ -57,7 +57,7 @@ func (u *unacked) push(ack queue.PendingAck) (tag uint64) {
 
 func (u *unacked) at(tag uint64) *queue.PendingAck { return &u.ring[tag&uint64(len(u.ring)-1)] }
 
-// extend makes space in a full ring. It doubles the ring, unless few of its deliveries are unacknowledged: those move to old.
+// extend makes space in a full ring. It doubles the ring, unless few of its deliveries are unacknowledged: then these move to old.
 func (u *unacked) extend() {
 	if u.ringUnacked >= len(u.ring)/4 {
 		grown := unacked{ring: make([]queue.PendingAck, max(2*len(u.ring), minRing))}

@@ -77,7 +77,8 @@ func Arguments() []string {
 	return names
 }
 
-// sortArguments sorts arguments by the order in which they are checked and compared. Those without an Order follow as they are.
+// sortArguments sorts arguments by the order in which they are checked and compared. Arguments without an Order come last, in their present
+// order.
 func sortArguments(arguments []hook.Argument) []hook.Argument {
 	order := func(a hook.Argument) int {
 		if a.Order == 0 {

@@ -130,8 +130,8 @@ func (v *VHost) Unbind(b Binding, owner Owner) error {
 	})
 }
 
-// removeBinding removes a binding, if it still exists, and its exchange if that was the last one. logged are the exchanges whose
-// deletion is logged already. The caller holds mu.
+// removeBinding removes a binding, if it still exists, and its exchange if that was the last one. The deletion of the exchanges in logged
+// is logged already. The caller holds mu.
 func (v *VHost) removeBinding(x *exchange, b *Binding, to destination, logged exchangeSet) {
 	if v.exchanges[x.Name] != x || !x.table.Remove(b.Key, b.Args, to) {
 		return
@@ -256,7 +256,7 @@ func (v *VHost) HasBinding(b Binding) bool {
 	return err == nil && x.table.Has(b.Key, b.Args, to)
 }
 
-// Bindings returns all bindings, in no particular order, except those of the default exchange: every queue has one.
+// Bindings returns all bindings, in no particular order, except the bindings of the default exchange: every queue has one.
 func (v *VHost) Bindings() (all []Binding) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -32,8 +32,8 @@ func (v *VHost) Definitions() (all []byte) {
 	return all
 }
 
-// parts yields the definitions of everything durable in parts. It holds mu for reading while it makes and yields a part, which is
-// valid until the next one. What is deleted between parts is left out of those that follow.
+// parts yields the definitions of everything durable in parts. It holds mu for reading while it makes and yields a part, which is valid
+// until the next one. An object that is deleted between two parts is missing in the later ones.
 func (v *VHost) parts() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		var b []byte
@@ -52,8 +52,8 @@ func (v *VHost) parts() iter.Seq[[]byte] {
 	}
 }
 
-// definitionAppenders returns functions that append the definitions of everything durable, in an order in which they can be
-// replayed. They skip what no longer exists when they are called. Their caller holds mu.
+// definitionAppenders returns functions that append the definitions of everything durable, in an order in which they can be replayed. A
+// function skips an object that no longer exists. Its caller holds mu.
 func (v *VHost) definitionAppenders() (all []func(b []byte) []byte) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -45,7 +45,7 @@ type deadLetterRun struct {
 	props   []byte        // of the current message, with its death added
 	message parts.Message // the current one, for routing
 
-	sent  queue.Message      // what the last message was republished as, if to any queue
+	sent  queue.Message      // the last message as it was republished, if to any queue
 	slots []int              // the batches in out that it was added to
 	fewer *telemetry.Entered // names of the queues of the last message that did not enter all
 }
@@ -78,7 +78,7 @@ func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
 	}
 }
 
-// appendProps appends d's properties to dst, with what happened to it added.
+// appendProps appends d's properties to dst, with its death added.
 func (r *deadLetterRun) appendProps(dst []byte, d *queue.DeadLetter, idx *amqp.PropIndex, cc []string) []byte {
 	switch d.Reason {
 	case hook.ReasonReleased:
@@ -118,7 +118,7 @@ func (m *routeMemo) appliesTo(d *queue.DeadLetter, cc []string) bool {
 func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	m := &r.message
 	*m = parts.Message{Key: d.Target.Key, Props: r.props, Body: d.Body, Now: r.deaths.now, Admitted: d.Admitted}
-	// An exchange does not hold what leads nowhere, if its sender keeps it then.
+	// With Mandatory, an exchange does not hold a message that it could route nowhere, because the sender keeps it then.
 	m.Mandatory = d.Reason == hook.ReasonRedriven || d.Target.AtLeastOnce
 	routing := &queue.RoutingInfo{Exchange: d.Target.Exchange, Key: d.Target.Key}
 	if !d.Target.HasKey {
@@ -182,7 +182,7 @@ func (r *deadLetterRun) leaveOutThoseThatHave(d *queue.DeadLetter) {
 func (r *deadLetterRun) avoidCycles() {
 	history := r.deaths.recorder.History()
 	for i, q := range r.route.queues {
-		// What an exchange holds is no queue, even if one has the exchange's name.
+		// The queue of an exchange's schedule has the exchange's name, but is no queue for the cycle rule.
 		if c := q.Config(); c.Schedule == nil && history.Cycle(c.Name) {
 			r.vhost.warnOfCycle(history, c.Name)
 			continue

@@ -90,7 +90,7 @@ func expectedSize(ds []queue.DeadLetter, limit int) (bytes int) {
 // free returns the unused end of the block, to append to.
 func (w *blockWriter) free() []byte { return w.block.Buf[w.used:w.used] }
 
-// commit makes what was appended to free part of the block.
+// commit makes the bytes that were appended to free a part of the block.
 func (w *blockWriter) commit(b []byte) []byte {
 	if unsafe.SliceData(b) == unsafe.SliceData(w.block.Buf[w.used:]) { // else it did not fit, and append moved it
 		w.used += len(b)

@@ -25,8 +25,8 @@ type QueueDeclare struct {
 	Owner  Owner // the connection that asks
 	NoWait bool  // the client wants no answer: such a declaration does not count as a use of the queue and renews no lease
 
-	// Allow, if not nil, is asked before a queue is created whose arguments name an exchange that the queue's messages will be
-	// published to. Its error is returned as it is.
+	// Allow, if not nil, is asked before a queue is created with arguments that name an exchange to which the queue's messages will be
+	// published. Its error is returned as it is.
 	Allow func(exchange string) error
 }
 
@@ -101,7 +101,7 @@ func nameQueue(d *QueueDeclare) error {
 	return nil
 }
 
-// serverName makes up a name that nobody can guess. The client may choose its prefix, which is checked with the other arguments.
+// serverName makes up a name that clients cannot guess. The client may choose its prefix, which is checked with the other arguments.
 func serverName(args amqp.Table) string {
 	v, _ := args.Lookup(argNamePrefix)
 	prefix, ok := v.(string)

@@ -12,7 +12,7 @@ import (
 //
 //	vhost             description, tags, default-queue-type, tracing, and in a cluster placement: the vhost exists, with nothing
 //	                  in it but the exchanges that every vhost has
-//	vhost.describe    the same but placement; what is in the vhost stays
+//	vhost.describe    the same but placement; its contents stay
 //	vhost.delete      nothing more: everything in it is deleted, too
 //	exchange.declare  name, type, auto-delete, internal, arguments, and id if it holds messages
 //	exchange.delete   name; its bindings, in both directions, are deleted, too
@@ -107,7 +107,7 @@ func Deletes(op string) bool { return op == opDeleteVHost }
 // ForPlugins reports whether a definition with this op can be understood only with the keys of plugins: that of a policy.
 func ForPlugins(op string) bool { return op == opSetPolicy || op == opClearPolicy }
 
-// QueueID returns the number that a definition assigns to a queue, or to what an exchange holds. ok is false if it assigns none.
+// QueueID returns the number that a definition assigns to a queue, or to the schedule of an exchange. ok is false if it assigns none.
 func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	if d.Op != opDeclareQueue && d.Op != opDeclareExchange {
 		return 0, false
@@ -117,8 +117,8 @@ func QueueID(d *definition.Definition) (id uint64, ok bool) {
 	return uint64(n), err == nil
 }
 
-// Moved returns a definition as it is in the shard of a cluster in which the vhost has a placement: queues, and what exchanges hold, have the
-// numbers that number returns for theirs.
+// Moved returns a definition as it is in the shard of a cluster in which the vhost has a placement: number returns the new number of a
+// queue or of an exchange's schedule.
 func Moved(d *definition.Definition, placement uint64, number func(id uint64) uint64) amqp.Table {
 	t := slices.Clone(d.Fields)
 	if d.Op == opVHost {

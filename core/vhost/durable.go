@@ -20,12 +20,12 @@ type DefinitionLog interface {
 }
 
 // A change of something durable takes effect when it is durable. If it cannot be made durable, no other caller has seen any of it. It is
-// checked and logged with mu held, awaited without, and applied with mu held again. Changes that take effect in between must not
-// contradict what was logged. So changes that remove or replace something are made one at a time; those that only add something,
-// of which clients make many when they start, wait for the disk together.
+// checked and logged with mu held, awaited without, and applied with mu held again. Changes that take effect in between must not contradict
+// the log. So changes that remove or replace something are made one at a time; changes that only add something, of which clients make many
+// when they start, wait for the disk together.
 //
-// The deletion of a queue is the exception: the queue is deleted first, with its bindings and the exchanges that are deleted with
-// those, and logged afterwards. A client that takes the deletion for failed must not get its messages.
+// The deletion of a queue is the exception: the queue is deleted first, with its bindings and the exchanges that are deleted with those,
+// and logged afterwards. A client that takes the deletion for failed must not get its messages.
 
 // changeMode says which other changes may run at the same time.
 type changeMode uint8
@@ -36,8 +36,8 @@ const (
 	exclusive                          // none
 )
 
-// changeLock is a lock for changes of what is durable. mu of the vhost guards it. It is no mutex, because its holders wait for the
-// disk: the simulated clock of tests does not advance while goroutines wait for a mutex.
+// changeLock is a lock for changes of durable objects. mu of the vhost guards it. It is no mutex, because its holders wait for the disk:
+// the simulated clock of tests does not advance while goroutines wait for a mutex.
 type changeLock struct {
 	ended     sync.Cond // broadcast when a change ends
 	adding    int       // additive changes
@@ -136,7 +136,7 @@ func (v *VHost) modeFor(exchange string, m changeMode) func() changeMode {
 // logDefinition adds a definition to the current change. The caller holds mu.
 func (v *VHost) logDefinition(def amqp.Table) { v.unwritten = amqp.AppendTable(v.unwritten, def) }
 
-// logIfDurable is logDefinition for what is durable if anything in the vhost is.
+// logIfDurable is logDefinition for an object that is durable if the vhost has a definition log.
 func (v *VHost) logIfDurable(def amqp.Table) {
 	if v.definitionLog != nil {
 		v.logDefinition(def)
@@ -268,9 +268,9 @@ func (v *VHost) addReserved(p *pendingQueue, err error) *queue.Mailbox {
 	return m
 }
 
-// logDeletion removes the definition of a deleted queue: at once or, if it has dead letters under way, when the last of them has
-// arrived, because until then a restart must find the queue that still has them. In that case it returns what to wait for. The
-// caller holds mu.
+// logDeletion removes the definition of a deleted queue: at once or, if it has dead letters under way, when the last of them has arrived,
+// because until then a restart must find the queue that still has them. In that case it returns the pending queue to wait for. The caller
+// holds mu.
 func (v *VHost) logDeletion(m *queue.Mailbox) *pendingQueue {
 	p := newPending(m.Config())
 	finish := func(err error) {
@@ -287,7 +287,7 @@ func (v *VHost) logDeletion(m *queue.Mailbox) *pendingQueue {
 	return v.addPending(p)
 }
 
-// finishDeletion ends what logDeletion began. After an error the definition and the reservation of the name stay: a restart
+// finishDeletion ends a deletion that logDeletion has begun. After an error the definition and the reservation of the name stay: a restart
 // restores the queue with the dead letters that did not arrive.
 func (v *VHost) finishDeletion(p *pendingQueue, err error) {
 	err = v.removePending(p, err)
@@ -312,8 +312,8 @@ func (v *VHost) removePending(p *pendingQueue, err error) error {
 	return err
 }
 
-// letGo lets go of what a queue that is deleted, or what an exchange held, keeps in its journal because it was stopped: once its deletion
-// is durable, which was logged with mu held, or is durable already. Until then a restart must find it.
+// letGo lets the journal forget the messages that it keeps for a deleted queue or schedule that was stopped. The caller
+// has logged the deletion with mu held. letGo waits until that is durable, because until then a restart must find the messages.
 func (v *VHost) letGo(m *queue.Mailbox) {
 	m.LetGo(func() error {
 		v.exclusively(func() {}) // the deletion is written now

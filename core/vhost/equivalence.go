@@ -18,7 +18,7 @@ type property struct {
 	current, received any
 }
 
-// checkEquivalent compares properties. what names the object in the error text.
+// checkEquivalent compares properties. The error text calls the object what.
 func checkEquivalent(what string, ps ...property) error {
 	for _, p := range ps {
 		if p.current != p.received {

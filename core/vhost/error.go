@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Kind classifies errors by what a client can do next. Sessions turn it into a reply code.
+// Kind classifies errors by the client's way out. Sessions turn it into a reply code.
 type Kind uint8
 
 // The kinds of errors.
@@ -20,12 +20,12 @@ const (
 	Precondition                   // arguments or state do not allow it
 	NotImplemented                 // a feature of RabbitMQ that is not offered
 	NotAllowed                     // a limit is reached, or the connection's vhost does not exist
-	Conflict                       // what runs now does not allow it: later it may be done
+	Conflict                       // not possible because of something that is running; possible later
 	Stopped                        // a log it needs has failed, or another node serves the vhost: then it wraps [wlog.ErrNotOwner]
 )
 
-// Error is a refused request. Text is what the client reads after the name of the reply code. For requests that RabbitMQ
-// refuses, too, it is RabbitMQ's text, to the letter.
+// Error is a refused request. Text is the part that the client reads after the name of the reply code. For requests that RabbitMQ refuses,
+// too, it is RabbitMQ's text, to the letter.
 type Error struct {
 	Kind Kind
 	Text string
@@ -66,7 +66,7 @@ func (r *rules) exchangeName(name string) string {
 	return "exchange '" + name + "' in vhost '" + r.name + "'"
 }
 
-// checkFields refuses arguments that would take much memory for as long as they are kept. of is what has them.
+// checkFields refuses arguments that would take much memory for as long as they are kept. of names the object with these arguments.
 func checkFields(of string, t amqp.Table) error {
 	if n := t.Fields(); n > amqp.MaxArguments {
 		return refuse(Precondition, "the arguments of %s have %d fields and elements: at most %d are allowed", of, n, amqp.MaxArguments)
@@ -128,8 +128,8 @@ func (v *VHost) notDurable(cause error) *Error {
 	return v.stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", v.name)
 }
 
-// undelivered is the error for the name of a deleted queue whose last dead letters were not written: the next start of the
-// broker restores the queue with them.
+// undelivered is the error for the name of a deleted queue with dead letters that could not be written: the next start of the broker
+// restores the queue with them.
 func (v *VHost) undelivered(name string, cause error) *Error {
 	return v.stoppedError(cause, "%s: messages that it dead-lettered could not be written", v.queueName(name))
 }

@@ -57,7 +57,7 @@ type exchange struct {
 	pluginPart
 }
 
-// destination is what a binding leads to: a queue or an exchange. The other one is nil.
+// destination is the end of a binding: a queue or an exchange. The other one is nil.
 type destination struct {
 	queue    *queue.Mailbox
 	exchange *exchange
@@ -166,8 +166,8 @@ func (v *VHost) addExchange(d Exchange) (Exchange, error) {
 	return d, err
 }
 
-// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments count the alternate, and those of
-// plugins that say so.
+// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments only the alternate exchange counts, and
+// arguments that a plugin wants to be compared.
 func (v *VHost) checkEquivalentExchange(current, received Exchange) error {
 	what := v.exchangeName(current.Name)
 	if err := checkEquivalent(what,
@@ -225,8 +225,8 @@ func (s exchangeSet) has(x *exchange) bool {
 	return ok
 }
 
-// logDeletions logs that x is deleted, and with it every auto-delete exchange whose bindings all lead to deleted exchanges. It
-// returns all of them. The caller holds mu: thousands of exchanges may be deleted, so each of their bindings is looked at once.
+// logDeletions logs the deletion of x and of every auto-delete exchange whose bindings all lead to deleted exchanges. It returns all of
+// them. The caller holds mu: thousands of exchanges may be deleted, so it looks at each of their bindings once.
 func (v *VHost) logDeletions(x *exchange) exchangeSet {
 	list, deleted := []*exchange{x}, exchangeSet{x: {}}
 	lost := map[*exchange]int{} // bindings to exchanges in list
@@ -257,8 +257,8 @@ func (v *VHost) logExchangeDeletion(x *exchange) {
 	}
 }
 
-// removeExchange removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletion of
-// those that are not in logged. The caller holds mu.
+// removeExchange removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletions, except of
+// exchanges in logged. The caller holds mu.
 func (v *VHost) removeExchange(x *exchange, logged exchangeSet) {
 	unused := []*exchange{x}
 	for len(unused) > 0 {

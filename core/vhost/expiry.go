@@ -17,10 +17,10 @@ type expiryLog struct {
 
 // lineBudget is how many lines of a kind may be logged.
 type lineBudget struct {
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	tokens   int        // lines that may be logged now
 	refilled hook.Instant
-	unlogged int // what had no line since the last one
+	unlogged int // expiries without a line since the last line
 }
 
 const (

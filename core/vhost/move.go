@@ -14,11 +14,11 @@ import (
 // leaveTimeout is how long Move waits for connections to leave.
 const leaveTimeout = time.Second
 
-// Move ends the vhost on this node, because another one serves it. It admits no more connections, evicts those that it has for a
-// reason, and waits until they have left, but not for long. Then it frees what the queues hold, and all calls fail; nothing is written.
-// It returns, and reports, how many messages the other node does not find, which were in memory only. A call after the first does nothing.
+// Move ends the vhost on this node, because another node serves it. It admits no more connections, evicts the present ones for a reason,
+// and waits until they have left, but not for long. Then it frees the contents of the queues, and all calls fail; nothing is written. It
+// returns, and reports, how many messages were in memory only, and are lost to the other node. A call after the first does nothing.
 //
-// A connection that has not left may use the vhost on: it gets errors. The same vhost may be served here again meanwhile, as another
+// A connection that has not left may go on using the vhost: it gets errors. This node may serve the same vhost again meanwhile, as another
 // VHost.
 func (v *VHost) Move(reason string) (lost int) {
 	evictions, left := v.startMove()
@@ -38,8 +38,8 @@ func (v *VHost) Move(reason string) (lost int) {
 	return lost
 }
 
-// MovesFreely reports whether Move would cost nobody anything: no connection uses the vhost, no redrive runs, all that the vhost has
-// is durable, and no plugin may remember messages, such as one that drops duplicates. It looks at every queue.
+// MovesFreely reports whether Move would have no cost: no connection uses the vhost, no redrive runs, everything in the vhost is durable,
+// and no plugin may remember messages, as one that drops duplicates does. It looks at every queue.
 func (v *VHost) MovesFreely() bool {
 	if !v.isUnusedAndDurable() {
 		return false
@@ -76,8 +76,8 @@ func (v *VHost) isUnusedAndDurable() bool {
 	return true
 }
 
-// startMove makes the vhost admit no connection. It returns those that it has, and what is closed when they have left; nil means that
-// it moves already.
+// startMove makes the vhost admit no connections. It returns functions that evict the present ones, and a channel that is closed when they
+// have left; nil means that the vhost moves already.
 func (v *VHost) startMove() (evictions []func(reason string), left <-chan struct{}) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -109,7 +109,7 @@ func (v *VHost) awaitLeft(left <-chan struct{}) {
 	}
 }
 
-// finishMove makes all calls fail, and returns the queues, with what exchanges hold.
+// finishMove makes all calls fail, and returns the queues and the schedules of exchanges.
 func (v *VHost) finishMove() []*queue.Mailbox {
 	v.mu.Lock()
 	v.moved.Store(v.elsewhere(wlog.ErrNotOwner))
@@ -129,5 +129,5 @@ func (v *VHost) checkMoved() error {
 // Moved reports whether the vhost has moved: all calls fail.
 func (v *VHost) Moved() bool { return v.moved.Load() != nil }
 
-// Offset returns what is to be added to this node's clock to get the vhost's, which all instants in it belong to.
+// Offset returns the difference between the vhost's clock and this node's. All instants in the vhost belong to the vhost's clock.
 func (v *VHost) Offset() time.Duration { return v.offset }

@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// outgoing collects what a run republishes: one batch for each queue.
+// outgoing collects the messages that a run republishes: one batch for each queue.
 type outgoing struct {
 	batches []queueBatch
 	index   map[*queue.Mailbox]int // of batches; empty while they are few

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// pluginPart is what plugins have to do with an exchange. The zero value is that of an exchange of the broker's own types without
-// filters.
+// pluginPart is the part of an exchange that plugins provide. The zero value belongs to an exchange of one of the broker's own types,
+// without filters.
 type pluginPart struct {
 	router   *chain.Router // of an exchange of a plugin's type
 	schedule *schedule     // nil if its type holds nothing

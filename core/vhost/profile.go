@@ -9,13 +9,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// profile is what follows from a queue's arguments and policies. Queues that are alike in both share one profile: there may be a
-// hundred thousand of them.
+// profile is derived from a queue's arguments and policies. Queues with the same ones share a profile: there may be a hundred thousand of
+// them.
 type profile struct {
 	queue.Profile
 	epoch     uint64   // the vhost's, when the profile was made
 	exchanges []string // exchanges that the arguments name, for plugins to publish to
-	checked   bool     // the arguments were checked; those of restored queues are not
+	checked   bool     // the arguments were checked; arguments of restored queues are not
 }
 
 // profileKey identifies a profile.

@@ -17,7 +17,7 @@ type queueEntry struct {
 	extras  *queueExtras // nil until the queue has any
 }
 
-// queueExtras is what exclusive and bound queues have.
+// queueExtras are fields for exclusive and bound queues only.
 type queueExtras struct {
 	owner   Owner
 	sources []*exchange // exchanges with bindings to the queue
@@ -197,8 +197,8 @@ func (v *VHost) addToTable(m *queue.Mailbox, owner Owner) {
 	}
 }
 
-// removeQueue removes a deleted queue from the table, with its bindings. It does nothing if that has been done, even if there is
-// another queue of that name by now. If the deletion is not logged at once, it returns what to wait for.
+// removeQueue removes a deleted queue from the table, with its bindings. It does nothing if that has been done, even if there is another
+// queue of that name by now. If the deletion is not logged at once, it returns the pending queue to wait for.
 func (v *VHost) removeQueue(m *queue.Mailbox) *pendingQueue {
 	v.mu.Lock()
 	defer v.unlock()

@@ -39,7 +39,7 @@ func (h *queueHost) warnTooLarge(from *queue.Config, now hook.Instant, rs []tele
 // Refused counts messages that a queue refused.
 func (h *queueHost) Refused(_ *queue.Config, messages int) { h.refused.Add(uint64(messages)) }
 
-// Decided reports what a policy decided about a traced message.
+// Decided reports a policy's decision about a traced message.
 func (h *queueHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.Message, d *guest.Decision) {
 	if s := h.telemetry.Spans(); s != nil {
 		ref := refOf(from)

@@ -25,7 +25,7 @@ type Reach struct {
 // Reached is a queue that dead letters get to.
 type Reached struct {
 	Queue   string
-	Certain bool     // all of them do; otherwise those with certain keys or headers, or those that a plugin chooses
+	Certain bool     // all of them do; otherwise only messages with certain keys or headers, or chosen by a plugin
 	Via     []string // exchanges on the way, after the target's; the last ones, if there are more than maxVia
 	Holder  string   // exchange on the way that can hold messages for a time; "" = none
 }
@@ -126,8 +126,8 @@ func (w *reachWalk) to(list []destination, s reachStep) {
 	}
 }
 
-// match returns the destinations of all messages, and those of messages that nobody knows. byName means that each goes to the queue
-// that its key names.
+// match returns the destinations of all messages, and the destinations of messages that are unknown here. byName means that each goes to
+// the queue that its key names.
 func (w *reachWalk) match(x *exchange) (certain, possible []destination, byName bool) {
 	t := w.target
 	w.reach.Keyed = w.reach.Keyed || x.keyed()
@@ -199,7 +199,7 @@ func (w *reachWalk) everyKey(x *exchange) (list []destination) {
 	return list
 }
 
-// all returns all that an exchange has bindings to, but what is known.
+// all returns the destinations of an exchange's bindings, except the known ones.
 func (w *reachWalk) all(x *exchange, known []destination) (list []destination) {
 	seen := make(map[destination]struct{}, len(known))
 	for _, d := range known {

@@ -25,7 +25,7 @@ const (
 	ToExchange                  // one exchange
 )
 
-// RedriveRequest is what a client wants to be moved.
+// RedriveRequest says which messages a client wants to move, and where to.
 type RedriveRequest struct {
 	From     string // the queue
 	To       RedriveTo
@@ -34,7 +34,7 @@ type RedriveRequest struct {
 	Key      string // with ToExchange and HasKey; else messages keep theirs
 	HasKey   bool
 
-	// Which messages; empty values select all. Reason and WhereQueue are those of their last death.
+	// The messages; empty values select all. Reason and WhereQueue are compared with their last death.
 	Reason, WhereQueue, MessageID string
 	OlderThan                     time.Duration // at least so long in the queue
 
@@ -65,7 +65,7 @@ type RedriveTarget struct {
 	Failed   int
 }
 
-// RedrivePlan is what a redrive would move.
+// RedrivePlan describes the expected effects of a redrive.
 type RedrivePlan struct {
 	Matched  int // messages that would leave
 	Failed   [queue.RedriveFailures]int
@@ -189,8 +189,8 @@ func (v *VHost) missingTarget(err error) error {
 	return err
 }
 
-// PlanRedrive finds out what a redrive would move, and where to. It looks at messages in parts, until end, of the node's clock, and then
-// the plan is not complete. The error for a target that does not exist says which one.
+// PlanRedrive finds out which messages a redrive would move, and where to. It looks at messages in parts, until end, an instant of the
+// node's clock; after that the plan is not complete. The error for a target that does not exist names the target.
 func (v *VHost) PlanRedrive(r *RedriveRequest, end hook.Instant) (RedrivePlan, error) {
 	m, err := v.checkRedrive(r)
 	if err != nil {
@@ -239,7 +239,7 @@ func (v *VHost) checkPlan(p *RedrivePlan) error {
 	return nil
 }
 
-// StartRedrive begins what was planned, and returns at once.
+// StartRedrive begins a redrive that was planned, and returns at once.
 func (v *VHost) StartRedrive(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, err error) {
 	m, err := v.checkRedrive(r)
 	if err != nil {
@@ -269,7 +269,7 @@ func (v *VHost) StartRedrive(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, 
 	return job, nil
 }
 
-// newRedriveID returns a name that no other redrive has, of whatever vhost, before or after a restart.
+// newRedriveID returns a name that no other redrive has, in any vhost, before or after a restart.
 func newRedriveID() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
 // Status returns the progress of the redrive, and its counts by target.
@@ -282,7 +282,7 @@ func (j *RedriveJob) Status() (s queue.RedriveStatus, targets []RedriveTarget) {
 	return s, j.choice.named(counts)
 }
 
-// CancelRedrive ends a redrive once what is under way has arrived, or forgets one that has ended.
+// CancelRedrive ends a redrive once the messages under way have arrived, or forgets one that has ended.
 func (v *VHost) CancelRedrive(j *RedriveJob) {
 	if s := j.redrive.Status(); s.Ended != 0 {
 		v.redrives.remove(j)

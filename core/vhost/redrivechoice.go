@@ -36,7 +36,7 @@ type redriveTarget struct {
 	failure queue.RedriveFailure
 }
 
-// redriveMemo is what was chosen for the last message: the next one often has the same properties.
+// redriveMemo is the choice for the last message: the next message often has the same properties.
 type redriveMemo struct {
 	known    bool
 	props    []byte
@@ -49,7 +49,7 @@ type redriveMemo struct {
 // maxRedriveTargets is how many targets are remembered, and how many are counted one by one.
 const maxRedriveTargets = 1000
 
-// maxKey is how long a routing key may be. Those in CC headers may be longer, but lead nowhere.
+// maxKey limits the length of a routing key. Keys in CC headers may be longer, but lead nowhere.
 const maxKey = 255
 
 func newRedriveChoice(v *VHost, r *RedriveRequest) *redriveChoice {
@@ -139,7 +139,7 @@ func (c *redriveChoice) chooseBy(m *queue.Stored, recorded bool) (*redriveTarget
 	return t, queue.NotChosen
 }
 
-// passes reports whether a message is among those that the request names.
+// passes reports whether the request selects a message.
 func (c *redriveChoice) passes(m *queue.Stored, idx *amqp.PropIndex, latest *death.Place) bool {
 	r := c.request
 	if r.Reason != "" && string(latest.Reason) != r.Reason || r.WhereQueue != "" && string(latest.Queue) != r.WhereQueue {

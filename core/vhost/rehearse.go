@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// ProfileOf returns the profile that a durable queue would have if it were declared now. Its errors are those of the declaration. No
-// queue is declared.
+// ProfileOf returns the profile that a durable queue would have if it were declared now. It returns the errors of the declaration, but
+// declares no queue.
 func (v *VHost) ProfileOf(name string, args amqp.Table) (*queue.Profile, error) {
 	d := QueueDeclare{Name: name, Durable: true, Args: args}
 	v.applyDefaultType(&d)

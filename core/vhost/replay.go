@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// Definitions is what the definitions of a vhost, replayed in order, amount to. It belongs to one goroutine.
+// Definitions is the state that a vhost's definitions, replayed in order, lead to. It belongs to one goroutine.
 type Definitions struct {
 	rules      *policies.Rules
 	restorer   *queue.Restorer // nil means none
@@ -21,7 +21,7 @@ type Definitions struct {
 	metadata   Metadata
 	placement  uint64
 	parameters map[parameterKey]json.RawMessage
-	// missing has definitions of bindings whose end did not exist, by that end.
+	// missing has the bindings to a destination that did not exist, by that destination.
 	missing map[definedDestination]error
 }
 
@@ -36,7 +36,7 @@ type definedExchange struct {
 // noteUnbound notes that the exchange has lost a binding.
 func (x *definedExchange) noteUnbound() { x.unbound = x.unbound || x.table.Len() == 0 }
 
-// definedDestination is what a binding leads to.
+// definedDestination is the destination of a binding.
 type definedDestination struct {
 	name       string
 	isExchange bool
@@ -63,7 +63,7 @@ func (d *Definitions) reset() {
 
 func (d *Definitions) addExchange(x Exchange) {
 	kind, ok := route.ParseKind(x.Type)
-	if !ok { // the type is a plugin's, or was: what is defined stays
+	if !ok { // a plugin's type, or a former plugin's: the exchange stays defined
 		kind = route.Plugin
 	}
 	d.exchanges[x.Name] = &definedExchange{Exchange: x, table: route.New[definedDestination](kind)}
@@ -104,9 +104,9 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 	return def.Unknown()
 }
 
-// Err returns why the definitions cannot be whole, nil if they may be. A definition of a binding whose end does not exist is no error if
-// that end is deleted afterwards: on a full disk definitions overtake messages, and follow again, in order, behind these. Then
-// the first ones find what the last ones have deleted already.
+// Err returns why the definitions cannot be whole, nil if they may be. A binding to a missing destination is no error if the destination is
+// deleted afterwards. On a full disk definitions overtake messages, and are written again, in order, behind these: when the earlier ones
+// are replayed, objects may be missing that the later ones had already deleted.
 func (d *Definitions) Err() error {
 	for _, err := range d.missing {
 		return err
@@ -123,7 +123,7 @@ func (d *Definitions) Metadata() Metadata { return d.metadata }
 // Queues returns how many queues the vhost has.
 func (d *Definitions) Queues() int { return len(d.queues) }
 
-// Stored yields the numbers of the vhost's queues, and of what its exchanges hold, with words that name them.
+// Stored yields the numbers of the vhost's queues and schedules, with words that name them.
 func (d *Definitions) Stored(yield func(id uint64, name string) bool) {
 	for name, q := range d.queues {
 		if !yield(uint64(q.id), "queue '"+name+"'") {
@@ -167,14 +167,14 @@ func (d *Definitions) declareExchange(def *definition.Definition) error {
 	return err
 }
 
-// declared notes that a queue, or what an exchange holds, has a number; 0 is none.
+// declared notes that a queue, or an exchange's schedule, has a number; 0 is none.
 func (d *Definitions) declared(id int64, k queue.Kind) {
 	if d.restorer != nil && id != 0 {
 		d.restorer.Declare(uint64(id), k)
 	}
 }
 
-// deleted notes that what has a number is deleted; 0 is none.
+// deleted notes that the queue or schedule with a number is deleted; 0 is none.
 func (d *Definitions) deleted(id int64) {
 	if d.restorer != nil && id != 0 {
 		d.restorer.Delete(uint64(id))
@@ -198,7 +198,7 @@ func (d *Definitions) delete(def *definition.Definition) error {
 	if err := read(def, ref(fieldName, &to.name)); err != nil {
 		return err
 	}
-	for name := range d.sources[to] { // few: there may have been thousands of exchanges, each of which is deleted
+	for name := range d.sources[to] { // only sources of to: if each of thousands of deletions looked at all exchanges, it would take too long
 		if x := d.exchanges[name]; x != nil {
 			x.table.RemoveDestination(to)
 			x.noteUnbound()
@@ -258,7 +258,7 @@ func (d *Definitions) has(to definedDestination) bool {
 	return ok
 }
 
-// Restore creates what d says. Nobody else may use the vhost yet. storage returns the storage of a queue with this number. A
+// Restore creates the objects in d. No other goroutine may use the vhost yet. storage returns the storage of a queue with this number. A
 // [queue.Restorer] must fill and start the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
 	v.restoring = true

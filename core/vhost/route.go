@@ -19,9 +19,9 @@ const TraceExchange = "amq.rabbitmq.trace"
 // Tracing reports whether the vhost is traced.
 func (v *VHost) Tracing() bool { return v.tracing.Load() }
 
-// Route appends to dst the queues that a message published to the exchange goes to, each once. reusable means that the result
-// depends on exchange and keys alone, and is valid while Generation returns what it returned before the call. Route sets the
-// message's Exchange, and does not retain the message.
+// Route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
+// exchange and keys alone, and is valid as long as Generation returns the same as before the call. Route sets the message's Exchange, and
+// does not retain the message.
 func (v *VHost) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -74,14 +74,14 @@ func (v *VHost) RouteCopy(m *parts.Message, dst []*queue.Mailbox) []*queue.Mailb
 	return dst
 }
 
-// reuse says which other messages a route is valid for, while Generation returns what it returned before.
+// reuse says which other messages may use a route, as long as Generation returns the same as before it was looked up.
 type reuse uint8
 
 const (
 	noOther   reuse = iota // none
 	keptOut                // none: a filter did not admit the message
-	sameProps              // those with the same keys and properties
-	sameKeys               // those with the same keys
+	sameProps              // messages with the same keys and properties
+	sameKeys               // messages with the same keys
 )
 
 // applies reports whether the route is valid for messages with the same keys and properties.
@@ -178,7 +178,7 @@ func (r *routing) follow(x *exchange, dst []*queue.Mailbox) ([]*queue.Mailbox, e
 	if err := r.match(x); err != nil {
 		return dst, err
 	}
-	for i := 0; i < len(r.list); i++ { // list grows by what its exchanges lead to, but by no destination twice
+	for i := 0; i < len(r.list); i++ { // list grows by the destinations of its exchanges, each once
 		switch d := r.list[i]; {
 		case d.queue != nil:
 			dst = append(dst, d.queue)
@@ -221,8 +221,8 @@ func (r *routing) release() {
 	routings.Put(r)
 }
 
-// match adds the destinations of x or, if it has none for the message, its alternate exchange. It skips what is listed already.
-// It is called once for each exchange on the message's way.
+// match adds the destinations of x or, if it has none for the message, its alternate exchange. It skips destinations that are listed
+// already. It is called once for each exchange on the message's way.
 func (r *routing) match(x *exchange) error {
 	if x.filters != nil && !r.probing && r.message.Released != x.Name {
 		if admitted, err := r.admit(x); !admitted {
@@ -345,7 +345,7 @@ func (v *VHost) queueNamed(name string) *queue.Mailbox {
 	return e.mailbox
 }
 
-// Successors replaces each queue in place by the one that has its name now, and leaves out those whose name is unused.
+// Successors replaces each queue in place by the queue that has its name now, and leaves out queues with names that are unused.
 func (v *VHost) Successors(queues []*queue.Mailbox) []*queue.Mailbox {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -15,11 +15,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// An exchange of a type with a schedule has, besides the bindings of its inner type, a queue of its own: what it holds. The queue is
-// not in the table of queues. A message that the schedule holds goes there and nowhere else, through the same batches, confirms and
-// transactions as to any queue. When it is due it is published through the exchange like a dead letter, without x-death.
+// An exchange of a type with a schedule has, besides the bindings of its inner type, a queue of its own for the messages that it holds.
+// That queue is not in the table of queues. A message that the schedule holds goes there and nowhere else, through the same batches,
+// confirms and transactions as to any queue. When it is due it is published through the exchange like a dead letter, without x-death.
 
-// schedule is what an exchange holds, and the plugin that decides about it.
+// schedule is the queue of messages that an exchange holds, and the plugin that decides about them.
 type schedule struct {
 	*queue.Schedule
 	mailbox *queue.Mailbox
@@ -28,7 +28,7 @@ type schedule struct {
 	unbound bool
 }
 
-// emptyChain returns the chain for what exchanges hold: no plugin for queues sees that.
+// emptyChain returns the chain for schedules: no queue plugin sees held messages.
 func emptyChain() *chain.Chain {
 	c, err := chain.New(nil, chain.Options{})
 	if err != nil {
@@ -37,7 +37,7 @@ func emptyChain() *chain.Chain {
 	return c
 }
 
-// heldSettings are the settings of what an exchange holds: it has none.
+// heldSettings are the settings of a schedule: it has none.
 func heldSettings(string) (any, bool) { return nil, false }
 
 // storageFor returns the storage for a new exchange, nil if it needs none.
@@ -53,8 +53,8 @@ func (v *VHost) storageFor(d *Exchange) (*queue.Storage, error) {
 	return s, nil
 }
 
-// addSchedule gives an exchange the schedule that its type has, or that it had before its plugin was taken out of the chain: it has
-// storage then. After an error the schedule is broken: it holds what it has.
+// addSchedule gives an exchange the schedule of its type. If the type's plugin was taken out of the chain, the exchange still has its
+// storage, and so its schedule. After an error the schedule is broken: it keeps the messages that it has.
 func (v *VHost) addSchedule(x *exchange, described *hook.Exchange, storage *queue.Storage) error {
 	t := v.chain.ExchangeType(x.Type)
 	if storage == nil && (t == nil || t.Schedule == nil) {
@@ -98,7 +98,7 @@ func (v *VHost) applyExchangePolicies(x *exchange, s *policies.Set) {
 	}
 }
 
-// storage returns where the exchange keeps what it holds; nil if it is not durable, or holds nothing.
+// storage returns the storage of the exchange's schedule; nil if it has no schedule or is not durable.
 func (x *exchange) storage() *queue.Storage {
 	if x.schedule == nil {
 		return nil
@@ -112,7 +112,8 @@ func (x *exchange) holds() bool { return x.schedule != nil && x.schedule.Held() 
 // keeps reports whether the exchange holds messages, or has released some that have not arrived durably.
 func (x *exchange) keeps() bool { return x.holds() || x.schedule != nil && x.schedule.mailbox.Sends() }
 
-// noteLastBinding notes that the exchange has lost its last binding, if that is so. What it has released arrives before it is deleted.
+// noteLastBinding notes that the exchange has lost its last binding, if that is so. Released messages arrive before the exchange is
+// deleted.
 func (v *VHost) noteLastBinding(x *exchange) {
 	if x.schedule == nil || x.table.Len() > 0 {
 		return
@@ -130,9 +131,9 @@ func (v *VHost) noteLastBinding(x *exchange) {
 	}
 }
 
-// settleReleases halts the releases of an exchange that is about to be deleted, and waits until those that have begun are durable:
-// a restart must find each message where it arrived, or in the exchange. resume ends that. While the disk is full, nobody can say for
-// how long that would be, and the client could do nothing else meanwhile: the deletion is refused.
+// settleReleases halts the releases of an exchange that is about to be deleted, and waits until the releases under way are durable: a
+// restart must find each message at its destination, or in the exchange. resume ends the halt. While the disk is full, the wait could last
+// for any time and block the client; so the deletion is refused.
 func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 	v.mu.RLock()
 	x := v.exchanges[exchange]
@@ -159,8 +160,8 @@ func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 // lookForSpace is how often a deletion that waits for released messages looks whether the disk is full by now.
 const lookForSpace = 100 * time.Millisecond
 
-// awaitReleases waits until released messages have arrived durably, and returns the error of those that never will. It returns early
-// if the disk is full.
+// awaitReleases waits until released messages have arrived durably. It returns the error of a message that never will, and returns early if
+// the disk is full.
 func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error) {
 	look := time.NewTicker(lookForSpace) //nolint:forbidigo // the disk is looked at; nothing is due at this time
 	defer look.Stop()
@@ -174,9 +175,9 @@ func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error)
 	return true, nil
 }
 
-// deleteDrained deletes an auto-delete exchange that lost its last binding and now its last message. It reports whether it did, and
-// is called on the turn of what the exchange holds. The deletion waits until the released messages have arrived: until then a restart
-// must find the exchange, which still has them.
+// deleteDrained deletes an auto-delete exchange that lost its last binding and now its last message, and reports whether it did. It is
+// called on the turn of the schedule's queue. The deletion waits until the released messages have arrived: until then a restart must find
+// the exchange, which still has them.
 func (v *VHost) deleteDrained(x *exchange) bool {
 	v.mu.Lock()
 	defer v.unlock()
@@ -194,14 +195,14 @@ func (v *VHost) deleteDrained(x *exchange) bool {
 	return true
 }
 
-// dropHeld drops what a deleted exchange holds. The caller holds mu.
+// dropHeld drops the messages that a deleted exchange holds. The caller holds mu.
 func (v *VHost) dropHeld(x *exchange) {
 	if x.schedule != nil {
 		v.dropMailbox(x.schedule.mailbox)
 	}
 }
 
-// dropMailbox drops what an exchange holds, without waiting for it.
+// dropMailbox drops a schedule's queue, without waiting for it.
 func (v *VHost) dropMailbox(m *queue.Mailbox) {
 	m.DropAsync(func(now hook.Instant, messages int) {
 		v.letGo(m)
@@ -213,7 +214,7 @@ func (v *VHost) dropMailbox(m *queue.Mailbox) {
 	})
 }
 
-// Schedules returns what exchanges hold, as queues that are not in the table, in no particular order.
+// Schedules returns the schedules of exchanges, as queues that are not in the table, in no particular order.
 func (v *VHost) Schedules() (all []*queue.Mailbox) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -225,7 +226,7 @@ func (v *VHost) Schedules() (all []*queue.Mailbox) {
 	return all
 }
 
-// Schedule returns what an exchange holds, as a queue that is not in the table. It is an error if exchanges of its type hold nothing.
+// Schedule returns an exchange's schedule, as a queue that is not in the table. It is an error if exchanges of its type hold nothing.
 func (v *VHost) Schedule(exchange string) (*queue.Mailbox, error) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -239,7 +240,7 @@ func (v *VHost) Schedule(exchange string) (*queue.Mailbox, error) {
 	}
 }
 
-// plan asks the schedule of x about the message. planned means that x leads it to what it holds, and nowhere else.
+// plan asks the schedule of x about the message. planned means that x puts it into the schedule, and sends it nowhere else.
 func (r *routing) plan(x *exchange) (planned bool, err error) {
 	m := r.message
 	if x.schedule.Broken() {
@@ -247,7 +248,7 @@ func (r *routing) plan(x *exchange) (planned bool, err error) {
 	}
 	r.prepare()
 	r.volatile = true // with another time, the plan may be another
-	p := &r.planned   // in r, because what a plugin gets is allocated otherwise
+	p := &r.planned   // in r, because an object that a plugin gets would be allocated otherwise
 	*p = hook.Plan{}
 	switch wrong, ok := x.schedule.Plan(&r.publishing, p); {
 	case (!ok || wrong != nil) && !m.Published: // a dead letter is not lost because of its headers
@@ -276,13 +277,13 @@ func (r *routing) plan(x *exchange) (planned bool, err error) {
 	return held, nil
 }
 
-// holds reports whether a message with a plan goes to what the exchange holds, and nowhere else. What a client publishes with an
-// identity, to be routed at once, passes the exchange in its place among the client's other messages.
+// holds reports whether a message with a plan goes to the exchange's schedule, and nowhere else. A message that a client publishes with an
+// identity, to be routed at once, passes the schedule in its place among the client's other messages.
 func holds(p *hook.Plan, m *parts.Message) bool {
 	return p.Hold > m.Now || p.Cancel || len(p.ID) > 0 && (m.Waits || !m.Published)
 }
 
-// follow notes in a message that goes to what an exchange holds what its plan says.
+// follow notes the plan in a message that goes to an exchange's schedule.
 func follow(p *hook.Plan, m *parts.Message) {
 	m.Held = true
 	m.Cancels = m.Cancels || p.Cancel
@@ -297,9 +298,9 @@ type Planner struct {
 	plan       hook.Plan
 }
 
-// Holds reports whether a message goes where another one with the same routing keys went, which had HeldFirst set. That is valid
-// while Generation returns what it returned before the route of that other message was looked up. to is where it went. Then Holds
-// sets Cancels and Hold; otherwise Route must be called. It must not be called for mandatory messages.
+// Holds reports whether a message takes the same way as an earlier one with the same routing keys and HeldFirst set: to is the schedule
+// that the earlier one went to. This holds as long as Generation returns the same as before the route of the earlier message was looked up.
+// If so, Holds sets Cancels and Hold; otherwise Route must be called. It must not be called for mandatory messages.
 func (p *Planner) Holds(to *queue.Schedule, m *parts.Message) bool {
 	p.publishing, p.plan = hook.Publishing{Now: m.Now, Key: m.Key, More: m.More}, hook.Plan{}
 	p.publishing.Bind(m)

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Stats counts what a vhost has, and what happened in it since the broker was started.
+// Stats counts the objects in a vhost, and the events since the broker was started.
 type Stats struct {
 	Exchanges, Queues, Connections int
 

@@ -38,8 +38,8 @@ func (v *VHost) RemoveConnection(owner Owner) {
 	}
 }
 
-// Delete deletes the vhost: it admits no more connections, closes those it has, and deletes its queues. If the deletion cannot be
-// made durable, the vhost stays as it is.
+// Delete deletes the vhost: it admits no more connections, closes the present ones, and deletes its queues. If the deletion cannot be made
+// durable, the vhost stays as it is.
 func (v *VHost) Delete() error {
 	if err := v.close(); err != nil {
 		return err

@@ -57,8 +57,7 @@ func (c *Validator) Binding(vhost string, from Exchange, b Binding) error {
 	return r.checkBinding(&from, &b)
 }
 
-// Parameters checks the number and the total size of parameters. Each was checked by itself; of those with the same name the
-// last counts.
+// Parameters checks the number and the total size of parameters. Each was checked by itself; of several with the same name the last counts.
 func (*Validator) Parameters(vhost string, all []Parameter) error {
 	last := make(map[parameterKey]int, len(all))
 	size := 0
@@ -147,7 +146,7 @@ func (r *rules) exchangesIn(args hook.Args) []string {
 	return names
 }
 
-// checkProperties refuses streams, and what a quorum queue cannot be.
+// checkProperties refuses streams, and properties that a quorum queue cannot have.
 func (r *rules) checkProperties(d QueueDeclare, of string) error {
 	const wrong = "invalid property '%s' for %s"
 	name := r.queueName(d.Name)
@@ -203,7 +202,8 @@ func (r *rules) checkExchangeType(name string) error {
 	return nil
 }
 
-// checkBinding refuses key and arguments that bindings from an exchange cannot have. One whose type no plugin offers accepts any.
+// checkBinding refuses keys and arguments that bindings from an exchange cannot have. An exchange of a type that no plugin offers accepts
+// any.
 func (r *rules) checkBinding(x *Exchange, b *Binding) error {
 	described := r.hookExchange(x)
 	if t := r.chain.ExchangeType(x.Type); t != nil && t.Schedule != nil {
@@ -234,7 +234,7 @@ func (d *QueueDeclare) checkName() error {
 	return checkNewName("queue", d.Name)
 }
 
-// checkNewName refuses names that cannot be given to anything new. what is "queue" or "exchange".
+// checkNewName refuses names that only existing objects may have. The error text calls the object what, "queue" or "exchange".
 func checkNewName(what, name string) error {
 	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
 		return refuse(AccessRefused, "%s name '%s' contains reserved prefix 'amq.*'", what, name)

@@ -29,10 +29,10 @@ type Config struct {
 	Name          string
 	Metadata      Metadata
 	Placement     uint64        // see [VHost.Placement]
-	Queues        *queue.Broker // of which the vhost's queues are; nil = of one of their own
+	Queues        *queue.Broker // the broker of the vhost's queues; nil = the vhost has one of its own
 	Chain         *chain.Chain
 	Clock         clock.Clock   // of all that happens in the vhost
-	Offset        time.Duration // what is added to the node's clock to get Clock
+	Offset        time.Duration // from the node's clock to Clock
 	Log           *slog.Logger
 	Telemetry     *telemetry.Recorder // nil means that nothing is reported
 	DefinitionLog DefinitionLog       // nil means that nothing is durable
@@ -50,8 +50,8 @@ type VHost struct {
 	definitionLog DefinitionLog
 	maxBindings   int
 	placement     uint64
-	heldChain     *chain.Chain // of what exchanges hold
-	restoring     bool         // nobody else uses the vhost yet
+	heldChain     *chain.Chain // of schedules
+	restoring     bool         // no other goroutine uses the vhost yet
 
 	// mu guards the topology: everything from here to limits. It is never held while a method of a queue's mailbox is called:
 	// that may run the queue's turn, and turns call back into the vhost.
@@ -81,7 +81,7 @@ type VHost struct {
 	applying sync.Mutex                   // held while policies change, until all queues have adopted them
 	epoch    atomic.Uint64                // changes, with mu held, when queues may get another profile: with policies and strategies
 	failure  atomic.Pointer[error]        // why nothing durable can be changed any more; nil while it can
-	moved    atomic.Pointer[Error]        // what all calls return, stored with mu held; nil while this node serves the vhost
+	moved    atomic.Pointer[Error]        // the error of all calls, stored with mu held; nil while this node serves the vhost
 
 	generation   atomic.Uint64
 	unroutedName atomic.Bool // a message for a queue that does not exist was routed since generation changed
@@ -136,7 +136,7 @@ func (v *VHost) Placement() uint64 { return v.placement }
 // CheckExpiration reads the expiration property of a message, as [chain.Chain.CheckExpiration].
 func (v *VHost) CheckExpiration(raw []byte) (hook.Limit, error) { return v.chain.CheckExpiration(raw) }
 
-// Headers returns the headers of a message that are read before it is routed: CC, BCC, and those for ReadHold.
+// Headers returns the headers of a message that are read before it is routed: CC, BCC, and the headers for ReadHold.
 func (v *VHost) Headers() *amqp.Names { return v.headers }
 
 // ReadHold returns how long a message is held, as [chain.Chain.ReadHold].
@@ -144,8 +144,8 @@ func (v *VHost) ReadHold(now hook.Instant, values []any) (hook.Wait, error) {
 	return v.chain.ReadHold(now, values)
 }
 
-// Generation changes whenever a message could be routed differently. A route is valid while Generation returns what it returned
-// before the route was looked up.
+// Generation changes whenever a message could be routed differently. A route is valid as long as Generation returns the same as before the
+// route was looked up.
 func (v *VHost) Generation() uint64 { return v.generation.Load() }
 
 // invalidateRoutes makes all known routes invalid. The caller holds mu for writing.
