@@ -125,7 +125,7 @@ func (c *request) refuseLogin(r *auth.Refused) error {
 	switch {
 	case r.Unready:
 		return c.errUnowned(registryText)
-	case r.Elsewhere: // however many failed before
+	case r.Elsewhere: // also after many failed attempts
 		return errNotHere
 	case r.Retry > 0:
 		seconds := int(math.Ceil(r.Retry.Seconds()))

@@ -19,7 +19,7 @@ import (
 // backupPatience is how long the reader of a backup may take for a piece of it, 512 KiB.
 const backupPatience = 30 * time.Second
 
-// backups is the backup that is being made, and the result of the one before. Any goroutine may use it.
+// backups is the backup under way, and the last one that ended. Any goroutine may use it.
 type backups struct {
 	streams *streams.Streams
 
@@ -28,7 +28,7 @@ type backups struct {
 	last    *backupRun // nil = there was none
 }
 
-// backupRun is a backup that is made, or was.
+// backupRun is a backup under way, or one that has ended.
 type backupRun struct {
 	user, from   string
 	began, ended hook.Instant // ended is zero while it is being made
@@ -37,7 +37,7 @@ type backupRun struct {
 	err          error        // why it is not complete
 }
 
-// begin begins a backup, unless there is one.
+// begin begins a backup, unless one is under way.
 func (b *backups) begin(r *backupRun) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -129,7 +129,7 @@ var (
 	errShutDown = errors.New("the broker is being shut down")
 )
 
-// streamBackup makes a backup and writes it as the answer, which is begun unless begun is false.
+// streamBackup makes a backup and writes it as the answer. begun reports whether the answer has begun.
 func (a *API) streamBackup(c *request) (begun bool, err error) {
 	ctx := c.r.Context()
 	m, policies := backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}, a.PolicyFiles
@@ -175,8 +175,8 @@ func (a *API) copies(ctx context.Context) (*replicas.Copy, error) {
 	return &all, nil
 }
 
-// maxRest bounds how long a backup rests after each piece: as long as the piece took, so that others have half of the disk and of
-// a processor.
+// maxRest bounds the pause after each piece of a backup. The pause is as long as the piece took, so that half of the disk and of a
+// processor is left for other work.
 const maxRest = 5 * time.Millisecond
 
 // pause waits for d, or until ctx ends.
@@ -189,8 +189,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// mayGoOn reports why a backup has to end. While the disk is short of space, it must not keep any of it. Its user may be deleted or have
-// lost the tag.
+// mayGoOn returns the reason why a backup has to end, nil if it may go on. While the disk is short of space, a backup must not keep files
+// on it. Its user may be deleted or have lost the tag.
 func (a *API) mayGoOn(ctx context.Context, c *request) error {
 	select {
 	case <-a.backups.streams.Ended():

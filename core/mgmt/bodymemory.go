@@ -16,11 +16,11 @@ const (
 	// user.
 	maxBodies       = 512 << 20
 	maxBodiesOfUser = maxBodies / 2
-	// freeBody is how much of each body needs no place, in bytes: that of most requests.
+	// freeBody is the size up to which a body needs no place, in bytes: most are smaller.
 	freeBody = 64 << 10
 	// perByte is the memory for a byte of a body: the text, the decoded value, and the definitions made of it.
 	perByte = 3
-	// bodyWait is how long a request waits for the bodies of others.
+	// bodyWait is how long a request waits for memory that other bodies take.
 	bodyWait = 10 * time.Second
 	// maxDefinitionValues limits the values of a file of definitions: a queue has about ten.
 	maxDefinitionValues = 4 << 20
@@ -98,7 +98,8 @@ type bodyPlace struct {
 	taken int64
 }
 
-// reserve takes memory for n bytes more of the request's body. No body takes more than one user may have: it is decoded alone.
+// reserve takes memory for n bytes more of the request's body. A body may take as much as one user may have, and no more, because it is
+// decoded in one piece.
 func (c *request) reserve(n int64) error {
 	p := &c.place
 	p.needs += n
@@ -134,7 +135,7 @@ func (c *request) limits(values int) jsonobj.Limits {
 type reservedBody struct {
 	io.ReadCloser
 	request *request
-	ahead   int64 // bytes that need no more memory
+	ahead   int64 // bytes for which memory is taken already
 }
 
 // reserving returns a body that takes memory as it is read.
@@ -142,7 +143,7 @@ func (c *request) reserving(body io.ReadCloser) io.ReadCloser {
 	return &reservedBody{body, c, freeBody}
 }
 
-// bodyStep is for how many bytes of a body memory is taken at a time.
+// bodyStep is the number of bytes for which memory is taken at a time.
 const bodyStep = 1 << 20
 
 // Read implements [io.Reader].

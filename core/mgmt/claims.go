@@ -17,7 +17,7 @@ import (
 // withoutHeader names the shards whose vhosts a part is to leave out, because another node's part has them.
 const withoutHeader = "Curfew-Without-Shards"
 
-// claim is a shard that a part is of, as its header has it: "3:17" is shard 3 in term 17.
+// claim is a shard in a part, and the term in which the part's node owns it. In a header, "3:17" is shard 3 in term 17.
 type claim struct {
 	shard string
 	term  uint64 // 0 = unknown
@@ -25,7 +25,7 @@ type claim struct {
 
 func (c claim) String() string { return c.shard + ":" + strconv.FormatUint(c.term, 10) }
 
-// claims returns the shards that the part is of.
+// claims returns the shards in the part.
 func (p *part) claims() (all []claim) {
 	for text := range strings.SplitSeq(p.header.Get(shardsHeader), ",") {
 		shard, term, _ := strings.Cut(text, ":")

@@ -11,7 +11,7 @@ import (
 
 // Peers are the nodes of the cluster, and the way to their APIs. Any goroutine may use them.
 type Peers interface {
-	// Nodes returns all members, this node among them, in an order that is the same at each of them.
+	// Nodes returns all members, including this node, in the same order at each node.
 	Nodes() []replicas.Node
 	// Do sends a request to another node, whose API's [API.Forwarded] answers it, and returns the answer once its header is there. It
 	// fails as soon as the node is known to be away. The caller closes the answer's body.
@@ -41,7 +41,7 @@ type Replicas interface {
 	View() replicas.View
 	// Transfer hands a shard that this node owns to another node.
 	Transfer(ctx context.Context, shard uint32, to wlog.NodeID) error
-	// Admit lets a node with another number take the seat of the one at an address. It is called at each node, and may be called again.
+	// Admit lets a node with another number take the seat of the node at an address. It is called at each node, and may be called again.
 	Admit(ctx context.Context, address string, number wlog.NodeID) error
 	// Replace makes an admitted node a replica of a shard that this node owns, in place of the former node at its address, and waits until
 	// it has all of the log. It continues an earlier call that did not finish.
@@ -80,7 +80,7 @@ func (a *API) find(is func(*replicas.Node) bool) (n replicas.Node, ok bool) {
 	return all[i], true
 }
 
-// isSelf reports whether a node is the one that is asked.
+// isSelf reports whether a node is this one.
 func (a *API) isSelf(n *replicas.Node) bool { return n.Name == a.Node }
 
 // knows reports whether there is a vhost, here or at another node.

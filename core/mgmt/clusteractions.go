@@ -33,7 +33,7 @@ func (c *request) withBody(o object) {
 	c.r = &r
 }
 
-// shardChange is an order about a shard.
+// shardChange is an order to transfer a shard.
 type shardChange struct {
 	shard uint32
 	to    replicas.Node
@@ -165,7 +165,8 @@ type replacement struct {
 	step    bool
 }
 
-// readReplacement reads {"address", "number"}, and the step of another node's request. Without a number it is the node's that waits there.
+// readReplacement reads {"address", "number"}, and the step if another node sends the request. Without a number, it is the number of the
+// node that waits at the address.
 func (c *request) readReplacement() (p replacement, err error) {
 	r := c.body()
 	known := []string{"address", "number"}
@@ -202,7 +203,7 @@ func (c *request) readReplacement() (p replacement, err error) {
 	return p, err
 }
 
-// checkVacant refuses to replace a node that runs: it would be shut out for good, in favour of one that was given its address by mistake.
+// checkVacant refuses to replace a running node. It would be shut out for good, in favour of a node that was given its address by mistake.
 func (a *API) checkVacant(p *replacement) error {
 	v := a.view()
 	for _, n := range v.Nodes {
@@ -252,8 +253,8 @@ func adviceAbout(v *replicas.View, address string) string {
 	return ": start the node there with its data folder; or, only if that is lost, with an empty one and the addresses of the cluster, and repeat this"
 }
 
-// checkWaits refuses a number that is neither that of a node which waits at the address nor of the one that has the seat, as after an
-// earlier request: the node there would be shut out, in favour of one that does not exist.
+// checkWaits refuses a number that belongs neither to a node that waits at the address nor to the node with the seat, which may have got it
+// by an earlier request. With such a number, the node there would be shut out in favour of one that does not exist.
 func (a *API) checkWaits(p *replacement) error {
 	v := a.view()
 	var waiting []string
@@ -275,7 +276,7 @@ func (a *API) checkWaits(p *replacement) error {
 	return conflict("number is %d, which does not wait at '%.200s': the nodes that wait there have %s", p.number, p.address, strings.Join(waiting, ", "))
 }
 
-// awaited reports whether a node is not taken in by all shards yet.
+// awaited reports whether some shard has not yet taken a node in.
 func awaited(v *replicas.View, id wlog.NodeID) bool {
 	return slices.ContainsFunc(v.Shards, func(s replicas.Shard) bool { return len(s.Voters) > 0 && !slices.Contains(s.Voters, id) })
 }
@@ -328,8 +329,8 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 	return c.reply(object{{"address", p.address}, {"number", numberText(p.number)}, {"shards", done}})
 }}
 
-// checkMajority refuses a replacement for which too few nodes are there, before it has shut out a node that may come back with its data and
-// would make them a majority.
+// checkMajority refuses a replacement while there is no majority. Otherwise it would shut out a node that may come back with its data, and
+// then would make the majority.
 func (c *request) checkMajority() error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), freshTime)
 	defer cancel()
@@ -345,7 +346,7 @@ func (c *request) checkMajority() error {
 	return nil
 }
 
-// admitAtAll has the new node admitted by all that live.
+// admitAtAll has all live nodes admit the new one.
 func (c *request) admitAtAll(e *endpoint, p *replacement) error {
 	if err := c.api.Replicas.Admit(c.r.Context(), p.address, p.number); err != nil {
 		return unchanged(p.address, err)
@@ -362,7 +363,7 @@ func (c *request) admitAtAll(e *endpoint, p *replacement) error {
 	return nil
 }
 
-// replaceIn has the new node taken in by the owner of a shard.
+// replaceIn has the owner of a shard take the new node in.
 func (c *request) replaceIn(e *endpoint, p *replacement, shard uint32) error {
 	owner, err := c.ownerOf(shard)
 	if err != nil {
@@ -381,7 +382,7 @@ func (c *request) step(n replicas.Node, e *endpoint) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // all that counts was read
+	defer func() { _ = answer.Body.Close() }() // the answer was read
 	if answer.StatusCode < http.StatusMultipleChoices {
 		return nil
 	}
@@ -445,7 +446,7 @@ func (a *API) awaitedIn(shard uint32, id wlog.NodeID) string {
 		for _, p := range v.Shards[i].Peers {
 			n, member := a.memberOf(p.Node)
 			switch {
-			case !member: // the former
+			case !member: // the former node
 			case !p.Active || !n.Up:
 				why = append(why, n.Name+" does not answer")
 			case p.Node == id && p.Silent:

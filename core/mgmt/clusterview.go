@@ -231,8 +231,8 @@ func (v *shardView) caughtUp(id wlog.NodeID) bool {
 	return v.active(id) && (p == nil || p.Lag == 0)
 }
 
-// active reports whether a node counts for the shard's majority now: it is the owner, or has answered it since the owner looked last, or
-// says itself that it follows it. The owner alone does not know for a moment each time it looks.
+// active reports whether a node counts for the shard's majority now: it is the owner, or the owner has an answer of it since it last
+// looked, or the node itself says that it follows the owner. Just after each look, the owner alone does not know.
 func (v *shardView) active(id wlog.NodeID) bool {
 	if v.owner == nil || id == v.by {
 		return v.owner != nil
@@ -242,7 +242,8 @@ func (v *shardView) active(id wlog.NodeID) bool {
 	return p != nil && p.Voter && (p.Active || follows)
 }
 
-// stuck reports whether a node that answers takes no entries now: its disk is full, say. It could not confirm anything in place of another.
+// stuck reports whether a node answers but takes no entries now, for example because its disk is full. It could not confirm entries in
+// place of another node.
 func (v *shardView) stuck(id wlog.NodeID) bool {
 	p := v.peer(id)
 	return p != nil && !p.Silent && p.Lag > 0 && (p.State == "probe" || p.State == "snapshot")
@@ -328,7 +329,7 @@ const (
 	mirrorCritical = "There are classic mirrored queues without online synchronised mirrors"
 )
 
-// checked is the scope of checks that need the views of all nodes: whether the others could do without this one.
+// checked is the scope of checks that need the views of all nodes: whether the other nodes could do without this one.
 func checked(reason string, lost func(a *API, v *shardView, others int) bool) scope {
 	return scope{name: "the node that is asked", part: func(*request) {}, answer: func(c *request, _ *endpoint) error {
 		g, err := c.gather(question{})

@@ -18,8 +18,8 @@ type connLimiter struct {
 
 	mu     sync.Mutex // guards the fields below
 	conns  map[net.Conn]connState
-	closed int       // since it was logged last
-	logged time.Time // when that was
+	closed int       // since the last log line
+	logged time.Time // of that line
 }
 
 // connState says since when a connection is idle or busy.

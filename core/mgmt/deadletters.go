@@ -62,28 +62,28 @@ func (c *request) flowLimit() (int, error) {
 // flowKey is the key of the rates of a queue's dead letters.
 type flowKey struct{ mailbox *queue.Mailbox }
 
-// flows are the graphs that were made last: many pages may look at the same ones.
+// flows are the latest graphs. Many pages may show the same ones.
 type flows struct {
 	mu  sync.Mutex // guards all; held while a graph is made, so that other requests wait for it
 	all map[*vhost.VHost]*flowOfVHost
 }
 
-// flowOfVHost is where dead letters of a vhost go. It does not change once it is in flows.
+// flowOfVHost is the graph of a vhost's dead letters. It does not change once it is in flows.
 type flowOfVHost struct {
 	at         hook.Instant  // when it was made
-	took       time.Duration // with reading the events
+	took       time.Duration // including the time for reading events
 	complete   bool
 	components []*flow.Component
 }
 
 const (
-	// flowShare is which part of a processor graphs may take: one is shown for so many times as long as it took to make.
+	// flowShare limits the processor time for graphs: a graph is shown for so many times as long as it took to make.
 	flowShare = 50
 	// flowForgotten is how long a graph is kept without requests; the next request for any graph drops it.
 	flowForgotten = time.Minute
 )
 
-// of returns where dead letters of vhosts go, and when the oldest of it was made.
+// of returns the graphs of vhosts, and the time of the oldest.
 func (fs *flows) of(a *API, vhosts []*vhost.VHost) (all []*flow.Component, complete bool, at hook.Instant) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

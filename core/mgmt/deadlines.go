@@ -45,7 +45,7 @@ func (c *request) checkBuckets() error {
 	return err
 }
 
-// bucketsOf returns how many buckets a histogram is to have, and refuses parameters that a reader of deadlines has not.
+// bucketsOf returns the number of buckets of a histogram, and refuses parameters that histograms do not have.
 func bucketsOf(q url.Values) (int, error) {
 	if err := onlyParameters(q, []string{"buckets", "columns"}); err != nil {
 		return 0, err

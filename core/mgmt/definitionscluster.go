@@ -189,8 +189,8 @@ func (i *clusterImport) checkUnchosen() error {
 	return nil
 }
 
-// loadModules loads the expiry policies of the file that are new, whether the client waits for it or not: they go away again only if it is
-// known which they are.
+// loadModules loads the expiry policies of the file that are new. It does so even if the client has left, because they can be unloaded
+// again only if the names of all loaded ones are known.
 func (i *clusterImport) loadModules(registrar replicas.Node) error {
 	loading := *i
 	loading.goOn()
@@ -287,7 +287,7 @@ func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([
 	if err != nil {
 		return nil, c.unforwarded(n, importTimeout, err)
 	}
-	defer func() { _ = answer.Body.Close() }()                                         // all that counts was read
+	defer func() { _ = answer.Body.Close() }()                                         // the answer was read
 	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody+6*int64(len(body)))) // it may quote the whole file, escaped
 	if err != nil {
 		return nil, c.unforwarded(n, importTimeout, err)
@@ -303,7 +303,7 @@ func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([
 	return nil, &failure{answer.StatusCode, code, valueOf(o, "reason")}
 }
 
-// unload takes away the expiry policies that were loaded for an import which was refused.
+// unload unloads the expiry policies that were loaded for an import that was refused.
 func (i *clusterImport) unload() {
 	if len(i.added) == 0 {
 		return

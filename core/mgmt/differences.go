@@ -21,7 +21,7 @@ type Lab interface {
 	// Activate puts a shadow in force: as the next version of the policy that it runs beside or, beside another strategy, as a policy of
 	// its own name. Its warnings are about loading the module.
 	Activate(name string, recompute bool) (warnings []string, err error)
-	// Back puts the version of a policy in force that it had before.
+	// Back puts the previous version of a policy in force.
 	Back(name string, recompute bool) (warnings []string, err error)
 	// Strategies returns the expiry strategies that queues can choose, and the one of queues that choose none.
 	Strategies() (names []string, standard string)
@@ -29,7 +29,7 @@ type Lab interface {
 
 // Differences are the latest messages on which a shadow disagreed.
 type Differences struct {
-	Compared, Differing uint64 // messages, all of them
+	Compared, Differing uint64 // numbers of messages
 	PerSecond           int    // messages that are remembered in a second
 	Latest              []Difference
 }

@@ -29,7 +29,7 @@ func effectiveSettings(cfg *queue.Config) []object {
 		}
 		from := "operator_policy"
 		switch value, ok := cfg.Settings(key); {
-		case !ok: // the key is unknown to the plugins that are there, or not for queues of this type
+		case !ok: // no present plugin knows the key, or queues of this type do not have it
 			from = ""
 		case hasArgument && reflect.DeepEqual(value, argument):
 			from = "argument"

@@ -90,7 +90,7 @@ func (r *eventReader) Renew() bool {
 	return r.renew() && r.mayFollow()
 }
 
-// MaySee implements [events.Reader]. Everybody sees alarms; other events that are about no vhost are for the tag monitoring.
+// MaySee implements [events.Reader]. Every user sees alarms; other events without a vhost are for the tag monitoring.
 func (r *eventReader) MaySee(e *telemetry.Event) bool {
 	switch {
 	case isMonitor(r.user):

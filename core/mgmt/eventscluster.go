@@ -28,7 +28,7 @@ import (
 const afterHeader = "Curfew-Events-After"
 
 const (
-	// reopenAfter is when the stream of a node that has ended is asked for again.
+	// reopenAfter is the pause before the stream of a node that has ended is opened again.
 	reopenAfter = 2 * time.Second
 	// gatherFirst and gatherNext are how long events are collected before they are put in order and written.
 	gatherFirst = 250 * time.Millisecond
@@ -211,7 +211,7 @@ func (s *clusterStream) batch(ctx context.Context, first nodeEvent, came <-chan 
 	return all
 }
 
-// write writes events. Of the first ones, no more than the reader wants of the past.
+// write writes events. At the start of the stream, it leaves out older events beyond the history that the reader wants.
 func (s *clusterStream) write(all []nodeEvent) {
 	skip := 0
 	if s.history > 0 {
@@ -386,7 +386,7 @@ func (s *clusterStream) open(ctx context.Context, n replicas.Node, to *url.URL) 
 	return answer.Body, answer.Header.Get(afterHeader), nil
 }
 
-// holder returns the node that has a seat now: the one that had it when the stream began may have been replaced.
+// holder returns the node that has a seat now. The node that had it when the stream began may have been replaced.
 func (s *clusterStream) holder(seat int) replicas.Node {
 	if n, ok := s.api.member(s.nodes[seat].Name); ok {
 		return n

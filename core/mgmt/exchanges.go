@@ -53,7 +53,7 @@ func scheduleOf(r exchangeRef) object {
 // exchangeName returns the exchange that the path names.
 func (c *request) exchangeName() string { return fromPath(c.vars["exchange"]) }
 
-// fromPath returns the name of an exchange that paths name like that: the default exchange, which has none, is amq.default there.
+// fromPath returns the name of an exchange from a path, where the default exchange, which has no name, is amq.default.
 func fromPath(name string) string {
 	if name == "amq.default" {
 		return ""

@@ -37,7 +37,7 @@ var (
 	errNoVHost  = &failure{http.StatusNotFound, "not_found", "vhost_not_found"}
 )
 
-// failureOf returns the answer for an error; nil if no client has caused it.
+// failureOf returns the answer for an error; nil for an error of the broker's own.
 func failureOf(err error) *failure {
 	f := failureOfLast(err)
 	if f == errElsewhere && errors.Is(err, definitions.ErrPartly) {
@@ -120,7 +120,7 @@ func moved(mayBeDone bool) *failure {
 	return errElsewhere
 }
 
-// broken returns the failure of a request to which the broker's own failure is the answer: a log has failed.
+// broken returns the failure of a request that needs a log which has failed.
 func broken(e *vhost.Error) *failure {
 	text := e.Text
 	if e.MayBeDone() {

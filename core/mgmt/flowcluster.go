@@ -6,13 +6,13 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
-// flowed is the scope of where dead letters go.
+// flowed is the scope of the graph of dead letters.
 var flowed = scope{name: "all nodes, merged", part: func(c *request) { c.query.columns, c.query.needs = nil, nil }, answer: func(c *request, e *endpoint) error {
 	limit, _ := c.flowLimit() // which checkFlow has checked
 	return objects(func(parts []object) object { return mergeFlow(parts, limit) }).answer(c, e)
 }}
 
-// mergeFlow joins graphs, which have no vhost in common. Of more edges than are wanted, the busiest stay.
+// mergeFlow joins graphs. No vhost is in two of them. If there are too many edges, the busiest stay.
 func mergeFlow(parts []object, limit int) object {
 	o := parts[0]
 	left, _ := valueOf(o, "left_out").(object)

@@ -25,7 +25,7 @@ const (
 // passedHeaders are the headers that go to the node that answers. Other headers are for the asked node only.
 var passedHeaders = []string{"Accept", "Content-Type", "Last-Event-Id", "X-Reason"}
 
-// returnedHeaders are the headers of another node's answer that the client gets. The others are made by the node that was asked.
+// returnedHeaders are the headers of another node's answer that the client gets. The asked node makes all others itself.
 var returnedHeaders = []string{
 	"Allow", "Content-Disposition", "Content-Type", "Location", "Retry-After", staleHeader, unreachableHeader, missingHeader, "X-Accel-Buffering",
 }
@@ -101,8 +101,8 @@ func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
 	return answer, nil
 }
 
-// patience bounds how long a node may take to answer. The time that a client takes to send its body is the client's: it counts from the last
-// bytes of that. Any goroutine may use it.
+// patience bounds how long a node may take to answer. It counts from the last byte of the client's body, because the client may take its
+// time to send that. Any goroutine may use it.
 type patience struct {
 	most time.Duration
 
@@ -115,7 +115,7 @@ func newPatience(most time.Duration, over func()) *patience {
 	return &patience{most: most, late: time.AfterFunc(most, over)}
 }
 
-// again begins to wait anew, unless that is over.
+// again restarts the wait, unless it is over.
 func (p *patience) again() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func (p *patience) again() {
 	}
 }
 
-// end reports whether it was not over yet.
+// end ends the wait, and reports whether it was not over yet.
 func (p *patience) end() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +148,7 @@ func (a *arriving) Read(b []byte) (int, error) {
 // nodeSilence is how long a node may say nothing in the middle of an answer.
 const nodeSilence = 45 * time.Second
 
-// forwardTime is how long a forwarded request may take until there is an answer: longer than the broker waits for itself.
+// forwardTime is how long a forwarded request may wait for an answer: longer than a node waits for its own operations.
 const forwardTime = operationTimeout + 5*time.Second
 
 // unforwarded returns the answer for a request that another node has not answered.
@@ -189,7 +189,7 @@ func (c *request) outgoing(ctx context.Context, method string, to *url.URL, body
 // passOn passes another node's answer on. If that answer breaks off, it breaks off its own, too, so that the client does not take it for
 // complete.
 func (c *request) passOn(answer *http.Response, e *endpoint) error {
-	defer func() { _ = answer.Body.Close() }() // all that counts was read
+	defer func() { _ = answer.Body.Close() }() // the answer was read
 	if answer.StatusCode < http.StatusOK || answer.StatusCode > 599 {
 		return fmt.Errorf("another node answered with status %d", answer.StatusCode)
 	}
@@ -212,7 +212,7 @@ func copyHeader(to, from http.Header) {
 	}
 }
 
-// streamCheck is how often at most it is checked that the reader of another node's stream is still logged in here.
+// streamCheck is the least time between two checks that the reader of another node's stream is still logged in here.
 const streamCheck = time.Second
 
 // passStream answers with a stream of another node, as long as the user may read it. That node bounds how many there are. It ends with the

@@ -19,7 +19,8 @@ const (
 	// partTime is how long another node may take until its part of an answer begins, and partLength until it ends.
 	partTime   = 5 * time.Second
 	partLength = 20 * time.Second
-	// maxPart limits one node's part of an answer, in bytes: it is in memory as a whole, because only then it is known to be complete.
+	// maxPart limits one node's part of an answer, in bytes: the part is in memory as a whole, because only its end shows that it is
+	// complete.
 	maxPart = 256 << 20
 )
 
@@ -48,7 +49,7 @@ type question struct {
 	long   bool // parts may be longer than maxHeld: the rest is read while the answer is written
 	keys   bool // of a list, only the sort keys of its rows are wanted
 
-	// By node; nodes that are not in them have none.
+	// By node; a node without an entry has none.
 	ranges  map[string]rows.Range // rows of a list that are wanted
 	without map[string]string     // shards that are taken from other parts
 }

@@ -107,7 +107,7 @@ func (h *holding) readWhole(ctx context.Context) error {
 // errGathers is the failure of a request that has waited too long for others.
 var errGathers = &failure{http.StatusServiceUnavailable, "busy", "too many requests at a time are answered by all nodes: ask again"}
 
-// take waits for a place among the requests, unless one is taken.
+// take takes one of the places, unless the request has one, and waits until one is free.
 func (h *holding) take(ctx context.Context, places chan struct{}, taken *bool) error {
 	if *taken {
 		return nil
@@ -124,14 +124,14 @@ func (h *holding) take(ctx context.Context, places chan struct{}, taken *bool) e
 	}
 }
 
-// isRefused reports whether the request has waited in vain: parts are missing because of other requests, and not of their nodes.
+// isRefused reports whether the request has waited in vain. Then parts are missing because of other requests, not because of their nodes.
 func (h *holding) isRefused() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.refused
 }
 
-// add has a stream closed at the end.
+// add registers a stream to be closed at the end.
 func (h *holding) add(s io.Closer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

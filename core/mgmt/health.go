@@ -46,7 +46,7 @@ func (a *API) alarmDetails(alarms []string) []object {
 }
 
 // checkVHosts always passes in a single broker, which does not start if it cannot recover a vhost or a definition. In a cluster it fails
-// while somebody has to own a vhost.
+// while a vhost has no owner.
 func (a *API) checkVHosts(c *request) error {
 	if !a.clustered() {
 		return c.passed()
@@ -71,7 +71,8 @@ func (a *API) checkRegistry(c *request) error {
 	return c.passed()
 }
 
-// checkSingle always passes in a single broker: no other depends on it. In a cluster it is this node's part of [checked].
+// checkSingle always passes in a single broker, because no other node depends on it. In a cluster it answers with this node's part of
+// [checked].
 func (*API) checkSingle(c *request) error {
 	if c.part {
 		return c.sendView()
@@ -95,7 +96,7 @@ func (a *API) checkPort(c *request) error {
 	return c.failed("No active listener", member{"missing", asked}, member{"ports", ports})
 }
 
-// protocolNames are clients' names for protocols, and the listeners' ones.
+// protocolNames maps clients' names for protocols to the listeners' names.
 var protocolNames = map[string]string{
 	"amqp091": "amqp", "amqp0.9.1": "amqp", "amqp-0-9-1": "amqp", "amqp0-9-1": "amqp",
 	"amqps": "amqp/ssl", "amqp091/ssl": "amqp/ssl",

@@ -86,7 +86,7 @@ func (h *holder) look(fn func(q *queue.Queue)) error {
 	return h.turn(func(q *queue.Queue, _ hook.Instant) { fn(q) })
 }
 
-// turn is look for changes that need not be durable yet.
+// turn is look, for changes that need not be durable when it returns.
 func (h *holder) turn(fn func(q *queue.Queue, now hook.Instant)) error {
 	var stopped *queue.StoppedError
 	err := h.mailbox.Do(func(q *queue.Queue, now hook.Instant) {
@@ -201,12 +201,12 @@ func (a *API) cancelMany(c *request, h *holder) error {
 	return c.reply(o)
 }
 
-// selection is which messages are to be cancelled.
+// selection says which messages are to be cancelled.
 type selection struct {
 	before  hook.Instant // released before it
 	key     string
 	anyKey  bool
-	entered hook.Instant // and that entered at or before it
+	entered hook.Instant // and that entered no later
 }
 
 // readSelection refuses parameters that it does not know: without them, everything would be cancelled.
@@ -231,7 +231,7 @@ func (c *request) readSelection() (s selection, err error) {
 	return s, nil
 }
 
-// scanPart is how many held messages are looked at in one turn of their queue.
+// scanPart is the number of held messages that one turn of their queue looks at.
 const scanPart = 256
 
 // next returns the selected messages of the next part, and where the one after it begins.

@@ -52,7 +52,7 @@ func parseCursor(s string) (duePosition, error) {
 	return duePosition{hook.Instant(binary.BigEndian.Uint64(b)), queue.Ref(binary.BigEndian.Uint64(b[8:]))}, nil
 }
 
-// heldQuery is which held messages a client wants to see.
+// heldQuery says which held messages a client wants to see.
 type heldQuery struct {
 	from       duePosition
 	count      int
@@ -117,7 +117,8 @@ func (a *API) listHeld(c *request, h *holder) error {
 	return nil
 }
 
-// findHeld collects a page in parts between which the queue does other things, until it is full or the search takes too long.
+// findHeld collects a page, until it is full or the search takes too long. It works in parts, so that the queue can do other things between
+// them.
 func (a *API) findHeld(h *holder, q *heldQuery) (heldPage, error) {
 	p := heldPage{items: []object{}, next: q.from, more: true, complete: true}
 	for began := a.Clock(); p.more && len(p.items) < q.count; runtime.Gosched() {

@@ -37,8 +37,8 @@ func (*API) auth(c *request) error {
 	return c.reply(object{{"enable_uaa", false}, {"oauth_enabled", false}, {"uaa_client_id", ""}, {"uaa_location", ""}})
 }
 
-// nothing answers with an empty list, never in pages: there is nothing that plugins could extend, logins are not counted by
-// address, and no feature is deprecated.
+// nothing answers with an empty list, without pages: plugins cannot extend anything, logins are not counted by address, and no feature is
+// deprecated.
 func (*API) nothing(c *request) error {
 	c.query = query{}
 	return listObjects(c, nil)

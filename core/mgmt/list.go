@@ -13,8 +13,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/rows"
 )
 
-// listing is a list to answer with, of a node's items. Their objects are made when they are needed: there may be a hundred thousand items, and
-// most requests ask for one page.
+// listing is a list of a node's items to answer with. An item's object is made only when it is needed: there may be a hundred thousand
+// items, and most requests ask for one page.
 type listing[T any] struct {
 	items  []T
 	object func(T) object
@@ -24,15 +24,15 @@ type listing[T any] struct {
 	vhost func(T) string
 	// field returns a member without making the object, for sorting; ok is false if it cannot. nil means that it never can.
 	field func(item T, name string) (value any, ok bool)
-	// timely are members that are absent more often than not. Items without the one that the list is sorted by come last in either
-	// direction; without other members they are the lowest, as in RabbitMQ.
+	// timely are members that most items lack. Items without the sort key come last in either direction if it is one of these; otherwise
+	// they count as the lowest, as in RabbitMQ.
 	timely []string
 
 	total, filtered int   // items, and items with names that pass
 	keys            []any // of the sorted items; nil = they are in their own order
 }
 
-// listObjects answers with objects. Their names are their members of that name, if they have one.
+// listObjects answers with objects. Their names are their members "name", if they have one.
 func listObjects(c *request, all []object) error {
 	l := listing[object]{items: all, object: func(o object) object { return o }, vhost: func(o object) string { return textIn(o, "vhost") }}
 	if len(all) > 0 {
@@ -169,7 +169,7 @@ func (l *listing[T]) rows(from, to int) func() (*rows.Row, error) {
 	}
 }
 
-// render returns the object of a row: of an own item, or of another node's, which is one.
+// render returns the object of a row: it is made of an own item; a row of another node is an object already.
 func (l *listing[T]) render(r *rows.Row) object {
 	if own, ok := r.Value.(*T); ok {
 		return l.object(*own)

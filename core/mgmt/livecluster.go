@@ -15,11 +15,11 @@ import (
 // The asked node makes the live views of a cluster, each second, from its own state and the states of the other nodes. Its readers share
 // them like the views of a single broker. Nodes send the sort keys of their rows, so that the asked node can put a page together.
 
-// partParameter is the parameter by which the readers of views know that a state is merged with others: pages begin at the first row. Requests
-// cannot have it.
+// partParameter tells the readers of parameters that the state is merged with others, so that pages begin at the first row. Requests cannot
+// have it.
 const partParameter = "\x00part"
 
-// watched is the scope of live views: they are put together where they are asked for.
+// watched is the scope of live views: the asked node puts them together.
 var watched = scope{name: "all nodes, merged", answer: (*request).handle, part: func(*request) {}}
 
 // merges reports whether the view is to be put together from the states of all nodes.
@@ -128,7 +128,7 @@ func mergeStates(view string, states []object, q url.Values) object {
 	return o
 }
 
-// mergeNow adds up how the nodes are.
+// mergeNow adds up the states of the nodes.
 func mergeNow(o object, others []object) object {
 	for _, other := range others {
 		for _, name := range []string{"totals", "counts", "rates"} {
@@ -176,7 +176,7 @@ func unionAlarms(a, b any) []object {
 	return all
 }
 
-// worstLateness sets each lateness to that of the node which is later: quantiles cannot be added.
+// worstLateness sets each lateness to the higher one of two nodes: quantiles cannot be added.
 func worstLateness(o, other object) object {
 	for _, name := range []string{"lateness", "overstay"} {
 		theirs, ok := valueOf(other, name).(object)

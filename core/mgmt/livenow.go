@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// readNow reads the parameters of the view now, which has none of its own.
+// readNow reads the parameters of the view now: there are none.
 func readNow(a *API, _ url.Values) (func(*watcher) maker, error) {
 	return func(w *watcher) maker {
 		of := newPresent(w)
@@ -30,7 +30,7 @@ type present struct {
 
 func newPresent(w *watcher) *present { return &present{see: w.sees(), watch: w.watches()} }
 
-// now is how the broker is, for a user.
+// now is the state of the broker for a user.
 func (a *API) now(w *watcher, of *present) object {
 	var totals live.Totals
 	var next any

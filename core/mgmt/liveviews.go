@@ -81,7 +81,7 @@ func (a *API) live(c *request) error {
 	if after := c.query.raw.Get("after"); s.LastID == "" {
 		s.LastID = after
 	}
-	if _, err := a.views.Once(&spec); err != nil { // before the header, which cannot say so
+	if _, err := a.views.Once(&spec); err != nil { // before the header, after which errors cannot be reported
 		return err
 	}
 	s.Run(c.r.Context())
@@ -159,7 +159,7 @@ func (w *watcher) spec() live.Spec {
 		key.WriteString("\x00in all")
 	} else {
 		key.WriteString("\x00in these")
-		for _, v := range w.visible() { // a vhost that was deleted and created again is another one; the view keeps these from becoming the same
+		for _, v := range w.visible() { // a vhost that was deleted and created again has another address; the view keeps the old one from being reused
 			fmt.Fprintf(&key, " %p", v)
 		}
 	}

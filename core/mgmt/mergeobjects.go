@@ -74,7 +74,7 @@ func (g *gathering) listWhole(own []object) error {
 	return listObjects(g.request, all)
 }
 
-// lists reads the parts that are lists, in the place of this node's has own, and leaves out others.
+// lists reads the parts that are lists, and leaves out others. This node's part is own.
 func (g *gathering) lists(own []object) (all [][]object) {
 	for i := range g.parts {
 		p := &g.parts[i]
@@ -132,7 +132,7 @@ func (g *gathering) vhosts(parts [][]object) []object {
 			all, there[name] = append(all, o), true
 			continue
 		}
-		owner, _ := g.api.Placements.OwnerOf(name) // two nodes take themselves for it
+		owner, _ := g.api.Placements.OwnerOf(name) // two nodes believe to own the vhost
 		state, _ := valueOf(o, "cluster_state").(object)
 		if n, ok := g.api.memberOf(owner); ok && valueOf(state, n.Name) != nil {
 			all[slices.IndexFunc(all, func(x object) bool { return nameOf(x) == name })] = o
@@ -217,7 +217,7 @@ func addValues(a, b any) any {
 	return f + g
 }
 
-// numeral returns a value as a number of JSON. The methods of one that is no number fail.
+// numeral returns a value as a JSON number. If the value is none, the methods of the result fail.
 func numeral(v any) json.Number {
 	if n, ok := v.(json.Number); ok {
 		return n

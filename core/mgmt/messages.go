@@ -88,7 +88,7 @@ func showProperties(raw []byte) (any, error) {
 	return o, nil
 }
 
-// checkPublishers refuses a message while publishers are blocked: HTTP must be no way around that.
+// checkPublishers refuses a message while publishers are blocked: HTTP must not be a way around that.
 func (c *request) checkPublishers() error {
 	for _, alarm := range c.api.Alarms() {
 		if alarm == probe.Draining {
@@ -139,7 +139,7 @@ func (c *request) mayWrite() error {
 	return nil
 }
 
-// publishFailure returns an error as RabbitMQ words it here: every one is a bad request.
+// publishFailure returns an error with RabbitMQ's words for this request, which make every error a bad request.
 func publishFailure(err error) error {
 	e, ok := errors.AsType[*amqp.Error](err)
 	if !ok || e.Code == amqp.ReplyInternalError || e.Code == amqp.ReplyConnectionForced {
@@ -166,7 +166,7 @@ func readPayload(r *jsonobj.Reader) []byte {
 	}
 }
 
-// fetching is which messages of a queue a client wants, and how.
+// fetching says which messages of a queue a client wants, and how.
 type fetching struct {
 	count    int64
 	mode     ackMode
@@ -188,8 +188,8 @@ const (
 // request may ask for millions of messages without their bodies.
 const maxFetched = 64 << 20
 
-// shownSize estimates how much memory it takes to show a message and a part of its body. Headers take many times more as JSON than
-// in the message, where a field may have two bytes.
+// shownSize estimates the memory for showing a message and a part of its body. Headers take many times more memory as JSON than in the
+// message, where a field may have two bytes.
 func shownSize(props, part []byte) int { return 1<<10 + 16*len(props) + len(part) }
 
 func readFetching(r *jsonobj.Reader) fetching {
@@ -230,7 +230,7 @@ func (*API) fetch(c *request) error {
 	})
 }
 
-// fetchFailure returns an error as RabbitMQ words it here: with the name of its code.
+// fetchFailure returns an error with RabbitMQ's words for this request, which begin with the name of its code.
 func fetchFailure(err error) error {
 	f := failureOf(err)
 	if e, ok := errors.AsType[*amqp.Error](err); ok && f != nil && f.status < http.StatusInternalServerError {
@@ -239,8 +239,7 @@ func fetchFailure(err error) error {
 	return err
 }
 
-// fetch gets messages, up to maxFetched. It requeues them only when all have been fetched: otherwise the first one would come
-// again and again.
+// fetch gets messages, up to maxFetched. It requeues them only after the last one: otherwise it would get the first one again and again.
 func (d internalClient) fetch(ctx context.Context, queue string, q *fetching) ([]object, error) {
 	if err := jsonobj.CheckName("queue", queue); err != nil {
 		return nil, err

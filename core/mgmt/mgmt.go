@@ -59,7 +59,7 @@ type Options struct {
 	Metrics http.Handler
 	// Plugins are the names of the chain's plugins, in the order in which queues ask them.
 	Plugins []string
-	// LogLevel is the least level that is logged; nil = it cannot be set.
+	// LogLevel is the lowest level of lines that are logged; nil = it cannot be set.
 	LogLevel *slog.LevelVar
 	// Drain empties the broker before it is stopped; nil = nothing does.
 	Drain *drain.Drain
@@ -158,7 +158,7 @@ type API struct {
 
 	simulating chan struct{} // has an element for each simulation that runs
 	parts      *gatherMemory
-	deep       int // up to so many items, nodes send all until the end of a page
+	deep       int // up to this item, nodes send all rows until the end of a page
 
 	patience, silence time.Duration // see send, and passOn
 }
@@ -248,7 +248,7 @@ func open(w http.ResponseWriter, r *http.Request, status int, body object) {
 	writeObject(w, status, body)
 }
 
-// Starting answers in place of an API while its broker starts: the process lives, and there is nothing else to ask it.
+// Starting answers in place of an API while its broker starts. It can only say that the process lives.
 func Starting() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header(), r)

@@ -53,7 +53,8 @@ func (c *request) checkUnused(name string) error {
 	return nil
 }
 
-// modulesTime is how long a step of an import waits for the expiry policies of the file: a large one of Go's can be compiled for a minute.
+// modulesTime is how long a step of an import waits for the expiry policies of the file: compiling a large module of Go's can take a
+// minute.
 const modulesTime = 2 * time.Minute
 
 // loadedModule is a policy as the list of policies shows it.
@@ -65,7 +66,8 @@ type loadedModule struct {
 	RolledBack                 string `json:"rolled_back"` // digest of a version that failed here
 }
 
-// is reports whether a policy is as in a file, or will not become that: the configuration of this node has it, or that version was tried.
+// is reports whether a policy is as in a file, or will never be: this node's configuration has a policy of that name, or the file's version
+// has failed here.
 func (m *loadedModule) is(want *definitions.Module) bool {
 	have := definitions.Module{Digest: m.Digest, Config: m.Config, Grants: m.Grants, Fuel: m.Fuel, OnError: m.OnError}
 	version := want.Digest

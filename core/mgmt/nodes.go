@@ -100,7 +100,7 @@ func (a *API) clusterLinks() []object {
 	return all
 }
 
-// addressOf returns the members of an address; none if it is not known.
+// addressOf returns the members for an address; none if the address is unknown.
 func addressOf(name string, a netip.AddrPort) object {
 	if !a.IsValid() {
 		return nil

@@ -39,7 +39,7 @@ func (c *request) sees() func(*vhost.VHost) bool {
 	return func(v *vhost.VHost) bool { return seen[v] }
 }
 
-// watches returns a function that says which vhosts the totals of a live view are about: all for a monitor, as in an overview.
+// watches returns a function that selects the vhosts in the totals of a live view: all for a monitor, as in an overview.
 func (c *request) watches() func(*vhost.VHost) bool {
 	if c.vhost != nil || !isMonitor(c.user) {
 		return c.sees()

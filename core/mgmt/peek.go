@@ -20,7 +20,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// peeking is which messages of a queue a client wants to see, and how.
+// peeking says which messages of a queue a client wants to see, and how.
 type peeking struct {
 	byDeadline bool
 	state      queue.MessageState // with hasState
@@ -34,7 +34,7 @@ type peeking struct {
 // position is a message in a list, by its place in the queue or by its deadline.
 type position struct {
 	ref      queue.Ref
-	deadline hook.Instant // with order=deadline; the last instant there is for messages that have none
+	deadline hook.Instant // with order=deadline; noDeadline for messages without one
 }
 
 const (
@@ -199,7 +199,7 @@ func (k *peek) run() (stopped error, err error) {
 	return k.showByDeadline(end)
 }
 
-// full reports whether the page is.
+// full reports whether the page is full.
 func (k *peek) full() bool { return !k.byDeadline && (len(k.shown) >= k.count || k.size >= maxFetched) }
 
 // next looks at the next part of the queue.
@@ -345,7 +345,7 @@ func set(o object, name string, value any) {
 	}
 }
 
-// findLeaving corrects the state of shown messages, from one on, that wait to be dead-lettered.
+// findLeaving corrects the state of shown messages, from index from on, that wait to be dead-lettered.
 func (k *peek) findLeaving(q *queue.Queue, from int) {
 	taken := map[queue.Ref]*peeked{}
 	for i := range k.shown[from:] {

@@ -13,7 +13,7 @@ import (
 const (
 	// someApplied is how many queues are listed with the effects of policies on them.
 	someApplied = 100
-	// appliedEvery is after how many queues a request is looked at, which may have ended.
+	// appliedEvery is the number of queues between two checks that the request has not ended.
 	appliedEvery = 1024
 )
 

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// profilesRoot is where profiles of the process are, in the formats of package net/http/pprof. That package would register itself with
-// every server of the process, and lets a profile last for as long as the client says.
+// profilesRoot is the path below which the profiles of the process are, in the formats of package net/http/pprof. That package is not used,
+// because it registers itself with every server of the process, and lets a profile last for as long as the client says.
 const profilesRoot = "/debug/pprof/"
 
-// The times of profiles that last, in seconds.
+// The lengths of profiles, in seconds.
 const (
 	profileSeconds    = 30
 	maxProfileSeconds = 60

@@ -32,7 +32,7 @@ type meter struct {
 const (
 	// forgetAfter is how long a meter is kept without requests.
 	forgetAfter = 10 * time.Minute
-	// current is how long the time between two samples may be, if their rates are to say how it is now. It is longer if the interval is.
+	// current is the longest time between two samples after which their rates count as current. It is longer for long intervals.
 	current = 15 * time.Second
 	// maxMeters limits their memory, some 300 bytes each.
 	maxMeters = 50_000
@@ -70,7 +70,7 @@ func (ms *meters) measure(key any, counts []int64) (rates []float64, known bool)
 	return m.rates, m.over > 0 && m.over <= max(current, 3*ms.interval)
 }
 
-// sample replaces the last sample, from which some time has passed. Slices of rates that callers hold stay unchanged.
+// sample replaces the last sample, after some time has passed. Slices of rates that callers hold stay unchanged.
 func (m *meter) sample(passed time.Duration, counts []int64) {
 	rates := make([]float64, len(counts))
 	for i, n := range counts {
@@ -93,14 +93,14 @@ func (ms *meters) sweep(now hook.Instant) {
 	}
 }
 
-// namedCount is a count with the names of its member and of that of its rate. The names are constants: as values of type any they
-// cost nothing, while others would cost an allocation for each object.
+// namedCount is a count with the names of its member and of its rate's. The names are constants: as values of type any these cost nothing,
+// while other strings would cost an allocation for each object.
 type namedCount struct {
 	name, details any
 	n             int64
 }
 
-// ratesOf returns the rates of counts, in the same order, and whether they say how it is now.
+// ratesOf returns the rates of counts, in the same order, and whether they are current.
 func (ms *meters) ratesOf(key any, counts []namedCount) (rates []float64, known bool) {
 	ns := make([]int64, len(counts))
 	for i, it := range counts {

@@ -40,7 +40,7 @@ type request struct {
 	place     bodyPlace  // of the body in the memory for bodies
 	holding   *holding   // the request's share in the memory for parts; nil = none
 	without   []string   // shards whose vhosts are left out of the answer, because another node's part has them
-	gathering *gathering // the parts of other nodes, with which the answer is joined; nil = it is this node's alone
+	gathering *gathering // the parts of other nodes that join the answer; nil = the answer is this node's alone
 
 	byID map[vhost.Owner]wire.OpenConn // see connectionsByID
 }
@@ -107,13 +107,13 @@ func (c *request) bodyError(err error) error {
 		return err
 	}
 	if late, ok := errors.AsType[net.Error](err); ok && late.Timeout() {
-		c.takeTime(writeTimeout) // the answer's has passed, too
+		c.takeTime(writeTimeout) // the time for the answer has passed, too
 		return &failure{http.StatusRequestTimeout, "request_timeout", "the body of the request did not come in time"}
 	}
 	return badRequest("the body of the request: %v", err)
 }
 
-// takeTime sets until when the answer has to be written, for a request that takes longer than most.
+// takeTime gives the client more time than usual to read the answer.
 func (c *request) takeTime(most time.Duration) {
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(most)) // a server without deadlines, as in tests, needs none
 }
@@ -190,7 +190,7 @@ func (c *request) failureOf(err error) *failure {
 	return f
 }
 
-// popsUp reports whether a refusal asks for a name and a password. Browsers do so by themselves, over any page.
+// popsUp reports whether a refusal may make a browser ask for a name and a password. Browsers do so over any page.
 func (c *request) popsUp() bool {
 	h := c.r.Header
 	switch {
@@ -203,7 +203,7 @@ func (c *request) popsUp() bool {
 	return mode == "" || mode == "navigate"
 }
 
-// realm is RabbitMQ's: some tools send a name and a password to no other.
+// realm is RabbitMQ's: some tools send a name and a password only to it.
 const realm = "RabbitMQ Management"
 
 func writeFailure(w http.ResponseWriter, f *failure) {

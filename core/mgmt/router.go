@@ -25,7 +25,7 @@ type endpoint struct {
 	check   handler       // refuses requests that are wrong, before this node asks another one; nil = there is nothing to check
 	reads   bool          // the handler reads the parameters of lists itself
 	streams bool          // the answer goes on for as long as its reader likes
-	most    time.Duration // how long the answer may take to begin; 0 = about as long as any other
+	most    time.Duration // how long the answer may take to begin; 0 = the usual time
 }
 
 func get(at scope, need access, do handler) endpoint {
@@ -66,7 +66,7 @@ func streaming(e endpoint) endpoint {
 	return e
 }
 
-// lasting is an endpoint whose answer may take so long to begin.
+// lasting is an endpoint whose answer may take this long to begin.
 func lasting(most time.Duration, e endpoint) endpoint {
 	e.most = most
 	return e

@@ -13,7 +13,7 @@ import (
 // scope says which nodes of a cluster answer the requests for an endpoint. In a single broker all have the same effect.
 type scope struct {
 	name string
-	// answer answers at the node that was asked. It may forward the request to others, or ask them for their parts.
+	// answer answers at the asked node. It may forward the request to other nodes, or ask them for their parts.
 	answer func(c *request, e *endpoint) error
 	// part readies a request of another node for this node's part of the answer; nil = there are no parts.
 	part func(*request)
@@ -22,9 +22,9 @@ type scope struct {
 }
 
 var (
-	// here: the node that is asked answers for itself.
+	// here: the asked node answers for itself.
 	here = scope{name: "the node that is asked", answer: (*request).handle}
-	// copied: the node that is asked answers from its copy of the registry.
+	// copied: the asked node answers from its copy of the registry.
 	copied = scope{name: "any node", answer: (*request).answerCopied}
 	// atOwner: the owner of the vhost that the path names.
 	atOwner = atOwnerOf("vhost")
@@ -133,7 +133,7 @@ func (c *request) forwardToOwner(e *endpoint, vhost string) error {
 	}
 	switch {
 	case there && named:
-		c.vhost = v // it may have come a moment ago
+		c.vhost = v // it may have been created a moment ago
 		return e.do(c)
 	case !known && named:
 		return errNotFound
@@ -191,7 +191,7 @@ func (c *request) freshen() {
 func (c *request) forwardToNode(e *endpoint) error {
 	n, ok := c.api.member(c.vars["node"])
 	if !ok || c.api.isSelf(&n) {
-		return e.do(c) // which refuses names of nodes that there are not
+		return e.do(c) // which refuses names that no node has
 	}
 	return c.forward(n, e)
 }
@@ -221,7 +221,7 @@ func (c *request) forwardToFinder(e *endpoint) error {
 	return errNotFound
 }
 
-// forwardToAll lets every node do the same. It fails if some did not.
+// forwardToAll has every node do the same. It fails if a node did not.
 func (c *request) forwardToAll(e *endpoint) error {
 	own := c.capture(e)
 	if own.status >= http.StatusBadRequest {
@@ -249,7 +249,7 @@ var (
 	errElsewhere = &failure{http.StatusServiceUnavailable, "no_owner", "what the request is about has another owner now; nothing was done"}
 )
 
-// isOwnership reports whether an error says that this node is not, or not any more, the one to ask.
+// isOwnership reports whether an error says that this node does not own the shard, or has lost it.
 func isOwnership(err error) bool {
 	return errors.Is(err, wlog.ErrNotOwner) || errors.Is(err, wlog.ErrNoOwner) || errors.Is(err, wlog.ErrLost)
 }

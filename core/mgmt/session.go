@@ -12,13 +12,13 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// A session is how a browser is logged in: by a cookie that scripts cannot read, and that browsers send to this site alone.
+// A session keeps a browser logged in, by a cookie that scripts cannot read and that browsers send to this site only.
 
 const (
 	cookiePrefix = "curfew-session"
 	// hostPrefix makes browsers refuse a cookie that is for more than one host, or that came without TLS [RFC 6265bis 4.1.3.2].
 	hostPrefix = "__Host-"
-	// maxCookies is how many cookies of the session's name are looked at: other sites of the same host can add some.
+	// maxCookies limits how many cookies of the session's name are read: other sites of the same host can add some.
 	maxCookies = 16
 	// maxLoginBody limits a request to log in, in bytes.
 	maxLoginBody = 16 << 10
@@ -68,7 +68,7 @@ func (c *request) setCookie(token string) {
 	http.SetCookie(c.w, &cookie)
 }
 
-// overTLS reports whether the browser speaks TLS, perhaps to a proxy: then the page that logs in says so.
+// overTLS reports whether the browser speaks TLS, perhaps to a proxy: then the page says so when it logs in.
 func (c *request) overTLS() bool {
 	return c.r.TLS != nil || strings.HasPrefix(c.r.Header.Get("Origin"), "https://")
 }
@@ -159,7 +159,7 @@ func (a *API) logIn(c *request) error {
 	return c.done(nil)
 }
 
-// checkLoginProof is checkProof for a login: another site must not log a browser in as somebody else. Its forms cannot send JSON.
+// checkLoginProof is checkProof for a login: another site must not log a browser in as another user. Forms of other sites cannot send JSON.
 func (c *request) checkLoginProof() error {
 	if strings.HasPrefix(c.r.Header.Get("Content-Type"), "application/json") {
 		return nil

@@ -23,9 +23,9 @@ import (
 // Rehearsal holds the means for a simulation. Close frees it.
 type Rehearsal interface {
 	Stage() *simulation.Stage
-	// Candidate describes the module that was to be tried, as [Modules] does: nil if there was none.
+	// Candidate describes the candidate module, as [Modules] does; nil if there was none.
 	Candidate() json.RawMessage
-	// Strategy is the one that the candidate is; "" if it is none.
+	// Strategy is the candidate's name as a strategy; "" if it is none.
 	Strategy() string
 	Close()
 }
@@ -34,8 +34,8 @@ type Rehearsal interface {
 type simulated struct {
 	play      simulation.Play
 	vhost     *vhost.VHost
-	strategy  string   // that is to be in force; "" = that of the queue
-	more      []string // the message's keys in CC and BCC, which dead letters keep that keep their key
+	strategy  string   // that is to be in force; "" = the queue's own
+	more      []string // the message's keys in CC and BCC: a dead letter keeps them if it keeps its key
 	candidate *Module
 }
 
@@ -80,7 +80,7 @@ func (a *API) simulate(c *request) error {
 	return c.reply(s.describe(&played, r))
 }
 
-// choose puts the strategy in force that was asked for.
+// choose puts the chosen strategy in force.
 func (s *simulated) choose(r Rehearsal) error {
 	name := s.strategy
 	if name == "" {
@@ -96,7 +96,7 @@ func (s *simulated) choose(r Rehearsal) error {
 	return nil
 }
 
-// describe returns how a simulation went.
+// describe returns the course of a simulation.
 func (s *simulated) describe(played *simulation.Result, r Rehearsal) object {
 	timeline := []object{}
 	for i := range played.Events {
@@ -154,7 +154,7 @@ func (s *simulated) event(e *simulation.Event) object {
 	return o
 }
 
-// leadsTo says which queues a dead letter would get to by the bindings of now.
+// leadsTo returns the queues that a dead letter would get to by today's bindings.
 func (s *simulated) leadsTo(v *hook.Verdict) object {
 	m := &s.play.Message
 	key, more := m.Key, s.more
@@ -254,7 +254,7 @@ func readCandidate(r *jsonobj.Reader) *Module {
 	return &Module{Name: name, Shadow: m.Text("shadow")}
 }
 
-// readQueue reads which queue it is, or would be.
+// readQueue reads the queue, which need not exist.
 func (s *simulated) readQueue(c *request, r *jsonobj.Reader) error {
 	if r.Has("queue") == r.Has("settings") {
 		return badRequest("one of queue, {\"vhost\", \"name\"}, and settings, {\"vhost\", \"name\", \"arguments\"}, is needed")
@@ -279,7 +279,7 @@ func (s *simulated) readQueue(c *request, r *jsonobj.Reader) error {
 		return err
 	}
 	v, ok := c.api.Store.VHost(in)
-	if !ok || c.api.users().OpenVHost(c.user.Name, in) != nil { // whether it is there is not everybody's business
+	if !ok || c.api.users().OpenVHost(c.user.Name, in) != nil { // not every user may know whether it exists
 		return notAuthorised("User not authorised to access virtual host")
 	}
 	s.vhost = v
@@ -289,7 +289,7 @@ func (s *simulated) readQueue(c *request, r *jsonobj.Reader) error {
 	return s.find(c, name)
 }
 
-// imagine simulates a queue that there is not.
+// imagine simulates a queue that does not exist.
 func (s *simulated) imagine(name string, args amqp.Table) (err error) {
 	if name == "" {
 		name = "simulated"
@@ -299,7 +299,7 @@ func (s *simulated) imagine(name string, args amqp.Table) (err error) {
 	return err
 }
 
-// find simulates a queue that there is, as it is.
+// find simulates an existing queue as it is.
 func (s *simulated) find(c *request, name string) error {
 	m := s.vhost.Mailbox(name)
 	if m == nil {

@@ -124,8 +124,8 @@ func (*API) deleteVHostLimit(c *request) error {
 	return c.done(c.vhost.ChangeLimits(func(l *vhost.Limits) { c.clearLimit(vhostLimitsByName(l)) }))
 }
 
-// readLimit returns the value in the body for the limit that the path names. unknown is the error for a limit that does not exist,
-// wrong the one for a value that is no number.
+// readLimit returns the value in the body for the limit that the path names. unknown is the error for a limit that does not exist, and
+// wrong the error for a value that is no number.
 func (c *request) readLimit(unknown, wrong string, known map[string]*hook.Limit) (hook.Limit, error) {
 	r, name := c.body(), c.vars["limit"]
 	r.Need("value")

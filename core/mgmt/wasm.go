@@ -64,7 +64,7 @@ func failureOfModule(err error) error {
 
 var errNoWASM = &failure{http.StatusNotFound, "not_found", "the plugin wasm is not in plugins.chain"}
 
-// withModules is a handler that answers only if there is the plugin.
+// withModules is a handler that needs the plugin for policies in WebAssembly.
 func (a *API) withModules(do func(*request, Modules) error) handler {
 	return func(c *request) error {
 		if a.Modules == nil {
@@ -107,7 +107,7 @@ func oneModule(c *request, m Modules) error {
 	return c.reply(all[i])
 }
 
-// moduleTimeout is how long the work on a module may take: a large one of Go's can be compiled for a minute.
+// moduleTimeout is how long the work on a module may take: compiling a large module of Go's can take a minute.
 const moduleTimeout = 10 * time.Minute
 
 // maxModuleBody is enough for the largest module, 8 MiB, in base64, and its settings.

@@ -43,8 +43,8 @@ var (
 	every       = []string{queue.Classic, queue.Quorum, typeStream}
 )
 
-// coreArguments are the arguments that are known without plugins. Some, such as those about replicas, have no effect here. They
-// are still checked, and compared when a queue is redeclared. Order is RabbitMQ's; plugins' arguments stand between.
+// coreArguments are the arguments that are known without plugins. Some, such as replica counts, have no effect here. They are still
+// checked, and compared when a queue is redeclared. Order is RabbitMQ's; plugins' arguments stand between.
 var coreArguments = []hook.Argument{
 	{Name: "x-max-in-memory-length", QueueTypes: onlyQuorum, Order: 80, Check: atLeast(0)},
 	{Name: "x-max-in-memory-bytes", QueueTypes: onlyQuorum, Order: 90, Check: atLeast(0)},

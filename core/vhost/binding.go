@@ -11,8 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/route"
 )
 
-// Binding leads messages from an exchange to a queue or, with ToExchange, to another exchange. All fields together are its
-// identity: two bindings may differ in their arguments alone.
+// Binding leads messages from an exchange to a queue or, with ToExchange, to another exchange. All fields together are its identity: two
+// bindings may differ only in their arguments.
 type Binding struct {
 	Source      string
 	Destination string

@@ -56,7 +56,7 @@ var deadLetterRuns = sync.Pool{New: func() any {
 	return r
 }}
 
-// routeOne republishes ds[0]. The others are still to come; block sizes are chosen for all of them.
+// routeOne republishes ds[0]. The rest of ds comes later; the sizes of blocks take all of it into account.
 func (r *deadLetterRun) routeOne(ds []queue.DeadLetter) {
 	d := &ds[0]
 	idx, err := amqp.IndexProps(d.Props)
@@ -208,9 +208,8 @@ func (r *deadLetterRun) add(d *queue.DeadLetter, m queue.Message) {
 	r.sent, d.Sent, d.MayBeRefused = m, len(r.slots), r.route.refuses && d.Reason != hook.ReasonReleased
 }
 
-// alike reports whether b differs from a in nothing but body and number. Messages that leave a queue together mostly do: one
-// client published them, and they died of one cause. Then only the first of them is routed and gets its death written; the
-// others share its properties.
+// alike reports whether b differs from a only in body and number. Messages that leave a queue together mostly do: one client published
+// them, and they died of one cause. Then only the first of them is routed and gets its death written; the others share its properties.
 func alike(a, b *queue.DeadLetter) bool {
 	return !a.Partly() && !b.Partly() && a.Target == b.Target && a.Reason == b.Reason && a.Routing == b.Routing && a.Flags == b.Flags && len(a.BCC)+len(b.BCC) == 0 &&
 		bytes.Equal(a.Props, b.Props) && bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Exchange, b.Exchange)

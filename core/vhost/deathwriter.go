@@ -31,8 +31,8 @@ func (w *deathWriter) append(dst []byte, d *queue.DeadLetter, cc []string) []byt
 	return dst
 }
 
-// ccKeys returns the routing keys in the CC header. They apply until the message has been routed by a dead-letter routing key.
-// If it has, its last death shows the keys it was published with, which are others than it has now.
+// ccKeys returns the routing keys in the CC header. They apply until the message has been routed by a dead-letter routing key. After that
+// its last death has the keys that it was published with, which differ from its present keys.
 func ccKeys(d *queue.DeadLetter, headers amqp.RawTable) []string {
 	cc, _, err := death.SenderSelected(headers)
 	if err != nil || len(cc) == 0 || d.Flags&queue.HasDeathHistory == 0 {
@@ -63,7 +63,7 @@ type blockWriter struct {
 	used  int
 }
 
-// reserve makes sure that about n more bytes fit. If that takes a new block, it is large enough for all of ds, up to a limit.
+// reserve makes sure that about n more bytes fit. If that takes a new block, the block is large enough for all of ds, up to a limit.
 func (w *blockWriter) reserve(n int, ds []queue.DeadLetter) {
 	if w.block != nil && w.used+n <= len(w.block.Buf) {
 		return

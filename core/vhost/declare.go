@@ -74,7 +74,7 @@ func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, err
 	return found, v.orNoQueue(m, err)
 }
 
-// observe reads a queue's counts. A use renews the lease, except that of a quorum queue [RabbitMQ: ttl.html#queue-ttl].
+// observe reads a queue's counts. A use renews the lease, except for a quorum queue [RabbitMQ: ttl.html#queue-ttl].
 func (v *VHost) observe(m *queue.Mailbox, use bool) (d Declared, err error) {
 	d.Mailbox = m
 	use = use && m.Config().Kind != queue.Quorum

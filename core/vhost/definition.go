@@ -42,7 +42,7 @@ const (
 	opClearParameter  = "parameter.clear"
 )
 
-// The fields of several definitions. The others are named where they are listed, in methods called fields.
+// Fields that several definitions have. Other fields are named where they are listed, in methods called fields.
 const (
 	fieldVHost     = "vhost"
 	fieldName      = "name"

@@ -122,8 +122,8 @@ func (v *VHost) changeLocked(mode func() changeMode, plan func() (apply func(), 
 
 func fixedMode(m changeMode) func() changeMode { return func() changeMode { return m } }
 
-// modeFor returns the mode of a change of an exchange or of its bindings. An exchange that is not durable counts as durable while
-// others have bindings to it: they may be deleted with it.
+// modeFor returns the mode of a change of an exchange or of its bindings. A transient exchange counts as durable while other exchanges have
+// bindings to it, because they may be deleted with it.
 func (v *VHost) modeFor(exchange string, m changeMode) func() changeMode {
 	return func() changeMode {
 		if x := v.exchanges[exchange]; x != nil && (x.Durable || len(x.sources) > 0) {
@@ -181,7 +181,7 @@ func (v *VHost) awaitDurable(durable bool) error {
 	return interrupted(v.moved.Load()) // after that nothing was written
 }
 
-// FailDefinitions is called when nothing durable can be changed any more. The vhost then refuses to delete durable queues.
+// FailDefinitions is called when definitions cannot be written any more. The vhost then refuses to delete durable queues.
 func (v *VHost) FailDefinitions(err error) { v.failure.CompareAndSwap(nil, &err) }
 
 // checkDefinitionLog returns an error after FailDefinitions.
@@ -195,7 +195,7 @@ func (v *VHost) checkDefinitionLog() error {
 // isLogged reports whether changes of an exchange are logged.
 func (v *VHost) isLogged(x *exchange) bool { return v.definitionLog != nil && x.Durable }
 
-// isBindingLogged reports whether changes of a binding are: both ends must be durable.
+// isBindingLogged reports whether changes of a binding are logged: both ends must be durable.
 func (v *VHost) isBindingLogged(x *exchange, to destination) bool {
 	if to.exchange != nil {
 		return v.isLogged(x) && to.exchange.Durable
@@ -227,8 +227,8 @@ func (v *VHost) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
 	return v.addReserved(pending, err), err
 }
 
-// reserve reserves the name of a new queue and begins the change that addReserved ends. It returns nil if the name is taken, then
-// not before the queue that has it is in the table, or if the policies changed after the profile was made.
+// reserve reserves the name of a new queue and begins the change that addReserved ends. It returns nil if the policies have changed since
+// the profile was made, or if the name is taken; in that case it returns once the queue that has the name is in the table.
 func (v *VHost) reserve(cfg *queue.Config, p *profile) (*pendingQueue, error) {
 	v.mu.Lock()
 	defer v.unlock()

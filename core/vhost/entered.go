@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
-// enteredOf names the queues of batches; nil if there are none. It returns before again if that names the same: most messages of a run
-// go the same way, however they find it.
+// enteredOf names the queues of batches; nil if there are none. It returns before again if that has the same names: most messages of a run
+// go to the same queues, whichever way each is routed.
 func enteredOf(before *telemetry.Entered, batches []queueBatch, slots []int) *telemetry.Entered {
 	var names [telemetry.MostEntered]string
 	n, more := 0, 0

@@ -15,7 +15,7 @@ type expiryLog struct {
 	lineBudget
 }
 
-// lineBudget is how many lines of a kind may be logged.
+// lineBudget limits the lines of a kind that are logged.
 type lineBudget struct {
 	mu       sync.Mutex // guards the fields below
 	tokens   int        // lines that may be logged now
@@ -39,7 +39,7 @@ func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Deleti
 	}
 }
 
-// admit reports whether there may be a line, and how many there were not since the last one.
+// admit reports whether a line may be logged, and how many lines were left out since the last one.
 func (l *lineBudget) admit(now hook.Instant) (single bool, unlogged int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -121,7 +121,7 @@ func parseLimit(name string, raw []byte) (hook.Limit, error) {
 // reached reports whether n is at or above the limit.
 func reached(l hook.Limit, n int) bool { return l.Set() && int64(n) >= l.N() }
 
-// checkQueueLimit refuses to create a queue at the limit, or in a deleted vhost, or one that has moved. The caller holds mu.
+// checkQueueLimit refuses to create a queue at the limit, or in a vhost that was deleted or has moved. The caller holds mu.
 func (v *VHost) checkQueueLimit(name string) error {
 	if err := v.checkMoved(); err != nil {
 		return err

@@ -88,7 +88,7 @@ func (v *VHost) SetMetadata(m Metadata) error {
 	})
 }
 
-// adoptMetadata puts metadata in force. The caller holds mu.
+// adoptMetadata applies metadata. The caller holds mu.
 func (v *VHost) adoptMetadata(m Metadata) {
 	v.metadata = m
 	v.tracing.Store(m.Tracing)
@@ -131,10 +131,10 @@ func readMetadata(d *definition.Definition) (m Metadata, err error) {
 	return m, err
 }
 
-// applyDefaultType gives a queue that is declared without a type the vhost's default type, if the queue can have it.
+// applyDefaultType gives the vhost's default type to a queue that is declared without a type, if the queue can have it.
 func (v *VHost) applyDefaultType(d *QueueDeclare) { d.ApplyDefaultType(v.Metadata().DefaultQueueType) }
 
-// ApplyDefaultType gives a queue that is declared without a type this one, if the queue can have it.
+// ApplyDefaultType gives a type to a queue that is declared without one, if the queue can have it.
 func (d *QueueDeclare) ApplyDefaultType(t string) {
 	fits := d.Durable && !d.Exclusive && !d.AutoDelete && d.Name != ""
 	if _, chosen := d.Args.Lookup(argQueueType); chosen || !fits {

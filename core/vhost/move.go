@@ -92,7 +92,7 @@ func (v *VHost) startMove() (evictions []func(reason string), left <-chan struct
 	return slices.Collect(maps.Values(v.connections)), v.left
 }
 
-// noteLeft notes that no connections are left, if that is so and the vhost moves. The caller holds mu.
+// noteLeft notes when the last connection has left a vhost that moves. The caller holds mu.
 func (v *VHost) noteLeft() {
 	if v.left != nil && len(v.connections) == 0 && !v.allLeft {
 		v.allLeft = true

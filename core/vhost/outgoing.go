@@ -51,7 +51,7 @@ func (o *outgoing) add(slot int, m queue.Message, b *block.Block) {
 	to.batch.Messages = append(to.batch.Messages, m)
 }
 
-// publish publishes every batch, all with the same tracking. They were made of ds.
+// publish publishes every batch, all with the same tracking. The batches were made of ds.
 func (o *outgoing) publish(t queue.Tracking, ds []queue.DeadLetter) {
 	used := slices.DeleteFunc(o.batches, func(b queueBatch) bool { return b.batch == nil })
 	t.Expect(len(used), ds)

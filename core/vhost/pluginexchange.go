@@ -139,7 +139,7 @@ func (v *VHost) restoreExchange(d Exchange, storage *queue.Storage) *exchange {
 	return x
 }
 
-// MissingTypes counts exchanges by their type, if no plugin offers that.
+// MissingTypes counts exchanges of types that no plugin offers, by type.
 func (v *VHost) MissingTypes() map[string]int {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

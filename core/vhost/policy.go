@@ -15,8 +15,8 @@ import (
 // Policies returns the policies in force. The set is never modified: a change replaces it.
 func (v *VHost) Policies() *policies.Set { return v.policies.Load() }
 
-// SetPolicy adds a policy, or replaces the one of that name. If that is the same, nothing changes. SetPolicy returns when the
-// change is durable and all queues and exchanges that the policy applies to, or no longer applies to, have adopted it.
+// SetPolicy adds a policy, or replaces the policy of that name. An equal policy changes nothing. SetPolicy returns when the change is
+// durable and has been adopted by all queues and exchanges that the policy applies to, or no longer applies to.
 func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
 	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: p.Name, Operator: kind == policies.Operator}
 	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
@@ -38,8 +38,8 @@ func (v *VHost) ClearPolicy(kind policies.Kind, name string) (existed bool, err 
 	return existed, err
 }
 
-// changePolicies puts other policies in force, and reports it. change returns them with the definition of the change, or the
-// present ones if nothing changes.
+// changePolicies applies other policies, and reports it. change returns them with the definition of the change, or the present ones if
+// nothing changes.
 func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set) (*policies.Set, amqp.Table)) error {
 	v.applying.Lock()
 	defer v.applying.Unlock()
@@ -75,8 +75,8 @@ func (v *VHost) invalidateProfiles() {
 	clear(v.profiles)
 }
 
-// StrategyChanged attaches plugins again to the queues that chose an expiry strategy, because it was added, removed or replaced.
-// With recompute, their messages are restamped.
+// StrategyChanged attaches plugins again to the queues with an expiry strategy that was added, removed or replaced. With recompute, their
+// messages are restamped.
 func (v *VHost) StrategyChanged(name string, recompute bool) {
 	v.applying.Lock()
 	defer v.applying.Unlock()
@@ -87,8 +87,7 @@ func (v *VHost) StrategyChanged(name string, recompute bool) {
 	})
 }
 
-// applyPolicies reconfigures every queue to which other policies apply than before, and returns how many there are. The caller
-// holds applying.
+// applyPolicies reconfigures every queue whose policies have changed, and returns the number of these queues. The caller holds applying.
 func (v *VHost) applyPolicies() (queues int) {
 	set := v.policies.Load()
 	return v.reconfigure(false, func(cfg *queue.Config) (policies.Applied, bool) {
@@ -144,7 +143,7 @@ var policyKinds = []policies.Kind{policies.User, policies.Operator}
 // maxWarned is the most policies, and the most keys of each, that the warnings of a start name.
 const maxWarned = 10
 
-// warnOfUnknownKeys logs the restored policies that set a key of a plugin that is not there. RabbitMQ keeps such policies, too.
+// warnOfUnknownKeys logs the restored policies that set a key of a missing plugin. RabbitMQ keeps such policies, too.
 func (v *VHost) warnOfUnknownKeys() {
 	found := 0
 	for _, kind := range policyKinds {
@@ -164,7 +163,7 @@ func (v *VHost) warnOfUnknownKeys() {
 	}
 }
 
-// firstOf lists the first of some keys, which may be long.
+// firstOf lists the first of some keys, and cuts long ones.
 func firstOf(keys []string) string {
 	const longest = 256
 	var b strings.Builder

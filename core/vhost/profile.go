@@ -91,8 +91,8 @@ func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 	return p
 }
 
-// strategy returns the name of the expiry strategy that policies and arguments choose, or of the default one if the chosen
-// strategy is no longer there.
+// strategy returns the name of the expiry strategy that policies and arguments choose, or of the default strategy if the chosen one no
+// longer exists.
 func (v *VHost) strategy(p *profile) string {
 	chosen, _ := p.setting(settingStrategy)
 	if name, ok := chosen.(string); ok && v.chain.Offers(name) {
@@ -101,8 +101,8 @@ func (v *VHost) strategy(p *profile) string {
 	return v.chain.DefaultStrategy()
 }
 
-// setting returns the effective value of a setting, which has the name that policies use: the policies' value combined with that
-// of the argument of the same name after "x-".
+// setting returns the effective value of a setting. name is the setting's name in policies; the argument has the same name after "x-". The
+// value combines both.
 func (p *profile) setting(name string) (any, bool) {
 	arg, has := p.argument(name)
 	if p.Policies == (policies.Applied{}) {

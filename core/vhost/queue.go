@@ -178,8 +178,8 @@ func (v *VHost) deleteQueue(m *queue.Mailbox) {
 	v.removeQueue(m)
 }
 
-// addToTable adds a queue, with its owner if it is exclusive. The caller holds mu since before it made the queue: a queue that
-// expires at once is then in the table before it reports its deletion.
+// addToTable adds a queue, with its owner if it is exclusive. The caller holds mu since before it made the queue: so a queue that expires
+// at once is in the table before it reports its deletion.
 func (v *VHost) addToTable(m *queue.Mailbox, owner Owner) {
 	e := queueEntry{mailbox: m}
 	if owner != 0 {

@@ -11,12 +11,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Reach is where dead letters with a target get to by today's bindings.
+// Reach is the set of queues that dead letters with a target would get to by today's bindings.
 type Reach struct {
 	NoExchange bool // the target's exchange does not exist
-	// ByName means that each message goes to the queue that has its routing key as a name: the default exchange gets it, with its own key.
+	// ByName means that the default exchange gets the messages, with their own keys: each goes to the queue that has its key as a name.
 	ByName bool
-	// Keyed means that an exchange on the way looks at keys: with another one, messages may get elsewhere.
+	// Keyed means that an exchange on the way looks at keys: messages with another key may get elsewhere.
 	Keyed  bool
 	Queues []Reached // sorted: certain ones first, then by name
 	Others int       // queues that were left out, because there are too many
@@ -33,8 +33,8 @@ type Reached struct {
 // maxVia is how many exchanges on the way to a queue are named.
 const maxVia = 8
 
-// Reach follows dead letters with a target through bindings and alternate exchanges, without a message: nothing comes of it. Without
-// a key of the target, they keep their own ones, which are unknown here. At most so many queues are named.
+// Reach follows dead letters with a target through bindings and alternate exchanges. It needs no message, and changes nothing. If the
+// target has no key, messages keep their own keys, which are unknown here. At most so many queues are named.
 func (v *VHost) Reach(t *hook.Target, most int) (r Reach) {
 	w := reachWalk{vhost: v, target: t, reach: &r, queues: map[*queue.Mailbox]*reachStep{}, exchanges: map[*exchange]bool{}}
 	w.walk()
@@ -43,7 +43,7 @@ func (v *VHost) Reach(t *hook.Target, most int) (r Reach) {
 	return r
 }
 
-// walk follows messages to all that they reach.
+// walk follows messages to all queues that they reach.
 func (w *reachWalk) walk() {
 	w.vhost.mu.RLock()
 	defer w.vhost.mu.RUnlock()
@@ -53,7 +53,7 @@ func (w *reachWalk) walk() {
 		return
 	}
 	w.enter(x, &reachStep{certain: true})
-	for len(w.next) > 0 { // an exchange comes here twice at most: when it may be reached, and when that has become certain
+	for len(w.next) > 0 { // an exchange comes here twice at most: when messages may reach it, and when they certainly do
 		x, step := w.next[0].exchange, w.next[0].step
 		w.next = w.next[1:]
 		w.leave(x, step)
@@ -75,11 +75,11 @@ type reachNext struct {
 	step     *reachStep
 }
 
-// reachStep is how messages get to exchanges or queues. It does not change once it has been passed on.
+// reachStep is a step on the way of messages. It does not change once it has been passed on.
 type reachStep struct {
 	certain bool
-	via     *exchange  // that they come from; nil at the beginning
-	before  *reachStep // how they get there
+	via     *exchange  // the exchange that they come from; nil at the beginning
+	before  *reachStep // the step before
 	holder  string
 }
 
@@ -249,7 +249,7 @@ func (w *reachWalk) list(most int) []Reached {
 	return all
 }
 
-// names returns the exchanges on the way, but the first, in order.
+// names returns the exchanges on the way in order, without the first.
 func (s *reachStep) names() (via []string) {
 	for ; s.before != nil && s.before.via != nil && len(via) < maxVia; s = s.before {
 		via = append(via, s.via.Name)

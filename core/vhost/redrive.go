@@ -31,7 +31,7 @@ type RedriveRequest struct {
 	To       RedriveTo
 	Queue    string // with ToQueue
 	Exchange string // with ToExchange
-	Key      string // with ToExchange and HasKey; else messages keep theirs
+	Key      string // with ToExchange and HasKey; else messages keep their keys
 	HasKey   bool
 
 	// The messages; empty values select all. Reason and WhereQueue are compared with their last death.
@@ -40,8 +40,8 @@ type RedriveRequest struct {
 
 	Count     int // messages to move; 0 means all
 	PerSecond int // 0 means as fast as the targets take them
-	// MayPublish checks that the user may publish to an exchange with a key. It is called once for each that is used, also on a
-	// queue's turn.
+	// MayPublish checks that the user may publish to an exchange with a key. It is called once for each exchange and key that is used, also
+	// on a queue's turn.
 	MayPublish func(exchange, key string) error
 }
 

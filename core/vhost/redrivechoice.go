@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// redriveChoice chooses which messages leave, and where to. It belongs to the queue's turn, except for the names of targets.
+// redriveChoice chooses which messages leave, and where to. It belongs to the queue's turn, except for the field names.
 type redriveChoice struct {
 	vhost   *VHost
 	request *RedriveRequest
@@ -22,15 +22,15 @@ type redriveChoice struct {
 	last    redriveMemo
 
 	uses []func() // end the use of the queues that messages go to
-	runs bool     // messages leave: it does not only plan that
+	runs bool     // messages leave: it is no plan
 
 	ids map[string]int // of names
 	mu  sync.Mutex     // guards names
-	// names are targets by number, which are not counted by routing key.
+	// names are the targets by number. They are not counted by routing key.
 	names []RedriveTarget
 }
 
-// redriveTarget is a target, or why it is none.
+// redriveTarget is a target, or the reason why a message has none.
 type redriveTarget struct {
 	queue.RedriveTarget
 	failure queue.RedriveFailure
@@ -46,7 +46,7 @@ type redriveMemo struct {
 	failure  queue.RedriveFailure
 }
 
-// maxRedriveTargets is how many targets are remembered, and how many are counted one by one.
+// maxRedriveTargets limits the targets that are remembered, and the targets that are counted one by one.
 const maxRedriveTargets = 1000
 
 // maxKey limits the length of a routing key. Keys in CC headers may be longer, but lead nowhere.
@@ -96,8 +96,8 @@ func (c *redriveChoice) choose(m *queue.Stored) (*queue.RedriveTarget, queue.Red
 	return &last.chosen.RedriveTarget, queue.NotChosen
 }
 
-// chooseBy is choose for properties that the last message did not have. Only a history that the broker wrote counts: messages must
-// not go where their publisher says.
+// chooseBy is choose for properties that the last message did not have. It uses only a history that the broker has written, because
+// publishers must not choose where messages go.
 func (c *redriveChoice) chooseBy(m *queue.Stored, recorded bool) (*redriveTarget, queue.RedriveFailure) {
 	idx, err := amqp.ScanProps(m.Props)
 	if err != nil { // the session checked them
@@ -233,7 +233,7 @@ func (c *redriveChoice) end() {
 	c.uses = nil
 }
 
-// number returns the number of a target's name. All targets beyond the first maxRedriveTargets share one.
+// number returns the number of a target's name. All targets beyond the first maxRedriveTargets share one number.
 func (c *redriveChoice) number(name RedriveTarget) int {
 	text := name.Exchange + "\x00" + name.Queue
 	if id, ok := c.ids[text]; ok {

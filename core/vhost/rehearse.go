@@ -21,9 +21,9 @@ func (v *VHost) ProfileOf(name string, args amqp.Table) (*queue.Profile, error) 
 	return &v.newProfile(declared, applied).Profile, nil
 }
 
-// LeadsTo returns the names of the queues that a message that the broker publishes to an exchange would be routed to now, and the
-// outcome that a dead letter would have. Of plugins that choose anew for each message, it names all that they may choose; exchanges
-// hold nothing, and filters are not asked. Nothing comes of the question.
+// LeadsTo returns the names of the queues to which a message that the broker publishes to an exchange would be routed now, and the outcome
+// for a dead letter. If a plugin chooses anew for each message, it returns all queues that the plugin may choose; exchanges hold nothing,
+// and filters are not asked. LeadsTo changes nothing.
 func (v *VHost) LeadsTo(exchange string, m *parts.Message) (queues []string, outcome telemetry.Outcome) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -11,7 +11,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// sendReleased adds a message that an exchange held to the batches of its queues, as it was published but for one header.
+// sendReleased adds a message that an exchange held to the batches of its queues. The message is as it was published, except for one
+// header.
 func (r *deadLetterRun) sendReleased(d *queue.DeadLetter, idx *amqp.PropIndex) {
 	m := queue.Message{
 		Routing: r.route.routing, Seq: d.Seq, Props: r.block.commit(r.props),

@@ -42,8 +42,8 @@ type definedDestination struct {
 	isExchange bool
 }
 
-// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the rules. A restorer that reads the same log is
-// told which queues are declared, and which are deleted; nil means that there is none.
+// NewDefinitions returns the definitions of an empty vhost. Its policies must follow the rules. A restorer that reads the same log gets the
+// declarations and deletions of queues; nil means that there is none.
 func NewDefinitions(rules *policies.Rules, r *queue.Restorer) *Definitions {
 	d := &Definitions{rules: rules, restorer: r}
 	d.reset()
@@ -137,7 +137,7 @@ func (d *Definitions) Stored(yield func(id uint64, name string) bool) {
 	}
 }
 
-// placementOf reads the number of a vhost's placement. Without a cluster there is none.
+// placementOf reads the number of a vhost's placement. Without a cluster there is no placement.
 func placementOf(def *definition.Definition) uint64 {
 	raw, _ := def.Fields.Lookup(fieldPlacement)
 	n, _ := raw.(int64)
@@ -181,7 +181,7 @@ func (d *Definitions) deleted(id int64) {
 	}
 }
 
-// deleteAll deletes everything. To begin anew with other definitions, as a rewrite does, is something else: queues stay.
+// deleteAll deletes everything, with the messages of queues. A rewrite of the definitions keeps these, and calls reset alone.
 func (d *Definitions) deleteAll() {
 	for _, q := range d.queues {
 		d.deleted(q.id)

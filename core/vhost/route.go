@@ -42,7 +42,7 @@ func (v *VHost) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (
 	return dst, fit == sameKeys, nil
 }
 
-// Publishable returns the error that Route returns for every message to an exchange; nil if it depends on the message.
+// Publishable returns an error if Route would return it for every message to an exchange; nil if that depends on the message.
 func (v *VHost) Publishable(exchange string) error {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -126,7 +126,7 @@ type routing struct {
 	prepared   bool            // publishing is
 	volatile   bool            // a plugin wants to be asked about each message
 	keptOut    bool            // a filter did not admit it to an exchange
-	probing    bool            // the question is whether the message leads anywhere, and nothing may come of it
+	probing    bool            // the question is only whether the message leads anywhere; the answer must change nothing
 	numbers    []hook.Destination
 }
 
@@ -335,8 +335,8 @@ func (v *VHost) matchNames(m *parts.Message, list []destination) (_ []destinatio
 	return list, matched
 }
 
-// queueNamed returns the queue that the default exchange routes to; nil if it does not exist. Then the next new queue may have
-// that name, and changes the generation. The caller holds mu, at least for reading.
+// queueNamed returns the queue that the default exchange routes to; nil if it does not exist. In that case a new queue, which may have that
+// name, changes the generation. The caller holds mu, at least for reading.
 func (v *VHost) queueNamed(name string) *queue.Mailbox {
 	e, ok := v.queues[name]
 	if !ok && !v.unroutedName.Load() {

@@ -23,8 +23,8 @@ import (
 type schedule struct {
 	*queue.Schedule
 	mailbox *queue.Mailbox
-	// unbound means that the exchange has lost its last binding: if it is an auto-delete exchange, it is deleted when it holds nothing
-	// any more, unless it has bindings again.
+	// unbound means that the exchange has lost its last binding. If it is an auto-delete exchange and gets no other binding, it is deleted
+	// when it holds no messages any more.
 	unbound bool
 }
 
@@ -86,7 +86,7 @@ func (v *VHost) addSchedule(x *exchange, described *hook.Exchange, storage *queu
 	return err
 }
 
-// applyExchangePolicies puts policies in force for an exchange. The caller holds mu.
+// applyExchangePolicies applies policies to an exchange. The caller holds mu.
 func (v *VHost) applyExchangePolicies(x *exchange, s *policies.Set) {
 	before := x.policies
 	x.applyPolicies(s)
@@ -112,8 +112,7 @@ func (x *exchange) holds() bool { return x.schedule != nil && x.schedule.Held() 
 // keeps reports whether the exchange holds messages, or has released some that have not arrived durably.
 func (x *exchange) keeps() bool { return x.holds() || x.schedule != nil && x.schedule.mailbox.Sends() }
 
-// noteLastBinding notes that the exchange has lost its last binding, if that is so. Released messages arrive before the exchange is
-// deleted.
+// noteLastBinding notes it if the exchange has lost its last binding. Released messages arrive before the exchange is deleted.
 func (v *VHost) noteLastBinding(x *exchange) {
 	if x.schedule == nil || x.table.Len() > 0 {
 		return
@@ -157,7 +156,7 @@ func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 	return resume, nil
 }
 
-// lookForSpace is how often a deletion that waits for released messages looks whether the disk is full by now.
+// lookForSpace is the time between two looks, of a deletion that waits for released messages, whether the disk is full.
 const lookForSpace = 100 * time.Millisecond
 
 // awaitReleases waits until released messages have arrived durably. It returns the error of a message that never will, and returns early if
@@ -247,7 +246,7 @@ func (r *routing) plan(x *exchange) (planned bool, err error) {
 		return true, r.vhost.checkRoutable(x)
 	}
 	r.prepare()
-	r.volatile = true // with another time, the plan may be another
+	r.volatile = true // at another time, the plan may be another
 	p := &r.planned   // in r, because an object that a plugin gets would be allocated otherwise
 	*p = hook.Plan{}
 	switch wrong, ok := x.schedule.Plan(&r.publishing, p); {
@@ -321,8 +320,8 @@ func (r *routing) leads(x *exchange) bool {
 	return len(queues) > 0 || err != nil // the error is reported when the message is released
 }
 
-// addAll adds all that x has bindings to, and reports whether there is anything: plugins that choose anew for each message, and may
-// remember them, are not asked for a probe.
+// addAll adds all destinations of x's bindings, and reports whether there are any. A probe uses it for plugins that choose anew for each
+// message, because they may remember the messages that they are asked about.
 func (r *routing) addAll(x *exchange) (matched bool) {
 	known := make(map[destination]struct{}, len(r.list)) // the list may get as long as there are queues
 	for _, d := range r.list {
@@ -349,8 +348,8 @@ func (v *VHost) routeReleased(from *queue.Config, m *parts.Message, dst []*queue
 	return v.routeFrom(x, m, dst)
 }
 
-// Leads returns the names of the queues that an exchange would route a message to which it holds, if that were released now: nil if
-// none. Of plugins that choose anew for each message, it names all that they may choose. Nothing comes of the question.
+// Leads returns the names of the queues to which an exchange would route a message from its schedule if it released it now; nil if none. If
+// a plugin chooses anew for each message, it returns all queues that the plugin may choose. Leads changes nothing.
 func (v *VHost) Leads(exchange string, m *parts.Message) (queues []string) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

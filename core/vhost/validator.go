@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Validator checks whether something could be created in a vhost, which need not exist. It creates nothing.
+// Validator checks whether objects could be created in a vhost, which need not exist. It creates nothing.
 type Validator struct {
 	chain     *chain.Chain
 	arguments []hook.Argument
@@ -57,7 +57,8 @@ func (c *Validator) Binding(vhost string, from Exchange, b Binding) error {
 	return r.checkBinding(&from, &b)
 }
 
-// Parameters checks the number and the total size of parameters. Each was checked by itself; of several with the same name the last counts.
+// Parameters checks the number and the total size of parameters, each of which was checked by itself. Of several with the same name the
+// last counts.
 func (*Validator) Parameters(vhost string, all []Parameter) error {
 	last := make(map[parameterKey]int, len(all))
 	size := 0
@@ -131,7 +132,7 @@ func (r *rules) argument(name string) *hook.Argument {
 	return &r.arguments[i]
 }
 
-// exchangesIn returns the exchanges that arguments name, for the queue's messages to be published to.
+// exchangesIn returns the exchanges that arguments name as targets for the queue's messages.
 func (r *rules) exchangesIn(args hook.Args) []string {
 	var names []string
 	for i := range r.arguments {
@@ -249,8 +250,8 @@ func checkNameLength(what, name string) error {
 	return nil
 }
 
-// supports reports whether queues of this type have an argument. Plugins know nothing of streams: an argument without types is
-// for all others.
+// supports reports whether queues of this type have an argument. Plugins do not know streams: an argument without types is for all other
+// types.
 func supports(a *hook.Argument, queueType string) bool {
 	if a.QueueTypes == nil {
 		return queueType != typeStream

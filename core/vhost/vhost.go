@@ -31,7 +31,7 @@ type Config struct {
 	Placement     uint64        // see [VHost.Placement]
 	Queues        *queue.Broker // the broker of the vhost's queues; nil = the vhost has one of its own
 	Chain         *chain.Chain
-	Clock         clock.Clock   // of all that happens in the vhost
+	Clock         clock.Clock   // of everything in the vhost
 	Offset        time.Duration // from the node's clock to Clock
 	Log           *slog.Logger
 	Telemetry     *telemetry.Recorder // nil means that nothing is reported
@@ -63,7 +63,7 @@ type VHost struct {
 	pending   map[string]*pendingQueue              // by name
 	profiles  map[profileKey]*profile
 	deleted   bool
-	left      chan struct{} // closed when all connections have left a vhost that moves; nil means that it does not
+	left      chan struct{} // closed when all connections have left a vhost that moves; nil means that it does not move
 	allLeft   bool          // left is closed
 
 	changes         changeLock
@@ -80,7 +80,7 @@ type VHost struct {
 	policies atomic.Pointer[policies.Set] // stored with mu held
 	applying sync.Mutex                   // held while policies change, until all queues have adopted them
 	epoch    atomic.Uint64                // changes, with mu held, when queues may get another profile: with policies and strategies
-	failure  atomic.Pointer[error]        // why nothing durable can be changed any more; nil while it can
+	failure  atomic.Pointer[error]        // why definitions cannot be written any more; nil while they can
 	moved    atomic.Pointer[Error]        // the error of all calls, stored with mu held; nil while this node serves the vhost
 
 	generation   atomic.Uint64

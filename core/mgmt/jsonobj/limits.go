@@ -2,16 +2,16 @@ package jsonobj
 
 // Limits bound the memory for decoding a body. A decoded JSON value takes much more memory than its text, which may have two bytes.
 type Limits struct {
-	// Values is how many marks the JSON may have: brackets that open, commas and colons.
+	// Values limits the marks in the JSON: opening brackets, commas and colons.
 	Values int
 	// Memory reserves bytes for the decoded values; nil = nothing does. Its error refuses the body.
 	Memory func(bytes int64) error
 }
 
-// MaxValues is how many marks the JSON of a request may have that is no file of definitions. A table of as many fields fits no frame.
+// MaxValues limits the marks in the JSON of a request without a file of definitions. A table of as many fields fits no frame.
 const MaxValues = 128 << 10
 
-// perValue is about how much memory there is for each mark of JSON: for {"":1} it is 730 bytes for three.
+// perValue is about the memory for each mark of JSON: {"":1} has three marks, and takes 730 bytes.
 const perValue = 256
 
 // Check refuses JSON that exceeds the limits. It decodes nothing.
@@ -28,7 +28,7 @@ func (l *Limits) Check(b []byte) error {
 	return nil
 }
 
-// shape returns how deep brackets nest in JSON, and how many brackets that open, commas and colons it has.
+// shape returns how deep brackets nest in JSON, and its number of marks.
 func shape(b []byte) (deepest, marks int) {
 	level, quoted := 0, false
 	for i := 0; i < len(b); i++ {

@@ -8,8 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// stripped returns an object without the members that are null, at any depth of objects: in a change null means that a member is gone. Of
-// members with one name, which tables may have side by side, the last one counts, as for readers of JSON.
+// stripped returns an object without its null members, at any depth of objects: in a change null means that a member is gone. A table may
+// have several members with one name; of these the last one counts, as for readers of JSON.
 func stripped(o object) object {
 	kept := make(object, 0, len(o))
 	for i, m := range o {
@@ -63,13 +63,13 @@ func change(from, to object) object {
 	return changed
 }
 
-// members finds the members of an object. Mostly they are where the other object has them.
+// members finds the members of an object. Most are at the same place as in the other object.
 type members struct {
 	object object
 	byName map[string]any // nil if there are few
 }
 
-// few is how many members are looked through.
+// few is the number of members up to which they are found by looking through them.
 const few = 40
 
 func membersOf(o object) members {

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Counts is when messages are due, from one instant's point of view.
+// Counts says when messages are due, as seen from one instant.
 type Counts struct {
 	At          hook.Instant
 	Complete    bool // all messages are counted
@@ -22,7 +22,7 @@ type Counts struct {
 	due, held   queue.DueCounts
 }
 
-// add adds counts from the same point of view.
+// add adds counts that are seen from the same instant.
 func (c *Counts) add(o *Counts) {
 	c.Never += o.Never
 	c.Held += o.Held
@@ -37,9 +37,9 @@ func (c *Counts) add(o *Counts) {
 }
 
 const (
-	// DefaultBuckets is how many buckets a histogram has if the reader wants no other number.
+	// DefaultBuckets is the number of buckets of a histogram if the reader names none.
 	DefaultBuckets = 48
-	// minBuckets and maxBuckets are the numbers of buckets that there may be.
+	// minBuckets and maxBuckets limit the number of buckets.
 	minBuckets = 4
 	maxBuckets = 96
 )
@@ -91,7 +91,7 @@ func bounds(n int) []int {
 	return steps
 }
 
-// Object returns the counts as an object, with so many buckets. A reader of members takes none that are null if without is set.
+// Object returns the counts as an object, with so many buckets.
 func (c *Counts) Object(buckets int) jsonobj.Object {
 	return object{
 		{"at", jsonobj.Instant(c.At)},

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Deadlines is the view of when messages are due in queues, and in each of a page of them. It belongs to the view that it makes.
+// Deadlines is the view of deadlines, in all queues together and in each queue of a page. It belongs to the view that it makes states for.
 type Deadlines struct {
 	Survey *Survey
 	See    func(*vhost.VHost) bool // queues of these vhosts have rows
@@ -108,19 +108,19 @@ func (e *Entry) Key() string { return e.Config.VHost + "\x00" + e.Config.Name }
 // Gone reports whether the queue is deleted.
 func (e *Entry) Gone() bool { return e.gone }
 
-// timed reports whether something of the queue has a time: its messages, or its lease.
+// timed reports whether the queue has something that is due at a time: its messages, or its lease.
 func (e *Entry) timed() bool {
 	s := &e.Stats
 	return len(e.due) > 0 || s.Held > 0 || s.NextDeadline != 0 || s.NextRelease != 0 || s.LeaseExpires != 0
 }
 
-// row is when the messages of a queue are due.
+// row describes when the messages of a queue are due.
 type row struct {
 	within                      [3]int // up to a second, a minute and an hour ahead; each count includes the ones before it
 	later, never, overdue, held int
 }
 
-// rowEnds are up to when ready messages are counted in row.within.
+// rowEnds are the ends, from now, of the counts in row.within.
 var rowEnds = [len(row{}.within)]time.Duration{time.Second, time.Minute, time.Hour}
 
 func (e *Entry) row(now hook.Instant) row {

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Entry is a queue as it was when it last had changed. Its exported members are valid while [Survey.Read] calls a function, which
-// must not change them.
+// Entry is a queue as it was after its last change. Its exported members are valid while [Survey.Read] calls a function, which must not
+// change them.
 type Entry struct {
 	VHost   *vhost.VHost
 	Mailbox *queue.Mailbox
@@ -30,8 +30,8 @@ type Entry struct {
 	never     int
 	earliest  hook.Instant
 	counted   hook.Instant // when that was counted; 0 = never
-	again     hook.Instant // when it is counted again, although nothing has changed; 0 = it need not be
-	stale     bool         // it has changed since, and there was no time to count
+	again     hook.Instant // when it is counted again without a change; 0 = never
+	stale     bool         // it has changed since, and there was no time to count again
 }
 
 // flow computes the rates of entering and leaving messages since the last collection, when the counters had the values in was. The first
@@ -76,7 +76,7 @@ func first(marks []queue.DueMark, now hook.Instant) hook.Instant {
 	return marks[len(marks)-1].At
 }
 
-// addTo adds when the queue's messages are due, from the point of view of now.
+// addTo adds the queue's deadlines, as seen from now.
 func (e *Entry) addTo(c *Counts, now hook.Instant) {
 	c.Never += e.never
 	c.Held += e.Stats.Held

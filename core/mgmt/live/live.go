@@ -18,15 +18,14 @@ type (
 // period is how often something is collected.
 const period = time.Second
 
-// secondly does something at most once in each second of the clock, for all goroutines that need it. The zero value has not done
-// it yet.
+// secondly does something at most once in each second of the clock, for all goroutines that need it. The zero value has done nothing yet.
 type secondly struct {
 	mu    sync.Mutex    // guards the fields below
 	under chan struct{} // closed at the end of the call under way; nil if there is none
 	done  int64         // the second in which it was done; 0 = never
 }
 
-// do calls fn, or waits for the goroutine that does, unless that was done in the present second. fn must end.
+// do calls fn, unless fn was called in the present second. If another goroutine is calling it, do waits for that. fn must end.
 func (o *secondly) do(now clock.Clock, fn func()) {
 	o.mu.Lock()
 	second := int64(now()) / int64(period)

@@ -84,10 +84,10 @@ type Rates struct {
 	last []uint64
 }
 
-// stale is how old the counts before may be: a longer average is not how it is now.
+// stale is the age from which the previous counts are not used: the average over a longer time does not describe the present.
 const stale = 15 * time.Second
 
-// Rates returns the rate of each count per second since the call before; nil if there was none, or a moment ago, or long ago.
+// Rates returns the rate of each count per second since the call before; nil if there was none, or it was a moment ago, or long ago.
 func (r *Rates) Rates(now hook.Instant, counts ...uint64) []float64 {
 	passed := now.Sub(r.at)
 	if r.last != nil && passed < period/2 {
@@ -107,7 +107,7 @@ func (r *Rates) Rates(now hook.Instant, counts ...uint64) []float64 {
 	return rates
 }
 
-// Lateness is how late messages expired in the last minute, or since readers began to ask. Any goroutine may use it.
+// Lateness says how late messages expired in the last minute, or since readers began to ask. Any goroutine may use it.
 type Lateness struct {
 	name  string // of the member
 	read  func() map[string]telemetry.Distribution
@@ -123,7 +123,7 @@ type latenessSample struct {
 	counts []uint64
 }
 
-// NewLateness returns the lateness of messages as read counts it. Its member has a name.
+// NewLateness returns the lateness that read counts. name is its member's.
 func NewLateness(name string, read func() map[string]telemetry.Distribution, now clock.Clock) *Lateness {
 	return &Lateness{name: name, read: read, clock: now}
 }
@@ -138,7 +138,7 @@ func (ls Latenesses) AddTo(o *jsonobj.Object) {
 	}
 }
 
-// window is how long ago messages expired that count.
+// window is the time for which an expired message counts.
 const window = time.Minute
 
 // AddTo adds the lateness to an object, with the members p50, p99 and max, in milliseconds, unless no message has expired. They are exact
@@ -154,7 +154,7 @@ func (l *Lateness) AddTo(o *jsonobj.Object) {
 	}
 }
 
-// update counts anew. The caller holds mu.
+// update reads the counts again. The caller holds mu.
 func (l *Lateness) update(now hook.Instant) {
 	var bounds []float64
 	var counts []uint64

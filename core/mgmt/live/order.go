@@ -8,9 +8,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Order is how entries are sorted.
+// Order says how entries are sorted.
 type Order struct {
-	// Key returns a number or a text; entries for which it is nil come last, in either direction. Without Key entries are in their own order.
+	// Key returns a number or a text. Entries with the key nil come last, in either direction. Without Key, entries are in their own order.
 	Key     func(*Entry) any
 	Reverse bool
 }
@@ -23,7 +23,7 @@ func InstantKey(at hook.Instant) any {
 	return int64(at)
 }
 
-// ByNext is a key: when a message expires or is released next.
+// ByNext is a key: the next instant at which a message expires or is released.
 func ByNext(e *Entry) any { return InstantKey(earlier(e.Stats.NextDeadline, e.Stats.NextRelease)) }
 
 // Page returns at most size entries behind the first from, in order, and their sort keys as JSON values. The node that merges pages of

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A rate is not known before the second look, nor is the average of a long pause one of now.
+// A rate is unknown before the second look, and after a long pause.
 func TestRatesThatAreKnown(t *testing.T) {
 	var r Rates
 	now := hook.Instant(time.Hour)

@@ -12,7 +12,7 @@ const (
 	heartbeat = 15 * time.Second
 	// Patience is how long a reader may take to read one write.
 	Patience = 10 * time.Second
-	// retry is after how many milliseconds a browser connects again.
+	// retry is the time in milliseconds after which a browser connects again.
 	retry = "retry: 1000\n\n"
 )
 
@@ -90,7 +90,7 @@ func (s *Stream) next() bool {
 	return true
 }
 
-// enter changes the view: at first, and when the reader may see something else.
+// enter changes the view: at the beginning, and when the reader's rights have changed.
 func (s *Stream) enter(spec *Spec) {
 	if s.view != nil {
 		s.Views.close(s.view)

@@ -36,7 +36,7 @@ type Survey struct {
 	forget  *time.Timer // forgets the queues; nil before the first collection
 }
 
-// Tenant is the queues of a vhost. It is valid while [Survey.Read] calls a function.
+// Tenant is a vhost with its queues. It is valid while [Survey.Read] calls a function.
 type Tenant struct {
 	VHost   *vhost.VHost
 	Entries []*Entry // by name; some may be deleted
@@ -47,11 +47,11 @@ type Tenant struct {
 }
 
 const (
-	// stretch is how long a collection works before it lets others have the processor for a pause.
+	// stretch is how long a collection works between two pauses for other goroutines.
 	stretch = 200 * time.Microsecond
 	pause   = 500 * time.Microsecond
-	// mostCounting is how long a collection may work before it leaves the deadlines of queues that have changed to the next one, and
-	// mostFirst before it does so with queues that were never counted.
+	// mostCounting is how long a collection may work before it leaves deadlines to the next collection, for queues that have changed;
+	// mostFirst is the same for queues that were never counted.
 	mostCounting = 20 * time.Millisecond
 	mostFirst    = 250 * time.Millisecond
 )
@@ -64,8 +64,8 @@ func NewSurvey(vhosts func() []*vhost.VHost, now clock.Clock) *Survey {
 	return s
 }
 
-// Read calls fn with all queues as they are now, or were within the last second. Everything that it gets is fn's until it returns. fn
-// must not block.
+// Read calls fn with all queues as they are now, or were within the last second. fn may use the reading until it returns. fn must not
+// block.
 func (s *Survey) Read(fn func(*Reading)) {
 	s.once.do(s.clock, s.collect)
 	s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *Survey) forgetAll() {
 	s.set++
 }
 
-// list finds the queues that there are. A vhost that has neither created nor deleted a queue has the same.
+// list finds the queues that exist. It does not ask a vhost that has neither created nor deleted a queue since.
 func (s *Survey) list() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +170,8 @@ func (s *Survey) listAll() {
 	s.from = max(slices.Index(s.all, turn), 0)
 }
 
-// relist makes a list that of these queues, by name: of the entries that there were, and of new ones. The caller holds mu.
+// relist makes a list consist of these queues, by name: it keeps the entries of known queues, and adds entries for new ones. The caller
+// holds mu.
 func (s *Survey) relist(list *[]*Entry, all []*queue.Mailbox, v *vhost.VHost) {
 	old, number := *list, s.number+1
 	if len(old)+len(all) == 0 {

@@ -72,7 +72,7 @@ func (vs *Views) open(s *Spec) *view {
 	return v
 }
 
-// close ends the reading of a view.
+// close notes that a reader has left a view.
 func (vs *Views) close(v *view) {
 	vs.mu.Lock()
 	defer vs.mu.Unlock()
@@ -179,7 +179,7 @@ func (v *view) json() []byte {
 // id returns the id of an event with the state of a number.
 func (v *view) id(number uint64) string { return fmt.Sprintf("%s-%d", v.born, number) }
 
-// seen returns the number of the state that a reader has had, by the id of its last event; 0 if that was another view's.
+// seen returns the number of the state that a reader has, from the id of its last event; 0 if that is an id of another view.
 func (v *view) seen(id string) uint64 {
 	born, number, _ := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(number, 10, 64)

@@ -18,7 +18,7 @@ import (
 const MaxExpression = 1024
 
 const (
-	// turn is how many steps a run makes before others have their turn: some milliseconds, if all of them are made.
+	// turn is the number of steps that a run makes before other runs have their turn. They take some milliseconds.
 	turn = 1 << 18
 	// MostTime is how long the turns of one request may take.
 	MostTime = 10 * time.Second

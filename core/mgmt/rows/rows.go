@@ -63,7 +63,7 @@ func keyOfWhole(n int64) key {
 	return k
 }
 
-// Compare orders values of JSON as RabbitMQ does: absent ones, numbers, booleans, texts, and then all others, which are equal.
+// Compare orders JSON values as RabbitMQ does: absent ones, numbers, booleans, texts, and then all others, which are equal.
 func Compare(a, b any) int {
 	k, l := keyOf(a), keyOf(b)
 	if k.rank == text && l.rank == text {
@@ -72,10 +72,10 @@ func Compare(a, b any) int {
 	return cmp.Or(cmp.Compare(k.rank, l.rank), cmp.Compare(k.number, l.number), cmp.Compare(k.whole, l.whole))
 }
 
-// Keys order a row. They are values of JSON.
+// Keys order a row. They are JSON values.
 type Keys struct {
-	Key     any // by which the reader wants the list sorted; nil = the row has no such value
-	Natural any // by which the rows of all nodes are sorted among equals, and if the reader does not say
+	Key     any // the reader's sort key; nil = the row has no such value
+	Natural any // the order of rows with equal keys, also if the reader names no key
 }
 
 // Order is the order of a list. Rows that are equal stay in the order of their nodes.
@@ -87,7 +87,7 @@ type Order struct {
 	Steady bool
 }
 
-// compare compares rows. Among equal ones, the place of the first compares to that of the second like place.
+// compare compares rows. place is the order of their places, which decides among equal rows.
 func (o Order) compare(a, b Keys, place int) int {
 	c, among := Compare(a.Key, b.Key), cmp.Or(Compare(a.Natural, b.Natural), place)
 	switch lastA, lastB := o.AbsentLast && a.Key == nil, o.AbsentLast && b.Key == nil; {
@@ -105,13 +105,13 @@ func (o Order) compare(a, b Keys, place int) int {
 	return cmp.Or(c, among)
 }
 
-// Place is where an item is, and its key.
+// Place is the index of an item, and its key.
 type Place struct {
 	Key any
 	At  int
 }
 
-// First returns the first n of so many items, in order. It keeps about twice as many: a page of a hundred thousand items costs no sorted list.
+// First returns the first n items, in order. It keeps about twice as many in memory, and never sorts the whole list.
 func (o Order) First(items, n int, key func(at int) any) []Place {
 	compare := func(a, b Place) int { return o.compare(Keys{Key: a.Key}, Keys{Key: b.Key}, cmp.Compare(a.At, b.At)) }
 	n = min(n, items)
@@ -119,7 +119,7 @@ func (o Order) First(items, n int, key func(at int) any) []Place {
 	first := make([]Place, 0, min(items, 2*n+more))
 	var limit *Place // the last of the first rows so far
 	for at := range items {
-		if o.Reverse && !o.Steady { // of equal items the last ones are first
+		if o.Reverse && !o.Steady { // of equal items the later ones are first
 			at = items - 1 - at
 		}
 		p := Place{key(at), at}
@@ -139,7 +139,7 @@ func (o Order) First(items, n int, key func(at int) any) []Place {
 // Row is an element of a list.
 type Row struct {
 	Keys
-	N     int // how many rows with these keys it stands for, if it has no value; 0 = it is one row
+	N     int // rows with these keys that it stands for, without a value; 0 = it is one row
 	Value any
 }
 
@@ -227,13 +227,14 @@ func Counted(next func() (*Row, error)) func() (*Row, error) {
 	}
 }
 
-// Range is some of a node's rows, in their order.
+// Range is a part of a node's rows, in their order.
 type Range struct{ From, To int }
 
-// Ranges takes all rows up to the end of a page, and returns which of each node's are on it: size rows behind the first from.
+// Ranges takes all rows up to the end of a page, and returns the range of each node's rows on it. The page has size rows behind the first
+// from.
 //
-// Rows that stand for many say enough. Example: two nodes have 1,000 queues each in their own vhosts, and the page has 100 rows behind 950.
-// The rows "1,000 in a" and "1,000 in b" say that rows 950 to 999 of the first node are on the page, and 0 to 49 of the second.
+// Rows that stand for many are enough for that. Example: two nodes have 1,000 queues each in their own vhosts, and the page has 100 rows
+// behind 950. The rows "1,000 in a" and "1,000 in b" say that rows 950 to 999 of the first node are on the page, and 0 to 49 of the second.
 func (m *Merge) Ranges(from, size int) map[string]Range {
 	all := map[string]Range{}
 	for at := 0; at < from+size; {

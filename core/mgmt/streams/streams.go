@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// Most is how many streams there may be at a time.
+	// Most is the number of streams that may be open at a time.
 	Most = 64
-	// MostOfUser is how many one user may have, so that others get some.
+	// MostOfUser is the number that one user may have open, so that some are left for others.
 	MostOfUser = 16
 	// lastTime is how long a stream may take to write its end when all streams end: a stuck reader must not hold up the broker.
 	lastTime = time.Second
@@ -85,7 +85,7 @@ func (s *Streams) Close(user string) (last bool) {
 	return s.open == 0
 }
 
-// Share is how long one stream rests after work, so that all that are open together take half a processor at most.
+// Share is the pause of one stream after work, so that all open streams together take half a processor at most.
 func (s *Streams) Share(worked time.Duration) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,7 +115,7 @@ func (w *Writer) Begin(contentType string) {
 	w.w.WriteHeader(http.StatusOK)
 }
 
-// HurryAtEnd lets a write that is under way end when all streams do. The caller calls the function that it returns afterwards.
+// HurryAtEnd makes a write that is under way end when all streams do. The caller calls the returned function afterwards.
 func (w *Writer) HurryAtEnd() (stop func() bool) {
 	return context.AfterFunc(w.streams.ended, w.limit)
 }
