@@ -57,7 +57,7 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// A log that has failed is not what the broker has promised, so it is not backed up.
+// A log that has failed may lack entries that the broker has confirmed, so it is not backed up.
 func TestNoBackupOfALogThatFailed(t *testing.T) {
 	r := newRig(t)
 	r.broken = true
@@ -68,7 +68,7 @@ func TestNoBackupOfALogThatFailed(t *testing.T) {
 	}
 }
 
-// backupBubble is an API with one client, who reads a backup at will.
+// backupBubble is an API with one client, which reads a backup at will.
 type backupBubble struct {
 	*liveBubble
 	answer *http.Response
@@ -110,7 +110,7 @@ func (b *backupBubble) lastError() string {
 	return status.Last.Error
 }
 
-// readAll reads what is left, which has to end too early.
+// readAll reads the rest, which has to end too early.
 func (b *backupBubble) readAll() {
 	b.t.Helper()
 	if _, err := io.ReadAll(b.answer.Body); !errors.Is(err, io.ErrUnexpectedEOF) {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// A body that did not come as a whole was an error of the broker: 500, and a line in its log, which nobody had to log in for.
+// An incomplete body was treated as an error of the broker: 500, and a line in its log. Clients without a login could cause it.
 func TestBrokenBodies(t *testing.T) {
 	var log bytes.Buffer
 	r := newRig(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
@@ -63,7 +63,7 @@ func (s *slowShelf) Load(m Module) (bool, []string, error) {
 	return s.shelf.Load(m)
 }
 
-// Who loaded a policy that took half a minute to compile got no answer.
+// A client that loaded a policy which took half a minute to compile got no answer.
 func TestLoadingAModuleMayTakeLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLiveBubble(t)

@@ -98,8 +98,8 @@ type bodyPlace struct {
 	taken int64
 }
 
-// reserve takes memory for n bytes more of the request's body. A body may take as much as one user may have, and no more, because it is
-// decoded in one piece.
+// reserve takes memory for n bytes more of the request's body. A body takes at most as much as one user may have, even if it
+// needs more: then it is the user's only one.
 func (c *request) reserve(n int64) error {
 	p := &c.place
 	p.needs += n

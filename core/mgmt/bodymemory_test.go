@@ -148,7 +148,7 @@ func TestBodyMemory(t *testing.T) {
 	})
 }
 
-// What requests take of the memory is free when they are answered, whatever the answer.
+// A request frees its memory when it is answered, with any answer.
 func TestBodiesFreeTheirMemory(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.BodyMax = 16 << 20 })
 	r.do(201, "PUT", "/api/queues/%2F/q", `{}`)

@@ -98,7 +98,7 @@ func TestCertificateComesLast(t *testing.T) {
 	}
 }
 
-// Browsers show a certificate whoever makes the request: pages of other sites must not change anything by it.
+// Browsers show a certificate with the requests of any page: pages of other sites must not change anything by it.
 func TestCrossSiteRequestsWithACertificate(t *testing.T) {
 	r := certified(t, trusted)
 	for _, c := range []struct {
@@ -125,7 +125,7 @@ func TestCrossSiteRequestsWithACertificate(t *testing.T) {
 	}
 }
 
-// A connection lives longer than the trust in its client: a certificate that has expired, or whose authority is gone, logs nobody in.
+// A connection may outlive the trust in its client: a certificate that has expired, or whose authority is gone, is no login.
 func TestCertificateThatIsNotTrustedAnyMore(t *testing.T) {
 	var distrust error
 	r := certified(t, func() error { return distrust })
@@ -167,7 +167,7 @@ func TestGuestsCertificateFromElsewhere(t *testing.T) {
 	}
 }
 
-// Without auth.certificate-login a certificate logs nobody in, however good it is.
+// Without auth.certificate-login no certificate is a login.
 func TestCertificatesAreOff(t *testing.T) {
 	r := newRig(t)
 	if w := r.serve(r.withCertificate("guest", "GET", "/api/whoami", "")); w.Code != http.StatusUnauthorized {
@@ -190,7 +190,7 @@ func TestCipherSuites(t *testing.T) {
 	}
 }
 
-// A certificate may name a user who was added at another node a moment ago: the registry is asked once, as for a password.
+// A certificate may name a user that was added at another node a moment ago: the registry is asked once, as for a password.
 func TestCertificateOfANewUser(t *testing.T) {
 	c := newCluster(t, func(o *Options) {
 		o.CertificateLogin = auth.CertificateLogin{Field: auth.CommonName}

@@ -21,8 +21,8 @@ func (i inTerm) View() replicas.View {
 	return replicas.View{Shards: []replicas.Shard{{Shard: i.shard, Role: replicas.Owner, Term: i.term}}}
 }
 
-// While a node has not noticed yet that another one has taken a vhost over, totals had what is in it twice, and lists what the node has
-// that was asked. What counts is what the node has with the latest term, whichever is asked.
+// Before a node noticed that another one had taken a vhost over, totals counted the vhost's contents twice, and lists had the asked node's
+// version of it. Only the contents at the node with the latest term count, whichever node is asked.
 func TestClaimedTwiceIsCountedOnce(t *testing.T) {
 	c := newCluster(t)
 	c.want(2, 201, "PUT", "/api/queues/c/new", "")

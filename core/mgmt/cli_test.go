@@ -27,8 +27,8 @@ func TestRabbitmqadminIsNotServed(t *testing.T) {
 	}
 }
 
-// The answers are those of RabbitMQ 3.10, but for the text about a header that cannot be read, and guest's from elsewhere, whose
-// password is not checked.
+// The answers are RabbitMQ 3.10's, except for the text about an unreadable header, and for guest's logins from elsewhere, whose password is
+// not checked.
 func TestWhyALoginFailed(t *testing.T) {
 	const failed = `{"error":"not_authorized","reason":"Login failed"}`
 	const unreadable = `{"error":"bad_request","reason":"header Authorization: after \"Basic\" comes NAME:PASSWORD in base64"}`

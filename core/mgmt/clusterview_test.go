@@ -18,14 +18,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// shards are the shards of a cluster in a test, and what was done with them.
+// shards are the shards of a cluster in a test, and the operations on them.
 type shards struct {
 	cluster *cluster
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	owners []wlog.NodeID
 	lag    map[wlog.NodeID]uint64 // of replicas
-	state  string                 // of those of node 3
+	state  string                 // of replicas on node 3
 	mute   map[wlog.NodeID]bool   // have told the owner nothing yet
 	silent map[wlog.NodeID]bool   // nodes that have not answered the owner
 	refuse error                  // of transfers
@@ -112,7 +112,7 @@ func (n nodeShards) Copies(context.Context) (replicas.Copy, error) {
 	return replicas.Copy{Node: n.self, Address: "n1:5680", Shards: 1, Format: 1}, n.behind
 }
 
-// take returns what was done since the last call.
+// take returns the operations since the last call.
 func (s *shards) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *shards) take() string {
 	return all
 }
 
-// What a node lacks that is away since before the owner was one is not known. It was said to lack all there is.
+// While a node has been away since before the owner became one, its lag is unknown. It was shown as the whole log.
 func TestWhatAnAbsentNodeLacks(t *testing.T) {
 	c, s := newShardedCluster(t)
 	s.lag[2], s.lag[3], s.mute = 7, 100, map[wlog.NodeID]bool{3: true}
@@ -225,7 +225,7 @@ func TestBackupOfANode(t *testing.T) {
 	}
 }
 
-// A node that lacks what others have confirmed makes no backup.
+// A node that lacks confirmed entries makes no backup.
 func TestNoBackupOfANodeThatIsBehind(t *testing.T) {
 	c, s := newShardedCluster(t)
 	s.behind = errors.New("barrier of shard 1: the shard has no owner now")
@@ -251,7 +251,7 @@ func TestCriticalNodes(t *testing.T) {
 	s.lag[2], s.lag[3] = 5, 6
 	check("node-is-mirror-sync-critical", 0, 503)
 	check("node-is-mirror-sync-critical", 1, 200) // node 1 could take over from it
-	s.state = "replicate"                         // it gets what it lacks
+	s.state = "replicate"                         // the missing entries are on their way
 	check("node-is-quorum-critical", 0, 200)
 	s.state = "probe" // it answers, and takes nothing: its disk is full
 	check("node-is-quorum-critical", 0, 503)
@@ -343,7 +343,7 @@ func TestReplacements(t *testing.T) {
 		}
 	}
 	c.nodes[1].down = true
-	// A number that nobody has would shut a healthy node out of the cluster.
+	// A number that no node has would shut a healthy node out of the cluster.
 	for body, reason := range map[string]string{
 		`{"address":"n2:5680","number":"77"}`: "the nodes that wait there have 9",
 		`{"address":"n3:5680","number":"77"}`: "no node waits at 'n3:5680', neither number 77 nor another",
@@ -378,8 +378,8 @@ func TestReplacements(t *testing.T) {
 	}
 }
 
-// A request that is repeated when the owners have finished what it began, as after the end of the node that was asked, was refused for ever: no node
-// waits any more.
+// A replacement that is repeated after the owners have finished it, because the asked node had ended, was refused for ever: no node waits
+// any more.
 func TestReplacementThatIsDone(t *testing.T) {
 	c, s := newShardedCluster(t)
 	s.owners = []wlog.NodeID{1, 1, 1}
@@ -478,7 +478,7 @@ func TestClusterLinks(t *testing.T) {
 	}
 }
 
-// What to do about a node that is down and in whose place no other waits is to start it, and only without its disk something else.
+// The advice about a node that is down, and in whose place no other waits, is to start it; anything else is only for a lost disk.
 func TestAdviceAboutANodeThatIsDown(t *testing.T) {
 	v := replicas.View{Nodes: []replicas.Node{{Address: "a:1", Up: true}, {Address: "b:1"}}}
 	if got := adviceAbout(&v, "a:1"); got != ", and the node there runs: there is nothing to replace" {

@@ -36,7 +36,7 @@ func (c *client) channel() *amqp.Channel {
 	return ch
 }
 
-// into decodes what is answered to a GET.
+// into decodes the answer to a GET.
 func (r *rig) into(path string, v any) {
 	r.t.Helper()
 	d := json.NewDecoder(strings.NewReader(r.do(200, "GET", path, "")))
@@ -213,7 +213,7 @@ func TestChannelsAndConsumers(t *testing.T) {
 	r.do(404, "GET", "/api/channels/none", "")
 	r.do(404, "GET", "/api/channels/"+url.PathEscape(strings.Replace(o["name"].(string), "(1)", "(2)", 1)), "")
 
-	// What was counted stays counted when the channel is gone.
+	// Counts stay when the channel is gone.
 	must(t, ch.Close())
 	var overview map[string]any
 	r.into("/api/overview", &overview)

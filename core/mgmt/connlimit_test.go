@@ -65,7 +65,7 @@ type from struct {
 func (f *from) RemoteAddr() net.Addr { return f.at }
 func (f *from) Close() error         { f.closed = true; return nil }
 
-// A stranger who sent requests without their bodies kept as many connections busy as there may be: everybody else's were closed.
+// A stranger kept all connections busy with requests that lacked their bodies, and the connections of all other clients were closed.
 func TestStrangersDoNotTakeAllConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &connLimiter{limit: 10, log: slog.New(slog.DiscardHandler), conns: map[net.Conn]connState{}}

@@ -33,7 +33,7 @@ func (lettering) Attach(q hook.Queue) hook.Hooks {
 	return hook.Hooks{OnHead: route, DeadLetters: t}
 }
 
-// ways returns the edges as text: "FROM -REASON COUNT-> EXCHANGE/KEY TO", with a "?" behind what is not certain.
+// ways returns the edges as text: "FROM -REASON COUNT-> EXCHANGE/KEY TO", with a "?" behind uncertain ones.
 func ways(t *testing.T, answer string) string {
 	t.Helper()
 	var flow struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 )
 
-// dueAnswer is what a request for deadlines answers.
+// dueAnswer is the answer to a request for deadlines.
 type dueAnswer struct {
 	At, Earliest int64
 	Next         *int64 `json:"next_release"`
@@ -32,7 +32,8 @@ func (r *rig) deadlines(path string) (d dueAnswer) {
 	return d
 }
 
-// in counts what is due, and what is released, in buckets of more than from and at most to milliseconds; 0 is without end.
+// in counts messages that are due, and messages that are released, in buckets of more than from and at most to milliseconds; 0 is without
+// end.
 func (d *dueAnswer) in(from, to int64) (due, held int) {
 	for _, b := range d.Buckets {
 		if at := b.To; at == nil && to == 0 || at != nil && *at > from && (to == 0 || *at <= to) {
@@ -104,7 +105,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Deadlines are those of queues that the user may see.
+// Deadlines are counted in queues that the user may see.
 func TestDeadlinesOfOthers(t *testing.T) {
 	r := newRig(t)
 	r.do(201, "PUT", "/api/queues/%2F/q", "")
@@ -193,7 +194,7 @@ func TestQueuesByInstant(t *testing.T) {
 	}
 	var first []struct{ Name string }
 	r.into("/api/queues?sort=policy&sort_reverse=true&columns=name", &first)
-	if first[0].Name != "q99" { // RabbitMQ reverses those without the member, too
+	if first[0].Name != "q99" { // RabbitMQ also reverses queues without the member
 		t.Errorf("the first without a policy is %s", first[0].Name)
 	}
 }

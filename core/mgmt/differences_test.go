@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// bench is a lab that remembers what it was asked for.
+// bench is a lab that remembers the questions.
 type bench struct {
 	all          Differences
 	after        uint64
@@ -47,7 +47,7 @@ func TestStrategies(t *testing.T) {
 	if got, want := r.do(200, "GET", "/api/expiry-strategies", ""), `[{"name":"deadline","default":true,"queues":0,"some":[]},{"name":"seconds","default":false,"queues":0,"some":[]}]`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	r, _ = newRehearsing(t) // whose queues have none of these
+	r, _ = newRehearsing(t) // whose queues have no differences
 	r.do(201, "PUT", "/api/queues/%2F/q", "{}")
 	if got, want := r.do(200, "GET", "/api/expiry-strategies?columns=name,queues", ""), `[{"name":"deadline","queues":0},{"name":"seconds","queues":0}]`; got != want {
 		t.Errorf("got %s, want %s", got, want)
@@ -133,7 +133,7 @@ func TestHeadersThatAreCutOff(t *testing.T) {
 	}
 }
 
-// The properties of messages are for those who may read their queue: the tag monitoring is not enough.
+// Only users that may read a queue see the properties of its messages: the tag monitoring is not enough.
 func TestDifferencesAccess(t *testing.T) {
 	headers := amqp.AppendTable(nil, amqp.Table{{Key: "token", Value: "hidden"}})[4:]
 	of := func(vhost, queue string) Difference {

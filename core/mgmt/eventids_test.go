@@ -25,8 +25,8 @@ func TestEventsOfLongIDs(t *testing.T) {
 	}
 }
 
-// An event leads to the trace of a message that was sampled. What a publisher's context says of one that was not is not shown: there is no
-// such trace.
+// An event leads to the trace of a message that was sampled. If a message was not sampled, its publisher's context is not shown, because
+// there is no such trace.
 func TestEventsHaveTheTrace(t *testing.T) {
 	const parent, id = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "0af7651916cd43dd8448eb211c80319c"
 	for _, tt := range []struct {

@@ -27,7 +27,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// What core/mgmt/events promises its readers.
+// The promises of core/mgmt/events to its readers.
 const (
 	heartbeat     = 15 * time.Second
 	gather        = 20 * time.Millisecond
@@ -274,7 +274,7 @@ func TestEventsResume(t *testing.T) {
 	recorder.Notice(telemetry.Notice{Kind: telemetry.AlarmCleared}) // 12
 	r.api.EndStreams()
 	for _, tt := range []struct{ id, query, want string }{
-		{"", "history=99", "1 7 8 9 10 11 12"}, // what is forgotten is not missed by those who were not there
+		{"", "history=99", "1 7 8 9 10 11 12"}, // a reader that was not there does not miss forgotten events
 		{"1001", "", "missed5 7 8 9 10 11 12"},
 		{"1004", "history=1", "missed2 7 8 9 10 11 12"},
 		{"1006", "", "7 8 9 10 11 12"},
@@ -300,7 +300,7 @@ type stream struct {
 	lines  *bufio.Scanner
 }
 
-// serving is a broker whose API has a listener.
+// serving returns a broker whose API has a listener.
 func serving(t *testing.T, recorder *telemetry.Recorder) (*rig, *httptest.Server) {
 	t.Helper()
 	r := newRig(t, func(o *Options) { o.Events = recorder.Events() })
@@ -365,7 +365,7 @@ func TestEventsAsTheyHappen(t *testing.T) {
 	}
 }
 
-// One user could take all streams there may be, with the least of tags, and nobody else saw any event.
+// One user with the least of tags could open all streams there may be, and then no other user saw any event.
 func TestOneUserLeavesStreamsToOthers(t *testing.T) {
 	r, server := serving(t, told(100))
 	r.do(201, "PUT", "/api/users/clerk", `{"password": "clerk", "tags": "management"}`)
@@ -389,7 +389,7 @@ func TestOneUserLeavesStreamsToOthers(t *testing.T) {
 	}
 }
 
-// A broker that ends does not wait for those who follow its events.
+// A broker that ends does not wait for the readers of its events.
 func TestShutdownEndsStreams(t *testing.T) {
 	_, server := serving(t, told(100))
 	var all []*stream
@@ -404,7 +404,7 @@ func TestShutdownEndsStreams(t *testing.T) {
 	}
 }
 
-// Who may not be there any more is not.
+// A stream ends when its user loses the right to it.
 func TestStreamsEndWithTheirUser(t *testing.T) {
 	recorder := told(100)
 	r, server := serving(t, recorder)
@@ -512,21 +512,21 @@ func TestStreamsLast(t *testing.T) {
 	})
 }
 
-// Who does not read is cut off, and does not keep anything waiting.
+// A reader that does not read is cut off, and holds nothing up.
 func TestDeadReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := told(100)
 		client := bubble(t, recorder)
 		_, err := client.Write([]byte(asksForEvents))
 		must(t, err)
-		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // nobody reads it, which is the point
+		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // not reading is the point
 		must(t, err)
 		for range 1000 {
 			recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: "q"}, 1, make([]telemetry.Removal, 50))
 		}
 		time.Sleep(gather + streamTimeout + time.Second)
 		rest := 0
-		for err == nil { // what the server could not get rid of is gone
+		for err == nil { // bytes that the server could not send are lost
 			var n int
 			n, err = client.Read(make([]byte, 4096))
 			rest += n
@@ -544,7 +544,7 @@ func TestDeadReaderAtTheEnd(t *testing.T) {
 		client, server := bubbleOf(t, recorder)
 		_, err := client.Write([]byte(asksForEvents))
 		must(t, err)
-		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // nobody reads it, which is the point
+		_, err = http.ReadResponse(bufio.NewReaderSize(client, 16), nil) //nolint:bodyclose // not reading is the point
 		must(t, err)
 		recorder.Removed(&telemetry.QueueRef{VHost: "/", Queue: "q"}, 1, make([]telemetry.Removal, 100))
 		time.Sleep(2 * gather) // now it is being written
@@ -555,7 +555,7 @@ func TestDeadReaderAtTheEnd(t *testing.T) {
 	})
 }
 
-// Whatever somebody asks for, it is understood or refused.
+// Any parameters are understood or refused.
 func FuzzEventFilter(f *testing.F) {
 	for _, s := range []string{
 		"kind=message_expired,queue_expired&reason=expired&outcome=cycle&history=10&vhost=%2F", "queue=a&queue_regex=b", "queue_regex=(a|b)*$",

@@ -68,7 +68,7 @@ func (c *cluster) streamOf(node int, query, lastID string) (lines func() map[str
 	}
 }
 
-// Events of all nodes come through any of them, and a reader who comes back misses none and gets none twice.
+// A client gets the events of all nodes through any node; when it comes back it misses none and gets none twice.
 func TestEventsOfClusters(t *testing.T) {
 	c, recorders := newEventfulCluster(t)
 	raise := func(node int, name string) {
@@ -247,7 +247,7 @@ func (s *clusterStream) opened(t *testing.T, seat int, fn func(came <-chan nodeE
 	}
 }
 
-// The events of a vhost are followed from one owner to the next, and those of a node that takes the seat of another one come, too.
+// The events of a vhost are followed from one owner to the next; the events of a node that takes another one's seat come, too.
 func TestEventsFollowOwners(t *testing.T) {
 	c, recorders := newEventfulCluster(t)
 	raise := func(node int, strategy string) {
@@ -264,7 +264,7 @@ func TestEventsFollowOwners(t *testing.T) {
 	if e := next(); e["node"] != "curfew@n3" || e["vhost"] != "b" {
 		t.Errorf("after the vhost has moved: got %v", e)
 	}
-	// One that begins while nobody owns the vhost goes on, too.
+	// A stream that begins while the vhost has no owner goes on, too.
 	c.mu.Lock()
 	c.owners["b"] = 0
 	c.mu.Unlock()
@@ -320,7 +320,7 @@ func TestEventsAreReopenedWhileRenewed(t *testing.T) {
 	readers.Wait()
 }
 
-// A user who is no monitor any more does not see the events of this node as one when its stream is opened again.
+// A user that has lost the tag monitoring gets fewer events of this node when its stream is opened again.
 func TestEventsAreReopenedWithPresentRights(t *testing.T) {
 	c, _ := newEventfulCluster(t)
 	c.want(0, 201, "PUT", "/api/users/eve", `{"password":"x","tags":"monitoring"}`)

@@ -31,7 +31,7 @@ func (lottery) ExchangeTypes() []hook.ExchangeType {
 	}}
 }
 
-// nobody is a router without destinations.
+// nobody is a router that finds no destinations.
 type nobody struct{}
 
 func (nobody) Bind(*hook.Binding)                                                  {}

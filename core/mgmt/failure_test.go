@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A change that is under way when its shard gets another owner is answered with 503: ask again. One whose entry was being written was answered
-// with 500, as an error of the broker's, and one of a queue with 400, as the client's.
+// A change whose shard gets another owner meanwhile is answered with 503: ask again. If its entry was being written the answer was 500, as
+// for an error of the broker's; for a queue it was 400, as for the client's.
 func TestAnswersWhileOwnersChange(t *testing.T) {
 	registry := func(err error) error { return fmt.Errorf("users: definitions: registry: %w", err) }
 	tests := []struct {
@@ -43,8 +43,8 @@ func TestAnswersWhileOwnersChange(t *testing.T) {
 	}
 }
 
-// A queue that is asked for, changed or deleted while its vhost moves was answered with 400 or 404. Whoever asked took the one for a refusal and
-// the other for an answer.
+// A request to show, change or delete a queue while its vhost moves was answered with 400 or 404. Clients took the first for a refusal and
+// the second for an answer.
 func TestQueueOfAVHostThatMoves(t *testing.T) {
 	for _, tt := range []struct{ method, path, body string }{
 		{"GET", "queues/%2F/q", ""},

@@ -153,8 +153,8 @@ func TestSlowBodyIsNotTheOwnersFault(t *testing.T) {
 	}
 }
 
-// An import whose client leaves changes nothing or, once it has begun to, goes on, as that into a single broker does. It ended in the middle,
-// and what it had loaded stayed.
+// If its client leaves, an import into a cluster either changes nothing or, once it has begun to, goes on, as an import into a single
+// broker does. It ended in the middle, and the policies that it had loaded stayed.
 func TestImportWhoseClientLeaves(t *testing.T) {
 	for _, tc := range []struct {
 		step   definitions.Step

@@ -19,7 +19,7 @@ func quiet(f *testing.F) *rig {
 	return r
 }
 
-// Whatever the parameters are, there is an answer, and it is JSON.
+// For any parameters there is an answer, and it is JSON.
 func FuzzQuery(f *testing.F) {
 	r := quiet(f)
 	for _, s := range []string{
@@ -53,7 +53,7 @@ func (r *rig) fuzzed(t *testing.T, method string, u *url.URL, body []byte) *http
 	return w
 }
 
-// Whatever somebody asks for, the broker answers, and stays what it was for others.
+// For any request the broker answers, and stays as it was for other users.
 func FuzzRequest(f *testing.F) {
 	r := quiet(f)
 	for _, rt := range r.api.routes() {
@@ -82,7 +82,7 @@ func token(s string) bool {
 	return s != "" && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
-// An import that is refused has changed nothing, and what is exported can be imported.
+// A refused import has changed nothing, and an export can be imported.
 func FuzzImport(f *testing.F) {
 	r := quiet(f)
 	script, err := os.ReadFile("testdata/definitions.txt")

@@ -33,7 +33,7 @@ func longPart(items int, whole bool) http.HandlerFunc {
 	}
 }
 
-// askOver asks a node over HTTP, and returns how many items the list has, and what went wrong while it was read.
+// askOver asks a node over HTTP, and returns how many items the list has, and the error with which it broke off.
 func (c *cluster) askOver(node int, path string) (items int, header http.Header, err error) {
 	c.t.Helper()
 	server := httptest.NewServer(c.rigs[node].api)
@@ -53,7 +53,8 @@ func (c *cluster) askOver(node int, path string) (items int, header http.Header,
 	return len(all), answer.Header, err
 }
 
-// A list that is longer than what a node keeps of a part goes on to its reader while it is read. Nobody takes one that breaks off for complete.
+// A list that is longer than the kept beginning of a part goes on to its reader while it is read. If it breaks off, the reader does not
+// take it for complete.
 func TestLongParts(t *testing.T) {
 	c := newCluster(t)
 	c.want(0, 201, "PUT", "/api/queues/a/q", "")
@@ -117,7 +118,7 @@ func TestGathersAreLimited(t *testing.T) {
 	}
 }
 
-// One user's requests, which may take as long as their readers like, leave places for those of others.
+// One user's requests, which may take as long as their readers like, leave places for other users.
 func TestGathersOfOneUserAreLimited(t *testing.T) {
 	c := newCluster(t)
 	c.want(0, 201, "PUT", "/api/users/eve", `{"password":"x","tags":"monitoring"}`)
@@ -187,14 +188,14 @@ func TestDeepPagesCostAPage(t *testing.T) {
 	c.want(0, 400, "GET", "/api/queues?page=1900&page_size=10", "")
 }
 
-// copyAll answers with what a recorder has.
+// copyAll answers with a recorder's answer.
 func copyAll(w http.ResponseWriter, from *httptest.ResponseRecorder) {
 	maps.Copy(w.Header(), from.Header())
 	w.WriteHeader(from.Code)
 	_, _ = w.Write(from.Body.Bytes())
 }
 
-// Lists say which vhosts they lack, to those who may see into them.
+// Lists name the vhosts that they lack, to users that may see into them.
 func TestListsSayWhatTheyLack(t *testing.T) {
 	c := newCluster(t)
 	lacks := func(node int, path, header, member string) {

@@ -46,7 +46,7 @@ func (r *rig) hold(id string, hours int, key string) {
 		id, hours, key, id))
 }
 
-// heldList is what a list answers.
+// heldList is an answer with a list.
 type heldList struct {
 	Items []struct {
 		ID        string `json:"id"`
@@ -119,7 +119,7 @@ func TestHeldMessagesAreListed(t *testing.T) {
 	}
 }
 
-// Pages follow one another whatever becomes of the messages on them.
+// Pages follow one another, also when messages on them are released or cancelled.
 func TestPagesOfHeldMessages(t *testing.T) {
 	r := newHoldingRig(t)
 	for i := range 30 {
@@ -335,7 +335,7 @@ func TestPermissionsForHeldMessages(t *testing.T) {
 	}
 }
 
-// Of many who cancel, release and move the same messages at the same time, one has each.
+// Of many clients that cancel, release and move the same messages at the same time, one succeeds with each.
 func TestOneOfAllWhoChangeAHeldMessageWins(t *testing.T) {
 	r := newHoldingRig(t)
 	const n = 60

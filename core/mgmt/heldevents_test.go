@@ -32,7 +32,7 @@ func released(tb testing.TB) *rig {
 	return r
 }
 
-// What is released, cancelled or redriven is shown as that, and not as expired or dead-lettered.
+// A released, cancelled or redriven message is shown as that, and not as expired or dead-lettered.
 func TestEventsOfHeldMessages(t *testing.T) {
 	want := []string{
 		`{"id":1001,"kind":"message_released","time":5000,"vhost":"/","queue":"later","strategy":"deadline","reason":"released","outcome":"ready","exchange":"","routing_key":"orders","message_id":null,"body_bytes":0,"enqueued":3000,"deadline":null,"lateness_ms":1.5,"held_until":4998,"queues":null,"trace_id":null}`,

@@ -11,7 +11,7 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// What goes into a vhost whose owner does not serve it yet, because it is reading its log, is not passed over: the import changes nothing.
+// An import does not pass over a vhost whose owner does not serve it yet, because it is reading its log: it changes nothing.
 func TestImportIntoAVHostThatIsNotServedYet(t *testing.T) {
 	c := newCluster(t)
 	c.mu.Lock()

@@ -39,7 +39,7 @@ func definitionsOf(sections map[string][]string) string {
 	return string(jsonobj.Marshal(all))
 }
 
-// An import is all or nothing: whatever comes last and will not do, nothing of what stands before it is there afterwards.
+// An import is all or nothing: if its last definition is refused, none of the earlier ones is there afterwards.
 func TestImportIsAllOrNothing(t *testing.T) {
 	r := newRig(t)
 	before := r.do(200, "GET", "/api/definitions", "")
@@ -92,7 +92,7 @@ func TestImportIsAllOrNothing(t *testing.T) {
 // atPosition is where an error is. The order of sections is another one each time.
 var atPosition = regexp.MustCompile(`\(line 1, column [0-9]+\)`)
 
-// wantRefused imports what is refused for a reason, and leaves the definitions as they were before.
+// wantRefused imports definitions that are refused for a reason, and checks that the broker's are as before.
 func (r *rig) wantRefused(t *testing.T, sections map[string][]string, want, before string) {
 	t.Helper()
 	w := r.serve(r.request(guest, "POST", "/api/definitions", definitionsOf(sections)))
@@ -107,9 +107,8 @@ func (r *rig) wantRefused(t *testing.T, sections map[string][]string, want, befo
 	}
 }
 
-// What there is too much of was found out when a part of the import was in force: it was half of one.
-// For each wrong definition of a file all of it was read again, twice, to say where that one is: for this file that took hours, in which nobody
-// could import anything.
+// Limits were checked only after a part of the import was applied: half of it stayed. For each wrong definition of a file, the whole file
+// was read again, twice, to find its position: for this file that took hours, in which no other import could run.
 func TestImportOfManyWrongDefinitions(t *testing.T) {
 	r := newRig(t)
 	const wrong = 20_000
@@ -162,7 +161,7 @@ func TestImportOfTooMuchIsNothing(t *testing.T) {
 			r.wantRefused(t, sections, tt.want, before)
 		})
 	}
-	for range 2 { // what is there already, or twice in the file, is no more than that
+	for range 2 { // definitions that exist already, or twice in the file, do no harm
 		sections := maps.Clone(good)
 		sections["bindings"] = append(many(1000, binding), many(1000, binding)...)
 		sections["parameters"] = append(many(200, parameter), many(200, parameter)...)
@@ -170,7 +169,7 @@ func TestImportOfTooMuchIsNothing(t *testing.T) {
 	}
 }
 
-// Without any virtual host there was none to check with what was to be in the imported ones.
+// A broker without any virtual host had no vhost to check the contents of imported ones with.
 func TestImportIntoNothing(t *testing.T) {
 	r := newRig(t)
 	r.do(204, "DELETE", "/api/vhosts/%2F", "")
@@ -180,7 +179,7 @@ func TestImportIntoNothing(t *testing.T) {
 	wantMembers(t, r.one("/api/queues/v"), map[string]string{"name": `"q"`})
 }
 
-// What is imported into one vhost goes there, whatever it says itself, and an error says where that is.
+// An import into one vhost puts all definitions there, whatever vhost they name, and an error names the vhost.
 func TestImportIntoOneVHost(t *testing.T) {
 	r := newRig(t)
 	r.do(201, "PUT", "/api/vhosts/v", "")
@@ -192,8 +191,8 @@ func TestImportIntoOneVHost(t *testing.T) {
 	}
 }
 
-// Of what an import leaves out, or keeps for a RabbitMQ alone, the log said something and the answer nothing: whoever moved a shovel here was not told
-// that it does nothing.
+// About definitions that an import left out, or kept only for a RabbitMQ, there was a line in the log and nothing in the answer: users that
+// moved a shovel here did not learn that it does nothing.
 func TestImportWarnsOfWhatHasNoEffect(t *testing.T) {
 	file := definitionsOf(map[string][]string{
 		"vhosts": {`{"name":"v"}`},
@@ -227,7 +226,7 @@ func TestImportWarnsOfWhatHasNoEffect(t *testing.T) {
 	}
 }
 
-// A file of bindings to the exclusive queues of clients that have gone is told of in a few lines.
+// The log has a few lines about a file of bindings to the exclusive queues of clients that have gone.
 func TestImportOfManyBindingsToNothing(t *testing.T) {
 	var file strings.Builder
 	for i := range 1000 {

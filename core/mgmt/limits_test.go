@@ -21,8 +21,8 @@ func (b *bodyThat) Read(p []byte) (int, error) {
 	return b.Reader.Read(p)
 }
 
-// Two limits of a user or a vhost are two requests, and tools make both at a time: each wrote what it had read before its body came, and the one
-// that came last took the other's limit away.
+// Two limits of a user or a vhost are two requests, which tools send at the same time: each wrote back the limits that it had read before
+// its body came, and the later one took the other's limit away.
 func TestLimitsAreSetOneByOne(t *testing.T) {
 	for _, tt := range []struct{ first, second, list, want string }{
 		{

@@ -169,7 +169,7 @@ func TestLiveQueues(t *testing.T) {
 	}
 }
 
-// A user who may enter no vhost shared the view of administrators, and saw all queues: neither key named a vhost.
+// A user without permissions in any vhost shared the view of administrators, and saw all queues: neither key named a vhost.
 func TestLiveViewsOfNoVHost(t *testing.T) {
 	r := newLiveRig(t)
 	r.do(204, "DELETE", "/api/permissions/v/u", "")
@@ -189,8 +189,8 @@ func TestLiveViewsOfNoVHost(t *testing.T) {
 	}
 }
 
-// A monitor who may enter no vhost, or not all, saw zeros where the overview and the list of vhosts had thousands of messages. It sees how many
-// there are in all, as in RabbitMQ, and only names in vhosts that it may enter.
+// A monitor without permissions in some vhosts saw zeros where the overview and the list of vhosts had thousands of messages. It sees the
+// total of all vhosts, as in RabbitMQ, and names only in vhosts that it may enter.
 func TestMonitorsCountAllVHosts(t *testing.T) {
 	r := newLiveRig(t)
 	r.do(201, "PUT", "/api/users/m", `{"password":"m","tags":"monitoring"}`)
@@ -358,7 +358,7 @@ func (b *liveBubble) declare(name string) {
 	must(b.t, err)
 }
 
-// A stream begins with a state, and goes on with what changes each second.
+// A stream begins with a state, and goes on with a change each second.
 func TestLiveStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLiveBubble(t)
@@ -391,7 +391,7 @@ func TestLiveStream(t *testing.T) {
 	})
 }
 
-// Deleted queues leave nothing in memory: neither while others look on, nor when nobody does any more.
+// Deleted queues leave nothing in memory, while there are other readers, and when there are none any more.
 func TestLiveViewsForgetQueues(t *testing.T) {
 	for name, looksOn := range map[string]bool{"nobody looks": false, "others look on": true} {
 		t.Run(name, func(t *testing.T) {
@@ -461,7 +461,7 @@ func TestLiveStreamsEnd(t *testing.T) {
 	}
 }
 
-// What a reader may no longer see is gone with the next second, and what the reader may see again is there.
+// Queues that a reader may no longer see are gone with the next second, and come back when the reader may see them again.
 func TestLiveStreamsFollowPermissions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLiveBubble(t)
@@ -493,7 +493,7 @@ func TestLiveStreamsFollowPermissions(t *testing.T) {
 	})
 }
 
-// A reader who does not read is dropped.
+// A reader that does not read is dropped.
 func TestLiveStreamOfASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLiveBubble(t)
@@ -533,7 +533,7 @@ func TestTooManyLiveStreams(t *testing.T) {
 	}
 }
 
-// The view top has what is known of queues without asking them, in the order of what is most urgent.
+// The view top has the members of queues that are known without asking them, in the order of urgency.
 func TestLiveTop(t *testing.T) {
 	r := newLiveRig(t)
 	for query, want := range map[string]string{
@@ -568,7 +568,7 @@ func TestLiveTop(t *testing.T) {
 	}
 }
 
-// What consumers had past its deadline is a figure of its own, and none of a broker that is in time.
+// How long consumers had messages past their deadline is a figure of its own; a broker that is in time has none.
 func TestLiveLateness(t *testing.T) {
 	asked, now := 0, hook.Instant(time.Hour)
 	grows := func(bucket int) func() map[string]telemetry.Distribution {

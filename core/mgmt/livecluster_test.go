@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// pageState is what of a state is the same in a cluster and a broker that has all.
+// pageState is the part of a state that is the same in a cluster and in a broker that has all vhosts.
 type pageState struct {
 	Order         []string
 	Rows          map[string]map[string]any
@@ -27,7 +27,7 @@ type pageState struct {
 	Unreachable   []string `json:"unreachable_nodes"`
 }
 
-// pageStateOf asks for a state, and leaves out what depends on the instant.
+// pageStateOf asks for a state, and leaves out members that depend on the instant.
 func pageStateOf(t *testing.T, w *httptest.ResponseRecorder) (s pageState) {
 	t.Helper()
 	if w.Code != 200 {
@@ -43,7 +43,7 @@ func pageStateOf(t *testing.T, w *httptest.ResponseRecorder) (s pageState) {
 	return s
 }
 
-// A page of queues is that of a broker which has all, whatever it is sorted by.
+// A page of queues is the same as in a broker that has all vhosts, with any sort key.
 func TestMergedLiveViews(t *testing.T) {
 	c := newComparison(t, 5, unhurried)
 	for vhost, i := range map[string]int{"/": 1, "b": 2, "c": 3, "d": 4} {
@@ -103,7 +103,7 @@ func TestForwardedStream(t *testing.T) {
 	must(t, err)
 	_, err = c.rigs[0].api.users().Set(definitionsUser("guest", []string{"administrator"}, password))
 	must(t, err)
-	for range 5 { // what changes shows that the login has ended
+	for range 5 { // a state without changes would not show that the login has ended
 		c.want(1, 200, "POST", "/api/exchanges/b/amq.default/publish", `{"properties":{},"routing_key":"q","payload":"p","payload_encoding":"string"}`)
 		for lines.Scan() {
 			if strings.HasPrefix(lines.Text(), "data: ") {

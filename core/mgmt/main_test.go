@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// keys are those of policies in tests, besides those of plugins.
+// keys are the keys of policies in tests, besides the keys of plugins.
 var keys = func() (all []hook.Argument) {
 	for name, low := range map[string]int64{"x-max-length": 0, "x-message-ttl": 0, "x-expires": 1} {
 		check := hook.PolicyInt(low, math.MaxInt64, map[string]string{"x-message-ttl": "message TTL"}[name])
@@ -114,7 +114,7 @@ func must(tb testing.TB, err error) {
 
 const guest = "guest:guest"
 
-// request makes a request of a user, "name:password"; "-" is nobody.
+// request makes a request of a user, "name:password"; "-" is no user.
 func (r *rig) request(user, method, path, body string) *http.Request {
 	q := httptest.NewRequest(method, path, strings.NewReader(body))
 	q.RemoteAddr, q.Host = "127.0.0.1:9", "localhost:15672"

@@ -16,7 +16,7 @@ var accessTable string
 // accessTags are the columns of the table; "" is a user without any.
 var accessTags = []string{"", tagManagement, tagPolicymaker, tagMonitoring, tagAdministrator}
 
-// accessRow is who may use an endpoint.
+// accessRow says which users may use an endpoint.
 type accessRow struct {
 	method, path string
 	may          []string // by tag: +, v or -
@@ -44,7 +44,7 @@ func accessRows(t *testing.T) (rows []accessRow) {
 	return rows
 }
 
-// newGates returns an API that does nothing of what is asked, once it knows that it may.
+// newGates returns an API that checks a request's rights and then does nothing.
 func newGates(t *testing.T) *rig {
 	t.Helper()
 	r := newRig(t, unhurried, func(o *Options) { o.GuestLoopbackOnly = true })
@@ -83,8 +83,8 @@ func somewhere(pattern string) string {
 	return root + strings.NewReplacer("{vhost}", "v", "{", "", "}", "").Replace(pattern)
 }
 
-// A policymaker could set the limits of a vhost and the name of the cluster by paths that nobody had thought of, because what
-// each path needs was looked at one by one.
+// A policymaker could set the limits of a vhost and the name of the cluster by forgotten paths, because the rights for each path were
+// tested one by one.
 func TestAccess(t *testing.T) {
 	r, rows := newGates(t), accessRows(t)
 	listed := map[string]bool{}
@@ -127,8 +127,7 @@ func TestAccessByOtherSpellings(t *testing.T) {
 	}
 }
 
-// Whatever is asked for, and wherever the request seems to come from: guest is let in from this machine, others from anywhere,
-// pages of other sites never.
+// For every request and origin: guest is let in from this machine, other users from anywhere, pages of other sites never.
 func TestAccessFromAnywhere(t *testing.T) {
 	r, rows := newGates(t), accessRows(t)
 	admin := accessUser(tagAdministrator, true)
@@ -142,7 +141,7 @@ func TestAccessFromAnywhere(t *testing.T) {
 				switch {
 				case w.forbidden:
 					want = 403
-				case refused && row.may[0] != "+": // which is for those without a login
+				case refused && row.may[0] != "+": // the path is for clients without a login
 					want = 401
 				}
 				q := r.request(user, row.method, somewhere(row.path), "")

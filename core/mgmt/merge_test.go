@@ -38,7 +38,7 @@ func population(rng *rand.Rand) (all [][3]string) {
 
 var nodeNames = regexp.MustCompile(`curfew@(n[123]|test)|"(oldest_message_age|port)":\d+`)
 
-// sameFor returns an answer without what is different at another node.
+// sameFor returns an answer without the parts that differ at another node.
 func sameFor(code int, body string) string {
 	return fmt.Sprint(code, " ", nodeNames.ReplaceAllString(body, "N"))
 }
@@ -81,7 +81,7 @@ func (c *comparison) same(path string) {
 	}
 }
 
-// Whatever is asked of whichever node, a list is that of a broker which has all, in its order, with its pages and totals.
+// Every list, asked for at any node, is as in a broker that has all vhosts, in its order, with its pages and totals.
 func TestMergedLists(t *testing.T) {
 	c := newComparison(t, 1)
 	for i, r := range c.rigs {
@@ -143,7 +143,7 @@ func TestEachNodeAnswersTheSame(t *testing.T) {
 	}
 }
 
-// Definitions that come out of a cluster are those of a broker that has all, and go into another cluster by any node.
+// Definitions exported from a cluster are as from a broker that has all vhosts, and can be imported into another cluster through any node.
 func TestDefinitionsOfClusters(t *testing.T) {
 	c := newComparison(t, 7)
 	export := func(node int) string {
@@ -207,7 +207,7 @@ func sortedJSON(list string) string {
 	return strings.ReplaceAll(strings.Join(all, ""), "}", "")
 }
 
-// What some nodes have is answered, and marked, whatever the others do.
+// The answer has the parts of the good nodes, and names the others, whatever these send.
 func TestHostilePeers(t *testing.T) {
 	stuck := make(chan struct{})
 	c := newCluster(t)

@@ -24,7 +24,7 @@ func (c *cluster) partOf(node int, path string, headers ...string) *httptest.Res
 	return w
 }
 
-// While a cluster is upgraded, nodes of the last release ask for parts and send them. What they ask with and get keeps its form.
+// While a cluster is upgraded, nodes of the last release ask for parts and send them. Their requests and answers keep their form.
 func TestPartsKeepTheirForm(t *testing.T) {
 	c := newCluster(t)
 	for _, q := range []string{"b/x", "b/y", "d/x", "d/z"} {
@@ -99,7 +99,7 @@ func TestNodeEndsBeforeItsRowsOfAPage(t *testing.T) {
 	}
 }
 
-// Counts that no list has do not make those of the others wrong, or negative.
+// Impossible counts of one node do not make the other nodes' counts wrong, or negative.
 func TestCountsOfOtherNodes(t *testing.T) {
 	c := newCluster(t)
 	for _, q := range []string{"a/q", "c/q"} {

@@ -9,8 +9,8 @@ import (
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
-// One request could have all messages of a queue in memory, as long as nothing of their bodies was shown: what was counted were
-// bodies only. Any user who may read a queue could use up the memory with it.
+// One request could have all messages of a queue in memory if it asked for nothing of their bodies, because only bodies counted. Any user
+// with the right to read a queue could use up the memory with it.
 func TestFetchIsBounded(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -56,7 +56,7 @@ func TestNoPublishingInAnAlarm(t *testing.T) {
 	for alarm, want := range map[string]string{
 		"memory":  `< 503 [Retry-After: 1] {"error":"resource_alarm","reason":"publishers wait: the broker is low on memory"}`,
 		"disk":    `< 503 [Retry-After: 1] {"error":"resource_alarm","reason":"publishers wait: the broker is low on disk"}`,
-		"shard 2": `< 200 {"routed":false}`, // of which others know nothing
+		"shard 2": `< 200 {"routed":false}`, // other shards do not have it
 	} {
 		r.alarms = []string{alarm}
 		if got := strings.TrimSpace(r.ask("POST /api/exchanges/%2F/amq.default/publish " + message)); got != want {

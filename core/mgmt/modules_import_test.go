@@ -132,8 +132,8 @@ func TestRefusedImportsLoadNothing(t *testing.T) {
 	}
 }
 
-// Nobody knows whether another version is accepted before it is loaded. If the second is not, the first goes back, and what is new
-// goes away: the answer says that the file is refused.
+// Only loading a version shows whether it is accepted. If the second of two is not, the first goes back to its old version, and new
+// policies go away: the answer says that the file is refused.
 func TestARefusedVersionLeavesAllPoliciesAsTheyWere(t *testing.T) {
 	r, c := newCarrier(t)
 	r.do(204, "POST", "/api/definitions", withPolicies(moduleOf("a", "code", `,"config":{"b":1},"grants":["body"]`)+","+moduleOf("b", "code", "")))
@@ -205,7 +205,7 @@ func TestDefinitionsThatAreTooLarge(t *testing.T) {
 	}
 }
 
-// Queues of all nodes keep a policy from being unloaded, not just those of the node that does it.
+// Queues of all nodes keep a policy from being unloaded, not only queues of the node that unloads it.
 func TestUnloadAsksAllNodes(t *testing.T) {
 	var carriers []*carrier
 	c := newCluster(t, func(o *Options) {
@@ -238,11 +238,11 @@ func TestUnloadAsksAllNodes(t *testing.T) {
 	}
 }
 
-// slowCarrier is the policies of a node that needs a while for those that another node has loaded.
+// slowCarrier is the policies of a node that needs a while to load the policies that another node has loaded.
 type slowCarrier struct {
 	*carrier
 	asked         int
-	late          int    // how often it has what was there before
+	late          int    // how often it still has the earlier policies
 	before, after string // descriptions of its policy x
 }
 
@@ -258,8 +258,9 @@ func described(module, more string) string {
 	return fmt.Sprintf(`"origin":"loaded","digest":"%x","fuel":"default","on_error":"builtin","grants":null%s`, sha256.Sum256([]byte(module)), more)
 }
 
-// What goes into vhosts waits until their owners have loaded the policies that came with it, not only others of the same names, or with
-// other settings. Until all is checked these are as before: an import of another version waited for it in vain, and was refused.
+// The definitions in vhosts wait until the vhosts' owners have loaded the policies of the file, not only others of the same names, or with
+// other settings. Until all definitions are checked, the policies are as before: an import of another version waited for it in vain, and
+// was refused.
 func TestImportWaitsForModules(t *testing.T) {
 	const never = 1 << 30
 	is := described("code", "")
@@ -314,7 +315,7 @@ type nothingTried struct{ Rehearsal }
 
 func (nothingTried) Close() {}
 
-// A file whose next version of a policy does not work at one of the nodes was in force at the others, when it was refused.
+// A file with a next version of a policy that does not work at one of the nodes was in force at the others when it was refused.
 func TestImportTriesNextVersions(t *testing.T) {
 	var labs []*choosyLab
 	var all []*slowCarrier
@@ -362,8 +363,8 @@ func newCarriers(t *testing.T) (c *cluster, all []*carrier) {
 	return c, all
 }
 
-// A dry run loads policies to check what names them, and unloads them. One that an import had put in force meanwhile, or an upload, went
-// away, from its queues, too.
+// A dry run loads policies to check the definitions that name them, and unloads them. If an import or an upload had put one of them in
+// force meanwhile, it went away, from its queues, too.
 func TestADryRunLeavesThePoliciesOfOthers(t *testing.T) {
 	file := withPolicies(moduleOf("x", "code", ""), `"users":[{"name":"new","password":"p","tags":""}]`)
 	for name, meanwhile := range map[string]func(c *cluster){
@@ -411,7 +412,7 @@ func TestADryRunHasNoEffectOnQueues(t *testing.T) {
 	}
 }
 
-// A client that hung up while policies were loaded for its dry run, or for an import that nobody went on with, left them there.
+// A client that hung up while policies were loaded for its dry run, or for its import, left them there.
 func TestADryRunWhoseClientHangsUp(t *testing.T) {
 	c, all := newCarriers(t)
 	c.registrar = 2

@@ -90,14 +90,14 @@ func (w *whence) put(q *http.Request) {
 	}
 }
 
-// unhurried has a second pass each time somebody looks at the clock: nobody has to wait because of failed logins.
+// unhurried has a second pass with each look at the clock, so that no login has to wait because of failed ones.
 func unhurried(o *Options) {
 	var looks atomic.Int64
 	began := o.Clock()
 	o.Clock = func() hook.Instant { return began.Add(time.Duration(looks.Add(1)) * time.Second) }
 }
 
-// What the default administrator may do is what metrics are shown without a login for: one rule.
+// Metrics without a login and logins of the default administrator follow one rule.
 func TestGuestIsFromThisMachine(t *testing.T) {
 	answer := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 	for _, only := range []bool{true, false} {
@@ -143,7 +143,7 @@ func (r *rig) setEvil() error {
 	return err
 }
 
-// Names that requests may be for, if they are known, are those of management.hosts, addresses and this machine's.
+// Requests may be for the names in management.hosts, for addresses, and for this machine's names.
 func TestHosts(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Hosts = []string{"broker.example.com"} })
 	for host, want := range map[string]int{
@@ -193,7 +193,7 @@ func TestGuestFromElsewhereOften(t *testing.T) {
 	r.do(200, "GET", "/api/whoami", "")
 }
 
-// Who fails to log in through a proxy on this machine does not use up the attempts of those who are here.
+// Failed logins through a proxy on this machine do not use up the attempts of local clients.
 func TestProxiesHaveAttemptsOfTheirOwn(t *testing.T) {
 	r := newRig(t)
 	for range 20 {

@@ -26,9 +26,9 @@ type cluster struct {
 	rigs  []*rig
 	nodes []*peer
 
-	awaited func(vhost string) // what happens until AwaitVHost is over; nil = nothing
+	awaited func(vhost string) // runs during AwaitVHost; nil = nothing does
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	owners    map[string]wlog.NodeID
 	registrar wlog.NodeID
 	freshened int    // calls of Fresh
@@ -194,7 +194,7 @@ func (c *cluster) want(node, status int, method, path, body string) *httptest.Re
 	return w
 }
 
-// What lives at one node can be read and changed at each.
+// Objects that live at one node can be read and changed at each.
 func TestOwnerAnswers(t *testing.T) {
 	c := newCluster(t)
 	for vhost, owner := range clusterVHosts {
@@ -218,7 +218,7 @@ func TestOwnerAnswers(t *testing.T) {
 	}
 }
 
-// A request of the outside cannot assert who asks, and is not taken for one that was forwarded.
+// A request from outside cannot assert a user, and is not taken for a forwarded one.
 func TestOutsideAssertsNothing(t *testing.T) {
 	c := newCluster(t)
 	q := c.rigs[1].request("-", "GET", "/api/queues/b", "")
@@ -259,7 +259,7 @@ func TestForwardedRequestsHaveNoPassword(t *testing.T) {
 	if got := seen.Get(userHeader); got != "guest" {
 		t.Errorf("the other node got the user %q", got)
 	}
-	for _, r := range c.rigs { // a user whom only the asked node takes for an administrator
+	for _, r := range c.rigs { // a user that is an administrator at the asking node only
 		u, err := r.api.users().Hash("x")
 		must(t, err)
 		tags := []string{"administrator"}
@@ -274,7 +274,7 @@ func TestForwardedRequestsHaveNoPassword(t *testing.T) {
 	}
 }
 
-// Who adds a vhost may use it at once, also where its owner has not made it yet.
+// A client that adds a vhost may use it at once, also before its owner has created it.
 func TestRequestsWaitForTheirVHost(t *testing.T) {
 	c := newCluster(t)
 	for node := range c.rigs {
@@ -288,7 +288,7 @@ func TestRequestsWaitForTheirVHost(t *testing.T) {
 	}
 }
 
-// Who adds a vhost at one node may use it at once at another, which has not heard of it.
+// A client that adds a vhost at one node may use it at once at another, which does not know it yet.
 func TestANodeAsksForAVHostThatItHasNotHeardOf(t *testing.T) {
 	for node := range 3 {
 		c := newCluster(t)
@@ -298,7 +298,7 @@ func TestANodeAsksForAVHostThatItHasNotHeardOf(t *testing.T) {
 	}
 }
 
-// While nobody owns a vhost, requests for it are refused by its name, others are answered.
+// While a vhost has no owner, requests for it are refused by its name, and other requests are answered.
 func TestNobodyOwns(t *testing.T) {
 	c := newCluster(t)
 	must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
@@ -308,7 +308,7 @@ func TestNobodyOwns(t *testing.T) {
 		c.mu.Unlock()
 		if node == 1 {
 			c.mu.Lock()
-			c.owners["b"] = 2 // it is told to own what it has not
+			c.owners["b"] = 2 // it owns a vhost that it does not have
 			c.mu.Unlock()
 		}
 		w := c.want(node, 503, "GET", "/api/queues/b/q", "")
@@ -365,8 +365,8 @@ func TestRightIsNewToTheOwner(t *testing.T) {
 	c.want(0, 201, "PUT", "/api/queues/b/new", `{"durable":true}`)
 }
 
-// A login that fails asks the registry once if the password was checked, of which there are so many. Others, of which there can be any
-// number, ask nobody.
+// A login that fails asks the registry once if the password was checked, because such checks are limited. Other failed logins, which are
+// not limited, do not ask.
 func TestFailedLoginsAsk(t *testing.T) {
 	c := newCluster(t)
 	for _, tc := range []struct {
@@ -419,7 +419,7 @@ func TestVHostShiftsUnderRequest(t *testing.T) {
 	}
 }
 
-// Each endpoint says who answers in a cluster.
+// Each endpoint says which nodes answer in a cluster.
 func TestEveryEndpointHasAScope(t *testing.T) {
 	for _, rt := range (&API{}).routes() {
 		for _, e := range rt.endpoints {

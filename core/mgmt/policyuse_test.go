@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/chain"
 )
 
-// What the page shows of policies is one small answer, however many queues there are.
+// The page gets all that it shows of policies in one small answer, however many queues there are.
 func TestPolicyUse(t *testing.T) {
 	r := newRigWith(t, []chain.Named{{Name: "keeper", Plugin: keeper{}}})
 	r.do(201, "PUT", "/api/vhosts/other", "")

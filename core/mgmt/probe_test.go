@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/core/store"
 )
 
-// What the probes and the health checks say while something is wrong.
+// The answers of probes and health checks while something is wrong.
 func TestProbes(t *testing.T) {
 	const service, serving, connections = "/api/health/checks/is-in-service", "/api/health/checks/ready-to-serve-clients", "/api/health/checks/alarms"
 	for _, tt := range []struct {
@@ -67,7 +67,7 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// Before there is an API, those who watch over the broker get an answer.
+// Before there is an API, probes get an answer.
 func TestStarting(t *testing.T) {
 	const refused = `{"error":"starting","reason":"the broker is being started: it reads its data directory, or waits for the other nodes of a new cluster"}`
 	for _, tt := range []struct {
@@ -96,7 +96,7 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// People who open the page while the broker starts read so, and get the page when it is there.
+// People that open the page while the broker starts read so, and get the page when it is there.
 func TestStartingPage(t *testing.T) {
 	w := httptest.NewRecorder()
 	Starting().ServeHTTP(w, httptest.NewRequest("GET", "/", nil))

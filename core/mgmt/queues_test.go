@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// keeper is a plugin that knows of times to live, leases and dead letters what a queue object tells.
+// keeper is a plugin that tells times to live, leases and dead letters, for queue objects to show.
 type keeper struct{}
 
 func (keeper) Arguments() []hook.Argument {
@@ -79,7 +79,7 @@ func TestDiscardedAreNotReady(t *testing.T) {
 	}
 }
 
-// A queue object says what is in force, what comes next, and what became of messages.
+// A queue object shows the effective settings, the next event, and the ends of messages.
 func TestQueueObject(t *testing.T) {
 	const late = 90 * time.Second // by which the clock of the API is ahead of the queues'
 	r := newRigWith(t, []chain.Named{{Name: "keeper", Plugin: keeper{}}}, func(o *Options) {
@@ -173,7 +173,7 @@ func (discard) Header() http.Header         { return http.Header{} }
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 func (discard) WriteHeader(int)             {}
 
-// What was counted of a vhost goes with it: one that is made anew begins with nothing.
+// The counts of a vhost go with it: a vhost that is created anew begins with none.
 func TestDeletedVHostIsForgotten(t *testing.T) {
 	r := newRig(t)
 	r.do(201, "PUT", "/api/vhosts/v", "")
@@ -182,7 +182,7 @@ func TestDeletedVHostIsForgotten(t *testing.T) {
 	ch, err := c.Channel()
 	must(t, err)
 	must(t, ch.PublishWithContext(t.Context(), "", "nowhere", false, false, amqp.Publishing{}))
-	must(t, ch.Close()) // what it counted is summed up now
+	must(t, ch.Close()) // its counts are added up now
 	published := func(want string) {
 		t.Helper()
 		var v map[string]any

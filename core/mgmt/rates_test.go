@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// clockwork is a clock that goes on when it is told to.
+// clockwork is a clock that a test moves.
 type clockwork struct{ now hook.Instant }
 
 func (c *clockwork) clock() hook.Instant { return c.now }
@@ -45,7 +45,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// A rate is not known before the second sample, nor is the average of a pause in which nobody asked one of now.
+// A rate is unknown before the second sample, and after a pause without requests.
 func TestRatesThatAreKnown(t *testing.T) {
 	c := &clockwork{now: 1}
 	ms := newMeters(c.clock, 5*time.Second)
@@ -76,7 +76,7 @@ func TestRatesThatAreKnown(t *testing.T) {
 	}
 }
 
-// RabbitMQ's clients get numbers, always; the page gets null for what is not known, and views leave it out.
+// RabbitMQ's clients always get numbers; the page gets null for unknown rates, and views leave them out.
 func TestUnknownRatesAreNull(t *testing.T) {
 	r := newRigWith(t, []chain.Named{{Name: "lettering", Plugin: lettering{}}})
 	r.do(201, "PUT", "/api/queues/%2F/q", `{"arguments":{"x-to":"/q"}}`)
@@ -109,7 +109,7 @@ func TestUnknownRatesAreNull(t *testing.T) {
 	}
 }
 
-// Rates that were handed out stay what they were.
+// Returned rates do not change later.
 func TestRatesAreValues(t *testing.T) {
 	c := &clockwork{now: 1}
 	ms := newMeters(c.clock, time.Second)

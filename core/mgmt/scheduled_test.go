@@ -44,7 +44,7 @@ func (r *rig) remind(id string, hours int, key string) {
 		`{"properties":{"message_id":"m-%s","headers":{"hours":%d,"id":%q}},"routing_key":%q,"payload":"x","payload_encoding":"string"}`, id, hours, id, key))
 }
 
-// scheduled returns a list of what later holds.
+// scheduled returns a list of the messages that the exchange later holds.
 func (r *rig) scheduled(query string) (l heldList) {
 	r.t.Helper()
 	must(r.t, json.Unmarshal([]byte(r.do(200, "GET", scheduledPath+query, "")), &l))
@@ -144,7 +144,7 @@ func TestScheduledMessagesRefused(t *testing.T) {
 	}
 }
 
-// Definitions name what there is, not what it holds.
+// Definitions have exchanges, not the messages that they hold.
 func TestDefinitionsOfExchangesThatHold(t *testing.T) {
 	r := newRemindingRig(t)
 	r.remind("id", 1, "a")

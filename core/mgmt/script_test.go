@@ -99,7 +99,7 @@ func answer(w *httptest.ResponseRecorder) string {
 	return b.String() + "\n"
 }
 
-// masks hide what is never the same twice.
+// masks hide values that are never the same twice.
 var masks = []struct {
 	find *regexp.Regexp
 	show string

@@ -30,7 +30,7 @@ func TestServerLimits(t *testing.T) {
 	}
 }
 
-// Whatever is answered, browsers are told what they may do with it.
+// Every answer has headers that tell browsers how they may use it.
 func TestSecurityHeaders(t *testing.T) {
 	r := newRig(t)
 	for _, path := range []string{"/health", "/nothing", "/api/nothing", "/api/whoami", "/api/queues", "/api/queues/%2F/none"} {
@@ -128,14 +128,14 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-// Who guesses passwords has to wait, and is told how long.
+// A client that guesses passwords has to wait, and learns how long.
 func TestGuessing(t *testing.T) {
 	r := newRig(t, func(o *Options) {
 		now := o.Clock()
 		o.Clock = func() hook.Instant { return now } // however long it takes
 	})
 	hash, err := auth.ParseHash(base64.StdEncoding.EncodeToString(append([]byte{0, 0, 1000 >> 8, 1000 & 0xff}, make([]byte, 48)...)), string(auth.PBKDF2))
-	must(t, err) // a hash that takes no time to check, of a password that nobody knows
+	must(t, err) // a hash that takes no time to check, of an unknown password
 	_, err = r.api.users().Set(auth.Account{Name: "u", Tags: []string{tagManagement}, Password: hash})
 	must(t, err)
 	var w *httptest.ResponseRecorder
@@ -152,7 +152,7 @@ func TestGuessing(t *testing.T) {
 	}
 }
 
-// Whoever does not wait for the answer, or has waited for too long, has not guessed wrong: it is told to come again.
+// A client that leaves before the answer, or has waited for too long, has not guessed wrong: the answer says that it may try again.
 func TestLoginThatWaitsNoLonger(t *testing.T) {
 	r := newRig(t)
 	ctx, hangUp := context.WithCancel(t.Context())

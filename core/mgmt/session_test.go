@@ -151,7 +151,7 @@ func TestSessionFixation(t *testing.T) {
 	}
 }
 
-// What a user may do is what the user may do now.
+// The rights of a session are the user's present rights.
 func TestSessionsEndWithTheirUser(t *testing.T) {
 	r := newRig(t)
 	login := func() *http.Cookie {
@@ -224,7 +224,7 @@ func TestRefusedLogins(t *testing.T) {
 	}
 }
 
-// Who guesses passwords on the page has to wait as anywhere else, and is told how long.
+// A client that guesses passwords on the page has to wait as anywhere else, and learns how long.
 func TestGuessingOnThePage(t *testing.T) {
 	r := newRig(t, func(o *Options) {
 		now := o.Clock()
@@ -429,7 +429,7 @@ func TestCookieOverTLS(t *testing.T) {
 	}
 }
 
-// A browser that is told of HTTP Basic authentication asks for it in a window of its own, over the page.
+// If the answer offered HTTP Basic authentication, the browser would ask for a password in a window of its own, over the page.
 func TestNoPopUp(t *testing.T) {
 	r := newRig(t)
 	for _, tt := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// rehearsing is a lab whose plugin drops what is due after a second.
+// rehearsing is a lab whose plugin drops messages that are due after a second.
 type rehearsing struct {
 	bench
 	chain     *chain.Chain
@@ -157,7 +157,7 @@ func TestSimulationErrors(t *testing.T) {
 	}
 }
 
-// Who may not read a queue does not learn what becomes of its messages, and only administrators run modules of their own.
+// A user without permission to read a queue does not learn the fate of its messages, and only administrators run modules of their own.
 func TestSimulationAccess(t *testing.T) {
 	r, _ := newRehearsing(t)
 	r.do(201, "PUT", "/api/queues/%2F/q", "{}")
@@ -176,7 +176,7 @@ func TestSimulationAccess(t *testing.T) {
 	}
 }
 
-// A few at a time: others are told to come back.
+// Only a few simulations run at a time: other clients are asked to come back.
 func TestSimulationsAtATime(t *testing.T) {
 	r, l := newRehearsing(t)
 	depth := 0
@@ -252,7 +252,7 @@ func TestSimulationAtTheBeginning(t *testing.T) {
 	}
 }
 
-// Any node of a cluster has the owner of the vhost play what would become of a message.
+// Any node of a cluster has the owner of the vhost play the simulation.
 func TestSimulationInClusters(t *testing.T) {
 	_, l := newRehearsing(t)
 	c := newCluster(t, func(o *Options) { o.Lab = l })

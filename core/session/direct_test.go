@@ -73,7 +73,7 @@ func TestDirectReturn(t *testing.T) {
 	}
 }
 
-// A Direct is refused what a client is refused, with the same texts.
+// A Direct is refused the same requests as a client, with the same texts.
 func TestDirectRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -55,7 +55,7 @@ func TestHandoverLargeCertificate(t *testing.T) {
 	}
 }
 
-// What another node sends is checked, field by field.
+// A handover from another node is checked, field by field.
 func TestHandoverRefused(t *testing.T) {
 	change := func(key string, v any) []byte {
 		good := someHandover().Append(nil)

@@ -14,7 +14,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// leaseProbe is a probe whose time is that of the queues.
+// leaseProbe is a probe that has the queues' clock.
 type leaseProbe struct {
 	*probe
 	clock clock.Clock

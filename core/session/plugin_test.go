@@ -18,7 +18,7 @@ import (
 type switchboard struct {
 	hook.NoHooks
 	asked int      // calls of Route
-	seen  []string // what was routed, as plugins see it
+	seen  []string // routed messages, as plugins see them
 	known []string // bodies that the filter admitted
 }
 

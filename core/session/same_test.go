@@ -48,7 +48,7 @@ type sight struct {
 
 // home is where a broker keeps its queues.
 type home interface {
-	// start returns a client of a new broker, which finds what the last one left.
+	// start returns a client of a new broker, which finds the data of the last one.
 	start(t *testing.T) *probe
 	// pause ends the client's connection, and maybe the broker.
 	pause(t *testing.T) *probe

@@ -98,7 +98,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// What a plugin is asked with was allocated for each message, twice.
+// The question to a plugin was allocated for each message, twice.
 func TestScheduledMessagesDoNotAllocate(t *testing.T) {
 	if lossyPools {
 		t.Skip("pools that lose things make new ones")

@@ -166,9 +166,9 @@ func TestTransactionsAndLimit(t *testing.T) {
 func TestRoutedAtCommit(t *testing.T) {
 	tests := []struct {
 		name         string
-		before       []amqp.Method // what happens before the message is published
+		before       []amqp.Method // before the message is published
 		exchange     string
-		after        []amqp.Method // what happens between that and the commit
+		after        []amqp.Method // between the publish and the commit
 		returned     bool
 		left, routed int // in q in the end
 	}{

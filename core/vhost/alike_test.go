@@ -91,7 +91,7 @@ func mixed(t *testing.T, r *rand.Rand) []queue.DeadLetter {
 		case 9:
 			one.Exchange = [][]byte{nil, []byte("x")}[r.IntN(2)]
 		case 10:
-			one.Flags ^= queue.HasDeathHistory // what is in x-death then counts for nothing, or is not there
+			one.Flags ^= queue.HasDeathHistory // an x-death header then counts for nothing, or is not there
 		}
 		d := one
 		d.Props = bytes.Clone(d.Props)

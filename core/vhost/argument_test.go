@@ -40,7 +40,7 @@ func vhostOf(t *testing.T, k DefinitionLog, plugins ...hook.Plugin) (*VHost, *lo
 	return New(Config{Name: "/", Chain: c, Clock: clock.New(), Log: slog.New(slog.NewTextHandler(log, nil)), DefinitionLog: k}), log
 }
 
-// Plugins' arguments stand in their order among the core's; those without an order come last.
+// Plugins' arguments stand in their order among the core's; arguments without an order come last.
 func TestOrderOfArguments(t *testing.T) {
 	order := []string{"x-first", "x-early", "x-max-priority", "x-late", "x-queue-type", "x-name-prefix", "x-last"}
 	v, _ := vhostOf(t, nil,

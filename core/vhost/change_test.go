@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// everything describes all that is durable, and what follows from it.
+// everything describes all durable objects, and the state that follows from them.
 func everything(v *VHost) string {
 	p := v.Policies()
 	return fmt.Sprintln(durable(v), p.List(policies.User), p.List(policies.Operator), v.Parameters(), v.Limits(), v.Metadata(), v.Generation())
@@ -102,7 +102,7 @@ func TestQueueStaysThatWouldComeBack(t *testing.T) {
 	must(t, err)
 }
 
-// Additive changes wait for the disk together. Exclusive changes wait for them, and later ones wait for those.
+// Additive changes wait for the disk together. Exclusive changes wait for them, and later additive changes wait for the exclusive ones.
 func TestChangesShareTheDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan error)
@@ -274,9 +274,9 @@ func TestABindingCountsOnce(t *testing.T) {
 	}
 }
 
-// A declaration that waits for a deleted queue's dead letters, or is refused because a restart will restore that queue, delays
-// no other change. It counted as a change under way: exchanges, unbindings, parameters and compaction waited for it, and
-// declarations of queues waited for those, in the second case for ever.
+// A declaration that waits for a deleted queue's dead letters, or is refused because a restart will restore that queue, delays no other
+// change. It counted as a change under way: exchanges, unbindings, parameters and compaction waited for it, and declarations of other
+// queues waited for these, in the second case for ever.
 func TestNameOfAQueueThatGoes(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -30,10 +30,10 @@ type memoryLog struct {
 	wait    func() error
 	between func() // called between the parts of a rewrite
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	written   []byte
 	rewriting bool
-	next      []byte // of a rewrite: its parts, and what is written meanwhile
+	next      []byte // of a rewrite: its parts, and definitions that are written meanwhile
 }
 
 var _ DefinitionLog = (*memoryLog)(nil)
@@ -78,13 +78,13 @@ func (k *memoryLog) WaitDurable() error {
 	return k.wait()
 }
 
-// read replays what was written.
+// read replays the log.
 func (k *memoryLog) read(t *testing.T) *Definitions {
 	t.Helper()
 	return k.readBy(t, pluginRules)
 }
 
-// readBy replays what was written, with policies by other rules.
+// readBy replays the log, with policies by other rules.
 func (k *memoryLog) readBy(t *testing.T, rules *policies.Rules) *Definitions {
 	t.Helper()
 	d := NewDefinitions(rules, nil)
@@ -99,7 +99,7 @@ func (k *memoryLog) readBy(t *testing.T, rules *policies.Rules) *Definitions {
 	return d
 }
 
-// restart returns the vhost that is restored from what was written.
+// restart returns the vhost that is restored from the log.
 func (k *memoryLog) restart(t *testing.T) *VHost {
 	t.Helper()
 	v, _ := newVHostWith(t, k)
@@ -150,7 +150,7 @@ func durable(v *VHost) string {
 	return strings.Join(all, "\n")
 }
 
-// A restart restores exactly what is durable, from all that was written and from a rewrite.
+// A restart restores exactly the durable objects, from the whole log and from a rewrite.
 func TestDefinitionsSurvive(t *testing.T) {
 	for seed := range uint64(30) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -277,7 +277,7 @@ func surviveManyClients(t *testing.T, seed uint64) {
 	}
 }
 
-// A durable queue exists once its definition is durable, not before. What is published to it then is safe.
+// A durable queue exists once its definition is durable, not before. From then on, messages that are published to it are safe.
 func TestQueueComes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk := make(chan error)
@@ -295,7 +295,7 @@ func TestQueueComes(t *testing.T) {
 		synctest.Wait()
 		go declare(second, true)
 		third := make(chan *queue.Mailbox, 1)
-		go declare(third, false) // it waits, too, and is told that it is not the same
+		go declare(third, false) // it waits, too, and is then refused as not equivalent
 		synctest.Wait()
 		_, err := v.Queue("q", 0)
 		want(t, err, NotFound, "no queue 'q' in vhost '/'")
@@ -340,7 +340,7 @@ func TestQueueDoesNotCome(t *testing.T) {
 	declare(t, v, "q")
 }
 
-// What is not durable is not written, and does not wait for the disk.
+// Transient objects are not written, and do not wait for the disk.
 func TestTransientIsNotWritten(t *testing.T) {
 	k := &memoryLog{wait: func() error { return errors.New("it was waited") }}
 	v, _ := newVHostWith(t, k)

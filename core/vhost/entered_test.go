@@ -13,7 +13,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// showEntered prints what names the queues of a message.
+// showEntered prints the queues of a message.
 func showEntered(e *telemetry.Entered) string {
 	if e == nil {
 		return "none"

@@ -70,7 +70,7 @@ func TestAlternateMustBeAllowed(t *testing.T) {
 	}
 	want(t, v.CheckExchange("x"), NotFound, "no exchange 'x' in vhost '/'")
 	must(t, v.DeclareExchange(d, nil))
-	must(t, v.DeclareExchange(d, allow)) // nobody is asked about one that exists
+	must(t, v.DeclareExchange(d, allow)) // permission is not asked for an exchange that exists
 	must(t, v.DeclareExchange(Exchange{Name: "y", Type: "direct"}, allow))
 }
 
@@ -157,7 +157,7 @@ func TestBind(t *testing.T) {
 	must(t, v.Bind(Binding{Source: "amq.direct", Destination: "mine"}, 7))
 	want(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 8), Locked, v.locked("mine").Text)
 	must(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 7))
-	must(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 8)) // there is no such binding, so RabbitMQ does not look whose the queue is
+	must(t, v.Unbind(Binding{Source: "amq.direct", Destination: "mine"}, 8)) // the binding does not exist, so RabbitMQ does not check the queue's owner
 }
 
 func TestBindingIdentity(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// plugin replaces the real plugins: it has their arguments, expires idle queues and dead-letters what is dropped.
+// plugin replaces the real plugins: it has their arguments, expires idle queues and dead-letters dropped messages.
 type plugin struct{}
 
 func (plugin) Arguments() []hook.Argument {

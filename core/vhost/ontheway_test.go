@@ -26,9 +26,9 @@ func (p *routingHolder) Route(m *hook.Publishing, dst []hook.Destination) []hook
 	return p.everywhere.Route(m, dst)
 }
 
-// Who asks an exchange what it holds, and then a queue what it has, finds a message that moves from one to the other: the exchange
-// counts it until the queue has been given it, and the queue answers after that. The other way round it may be in neither answer, as
-// with any two questions one after the other.
+// A client that asks an exchange for its held messages, and then a queue for its messages, finds a message that moves from one to the
+// other: the exchange counts it until the queue has got it, and the queue answers after that. In the other order it may be in neither
+// answer, as with any two questions one after the other.
 func TestAReleasedMessageIsCountedWhereverItIs(t *testing.T) {
 	for _, name := range []string{"when it is due", "when it is moved"} {
 		t.Run(name, func(t *testing.T) {

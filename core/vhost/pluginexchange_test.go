@@ -17,7 +17,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// offer is a plugin that offers exchange types and filters: those that a test needs.
+// offer is a plugin with the exchange types and filters that a test needs.
 type offer struct {
 	hook.NoHooks
 	types     []hook.ExchangeType
@@ -286,7 +286,7 @@ func TestPluginExchangeIsDeclared(t *testing.T) {
 	}
 }
 
-// Each exchange on the way is asked once, whatever leads back to it.
+// Each exchange on the way is asked once, also if others lead back to it.
 func TestPluginExchangesInCircles(t *testing.T) {
 	v, routers := newPrefix(t)
 	declare(t, v, "q")

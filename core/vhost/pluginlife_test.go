@@ -18,7 +18,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// restarted returns the vhost that is restored from what was written, with these plugins.
+// restarted returns the vhost that is restored from the log, with these plugins.
 func (k *memoryLog) restarted(t *testing.T, offers ...hook.Plugin) *VHost {
 	t.Helper()
 	v, _ := offering(t, k, offers...)
@@ -180,7 +180,8 @@ func TestDeadLettersThroughPlugins(t *testing.T) {
 	}
 }
 
-// A filter is asked once about each dead letter. What it keeps out is counted so, and a panic drops the message for want of a route.
+// A filter is asked once about each dead letter. Dead letters that it keeps out are counted so, and a panic drops the message for want of a
+// route.
 func TestFilteredDeadLetters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := map[string]int{}
@@ -235,7 +236,7 @@ func TestFilteredDeadLetters(t *testing.T) {
 func TestDeadLetterWasNotAdmitted(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		first    func() bool // what the filter does at first; nil means that there is no exchange yet
+		first    func() bool // the filter at first; nil means that there is no exchange yet
 		admitted bool
 		want     telemetry.Outcome
 	}{
@@ -338,7 +339,7 @@ func TestFilterIsAskedAboutEachDeadLetter(t *testing.T) {
 	})
 }
 
-// Routers get no concurrent calls but of Route, whatever clients do: the race detector watches prefixes, which has no lock.
+// Routers get no concurrent calls except of Route, whatever clients do: the race detector watches prefixes, which has no lock.
 func TestConcurrentPluginExchanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var created atomic.Int64

@@ -205,7 +205,7 @@ func TestDeclareWhilePoliciesChange(t *testing.T) {
 	}
 }
 
-// The broker's events show what a policy was applied to.
+// The broker's events show to which objects a policy was applied.
 func TestPoliciesAreTold(t *testing.T) {
 	v, _ := newVHost(t)
 	v.telemetry = telemetry.New(telemetry.Options{Events: 1})

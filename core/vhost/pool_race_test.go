@@ -2,5 +2,5 @@
 
 package vhost
 
-// lossyPools is set where sync.Pool drops what it is given at random.
+// lossyPools is set where sync.Pool drops items at random.
 const lossyPools = true

@@ -56,7 +56,7 @@ func numbered(from, n int) (all []queue.Message) {
 	return all
 }
 
-// What is redriven to its source is there as it was when it died, in order.
+// Messages that are redriven to their source are as they were when they died, in order.
 func TestRedriveToSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, log := newVHost(t)
@@ -226,7 +226,7 @@ func TestRedriveFilters(t *testing.T) {
 	})
 }
 
-// What enters while a redrive runs is not its business: a redrive of a queue to itself ends.
+// A redrive does not move messages that enter while it runs: a redrive of a queue to itself ends.
 func TestRedriveOntoItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -248,7 +248,7 @@ func TestRedriveOntoItself(t *testing.T) {
 	})
 }
 
-// A target that is full takes what it can; the rest stays where it was, in order, and is not called redelivered.
+// A full target takes as many messages as it can; the rest stays in its queue, in order, and is not marked as redelivered.
 func TestRedriveToAFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -338,7 +338,7 @@ func TestRedriveWhoseTargetIsDeleted(t *testing.T) {
 	})
 }
 
-// A redrive with a pace keeps to it, whatever the rate, and says what rate that is.
+// A redrive with a pace keeps it at any rate, and reports that rate.
 func TestRedrivePace(t *testing.T) {
 	for _, pace := range []int{1, 7, 1000, 33333} {
 		t.Run(strconv.Itoa(pace), func(t *testing.T) {
@@ -492,7 +492,7 @@ func TestARedriveUsesItsQueues(t *testing.T) {
 				if s, _ := j.Status(); s.Moved != 10 || s.State != queue.RedriveDone || statsOf(t, to).Ready != 10 {
 					t.Errorf("%+v", s)
 				}
-				time.Sleep(time.Second) // nobody uses them any more
+				time.Sleep(time.Second) // the queues are in use no more
 				if v.Mailbox(from.Config().Name) != nil || v.Mailbox("to") != nil {
 					t.Error("the queues have not expired")
 				}
@@ -539,7 +539,7 @@ func TestRedrivenExpirations(t *testing.T) {
 	})
 }
 
-// One message whose key names no queue does not end a redrive to the default exchange, by which others find theirs.
+// One message whose key names no queue does not end a redrive to the default exchange, by which other messages find their queues.
 func TestRedriveByTheirOwnKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newVHost(t)
@@ -558,8 +558,8 @@ func TestRedriveByTheirOwnKeys(t *testing.T) {
 	})
 }
 
-// An exchange that holds messages, and to which nothing is bound, took what was redriven or dead-lettered at least once, and dropped it
-// when it released that.
+// An exchange that holds messages, and has no bindings, took messages that were redriven or dead-lettered at least once, and dropped them
+// when it released them.
 func TestWhatLeadsNowhereIsNotHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newHoldingVHost(t, &holder{}, nil)

@@ -70,15 +70,15 @@ func TestRefusedDeadLettersAreReported(t *testing.T) {
 	}
 }
 
-// conservation is a vhost in which messages are published, rejected, redriven and consumed, and full queues do what they do. Each
-// message that was taken in is in one place, or was reported to be lost once.
+// conservation is a vhost in which messages are published, rejected, redriven and consumed, and full queues follow their overflow rules.
+// Each message that was taken in is in one place, or was reported lost once.
 type conservation struct {
 	t         *testing.T
 	v         *VHost
 	chance    *rand.Rand
 	queues    []*queue.Mailbox
 	published int
-	nacked    int // of them, those that a queue refused and did nothing with
+	nacked    int // of them, messages that a queue only refused
 	consumed  map[string]int
 }
 
@@ -106,7 +106,7 @@ func (c *conservation) declare(n int) {
 	}
 }
 
-// nackCounter counts what its queue refused without doing anything else with it.
+// nackCounter counts messages that its queue only refused.
 type nackCounter struct{ nacked int }
 
 func (p *nackCounter) Failed(*queue.Batch, error) {}
@@ -155,7 +155,7 @@ func (c *conservation) step() {
 	synctest.Wait()
 }
 
-// check compares what was published with where it is.
+// check compares the published messages with the places where they are.
 func (c *conservation) check() {
 	c.t.Helper()
 	places := map[string]int{}

@@ -122,7 +122,7 @@ func headersOf(pairs ...any) []byte {
 	return p.Append(nil)
 }
 
-// answers counts what became of published messages.
+// answers counts the answers to published messages.
 type answers struct{ confirmed, refused, lost int }
 
 func (o *answers) Confirmed(b *queue.Batch) {
@@ -200,7 +200,7 @@ func wantHeld(t *testing.T, v *VHost, exchange string, want int) {
 	}
 }
 
-// arrived takes what a queue has: bodies, with their header "wait".
+// arrived takes the messages of a queue: bodies, with their header "wait".
 func arrived(t *testing.T, m *queue.Mailbox) string {
 	t.Helper()
 	var got []string
@@ -217,7 +217,7 @@ func arrived(t *testing.T, m *queue.Mailbox) string {
 	}
 }
 
-// Messages come in the order of their times, and of arrival among equals; none is early. What needs not wait goes at once.
+// Messages come in the order of their times, and of arrival among equals; none is early. A message without a wait goes at once.
 func TestScheduleReleasesInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newHoldingVHost(t, &holder{}, nil)
@@ -331,7 +331,8 @@ func TestScheduleProbesWithoutEffect(t *testing.T) {
 	})
 }
 
-// An ID replaces what waits with it, also by what goes at once, and cancels it. A mandatory cancellation says whether it found anything.
+// An ID replaces the waiting message with that ID, also if the new one goes at once, and cancels it. A mandatory cancellation says whether
+// it found anything.
 func TestScheduleIdentity(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, q := newSchedule(t)
@@ -370,7 +371,7 @@ func TestScheduleIdentity(t *testing.T) {
 	})
 }
 
-// At its limit an exchange refuses what it would hold; not what goes at once, replaces or cancels.
+// At its limit an exchange refuses to hold more messages, but not messages that go at once, replace or cancel.
 func TestScheduleLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, q := newSchedule(t, "x-most", int32(2))
@@ -410,7 +411,7 @@ func TestScheduleRecurs(t *testing.T) {
 	})
 }
 
-// What a plugin refuses, its publisher is told. A dead letter that it refuses, or on which it fails, goes at once.
+// If a plugin refuses a message, its publisher learns it. A dead letter that the plugin refuses, or on which it fails, goes at once.
 func TestScheduleRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, q := newSchedule(t)
@@ -461,7 +462,7 @@ func TestScheduleKeepsMessages(t *testing.T) {
 	})
 }
 
-// A retry loop whose exchange had the name of its queue ended in its first round, as if the message had returned to that queue.
+// A retry loop through an exchange with the name of its queue ended in its first round, as if the message had returned to that queue.
 func TestScheduleIsNoQueueOfItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newHoldingVHost(t, &holder{}, nil)
@@ -536,7 +537,7 @@ func TestScheduleAutoDelete(t *testing.T) {
 	})
 }
 
-// Policies change how long an exchange holds what comes then.
+// Policies change how long an exchange holds the messages that come afterwards.
 func TestSchedulePolicies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &holder{}

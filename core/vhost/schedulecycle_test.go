@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// Exchanges that hold whatever they get, and that lead to each other, held a message forever, and twice as many copies of it in each
-// round.
+// Exchanges that hold every message, and that lead to each other, held a message forever, and twice as many copies of it in each round.
 func TestAMessageIsHeldOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
-		bindings [][2]string // from x, y, z, a or b, which all hold what they get for 100 ms; a and b are each other's alternate exchange
+		bindings [][2]string // from x, y, z, a or b, each of which holds every message for 100 ms; a and b are each other's alternate exchange
 		from     string      // the exchange that leads to the queue
 		props    []byte
 		want     string

@@ -16,7 +16,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// slowLog is a memoryLog whose messages are durable when it is told so.
+// slowLog is a memoryLog that makes messages durable only when the test says so.
 type slowLog struct {
 	memoryLog
 	mu      sync.Mutex // guards waiting
@@ -50,7 +50,7 @@ func (k *slowLog) Extent() uint32 {
 	return 1
 }
 
-// durable makes durable what was committed.
+// durable makes the commits so far durable.
 func (k *slowLog) durable() {
 	k.mu.Lock()
 	all := k.waiting
@@ -162,7 +162,7 @@ func TestUnboundExchangeIsDeletedAfterARestart(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		then func(t *testing.T, v *VHost)
-		want string // what becomes of the exchange: "deleted", or "stays"
+		want string // the end of the exchange: "deleted", or "stays"
 	}{
 		{"never bound", func(*testing.T, *VHost) {}, "stays"},
 		{"bound", func(t *testing.T, v *VHost) {
@@ -300,7 +300,7 @@ func TestAnExchangeThatTakesAMessageWhileItIsDeleted(t *testing.T) {
 	}
 }
 
-// An auto-delete exchange was deleted with its last binding although what it had released had never arrived: a restart finds that in the
+// An auto-delete exchange was deleted with its last binding although its released messages had never arrived: a restart finds them in the
 // exchange.
 func TestAnExchangeStaysThatReleasedInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
