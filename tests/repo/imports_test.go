@@ -19,14 +19,14 @@ var dependencies = []struct {
 	{"go.yaml.in/yaml/v3", []string{"core/config", "tests"}, "everything else gets decoded values from core/config"},
 	{"github.com/netresearch/go-cron", []string{"plugins/delay"}, "cron expressions are one plugin's business"},
 	{"github.com/tetratelabs/wazero", []string{"plugins/wasm"}, "WebAssembly is one plugin's business"},
-	{"go.opentelemetry.io/otel/sdk", []string{"cmd"}, "the core records through the OTel API; the SDK is chosen in cmd"},
-	{"go.opentelemetry.io/otel/exporters", []string{"cmd"}, "exporters are chosen in cmd"},
-	{"go.opentelemetry.io/proto/otlp", []string{"cmd", "tests"}, "what is sent to a collector is encoded in cmd"},
+	{"go.opentelemetry.io/otel/sdk", []string{"core/otlp", "cmd"}, "the core records through the OTel API; core/otlp exports, and cmd chooses the exporters"},
+	{"go.opentelemetry.io/otel/exporters", []string{"core/otlp", "cmd"}, "core/otlp exports, and cmd chooses the exporters"},
+	{"go.opentelemetry.io/proto/otlp", []string{"core/otlp", "tests"}, "core/otlp encodes spans and metrics"},
 	{"go.opentelemetry.io/otel", []string{"core", "cmd", "tests"}, "sdk and plugins stay free of telemetry"},
-	{"github.com/go-logr/logr", []string{"cmd"}, "what OpenTelemetry's SDK logs through; cmd leads it to ours"},
-	{"github.com/prometheus/client_golang", []string{"cmd"}, "the core says what it counts, see core/metrics; cmd chooses the formats"},
-	{"google.golang.org/grpc", []string{"cmd", "tests"}, "exporters speak it; cmd says how soon they connect again"},
-	{"google.golang.org/protobuf", []string{"cmd", "tests", "core/wlog/quorum"}, "what is sent to a collector is encoded in cmd, and to another node by Raft"},
+	{"github.com/go-logr/logr", []string{"cmd"}, "OpenTelemetry's SDK logs through it; cmd redirects it to our log"},
+	{"github.com/prometheus/client_golang", []string{"cmd"}, "core/metrics has the counters; cmd chooses the formats"},
+	{"google.golang.org/grpc", []string{"core/otlp", "tests"}, "exporters use it; core/otlp sets how soon they connect again"},
+	{"google.golang.org/protobuf", []string{"core/otlp", "core/wlog/quorum", "tests"}, "core/otlp encodes spans, and core/wlog/quorum the messages of Raft"},
 	{"go.etcd.io/raft/v3", []string{"core/wlog/quorum"}, "the rest of the core sees logs that have an owner"},
 	{"golang.org/x/sys", []string{"core/wire", "cmd/curfew/app"}, "system calls belong behind the package that is about them"},
 	{"golang.org/x/term", []string{"cmd"}, "only commands speak to terminals"},
@@ -35,23 +35,23 @@ var dependencies = []struct {
 	{"go.uber.org/goleak", nil, "it checks tests for leaked goroutines"},
 }
 
-// layers says what of ours each part may import; the first that holds the importing folder counts.
+// layers lists the folders of ours that each part may import; the first that holds the importing folder counts.
 // "." stands for the importing plugin's own folder.
 var layers = []struct {
 	folder  string
 	imports []string
 	why     string
 }{
-	{"sdk", []string{"sdk"}, "sdk is a leaf: what it needs from the broker is handed to it through sdk/hook"},
+	{"sdk", []string{"sdk"}, "sdk is a leaf: the broker passes it everything through sdk/hook"},
 	{"plugins", []string{"sdk", "."}, "a plugin sees sdk and the standard library, never the core and never another plugin"},
-	{"policies", []string{"policies", "sdk"}, "policies is a leaf: core asks it, it asks nobody; plugins' keys are handed to it"},
+	{"policies", []string{"policies", "sdk"}, "policies is a leaf: core calls it; plugins' keys are passed to it"},
 	{"core", []string{"core", "sdk", "policies"}, "core knows plugins through sdk/hook; cmd/curfew hands them in"},
 	{"cmd", []string{"cmd", "core", "sdk", "policies", "plugins"}, "the binary does not depend on the tests"},
-	{"wasm-examples", []string{"wasm-examples", "sdk", "plugins"}, "an example sees what its reader has: the SDKs, and the host in its test"},
+	{"wasm-examples", []string{"wasm-examples", "sdk", "plugins"}, "an example imports only packages that its reader has: the SDKs, and the host in its test"},
 	{"tests", []string{"tests", "cmd", "core", "sdk", "policies", "plugins"}, ""},
 }
 
-// complaint says what is wrong with a file in dir importing pkg, or nothing.
+// complaint returns the rule that forbids a file in dir to import pkg; "" means that pkg is allowed.
 func complaint(dir, pkg string, test bool) string {
 	if ours, ok := strings.CutPrefix(pkg, module+"/"); ok {
 		if test && dir == "policies" && under(ours, "plugins") {
@@ -140,9 +140,10 @@ func TestImportRules(t *testing.T) {
 		{dir: "cmd/curfew", pkg: module + "/plugins/ttl"},
 		{dir: "cmd/curfew", pkg: "go.opentelemetry.io/otel/sdk/metric"},
 		{dir: "core/telemetry", pkg: "go.opentelemetry.io/otel/metric"},
-		{dir: "core/telemetry", pkg: "go.opentelemetry.io/otel/sdk/metric", want: "only in cmd"},
+		{dir: "core/telemetry", pkg: "go.opentelemetry.io/otel/sdk/metric", want: "only in core/otlp and cmd"},
+		{dir: "core/otlp", pkg: "go.opentelemetry.io/otel/exporters/otlp/otlptrace"},
 		{dir: "core/metrics", pkg: "github.com/prometheus/client_golang/prometheus", want: "core/metrics"},
-		{dir: "core/telemetry", pkg: "google.golang.org/grpc", want: "only in cmd and tests"},
+		{dir: "core/telemetry", pkg: "google.golang.org/grpc", want: "only in core/otlp and tests"},
 		{dir: "sdk/hook", pkg: "go.opentelemetry.io/otel/metric", want: "only in core and cmd and tests"},
 		{dir: "sdk/hooktest", pkg: module + "/sdk/hook"},
 		{dir: "sdk/hook", pkg: module + "/core/amqp", want: "sdk is a leaf"},
@@ -161,7 +162,7 @@ func TestImportRules(t *testing.T) {
 		{dir: "tests/flows", pkg: "github.com/rabbitmq/amqp091-go"},
 		{dir: "tests/flows", pkg: module + "/plugins/ttl"},
 		{dir: "wasm-examples/size-ttl", pkg: module + "/plugins/wasm", test: true},
-		{dir: "wasm-examples/business-hours", pkg: module + "/core/queue", want: "an example sees what its reader has"},
+		{dir: "wasm-examples/business-hours", pkg: module + "/core/queue", want: "an example imports only packages that its reader has"},
 		{dir: "core/wire", pkg: "example.com/framework", want: "not a dependency"},
 		{dir: "internal/x", pkg: module + "/core/wire", want: "in no layer"},
 	} {

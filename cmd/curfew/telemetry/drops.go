@@ -5,28 +5,30 @@ import (
 	"time"
 )
 
-// drops tracks what was logged about spans that the core dropped because too many were waiting.
-type drops struct {
-	seen, said uint64 // counts at the last look, and at the last message
-	lasts      bool   // the beginning has been logged, the end has not
-	when       time.Time
+// dropLog logs when the core begins to drop spans because too many wait, and how many were dropped in the end. It belongs to one goroutine.
+type dropLog struct {
+	log      *slog.Logger
+	seen     uint64 // dropped spans at the last look
+	said     uint64 // dropped spans at the last message
+	dropping bool   // the beginning was logged, the end was not
+	last     time.Time
 }
 
-// sayAgain is the shortest time between two warnings about dropped spans.
-const sayAgain = 10 * time.Second
+// calm is how long no span must be dropped until dropping has ended.
+const calm = 10 * time.Second
 
-// watch logs when spans begin to be dropped and, when that is over, how many were dropped. n is the number so far. over means that dropping
-// has ended, unless n has grown since the last look.
-func (d *drops) watch(log *slog.Logger, n uint64, over bool) {
-	now, more := time.Now(), n > d.seen
-	d.seen = n
-	switch {
-	case more && !d.lasts && (d.when.IsZero() || now.Sub(d.when) >= sayAgain):
-		d.lasts, d.when = true, now
-		log.Warn("spans are dropped: too many wait for the collector (telemetry.traces.buffer); this is logged only once until it is over", "dropped", n-d.said)
-	case d.lasts && !more && over:
-		d.lasts = false
-		log.Info("spans are not dropped any more", "dropped", n-d.said, "dropped_ever", n)
+// look compares n, the number of dropped spans, with the last look. closing means that it is the last one.
+func (d *dropLog) look(now time.Time, n uint64, closing bool) {
+	if n > d.seen {
+		d.seen, d.last = n, now
+		if !d.dropping {
+			d.dropping = true
+			d.log.Warn("spans are dropped: too many wait for the collector (telemetry.traces.buffer); this is logged only once until it is over", "dropped", n-d.said)
+		}
+	}
+	if d.dropping && (closing || now.Sub(d.last) >= calm) {
+		d.dropping = false
+		d.log.Info("spans are not dropped any more", "dropped", n-d.said, "dropped_ever", n)
 		d.said = n
 	}
 }

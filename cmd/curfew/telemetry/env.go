@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/otlp"
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
@@ -31,7 +32,7 @@ type settings struct {
 	traces   export
 	metrics  export
 	sampling core.Sampling
-	batches  batchLimits
+	batches  otlp.Limits
 	interval time.Duration // of metrics
 }
 
@@ -142,20 +143,20 @@ func samplerRatio() (float64, error) {
 }
 
 // limits returns the limits of batches of spans. The number of waiting spans is waiting, unless a variable sets another.
-func limits(waiting int) (batchLimits, error) {
+func limits(waiting int) (otlp.Limits, error) {
 	var errs []error
 	read := func(name string, most, standard int64) int64 {
 		n, err := number("OTEL_BSP_"+name, 1)
 		errs = append(errs, err)
 		return min(cmp.Or(n, standard), most)
 	}
-	l := batchLimits{
-		delay:   time.Duration(read("SCHEDULE_DELAY", int64(time.Hour/time.Millisecond), 5000)) * time.Millisecond,
-		timeout: time.Duration(read("EXPORT_TIMEOUT", int64(time.Hour/time.Millisecond), 30_000)) * time.Millisecond,
-		waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
-		spans:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 2048)),
+	l := otlp.Limits{
+		Delay:   time.Duration(read("SCHEDULE_DELAY", int64(time.Hour/time.Millisecond), 5000)) * time.Millisecond,
+		Timeout: time.Duration(read("EXPORT_TIMEOUT", int64(time.Hour/time.Millisecond), 30_000)) * time.Millisecond,
+		Waiting: int(read("MAX_QUEUE_SIZE", 1<<20, int64(waiting))),
+		Batch:   int(read("MAX_EXPORT_BATCH_SIZE", 1<<20, 2048)),
 	}
-	l.spans = min(l.spans, (l.waiting+3)/4) // other spans need space while a batch is filled
+	l.Batch = min(l.Batch, (l.Waiting+3)/4) // other spans need space while a batch is filled
 	return l, errors.Join(errs...)
 }
 
@@ -163,11 +164,11 @@ func limits(waiting int) (batchLimits, error) {
 type signal string
 
 // variable returns the name of a variable for the export of the signal: the signal's own variable if that is set.
-func (s signal) variable(what string) string {
-	if special := "OTEL_EXPORTER_OTLP_" + string(s) + "_" + what; os.Getenv(special) != "" {
+func (s signal) variable(name string) string {
+	if special := "OTEL_EXPORTER_OTLP_" + string(s) + "_" + name; os.Getenv(special) != "" {
 		return special
 	}
-	return "OTEL_EXPORTER_OTLP_" + what
+	return "OTEL_EXPORTER_OTLP_" + name
 }
 
 // export returns the destination of the signal.

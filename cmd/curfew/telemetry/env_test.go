@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/otlp"
 	core "github.com/curfewmq/curfew/core/telemetry"
 )
 
@@ -64,7 +65,7 @@ func TestSettle(t *testing.T) {
 			want: settings{traces: local, metrics: none, sampling: all},
 		},
 		{
-			name: "what is said for traces wins", environ: []string{
+			name: "a variable for traces wins", environ: []string{
 				"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:4317", "OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL=grpc",
 				"OTEL_METRICS_EXPORTER=prometheus",
 			},
@@ -114,7 +115,7 @@ func TestSettle(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.want.traces.to != config.ExportOff {
-				tc.want.batches = batchLimits{spans: 16, waiting: 64, delay: 5 * time.Second, timeout: 30 * time.Second}
+				tc.want.batches = otlp.Limits{Batch: 16, Waiting: 64, Delay: 5 * time.Second, Timeout: 30 * time.Second}
 			}
 			got.traces.endpoint, tc.want.traces.endpoint = shown(got.traces), shown(tc.want.traces)
 			got.metrics.endpoint, tc.want.metrics.endpoint = shown(got.metrics), shown(tc.want.metrics)
@@ -223,7 +224,7 @@ func TestWrongServiceName(t *testing.T) {
 
 func TestLimits(t *testing.T) {
 	environment(t, "OTEL_BSP_SCHEDULE_DELAY=20", "OTEL_BSP_EXPORT_TIMEOUT=9000000000000", "OTEL_BSP_MAX_QUEUE_SIZE=100")
-	want := batchLimits{spans: 25, waiting: 100, delay: 20 * time.Millisecond, timeout: time.Hour}
+	want := otlp.Limits{Batch: 25, Waiting: 100, Delay: 20 * time.Millisecond, Timeout: time.Hour}
 	if got, err := limits(8192); err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
@@ -238,8 +239,8 @@ func TestLimits(t *testing.T) {
 		{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE=2048 OTEL_BSP_MAX_QUEUE_SIZE=2048", 8192, 512},
 	} {
 		environment(t, strings.Fields(tc.environ)...)
-		if got, err := limits(tc.waiting); err != nil || got.spans != tc.spans {
-			t.Errorf("%s, %d wait: got batches of %d, %v; want %d", tc.environ, tc.waiting, got.spans, err, tc.spans)
+		if got, err := limits(tc.waiting); err != nil || got.Batch != tc.spans {
+			t.Errorf("%s, %d wait: got batches of %d, %v; want %d", tc.environ, tc.waiting, got.Batch, err, tc.spans)
 		}
 	}
 }
@@ -248,15 +249,15 @@ func TestCollectorOf(t *testing.T) {
 	for _, tc := range []struct {
 		name, environ string
 		e             export
-		want          collector
+		want          otlp.Collector
 	}{
-		{"this machine", "", export{protocol: config.ProtocolGRPC}, collector{host: "localhost:4317", insecure: true}},
-		{"this machine over HTTP", "", export{protocol: config.ProtocolHTTP}, collector{host: "localhost:4318", insecure: true}},
-		{"variables speak", "http://c:1", export{}, collector{}},
-		{"host and port", "http://c:1", export{endpoint: "d:2"}, collector{host: "d:2"}},
-		{"without TLS", "", export{endpoint: "d:2", insecure: true}, collector{host: "d:2", insecure: true}},
-		{"URL", "", export{endpoint: "http://d:2/base"}, collector{host: "d:2", path: "/base", insecure: true}},
-		{"URL that says so itself", "", export{endpoint: "https://d:2", insecure: true}, collector{host: "d:2"}},
+		{"this machine", "", export{protocol: config.ProtocolGRPC}, otlp.Collector{Host: "localhost:4317", Insecure: true}},
+		{"this machine over HTTP", "", export{protocol: config.ProtocolHTTP}, otlp.Collector{Host: "localhost:4318", Insecure: true, HTTP: true}},
+		{"variables speak", "http://c:1", export{}, otlp.Collector{}},
+		{"host and port", "http://c:1", export{endpoint: "d:2"}, otlp.Collector{Host: "d:2"}},
+		{"without TLS", "", export{endpoint: "d:2", insecure: true}, otlp.Collector{Host: "d:2", Insecure: true}},
+		{"URL", "", export{endpoint: "http://d:2/base"}, otlp.Collector{Host: "d:2", Path: "/base", Insecure: true}},
+		{"URL that says so itself", "", export{endpoint: "https://d:2", insecure: true}, otlp.Collector{Host: "d:2"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			environment(t, "OTEL_EXPORTER_OTLP_ENDPOINT="+tc.environ)

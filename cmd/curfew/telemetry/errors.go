@@ -3,19 +3,20 @@ package telemetry
 import (
 	"context"
 	"log/slog"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	"go.opentelemetry.io/otel"
+
+	"github.com/curfewmq/curfew/core/otlp"
 )
 
 // handleErrors sends the SDK's errors to the broker's log.
 func handleErrors(log *slog.Logger) {
 	quiet := &rateLimitedHandler{Handler: log.Handler(), limit: new(limit)}
 	sparing := slog.New(quiet)
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { sparing.Warn("telemetry", "error", brief(err)) }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { sparing.Warn("telemetry", "error", otlp.Brief(err)) }))
 	otel.SetLogger(logr.FromSlogHandler(quiet))
 }
 
@@ -65,16 +66,4 @@ func (s *rateLimitedHandler) WithAttrs(as []slog.Attr) slog.Handler {
 // WithGroup implements [slog.Handler].
 func (s *rateLimitedHandler) WithGroup(name string) slog.Handler {
 	return &rateLimitedHandler{s.Handler.WithGroup(name), s.limit}
-}
-
-// longest bounds the bytes of an error in the log.
-const longest = 500
-
-// brief returns an error's text for the log. Clients quote the answer of a collector, or of another server in its place, which may have megabytes.
-func brief(err error) string {
-	text := err.Error()
-	if len(text) <= longest {
-		return text
-	}
-	return strings.ToValidUTF8(text[:longest], "") + "…"
 }

@@ -13,10 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	exposition "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 
 	"github.com/curfewmq/curfew/core/config"
 	core "github.com/curfewmq/curfew/core/metrics"
+	"github.com/curfewmq/curfew/core/otlp"
 )
 
 // Serve starts to export c's metrics, and returns the handler for paths that begin with /metrics. It must be called once.
@@ -35,7 +37,7 @@ func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler,
 		if err != nil {
 			return nil, fmt.Errorf("telemetry.metrics: %w", err)
 		}
-		sent := &metricExporter{Exporter: to, log: t.options.Log}
+		sent := otlp.NewMetricExporter(to, t.options.Log)
 		periodic := []sdkmetric.PeriodicReaderOption{sdkmetric.WithProducer(p), sdkmetric.WithInterval(t.settings.interval)}
 		if os.Getenv(envMetricTimeout) == "" { // a collector that comes back is found at any time of the interval
 			periodic = append(periodic, sdkmetric.WithTimeout(t.settings.interval))
@@ -49,6 +51,14 @@ func (t *Telemetry) Serve(ctx context.Context, c *core.Collector) (http.Handler,
 	}
 	t.metrics = sdkmetric.NewMeterProvider(readers...)
 	return newExposition(registry, core.NewObjects(c), t.options.Log), nil
+}
+
+// newMetricExporter returns the exporter of metrics. It does not connect yet.
+func newMetricExporter(ctx context.Context, e export, o Options) (sdkmetric.Exporter, error) {
+	if e.to == config.ExportStdout {
+		return stdoutmetric.New(stdoutmetric.WithWriter(o.Stdout))
+	}
+	return collectorOf("METRICS", e).MetricClient(ctx)
 }
 
 // newExposition returns the handler for metrics: those of the busiest queues at /metrics, those of all queues at paths below it.

@@ -2,15 +2,11 @@ package telemetry
 
 import (
 	"bytes"
-	"context"
-	"errors"
-	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata/metricdatatest"
 
@@ -70,28 +66,6 @@ func TestLabelsAreMadeOnce(t *testing.T) {
 	second := converter{known: first.used, used: map[*core.Labels]attribute.Set{}}
 	if a, b := first.used[labels], second.set(labels); a.Equivalent() != b.Equivalent() || len(second.used) != 1 {
 		t.Error("they are not the same")
-	}
-}
-
-// failing is an exporter that can fail.
-type failing struct {
-	sdkmetric.Exporter
-	err error
-}
-
-func (f *failing) Export(context.Context, *metricdata.ResourceMetrics) error { return f.err }
-
-func TestMetricsThatNobodyTakesAreSaidOnce(t *testing.T) {
-	var log bytes.Buffer
-	f := &failing{err: errors.New("refused")}
-	e := &metricExporter{Exporter: f, log: slog.New(slog.NewTextHandler(&log, nil))}
-	for _, f.err = range []error{f.err, f.err, nil, nil} {
-		if err := e.Export(t.Context(), nil); err != nil {
-			t.Error(err)
-		}
-	}
-	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "refused") {
-		t.Errorf("the log says\n%s", log.String())
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,30 +20,33 @@ import (
 // printer is a sink that writes spans as text for people.
 type printer struct {
 	to            io.Writer
-	log           *slog.Logger
 	printed, lost atomic.Uint64
 
 	mu      sync.Mutex // guards the fields below
 	pages   []string   // waiting to be written
 	closing bool
-	wake    signalled     // there are pages, or the printer is closing
+	wake    chan struct{} // has the capacity 1; a value means that there are pages, or the printer is closing
 	ended   chan struct{} // closed when the goroutine has ended
-
-	dropped  func() uint64 // number of spans that the core dropped; nil: they are not counted
-	dropping drops         // belongs to the goroutine
 }
 
 // maxPages bounds the waiting pages.
 const maxPages = 4096
 
-func newPrinter(to io.Writer, log *slog.Logger) *printer {
-	return &printer{to: to, log: log, wake: make(signalled, 1), ended: make(chan struct{})}
+func newPrinter(to io.Writer) *printer {
+	return &printer{to: to, wake: make(chan struct{}, 1), ended: make(chan struct{})}
 }
 
-// start implements [sink].
-func (p *printer) start(_ func(), dropped func() uint64) {
-	p.dropped = dropped
+// Start implements [sink]. It does not call flush: the core must not buffer spans.
+func (p *printer) Start(context.Context, func()) error {
 	go p.run()
+	return nil
+}
+
+func (p *printer) kick() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
 }
 
 // Take implements [core.Sink].
@@ -56,7 +58,7 @@ func (p *printer) Take(s *core.Span) bool {
 		return false
 	}
 	p.pages = append(p.pages, text)
-	p.wake.kick()
+	p.kick()
 	return true
 }
 
@@ -72,9 +74,6 @@ func (p *printer) run() {
 			continue
 		}
 		p.printed.Add(uint64(len(pages)))
-		if p.dropped != nil {
-			p.dropping.watch(p.log, p.dropped(), true)
-		}
 	}
 }
 
@@ -86,12 +85,12 @@ func (p *printer) swap() (pages []string, last bool) {
 	return pages, p.closing
 }
 
-// close implements [sink].
-func (p *printer) close(ctx context.Context) error {
+// Close implements [sink].
+func (p *printer) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closing = true
 	p.mu.Unlock()
-	p.wake.kick()
+	p.kick()
 	select {
 	case <-p.ended:
 		return nil
@@ -100,8 +99,8 @@ func (p *printer) close(ctx context.Context) error {
 	}
 }
 
-// exported implements [sink].
-func (p *printer) exported() (arrived, lost uint64) { return p.printed.Load(), p.lost.Load() }
+// Exported implements [sink].
+func (p *printer) Exported() (printed, lost uint64) { return p.printed.Load(), p.lost.Load() }
 
 // page formats a span:
 //

@@ -1,5 +1,5 @@
-// Package telemetry exports the core's spans and metrics. It encodes spans itself and sends them through the clients of
-// OpenTelemetry's exporters; metrics go through its SDK. The configuration and the environment's OTEL_ variables configure it.
+// Package telemetry exports the core's spans and metrics as the configuration and the OTEL_ variables of the environment say: to a collector, through
+// [github.com/curfewmq/curfew/core/otlp], to the terminal, and to Prometheus.
 package telemetry
 
 import (

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -127,16 +128,18 @@ expire jobs (2s)
 }
 
 // Spans that could not be printed count as lost.
-func TestNobodyLooks(t *testing.T) {
+func TestClosedOutput(t *testing.T) {
 	read, write := io.Pipe()
 	_ = read.Close()
-	p := newPrinter(write, noLog)
-	p.start(nil, nil)
+	p := newPrinter(write)
+	if err := p.Start(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
 	p.Take(&core.Span{Name: "x"})
-	if err := p.close(t.Context()); err != nil {
+	if err := p.Close(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if printed, lost := p.exported(); printed != 0 || lost != 1 {
+	if printed, lost := p.Exported(); printed != 0 || lost != 1 {
 		t.Errorf("%d printed, %d lost; want 1 lost", printed, lost)
 	}
 }
@@ -152,6 +155,41 @@ func TestContextsThatAreNotSampled(t *testing.T) {
 	if !strings.Contains(got, "0af7651916cd43dd8448eb211c80319c") || !strings.Contains(got, "child of b7ad6b7169203331") {
 		t.Errorf("got %q", got)
 	}
+}
+
+// full is a sink that refuses spans.
+type full struct{ printer }
+
+func (*full) Take(*core.Span) bool { return false }
+
+// Spans were dropped by the million without a log line because too many were waiting. The beginning is now logged, and at the end the number.
+func TestDroppedSpansAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		drop := newTraces(&full{}, core.SpanOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
+		go drop.watch()
+		for _, n := range []int{92, 100} {
+			for range n {
+				drop.spans.Recovered(&core.Recovery{})
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "spans are dropped") || !strings.Contains(text, "dropped=92") {
+				t.Errorf("it was logged: %s", text)
+			}
+		}
+		time.Sleep(calm)
+		synctest.Wait()
+		if text := log.String(); strings.Count(text, "\n") != 2 || !strings.Contains(text, "spans are not dropped any more\" dropped=192") {
+			t.Errorf("it was logged: %s", text)
+		}
+		drop.spans.Recovered(&core.Recovery{})
+		close(drop.closing)
+		<-drop.ended
+		if text := log.String(); strings.Count(text, "\n") != 4 || !strings.Contains(text, "dropped=1 dropped_ever=193") {
+			t.Errorf("it was logged: %s", text)
+		}
+	})
 }
 
 func TestOffIsNothing(t *testing.T) {
@@ -213,6 +251,6 @@ func TestSeldom(t *testing.T) {
 		t.Errorf("%d lines in 25 seconds, want 3", n)
 	}
 	if s.Enabled(t.Context(), slog.LevelInfo) || !s.Enabled(t.Context(), slog.LevelWarn) {
-		t.Error("it lets through what is not a warning, or keeps one back")
+		t.Error("it logs a line that is not a warning, or drops a warning")
 	}
 }

@@ -1,4 +1,4 @@
-package telemetry
+package otlp
 
 import (
 	"bytes"
@@ -15,14 +15,11 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-
-	"github.com/curfewmq/curfew/core/config"
 )
 
 // away is the clients' error for an absent collector.
@@ -56,23 +53,19 @@ func TestCollectorThatComesBack(t *testing.T) {
 	for _, err := range away {
 		synctest.Test(t, func(t *testing.T) {
 			u := &downUntil{with: err, until: time.Now().Add(25 * time.Second)}
-			b, err := newBatches(t.Context(), u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: 30 * time.Second}, nil, nil, noLog)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.start(func() {}, nil)
+			b := opened(t, u, Limits{Batch: 10, Waiting: 100, Delay: time.Second, Timeout: 30 * time.Second}, noLog)
 			if n := endSpans(b, 60); n != 60 {
 				t.Errorf("%d were taken, want 60", n)
 			}
 			time.Sleep(30 * time.Second)
 			synctest.Wait()
-			if taken, lost := b.exported(); taken != 60 || lost != 0 {
+			if taken, lost := b.Exported(); taken != 60 || lost != 0 {
 				t.Errorf("%v: %d arrived, %d lost; want all 60", u.with, taken, lost)
 			}
 			if late := u.back.Sub(u.until); late > tryAgain {
 				t.Errorf("%v: it was found %v after it came back", u.with, late)
 			}
-			if err := b.close(t.Context()); err != nil {
+			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -84,23 +77,19 @@ func TestEndWithoutACollector(t *testing.T) {
 	for _, err := range away {
 		synctest.Test(t, func(t *testing.T) {
 			u := &downUntil{with: err, until: time.Now().Add(time.Hour)}
-			b, err := newBatches(t.Context(), u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: 30 * time.Second}, nil, nil, noLog)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.start(func() {}, nil)
+			b := opened(t, u, Limits{Batch: 10, Waiting: 100, Delay: time.Second, Timeout: 30 * time.Second}, noLog)
 			endSpans(b, 60)
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			if err := b.close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			if err := b.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("close: %v", err)
 			}
 			if took := time.Since(began); took > 2*time.Second {
 				t.Errorf("it took %v", took)
 			}
 			<-b.ended
-			if taken, lost := b.exported(); taken != 0 || lost != 60 {
+			if taken, lost := b.Exported(); taken != 0 || lost != 60 {
 				t.Errorf("%d arrived, %d lost; want all 60 lost", taken, lost)
 			}
 		})
@@ -129,7 +118,7 @@ func TestMetricsOfACollectorThatComesBack(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var log bytes.Buffer
 			d := &metricsDown{with: err, until: time.Now().Add(25 * time.Second)}
-			e := &metricExporter{Exporter: d, log: slog.New(slog.NewTextHandler(&log, nil))}
+			e := NewMetricExporter(d, slog.New(slog.NewTextHandler(&log, nil)))
 			began := time.Now()
 			for range 2 {
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -166,26 +155,26 @@ func TestUnreachable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nobody := ln.Addr().String()
+	absent := ln.Addr().String()
 	if err := ln.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range []export{{endpoint: "http://" + nobody, protocol: config.ProtocolHTTP}, {endpoint: "http://" + nobody, protocol: config.ProtocolGRPC}} {
+	for _, c := range []Collector{{Host: absent, Insecure: true, HTTP: true}, {Host: absent, Insecure: true}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		spans := newClient(e)
+		spans := c.SpanClient()
 		if err := spans.Start(ctx); err != nil {
 			t.Fatal(err)
 		}
-		metrics, err := newMetricExporter(ctx, e, Options{})
+		metrics, err := c.MetricClient(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := spans.UploadTraces(ctx, []*tracepb.ResourceSpans{{}}); !unreachable(err) {
-			t.Errorf("spans over %v: %v does not count as unreachable", e.protocol, err)
+			t.Errorf("spans to %+v: %v does not count as unreachable", c, err)
 		}
-		if e.protocol == config.ProtocolHTTP { // over gRPC the first attempt took the time
+		if c.HTTP { // over gRPC the first attempt took the time
 			if err := metrics.Export(ctx, &metricdata.ResourceMetrics{}); !unreachable(err) {
-				t.Errorf("metrics over %v: %v does not count as unreachable", e.protocol, err)
+				t.Errorf("metrics to %+v: %v does not count as unreachable", c, err)
 			}
 		}
 		cancel()
@@ -211,7 +200,7 @@ func TestWhatACutConnectionCarriedIsSentAgain(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				attempts := 0
-				err := persist(t.Context(), func() error {
+				err := retry(t.Context(), func() error {
 					if attempts++; attempts <= tc.cuts {
 						return cut
 					}
@@ -221,6 +210,50 @@ func TestWhatACutConnectionCarriedIsSentAgain(t *testing.T) {
 					t.Errorf("%d attempts, %v; want %d, %v", attempts, err, tc.attempts, tc.err)
 				}
 			})
+		})
+	}
+}
+
+// failing is an exporter that can fail.
+type failing struct {
+	sdkmetric.Exporter
+	err error
+}
+
+func (f *failing) Export(context.Context, *metricdata.ResourceMetrics) error { return f.err }
+
+func TestRefusedMetricsAreLoggedOnce(t *testing.T) {
+	var log bytes.Buffer
+	f := &failing{err: errors.New("refused")}
+	e := NewMetricExporter(f, slog.New(slog.NewTextHandler(&log, nil)))
+	for _, f.err = range []error{f.err, f.err, nil, nil} {
+		if err := e.Export(t.Context(), nil); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "\n"); n != 2 || !strings.Contains(log.String(), "refused") {
+		t.Errorf("the log says\n%s", log.String())
+	}
+}
+
+// A collector that answered a request with megabytes had them written to the log, for spans and for metrics.
+func TestBoundedErrors(t *testing.T) {
+	answer := errors.New("400 Bad Request (body: " + strings.Repeat("ö", 1<<20) + ")")
+	for name, say := range map[string]func(log *slog.Logger){
+		"spans": func(log *slog.Logger) { (&SpanExporter{log: log}).report(1, answer) },
+		"metrics": func(log *slog.Logger) {
+			if err := NewMetricExporter(&failing{err: answer}, log).Export(t.Context(), nil); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			say(slog.New(slog.NewJSONHandler(&out, nil)))
+			text := out.String()
+			if len(text) > 1000 || !strings.Contains(text, "400 Bad Request (body: öö") || !strings.Contains(text, `ö…"`) {
+				t.Errorf("%d bytes were logged: %.1000s", len(text), text)
+			}
 		})
 	}
 }

@@ -1,4 +1,4 @@
-package telemetry
+package otlp
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,17 +17,18 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/sdk/resource"
 	"go.opentelemetry.io/otel/trace"
 	coltracepb "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/curfewmq/curfew/core/config"
-	core "github.com/curfewmq/curfew/core/telemetry"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// upstream is a collector's client that records what it should send.
+// upstream is a collector's client that records the spans that it should send.
 type upstream struct {
 	got  []*tracepb.Span
 	last *tracepb.ResourceSpans
@@ -67,15 +67,15 @@ func (u *upstream) UploadTraces(ctx context.Context, rs []*tracepb.ResourceSpans
 	return nil
 }
 
-func newTestBatches(t *testing.T, u *upstream, l batchLimits, log *slog.Logger) *batches {
+// opened returns a started exporter.
+func opened(t *testing.T, client otlptrace.Client, l Limits, log *slog.Logger) *SpanExporter {
 	t.Helper()
-	of, by := envelope([]attribute.KeyValue{attribute.String("service.name", "orders")}, "https://example.com/1", "1.2")
-	b, err := newBatches(t.Context(), u, l, of, by, log)
-	if err != nil {
+	r := resource.NewWithAttributes("https://example.com/1", attribute.String("service.name", "orders"))
+	e := NewSpanExporter(client, Source{Resource: r, Scope: "example.com/broker", Version: "1.2"}, l, log)
+	if err := e.Start(t.Context(), func() {}); err != nil {
 		t.Fatal(err)
 	}
-	b.start(func() {}, nil)
-	return b
+	return e
 }
 
 var noLog = slog.New(slog.DiscardHandler)
@@ -84,24 +84,24 @@ var noLog = slog.New(slog.DiscardHandler)
 func TestEncodedSpans(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
+		b := opened(t, u, Limits{Batch: 512, Waiting: 1024, Delay: time.Second, Timeout: time.Second}, noLog)
 		long := strings.Repeat("long ", 5000)
-		outer := core.Span{
+		outer := telemetry.Span{
 			Name: "outer", Kind: trace.SpanKindServer, Trace: trace.TraceID{1}, ID: trace.SpanID{3}, Parent: trace.SpanID{2}, Remote: true,
 			Link: trace.SpanID{2}, State: "a=1", Began: 5, Ended: 8,
 			Attributes: []attribute.KeyValue{
 				attribute.String("text", "x"), attribute.Int("number", -7), attribute.Bool("truth", true), attribute.Float64("part", 0.5), attribute.String("long", long),
 			},
-			Events: []core.SpanEvent{{Name: "due", At: 6, Attributes: []attribute.KeyValue{attribute.String("why", "so")}}},
+			Events: []telemetry.SpanEvent{{Name: "due", At: 6, Attributes: []attribute.KeyValue{attribute.String("why", "so")}}},
 		}
-		inner := core.Span{
+		inner := telemetry.Span{
 			Name: "inner", Kind: trace.SpanKindInternal, Trace: outer.Trace, ID: trace.SpanID{4}, Parent: outer.ID, State: "a=1",
 			Began: 6, Ended: 7, Failure: "lost",
 		}
 		if !b.Take(&inner) || !b.Take(&outer) {
 			t.Fatal("they are not taken")
 		}
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if len(u.got) != 2 {
@@ -155,10 +155,10 @@ func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
 	if len(a) != 1 || a[0].GetKey() != "service.name" || a[0].GetValue().GetStringValue() != "orders" {
 		t.Errorf("resource %v", a)
 	}
-	if s := r.GetScopeSpans(); len(s) != 1 || s[0].GetScope().GetName() != scope || s[0].GetScope().GetVersion() != "1.2" {
+	if s := r.GetScopeSpans(); len(s) != 1 || s[0].GetScope().GetName() != "example.com/broker" || s[0].GetScope().GetVersion() != "1.2" {
 		t.Errorf("scope %v", s[0].GetScope())
 	}
-	if of, by := r.GetSchemaUrl(), r.GetScopeSpans()[0].GetSchemaUrl(); of != "https://example.com/1" || by != core.Schema {
+	if of, by := r.GetSchemaUrl(), r.GetScopeSpans()[0].GetSchemaUrl(); of != "https://example.com/1" || by != telemetry.Schema {
 		t.Errorf("the schema of the resource is %q, that of the spans %q", of, by)
 	}
 	if unknown := r.ProtoReflect().GetUnknown(); len(unknown) != 0 {
@@ -170,18 +170,18 @@ func checkEnvelope(t *testing.T, r *tracepb.ResourceSpans) {
 func TestShapes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b := newTestBatches(t, u, batchLimits{spans: 512, waiting: 1024, delay: time.Second, timeout: time.Second}, noLog)
-		of := core.SpanTemplate{Name: "publish orders", Kind: trace.SpanKindProducer, Attributes: []attribute.KeyValue{attribute.String("queue", "new")}}
+		b := opened(t, u, Limits{Batch: 512, Waiting: 1024, Delay: time.Second, Timeout: time.Second}, noLog)
+		of := telemetry.SpanTemplate{Name: "publish orders", Kind: trace.SpanKindProducer, Attributes: []attribute.KeyValue{attribute.String("queue", "new")}}
 		span := func(i int) {
-			b.Take(&core.Span{
+			b.Take(&telemetry.Span{
 				Name: of.Name, Kind: of.Kind, Template: &of, Began: 1, Ended: 2, Attributes: []attribute.KeyValue{attribute.Int("size", i)},
 			})
 		}
 		span(0)
 		span(1)
-		of = core.SpanTemplate{Name: "deliver orders", Kind: trace.SpanKindServer, Encoded: of.Encoded[:0]}
+		of = telemetry.SpanTemplate{Name: "deliver orders", Kind: trace.SpanKindServer, Encoded: of.Encoded[:0]}
 		span(2)
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		var got []string
@@ -206,21 +206,21 @@ func TestShapes(t *testing.T) {
 func TestBatchesAreBoundedInBytes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b := newTestBatches(t, u, batchLimits{spans: 1000, waiting: 1000, delay: time.Hour, timeout: time.Second}, noLog)
+		b := opened(t, u, Limits{Batch: 1000, Waiting: 1000, Delay: time.Hour, Timeout: time.Second}, noLog)
 		failure := strings.Repeat("x", 100<<10)
 		for i := range 25 {
-			b.Take(&core.Span{Name: "x", Failure: failure, Began: hook.Instant(i)})
+			b.Take(&telemetry.Span{Name: "x", Failure: failure, Began: hook.Instant(i)})
 		}
 		synctest.Wait()
 		if len(u.got) != 22 || u.largest != 11 {
 			t.Errorf("%d were sent, up to %d at a time; want 22 of 100 KiB, 11 at a time", len(u.got), u.largest)
 		}
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		for i, s := range u.got {
 			if s.GetStartTimeUnixNano() != uint64(i) || s.GetStatus().GetMessage() != failure {
-				t.Fatalf("span %d is not what it was", i)
+				t.Fatalf("span %d has changed", i)
 			}
 		}
 		if len(u.got) != 25 {
@@ -233,12 +233,12 @@ func TestBatchesAreBoundedInBytes(t *testing.T) {
 func TestLargeSpansThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
-		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: time.Hour}, noLog)
+		b := opened(t, u, Limits{Batch: 10, Waiting: 100, Delay: time.Second, Timeout: time.Hour}, noLog)
 		endSpans(b, 10)
 		synctest.Wait() // they are on their way
 		taken := 0
 		for range 50 {
-			if b.Take(&core.Span{Name: "x", Failure: strings.Repeat("x", 10*large)}) {
+			if b.Take(&telemetry.Span{Name: "x", Failure: strings.Repeat("x", 10*maxMeanSpan)}) {
 				taken++
 			}
 		}
@@ -250,7 +250,7 @@ func TestLargeSpansThatWait(t *testing.T) {
 		if n := endSpans(b, 100); n != 100 {
 			t.Errorf("%d were taken when the large ones had been sent, want 100", n)
 		}
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if b.size != 0 || b.count != 0 {
@@ -259,39 +259,34 @@ func TestLargeSpansThatWait(t *testing.T) {
 	})
 }
 
-// However few spans may wait, and whatever limits the variables set, nothing is lost as long as the collector keeps up.
+// A batch of a quarter of the spans that may wait leaves room for others while it is filled: no span is lost as long as the collector keeps up.
 func TestThereIsRoomWhileABatchIsMade(t *testing.T) {
-	environment(t, "OTEL_BSP_MAX_QUEUE_SIZE=400", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE=400")
-	l, err := limits(8192)
-	if err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
-		b, err := newBatches(t.Context(), &upstream{}, l, nil, nil, noLog)
-		if err != nil {
+		l := Limits{Batch: 100, Waiting: 400, Delay: 5 * time.Second, Timeout: time.Second}
+		e := NewSpanExporter(&upstream{}, Source{}, l, noLog)
+		s := telemetry.NewSpans(telemetry.SpanOptions{Sink: e, FlushDue: e.Wake, MaxBuffered: l.Waiting, FlushEvery: l.Batch})
+		if err := e.Start(t.Context(), s.Flush); err != nil {
 			t.Fatal(err)
 		}
-		s := core.NewSpans(core.SpanOptions{Sink: b, FlushDue: b.wake.kick, MaxBuffered: l.waiting, FlushEvery: l.spans})
-		b.start(s.Flush, s.Dropped)
 		for i := range 5000 {
-			s.Published(&core.Message{VHost: "/", Exchange: []byte("e"), Props: []byte{0, 0}}, "app", 1)
+			s.Published(&telemetry.Message{VHost: "/", Exchange: []byte("e"), Props: []byte{0, 0}}, "app", 1)
 			if i%150 == 0 {
 				synctest.Wait()
 			}
 		}
-		if err := b.close(t.Context()); err != nil {
+		if err := e.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if taken, _ := b.exported(); s.Dropped() != 0 || taken != 5000 {
-			t.Errorf("%d were dropped, %d arrived; want 0 and 5000", s.Dropped(), taken)
+		if exported, _ := e.Exported(); s.Dropped() != 0 || exported != 5000 {
+			t.Errorf("%d were dropped, %d arrived; want 0 and 5000", s.Dropped(), exported)
 		}
 	})
 }
 
 // endSpans passes spans to the sink, and returns how many were taken.
-func endSpans(b *batches, times int) (taken int) {
+func endSpans(b *SpanExporter, times int) (taken int) {
 	for range times {
-		if b.Take(&core.Span{Name: "x", Began: 1, Ended: 2}) {
+		if b.Take(&telemetry.Span{Name: "x", Began: 1, Ended: 2}) {
 			taken++
 		}
 	}
@@ -301,7 +296,7 @@ func endSpans(b *batches, times int) (taken int) {
 func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: 5 * time.Second, timeout: time.Second}, noLog)
+		b := opened(t, u, Limits{Batch: 10, Waiting: 20, Delay: 5 * time.Second, Timeout: time.Second}, noLog)
 		endSpans(b, 9)
 		synctest.Wait()
 		if len(u.got) != 0 {
@@ -315,10 +310,10 @@ func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 		endSpans(b, 1)
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
-		if taken, lost := b.exported(); len(u.got) != 11 || taken != 11 || lost != 0 {
+		if taken, lost := b.Exported(); len(u.got) != 11 || taken != 11 || lost != 0 {
 			t.Errorf("%d were sent, %d taken, %d lost; want 11", len(u.got), taken, lost)
 		}
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -328,13 +323,13 @@ func TestBatchesGoWhenFullOrAfterAWhile(t *testing.T) {
 func TestBatchesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
-		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 100, delay: time.Second, timeout: time.Hour}, noLog)
+		b := opened(t, u, Limits{Batch: 10, Waiting: 100, Delay: time.Second, Timeout: time.Hour}, noLog)
 		for i := range 75 {
-			b.Take(&core.Span{Name: "x", Began: hook.Instant(i), Ended: hook.Instant(i)})
+			b.Take(&telemetry.Span{Name: "x", Began: hook.Instant(i), Ended: hook.Instant(i)})
 			synctest.Wait()
 		}
 		close(u.hold)
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if u.largest != 10 || len(u.got) != 75 {
@@ -352,7 +347,7 @@ func TestBatchesAreBounded(t *testing.T) {
 func TestSlowCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{hold: make(chan struct{})}
-		b := newTestBatches(t, u, batchLimits{spans: 10, waiting: 20, delay: time.Second, timeout: 30 * time.Second}, noLog)
+		b := opened(t, u, Limits{Batch: 10, Waiting: 20, Delay: time.Second, Timeout: 30 * time.Second}, noLog)
 		if n := endSpans(b, 10); n != 10 {
 			t.Errorf("%d of 10 were taken", n)
 		}
@@ -362,11 +357,11 @@ func TestSlowCollector(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		if err := b.close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		if err := b.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("close: %v", err)
 		}
 		<-b.ended
-		if taken, lost := b.exported(); taken != 0 || lost != 30 {
+		if taken, lost := b.Exported(); taken != 0 || lost != 30 {
 			t.Errorf("%d arrived, %d lost; want 30 lost", taken, lost)
 		}
 		if endSpans(b, 1) != 0 {
@@ -379,12 +374,11 @@ func TestSlowCollector(t *testing.T) {
 func TestNotedSpansAreSent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		u := &upstream{}
-		b, err := newBatches(t.Context(), u, batchLimits{spans: 10, waiting: 100, delay: 5 * time.Second, timeout: time.Second}, nil, nil, noLog)
-		if err != nil {
+		b := NewSpanExporter(u, Source{}, Limits{Batch: 10, Waiting: 100, Delay: 5 * time.Second, Timeout: time.Second}, noLog)
+		var noted atomic.Int64
+		if err := b.Start(t.Context(), func() { endSpans(b, int(noted.Swap(0))) }); err != nil {
 			t.Fatal(err)
 		}
-		var noted atomic.Int64
-		b.start(func() { endSpans(b, int(noted.Swap(0))) }, nil)
 		sent := func(want int) {
 			t.Helper()
 			synctest.Wait()
@@ -394,14 +388,14 @@ func TestNotedSpansAreSent(t *testing.T) {
 			noted.Add(0) // for the race detector: the reads come before the next send
 		}
 		noted.Store(12)
-		b.wake.kick()
+		b.Wake()
 		sent(10) // the others are no batch yet
 		noted.Store(3)
 		sent(10)
 		time.Sleep(5 * time.Second)
 		sent(15)
 		noted.Store(2)
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		sent(17)
@@ -412,16 +406,16 @@ func TestChangesAreLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		u := &upstream{}
-		b := newTestBatches(t, u, batchLimits{spans: 2, waiting: 20, delay: time.Second, timeout: time.Second}, slog.New(slog.NewTextHandler(&log, nil)))
+		b := opened(t, u, Limits{Batch: 2, Waiting: 20, Delay: time.Second, Timeout: time.Second}, slog.New(slog.NewTextHandler(&log, nil)))
 		for _, err := range []error{nil, errors.New("gone"), errors.New("gone"), nil, nil} {
 			u.err = err
 			endSpans(b, 2)
 			synctest.Wait()
 		}
-		if err := b.close(t.Context()); err != nil {
+		if err := b.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if taken, lost := b.exported(); taken != 6 || lost != 4 {
+		if taken, lost := b.Exported(); taken != 6 || lost != 4 {
 			t.Errorf("%d taken, %d lost", taken, lost)
 		}
 		if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), "error=gone") || !strings.Contains(log.String(), "lost=4") {
@@ -455,76 +449,30 @@ func TestBatchesThatArePartlyTaken(t *testing.T) {
 			}))
 			defer collector.Close()
 			var log bytes.Buffer
-			client := newClient(export{endpoint: collector.URL, protocol: config.ProtocolHTTP})
-			l := batchLimits{spans: 10, waiting: 20, delay: time.Minute, timeout: time.Minute}
-			b, err := newBatches(t.Context(), client, l, nil, nil, slog.New(slog.NewTextHandler(&log, nil)))
-			if err != nil {
-				t.Fatal(err)
-			}
-			b.start(func() {}, nil)
+			client := Collector{Host: strings.TrimPrefix(collector.URL, "http://"), Insecure: true, HTTP: true}.SpanClient()
+			l := Limits{Batch: 10, Waiting: 20, Delay: time.Minute, Timeout: time.Minute}
+			b := opened(t, client, l, slog.New(slog.NewTextHandler(&log, nil)))
 			endSpans(b, 10)
-			if err := b.close(t.Context()); err != nil {
+			if err := b.Close(t.Context()); err != nil {
 				t.Error(err)
 			}
-			if taken, lost := b.exported(); taken != tc.taken || lost != tc.lost || strings.Count(log.String(), "\n") != tc.logged {
+			if taken, lost := b.Exported(); taken != tc.taken || lost != tc.lost || strings.Count(log.String(), "\n") != tc.logged {
 				t.Errorf("%d taken, %d lost; want %d and %d, and %d lines logged:\n%s", taken, lost, tc.taken, tc.lost, tc.logged, &log)
 			}
 		})
 	}
 }
 
+// BenchmarkSpan measures a span's way through the exporter, without the sending.
 func BenchmarkSpan(b *testing.B) {
-	u := &upstream{}
-	of, by := envelope(nil, "", "1")
-	to, err := newBatches(b.Context(), u, batchLimits{spans: 512, waiting: 2048, delay: time.Second, timeout: time.Second}, of, by, noLog)
-	if err != nil {
+	u := &upstream{err: errors.New("thrown away")}
+	e := NewSpanExporter(u, Source{}, Limits{Batch: 512, Waiting: 2048, Delay: time.Second, Timeout: time.Second}, noLog)
+	if err := e.Start(b.Context(), func() {}); err != nil {
 		b.Fatal(err)
 	}
-	u.err = errors.New("thrown away")
-	to.start(func() {}, nil)
 	b.ReportAllocs()
 	for b.Loop() {
-		endSpans(to, 1)
+		endSpans(e, 1)
 	}
-	_ = to.close(b.Context())
-}
-
-// Spans were dropped by the million without a log line because too many were waiting. The beginning is now logged, and at the end the number.
-func TestDroppedSpansAreLogged(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
-		u := &upstream{hold: make(chan struct{})}
-		of, by := envelope(nil, "", "1")
-		b, err := newBatches(t.Context(), u, batchLimits{spans: 4, waiting: 8, delay: time.Second, timeout: time.Minute}, of, by, slog.New(slog.NewTextHandler(&log, nil)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var dropped atomic.Uint64
-		b.start(func() {}, dropped.Load)
-		offer := func(n int) {
-			for range n {
-				if !b.Take(&core.Span{Name: "x"}) {
-					dropped.Add(1)
-				}
-			}
-		}
-		offer(4) // they are being sent
-		synctest.Wait()
-		offer(100)
-		time.Sleep(2 * time.Second) // the collector has not answered yet: it was only said when it did
-		synctest.Wait()
-		if n := strings.Count(log.String(), "spans are dropped"); n != 1 || !strings.Contains(log.String(), "dropped=92") {
-			t.Errorf("it was said %d times: %s", n, log.String())
-		}
-		offer(100)
-		close(u.hold)
-		time.Sleep(3 * time.Second)
-		synctest.Wait()
-		if !strings.Contains(log.String(), "spans are not dropped any more\" dropped="+strconv.FormatUint(dropped.Load(), 10)) || strings.Count(log.String(), "spans are dropped") != 1 {
-			t.Errorf("%d were dropped; it was said: %s", dropped.Load(), log.String())
-		}
-		if err := b.close(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-	})
+	_ = e.Close(b.Context())
 }
