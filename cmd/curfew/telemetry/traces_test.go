@@ -12,6 +12,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/config"
+	"github.com/curfewmq/curfew/core/logtest"
 	core "github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -165,7 +166,7 @@ func (*full) Take(*core.Span) bool { return false }
 // Spans were dropped by the million without a log line because too many were waiting. The beginning is now logged, and at the end the number.
 func TestDroppedSpansAreLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log bytes.Buffer
+		var log logtest.Log // the watching goroutine writes to it
 		drop := newTraces(&full{}, core.SpanOptions{}, slog.New(slog.NewTextHandler(&log, nil)))
 		go drop.watch()
 		for _, n := range []int{92, 100} {
