@@ -193,10 +193,10 @@ func replace(t *testing.T, fsys vfs.FS, name string, b []byte) {
 func TestNewerSegment(t *testing.T) {
 	fsys, files, _ := logOf(t, 2)
 	b := read(t, fsys, files[1])[:headerSize]
-	b[8] = 2
+	b[8] = 3
 	binary.LittleEndian.PutUint32(b[60:], crc32.Checksum(b[:60], castagnoli))
 	overwrite(t, fsys, files[1].Name, 0, b)
-	const want = "00000-00000002.seg: format version 2: written by a newer version, this one reads up to version 1: start the version that wrote it, or a later one"
+	const want = "00000-00000002.seg: format version 3: written by a newer version, this one reads up to version 2: start the version that wrote it, or a later one"
 	_, err := tryOpen(t, fsys, small())
 	if !errors.Is(err, wlog.ErrNewer) || !strings.Contains(err.Error(), want) {
 		t.Errorf("Open: got error %v, want %q", err, want)

@@ -47,6 +47,9 @@ func New(fsys vfs.FS, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := finishReplacement(fsys); err != nil {
+		return nil, errors.Join(err, release(lock))
+	}
 	e := &Engine{fs: fsys, options: o, lock: lock, shards: map[uint32]*shardEntry{}}
 	if d, ok := fsys.(vfs.Dir); ok {
 		if e.held, err = d.Hold(); err != nil {
@@ -156,4 +159,17 @@ func (e *Engine) syncAll() {
 			l.syncCached()
 		}
 	}
+}
+
+// Sync makes the writes of a shard durable that Flush has left in the system's cache. If it cannot, the log is lost.
+func (e *Engine) Sync(shard uint32) error {
+	s, err := e.entry(shard)
+	if err != nil {
+		return err
+	}
+	if l := s.current.Load(); l != nil {
+		l.syncCached()
+		return l.state.err()
+	}
+	return nil
 }

@@ -23,13 +23,14 @@ func (m *maker) segment(number uint32, size int64, spare *named) (*segment, erro
 		return nil, err
 	}
 	g := &segment{
-		name:   fileName(m.shard, number, segmentFile),
-		number: number,
-		salt:   salt(),
-		epoch:  m.epoch,
-		size:   size,
-		made:   m.Clock(),
-		file:   file,
+		name:    fileName(m.shard, number, segmentFile),
+		number:  number,
+		salt:    salt(),
+		epoch:   m.epoch,
+		size:    size,
+		made:    m.Clock(),
+		file:    file,
+		version: m.Version,
 	}
 	if err := m.publish(g, name); err != nil {
 		return nil, m.discard(file, name, spare, err)

@@ -33,6 +33,14 @@ func NewReader(fsys vfs.FS) (*Reader, error) {
 // Shards returns the shards that have a log, in increasing order.
 func (r *Reader) Shards() []uint32 { return shards(r.files) }
 
+// Bytes returns the size of the logs' files.
+func (r *Reader) Bytes() (n int64) {
+	for _, f := range r.files {
+		n += f.Size
+	}
+	return n
+}
+
 // Read calls fn with the entries of a shard that an engine would replay, in order, and with their headers. entry is valid during the call.
 // Damage is an error, as for an engine.
 func (r *Reader) Read(ctx context.Context, shard uint32, fn func(at wlog.Index, h *wlog.Header, entry []byte) error) (err error) {

@@ -37,6 +37,8 @@ type Options struct {
 	// SegmentSize is the usual size of segments, in bytes: a multiple of 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. A shard's first segments
 	// are shorter, and on a small disk all segments are.
 	SegmentSize int64
+	// Version is that of the segments that are made, 1 or 2; 0 = 1. It says what the entries of the caller are.
+	Version byte
 	// Clock returns the log's time; nil = the wall clock.
 	Clock  func() hook.Instant
 	Events Events

@@ -30,23 +30,25 @@ import (
 //
 // salt is chosen at random whenever a file becomes a segment, and is part of the checksum of every entry. epoch is that of the shard's
 // owner at that time, and prepared is the log's time then, in nanoseconds since the Unix epoch. The checksum is CRC-32C of the bytes before
-// it. Magic, version and checksum have the same place in every version of the format.
+// it. Magic, version and checksum have the same place in every version of the format. Versions 1 and 2 differ only in what the caller has in
+// its logs, see [Options]: a program that knows version 1 refuses logs of version 2.
 const (
 	segmentMagic   = "curfewlg"
-	segmentVersion = 1
+	segmentVersion = 2 // the latest that this program reads
 	headerSize     = 64
 )
 
 // segment is an open segment file.
 type segment struct {
-	name   string
-	number uint32
-	salt   uint64
-	epoch  uint64
-	size   int64
-	made   hook.Instant
-	file   vfs.File
-	bad    *Damage // why the segment cannot be read; its file is not open then
+	name    string
+	number  uint32
+	salt    uint64
+	epoch   uint64
+	size    int64
+	made    hook.Instant
+	file    vfs.File
+	version byte
+	bad     *Damage // why the segment cannot be read; its file is not open then
 
 	last wlog.Index // the last entry of kind Data; valid once the segment is closed
 
@@ -69,7 +71,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // header returns the file's first bytes.
 func (g *segment) header(shard uint32) []byte {
 	b := append(make([]byte, 0, headerSize), segmentMagic...)
-	b = append(b, segmentVersion, 0, 0, 0)
+	b = append(b, max(g.version, 1), 0, 0, 0)
 	b = binary.LittleEndian.AppendUint32(b, shard)
 	b = binary.LittleEndian.AppendUint32(b, g.number)
 	b = binary.LittleEndian.AppendUint32(b, 0)
@@ -124,6 +126,7 @@ func (g *segment) readHeader(shard uint32) error {
 
 // parseHeader reads a header with a valid checksum.
 func (g *segment) parseHeader(b []byte, shard uint32) error {
+	g.version = b[8]
 	g.salt = binary.LittleEndian.Uint64(b[24:])
 	g.epoch = binary.LittleEndian.Uint64(b[32:])
 	g.made = hook.Instant(binary.LittleEndian.Uint64(b[48:]))

@@ -59,6 +59,9 @@ func inspect(fsys vfs.FS, fn func(shard uint32, all []named) error) (err error) 
 
 // lockToRead locks a directory, unless it is read-only or was never used by an engine.
 func lockToRead(fsys vfs.FS) (unlock func() error, err error) {
+	if err := checkWhole(fsys); err != nil {
+		return nil, err
+	}
 	stats, err := fsys.List()
 	if err != nil {
 		return nil, err

@@ -1,0 +1,214 @@
+package seg
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// A program that writes logs of another version than those in a directory replaces all of them at once:
+//
+//	next-00003-0000002a.seg     a file of the new logs, in the making
+//	REPLACING                   an empty file: the new logs are complete and durable. Files of the old ones go to the folder "replaced"
+//	PLACING                     REPLACING, renamed: no file of the old logs is left. Those of the new ones get their final names
+//	replaced/00003-0000002a.seg a file of the old logs
+//
+// Until REPLACING is there, the old logs are in force, and files of new ones are remains that the next engine removes. From then on the new
+// logs are: the next engine does what is left to be done, which is the same whatever was done before. Nothing else reads such a directory.
+const (
+	nextPrefix    = "next-"
+	replacingName = "REPLACING"
+	placingName   = "PLACING"
+)
+
+// ReplacedFolder is the folder of a directory that keeps the logs which others have replaced.
+const ReplacedFolder = "replaced"
+
+// ErrReplacing is the error for a directory in which logs are being replaced.
+var ErrReplacing = errors.New("the logs are being brought into a newer format: start the broker, which finishes that")
+
+// next is the directory of new logs.
+type next struct{ vfs.FS }
+
+func (n next) Open(name string, mode vfs.Mode) (vfs.File, error) {
+	return n.FS.Open(nextPrefix+name, mode)
+}
+func (n next) Rename(old, name string) error { return n.FS.Rename(nextPrefix+old, nextPrefix+name) }
+func (n next) Remove(name string) error      { return n.FS.Remove(nextPrefix + name) }
+
+func (n next) List() (all []vfs.Stat, err error) {
+	every, err := n.FS.List()
+	for _, f := range every {
+		if name, ok := strings.CutPrefix(f.Name, nextPrefix); ok {
+			all = append(all, vfs.Stat{Name: name, Size: f.Size})
+		}
+	}
+	return all, err
+}
+
+// Space implements [vfs.Spacious].
+func (n next) Space() (vfs.Space, error) {
+	space, ok := vfs.SpaceOf(n.FS)
+	if !ok {
+		return space, errors.ErrUnsupported
+	}
+	return space, nil
+}
+
+// Version returns the version of the logs in a directory; 0 = there are none, or they are being replaced.
+func Version(fsys vfs.FS) (version byte, err error) {
+	all, err := files(fsys)
+	if err != nil {
+		return 0, err
+	}
+	if underway, err := replacing(fsys); underway != "" || err != nil {
+		return 0, err
+	}
+	for _, f := range all {
+		if f.kind != segmentFile {
+			continue
+		}
+		g, err := open(fsys, f, vfs.Read)
+		if err != nil {
+			return 0, err
+		}
+		if g.bad == nil {
+			version = max(version, g.version)
+			if err := g.file.Close(); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return version, nil
+}
+
+// Version returns the version of the logs; 0 = there are none.
+func (r *Reader) Version() (byte, error) { return Version(r.fs) }
+
+// replacing returns the file that says how far a replacement is; "" = there is none.
+func replacing(fsys vfs.FS) (name string, err error) {
+	all, err := fsys.List()
+	for _, f := range all {
+		if f.Name == replacingName || f.Name == placingName {
+			name = f.Name
+		}
+	}
+	return name, err
+}
+
+// checkWhole returns an error if the logs in a directory are being replaced.
+func checkWhole(fsys vfs.FS) error {
+	if name, err := replacing(fsys); name == "" || err != nil {
+		return err
+	}
+	return ErrReplacing
+}
+
+// Next returns an empty directory for logs that take the place of those that the reader reads.
+func (r *Reader) Next() (vfs.FS, error) { return next{r.fs}, removeNext(r.fs) }
+
+// Replace puts the logs in the directory that Next returned, which is complete and no longer open, in the place of those that the reader
+// reads. The next [New] finishes that.
+func (r *Reader) Replace() error {
+	if err := r.fs.Sync(); err != nil {
+		return err
+	}
+	f, err := r.fs.Open(replacingName, vfs.Create)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close(), r.fs.Sync())
+}
+
+// Abandon removes what is in the directory that Next returned.
+func (r *Reader) Abandon() error { return removeNext(r.fs) }
+
+func removeNext(fsys vfs.FS) error {
+	all, err := fsys.List()
+	for _, f := range all {
+		if strings.HasPrefix(f.Name, nextPrefix) {
+			err = errors.Join(err, fsys.Remove(f.Name))
+		}
+	}
+	return err
+}
+
+// finishReplacement does what is left of a replacement. The caller has locked the directory.
+func finishReplacement(fsys vfs.FS) error {
+	underway, err := replacing(fsys)
+	if err == nil && underway == "" {
+		return removeNext(fsys)
+	}
+	if err == nil && underway == replacingName {
+		err = setAside(fsys)
+	}
+	if err == nil {
+		err = placeNext(fsys)
+	}
+	if err != nil {
+		return fmt.Errorf("replace the logs by those in a newer format: %w", err)
+	}
+	return nil
+}
+
+// setAside moves the old logs into their folder.
+func setAside(fsys vfs.FS) error {
+	all, err := files(fsys)
+	if err != nil {
+		return err
+	}
+	folder := func() error { return nil }
+	if path, ok := pathOf(fsys); ok {
+		made, err := vfs.Make(filepath.Join(path, ReplacedFolder))
+		if err != nil {
+			return err
+		}
+		folder = made.Sync
+	}
+	for _, f := range all {
+		if f.kind == segmentFile || f.kind == firstFile {
+			err = errors.Join(err, fsys.Rename(f.Name, ReplacedFolder+"/"+f.Name))
+		} else {
+			err = errors.Join(err, fsys.Remove(f.Name))
+		}
+	}
+	if err := errors.Join(err, folder(), fsys.Sync()); err != nil {
+		return err
+	}
+	return errors.Join(fsys.Rename(replacingName, placingName), fsys.Sync())
+}
+
+// pathOf returns the path of a directory of the operating system.
+func pathOf(fsys vfs.FS) (path string, ok bool) {
+	switch d := fsys.(type) {
+	case vfs.Dir:
+		return string(d), true
+	case *vfs.Held:
+		return string(d.Dir), true
+	}
+	return "", false
+}
+
+// placeNext gives the new logs their final names.
+func placeNext(fsys vfs.FS) error {
+	all, err := next{fsys}.List()
+	if err != nil {
+		return err
+	}
+	for _, f := range all {
+		if _, _, ok := LogFile(f.Name); ok {
+			err = errors.Join(err, fsys.Rename(nextPrefix+f.Name, f.Name))
+		}
+	}
+	if err := errors.Join(err, fsys.Sync()); err != nil {
+		return err
+	}
+	if err := fsys.Remove(placingName); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return errors.Join(removeNext(fsys), fsys.Sync())
+}

@@ -1,0 +1,90 @@
+package seg
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
+)
+
+// writeOne writes the log of shard 0, with one entry.
+func writeOne(t *testing.T, fsys vfs.FS, o Options, text string) {
+	t.Helper()
+	e, err := New(fsys, o)
+	must(t, err)
+	l, err := e.Open(t.Context(), 0, nil)
+	must(t, err)
+	_, err = l.Append(t.Context(), []byte(text), wlog.Bringing)
+	must(t, errors.Join(err, e.Close()))
+}
+
+// readOne returns the entries of shard 0 as an engine finds them.
+func readOne(t *testing.T, fsys vfs.FS) (entries []string) {
+	t.Helper()
+	e, err := New(fsys, small())
+	must(t, err)
+	_, err = e.Open(t.Context(), 0, func(_ wlog.Index, entry []byte) error {
+		entries = append(entries, string(entry))
+		return nil
+	})
+	must(t, errors.Join(err, e.Close()))
+	return entries
+}
+
+// Logs of another version take the place of all logs at once, and nothing reads a directory in which that is not finished.
+func TestReplacement(t *testing.T) {
+	for _, fsys := range []vfs.FS{crashfs.New(1), vfs.Dir(t.TempDir())} {
+		writeOne(t, fsys, small(), "old")
+		newer := small()
+		newer.Version = 2
+
+		// One that was not finished changes nothing, and leaves nothing.
+		r, err := NewReader(fsys)
+		must(t, err)
+		into, err := r.Next()
+		must(t, err)
+		writeOne(t, into, newer, "given up")
+		must(t, r.Close())
+		if got := readOne(t, fsys); !slices.Equal(got, []string{"old"}) {
+			t.Errorf("got %v", got)
+		}
+
+		r, err = NewReader(fsys)
+		must(t, err)
+		into, err = r.Next()
+		must(t, err)
+		if left, err := into.List(); len(left) > 0 || err != nil {
+			t.Errorf("there is %v, %v", left, err)
+		}
+		writeOne(t, into, newer, "new")
+		must(t, errors.Join(r.Replace(), r.Close()))
+		_, readErr := NewReader(fsys)
+		_, verifyErr := Verify(t.Context(), fsys)
+		_, snapshotErr := ReadSnapshot(context.Background(), fsys)
+		for _, err := range []error{readErr, verifyErr, snapshotErr} {
+			if !errors.Is(err, ErrReplacing) {
+				t.Errorf("got error %v", err)
+			}
+		}
+		if v, err := Version(fsys); v != 0 || err != nil {
+			t.Errorf("version %d, error %v", v, err)
+		}
+		for range 2 {
+			if got := readOne(t, fsys); !slices.Equal(got, []string{"new"}) {
+				t.Errorf("got %v", got)
+			}
+			if v, err := Version(fsys); v != 2 || err != nil {
+				t.Errorf("version %d, error %v", v, err)
+			}
+		}
+		if d, ok := fsys.(vfs.Dir); ok {
+			if got := readOne(t, d+"/"+ReplacedFolder); !slices.Equal(got, []string{"old"}) {
+				t.Errorf("the old logs have %v", got)
+			}
+		}
+	}
+}
