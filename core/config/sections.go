@@ -36,7 +36,7 @@ type Management struct {
 // Data configures where the broker stores data that must survive a restart.
 type Data struct {
 	Dir    string `koanf:"dir" bytes:"1..4096" doc:"Folder for all data that survives a restart."`
-	Shards int    `koanf:"shards" range:"1..64" doc:"Number of logs over which new durable queues are spread; each is written sequentially."` // each has a few open files
+	Shards int    `koanf:"shards" range:"1..64" doc:"Number of logs over which new virtual hosts are spread; each is written sequentially."` // each has a few open files
 }
 
 // Durability says when an operation is durable.

@@ -63,7 +63,7 @@ func TestNoBackupOfALogThatFailed(t *testing.T) {
 	r.broken = true
 	r.disk.FailNth(crashfs.OpSync, 0)
 	r.do(500, "PUT", "/api/queues/%2F/q", `{"durable":true}`)
-	if body := r.do(503, "GET", "/api/backup", ""); !strings.HasPrefix(body, `{"error":"log_failed","reason":"no backup can be made: shard 0: log lost`) {
+	if body := r.do(503, "GET", "/api/backup", ""); !strings.HasPrefix(body, `{"error":"log_failed","reason":"no backup can be made: shard 1: log lost`) {
 		t.Errorf("got %s", body)
 	}
 }

@@ -71,7 +71,6 @@ func replayed(b *testing.B, j *memoryJournal, qs []*Queue, mixed bool) {
 		for _, q := range qs {
 			r.Declare(q.cfg.Storage.ID, Ordinary)
 		}
-		r.DeclaredOnly()
 	}
 	var buf []byte
 	for i, e := range j.entries {

@@ -12,12 +12,11 @@ import (
 // Start lets these work. The queues need not be known before: the journal may have the operations of a queue before its declaration.
 // A Restorer belongs to one goroutine.
 type Restorer struct {
-	broker       *Broker
-	queues       map[uint64]*replayedQueue
-	last         *replayedQueue // the queue of the last operation
-	lastID       uint64
-	declaredOnly bool
-	filled       []*Mailbox
+	broker *Broker
+	queues map[uint64]*replayedQueue
+	last   *replayedQueue // the queue of the last operation
+	lastID uint64
+	filled []*Mailbox
 }
 
 func (r *Restorer) newQueue() *replayedQueue {
@@ -40,9 +39,6 @@ func (r *Restorer) Declare(id uint64, k Kind) {
 	}
 	r.queues[id].declare(k)
 }
-
-// DeclaredOnly says that all queues are declared: operations of others are skipped from now on, instead of kept until Fill.
-func (r *Restorer) DeclaredOnly() { r.declaredOnly, r.last = true, nil }
 
 // Delete frees what was restored of a queue that was deleted.
 func (r *Restorer) Delete(id uint64) {
@@ -136,13 +132,13 @@ func (r *Restorer) Pack() error {
 	return nil
 }
 
-// find returns the queue with a number; nil if its operations are skipped.
+// find returns the queue with a number.
 func (r *Restorer) find(id uint64) *replayedQueue {
 	if r.last != nil && r.lastID == id {
 		return r.last
 	}
 	q := r.queues[id]
-	if q == nil && !r.declaredOnly {
+	if q == nil {
 		q = r.newQueue()
 		r.queues[id] = q
 	}

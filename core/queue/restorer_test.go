@@ -133,17 +133,6 @@ func TestRestoredMessagesOfDeletedQueues(t *testing.T) {
 		t.Errorf("%d bytes are left", left)
 	}
 
-	r = testBroker.NewRestorer()
-	r.Declare(ids[2], Ordinary)
-	r.DeclaredOnly()
-	apply(r)
-	if only := slab.Used() - before; only > all/2 {
-		t.Errorf("with the only queue that was declared there are %d bytes, of %d for three", only, all)
-	}
-	r.Discard()
-	if left := slab.Used() - before; left != 0 {
-		t.Errorf("%d bytes are left", left)
-	}
 	for _, q := range queues {
 		q.close()
 		for q.garbage != nil {

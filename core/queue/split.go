@@ -27,20 +27,20 @@ type splitPart struct {
 // splitEntry is how many bytes an entry has, about: an operation that is longer is one by itself.
 const splitEntry = 1 << 20
 
-// Entry divides the operations of an entry.
-func (s *Splitter) Entry(ops []byte) error {
+// Entry divides the operations at the beginning of an entry, and returns the rest, which begins with a definition: with a 0.
+func (s *Splitter) Entry(ops []byte) (rest []byte, err error) {
 	in := reader{b: ops}
-	for len(in.b) > 0 {
+	for len(in.b) > 0 && in.b[0] != 0 {
 		from := in.b
 		kind, id := in.u8(), in.u64()
 		var whole []byte
 		if kind == opEnqueued || kind == opEnqueuedAlike {
 			whole = in.enqueue(kind)
 		} else if err := new(Restorer).apply(kind, nil, 0, &in); err != nil { // it only reads
-			return err
+			return nil, err
 		}
 		if in.bad {
-			return errOps
+			return nil, errOps
 		}
 		if kind == opEnqueued {
 			s.base++
@@ -50,10 +50,10 @@ func (s *Splitter) Entry(ops []byte) error {
 			continue
 		}
 		if err := s.add(journal, to, from[:len(from)-len(in.b)], whole); err != nil {
-			return fmt.Errorf("queue %d: %w", id, err)
+			return nil, fmt.Errorf("queue %d: %w", id, err)
 		}
 	}
-	return nil
+	return in.b, nil
 }
 
 // enqueue reads what follows the number of an enqueue, and returns its record with its properties.

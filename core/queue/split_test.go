@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,7 +64,7 @@ func TestSplitter(t *testing.T) {
 			return nil
 		},
 	}
-	if err := errors.Join(s.Entry(ops), s.Flush(), s.Flush()); err != nil {
+	if err := errors.Join(split(&s, ops), s.Flush(), s.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	for journal, queue := range map[int]uint64{0: 2, 1: 1} {
@@ -71,6 +72,28 @@ func TestSplitter(t *testing.T) {
 		if got[journal] != want {
 			t.Errorf("journal %d has\n%s\nwant\n%s", journal, got[journal], want)
 		}
+	}
+}
+
+// split divides an entry that has no definitions.
+func split(s *Splitter, ops []byte) error {
+	rest, err := s.Entry(ops)
+	if err == nil && len(rest) > 0 {
+		err = errOps
+	}
+	return err
+}
+
+// An entry may have definitions among its operations: a Splitter stops before them.
+func TestSplitterStopsBeforeDefinitions(t *testing.T) {
+	ops := anyOps(nil, 1)
+	s := Splitter{
+		Number: func(id uint64) (uint64, int, bool) { return id, 0, true },
+		Put:    func(int, []byte, uint64) error { return nil },
+	}
+	rest, err := s.Entry(append(slices.Clone(ops), 0, 1, 2))
+	if err != nil || !bytes.Equal(rest, []byte{0, 1, 2}) {
+		t.Errorf("got %v, %v", rest, err)
 	}
 }
 
@@ -111,7 +134,7 @@ func TestSplitterComposesRecords(t *testing.T) {
 			return nil
 		},
 	}
-	if err := errors.Join(s.Entry(ops), s.Flush()); err != nil {
+	if err := errors.Join(split(&s, ops), s.Flush()); err != nil {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -133,13 +156,13 @@ func FuzzSplitter(f *testing.F) {
 					Number: func(id uint64) (uint64, int, bool) { return id, 0, true },
 					Put:    func(int, []byte, uint64) error { return nil },
 				}
-				if err := again.Entry(entry); err != nil {
+				if err := split(&again, entry); err != nil {
 					t.Errorf("what it has written: %v", err)
 				}
 				return nil
 			},
 		}
-		if s.Entry(ops) == nil && s.Flush() != nil {
+		if split(&s, ops) == nil && s.Flush() != nil {
 			t.Error("not flushed")
 		}
 	})

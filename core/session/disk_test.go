@@ -25,10 +25,10 @@ type diskProbe struct {
 }
 
 // onDisk starts a broker on the content of a disk.
-func onDisk(t *testing.T, disk *crashfs.FS, shards int) *diskProbe {
+func onDisk(t *testing.T, disk *crashfs.FS) *diskProbe {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{
-		Dir: disk, SegmentSize: 64 << 10, Shards: shards, Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard(),
+		Dir: disk, SegmentSize: 64 << 10, Shards: 1, Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard(),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -75,29 +75,18 @@ func (p *diskProbe) contents(name string) (bodies []string) {
 	return bodies
 }
 
-// shardOf returns the shard of a queue.
-func (p *diskProbe) shardOf(name string) uint32 {
-	p.t.Helper()
-	v, _ := p.store.VHost("/")
-	s, err := v.Queue(name, 0)
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return s.Config().Storage.Shard
-}
-
 // Power fails at every write of a commit. Afterwards the transaction is there as a whole or not at all, and as a whole if the client got commit-ok.
 func TestTransactionIsAllOrNothing(t *testing.T) {
 	none, all := "cause other|||", "|a|b c|"
 	for seed := range uint64(6) {
 		for cut := 0; ; cut++ {
 			disk := crashfs.New(seed)
-			p := onDisk(t, disk, 1)
+			p := onDisk(t, disk)
 			committed := p.replace(disk, cut)
 			disk = disk.LosePower()
 			p.end()
 
-			p = onDisk(t, disk, 1)
+			p = onDisk(t, disk)
 			var contents []string
 			for _, name := range []string{"q1", "q2", "q3", "q4"} {
 				contents = append(contents, strings.Join(p.contents(name), " "))
@@ -134,41 +123,6 @@ func (p *diskProbe) replace(disk *crashfs.FS, cut int) (committed bool) {
 	return committed
 }
 
-// With several shards each shard has its part completely or not at all, and never the acknowledgements without the published messages.
-func TestTransactionInSeveralShards(t *testing.T) {
-	const shards = 3
-	names := []string{"q1", "q2", "q3", "q4"}
-	for seed := range uint64(6) {
-		for cut := 0; ; cut++ {
-			disk := crashfs.New(seed)
-			p := onDisk(t, disk, shards)
-			committed := p.replace(disk, cut)
-			disk = disk.LosePower()
-			p.end()
-
-			p = onDisk(t, disk, shards)
-			in := map[string]string{}
-			for _, name := range names {
-				in[name] = strings.Join(p.contents(name), " ")
-			}
-			q3, published := in["q3"], in["q2"] == "a" && in["q3"] == "b c"
-			settled := in["q1"] == ""
-			switch {
-			case p.shardOf("q2") == p.shardOf("q3") || p.shardOf("q1") == p.shardOf("q2"):
-				t.Fatal("the queues are in the same shard")
-			case in["q1"] != "" && in["q1"] != "cause other", q3 != "" && q3 != "b c":
-				t.Errorf("seed %d, cut at write %d: half of a shard's part is there: %v", seed, cut, in)
-			case settled && !published, committed && !(settled && published):
-				t.Errorf("seed %d, cut at write %d, committed %v: got %v", seed, cut, committed, in)
-			}
-			p.end()
-			if committed || t.Failed() {
-				break
-			}
-		}
-	}
-}
-
 // Transactions move tokens from queue to queue until power fails, again and again. There is always exactly one of each token.
 func TestTransactionsMoveInOnePiece(t *testing.T) {
 	const tokens, queues, lives = 12, 5, 6
@@ -177,7 +131,7 @@ func TestTransactionsMoveInOnePiece(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		disk := crashfs.New(seed)
 		for life := range lives {
-			p := onDisk(t, disk, 1)
+			p := onDisk(t, disk)
 			p.channel(1)
 			do[*amqp.TxSelectOK](p.probe, 1, &amqp.TxSelect{})
 			if life == 0 {
@@ -195,7 +149,7 @@ func TestTransactionsMoveInOnePiece(t *testing.T) {
 			disk = disk.LosePower()
 			p.end()
 
-			p = onDisk(t, disk, 1)
+			p = onDisk(t, disk)
 			var found []string
 			for n := range queues {
 				found = append(found, p.contents(name(n))...)
@@ -229,20 +183,20 @@ func (p *diskProbe) move(rng *rand.Rand, name func(int) string, queues int) bool
 	return ok
 }
 
-// The disk fails for one shard. Channels that use its queues are closed, and the queues stop; the other shard goes on. A
-// restart finds everything that was durable.
+// The disk fails for a shard. Channels that use its durable queues are closed, and the queues stop; queues in memory go on. A restart finds
+// everything that was durable.
 func TestStoppedShard(t *testing.T) {
 	disk := crashfs.New(1)
-	p := onDisk(t, disk, 2)
+	p := onDisk(t, disk)
 	for id := uint16(1); id <= 9; id++ {
 		p.channel(id)
 	}
-	p.keep(1, "a", "b")
+	p.keep(1, "a")
+	do[*amqp.QueueDeclareOK](p.probe, 1, &amqp.QueueDeclare{Queue: "b"})
 	do[*amqp.QueueBindOK](p.probe, 1, &amqp.QueueBind{Queue: "a", Exchange: "amq.fanout"})
 	do[*amqp.QueueBindOK](p.probe, 1, &amqp.QueueBind{Queue: "b", Exchange: "amq.fanout"})
 	do[*amqp.ConfirmSelectOK](p.probe, 2, &amqp.ConfirmSelect{})
-	shard := p.shardOf("a")
-	text := fmt.Sprintf("INTERNAL_ERROR - queue 'a' in vhost '/' is stopped: shard %d failed, see the broker logfile", shard)
+	text := "INTERNAL_ERROR - queue 'a' in vhost '/' is stopped: shard 1 failed, see the broker logfile"
 
 	// One consumer has no credit, so that messages are ready.
 	do[*amqp.BasicQosOK](p.probe, 3, &amqp.BasicQos{PrefetchCount: 1})
@@ -251,16 +205,15 @@ func TestStoppedShard(t *testing.T) {
 	p.delivered(3, "transient")
 	p.confirmed(2, kept("a", "1"), kept("a", "2"), kept("b", "1"))
 
-	prefix := fmt.Sprintf("%05d-", shard)
 	disk.Inject(func(op crashfs.Op) error {
-		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, prefix) {
+		if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, "00001-") {
 			return syscall.EIO
 		}
 		return nil
 	})
 	p.publish(2, published{exchange: "amq.fanout", body: "both", props: kept("", "").props})
 	p.sync()
-	if got := fmt.Sprint(p.store.Alarms()); got != fmt.Sprintf("[shard %d]", shard) {
+	if got := fmt.Sprint(p.store.Alarms()); got != "[shard 1]" {
 		t.Errorf("alarms: got %s", got)
 	}
 	p.conn.Tick(p.now)
@@ -289,19 +242,14 @@ func TestStoppedShard(t *testing.T) {
 	p.channel(2)
 	do[*amqp.ConfirmSelectOK](p.probe, 2, &amqp.ConfirmSelect{})
 	p.confirmed(2, kept("b", "2"))
-	p.keep(1, "c", "d")
-	if p.shardOf("c") == shard || p.shardOf("d") == shard {
-		t.Error("a new queue is in the shard that failed")
-	}
+	p.send(2, &amqp.QueueDeclare{Queue: "c", Durable: true})
+	p.closed(2, 541, "INTERNAL_ERROR - queue 'c' in vhost '/' is stopped: shard 1 failed, see the broker logfile")
 	p.end()
 
 	disk = disk.Kill()
-	p = onDisk(t, disk, 2)
+	p = onDisk(t, disk)
 	if got := p.contents("a"); len(got) < 2 || got[0] != "1" || got[1] != "2" {
 		t.Errorf("a restart finds %v in the shard that failed", got)
-	}
-	if got := fmt.Sprint(p.contents("b")); got != "[1 both 2]" {
-		t.Errorf("a restart finds %v in the other one", got)
 	}
 	p.end()
 }

@@ -82,7 +82,7 @@ type onDiskHome struct {
 
 func (h *onDiskHome) start(t *testing.T) *probe {
 	t.Helper()
-	h.probe = onDisk(t, h.disk, 2)
+	h.probe = onDisk(t, h.disk)
 	t.Cleanup(h.probe.end)
 	h.probe.channel(1)
 	return h.probe.probe

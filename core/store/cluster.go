@@ -10,7 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// cluster is what a store has as a node of a cluster: the registry, which is in shard 0, and a seat for each shard of vhosts.
+// cluster is what a store has as a node of a cluster, which may be the only one: the registry, which is in shard 0, and a seat for each shard
+// of vhosts.
 type cluster struct {
 	store    *Store
 	engine   wlog.Cluster
@@ -37,22 +38,15 @@ type placements interface {
 
 // Home says where a vhost is served.
 type Home struct {
-	Owner   wlog.NodeID     // the node that owns the vhost's shard, as far as this one knows; 0 = none does, or this is no cluster
+	Owner   wlog.NodeID     // the node that owns the vhost's shard, as far as this one knows; 0 = none does
 	Here    bool            // VHost returns it
-	Changed <-chan struct{} // closed when it may be served elsewhere; nil = it is always served here
+	Changed <-chan struct{} // closed when it may be served elsewhere
 }
 
 // Home returns where a vhost is served. ok is false if there is no such vhost, as far as this node knows. It waits for nothing. An owner
 // may not serve the vhost yet: then Here is false, and Changed is closed when it does.
 func (s *Store) Home(vhost string) (h Home, ok bool) {
-	if s.cluster == nil {
-		_, ok := s.vhosts.lookup(vhost)
-		return Home{Here: ok}, ok
-	}
-	return s.cluster.home(vhost)
-}
-
-func (c *cluster) home(vhost string) (h Home, ok bool) {
+	c := s.cluster
 	p, ok := c.registry.Placement(vhost)
 	if !ok || int(p.Shard) > len(c.seats) {
 		return Home{}, false
@@ -67,24 +61,30 @@ func (s *Store) startCluster(ctx context.Context, o Options) error {
 	if o.Shards < 1 || o.Shards > MaxShards {
 		return fmt.Errorf("%d shards: a cluster has 1 to %d", o.Shards, MaxShards)
 	}
-	s.files = o.Files
-	c := &cluster{store: s, engine: o.Cluster, options: o, registry: o.placements}
-	s.cluster = c
-	for number := range uint32(o.Shards) {
-		t := newSeat(number + 1)
+	c := s.newCluster(ctx, o, uint32(o.Shards))
+	for _, t := range c.seats {
 		t.standby = &standby{cluster: c, seat: t, pace: o.standby.withDefaults()}
-		c.seats = append(c.seats, t)
-	}
-	if c.registry == nil {
-		c.shared = c.openRegistry(ctx)
-		c.registry = c.shared
-		s.users, s.globals = c.shared.users, c.shared.globals
 	}
 	c.start(ctx)
 	if o.Dir != nil {
 		s.watchDisk()
 	}
 	return nil
+}
+
+// newCluster begins to follow the registry.
+func (s *Store) newCluster(ctx context.Context, o Options, seats uint32) *cluster {
+	c := &cluster{store: s, engine: o.Cluster, options: o, registry: o.placements}
+	s.files, s.cluster = o.Files, c
+	for number := range seats {
+		c.seats = append(c.seats, newSeat(number+1))
+	}
+	if c.registry == nil {
+		c.shared = c.openRegistry(ctx)
+		c.registry = c.shared
+		s.users, s.globals = c.shared.users, c.shared.globals
+	}
+	return c
 }
 
 func (c *cluster) openRegistry(ctx context.Context) *Registry {
@@ -102,6 +102,10 @@ func (c *cluster) openRegistry(ctx context.Context) *Registry {
 			}
 			alarms.fail(registryShard)
 		},
+		Failure: c.failure,
+	}
+	if a := c.store.alone; a != nil {
+		options.Sole, options.Replayed = true, a.progress.count
 	}
 	if o.Owned != nil {
 		options.Owned = func(ctx context.Context) error {
@@ -122,12 +126,17 @@ func (c *cluster) start(ctx context.Context) {
 		unwatch()
 		cancel()
 		c.running.Wait()
-		for _, s := range c.shards() {
-			s.attends()
-		}
+		c.endDuties()
 	}
 	for _, t := range c.seats {
 		c.running.Go(func() { t.run(ctx, c) })
+	}
+}
+
+// endDuties ends the owner's duties in all shards.
+func (c *cluster) endDuties() {
+	for _, s := range c.shards() {
+		s.attends()
 	}
 }
 
@@ -190,6 +199,11 @@ func (c *cluster) await(shard uint32, isDone func() bool) {
 
 // place adds a vhost, or replaces its metadata.
 func (c *cluster) place(name string, m vhost.Metadata) (created bool, err error) {
+	if was, exists := c.registry.Placement(name); exists {
+		if err := c.failure(was.Shard); err != nil {
+			return false, fmt.Errorf("vhost %s: is not changed: %w", name, err)
+		}
+	}
 	p, created, err := c.registry.Place(name, m)
 	if err != nil {
 		return false, err
@@ -202,7 +216,12 @@ func (c *cluster) place(name string, m vhost.Metadata) (created bool, err error)
 }
 
 func (c *cluster) unplace(name string) (existed bool, err error) {
-	p, _ := c.registry.Placement(name)
+	p, existed := c.registry.Placement(name)
+	if existed {
+		if err := c.failure(p.Shard); err != nil {
+			return true, fmt.Errorf("vhost %s: is not deleted: %w", name, err)
+		}
+	}
 	existed, err = c.registry.Unplace(name)
 	if existed && err == nil {
 		c.await(p.Shard, func() bool {

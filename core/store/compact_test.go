@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -29,10 +30,10 @@ func TestRewrittenForSpace(t *testing.T) {
 		_, err := k.v.SetParameter(vhost.Parameter{Component: "c", Name: "n", Value: []byte(large)})
 		must(t, err)
 		if n%10 == 0 {
-			must(t, k.definitions.Sync())
+			must(t, k.shard(1).Sync())
 		}
 	}
-	if st := k.definitions.Stats(); st.Bytes < 10<<20 || st.LogBytes > 4*minCompactBytes {
+	if st := k.shard(1).Stats(); st.Bytes < 10<<20 || st.LogBytes > 4*minCompactBytes {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
 	disk = disk.LosePower()
@@ -74,7 +75,7 @@ func TestFrontIsCutOff(t *testing.T) {
 	k.close()
 }
 
-// syncedFS calls a function before each sync of the definitions, by whichever goroutine.
+// syncedFS calls a function before each sync of a log, by whichever goroutine.
 type syncedFS struct {
 	vfs.FS
 	mu     sync.Mutex // guards before, and what it does
@@ -103,7 +104,7 @@ type syncedFile struct {
 
 func (s *syncedFS) Open(name string, mode vfs.Mode) (vfs.File, error) {
 	f, err := s.FS.Open(name, mode)
-	if err != nil || !strings.HasPrefix(name, "00000-") {
+	if err != nil || !strings.HasPrefix(name, "0000") {
 		return f, err
 	}
 	return syncedFile{f, s}, nil
@@ -140,10 +141,12 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 			next = disk.LosePower()
 		}
 	})
+	registry := k.Registry().writer()
 	for _, rewrite := range []func(){k.v.CompactDefinitions, k.users.CompactDefinitions, k.globals.compactDefinitions} {
-		k.definitions.upTo.Store(k.definitions.Extent())
+		k.shard(1).upTo.Store(k.shard(1).Extent())
+		k.Registry().log.reclaim(k.Registry().log.owner(), registry.Extent())
 		rewrite()
-		_ = k.definitions.Sync() // it fails once the power is gone
+		_ = errors.Join(k.shard(1).Sync(), registry.Sync()) // they fail once the power is gone
 	}
 	synced.call(nil)
 	if meanwhile = next != nil; !meanwhile {
@@ -165,7 +168,7 @@ func powerGoesWhileRewriting(t *testing.T, nth int) (meanwhile bool) {
 	must(t, k.v.Bind(vhost.Binding{Source: "amq.fanout", Destination: "0"}, 0))
 	k.close()
 	reopened(401) // an unfinished rewrite lies in the middle of the log now
-	k.definitions.upTo.Store(k.definitions.Extent())
+	k.shard(1).upTo.Store(k.shard(1).Extent())
 	k.v.CompactDefinitions()
 	k.close()
 	reopened(401)
@@ -187,7 +190,7 @@ func (k *kept) furnish(t *testing.T) {
 		_, err = k.SetGlobalParameter(strconv.Itoa(n), []byte(`"`+strings.Repeat("x", 300)+`"`))
 		must(t, err)
 	}
-	must(t, k.definitions.Sync())
+	must(t, k.shard(1).Sync())
 }
 
 // A part of a rewrite that is alone in the log makes no vhost: the first part of one that was being added when the power went
@@ -204,8 +207,8 @@ func TestPartOfARewriteAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			disk := crashfs.New(1)
 			k := open(t, disk)
-			write(newDefinitionLog(k.definitions, scope{scopeVHost, "v"}))
-			must(t, k.definitions.Sync())
+			write(newDefinitionLog(k.shard(1), scope{scopeVHost, "v"}))
+			must(t, k.shard(1).Sync())
 			disk = disk.LosePower()
 			k.end()
 			for range 2 {

@@ -184,7 +184,10 @@ func (l *definitionLog) WaitDurable() error {
 	l.mu.Lock()
 	t := l.term
 	l.mu.Unlock()
-	return t.wait()
+	if err := t.wait(); err != nil {
+		return err
+	}
+	return t.home.sync()
 }
 
 // logUsage is how much of the log the definitions of one scope use.

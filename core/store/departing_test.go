@@ -263,7 +263,7 @@ func stormWaits(t *testing.T, how string) {
 	}
 	for range 20 {
 		time.Sleep(50 * time.Millisecond)
-		if n := k.shards[0].Stats().Pending; n > 16<<20 {
+		if n := k.shard(1).Stats().Pending; n > 16<<20 {
 			t.Fatalf("%d bytes wait for the disk", n)
 		}
 		if now := slab.Used() + k.vhostConfig.Queues.UnderwayBytes(); now > held+own+32<<20 {

@@ -30,7 +30,7 @@ func (c *cluster) attend(ctx context.Context, s *shard) {
 		for ctx.Err() == nil {
 			changed := c.registry.Changed()
 			var again <-chan time.Time
-			if err := c.reconcile(ctx, s); err != nil && ctx.Err() == nil && !s.hasEnded() {
+			if err := c.reconcile(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
 				c.store.log.Warn("vhosts are not as they should be", "shard", s.number, "error", err)
 				again = time.After(dutyRetry)
 			}

@@ -28,13 +28,12 @@ type GlobalParameter struct {
 //	global.set    name, value: JSON
 //	global.clear  name
 type globals struct {
-	log definition.Log
-	// follows means that changes take effect by follow, which has been called when log.WaitDurable returns. It is called before a change
-	// is planned, with changing held; nil = the change itself puts it in force.
+	log definition.Log // when its WaitDurable returns, follow has been called with what was written
+	// follows is called before a change is planned, with changing held.
 	follows  func()
 	changing definition.Lock // held during a change, until it has taken effect
 
-	mu  sync.RWMutex // guards all; a change of it that does not follow also holds changing
+	mu  sync.RWMutex // guards all
 	all globalValues
 }
 
@@ -138,7 +137,7 @@ func (s *Store) SetGlobalParameter(name string, value []byte) (created bool, err
 	if err != nil {
 		return false, cmp.Or(g.confirm(), err)
 	}
-	return created, g.change(defineGlobalSet(name, value), func() { g.all[name] = value })
+	return created, g.change(defineGlobalSet(name, value))
 }
 
 // check returns an error if a parameter cannot be set. The caller holds changing.
@@ -174,14 +173,11 @@ func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
 	if _, existed = s.GlobalParameter(name); !existed {
 		return false, g.confirm()
 	}
-	return true, g.change(defineGlobal(opClearGlobal, name), func() { delete(g.all, name) })
+	return true, g.change(defineGlobal(opClearGlobal, name))
 }
 
 // confirm returns an error if what was read since changing is held may be out of date. The caller holds changing.
 func (g *globals) confirm() error {
-	if g.follows == nil {
-		return nil
-	}
 	return g.errorOf(g.log.WaitDurable())
 }
 
@@ -192,32 +188,20 @@ func (*globals) errorOf(err error) error {
 	return fmt.Errorf("global parameters: definitions: %w", err)
 }
 
-// change makes a change once it is durable. The caller holds changing.
-func (g *globals) change(def amqp.Table, apply func()) error {
+// change makes a change, and returns when it has taken effect. The caller holds changing.
+func (g *globals) change(def amqp.Table) error {
 	g.log.Write(amqp.AppendTable(nil, def))
 	if err := g.errorOf(g.log.WaitDurable()); err != nil {
 		return err
-	}
-	if g.follows == nil {
-		g.locked(apply)
 	}
 	g.compact()
 	return nil
 }
 
-// locked calls fn with mu held, which a panic of fn releases.
-func (g *globals) locked(fn func()) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	fn()
-}
-
 // plan takes the lock on changes, to plan one.
 func (g *globals) plan() {
 	g.changing.Lock()
-	if g.follows != nil {
-		g.follows()
-	}
+	g.follows()
 }
 
 func (g *globals) compactDefinitions() {
@@ -244,7 +228,7 @@ func (v globalValues) definitions(yield func(amqp.Table) bool) {
 	}
 }
 
-// follow applies definitions that another part of the program wrote, all at once.
+// follow applies definitions of the log, all at once.
 func (g *globals) follow(defs []*definition.Definition) (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -260,9 +244,6 @@ func (g *globals) replace(all globalValues) {
 	defer g.mu.Unlock()
 	g.all = all
 }
-
-// Apply replays the next definition. The store must not be in use yet.
-func (g *globals) Apply(d *definition.Definition) error { return g.all.Apply(d) }
 
 // Apply applies the next definition.
 func (v globalValues) Apply(d *definition.Definition) error {

@@ -17,9 +17,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Import is the logs of a broker that was alone as those of a cluster. A vhost's definitions and messages, which are in several shards of the
-// broker, go to one shard. Operations stay what they are, so that nothing that they say is lost, and nothing has to be known of plugins: only
-// the shard in the numbers of queues is another.
+// Import is the logs of a broker that was alone as those of a cluster, or as those of today's format. A vhost's definitions and messages go
+// to one shard. Operations stay what they are, so that nothing that they say is lost, and nothing has to be known of plugins: only the
+// numbers of queues are others.
 type Import struct {
 	From    *seg.Reader
 	Shards  uint32   // of vhosts in the cluster, 1 to [MaxShards]
@@ -27,10 +27,10 @@ type Import struct {
 	// To returns where a shard's log is written. It is called once for each.
 	To func(shard uint32) (ImportLog, error)
 
-	definitions *importFold
-	vhosts      []*importedVHost
-	queues      map[uint64]importedQueue
-	logs        []ImportLog
+	from   *importSource
+	vhosts []*importedVHost
+	queues map[uint64]importedQueue
+	logs   []ImportLog
 }
 
 // ImportLog takes the entries of a log, in order, with the times when they were written.
@@ -48,7 +48,7 @@ type Imported struct {
 // importedVHost is a vhost with its place in the cluster.
 type importedVHost struct {
 	Placement
-	definitions []byte
+	definitions []byte // nil = there are none yet: the owner makes the vhost
 }
 
 // importedQueue is what has messages: a queue, or an exchange that holds some.
@@ -63,24 +63,16 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 	if i.Shards < 1 || i.Shards > MaxShards {
 		return done, fmt.Errorf("%d shards: a cluster has 1 to %d", i.Shards, MaxShards)
 	}
-	if !slices.Contains(i.From.Shards(), definitionsShard) {
+	if !slices.Contains(i.From.Shards(), registryShard) {
 		return done, errors.New("there is no log of definitions, shard 0: it is no data folder of a broker")
 	}
-	i.definitions = newImportFold()
-	var at hook.Instant
-	err = i.From.Read(ctx, definitionsShard, func(index wlog.Index, h *wlog.Header, entry []byte) error {
-		at = h.Time
-		return i.definitions.entry(0, index, entry)
-	})
-	if err == nil {
-		err = i.definitions.done()
-	}
-	if err != nil {
+	if i.from, err = readSource(ctx, i.From); err != nil {
 		return done, fmt.Errorf("definitions: %w", err)
 	}
 	if err := i.place(); err != nil {
 		return done, err
 	}
+	at := i.from.at
 	for shard := range i.Shards + 1 {
 		log, err := i.To(shard)
 		if err != nil {
@@ -97,8 +89,10 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 		}
 	}
 	done.VHosts, done.Modules = len(i.vhosts), len(i.Modules)
-	for _, s := range i.definitions.vhosts {
-		done.Queues += s.vhost.Queues()
+	for _, v := range i.from.vhosts {
+		if v.state != nil {
+			done.Queues += v.state.Queues()
+		}
 	}
 	return done, i.writeMessages(ctx, &done)
 }
@@ -106,22 +100,25 @@ func (i *Import) Run(ctx context.Context) (done Imported, err error) {
 // place gives the vhosts places, by their names, and the queues numbers.
 func (i *Import) place() error {
 	i.queues = map[uint64]importedQueue{}
-	all := maps.Collect(i.definitions.vhosts)
+	all := i.from.vhosts
 	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
 		return cmp.Or(cmp.Compare(btoi(a != DefaultVHost), btoi(b != DefaultVHost)), cmp.Compare(a, b))
 	})
 	for n, name := range names {
-		v := all[name].vhost
+		v := all[name]
 		shard := uint32(n)%i.Shards + 1
 		i.vhosts = append(i.vhosts, &importedVHost{
-			Placement:   Placement{VHost: name, Shard: shard, Number: uint64(n) + 1, Metadata: v.Metadata()},
-			definitions: i.definitions.definitions(scope{scopeVHost, name}),
+			Placement:   Placement{VHost: name, Shard: shard, Number: uint64(n) + 1, Metadata: v.metadata},
+			definitions: v.definitions,
 		})
-		for id, what := range v.Stored {
+		if v.state == nil {
+			continue
+		}
+		for id, what := range v.state.Stored {
 			if other, twice := i.queues[id]; twice {
 				return fmt.Errorf("number %d is that of %s and of %s in vhost '%s'", id, other.name, what, name)
 			}
-			i.queues[id] = importedQueue{name: what + " in vhost '" + name + "'", shard: shard, to: movedNumber(id, shard)}
+			i.queues[id] = importedQueue{name: what + " in vhost '" + name + "'", shard: shard, to: i.from.moved(id, shard)}
 		}
 	}
 	return nil
@@ -134,16 +131,13 @@ func btoi(b bool) int {
 	return 0
 }
 
-// movedNumber returns the number of a queue in another shard. It is as unique as the one that the queue has.
-func movedNumber(id uint64, shard uint32) uint64 { return id>>shardBits<<shardBits | uint64(shard) }
-
 // writeRegistry writes what all nodes of the cluster know. Its members follow when it begins.
 func (i *Import) writeRegistry(ctx context.Context, at hook.Instant) error {
 	defs := amqp.AppendTable(nil, defineNoPlacements(uint64(len(i.vhosts))))
 	for _, v := range i.vhosts {
 		defs = amqp.AppendTable(defs, definePlacement(&v.Placement))
 	}
-	defs = slices.Concat(defs, i.definitions.definitions(scope{kind: scopeUsers}), i.definitions.definitions(scope{kind: scopeGlobals}))
+	defs = slices.Concat(defs, i.from.registry.definitions(scope{kind: scopeUsers}), i.from.registry.definitions(scope{kind: scopeGlobals}))
 	err := inPieces(defs, func(piece []byte) error { return i.logs[registryShard].Append(ctx, at, piece) })
 	size := 0
 	for n := range i.Modules {
@@ -192,7 +186,10 @@ func inPieces(defs []byte, fn func([]byte) error) error {
 
 // writeVHost writes the definitions of a vhost, and checks that a node of a cluster reads them as they are meant.
 func (i *Import) writeVHost(ctx context.Context, at hook.Instant, v *importedVHost) error {
-	number := func(id uint64) uint64 { return movedNumber(id, v.Shard) }
+	if v.definitions == nil {
+		return nil
+	}
+	number := func(id uint64) uint64 { return i.from.moved(id, v.Shard) }
 	var defs []byte
 	check := vhost.NewDefinitions(nil, nil)
 	for d, err := range definition.Parse(v.definitions) {
@@ -211,7 +208,7 @@ func (i *Import) writeVHost(ctx context.Context, at hook.Instant, v *importedVHo
 	if check.Placement() != v.Number {
 		return fmt.Errorf("vhost '%s': its definitions do not begin with it", v.VHost)
 	}
-	defs = amqp.AppendTable(defs, numbersDefinition(v.VHost, i.definitions.numbers))
+	defs = amqp.AppendTable(defs, numbersDefinition(v.VHost, i.from.given()))
 	return inPieces(defs, func(piece []byte) error { return i.logs[v.Shard].Append(ctx, at, piece) })
 }
 
@@ -232,17 +229,14 @@ func (i *Import) writeMessages(ctx context.Context, done *Imported) error {
 		},
 	}
 	for _, shard := range i.From.Shards() {
-		if shard == definitionsShard {
+		if shard == registryShard {
 			continue
 		}
 		err := i.From.Read(ctx, shard, func(index wlog.Index, h *wlog.Header, entry []byte) error {
 			at = max(at, h.Time)
 			done.Entries++
 			done.Bytes += int64(len(entry))
-			if err := s.Entry(entry); err != nil {
-				return fmt.Errorf("entry %#x: %w", index, err)
-			}
-			return nil
+			return i.from.divide(index, entry, &s, func(*definition.Definition) error { return nil })
 		})
 		if err != nil {
 			return err

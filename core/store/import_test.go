@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/seg"
@@ -157,6 +159,68 @@ func TestImport(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A broker of today's format is imported as one of the format before: with more vhosts than shards, two queues of two shards that have the
+// same number, and a vhost that was deleted, added again, and not made yet when the broker ended.
+func TestImportOfTodaysFormat(t *testing.T) {
+	disk := crashfs.New(1)
+	k := open(t, disk, func(o *Options) { o.Shards = 2 })
+	_, err := k.SetGlobalParameter("g", []byte("1"))
+	must(t, err)
+	for _, name := range []string{"b", "c", "d", "gone"} {
+		_, err := k.AddVHost(name, vhost.Metadata{Description: "of " + name})
+		must(t, err)
+		v := k.in(name)
+		v.put(v.declare("q"), "in "+name, "2")
+		v.take(v.declare("empty"))
+	}
+	_, err = k.DeleteVHost("gone")
+	must(t, err)
+	must(t, k.Registry().write(k.Registry().plan(), definePlacement(&Placement{VHost: "unmade", Shard: 1, Number: 99})))
+	k.Registry().changing.Unlock()
+	disk = disk.Kill()
+	k.end()
+	from, err := seg.NewReader(disk)
+	must(t, err)
+	// One broker of one shard is what the cluster's logs are read as.
+	into := crashfs.New(2)
+	e, err := seg.New(into, seg.Options{Version: aloneFormat})
+	must(t, err)
+	c := &conversion{progress: &progress{clock: k.vhostConfig.Clock, log: slog.New(slog.DiscardHandler)}}
+	i := &Import{From: from, Shards: 1, To: func(shard uint32) (ImportLog, error) {
+		log, err := e.Open(t.Context(), shard, func(wlog.Index, []byte) error { return nil })
+		return convertedLog{log, shard, c}, err
+	}}
+	done, err := i.Run(t.Context())
+	must(t, errors.Join(err, e.Close(), from.Close()))
+	if done.VHosts != 5 || done.Queues != 6 {
+		t.Errorf("imported %+v", done)
+	}
+	k = open(t, into)
+	if got := k.names(); got != "/ b c d unmade" {
+		t.Errorf("vhosts %s", got)
+	}
+	for _, name := range []string{"b", "c", "d"} {
+		v := k.in(name)
+		v.wantMessages("q", "in "+name, "2")
+		v.wantMessages("empty")
+		if got := v.v.Metadata().Description; got != "of "+name {
+			t.Errorf("vhost %s is %q", name, got)
+		}
+	}
+	seen := map[uint64]bool{}
+	for _, q := range k.shard(1).queues() {
+		id := q.Config().Storage.ID
+		if seen[id] {
+			t.Errorf("two queues have the number %d", id)
+		}
+		seen[id] = true
+	}
+	if id := k.in("b").declare("new").Config().Storage.ID; seen[id] {
+		t.Errorf("a new queue has the number %d of another", id)
+	}
+	k.close()
 }
 
 // What cannot be imported whole is refused, by name.

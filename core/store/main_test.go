@@ -53,6 +53,9 @@ func open(t *testing.T, dir vfs.FS, change ...func(*Options)) *kept {
 	return &kept{s, t, v, log}
 }
 
+// shard returns a shard of vhosts.
+func (k *kept) shard(number uint32) *shard { return k.cluster.seats[number-1].shard() }
+
 // end ends a test's use of the store, whatever state it is in.
 func (k *kept) end() {
 	k.t.Helper()

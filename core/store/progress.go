@@ -25,6 +25,11 @@ func (p *progress) count(entry []byte) {
 	p.bytes += int64(len(entry))
 }
 
+// add adds what was counted for one shard.
+func (p *progress) add(of *progress) {
+	p.entries, p.messages, p.queues, p.bytes = p.entries+of.entries, p.messages+of.messages, p.queues+of.queues, p.bytes+of.bytes
+}
+
 func (p *progress) report(shard uint32, done, total int64) {
 	now := p.clock()
 	if now.Sub(p.reported) < time.Second {

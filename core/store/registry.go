@@ -64,6 +64,11 @@ type registryOptions struct {
 	GiveUp func(shard uint32)
 	// Full is told that the disk has no space for a change, and later that it has. nil = nobody wants to know.
 	Full func(full bool)
+	// Failure returns why a shard cannot take a vhost; nil = it can.
+	Failure func(shard uint32) error
+	// Sole means that there is no other node: Own takes the log over, once, and what fails is not tried again.
+	Sole     bool
+	Replayed func(entry []byte) // is called with each entry when the log is taken over; nil = nobody counts them
 }
 
 // newRegistry returns a registry that follows and, when this node owns it, writes, until close.
@@ -78,7 +83,9 @@ func newRegistry(ctx context.Context, o registryOptions) *Registry {
 	r.users = auth.New(auth.Options{Hashing: o.Hashing, Definitions: r.userLog, VHost: r.placed, Follows: r.userLog.plan})
 	r.globals = &globals{log: params, follows: params.plan, all: globalValues{}}
 	r.running.Go(r.follow)
-	r.running.Go(r.serveTerms)
+	if !o.Sole {
+		r.running.Go(r.serveTerms)
+	}
 	r.running.Go(r.passModules)
 	return r
 }
@@ -87,6 +94,7 @@ func newRegistry(ctx context.Context, o registryOptions) *Registry {
 func (r *Registry) close() {
 	r.cancel()
 	r.running.Wait()
+	r.giveUp(r.log.owner())
 }
 
 // Users returns the users.
@@ -109,6 +117,9 @@ const confirmTime = 10 * time.Second
 func (r *Registry) confirm(own *registryOwner) error {
 	if own == nil {
 		return wlog.ErrUnwritten
+	}
+	if r.options.Sole {
+		return own.writer.Err()
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, confirmTime)
 	defer cancel()

@@ -70,8 +70,28 @@ func (r *Registry) nextPlacement(name string) (Placement, error) {
 			counts[p.Shard-1]++
 		}
 	}
-	fewest := slices.Index(counts, slices.Min(counts))
+	var failed error
+	fewest := -1
+	for n := range counts {
+		switch err := r.failure(uint32(n) + 1); {
+		case err != nil:
+			failed = err
+		case fewest < 0 || counts[n] < counts[fewest]:
+			fewest = n
+		}
+	}
+	if fewest < 0 {
+		return Placement{}, fmt.Errorf("vhost %s: is not added: %w", name, failed)
+	}
 	return Placement{VHost: name, Shard: uint32(fewest) + 1, Number: given + 1}, nil
+}
+
+// failure returns why a shard cannot take a vhost; nil = it can, as far as this node knows.
+func (r *Registry) failure(shard uint32) error {
+	if r.options.Failure == nil {
+		return nil
+	}
+	return r.options.Failure(shard)
 }
 
 // Unplace takes a vhost's place, and all permissions for the vhost, in one step.

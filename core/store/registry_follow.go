@@ -94,6 +94,9 @@ func (r *Registry) damaged(err error) {
 	r.copy.mu.Lock()
 	was := r.copy.err
 	r.copy.err = err
+	if err != nil {
+		r.announce() // who waits for an entry may have to wait for long
+	}
 	r.copy.mu.Unlock()
 	switch {
 	case was == nil && err == nil, was != nil && err != nil && was.Error() == err.Error():
@@ -253,6 +256,11 @@ func (r *Registry) applied(at wlog.Index) {
 	r.copy.mu.Lock()
 	defer r.copy.mu.Unlock()
 	r.copy.applied = at
+	r.announce()
+}
+
+// announce wakes all that wait for a change. The caller holds the copy's mu.
+func (r *Registry) announce() {
 	close(r.copy.changed)
 	r.copy.changed = make(chan struct{})
 }

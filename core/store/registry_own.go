@@ -67,6 +67,24 @@ func (r *Registry) serveTerms() {
 	r.giveUp(own)
 }
 
+// own takes the registry over where there is no other node, and returns when the copy is ready.
+func (r *Registry) own(ctx context.Context) error {
+	r.options.Cluster.Owners(r.owns)
+	own, err := r.open(ctx, r.terms.ownership().Epoch)
+	if err == nil {
+		err = r.begin(ctx, own)
+	}
+	if err != nil {
+		return err
+	}
+	select {
+	case <-r.Ready():
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // giveUp ends a term. own may be nil.
 func (r *Registry) giveUp(own *registryOwner) {
 	if own == nil {
@@ -102,8 +120,15 @@ func (r *Registry) open(ctx context.Context, epoch uint64) (*registryOwner, erro
 	engine := &indexedEngine{Engine: r.options.Cluster}
 	own := &registryOwner{epoch: epoch, log: &engine.log}
 	usage := newRegistryUsage()
+	entry := usage.entry
+	if r.options.Replayed != nil {
+		entry = func(extent uint32, at wlog.Index, b []byte) error {
+			r.options.Replayed(b)
+			return usage.entry(extent, at, b)
+		}
+	}
 	var err error
-	own.writer, err = journal.Open(ctx, engine, registryShard, usage.entry, journal.Options{
+	own.writer, err = journal.Open(ctx, engine, registryShard, entry, journal.Options{
 		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: r.log.minCompactBytes,
 		Purpose: wlog.Moving, // as definitions of a single broker
 		OnFull: func(full bool) {
@@ -128,16 +153,37 @@ func (r *Registry) open(ctx context.Context, epoch uint64) (*registryOwner, erro
 
 // follows waits until the copy has everything through an index. It fails if the copy does not get so far in time: the log cannot be read.
 func (r *Registry) follows(ctx context.Context, through wlog.Index) error {
-	ctx, cancel := context.WithTimeout(ctx, confirmTime)
-	defer cancel()
-	if err := r.WaitApplied(ctx, through); err != nil {
-		return errors.Join(fmt.Errorf("this node does not follow the registry: %w", err), r.Err())
+	if !r.options.Sole {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, confirmTime)
+		defer cancel()
 	}
-	return nil
+	for {
+		changed := r.Changed()
+		err := r.Err()
+		switch {
+		case r.Applied() >= through:
+			return nil
+		case err != nil && r.options.Sole:
+			return err
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return errors.Join(fmt.Errorf("this node does not follow the registry: %w", ctx.Err()), err)
+		case <-r.ctx.Done():
+			return wlog.ErrClosed
+		}
+	}
 }
 
 // failed is called when a term's log cannot be written any more. It does not wait.
 func (r *Registry) failed(own *registryOwner, err error) {
+	if r.options.Sole {
+		r.options.Log.Error("the log of users, virtual hosts and global parameters failed: none can be changed until the broker is started again", "error", err)
+		r.options.Damaged(err)
+		return
+	}
 	if r.log.drop(own) && !errors.Is(err, wlog.ErrLost) && !errors.Is(err, wlog.ErrNotOwner) {
 		r.options.Log.Error("the registry's log failed", "error", err)
 	}
@@ -152,9 +198,11 @@ func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 			err = r.await(r.log.commitIn(own, defs))
 		}
 		if err != nil {
-			return fmt.Errorf("a new cluster: %w", err)
+			return fmt.Errorf("a new registry: %w", err)
 		}
-		r.options.Log.Info("the cluster begins", "cluster", r.options.Name, "nodes", len(r.options.Members))
+		if !r.options.Sole {
+			r.options.Log.Info("the cluster begins", "cluster", r.options.Name, "nodes", len(r.options.Members))
+		}
 	} else if err := r.settle(own); err != nil {
 		return fmt.Errorf("a cluster that began with data: %w", err)
 	}

@@ -17,7 +17,7 @@ const (
 	scopeVHost   = "vhost"
 	scopeUsers   = "users"
 	scopeGlobals = "globals"
-	// scopeShard is what belongs to the shard of a cluster: the numbers of queues whose vhosts are deleted.
+	// scopeShard is what belongs to a shard of vhosts: the numbers of queues whose vhosts are deleted.
 	scopeShard = "shard"
 )
 
@@ -27,7 +27,7 @@ func scopeOf(d *definition.Definition) scope {
 	case isGlobalOp(d.Op):
 		return scope{kind: scopeGlobals}
 	case auth.IsUserOp(d.Op) || d.VHost == "":
-		return scope{kind: scopeUsers} // theirs also record the numbers of queues
+		return scope{kind: scopeUsers} // in earlier versions theirs also recorded the numbers of queues
 	}
 	return scope{scopeVHost, d.VHost}
 }
@@ -56,12 +56,12 @@ type shardFold struct {
 	fold
 	home     *shard
 	rules    *policies.Rules
-	restorer *queue.Restorer // of the same log's queues; nil = there are no messages in it
+	restorer *queue.Restorer // of the log's queues
 }
 
 func newShardFold(home *shard, rules *policies.Rules, restorer *queue.Restorer) *shardFold {
 	f := &shardFold{home: home, rules: rules, restorer: restorer}
-	f.fold = newFold(f.scopeOf, f.begin)
+	f.fold = newFold(scopeOfShard, f.begin)
 	f.given = home.numberGiven
 	return f
 }
@@ -82,10 +82,10 @@ func (f *shardFold) begin(of scope) *foldScope {
 	return &foldScope{state: definitions, vhost: definitions, log: log, usage: &log.usage}
 }
 
-// scopeOf is scopeOf for a log that may not have the users.
-func (f *shardFold) scopeOf(d *definition.Definition) (scope, error) {
+// scopeOfShard returns the scope of a definition in the log of a shard of vhosts.
+func scopeOfShard(d *definition.Definition) (scope, error) {
 	of := scopeOf(d)
-	if of.kind == scopeUsers && d.Op == opNumbers && f.home.tenure != nil {
+	if of.kind == scopeUsers && d.Op == opNumbers {
 		of.kind = scopeShard
 	}
 	return of, nil

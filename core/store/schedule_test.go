@@ -261,7 +261,7 @@ func TestHeldMessagesAreRelocated(t *testing.T) {
 		more := true
 		for more {
 			must(t, m.Do(func(q *queue.Queue, _ hook.Instant) { more = q.Relocate(1 << 30) }))
-			must(t, k.shards[0].WaitRelocated())
+			must(t, k.shard(1).WaitRelocated())
 		}
 		after := disk.LosePower()
 		k.end()

@@ -10,15 +10,13 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// shard is a log that this broker owns, from when it takes the log over until it drops it. Definitions are in it, messages, or both.
+// shard is a log of vhosts that this broker owns, from when it takes the log over until it drops it.
 type shard struct {
 	*journal.Writer // nil until the log is open
-	*tenure         // nil = owners do not change
+	*tenure
 
 	number uint32
 	store  *Store
-	// What is in the log.
-	holdsDefinitions, holdsMessages bool
 
 	lastNumber atomic.Uint64 // that a queue got whose definition is in this log
 	ready      atomic.Bool   // definitions can be rewritten
@@ -40,9 +38,7 @@ func newShard(s *Store, number uint32) *shard { return &shard{store: s, number: 
 
 // newStorage gives a new queue whose definition is in this log a number and a log for its messages.
 func (s *shard) newStorage() *queue.Storage {
-	n := s.lastNumber.Add(1)
-	d := s.store.shardFor(s, n)
-	return d.storage(n<<shardBits | uint64(d.number))
+	return s.storage(s.lastNumber.Add(1)<<shardBits | uint64(s.number))
 }
 
 // numberGiven records that a number was given to a queue.
@@ -59,6 +55,14 @@ func (s *shard) storage(id uint64) *queue.Storage {
 // commitDefinitions is [journal.Writer.Commit] for definitions.
 func (s *shard) commitDefinitions(defs []byte, live []journal.Delta, c journal.Completer) {
 	s.CommitAs(wlog.Moving, defs, live, c)
+}
+
+// sync makes durable what a log has that leaves that to the operating system. The log may be nil: then there is nothing.
+func (s *shard) sync() error {
+	if s == nil || s.store.alone == nil || s.store.alone.sync == nil {
+		return nil
+	}
+	return s.store.alone.sync(s.number)
 }
 
 // Err implements [queue.Journal].
@@ -104,10 +108,10 @@ func (s *shard) setTight(tight bool) {
 // scope. It does not wait. Neither waits for the other: one may be what makes space for the other.
 func (s *shard) reclaim(upTo uint32) {
 	s.upTo.Store(upTo)
-	if s.holdsDefinitions && s.ready.Load() && s.compacting.CompareAndSwap(false, true) {
+	if s.ready.Load() && s.compacting.CompareAndSwap(false, true) {
 		s.running.Go(s.compactDefinitions)
 	}
-	if s.holdsMessages && s.relocating.CompareAndSwap(false, true) {
+	if s.relocating.CompareAndSwap(false, true) {
 		s.running.Go(s.relocate)
 	}
 }
@@ -132,32 +136,15 @@ func (s *shard) relocate() {
 // compactDefinitions rewrites the definitions of each scope that has some up to the extent upTo.
 func (s *shard) compactDefinitions() {
 	defer s.compacting.Store(false)
-	for _, t := range s.vhosts() {
+	for _, t := range s.guests.list() {
 		t.CompactDefinitions()
 	}
-	if s.tenure != nil {
-		s.compactNumbers()
-		return
-	}
-	s.store.users.CompactDefinitions()
-	s.store.globals.compactDefinitions()
-}
-
-// vhosts lists the vhosts whose definitions are in the log.
-func (s *shard) vhosts() []vhostEntry {
-	if s.tenure != nil {
-		return s.guests.list()
-	}
-	return s.store.vhosts.list()
+	s.compactNumbers()
 }
 
 // queues lists the queues whose messages are in the log.
 func (s *shard) queues() (all []*queue.Mailbox) {
-	of := s.store.vhosts.list()
-	if s.tenure != nil {
-		of = s.guests.list()
-	}
-	for _, t := range of {
+	for _, t := range s.guests.list() {
 		for _, q := range append(t.Queues(), t.Schedules()...) {
 			if r := q.Config().Storage; r != nil && r.Journal == queue.Journal(s) {
 				all = append(all, q)
@@ -168,31 +155,25 @@ func (s *shard) queues() (all []*queue.Mailbox) {
 }
 
 // failed is called when the log cannot be written any more. It does not wait.
+//
+// In a cluster another node may be able to write the log. A broker that is alone keeps the shard: what its queues have in memory, and
+// queues that are not durable, go on as far as they can.
 func (s *shard) failed(err error) {
-	if s.tenure != nil {
+	if s.store.alone == nil {
 		s.end(err)
 		return
 	}
 	s.store.alarms.fail(s.number)
-	if s.holdsDefinitions {
-		s.store.log.Error("the log of definitions failed: nothing durable can be declared or deleted until the broker is started again", "error", err)
-		s.running.Go(func() { s.failDefinitions(err) })
-	}
-	if s.holdsMessages {
-		s.store.log.Error("a log failed: its queues are stopped until the broker is started again", "shard", s.number, "error", err)
-		s.running.Go(s.stopQueues)
-	}
+	s.store.log.Error("a log failed: its queues are stopped, and nothing durable can be declared or deleted in its virtual hosts, until the broker is started again",
+		"shard", s.number, "error", err)
+	s.running.Go(func() { s.stop(err) })
 }
 
-func (s *shard) failDefinitions(err error) {
-	for _, t := range s.vhosts() {
-		t.FailDefinitions(err)
-	}
-}
-
-func (s *shard) stopQueues() {
+// stop stops everything whose state is in the log.
+func (s *shard) stop(err error) {
 	queues := 0
-	for _, v := range s.store.VHosts() {
+	for _, v := range s.guests.list() {
+		v.FailDefinitions(err)
 		queues += v.StopShard(s.number)
 	}
 	s.store.log.Error("queues are stopped", "shard", s.number, "queues", queues)

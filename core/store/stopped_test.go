@@ -63,7 +63,7 @@ func letsGo(t *testing.T, c stopping) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	j := k.shards[s.Config().Storage.Shard-1]
+	j := k.shard(s.Config().Storage.Shard)
 	body := strings.Repeat("x", 1<<20)
 	const rounds = 120
 	turnOver := func() {
@@ -103,11 +103,11 @@ func TestADeletedExchangeThatWasStoppedLetsGoOfTheLog(t *testing.T) {
 		k := open(t, disk, clerks(t, 1))
 		k.declare("q")
 		k.exchange("x")
-		j := k.shards[0]
+		j := k.shard(1)
 		must(t, j.Sync())
 		before := j.Stats().Live
 		for range 3 {
-			k.schedule(60_000, "held", amqp.Properties{}, true)
+			k.schedule(60_000, strings.Repeat("held", 100), amqp.Properties{}, true)
 		}
 		s, err := k.v.Schedule("x")
 		must(t, err)
@@ -122,7 +122,8 @@ func TestADeletedExchangeThatWasStoppedLetsGoOfTheLog(t *testing.T) {
 		must(t, k.v.DeleteExchange("x", false))
 		synctest.Wait()
 		must(t, j.Sync())
-		if live := j.Stats().Live; live != before {
+		const deletion = 200 // bytes that the definition has, at most
+		if live := j.Stats().Live; live > before+deletion {
 			t.Errorf("%d bytes are live, want %d", live, before)
 		}
 		after := disk.LosePower()

@@ -1,8 +1,8 @@
 // Package store owns the data directory. It opens the logs, recovers vhosts, users and queues from them, and raises alarms.
 //
-// Shard 0 holds definitions: of vhosts, of what is durable in them, of users and of global parameters. The other shards hold
-// messages, each durable queue's in one of them. When the store is open, vhosts write definitions through their
-// [vhost.DefinitionLog], and queues messages through their [queue.Journal].
+// Shard 0 is the [Registry]: users, global parameters, modules, and which vhosts there are in which shard. Each of the other shards holds
+// vhosts: definitions of what is durable in them, which vhosts write through their [vhost.DefinitionLog], and messages, which queues write
+// through their [queue.Journal]. A broker that is alone owns all shards, as a cluster of one; in a cluster owners change.
 package store
 
 import (
@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 
 	"github.com/curfewmq/curfew/core/auth"
@@ -30,11 +29,10 @@ import (
 // Options are what a store is opened with.
 type Options struct {
 	Dir         vfs.FS
-	Engine      wlog.Engine // that holds the logs, which the Store closes; nil = one with files in Dir
 	Durability  seg.Durability
 	SegmentSize int64         // of the logs' files, bytes; 0 = the engine's default
 	Extent      int64         // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
-	Shards      int           // that new queues, or in a cluster vhosts, are spread over, 1 to [MaxShards]
+	Shards      int           // that new vhosts are spread over, 1 to [MaxShards]
 	Queues      *queue.Broker // what the queues share, with those of clients; nil = the Store makes it
 	Chain       *chain.Chain
 	Rules       *policies.Rules // of policies; nil = those of Chain
@@ -47,8 +45,8 @@ type Options struct {
 	// Progress is called at most once a second while a shard's log is replayed, with bytes. nil = nobody is told.
 	Progress func(shard uint32, done, total int64)
 
-	// Cluster holds the logs of a node of a cluster, and is not closed by the Store; nil = the broker is alone. The Store serves the
-	// vhosts whose shards the node owns, as owners change. Dir is only watched then, and may be nil.
+	// Cluster holds the logs of a node of a cluster, and is not closed by the Store; nil = the broker is alone, and its logs are files in Dir.
+	// The Store serves the vhosts whose shards the node owns, as owners change. Dir is only watched then, and may be nil.
 	Cluster wlog.Cluster
 	// Files has the node's copies of the shards of Cluster; nil = they are not in files. Its events about space are to be passed to
 	// [Store.SetSpace].
@@ -70,14 +68,13 @@ type Options struct {
 	standby    standbyPace // instead of the usual one
 }
 
-// MaxShards is how many shards of messages there may be: a queue's number holds that of its shard in the lowest byte.
+// MaxShards is how many shards of vhosts there may be: a queue's number holds that of its shard in the lowest byte.
 const MaxShards = 255
 
 const (
-	shardBits        = 8 // of a queue's number, for that of its shard
-	definitionsShard = 0
+	shardBits = 8 // of a queue's number, for that of its shard
 
-	// definitionsExtent is the size of an extent in the definitions' log: they are small.
+	// definitionsExtent is the size of an extent in the registry's log: definitions are small.
 	definitionsExtent = 256 << 10
 	// minCompactBytes is the size from which on definitions are rewritten.
 	minCompactBytes = 1 << 20
@@ -97,49 +94,24 @@ const (
 
 // Store is an open data directory. It is safe for concurrent use.
 type Store struct {
-	engine wlog.Engine
-	files  *seg.Engine // engine, if its logs are in files; nil = they are not
+	files  *seg.Engine // that has the logs, or copies of them; nil = they are not in files
 	log    *slog.Logger
 	alarms alarms
 	disk   disk
 
-	cluster *cluster // nil = the broker is alone. Then there are:
-
-	definitions     *shard
-	shards          []*shard // of messages, by number, less 1
-	placementShards uint64   // new queues are spread over so many of them
-	running         sync.WaitGroup
+	alone   *alone // nil = the store is a node of a cluster
+	cluster *cluster
+	running sync.WaitGroup
 
 	minCompactBytes int64
 	vhostConfig     vhost.Config // for new vhosts
 	vhosts          vhosts
 	users           *auth.Store
-	userLog         *definitionLog
 	globals         *globals
-	globalLog       *definitionLog
 }
 
-// shardFor returns the shard for the messages of a new queue, whose definition is in shard home, by the queue's number. A broker that
-// is alone avoids shards that failed.
-func (s *Store) shardFor(home *shard, n uint64) *shard {
-	if home.tenure != nil {
-		return home
-	}
-	for i := range s.placementShards {
-		if next := s.shards[(n+i)%s.placementShards]; next.Err() == nil {
-			return next
-		}
-	}
-	return s.shards[n%s.placementShards]
-}
-
-// Registry returns what all nodes of the cluster know; nil = the broker is alone.
-func (s *Store) Registry() *Registry {
-	if s.cluster == nil {
-		return nil
-	}
-	return s.cluster.shared
-}
+// Registry returns what all nodes of the cluster know. A broker that is alone has one, too.
+func (s *Store) Registry() *Registry { return s.cluster.shared }
 
 // Users returns the users.
 func (s *Store) Users() *auth.Store { return s.users }
@@ -175,7 +147,7 @@ func (s *Store) Shortage() *Shortage {
 // SetOthersSpace is called in a cluster when another node has no space for the next segment of its copy of a shard, and when it has again.
 // While this node owns the shard, it keeps its log smaller then. Its publishers do not wait: the others go on without the node that lacks space.
 func (s *Store) SetOthersSpace(number uint32, low bool) {
-	if c := s.cluster; c != nil && number > 0 && uint64(number) <= uint64(len(c.seats)) {
+	if c := s.cluster; number > 0 && uint64(number) <= uint64(len(c.seats)) {
 		c.seats[number-1].setTight(low)
 	}
 }
@@ -183,26 +155,12 @@ func (s *Store) SetOthersSpace(number uint32, low bool) {
 // SetSpace is called when the disk has no space for a shard's next segment, and, with nil, when it has again.
 func (s *Store) SetSpace(number uint32, low *Shortage) {
 	s.alarms.setSpace(number, low)
-	switch {
-	case number == definitionsShard:
-	case s.cluster != nil:
-		s.cluster.setLowSpace(number, low != nil)
-	default:
-		s.shards[number-1].setLowSpace(low != nil)
-	}
-}
-
-// opened lists the shards whose logs are open, by number.
-func (s *Store) opened() []*shard {
-	if s.cluster != nil {
-		return s.cluster.shards()
-	}
-	return append([]*shard{s.definitions}, s.shards...)
+	s.cluster.setLowSpace(number, low != nil)
 }
 
 // LogStats is the state of a log.
 type LogStats struct {
-	Shard uint32 // 0: the definitions'
+	Shard uint32 // 0: the registry's
 	journal.Stats
 	Disk seg.Stats
 }
@@ -214,7 +172,7 @@ func (s *Store) Logs() (all []LogStats) {
 			all = append(all, s.logStats(registryShard, w))
 		}
 	}
-	for _, d := range s.opened() {
+	for _, d := range s.cluster.shards() {
 		all = append(all, s.logStats(d.number, d.Writer))
 	}
 	return all
@@ -252,11 +210,7 @@ func (s *Store) PinnedBytes() (n int64) {
 
 // numbers yields the numbers of all shards that have files here.
 func (s *Store) numbers(yield func(uint32) bool) {
-	most := len(s.shards)
-	if s.cluster != nil {
-		most = len(s.cluster.seats)
-	}
-	for number := range uint32(most) + 1 {
+	for number := range uint32(len(s.cluster.seats)) + 1 {
 		if !yield(number) {
 			return
 		}
@@ -267,26 +221,25 @@ func (s *Store) numbers(yield func(uint32) bool) {
 // that are not durable yet are lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.disk.end()
-	if s.cluster != nil {
-		s.cluster.stop()
-	}
+	s.cluster.stop()
 	if d := s.endQueues(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
 	s.awaitTransfers(ctx)
 	var errs []error
-	all := s.opened()
-	for _, d := range slices.Backward(all) { // definitions last
+	all := s.cluster.shards()
+	for _, d := range all {
 		errs = append(errs, s.closeLog(ctx, d))
 	}
 	for _, d := range all {
 		d.running.Wait()
 	}
 	s.running.Wait()
-	if s.cluster == nil {
-		errs = append(errs, s.engine.Close())
-	} else if r := s.cluster.shared; r != nil {
+	if r := s.cluster.shared; r != nil {
 		r.close()
+	}
+	if s.alone != nil {
+		errs = append(errs, s.alone.engine.Close())
 	}
 	return errors.Join(errs...)
 }
@@ -295,7 +248,7 @@ func (s *Store) Close(ctx context.Context) error {
 func (s *Store) closeLog(ctx context.Context, d *shard) error {
 	err := d.Close(ctx)
 	switch {
-	case d.tenure != nil && d.hasEnded():
+	case d.hasEnded():
 		return nil // another node has the shard, or will have it
 	case errors.Is(err, wlog.ErrFull):
 		s.log.Warn("the disk had no room for what was not confirmed yet: it is dropped", "shard", d.number)
@@ -310,8 +263,8 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	arrived := make(chan struct{})
 	s.running.Go(func() {
 		defer close(arrived)
-		for _, d := range s.opened() {
-			if d.holdsMessages && !d.Stats().Full {
+		for _, d := range s.cluster.shards() {
+			if !d.Stats().Full {
 				_ = d.Sync() // nothing arrives in a shard that failed
 			}
 		}

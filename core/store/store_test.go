@@ -14,7 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
@@ -82,31 +84,38 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// New queues are spread over the shards there are to be; those of a shard that is no longer asked for stay where they are.
+// New vhosts are spread over the shards there are to be; those of a shard that is no longer asked for stay where they are.
 func TestShards(t *testing.T) {
 	disk := crashfs.New(1)
-	three := func(o *Options) { o.Shards = 3 }
-	k := open(t, disk, three)
+	k := open(t, disk, func(o *Options) { o.Shards = 3 })
 	in := map[queue.Journal]int{}
 	for n := range 6 {
 		name := strconv.Itoa(n)
-		q := k.declare(name)
+		_, err := k.AddVHost(name, vhost.Metadata{})
+		must(t, err)
+		v := k.in(name)
+		q, r := v.declare("q"), v.declare("r")
+		if q.Config().Storage.Journal != r.Config().Storage.Journal {
+			t.Errorf("vhost %s is in two shards", name)
+		}
 		in[q.Config().Storage.Journal]++
-		k.put(q, name)
+		v.put(q, name)
 	}
 	if len(in) != 3 {
-		t.Errorf("six queues are in %d shards, want 3", len(in))
+		t.Errorf("six vhosts are in %d shards, want 3", len(in))
 	}
 	k.close()
 
 	k = open(t, disk)
 	for n := range 6 {
-		k.wantMessages(strconv.Itoa(n), strconv.Itoa(n))
+		k.in(strconv.Itoa(n)).wantMessages("q", strconv.Itoa(n))
 	}
-	home := k.queue("0").Config().Storage.Journal
 	for n := range 3 {
-		if q := k.declare("new" + strconv.Itoa(n)); q.Config().Storage.Journal != queue.Journal(k.shards[0]) {
-			t.Errorf("a new queue is in %v, want shard 1 (queue 0 is in %v)", q.Config().Storage.Journal, home)
+		name := "new" + strconv.Itoa(n)
+		_, err := k.AddVHost(name, vhost.Metadata{})
+		must(t, err)
+		if got := k.in(name).declare("q").Config().Storage.Shard; got != 1 {
+			t.Errorf("a new vhost is in shard %d, want 1", got)
 		}
 	}
 	k.close()
@@ -132,7 +141,7 @@ func definitionsAreRewritten(t *testing.T) {
 		must(t, err)
 	}
 	time.Sleep(10 * time.Second) // it is done aside
-	if st := k.definitions.Stats(); st.Bytes < 4<<20 || st.LogBytes > minCompactBytes+2*definitionsExtent {
+	if st := k.shard(1).Stats(); st.Bytes < 4<<20 || st.LogBytes > minCompactBytes+2*definitionsExtent {
 		t.Errorf("of %d bytes of definitions, %d are left", st.Bytes, st.LogBytes)
 	}
 	k.close()
@@ -159,8 +168,8 @@ func TestReclaim(t *testing.T) {
 		k.put(q, body)
 		k.take(q)
 	}
-	must(t, k.shards[0].Sync())
-	if st := k.shards[0].Stats(); st.Bytes < rounds<<20 || st.LogBytes > 70<<20 || st.Reclaims == 0 {
+	must(t, k.shard(1).Sync())
+	if st := k.shard(1).Stats(); st.Bytes < rounds<<20 || st.LogBytes > 70<<20 || st.Reclaims == 0 {
 		t.Errorf("of %d bytes, %d are left after %d reclaims", st.Bytes, st.LogBytes, st.Reclaims)
 	}
 	k.close()
@@ -180,10 +189,10 @@ func TestCloseKeepsTheLog(t *testing.T) {
 	for range 40 { // several extents behind the message's
 		k.put(q, body)
 	}
-	before := k.shards[0].Stats().Live
+	before := k.shard(1).Stats().Live
 	k.close()
 	k = open(t, disk)
-	if got := k.shards[0].Stats().Live; got != before {
+	if got := k.shard(1).Stats().Live; got != before {
 		t.Errorf("%d bytes are live, want %d", got, before)
 	}
 	k.wantMessages("old", "old")
@@ -233,23 +242,20 @@ func (f slowFile) Sync() error {
 	return f.File.Sync()
 }
 
-// What is on its way from one shard to another when the broker ends arrives, and is in one place then.
+// What is on its way from one queue to another when the broker ends arrives, and is in one place then.
 func TestCloseLetsMessagesArrive(t *testing.T) { synctest.Test(t, closeLetsMessagesArrive) }
 
 func closeLetsMessagesArrive(t *testing.T) {
 	t.Helper()
-	disk := &slowFS{FS: crashfs.New(1), prefix: "00002-"}
+	disk := &slowFS{FS: crashfs.New(1), prefix: "00001-"}
 	two := func(o *Options) {
 		var err error
-		o.Shards = 2
 		o.Chain, err = chain.New([]chain.Named{{Name: "grave", Plugin: grave{"dead"}}}, chain.Options{})
 		must(t, err)
 	}
 	k := open(t, disk, two)
-	dead, q := k.declare("dead"), k.declare("q")
-	if q.Config().Storage.Shard != 1 || dead.Config().Storage.Shard != 2 {
-		t.Fatal("it is not the shard that is closed first which the message leaves")
-	}
+	k.declare("dead")
+	q := k.declare("q")
 	k.put(q, "message")
 	disk.slow.Store(true)
 	var held []queue.PendingAck
@@ -280,7 +286,9 @@ func TestLocked(t *testing.T) {
 func TestBrokenShard(t *testing.T) {
 	disk := crashfs.New(1)
 	k := open(t, disk, func(o *Options) { o.Shards = 2 })
-	first, second := k.declare("a"), k.declare("b")
+	_, err := k.AddVHost("other", vhost.Metadata{})
+	must(t, err)
+	first, second := k.declare("a"), k.in("other").declare("b")
 	k.put(first, "1")
 	k.put(second, "1")
 	serving := &server{stopped: make(chan error, 1)}
@@ -311,7 +319,7 @@ func TestBrokenShard(t *testing.T) {
 	if got := k.log.Find("a log failed"); !strings.Contains(got, fmt.Sprintf("shard=%d", bad.number)) {
 		t.Errorf("logged %q", got)
 	}
-	_, err := k.v.CheckQueue("a", 0, false)
+	_, err = k.v.CheckQueue("a", 0, false)
 	var refused *vhost.Error
 	if !errors.As(err, &refused) || refused.Kind != vhost.Stopped || !errors.Is(err, syscall.EIO) {
 		t.Errorf("a look at the queue: got error %v", err)
@@ -322,16 +330,21 @@ func TestBrokenShard(t *testing.T) {
 	if k.v.Generation() == before {
 		t.Error("routes to the queue are good as before")
 	}
+	if _, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "c", Durable: true}); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a new queue in the broken shard: got %v, want an input/output error", err)
+	}
+	if _, err := k.v.DeleteQueue("a", 0, false, false); !errors.Is(err, syscall.EIO) {
+		t.Errorf("deleted in the broken shard: got %v, want an input/output error", err)
+	}
+	if _, err := k.DeleteVHost(DefaultVHost); !errors.Is(err, syscall.EIO) {
+		t.Errorf("deleted a vhost in the broken shard: got %v, want an input/output error", err)
+	}
 	for _, name := range []string{"c", "d", "e"} {
-		if d := k.declare(name).Config().Storage.Journal.(*shard); d == bad {
-			t.Errorf("a new queue is in %v, which is broken", d)
+		_, err := k.AddVHost(name, vhost.Metadata{})
+		must(t, err)
+		if d := k.in(name).declare("q").Config().Storage.Journal.(*shard); d == bad {
+			t.Errorf("a new vhost is in %v, which is broken", d)
 		}
-	}
-	if n, err := k.v.DeleteQueue("a", 0, false, false); n != 0 || err != nil {
-		t.Errorf("deleted: %d messages, error %v", n, err)
-	}
-	if d := k.declare("a").Config().Storage.Journal.(*shard); d == bad {
-		t.Error("declared anew, the queue is in the broken shard again")
 	}
 	k.end()
 }
@@ -365,8 +378,8 @@ func TestTheOnlyShardIsBroken(t *testing.T) {
 	k.close()
 }
 
-// When definitions cannot be written any more nothing durable can be declared; what is there goes on.
-func TestBrokenDefinitions(t *testing.T) {
+// When the registry cannot be written any more, no vhost, user or parameter can be changed; queues go on.
+func TestBrokenRegistry(t *testing.T) {
 	disk := crashfs.New(1)
 	k := open(t, disk)
 	q := k.declare("q")
@@ -377,10 +390,14 @@ func TestBrokenDefinitions(t *testing.T) {
 		return nil
 	})
 	for range 2 {
-		if _, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: "r", Durable: true}); !errors.Is(err, syscall.EIO) {
+		if _, err := k.AddVHost("v", vhost.Metadata{}); !errors.Is(err, syscall.EIO) {
+			t.Errorf("got error %v", err)
+		}
+		if _, err := k.DeleteVHost(DefaultVHost); !errors.Is(err, syscall.EIO) {
 			t.Errorf("got error %v", err)
 		}
 	}
+	k.declare("r")
 	if got := fmt.Sprint(k.Alarms()); got != "[shard 0]" {
 		t.Errorf("alarms: got %s", got)
 	}
@@ -432,15 +449,31 @@ func TestNonsense(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		write func(k *kept)
-		want  string
+		want  [2]string // how the error begins, and what else it says
 	}{
 		{
-			"definitions", func(k *kept) { k.definitions.Commit([]byte{0, 0, 0, 9}, nil, nil) },
-			"shard 0: ",
+			"registry", func(k *kept) { k.Registry().writer().Commit([]byte{0, 0, 0, 9}, nil, nil) },
+			[2]string{"shard 0: ", "entry 0x"},
 		},
 		{
-			"operations", func(k *kept) { k.shards[0].Commit([]byte("nonsense"), nil, nil) },
-			"shard 1: ",
+			"a definition of a vhost in the registry", func(k *kept) {
+				k.Registry().writer().Commit(amqp.AppendTable(nil, queueIn("/", "q", 1<<8|1)), nil, nil)
+			},
+			[2]string{"shard 0: ", "entry 0x"},
+		},
+		{
+			"a field of the registry that is missing", func(k *kept) {
+				k.Registry().writer().Commit(amqp.AppendTable(nil, definition.New(opRemovePlacement)), nil, nil)
+			},
+			[2]string{"shard 0: ", "vhost is missing"},
+		},
+		{
+			"definitions", func(k *kept) { k.shard(1).Commit([]byte{0, 0, 0, 9}, nil, nil) },
+			[2]string{"shard 1: ", "entry 0x"},
+		},
+		{
+			"operations", func(k *kept) { k.shard(1).Commit([]byte("nonsense"), nil, nil) },
+			[2]string{"shard 1: ", "entry 0x"},
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -450,7 +483,7 @@ func TestNonsense(t *testing.T) {
 			k.close()
 			for range 2 { // it is given up again each time
 				_, err := Open(t.Context(), options(t, disk, new(logtest.Log)))
-				if err == nil || !strings.HasPrefix(err.Error(), tt.want) || !strings.Contains(err.Error(), "entry 0x") {
+				if err == nil || !strings.HasPrefix(err.Error(), tt.want[0]) || !strings.Contains(err.Error(), tt.want[1]) {
 					t.Errorf("got error %v", err)
 				}
 			}
@@ -498,7 +531,7 @@ func TestSyncsAreAppends(t *testing.T) {
 		disk := crashfs.New(1)
 		k := open(t, disk, func(o *Options) { o.Durability = tt.durability })
 		q, r := k.declare("q"), k.declare("r")
-		must(t, k.shards[0].Sync())
+		must(t, k.shard(1).Sync())
 		var syncs atomic.Uint64
 		disk.Inject(func(op crashfs.Op) error {
 			if op.Kind == crashfs.OpSync && strings.HasPrefix(op.Name, "00001-00000001.") {
@@ -506,7 +539,7 @@ func TestSyncsAreAppends(t *testing.T) {
 			}
 			return nil
 		})
-		before := k.shards[0].Stats().Appends
+		before := k.shard(1).Stats().Appends
 		var wg sync.WaitGroup
 		for n := range 4 {
 			wg.Go(func() {
@@ -520,8 +553,8 @@ func TestSyncsAreAppends(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		must(t, k.shards[0].Sync())
-		appends := k.shards[0].Stats().Appends - before
+		must(t, k.shard(1).Sync())
+		appends := k.shard(1).Stats().Appends - before
 		if got := syncs.Load(); got != appends*tt.perAppend || appends < 50 {
 			t.Errorf("durability %d: %d syncs of %d appends", tt.durability, got, appends)
 		}
@@ -546,7 +579,7 @@ func TestFlushKeepsDefinitionsThatWereDurable(t *testing.T) {
 				_, err = k.v.DeleteQueue("comes and goes", 0, false, false)
 				must(t, err)
 				synctest.Wait()
-				now := k.definitions.Stats().LogBytes
+				now := k.shard(1).Stats().LogBytes
 				if now < size {
 					break // what was before was given back
 				}

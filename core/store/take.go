@@ -1,10 +1,12 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,8 +31,7 @@ type takeover struct {
 // newTakeover begins to restore the shard of a seat.
 func (c *cluster) newTakeover(t *seat) *takeover {
 	s := newShard(c.store, t.number)
-	s.holdsDefinitions, s.holdsMessages = true, true
-	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}}
+	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}, attends: func() {}}
 	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
 	r := &takeover{shard: s, restorer: c.store.vhostConfig.Queues.NewRestorer(), replay: journal.NewReplay(c.options.Cluster, c.journalOptions(s))}
 	r.definitions = newShardFold(s, c.options.Rules, r.restorer)
@@ -41,21 +42,30 @@ func (c *cluster) newTakeover(t *seat) *takeover {
 // take implements [tenant].
 func (c *cluster) take(ctx context.Context, t *seat, epoch uint64) (*shard, error) {
 	c.awaitRegistry(ctx)
+	r, err := c.restore(ctx, t, epoch)
+	if err != nil {
+		return nil, err
+	}
+	r.start()
+	c.attend(ctx, r.shard)
+	r.report()
+	return r.shard, nil
+}
+
+// restore opens the shard's log, and makes the vhosts with what is in their queues.
+func (c *cluster) restore(ctx context.Context, t *seat, epoch uint64) (*takeover, error) {
 	r, w, err := c.open(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	s := r.shard
-	s.epoch = epoch
-	s.opened(w)
-	if err := r.serve(); err != nil {
+	r.shard.epoch = epoch
+	r.shard.opened(w)
+	if err := r.fill(); err != nil {
 		r.restorer.Discard()
 		r.abandon(ctx)
 		return nil, err
 	}
-	c.attend(ctx, s)
-	r.report()
-	return s, nil
+	return r, nil
 }
 
 // open opens the shard's log, and restores what the standby has not. What was restored when that fails is for the standby.
@@ -98,8 +108,37 @@ const gatherMost = 2 * time.Millisecond
 // freed from its front, so it may be longer than one of messages.
 func (c *cluster) journalOptions(s *shard) journal.Options {
 	o := c.store.journalOptions(s, c.options.Extent, mixedSlack)
-	o.Gather, o.OnLost = gatherMost, s.lost
+	if c.store.alone == nil {
+		o.Gather, o.OnLost = gatherMost, s.lost
+	}
 	return o
+}
+
+// journalOptions returns what the log of a shard with messages is opened with, whatever else is in it. extent is what Options name, 0 =
+// the default; slack is how much larger than its live bytes the log may always be, at most.
+func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
+	segment := s.segmentSize()
+	return journal.Options{
+		Extent:  cmp.Or(extent, min(messagesExtent, segment/extentsPerSegment)),
+		Slack:   cmp.Or(extent, min(slack, slackSegments*segment)),
+		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
+		Pending: min(mostPending, segment/extentsPerSegment),
+
+		Waiting:    s.vhostConfig.Queues.JournalBytes(),
+		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
+		Size:       wlog.EntrySize,
+		OnFull:     func(full bool) { s.alarms.setBlocked(d.number, full) },
+		OnFailed:   d.failed,
+		Reclaim:    d.reclaim,
+	}
+}
+
+// segmentSize returns how long the files of the logs are made, in bytes.
+func (s *Store) segmentSize() int64 {
+	if s.files == nil {
+		return usualSegment
+	}
+	return s.files.SegmentSize()
 }
 
 // noState is the state of definitions that only say which numbers were given.
@@ -126,8 +165,8 @@ func (r *takeover) entry(extent uint32, at wlog.Index, entry []byte) (err error)
 	return nil
 }
 
-// serve makes the vhosts, fills their queues, and starts them.
-func (r *takeover) serve() error {
+// fill makes the vhosts, and fills their queues.
+func (r *takeover) fill() error {
 	s := r.shard
 	live, err := r.definitions.done()
 	if err != nil {
@@ -139,11 +178,16 @@ func (r *takeover) serve() error {
 	}
 	r.progress.queues, r.progress.messages = len(queues), r.restorer.Fill(queues)
 	s.Recovered(live)
+	return nil
+}
+
+// start starts the queues, and makes the vhosts known to clients.
+func (r *takeover) start() {
+	s := r.shard
 	s.ready.Store(true)
 	r.restorer.Start()
 	s.store.warnOfMissingTypes(s.guests.list())
 	s.publish(&s.store.vhosts, s.guests.list()...)
-	return nil
 }
 
 func (r *takeover) makeVHosts() (queues []*queue.Mailbox, err error) {
@@ -161,6 +205,20 @@ func (r *takeover) makeVHosts() (queues []*queue.Mailbox, err error) {
 	return queues, nil
 }
 
+// warnOfMissingTypes logs each exchange type that exchanges have and no plugin offers.
+func (s *Store) warnOfMissingTypes(vhosts []vhostEntry) {
+	counts := map[string]int{}
+	for _, v := range vhosts {
+		for kind, n := range v.MissingTypes() {
+			counts[kind] += n
+		}
+	}
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		s.log.Warn("no plugin of the chain offers an exchange type that exchanges have: they stay, but messages to them are refused",
+			"type", kind, "exchanges", counts[kind])
+	}
+}
+
 // storageOf returns the storage of a queue that existed before the takeover.
 func (s *shard) storageOf(id uint64) (*queue.Storage, error) {
 	if number := id & (1<<shardBits - 1); number != uint64(s.number) {
@@ -169,7 +227,7 @@ func (s *shard) storageOf(id uint64) (*queue.Storage, error) {
 	return s.storage(id), nil
 }
 
-// abandon gives the log up, after serve failed.
+// abandon gives the log up, after fill failed.
 func (r *takeover) abandon(ctx context.Context) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	cancel() // no commit is worth waiting for

@@ -1,15 +1,12 @@
 package store
 
 import (
-	"errors"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -17,8 +14,6 @@ import (
 
 // vhosts is the table of vhosts.
 type vhosts struct {
-	changing definition.Lock // held while a vhost is added or deleted, until that is durable
-
 	mu  sync.RWMutex // guards all
 	all map[string]vhostEntry
 }
@@ -115,28 +110,8 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 	if err := CheckVHost(name, m); err != nil {
 		return false, err
 	}
-	if s.cluster != nil {
-		return s.cluster.place(name, m)
-	}
-	s.vhosts.changing.Lock()
-	defer s.vhosts.changing.Unlock()
-	if v, exists := s.VHost(name); exists {
-		return false, v.SetMetadata(m)
-	}
-	if n := len(s.VHosts()); n >= maxVHosts {
-		return false, &vhost.Error{Kind: vhost.Precondition, Text: "there are as many vhosts as there may be"}
-	}
-	m.Tags = slices.Clone(m.Tags)
-	t := s.newVHost(s.definitions, name, m, 0, newDefinitionLog(s.definitions, scope{scopeVHost, name}))
-	t.log.Rewrite(slices.Values([][]byte{t.Definitions()}))
-	if err := t.log.WaitDurable(); err != nil {
-		return false, errors.Join(err, errors.New("vhost "+name+": is not added"))
-	}
-	s.vhosts.add(t)
-	s.log.Info("vhost added", "vhost", name)
-	return true, nil
+	return s.cluster.place(name, m)
 }
-
 func (s *Store) newVHost(home *shard, name string, m vhost.Metadata, placement uint64, log *definitionLog) vhostEntry {
 	c := s.vhostConfig
 	c.Name, c.Metadata, c.Placement, c.DefinitionLog = name, m, placement, log
@@ -159,28 +134,8 @@ func (s *Store) ExchangeTypes() []*chain.ExchangeType { return s.vhostConfig.Cha
 func (s *Store) MaxBindings() int { return s.vhostConfig.MaxBindings }
 
 // DeleteVHost deletes a vhost with everything in it and all permissions for it, and closes its connections. If the deletion cannot
-// be written, the vhost stays, but permissions for it may be lost. In a cluster it returns [wlog.ErrNotOwner] where the registry is
+// be written, the vhost stays. In a cluster it returns [wlog.ErrNotOwner] where the registry is
 // owned elsewhere, and another node may serve the vhost a little longer.
 func (s *Store) DeleteVHost(name string) (existed bool, err error) {
-	if s.cluster != nil {
-		return s.cluster.unplace(name)
-	}
-	s.vhosts.changing.Lock()
-	defer s.vhosts.changing.Unlock()
-	t, existed := s.vhosts.remove(name)
-	if !existed {
-		return false, nil
-	}
-	// The vhost's definitions will be trimmed, but the numbers of its queues must not be given again.
-	s.userLog.Write(amqp.AppendTable(nil, numbersDefinition("", s.definitions.lastNumber.Load())))
-	if err = s.users.ForgetVHost(name, nil); err == nil {
-		err = t.Delete()
-	}
-	if err != nil {
-		s.vhosts.add(t)
-		return true, err
-	}
-	t.log.release()
-	s.log.Info("vhost deleted", "vhost", name)
-	return true, nil
+	return s.cluster.unplace(name)
 }
