@@ -30,14 +30,14 @@ func newCycle(s *Writer, size int) *cycle {
 
 func (y *cycle) commit(c Completer) {
 	n := int64(len(y.ops))
-	fresh := Delta{y.s.Extent(), n}
+	fresh := Delta{Extent: y.s.Extent(), Bytes: n}
 	y.live[0] = fresh
 	if y.live[1].Bytes == 0 {
 		y.s.Commit(y.ops, y.live[:1], c)
 	} else {
 		y.s.Commit(y.ops, y.live[:2], c)
 	}
-	y.live[1] = Delta{fresh.Extent, -n}
+	y.live[1] = Delta{Extent: fresh.Extent, Bytes: -n}
 }
 
 func TestCommitAllocatesNothing(t *testing.T) {

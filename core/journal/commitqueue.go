@@ -1,10 +1,7 @@
 package journal
 
 import (
-	"iter"
 	"slices"
-
-	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // commitQueue is the queue of groups to append. Commits are added to the last group, and the first is appended next. It belongs
@@ -47,33 +44,12 @@ func (q *commitQueue) grow(g *commitGroup, n int) {
 func (q *commitQueue) newGroup() *commitGroup {
 	i := len(q.spare) - 1
 	if i < 0 {
-		return &commitGroup{purpose: wlog.Settling}
+		return &commitGroup{}
 	}
 	g := q.spare[i]
 	q.spare[i] = nil
 	q.spare = q.spare[:i]
 	return g
-}
-
-// from iterates over a group that was taken and the queue behind it.
-func (q *commitQueue) from(taken *commitGroup) iter.Seq[*commitGroup] {
-	return func(yield func(*commitGroup) bool) {
-		if yield(taken) {
-			slices.Values(q.groups)(yield)
-		}
-	}
-}
-
-// backward is from in the reverse order.
-func (q *commitQueue) backward(taken *commitGroup) iter.Seq[*commitGroup] {
-	return func(yield func(*commitGroup) bool) {
-		for _, g := range slices.Backward(q.groups) {
-			if !yield(g) {
-				return
-			}
-		}
-		yield(taken)
-	}
 }
 
 // take removes and returns the first group, nil if there is none.

@@ -21,7 +21,7 @@ func TestExtentsCloseWhenTheyAreFull(t *testing.T) {
 func TestOnlyADeadPrefixIsTrimmed(t *testing.T) {
 	x := newExtents(10)
 	for e := range uint32(4) {
-		x.add(Delta{e + 1, 5})
+		x.add(Delta{Extent: e + 1, Bytes: 5})
 		x.append(wlog.Index(10*(e+1)), 10)
 	}
 	steps := []struct {
@@ -34,7 +34,7 @@ func TestOnlyADeadPrefixIsTrimmed(t *testing.T) {
 		{dies: 4, before: 41},
 	}
 	for _, st := range steps {
-		x.free(Delta{st.dies, -5})
+		x.free(Delta{Extent: st.dies, Bytes: -5})
 		if before, ok := x.trim(); before != st.before || ok != (st.before != 0) {
 			t.Errorf("when extent %d died: trim before %d, %v, want %d", st.dies, before, ok, st.before)
 		}
@@ -53,18 +53,18 @@ func TestALateRecordHoldsEverythingBehindIt(t *testing.T) {
 		x.append(wlog.Index(i+1), 10)
 	}
 	x.trim()
-	x.add(Delta{4, 5})
+	x.add(Delta{Extent: 4, Bytes: 5})
 	x.append(4, 10)
-	x.add(Delta{early, 5})
+	x.add(Delta{Extent: early, Bytes: 5})
 	if before, ok := x.trim(); ok {
 		t.Errorf("trimmed before %d with a record in extent %d, which is to come", before, early)
 	}
 	x.append(5, 10)
-	x.free(Delta{4, -5})
+	x.free(Delta{Extent: 4, Bytes: -5})
 	if before, ok := x.trim(); ok {
 		t.Errorf("trimmed before %d under a live record", before)
 	}
-	x.free(Delta{early, -5})
+	x.free(Delta{Extent: early, Bytes: -5})
 	if before, _ := x.trim(); before != 6 {
 		t.Errorf("trimmed before %d, want 6", before)
 	}
@@ -72,14 +72,14 @@ func TestALateRecordHoldsEverythingBehindIt(t *testing.T) {
 
 func TestWrongAccountsAreNoticed(t *testing.T) {
 	for name, wrong := range map[string]func(x *extents){
-		"an extent that is yet to come": func(x *extents) { x.add(Delta{2, 1}) },
-		"no extent":                     func(x *extents) { x.add(Delta{0, 1}) },
-		"freed twice":                   func(x *extents) { x.free(Delta{1, -6}) },
-		"freed where it never was":      func(x *extents) { x.free(Delta{2, -1}) },
+		"an extent that is yet to come": func(x *extents) { x.add(Delta{Extent: 2, Bytes: 1}) },
+		"no extent":                     func(x *extents) { x.add(Delta{Extent: 0, Bytes: 1}) },
+		"freed twice":                   func(x *extents) { x.free(Delta{Extent: 1, Bytes: -6}) },
+		"freed where it never was":      func(x *extents) { x.free(Delta{Extent: 2, Bytes: -1}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := newExtents(10)
-			x.add(Delta{1, 5})
+			x.add(Delta{Extent: 1, Bytes: 5})
 			defer func() {
 				if recover() == nil {
 					t.Error("no panic")
@@ -110,43 +110,12 @@ func TestPlan(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			x := newExtents(100)
 			for i, size := range tt.sizes {
-				x.add(Delta{x.current(), size[1]})
+				x.add(Delta{Extent: x.current(), Bytes: size[1]})
 				x.append(wlog.Index(i+1), size[0])
 			}
 			if got := x.plan(x.excess(tt.slack), tt.most); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
-	}
-}
-
-// What waits for space was accounted to the extent of its commit, and kept it from being trimmed.
-func TestVouchers(t *testing.T) {
-	const one, other = firstVoucher, firstVoucher + 1
-	x := newExtents(10)
-	x.add(Delta{1, 8})
-	x.append(1, 10)
-	x.add(Delta{one, 20})
-	x.add(Delta{other, 30})
-	x.add(Delta{other, 5}) // by a second commit
-	if x.live != 8 || x.home(one) != 0 || !x.holds(one) {
-		t.Errorf("while they wait: %+v", x)
-	}
-	x.free(Delta{1, -8})
-	if _, ok := x.trim(); !ok || x.live != 0 {
-		t.Errorf("they keep something from being trimmed: %+v", x)
-	}
-	x.free(Delta{one, -20})
-	if x.holds(one) || !x.settled([]Delta{{one, 20}}, nil) || x.settled([]Delta{{one, 20}, {other, 30}}, nil) || x.settled([]Delta{{one, -20}}, nil) {
-		t.Errorf("after one is settled: %+v", x)
-	}
-	x.apply([]Delta{{other, 30}}, x.append(2, 10))
-	if got := x.home(other); got != 2 || x.live != 35 {
-		t.Errorf("written in extent %d, %+v", got, x)
-	}
-	x.apply([]Delta{{one, 20}, {other, 5}}, x.append(3, 10))
-	x.free(Delta{other, -35})
-	if x.live != 0 || len(x.vouchers) > 0 {
-		t.Errorf("in the end: %+v", x)
 	}
 }

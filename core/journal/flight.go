@@ -55,12 +55,12 @@ func (f *flights) earliest(most time.Duration) time.Time {
 // launch has a group follow those on their way. It returns false if it cannot: then those have to end first.
 func (w *Writer) launch(g *commitGroup) (launched bool, err error) {
 	f := &w.flights
-	if f.pipeline == nil || w.full || w.overtaken || w.failure != nil {
+	if f.pipeline == nil || w.stuck || w.failure != nil {
 		return false, nil
 	}
 	next := flight{group: g, began: time.Now()}
 	if len(g.entry) > 0 {
-		next.done, err = f.pipeline.Begin(g.entry, g.purpose)
+		next.done, err = f.pipeline.Begin(g.entry, wlog.Settling)
 		if errors.Is(err, wlog.ErrFull) {
 			return false, nil
 		}

@@ -90,23 +90,28 @@ func openFull(t *testing.T, disk *crashfs.FS) (*owner, *seg.Engine) {
 		t.Fatal(err)
 	}
 	size := engine.SegmentSize()
-	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size / 4), Pending: size / 4, Size: wlog.EntrySize, Operations: operations})
+	w = newOwnerOf(t, engine, Options{Extent: size / 4, Slack: 2 * size, Entry: int(size / 4), Pending: size / 4, Size: wlog.EntrySize, Moves: size / 8})
 	return w, engine
 }
 
 // overfill commits records until long after there is no space for them.
 func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
 	for late := 0; late < 50; {
-		w.next++
-		id := w.next
-		tn := w.write(nil, w.s.Extent(), id, rng.IntN(largest))
-		w.ids = append(w.ids, id)
-		w.s.Commit([]byte(tn.ops.String()), tn.live, fate{f, []int{id}})
-		if rng.IntN(3) == 0 {
+		if size := rng.IntN(largest); w.s.Grant(int64(size) + 100) {
+			w.next++
+			id := w.next
+			tn := w.write(nil, w.s.Extent(), id, size)
+			w.ids = append(w.ids, id)
+			w.s.Commit([]byte(tn.ops.String()), tn.live, fate{f, []int{id}})
+			w.s.Return(int64(size) + 100)
+		} else {
+			late++
+		}
+		if len(w.ids) > 0 && rng.IntN(3) == 0 {
 			w.drop(f, rng.IntN(len(w.ids)))
 		}
 		if len(w.ids) > 3 && rng.IntN(5) == 0 {
-			w.dispatch(f, rng, 1+rng.IntN(3), largest)
+			w.dispatch(f, rng, 1+rng.IntN(3))
 		}
 		if w.s.CaughtUp() != nil {
 			synctest.Wait()
@@ -120,12 +125,16 @@ func (w *owner) overfill(rng *rand.Rand, f *fates, largest int) {
 	}
 }
 
-// dispatch moves the first n records.
-func (w *owner) dispatch(f *fates, rng *rand.Rand, n, largest int) {
+// dispatch moves the first n records, if there is space.
+func (w *owner) dispatch(f *fates, rng *rand.Rand, n int) {
+	if !w.s.o.Space.Moves(w.s.o.Moves) {
+		return
+	}
 	w.moveEach(n, func(tn *turn, in uint32) {
 		f.settled[w.ids[0]] = true
 		w.next++
-		w.write(w.settle(tn, 0), in, w.next, rng.IntN(largest))
+		size := int(w.size[w.ids[0]]) - rng.IntN(10)
+		w.write(w.settle(tn, 0), in, w.next, max(0, size))
 		w.ids = append(w.ids, w.next)
 	})
 }

@@ -19,15 +19,18 @@ type memLog struct {
 	appends int
 	closed  bool
 
-	gate    chan struct{}     // if not nil, every append takes one from it first
-	refuse  func(n int) error // asked at the n-th append, from 1
-	fits    func(size int) bool
-	least   wlog.Purpose // there is only what is kept for this one and above
-	lost    chan struct{}
-	trimmed func(before wlog.Index) error
-	forget  bool // keep no entries
-	hoard   bool // keep those that are trimmed
-	written func(entry string)
+	gate     chan struct{}     // if not nil, every append takes one from it first
+	refuse   func(n int) error // asked at the n-th append, from 1
+	fits     func(size int) bool
+	least    wlog.Purpose // there is only what is kept for this one and above
+	lost     chan struct{}
+	trimmed  func(before wlog.Index) error
+	room     int64 // bytes that entries may have; 0 = there is no limit
+	used     int64 // of entries that are not trimmed
+	overfull int   // entries for which there was no room
+	forget   bool  // keep no entries
+	hoard    bool  // keep those that are trimmed
+	written  func(entry string)
 }
 
 type stored struct {
@@ -71,6 +74,10 @@ func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose)
 			return 0, err
 		}
 	}
+	if l.room > 0 && l.used+wlog.EntrySize(len(entry)) > l.room {
+		l.overfull++
+		return 0, wlog.ErrFull
+	}
 	if l.fits != nil && !l.fits(len(entry)) || purpose < l.least {
 		return 0, wlog.ErrFull
 	}
@@ -80,6 +87,7 @@ func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose)
 // store keeps an entry. The caller holds mu.
 func (l *memLog) store(entry []byte) wlog.Index {
 	l.last += wlog.Index(len(entry) + wlog.HeaderSize)
+	l.used += wlog.EntrySize(len(entry))
 	if !l.forget {
 		l.entries = append(l.entries, stored{l.last, bytes.Clone(entry)})
 	}
@@ -93,7 +101,13 @@ func (l *memLog) ReadAt(context.Context, wlog.Index, int, []byte) error { panic(
 
 func (l *memLog) Trim(before wlog.Index) error {
 	l.mu.Lock()
-	l.entries = slices.DeleteFunc(l.entries, func(st stored) bool { return !l.hoard && st.at < before })
+	l.entries = slices.DeleteFunc(l.entries, func(st stored) bool {
+		trimmed := !l.hoard && st.at < before
+		if trimmed {
+			l.used -= wlog.EntrySize(len(st.entry))
+		}
+		return trimmed
+	})
 	l.mu.Unlock()
 	if l.trimmed == nil {
 		return nil
@@ -108,6 +122,23 @@ func (l *memLog) Depth() int { return 1 }
 func (l *memLog) Begin([]byte, wlog.Purpose) (<-chan wlog.Appended, error) { panic("not needed") }
 
 func (l *memLog) HasSpace(int, wlog.Purpose) bool { panic("not needed") }
+
+// Room implements [wlog.Log].
+func (l *memLog) Room() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.room == 0 {
+		return 1 << 40
+	}
+	return max(0, l.room-l.used)
+}
+
+// Least implements [wlog.Log].
+func (l *memLog) Least() wlog.Purpose {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.least
+}
 
 func (l *memLog) Reserve(int, wlog.Purpose) error { panic("not needed") }
 

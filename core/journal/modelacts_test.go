@@ -4,14 +4,38 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-
-	"github.com/curfewmq/curfew/core/wlog"
 )
+
+// mostOfTurn is how many bytes a turn commits at most.
+const mostOfTurn = 1500
+
+// waits does what a queue does that has no space for more: it settles, and moves what it can.
+func (w *owner) waits(rng *rand.Rand) {
+	n := len(w.ids)
+	if n == 0 {
+		return
+	}
+	if rng.IntN(4) == 0 && w.s.o.Space.Moves(mostOfTurn) {
+		from := rng.IntN(n)
+		w.next++
+		w.dead.Store(w.ids[from], w.next)
+		size := int(w.size[w.ids[from]])
+		w.commit(w.write(w.settle(nil, from), w.s.Extent(), w.next, max(0, size-10)))
+		w.ids = append(w.ids, w.next)
+		return
+	}
+	w.commit(w.settle(nil, rng.IntN(n)))
+}
 
 // act does one thing that a queue might do.
 func (w *owner) act(rng *rand.Rand, many int, old uint32) {
 	w.goOn()
 	n := len(w.ids)
+	if !w.s.Grant(mostOfTurn) {
+		w.waits(rng)
+		return
+	}
+	defer w.s.Return(mostOfTurn)
 	switch {
 	case n > 8 && rng.IntN(12) == 0:
 		w.several(rng)
@@ -59,7 +83,7 @@ func (w *owner) goOn() {
 		if _, ok := w.extent[a.from]; !ok {
 			panic("gone")
 		}
-		tn.live = append(tn.live, Delta{w.extent[a.from], -w.size[a.from]})
+		tn.live = append(tn.live, Delta{Extent: w.extent[a.from], Records: -1, Bytes: -w.size[a.from]})
 		if a.remove {
 			fmt.Fprintf(&tn.ops, "-%d;", a.from)
 		}
@@ -134,7 +158,7 @@ func (w *owner) purge(tn *turn, at, n int) {
 		tn.arrivals = append(tn.arrivals, arrival{id, false})
 	}
 	w.ids = slices.Delete(w.ids, at, at+n)
-	w.s.CommitAs(wlog.Settling, []byte(tn.ops.String()), nil, &model{w, tn.ops.String(), tn.arrivals})
+	w.s.Commit([]byte(tn.ops.String()), nil, &model{w, tn.ops.String(), tn.arrivals})
 }
 
 // change changes the record at a place of ids.
@@ -145,14 +169,10 @@ func (w *owner) change(tn *turn, i int) {
 	w.ops[w.ids[i]] = changed(w.ops[w.ids[i]], op)
 }
 
-// moveEach moves several records: in one commit, or, while space is low, each in its own.
+// moveEach moves several records in one commit.
 func (w *owner) moveEach(n int, one func(tn *turn, in uint32)) {
 	tn, in := new(turn), w.s.Extent()
-	for i := range n {
-		if i > 0 && IsVoucher(in) {
-			w.commit(tn)
-			tn, in = new(turn), w.s.Extent()
-		}
+	for range n {
 		one(tn, in)
 	}
 	w.commit(tn)
@@ -160,7 +180,7 @@ func (w *owner) moveEach(n int, one func(tn *turn, in uint32)) {
 
 // mark marks the records below id, as a queue marks what was delivered.
 func (w *owner) mark(tn *turn, id int) {
-	if w.s.o.Operations.Marks != nil && id > w.marked {
+	if w.marks && id > w.marked {
 		w.marked = id
 		fmt.Fprintf(&tn.ops, "^%d;", id)
 	}
@@ -171,5 +191,5 @@ func (w *owner) grow(tn *turn, i int, by int64) {
 	id := w.ids[i]
 	w.grown[id] += by
 	w.size[id] += by
-	tn.live = append(tn.live, Delta{w.extent[id], by})
+	tn.live = append(tn.live, Delta{Extent: w.extent[id], Bytes: by})
 }

@@ -2,11 +2,8 @@ package journal
 
 import (
 	"cmp"
-	"iter"
 	"sync/atomic"
 	"time"
-
-	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // Options are what a log is opened with. The callbacks may be nil. They are called from the writer's goroutine, and must neither
@@ -28,18 +25,18 @@ type Options struct {
 	// Size returns what an entry with so many bytes of operations takes in the log; nil = only those bytes.
 	Size func(ops int) int64
 
-	// Operations serve to write less while the log is full. Without them, operations are written whole, and repeated whole.
-	Operations Operations
-
-	// Purpose is the least purpose of commits, see also CommitAs. With Bringing, which is 0, commits that bring more are refused the space that is
-	// reserved for others.
-	Purpose wlog.Purpose
+	// Space is what the logs on the disk share; nil = there are no others.
+	Space *Space
+	// Unit is a quarter of what the log grows by; 0 = Extent.
+	Unit int64
+	// Moves is about how many bytes of records are sent from one queue to another at a time; 0 = none are.
+	Moves int64
 
 	// Replay has got the first entries of the log. Open takes it over, unless it fails. nil = it replays all of them.
 	Replay *Replay
 
-	// OnFull reports that a commit does not fit the log, and later that it did. In between only commits that overtake it become
-	// durable, and nothing is lost. SetLowSpace, called when the engine warns, usually prevents this.
+	// OnFull reports that a grant, or a commit, waits for space, and later that none does. Nothing is lost. SetLowSpace, called when the
+	// engine warns, usually comes first.
 	OnFull func(full bool)
 	// OnFailed reports that the log has failed, once, and before any completer is called.
 	OnFailed func(err error)
@@ -53,44 +50,15 @@ type Options struct {
 	Reclaim func(upTo uint32)
 }
 
-// Operations tell what the operations in commits do. There are all of the functions, or none.
-type Operations struct {
-	// Without returns operations without some parts, the others in the same order. It may use the memory of ops for that.
-	Without func(ops []byte, parts Parts) []byte
-	// Records returns the records that operations bring, and those that they settle.
-	Records func(ops []byte) (brought iter.Seq[Record], settled iter.Seq[Run])
-	// Marks returns the marks among operations.
-	Marks func(ops []byte) iter.Seq[Mark]
-}
-
-// Record names a record.
-type Record struct{ Queue, Ref uint64 }
-
-// Mark is an operation that says something about records: those of the queue from Ref on, and below Before. It says the same whether it
-// lies before or behind them. One that has the same Record and the same Before, or a higher one, says as much.
-type Mark struct {
-	Record
-	Before uint64
-}
-
-// Parts are kinds of operations in a commit.
-type Parts uint8
-
-// The parts.
-const (
-	// Records are operations that bring records, or copies of them.
-	Records Parts = 1 << iota
-	// Settlements are operations that settle records and do nothing else. The deltas of their commit free all of these records.
-	Settlements
-	// Marks are operations that a [Mark] describes. They come in commits behind those that bring their records, or in the same.
-	Marks
-)
-
 func (o Options) withDefaults() Options {
 	o.Extent = cmp.Or(o.Extent, 16<<20)
 	o.Entry = cmp.Or(o.Entry, 4<<20)
 	o.Pending = cmp.Or(o.Pending, 16<<20)
 	o.Slack = cmp.Or(o.Slack, 16<<20)
+	o.Unit = cmp.Or(o.Unit, o.Extent)
+	if o.Space == nil {
+		o.Space = new(Space)
+	}
 	if o.Waiting == nil {
 		o.Waiting = new(atomic.Int64)
 	}

@@ -1,11 +1,16 @@
 package journal
 
-import "time"
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
 
 // reclaimRound is one request to relocate live records out of the oldest extents. It ends when those extents are dead, or after
 // roundTimeout; if the log is still too large then, another one begins.
 type reclaimRound struct {
 	upTo  uint32 // 0 = none is in progress
+	taken int64  // bytes of the space, for what is to be relocated
 	timer *time.Timer
 }
 
@@ -17,18 +22,22 @@ func (w *Writer) reclaim() (upTo uint32) {
 	if w.o.Reclaim == nil || w.Err() != nil || w.round.upTo >= w.extents.base {
 		return 0
 	}
-	w.round.end()
+	w.round.end(w.o.Space)
 	switch {
-	case w.lowSpace:
-		upTo = w.extents.planLowSpace()
+	case w.isPressed():
+		upTo = w.extents.planLowSpace(w.extents.size)
+	case w.lowSpace || w.full || w.waits.Load():
+		upTo = w.extents.planLowSpace(4 * w.extents.size)
 	case w.tight:
 		upTo = w.extents.plan(w.extents.excessTight(), w.o.Extent)
 	default:
 		upTo = w.extents.plan(w.extents.excess(w.o.Slack), w.o.Extent)
 	}
-	if upTo == 0 {
+	if upTo = w.affordable(upTo); upTo == 0 {
 		return 0
 	}
+	w.round.taken = w.extents.liveUpTo(upTo)
+	w.o.Space.inflight.Add(w.round.taken)
 	w.stats.Reclaims++
 	w.round.upTo = upTo
 	if w.round.timer == nil {
@@ -39,7 +48,39 @@ func (w *Writer) reclaim() (upTo uint32) {
 	return upTo
 }
 
-func (r *reclaimRound) end() {
+// isPressed reports whether dead letters have waited for long, or space has been scarce for long. In the meantime the log may get free at its
+// front: relocated records that leave soon are dead bytes behind all others. The caller holds mu.
+func (w *Writer) isPressed() bool {
+	if !w.movesWait.Load() && !w.scarce.Load() {
+		w.pressed = time.Time{}
+		return false
+	}
+	if w.pressed.IsZero() || w.extents.base != w.pressedAt {
+		w.pressed, w.pressedAt = time.Now(), w.extents.base
+	}
+	return time.Since(w.pressed) >= roundTimeout
+}
+
+// affordable returns up to which extent there is space to relocate. The caller holds mu.
+func (w *Writer) affordable(upTo uint32) uint32 {
+	for ; w.least <= wlog.Moving && upTo >= w.extents.base; upTo-- {
+		left := w.left - w.o.Space.inflight.Load() - w.extents.liveUpTo(upTo) - w.o.Unit
+		if left >= w.left-w.free() || left >= 0 && w.scarce.Load() {
+			return upTo
+		}
+	}
+	return 0
+}
+
+// give gives back what was taken for records, once they are committed.
+func (r *reclaimRound) give(s *Space, bytes int64) {
+	bytes = min(bytes, r.taken)
+	r.taken -= bytes
+	s.inflight.Add(-bytes)
+}
+
+func (r *reclaimRound) end(s *Space) {
+	r.give(s, r.taken)
 	if r.upTo != 0 {
 		r.upTo = 0
 		r.timer.Stop()
@@ -50,6 +91,7 @@ func (w *Writer) roundTimedOut() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.round.upTo = 0
+	w.round.give(w.o.Space, w.round.taken)
 	w.wakeRunner()
 }
 
@@ -66,7 +108,7 @@ func (w *Writer) SetLowSpace(low bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.lowSpace = low
-	w.updateVouchers()
+	w.updateCeilings()
 	w.updateCaughtUp()
 	w.wakeRunner()
 }
@@ -101,5 +143,5 @@ func (w *Writer) throttles(already bool) bool {
 	if already {
 		most /= 2
 	}
-	return w.Err() == nil && (w.lowSpace || w.full || w.pending > most || w.round.upTo != 0 && w.extents.oversize(2*w.o.Slack))
+	return w.Err() == nil && (w.lowSpace || w.full || len(w.waiters) > 0 || w.pending > most || w.round.upTo != 0 && w.extents.oversize(2*w.o.Slack))
 }

@@ -12,6 +12,7 @@ type Replay struct {
 	extents extents
 	size    func(ops int) int64
 	last    wlog.Index
+	largest int64        // bytes of the largest entry
 	standby wlog.Standby // where it goes on; nil = it has begun with Open
 }
 
@@ -24,6 +25,7 @@ func NewReplay(engine wlog.Standby, o Options) *Replay {
 // Entry accounts for the next entry, and returns its extent.
 func (r *Replay) Entry(at wlog.Index, ops []byte) (extent uint32) {
 	r.last = at
+	r.largest = max(r.largest, int64(len(ops)))
 	return r.extents.append(at, r.size(len(ops)))
 }
 

@@ -93,7 +93,7 @@ func TestNothingIsTrimmedBeforeRecovered(t *testing.T) {
 		l := &memLog{}
 		first := open(t, l, Options{})
 		for i := range 10 {
-			first.Commit(fmt.Appendf(nil, "+%d,;", i), []Delta{{first.Extent(), 4}}, nil)
+			first.Commit(fmt.Appendf(nil, "+%d,;", i), []Delta{{Extent: first.Extent(), Bytes: 4}}, nil)
 			synctest.Wait()
 		}
 		var at []string
@@ -116,7 +116,7 @@ func TestNothingIsTrimmedBeforeRecovered(t *testing.T) {
 		if got := len(l.bodies()); got != 11 {
 			t.Errorf("%d entries left, want all 11", got)
 		}
-		s.Recovered([]Delta{{3, 20}, {4, 20}, {5, 20}})
+		s.Recovered([]Delta{{Extent: 3, Bytes: 20}, {Extent: 4, Bytes: 20}, {Extent: 5, Bytes: 20}})
 		synctest.Wait()
 		if got := len(l.bodies()); got != 7 {
 			t.Errorf("%d entries left, want the 7 from the third extent on", got)

@@ -1,11 +1,9 @@
 package journal
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -81,42 +79,51 @@ func (w *Writer) settle(g *commitGroup, began time.Time, a wlog.Appended, size i
 	}
 	g.complete(a.Err)
 	w.carryOut(due)
+	w.letIn()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.queue.give(g)
 }
 
-// append appends the group's entry, if it has one, and returns the size of what it appended. While the log is full, it tries
-// with fewer commits. If one alone does not fit, it tries again and again, and lets others overtake it.
+// append appends the group's entry, if it has one. Without space for it, which somebody else must have used, it tries again and again,
+// with fewer commits.
 func (w *Writer) append(g *commitGroup) (at wlog.Index, size int, err error) {
 	if w.failure != nil {
 		return 0, 0, w.failure
 	}
-	paused := false
 	for len(g.entry) > 0 {
-		entry, purpose := w.wholeEntry(g)
-		at, err = w.log.Append(w.ctx, entry, purpose)
+		at, err = w.log.Append(w.ctx, g.entry, wlog.Settling)
 		if err == nil {
-			w.appendFits(paused)
-			return at, len(entry), nil
+			w.setStuck(false)
+			return at, len(g.entry), nil
 		}
 		full := errors.Is(err, wlog.ErrFull)
 		if full && w.split(g) {
 			continue
 		}
 		if full {
-			err = w.retreat(g)
-			paused = true
-		}
-		if err != nil && !errors.Is(err, wlog.ErrFull) {
-			w.setFull(false)
+			w.setStuck(true)
+			err = w.pauseForSpace()
 		}
 		if err != nil {
+			if !errors.Is(err, wlog.ErrFull) {
+				w.setStuck(false)
+				w.setFull(false)
+			}
 			return 0, 0, fmt.Errorf("journal: append: %w", err)
 		}
 	}
-	w.appendFits(true) // nothing more may come that would clear full, as the group may have overtaken itself
 	return 0, 0, w.lost()
+}
+
+// pauseForSpace waits before the next attempt to append a group. With an error there is to be none.
+func (w *Writer) pauseForSpace() error {
+	select {
+	case <-time.After(spaceRetry):
+		return nil
+	case <-w.closing:
+		return wlog.ErrFull
+	}
 }
 
 // lost returns an error if the log was lost.
@@ -129,20 +136,6 @@ func (w *Writer) lost() error {
 	}
 }
 
-// appendFits records that a group fits the log, or needs no space. Without a pause it does not clear full while the queue holds
-// operations: whether they fit shows soon, and the alarm must not clear in between.
-func (w *Writer) appendFits(paused bool) {
-	if w.full && !(paused && w.hasOperations()) {
-		w.setFull(false)
-	}
-}
-
-func (w *Writer) hasOperations() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.ContainsFunc(w.queue.groups, func(g *commitGroup) bool { return len(g.entry) > 0 })
-}
-
 // split puts half of the group back into the queue. It returns false if the group is one commit.
 func (w *Writer) split(g *commitGroup) bool {
 	w.mu.Lock()
@@ -150,46 +143,26 @@ func (w *Writer) split(g *commitGroup) bool {
 	return w.queue.split(g)
 }
 
-// retreat waits before the next attempt to append a group, and lets others overtake it. With an error there is to be none.
-func (w *Writer) retreat(g *commitGroup) error {
-	const (
-		idle = 100 * time.Millisecond
-		busy = idle / 10 // while commits overtake: more of them are gathered meanwhile
-	)
-	w.setFull(true)
-	some, err := w.overtake(g)
-	if err != nil {
-		return err
-	}
-	interval := idle
-	if some {
-		interval = busy
+// setStuck notes whether the first group does not fit.
+func (w *Writer) setStuck(stuck bool) {
+	if w.stuck == stuck {
+		return // only run changes it
 	}
 	w.mu.Lock()
-	due := w.due()
+	w.stuck = stuck
 	w.mu.Unlock()
-	w.carryOut(due)
-	select {
-	case <-time.After(interval):
-		return nil
-	case <-w.closing:
-	}
-	for some := true; some && err == nil; { // write what still can be
-		some, err = w.overtake(g)
-	}
-	return cmp.Or(err, wlog.ErrFull)
+	w.setFull(w.full)
 }
 
+// setFull reports it when publishers have to wait for space, or something that was committed has to, or none has to any more.
 func (w *Writer) setFull(full bool) {
+	full = full || w.stuck
 	if w.full == full {
 		return // only run changes it
 	}
 	w.mu.Lock()
 	w.full = full
-	w.updateVouchers()
-	if !full {
-		w.gone = nil
-	}
+	w.updateCeilings()
 	w.updateCaughtUp()
 	w.mu.Unlock()
 	if w.o.OnFull != nil {
@@ -213,32 +186,37 @@ func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due 
 	defer w.mu.Unlock()
 	w.pending -= int64(len(g.entry))
 	w.o.Waiting.Add(-int64(len(g.entry)))
+	if err == nil {
+		w.appended(at, size)
+	}
+	w.o.Space.inflight.Add(-int64(len(g.entry)))
 	if err != nil {
 		return due{}
 	}
-	in := w.appended(at, size)
-	w.extents.apply(g.freed, in)
-	if w.overtaken {
-		w.prune(slices.Values(w.queue.groups))
+	for _, d := range g.freed {
+		w.extents.free(d)
 	}
 	return w.due()
 }
 
 // appended accounts for an entry of so many bytes; 0 = none was appended. The caller holds mu.
-func (w *Writer) appended(at wlog.Index, size int) (in uint32) {
+func (w *Writer) appended(at wlog.Index, size int) {
 	if size == 0 {
-		return w.extents.current()
+		return
 	}
 	w.stats.Appends++
 	w.stats.Bytes += uint64(size)
-	in = w.extents.append(at, w.o.Size(size))
+	w.used(w.o.Size(size))
+	w.extents.append(at, w.o.Size(size))
 	w.extent.Store(w.extents.current())
-	return in
 }
 
 // due returns what to do now. The caller holds mu.
 func (w *Writer) due() (d due) {
 	if w.recovered {
+		if w.extents.live == 0 && w.pending == 0 {
+			w.largest = 0
+		}
 		d.before, d.trim = w.extents.trim()
 		d.upTo = w.reclaim()
 	}
@@ -255,8 +233,9 @@ func (w *Writer) fail(err error) {
 	w.mu.Lock()
 	w.failure = err
 	w.err.Store(&err)
-	w.round.end()
+	w.round.end(w.o.Space)
 	w.updateCaughtUp()
+	w.leaveSpace()
 	w.mu.Unlock()
 	switch {
 	case w.o.OnLost != nil && errors.Is(err, wlog.ErrNotOwner):

@@ -106,7 +106,7 @@ func TestPaddingCounts(t *testing.T) {
 		}
 		w := newOwnerOf(t, engine, scaled())
 		for n := range 40 {
-			w.s.Commit(make([]byte, n+1), []Delta{{1, 1}}, nil)
+			w.s.Commit(make([]byte, n+1), []Delta{{Extent: 1, Bytes: 1}}, nil)
 			synctest.Wait()
 		}
 		counted := w.s.Stats().LogBytes

@@ -23,7 +23,7 @@ import (
 var ErrClosed = errors.New("journal: closed")
 
 // Completer learns the result of a commit: one of its methods is called, once. The calls come from the writer's goroutine, one
-// at a time and in the order of the commits, except for commits that overtake others. They must not block, and may call Commit
+// at a time and in the order of the commits. They must not block, and may call Commit
 // but neither Sync nor Close.
 type Completer interface {
 	// Durable reports that the operations survive a crash.
@@ -35,7 +35,7 @@ type Completer interface {
 // Writer commits operations to one log. It is safe for concurrent use. With nothing to append it has no goroutine.
 type Writer struct {
 	log     wlog.Log
-	bounds  bounds
+	most    int // bytes of a commit
 	o       Options
 	ctx     context.Context // of appends; ends when Close waits no longer
 	cancel  context.CancelFunc
@@ -45,14 +45,11 @@ type Writer struct {
 	latency, groupSize, entrySize *telemetry.Histogram // see Stats
 
 	extent   atomic.Uint32                 // extents.current(), for all to read
-	vouchers atomic.Bool                   // Extent returns vouchers; changed under mu
-	voucher  atomic.Uint32                 // the last one, less firstVoucher
 	caughtUp atomic.Pointer[chan struct{}] // what CaughtUp returns; changed under mu
 	err      atomic.Pointer[error]         // why commits are refused; nil = they are taken. Changed under mu
 
-	flights   flights // run's own
-	failure   error   // why nothing is appended any more; run changes it, under mu
-	overtaken bool    // some commits in the queue were written before their turn; run's own
+	flights flights // run's own
+	failure error   // why nothing is appended any more; run changes it, under mu
 
 	mu          sync.Mutex // guards what follows
 	changed     *sync.Cond // signalled when running becomes false, and when relocations changes
@@ -65,11 +62,12 @@ type Writer struct {
 	lowSpace    bool // see SetLowSpace
 	tight       bool // see SetTight
 	full        bool // see OnFull; changed by run only
+	stuck       bool // the first group does not fit; changed by run only
 	pending     int64
-	relocations int        // calls of Relocate that are not durable
-	gone        *recordSet // settled, or relocated, while commits wait that may bring them, and have no vouchers; nil = none do, as far as is known
+	relocations int // calls of Relocate that are not durable
 	round       reclaimRound
-	stats       Stats
+	room
+	stats Stats
 }
 
 // Open opens a shard's log and replays it: fn gets every entry in order, with its extent, and must not keep ops. An error of fn
@@ -82,14 +80,14 @@ type Writer struct {
 // Nothing is trimmed before Recovered was called.
 func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
 	o = o.withDefaults()
-	b := boundsOf(engine)
-	o.Entry = min(o.Entry, b.commit)
+	most := engine.MaxEntry()
+	o.Entry = min(o.Entry, most)
 	r := o.Replay
 	if r == nil {
 		r = NewReplay(nil, o)
 	}
 	w := &Writer{
-		bounds:    b,
+		most:      most,
 		o:         o,
 		closing:   make(chan struct{}),
 		queue:     commitQueue{maxEntry: o.Entry},
@@ -103,9 +101,11 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	if err != nil {
 		return nil, fmt.Errorf("journal: shard %d: %w", shard, err)
 	}
-	w.log, w.flights, w.extents = log, newFlights(log), r.extents
+	w.log, w.flights, w.extents, w.largest = log, newFlights(log), r.extents, r.largest
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.extent.Store(w.extents.current())
+	w.look(true)
+	o.Space.add(w)
 	if o.OnLost != nil {
 		go w.watch()
 	}
@@ -118,6 +118,7 @@ func (w *Writer) Recovered(live []Delta) {
 	defer w.mu.Unlock()
 	for _, d := range live {
 		w.extents.add(d)
+		w.count(d)
 	}
 	w.recovered = true
 	w.wakeRunner()
@@ -125,71 +126,105 @@ func (w *Writer) Recovered(live []Delta) {
 
 // Commit appends ops to the log, in one entry, after everything that was committed before. It does not block, and keeps neither
 // ops nor live. c, which may be nil, learns when they are durable. Empty ops are durable when everything committed before is.
-// Commits of more than MaxCommit bytes are refused, and their live does not count.
+// Commits of more than MaxCommit bytes are refused, and their live does not count. Operations that bring records have a grant.
 //
-// live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before, or, with a
-// voucher, when they are written. Records that are no longer needed are subtracted when ops are durable: so the record of an
-// expired message is kept until the operation that dead-letters it is written. They are settled by ops, or by operations that were
-// durable before Commit was called: this commit may overtake those that are not.
-//
-// A commit that frees space on balance may overtake others that wait for space. What it does to their records is written again
-// with them. A record that is settled while its commit waits is not written: see Options.Without.
+// live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before. Records that are
+// no longer needed are subtracted when ops are durable: so the record of an expired message is kept until the operation that dead-letters
+// it is written.
 func (w *Writer) Commit(ops []byte, live []Delta, c Completer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.commit(ops, live, commit{completer: c, purpose: w.o.Purpose, inOrder: w.o.Purpose == wlog.Moving})
+	w.commit(ops, live, c)
 }
 
-// CommitAs is Commit of operations with a purpose of at least p, for those that must not wait for space as others do. Those with
-// [wlog.Moving], which are definitions, are written in their order: a later one may undo what an earlier one does, and who waits for one
-// counts how many were written.
-func (w *Writer) CommitAs(p wlog.Purpose, ops []byte, live []Delta, c Completer) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	p = max(p, w.o.Purpose)
-	w.commit(ops, live, commit{completer: c, purpose: p, inOrder: p == wlog.Moving})
-}
+// MaxCommit returns how many bytes of operations a commit may have.
+func (w *Writer) MaxCommit() int { return w.most }
 
-// commit adds a commit to the queue. The caller holds mu.
-func (w *Writer) commit(ops []byte, live []Delta, c commit) {
+// commit adds a commit to the queue, unless it refuses it. The caller holds mu.
+func (w *Writer) commit(ops []byte, live []Delta, c Completer) (refused bool) {
 	err := w.Err()
-	if err == nil && len(ops) > w.bounds.commit {
+	if err == nil && len(ops) > w.most {
 		err = wlog.ErrTooLarge
 	}
 	if err != nil {
-		if c.completer != nil {
-			w.queue.last(0).refuse(c.completer, err)
+		if c != nil {
+			w.queue.last(0).refuse(c, err)
 			w.start()
 		}
-		return
+		return true
 	}
-	w.extents.commit++
 	for _, d := range live {
 		if d.Bytes > 0 {
 			w.extents.add(d)
 		}
+		w.count(d)
 	}
-	if c.relocation {
-		w.extents.copied(live)
-	}
-	w.queue.last(len(ops)).add(ops, live, c, &w.extents)
+	w.queue.last(len(ops)).add(ops, live, c)
 	w.pending += int64(len(ops))
 	w.o.Waiting.Add(int64(len(ops)))
+	w.o.Space.inflight.Add(int64(len(ops)))
 	w.stats.Commits++
 	w.updateCaughtUp()
 	w.start()
+	return false
 }
 
-// TryCommit commits operations that may be lost, and change nothing of what is live. It drops them and returns false while the
-// log is full and much waits for it: they would only take up memory.
+// count counts live records.
+func (w *Writer) count(d Delta) {
+	if d.Records != 0 {
+		w.records += int64(d.Records)
+		w.o.Space.records.Add(int64(d.Records))
+	}
+}
+
+// TryCommit commits operations that may be lost, and change nothing of what is live. It drops them and returns false while space is
+// scarce, or nothing can be written and much waits: they would only take up memory.
 func (w *Writer) TryCommit(ops []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.full && w.pending+int64(len(ops)) > w.o.Pending {
+	if w.stuck && w.pending+int64(len(ops)) > w.o.Pending || w.scarce.Load() {
 		return false
 	}
-	w.commit(ops, nil, commit{purpose: w.o.Purpose})
+	w.commit(ops, nil, nil)
 	return true
+}
+
+// relocation is the completer of a commit that Relocate made.
+type relocation Writer
+
+var _ Completer = (*relocation)(nil)
+
+// Durable implements [Completer].
+func (r *relocation) Durable() { (*Writer)(r).relocated() }
+
+// Failed implements [Completer].
+func (r *relocation) Failed(error) { (*Writer)(r).relocated() }
+
+func (w *Writer) relocated() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.relocations--
+	w.changed.Broadcast()
+}
+
+// Relocate commits copies of live records. live accounts for them in their old and new places.
+func (w *Writer) Relocate(ops []byte, live []Delta) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.relocations++
+	if !w.commit(ops, live, (*relocation)(w)) {
+		w.round.give(w.o.Space, int64(len(ops)))
+	}
+}
+
+// WaitRelocated waits until all calls of Relocate are durable. It returns an error if commits are refused.
+func (w *Writer) WaitRelocated() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for w.relocations > 0 {
+		w.changed.Wait()
+	}
+	return w.Err()
 }
 
 // start starts run, unless it is running. The caller holds mu.
@@ -204,30 +239,8 @@ func (w *Writer) start() {
 }
 
 // Extent returns the number of the extent that operations committed from now on are accounted to; they may lie in a later one.
-// While space is low, it returns the number of a voucher, another one with each call: it stands for the extent of one commit,
-// whichever that will be, see Home. Extents are numbered from 1, anew in every process.
-func (w *Writer) Extent() uint32 {
-	if w.vouchers.Load() {
-		return firstVoucher | w.voucher.Add(1)
-	}
-	return w.extent.Load()
-}
-
-// Current is Extent without vouchers, for what has no use for them: it counts at once, and keeps its extent while it waits for space.
-func (w *Writer) Current() uint32 { return w.extent.Load() }
-
-// Home returns the extent that a number stands for, which Extent returned; 0 = what was committed with it is not written.
-func (w *Writer) Home(number uint32) uint32 {
-	if !IsVoucher(number) {
-		return number
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.extents.home(number)
-}
-
-// updateVouchers has Extent return vouchers while commits may have to wait for space. The caller holds mu.
-func (w *Writer) updateVouchers() { w.vouchers.Store(w.lowSpace || w.full) }
+// Extents are numbered from 1, anew in every process.
+func (w *Writer) Extent() uint32 { return w.extent.Load() }
 
 // CaughtUp returns nil, or, while the log does not keep up, a channel that is closed when it does. Publishers wait on it before
 // they commit more. Settlements do not wait, because they free space.
@@ -288,8 +301,9 @@ func (w *Writer) shut() bool {
 	if w.Err() == nil {
 		w.err.Store(&ErrClosed)
 	}
-	w.round.end()
+	w.round.end(w.o.Space)
 	w.updateCaughtUp()
+	w.leaveSpace()
 	return true
 }
 

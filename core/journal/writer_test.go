@@ -102,10 +102,10 @@ func TestOperationsAreCopied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &memLog{gate: make(chan struct{}, 2)}
 		s := open(t, l, Options{})
-		ops, live := []byte("one"), []Delta{{1, 3}}
+		ops, live := []byte("one"), []Delta{{Extent: 1, Bytes: 3}}
 		s.Commit(ops, live, nil)
 		copy(ops, "two")
-		live[0] = Delta{9, 9}
+		live[0] = Delta{Extent: 9, Bytes: 9}
 		l.gate <- struct{}{}
 		synctest.Wait()
 		if got := l.bodies(); !slices.Equal(got, []string{"one"}) {
@@ -434,8 +434,8 @@ func TestCloseDoesNotWaitForEver(t *testing.T) {
 func TestACommitThatFitsNoEntryIsRefusedAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, h := open(t, &memLog{}, Options{}), &history{}
-		s.bounds.commit = 100
-		s.Commit(make([]byte, 101), []Delta{{1, 101}}, h.as("huge"))
+		s.most = 100
+		s.Commit(make([]byte, 101), []Delta{{Extent: 1, Bytes: 101}}, h.as("huge"))
 		post(s, h, "small")
 		synctest.Wait()
 		got := h.outcomes()
@@ -511,8 +511,8 @@ func TestConcurrentCommits(t *testing.T) {
 				}
 				ops := fmt.Sprintf("%d/%d ", i, n)
 				e := s.Extent()
-				s.Commit([]byte(ops), []Delta{{e, int64(len(ops))}}, histories[i].as(ops))
-				s.Commit(nil, []Delta{{e, -int64(len(ops))}}, nil)
+				s.Commit([]byte(ops), []Delta{{Extent: e, Bytes: int64(len(ops))}}, histories[i].as(ops))
+				s.Commit(nil, []Delta{{Extent: e, Bytes: -int64(len(ops))}}, nil)
 			}
 		})
 	}

@@ -106,7 +106,14 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 		ds[i].Seq, ds[i].Admitted = uint64(i+1), q.discards.messages[ms[i].ref].admitted
 		ds[i].have = q.have(ms[i].ref, ms[i].verdict.Target)
 	}
-	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f})
+	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f, from: q})
+	if q.buf.unsent {
+		q.buf.unsent = false
+		for i := range ms {
+			q.discards.retryLater(now, ms[i].ref)
+		}
+		return
+	}
 	var arrived, filtered []int
 	for i := range ds {
 		if ds[i].Outcome == telemetry.Filtered {

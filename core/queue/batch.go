@@ -2,7 +2,6 @@ package queue
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/curfewmq/curfew/core/block"
@@ -100,13 +99,20 @@ type Tracking struct {
 	Publisher Publisher        // gets the confirms; nil means none are awaited
 	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
 
+	from   *Queue      // that sends the dead letters, until Expect
 	leaves *Queue      // that sends dead letters at most once, until it is known what becomes of them; nil otherwise
 	report *lateReport // of such dead letters; nil means that none waits for an answer
 }
 
 // Expect says what became of dead letters on their way, and how many batches have them. It
-// must be called before any of these is published.
-func (t *Tracking) Expect(batches int, ds []DeadLetter) {
+// must be called before any of these is published. If it reports false, there is no space for
+// them: none may be published, and their queue keeps them.
+func (t *Tracking) Expect(batches int, ds []DeadLetter) bool {
+	if from := t.from; from != nil && !from.mailbox.broker.underway.fits(ds) {
+		from.buf.unsent = true
+		return false
+	}
+	t.from = nil
 	if c, ok := t.Publisher.(*deadLetterConfirms); ok {
 		c.expect(ds)
 	}
@@ -115,6 +121,7 @@ func (t *Tracking) Expect(batches int, ds []DeadLetter) {
 		t.leaves.buf.removals.later, t.leaves = t.report, nil
 	}
 	t.Removal.expect(batches, ds)
+	return true
 }
 
 // once reports whether the batch is dead letters that are sent at most once: a queue that
@@ -142,10 +149,6 @@ type Batch struct {
 	to       *Mailbox // that dead letters were published to
 	traffic  *traffic // that counts it; nil = none does
 	underway int64    // bytes of it
-
-	divided bool                  // it has several commits
-	parts   atomic.Int32          // of these that are not done, less the last
-	failed  atomic.Pointer[error] // why one of them failed
 }
 
 var batches = sync.Pool{New: func() any { return new(Batch) }}
@@ -163,6 +166,9 @@ func (b *Batch) Hold(k *block.Block) {
 	b.blocks = append(b.blocks, k)
 }
 
+// Discard releases a batch that is not published.
+func (b *Batch) Discard() { b.release() }
+
 // release returns the batch to the pool and releases its blocks.
 func (b *Batch) release() {
 	for i, k := range b.blocks {
@@ -176,39 +182,11 @@ func (b *Batch) release() {
 	}
 	b.Messages, b.blocks, b.Tracking, b.to = b.Messages[:0], b.blocks[:0], Tracking{}, nil
 	b.traffic, b.underway = nil, 0
-	if b.divided {
-		b.divided = false
-		b.parts.Store(0)
-		b.failed.Store(nil)
-	}
 	batches.Put(b)
 }
 
-// part returns the completer of a commit that has messages of the batch, and is not the
-// last one that has: another, which settles, may be durable before it.
-func (b *Batch) part() journal.Completer {
-	if !b.divided { // written only while no commit of the batch is on its way: complete reads it
-		b.divided = true
-	}
-	b.parts.Add(1)
-	return (*batchCommit)(b)
-}
-
-// complete passes the batch's outcome to its tracking, and releases it. It is called for
-// each commit of the batch, of which the last to be done counts.
+// complete passes the batch's outcome to its tracking, and releases it.
 func (b *Batch) complete(err error) {
-	if b.divided {
-		if err != nil {
-			why := err // err must not escape
-			b.failed.Store(&why)
-		}
-		if b.parts.Add(-1) >= 0 {
-			return
-		}
-		if why := b.failed.Load(); why != nil {
-			err = *why
-		}
-	}
 	switch {
 	case b.Publisher == nil:
 	case err == nil:

@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/journal"
 )
 
 // Broker is what the queues of one broker share, and those of another one in the process
@@ -17,6 +19,7 @@ type Broker struct {
 	spill    *spillFile // nil: bodies stay in memory
 	underway traffic
 
+	onMoves           sync.Once     // sets that of the space
 	journals          atomic.Int64  // see JournalBytes
 	waitingPublishers atomic.Int64  // see WaitingPublishers
 	mailboxes         atomic.Uint64 // that were created
@@ -25,6 +28,16 @@ type Broker struct {
 // JournalBytes counts the bytes of operations that the journals of these queues have got
 // and that are not durable: it is for [journal.Options].
 func (b *Broker) JournalBytes() *atomic.Int64 { return &b.journals }
+
+// Space is what the journals of these queues, which are on one disk, share of it: it is for
+// [journal.Options], as MovedBytes.
+func (b *Broker) Space() *journal.Space {
+	b.onMoves.Do(func() { b.underway.space.OnMoves = b.underway.next })
+	return &b.underway.space
+}
+
+// MovedBytes is about how much is dead-lettered at a time.
+const MovedBytes = departBytes
 
 // UnderwayBytes returns the memory of messages that are in no queue: dead letters under
 // way, and what waits to be written to a journal.

@@ -75,6 +75,14 @@ func (r *DeferredRemoval) endUnsent() {
 	}
 }
 
+// withdraw ends a removal, which may be nil, whose messages stay because they were not sent.
+func (r *DeferredRemoval) withdraw() {
+	if r != nil {
+		r.sent = true
+		r.tracker.end(nil)
+	}
+}
+
 // joins reports whether the batch at hand is the last one and goes to the journal j:
 // then the removal is committed with it.
 func (r *DeferredRemoval) joins(j Journal) bool {

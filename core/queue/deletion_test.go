@@ -43,8 +43,7 @@ func deleteWhileItSends(t *testing.T, n int, leave parting, crashes bool) {
 		t.Errorf("before the crash: %+v", st)
 	}
 	if !crashes {
-		e.keep(wlog.Bringing)
-		w.SetLowSpace(false)
+		e.left.Store(1000)
 		if err := w.Sync(); err != nil {
 			t.Fatal(err)
 		}
@@ -203,7 +202,7 @@ func TestADeletedQueueTellsOnceThatAllAreGone(t *testing.T) {
 		}
 		q.commit(nil)
 		j.err = errors.New("input/output error")
-		q.mailbox.handle(second, &task{kind: taskPurged})
+		q.mailbox.handle(second, &task{kind: taskTick})
 		if all != 1 {
 			t.Errorf("told %d times", all)
 		}

@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/curfewmq/curfew/sdk/hook"
+import (
+	"time"
+
+	"github.com/curfewmq/curfew/sdk/hook"
+)
 
 // departure is a dead letter that waits for capacity, see traffic, or for the commit of
 // the transaction that removed it. It is in its queue until then, out of reach of
@@ -10,6 +14,10 @@ type departure struct {
 	reason hook.Reason
 	target *hook.Target
 }
+
+// spaceRetry is when dead letters for which there was no space, because they go to several
+// queues, are sent again.
+const spaceRetry = 100 * time.Millisecond
 
 // departBytes is about how much leaves at a time.
 const departBytes = 256 << 10
@@ -52,7 +60,7 @@ func (q *Queue) deferDeparture(m *leaving) {
 
 // depart publishes waiting dead letters while there is capacity.
 func (q *Queue) depart(now hook.Instant) {
-	for len(q.departing) > 0 && q.mailbox.broker.underway.admit(q.mailbox) {
+	for len(q.departing) > 0 && now >= q.departAt && q.mailbox.broker.underway.admit(q.mailbox) {
 		q.mailbox.broker.underway.during(func() { q.departSome(now) })
 	}
 }
@@ -62,10 +70,13 @@ func (q *Queue) depart(now hook.Instant) {
 const farewellBytes = 64 << 20
 
 // departNow publishes waiting dead letters of a queue that is about to be deleted: with
-// capacity they would have left long ago. Beyond farewellBytes they go with the queue.
+// capacity they would have left long ago. Beyond farewellBytes they go with the queue, and
+// so do those for which a full disk has no space.
 func (q *Queue) departNow(now hook.Instant) {
-	for bytes := 0; len(q.departing) > 0 && bytes < farewellBytes; {
-		bytes += q.departSome(now)
+	for bytes := 0; len(q.departing) > 0 && bytes < farewellBytes && q.mailbox.broker.underway.space.Moves(departBytes); {
+		if bytes += q.departSome(now); q.departAt > now {
+			return
+		}
 	}
 }
 

@@ -2,10 +2,10 @@ package queue
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 
 	"github.com/curfewmq/curfew/core/journal"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -15,20 +15,30 @@ type Journal interface {
 	// Commit appends operations, all of them or none, and changes how many bytes are
 	// live: more count at once, fewer when the operations are durable. c, unless it is
 	// nil, is called when they are, or at once if there are none and all before are.
+	// A [Granter] has granted the space for those that bring messages.
 	Commit(ops []byte, live []journal.Delta, c journal.Completer)
-	// CommitAs is Commit of operations with a purpose of at least p, for those that must
-	// not wait for space as others do.
-	CommitAs(p wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer)
 	// TryCommit is Commit of operations that may be missing after a restart. It reports
 	// whether they were taken.
 	TryCommit(ops []byte) bool
 	// Relocate is Commit of copies of operations, which replace the originals.
 	Relocate(ops []byte, live []journal.Delta)
 	// Extent is the extent that operations committed from now on lie in, or an earlier
-	// one, or stands for that of one commit: see [journal.Writer.Extent]. It is never 0.
+	// one. It is never 0.
 	Extent() uint32
 	// Err returns why nothing can be committed any more, nil as long as it can.
 	Err() error
+}
+
+// Granter is a journal whose space ends: see [journal.Writer].
+type Granter interface {
+	// Grant reports whether there is space for operations of so many bytes. Return gives
+	// it back once they are committed.
+	Grant(bytes int64) bool
+	Return(bytes int64)
+	// Await calls fn once there is, with the grant.
+	Await(bytes int64, fn func())
+	// Low reports whether it may be long until then.
+	Low() bool
 }
 
 // Storage is where a durable queue keeps its persistent messages.
@@ -36,18 +46,15 @@ type Storage struct {
 	Journal Journal
 	ID      uint64 // never given to another queue
 	Shard   uint32 // the journal's, for messages to people
-
-	// Home returns the extent that a number stands for, which the journal's Extent returned; 0 means that what was committed with it
-	// is not written. nil means that numbers are extents.
-	Home func(number uint32) uint32
 }
 
-// isIn reports whether what was committed with a number is written, in an extent up to the given one.
-func (s *Storage) isIn(number, upTo uint32) bool {
-	if s.Home != nil {
-		number = s.Home(number)
+// granter returns the journal if its space ends, else nil.
+func (s *Storage) granter() Granter {
+	if s == nil {
+		return nil
 	}
-	return number != 0 && number <= upTo
+	g, _ := s.Journal.(Granter)
+	return g
 }
 
 // opBuffer collects what a turn has to commit.
@@ -57,7 +64,6 @@ type opBuffer struct {
 	settled   []Ref
 	deltas    []journal.Delta
 	extent    uint32 // of the enqueues in buf; 0 = there are none
-	together  uint32 // the extent of all enqueues of the task, 0 = the journal's
 	enqueued  int    // messages of the batch at hand that are in buf, or were committed
 	arriving  *Batch // the batch at hand, if somebody awaits it and it is not confirmed
 	entered   int    // messages of it that have entered, or were kept out
@@ -65,7 +71,6 @@ type opBuffer struct {
 	once      bool   // the messages that enter are dead letters that were sent at most once
 	confirmed bool   // the batch at hand is, before its turn ends
 	relies    bool   // the batch at hand has a persistent message that was dropped, because the queue has an equal one
-	returned  int    // bytes of buf that say how often messages came back, and until when they are held therefore
 	others    bool   // deltas has messages of other queues that leave
 }
 
@@ -75,21 +80,25 @@ type span struct{ at, size int }
 // extentIn returns the extent of the commit's enqueues.
 func (n *opBuffer) extentIn(j Journal) uint32 {
 	if n.extent == 0 {
-		n.extent = n.together
-	}
-	if n.extent == 0 {
 		n.extent = j.Extent()
 	}
 	return n.extent
 }
 
+// account accounts for a message that enters an extent, or with negative bytes leaves it; without bytes for none.
 func (n *opBuffer) account(extent uint32, bytes int64) {
-	// What is brought and what is freed is not set off: the former counts before the latter.
+	n.accountAs(extent, cmp.Compare(bytes, 0), bytes)
+}
+
+// accountAs is account for so many messages more.
+func (n *opBuffer) accountAs(extent uint32, messages int, bytes int64) {
+	// Additions and removals are kept apart, because additions take effect before removals do.
 	if k := len(n.deltas); k > 0 && n.deltas[k-1].Extent == extent && n.deltas[k-1].Bytes < 0 == (bytes < 0) {
 		n.deltas[k-1].Bytes += bytes
+		n.deltas[k-1].Records += int32(messages)
 		return
 	}
-	n.deltas = append(n.deltas, journal.Delta{Extent: extent, Bytes: bytes})
+	n.deltas = append(n.deltas, journal.Delta{Extent: extent, Records: int32(messages), Bytes: bytes})
 }
 
 // isJournalled reports whether a message is in the journal. Of a durable exchange, all
@@ -146,18 +155,8 @@ func (q *Queue) journalSettled(h handle) {
 func (q *Queue) journalReturned(h handle) {
 	if s := h.slot(); q.isJournalled(s) {
 		n := &q.buf.ops
-		before := len(n.buf)
 		n.buf = appendReturned(n.buf, q.cfg.Storage.ID, h.ref, s.returns())
-		n.returned += len(n.buf) - before
 	}
-}
-
-// journalComeback journals until when a message is held that came back, and how often it came back without a failure.
-func (q *Queue) journalComeback(h handle) {
-	n := &q.buf.ops
-	before := len(n.buf)
-	q.journalHeld(h)
-	n.returned += len(n.buf) - before
 }
 
 func (q *Queue) journalDeadLettering(h handle, reason hook.Reason) {
@@ -228,15 +227,14 @@ func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
 	changed = q.store.setStrategyData(s, data)
 	if grown := weight(s) - before; grown != 0 && q.isJournalled(s) {
 		extent, _ := h.chunk.extentOf(h.index, 0)
-		q.buf.ops.account(extent, grown)
+		q.buf.ops.accountAs(extent, 0, grown)
 	}
 	return changed
 }
 
 // commit commits the operations of the turn so far. c, unless it is nil, is called when
 // they are durable, and those committed before. Messages that enter from another queue
-// leave that one in the same commit; and who awaits a batch hears of it when all commits
-// are durable that have messages of it, as one that settles may overtake others.
+// leave that one in the same commit.
 func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
 	if n.arriving != nil && n.entered == len(n.arriving.Messages) {
@@ -248,11 +246,8 @@ func (q *Queue) commit(c journal.Completer) {
 		return
 	}
 	n.removeArrived(q.cfg.Storage.Journal)
-	if n.arriving != nil && n.extent != 0 {
-		c = n.arriving.part()
-	}
-	if c == nil && len(n.settled)+len(n.deltas) == 0 && len(n.buf) == n.returned {
-		q.commitReturned()
+	if c == nil && len(n.settled)+len(n.deltas) == 0 {
+		q.commitChanges()
 		return
 	}
 	q.compose()
@@ -260,12 +255,12 @@ func (q *Queue) commit(c journal.Completer) {
 	n.reset()
 }
 
-// commitReturned is commit of a turn that requeued messages and did nothing else. On a
-// full disk, consumers that requeue forever would fill the memory with such operations,
-// so the journal may refuse them. Then a delivery count may be too low after a restart,
-// and the message is not held any more, unless it is requeued once more; deliveries are
-// journalled with the next commit.
-func (q *Queue) commitReturned() {
+// commitChanges is commit of a turn that neither brought nor removed messages: it requeued
+// or held some, or changed deadlines. On a full disk, consumers that requeue forever would
+// use the space that removals need, so the journal may refuse them. Then a restart finds
+// the messages as they were, unless they are changed once more; deliveries are journalled
+// with the next commit.
+func (q *Queue) commitChanges() {
 	n := &q.buf.ops
 	q.compose()
 	if !q.cfg.Storage.Journal.TryCommit(n.buf) {
@@ -309,13 +304,11 @@ func (n *opBuffer) reset() {
 		n.buf = nil
 	}
 	n.buf, n.settled, n.deltas = n.buf[:0], n.settled[:0], n.deltas[:0]
-	n.alike, n.extent, n.returned, n.others = span{}, 0, 0, false
+	n.alike, n.extent, n.others = span{}, 0, false
 }
 
 // confirm confirms a batch: at once, or when its operations are durable, and those
-// committed before if they have the messages that duplicates were dropped for. Then
-// neither the confirm nor the removal of a message from its old queue may overtake
-// them.
+// committed before, which may have the messages that duplicates were dropped for.
 func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
 	relies := n.relies && q.cfg.Storage != nil
@@ -326,16 +319,13 @@ func (q *Queue) confirm(b *Batch) {
 	}
 	if r := b.Removal; waits && !relies && r != nil {
 		r.appendAlone(n, b.Messages, q.cfg.Storage.Journal)
-		if !b.divided && r.joins(q.cfg.Storage.Journal) {
+		if r.joins(q.cfg.Storage.Journal) {
 			r.appendTo(n)
 		}
 	}
 	n.confirmed = true
 	awaited := b.Publisher != nil || b.Removal != nil || b.underway > 0
 	switch {
-	case relies && awaited:
-		q.commit(nil)
-		q.cfg.Storage.Journal.Commit(nil, nil, (*batchCommit)(b)) // an empty commit overtakes nothing
 	case waits && awaited:
 		q.commit((*batchCommit)(b))
 	default:

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/journal"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -36,10 +35,6 @@ func (j *memoryJournal) Commit(ops []byte, live []journal.Delta, c journal.Compl
 	if c != nil {
 		c.Durable()
 	}
-}
-
-func (j *memoryJournal) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	j.Commit(ops, live, c)
 }
 
 func (j *memoryJournal) Relocate(ops []byte, live []journal.Delta) { j.Commit(ops, live, nil) }

@@ -60,13 +60,6 @@ func (q *Queue) reportLater(batches int, ds []DeadLetter) *lateReport {
 // reports reports whether a dead letter is in the report, which may be nil.
 func (p *lateReport) reports(d *DeadLetter) bool { return p != nil && p.index[d.Seq-1] >= 0 }
 
-// awaitMore lets the report wait for more batches.
-func (p *lateReport) awaitMore(n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.pending += n
-}
-
 // arrived notes what became of a batch. The last one has all of it reported.
 func (p *lateReport) arrived(b *Batch) {
 	if p.note(b) {

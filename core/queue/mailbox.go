@@ -52,7 +52,6 @@ const (
 	taskAdmitted
 	taskMoved
 	taskArrived
-	taskPurged
 )
 
 // task is one unit of work in a mailbox. Which fields are set depends on its kind.
@@ -60,6 +59,7 @@ type task struct {
 	kind     taskKind
 	settle   SettleKind
 	batch    *Batch
+	granted  int64 // bytes of the journal's space, for the batch
 	settled  []PendingAck
 	consumer *Consumer
 	call     *call
@@ -114,13 +114,17 @@ func (m *Mailbox) Now() hook.Instant { return m.clock() }
 func (m *Mailbox) Config() *Config { return m.config.Load() }
 
 // Publish hands the queue a batch, which belongs to the queue from then on. It blocks
-// while the mailbox is full, so it must not be called on another queue's turn.
+// while the mailbox is full, so it must not be called on another queue's turn. While the
+// queue's journal has no space for the batch, the batch waits there, behind others.
 //
 // The channel is not nil while consumers have plenty to do; it is closed when they have
 // caught up. A publisher that waits for that, within reason, keeps the queue short and
 // its messages in warm memory, and consumers get them at the same rate.
 func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	t := task{kind: taskPublish, batch: b}
+	if !m.grant(&t) {
+		return nil
+	}
 	if m.enqueue(t, true) {
 		m.run(t)
 	}
@@ -130,8 +134,48 @@ func (m *Mailbox) Publish(b *Batch) (caughtUp <-chan struct{}) {
 	return nil
 }
 
+// grant takes the space for a batch. If it reports false, the batch gets in later.
+func (m *Mailbox) grant(t *task) bool {
+	s := m.Config().Storage
+	g := s.granter()
+	if g == nil {
+		return true
+	}
+	if t.granted = t.batch.journalled(m.Config().Schedule != nil); g.Grant(t.granted) {
+		return true
+	}
+	later := *t
+	g.Await(t.granted, func() { m.postAsync(later) })
+	return false
+}
+
+// journalled returns how many bytes the batch's messages take in the queue's journal, at
+// most. With all, it has transient messages, too.
+func (b *Batch) journalled(all bool) (n int64) {
+	for i := range b.Messages {
+		if m := &b.Messages[i]; all || m.Flags&Persistent != 0 {
+			n += int64(m.journalled())
+		}
+	}
+	return n
+}
+
+// journalled returns how many bytes a message takes in a journal, at most.
+func (m *Message) journalled() int {
+	const most = 128 // bytes of other operations
+	return enqueueHeader + recordSize(m, slotFlagsOf(m, &hook.Verdict{})) + most
+}
+
+// PublishGranted is PublishAsync for what is no dead letter: it waits for space as Publish
+// does.
+func (m *Mailbox) PublishGranted(b *Batch) {
+	if t := (task{kind: taskPublish, batch: b}); m.grant(&t) {
+		m.postAsync(t)
+	}
+}
+
 // PublishAsync is Publish for dead letters, on another queue's turn: it does not block,
-// and never runs the queue on the caller's stack.
+// and never runs the queue on the caller's stack. The traffic has their space.
 func (m *Mailbox) PublishAsync(b *Batch) {
 	b.to = m
 	m.broker.underway.add(b)
@@ -280,9 +324,11 @@ func (m *Mailbox) handle(now hook.Instant, t *task) {
 	}
 	m.contain(func() {
 		q.commit(nil)
-		q.buf.ops.together = 0
 		q.countScheduled()
 	})
+	if t.granted > 0 {
+		q.cfg.Storage.granter().Return(t.granted)
+	}
 	m.updateThrottle(t.kind == taskPublish)
 }
 
@@ -311,16 +357,10 @@ func (m *Mailbox) breakOff(now hook.Instant, t *task, err error) {
 // take is handle without what follows every task.
 func (m *Mailbox) take(now hook.Instant, t *task) {
 	q := &m.queue
-	if t.kind == taskPublish && q.comesApart(t.batch) {
-		m.publishApart(now, t.batch)
-		return
-	}
 	q.checkJournal()
 	switch t.kind {
 	case taskTick:
 		m.armed = 0
-		q.freeGarbage()
-	case taskPurged:
 		q.freeGarbage()
 	}
 	switch {

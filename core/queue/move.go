@@ -68,8 +68,20 @@ func (q *Queue) sendPart(now hook.Instant, p *movedPart) {
 	r.parts = append(r.parts, p)
 	r.sent += len(p.refs)
 	q.commit(nil) // the messages may have entered in this turn: their enqueues come first
-	q.host.DeadLetter(q.cfg, now, b.dead, Tracking{Removal: &p.removal})
-	b.clear()
+	q.host.DeadLetter(q.cfg, now, b.dead, Tracking{Removal: &p.removal, from: q})
+	if b.clear(); q.buf.unsent {
+		q.buf.unsent = false
+		p.refuseAll()
+	}
+}
+
+// refuseAll has all messages stay, because there was no space where they go.
+func (p *movedPart) refuseAll() {
+	p.removal.sent = true
+	for i := range p.stays {
+		p.stays[i].Store(uint32(FailRefused))
+	}
+	p.arrived(false)
 }
 
 // expect is called before the batches are published, when it is known what became of

@@ -3,9 +3,7 @@ package queue
 import (
 	"encoding/binary"
 	"errors"
-	"iter"
 
-	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -160,128 +158,6 @@ func (r *reader) uvarint() int {
 	}
 	r.b = r.b[n:]
 	return int(v)
-}
-
-// Without returns operations without some parts, see [journal.Operations]. Removals as runs are not among the settlements: they are
-// accounted for in other commits. Definitions, which begin with 0 and come last, stay.
-func Without(ops []byte, parts journal.Parts) []byte {
-	in, kept := reader{b: ops}, ops[:0]
-	for op, kind := in.next(); op != nil; op, kind = in.next() {
-		if partsOf(kind)&parts == 0 {
-			kept = append(kept, op...)
-		}
-	}
-	return append(kept, in.b...)
-}
-
-// Records returns the records that operations bring, and those that they settle.
-func Records(ops []byte) (brought iter.Seq[journal.Record], settled iter.Seq[journal.Run]) {
-	brought = func(yield func(journal.Record) bool) {
-		in := reader{b: ops}
-		for op, kind := in.next(); op != nil; op, kind = in.next() {
-			if partsOf(kind) == journal.Records && !yield(journalRecord(op, op[opHeader:])) {
-				return
-			}
-		}
-	}
-	settled = func(yield func(journal.Run) bool) {
-		in := reader{b: ops}
-		for op, kind := in.next(); op != nil; op, kind = in.next() {
-			switch kind {
-			case opSettled:
-				for refs := op[opHeader+4:]; len(refs) > 0; refs = refs[8:] {
-					if !yield(journal.Run{Record: journalRecord(op, refs), Count: 1}) {
-						return
-					}
-				}
-			case opPurged:
-				for runs := op[opHeader+4:]; len(runs) > 0; runs = runs[runSize:] {
-					if !yield(journal.Run{Record: journalRecord(op, runs), Count: binary.LittleEndian.Uint32(runs[8:]), Later: true}) {
-						return
-					}
-				}
-			}
-		}
-	}
-	return brought, settled
-}
-
-// Marks returns the marks among operations: those that say how far messages were delivered.
-func Marks(ops []byte) iter.Seq[journal.Mark] {
-	return func(yield func(journal.Mark) bool) {
-		in := reader{b: ops}
-		for op, kind := in.next(); op != nil; op, kind = in.next() {
-			if kind != opDelivered {
-				continue
-			}
-			level, seq := int(op[opHeader]), binary.LittleEndian.Uint64(op[opHeader+1:])
-			first := journal.Record{Queue: binary.LittleEndian.Uint64(op[1:]), Ref: uint64(ref(level, 0))}
-			if !yield(journal.Mark{Record: first, Before: uint64(ref(level, seq))}) {
-				return
-			}
-		}
-	}
-}
-
-// journalRecord returns the record that a reference in an operation is to.
-func journalRecord(op, ref []byte) journal.Record {
-	return journal.Record{Queue: binary.LittleEndian.Uint64(op[1:]), Ref: binary.LittleEndian.Uint64(ref)}
-}
-
-func partsOf(kind byte) journal.Parts {
-	switch kind {
-	case opEnqueued, opEnqueuedAlike:
-		return journal.Records
-	case opSettled:
-		return journal.Settlements
-	case opDelivered:
-		return journal.Marks
-	}
-	return 0
-}
-
-// next reads the next operation of a queue, nil if none is left.
-func (r *reader) next() (op []byte, kind byte) {
-	if len(r.b) == 0 || r.b[0] == 0 {
-		return nil, 0
-	}
-	op = r.b
-	kind = r.u8()
-	r.u64()
-	r.skip(kind)
-	if r.bad {
-		panic("queue: malformed operations") // a queue has just written them
-	}
-	return op[:len(op)-len(r.b)], kind
-}
-
-// skip reads the rest of an operation.
-func (r *reader) skip(kind byte) {
-	switch kind {
-	case opEnqueued, opEnqueuedAlike:
-		r.take(enqueueHeader - opHeader - 4)
-		r.take(int(r.u32()))
-	case opSettled:
-		r.refs(r.u32())
-	case opReturned:
-		r.take(8 + 2)
-	case opDeadlineSet:
-		r.take(8 + 8 + 8)
-	case opDeadlineSetBy:
-		r.take(8 + 8 + 8 + 8)
-	case opDelivered:
-		r.take(1 + 8)
-	case opPurged:
-		r.take(int(r.u32()) * runSize)
-	case opDeadLettering:
-		r.take(8 + 1)
-	case opAsks:
-		r.take(8)
-	case opHeld:
-		r.take(8 + 8 + 1 + 2)
-	default:
-		r.bad = true
-	}
 }
 
 // reasonOf returns the reason with a number, none if there is none.

@@ -5,58 +5,20 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/journal"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // A queue that is purged, deleted or stopped drops all that it holds at once, however
 // much that is. The memory is freed in later turns, and only then the journal may forget
-// the messages: so not before the operation is durable that says that they left. On a full
-// disk that may wait, and a crash would find some of them.
+// the messages. The commits of these turns come after the one that says that they left.
 
 // garbage is memory of dropped messages that is to be freed.
 type garbage struct {
 	levels []fifo
 	store  store
 	next   *garbage
-	purge  *purgeCommit // nil = they were dropped without an operation
-}
-
-// purgeCommit is the completer of the operations with which messages leave.
-type purgeCommit struct {
-	mailbox *Mailbox
-	commits atomic.Int32 // that are not durable; one more while the queue waits for them
-}
-
-var _ journal.Completer = (*purgeCommit)(nil)
-
-// Durable implements [journal.Completer].
-func (c *purgeCommit) Durable() {
-	if c.commits.Add(-1) == awaitedPurge {
-		c.mailbox.postAsync(task{kind: taskPurged})
-	}
-}
-
-// Failed implements [journal.Completer]. The queue stops.
-func (c *purgeCommit) Failed(error) { c.Durable() }
-
-// awaitedPurge is added to a purgeCommit's commits while the queue waits for them.
-const awaitedPurge = 1 << 30
-
-// await reports whether the commits are not durable. The mailbox gets a task when they are.
-func (c *purgeCommit) await() bool {
-	for {
-		n := c.commits.Load()
-		if n == 0 || n == awaitedPurge {
-			return false
-		}
-		if n > awaitedPurge || c.commits.CompareAndSwap(n, n+awaitedPurge) {
-			return true
-		}
-	}
 }
 
 // Purge drops every ready message and returns how many there were.
@@ -71,7 +33,8 @@ func (q *Queue) Purge(now hook.Instant) int {
 		q.dropReady()
 	case n > 0:
 		q.tellPurged()
-		q.detachContents(kept, q.journalPurged(false))
+		q.journalPurged(false)
+		q.detachContents(kept)
 	}
 	q.freeGarbage()
 	q.endTurn(now)
@@ -90,7 +53,7 @@ func (q *Queue) dropReady() {
 
 // detachContents makes garbage of all that the queue holds except its unacknowledged and
 // held messages and discards, of which there are kept; 0 keeps none of them.
-func (q *Queue) detachContents(kept int, purge *purgeCommit) {
+func (q *Queue) detachContents(kept int) {
 	old := q.contents
 	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, restamping: old.restamping}
 	switch {
@@ -99,7 +62,7 @@ func (q *Queue) detachContents(kept int, purge *purgeCommit) {
 	case old.holding != nil:
 		old.holding.list.Release()
 	}
-	w := &garbage{old.levels, old.store, q.garbage, purge}
+	w := &garbage{old.levels, old.store, q.garbage}
 	q.garbage = w
 	for l := range w.levels {
 		from, to := &w.levels[l], &q.levels[l]
@@ -135,13 +98,12 @@ func (q *Queue) dropContents() {
 		return
 	}
 	q.emptied = true
-	var purge *purgeCommit
 	if q.stopped == nil && q.messages() > 0 {
 		q.partWithMoving()
-		purge = q.journalPurged(true)
+		q.journalPurged(true)
 	}
 	q.tellAllGone()
-	q.detachContents(0, purge)
+	q.detachContents(0)
 	q.unacked, q.moving, q.discards, q.departing, q.ending = 0, 0, nil, nil, nil
 	q.freeGarbage()
 }
@@ -245,12 +207,7 @@ const (
 // freeGarbage frees some of the garbage.
 func (q *Queue) freeGarbage() {
 	chunks, segments := cleanedChunks, cleanedSegments
-	for at := &q.garbage; *at != nil; {
-		w := *at
-		if !q.mayFree(w) {
-			at = &w.next
-			continue
-		}
+	for w := q.garbage; w != nil; w = w.next {
 		for l := range w.levels {
 			for f := &w.levels[l]; len(f.chunks) > 0; {
 				if chunks--; chunks < 0 {
@@ -268,22 +225,8 @@ func (q *Queue) freeGarbage() {
 			}
 			s.discard(&s.segments[0])
 		}
-		*at = w.next
+		q.garbage = w.next
 	}
-}
-
-// hasGarbage reports whether there is garbage that may be freed. A task comes when there is more.
-func (q *Queue) hasGarbage() bool {
-	for w := q.garbage; w != nil; w = w.next {
-		if q.mayFree(w) {
-			return true
-		}
-	}
-	return false
-}
-
-func (q *Queue) mayFree(w *garbage) bool {
-	return w.purge == nil || q.stopped != nil || !w.purge.await()
 }
 
 // accountRemoved makes messages count as not live. Those of a stopped queue stay live in
@@ -328,12 +271,11 @@ func (r *refRuns) end() {
 	r.count = 0
 }
 
-// journalPurged journals that the ready messages leave, or all. It returns the completer of these operations, nil if there
-// are none. If all leave, it takes next to no space: what has left between them need not be left out, unless a crash should find it here
-// because it has not arrived where it went.
-func (q *Queue) journalPurged(all bool) *purgeCommit {
+// journalPurged journals that the ready messages leave, or all. If all leave, it takes next to no space: what has left between them need
+// not be left out, unless a crash should find it here because it has not arrived where it went.
+func (q *Queue) journalPurged(all bool) {
 	if q.cfg.Storage == nil {
-		return nil
+		return
 	}
 	r := refRuns{all: all, gaps: all && !q.mailbox.Sends()}
 	others := q.unacked + q.held() + q.waiting()
@@ -344,7 +286,7 @@ func (q *Queue) journalPurged(all bool) *purgeCommit {
 		}
 		r.end()
 	}
-	return q.commitPurged(r.b, maxPurgedRuns)
+	q.commitPurged(r.b, maxPurgedRuns)
 }
 
 // maxPurgedRuns is how many runs an operation has: a journal may take only so many bytes at once. So a crash may divide only a purge
@@ -352,21 +294,18 @@ func (q *Queue) journalPurged(all bool) *purgeCommit {
 const maxPurgedRuns = 1 << 20
 
 // commitPurged commits that runs of messages leave, with what else the turn has to commit. Only what has more than most runs takes more
-// than one commit. These free space, though what they free is accounted for later.
-func (q *Queue) commitPurged(runs []byte, most int) *purgeCommit {
+// than one commit.
+func (q *Queue) commitPurged(runs []byte, most int) {
 	n := &q.buf.ops
 	if n.arriving != nil || n.extent != 0 {
 		q.commit(nil) // it brings something
 	}
-	c := &purgeCommit{mailbox: q.mailbox}
-	c.commits.Store(int32((len(runs)/runSize + most - 1) / most))
 	for part := range slices.Chunk(runs, most*runSize) {
 		n.buf = appendRuns(n.buf, q.cfg.Storage.ID, part)
 		q.compose()
-		q.cfg.Storage.Journal.CommitAs(wlog.Settling, n.buf, n.deltas, c)
+		q.cfg.Storage.Journal.Commit(n.buf, n.deltas, nil)
 		n.reset()
 	}
-	return c
 }
 
 func appendRuns(ops []byte, queue uint64, runs []byte) []byte {

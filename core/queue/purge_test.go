@@ -246,69 +246,6 @@ func TestWhatAPurgedQueueHeldIsGivenBackThoughItIsDeleted(t *testing.T) {
 	})
 }
 
-// The journal might forget a part of what was purged while the purge waited for space: a crash found the rest.
-func TestNothingIsForgottenBeforeAPurgeIsDurable(t *testing.T) {
-	for name, leave := range map[string]func(q *Queue, now hook.Instant) error{
-		"purged":  func(q *Queue, now hook.Instant) error { q.Purge(now); return nil },
-		"deleted": func(q *Queue, _ hook.Instant) error { _, err := q.Delete(false, false); return err },
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				j := &lateJournal{}
-				s := keptIn(t, j, ttlHooks(hook.ScanAnywhere, nil), "q")[0]
-				for i := range uint64(3 * cleanedChunks * chunkSlots / 2) {
-					s.Publish(batchOf(persist(i)))
-				}
-				j.durable()
-				all := j.live()
-				if err := s.Do(func(q *Queue, now hook.Instant) {
-					if err := leave(q, now); err != nil {
-						t.Error(err)
-					}
-				}); err != nil {
-					t.Fatal(err)
-				}
-				waitFor(time.Minute)
-				if got := j.live(); got != all {
-					t.Errorf("of %d bytes only %d are live before it is durable that they are dead", all, got)
-				}
-				j.durable()
-				waitFor(time.Minute)
-				if got := j.live(); got != 0 {
-					t.Errorf("%d bytes stay live", got)
-				}
-				if s.queue.garbage != nil {
-					t.Error("the memory is not freed")
-				}
-			})
-		})
-	}
-}
-
-// What was purged earlier is freed though a later purge waits.
-func TestAPurgeThatWaitsKeepsNoOther(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		j := &lateJournal{}
-		s := keptIn(t, j, ttlHooks(hook.ScanAnywhere, nil), "q")[0]
-		purge := func() {
-			t.Helper()
-			s.Publish(batchOf(persist(1)))
-			if err := s.Do(func(q *Queue, now hook.Instant) { q.Purge(now) }); err != nil {
-				t.Fatal(err)
-			}
-		}
-		purge()
-		purge()
-		one := j.live() / 2
-		j.waiting = j.waiting[:len(j.waiting)-1] // the second purge's
-		j.durable()
-		waitFor(time.Minute)
-		if got := j.live(); got != one {
-			t.Errorf("%d bytes are live, want those of one message: %d", got, one)
-		}
-	})
-}
-
 // A queue that is stopped waits for no journal.
 func TestAStoppedQueueIsFreedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -36,11 +36,12 @@ type Queue struct {
 
 	ready, unacked int
 	readyBytes     int64
-	departing      []departure // dead letters that wait for capacity, in the order in which they left
-	ending         *ending     // nil unless its lease ran out
-	discards       *discards   // nil until the first at-least-once dead letter
-	redrive        *Redrive    // nil while there is none
-	moving         int         // messages that a redrive has taken
+	departing      []departure  // dead letters that wait for capacity, in the order in which they left
+	departAt       hook.Instant // when the first of them are sent again, for which there was no space
+	ending         *ending      // nil unless its lease ran out
+	discards       *discards    // nil until the first at-least-once dead letter
+	redrive        *Redrive     // nil while there is none
+	moving         int          // messages that a redrive has taken
 	garbage        *garbage
 	parted         map[Ref]journal.Delta // of a deleted queue: what it has in the journal until that has arrived elsewhere
 	stopped        *StoppedError         // nil while it works
@@ -201,7 +202,7 @@ const atOnce hook.Instant = 1
 
 // next returns when tick is to be called, 0 for never.
 func (q *Queue) next() hook.Instant {
-	if q.hasGarbage() {
+	if q.garbage != nil {
 		return atOnce
 	}
 	if q.closed || q.stopped != nil {
@@ -229,6 +230,9 @@ func (q *Queue) nextDeparture() hook.Instant {
 		return 0
 	}
 	next, again := q.nextDeadline(), q.discards.retryAt()
+	if len(q.departing) > 0 && q.departAt != 0 && (next == 0 || q.departAt < next) {
+		next = q.departAt
+	}
 	if next == 0 || again != 0 && again < next {
 		return again
 	}

@@ -60,7 +60,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 	for i := range k.slots {
 		s := &k.slots[i]
 		extent, bytes := k.extentOf(i, -1)
-		if s.is(stateFree) || !q.cfg.Storage.isIn(extent, upTo) {
+		if s.is(stateFree) || extent == 0 || extent > upTo {
 			continue
 		}
 		if len(r.ops.buf) > maxRelocated {
@@ -81,7 +81,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 		saved := r.ops.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
 		extent = r.ops.extentIn(r.journal)
 		k.setExtent(i, extent, saved)
-		r.ops.account(extent, weight(s)-int64(saved))
+		r.ops.accountAs(extent, 0, weight(s)-int64(saved))
 		r.old = append(r.old, old) // not before: its body may be unreadable
 		if q.wasHeld(handle{ref(l, seq), f, k, i}) {
 			r.ops.buf = q.appendHeldOf(r.ops.buf, handle{ref(l, seq), f, k, i})

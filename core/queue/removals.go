@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"slices"
+
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -17,7 +19,8 @@ type removals struct {
 }
 
 // publishRemovals republishes dead letters, reports removals, and clears both.
-// deferred, if there is one, goes with the dead letters.
+// deferred, if there is one, goes with the dead letters. If buf.unsent is set afterwards, the
+// dead letters stay.
 func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
 	r := &q.buf.removals
 	if deferred != nil {
@@ -29,8 +32,13 @@ func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
 		for i := range r.dead {
 			r.dead[i].Seq = uint64(i + 1)
 		}
-		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred, leaves: q})
-		r.fillOutcomes()
+		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred, from: q, leaves: q})
+		if q.buf.unsent {
+			r.all = slices.DeleteFunc(r.all, func(l telemetry.Removal) bool { return l.Target != nil })
+			deferred.withdraw()
+		} else {
+			r.fillOutcomes()
+		}
 	}
 	if len(r.all) > 0 {
 		q.host.Removed(q.cfg, now, r.all)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/telemetry"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
@@ -22,10 +21,6 @@ func (slowJournal) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {
 		time.AfterFunc(50*time.Millisecond, func() { c.Durable() })
 	}
-}
-
-func (j slowJournal) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	j.Commit(ops, live, c)
 }
 
 func (slowJournal) Relocate([]byte, []journal.Delta) {}

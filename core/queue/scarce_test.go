@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -16,11 +15,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// scarceEngine is an engine on a disk that loses power. While it is full its logs take only what has at least a purpose.
+// scarceEngine is an engine on a disk that loses power, and that another process has filled but for some entries.
 type scarceEngine struct {
 	*seg.Engine
-	disk  *crashfs.FS
-	least atomic.Int32 // wlog.Purpose
+	disk *crashfs.FS
+	left atomic.Int32 // entries for which there is space
 }
 
 type scarceLog struct {
@@ -34,7 +33,9 @@ func newScarceEngine(t *testing.T, disk *crashfs.FS) *scarceEngine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &scarceEngine{Engine: engine, disk: disk}
+	e := &scarceEngine{Engine: engine, disk: disk}
+	e.left.Store(1000)
+	return e
 }
 
 func (e *scarceEngine) Open(ctx context.Context, shard uint32, fn func(wlog.Index, []byte) error) (wlog.Log, error) {
@@ -46,20 +47,18 @@ func (e *scarceEngine) Open(ctx context.Context, shard uint32, fn func(wlog.Inde
 func (l *scarceLog) Depth() int { return 1 }
 
 func (l *scarceLog) Append(ctx context.Context, entry []byte, p wlog.Purpose) (wlog.Index, error) {
-	if int32(p) < l.engine.least.Load() {
+	if l.engine.left.Load() <= 0 {
 		return 0, wlog.ErrFull
 	}
+	l.engine.left.Add(-1)
 	return l.Log.Append(ctx, entry, p)
 }
-
-func (e *scarceEngine) keep(least wlog.Purpose) { e.least.Store(int32(least)) }
 
 // open opens a log of the engine, whose operations are passed to fn.
 func (e *scarceEngine) open(t *testing.T, fn func(ops []byte)) *journal.Writer {
 	t.Helper()
 	w, err := journal.Open(t.Context(), e, 1, func(_ uint32, _ wlog.Index, ops []byte) error { fn(ops); return nil }, journal.Options{
 		Extent: 50, Slack: 50, Size: wlog.EntrySize,
-		Operations: journal.Operations{Without: Without, Records: Records, Marks: Marks},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -83,50 +82,9 @@ func (e *scarceEngine) losePower(t *testing.T, w *journal.Writer) (ops []byte) {
 	return ops
 }
 
-// A message was delivered while its commit waited for space. What said so was written before the message was, and no more with it: it
-// could be trimmed, and then a crash brought back the message as one that had never been delivered.
-func TestAMessageThatWaitsForSpaceStaysRedelivered(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := newScarceEngine(t, crashfs.New(1))
-		w := e.open(t, func([]byte) {})
-		enqueued := func(r Ref) []byte { return append(appendEnqueued(nil, opEnqueued, 7, r, 1, 2, &slot{}, 5), "12345"...) }
-		n := int64(len(enqueued(1)))
-		w.Commit(enqueued(1), []journal.Delta{{Extent: w.Extent(), Bytes: n}}, nil)
-		if err := w.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		w.SetLowSpace(true)
-		e.keep(wlog.Moving)
-		w.Commit(enqueued(2), []journal.Delta{{Extent: w.Extent(), Bytes: n}}, nil)
-		time.Sleep(time.Second)
-		// both are delivered, the first is acknowledged
-		w.Commit(appendDelivered(appendSettled(nil, 7, []Ref{1}), 7, 0, 3), []journal.Delta{{Extent: 1, Bytes: -n}}, nil)
-		for i := range uint64(3000) { // so that what said so is trimmed
-			w.CommitAs(wlog.Settling, appendDelivered(nil, 9, 0, i), nil, nil)
-			if i%100 == 0 {
-				time.Sleep(time.Second)
-			}
-		}
-		time.Sleep(time.Second)
-		if got, want := w.Stats().Pending, n+int64(len(appendDelivered(nil, 7, 0, 3))); got != want {
-			t.Errorf("%d bytes wait or are repeated, want %d", got, want)
-		}
-		e.keep(wlog.Bringing)
-		w.SetLowSpace(false)
-		if err := w.Sync(); err != nil {
-			t.Fatal(err)
-		}
-		ops := e.losePower(t, w)
-		there, marked := bytes.Contains(ops, enqueued(2)), bytes.Contains(ops, appendDelivered(nil, 7, 0, 3))
-		if !there || !marked {
-			t.Errorf("the message is there: %v, as one that was delivered: %v", there, marked)
-		}
-	})
-}
-
 func durableOf(t *testing.T, w *journal.Writer, c *courier, cfg Config, id uint64, h hook.Hooks) *Queue {
 	t.Helper()
-	cfg.Storage = &Storage{Journal: w, ID: id, Shard: 1, Home: w.Home}
+	cfg.Storage = &Storage{Journal: w, ID: id, Shard: 1}
 	q, _ := passive(t, cfg, h)
 	q.host = c
 	return q
@@ -149,41 +107,11 @@ func leaveOnAFullDisk(t *testing.T, n int, leave parting) (e *scarceEngine, w *j
 	if err := w.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	w.SetLowSpace(true)
-	e.keep(wlog.Settling)
+	e.left.Store(0)
 	leave.start(from)
 	to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
 	time.Sleep(time.Second)
 	return e, w, from, to
-}
-
-// Several messages left a queue in one commit, which waited for space. One of them was consumed then, and a crash brought it back in its
-// old queue, while the others waited.
-func TestWhatIsSettledBeforeItsMoveIsWrittenStaysSettled(t *testing.T) {
-	const n = 3
-	for name, leave := range partings(t) {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				e, w, _, to := leaveOnAFullDisk(t, n, leave)
-				to.Get(2*second, nil2(), func(d Delivery, _ int) { to.settleAll(2*second, Ack, []PendingAck{{Ref: d.Ref}}) })
-				to.commit(nil)
-				time.Sleep(time.Second)
-				if st := w.Stats(); !st.Full || to.ready != n-1 {
-					t.Errorf("before the crash %d messages have arrived and are left, %+v", to.ready, st)
-				}
-				r := testBroker.NewRestorer()
-				if _, err := r.Apply(1, e.losePower(t, w)); err != nil {
-					t.Fatal(err)
-				}
-				for id, want := range map[uint64]int{7: n - 1, 8: 0} {
-					if q := r.find(id); q.messages() != want {
-						t.Errorf("a restart finds %d messages in queue %d, want %d", q.messages(), id, want)
-					}
-				}
-				r.Discard()
-			})
-		})
-	}
 }
 
 // A message entered a queue by dead-lettering that dead-letters its first one then, for its length. Its removal from the old queue was
@@ -193,14 +121,14 @@ func TestWhatPushesOthersOutIsRemovedWithItsArrival(t *testing.T) {
 	watches := hook.Hooks{OnEnqueue: func(hook.Instant, []hook.Message, []hook.Verdict) {}, OnGone: func([]hook.Message) {}} // they enter one by one
 	for _, hooks := range []hook.Hooks{{}, watches} {
 		for name, leave := range partings(t) {
-			for _, least := range []wlog.Purpose{wlog.Moving, wlog.Settling} {
-				pushOut(t, fmt.Sprintf("%s, watched: %t, least purpose: %d", name, hooks.OnGone != nil, least), n, least, leave, hooks)
+			for left := range int32(4) {
+				pushOut(t, fmt.Sprintf("%s, watched: %t, %d entries", name, hooks.OnGone != nil, left), n, left, leave, hooks)
 			}
 		}
 	}
 }
 
-func pushOut(t *testing.T, name string, n int, least wlog.Purpose, leave parting, h hook.Hooks) {
+func pushOut(t *testing.T, name string, n int, left int32, leave parting, h hook.Hooks) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -220,7 +148,7 @@ func pushOut(t *testing.T, name string, n int, least wlog.Purpose, leave parting
 			if err := w.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			e.keep(least)
+			e.left.Store(left)
 			leave.start(from)
 			to.mailbox.handle(2*second, &task{kind: taskPublish, batch: c.batches[0]})
 			time.Sleep(time.Second)

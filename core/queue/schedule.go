@@ -306,10 +306,15 @@ func (q *Queue) publishSome(now hook.Instant) {
 		}
 	}
 	q.publishRemovals(now, q.deferredReleases(ds)) // which reads records, so before they are freed
+	unsent := q.buf.unsent
 	for i := range ds {
+		if d := &ds[i]; unsent && !d.release.Skip {
+			q.keepDue(d, now.Add(spaceRetry))
+			continue
+		}
 		q.finishRelease(&ds[i])
 	}
-	q.buf.parting = nil
+	q.buf.parting, q.buf.unsent = nil, false
 	clear(ds)
 }
 
@@ -415,6 +420,19 @@ func (q *Queue) finishRelease(d *due) {
 		q.count.DeadLettered[reason]++
 		q.free(h)
 	}
+}
+
+// keepDue holds a message that was to be published until another instant. The journal has it
+// as one that is due.
+func (q *Queue) keepDue(d *due, until hook.Instant) {
+	h := q.at(d.ref)
+	delete(q.scheduling().arriving, d.ref)
+	s := h.slot()
+	s.become(stateHeld)
+	s.flags |= unready
+	q.unacked--
+	h.chunk.setHold(h.index, until)
+	q.indexHeld(h)
 }
 
 // waitsForArrival takes a message off the list of the held ones if its last release has not

@@ -134,9 +134,9 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 	switch {
 	case until > now:
 		q.hold(h, until)
-		q.journalComeback(h)
+		q.journalHeld(h)
 	case nacked:
-		q.journalComeback(h)
+		q.journalHeld(h)
 	}
 	q.setDeadline(h, at)
 }

@@ -3,17 +3,20 @@ package queue
 import (
 	"sync"
 	"sync/atomic"
+
+	"github.com/curfewmq/curfew/core/journal"
 )
 
 // Dead letters flow as fast as their target queues and logs take them. At most
 // trafficLimit bytes of them are under way in a broker: from when they leave
 // their queue until they are in another and, if that keeps them in a journal, durable.
-// Beyond that, dead letters wait in their queues, where memory is counted and may be
-// spilled, and the queues wait in line.
+// Beyond that, or without space for them in the logs, dead letters wait in their queues,
+// where memory is counted and may be spilled, and the queues wait in line.
 const trafficLimit = 8 << 20
 
 // traffic is the dead letters under way, and the queues that wait to send more.
 type traffic struct {
+	space   journal.Space // of the disk: dead letters leave only when there is space for them
 	bytes   atomic.Int64
 	waiting atomic.Bool // line is not empty, or is about to be
 
@@ -58,14 +61,30 @@ func (t *traffic) during(fn func()) {
 	fn()
 }
 
+// fits reports whether there is space for dead letters. Those that go to several queues need
+// more than was admitted.
+func (t *traffic) fits(ds []DeadLetter) bool {
+	var once, all int64
+	for i := range ds {
+		n := int64(len(ds[i].Props) + len(ds[i].Body))
+		once += n
+		all += n * int64(ds[i].Sent)
+	}
+	return all <= max(2*once, departBytes) || t.space.Moves(all)
+}
+
 // reserve counts departBytes if there is capacity.
 func (t *traffic) reserve() bool {
+	if !t.space.Moves(departBytes) {
+		return false
+	}
 	for {
 		n := t.bytes.Load()
 		if n >= trafficLimit {
 			return false
 		}
 		if t.bytes.CompareAndSwap(n, n+departBytes) {
+			t.space.Take(departBytes)
 			return true
 		}
 	}
@@ -79,9 +98,11 @@ func (t *traffic) add(b *Batch) {
 	}
 	b.traffic = t
 	t.bytes.Add(b.underway)
+	t.space.Take(b.underway)
 }
 
 func (t *traffic) remove(bytes int64) {
+	t.space.Give(bytes)
 	if left := t.bytes.Add(-bytes); left < trafficLimit/2 && t.waiting.Load() {
 		t.next()
 	}
@@ -99,7 +120,7 @@ func (t *traffic) next() {
 func (t *traffic) first() *Mailbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.line) == 0 || t.bytes.Load() >= trafficLimit {
+	if len(t.line) == 0 || t.bytes.Load() >= trafficLimit || !t.space.Moves(departBytes) {
 		return nil
 	}
 	m := t.line[0]

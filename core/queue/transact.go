@@ -58,7 +58,11 @@ func Transact(parts []Part) (refused bool, err error) {
 		t.release()
 		return false, err
 	}
+	granted := t.grant()
 	t.enter(t.parts)
+	for g, bytes := range granted {
+		g.Return(bytes)
+	}
 	t.durable.Wait()
 	return t.refused, t.err
 }
@@ -117,6 +121,54 @@ func (t *transaction) check() error {
 	return nil
 }
 
+// grant waits for the space of what the parts bring to journals, and takes it. It does not hold that of one
+// journal while it waits for another one's.
+func (t *transaction) grant() map[Granter]int64 {
+	var all map[Granter]int64
+	for i := range t.parts {
+		p := &t.parts[i]
+		g := p.Mailbox.Config().Storage.granter()
+		if g == nil || p.Batch == nil {
+			continue
+		}
+		if all == nil {
+			all = map[Granter]int64{}
+		}
+		all[g] += p.Batch.journalled(true)
+	}
+	for {
+		lacks := t.tryGrant(all)
+		if lacks == nil {
+			return all
+		}
+		granted := make(chan struct{})
+		lacks.Await(all[lacks], func() { close(granted) })
+		<-granted
+		if len(all) == 1 {
+			return all
+		}
+		lacks.Return(all[lacks])
+	}
+}
+
+// tryGrant takes all grants, or none, and returns the one that it does not get.
+func (t *transaction) tryGrant(all map[Granter]int64) (lacks Granter) {
+	var got []Granter
+	for g, bytes := range all {
+		if !g.Grant(bytes) {
+			lacks = g
+			break
+		}
+		got = append(got, g)
+	}
+	if lacks != nil {
+		for _, g := range got {
+			g.Return(all[g])
+		}
+	}
+	return lacks
+}
+
 // maxCommit returns how many bytes of operations a journal takes at once.
 func maxCommit(j Journal) int {
 	if b, ok := j.(interface{ MaxCommit() int }); ok {
@@ -127,13 +179,10 @@ func maxCommit(j Journal) int {
 
 // size is what a part takes in a journal, at most.
 func (p *Part) size() (n int) {
-	const most = 128 // bytes of a message's other operations
 	if p.Batch != nil {
-		for i := range p.Batch.Messages {
-			m := &p.Batch.Messages[i]
-			n += enqueueHeader + recordSize(m, slotFlagsOf(m, &hook.Verdict{})) + most
-		}
+		n += int(p.Batch.journalled(true))
 	}
+	const most = 128 // bytes of a settlement
 	for _, s := range p.Settlements {
 		n += most * len(s.Items)
 	}
@@ -196,10 +245,6 @@ func (t *transaction) carryOut() {
 	for _, c := range t.commits {
 		t.durable.Add(1)
 		c.journal.Commit(c.ops, c.live, t)
-		if c.relies {
-			t.durable.Add(1)
-			c.journal.Commit(nil, nil, t) // overtakes nothing
-		}
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/journal"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -34,10 +33,6 @@ func (j *lockedJournal) Commit(ops []byte, live []journal.Delta, c journal.Compl
 		return
 	}
 	j.memoryJournal.Commit(ops, live, c)
-}
-
-func (j *lockedJournal) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	j.Commit(ops, live, c)
 }
 
 func (j *lockedJournal) TryCommit(ops []byte) bool {

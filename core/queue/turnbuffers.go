@@ -25,6 +25,7 @@ type turnBuffers struct {
 	ops        opBuffer
 	gone       goneBuffer
 	parting    *DeferredRemoval // whose messages are about to be freed
+	unsent     bool             // there was no space for the dead letters that DeadLetter got
 	late       bool             // hooks see messages that come back from consumers
 
 	// committing means that a transaction carries out its part in a queue. Dead letters
@@ -39,7 +40,7 @@ func (w *turnBuffers) abandon() {
 	w.removals.clear()
 	w.asked, w.ops.enqueued, w.committing, w.late = w.asked[:0], 0, false, false
 	w.ops.keeps, w.ops.once = false, false
-	w.parting = nil
+	w.parting, w.unsent = nil, false
 }
 
 var turnBufferPool = sync.Pool{New: func() any { return new(turnBuffers) }}

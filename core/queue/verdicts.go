@@ -90,10 +90,21 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 		}
 	}
 	q.publishRemovals(now, q.deferredRemoval(ms)) // which reads records, so before they are freed
+	unsent, waiting := q.buf.unsent, q.departing
+	if unsent {
+		q.departing, q.departAt = nil, now.Add(spaceRetry)
+	}
 	for i := range ms {
+		if m := &ms[i]; unsent && m.verdict.Action == hook.Route {
+			q.deferDeparture(m)
+			continue
+		}
 		q.applyVerdict(now, &ms[i], why)
 	}
-	q.buf.parting = nil
+	if unsent {
+		q.departing = append(q.departing, waiting...)
+	}
+	q.buf.parting, q.buf.unsent = nil, false
 }
 
 // applyVerdict puts a message back, or frees it.

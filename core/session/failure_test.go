@@ -10,7 +10,6 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -29,10 +28,6 @@ func (brokenDisk) Extent() uint32                   { return 1 }
 func (brokenDisk) Err() error                       { return nil }
 func (brokenDisk) TryCommit([]byte) bool            { return true }
 func (brokenDisk) Relocate([]byte, []journal.Delta) {}
-
-func (d brokenDisk) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	d.Commit(ops, live, c)
-}
 
 func (brokenDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {
@@ -140,10 +135,6 @@ func (soundDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	if c != nil {
 		c.Durable()
 	}
-}
-
-func (d soundDisk) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	d.Commit(ops, live, c)
 }
 
 // If a transaction settles messages of two shards, of which one fails, those of the other are settled. They were given back once more when

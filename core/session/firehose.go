@@ -67,7 +67,7 @@ func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
 		fc.publish(&out, "deliver."+name, d.Body, nil)
 	}
 	for i, b := range out.batches {
-		out.index.keys[i].queue.PublishAsync(b)
+		out.index.keys[i].queue.PublishGranted(b)
 	}
 }
 

@@ -365,7 +365,7 @@ func TestCampaignClusterModel(t *testing.T) {
 // eager is the pace of a standby that restores even short logs, in small steps.
 var eager = standbyPace{begin: 1, end: 1, step: 1 << 10, pause: time.Millisecond, most: 5 * time.Millisecond}
 
-// clusterModel plays a game. Small disks are full at times: then what frees space overtakes what brings more.
+// clusterModel plays a game. Small disks are full at times: then what brings more waits, and what frees space does not.
 func clusterModel(t *testing.T, seed uint64, length time.Duration, small bool, pace standbyPace) {
 	t.Helper()
 	memory := slab.Used()

@@ -127,9 +127,9 @@ func (l *definitionLog) commit(defs []byte, voided []journal.Delta) {
 		return // WaitDurable says so
 	}
 	home := l.term.home
-	live := journal.Delta{Extent: home.Current(), Bytes: int64(len(defs))}
+	live := journal.Delta{Extent: home.Extent(), Bytes: int64(len(defs))}
 	l.usage.add(live.Extent, live.Bytes)
-	home.commitDefinitions(defs, append(voided, live), l.term)
+	home.Commit(defs, append(voided, live), l.term)
 }
 
 // NeedsCompaction implements [definition.Log].
@@ -175,7 +175,7 @@ func (l *definitionLog) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if home := l.term.home; home != nil {
-		home.commitDefinitions(nil, l.usage.reset(), nil)
+		home.Commit(nil, l.usage.reset(), nil)
 	}
 }
 

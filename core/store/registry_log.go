@@ -132,7 +132,7 @@ func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket 
 		t.Failed(wlog.ErrUnwritten)
 		return t
 	}
-	extent := l.own.writer.Current()
+	extent := l.own.writer.Extent()
 	var live int64
 	var deltas []journal.Delta
 	for d, err := range definition.Parse(defs) {
@@ -175,7 +175,7 @@ func (l *registryLog) writePart(own *registryOwner, p *part, voided []journal.De
 		return // what was written stays in force
 	}
 	u := l.usage.of(p.of)
-	extent := own.writer.Current()
+	extent := own.writer.Extent()
 	u.add(extent, int64(len(b)))
 	own.writer.Commit(b, append(voided, journal.Delta{Extent: extent, Bytes: int64(len(b))}), nil)
 	if p.last {

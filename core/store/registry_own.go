@@ -130,7 +130,6 @@ func (r *Registry) open(ctx context.Context, epoch uint64) (*registryOwner, erro
 	var err error
 	own.writer, err = journal.Open(ctx, engine, registryShard, entry, journal.Options{
 		Extent: cmp.Or(r.options.Extent, definitionsExtent), Slack: r.log.minCompactBytes,
-		Purpose: wlog.Moving, // as definitions of a single broker
 		OnFull: func(full bool) {
 			if r.options.Full != nil {
 				r.options.Full(full)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -31,7 +30,10 @@ type shard struct {
 	isOpen   bool // Writer is set
 }
 
-var _ queue.Journal = (*shard)(nil)
+var (
+	_ queue.Journal = (*shard)(nil)
+	_ queue.Granter = (*shard)(nil)
+)
 
 // newShard returns a shard whose log is not open yet.
 func newShard(s *Store, number uint32) *shard { return &shard{store: s, number: number} }
@@ -44,17 +46,9 @@ func (s *shard) newStorage() *queue.Storage {
 // numberGiven records that a number was given to a queue.
 func (s *shard) numberGiven(n uint64) { s.lastNumber.Store(max(s.lastNumber.Load(), n)) }
 
-// Home is the writer's. The log need not be open when a queue gets its storage.
-func (s *shard) Home(number uint32) uint32 { return s.Writer.Home(number) }
-
 // storage returns the storage of the queue with a number.
 func (s *shard) storage(id uint64) *queue.Storage {
-	return &queue.Storage{Journal: s, ID: id, Shard: s.number, Home: s.Home}
-}
-
-// commitDefinitions is [journal.Writer.Commit] for definitions.
-func (s *shard) commitDefinitions(defs []byte, live []journal.Delta, c journal.Completer) {
-	s.CommitAs(wlog.Moving, defs, live, c)
+	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
 }
 
 // sync makes durable what a log has that leaves that to the operating system. The log may be nil: then there is nothing.

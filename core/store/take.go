@@ -124,12 +124,14 @@ func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
 		Entry:   int(min(mostEntry, segment/extentsPerSegment)),
 		Pending: min(mostPending, segment/extentsPerSegment),
 
-		Waiting:    s.vhostConfig.Queues.JournalBytes(),
-		Operations: journal.Operations{Without: queue.Without, Records: queue.Records, Marks: queue.Marks},
-		Size:       wlog.EntrySize,
-		OnFull:     func(full bool) { s.alarms.setBlocked(d.number, full) },
-		OnFailed:   d.failed,
-		Reclaim:    d.reclaim,
+		Waiting:  s.vhostConfig.Queues.JournalBytes(),
+		Space:    s.vhostConfig.Queues.Space(),
+		Unit:     segment / extentsPerSegment,
+		Moves:    queue.MovedBytes,
+		Size:     wlog.EntrySize,
+		OnFull:   func(full bool) { s.alarms.setBlocked(d.number, full) },
+		OnFailed: d.failed,
+		Reclaim:  d.reclaim,
 	}
 }
 

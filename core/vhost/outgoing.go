@@ -51,10 +51,15 @@ func (o *outgoing) add(slot int, m queue.Message, b *block.Block) {
 	to.batch.Messages = append(to.batch.Messages, m)
 }
 
-// publish publishes every batch, all with the same tracking. The batches were made of ds.
+// publish publishes every batch, all with the same tracking, if there is space for all. The batches were made of ds.
 func (o *outgoing) publish(t queue.Tracking, ds []queue.DeadLetter) {
 	used := slices.DeleteFunc(o.batches, func(b queueBatch) bool { return b.batch == nil })
-	t.Expect(len(used), ds)
+	if !t.Expect(len(used), ds) {
+		for _, b := range used {
+			b.batch.Discard()
+		}
+		return
+	}
 	for _, b := range used {
 		b.batch.Tracking = t
 		b.mailbox.PublishAsync(b.batch)

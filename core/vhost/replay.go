@@ -105,8 +105,8 @@ func (d *Definitions) Apply(def *definition.Definition) error {
 }
 
 // Err returns why the definitions cannot be whole, nil if they may be. A binding to a missing destination is no error if the destination is
-// deleted afterwards. On a full disk definitions overtake messages, and are written again, in order, behind these: when the earlier ones
-// are replayed, objects may be missing that the later ones had already deleted.
+// deleted afterwards. On a full disk earlier versions wrote definitions before messages, and again, in order, behind these: when the first
+// ones are replayed, objects may be missing that the last ones had already deleted.
 func (d *Definitions) Err() error {
 	for _, err := range d.missing {
 		return err

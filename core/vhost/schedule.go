@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/route"
@@ -162,9 +161,10 @@ const lookForSpace = 100 * time.Millisecond
 // awaitReleases waits until released messages have arrived durably. It returns the error of a message that never will, and returns early if
 // the disk is full.
 func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error) {
+	space, ends := j.(queue.Granter)
 	look := time.NewTicker(lookForSpace) //nolint:forbidigo // the disk is looked at; nothing is due at this time
 	defer look.Stop()
-	for !journal.IsVoucher(j.Extent()) {
+	for !ends || !space.Low() {
 		select {
 		case err := <-arrived:
 			return false, err

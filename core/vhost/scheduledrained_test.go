@@ -2,7 +2,6 @@ package vhost
 
 import (
 	"errors"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // slowLog is a memoryLog that makes messages durable only when the test says so.
@@ -37,18 +35,20 @@ func (k *slowLog) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	}
 }
 
-// CommitAs implements [queue.Journal].
-func (k *slowLog) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	k.Commit(ops, live, c)
-}
-
 // Extent implements [queue.Journal].
-func (k *slowLog) Extent() uint32 {
-	if k.full.Load() {
-		return math.MaxUint32 // a voucher
-	}
-	return 1
-}
+func (*slowLog) Extent() uint32 { return 1 }
+
+// Grant implements [queue.Granter].
+func (*slowLog) Grant(int64) bool { return true }
+
+// Return implements [queue.Granter].
+func (*slowLog) Return(int64) {}
+
+// Await implements [queue.Granter].
+func (*slowLog) Await(_ int64, fn func()) { fn() }
+
+// Low implements [queue.Granter].
+func (k *slowLog) Low() bool { return k.full.Load() }
 
 // durable makes the commits so far durable.
 func (k *slowLog) durable() {

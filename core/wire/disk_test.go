@@ -14,7 +14,6 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
-	"github.com/curfewmq/curfew/core/wlog"
 )
 
 // alarm is an alarm that a test raises and clears.
@@ -125,10 +124,6 @@ func (*slowDisk) Err() error                       { return nil }
 func (*slowDisk) TryCommit([]byte) bool            { return true }
 func (*slowDisk) Relocate([]byte, []journal.Delta) {}
 func (d *slowDisk) CaughtUp() <-chan struct{}      { return d.get() }
-
-func (d *slowDisk) CommitAs(_ wlog.Purpose, ops []byte, live []journal.Delta, c journal.Completer) {
-	d.Commit(ops, live, c)
-}
 
 func (d *slowDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	over := d.get()

@@ -59,6 +59,12 @@ type Log interface {
 	// HasSpace does not wait for the disk. If it returns false, Reserve may still succeed, after some work.
 	HasSpace(size int, purpose Purpose) bool
 
+	// Room returns about how many bytes of Settling entries this node can still take. It does not wait for the disk.
+	Room() int64
+
+	// Least returns the first purpose for which enough other nodes have space, if the log is on several. It does not wait.
+	Least() Purpose
+
 	// Reserve makes space for the next entry, of size bytes and any purpose. It fails as Append would.
 	Reserve(size int, purpose Purpose) error
 

@@ -31,6 +31,17 @@ func (l *log) Depth() int { return 2 }
 // HasSpace implements [wlog.Log].
 func (l *log) HasSpace(size int, purpose wlog.Purpose) bool { return l.Reserve(size, purpose) == nil }
 
+// Room implements [wlog.Log].
+func (*log) Room() int64 { return 1 << 60 }
+
+// Least implements [wlog.Log].
+func (l *log) Least() wlog.Purpose {
+	if l.Reserve(0, wlog.Bringing) != nil {
+		return wlog.Settling
+	}
+	return wlog.Bringing
+}
+
 // Reserve implements [wlog.Log].
 func (l *log) Reserve(size int, purpose wlog.Purpose) error {
 	l.storage.mu.Lock()

@@ -218,6 +218,12 @@ func (l *ownedLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return l.r.disk.log.HasSpace(size, purpose)
 }
 
+// Room implements [wlog.Log]: what this node has beside what is on its way.
+func (l *ownedLog) Room() int64 { return max(0, l.r.disk.log.Room()-l.bytes.Load()) }
+
+// Least implements [wlog.Log]: what a majority of the nodes says.
+func (l *ownedLog) Least() wlog.Purpose { return wlog.Purpose(l.r.least.Load()) }
+
 // Reserve implements [wlog.Log]. It also fails if a majority of the nodes has no space for the purpose.
 func (l *ownedLog) Reserve(size int, purpose wlog.Purpose) error {
 	return l.r.reserve(size, purpose, l.lost)

@@ -115,6 +115,7 @@ func (r *replayer) takeOver(l *shardLog) error {
 	if _, err := l.append(&h, nil); err != nil {
 		return err
 	}
+	l.see()
 	return l.sync()
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 // shardLog is an owned shard.
@@ -128,6 +129,23 @@ func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return purpose >= wlog.Settling && end <= seen.size-l.kept(seen.size, purpose)
 }
 
+// Room implements [wlog.Log]: the end of the active segment, and all that others can be made of. It is as of the last append.
+func (l *shardLog) Room() int64 {
+	if l.state.err() != nil {
+		return 0
+	}
+	space, ok := vfs.SpaceOf(l.fs)
+	if !ok {
+		return 1 << 60
+	}
+	seen := l.seen.read()
+	_, idle := l.pool.idleFiles()
+	return max(0, seen.size-l.kept(seen.size, wlog.Settling)-seen.end) + space.Free + idle
+}
+
+// Least implements [wlog.Log].
+func (l *shardLog) Least() wlog.Purpose { return wlog.Bringing }
+
 // Takes returns the first purpose for which there is space, as of the last append, beside what is on its way. It does not wait for the disk.
 func (l *shardLog) Takes() wlog.Purpose {
 	if !l.pool.scarce() {
@@ -166,10 +184,15 @@ func (s *seenSpace) read() space {
 
 // unlock ends an append.
 func (l *shardLog) unlock() {
-	l.seen.mu.Lock()
-	l.seen.space = space{l.end, l.open, l.active.size, l.active.last}
-	l.seen.mu.Unlock()
+	l.see()
 	l.mu.Unlock()
+}
+
+// see notes the space as of now.
+func (l *shardLog) see() {
+	l.seen.mu.Lock()
+	defer l.seen.mu.Unlock()
+	l.seen.space = space{l.end, l.open, l.active.size, l.active.last}
 }
 
 // refuse returns wlog.ErrFull as it is; any other error ends the log.

@@ -387,3 +387,20 @@ func capacityOf(t *testing.T, s *shard) int64 {
 	defer func() { must(t, engine.Close()) }()
 	return engine.SegmentSize()
 }
+
+// The journal grants the space that Room returns: entries that settle must take it, but for the ends of segments.
+func TestRoom(t *testing.T) {
+	fsys := crashfs.New(1)
+	s := openShard(t, fsys, small())
+	fsys.SetSpace(20 * small().SegmentSize)
+	const size = 200
+	before := s.Room()
+	took := int64(s.appendWhile(t, size, wlog.Settling)) * wlog.EntrySize(size)
+	if took > before || took < before*9/10 {
+		t.Errorf("%d bytes of entries were taken, of room for %d", took, before)
+	}
+	if left := s.Room(); left > before/10 {
+		t.Errorf("there is room for %d bytes more, and not for %d", left, size)
+	}
+	s.close(t)
+}

@@ -1,0 +1,157 @@
+package journal
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/curfewmq/curfew/core/wlog"
+)
+
+// grants opens a log with room for so many bytes. Its unit is 1000.
+func grants(t *testing.T, room int64, o Options) (*Writer, *memLog) {
+	t.Helper()
+	l := &memLog{room: room}
+	o.Extent, o.Entry, o.Size, o.Moves = 1000, 500, wlog.EntrySize, 500
+	return open(t, l, o), l
+}
+
+func TestGrants(t *testing.T) {
+	const reserve = 12_500 + 5*100
+	for _, tt := range []struct {
+		name    string
+		room    int64
+		records int32
+		bytes   int64
+		want    bool
+	}{
+		{name: "there is space", room: reserve + 100, bytes: 100, want: true},
+		{name: "the reserve stays", room: reserve + 99, bytes: 100},
+		{name: "live records need space when they end", room: reserve + 100 + 10*endBytes - 1, records: 10, bytes: 100},
+		{name: "and have it", room: reserve + 100 + 10*endBytes, records: 10, bytes: 100, want: true},
+		{name: "a large record is to be moved", room: 12_500 + 3*5000 + 12_000 - 1, bytes: 5000},
+		{name: "and can be", room: 12_500 + 3*5000 + 12_000, bytes: 5000, want: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, _ := grants(t, tt.room, Options{})
+			s.Recovered([]Delta{{Extent: 1, Records: tt.records, Bytes: 1}})
+			s.mu.Lock()
+			s.look(true)
+			s.mu.Unlock()
+			if got := s.Grant(tt.bytes); got != tt.want {
+				t.Errorf("granted: %v, want %v", got, tt.want)
+			}
+			if tt.want && s.Grant(100) {
+				t.Error("the same space is granted twice")
+			}
+		})
+	}
+}
+
+// Who waits gets in in order, and only then others do. An alarm says meanwhile that there is no space.
+func TestGrantsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var full []bool
+		s, l := grants(t, 12_000, Options{OnFull: func(f bool) { full = append(full, f) }})
+		var got []int64
+		for _, n := range []int64{400, 100, 300} {
+			if s.Grant(n) {
+				t.Fatal("granted")
+			}
+			s.Await(n, func() { got = append(got, n) })
+		}
+		time.Sleep(time.Second)
+		if len(got) > 0 || s.CaughtUp() == nil || !s.Stats().Full || !slices.Equal(full, []bool{true}) {
+			t.Errorf("without space: %v; %+v, full went %v", got, s.Stats(), full)
+		}
+		l.mu.Lock()
+		l.room = 20_000
+		l.mu.Unlock()
+		time.Sleep(time.Second)
+		if !slices.Equal(got, []int64{400, 100, 300}) || s.CaughtUp() != nil || !slices.Equal(full, []bool{true, false}) {
+			t.Errorf("with space: %v; full went %v", got, full)
+		}
+		if !s.Grant(100) {
+			t.Error("another one is not granted")
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Nothing waits for the space of a log that is closed, or has failed.
+func TestGrantsOfALogThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, fails := range []bool{false, true} {
+			s, l := grants(t, 1000, Options{})
+			in := 0
+			s.Await(100, func() { in++ })
+			time.Sleep(time.Second)
+			if fails {
+				l.refuse = func(int) error { return wlog.ErrLost }
+				s.Commit([]byte("x"), nil, nil)
+				time.Sleep(time.Second)
+			}
+			_ = s.Close(t.Context())
+			synctest.Wait()
+			s.Await(100, func() { in++ })
+			if in != 2 || !s.Grant(100) {
+				t.Errorf("fails %v: %d of 2 are let in", fails, in)
+			}
+		}
+	})
+}
+
+// Dead letters move while publishers wait, until what is left is for the settlements. All logs of a disk have to have space for them.
+func TestMovesOfADisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		disk := &Space{OnMoves: func() { told++ }}
+		one, l := grants(t, 9000, Options{Space: disk})
+		other, _ := grants(t, 50_000, Options{Space: disk})
+		if one.Grant(100) || !disk.Moves(500) {
+			t.Error("what moves is treated as what publishers bring")
+		}
+		disk.Take(800)
+		if disk.Moves(500) {
+			t.Error("it has space that was taken")
+		}
+		time.Sleep(time.Second)
+		if told > 0 {
+			t.Error("told that there is space")
+		}
+		disk.Give(800)
+		l.mu.Lock()
+		l.room = 10_000
+		l.mu.Unlock()
+		time.Sleep(time.Second)
+		if told != 1 || !disk.Moves(500) {
+			t.Errorf("told %d times that there is space", told)
+		}
+		for _, s := range []*Writer{one, other} {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+		if !disk.Moves(1 << 40) {
+			t.Error("a log that is closed keeps something from moving")
+		}
+	})
+}
+
+// Where space is scarce, only what ends records is committed.
+func TestChangesAreNotCommittedWhereSpaceIsScarce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for room, want := range map[int64]bool{6900: false, 7100: true} {
+			s, _ := grants(t, room, Options{})
+			if got := s.TryCommit([]byte("=1,2;")); got != want {
+				t.Errorf("room for %d: %v", room, got)
+			}
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
