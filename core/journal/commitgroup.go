@@ -6,6 +6,7 @@ type commitGroup struct {
 	entry   []byte
 	commits []commit
 	freed   []Delta // subtracted from the live bytes when the entry is durable
+	extent  uint32  // of the entry
 }
 
 // commit is one call's part of a group. It ends where the next one begins.

@@ -15,16 +15,17 @@ type commitQueue struct {
 // maxCommits limits the commits of a group, so that its memory is worth keeping even if they are tiny.
 const maxCommits = 32 << 10
 
-// last returns the group that n more bytes are added to, with capacity for them.
-func (q *commitQueue) last(n int) *commitGroup {
+// last returns the group that n more bytes are added to, with capacity for them. Its entry is in the current extent.
+func (q *commitQueue) last(n int, x *extents) *commitGroup {
 	if i := len(q.groups) - 1; i >= 0 {
 		g := q.groups[i]
-		if len(g.commits) < maxCommits && (len(g.entry) == 0 || len(g.entry)+n <= q.maxEntry) {
+		if g.extent == x.current() && len(g.commits) < maxCommits && (len(g.entry) == 0 || len(g.entry)+n <= q.maxEntry) {
 			q.grow(g, n)
 			return g
 		}
 	}
 	g := q.newGroup()
+	g.extent = x.begin()
 	q.groups = append(q.groups, g)
 	q.grow(g, n)
 	return g
@@ -82,12 +83,14 @@ func (q *commitQueue) trimSpare() {
 }
 
 // split puts half of a group that was taken back into the queue. It returns false if the group is one commit.
-func (q *commitQueue) split(g *commitGroup) bool {
+func (q *commitQueue) split(g *commitGroup, x *extents) bool {
 	rest := q.newGroup()
 	if !g.split(rest) {
 		q.give(rest)
 		return false
 	}
+	rest.extent = g.extent
+	x.beginMore(rest.extent)
 	q.groups = slices.Insert(q.groups, 0, rest)
 	return true
 }

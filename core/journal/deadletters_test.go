@@ -140,7 +140,7 @@ const partOfDisk = 64 << 10 // bytes; the disk has 64 parts
 // that was live at the log's front was on its way to the other queue, and stayed there, because these moves waited for space: with the
 // bodies of dead letters that had long been taken. What waited also held the front itself, or was written once more with each move.
 func TestADiskFullOfDeadLettersEnds(t *testing.T) {
-	for _, size := range []int{30, 300, 60_000, 5_000}[:4/fewer] {
+	for _, size := range []int{30, 300, 60_000, 5_000, 16_000, 18_000, 20_000, 24_000, 12_000} {
 		for _, twice := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%d bytes, twice %t", size, twice), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { deadLettersEnd(t, size, twice) })

@@ -22,21 +22,25 @@ type Delta struct {
 //	─────────────┼─────────────┼─────────────┼───────┼─────────────
 //	             │ dead or live, closed              │ still grows
 //
-// A record may be accounted to an earlier extent than its entry lies in, never to a later one. As the log is trimmed only from
-// the front, such a record is retained too long at worst. An extents belongs to the holder of the writer's mu.
+// The extent of an entry is known when its first commit is queued: otherwise everything in a long queue would be accounted to the extent
+// that was current when the queue began, and to relocate that one extent would take as much space as the whole queue. A record may be
+// accounted to an earlier extent than its entry lies in, never to a later one. As the log is trimmed only from the front, such a record is
+// retained too long at worst. An extents belongs to the holder of the writer's mu.
 type extents struct {
 	list  []extent   // never empty; the last is the current one
 	base  uint32     // number of list[0]; the first extent is 1, so that 0 can mean none
-	size  int64      // an extent that holds as much is closed
+	size  int64      // an extent of which as much was taken is closed
 	bytes int64      // sum of list[].bytes
 	live  int64      // sum of list[].live
 	end   wlog.Index // every entry in the log lies before it
 }
 
 type extent struct {
-	first wlog.Index // no entry of this extent or a later one lies before it
-	bytes int64      // of its entries
-	live  int64      // accounted to it
+	first  wlog.Index // of its entries; 0 = none was appended yet
+	taken  int64      // bytes of the operations that were queued for it
+	queued int        // entries that were begun and are not appended
+	bytes  int64      // of its entries that were appended
+	live   int64      // accounted to it
 }
 
 func newExtents(size int64) extents {
@@ -45,16 +49,51 @@ func newExtents(size int64) extents {
 
 func (x *extents) current() uint32 { return x.base + uint32(len(x.list)) - 1 }
 
-// append accounts for an entry of n bytes at index at, the last one in the log. It returns the entry's extent.
-func (x *extents) append(at wlog.Index, n int64) uint32 {
-	in := x.current()
+// begin begins an entry, which is appended later, and returns its extent.
+func (x *extents) begin() uint32 {
+	x.list[len(x.list)-1].queued++
+	return x.current()
+}
+
+// beginMore begins another entry of that extent, which part of an earlier one is moved to.
+func (x *extents) beginMore(in uint32) {
+	if in >= x.base {
+		x.list[in-x.base].queued++
+	}
+}
+
+// take counts bytes of operations that were added to the last entry begun.
+func (x *extents) take(n int64) {
 	e := &x.list[len(x.list)-1]
+	if e.taken += n; e.taken >= x.size {
+		x.list = append(x.list, extent{})
+	}
+}
+
+// append accounts for an entry of n bytes that was begun in an extent, and is at index at, the last one in the log. An entry of 0 bytes was
+// not appended.
+func (x *extents) append(in uint32, at wlog.Index, n int64) {
+	i := max(in, x.base) - x.base // it may be trimmed, when nothing in it was live
+	e := &x.list[i]
+	if in >= x.base {
+		e.queued--
+	}
+	if n == 0 {
+		return
+	}
+	if e.first == 0 {
+		e.first = at
+	}
 	e.bytes += n
 	x.bytes += n
 	x.end = at + 1
-	if e.bytes >= x.size {
-		x.list = append(x.list, extent{first: at + 1})
-	}
+}
+
+// replay accounts for the next entry of a log that is replayed. It returns its extent.
+func (x *extents) replay(at wlog.Index, n int64) uint32 {
+	in := x.begin()
+	x.append(in, at, n)
+	x.take(n)
 	return in
 }
 
@@ -73,11 +112,7 @@ func (x *extents) add(d Delta) {
 // restore brings back extents that were trimmed after a caller had got the number and before it used it. They hold no entries:
 // the caller's records will be appended at the end.
 func (x *extents) restore(number uint32) {
-	missing := make([]extent, x.base-number)
-	for i := range missing {
-		missing[i].first = x.list[0].first
-	}
-	x.list = slices.Insert(x.list, 0, missing...)
+	x.list = slices.Insert(x.list, 0, make([]extent, x.base-number)...)
 	x.base = number
 }
 
@@ -93,14 +128,18 @@ func (x *extents) free(d Delta) {
 // trim drops extents at the front without live records, and returns the index before which the log is not needed. The current
 // extent stays; if nothing is live at all, it begins anew.
 func (x *extents) trim() (before wlog.Index, ok bool) {
+	last := len(x.list) - 1
 	if x.live == 0 && x.bytes > 0 {
 		x.base = x.current()
-		x.list = append(x.list[:0], extent{first: x.end})
+		x.list = append(x.list[:0], extent{taken: x.list[last].taken, queued: x.list[last].queued})
+		if x.list[0].queued == 0 {
+			x.list[0].taken = 0
+		}
 		x.bytes = 0
 		return x.end, true
 	}
 	dead := 0
-	for dead < len(x.list)-1 && x.list[dead].live == 0 {
+	for dead < last && x.list[dead].live == 0 && x.list[dead].queued == 0 {
 		x.bytes -= x.list[dead].bytes
 		dead++
 	}
@@ -109,7 +148,12 @@ func (x *extents) trim() (before wlog.Index, ok bool) {
 	}
 	x.list = slices.Delete(x.list, 0, dead)
 	x.base += uint32(dead)
-	return x.list[0].first, true
+	for _, e := range x.list {
+		if e.first != 0 {
+			return e.first, true
+		}
+	}
+	return x.end, true
 }
 
 // excess returns by how much the log is larger than the live bytes and slack justify. Live records at the front must be

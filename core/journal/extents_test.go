@@ -9,7 +9,7 @@ import (
 func TestExtentsCloseWhenTheyAreFull(t *testing.T) {
 	x := newExtents(100)
 	for i, want := range []uint32{1, 1, 2, 2, 3} {
-		if got := x.append(wlog.Index(i+1), 60); got != want {
+		if got := x.replay(wlog.Index(i+1), 60); got != want {
 			t.Errorf("entry %d: in extent %d, want %d", i, got, want)
 		}
 	}
@@ -22,7 +22,7 @@ func TestOnlyADeadPrefixIsTrimmed(t *testing.T) {
 	x := newExtents(10)
 	for e := range uint32(4) {
 		x.add(Delta{Extent: e + 1, Bytes: 5})
-		x.append(wlog.Index(10*(e+1)), 10)
+		x.replay(wlog.Index(10*(e+1)), 10)
 	}
 	steps := []struct {
 		dies   uint32
@@ -30,7 +30,7 @@ func TestOnlyADeadPrefixIsTrimmed(t *testing.T) {
 	}{
 		{dies: 3},
 		{dies: 2},
-		{dies: 1, before: 31},
+		{dies: 1, before: 40},
 		{dies: 4, before: 41},
 	}
 	for _, st := range steps {
@@ -50,16 +50,16 @@ func TestALateRecordHoldsEverythingBehindIt(t *testing.T) {
 	x := newExtents(10)
 	early := x.current()
 	for i := range 3 {
-		x.append(wlog.Index(i+1), 10)
+		x.replay(wlog.Index(i+1), 10)
 	}
 	x.trim()
 	x.add(Delta{Extent: 4, Bytes: 5})
-	x.append(4, 10)
+	x.replay(4, 10)
 	x.add(Delta{Extent: early, Bytes: 5})
 	if before, ok := x.trim(); ok {
 		t.Errorf("trimmed before %d with a record in extent %d, which is to come", before, early)
 	}
-	x.append(5, 10)
+	x.replay(5, 10)
 	x.free(Delta{Extent: 4, Bytes: -5})
 	if before, ok := x.trim(); ok {
 		t.Errorf("trimmed before %d under a live record", before)
@@ -111,11 +111,50 @@ func TestPlan(t *testing.T) {
 			x := newExtents(100)
 			for i, size := range tt.sizes {
 				x.add(Delta{Extent: x.current(), Bytes: size[1]})
-				x.append(wlog.Index(i+1), size[0])
+				x.replay(wlog.Index(i+1), size[0])
 			}
 			if got := x.plan(x.excess(tt.slack), tt.most); got != tt.want {
 				t.Errorf("got %d, want %d", got, tt.want)
 			}
 		})
+	}
+}
+
+// What waits in a long queue belongs to the extents that it will lie in. It used to be accounted to the one that was current when the queue
+// began, which was relocated as a whole.
+func TestALongQueueHasManyExtents(t *testing.T) {
+	x := newExtents(10)
+	var queued []uint32
+	for range 5 {
+		in := x.begin()
+		x.add(Delta{Extent: in, Bytes: 10})
+		x.take(10)
+		queued = append(queued, in)
+	}
+	if upTo := queued[4]; x.liveUpTo(upTo) != 50 || x.liveUpTo(upTo-1) != 40 || x.liveUpTo(1) != 10 {
+		t.Errorf("entries of 10 bytes are in the extents %d", queued)
+	}
+	x.free(Delta{Extent: 2, Bytes: -10})
+	x.append(queued[0], 100, 10)
+	x.free(Delta{Extent: 1, Bytes: -10})
+	if before, ok := x.trim(); !ok || before != 101 {
+		t.Errorf("while the entry of extent 2, which nothing in is live any more, is still to be appended: trimmed before %d, %v, want 101", before, ok)
+	}
+	for i, in := range queued[1:] {
+		x.append(in, wlog.Index(200+i), 10)
+	}
+	if before, ok := x.trim(); !ok || before != 201 {
+		t.Errorf("trimmed before %d, %v, want 201", before, ok)
+	}
+	x.free(Delta{Extent: 3, Bytes: -10})
+	x.free(Delta{Extent: 4, Bytes: -10})
+	late := x.begin()
+	x.free(Delta{Extent: 5, Bytes: -10})
+	if before, ok := x.trim(); !ok || before != 204 {
+		t.Errorf("nothing is live: trimmed before %d, %v, want 204", before, ok)
+	}
+	x.append(late, 300, 7)
+	if x.bytes != 7 || x.list[0].queued != 0 || x.list[0].first != 300 {
+		t.Errorf("the entry that was queued meanwhile: %+v", x)
 	}
 }

@@ -97,7 +97,7 @@ func (w *Writer) roundTimedOut() {
 
 // wakeRunner makes run check whether there is something to trim or to reclaim. The caller holds mu.
 func (w *Writer) wakeRunner() {
-	w.queue.last(0)
+	w.queue.last(0, &w.extents)
 	w.start()
 }
 

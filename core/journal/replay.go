@@ -26,7 +26,7 @@ func NewReplay(engine wlog.Standby, o Options) *Replay {
 func (r *Replay) Entry(at wlog.Index, ops []byte) (extent uint32) {
 	r.last = at
 	r.largest = max(r.largest, int64(len(ops)))
-	return r.extents.append(at, r.size(len(ops)))
+	return r.extents.replay(at, r.size(len(ops)))
 }
 
 // Last returns the index of the last entry; 0 = there was none.

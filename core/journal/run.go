@@ -140,7 +140,7 @@ func (w *Writer) lost() error {
 func (w *Writer) split(g *commitGroup) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.queue.split(g)
+	return w.queue.split(g, &w.extents)
 }
 
 // setStuck notes whether the first group does not fit.
@@ -186,9 +186,10 @@ func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due 
 	defer w.mu.Unlock()
 	w.pending -= int64(len(g.entry))
 	w.o.Waiting.Add(-int64(len(g.entry)))
-	if err == nil {
-		w.appended(at, size)
+	if err != nil {
+		size = 0
 	}
+	w.appended(g.extent, at, size)
 	w.o.Space.inflight.Add(-int64(len(g.entry)))
 	if err != nil {
 		return due{}
@@ -200,15 +201,15 @@ func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due 
 }
 
 // appended accounts for an entry of so many bytes; 0 = none was appended. The caller holds mu.
-func (w *Writer) appended(at wlog.Index, size int) {
+func (w *Writer) appended(in uint32, at wlog.Index, size int) {
 	if size == 0 {
+		w.extents.append(in, 0, 0)
 		return
 	}
 	w.stats.Appends++
 	w.stats.Bytes += uint64(size)
 	w.used(w.o.Size(size))
-	w.extents.append(at, w.o.Size(size))
-	w.extent.Store(w.extents.current())
+	w.extents.append(in, at, w.o.Size(size))
 }
 
 // due returns what to do now. The caller holds mu.

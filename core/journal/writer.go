@@ -106,6 +106,7 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	w.extent.Store(w.extents.current())
 	w.look(true)
 	o.Space.add(w)
+
 	if o.OnLost != nil {
 		go w.watch()
 	}
@@ -148,7 +149,7 @@ func (w *Writer) commit(ops []byte, live []Delta, c Completer) (refused bool) {
 	}
 	if err != nil {
 		if c != nil {
-			w.queue.last(0).refuse(c, err)
+			w.queue.last(0, &w.extents).refuse(c, err)
 			w.start()
 		}
 		return true
@@ -159,7 +160,14 @@ func (w *Writer) commit(ops []byte, live []Delta, c Completer) (refused bool) {
 		}
 		w.count(d)
 	}
-	w.queue.last(len(ops)).add(ops, live, c)
+	g := w.queue.last(len(ops), &w.extents)
+	n := int64(len(ops))
+	if n > 0 && len(g.entry) == 0 {
+		n = w.o.Size(len(ops))
+	}
+	g.add(ops, live, c)
+	w.extents.take(n)
+	w.extent.Store(w.extents.current())
 	w.pending += int64(len(ops))
 	w.o.Waiting.Add(int64(len(ops)))
 	w.o.Space.inflight.Add(int64(len(ops)))

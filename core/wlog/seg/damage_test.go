@@ -327,7 +327,8 @@ func TestEveryBitCountsWithoutFiller(t *testing.T) {
 	fsys := crashfs.New(1)
 	s := openShard(t, fsys, small())
 	s.append(t, strings.Repeat("x", 40_000))
-	s.append(t, strings.Repeat("x", int(s.active.size-s.end)-wlog.HeaderSize-rest))
+	_, err := s.appendAnyhow([]byte(strings.Repeat("x", int(s.active.size-s.end)-wlog.HeaderSize-rest)))
+	must(t, err)
 	name, size, end := s.active.name, s.active.size, s.end
 	s.append(t, "in the next segment")
 	s.close(t)

@@ -115,7 +115,7 @@ func TestNothingIsBuiltOnAFailedSync(t *testing.T) {
 		{"of an entry", func(t *testing.T, s *shard) { t.Helper(); s.append(t, "first") }},
 		{"of a closed segment's end", func(t *testing.T, s *shard) {
 			t.Helper()
-			for s.end+wlog.EntrySize(1000) <= s.active.size {
+			for s.fits(wlog.EntrySize(1000), wlog.Bringing) {
 				s.append(t, strings.Repeat("x", 1000))
 			}
 		}},

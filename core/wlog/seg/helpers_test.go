@@ -16,6 +16,22 @@ import (
 // small returns options with segments that are soon full.
 func small() Options { return Options{SegmentSize: 64 << 10, inline: true} }
 
+// appendAnyhow appends an entry to the active segment, even where the end is kept from it, once the next segment is prepared.
+func (l *shardLog) appendAnyhow(entry []byte) (at wlog.Index, err error) {
+	l.mu.Lock()
+	defer l.unlock()
+	l.pool.want(l.active.number, l.active.size)
+	if err := l.pool.wait(); err != nil {
+		return 0, err
+	}
+	h := l.chain.Next(wlog.Data, l.shard, l.Clock())
+	if at, err = l.append(&h, entry); err == nil {
+		err = l.sync()
+	}
+	l.active.last = at
+	return at, err
+}
+
 func newEngine(t *testing.T, fsys vfs.FS, o Options) *Engine {
 	t.Helper()
 	e, err := New(fsys, o)

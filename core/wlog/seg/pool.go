@@ -275,7 +275,7 @@ func (p *pool) take(entry int64) (*segment, error) {
 	if g := p.takeNext(entry); g != nil {
 		return g, nil
 	}
-	return p.takeLarger(roundUp(headerSize+entry, page))
+	return p.takeLarger(p.sizeFor(entry))
 }
 
 // takeNext takes the prepared segment if it has space for the entry.
@@ -283,12 +283,18 @@ func (p *pool) takeNext(entry int64) *segment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	g := p.next
-	if g.size-headerSize < entry {
+	if g.size < p.sizeFor(entry) {
 		return nil
 	}
 	p.next = nil
 	p.follow(g.number, g.size)
 	return g
+}
+
+// sizeFor returns the size of a segment for one entry, with what is kept from it.
+func (p *pool) sizeFor(entry int64) int64 {
+	size := headerSize + entry + p.takeoverReserve()
+	return roundUp(size+trimReserve(size+size/16), page)
 }
 
 // takeLarger makes a segment of that size in place of the prepared one. There must be space for its successor, too: it is of no

@@ -123,10 +123,10 @@ func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	switch {
 	case next == nextUnknown && end > seen.size/4:
 		return false
-	case end <= seen.open, end <= seen.size && next == nextReady:
+	case end <= seen.open:
 		return true
 	}
-	return purpose >= wlog.Settling && end <= seen.size-l.kept(seen.size, purpose)
+	return (purpose >= wlog.Settling || next == nextReady) && end <= seen.size-l.kept(seen.size, purpose)
 }
 
 // Room implements [wlog.Log]: the end of the active segment, and all that others can be made of. It is as of the last append.
@@ -262,7 +262,7 @@ func (l *shardLog) makeOrdinarySpace(size int64, purpose wlog.Purpose) error {
 		if err := l.pool.wait(); err != nil {
 			return err
 		}
-		if end <= l.active.size {
+		if l.fits(size, purpose) {
 			return nil
 		}
 		next, err := l.pool.take(size)
@@ -304,7 +304,9 @@ func (l *shardLog) fits(size int64, purpose wlog.Purpose) bool {
 	return l.end+size <= l.active.size-l.kept(l.active.size, purpose)
 }
 
-// kept is the end of a segment of that size that an entry of a purpose may not use if no other one follows.
+// kept is the end of a segment of that size that an entry of a purpose may not use. It is kept even while the disk has space. Otherwise
+// entries that are relocated when it has none could need more segments than they came from: a segment of 2 MiB has space
+// for seven entries of 299 KB, and for six without its last 36 KiB.
 func (s *storage) kept(size int64, p wlog.Purpose) int64 {
 	if p == wlog.Trimming {
 		return s.takeoverReserve()

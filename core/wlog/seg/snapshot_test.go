@@ -93,13 +93,16 @@ func (s *snapshooter) step() {
 		must(s.T, s.logs[i].Trim(s.at[i][s.trimmed[i]]))
 		return
 	}
-	size := s.rng.IntN(1 << s.rng.IntN(15))
-	if s.rng.IntN(8) == 0 { // up to the end of the segment, or nearly so
-		l := s.logs[i].(*shardLog)
-		size = max(0, int(l.active.size-l.end)-wlog.HeaderSize-s.rng.IntN(80))
+	entry := fmt.Sprintf("%d-%d-", i, len(s.entries[i])) + strings.Repeat("x", s.rng.IntN(1<<s.rng.IntN(15)))
+	at, err := wlog.Index(0), error(nil)
+	l := s.logs[i].(*shardLog)
+	if left := int(l.active.size-l.end) - wlog.HeaderSize - s.rng.IntN(80); s.rng.IntN(8) == 0 && left > 20 { // to the end of the segment, or nearly so
+		entry += strings.Repeat("x", max(0, left-len(entry)))
+		at, err = l.appendAnyhow([]byte(entry[:left]))
+		entry = entry[:left]
+	} else {
+		at, err = l.Append(s.Context(), []byte(entry), wlog.Bringing)
 	}
-	entry := fmt.Sprintf("%d-%d-", i, len(s.entries[i])) + strings.Repeat("x", size)
-	at, err := s.logs[i].Append(s.Context(), []byte(entry), wlog.Bringing)
 	must(s.T, err)
 	s.entries[i], s.at[i] = append(s.entries[i], entry), append(s.at[i], at)
 }
