@@ -81,6 +81,34 @@ func TestGrantsInOrder(t *testing.T) {
 	})
 }
 
+// A publisher's next batch could get in before the one that had waited: there was space again as soon as that was taken out of the line.
+func TestNothingIsGrantedBeforeThoseThatWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := grants(t, 16_000, Options{})
+		const most = 300
+		held := 0
+		for s.Grant(most) {
+			held++
+		}
+		in := false
+		s.Await(most, func() {
+			if in = true; s.Grant(1) {
+				t.Error("something else is granted before it is let in")
+			}
+		})
+		for range held {
+			s.Return(most)
+		}
+		time.Sleep(time.Second)
+		if held == 0 || !in || !s.Grant(1) {
+			t.Errorf("%d grants were given back: in %v", held, in)
+		}
+		if err := s.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Nothing waits for the space of a log that is closed, or has failed.
 func TestGrantsOfALogThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -143,5 +143,5 @@ func (w *Writer) throttles(already bool) bool {
 	if already {
 		most /= 2
 	}
-	return w.Err() == nil && (w.lowSpace || w.full || len(w.waiters) > 0 || w.pending > most || w.round.upTo != 0 && w.extents.oversize(2*w.o.Slack))
+	return w.Err() == nil && (w.lowSpace || w.full || w.waits.Load() || w.pending > most || w.round.upTo != 0 && w.extents.oversize(2*w.o.Slack))
 }

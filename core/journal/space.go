@@ -296,6 +296,10 @@ func (w *Writer) nextWaiter() (fn func(), blocked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waits := len(w.waiters) > 0
+	if !waits && w.waits.Load() { // only now: what follows the last one must not get in before that was called
+		w.waits.Store(false)
+		w.updateCaughtUp()
+	}
 	w.look(waits || w.movesWait.Load() || w.lowSpace)
 	if waits {
 		first := w.waiters[0]
@@ -306,8 +310,6 @@ func (w *Writer) nextWaiter() (fn func(), blocked bool) {
 			w.waiters[0] = waiter{}
 			if w.waiters = w.waiters[1:]; len(w.waiters) == 0 {
 				w.waiters = nil
-				w.waits.Store(false)
-				w.updateCaughtUp()
 			}
 			return first.fn, false
 		default:
