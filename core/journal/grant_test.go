@@ -18,7 +18,7 @@ func grants(t *testing.T, room int64, o Options) (*Writer, *memLog) {
 }
 
 func TestGrants(t *testing.T) {
-	const reserve = 12_500 + 5*100
+	const reserve = 12_500 + 9*100
 	for _, tt := range []struct {
 		name    string
 		room    int64
@@ -30,8 +30,8 @@ func TestGrants(t *testing.T) {
 		{name: "the reserve stays", room: reserve + 99, bytes: 100},
 		{name: "live records need space when they end", room: reserve + 100 + 10*endBytes - 1, records: 10, bytes: 100},
 		{name: "and have it", room: reserve + 100 + 10*endBytes, records: 10, bytes: 100, want: true},
-		{name: "a large record is to be moved", room: 12_500 + 3*5000 + 12_000 - 1, bytes: 5000},
-		{name: "and can be", room: 12_500 + 3*5000 + 12_000, bytes: 5000, want: true},
+		{name: "a large record is to be moved", room: 12_500 + 3*5000 + 16_000 - 1, bytes: 5000},
+		{name: "and can be", room: 12_500 + 3*5000 + 16_000, bytes: 5000, want: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, _ := grants(t, tt.room, Options{})
@@ -66,7 +66,7 @@ func TestGrantsInOrder(t *testing.T) {
 			t.Errorf("without space: %v; %+v, full went %v", got, s.Stats(), full)
 		}
 		l.mu.Lock()
-		l.room = 20_000
+		l.room = 25_000
 		l.mu.Unlock()
 		time.Sleep(time.Second)
 		if !slices.Equal(got, []int64{400, 100, 300}) || s.CaughtUp() != nil || !slices.Equal(full, []bool{true, false}) {

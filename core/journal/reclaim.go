@@ -22,6 +22,9 @@ func (w *Writer) reclaim() (upTo uint32) {
 	if w.o.Reclaim == nil || w.Err() != nil || w.round.upTo >= w.extents.base {
 		return 0
 	}
+	if w.round.upTo != 0 {
+		w.pressedAt = w.extents.base // the front was freed by that round, not by what leaves
+	}
 	w.round.end(w.o.Space)
 	switch {
 	case w.isPressed():

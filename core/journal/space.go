@@ -14,9 +14,10 @@ import (
 // mailbox, and dead letters in their queue: nothing waits behind them. The rest of the disk is a reserve for what needs no grant.
 //
 // Let room be what the log can still take, without what was granted and is not written yet, and without endBytes for each live record:
-// so much the operations take, at most, that end it. Let u be a quarter of a segment, g the largest grant, and d = g + min(3g, 12u):
+// so much the operations take, at most, that end it. Let u be a quarter of a segment, g the largest grant, d = g + min(3g, 12u), and
+// e = g + min(4g, 4u):
 //
-//	0          u                     7u+d      8u+d+g                 12u+d+g + a part of dead letters     room
+//	0          u                     7u+d      8u+d+g                 12u+d+e + a part of dead letters     room
 //	├──────────┼─────────────────────┼─────────┼──────────────────────┼─────────────────────────────────▶
 //	│          │ records are         │ other   │ dead letters move    │ publishers publish
 //	│          │ relocated           │ changes │                      │
@@ -36,8 +37,9 @@ import (
 // they are trimmed. If one message at the front lives on, it is relocated. Consumers of the dead letters settle 50,000 messages in 3.1 MiB at
 // most, whatever their order, even if nothing is trimmed meanwhile.
 //
-// Example of d: messages of 300 KB, six in a segment, two in an extent. Without d, relocation stopped in the middle of the first segment: a
-// disk with 3 MB of dead bytes behind it stayed full.
+// Example of d and e: messages of 300 KB, six in a segment, two in an extent. Without d, relocation stopped in the middle of the first segment: a
+// disk with 3 MB of dead bytes behind it stayed full. Each segment leaves 290 KB at its end, so that publishers, too, leave less than was
+// there when they got their grants. Without e, four dead letters moved, which did not free the first segment, and the others waited.
 //
 // All logs on a disk share what is granted. Other processes may fill the disk: then the first commit waits, with an alarm, until they free
 // some; nothing is lost.
@@ -209,13 +211,17 @@ func (w *Writer) granted(bytes int64) {
 // across the ends of two extents, and leave space at the ends of two segments.
 func (w *Writer) dip(largest int64) int64 { return largest + min(3*largest, 12*w.o.Unit) }
 
+// uneven returns what publishers leave beside what moves take until the first segment is free: a record of that size, and what others leave
+// at the ends of segments, which no grant counts.
+func (w *Writer) uneven(largest int64) int64 { return largest + min(4*largest, 4*w.o.Unit) }
+
 // fits reports whether there is space for operations with a grant, with so much in flight. The caller holds mu.
 func (w *Writer) fits(bytes, inflight int64) bool {
 	if w.lowSpace || w.least > wlog.Bringing {
 		return false
 	}
 	largest := max(w.largest, bytes)
-	least := 12*w.o.Unit + w.o.Moves + w.dip(largest) + largest
+	least := 12*w.o.Unit + w.o.Moves + w.dip(largest) + w.uneven(largest)
 	if w.full {
 		least += 4 * w.o.Unit // it does not blink
 	}
@@ -228,7 +234,7 @@ func (w *Writer) free() int64 { return w.left - endBytes*max(0, w.o.Space.record
 // updateCeilings follows what is free. The caller holds mu.
 func (w *Writer) updateCeilings() {
 	free, dip := w.free(), w.dip(w.largest)
-	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.largest, free-8*w.o.Unit-dip-w.largest
+	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.uneven(w.largest), free-8*w.o.Unit-dip-w.largest
 	w.atMost.Store(w.largest)
 	if w.lowSpace || w.full || w.least > wlog.Bringing {
 		bring = noSpace
