@@ -154,7 +154,7 @@ func TestThePageAboutBackups(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		": backup of curfew@", `"error":null`, "drill: restored from ", "shard 1: 1 segments, 3 entries, ", "orders\t3\n", "Successfully imported definitions.",
+		": backup of curfew@", `"error":null`, "drill: restored from ", "shard 1: 1 segments, 5 entries, ", "orders\t3\n", "Successfully imported definitions.",
 	} {
 		if !strings.Contains(printed.String(), want) {
 			t.Errorf("the page printed no %q:\n%s", want, &printed)
