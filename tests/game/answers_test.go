@@ -104,7 +104,8 @@ func (g *game) deliver(c *channel, k *consumer, body []byte, tag uint64, redeliv
 		}
 		g.finish(s.holder, returned)
 	}
-	if s == nil || s.at != p || m.did(p, acked|taken|rejected) {
+	cameBack := m.was != nil && m.was.state == queue.MessageLeaving && len(m.facts) == 0 // a dead letter to its own queue may have waited for space
+	if s == nil || s.at != p || m.did(p, acked|taken|rejected) || cameBack {
 		s = &stay{at: p, restarted: g.restarted}
 		m.stay = s
 	}

@@ -310,7 +310,7 @@ func (g *game) exits(m *message, p *place, s *sighting) (ends, dies bool, to []*
 	ends = ends || free && p.purged || s == nil && p.grew(func(c *queue.Counters) uint64 { return c.Refused + c.Dropped[hook.ReasonDuplicate] })
 	dies = m.did(p, rejected) && p.lost(hook.ReasonRejected) ||
 		free && p.lost(hook.ReasonExpired) && (p.changed || g.isDue(m, p, s)) ||
-		free && p.lost(hook.ReasonMaxLen) && p.limited() ||
+		free && p.lost(hook.ReasonMaxLen) && (p.limited() || p.changed) ||
 		m.did(p, returned) && p.lost(hook.ReasonDeliveryLimit)
 	return ends, dies, to
 }
