@@ -33,7 +33,7 @@ type Message struct {
 	// message, which goes only there: the queue that holds it does not ask again.
 	Planned bool
 	// Released means that an exchange held the message until now, as all others of its
-	// batch: nobody keeps it if the queue refuses it.
+	// batch: if the queue refuses it, the message is gone.
 	Released bool
 	// Passes means that exchanges which do not hold the message have routed it: the queue of
 	// such an exchange only cancels the message that waits with the same ID. With Planned,

@@ -9,9 +9,9 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 )
 
-// Broker is what the queues of one broker share, and those of another one in the process
-// do not: the file for message bodies beyond the memory budget, the line of queues that
-// wait to send dead letters, and what is counted of them together. The zero value is a
+// Broker is shared by the queues of one broker, and by no queue of another broker in the
+// same process: the file for message bodies beyond the memory budget, the line of queues
+// that wait to send dead letters, and the counters of all of them together. The zero value is a
 // broker without queues that keeps all bodies in memory.
 //
 // Free memory is shared by all brokers of the process: see package slab.

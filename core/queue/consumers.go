@@ -7,7 +7,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// AddConsumer adds a consumer and delivers what is ready to it.
+// AddConsumer adds a consumer and delivers ready messages to it.
 func (q *Queue) AddConsumer(now hook.Instant, c *Consumer) error {
 	if q.stopped != nil {
 		return q.stopped

@@ -40,7 +40,8 @@ type faultHost interface {
 	Faulted(from *Config, v any, stack []byte)
 }
 
-// report passes a panic on to the host. The host's own panic is nobody's business then.
+// report passes a panic on to the host. If the host panics, too, its panic is
+// ignored.
 func (q *Queue) report(p *panicError) {
 	if h, ok := q.host.(faultHost); ok {
 		_ = contain(func() { h.Faulted(q.cfg, p.value, p.stack) })
@@ -56,8 +57,8 @@ func (m *Mailbox) contain(fn func()) (whole bool) {
 	return err == nil
 }
 
-// breakDown stops a queue that panicked. If it was stopped or deleted before, it could not
-// free what it held, and forgets that.
+// breakDown stops a queue that panicked. A queue that was stopped or deleted before could
+// not free its contents, and drops its reference to them.
 func (q *Queue) breakDown(err error) {
 	if q.stopped == nil && !q.closed {
 		q.stop(err)

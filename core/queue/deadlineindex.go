@@ -56,7 +56,7 @@ func (q *Queue) nextDeadline() hook.Instant {
 	return at
 }
 
-// earliest returns the message that is due first, among those that the strategy looks
+// earliest returns the message that is due first, of the messages that the strategy looks
 // at. If no plugin has a head hook there is none.
 func (q *Queue) earliest() (r Ref, at hook.Instant, ok bool) {
 	if !q.hooks.WantsHead {

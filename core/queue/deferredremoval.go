@@ -63,7 +63,7 @@ func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 // errUnsent is why dead letters never will arrive: the queue panicked before it had sent them.
 var errUnsent = errors.New("dead letters were not sent")
 
-// endUnsent ends a removal, which may be nil, if the turn broke off before its messages were sent: nobody must wait for them. A
+// endUnsent ends a removal, which may be nil, if the turn broke off before its messages were sent, so that no caller waits for them. A
 // restart finds them in their queue, unless that is deleted while they were redriven.
 func (r *DeferredRemoval) endUnsent() {
 	switch {
@@ -89,7 +89,7 @@ func (r *DeferredRemoval) joins(j Journal) bool {
 	return r.journal == j && r.failed.Load() == nil && r.pending.CompareAndSwap(1, 0)
 }
 
-// appendTo appends the removal to what is committed with the last batch.
+// appendTo appends the removal to the operations that are committed with the last batch.
 func (r *DeferredRemoval) appendTo(n *opBuffer) {
 	if r.move != nil {
 		n.buf = r.move.appendSettled(n.buf)
@@ -121,8 +121,8 @@ func (r *DeferredRemoval) appendAlone(n *opBuffer, ms []Message, j Journal) {
 	n.settleOthers(r.queue, refs)
 }
 
-// leave appends what becomes of a message, or its Ref to those that are settled, if it is
-// not gone.
+// leave appends the operation for a message that has not left meanwhile, or its Ref to
+// settled.
 func (l *departed) leave(n *opBuffer, settled []Ref) []Ref {
 	switch {
 	case l.gone:

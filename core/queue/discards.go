@@ -22,7 +22,7 @@ type discards struct {
 	back     int  // of those, how many have been put back into again
 }
 
-// discard is what is remembered of a discarded message.
+// discard describes a message that was discarded and has not been confirmed elsewhere.
 type discard struct {
 	reason   hook.Reason  // none while it is being retried
 	since    hook.Instant // when it became a discard; 0 means before a restart
@@ -111,8 +111,8 @@ func (d *discards) retryLater(now hook.Instant, r Ref) {
 	d.again = append(d.again, retry{r, now.AddMillis(retryMillis)})
 }
 
-// retrySoon sends discards when there is capacity: after those that wait already,
-// unless it was their turn.
+// retrySoon sends discards when there is capacity. They wait behind the discards that wait
+// already, unless it was their turn.
 func (d *discards) retrySoon(now hook.Instant, ms []confirming) {
 	if len(ms) == 0 {
 		return

@@ -117,8 +117,7 @@ type DueMark struct {
 	N  uint32
 }
 
-// appendMarks appends what is counted, from the point of view of now, as marks at the
-// bounds of the steps.
+// appendMarks appends the counts as marks at the bounds of the steps, as seen from now.
 func (c *DueCounts) appendMarks(marks []DueMark, now hook.Instant) []DueMark {
 	if c.Overdue > 0 {
 		marks = append(marks, DueMark{now, uint32(c.Overdue)})

@@ -47,7 +47,7 @@ var dueBuckets = func() (steps [len(dueBounds)]int) {
 	return steps
 }()
 
-// Histogram returns what is counted in fewer ranges.
+// Histogram returns the counts in fewer ranges.
 func (c *DueCounts) Histogram() (h DueHistogram) {
 	if c.Earliest == 0 {
 		return h

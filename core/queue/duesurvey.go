@@ -189,8 +189,7 @@ func (s *DueSurvey) countFew(c *chunk) {
 // spread notes that deadlines are too many to be remembered as they are.
 func (s *DueSurvey) spread() { s.known = fewDue + 1 }
 
-// Marks returns what was counted as marks, in the order of time, which are appended to due
-// and held. From a later point of view they are as good as a survey of a queue that has not
+// Marks returns the counts as marks in the order of time, appended to due and held. From a later point of view they are as good as a survey of a queue that has not
 // changed, if that is not much later: few deadlines are marked as they are, others by the
 // bounds of their steps.
 func (s *DueSurvey) Marks(due, held []DueMark) (ofDue, ofHeld []DueMark) {

@@ -7,8 +7,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// enqueue stores a batch, delivers what consumers want, drops what is too much or due,
-// and confirms. The order is RabbitMQ's: a message that a consumer waits for is
+// enqueue stores a batch, delivers to waiting consumers, drops messages beyond a limit or
+// past their deadline, and confirms. The order is RabbitMQ's: a message that a consumer waits for is
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	n := &q.buf.ops
@@ -66,7 +66,7 @@ func (q *Queue) letLeave(now hook.Instant) {
 	}
 }
 
-// takeIn runs the enqueue hooks for messages and stores those that are kept.
+// takeIn runs the enqueue hooks for messages and stores the ones that they keep.
 func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	q.open()
 	q.count.Published += uint64(len(ms))
@@ -81,8 +81,7 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 	}
 }
 
-// afterChange follows every change: it delivers, enforces limits and expires what is
-// due.
+// afterChange follows every change: it delivers, enforces limits and expires due messages.
 func (q *Queue) afterChange(now hook.Instant) {
 	q.deliver(now)
 	q.zeroTTL = false

@@ -257,7 +257,7 @@ func (q *Queue) nextHeld(until hook.Instant) (h handle, ok bool) {
 	return q.at(Ref(it.Slot)), true
 }
 
-// releaseLimited is releaseDue for a queue whose limits apply to what is released.
+// releaseLimited is releaseDue for a queue whose limits apply to released messages.
 func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (released bool) {
 	dropped := q.buf.settled[:0] // not due: isFullFor may ask hooks about messages at the head
 	for range maxBatch {
@@ -507,7 +507,7 @@ func (q *Queue) countComeback(h handle, kind SettleKind) uint32 {
 	return uint32(h.slot().returns()) + uint32(nacks)
 }
 
-// wasHeld reports whether the journal needs what is known of a message's holds.
+// wasHeld reports whether a message has a hold or refusals that the journal must store.
 func (q *Queue) wasHeld(h handle) bool {
 	return h.hold() != 0 || q.nacksOf(h.ref) > 0
 }

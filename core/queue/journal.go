@@ -15,7 +15,7 @@ type Journal interface {
 	// Commit appends operations, all of them or none, and changes how many bytes are
 	// live: more count at once, fewer when the operations are durable. c, unless it is
 	// nil, is called when they are, or at once if there are none and all before are.
-	// A [Granter] has granted the space for those that bring messages.
+	// A [Granter] has granted the space for operations that bring messages.
 	Commit(ops []byte, live []journal.Delta, c journal.Completer)
 	// TryCommit is Commit of operations that may be missing after a restart. It reports
 	// whether they were taken.

@@ -26,7 +26,7 @@ func (m *Mailbox) Use() (done func()) {
 }
 
 // idle asks the hooks about a queue whose lease ran out: they renew it, have the queue
-// deleted, or have what it holds dead-lettered before.
+// deleted, or have it deleted after its messages were dead-lettered.
 func (q *Queue) idle(now hook.Instant) {
 	due := q.lease
 	q.lease = 0
@@ -55,8 +55,8 @@ func (q *Queue) idle(now hook.Instant) {
 	q.end(now, Deletion{Reason: DeletedExpired, Lease: due})
 }
 
-// ending is the progress of a queue whose lease ran out, and which dead-letters what it
-// holds before it is deleted. If it is used meanwhile, it stays.
+// ending is the progress of a queue whose lease ran out, and which dead-letters its
+// messages before it is deleted. If it is used meanwhile, it stays.
 type ending struct {
 	lease   hook.Instant
 	before  uint64 // messages dead-lettered for this reason before

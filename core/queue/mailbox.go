@@ -88,8 +88,8 @@ func (c *call) end(err error) {
 	}
 }
 
-// start lets a paused queue deliver and expire what it was filled with, and then run
-// the tasks that wait. Its lease begins now.
+// start lets a paused queue deliver and expire the messages it was filled with, and then
+// run the tasks that wait. Its lease begins now.
 func (m *Mailbox) start() {
 	begin := func(q *Queue, now hook.Instant) {
 		q.Touch(now)
@@ -166,8 +166,8 @@ func (m *Message) journalled() int {
 	return enqueueHeader + recordSize(m, slotFlagsOf(m, &hook.Verdict{})) + most
 }
 
-// PublishGranted is PublishAsync for what is no dead letter: it waits for space as Publish
-// does.
+// PublishGranted is PublishAsync for messages that are no dead letters: it waits for space
+// as Publish does.
 func (m *Mailbox) PublishGranted(b *Batch) {
 	if t := (task{kind: taskPublish, batch: b}); m.grant(&t) {
 		m.postAsync(t)
@@ -422,8 +422,8 @@ func (m *Mailbox) updateThrottle(published bool) {
 	}
 }
 
-// rejectDeleted answers a task for a deleted queue. Its messages are confirmed, because
-// a deleted queue takes them with it: once the journal has what was committed before.
+// rejectDeleted answers a task for a deleted queue. Its messages are confirmed once the
+// journal has written all earlier commits, because a deleted queue takes them with it.
 func (q *Queue) rejectDeleted(t *task) {
 	switch t.kind {
 	case taskMoved:

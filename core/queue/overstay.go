@@ -2,8 +2,8 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// A message that a consumer has does not expire. If it comes back after its deadline, that it expires late is the consumer's doing, and
-// those who watch the broker's lateness must not count it. The queue remembers such messages until they leave.
+// A message that a consumer has does not expire. If it comes back after its deadline it expires late because of the consumer, so it must
+// not count as lateness of the broker. The queue remembers such messages until they leave.
 
 // noteReturn notes whether a message that comes back from a consumer is past its deadline.
 func (q *Queue) noteReturn(now hook.Instant, r Ref, deadline hook.Instant) {

@@ -91,8 +91,8 @@ func (q *Queue) detachContents(kept int) {
 
 // dropContents makes garbage of all that the queue holds. The removal is journalled in
 // one operation, before the journal may forget any message: until the queue's definition
-// is deleted, too, a restart finds all of them or none, but for those that are on their way
-// to another queue. Of a stopped queue it finds all.
+// is deleted, too, a restart finds all of them or none, but for messages on their way to
+// another queue. Of a stopped queue it finds all.
 func (q *Queue) dropContents() {
 	if q.contents == nil || q.emptied {
 		return
@@ -108,7 +108,7 @@ func (q *Queue) dropContents() {
 	q.freeGarbage()
 }
 
-// partWithMoving takes out of a queue that is deleted what is on its way to another one but is here until it has arrived. The queue's
+// partWithMoving takes messages out of a deleted queue that are on their way to another one, and stay in this one until they arrive. The queue's
 // removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here.
 func (q *Queue) partWithMoving() {
 	if q.cfg.Storage == nil || !q.mailbox.Sends() {
@@ -162,7 +162,7 @@ func (q *Queue) forgetParted(refs []Ref) {
 	}
 }
 
-// movingRefs returns the messages of a redrive that are under way, and those that were released and are to be released again.
+// movingRefs returns the messages that a redrive has under way, and the released ones that are to be released again.
 func (q *Queue) movingRefs() (refs []Ref) {
 	if q.redrive != nil {
 		for _, p := range q.redrive.parts {
@@ -271,8 +271,8 @@ func (r *refRuns) end() {
 	r.count = 0
 }
 
-// journalPurged journals that the ready messages leave, or all. If all leave, it takes next to no space: what has left between them need
-// not be left out, unless a crash should find it here because it has not arrived where it went.
+// journalPurged journals that the ready messages leave, or all. If all leave, it takes next to no space: runs may include messages that
+// have left before, except the ones that a crash should find here because they have not arrived elsewhere.
 func (q *Queue) journalPurged(all bool) {
 	if q.cfg.Storage == nil {
 		return
@@ -293,8 +293,7 @@ func (q *Queue) journalPurged(all bool) {
 // that has more of them, which are millions of messages between others.
 const maxPurgedRuns = 1 << 20
 
-// commitPurged commits that runs of messages leave, with what else the turn has to commit. Only what has more than most runs takes more
-// than one commit.
+// commitPurged commits that runs of messages leave, with the other operations of the turn. It takes one commit for each most runs.
 func (q *Queue) commitPurged(runs []byte, most int) {
 	n := &q.buf.ops
 	if n.arriving != nil || n.extent != 0 {

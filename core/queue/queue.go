@@ -78,8 +78,8 @@ type contents struct {
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the
-// messages that are there, ready, held or unacknowledged, and of those that left, each for one
-// reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
+// messages in the queue (ready, held or unacknowledged) and of the messages that have left,
+// each for one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
 type Counters struct {
 	Published      uint64 // entered, or were refused or dropped at once
 	DeadLetters    uint64 // of them, dead letters of other queues
@@ -167,8 +167,8 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-// tick does what is due: it expires messages and the queue, and releases memory. It
-// handles a bounded number of messages; next says whether more are due.
+// tick expires due messages, ends the lease of the queue, and releases memory. It handles a
+// bounded number of messages; next says whether more are due.
 func (q *Queue) tick(now hook.Instant) {
 	if q.lease != 0 && now >= q.lease {
 		q.idle(now)

@@ -124,8 +124,8 @@ type RedriveStatus struct {
 // RedriveCounts counts the messages of one target.
 type RedriveCounts struct{ Moved, Failed int }
 
-// Horizon is where the messages end that a scan looks at: those that enter later are
-// behind it. The zero value is none.
+// Horizon marks the end of a scan: messages that enter later are behind it and are not
+// looked at. The zero value is no mark.
 type Horizon struct{ next []uint64 } // by level: sequence numbers
 
 // horizon returns the end of the messages that are in the queue.
@@ -143,8 +143,8 @@ func (q *Queue) horizon() Horizon {
 var errRedriving = errors.New("queue is being redriven")
 
 // What a redrive sends at a time, looks at in one turn, and has under way. Between two
-// parts it leaves the processor to others for redriveYield: it is fast enough all the
-// same, and what it holds up are other queues' messages.
+// parts it leaves the processor to others for redriveYield: it is fast enough
+// all the same, and would hold up the messages of other queues.
 const (
 	redrivePart    = maxBatch
 	redriveLooked  = chunkSlots / 2
@@ -174,7 +174,7 @@ func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, erro
 	return r, nil
 }
 
-// Status returns the progress. A redrive runs until what is under way has arrived: until then its queue has no other.
+// Status returns the progress. A redrive runs until all messages that it has sent have arrived; its queue starts no other before.
 func (r *Redrive) Status() RedriveStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -218,7 +218,7 @@ func (q *Queue) nextRedrive() hook.Instant {
 // full reports whether as many messages as wanted have been moved or are under way.
 func (r *Redrive) full() bool { return r.most > 0 && r.sent >= r.most }
 
-// redriveSome looks at some messages and sends those that leave.
+// redriveSome looks at a part of the messages and sends the ones that leave.
 func (q *Queue) redriveSome(now hook.Instant) {
 	r := q.redrive
 	if at := q.nextRedrive(); at == 0 || at > now || len(q.departing) > 0 {
@@ -254,7 +254,7 @@ func (r *Redrive) allowed(now hook.Instant) int {
 	return n
 }
 
-// sendRedrivePart looks at messages and sends those that leave, at most n.
+// sendRedrivePart looks at messages and sends at most n that leave.
 func (q *Queue) sendRedrivePart(now hook.Instant, n int) {
 	r := q.redrive
 	p := newMovedPart(q)

@@ -35,8 +35,8 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 	return false
 }
 
-// relocationCursor is how far Relocate has come: messages before it are in extents behind
-// upTo, and so are those that entered since.
+// relocationCursor is the progress of Relocate: messages before it, and messages that have
+// entered since it began, are in extents behind upTo.
 type relocationCursor struct {
 	upTo  uint32
 	level int

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Restorer restores queues from a journal. Apply gets all operations in order, then Fill puts what is left of them in the queues, and
+// Restorer restores queues from a journal. Apply gets all operations in order, then Fill puts the remaining messages in the queues, and
 // Start lets these work. The queues need not be known before: the journal may have the operations of a queue before its declaration.
 // A Restorer belongs to one goroutine.
 type Restorer struct {
@@ -40,7 +40,7 @@ func (r *Restorer) Declare(id uint64, k Kind) {
 	r.queues[id].declare(k)
 }
 
-// Delete frees what was restored of a queue that was deleted.
+// Delete frees the restored messages of a queue that was deleted.
 func (r *Restorer) Delete(id uint64) {
 	if q := r.queues[id]; q != nil {
 		q.release()
@@ -115,7 +115,7 @@ func (r *Restorer) breakOff(extent uint32, in *reader, at *position, panicked er
 	return contain(func() { _ = r.apply(at.kind, nil, extent, in) })
 }
 
-// Pack moves what is left in sparse memory together. A Restorer that follows a log is packed now and then, as queues are.
+// Pack moves messages in sparse memory together. A Restorer that follows a log is packed now and then, as queues are.
 func (r *Restorer) Pack() error {
 	for _, q := range r.queues {
 		err := contain(func() {
@@ -239,7 +239,7 @@ func (q *replayedQueue) limitLevels(levels int) {
 	q.levels = q.levels[:levels]
 }
 
-// restore gives the queue what was restored, which is so many messages. A queue that panics, or whose bodies cannot be read, is stopped.
+// restore gives the queue its restored messages, of which there are that many. A queue that panics, or whose bodies cannot be read, is stopped.
 func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q := &m.queue
 	err := from.broken

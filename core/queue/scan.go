@@ -60,8 +60,8 @@ func (m *Mailbox) Parts(end hook.Instant, part func(q *Queue) (done bool)) (done
 	}
 }
 
-// LookAt calls fn with those of refs that are there, in their order, as far as one part
-// goes. It returns those that are left.
+// LookAt calls fn with the messages of refs that are in the queue, in the order of refs, as
+// far as one part goes. It returns the refs that it has not looked at.
 func (s *Scan) LookAt(q *Queue, refs []Ref, fn func(m *Stored)) (left []Ref) {
 	m := &s.seen
 	m.begin(q, &s.page)
@@ -122,13 +122,13 @@ type Stored struct {
 
 func (m *Stored) begin(q *Queue, c *pageCopy) { *m = Stored{queue: q, page: c, reads: c.reads} }
 
-// end drops what is not valid any more.
+// end drops references that do not stay valid between two parts.
 func (m *Stored) end() {
 	m.page.store = nil // its segment may change between two parts
 	*m = Stored{}
 }
 
-// enough reports whether the part has cost what it may.
+// enough reports whether the part has used its budget.
 func (m *Stored) enough() bool {
 	return m.loads >= scanLoads || m.bytes >= scanBytes || m.page.reads > m.reads+1
 }

@@ -32,7 +32,7 @@ type Schedule struct {
 // stays reports whether nothing is released, due or not.
 func (s *Schedule) stays() bool { return s.Broken() || s.halted.Load() > 0 }
 
-// HaltReleases keeps what is due until end is called. It returns when no release is about
+// HaltReleases keeps due messages until end is called. It returns when no release is about
 // to begin. It must not be called on a queue's turn.
 func (m *Mailbox) HaltReleases() (end func()) {
 	s := m.Config().Schedule
@@ -289,7 +289,7 @@ func (q *Queue) publishDue(now hook.Instant) {
 	q.mailbox.broker.underway.during(func() { q.publishSome(now) })
 }
 
-// publishSome is publishDue for what was admitted.
+// publishSome is publishDue for the messages that traffic has admitted.
 func (q *Queue) publishSome(now hook.Instant) {
 	ds := q.takeDue(now)
 	r := &q.buf.removals
@@ -356,8 +356,8 @@ func (q *Queue) takeDue(now hook.Instant) (ds []due) {
 	return ds
 }
 
-// deferredReleases returns what is to be in the journal once the messages have arrived
-// elsewhere: that they left, or until when they are held again. nil means nothing.
+// deferredReleases returns the operations for the journal once the messages have arrived
+// elsewhere: they left, or they are held again until later. nil means none.
 func (q *Queue) deferredReleases(ds []due) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
@@ -536,7 +536,7 @@ func (m *Mailbox) CheckUnused() {
 }
 
 // DropAsync deletes the queue without waiting for it. It may be called on another queue's
-// turn. dropped, which is called on the queue's turn, is told how many messages the queue
+// turn. dropped is called on the queue's turn with the number of messages that the queue
 // had; it is not called if the queue was deleted before.
 func (m *Mailbox) DropAsync(dropped func(now hook.Instant, messages int)) {
 	m.postAsync(task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, now hook.Instant) {

@@ -13,8 +13,8 @@ type slot struct {
 }
 
 // slotFlags holds a message's flags, its state in bits 14 and 15, and above them its
-// count of returns for the delivery limit. The lowest 8 bits are those that the
-// journal has, too.
+// count of returns for the delivery limit. The journal stores the lowest 8 bits,
+// too.
 type slotFlags uint32
 
 const (

@@ -12,8 +12,8 @@ import (
 const pageSize = segmentSize
 
 // spillFile holds the memory segments beyond the budget. Queues spill the segment that
-// was filled last, because the first is delivered first. The file is not part of what is
-// durable. It has no name, so that nothing is left of it however the process ends.
+// was filled last, because the first is delivered first. The file promises no
+// durability. It has no name, so it vanishes with the process, however that ends.
 // Any goroutine may call its methods.
 type spillFile struct {
 	direct   *os.File // pages.file, opened to transfer whole pages past the system's cache
@@ -42,8 +42,8 @@ func (b *Broker) SpillTo(dir string, budget int64, hasSpace func() bool, failed 
 	return nil
 }
 
-// coldBytes is the memory that the messages which an exchange holds may take: what is
-// beyond it goes to the file, even if there is memory, because it is not needed soon.
+// coldBytes is the memory for messages that an exchange holds. Bodies beyond it go to the
+// file even if there is memory, because they are not needed soon.
 const coldBytes = 4 << 20
 
 // shouldSpill reports whether a segment of s should go to the file. It is the only place
@@ -55,7 +55,7 @@ func (p *spillFile) shouldSpill(s *store) bool {
 }
 
 // transfer is the writing or reading of a segment by a goroutine of its own. Until done
-// is closed, nobody may change buf, or look at it while it is read.
+// is closed, buf must not be changed; and not be read, either, while the transfer fills it.
 type transfer struct {
 	buf   []byte
 	pages pageList

@@ -104,7 +104,7 @@ func (s *Splitter) put(journal int) error {
 	return err
 }
 
-// Flush puts what is left.
+// Flush puts the remaining operations.
 func (s *Splitter) Flush() error {
 	for journal := range s.parts {
 		if err := s.put(journal); err != nil {

@@ -54,8 +54,8 @@ func (t *traffic) hasCapacity(m *Mailbox) bool {
 	return true
 }
 
-// during calls fn, which sends what was admitted: each batch counts for itself from
-// then on.
+// during calls fn, which sends the admitted messages: from then on each batch counts for
+// itself.
 func (t *traffic) during(fn func()) {
 	defer t.remove(departBytes)
 	fn()

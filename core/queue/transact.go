@@ -15,7 +15,7 @@ import (
 // A transaction has a turn in all of its queues at the same time. The queues carry out
 // their parts and leave the commit to the transaction, one for each journal. Then they
 // go on as after any other task: they deliver, enforce limits, expire, and dead-letter
-// what was rejected. That may lead to commits of their own, which must come later.
+// rejected messages. That may lead to commits of their own, which must come later.
 //
 // A transaction takes turns in the order in which the queues were created, so that
 // transactions never wait for one another in a circle. Nothing else waits for a queue
@@ -49,8 +49,8 @@ var ErrTooLarge = errors.New("transaction too large")
 // queue refused a message, which does not undo anything else.
 //
 // After ErrTooLarge, and after a StoppedError of a journal, nothing was done. After any
-// other error it is unknown what is durable: in each journal all or nothing, except for the
-// parts of queues that stopped meanwhile.
+// other error each journal has either all of its part or nothing, and which is unknown; the
+// parts of queues that stopped meanwhile may be missing.
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: parts}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
@@ -257,8 +257,9 @@ func (t *transaction) release() {
 	}
 }
 
-// take carries out what a queue's part commits. Where hooks watch messages, those that
-// leave decide about those that enter. So they leave first, and in the same commit.
+// take carries out what a queue's part commits. Where hooks watch messages, the hooks
+// decide about entering messages by those that have left. So messages leave first, in the
+// same commit.
 func (m *participant) take(now hook.Instant, t *transaction) {
 	m.buf.committing = m.hooks.WantsGone()
 	defer func() { m.buf.committing = false }()
@@ -287,7 +288,7 @@ func (m *participant) reportLost() {
 	}
 }
 
-// settleNow settles deliveries and asks the hooks about those that leave. Dead letters
+// settleNow settles deliveries and asks the hooks about messages that leave. Dead letters
 // wait for goOn.
 func (m *participant) settleNow(now hook.Instant) {
 	for _, s := range m.part.Settlements {

@@ -33,8 +33,8 @@ type turnBuffers struct {
 	committing bool
 }
 
-// abandon drops the work of a turn that did not come to its end, except for the
-// operations of what it did: the next turn is another queue's.
+// abandon drops the buffers of a turn that did not come to its end, because the next turn is
+// another queue's. The operations of completed work stay.
 func (w *turnBuffers) abandon() {
 	w.view = messageView{}
 	w.removals.clear()

@@ -8,7 +8,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// leaving is a taken message that its hooks see, and what they decide.
+// leaving is a taken message that the hooks look at, with their verdict.
 type leaving struct {
 	ref     Ref
 	record  record
