@@ -36,7 +36,7 @@ func (b *Broker) logLimits(disk int64) {
 	}
 }
 
-// logPolicies logs the names of loaded expiry policies and of those that could not be loaded.
+// logPolicies logs the names of expiry policies, loaded and failed.
 func (b *Broker) logPolicies() {
 	if b.o.Policies == nil {
 		return

@@ -97,7 +97,7 @@ func (x *extents) replay(at wlog.Index, n int64) uint32 {
 	return in
 }
 
-// add adds a record that is about to be appended, or what it is longer from now on.
+// add adds a record that is about to be appended, or the bytes by which it becomes longer.
 func (x *extents) add(d Delta) {
 	if d.Extent == 0 || d.Extent > x.current() {
 		panic(fmt.Sprintf("journal: %d bytes accounted to extent %d of %d", d.Bytes, d.Extent, x.current()))
@@ -163,8 +163,8 @@ func (x *extents) excess(slack int64) int64 {
 	return x.bytes - x.live - x.live/4*3 - slack
 }
 
-// excessTight is excess where others lack space: dead bytes are worth a quarter of the live ones, which bounds what relocating them costs to
-// five times what is freed.
+// excessTight is excess where others lack space: dead bytes are worth a quarter of the live ones, so that
+// relocation writes at most five times the bytes that it frees.
 func (x *extents) excessTight() int64 { return x.bytes - x.live - x.live/4 - x.size }
 
 // oversize reports whether the log is more than twice the live bytes and slack.

@@ -139,7 +139,7 @@ func (w *Writer) expect() {
 	w.earliest = w.flights.earliest(w.o.Gather)
 }
 
-// expected wakes run when what was committed may begin. The caller holds mu.
+// expected wakes run when it may write the commits. The caller holds mu.
 func (w *Writer) expected() {
 	w.expecting = false
 	if pause := time.Until(w.earliest); pause > 0 && !w.shutting() {

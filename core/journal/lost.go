@@ -28,5 +28,5 @@ func (w *Writer) ended(err error) error {
 	return err
 }
 
-// Offset returns what is to be added to this node's clock to get the shard's, as long as the log is open: see [wlog.Log].
+// Offset returns the shard's clock minus this node's, as long as the log is open: see [wlog.Log].
 func (w *Writer) Offset() time.Duration { return w.log.Offset() }

@@ -13,7 +13,7 @@ type Options struct {
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB
 	Pending int64 // bytes waiting to be durable from which on CaughtUp makes publishers wait; 0 = 16 MiB
 
-	// Waiting counts the bytes that were committed and are not durable, of all logs that have it; nil = nobody asks.
+	// Waiting counts the bytes that were committed and are not durable, of all logs that have it; nil = not counted.
 	Waiting *atomic.Int64
 
 	Slack int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB

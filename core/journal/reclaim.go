@@ -75,7 +75,7 @@ func (w *Writer) affordable(upTo uint32) uint32 {
 	return 0
 }
 
-// give gives back what was taken for records, once they are committed.
+// give gives back the space that was taken for records, once they are committed.
 func (r *reclaimRound) give(s *Space, bytes int64) {
 	bytes = min(bytes, r.taken)
 	r.taken -= bytes

@@ -11,10 +11,10 @@ import (
 
 // A commit is written in its turn, whole. So the first one in the queue must not wait for space that only a later one frees. Operations that
 // bring records are committed only with a grant, which is space for them that nothing else gets. Without one, publishers wait before the
-// mailbox, and dead letters in their queue: nothing waits behind them. The rest of the disk is a reserve for what needs no grant.
+// mailbox, and dead letters in their queue: nothing waits behind them. The rest of the disk is a reserve for operations without a grant.
 //
-// Let room be what the log can still take, without what was granted and is not written yet, and without endBytes for each live record:
-// so much the operations take, at most, that end it. Let u be a quarter of a segment, g the largest grant, d = g + min(3g, 12u), and
+// Let room be the bytes that the log can still take, minus the bytes granted and not yet written, minus endBytes for each live record:
+// the most that the operations take which end it. Let u be a quarter of a segment, g the largest grant, d = g + min(3g, 12u), and
 // e = g + min(4g, 4u):
 //
 //	0          u                     7u+d      8u+d+g                 12u+d+e + a part of dead letters     room
@@ -29,7 +29,7 @@ import (
 //     takes at most 6u + d: the live records of the six extents that it may have parts of, which may end g later, and what entries leave
 //     at the ends of two segments.
 //   - Changes that neither bring nor end records, such as requeues, are not committed below 7u + d: see TryCommit.
-//   - So only live records make the room smaller for long. When they have been settled, it is what it was.
+//   - So only live records make the room smaller for long. When they have been settled, it is as before.
 //
 // Example: a disk of 64 MiB has segments of 2 MiB, so u is 512 KiB. With 50,000 messages of 1 KB in batches of 64 KiB, publishers wait when
 // 9.6 MiB are left: 6 MiB, 256 KiB for dead letters, 320 KiB for the batches, and 3.1 MiB for the ends of the messages. All messages expire.
@@ -41,7 +41,7 @@ import (
 // disk with 3 MB of dead bytes behind it stayed full. Each segment leaves 290 KB at its end, so that publishers, too, leave less than was
 // there when they got their grants. Without e, four dead letters moved, which did not free the first segment, and the others waited.
 //
-// All logs on a disk share what is granted. Other processes may fill the disk: then the first commit waits, with an alarm, until they free
+// All logs on a disk share one account of grants. Other processes may fill the disk: then the first commit waits, with an alarm, until they free
 // some; nothing is lost.
 
 // endBytes is what the operations take at most that end a record: a settlement of its own, a mark how far messages were delivered, and what
@@ -53,7 +53,7 @@ type Space struct {
 	inflight atomic.Int64 // bytes granted, or committed, and not written
 	records  atomic.Int64 // live ones
 
-	// OnMoves is called when Moves may report true again; nil = nobody waits for that. It must not block.
+	// OnMoves is called when Moves may report true again; nil = no call. It must not block.
 	OnMoves func()
 
 	mu   sync.RWMutex // guards logs
@@ -228,10 +228,10 @@ func (w *Writer) fits(bytes, inflight int64) bool {
 	return w.free()-inflight-bytes >= least
 }
 
-// free returns the bytes that are free, without those that end live records. The caller holds mu.
+// free returns the free bytes, minus the bytes for the ends of live records. The caller holds mu.
 func (w *Writer) free() int64 { return w.left - endBytes*max(0, w.o.Space.records.Load()) }
 
-// updateCeilings follows what is free. The caller holds mu.
+// updateCeilings follows the free space. The caller holds mu.
 func (w *Writer) updateCeilings() {
 	free, dip := w.free(), w.dip(w.largest)
 	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.uneven(w.largest), free-8*w.o.Unit-dip-w.largest

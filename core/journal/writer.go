@@ -74,7 +74,7 @@ type Writer struct {
 // ends the replay and is returned.
 //
 // With Options.Replay the entries that it has got are not replayed again; fn gets those behind them. The engine is the
-// [wlog.Standby] that it was made with. If it returns [wlog.ErrTrimmed], what was replayed is void: only without it the log can be opened. After another error that is
+// [wlog.Standby] that it was made with. If it returns [wlog.ErrTrimmed], the replay is void, and the log can only be opened without it. After another error that is
 // not fn's, the Replay has got what fn has.
 //
 // Nothing is trimmed before Recovered was called.
@@ -185,7 +185,7 @@ func (w *Writer) count(d Delta) {
 	}
 }
 
-// TryCommit commits operations that may be lost, and change nothing of what is live. It drops them and returns false while space is
+// TryCommit commits operations that may be lost, and leave the live bytes as they are. It drops them and returns false while space is
 // scarce, or nothing can be written and much waits: they would only take up memory.
 func (w *Writer) TryCommit(ops []byte) bool {
 	w.mu.Lock()

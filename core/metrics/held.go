@@ -25,7 +25,7 @@ func (h *heldMessages) add(in string, held int, due *queue.DueHistogram) {
 	h.due.Merge(due)
 }
 
-// gatherSchedules counts the messages that exchanges hold, with a sampler. As many exchanges as queues may have series, those that hold the most.
+// gatherSchedules counts the messages that exchanges hold, with a sampler. The exchanges that hold most have series, as many as queues may have.
 func (c *Collector) gatherSchedules(b *builder, now hook.Instant, by *sampler, h *heldMessages) {
 	by.withHead = false
 	var all []scheduleSample

@@ -20,7 +20,7 @@ type Message struct {
 	Body     []byte
 	Now      hook.Instant // 0 means that the broker's clock is read when a plugin is asked
 
-	// Published means that a client published it: what a schedule refuses, its publisher is told.
+	// Published means that a client published it: if a schedule refuses it, its publisher gets an error.
 	Published bool
 	// Mandatory means that its publisher gets it back if it leads nowhere.
 	Mandatory bool

@@ -45,8 +45,8 @@ type headersIndex[D comparable] struct {
 	always set[D] // bindings that require all conditions and have none
 }
 
-// column has the bindings with a condition on one header, by the required value. The zero scalar has those that require only
-// the header.
+// column has the bindings with a condition on one header, by the required value. The zero scalar has the bindings that require
+// only the header.
 type column[D comparable] map[scalar]set[D]
 
 type set[D comparable] map[*binding[D]]struct{}

@@ -156,7 +156,7 @@ func (c *cluster) awaitRegistry(ctx context.Context) {
 	}
 }
 
-// owns is told who owns a shard.
+// owns is called by the engine with each change of a shard's owner.
 func (c *cluster) owns(o wlog.Ownership) {
 	if o.Shard > 0 && int(o.Shard) <= len(c.seats) {
 		c.seats[o.Shard-1].changed(o)

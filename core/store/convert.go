@@ -52,7 +52,7 @@ func convert(ctx context.Context, o *Options, p *progress) error {
 	return nil
 }
 
-// importInto writes the logs that take the place of those that a reader reads.
+// importInto writes the logs that replace the reader's.
 func importInto(ctx context.Context, from *seg.Reader, o *Options, p *progress) (done Imported, err error) {
 	into, err := from.Next()
 	if err != nil {

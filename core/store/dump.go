@@ -45,7 +45,7 @@ func describe(b *bytes.Buffer, entry []byte) (err error) {
 	return err
 }
 
-// describeDefinition writes what is at the beginning of an entry, and returns the rest.
+// describeDefinition writes the definition at the beginning of an entry, and returns the rest.
 func describeDefinition(b *bytes.Buffer, entry []byte) (rest []byte, err error) {
 	def, rest, err := definition.Next(entry)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// The owner of a shard has the vhosts there that the registry places in it. Its copy of the registry may be behind: what it does
-// because of an old copy it undoes when it knows more, and it never deletes a vhost that is newer than the copy.
+// The owner of a shard has the vhosts there that the registry places in it. Its copy of the registry may be old: it undoes
+// changes that an old copy led to once its copy is newer, and it never deletes a vhost that is newer than the copy.
 
 // dutyRetry is how long the owner waits after it could not do what the registry asks for.
 const dutyRetry = time.Second

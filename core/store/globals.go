@@ -176,7 +176,7 @@ func (s *Store) ClearGlobalParameter(name string) (existed bool, err error) {
 	return true, g.change(defineGlobal(opClearGlobal, name))
 }
 
-// confirm returns an error if what was read since changing is held may be out of date. The caller holds changing.
+// confirm returns an error if reads since changing was locked may have been out of date. The caller holds changing.
 func (g *globals) confirm() error {
 	return g.errorOf(g.log.WaitDurable())
 }

@@ -18,8 +18,8 @@ import (
 )
 
 // Import is the logs of a broker that was alone as those of a cluster, or as those of today's format. A vhost's definitions and messages go
-// to one shard. Operations stay what they are, so that nothing that they say is lost, and nothing has to be known of plugins: only the
-// numbers of queues are others.
+// to one shard. Operations are copied as they are, so that no detail is lost and no plugin is needed; only the numbers of queues
+// change.
 type Import struct {
 	From    *seg.Reader
 	Shards  uint32   // of vhosts in the cluster, 1 to [MaxShards]
@@ -38,7 +38,7 @@ type ImportLog interface {
 	Append(ctx context.Context, at hook.Instant, entry []byte) error
 }
 
-// Imported says what was imported.
+// Imported counts the contents of an import.
 type Imported struct {
 	VHosts, Queues, Modules int
 	Entries                 int   // of messages, in the broker's logs
@@ -51,7 +51,7 @@ type importedVHost struct {
 	definitions []byte // nil = there are none yet: the owner makes the vhost
 }
 
-// importedQueue is what has messages: a queue, or an exchange that holds some.
+// importedQueue is a queue, or an exchange that holds messages.
 type importedQueue struct {
 	name  string
 	shard uint32

@@ -139,7 +139,7 @@ type importFold struct {
 	numbers  uint64 // that were given to queues
 }
 
-// keptScope is the definitions of a scope, and what they amount to. Policies and parameters are not looked at.
+// keptScope is the definitions of a scope, and the state that they lead to. It ignores policies and parameters.
 type keptScope struct {
 	applier
 	definitions []byte

@@ -9,7 +9,7 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// progress counts what was replayed, and logs it once a second.
+// progress counts replayed entries, messages, queues and bytes, and logs the counts once a second.
 type progress struct {
 	log             *slog.Logger
 	clock           clock.Clock
@@ -25,7 +25,7 @@ func (p *progress) count(entry []byte) {
 	p.bytes += int64(len(entry))
 }
 
-// add adds what was counted for one shard.
+// add adds the counts of one shard.
 func (p *progress) add(of *progress) {
 	p.entries, p.messages, p.queues, p.bytes = p.entries+of.entries, p.messages+of.messages, p.queues+of.queues, p.bytes+of.bytes
 }

@@ -52,17 +52,16 @@ type registryOptions struct {
 	Name    string
 	Members []Member
 
-	// Owned is called each time that this node has begun to own the registry, before others are told to write to it. nil = nothing is
-	// to be done then.
+	// Owned is called each time that this node has begun to own the registry, before other nodes send changes to it. nil = no call.
 	Owned func(ctx context.Context) error
-	// Modules is called with all modules before the registry is ready, and whenever they have changed: one call at a time. nil = nobody
-	// wants them.
+	// Modules is called with all modules before the registry is ready, and whenever they have changed: one call at a time. nil = no
+	// call.
 	Modules func([]*Module)
-	// Damaged is told why the log cannot be followed, and with nil that it can again. nil = nobody wants to know.
+	// Damaged is called with the error that keeps the log from being followed, and with nil once it can be followed again. nil = no call.
 	Damaged func(error)
-	// GiveUp is told that this node owns the registry, but cannot write to it: another should. It must not block. nil = nobody is told.
+	// GiveUp is called if this node owns the registry but cannot write to it, so another should own it. It must not block. nil = no call.
 	GiveUp func(shard uint32)
-	// Full is told that the disk has no space for a change, and later that it has. nil = nobody wants to know.
+	// Full is called with true if the disk has no space for a change, and with false once it has. nil = no call.
 	Full func(full bool)
 	// Failure returns why a shard cannot take a vhost; nil = it can.
 	Failure func(shard uint32) error
@@ -113,7 +112,7 @@ const confirmTime = 10 * time.Second
 // holds the lock on the change knows all that is written in it. If a change that was planned in one term could be written in a later
 // one, another node might have changed in between what the plan has read.
 
-// confirm returns an error if what was read of the copy in a term may be out of date.
+// confirm returns an error if reads of the copy in a term may have been out of date.
 func (r *Registry) confirm(own *registryOwner) error {
 	if own == nil {
 		return wlog.ErrUnwritten

@@ -119,7 +119,7 @@ func (r *Registry) unplace(own *registryOwner, name string) (existed bool, err e
 	return true, nil
 }
 
-// SetMember adds a node to the cluster's members, or replaces what is known of it. Without a change it writes nothing.
+// SetMember adds a node to the cluster's members, or replaces its entry. Without a change it writes nothing.
 func (r *Registry) SetMember(m Member) error {
 	if err := m.check(); err != nil {
 		return err
@@ -148,11 +148,11 @@ func (r *Registry) ReplaceMember(old wlog.NodeID, by Member) error {
 	return r.write(own, defineMemberRemoved(old), defineMember(&by))
 }
 
-// maxOnce bounds the names of what is done once, in bytes.
+// maxOnce bounds a name of Once, in bytes.
 const maxOnce = 512
 
-// Once calls do, unless that was done before under this name in the life of the cluster, on whatever node. If the node ends in
-// between, do is called again on another: it must look what is there.
+// Once calls do, unless any node has done so under this name before, in the life of the cluster. If the node ends before that is
+// noted, do is called again on another node, so do must check how far it came.
 func (r *Registry) Once(name string, do func() error) error {
 	if name == "" || len(name) > maxOnce {
 		return fmt.Errorf("a name of %d bytes: 1 to %d are accepted", len(name), maxOnce)

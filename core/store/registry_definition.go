@@ -16,7 +16,7 @@ import (
 //	member.cluster    name: of the cluster
 //	member.set        number, address, name, format: a node that belongs to the cluster
 //	member.remove     number
-//	member.once       name: what is done once in the life of a cluster was done
+//	member.once       name: the call of Once with this name has been made
 //	placement.none    last: there are no placements. Numbers up to last were given
 //	placement.set     vhost, shard, number, description, tags, default-queue-type, tracing
 //	placement.remove  vhost

@@ -61,7 +61,7 @@ func (r *Registry) WaitApplied(ctx context.Context, at wlog.Index) error {
 }
 
 // Fresh returns when this node has seen everything that was durable on any node when Fresh was called. It fails with
-// [wlog.ErrNoOwner] while nobody owns the registry.
+// [wlog.ErrNoOwner] while no node owns the registry.
 func (r *Registry) Fresh(ctx context.Context) error {
 	at, err := r.options.Cluster.Barrier(ctx, registryShard)
 	if err != nil {
@@ -122,9 +122,9 @@ func (r *Registry) followOnce() error {
 	return err
 }
 
-// registryFollower is one attempt to follow the log. A state that has to begin anew is made beside the one in force, until it has
-// everything that was durable when that showed: what is behind the beginning of a log that was trimmed is whole only with what was
-// written when it was trimmed.
+// registryFollower is one attempt to follow the log. A state that has to begin anew is built beside the one in force, until it has
+// everything that was durable when the follower began anew: the first entries of a trimmed log are complete only together with the
+// entries that were written when it was trimmed.
 type registryFollower struct {
 	registry  *Registry
 	ctx       context.Context // ends with the attempt
@@ -204,7 +204,7 @@ func (f *registryFollower) finish() error {
 	return f.registry.replace(f.at, fold)
 }
 
-// apply puts an entry in force that follows what is.
+// apply puts the next entry in force.
 func (r *Registry) apply(at wlog.Index, entry []byte) error {
 	e, err := parseRegistryEntry(entry)
 	if err == nil {

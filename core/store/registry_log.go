@@ -228,8 +228,8 @@ func newRegistryUsage() *registryUsage {
 // of returns how much a scope uses.
 func (u *registryUsage) of(of scope) *logUsage { return u.at(of).usage }
 
-// count accounts for a definition, and returns how many bytes of it are needed and what is not needed any more. What deletes a module
-// is not needed: it is behind what it deletes, and a log is trimmed from its beginning.
+// count accounts for a definition, and returns how many bytes of it are live and which earlier bytes are dead now. A definition that
+// deletes a module is dead at once: it lies behind the module's own, and a log is trimmed from its beginning.
 func (u *registryUsage) count(extent uint32, d *definition.Definition) (live int64, voided []journal.Delta) {
 	of, err := registryScopeOf(d)
 	if err != nil {
@@ -281,7 +281,7 @@ type registryScopeLog struct {
 
 var _ definition.Log = (*registryScopeLog)(nil)
 
-// plan begins a change, whose planner holds the lock on changes of the scope: what is written next is written in the present term, or
+// plan begins a change, whose planner holds the lock on changes of the scope: the next definitions are written in the present term, or
 // not at all.
 func (l *registryScopeLog) plan() {
 	l.mu.Lock()
@@ -310,8 +310,8 @@ func (l *registryScopeLog) Rewrite(parts iter.Seq[[]byte]) {
 	l.registry.log.rewrite(l.planned(), l.of, parts)
 }
 
-// WaitDurable implements [definition.Log]. With nothing written it returns whether this node still is the one to ask: what was read
-// since plan is up to date then.
+// WaitDurable implements [definition.Log]. If nothing was written it returns nil only if this node still owns the registry: then reads
+// since plan were up to date.
 func (l *registryScopeLog) WaitDurable() error {
 	l.mu.Lock()
 	tickets, own := l.tickets, l.own

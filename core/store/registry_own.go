@@ -16,10 +16,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Owner returns the node that owns the registry, as far as this node knows; 0 = nobody does.
+// Owner returns the node that owns the registry, as far as this node knows; 0 = none does.
 func (r *Registry) Owner() wlog.NodeID { return r.terms.ownership().Owner }
 
-// owns is told who owns a shard.
+// owns is called with each change of a shard's owner.
 func (r *Registry) owns(o wlog.Ownership) {
 	if o.Shard == registryShard && r.terms.set(o) {
 		r.terms.look()

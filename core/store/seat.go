@@ -11,7 +11,7 @@ import (
 )
 
 // seat is the place of one shard of vhosts on this node. Its runner takes the shard when the node becomes its owner, and drops it
-// afterwards, one after the other: whatever is told late of an earlier term meets that term's shard, and no other.
+// afterwards, one after the other: late news of an earlier term reaches that term's shard, and no other.
 type seat struct {
 	number  uint32
 	terms   terms
@@ -38,7 +38,7 @@ func newSeat(number uint32) *seat {
 	return t
 }
 
-// changed is told who owns the shard now. It does not block.
+// changed notes the shard's new owner. It does not block.
 func (t *seat) changed(o wlog.Ownership) {
 	if t.terms.set(o) {
 		t.changedHere()
@@ -55,7 +55,7 @@ func (t *seat) changedHere() {
 	close(was.changed)
 }
 
-// shard returns what is held; nil = nothing is.
+// shard returns the shard that is held; nil = none is.
 func (t *seat) shard() *shard {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -94,11 +94,11 @@ func (t *seat) setTight(tight bool) {
 type tenant interface {
 	// take takes a shard over. Its error is that of ctx, if that has ended.
 	take(ctx context.Context, t *seat, epoch uint64) (*shard, error)
-	// drop ends the use of a shard, and frees what it took.
+	// drop ends the use of a shard, and frees its memory.
 	drop(s *shard)
-	// refuse is told why this node cannot serve a shard that it owns.
+	// refuse is called with the reason why this node cannot serve a shard that it owns.
 	refuse(shard uint32, why error)
-	// relieve is told that another node owns a shard that this one could not serve.
+	// relieve is called when another node owns a shard that this one could not serve.
 	relieve(shard uint32)
 	// giveUp asks for another owner of a shard that this node cannot serve. There may be none, or it cannot serve the shard either.
 	giveUp(shard uint32)
@@ -113,7 +113,7 @@ const (
 	giveUpAgain = 10 * time.Second
 )
 
-// run takes and drops the shard until ctx ends. Then it leaves what it holds to the caller.
+// run takes and drops the shard until ctx ends. Then it leaves a shard that it holds to the caller.
 func (t *seat) run(ctx context.Context, by tenant) {
 	refused := uint64(0) // the epoch in which the shard cannot be served here
 	var tried wlog.Ownership

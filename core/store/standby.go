@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// standby restores a shard that another node owns, so that little is left to be restored when this one takes the shard over. A log that
-// is short it leaves alone: that is restored soon enough, and most of what is in there is gone before somebody needs it. It belongs to
+// standby restores a shard that another node owns, so that this node has little to restore when it takes the shard over. It ignores a
+// short log: that is restored soon enough, and most of its messages are gone before a takeover. It belongs to
 // the seat's runner.
 //
 // Entries that were restored here and trimmed meanwhile do no harm: a log may be trimmed later than it could be, so replaying more of it
@@ -50,7 +50,7 @@ func (p standbyPace) withDefaults() standbyPace {
 	return p
 }
 
-// step restores some of what has come, and returns the pause before the next step.
+// step restores a part of the new entries, and returns the pause before the next step.
 func (b *standby) step(ctx context.Context) (pause time.Duration) {
 	engine := b.cluster.engine
 	switch all := engine.Backlog(b.seat.number, 0); {
@@ -80,7 +80,7 @@ func (b *standby) step(ctx context.Context) (pause time.Duration) {
 	return ended.Sub(began) / 4 // others need the processor, too
 }
 
-// end gives up what was restored, if err says that it cannot go on, and returns the pause before another begins.
+// end drops the restored state if err is final, and returns the pause before the next attempt.
 func (b *standby) end(ctx context.Context, err error) (pause time.Duration) {
 	switch {
 	case isPassing(err), errors.Is(err, wlog.ErrClosed), ctx.Err() != nil:
@@ -136,7 +136,7 @@ func (b *standby) replay(ctx context.Context, r *takeover) error {
 	return cmp.Or(r.restorer.Pack(), err)
 }
 
-// give returns what was restored for its owner; nil = nothing was. b may be nil.
+// give passes the restored state on to a takeover; nil = nothing was restored. b may be nil.
 func (b *standby) give() *takeover {
 	if b == nil {
 		return nil
@@ -146,7 +146,7 @@ func (b *standby) give() *takeover {
 	return r
 }
 
-// take takes over what was restored by an owner that is none any more. b may be nil.
+// take continues with the restored state of a former owner. b may be nil.
 func (b *standby) take(r *takeover) {
 	if b == nil {
 		r.restorer.Discard()
@@ -155,7 +155,7 @@ func (b *standby) take(r *takeover) {
 	b.state = r
 }
 
-// discard frees what was restored. b may be nil.
+// discard frees the restored state. b may be nil.
 func (b *standby) discard() {
 	if r := b.give(); r != nil {
 		r.restorer.Discard()

@@ -1,7 +1,7 @@
 // Package store owns the data directory. It opens the logs, recovers vhosts, users and queues from them, and raises alarms.
 //
 // Shard 0 is the [Registry]: users, global parameters, modules, and which vhosts there are in which shard. Each of the other shards holds
-// vhosts: definitions of what is durable in them, which vhosts write through their [vhost.DefinitionLog], and messages, which queues write
+// vhosts: their durable definitions, which vhosts write through their [vhost.DefinitionLog], and messages, which queues write
 // through their [queue.Journal]. A broker that is alone owns all shards, as a cluster of one; in a cluster owners change.
 package store
 
@@ -42,7 +42,7 @@ type Options struct {
 	Telemetry   *telemetry.Recorder // nil = nothing is recorded
 	Bindings    int                 // a vhost may have; 0 = any number
 	DiskLimit   int64               // see [Store.SetDiskLimit]
-	// Progress is called at most once a second while a shard's log is replayed, with bytes. nil = nobody is told.
+	// Progress is called at most once a second while a shard's log is replayed, with bytes. nil = no call.
 	Progress func(shard uint32, done, total int64)
 
 	// Cluster holds the logs of a node of a cluster, and is not closed by the Store; nil = the broker is alone, and its logs are files in Dir.
@@ -54,13 +54,12 @@ type Options struct {
 	// ClusterName and Members are those of a new cluster: all nodes are given the same.
 	ClusterName string
 	Members     []Member
-	// Owned is called each time that this node has begun to own the registry, before others are told to write to it. nil = nothing is to
-	// be done then.
+	// Owned is called each time that this node has begun to own the registry, before other nodes send changes to it. nil = no call.
 	Owned func(ctx context.Context, r *Registry) error
 	// Modules is called with all modules of the registry before vhosts are served, and whenever they have changed: one call at a time.
-	// nil = nobody wants them.
+	// nil = no call.
 	Modules func([]*Module)
-	// GiveUp is told that this node owns a shard that it cannot serve: another should. It must not block. nil = nobody is told.
+	// GiveUp is called if this node owns a shard that it cannot serve, so another should own it. It must not block. nil = no call.
 	GiveUp func(shard uint32)
 
 	// Of tests:
@@ -84,7 +83,7 @@ const (
 	messagesExtent    = 16 << 20
 	extentsPerSegment = 4
 	slackSegments     = 2
-	// mostEntry and mostPending bound what is written at once, and what waits to be. Both are less on a small disk.
+	// mostEntry and mostPending bound an entry, and the bytes that wait to be written. Both are less on a small disk.
 	mostEntry   = 4 << 20
 	mostPending = 16 << 20
 
@@ -190,9 +189,9 @@ func (s *Store) fileStats(number uint32) (st seg.Stats) {
 	return st
 }
 
-// Snapshot returns the logs as they are now: everything that was confirmed before is in it. What a kill of the broker at this
-// instant would have left is what it has; so of a message that goes from one log to another at least one copy is there. In a cluster
-// they are this node's copies of the shards.
+// Snapshot returns the logs as they are now: everything that was confirmed before is in it. It contains the same as the logs
+// after a kill of the broker at this instant; so of a message that goes from one log to another at least one copy is there. In a
+// cluster they are this node's copies of the shards.
 func (s *Store) Snapshot() (*seg.Snapshot, error) {
 	if s.files == nil {
 		return nil, errors.New("snapshot: the logs are not in files of this broker")
@@ -275,7 +274,7 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	}
 }
 
-// Flush makes durable what clients have done so far, before other nodes take the shards over: what was acknowledged would be delivered again.
+// Flush makes the clients' work so far durable, before other nodes take the shards over, which else would deliver acknowledged messages again.
 // It gives up when ctx ends, because without a majority of nodes nothing becomes durable.
 func (s *Store) Flush(ctx context.Context) {
 	for _, v := range s.VHosts() {
@@ -289,7 +288,7 @@ func (s *Store) Flush(ctx context.Context) {
 // dropped counts messages that were only in memory, the queues that had some, and queues that are not durable.
 type dropped struct{ messages, from, queues int }
 
-// endQueues has the queues commit what they have not committed yet, and counts what is dropped.
+// endQueues has the queues commit their pending operations, and counts the messages that are dropped.
 func (s *Store) endQueues() (d dropped) {
 	for _, v := range s.VHosts() {
 		for _, q := range append(v.Queues(), v.Schedules()...) {

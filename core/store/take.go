@@ -52,7 +52,7 @@ func (c *cluster) take(ctx context.Context, t *seat, epoch uint64) (*shard, erro
 	return r.shard, nil
 }
 
-// restore opens the shard's log, and makes the vhosts with what is in their queues.
+// restore opens the shard's log, and makes the vhosts with the messages of their queues.
 func (c *cluster) restore(ctx context.Context, t *seat, epoch uint64) (*takeover, error) {
 	r, w, err := c.open(ctx, t)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// terms follows who owns a shard, for the one runner that takes the shard over when this node becomes its owner, and drops it
-// afterwards: what is told late of an earlier term cannot reach a later one. A takeover ends as soon as ownership changes.
+// terms follows the owner of a shard, for the one runner that takes the shard over when this node becomes its owner, and drops it
+// afterwards: late news of an earlier term cannot reach a later one. A takeover ends as soon as ownership changes.
 type terms struct {
 	wake chan struct{} // capacity 1: there is something to look at
 
@@ -19,7 +19,7 @@ type terms struct {
 
 func newTerms() terms { return terms{wake: make(chan struct{}, 1)} }
 
-// set is told who owns the shard now, and reports whether that is news. It does not block.
+// set notes the shard's owner, and reports whether that is news. It does not block.
 func (t *terms) set(o wlog.Ownership) (news bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -121,7 +121,7 @@ func (s *Store) newVHost(home *shard, name string, m vhost.Metadata, placement u
 	return vhostEntry{vhost.New(c), log}
 }
 
-// Queues returns what the queues share, for those that are in no vhost.
+// Queues returns the state that all queues share, for queues that are in no vhost.
 func (s *Store) Queues() *queue.Broker { return s.vhostConfig.Queues }
 
 // Validator returns what checks declarations for vhosts of this store.

@@ -141,7 +141,7 @@ func (s *Server) Start(ctx context.Context) error {
 	return nil
 }
 
-// Addresses returns the addresses that the server listens on: AMQP first, then AMQP over TLS, without those that are off.
+// Addresses returns the addresses that the server listens on: AMQP first, then AMQP over TLS, if they are on.
 func (s *Server) Addresses() []net.Addr {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,7 +173,7 @@ func (s *Server) begin(run func()) bool {
 	return true
 }
 
-// Alarms names the active alarms that stop publishers, of those that the server monitors itself.
+// Alarms names the active alarms of the server's own monitors that stop publishers.
 func (s *Server) Alarms() []string {
 	if s.memory.check() != nil { // memory may have been filled by something other than connections: check now
 		return []string{memoryAlarm}

@@ -114,7 +114,7 @@ func (l *leases) declareBulk(turns chan<- struct{}) error {
 	return nil
 }
 
-// answers waits for a declare-ok, and also processes those that have arrived with it. asked has the instants of the declarations.
+// answers waits for a declare-ok, and also processes any that have arrived with it. asked has the instants of the declarations.
 func (l *leases) answers(asked []int64) (n int, err error) {
 	if _, err := expect[*amqp.QueueDeclareOK](l.admin.reply()); err != nil {
 		return 0, err

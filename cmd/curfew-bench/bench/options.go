@@ -153,7 +153,7 @@ func (f flags) confirming(initial, lo int64) {
 	f.whole(&f.o.confirm, "confirm", initial, lo, 1<<20, "use publisher confirms, at most `N` outstanding per publisher; 0 = no confirms")
 }
 
-// parse fills the options and checks those that depend on each other.
+// parse fills the options and checks combinations of them.
 func (f flags) parse(args []string) (*options, error) {
 	rest, err := flagusage.Parse(f.FlagSet, args)
 	if err != nil {

@@ -58,7 +58,7 @@ func (o object) at(path string) json.RawMessage {
 	return inner.at(rest)
 }
 
-// known are the columns that a command can list, and those that it lists by default.
+// known are the columns that a command can list, and its default columns.
 type known struct {
 	columns []column
 	usual   string // separated by spaces
@@ -86,7 +86,7 @@ func (k *known) pick(operands []string) ([]column, error) {
 	return picked, nil
 }
 
-// list prints the command's columns of all objects at path, or only of those that keep accepts. fields are the members that keep
+// list prints the command's columns of all objects at path, or only of objects that keep accepts. fields are the members that keep
 // reads. A virtual host that does not exist is an error, except under the name rabbitmqctl: rabbitmqctl prints an empty list, and
 // scripts may rely on it.
 func (c *call) list(ctx context.Context, path string, keep func(object) bool, fields ...string) error {

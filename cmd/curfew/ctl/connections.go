@@ -100,7 +100,7 @@ func closeUserConnections(ctx context.Context, c *call) error {
 	return c.done()
 }
 
-// closeThose closes the connections that match and returns their number, without those that something else closed first.
+// closeThose closes the connections that match and returns their number. It does not count connections that were closed meanwhile.
 func (c *call) closeThose(ctx context.Context, match func(object) bool, reason string) (closed int, err error) {
 	var all []object
 	if err := c.api.get(ctx, path("connections")+"?columns=name,user,vhost", &all); err != nil {

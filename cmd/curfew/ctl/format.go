@@ -170,7 +170,7 @@ func (csvFormatter) table(w io.Writer, t table) error {
 	return t.print(w, row, func(*bufio.Writer, int) {})
 }
 
-// csvLine quotes every field; encoding/csv would quote only those that need it.
+// csvLine quotes every field; encoding/csv would quote a field only if need be.
 func csvLine(fields []string) string {
 	q := make([]string, len(fields))
 	for i, f := range fields {

@@ -25,7 +25,7 @@ type Engine struct {
 
 var _ wlog.Cluster = (*Engine)(nil)
 
-// New returns an engine that owns the shards from 0 to shards-1 of files, which it closes. Only those that are followed can be.
+// New returns an engine that owns the shards from 0 to shards-1 of files, which it closes. Only the shards of follow can be followed.
 func New(files *seg.Engine, shards uint32, follow ...uint32) *Engine {
 	e := &Engine{Engine: files, shards: shards, followed: map[uint32]*followed{}}
 	for _, shard := range follow {
@@ -163,7 +163,7 @@ type upcoming struct {
 	behind bool // entries before it were trimmed that the follower never got
 }
 
-// begin says what is in the log, which was opened.
+// begin notes the entries of a log that was opened.
 func (f *followed) begin(log wlog.Log, all []wlog.Index, sizes []int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -251,7 +251,7 @@ func (f *followed) close() {
 	f.announce()
 }
 
-// followedLog passes on what is appended.
+// followedLog passes appended entries on to followers.
 type followedLog struct {
 	wlog.Log
 	followed *followed

@@ -218,7 +218,7 @@ func (l *ownedLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return l.r.disk.log.HasSpace(size, purpose)
 }
 
-// Room implements [wlog.Log]: what this node has beside what is on its way.
+// Room implements [wlog.Log]: this node's space without the bytes that are on their way.
 func (l *ownedLog) Room() int64 { return max(0, l.r.disk.log.Room()-l.bytes.Load()) }
 
 // Least implements [wlog.Log]: what a majority of the nodes says.

@@ -140,7 +140,7 @@ func (p *pool) start(fn func()) {
 	fn()
 }
 
-// prepare makes a segment, unless that would take from the reserve: then it returns what is missing.
+// prepare makes a segment, unless that would take from the reserve: then it returns the shortage.
 func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, short *Shortage, err error) {
 	bytes := size
 	if spare != nil {
@@ -156,7 +156,7 @@ func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, sho
 	return g, nil, err
 }
 
-// lacks returns what is missing on the disk for so many bytes more; nil = nothing, as far as is known.
+// lacks returns the shortage for so many bytes more; nil = none is known.
 func (p *pool) lacks(bytes int64) *Shortage {
 	short := p.shortage(bytes)
 	p.mu.Lock()
@@ -171,7 +171,7 @@ func (p *pool) lacks(bytes int64) *Shortage {
 	return short
 }
 
-// shortage returns what the disk has, and what it should have for so many bytes more. Spare files count as free space.
+// shortage returns the space of the disk, and the space that it should have for so many bytes more. Spare files count as free space.
 func (p *pool) shortage(bytes int64) *Shortage {
 	p.mu.Lock()
 	needed := max(0, bytes+(reserved+surplus)*p.SegmentSize-p.spareBytes())
@@ -291,7 +291,7 @@ func (p *pool) takeNext(entry int64) *segment {
 	return g
 }
 
-// sizeFor returns the size of a segment for one entry, with what is kept from it.
+// sizeFor returns the size of a segment for one entry and the end that entries leave free.
 func (p *pool) sizeFor(entry int64) int64 {
 	size := headerSize + entry + p.takeoverReserve()
 	return roundUp(size+trimReserve(size+size/16), page)
@@ -352,7 +352,7 @@ func (p *pool) makeLarge(number uint32, size int64) (*segment, error) {
 }
 
 // takeReserved returns a segment with space for an entry of that size, out of everything there is: the prepared segment, a spare
-// file, or what is left of the disk, even if that makes a short one.
+// file, or the rest of the disk, even if that makes a short one.
 func (p *pool) takeReserved(entry int64, purpose wlog.Purpose) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err

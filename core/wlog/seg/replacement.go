@@ -18,7 +18,7 @@ import (
 //	replaced/00003-0000002a.seg a file of the old logs
 //
 // Until REPLACING is there, the old logs are in force, and files of new ones are remains that the next engine removes. From then on the new
-// logs are: the next engine does what is left to be done, which is the same whatever was done before. Nothing else reads such a directory.
+// logs are: the next engine completes the replacement; its steps can be repeated. Nothing else reads such a directory.
 const (
 	nextPrefix    = "next-"
 	replacingName = "REPLACING"
@@ -108,11 +108,11 @@ func checkWhole(fsys vfs.FS) error {
 	return ErrReplacing
 }
 
-// Next returns an empty directory for logs that take the place of those that the reader reads.
+// Next returns an empty directory for logs that replace the reader's.
 func (r *Reader) Next() (vfs.FS, error) { return next{r.fs}, removeNext(r.fs) }
 
-// Replace puts the logs in the directory that Next returned, which is complete and no longer open, in the place of those that the reader
-// reads. The next [New] finishes that.
+// Replace puts the logs in the directory that Next returned, which is complete and no longer open, in the place of the reader's. The next
+// [New] finishes that.
 func (r *Reader) Replace() error {
 	if err := r.fs.Sync(); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (r *Reader) Replace() error {
 	return errors.Join(f.Sync(), f.Close(), r.fs.Sync())
 }
 
-// Abandon removes what is in the directory that Next returned.
+// Abandon removes the contents of the directory that Next returned.
 func (r *Reader) Abandon() error { return removeNext(r.fs) }
 
 func removeNext(fsys vfs.FS) error {
@@ -137,7 +137,7 @@ func removeNext(fsys vfs.FS) error {
 	return err
 }
 
-// finishReplacement does what is left of a replacement. The caller has locked the directory.
+// finishReplacement completes a replacement. The caller has locked the directory.
 func finishReplacement(fsys vfs.FS) error {
 	underway, err := replacing(fsys)
 	if err == nil && underway == "" {

@@ -146,7 +146,7 @@ func (l *shardLog) Room() int64 {
 // Least implements [wlog.Log].
 func (l *shardLog) Least() wlog.Purpose { return wlog.Bringing }
 
-// Takes returns the first purpose for which there is space, as of the last append, beside what is on its way. It does not wait for the disk.
+// Takes returns the first purpose for which there is space, as of the last append, without the bytes on their way. It does not wait for the disk.
 func (l *shardLog) Takes() wlog.Purpose {
 	if !l.pool.scarce() {
 		return wlog.Bringing
@@ -170,7 +170,7 @@ type space struct {
 	last            wlog.Index // of the entries in it; 0 = there is none
 }
 
-// seenSpace is the space as of the last append, for those who do not wait for one.
+// seenSpace is the space as of the last append, for callers that must not wait for the disk.
 type seenSpace struct {
 	mu    sync.Mutex // guards space
 	space space
@@ -275,7 +275,7 @@ func (l *shardLog) makeOrdinarySpace(size int64, purpose wlog.Purpose) error {
 	}
 }
 
-// useReserve is makeSpace out of the reserve. Entries that relocate leave some of it to those that settle.
+// useReserve is makeSpace out of the reserve. Entries that relocate leave some of it to entries that settle.
 func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
 	if purpose == wlog.Moving && l.active.size-l.end+l.pool.available()-size < l.SegmentSize/2 {
 		return wlog.ErrFull
@@ -286,7 +286,7 @@ func (l *shardLog) useReserve(size int64, purpose wlog.Purpose) error {
 	return l.begin(size, purpose)
 }
 
-// begin makes a segment of what is reserved active.
+// begin makes a segment of the reserve active.
 func (l *shardLog) begin(size int64, purpose wlog.Purpose) error {
 	next, err := l.pool.takeReserved(size, purpose)
 	if err != nil {
@@ -299,7 +299,7 @@ func (l *shardLog) begin(size int64, purpose wlog.Purpose) error {
 	return nil
 }
 
-// fits reports whether an entry of that size leaves what is kept from its purpose, even if no other segment follows.
+// fits reports whether an entry of that size leaves the space that its purpose may not use, even if no other segment follows.
 func (l *shardLog) fits(size int64, purpose wlog.Purpose) bool {
 	return l.end+size <= l.active.size-l.kept(l.active.size, purpose)
 }
