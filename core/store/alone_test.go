@@ -1,10 +1,16 @@
 package store
 
 import (
+	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog/crashfs"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
@@ -37,4 +43,40 @@ func TestAlone(t *testing.T) {
 		}
 		k.close()
 	}
+}
+
+// slowShardFS takes a second to open a file of shard 2.
+type slowShardFS struct{ vfs.FS }
+
+func (s slowShardFS) Open(name string, mode vfs.Mode) (vfs.File, error) {
+	if strings.HasPrefix(name, "00002-") {
+		time.Sleep(time.Second) // in a bubble: everything else comes to rest first
+	}
+	return s.FS.Open(name, mode)
+}
+
+// A start that fails at a later shard ends, although the log of the first one has asked for relocation: its queues are not started yet, and
+// relocation waited for them without end.
+func TestAStartThatFailsEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := crashfs.New(1)
+		k := open(t, disk, func(o *Options) { o.Shards, o.SegmentSize = 2, 16<<20 })
+		k.declare("q")
+		_, err := k.AddVHost("b", vhost.Metadata{})
+		must(t, err)
+		for range 20 {
+			k.put(k.queue("q"), "stays", strings.Repeat("x", 100_000))
+		}
+		for range 2 * 19 {
+			k.take(k.queue("q"))
+		}
+		k.shard(2).Commit([]byte{255}, nil, nil) // no operation
+		must(t, k.shard(2).Sync())
+		k.close()
+		o := options(t, slowShardFS{disk}, new(logtest.Log))
+		o.Shards, o.Extent, o.Log = 2, 4096, slog.New(slog.DiscardHandler)
+		if s, err := Open(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), "shard 2: ") {
+			t.Errorf("the store opened as %v, with %v", s, err)
+		}
+	})
 }

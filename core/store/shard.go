@@ -18,7 +18,7 @@ type shard struct {
 	store  *Store
 
 	lastNumber atomic.Uint64 // that a queue got whose definition is in this log
-	ready      atomic.Bool   // definitions can be rewritten
+	ready      atomic.Bool   // the queues have been started
 	upTo       atomic.Uint32 // the last extent that is to be freed
 	compacting atomic.Bool
 	relocating atomic.Bool
@@ -99,10 +99,14 @@ func (s *shard) setTight(tight bool) {
 }
 
 // reclaim has live messages in extents up to upTo relocated, and definitions there rewritten, along with all others of the same
-// scope. It does not wait. Neither waits for the other: one may be what makes space for the other.
+// scope. It does not wait. Neither waits for the other: one may be what makes space for the other. Before the queues are started, start
+// catches up on it: until then they run no task, and a start that fails must not wait for one.
 func (s *shard) reclaim(upTo uint32) {
 	s.upTo.Store(upTo)
-	if s.ready.Load() && s.compacting.CompareAndSwap(false, true) {
+	if !s.ready.Load() {
+		return
+	}
+	if s.compacting.CompareAndSwap(false, true) {
 		s.running.Go(s.compactDefinitions)
 	}
 	if s.relocating.CompareAndSwap(false, true) {

@@ -188,6 +188,9 @@ func (r *takeover) start() {
 	s := r.shard
 	s.ready.Store(true)
 	r.restorer.Start()
+	if upTo := s.upTo.Load(); upTo > 0 {
+		s.reclaim(upTo)
+	}
 	s.store.warnOfMissingTypes(s.guests.list())
 	s.publish(&s.store.vhosts, s.guests.list()...)
 }
