@@ -59,7 +59,8 @@ type Log interface {
 	// HasSpace does not wait for the disk. If it returns false, Reserve may still succeed, after some work.
 	HasSpace(size int, purpose Purpose) bool
 
-	// Room returns about how many bytes of Settling entries this node can still take. It does not wait for the disk.
+	// Room returns about how many bytes of Settling entries the log can still take, on this node and on enough others. It does not wait for
+	// the disk.
 	Room() int64
 
 	// Least returns the first purpose for which enough other nodes have space, if the log is on several. It does not wait.

@@ -199,7 +199,7 @@ func (e *Engine) Receive(from wlog.NodeID, shard uint32, message []byte) error {
 		return fmt.Errorf("shard %d: node %d: %w", shard, from, err)
 	}
 	if r := e.running(shard); r != nil {
-		r.receive(m, takesOf(message), len(message))
+		r.receive(m, spaceOf(message), len(message))
 	}
 	return nil
 }

@@ -218,8 +218,10 @@ func (l *ownedLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return l.r.disk.log.HasSpace(size, purpose)
 }
 
-// Room implements [wlog.Log]: this node's space without the bytes that are on their way.
-func (l *ownedLog) Room() int64 { return max(0, l.r.disk.log.Room()-l.bytes.Load()) }
+// Room implements [wlog.Log]: the space that this node and a majority have, without the bytes that are on their way.
+func (l *ownedLog) Room() int64 {
+	return max(0, min(l.r.disk.log.Room(), l.r.room.Load())-l.bytes.Load())
+}
 
 // Least implements [wlog.Log]: what a majority of the nodes says.
 func (l *ownedLog) Least() wlog.Purpose { return wlog.Purpose(l.r.least.Load()) }

@@ -36,16 +36,27 @@ var errMessage = errors.New("not a message of a replica")
 //
 //	records | context | size of context u8 | type u8 | flags u8 | term u64 | log term u64 | index u64 | commit u64 | reject hint u64
 //
-// The flags are 1 for a rejection plus, in answers to an owner, twice the first purpose for which there is space, see space.go.
+// The flags are 1 for a rejection plus, in answers to an owner, twice the first purpose for which there is space. The commit of these
+// answers, which Raft does not use, is the room of the sender's log in bytes, plus 1; 0 = not stated. See space.go.
 const messageEnd = 3 + 5*8
 
 const maxContext = 64
 
-// sayTakes writes into a message the first purpose for which the sender has space.
-func sayTakes(b []byte, p wlog.Purpose) { b[len(b)-messageEnd+2] |= byte(p) << 1 }
+// say writes into an answer the space that its sender has.
+func (s space) say(b []byte) {
+	end := b[len(b)-messageEnd:]
+	end[2] |= byte(s.takes) << 1
+	binary.LittleEndian.PutUint64(end[commitAt:], uint64(s.room)+1)
+}
 
-// takesOf returns the first purpose for which the sender of a decoded message has space.
-func takesOf(b []byte) wlog.Purpose { return wlog.Purpose(b[len(b)-messageEnd+2] >> 1) }
+// spaceOf returns the space that the sender of an answer has.
+func spaceOf(b []byte) space {
+	end := b[len(b)-messageEnd:]
+	room := binary.LittleEndian.Uint64(end[commitAt:]) - 1
+	return space{takes: wlog.Purpose(end[2] >> 1), room: int64(min(room, plenty))} // not stated is plenty
+}
+
+const commitAt = 3 + 3*8 // in the end of a message
 
 // encode returns the bytes of a message.
 func encode(m *raftpb.Message) []byte {
@@ -117,6 +128,9 @@ func decode(b []byte, from, to wlog.NodeID) (*raftpb.Message, error) {
 	reject &= 1
 	if takes > byte(wlog.Trimming) || takes > 0 && !saysSpace(typ) || context > min(n, maxContext) {
 		return nil, fmt.Errorf("%w: a purpose %d, %d bytes of context", errMessage, takes, context)
+	}
+	if saysSpace(typ) {
+		m.Commit = new(uint64) // in the bytes it is the sender's room
 	}
 	if m.Context = slices.Clip(b[n-context : n]); reject == 1 {
 		m.Reject = new(true)

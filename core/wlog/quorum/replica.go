@@ -44,6 +44,8 @@ type replica struct {
 	ended    chan struct{} // closed when the replica has ended
 
 	least     atomic.Uint32             // the first wlog.Purpose for which a majority has space
+	room      atomic.Int64              // of a majority's logs, in bytes
+	localRoom atomic.Int64              // of the local log, in bytes
 	reserving atomic.Pointer[time.Time] // since when an append waits for space in the local log; nil = none does
 	closing   sync.Once                 // begins to close the local log
 	closed    chan error                // capacity 1: its result
@@ -55,6 +57,8 @@ type replica struct {
 	jobs      chan job
 	done      chan job
 	writing   bool
+	looks     bool      // the room of the local log is to be looked at
+	unlooked  int       // ticks since that was due, or a write
 	since     time.Time // when the write began, or the first of several refused writes
 	probed    bool      // a probe has found space for the large write that was refused
 	failed    error     // of the local log: nothing is written any more; nil = it works
@@ -103,6 +107,8 @@ func startReplica(ctx context.Context, e *Engine, shard uint32) (*replica, error
 		jobs: make(chan job, 1), done: make(chan job, 1), waiting: map[*candidacy]struct{}{}, spaces: spaces{}, status: newStatus(),
 		reads: reads{asked: rand.Uint64() / 2}, // an answer to a question from an earlier life must not match
 	}
+	r.room.Store(plenty)
+	r.localRoom.Store(plenty)
 	o := options{
 		id: uint64(e.options.Node), election: electionTicks, heartbeat: heartbeatTicks, maxSize: maxSize, inflight: maxInflight, trimEach: trimEach, trimBytes: trimBytes,
 		first: int(shard), prompt: slices.Contains(e.options.Prompt, shard),
@@ -166,7 +172,7 @@ func (r *replica) rouse() {
 const maxReceived = 4 * MaxEntry
 
 // receive passes another node's message of size bytes to run, or drops it if too much waits already.
-func (r *replica) receive(m *raftpb.Message, takes wlog.Purpose, size int) {
+func (r *replica) receive(m *raftpb.Message, of space, size int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.err != nil || r.received > maxReceived {
@@ -177,7 +183,7 @@ func (r *replica) receive(m *raftpb.Message, takes wlog.Purpose, size int) {
 		if err := r.group.step(m); err != nil {
 			panic(err)
 		}
-		if saysSpace(m.GetType()) && r.spaces.hear(m.GetFrom(), takes) {
+		if saysSpace(m.GetType()) && r.spaces.hear(m.GetFrom(), of) {
 			r.weigh()
 		}
 	})
@@ -259,6 +265,7 @@ func (r *replica) tick() {
 	r.spaces.tick()
 	r.weigh()
 	r.trimIdle()
+	r.looks = r.looks || r.looksDue()
 	r.refresh()
 	if stalled || r.failed != nil {
 		r.group.handOver()
@@ -308,12 +315,12 @@ func (r *replica) work() error {
 		}
 		r.probed = false
 		r.remember()
-		j := job{write: r.group.nextWrite(maxSize), trim: r.trims}
+		j := job{write: r.group.nextWrite(maxSize), trim: r.trims, look: r.looks}
 		r.trims = 0
 		switch {
-		case j.write == nil && j.trim == 0:
+		case j.write == nil && j.trim == 0 && !j.look:
 			return nil
-		case j.trim == 0 && len(j.write.data) == 0: // only its answers wait, for writes that are done
+		case j.write != nil && j.trim == 0 && len(j.write.data) == 0: // only its answers wait, for writes that are done
 			if _, err := r.group.written(j.write, 0); err != nil {
 				return err
 			}
@@ -322,6 +329,7 @@ func (r *replica) work() error {
 			if r.writing = true; !r.group.full {
 				r.since = time.Now()
 			}
+			r.looks, r.unlooked = false, 0
 			r.jobs <- j
 		}
 	}
@@ -338,7 +346,7 @@ func (r *replica) sendAll(ms []*raftpb.Message) {
 			out.Bytes = encode(m)
 		}
 		if saysSpace(m.GetType()) {
-			sayTakes(out.Bytes, r.takes())
+			r.space().say(out.Bytes)
 		}
 		if len(m.GetEntries()) > 0 && out.Bulk {
 			last, bytes = m, out.Bytes

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"math"
 	"slices"
 
 	"go.etcd.io/raft/v3/raftpb"
@@ -13,7 +14,11 @@ import (
 // refuses publishes, and still confirms acknowledgements with the reserve of B and C. If only C is full, A goes on with B.
 //
 // The owner checks its own disk before it proposes an entry, see reserve. The other nodes state with each answer to the owner for which
-// purposes their disks have space.
+// purposes their disks have space, and how many bytes their logs can still take, their room. The room of the shard is what this node and a
+// majority can take, so the journal above leaves the same reserve on the disks of a majority as on the owner's. An example: A has a disk of
+// 400 MiB, B and C have 200 MiB each. When B and C have 40 MiB left, publishers wait, although A has 240 MiB. Without the room they waited
+// only once B and C refused entries that bring data. By then entries of 2 MB were on their way for which B and C had no space, the
+// acknowledgements waited behind them, and the disks stayed full.
 
 // taker is a local log that knows for which purposes it has space.
 type taker interface {
@@ -21,34 +26,52 @@ type taker interface {
 	Takes() wlog.Purpose
 }
 
+// plenty is the room of a node that has not stated it: earlier versions do not.
+const plenty = math.MaxInt64 / 2
+
 // saysSpace reports whether messages of a type state the space of their sender.
 func saysSpace(t raftpb.MessageType) bool {
 	return t == raftpb.MsgAppResp || t == raftpb.MsgHeartbeatResp
 }
 
-// takes returns the first purpose for which the local log has space.
-func (r *replica) takes() wlog.Purpose {
+// space returns the space that the local log has, as of the last write or look.
+func (r *replica) space() space {
+	s := space{room: r.localRoom.Load()}
 	if l, ok := r.disk.log.(taker); ok {
-		return l.Takes()
+		s.takes = l.Takes()
 	}
-	return wlog.Bringing
+	return s
+}
+
+// roomStep is what statements of the room are rounded down to, so that most of them repeat the one before.
+const roomStep = 64 << 10
+
+// littleRoom is the room below which an idle replica looks at it once in an election timeout, because other logs or programs may have made
+// space, or taken it.
+const littleRoom = 1 << 30
+
+// looksDue counts a tick, and reports whether the room is to be looked at.
+func (r *replica) looksDue() bool {
+	r.unlooked++
+	return r.unlooked >= electionTicks && r.localRoom.Load() < littleRoom
 }
 
 // spaces are the last statements of other nodes about the space on their disks, to the owner of the shard. They belong to run.
 type spaces map[uint64]space
 
 type space struct {
-	takes wlog.Purpose
-	heard int // ticks since the last statement
+	takes wlog.Purpose // the first purpose for which there is space
+	room  int64        // bytes that the log can still take
+	heard int          // ticks since the last statement
 }
 
 // hear notes the answer of a node, and reports whether anything has changed since it was last heard.
-func (s spaces) hear(from uint64, takes wlog.Purpose) (changed bool) {
+func (s spaces) hear(from uint64, states space) (changed bool) {
 	is, known := s[from]
-	if known && is == (space{takes: takes}) {
+	if known && is == states {
 		return false
 	}
-	s[from] = space{takes: takes}
+	s[from] = states
 	return true
 }
 
@@ -66,43 +89,46 @@ func (s spaces) tick() {
 	}
 }
 
-// least returns the first purpose for which a majority of the voters has space. The node itself counts as having space. A node that is
-// silent for an election timeout counts as full, unless so many are silent that no majority could confirm anything.
-func (s spaces) least(voters []uint64, self uint64) wlog.Purpose {
-	var all []wlog.Purpose
+// ofMajority returns the space that a majority of the voters has: the first purpose, and the room. The node itself counts as having space. A
+// node that is silent for an election timeout counts as full, unless so many are silent that no majority could confirm anything.
+func (s spaces) ofMajority(voters []uint64, self uint64) space {
+	var purposes []wlog.Purpose
+	var rooms []int64
 	heard := 0
 	for _, id := range voters {
 		is, known := s[id]
 		switch {
-		case id == self:
-			all = append(all, wlog.Bringing)
-		case known && is.heard > electionTicks:
-			all = append(all, wlog.Trimming)
-			continue
-		default:
-			all = append(all, is.takes)
+		case id == self, !known:
+			is = space{room: plenty}
+		case is.heard > electionTicks:
+			is = space{takes: wlog.Trimming}
+			heard--
 		}
 		heard++
+		purposes, rooms = append(purposes, is.takes), append(rooms, is.room)
 	}
 	if heard <= len(voters)/2 {
-		return wlog.Bringing
+		return space{room: plenty}
 	}
-	slices.Sort(all)
-	return all[len(all)/2]
+	slices.Sort(purposes)
+	slices.Sort(rooms)
+	return space{takes: purposes[len(voters)/2], room: rooms[(len(voters)-1)/2]}
 }
 
-// weigh stores the first purpose for which a majority has space. It is called when that may have changed.
+// weigh stores the space that a majority has. It is called when that may have changed.
 func (r *replica) weigh() {
-	least := wlog.Bringing
+	all := space{room: plenty}
 	if r.group.owner > 0 {
 		c := r.group.disk.configurationAt(r.group.applied)
 		for _, voters := range [...][]uint64{c.GetVoters(), c.GetVotersOutgoing()} {
 			if len(voters) > 0 {
-				least = max(least, r.spaces.least(voters, r.group.id))
+				s := r.spaces.ofMajority(voters, r.group.id)
+				all.takes, all.room = max(all.takes, s.takes), min(all.room, s.room)
 			}
 		}
 	} else {
 		clear(r.spaces)
 	}
-	r.least.Store(uint32(least))
+	r.least.Store(uint32(all.takes))
+	r.room.Store(all.room)
 }

@@ -10,7 +10,8 @@ import (
 
 // job is one request to the local log.
 type job struct {
-	probe int // make space for so many bytes, and write nothing; 0 = no probe
+	probe int  // make space for so many bytes, and write nothing; 0 = no probe
+	look  bool // only look how much space there is
 	write *write
 	trim  wlog.Index // trim before this entry; 0 = do not trim
 	at    wlog.Index
@@ -22,6 +23,7 @@ const fullPause = 100 * time.Millisecond
 
 // write is the goroutine that writes to the local log.
 func (r *replica) write(ctx context.Context) {
+	r.look()
 	for j := range r.jobs {
 		if j.trim > 0 {
 			j.err = r.disk.log.Trim(j.trim)
@@ -35,9 +37,15 @@ func (r *replica) write(ctx context.Context) {
 		if j.full() {
 			r.pause()
 		}
+		r.look()
 		r.done <- j
 	}
 	close(r.done)
+}
+
+// look notes how much space the local log has. That may wait for the disk, as nothing else than write may.
+func (r *replica) look() {
+	r.localRoom.Store(min(r.disk.log.Room()&^(roomStep-1), plenty))
 }
 
 // makeSpace makes space in the local log for a large write of size bytes.
