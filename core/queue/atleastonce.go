@@ -160,7 +160,7 @@ func (q *Queue) removeDiscards(now hook.Instant, f *deadLetterConfirms, list []i
 		removal.Outcome, removal.Entered = outcome, m.entered
 		q.buf.removals.all = append(q.buf.removals.all, removal)
 	}
-	q.publishRemovals(now, nil)
+	q.publishRemovals(now)
 	for _, i := range list {
 		m := &f.messages[i]
 		q.removeDiscard(m.ref)

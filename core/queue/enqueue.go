@@ -201,7 +201,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		q.count.Refused += uint64(refused)
 		q.host.Refused(q.cfg, refused)
 	}
-	q.publishRemovals(now, nil)
+	q.publishRemovals(now)
 	q.startDiscards(now, held)
 }
 

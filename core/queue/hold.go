@@ -223,7 +223,7 @@ func (q *Queue) releaseDue(now hook.Instant) (released bool) {
 		q.endHold(now, h)
 		released = true
 	}
-	q.publishRemovals(now, nil)
+	q.publishRemovals(now)
 	return released
 }
 
@@ -277,11 +277,11 @@ func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (releas
 			dropped = append(dropped, h.ref)
 		default:
 			q.holding.paused = now.AddMillis(leastHoldMillis)
-			q.publishRemovals(now, nil)
+			q.publishRemovals(now)
 			return true
 		}
 	}
-	q.publishRemovals(now, nil)
+	q.publishRemovals(now)
 	q.buf.settled = dropped
 	q.runHeadHooks(now, dropped, hook.WhyLeaving, hook.ReasonMaxLen)
 	return released
@@ -297,7 +297,7 @@ func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bo
 	if !q.wouldExceed(h, l) {
 		return false
 	}
-	q.publishRemovals(now, nil) // of released messages, which may be gone after that
+	q.publishRemovals(now) // of released messages, which may be gone after that
 	q.deliver(now)
 	return q.ready > 0 && q.wouldExceed(q.at(h.ref), l)
 }
@@ -404,7 +404,7 @@ func (q *Queue) MoveHeld(now hook.Instant, r Ref, until hook.Instant) bool {
 	q.shiftHold(h, max(until, now))
 	if until <= now && q.cfg.Schedule == nil {
 		q.endHold(now, h)
-		q.publishRemovals(now, nil)
+		q.publishRemovals(now)
 	}
 	q.journalHeld(h)
 	if q.cfg.Schedule != nil {
@@ -445,7 +445,7 @@ func (q *Queue) cancel(now hook.Instant, hs ...handle) (cancelled int) {
 		q.takeHeld(h)
 		taken = append(taken, h)
 	}
-	q.publishRemovals(now, nil) // before the records go
+	q.publishRemovals(now) // before the records go
 	for _, h := range taken {
 		q.count.Dropped[hook.ReasonCancelled]++
 		q.drop(q.at(h.ref)) // the handle is not valid any more: another message has left

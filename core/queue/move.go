@@ -299,7 +299,7 @@ func (q *Queue) reportMoved(now hook.Instant, p *movedPart) {
 		l.Outcome, l.Entered = telemetry.DeadLettered, p.entered[i]
 		b.all = append(b.all, l)
 	}
-	q.publishRemovals(now, nil)
+	q.publishRemovals(now)
 }
 
 // removeMoved frees a message that has arrived. committed reports that its removal is

@@ -18,32 +18,47 @@ type removals struct {
 	later *lateReport  // of those that are reported later; nil means that none are
 }
 
-// publishRemovals republishes dead letters, reports removals, and clears both.
-// deferred, if there is one, goes with the dead letters. If buf.unsent is set afterwards, the
-// dead letters stay.
-func (q *Queue) publishRemovals(now hook.Instant, deferred *DeferredRemoval) {
-	r := &q.buf.removals
+// publishRemovals republishes dead letters, reports removals, and clears both. The dead letters
+// are of messages that nothing keeps if they are not sent.
+func (q *Queue) publishRemovals(now hook.Instant) {
+	q.publish(now, Tracking{leaves: q})
+}
+
+// publishLeaving is publishRemovals for messages that the queue has. deferred, if there is one,
+// goes with the dead letters. If it reports false, there was no space for the dead letters: they
+// stay.
+func (q *Queue) publishLeaving(now hook.Instant, deferred *DeferredRemoval) (sent bool) {
 	if deferred != nil {
 		defer deferred.endUnsent()
 		q.commit(nil) // the messages may have entered in this turn: their enqueues come first
 	}
-	if len(r.dead) > 0 {
-		r.at = now
-		for i := range r.dead {
-			r.dead[i].Seq = uint64(i + 1)
-		}
-		q.host.DeadLetter(q.cfg, now, r.dead, Tracking{Removal: deferred, from: q, leaves: q})
-		if q.buf.unsent {
-			r.all = slices.DeleteFunc(r.all, func(l telemetry.Removal) bool { return l.Target != nil })
-			deferred.withdraw()
-		} else {
-			r.fillOutcomes()
-		}
-	}
+	return q.publish(now, Tracking{Removal: deferred, from: q, leaves: q})
+}
+
+func (q *Queue) publish(now hook.Instant, t Tracking) (sent bool) {
+	r := &q.buf.removals
+	sent = len(r.dead) == 0 || q.deadLetter(now, r, t)
 	if len(r.all) > 0 {
 		q.host.Removed(q.cfg, now, r.all)
 	}
 	r.clear()
+	return sent
+}
+
+func (q *Queue) deadLetter(now hook.Instant, r *removals, t Tracking) (sent bool) {
+	r.at = now
+	for i := range r.dead {
+		r.dead[i].Seq = uint64(i + 1)
+	}
+	q.host.DeadLetter(q.cfg, now, r.dead, t)
+	if q.buf.unsent {
+		q.buf.unsent = false
+		r.all = slices.DeleteFunc(r.all, func(l telemetry.Removal) bool { return l.Target != nil })
+		t.Removal.withdraw()
+		return false
+	}
+	r.fillOutcomes()
+	return true
 }
 
 func (r *removals) clear() {

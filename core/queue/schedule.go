@@ -305,16 +305,15 @@ func (q *Queue) publishSome(now hook.Instant) {
 			r.all = append(r.all, removal)
 		}
 	}
-	q.publishRemovals(now, q.deferredReleases(ds)) // which reads records, so before they are freed
-	unsent := q.buf.unsent
+	sent := q.publishLeaving(now, q.deferredReleases(ds)) // which reads records, so before they are freed
 	for i := range ds {
-		if d := &ds[i]; unsent && !d.release.Skip {
+		if d := &ds[i]; !sent && !d.release.Skip {
 			q.keepDue(d, now.Add(spaceRetry))
 			continue
 		}
 		q.finishRelease(&ds[i])
 	}
-	q.buf.parting, q.buf.unsent = nil, false
+	q.buf.parting = nil
 	clear(ds)
 }
 

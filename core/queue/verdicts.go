@@ -89,22 +89,21 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 			r.all = append(r.all, q.removalOf(now, m.ref, &m.record, m.verdict))
 		}
 	}
-	q.publishRemovals(now, q.deferredRemoval(ms)) // which reads records, so before they are freed
-	unsent, waiting := q.buf.unsent, q.departing
-	if unsent {
+	sent, waiting := q.publishLeaving(now, q.deferredRemoval(ms)), q.departing // which reads records, so before they are freed
+	if !sent {
 		q.departing, q.departAt = nil, now.Add(spaceRetry)
 	}
 	for i := range ms {
-		if m := &ms[i]; unsent && m.verdict.Action == hook.Route {
+		if m := &ms[i]; !sent && m.verdict.Action == hook.Route {
 			q.deferDeparture(m)
 			continue
 		}
 		q.applyVerdict(now, &ms[i], why)
 	}
-	if unsent {
+	if !sent {
 		q.departing = append(q.departing, waiting...)
 	}
-	q.buf.parting, q.buf.unsent = nil, false
+	q.buf.parting = nil
 }
 
 // applyVerdict puts a message back, or frees it.
