@@ -183,3 +183,28 @@ func TestChangesAreNotCommittedWhereSpaceIsScarce(t *testing.T) {
 		}
 	})
 }
+
+// Dead letters waited for ever for a log without space that was closed meanwhile, as one is whose shard goes to another node: nothing
+// told them that they may move.
+func TestALogThatEndsKeepsNothingFromMoving(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		disk := &Space{OnMoves: func() { told++ }}
+		one, _ := grants(t, 1000, Options{Space: disk})
+		other, _ := grants(t, 50_000, Options{Space: disk})
+		if disk.Moves(500) {
+			t.Error("there is space")
+		}
+		time.Sleep(time.Second)
+		if err := one.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if told != 1 || !disk.Moves(500) {
+			t.Errorf("told %d times that they may move", told)
+		}
+		if err := other.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

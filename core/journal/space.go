@@ -365,7 +365,7 @@ func (w *Writer) leaveSpace() {
 		w.retry.Stop()
 	}
 	w.updateCeilings()
-	if len(w.waiters) > 0 {
+	if len(w.waiters) > 0 || w.movesWait.Load() {
 		w.wakeRunner()
 	}
 }
