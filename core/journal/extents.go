@@ -41,6 +41,7 @@ type extent struct {
 	queued int        // entries that were begun and are not appended
 	bytes  int64      // of its entries that were appended
 	live   int64      // accounted to it
+	most   int64      // bytes of the largest grant of which it may have something
 }
 
 func newExtents(size int64) extents {
@@ -60,6 +61,20 @@ func (x *extents) beginMore(in uint32) {
 	if in >= x.base {
 		x.list[in-x.base].queued++
 	}
+}
+
+// note notes that the extent that is current gets something that was granted with so many bytes, or a part of that.
+func (x *extents) note(bytes int64) {
+	e := &x.list[len(x.list)-1]
+	e.most = max(e.most, bytes)
+}
+
+// largest returns how many bytes the largest grant has of which there may be something.
+func (x *extents) largest() (bytes int64) {
+	for i := range x.list {
+		bytes = max(bytes, x.list[i].most)
+	}
+	return bytes
 }
 
 // take counts bytes of operations that were added to the last entry begun.
@@ -131,10 +146,11 @@ func (x *extents) trim() (before wlog.Index, ok bool) {
 	last := len(x.list) - 1
 	if x.live == 0 && x.bytes > 0 {
 		x.base = x.current()
-		x.list = append(x.list[:0], extent{taken: x.list[last].taken, queued: x.list[last].queued})
-		if x.list[0].queued == 0 {
-			x.list[0].taken = 0
+		current := extent{taken: x.list[last].taken, queued: x.list[last].queued, most: x.list[last].most}
+		if current.queued == 0 {
+			current = extent{}
 		}
+		x.list = append(x.list[:0], current)
 		x.bytes = 0
 		return x.end, true
 	}

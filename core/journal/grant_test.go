@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,6 +206,142 @@ func TestALogThatEndsKeepsNothingFromMoving(t *testing.T) {
 			t.Errorf("told %d times that they may move", told)
 		}
 		if err := other.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A log that saw much space, and was idle while another one filled the disk, granted what was not there.
+func TestGrantsOfADiskThatAnotherLogHasFilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, all := &Space{}, &sharedRoom{left: 60_000}
+		busy, idle := all.open(t, disk), all.open(t, disk)
+		all.fill(busy, 100)
+		for _, n := range []int64{100, 2000, 20_000} {
+			if idle.Grant(n) {
+				t.Errorf("%d bytes are granted where %d are left", n, all.left)
+				idle.Return(n)
+			}
+		}
+		for _, s := range []*Writer{busy, idle} {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// A log with a large record needs more space to move one than the others. These filled the disk up to what they need: then nothing moved, in
+// any of them.
+func TestLargeRecordsOfAnotherLogCanMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk, all := &Space{}, &sharedRoom{left: 60_000}
+		large, small := all.open(t, disk), all.open(t, disk)
+		if !large.Grant(4000) {
+			t.Fatal("not granted")
+		}
+		large.Commit(make([]byte, 4000), []Delta{{Extent: 1, Records: 1, Bytes: 4000}}, nil)
+		large.Return(4000)
+		all.fill(small, 100)
+		large.mu.Lock()
+		large.look(true)
+		large.mu.Unlock()
+		if !disk.Moves(500) {
+			t.Errorf("nothing moves where %d are left", all.left)
+		}
+		for _, s := range []*Writer{large, small} {
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// sharedRoom is what logs have in common that write to the same disk.
+type sharedRoom struct {
+	mu   sync.Mutex // guards left
+	left int64
+}
+
+// roomyLog is a log on such a disk.
+type roomyLog struct {
+	memLog
+	disk *sharedRoom
+}
+
+func (l *roomyLog) Append(ctx context.Context, entry []byte, p wlog.Purpose) (wlog.Index, error) {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	if l.disk.left -= wlog.EntrySize(len(entry)); l.disk.left < 0 {
+		panic("the disk is full")
+	}
+	return l.memLog.Append(ctx, entry, p)
+}
+
+func (l *roomyLog) Room() int64 {
+	l.disk.mu.Lock()
+	defer l.disk.mu.Unlock()
+	return l.disk.left
+}
+
+type roomyEngine struct {
+	memEngine
+	log *roomyLog
+}
+
+func (e roomyEngine) Open(context.Context, uint32, func(wlog.Index, []byte) error) (wlog.Log, error) {
+	return e.log, nil
+}
+
+func (d *sharedRoom) open(t *testing.T, s *Space) *Writer {
+	t.Helper()
+	w, err := Open(t.Context(), roomyEngine{log: &roomyLog{disk: d}}, 1, nil, Options{
+		Extent: 1000, Entry: 500, Size: wlog.EntrySize, Moves: 500, Space: s,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Recovered(nil)
+	return w
+}
+
+// fill commits records of so many bytes to a log as long as they are granted.
+func (d *sharedRoom) fill(w *Writer, bytes int) {
+	for w.Grant(int64(bytes)) {
+		w.Commit(make([]byte, bytes), []Delta{{Extent: w.Extent(), Records: 1, Bytes: int64(bytes)}}, nil)
+		w.Return(int64(bytes))
+		synctest.Wait()
+	}
+}
+
+// A large message made the log keep more space than others need until nothing in the log was live. There are always definitions: so it did for
+// ever, long after the message was gone.
+func TestSpaceForALargeRecordIsKeptUntilTheRecordIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, l := grants(t, 60_000, Options{})
+		if !s.Grant(5000) {
+			t.Fatal("not granted")
+		}
+		in := s.Extent()
+		s.Commit(make([]byte, 5000), []Delta{{Extent: in, Records: 1, Bytes: 5000}}, nil)
+		s.Return(5000)
+		synctest.Wait()
+		s.Commit([]byte("definitions"), []Delta{{Extent: s.Extent(), Bytes: 11}}, nil)
+		l.mu.Lock()
+		l.room = l.used + 20_000
+		l.mu.Unlock()
+		s.mu.Lock()
+		s.look(true)
+		s.mu.Unlock()
+		if s.Grant(100) {
+			t.Error("the space for the large record is granted")
+		}
+		s.Commit([]byte("settled"), []Delta{{Extent: in, Records: -1, Bytes: -5000}}, nil)
+		synctest.Wait()
+		if !s.Grant(100) {
+			t.Error("space is kept for a record that is gone")
+		}
+		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -12,7 +12,6 @@ type Replay struct {
 	extents extents
 	size    func(ops int) int64
 	last    wlog.Index
-	largest int64        // bytes of the largest entry
 	standby wlog.Standby // where it goes on; nil = it has begun with Open
 }
 
@@ -25,7 +24,7 @@ func NewReplay(engine wlog.Standby, o Options) *Replay {
 // Entry accounts for the next entry, and returns its extent.
 func (r *Replay) Entry(at wlog.Index, ops []byte) (extent uint32) {
 	r.last = at
-	r.largest = max(r.largest, int64(len(ops)))
+	r.extents.note(int64(len(ops)))
 	return r.extents.replay(at, r.size(len(ops)))
 }
 

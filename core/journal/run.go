@@ -215,10 +215,11 @@ func (w *Writer) appended(in uint32, at wlog.Index, size int) {
 // due returns what to do now. The caller holds mu.
 func (w *Writer) due() (d due) {
 	if w.recovered {
-		if w.extents.live == 0 && w.pending == 0 {
-			w.largest = 0
+		if d.before, d.trim = w.extents.trim(); d.trim {
+			if largest := w.extents.largest(); largest != w.largest.Load() {
+				w.setLargest(largest)
+			}
 		}
-		d.before, d.trim = w.extents.trim()
 		d.upTo = w.reclaim()
 	}
 	w.updateCaughtUp()

@@ -41,8 +41,9 @@ import (
 // disk with 3 MB of dead bytes behind it stayed full. Each segment leaves 290 KB at its end, so that publishers, too, leave less than was
 // there when they got their grants. Without e, four dead letters moved, which did not free the first segment, and the others waited.
 //
-// All logs on a disk share one account of grants. Other processes may fill the disk: then the first commit waits, with an alarm, until they free
-// some; nothing is lost.
+// All logs on a disk share what is granted, and g is the largest grant in any of them: they leave one another what that takes. When they
+// have written u/4 together, each looks again how much is left. Other processes may fill the disk: then the first commit waits, with an
+// alarm, until they free some; nothing is lost.
 
 // endBytes is what the operations take at most that end a record: a settlement of its own, a mark how far messages were delivered, and what
 // says that it is dead-lettered or held.
@@ -52,6 +53,8 @@ const endBytes = 64
 type Space struct {
 	inflight atomic.Int64 // bytes granted, or committed, and not written
 	records  atomic.Int64 // live ones
+	written  atomic.Int64 // bytes, by all logs ever
+	largest  atomic.Int64 // bytes of the largest grant of which a log may have something; changed under mu
 
 	// OnMoves is called when Moves may report true again; nil = no call. It must not block.
 	OnMoves func()
@@ -79,10 +82,13 @@ func (s *Space) Moves(bytes int64) bool {
 // lacksSpace returns a log that has no space for what moves; nil = all have.
 func (s *Space) lacksSpace(bytes int64) *Writer {
 	s.mu.RLock()
-	defer s.mu.RUnlock()
-	after := s.inflight.Load() + bytes
-	for _, w := range s.logs {
-		if after > w.moveCeiling.Load() {
+	logs := s.logs // it is appended to, or replaced
+	s.mu.RUnlock()
+	for _, w := range logs {
+		if w.outdated() {
+			w.lookAgain()
+		}
+		if s.inflight.Load()+bytes > w.moveCeiling.Load() {
 			return w
 		}
 	}
@@ -93,6 +99,23 @@ func (s *Space) add(w *Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logs = append(s.logs, w)
+	s.findLargest()
+}
+
+// updateLargest follows a change of what the largest grant of a log is.
+func (s *Space) updateLargest() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.findLargest()
+}
+
+// findLargest finds the largest grant of all logs. The caller holds mu.
+func (s *Space) findLargest() {
+	largest := int64(0)
+	for _, w := range s.logs {
+		largest = max(largest, w.largest.Load())
+	}
+	s.largest.Store(largest)
 }
 
 func (s *Space) remove(w *Writer) {
@@ -101,6 +124,7 @@ func (s *Space) remove(w *Writer) {
 	for i, l := range s.logs {
 		if l == w {
 			s.logs = append(s.logs[:i:i], s.logs[i+1:]...)
+			s.findLargest()
 			return
 		}
 	}
@@ -116,15 +140,15 @@ type waiter struct {
 type room struct {
 	left      int64        // what the log takes, as of the last look less what was written since
 	least     wlog.Purpose // for which other nodes have space, as of the last look
-	written   int64        // since the last look
-	largest   int64        // bytes of the largest grant since the log was empty
 	records   int64        // live ones
 	waiters   []waiter
 	pressed   time.Time // since when space is short, and the log began with the extent pressedAt
 	pressedAt uint32
 	retry     *time.Timer
 
-	atMost      atomic.Int64 // largest
+	largest     atomic.Int64 // bytes of the largest grant of which the log may have something
+	seen        atomic.Int64 // what all logs had written at the last look
+	atMost      atomic.Int64 // the largest grant of all logs that the ceilings are for
 	ceiling     atomic.Int64 // inflight may be as much with a grant
 	moveCeiling atomic.Int64 // inflight may be as much with dead letters
 	waits       atomic.Bool  // there are waiters
@@ -143,8 +167,8 @@ func (w *Writer) Grant(bytes int64) bool {
 	if w.waits.Load() {
 		return false
 	}
-	if bytes > w.atMost.Load() {
-		return w.grantLarger(bytes)
+	if bytes > w.atMost.Load() || w.outdated() {
+		return w.grantAfterLook(bytes)
 	}
 	if w.o.Space.inflight.Add(bytes) <= w.ceiling.Load() {
 		return true
@@ -153,10 +177,24 @@ func (w *Writer) Grant(bytes int64) bool {
 	return false
 }
 
-// grantLarger is Grant of more than any before.
-func (w *Writer) grantLarger(bytes int64) bool {
+// outdated reports whether what other logs have got changes the ceilings.
+func (w *Writer) outdated() bool {
+	s := w.o.Space
+	return s.largest.Load() != w.atMost.Load() || s.written.Load()-w.seen.Load() >= w.o.Unit/4
+}
+
+// lookAgain updates what is outdated.
+func (w *Writer) lookAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.look(false)
+}
+
+// grantAfterLook is Grant of more than any before, or when the ceilings are outdated.
+func (w *Writer) grantAfterLook(bytes int64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.look(false)
 	fits := w.Err() != nil || w.fits(bytes, w.o.Space.inflight.Load())
 	if fits {
 		w.granted(bytes)
@@ -201,10 +239,17 @@ func (w *Writer) Return(bytes int64) {
 // granted takes a grant. The caller holds mu.
 func (w *Writer) granted(bytes int64) {
 	w.o.Space.inflight.Add(bytes)
-	if bytes > w.largest {
-		w.largest = bytes
-		w.updateCeilings()
+	w.extents.note(bytes)
+	if bytes > w.largest.Load() {
+		w.setLargest(bytes)
 	}
+}
+
+// setLargest changes what the largest grant is of which the log may have something. The caller holds mu.
+func (w *Writer) setLargest(bytes int64) {
+	w.largest.Store(bytes)
+	w.o.Space.updateLargest()
+	w.updateCeilings()
 }
 
 // dip returns by how much more than 6u the room gets smaller before the first segment of the log is free, with records of so many bytes: they may lie
@@ -220,7 +265,7 @@ func (w *Writer) fits(bytes, inflight int64) bool {
 	if w.lowSpace || w.least > wlog.Bringing {
 		return false
 	}
-	largest := max(w.largest, bytes)
+	largest := max(w.o.Space.largest.Load(), bytes)
 	least := 12*w.o.Unit + w.o.Moves + w.dip(largest) + w.uneven(largest)
 	if w.full {
 		least += 4 * w.o.Unit // it does not blink
@@ -233,9 +278,10 @@ func (w *Writer) free() int64 { return w.left - endBytes*max(0, w.o.Space.record
 
 // updateCeilings follows the free space. The caller holds mu.
 func (w *Writer) updateCeilings() {
-	free, dip := w.free(), w.dip(w.largest)
-	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.uneven(w.largest), free-8*w.o.Unit-dip-w.largest
-	w.atMost.Store(w.largest)
+	largest := w.o.Space.largest.Load()
+	free, dip := w.free(), w.dip(largest)
+	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.uneven(largest), free-8*w.o.Unit-dip-largest
+	w.atMost.Store(largest)
 	if w.lowSpace || w.full || w.least > wlog.Bringing {
 		bring = noSpace
 	}
@@ -261,8 +307,9 @@ func (w *Writer) Low() bool { return w.ceiling.Load() == noSpace }
 
 // look looks how much the log takes, if that was long ago. The caller holds mu.
 func (w *Writer) look(now bool) {
-	if now || w.written >= w.o.Unit/4 {
-		w.left, w.written = w.log.Room(), 0
+	if written := w.o.Space.written.Load(); now || written-w.seen.Load() >= w.o.Unit/4 { // before the look: that may count some twice
+		w.left = w.log.Room()
+		w.seen.Store(written)
 	}
 	w.least = w.log.Least()
 	w.updateCeilings()
@@ -271,7 +318,7 @@ func (w *Writer) look(now bool) {
 // used accounts for an entry of so many bytes. The caller holds mu.
 func (w *Writer) used(bytes int64) {
 	w.left -= bytes
-	w.written += bytes
+	w.o.Space.written.Add(bytes)
 }
 
 // letIn lets those in that wait for a grant, as far as there is space. It is called by run.

@@ -101,11 +101,12 @@ func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent 
 	if err != nil {
 		return nil, fmt.Errorf("journal: shard %d: %w", shard, err)
 	}
-	w.log, w.flights, w.extents, w.largest = log, newFlights(log), r.extents, r.largest
+	w.log, w.flights, w.extents = log, newFlights(log), r.extents
+	w.largest.Store(w.extents.largest())
 	w.ctx, w.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	w.extent.Store(w.extents.current())
-	w.look(true)
 	o.Space.add(w)
+	w.look(true)
 
 	if o.OnLost != nil {
 		go w.watch()
@@ -157,6 +158,7 @@ func (w *Writer) commit(ops []byte, live []Delta, c Completer) (refused bool) {
 	for _, d := range live {
 		if d.Bytes > 0 {
 			w.extents.add(d)
+			w.extents.note(min(int64(len(ops)), w.largest.Load()))
 		}
 		w.count(d)
 	}
