@@ -281,7 +281,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 			Users:  st.Users(),
 			VHosts: st.VHost,
 
-			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(c.Limits.MessageSize),
+			ChannelMax: uint16(c.Limits.Channels), FrameMax: int(c.Limits.FrameMax), MessageMax: int(largestMessage(s, st)),
 			Heartbeat: uint16(c.Limits.Heartbeat / time.Second), Connections: c.Limits.Connections,
 			Consumers:       c.Limits.Consumers,
 			ConsumerTimeout: c.Limits.ConsumerTimeout, GuestLoopbackOnly: c.Auth.GuestLoopbackOnly,
@@ -297,6 +297,15 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 		LiveHeap:         liveHeap,
 		DiskFull:         st.Full,
 	}
+}
+
+// largestMessage returns how many bytes a message may have: less than configured on a disk on which that never fits.
+func largestMessage(s setup, st *store.Store) int64 {
+	configured, fits := int64(s.Config.Limits.MessageSize), st.LargestMessage()
+	if fits < configured {
+		s.o.Log.Warn("the disk is too small for messages of the configured size", "configured_bytes", configured, "largest_bytes", fits)
+	}
+	return min(configured, fits)
 }
 
 func durability(d config.Durability) seg.Durability {

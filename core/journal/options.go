@@ -2,6 +2,7 @@ package journal
 
 import (
 	"cmp"
+	"math"
 	"sync/atomic"
 	"time"
 )
@@ -31,6 +32,8 @@ type Options struct {
 	Unit int64
 	// Moves is about how many bytes of records are sent from one queue to another at a time; 0 = none are.
 	Moves int64
+	// Most is how many bytes can be granted at once, see [MostGranted]; 0 = any number.
+	Most int64
 
 	// Replay has got the first entries of the log. Open takes it over, unless it fails. nil = it replays all of them.
 	Replay *Replay
@@ -56,6 +59,7 @@ func (o Options) withDefaults() Options {
 	o.Pending = cmp.Or(o.Pending, 16<<20)
 	o.Slack = cmp.Or(o.Slack, 16<<20)
 	o.Unit = cmp.Or(o.Unit, o.Extent)
+	o.Most = cmp.Or(o.Most, math.MaxInt64)
 	if o.Space == nil {
 		o.Space = new(Space)
 	}

@@ -161,6 +161,20 @@ const (
 	noSpace    = math.MinInt64 / 2
 )
 
+// MostGranted returns how many bytes can be granted at once on a disk of so many, however empty it is: see [Options] for the others. What
+// else has to be free for that is taken off, and a tenth of the disk for its file system.
+func MostGranted(disk, unit, moves int64) int64 {
+	const (
+		kept = 12 + 12 + 4 + 4 // units, for the largest grants, while others wait for space
+		logs = 16              // units, of segments that other logs have begun or prepared
+		each = 3               // times the grant itself: as it is written, moved and relocated
+	)
+	return max(0, (disk-disk/10-(kept+logs)*unit-moves)/each)
+}
+
+// MostGrant returns how many bytes can be granted at once: who waits for more waits for ever.
+func (w *Writer) MostGrant() int64 { return w.o.Most }
+
 // Grant reports whether there is space for operations of so many bytes, which is taken if there is. Return gives it back, once the
 // operations were committed.
 func (w *Writer) Grant(bytes int64) bool {

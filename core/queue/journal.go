@@ -37,6 +37,8 @@ type Granter interface {
 	Return(bytes int64)
 	// Await calls fn once there is, with the grant.
 	Await(bytes int64, fn func())
+	// MostGrant returns how many bytes can be granted at most. There never is space for more.
+	MostGrant() int64
 	// Low reports whether it may be long until then.
 	Low() bool
 }

@@ -141,7 +141,9 @@ func (m *Mailbox) grant(t *task) bool {
 	if g == nil {
 		return true
 	}
-	if t.granted = t.batch.journalled(m.Config().Schedule != nil); g.Grant(t.granted) {
+	// A batch may be a little larger than the largest message.
+	t.granted = min(t.batch.journalled(m.Config().Schedule != nil), g.MostGrant())
+	if g.Grant(t.granted) {
 		return true
 	}
 	later := *t

@@ -40,7 +40,7 @@ type Settlement struct {
 	Items []PendingAck
 }
 
-// ErrTooLarge is returned for a transaction that does not fit an entry of a journal.
+// ErrTooLarge is returned for a transaction that does not fit an entry of a journal, or its disk.
 var ErrTooLarge = errors.New("transaction too large")
 
 // Transact carries out the parts of a transaction, which are for different queues, as
@@ -104,9 +104,9 @@ type sharedCommit struct {
 	relies  bool // a message was dropped because the queue has an equal one: that must be durable, too
 }
 
-// check refuses a transaction that does not fit an entry of a journal.
+// check refuses a transaction that does not fit an entry of a journal, or never would be granted its space.
 func (t *transaction) check() error {
-	sizes := map[Journal]int{}
+	sizes, brought := map[Journal]int{}, map[Journal]int{}
 	for i := range t.parts {
 		p := &t.parts[i]
 		r := p.Mailbox.Config().Storage
@@ -115,10 +115,22 @@ func (t *transaction) check() error {
 		}
 		most := maxCommit(r.Journal)
 		if sizes[r.Journal] += p.size(); sizes[r.Journal] > most {
-			return fmt.Errorf("%w: %d bytes or more in shard %d, which takes %d at a time", ErrTooLarge, sizes[r.Journal], r.Shard, most)
+			return tooLarge(sizes[r.Journal], r, most)
+		}
+		g := r.granter()
+		if g == nil || p.Batch == nil {
+			continue
+		}
+		most = int(g.MostGrant())
+		if brought[r.Journal] += int(p.Batch.journalled(true)); brought[r.Journal] > most {
+			return tooLarge(brought[r.Journal], r, most)
 		}
 	}
 	return nil
+}
+
+func tooLarge(bytes int, r *Storage, most int) error {
+	return fmt.Errorf("%w: %d bytes or more in shard %d, which takes %d at a time", ErrTooLarge, bytes, r.Shard, most)
 }
 
 // grant waits for the space of what the parts bring to journals, and takes it. It does not hold that of one

@@ -37,6 +37,41 @@ func onDisk(t *testing.T, disk *crashfs.FS) *diskProbe {
 	return &diskProbe{p, s}
 }
 
+// A message that never got the space of a small disk waited for it for ever, and all other publishers behind it. It is refused, as is a
+// transaction.
+func TestWhatFitsNoDiskIsRefused(t *testing.T) {
+	disk := crashfs.New(1)
+	disk.SetSpace(32 << 20)
+	s, err := store.Open(t.Context(), store.Options{Dir: disk, Shards: 1, Chain: withPlugin(t, expirations{}), Clock: clock.New(), Log: discard()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	most := s.LargestMessage()
+	p := &diskProbe{newProbe(t, func(o *Options) { o.VHosts, o.MessageMax = s.VHost, int(most) }).open(), s}
+	defer p.end()
+	p.channel(1).channel(2)
+	p.keep(2, "q")
+	large := func(size int64) published {
+		m := kept("q", "")
+		m.body = string(make([]byte, size))
+		return m
+	}
+	p.publish(1, large(most+1))
+	p.closed(1, 406, fmt.Sprintf("PRECONDITION_FAILED - message size %d is larger than configured max size %d", most+1, most))
+
+	do[*amqp.TxSelectOK](p.probe, 2, &amqp.TxSelect{})
+	p.publish(2, large(most/2), large(most/2), large(most/2))
+	p.send(2, &amqp.TxCommit{})
+	_, m := p.method()
+	if e, ok := m.(*amqp.ChannelClose); !ok || e.ReplyCode != 406 || !strings.HasPrefix(e.ReplyText, "PRECONDITION_FAILED - transaction too large: ") {
+		t.Errorf("got %+v", m)
+	}
+	p.channel(3)
+	do[*amqp.ConfirmSelectOK](p.probe, 3, &amqp.ConfirmSelect{})
+	p.confirmed(3, large(most))
+	p.confirmed(3, kept("q", "small"))
+}
+
 // end ends the broker in any state.
 func (p *diskProbe) end() {
 	ctx, cancel := context.WithCancel(context.Background())

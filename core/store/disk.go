@@ -1,10 +1,13 @@
 package store
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/curfewmq/curfew/core/journal"
+	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
@@ -48,6 +51,25 @@ func (s *Store) SetDiskLimit(bytes int64) {
 
 // DiskLimit returns the free space in bytes below which publishers wait.
 func (s *Store) DiskLimit() int64 { return s.disk.limit.Load() }
+
+// mostGranted returns how many bytes of messages can get the space of a log at once, however empty the disk is. What others have put there is
+// no reason to refuse anything for good.
+func (s *Store) mostGranted() int64 {
+	if s.disk.dir == nil {
+		return math.MaxInt64
+	}
+	space, ok := vfs.SpaceOf(s.disk.dir)
+	if !ok {
+		return math.MaxInt64
+	}
+	return journal.MostGranted(space.Total, s.segmentSize()/extentsPerSegment, queue.MovedBytes)
+}
+
+// LargestMessage returns how many bytes the body of a message may have. A larger one would wait for space for ever, and others behind it.
+func (s *Store) LargestMessage() int64 {
+	const others = 256 << 10 // bytes of what is written with it
+	return max(s.mostGranted()-others, 0)
+}
 
 // watchDisk checks the disk until the store is closed, unless the file system does not report its free space.
 func (s *Store) watchDisk() {

@@ -128,6 +128,7 @@ func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
 		Space:    s.vhostConfig.Queues.Space(),
 		Unit:     segment / extentsPerSegment,
 		Moves:    queue.MovedBytes,
+		Most:     s.mostGranted(),
 		Size:     wlog.EntrySize,
 		OnFull:   func(full bool) { s.alarms.setBlocked(d.number, full) },
 		OnFailed: d.failed,

@@ -47,6 +47,9 @@ func (*slowLog) Return(int64) {}
 // Await implements [queue.Granter].
 func (*slowLog) Await(_ int64, fn func()) { fn() }
 
+// MostGrant implements [queue.Granter].
+func (*slowLog) MostGrant() int64 { return 1 << 60 }
+
 // Low implements [queue.Granter].
 func (k *slowLog) Low() bool { return k.full.Load() }
 
