@@ -176,6 +176,60 @@ func TestPublisherWaitsForTheDisk(t *testing.T) {
 	})
 }
 
+// fullDisk is a slow disk that does not fail.
+type fullDisk struct{ slowDisk }
+
+func (d *fullDisk) NewStorage() *queue.Storage { return &queue.Storage{Journal: d, ID: 1} }
+
+func (*fullDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
+	if c != nil {
+		c.Durable()
+	}
+}
+
+// A publisher whose messages wait for space raises the alarm by that, after they were read. It was not told until it was read from again:
+// not at all, as long as the disk was full.
+func TestThePublisherThatFindsTheDiskFullIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log fullDisk
+		var disk alarm
+		s := newServer(t, func(o *Options) {
+			noPlugins, err := chain.New(nil, chain.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: o.Clock, Log: o.Session.Log, DefinitionLog: &log})
+			o.Session.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
+			o.DiskFull = disk.get
+		})
+		c := dial(t, s).open(0).channel()
+		c.send(1, &amqp.QueueDeclare{Queue: "kept", Durable: true})
+		expectMethod[*amqp.QueueDeclareOK](c)
+
+		log.raise()
+		b := amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: "kept"})
+		b = amqp.AppendContentHeader(b, 1, 1, []byte{0x10, 0, 2})
+		c.write(amqp.AppendBody(b, 1, []byte("x"), 131072))
+		time.Sleep(time.Second)
+		disk.raise()
+		time.Sleep(time.Minute)
+		if len(c.frames) == 0 {
+			t.Fatal("the publisher is not told")
+		}
+		if m := expectMethod[*amqp.ConnectionBlocked](c); m.Reason != "low on disk" {
+			t.Errorf("got reason %q", m.Reason)
+		}
+		log.end()
+		time.Sleep(time.Minute)
+		if n := len(c.frames); n > 0 {
+			t.Errorf("got %d frames under the alarm", n)
+		}
+		disk.end()
+		expectMethod[*amqp.ConnectionUnblocked](c)
+		c.close()
+	})
+}
+
 // The list of alarms did not show memory that was filled other than by publishers on connections: only those triggered a check.
 func TestMemoryAlarmWithoutPublishers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -207,6 +207,9 @@ func (c *conn) mayNotRead() bool {
 	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil || c.heldBack()) && c.state == session.Open || c.unfed && c.session.LoggingIn()
 }
 
+// lookForAlarm is how often a publisher that waits for the log looks whether there is an alarm, of which its client has to be told.
+const lookForAlarm = 500 * time.Millisecond
+
 // wait waits until the result of mayNotRead may have changed. It ends polling if that takes long, because ticks cost processor time.
 func (c *conn) wait() {
 	why := c.reasons()
@@ -215,6 +218,9 @@ func (c *conn) wait() {
 	most := c.timer().Sub(c.srv.options.Clock())
 	if c.moderation.polling {
 		most = min(most, maxPolledWait)
+	}
+	if c.logCaughtUp != nil && c.alarm == nil {
+		most = min(most, lookForAlarm)
 	}
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -229,6 +235,9 @@ func (c *conn) wait() {
 	case <-timer.C:
 		c.moderation.stop()
 		c.poll()
+	}
+	if c.logCaughtUp != nil { // its messages may be the first ones without space
+		c.block(c.srv.alarm())
 	}
 	if !forClientAlone(why) {
 		c.silentIntervals = 0 // the peer's bytes were not read, so it may not have been silent
