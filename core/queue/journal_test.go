@@ -14,6 +14,7 @@ type memoryJournal struct {
 	entries []entry
 	extent  uint32
 	used    map[uint32]int64
+	records int // live ones
 	full    bool
 }
 
@@ -61,6 +62,7 @@ func (j *memoryJournal) account(ds []journal.Delta) {
 	}
 	for _, d := range ds {
 		j.used[d.Extent] += d.Bytes
+		j.records += int(d.Records)
 	}
 }
 

@@ -31,12 +31,20 @@ func (m *Mailbox) LetGo(durable func() error) {
 	}()
 }
 
-// set sets what LetGo lets go of: bytes by extent.
-func (p *pins) set(live map[uint32]int64) {
+// liveIn is what a queue has in a journal, by extent.
+type liveIn map[uint32]journal.Delta
+
+func (l liveIn) add(extent uint32, messages int32, bytes int64) {
+	d := l[extent]
+	l[extent] = journal.Delta{Extent: extent, Records: d.Records + messages, Bytes: d.Bytes + bytes}
+}
+
+// set sets what LetGo lets go of.
+func (p *pins) set(live liveIn) {
 	var ds []journal.Delta
-	for extent, bytes := range live {
-		if bytes > 0 {
-			ds = append(ds, journal.Delta{Extent: extent, Bytes: -bytes})
+	for _, d := range live {
+		if d.Bytes > 0 {
+			ds = append(ds, journal.Delta{Extent: d.Extent, Records: -max(d.Records, 0), Bytes: -d.Bytes})
 		}
 	}
 	if ds != nil {
@@ -53,9 +61,9 @@ func (q *Queue) pin(n *opBuffer) {
 	_ = contain(func() { q.mailbox.pins.set(q.journalled(n)) })
 }
 
-// journalled returns how many bytes of each extent are the queue's, without those of n, which is not committed.
-func (q *Queue) journalled(n *opBuffer) map[uint32]int64 {
-	live, settled := map[uint32]int64{}, map[Ref]bool{}
+// journalled returns what the queue has in each extent, without what n has, which is not committed.
+func (q *Queue) journalled(n *opBuffer) liveIn {
+	live, settled := liveIn{}, map[Ref]bool{}
 	for _, r := range q.buf.ops.settled { // one may be there still
 		settled[r] = true
 	}
@@ -83,7 +91,7 @@ func (q *Queue) journalled(n *opBuffer) map[uint32]int64 {
 	}
 	for _, d := range n.deltas {
 		if d.Bytes > 0 || !n.others {
-			live[d.Extent] -= d.Bytes
+			live.add(d.Extent, -d.Records, -d.Bytes)
 		}
 	}
 	return live
@@ -95,11 +103,11 @@ func (q *Queue) isThere(l int, seq uint64) bool {
 	return ok && !h.slot().is(stateFree)
 }
 
-// addJournalled adds the bytes of a chunk's messages, except for some.
-func (c *chunk) addJournalled(live map[uint32]int64, without func(seq uint64) bool) {
+// addJournalled adds a chunk's messages, except for some.
+func (c *chunk) addJournalled(live liveIn, without func(seq uint64) bool) {
 	for i := range c.slots {
 		if extent, bytes := c.extentOf(i, 1); extent != 0 && !c.slots[i].is(stateFree) && !without(c.seq(i)) {
-			live[extent] += bytes
+			live.add(extent, 1, bytes)
 		}
 	}
 }

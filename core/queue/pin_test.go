@@ -127,6 +127,9 @@ func letsGo(t *testing.T, to *hook.Target, before int, run func(s *Mailbox)) {
 	if got := j.sum(); got != want {
 		t.Errorf("%d bytes of the journal are used, want %d; stopped by what it did: %v", got, want, why != nil)
 	}
+	if j.records != 1 {
+		t.Errorf("space is kept for the ends of %d messages, and there is 1; stopped by what it did: %v", j.records, why != nil)
+	}
 	for extent, bytes := range j.used {
 		if bytes < 0 {
 			t.Errorf("extent %d has %d bytes", extent, bytes)

@@ -193,9 +193,9 @@ func (q *replayedQueue) fill(m *Mailbox) (messages int) {
 	m.restore(q, messages)
 	m.Config().Storage.Journal.Commit(nil, n.deltas, nil)
 	if m.queue.stopped != nil {
-		live := map[uint32]int64{}
+		live := liveIn{}
 		for _, d := range n.deltas {
-			live[d.Extent] += d.Bytes
+			live.add(d.Extent, d.Records, d.Bytes)
 		}
 		m.pins.set(live)
 	}
