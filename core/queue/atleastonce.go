@@ -86,7 +86,7 @@ func (q *Queue) startDiscards(now hook.Instant, ms []confirming) {
 	}
 	n := 0
 	if !q.buf.committing && !q.discards.due(now) && q.mailbox.broker.underway.admit(q.mailbox) {
-		for bytes := 0; n < len(ms) && bytes <= departBytes; n++ {
+		for bytes := 0; n < len(ms) && bytes <= q.departBytes(now); n++ {
 			bytes += int(q.at(ms[n].ref).slot().length)
 		}
 		q.mailbox.broker.underway.during(func() { q.publishDiscards(now, ms[:n]) })
@@ -107,8 +107,7 @@ func (q *Queue) publishDiscards(now hook.Instant, ms []confirming) {
 		ds[i].have = q.have(ms[i].ref, ms[i].verdict.Target)
 	}
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{Publisher: f, from: q})
-	if q.buf.unsent {
-		q.buf.unsent = false
+	if q.wasUnsent(now) {
 		for i := range ms {
 			q.discards.retryLater(now, ms[i].ref)
 		}
@@ -229,7 +228,7 @@ func (q *Queue) retryDiscards(now hook.Instant) (more bool) {
 		return true
 	}
 	n, bytes := 0, 0
-	for n < len(d.again) && n < maxBatch && bytes <= departBytes && now >= d.again[n].at {
+	for n < len(d.again) && n < maxBatch && bytes <= q.departBytes(now) && now >= d.again[n].at {
 		bytes += int(q.at(d.again[n].ref).slot().length)
 		n++
 	}

@@ -22,6 +22,24 @@ const spaceRetry = 100 * time.Millisecond
 // departBytes is about how much leaves at a time.
 const departBytes = 256 << 10
 
+// departBytes returns how many bytes the messages before the last one have that leaves: the
+// part has one message for a second after there was no space for a larger one.
+func (q *Queue) departBytes(now hook.Instant) int {
+	if q.departAt != 0 && now < q.departAt.Add(time.Second) {
+		return 0
+	}
+	return departBytes
+}
+
+// wasUnsent reports whether there was no space for the dead letters that the host got.
+func (q *Queue) wasUnsent(now hook.Instant) bool {
+	if !q.buf.unsent {
+		return false
+	}
+	q.buf.unsent, q.departAt = false, now.Add(spaceRetry)
+	return true
+}
+
 // deferDepartures makes dead letters wait for which there is no capacity, and returns
 // the other messages. All are taken. admitted reports that dead letters are among
 // these, for which traffic has admitted the queue.
@@ -86,7 +104,7 @@ func (q *Queue) departSome(now hook.Instant) (bytes int) {
 	w, waiting := q.buf, q.departing
 	_, vs := w.batch(min(len(waiting), maxBatch))
 	ms := w.leaving[:0]
-	for i := 0; i < len(vs) && bytes <= departBytes; i++ {
+	for i := 0; i < len(vs) && bytes <= q.departBytes(now); i++ {
 		l := waiting[i]
 		s := q.at(l.ref).slot()
 		bytes += int(s.length)

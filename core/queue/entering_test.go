@@ -58,6 +58,31 @@ func (f *fan) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracking)
 
 func (*fan) Deleted(*Mailbox, Deletion) {}
 
+// Dead letters that went to two queues were sent without asking for the space of the second copy. It was taken of what settlements and
+// relocations need: then nothing could be written any more, and the disk stayed full. They also waited, on a small disk, until there was
+// space for as many as leave at a time.
+func TestDeadLettersToTwoQueuesAskForTheirSpace(t *testing.T) {
+	for _, tc := range []struct{ size, messages, sent int }{{400_000, 1, 0}, {150_000, 2, 2}} {
+		synctest.Test(t, func(t *testing.T) {
+			b, _ := smallDisk(t, 1<<20)
+			f := &fan{queues: 2}
+			h := ttlHooks(hook.ScanAnywhere, &hook.Target{Exchange: "x"})
+			q, _ := passive(t, Config{}, h)
+			q.host, q.mailbox.broker = f, b
+			for range tc.messages {
+				m := Message{Routing: origin, Props: []byte{0, 0}, Body: make([]byte, tc.size), Expiration: hook.LimitOf(1)}
+				q.enqueue(second, batchOf(m))
+			}
+			for now := 2 * second; now < 4*second; now += second / 10 {
+				q.tick(now)
+			}
+			if len(f.sent) != tc.sent || q.messages() != tc.messages-tc.sent {
+				t.Errorf("of %d messages of %d bytes %d were sent, and %d are left; want %d sent", tc.messages, tc.size, len(f.sent), q.messages(), tc.sent)
+			}
+		})
+	}
+}
+
 // Without space for all its copies, a message that was dead-lettered as it entered was dropped, although nothing else has it. The next dead
 // letters of the queue were sent, and taken for ones that were not: they were sent again.
 func TestWhatLeavesAsItEntersIsSentWithoutSpace(t *testing.T) {

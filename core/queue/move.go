@@ -69,8 +69,7 @@ func (q *Queue) sendPart(now hook.Instant, p *movedPart) {
 	r.sent += len(p.refs)
 	q.commit(nil) // the messages may have entered in this turn: their enqueues come first
 	q.host.DeadLetter(q.cfg, now, b.dead, Tracking{Removal: &p.removal, from: q})
-	if b.clear(); q.buf.unsent {
-		q.buf.unsent = false
+	if b.clear(); q.wasUnsent(now) {
 		p.refuseAll()
 	}
 }

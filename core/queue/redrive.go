@@ -273,7 +273,7 @@ func (q *Queue) sendRedrivePart(now hook.Instant, n int) {
 		}
 		p.add(q, h, &rec, t)
 		bytes += int(h.slot().length)
-		return len(p.refs) < n && bytes < departBytes
+		return len(p.refs) < n && bytes < q.departBytes(now)
 	})
 	r.seen = Stored{}
 	r.paced += int64(len(p.refs))

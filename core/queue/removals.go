@@ -51,8 +51,7 @@ func (q *Queue) deadLetter(now hook.Instant, r *removals, t Tracking) (sent bool
 		r.dead[i].Seq = uint64(i + 1)
 	}
 	q.host.DeadLetter(q.cfg, now, r.dead, t)
-	if q.buf.unsent {
-		q.buf.unsent = false
+	if q.wasUnsent(now) {
 		r.all = slices.DeleteFunc(r.all, func(l telemetry.Removal) bool { return l.Target != nil })
 		t.Removal.withdraw()
 		return false

@@ -322,7 +322,7 @@ func (q *Queue) takeDue(now hook.Instant) (ds []due) {
 	s, bytes := q.cfg.Schedule, 0
 	_, vs := q.buf.batch(maxBatch)
 	asks, last := s.AsksReleased(), uint32(0)
-	for len(ds) < maxBatch && bytes <= departBytes {
+	for len(ds) < maxBatch && bytes <= q.departBytes(now) {
 		it, ok := q.holding.list.First()
 		if !ok || hook.Instant(it.At) > now {
 			break

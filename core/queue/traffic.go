@@ -62,7 +62,7 @@ func (t *traffic) during(fn func()) {
 }
 
 // fits reports whether there is space for dead letters. Those that go to several queues need
-// more than was admitted.
+// more than was admitted, and more than they free.
 func (t *traffic) fits(ds []DeadLetter) bool {
 	var once, all int64
 	for i := range ds {
@@ -70,7 +70,7 @@ func (t *traffic) fits(ds []DeadLetter) bool {
 		once += n
 		all += n * int64(ds[i].Sent)
 	}
-	return all <= max(2*once, departBytes) || t.space.Moves(all)
+	return all <= once || t.space.Moves(all)
 }
 
 // reserve counts departBytes if there is capacity.

@@ -91,7 +91,7 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 	}
 	sent, waiting := q.publishLeaving(now, q.deferredRemoval(ms)), q.departing // which reads records, so before they are freed
 	if !sent {
-		q.departing, q.departAt = nil, now.Add(spaceRetry)
+		q.departing = nil
 	}
 	for i := range ms {
 		if m := &ms[i]; !sent && m.verdict.Action == hook.Route {
