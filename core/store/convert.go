@@ -34,9 +34,6 @@ func convert(ctx context.Context, o *Options, p *progress) error {
 	o.Log.Info("the data is brought into the format of this version, once: earlier versions refuse it then")
 	began := o.Clock()
 	done, err := importInto(ctx, from, o, p)
-	if err == nil {
-		err = from.Replace()
-	}
 	if err != nil {
 		hint := ""
 		if errors.Is(err, wlog.ErrFull) || vfs.NoSpace(err) {
@@ -44,8 +41,8 @@ func convert(ctx context.Context, o *Options, p *progress) error {
 		}
 		return fmt.Errorf("the data cannot be brought into the format of this version, and is as it was: %w%s", errors.Join(err, from.Abandon(), from.Close()), hint)
 	}
-	if err := from.Close(); err != nil {
-		return err
+	if err := errors.Join(from.Replace(), from.Close()); err != nil {
+		return fmt.Errorf("the data is complete in the format of this version, but not in its place: start the broker again, which continues: %w", err)
 	}
 	o.Log.Info("the data is in the format of this version", "vhosts", done.VHosts, "queues", done.Queues, "bytes", done.Bytes,
 		"seconds", o.Clock().Sub(began).Seconds(), "old_logs", seg.ReplacedFolder)

@@ -202,3 +202,41 @@ func TestConversionOfNothing(t *testing.T) {
 	}
 	k.close()
 }
+
+// Whichever change of the folder fails once during a conversion, the next start finds everything, be it after a loss of power.
+func TestDiskFailsOnceWhileConverting(t *testing.T) {
+	for n, failed := 0, true; failed; n++ {
+		disk := crashfs.New(uint64(n))
+		unpackFormat1(t, disk)
+		done := 0
+		disk.Inject(func(op crashfs.Op) error {
+			switch op.Kind {
+			case crashfs.OpCreate, crashfs.OpSync, crashfs.OpSyncDir, crashfs.OpRename, crashfs.OpRemove:
+				done++
+			default:
+				return nil
+			}
+			if done == n/2+1 {
+				return syscall.EIO
+			}
+			return nil
+		})
+		o := options(t, disk, new(logtest.Log))
+		smallSegments(&o)
+		s, err := Open(t.Context(), o)
+		if err == nil {
+			(&kept{Store: s, t: t}).end()
+		}
+		disk.Inject(nil)
+		if n%2 == 1 {
+			disk = disk.LosePower()
+		}
+		k := open(t, disk, smallSegments)
+		k.wantFormat1(true)
+		k.close()
+		if t.Failed() {
+			t.Fatalf("operation %d, the power goes %t: %v", n/2, n%2 == 1, err)
+		}
+		failed = done > n/2
+	}
+}

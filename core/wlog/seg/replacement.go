@@ -13,16 +13,18 @@ import (
 // A program that writes logs of another version than those in a directory replaces all of them at once:
 //
 //	next-00003-0000002a.seg     a file of the new logs, in the making
-//	REPLACING                   an empty file: the new logs are complete and durable. Files of the old ones go to the folder "replaced"
-//	PLACING                     REPLACING, renamed: no file of the old logs is left. Those of the new ones get their final names
+//	00000-ffffffff.seg          the new logs are complete and durable. Files of the old ones go to the folder "replaced"
+//	00000-fffffffe.seg          the former, renamed: no file of the old logs is left. Those of the new ones get their final names
 //	replaced/00003-0000002a.seg a file of the old logs
 //
-// Until REPLACING is there, the old logs are in force, and files of new ones are remains that the next engine removes. From then on the new
-// logs are: the next engine completes the replacement; its steps can be repeated. Nothing else reads such a directory.
+// Until one of the two marks is there, the old logs are in force, and files of new ones are remains that the next engine removes. From then on
+// the new logs are: the next engine completes the replacement; its steps can be repeated. Nothing else reads such a directory. Programs of
+// earlier versions know no marks, and take one for a segment of a version that they refuse. Otherwise they would go on with the old logs, or
+// with none, and the next engine would put aside what they write.
 const (
 	nextPrefix    = "next-"
-	replacingName = "REPLACING"
-	placingName   = "PLACING"
+	replacingName = "00000-ffffffff.seg"
+	placingName   = "00000-fffffffe.seg"
 )
 
 // ReplacedFolder is the folder of a directory that keeps the logs which others have replaced.
@@ -43,11 +45,17 @@ func (n next) Remove(name string) error      { return n.FS.Remove(nextPrefix + n
 func (n next) List() (all []vfs.Stat, err error) {
 	every, err := n.FS.List()
 	for _, f := range every {
-		if name, ok := strings.CutPrefix(f.Name, nextPrefix); ok {
+		if name, ok := strings.CutPrefix(f.Name, nextPrefix); ok && isOurs(name) {
 			all = append(all, vfs.Stat{Name: name, Size: f.Size})
 		}
 	}
 	return all, err
+}
+
+// isOurs reports whether an engine has files of that name.
+func isOurs(name string) bool {
+	_, ok := parseName(name)
+	return ok || name == lockName
 }
 
 // Space implements [vfs.Spacious].
@@ -112,7 +120,7 @@ func checkWhole(fsys vfs.FS) error {
 func (r *Reader) Next() (vfs.FS, error) { return next{r.fs}, removeNext(r.fs) }
 
 // Replace puts the logs in the directory that Next returned, which is complete and no longer open, in the place of the reader's. The next
-// [New] finishes that.
+// [New] finishes that. After an error either logs may be in force, and the next New knows which.
 func (r *Reader) Replace() error {
 	if err := r.fs.Sync(); err != nil {
 		return err
@@ -121,18 +129,17 @@ func (r *Reader) Replace() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Sync(), f.Close(), r.fs.Sync())
+	mark := segment{version: segmentVersion}
+	return errors.Join(f.Writev(0, [][]byte{mark.header(0)}), f.Sync(), f.Close(), r.fs.Sync())
 }
 
-// Abandon removes the contents of the directory that Next returned.
+// Abandon removes the contents of the directory that Next returned. It must not be called after Replace.
 func (r *Reader) Abandon() error { return removeNext(r.fs) }
 
 func removeNext(fsys vfs.FS) error {
-	all, err := fsys.List()
+	all, err := next{fsys}.List()
 	for _, f := range all {
-		if strings.HasPrefix(f.Name, nextPrefix) {
-			err = errors.Join(err, fsys.Remove(f.Name))
-		}
+		err = errors.Join(err, next{fsys}.Remove(f.Name))
 	}
 	return err
 }
@@ -170,9 +177,11 @@ func setAside(fsys vfs.FS) error {
 		folder = made.Sync
 	}
 	for _, f := range all {
-		if f.kind == segmentFile || f.kind == firstFile {
+		switch {
+		case f.Name == replacingName:
+		case f.kind == segmentFile || f.kind == firstFile:
 			err = errors.Join(err, fsys.Rename(f.Name, ReplacedFolder+"/"+f.Name))
-		} else {
+		default:
 			err = errors.Join(err, fsys.Remove(f.Name))
 		}
 	}

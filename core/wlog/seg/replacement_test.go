@@ -2,8 +2,11 @@ package seg
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"slices"
+	"syscall"
 	"testing"
 
 	"github.com/curfewmq/curfew/core/wlog"
@@ -87,4 +90,58 @@ func TestReplacement(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A program of an earlier version refuses a directory from when the new logs are in force. Otherwise it would go on with the old ones, or with
+// none, until a later start puts aside what it has written.
+func TestEarlierProgramsRefuseReplacement(t *testing.T) {
+	for n, failed := 0, true; failed; n++ {
+		fsys := crashfs.New(1)
+		writeOne(t, fsys, small(), "old")
+		r, err := NewReader(fsys)
+		must(t, err)
+		into, err := r.Next()
+		must(t, err)
+		newer := small()
+		newer.Version = 2
+		writeOne(t, into, newer, "new")
+		must(t, errors.Join(r.Replace(), r.Close()))
+		done := 0
+		fsys.Inject(func(crashfs.Op) error {
+			if done++; done > n {
+				return syscall.EIO
+			}
+			return nil
+		})
+		e, err := New(fsys, small())
+		if failed = err != nil; !failed {
+			err = e.Close()
+		}
+		fsys.Inject(nil)
+		latest := byte(0) // what an earlier program finds: it knows no marks
+		all, listErr := files(fsys)
+		must(t, listErr)
+		for _, f := range ofShard(all, 0, segmentFile) {
+			b := read(t, fsys, vfs.Stat{Name: f.Name, Size: headerSize})
+			if binary.LittleEndian.Uint32(b[60:]) == crc32.Checksum(b[:60], castagnoli) {
+				latest = max(latest, b[8])
+			}
+		}
+		if latest != 2 {
+			t.Errorf("after %d operations, error %v: an earlier program finds version %d in %v", n, err, latest, all)
+		}
+	}
+}
+
+// The folder of the logs may have files whose names begin as those of new logs do.
+func TestReplacementKeepsOtherFiles(t *testing.T) {
+	fsys := crashfs.New(1)
+	f, err := fsys.Open("next-steps.txt", vfs.Create)
+	must(t, errors.Join(err, f.Close()))
+	writeOne(t, fsys, small(), "old")
+	f, err = fsys.Open("next-steps.txt", vfs.Read)
+	if err != nil {
+		t.Fatalf("the file is gone: %v", err)
+	}
+	must(t, f.Close())
 }
