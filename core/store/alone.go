@@ -73,13 +73,10 @@ func shardsOf(ctx context.Context, files *seg.Engine, wanted int) (uint32, error
 }
 
 // serveAlone takes over the registry, and then all shards of vhosts. Queues start when all shards are restored: the leases of those in one
-// shard must not end while another is being restored and no client can connect.
+// shard must not end while another is being restored and no client can connect. What the last process has not done in the shards of what it
+// had changed in the registry is done then. The disk may have no space for that, so the start does not wait longer than clients do.
 func (c *cluster) serveAlone(ctx context.Context) error {
-	unwatch := c.engine.Owners(c.owns)
-	c.stop = func() {
-		unwatch()
-		c.endDuties()
-	}
+	c.stop = c.engine.Owners(c.owns)
 	if err := c.shared.own(ctx); err != nil {
 		return errorOf(registryShard, err)
 	}
@@ -98,12 +95,23 @@ func (c *cluster) serveAlone(ctx context.Context) error {
 		c.store.alone.progress.add(&r.progress)
 	}
 	for _, r := range restored {
-		if err := c.reconcile(ctx, r.shard); err != nil {
-			return errorOf(r.shard.number, err)
-		}
 		c.attend(ctx, r.shard)
 	}
-	return nil
+	for _, r := range restored {
+		c.await(r.shard.number, func() bool { return c.isSettled(r.shard) })
+	}
+	return ctx.Err()
+}
+
+// isSettled reports whether a shard has the vhosts that the registry places in it, and no others.
+func (c *cluster) isSettled(s *shard) bool {
+	all, _ := c.registry.Placements(s.number)
+	for _, p := range all {
+		if v, ok := s.guests.lookup(p.VHost); !ok || v.Placement() != p.Number || !v.Metadata().Equal(p.Metadata) {
+			return false
+		}
+	}
+	return len(s.guests.list()) == len(all)
 }
 
 // failure returns why the log of a shard of vhosts cannot be written; nil = it can be, or another node has the shard.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -79,4 +80,64 @@ func TestAStartThatFailsEnds(t *testing.T) {
 			t.Errorf("the store opened as %v, with %v", s, err)
 		}
 	})
+}
+
+// fillLog publishes and declares until a log has no space for anything any more.
+func (k *kept) fillLog(disk *crashfs.FS) {
+	k.t.Helper()
+	q := k.declare("filled")
+	disk.SetSpace(0)
+	waits := func(do func() error) bool {
+		done := make(chan error, 1)
+		go func() { done <- do() }()
+		synctest.Wait()
+		if len(done) == 0 {
+			return true
+		}
+		must(k.t, <-done)
+		return false
+	}
+	for !waits(func() error { return <-send(q, strings.Repeat("x", 100_000)) }) {
+	}
+	for n := 0; !waits(func() error {
+		_, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: fmt.Sprint(n, strings.Repeat("x", 200)), Durable: true})
+		return err
+	}); n++ {
+	}
+}
+
+// A vhost was added while its log had no space for anything. The broker could not be stopped then, and after a kill it could not be started:
+// both waited for the vhost.
+func TestVHostWaitsForSpaceAndNothingElseDoes(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			disk := crashfs.New(1)
+			k := open(t, disk)
+			k.fillLog(disk)
+			_, err := k.AddVHost("v", vhost.Metadata{})
+			must(t, err)
+			began := time.Now()
+			if killed {
+				disk = disk.Kill()
+				disk.SetSpace(0)
+				k.end()
+			} else {
+				k.close()
+			}
+			if d := time.Since(began); d > time.Second {
+				t.Errorf("it took %v to end", d)
+			}
+
+			k = open(t, disk)
+			defer k.close()
+			if _, ok := k.VHost("v"); ok {
+				t.Fatal("there was space for the vhost")
+			}
+			disk.SetSpace(1 << 30)
+			time.Sleep(time.Minute)
+			if _, ok := k.VHost("v"); !ok {
+				t.Error("there is space, but not the vhost")
+			}
+		})
+	}
 }

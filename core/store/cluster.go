@@ -20,7 +20,7 @@ type cluster struct {
 	shared   *Registry  // nil only in tests
 	seats    []*seat    // by number, less 1
 	running  sync.WaitGroup
-	stop     func() // ends running; what is held stays
+	stop     func() // ends running; what is held stays, and its owner's duties
 }
 
 // placements is what owners of shards need of the registry.
@@ -126,17 +126,9 @@ func (c *cluster) start(ctx context.Context) {
 		unwatch()
 		cancel()
 		c.running.Wait()
-		c.endDuties()
 	}
 	for _, t := range c.seats {
 		c.running.Go(func() { t.run(ctx, c) })
-	}
-}
-
-// endDuties ends the owner's duties in all shards.
-func (c *cluster) endDuties() {
-	for _, s := range c.shards() {
-		s.attends()
 	}
 }
 

@@ -22,6 +22,7 @@ const dutyRetry = time.Second
 func (c *cluster) attend(ctx context.Context, s *shard) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
+	s.leaves = cancel
 	s.attends = func() {
 		cancel()
 		running.Wait()

@@ -221,16 +221,20 @@ func (s *Store) numbers(yield func(uint32) bool) {
 func (s *Store) Close(ctx context.Context) error {
 	s.disk.end()
 	s.cluster.stop()
+	all := s.cluster.shards()
+	for _, d := range all {
+		d.leaves()
+	}
 	if d := s.endQueues(); d != (dropped{}) {
 		s.log.Info("dropped what does not survive a restart", "messages", d.messages, "from_queues", d.from, "queues", d.queues)
 	}
 	s.awaitTransfers(ctx)
 	var errs []error
-	all := s.cluster.shards()
 	for _, d := range all {
 		errs = append(errs, s.closeLog(ctx, d))
 	}
 	for _, d := range all {
+		d.attends() // with the log closed, it waits for nothing any more
 		d.running.Wait()
 	}
 	s.running.Wait()

@@ -31,7 +31,7 @@ type takeover struct {
 // newTakeover begins to restore the shard of a seat.
 func (c *cluster) newTakeover(t *seat) *takeover {
 	s := newShard(c.store, t.number)
-	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}, attends: func() {}}
+	s.tenure = &tenure{seat: t, guests: vhosts{all: map[string]vhostEntry{}}, leaves: func() {}, attends: func() {}}
 	s.numbers = newDefinitionLog(s, scope{kind: scopeShard})
 	r := &takeover{shard: s, restorer: c.store.vhostConfig.Queues.NewRestorer(), replay: journal.NewReplay(c.options.Cluster, c.journalOptions(s))}
 	r.definitions = newShardFold(s, c.options.Rules, r.restorer)

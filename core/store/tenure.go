@@ -12,7 +12,8 @@ type tenure struct {
 	guests  vhosts         // in the shard, served or about to be
 	numbers *definitionLog // of numbers that are not in the definitions of a vhost any more
 	ending  atomic.Pointer[ending]
-	attends func() // ends the owner's duties, and waits for that
+	leaves  func() // ends the owner's duties, as soon as nothing has to become durable for them
+	attends func() // does that, and waits for it
 
 	mu        sync.Mutex // guards withdrawn, and what is published before
 	withdrawn bool
