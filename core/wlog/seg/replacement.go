@@ -116,8 +116,20 @@ func checkWhole(fsys vfs.FS) error {
 	return ErrReplacing
 }
 
-// Next returns an empty directory for logs that replace the reader's.
-func (r *Reader) Next() (vfs.FS, error) { return next{r.fs}, removeNext(r.fs) }
+// Next returns an empty directory for logs that replace the reader's. It fails if the folder for those has logs: they would be lost.
+func (r *Reader) Next() (vfs.FS, error) {
+	if path, ok := pathOf(r.fs); ok {
+		path = filepath.Join(path, ReplacedFolder)
+		kept, err := files(vfs.Dir(path))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if len(kept) > 0 {
+			return nil, fmt.Errorf("%s has logs that were replaced before: move it away first, or delete it", path)
+		}
+	}
+	return next{r.fs}, removeNext(r.fs)
+}
 
 // Replace puts the logs in the directory that Next returned, which is complete and no longer open, in the place of the reader's. The next
 // [New] finishes that. After an error either logs may be in force, and the next New knows which.

@@ -5,7 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -130,6 +132,25 @@ func TestEarlierProgramsRefuseReplacement(t *testing.T) {
 		if latest != 2 {
 			t.Errorf("after %d operations, error %v: an earlier program finds version %d in %v", n, err, latest, all)
 		}
+	}
+}
+
+// Logs that were replaced are there until somebody deletes them. When old logs were put back, with the folder left behind, the next conversion
+// wrote over them.
+func TestReplacedLogsAreKept(t *testing.T) {
+	dir := vfs.Dir(t.TempDir())
+	kept, err := vfs.Make(filepath.Join(string(dir), ReplacedFolder))
+	must(t, err)
+	writeOne(t, kept, small(), "kept")
+	writeOne(t, dir, small(), "old")
+	r, err := NewReader(dir)
+	must(t, err)
+	if _, err := r.Next(); err == nil || !strings.Contains(err.Error(), "move it away") {
+		t.Errorf("got error %v", err)
+	}
+	must(t, r.Close())
+	if got := readOne(t, kept); !slices.Equal(got, []string{"kept"}) {
+		t.Errorf("the logs that were kept have %v", got)
 	}
 }
 
