@@ -217,8 +217,12 @@ func (c *cluster) unplace(name string) (existed bool, err error) {
 	existed, err = c.registry.Unplace(name)
 	if existed && err == nil {
 		c.await(p.Shard, func() bool {
-			v, here := c.store.vhosts.lookup(name)
-			return !here || v.Placement() > p.Number
+			s := c.seats[p.Shard-1].shard()
+			if s == nil {
+				return true
+			}
+			v, left := s.guests.lookup(name) // until it is deleted; clients do not find it any more when that begins
+			return !left || v.Placement() > p.Number
 		})
 	}
 	return existed, err

@@ -5,14 +5,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/logtest"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -115,6 +118,45 @@ func TestDeleteVHost(t *testing.T) {
 		t.Error("something of the old one is there")
 	}
 	k.close()
+}
+
+// lateFS takes a second for each sync of a file of shard 1.
+type lateFS struct{ vfs.FS }
+
+func (s lateFS) Open(name string, mode vfs.Mode) (vfs.File, error) {
+	f, err := s.FS.Open(name, mode)
+	if err == nil && strings.HasPrefix(name, "00001-") {
+		return lateFile{f}, nil
+	}
+	return f, err
+}
+
+type lateFile struct{ vfs.File }
+
+func (f lateFile) Sync() error {
+	time.Sleep(time.Second) // in a bubble: everything else comes to rest first
+	return f.File.Sync()
+}
+
+// DeleteVHost returned when clients did not find the vhost any more: its connections were closed later.
+func TestDeleteVHostClosesConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := open(t, lateFS{crashfs.New(1)})
+		defer k.close()
+		var evicted atomic.Bool
+		must(t, k.v.AddConnection(1, "guest", func(string) { evicted.Store(true) }))
+		done := make(chan error, 1)
+		go func() {
+			_, err := k.DeleteVHost(DefaultVHost)
+			if !evicted.Load() {
+				t.Error("the connection is not closed")
+			}
+			done <- err
+		}()
+		synctest.Wait()                  // the deletion is being written
+		k.cluster.seats[0].changedHere() // the caller looks again
+		must(t, <-done)
+	})
 }
 
 // Vhosts come and go, and the log stays small: that of definitions, and that of messages.
