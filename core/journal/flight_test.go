@@ -63,7 +63,7 @@ func (l *pipeLog) Append(_ context.Context, entry []byte, purpose wlog.Purpose) 
 func (l *pipeLog) Begin(entry []byte, purpose wlog.Purpose) (<-chan wlog.Appended, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.fits != nil && !l.fits(len(entry)) || purpose < l.least {
+	if l.fits != nil && !l.fits(len(entry)) {
 		return nil, wlog.ErrFull
 	}
 	before, ended, answer := l.tail, make(chan struct{}), make(chan wlog.Appended, 1)

@@ -22,7 +22,6 @@ type memLog struct {
 	gate     chan struct{}     // if not nil, every append takes one from it first
 	refuse   func(n int) error // asked at the n-th append, from 1
 	fits     func(size int) bool
-	least    wlog.Purpose // there is only what is kept for this one and above
 	lost     chan struct{}
 	trimmed  func(before wlog.Index) error
 	room     int64 // bytes that entries may have; 0 = there is no limit
@@ -78,7 +77,7 @@ func (l *memLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose)
 		l.overfull++
 		return 0, wlog.ErrFull
 	}
-	if l.fits != nil && !l.fits(len(entry)) || purpose < l.least {
+	if l.fits != nil && !l.fits(len(entry)) {
 		return 0, wlog.ErrFull
 	}
 	return l.store(entry), nil
@@ -137,7 +136,7 @@ func (l *memLog) Room() int64 {
 func (l *memLog) Least() wlog.Purpose {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.least
+	return wlog.Bringing
 }
 
 func (l *memLog) Reserve(int, wlog.Purpose) error { panic("not needed") }
@@ -151,13 +150,6 @@ func (l *memLog) Close() error {
 	defer l.mu.Unlock()
 	l.closed = true
 	return nil
-}
-
-// keep leaves only what is kept for entries of a purpose, and of those above.
-func (l *memLog) keep(least wlog.Purpose) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.least = least
 }
 
 // limit leaves space for no entry of more bytes.

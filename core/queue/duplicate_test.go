@@ -31,14 +31,6 @@ func (j *lateJournal) durable() {
 	}
 }
 
-// live returns how many bytes are.
-func (j *lateJournal) live() (bytes int64) {
-	for _, n := range j.used {
-		bytes += n
-	}
-	return bytes
-}
-
 // A duplicate was confirmed before the message that it is one of was on disk. If the broker was killed then, the queue had neither,
 // though a publisher that sent its message again after a lost connection had a confirm.
 func TestADuplicateIsConfirmedWithItsOriginal(t *testing.T) {

@@ -360,8 +360,7 @@ func (m *Mailbox) breakOff(now hook.Instant, t *task, err error) {
 func (m *Mailbox) take(now hook.Instant, t *task) {
 	q := &m.queue
 	q.checkJournal()
-	switch t.kind {
-	case taskTick:
+	if t.kind == taskTick {
 		m.armed = 0
 		q.freeGarbage()
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -131,7 +132,7 @@ func (d *district) newQueue() *Mailbox {
 		h.Length = hook.LimitOf(20)
 	}
 	profile := &Profile{VHost: "/", Strategy: "test", Settings: func(string) (any, bool) { return nil, false }}
-	cfg := &Config{Profile: profile, Name: fmt.Sprint(d.last), Storage: &Storage{Journal: d.log, ID: d.last, Shard: 1}}
+	cfg := &Config{Profile: profile, Name: strconv.FormatUint(d.last, 10), Storage: &Storage{Journal: d.log, ID: d.last, Shard: 1}}
 	return d.broker.NewMailbox(cfg, chainOf(d.t, h), d, d.clock)
 }
 

@@ -97,12 +97,16 @@ func (k *kept) fillLog(disk *crashfs.FS) {
 		must(k.t, <-done)
 		return false
 	}
-	for !waits(func() error { return <-send(q, strings.Repeat("x", 100_000)) }) {
+	waiting := false
+	for !waiting {
+		waiting = waits(func() error { return <-send(q, strings.Repeat("x", 100_000)) })
 	}
-	for n := 0; !waits(func() error {
-		_, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: fmt.Sprint(n, strings.Repeat("x", 200)), Durable: true})
-		return err
-	}); n++ {
+	waiting = false
+	for n := 0; !waiting; n++ {
+		waiting = waits(func() error {
+			_, err := k.v.DeclareQueue(vhost.QueueDeclare{Name: fmt.Sprint(n, strings.Repeat("x", 200)), Durable: true})
+			return err
+		})
 	}
 }
 

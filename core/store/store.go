@@ -239,7 +239,7 @@ func (s *Store) Close(ctx context.Context) error {
 	}
 	s.running.Wait()
 	if r := s.cluster.shared; r != nil {
-		r.close()
+		r.close() //nolint:contextcheck // it gives up at once, whatever ctx is
 	}
 	if s.alone != nil {
 		errs = append(errs, s.alone.engine.Close())

@@ -112,6 +112,7 @@ func (s *Store) AddVHost(name string, m vhost.Metadata) (created bool, err error
 	}
 	return s.cluster.place(name, m)
 }
+
 func (s *Store) newVHost(home *shard, name string, m vhost.Metadata, placement uint64, log *definitionLog) vhostEntry {
 	c := s.vhostConfig
 	c.Name, c.Metadata, c.Placement, c.DefinitionLog = name, m, placement, log

@@ -1,7 +1,6 @@
 package seg
 
 import (
-	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -69,7 +68,7 @@ func TestReplacement(t *testing.T) {
 		must(t, errors.Join(r.Replace(), r.Close()))
 		_, readErr := NewReader(fsys)
 		_, verifyErr := Verify(t.Context(), fsys)
-		_, snapshotErr := ReadSnapshot(context.Background(), fsys)
+		_, snapshotErr := ReadSnapshot(t.Context(), fsys)
 		for _, err := range []error{readErr, verifyErr, snapshotErr} {
 			if !errors.Is(err, ErrReplacing) {
 				t.Errorf("got error %v", err)
