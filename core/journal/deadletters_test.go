@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -8,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/core/wlog/crashfs"
+	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
 // deadLetters is a queue on a small disk whose messages all expire, publishers who never stop, and the queue of its dead letters.
@@ -188,4 +191,87 @@ func deadLettersEnd(t *testing.T, size int, twice bool) {
 	}
 	_ = w.s.Close(t.Context())
 	_ = engine.Close()
+}
+
+// oneShard opens a shard of its own instead of any.
+type oneShard struct {
+	wlog.Engine
+	number uint32
+}
+
+func (o oneShard) Open(ctx context.Context, _ uint32, fn func(wlog.Index, []byte) error) (wlog.Log, error) {
+	return o.Engine.Open(ctx, o.number, fn)
+}
+
+// Logs that share a disk full of dead letters took one another's space for the segments that they began. Then no dead letter moved any more.
+func TestADiskFullOfDeadLettersOfLogsEnds(t *testing.T) {
+	for _, size := range []int{300, 5_000, 24_000, 60_000} {
+		for _, twice := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d bytes, twice %t", size, twice), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { deadLettersOfLogsEnd(t, size, twice) })
+			})
+		}
+	}
+}
+
+func deadLettersOfLogsEnd(t *testing.T, size int, twice bool) {
+	t.Helper()
+	const logs = 3
+	disk := crashfs.New(1)
+	disk.SetSpace(logs * 64 * partOfDisk)
+	all, engine := openLogs(t, disk, logs)
+	step := func(expire, consume bool) {
+		for _, d := range all {
+			d.twice = twice
+			d.step(size, expire, consume)
+		}
+	}
+	for round := range 3 {
+		for range 300 {
+			step(round > 0, false)
+		}
+		owed := make([]int, logs)
+		for i, d := range all {
+			if owed[i] = d.next; !d.waits {
+				t.Errorf("round %d: nobody waits for space in log %d: %+v", round, i, d.s.Stats())
+			}
+		}
+		left := func() bool {
+			return slices.ContainsFunc(all, func(d *deadLetters) bool { return len(d.queue) > 0 && d.queue[0] <= owed[slices.Index(all, d)] })
+		}
+		for n := 0; n < 2000 && left(); n++ {
+			step(true, true)
+		}
+		if left() {
+			for i, d := range all {
+				t.Errorf("round %d, log %d: %d messages wait, %d dead letters, %d bytes of them under way: %+v", round, i, len(d.queue), len(d.dead), d.underway, d.s.Stats())
+			}
+			break
+		}
+	}
+	for _, d := range all {
+		_ = d.s.Close(t.Context())
+	}
+	_ = engine.Close()
+}
+
+// openLogs opens logs that share a disk.
+func openLogs(t *testing.T, disk *crashfs.FS, n uint32) (all []*deadLetters, engine *seg.Engine) {
+	t.Helper()
+	engine, err := seg.New(disk, seg.Options{Events: seg.Events{Space: func(shard uint32, low *seg.Shortage) {
+		if int(shard) <= len(all) {
+			all[shard-1].s.SetLowSpace(low != nil)
+		}
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, space := engine.SegmentSize(), &Space{}
+	for i := range n {
+		w := newOwnerOf(t, oneShard{engine, i + 1}, Options{
+			Extent: size / 4, Slack: 2 * size, Entry: int(size / 4), Pending: size / 4, Size: wlog.EntrySize, Moves: size / 8, Unit: size / 4, Space: space,
+		})
+		all = append(all, &deadLetters{owner: w, publish: true})
+	}
+	return all, engine
 }

@@ -15,9 +15,9 @@ import (
 //
 // Let room be the bytes that the log can still take, minus the bytes granted and not yet written, minus endBytes for each live record:
 // the most that the operations take which end it. Let u be a quarter of a segment, g the largest grant, d = g + min(3g, 12u), and
-// e = g + min(4g, 4u):
+// e = g + min(4g, 4u), and o = 8u for each other log on the disk:
 //
-//	0          u                     7u+d      8u+d+g                 12u+d+e + a part of dead letters     room
+//	0          u                     7u+d      8u+d+g+o               12u+d+e+2o + a part of dead letters  room
 //	├──────────┼─────────────────────┼─────────┼──────────────────────┼─────────────────────────────────▶
 //	│          │ records are         │ other   │ dead letters move    │ publishers publish
 //	│          │ relocated           │ changes │                      │
@@ -41,6 +41,10 @@ import (
 // disk with 3 MB of dead bytes behind it stayed full. Each segment leaves 290 KB at its end, so that publishers, too, leave less than was
 // there when they got their grants. Without e, four dead letters moved, which did not free the first segment, and the others waited.
 //
+// Example of o: three logs on a disk, full of dead letters. Each segment that a log begins, and the next one that it prepares, are 4u that the
+// other two cannot use. Without o, each had granted what its own room allowed; then all three began segments, the room of each fell by 10u,
+// and no dead letter moved any more, in any of them.
+//
 // All logs on a disk share what is granted, and g is the largest grant in any of them: they leave one another what that takes. When they
 // have written u/4 together, each looks again how much is left. Other processes may fill the disk: then the first commit waits, with an
 // alarm, until they free some; nothing is lost.
@@ -59,8 +63,9 @@ type Space struct {
 	// OnMoves is called when Moves may report true again; nil = no call. It must not block.
 	OnMoves func()
 
-	mu   sync.RWMutex // guards logs
-	logs []*Writer
+	mu    sync.RWMutex // guards logs
+	logs  []*Writer
+	count atomic.Int64 // of logs
 }
 
 // Take counts bytes that are about to be committed to some log of the disk; Give ends that.
@@ -99,6 +104,7 @@ func (s *Space) add(w *Writer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.logs = append(s.logs, w)
+	s.count.Store(int64(len(s.logs)))
 	s.findLargest()
 }
 
@@ -124,6 +130,7 @@ func (s *Space) remove(w *Writer) {
 	for i, l := range s.logs {
 		if l == w {
 			s.logs = append(s.logs[:i:i], s.logs[i+1:]...)
+			s.count.Store(int64(len(s.logs)))
 			s.findLargest()
 			return
 		}
@@ -161,15 +168,15 @@ const (
 	noSpace    = math.MinInt64 / 2
 )
 
-// MostGranted returns how many bytes can be granted at once on a disk of so many, however empty it is: see [Options] for the others. What
-// else has to be free for that is taken off, and a tenth of the disk for its file system.
-func MostGranted(disk, unit, moves int64) int64 {
+// MostGranted returns how many bytes can be granted at once on a disk of so many, with so many logs, however empty it is: see [Options] for the
+// others. What else has to be free for that is taken off, and a tenth of the disk for its file system.
+func MostGranted(disk, unit, moves int64, logs int) int64 {
 	const (
-		kept = 12 + 12 + 4 + 4 // units, for the largest grants, while others wait for space
-		logs = 16              // units, of segments that other logs have begun or prepared
-		each = 3               // times the grant itself: as it is written, moved and relocated
+		kept   = 12 + 12 + 4 + 4 // units, for the largest grants, while others wait for space
+		others = 2 * 8           // units, for each other log; there is always that of the registry
+		each   = 3               // times the grant itself: as it is written, moved and relocated
 	)
-	return max(0, (disk-disk/10-(kept+logs)*unit-moves)/each)
+	return max(0, (disk-disk/10-(kept+others*int64(max(1, logs-1)))*unit-moves)/each)
 }
 
 // MostGrant returns how many bytes can be granted at once: who waits for more waits for ever.
@@ -274,13 +281,17 @@ func (w *Writer) dip(largest int64) int64 { return largest + min(3*largest, 12*w
 // at the ends of segments, which no grant counts.
 func (w *Writer) uneven(largest int64) int64 { return largest + min(4*largest, 4*w.o.Unit) }
 
+// beside returns by how much the room gets smaller, at most, while the other logs of the disk begin a segment each, and prepare the next one:
+// the space at the end of a segment is that log's alone.
+func (w *Writer) beside() int64 { return 8 * w.o.Unit * max(0, w.o.Space.count.Load()-1) }
+
 // fits reports whether there is space for operations with a grant, with so much in flight. The caller holds mu.
 func (w *Writer) fits(bytes, inflight int64) bool {
 	if w.lowSpace || w.least > wlog.Bringing {
 		return false
 	}
 	largest := max(w.o.Space.largest.Load(), bytes)
-	least := 12*w.o.Unit + w.o.Moves + w.dip(largest) + w.uneven(largest)
+	least := 12*w.o.Unit + w.o.Moves + w.dip(largest) + w.uneven(largest) + 2*w.beside()
 	if w.full {
 		least += 4 * w.o.Unit // it does not blink
 	}
@@ -294,7 +305,8 @@ func (w *Writer) free() int64 { return w.left - endBytes*max(0, w.o.Space.record
 func (w *Writer) updateCeilings() {
 	largest := w.o.Space.largest.Load()
 	free, dip := w.free(), w.dip(largest)
-	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.uneven(largest), free-8*w.o.Unit-dip-largest
+	beside := w.beside()
+	bring, move := free-12*w.o.Unit-w.o.Moves-dip-w.uneven(largest)-2*beside, free-8*w.o.Unit-dip-largest-beside
 	w.atMost.Store(largest)
 	if w.lowSpace || w.full || w.least > wlog.Bringing {
 		bring = noSpace

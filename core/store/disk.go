@@ -62,7 +62,7 @@ func (s *Store) mostGranted() int64 {
 	if !ok {
 		return math.MaxInt64
 	}
-	return journal.MostGranted(space.Total, s.segmentSize()/extentsPerSegment, queue.MovedBytes)
+	return journal.MostGranted(space.Total, s.segmentSize()/extentsPerSegment, queue.MovedBytes, len(s.cluster.seats))
 }
 
 // LargestMessage returns how many bytes the body of a message may have. A larger one would wait for space for ever, and others behind it.
