@@ -139,7 +139,7 @@ func TestMovesOfADisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		told := 0
 		disk := &Space{OnMoves: func() { told++ }}
-		one, l := grants(t, 9000, Options{Space: disk})
+		one, l := grants(t, 17_000, Options{Space: disk})
 		other, _ := grants(t, 50_000, Options{Space: disk})
 		if one.Grant(100) || !disk.Moves(500) {
 			t.Error("what moves is treated as what publishers bring")
@@ -154,7 +154,7 @@ func TestMovesOfADisk(t *testing.T) {
 		}
 		disk.Give(800)
 		l.mu.Lock()
-		l.room = 10_000
+		l.room = 18_000
 		l.mu.Unlock()
 		time.Sleep(time.Second)
 		if told != 1 || !disk.Moves(500) {
