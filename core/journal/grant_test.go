@@ -64,6 +64,7 @@ func TestGrantsInOrder(t *testing.T) {
 			s.Await(n, func() { got = append(got, n) })
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if len(got) > 0 || s.CaughtUp() == nil || !s.Stats().Full || !slices.Equal(full, []bool{true}) {
 			t.Errorf("without space: %v; %+v, full went %v", got, s.Stats(), full)
 		}
@@ -71,6 +72,7 @@ func TestGrantsInOrder(t *testing.T) {
 		l.room = 25_000
 		l.mu.Unlock()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if !slices.Equal(got, []int64{400, 100, 300}) || s.CaughtUp() != nil || !slices.Equal(full, []bool{true, false}) {
 			t.Errorf("with space: %v; full went %v", got, full)
 		}
@@ -102,6 +104,7 @@ func TestNothingIsGrantedBeforeThoseThatWait(t *testing.T) {
 			s.Return(most)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if held == 0 || !in || !s.Grant(1) {
 			t.Errorf("%d grants were given back: in %v", held, in)
 		}
@@ -119,10 +122,12 @@ func TestGrantsOfALogThatEnds(t *testing.T) {
 			in := 0
 			s.Await(100, func() { in++ })
 			time.Sleep(time.Second)
+			synctest.Wait()
 			if fails {
 				l.refuse = func(int) error { return wlog.ErrLost }
 				s.Commit([]byte("x"), nil, nil)
 				time.Sleep(time.Second)
+				synctest.Wait()
 			}
 			_ = s.Close(t.Context())
 			synctest.Wait()
@@ -149,6 +154,7 @@ func TestMovesOfADisk(t *testing.T) {
 			t.Error("it has space that was taken")
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if told > 0 {
 			t.Error("told that there is space")
 		}
@@ -157,6 +163,7 @@ func TestMovesOfADisk(t *testing.T) {
 		l.room = 18_000
 		l.mu.Unlock()
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if told != 1 || !disk.Moves(500) {
 			t.Errorf("told %d times that there is space", told)
 		}
@@ -198,10 +205,12 @@ func TestALogThatEndsKeepsNothingFromMoving(t *testing.T) {
 			t.Error("there is space")
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if err := one.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 		time.Sleep(time.Second)
+		synctest.Wait()
 		if told != 1 || !disk.Moves(500) {
 			t.Errorf("told %d times that they may move", told)
 		}

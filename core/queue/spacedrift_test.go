@@ -99,6 +99,9 @@ func (d *district) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Trac
 	}
 }
 
+// Refused notes nothing: it is called on the turns of several queues at a time.
+func (*district) Refused(*Config, int) {}
+
 // newQueue returns a queue, some of which refuse messages or have a limit.
 func (d *district) newQueue() *Mailbox {
 	d.last++
