@@ -19,6 +19,7 @@ type shard struct {
 
 	lastNumber atomic.Uint64 // that a queue got whose definition is in this log
 	ready      atomic.Bool   // the queues have been started
+	stopping   atomic.Bool   // its log has failed
 	upTo       atomic.Uint32 // the last extent that is to be freed
 	compacting atomic.Bool
 	relocating atomic.Bool
@@ -164,7 +165,17 @@ func (s *shard) failed(err error) {
 	s.store.alarms.fail(s.number)
 	s.store.log.Error("a log failed: its queues are stopped, and nothing durable can be declared or deleted in its virtual hosts, until the broker is started again",
 		"shard", s.number, "error", err)
-	s.running.Go(func() { s.stop(err) })
+	if s.ready.Load() {
+		s.stopLater(err)
+	}
+}
+
+// stopLater stops everything whose state is in the log, once. The queues have been started: before, they run no task, and a start that fails
+// must not wait for one.
+func (s *shard) stopLater(err error) {
+	if s.stopping.CompareAndSwap(false, true) {
+		s.running.Go(func() { s.stop(err) })
+	}
 }
 
 // stop stops everything whose state is in the log.

@@ -192,6 +192,9 @@ func (r *takeover) start() {
 	if upTo := s.upTo.Load(); upTo > 0 {
 		s.reclaim(upTo)
 	}
+	if err := s.Writer.Err(); err != nil && s.store.alone != nil {
+		s.stopLater(err)
+	}
 	s.store.warnOfMissingTypes(s.guests.list())
 	s.publish(&s.store.vhosts, s.guests.list()...)
 }

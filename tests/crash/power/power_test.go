@@ -95,3 +95,11 @@ func TestLossIsNoticed(t *testing.T) {
 		}
 	}
 }
+
+// The power goes while the broker starts: one log fails while another is being restored. The start waited then for a queue that was not
+// started yet, to tell it of the failure, and never ended.
+func TestALogFailsDuringTheStart(t *testing.T) {
+	if r := once(t, 1936467870, settings{durability: seg.Flush, shards: 3}); r.broken() {
+		t.Errorf("%s=%d: %s", seedVariable, r.seed, r.ledger.breaches[0])
+	}
+}
