@@ -147,13 +147,7 @@ func TestPowerGoesWhileConverting(t *testing.T) {
 			}
 			return nil
 		})
-		o := options(t, disk, new(logtest.Log))
-		smallSegments(&o)
-		s, err := Open(t.Context(), o)
-		if err == nil {
-			(&kept{Store: s, t: t}).end()
-		}
-		disk.Inject(nil)
+		err := startOnce(t, disk)
 		k := open(t, disk.LosePower(), smallSegments)
 		k.wantFormat1(true)
 		k.close()
@@ -221,13 +215,7 @@ func TestDiskFailsOnceWhileConverting(t *testing.T) {
 			}
 			return nil
 		})
-		o := options(t, disk, new(logtest.Log))
-		smallSegments(&o)
-		s, err := Open(t.Context(), o)
-		if err == nil {
-			(&kept{Store: s, t: t}).end()
-		}
-		disk.Inject(nil)
+		err := startOnce(t, disk)
 		if n%2 == 1 {
 			disk = disk.LosePower()
 		}
@@ -239,4 +227,17 @@ func TestDiskFailsOnceWhileConverting(t *testing.T) {
 		}
 		failed = done > n/2
 	}
+}
+
+// startOnce starts a broker on a disk with faults, and ends it if it could start. The disk has none afterwards.
+func startOnce(t *testing.T, disk *crashfs.FS) error {
+	t.Helper()
+	o := options(t, disk, new(logtest.Log))
+	smallSegments(&o)
+	s, err := Open(t.Context(), o)
+	if err == nil {
+		(&kept{Store: s, t: t}).end()
+	}
+	disk.Inject(nil)
+	return err
 }
