@@ -14,9 +14,9 @@ await scenario(async (browser, faults) => {
   try {
     await event('kind=message_cycle');
     await go(page, '#/flow');
-    await page.getByText(/^\d+(\.\d)? messages a second are lost, in 1 queue\.$/).waitFor();
+    await page.getByText(/^[\d,.]+k? messages a second are lost, in 1 queue\.$/).waitFor();
     const texts = await labels(page);
-    holds(texts.some((t) => /^100 % lost, [\d.]+\/s$/.test(t)), `no way says what is lost: ${texts}`);
+    holds(texts.some((t) => /^100 % lost, [\d,.]+k?\/s$/.test(t)), `no way says what is lost: ${texts}`);
     holds(texts.includes('none arrives'), `the way back does not say that nothing arrives: ${texts}`);
     same(texts.filter((t) => /^expired/.test(t)).length, 1, `ways that messages arrive on, of ${texts}`);
     await page.locator('svg.flow .end.bad', {hasText: 'dropped: they came back'}).waitFor();
