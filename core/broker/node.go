@@ -296,6 +296,7 @@ func wireOptions(s setup, st *store.Store) wire.Options {
 		MemoryLimit:      int64(min(s.watermark, 1<<62)),
 		LiveHeap:         liveHeap,
 		DiskFull:         st.Full,
+		DiskFills:        st.Fills,
 	}
 }
 

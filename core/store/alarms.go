@@ -19,7 +19,8 @@ type alarms struct {
 
 	cleared atomic.Pointer[chan struct{}] // closed when the disk alarm clears; nil = there is none. Changed under mu
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex    // guards what follows
+	raise      chan struct{} // closed when the disk alarm is raised next; nil = no publisher has asked for it
 	shards     map[uint32]shardSpace
 	belowLimit *Shortage // nil = the disk has as much free space as its limit demands
 	failed     []uint32
@@ -73,6 +74,16 @@ func (a *alarms) setLimit(low *Shortage) {
 	a.update()
 }
 
+// nextRaise returns a channel that is closed when the disk alarm is raised the next time.
+func (a *alarms) nextRaise() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.raise == nil {
+		a.raise = make(chan struct{})
+	}
+	return a.raise
+}
+
 // raised reports whether there is a disk alarm. The caller holds mu.
 func (a *alarms) raised() bool { return len(a.shards) > 0 || a.belowLimit != nil }
 
@@ -94,6 +105,10 @@ func (a *alarms) update() {
 	case a.raised() && c == nil:
 		cleared := make(chan struct{})
 		a.cleared.Store(&cleared)
+		if a.raise != nil {
+			close(a.raise)
+			a.raise = nil
+		}
 		notice := telemetry.Notice{Kind: telemetry.AlarmRaised, Name: diskAlarm}
 		var known []any
 		if s := a.shortage(); s != nil {

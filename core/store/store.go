@@ -126,6 +126,9 @@ func (s *Store) Full() <-chan struct{} {
 	return nil
 }
 
+// Fills returns a channel that is closed when the next disk alarm is raised: from then on, Full does not return nil.
+func (s *Store) Fills() <-chan struct{} { return s.alarms.nextRaise() }
+
 // HasSpace returns a function that reports whether a directory's disk has more free space than logs need to go on. Other
 // writers there, such as the spill file, leave them that. It works without a Store, and ignores [Store.SetDiskLimit].
 func HasSpace(dir vfs.FS) (func() bool, error) {

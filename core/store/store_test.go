@@ -277,6 +277,15 @@ func TestLocked(t *testing.T) {
 	}
 }
 
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // While the disk is full nothing is confirmed; when there is space again everything is.
 func TestFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -284,7 +293,8 @@ func TestFullDisk(t *testing.T) {
 		k := open(t, disk)
 		q := k.declare("q")
 		k.put(q, "1")
-		if k.Full() != nil || len(k.Alarms()) > 0 {
+		fills := k.Fills()
+		if k.Full() != nil || len(k.Alarms()) > 0 || closed(fills) {
 			t.Error("there is an alarm at first")
 		}
 		disk.SetSpace(0)
@@ -299,6 +309,9 @@ func TestFullDisk(t *testing.T) {
 		case err := <-after:
 			t.Errorf("what does not fit was answered: %v", err)
 		default:
+		}
+		if !closed(fills) || closed(k.Fills()) {
+			t.Error("publishers that wait learn of no alarm, or of the next one")
 		}
 		full := k.Full()
 		disk.SetSpace(1 << 26)

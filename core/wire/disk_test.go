@@ -20,12 +20,26 @@ import (
 type alarm struct {
 	mu   sync.Mutex // guards over
 	over chan struct{}
+	next chan struct{} // closed when it is raised; nil = no publisher has asked for it
 }
 
 func (a *alarm) raise() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = make(chan struct{})
+	if a.next != nil {
+		close(a.next)
+		a.next = nil
+	}
+}
+
+func (a *alarm) nextRaise() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.next == nil {
+		a.next = make(chan struct{})
+	}
+	return a.next
 }
 
 func (a *alarm) end() {
@@ -187,47 +201,57 @@ func (*fullDisk) Commit(_ []byte, _ []journal.Delta, c journal.Completer) {
 	}
 }
 
-// A publisher whose messages wait for space raises the alarm by that, after they were read. It was not told until it was read from again:
-// not at all, as long as the disk was full.
+// A publisher whose messages wait for space raises the alarm by that, after they were read. Its client was not told until it was read from
+// again: not at all, as long as the disk was full. Later it was told up to half a second late.
 func TestThePublisherThatFindsTheDiskFullIsTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log fullDisk
-		var disk alarm
-		s := newServer(t, func(o *Options) {
-			noPlugins, err := chain.New(nil, chain.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: o.Clock, Log: o.Session.Log, DefinitionLog: &log})
-			o.Session.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
-			o.DiskFull = disk.get
-		})
-		c := dial(t, s).open(0).channel()
-		c.send(1, &amqp.QueueDeclare{Queue: "kept", Durable: true})
-		expectMethod[*amqp.QueueDeclareOK](c)
+	for _, reason := range []string{"low on disk", "low on memory"} {
+		t.Run(reason, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { testToldAtOnce(t, reason) }) })
+	}
+}
 
-		log.raise()
-		b := amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: "kept"})
-		b = amqp.AppendContentHeader(b, 1, 1, []byte{0x10, 0, 2})
-		c.write(amqp.AppendBody(b, 1, []byte("x"), 131072))
-		time.Sleep(time.Second)
-		disk.raise()
-		time.Sleep(time.Minute)
-		if len(c.frames) == 0 {
-			t.Fatal("the publisher is not told")
+func testToldAtOnce(t *testing.T, reason string) {
+	var log fullDisk
+	var disk alarm
+	var used atomic.Int64
+	s := newServer(t, func(o *Options) {
+		noPlugins, err := chain.New(nil, chain.Options{})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if m := expectMethod[*amqp.ConnectionBlocked](c); m.Reason != "low on disk" {
-			t.Errorf("got reason %q", m.Reason)
-		}
-		log.end()
-		time.Sleep(time.Minute)
-		if n := len(c.frames); n > 0 {
-			t.Errorf("got %d frames under the alarm", n)
-		}
-		disk.end()
-		expectMethod[*amqp.ConnectionUnblocked](c)
-		c.close()
+		v := vhost.New(vhost.Config{Name: "/", Chain: noPlugins, Clock: o.Clock, Log: o.Session.Log, DefinitionLog: &log})
+		o.Session.VHosts = func(string) (*vhost.VHost, bool) { return v, true }
+		o.MemoryLimit, o.DiskFull, o.DiskFills = 1000, disk.get, disk.nextRaise
 	})
+	s.memory.used = used.Load
+	raise, end := disk.raise, disk.end
+	if reason == "low on memory" {
+		raise, end = func() { used.Store(1001); s.memory.check() }, func() { used.Store(0) }
+	}
+	c := dial(t, s).open(0).channel()
+	c.send(1, &amqp.QueueDeclare{Queue: "kept", Durable: true})
+	expectMethod[*amqp.QueueDeclareOK](c)
+
+	log.raise()
+	b := amqp.AppendMethod(nil, 1, &amqp.BasicPublish{RoutingKey: "kept"})
+	b = amqp.AppendContentHeader(b, 1, 1, []byte{0x10, 0, 2})
+	c.write(amqp.AppendBody(b, 1, []byte("x"), 131072))
+	time.Sleep(time.Second + 100*time.Millisecond)
+	raise()
+	synctest.Wait()
+	if len(c.frames) == 0 {
+		t.Fatal("the publisher is not told at once")
+	}
+	if m := expectMethod[*amqp.ConnectionBlocked](c); m.Reason != reason {
+		t.Errorf("got reason %q", m.Reason)
+	}
+	log.end()
+	time.Sleep(time.Minute)
+	if n := len(c.frames); n > 0 {
+		t.Errorf("got %d frames under the alarm", n)
+	}
+	end()
+	expectMethod[*amqp.ConnectionUnblocked](c)
+	c.close()
 }
 
 // The list of alarms did not show memory that was filled other than by publishers on connections: only those triggered a check.

@@ -18,8 +18,9 @@ type memoryMonitor struct {
 	heap   liveHeap
 	server *Server
 
-	mu      sync.Mutex                    // guards changes of cleared
+	mu      sync.Mutex                    // guards raised, and changes of cleared
 	cleared atomic.Pointer[chan struct{}] // closed when the alarm ends; nil while it is off
+	raised  chan struct{}                 // closed when the alarm is raised next; nil = no publisher has asked for it
 }
 
 // memoryAlarm is the name of the alarm.
@@ -88,9 +89,23 @@ func (m *memoryMonitor) raise(used int64) <-chan struct{} {
 		return nil
 	}
 	m.cleared.Store(&c)
+	if m.raised != nil {
+		close(m.raised)
+		m.raised = nil
+	}
 	m.server.log.Warn("memory alarm: publishers wait", "used_bytes", used, "limit_bytes", m.limit.Load())
 	m.report(telemetry.AlarmRaised)
 	return c
+}
+
+// nextRaise returns a channel that is closed when the alarm is raised the next time.
+func (m *memoryMonitor) nextRaise() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.raised == nil {
+		m.raised = make(chan struct{})
+	}
+	return m.raised
 }
 
 func (m *memoryMonitor) report(kind telemetry.Kind) {

@@ -207,20 +207,19 @@ func (c *conn) mayNotRead() bool {
 	return c.session.Congested() || (c.alarm != nil || c.logCaughtUp != nil || c.heldBack()) && c.state == session.Open || c.unfed && c.session.LoggingIn()
 }
 
-// lookForAlarm is how often a publisher that waits for the log looks whether there is an alarm, of which its client has to be told.
-const lookForAlarm = 500 * time.Millisecond
-
 // wait waits until the result of mayNotRead may have changed. It ends polling if that takes long, because ticks cost processor time.
 func (c *conn) wait() {
+	var memory, disk <-chan struct{} // closed when there is an alarm that the client must be told about; nil if the client knows of one
+	if c.logCaughtUp != nil && c.alarm == nil {
+		memory, disk = c.srv.nextAlarms()
+		c.block(c.srv.alarm())
+	}
 	why := c.reasons()
 	c.srv.blocked.add(why, 1)
 	defer c.srv.blocked.add(why, -1)
 	most := c.timer().Sub(c.srv.options.Clock())
 	if c.moderation.polling {
 		most = min(most, maxPolledWait)
-	}
-	if c.logCaughtUp != nil && c.alarm == nil {
-		most = min(most, lookForAlarm)
 	}
 	timer := time.NewTimer(most)
 	defer timer.Stop()
@@ -231,13 +230,12 @@ func (c *conn) wait() {
 		c.unblock()
 	case <-c.logCaughtUp:
 		c.logCaughtUp = nil
+	case <-memory:
+	case <-disk:
 	case <-c.wakeup:
 	case <-timer.C:
 		c.moderation.stop()
 		c.poll()
-	}
-	if c.logCaughtUp != nil { // its messages may be the first ones without space
-		c.block(c.srv.alarm())
 	}
 	if !forClientAlone(why) {
 		c.silentIntervals = 0 // the peer's bytes were not read, so it may not have been silent

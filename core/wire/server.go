@@ -54,6 +54,8 @@ type Options struct {
 	// DiskFull returns a channel while there is no space for published messages, and closes it when there is; otherwise it returns nil. Any
 	// goroutine calls it. A nil DiskFull means that there is always space.
 	DiskFull func() <-chan struct{}
+	// DiskFills returns a channel that is closed when DiskFull has begun to return one, after it returned nil. Any goroutine calls it.
+	DiskFills func() <-chan struct{}
 }
 
 // Server is the AMQP side of a broker.
@@ -115,6 +117,14 @@ func (s *Server) alarm() (over <-chan struct{}, reason string) {
 		return nil, ""
 	}
 	return s.options.DiskFull(), "low on disk"
+}
+
+// nextAlarms returns channels that are closed when an alarm for memory or disk space is raised. A caller that then calls alarm misses none.
+func (s *Server) nextAlarms() (memory, disk <-chan struct{}) {
+	if s.options.DiskFills != nil {
+		disk = s.options.DiskFills()
+	}
+	return s.memory.nextRaise(), disk
 }
 
 // MemoryUsed returns the bytes of memory in use, for comparison with the limit: messages, unsent output, and everything else in the Go
