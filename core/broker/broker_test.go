@@ -380,7 +380,7 @@ func TestReloadTLSIndependently(t *testing.T) {
 	if m.tls, err = peer.LoadTLS(peer.TLSFiles{Cert: nodes + ".crt", Key: nodes + ".key", CA: nodes + ".crt", Address: "localhost:5680"}); err != nil {
 		t.Fatal(err)
 	}
-	b.server, b.management = &node{Server: &wire.Server{}, member: m}, &management{}
+	b.server, b.management = &node{Server: &wire.Server{}, part: m}, &management{}
 	if b.management.certificates, err = wire.LoadCertificates(wire.TLS{Cert: clients + ".crt", Key: clients + ".key"}); err != nil {
 		t.Fatal(err)
 	}

@@ -210,19 +210,40 @@ func (m *member) wireOptions(s setup, st *store.Store, o *wire.Options) {
 	o.Session.Applied, o.Session.WaitApplied, o.Session.Fresh = r.Applied, r.WaitApplied, r.Fresh
 }
 
-// NodeListener returns the listener for other nodes; ok is false without a cluster.
-func (n *node) NodeListener() (l mgmt.Listener, ok bool) {
-	if n.member == nil {
-		return mgmt.Listener{}, false
-	}
-	l = mgmt.Listener{Protocol: "clustering", Address: n.member.listens}
-	if n.member.tls != nil {
-		l.Files = n.member.tls.Files()
+var _ part = (*member)(nil)
+
+// listener implements [part].
+func (m *member) listener() (l mgmt.Listener, ok bool) {
+	l = mgmt.Listener{Protocol: "clustering", Address: m.listens}
+	if m.tls != nil {
+		l.Files = m.tls.Files()
 	}
 	return l, true
 }
 
-// alarms names problems of the node's part in the cluster that known does not have.
+// reloadTLS implements [part].
+func (m *member) reloadTLS() error {
+	if m.tls == nil {
+		return nil
+	}
+	return m.tls.Reload()
+}
+
+// manage implements [part]. Policies that were loaded at runtime are in the registry.
+func (m *member) manage(n *node, o *mgmt.Options) {
+	v := &clusterView{member: m, store: n.store, amqp: n.Server, version: n.o.Program.Version}
+	o.Peers, o.Placements, o.Replicas, o.PolicyFiles = v, v, v, ""
+}
+
+// leave implements [part].
+func (m *member) leave(ctx context.Context, st *store.Store) {
+	flush, cancel := context.WithTimeout(ctx, handOverTime)
+	st.Flush(flush)
+	cancel()
+	m.Leave(ctx)
+}
+
+// alarms implements [part].
 func (m *member) alarms(r *store.Registry, known []string) (all []string) {
 	if r.Owner() == 0 {
 		all = append(all, probe.Alone)
@@ -325,7 +346,7 @@ func (m *member) serveAPI() {
 	m.Serve(peer.HTTP, m.asked.add)
 }
 
-// open lets the API answer requests of other nodes.
+// open implements [part].
 func (m *member) open(a *mgmt.API) {
 	m.server.RegisterOnShutdown(a.EndStreams)
 	m.api.set(a.Forwarded())

@@ -32,8 +32,34 @@ type node struct {
 
 	sources *sourceKeeper
 
-	member *member // nil = the broker has no cluster
+	part part // in a cluster
 }
+
+// part is the node's part in a cluster. Its methods are those of [server] and of [node], as far as they concern other nodes.
+type part interface {
+	// alarms names problems that known does not have.
+	alarms(r *store.Registry, known []string) []string
+	// manage adds the cluster to the options of the management API, and open lets that answer other nodes.
+	manage(n *node, o *mgmt.Options)
+	open(api *mgmt.API)
+	// listener returns the listener for other nodes; ok is false without one.
+	listener() (l mgmt.Listener, ok bool)
+	reloadTLS() error
+	// leave makes everything durable, and hands the node's shards to other nodes.
+	leave(ctx context.Context, st *store.Store)
+	end(ctx context.Context) error
+}
+
+// noPart is the part of a broker that is alone.
+type noPart struct{}
+
+func (noPart) alarms(*store.Registry, []string) []string { return nil }
+func (noPart) manage(*node, *mgmt.Options)               {}
+func (noPart) open(*mgmt.API)                            {}
+func (noPart) listener() (l mgmt.Listener, ok bool)      { return l, false }
+func (noPart) reloadTLS() error                          { return nil }
+func (noPart) leave(context.Context, *store.Store)       {}
+func (noPart) end(context.Context) error                 { return nil }
 
 var _ server = (*node)(nil)
 
@@ -70,7 +96,7 @@ func openNode(ctx context.Context, s setup) (server, error) {
 	if err := configureUsers(s, st); err != nil {
 		return nil, errors.Join(err, st.Close(ctx), closePolicies(s.o))
 	}
-	n, err := serveStore(s, st, rules, nil)
+	n, err := serveStore(s, wireOptions(s, st), st, rules, noPart{})
 	if err != nil {
 		return nil, errors.Join(err, st.Close(ctx), closePolicies(s.o))
 	}
@@ -119,7 +145,9 @@ func openMember(ctx context.Context, s setup, rules *policies.Rules, opened *ato
 		return nil, errors.Join(err, m.end(ctx), closePolicies(s.o))
 	}
 	m.space.Store(st)
-	n, err := serveStore(s, st, rules, m)
+	amqp := wireOptions(s, st)
+	m.wireOptions(s, st, &amqp)
+	n, err := serveStore(s, amqp, st, rules, m)
 	if err != nil {
 		return nil, errors.Join(err, st.Close(ctx), m.end(ctx), closePolicies(s.o))
 	}
@@ -129,23 +157,19 @@ func openMember(ctx context.Context, s setup, rules *policies.Rules, opened *ato
 	return n, nil
 }
 
-// serveStore creates the server for a store. member is nil without a cluster.
-func serveStore(s setup, st *store.Store, rules *policies.Rules, m *member) (*node, error) {
+// serveStore creates the server for a store.
+func serveStore(s setup, o wire.Options, st *store.Store, rules *policies.Rules, p part) (*node, error) {
 	s.o.Chain.OnStrategyChange(func(strategy string, recompute bool) {
 		for _, v := range st.VHosts() {
 			v.StrategyChanged(strategy, recompute)
 		}
 	})
-	o := wireOptions(s, st)
-	if m != nil {
-		m.wireOptions(s, st, &o)
-	}
 	server, err := wire.New(o)
 	if err != nil {
 		return nil, err
 	}
 	sources := keepSources(s.Data.Dir, st.Users(), st.Full, s.o.Log)
-	return &node{server, st, s.o, rules, sources, m}, nil
+	return &node{server, st, s.o, rules, sources, p}, nil
 }
 
 // openStore opens the data directory, and also stores the result in opened.
@@ -191,10 +215,7 @@ func (n *node) SetDiskLimit(bytes int64) { n.store.SetDiskLimit(bytes) }
 // Alarms names the node's problems: blocked publishers, failed logs, and problems of its part in the cluster.
 func (n *node) Alarms() []string {
 	all := append(n.Server.Alarms(), n.store.Alarms()...)
-	if n.member != nil {
-		all = append(all, n.member.alarms(n.store.Registry(), all)...)
-	}
-	return all
+	return append(all, n.part.alarms(n.store.Registry(), all)...)
 }
 
 // Management implements [server].
@@ -206,27 +227,18 @@ func (n *node) Management() mgmt.Options {
 	if n.o.Policies != nil {
 		o.Modules = n.o.Policies.Modules()
 	}
-	if n.member != nil {
-		v := &clusterView{member: n.member, store: n.store, amqp: n.Server, version: n.o.Program.Version}
-		o.Peers, o.Placements, o.Replicas = v, v, v
-	}
+	n.part.manage(n, &o)
 	return o
 }
 
 // Opened implements [server].
-func (n *node) Opened(a *mgmt.API) {
-	if n.member != nil {
-		n.member.open(a)
-	}
-}
+func (n *node) Opened(a *mgmt.API) { n.part.open(a) }
+
+// NodeListener implements [server].
+func (n *node) NodeListener() (l mgmt.Listener, ok bool) { return n.part.listener() }
 
 // ReloadNodeTLS implements [server].
-func (n *node) ReloadNodeTLS() error {
-	if n.member == nil || n.member.tls == nil {
-		return nil
-	}
-	return n.member.tls.Reload()
-}
+func (n *node) ReloadNodeTLS() error { return n.part.reloadTLS() }
 
 const (
 	// flushTime is how long the data directory may take to close. It comes after the connections, even if those took all of their time.
@@ -239,12 +251,7 @@ const (
 
 // Shutdown implements [server].
 func (n *node) Shutdown(ctx context.Context) error {
-	if n.member != nil {
-		flush, cancel := context.WithTimeout(ctx, handOverTime)
-		n.store.Flush(flush)
-		cancel()
-		n.member.Leave(ctx)
-	}
+	n.part.leave(ctx, n.store)
 	ended := make(chan error, 1)
 	go func() { ended <- n.Server.Shutdown(ctx) }()
 	select {
@@ -255,9 +262,7 @@ func (n *node) Shutdown(ctx context.Context) error {
 	flush, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
 	defer cancel()
 	err := n.store.Close(flush) // connections that wait for the disk get an error
-	if n.member != nil {
-		err = errors.Join(err, n.member.end(flush))
-	}
+	err = errors.Join(err, n.part.end(flush))
 	err = errors.Join(<-ended, err)
 	n.sources.end()
 	return errors.Join(err, closePolicies(n.o))

@@ -29,7 +29,7 @@ func newNode(t *testing.T, disk *crashfs.FS) *node {
 	if err := server.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return &node{Server: server, store: kept, o: &o}
+	return &node{Server: server, store: kept, o: &o, part: noPart{}}
 }
 
 // A full disk makes publishers wait, but does not keep the broker from ending.

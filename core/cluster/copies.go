@@ -18,7 +18,7 @@ var errLearner = errors.New("this node has no vote about it yet, because it has 
 
 // Copies describes this node's copies of the shards, once each of them has all that was durable in the cluster when Copies was called.
 // It waits for owners that are being elected until ctx ends.
-func (n *Node) Copies(ctx context.Context) (replicas.Copy, error) {
+func (n *Node) Copies(ctx context.Context) (*replicas.Copy, error) {
 	engine, shards := n.Engine(), n.options.Shards+1
 	reached := make(chan error, shards)
 	for shard := range shards {
@@ -44,7 +44,7 @@ func (n *Node) Copies(ctx context.Context) (replicas.Copy, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return replicas.Copy{Node: n.id.Number, Address: n.id.Address, Shards: n.options.Shards, Format: n.id.writes()}, why
+	return &replicas.Copy{Node: n.id.Number, Address: n.id.Address, Shards: n.options.Shards, Format: n.id.writes()}, why
 }
 
 // OpenCopies opens copies of shards in a folder that has nothing else.

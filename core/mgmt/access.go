@@ -183,7 +183,7 @@ func (c *request) enterVHost(need access) error {
 	if !named {
 		return nil
 	}
-	if !c.forwarded && c.api.clustered() && !c.api.knows(name) {
+	if !c.forwarded && !c.api.knows(name) {
 		c.freshen() // it may have been made at another node a moment ago
 	}
 	if c.forwarded && c.api.users().OpenVHost(c.user.Name, name) != nil {

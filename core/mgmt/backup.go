@@ -132,14 +132,11 @@ var (
 // streamBackup makes a backup and writes it as the answer. begun reports whether the answer has begun.
 func (a *API) streamBackup(c *request) (begun bool, err error) {
 	ctx := c.r.Context()
-	m, policies := backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}, a.PolicyFiles
-	if a.Replicas != nil {
-		if m.Copy, err = a.copies(ctx); err != nil {
-			return false, err
-		}
-		policies = "" // they are in the registry
+	m := backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}
+	if m.Copy, err = a.copies(ctx); err != nil {
+		return false, err
 	}
-	contents, err := backup.Online(m, policies, a.Store.Snapshot)
+	contents, err := backup.Online(m, a.PolicyFiles, a.Store.Snapshot)
 	if err != nil {
 		return false, err
 	}
@@ -164,7 +161,7 @@ func (a *API) streamBackup(c *request) (begun bool, err error) {
 // copyPatience is how long a node of a cluster may take to catch up with the confirmed entries before it makes a backup.
 const copyPatience = 10 * time.Second
 
-// copies describes the node's copies of the shards of a cluster, once they have all that was confirmed before.
+// copies describes the node's copies of the shards of a cluster, once they have all that was confirmed before; nil without a cluster.
 func (a *API) copies(ctx context.Context) (*replicas.Copy, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyPatience)
 	defer cancel()
@@ -172,7 +169,7 @@ func (a *API) copies(ctx context.Context) (*replicas.Copy, error) {
 	if err != nil {
 		return nil, &failure{http.StatusServiceUnavailable, "incomplete", fmt.Sprintf("this node cannot back the cluster up, another may: %v", err)}
 	}
-	return &all, nil
+	return all, nil
 }
 
 // maxRest bounds the pause after each piece of a backup. The pause is as long as the piece took, so that half of the disk and of a

@@ -6,7 +6,9 @@ import (
 	"slices"
 
 	"github.com/curfewmq/curfew/core/replicas"
+	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/core/wlog/local"
 )
 
 // Peers are the nodes of the cluster, and the way to their APIs. Any goroutine may use them.
@@ -46,19 +48,77 @@ type Replicas interface {
 	// Replace makes an admitted node a replica of a shard that this node owns, in place of the former node at its address, and waits until
 	// it has all of the log. It continues an earlier call that did not finish.
 	Replace(ctx context.Context, shard uint32, by wlog.NodeID) error
-	// Copies describes this node's copies of the shards, once they have all that was durable in the cluster when it was called.
-	Copies(ctx context.Context) (replicas.Copy, error)
+	// Copies describes this node's copies of the shards, once they have all that was durable in the cluster when it was called; nil = its
+	// logs are no copies.
+	Copies(ctx context.Context) (*replicas.Copy, error)
 }
 
-// clustered reports whether the broker is a node of a cluster.
-func (a *API) clustered() bool { return a.Peers != nil }
+// alone is the cluster of a broker without one: its only node, which owns everything. It implements [Peers], [Placements] and [Replicas].
+type alone struct {
+	node  string
+	store *store.Store
+}
 
-// members returns the nodes of the cluster; of a single broker, that one.
-func (a *API) members() []replicas.Node {
-	if !a.clustered() {
-		return []replicas.Node{{Name: a.Node, Up: true}}
+// Nodes implements [Peers].
+func (s alone) Nodes() []replicas.Node {
+	return []replicas.Node{{ID: local.Self, Name: s.node, Up: true}}
+}
+
+// Do implements [Peers].
+func (alone) Do(context.Context, wlog.NodeID, *http.Request) (*http.Response, error) {
+	return nil, errNoCluster
+}
+
+// OwnerOf implements [Placements].
+func (s alone) OwnerOf(vhost string) (owner wlog.NodeID, known bool) {
+	_, known = s.store.VHost(vhost)
+	return local.Self, known
+}
+
+// AwaitVHost implements [Placements].
+func (alone) AwaitVHost(context.Context, string) {}
+
+// ShardOf implements [Placements].
+func (s alone) ShardOf(vhost string) (shard uint32, known bool) {
+	p, known := s.store.Registry().Placement(vhost)
+	return p.Shard, known
+}
+
+// VHosts implements [Placements].
+func (s alone) VHosts() (names []string) {
+	for _, v := range s.store.VHosts() {
+		names = append(names, v.Name())
 	}
-	return a.Peers.Nodes()
+	return names
+}
+
+// Registrar implements [Placements].
+func (alone) Registrar() wlog.NodeID { return local.Self }
+
+// Fresh implements [Placements].
+func (alone) Fresh(context.Context) error { return nil }
+
+// View implements [Replicas].
+func (s alone) View() replicas.View { return replicas.View{Self: local.Self, Nodes: s.Nodes()} }
+
+// Transfer implements [Replicas].
+func (alone) Transfer(context.Context, uint32, wlog.NodeID) error { return errNoCluster }
+
+// Admit implements [Replicas].
+func (alone) Admit(context.Context, string, wlog.NodeID) error { return errNoCluster }
+
+// Replace implements [Replicas].
+func (alone) Replace(context.Context, uint32, wlog.NodeID) error { return errNoCluster }
+
+// Copies implements [Replicas].
+func (alone) Copies(context.Context) (*replicas.Copy, error) { return nil, nil } //nolint:nilnil // see Replicas
+
+// members returns the nodes of the cluster.
+func (a *API) members() []replicas.Node { return a.Peers.Nodes() }
+
+// others returns the nodes besides this one.
+func (a *API) others() []replicas.Node {
+	return slices.DeleteFunc(slices.Clone(a.members()), func(n replicas.Node) bool { return a.isSelf(&n) })
 }
 
 // member returns the node of a name.
@@ -85,8 +145,8 @@ func (a *API) isSelf(n *replicas.Node) bool { return n.Name == a.Node }
 
 // knows reports whether there is a vhost, here or at another node.
 func (a *API) knows(vhost string) bool {
-	if _, here := a.Store.VHost(vhost); here || !a.clustered() {
-		return here
+	if _, here := a.Store.VHost(vhost); here {
+		return true
 	}
 	_, known := a.Placements.OwnerOf(vhost)
 	return known

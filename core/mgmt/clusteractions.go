@@ -101,8 +101,8 @@ func (c *request) ownerOf(shard uint32) (n replicas.Node, err error) {
 
 // atShardOwner is the scope of a transfer: the owner of the shard in the body.
 var atShardOwner = scope{name: "the shard's owner", answer: func(c *request, e *endpoint) error {
-	if c.api.Replicas == nil {
-		return e.do(c)
+	if len(c.api.others()) == 0 {
+		return errNoCluster
 	}
 	t, err := c.readTransfer()
 	if err != nil {
@@ -127,9 +127,6 @@ const transferTime = 20 * time.Second
 
 // transfer hands a shard that this node owns to another one.
 func (a *API) transfer(c *request) error {
-	if a.Replicas == nil {
-		return errNoCluster
-	}
 	t, err := c.readTransfer()
 	if err != nil {
 		return err
@@ -305,8 +302,8 @@ const takeTime = replaceTime - time.Minute
 
 // atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.
 var atAllShards = scope{name: "all nodes, then the owner of each shard", answer: func(c *request, e *endpoint) error {
-	if c.api.Replicas == nil {
-		return e.do(c)
+	if len(c.api.others()) == 0 {
+		return errNoCluster
 	}
 	p, err := c.readReplacement()
 	if err != nil {
@@ -400,9 +397,6 @@ func (c *request) step(n replicas.Node, e *endpoint) error {
 
 // replace does this node's step of a replacement.
 func (a *API) replace(c *request) error {
-	if a.Replicas == nil {
-		return errNoCluster
-	}
 	p, err := c.readReplacement()
 	if err != nil {
 		return err

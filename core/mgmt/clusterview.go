@@ -12,21 +12,24 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// describeCluster shows the nodes and shards of the cluster; of a single broker, that broker.
+// describeCluster shows a broker that is alone. In a cluster, it answers with this node's part of [viewed].
 func (a *API) describeCluster(c *request) error {
 	if c.part {
 		return c.sendView()
 	}
-	return c.reply(a.clusterObject([]replicas.View{a.view()}, nil))
+	return c.reply(object{
+		{"name", a.Cluster()},
+		{"node", a.Node},
+		{"clustered", false},
+		{"registrar", nil},
+		{"nodes", []object{append(object{{"name", a.Node}, {"number", "0"}, {"address", ""}, {"running", true}, {"links", []object{}}}, relayedMembers(&replicas.Relayed{})...)}},
+		{"shards", []object{}},
+		{"applicants", []object{}},
+	})
 }
 
 // view returns the cluster as this node knows it.
-func (a *API) view() replicas.View {
-	if a.Replicas == nil {
-		return replicas.View{Nodes: a.members()}
-	}
-	return a.Replicas.View()
-}
+func (a *API) view() replicas.View { return a.Replicas.View() }
 
 // sendView answers another node with this node's view.
 func (c *request) sendView() error {
@@ -40,7 +43,7 @@ func (c *request) sendView() error {
 }
 
 // viewed is the scope of answers that are made of the views of all nodes.
-var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, _ *endpoint) error {
+var viewed = together("all nodes, merged", unchangedPart, func(c *request, _ *endpoint) error {
 	g, err := c.gather(question{})
 	if err != nil {
 		return err
@@ -48,7 +51,7 @@ var viewed = scope{name: "all nodes, merged", part: func(*request) {}, answer: f
 	views := g.views()
 	g.mark()
 	return c.reply(c.api.clusterObject(views, g.missing))
-}}
+})
 
 // views returns the views of all nodes. Each view belongs to the node that sent it, whatever it says itself.
 func (g *gathering) views() (all []replicas.View) {
@@ -76,15 +79,12 @@ func (a *API) clusterObject(views []replicas.View, missing []string) object {
 	o := object{
 		{"name", a.Cluster()},
 		{"node", a.Node},
-		{"clustered", a.clustered()},
-		{"registrar", nil},
+		{"clustered", true},
+		{"registrar", a.nodeName(a.Placements.Registrar())},
 		{"nodes", nodes},
 		{"shards", a.shardObjects(views)},
 		{"applicants", applicants(views)},
-	}
-	if a.clustered() {
-		set(o, "registrar", a.nodeName(a.Placements.Registrar()))
-		o.Add("log_format", formatOrNull(a.view().Format))
+		{"log_format", formatOrNull(a.view().Format)},
 	}
 	if len(missing) > 0 {
 		o.Add("unreachable_nodes", missing)
@@ -108,9 +108,13 @@ func numberText(id wlog.NodeID) string { return strconv.FormatUint(uint64(id), 1
 
 // memberObject shows a node, and its links as the node itself knows them.
 func (a *API) memberObject(n *replicas.Node, views []replicas.View) object {
-	o := object{{"name", n.Name}, {"number", numberText(n.ID)}, {"address", n.Address}, {"running", a.isSelf(n)}}
-	if a.clustered() {
-		o = append(o, member{"version", jsonobj.OrNull(cut(n.Version))}, member{"log_format", formatOrNull(n.Format)})
+	o := object{
+		{"name", n.Name},
+		{"number", numberText(n.ID)},
+		{"address", n.Address},
+		{"running", a.isSelf(n)},
+		{"version", jsonobj.OrNull(cut(n.Version))},
+		{"log_format", formatOrNull(n.Format)},
 	}
 	i := slices.IndexFunc(views, func(v replicas.View) bool { return v.Self == n.ID })
 	if i < 0 {
@@ -123,11 +127,13 @@ func (a *API) memberObject(n *replicas.Node, views []replicas.View) object {
 			links = append(links, a.linkObject(to))
 		}
 	}
-	r := &views[i].Relayed
-	return append(
-		o, member{"links", links}, member{"relayed_connections", r.Open}, member{"relayed_connections_total", r.Total},
-		member{"relayed_bytes_in", r.BytesIn}, member{"relayed_bytes_out", r.BytesOut},
-	)
+	return append(append(o, member{"links", links}), relayedMembers(&views[i].Relayed)...)
+}
+
+func relayedMembers(r *replicas.Relayed) object {
+	return object{
+		{"relayed_connections", r.Open}, {"relayed_connections_total", r.Total}, {"relayed_bytes_in", r.BytesIn}, {"relayed_bytes_out", r.BytesOut},
+	}
 }
 
 // formatOrNull returns a format of logs; nil = unknown.
@@ -273,9 +279,6 @@ func (a *API) shardObjects(views []replicas.View) []object {
 // vhostsOf names the vhosts in a shard.
 func (a *API) vhostsOf(shard uint32) []string {
 	all := []string{}
-	if !a.clustered() {
-		return all
-	}
 	for _, name := range a.Placements.VHosts() {
 		if s, known := a.Placements.ShardOf(name); known && s == shard {
 			all = append(all, name)
@@ -331,7 +334,7 @@ const (
 
 // checked is the scope of checks that need the views of all nodes: whether the other nodes could do without this one.
 func checked(reason string, lost func(a *API, v *shardView, others int) bool) scope {
-	return scope{name: "the node that is asked", part: func(*request) {}, answer: func(c *request, _ *endpoint) error {
+	return together("the node that is asked", unchangedPart, func(c *request, _ *endpoint) error {
 		g, err := c.gather(question{})
 		if err != nil {
 			return err
@@ -342,7 +345,7 @@ func checked(reason string, lost func(a *API, v *shardView, others int) bool) sc
 			return c.passed()
 		}
 		return c.failed(reason, member{"queues", []any{}}, member{"shards", all})
-	}}
+	})
 }
 
 // loses reports whether a shard would have no majority without this node.

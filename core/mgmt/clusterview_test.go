@@ -108,8 +108,8 @@ func (n nodeShards) Replace(_ context.Context, shard uint32, by wlog.NodeID) err
 }
 
 // Copies implements [Replicas].
-func (n nodeShards) Copies(context.Context) (replicas.Copy, error) {
-	return replicas.Copy{Node: n.self, Address: "n1:5680", Shards: 1, Format: 1}, n.behind
+func (n nodeShards) Copies(context.Context) (*replicas.Copy, error) {
+	return &replicas.Copy{Node: n.self, Address: "n1:5680", Shards: 1, Format: 1}, n.behind
 }
 
 // take returns the operations since the last call.

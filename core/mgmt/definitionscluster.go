@@ -16,12 +16,12 @@ import (
 )
 
 // exported is the scope of the definitions of all vhosts.
-var exported = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+var exported = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
 	if _, err := c.gather(question{}); err != nil {
 		return err
 	}
 	return e.do(c)
-}}
+})
 
 // addSections adds the vhosts of other nodes and their contents. It fails if a vhost is missing, because a restore would then lack it.
 func (g *gathering) addSections(all []definitions.Section) error {
@@ -69,9 +69,7 @@ func (g *gathering) addSections(all []definitions.Section) error {
 const stepHeader = "Curfew-Import-Step"
 
 // imported is the scope of an import.
-var imported = scope{name: "the registry's owner, then the vhosts' owners", answer: func(c *request, _ *endpoint) error {
-	return c.api.importAll(c)
-}}
+var imported = together("the registry's owner, then the vhosts' owners", nil, func(c *request, _ *endpoint) error { return c.api.importAll(c) })
 
 // clusterImport is an import under way.
 type clusterImport struct {
@@ -323,7 +321,7 @@ func (i *clusterImport) unload() {
 
 // importStep does this node's step of an import.
 func (a *API) importStep(c *request, step definitions.Step, b []byte) (definitions.Outcome, error) {
-	if a.clustered() && (step == definitions.CheckVHosts || step == definitions.ApplyVHosts) {
+	if step == definitions.CheckVHosts || step == definitions.ApplyVHosts {
 		if err := c.awaitModules(b, step); err != nil {
 			return definitions.Outcome{}, err
 		}

@@ -40,7 +40,7 @@ const (
 )
 
 // streamed is the scope of events.
-var streamed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+var streamed = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
 	s, err := c.newClusterStream(e)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ var streamed = scope{name: "all nodes, merged", part: func(*request) {}, answer:
 	defer c.api.streams.Close(c.user.Name)
 	s.run(c.r.Context())
 	return nil
-}}
+})
 
 // clusterStream is a stream of the events of all nodes. It belongs to the goroutine that serves the request.
 type clusterStream struct {
@@ -83,7 +83,7 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &clusterStream{request: c, asking: *c, endpoint: e, nodes: c.api.Peers.Nodes(), history: f.History()}
+	s := &clusterStream{request: c, asking: *c, endpoint: e, nodes: c.api.members(), history: f.History()}
 	if s.lines, err = events.AsLines(c.r); err != nil {
 		return nil, err
 	}

@@ -249,7 +249,7 @@ func (c *request) passStream(from io.ReadCloser) error {
 
 // retryLogin reports whether a refused login may be tried once more: the user may have been added or changed at another node.
 func (c *request) retryLogin(err error) bool {
-	if !c.api.clustered() || !auth.WasChecked(err) { // only failed checks of passwords are limited
+	if !auth.WasChecked(err) { // only failed checks of passwords are limited
 		return false
 	}
 	before := c.api.users().Version()

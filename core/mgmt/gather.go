@@ -80,8 +80,7 @@ func (c *request) hold() *holding {
 
 // askOthers returns the answers of all other nodes, or their parts of one, and the names of the nodes that gave none in time.
 func (c *request) askOthers(q *question) (parts []part, missing []string) {
-	others := slices.DeleteFunc(slices.Clone(c.api.Peers.Nodes()), func(n replicas.Node) bool { return c.api.isSelf(&n) })
-	return c.askNodes(others, q)
+	return c.askNodes(c.api.others(), q)
 }
 
 // askNodes is askOthers for some nodes.

@@ -45,12 +45,8 @@ func (a *API) alarmDetails(alarms []string) []object {
 	return all
 }
 
-// checkVHosts always passes in a single broker, which does not start if it cannot recover a vhost or a definition. In a cluster it fails
-// while a vhost has no owner.
+// checkVHosts fails while a vhost has no owner. A broker alone owns all, and does not start if it cannot recover a vhost or a definition.
 func (a *API) checkVHosts(c *request) error {
-	if !a.clustered() {
-		return c.passed()
-	}
 	down := []string{}
 	for _, name := range a.Placements.VHosts() {
 		if owner, known := a.Placements.OwnerOf(name); known && owner == 0 && (isMonitor(c.user) || c.mayEnter(name)) {
@@ -65,14 +61,13 @@ func (a *API) checkVHosts(c *request) error {
 
 // checkRegistry fails while the registry has no owner: then users, permissions and vhosts can be read, but not changed.
 func (a *API) checkRegistry(c *request) error {
-	if a.clustered() && a.Placements.Registrar() == 0 {
+	if a.Placements.Registrar() == 0 {
 		return c.failed("the registry has no owner: a majority of the nodes is needed")
 	}
 	return c.passed()
 }
 
-// checkSingle always passes in a single broker, because no other node depends on it. In a cluster it answers with this node's part of
-// [checked].
+// checkSingle always passes, because no other node depends on a broker alone. In a cluster it answers with this node's part of [checked].
 func (*API) checkSingle(c *request) error {
 	if c.part {
 		return c.sendView()

@@ -90,8 +90,8 @@ func (a *API) Cluster() string {
 			}
 		}
 	}
-	if r := a.Store.Registry(); r != nil && r.Cluster() != "" {
-		return r.Cluster()
+	if name := a.Store.Registry().Cluster(); name != "" {
+		return name
 	}
 	return a.members()[0].Name
 }

@@ -20,10 +20,10 @@ import (
 const partParameter = "\x00part"
 
 // watched is the scope of live views: the asked node puts them together.
-var watched = scope{name: "all nodes, merged", answer: (*request).handle, part: func(*request) {}}
-
-// merges reports whether the view is to be put together from the states of all nodes.
-func (w *watcher) merges() bool { return w.api.clustered() && !w.forwarded && !w.inOne }
+var watched = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
+	c.joins = true
+	return e.do(c)
+})
 
 // merged returns a maker that joins the states of all nodes; own makes this node's state.
 func (w *watcher) merged(own maker) maker {
@@ -69,10 +69,8 @@ func (w *watcher) askLive(q url.Values) (parts []part, missing []string) {
 
 // otherNames names the other nodes.
 func (w *watcher) otherNames() (all []string) {
-	for _, n := range w.api.Peers.Nodes() {
-		if !w.api.isSelf(&n) {
-			all = append(all, n.Name)
-		}
+	for _, n := range w.api.others() {
+		all = append(all, n.Name)
 	}
 	return all
 }

@@ -119,7 +119,7 @@ func (a *API) readLive(c *request) (*watcher, error) {
 			kept.Set(name, q.Get(name))
 		}
 	}
-	if w.inOne = q.Get("vhost") != ""; c.part || w.merges() {
+	if w.inOne = q.Get("vhost") != ""; c.part || c.joins {
 		kept.Set(partParameter, "1")
 	}
 	w.of, w.inOne, w.query = q.Get("vhost"), q.Get("vhost") != "", kept.Encode()
@@ -163,7 +163,7 @@ func (w *watcher) spec() live.Spec {
 			fmt.Fprintf(&key, " %p", v)
 		}
 	}
-	if w.merges() {
+	if w.joins {
 		key.WriteString(w.clusterKey())
 	}
 	return live.Spec{Key: key.String(), Begin: func() func() (object, error) {
@@ -172,7 +172,7 @@ func (w *watcher) spec() live.Spec {
 		own := &watcher{request: &reader, view: w.view, query: w.query}
 		state := w.begin(own)
 		switch {
-		case w.merges():
+		case w.joins:
 			return own.merged(state)
 		case w.part:
 			return state

@@ -69,7 +69,8 @@ func newGates(t *testing.T) *rig {
 	routes := r.api.routes()
 	for i := range routes {
 		for k := range routes[i].endpoints {
-			routes[i].endpoints[k].check, routes[i].endpoints[k].do = nil, func(c *request) error { return c.done(nil) }
+			e := &routes[i].endpoints[k]
+			e.at, e.check, e.do = here, nil, func(c *request) error { return c.done(nil) }
 		}
 	}
 	r.api.router = newRouter(routes)

@@ -31,7 +31,7 @@ const (
 )
 
 // gathered is the scope of lists of objects that live at some node.
-var gathered = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+var gathered = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
 	g, err := c.gather(question{long: true, keys: c.isDeep()})
 	if err != nil {
 		return err
@@ -41,7 +41,7 @@ var gathered = scope{name: "all nodes, merged", part: func(*request) {}, answer:
 		return err
 	}
 	return e.do(c)
-}}
+})
 
 // isDeep reports whether the page is far from the beginning.
 func (c *request) isDeep() bool { return c.query.page > 1 && c.query.page > c.api.deep/c.query.size }

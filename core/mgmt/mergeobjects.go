@@ -14,19 +14,16 @@ import (
 
 // objects is the scope of objects that add up counts of all nodes. The first part that merge gets is the asked node's.
 func objects(merge func(parts []object) object) scope {
-	return scope{
-		name: "all nodes, merged",
-		part: func(c *request) { c.query.columns, c.query.needs = nil, nil },
-		answer: func(c *request, e *endpoint) error {
-			g, err := c.gather(question{})
-			if err != nil {
-				return err
-			}
-			g.settle()
-			g.sum, c.query.needs = merge, nil
-			return e.do(c)
-		},
-	}
+	part := func(c *request) { c.query.columns, c.query.needs = nil, nil }
+	return together("all nodes, merged", part, func(c *request, e *endpoint) error {
+		g, err := c.gather(question{})
+		if err != nil {
+			return err
+		}
+		g.settle()
+		g.sum, c.query.needs = merge, nil
+		return e.do(c)
+	})
 }
 
 // objects reads the parts of the other nodes, and leaves out parts that are not objects.
@@ -48,22 +45,19 @@ func (g *gathering) objects() (all []object) {
 
 // whole is the scope of short lists that are made of the parts of all nodes, and then sorted, filtered and divided into pages.
 func whole(merge func(g *gathering, parts [][]object) []object) scope {
-	return scope{
-		name: "all nodes, merged",
-		part: func(c *request) {
-			c.query.columns, c.query.needs, c.query.sort, c.query.name = nil, nil, nil, nil
-			c.query.page, c.query.reverse = 0, false
-		},
-		answer: func(c *request, e *endpoint) error {
-			g, err := c.gather(question{})
-			if err != nil {
-				return err
-			}
-			g.settle()
-			g.whole, c.query.needs = merge, nil
-			return e.do(c)
-		},
+	part := func(c *request) {
+		c.query.columns, c.query.needs, c.query.sort, c.query.name = nil, nil, nil, nil
+		c.query.page, c.query.reverse = 0, false
 	}
+	return together("all nodes, merged", part, func(c *request, e *endpoint) error {
+		g, err := c.gather(question{})
+		if err != nil {
+			return err
+		}
+		g.settle()
+		g.whole, c.query.needs = merge, nil
+		return e.do(c)
+	})
 }
 
 // listWhole answers with the list that is made of this node's objects and the parts of the others.
@@ -308,7 +302,7 @@ func mergeRemembered(parts []object) object {
 }
 
 // alarmed is the scope of the check for alarms of the whole cluster.
-var alarmed = scope{name: "all nodes, merged", part: func(*request) {}, answer: func(c *request, e *endpoint) error {
+var alarmed = together("all nodes, merged", unchangedPart, func(c *request, _ *endpoint) error {
 	others, missing := c.askOthers(&question{merged: true})
 	g := gathering{request: c, parts: append(others, c.api.ownPart(nil))}
 	g.findUnserved()
@@ -331,4 +325,4 @@ var alarmed = scope{name: "all nodes, merged", part: func(*request) {}, answer: 
 		return c.passed()
 	}
 	return c.failed("alarms raised", member{"alarms", alarms})
-}}
+})

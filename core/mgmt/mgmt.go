@@ -49,7 +49,7 @@ type Options struct {
 	Modules Modules
 	// Lab shows the decisions of plugins and policies; nil = they are unknown.
 	Lab Lab
-	// Peers, Placements and Replicas are the cluster that the broker is a node of; all nil = a single broker.
+	// Peers, Placements and Replicas are the cluster that the broker is a node of; all nil = it is alone.
 	Peers      Peers
 	Placements Placements
 	Replicas   Replicas
@@ -165,6 +165,10 @@ type API struct {
 
 // New returns the API of a broker.
 func New(o Options) *API {
+	if o.Peers == nil {
+		only := alone{o.Node, o.Store}
+		o.Peers, o.Placements, o.Replicas = only, only, only
+	}
 	a := &API{
 		Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval), streams: streams.New("event streams"), viewers: streams.New("live streams"), views: live.NewViews(o.Clock), page: page.New(),
 		files: definitions.New(definitions.Options{

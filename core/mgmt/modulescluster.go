@@ -15,14 +15,14 @@ import (
 
 // unloaded is the scope of unloading an expiry policy. The registry's owner does it, but knows the queues of its own vhosts only; so the
 // asked node first counts the queues of all nodes.
-var unloaded = scope{name: atRegistry.name, answer: func(c *request, e *endpoint) error {
+var unloaded = together(atRegistry.name, nil, func(c *request, e *endpoint) error {
 	if c.query.raw.Get("force") != "true" {
 		if err := c.checkUnused(c.vars["name"]); err != nil {
 			return err
 		}
 	}
 	return c.forwardToRegistrar(e)
-}}
+})
 
 // checkUnused refuses to go on if queues of any node have chosen an expiry policy, or may have.
 func (c *request) checkUnused(name string) error {

@@ -46,6 +46,15 @@ type peer struct {
 	down   bool
 }
 
+// unsharded are the replicas of a cluster whose nodes know of no shards.
+type unsharded struct {
+	Replicas
+	cluster *cluster
+}
+
+// View implements [Replicas].
+func (u unsharded) View() replicas.View { return replicas.View{Nodes: u.cluster.Nodes()} }
+
 // answer has something else answer for the node; nil = its API.
 func (p *peer) answer(h http.Handler) {
 	if h == nil {
@@ -64,7 +73,7 @@ func newCluster(t *testing.T, change ...func(*Options)) *cluster {
 	for i := range 3 {
 		p := &peer{cluster: c, Node: replicas.Node{ID: wlog.NodeID(i + 1), Name: fmt.Sprintf("curfew@n%d", i+1), Address: fmt.Sprintf("n%d:5680", i+1), Up: true}}
 		r := newRig(t, append([]func(*Options){func(o *Options) {
-			o.Node, o.Peers, o.Placements = p.Name, p, p
+			o.Node, o.Peers, o.Placements, o.Replicas = p.Name, p, p, unsharded{cluster: c}
 		}}, change...)...)
 		p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			if h := p.stead.Load(); h != nil {

@@ -37,6 +37,7 @@ type request struct {
 
 	forwarded bool       // by another node of the cluster, which has let the user in
 	part      bool       // the answer is merged with the parts of other nodes
+	joins     bool       // the live view is put together from the states of all nodes
 	place     bodyPlace  // of the body in the memory for bodies
 	holding   *holding   // the request's share in the memory for parts; nil = none
 	without   []string   // shards whose vhosts are left out of the answer, because another node's part has them

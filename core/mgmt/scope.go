@@ -10,7 +10,7 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// scope says which nodes of a cluster answer the requests for an endpoint. In a single broker all have the same effect.
+// scope says which nodes answer the requests for an endpoint. A broker alone is the only one.
 type scope struct {
 	name string
 	// answer answers at the asked node. It may forward the request to other nodes, or ask them for their parts.
@@ -38,6 +38,19 @@ var (
 	atAll = scope{name: "all nodes", answer: (*request).forwardToAll}
 )
 
+// together is a scope whose answer needs the other nodes. Without any, this node's handler gives the whole answer.
+func together(name string, part func(*request), answer func(c *request, e *endpoint) error) scope {
+	return scope{name: name, part: part, answer: func(c *request, e *endpoint) error {
+		if len(c.api.others()) == 0 {
+			return e.do(c)
+		}
+		return answer(c, e)
+	}}
+}
+
+// unchangedPart makes a node answer a request for its part as it answers any other request.
+func unchangedPart(*request) {}
+
 // atOwnerOf is the scope of paths with another label for the vhost.
 func atOwnerOf(label string) scope {
 	return scope{name: "the vhost's owner", inVHost: true, answer: func(c *request, e *endpoint) error { return c.forwardToOwner(e, c.vars[label]) }}
@@ -48,12 +61,10 @@ func inOne(all scope) scope {
 	answer := all.answer
 	all.answer = func(c *request, e *endpoint) error {
 		name := c.query.raw.Get("vhost")
-		switch {
-		case name == "":
+		if name == "" {
 			return answer(c, e)
-		case !c.api.knows(name):
-			return errNotFound
-		case !isMonitor(c.user) && !c.mayEnter(name):
+		}
+		if _, here := c.api.Store.VHost(name); !here && c.api.knows(name) && !isMonitor(c.user) && !c.mayEnter(name) {
 			return notAuthorised("User not authorised to access virtual host")
 		}
 		return c.forwardToOwner(e, name)
@@ -86,8 +97,6 @@ func (c *request) handle(e *endpoint) error { return e.do(c) }
 // dispatch passes a request on to the nodes that answer for its endpoint.
 func (c *request) dispatch(e *endpoint) error {
 	switch {
-	case !c.api.clustered():
-		return e.do(c)
 	case !c.forwarded:
 		return e.at.answer(c, e)
 	case c.part && e.at.part != nil:
@@ -124,8 +133,8 @@ func vhostText(name string) string { return "vhost '" + name + "'" }
 
 // forwardToOwner lets the owner of a vhost answer.
 func (c *request) forwardToOwner(e *endpoint, vhost string) error {
-	owner, known := c.api.Placements.OwnerOf(vhost)
 	v, there := c.api.Store.VHost(vhost)
+	owner, known := c.api.Placements.OwnerOf(vhost)
 	_, named := c.vars["vhost"]
 	n, ok := c.api.memberOf(owner)
 	if ok && c.api.isSelf(&n) && !there {
@@ -218,7 +227,7 @@ func (c *request) forwardToFinder(e *endpoint) error {
 	if len(missing) > 0 {
 		return c.errUnreachable(missing, ", which may have what the path names")
 	}
-	return errNotFound
+	return err
 }
 
 // forwardToAll has every node do the same. It fails if a node did not.

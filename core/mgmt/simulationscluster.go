@@ -9,7 +9,7 @@ import (
 )
 
 // rehearsed is the scope of simulations: the owner of the vhost that the body names.
-var rehearsed = scope{name: "the owner of the vhost in the body", answer: func(c *request, e *endpoint) error {
+var rehearsed = together("the owner of the vhost in the body", nil, func(c *request, e *endpoint) error {
 	b, err := c.read(min(maxModuleBody, c.api.BodyMax))
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ var rehearsed = scope{name: "the owner of the vhost in the body", answer: func(c
 		return e.do(c) // which refuses it
 	}
 	return c.forwardToOwner(e, in)
-}}
+})
 
 // simulatedIn returns the vhost of a simulation, or some vhost if the body is refused.
 func simulatedIn(body []byte) string {
