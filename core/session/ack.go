@@ -2,6 +2,7 @@ package session
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 
@@ -9,59 +10,98 @@ import (
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-func (ch *channel) ack(args []byte) error {
+// unsettled is a channel's part with the deliveries that the client has not settled: their tags, leases and timeouts.
+type unsettled struct {
+	out       *outlet
+	round     *round
+	tx        *transaction
+	credit    *credit
+	consumers *consumers
+	alarm     *leaseAlarm
+	ended     endedTags // tags of deliveries that came back at the end of their lease; belongs to the reader
+
+	// Guarded by out's lock.
+	tags     unacked
+	times    tagTimes // when deliveries were made, roughly
+	leases   *leases  // nil before the first delivery that has one
+	counters Counters
+}
+
+func (d *deliveries) ack(args []byte) error {
 	tag, multiple, err := amqp.ParseAck(args)
 	if err != nil {
 		return err
 	}
-	return ch.settle(queue.Ack, tag, multiple)
+	return d.unsettled.settle(queue.Ack, tag, multiple)
 }
 
 // nack requeues messages, or rejects them so that they may be dead-lettered [RabbitMQ: nack.html].
-func (ch *channel) nack(args []byte) error {
+func (d *deliveries) nack(args []byte) error {
 	tag, multiple, requeue, err := amqp.ParseNack(args)
 	if err != nil {
 		return err
 	}
 	if requeue {
-		return ch.settle(queue.Requeue, tag, multiple)
+		return d.unsettled.settle(queue.Requeue, tag, multiple)
 	}
-	return ch.settle(queue.Reject, tag, multiple)
+	return d.unsettled.settle(queue.Reject, tag, multiple)
 }
 
 // reject is nack for one message. Unlike nack, it counts a requeued message as a failed delivery.
-func (ch *channel) reject(args []byte) error {
+func (d *deliveries) reject(args []byte) error {
 	tag, requeue, err := amqp.ParseReject(args)
 	if err != nil {
 		return err
 	}
 	if requeue {
-		return ch.settle(queue.Return, tag, false)
+		return d.unsettled.settle(queue.Return, tag, false)
 	}
-	return ch.settle(queue.Reject, tag, false)
+	return d.unsettled.settle(queue.Reject, tag, false)
 }
 
+// add returns the tag of a delivery to a consumer, and adds the delivery if it awaits settlement. The caller holds out's lock.
+func (u *unsettled) add(cs *consumer, d *queue.Delivery) uint64 {
+	u.counters.countDelivery(cs, d.Redelivered)
+	if cs.NoAck {
+		return u.tags.skip()
+	}
+	u.credit.take(&cs.Consumer)
+	return u.tags.push(queue.PendingAck{Ref: d.Ref, Consumer: &cs.Consumer})
+}
+
+// countEmptyGet counts a basic.get that found no message. The caller holds out's lock.
+func (u *unsettled) countEmptyGet(cs *consumer) { u.counters.Deliveries[cs.Type][GetEmpty]++ }
+
+// counted returns what was counted. The caller holds out's lock.
+func (u *unsettled) counted() Counters { return u.counters }
+
+// count returns the number of unsettled deliveries. The caller holds out's lock.
+func (u *unsettled) count() int { return u.tags.count() }
+
+// all yields the unsettled deliveries in order. The caller holds out's lock.
+func (u *unsettled) all() iter.Seq[taggedAck] { return u.tags.between(0, u.tags.next+1) }
+
 // settle settles one delivery or, if multiple is set, every delivery up to tag; tag 0 then means all of them.
-func (ch *channel) settle(kind queue.SettleKind, tag uint64, multiple bool) error {
+func (u *unsettled) settle(kind queue.SettleKind, tag uint64, multiple bool) error {
 	if multiple {
-		return ch.settleUpTo(kind, tag)
+		return u.settleUpTo(kind, tag)
 	}
-	ack, ok := ch.takeOne(kind, tag)
+	ack, ok := u.takeOne(kind, tag)
 	if !ok {
-		return ch.settleEnded(tag)
+		return u.settleEnded(tag)
 	}
-	if ch.mode == transactional {
-		ch.tx.settle(kind, taggedAck{tag, ack})
+	if u.tx.isOn() {
+		u.tx.settle(kind, taggedAck{tag, ack})
 		return nil
 	}
-	ch.conn.acks.addOne(kind, ack)
+	u.round.settle(kind, ack)
 	return nil
 }
 
 // settleEnded ignores the settlement of a delivery whose lease has ended, and returns an error for any other. In a transaction the tag is
 // kept, because the settlement may come again after a rollback.
-func (ch *channel) settleEnded(tag uint64) error {
-	if ch.mode == transactional && ch.ended.has(tag) || ch.ended.take(tag) {
+func (u *unsettled) settleEnded(tag uint64) error {
+	if u.tx.isOn() && u.ended.has(tag) || u.ended.take(tag) {
 		return nil
 	}
 	return unknownTag(tag)
@@ -69,91 +109,122 @@ func (ch *channel) settleEnded(tag uint64) error {
 
 func unknownTag(tag uint64) error { return precondition("unknown delivery tag %d", tag) }
 
-func (ch *channel) takeOne(kind queue.SettleKind, tag uint64) (ack queue.PendingAck, ok bool) {
-	o := ch.lock()
+func (u *unsettled) takeOne(kind queue.SettleKind, tag uint64) (ack queue.PendingAck, ok bool) {
+	o := u.out.lock()
 	defer o.mu.Unlock()
-	if ack, ok = ch.unacked.take(tag); ok {
-		ch.countSettled(kind, ack)
+	if ack, ok = u.tags.take(tag); ok {
+		u.countSettled(kind, ack)
 	}
 	return ack, ok
 }
 
-func (ch *channel) settleUpTo(kind queue.SettleKind, tag uint64) error {
-	c := ch.conn
-	acks, ok := ch.takeUpTo(kind, tag, c.tagBuf[:0])
+func (u *unsettled) settleUpTo(kind queue.SettleKind, tag uint64) error {
+	acks, ok := u.takeUpTo(kind, tag, u.round.tags())
 	if !ok {
 		return unknownTag(tag)
 	}
-	if ch.mode == transactional {
-		ch.tx.settle(kind, acks...)
+	transactional := u.tx.isOn()
+	if transactional {
+		u.tx.settle(kind, acks...)
 	} else {
-		c.acks.add(kind, acks)
+		u.round.settleAll(kind, acks)
 	}
-	c.retain(acks)
-	if ch.mode != transactional {
-		ch.ended.takeThrough(cmp.Or(tag, math.MaxUint64))
+	u.round.retain(acks)
+	if !transactional {
+		u.ended.takeThrough(cmp.Or(tag, math.MaxUint64))
 	}
 	return nil
 }
 
-// retain keeps a slice for reuse as tagBuf, unless it is large.
-func (c *Conn) retain(acks []taggedAck) {
-	clear(acks)
-	if cap(acks) <= maxRetainedAcks {
-		c.tagBuf = acks[:0]
-	}
-}
-
-func (ch *channel) takeUpTo(kind queue.SettleKind, tag uint64, dst []taggedAck) (acks []taggedAck, ok bool) {
-	o := ch.lock()
+func (u *unsettled) takeUpTo(kind queue.SettleKind, tag uint64, dst []taggedAck) (acks []taggedAck, ok bool) {
+	o := u.out.lock()
 	defer o.mu.Unlock()
 	switch {
 	case tag == 0:
-		acks, ok = ch.unacked.takeAll(dst), true
-	case ch.ended.has(tag):
-		acks, ok = ch.unacked.takeThrough(tag, dst), true
+		acks, ok = u.tags.takeAll(dst), true
+	case u.ended.has(tag):
+		acks, ok = u.tags.takeThrough(tag, dst), true
 	default:
-		acks, ok = ch.unacked.takeUpTo(tag, dst)
+		acks, ok = u.tags.takeUpTo(tag, dst)
 	}
 	for i := range acks {
-		ch.countSettled(kind, acks[i].PendingAck)
+		u.countSettled(kind, acks[i].PendingAck)
 	}
 	return acks, ok
 }
 
 // countSettled counts a delivery that the client has settled. In a transaction its credit returns with the commit. The caller
 // holds out's lock.
-func (ch *channel) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
-	if ch.mode != transactional {
-		ch.returnCredit(ack)
+func (u *unsettled) countSettled(kind queue.SettleKind, ack queue.PendingAck) {
+	if !u.tx.isOn() {
+		u.credit.giveBack(ack)
 	}
-	ch.counters.countSettled(kind, ack)
+	u.counters.countSettled(kind, ack)
+}
+
+// committed returns the credit of deliveries that a transaction has settled.
+func (u *unsettled) committed(settles []pendingSettle) {
+	o := u.out.lock()
+	defer o.mu.Unlock()
+	for i := range settles {
+		u.credit.giveBack(settles[i].PendingAck)
+	}
+}
+
+// restore makes deliveries of a transaction unsettled again.
+func (u *unsettled) restore(acks []taggedAck) {
+	o := u.out.lock()
+	defer o.mu.Unlock()
+	u.tags.restore(acks)
+}
+
+// takeAll takes every unsettled delivery, except deliveries that are settled in an open transaction.
+func (u *unsettled) takeAll() []taggedAck {
+	o := u.out.lock()
+	defer o.mu.Unlock()
+	acks := u.tags.takeAll(nil)
+	for i := range acks {
+		u.credit.giveBack(acks[i].PendingAck)
+	}
+	return acks
+}
+
+// takeOf takes the unsettled deliveries of a consumer.
+func (u *unsettled) takeOf(c *queue.Consumer) (acks []taggedAck) {
+	o := u.out.lock()
+	defer o.mu.Unlock()
+	for t := range u.all() {
+		if t.Consumer == c {
+			acks = append(acks, t)
+		}
+	}
+	for _, t := range acks {
+		u.tags.take(t.tag)
+		u.credit.giveBack(t.PendingAck)
+	}
+	return acks
+}
+
+// stop takes every unsettled delivery for good. The caller holds out's lock.
+func (u *unsettled) stop() []taggedAck {
+	acks := u.tags.takeAll(nil)
+	u.tags, u.times, u.leases = unacked{}, nil, nil
+	return acks
 }
 
 // requeueAll implements basic.recover: it requeues every unacknowledged message of the channel [AMQP 1.8.3.16]. If answer is nil,
 // it sends no answer.
-func (ch *channel) requeueAll(requeue bool, answer amqp.Method) error {
+func (d *deliveries) requeueAll(requeue bool, answer amqp.Method) error {
 	if !requeue {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "requeue=false")
 	}
-	acks := ch.takeUnacked()
+	acks := d.unsettled.takeAll()
 	if answer != nil {
-		ch.send(answer)
+		d.out.send(answer)
 	}
-	ch.conn.acks.add(queue.Requeue, acks)
-	ch.conn.flush()
+	d.round.settleAll(queue.Requeue, acks)
+	d.round.flush()
 	return nil
-}
-
-// takeUnacked takes every unacknowledged delivery, except deliveries that are settled in an open transaction.
-func (ch *channel) takeUnacked() []taggedAck {
-	o := ch.lock()
-	defer o.mu.Unlock()
-	acks := ch.unacked.takeAll(nil)
-	for i := range acks {
-		ch.returnCredit(acks[i].PendingAck)
-	}
-	return acks
 }
 
 // ackBatches collects settlements by queue and kind, so that each queue gets its settlements at once.
@@ -166,6 +237,9 @@ type ackKey struct {
 	queue *queue.Mailbox
 	kind  queue.SettleKind
 }
+
+// any reports whether there are settlements.
+func (b *ackBatches) any() bool { return len(b.index.keys) > 0 }
 
 func (b *ackBatches) add(kind queue.SettleKind, acks []taggedAck) {
 	for i := range acks {

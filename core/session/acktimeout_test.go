@@ -49,12 +49,12 @@ func TestConsumerTimeoutCountsFromTheDelivery(t *testing.T) {
 		p.publish(1, bodies("q", "x")...)
 		p.delivered(1, "x")
 		p.tick(10 * time.Second)
-		if last := p.conn.channels[1].unacked.next; last > 3 {
+		if last := p.conn.channels.at(1).deliveries.unsettled.tags.next; last > 3 {
 			p.send(1, &amqp.BasicAck{DeliveryTag: last - 3})
 		}
 	}
 	p.silent()
-	if got := len(p.conn.channels[1].tagTimes); got > 10 {
+	if got := len(p.conn.channels.at(1).deliveries.unsettled.times); got > 10 {
 		t.Errorf("%d marks", got)
 	}
 }
@@ -148,12 +148,12 @@ func TestTagTimesAreBounded(t *testing.T) {
 		p.delivered(1, "x")
 		p.tick(time.Second)
 	}
-	if got := len(p.conn.channels[1].tagTimes); got > maxTagTimes {
+	if got := len(p.conn.channels.at(1).deliveries.unsettled.times); got > maxTagTimes {
 		t.Errorf("%d marks", got)
 	}
 	p.send(1, &amqp.BasicAck{Multiple: true})
 	p.tick(time.Second)
-	if got := len(p.conn.channels[1].tagTimes); got != 0 {
+	if got := len(p.conn.channels.at(1).deliveries.unsettled.times); got != 0 {
 		t.Errorf("%d marks for nothing", got)
 	}
 }

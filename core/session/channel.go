@@ -1,95 +1,118 @@
 package session
 
 import (
+	"cmp"
 	"encoding/binary"
+	"errors"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// channel is one channel of a connection. It belongs to the connection's reader, except for the fields that out's lock guards:
-// deliveries and confirms use them.
+// channel is one channel of a connection. It passes frames to its parts, and does what concerns several of them. It belongs to the
+// connection's reader; its parts say which of their fields out's lock guards, because deliveries and confirms use them.
 type channel struct {
-	conn *Conn
-	id   uint16
-
-	closing          bool // channel.close was sent; only close-ok is handled
-	mode             mode // written under out's lock
-	content          content
-	props            parsedProps  // of the properties received last
-	lastRoute        *cachedRoute // of the last message
-	single           cachedRoute  // of the last message that was routed without the cache
-	dirty            bool         // listed in Conn.dirty
-	listedBelowLimit bool         // listed in Conn.belowLimit
-
-	seq        uint64   // sequence number of the last message to be confirmed
-	untracked  []uint32 // messages not yet in confirms: the number of queues of each
+	conn       *Conn
+	closing    bool // channel.close was sent; only close-ok is handled
+	outlet     outlet
+	topology   topology
+	publisher  publisher
+	deliveries deliveries
 	tx         transaction
-	ended      endedTags // tags of deliveries that came back at the end of their lease
-	skipTraces int       // messages without a context to skip before the next one is sampled
-
-	counts       publishCounts
-	sharedCounts publishCounters // counts as of the last flush, for other goroutines
-	declared     string          // name of the queue declared last
-	prefetch     uint32          // prefetch of consumers added later; written under out's lock
-	getter       *consumer
-	reply        *queue.Mailbox // where direct replies to this channel arrive; nil if it consumes none
-	uncached     targets        // targets of the last message that had no cached ones
-
-	// Guarded by out's lock.
-	closed         bool        // no further delivery or confirm may be sent; only the reader sets it
-	pendingError   *amqp.Error // the next tick closes the channel with this error; nil if there is none
-	consumers      map[string]*consumer
-	unacked        unacked
-	confirms       confirmWindow
-	globalPrefetch uint32      // unacknowledged deliveries the channel may have; 0 means any number
-	inFlight       uint32      // deliveries that count against globalPrefetch
-	atLimit        []*consumer // stalled by globalPrefetch, the least recently served first
-	tagTimes       []tagTime   // the approximate times of deliveries
-	leases         *leases     // nil before the first delivery that has one
-	holdingCancels bool        // basic.cancel is collected in heldCancels
-	heldCancels    []string    // consumer tags
-	counters       Counters
+	reply      replyQueue
 }
 
-// mode says how a channel confirms the messages that it publishes.
-type mode uint8
-
-const (
-	plain mode = iota
-	confirming
-	transactional
-)
-
 func newChannel(c *Conn, id uint16) *channel {
-	ch := &channel{conn: c, id: id, consumers: map[string]*consumer{}}
-	if s := c.srv.spans; s != nil {
-		ch.skipTraces = s.SkipCount()
-	}
+	ch := &channel{conn: c, outlet: outlet{buf: &c.out, id: id, frameMax: c.frameMax, wake: c.wake}}
+	ch.tx.init(&ch.outlet, c.vhost)
+	ch.topology = topology{out: &ch.outlet, access: &c.access, vhost: c.vhost, replies: c.srv.replies, owner: c.id}
+	ch.reply.all = c.srv.replies
+	ch.deliveries.init(c, ch)
+	ch.publisher.init(c, ch)
 	return ch
 }
 
-// lock locks the connection's out. The caller unlocks it.
-func (ch *channel) lock() *writeBuffer {
-	o := &ch.conn.out
-	o.mu.Lock()
-	return o
+// outlet is a channel's way to its client: what the channel sends goes through it into the connection's write buffer.
+type outlet struct {
+	buf      *writeBuffer
+	id       uint16 // the channel's number
+	frameMax int    // of the connection
+	wake     func() // makes the reader call Tick
+
+	// Guarded by buf's lock.
+	closed  bool        // no further delivery or confirm may be sent; only the reader sets it
+	failure *amqp.Error // the next tick closes the channel with this error; nil if there is none
+}
+
+// lock locks the write buffer. The caller unlocks it.
+func (o *outlet) lock() *writeBuffer {
+	o.buf.mu.Lock()
+	return o.buf
+}
+
+// send makes m pending for the writer.
+func (o *outlet) send(m amqp.Method) { o.buf.post(o.id, m) }
+
+// answer returns err. If that is nil, it sends m, unless the client does not want an answer.
+func (o *outlet) answer(err error, noWait bool, m amqp.Method) error {
+	if err == nil && !noWait {
+		o.send(m)
+	}
+	return err
+}
+
+// fail makes the next Tick close the channel, unless an error is already pending. Any goroutine may call it.
+func (o *outlet) fail(why *amqp.Error) {
+	buf := o.lock()
+	first := !o.closed && o.failure == nil
+	if first {
+		o.failure = why
+	}
+	buf.mu.Unlock()
+	if first {
+		o.wake()
+	}
+}
+
+// failed returns the error that fail was called with; nil = none.
+func (o *outlet) failed() *amqp.Error {
+	buf := o.lock()
+	defer buf.mu.Unlock()
+	return o.failure
+}
+
+// fit shortens the headers that the broker added to a message, if they do not fit into a frame. It reports whether the message then fits:
+// a client treats a frame that is too large as an error of the connection.
+func (o *outlet) fit(d *queue.Delivery) bool {
+	limit := o.frameMax - contentOverhead
+	if len(d.Props) <= limit {
+		return true
+	}
+	d.Props = death.Fit(d.Props, limit)
+	return len(d.Props) <= limit+amqp.FrameSlack // the publisher was granted this slack, too
+}
+
+// appendReturn appends basic.return with a message.
+func (o *outlet) appendReturn(b []byte, m *queue.Message) []byte {
+	b = amqp.AppendMethod(b, o.id, &amqp.BasicReturn{
+		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Routing.Exchange, RoutingKey: m.Routing.Key,
+	})
+	b = amqp.AppendContentHeader(b, o.id, uint64(len(m.Body)), m.Props)
+	return amqp.AppendBody(b, o.id, m.Body, o.frameMax)
 }
 
 func (ch *channel) frame(f amqp.Frame) error {
 	if ch.closing {
 		return ch.awaitCloseOK(f)
 	}
-	switch {
-	case f.Type == amqp.FrameMethod && ch.content.stage == awaitMethod:
+	if f.Type == amqp.FrameMethod && ch.publisher.awaitsMethod() {
 		return ch.method(f.Payload)
-	case f.Type == amqp.FrameHeader && ch.content.stage == awaitContentHeader:
-		return in(ch.header(f.Payload), amqp.ClassBasic, amqp.MethodBasicPublish)
-	case f.Type == amqp.FrameBody && ch.content.stage == awaitBody:
-		return in(ch.body(f.Payload), amqp.ClassBasic, amqp.MethodBasicPublish)
 	}
-	return ch.content.unexpected()
+	return ch.publisher.frame(f)
 }
 
 // Frequent methods are decoded without allocating.
@@ -104,19 +127,19 @@ func (ch *channel) method(payload []byte) error {
 	args := payload[4:]
 	switch binary.BigEndian.Uint32(payload) {
 	case methodPublish:
-		return in(ch.publish(args), amqp.ClassBasic, amqp.MethodBasicPublish)
+		return in(ch.publisher.publish(args), amqp.ClassBasic, amqp.MethodBasicPublish)
 	case methodAck:
-		return in(ch.ack(args), amqp.ClassBasic, amqp.MethodBasicAck)
+		return in(ch.deliveries.ack(args), amqp.ClassBasic, amqp.MethodBasicAck)
 	case methodNack:
-		return in(ch.nack(args), amqp.ClassBasic, amqp.MethodBasicNack)
+		return in(ch.deliveries.nack(args), amqp.ClassBasic, amqp.MethodBasicNack)
 	case methodReject:
-		return in(ch.reject(args), amqp.ClassBasic, amqp.MethodBasicReject)
+		return in(ch.deliveries.reject(args), amqp.ClassBasic, amqp.MethodBasicReject)
 	}
 	m, err := amqp.ParseMethod(payload)
 	if err != nil {
 		return err
 	}
-	ch.conn.flush() // methods take effect in order
+	ch.conn.round.flush() // methods take effect in order
 	class, method := m.ID()
 	return in(ch.handle(m), class, method)
 }
@@ -137,9 +160,9 @@ func (ch *channel) awaitCloseOK(f amqp.Frame) error {
 	case amqp.MethodChannelOpen:
 		return in(secondOpen(), class, method)
 	case amqp.MethodChannelClose: // both sides close at the same time
-		ch.send(&amqp.ChannelCloseOK{})
+		ch.outlet.send(&amqp.ChannelCloseOK{})
 	case amqp.MethodChannelCloseOK:
-		ch.conn.forget(ch)
+		ch.conn.forget(ch.outlet.id)
 	}
 	return nil
 }
@@ -153,41 +176,41 @@ func (ch *channel) handle(m amqp.Method) error {
 		if !m.Active { // deliveries cannot be stopped this way
 			return amqp.Errorf(amqp.ReplyNotImplemented, "active=false")
 		}
-		return ch.answer(nil, false, &amqp.ChannelFlowOK{Active: true})
+		return ch.outlet.answer(nil, false, &amqp.ChannelFlowOK{Active: true})
 	case *amqp.ChannelClose:
 		return ch.closeByPeer(m)
 	case *amqp.AccessRequest: // AMQP 0-9-1 does not use tickets
-		return ch.answer(nil, false, &amqp.AccessRequestOK{Ticket: 1})
+		return ch.outlet.answer(nil, false, &amqp.AccessRequestOK{Ticket: 1})
 	case *amqp.ExchangeDeclare:
-		return ch.declareExchange(m)
+		return ch.topology.declareExchange(m)
 	case *amqp.ExchangeDelete:
-		return ch.deleteExchange(m)
+		return ch.topology.deleteExchange(m)
 	case *amqp.ExchangeBind:
-		return ch.bindExchange(m)
+		return ch.topology.bindExchange(m)
 	case *amqp.ExchangeUnbind:
-		return ch.unbindExchange(m)
+		return ch.topology.unbindExchange(m)
 	case *amqp.QueueDeclare:
-		return ch.declareQueue(m)
+		return ch.topology.declareQueue(m)
 	case *amqp.QueueBind:
-		return ch.bindQueue(m)
+		return ch.topology.bindQueue(m)
 	case *amqp.QueueUnbind:
-		return ch.unbindQueue(m)
+		return ch.topology.unbindQueue(m)
 	case *amqp.QueuePurge:
-		return ch.purgeQueue(m)
+		return ch.topology.purgeQueue(m)
 	case *amqp.QueueDelete:
 		return ch.deleteQueue(m)
 	case *amqp.BasicQos:
-		return ch.qos(m)
+		return ch.deliveries.qos(m)
 	case *amqp.BasicConsume:
-		return ch.consume(m)
+		return ch.deliveries.consume(m)
 	case *amqp.BasicCancel:
-		return ch.cancel(m)
+		return ch.deliveries.cancel(m)
 	case *amqp.BasicGet:
-		return ch.get(m)
+		return ch.deliveries.get(m)
 	case *amqp.BasicRecover:
-		return ch.requeueAll(m.Requeue, &amqp.BasicRecoverOK{})
+		return ch.deliveries.requeueAll(m.Requeue, &amqp.BasicRecoverOK{})
 	case *amqp.BasicRecoverAsync:
-		return ch.requeueAll(m.Requeue, nil)
+		return ch.deliveries.requeueAll(m.Requeue, nil)
 	case *amqp.TxSelect:
 		return ch.txSelect()
 	case *amqp.TxCommit:
@@ -204,20 +227,27 @@ func secondOpen() error { return amqp.Errorf(amqp.ReplyChannelError, "second 'ch
 
 func (ch *channel) closeByPeer(m *amqp.ChannelClose) error {
 	if m.ReplyCode != amqp.ReplySuccess {
-		ch.conn.log().Warn("client closed the channel", "channel", ch.id, "code", m.ReplyCode, "text", m.ReplyText)
+		ch.conn.log().Warn("client closed the channel", "channel", ch.outlet.id, "code", m.ReplyCode, "text", m.ReplyText)
 	}
-	ch.conn.closeChannels(ch)
-	ch.send(&amqp.ChannelCloseOK{})
-	ch.conn.forget(ch)
+	closeChannels(&ch.conn.round, ch)
+	ch.outlet.send(&amqp.ChannelCloseOK{})
+	ch.conn.forget(ch.outlet.id)
 	return nil
 }
 
 // fail closes the channel for an error, after carrying out everything that was received before the error.
 func (ch *channel) fail(e *amqp.Error) {
-	ch.conn.flush()
+	ch.conn.round.flush()
 	ch.closing = true
-	ch.conn.closeChannels(ch)
-	ch.send(&amqp.ChannelClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
+	closeChannels(&ch.conn.round, ch)
+	ch.outlet.send(&amqp.ChannelClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
+}
+
+// deleteQueue sends cancellations of the queue's consumers after delete-ok.
+func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
+	ch.deliveries.consumers.holdCancels()
+	defer ch.deliveries.consumers.releaseCancels()
+	return ch.topology.deleteQueue(m)
 }
 
 // tick returns the error to close the channel with, if a queue has stopped or a consumer does not acknowledge.
@@ -225,29 +255,68 @@ func (ch *channel) tick(now hook.Instant) error {
 	if ch.closing {
 		return nil
 	}
-	o := ch.lock()
-	err := ch.pendingError
-	o.mu.Unlock()
-	if err != nil {
+	if err := ch.outlet.failed(); err != nil {
 		return err
 	}
-	return ch.checkTimeouts(now)
+	return ch.deliveries.checkTimeouts(now)
 }
 
-// setMode sets the mode, which other goroutines read for Channels.
-func (ch *channel) setMode(m mode) {
-	o := ch.lock()
-	defer o.mu.Unlock()
-	ch.mode = m
+// confirmSelect turns on publisher confirms [RabbitMQ: confirms.html].
+func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
+	if ch.tx.isOn() {
+		return precondition("cannot switch from tx to confirm mode")
+	}
+	ch.publisher.confirms.turnOn()
+	return ch.outlet.answer(nil, m.NoWait, &amqp.ConfirmSelectOK{})
 }
 
-// send makes m pending for the writer.
-func (ch *channel) send(m amqp.Method) { ch.conn.send(ch.id, m) }
+// replyCodes maps the errors of a vhost to reply codes; any other error is an internal error.
+var replyCodes = map[vhost.Kind]uint16{
+	vhost.NotFound:       amqp.ReplyNotFound,
+	vhost.AccessRefused:  amqp.ReplyAccessRefused,
+	vhost.Locked:         amqp.ReplyResourceLocked,
+	vhost.Precondition:   amqp.ReplyPreconditionFailed,
+	vhost.NotAllowed:     amqp.ReplyNotAllowed,
+	vhost.NotImplemented: amqp.ReplyNotImplemented,
+}
 
-// answer returns err. If that is nil, it sends m, unless the client does not want an answer.
-func (ch *channel) answer(err error, noWait bool, m amqp.Method) error {
-	if err == nil && !noWait {
-		ch.send(m)
+// in adds to err the method that caused it, and gives errors of a vhost their reply codes. It returns nil for nil.
+func in(err error, class, method uint16) error {
+	if err == nil {
+		return nil
+	}
+	if refused, ok := errors.AsType[*vhost.Error](err); ok {
+		if errors.Is(err, wlog.ErrNotOwner) {
+			e := errMoved(refused.Text).In(class, method)
+			if e.Undone = !refused.MayBeDone(); !e.Undone {
+				e.Text += ", and whether the change was made is not known"
+			}
+			return e
+		}
+		e := amqp.Errorf(cmp.Or(replyCodes[refused.Kind], amqp.ReplyInternalError), "%s", refused.Text).In(class, method)
+		e.Soft = refused.Kind == vhost.Stopped
+		return e
+	}
+	if e, ok := errors.AsType[*amqp.Error](err); ok && e.Class == 0 {
+		return e.In(class, method)
 	}
 	return err
+}
+
+// errStopped returns the error for a queue that has stopped. It is soft, because other queues may work, unless the whole vhost has moved.
+func errStopped(why *queue.StoppedError) *amqp.Error {
+	if why.Moved() {
+		return errMoved(why.Error())
+	}
+	e := amqp.Errorf(amqp.ReplyInternalError, "%s, see the broker logfile", why.Error())
+	e.Soft = true
+	return e
+}
+
+// errMoved returns the error that ends a connection whose vhost is now served by another node; the connection's eviction, which may follow, has
+// the same effect. Clients reconnect after such an error, whereas the end of a channel is left to the application.
+func errMoved(text string) *amqp.Error { return amqp.Errorf(amqp.ReplyConnectionForced, "%s", text) }
+
+func precondition(layout string, args ...any) error {
+	return amqp.Errorf(amqp.ReplyPreconditionFailed, layout, args...)
 }

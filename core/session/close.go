@@ -18,9 +18,9 @@ func (c *Conn) closeByPeer(m *amqp.ConnectionClose) {
 	default:
 		c.log().Info("connection closed", "user", c.user.Name)
 	}
-	c.flush()
+	c.round.flush()
 	c.leave()
-	c.seal(&amqp.ConnectionCloseOK{})
+	c.out.postLast(&amqp.ConnectionCloseOK{})
 	c.phase = closing
 }
 
@@ -50,17 +50,10 @@ func (c *Conn) fail(err error) {
 
 // close gives back everything that the connection holds, and sends connection.close as the last frame.
 func (c *Conn) close(e *amqp.Error) {
-	c.flush()
+	c.round.flush()
 	c.phase, c.closedFor = closing, e
 	c.leave()
-	c.seal(&amqp.ConnectionClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
-}
-
-// seal sends m as the last method.
-func (c *Conn) seal(m amqp.Method) {
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	c.out.seal(amqp.AppendMethod(nil, 0, m))
+	c.out.postLast(&amqp.ConnectionClose{ReplyCode: e.Code, ReplyText: e.ReplyText(), ClassID: e.Class, MethodID: e.Method})
 }
 
 // finish ends the connection after the pending bytes are written.
@@ -80,7 +73,7 @@ func (c *Conn) End() {
 
 // Shutdown closes the connection for a reason that lies in the broker.
 func (c *Conn) Shutdown(now hook.Instant, reason string) {
-	c.now = now.Add(c.offset)
+	c.round.tick(now.Add(c.offset))
 	switch {
 	case c.phase >= closing:
 	case c.phase <= awaitLogin:
@@ -105,7 +98,7 @@ func (c *Conn) closeEvicted(reason string) {
 
 // Release ends the connection after its socket has been closed. Feed must not be called any more.
 func (c *Conn) Release(now hook.Instant) {
-	c.now = now.Add(c.offset)
+	c.round.tick(now.Add(c.offset))
 	c.phase = closed
 	c.out.close()
 	c.leave()
@@ -115,11 +108,8 @@ func (c *Conn) Release(now hook.Instant) {
 // nothing.
 func (c *Conn) leave() {
 	c.ended.Store(true)
-	c.closeChannels(c.channels...)
-	c.lastChannel, c.openChannels = nil, 0
-	c.out.mu.Lock()
-	clear(c.channels)
-	c.out.mu.Unlock()
+	closeChannels(&c.round, c.channels.all()...)
+	c.channels.clear()
 	if c.counted {
 		c.counted = false
 		c.vhost.RemoveConnection(c.id)
@@ -158,7 +148,7 @@ type endOfConsumers struct {
 // closeChannels closes channels together, so that none of them receives a message that another one gives back: such a message would move from
 // channel to channel, and every delivery counts. A queue loses all these consumers and gets back their messages in one step, so that the
 // messages stay in order for its other consumers.
-func (c *Conn) closeChannels(channels ...*channel) {
+func closeChannels(r *round, channels ...*channel) {
 	var index keyIndex[*queue.Mailbox]
 	var ends []endOfConsumers
 	of := func(q *queue.Mailbox) *endOfConsumers {
@@ -169,12 +159,12 @@ func (c *Conn) closeChannels(channels ...*channel) {
 		return &ends[i]
 	}
 	for _, ch := range channels {
-		if ch == nil || ch.closed {
+		if ch == nil || ch.outlet.closed {
 			continue
 		}
 		consumers, unacked := ch.stopDeliveries()
-		ch.dropContent()
-		ch.dropReplies()
+		ch.publisher.dropContent()
+		ch.reply.close()
 		for _, cs := range consumers {
 			e := of(cs.Queue)
 			e.consumers = append(e.consumers, &cs.Consumer)
@@ -184,7 +174,7 @@ func (c *Conn) closeChannels(channels ...*channel) {
 			e.unacked = append(e.unacked, t.PendingAck)
 		}
 	}
-	c.flush() // earlier settlements
+	r.flush() // earlier settlements
 	for i := range ends {
 		ends[i].carryOut()
 	}
@@ -202,11 +192,13 @@ func (e *endOfConsumers) carryOut() {
 
 // stopDeliveries ends deliveries and confirms, and returns the channel's consumers and unsettled deliveries.
 func (ch *channel) stopDeliveries() (consumers map[string]*consumer, unsettled []taggedAck) {
-	o := ch.lock()
+	ch.publisher.share()
+	o := ch.outlet.lock()
 	defer o.mu.Unlock()
-	consumers, unsettled = ch.consumers, ch.unacked.takeAll(nil)
-	ch.conn.srv.channelClosed(ch)
-	ch.closed, ch.consumers, ch.atLimit, ch.tagTimes, ch.leases = true, nil, nil, nil, nil
-	ch.unacked, ch.confirms = unacked{}, confirmWindow{}
+	own := ch.allCounters()
+	consumers, unsettled = ch.deliveries.stop()
+	ch.publisher.confirms.stop()
+	ch.outlet.closed = true
+	ch.conn.srv.channelClosed(ch.conn.vhost.Name(), &own)
 	return consumers, unsettled
 }

@@ -5,65 +5,113 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-var _ queue.Publisher = (*channel)(nil)
+var _ queue.Publisher = (*confirms)(nil)
 
-// confirmSelect turns on publisher confirms [RabbitMQ: confirms.html].
-func (ch *channel) confirmSelect(m *amqp.ConfirmSelect) error {
-	if ch.mode == transactional {
-		return precondition("cannot switch from tx to confirm mode")
-	}
-	ch.setMode(confirming)
-	return ch.answer(nil, m.NoWait, &amqp.ConfirmSelectOK{})
+// confirms are a channel's publisher confirms. The reader numbers messages and tracks them; queues answer.
+type confirms struct {
+	out       *outlet
+	vhost     *vhost.VHost
+	seq       uint64   // sequence number of the last message to be confirmed
+	untracked []uint32 // messages not yet in window: the number of queues of each
+
+	// Guarded by out's lock.
+	on       bool // only the reader sets it
+	window   confirmWindow
+	returned uint64 // mandatory messages that were returned after they had been handed to a queue
 }
 
-// trackConfirms adds the messages published since the last call to the confirm window. The caller hands them to their queues
-// afterwards.
-func (ch *channel) trackConfirms() {
-	if len(ch.untracked) == 0 {
+// isOn reports whether the channel confirms messages. The reader calls it.
+func (c *confirms) isOn() bool { return c.on }
+
+func (c *confirms) turnOn() {
+	o := c.out.lock()
+	defer o.mu.Unlock()
+	c.on = true
+}
+
+// next returns the sequence number of a message that goes to so many queues.
+func (c *confirms) next(queues int) (seq uint64) {
+	c.seq++
+	c.untracked = append(c.untracked, uint32(queues))
+	return c.seq
+}
+
+// track adds the messages numbered since the last call to the window. The caller hands them to their queues afterwards.
+func (c *confirms) track() {
+	if len(c.untracked) == 0 {
 		return
 	}
-	o := ch.lock()
+	o := c.out.lock()
 	defer o.mu.Unlock()
-	if !ch.closed {
-		if routed := ch.confirms.add(ch.untracked); !routed {
-			o.pending = ch.confirms.settleAdded(o.pending, ch.id, len(ch.untracked))
+	if !c.out.closed {
+		if routed := c.window.add(c.untracked); !routed {
+			o.pending = c.window.settleAdded(o.pending, c.out.id, len(c.untracked))
 			o.kick()
 		}
 	}
-	ch.untracked = ch.untracked[:0]
+	c.untracked = c.untracked[:0]
 }
 
 // Confirmed implements [queue.Publisher].
-func (ch *channel) Confirmed(b *queue.Batch) {
-	o := ch.lock()
+func (c *confirms) Confirmed(b *queue.Batch) {
+	o := c.out.lock()
 	defer o.mu.Unlock()
-	if ch.closed {
+	if c.out.closed {
 		return
 	}
-	o.pending = ch.confirms.settle(o.pending, ch.id, b.Messages)
+	o.pending = c.window.settle(o.pending, c.out.id, b.Messages)
 	o.kick()
 }
 
 // Failed implements [queue.Publisher]. The messages stay unconfirmed, and the next Tick closes the channel.
-func (ch *channel) Failed(_ *queue.Batch, err error) {
-	ch.failLater(errNotStored(ch.conn.vhost.Name(), err))
+func (c *confirms) Failed(_ *queue.Batch, err error) {
+	c.out.fail(errNotStored(c.vhost.Name(), err))
 }
 
-// failLater makes the next Tick close the channel, unless an error is already pending.
-func (ch *channel) failLater(why *amqp.Error) {
-	o := ch.lock()
-	first := !ch.closed && ch.pendingError == nil
-	if first {
-		ch.pendingError = why
-	}
-	o.mu.Unlock()
-	if first {
-		ch.conn.wake()
-	}
+// stop ends all confirms. The caller holds out's lock.
+func (c *confirms) stop() { c.window = confirmWindow{} }
+
+// cancellation is a channel in its role as publisher of a mandatory message that only cancels another. Whether the message is returned, which
+// happens before its confirm, depends on the messages that the exchange holds.
+type cancellation confirms
+
+var _ queue.Publisher = (*cancellation)(nil)
+
+// publishCancellation publishes a mandatory message that cancels another. Earlier messages of the connection reach the exchange first.
+func (p *publisher) publishCancellation(m *queue.Message, to *queue.Mailbox) {
+	p.round.flushBatches() // which also tracks the confirm of m
+	b := queue.NewBatch()
+	b.Publisher = (*cancellation)(&p.confirms)
+	addTo(b, m, p.blockRefs())
+	to.Publish(b)
 }
+
+// Confirmed implements [queue.Publisher].
+func (p *cancellation) Confirmed(b *queue.Batch) {
+	o := p.out.lock()
+	defer o.mu.Unlock()
+	if p.out.closed {
+		return
+	}
+	for i := range b.Messages {
+		m := &b.Messages[i]
+		if m.Flags&queue.Mandatory != 0 {
+			p.returned++
+			o.pending = p.out.appendReturn(o.pending, m)
+		}
+		if m.Seq > 0 {
+			o.pending = p.window.settle(o.pending, p.out.id, b.Messages[i:i+1])
+		}
+	}
+	o.kick()
+}
+
+// Failed implements [queue.Publisher].
+func (p *cancellation) Failed(b *queue.Batch, err error) { (*confirms)(p).Failed(b, err) }
 
 // errNotStored returns the error that closes a channel whose messages could not be stored. It is a soft error: the connection may still
 // publish to other queues.
@@ -190,4 +238,17 @@ func appendRun(dst []byte, channel uint16, n int, last uint64) []byte {
 		return dst
 	}
 	return amqp.AppendAck(dst, channel, last, n > 1)
+}
+
+// count counts the messages that were numbered: those with an answer, and the others.
+func (w *confirmWindow) count() (confirmed uint64, unconfirmed int) {
+	confirmed = w.base
+	for _, s := range w.states[w.head:] {
+		if s&answered != 0 {
+			confirmed++
+			continue
+		}
+		unconfirmed++
+	}
+	return confirmed, unconfirmed
 }

@@ -106,14 +106,14 @@ func (p *probe) confirms(channel uint16) (s string) {
 	return s
 }
 
-// publisher is a client that records its confirms.
-type publisher struct {
+// confirmModel is a client that records its confirms.
+type confirmModel struct {
 	t       *testing.T
 	waiting map[uint64]bool // sequence numbers
 	acked   map[uint64]bool
 }
 
-func (p *publisher) read(frames []byte) {
+func (p *confirmModel) read(frames []byte) {
 	p.t.Helper()
 	for len(frames) > 0 {
 		f, n, err := amqp.NextFrame(frames, 1<<20)
@@ -134,7 +134,7 @@ func (p *publisher) read(frames []byte) {
 	}
 }
 
-func (p *publisher) settle(tag uint64, multiple, ack bool) {
+func (p *confirmModel) settle(tag uint64, multiple, ack bool) {
 	p.t.Helper()
 	if !p.waiting[tag] {
 		p.t.Errorf("message %d: confirmed, and is not waited for", tag)
@@ -153,7 +153,7 @@ func TestConfirmWindow(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 300 {
 		var w confirmWindow
-		p := &publisher{t: t, waiting: map[uint64]bool{}, acked: map[uint64]bool{}}
+		p := &confirmModel{t: t, waiting: map[uint64]bool{}, acked: map[uint64]bool{}}
 		var open []queue.Message // one for each answer that is due
 		due, refused := map[uint64]int{}, map[uint64]bool{}
 		seq := uint64(0)

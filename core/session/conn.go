@@ -15,7 +15,6 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/block"
-	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -25,12 +24,11 @@ import (
 // Conn is one client's connection: the handshake, then channels. It belongs to its reader, the goroutine that calls Feed. Other
 // goroutines use only out, what out's lock guards, and atomics.
 type Conn struct {
-	srv   *Server
-	peer  Peer
-	id    uint64 // unique in this process: the owner of exclusive queues
-	title string // its name in spans; "" while tracing is off
-	wake  func() // see [Server.Accept]
-	out   writeBuffer
+	srv  *Server
+	peer Peer
+	id   uint64 // unique in this process: the owner of exclusive queues
+	wake func() // see [Server.Accept]
+	out  writeBuffer
 
 	phase      phase
 	admitted   bool // counts towards the broker's limit of connections
@@ -59,37 +57,22 @@ type Conn struct {
 	info       atomic.Pointer[ConnInfo] // nil before connection.open; set once
 	blocked    bool                     // Block was called and Unblock was not; written under out's lock
 
-	leaseAt atomic.Int64           // see LeaseAt; set to a time under out's lock, or to 0 by the reader
 	ended   atomic.Bool            // it is no longer one of the broker's open connections
 	evicted atomic.Pointer[string] // the reason why the connection must close; nil if it need not
 
 	closedFor *amqp.Error // the broker's connection.close; nil = there was none
 
-	channels     []*channel // by number, nil if closed; written under out's lock
-	openChannels int
-	lastChannel  *channel // channel of the previous frame
-	partial      partialFrame
+	channels channels
+	partial  partialFrame
 
-	now        hook.Instant  // of the current Feed
-	message    parts.Message // the message being routed; empty otherwise
-	planner    vhost.Planner // used with message
-	holdValues holdValues
-	block      *block.Block // block that the bytes of the current Feed lie in
-	published  bool         // a message was published since the last call of Published
-	copies     int          // messages of the current Feed, counted once for each of their queues
-	observed   bool         // messages are traced, or copied to the firehose
-
-	consumersCaughtUp, logCaughtUp <-chan struct{} // see the methods
-
-	// Collected by the current Feed for flush.
-	dirty      []*channel // channels that published
-	outbox     outbox
-	acks       ackBatches
-	belowLimit []*channel // channels whose global prefetch may let stalled consumers continue
-
-	routes    routeCache
-	permitted permitted
-	tagBuf    []taggedAck // reused by settleUpTo
+	// Parts that all channels use.
+	access   access
+	round    round
+	routes   routeCache
+	plans    plans
+	reader   propsReader
+	observer observer
+	leases   leaseAlarm
 }
 
 // Peer is the far end of a connection.
@@ -165,26 +148,20 @@ const (
 // State returns the state of the connection.
 func (c *Conn) State() State { return phases[c.phase].state }
 
-// maxCopies is how many messages one Feed takes, counted once for each of their queues. One read may have 5,000 empty messages, of which a
-// fanout exchange with a thousand queues makes five million. Between two Feeds an alarm can stop the publisher.
-const maxCopies = 64 << 10
-
 // Feed handles the complete frames at the start of data, which lies in block, and returns how many bytes they took. When it
 // returns, their requests are done and the answers are pending. Messages may refer to block and retain it. Feed stops early when
 // [Conn.Congested] becomes true, or after maxCopies messages: see [Conn.Unfed].
 func (c *Conn) Feed(now hook.Instant, block *block.Block, data []byte) (consumed int) {
-	c.now, c.block, c.consumersCaughtUp, c.logCaughtUp = now.Add(c.offset), block, nil, nil
-	c.observed = c.srv.spans != nil || c.tracing()
-	c.copies = 0
-	for !c.out.congested.Load() && c.copies < maxCopies {
+	c.round.begin(now.Add(c.offset), block)
+	c.observer.begin()
+	for !c.Unfed() {
 		n := c.step(data[consumed:])
 		if n == 0 {
 			break
 		}
 		consumed += n
 	}
-	c.flush()
-	c.block = nil
+	c.round.end()
 	return consumed
 }
 
@@ -198,7 +175,7 @@ func (c *Conn) step(data []byte) int {
 	case denied, closed:
 		return len(data)
 	}
-	if c.partial.channel != nil {
+	if c.partial.open() {
 		return c.continuePartial(data)
 	}
 	f, n, err := amqp.NextFrame(data, c.frameMax)
@@ -207,7 +184,10 @@ func (c *Conn) step(data []byte) int {
 		return 0
 	}
 	if n == 0 {
-		return c.beginPartial(data)
+		if c.phase != running {
+			return 0
+		}
+		return c.partial.begin(&c.channels, data)
 	}
 	c.frame(f)
 	return n
@@ -228,27 +208,16 @@ func (c *Conn) frame(f amqp.Frame) {
 		}
 		return
 	}
-	ch := c.lastChannel
-	if ch == nil || ch.id != f.Channel {
-		if ch = c.channel(f.Channel); ch == nil {
-			if err := c.openChannel(f); err != nil {
-				c.fail(err)
-			}
-			return
+	ch := c.channels.at(f.Channel)
+	if ch == nil {
+		if err := c.openChannel(f); err != nil {
+			c.fail(err)
 		}
-		c.lastChannel = ch
+		return
 	}
 	if err := ch.frame(f); err != nil {
 		c.failIn(ch, err)
 	}
-}
-
-// channel returns the open channel with that number, or nil.
-func (c *Conn) channel(id uint16) *channel {
-	if int(id) >= len(c.channels) {
-		return nil
-	}
-	return c.channels[id]
 }
 
 // failIn closes the channel for a soft error, the connection for any other.
@@ -258,25 +227,14 @@ func (c *Conn) failIn(ch *channel, err error) {
 		c.fail(err)
 		return
 	}
-	c.log().Warn("channel error", "channel", ch.id, "error", e)
+	c.log().Warn("channel error", "channel", ch.outlet.id, "error", e)
 	ch.fail(e)
 }
 
 // forget removes a channel that both sides have closed.
-func (c *Conn) forget(ch *channel) {
+func (c *Conn) forget(channel uint16) {
 	c.tracked.CloseChannel()
-	c.lastChannel = nil
-	c.openChannels--
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	c.channels[ch.id] = nil
-}
-
-// send queues m for the writer.
-func (c *Conn) send(channel uint16, m amqp.Method) {
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	c.out.send(channel, m)
+	c.channels.remove(channel)
 }
 
 // maxLoggedName bounds the client's name in log lines, bytes.
@@ -295,15 +253,21 @@ func (c *Conn) log() *slog.Logger {
 // acknowledgement timeouts, the end of deliveries' leases, and obsolete routes.
 func (c *Conn) Tick(now hook.Instant) {
 	now = now.Add(c.offset)
-	c.now = now
+	c.round.tick(now)
 	if r := c.loginResult.Swap(nil); r != nil && c.phase == awaitLogin {
 		c.loggedIn(r)
 	}
 	if reason := c.evicted.Load(); reason != nil && c.phase == running {
 		c.closeEvicted(*reason)
 	}
-	c.endLeases(now)
-	for _, ch := range c.channels {
+	if c.leases.due(now) {
+		for _, ch := range c.channels.all() {
+			if ch != nil && !ch.closing {
+				ch.deliveries.unsettled.endLeases(now)
+			}
+		}
+	}
+	for _, ch := range c.channels.all() {
 		if ch == nil {
 			continue
 		}
@@ -311,36 +275,34 @@ func (c *Conn) Tick(now hook.Instant) {
 			c.failIn(ch, err)
 		}
 	}
-	if c.vhost != nil && now >= c.routes.pruneAt {
-		c.pruneRoutes()
-		c.routes.pruneAt = now.Add(pruneInterval)
+	if c.vhost != nil {
+		c.routes.tick(now)
 	}
-	c.flush()
+	c.round.flush()
 }
 
 // Published reports whether a message was published since the previous call.
-func (c *Conn) Published() bool {
-	p := c.published
-	c.published = false
-	return p
-}
+func (c *Conn) Published() bool { return c.round.takePublished() }
 
 // ConsumersCaughtUp returns a channel if the last Feed published to a queue whose consumers have fallen behind, otherwise nil. The channel is
 // closed when they have caught up. Until then the connection should be throttled.
-func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.consumersCaughtUp }
+func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.round.consumersCaughtUp }
 
 // LogCaughtUp returns a channel if the last Feed published to a durable queue whose log has fallen behind, otherwise nil. The channel is closed
 // when the log has caught up. Until then the connection must not be read, because the messages it publishes stay in memory.
-func (c *Conn) LogCaughtUp() <-chan struct{} { return c.logCaughtUp }
+func (c *Conn) LogCaughtUp() <-chan struct{} { return c.round.logCaughtUp }
 
 // Congested reports that the peer does not read the broker's answers. It must not be read from until Resumed has a value.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }
 
 // Unfed reports that the last Feed may have left whole frames, which another Feed takes.
-func (c *Conn) Unfed() bool { return c.Congested() || c.copies >= maxCopies }
+func (c *Conn) Unfed() bool { return c.Congested() || c.round.full() }
 
 // Resumed has a value when the peer has read the answers. It may also have one without that.
 func (c *Conn) Resumed() <-chan struct{} { return c.out.resumed }
+
+// IncompleteBytes returns how many bytes of incomplete messages have been received.
+func (c *Conn) IncompleteBytes() int { return c.round.incompleteBytes() }
 
 // SendHeartbeat sends a heartbeat, unless something was written since the previous call or is pending.
 func (c *Conn) SendHeartbeat() {

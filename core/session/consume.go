@@ -5,68 +5,239 @@ import (
 	"encoding/base64"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func (ch *channel) consume(m *amqp.BasicConsume) error {
-	if err := ch.checkConsumers(m.ConsumerTag); err != nil {
+// deliveries is a channel's part that consumes: its consumers, basic.get, the channel's credit, and deliveries that are not settled.
+type deliveries struct {
+	out      *outlet
+	srv      *Server
+	vhost    *vhost.VHost
+	topology *topology
+	round    *round
+	observer *observer
+	reply    *replyQueue
+	conn     *ConnInfo // nil for a [Direct]
+	owner    uint64    // the connection, as owner of exclusive queues
+
+	consumers consumers
+	credit    credit
+	unsettled unsettled
+}
+
+func (d *deliveries) init(c *Conn, ch *channel) {
+	d.out, d.srv, d.vhost, d.topology, d.round = &ch.outlet, c.srv, c.vhost, &ch.topology, &c.round
+	d.observer, d.reply, d.conn, d.owner = &c.observer, &ch.reply, c.Info(), c.id
+	d.consumers.out, d.consumers.byTag, d.consumers.notified = d.out, map[string]*consumer{}, c.caps.cancelNotify
+	d.credit.out, d.credit.round = d.out, d.round
+	u := &d.unsettled
+	u.out, u.round, u.tx, u.credit, u.consumers, u.alarm = d.out, d.round, &ch.tx, &d.credit, &d.consumers, &c.leases
+}
+
+// consumers are a channel's consumers by tag, and the consumer that stands for basic.get.
+type consumers struct {
+	out      *outlet
+	notified bool      // the client understands basic.cancel
+	getter   *consumer // nil: there is none; belongs to the reader
+
+	// Guarded by out's lock.
+	byTag   map[string]*consumer
+	holding bool     // basic.cancel is collected in held
+	held    []string // consumer tags
+}
+
+// understandCancel reports whether the client understands basic.cancel.
+func (s *consumers) understandCancel() bool { return s.notified }
+
+// lookUp returns the consumer with a tag.
+func (s *consumers) lookUp(tag string) (cs *consumer, ok bool) {
+	o := s.out.lock()
+	defer o.mu.Unlock()
+	cs, ok = s.byTag[tag]
+	return cs, ok
+}
+
+// has reports whether the channel has the consumer. The caller holds out's lock.
+func (s *consumers) has(cs *consumer) bool { return s.byTag[cs.Tag] == cs }
+
+// add adds a consumer.
+func (s *consumers) add(cs *consumer) {
+	o := s.out.lock()
+	defer o.mu.Unlock()
+	s.byTag[cs.Tag] = cs
+}
+
+// remove removes a consumer. The caller holds out's lock.
+func (s *consumers) remove(cs *consumer) { delete(s.byTag, cs.Tag) }
+
+// takeAll removes all consumers and returns them. The caller holds out's lock.
+func (s *consumers) takeAll() map[string]*consumer {
+	all := s.byTag
+	s.byTag = nil
+	return all
+}
+
+// count returns the number of consumers. The caller holds out's lock.
+func (s *consumers) count() int { return len(s.byTag) }
+
+// of returns the channel's consumer that a queue knows as c; nil means an earlier one that stood for basic.get.
+func (s *consumers) of(c *queue.Consumer) *consumer {
+	if cs, ok := c.Sink.(*consumer); ok {
+		return cs
+	}
+	if cs := s.getter; cs != nil && &cs.Consumer == c {
+		return cs
+	}
+	return nil
+}
+
+// infos describes the consumers, by tag. The caller holds out's lock.
+func (s *consumers) infos() (all []ConsumerInfo) {
+	for _, cs := range s.byTag {
+		all = append(all, cs.info())
+	}
+	slices.SortFunc(all, func(a, b ConsumerInfo) int { return strings.Compare(a.Tag, b.Tag) })
+	return all
+}
+
+// shortestTimeout returns the shortest time to acknowledge a delivery on the channel; 0 means none. The caller holds out's lock.
+func (s *consumers) shortestTimeout(brokers time.Duration) time.Duration {
+	shortest := brokers
+	for _, cs := range s.byTag {
+		if t := ackTimeout(&cs.Consumer, brokers); t > 0 && (t < shortest || shortest == 0) {
+			shortest = t
+		}
+	}
+	return shortest
+}
+
+// checkLimit refuses a consumer beyond the limit; 0 means none. Duplicate tags are refused elsewhere.
+func (s *consumers) checkLimit(tag string, limit int) error {
+	if limit == 0 {
+		return nil
+	}
+	o := s.out.lock()
+	defer o.mu.Unlock()
+	if _, used := s.byTag[tag]; used || len(s.byTag) < limit {
+		return nil
+	}
+	return amqp.Errorf(amqp.ReplyNotAllowed, "reached maximum (%d) of consumers per channel", limit)
+}
+
+// checkTag refuses a tag in use, and generates a tag if none is given.
+func (s *consumers) checkTag(m *amqp.BasicConsume) error {
+	if m.ConsumerTag == "" {
+		m.ConsumerTag = "amq.ctag-" + randomName()
+		return nil
+	}
+	if _, used := s.lookUp(m.ConsumerTag); used {
+		return amqp.Errorf(amqp.ReplyNotAllowed, "attempt to reuse consumer tag '%s'", m.ConsumerTag)
+	}
+	return nil
+}
+
+// forGet returns the consumer that stands for basic.get at a queue. It is never added to the queue.
+func (s *consumers) forGet(d *deliveries, mailbox *queue.Mailbox, noAck bool) *consumer {
+	if cs := s.getter; cs != nil && cs.Queue == mailbox && cs.NoAck == noAck {
+		return cs
+	}
+	cs := &consumer{channel: d, timeout: -1, lease: -1, Consumer: queue.Consumer{Queue: mailbox, NoAck: noAck, Type: queue.TypeOf(mailbox.Config().Kind)}}
+	cs.Fit = cs.fitsGet
+	s.getter = cs
+	return cs
+}
+
+// forgetGetter drops the reference to the queue of the last basic.get.
+func (s *consumers) forgetGetter() { s.getter = nil }
+
+// cancelled tells the client that a consumer has ended, if the client understands that. The caller holds out's lock.
+func (s *consumers) cancelled(cs *consumer) {
+	switch {
+	case !s.notified:
+		return
+	case s.holding:
+		cs.sendConsumeOK()
+		s.held = append(s.held, cs.Tag)
+	default:
+		cs.sendConsumeOK()
+		s.sendCancel(cs.Tag)
+	}
+}
+
+func (s *consumers) sendCancel(tag string) {
+	s.out.buf.send(s.out.id, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
+}
+
+// holdCancels delays basic.cancel until releaseCancels, so that the client gets the answer to its own method first.
+func (s *consumers) holdCancels() {
+	o := s.out.lock()
+	defer o.mu.Unlock()
+	s.holding = true
+}
+
+func (s *consumers) releaseCancels() {
+	o := s.out.lock()
+	defer o.mu.Unlock()
+	for _, tag := range s.held {
+		s.sendCancel(tag)
+	}
+	s.holding, s.held = false, nil
+}
+
+// consume handles basic.consume.
+func (d *deliveries) consume(m *amqp.BasicConsume) error {
+	if err := d.consumers.checkLimit(m.ConsumerTag, d.srv.Consumers); err != nil {
 		return err
 	}
 	if m.Queue == replyTo {
-		return ch.consumeReplies(m)
+		return d.consumeReplies(m)
 	}
-	name, err := ch.permittedQueue(auth.Read, m.Queue)
+	name, err := d.topology.permittedQueue(auth.Read, m.Queue)
 	if err != nil {
 		return err
 	}
-	if err := ch.checkConsumerTag(m); err != nil {
+	if err := d.consumers.checkTag(m); err != nil {
 		return err
 	}
-	mailbox, err := ch.conn.vhost.Queue(name, ch.conn.id)
+	mailbox, err := d.vhost.Queue(name, d.owner)
 	if err != nil {
 		return err
 	}
-	cs := ch.newConsumer(m, mailbox)
+	cs := d.newConsumer(m, mailbox)
 	if err := cs.configure(m); err != nil {
 		return err
 	}
-	if cs.exempt && ch.limited() {
+	if cs.exempt && d.credit.limited() {
 		cfg := mailbox.Config()
 		return amqp.Errorf(amqp.ReplyNotImplemented, "queue '%s' in vhost '%s' does not support global qos", cfg.Name, cfg.VHost)
 	}
 	return cs.join()
 }
 
-// checkConsumers refuses a consumer beyond the channel's limit. Duplicate tags are refused elsewhere.
-func (ch *channel) checkConsumers(tag string) error {
-	limit := ch.conn.srv.Consumers
-	if limit == 0 {
-		return nil
+// consumeReplies begins to consume direct replies.
+func (d *deliveries) consumeReplies(m *amqp.BasicConsume) error {
+	if d.reply.queue() != nil {
+		return precondition("reply consumer already set")
 	}
-	o := ch.lock()
-	defer o.mu.Unlock()
-	if _, used := ch.consumers[tag]; used || len(ch.consumers) < limit {
-		return nil
+	if err := d.consumers.checkTag(m); err != nil {
+		return err
 	}
-	return amqp.Errorf(amqp.ReplyNotAllowed, "reached maximum (%d) of consumers per channel", limit)
-}
-
-// checkConsumerTag refuses a tag in use, and generates a tag if none is given.
-func (ch *channel) checkConsumerTag(m *amqp.BasicConsume) error {
-	if m.ConsumerTag == "" {
-		m.ConsumerTag = "amq.ctag-" + randomName()
-		return nil
+	if !m.NoAck {
+		return precondition("reply consumer cannot acknowledge")
 	}
-	if _, used := ch.lookUp(m.ConsumerTag); used {
-		return amqp.Errorf(amqp.ReplyNotAllowed, "attempt to reuse consumer tag '%s'", m.ConsumerTag)
-	}
-	return nil
+	d.reply.open(d.vhost.Name(), d.owner, d.out.id)
+	cs := d.newConsumer(m, d.reply.queue())
+	cs.exempt = true
+	return cs.join()
 }
 
 // randomName returns a name that cannot be guessed.
@@ -76,18 +247,11 @@ func randomName() string {
 	return base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-func (ch *channel) lookUp(tag string) (cs *consumer, ok bool) {
-	o := ch.lock()
-	defer o.mu.Unlock()
-	cs, ok = ch.consumers[tag]
-	return cs, ok
-}
-
-func (ch *channel) newConsumer(m *amqp.BasicConsume, mailbox *queue.Mailbox) *consumer {
+func (d *deliveries) newConsumer(m *amqp.BasicConsume, mailbox *queue.Mailbox) *consumer {
 	cs := &consumer{
-		channel: ch, timeout: -1, lease: -1, consumeOKDone: m.NoWait, arguments: m.Arguments,
+		channel: d, timeout: -1, lease: -1, consumeOKDone: m.NoWait, arguments: m.Arguments,
 		Consumer: queue.Consumer{
-			Tag: m.ConsumerTag, Queue: mailbox, NoAck: m.NoAck, Exclusive: m.Exclusive, Prefetch: ch.prefetch,
+			Tag: m.ConsumerTag, Queue: mailbox, NoAck: m.NoAck, Exclusive: m.Exclusive, Prefetch: d.credit.forConsumers(),
 			Type: queue.TypeOf(mailbox.Config().Kind),
 		},
 	}
@@ -171,20 +335,18 @@ func (cs *consumer) argument(arg amqp.Field) (problem string) {
 	return ""
 }
 
-func (ch *channel) exclusiveUse(name string) error {
-	return amqp.Errorf(amqp.ReplyAccessRefused, "queue '%s' in vhost '%s' in exclusive use", name, ch.conn.vhost.Name())
+func (d *deliveries) exclusiveUse(name string) error {
+	return amqp.Errorf(amqp.ReplyAccessRefused, "queue '%s' in vhost '%s' in exclusive use", name, d.vhost.Name())
 }
 
 // join adds the consumer to its channel and its queue. Deliveries begin before it returns, and after consume-ok.
 func (cs *consumer) join() error {
-	ch := cs.channel
-	o := ch.lock()
-	ch.consumers[cs.Tag] = cs
-	o.mu.Unlock()
+	d := cs.channel
+	d.consumers.add(cs)
 	var refusal error
 	deleted := cs.Queue.Do(func(q *queue.Queue, now hook.Instant) {
 		if refusal = q.AddConsumer(now, &cs.Consumer); refusal == nil {
-			o.mu.Lock()
+			o := d.out.lock()
 			defer o.mu.Unlock()
 			cs.sendConsumeOK()
 		}
@@ -192,36 +354,60 @@ func (cs *consumer) join() error {
 	if deleted == nil && refusal == nil {
 		return nil
 	}
-	o.mu.Lock()
-	delete(ch.consumers, cs.Tag)
+	o := d.out.lock()
+	d.consumers.remove(cs)
 	o.mu.Unlock()
 	name := cs.Queue.Config().Name
 	if errors.Is(refusal, queue.ErrExclusiveUse) {
-		return ch.exclusiveUse(name)
+		return d.exclusiveUse(name)
 	}
 	if why, ok := errors.AsType[*queue.StoppedError](refusal); ok {
 		return errStopped(why)
 	}
-	return ch.conn.vhost.NoQueue(name)
+	return d.vhost.NoQueue(name)
 }
 
 // cancel ends a consumer. An unknown tag is no error.
-func (ch *channel) cancel(m *amqp.BasicCancel) error {
-	if cs, ok := ch.lookUp(m.ConsumerTag); ok {
-		ch.remove(cs)
+func (d *deliveries) cancel(m *amqp.BasicCancel) error {
+	if cs, ok := d.consumers.lookUp(m.ConsumerTag); ok {
+		d.remove(cs)
 	}
-	return ch.answer(nil, m.NoWait, &amqp.BasicCancelOK{ConsumerTag: m.ConsumerTag})
+	return d.out.answer(nil, m.NoWait, &amqp.BasicCancelOK{ConsumerTag: m.ConsumerTag})
 }
 
 // remove ends a consumer. It returns after the consumer's last delivery.
-func (ch *channel) remove(cs *consumer) {
-	o := ch.lock()
-	ch.drop(cs)
+func (d *deliveries) remove(cs *consumer) {
+	o := d.out.lock()
+	d.drop(cs)
 	o.mu.Unlock()
-	if ch.reply != nil && ch.reply == cs.Queue {
-		ch.dropReplies()
+	if d.reply.queue() == cs.Queue {
+		d.reply.close()
 		return
 	}
 	// An error means that the queue was deleted, and the consumer with it.
 	_ = cs.Queue.Do(func(q *queue.Queue, now hook.Instant) { q.RemoveConsumers(now, nil, &cs.Consumer) })
+}
+
+// drop removes a consumer from the channel. The caller holds out's lock.
+func (d *deliveries) drop(cs *consumer) {
+	d.consumers.remove(cs)
+	d.credit.forget(cs)
+}
+
+// qos limits unacknowledged deliveries: of each consumer added later or, if global, of the whole channel
+// [RabbitMQ: consumer-prefetch.html].
+func (d *deliveries) qos(m *amqp.BasicQos) error {
+	if m.PrefetchSize != 0 {
+		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
+	}
+	d.credit.set(m.Global, uint32(m.PrefetchCount))
+	d.out.send(&amqp.BasicQosOK{})
+	d.round.wakeBelowLimit()
+	return nil
+}
+
+// stop ends all deliveries, and returns the consumers and the unsettled deliveries. The caller holds out's lock.
+func (d *deliveries) stop() (consumers map[string]*consumer, unsettled []taggedAck) {
+	d.credit.stop()
+	return d.consumers.takeAll(), d.unsettled.stop()
 }

@@ -47,29 +47,46 @@ func (t *content) unexpected() error {
 
 // keepContent copies the properties of an incomplete message, because the next read reuses the block they lie in. Retaining that block
 // instead would cost each channel much more memory.
-func (ch *channel) keepContent() {
-	t := &ch.content
+func (p *publisher) keepContent() {
+	t := &p.content
 	if t.stage != awaitBody || t.held != nil {
 		return
 	}
 	t.held = block.New(len(t.props))
 	t.props = t.held.Buf[:copy(t.held.Buf, t.props)]
-	ch.conn.trackBuffered(len(t.held.Buf))
+	p.round.buffer(len(t.held.Buf))
 }
 
-func (ch *channel) dropContent() {
-	t := &ch.content
+func (p *publisher) dropContent() {
+	t := &p.content
 	for _, k := range [...]*block.Block{t.held, t.parts} {
 		if k != nil {
-			ch.conn.trackBuffered(-len(k.Buf))
+			p.round.buffer(-len(k.Buf))
 			k.Release()
 		}
 	}
 	*t = content{}
 }
 
+// awaitsMethod reports whether no message is incomplete.
+func (p *publisher) awaitsMethod() bool { return p.content.stage == awaitMethod }
+
+// received returns how many bytes of an incomplete body have been copied.
+func (p *publisher) received() int { return p.content.received }
+
+// frame handles a frame of the message's content.
+func (p *publisher) frame(f amqp.Frame) error {
+	switch {
+	case f.Type == amqp.FrameHeader && p.content.stage == awaitContentHeader:
+		return in(p.header(f.Payload), amqp.ClassBasic, amqp.MethodBasicPublish)
+	case f.Type == amqp.FrameBody && p.content.stage == awaitBody:
+		return in(p.body(f.Payload), amqp.ClassBasic, amqp.MethodBasicPublish)
+	}
+	return p.content.unexpected()
+}
+
 // header handles the content header.
-func (ch *channel) header(payload []byte) error {
+func (p *publisher) header(payload []byte) error {
 	h, err := amqp.ParseContentHeader(payload)
 	if err != nil {
 		return err
@@ -77,63 +94,63 @@ func (ch *channel) header(payload []byte) error {
 	if h.Class != amqp.ClassBasic {
 		return amqp.Errorf(amqp.ReplyUnexpectedFrame, "expected content header for class 60, got one for class %d instead", h.Class)
 	}
-	if limit := ch.conn.srv.MessageMax; h.BodySize > uint64(limit) {
+	if limit := p.srv.MessageMax; h.BodySize > uint64(limit) {
 		return precondition("message size %d is larger than configured max size %d", h.BodySize, limit)
 	}
-	if most := ch.conn.propsMax() + amqp.FrameSlack; len(h.Props) > most { // it came through a [Direct]
-		return precondition("properties of %d bytes fit no frame, the limit is %d with frame_max = %d", len(h.Props), most, ch.conn.srv.FrameMax)
+	if most := p.propsMax + amqp.FrameSlack; len(h.Props) > most { // it came through a [Direct]
+		return precondition("properties of %d bytes fit no frame, the limit is %d with frame_max = %d", len(h.Props), most, p.srv.FrameMax)
 	}
-	props, err := ch.checkProps(h.Props)
+	props, err := p.reader.check(&p.props, h.Props, p.reply)
 	if err != nil {
-		return ch.routeErrorOr(err)
+		return p.routeErrorOr(err)
 	}
-	ch.content.props, ch.content.size, ch.content.stage = props, int(h.BodySize), awaitBody
+	p.content.props, p.content.size, p.content.stage = props, int(h.BodySize), awaitBody
 	if h.BodySize == 0 {
-		return ch.complete(nil, nil)
+		return p.complete(nil, nil)
 	}
 	return nil
 }
 
 // routeErrorOr returns the error of an unusable exchange, if there is one, otherwise err. RabbitMQ reports it before an error in properties.
-func (ch *channel) routeErrorOr(err error) error {
-	if unusable := ch.conn.vhost.Publishable(ch.content.route.info.Exchange); unusable != nil {
+func (p *publisher) routeErrorOr(err error) error {
+	if unusable := p.vhost.Publishable(p.content.route.info.Exchange); unusable != nil {
 		return unusable
 	}
 	return err
 }
 
 // body handles a body frame. A body in a single frame is not copied.
-func (ch *channel) body(part []byte) error {
-	t := &ch.content
+func (p *publisher) body(part []byte) error {
+	t := &p.content
 	if len(part) > t.size-t.received {
 		return amqp.Errorf(amqp.ReplyFrameError, "content body frame exceeds remaining content size")
 	}
 	if len(part) == t.size {
-		return ch.complete(part, ch.conn.block)
+		return p.complete(part, p.round.body())
 	}
-	ch.append(part)
-	return ch.completeParts()
+	p.append(part)
+	return p.completeParts()
 }
 
 // completeParts publishes the message if all of its body is in parts.
-func (ch *channel) completeParts() error {
-	t := &ch.content
+func (p *publisher) completeParts() error {
+	t := &p.content
 	if t.received < t.size {
 		return nil
 	}
-	return ch.complete(t.parts.Buf[:t.size], t.parts)
+	return p.complete(t.parts.Buf[:t.size], t.parts)
 }
 
 // append copies a part of the body. It allocates in proportion to the bytes received, not to the announced size.
-func (ch *channel) append(part []byte) {
-	t := &ch.content
+func (p *publisher) append(part []byte) {
+	t := &p.content
 	need := t.received + len(part)
 	if t.parts == nil || len(t.parts.Buf) < need {
 		k := block.New(min(growth(need)*need, t.size)) // growing copies
-		ch.conn.trackBuffered(len(k.Buf))
+		p.round.buffer(len(k.Buf))
 		if t.parts != nil {
 			copy(k.Buf, t.parts.Buf[:t.received])
-			ch.conn.trackBuffered(-len(t.parts.Buf))
+			p.round.buffer(-len(t.parts.Buf))
 			t.parts.Release()
 		}
 		t.parts = k
@@ -151,113 +168,29 @@ func growth(need int) int {
 	return 4
 }
 
-// trackBuffered adds n bytes of incomplete content to the server's buffered total; n may be negative.
-func (c *Conn) trackBuffered(n int) {
-	c.srv.pendingBytes.Add(int64(n))
-	c.published = c.published || n > 0
-}
+// awaitsBody reports whether a body is being received.
+func (p *publisher) awaitsBody() bool { return p.content.stage == awaitBody }
 
-// IncompleteBytes returns how many bytes of incomplete messages have been received.
-func (c *Conn) IncompleteBytes() (bytes int) {
-	for _, ch := range c.dirty { // after a Feed, exactly the channels with incomplete content are dirty
-		bytes += ch.content.received
-	}
-	return bytes
-}
-
-// partialFrame is a partly read body frame of a body in several frames. Its payload is read directly into the memory where
-// the body is collected: see [Conn.BodySpace].
-type partialFrame struct {
-	channel   *channel // nil: there is none
-	size      int      // of the payload
-	remaining int      // payload bytes to come; at 0 only the frame end is missing
-	offset    int      // of the payload in the body
-}
-
-// minPartialRead is the smallest read, in bytes, that is worth a system call of its own.
-const minPartialRead = 16 << 10
-
-// beginPartial consumes the start of an incomplete frame, if that is a sufficiently large body frame.
-func (c *Conn) beginPartial(data []byte) (consumed int) {
-	id, size, payload, ok := amqp.BeginBody(data)
-	if !ok || c.phase != running {
-		return 0
-	}
-	ch := c.channel(id)
-	if ch == nil || ch.closing || ch.content.stage != awaitBody {
-		return 0
-	}
-	t := &ch.content
-	if t.received+len(payload) < minPartialRead || size < minPartialRead {
-		return 0
+// beginPart takes the first bytes of a body frame of the given size, if the rest of it is worth reading directly into the body. It returns
+// the position of the frame's payload in the body.
+func (p *publisher) beginPart(size int, payload []byte) (offset int, ok bool) {
+	t := &p.content
+	if t.stage != awaitBody || t.received+len(payload) < minPartialRead || size < minPartialRead {
+		return 0, false
 	}
 	if size > t.size-t.received || size == t.size { // an error, or a body in a single frame, which is not copied
-		return 0
+		return 0, false
 	}
-	c.partial = partialFrame{channel: ch, size: size, remaining: size - len(payload), offset: t.received}
-	ch.append(payload)
-	return len(data)
+	offset = t.received
+	p.append(payload)
+	return offset, true
 }
 
-// continuePartial consumes the part of data that belongs to the partial frame.
-func (c *Conn) continuePartial(data []byte) (consumed int) {
-	p := &c.partial
-	if p.remaining == 0 && len(data) > 0 {
-		c.endPartial(data[0])
-		return 1
-	}
-	n := min(p.remaining, len(data))
-	p.remaining -= n
-	if c.wantsPartial() {
-		p.channel.append(data[:n])
-	}
-	return n
-}
+// part returns bytes of the body that were received.
+func (p *publisher) part(offset, size int) []byte { return p.content.parts.Buf[offset:][:size] }
 
-// wantsPartial reports whether the partial frame's channel is still receiving a body.
-func (c *Conn) wantsPartial() bool {
-	return c.phase == running && !c.partial.channel.closing && c.partial.channel.content.stage == awaitBody
-}
+// space returns the memory for the next bytes of the body.
+func (p *publisher) space() []byte { return p.content.parts.Buf[p.content.received:] }
 
-// endPartial checks the frame end and completes the frame.
-func (c *Conn) endPartial(end byte) {
-	wanted, p := c.wantsPartial(), c.partial
-	c.partial = partialFrame{}
-	switch {
-	case end != amqp.FrameEnd:
-		f := amqp.Frame{Type: amqp.FrameBody, Channel: p.channel.id}
-		if wanted {
-			f.Payload = p.channel.content.parts.Buf[p.offset:][:p.size]
-		}
-		c.failFraming(f.WrongEnd(end))
-	case wanted:
-		if err := in(p.channel.completeParts(), amqp.ClassBasic, amqp.MethodBasicPublish); err != nil {
-			c.failIn(p.channel, err)
-		}
-	}
-}
-
-// BodySpace returns the memory into which the caller may read the next bytes, if no bytes wait to be fed. nil means that they must go
-// through Feed. The caller reports the bytes it read with BodyRead, and then calls Feed without bytes.
-func (c *Conn) BodySpace() []byte {
-	p := &c.partial
-	if p.remaining < minPartialRead || !c.wantsPartial() {
-		return nil
-	}
-	t := &p.channel.content
-	space := t.parts.Buf[t.received:]
-	if len(space) < minPartialRead {
-		return nil
-	}
-	return space[:min(len(space), p.remaining)]
-}
-
-// BodyRead records that n bytes were read into BodySpace.
-func (c *Conn) BodyRead(n int) {
-	c.partial.remaining -= n
-	c.partial.channel.content.received += n
-}
-
-// InsideBody reports that a body frame is partly read. The caller should then read little more than the rest of it, because the following
-// bytes may belong into BodySpace.
-func (c *Conn) InsideBody() bool { return c.partial.channel != nil }
+// bodyRead records that n bytes were read into space.
+func (p *publisher) bodyRead(n int) { p.content.received += n }

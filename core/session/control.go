@@ -38,7 +38,7 @@ func (c *Conn) method(m amqp.Method) error {
 	case *amqp.ConnectionUpdateSecret:
 		if c.phase == running {
 			c.log().Info("secret updated", "user", c.user.Name, "reason", m.Reason)
-			c.send(0, &amqp.ConnectionUpdateSecretOK{}) // the secret is not used, because passwords do not expire
+			c.out.post(0, &amqp.ConnectionUpdateSecretOK{}) // the secret is not used, because passwords do not expire
 			return nil
 		}
 	case *amqp.ConnectionCloseOK:
@@ -68,39 +68,21 @@ func (c *Conn) openChannel(f amqp.Frame) error {
 	if _, err := amqp.ParseMethod(f.Payload); err != nil {
 		return err
 	}
-	if err := c.checkChannelMax(f.Channel); err != nil {
+	if err := c.channels.check(f.Channel, c.channelMax); err != nil {
 		return err
 	}
 	if err := c.tracked.OpenChannel(); err != nil {
 		return in(err, class, method)
 	}
 	c.addChannel(newChannel(c, f.Channel))
-	c.send(f.Channel, &amqp.ChannelOpenOK{})
+	c.out.post(f.Channel, &amqp.ChannelOpenOK{})
 	return nil
 }
 
+// addChannel adds an open channel.
 func (c *Conn) addChannel(ch *channel) {
 	c.srv.churn.ChannelsOpened.Add(1)
-	c.openChannels++
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	if grow := int(ch.id) + 1 - len(c.channels); grow > 0 {
-		c.channels = append(c.channels, make([]*channel, grow)...)
-	}
-	c.channels[ch.id] = ch
-}
-
-// checkChannelMax refuses channel numbers above channel-max [AMQP 1.4.2.6, channel-max]. RabbitMQ limits the number of open
-// channels instead; where both would refuse, the text is RabbitMQ's.
-func (c *Conn) checkChannelMax(id uint16) error {
-	if int(id) <= c.channelMax {
-		return nil
-	}
-	if c.openChannels >= c.channelMax {
-		return amqp.Errorf(amqp.ReplyNotAllowed,
-			"number of channels opened (%d) has reached the negotiated channel_max (%d)", c.openChannels, c.channelMax)
-	}
-	return amqp.Errorf(amqp.ReplyNotAllowed, "channel %d is higher than the negotiated channel_max (%d)", id, c.channelMax)
+	c.channels.add(ch)
 }
 
 // Block sends connection.blocked with the reason to a client that understands it: its input is not read from now on.

@@ -108,27 +108,20 @@ func (s *publishCounts) share(to *publishCounters) {
 	}
 }
 
-// allCounters returns everything that the channel has counted. The caller holds out's lock.
-func (ch *channel) allCounters() Counters {
-	t := ch.counters
-	t.Published, t.Dropped = ch.sharedCounts.published.Load(), ch.sharedCounts.dropped.Load()
-	t.Returned += ch.sharedCounts.returned.Load() // counters has the messages that were returned later
-	t.Routed = ch.sharedCounts.routed.Load()
-	confirmed, unconfirmed := ch.confirms.count()
+// addTo adds what the publisher has counted. The caller holds out's lock.
+func (p *publisher) addTo(t *Counters) {
+	s := &p.sharedCounts
+	t.Published, t.Dropped, t.Routed = s.published.Load(), s.dropped.Load(), s.routed.Load()
+	t.Returned = s.returned.Load() + p.confirms.returned
+	confirmed, unconfirmed := p.confirms.window.count()
 	t.Confirmed, t.Confirmable = confirmed, confirmed+uint64(unconfirmed)
-	return t
 }
 
-func (w *confirmWindow) count() (confirmed uint64, unconfirmed int) {
-	confirmed = w.base
-	for _, s := range w.states[w.head:] {
-		if s&answered != 0 {
-			confirmed++
-			continue
-		}
-		unconfirmed++
-	}
-	return confirmed, unconfirmed
+// allCounters returns everything that the channel has counted. The caller holds out's lock.
+func (ch *channel) allCounters() Counters {
+	t := ch.deliveries.unsettled.counted()
+	ch.publisher.addTo(&t)
+	return t
 }
 
 // Churn counts connections and channels opened and closed since the broker started.
@@ -146,19 +139,17 @@ type closedCounters struct {
 	vhosts map[string]Counters
 }
 
-// channelClosed counts a channel that closes. The caller holds out's lock.
-func (s *Server) channelClosed(ch *channel) {
+// channelClosed counts a channel of a vhost that closes, and what it has counted.
+func (s *Server) channelClosed(vhost string, own *Counters) {
 	s.churn.ChannelsClosed.Add(1)
-	ch.counts.share(&ch.sharedCounts)
-	own := ch.allCounters()
 	s.closed.mu.Lock()
 	defer s.closed.mu.Unlock()
 	if s.closed.vhosts == nil {
 		s.closed.vhosts = map[string]Counters{}
 	}
-	sum := s.closed.vhosts[ch.conn.vhost.Name()]
-	sum.Add(&own)
-	s.closed.vhosts[ch.conn.vhost.Name()] = sum
+	sum := s.closed.vhosts[vhost]
+	sum.Add(own)
+	s.closed.vhosts[vhost] = sum
 }
 
 // ClosedCounters returns the sums of all closed channels, by vhost.

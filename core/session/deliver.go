@@ -1,11 +1,10 @@
 package session
 
 import (
-	"slices"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/death"
+	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -13,7 +12,7 @@ import (
 // consumer is a consumer of a channel, or the consumer that stands for basic.get. Its exported fields are the queue's.
 type consumer struct {
 	queue.Consumer
-	channel   *channel
+	channel   *deliveries
 	timeout   time.Duration // time to acknowledge a delivery; 0 means any time, a negative value the broker's default
 	lease     time.Duration // lease of its deliveries; 0 means any time, a negative value the queue's
 	arguments amqp.Table    // of basic.consume
@@ -31,27 +30,27 @@ var _ queue.Sink = (*consumer)(nil)
 // Deliver implements [queue.Sink].
 func (cs *consumer) Deliver(now hook.Instant, _ *queue.Consumer, ds []queue.Delivery) int {
 	n := cs.take(now, ds)
-	if n > 0 && cs.channel.conn.tracing() {
-		cs.copyDelivered(ds[:n]...)
+	if o := cs.channel.observer; n > 0 && o.copies() {
+		o.copyDelivered(cs.channel.out.id, cs.Queue.Config().Name, ds[:n]...)
 	}
 	return n
 }
 
 // take writes deliveries while there is capacity. It stops before one that does not fit the connection's frames.
 func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int) {
-	ch := cs.channel
-	o := ch.lock()
+	d := cs.channel
+	o := d.out.lock()
 	defer o.mu.Unlock()
-	if ch.closed {
+	if d.out.closed {
 		return 0
 	}
 	cs.sendConsumeOK()
 	n, fits := cs.write(ds)
 	if n > 0 {
-		cs.beginLeases(now, n)
+		d.unsettled.beginLeases(cs, now, n)
 	}
 	if n < len(ds) && fits {
-		ch.stall(cs)
+		d.credit.stall(cs)
 	}
 	o.kick()
 	return n
@@ -59,164 +58,166 @@ func (cs *consumer) take(now hook.Instant, ds []queue.Delivery) (n int) {
 
 // Takes implements [queue.Sink]. A closed channel does not claim that a delivery is too large.
 func (cs *consumer) Takes(_ *queue.Consumer, d *queue.Delivery) bool {
-	o := cs.channel.lock()
+	out := cs.channel.out
+	o := out.lock()
 	defer o.mu.Unlock()
-	return cs.channel.closed || cs.channel.fit(d)
+	return out.closed || out.fit(d)
 }
 
 // write writes deliveries and returns how many it has written. fits is false if the next one is too large for the connection's frames. The
 // caller holds out's lock.
 func (cs *consumer) write(ds []queue.Delivery) (n int, fits bool) {
-	ch := cs.channel
-	for n < len(ds) && !ch.conn.out.full() && ch.mayDeliver(cs) {
-		if !ch.fit(&ds[n]) {
+	d := cs.channel
+	for n < len(ds) && !d.out.buf.full() && d.credit.allows(cs) {
+		if !d.out.fit(&ds[n]) {
 			return n, false
 		}
-		ch.deliver(cs, &ds[n])
+		d.deliver(cs, &ds[n])
 		n++
 	}
 	return n, true
 }
 
-// fit shortens the headers that the broker added to a message, if they do not fit into a frame. It reports whether the message then fits:
-// a client treats a frame that is too large as an error of the connection.
-func (ch *channel) fit(d *queue.Delivery) bool {
-	limit := ch.conn.frameMax - contentOverhead
-	if len(d.Props) <= limit {
-		return true
-	}
-	d.Props = death.Fit(d.Props, limit)
-	return len(d.Props) <= limit+amqp.FrameSlack // the publisher was granted this slack, too
-}
-
 // errTooLarge returns the error for a channel whose frames are too small for a message: the message's publisher had a larger frame-max.
 func (cs *consumer) errTooLarge(d *queue.Delivery) *amqp.Error {
-	cfg, frameMax := cs.Queue.Config(), cs.channel.conn.frameMax
+	cfg, frameMax := cs.Queue.Config(), cs.channel.out.frameMax
 	return amqp.Errorf(amqp.ReplyPreconditionFailed, "the headers of a message in queue '%s' in vhost '%s' have %d bytes: too many for frame_max = %d",
 		cfg.Name, cfg.VHost, len(d.Props), frameMax)
 }
 
 // Capacity implements [queue.Sink].
 func (cs *consumer) Capacity(*queue.Consumer) (messages, bytes int) {
-	ch := cs.channel
-	o := ch.lock()
+	d := cs.channel
+	o := d.out.lock()
 	defer o.mu.Unlock()
-	if ch.closed {
+	if d.out.closed {
 		return 0, 0
 	}
-	if o.full() || !ch.mayDeliver(cs) {
-		ch.stall(cs)
+	if o.full() || !d.credit.allows(cs) {
+		d.credit.stall(cs)
 		return 0, 0
 	}
-	return ch.creditFor(cs), maxDeliveryBuffer - o.size()
+	return d.credit.of(cs), maxDeliveryBuffer - o.size()
 }
 
 // sendConsumeOK sends consume-ok once, before the first delivery. The caller holds out's lock.
 func (cs *consumer) sendConsumeOK() {
 	if !cs.consumeOKDone {
 		cs.consumeOKDone = true
-		cs.channel.conn.out.send(cs.channel.id, &amqp.BasicConsumeOK{ConsumerTag: cs.Tag})
+		out := cs.channel.out
+		out.buf.send(out.id, &amqp.BasicConsumeOK{ConsumerTag: cs.Tag})
 	}
-}
-
-// stall registers a consumer that did not take everything, so that it is woken later. The caller holds out's lock.
-func (ch *channel) stall(cs *consumer) {
-	line := &ch.atLimit
-	if ch.mayDeliver(cs) {
-		line = &ch.conn.out.stalled
-	}
-	// The least recently served consumer goes first, so that none starves.
-	i := len(*line)
-	for i > 0 && (*line)[i-1].served > cs.served {
-		i--
-	}
-	*line = slices.Insert(*line, i, cs)
 }
 
 // deliverOverhead is the size of the method frame without names.
 const deliverOverhead = amqp.FrameOverhead + 16
 
 // deliver writes one delivery. The caller holds out's lock.
-func (ch *channel) deliver(cs *consumer, d *queue.Delivery) {
-	o := &ch.conn.out
+func (d *deliveries) deliver(cs *consumer, m *queue.Delivery) {
+	o, id, frameMax := d.out.buf, d.out.id, d.out.frameMax
 	before := o.size()
-	size := deliverOverhead + len(cs.Tag) + len(d.Exchange) + len(d.Key) + contentOverhead + len(d.Props)
-	if whole := size + amqp.BodyFramesSize(len(d.Body), ch.conn.frameMax); whole <= largestChunk && !o.refersTo(d) {
+	size := deliverOverhead + len(cs.Tag) + len(m.Exchange) + len(m.Key) + contentOverhead + len(m.Props)
+	if whole := size + amqp.BodyFramesSize(len(m.Body), frameMax); whole <= largestChunk && !o.refersTo(m) {
 		size = whole
 	}
 	o.reserve(size)
 	o.served++
 	cs.served = o.served
-	o.pending = amqp.AppendDeliver(o.pending, ch.id, cs.Tag, ch.tag(cs, d), d.Redelivered, d.Exchange, d.Key)
-	o.appendContent(ch.id, d, ch.conn.frameMax)
+	o.pending = amqp.AppendDeliver(o.pending, id, cs.Tag, d.unsettled.add(cs, m), m.Redelivered, m.Exchange, m.Key)
+	o.appendContent(id, m, frameMax)
 	o.delivered += o.size() - before
-	if d.Traced {
-		ch.traceDelivered(cs, d)
+	if m.Traced {
+		d.observer.delivered(cs.Queue.Config().Name, cs.Tag, m)
 	}
-}
-
-// tag returns the tag for a delivery, and adds it to unacked if it awaits settlement. The caller holds out's lock.
-func (ch *channel) tag(cs *consumer, d *queue.Delivery) uint64 {
-	ch.counters.countDelivery(cs, d.Redelivered)
-	if cs.NoAck {
-		return ch.unacked.skip()
-	}
-	if usesCredit(&cs.Consumer) {
-		ch.inFlight++
-	}
-	return ch.unacked.push(queue.PendingAck{Ref: d.Ref, Consumer: &cs.Consumer})
 }
 
 // Stopped implements [queue.Sink].
 func (cs *consumer) Stopped(_ *queue.Consumer, why *queue.StoppedError) {
-	cs.channel.failLater(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
-}
-
-// drop removes a consumer from the channel. The caller holds out's lock.
-func (ch *channel) drop(cs *consumer) {
-	delete(ch.consumers, cs.Tag)
-	is := func(o *consumer) bool { return o == cs }
-	ch.atLimit = slices.DeleteFunc(ch.atLimit, is)
-	ch.conn.out.stalled = slices.DeleteFunc(ch.conn.out.stalled, is)
+	cs.channel.out.fail(errStopped(why).In(amqp.ClassBasic, amqp.MethodBasicConsume))
 }
 
 // Cancelled implements [queue.Sink].
 func (cs *consumer) Cancelled(*queue.Consumer) {
-	ch := cs.channel
-	o := ch.lock()
+	d := cs.channel
+	o := d.out.lock()
 	defer o.mu.Unlock()
-	if ch.closed || ch.consumers[cs.Tag] != cs {
+	if d.out.closed || !d.consumers.has(cs) {
 		return
 	}
-	ch.drop(cs)
-	if !ch.conn.caps.cancelNotify {
-		return
-	}
-	cs.sendConsumeOK()
-	if ch.holdingCancels {
-		ch.heldCancels = append(ch.heldCancels, cs.Tag)
-		return
-	}
-	ch.sendCancel(cs.Tag)
+	d.drop(cs)
+	d.consumers.cancelled(cs)
 }
 
-// sendCancel notifies the client that a consumer has ended. The caller holds out's lock.
-func (ch *channel) sendCancel(tag string) {
-	ch.conn.out.send(ch.id, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
+// get handles basic.get.
+func (d *deliveries) get(m *amqp.BasicGet) error {
+	name, err := d.topology.permittedQueue(auth.Read, m.Queue)
+	if err != nil {
+		return err
+	}
+	mailbox, err := d.vhost.Queue(name, d.owner)
+	if err != nil {
+		return err
+	}
+	if cfg := mailbox.Config(); cfg.SingleActive && cfg.Kind == queue.Quorum {
+		return amqp.Errorf(amqp.ReplyResourceLocked, "cannot obtain access to locked queue '%s' in vhost '%s'. "+
+			"basic.get operations are not supported by quorum queues with single active consumer", cfg.Name, cfg.VHost)
+	}
+	cs := d.consumers.forGet(d, mailbox, m.NoAck)
+	got := false
+	var stopped *queue.StoppedError
+	cs.tooLarge = nil
+	deleted := mailbox.Do(func(q *queue.Queue, now hook.Instant) {
+		stopped = q.Stopped()
+		got = q.Get(now, &cs.Consumer, func(m queue.Delivery, remaining int) {
+			d.out.fit(&m)
+			d.sendGetOK(now, cs, &m, remaining)
+			if d.observer.copies() {
+				d.observer.copyDelivered(d.out.id, mailbox.Config().Name, m)
+			}
+		})
+	})
+	switch {
+	case deleted != nil:
+		return d.vhost.NoQueue(name)
+	case stopped != nil:
+		return errStopped(stopped)
+	case cs.tooLarge != nil:
+		return cs.tooLarge
+	case !got:
+		o := d.out.lock()
+		defer o.mu.Unlock()
+		d.unsettled.countEmptyGet(cs)
+		o.send(d.out.id, &amqp.BasicGetEmpty{})
+	}
+	return nil
 }
 
-// holdCancels delays basic.cancel until releaseCancels, so that the client gets the answer to its own method first.
-func (ch *channel) holdCancels() {
-	o := ch.lock()
+// fitsGet implements Fit of [queue.Consumer]. A message that fits only the frames of other consumers stays in the queue, and closes the channel.
+func (cs *consumer) fitsGet(d *queue.Delivery) (fits, others bool) {
+	if cs.channel.out.fit(d) {
+		return true, true
+	}
+	if others = len(d.Props) <= cs.channel.srv.propsMax(); others {
+		cs.tooLarge = cs.errTooLarge(d)
+	}
+	return false, others
+}
+
+// sendGetOK answers with a message. The queue's turn calls it.
+func (d *deliveries) sendGetOK(now hook.Instant, cs *consumer, m *queue.Delivery, remaining int) {
+	o := d.out.lock()
 	defer o.mu.Unlock()
-	ch.holdingCancels = true
+	o.pending = amqp.AppendMethod(o.pending, d.out.id, &amqp.BasicGetOK{
+		DeliveryTag: d.unsettled.add(cs, m), Redelivered: m.Redelivered,
+		Exchange: string(m.Exchange), RoutingKey: string(m.Key), MessageCount: count32(remaining),
+	})
+	d.unsettled.beginLeases(cs, now, 1)
+	o.appendContent(d.out.id, m, d.out.frameMax)
+	if m.Traced {
+		d.observer.delivered(cs.Queue.Config().Name, cs.Tag, m)
+	}
+	o.kick()
 }
 
-func (ch *channel) releaseCancels() {
-	o := ch.lock()
-	defer o.mu.Unlock()
-	for _, tag := range ch.heldCancels {
-		ch.sendCancel(tag)
-	}
-	ch.holdingCancels, ch.heldCancels = false, nil
-}
+// count32 limits a count to the range of the protocol's 32-bit fields.
+func count32(n int) uint32 { return uint32(min(uint64(n), 1<<32-1)) }

@@ -126,7 +126,7 @@ func TestChannelPrefetchWithoutAcknowledgements(t *testing.T) {
 	p.delivers(1, "a3:q1")
 	p.publish(2, bodies("r", "r3", "r4")...)
 	p.silent()
-	p.publish(2, bodies(p.conn.channel(1).reply.Config().Name, "answer")...)
+	p.publish(2, bodies(p.conn.channels.at(1).reply.queue().Config().Name, "answer")...)
 	p.delivers(1, "reply4:answer")
 	p.send(1, &amqp.BasicAck{DeliveryTag: 3})
 	p.delivers(1, "n5:r3 n6:r4")
@@ -507,7 +507,7 @@ func TestCancelledConsumerIsNotStalled(t *testing.T) {
 		p.consume(1, "another", "c")
 		do[*amqp.QueueDeleteOK](p, 1, &amqp.QueueDelete{Queue: "another"})
 	}
-	if n := len(p.conn.channel(1).atLimit); n != 1 {
+	if n := len(p.conn.channels.at(1).deliveries.credit.stalled); n != 1 {
 		t.Errorf("%d consumers wait", n)
 	}
 	p.send(1, &amqp.BasicAck{DeliveryTag: 1})

@@ -30,7 +30,8 @@ const (
 func (s *Server) Direct(user auth.User, v *vhost.VHost, clock clock.Clock) *Direct {
 	d := &Direct{clock: clock, tick: make(chan struct{}, 1)}
 	c := s.Accept(Peer{Address: "direct", Local: "direct"}, func() { signal(d.tick) })
-	c.user, c.vhost, c.offset, c.phase = user, v, v.Offset(), running
+	c.user = user
+	c.use(v)
 	c.frameMax, c.channelMax = directFrameMax, directChannel
 	c.caps = capabilities{cancelNotify: true, nack: true}
 	c.addChannel(newChannel(c, directChannel))

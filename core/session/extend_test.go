@@ -297,7 +297,7 @@ func TestLeasesAndTheirEnds(t *testing.T) {
 					ends[tag] = time.Now().Add(time.Duration(by) * time.Millisecond)
 				}
 			case n < 8: // what is not held any more
-				if tag := rnd.Uint64N(p.conn.channels[1].unacked.next + 1); tag > 0 && ends[tag].IsZero() {
+				if tag := rnd.Uint64N(p.conn.channels.at(1).deliveries.unsettled.tags.next + 1); tag > 0 && ends[tag].IsZero() {
 					p.publish(1, extension(int64(tag), int32(1)))
 					p.returned(1)
 				}
@@ -311,7 +311,7 @@ func TestLeasesAndTheirEnds(t *testing.T) {
 			}
 			look()
 			var got []uint64
-			for u := range p.conn.channels[1].unacked.between(0, p.conn.channels[1].unacked.next+1) {
+			for u := range p.conn.channels.at(1).deliveries.unsettled.tags.between(0, p.conn.channels.at(1).deliveries.unsettled.tags.next+1) {
 				got = append(got, u.tag)
 			}
 			if want := slices.Sorted(maps.Keys(ends)); !slices.Equal(got, want) {

@@ -14,17 +14,19 @@ import (
 // While tracing is on in a vhost, a copy of each message that is published, delivered or fetched there is published to the
 // exchange amq.rabbitmq.trace: the firehose. Its headers describe the message [RabbitMQ: firehose.html]. Copies are not copied again.
 
-// tracing reports whether the firehose is on in the connection's vhost.
-func (c *Conn) tracing() bool { return c.vhost != nil && c.vhost.Tracing() }
+// copies reports whether the firehose is on in the connection's vhost.
+func (o *observer) copies() bool { return o.vhost != nil && o.vhost.Tracing() }
 
-// copyPublished publishes a copy of the current message.
-func (ch *channel) copyPublished(m *queue.Message, queues []*queue.Mailbox) {
-	o := m.Routing
+// copyPublished publishes a copy of a message that a channel publishes. The message lies in the blocks of refs.
+func (o *observer) copyPublished(r *round, channel uint16, m *queue.Message, queues []*queue.Mailbox, refs *blockRefs) {
+	info := m.Routing
 	fc := firehoseCopy{
-		channel: ch, exchange: o.Exchange, keys: slices.Concat([]string{o.Key}, o.CC, o.BCC), props: m.Props,
-		extra: amqp.Table{{Key: "routed_queues", Value: routedQueues(o, queues)}},
+		observer: o, channel: channel, exchange: info.Exchange, keys: slices.Concat([]string{info.Key}, info.CC, info.BCC), props: m.Props,
+		extra: amqp.Table{{Key: "routed_queues", Value: routedQueues(info, queues)}},
 	}
-	fc.publish(&ch.conn.outbox, "publish."+o.Exchange, m.Body, ch.blockRefs())
+	if c, to := fc.make("publish."+info.Exchange, m.Body); c != nil {
+		r.copied(to, c, refs)
+	}
 }
 
 // routedQueues returns the names of the queues that a message goes to, except reply queues. On the default exchange every key
@@ -44,10 +46,9 @@ func routedQueues(o *queue.RoutingInfo, queues []*queue.Mailbox) amqp.Array {
 	return longstrs(slices.Compact(names))
 }
 
-// copyDelivered publishes copies of messages that were delivered to the consumer. The queue's turn calls it.
-func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
-	name := cs.Queue.Config().Name
-	if isReplyName(name) {
+// copyDelivered publishes copies of messages that were delivered to a channel. The queue's turn calls it.
+func (o *observer) copyDelivered(channel uint16, from string, ds ...queue.Delivery) {
+	if isReplyName(from) {
 		return
 	}
 	var out outbox
@@ -61,10 +62,13 @@ func (cs *consumer) copyDelivered(ds ...queue.Delivery) {
 			redelivered = 1
 		}
 		fc := firehoseCopy{
-			channel: cs.channel, exchange: string(d.Exchange), keys: deliveredKeys(d), props: d.Props,
+			observer: o, channel: channel, exchange: string(d.Exchange), keys: deliveredKeys(d), props: d.Props,
 			redelivered: amqp.Table{{Key: "redelivered", Value: redelivered}},
 		}
-		fc.publish(&out, "deliver."+name, d.Body, nil)
+		if c, to := fc.make("deliver."+from, d.Body); c != nil {
+			c.Body = bytes.Clone(c.Body)
+			out.add(to, nil, nil, c, &blockRefs{})
+		}
 	}
 	for i, b := range out.batches {
 		out.index.keys[i].queue.PublishGranted(b)
@@ -83,7 +87,8 @@ func deliveredKeys(d *queue.Delivery) []string {
 
 // firehoseCopy builds the copy of a message.
 type firehoseCopy struct {
-	channel     *channel
+	observer    *observer
+	channel     uint16
 	exchange    string
 	keys        []string
 	props       []byte     // of the message
@@ -91,27 +96,24 @@ type firehoseCopy struct {
 	extra       amqp.Table // further headers; dropped if they do not fit
 }
 
-// publish adds the copy to out, for the queues that the exchange routes it to. It copies the body, unless refs are given.
-func (fc *firehoseCopy) publish(out *outbox, key string, body []byte, refs *blockRefs) {
+// make returns the copy, and the queues that the exchange routes it to; nil if there are none. The copy refers to the body.
+func (fc *firehoseCopy) make(key string, body []byte) (*queue.Message, []*queue.Mailbox) {
 	key = key[:min(len(key), 255)]
 	var props []byte // headers only
 	load := func() []byte {
 		props = fc.properties()
 		return props
 	}
-	queues := fc.channel.conn.vhost.RouteCopy(&parts.Message{Key: key, Load: load, Body: body}, nil)
+	queues := fc.observer.vhost.RouteCopy(&parts.Message{Key: key, Load: load, Body: body}, nil)
 	if len(queues) == 0 {
-		return
+		return nil, nil
 	}
 	if props == nil {
 		props = fc.properties()
 	}
-	if refs == nil {
-		body, refs = bytes.Clone(body), &blockRefs{}
-	}
-	out.add(queues, nil, nil, &queue.Message{
+	return &queue.Message{
 		Routing: &queue.RoutingInfo{Exchange: vhost.TraceExchange, Key: key}, Props: props, Body: body, Flags: queue.HasHeaders,
-	}, refs)
+	}, queues
 }
 
 // properties returns the copy's properties. Parts that do not fit into a frame are left out: first the message's headers, which may also be
@@ -133,21 +135,21 @@ func (fc *firehoseCopy) properties() []byte {
 // fits reports whether properties can be sent to every client.
 func (fc *firehoseCopy) fits(props []byte) bool {
 	_, err := amqp.ScanProps(props)
-	return err == nil && len(props) <= fc.channel.conn.srv.propsMax()
+	return err == nil && len(props) <= fc.observer.srv.propsMax()
 }
 
 func (fc *firehoseCopy) encode(p *amqp.Properties) []byte {
-	c := fc.channel.conn
+	o := fc.observer
 	headers := amqp.Properties{Headers: slices.Concat(amqp.Table{
 		{Key: "exchange_name", Value: fc.exchange},
 		{Key: "routing_keys", Value: longstrs(fc.keys)},
 		{Key: "properties", Value: propertiesTable(p)},
-		{Key: "node", Value: c.srv.Node},
+		{Key: "node", Value: o.srv.Node},
 	}, fc.redelivered, amqp.Table{
-		{Key: "vhost", Value: c.vhost.Name()},
-		{Key: "connection", Value: c.peer.name()},
-		{Key: "channel", Value: int32(fc.channel.id)},
-		{Key: "user", Value: c.user.Name},
+		{Key: "vhost", Value: o.vhost.Name()},
+		{Key: "connection", Value: o.peer.name()},
+		{Key: "channel", Value: int32(fc.channel)},
+		{Key: "user", Value: o.user},
 	}, fc.extra)}
 	headers.Set(amqp.PropHeaders)
 	return headers.Append(nil)

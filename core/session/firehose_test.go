@@ -137,7 +137,7 @@ func TestFirehose(t *testing.T) {
 		}},
 		{"a direct reply", func() {
 			p.send(2, &amqp.BasicConsume{Queue: replyTo, ConsumerTag: "r", NoAck: true})
-			name := p.conn.channels[2].reply.Config().Name
+			name := p.conn.channels.at(2).reply.queue().Config().Name
 			p.publish(1, published{key: name, body: "seven", props: replies})
 			p.send(2, &amqp.BasicCancel{ConsumerTag: "r"})
 		}, []string{

@@ -1,7 +1,10 @@
 package session
 
 import (
+	"context"
+	"crypto/x509"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -9,6 +12,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/wlog"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // Handover is the information with which the owner of a vhost can serve a connection that another node, the front, has accepted. The front
@@ -190,4 +194,140 @@ func (f *fields) number(key string, low, high int64) int64 {
 		f.fail("%s is %d, expected %d to %d", key, n, low, high)
 	}
 	return n
+}
+
+// errTryAgain answers a handover if the node does not serve the vhost now, or does not know enough of the registry yet.
+var errTryAgain = errors.New("the node does not serve the vhost now")
+
+// The answer to a handover. If it accepts, the frames of the connection follow:
+//
+//	0        1      3       5        7      8
+//	+--------+------+-------+--------+------+--------+
+//	| status | code | class | method | size | text   |
+//	+--------+------+-------+--------+------+--------+
+//
+// All fields except the status describe the error for the client. They are 0 without one.
+const answerHead = 8
+
+// status is the first byte of an answer.
+type status byte
+
+const (
+	accepted status = iota + 1
+	tryAgain
+	refused
+)
+
+// AppendAnswer appends the answer to a handover. nil accepts it, an [*amqp.Error] goes to the client, and any other error means that the
+// front should try again.
+func AppendAnswer(dst []byte, err error) []byte {
+	if err == nil {
+		return append(dst, byte(accepted), 0, 0, 0, 0, 0, 0, 0)
+	}
+	e, ok := errors.AsType[*amqp.Error](err)
+	if !ok {
+		return append(dst, byte(tryAgain), 0, 0, 0, 0, 0, 0, 0)
+	}
+	text := e.Text[:min(len(e.Text), 255)]
+	dst = append(dst, byte(refused))
+	dst = binary.BigEndian.AppendUint16(dst, e.Code)
+	dst = binary.BigEndian.AppendUint16(dst, e.Class)
+	dst = binary.BigEndian.AppendUint16(dst, e.Method)
+	return append(append(dst, byte(len(text))), text...)
+}
+
+// ReadAnswer reads the answer to a handover, and not a byte more. It returns nil if the handover is accepted, errTryAgain, or the
+// [*amqp.Error] for the client. Other errors come from the stream.
+func ReadAnswer(r io.Reader) error {
+	var head [answerHead]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return fmt.Errorf("answer to a handover: %w", err)
+	}
+	text := make([]byte, head[7])
+	if _, err := io.ReadFull(r, text); err != nil {
+		return fmt.Errorf("answer to a handover: %w", err)
+	}
+	switch status(head[0]) {
+	case accepted:
+		return nil
+	case tryAgain:
+		return errTryAgain
+	case refused:
+		e := amqp.Errorf(binary.BigEndian.Uint16(head[1:]), "%s", text)
+		return e.In(binary.BigEndian.Uint16(head[3:]), binary.BigEndian.Uint16(head[5:]))
+	}
+	return fmt.Errorf("answer to a handover: status %d, expected %d to %d", head[0], accepted, refused)
+}
+
+// Front is the node that has handed over a connection.
+type Front struct {
+	Node wlog.NodeID
+	TLS  bool // the stream from it is encrypted
+}
+
+// Adopt returns a connection that a front has handed over, after connection.open; connection.open-ok is pending. Adopt waits, until ctx
+// is done, until this node knows as much of the registry as the front did. wake is as for Accept. The error goes to [AppendAnswer].
+func (s *Server) Adopt(ctx context.Context, now hook.Instant, h *Handover, from Front, wake func()) (*Conn, error) {
+	if s.WaitApplied != nil {
+		if err := s.WaitApplied(ctx, h.Applied); err != nil {
+			return nil, errors.Join(errTryAgain, err)
+		}
+	}
+	if s.moved(h.VHost) {
+		return nil, errTryAgain
+	}
+	c := s.accept(h.peer(), wake, !from.TLS)
+	c.front = from.Node
+	c.mechanism, c.properties, c.wanted = h.Mechanism, h.Properties, h.VHost
+	c.frameMax, c.channelMax, c.heartbeat = h.FrameMax, h.ChannelMax, h.Heartbeat
+	c.understand(h.Properties)
+	c.round.tick(now)
+	outdated, err := c.openAdopted(h)
+	if outdated && s.Fresh != nil && s.Refresh(ctx) == nil {
+		_, err = c.openAdopted(h)
+	}
+	if err == nil {
+		return c, nil
+	}
+	if errors.Is(err, errTryAgain) || s.moved(h.VHost) {
+		return nil, errTryAgain
+	}
+	c.log().Warn("connection error", "state", "opening", "error", err, "node", from.Node)
+	return nil, err
+}
+
+// openAdopted opens the vhost of a handover for its user.
+func (c *Conn) openAdopted(h *Handover) (outdated bool, err error) {
+	u, ok := c.srv.Users.LoggedIn(h.User, h.Account)
+	if !ok {
+		return true, errOtherAccount(h.User)
+	}
+	c.user = u
+	return c.openHere(h.VHost)
+}
+
+// errOtherAccount returns the error for a user that logged in to an account that the owner does not know, or with an outdated password.
+func errOtherAccount(user string) *amqp.Error {
+	return amqp.Errorf(amqp.ReplyNotAllowed, "user '%s' is deleted, or has another password", user).In(amqp.ClassConnection, amqp.MethodConnectionOpen)
+}
+
+// peer returns the client as the front saw it.
+func (h *Handover) peer() Peer {
+	p := h.Peer
+	if p.TLS {
+		p.Certificate = func() *x509.Certificate { return h.Security.ClientCertificate() }
+	}
+	return p
+}
+
+// ClientCertificate returns the client's certificate; nil = it has presented none.
+func (s *Security) ClientCertificate() *x509.Certificate {
+	if len(s.Certificate) == 0 {
+		return nil
+	}
+	cert, err := x509.ParseCertificate(s.Certificate)
+	if err != nil { // the front has verified it, so the front runs a later release
+		return nil
+	}
+	return cert
 }

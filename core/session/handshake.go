@@ -47,7 +47,7 @@ func (c *Conn) header(data []byte) (consumed int) {
 	}
 	if h := string(data[:n]); h != amqp.ProtocolHeader && h != amqp.ProtocolHeader09 {
 		c.logHeader(h)
-		c.sendRaw([]byte(amqp.ProtocolHeader))
+		c.out.postRaw([]byte(amqp.ProtocolHeader))
 		c.finish()
 		return len(data)
 	}
@@ -55,7 +55,7 @@ func (c *Conn) header(data []byte) (consumed int) {
 	if c.srv.CertificateLogin.On() && c.peer.certificate() != nil {
 		start = c.srv.startExternal
 	}
-	c.sendRaw(start)
+	c.out.postRaw(start)
 	c.phase = awaitStartOK
 	return n
 }
@@ -73,13 +73,6 @@ func headerHint(h string) string {
 	return ""
 }
 
-func (c *Conn) sendRaw(b []byte) {
-	c.out.mu.Lock()
-	defer c.out.mu.Unlock()
-	c.out.pending = append(c.out.pending, b...)
-	c.out.kick()
-}
-
 // logHeader logs a wrong protocol header.
 func (c *Conn) logHeader(received string) {
 	keys := []any{"received", received}
@@ -91,7 +84,7 @@ func (c *Conn) logHeader(received string) {
 
 // warnOfStranger logs an action of a client that has not logged in. It logs seldom, and adds how many log lines it has left out.
 func (c *Conn) warnOfStranger(text string, keys ...any) {
-	should, skipped := c.srv.strangers.Next(c.now)
+	should, skipped := c.srv.strangers.Next(c.round.instant())
 	if !should {
 		return
 	}
@@ -175,7 +168,7 @@ func (c *Conn) loggedIn(r *loginResult) {
 	}
 	c.user = r.user
 	c.phase = awaitTuneOK
-	c.send(0, &amqp.ConnectionTune{
+	c.out.post(0, &amqp.ConnectionTune{
 		ChannelMax: c.srv.ChannelMax, FrameMax: uint32(c.srv.FrameMax), Heartbeat: c.srv.Heartbeat,
 	})
 }
@@ -190,7 +183,7 @@ func (c *Conn) origin() auth.Origin {
 	if at, err := netip.ParseAddr(host); err == nil && at.Unmap().IsLoopback() && !c.peer.Loopback {
 		host = "a proxy at " + host
 	}
-	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.now}
+	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.round.instant()}
 }
 
 // refuseLogin logs why a login was refused, and returns an error that does not reveal the reason to the client.
@@ -199,7 +192,7 @@ func (c *Conn) refuseLogin(err error) error {
 	if !errors.As(err, &r) {
 		return err
 	}
-	if should, suppressed := c.srv.Users.ShouldLog(r, c.now); should {
+	if should, suppressed := c.srv.Users.ShouldLog(r, c.round.instant()); should {
 		log := c.log()
 		if suppressed > 0 {
 			log = log.With("not_told", suppressed)
@@ -252,7 +245,8 @@ func (c *Conn) enter(v *vhost.VHost) error {
 		return err
 	}
 	c.srv.churn.ConnectionsOpened.Add(1)
-	c.vhost, c.offset, c.tracked, c.counted, c.phase = v, v.Offset(), tracked, true, running
+	c.tracked, c.counted = tracked, true
+	c.use(v)
 	return nil
 }
 
@@ -263,4 +257,13 @@ func (c *Conn) admit() error {
 		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
 	}
 	return nil
+}
+
+// use makes channels usable, in a vhost.
+func (c *Conn) use(v *vhost.VHost) {
+	c.vhost, c.offset, c.phase = v, v.Offset(), running
+	c.access = access{users: c.srv.Users, user: c.user.Name, vhost: v}
+	c.routes.vhost, c.routes.channels = v, &c.channels
+	c.reader = propsReader{access: &c.access, vhost: v, spans: c.srv.spans, round: &c.round}
+	c.observer.vhost, c.observer.user = v, c.user.Name
 }

@@ -59,9 +59,9 @@ func (c *Conn) openHere(name string) (outdated bool, err error) {
 	}
 	c.publishInfo()
 	c.log().Info("connection open", "user", c.user.Name, "vhost", name, "tls", c.peer.TLS)
-	c.now = c.now.Add(c.offset)
+	c.round.tick(c.round.instant().Add(c.offset))
 	c.out.heartbeatDue()
-	c.send(0, &amqp.ConnectionOpenOK{})
+	c.out.post(0, &amqp.ConnectionOpenOK{})
 	return false, nil
 }
 
@@ -137,7 +137,7 @@ func (c *Conn) Outdated() bool {
 
 // OpenHere opens the vhost, which this node serves by now. If the vhost has moved away again, the state stays Elsewhere.
 func (c *Conn) OpenHere(now hook.Instant) {
-	c.now = now
+	c.round.tick(now)
 	if c.phase == elsewhere {
 		c.tryHere()
 	}
@@ -146,7 +146,7 @@ func (c *Conn) OpenHere(now hook.Instant) {
 // Refuse closes the connection for an error of another node. If the refused handover named an outdated password, the state stays Elsewhere: the
 // next handover names the present one.
 func (c *Conn) Refuse(now hook.Instant, err error, h *Handover) {
-	c.now = now
+	c.round.tick(now)
 	if c.phase == elsewhere && !c.wasSetAgain(err, h) {
 		c.fail(err)
 	}
@@ -170,7 +170,7 @@ func (c *Conn) wasSetAgain(err error, h *Handover) bool {
 // Relay records that a node has adopted the connection: the caller passes the bytes on from now on. It wakes the writer, which will find
 // nothing more to write.
 func (c *Conn) Relay(now hook.Instant, to wlog.NodeID) {
-	c.now = now
+	c.round.tick(now)
 	c.phase = relayed
 	c.properties = nil
 	c.log().Info("connection relayed", "user", c.user.Name, "vhost", c.wanted, "tls", c.peer.TLS, "number", to)
@@ -180,7 +180,7 @@ func (c *Conn) Relay(now hook.Instant, to wlog.NodeID) {
 // OwnerClosed ends a relayed connection whose owner has closed it in good order. Unless the client has already answered connection.close, its
 // answer is awaited.
 func (c *Conn) OwnerClosed(now hook.Instant, answered bool) {
-	c.now = now
+	c.round.tick(now)
 	if c.phase != relayed {
 		return
 	}
@@ -199,12 +199,12 @@ func (c *Conn) OwnerClosed(now hook.Instant, answered bool) {
 // OwnerGone ends a relayed connection whose owner no longer answers. If the client has sent connection.close it gets close-ok, otherwise an
 // error.
 func (c *Conn) OwnerGone(now hook.Instant, asked bool, err error) {
-	c.now = now
+	c.round.tick(now)
 	switch {
 	case c.phase != relayed:
 	case asked:
 		c.leave()
-		c.seal(&amqp.ConnectionCloseOK{})
+		c.out.postLast(&amqp.ConnectionCloseOK{})
 		c.phase = closing
 	default:
 		c.fail(err)

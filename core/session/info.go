@@ -1,8 +1,6 @@
 package session
 
 import (
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -36,7 +34,7 @@ func (p *Peer) name() string { return p.Address + " -> " + p.Local }
 func (c *Conn) publishInfo() {
 	c.info.Store(&ConnInfo{
 		ID: c.id, Peer: c.peer, User: c.user.Name, VHost: c.vhost.Name(), Mechanism: c.mechanism, Properties: c.properties,
-		ClientName: c.name, ChannelMax: c.channelMax, FrameMax: c.frameMax, Heartbeat: c.heartbeat, Opened: c.now,
+		ClientName: c.name, ChannelMax: c.channelMax, FrameMax: c.frameMax, Heartbeat: c.heartbeat, Opened: c.round.instant(),
 		Front: c.front,
 	})
 	c.properties = nil
@@ -60,13 +58,7 @@ type Status struct {
 func (c *Conn) Status() Status {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	s := Status{Blocked: c.blocked, Closing: c.out.sealed || c.out.closed, Pending: c.out.size()}
-	for _, ch := range c.channels {
-		if ch != nil {
-			s.Channels++
-		}
-	}
-	return s
+	return Status{Channels: c.channels.count(), Blocked: c.blocked, Closing: c.out.sealed || c.out.closed, Pending: c.out.size()}
 }
 
 // ChannelInfo describes a channel.
@@ -86,40 +78,32 @@ type ChannelInfo struct {
 func (c *Conn) Channels() []ChannelInfo {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	var all []ChannelInfo
-	for _, ch := range c.channels {
-		if ch != nil && !ch.closed {
-			_, unconfirmed := ch.confirms.count()
-			all = append(all, ChannelInfo{
-				Number: ch.id, Confirms: ch.mode == confirming, Transactional: ch.mode == transactional,
-				Prefetch: ch.prefetch, GlobalPrefetch: ch.globalPrefetch, Unacked: ch.unacked.count(),
-				Unconfirmed: unconfirmed, Consumers: len(ch.consumers), Counters: ch.allCounters(),
-			})
-		}
+	return c.channels.infos()
+}
+
+// info describes the channel. The caller holds out's lock.
+func (ch *channel) info() ChannelInfo {
+	p, d := &ch.publisher, &ch.deliveries
+	_, unconfirmed := p.confirms.window.count()
+	return ChannelInfo{
+		Number: ch.outlet.id, Confirms: p.confirms.isOn(), Transactional: ch.tx.isOn(),
+		Prefetch: d.credit.each, GlobalPrefetch: d.credit.limit, Unacked: d.unsettled.count(),
+		Unconfirmed: unconfirmed, Consumers: d.consumers.count(), Counters: ch.allCounters(),
 	}
-	return all
 }
 
 // HasUnsettled reports whether the client has unsettled deliveries.
 func (c *Conn) HasUnsettled() bool {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	return slices.ContainsFunc(c.channels, func(ch *channel) bool {
-		return ch != nil && !ch.closed && (ch.unacked.count() > 0 || len(ch.tx.settles) > 0)
-	})
+	return c.channels.hasUnsettled()
 }
 
 // Counters returns the sum over the open channels.
-func (c *Conn) Counters() (t Counters) {
+func (c *Conn) Counters() Counters {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	for _, ch := range c.channels {
-		if ch != nil && !ch.closed {
-			own := ch.allCounters()
-			t.Add(&own)
-		}
-	}
-	return t
+	return c.channels.counters()
 }
 
 // ConsumerInfo describes a consumer. It is read only.
@@ -142,22 +126,18 @@ func ConsumerOf(c *queue.Consumer) (info ConsumerInfo, ok bool) {
 }
 
 func (cs *consumer) info() ConsumerInfo {
-	return ConsumerInfo{Consumer: &cs.Consumer, Channel: cs.channel.id, Conn: cs.channel.conn.Info(), Arguments: cs.arguments, DeliveryLease: cs.leaseOf()}
+	return ConsumerInfo{Consumer: &cs.Consumer, Channel: cs.channel.out.id, Conn: cs.channel.conn, Arguments: cs.arguments, DeliveryLease: cs.leaseOf()}
 }
 
 // Consumers lists the consumers of a channel by tag.
 func (c *Conn) Consumers(channel uint16) []ConsumerInfo {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	if int(channel) >= len(c.channels) || c.channels[channel] == nil {
+	all := c.channels.all()
+	if int(channel) >= len(all) || all[channel] == nil {
 		return nil
 	}
-	var all []ConsumerInfo
-	for _, cs := range c.channels[channel].consumers {
-		all = append(all, cs.info())
-	}
-	slices.SortFunc(all, func(a, b ConsumerInfo) int { return strings.Compare(a.Tag, b.Tag) })
-	return all
+	return all[channel].deliveries.consumers.infos()
 }
 
 // DeliveryInfo is a delivery of a queue that awaits settlement.
@@ -171,13 +151,13 @@ type DeliveryInfo struct {
 func (c *Conn) Deliveries(m *queue.Mailbox) (all []DeliveryInfo) {
 	c.out.mu.Lock()
 	defer c.out.mu.Unlock()
-	for _, ch := range c.channels {
-		if ch == nil || ch.closed {
+	for _, ch := range c.channels.all() {
+		if ch == nil || ch.outlet.closed {
 			continue
 		}
-		for t := range ch.unacked.between(0, ch.unacked.next+1) {
+		for t := range ch.deliveries.unsettled.all() {
 			if t.Consumer.Queue == m {
-				all = append(all, DeliveryInfo{t.PendingAck, ch.id, t.tag})
+				all = append(all, DeliveryInfo{t.PendingAck, ch.outlet.id, t.tag})
 			}
 		}
 	}

@@ -287,7 +287,7 @@ func TestALeaseReturnsCredit(t *testing.T) {
 			p.consume(1, "other", "d")
 			p.publish(2, bodies("other", "3")...)
 			p.delivers(1, "d6:3")
-			if got := p.conn.channels[1].inFlight; got != 1 {
+			if got := p.conn.channels.at(1).deliveries.credit.inFlight; got != 1 {
 				t.Errorf("%d deliveries are in flight, want 1", got)
 			}
 		})
@@ -442,14 +442,14 @@ func TestLeasesAreBounded(t *testing.T) {
 					p.publish(2, bodies("q", "x")...)
 					do[*amqp.BasicGetOK](p.probe, 1, &amqp.BasicGet{Queue: "q"})
 					p.content(1)
-					if tag := p.conn.channels[1].unacked.next; tt.ack(tag) {
+					if tag := p.conn.channels.at(1).deliveries.unsettled.tags.next; tt.ack(tag) {
 						p.send(1, &amqp.BasicAck{DeliveryTag: tag})
 					}
 				}
 				p.wait(0)
-				ch := p.conn.channels[1]
-				if n, limit := ch.leases.runs.Len(), 2*ch.unacked.count()+minRuns; n > limit {
-					t.Errorf("%d runs for %d deliveries", n, ch.unacked.count())
+				ch := &p.conn.channels.at(1).deliveries.unsettled
+				if n, limit := ch.leases.runs.Len(), 2*ch.tags.count()+minRuns; n > limit {
+					t.Errorf("%d runs for %d deliveries", n, ch.tags.count())
 				}
 				p.wait(time.Second)
 				if n := ch.leases.runs.Len(); n > 0 {
@@ -476,8 +476,8 @@ func TestAMillionLeases(t *testing.T) {
 		p.conn.Feed(p.now, k, k.Buf[:copy(k.Buf, consume)])
 		k.Release()
 		p.drain()
-		ch := p.conn.channels[1]
-		if got := ch.unacked.count(); got != n {
+		ch := &p.conn.channels.at(1).deliveries.unsettled
+		if got := ch.tags.count(); got != n {
 			t.Fatalf("%d deliveries in flight", got)
 		}
 		if runs := ch.leases.runs.Len(); runs > n/16 {

@@ -17,12 +17,12 @@ type outbox struct {
 
 type batchKey struct {
 	queue     *queue.Mailbox
-	publisher *channel // the channel that awaits confirms; nil means none
+	publisher *confirms // the channel that awaits confirms; nil means none
 }
 
 // batchSlots are the positions, in an outbox, of the batches for a route's queues.
 type batchSlots struct {
-	publisher *channel
+	publisher *confirms
 	flush     uint64 // number of the flush for which the positions are valid; 0 means none
 	index     []int
 }
@@ -31,7 +31,7 @@ type batchSlots struct {
 type blockRefs [3]*block.Block
 
 // add adds a message for queues. Slots, unless nil, remember the positions of their batches until the next flush.
-func (o *outbox) add(queues []*queue.Mailbox, slots *batchSlots, publisher *channel, m *queue.Message, refs *blockRefs) {
+func (o *outbox) add(queues []*queue.Mailbox, slots *batchSlots, publisher *confirms, m *queue.Message, refs *blockRefs) {
 	if slots == nil {
 		for _, q := range queues {
 			addTo(o.batches[o.slot(batchKey{q, publisher})], m, refs)
@@ -46,7 +46,7 @@ func (o *outbox) add(queues []*queue.Mailbox, slots *batchSlots, publisher *chan
 	}
 }
 
-func (o *outbox) locate(s *batchSlots, queues []*queue.Mailbox, publisher *channel) {
+func (o *outbox) locate(s *batchSlots, queues []*queue.Mailbox, publisher *confirms) {
 	s.index = s.index[:0]
 	for _, q := range queues {
 		s.index = append(s.index, o.slot(batchKey{q, publisher}))

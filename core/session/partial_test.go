@@ -118,7 +118,7 @@ func TestChannelEndsWhileAFrameIsRead(t *testing.T) {
 	b = amqp.AppendContentHeader(b, 1, uint64(len(body)), []byte{0, 0})
 	b = append(b, rawFrame(amqp.FrameBody, 1, body[:100_000])...)
 	for name, end := range map[string]func(p *probe){
-		"channel":    func(p *probe) { p.conn.channels[1].fail(errNotTransactional) },
+		"channel":    func(p *probe) { p.conn.channels.at(1).fail(errNotTransactional) },
 		"connection": func(p *probe) { p.conn.Shutdown(p.now, "shutdown") },
 	} {
 		p := newProbe(t).open().channel(1)

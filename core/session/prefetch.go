@@ -4,99 +4,131 @@ import (
 	"math"
 	"slices"
 
-	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 )
 
-// qos limits unacknowledged deliveries: of each consumer added later or, if global, of the whole channel
-// [RabbitMQ: consumer-prefetch.html]. As in RabbitMQ, a limit for consumers removes the channel's limit.
-func (ch *channel) qos(m *amqp.BasicQos) error {
-	if m.PrefetchSize != 0 {
-		return amqp.Errorf(amqp.ReplyNotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
-	}
-	ch.setPrefetch(m.Global, uint32(m.PrefetchCount))
-	ch.send(&amqp.BasicQosOK{})
-	ch.conn.wakeBelowLimit()
-	return nil
+// credit limits the unacknowledged deliveries of a whole channel, and holds the consumers that wait for the limit.
+type credit struct {
+	out   *outlet
+	round *round
+
+	// Guarded by out's lock; only the reader writes the first two, and listed.
+	each     uint32      // prefetch of consumers added later
+	limit    uint32      // unacknowledged deliveries that the channel may have: its global prefetch; 0 means any number
+	inFlight uint32      // deliveries that count against limit
+	stalled  []*consumer // consumers that wait for the limit, the least recently served first
+	listed   bool        // in the round
 }
 
-func (ch *channel) setPrefetch(global bool, n uint32) {
-	o := ch.lock()
+// set sets the limit of the channel if global, otherwise of each consumer added later; 0 means none. As in RabbitMQ, a limit for consumers
+// removes the channel's limit.
+func (k *credit) set(global bool, n uint32) {
+	o := k.out.lock()
 	defer o.mu.Unlock()
 	if !global {
-		ch.prefetch = n
+		k.each = n
 		n = 0
 	}
-	ch.globalPrefetch = n
-	ch.limitRaised()
+	k.limit = n
+	k.raise()
 }
 
-// limited reports whether the channel has a global prefetch.
-func (ch *channel) limited() bool {
-	o := ch.lock()
+// forConsumers returns the prefetch of a new consumer. The reader calls it.
+func (k *credit) forConsumers() uint32 { return k.each }
+
+// limited reports whether the channel has a limit.
+func (k *credit) limited() bool {
+	o := k.out.lock()
 	defer o.mu.Unlock()
-	return ch.globalPrefetch > 0
+	return k.limit > 0
 }
 
-// hasCredit reports whether the channel is below its global prefetch. The caller holds out's lock.
-func (ch *channel) hasCredit() bool { return ch.globalPrefetch == 0 || ch.inFlight < ch.globalPrefetch }
+// left reports whether the channel is below its limit. The caller holds out's lock.
+func (k *credit) left() bool { return k.limit == 0 || k.inFlight < k.limit }
 
-// mayDeliver reports whether the channel's global prefetch allows another delivery to a consumer. A consumer without
-// acknowledgements uses no credit, but as in RabbitMQ gets nothing while the channel has none.
-func (ch *channel) mayDeliver(cs *consumer) bool { return ch.hasCredit() || cs.exempt }
+// allows reports whether the limit allows another delivery to a consumer. A consumer without acknowledgements uses no credit, but as in
+// RabbitMQ gets nothing while the channel has none. The caller holds out's lock.
+func (k *credit) allows(cs *consumer) bool { return k.left() || cs.exempt }
 
-// creditFor returns how many deliveries mayDeliver would allow to a consumer.
-func (ch *channel) creditFor(cs *consumer) int {
-	if ch.globalPrefetch == 0 || cs.NoAck || cs.exempt {
+// of returns how many deliveries the limit allows to a consumer. The caller holds out's lock, and allows has returned true.
+func (k *credit) of(cs *consumer) int {
+	if k.limit == 0 || cs.NoAck || cs.exempt {
 		return math.MaxInt32
 	}
-	return int(ch.globalPrefetch - ch.inFlight)
+	return int(k.limit - k.inFlight)
 }
 
-// usesCredit reports whether a consumer's deliveries count against the global prefetch. Those of basic.get and of quorum queues, which do not
-// support it, do not.
+// usesCredit reports whether a consumer's deliveries count against the limit. Those of basic.get and of quorum queues, which do not support it, do
+// not.
 func usesCredit(c *queue.Consumer) bool { return c.Sink != nil && c.Type != queue.QuorumType }
 
-// returnCredit counts a delivery as no longer in flight. The caller holds out's lock.
-func (ch *channel) returnCredit(ack queue.PendingAck) {
+// take counts a delivery to a consumer as in flight. The caller holds out's lock.
+func (k *credit) take(c *queue.Consumer) {
+	if usesCredit(c) {
+		k.inFlight++
+	}
+}
+
+// giveBack counts a delivery as no longer in flight. The caller holds out's lock.
+func (k *credit) giveBack(ack queue.PendingAck) {
 	if !usesCredit(ack.Consumer) {
 		return
 	}
-	ch.inFlight--
-	if len(ch.atLimit) > 0 {
-		ch.limitRaised()
+	k.inFlight--
+	if len(k.stalled) > 0 {
+		k.raise()
 	}
 }
 
-// limitRaised makes wakeBelowLimit look at the channel. The caller holds out's lock.
-func (ch *channel) limitRaised() {
-	if !ch.listedBelowLimit {
-		ch.listedBelowLimit = true
-		ch.conn.belowLimit = append(ch.conn.belowLimit, ch)
+// raise makes the round look for stalled consumers that may continue. The caller, on the reader, holds out's lock.
+func (k *credit) raise() {
+	if !k.listed {
+		k.listed = true
+		k.round.raised(k)
 	}
 }
 
-// wakeBelowLimit wakes consumers that a global prefetch had stalled, one by one while there is credit, so that each gets its share, also if
-// they consume from different queues.
-func (c *Conn) wakeBelowLimit() {
-	for i, ch := range c.belowLimit {
-		for cs := ch.takeAtLimit(); cs != nil; cs = ch.takeAtLimit() {
-			cs.Wake()
-		}
-		ch.listedBelowLimit = false
-		c.belowLimit[i] = nil
+// stall registers a consumer that did not take everything, so that it is woken later. The caller holds out's lock.
+func (k *credit) stall(cs *consumer) {
+	line := &k.stalled
+	if k.allows(cs) {
+		line = &k.out.buf.stalled
 	}
-	c.belowLimit = c.belowLimit[:0]
+	// The least recently served consumer goes first, so that none starves.
+	i := len(*line)
+	for i > 0 && (*line)[i-1].served > cs.served {
+		i--
+	}
+	*line = slices.Insert(*line, i, cs)
 }
 
-// takeAtLimit removes and returns the stalled consumer that was served least recently; nil if there is none or no credit.
-func (ch *channel) takeAtLimit() *consumer {
-	o := ch.lock()
+// forget removes a consumer from the stalled ones. The caller holds out's lock.
+func (k *credit) forget(cs *consumer) {
+	is := func(o *consumer) bool { return o == cs }
+	k.stalled = slices.DeleteFunc(k.stalled, is)
+	k.out.buf.stalled = slices.DeleteFunc(k.out.buf.stalled, is)
+}
+
+// wakeStalled wakes stalled consumers one by one while there is credit, so that each gets its share, also if they consume from different
+// queues.
+func (k *credit) wakeStalled() {
+	for cs := k.next(); cs != nil; cs = k.next() {
+		cs.Wake()
+	}
+	k.listed = false
+}
+
+// next removes and returns the stalled consumer that was served least recently; nil if there is none or no credit.
+func (k *credit) next() *consumer {
+	o := k.out.lock()
 	defer o.mu.Unlock()
-	if len(ch.atLimit) == 0 || !ch.hasCredit() {
+	if len(k.stalled) == 0 || !k.left() {
 		return nil
 	}
-	cs := ch.atLimit[0]
-	ch.atLimit = slices.Delete(ch.atLimit, 0, 1)
+	cs := k.stalled[0]
+	k.stalled = slices.Delete(k.stalled, 0, 1)
 	return cs
 }
+
+// stop ends all waiting. The caller holds out's lock.
+func (k *credit) stop() { k.stalled = nil }

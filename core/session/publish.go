@@ -4,10 +4,50 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
 )
 
+// publisher is a channel's part that publishes: it receives a message, routes it, and collects it in the round, in the transaction or, if it
+// extends a delivery lease, nowhere. It belongs to the connection's reader, except for sharedCounts.
+type publisher struct {
+	out      *outlet
+	srv      *Server
+	vhost    *vhost.VHost
+	access   *access
+	round    *round
+	routes   *routeCache
+	plans    *plans
+	reader   *propsReader
+	observer *observer
+	tx       *transaction
+	reply    *replyQueue
+	held     *unsettled // deliveries whose leases its messages extend
+
+	content   content
+	props     parsedProps  // of the properties received last
+	lastRoute *cachedRoute // of the last message
+	single    cachedRoute  // of the last message that was routed without the cache
+	uncached  targets      // targets of the last message that had no cached ones
+	listed    bool         // in the round
+	propsMax  int          // limit of the bytes of properties that the client may publish
+
+	confirms     confirms
+	skipTraces   int // messages without a context to skip before the next one is sampled
+	counts       publishCounts
+	sharedCounts publishCounters // counts as of the last flush, for other goroutines
+}
+
+func (p *publisher) init(c *Conn, ch *channel) {
+	p.out, p.srv, p.vhost, p.access, p.round, p.routes = &ch.outlet, c.srv, c.vhost, &c.access, &c.round, &c.routes
+	p.plans, p.reader, p.observer = &c.plans, &c.reader, &c.observer
+	p.tx, p.reply, p.held = &ch.tx, &ch.reply, &ch.deliveries.unsettled
+	p.confirms.out, p.confirms.vhost = p.out, p.vhost
+	p.propsMax = propsMax(c.srv, c.frameMax)
+	p.skipTraces = p.observer.skipCount()
+}
+
 // publish handles basic.publish, which begins a message.
-func (ch *channel) publish(args []byte) error {
+func (p *publisher) publish(args []byte) error {
 	exchange, key, mandatory, immediate, err := amqp.ParsePublish(args)
 	if err != nil {
 		return err
@@ -15,76 +55,69 @@ func (ch *channel) publish(args []byte) error {
 	if immediate {
 		return amqp.Errorf(amqp.ReplyNotImplemented, "immediate=true")
 	}
-	r, err := ch.route(exchange, key)
+	r, err := p.route(exchange, key)
 	if err != nil {
 		return err
 	}
-	ch.content.stage, ch.content.route, ch.content.mandatory = awaitContentHeader, r, mandatory
-	if !ch.dirty {
-		ch.dirty = true
-		ch.conn.dirty = append(ch.conn.dirty, ch)
+	p.content.stage, p.content.route, p.content.mandatory = awaitContentHeader, r, mandatory
+	if !p.listed {
+		p.listed = true
+		p.round.begun(p)
 	}
 	return nil
 }
 
 // complete publishes the current message, which has been received. Its body lies in block.
-func (ch *channel) complete(body []byte, block *block.Block) error {
-	c := ch.conn
-	defer ch.dropContent()
-	ch.content.body = body
-	if ch.content.route.info == leaseInfo {
-		return ch.extend()
+func (p *publisher) complete(body []byte, block *block.Block) error {
+	defer p.dropContent()
+	p.content.body = body
+	if p.content.route.info == leaseInfo {
+		return p.extend()
 	}
-	to, err := ch.resolve(ch.content.route)
+	to, err := p.resolve(p.content.route)
 	if err != nil {
 		return err
 	}
-	c.published = true
-	ch.counts.published++
+	p.round.notePublished()
+	p.counts.published++
 	m := queue.Message{
-		Routing: to.info, Props: ch.content.props, Body: body,
-		Expiration: ch.props.expiration, Wait: ch.props.wait, Priority: ch.props.priority, Flags: ch.props.flags,
-		Passes: ch.content.passes, Planned: ch.content.planned,
+		Routing: to.info, Props: p.content.props, Body: body,
+		Expiration: p.props.expiration, Wait: p.props.wait, Priority: p.props.priority, Flags: p.props.flags,
+		Passes: p.content.passes, Planned: p.content.planned,
 	}
 	queues := to.targets.queues
-	if c.observed {
-		ch.observe(&m, queues)
+	if p.observer.watches() {
+		p.observe(&m, queues)
 	}
-	cancels := ch.content.cancels && ch.content.mandatory
+	cancels := p.content.cancels && p.content.mandatory
 	if cancels {
 		m.Flags |= queue.Mandatory
 	}
-	if ch.mode == transactional {
-		return ch.txPublish(&m, queues)
+	if p.tx.isOn() {
+		return p.addToTransaction(&m, queues)
 	}
 	if m.Flags&queue.Traced != 0 {
-		ch.tracePublished(&m, leads(&m, queues), ch.contextInjected())
+		p.observer.published(&m, leads(&m, queues), p.contextInjected())
 	}
 	routed := leads(&m, queues)
-	ch.counts.routed += uint64(routed)
+	p.counts.routed += uint64(routed)
 	if routed == 0 {
-		ch.unroutable(&m, ch.content.mandatory)
+		p.unroutable(&m, p.content.mandatory)
 	}
-	var publisher *channel
-	if ch.mode == confirming {
-		publisher = ch
-		ch.seq++
-		m.Seq = ch.seq
-		ch.untracked = append(ch.untracked, uint32(len(queues)))
+	var publisher *confirms
+	if p.confirms.isOn() {
+		publisher = &p.confirms
+		m.Seq = publisher.next(len(queues))
 	}
 	m.Block = block
-	if at := ch.content.hold; at != 0 && m.Wait == 0 {
+	if at := p.content.hold; at != 0 && m.Wait == 0 {
 		m.Wait, m.Planned = queue.WaitUntil(at), true
 	}
 	if cancels {
-		ch.publishCancellation(&m, queues[0])
+		p.publishCancellation(&m, queues[0])
 		return nil
 	}
-	if len(c.acks.index.keys) > 0 && c.acks.precede(queues) {
-		c.flushBatches()
-	}
-	c.copies += len(queues)
-	c.outbox.add(queues, to.slots, publisher, &m, ch.blockRefs())
+	p.round.publish(queues, to.slots, publisher, &m, p.blockRefs())
 	return nil
 }
 
@@ -103,65 +136,77 @@ func leads(m *queue.Message, queues []*queue.Mailbox) int {
 }
 
 // blockRefs returns the blocks that the current message lies in.
-func (ch *channel) blockRefs() *blockRefs {
-	return &blockRefs{ch.content.held, ch.content.parts, ch.conn.block}
+func (p *publisher) blockRefs() *blockRefs {
+	return &blockRefs{p.content.held, p.content.parts, p.round.body()}
 }
 
 // unroutable counts a message without queues, and returns it if it is mandatory [AMQP 1.8.3.10].
-func (ch *channel) unroutable(m *queue.Message, mandatory bool) {
+func (p *publisher) unroutable(m *queue.Message, mandatory bool) {
 	if !mandatory {
-		ch.counts.dropped++
+		p.counts.dropped++
 		return
 	}
-	ch.counts.returned++
-	o := ch.lock()
+	p.counts.returned++
+	o := p.out.lock()
 	defer o.mu.Unlock()
-	o.pending = ch.appendReturn(o.pending, m)
+	o.pending = p.out.appendReturn(o.pending, m)
 	o.kick()
 }
 
-func (ch *channel) appendReturn(b []byte, m *queue.Message) []byte {
-	b = amqp.AppendMethod(b, ch.id, &amqp.BasicReturn{
-		ReplyCode: amqp.ReplyNoRoute, ReplyText: "NO_ROUTE", Exchange: m.Routing.Exchange, RoutingKey: m.Routing.Key,
-	})
-	b = amqp.AppendContentHeader(b, ch.id, uint64(len(m.Body)), m.Props)
-	return amqp.AppendBody(b, ch.id, m.Body, ch.conn.frameMax)
+// track prepares the confirms of messages that are about to be handed to their queues.
+func (p *publisher) track() { p.confirms.track() }
+
+// flush prepares the end of a round, and reports whether a message is incomplete.
+func (p *publisher) flush() (incomplete bool) {
+	p.track()
+	p.share()
+	p.keepContent()
+	p.listed = p.content.stage != awaitMethod
+	return p.listed
 }
 
-// flushBatches passes the messages collected by Feed to their queues, because the next action must not overtake them.
-func (c *Conn) flushBatches() {
-	for _, ch := range c.dirty {
-		ch.trackConfirms()
-	}
-	c.handOver()
+// addToTransaction adds the current message to the transaction.
+func (p *publisher) addToTransaction(m *queue.Message, queues []*queue.Mailbox) error {
+	size, err := p.tx.add(m, queues, p.content.mandatory, p.contextInjected(), maxTransaction*p.srv.MessageMax)
+	p.round.buffer(size)
+	return err
 }
 
-// handOver passes queues their messages, and then their settlements. If a consumer publishes a result before it acknowledges the delivery, the
-// result is in its queue first.
-func (c *Conn) handOver() {
-	consumers, log := c.outbox.flush()
-	if consumers != nil {
-		c.consumersCaughtUp = consumers
-	}
-	if log != nil {
-		c.logCaughtUp = log
-	}
-	c.acks.flush()
-}
+// share makes the counts visible to other goroutines.
+func (p *publisher) share() { p.counts.share(&p.sharedCounts) }
 
-// flush carries out everything that Feed collected. Queues get published messages before settlements.
-func (c *Conn) flush() {
-	incomplete := c.dirty[:0]
-	for _, ch := range c.dirty {
-		ch.trackConfirms()
-		ch.counts.share(&ch.sharedCounts)
-		ch.keepContent()
-		if ch.dirty = ch.content.stage != awaitMethod; ch.dirty {
-			incomplete = append(incomplete, ch)
+// committing counts the messages of a transaction, and returns mandatory ones without a queue to the client.
+func (p *publisher) committing(ms []pendingMessage) {
+	for i := range ms {
+		m := &ms[i]
+		routed := leads(&m.Message, m.queues)
+		p.counts.routed += uint64(routed)
+		if routed == 0 {
+			p.unroutable(&m.Message, m.mandatory)
 		}
 	}
-	clear(c.dirty[len(incomplete):])
-	c.dirty = incomplete
-	c.handOver()
-	c.wakeBelowLimit()
+	p.counts.share(&p.sharedCounts)
+}
+
+// committed returns the mandatory messages of a transaction that found nothing to cancel, and records the spans of traced messages.
+func (p *publisher) committed(ms []pendingMessage) {
+	for i := range ms {
+		if ms[i].lost {
+			p.unroutable(&ms[i].Message, true)
+		}
+	}
+	p.counts.share(&p.sharedCounts)
+	for i := range ms {
+		if m := &ms[i]; m.Flags&queue.Traced != 0 {
+			p.observer.published(&m.Message, leads(&m.Message, m.queues), m.contextInjected)
+		}
+	}
+}
+
+// propsMax limits the bytes of properties that a client may publish: by its own frame size, or by the largest one if it is a [Direct].
+func propsMax(s *Server, frameMax int) int {
+	if frameMax == directFrameMax {
+		return s.propsMax()
+	}
+	return frameMax - contentOverhead
 }

@@ -356,7 +356,7 @@ func TestPropertiesOfTheLastMessage(t *testing.T) {
 	large.Set(amqp.PropHeaders)
 	p.publish(1, published{key: "q", body: "a", props: large}, published{key: "q", body: "b", props: large})
 	p.holds(1, "q", 2)
-	if got := cap(p.conn.channels[1].props.raw); got > maxCachedProps {
+	if got := cap(p.conn.channels.at(1).publisher.props.raw); got > maxCachedProps {
 		t.Errorf("%d bytes of properties kept", got)
 	}
 }

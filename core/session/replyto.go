@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
@@ -94,39 +93,30 @@ func (noopHost) Decided(*queue.Config, hook.Instant, *telemetry.Message, *guest.
 
 func (noopHost) Deleted(*queue.Mailbox, queue.Deletion) {}
 
-// consumeReplies begins to consume direct replies.
-func (ch *channel) consumeReplies(m *amqp.BasicConsume) error {
-	if ch.reply != nil {
-		return precondition("reply consumer already set")
-	}
-	if err := ch.checkConsumerTag(m); err != nil {
-		return err
-	}
-	if !m.NoAck {
-		return precondition("reply consumer cannot acknowledge")
-	}
-	ch.reply = ch.conn.srv.replies.add(ch.conn.vhost.Name(), replyName(ch.conn.id, ch.id))
-	ch.props.known = false
-	cs := ch.newConsumer(m, ch.reply)
-	cs.exempt = true
-	return cs.join()
+// replyQueue is where a channel's direct replies arrive, while it consumes any.
+type replyQueue struct {
+	all     *replies
+	mailbox *queue.Mailbox // nil: the channel consumes no replies
+	changes uint64         // how often mailbox has changed
 }
 
-// dropReplies deletes the channel's reply queue.
-func (ch *channel) dropReplies() {
-	if ch.reply == nil {
-		return
-	}
-	ch.conn.srv.replies.remove(ch.reply)
-	ch.reply = nil
-	ch.props.known = false
+// queue returns the reply queue; nil = there is none.
+func (r *replyQueue) queue() *queue.Mailbox { return r.mailbox }
+
+// version changes whenever the result of queue does.
+func (r *replyQueue) version() uint64 { return r.changes }
+
+// open makes the reply queue.
+func (r *replyQueue) open(vhost string, conn uint64, channel uint16) {
+	r.mailbox = r.all.add(vhost, replyName(conn, channel))
+	r.changes++
 }
 
-// declareReplies answers a declaration of replyTo or of a reply queue. It succeeds if direct replies are possible, or if the reply queue still exists.
-func (ch *channel) declareReplies(m *amqp.QueueDeclare) error {
-	v := ch.conn.vhost
-	if m.Queue != replyTo && ch.conn.srv.replies.find(v.Name(), m.Queue) == nil {
-		return v.NoQueue(m.Queue)
+// close deletes the reply queue, if there is one.
+func (r *replyQueue) close() {
+	if r.mailbox != nil {
+		r.all.remove(r.mailbox)
+		r.mailbox = nil
+		r.changes++
 	}
-	return ch.declareOK(m.NoWait, m.Queue, 0, 1)
 }

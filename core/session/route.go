@@ -6,9 +6,9 @@ import (
 	"slices"
 	"time"
 
-	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -47,6 +47,9 @@ type resolved struct {
 // A full cache accepts a route only if its key was seen shortly before. The new route replaces an arbitrary one. Keys that are used only once
 // therefore do not displace routes that are used repeatedly.
 type routeCache struct {
+	channels *channels // whose last routes are pruned, too
+	vhost    *vhost.VHost
+
 	entries    map[routeKey]*cachedRoute
 	pruneAbove int                // number of routes above which the cache is pruned
 	replaced   int                // routes replaced in the full cache since it was last pruned
@@ -54,12 +57,6 @@ type routeCache struct {
 	pruneAt    hook.Instant       // when Tick prunes it next
 	seen       *[maxRoutes]uint32 // hashes of keys that the full cache did not accept
 	seed       maphash.Seed       // seed of these hashes
-}
-
-// permitted is an exchange that the user may publish to, under a version of the permissions.
-type permitted struct {
-	exchange string
-	version  uint64 // 0 means none
 }
 
 type routeKey struct{ exchange, key string }
@@ -70,56 +67,6 @@ const (
 	pruneReplaced = maxRoutes / 4
 	pruneInterval = 15 * time.Second
 )
-
-// route returns the route of a message, after checking that the user may publish to the exchange.
-func (ch *channel) route(exchange, key []byte) (*cachedRoute, error) {
-	c, r := ch.conn, ch.lastRoute
-	if r == nil || r.info.Key != string(key) || r.info.Exchange != string(exchange) {
-		r = c.routes.entries[routeKey{string(exchange), string(key)}]
-	}
-	version := c.srv.Users.Version()
-	if r != nil && r.permissions == version {
-		ch.lastRoute = r
-		return r, nil
-	}
-	if isLeaseKey(exchange, key) {
-		ch.single = cachedRoute{info: leaseInfo}
-		return &ch.single, nil
-	}
-	if err := c.mayPublish(exchange, version); err != nil {
-		return nil, err
-	}
-	if r == nil {
-		if c.routes.full() && !c.routes.seenBefore(exchange, key) {
-			return ch.singleRoute(string(key)), nil
-		}
-		r = c.addRoute(c.permitted.exchange, string(key))
-	}
-	r.permissions = version
-	r.targets.invalidate() // resolve checks topic permissions again
-	ch.lastRoute = r
-	return r, nil
-}
-
-// mayPublish checks the user's permission for an exchange, once for messages in a row.
-func (c *Conn) mayPublish(exchange []byte, version uint64) error {
-	p := &c.permitted
-	if p.version == version && version != 0 && p.exchange == string(exchange) {
-		return nil
-	}
-	*p = permitted{}
-	if err := c.mayExchange(auth.Write, string(exchange)); err != nil {
-		return err
-	}
-	*p = permitted{string(exchange), version}
-	return nil
-}
-
-// singleRoute returns a route for the current message alone, to the exchange that was checked for permission last.
-func (ch *channel) singleRoute(key string) *cachedRoute {
-	ch.single = cachedRoute{info: &queue.RoutingInfo{Exchange: ch.conn.permitted.exchange, Key: key}}
-	return &ch.single
-}
 
 func (p *routeCache) full() bool { return len(p.entries) >= maxRoutes }
 
@@ -135,10 +82,15 @@ func (p *routeCache) seenBefore(exchange, key []byte) bool {
 	return seen
 }
 
-func (c *Conn) addRoute(exchange, key string) *cachedRoute {
-	p := &c.routes
+// find returns the route for an exchange and a key; nil = the cache has none.
+func (p *routeCache) find(exchange, key []byte) *cachedRoute {
+	return p.entries[routeKey{string(exchange), string(key)}]
+}
+
+// add adds a route.
+func (p *routeCache) add(exchange, key string) *cachedRoute {
 	if full := p.full(); !full && len(p.entries) >= p.pruneAbove || full && p.replaced >= pruneReplaced {
-		c.pruneRoutes()
+		p.prune()
 	}
 	if p.entries == nil {
 		p.entries = map[routeKey]*cachedRoute{}
@@ -155,43 +107,93 @@ func (c *Conn) addRoute(exchange, key string) *cachedRoute {
 	return r
 }
 
-// pruneRoutes removes the routes that were not used since the topology that the previous call saw, and other references to queues
-// that may have been deleted.
-func (c *Conn) pruneRoutes() {
-	p := &c.routes
+// tick prunes the cache if that has not happened for a while.
+func (p *routeCache) tick(now hook.Instant) {
+	if now >= p.pruneAt {
+		p.prune()
+		p.pruneAt = now.Add(pruneInterval)
+	}
+}
+
+// prune removes the routes that were not used since the topology that the previous call saw, and the channels' references to queues that
+// may have been deleted.
+func (p *routeCache) prune() {
 	before := len(p.entries)
 	maps.DeleteFunc(p.entries, func(_ routeKey, r *cachedRoute) bool { return r.targets.generation < p.generation })
 	if len(p.entries) < before/4 {
 		p.entries = maps.Clone(p.entries) // a map never shrinks
 	}
-	for _, ch := range c.channels {
-		if ch == nil {
-			continue
-		}
-		if ch.lastRoute != nil && ch.lastRoute.targets.generation < p.generation {
-			ch.lastRoute = nil
-		}
-		clear(ch.uncached.queues[:cap(ch.uncached.queues)])
-		ch.getter = nil
-	}
-	p.generation, p.replaced = c.vhost.Generation(), 0
+	p.channels.forgetQueues(p.generation)
+	p.generation, p.replaced = p.vhost.Generation(), 0
 	p.pruneAbove = min(len(p.entries)+max(pruneAfter, len(p.entries)/4), maxRoutes)
 }
 
+// route returns the route of a message, after checking that the user may publish to the exchange.
+func (p *publisher) route(exchange, key []byte) (*cachedRoute, error) {
+	r := p.lastRoute
+	if r == nil || r.info.Key != string(key) || r.info.Exchange != string(exchange) {
+		r = p.routes.find(exchange, key)
+	}
+	version := p.access.version()
+	if r != nil && r.permissions == version {
+		p.lastRoute = r
+		return r, nil
+	}
+	if isLeaseKey(exchange, key) {
+		p.single = cachedRoute{info: leaseInfo}
+		return &p.single, nil
+	}
+	name, err := p.access.mayPublish(exchange, version)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil {
+		if p.routes.full() && !p.routes.seenBefore(exchange, key) {
+			p.single = cachedRoute{info: &queue.RoutingInfo{Exchange: name, Key: string(key)}}
+			return &p.single, nil
+		}
+		r = p.routes.add(name, string(key))
+	}
+	r.permissions = version
+	r.targets.invalidate() // resolve checks topic permissions again
+	p.lastRoute = r
+	return r, nil
+}
+
+// forgetRoutes drops references to queues of topologies before a generation.
+func (p *publisher) forgetRoutes(generation uint64) {
+	if p.lastRoute != nil && p.lastRoute.targets.generation < generation {
+		p.lastRoute = nil
+	}
+	clear(p.uncached.queues[:cap(p.uncached.queues)])
+}
+
+// plans asks plugins about messages. Its memory is reused: there is a plans for all channels of a connection.
+type plans struct {
+	planner vhost.Planner
+	message parts.Message // empty unless plugins are being asked
+}
+
+// subject returns the message to ask about, for the caller to fill and to reset.
+func (a *plans) subject() *parts.Message { return &a.message }
+
+// holds reports whether an exchange holds the message.
+func (a *plans) holds(s *queue.Schedule, m *parts.Message) bool { return a.planner.Holds(s, m) }
+
 // resolve finds the queues for the current message.
-func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
+func (p *publisher) resolve(r *cachedRoute) (resolved, error) {
 	t := &r.targets
-	generation := ch.conn.vhost.Generation()
-	senderSelected := ch.props.cc != nil || ch.props.bcc != nil
-	if t.generation == generation && !senderSelected && (t.cacheable || t.schedule != nil && ch.isHeld(r)) {
+	generation := p.vhost.Generation()
+	senderSelected := p.props.cc != nil || p.props.bcc != nil
+	if t.generation == generation && !senderSelected && (t.cacheable || t.schedule != nil && p.isHeld(r)) {
 		return resolved{r.info, t, &r.slots}, nil
 	}
-	if senderSelected || r == &ch.single || isReply(r.info) {
-		return ch.resolveUncached(r)
+	if senderSelected || r == &p.single || isReply(r.info) {
+		return p.resolveUncached(r)
 	}
 	t.invalidate()
 	r.slots.flush = 0
-	queues, fit, err := ch.routePermitted(r.info, t.queues[:0])
+	queues, fit, err := p.routePermitted(r.info, t.queues[:0])
 	if err != nil {
 		return resolved{}, err
 	}
@@ -206,50 +208,50 @@ func (ch *channel) resolve(r *cachedRoute) (resolved, error) {
 }
 
 // isHeld reports whether the exchange holds the current message, as it held the previous one on this route.
-func (ch *channel) isHeld(r *cachedRoute) bool {
-	if ch.content.mandatory { // a mandatory message without a destination is not held
+func (p *publisher) isHeld(r *cachedRoute) bool {
+	if p.content.mandatory { // a mandatory message without a destination is not held
 		return false
 	}
-	m := ch.current(r.info)
-	held := ch.conn.planner.Holds(r.targets.schedule, m)
-	ch.content.cancels, ch.content.hold = m.Cancels, m.Hold
+	m := p.current(r.info)
+	held := p.plans.holds(r.targets.schedule, m)
+	p.content.cancels, p.content.hold = m.Cancels, m.Hold
 	m.Reset()
 	return held
 }
 
 // resolveUncached routes a message whose key is not in the cache, that is a direct reply, or that has more routing keys in its headers
 // [RabbitMQ: sender-selected.html].
-func (ch *channel) resolveUncached(r *cachedRoute) (resolved, error) {
-	c, info := ch.conn, r.info
+func (p *publisher) resolveUncached(r *cachedRoute) (resolved, error) {
+	info := r.info
 	if !r.targets.cacheable {
-		r.targets.generation = c.vhost.Generation() // otherwise pruneRoutes would consider it unused
+		r.targets.generation = p.vhost.Generation() // otherwise prune would consider it unused
 	}
-	if p := &ch.props; p.cc != nil || p.bcc != nil {
-		info = &queue.RoutingInfo{Exchange: info.Exchange, Key: info.Key, CC: p.cc, BCC: p.bcc}
+	if p.props.cc != nil || p.props.bcc != nil {
+		info = &queue.RoutingInfo{Exchange: info.Exchange, Key: info.Key, CC: p.props.cc, BCC: p.props.bcc}
 	}
-	queues, _, err := ch.routePermitted(info, ch.uncached.queues[:0])
+	queues, _, err := p.routePermitted(info, p.uncached.queues[:0])
 	if err != nil {
 		return resolved{}, err
 	}
 	if isReply(info) {
-		if q := c.srv.replies.find(c.vhost.Name(), info.Key); q != nil {
+		if q := p.srv.replies.find(p.vhost.Name(), info.Key); q != nil {
 			queues = append(queues, q)
 		}
 	}
-	ch.uncached.queues = queues
-	return resolved{info, &ch.uncached, nil}, nil
+	p.uncached.queues = queues
+	return resolved{info, &p.uncached, nil}, nil
 }
 
 // routePermitted appends to dst the queues that the vhost routes the current message to, if topic permissions allow its keys.
-func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit routeFit, err error) {
-	if err := ch.conn.mayTopics(info); err != nil {
-		return dst, routeFit{}, ch.routeErrorOr(err) // before plugins are asked, because they may remember the message
+func (p *publisher) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit routeFit, err error) {
+	if err := p.access.mayTopics(info); err != nil {
+		return dst, routeFit{}, p.routeErrorOr(err) // before plugins are asked, because they may remember the message
 	}
-	m := ch.current(info)
-	queues, reusable, err := ch.conn.vhost.Route(info.Exchange, m, dst)
-	ch.content.passes, ch.content.planned = m.Passes, m.Passes && !m.Held
+	m := p.current(info)
+	queues, reusable, err := p.vhost.Route(info.Exchange, m, dst)
+	p.content.passes, p.content.planned = m.Passes, m.Passes && !m.Held
 	if len(queues)-len(dst) == 1 { // otherwise the message goes to other queues, too
-		ch.content.cancels, ch.content.hold = m.Cancels, m.Hold
+		p.content.cancels, p.content.hold = m.Cancels, m.Hold
 		fit.heldFirst = m.HeldFirst
 	}
 	fit.cacheable = reusable
@@ -261,13 +263,13 @@ func (ch *channel) routePermitted(info *queue.RoutingInfo, dst []*queue.Mailbox)
 type routeFit struct{ cacheable, heldFirst bool }
 
 // current describes the current message to plugins. The caller must reset the result.
-func (ch *channel) current(info *queue.RoutingInfo) *parts.Message {
-	m := &ch.conn.message
-	m.Exchange, m.Key, m.Now = info.Exchange, info.Key, ch.conn.now
+func (p *publisher) current(info *queue.RoutingInfo) *parts.Message {
+	m := p.plans.subject()
+	m.Exchange, m.Key, m.Now = info.Exchange, info.Key, p.round.instant()
 	if len(info.CC)+len(info.BCC) > 0 {
 		m.More = slices.Concat(info.CC, info.BCC)
 	}
-	m.Props, m.Index, m.Body = ch.content.props, &ch.props.index, ch.content.body
-	m.Mandatory, m.Waits = ch.content.mandatory, ch.props.wait.Holds(m.Now)
+	m.Props, m.Index, m.Body = p.content.props, &p.props.index, p.content.body
+	m.Mandatory, m.Waits = p.content.mandatory, p.props.wait.Holds(m.Now)
 	return m
 }

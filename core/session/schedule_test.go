@@ -112,7 +112,7 @@ func TestScheduledMandatory(t *testing.T) {
 				t.Errorf("%s: got %q, want %q", tt.ms[0].body, got, tt.want)
 			}
 		}
-		if returned := p.conn.channels[1].allCounters().Returned; returned != 2 {
+		if returned := p.conn.channels.at(1).allCounters().Returned; returned != 2 {
 			t.Errorf("%d are counted as returned", returned)
 		}
 		p.publish(2, scheduled("x", "lost", true, "id", "9", "cancel", true)) // without confirms

@@ -111,8 +111,10 @@ func (s *Server) Accept(p Peer, wake func()) *Conn { return s.accept(p, wake, !p
 // accept is Accept; refers is the argument of newWriteBuffer.
 func (s *Server) accept(p Peer, wake func(), refers bool) *Conn {
 	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, refers), frameMax: handshakeFrameMax}
+	c.channels.out, c.round.buffered, c.leases.wake = &c.out, &s.pendingBytes, wake
+	c.observer.srv, c.observer.peer = s, &c.peer
 	if s.spans != nil {
-		c.title = p.name()
+		c.observer.title = p.name()
 	}
 	return c
 }
@@ -133,10 +135,58 @@ func (s *Server) admit() bool {
 // propsMax is the most bytes of properties that fit into the largest frame a client may negotiate.
 func (s *Server) propsMax() int { return s.FrameMax - contentOverhead }
 
-// propsMax limits the bytes of properties that the client may publish: by its own frame size, or by the largest one if it is a [Direct].
-func (c *Conn) propsMax() int {
-	if c.frameMax == directFrameMax {
-		return c.srv.propsMax()
+// barrier shares calls of Options.Fresh: one call runs at a time, and all callers that asked before it began get its result. This way
+// failing logins cannot flood the registry. Any goroutine may use it.
+type barrier struct {
+	turn  chan struct{} // capacity 1: has a value during a call, which guards the fields below
+	begun atomic.Uint64 // calls; written during a call
+	last  uint64        // number of the call that returned err
+	err   error
+}
+
+// wait returns after a call of fresh that began after wait did, with the error of that call.
+func (b *barrier) wait(ctx context.Context, fresh func(context.Context) error) error {
+	before := b.begun.Load()
+	select {
+	case b.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	return c.frameMax - contentOverhead
+	defer func() { <-b.turn }()
+	if b.last > before {
+		return b.err
+	}
+	n := b.begun.Add(1)
+	err := fresh(ctx)
+	if err == nil || ctx.Err() == nil { // otherwise only this caller gave up, and its result is not shared
+		b.last, b.err = n, err
+	}
+	return err
+}
+
+// Refresh waits until the node knows everything that is in the registry now. Without a registry it always does.
+func (s *Server) Refresh(ctx context.Context) error {
+	if s.Fresh == nil {
+		return nil
+	}
+	return s.barrier.wait(ctx, s.Fresh)
+}
+
+// loginFunc checks credentials.
+type loginFunc func(context.Context, auth.Origin) (auth.User, error)
+
+// orAgain returns a check that is repeated if it fails while the node's view of the users may be outdated. The registry is asked only after
+// a refusal of checked credentials, which limits it like the checks themselves.
+func (s *Server) orAgain(check loginFunc) loginFunc {
+	if s.Fresh == nil {
+		return check
+	}
+	return func(ctx context.Context, from auth.Origin) (auth.User, error) {
+		version := s.Users.Version()
+		u, err := check(ctx, from)
+		if !auth.WasChecked(err) || s.Refresh(ctx) != nil || s.Users.Version() == version {
+			return u, err
+		}
+		return check(ctx, from)
+	}
 }

@@ -18,7 +18,7 @@ func TestStrangersCostFewLogLines(t *testing.T) {
 	for range 2 {
 		for range 100 {
 			c := s.Accept(Peer{Address: "192.0.2.1:9"}, func() {})
-			c.now = now
+			c.round.tick(now)
 			c.header([]byte("GET / HTTP/1.1"))
 		}
 		now = now.Add(time.Second)

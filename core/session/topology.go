@@ -9,71 +9,80 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-func (ch *channel) declareExchange(m *amqp.ExchangeDeclare) error {
-	return ch.answer(ch.ensureExchange(m), m.NoWait, &amqp.ExchangeDeclareOK{})
+// topology is a channel's part that declares, binds and deletes exchanges and queues.
+type topology struct {
+	out      *outlet
+	access   *access
+	vhost    *vhost.VHost
+	replies  *replies
+	owner    uint64 // the connection, as owner of exclusive queues
+	declared string // name of the queue that the channel declared last
 }
 
-func (ch *channel) ensureExchange(m *amqp.ExchangeDeclare) error {
-	c := ch.conn
+func (t *topology) declareExchange(m *amqp.ExchangeDeclare) error {
+	return t.out.answer(t.ensureExchange(m), m.NoWait, &amqp.ExchangeDeclareOK{})
+}
+
+func (t *topology) ensureExchange(m *amqp.ExchangeDeclare) error {
 	name := rabbit.Sanitise(m.Exchange)
 	if m.Passive {
-		if err := mayAny(c.mayExchange, name); err != nil && name != "" {
+		if err := mayAny(t.access.mayExchange, name); err != nil && name != "" {
 			return err
 		}
-		return c.vhost.CheckExchange(m.Exchange)
+		return t.vhost.CheckExchange(m.Exchange)
 	}
-	if err := c.mayExchange(auth.Configure, name); err != nil {
+	if err := t.access.mayExchange(auth.Configure, name); err != nil {
 		return err
 	}
-	return c.vhost.DeclareExchange(vhost.Exchange{
+	return t.vhost.DeclareExchange(vhost.Exchange{
 		Name: name, Type: m.Type, Durable: m.Durable, AutoDelete: m.AutoDelete, Internal: m.Internal, Args: m.Arguments,
 	}, func(alternate string) error {
-		if err := c.mayExchange(auth.Read, name); err != nil {
+		if err := t.access.mayExchange(auth.Read, name); err != nil {
 			return err
 		}
-		return c.mayExchange(auth.Write, alternate)
+		return t.access.mayExchange(auth.Write, alternate)
 	})
 }
 
-func (ch *channel) deleteExchange(m *amqp.ExchangeDelete) error {
+func (t *topology) deleteExchange(m *amqp.ExchangeDelete) error {
 	name := rabbit.Sanitise(m.Exchange)
-	err := ch.conn.mayExchange(auth.Configure, name)
+	err := t.access.mayExchange(auth.Configure, name)
 	if err == nil {
-		err = ch.conn.vhost.DeleteExchange(name, m.IfUnused)
+		err = t.vhost.DeleteExchange(name, m.IfUnused)
 	}
-	return ch.answer(err, m.NoWait, &amqp.ExchangeDeleteOK{})
+	return t.out.answer(err, m.NoWait, &amqp.ExchangeDeleteOK{})
 }
 
-func (ch *channel) bindExchange(m *amqp.ExchangeBind) error {
+func (t *topology) bindExchange(m *amqp.ExchangeBind) error {
 	b := vhost.Binding{Source: m.Source, Destination: m.Destination, ToExchange: true, Key: m.RoutingKey, Args: m.Arguments}
-	return ch.bind(ch.conn.vhost.Bind, b, m.NoWait, &amqp.ExchangeBindOK{})
+	return t.bind(t.vhost.Bind, b, m.NoWait, &amqp.ExchangeBindOK{})
 }
 
-func (ch *channel) unbindExchange(m *amqp.ExchangeUnbind) error {
+func (t *topology) unbindExchange(m *amqp.ExchangeUnbind) error {
 	b := vhost.Binding{Source: m.Source, Destination: m.Destination, ToExchange: true, Key: m.RoutingKey, Args: m.Arguments}
-	return ch.bind(ch.conn.vhost.Unbind, b, m.NoWait, &amqp.ExchangeUnbindOK{})
+	return t.bind(t.vhost.Unbind, b, m.NoWait, &amqp.ExchangeUnbindOK{})
 }
 
-func (ch *channel) bindQueue(m *amqp.QueueBind) error {
-	b, err := ch.queueBinding(m.Queue, m.Exchange, m.RoutingKey, m.Arguments)
+func (t *topology) bindQueue(m *amqp.QueueBind) error {
+	b, err := t.queueBinding(m.Queue, m.Exchange, m.RoutingKey, m.Arguments)
 	if err != nil {
 		return err
 	}
-	return ch.bind(ch.conn.vhost.Bind, b, m.NoWait, &amqp.QueueBindOK{})
+	return t.bind(t.vhost.Bind, b, m.NoWait, &amqp.QueueBindOK{})
 }
 
-func (ch *channel) unbindQueue(m *amqp.QueueUnbind) error {
-	b, err := ch.queueBinding(m.Queue, m.Exchange, m.RoutingKey, m.Arguments)
+func (t *topology) unbindQueue(m *amqp.QueueUnbind) error {
+	b, err := t.queueBinding(m.Queue, m.Exchange, m.RoutingKey, m.Arguments)
 	if err != nil {
 		return err
 	}
-	return ch.bind(ch.conn.vhost.Unbind, b, false, &amqp.QueueUnbindOK{})
+	return t.bind(t.vhost.Unbind, b, false, &amqp.QueueUnbindOK{})
 }
 
 // queueBinding returns the binding that a method names. If it names neither queue nor key, both are the queue that the channel
 // declared last [AMQP 1.7.2.3].
-func (ch *channel) queueBinding(queue, exchange, key string, args amqp.Table) (vhost.Binding, error) {
-	name, err := ch.queueName(queue)
+func (t *topology) queueBinding(queue, exchange, key string, args amqp.Table) (vhost.Binding, error) {
+	name, err := t.queueName(queue)
 	if queue == "" && key == "" {
 		key = name
 	}
@@ -81,93 +90,91 @@ func (ch *channel) queueBinding(queue, exchange, key string, args amqp.Table) (v
 }
 
 // bind makes or removes a binding: change is the vhost's Bind or Unbind.
-func (ch *channel) bind(change func(vhost.Binding, uint64) error, b vhost.Binding, noWait bool, ok amqp.Method) error {
-	err := ch.mayBind(b)
+func (t *topology) bind(change func(vhost.Binding, uint64) error, b vhost.Binding, noWait bool, ok amqp.Method) error {
+	err := t.mayBind(b)
 	if err == nil {
-		err = change(b, ch.conn.id)
+		err = change(b, t.owner)
 	}
-	return ch.answer(err, noWait, ok)
+	return t.out.answer(err, noWait, ok)
 }
 
 // mayBind checks the permissions for both ends of a binding [RabbitMQ: access-control.html#authorisation].
-func (ch *channel) mayBind(b vhost.Binding) error {
-	c := ch.conn
-	check := c.mayQueue
+func (t *topology) mayBind(b vhost.Binding) error {
+	check := t.access.mayQueue
 	if b.ToExchange {
-		check = c.mayExchange
+		check = t.access.mayExchange
 	}
 	if err := check(auth.Write, rabbit.Sanitise(b.Destination)); err != nil {
 		return err
 	}
 	source := rabbit.Sanitise(b.Source)
-	if err := c.mayExchange(auth.Read, source); err != nil {
+	if err := t.access.mayExchange(auth.Read, source); err != nil {
 		return err
 	}
-	return c.mayTopic(auth.Read, source, b.Key)
+	return t.access.mayTopic(auth.Read, source, b.Key)
 }
 
 // queueName resolves the empty name to the queue that the channel declared last.
-func (ch *channel) queueName(name string) (string, error) {
+func (t *topology) queueName(name string) (string, error) {
 	if name != "" {
 		return rabbit.Sanitise(name), nil
 	}
-	if ch.declared == "" {
+	if t.declared == "" {
 		return "", amqp.Errorf(amqp.ReplyNotFound, "no previously declared queue")
 	}
-	return ch.declared, nil
+	return t.declared, nil
 }
 
 // permittedQueue resolves the name of a queue and checks the user's permission for it.
-func (ch *channel) permittedQueue(p auth.Permission, name string) (string, error) {
-	name, err := ch.queueName(name)
+func (t *topology) permittedQueue(p auth.Permission, name string) (string, error) {
+	name, err := t.queueName(name)
 	if err == nil {
-		err = ch.conn.mayQueue(p, name)
+		err = t.access.mayQueue(p, name)
 	}
 	return name, err
 }
 
-func (ch *channel) declareQueue(m *amqp.QueueDeclare) error {
+func (t *topology) declareQueue(m *amqp.QueueDeclare) error {
 	if strings.HasPrefix(m.Queue, replyTo) {
-		return ch.declareReplies(m)
+		return t.declareReplies(m)
 	}
-	d, err := ch.ensureQueue(m)
+	d, err := t.ensureQueue(m)
 	if err != nil {
 		return err
 	}
-	return ch.declareOK(m.NoWait, d.Mailbox.Config().Name, d.Messages, d.Consumers)
+	return t.declareOK(m.NoWait, d.Mailbox.Config().Name, d.Messages, d.Consumers)
 }
 
-func (ch *channel) declareOK(noWait bool, name string, messages, consumers int) error {
-	ch.declared = name
-	return ch.answer(nil, noWait, &amqp.QueueDeclareOK{
+func (t *topology) declareOK(noWait bool, name string, messages, consumers int) error {
+	t.declared = name
+	return t.out.answer(nil, noWait, &amqp.QueueDeclareOK{
 		Queue: name, MessageCount: count32(messages), ConsumerCount: count32(consumers),
 	})
 }
 
-func (ch *channel) ensureQueue(m *amqp.QueueDeclare) (vhost.Declared, error) {
-	c := ch.conn
+func (t *topology) ensureQueue(m *amqp.QueueDeclare) (vhost.Declared, error) {
 	name := rabbit.Sanitise(m.Queue)
 	if m.Passive {
-		if err := mayAny(c.mayQueue, name); err != nil {
+		if err := mayAny(t.access.mayQueue, name); err != nil {
 			return vhost.Declared{}, err
 		}
-		return c.vhost.CheckQueue(m.Queue, c.id, m.NoWait)
+		return t.vhost.CheckQueue(m.Queue, t.owner, m.NoWait)
 	}
 	subject := name // of the permissions
 	if subject == "" {
 		subject = likeServerNamed(m.Arguments)
 	}
-	if err := c.mayQueue(auth.Configure, subject); err != nil {
+	if err := t.access.mayQueue(auth.Configure, subject); err != nil {
 		return vhost.Declared{}, err
 	}
-	return c.vhost.DeclareQueue(vhost.QueueDeclare{
+	return t.vhost.DeclareQueue(vhost.QueueDeclare{
 		Name: name, Durable: m.Durable, Exclusive: m.Exclusive, AutoDelete: m.AutoDelete, Args: m.Arguments,
-		Owner: c.id, NoWait: m.NoWait,
+		Owner: t.owner, NoWait: m.NoWait,
 		Allow: func(exchange string) error {
-			if err := c.mayQueue(auth.Read, subject); err != nil {
+			if err := t.access.mayQueue(auth.Read, subject); err != nil {
 				return err
 			}
-			return c.mayExchange(auth.Write, exchange)
+			return t.access.mayExchange(auth.Write, exchange)
 		},
 	})
 }
@@ -181,22 +188,28 @@ func likeServerNamed(args amqp.Table) string {
 	return "amq.gen-" + randomName()
 }
 
-func (ch *channel) purgeQueue(m *amqp.QueuePurge) error {
-	name, err := ch.permittedQueue(auth.Read, m.Queue)
+func (t *topology) purgeQueue(m *amqp.QueuePurge) error {
+	name, err := t.permittedQueue(auth.Read, m.Queue)
 	if err != nil {
 		return err
 	}
-	n, err := ch.conn.vhost.PurgeQueue(name, ch.conn.id)
-	return ch.answer(err, m.NoWait, &amqp.QueuePurgeOK{MessageCount: count32(n)})
+	n, err := t.vhost.PurgeQueue(name, t.owner)
+	return t.out.answer(err, m.NoWait, &amqp.QueuePurgeOK{MessageCount: count32(n)})
 }
 
-func (ch *channel) deleteQueue(m *amqp.QueueDelete) error {
-	name, err := ch.permittedQueue(auth.Configure, m.Queue)
+func (t *topology) deleteQueue(m *amqp.QueueDelete) error {
+	name, err := t.permittedQueue(auth.Configure, m.Queue)
 	if err != nil {
 		return err
 	}
-	ch.holdCancels()
-	defer ch.releaseCancels() // so that the client gets delete-ok before them
-	n, err := ch.conn.vhost.DeleteQueue(name, ch.conn.id, m.IfUnused, m.IfEmpty)
-	return ch.answer(err, m.NoWait, &amqp.QueueDeleteOK{MessageCount: count32(n)})
+	n, err := t.vhost.DeleteQueue(name, t.owner, m.IfUnused, m.IfEmpty)
+	return t.out.answer(err, m.NoWait, &amqp.QueueDeleteOK{MessageCount: count32(n)})
+}
+
+// declareReplies answers a declaration of replyTo or of a reply queue. It succeeds if direct replies are possible, or if the reply queue still exists.
+func (t *topology) declareReplies(m *amqp.QueueDeclare) error {
+	if m.Queue != replyTo && t.replies.find(t.vhost.Name(), m.Queue) == nil {
+		return t.vhost.NoQueue(m.Queue)
+	}
+	return t.declareOK(m.NoWait, m.Queue, 0, 1)
 }

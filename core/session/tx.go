@@ -8,10 +8,20 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
+	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// transaction holds the messages and settlements of a channel since its last commit [AMQP 1.9].
+// transaction is a channel's part with the messages and settlements since the last commit [AMQP 1.9]. It belongs to the connection's reader.
 type transaction struct {
+	out   *outlet
+	vhost *vhost.VHost
+	on    bool // the channel is transactional; written under out's lock
+
+	pending
+}
+
+// pending is what a commit carries out.
+type pending struct {
 	messages   []pendingMessage
 	settles    []pendingSettle
 	size       int    // of the messages, bytes
@@ -36,20 +46,35 @@ type pendingSettle struct {
 	taggedAck
 }
 
-func (ch *channel) txSelect() error {
-	if ch.mode == confirming {
-		return precondition("cannot switch from confirm to tx mode")
-	}
-	if ch.mode != transactional { // otherwise the transaction goes on
-		ch.setMode(transactional)
-		ch.begin()
-	}
-	ch.send(&amqp.TxSelectOK{})
-	return nil
+func (t *transaction) init(out *outlet, v *vhost.VHost) { t.out, t.vhost = out, v }
+
+// isOn reports whether the channel is transactional.
+func (t *transaction) isOn() bool { return t.on }
+
+func (t *transaction) turnOn() {
+	o := t.out.lock()
+	t.on = true
+	o.mu.Unlock()
+	t.begin()
 }
 
-// begin begins a transaction.
-func (ch *channel) begin() { ch.tx = transaction{generation: ch.conn.vhost.Generation()} }
+// begin begins a transaction, and returns what the previous one has collected.
+func (t *transaction) begin() pending {
+	p := t.pending
+	t.pending = pending{generation: t.vhost.Generation()}
+	return p
+}
+
+func (ch *channel) txSelect() error {
+	if ch.publisher.confirms.isOn() {
+		return precondition("cannot switch from confirm to tx mode")
+	}
+	if !ch.tx.isOn() { // otherwise the transaction goes on
+		ch.tx.turnOn()
+	}
+	ch.outlet.send(&amqp.TxSelectOK{})
+	return nil
+}
 
 var errNotTransactional = amqp.Errorf(amqp.ReplyPreconditionFailed, "channel is not transactional")
 
@@ -63,69 +88,60 @@ const (
 	copyOverhead = 128
 )
 
-// txPublish adds the current message to the transaction. It copies the bytes, because their block is reused.
-func (ch *channel) txPublish(m *queue.Message, queues []*queue.Mailbox) error {
-	t := &ch.tx
-	size := len(m.Props) + len(m.Body) + messageOverhead + max(len(queues)-1, len(m.Routing.CC)+len(m.Routing.BCC))*copyOverhead
-	if limit := maxTransaction * ch.conn.srv.MessageMax; t.size+size > limit+messageOverhead {
-		return precondition("transaction size %d is larger than the maximum of %d", t.size+size, limit)
+// add adds a message of a channel that may have so many bytes in a transaction, and returns how many it takes. It copies the bytes, because
+// their block is reused.
+func (t *transaction) add(m *queue.Message, queues []*queue.Mailbox, mandatory, contextInjected bool, limit int) (size int, err error) {
+	size = len(m.Props) + len(m.Body) + messageOverhead + max(len(queues)-1, len(m.Routing.CC)+len(m.Routing.BCC))*copyOverhead
+	if t.size+size > limit+messageOverhead {
+		return 0, precondition("transaction size %d is larger than the maximum of %d", t.size+size, limit)
 	}
 	t.size += size
-	ch.conn.trackBuffered(size)
-	p := pendingMessage{Message: *m, queues: slices.Clone(queues), mandatory: ch.content.mandatory, contextInjected: ch.contextInjected()}
+	p := pendingMessage{Message: *m, queues: slices.Clone(queues), mandatory: mandatory, contextInjected: contextInjected}
 	p.Props, p.Body = bytes.Clone(m.Props), bytes.Clone(m.Body)
 	t.messages = append(t.messages, p)
-	return nil
+	return size, nil
 }
 
-// updateQueues replaces the queues of a transaction's messages by the queues that now have the same names, as RabbitMQ does. It returns
-// mandatory messages without a queue to the client. After an error nothing was done.
-func (ch *channel) updateQueues(t *transaction) error {
-	if ch.conn.vhost.Generation() != t.generation {
-		for i := range t.messages {
-			p := &t.messages[i]
-			queues, err := ch.successors(p.Routing, p.queues)
-			if err != nil {
-				return err
-			}
-			p.queues = queues
-		}
+// updateQueues replaces the queues of the messages by the queues that now have the same names, as RabbitMQ does. After an error nothing was
+// done.
+func (t *pending) updateQueues(v *vhost.VHost) error {
+	if v.Generation() == t.generation {
+		return nil
 	}
 	for i := range t.messages {
 		p := &t.messages[i]
-		routed := leads(&p.Message, p.queues)
-		ch.counts.routed += uint64(routed)
-		if routed == 0 {
-			ch.unroutable(&p.Message, p.mandatory)
+		queues, err := successors(v, p.Routing, p.queues)
+		if err != nil {
+			return err
 		}
+		p.queues = queues
 	}
-	ch.counts.share(&ch.sharedCounts)
 	return nil
 }
 
 // successors returns the queues that now have the names of the queues a message was routed to. On the default exchange, the names are
 // the routing keys, whether or not such a queue existed.
-func (ch *channel) successors(o *queue.RoutingInfo, queues []*queue.Mailbox) ([]*queue.Mailbox, error) {
-	switch c := ch.conn; {
+func successors(v *vhost.VHost, o *queue.RoutingInfo, queues []*queue.Mailbox) ([]*queue.Mailbox, error) {
+	switch {
 	case isReply(o):
 		return queues, nil
 	case o.Exchange == "":
 		m := &parts.Message{Key: o.Key, More: slices.Concat(o.CC, o.BCC)}
-		queues, _, err := c.vhost.Route(o.Exchange, m, queues[:0]) // permission was checked when the message was published
+		queues, _, err := v.Route(o.Exchange, m, queues[:0]) // permission was checked when the message was published
 		return queues, err
 	default:
-		return c.vhost.Successors(queues), nil
+		return v.Successors(queues), nil
 	}
 }
 
-func (t *transaction) settle(kind queue.SettleKind, acks ...taggedAck) {
+func (t *pending) settle(kind queue.SettleKind, acks ...taggedAck) {
 	for _, a := range acks {
 		t.settles = append(t.settles, pendingSettle{kind, a})
 	}
 }
 
 // find returns the settlement of a delivery; nil = there is none.
-func (t *transaction) find(tag uint64) *pendingSettle {
+func (t *pending) find(tag uint64) *pendingSettle {
 	if len(t.settles) == 0 {
 		return nil
 	}
@@ -142,7 +158,7 @@ func (t *transaction) find(tag uint64) *pendingSettle {
 }
 
 // takeSettle voids the settlement of a delivery, if there is one, and appends the delivery to dst.
-func (t *transaction) takeSettle(tag uint64, dst []taggedAck) []taggedAck {
+func (t *pending) takeSettle(tag uint64, dst []taggedAck) []taggedAck {
 	s := t.find(tag)
 	if s == nil {
 		return dst
@@ -153,57 +169,61 @@ func (t *transaction) takeSettle(tag uint64, dst []taggedAck) []taggedAck {
 }
 
 // removeEnded removes the void settlements.
-func (t *transaction) removeEnded() {
+func (t *pending) removeEnded() {
 	if t.ended {
 		t.settles = slices.DeleteFunc(t.settles, func(s pendingSettle) bool { return s.Consumer == nil })
 		t.byTag, t.indexed, t.ended = nil, 0, false
 	}
 }
 
+// holds reports whether there are settlements.
+func (t *pending) holds() bool { return len(t.settles) > 0 }
+
+// settlements returns how many deliveries are settled.
+func (t *pending) settlements() int { return len(t.settles) }
+
+// giveBack puts settlements that were not carried out into the next transaction.
+func (t *pending) giveBack(settles []pendingSettle) { t.settles = settles }
+
 // txCommit commits the transaction, and answers when all of it is durable. If the whole transaction is in one shard, it is one entry of the
 // shard's log. Otherwise each shard gets an entry with its messages and, once all messages are durable, an entry with its settlements. After
 // a crash between the two, a delivery and the messages published because of it may both exist, but never neither. A queue that refuses a message does
 // not undo messages that other queues accepted.
 func (ch *channel) txCommit() error {
-	if ch.mode != transactional {
+	if !ch.tx.isOn() {
 		return errNotTransactional
 	}
 	ch.tx.removeEnded()
-	t := ch.tx
-	ch.begin()
-	if err := ch.updateQueues(&t); err != nil {
-		ch.conn.trackBuffered(-t.size)
-		ch.tx.settles = t.settles
+	t, v := ch.tx.begin(), ch.conn.vhost
+	if err := t.updateQueues(v); err != nil {
+		ch.conn.round.buffer(-t.size)
+		ch.tx.giveBack(t.settles)
 		return err
 	}
+	ch.publisher.committing(t.messages)
 	first, second := t.rounds()
 	refused, err := queue.Transact(first)
-	ch.conn.trackBuffered(-t.size)
+	ch.conn.round.buffer(-t.size)
 	if err != nil {
-		ch.tx.settles = t.unsettled(first)
-		return errNotCommitted(ch.conn.vhost.Name(), err)
+		ch.tx.giveBack(t.unsettled(first))
+		return errNotCommitted(v.Name(), err)
 	}
-	ch.returnLost(t.messages)
-	ch.traceCommitted(t.messages)
+	ch.publisher.committed(t.messages)
 	if _, err := queue.Transact(second); err != nil {
-		ch.tx.settles = t.unsettled(first, second)
-		return errNotCommitted(ch.conn.vhost.Name(), err)
+		ch.tx.giveBack(t.unsettled(first, second))
+		return errNotCommitted(v.Name(), err)
 	}
-	o := ch.lock()
-	for i := range t.settles {
-		ch.returnCredit(t.settles[i].PendingAck)
-	}
-	o.mu.Unlock()
+	ch.deliveries.unsettled.committed(t.settles)
 	if refused {
 		return precondition("partial tx completion")
 	}
-	ch.send(&amqp.TxCommitOK{})
+	ch.outlet.send(&amqp.TxCommitOK{})
 	return nil
 }
 
 // unsettled returns the settlements that no queue has carried out: their deliveries are given back. A message whose delivery is settled
 // may be with another consumer by now, or on its way to a dead-letter exchange.
-func (t *transaction) unsettled(rounds ...[]queue.Part) []pendingSettle {
+func (t *pending) unsettled(rounds ...[]queue.Part) []pendingSettle {
 	settled := map[*queue.Mailbox]bool{}
 	for _, parts := range rounds {
 		for i := range parts {
@@ -221,7 +241,7 @@ func errNotCommitted(vhost string, err error) error {
 }
 
 // rounds divides the transaction into the parts to commit first, and the parts to commit once the first are durable.
-func (t *transaction) rounds() (first, second []queue.Part) {
+func (t *pending) rounds() (first, second []queue.Part) {
 	var index keyIndex[*queue.Mailbox]
 	var parts []queue.Part
 	of := func(q *queue.Mailbox) *queue.Part {
@@ -287,25 +307,22 @@ func divide(parts []queue.Part) (first, second []queue.Part) {
 
 // txRollback drops the messages and makes the settled deliveries unacknowledged again [AMQP 1.9.2.5].
 func (ch *channel) txRollback() error {
-	if ch.mode != transactional {
+	if !ch.tx.isOn() {
 		return errNotTransactional
 	}
-	acks := ch.abandon()
-	o := ch.lock()
-	ch.unacked.restore(acks)
-	o.mu.Unlock()
-	ch.send(&amqp.TxRollbackOK{})
+	ch.deliveries.unsettled.restore(ch.abandon())
+	ch.outlet.send(&amqp.TxRollbackOK{})
 	return nil
 }
 
 // abandon ends the transaction and returns the deliveries that it had settled.
 func (ch *channel) abandon() []taggedAck {
 	ch.tx.removeEnded()
-	acks := make([]taggedAck, len(ch.tx.settles))
-	for i := range ch.tx.settles {
-		acks[i] = ch.tx.settles[i].taggedAck
+	t := ch.tx.begin()
+	acks := make([]taggedAck, len(t.settles))
+	for i := range t.settles {
+		acks[i] = t.settles[i].taggedAck
 	}
-	ch.conn.trackBuffered(-ch.tx.size)
-	ch.begin()
+	ch.conn.round.buffer(-t.size)
 	return acks
 }

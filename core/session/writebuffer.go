@@ -110,6 +110,28 @@ func (o *writeBuffer) send(channel uint16, m amqp.Method) {
 	o.kick()
 }
 
+// post sends a method, and locks the buffer for that.
+func (o *writeBuffer) post(channel uint16, m amqp.Method) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.send(channel, m)
+}
+
+// postLast sends a method of the connection as the last one, and locks the buffer for that.
+func (o *writeBuffer) postLast(m amqp.Method) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.seal(amqp.AppendMethod(nil, 0, m))
+}
+
+// postRaw sends bytes, and locks the buffer for that.
+func (o *writeBuffer) postRaw(b []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.pending = append(o.pending, b...)
+	o.kick()
+}
+
 // kick wakes the writer and updates congested. The caller holds mu and has appended bytes.
 func (o *writeBuffer) kick() {
 	if o.sealed || o.closed {
