@@ -91,11 +91,6 @@ func (c *Conn) Evict(reason string) {
 	}
 }
 
-func (c *Conn) closeEvicted(reason string) {
-	c.log().Warn("connection closed", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", reason)
-	c.close(amqp.Errorf(amqp.ReplyConnectionForced, "%s", reason))
-}
-
 // Release ends the connection after its socket has been closed. Feed must not be called any more.
 func (c *Conn) Release(now hook.Instant) {
 	c.round.tick(now.Add(c.offset))
@@ -110,16 +105,7 @@ func (c *Conn) leave() {
 	c.ended.Store(true)
 	closeChannels(&c.round, c.channels.all()...)
 	c.channels.clear()
-	if c.counted {
-		c.counted = false
-		c.vhost.RemoveConnection(c.id)
-		c.tracked.Leave()
-		c.srv.churn.ConnectionsClosed.Add(1)
-	}
-	if c.admitted {
-		c.admitted = false
-		c.srv.openConns.Add(-1)
-	}
+	c.membership.leave()
 }
 
 // Lost logs why the socket failed, if the connection did not end in good order.

@@ -72,6 +72,19 @@ func (c *confirms) Failed(_ *queue.Batch, err error) {
 	c.out.fail(errNotStored(c.vhost.Name(), err))
 }
 
+// unconfirmed returns how many messages wait for their confirm. The caller holds out's lock.
+func (c *confirms) unconfirmed() int {
+	_, n := c.window.count()
+	return n
+}
+
+// addTo adds what was counted. The caller holds out's lock.
+func (c *confirms) addTo(t *Counters) {
+	confirmed, unconfirmed := c.window.count()
+	t.Returned += c.returned
+	t.Confirmed, t.Confirmable = confirmed, confirmed+uint64(unconfirmed)
+}
+
 // stop ends all confirms. The caller holds out's lock.
 func (c *confirms) stop() { c.window = confirmWindow{} }
 

@@ -5,7 +5,6 @@
 package session
 
 import (
-	"context"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -31,10 +30,7 @@ type Conn struct {
 	out  writeBuffer
 
 	phase      phase
-	admitted   bool // counts towards the broker's limit of connections
-	counted    bool // among the vhost's and the user's open connections
 	user       auth.User
-	tracked    *auth.TrackedConn // nil before connection.open
 	vhost      *vhost.VHost
 	offset     time.Duration // difference between the vhost's time and this node's
 	caps       capabilities
@@ -43,14 +39,11 @@ type Conn struct {
 	frameMax   int    // negotiated; before that, handshakeFrameMax
 	heartbeat  uint16 // negotiated, seconds
 
-	front     wlog.NodeID // the node that has handed the connection over; 0 means none
-	wanted    string      // vhost of connection.open, in a cluster
-	outdated  bool        // this node may not know enough of the registry to open the vhost
-	refreshed bool        // Outdated has reported it
-
-	login       func(context.Context)       // see Login
-	loginResult atomic.Pointer[loginResult] // nil: none yet, or Tick has handled it
-	awaitsTurn  atomic.Bool                 // see AwaitsTurn
+	front      wlog.NodeID // the node that has handed the connection over; 0 means none
+	wanted     string      // vhost of connection.open, in a cluster
+	registry   registryView
+	login      login
+	membership membership
 
 	mechanism  string
 	properties amqp.Table               // of the client
@@ -233,7 +226,7 @@ func (c *Conn) failIn(ch *channel, err error) {
 
 // forget removes a channel that both sides have closed.
 func (c *Conn) forget(channel uint16) {
-	c.tracked.CloseChannel()
+	c.membership.closeChannel()
 	c.channels.remove(channel)
 }
 
@@ -254,11 +247,12 @@ func (c *Conn) log() *slog.Logger {
 func (c *Conn) Tick(now hook.Instant) {
 	now = now.Add(c.offset)
 	c.round.tick(now)
-	if r := c.loginResult.Swap(nil); r != nil && c.phase == awaitLogin {
+	if r := c.login.takeResult(); r != nil && c.phase == awaitLogin {
 		c.loggedIn(r)
 	}
 	if reason := c.evicted.Load(); reason != nil && c.phase == running {
-		c.closeEvicted(*reason)
+		c.log().Warn("connection closed", "user", c.user.Name, "vhost", c.vhost.Name(), "reason", *reason)
+		c.close(amqp.Errorf(amqp.ReplyConnectionForced, "%s", *reason))
 	}
 	if c.leases.due(now) {
 		for _, ch := range c.channels.all() {
@@ -286,11 +280,11 @@ func (c *Conn) Published() bool { return c.round.takePublished() }
 
 // ConsumersCaughtUp returns a channel if the last Feed published to a queue whose consumers have fallen behind, otherwise nil. The channel is
 // closed when they have caught up. Until then the connection should be throttled.
-func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.round.consumersCaughtUp }
+func (c *Conn) ConsumersCaughtUp() <-chan struct{} { return c.round.consumers() }
 
 // LogCaughtUp returns a channel if the last Feed published to a durable queue whose log has fallen behind, otherwise nil. The channel is closed
 // when the log has caught up. Until then the connection must not be read, because the messages it publishes stay in memory.
-func (c *Conn) LogCaughtUp() <-chan struct{} { return c.round.logCaughtUp }
+func (c *Conn) LogCaughtUp() <-chan struct{} { return c.round.log() }
 
 // Congested reports that the peer does not read the broker's answers. It must not be read from until Resumed has a value.
 func (c *Conn) Congested() bool { return c.out.congested.Load() }

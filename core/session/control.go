@@ -71,7 +71,7 @@ func (c *Conn) openChannel(f amqp.Frame) error {
 	if err := c.channels.check(f.Channel, c.channelMax); err != nil {
 		return err
 	}
-	if err := c.tracked.OpenChannel(); err != nil {
+	if err := c.membership.openChannel(); err != nil {
 		return in(err, class, method)
 	}
 	c.addChannel(newChannel(c, f.Channel))

@@ -112,9 +112,8 @@ func (s *publishCounts) share(to *publishCounters) {
 func (p *publisher) addTo(t *Counters) {
 	s := &p.sharedCounts
 	t.Published, t.Dropped, t.Routed = s.published.Load(), s.dropped.Load(), s.routed.Load()
-	t.Returned = s.returned.Load() + p.confirms.returned
-	confirmed, unconfirmed := p.confirms.window.count()
-	t.Confirmed, t.Confirmable = confirmed, confirmed+uint64(unconfirmed)
+	t.Returned = s.returned.Load()
+	p.confirms.addTo(t)
 }
 
 // allCounters returns everything that the channel has counted. The caller holds out's lock.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
@@ -46,7 +47,11 @@ func (c *Conn) header(data []byte) (consumed int) {
 		return 0
 	}
 	if h := string(data[:n]); h != amqp.ProtocolHeader && h != amqp.ProtocolHeader09 {
-		c.logHeader(h)
+		keys := []any{"received", h}
+		if hint := headerHint(h); hint != "" {
+			keys = append(keys, "hint", hint)
+		}
+		c.warnOfStranger("wrong protocol header", keys...)
 		c.out.postRaw([]byte(amqp.ProtocolHeader))
 		c.finish()
 		return len(data)
@@ -73,15 +78,6 @@ func headerHint(h string) string {
 	return ""
 }
 
-// logHeader logs a wrong protocol header.
-func (c *Conn) logHeader(received string) {
-	keys := []any{"received", received}
-	if hint := headerHint(received); hint != "" {
-		keys = append(keys, "hint", hint)
-	}
-	c.warnOfStranger("wrong protocol header", keys...)
-}
-
 // warnOfStranger logs an action of a client that has not logged in. It logs seldom, and adds how many log lines it has left out.
 func (c *Conn) warnOfStranger(text string, keys ...any) {
 	should, skipped := c.srv.strangers.Next(c.round.instant())
@@ -101,16 +97,8 @@ func (c *Conn) startOK(m *amqp.ConnectionStartOK) error {
 	}
 	c.mechanism = m.Mechanism
 	c.understand(m.ClientProperties)
-	check, from := c.srv.orAgain(c.loginCheck(m)), c.origin()
-	from.Waits = func(waits bool) {
-		c.awaitsTurn.Store(waits)
-		c.wake()
-	}
-	c.login = func(ctx context.Context) {
-		u, err := check(ctx, from)
-		c.loginResult.Store(&loginResult{u, err})
-		c.wake()
-	}
+	from := auth.Origin{Host: c.peer.host(), Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.round.instant()}
+	c.login.prepare(c.srv.orAgain(c.srv.loginCheck(&c.peer, m)), from, c.wake)
 	c.phase = awaitLogin
 	return nil
 }
@@ -123,21 +111,28 @@ func (c *Conn) understand(properties amqp.Table) {
 	}
 }
 
-// loginCheck returns the function that checks the client's login: the credentials in its answer or, if it asks for that, its certificate.
-func (c *Conn) loginCheck(m *amqp.ConnectionStartOK) loginFunc {
+// loginCheck returns the function that checks a client's login: the credentials in its answer or, if it asks for that, its certificate.
+func (s *Server) loginCheck(p *Peer, m *amqp.ConnectionStartOK) loginFunc {
 	mechanism, response := m.Mechanism, m.Response
-	if mechanism != auth.External || !c.srv.CertificateLogin.On() {
+	if mechanism != auth.External || !s.CertificateLogin.On() {
 		return func(ctx context.Context, from auth.Origin) (auth.User, error) {
-			return c.srv.Users.Login(ctx, mechanism, response, from)
+			return s.Users.Login(ctx, mechanism, response, from)
 		}
 	}
-	certificate, secure := c.peer.certificate(), c.peer.Certificate != nil
+	certificate, secure := p.certificate(), p.Certificate != nil
 	return func(_ context.Context, from auth.Origin) (auth.User, error) {
 		if !secure {
-			return auth.User{}, c.srv.Users.NotExternal()
+			return auth.User{}, s.Users.NotExternal()
 		}
-		return c.srv.Users.LoginExternal(certificate, c.srv.CertificateLogin, from)
+		return s.Users.LoginExternal(certificate, s.CertificateLogin, from)
 	}
+}
+
+// login checks a client's credentials, once. It belongs to the connection's reader, except for the atomics.
+type login struct {
+	check  func(context.Context)       // nil: there is nothing to check, or the check has begun
+	result atomic.Pointer[loginResult] // nil: none yet, or the reader has it
+	waits  atomic.Bool                 // other logins are checked first
 }
 
 type loginResult struct {
@@ -145,21 +140,44 @@ type loginResult struct {
 	err  error
 }
 
+// prepare makes a check of credentials from an origin the next one. wake is called when the result is there, or when the check begins or ends
+// to wait for its turn.
+func (l *login) prepare(check loginFunc, from auth.Origin, wake func()) {
+	from.Waits = func(waits bool) {
+		l.waits.Store(waits)
+		wake()
+	}
+	l.check = func(ctx context.Context) {
+		u, err := check(ctx, from)
+		l.result.Store(&loginResult{u, err})
+		wake()
+	}
+}
+
+// take returns the check, once; nil = there is none.
+func (l *login) take() func(context.Context) {
+	check := l.check
+	l.check = nil
+	return check
+}
+
+// takeResult returns the result, once; nil = there is none yet.
+func (l *login) takeResult() *loginResult { return l.result.Swap(nil) }
+
+// awaitsTurn reports whether other logins are checked first.
+func (l *login) awaitsTurn() bool { return l.waits.Load() }
+
 // Login returns a function that checks the client's credentials, once after they have arrived; otherwise nil. The function
 // may take long, until ctx is done. The caller runs it on a goroutine other than the reader. Feed consumes nothing until Tick
 // has handled the result.
-func (c *Conn) Login() func(ctx context.Context) {
-	login := c.login
-	c.login = nil
-	return login
-}
+func (c *Conn) Login() func(ctx context.Context) { return c.login.take() }
 
 // LoggingIn reports that Feed consumes nothing, because the credentials are being checked.
 func (c *Conn) LoggingIn() bool { return c.phase == awaitLogin }
 
 // AwaitsTurn reports that the login waits while other logins are checked; this time is not charged to the client. When the result changes, the
 // connection calls the wake function of [Server.Accept].
-func (c *Conn) AwaitsTurn() bool { return c.awaitsTurn.Load() }
+func (c *Conn) AwaitsTurn() bool { return c.login.awaitsTurn() }
 
 func (c *Conn) loggedIn(r *loginResult) {
 	if r.err != nil {
@@ -173,17 +191,17 @@ func (c *Conn) loggedIn(r *loginResult) {
 	})
 }
 
-// origin returns where the client connects from. Clients that a proxy announces with a loopback address share an origin of their own, so that
-// they do not use up the login attempts of clients on this machine.
-func (c *Conn) origin() auth.Origin {
-	host, _, err := net.SplitHostPort(c.peer.Address)
+// host returns where the client connects from, for the limits of logins. Clients that a proxy announces with a loopback address share a host of
+// their own, so that they do not use up the login attempts of clients on this machine.
+func (p *Peer) host() string {
+	host, _, err := net.SplitHostPort(p.Address)
 	if err != nil {
-		host = c.peer.Address
+		host = p.Address
 	}
-	if at, err := netip.ParseAddr(host); err == nil && at.Unmap().IsLoopback() && !c.peer.Loopback {
+	if at, err := netip.ParseAddr(host); err == nil && at.Unmap().IsLoopback() && !p.Loopback {
 		host = "a proxy at " + host
 	}
-	return auth.Origin{Host: host, Loopback: c.peer.Loopback || !c.srv.GuestLoopbackOnly, Now: c.round.instant()}
+	return host
 }
 
 // refuseLogin logs why a login was refused, and returns an error that does not reveal the reason to the client.
@@ -229,34 +247,61 @@ func checkNegotiated(what string, v, low, high int) *amqp.Error {
 	return nil
 }
 
-// enter counts the connection towards the limits of the vhost, the user and the broker.
-func (c *Conn) enter(v *vhost.VHost) error {
-	if err := v.AddConnection(c.id, c.user.Name, c.Evict); err != nil {
+// membership counts a connection towards the limits of the broker, of its vhost and of its user. It belongs to the connection's reader.
+type membership struct {
+	srv      *Server
+	id       uint64            // the connection's
+	admitted bool              // counts towards the broker's limit
+	vhost    *vhost.VHost      // nil: not among the open connections of a vhost
+	tracked  *auth.TrackedConn // nil before connection.open
+}
+
+// enter counts the connection of a user. evict ends it when its vhost or user is gone.
+func (m *membership) enter(v *vhost.VHost, user auth.User, evict func(reason string)) error {
+	if err := v.AddConnection(m.id, user.Name, evict); err != nil {
 		return err
 	}
-	tracked, err := c.srv.Users.Track(c.user, c.Evict)
+	tracked, err := m.srv.Users.Track(user, evict)
 	if err != nil {
-		v.RemoveConnection(c.id)
+		v.RemoveConnection(m.id)
 		return err
 	}
-	if err := c.admit(); err != nil {
-		v.RemoveConnection(c.id)
+	if err := m.admit(); err != nil {
+		v.RemoveConnection(m.id)
 		tracked.Leave()
 		return err
 	}
-	c.srv.churn.ConnectionsOpened.Add(1)
-	c.tracked, c.counted = tracked, true
-	c.use(v)
+	m.srv.churn.ConnectionsOpened.Add(1)
+	m.vhost, m.tracked = v, tracked
 	return nil
 }
 
 // admit counts the connection towards the limit of the broker.
-func (c *Conn) admit() error {
-	c.admitted = c.admitted || c.srv.admit()
-	if !c.admitted {
-		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", c.srv.Connections)
+func (m *membership) admit() error {
+	m.admitted = m.admitted || m.srv.admit()
+	if !m.admitted {
+		return amqp.Errorf(amqp.ReplyNotAllowed, "connection refused: node connection limit (%d) is reached", m.srv.Connections)
 	}
 	return nil
+}
+
+// openChannel counts a channel towards the limit of the user.
+func (m *membership) openChannel() error { return m.tracked.OpenChannel() }
+
+func (m *membership) closeChannel() { m.tracked.CloseChannel() }
+
+// leave undoes enter and admit.
+func (m *membership) leave() {
+	if m.vhost != nil {
+		m.vhost.RemoveConnection(m.id)
+		m.vhost = nil
+		m.tracked.Leave()
+		m.srv.churn.ConnectionsClosed.Add(1)
+	}
+	if m.admitted {
+		m.admitted = false
+		m.srv.openConns.Add(-1)
+	}
 }
 
 // use makes channels usable, in a vhost.

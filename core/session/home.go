@@ -29,8 +29,10 @@ func (c *Conn) openVHost(m *amqp.ConnectionOpen) error {
 	case !known && c.srv.Fresh == nil:
 		return VHostNotFound(m.VirtualHost)
 	}
-	c.outdated = c.outdated || !known
-	if err := c.admit(); err != nil {
+	if !known {
+		c.registry.suspect()
+	}
+	if err := c.membership.admit(); err != nil {
 		return in(err, amqp.ClassConnection, amqp.MethodConnectionOpen)
 	}
 	c.phase = elsewhere
@@ -51,12 +53,13 @@ func (c *Conn) openHere(name string) (outdated bool, err error) {
 	if err := c.srv.Users.OpenVHost(c.user.Name, name); err != nil {
 		return true, in(err, class, method)
 	}
-	switch err := c.enter(v); {
+	switch err := c.membership.enter(v, c.user, c.Evict); {
 	case errors.Is(err, wlog.ErrNotOwner):
 		return false, errTryAgain
 	case err != nil:
 		return false, in(err, class, method)
 	}
+	c.use(v)
 	c.publishInfo()
 	c.log().Info("connection open", "user", c.user.Name, "vhost", name, "tls", c.peer.TLS)
 	c.round.tick(c.round.instant().Add(c.offset))
@@ -104,8 +107,7 @@ func (c *Conn) tryHere() (decided bool) {
 	if errors.Is(err, errTryAgain) || c.srv.moved(c.wanted) {
 		return false
 	}
-	if outdated && !c.refreshed && c.srv.Fresh != nil {
-		c.outdated = true
+	if outdated && c.registry.suspect() {
 		return false
 	}
 	c.fail(err)
@@ -129,11 +131,7 @@ func (c *Conn) Handover() *Handover {
 }
 
 // Outdated reports, at most once for a connection, that this node must refresh its view of the registry.
-func (c *Conn) Outdated() bool {
-	ask := c.outdated && !c.refreshed && c.srv.Fresh != nil
-	c.refreshed = c.refreshed || ask
-	return ask
-}
+func (c *Conn) Outdated() bool { return c.registry.takeOutdated() }
 
 // OpenHere opens the vhost, which this node serves by now. If the vhost has moved away again, the state stays Elsewhere.
 func (c *Conn) OpenHere(now hook.Instant) {
@@ -147,24 +145,46 @@ func (c *Conn) OpenHere(now hook.Instant) {
 // next handover names the present one.
 func (c *Conn) Refuse(now hook.Instant, err error, h *Handover) {
 	c.round.tick(now)
-	if c.phase == elsewhere && !c.wasSetAgain(err, h) {
+	if c.phase == elsewhere && !c.registry.wasSetAgain(err, h, c.srv.Users.AccountOf(c.user)) {
 		c.fail(err)
 	}
 }
 
-// wasSetAgain reports whether a handover was refused only because the user got another password after the login. The owner may learn of
-// the new password before this node does.
-func (c *Conn) wasSetAgain(err error, h *Handover) bool {
+// registryView is whether this node knows enough of the cluster's registry to open the vhost of a connection.
+type registryView struct {
+	srv       *Server
+	outdated  bool // this node may not know enough
+	refreshed bool // takeOutdated has reported it
+}
+
+// refreshes reports whether a refresh is possible, and has not been asked for.
+func (r *registryView) refreshes() bool { return !r.refreshed && r.srv.Fresh != nil }
+
+// suspect records that this node may not know enough, and reports whether a refresh may help.
+func (r *registryView) suspect() bool {
+	can := r.refreshes()
+	r.outdated = r.outdated || can
+	return can
+}
+
+// takeOutdated reports, at most once, that a refresh may help.
+func (r *registryView) takeOutdated() bool {
+	ask := r.outdated && r.refreshes()
+	r.refreshed = r.refreshed || ask
+	return ask
+}
+
+// wasSetAgain reports whether a handover was refused only because the user, who now has an account, got another password after the login. The
+// owner may learn of the new password before this node does.
+func (r *registryView) wasSetAgain(err error, h *Handover, account uint64) bool {
 	e, ok := errors.AsType[*amqp.Error](err)
 	if !ok || h == nil || e.Text != errOtherAccount(h.User).Text {
 		return false
 	}
-	if account := c.srv.Users.AccountOf(c.user); account == 0 || account != h.Account {
+	if account == 0 || account != h.Account {
 		return account != 0
 	}
-	first := !c.refreshed && c.srv.Fresh != nil
-	c.outdated = c.outdated || first
-	return first
+	return r.suspect()
 }
 
 // Relay records that a node has adopted the connection: the caller passes the bytes on from now on. It wakes the writer, which will find

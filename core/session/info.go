@@ -84,11 +84,11 @@ func (c *Conn) Channels() []ChannelInfo {
 // info describes the channel. The caller holds out's lock.
 func (ch *channel) info() ChannelInfo {
 	p, d := &ch.publisher, &ch.deliveries
-	_, unconfirmed := p.confirms.window.count()
+	each, limit := d.credit.limits()
 	return ChannelInfo{
 		Number: ch.outlet.id, Confirms: p.confirms.isOn(), Transactional: ch.tx.isOn(),
-		Prefetch: d.credit.each, GlobalPrefetch: d.credit.limit, Unacked: d.unsettled.count(),
-		Unconfirmed: unconfirmed, Consumers: d.consumers.count(), Counters: ch.allCounters(),
+		Prefetch: each, GlobalPrefetch: limit, Unacked: d.unsettled.count(),
+		Unconfirmed: p.confirms.unconfirmed(), Consumers: d.consumers.count(), Counters: ch.allCounters(),
 	}
 }
 

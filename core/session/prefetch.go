@@ -33,6 +33,9 @@ func (k *credit) set(global bool, n uint32) {
 	k.raise()
 }
 
+// limits returns the prefetch of new consumers and the channel's limit. The caller holds out's lock.
+func (k *credit) limits() (each, channel uint32) { return k.each, k.limit }
+
 // forConsumers returns the prefetch of a new consumer. The reader calls it.
 func (k *credit) forConsumers() uint32 { return k.each }
 

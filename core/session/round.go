@@ -102,6 +102,12 @@ func (r *round) retain(acks []taggedAck) {
 	}
 }
 
+// consumers returns what [Conn.ConsumersCaughtUp] does.
+func (r *round) consumers() <-chan struct{} { return r.consumersCaughtUp }
+
+// log returns what [Conn.LogCaughtUp] does.
+func (r *round) log() <-chan struct{} { return r.logCaughtUp }
+
 // takePublished reports whether a message was published since the previous call.
 func (r *round) takePublished() bool {
 	p := r.published

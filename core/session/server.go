@@ -113,6 +113,7 @@ func (s *Server) accept(p Peer, wake func(), refers bool) *Conn {
 	c := &Conn{srv: s, peer: p, id: s.ids.Add(1), wake: wake, out: newWriteBuffer(&s.pendingBytes, refers), frameMax: handshakeFrameMax}
 	c.channels.out, c.round.buffered, c.leases.wake = &c.out, &s.pendingBytes, wake
 	c.observer.srv, c.observer.peer = s, &c.peer
+	c.membership.srv, c.membership.id, c.registry.srv = s, c.id, s
 	if s.spans != nil {
 		c.observer.title = p.name()
 	}
