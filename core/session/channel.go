@@ -39,9 +39,9 @@ func newChannel(c *Conn, id uint16) *channel {
 // outlet is a channel's way to its client: what the channel sends goes through it into the connection's write buffer.
 type outlet struct {
 	buf      *writeBuffer
-	id       uint16 // the channel's number
-	frameMax int    // of the connection
 	wake     func() // makes the reader call Tick
+	frameMax int    // of the connection
+	id       uint16 // the channel's number
 
 	// Guarded by buf's lock.
 	closed  bool        // no further delivery or confirm may be sent; only the reader sets it

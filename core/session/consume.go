@@ -27,7 +27,6 @@ type deliveries struct {
 	observer *observer
 	reply    *replyQueue
 	conn     *ConnInfo // nil for a [Direct]
-	owner    uint64    // the connection, as owner of exclusive queues
 
 	consumers consumers
 	credit    credit
@@ -36,7 +35,7 @@ type deliveries struct {
 
 func (d *deliveries) init(c *Conn, ch *channel) {
 	d.out, d.srv, d.vhost, d.topology, d.round = &ch.outlet, c.srv, c.vhost, &ch.topology, &c.round
-	d.observer, d.reply, d.conn, d.owner = &c.observer, &ch.reply, c.Info(), c.id
+	d.observer, d.reply, d.conn = &c.observer, &ch.reply, c.Info()
 	d.consumers.out, d.consumers.byTag, d.consumers.notified = d.out, map[string]*consumer{}, c.caps.cancelNotify
 	d.credit.out, d.credit.round = d.out, d.round
 	u := &d.unsettled
@@ -46,12 +45,12 @@ func (d *deliveries) init(c *Conn, ch *channel) {
 // consumers are a channel's consumers by tag, and the consumer that stands for basic.get.
 type consumers struct {
 	out      *outlet
-	notified bool      // the client understands basic.cancel
 	getter   *consumer // nil: there is none; belongs to the reader
+	notified bool      // the client understands basic.cancel
 
 	// Guarded by out's lock.
+	holding bool // basic.cancel is collected in held
 	byTag   map[string]*consumer
-	holding bool     // basic.cancel is collected in held
 	held    []string // consumer tags
 }
 
@@ -208,7 +207,7 @@ func (d *deliveries) consume(m *amqp.BasicConsume) error {
 	if err := d.consumers.checkTag(m); err != nil {
 		return err
 	}
-	mailbox, err := d.vhost.Queue(name, d.owner)
+	mailbox, err := d.vhost.Queue(name, d.topology.connection())
 	if err != nil {
 		return err
 	}
@@ -234,7 +233,7 @@ func (d *deliveries) consumeReplies(m *amqp.BasicConsume) error {
 	if !m.NoAck {
 		return precondition("reply consumer cannot acknowledge")
 	}
-	d.reply.open(d.vhost.Name(), d.owner, d.out.id)
+	d.reply.open(d.vhost.Name(), d.topology.connection(), d.out.id)
 	cs := d.newConsumer(m, d.reply.queue())
 	cs.exempt = true
 	return cs.join()

@@ -154,7 +154,7 @@ func (d *deliveries) get(m *amqp.BasicGet) error {
 	if err != nil {
 		return err
 	}
-	mailbox, err := d.vhost.Queue(name, d.owner)
+	mailbox, err := d.vhost.Queue(name, d.topology.connection())
 	if err != nil {
 		return err
 	}

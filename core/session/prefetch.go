@@ -16,8 +16,8 @@ type credit struct {
 	each     uint32      // prefetch of consumers added later
 	limit    uint32      // unacknowledged deliveries that the channel may have: its global prefetch; 0 means any number
 	inFlight uint32      // deliveries that count against limit
-	stalled  []*consumer // consumers that wait for the limit, the least recently served first
 	listed   bool        // in the round
+	stalled  []*consumer // consumers that wait for the limit, the least recently served first
 }
 
 // set sets the limit of the channel if global, otherwise of each consumer added later; 0 means none. As in RabbitMQ, a limit for consumers

@@ -28,13 +28,13 @@ type publisher struct {
 	lastRoute *cachedRoute // of the last message
 	single    cachedRoute  // of the last message that was routed without the cache
 	uncached  targets      // targets of the last message that had no cached ones
-	listed    bool         // in the round
 	propsMax  int          // limit of the bytes of properties that the client may publish
 
 	confirms     confirms
 	skipTraces   int // messages without a context to skip before the next one is sampled
 	counts       publishCounts
 	sharedCounts publishCounters // counts as of the last flush, for other goroutines
+	listed       bool            // in the round
 }
 
 func (p *publisher) init(c *Conn, ch *channel) {

@@ -19,6 +19,9 @@ type topology struct {
 	declared string // name of the queue that the channel declared last
 }
 
+// connection returns the connection's number, by which exclusive queues know their owner.
+func (t *topology) connection() uint64 { return t.owner }
+
 func (t *topology) declareExchange(m *amqp.ExchangeDeclare) error {
 	return t.out.answer(t.ensureExchange(m), m.NoWait, &amqp.ExchangeDeclareOK{})
 }
