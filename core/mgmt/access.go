@@ -48,7 +48,7 @@ const loginTime = 10 * time.Second
 // authenticate checks the login. HTTP Basic authentication comes before a cookie, because a client has to choose to send it, and a cookie
 // before a certificate, because browsers show certificates with every request. A session that has ended is ignored if there is a
 // certificate.
-func (c *request) authenticate() error {
+func (c *caller) authenticate() error {
 	if name, password, ok := c.r.BasicAuth(); ok {
 		return c.check(name, password)
 	}
@@ -63,13 +63,13 @@ func (c *request) authenticate() error {
 }
 
 // hasCertificate reports whether there is a certificate that may log the request in, which asks for no other login.
-func (c *request) hasCertificate() bool {
+func (c *caller) hasCertificate() bool {
 	return c.api.CertificateLogin.On() && c.r.Header.Get("Authorization") == "" && c.r.TLS != nil && len(c.r.TLS.VerifiedChains) > 0
 }
 
 // checkCertificate logs the request in with the client's certificate. The connection may be older than the end of the certificate or
 // the last reload of the authorities, so that it is verified again.
-func (c *request) checkCertificate() error {
+func (c *caller) checkCertificate() error {
 	shown := c.r.TLS.PeerCertificates
 	if err := c.api.VerifyClient(shown); err != nil {
 		return c.refuseLogin(c.api.users().Distrusted(err))
@@ -90,7 +90,7 @@ func (c *request) checkCertificate() error {
 
 // noLogin returns the error of a request without a login that could be checked. RabbitMQ answers an unreadable header without a body; here
 // users with a misspelt header get an error text.
-func (c *request) noLogin() error {
+func (c *caller) noLogin() error {
 	scheme, _, _ := strings.Cut(c.r.Header.Get("Authorization"), " ")
 	switch {
 	case scheme == "":
@@ -102,7 +102,7 @@ func (c *request) noLogin() error {
 }
 
 // check logs the request in with a name and a password.
-func (c *request) check(name, password string) error {
+func (c *caller) check(name, password string) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), loginTime)
 	defer cancel()
 	u, err := c.api.users().Authenticate(ctx, name, password, c.origin())
@@ -120,7 +120,7 @@ func (c *request) check(name, password string) error {
 }
 
 // refuseLogin answers without the reason, which only the log gets.
-func (c *request) refuseLogin(r *auth.Refused) error {
+func (c *caller) refuseLogin(r *auth.Refused) error {
 	c.logRefusal(r)
 	switch {
 	case r.Unready:
@@ -139,7 +139,7 @@ func (c *request) refuseLogin(r *auth.Refused) error {
 }
 
 // logRefusal logs a refused login, unless there are too many.
-func (c *request) logRefusal(r *auth.Refused) {
+func (c *caller) logRefusal(r *auth.Refused) {
 	should, skipped := c.api.users().ShouldLog(r, c.api.Clock())
 	if !should {
 		return
@@ -183,7 +183,7 @@ func (c *request) enterVHost(need access) error {
 	if !named {
 		return nil
 	}
-	if !c.forwarded && !c.api.knows(name) {
+	if !c.forwarded && !c.api.nodes.knows(name) {
 		c.freshen() // it may have been made at another node a moment ago
 	}
 	if c.forwarded && c.api.users().OpenVHost(c.user.Name, name) != nil {
@@ -193,7 +193,7 @@ func (c *request) enterVHost(need access) error {
 	if !ok && c.forwarded {
 		v, ok = c.awaitVHost(name)
 	}
-	if !ok && !c.api.knows(name) {
+	if !ok && !c.api.nodes.knows(name) {
 		return c.absentVHost()
 	}
 	switch {
@@ -219,6 +219,6 @@ func (c *request) absentVHost() error {
 }
 
 // mayEnter reports whether the user may see into a vhost.
-func (c *request) mayEnter(vhost string) bool {
+func (c *caller) mayEnter(vhost string) bool {
 	return isAdministrator(c.user) || c.api.users().OpenVHost(c.user.Name, vhost) == nil
 }

@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/curfewmq/curfew/core/backup"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/replicas"
+	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -88,27 +91,38 @@ func (r *backupRun) describe() any {
 	return append(o, member{"ended", jsonobj.Instant(r.ended)}, member{"error", problem})
 }
 
-// describeBackups says which backup is being made, and how the one before ended.
-func (a *API) describeBackups(c *request) error {
-	a.backups.mu.Lock()
-	o := object{{"running", a.backups.running.describe()}, {"last", a.backups.last.describe()}}
-	a.backups.mu.Unlock()
-	o.Add("pinned_bytes", a.Store.PinnedBytes())
+// backupHandlers make backups.
+type backupHandlers struct {
+	runs          backups
+	node, version string
+	policyFiles   string // see [Options]
+	store         *store.Store
+	clock         clock.Clock
+	log           *slog.Logger
+	replicas      Replicas
+}
+
+// describe says which backup is being made, and how the one before ended.
+func (a *backupHandlers) describe(c *request) error {
+	a.runs.mu.Lock()
+	o := object{{"running", a.runs.running.describe()}, {"last", a.runs.last.describe()}}
+	a.runs.mu.Unlock()
+	o.Add("pinned_bytes", a.store.PinnedBytes())
 	return c.reply(o)
 }
 
-// backup streams a backup, see the package's documentation.
-func (a *API) backup(c *request) error {
+// answer streams a backup, see the package's documentation.
+func (a *backupHandlers) answer(c *request) error {
 	if c.r.Method == http.MethodHead {
 		c.w.Header().Set("Content-Type", backupType)
 		return nil
 	}
-	if err := a.backups.begin(&backupRun{user: c.user.Name, from: c.r.RemoteAddr, began: a.Clock()}); err != nil {
+	if err := a.runs.begin(&backupRun{user: c.user.Name, from: c.r.RemoteAddr, began: a.clock()}); err != nil {
 		return err
 	}
-	begun, err := a.streamBackup(c)
-	r := a.backups.end(a.Clock(), err)
-	log := a.Log.With("user", r.user, "client", r.from, "bytes", r.bytes, "seconds", r.ended.Sub(r.began).Seconds())
+	begun, err := a.stream(c)
+	r := a.runs.end(a.clock(), err)
+	log := a.log.With("user", r.user, "client", r.from, "bytes", r.bytes, "seconds", r.ended.Sub(r.began).Seconds())
 	switch {
 	case err == nil:
 		log.Info("a backup was made")
@@ -129,28 +143,28 @@ var (
 	errShutDown = errors.New("the broker is being shut down")
 )
 
-// streamBackup makes a backup and writes it as the answer. begun reports whether the answer has begun.
-func (a *API) streamBackup(c *request) (begun bool, err error) {
+// stream makes a backup and writes it as the answer. begun reports whether the answer has begun.
+func (a *backupHandlers) stream(c *request) (begun bool, err error) {
 	ctx := c.r.Context()
-	m := backup.Manifest{Version: a.Version, Node: a.Node, Time: a.Clock().Time().UTC()}
+	m := backup.Manifest{Version: a.version, Node: a.node, Time: a.clock().Time().UTC()}
 	if m.Copy, err = a.copies(ctx); err != nil {
 		return false, err
 	}
-	contents, err := backup.Online(m, a.PolicyFiles, a.Store.Snapshot)
+	contents, err := backup.Online(m, a.policyFiles, a.store.Snapshot)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, contents.Close()) }()
 	archived, _ := contents.Manifest.Bytes()
-	a.backups.sized(archived)
+	a.runs.sized(archived)
 	name := "curfew-" + contents.Manifest.Time.Format("20060102T150405Z") + ".tar"
 	c.w.Header().Set("Content-Disposition", `attachment; filename="`+name+`"`)
-	w := a.backups.streams.Writer(c.w, backupPatience)
+	w := a.runs.streams.Writer(c.w, backupPatience)
 	defer w.HurryAtEnd()()
 	w.Begin(backupType)
 	began := time.Now()
 	err = contents.Write(ctx, sender{w}, func(copied int64) error {
-		a.backups.written(copied)
+		a.runs.written(copied)
 		pause(ctx, min(time.Since(began), maxRest))
 		began = time.Now()
 		return a.mayGoOn(ctx, c)
@@ -162,10 +176,10 @@ func (a *API) streamBackup(c *request) (begun bool, err error) {
 const copyPatience = 10 * time.Second
 
 // copies describes the node's copies of the shards of a cluster, once they have all that was confirmed before; nil without a cluster.
-func (a *API) copies(ctx context.Context) (*replicas.Copy, error) {
+func (a *backupHandlers) copies(ctx context.Context) (*replicas.Copy, error) {
 	ctx, cancel := context.WithTimeout(ctx, copyPatience)
 	defer cancel()
-	all, err := a.Replicas.Copies(ctx)
+	all, err := a.replicas.Copies(ctx)
 	if err != nil {
 		return nil, &failure{http.StatusServiceUnavailable, "incomplete", fmt.Sprintf("this node cannot back the cluster up, another may: %v", err)}
 	}
@@ -188,13 +202,13 @@ func pause(ctx context.Context, d time.Duration) {
 
 // mayGoOn returns the reason why a backup has to end, nil if it may go on. While the disk is short of space, a backup must not keep files
 // on it. Its user may be deleted or have lost the tag.
-func (a *API) mayGoOn(ctx context.Context, c *request) error {
+func (a *backupHandlers) mayGoOn(ctx context.Context, c *request) error {
 	select {
-	case <-a.backups.streams.Ended():
+	case <-a.runs.streams.Ended():
 		return errShutDown
 	default:
 	}
-	if a.Store.Full() != nil && a.Store.PinnedBytes() > 0 {
+	if a.store.Full() != nil && a.store.PinnedBytes() > 0 {
 		return errNoDisk
 	}
 	if !c.renew() || !isAdministrator(c.user) {

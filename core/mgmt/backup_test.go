@@ -184,9 +184,9 @@ func TestABackupEndsWithItsUsersRights(t *testing.T) {
 		}
 		b.readAll()
 		synctest.Wait()
-		b.api.backups.mu.Lock()
-		defer b.api.backups.mu.Unlock()
-		if last := b.api.backups.last; last == nil || !errors.Is(last.err, errNoRight) {
+		b.api.backups.runs.mu.Lock()
+		defer b.api.backups.runs.mu.Unlock()
+		if last := b.api.backups.runs.last; last == nil || !errors.Is(last.err, errNoRight) {
 			t.Errorf("the last backup is %+v", last)
 		}
 	})

@@ -25,7 +25,7 @@ func defaultBinding(v *vhost.VHost, queue string) binding {
 	return binding{VHost: v.Name(), Binding: vhost.Binding{Destination: queue, Key: queue}}
 }
 
-func (*API) bindings(c *request) error {
+func listAllBindings(c *request) error {
 	var all []binding
 	for _, v := range c.visible() {
 		all = append(append(all, definitions.BindingsOf(v, v.Bindings())...), toDefault(v)...)
@@ -46,18 +46,18 @@ func describeBinding(b binding) object {
 	return append(definitions.Binding(b), member{"properties_key", b.PropertiesKey()})
 }
 
-func (*API) bindingsFrom(c *request) error {
+func bindingsFrom(c *request) error {
 	if name := c.exchangeName(); name != "" {
 		return listBindings(c, definitions.BindingsOf(c.vhost, c.vhost.BindingsFrom(name)))
 	}
 	return listBindings(c, toDefault(c.vhost))
 }
 
-func (*API) bindingsTo(c *request) error {
+func bindingsTo(c *request) error {
 	return listBindings(c, definitions.BindingsOf(c.vhost, c.vhost.BindingsTo(c.exchangeName(), true)))
 }
 
-func (*API) bindingsOfQueue(c *request) error {
+func bindingsOfQueue(c *request) error {
 	q, err := c.mailbox()
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func (*API) bindingsOfQueue(c *request) error {
 	return listBindings(c, append(definitions.BindingsOf(c.vhost, c.vhost.BindingsTo(name, false)), defaultBinding(c.vhost, name)))
 }
 
-// ends returns a binding with the source and destination that the path names, and no key.
-func (c *request) ends() (b vhost.Binding, err error) {
+// bindingEnds returns a binding with the source and destination that the path names, and no key.
+func bindingEnds(c *request) (b vhost.Binding, err error) {
 	b = vhost.Binding{Source: fromPath(c.vars["source"]), Destination: c.vars["destination"]}
 	switch c.vars["kind"] {
 	case "q":
@@ -83,8 +83,8 @@ func (c *request) ends() (b vhost.Binding, err error) {
 }
 
 // between lists the bindings from the source to the destination that the path names.
-func (c *request) between() ([]binding, error) {
-	ends, err := c.ends()
+func between(c *request) ([]binding, error) {
+	ends, err := bindingEnds(c)
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +95,8 @@ func (c *request) between() ([]binding, error) {
 	return slices.DeleteFunc(all, func(b binding) bool { return b.Source != ends.Source }), nil
 }
 
-func (*API) bindingsBetween(c *request) error {
-	all, err := c.between()
+func bindingsBetween(c *request) error {
+	all, err := between(c)
 	if err != nil {
 		return err
 	}
@@ -104,8 +104,8 @@ func (*API) bindingsBetween(c *request) error {
 }
 
 // namedBinding finds the binding that the path names by its key.
-func (c *request) namedBinding() (b binding, err error) {
-	all, err := c.between()
+func namedBinding(c *request) (b binding, err error) {
+	all, err := between(c)
 	if err != nil {
 		return b, err
 	}
@@ -117,19 +117,19 @@ func (c *request) namedBinding() (b binding, err error) {
 	return all[i], nil
 }
 
-func (*API) oneBinding(c *request) error {
-	b, err := c.namedBinding()
+func oneBinding(c *request) error {
+	b, err := namedBinding(c)
 	if err != nil {
 		return err
 	}
 	return c.reply(describeBinding(b))
 }
 
-func (*API) bind(c *request) error {
+func bind(c *request) error {
 	if err := c.mayConnect(); err != nil {
 		return err
 	}
-	b, err := c.ends()
+	b, err := bindingEnds(c)
 	if err != nil {
 		return err
 	}
@@ -150,8 +150,8 @@ func (*API) bind(c *request) error {
 	return c.created(true, nil)
 }
 
-func (*API) unbind(c *request) error {
-	b, err := c.namedBinding()
+func unbind(c *request) error {
+	b, err := namedBinding(c)
 	if err != nil {
 		return err
 	}

@@ -67,7 +67,7 @@ func (s *slowShelf) Load(m Module) (bool, []string, error) {
 func TestLoadingAModuleMayTakeLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLiveBubble(t)
-		b.api.Modules = &slowShelf{}
+		b.api.modules.modules = &slowShelf{}
 		body := `{"module":"AGFzbQ=="}`
 		_, err := b.client.Write([]byte("PUT /api/wasm/policies/fresh HTTP/1.1\r\nHost: x\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\nContent-Length: 21\r\n\r\n" + body))
 		must(t, err)

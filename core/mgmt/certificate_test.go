@@ -143,7 +143,7 @@ func TestCertificateThatIsNotTrustedAnyMore(t *testing.T) {
 func TestStreamByACertificateThatIsNotTrustedAnyMore(t *testing.T) {
 	var distrust error
 	r := certified(t, func() error { return distrust })
-	c := &request{api: r.api, w: httptest.NewRecorder(), r: r.withCertificate("ops", "GET", "/api/events", "")}
+	c := &request{caller: caller{api: r.api, w: httptest.NewRecorder(), r: r.withCertificate("ops", "GET", "/api/events", "")}}
 	must(t, c.authenticate())
 	if !c.renew() {
 		t.Fatal("ended while it is trusted")

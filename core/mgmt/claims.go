@@ -66,11 +66,11 @@ func (g *gathering) claimant(shard string, owner wlog.NodeID) wlog.NodeID {
 }
 
 // ownersOf returns the nodes that this node believes to own the shards with vhosts.
-func (a *API) ownersOf() map[string]wlog.NodeID {
+func (ns *nodes) ownersOf() map[string]wlog.NodeID {
 	owners := map[string]wlog.NodeID{}
-	for _, name := range a.Placements.VHosts() {
-		if shard, known := a.Placements.ShardOf(name); known {
-			owners[strconv.Itoa(int(shard))], _ = a.Placements.OwnerOf(name)
+	for _, name := range ns.placements.VHosts() {
+		if shard, known := ns.placements.ShardOf(name); known {
+			owners[strconv.Itoa(int(shard))], _ = ns.placements.OwnerOf(name)
 		}
 	}
 	return owners
@@ -78,7 +78,7 @@ func (a *API) ownersOf() map[string]wlog.NodeID {
 
 // lostBy returns the shards of a part that are taken from other parts.
 func (g *gathering) lostBy(p *part) (shards []string) {
-	owners := g.api.ownersOf()
+	owners := g.api.nodes.ownersOf()
 	for _, c := range p.claims() {
 		if g.claimant(c.shard, owners[c.shard]) != p.node.ID {
 			shards = append(shards, c.shard)
@@ -103,9 +103,9 @@ func (g *gathering) settle() {
 		p := &g.parts[i]
 		switch {
 		case len(lost[i]) == 0:
-		case g.api.isSelf(&p.node):
+		case g.api.nodes.isSelf(&p.node):
 			g.without = lost[i]
-			*p = g.api.ownPart(g.without)
+			*p = g.api.nodes.ownPart(g.without)
 		default:
 			p = g.askWithout(&p.node, strings.Join(lost[i], ","))
 		}
@@ -124,7 +124,7 @@ func (g *gathering) askWithout(n *replicas.Node, shards string) *part {
 		g.question.without = map[string]string{}
 	}
 	g.question.without[n.Name] = shards
-	parts, _ := g.askNodes([]replicas.Node{*n}, &g.question)
+	parts, _ := g.api.nodes.askNodes(g.request, []replicas.Node{*n}, &g.question)
 	if len(parts) == 0 {
 		return nil
 	}
@@ -140,13 +140,13 @@ func readWithout(h http.Header) []string {
 }
 
 // leavesOut reports whether a vhost is in a shard that the request leaves out.
-func (c *request) leavesOut(v *vhost.VHost) bool { return c.api.isIn(c.without, v.Name()) }
+func (c *request) leavesOut(v *vhost.VHost) bool { return c.api.nodes.isIn(c.without, v.Name()) }
 
 // isIn reports whether a vhost is in one of some shards.
-func (a *API) isIn(shards []string, vhost string) bool {
+func (ns *nodes) isIn(shards []string, vhost string) bool {
 	if len(shards) == 0 {
 		return false
 	}
-	shard, known := a.Placements.ShardOf(vhost)
+	shard, known := ns.placements.ShardOf(vhost)
 	return known && slices.Contains(shards, strconv.Itoa(int(shard)))
 }

@@ -33,9 +33,9 @@ func TestClaimedTwiceIsCountedOnce(t *testing.T) {
 		_, err := former.DeclareQueue(vhost.QueueDeclare{Name: name, Durable: true})
 		must(t, err)
 	}
-	c.rigs[1].api.Placements = deluded{c.nodes[1], "c", 2}
+	c.rigs[1].api.nodes.placements = deluded{c.nodes[1], "c", 2}
 	for node, term := range []uint64{5, 5, 6} {
-		c.rigs[node].api.Replicas = inTerm{shard: 3, term: term}
+		c.rigs[node].api.nodes.replicas = inTerm{shard: 3, term: term}
 	}
 	exchanges := 0
 	for _, name := range []string{"/", "a", "b", "c", "d"} {

@@ -2,9 +2,13 @@ package mgmt
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"slices"
+	"time"
 
+	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -111,28 +115,45 @@ func (alone) Admit(context.Context, string, wlog.NodeID) error { return errNoClu
 func (alone) Replace(context.Context, uint32, wlog.NodeID) error { return errNoCluster }
 
 // Copies implements [Replicas].
-func (alone) Copies(context.Context) (*replicas.Copy, error) { return nil, nil } //nolint:nilnil // see Replicas
+func (alone) Copies(context.Context) (*replicas.Copy, error) {
+	return nil, nil //nolint:nilnil // see Replicas
+}
+
+// nodes are the nodes of the cluster as this one knows them, and the way to their APIs. Any goroutine may use them.
+type nodes struct {
+	self       string // this node's name
+	peers      Peers
+	placements Placements
+	replicas   Replicas
+	store      *store.Store
+	log        *slog.Logger
+	viewers    *streams.Streams // of streams that are passed on
+	parts      *gatherMemory
+	deep       int // up to this item, nodes send all rows until the end of a page
+
+	patience, silence time.Duration // see send, and passOn
+}
 
 // members returns the nodes of the cluster.
-func (a *API) members() []replicas.Node { return a.Peers.Nodes() }
+func (ns *nodes) members() []replicas.Node { return ns.peers.Nodes() }
 
 // others returns the nodes besides this one.
-func (a *API) others() []replicas.Node {
-	return slices.DeleteFunc(slices.Clone(a.members()), func(n replicas.Node) bool { return a.isSelf(&n) })
+func (ns *nodes) others() []replicas.Node {
+	return slices.DeleteFunc(slices.Clone(ns.members()), func(n replicas.Node) bool { return ns.isSelf(&n) })
 }
 
 // member returns the node of a name.
-func (a *API) member(name string) (n replicas.Node, ok bool) {
-	return a.find(func(n *replicas.Node) bool { return n.Name == name })
+func (ns *nodes) member(name string) (n replicas.Node, ok bool) {
+	return ns.find(func(n *replicas.Node) bool { return n.Name == name })
 }
 
 // memberOf returns the node of a number.
-func (a *API) memberOf(id wlog.NodeID) (n replicas.Node, ok bool) {
-	return a.find(func(n *replicas.Node) bool { return n.ID == id })
+func (ns *nodes) memberOf(id wlog.NodeID) (n replicas.Node, ok bool) {
+	return ns.find(func(n *replicas.Node) bool { return n.ID == id })
 }
 
-func (a *API) find(is func(*replicas.Node) bool) (n replicas.Node, ok bool) {
-	all := a.members()
+func (ns *nodes) find(is func(*replicas.Node) bool) (n replicas.Node, ok bool) {
+	all := ns.members()
 	i := slices.IndexFunc(all, func(n replicas.Node) bool { return is(&n) })
 	if i < 0 {
 		return n, false
@@ -141,13 +162,28 @@ func (a *API) find(is func(*replicas.Node) bool) (n replicas.Node, ok bool) {
 }
 
 // isSelf reports whether a node is this one.
-func (a *API) isSelf(n *replicas.Node) bool { return n.Name == a.Node }
+func (ns *nodes) isSelf(n *replicas.Node) bool { return n.Name == ns.self }
 
 // knows reports whether there is a vhost, here or at another node.
-func (a *API) knows(vhost string) bool {
-	if _, here := a.Store.VHost(vhost); here {
+func (ns *nodes) knows(vhost string) bool {
+	if _, here := ns.store.VHost(vhost); here {
 		return true
 	}
-	_, known := a.Placements.OwnerOf(vhost)
+	_, known := ns.placements.OwnerOf(vhost)
 	return known
+}
+
+// clusterName returns the name that the broker was given or, if it has none, the one of its node; in a cluster, of the first node.
+func (ns *nodes) clusterName() string {
+	if raw, ok := ns.store.GlobalParameter(paramClusterName); ok {
+		if v, err := jsonobj.Parse(raw); err == nil {
+			if name, ok := v.(string); ok {
+				return name
+			}
+		}
+	}
+	if name := ns.store.Registry().Cluster(); name != "" {
+		return name
+	}
+	return ns.members()[0].Name
 }

@@ -26,7 +26,7 @@ func conflict(layout string, args ...any) error {
 }
 
 // withBody gives the request another body.
-func (c *request) withBody(o object) {
+func withBody(c *request, o object) {
 	b := o.Append(nil)
 	r := *c.r
 	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
@@ -40,7 +40,7 @@ type shardChange struct {
 }
 
 // readTransfer reads which shard is to go where: {"shard" or "vhost", "to"}.
-func (c *request) readTransfer() (t shardChange, err error) {
+func (a *clusterHandlers) readTransfer(c *request) (t shardChange, err error) {
 	r := c.body()
 	r.Only("shard", "vhost", "to")
 	r.Need("to")
@@ -57,13 +57,13 @@ func (c *request) readTransfer() (t shardChange, err error) {
 	}
 	t.shard = uint32(number)
 	if r.Has("vhost") {
-		shard, known := c.api.Placements.ShardOf(vhost)
+		shard, known := a.nodes.placements.ShardOf(vhost)
 		if !known {
 			return t, &failure{http.StatusNotFound, "not_found", fmt.Sprintf("there is no virtual host '%s'", vhost)}
 		}
 		t.shard = shard
 	}
-	if t.to, err = c.api.memberAt(to); err != nil {
+	if t.to, err = a.nodes.memberAt(to); err != nil {
 		return t, err
 	}
 	return t, nil
@@ -73,9 +73,9 @@ func (c *request) readTransfer() (t shardChange, err error) {
 const maxShard = 255
 
 // memberAt returns the node of a name or an address.
-func (a *API) memberAt(to string) (replicas.Node, error) {
+func (ns *nodes) memberAt(to string) (replicas.Node, error) {
 	var all []string
-	for _, n := range a.members() {
+	for _, n := range ns.members() {
 		if n.Name == to || n.Address == to {
 			return n, nil
 		}
@@ -85,13 +85,13 @@ func (a *API) memberAt(to string) (replicas.Node, error) {
 }
 
 // ownerOf returns the node that owns a shard, as far as this node knows.
-func (c *request) ownerOf(shard uint32) (n replicas.Node, err error) {
-	v := c.api.view()
+func (a *clusterHandlers) ownerOf(c *request, shard uint32) (n replicas.Node, err error) {
+	v := a.nodes.view()
 	for i := range v.Shards {
 		if v.Shards[i].Shard != shard {
 			continue
 		}
-		if n, ok := c.api.memberOf(v.Shards[i].Owner); ok {
+		if n, ok := a.nodes.memberOf(v.Shards[i].Owner); ok {
 			return n, nil
 		}
 		return n, c.errUnowned(fmt.Sprintf("shard %d", shard))
@@ -101,43 +101,43 @@ func (c *request) ownerOf(shard uint32) (n replicas.Node, err error) {
 
 // atShardOwner is the scope of a transfer: the owner of the shard in the body.
 var atShardOwner = scope{name: "the shard's owner", answer: func(c *request, e *endpoint) error {
-	if len(c.api.others()) == 0 {
+	if len(c.api.nodes.others()) == 0 {
 		return errNoCluster
 	}
-	t, err := c.readTransfer()
+	t, err := c.api.cluster.readTransfer(c)
 	if err != nil {
 		return err
 	}
-	owner, err := c.ownerOf(t.shard)
+	owner, err := c.api.cluster.ownerOf(c, t.shard)
 	if err != nil {
 		return err
 	}
 	if owner.ID == t.to.ID {
 		return c.done(nil)
 	}
-	c.withBody(object{{"shard", int(t.shard)}, {"to", t.to.Name}})
-	if c.api.isSelf(&owner) {
+	withBody(c, object{{"shard", int(t.shard)}, {"to", t.to.Name}})
+	if c.api.nodes.isSelf(&owner) {
 		return e.do(c)
 	}
-	return c.forward(owner, e)
+	return c.api.nodes.forward(c, owner, e)
 }}
 
 // transferTime is how long a transfer may take.
 const transferTime = 20 * time.Second
 
 // transfer hands a shard that this node owns to another one.
-func (a *API) transfer(c *request) error {
-	t, err := c.readTransfer()
+func (a *clusterHandlers) transfer(c *request) error {
+	t, err := a.readTransfer(c)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(c.r.Context(), transferTime)
 	defer cancel()
-	if err := a.Replicas.Transfer(ctx, t.shard, t.to.ID); err != nil {
-		a.Log.Warn("a shard is not transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name, "error", err)
+	if err := a.nodes.replicas.Transfer(ctx, t.shard, t.to.ID); err != nil {
+		a.log.Warn("a shard is not transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name, "error", err)
 		return unchanged(t.to.Address, err)
 	}
-	a.Log.Info("a shard is transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name)
+	a.log.Info("a shard is transferred", "shard", t.shard, "to", t.to.Name, "user", c.user.Name)
 	return c.done(nil)
 }
 
@@ -164,7 +164,7 @@ type replacement struct {
 
 // readReplacement reads {"address", "number"}, and the step if another node sends the request. Without a number, it is the number of the
 // node that waits at the address.
-func (c *request) readReplacement() (p replacement, err error) {
+func (a *clusterHandlers) readReplacement(c *request) (p replacement, err error) {
 	r := c.body()
 	known := []string{"address", "number"}
 	if c.forwarded {
@@ -179,30 +179,30 @@ func (c *request) readReplacement() (p replacement, err error) {
 	if err := r.Err(); err != nil {
 		return p, err
 	}
-	if err := c.api.checkSeat(&p); err != nil { // before the search for the node that waits there
+	if err := a.checkSeat(&p); err != nil { // before the search for the node that waits there
 		return p, err
 	}
 	if !c.forwarded { // without a majority nothing can be done, and no answer about nodes is given
-		if err := c.checkMajority(); err != nil {
+		if err := a.checkMajority(c); err != nil {
 			return p, err
 		}
 	}
 	if r.Has("number") {
 		if p.number, err = numberOfNode(r.Value("number")); err == nil && !c.forwarded {
-			err = c.api.checkWaits(&p)
+			err = a.checkWaits(&p)
 		}
 	} else {
-		p.number, err = c.api.applicantAt(p.address)
+		p.number, err = a.applicantAt(p.address)
 	}
 	if err == nil && !c.forwarded {
-		err = c.api.checkVacant(&p)
+		err = a.checkVacant(&p)
 	}
 	return p, err
 }
 
 // checkVacant refuses to replace a running node. It would be shut out for good, in favour of a node that was given its address by mistake.
-func (a *API) checkVacant(p *replacement) error {
-	v := a.view()
+func (a *clusterHandlers) checkVacant(p *replacement) error {
+	v := a.nodes.view()
 	for _, n := range v.Nodes {
 		if n.Address == p.address && n.Up && n.ID != p.number {
 			return conflict("the node at '%.200s' runs, with the number %d, and node %d waits with the same cluster.advertise: give that its own; "+
@@ -227,8 +227,8 @@ func numberOfNode(v any) (wlog.NodeID, error) {
 
 // applicantAt returns the number of the node that waits at an address. If none waits, it returns the number of the node that runs there: an
 // earlier request may have replaced the former one already, and nothing is left to do.
-func (a *API) applicantAt(address string) (wlog.NodeID, error) {
-	v := a.view()
+func (a *clusterHandlers) applicantAt(address string) (wlog.NodeID, error) {
+	v := a.nodes.view()
 	for _, n := range v.Applicants {
 		if n.Address == address {
 			return n.ID, nil
@@ -252,8 +252,8 @@ func adviceAbout(v *replicas.View, address string) string {
 
 // checkWaits refuses a number that belongs neither to a node that waits at the address nor to the node with the seat, which may have got it
 // by an earlier request. With such a number, the node there would be shut out in favour of one that does not exist.
-func (a *API) checkWaits(p *replacement) error {
-	v := a.view()
+func (a *clusterHandlers) checkWaits(p *replacement) error {
+	v := a.nodes.view()
 	var waiting []string
 	for _, n := range v.Applicants {
 		if n.Address != p.address {
@@ -279,14 +279,14 @@ func awaited(v *replicas.View, id wlog.NodeID) bool {
 }
 
 // checkSeat refuses addresses that no node has, and this node's own.
-func (a *API) checkSeat(p *replacement) error {
+func (a *clusterHandlers) checkSeat(p *replacement) error {
 	var all []string
-	for _, n := range a.members() {
+	for _, n := range a.nodes.members() {
 		all = append(all, n.Address)
 		if n.Address != p.address {
 			continue
 		}
-		if a.isSelf(&n) {
+		if a.nodes.isSelf(&n) {
 			return badRequest("address is '%.200s', that of the node which is asked: ask another one", p.address)
 		}
 		return nil
@@ -302,22 +302,22 @@ const takeTime = replaceTime - time.Minute
 
 // atAllShards is the scope of a replacement: all nodes, and then the owner of each shard.
 var atAllShards = scope{name: "all nodes, then the owner of each shard", answer: func(c *request, e *endpoint) error {
-	if len(c.api.others()) == 0 {
+	if len(c.api.nodes.others()) == 0 {
 		return errNoCluster
 	}
-	p, err := c.readReplacement()
+	p, err := c.api.cluster.readReplacement(c)
 	if err != nil {
 		return err
 	}
 	c.takeTime(replaceTime + writeTimeout)
-	if err := c.admitAtAll(e, &p); err != nil {
+	if err := c.api.cluster.admitAtAll(c, e, &p); err != nil {
 		return err
 	}
 	done := []any{}
-	v := c.api.view()
+	v := c.api.nodes.view()
 	for i := range v.Shards {
 		shard := v.Shards[i].Shard
-		if err := c.replaceIn(e, &p, shard); err != nil {
+		if err := c.api.cluster.replaceIn(c, e, &p, shard); err != nil {
 			return err
 		}
 		done = append(done, int(shard))
@@ -328,15 +328,15 @@ var atAllShards = scope{name: "all nodes, then the owner of each shard", answer:
 
 // checkMajority refuses a replacement while there is no majority. Otherwise it would shut out a node that may come back with its data, and
 // then would make the majority.
-func (c *request) checkMajority() error {
+func (a *clusterHandlers) checkMajority(c *request) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), freshTime)
 	defer cancel()
-	if err := c.api.Placements.Fresh(ctx); err != nil {
-		c.api.Log.Warn("no node is replaced: no majority of the others answers", "user", c.user.Name, "error", err)
+	if err := a.nodes.placements.Fresh(ctx); err != nil {
+		a.log.Warn("no node is replaced: no majority of the others answers", "user", c.user.Name, "error", err)
 		return c.errUnowned(registryText)
 	}
-	for _, s := range c.api.view().Shards {
-		if _, err := c.ownerOf(s.Shard); err != nil {
+	for _, s := range a.nodes.view().Shards {
+		if _, err := a.ownerOf(c, s.Shard); err != nil {
 			return err
 		}
 	}
@@ -344,16 +344,16 @@ func (c *request) checkMajority() error {
 }
 
 // admitAtAll has all live nodes admit the new one.
-func (c *request) admitAtAll(e *endpoint, p *replacement) error {
-	if err := c.api.Replicas.Admit(c.r.Context(), p.address, p.number); err != nil {
+func (a *clusterHandlers) admitAtAll(c *request, e *endpoint, p *replacement) error {
+	if err := a.nodes.replicas.Admit(c.r.Context(), p.address, p.number); err != nil {
 		return unchanged(p.address, err)
 	}
-	for _, n := range c.api.members() {
-		if c.api.isSelf(&n) || n.Address == p.address {
+	for _, n := range a.nodes.members() {
+		if a.nodes.isSelf(&n) || n.Address == p.address {
 			continue
 		}
-		c.withBody(object{{"address", p.address}, {"number", numberText(p.number)}})
-		if err := c.step(n, e); err != nil {
+		withBody(c, object{{"address", p.address}, {"number", numberText(p.number)}})
+		if err := a.stepAt(c, n, e); err != nil {
 			return err
 		}
 	}
@@ -361,21 +361,21 @@ func (c *request) admitAtAll(e *endpoint, p *replacement) error {
 }
 
 // replaceIn has the owner of a shard take the new node in.
-func (c *request) replaceIn(e *endpoint, p *replacement, shard uint32) error {
-	owner, err := c.ownerOf(shard)
+func (a *clusterHandlers) replaceIn(c *request, e *endpoint, p *replacement, shard uint32) error {
+	owner, err := a.ownerOf(c, shard)
 	if err != nil {
 		return err
 	}
-	if c.api.isSelf(&owner) {
-		return c.api.replaceHere(c, p, shard)
+	if a.nodes.isSelf(&owner) {
+		return a.replaceHere(c, p, shard)
 	}
-	c.withBody(object{{"address", p.address}, {"number", numberText(p.number)}, {"shard", int(shard)}})
-	return c.step(owner, e)
+	withBody(c, object{{"address", p.address}, {"number", numberText(p.number)}, {"shard", int(shard)}})
+	return a.stepAt(c, owner, e)
 }
 
-// step has another node do a step. An error is that node's.
-func (c *request) step(n replicas.Node, e *endpoint) error {
-	answer, err := c.send(n, e)
+// stepAt has another node do a step. An error is that node's.
+func (a *clusterHandlers) stepAt(c *request, n replicas.Node, e *endpoint) error {
+	answer, err := a.nodes.send(c, n, e)
 	if err != nil {
 		return err
 	}
@@ -385,26 +385,26 @@ func (c *request) step(n replicas.Node, e *endpoint) error {
 	}
 	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody))
 	if err != nil {
-		return c.unforwarded(n, replaceTime, err)
+		return a.nodes.unforwarded(c, n, replaceTime, err)
 	}
 	o, err := jsonobj.ParseObject(b)
 	if err != nil {
-		return c.unforwarded(n, replaceTime, errStatus(answer.StatusCode))
+		return a.nodes.unforwarded(c, n, replaceTime, errStatus(answer.StatusCode))
 	}
 	code, _ := valueOf(o, "error").(string)
 	return &failure{answer.StatusCode, code, fmt.Sprintf("%s: %v", n.Name, valueOf(o, "reason"))}
 }
 
 // replace does this node's step of a replacement.
-func (a *API) replace(c *request) error {
-	p, err := c.readReplacement()
+func (a *clusterHandlers) replace(c *request) error {
+	p, err := a.readReplacement(c)
 	if err != nil {
 		return err
 	}
 	if p.step {
 		err = a.replaceHere(c, &p, uint32(p.shard))
 	} else {
-		err = a.Replicas.Admit(c.r.Context(), p.address, p.number)
+		err = a.nodes.replicas.Admit(c.r.Context(), p.address, p.number)
 	}
 	if err != nil {
 		return unchanged(p.address, err)
@@ -413,32 +413,32 @@ func (a *API) replace(c *request) error {
 }
 
 // replaceHere takes the new node into a shard that this node owns.
-func (a *API) replaceHere(c *request, p *replacement, shard uint32) error {
+func (a *clusterHandlers) replaceHere(c *request, p *replacement, shard uint32) error {
 	c.takeTime(replaceTime + writeTimeout)
 	ctx, cancel := context.WithTimeout(c.r.Context(), takeTime)
 	defer cancel()
-	err := a.Replicas.Replace(ctx, shard, p.number)
+	err := a.nodes.replicas.Replace(ctx, shard, p.number)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		err = conflict("shard %d is not done yet: %s; replacing may be repeated, and goes on where it was", shard, a.awaitedIn(shard, p.number))
 	}
 	if err != nil {
-		a.Log.Warn("a node is not taken into a shard yet", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name, "error", err)
+		a.log.Warn("a node is not taken into a shard yet", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name, "error", err)
 		return unchanged(p.address, err)
 	}
-	a.Log.Info("a node is taken into a shard", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name)
+	a.log.Info("a node is taken into a shard", "shard", shard, "address", p.address, "number", numberText(p.number), "user", c.user.Name)
 	return nil
 }
 
 // awaitedIn says why the owner of a shard has not yet taken a node in.
-func (a *API) awaitedIn(shard uint32, id wlog.NodeID) string {
+func (a *clusterHandlers) awaitedIn(shard uint32, id wlog.NodeID) string {
 	var why []string
-	v := a.view()
+	v := a.nodes.view()
 	for i := range v.Shards {
 		if v.Shards[i].Shard != shard {
 			continue
 		}
 		for _, p := range v.Shards[i].Peers {
-			n, member := a.memberOf(p.Node)
+			n, member := a.nodes.memberOf(p.Node)
 			switch {
 			case !member: // the former node
 			case !p.Active || !n.Up:

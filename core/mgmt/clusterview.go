@@ -3,6 +3,7 @@ package mgmt
 import (
 	"cmp"
 	"encoding/json"
+	"log/slog"
 	"slices"
 	"strconv"
 	"time"
@@ -12,28 +13,34 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// describeCluster shows a broker that is alone. In a cluster, it answers with this node's part of [viewed].
-func (a *API) describeCluster(c *request) error {
+// clusterHandlers show the cluster, and change which node owns what.
+type clusterHandlers struct {
+	nodes *nodes
+	log   *slog.Logger
+}
+
+// describe shows a broker that is alone. In a cluster, it answers with this node's part of [viewed].
+func (a *clusterHandlers) describe(c *request) error {
 	if c.part {
-		return c.sendView()
+		return a.sendView(c)
 	}
 	return c.reply(object{
-		{"name", a.Cluster()},
-		{"node", a.Node},
+		{"name", a.nodes.clusterName()},
+		{"node", a.nodes.self},
 		{"clustered", false},
 		{"registrar", nil},
-		{"nodes", []object{append(object{{"name", a.Node}, {"number", "0"}, {"address", ""}, {"running", true}, {"links", []object{}}}, relayedMembers(&replicas.Relayed{})...)}},
+		{"nodes", []object{append(object{{"name", a.nodes.self}, {"number", "0"}, {"address", ""}, {"running", true}, {"links", []object{}}}, relayedMembers(&replicas.Relayed{})...)}},
 		{"shards", []object{}},
 		{"applicants", []object{}},
 	})
 }
 
 // view returns the cluster as this node knows it.
-func (a *API) view() replicas.View { return a.Replicas.View() }
+func (ns *nodes) view() replicas.View { return ns.replicas.View() }
 
 // sendView answers another node with this node's view.
-func (c *request) sendView() error {
-	b, err := json.Marshal(c.api.view())
+func (a *clusterHandlers) sendView(c *request) error {
+	b, err := json.Marshal(a.nodes.view())
 	if err != nil {
 		return err
 	}
@@ -44,13 +51,13 @@ func (c *request) sendView() error {
 
 // viewed is the scope of answers that are made of the views of all nodes.
 var viewed = together("all nodes, merged", unchangedPart, func(c *request, _ *endpoint) error {
-	g, err := c.gather(question{})
+	g, err := c.api.nodes.gather(c, question{})
 	if err != nil {
 		return err
 	}
 	views := g.views()
 	g.mark()
-	return c.reply(c.api.clusterObject(views, g.missing))
+	return c.reply(c.api.cluster.object(views, g.missing))
 })
 
 // views returns the views of all nodes. Each view belongs to the node that sent it, whatever it says itself.
@@ -58,8 +65,8 @@ func (g *gathering) views() (all []replicas.View) {
 	for i := range g.parts {
 		var v replicas.View
 		p := &g.parts[i]
-		if g.api.isSelf(&p.node) {
-			v = g.api.view()
+		if g.api.nodes.isSelf(&p.node) {
+			v = g.api.nodes.view()
 		} else if err := json.Unmarshal(p.body, &v); err != nil {
 			g.drop(p.node, err)
 			continue
@@ -70,21 +77,21 @@ func (g *gathering) views() (all []replicas.View) {
 	return all
 }
 
-// clusterObject shows the cluster as its nodes know it.
-func (a *API) clusterObject(views []replicas.View, missing []string) object {
+// object shows the cluster as its nodes know it.
+func (a *clusterHandlers) object(views []replicas.View, missing []string) object {
 	nodes := []object{}
-	for _, n := range a.members() {
+	for _, n := range a.nodes.members() {
 		nodes = append(nodes, a.memberObject(&n, views))
 	}
 	o := object{
-		{"name", a.Cluster()},
-		{"node", a.Node},
+		{"name", a.nodes.clusterName()},
+		{"node", a.nodes.self},
 		{"clustered", true},
-		{"registrar", a.nodeName(a.Placements.Registrar())},
+		{"registrar", a.nodes.nodeName(a.nodes.placements.Registrar())},
 		{"nodes", nodes},
 		{"shards", a.shardObjects(views)},
 		{"applicants", applicants(views)},
-		{"log_format", formatOrNull(a.view().Format)},
+		{"log_format", formatOrNull(a.nodes.view().Format)},
 	}
 	if len(missing) > 0 {
 		o.Add("unreachable_nodes", missing)
@@ -93,11 +100,11 @@ func (a *API) clusterObject(views []replicas.View, missing []string) object {
 }
 
 // nodeName returns the name of a node; nil for none, and its number if it is not a member any more.
-func (a *API) nodeName(id wlog.NodeID) any {
+func (ns *nodes) nodeName(id wlog.NodeID) any {
 	if id == 0 {
 		return nil
 	}
-	if n, ok := a.memberOf(id); ok {
+	if n, ok := ns.memberOf(id); ok {
 		return n.Name
 	}
 	return numberText(id)
@@ -107,12 +114,12 @@ func (a *API) nodeName(id wlog.NodeID) any {
 func numberText(id wlog.NodeID) string { return strconv.FormatUint(uint64(id), 10) }
 
 // memberObject shows a node, and its links as the node itself knows them.
-func (a *API) memberObject(n *replicas.Node, views []replicas.View) object {
+func (a *clusterHandlers) memberObject(n *replicas.Node, views []replicas.View) object {
 	o := object{
 		{"name", n.Name},
 		{"number", numberText(n.ID)},
 		{"address", n.Address},
-		{"running", a.isSelf(n)},
+		{"running", a.nodes.isSelf(n)},
 		{"version", jsonobj.OrNull(cut(n.Version))},
 		{"log_format", formatOrNull(n.Format)},
 	}
@@ -145,13 +152,13 @@ func formatOrNull(format uint32) any {
 }
 
 // linkObject shows a link of one node to another.
-func (a *API) linkObject(to *replicas.Node) object {
+func (a *clusterHandlers) linkObject(to *replicas.Node) object {
 	var trip, offset any
 	if to.Link.Measured {
 		trip, offset = milliseconds(to.Link.RoundTrip), milliseconds(to.Link.Offset)
 	}
 	return object{
-		{"to", a.nodeName(to.ID)},
+		{"to", a.nodes.nodeName(to.ID)},
 		{"connected", to.Up},
 		{"since", jsonobj.Instant(to.Since)},
 		{"round_trip_ms", trip},
@@ -255,20 +262,20 @@ func (v *shardView) stuck(id wlog.NodeID) bool {
 	return p != nil && !p.Silent && p.Lag > 0 && (p.State == "probe" || p.State == "snapshot")
 }
 
-func (a *API) shardObjects(views []replicas.View) []object {
+func (a *clusterHandlers) shardObjects(views []replicas.View) []object {
 	all := []object{}
 	for _, v := range shardViews(views) {
 		term := uint64(0)
 		list := []object{}
-		for _, n := range a.members() {
+		for _, n := range a.nodes.members() {
 			list = append(list, a.replicaObject(v, &n))
 			if own := v.own[n.ID]; own != nil {
 				term = max(term, own.Term)
 			}
 		}
-		o := object{{"shard", int(v.shard)}, {"registry", v.shard == 0}, {"owner", a.nodeName(v.by)}, {"term", term}, {"vhosts", a.vhostsOf(v.shard)}}
+		o := object{{"shard", int(v.shard)}, {"registry", v.shard == 0}, {"owner", a.nodes.nodeName(v.by)}, {"term", term}, {"vhosts", a.nodes.vhostsOf(v.shard)}}
 		if v.owner != nil {
-			o = append(o, member{"preferred", a.nodeName(v.owner.Preferred)})
+			o = append(o, member{"preferred", a.nodes.nodeName(v.owner.Preferred)})
 			o = append(o, member{"commit", uint64(v.owner.Commit)}, member{"last", uint64(v.owner.Last)})
 		}
 		all = append(all, append(o, member{"replicas", list}))
@@ -277,10 +284,10 @@ func (a *API) shardObjects(views []replicas.View) []object {
 }
 
 // vhostsOf names the vhosts in a shard.
-func (a *API) vhostsOf(shard uint32) []string {
+func (ns *nodes) vhostsOf(shard uint32) []string {
 	all := []string{}
-	for _, name := range a.Placements.VHosts() {
-		if s, known := a.Placements.ShardOf(name); known && s == shard {
+	for _, name := range ns.placements.VHosts() {
+		if s, known := ns.placements.ShardOf(name); known && s == shard {
 			all = append(all, name)
 		}
 	}
@@ -288,7 +295,7 @@ func (a *API) vhostsOf(shard uint32) []string {
 }
 
 // replicaObject shows a node's replica of a shard, as the node itself and the owner know it.
-func (a *API) replicaObject(v *shardView, n *replicas.Node) object {
+func (a *clusterHandlers) replicaObject(v *shardView, n *replicas.Node) object {
 	o := object{{"node", n.Name}, {"role", "unknown"}, {"caught_up", v.caughtUp(n.ID)}}
 	if own := v.own[n.ID]; own != nil {
 		set(o, "role", string(own.Role))
@@ -309,12 +316,12 @@ func (a *API) replicaObject(v *shardView, n *replicas.Node) object {
 }
 
 // critical returns the numbers of the shards for which lost reports true, given how many other replicas would be left if this node stopped.
-func (a *API) critical(views []replicas.View, lost func(v *shardView, others int) bool) []any {
+func (a *clusterHandlers) critical(views []replicas.View, lost func(v *shardView, others int) bool) []any {
 	all := []any{}
-	self, _ := a.member(a.Node)
+	self, _ := a.nodes.member(a.nodes.self)
 	for _, v := range shardViews(views) {
 		others := 0
-		for _, n := range a.members() {
+		for _, n := range a.nodes.members() {
 			if n.ID != self.ID && v.active(n.ID) && !v.stuck(n.ID) {
 				others++
 			}
@@ -335,11 +342,11 @@ const (
 // checked is the scope of checks that need the views of all nodes: whether the other nodes could do without this one.
 func checked(reason string, lost func(a *API, v *shardView, others int) bool) scope {
 	return together("the node that is asked", unchangedPart, func(c *request, _ *endpoint) error {
-		g, err := c.gather(question{})
+		g, err := c.api.nodes.gather(c, question{})
 		if err != nil {
 			return err
 		}
-		all := c.api.critical(g.views(), func(v *shardView, others int) bool { return lost(c.api, v, others) })
+		all := c.api.cluster.critical(g.views(), func(v *shardView, others int) bool { return lost(c.api, v, others) })
 		g.mark()
 		if len(all) == 0 {
 			return c.passed()
@@ -350,7 +357,7 @@ func checked(reason string, lost func(a *API, v *shardView, others int) bool) sc
 
 // loses reports whether a shard would have no majority without this node.
 func loses(a *API, v *shardView, others int) bool {
-	voters := len(a.members())
+	voters := len(a.nodes.members())
 	if v.owner != nil && len(v.owner.Voters) > 0 {
 		voters = len(v.owner.Voters)
 	}
@@ -359,8 +366,8 @@ func loses(a *API, v *shardView, others int) bool {
 
 // unsynced reports whether this node owns a shard that no other one could own at once.
 func unsynced(a *API, v *shardView, _ int) bool {
-	self, _ := a.member(a.Node)
-	return v.by == self.ID && v.owner != nil && !slices.ContainsFunc(a.members(), func(n replicas.Node) bool {
+	self, _ := a.nodes.member(a.Node)
+	return v.by == self.ID && v.owner != nil && !slices.ContainsFunc(a.nodes.members(), func(n replicas.Node) bool {
 		return n.ID != self.ID && v.caughtUp(n.ID)
 	})
 }

@@ -14,16 +14,23 @@ import (
 	"github.com/curfewmq/curfew/core/wire"
 )
 
-// connections returns the open connections that the user may see, in the vhost that the path names if it names one: the user's
+// connectionHandlers show connections and channels.
+type connectionHandlers struct {
+	node   string
+	meters *meters
+	queues *queueHandlers
+}
+
+// visibleConnections returns the open connections that the user may see, in the vhost that the path names if it names one: the user's
 // own or, with the tag monitoring, all.
-func (c *request) connections() []wire.OpenConn {
+func visibleConnections(c *request) []wire.OpenConn {
 	return slices.DeleteFunc(c.api.AMQP.OpenConns(), func(conn wire.OpenConn) bool {
 		return c.vhost != nil && conn.VHost != c.vhost.Name() || !isMonitor(c.user) && conn.User != c.user.Name
 	})
 }
 
-// connection finds an open connection by its name.
-func (c *request) connection(name string) (wire.OpenConn, error) {
+// findConnection finds an open connection by its name.
+func findConnection(c *request, name string) (wire.OpenConn, error) {
 	for _, conn := range c.api.AMQP.OpenConns() {
 		if conn.Name() != name {
 			continue
@@ -38,16 +45,16 @@ func (c *request) connection(name string) (wire.OpenConn, error) {
 
 var errNotYours = notAuthorised("User not authorised to access object")
 
-func (a *API) connections(c *request) error {
-	return listConnections(c, c.connections(), func(conn wire.OpenConn) object { return a.describeConnection(conn, &c.query) })
+func (a *connectionHandlers) list(c *request) error {
+	return listConnections(c, visibleConnections(c), func(conn wire.OpenConn) object { return a.describeConnection(conn, &c.query) })
 }
 
 func listConnections(c *request, all []wire.OpenConn, object func(wire.OpenConn) object) error {
 	return list(c, listing[wire.OpenConn]{items: all, object: object, name: func(conn wire.OpenConn) string { return conn.Name() }})
 }
 
-func (a *API) oneConnection(c *request) error {
-	conn, err := c.connection(c.vars["connection"])
+func (a *connectionHandlers) one(c *request) error {
+	conn, err := findConnection(c, c.vars["connection"])
 	if err != nil {
 		return err
 	}
@@ -56,13 +63,13 @@ func (a *API) oneConnection(c *request) error {
 
 type connectionKey struct{ id uint64 }
 
-func (a *API) describeConnection(conn wire.OpenConn, q *query) object {
+func (a *connectionHandlers) describeConnection(conn wire.OpenConn, q *query) object {
 	s := conn.Session().Status()
 	host, port := splitAddress(conn.Peer.Local)
 	peerHost, peerPort := splitAddress(conn.Peer.Address)
 	o := object{
 		{"name", conn.Name()},
-		{"node", a.Node},
+		{"node", a.node},
 		{"vhost", conn.VHost},
 		{"user", conn.User},
 		{"user_who_performed_action", conn.User},
@@ -183,15 +190,15 @@ func suiteParts(suite string) (exchange, cipher, hash string) {
 }
 
 // closeConnection closes a connection: the user's own or, with the tag administrator, any.
-func (*API) closeConnection(c *request) error {
-	conn, err := c.connection(c.vars["connection"])
+func closeConnection(c *request) error {
+	conn, err := findConnection(c, c.vars["connection"])
 	if err != nil {
 		return err
 	}
 	if !isAdministrator(c.user) && conn.User != c.user.Name {
 		return errNotYours
 	}
-	conn.Session().Evict(c.closeReason())
+	conn.Session().Evict(closeReason(c))
 	return c.done(nil)
 }
 
@@ -199,7 +206,7 @@ func (*API) closeConnection(c *request) error {
 const maxReason = 200
 
 // closeReason returns the reason that the client gets, without control characters.
-func (c *request) closeReason() string {
+func closeReason(c *request) string {
 	reason := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return -1
@@ -216,30 +223,30 @@ func (c *request) closeReason() string {
 }
 
 // userConnections returns the open connections of the user that the path names.
-func (c *request) userConnections() []wire.OpenConn {
+func userConnections(c *request) []wire.OpenConn {
 	return slices.DeleteFunc(c.api.AMQP.OpenConns(), func(conn wire.OpenConn) bool { return conn.User != c.vars["user"] })
 }
 
 // mayListUser refuses users without the tag monitoring the connections of others.
-func (c *request) mayListUser() error {
+func mayListUser(c *request) error {
 	if !isMonitor(c.user) && c.vars["user"] != c.user.Name {
 		return errNotYours
 	}
 	return nil
 }
 
-func (a *API) connectionsOfUser(c *request) error {
-	return listConnections(c, c.userConnections(), func(conn wire.OpenConn) object {
-		return object{{"name", conn.Name()}, {"vhost", conn.VHost}, {"user", conn.User}, {"node", a.Node}}
+func (a *connectionHandlers) connectionsOfUser(c *request) error {
+	return listConnections(c, userConnections(c), func(conn wire.OpenConn) object {
+		return object{{"name", conn.Name()}, {"vhost", conn.VHost}, {"user", conn.User}, {"node", a.node}}
 	})
 }
 
-func (*API) closeConnectionsOfUser(c *request) error {
+func closeConnectionsOfUser(c *request) error {
 	if !isAdministrator(c.user) && c.vars["user"] != c.user.Name {
 		return errNotYours
 	}
-	for _, conn := range c.userConnections() {
-		conn.Session().Evict(c.closeReason())
+	for _, conn := range userConnections(c) {
+		conn.Session().Evict(closeReason(c))
 	}
 	return c.done(nil)
 }
@@ -256,17 +263,19 @@ func channelName(connection string, number uint16) string {
 
 func (r *channelRef) name() string { return channelName(r.conn.Name(), r.Number) }
 
-func (a *API) channels(c *request) error { return a.listChannels(c, c.connections()) }
+func (a *connectionHandlers) channels(c *request) error {
+	return a.listChannels(c, visibleConnections(c))
+}
 
-func (a *API) channelsOf(c *request) error {
-	conn, err := c.connection(c.vars["connection"])
+func (a *connectionHandlers) channelsOf(c *request) error {
+	conn, err := findConnection(c, c.vars["connection"])
 	if err != nil {
 		return err
 	}
 	return a.listChannels(c, []wire.OpenConn{conn})
 }
 
-func (a *API) listChannels(c *request, conns []wire.OpenConn) error {
+func (a *connectionHandlers) listChannels(c *request, conns []wire.OpenConn) error {
 	var all []channelRef
 	for _, conn := range conns {
 		for _, ch := range conn.Session().Channels() {
@@ -279,13 +288,13 @@ func (a *API) listChannels(c *request, conns []wire.OpenConn) error {
 	})
 }
 
-func (a *API) oneChannel(c *request) error {
+func (a *connectionHandlers) oneChannel(c *request) error {
 	name, number, _ := strings.Cut(strings.TrimSuffix(c.vars["channel"], ")"), " (")
 	n, err := strconv.ParseUint(number, 10, 16)
 	if err != nil {
 		return errNotFound
 	}
-	conn, err := c.connection(name)
+	conn, err := findConnection(c, name)
 	if err != nil {
 		return err
 	}
@@ -296,7 +305,7 @@ func (a *API) oneChannel(c *request) error {
 		o := a.describeChannel(&channelRef{conn, ch}, &c.query)
 		consumers := []object{}
 		for _, s := range conn.Session().Consumers(ch.Number) {
-			consumers = append(consumers, a.describeConsumer(s, isActive(s)))
+			consumers = append(consumers, a.queues.describeConsumer(s, isActive(s)))
 		}
 		return c.reply(append(o, member{"consumer_details", consumers}))
 	}
@@ -308,11 +317,11 @@ type channelKey struct {
 	number     uint16
 }
 
-func (a *API) describeChannel(r *channelRef, q *query) object {
+func (a *connectionHandlers) describeChannel(r *channelRef, q *query) object {
 	o := object{
 		{"name", r.name()},
 		{"number", int(r.Number)},
-		{"node", a.Node},
+		{"node", a.node},
 		{"vhost", r.conn.VHost},
 		{"user", r.conn.User},
 		{"user_who_performed_action", r.conn.User},

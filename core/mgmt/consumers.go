@@ -15,7 +15,7 @@ type consumerRef struct {
 	active bool
 }
 
-func (a *API) consumers(c *request) error {
+func (a *queueHandlers) consumers(c *request) error {
 	var all []consumerRef
 	for _, v := range c.visible() {
 		for _, m := range v.Mailboxes() {
@@ -60,7 +60,7 @@ func isActive(info session.ConsumerInfo) (active bool) {
 	return active
 }
 
-func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
+func (a *queueHandlers) describeConsumer(info session.ConsumerInfo, active bool) object {
 	cfg := info.Queue.Config()
 	peerHost, peerPort := splitAddress(info.Conn.Peer.Address)
 	return object{
@@ -77,7 +77,7 @@ func (a *API) describeConsumer(info session.ConsumerInfo, active bool) object {
 			{"name", channelName(info.Conn.Name(), info.Channel)},
 			{"number", int(info.Channel)},
 			{"connection_name", info.Conn.Name()},
-			{"node", a.Node},
+			{"node", a.node},
 			{"peer_host", peerHost},
 			{"peer_port", peerPort},
 			{"user", info.Conn.User},

@@ -2,11 +2,14 @@ package mgmt
 
 import (
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/flow"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/rows"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -16,9 +19,17 @@ import (
 // maxFlowEdges is how many edges an answer has at most.
 const maxFlowEdges = 100_000
 
-// deadLetterFlow shows where dead letters go, see the package's documentation.
-func (a *API) deadLetterFlow(c *request) error {
-	limit, _ := c.flowLimit() // which checkFlow has checked
+// flowHandlers show where dead letters go.
+type flowHandlers struct {
+	flows  flows
+	clock  clock.Clock
+	meters *meters
+	ring   *telemetry.Ring
+}
+
+// show shows where dead letters go, see the package's documentation.
+func (a *flowHandlers) show(c *request) error {
+	limit, _ := flowLimit(c) // which checkFlow has checked
 	if err := c.enterParameter(); err != nil {
 		return err
 	}
@@ -46,13 +57,13 @@ func (a *API) deadLetterFlow(c *request) error {
 	})
 }
 
-func (c *request) checkFlow() error {
-	_, err := c.flowLimit()
+func checkFlow(c *request) error {
+	_, err := flowLimit(c)
 	return err
 }
 
 // flowLimit returns how many edges an answer may have, and refuses parameters that dead letters have not.
-func (c *request) flowLimit() (int, error) {
+func flowLimit(c *request) (int, error) {
 	if err := onlyParameters(c.query.raw, []string{"vhost", "name", "limit", "columns"}); err != nil {
 		return 0, err
 	}
@@ -84,10 +95,10 @@ const (
 )
 
 // of returns the graphs of vhosts, and the time of the oldest.
-func (fs *flows) of(a *API, vhosts []*vhost.VHost) (all []*flow.Component, complete bool, at hook.Instant) {
+func (fs *flows) of(a *flowHandlers, vhosts []*vhost.VHost) (all []*flow.Component, complete bool, at hook.Instant) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	now := a.Clock()
+	now := a.clock()
 	maps.DeleteFunc(fs.all, func(_ *vhost.VHost, f *flowOfVHost) bool { return now.Sub(f.at) > flowForgotten })
 	complete, at = true, now
 	var recent *flow.Recent
@@ -96,8 +107,8 @@ func (fs *flows) of(a *API, vhosts []*vhost.VHost) (all []*flow.Component, compl
 		f := fs.all[v]
 		if f == nil || now.Sub(f.at) >= f.took*flowShare {
 			if recent == nil {
-				recent = readRecent(a, vhosts)
-				reading = a.Clock().Sub(now)
+				recent = readRecent(a.ring, vhosts)
+				reading = a.clock().Sub(now)
 			}
 			f = a.flowOf(v, recent, now.Add(scanTime))
 			f.took += reading // which may be longer than all the rest: there may be a million events
@@ -112,23 +123,23 @@ func (fs *flows) of(a *API, vhosts []*vhost.VHost) (all []*flow.Component, compl
 }
 
 // readRecent reads the remembered events of vhosts.
-func readRecent(a *API, vhosts []*vhost.VHost) *flow.Recent {
+func readRecent(ring *telemetry.Ring, vhosts []*vhost.VHost) *flow.Recent {
 	names := map[string]bool{}
 	for _, v := range vhosts {
 		names[v.Name()] = true
 	}
-	return flow.Read(a.Events, func(vhost string) bool { return names[vhost] })
+	return flow.Read(ring, func(vhost string) bool { return names[vhost] })
 }
 
-func (a *API) flowOf(v *vhost.VHost, recent *flow.Recent, end hook.Instant) *flowOfVHost {
-	began := a.Clock()
+func (a *flowHandlers) flowOf(v *vhost.VHost, recent *flow.Recent, end hook.Instant) *flowOfVHost {
+	began := a.clock()
 	g := flow.Of(flow.Options{
 		VHost: v, Recent: recent,
 		Rates: func(m *queue.Mailbox, counts []int64) ([]float64, bool) { return a.meters.measure(flowKey{m}, counts) },
-		Late:  func() bool { return a.Clock() >= end },
+		Late:  func() bool { return a.clock() >= end },
 	})
 	components := g.Components(v.Name())
-	return &flowOfVHost{at: began, took: a.Clock().Sub(began), complete: g.Complete, components: components}
+	return &flowOfVHost{at: began, took: a.clock().Sub(began), complete: g.Complete, components: components}
 }
 
 func describeNode(vhost string, n *flow.Node) object {
@@ -194,4 +205,63 @@ func rateOrNull(rate float64, known bool) any {
 		return nil
 	}
 	return rate
+}
+
+// flowed is the scope of the graph of dead letters.
+var flowed = scope{name: "all nodes, merged", part: func(c *request) { c.query.columns, c.query.needs = nil, nil }, answer: func(c *request, e *endpoint) error {
+	limit, _ := flowLimit(c) // which checkFlow has checked
+	return objects(func(parts []object) object { return mergeFlow(parts, limit) }).answer(c, e)
+}}
+
+// mergeFlow joins graphs. No vhost is in two of them. If there are too many edges, the busiest stay.
+func mergeFlow(parts []object, limit int) object {
+	o := parts[0]
+	left, _ := valueOf(o, "left_out").(object)
+	var nodes, edges, cycles []object
+	for i, other := range parts {
+		nodes = append(nodes, joinObjects(maxFlowEdges, valueOf(other, "nodes"))...)
+		edges = append(edges, joinObjects(maxFlowEdges, valueOf(other, "edges"))...)
+		cycles = append(cycles, joinObjects(maxFlowEdges, valueOf(other, "cycles"))...)
+		if i == 0 {
+			continue
+		}
+		set(o, "at", earlierOf(valueOf(o, "at"), valueOf(other, "at")))
+		set(o, "complete", valueOf(o, "complete") == true && valueOf(other, "complete") == true)
+		if more, ok := valueOf(other, "left_out").(object); ok {
+			left, _ = addValues(left, more).(object)
+		}
+	}
+	if out := len(edges) - limit; out > 0 {
+		edges = busiestEdges(edges, limit)
+		nodes = slices.DeleteFunc(nodes, unlinked(edges))
+		set(left, "edges", addValues(valueOf(left, "edges"), out))
+	}
+	set(o, "nodes", nonNil(nodes))
+	set(o, "edges", nonNil(edges))
+	set(o, "cycles", nonNil(cycles))
+	set(o, "left_out", left)
+	return o
+}
+
+// busiestEdges returns the edges with the highest rates.
+func busiestEdges(edges []object, most int) []object {
+	slices.SortStableFunc(edges, func(x, y object) int { return rows.Compare(valueOf(y, "rate"), valueOf(x, "rate")) })
+	return edges[:most]
+}
+
+// unlinked returns a function that reports whether none of the edges leads from or to a node.
+func unlinked(edges []object) func(object) bool {
+	linked := map[[2]string]bool{}
+	for _, e := range edges {
+		linked[[2]string{textIn(e, "vhost"), textIn(e, "from")}] = true
+		linked[[2]string{textIn(e, "vhost"), textIn(e, "to")}] = true
+	}
+	return func(n object) bool { return !linked[[2]string{textIn(n, "vhost"), textIn(n, "queue")}] }
+}
+
+func nonNil(all []object) []object {
+	if all == nil {
+		return []object{}
+	}
+	return all
 }

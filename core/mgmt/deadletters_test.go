@@ -198,7 +198,7 @@ func TestDeadLetterFlowCountsReadingEvents(t *testing.T) {
 	})
 	a := r.api
 	edges := func() (n int) {
-		all, _, _ := a.flows.of(a, a.Store.VHosts())
+		all, _, _ := a.deadLetters.flows.of(a.deadLetters, a.Store.VHosts())
 		for _, c := range all {
 			n += len(c.Edges)
 		}

@@ -160,12 +160,12 @@ func TestQueuesByInstant(t *testing.T) {
 	for _, member := range []string{"next_deadline", "lease_expires_at"} {
 		for _, reverse := range []bool{false, true} {
 			query := fmt.Sprintf("sort=%s&sort_reverse=%t&page=1&page_size=100&columns=name,%[1]s", member, reverse)
-			c := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(guest, "GET", "/api/queues?"+query, "")}
+			c := &request{caller: caller{api: r.api, w: httptest.NewRecorder(), r: r.request(guest, "GET", "/api/queues?"+query, "")}}
 			must(t, c.authenticate())
 			var err error
 			c.query, err = r.api.parseQuery(query)
 			must(t, err)
-			all, made := r.api.queueListing(c), 0
+			all, made := r.api.queues.listing(c), 0
 			describe := all.object
 			all.object = func(q queueRef) object { made++; return describe(q) }
 			must(t, list(c, all))

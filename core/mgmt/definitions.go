@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"mime"
 	"net/http"
 	"time"
@@ -18,9 +19,16 @@ const (
 	importTimeout = 30 * time.Minute
 )
 
+// definitionHandlers export and import definitions.
+type definitionHandlers struct {
+	files *definitions.Definitions
+	nodes *nodes
+	log   *slog.Logger
+}
+
 // export writes the definitions of the vhost that the path names or, if it names none, of the whole broker.
-func (a *API) export(c *request) error {
-	modules, err := c.wantsModules()
+func (a *definitionHandlers) export(c *request) error {
+	modules, err := wantsModules(c)
 	if err != nil {
 		return err
 	}
@@ -43,13 +51,13 @@ func attachment(name string) string {
 	return mime.FormatMediaType("attachment", map[string]string{"filename": name})
 }
 
-func (c *request) checkModules() error {
-	_, err := c.wantsModules()
+func checkWantsModules(c *request) error {
+	_, err := wantsModules(c)
 	return err
 }
 
 // wantsModules reports whether an export is to have expiry policies.
-func (c *request) wantsModules() (bool, error) {
+func wantsModules(c *request) (bool, error) {
 	switch v := c.query.raw.Get("modules"); v {
 	case "", "true":
 		return true, nil
@@ -61,15 +69,15 @@ func (c *request) wantsModules() (bool, error) {
 }
 
 // load imports definitions into the vhost that the path names or, if it names none, into the whole broker.
-func (a *API) load(c *request) error {
-	b, err := c.definitionsFile()
+func (a *definitionHandlers) load(c *request) error {
+	b, err := definitionsFile(c)
 	if err != nil {
 		return err
 	}
 	if c.forwarded {
 		return a.loadStep(c, b)
 	}
-	dry, err := c.dryRun()
+	dry, err := dryRun(c)
 	if err != nil {
 		return err
 	}
@@ -78,14 +86,14 @@ func (a *API) load(c *request) error {
 		if err != nil {
 			return failureOfModule(err)
 		}
-		return c.rehearsed(b, warnings)
+		return answerRehearsal(c, b, warnings)
 	}
 	warnings, err := a.files.Import(b, c.vars["vhost"], c.user.Name)
 	if err != nil {
 		return failureOfModule(err)
 	}
 	for _, w := range warnings {
-		a.Log.Warn("import", "warning", w)
+		a.log.Warn("import", "warning", w)
 	}
 	if len(warnings) > 0 {
 		return c.warned(false, warnings)
@@ -94,7 +102,7 @@ func (a *API) load(c *request) error {
 }
 
 // dryRun reports whether an import is only to be checked.
-func (c *request) dryRun() (bool, error) {
+func dryRun(c *request) (bool, error) {
 	switch v := c.query.raw.Get("dry-run"); v {
 	case "", "false":
 		return false, nil
@@ -105,8 +113,8 @@ func (c *request) dryRun() (bool, error) {
 	}
 }
 
-// rehearsed answers a dry run: how many definitions the file has, and the warnings of an import.
-func (c *request) rehearsed(b []byte, warnings []string) error {
+// answerRehearsal answers a dry run: how many definitions the file has, and the warnings of an import.
+func answerRehearsal(c *request, b []byte, warnings []string) error {
 	counts, err := definitions.Counts(b, c.vars["vhost"])
 	if err != nil {
 		return err
@@ -115,9 +123,9 @@ func (c *request) rehearsed(b []byte, warnings []string) error {
 }
 
 // definitionsFile reads the definitions to import, and takes the time for that.
-func (c *request) definitionsFile() ([]byte, error) {
+func definitionsFile(c *request) ([]byte, error) {
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(uploadTimeout)) // a server without deadlines, as in tests, needs none
-	b, err := c.upload()
+	b, err := readUpload(c)
 	if large, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, &failure{http.StatusRequestEntityTooLarge, "bad_request", fmt.Sprintf(
 			"the body of the request has more than %d bytes, which is management.body-size; without expiry policies, definitions are smaller", large.Limit,
@@ -131,8 +139,8 @@ func (c *request) definitionsFile() ([]byte, error) {
 	return b, err
 }
 
-// upload reads the body: JSON, or a form as browsers send them, with the JSON as its file.
-func (c *request) upload() ([]byte, error) {
+// readUpload reads the body: JSON, or a form as browsers send them, with the JSON as its file.
+func readUpload(c *request) ([]byte, error) {
 	kind, _, _ := mime.ParseMediaType(c.r.Header.Get("Content-Type")) // every other type is read as JSON
 	if kind != "multipart/form-data" {
 		return c.read(c.api.BodyMax)
@@ -148,17 +156,17 @@ func (c *request) upload() ([]byte, error) {
 			return nil, badRequest("the form has no part named file")
 		}
 		if err != nil {
-			return nil, c.formError(err)
+			return nil, formError(c, err)
 		}
 		if part.FormName() == "file" {
 			b, err := io.ReadAll(part)
-			return b, c.formError(err)
+			return b, formError(c, err)
 		}
 	}
 }
 
 // formError returns the error of a form that could not be read.
-func (c *request) formError(err error) error {
+func formError(c *request, err error) error {
 	err = c.bodyError(err)
 	if f, ok := errors.AsType[*failure](err); ok && f.status == http.StatusBadRequest {
 		return badRequest("form: %v", f.reason)

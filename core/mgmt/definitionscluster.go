@@ -17,7 +17,7 @@ import (
 
 // exported is the scope of the definitions of all vhosts.
 var exported = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
-	if _, err := c.gather(question{}); err != nil {
+	if _, err := c.api.nodes.gather(c, question{}); err != nil {
 		return err
 	}
 	return e.do(c)
@@ -28,7 +28,7 @@ func (g *gathering) addSections(all []definitions.Section) error {
 	merged := map[string][]definitions.Item{}
 	for i := range g.parts {
 		p, sections, err := &g.parts[i], all, error(nil)
-		if !g.api.isSelf(&p.node) {
+		if !g.api.nodes.isSelf(&p.node) {
 			sections, err = definitions.ReadSections(p.body)
 		}
 		if err != nil {
@@ -37,7 +37,7 @@ func (g *gathering) addSections(all []definitions.Section) error {
 		}
 		lost := g.lostBy(p)
 		for _, s := range sections {
-			items := slices.DeleteFunc(s.Items, func(it definitions.Item) bool { return g.api.isIn(lost, it.VHost) })
+			items := slices.DeleteFunc(s.Items, func(it definitions.Item) bool { return g.api.nodes.isIn(lost, it.VHost) })
 			merged[s.Name] = append(merged[s.Name], items...)
 		}
 	}
@@ -49,7 +49,7 @@ func (g *gathering) addSections(all []definitions.Section) error {
 	for _, it := range merged["vhosts"] {
 		there[it.VHost] = true
 	}
-	for _, name := range g.api.Placements.VHosts() {
+	for _, name := range g.api.nodes.placements.VHosts() {
 		switch {
 		case there[name]:
 		case len(g.missing) > 0:
@@ -69,7 +69,7 @@ func (g *gathering) addSections(all []definitions.Section) error {
 const stepHeader = "Curfew-Import-Step"
 
 // imported is the scope of an import.
-var imported = together("the registry's owner, then the vhosts' owners", nil, func(c *request, _ *endpoint) error { return c.api.importAll(c) })
+var imported = together("the registry's owner, then the vhosts' owners", nil, func(c *request, _ *endpoint) error { return c.api.definitions.importAll(c) })
 
 // clusterImport is an import under way.
 type clusterImport struct {
@@ -87,13 +87,13 @@ type clusterImport struct {
 const placedTime = 15 * time.Second
 
 // importAll imports definitions into the cluster.
-func (a *API) importAll(c *request) error {
-	b, err := c.definitionsFile()
+func (a *definitionHandlers) importAll(c *request) error {
+	b, err := definitionsFile(c)
 	if err != nil {
 		return err
 	}
 	i := &clusterImport{request: c, file: b, in: c.vars["vhost"]}
-	if i.dry, err = c.dryRun(); err != nil {
+	if i.dry, err = dryRun(c); err != nil {
 		return err
 	}
 	modules := false
@@ -106,10 +106,10 @@ func (a *API) importAll(c *request) error {
 	}
 	if i.dry {
 		i.unload()
-		return c.rehearsed(b, i.warnings)
+		return answerRehearsal(c, b, i.warnings)
 	}
 	for _, w := range i.warnings {
-		a.Log.Warn("import", "warning", w)
+		a.log.Warn("import", "warning", w)
 	}
 	if len(i.warnings) > 0 {
 		return c.warned(false, i.warnings)
@@ -120,7 +120,7 @@ func (a *API) importAll(c *request) error {
 // steps does all steps or, in a dry run, only the checking ones.
 func (i *clusterImport) steps(modules bool) error {
 	a := i.api
-	registrar, ok := a.memberOf(a.Placements.Registrar())
+	registrar, ok := a.nodes.memberOf(a.Placements.Registrar())
 	if !ok {
 		return i.errUnowned(registryText)
 	}
@@ -150,7 +150,7 @@ func (i *clusterImport) steps(modules bool) error {
 		}
 	}
 	for _, name := range i.vhosts {
-		if a.knows(name) && !slices.Contains(i.done, name) {
+		if a.nodes.knows(name) && !slices.Contains(i.done, name) {
 			return i.errUnowned(vhostText(name))
 		}
 	}
@@ -174,7 +174,7 @@ func (i *clusterImport) steps(modules bool) error {
 // checkUnchosen refuses a dry run that would affect queues of any vhost, also of vhosts that the file does not mention.
 func (i *clusterImport) checkUnchosen() error {
 	everywhere := *i
-	everywhere.vhosts = i.api.Placements.VHosts()
+	everywhere.vhosts = i.api.nodes.placements.VHosts()
 	owners, err := everywhere.owners(true)
 	if err != nil {
 		return err
@@ -233,11 +233,11 @@ func (i *clusterImport) apply() error {
 // owners returns the nodes that own vhosts of the file. With some set, vhosts that do not exist yet may lack an owner.
 func (i *clusterImport) owners(some bool) (all []replicas.Node, err error) {
 	for _, name := range i.vhosts {
-		owner, known := i.api.Placements.OwnerOf(name)
+		owner, known := i.api.nodes.placements.OwnerOf(name)
 		if !known && some {
 			continue
 		}
-		n, ok := i.api.memberOf(owner)
+		n, ok := i.api.nodes.memberOf(owner)
 		if !ok {
 			return nil, i.errUnowned(vhostText(name))
 		}
@@ -250,12 +250,12 @@ func (i *clusterImport) owners(some bool) (all []replicas.Node, err error) {
 
 // step has a node do a step.
 func (i *clusterImport) step(n replicas.Node, step definitions.Step) error {
-	if i.api.isSelf(&n) {
-		o, err := i.api.importStep(i.request, step, i.file)
+	if i.api.nodes.isSelf(&n) {
+		o, err := i.api.definitions.importStep(i.request, step, i.file)
 		i.note(o)
 		return err
 	}
-	body, err := i.demand(n, i.file, step)
+	body, err := i.api.nodes.demand(i.request, n, i.file, step)
 	if err != nil {
 		return err
 	}
@@ -273,29 +273,29 @@ func (i *clusterImport) note(o definitions.Outcome) {
 }
 
 // demand sends a node a file for a step, and returns its answer. An error is the node's own.
-func (c *request) demand(n replicas.Node, body []byte, step definitions.Step) ([]byte, error) {
+func (ns *nodes) demand(c *request, n replicas.Node, body []byte, step definitions.Step) ([]byte, error) {
 	c.takeTime(importTimeout)
 	ctx, cancel := context.WithTimeout(c.r.Context(), importTimeout)
 	defer cancel()
-	r := c.outgoing(ctx, http.MethodPost, c.r.URL, io.NopCloser(bytes.NewReader(body)))
+	r := ns.outgoing(ctx, c, http.MethodPost, c.r.URL, io.NopCloser(bytes.NewReader(body)))
 	r.ContentLength = int64(len(body))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set(stepHeader, string(step))
-	answer, err := c.api.Peers.Do(ctx, n.ID, r)
+	answer, err := ns.peers.Do(ctx, n.ID, r)
 	if err != nil {
-		return nil, c.unforwarded(n, importTimeout, err)
+		return nil, ns.unforwarded(c, n, importTimeout, err)
 	}
 	defer func() { _ = answer.Body.Close() }()                                         // the answer was read
 	b, err := io.ReadAll(io.LimitReader(answer.Body, maxSmallBody+6*int64(len(body)))) // it may quote the whole file, escaped
 	if err != nil {
-		return nil, c.unforwarded(n, importTimeout, err)
+		return nil, ns.unforwarded(c, n, importTimeout, err)
 	}
 	if answer.StatusCode < http.StatusMultipleChoices {
 		return b, nil
 	}
 	o, err := jsonobj.ParseObject(b)
 	if err != nil {
-		return nil, c.unforwarded(n, importTimeout, errStatus(answer.StatusCode))
+		return nil, ns.unforwarded(c, n, importTimeout, errStatus(answer.StatusCode))
 	}
 	code, _ := valueOf(o, "error").(string)
 	return nil, &failure{answer.StatusCode, code, valueOf(o, "reason")}
@@ -306,7 +306,7 @@ func (i *clusterImport) unload() {
 	if len(i.added) == 0 {
 		return
 	}
-	n, ok := i.api.memberOf(i.api.Placements.Registrar())
+	n, ok := i.api.nodes.memberOf(i.api.nodes.placements.Registrar())
 	if !ok {
 		i.api.Log.Warn("import: policies of definitions that were refused stay loaded", "policies", i.added)
 		return
@@ -320,13 +320,13 @@ func (i *clusterImport) unload() {
 }
 
 // importStep does this node's step of an import.
-func (a *API) importStep(c *request, step definitions.Step, b []byte) (definitions.Outcome, error) {
+func (a *definitionHandlers) importStep(c *request, step definitions.Step, b []byte) (definitions.Outcome, error) {
 	if step == definitions.CheckVHosts || step == definitions.ApplyVHosts {
-		if err := c.awaitModules(b, step); err != nil {
+		if err := awaitModules(c, b, step); err != nil {
 			return definitions.Outcome{}, err
 		}
 	}
-	o, err := a.files.ImportStep(step, b, c.vars["vhost"], c.user.Name, a.knows)
+	o, err := a.files.ImportStep(step, b, c.vars["vhost"], c.user.Name, a.nodes.knows)
 	if err != nil {
 		return o, failureOfModule(err)
 	}
@@ -334,7 +334,7 @@ func (a *API) importStep(c *request, step definitions.Step, b []byte) (definitio
 }
 
 // loadStep answers another node that asks for a step of an import.
-func (a *API) loadStep(c *request, b []byte) error {
+func (a *definitionHandlers) loadStep(c *request, b []byte) error {
 	o, err := a.importStep(c, definitions.Step(c.r.Header.Get(stepHeader)), b)
 	if err != nil {
 		return err

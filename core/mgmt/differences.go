@@ -60,8 +60,8 @@ type DifferenceProperty struct {
 const maxDifferences = 256
 
 // differences lists the messages on which a shadow disagreed.
-func (a *API) differences(c *request) error {
-	if a.Modules == nil || a.Lab == nil {
+func (a *moduleHandlers) differences(c *request) error {
+	if a.modules == nil || a.lab == nil {
 		return errNoWASM
 	}
 	q := c.query.raw
@@ -78,12 +78,12 @@ func (a *API) differences(c *request) error {
 			return badRequest("after is %.40q: the id of a difference is expected", s)
 		}
 	}
-	all, err := a.Lab.Differences(c.vars["name"], after, count)
+	all, err := a.lab.Differences(c.vars["name"], after, count)
 	if err != nil {
 		return failureOfModule(err)
 	}
 	list := []object{}
-	mayRead := c.readers()
+	mayRead := readers(c)
 	for i := range all.Latest {
 		d := &all.Latest[i]
 		list = append(list, d.describe(mayRead(d.VHost, d.Queue)))
@@ -101,7 +101,7 @@ func (a *API) differences(c *request) error {
 
 // readers returns a function that reports whether the user may read a queue. It remembers its answers: many differences are about the
 // same queues.
-func (c *request) readers() func(vhost, queue string) bool {
+func readers(c *request) func(vhost, queue string) bool {
 	type place struct{ vhost, queue string }
 	known := map[place]bool{}
 	return func(vhost, queue string) bool {

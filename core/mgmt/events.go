@@ -6,25 +6,32 @@ import (
 
 	"github.com/curfewmq/curfew/core/mgmt/events"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/mgmt/streams"
 	"github.com/curfewmq/curfew/core/telemetry"
 )
 
 // EndStreams ends all streams, which would go on for ever, and refuses later ones.
 func (a *API) EndStreams() {
-	a.streams.End()
-	a.viewers.End()
-	a.backups.streams.End()
+	a.events.streams.End()
+	a.live.viewers.End()
+	a.backups.runs.streams.End()
 }
 
 var errNoEvents = &failure{http.StatusNotFound, "not_found", "telemetry.events is 0: no events are remembered"}
 
-// streamEvents streams events, see the package's documentation.
-func (a *API) streamEvents(c *request) error {
-	f, err := c.eventFilter()
+// eventHandlers show events.
+type eventHandlers struct {
+	ring    *telemetry.Ring // nil = no events are remembered
+	streams *streams.Streams
+}
+
+// stream streams events, see the package's documentation.
+func (a *eventHandlers) stream(c *request) error {
+	f, err := eventFilter(c)
 	if err != nil {
 		return err
 	}
-	s, err := c.eventStream(f, nil)
+	s, err := eventStream(c, f, nil)
 	if err != nil {
 		return err
 	}
@@ -46,29 +53,29 @@ func (a *API) streamEvents(c *request) error {
 }
 
 // eventFilter reads which events are asked for.
-func (c *request) eventFilter() (f events.Filter, err error) {
+func eventFilter(c *request) (f events.Filter, err error) {
 	if c.api.Events == nil {
 		return f, errNoEvents
 	}
 	if f, err = events.ParseFilter(c.api.turns, c.query.raw); err == nil && f.InVHost {
-		err = c.mayFollowVHost(f.VHost)
+		err = mayFollowVHost(c, f.VHost)
 	}
 	return f, err
 }
 
 // eventStream returns a stream of this node's events, which goes to emit unless that is nil.
-func (c *request) eventStream(f events.Filter, emit func(object)) (*events.Stream, error) {
+func eventStream(c *request, f events.Filter, emit func(object)) (*events.Stream, error) {
 	return events.New(c.w, c.r, events.Options{
-		Ring: c.api.Events, Filter: f, Columns: c.query.columns, Reader: &eventReader{request: c, filter: &f}, Clock: c.api.Clock, Streams: c.api.streams, Emit: emit,
+		Ring: c.api.Events, Filter: f, Columns: c.query.columns, Reader: &eventReader{request: c, filter: &f}, Clock: c.api.Clock, Streams: c.api.events.streams, Emit: emit,
 	})
 }
 
-// rememberedEvents says how far back events of messages are remembered.
-func (a *API) rememberedEvents(c *request) error {
-	if a.Events == nil {
+// remembered says how far back events of messages are remembered.
+func (a *eventHandlers) remembered(c *request) error {
+	if a.ring == nil {
 		return errNoEvents
 	}
-	messages, most, since := a.Events.Remembered()
+	messages, most, since := a.ring.Remembered()
 	return c.reply(object{{"messages", messages}, {"most", most}, {"since", jsonobj.Instant(since)}})
 }
 

@@ -225,7 +225,7 @@ func TestEventsRefused(t *testing.T) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	for i := range streams.Most {
-		must(t, r.api.streams.Open("user"+strconv.Itoa(i)))
+		must(t, r.api.events.streams.Open("user"+strconv.Itoa(i)))
 	}
 	if got := r.do(503, "GET", "/api/events", ""); got != `{"error":"too_many_streams","reason":"there are 64 event streams already"}` {
 		t.Errorf("got %s", got)
@@ -359,7 +359,7 @@ func TestEventsAsTheyHappen(t *testing.T) {
 		if i >= streams.MostOfUser {
 			user = strconv.Itoa(i)
 		}
-		if err := r.api.streams.Open(user); err != nil {
+		if err := r.api.events.streams.Open(user); err != nil {
 			t.Fatalf("stream %d of %s: %v", i, user, err)
 		}
 	}
@@ -384,7 +384,7 @@ func TestOneUserLeavesStreamsToOthers(t *testing.T) {
 	}
 	follow(ctx, t, server.Client(), address, guest)
 	hangUpOne()
-	for r.api.streams.Open("clerk") != nil { // until the broker has noticed
+	for r.api.events.streams.Open("clerk") != nil { // until the broker has noticed
 		runtime.Gosched()
 	}
 }

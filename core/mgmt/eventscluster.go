@@ -41,7 +41,7 @@ const (
 
 // streamed is the scope of events.
 var streamed = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
-	s, err := c.newClusterStream(e)
+	s, err := newClusterStream(c, e)
 	if err != nil {
 		return err
 	}
@@ -49,10 +49,10 @@ var streamed = together("all nodes, merged", unchangedPart, func(c *request, e *
 		s.begin()
 		return nil
 	}
-	if err := c.api.streams.Open(c.user.Name); err != nil {
+	if err := c.api.events.streams.Open(c.user.Name); err != nil {
 		return &failure{http.StatusServiceUnavailable, "too_many_streams", err.Error()}
 	}
-	defer c.api.streams.Close(c.user.Name)
+	defer c.api.events.streams.Close(c.user.Name)
 	s.run(c.r.Context())
 	return nil
 })
@@ -78,17 +78,17 @@ type nodeEvent struct {
 }
 
 // newClusterStream reads the parameters of a request.
-func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
-	f, err := c.eventFilter()
+func newClusterStream(c *request, e *endpoint) (*clusterStream, error) {
+	f, err := eventFilter(c)
 	if err != nil {
 		return nil, err
 	}
-	s := &clusterStream{request: c, asking: *c, endpoint: e, nodes: c.api.members(), history: f.History()}
+	s := &clusterStream{request: c, asking: *c, endpoint: e, nodes: c.api.nodes.members(), history: f.History()}
 	if s.lines, err = events.AsLines(c.r); err != nil {
 		return nil, err
 	}
 	s.at = make([]string, len(s.nodes))
-	s.out = c.api.streams.Writer(c.w, writeTimeout)
+	s.out = c.api.events.streams.Writer(c.w, writeTimeout)
 	from, id := "Last-Event-ID", c.r.Header.Get("Last-Event-ID")
 	if id == "" {
 		from, id = "after", c.query.raw.Get("after")
@@ -112,9 +112,9 @@ func (c *request) newClusterStream(e *endpoint) (*clusterStream, error) {
 // mayFollowVHost refuses events of a vhost that does not exist, or that the user may not enter. Events of a vhost without an owner can be
 // followed: they come once it has one. All nodes are asked for them, because owners change, and the events of a former owner stay at its
 // node.
-func (c *request) mayFollowVHost(name string) error {
+func mayFollowVHost(c *request, name string) error {
 	switch {
-	case !c.api.knows(name):
+	case !c.api.nodes.knows(name):
 		return errNotFound
 	case !isMonitor(c.user) && !c.mayEnter(name):
 		return notAuthorised("User not authorised to access virtual host")
@@ -163,7 +163,7 @@ func (s *clusterStream) run(ctx context.Context) {
 			s.beat()
 		case <-ctx.Done():
 			return
-		case <-s.api.streams.Ended():
+		case <-s.api.events.streams.Ended():
 			return
 		}
 		if s.out.Send(s.b) != nil {
@@ -284,7 +284,7 @@ func (s *clusterStream) follow(ctx context.Context, seat int, after string, came
 // followOnce reads one stream of a node's events. It returns the id of the last one.
 func (s *clusterStream) followOnce(ctx context.Context, seat int, after string, first bool, came chan<- nodeEvent) string {
 	n, to := s.holder(seat), s.urlAfter(after, first)
-	if s.api.isSelf(&n) {
+	if s.api.nodes.isSelf(&n) {
 		return s.followOwn(ctx, seat, after, to, came)
 	}
 	from, begin, err := s.open(ctx, n, to)
@@ -335,11 +335,11 @@ func (s *clusterStream) followOwn(ctx context.Context, seat int, after string, t
 	}
 	own.r = (&http.Request{Method: http.MethodGet, URL: to, Header: http.Header{}, TLS: s.r.TLS}).WithContext(ctx) // see renew
 	own.query = query{raw: to.Query()}
-	f, err := own.eventFilter()
+	f, err := eventFilter(&own)
 	if err != nil {
 		return after
 	}
-	stream, err := own.eventStream(f, func(o object) {
+	stream, err := eventStream(&own, f, func(o object) {
 		if id := idOf(valueOf(o, "id")); id != "" {
 			after = id
 		}
@@ -372,10 +372,10 @@ func (s *clusterStream) urlAfter(after string, first bool) *url.URL {
 
 // open asks another node for its events.
 func (s *clusterStream) open(ctx context.Context, n replicas.Node, to *url.URL) (from io.ReadCloser, begin string, err error) {
-	r := s.asking.outgoing(ctx, http.MethodGet, to, http.NoBody)
+	r := s.asking.api.nodes.outgoing(ctx, &s.asking, http.MethodGet, to, http.NoBody)
 	r.Header.Del("Last-Event-Id")
 	r.Header.Set(partHeader, "1")
-	answer, err := s.api.Peers.Do(ctx, n.ID, r)
+	answer, err := s.api.nodes.peers.Do(ctx, n.ID, r)
 	if err != nil {
 		return nil, "", err
 	}
@@ -388,7 +388,7 @@ func (s *clusterStream) open(ctx context.Context, n replicas.Node, to *url.URL) 
 
 // holder returns the node that has a seat now. The node that had it when the stream began may have been replaced.
 func (s *clusterStream) holder(seat int) replicas.Node {
-	if n, ok := s.api.member(s.nodes[seat].Name); ok {
+	if n, ok := s.api.nodes.member(s.nodes[seat].Name); ok {
 		return n
 	}
 	return s.nodes[seat]

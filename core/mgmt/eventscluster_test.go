@@ -212,9 +212,9 @@ func TestEventsOfClustersByCertificate(t *testing.T) {
 	r := c.rigs[2]
 	_, err := r.api.users().Set(auth.Account{Name: "ops", Tags: []string{"administrator"}})
 	must(t, err)
-	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.withCertificate("ops", "GET", "/api/events", "")}
+	q := &request{caller: caller{api: r.api, w: httptest.NewRecorder(), r: r.withCertificate("ops", "GET", "/api/events", "")}}
 	must(t, q.authenticate())
-	s, err := q.newClusterStream(&endpoint{})
+	s, err := newClusterStream(q, &endpoint{})
 	must(t, err)
 	s.query.raw = url.Values{"kind": {"alarm_raised"}}
 	s.opened(t, 2, func(came <-chan nodeEvent) {
@@ -279,12 +279,12 @@ func TestEventsFollowOwners(t *testing.T) {
 // eventsFor returns a stream of the events of a cluster that a user has asked for, before it begins.
 func (r *rig) eventsFor(t *testing.T, user, query string) *clusterStream {
 	t.Helper()
-	q := &request{api: r.api, w: httptest.NewRecorder(), r: r.request(user, "GET", "/api/events?"+query, "")}
+	q := &request{caller: caller{api: r.api, w: httptest.NewRecorder(), r: r.request(user, "GET", "/api/events?"+query, "")}}
 	must(t, q.authenticate())
 	var err error
 	q.query, err = q.api.parseQuery(query)
 	must(t, err)
-	s, err := q.newClusterStream(&endpoint{})
+	s, err := newClusterStream(q, &endpoint{})
 	must(t, err)
 	return s
 }

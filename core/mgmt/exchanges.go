@@ -17,7 +17,7 @@ type exchangeRef struct {
 	vhost.Exchange
 }
 
-func (*API) exchanges(c *request) error {
+func listExchanges(c *request) error {
 	var all []exchangeRef
 	for _, v := range c.visible() {
 		for _, x := range v.Exchanges() {
@@ -61,7 +61,7 @@ func fromPath(name string) string {
 	return name
 }
 
-func (*API) exchange(c *request) error {
+func oneExchange(c *request) error {
 	x, ok := c.vhost.Exchange(c.exchangeName())
 	if !ok {
 		return errNotFound
@@ -69,7 +69,7 @@ func (*API) exchange(c *request) error {
 	return c.reply(append(describeExchange(exchangeRef{c.vhost, x}), member{"incoming", []any{}}, member{"outgoing", []any{}}))
 }
 
-func (*API) putExchange(c *request) error {
+func putExchange(c *request) error {
 	if err := c.mayConnect(); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (*API) putExchange(c *request) error {
 	}))
 }
 
-func (*API) deleteExchange(c *request) error {
+func deleteExchange(c *request) error {
 	name := c.exchangeName()
 	if _, ok := c.vhost.Exchange(name); !ok {
 		return errNotFound

@@ -39,14 +39,14 @@ func (a *API) Forwarded() http.Handler {
 			writeFailure(w, errNotFound)
 			return
 		}
-		c := &request{api: a, w: w, r: r, forwarded: true, part: r.Header.Get(partHeader) != ""}
+		c := &request{caller: caller{api: a, w: w, r: r}, forwarded: true, part: r.Header.Get(partHeader) != ""}
 		a.answer(c, path, func(*http.Request) error { return nil }) //nolint:contextcheck // the request has it
 	})
 }
 
 // assume logs a forwarded request in as the user that the asking node names. Access is checked here, too. The user may be so new that this
 // node does not know it yet.
-func (c *request) assume() error {
+func (c *caller) assume() error {
 	name, err := url.QueryUnescape(c.r.Header.Get(userHeader))
 	if err != nil || name == "" {
 		return badRequest("header %s: the name of a user is expected", userHeader)
@@ -64,19 +64,19 @@ func (c *request) assume() error {
 }
 
 // forward lets another node answer.
-func (c *request) forward(n replicas.Node, e *endpoint) error {
-	answer, err := c.send(n, e)
+func (ns *nodes) forward(c *request, n replicas.Node, e *endpoint) error {
+	answer, err := ns.send(c, n, e)
 	if err != nil {
 		return err
 	}
-	return c.passOn(answer, e)
+	return ns.passOn(c, answer, e)
 }
 
 // send sends the request to another node, as the user's, and returns the answer, whose body is still to be read.
-func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
+func (ns *nodes) send(c *request, n replicas.Node, e *endpoint) (*http.Response, error) {
 	most := e.most
 	if most == 0 {
-		most = c.api.patience
+		most = ns.patience
 	}
 	c.takeTime(most + writeTimeout)
 	if e.most > 0 {
@@ -88,16 +88,16 @@ func (c *request) send(n replicas.Node, e *endpoint) (*http.Response, error) {
 	if body != nil && body != http.NoBody {
 		body = &arriving{body, wait}
 	}
-	answer, err := c.api.Peers.Do(ctx, n.ID, c.outgoing(ctx, c.r.Method, c.r.URL, body))
+	answer, err := ns.peers.Do(ctx, n.ID, ns.outgoing(ctx, c, c.r.Method, c.r.URL, body))
 	if !wait.end() && err == nil {
 		_ = answer.Body.Close() // it came too late
 		err = context.DeadlineExceeded
 	}
 	if err != nil {
 		cancel()
-		return nil, c.unforwarded(n, most, err)
+		return nil, ns.unforwarded(c, n, most, err)
 	}
-	answer.Body = &partBody{from: answer.Body, cancel: cancel, late: time.AfterFunc(c.api.silence, cancel), most: c.api.silence}
+	answer.Body = &partBody{from: answer.Body, cancel: cancel, late: time.AfterFunc(ns.silence, cancel), most: ns.silence}
 	return answer, nil
 }
 
@@ -152,7 +152,7 @@ const nodeSilence = 45 * time.Second
 const forwardTime = operationTimeout + 5*time.Second
 
 // unforwarded returns the answer for a request that another node has not answered.
-func (c *request) unforwarded(n replicas.Node, most time.Duration, err error) error {
+func (ns *nodes) unforwarded(c *request, n replicas.Node, most time.Duration, err error) error {
 	if _, large := errors.AsType[*http.MaxBytesError](err); large {
 		return err
 	}
@@ -172,7 +172,7 @@ func (c *request) unforwarded(n replicas.Node, most time.Duration, err error) er
 }
 
 // outgoing returns a request to another node, as the user's.
-func (c *request) outgoing(ctx context.Context, method string, to *url.URL, body io.ReadCloser) *http.Request {
+func (ns *nodes) outgoing(ctx context.Context, c *request, method string, to *url.URL, body io.ReadCloser) *http.Request {
 	r := (&http.Request{
 		Method: method, URL: &url.URL{Scheme: "http", Host: "node", Path: to.Path, RawPath: to.RawPath, RawQuery: to.RawQuery}, Host: "node",
 		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{}, Body: body, ContentLength: c.r.ContentLength,
@@ -188,7 +188,7 @@ func (c *request) outgoing(ctx context.Context, method string, to *url.URL, body
 
 // passOn passes another node's answer on. If that answer breaks off, it breaks off its own, too, so that the client does not take it for
 // complete.
-func (c *request) passOn(answer *http.Response, e *endpoint) error {
+func (ns *nodes) passOn(c *request, answer *http.Response, e *endpoint) error {
 	defer func() { _ = answer.Body.Close() }() // the answer was read
 	if answer.StatusCode < http.StatusOK || answer.StatusCode > 599 {
 		return fmt.Errorf("another node answered with status %d", answer.StatusCode)
@@ -196,7 +196,7 @@ func (c *request) passOn(answer *http.Response, e *endpoint) error {
 	copyHeader(c.w.Header(), answer.Header)
 	c.w.WriteHeader(answer.StatusCode)
 	if e.streams && answer.StatusCode == http.StatusOK {
-		return c.passStream(answer.Body)
+		return ns.passStream(c, answer.Body)
 	}
 	if _, err := io.Copy(timedWriter{ResponseWriter: c.w}, answer.Body); err != nil {
 		panic(http.ErrAbortHandler)
@@ -217,10 +217,10 @@ const streamCheck = time.Second
 
 // passStream answers with a stream of another node, as long as the user may read it. That node bounds how many there are. It ends with the
 // streams of this node.
-func (c *request) passStream(from io.ReadCloser) error {
-	out := c.api.viewers.Writer(c.w, writeTimeout)
+func (ns *nodes) passStream(c *request, from io.ReadCloser) error {
+	out := ns.viewers.Writer(c.w, writeTimeout)
 	defer out.HurryAtEnd()()
-	defer c.api.viewers.AtEnd(func() { _ = from.Close() })()
+	defer ns.viewers.AtEnd(func() { _ = from.Close() })()
 	b, checked := make([]byte, bufferSize), time.Now()
 	for {
 		n, err := from.Read(b)
@@ -238,7 +238,7 @@ func (c *request) passStream(from io.ReadCloser) error {
 			return nil
 		case err != nil:
 			select {
-			case <-c.api.viewers.Ended():
+			case <-ns.viewers.Ended():
 				return nil
 			default:
 				panic(http.ErrAbortHandler)
@@ -248,7 +248,7 @@ func (c *request) passStream(from io.ReadCloser) error {
 }
 
 // retryLogin reports whether a refused login may be tried once more: the user may have been added or changed at another node.
-func (c *request) retryLogin(err error) bool {
+func (c *caller) retryLogin(err error) bool {
 	if !auth.WasChecked(err) { // only failed checks of passwords are limited
 		return false
 	}

@@ -67,7 +67,7 @@ func TestUselessBodies(t *testing.T) {
 // A node that stops in the middle of an answer does not hold up its reader for ever.
 func TestNodeThatHangsInTheMiddle(t *testing.T) {
 	c := newCluster(t)
-	c.rigs[0].api.silence = 50 * time.Millisecond
+	c.rigs[0].api.nodes.silence = 50 * time.Millisecond
 	for _, accept := range []string{"application/json", "text/event-stream"} {
 		hung := make(chan struct{})
 		c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -137,11 +137,11 @@ func TestSlowBodyIsNotTheOwnersFault(t *testing.T) {
 					}
 					_ = to.Close()
 				}()
-				c := &request{
-					api: &API{Options: Options{Peers: slowNode{takes: tc.takes}}, patience: forwardTime, silence: nodeSilence},
+				c := &request{caller: caller{
+					api: &API{nodes: &nodes{peers: slowNode{takes: tc.takes}, patience: forwardTime, silence: nodeSilence}},
 					w:   httptest.NewRecorder(), r: httptest.NewRequestWithContext(t.Context(), "PUT", "/api/queues/b/q", from),
-				}
-				answer, err := c.send(replicas.Node{Name: "curfew@n2"}, &endpoint{})
+				}}
+				answer, err := c.api.nodes.send(c, replicas.Node{Name: "curfew@n2"}, &endpoint{})
 				if (err == nil) != (tc.want == "") || err != nil && !strings.Contains(err.Error(), tc.want) {
 					t.Errorf("got %v, want %q", err, tc.want)
 				}
@@ -185,7 +185,7 @@ func TestImportWhoseClientLeaves(t *testing.T) {
 func TestNodesThatTakeOneAnotherForTheOwner(t *testing.T) {
 	c := newCluster(t)
 	must(t, func() error { _, err := c.rigs[1].api.Store.DeleteVHost("b"); return err }())
-	c.rigs[1].api.Placements = deluded{c.nodes[1], "b", 1}
+	c.rigs[1].api.nodes.placements = deluded{c.nodes[1], "b", 1}
 	asked := 0
 	for i := range 2 {
 		c.nodes[i].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {

@@ -71,27 +71,27 @@ func (q *question) mark(h http.Header, node string) {
 }
 
 // hold returns the request's share in the memory for parts.
-func (c *request) hold() *holding {
+func (ns *nodes) hold(c *request) *holding {
 	if c.holding == nil {
-		c.holding = &holding{of: c.api.parts, user: c.user.Name}
+		c.holding = &holding{of: ns.parts, user: c.user.Name}
 	}
 	return c.holding
 }
 
 // askOthers returns the answers of all other nodes, or their parts of one, and the names of the nodes that gave none in time.
-func (c *request) askOthers(q *question) (parts []part, missing []string) {
-	return c.askNodes(c.api.others(), q)
+func (ns *nodes) askOthers(c *request, q *question) (parts []part, missing []string) {
+	return ns.askNodes(c, ns.others(), q)
 }
 
 // askNodes is askOthers for some nodes.
-func (c *request) askNodes(nodes []replicas.Node, q *question) (parts []part, missing []string) {
+func (ns *nodes) askNodes(c *request, nodes []replicas.Node, q *question) (parts []part, missing []string) {
 	answers := make([]*part, len(nodes))
 	c.takeTime(partTime + partLength + gatherWait + writeTimeout)
-	c.hold() // before several goroutines use it
+	ns.hold(c) // before several goroutines use it
 	var asked sync.WaitGroup
 	for i := range nodes {
 		if nodes[i].Up {
-			asked.Go(func() { answers[i] = c.ask1(nodes[i], q) })
+			asked.Go(func() { answers[i] = ns.ask1(c, nodes[i], q) })
 		}
 	}
 	asked.Wait()
@@ -106,29 +106,29 @@ func (c *request) askNodes(nodes []replicas.Node, q *question) (parts []part, mi
 }
 
 // ask1 asks one other node. It returns nil if there is no complete answer in time, or one of the node's failures.
-func (c *request) ask1(n replicas.Node, q *question) *part {
-	p, err := c.open(n, q)
+func (ns *nodes) ask1(c *request, n replicas.Node, q *question) *part {
+	p, err := ns.ask(c, n, q)
 	if err == nil && !q.long {
 		err = p.complete(c.r.Context(), c.holding)
 	}
 	if err != nil {
-		c.logMissing(n, err)
+		ns.logMissing(c, n, err)
 		return nil
 	}
 	return p
 }
 
-// open asks one other node, and reads the beginning of its answer. No request that several nodes answer needs its body.
-func (c *request) open(n replicas.Node, q *question) (*part, error) {
+// ask asks one other node, and reads the beginning of its answer. No request that several nodes answer needs its body.
+func (ns *nodes) ask(c *request, n replicas.Node, q *question) (*part, error) {
 	ctx, cancel := context.WithCancel(c.r.Context())
 	late := time.AfterFunc(partTime, cancel)
-	r := c.outgoing(ctx, c.r.Method, c.r.URL, http.NoBody)
+	r := ns.outgoing(ctx, c, c.r.Method, c.r.URL, http.NoBody)
 	r.ContentLength = 0
 	q.mark(r.Header, n.Name)
 	if q.merged {
 		r.Method = http.MethodGet // a HEAD would bring no part
 	}
-	answer, err := c.api.Peers.Do(ctx, n.ID, r)
+	answer, err := ns.peers.Do(ctx, n.ID, r)
 	if err != nil {
 		late.Stop()
 		cancel()
@@ -150,9 +150,9 @@ type errStatus int
 func (e errStatus) Error() string { return "status " + http.StatusText(int(e)) }
 
 // logMissing logs why the part of a node is not in an answer.
-func (c *request) logMissing(n replicas.Node, err error) {
+func (ns *nodes) logMissing(c *request, n replicas.Node, err error) {
 	if c.r.Context().Err() == nil {
-		c.api.Log.Debug("a node's part of an answer is missing", "node", n.Name, "path", c.r.URL.Path, "error", err)
+		ns.log.Debug("a node's part of an answer is missing", "node", n.Name, "path", c.r.URL.Path, "error", err)
 	}
 }
 
@@ -172,19 +172,19 @@ type gathering struct {
 }
 
 // gather asks all other nodes for their parts. The handler then makes this node's, and answers with all.
-func (c *request) gather(q question) (*gathering, error) {
-	if err := c.hold().begin(c.r.Context()); err != nil {
+func (ns *nodes) gather(c *request, q question) (*gathering, error) {
+	if err := ns.hold(c).begin(c.r.Context()); err != nil {
 		c.w.Header().Set("Retry-After", "1")
 		return nil, err
 	}
 	q.merged = true
-	others, missing := c.askOthers(&q)
+	others, missing := ns.askOthers(c, &q)
 	if c.holding.isRefused() {
 		c.w.Header().Set("Retry-After", "1")
 		return nil, errGathers
 	}
 	g := &gathering{request: c, question: q, missing: missing}
-	for _, p := range g.inOrder(append(others, c.api.ownPart(nil))) {
+	for _, p := range g.inOrder(append(others, ns.ownPart(nil))) {
 		if p.status != http.StatusOK {
 			g.drop(p.node, errStatus(p.status))
 			continue
@@ -197,7 +197,7 @@ func (c *request) gather(q question) (*gathering, error) {
 
 // drop leaves out a node with an unusable part.
 func (g *gathering) drop(n replicas.Node, why error) {
-	g.logMissing(n, why)
+	g.api.nodes.logMissing(g.request, n, why)
 	g.missing = append(g.missing, n.Name)
 }
 
@@ -223,6 +223,6 @@ func (g *gathering) incomplete(o object) object {
 
 // inOrder returns parts in the order of the nodes.
 func (g *gathering) inOrder(parts []part) []part {
-	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(g.api.seat(x.node.Name), g.api.seat(y.node.Name)) })
+	slices.SortStableFunc(parts, func(x, y part) int { return cmp.Compare(g.api.nodes.seat(x.node.Name), g.api.nodes.seat(y.node.Name)) })
 	return parts
 }

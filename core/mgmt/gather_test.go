@@ -81,7 +81,7 @@ func TestLongParts(t *testing.T) {
 	if w := c.want(0, 200, "GET", "/api/queues", ""); w.Header().Get(unreachableHeader) != "curfew@n2" || w.Header().Get(missingHeader) != "b, d" {
 		t.Errorf("got %v", w.Header())
 	}
-	if n := len(c.rigs[0].api.parts.gathers); n != 0 {
+	if n := len(c.rigs[0].api.nodes.parts.gathers); n != 0 {
 		t.Errorf("%d requests hold memory after all have ended", n)
 	}
 }
@@ -89,7 +89,7 @@ func TestLongParts(t *testing.T) {
 // Requests that all nodes answer wait for one another when there are too many, or when they need much memory, and are refused in the end.
 func TestGathersAreLimited(t *testing.T) {
 	c := newCluster(t)
-	parts := c.rigs[0].api.parts
+	parts := c.rigs[0].api.nodes.parts
 	parts.wait = 10 * time.Millisecond
 	for range maxGathers {
 		parts.gathers <- struct{}{}
@@ -122,7 +122,7 @@ func TestGathersAreLimited(t *testing.T) {
 func TestGathersOfOneUserAreLimited(t *testing.T) {
 	c := newCluster(t)
 	c.want(0, 201, "PUT", "/api/users/eve", `{"password":"x","tags":"monitoring"}`)
-	parts := c.rigs[0].api.parts
+	parts := c.rigs[0].api.nodes.parts
 	parts.wait = 10 * time.Millisecond
 	var slow []*holding
 	for range maxGathers {
@@ -157,7 +157,7 @@ func TestDeepPagesCostAPage(t *testing.T) {
 		}
 	}
 	for _, r := range c.rigs {
-		r.api.deep = 20
+		r.api.nodes.deep = 20
 	}
 	var mu sync.Mutex
 	sent := map[string]int{}
@@ -268,7 +268,7 @@ func TestMovingVHostIsListedOnce(t *testing.T) {
 	c.want(2, 201, "PUT", "/api/queues/c/new", "")
 	_, err := c.rigs[1].api.Store.AddVHost("c", vhost.Metadata{})
 	must(t, err)
-	c.rigs[1].api.Placements = deluded{c.nodes[1], "c", 2}
+	c.rigs[1].api.nodes.placements = deluded{c.nodes[1], "c", 2}
 	must(t, func() error {
 		v, _ := c.rigs[1].api.Store.VHost("c")
 		_, err := v.DeclareQueue(vhost.QueueDeclare{Name: "old", Durable: true})

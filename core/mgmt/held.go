@@ -11,13 +11,17 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// heldRoutes lists the paths of held messages, below the path of the queue or exchange that holds them. find returns the holder for a path.
-func (a *API) heldRoutes(below string, find func(*request) (holder, error)) []route {
+// heldHandlers show and change held messages.
+type heldHandlers struct{ clock clock.Clock }
+
+// routes lists the paths of held messages, below the path of the queue or exchange that holds them. find returns the holder for a path.
+func (a *heldHandlers) routes(below string, find func(*request) (holder, error)) []route {
 	on := func(p auth.Permission, do func(*request, *holder) error) handler {
 		return func(c *request) error {
 			h, err := find(c)
@@ -33,9 +37,9 @@ func (a *API) heldRoutes(below string, find func(*request) (holder, error)) []ro
 	return []route{
 		{below, []endpoint{get(atOwner, inVHost, on(auth.Read, a.listHeld)), remove(atOwner, inVHost, on(auth.Write, a.cancelMany))}},
 		{below + "/{id}", []endpoint{
-			get(atOwner, inVHost, on(auth.Read, a.oneHeld)), patch(atOwner, inVHost, on(auth.Write, a.moveHeld)), remove(atOwner, inVHost, on(auth.Write, a.cancelHeld)),
+			get(atOwner, inVHost, on(auth.Read, oneHeld)), patch(atOwner, inVHost, on(auth.Write, a.moveHeld)), remove(atOwner, inVHost, on(auth.Write, cancelHeld)),
 		}},
-		{below + "/{id}/release", []endpoint{post(atOwner, inVHost, on(auth.Write, a.releaseHeld))}},
+		{below + "/{id}/release", []endpoint{post(atOwner, inVHost, on(auth.Write, releaseHeld))}},
 	}
 }
 
@@ -50,7 +54,7 @@ type holder struct {
 func (h *holder) isExchange() bool { return h.what.Kind == auth.Exchange }
 
 // scheduledIn returns the exchange that the path names.
-func (c *request) scheduledIn() (holder, error) {
+func scheduledIn(c *request) (holder, error) {
 	name := c.exchangeName()
 	m, err := c.vhost.Schedule(name)
 	if err != nil {
@@ -60,7 +64,7 @@ func (c *request) scheduledIn() (holder, error) {
 }
 
 // heldIn returns the queue that the path names.
-func (c *request) heldIn() (holder, error) {
+func heldIn(c *request) (holder, error) {
 	m, err := c.mailbox()
 	if err != nil {
 		return holder{}, err
@@ -119,8 +123,8 @@ func heldFailure(err error) error {
 	return err
 }
 
-// ref returns the message that the path names. A path that can name none is an error.
-func (c *request) ref() (queue.Ref, error) {
+// heldRef returns the message that the path names. A path that can name none is an error.
+func heldRef(c *request) (queue.Ref, error) {
 	n, err := strconv.ParseUint(c.vars["id"], 10, 64)
 	if err != nil {
 		return 0, badRequest("id %.40q: a number from 0 to %d is expected", c.vars["id"], uint64(math.MaxUint64))
@@ -129,8 +133,8 @@ func (c *request) ref() (queue.Ref, error) {
 }
 
 // changeOne changes the message that the path names. fn reports whether the message was held. It answers 204, or 404.
-func (c *request) changeOne(h *holder, fn func(q *queue.Queue, now hook.Instant, r queue.Ref) bool) error {
-	ref, err := c.ref()
+func changeOne(c *request, h *holder, fn func(q *queue.Queue, now hook.Instant, r queue.Ref) bool) error {
+	ref, err := heldRef(c)
 	if err != nil {
 		return err
 	}
@@ -142,27 +146,27 @@ func (c *request) changeOne(h *holder, fn func(q *queue.Queue, now hook.Instant,
 }
 
 // moveHeld changes when a message is released. A time that has passed releases it.
-func (a *API) moveHeld(c *request, h *holder) error {
+func (a *heldHandlers) moveHeld(c *request, h *holder) error {
 	r := c.body()
 	r.Only("deliver_at")
 	r.Need("deliver_at")
 	if r.Err() == nil && !r.Has("deliver_at") {
 		r.Fail(badRequest("deliver_at is null: milliseconds since 1970 are expected"))
 	}
-	at := r.Uint("deliver_at", uint64(a.Clock().AddMillis(hook.MaxMillis))/uint64(time.Millisecond))
+	at := r.Uint("deliver_at", uint64(a.clock().AddMillis(hook.MaxMillis))/uint64(time.Millisecond))
 	if err := r.Err(); err != nil {
 		return err
 	}
 	until := hook.Instant(0).AddMillis(int64(at))
-	return c.changeOne(h, func(q *queue.Queue, now hook.Instant, r queue.Ref) bool { return q.MoveHeld(now, r, until) })
+	return changeOne(c, h, func(q *queue.Queue, now hook.Instant, r queue.Ref) bool { return q.MoveHeld(now, r, until) })
 }
 
-func (*API) releaseHeld(c *request, h *holder) error {
-	return c.changeOne(h, func(q *queue.Queue, now hook.Instant, r queue.Ref) bool { return q.MoveHeld(now, r, now) })
+func releaseHeld(c *request, h *holder) error {
+	return changeOne(c, h, func(q *queue.Queue, now hook.Instant, r queue.Ref) bool { return q.MoveHeld(now, r, now) })
 }
 
-func (*API) cancelHeld(c *request, h *holder) error {
-	return c.changeOne(h, func(q *queue.Queue, now hook.Instant, r queue.Ref) bool { return q.CancelHeld(now, r) == 1 })
+func cancelHeld(c *request, h *holder) error {
+	return changeOne(c, h, func(q *queue.Queue, now hook.Instant, r queue.Ref) bool { return q.CancelHeld(now, r) == 1 })
 }
 
 // cancelTime is how long a request cancels messages, before it waits for the log and answers how many there were so far.
@@ -171,17 +175,17 @@ const cancelTime = 15 * time.Second
 // cancelMany cancels the messages that are held at the time of the request, due before an instant or with a routing key. It works in parts,
 // so that the queue can do other things between them. It waits for the log once, at the end: if each part waited for its own disk write, a
 // million messages would take longer than clients wait.
-func (a *API) cancelMany(c *request, h *holder) error {
-	selected, err := c.readSelection()
+func (a *heldHandlers) cancelMany(c *request, h *holder) error {
+	selected, err := readSelection(c)
 	if err != nil {
 		return err
 	}
-	began := a.Clock()
+	began := a.clock()
 	selected.entered = began.Add(time.Millisecond) // queues round the time when a message entered up
 	ctx, cancel := context.WithTimeout(c.r.Context(), operationTimeout)
 	defer cancel()
 	cancelled, from, done := 0, duePosition{}, false
-	for ; !done && a.Clock().Sub(began) < cancelTime && ctx.Err() == nil; runtime.Gosched() {
+	for ; !done && a.clock().Sub(began) < cancelTime && ctx.Err() == nil; runtime.Gosched() {
 		err := h.turn(func(q *queue.Queue, now hook.Instant) {
 			var refs []queue.Ref
 			refs, from, done = selected.next(q, from)
@@ -210,7 +214,7 @@ type selection struct {
 }
 
 // readSelection refuses parameters that it does not know: without them, everything would be cancelled.
-func (c *request) readSelection() (s selection, err error) {
+func readSelection(c *request) (s selection, err error) {
 	q := c.query.raw
 	if err := onlyParameters(q, []string{"before", "routing_key"}); err != nil {
 		return s, err

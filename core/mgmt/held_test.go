@@ -227,7 +227,7 @@ func TestCancellingManyEndsInTime(t *testing.T) {
 	if got := r.do(200, "DELETE", heldPath, ""); got != `{"cancelled":0,"complete":false}` {
 		t.Errorf("got %s", got)
 	}
-	r.api.Clock = func() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
+	r.api.held.clock = func() hook.Instant { return hook.Instant(time.Now().UnixNano()) }
 	if got := r.do(200, "DELETE", heldPath, ""); got != fmt.Sprintf(`{"cancelled":%d}`, scanPart+10) {
 		t.Errorf("got %s", got)
 	}

@@ -64,7 +64,7 @@ type heldQuery struct {
 
 var heldParameters = []string{"order", "after", "count", "message_id", "schedule_id", "columns"}
 
-func (c *request) readHeldQuery(of *holder) (h heldQuery, err error) {
+func readHeldQuery(c *request, of *holder) (h heldQuery, err error) {
 	q := c.query.raw
 	if err := onlyParameters(q, heldParameters); err != nil {
 		return h, err
@@ -95,8 +95,8 @@ type heldPage struct {
 	complete bool        // the search did not end because it took too long
 }
 
-func (a *API) listHeld(c *request, h *holder) error {
-	q, err := c.readHeldQuery(h)
+func (a *heldHandlers) listHeld(c *request, h *holder) error {
+	q, err := readHeldQuery(c, h)
 	if err != nil {
 		return err
 	}
@@ -119,10 +119,10 @@ func (a *API) listHeld(c *request, h *holder) error {
 
 // findHeld collects a page, until it is full or the search takes too long. It works in parts, so that the queue can do other things between
 // them.
-func (a *API) findHeld(h *holder, q *heldQuery) (heldPage, error) {
+func (a *heldHandlers) findHeld(h *holder, q *heldQuery) (heldPage, error) {
 	p := heldPage{items: []object{}, next: q.from, more: true, complete: true}
-	for began := a.Clock(); p.more && len(p.items) < q.count; runtime.Gosched() {
-		if a.Clock().Sub(began) > scanTime {
+	for began := a.clock(); p.more && len(p.items) < q.count; runtime.Gosched() {
+		if a.clock().Sub(began) > scanTime {
 			p.complete = false
 			break
 		}
@@ -201,8 +201,8 @@ func (h *holder) summary(q *queue.Queue, m *heldMessage, id string) object {
 const shownPayload = 50_000
 
 // oneHeld shows one message, with its properties and a part of its body.
-func (a *API) oneHeld(c *request, h *holder) error {
-	ref, err := c.ref()
+func oneHeld(c *request, h *holder) error {
+	ref, err := heldRef(c)
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func TestAnImportHashesAPasswordOnce(t *testing.T) {
 	var hashed atomic.Int32
 	for i := range c.rigs {
 		users := c.rigs[i].api.Store.Users()
-		c.rigs[i].api.files.Hash = func(password string) (auth.Hash, error) {
+		c.rigs[i].api.definitions.files.Hash = func(password string) (auth.Hash, error) {
 			hashed.Add(1)
 			return users.Hash(password)
 		}

@@ -2,11 +2,10 @@ package mgmt
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 
-	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
-	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 )
 
 // index lists the paths for people.
@@ -28,18 +27,18 @@ func (a *API) index(c *request) error {
 	return nil
 }
 
-func (*API) whoami(c *request) error {
+func whoami(c *request) error {
 	return c.reply(object{{"name", c.user.Name}, {"tags", definitions.Tags(c.user.Tags)}})
 }
 
-// auth says that the only way to log in is the one that the request used.
-func (*API) auth(c *request) error {
+// authSettings says that the only way to log in is the one that the request used.
+func authSettings(c *request) error {
 	return c.reply(object{{"enable_uaa", false}, {"oauth_enabled", false}, {"uaa_client_id", ""}, {"uaa_location", ""}})
 }
 
 // nothing answers with an empty list, without pages: plugins cannot extend anything, logins are not counted by address, and no feature is
 // deprecated.
-func (*API) nothing(c *request) error {
+func nothing(c *request) error {
 	c.query = query{}
 	return listObjects(c, nil)
 }
@@ -58,7 +57,7 @@ var features = [...][2]string{
 }
 
 // enableFeature has nothing to do: all features are enabled.
-func (*API) enableFeature(c *request) error {
+func enableFeature(c *request) error {
 	for _, f := range features {
 		if f[0] == c.vars["flag"] {
 			return c.done(nil)
@@ -67,7 +66,7 @@ func (*API) enableFeature(c *request) error {
 	return badRequest("unsupported")
 }
 
-func (*API) featureFlags(c *request) error {
+func featureFlags(c *request) error {
 	var all []object
 	for _, f := range features {
 		all = append(all, object{
@@ -77,49 +76,26 @@ func (*API) featureFlags(c *request) error {
 	return listObjects(c, all)
 }
 
-const paramClusterName = "cluster_name"
+// toolText is the answer at /cli, where RabbitMQ's users download rabbitmqadmin. As a shell script it does nothing, because "curl -o
+// rabbitmqadmin" without --fail stores it in a file.
+const toolText = `# Not found: rabbitmqadmin is RabbitMQ's, and this broker does not serve it. It works with this broker:
+#
+#   - on Debian and Ubuntu it is /usr/bin/rabbitmqadmin of the package rabbitmq-server. To have it without the broker of that package:
+#       apt-get download rabbitmq-server && dpkg-deb -x rabbitmq-server_*.deb .
+#     and then run usr/bin/rabbitmqadmin;
+#   - elsewhere, download it from the releases of RabbitMQ (rabbitmqadmin of the 3.x series, in Python),
+#     or from those of rabbitmqadmin-ng (a program without dependencies).
+#
+# "curfew ctl" needs no download: it has the commands of rabbitmqctl, and speaks to this port. "curfew ctl help" lists them:
+#   curfew ctl list_queues name messages         in place of  rabbitmqadmin list queues name messages
+#   curfew ctl export_definitions FILE           in place of  rabbitmqadmin export FILE
+#   curfew ctl import_definitions FILE           in place of  rabbitmqadmin import FILE
+# Queues, exchanges and bindings are declared, and messages published, through the HTTP API: /api/index.html lists its paths.
+`
 
-func (a *API) clusterName(c *request) error { return c.reply(object{{"name", a.Cluster()}}) }
-
-// Cluster returns the name that the broker was given or, if it has none, the one of its node; in a cluster, of the first node.
-func (a *API) Cluster() string {
-	if raw, ok := a.Store.GlobalParameter(paramClusterName); ok {
-		if v, err := jsonobj.Parse(raw); err == nil {
-			if name, ok := v.(string); ok {
-				return name
-			}
-		}
-	}
-	if name := a.Store.Registry().Cluster(); name != "" {
-		return name
-	}
-	return a.members()[0].Name
-}
-
-func (a *API) setClusterName(c *request) error {
-	r := c.body()
-	r.Need("name")
-	name := r.Name("name")
-	if err := r.Err(); err != nil {
-		return err
-	}
-	_, err := a.Store.SetGlobalParameter(paramClusterName, jsonobj.Append(nil, name))
-	return c.done(err)
-}
-
-// attempts counts logins by protocol. Protocols without any are left out.
-func (a *API) attempts(c *request) error {
-	sasl, basic := a.users().Attempts()
-	var all []object
-	for _, p := range [...]struct {
-		name string
-		auth.Attempts
-	}{{"amqp091", sasl}, {"http", basic}} {
-		if n := p.Succeeded + p.Failed; n > 0 {
-			all = append(all, object{
-				{"protocol", p.name}, {"auth_attempts", n}, {"auth_attempts_failed", p.Failed}, {"auth_attempts_succeeded", p.Succeeded},
-			})
-		}
-	}
-	return listObjects(c, all)
+// noTool answers for all paths below /cli.
+func noTool(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(http.StatusNotFound)
+	_, _ = w.Write([]byte(toolText)) // if the client is gone, the server notices
 }

@@ -138,7 +138,7 @@ func (l *listing[T]) mergeRuns(c *request, own *rows.Run) *rows.Merge {
 	for i := range c.gathering.parts {
 		p := &c.gathering.parts[i]
 		r, err := own, error(nil)
-		if !c.api.isSelf(&p.node) {
+		if !c.api.nodes.isSelf(&p.node) {
 			r, err = c.gathering.run(p, l.vhost != nil)
 		}
 		if err == nil {

@@ -500,10 +500,10 @@ func TestLiveStreamOfASlowReader(t *testing.T) {
 		b.open("view=queues", "")
 		time.Sleep(live.Patience + 5*time.Second)
 		synctest.Wait()
-		if err := b.api.viewers.Open("other"); err != nil {
+		if err := b.api.live.viewers.Open("other"); err != nil {
 			t.Fatal(err)
 		}
-		if !b.api.viewers.Close("other") {
+		if !b.api.live.viewers.Close("other") {
 			t.Error("the stream is open")
 		}
 	})
@@ -518,16 +518,16 @@ func TestTooManyLiveStreams(t *testing.T) {
 		return fmt.Sprint(w.Code, " ", w.Header().Get("Retry-After"), " ", w.Body)
 	}
 	for range streams.MostOfUser {
-		must(t, r.api.viewers.Open("guest"))
+		must(t, r.api.live.viewers.Open("guest"))
 	}
 	if got := ask(); got != `429 5 {"error":"too_many_streams","reason":"user 'guest' has 16 live streams already"}` {
 		t.Errorf("got %s", got)
 	}
 	for i := range streams.Most - streams.MostOfUser {
-		must(t, r.api.viewers.Open("u"+strconv.Itoa(i)))
+		must(t, r.api.live.viewers.Open("u"+strconv.Itoa(i)))
 	}
-	r.api.viewers.Close("guest")
-	must(t, r.api.viewers.Open("another"))
+	r.api.live.viewers.Close("guest")
+	must(t, r.api.live.viewers.Open("another"))
 	if got := ask(); got != `503 5 {"error":"too_many_streams","reason":"there are 64 live streams already"}` {
 		t.Errorf("got %s", got)
 	}

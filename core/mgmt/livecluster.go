@@ -35,7 +35,7 @@ func (w *watcher) merged(own maker) maker {
 			return nil, err
 		}
 		parts, missing := w.askLive(q)
-		g := gathering{request: w.request, parts: append([]part{w.api.ownPart(nil)}, parts...)}
+		g := gathering{request: w.request, parts: append([]part{w.api.nodes.ownPart(nil)}, parts...)}
 		g.findUnserved()
 		states := []object{o}
 		for i := range parts {
@@ -58,18 +58,18 @@ func (w *watcher) askLive(q url.Values) (parts []part, missing []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), partTime+partLength) // the state is for many readers
 	defer cancel()
 	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: root + "live", RawQuery: q.Encode()}, Header: http.Header{}}).WithContext(ctx)
-	asking := &request{api: w.api, w: &recorder{header: http.Header{}}, r: r, user: w.user}
-	asking.holding = &holding{of: w.api.parts}
+	asking := &request{caller: caller{api: w.api, w: &recorder{header: http.Header{}}, r: r, user: w.user}}
+	asking.holding = &holding{of: w.api.nodes.parts}
 	defer asking.holding.end()
 	if err := asking.holding.begin(ctx); err != nil {
 		return nil, w.otherNames()
 	}
-	return asking.askOthers(&question{merged: true})
+	return asking.api.nodes.askOthers(asking, &question{merged: true})
 }
 
 // otherNames names the other nodes.
 func (w *watcher) otherNames() (all []string) {
-	for _, n := range w.api.others() {
+	for _, n := range w.api.nodes.others() {
 		all = append(all, n.Name)
 	}
 	return all
@@ -79,7 +79,7 @@ func (w *watcher) otherNames() (all []string) {
 func (w *watcher) clusterKey() string {
 	var key strings.Builder
 	key.WriteString("\x00for " + w.user.Name)
-	for _, name := range w.api.Placements.VHosts() {
+	for _, name := range w.api.nodes.placements.VHosts() {
 		if w.mayEnter(name) {
 			key.WriteString("\x00" + name)
 		}

@@ -2,19 +2,14 @@ package mgmt
 
 import (
 	"net/url"
-	"strings"
 
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/live"
-	"github.com/curfewmq/curfew/core/mgmt/probe"
-	"github.com/curfewmq/curfew/core/session"
-	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
-	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // readNow reads the parameters of the view now: there are none.
-func readNow(a *API, _ url.Values) (func(*watcher) maker, error) {
+func readNow(a *liveHandlers, _ url.Values) (func(*watcher) maker, error) {
 	return func(w *watcher) maker {
 		of := newPresent(w)
 		return func() (object, error) { return a.now(w, of), nil }
@@ -31,7 +26,7 @@ type present struct {
 func newPresent(w *watcher) *present { return &present{see: w.sees(), watch: w.watches()} }
 
 // now is the state of the broker for a user.
-func (a *API) now(w *watcher, of *present) object {
+func (a *liveHandlers) now(w *watcher, of *present) object {
 	var totals live.Totals
 	var next any
 	a.survey.Read(func(r *live.Reading) {
@@ -41,11 +36,11 @@ func (a *API) now(w *watcher, of *present) object {
 	o := object{
 		{"at", jsonobj.Instant(totals.At)},
 		{"totals", totals.Messages()},
-		{"counts", a.objectTotals(w.request)},
-		{"alarms", a.alarmTexts()},
+		{"counts", a.totals.objectTotals(w.request)},
+		{"alarms", a.checks.alarmTexts()},
 		{"next", next},
 	}
-	if per := of.rates.Rates(a.Clock(), a.activity(of.watch)...); per != nil {
+	if per := of.rates.Rates(a.clock(), a.totals.activity(of.watch)...); per != nil {
 		o.Add("rates", ratesObject(per))
 	}
 	if !isMonitor(w.user) {
@@ -65,77 +60,76 @@ func ratesObject(per []float64) (o object) {
 	return o
 }
 
-// activity counts the events in vhosts so far.
-func (a *API) activity(watch func(*vhost.VHost) bool) []uint64 {
-	by := a.channelCounters()
-	var sum session.Counters
-	var expired, deadLettered, released uint64
-	for _, v := range a.Store.VHosts() {
-		if !watch(v) {
-			continue
-		}
-		own := by[v.Name()]
-		sum.Add(&own)
-		for _, n := range v.Stats().Removals {
-			for reason := range n {
-				switch {
-				case hook.Reason(reason) == hook.ReasonReleased:
-					released += n[reason][telemetry.Ready] + n[reason][telemetry.Routed]
-				case !telemetry.Moved(hook.Reason(reason)):
-					deadLettered += n[reason][telemetry.DeadLettered]
-				}
-			}
-			for _, count := range n[hook.ReasonExpired] {
-				expired += count
-			}
-		}
-	}
-	h := sum.AllDeliveries()
-	delivered := h[session.Delivered] + h[session.DeliveredNoAck] + h[session.Got] + h[session.GotNoAck]
-	return []uint64{sum.Published, delivered, h[session.Acked], expired, deadLettered, released}
-}
-
 // condition is the node's memory and disk space, their limits, and its uptime.
-func (a *API) condition() object {
-	m := a.Machine()
+func (a *liveHandlers) condition() object {
+	m := a.machine()
 	return object{
 		{"memory", m.Memory},
-		{"memory_in_use", a.AMQP.MemoryUsed()},
-		{"memory_limit", max(a.AMQP.MemoryLimit(), 0)},
+		{"memory_in_use", a.amqp.MemoryUsed()},
+		{"memory_limit", max(a.amqp.MemoryLimit(), 0)},
 		{"disk_free", m.DiskFree},
-		{"disk_limit", a.Store.DiskLimit()},
-		{"uptime_ms", a.Clock().Sub(a.started).Milliseconds()},
+		{"disk_limit", a.store.DiskLimit()},
+		{"uptime_ms", a.clock().Sub(a.started).Milliseconds()},
 	}
 }
 
-// alarmTexts describes the raised alarms, and what each of them means for clients.
-func (a *API) alarmTexts() []object {
-	all := []object{}
-	for _, name := range a.Alarms() {
-		all = append(all, object{{"name", name}, {"text", a.alarmText(name)}})
-	}
-	return all
+// topOrders are the sort keys of the view top.
+var topOrders = map[string]func(*live.Entry) any{
+	"rate": func(e *live.Entry) any {
+		const tenths = 10
+		return -int64((e.In + e.Out) * tenths)
+	},
+	"due": live.ByNext,
+	"lag": func(e *live.Entry) any { return live.InstantKey(e.Oldest) },
+	"messages": func(e *live.Entry) any {
+		return -int64(e.Stats.Ready + e.Stats.Unacked + e.Stats.Held + e.Stats.Discarded)
+	},
+	"bytes": func(e *live.Entry) any { return -e.Stats.ReadyBytes },
 }
 
-// alarmText returns the meaning of an alarm.
-func (a *API) alarmText(name string) string {
-	switch name {
-	case "memory":
-		return "The broker has more memory than its limit: publishers wait until consumers have taken messages."
-	case probe.Draining:
-		return "The broker is being drained: publishers wait, and no client connects, until it is stopped or the drain is ended."
-	case probe.Alone:
-		return "Fewer than two nodes of the cluster reach one another, or they are agreeing on an owner. Nobody is served here until they do."
-	case probe.Clock:
-		return "The clock differs too much from those of the other nodes. This node owns nothing until its clock is set and it is started again."
-	case "disk":
-		if short := a.Store.Shortage(); short != nil && short.Files {
-			return "No more files can be opened: publishers wait until clients close connections. Raise the limit of open files (ulimit -n), or lower limits.connections."
+// topNames are the names of topOrders, the usual one first.
+var topNames = []string{"rate", "due", "lag", "messages", "bytes"}
+
+// readTop reads the parameters of the view top: the view now, and a page of queues with the members that are known without asking the
+// queues.
+func readTop(a *liveHandlers, q url.Values) (func(*watcher) maker, error) {
+	page, size, err := pageOf(q, maxPage)
+	if err != nil {
+		return nil, err
+	}
+	sort, err := choiceOf(q, "sort", topNames, topNames[0])
+	order := live.Order{Key: topOrders[sort]}
+	return func(w *watcher) maker {
+		of := newPresent(w)
+		selection := live.NewSelection(of.see, nil)
+		return func() (object, error) {
+			o := a.now(w, of)
+			err := selection.Read(a.survey, func(_ *live.Reading, matched []*live.Entry) {
+				o = append(o, order.Rows(matched, page, size, topRow)...)
+				o = append(o, member{"queues", len(matched)}, member{"page", page}, member{"page_count", max((len(matched)+size-1)/size, 1)})
+			})
+			return o, err
 		}
-		return "There is less free disk space than the limit: publishers wait until there is more."
+	}, err
+}
+
+// topRow describes a queue as the last collection found it.
+func topRow(e *live.Entry) object {
+	s := &e.Stats
+	return object{
+		{"vhost", e.Config.VHost},
+		{"name", e.Config.Name},
+		{"ready", s.Ready},
+		{"unacked", s.Unacked},
+		{"held", s.Held},
+		{"consumers", s.Consumers},
+		{"bytes", s.ReadyBytes},
+		{"in", e.In},
+		{"out", e.Out},
+		{"expired", s.Expired()},
+		{"next_deadline", jsonobj.Instant(s.NextDeadline)},
+		{"next_release", jsonobj.Instant(s.NextRelease)},
+		{"oldest", jsonobj.Instant(e.Oldest)},
+		{"strategy", e.Config.Strategy},
 	}
-	if strings.HasPrefix(name, "shard ") {
-		return "The log " + name + " cannot be written any more, and its queues have stopped. See the broker's log, and restart it."
-	}
-	return name
 }

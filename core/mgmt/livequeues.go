@@ -48,7 +48,7 @@ type queuesView struct {
 }
 
 // readQueues reads the parameters of the view queues.
-func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
+func readQueues(a *liveHandlers, q url.Values) (func(*watcher) maker, error) {
 	v, err := parseQueuesView(a.turns, q)
 	return func(w *watcher) maker {
 		see := w.sees()
@@ -64,7 +64,7 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 				var entries []*live.Entry
 				entries, keys = v.order.Page(matched, (v.page-1)*v.size, v.size)
 				for _, e := range entries {
-					page = append(page, queueRef{e.VHost, e.Mailbox, e.Config, a.Node})
+					page = append(page, queueRef{e.VHost, e.Mailbox, e.Config, a.node})
 				}
 			})
 			if err != nil {
@@ -74,7 +74,7 @@ func readQueues(a *API, q url.Values) (func(*watcher) maker, error) {
 			rows, order := make(object, len(page)), make([]string, len(page))
 			for i, r := range page {
 				order[i] = r.cfg.VHost + "\x00" + r.cfg.Name
-				rows[i] = member{order[i], a.describeQueue(w.request, r).Pick(v.columns)}
+				rows[i] = member{order[i], a.queues.describeQueue(w.request, r).Pick(v.columns)}
 			}
 			return object{
 				{"at", at},
@@ -166,7 +166,7 @@ func queueOrder(q url.Values) (o live.Order, err error) {
 }
 
 // readQueue reads the parameters of the view queue.
-func readQueue(a *API, q url.Values) (func(*watcher) maker, error) {
+func readQueue(a *liveHandlers, q url.Values) (func(*watcher) maker, error) {
 	buckets, err := live.ParseBuckets(q.Get("buckets"))
 	if err != nil {
 		return nil, err
@@ -184,7 +184,7 @@ func readQueue(a *API, q url.Values) (func(*watcher) maker, error) {
 				return nil, errNotFound
 			}
 			w.byID = nil
-			o := a.queueObject(w.request, queueRef{w.vhost, m, m.Config(), a.Node})
+			o := a.queues.queueObject(w.request, queueRef{w.vhost, m, m.Config(), a.node})
 			counts, err := live.Count(m)
 			if errors.Is(err, queue.ErrGone) {
 				return nil, errNotFound

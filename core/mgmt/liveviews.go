@@ -9,8 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/live"
+	"github.com/curfewmq/curfew/core/mgmt/pattern"
 	"github.com/curfewmq/curfew/core/mgmt/streams"
+	"github.com/curfewmq/curfew/core/store"
+	"github.com/curfewmq/curfew/core/wire"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // liveView is one of the views that GET /api/live shows.
@@ -18,7 +23,7 @@ type liveView struct {
 	name       string
 	parameters []string // that it has, besides view, after and vhost
 	// read reads the parameters. begin begins the view, for readers with the rights of w.
-	read func(a *API, q url.Values) (begin func(w *watcher) maker, err error)
+	read func(a *liveHandlers, q url.Values) (begin func(w *watcher) maker, err error)
 	// own means that users without the tag monitoring get states of their own.
 	own bool
 }
@@ -44,8 +49,26 @@ type watcher struct {
 	query string // all parameters of the view
 }
 
-// live shows a view, see the package's documentation.
-func (a *API) live(c *request) error {
+// liveHandlers show live views, and when messages are due.
+type liveHandlers struct {
+	node    string
+	store   *store.Store
+	amqp    *wire.Server
+	clock   clock.Clock
+	started hook.Instant
+	machine func() Machine
+	turns   *pattern.Turns
+	viewers *streams.Streams
+	views   *live.Views
+	survey  *live.Survey
+	late    live.Latenesses
+	totals  *totals
+	checks  *healthHandlers
+	queues  *queueHandlers
+}
+
+// show shows a view, see the package's documentation.
+func (a *liveHandlers) show(c *request) error {
 	w, err := a.readLive(c)
 	if err != nil {
 		return err
@@ -99,7 +122,7 @@ func tooManyStreams(c *request, err error) error {
 }
 
 // readLive reads the parameters of a request for a view.
-func (a *API) readLive(c *request) (*watcher, error) {
+func (a *liveHandlers) readLive(c *request) (*watcher, error) {
 	q := c.query.raw
 	names := make([]string, len(liveViews))
 	for i := range liveViews {
@@ -135,7 +158,7 @@ func (w *watcher) enter() error {
 	}
 	v, ok := w.api.Store.VHost(w.of)
 	switch {
-	case !ok && w.api.knows(w.of):
+	case !ok && w.api.nodes.knows(w.of):
 		return w.errUnowned(vhostText(w.of))
 	case !ok:
 		return errNotFound

@@ -85,7 +85,7 @@ func (c *comparison) same(path string) {
 func TestMergedLists(t *testing.T) {
 	c := newComparison(t, 1)
 	for i, r := range c.rigs {
-		r.api.deep = []int{1, 7, deepPage}[i] // pages behind these are put together in two steps
+		r.api.nodes.deep = []int{1, 7, deepPage}[i] // pages behind these are put together in two steps
 	}
 	rng := rand.New(rand.NewPCG(2, 18))
 	lists := []string{"queues", "exchanges", "bindings", "policies", "operator-policies", "parameters", "parameters/vhost-limits", "vhost-limits", "vhosts", "consumers", "redrives", "connections", "channels"}

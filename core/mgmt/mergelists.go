@@ -32,7 +32,7 @@ const (
 
 // gathered is the scope of lists of objects that live at some node.
 var gathered = together("all nodes, merged", unchangedPart, func(c *request, e *endpoint) error {
-	g, err := c.gather(question{long: true, keys: c.isDeep()})
+	g, err := c.api.nodes.gather(c, question{long: true, keys: c.isDeep()})
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,9 @@ var gathered = together("all nodes, merged", unchangedPart, func(c *request, e *
 })
 
 // isDeep reports whether the page is far from the beginning.
-func (c *request) isDeep() bool { return c.query.page > 1 && c.query.page > c.api.deep/c.query.size }
+func (c *request) isDeep() bool {
+	return c.query.page > 1 && c.query.page > c.api.nodes.deep/c.query.size
+}
 
 // asksKeys reports whether a request for a part asks for the sort keys of its rows only.
 func (c *request) asksKeys() bool { return c.part && c.r.Header.Get(keysHeader) != "" }
@@ -106,7 +108,7 @@ func (g *gathering) run(p *part, natural bool) (*rows.Run, error) {
 			return nil, fmt.Errorf("list: %w", err)
 		}
 	}
-	from := &io.LimitedReader{R: p.reader(), N: g.api.parts.longest}
+	from := &io.LimitedReader{R: p.reader(), N: g.api.nodes.parts.longest}
 	in := json.NewDecoder(from)
 	if t, err := in.Token(); err != nil || t != json.Delim('[') {
 		return nil, fmt.Errorf("list: begins with %v: %w", t, err)
@@ -118,7 +120,7 @@ func (g *gathering) run(p *part, natural bool) (*rows.Run, error) {
 	r := &rows.Run{Node: p.node.Name, Filtered: count(filteredHeader)}
 	r.Total = max(count(totalHeader), r.Filtered)
 	r.Next = func() (*rows.Row, error) {
-		from.N = g.api.parts.longest
+		from.N = g.api.nodes.parts.longest
 		if !in.More() {
 			_, err := in.Token() // the end, or why there is none
 			return nil, err
@@ -156,7 +158,7 @@ func (g *gathering) broken(m *rows.Merge) error {
 	if m.Err == nil {
 		return nil
 	}
-	g.logMissing(replicas.Node{Name: m.Broken.Node}, m.Err)
+	g.api.nodes.logMissing(g.request, replicas.Node{Name: m.Broken.Node}, m.Err)
 	return g.errUnreachable([]string{m.Broken.Node}, ": its part of the list broke off")
 }
 
@@ -168,13 +170,13 @@ func (g *gathering) askRanges(ranges map[string]rows.Range) {
 	var others []replicas.Node
 	for i := range g.parts {
 		switch r := ranges[g.parts[i].node.Name]; {
-		case g.api.isSelf(&g.parts[i].node):
+		case g.api.nodes.isSelf(&g.parts[i].node):
 			parts = append(parts, g.parts[i])
 		case r.To > r.From:
 			others = append(others, g.parts[i].node)
 		}
 	}
-	theirs, missing := g.askNodes(others, &g.question)
+	theirs, missing := g.api.nodes.askNodes(g.request, others, &g.question)
 	g.missing = append(g.missing, missing...)
 	g.parts = g.inOrder(append(parts, theirs...))
 }

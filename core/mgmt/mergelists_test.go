@@ -52,7 +52,7 @@ func TestPartsKeepTheirForm(t *testing.T) {
 		t.Errorf("a range that is none: got %d %s", w.Code, w.Body)
 	}
 	c.want(0, 201, "PUT", "/api/queues/a/w", "")
-	c.rigs[0].api.deep = 1
+	c.rigs[0].api.nodes.deep = 1
 	c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) { // as a node of the last release
 		w.Header().Set("Curfew-Filtered", "3")
 		w.Header().Set("Curfew-Total", "4")
@@ -77,7 +77,7 @@ func TestNodeEndsBeforeItsRowsOfAPage(t *testing.T) {
 		c.want(0, 201, "PUT", "/api/queues/"+q, "")
 	}
 	for _, r := range c.rigs {
-		r.api.deep = 1
+		r.api.nodes.deep = 1
 	}
 	for name, end := range map[string]http.HandlerFunc{
 		"a fault":                func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
@@ -121,7 +121,7 @@ func TestCountsOfOtherNodes(t *testing.T) {
 // A row may be as long as a part, and no longer: it is in memory as a whole. The rest of its list is not read.
 func TestRowsAreLimited(t *testing.T) {
 	c := newCluster(t)
-	c.rigs[0].api.parts.longest = 4 * maxHeld
+	c.rigs[0].api.nodes.parts.longest = 4 * maxHeld
 	for size, status := range map[int]int{2: 200, 16: 503} {
 		c.nodes[1].answer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(shardsHeader, "2")
@@ -144,10 +144,10 @@ func TestPagesWithoutClaims(t *testing.T) {
 	former, _ := c.rigs[1].api.Store.VHost("c")
 	_, err = former.DeclareQueue(vhost.QueueDeclare{Name: "former", Durable: true})
 	must(t, err)
-	c.rigs[1].api.Placements = deluded{c.nodes[1], "c", 2}
+	c.rigs[1].api.nodes.placements = deluded{c.nodes[1], "c", 2}
 	for node, term := range []uint64{5, 5, 6} {
-		c.rigs[node].api.Replicas = inTerm{shard: 3, term: term}
-		c.rigs[node].api.deep = 1
+		c.rigs[node].api.nodes.replicas = inTerm{shard: 3, term: term}
+		c.rigs[node].api.nodes.deep = 1
 	}
 	for node := range c.rigs {
 		for _, query := range []string{"page=2&page_size=1&sort=name", "page=2&page_size=1"} {
@@ -162,7 +162,7 @@ func TestPagesWithoutClaims(t *testing.T) {
 // This node's own definitions are written one by one: an export of long ones waits for no other request. They were in memory as a whole.
 func TestOwnDefinitionsAreNotHeld(t *testing.T) {
 	c := newCluster(t)
-	parts := c.rigs[0].api.parts
+	parts := c.rigs[0].api.nodes.parts
 	var long []string
 	for i := range 40 {
 		long = append(long, fmt.Sprintf(`{"name":"long-%d","value":"%s"}`, i, strings.Repeat("x", 65_000)))

@@ -16,7 +16,7 @@ import (
 func objects(merge func(parts []object) object) scope {
 	part := func(c *request) { c.query.columns, c.query.needs = nil, nil }
 	return together("all nodes, merged", part, func(c *request, e *endpoint) error {
-		g, err := c.gather(question{})
+		g, err := c.api.nodes.gather(c, question{})
 		if err != nil {
 			return err
 		}
@@ -30,7 +30,7 @@ func objects(merge func(parts []object) object) scope {
 func (g *gathering) objects() (all []object) {
 	for i := range g.parts {
 		p := &g.parts[i]
-		if g.api.isSelf(&p.node) {
+		if g.api.nodes.isSelf(&p.node) {
 			continue
 		}
 		o, err := jsonobj.ParseObject(p.body)
@@ -50,7 +50,7 @@ func whole(merge func(g *gathering, parts [][]object) []object) scope {
 		c.query.page, c.query.reverse = 0, false
 	}
 	return together("all nodes, merged", part, func(c *request, e *endpoint) error {
-		g, err := c.gather(question{})
+		g, err := c.api.nodes.gather(c, question{})
 		if err != nil {
 			return err
 		}
@@ -72,7 +72,7 @@ func (g *gathering) listWhole(own []object) error {
 func (g *gathering) lists(own []object) (all [][]object) {
 	for i := range g.parts {
 		p := &g.parts[i]
-		if g.api.isSelf(&p.node) {
+		if g.api.nodes.isSelf(&p.node) {
 			all = append(all, own)
 			continue
 		}
@@ -96,13 +96,13 @@ func (g *gathering) nodes(parts [][]object) []object {
 	for _, name := range g.missing {
 		all = append(all, absentNode(name))
 	}
-	slices.SortStableFunc(all, func(x, y object) int { return cmp.Compare(g.api.seat(nameOf(x)), g.api.seat(nameOf(y))) })
+	slices.SortStableFunc(all, func(x, y object) int { return cmp.Compare(g.api.nodes.seat(nameOf(x)), g.api.nodes.seat(nameOf(y))) })
 	return all
 }
 
 // seat returns the position of a node among the members.
-func (a *API) seat(name string) int {
-	all := a.members()
+func (ns *nodes) seat(name string) int {
+	all := ns.members()
 	for i := range all {
 		if all[i].Name == name {
 			return i
@@ -126,13 +126,13 @@ func (g *gathering) vhosts(parts [][]object) []object {
 			all, there[name] = append(all, o), true
 			continue
 		}
-		owner, _ := g.api.Placements.OwnerOf(name) // two nodes believe to own the vhost
+		owner, _ := g.api.nodes.placements.OwnerOf(name) // two nodes believe to own the vhost
 		state, _ := valueOf(o, "cluster_state").(object)
-		if n, ok := g.api.memberOf(owner); ok && valueOf(state, n.Name) != nil {
+		if n, ok := g.api.nodes.memberOf(owner); ok && valueOf(state, n.Name) != nil {
 			all[slices.IndexFunc(all, func(x object) bool { return nameOf(x) == name })] = o
 		}
 	}
-	for _, name := range g.api.Placements.VHosts() {
+	for _, name := range g.api.nodes.placements.VHosts() {
 		if !there[name] && (isMonitor(g.user) || g.mayEnter(name)) {
 			all = append(all, object{{"name", name}, {"cluster_state", object{{g.api.Node, "stopped"}}}})
 		}
@@ -303,11 +303,11 @@ func mergeRemembered(parts []object) object {
 
 // alarmed is the scope of the check for alarms of the whole cluster.
 var alarmed = together("all nodes, merged", unchangedPart, func(c *request, _ *endpoint) error {
-	others, missing := c.askOthers(&question{merged: true})
-	g := gathering{request: c, parts: append(others, c.api.ownPart(nil))}
+	others, missing := c.api.nodes.askOthers(c, &question{merged: true})
+	g := gathering{request: c, parts: append(others, c.api.nodes.ownPart(nil))}
 	g.findUnserved()
 	g.markUnserved()
-	alarms := c.api.alarmDetails(c.api.Alarms())
+	alarms := c.api.checks.alarmDetails(c.api.Alarms())
 	for _, p := range others {
 		o, err := jsonobj.ParseObject(p.body)
 		switch {

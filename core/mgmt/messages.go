@@ -8,12 +8,14 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/mgmt/probe"
+	"github.com/curfewmq/curfew/core/session"
 )
 
 // properties are the properties of messages in the order in which they are shown, with pointers to their values.
@@ -89,7 +91,7 @@ func showProperties(raw []byte) (any, error) {
 }
 
 // checkPublishers refuses a message while publishers are blocked: HTTP must not be a way around that.
-func (c *request) checkPublishers() error {
+func checkPublishers(c *request) error {
 	for _, alarm := range c.api.Alarms() {
 		if alarm == probe.Draining {
 			c.w.Header().Set("Retry-After", "5")
@@ -104,14 +106,14 @@ func (c *request) checkPublishers() error {
 }
 
 // publish publishes a message to an exchange and says whether it was routed to any queue.
-func (a *API) publish(c *request) error {
-	if err := c.checkPublishers(); err != nil {
+func publish(c *request) error {
+	if err := checkPublishers(c); err != nil {
 		return err
 	}
-	if err := c.mayWrite(); err != nil {
+	if err := mayWrite(c); err != nil {
 		return err
 	}
-	r := c.jsonBody(a.BodyMax)
+	r := c.jsonBody(c.api.BodyMax)
 	r.Need("properties", "routing_key", "payload", "payload_encoding")
 	key, body := r.Name("routing_key"), readPayload(r)
 	props := readProperties(r.Object("properties"))
@@ -128,7 +130,7 @@ func (a *API) publish(c *request) error {
 }
 
 // mayWrite refuses a message that the user may not publish, before its body is read.
-func (c *request) mayWrite() error {
+func mayWrite(c *request) error {
 	if err := c.mayConnect(); err != nil {
 		return err
 	}
@@ -212,7 +214,7 @@ func readFetching(r *jsonobj.Reader) fetching {
 }
 
 // fetch shows messages of a queue, and requeues them or not.
-func (*API) fetch(c *request) error {
+func fetch(c *request) error {
 	if err := c.mayConnect(); err != nil {
 		return err
 	}
@@ -320,4 +322,65 @@ func (q *fetching) message(m *amqp.BasicGetOK, props, body []byte, shown *int) (
 		{"payload", payload},
 		{"payload_encoding", encoding},
 	}, nil
+}
+
+// internalClient is an AMQP connection of the user's inside the broker. Handlers use it for actions that clients could do over AMQP, and so
+// have the same permissions, limits and error texts.
+type internalClient struct{ *session.Direct }
+
+// operationTimeout is how long a request waits for the broker to do something.
+const operationTimeout = 25 * time.Second
+
+// direct opens a connection for the user to the vhost that the path names, for as long as fn runs. As over AMQP, the tag
+// administrator is not enough: the user needs permissions there.
+func (c *request) direct(fn func(ctx context.Context, d internalClient) error) error {
+	if err := c.mayConnect(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(c.r.Context(), operationTimeout)
+	defer cancel()
+	d := c.api.AMQP.Sessions().Direct(c.user, c.vhost, c.api.Clock)
+	defer d.Close()
+	return fn(ctx, internalClient{d})
+}
+
+// mayConnect refuses a user that direct would refuse. Handlers that read a body call it before.
+func (c *request) mayConnect() error {
+	if c.api.users().OpenVHost(c.user.Name, c.vhost.Name()) != nil {
+		return notAuthorised("User not authorised to access virtual host")
+	}
+	return nil
+}
+
+// ask calls one method.
+func (c *request) ask(m amqp.Method) error {
+	return c.direct(func(ctx context.Context, d internalClient) error {
+		_, err := d.Call(ctx, m)
+		return err
+	})
+}
+
+// send publishes a message and waits for the confirm. It reports whether the message was routed to any queue.
+func (d internalClient) send(ctx context.Context, exchange, key string, props, body []byte) (routed bool, err error) {
+	if _, err := d.Call(ctx, &amqp.ConfirmSelect{}); err != nil {
+		return false, err
+	}
+	d.Publish(&amqp.BasicPublish{Exchange: exchange, RoutingKey: key, Mandatory: true}, props, body)
+	routed = true
+	for {
+		r, err := d.Next(ctx)
+		if err != nil {
+			return false, err
+		}
+		switch r.Method.(type) {
+		case *amqp.BasicReturn:
+			routed = false
+		case *amqp.BasicAck:
+			return routed, nil
+		case *amqp.BasicNack:
+			return false, badRequest("rejected")
+		default:
+			return false, fmt.Errorf("publish: answered by %s", r.Method.Name())
+		}
+	}
 }

@@ -141,26 +141,32 @@ type Machine struct {
 // API answers requests. Any goroutine may use it.
 type API struct {
 	Options
-	started hook.Instant
-	router  *router
-	meters  *meters
-	streams *streams.Streams // of events
-	views   *live.Views
-	viewers *streams.Streams
-	late    live.Latenesses
-	files   *definitions.Definitions
-	page    *page.Page
-	survey  *live.Survey
-	flows   flows
-	bodies  *bodyMemory
-	turns   *pattern.Turns // of regular expressions that users have chosen
-	backups backups
+	router *router
+	page   *page.Page
+	nodes  *nodes
+	bodies *bodyMemory
+	turns  *pattern.Turns // of regular expressions that users have chosen
 
-	simulating chan struct{} // has an element for each simulation that runs
-	parts      *gatherMemory
-	deep       int // up to this item, nodes send all rows until the end of a page
-
-	patience, silence time.Duration // see send, and passOn
+	// The handlers of the routes, by what they are about. Handlers that need nothing but their request are functions.
+	accounts    *userHandlers
+	backups     *backupHandlers
+	checks      *healthHandlers
+	cluster     *clusterHandlers
+	connections *connectionHandlers
+	deadLetters *flowHandlers
+	definitions *definitionHandlers
+	events      *eventHandlers
+	globals     *globalHandlers
+	held        *heldHandlers
+	live        *liveHandlers
+	machine     *nodeHandlers
+	modules     *moduleHandlers
+	queues      *queueHandlers
+	redriving   *redriveHandlers
+	sessions    *sessionHandlers
+	simulations *simulationHandlers
+	totals      *totals
+	vhosts      *vhostHandlers
 }
 
 // New returns the API of a broker.
@@ -169,29 +175,51 @@ func New(o Options) *API {
 		only := alone{o.Node, o.Store}
 		o.Peers, o.Placements, o.Replicas = only, only, only
 	}
-	a := &API{
-		Options: o, started: o.Clock(), meters: newMeters(o.Clock, o.RatesInterval), streams: streams.New("event streams"), viewers: streams.New("live streams"), views: live.NewViews(o.Clock), page: page.New(),
-		files: definitions.New(definitions.Options{
-			Product: o.Product, Version: o.Version, RabbitMQ: rabbit.Version, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
-		}),
+	a := &API{Options: o, page: page.New(), bodies: newBodyMemory(), turns: pattern.NewTurns(o.Clock)}
+	viewers, started := streams.New("live streams"), o.Clock()
+	a.nodes = &nodes{
+		self: o.Node, peers: o.Peers, placements: o.Placements, replicas: o.Replicas, store: o.Store, log: o.Log, viewers: viewers,
+		parts: newGatherMemory(), deep: deepPage, patience: forwardTime, silence: nodeSilence,
 	}
-	a.files.Modules, _ = o.Modules.(definitions.Modules) // nil, or a test's
-	a.bodies = newBodyMemory()
-	a.turns = pattern.NewTurns(o.Clock)
-	a.survey = live.NewSurvey(func() []*vhost.VHost { return a.Store.VHosts() }, o.Clock)
-	a.backups.streams = streams.New("backups")
-	a.simulating = make(chan struct{}, maxSimulations)
-	a.parts, a.deep = newGatherMemory(), deepPage
-	a.patience, a.silence = forwardTime, nodeSilence
+	rates := newMeters(o.Clock, o.RatesInterval)
+	a.totals = &totals{&a.Options, rates, a.nodes}
+	a.checks = &healthHandlers{o.Node, o.Store, o.AMQP, o.ConnectionLimit, o.Alarms, o.Listeners, a.nodes}
+	a.machine = &nodeHandlers{&a.Options, started, rates, a.nodes, a.checks, a.totals}
+	a.cluster = &clusterHandlers{a.nodes, o.Log}
+	a.queues = &queueHandlers{o.Node, o.Clock, rates, a.nodes}
+	a.connections = &connectionHandlers{o.Node, rates, a.queues}
+	a.vhosts = &vhostHandlers{o.Node, o.Store, o.AMQP, rates, a.nodes, a.totals}
+	a.accounts = &userHandlers{o.Store}
+	a.globals = &globalHandlers{o.Store, a.nodes}
+	a.sessions = &sessionHandlers{&a.Options, a.nodes}
+	a.held = &heldHandlers{o.Clock}
+	a.redriving = &redriveHandlers{o.Clock, o.Log}
+	a.deadLetters = &flowHandlers{clock: o.Clock, meters: rates, ring: o.Events}
+	a.modules = &moduleHandlers{o.Modules, o.Lab}
+	a.simulations = &simulationHandlers{o.Lab, o.Clock, make(chan struct{}, maxSimulations)}
+	a.events = &eventHandlers{o.Events, streams.New("event streams")}
+	a.definitions = &definitionHandlers{files: definitions.New(definitions.Options{
+		Product: o.Product, Version: o.Version, RabbitMQ: rabbit.Version, Store: o.Store, Rules: o.Rules, FixedOperators: o.FixedOperators, Log: o.Log,
+	}), nodes: a.nodes, log: o.Log}
+	a.definitions.files.Modules, _ = o.Modules.(definitions.Modules) // nil, or a test's
+	a.backups = &backupHandlers{backups{streams: streams.New("backups")}, o.Node, o.Version, o.PolicyFiles, o.Store, o.Clock, o.Log, o.Replicas}
+	a.live = &liveHandlers{
+		node: o.Node, store: o.Store, amqp: o.AMQP, clock: o.Clock, started: started, machine: o.Machine, turns: a.turns, viewers: viewers,
+		views: live.NewViews(o.Clock), survey: live.NewSurvey(func() []*vhost.VHost { return o.Store.VHosts() }, o.Clock),
+		totals: a.totals, checks: a.checks, queues: a.queues,
+	}
 	if o.Lateness != nil {
-		a.late = append(a.late, live.NewLateness("lateness", o.Lateness, o.Clock))
+		a.live.late = append(a.live.late, live.NewLateness("lateness", o.Lateness, o.Clock))
 	}
 	if o.Overstays != nil {
-		a.late = append(a.late, live.NewLateness("overstay", o.Overstays, o.Clock))
+		a.live.late = append(a.live.late, live.NewLateness("overstay", o.Overstays, o.Clock))
 	}
 	a.router = newRouter(a.routes())
 	return a
 }
+
+// Cluster returns the name that the broker was given or, if it has none, the one of its node; in a cluster, of the first node.
+func (a *API) Cluster() string { return a.nodes.clusterName() }
 
 func (a *API) users() *auth.Store { return a.Store.Users() }
 
@@ -201,20 +229,20 @@ const root = "/api/"
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header(), r)
 	if err := a.misdirected(r); err != nil {
-		(&request{api: a, w: w, r: r}).refuse(err)
+		(&request{caller: caller{api: a, w: w, r: r}}).refuse(err)
 		return
 	}
 	if r.URL.EscapedPath() == pathInQuery {
 		var err error
 		if r, err = atPathOf(r); err != nil {
-			(&request{api: a, w: w, r: r}).refuse(err)
+			(&request{caller: caller{api: a, w: w, r: r}}).refuse(err)
 			return
 		}
 	}
 	path := r.URL.EscapedPath()
 	switch {
 	case path == "/health":
-		status, body := a.health()
+		status, body := a.checks.health()
 		open(w, r, status, body)
 	case path == "/healthz":
 		status, body := probe.Health.Answer(a.Alarms())
@@ -273,8 +301,8 @@ func Starting() http.Handler {
 	})
 }
 
-func (a *API) health() (status int, body object) {
-	if alarms := a.Alarms(); len(alarms) > 0 {
+func (a *healthHandlers) health() (status int, body object) {
+	if alarms := a.alarms(); len(alarms) > 0 {
 		return http.StatusServiceUnavailable, object{{"status", "alarm"}, {"alarms", alarms}}
 	}
 	return http.StatusOK, object{{"status", "ok"}}
@@ -282,7 +310,7 @@ func (a *API) health() (status int, body object) {
 
 // route answers a request for a path below the root.
 func (a *API) route(w http.ResponseWriter, r *http.Request, path string) {
-	a.answer(&request{api: a, w: w, r: r}, path, checkSite)
+	a.answer(&request{caller: caller{api: a, w: w, r: r}}, path, checkSite)
 }
 
 // answer answers a request for a path below the root that check does not refuse.
@@ -389,4 +417,57 @@ func (l errorLog) Handle(ctx context.Context, r slog.Record) error {
 		r.Message = strings.ToValidUTF8(r.Message[:min(len(r.Message), maxTLSError)], "")
 	}
 	return l.Handler.Handle(ctx, r)
+}
+
+// isMetrics reports whether Options.Metrics answers for a path.
+func isMetrics(path string) bool {
+	return path == "/metrics" || path == "/metrics/per-object" || path == "/metrics/detailed"
+}
+
+// metrics answers requests from this machine, and requests of users that may monitor.
+func (a *API) metrics(w http.ResponseWriter, r *http.Request) {
+	if a.Metrics == nil {
+		writeFailure(w, errNotFound)
+		return
+	}
+	c := &request{caller: caller{api: a, w: w, r: r}}
+	if err := admitToMetrics(c); err != nil { //nolint:contextcheck // the request has it
+		c.refuse(err)
+		return
+	}
+	a.Metrics.ServeHTTP(w, r)
+}
+
+func admitToMetrics(c *request) error {
+	if err := checkSite(c.r); err != nil {
+		return err
+	}
+	if c.elsewhere() == "" {
+		return nil
+	}
+	if err := c.authenticate(); err != nil {
+		return err
+	}
+	return c.authorise(monitor)
+}
+
+// Unguarded answers probes, and requests for metrics without a login, from any machine. Its listener must be out of reach for everyone
+// else.
+func (a *API) Unguarded() http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path := r.URL.EscapedPath()
+		secure(w.Header(), r)
+		if err := a.misdirected(r); err != nil {
+			(&request{caller: caller{api: a, w: w, r: r}}).refuse(err)
+			return
+		}
+		switch {
+		case isMetrics(path) && a.Metrics != nil:
+			a.Metrics.ServeHTTP(w, r)
+		case path == "/healthz" || path == "/readyz":
+			a.ServeHTTP(w, r)
+		default:
+			writeFailure(w, errNotFound)
+		}
+	})
 }

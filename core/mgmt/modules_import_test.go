@@ -188,7 +188,7 @@ func TestImportWarnsOfModules(t *testing.T) {
 func TestImportWhoseModuleIsNotStored(t *testing.T) {
 	r, c := newCarrier(t)
 	failing := &failingCarrier{carrier: c}
-	r.api.files.Modules = failing
+	r.api.definitions.files.Modules = failing
 	r.do(500, "POST", "/api/definitions", withPolicies(moduleOf("a", "x", "")))
 }
 

@@ -17,27 +17,27 @@ import (
 // asked node first counts the queues of all nodes.
 var unloaded = together(atRegistry.name, nil, func(c *request, e *endpoint) error {
 	if c.query.raw.Get("force") != "true" {
-		if err := c.checkUnused(c.vars["name"]); err != nil {
+		if err := checkUnused(c, c.vars["name"]); err != nil {
 			return err
 		}
 	}
-	return c.forwardToRegistrar(e)
+	return forwardToRegistrar(c, e)
 })
 
 // checkUnused refuses to go on if queues of any node have chosen an expiry policy, or may have.
-func (c *request) checkUnused(name string) error {
+func checkUnused(c *request, name string) error {
 	asking := *c
 	asking.r = c.r.Clone(c.r.Context())
 	asking.r.Method, asking.r.Body, asking.r.ContentLength = http.MethodGet, http.NoBody, 0
 	asking.r.URL = &url.URL{Path: root + "expiry-strategies"}
 	asking.holding = nil
-	defer func() { asking.hold().end() }()
-	g, err := asking.gather(question{})
+	defer func() { asking.api.nodes.hold(&asking).end() }()
+	g, err := asking.api.nodes.gather(&asking, question{})
 	if err != nil {
 		return err
 	}
 	queues := int64(0)
-	for _, o := range g.strategies(g.lists(c.api.strategiesFor(c))) {
+	for _, o := range g.strategies(g.lists(c.api.modules.strategiesFor(c))) {
 		if nameOf(o) == definitions.StrategyOf(name) {
 			queues += intOf(valueOf(o, "queues"))
 		}
@@ -83,8 +83,8 @@ const (
 // awaitModules waits until this node has loaded the expiry policies of a file, which the registry's owner has loaded. While definitions are
 // checked, other policies of the same names will do, because the import replaces them: this node tries the new modules itself, so that the
 // import is refused as a whole if one does not work here. Before definitions are applied, modules and settings have to be the file's.
-func (c *request) awaitModules(file []byte, step definitions.Step) error {
-	wanted := c.api.files.ModulesIn(file) // errors in the file are reported where it is checked
+func awaitModules(c *request, file []byte, step definitions.Step) error {
+	wanted := c.api.definitions.files.ModulesIn(file) // errors in the file are reported where it is checked
 	if len(wanted) == 0 || c.api.Modules == nil {
 		return nil
 	}
@@ -105,7 +105,7 @@ func (c *request) awaitModules(file []byte, step definitions.Step) error {
 		})
 		switch {
 		case i < 0 && step == definitions.CheckVHosts:
-			return c.tryModules(slices.DeleteFunc(wanted, func(w definitions.Module) bool { return there[w.Name].is(&w) }))
+			return tryModules(c, slices.DeleteFunc(wanted, func(w definitions.Module) bool { return there[w.Name].is(&w) }))
 		case i < 0:
 			return nil
 		}
@@ -117,7 +117,7 @@ func (c *request) awaitModules(file []byte, step definitions.Step) error {
 }
 
 // tryModules loads expiry policies without putting them in force.
-func (c *request) tryModules(all []definitions.Module) error {
+func tryModules(c *request, all []definitions.Module) error {
 	if c.api.Lab == nil {
 		return nil
 	}

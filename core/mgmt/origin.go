@@ -21,7 +21,7 @@ import (
 // origin returns the origin of the request. It does not believe the headers that proxies add, because any client can add them: they only
 // show that there is a proxy. Clients behind a proxy on this machine share an address with local clients, and must not use up the local
 // ones' attempts to log in.
-func (c *request) origin() auth.Origin {
+func (c *caller) origin() auth.Origin {
 	host := peerHost(c.r.RemoteAddr)
 	here := c.elsewhere() == ""
 	if !here && isLoopback(host) {
@@ -32,7 +32,7 @@ func (c *request) origin() auth.Origin {
 
 // elsewhere returns the reason why a request does not count as one from this machine; "" if it does. A request from a loopback address may
 // still come from elsewhere: through a proxy, or from a page in a local browser whose site claims to have moved to this machine.
-func (c *request) elsewhere() string {
+func (c *caller) elsewhere() string {
 	r := c.r
 	switch {
 	case isForwarded(r):

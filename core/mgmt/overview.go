@@ -7,7 +7,9 @@ import (
 
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/session"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/core/vhost"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // visible returns the vhost that the path names or, if it names none, all that the user may enter.
@@ -47,7 +49,14 @@ func (c *request) watches() func(*vhost.VHost) bool {
 	return func(v *vhost.VHost) bool { return !c.leavesOut(v) }
 }
 
-func (a *API) overview(c *request) error {
+// totals add up what the broker has.
+type totals struct {
+	*Options
+	meters *meters
+	nodes  *nodes
+}
+
+func (a *totals) overview(c *request) error {
 	o := object{
 		{"management_version", rabbit.Version},
 		{"rabbitmq_version", rabbit.Version},
@@ -55,7 +64,7 @@ func (a *API) overview(c *request) error {
 		{"product_version", a.Version},
 		{"rates_mode", "basic"},
 		{"exchange_types", a.exchangeTypes()},
-		{"cluster_name", a.Cluster()},
+		{"cluster_name", a.nodes.clusterName()},
 		{"node", a.Node},
 		{"disable_stats", c.query.noStats},
 		{"enable_queue_totals", c.query.queueTotals},
@@ -63,7 +72,7 @@ func (a *API) overview(c *request) error {
 		{"object_totals", a.objectTotals(c)},
 	}
 	if isMonitor(c.user) {
-		o = append(o, member{"listeners", a.listeners()}, member{"contexts", a.contexts()})
+		o = append(o, member{"listeners", a.describeListeners()}, member{"contexts", a.contexts()})
 	}
 	if c.query.noStats {
 		return c.reply(o)
@@ -76,7 +85,7 @@ func (a *API) overview(c *request) error {
 }
 
 // exchangeTypes returns the broker's exchange types and those of plugins, by name.
-func (a *API) exchangeTypes() []object {
+func (a *totals) exchangeTypes() []object {
 	descriptions := map[string]string{}
 	for _, name := range []string{"direct", "fanout", "headers", "topic"} {
 		descriptions[name] = "AMQP " + name + " exchange, as per the AMQP specification"
@@ -91,7 +100,7 @@ func (a *API) exchangeTypes() []object {
 	return all
 }
 
-func (a *API) listeners() []object {
+func (a *totals) describeListeners() []object {
 	all := []object{}
 	for _, l := range a.Listeners() {
 		host, port := l.hostPort()
@@ -103,7 +112,7 @@ func (a *API) listeners() []object {
 }
 
 // contexts returns the listeners of this API.
-func (a *API) contexts() []object {
+func (a *totals) contexts() []object {
 	all := []object{}
 	for _, l := range a.Listeners() {
 		if l.Protocol != "http" && l.Protocol != "https" {
@@ -117,14 +126,14 @@ func (a *API) contexts() []object {
 	return all
 }
 
-func (a *API) objectTotals(c *request) object {
+func (a *totals) objectTotals(c *request) object {
 	exchanges, queues, consumers := 0, 0, 0
 	for _, v := range c.watched() {
 		s := v.Stats()
 		exchanges += s.Exchanges
 		queues += s.Queues
 	}
-	connections, channels := c.connections(), 0
+	connections, channels := visibleConnections(c), 0
 	for _, conn := range connections {
 		for _, ch := range conn.Session().Channels() {
 			channels++
@@ -144,7 +153,7 @@ type (
 )
 
 // messageStats adds up the counts of channels, closed ones included.
-func (a *API) messageStats(c *request) object {
+func (a *totals) messageStats(c *request) object {
 	by := a.channelCounters()
 	var sum session.Counters
 	for _, v := range c.watched() {
@@ -155,7 +164,7 @@ func (a *API) messageStats(c *request) object {
 }
 
 // channelCounters adds up the counts of channels by vhost, closed ones included.
-func (a *API) channelCounters() map[string]session.Counters {
+func (a *totals) channelCounters() map[string]session.Counters {
 	by := a.AMQP.Sessions().ClosedCounters()
 	if by == nil {
 		by = map[string]session.Counters{}
@@ -187,7 +196,7 @@ func channelCounts(t *session.Counters) []namedCount {
 	}
 }
 
-func (a *API) churn() object {
+func (a *totals) churn() object {
 	var declared, created, deleted uint64
 	for _, v := range a.Store.VHosts() {
 		n := v.Churn()
@@ -205,4 +214,34 @@ func (a *API) churn() object {
 		{"queue_declared", "queue_declared_details", int64(declared)},
 		{"queue_deleted", "queue_deleted_details", int64(deleted)},
 	})
+}
+
+// activity counts the events in vhosts so far.
+func (a *totals) activity(watch func(*vhost.VHost) bool) []uint64 {
+	by := a.channelCounters()
+	var sum session.Counters
+	var expired, deadLettered, released uint64
+	for _, v := range a.Store.VHosts() {
+		if !watch(v) {
+			continue
+		}
+		own := by[v.Name()]
+		sum.Add(&own)
+		for _, n := range v.Stats().Removals {
+			for reason := range n {
+				switch {
+				case hook.Reason(reason) == hook.ReasonReleased:
+					released += n[reason][telemetry.Ready] + n[reason][telemetry.Routed]
+				case !telemetry.Moved(hook.Reason(reason)):
+					deadLettered += n[reason][telemetry.DeadLettered]
+				}
+			}
+			for _, count := range n[hook.ReasonExpired] {
+				expired += count
+			}
+		}
+	}
+	h := sum.AllDeliveries()
+	delivered := h[session.Delivered] + h[session.DeliveredNoAck] + h[session.Got] + h[session.GotNoAck]
+	return []uint64{sum.Published, delivered, h[session.Acked], expired, deadLettered, released}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// parameters lists parameters of one component or all, and of one vhost or all. As in RabbitMQ, operator policies are among
+// listParameters lists parameters of one component or all, and of one vhost or all. As in RabbitMQ, operator policies are among
 // them.
-func (a *API) parameters(c *request) error {
+func listParameters(c *request) error {
 	component, chosen := c.vars["component"]
 	var all []object
 	for _, v := range c.visible() {
@@ -40,7 +40,7 @@ func ofLimits(do handler) handler { return with("component", definitions.LimitsC
 // ofClusterName is for the path of that global parameter.
 func ofClusterName(do handler) handler { return with("parameter", paramClusterName, do) }
 
-func (*API) parameter(c *request) error {
+func oneParameter(c *request) error {
 	component, name := c.vars["component"], c.vars["parameter"]
 	if component == policies.Operator.String() {
 		p, ok := c.vhost.Policies().Lookup(policies.Operator, name)
@@ -60,8 +60,8 @@ func (*API) parameter(c *request) error {
 // RabbitMQ that gets the definitions. An import, which needs an administrator, also stores others.
 var settableComponents = []string{definitions.LimitsComponent, "shovel", "federation-upstream", "federation-upstream-set"}
 
-func (*API) putParameter(c *request) error {
-	if err := c.refusePolicies(); err != nil {
+func putParameter(c *request) error {
+	if err := refusePolicies(c); err != nil {
 		return err
 	}
 	value, err := c.value()
@@ -76,7 +76,7 @@ func (*API) putParameter(c *request) error {
 }
 
 // refusePolicies refuses to change policies as parameters, because the rights to change the two differ.
-func (c *request) refusePolicies() error {
+func refusePolicies(c *request) error {
 	if kind, ok := definitions.PolicyComponents[c.vars["component"]]; ok {
 		return badRequest("parameters of the component %s are changed as policies", kind)
 	}
@@ -90,8 +90,8 @@ func (c *request) value() (json.RawMessage, error) {
 	return jsonobj.Marshal(r.Value("value")), r.Err()
 }
 
-func (*API) deleteParameter(c *request) error {
-	if err := c.refusePolicies(); err != nil {
+func deleteParameter(c *request) error {
+	if err := refusePolicies(c); err != nil {
 		return err
 	}
 	return c.removed(c.vhost.ClearParameter(c.vars["component"], c.vars["parameter"]))
@@ -99,30 +99,53 @@ func (*API) deleteParameter(c *request) error {
 
 // Global parameters.
 
-func (a *API) globalParameters(c *request) error {
+const paramClusterName = "cluster_name"
+
+// globalHandlers show and change global parameters.
+type globalHandlers struct {
+	store *store.Store
+	nodes *nodes
+}
+
+func (a *globalHandlers) list(c *request) error {
 	return list(c, listing[store.GlobalParameter]{
-		items: a.Store.GlobalParameters(), object: definitions.GlobalParameter,
+		items: a.store.GlobalParameters(), object: definitions.GlobalParameter,
 		name: func(p store.GlobalParameter) string { return p.Name },
 	})
 }
 
-func (a *API) globalParameter(c *request) error {
+func (a *globalHandlers) one(c *request) error {
 	name := c.vars["parameter"]
-	value, ok := a.Store.GlobalParameter(name)
+	value, ok := a.store.GlobalParameter(name)
 	if !ok {
 		return errNotFound
 	}
 	return c.reply(definitions.GlobalParameter(store.GlobalParameter{Name: name, Value: value}))
 }
 
-func (a *API) putGlobalParameter(c *request) error {
+func (a *globalHandlers) put(c *request) error {
 	value, err := c.value()
 	if err != nil {
 		return err
 	}
-	return c.created(a.Store.SetGlobalParameter(c.vars["parameter"], value))
+	return c.created(a.store.SetGlobalParameter(c.vars["parameter"], value))
 }
 
-func (a *API) deleteGlobalParameter(c *request) error {
-	return c.removed(a.Store.ClearGlobalParameter(c.vars["parameter"]))
+func (a *globalHandlers) delete(c *request) error {
+	return c.removed(a.store.ClearGlobalParameter(c.vars["parameter"]))
+}
+
+func (a *globalHandlers) clusterName(c *request) error {
+	return c.reply(object{{"name", a.nodes.clusterName()}})
+}
+
+func (a *globalHandlers) setClusterName(c *request) error {
+	r := c.body()
+	r.Need("name")
+	name := r.Name("name")
+	if err := r.Err(); err != nil {
+		return err
+	}
+	_, err := a.store.SetGlobalParameter(paramClusterName, jsonobj.Append(nil, name))
+	return c.done(err)
 }

@@ -64,7 +64,7 @@ func (p *part) reader() io.Reader {
 }
 
 // capture returns this node's own answer, which is short.
-func (c *request) capture(e *endpoint) *part {
+func capture(c *request, e *endpoint) *part {
 	own, w := *c, &recorder{header: http.Header{}, status: http.StatusOK}
 	own.w = w
 	if err := e.do(&own); err != nil {

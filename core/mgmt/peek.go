@@ -154,8 +154,8 @@ type peeked struct {
 	object object
 }
 
-// peek shows messages of a queue, and changes nothing. It needs the permission to read.
-func (a *API) peek(c *request) error {
+// showMessages shows messages of a queue, and changes nothing. It needs the permission to read.
+func showMessages(c *request) error {
 	p, err := readPeeking(c.query.raw)
 	if err != nil {
 		return err

@@ -422,7 +422,7 @@ func TestVHostShiftsUnderRequest(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := newCluster(t)
-			c.rigs[0].api.Placements = &shifting{Placements: c.rigs[0].api.Placements, change: func() { tc.change(c) }}
+			c.rigs[0].api.nodes.placements = &shifting{Placements: c.rigs[0].api.nodes.placements, change: func() { tc.change(c) }}
 			c.want(0, tc.status, "GET", "/api/exchanges/b/amq.direct", "")
 		})
 	}

@@ -87,11 +87,11 @@ func (p *grants[G]) put(c *request) error {
 
 var errNoUserOrVHost = badRequest("vhost_or_user_not_found") // RabbitMQ does not say which
 
-func (a *API) deletePermission(c *request) error {
-	return c.removed(a.users().ClearPermissions(c.vars["user"], c.vars["vhost"]))
+func (a *userHandlers) deletePermission(c *request) error {
+	return c.removed(a.store.Users().ClearPermissions(c.vars["user"], c.vars["vhost"]))
 }
 
 // deleteTopicPermissions takes away the topic permissions for one exchange, or all if the path names none.
-func (a *API) deleteTopicPermissions(c *request) error {
-	return c.removed(a.users().ClearTopicPermissions(c.vars["user"], c.vars["vhost"], c.vars["exchange"]))
+func (a *userHandlers) deleteTopicPermissions(c *request) error {
+	return c.removed(a.store.Users().ClearTopicPermissions(c.vars["user"], c.vars["vhost"], c.vars["exchange"]))
 }

@@ -29,17 +29,17 @@ const (
 
 // profile answers a request for a profile of the process.
 func (a *API) profile(w http.ResponseWriter, r *http.Request) {
-	c := &request{api: a, w: w, r: r}
-	if err := c.sendProfile(strings.TrimPrefix(r.URL.EscapedPath(), profilesRoot)); err != nil { //nolint:contextcheck // the request has it
+	c := &request{caller: caller{api: a, w: w, r: r}}
+	if err := sendProfile(c, strings.TrimPrefix(r.URL.EscapedPath(), profilesRoot)); err != nil { //nolint:contextcheck // the request has it
 		c.refuse(err)
 	}
 }
 
-func (c *request) sendProfile(name string) error {
+func sendProfile(c *request, name string) error {
 	if !c.api.Profiles {
 		return errNotFound
 	}
-	if err := c.admitToProfiles(); err != nil {
+	if err := admitToProfiles(c); err != nil {
 		return err
 	}
 	if c.r.Method != http.MethodGet {
@@ -47,27 +47,27 @@ func (c *request) sendProfile(name string) error {
 		return &failure{status: http.StatusMethodNotAllowed}
 	}
 	if name == "" {
-		return c.listProfiles()
+		return listProfiles(c)
 	}
-	return c.sample(name)
+	return sendSample(c, name)
 }
 
-// sample sends the profile of that name.
-func (c *request) sample(name string) error {
+// sendSample sends the profile of that name.
+func sendSample(c *request, name string) error {
 	switch name {
 	case "profile":
-		return c.record(profileSeconds, maxProfileSeconds, func(w io.Writer) (func(), error) {
+		return recordProfile(c, profileSeconds, maxProfileSeconds, func(w io.Writer) (func(), error) {
 			return pprof.StopCPUProfile, pprof.StartCPUProfile(w)
 		})
 	case "trace":
-		return c.record(traceSeconds, maxTraceSeconds, func(w io.Writer) (func(), error) { return trace.Stop, trace.Start(w) })
+		return recordProfile(c, traceSeconds, maxTraceSeconds, func(w io.Writer) (func(), error) { return trace.Stop, trace.Start(w) })
 	}
-	return c.snapshot(name)
+	return sendSnapshot(c, name)
 }
 
 // admitToProfiles lets in administrators that send their password with the request, because profiles cost time and memory, and show the
 // broker's inside. Sessions of browsers do not count, and pages of other sites cannot use a password that a browser remembers.
-func (c *request) admitToProfiles() error {
+func admitToProfiles(c *request) error {
 	if site := c.r.Header.Get("Sec-Fetch-Site"); site != "" && site != "none" && site != "same-origin" {
 		return &failure{http.StatusForbidden, "forbidden", "profiles are not for pages of other sites"}
 	}
@@ -84,7 +84,7 @@ func (c *request) admitToProfiles() error {
 	return c.authorise(administrator)
 }
 
-func (c *request) listProfiles() error {
+func listProfiles(c *request) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "profile?seconds=%d\ntrace?seconds=%d\n", profileSeconds, traceSeconds)
 	for _, p := range profiles() {
@@ -102,13 +102,13 @@ func profiles() []*pprof.Profile {
 	return all
 }
 
-// snapshot sends a profile of this moment. The parameter debug asks for text.
-func (c *request) snapshot(name string) error {
+// sendSnapshot sends a profile of this moment. The parameter debug asks for text.
+func sendSnapshot(c *request, name string) error {
 	p := pprof.Lookup(name)
 	if p == nil {
 		return errNotFound
 	}
-	debug, err := c.number("debug", 0, 0, 2)
+	debug, err := profileNumber(c, "debug", 0, 0, 2)
 	if err != nil {
 		return err
 	}
@@ -119,14 +119,14 @@ func (c *request) snapshot(name string) error {
 	if err := p.WriteTo(&b, debug); err != nil {
 		return err
 	}
-	c.asFile(name, debug > 0)
+	nameFile(c, name, debug > 0)
 	_, _ = c.w.Write(b.Bytes()) // see listProfiles
 	return nil
 }
 
-// record sends a profile of some seconds. One is made at a time.
-func (c *request) record(seconds, most int, start func(io.Writer) (stop func(), err error)) error {
-	seconds, err := c.number("seconds", seconds, 1, most)
+// recordProfile sends a profile of some seconds. One is made at a time.
+func recordProfile(c *request, seconds, most int, start func(io.Writer) (stop func(), err error)) error {
+	seconds, err := profileNumber(c, "seconds", seconds, 1, most)
 	if err != nil {
 		return err
 	}
@@ -145,13 +145,13 @@ func (c *request) record(seconds, most int, start func(io.Writer) (stop func(), 
 	if c.r.Context().Err() != nil {
 		return nil // the client has left
 	}
-	c.asFile("profile", false)
+	nameFile(c, "profile", false)
 	_, _ = c.w.Write(b.Bytes()) // see listProfiles
 	return nil
 }
 
-// number reads a parameter from least to most.
-func (c *request) number(name string, otherwise, least, most int) (int, error) {
+// profileNumber reads a parameter from least to most.
+func profileNumber(c *request, name string, otherwise, least, most int) (int, error) {
 	text := c.r.URL.Query().Get(name)
 	if text == "" {
 		return otherwise, nil
@@ -163,8 +163,8 @@ func (c *request) number(name string, otherwise, least, most int) (int, error) {
 	return n, nil
 }
 
-// asFile names the file of the answer.
-func (c *request) asFile(name string, text bool) {
+// nameFile names the file of the answer.
+func nameFile(c *request, name string, text bool) {
 	if text {
 		c.w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		return

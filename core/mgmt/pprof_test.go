@@ -111,8 +111,8 @@ func TestProfileTime(t *testing.T) {
 		p := &profiler{}
 		ask := func(ctx context.Context, query string) *httptest.ResponseRecorder {
 			w := httptest.NewRecorder()
-			c := &request{api: &API{}, w: w, r: httptest.NewRequestWithContext(ctx, "GET", "/debug/pprof/profile"+query, http.NoBody)}
-			if err := c.record(profileSeconds, maxProfileSeconds, p.start); err != nil {
+			c := &request{caller: caller{api: &API{}, w: w, r: httptest.NewRequestWithContext(ctx, "GET", "/debug/pprof/profile"+query, http.NoBody)}}
+			if err := recordProfile(c, profileSeconds, maxProfileSeconds, p.start); err != nil {
 				c.refuse(err)
 			}
 			return w
@@ -143,8 +143,8 @@ func TestProcessorProfile(t *testing.T) {
 	cancel()
 	for _, name := range []string{"profile", "trace", "profile"} {
 		w := httptest.NewRecorder()
-		c := &request{api: &API{}, w: w, r: httptest.NewRequestWithContext(gone, "GET", "/debug/pprof/"+name, http.NoBody)}
-		if err := c.sample(name); err != nil || w.Body.Len() > 0 {
+		c := &request{caller: caller{api: &API{}, w: w, r: httptest.NewRequestWithContext(gone, "GET", "/debug/pprof/"+name, http.NoBody)}}
+		if err := sendSample(c, name); err != nil || w.Body.Len() > 0 {
 			t.Errorf("%s: got %v, %d bytes", name, err, w.Body.Len())
 		}
 	}

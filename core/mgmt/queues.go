@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
@@ -23,15 +24,23 @@ type queueRef struct {
 	node    string
 }
 
-func (a *API) queues(c *request) error { return list(c, a.queueListing(c)) }
+// queueHandlers show and declare queues, and show their consumers.
+type queueHandlers struct {
+	node   string
+	clock  clock.Clock
+	meters *meters
+	nodes  *nodes
+}
 
-// queueListing is the queues that the request is about.
-func (a *API) queueListing(c *request) listing[queueRef] {
+func (a *queueHandlers) list(c *request) error { return list(c, a.listing(c)) }
+
+// listing is the queues that the request is about.
+func (a *queueHandlers) listing(c *request) listing[queueRef] {
 	var all []queueRef
 	for _, v := range c.visible() {
 		from := len(all)
 		for _, m := range v.Mailboxes() {
-			all = append(all, queueRef{v, m, m.Config(), a.Node})
+			all = append(all, queueRef{v, m, m.Config(), a.node})
 		}
 		slices.SortFunc(all[from:], func(x, y queueRef) int { return strings.Compare(x.cfg.Name, y.cfg.Name) })
 	}
@@ -144,7 +153,7 @@ func newQueueField() func(r queueRef, name string) (value any, ok bool) {
 
 // describeQueue returns a queue as an object, and asks the queue only for members that the query wants. A queue that was deleted
 // has the members that are known without it.
-func (a *API) describeQueue(c *request, r queueRef) object {
+func (a *queueHandlers) describeQueue(c *request, r queueRef) object {
 	o, q := make(object, len(queueFields)), &c.query
 	for i := range queueFields {
 		o[i] = member{queueFields[i].name, queueFields[i].get(r)}
@@ -176,16 +185,16 @@ func (c *request) mailbox() (*queue.Mailbox, error) {
 	return m, nil
 }
 
-func (a *API) queue(c *request) error {
+func (a *queueHandlers) one(c *request) error {
 	m, err := c.mailbox()
 	if err != nil {
 		return err
 	}
-	return c.reply(a.queueObject(c, queueRef{c.vhost, m, m.Config(), a.Node}))
+	return c.reply(a.queueObject(c, queueRef{c.vhost, m, m.Config(), a.node}))
 }
 
 // queueObject returns a queue as an object that is not in a list, with its consumers.
-func (a *API) queueObject(c *request, r queueRef) object {
+func (a *queueHandlers) queueObject(c *request, r queueRef) object {
 	consumers := []object{}
 	for _, s := range consumersOf(r.mailbox) {
 		consumers = append(consumers, a.describeConsumer(s.ConsumerInfo, s.active))
@@ -196,12 +205,12 @@ func (a *API) queueObject(c *request, r queueRef) object {
 	)
 }
 
-func (a *API) putQueue(c *request) error {
+func (a *queueHandlers) put(c *request) error {
 	if err := c.mayConnect(); err != nil {
 		return err
 	}
 	r := c.body()
-	if node, ok := r.Value("node").(string); r.Has("node") && (!ok || node != "" && a.seat(node) == len(a.members())) {
+	if node, ok := r.Value("node").(string); r.Has("node") && (!ok || node != "" && a.nodes.seat(node) == len(a.nodes.members())) {
 		r.Fail(badRequest("Node %s could not be contacted", node))
 	}
 	d := definitions.ReadQueue(r, c.vars["queue"])
@@ -215,7 +224,7 @@ func (a *API) putQueue(c *request) error {
 	return c.created(!exists, c.ask(&amqp.QueueDeclare{Queue: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: d.Args}))
 }
 
-func (*API) deleteQueue(c *request) error {
+func deleteQueue(c *request) error {
 	m, err := c.mailbox()
 	if err != nil {
 		return err
@@ -226,7 +235,7 @@ func (*API) deleteQueue(c *request) error {
 	}))
 }
 
-func (*API) purge(c *request) error {
+func purge(c *request) error {
 	m, err := c.mailbox()
 	if err != nil {
 		return err
@@ -235,7 +244,7 @@ func (*API) purge(c *request) error {
 }
 
 // act accepts the actions for mirrored queues, which do not exist here, and does nothing.
-func (*API) act(c *request) error {
+func act(c *request) error {
 	if _, err := c.mailbox(); err != nil {
 		return err
 	}

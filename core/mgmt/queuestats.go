@@ -88,7 +88,7 @@ func (s *queueSnapshot) state() string {
 type queueKey struct{ mailbox *queue.Mailbox }
 
 // appendStats appends the members of a queue's object that change all the time.
-func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) object {
+func (a *queueHandlers) appendStats(o object, c *request, r queueRef, s queueSnapshot) object {
 	o = append(
 		o,
 		member{"state", s.state()}, member{"consumers", s.Consumers},
@@ -101,7 +101,7 @@ func (a *API) appendStats(o object, c *request, r queueRef, s queueSnapshot) obj
 		member{"messages_redriven", s.DeadLettered[hook.ReasonRedriven]}, member{"messages_cancelled", s.Dropped[hook.ReasonCancelled]},
 		member{"delivery_leases_ended", s.LeasesEnded},
 	)
-	o = c.appendOwner(appendHead(o, a.Clock().Add(r.vhost.Offset()), &s.head), r)
+	o = appendOwner(c, appendHead(o, a.clock().Add(r.vhost.Offset()), &s.head), r)
 	var d depth
 	d.add(&s.Stats)
 	depths := d.counts()
@@ -131,7 +131,7 @@ func appendHead(o object, now hook.Instant, h *queue.Head) object {
 }
 
 // appendOwner names the connection that owns an exclusive queue.
-func (c *request) appendOwner(o object, r queueRef) object {
+func appendOwner(c *request, o object, r queueRef) object {
 	if !r.cfg.Exclusive {
 		return o
 	}

@@ -2,12 +2,14 @@ package mgmt
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/vhost"
@@ -24,8 +26,14 @@ const (
 	maxOlderThan    = 10 * 365 * 24 * time.Hour
 )
 
-// startRedrive moves ready messages of a queue to other queues: 202 and {"id"}. With dry_run it moves none, and shows the plan.
-func (a *API) startRedrive(c *request) error {
+// redriveHandlers begin and end redrives.
+type redriveHandlers struct {
+	clock clock.Clock
+	log   *slog.Logger
+}
+
+// start moves ready messages of a queue to other queues: 202 and {"id"}. With dry_run it moves none, and shows the plan.
+func (a *redriveHandlers) start(c *request) error {
 	r, dryRun, err := readRedrive(c.body())
 	if err != nil {
 		return err
@@ -40,7 +48,7 @@ func (a *API) startRedrive(c *request) error {
 	r.MayPublish = c.mayPublish
 	plan := &vhost.RedrivePlan{}
 	if dryRun || r.To == vhost.ToSource || r.To == vhost.ToOrigin || r.Reason != "" || r.WhereQueue != "" || r.MessageID != "" || r.OlderThan > 0 {
-		p, err := c.vhost.PlanRedrive(&r, a.Clock().Add(scanTime))
+		p, err := c.vhost.PlanRedrive(&r, a.clock().Add(scanTime))
 		if err != nil {
 			return err
 		}
@@ -49,14 +57,14 @@ func (a *API) startRedrive(c *request) error {
 	if dryRun {
 		return c.reply(describePlan(plan))
 	}
-	if err := c.checkPublishers(); err != nil {
+	if err := checkPublishers(c); err != nil {
 		return err
 	}
 	j, err := c.vhost.StartRedrive(&r, plan)
 	if err != nil {
 		return err
 	}
-	a.Log.Info("a redrive is started", "vhost", c.vhost.Name(), "queue", r.From, "redrive", j.ID, "user", c.user.Name)
+	a.log.Info("a redrive is started", "vhost", c.vhost.Name(), "queue", r.From, "redrive", j.ID, "user", c.user.Name)
 	c.w.Header().Set("Location", root+"redrives/"+j.ID)
 	writeObject(c.w, http.StatusAccepted, object{{"id", j.ID}})
 	return nil
@@ -313,8 +321,8 @@ func describeWhere(r *vhost.RedriveRequest) object {
 	return o
 }
 
-// redrives lists the redrives of all vhosts that the user may enter.
-func (a *API) redrives(c *request) error {
+// listRedrives lists the redrives of all vhosts that the user may enter.
+func listRedrives(c *request) error {
 	var all []*vhost.RedriveJob
 	for _, v := range c.visible() {
 		all = append(all, v.Redrives()...)
@@ -327,7 +335,7 @@ func (a *API) redrives(c *request) error {
 }
 
 // findRedrive returns the redrive that the path names.
-func (c *request) findRedrive() (*vhost.VHost, *vhost.RedriveJob, error) {
+func findRedrive(c *request) (*vhost.VHost, *vhost.RedriveJob, error) {
 	for _, v := range c.visible() {
 		for _, j := range v.Redrives() {
 			if j.ID == c.vars["redrive"] {
@@ -338,17 +346,17 @@ func (c *request) findRedrive() (*vhost.VHost, *vhost.RedriveJob, error) {
 	return nil, nil, errNotFound
 }
 
-func (*API) redrive(c *request) error {
-	_, j, err := c.findRedrive()
+func oneRedrive(c *request) error {
+	_, j, err := findRedrive(c)
 	if err != nil {
 		return err
 	}
 	return c.reply(describeRedrive(j))
 }
 
-// cancelRedrive ends a redrive, or forgets one that has ended. Messages that are under way still arrive.
-func (a *API) cancelRedrive(c *request) error {
-	v, j, err := c.findRedrive()
+// cancel ends a redrive, or forgets one that has ended. Messages that are under way still arrive.
+func (a *redriveHandlers) cancel(c *request) error {
+	v, j, err := findRedrive(c)
 	if err != nil {
 		return err
 	}
@@ -357,6 +365,6 @@ func (a *API) cancelRedrive(c *request) error {
 		return err
 	}
 	v.CancelRedrive(j)
-	a.Log.Info("a redrive is cancelled", "vhost", v.Name(), "queue", j.Request.From, "redrive", j.ID, "user", c.user.Name)
+	a.log.Info("a redrive is cancelled", "vhost", v.Name(), "queue", j.Request.From, "redrive", j.ID, "user", c.user.Name)
 	return c.done(nil)
 }

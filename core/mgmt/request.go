@@ -20,20 +20,25 @@ type (
 	member = jsonobj.Member
 )
 
-// request is a request and its answer. It belongs to the goroutine that serves it.
-type request struct {
-	api   *API
-	w     http.ResponseWriter
-	r     *http.Request
-	vars  values
-	user  auth.User
-	vhost *vhost.VHost // that the path names; nil if it names none
-	query query
+// caller is the maker of a request: where it comes from, and which user is logged in. It belongs to the goroutine that serves the request.
+type caller struct {
+	api  *API
+	w    http.ResponseWriter
+	r    *http.Request
+	user auth.User
 
 	session   auth.SessionID // by which the user is logged in; zero = by name and password, or by certificate
 	from      auth.Origin    // of a request with a session
 	until     hook.Instant   // when the session ends; zero without one
 	certified bool           // the client's certificate has logged the user in
+}
+
+// request is a request and its answer. It belongs to the goroutine that serves it.
+type request struct {
+	caller
+	vars  values
+	vhost *vhost.VHost // that the path names; nil if it names none
+	query query
 
 	forwarded bool       // by another node of the cluster, which has let the user in
 	part      bool       // the answer is merged with the parts of other nodes
@@ -115,7 +120,7 @@ func (c *request) bodyError(err error) error {
 }
 
 // takeTime gives the client more time than usual to read the answer.
-func (c *request) takeTime(most time.Duration) {
+func (c *caller) takeTime(most time.Duration) {
 	_ = http.NewResponseController(c.w).SetWriteDeadline(time.Now().Add(most)) // a server without deadlines, as in tests, needs none
 }
 
@@ -192,7 +197,7 @@ func (c *request) failureOf(err error) *failure {
 }
 
 // popsUp reports whether a refusal may make a browser ask for a name and a password. Browsers do so over any page.
-func (c *request) popsUp() bool {
+func (c *caller) popsUp() bool {
 	h := c.r.Header
 	switch {
 	case h.Get("X-Requested-With") != "", strings.Contains(h.Get("Accept"), "text/event-stream"):

@@ -23,25 +23,25 @@ type scope struct {
 
 var (
 	// here: the asked node answers for itself.
-	here = scope{name: "the node that is asked", answer: (*request).handle}
+	here = scope{name: "the node that is asked", answer: answerHere}
 	// copied: the asked node answers from its copy of the registry.
-	copied = scope{name: "any node", answer: (*request).answerCopied}
+	copied = scope{name: "any node", answer: answerCopied}
 	// atOwner: the owner of the vhost that the path names.
 	atOwner = atOwnerOf("vhost")
 	// atRegistry: the owner of the registry.
-	atRegistry = scope{name: "the registry's owner", answer: (*request).forwardToRegistrar}
+	atRegistry = scope{name: "the registry's owner", answer: forwardToRegistrar}
 	// atNode: the node that the path names.
-	atNode = scope{name: "the node that the path names", answer: (*request).forwardToNode}
+	atNode = scope{name: "the node that the path names", answer: forwardToNode}
 	// atFinder: the node that has the object that the path names. Other nodes do not know which that is.
-	atFinder = scope{name: "the node that has it", answer: (*request).forwardToFinder}
+	atFinder = scope{name: "the node that has it", answer: forwardToFinder}
 	// atAll: each node for itself.
-	atAll = scope{name: "all nodes", answer: (*request).forwardToAll}
+	atAll = scope{name: "all nodes", answer: forwardToAll}
 )
 
 // together is a scope whose answer needs the other nodes. Without any, this node's handler gives the whole answer.
 func together(name string, part func(*request), answer func(c *request, e *endpoint) error) scope {
 	return scope{name: name, part: part, answer: func(c *request, e *endpoint) error {
-		if len(c.api.others()) == 0 {
+		if len(c.api.nodes.others()) == 0 {
 			return e.do(c)
 		}
 		return answer(c, e)
@@ -53,7 +53,7 @@ func unchangedPart(*request) {}
 
 // atOwnerOf is the scope of paths with another label for the vhost.
 func atOwnerOf(label string) scope {
-	return scope{name: "the vhost's owner", inVHost: true, answer: func(c *request, e *endpoint) error { return c.forwardToOwner(e, c.vars[label]) }}
+	return scope{name: "the vhost's owner", inVHost: true, answer: func(c *request, e *endpoint) error { return forwardToOwner(c, e, c.vars[label]) }}
 }
 
 // inOne is the scope of requests that may name a vhost as a parameter: then its owner answers.
@@ -64,10 +64,10 @@ func inOne(all scope) scope {
 		if name == "" {
 			return answer(c, e)
 		}
-		if _, here := c.api.Store.VHost(name); !here && c.api.knows(name) && !isMonitor(c.user) && !c.mayEnter(name) {
+		if _, here := c.api.Store.VHost(name); !here && c.api.nodes.knows(name) && !isMonitor(c.user) && !c.mayEnter(name) {
 			return notAuthorised("User not authorised to access virtual host")
 		}
-		return c.forwardToOwner(e, name)
+		return forwardToOwner(c, e, name)
 	}
 	return all
 }
@@ -80,7 +80,7 @@ func (c *request) enterParameter() error {
 	name := c.query.raw.Get("vhost")
 	v, ok := c.api.Store.VHost(name)
 	switch {
-	case !ok && c.api.knows(name):
+	case !ok && c.api.nodes.knows(name):
 		return c.errUnowned(vhostText(name))
 	case !ok:
 		return errNotFound
@@ -91,8 +91,8 @@ func (c *request) enterParameter() error {
 	return nil
 }
 
-// handle lets this node answer.
-func (c *request) handle(e *endpoint) error { return e.do(c) }
+// answerHere lets this node answer.
+func answerHere(c *request, e *endpoint) error { return e.do(c) }
 
 // dispatch passes a request on to the nodes that answer for its endpoint.
 func (c *request) dispatch(e *endpoint) error {
@@ -101,7 +101,7 @@ func (c *request) dispatch(e *endpoint) error {
 		return e.at.answer(c, e)
 	case c.part && e.at.part != nil:
 		c.without = readWithout(c.r.Header)
-		c.api.noteServed(c.w.Header(), c.without)
+		c.api.nodes.noteServed(c.w.Header(), c.without)
 		e.at.part(c)
 	}
 	if name, named := c.vars["vhost"]; named && c.vhost == nil && e.at.inVHost {
@@ -114,15 +114,15 @@ func (c *request) dispatch(e *endpoint) error {
 const staleHeader = "Curfew-Stale"
 
 // answerCopied answers from this node's copy of the registry.
-func (c *request) answerCopied(e *endpoint) error {
-	if c.api.Placements.Registrar() == 0 {
+func answerCopied(c *request, e *endpoint) error {
+	if c.api.nodes.placements.Registrar() == 0 {
 		c.w.Header().Set(staleHeader, "registry")
 	}
 	return e.do(c)
 }
 
 // errUnowned is the failure of a request about a vhost, or the registry, that has no owner now.
-func (c *request) errUnowned(what string) error {
+func (c *caller) errUnowned(what string) error {
 	c.w.Header().Set("Retry-After", "1")
 	return &failure{http.StatusServiceUnavailable, "no_owner", what + " has no owner now: a majority of the nodes is needed, which then agree on one"}
 }
@@ -132,12 +132,12 @@ const registryText = "the registry"
 func vhostText(name string) string { return "vhost '" + name + "'" }
 
 // forwardToOwner lets the owner of a vhost answer.
-func (c *request) forwardToOwner(e *endpoint, vhost string) error {
+func forwardToOwner(c *request, e *endpoint, vhost string) error {
 	v, there := c.api.Store.VHost(vhost)
-	owner, known := c.api.Placements.OwnerOf(vhost)
+	owner, known := c.api.nodes.placements.OwnerOf(vhost)
 	_, named := c.vars["vhost"]
-	n, ok := c.api.memberOf(owner)
-	if ok && c.api.isSelf(&n) && !there {
+	n, ok := c.api.nodes.memberOf(owner)
+	if ok && c.api.nodes.isSelf(&n) && !there {
 		v, there = c.awaitVHost(vhost)
 	}
 	switch {
@@ -148,8 +148,8 @@ func (c *request) forwardToOwner(e *endpoint, vhost string) error {
 		return errNotFound
 	case there, !known:
 		return e.do(c) // which returns "not found" for whatever is missing
-	case ok && !c.api.isSelf(&n):
-		return c.forward(n, e)
+	case ok && !c.api.nodes.isSelf(&n):
+		return c.api.nodes.forward(c, n, e)
 	}
 	return c.errUnowned(vhostText(vhost))
 }
@@ -161,63 +161,63 @@ const serveTime = 5 * time.Second
 func (c *request) awaitVHost(name string) (*vhost.VHost, bool) {
 	ctx, cancel := context.WithTimeout(c.r.Context(), serveTime)
 	defer cancel()
-	c.api.Placements.AwaitVHost(ctx, name)
+	c.api.nodes.placements.AwaitVHost(ctx, name)
 	return c.api.Store.VHost(name)
 }
 
 // forwardToRegistrar lets the owner of the registry answer, and then waits until this node knows the change.
-func (c *request) forwardToRegistrar(e *endpoint) error {
-	n, ok := c.api.memberOf(c.api.Placements.Registrar())
+func forwardToRegistrar(c *request, e *endpoint) error {
+	n, ok := c.api.nodes.memberOf(c.api.nodes.placements.Registrar())
 	switch {
 	case !ok:
 		return c.errUnowned(registryText)
-	case c.api.isSelf(&n):
+	case c.api.nodes.isSelf(&n):
 		return e.do(c)
 	}
-	answer, err := c.send(n, e)
+	answer, err := c.api.nodes.send(c, n, e)
 	if err != nil {
 		return err
 	}
 	if answer.StatusCode < http.StatusInternalServerError {
 		c.freshen()
 	}
-	return c.passOn(answer, e)
+	return c.api.nodes.passOn(c, answer, e)
 }
 
 // freshTime is how long a request waits for this node's copy of the registry.
 const freshTime = 5 * time.Second
 
 // freshen waits until this node has the latest changes of the registry. An answer without that is marked.
-func (c *request) freshen() {
+func (c *caller) freshen() {
 	ctx, cancel := context.WithTimeout(c.r.Context(), freshTime)
 	defer cancel()
-	if c.api.Placements.Fresh(ctx) != nil {
+	if c.api.nodes.placements.Fresh(ctx) != nil {
 		c.w.Header().Set(staleHeader, "registry")
 	}
 }
 
 // forwardToNode lets the node answer that the path names.
-func (c *request) forwardToNode(e *endpoint) error {
-	n, ok := c.api.member(c.vars["node"])
-	if !ok || c.api.isSelf(&n) {
+func forwardToNode(c *request, e *endpoint) error {
+	n, ok := c.api.nodes.member(c.vars["node"])
+	if !ok || c.api.nodes.isSelf(&n) {
 		return e.do(c) // which refuses names that no node has
 	}
-	return c.forward(n, e)
+	return c.api.nodes.forward(c, n, e)
 }
 
 // errUnreachable is the failure of a request that needs nodes which do not answer.
-func (c *request) errUnreachable(names []string, why string) error {
+func (c *caller) errUnreachable(names []string, why string) error {
 	c.w.Header().Set(unreachableHeader, joinNames(names))
 	return &failure{http.StatusServiceUnavailable, "node_unreachable", "no answer from " + joinNames(names) + why}
 }
 
 // forwardToFinder asks this node, and then the others, until one has the object that the path names.
-func (c *request) forwardToFinder(e *endpoint) error {
+func forwardToFinder(c *request, e *endpoint) error {
 	err := e.do(c)
 	if f := c.failureOf(err); f == nil || f.status != http.StatusNotFound {
 		return err
 	}
-	others, missing := c.askOthers(&question{})
+	others, missing := c.api.nodes.askOthers(c, &question{})
 	for i := range others {
 		if others[i].status != http.StatusNotFound {
 			others[i].copyTo(c.w)
@@ -231,13 +231,13 @@ func (c *request) forwardToFinder(e *endpoint) error {
 }
 
 // forwardToAll has every node do the same. It fails if a node did not.
-func (c *request) forwardToAll(e *endpoint) error {
-	own := c.capture(e)
+func forwardToAll(c *request, e *endpoint) error {
+	own := capture(c, e)
 	if own.status >= http.StatusBadRequest {
 		own.copyTo(c.w)
 		return nil
 	}
-	others, missing := c.askOthers(&question{})
+	others, missing := c.api.nodes.askOthers(c, &question{})
 	for i := range others {
 		if others[i].status >= http.StatusBadRequest {
 			others[i].copyTo(c.w)

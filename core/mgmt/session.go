@@ -56,7 +56,7 @@ func hasCookie(r *http.Request) bool {
 }
 
 // setCookie gives the browser a token; "" takes it away.
-func (c *request) setCookie(token string) {
+func (c *caller) setCookie(token string) {
 	cookie := http.Cookie{Name: cookieName(c.r), Value: token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode}
 	cookie.MaxAge = int(c.api.Session.Seconds())
 	if token == "" {
@@ -69,14 +69,14 @@ func (c *request) setCookie(token string) {
 }
 
 // overTLS reports whether the browser speaks TLS, perhaps to a proxy: then the page says so when it logs in.
-func (c *request) overTLS() bool {
+func (c *caller) overTLS() bool {
 	return c.r.TLS != nil || strings.HasPrefix(c.r.Header.Get("Origin"), "https://")
 }
 
 var errSessionEnded = &failure{http.StatusUnauthorized, "not_authorized", "The session has ended: log in again"}
 
 // resume logs the request in by its cookie. found is false without one.
-func (c *request) resume() (found bool, err error) {
+func (c *caller) resume() (found bool, err error) {
 	ids := cookies(c.r)
 	if len(ids) == 0 {
 		return false, nil
@@ -103,7 +103,7 @@ var errNoProof = &failure{
 // checkProof refuses a request that changes something by a cookie or a certificate without a proof that no page of another site has made
 // it: browsers send both with the requests of any page. checkSite has already refused requests that come from another site by their own
 // account.
-func (c *request) checkProof() error {
+func (c *caller) checkProof() error {
 	switch h := c.r.Header; {
 	case c.r.Method == http.MethodGet, c.r.Method == http.MethodHead:
 	case h.Get("Sec-Fetch-Site") != "", h.Get("Origin") != "": // checkSite believes them
@@ -115,7 +115,7 @@ func (c *request) checkProof() error {
 }
 
 // renew looks up the user again, for answers that take long. It reports whether the login still holds.
-func (c *request) renew() bool {
+func (c *caller) renew() bool {
 	if c.certified && c.api.VerifyClient(c.r.TLS.PeerCertificates) != nil {
 		return false
 	}
@@ -134,8 +134,14 @@ func (c *request) renew() bool {
 	return err == nil && isAnyone(c.user)
 }
 
+// sessionHandlers log browsers in and out.
+type sessionHandlers struct {
+	*Options
+	nodes *nodes
+}
+
 // logIn begins a session. It needs no login before.
-func (a *API) logIn(c *request) error {
+func (a *sessionHandlers) logIn(c *request) error {
 	if err := c.checkLoginProof(); err != nil {
 		return err
 	}
@@ -153,14 +159,14 @@ func (a *API) logIn(c *request) error {
 		return err
 	}
 	for _, id := range cookies(c.r) { // a new login must not continue a session that an attacker may have planted in the browser
-		a.users().EndSession(id)
+		a.Store.Users().EndSession(id)
 	}
-	c.setCookie(a.users().OpenSession(c.user, a.Clock(), a.Session))
+	c.setCookie(a.Store.Users().OpenSession(c.user, a.Clock(), a.Session))
 	return c.done(nil)
 }
 
 // checkLoginProof is checkProof for a login: another site must not log a browser in as another user. Forms of other sites cannot send JSON.
-func (c *request) checkLoginProof() error {
+func (c *caller) checkLoginProof() error {
 	if strings.HasPrefix(c.r.Header.Get("Content-Type"), "application/json") {
 		return nil
 	}
@@ -171,7 +177,7 @@ func (c *request) checkLoginProof() error {
 }
 
 // logOut ends the sessions that the request has cookies of.
-func (a *API) logOut(c *request) error {
+func (a *sessionHandlers) logOut(c *request) error {
 	ids := cookies(c.r)
 	if len(ids) > 0 {
 		if err := c.checkProof(); err != nil {
@@ -179,19 +185,19 @@ func (a *API) logOut(c *request) error {
 		}
 	}
 	for _, id := range ids {
-		a.users().EndSession(id)
+		a.Store.Users().EndSession(id)
 	}
 	c.setCookie("")
 	return c.done(nil)
 }
 
 // who returns the logged-in user, the end of the login, and the broker's settings that the page needs.
-func (a *API) who(c *request) error {
+func (a *sessionHandlers) who(c *request) error {
 	o := object{{"name", c.user.Name}, {"tags", definitions.Tags(c.user.Tags)}}
 	if c.until != 0 {
 		o.Add("expires_at", jsonobj.Instant(c.until))
 	}
 	return c.reply(append(o, object{
-		{"node", a.Node}, {"cluster_name", a.Cluster()}, {"version", a.Version}, {"trace_url", jsonobj.OrNull(a.TraceURL)},
+		{"node", a.Node}, {"cluster_name", a.nodes.clusterName()}, {"version", a.Version}, {"trace_url", jsonobj.OrNull(a.TraceURL)},
 	}...))
 }

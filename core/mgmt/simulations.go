@@ -1,7 +1,9 @@
 package mgmt
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/auth"
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
@@ -50,21 +53,28 @@ const (
 
 var errSimulating = &failure{http.StatusServiceUnavailable, "too_many_simulations", "Too many simulations at a time"}
 
+// simulationHandlers play the lives of messages.
+type simulationHandlers struct {
+	lab     Lab
+	clock   clock.Clock
+	running chan struct{} // has an element for each simulation that runs
+}
+
 // simulate plays the life of a message.
-func (a *API) simulate(c *request) error {
+func (a *simulationHandlers) simulate(c *request) error {
 	s, err := a.readSimulation(c)
 	if err != nil {
 		return err
 	}
 	select {
-	case a.simulating <- struct{}{}:
-		defer func() { <-a.simulating }()
+	case a.running <- struct{}{}:
+		defer func() { <-a.running }()
 	default:
 		c.w.Header().Set("Retry-After", "1")
 		return errSimulating
 	}
 	c.takeTime(moduleTimeout)
-	r, err := a.Lab.Rehearse(s.candidate)
+	r, err := a.lab.Rehearse(s.candidate)
 	if err != nil {
 		return failureOfModule(err)
 	}
@@ -74,8 +84,8 @@ func (a *API) simulate(c *request) error {
 	}
 	stage := r.Stage()
 	s.play.Message.Hold = holdHeaders(stage.Chain.HoldHeaders(), s.play.Message.Props)
-	began := a.Clock()
-	s.play.Expired = func() bool { return a.Clock().Sub(began) > simulationTime || c.r.Context().Err() != nil }
+	began := a.clock()
+	s.play.Expired = func() bool { return a.clock().Sub(began) > simulationTime || c.r.Context().Err() != nil }
 	played := simulation.Run(stage, &s.play)
 	return c.reply(s.describe(&played, r))
 }
@@ -192,7 +202,7 @@ func (s *simulated) end(played *simulation.Result) object {
 }
 
 // readSimulation reads a simulation, and checks the user's permissions for it.
-func (a *API) readSimulation(c *request) (*simulated, error) {
+func (a *simulationHandlers) readSimulation(c *request) (*simulated, error) {
 	r := c.jsonBody(maxModuleBody)
 	r.Only("queue", "settings", "strategy", "module", "message", "at", "for_ms", "steps")
 	s := &simulated{strategy: r.Text("strategy"), candidate: readCandidate(r)}
@@ -212,7 +222,7 @@ func (a *API) readSimulation(c *request) (*simulated, error) {
 		s.strategy = s.candidate.Shadow
 	}
 	s.readMessage(r)
-	s.play.At = a.Clock()
+	s.play.At = a.clock()
 	if r.Has("at") {
 		const most = uint64(1<<63-1) / uint64(time.Millisecond) / 2              // about a century from now, so that sums do not overflow
 		s.play.At = max(hook.Instant(0).AddMillis(int64(r.Uint("at", most))), 1) // 0 would mean that messages have no deadline
@@ -446,4 +456,42 @@ func joined[S ~string](words []S) string {
 		all[i] = string(w)
 	}
 	return strings.Join(all, ", ")
+}
+
+// rehearsed is the scope of simulations: the owner of the vhost that the body names.
+var rehearsed = together("the owner of the vhost in the body", nil, func(c *request, e *endpoint) error {
+	b, err := c.read(min(maxModuleBody, c.api.BodyMax))
+	if err != nil {
+		return err
+	}
+	r := *c.r
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(b)), int64(len(b))
+	c.r = &r
+	limits := c.limits(jsonobj.MaxValues)
+	if err := limits.Check(b); err != nil {
+		return err
+	}
+	in := simulatedIn(b)
+	if !c.api.nodes.knows(in) || !c.mayEnter(in) {
+		return e.do(c) // which refuses it
+	}
+	return forwardToOwner(c, e, in)
+})
+
+// simulatedIn returns the vhost of a simulation, or some vhost if the body is refused.
+func simulatedIn(body []byte) string {
+	type place struct {
+		VHost *string `json:"vhost"`
+	}
+	var s struct {
+		Queue, Settings place
+	}
+	if json.Unmarshal(body, &s) == nil {
+		for _, p := range []place{s.Queue, s.Settings} {
+			if p.VHost != nil {
+				return *p.VHost
+			}
+		}
+	}
+	return "/"
 }

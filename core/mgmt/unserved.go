@@ -27,25 +27,25 @@ const (
 )
 
 // noteServed names, in the header of a part, the vhosts that it has. The shards in without are left out.
-func (a *API) noteServed(h http.Header, without []string) {
-	self, _ := a.member(a.Node)
+func (ns *nodes) noteServed(h http.Header, without []string) {
+	self, _ := ns.member(ns.self)
 	terms := map[uint32]uint64{}
-	for _, s := range a.view().Shards {
+	for _, s := range ns.view().Shards {
 		if s.Role == replicas.Owner { // otherwise it is the term of another one
 			terms[s.Shard] = s.Term
 		}
 	}
 	var shards, absent []string
-	for _, name := range a.Placements.VHosts() {
-		shard, known := a.Placements.ShardOf(name)
+	for _, name := range ns.placements.VHosts() {
+		shard, known := ns.placements.ShardOf(name)
 		number := strconv.Itoa(int(shard))
-		if owner, _ := a.Placements.OwnerOf(name); !known || owner != self.ID || slices.Contains(without, number) {
+		if owner, _ := ns.placements.OwnerOf(name); !known || owner != self.ID || slices.Contains(without, number) {
 			continue
 		}
 		if text := (claim{number, terms[shard]}).String(); !slices.Contains(shards, text) {
 			shards = append(shards, text)
 		}
-		if _, there := a.Store.VHost(name); !there {
+		if _, there := ns.store.VHost(name); !there {
 			absent = append(absent, url.PathEscape(name))
 		}
 	}
@@ -56,10 +56,10 @@ func (a *API) noteServed(h http.Header, without []string) {
 }
 
 // ownPart returns a part that only names the vhosts at this node. The shards in without are left out.
-func (a *API) ownPart(without []string) part {
+func (ns *nodes) ownPart(without []string) part {
 	p := part{status: http.StatusOK, header: http.Header{}}
-	p.node, _ = a.member(a.Node)
-	a.noteServed(p.header, without)
+	p.node, _ = ns.member(ns.self)
+	ns.noteServed(p.header, without)
 	return p
 }
 
@@ -79,8 +79,8 @@ func (g *gathering) findUnserved() {
 			}
 		}
 	}
-	for _, name := range g.api.Placements.VHosts() {
-		shard, _ := g.api.Placements.ShardOf(name)
+	for _, name := range g.api.nodes.placements.VHosts() {
+		shard, _ := g.api.nodes.placements.ShardOf(name)
 		text := strconv.Itoa(int(shard))
 		served := !absent[name] && slices.ContainsFunc(g.parts, func(p part) bool { return p.has(text) })
 		if !served && !slices.Contains(g.unserved, name) && (isMonitor(g.user) || g.mayEnter(name)) {
@@ -93,11 +93,11 @@ func (g *gathering) findUnserved() {
 func (g *gathering) checkServed() error {
 	g.findUnserved()
 	visible := func(name string) bool { return isMonitor(g.user) || g.mayEnter(name) }
-	if len(g.unserved) == 0 || slices.ContainsFunc(g.api.Placements.VHosts(), func(name string) bool { return visible(name) && !slices.Contains(g.unserved, name) }) {
+	if len(g.unserved) == 0 || slices.ContainsFunc(g.api.nodes.placements.VHosts(), func(name string) bool { return visible(name) && !slices.Contains(g.unserved, name) }) {
 		return nil
 	}
 	g.mark()
-	if owner, _ := g.api.Placements.OwnerOf(g.unserved[0]); owner != 0 && len(g.missing) > 0 {
+	if owner, _ := g.api.nodes.placements.OwnerOf(g.unserved[0]); owner != 0 && len(g.missing) > 0 {
 		g.w.Header().Set("Retry-After", "1")
 		return g.errUnreachable(g.missing, "; without that the list would lack "+vhostText(g.unserved[0]))
 	}

@@ -6,21 +6,25 @@ import (
 	"github.com/curfewmq/curfew/core/auth"
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
 	"github.com/curfewmq/curfew/core/mgmt/jsonobj"
+	"github.com/curfewmq/curfew/core/store"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-func (a *API) listUsers(c *request) error { return listAccounts(c, a.users().List()) }
+// userHandlers show and change users.
+type userHandlers struct{ store *store.Store }
+
+func (a *userHandlers) list(c *request) error { return listAccounts(c, a.store.Users().List()) }
 
 func listAccounts(c *request, all []auth.Account) error {
 	return list(c, listing[auth.Account]{items: all, object: definitions.User, name: func(u auth.Account) string { return u.Name }})
 }
 
-func (a *API) usersWithoutPermissions(c *request) error {
+func (a *userHandlers) usersWithoutPermissions(c *request) error {
 	granted := map[string]bool{}
-	for _, g := range a.users().Grants() {
+	for _, g := range a.store.Users().Grants() {
 		granted[g.User] = true
 	}
-	return listAccounts(c, slices.DeleteFunc(a.users().List(), func(u auth.Account) bool { return granted[u.Name] }))
+	return listAccounts(c, slices.DeleteFunc(a.store.Users().List(), func(u auth.Account) bool { return granted[u.Name] }))
 }
 
 // account finds the user that the path names.
@@ -32,7 +36,7 @@ func (c *request) account() (auth.Account, error) {
 	return u, nil
 }
 
-func (*API) oneUser(c *request) error {
+func oneUser(c *request) error {
 	u, err := c.account()
 	if err != nil {
 		return err
@@ -40,18 +44,20 @@ func (*API) oneUser(c *request) error {
 	return c.reply(definitions.User(u))
 }
 
-func (a *API) putUser(c *request) error {
+func (a *userHandlers) put(c *request) error {
 	r := c.body()
-	u := definitions.ReadUser(r, c.vars["user"], a.users().Hash)
+	u := definitions.ReadUser(r, c.vars["user"], a.store.Users().Hash)
 	if err := r.Err(); err != nil {
 		return err
 	}
-	return c.created(a.users().Put(u))
+	return c.created(a.store.Users().Put(u))
 }
 
-func (a *API) deleteUser(c *request) error { return c.removed(a.users().Delete(c.vars["user"])) }
+func (a *userHandlers) delete(c *request) error {
+	return c.removed(a.store.Users().Delete(c.vars["user"]))
+}
 
-func (a *API) deleteUsers(c *request) error {
+func (a *userHandlers) deleteUsers(c *request) error {
 	r := c.body()
 	r.Need("users")
 	names, ok := r.Value("users").([]any)
@@ -60,7 +66,7 @@ func (a *API) deleteUsers(c *request) error {
 	}
 	for _, it := range names {
 		name, _ := it.(string)
-		if _, ok := a.users().Lookup(name); !ok {
+		if _, ok := a.store.Users().Lookup(name); !ok {
 			r.Fail(noSuchUser(name))
 		}
 	}
@@ -68,7 +74,7 @@ func (a *API) deleteUsers(c *request) error {
 		return err
 	}
 	for i, it := range names {
-		_, err := a.users().Delete(it.(string))
+		_, err := a.store.Users().Delete(it.(string))
 		if err != nil && i > 0 {
 			err = begun(err)
 		}
@@ -83,7 +89,7 @@ func noSuchUser(name string) error { return jsonobj.Pair("no_such_user", name) }
 
 // The limits of users.
 
-func (a *API) userLimits(c *request) error { return listUserLimits(c, a.users().List()) }
+func (a *userHandlers) userLimits(c *request) error { return listUserLimits(c, a.store.Users().List()) }
 
 func listUserLimits(c *request, all []auth.Account) error {
 	return listLimits(c, "user", all, func(u auth.Account) (string, object) { return u.Name, definitions.UserLimits(&u) })
@@ -100,7 +106,7 @@ func listLimits[T any](c *request, what string, items []T, limits func(T) (name 
 	return listObjects(c, all)
 }
 
-func (*API) limitsOfUser(c *request) error {
+func limitsOfUser(c *request) error {
 	u, err := c.account()
 	if err != nil {
 		return err
@@ -112,18 +118,35 @@ func userLimitsByName(l *auth.Limits) map[string]*hook.Limit {
 	return map[string]*hook.Limit{definitions.MaxConnections: &l.Connections, definitions.MaxChannels: &l.Channels}
 }
 
-func (a *API) putUserLimit(c *request) error {
+func (a *userHandlers) putUserLimit(c *request) error {
 	if _, err := c.account(); err != nil {
 		return noSuchUser(c.vars["user"])
 	}
 	const unknown, wrong = "Unrecognised terms [{<<\"%s\">>,%d}] in user-limits", "%s should be a number, actually was %s"
-	limit, err := c.readLimit(unknown, wrong, userLimitsByName(&auth.Limits{}))
+	limit, err := readLimit(c, unknown, wrong, userLimitsByName(&auth.Limits{}))
 	if err != nil {
 		return err
 	}
-	return c.done(a.users().ChangeLimits(c.vars["user"], func(l *auth.Limits) { *userLimitsByName(l)[c.vars["limit"]] = limit }))
+	return c.done(a.store.Users().ChangeLimits(c.vars["user"], func(l *auth.Limits) { *userLimitsByName(l)[c.vars["limit"]] = limit }))
 }
 
-func (a *API) deleteUserLimit(c *request) error {
-	return c.done(a.users().ChangeLimits(c.vars["user"], func(l *auth.Limits) { c.clearLimit(userLimitsByName(l)) }))
+func (a *userHandlers) deleteUserLimit(c *request) error {
+	return c.done(a.store.Users().ChangeLimits(c.vars["user"], func(l *auth.Limits) { clearLimit(c, userLimitsByName(l)) }))
+}
+
+// attempts counts logins by protocol. Protocols without any are left out.
+func (a *userHandlers) attempts(c *request) error {
+	sasl, basic := a.store.Users().Attempts()
+	var all []object
+	for _, p := range [...]struct {
+		name string
+		auth.Attempts
+	}{{"amqp091", sasl}, {"http", basic}} {
+		if n := p.Succeeded + p.Failed; n > 0 {
+			all = append(all, object{
+				{"protocol", p.name}, {"auth_attempts", n}, {"auth_attempts_failed", p.Failed}, {"auth_attempts_succeeded", p.Succeeded},
+			})
+		}
+	}
+	return listObjects(c, all)
 }

@@ -64,13 +64,19 @@ func failureOfModule(err error) error {
 
 var errNoWASM = &failure{http.StatusNotFound, "not_found", "the plugin wasm is not in plugins.chain"}
 
+// moduleHandlers show and change expiry policies.
+type moduleHandlers struct {
+	modules Modules // nil = the plugin is not there
+	lab     Lab     // nil = decisions are unknown
+}
+
 // withModules is a handler that needs the plugin for policies in WebAssembly.
-func (a *API) withModules(do func(*request, Modules) error) handler {
+func (a *moduleHandlers) withModules(do func(*request, Modules) error) handler {
 	return func(c *request) error {
-		if a.Modules == nil {
+		if a.modules == nil {
 			return errNoWASM
 		}
-		return do(c, a.Modules)
+		return do(c, a.modules)
 	}
 }
 
@@ -124,7 +130,7 @@ func putModule(c *request, m Modules) error {
 	if err != nil {
 		return failureOfModule(err)
 	}
-	c.api.files.Keep(upload.Name)
+	c.api.definitions.files.Keep(upload.Name)
 	c.api.Log.Info("a policy was loaded", "policy", upload.Name, "user", c.user.Name, "bytes", len(upload.Module))
 	if len(warnings) == 0 {
 		return c.created(created, nil)
@@ -148,26 +154,26 @@ func readModule(r *jsonobj.Reader, name string) Module {
 	return definitions.ReadModule(r, name)
 }
 
-func reloadModule(c *request, m Modules) error { return c.changeVersion(m.Reload) }
+func reloadModule(c *request, m Modules) error { return changeVersion(c, m.Reload) }
 
-// activateModule puts a shadow in force.
-func (a *API) activateModule(c *request) error {
-	if a.Modules == nil || a.Lab == nil {
+// activate puts a shadow in force.
+func (a *moduleHandlers) activate(c *request) error {
+	if a.modules == nil || a.lab == nil {
 		return errNoWASM
 	}
-	return c.changeVersion(a.Lab.Activate)
+	return changeVersion(c, a.lab.Activate)
 }
 
-// backToModule puts the version before in force.
-func (a *API) backToModule(c *request) error {
-	if a.Modules == nil || a.Lab == nil {
+// back puts the version before in force.
+func (a *moduleHandlers) back(c *request) error {
+	if a.modules == nil || a.lab == nil {
 		return errNoWASM
 	}
-	return c.changeVersion(a.Lab.Back)
+	return changeVersion(c, a.lab.Back)
 }
 
 // changeVersion answers a change of the version of the policy that the path names.
-func (c *request) changeVersion(change func(name string, recompute bool) (warnings []string, err error)) error {
+func changeVersion(c *request, change func(name string, recompute bool) (warnings []string, err error)) error {
 	r := c.body()
 	recompute := r.Flag("recompute")
 	if err := r.Err(); err != nil {
@@ -200,4 +206,48 @@ func checkModules(c *request, m Modules) error {
 		return c.failed("Policies that are not asked", member{"policies", names})
 	}
 	return c.passed()
+}
+
+// someQueues is how many queues of a strategy are named.
+const someQueues = 20
+
+// strategyUse counts the queues with a strategy, among the queues that the user may see.
+type strategyUse struct {
+	queues int
+	some   []object
+}
+
+func (a *moduleHandlers) strategies(c *request) error { return listObjects(c, a.strategiesFor(c)) }
+
+// strategiesFor returns the expiry strategies that queues can choose, each with the number of queues that have it, among the queues that
+// the user may see.
+func (a *moduleHandlers) strategiesFor(c *request) []object {
+	var names []string
+	standard := ""
+	if a.lab != nil {
+		names, standard = a.lab.Strategies()
+	}
+	used := map[string]*strategyUse{}
+	for _, v := range c.visible() {
+		for _, m := range v.Queues() {
+			cfg := m.Config()
+			u := used[cfg.Strategy]
+			if u == nil {
+				u = &strategyUse{}
+				used[cfg.Strategy] = u
+			}
+			if u.queues++; len(u.some) < someQueues {
+				u.some = append(u.some, object{{"vhost", cfg.VHost}, {"name", cfg.Name}})
+			}
+		}
+	}
+	all := []object{}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
+		u := used[name]
+		if u == nil {
+			u = &strategyUse{}
+		}
+		all = append(all, object{{"name", name}, {"default", name == standard}, {"queues", u.queues}, {"some", u.some}})
+	}
+	return all
 }
