@@ -210,6 +210,7 @@ func TestThePublisherThatFindsTheDiskFullIsTold(t *testing.T) {
 }
 
 func testToldAtOnce(t *testing.T, reason string) {
+	t.Helper()
 	var log fullDisk
 	var disk alarm
 	var used atomic.Int64
