@@ -37,7 +37,8 @@ type stopping struct {
 func letsGo(t *testing.T, c stopping) {
 	t.Helper()
 	disk := crashfs.New(1)
-	set := func(o *Options) { o.Shards = c.shards }
+	const body, rounds, extent = 16 << 10, 120, 128 << 10
+	set := func(o *Options) { o.Shards, o.Extent = c.shards, extent }
 	k := open(t, disk, set)
 	s, other := k.declare("s"), k.declare("other")
 	for other.Config().Storage.Shard != s.Config().Storage.Shard {
@@ -64,17 +65,16 @@ func letsGo(t *testing.T, c stopping) {
 		t.Fatal(err)
 	}
 	j := k.shard(s.Config().Storage.Shard)
-	body := strings.Repeat("x", 1<<20)
-	const rounds = 120
+	message := strings.Repeat("x", body)
 	turnOver := func() {
 		for range rounds {
-			k.put(other, body)
+			k.put(other, message)
 			k.take(other) // the oldest
 		}
 		must(t, j.Sync())
 	}
 	turnOver()
-	if st := j.Stats(); st.LogBytes < rounds<<20 {
+	if st := j.Stats(); st.LogBytes < rounds*body {
 		t.Errorf("the stopped queue's messages are lost: %d bytes of log are left", st.LogBytes)
 	}
 	if _, err := k.v.DeleteQueue("s", 0, false, false); err != nil {
@@ -82,7 +82,7 @@ func letsGo(t *testing.T, c stopping) {
 	}
 	synctest.Wait()
 	turnOver()
-	if st := j.Stats(); st.LogBytes > 70<<20 {
+	if st := j.Stats(); st.LogBytes > 6*extent {
 		t.Errorf("of %d bytes, %d are left, of which %d are live", st.Bytes, st.LogBytes, st.Live)
 	}
 	k.put(other, "last")
@@ -93,7 +93,7 @@ func letsGo(t *testing.T, c stopping) {
 	if k.v.Mailbox("s") != nil {
 		t.Error("the deleted queue is back")
 	}
-	k.wantMessages(name, body, "last")
+	k.wantMessages(name, message, "last")
 }
 
 // So did a deleted exchange, by what it held.
