@@ -469,7 +469,7 @@ func TestCampaignRoomChangesNothing(t *testing.T) {
 	for _, scan := range []hook.Scan{hook.ScanAnywhere, hook.ScanHeads, hook.ScanTop, hook.ScanLazy} {
 		for _, levels := range []int{0, 3} {
 			for _, single := range []bool{false, true} {
-				for seed := range campaign.Size(t, "SIMULATION_SEEDS", 1, 2) {
+				for seed := range campaign.Size(t, "SIMULATION_SEEDS", 0, 1) {
 					t.Run(fmt.Sprintf("scan%d/levels%d/single=%t/seed%d", scan, levels, single, seed), func(t *testing.T) {
 						some, all := newGame(t, scan, levels, single, seed), newGame(t, scan, levels, single, seed)
 						rng := rand.New(rand.NewPCG(seed, 9))

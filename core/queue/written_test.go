@@ -33,7 +33,7 @@ func TestPropertiesAreWrittenOnce(t *testing.T) {
 // Whatever happens to messages that have properties in common, a restart finds them as they were, the journal knows what of it is
 // of use, and in the end nothing is.
 func TestCampaignWrittenPropertiesModel(t *testing.T) {
-	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 6, 30) {
+	for seed := range campaign.Size(t, "SIMULATION_SEEDS", 6, 15) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			w := &written{props: map[uint64][]byte{}, out: map[uint64]Ref{}, rnd: rand.New(rand.NewPCG(seed, 0))}
 			w.q, _, w.j = durable(t, Config{Profile: &Profile{Levels: int(seed % 3)}}, hook.Hooks{})

@@ -70,7 +70,7 @@ type inquiry struct {
 // far as a seed decides.
 func TestCampaignNodesAnswerAsOne(t *testing.T) {
 	t.Parallel()
-	rounds, seed := campaign.Size(t, "LINEAR_ROUNDS", 0, 6), campaign.Number(t, "LINEAR_SEED", rand.Uint64()>>16)
+	rounds, seed := campaign.Size(t, "LINEAR_ROUNDS", 0, 4), campaign.Number(t, "LINEAR_SEED", rand.Uint64()>>16)
 	t.Logf("LINEAR_SEED=%d", seed)
 	q := &inquiry{Cluster: Start(t, "limits: {heartbeat: 0s}"), began: time.Now()}
 	r := rand.New(rand.NewPCG(seed, 0))

@@ -35,7 +35,7 @@ type backups struct {
 
 func newBackups(t *testing.T, shards int) *backups {
 	t.Helper()
-	b := &backups{loop: newLoop(t, shards, 6), made: map[string]int{}}
+	b := &backups{loop: newLoop(t, shards, 4), made: map[string]int{}}
 	b.loop.end = b.backUp
 	t.Cleanup(func() { t.Logf("backups: %v", b.made) })
 	return b

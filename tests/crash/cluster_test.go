@@ -24,7 +24,7 @@ const schedulesVariable = "SCHEDULES"
 //
 // The nodes' clocks differ by up to 900 ms; more would bar a node from serving.
 func TestCampaignCluster(t *testing.T) {
-	runSchedules(t, 30, func(l *loop, yaml string) *cluster.Cluster {
+	runSchedules(t, 12, func(l *loop, yaml string) *cluster.Cluster {
 		c := cluster.New(t, yaml, l.dir)
 		for _, n := range c.Nodes {
 			n.SetClock(time.Duration(l.random.IntN(901)-450) * time.Millisecond)
@@ -35,7 +35,7 @@ func TestCampaignCluster(t *testing.T) {
 
 // The same with a network that loses packets, and with cables that are pulled.
 func TestCampaignClusterInNamespaces(t *testing.T) {
-	runSchedules(t, 20, func(l *loop, yaml string) *cluster.Cluster {
+	runSchedules(t, 8, func(l *loop, yaml string) *cluster.Cluster {
 		c, err := cluster.NewInNamespaces(t, yaml, l.dir)
 		if err != nil {
 			t.Skipf("TestCampaignCluster's proxies have to do: %v", err)

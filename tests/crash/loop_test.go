@@ -24,10 +24,10 @@ const (
 const rounds = 25
 
 // With one log, a message that moves is in one place at any time.
-func TestCampaignCrashOneLog(t *testing.T) { newLoop(t, 1, 24).run() }
+func TestCampaignCrashOneLog(t *testing.T) { newLoop(t, 1, 10).run() }
 
 // With several, a crash may leave it in two places, but never in none.
-func TestCampaignCrashManyLogs(t *testing.T) { newLoop(t, 3, 24).run() }
+func TestCampaignCrashManyLogs(t *testing.T) { newLoop(t, 3, 10).run() }
 
 // loop is one broker after the other on the same data directory.
 type loop struct {

@@ -18,7 +18,7 @@ func deadLetterTrials(t *testing.T) (all []trial, strategies []string) {
 	t.Helper()
 	campaign.Size(t, cyclesVariable, 0, 1) // which means nothing here but whether there is one
 	if os.Getenv(cyclesVariable) == "" {
-		return []trial{{nodes: 1, disk: 64, size: 1000}, {nodes: 1, disk: 64, size: 300_000}}, []string{"at-most-once", "at-least-once"}
+		return []trial{{nodes: 1, disk: 64, size: 20_000}, {nodes: 1, disk: 64, size: 300_000}}, []string{"at-most-once", "at-least-once"}
 	}
 	for _, size := range []int{1000, 20_000, 300_000, 2_000_000} {
 		for _, strategy := range []string{"at-most-once", "at-least-once"} {

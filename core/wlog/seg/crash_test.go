@@ -18,7 +18,7 @@ import (
 // TestCampaignCrash appends and trims until something fails or the power goes, opens the shard again and looks for the acknowledged
 // entries; again and again. SIMULATION_SEEDS is the number of random runs, SIMULATION_SEED the first one.
 func TestCampaignCrash(t *testing.T) {
-	first, seeds := campaign.Number(t, "SIMULATION_SEED", 0), campaign.Size(t, "SIMULATION_SEEDS", 60/fewer, 500)
+	first, seeds := campaign.Number(t, "SIMULATION_SEED", 0), campaign.Size(t, "SIMULATION_SEEDS", 0, 150)
 	for _, durability := range []Durability{Fsync, Flush} {
 		for seed := first; seed < first+seeds; seed++ {
 			synctest.Test(t, func(t *testing.T) {
