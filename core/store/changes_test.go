@@ -86,7 +86,7 @@ func refusal(err error) bool {
 
 // Whatever was changed when the power goes, it is as it was.
 func TestChangesSurvivePowerLoss(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(8 / fewer) {
 		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test that can be repeated
 		disk := crashfs.New(seed)
 		for range 6 {

@@ -364,7 +364,7 @@ func appendsOf(k *kept) (n uint64) {
 // A shard that another node takes over while clients use it: nobody is told that something is durable which the new owner does not
 // have, and the old one has nothing left.
 func TestTakenOverUnderLoad(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(4 / fewer) {
 		for _, stubborn := range []bool{false, true} {
 			t.Run(fmt.Sprintf("seed %d, stubborn %v", seed, stubborn), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { takenOverUnderLoad(t, seed, stubborn) })

@@ -249,11 +249,7 @@ func (c *registryClient) look(i int, r *Registry, kind string) {
 
 // Whoever owns the registry when, no change is lost or counts twice, and all copies are equal in the end.
 func TestRegistryWhoseOwnerChanges(t *testing.T) {
-	games := 6
-	if testing.Short() {
-		games = 2
-	}
-	for seed := range uint64(games) {
+	for seed := range uint64(4 / fewer) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { playRegistry(t, seed) })
 		})

@@ -82,7 +82,7 @@ func letsGo(t *testing.T, c stopping) {
 	}
 	synctest.Wait()
 	turnOver()
-	if st := j.Stats(); st.LogBytes > 6*extent {
+	if st := j.Stats(); st.LogBytes > rounds*body*3/4 {
 		t.Errorf("of %d bytes, %d are left, of which %d are live", st.Bytes, st.LogBytes, st.Live)
 	}
 	k.put(other, "last")

@@ -65,7 +65,7 @@ func TestReopen(t *testing.T) {
 
 // The power goes, any time: what was confirmed is there, and what was declared.
 func TestPowerLoss(t *testing.T) {
-	for seed := range uint64(20) {
+	for seed := range uint64(20 / fewer) {
 		disk := crashfs.New(seed)
 		k := open(t, disk)
 		k.put(k.declare("q"), "a")
@@ -181,7 +181,7 @@ func TestCloseKeepsTheLog(t *testing.T) {
 	old, q := k.declare("old"), k.declare("q")
 	k.put(old, "old")
 	body := strings.Repeat("x", 1<<20)
-	for range 40 { // several extents behind the message's
+	for range 4 { // several extents behind the message's
 		k.put(q, body)
 	}
 	before := k.shard(1).Stats().Live

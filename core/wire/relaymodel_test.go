@@ -134,7 +134,7 @@ func (p *pair) change(random *rand.Rand) {
 }
 
 func TestOwnersChange(t *testing.T) {
-	games := uint64(12 / fewer)
+	games := uint64(6 / fewer)
 	if testing.Short() {
 		games = 2
 	}

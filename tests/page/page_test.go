@@ -58,6 +58,7 @@ func TestABrokerThatHangsGoesOn(t *testing.T) {
 
 func TestAClusterIsSeen(t *testing.T) {
 	tool(t, "node")
+	t.Parallel()
 	c := cluster.Start(t, "")
 	b := c.Nodes[0]
 	scenario(t, "15-cluster", b.Process, map[string]func(){"kill one": c.Nodes[1].Kill, "kill another": c.Nodes[2].Kill})
@@ -93,9 +94,10 @@ func TestPictures(t *testing.T) {
 	scenario(t, "shots", b, does)
 }
 
-// start runs a broker, if there is a browser for it.
+// start runs a broker, if there is a browser for it. Scenarios wait more than they work: some run at once, each with a broker and a browser.
 func start(t *testing.T) *process.Process {
 	t.Helper()
 	tool(t, "node")
+	t.Parallel()
 	return process.Start(t, "")
 }

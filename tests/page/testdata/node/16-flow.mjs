@@ -35,7 +35,7 @@ await scenario(async (browser, faults) => {
     edges: [edge({from: 'a', to: 'b', outcomes}), edge({from: 'a', to: 'c', outcomes}), edge({from: 'd', exchange: 'gone', problem: 'no_exchange', at_least_once: true}), edge({from: 'b', to: 'c', outcomes: {no_exchange: 7}})],
   };
   await page.route(base + '/api/dead-letters/flow*', (route) => route.fulfill({json: flow}));
-  await page.getByText('2.0 messages a second are lost, in 1 queue.').waitFor({timeout: 15_000});
+  await page.getByText('2.0 messages a second are lost, in 1 queue.').waitFor({timeout: 60_000});
   const texts = await labels(page);
   same(texts.filter((t) => / lost/.test(t)), ['25 % lost, 2.0/s'], 'what is lost');
   holds(!texts.includes('none arrives'), `what arrives, too, is drawn as lost: ${texts}`);

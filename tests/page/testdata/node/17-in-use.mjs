@@ -66,7 +66,7 @@ await scenario(async (browser, faults) => {
   await go(page, '#/exchanges/%2F/later');
   const drawn = page.getByRole('button', {name: /^D\s*Args/});
   await drawn.press('Enter');
-  await page.waitForFunction((e) => !e.isConnected, await drawn.elementHandle(), {timeout: 15_000}); // it is drawn anew
+  await page.waitForFunction((e) => !e.isConnected, await drawn.elementHandle(), {timeout: 60_000}); // it is drawn anew
   const [noteAt, buttonAt] = [await note.boundingBox(), await drawn.boundingBox()];
   holds(noteAt && Math.abs(noteAt.y - buttonAt.y - buttonAt.height) < 20 && Math.abs(noteAt.x - buttonAt.x) < 20, `what a badge means stands at ${JSON.stringify(noteAt)}, the badge at ${JSON.stringify(buttonAt)}`);
   const phone = await tab(browser, faults, {width: 390, hasTouch: true});
