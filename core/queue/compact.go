@@ -21,27 +21,27 @@ const compactAgainMillis = 1
 
 // compact moves records out of sparse segments to new ones, so that the sparse ones are
 // dropped. It does a part of that, and reports whether there is more.
-func (q *Queue) compact() (more bool) {
-	slots, bytes, at := 0, 0, &q.compacting
-	last := q.store.last()
-	for ; at.level < len(q.levels); at.level, at.chunk = at.level+1, 0 {
-		f := &q.levels[at.level]
-		for c := f.index(at.chunk); c < len(f.chunks); c++ {
-			k := &f.chunks[c]
+func (c *contents) compact() (more bool) {
+	slots, bytes, at := 0, 0, &c.compacting
+	last := c.store.last()
+	for ; at.level < len(c.levels); at.level, at.chunk = at.level+1, 0 {
+		f := &c.levels[at.level]
+		for n := f.index(at.chunk); n < len(f.chunks); n++ {
+			k := &f.chunks[n]
 			at.chunk = k.number
 			if slots += len(k.slots); slots > compactedSlots {
 				return true
 			}
 			for i := range k.slots {
 				s := &k.slots[i]
-				if s.is(stateFree) || last-s.segment-1 >= 1<<31 || !q.store.mostlyGone(s.segment) {
+				if s.is(stateFree) || last-s.segment-1 >= 1<<31 || !c.store.mostlyGone(s.segment) {
 					continue
 				}
 				if bytes > compactedBytes {
 					return true
 				}
 				bytes += int(s.length)
-				*s = q.store.move(*s)
+				*s = c.store.move(*s)
 			}
 		}
 	}

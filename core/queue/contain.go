@@ -76,7 +76,8 @@ func (q *Queue) breakDown(err error) {
 // ends.
 func (q *Queue) forsake() {
 	if old := q.contents; old != nil {
-		q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count}
+		q.contents = q.newContents()
+		q.count = old.count
 	}
 	q.ready, q.unacked, q.moving, q.readyBytes = 0, 0, 0, 0
 	_ = contain(q.abandonRedrive)

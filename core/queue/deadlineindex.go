@@ -13,16 +13,16 @@ import (
 
 // indexDeadline makes sure that the deadline of a ready or held message is acted on. inOrder
 // says that no message behind it has been indexed, so that it may extend the run.
-func (q *Queue) indexDeadline(h handle, at hook.Instant, inOrder bool) {
+func (c *contents) indexDeadline(h handle, at hook.Instant, inOrder bool) {
 	s := h.slot()
-	if s.is(stateHeld) && at >= h.hold() && q.deadlineMovesWithHold(s) { // it is indexed when the message is released
+	if s.is(stateHeld) && at >= h.hold() && c.deadlineMovesWithHold(s) { // it is indexed when the message is released
 		return
 	}
-	if at == 0 || s.flags&inHeap != 0 || q.hooks.Scan != hook.ScanAnywhere {
+	if at == 0 || s.flags&inHeap != 0 || c.rules.scan != hook.ScanAnywhere {
 		return
 	}
 	run := &h.list.run
-	if inOrder && len(q.levels) == 1 && s.is(stateReady) && at >= run.last {
+	if inOrder && len(c.levels) == 1 && s.is(stateReady) && at >= run.last {
 		run.last = at
 		s.flags |= inRun
 		return
@@ -31,57 +31,57 @@ func (q *Queue) indexDeadline(h handle, at hook.Instant, inOrder bool) {
 		return
 	}
 	s.flags = s.flags&^inRun | inHeap
-	q.heap.Push(deadline.Item{At: int64(at), Slot: uint64(h.ref)})
+	c.heap.Push(deadline.Item{At: int64(at), Slot: uint64(h.ref)})
 }
 
 // setDeadline gives a ready or held message another deadline.
-func (q *Queue) setDeadline(h handle, at hook.Instant) {
+func (c *contents) setDeadline(h handle, at hook.Instant) {
 	if at != h.deadline() {
 		s := h.slot()
 		if s.flags&inHeap != 0 {
-			q.stale++ // the item it has
+			c.stale++ // the item it has
 		}
 		s.flags &^= inHeap | inRun
 		h.chunk.setDeadline(h.index, at)
 	}
-	q.indexDeadline(h, at, false)
+	c.indexDeadline(h, at, false)
 }
 
 // nextDeadline returns when the next message is due, 0 for never.
-func (q *Queue) nextDeadline() hook.Instant {
-	if q.ready+q.held() == 0 {
+func (c *contents) nextDeadline() hook.Instant {
+	if c == nil || c.ready+c.held() == 0 {
 		return 0
 	}
-	_, at, _ := q.earliest()
+	_, at, _ := c.earliest()
 	return at
 }
 
 // earliest returns the message that is due first, of the messages that the strategy looks
 // at. If no plugin has a head hook there is none.
-func (q *Queue) earliest() (r Ref, at hook.Instant, ok bool) {
-	if !q.hooks.WantsHead {
+func (c *contents) earliest() (r Ref, at hook.Instant, ok bool) {
+	if !c.rules.wantsHead {
 		return 0, 0, false
 	}
-	switch q.hooks.Scan {
+	switch c.rules.scan {
 	case hook.ScanAnywhere:
-		return q.earliestAnywhere()
+		return c.earliestAnywhere()
 	case hook.ScanHeads:
-		return q.earliestHead(false)
+		return c.earliestHead(false)
 	case hook.ScanTop:
-		return q.earliestHead(true)
+		return c.earliestHead(true)
 	}
 	return 0, 0, false
 }
 
 // earliestHead looks at the next message of each level that has ready ones or, with
 // topOnly, of the highest such level.
-func (q *Queue) earliestHead(topOnly bool) (r Ref, at hook.Instant, ok bool) {
-	for l := len(q.levels) - 1; l >= 0; l-- {
-		f := &q.levels[l]
+func (c *contents) earliestHead(topOnly bool) (r Ref, at hook.Instant, ok bool) {
+	for l := len(c.levels) - 1; l >= 0; l-- {
+		f := &c.levels[l]
 		if f.ready == 0 {
 			continue
 		}
-		h := q.at(ref(l, f.peek()))
+		h := c.at(ref(l, f.peek()))
 		if t := h.deadline(); t != 0 && (!ok || t < at) {
 			r, at, ok = h.ref, t, true
 		}
@@ -92,19 +92,19 @@ func (q *Queue) earliestHead(topOnly bool) (r Ref, at hook.Instant, ok bool) {
 	return r, at, ok
 }
 
-func (q *Queue) earliestAnywhere() (r Ref, at hook.Instant, ok bool) {
-	if len(q.levels) == 1 && (q.restamping == nil || !q.restamping.rescan) {
+func (c *contents) earliestAnywhere() (r Ref, at hook.Instant, ok bool) {
+	if len(c.levels) == 1 && (c.restamping == nil || !c.restamping.rescan) {
 		var seq uint64
-		seq, at, ok = q.levels[0].run.earliest(&q.levels[0])
+		seq, at, ok = c.levels[0].run.earliest(&c.levels[0])
 		r = ref(0, seq)
 	}
-	q.sweepHeap()
-	for q.heap.Len() > 0 {
-		top := q.heap.Top()
-		if !q.isCurrent(top) {
-			q.heap.Pop()
-			q.stale--
-			q.forgetItem(top)
+	c.sweepHeap()
+	for c.heap.Len() > 0 {
+		top := c.heap.Top()
+		if !c.isCurrent(top) {
+			c.heap.Pop()
+			c.stale--
+			c.forgetItem(top)
 			continue
 		}
 		if !ok || hook.Instant(top.At) < at {
@@ -116,36 +116,36 @@ func (q *Queue) earliestAnywhere() (r Ref, at hook.Instant, ok bool) {
 }
 
 // isCurrent reports whether a heap item is the deadline of a ready or held message.
-func (q *Queue) isCurrent(it deadline.Item) bool {
-	h, ok := q.locate(Ref(it.Slot))
+func (c *contents) isCurrent(it deadline.Item) bool {
+	h, ok := c.locate(Ref(it.Slot))
 	return ok && (h.slot().is(stateReady) || h.slot().is(stateHeld)) && h.slot().flags&inHeap != 0 && h.deadline() == hook.Instant(it.At)
 }
 
 // forgetItem clears the flag of a taken message whose item has left the heap.
-func (q *Queue) forgetItem(it deadline.Item) {
-	h, ok := q.locate(Ref(it.Slot))
+func (c *contents) forgetItem(it deadline.Item) {
+	h, ok := c.locate(Ref(it.Slot))
 	if ok && h.slot().is(stateUnacked) && h.deadline() == hook.Instant(it.At) {
 		h.slot().flags &^= inHeap
 	}
 }
 
 // sweepHeap rebuilds the heap when most of it is stale.
-func (q *Queue) sweepHeap() {
+func (c *contents) sweepHeap() {
 	const few = 64
-	if q.stale < few || q.stale < q.heap.Len()/2 {
+	if c.stale < few || c.stale < c.heap.Len()/2 {
 		return
 	}
-	q.heap.Keep(func(it deadline.Item) bool {
-		if q.isCurrent(it) {
+	c.heap.Keep(func(it deadline.Item) bool {
+		if c.isCurrent(it) {
 			return true
 		}
-		q.forgetItem(it)
+		c.forgetItem(it)
 		return false
 	})
-	q.stale = 0
+	c.stale = 0
 }
 
-func (q *Queue) clearHeap() {
-	q.heap.Keep(func(deadline.Item) bool { return false })
-	q.stale = 0
+func (c *contents) clearHeap() {
+	c.heap.Keep(func(deadline.Item) bool { return false })
+	c.stale = 0
 }

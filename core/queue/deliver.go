@@ -45,16 +45,6 @@ func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) (f
 	return true
 }
 
-// nextRef returns the message that is next, of which there must be one.
-func (q *Queue) nextRef() Ref {
-	l := q.topLevel()
-	return ref(l, q.levels[l].peek())
-}
-
-// nextInMemory reports whether the message that is next, of which there must be one,
-// can be read without the spill file.
-func (q *Queue) nextInMemory() bool { return q.store.at(q.at(q.nextRef()).slot().segment).inMemory() }
-
 // nextMessage returns the message that is next, of which there must be one. ask says
 // that it must not be delivered before its hooks were asked: because it is due, or
 // because they want to see it when it is next.

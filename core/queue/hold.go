@@ -40,29 +40,29 @@ const maxInstant = hook.Instant(math.MaxInt64)
 const leastHoldMillis = 1000
 
 // held returns how many messages are held.
-func (q *Queue) held() int {
-	if q.contents == nil || q.holding == nil {
+func (c *contents) held() int {
+	if c == nil || c.holding == nil {
 		return 0
 	}
-	n := q.holding.list.Len()
-	if q.holding.scheduled != nil {
-		n += q.holding.overdue
+	n := c.holding.list.Len()
+	if c.holding.scheduled != nil {
+		n += c.holding.overdue
 	}
 	return n
 }
 
 // nextRelease returns when the next hold ends, 0 for never.
-func (q *Queue) nextRelease() hook.Instant {
-	if q.held() == 0 {
+func (c *contents) nextRelease() hook.Instant {
+	if c.held() == 0 {
 		return 0
 	}
-	it, ok := q.holding.list.First()
+	it, ok := c.holding.list.First()
 	if !ok {
 		return 0
 	}
 	at := max(hook.Instant(it.At), atOnce)
-	if q.ready > 0 {
-		return max(at, q.holding.paused)
+	if c.ready > 0 {
+		return max(at, c.holding.paused)
 	}
 	return at
 }
@@ -76,23 +76,23 @@ func (q *Queue) nextHoldEnd() hook.Instant {
 }
 
 // startHolding prepares for the first held message.
-func (q *Queue) startHolding() *holding {
-	if q.holding == nil {
-		q.holding = &holding{}
+func (c *contents) startHolding() *holding {
+	if c.holding == nil {
+		c.holding = &holding{}
 	}
-	return q.holding
+	return c.holding
 }
 
 // hold holds a ready message. The caller journals that, and indexes its deadline.
-func (q *Queue) hold(h handle, until hook.Instant) {
-	q.startHolding()
+func (c *contents) hold(h handle, until hook.Instant) {
+	c.startHolding()
 	s := h.slot()
 	h.list.ready--
-	q.ready--
-	q.readyBytes -= int64(len(q.store.read(*s).body))
+	c.ready--
+	c.readyBytes -= int64(len(c.store.read(*s).body))
 	s.become(stateHeld)
 	h.chunk.setHold(h.index, until)
-	q.indexHeld(h)
+	c.indexHeld(h)
 }
 
 // holdEntering holds a message that its fifo got just now, and journals that. The queue has
@@ -108,42 +108,42 @@ func (q *Queue) holdEntering(h handle, until hook.Instant) {
 }
 
 // unhold makes a held message ready, in its old position.
-func (q *Queue) unhold(h handle) {
-	q.unlistHeld(h)
+func (c *contents) unhold(h handle) {
+	c.unlistHeld(h)
 	s := h.slot()
 	h.list.requeue(h.ref.seq(), s)
-	q.ready++
-	q.readyBytes += int64(len(q.store.read(*s).body))
+	c.ready++
+	c.readyBytes += int64(len(c.store.read(*s).body))
 }
 
 // takeHeld makes a held message a taken one.
-func (q *Queue) takeHeld(h handle) {
-	q.unlistHeld(h)
+func (c *contents) takeHeld(h handle) {
+	c.unlistHeld(h)
 	s := h.slot()
 	s.become(stateUnacked)
-	q.unacked++
+	c.unacked++
 	if s.flags&inHeap != 0 {
-		q.stale++
+		c.stale++
 	}
 }
 
 // showHeld takes a held message that hooks are about to see. If they keep it, it is held
 // on: see putBack.
-func (q *Queue) showHeld(h handle) {
-	n := q.holding
+func (c *contents) showHeld(h handle) {
+	n := c.holding
 	if n.shown == nil {
 		n.shown = map[Ref]shown{}
 	}
 	n.shown[h.ref] = shown{h.hold(), h.slot().flags&unready != 0}
-	q.takeHeld(h)
+	c.takeHeld(h)
 }
 
 // shownHold returns the hold of a message that hooks see; the zero value if it is not held.
-func (q *Queue) shownHold(r Ref) shown {
-	if q.contents == nil || q.holding == nil || len(q.holding.shown) == 0 {
+func (c *contents) shownHold(r Ref) shown {
+	if c == nil || c.holding == nil || len(c.holding.shown) == 0 {
 		return shown{}
 	}
-	return q.holding.shown[r]
+	return c.holding.shown[r]
 }
 
 // holdAgain holds a message that hooks kept, and that is ready, until the time that they
@@ -162,14 +162,14 @@ func (q *Queue) holdAgain(now hook.Instant, h handle, until hook.Instant) {
 }
 
 // endShow forgets the holds of messages that hooks have seen.
-func (q *Queue) endShow() {
-	if q.contents != nil && q.holding != nil {
-		clear(q.holding.shown)
+func (c *contents) endShow() {
+	if c != nil && c.holding != nil {
+		clear(c.holding.shown)
 	}
 }
 
-func (q *Queue) unlistHeld(h handle) {
-	q.delistHeld(h)
+func (c *contents) unlistHeld(h handle) {
+	c.delistHeld(h)
 	s := h.slot()
 	if s.flags&unready == 0 { // else it says from when on the message was ready: see restamp
 		h.chunk.setHold(h.index, 0)
@@ -178,15 +178,15 @@ func (q *Queue) unlistHeld(h handle) {
 }
 
 // delistHeld takes a held message off the list of the held ones.
-func (q *Queue) delistHeld(h handle) {
-	if q.holding.scheduled != nil && len(q.holding.arriving) > 0 {
-		q.relist(h.ref)
+func (c *contents) delistHeld(h handle) {
+	if c.holding.scheduled != nil && len(c.holding.arriving) > 0 {
+		c.relist(h.ref)
 	}
-	q.holding.list.Remove(heldItem(h))
+	c.holding.list.Remove(heldItem(h))
 }
 
 // indexHeld lists a held message.
-func (q *Queue) indexHeld(h handle) { q.startHolding().list.Add(heldItem(h)) }
+func (c *contents) indexHeld(h handle) { c.startHolding().list.Add(heldItem(h)) }
 
 func heldItem(h handle) deadline.Item { return deadline.Item{At: int64(h.hold()), Slot: uint64(h.ref)} }
 
@@ -200,8 +200,8 @@ func (q *Queue) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Insta
 
 // deadlineMovesWithHold reports whether the deadline of a held message counts from when the message is ready. One with a digest does
 // not: it is the point in time that others' code has named.
-func (q *Queue) deadlineMovesWithHold(s *slot) bool {
-	return q.hooks.DeadlineFromReady && s.flags&unready != 0 && (s.flags&hasDigest == 0 || q.store.read(*s).setBy() == 0)
+func (c *contents) deadlineMovesWithHold(s *slot) bool {
+	return c.rules.fromReady && s.flags&unready != 0 && (s.flags&hasDigest == 0 || c.store.read(*s).setBy() == 0)
 }
 
 // releaseDue makes messages ready whose hold has ended, as many as a turn may and the
@@ -246,15 +246,15 @@ func (q *Queue) dropHeld(now hook.Instant, reason hook.Reason) {
 
 // nextHeld returns the held message whose hold ends first; ok is false if that is after
 // until.
-func (q *Queue) nextHeld(until hook.Instant) (h handle, ok bool) {
-	if q.held() == 0 {
+func (c *contents) nextHeld(until hook.Instant) (h handle, ok bool) {
+	if c.held() == 0 {
 		return handle{}, false
 	}
-	it, ok := q.holding.list.First()
+	it, ok := c.holding.list.First()
 	if !ok || hook.Instant(it.At) > until {
 		return handle{}, false
 	}
-	return q.at(Ref(it.Slot)), true
+	return c.at(Ref(it.Slot)), true
 }
 
 // releaseLimited is releaseDue for a queue whose limits apply to released messages.
@@ -327,9 +327,9 @@ func (q *Queue) mayRefuse(now hook.Instant, ms []Message, l *chain.ReleaseLimits
 	return l.Length.Set() && int64(q.ready+len(ms)) > l.Length.N() || l.Bytes.Set() && bytes > l.Bytes.N()
 }
 
-func (q *Queue) wouldExceed(h handle, l *chain.ReleaseLimits) bool {
-	return l.Length.Set() && int64(q.ready)+1 > l.Length.N() ||
-		l.Bytes.Set() && q.readyBytes+int64(len(q.store.read(*h.slot()).body)) > l.Bytes.N()
+func (c *contents) wouldExceed(h handle, l *chain.ReleaseLimits) bool {
+	return l.Length.Set() && int64(c.ready)+1 > l.Length.N() ||
+		l.Bytes.Set() && c.readyBytes+int64(len(c.store.read(*h.slot()).body)) > l.Bytes.N()
 }
 
 // noteRelease notes a message that is about to be ready for the report. One whose hold has
@@ -384,8 +384,8 @@ func (q *Queue) shiftHold(h handle, until hook.Instant) {
 }
 
 // heldAt returns the held message with a reference; ok is false if there is none.
-func (q *Queue) heldAt(r Ref) (h handle, ok bool) {
-	if h, ok = q.locate(r); ok && h.slot().is(stateHeld) {
+func (c *contents) heldAt(r Ref) (h handle, ok bool) {
+	if h, ok = c.locate(r); ok && h.slot().is(stateHeld) {
 		return h, true
 	}
 	return handle{}, false
@@ -487,9 +487,9 @@ func (q *Queue) HeldMessage(r Ref) *Held {
 	return q.describeHeld(h)
 }
 
-func (q *Queue) describeHeld(h handle) *Held {
+func (c *contents) describeHeld(h handle) *Held {
 	s := h.slot()
-	r := q.store.readAlone(*s)
+	r := c.store.readAlone(*s)
 	return &Held{
 		Ref: h.ref, Until: h.hold(), Deadline: h.deadline(), Enqueued: r.enqueued, Unready: s.flags&unready != 0,
 		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body, Flags: s.flags.public(), Returns: uint32(s.returns()),
@@ -497,30 +497,30 @@ func (q *Queue) describeHeld(h handle) *Held {
 }
 
 // countComeback counts that a message came back, and returns how often that was.
-func (q *Queue) countComeback(h handle, kind SettleKind) uint32 {
-	q.startHolding()
-	nacks := q.holding.nacks[h.ref]
+func (c *contents) countComeback(h handle, kind SettleKind) uint32 {
+	c.startHolding()
+	nacks := c.holding.nacks[h.ref]
 	if kind == Requeue && nacks < math.MaxUint16 {
 		nacks++
-		q.setNacks(h.ref, nacks)
+		c.setNacks(h.ref, nacks)
 	}
 	return uint32(h.slot().returns()) + uint32(nacks)
 }
 
 // wasHeld reports whether a message has a hold or refusals that the journal must store.
-func (q *Queue) wasHeld(h handle) bool {
-	return h.hold() != 0 || q.nacksOf(h.ref) > 0
+func (c *contents) wasHeld(h handle) bool {
+	return h.hold() != 0 || c.nacksOf(h.ref) > 0
 }
 
-func (q *Queue) nacksOf(r Ref) uint16 {
-	if q.holding == nil {
+func (c *contents) nacksOf(r Ref) uint16 {
+	if c.holding == nil {
 		return 0
 	}
-	return q.holding.nacks[r]
+	return c.holding.nacks[r]
 }
 
-func (q *Queue) setNacks(r Ref, nacks uint16) {
-	n := q.startHolding()
+func (c *contents) setNacks(r Ref, nacks uint16) {
+	n := c.startHolding()
 	if n.nacks == nil {
 		n.nacks = map[Ref]uint16{}
 	}
@@ -528,9 +528,9 @@ func (q *Queue) setNacks(r Ref, nacks uint16) {
 }
 
 // forgetOthers forgets the messages that are not there any more.
-func (q *Queue) forgetOthers() {
-	maps.DeleteFunc(q.holding.nacks, func(r Ref, _ uint16) bool {
-		h, ok := q.locate(r)
+func (c *contents) forgetOthers() {
+	maps.DeleteFunc(c.holding.nacks, func(r Ref, _ uint16) bool {
+		h, ok := c.locate(r)
 		return !ok || h.slot().is(stateFree)
 	})
 }

@@ -6,29 +6,29 @@ import "github.com/curfewmq/curfew/sdk/hook"
 // not count as lateness of the broker. The queue remembers such messages until they leave.
 
 // noteReturn notes whether a message that comes back from a consumer is past its deadline.
-func (q *Queue) noteReturn(now hook.Instant, r Ref, deadline hook.Instant) {
+func (c *contents) noteReturn(now hook.Instant, r Ref, deadline hook.Instant) {
 	if deadline == 0 || now <= deadline {
-		q.forgetOverstay(r)
+		c.forgetOverstay(r)
 		return
 	}
-	if q.overstays == nil {
-		q.overstays = map[Ref]struct{}{}
+	if c.overstays == nil {
+		c.overstays = map[Ref]struct{}{}
 	}
-	q.overstays[r] = struct{}{}
+	c.overstays[r] = struct{}{}
 }
 
 // forgetOverstay forgets a message that leaves, or has a deadline again that is to come.
-func (q *Queue) forgetOverstay(r Ref) {
-	if q.overstays == nil {
+func (c *contents) forgetOverstay(r Ref) {
+	if c.overstays == nil {
 		return
 	}
-	if delete(q.overstays, r); len(q.overstays) == 0 {
-		q.overstays = nil
+	if delete(c.overstays, r); len(c.overstays) == 0 {
+		c.overstays = nil
 	}
 }
 
 // overstayed reports whether a consumer had a message past its deadline.
-func (q *Queue) overstayed(r Ref) bool {
-	_, was := q.overstays[r]
+func (c *contents) overstayed(r Ref) bool {
+	_, was := c.overstays[r]
 	return was
 }

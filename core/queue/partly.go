@@ -13,19 +13,19 @@ type partial struct {
 }
 
 // noteHave notes that queues took a message, which stays.
-func (q *Queue) noteHave(r Ref, t *hook.Target, have []uint64) {
+func (c *contents) noteHave(r Ref, t *hook.Target, have []uint64) {
 	if len(have) == 0 {
 		return
 	}
-	if q.partly == nil {
-		q.partly = map[Ref]partial{}
+	if c.partly == nil {
+		c.partly = map[Ref]partial{}
 	}
-	q.partly[r] = partial{*t, append(have, q.have(r, t)...)}
+	c.partly[r] = partial{*t, append(have, c.have(r, t)...)}
 }
 
 // have returns the queues that took a message when it was sent to a target before.
-func (q *Queue) have(r Ref, t *hook.Target) []uint64 {
-	if p, ok := q.partly[r]; ok && p.target == *t {
+func (c *contents) have(r Ref, t *hook.Target) []uint64 {
+	if p, ok := c.partly[r]; ok && p.target == *t {
 		return p.have
 	}
 	return nil

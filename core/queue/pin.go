@@ -97,12 +97,6 @@ func (q *Queue) journalled(n *opBuffer) liveIn {
 	return live
 }
 
-// isThere reports whether the queue has a message in a list, and not only in its garbage.
-func (q *Queue) isThere(l int, seq uint64) bool {
-	h, ok := q.locate(ref(l, seq))
-	return ok && !h.slot().is(stateFree)
-}
-
 // addJournalled adds a chunk's messages, except for some.
 func (c *chunk) addJournalled(live liveIn, without func(seq uint64) bool) {
 	for i := range c.slots {

@@ -55,7 +55,8 @@ func (q *Queue) dropReady() {
 // held messages and discards, of which there are kept; 0 keeps none of them.
 func (q *Queue) detachContents(kept int) {
 	old := q.contents
-	q.contents = &contents{levels: make([]fifo, len(old.levels)), count: old.count, restamping: old.restamping}
+	q.contents = q.newContents()
+	q.count, q.restamping = old.count, old.restamping
 	switch {
 	case kept > 0:
 		q.holding, q.undecided = old.holding, old.undecided

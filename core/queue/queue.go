@@ -11,7 +11,6 @@ import (
 	"errors"
 
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/deadline"
 	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -34,17 +33,16 @@ type Queue struct {
 	*contents            // nil until the first message
 	consumers *consumers // nil until the first consumer
 
-	ready, unacked int
-	readyBytes     int64
-	departing      []departure  // dead letters that wait for capacity, in the order in which they left
-	departAt       hook.Instant // when the first of them are sent again, for which there was no space
-	ending         *ending      // nil unless its lease ran out
-	discards       *discards    // nil until the first at-least-once dead letter
-	redrive        *Redrive     // nil while there is none
-	moving         int          // messages that a redrive has taken
-	garbage        *garbage
-	parted         map[Ref]journal.Delta // of a deleted queue: what it has in the journal until that has arrived elsewhere
-	stopped        *StoppedError         // nil while it works
+	tally
+	departing []departure  // dead letters that wait for capacity, in the order in which they left
+	departAt  hook.Instant // when the first of them are sent again, for which there was no space
+	ending    *ending      // nil unless its lease ran out
+	discards  *discards    // nil until the first at-least-once dead letter
+	redrive   *Redrive     // nil while there is none
+	moving    int          // messages that a redrive has taken
+	garbage   *garbage
+	parted    map[Ref]journal.Delta // of a deleted queue: what it has in the journal until that has arrived elsewhere
+	stopped   *StoppedError         // nil while it works
 
 	buf     *turnBuffers // during a turn
 	lastUse hook.Instant
@@ -53,28 +51,6 @@ type Queue struct {
 	zeroTTL bool         // messages entered in this turn that may be delivered in this turn only
 	closed  bool
 	emptied bool // it is closed or stopped, and has dropped what it held
-}
-
-// contents is what a queue needs once it has had a message. A queue that waits for its
-// first one should weigh little: there are reply queues by the thousand.
-type contents struct {
-	levels     []fifo // Levels+1
-	store      store
-	heap       deadline.Heap // see indexDeadline
-	stale      int           // items of heap whose message is not ready
-	count      Counters
-	relocating relocationCursor
-	compacting compaction
-
-	restamping  *restampCursor // nil unless the settings have changed
-	overflowing bool           // more exceeds the limits than one turn may drop
-	askBackoff  askBackoff
-
-	holding   *holding   // nil until a message is held
-	undecided *undecided // nil until the strategy cannot decide about a message
-	partly    map[Ref]partial
-	promised  map[Ref]hook.Reason // see promiseDeath
-	overstays map[Ref]struct{}    // see noteReturn; nil if there are none
 }
 
 // Counters count what happened to a queue's messages. Published is the sum of the
@@ -133,7 +109,7 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 		q.mailbox.mayRefuse.Store(q.hooks.Refuses())
 	}
 	if q.contents != nil {
-		q.askBackoff = askBackoff{}
+		q.askBackoff, q.rules = askBackoff{}, rulesOf(q.hooks)
 	}
 	q.Touch(now)
 }
@@ -295,19 +271,3 @@ func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiti
 
 // level returns the level of messages of a priority.
 func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Levels) }
-
-// open creates the contents when the first message enters.
-func (q *Queue) open() {
-	if q.contents == nil {
-		q.contents = &contents{levels: make([]fifo, q.cfg.Levels+1), store: store{file: q.mailbox.broker.spill, cold: q.cfg.Schedule != nil}}
-	}
-}
-
-// topLevel returns the highest level with ready messages, of which there must be some.
-func (q *Queue) topLevel() int {
-	l := len(q.levels) - 1
-	for q.levels[l].ready == 0 {
-		l--
-	}
-	return l
-}

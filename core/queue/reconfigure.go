@@ -119,8 +119,8 @@ func (q *Queue) askForDeadlines(now hook.Instant, refs []Ref, why hook.Why) []ho
 }
 
 // readySince returns from when a strategy counts that has DeadlineFromReady.
-func (q *Queue) readySince(h handle, enqueued hook.Instant) hook.Instant {
-	if q.hooks.DeadlineFromReady && h.wasHeldAtFirst() {
+func (c *contents) readySince(h handle, enqueued hook.Instant) hook.Instant {
+	if c.rules.fromReady && h.wasHeldAtFirst() {
 		return max(enqueued, h.hold())
 	}
 	return enqueued

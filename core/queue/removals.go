@@ -116,3 +116,31 @@ func targetOf(v *hook.Verdict) *hook.Target {
 	}
 	return v.Target
 }
+
+// drop removes a taken message. The caller counts the reason.
+func (q *Queue) drop(h handle) {
+	q.journalSettled(h)
+	q.free(h)
+}
+
+// free is drop for a message whose removal is journalled elsewhere.
+func (q *Queue) free(h handle) {
+	q.unacked--
+	s := h.slot()
+	if s.flags&watched != 0 {
+		q.tellGone(h.ref, s)
+	}
+	if q.partly != nil {
+		delete(q.partly, h.ref)
+	}
+	if q.promised != nil {
+		delete(q.promised, h.ref)
+	}
+	q.forgetOverstay(h.ref)
+	if q.holding != nil {
+		q.holding.forget(h.ref)
+		q.forgetID(h)
+	}
+	q.store.free(*s)
+	h.list.remove(h.chunk, h.index)
+}

@@ -436,8 +436,8 @@ func (q *Queue) keepDue(d *due, until hook.Instant) {
 
 // waitsForArrival takes a message off the list of the held ones if its last release has not
 // arrived, and reports whether it did.
-func (q *Queue) waitsForArrival(h handle) bool {
-	n := q.holding
+func (c *contents) waitsForArrival(h handle) bool {
+	n := c.holding
 	if n.scheduled == nil || len(n.arriving) == 0 {
 		return false
 	}
@@ -451,11 +451,11 @@ func (q *Queue) waitsForArrival(h handle) bool {
 }
 
 // isArriving reports whether the last release of a message has not arrived durably.
-func (q *Queue) isArriving(r Ref) bool {
-	if q.contents == nil || q.holding == nil || q.holding.scheduled == nil {
+func (c *contents) isArriving(r Ref) bool {
+	if c == nil || c.holding == nil || c.holding.scheduled == nil {
 		return false
 	}
-	_, arrives := q.holding.arriving[r]
+	_, arrives := c.holding.arriving[r]
 	return arrives
 }
 
@@ -470,20 +470,20 @@ func (q *Queue) arrived(ls []departed) {
 }
 
 // relist lists a held message that waits for the arrival of its last release.
-func (q *Queue) relist(r Ref) {
-	if n := q.holding; n.arriving[r] {
+func (c *contents) relist(r Ref) {
+	if n := c.holding; n.arriving[r] {
 		n.arriving[r] = false
 		n.overdue--
-		q.indexHeld(q.at(r))
+		c.indexHeld(c.at(r))
 	}
 }
 
 // relistAll lists all held messages. Those that wait for an arrival are taken off the list
 // with the next tick.
-func (q *Queue) relistAll() {
-	if n := q.holding; n.scheduled != nil && n.overdue > 0 {
+func (c *contents) relistAll() {
+	if n := c.holding; n.scheduled != nil && n.overdue > 0 {
 		for r := range n.arriving {
-			q.relist(r)
+			c.relist(r)
 		}
 	}
 }

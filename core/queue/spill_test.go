@@ -44,6 +44,23 @@ func patterned(id uint64, size int) Message {
 	return m
 }
 
+// A purge replaces the contents of a queue: what enters after it was kept in memory whatever the budget.
+func TestBodiesBeyondTheBudgetGoToTheFileAfterAPurge(t *testing.T) {
+	spilling(t, 1<<20)
+	q, _ := passive(t, Config{}, hook.Hooks{})
+	q.enqueue(second, batchOf(patterned(0, 1024)))
+	q.Purge(second)
+	before := slab.Used()
+	for i := range uint64(8000) {
+		q.enqueue(second, batchOf(patterned(i, 1024)))
+	}
+	if held := slab.Used() - before; held > 4<<20 {
+		t.Errorf("after a purge, 8,000 messages of 1 KiB hold %d KiB of memory, of 1 MiB", held>>10)
+	}
+	q.Delete(false, false)
+	q.tick(10 * second)
+}
+
 func TestBodiesBeyondTheBudgetComeBackFromTheFile(t *testing.T) {
 	spilling(t, 4<<20)
 	before := slab.Used()

@@ -1,0 +1,169 @@
+package queue
+
+import (
+	"github.com/curfewmq/curfew/core/chain"
+	"github.com/curfewmq/curfew/core/deadline"
+	"github.com/curfewmq/curfew/sdk/hook"
+)
+
+// contents is the messages of a queue, each in one of the states ready, held and taken, with
+// the indexes of their deadlines and holds. It does not journal, and knows no consumer and no
+// hook: the Queue, which embeds it, does all three. A queue that waits for its first message
+// has none, because there are reply queues by the thousand; methods that say so may be called
+// on nil.
+type contents struct {
+	*tally     // of the queue
+	rules      deadlineRules
+	levels     []fifo // Levels+1
+	store      store
+	heap       deadline.Heap // see indexDeadline
+	stale      int           // items of heap whose message is not ready
+	count      Counters
+	relocating relocationCursor
+	compacting compaction
+
+	restamping  *restampCursor // nil unless the settings have changed
+	overflowing bool           // more exceeds the limits than one turn may drop
+	askBackoff  askBackoff
+
+	holding   *holding   // nil until a message is held
+	undecided *undecided // nil until the strategy cannot decide about a message
+	partly    map[Ref]partial
+	promised  map[Ref]hook.Reason // see promiseDeath
+	overstays map[Ref]struct{}    // see noteReturn; nil if there are none
+}
+
+// tally is how many messages are ready and taken. It lies in the Queue, which is asked for it
+// before it has contents, too. A taken message is unacknowledged, or leaves.
+type tally struct {
+	ready, unacked int
+	readyBytes     int64
+}
+
+// deadlineRules is what the strategy of a queue says about deadlines.
+type deadlineRules struct {
+	scan      hook.Scan // where the strategy looks for messages that are due
+	wantsHead bool      // some plugin acts on deadlines
+	fromReady bool      // deadlines count from when messages are ready
+}
+
+func rulesOf(h *chain.Hooks) deadlineRules {
+	return deadlineRules{h.Scan, h.WantsHead, h.DeadlineFromReady}
+}
+
+// newContents returns contents without messages.
+func (q *Queue) newContents() *contents {
+	return &contents{
+		tally: &q.tally, rules: rulesOf(q.hooks), levels: make([]fifo, q.cfg.Levels+1),
+		store: store{file: q.mailbox.broker.spill, cold: q.cfg.Schedule != nil},
+	}
+}
+
+// open creates the contents when the first message enters.
+func (q *Queue) open() {
+	if q.contents == nil {
+		q.contents = q.newContents()
+	}
+}
+
+// Ref names a message in its queue for as long as it is there: a level (8 bits) and a
+// sequence number in it (56 bits).
+type Ref uint64
+
+const levelShift = 56
+
+func ref(level int, seq uint64) Ref { return Ref(uint64(level)<<levelShift | seq) }
+
+func (r Ref) level() int  { return int(uint64(r) >> levelShift) }
+func (r Ref) seq() uint64 { return uint64(r) & (1<<levelShift - 1) }
+
+// handle is a message located in its queue. It is valid until a message enters or
+// leaves, so only a Ref can be kept for longer.
+type handle struct {
+	ref   Ref
+	list  *fifo
+	chunk *chunk
+	index int // in chunk
+}
+
+func (h handle) slot() *slot { return &h.chunk.slots[h.index] }
+
+func (h handle) deadline() hook.Instant { return h.chunk.deadline(h.index) }
+
+// hold returns until when a held message is held.
+func (h handle) hold() hook.Instant { return h.chunk.hold(h.index) }
+
+// wasHeldAtFirst reports whether hold is until when the message was held as it entered, or
+// is still.
+func (h handle) wasHeldAtFirst() bool {
+	s := h.slot()
+	return h.hold() != 0 && (s.flags&unready != 0 || !s.is(stateHeld))
+}
+
+// locate finds a message; ok is false if it has no slot.
+func (c *contents) locate(r Ref) (h handle, ok bool) {
+	if c == nil || r.level() >= len(c.levels) {
+		return handle{}, false
+	}
+	f := &c.levels[r.level()]
+	k, i, ok := f.locate(r.seq())
+	return handle{r, f, k, i}, ok
+}
+
+// at is locate for a message that is there.
+func (c *contents) at(r Ref) handle {
+	f := &c.levels[r.level()]
+	k, i, _ := f.locate(r.seq())
+	return handle{r, f, k, i}
+}
+
+// take makes a ready message an unacknowledged one; body is the size of its body.
+func (c *contents) take(h handle, body int) {
+	s := h.slot()
+	h.list.take(s)
+	c.ready--
+	c.unacked++
+	c.readyBytes -= int64(body)
+	if s.flags&inHeap != 0 {
+		c.stale++
+	}
+}
+
+// untake makes a taken message ready again, in its old position.
+func (c *contents) untake(h handle, body int) {
+	s := h.slot()
+	h.list.requeue(h.ref.seq(), s)
+	c.ready++
+	c.unacked--
+	c.readyBytes += int64(body)
+	if s.flags&inHeap != 0 {
+		c.stale--
+	}
+}
+
+// isThere reports whether the queue has a message in a list, and not only in its garbage.
+func (c *contents) isThere(l int, seq uint64) bool {
+	h, ok := c.locate(ref(l, seq))
+	return ok && !h.slot().is(stateFree)
+}
+
+// topLevel returns the highest level with ready messages, of which there must be some.
+func (c *contents) topLevel() int {
+	l := len(c.levels) - 1
+	for c.levels[l].ready == 0 {
+		l--
+	}
+	return l
+}
+
+// nextRef returns the message that is next, of which there must be one.
+func (c *contents) nextRef() Ref {
+	l := c.topLevel()
+	return ref(l, c.levels[l].peek())
+}
+
+// nextInMemory reports whether the message that is next, of which there must be one,
+// can be read without the spill file.
+func (c *contents) nextInMemory() bool {
+	return c.store.at(c.at(c.nextRef()).slot().segment).inMemory()
+}
