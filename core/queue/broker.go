@@ -60,7 +60,7 @@ func (b *Broker) NewMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.
 func (b *Broker) NewPausedMailbox(cfg *Config, c *chain.Chain, host Host, clock clock.Clock) *Mailbox {
 	m := &Mailbox{broker: b, clock: clock, order: b.mailboxes.Add(1), running: true}
 	m.config.Store(cfg)
-	m.queue = Queue{cfg: cfg, host: host, mailbox: m}
+	m.queue = Queue{essentials: essentials{cfg: cfg}, host: host, mailbox: m}
 	m.queue.hooks = c.Attach((*pluginView)(&m.queue), &cfg.Hooks)
 	m.settlesFirst.Store(m.queue.hooks.WantsGone())
 	m.mayRefuse.Store(m.queue.hooks.Refuses())

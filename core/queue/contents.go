@@ -12,15 +12,15 @@ import (
 // has none, because there are reply queues by the thousand; methods that say so may be called
 // on nil.
 type contents struct {
-	*tally     // of the queue
-	rules      deadlineRules
-	levels     []fifo // Levels+1
-	store      store
-	heap       deadline.Heap // see indexDeadline
-	stale      int           // items of heap whose message is not ready
-	count      Counters
-	relocating relocationCursor
-	compacting compaction
+	*essentials // of the queue
+	rules       deadlineRules
+	levels      []fifo // Levels+1
+	store       store
+	heap        deadline.Heap // see indexDeadline
+	stale       int           // items of heap whose message is not ready
+	count       Counters
+	relocating  relocationCursor
+	compacting  compaction
 
 	restamping  *restampCursor // nil unless the settings have changed
 	overflowing bool           // more exceeds the limits than one turn may drop
@@ -33,10 +33,12 @@ type contents struct {
 	overstays map[Ref]struct{}    // see noteReturn; nil if there are none
 }
 
-// tally is how many messages are ready and taken. It lies in the Queue, which is asked for it
-// before it has contents, too. A taken message is unacknowledged, or leaves.
-type tally struct {
-	ready, unacked int
+// essentials is what a queue has without contents, too, and what these need of it. A taken message
+// is unacknowledged, or leaves.
+type essentials struct {
+	cfg            *Config
+	buf            *turnBuffers // during a turn
+	ready, unacked int          // messages
 	readyBytes     int64
 }
 
@@ -54,7 +56,7 @@ func rulesOf(h *chain.Hooks) deadlineRules {
 // newContents returns contents without messages.
 func (q *Queue) newContents() *contents {
 	return &contents{
-		tally: &q.tally, rules: rulesOf(q.hooks), levels: make([]fifo, q.cfg.Levels+1),
+		essentials: &q.essentials, rules: rulesOf(q.hooks), levels: make([]fifo, q.cfg.Levels+1),
 		store: store{file: q.mailbox.broker.spill, cold: q.cfg.Schedule != nil},
 	}
 }

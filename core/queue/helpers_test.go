@@ -140,7 +140,7 @@ func passive(tb testing.TB, cfg Config, h hook.Hooks) (*Queue, *host) {
 	hst := &host{}
 	cfg.Strategy = "test"
 	m := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }, running: true}
-	m.queue = Queue{cfg: &cfg, host: hst, mailbox: m, buf: new(turnBuffers)}
+	m.queue = Queue{essentials: essentials{cfg: &cfg, buf: new(turnBuffers)}, host: hst, mailbox: m}
 	q := &m.queue
 	q.attach(second, chainOf(tb, h))
 	return q, hst

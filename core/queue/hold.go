@@ -97,14 +97,14 @@ func (c *contents) hold(h handle, until hook.Instant) {
 
 // holdEntering holds a message that its fifo got just now, and journals that. The queue has
 // not counted it as ready.
-func (q *Queue) holdEntering(h handle, until hook.Instant) {
+func (c *contents) holdEntering(h handle, until hook.Instant) {
 	h.list.ready--
 	s := h.slot()
 	s.become(stateHeld)
 	s.flags |= unready
 	h.chunk.setHold(h.index, until)
-	q.indexHeld(h)
-	q.journalHeld(h)
+	c.indexHeld(h)
+	c.journalHeld(h)
 }
 
 // unhold makes a held message ready, in its old position.
@@ -191,8 +191,8 @@ func (c *contents) indexHeld(h handle) { c.startHolding().list.Add(heldItem(h)) 
 func heldItem(h handle) deadline.Item { return deadline.Item{At: int64(h.hold()), Slot: uint64(h.ref)} }
 
 // deadlineBehindHold returns the deadline of a message that is held as it enters.
-func (q *Queue) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Instant {
-	if v.Deadline == 0 || !q.hooks.DeadlineFromReady || guest.Digest(v) != 0 {
+func (c *contents) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.Instant {
+	if v.Deadline == 0 || !c.rules.fromReady || guest.Digest(v) != 0 {
 		return v.Deadline
 	}
 	return v.Deadline.Add(v.Hold.Sub(now))
@@ -365,22 +365,22 @@ func (q *Queue) endHold(now hook.Instant, h handle) {
 }
 
 // shiftHold changes the hold of a held message, and its deadline if that moves with it.
-func (q *Queue) shiftHold(h handle, until hook.Instant) {
+func (c *contents) shiftHold(h handle, until hook.Instant) {
 	at := h.deadline()
-	if at != 0 && q.deadlineMovesWithHold(h.slot()) {
+	if at != 0 && c.deadlineMovesWithHold(h.slot()) {
 		at = at.Add(until.Sub(h.hold()))
 	}
-	q.delistHeld(h)
+	c.delistHeld(h)
 	h.chunk.setHold(h.index, until)
-	q.indexHeld(h)
-	if q.cfg.Schedule != nil { // there are no deadlines; and a replay must not know of a release that has not arrived
-		if n := q.nacksOf(h.ref); n > 0 {
-			q.setNacks(h.ref, heldOnce(n))
+	c.indexHeld(h)
+	if c.cfg.Schedule != nil { // there are no deadlines; and a replay must not know of a release that has not arrived
+		if n := c.nacksOf(h.ref); n > 0 {
+			c.setNacks(h.ref, heldOnce(n))
 		}
 		return
 	}
-	q.journalDeadlineSet(h, at, false)
-	q.setDeadline(h, at)
+	c.journalDeadlineSet(h, at, false)
+	c.setDeadline(h, at)
 }
 
 // heldAt returns the held message with a reference; ok is false if there is none.

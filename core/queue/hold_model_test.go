@@ -383,7 +383,7 @@ func (p *holdPair) restart() {
 	now := p.now
 	s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return now }, running: true}
 	s.config.Store(p.q.cfg)
-	s.queue = Queue{cfg: p.q.cfg, host: p.q.host, mailbox: s, buf: new(turnBuffers), hooks: p.q.hooks}
+	s.queue = Queue{essentials: essentials{cfg: p.q.cfg, buf: new(turnBuffers)}, host: p.q.host, mailbox: s, hooks: p.q.hooks}
 	p.log.used = map[uint32]int64{}
 	p.log.fill(p.t, s)
 	p.q = &s.queue

@@ -105,8 +105,8 @@ func (n *opBuffer) accountAs(extent uint32, messages int, bytes int64) {
 
 // isJournalled reports whether a message is in the journal. Of a durable exchange, all
 // messages are that it holds.
-func (q *Queue) isJournalled(s *slot) bool {
-	return q.cfg.Storage != nil && (s.flags&persistent != 0 || q.cfg.Schedule != nil)
+func (c *contents) isJournalled(s *slot) bool {
+	return c.cfg.Storage != nil && (s.flags&persistent != 0 || c.cfg.Schedule != nil)
 }
 
 // weight is the size of a message's operation in the journal, with the whole record.
@@ -114,9 +114,9 @@ func weight(s *slot) int64 { return enqueueHeader + int64(s.length) }
 
 // enqueue appends the operation of a stored message, without its properties if they are
 // those of the enqueue before. It returns how many bytes that saves.
-func (n *opBuffer) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
-	head, props, body := q.store.parts(*s)
-	id := q.cfg.Storage.ID
+func (n *opBuffer) enqueue(c *contents, r Ref, deadline, entered hook.Instant, s *slot) (saved int) {
+	head, props, body := c.store.parts(*s)
+	id := c.cfg.Storage.ID
 	if a := n.alike; a.size > 0 && bytes.Equal(n.buf[a.at:a.at+a.size], props) {
 		n.buf = appendEnqueued(n.buf, opEnqueuedAlike, id, r, deadline, entered, s, len(head)+len(body))
 		n.buf = append(append(n.buf, head...), body...)
@@ -132,77 +132,77 @@ func (n *opBuffer) enqueue(q *Queue, r Ref, deadline, entered hook.Instant, s *s
 	return 0
 }
 
-func (q *Queue) journalEnqueued(now hook.Instant, h handle, deadline hook.Instant) {
+func (c *contents) journalEnqueued(now hook.Instant, h handle, deadline hook.Instant) {
 	s := h.slot()
-	if !q.isJournalled(s) {
+	if !c.isJournalled(s) {
 		return
 	}
-	n := &q.buf.ops
-	extent := n.extentIn(q.cfg.Storage.Journal)
-	saved := n.enqueue(q, h.ref, deadline, now, s)
+	n := &c.buf.ops
+	extent := n.extentIn(c.cfg.Storage.Journal)
+	saved := n.enqueue(c, h.ref, deadline, now, s)
 	h.chunk.setExtent(h.index, extent, saved)
 	n.account(extent, weight(s)-int64(saved))
 	n.enqueued++
 }
 
-func (q *Queue) journalSettled(h handle) {
-	if !q.isJournalled(h.slot()) {
+func (c *contents) journalSettled(h handle) {
+	if !c.isJournalled(h.slot()) {
 		return
 	}
-	n := &q.buf.ops
+	n := &c.buf.ops
 	n.account(h.chunk.extentOf(h.index, -1))
 	n.settled = append(n.settled, h.ref)
 }
 
-func (q *Queue) journalReturned(h handle) {
-	if s := h.slot(); q.isJournalled(s) {
-		n := &q.buf.ops
-		n.buf = appendReturned(n.buf, q.cfg.Storage.ID, h.ref, s.returns())
+func (c *contents) journalReturned(h handle) {
+	if s := h.slot(); c.isJournalled(s) {
+		n := &c.buf.ops
+		n.buf = appendReturned(n.buf, c.cfg.Storage.ID, h.ref, s.returns())
 	}
 }
 
-func (q *Queue) journalDeadLettering(h handle, reason hook.Reason) {
-	if q.isJournalled(h.slot()) {
-		q.buf.ops.buf = appendDeadLettering(q.buf.ops.buf, q.cfg.Storage.ID, h.ref, reason)
+func (c *contents) journalDeadLettering(h handle, reason hook.Reason) {
+	if c.isJournalled(h.slot()) {
+		c.buf.ops.buf = appendDeadLettering(c.buf.ops.buf, c.cfg.Storage.ID, h.ref, reason)
 	}
 }
 
 // promiseDeath journals that a message leaves which a transaction has rejected. Until the
-// message has left, a copy of its enqueue repeats that: see relocateChunk.
-func (q *Queue) promiseDeath(h handle, reason hook.Reason) {
-	if !q.isJournalled(h.slot()) {
+// message has left, a copy of its enqueue repeats that: see relocation.add.
+func (c *contents) promiseDeath(h handle, reason hook.Reason) {
+	if !c.isJournalled(h.slot()) {
 		return
 	}
-	q.journalDeadLettering(h, reason)
-	if q.promised == nil {
-		q.promised = map[Ref]hook.Reason{}
+	c.journalDeadLettering(h, reason)
+	if c.promised == nil {
+		c.promised = map[Ref]hook.Reason{}
 	}
-	q.promised[h.ref] = reason
+	c.promised[h.ref] = reason
 }
 
 // journalDeadlineSet journals a deadline that differs from the one a message has, or
 // its strategy data if that changed.
-func (q *Queue) journalDeadlineSet(h handle, at hook.Instant, changed bool) {
+func (c *contents) journalDeadlineSet(h handle, at hook.Instant, changed bool) {
 	s := h.slot()
-	if !q.isJournalled(s) || at == h.deadline() && !changed {
+	if !c.isJournalled(s) || at == h.deadline() && !changed {
 		return
 	}
 	var data strategyData
 	if s.flags&hasStrategyData != 0 {
-		data = q.store.read(*s).strategyData
+		data = c.store.read(*s).strategyData
 	}
-	q.buf.ops.buf = appendDeadlineSet(q.buf.ops.buf, q.cfg.Storage.ID, h.ref, at, data, s.flags)
+	c.buf.ops.buf = appendDeadlineSet(c.buf.ops.buf, c.cfg.Storage.ID, h.ref, at, data, s.flags)
 }
 
 // journalHeld journals until when a message is held, 0 if it is not any more.
-func (q *Queue) journalHeld(h handle) {
-	if q.isJournalled(h.slot()) {
-		q.buf.ops.buf = q.appendHeldOf(q.buf.ops.buf, h)
+func (c *contents) journalHeld(h handle) {
+	if c.isJournalled(h.slot()) {
+		c.buf.ops.buf = c.appendHeldOf(c.buf.ops.buf, h)
 	}
 }
 
 // appendHeldOf appends the operation that says until when a message is held.
-func (q *Queue) appendHeldOf(b []byte, h handle) []byte {
+func (c *contents) appendHeldOf(b []byte, h handle) []byte {
 	flags := byte(0)
 	switch s := h.slot(); {
 	case s.flags&unready != 0:
@@ -210,26 +210,26 @@ func (q *Queue) appendHeldOf(b []byte, h handle) []byte {
 	case !s.is(stateHeld) && h.hold() != 0:
 		flags = heldReleased
 	}
-	return appendHeld(b, q.cfg.Storage.ID, h.ref, h.hold(), flags, q.nacksOf(h.ref))
+	return appendHeld(b, c.cfg.Storage.ID, h.ref, h.hold(), flags, c.nacksOf(h.ref))
 }
 
 // journalAsks journals that hooks want to be asked about a message when it is next,
 // which its enqueue did not say.
-func (q *Queue) journalAsks(h handle) {
-	if q.isJournalled(h.slot()) {
-		q.buf.ops.buf = appendAsks(q.buf.ops.buf, q.cfg.Storage.ID, h.ref)
+func (c *contents) journalAsks(h handle) {
+	if c.isJournalled(h.slot()) {
+		c.buf.ops.buf = appendAsks(c.buf.ops.buf, c.cfg.Storage.ID, h.ref)
 	}
 }
 
 // setStrategyData changes what a strategy keeps with a message, which may make its
 // record longer. It reports whether the data differs.
-func (q *Queue) setStrategyData(h handle, data strategyData) (changed bool) {
+func (c *contents) setStrategyData(h handle, data strategyData) (changed bool) {
 	s := h.slot()
 	before := weight(s)
-	changed = q.store.setStrategyData(s, data)
-	if grown := weight(s) - before; grown != 0 && q.isJournalled(s) {
+	changed = c.store.setStrategyData(s, data)
+	if grown := weight(s) - before; grown != 0 && c.isJournalled(s) {
 		extent, _ := h.chunk.extentOf(h.index, 0)
-		q.buf.ops.accountAs(extent, 0, grown)
+		c.buf.ops.accountAs(extent, 0, grown)
 	}
 	return changed
 }
@@ -287,14 +287,14 @@ func (q *Queue) compose() {
 
 // journalDelivered journals how far messages were delivered, so that they are redelivered
 // as such after a restart. It is not worth a commit of its own.
-func (q *Queue) journalDelivered() {
-	if q.contents == nil || q.cfg.Storage == nil {
+func (c *contents) journalDelivered() {
+	if c == nil || c.cfg.Storage == nil {
 		return
 	}
-	for l := range q.levels {
-		f := &q.levels[l]
+	for l := range c.levels {
+		f := &c.levels[l]
 		if f.deliveredUpTo > f.journalledUpTo {
-			q.buf.ops.buf = appendDelivered(q.buf.ops.buf, q.cfg.Storage.ID, l, f.deliveredUpTo)
+			c.buf.ops.buf = appendDelivered(c.buf.ops.buf, c.cfg.Storage.ID, l, f.deliveredUpTo)
 			f.journalledUpTo = f.deliveredUpTo
 		}
 	}

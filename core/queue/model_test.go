@@ -229,7 +229,7 @@ func (p *pair) restart() {
 	now := p.now
 	s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return now }}
 	s.config.Store(p.q.cfg)
-	s.queue = Queue{cfg: p.q.cfg, host: p.host, mailbox: s, buf: new(turnBuffers)}
+	s.queue = Queue{essentials: essentials{cfg: p.q.cfg, buf: new(turnBuffers)}, host: p.host, mailbox: s}
 	s.queue.hooks = p.q.hooks
 	p.log.used = map[uint32]int64{}
 	p.log.fill(p.t, s)

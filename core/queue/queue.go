@@ -25,7 +25,6 @@ var (
 
 // Queue is one queue. It belongs to the goroutine that runs its mailbox's turn.
 type Queue struct {
-	cfg     *Config
 	hooks   *chain.Hooks
 	host    Host
 	mailbox *Mailbox
@@ -33,7 +32,7 @@ type Queue struct {
 	*contents            // nil until the first message
 	consumers *consumers // nil until the first consumer
 
-	tally
+	essentials
 	departing []departure  // dead letters that wait for capacity, in the order in which they left
 	departAt  hook.Instant // when the first of them are sent again, for which there was no space
 	ending    *ending      // nil unless its lease ran out
@@ -44,7 +43,6 @@ type Queue struct {
 	parted    map[Ref]journal.Delta // of a deleted queue: what it has in the journal until that has arrived elsewhere
 	stopped   *StoppedError         // nil while it works
 
-	buf     *turnBuffers // during a turn
 	lastUse hook.Instant
 	lease   hook.Instant // when the idle hooks are asked again
 	trim    hook.Instant // when an empty queue releases its memory
@@ -270,4 +268,4 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiting() }
 
 // level returns the level of messages of a priority.
-func (q *Queue) level(priority uint8) int { return min(int(priority), q.cfg.Levels) }
+func (c *contents) level(priority uint8) int { return min(int(priority), c.cfg.Levels) }

@@ -101,7 +101,7 @@ func (y *journey) after(t *testing.T) string {
 	for _, q := range []*Queue{y.from, y.to} {
 		s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }}
 		s.config.Store(q.cfg)
-		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, buf: new(turnBuffers), hooks: q.hooks}
+		s.queue = Queue{essentials: essentials{cfg: q.cfg, buf: new(turnBuffers)}, host: q.host, mailbox: s, hooks: q.hooks}
 		mailboxes = append(mailboxes, s)
 	}
 	used := y.journal.used

@@ -16,7 +16,7 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 	r := &relocation{journal: q.cfg.Storage.Journal}
 	defer func() {
 		q.commit(nil) // the turn's operations come before
-		q.repeatDelivered(r)
+		r.repeatDelivered(q.contents)
 		r.commit()
 	}()
 	if q.relocating.upTo != upTo {
@@ -26,7 +26,7 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 		f := &q.levels[at.level]
 		for c := f.index(at.chunk); c < len(f.chunks); c++ {
 			at.chunk = f.chunks[c].number
-			if q.relocateChunk(r, at.level, f, c, upTo) {
+			if r.add(q, at.level, f, c, upTo) {
 				return true
 			}
 		}
@@ -55,7 +55,8 @@ type relocation struct {
 // the disk is nearly full.
 const maxRelocated = 64 << 10
 
-func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32) (enough bool) {
+// add copies the messages of a chunk that lie in extents up to upTo, and reports whether the commit is full.
+func (r *relocation) add(q *Queue, l int, f *fifo, c int, upTo uint32) (enough bool) {
 	k := &f.chunks[c]
 	for i := range k.slots {
 		s := &k.slots[i]
@@ -78,7 +79,7 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 		if seq < f.deliveredUpTo && s.flags&unready == 0 {
 			moved.flags |= redelivered // the operation that says so may be trimmed with the old extent
 		}
-		saved := r.ops.enqueue(q, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
+		saved := r.ops.enqueue(q.contents, ref(l, seq), k.deadline(i), q.store.read(moved).enqueued, &moved)
 		extent = r.ops.extentIn(r.journal)
 		k.setExtent(i, extent, saved)
 		r.ops.accountAs(extent, 0, weight(s)-int64(saved))
@@ -95,13 +96,13 @@ func (q *Queue) relocateChunk(r *relocation, l int, f *fifo, c int, upTo uint32)
 
 // repeatDelivered repeats with copies how far messages were delivered, because the operation that says so may be trimmed with the
 // originals. A message that was held until then is delivered later, and leaves that as it is.
-func (q *Queue) repeatDelivered(r *relocation) {
+func (r *relocation) repeatDelivered(c *contents) {
 	if len(r.ops.buf) == 0 {
 		return
 	}
-	for l := range q.levels {
-		if f := &q.levels[l]; f.deliveredUpTo > 0 {
-			r.ops.buf = appendDelivered(r.ops.buf, q.cfg.Storage.ID, l, f.deliveredUpTo)
+	for l := range c.levels {
+		if f := &c.levels[l]; f.deliveredUpTo > 0 {
+			r.ops.buf = appendDelivered(r.ops.buf, c.cfg.Storage.ID, l, f.deliveredUpTo)
 		}
 	}
 }

@@ -139,7 +139,9 @@ func (q *Queue) free(h handle) {
 	q.forgetOverstay(h.ref)
 	if q.holding != nil {
 		q.holding.forget(h.ref)
-		q.forgetID(h)
+		if n := q.holding.scheduled; n != nil {
+			n.forgetID(q, h)
+		}
 	}
 	q.store.free(*s)
 	h.list.remove(h.chunk, h.index)

@@ -342,7 +342,7 @@ func (q *Queue) put(h handle, body int, deadLettering hook.Reason) {
 		q.restoreDiscard(h.ref, deadLettering)
 		return
 	case q.cfg.Schedule != nil:
-		q.restoreScheduled(h)
+		q.scheduling().restore(q, h)
 	case s.is(stateHeld):
 		q.indexHeld(h)
 	default:
@@ -354,7 +354,7 @@ func (q *Queue) put(h handle, body int, deadLettering hook.Reason) {
 }
 
 // endReplayedHold releases a message that leaves.
-func (q *Queue) endReplayedHold(h handle) {
+func (c *contents) endReplayedHold(h handle) {
 	s := h.slot()
 	if s.is(stateHeld) && s.flags&unready == 0 {
 		h.chunk.setHold(h.index, 0)

@@ -26,7 +26,7 @@ func (j *memoryJournal) reborn(t *testing.T, of *Queue) *Queue {
 	s := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }}
 	s.config.Store(of.cfg)
 	s.config.Store(of.cfg)
-	s.queue = Queue{cfg: of.cfg, host: of.host, mailbox: s, buf: new(turnBuffers), hooks: of.hooks}
+	s.queue = Queue{essentials: essentials{cfg: of.cfg, buf: new(turnBuffers)}, host: of.host, mailbox: s, hooks: of.hooks}
 	j.used = map[uint32]int64{}
 	j.fill(t, s)
 	return &s.queue
@@ -185,7 +185,7 @@ func (p *procession) DeadLetter(from *Config, now hook.Instant, ds []DeadLetter,
 func FuzzOperations(f *testing.F) {
 	h := ttlHooks(hook.ScanAnywhere, &hook.Target{AtLeastOnce: true})
 	j := &memoryJournal{}
-	q := &Queue{mailbox: &Mailbox{broker: testBroker}, cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, host: &relay{targets: 1}, buf: new(turnBuffers)}
+	q := &Queue{mailbox: &Mailbox{broker: testBroker}, essentials: essentials{cfg: &Config{Profile: &Profile{Levels: 1}, Storage: &Storage{Journal: j, ID: 7}}, buf: new(turnBuffers)}, host: &relay{targets: 1}}
 	q.attach(second, chainOf(f, h))
 	cc := &RoutingInfo{Exchange: "x", Key: "k", BCC: []string{"blind"}}
 	q.enqueue(second, batchOf(persist(1), persist(2), persist(3), Message{Routing: cc, Props: noProps, Body: []byte("x"), Flags: Persistent}))
@@ -212,7 +212,7 @@ func FuzzOperations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		s := &Mailbox{broker: testBroker}
 		s.config.Store(q.cfg)
-		s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
+		s.queue = Queue{essentials: essentials{cfg: q.cfg}, host: q.host, mailbox: s, hooks: q.hooks}
 		s.clock = func() hook.Instant { return second }
 		r := testBroker.NewRestorer()
 		defer r.Discard()

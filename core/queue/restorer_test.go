@@ -145,7 +145,7 @@ func TestRestoredMessagesOfDeletedQueues(t *testing.T) {
 func reborn(of *Queue) *Mailbox {
 	m := &Mailbox{broker: testBroker, clock: func() hook.Instant { return second }, running: true}
 	m.config.Store(of.cfg)
-	m.queue = Queue{cfg: of.cfg, host: of.host, mailbox: m, buf: new(turnBuffers), hooks: of.hooks}
+	m.queue = Queue{essentials: essentials{cfg: of.cfg, buf: new(turnBuffers)}, host: of.host, mailbox: m, hooks: of.hooks}
 	return m
 }
 

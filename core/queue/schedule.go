@@ -117,14 +117,14 @@ func (q *Queue) schedule(now hook.Instant, ms []Message) {
 		m, p := &ms[i], &n.plan
 		*p = hook.Plan{}
 		if !m.Planned || m.Passes {
-			q.plan(now, m, p)
+			n.askPlan(q, now, m, p)
 		}
 		if m.Planned && m.Passes { // it has left, whatever the settings say by now
 			p.Hold = 0
 		} else {
 			p.Hold = max(p.Hold, m.Wait.until(now)) // a message is held in one place only
 		}
-		if !q.follow(now, m, p) {
+		if !n.follow(q, now, m, p) {
 			refused++
 		}
 	}
@@ -137,14 +137,14 @@ func (q *Queue) schedule(now hook.Instant, ms []Message) {
 	}
 }
 
-// plan asks the plugin about a message that enters. It may refuse the message by now, which
+// askPlan asks the plugin about a message that enters. It may refuse the message by now, which
 // is ignored: the message was accepted when it was published.
-func (q *Queue) plan(now hook.Instant, m *Message, p *hook.Plan) {
+func (n *scheduled) askPlan(q *Queue, now hook.Instant, m *Message, p *hook.Plan) {
 	s, r := q.cfg.Schedule, m.Routing
 	if s.Broken() {
 		return
 	}
-	asked := q.holding.scheduled.ask(now, r.Exchange, r.Key, moreKeys(r), m.Props, m.Body)
+	asked := n.ask(now, r.Exchange, r.Key, moreKeys(r), m.Props, m.Body)
 	if _, ok := s.Plan(asked, p); !ok {
 		*p = hook.Plan{}
 	}
@@ -159,8 +159,7 @@ func moreKeys(r *RoutingInfo) []string {
 
 // follow does what the plan for a message says. It reports false if it refused the
 // message.
-func (q *Queue) follow(now hook.Instant, m *Message, p *hook.Plan) (taken bool) {
-	n := q.holding.scheduled
+func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan) (taken bool) {
 	var id scheduleID
 	var waiting handle
 	waits := false
@@ -193,15 +192,15 @@ func (q *Queue) follow(now hook.Instant, m *Message, p *hook.Plan) (taken bool) 
 	if waits {
 		q.cancel(now, waiting)
 	}
-	ref := q.storeScheduled(now, m, max(p.Hold, now))
+	ref := n.store(q, now, m, max(p.Hold, now))
 	if len(p.ID) > 0 && p.Hold > now { // else it is on its way: nothing replaces or cancels it
 		n.ids[id] = ref
 	}
 	return true
 }
 
-// storeScheduled stores a message that is held until an instant, which may have come.
-func (q *Queue) storeScheduled(now hook.Instant, m *Message, until hook.Instant) Ref {
+// store stores a message that is held until an instant, which may have come.
+func (n *scheduled) store(q *Queue, now hook.Instant, m *Message, until hook.Instant) Ref {
 	f := &q.levels[0]
 	s := q.store.add(now, m, strategyData{}, slotFlagsOf(m, &hook.Verdict{}))
 	seq := f.push(s, 0)
@@ -216,19 +215,18 @@ func (q *Queue) storeScheduled(now hook.Instant, m *Message, until hook.Instant)
 }
 
 // forgetID makes the ID of a message that leaves free. Its record must be there still.
-func (q *Queue) forgetID(h handle) {
-	n := q.holding.scheduled
-	if n == nil || len(n.ids) == 0 {
+func (n *scheduled) forgetID(q *Queue, h handle) {
+	if len(n.ids) == 0 {
 		return
 	}
-	if id, ok := q.storedID(h); ok && n.ids[id] == h.ref {
+	if id, ok := n.storedID(q, h); ok && n.ids[id] == h.ref {
 		delete(n.ids, id)
 	}
 }
 
 // storedID returns the ID of a stored message; ok is false if it has none.
-func (q *Queue) storedID(h handle) (id scheduleID, ok bool) {
-	s, n := q.cfg.Schedule, q.scheduling()
+func (n *scheduled) storedID(q *Queue, h handle) (id scheduleID, ok bool) {
+	s := q.cfg.Schedule
 	if s.Broken() {
 		return scheduleID{}, false
 	}
@@ -243,9 +241,9 @@ func (q *Queue) storedID(h handle) (id scheduleID, ok bool) {
 	return id, ok
 }
 
-// restoreScheduled holds a message that a replay restored. One whose time has come leaves
+// restore holds a message that a replay restored. One whose time has come leaves
 // in its order, after the start.
-func (q *Queue) restoreScheduled(h handle) {
+func (n *scheduled) restore(q *Queue, h handle) {
 	until := atOnce
 	s := h.slot()
 	if s.is(stateHeld) {
@@ -258,8 +256,8 @@ func (q *Queue) restoreScheduled(h handle) {
 	if q.store.read(*h.slot()).enqueued >= h.hold() { // it was due when it came: see follow
 		return
 	}
-	if id, ok := q.storedID(h); ok {
-		q.scheduling().ids[id] = h.ref
+	if id, ok := n.storedID(q, h); ok {
+		n.ids[id] = h.ref
 	}
 }
 
@@ -286,12 +284,12 @@ func (q *Queue) publishDue(now hook.Instant) {
 	if next := q.nextRelease(); next == 0 || next > now || q.cfg.Schedule.stays() || q.buf.committing || !q.mailbox.broker.underway.admit(q.mailbox) {
 		return
 	}
-	q.mailbox.broker.underway.during(func() { q.publishSome(now) })
+	q.mailbox.broker.underway.during(func() { q.scheduling().publish(q, now) })
 }
 
-// publishSome is publishDue for the messages that traffic has admitted.
-func (q *Queue) publishSome(now hook.Instant) {
-	ds := q.takeDue(now)
+// publish is publishDue for the messages that traffic has admitted.
+func (n *scheduled) publish(q *Queue, now hook.Instant) {
+	ds := n.takeDue(q, now)
 	r := &q.buf.removals
 	for i := range ds {
 		d := &ds[i]
@@ -305,20 +303,20 @@ func (q *Queue) publishSome(now hook.Instant) {
 			r.all = append(r.all, removal)
 		}
 	}
-	sent := q.publishLeaving(now, q.deferredReleases(ds)) // which reads records, so before they are freed
+	sent := q.publishLeaving(now, n.deferredReleases(q, ds)) // which reads records, so before they are freed
 	for i := range ds {
 		if d := &ds[i]; !sent && !d.release.Skip {
-			q.keepDue(d, now.Add(spaceRetry))
+			n.keepDue(q, d, now.Add(spaceRetry))
 			continue
 		}
-		q.finishRelease(&ds[i])
+		n.finishRelease(q, &ds[i])
 	}
 	q.buf.parting = nil
 	clear(ds)
 }
 
 // takeDue takes messages that are due, in their order, and asks the plugin about them.
-func (q *Queue) takeDue(now hook.Instant) (ds []due) {
+func (n *scheduled) takeDue(q *Queue, now hook.Instant) (ds []due) {
 	s, bytes := q.cfg.Schedule, 0
 	_, vs := q.buf.batch(maxBatch)
 	asks, last := s.AsksReleased(), uint32(0)
@@ -331,15 +329,14 @@ func (q *Queue) takeDue(now hook.Instant) (ds []due) {
 		if q.waitsForArrival(h) {
 			continue
 		}
-		if n := h.slot().segment; n == last && len(ds) > 0 {
-			q.store.load(n) // they seem to leave as they came
+		if k := h.slot().segment; k == last && len(ds) > 0 {
+			q.store.load(k) // they seem to leave as they came
 		} else {
-			last = n
+			last = k
 		}
 		d := due{leaving: leaving{h.ref, q.store.read(*h.slot()), v}, ends: true, times: heldOnce(q.nacksOf(h.ref))}
 		d.release = hook.Release{Due: hook.Instant(it.At), State: d.record.state}
 		if asks {
-			n := q.scheduling()
 			s.Release(n.askStored(now, &d.record), &d.release)
 			n.done()
 			d.ends = d.release.Hold <= d.release.Due // a time that has been would never end
@@ -357,7 +354,7 @@ func (q *Queue) takeDue(now hook.Instant) (ds []due) {
 
 // deferredReleases returns the operations for the journal once the messages have arrived
 // elsewhere: they left, or they are held again until later. nil means none.
-func (q *Queue) deferredReleases(ds []due) *DeferredRemoval {
+func (n *scheduled) deferredReleases(q *Queue, ds []due) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
 	}
@@ -369,8 +366,8 @@ func (q *Queue) deferredReleases(ds []due) *DeferredRemoval {
 		}
 		l := q.departedOf(d.ref)
 		if !d.ends && !l.gone {
-			l.again = q.appendHeldAgain(nil, d)
-			q.scheduling().startArriving(d.ref)
+			l.again = n.appendHeldAgain(q, nil, d)
+			n.startArriving(d.ref)
 		}
 		ls = append(ls, l)
 	}
@@ -393,23 +390,23 @@ func (n *scheduled) startArriving(r Ref) {
 }
 
 // appendHeldAgain appends the operations that say until when a message is held again.
-func (q *Queue) appendHeldAgain(b []byte, d *due) []byte {
+func (n *scheduled) appendHeldAgain(q *Queue, b []byte, d *due) []byte {
 	id, flags := q.cfg.Storage.ID, q.at(d.ref).slot().flags
 	b = appendDeadlineSet(b, id, d.ref, 0, strategyData{state: d.release.State}, flags)
 	return appendHeld(b, id, d.ref, d.release.Hold, heldUnready, d.times)
 }
 
 // finishRelease frees a message that was published, or holds it again.
-func (q *Queue) finishRelease(d *due) {
+func (n *scheduled) finishRelease(q *Queue, d *due) {
 	h, reason := q.at(d.ref), hook.ReasonReleased
 	switch {
 	case !d.ends && d.release.Skip:
-		q.holdNext(h, d)
+		n.holdNext(q, h, d)
 		if q.isJournalled(h.slot()) {
-			q.buf.ops.buf = q.appendHeldAgain(q.buf.ops.buf, d)
+			q.buf.ops.buf = n.appendHeldAgain(q, q.buf.ops.buf, d)
 		}
 	case !d.ends:
-		q.holdNext(h, d)
+		n.holdNext(q, h, d)
 		q.count.Published++ // a copy entered and left
 		q.count.DeadLettered[reason]++
 	case d.release.Skip:
@@ -423,9 +420,9 @@ func (q *Queue) finishRelease(d *due) {
 
 // keepDue holds a message that was to be published until another instant. The journal has it
 // as one that is due.
-func (q *Queue) keepDue(d *due, until hook.Instant) {
+func (n *scheduled) keepDue(q *Queue, d *due, until hook.Instant) {
 	h := q.at(d.ref)
-	delete(q.scheduling().arriving, d.ref)
+	delete(n.arriving, d.ref)
 	s := h.slot()
 	s.become(stateHeld)
 	s.flags |= unready
@@ -489,7 +486,7 @@ func (c *contents) relistAll() {
 }
 
 // holdNext holds a taken message again.
-func (q *Queue) holdNext(h handle, d *due) {
+func (n *scheduled) holdNext(q *Queue, h handle, d *due) {
 	q.setStrategyData(h, strategyData{state: d.release.State})
 	q.setNacks(h.ref, d.times)
 	s := h.slot()

@@ -395,7 +395,7 @@ func (p *schedulePair) restart() {
 	for _, old := range []*Queue{p.q, p.to} {
 		m := &Mailbox{broker: testBroker, clock: func() hook.Instant { return p.now }, running: true}
 		m.config.Store(old.cfg)
-		m.queue = Queue{cfg: old.cfg, host: old.host, mailbox: m, buf: new(turnBuffers), hooks: old.hooks}
+		m.queue = Queue{essentials: essentials{cfg: old.cfg, buf: new(turnBuffers)}, host: old.host, mailbox: m, hooks: old.hooks}
 		boxes = append(boxes, m)
 	}
 	p.log.fill(p.t, boxes...)

@@ -91,13 +91,13 @@ func (k SettleKind) reason() hook.Reason {
 }
 
 // countReturn counts a failed delivery and reports whether it exceeds the limit.
-func (q *Queue) countReturn(s *slot) (exceeded bool) {
+func (c *contents) countReturn(s *slot) (exceeded bool) {
 	n := s.returns()
 	if n < math.MaxUint16 {
 		n++
 		s.setReturns(n)
 	}
-	return q.cfg.DeliveryLimit >= 0 && q.cfg.Kind == Quorum && int64(n) > q.cfg.DeliveryLimit
+	return c.cfg.DeliveryLimit >= 0 && c.cfg.Kind == Quorum && int64(n) > c.cfg.DeliveryLimit
 }
 
 // requeue makes a message ready again, with the deadline it had unless the strategy

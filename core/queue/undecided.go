@@ -143,8 +143,8 @@ func (q *Queue) askRequeued(now hook.Instant, refs []Ref, since []hook.Instant) 
 }
 
 // renew gives a message another deadline and strategy data.
-func (q *Queue) renew(h handle, at hook.Instant, data strategyData) {
-	q.journalDeadlineSet(h, at, q.setStrategyData(h, data))
+func (c *contents) renew(h handle, at hook.Instant, data strategyData) {
+	c.journalDeadlineSet(h, at, c.setStrategyData(h, data))
 	if h.slot().is(stateUnacked) { // it is indexed when it is requeued
 		if at != h.deadline() {
 			h.slot().flags &^= inHeap | inRun // the item that it may have is stale already
@@ -152,5 +152,5 @@ func (q *Queue) renew(h handle, at hook.Instant, data strategyData) {
 		}
 		return
 	}
-	q.setDeadline(h, at)
+	c.setDeadline(h, at)
 }

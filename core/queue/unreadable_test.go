@@ -223,7 +223,7 @@ func TestARestoredQueueWhoseBodiesCannotBeRead(t *testing.T) {
 	_ = testBroker.spill.direct.Close()
 	s := &Mailbox{broker: testBroker, clock: q.mailbox.clock}
 	s.config.Store(q.cfg)
-	s.queue = Queue{cfg: q.cfg, host: q.host, mailbox: s, hooks: q.hooks}
+	s.queue = Queue{essentials: essentials{cfg: q.cfg}, host: q.host, mailbox: s, hooks: q.hooks}
 	r.Fill([]*Mailbox{s})
 	st := s.queue.Stats()
 	if why := s.queue.Stopped(); !errors.Is(why, errUnreadable) || st.Held != n || st.Published != n || st.Lost != 0 {

@@ -183,9 +183,9 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 }
 
 // setAskHead marks a message whose hooks want to be asked when it is next.
-func (q *Queue) setAskHead(h handle, v *hook.Verdict) {
+func (c *contents) setAskHead(h handle, v *hook.Verdict) {
 	if s := h.slot(); v.AskHead && s.flags&askHead == 0 {
 		s.flags |= askHead
-		q.journalAsks(h)
+		c.journalAsks(h)
 	}
 }
