@@ -268,4 +268,4 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiting() }
 
 // level returns the level of messages of a priority.
-func (c *contents) level(priority uint8) int { return min(int(priority), c.cfg.Levels) }
+func (e *essentials) level(priority uint8) int { return min(int(priority), e.cfg.Levels) }
