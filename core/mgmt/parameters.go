@@ -49,7 +49,7 @@ func oneParameter(c *request) error {
 		}
 		return c.reply(definitions.OperatorParameter(c.vhost.Name(), p))
 	}
-	value, ok := c.vhost.Parameter(component, name)
+	value, ok := c.vhost.Parameters().Get(component, name)
 	if !ok {
 		return errNotFound
 	}
@@ -72,7 +72,7 @@ func putParameter(c *request) error {
 	if !slices.Contains(settableComponents, component) {
 		return badRequest("Validation failed\n\ncomponent %s not found\n", component)
 	}
-	return c.created(c.vhost.SetParameter(vhost.Parameter{Component: component, Name: c.vars["parameter"], Value: value}))
+	return c.created(c.vhost.Parameters().Set(vhost.Parameter{Component: component, Name: c.vars["parameter"], Value: value}))
 }
 
 // refusePolicies refuses to change policies as parameters, because the rights to change the two differ.
@@ -94,7 +94,7 @@ func deleteParameter(c *request) error {
 	if err := refusePolicies(c); err != nil {
 		return err
 	}
-	return c.removed(c.vhost.ClearParameter(c.vars["component"], c.vars["parameter"]))
+	return c.removed(c.vhost.Parameters().Clear(c.vars["component"], c.vars["parameter"]))
 }
 
 // Global parameters.

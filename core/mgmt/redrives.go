@@ -48,7 +48,7 @@ func (a *redriveHandlers) start(c *request) error {
 	r.MayPublish = c.mayPublish
 	plan := &vhost.RedrivePlan{}
 	if dryRun || r.To == vhost.ToSource || r.To == vhost.ToOrigin || r.Reason != "" || r.WhereQueue != "" || r.MessageID != "" || r.OlderThan > 0 {
-		p, err := c.vhost.PlanRedrive(&r, a.clock().Add(scanTime))
+		p, err := c.vhost.Redrives().Plan(&r, a.clock().Add(scanTime))
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (a *redriveHandlers) start(c *request) error {
 	if err := checkPublishers(c); err != nil {
 		return err
 	}
-	j, err := c.vhost.StartRedrive(&r, plan)
+	j, err := c.vhost.Redrives().Start(&r, plan)
 	if err != nil {
 		return err
 	}
@@ -325,7 +325,7 @@ func describeWhere(r *vhost.RedriveRequest) object {
 func listRedrives(c *request) error {
 	var all []*vhost.RedriveJob
 	for _, v := range c.visible() {
-		all = append(all, v.Redrives()...)
+		all = append(all, v.Redrives().List()...)
 	}
 	return list(c, listing[*vhost.RedriveJob]{
 		items: all, object: describeRedrive,
@@ -337,7 +337,7 @@ func listRedrives(c *request) error {
 // findRedrive returns the redrive that the path names.
 func findRedrive(c *request) (*vhost.VHost, *vhost.RedriveJob, error) {
 	for _, v := range c.visible() {
-		for _, j := range v.Redrives() {
+		for _, j := range v.Redrives().List() {
 			if j.ID == c.vars["redrive"] {
 				return v, j, nil
 			}
@@ -364,7 +364,7 @@ func (a *redriveHandlers) cancel(c *request) error {
 	if err := c.mayQueue(auth.Read, j.Request.From); err != nil {
 		return err
 	}
-	v.CancelRedrive(j)
+	v.Redrives().Cancel(j)
 	a.log.Info("a redrive is cancelled", "vhost", v.Name(), "queue", j.Request.From, "redrive", j.ID, "user", c.user.Name)
 	return c.done(nil)
 }

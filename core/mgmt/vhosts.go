@@ -129,11 +129,11 @@ func putVHostLimit(c *request) error {
 	if err != nil {
 		return err
 	}
-	return c.done(c.vhost.ChangeLimits(func(l *vhost.Limits) { *vhostLimitsByName(l)[c.vars["limit"]] = limit }))
+	return c.done(c.vhost.Parameters().ChangeLimits(func(l *vhost.Limits) { *vhostLimitsByName(l)[c.vars["limit"]] = limit }))
 }
 
 func deleteVHostLimit(c *request) error {
-	return c.done(c.vhost.ChangeLimits(func(l *vhost.Limits) { clearLimit(c, vhostLimitsByName(l)) }))
+	return c.done(c.vhost.Parameters().ChangeLimits(func(l *vhost.Limits) { clearLimit(c, vhostLimitsByName(l)) }))
 }
 
 // readLimit returns the value in the body for the limit that the path names. unknown is the error for a limit that does not exist, and

@@ -110,7 +110,7 @@ func TestBindToTopic(t *testing.T) {
 func TestVHostLimits(t *testing.T) {
 	s := testServer(t, ownUsers(t))
 	v, _ := s.VHosts("/")
-	must(t, v.SetLimits(vhost.Limits{Connections: hook.LimitOf(1), Queues: hook.LimitOf(1)}))
+	must(t, v.Parameters().SetLimits(vhost.Limits{Connections: hook.LimitOf(1), Queues: hook.LimitOf(1)}))
 	first := probeOf(t, s, Peer{}).open().channel(1)
 	p := probeOf(t, s, Peer{}).login().tune()
 	p.send(0, &amqp.ConnectionOpen{VirtualHost: "/"})

@@ -25,7 +25,7 @@ func (k *kept) says() string {
 	fmt.Fprintln(&b, k.Users().Grants(), k.Users().TopicGrants())
 	fmt.Fprintf(&b, "%s\n", k.GlobalParameters())
 	for _, v := range k.VHosts() {
-		fmt.Fprintf(&b, "vhost %s %v %s %v", v.Name(), v.Metadata(), v.Parameters(), v.Limits())
+		fmt.Fprintf(&b, "vhost %s %v %s %v", v.Name(), v.Metadata(), v.Parameters().All(), v.Parameters().Limits())
 		for _, q := range v.Queues() {
 			fmt.Fprint(&b, " ", q.Config().Name)
 		}
@@ -65,11 +65,11 @@ func (k *kept) change(r *rand.Rand) error {
 	case 8:
 		_, err = users.ClearTopicPermissions(user, name, pick(3))
 	case 9:
-		_, err = v.SetParameter(vhost.Parameter{Component: pick(3), Name: pick(3), Value: []byte(`"` + strings.Repeat("x", r.IntN(50_000)) + `"`)})
+		_, err = v.Parameters().Set(vhost.Parameter{Component: pick(3), Name: pick(3), Value: []byte(`"` + strings.Repeat("x", r.IntN(50_000)) + `"`)})
 	case 10:
-		_, err = v.ClearParameter(pick(3), pick(3))
+		_, err = v.Parameters().Clear(pick(3), pick(3))
 	case 11:
-		err = v.SetLimits(vhost.Limits{Connections: hook.LimitOf(int64(r.IntN(5) - 1))})
+		err = v.Parameters().SetLimits(vhost.Limits{Connections: hook.LimitOf(int64(r.IntN(5) - 1))})
 	case 12:
 		_, err = k.SetGlobalParameter(pick(4), []byte(strconv.Itoa(r.IntN(100))))
 	case 13:

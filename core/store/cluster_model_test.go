@@ -313,7 +313,7 @@ func (c *crew) declare(name string) func(k *kept, r *rand.Rand) error {
 
 // describe sets parameters, so that definitions are rewritten.
 func (c *crew) describe(k *kept, r *rand.Rand) error {
-	_, err := k.v.SetParameter(vhost.Parameter{Component: "c", Name: "n", Value: []byte(`"` + strings.Repeat("x", r.IntN(20_000)) + `"`)})
+	_, err := k.v.Parameters().Set(vhost.Parameter{Component: "c", Name: "n", Value: []byte(`"` + strings.Repeat("x", r.IntN(20_000)) + `"`)})
 	return err
 }
 
@@ -469,7 +469,7 @@ func (c *crew) view(n *member) (text string, live int64) {
 	for _, b := range k.v.Bindings() {
 		lines = append(lines, fmt.Sprintf("binding %+v", b))
 	}
-	for _, p := range k.v.Parameters() {
+	for _, p := range k.v.Parameters().All() {
 		lines = append(lines, fmt.Sprintf("parameter %s/%s: %s", p.Component, p.Name, p.Value))
 	}
 	for _, q := range k.v.Queues() {

@@ -27,7 +27,7 @@ func TestRewrittenForSpace(t *testing.T) {
 	must(t, err)
 	large := `"` + strings.Repeat("x", 60_000) + `"`
 	for n := range 300 {
-		_, err := k.v.SetParameter(vhost.Parameter{Component: "c", Name: "n", Value: []byte(large)})
+		_, err := k.v.Parameters().Set(vhost.Parameter{Component: "c", Name: "n", Value: []byte(large)})
 		must(t, err)
 		if n%10 == 0 {
 			must(t, k.shard(1).Sync())

@@ -66,7 +66,7 @@ func (k *kept) wantFormat1(take bool) {
 	for _, q := range k.v.Queues() {
 		fmt.Fprint(&b, " ", q.Config().Name)
 	}
-	for _, p := range k.v.Parameters() {
+	for _, p := range k.v.Parameters().All() {
 		fmt.Fprint(&b, ", ", p.Component, "/", p.Name)
 	}
 	for _, x := range k.v.Exchanges() {

@@ -240,9 +240,9 @@ func (c *movers) declares(r *rand.Rand) error {
 
 func (c *movers) redrives(*rand.Rand) error {
 	r := vhost.RedriveRequest{From: "dead", To: vhost.ToQueue, Queue: "other", Count: 10, MayPublish: func(string, string) error { return nil }}
-	p, err := c.v.PlanRedrive(&r, hook.Instant(1)<<62)
+	p, err := c.v.Redrives().Plan(&r, hook.Instant(1)<<62)
 	if err == nil {
-		_, err = c.v.StartRedrive(&r, &p)
+		_, err = c.v.Redrives().Start(&r, &p)
 	}
 	if e, ok := errors.AsType[*vhost.Error](err); ok && e.Kind == vhost.Conflict { // it is being redriven
 		return nil
@@ -278,9 +278,9 @@ func everyCall(v *vhost.VHost) map[string]func() error {
 			_, err := v.SetPolicy(policies.User, &policies.Policy{Name: "p", Pattern: ".*"})
 			return err
 		},
-		"a limit": func() error { return v.SetLimits(vhost.Limits{Queues: hook.LimitOf(1)}) },
+		"a limit": func() error { return v.Parameters().SetLimits(vhost.Limits{Queues: hook.LimitOf(1)}) },
 		"a redrive": func() error {
-			_, err := v.PlanRedrive(&vhost.RedriveRequest{From: "q", MayPublish: func(string, string) error { return nil }}, 1)
+			_, err := v.Redrives().Plan(&vhost.RedriveRequest{From: "q", MayPublish: func(string, string) error { return nil }}, 1)
 			return err
 		},
 		"its end":    v.Delete,

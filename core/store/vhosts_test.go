@@ -52,7 +52,7 @@ func TestVHosts(t *testing.T) {
 	v := k.in("v")
 	v.put(v.declare("q"), "1", "2")
 	k.put(k.declare("q"), "3")
-	must(t, v.v.SetLimits(vhost.Limits{Queues: hook.LimitOf(5)}))
+	must(t, v.v.Parameters().SetLimits(vhost.Limits{Queues: hook.LimitOf(5)}))
 	_, err = k.Users().SetPermissions(auth.Grant{User: "guest", VHost: "v"})
 	must(t, err)
 	disk = disk.LosePower()
@@ -60,8 +60,8 @@ func TestVHosts(t *testing.T) {
 
 	k = open(t, disk)
 	v = k.in("v")
-	if m := v.v.Metadata(); m.Description != "second" || len(m.Tags) != 1 || v.v.Limits().Queues.N() != 5 {
-		t.Errorf("got %+v, %+v", m, v.v.Limits())
+	if m := v.v.Metadata(); m.Description != "second" || len(m.Tags) != 1 || v.v.Parameters().Limits().Queues.N() != 5 {
+		t.Errorf("got %+v, %+v", m, v.v.Parameters().Limits())
 	}
 	if got := k.names(); got != "/ v" {
 		t.Errorf("got %s", got)

@@ -16,7 +16,7 @@ import (
 // everything describes all durable objects, and the state that follows from them.
 func everything(v *VHost) string {
 	p := v.Policies()
-	return fmt.Sprintln(durable(v), p.List(policies.User), p.List(policies.Operator), v.Parameters(), v.Limits(), v.Metadata(), v.Generation())
+	return fmt.Sprintln(durable(v), p.List(policies.User), p.List(policies.Operator), v.Parameters().All(), v.Parameters().Limits(), v.Metadata(), v.Generation())
 }
 
 // A change whose definition cannot be written has no effect, and no other client sees it meanwhile. Exchanges, bindings,
@@ -46,11 +46,11 @@ func TestChangeThatCannotBeKept(t *testing.T) {
 		}},
 		{"clear policy", func(v *VHost) error { _, err := v.ClearPolicy(policies.User, "p"); return err }},
 		{"set parameter", func(v *VHost) error {
-			_, err := v.SetParameter(Parameter{Component: "c", Name: "new", Value: json.RawMessage("1")})
+			_, err := v.Parameters().Set(Parameter{Component: "c", Name: "new", Value: json.RawMessage("1")})
 			return err
 		}},
-		{"clear parameter", func(v *VHost) error { _, err := v.ClearParameter("c", "n"); return err }},
-		{"limits", func(v *VHost) error { return v.SetLimits(Limits{}) }},
+		{"clear parameter", func(v *VHost) error { _, err := v.Parameters().Clear("c", "n"); return err }},
+		{"limits", func(v *VHost) error { return v.Parameters().SetLimits(Limits{}) }},
 		{"metadata", func(v *VHost) error { return v.SetMetadata(Metadata{Description: "new"}) }},
 		{"delete vhost", func(v *VHost) error { return v.Delete() }},
 	} {
@@ -196,7 +196,7 @@ func TestRewrittenInParts(t *testing.T) {
 func TestTooManyBindings(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
-	v.maxBindings = 3
+	v.exchanges.maxBindings = 3
 	declare(t, v, "q")
 	declare(t, v, "r")
 	must(t, v.DeclareExchange(Exchange{Name: "x", Type: "direct", Durable: true}, nil))
@@ -225,7 +225,7 @@ func TestTooManyBindings(t *testing.T) {
 	bind(t, v, "amq.topic", "q", "4")
 	refused()
 	v = k.restart(t)
-	v.maxBindings = 3
+	v.exchanges.maxBindings = 3
 	refused()
 }
 
@@ -235,7 +235,7 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 		disk, did := make(chan error), make(chan error, 5)
 		k := &memoryLog{}
 		v, _ := newVHostWith(t, k)
-		v.maxBindings = 2
+		v.exchanges.maxBindings = 2
 		declare(t, v, "q")
 		k.wait = func() error { return <-disk }
 		for n := range 5 {
@@ -248,8 +248,8 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 		disk <- errors.New("input/output error")
 		disk <- nil
 		synctest.Wait()
-		if n := len(v.Bindings()); n != 1 || v.pendingBindings != 0 || v.bindings != 1 {
-			t.Errorf("%d bindings, %d counted, %d coming: want 1, 1, 0", n, v.bindings, v.pendingBindings)
+		if n := len(v.Bindings()); n != 1 || v.exchanges.pendingBindings != 0 || v.topology.bindings != 1 {
+			t.Errorf("%d bindings, %d counted, %d coming: want 1, 1, 0", n, v.topology.bindings, v.exchanges.pendingBindings)
 		}
 	})
 }
@@ -258,19 +258,19 @@ func TestTooManyBindingsAtOnce(t *testing.T) {
 // limit were refused.
 func TestABindingCountsOnce(t *testing.T) {
 	v, _ := newVHostWith(t, nil)
-	v.maxBindings = 2
+	v.exchanges.maxBindings = 2
 	declare(t, v, "q")
 	for _, key := range []string{"1", "2"} {
 		func() {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			apply, err := v.bind(&Binding{Source: "amq.topic", Destination: "q", Key: key}, 0)
+			v.topology.mu.Lock()
+			defer v.topology.mu.Unlock()
+			apply, err := v.exchanges.planBind(&Binding{Source: "amq.topic", Destination: "q", Key: key}, 0)
 			must(t, err)
 			must(t, apply())
 		}()
 	}
-	if v.bindings != 2 || v.pendingBindings != 0 {
-		t.Errorf("%d bindings are counted and %d coming, want 2 and 0", v.bindings, v.pendingBindings)
+	if v.topology.bindings != 2 || v.exchanges.pendingBindings != 0 {
+		t.Errorf("%d bindings are counted and %d coming, want 2 and 0", v.topology.bindings, v.exchanges.pendingBindings)
 	}
 }
 
@@ -295,9 +295,9 @@ func TestNameOfAQueueThatGoes(t *testing.T) {
 				c := &pendingQueue{config: declare(t, v, "q").Config(), done: make(chan struct{})}
 				_, err := v.DeleteQueue("q", 0, false, false)
 				must(t, err)
-				v.mu.Lock()
-				v.addPending(c)
-				v.mu.Unlock()
+				v.topology.mu.Lock()
+				v.queues.addPending(c)
+				v.topology.mu.Unlock()
 
 				outcome, changed := make(chan error, 1), make(chan error, 1)
 				again := func() {
@@ -318,7 +318,7 @@ func TestNameOfAQueueThatGoes(t *testing.T) {
 				}
 				synctest.Wait()
 				change("meanwhile")
-				v.finishDeletion(c, tt.err)
+				v.queues.finishDeletion(c, tt.err)
 				if err := <-outcome; tt.err == nil {
 					must(t, err)
 				} else {

@@ -43,7 +43,7 @@ func TestConcurrentUse(t *testing.T) {
 				t.Errorf("%+v leads to nothing", b)
 			}
 		}
-		if n := len(v.exclusive); n != 0 {
+		if n := len(v.topology.queues.exclusive); n != 0 {
 			t.Errorf("%d connections own queues that do not exist", n)
 		}
 	})
@@ -123,8 +123,8 @@ func (c *client) deadLetter(name string) error {
 // consistent checks that bindings agree with the sources at their destinations.
 func (v *VHost) consistent(t *testing.T) {
 	t.Helper()
-	v.mu.RLock()
-	defer v.mu.RUnlock()
+	v.topology.mu.RLock()
+	defer v.topology.mu.RUnlock()
 	noted := map[destination]map[*exchange]bool{}
 	note := func(d destination, sources []*exchange) {
 		noted[d] = map[*exchange]bool{}
@@ -132,7 +132,7 @@ func (v *VHost) consistent(t *testing.T) {
 			noted[d][x] = true
 		}
 	}
-	for name, e := range v.queues {
+	for name, e := range v.topology.queues.byName {
 		if e.mailbox.Config().Name != name {
 			t.Errorf("queue %s is in the table as %s", e.mailbox.Config().Name, name)
 		}
@@ -140,10 +140,10 @@ func (v *VHost) consistent(t *testing.T) {
 			note(destination{queue: e.mailbox}, e.extras.sources)
 		}
 	}
-	for _, x := range v.exchanges {
+	for _, x := range v.topology.exchanges {
 		note(destination{exchange: x}, x.sources)
 	}
-	for _, x := range v.exchanges {
+	for _, x := range v.topology.exchanges {
 		if x.table == nil {
 			continue
 		}
@@ -155,7 +155,7 @@ func (v *VHost) consistent(t *testing.T) {
 	}
 	for d, sources := range noted {
 		for x := range sources {
-			if v.exchanges[x.Name] != x || !x.hasBindingTo(d) {
+			if v.topology.exchanges[x.Name] != x || !x.hasBindingTo(d) {
 				t.Errorf("%s notes a binding from %s", d.name(), x.Name)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/block"
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
@@ -19,7 +20,7 @@ import (
 // same queue leave as one batch, in order. A message that is redriven did not die: its x-death stays, and it closes no cycle.
 func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.DeadLetter, t queue.Tracking) {
 	r := deadLetterRuns.Get().(*deadLetterRun)
-	r.vhost, r.from = (*VHost)(h), from
+	r.host, r.topology, r.from = h, h.topology, from
 	r.deaths.queue, r.deaths.now = from.Name, now
 	for i := range ds {
 		if i > 0 && r.route.fit.applies() && alike(&ds[i-1], &ds[i]) {
@@ -34,7 +35,8 @@ func (h *queueHost) DeadLetter(from *queue.Config, now hook.Instant, ds []queue.
 
 // deadLetterRun republishes the dead letters of one call. Runs are pooled for their buffers.
 type deadLetterRun struct {
-	vhost    *VHost
+	host     *queueHost
+	topology *topology
 	from     *queue.Config
 	deaths   deathWriter
 	redriver death.Redriver
@@ -128,9 +130,9 @@ func (r *deadLetterRun) resolve(d *queue.DeadLetter, cc []string) {
 	memo := &r.route
 	if d.Reason == hook.ReasonReleased {
 		routing.Exchange = string(d.Exchange) // it may have come through another one
-		memo.queues, memo.fit, memo.outcome = r.vhost.routeReleased(r.from, m, memo.queues[:0])
+		memo.queues, memo.fit, memo.outcome = r.topology.routeReleased(r.from, m, memo.queues[:0])
 	} else {
-		memo.queues, memo.fit, memo.outcome = r.vhost.routeInternal(d.Target.Exchange, m, memo.queues[:0])
+		memo.queues, memo.fit, memo.outcome = r.topology.routeInternal(d.Target.Exchange, m, memo.queues[:0])
 	}
 	d.Admitted = d.Admitted || m.Passed
 	memo.target, memo.key, memo.routing = d.Target, append(memo.key[:0], m.Key...), routing
@@ -163,7 +165,7 @@ func (r *deadLetterRun) send(d *queue.DeadLetter, idx *amqp.PropIndex) {
 	}
 	m := queue.Message{Routing: cmp.Or(d.Routing, r.route.routing), Seq: d.Seq, Props: r.block.commit(r.props), Flags: flags | queue.HasHeaders}
 	if expiration, ok := idx.Expiration(d.Props); ok && d.Reason == hook.ReasonRedriven {
-		m.Expiration, _ = r.vhost.CheckExpiration(expiration) // the session has checked it
+		m.Expiration, _ = r.topology.chain.CheckExpiration(expiration) // the session has checked it
 	}
 	if priority, ok := idx.Priority(d.Props); ok {
 		m.Priority, m.Flags = priority, m.Flags|queue.HasPriority
@@ -184,7 +186,7 @@ func (r *deadLetterRun) avoidCycles() {
 	for i, q := range r.route.queues {
 		// The queue of an exchange's schedule has the exchange's name, but is no queue for the cycle rule.
 		if c := q.Config(); c.Schedule == nil && history.Cycle(c.Name) {
-			r.vhost.warnOfCycle(history, c.Name)
+			r.host.warnOfCycle(history, c.Name)
 			continue
 		}
 		r.slots = append(r.slots, r.route.slots[i])
@@ -235,6 +237,101 @@ func (r *deadLetterRun) release() {
 	clear(r.deaths.keys[:cap(r.deaths.keys)])
 	clear(r.route.queues)
 	r.route = routeMemo{key: r.route.key, queues: r.route.queues[:0], slots: r.route.slots}
-	r.vhost, r.from, r.props, r.message, r.sent, r.fewer = nil, nil, nil, parts.Message{}, queue.Message{}, nil
+	r.host, r.topology, r.from, r.props, r.message, r.sent, r.fewer = nil, nil, nil, nil, parts.Message{}, queue.Message{}, nil
 	deadLetterRuns.Put(r)
+}
+
+// outgoing collects the messages that a run republishes: one batch for each queue.
+type outgoing struct {
+	batches []queueBatch
+	index   map[*queue.Mailbox]int // of batches; empty while they are few
+}
+
+type queueBatch struct {
+	mailbox *queue.Mailbox
+	batch   *queue.Batch // nil until the first message
+}
+
+// slot returns the index of a queue's batch.
+func (o *outgoing) slot(m *queue.Mailbox) int {
+	const few = 16
+	if len(o.batches) < few {
+		if i := slices.IndexFunc(o.batches, func(b queueBatch) bool { return b.mailbox == m }); i >= 0 {
+			return i
+		}
+	} else if i, ok := o.index[m]; ok {
+		return i
+	}
+	slot := len(o.batches)
+	o.batches = append(o.batches, queueBatch{mailbox: m})
+	switch {
+	case slot+1 == few:
+		for i, b := range o.batches {
+			o.index[b.mailbox] = i
+		}
+	case slot+1 > few:
+		o.index[m] = slot
+	}
+	return slot
+}
+
+// add adds a message, which refers to b, to a queue's batch.
+func (o *outgoing) add(slot int, m queue.Message, b *block.Block) {
+	to := &o.batches[slot]
+	if to.batch == nil {
+		to.batch = queue.NewBatch()
+	}
+	to.batch.Hold(b)
+	to.batch.Messages = append(to.batch.Messages, m)
+}
+
+// publish publishes every batch, all with the same tracking, if there is space for all. The batches were made of ds.
+func (o *outgoing) publish(t queue.Tracking, ds []queue.DeadLetter) {
+	used := slices.DeleteFunc(o.batches, func(b queueBatch) bool { return b.batch == nil })
+	if !t.Expect(len(used), ds) {
+		for _, b := range used {
+			b.batch.Discard()
+		}
+		return
+	}
+	for _, b := range used {
+		b.batch.Tracking = t
+		b.mailbox.PublishAsync(b.batch)
+	}
+}
+
+// reset forgets all batches.
+func (o *outgoing) reset() {
+	const many = 4096 // a map that grew larger would have to be cleared after every run
+	if len(o.index) > many {
+		o.index = map[*queue.Mailbox]int{}
+	}
+	clear(o.index)
+	clear(o.batches)
+	o.batches = o.batches[:0]
+}
+
+// enteredOf names the queues of batches; nil if there are none. It returns before again if that has the same names: most messages of a run
+// go to the same queues, whichever way each is routed.
+func enteredOf(before *telemetry.Entered, batches []queueBatch, slots []int) *telemetry.Entered {
+	var names [telemetry.MostEntered]string
+	n, more := 0, 0
+	for _, slot := range slots {
+		c := batches[slot].mailbox.Config()
+		switch {
+		case c.Schedule != nil: // an exchange holds it: that is no queue, even if one has the exchange's name
+		case n == len(names):
+			more++
+		default:
+			names[n] = c.Name
+			n++
+		}
+	}
+	switch {
+	case n == 0:
+		return nil
+	case before != nil && before.More == more && slices.Equal(before.Names, names[:n]):
+		return before
+	}
+	return &telemetry.Entered{Names: slices.Clone(names[:n]), More: more}
 }

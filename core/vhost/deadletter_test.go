@@ -474,7 +474,7 @@ func TestDeadLettersHoldNoBlocks(t *testing.T) {
 			bind(t, v, "amq.fanout", name, "")
 		}
 		r := deadLetterRuns.Get().(*deadLetterRun)
-		r.vhost, r.deaths.queue = v, from.Config().Name
+		r.host, r.topology, r.deaths.queue = &v.host, &v.topology, from.Config().Name
 		r.routeOne([]queue.DeadLetter{{Props: []byte{0, 0}, Body: []byte("m"), Reason: hook.ReasonExpired, Target: &hook.Target{Exchange: "amq.fanout"}}})
 		block := r.block.block
 		block.Retain() // ours

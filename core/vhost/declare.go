@@ -37,26 +37,26 @@ type Declared struct {
 	Consumers int
 }
 
-// DeclareQueue creates a queue, or checks that the existing one is equivalent.
-func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
-	v.churn.declared.Add(1)
+// declare creates a queue, or checks that the existing one is equivalent.
+func (qs *queues) declare(d QueueDeclare) (Declared, error) {
+	qs.churn.declared.Add(1)
 	d.Durable = d.Durable && !d.Exclusive // an exclusive queue does not outlive its connection
-	v.applyDefaultType(&d)
+	qs.description.applyDefaultType(&d)
 	if err := nameQueue(&d); err != nil {
 		return Declared{}, err
 	}
 	args := hookArgs(d.Args)
 	for {
-		e, exists := v.lookup(d.Name)
+		e, exists := qs.topology.lookup(d.Name)
 		if !exists {
-			m, err := v.createQueue(d, args)
+			m, err := qs.create(d, args)
 			if m != nil || err != nil {
 				return Declared{Mailbox: m}, err
 			}
 			continue
 		}
-		err := v.checkEquivalentQueue(e, d, args)
-		found, halt := v.observe(e.mailbox, err == nil && !d.NoWait)
+		err := qs.checkEquivalentQueue(e, d, args)
+		found, halt := qs.observe(e.mailbox, err == nil && !d.NoWait)
 		if errors.Is(halt, queue.ErrGone) {
 			continue
 		}
@@ -64,21 +64,21 @@ func (v *VHost) DeclareQueue(d QueueDeclare) (Declared, error) {
 	}
 }
 
-// CheckQueue is the passive declaration. Like the active one it is a use of the queue, unless the client wants no answer.
-func (v *VHost) CheckQueue(name string, owner Owner, noWait bool) (Declared, error) {
-	m, err := v.Queue(name, owner)
+// check is the passive declaration. Like the active one it is a use of the queue, unless the client wants no answer.
+func (qs *queues) check(name string, owner Owner, noWait bool) (Declared, error) {
+	m, err := qs.topology.queue(name, owner)
 	if err != nil {
 		return Declared{}, err
 	}
-	found, err := v.observe(m, !noWait)
-	return found, v.orNoQueue(m, err)
+	found, err := qs.observe(m, !noWait)
+	return found, qs.orNoQueue(m, err)
 }
 
 // observe reads a queue's counts. A use renews the lease, except for a quorum queue [RabbitMQ: ttl.html#queue-ttl].
-func (v *VHost) observe(m *queue.Mailbox, use bool) (d Declared, err error) {
+func (qs *queues) observe(m *queue.Mailbox, use bool) (d Declared, err error) {
 	d.Mailbox = m
 	use = use && m.Config().Kind != queue.Quorum
-	err = v.run(m, func(q *queue.Queue, now hook.Instant) {
+	err = qs.run(m, func(q *queue.Queue, now hook.Instant) {
 		if use {
 			q.Touch(now)
 		}
@@ -113,27 +113,6 @@ func serverName(args amqp.Table) string {
 	return prefix + "-" + base64.RawURLEncoding.EncodeToString(random[:])
 }
 
-// checkEquivalentQueue compares a declaration with the existing queue.
-func (v *VHost) checkEquivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) error {
-	if e.owner() != d.exclusiveOwner() {
-		return v.locked(d.Name)
-	}
-	what, cfg := v.queueName(d.Name), e.mailbox.Config()
-	if err := checkEquivalent(what, property{"durable", cfg.Durable, d.Durable}, property{"auto_delete", cfg.AutoDelete, d.AutoDelete}); err != nil {
-		return err
-	}
-	for i := range v.arguments {
-		a := &v.arguments[i]
-		if !supports(a, cfg.Kind) {
-			continue
-		}
-		if err := checkEquivalentArgument(what, a.Name, optional(cfg.Args.Lookup(a.Name)), optional(args.Lookup(a.Name))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (d *QueueDeclare) exclusiveOwner() Owner {
 	if d.Exclusive {
 		return d.Owner
@@ -141,26 +120,26 @@ func (d *QueueDeclare) exclusiveOwner() Owner {
 	return 0
 }
 
-// createQueue creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
+// create creates a queue that does not exist. It returns nil without an error if the caller must try again, because another
 // caller took the name or the policies changed.
-func (v *VHost) createQueue(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
-	if err := checkFields(v.queueName(d.Name), d.Args); err != nil {
+func (qs *queues) create(d QueueDeclare, args hook.Args) (*queue.Mailbox, error) {
+	if err := checkFields(qs.queueName(d.Name), d.Args); err != nil {
 		return nil, err
 	}
-	p, err := v.profileFor(d.Name, d.Args, args, true)
+	p, err := qs.policies.profileFor(d.Name, d.Args, args, true)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.checkProperties(d, p.Kind); err != nil {
+	if err := qs.checkProperties(d, p.Kind); err != nil {
 		return nil, err
 	}
 	if err := d.allowed(p.exchanges); err != nil {
 		return nil, err
 	}
-	if d.Durable && v.definitionLog != nil {
-		return v.addDurable(d, p)
+	if d.Durable && qs.changes.durable() {
+		return qs.addDurable(d, p)
 	}
-	return v.addTransient(d, p)
+	return qs.addTransient(d, p)
 }
 
 // allowed asks whether the queue's messages may be published to exchanges.
@@ -176,20 +155,113 @@ func (d *QueueDeclare) allowed(exchanges []string) error {
 	return nil
 }
 
-// addTransient adds a queue that is not logged. It returns nil as createQueue does.
-func (v *VHost) addTransient(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if free, err := v.awaitName(d.Name); !free {
+// addTransient adds a queue that is not logged. It returns nil as create does.
+func (qs *queues) addTransient(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
+	qs.topology.mu.Lock()
+	defer qs.topology.mu.Unlock()
+	if free, err := qs.awaitName(d.Name); !free {
 		return nil, err
 	}
-	if p.epoch != v.epoch.Load() {
+	if !qs.policies.isCurrent(p) {
 		return nil, nil
 	}
-	if err := v.checkQueueLimit(d.Name); err != nil {
+	if err := qs.checkLimit(d.Name); err != nil {
 		return nil, err
 	}
-	m := v.broker.NewMailbox(p.config(d), v.chain, v.QueueHost(), v.clock)
-	v.addToTable(m, d.exclusiveOwner())
-	return m, nil
+	return qs.make(p.config(d), d.exclusiveOwner()), nil
+}
+
+// addDurable logs a queue, and adds it to the table when that is durable. It returns nil as create does.
+func (qs *queues) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error) {
+	cfg := p.config(d)
+	cfg.Storage = qs.changes.newStorage()
+	if err := qs.checkLog(cfg); err != nil {
+		return nil, err
+	}
+	defer qs.changes.compact()
+	pending, err := qs.reserve(cfg, p)
+	if pending == nil {
+		return nil, err
+	}
+	err = qs.changes.awaitDurable(true)
+	return qs.addReserved(pending, err), err
+}
+
+// reserve reserves the name of a new queue and begins the change that addReserved ends. It returns nil if the policies have changed since
+// the profile was made, or if the name is taken; in that case it returns once the queue that has the name is in the table.
+func (qs *queues) reserve(cfg *queue.Config, p *profile) (*pendingQueue, error) {
+	qs.topology.mu.Lock()
+	defer qs.changes.unlock()
+	// Outside the change, because this waits as long as the disk is full, and other changes must not.
+	if free, err := qs.awaitName(cfg.Name); !free {
+		return nil, err
+	}
+	qs.changes.begin(additive)
+	if qs.isTaken(cfg.Name) || !qs.policies.isCurrent(p) {
+		qs.changes.end(additive)
+		return nil, nil
+	}
+	if err := qs.checkLimit(cfg.Name); err != nil {
+		qs.changes.end(additive)
+		return nil, err
+	}
+	qs.changes.add(qs.changes.defineQueue(cfg))
+	return qs.addPending(newPending(cfg)), nil
+}
+
+// addReserved adds a queue to the table, unless its definition is not durable.
+func (qs *queues) addReserved(p *pendingQueue, err error) *queue.Mailbox {
+	qs.topology.mu.Lock()
+	defer qs.changes.unlock()
+	defer close(p.done)
+	defer qs.changes.end(additive)
+	delete(qs.pending, p.config.Name)
+	if err != nil || !qs.topology.life.isServed() {
+		return nil
+	}
+	cfg := p.config
+	if applied := qs.policies.match(subject(cfg)); applied != cfg.Policies {
+		cfg = reconfigured(cfg, qs.policies.newProfile(cfg.Args, applied))
+	}
+	return qs.make(cfg, 0)
+}
+
+// addPending reserves the name of a queue. The caller holds mu.
+func (qs *queues) addPending(p *pendingQueue) *pendingQueue {
+	qs.pending[p.config.Name] = p
+	return p
+}
+
+// awaitName reports whether a new queue may have a name. While a pending queue has it, awaitName waits, with mu released, and
+// then returns false; the caller looks again. An error means that the name stays reserved until the broker is restarted. The caller
+// holds mu.
+func (qs *queues) awaitName(name string) (free bool, err error) {
+	p := qs.pending[name]
+	switch {
+	case p == nil:
+		return !qs.isTaken(name), nil
+	case p.err != nil:
+		return false, qs.undelivered(name, p.err)
+	}
+	qs.topology.mu.Unlock()
+	<-p.done
+	qs.topology.mu.Lock()
+	return false, nil
+}
+
+// isTaken reports whether a queue has the name or reserves it. The caller holds mu.
+func (qs *queues) isTaken(name string) bool {
+	_, exists := qs.topology.queues.get(name)
+	return exists || qs.pending[name] != nil
+}
+
+// checkLimit refuses to create a queue at the limit, or in a vhost that was deleted or has moved. The caller holds mu.
+func (qs *queues) checkLimit(name string) error {
+	if err := qs.topology.life.checkOpen(); err != nil {
+		return err
+	}
+	if most := qs.parameters.limitsNow().Queues; reached(most, qs.topology.queues.count()+len(qs.pending)) {
+		return refuse(Precondition, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", name, qs.name, most.N())
+	}
+	return nil
 }

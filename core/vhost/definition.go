@@ -75,17 +75,26 @@ func (p pointer[T]) read(d *definition.Definition, name string) (err error) {
 
 func ref[T any](name string, value *T) fieldRef { return fieldRef{name, pointer[T]{value}} }
 
+// definer makes the definitions of a vhost.
+type definer struct {
+	vhost     string
+	placement uint64 // see [VHost.Placement]
+}
+
+// definitionAppender appends the definition of an object, or nothing if that no longer exists.
+type definitionAppender func(b []byte) []byte
+
 // define makes a definition of the vhost.
-func (v *VHost) define(op string, fields ...fieldRef) amqp.Table {
-	t := slices.Grow(definition.New(op, amqp.Field{Key: fieldVHost, Value: v.name}), len(fields))
+func (d definer) define(op string, fields ...fieldRef) amqp.Table {
+	t := slices.Grow(definition.New(op, amqp.Field{Key: fieldVHost, Value: d.vhost}), len(fields))
 	for _, f := range fields {
 		t = append(t, amqp.Field{Key: f.name, Value: f.load()})
 	}
 	return t
 }
 
-func (v *VHost) defineName(op, name string) amqp.Table {
-	return v.define(op, ref(fieldName, &name))
+func (d definer) defineName(op, name string) amqp.Table {
+	return d.define(op, ref(fieldName, &name))
 }
 
 // read reads fields, up to the first that is missing or has another type.
@@ -145,20 +154,20 @@ func (b *Binding) fields() []fieldRef {
 }
 
 // defineExchange makes the definition of a durable exchange.
-func (v *VHost) defineExchange(x *exchange) amqp.Table {
+func (d definer) defineExchange(x *exchange) amqp.Table {
 	fields := x.fields()
 	if s := x.storage(); s != nil {
 		id := int64(s.ID)
 		fields = append(fields, ref(fieldID, &id))
 	}
-	return v.define(opDeclareExchange, fields...)
+	return d.define(opDeclareExchange, fields...)
 }
 
 // defineUnbound makes a definition which says that a durable exchange has lost its last binding, whether or not that was durable: it
 // removes a binding of the exchange to itself, and leaves the exchange without bindings if it has no others.
-func (v *VHost) defineUnbound(x *exchange) amqp.Table {
+func (d definer) defineUnbound(x *exchange) amqp.Table {
 	b := Binding{Source: x.Name, Destination: x.Name, ToExchange: true}
-	return v.define(opUnbind, b.fields()...)
+	return d.define(opUnbind, b.fields()...)
 }
 
 // definedQueue is a queue as its definition describes it.
@@ -173,10 +182,10 @@ func (q *definedQueue) fields() []fieldRef {
 	return []fieldRef{ref(fieldName, &q.name), ref(fieldID, &q.id), ref("auto-delete", &q.autoDelete), ref("arguments", &q.args)}
 }
 
-func (v *VHost) defineQueue(c *queue.Config) amqp.Table {
+func (d definer) defineQueue(c *queue.Config) amqp.Table {
 	q := definedQueue{name: c.Name, id: int64(c.Storage.ID), autoDelete: c.AutoDelete}
 	for _, a := range c.Args {
 		q.args = append(q.args, amqp.Field{Key: a.Name, Value: a.Value})
 	}
-	return v.define(opDeclareQueue, q.fields()...)
+	return d.define(opDeclareQueue, q.fields()...)
 }

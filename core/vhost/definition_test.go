@@ -12,7 +12,7 @@ import (
 func TestReadingFieldsAllocatesOnlyTheirList(t *testing.T) {
 	q := definedQueue{name: "q", id: 1, args: amqp.Table{}}
 	v, _ := newVHost(t)
-	for d, err := range definition.Parse(amqp.AppendTable(nil, v.define(opDeclareQueue, q.fields()...))) {
+	for d, err := range definition.Parse(amqp.AppendTable(nil, v.changes.define(opDeclareQueue, q.fields()...))) {
 		must(t, err)
 		var got definedQueue
 		if n := testing.AllocsPerRun(100, func() { _ = read(d, got.fields()...) }); n > 1 || got.name != "q" {

@@ -106,8 +106,8 @@ func (k *memoryLog) restart(t *testing.T) *VHost {
 	queues, err := v.Restore(k.read(t), func(id uint64) (*queue.Storage, error) { return &queue.Storage{Journal: k, ID: id}, nil })
 	must(t, err)
 	start(queues)
-	if len(queues) != len(v.queues) {
-		t.Errorf("%d queues were made, %d are there", len(queues), len(v.queues))
+	if len(queues) != v.topology.queues.count() {
+		t.Errorf("%d queues were made, %d are there", len(queues), v.topology.queues.count())
 	}
 	return v
 }
@@ -268,8 +268,8 @@ func surviveManyClients(t *testing.T, seed uint64) {
 	}
 	all.Wait()
 	k.wait = nil
-	if v.changes.adding != 0 || v.changes.exclusive || v.pendingBindings != 0 || len(v.pending) > 0 {
-		t.Errorf("changes are left: %d that add, %d bindings, %d queues", v.changes.adding, v.pendingBindings, len(v.pending))
+	if v.changes.adding != 0 || v.changes.exclusive || v.exchanges.pendingBindings != 0 || len(v.queues.pending) > 0 {
+		t.Errorf("changes are left: %d that add, %d bindings, %d queues", v.changes.adding, v.exchanges.pendingBindings, len(v.queues.pending))
 	}
 	want := durable(v)
 	if got := durable(k.restart(t)); got != want {
@@ -365,7 +365,7 @@ func TestTransientIsNotWritten(t *testing.T) {
 func TestRestoreChecksNoArguments(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
-	k.Write(amqp.AppendTable(nil, v.defineQueue(&queue.Config{
+	k.Write(amqp.AppendTable(nil, v.changes.defineQueue(&queue.Config{
 		Profile: &queue.Profile{Args: hookArgs(args("x-expires", "soon", "x-queue-type", "quorum"))},
 		Name:    "q", Storage: &queue.Storage{ID: 7},
 	})))

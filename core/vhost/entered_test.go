@@ -82,7 +82,7 @@ func entered(r *telemetry.Recorder, kind telemetry.Kind) (all []string) {
 func TestEventsNameQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v, _ := newHoldingVHost(t, &holder{}, nil)
-		v.telemetry = telemetry.New(telemetry.Options{Clock: v.clock, Events: 100})
+		v.host.telemetry = telemetry.New(telemetry.Options{Clock: v.clock, Events: 100})
 		declare(t, v, "a", "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "dead")
 		q, _ := v.Queue("a", 0)
 		declare(t, v, "dead")
@@ -97,7 +97,7 @@ func TestEventsNameQueues(t *testing.T) {
 		for kind, want := range map[telemetry.Kind]string{
 			telemetry.MessageDeadLettered: "[a [dead] 0]", telemetry.MessageRedriven: "[dead [a] 0]", telemetry.MessageReleased: "[later [dead] 0]",
 		} {
-			if got := fmt.Sprint(entered(v.telemetry, kind)); got != want {
+			if got := fmt.Sprint(entered(v.host.telemetry, kind)); got != want {
 				t.Errorf("%v: got %s, want %s", kind, got, want)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
+	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // A redeclaration must mean the same as the declaration. Arguments are compared by value within a class of types: 10 equals 10 of
@@ -101,4 +102,45 @@ func term(v any) string {
 		return strings.ToValidUTF8(s[:maxTerm], "") + "..."
 	}
 	return s
+}
+
+// checkEquivalentQueue compares a declaration with the existing queue.
+func (r *rules) checkEquivalentQueue(e queueEntry, d QueueDeclare, args hook.Args) error {
+	if e.owner() != d.exclusiveOwner() {
+		return r.locked(d.Name)
+	}
+	what, cfg := r.queueName(d.Name), e.mailbox.Config()
+	if err := checkEquivalent(what, property{"durable", cfg.Durable, d.Durable}, property{"auto_delete", cfg.AutoDelete, d.AutoDelete}); err != nil {
+		return err
+	}
+	for i := range r.arguments {
+		a := &r.arguments[i]
+		if !supports(a, cfg.Kind) {
+			continue
+		}
+		if err := checkEquivalentArgument(what, a.Name, optional(cfg.Args.Lookup(a.Name)), optional(args.Lookup(a.Name))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments only the alternate exchange counts, and
+// arguments that a plugin wants to be compared.
+func (r *rules) checkEquivalentExchange(current, received Exchange) error {
+	what := r.exchangeName(current.Name)
+	if err := checkEquivalent(what,
+		property{"type", current.Type, received.Type},
+		property{"durable", current.Durable, received.Durable},
+		property{"auto_delete", current.AutoDelete, received.AutoDelete},
+		property{"internal", current.Internal, received.Internal},
+	); err != nil {
+		return err
+	}
+	for _, name := range append([]string{argAlternate}, r.chain.ComparedArguments(current.Type)...) {
+		if err := checkEquivalentArgument(what, name, optional(current.Args.Lookup(name)), optional(received.Args.Lookup(name))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -74,24 +74,9 @@ func checkFields(of string, t amqp.Table) error {
 	return nil
 }
 
-// NoQueue is the error for a queue that does not exist. Sessions return it when a mailbox they hold reports [queue.ErrGone].
-func (v *VHost) NoQueue(name string) *Error {
-	if e := v.moved.Load(); e != nil {
-		return e
-	}
-	return &Error{Kind: NotFound, Text: "no " + v.queueName(name)}
-}
-
-func (v *VHost) noExchange(name string) *Error {
-	if e := v.moved.Load(); e != nil {
-		return e
-	}
-	return &Error{Kind: NotFound, Text: "no " + v.exchangeName(name)}
-}
-
-func (v *VHost) locked(queue string) *Error {
+func (r *rules) locked(queue string) *Error {
 	return refuse(Locked, "cannot obtain exclusive access to locked %s. It could be originally declared on another connection or "+
-		"the exclusive property value does not match that of the original declaration.", v.queueName(queue))
+		"the exclusive property value does not match that of the original declaration.", r.queueName(queue))
 }
 
 // elsewhere is the error for everything in a vhost that another node serves.
@@ -124,12 +109,20 @@ func (r *rules) checkLog(cfg *queue.Config) error {
 }
 
 // notDurable is the error for a change while definitions cannot be logged.
-func (v *VHost) notDurable(cause error) *Error {
-	return v.stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", v.name)
+func (r *rules) notDurable(cause error) *Error {
+	return r.stoppedError(cause, "vhost '%s': definitions cannot be kept: shard 0 failed", r.name)
 }
 
 // undelivered is the error for the name of a deleted queue with dead letters that could not be written: the next start of the broker
 // restores the queue with them.
-func (v *VHost) undelivered(name string, cause error) *Error {
-	return v.stoppedError(cause, "%s: messages that it dead-lettered could not be written", v.queueName(name))
+func (r *rules) undelivered(name string, cause error) *Error {
+	return r.stoppedError(cause, "%s: messages that it dead-lettered could not be written", r.queueName(name))
+}
+
+// checkExclusive refuses other connections' exclusive queues.
+func (r *rules) checkExclusive(name string, e queueEntry, owner Owner) error {
+	if o := e.owner(); o != 0 && o != owner {
+		return r.locked(name)
+	}
+	return nil
 }

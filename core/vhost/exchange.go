@@ -1,13 +1,14 @@
 package vhost
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 
 	"github.com/curfewmq/curfew/core/amqp"
-	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/policies"
 )
 
@@ -57,10 +58,18 @@ type exchange struct {
 	pluginPart
 }
 
-// destination is the end of a binding: a queue or an exchange. The other one is nil.
-type destination struct {
-	queue    *queue.Mailbox
-	exchange *exchange
+// exchanges makes and deletes exchanges and bindings, and logs the durable ones. The topology has them.
+type exchanges struct {
+	*rules
+	topology  *topology
+	changes   *changes
+	policies  *policyTable
+	maker     *exchangeMaker
+	log       *slog.Logger
+	telemetry *telemetry.Recorder
+
+	maxBindings     int // 0 means no limit
+	pendingBindings int // that are being made durable; the topology's lock guards it
 }
 
 func (x *exchange) isDefault() bool { return x.Name == "" }
@@ -68,150 +77,107 @@ func (x *exchange) isDefault() bool { return x.Name == "" }
 // isUnused reports whether an exchange that just lost a binding is deleted.
 func (x *exchange) isUnused() bool { return x.AutoDelete && x.table.Len() == 0 && !x.keeps() }
 
-// Exchange returns the description of an exchange and whether it exists.
-func (v *VHost) Exchange(name string) (Exchange, bool) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x := v.exchanges[name]
-	if x == nil {
-		return Exchange{}, false
-	}
-	return x.Exchange, true
-}
-
-// Exchanges returns all exchanges, sorted by name.
-func (v *VHost) Exchanges() []Exchange {
-	v.mu.RLock()
-	all := make([]Exchange, 0, len(v.exchanges))
-	for _, x := range v.exchanges {
-		all = append(all, x.Exchange)
-	}
-	v.mu.RUnlock()
-	slices.SortFunc(all, func(a, b Exchange) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
-// CheckExchange is the passive declaration.
-func (v *VHost) CheckExchange(name string) error {
+// check is the passive declaration.
+func (xs *exchanges) check(name string) error {
 	name = rabbit.Sanitise(name)
 	if name == "" {
 		return errDefaultExchange
 	}
-	if err := v.checkMoved(); err != nil {
+	if err := xs.topology.life.checkMoved(); err != nil {
 		return err
 	}
-	if _, ok := v.Exchange(name); !ok {
-		return v.noExchange(name)
+	if _, ok := xs.topology.describe(name); !ok {
+		return xs.topology.life.noExchange(name)
 	}
 	return nil
 }
 
-// DeclareExchange creates an exchange, or checks that the existing one is equivalent. allow, if not nil, is asked before an
+// declare creates an exchange, or checks that the existing one is equivalent. allow, if not nil, is asked before an
 // exchange with an alternate is created; its error is returned as it is.
-func (v *VHost) DeclareExchange(d Exchange, allow func(alternate string) error) error {
-	d.Name, d.Type = rabbit.Sanitise(d.Name), v.chain.TypeName(d.Type)
-	if err := v.checkExchangeType(d.Type); err != nil {
+func (xs *exchanges) declare(d Exchange, allow func(alternate string) error) error {
+	d.Name, d.Type = rabbit.Sanitise(d.Name), xs.chain.TypeName(d.Type)
+	if err := xs.checkExchangeType(d.Type); err != nil {
 		return err
 	}
 	if d.Name == "" {
 		return errDefaultExchange
 	}
-	if err := v.checkMoved(); err != nil {
+	if err := xs.topology.life.checkMoved(); err != nil {
 		return err
 	}
-	current, ok := v.Exchange(d.Name)
+	current, ok := xs.topology.describe(d.Name)
 	if !ok {
-		err := checkFields(v.exchangeName(d.Name), d.Args)
+		err := checkFields(xs.exchangeName(d.Name), d.Args)
 		if err == nil {
-			err = v.checkNewExchange(d, allow)
+			err = xs.checkNewExchange(d, allow)
 		}
 		if err != nil {
 			return err
 		}
-		if current, err = v.addExchange(d); err != nil {
+		if current, err = xs.add(d); err != nil {
 			return err
 		}
 	}
-	return v.checkEquivalentExchange(current, d)
+	return xs.checkEquivalentExchange(current, d)
 }
 
-// addExchange creates an exchange, unless another caller just did, and returns the one that exists.
-func (v *VHost) addExchange(d Exchange) (Exchange, error) {
+// add creates an exchange, unless another caller just did, and returns the one that exists.
+func (xs *exchanges) add(d Exchange) (Exchange, error) {
 	mode := additive // of a transient exchange, because a durable one may not get its name
 	if d.Durable {
 		mode = exclusive
 	}
-	storage, err := v.storageFor(&d)
+	storage, err := xs.maker.storageFor(&d)
 	if err != nil {
 		return d, err
 	}
-	err = v.change(fixedMode(mode), func() (apply func(), err error) {
-		if x := v.exchanges[d.Name]; x != nil {
+	err = xs.changes.make(fixedMode(mode), func() (apply func(), err error) {
+		if x := xs.topology.exchange(d.Name); x != nil {
 			d = x.Exchange
 			return nil, nil
 		}
-		x, err := v.newExchange(d, storage)
+		x, err := xs.maker.make(d, storage)
 		if err != nil {
 			return nil, refuse(Precondition, "%v", err)
 		}
-		if v.isLogged(x) {
-			v.logDefinition(v.defineExchange(x))
+		if xs.changes.isLogged(x) {
+			xs.changes.add(xs.changes.defineExchange(x))
 		}
 		return func() {
-			v.applyExchangePolicies(x, v.policies.Load())
-			v.exchanges[d.Name] = x
-			v.invalidateRoutes()
+			xs.maker.applyPolicies(x, xs.policies.inForce())
+			xs.topology.addExchange(x)
+			xs.topology.invalidateRoutes()
 		}, nil
 	})
 	return d, err
 }
 
-// checkEquivalentExchange compares a declaration with the existing exchange. Of the arguments only the alternate exchange counts, and
-// arguments that a plugin wants to be compared.
-func (v *VHost) checkEquivalentExchange(current, received Exchange) error {
-	what := v.exchangeName(current.Name)
-	if err := checkEquivalent(what,
-		property{"type", current.Type, received.Type},
-		property{"durable", current.Durable, received.Durable},
-		property{"auto_delete", current.AutoDelete, received.AutoDelete},
-		property{"internal", current.Internal, received.Internal},
-	); err != nil {
-		return err
-	}
-	for _, name := range append([]string{argAlternate}, v.chain.ComparedArguments(current.Type)...) {
-		if err := checkEquivalentArgument(what, name, optional(current.Args.Lookup(name)), optional(received.Args.Lookup(name))); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// DeleteExchange deletes an exchange and all bindings from and to it. It need not exist.
-func (v *VHost) DeleteExchange(name string, ifUnused bool) error {
+// delete deletes an exchange and all bindings from and to it. It need not exist.
+func (xs *exchanges) delete(name string, ifUnused bool) error {
 	name = rabbit.Sanitise(name)
 	if name == "" {
 		return errDefaultExchange
 	}
 	if strings.HasPrefix(name, rabbit.ReservedPrefix) {
-		return refuse(AccessRefused, "deletion of system %s not allowed", v.exchangeName(name))
+		return refuse(AccessRefused, "deletion of system %s not allowed", xs.exchangeName(name))
 	}
-	resume, err := v.settleReleases(name)
+	resume, err := xs.settleReleases(name)
 	if err != nil {
 		return err
 	}
 	defer resume()
-	return v.change(v.modeFor(name, exclusive), func() (apply func(), err error) {
-		x := v.exchanges[name]
+	return xs.changes.make(xs.modeFor(name, exclusive), func() (apply func(), err error) {
+		x := xs.topology.exchange(name)
 		if x == nil {
 			return nil, nil
 		}
 		if ifUnused && (x.table.Len() > 0 || x.holds()) {
-			return nil, refuse(Precondition, "%s in use", v.exchangeName(name))
+			return nil, refuse(Precondition, "%s in use", xs.exchangeName(name))
 		}
-		logged := v.logDeletions(x)
+		logged := xs.logDeletions(x)
 		return func() {
-			if v.exchanges[name] == x { // else it has deleted itself
-				v.removeExchange(x, logged)
+			if xs.topology.exchange(name) == x { // else it has deleted itself
+				xs.remove(x, logged)
 			}
 		}, nil
 	})
@@ -227,7 +193,7 @@ func (s exchangeSet) has(x *exchange) bool {
 
 // logDeletions logs the deletion of x and of every auto-delete exchange whose bindings all lead to deleted exchanges. It returns all of
 // them. The caller holds mu: thousands of exchanges may be deleted, so it looks at each of their bindings once.
-func (v *VHost) logDeletions(x *exchange) exchangeSet {
+func (xs *exchanges) logDeletions(x *exchange) exchangeSet {
 	list, deleted := []*exchange{x}, exchangeSet{x: {}}
 	lost := map[*exchange]int{} // bindings to exchanges in list
 	for i := 0; i < len(list); i++ {
@@ -245,42 +211,110 @@ func (v *VHost) logDeletions(x *exchange) exchangeSet {
 		}
 	}
 	for _, x := range list {
-		v.logExchangeDeletion(x)
+		xs.logDeletion(x)
 	}
 	return deleted
 }
 
-func (v *VHost) logExchangeDeletion(x *exchange) {
-	if v.isLogged(x) {
+func (xs *exchanges) logDeletion(x *exchange) {
+	if xs.changes.isLogged(x) {
 		x.deletionLogged = true
-		v.logDefinition(v.defineName(opDeleteExchange, x.Name))
+		xs.changes.add(xs.changes.defineName(opDeleteExchange, x.Name))
 	}
 }
 
-// removeExchange removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletions, except of
+// remove removes x, and then every auto-delete exchange that thereby lost its last binding. It logs the deletions, except of
 // exchanges in logged. The caller holds mu.
-func (v *VHost) removeExchange(x *exchange, logged exchangeSet) {
+func (xs *exchanges) remove(x *exchange, logged exchangeSet) {
 	unused := []*exchange{x}
 	for len(unused) > 0 {
 		x, unused = unused[len(unused)-1], unused[:len(unused)-1]
 		if !logged.has(x) {
-			v.logExchangeDeletion(x)
+			xs.logDeletion(x)
 		}
-		delete(v.exchanges, x.Name)
-		v.dropHeld(x)
-		v.bindings -= x.table.Len()
-		for b := range x.table.All() {
-			v.unlink(x, b.Destination)
-		}
+		xs.topology.removeExchange(x)
+		xs.dropHeld(x)
 		for _, source := range x.sources {
 			if source != x {
-				v.bindings -= source.table.RemoveDestination(destination{exchange: x})
+				xs.topology.removeBindings(source, destination{exchange: x})
 			}
 			if source.isUnused() || source.table.Len() == 0 && logged.has(source) {
 				unused = append(unused, source)
 			}
-			v.noteLastBinding(source)
+			xs.noteLastBinding(source)
 		}
 	}
-	v.invalidateRoutes()
+	xs.topology.invalidateRoutes()
+}
+
+// loseDestination removes the bindings of x to a destination that was removed, and x if those were its last. The caller holds mu.
+func (xs *exchanges) loseDestination(x *exchange, to destination) {
+	xs.topology.removeBindings(x, to)
+	xs.noteLastBinding(x)
+	if x.isUnused() {
+		xs.remove(x, nil)
+	}
+}
+
+// modeFor returns the mode of a change of an exchange or of its bindings. A transient exchange counts as durable while other exchanges have
+// bindings to it, because they may be deleted with it.
+func (xs *exchanges) modeFor(exchange string, m changeMode) func() changeMode {
+	return func() changeMode {
+		if x := xs.topology.exchange(exchange); x != nil && (x.Durable || len(x.sources) > 0) {
+			return m
+		}
+		return notDurableChange
+	}
+}
+
+// definers returns functions that append the definitions of the durable exchanges. The caller, and theirs, holds mu.
+func (xs *exchanges) definers() (all []definitionAppender) {
+	for x := range xs.topology.eachExchange() {
+		if _, always := Predeclared(x.Name); x.Durable && !always {
+			all = append(all, func(b []byte) []byte { return xs.appendDefinition(b, x) })
+		}
+	}
+	return all
+}
+
+// bindingDefiners returns functions that append the definitions of the durable bindings to exchanges. The caller, and theirs, holds mu.
+func (xs *exchanges) bindingDefiners() (all []definitionAppender) {
+	for x := range xs.topology.eachExchange() {
+		if x.Durable {
+			all = append(all, func(b []byte) []byte { return xs.appendBindings(b, destination{exchange: x}) })
+		}
+	}
+	return all
+}
+
+func (xs *exchanges) appendDefinition(b []byte, x *exchange) []byte {
+	if xs.topology.exchange(x.Name) != x {
+		return b
+	}
+	b = amqp.AppendTable(b, xs.changes.defineExchange(x))
+	if x.AutoDelete && x.schedule != nil && x.schedule.unbound {
+		b = amqp.AppendTable(b, xs.changes.defineUnbound(x))
+	}
+	return b
+}
+
+// appendBindings appends the durable bindings to a destination, unless it was deleted.
+func (xs *exchanges) appendBindings(b []byte, to destination) []byte {
+	if to.exchange != nil && xs.topology.exchange(to.exchange.Name) != to.exchange {
+		return b
+	}
+	sources := xs.topology.sourcesOf(to)
+	if sources == nil {
+		return b
+	}
+	for _, x := range *sources {
+		if !xs.changes.isBindingLogged(x, to) {
+			continue
+		}
+		for r := range x.table.Of(to) {
+			of := bindingOf(x, r)
+			b = amqp.AppendTable(b, xs.changes.define(opBind, of.fields()...))
+		}
+	}
+	return b
 }

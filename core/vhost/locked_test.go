@@ -8,7 +8,7 @@ func TestAChangeThatPanicsLeavesNothingLocked(t *testing.T) {
 	for _, when := range []string{"planned", "applied"} {
 		func() {
 			defer func() { _ = recover() }()
-			_ = v.change(fixedMode(exclusive), func() (func(), error) {
+			_ = v.changes.make(fixedMode(exclusive), func() (func(), error) {
 				if when == "planned" {
 					panic("at night")
 				}

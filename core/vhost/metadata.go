@@ -3,6 +3,8 @@ package vhost
 import (
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"github.com/curfewmq/curfew/core/amqp"
@@ -69,46 +71,63 @@ func (m Metadata) Equal(other Metadata) bool {
 		m.Tracing == other.Tracing
 }
 
-// Metadata returns the metadata.
-func (v *VHost) Metadata() Metadata {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	return v.metadata
+// description is the metadata of a vhost.
+type description struct {
+	mu      *sync.RWMutex
+	changes *changes
+
+	metadata Metadata    // mu guards it
+	tracing  atomic.Bool // metadata.Tracing
 }
 
-// SetMetadata replaces the metadata. Existing queues keep their type.
-func (v *VHost) SetMetadata(m Metadata) error {
+// get returns the metadata.
+func (d *description) get() Metadata {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.metadata
+}
+
+// set replaces the metadata. Existing queues keep their type.
+func (d *description) set(m Metadata) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
 	m.Tags = slices.Clone(m.Tags)
-	return v.change(fixedMode(exclusive), func() (apply func(), err error) {
-		v.logIfDurable(v.defineMetadata(opDescribe, &m))
-		return func() { v.adoptMetadata(m) }, nil
+	return d.changes.make(fixedMode(exclusive), func() (apply func(), err error) {
+		d.changes.addIfDurable(d.changes.defineMetadata(opDescribe, &m))
+		return func() { d.adopt(m) }, nil
 	})
 }
 
-// adoptMetadata applies metadata. The caller holds mu.
-func (v *VHost) adoptMetadata(m Metadata) {
-	v.metadata = m
-	v.tracing.Store(m.Tracing)
+// adopt applies metadata. The caller holds mu.
+func (d *description) adopt(m Metadata) {
+	d.metadata = m
+	d.tracing.Store(m.Tracing)
 }
+
+// define appends the definition that the vhost exists. The caller holds mu.
+func (d *description) define(b []byte) []byte {
+	return amqp.AppendTable(b, d.changes.defineVHost(&d.metadata))
+}
+
+// traced reports whether messages in the vhost are traced.
+func (d *description) traced() bool { return d.tracing.Load() }
 
 // defineVHost makes the definition that the vhost exists.
-func (v *VHost) defineVHost() amqp.Table {
-	def := v.defineMetadata(opVHost, &v.metadata)
-	if v.placement == 0 {
+func (d definer) defineVHost(m *Metadata) amqp.Table {
+	def := d.defineMetadata(opVHost, m)
+	if d.placement == 0 {
 		return def
 	}
-	return append(def, amqp.Field{Key: fieldPlacement, Value: int64(v.placement)})
+	return append(def, amqp.Field{Key: fieldPlacement, Value: int64(d.placement)})
 }
 
-func (v *VHost) defineMetadata(op string, m *Metadata) amqp.Table {
+func (d definer) defineMetadata(op string, m *Metadata) amqp.Table {
 	tags := make(amqp.Array, len(m.Tags))
 	for i, tag := range m.Tags {
 		tags[i] = tag
 	}
-	return v.define(op, m.fields(&tags)...)
+	return d.define(op, m.fields(&tags)...)
 }
 
 func (m *Metadata) fields(tags *amqp.Array) []fieldRef {
@@ -132,7 +151,7 @@ func readMetadata(d *definition.Definition) (m Metadata, err error) {
 }
 
 // applyDefaultType gives the vhost's default type to a queue that is declared without a type, if the queue can have it.
-func (v *VHost) applyDefaultType(d *QueueDeclare) { d.ApplyDefaultType(v.Metadata().DefaultQueueType) }
+func (d *description) applyDefaultType(q *QueueDeclare) { q.ApplyDefaultType(d.get().DefaultQueueType) }
 
 // ApplyDefaultType gives a type to a queue that is declared without one, if the queue can have it.
 func (d *QueueDeclare) ApplyDefaultType(t string) {

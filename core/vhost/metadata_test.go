@@ -26,14 +26,14 @@ func TestMetadata(t *testing.T) {
 	k.bulky.Store(true)
 	must(t, v.setParameter("federation", "up", `{"a":1}`))
 	again := k.restart(t)
-	if got := again.Metadata(); !reflect.DeepEqual(got, m) || len(again.Parameters()) != 1 {
+	if got := again.Metadata(); !reflect.DeepEqual(got, m) || len(again.Parameters().All()) != 1 {
 		t.Errorf("after a rewrite: %+v", got)
 	}
 }
 
 // setParameter is SetParameter without the first result.
 func (v *VHost) setParameter(component, name, value string) error {
-	_, err := v.SetParameter(Parameter{component, name, []byte(value)})
+	_, err := v.Parameters().Set(Parameter{component, name, []byte(value)})
 	return err
 }
 

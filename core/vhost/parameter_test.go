@@ -14,7 +14,7 @@ func TestParameters(t *testing.T) {
 	k := &memoryLog{}
 	v, _ := newVHostWith(t, k)
 	for _, created := range []bool{true, false} {
-		got, err := v.SetParameter(Parameter{"shovel", "s", []byte(` { "src-uri" : "amqp://" } `)})
+		got, err := v.Parameters().Set(Parameter{"shovel", "s", []byte(` { "src-uri" : "amqp://" } `)})
 		must(t, err)
 		if got != created {
 			t.Errorf("created: got %t", got)
@@ -26,21 +26,21 @@ func TestParameters(t *testing.T) {
 		{"federation", "e", []byte(`"x"`)}, {"federation", "f", []byte(`[1,null]`)}, {"shovel", "s", []byte(`{"src-uri":"amqp://"}`)},
 	}
 	for _, v := range []*VHost{v, k.restart(t)} {
-		if got := v.Parameters(); !reflect.DeepEqual(got, all) {
+		if got := v.Parameters().All(); !reflect.DeepEqual(got, all) {
 			t.Errorf("got %s", got)
 		}
 	}
 	for _, existed := range []bool{true, false} {
-		got, err := v.ClearParameter("federation", "f")
+		got, err := v.Parameters().Clear("federation", "f")
 		must(t, err)
 		if got != existed {
 			t.Errorf("existed: got %t", got)
 		}
 	}
-	if value, ok := k.restart(t).Parameter("federation", "f"); ok {
+	if value, ok := k.restart(t).Parameters().Get("federation", "f"); ok {
 		t.Errorf("after a restart there is %s", value)
 	}
-	if value, ok := v.Parameter("shovel", "s"); !ok || string(value) != `{"src-uri":"amqp://"}` {
+	if value, ok := v.Parameters().Get("shovel", "s"); !ok || string(value) != `{"src-uri":"amqp://"}` {
 		t.Errorf("got %s, %t", value, ok)
 	}
 }
@@ -82,7 +82,7 @@ func TestQueueLimit(t *testing.T) {
 		return err
 	}
 	must(t, declare("a", true))
-	must(t, v.SetLimits(Limits{Queues: hook.LimitOf(2)}))
+	must(t, v.Parameters().SetLimits(Limits{Queues: hook.LimitOf(2)}))
 	must(t, declare("b", false))
 	for _, durable := range []bool{true, false} {
 		want(t, declare("c", durable), Precondition, "cannot declare queue 'c': queue limit in vhost '/' (2) is reached")
@@ -93,16 +93,16 @@ func TestQueueLimit(t *testing.T) {
 	must(t, err)
 	must(t, declare("c", true))
 
-	if got := k.restart(t).Limits(); got != v.Limits() || !got.Queues.Set() || got.Connections.Set() {
+	if got := k.restart(t).Parameters().Limits(); got != v.Parameters().Limits() || !got.Queues.Set() || got.Connections.Set() {
 		t.Errorf("after a restart: %v", got)
 	}
 	must(t, v.setParameter("vhost-limits", "limits", `{"max-queues":-1,"max-connections":7}`))
 	must(t, declare("d", true))
-	if got := fmt.Sprintf("%s", v.Parameters()); got != `[{vhost-limits limits {"max-queues":-1,"max-connections":7}}]` {
+	if got := fmt.Sprintf("%s", v.Parameters().All()); got != `[{vhost-limits limits {"max-queues":-1,"max-connections":7}}]` {
 		t.Errorf("got %s", got)
 	}
-	must(t, v.SetLimits(Limits{}))
-	if len(v.Parameters()) > 0 || v.Limits() != (Limits{}) || k.restart(t).Limits() != (Limits{}) {
+	must(t, v.Parameters().SetLimits(Limits{}))
+	if len(v.Parameters().All()) > 0 || v.Parameters().Limits() != (Limits{}) || k.restart(t).Parameters().Limits() != (Limits{}) {
 		t.Error("there are limits")
 	}
 }
@@ -119,7 +119,7 @@ func FuzzSetParameter(f *testing.F) {
 			return
 		}
 		again := k.restart(t)
-		if got, want := again.Parameters(), v.Parameters(); !reflect.DeepEqual(got, want) || again.Limits() != v.Limits() {
+		if got, want := again.Parameters().All(), v.Parameters().All(); !reflect.DeepEqual(got, want) || again.Parameters().Limits() != v.Parameters().Limits() {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})

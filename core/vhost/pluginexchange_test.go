@@ -525,7 +525,7 @@ func TestFilters(t *testing.T) {
 		{"outer", "no", "", keptOut},
 		{"alternate", "no", "lost", sameKeys},
 	} {
-		queues, fit, err := v.queuesOf(v.exchanges[tt.exchange], &parts.Message{Key: tt.key, More: []string{"yes"}}, nil)
+		queues, fit, err := v.topology.queuesOf(v.topology.exchanges[tt.exchange], &parts.Message{Key: tt.key, More: []string{"yes"}}, nil)
 		must(t, err)
 		if got := join(queues); got != tt.want || fit != tt.fit {
 			t.Errorf("%s %s: got %q, %d; want %q, %d", tt.exchange, tt.key, got, fit, tt.want, tt.fit)

@@ -2,8 +2,11 @@ package vhost
 
 import (
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/curfewmq/curfew/core/amqp"
 	"github.com/curfewmq/curfew/core/definition"
@@ -12,98 +15,136 @@ import (
 	"github.com/curfewmq/curfew/policies"
 )
 
-// Policies returns the policies in force. The set is never modified: a change replaces it.
-func (v *VHost) Policies() *policies.Set { return v.policies.Load() }
+// policyTable has the policies in force, and the profiles of queues that follow from them.
+type policyTable struct {
+	*rules
+	mu        *sync.RWMutex // guards changes of the fields below
+	topology  *topology
+	changes   *changes
+	maker     *exchangeMaker
+	log       *slog.Logger
+	telemetry *telemetry.Recorder
 
-// SetPolicy adds a policy, or replaces the policy of that name. An equal policy changes nothing. SetPolicy returns when the change is
+	set      atomic.Pointer[policies.Set]
+	epoch    atomic.Uint64 // changes when queues may get another profile: with policies and strategies
+	profiles map[profileKey]*profile
+	applying sync.Mutex // held while policies change, until all queues have adopted them
+}
+
+// inForce returns the policies in force. The set is never modified: a change replaces it.
+func (ps *policyTable) inForce() *policies.Set { return ps.set.Load() }
+
+// setPolicy adds a policy, or replaces the policy of that name. An equal policy changes nothing. It returns when the change is
 // durable and has been adopted by all queues and exchanges that the policy applies to, or no longer applies to.
-func (v *VHost) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
-	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: p.Name, Operator: kind == policies.Operator}
-	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
+func (ps *policyTable) setPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
+	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: ps.name, Name: p.Name, Operator: kind == policies.Operator}
+	err = ps.change(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
 		_, exists := s.Lookup(kind, p.Name)
 		created = !exists
-		return s.With(kind, p), v.definePolicy(kind, p)
+		return s.With(kind, p), ps.changes.definePolicy(kind, p)
 	})
 	return created, err
 }
 
-// ClearPolicy deletes a policy, and reports whether it existed.
-func (v *VHost) ClearPolicy(kind policies.Kind, name string) (existed bool, err error) {
-	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: v.name, Name: name, Operator: kind == policies.Operator, Cleared: true}
-	err = v.changePolicies(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
+// clearPolicy deletes a policy, and reports whether it existed.
+func (ps *policyTable) clearPolicy(kind policies.Kind, name string) (existed bool, err error) {
+	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: ps.name, Name: name, Operator: kind == policies.Operator, Cleared: true}
+	err = ps.change(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
 		s, existed = s.Without(kind, name)
 		p := definedPolicy{kind: kind.String(), name: name}
-		return s, v.define(opClearPolicy, p.key()...)
+		return s, ps.changes.define(opClearPolicy, p.key()...)
 	})
 	return existed, err
 }
 
-// changePolicies applies other policies, and reports it. change returns them with the definition of the change, or the present ones if
+// change applies other policies, and reports it. change returns them with the definition of the change, or the present ones if
 // nothing changes.
-func (v *VHost) changePolicies(what telemetry.Notice, change func(*policies.Set) (*policies.Set, amqp.Table)) error {
-	v.applying.Lock()
-	defer v.applying.Unlock()
+func (ps *policyTable) change(what telemetry.Notice, change func(*policies.Set) (*policies.Set, amqp.Table)) error {
+	ps.applying.Lock()
+	defer ps.applying.Unlock()
 	changed := false
 	// Additive is enough: applying excludes other changes of policies.
-	err := v.change(fixedMode(additive), func() (apply func(), err error) {
-		s, def := change(v.policies.Load())
-		if s == v.policies.Load() {
+	err := ps.changes.make(fixedMode(additive), func() (apply func(), err error) {
+		s, def := change(ps.set.Load())
+		if s == ps.set.Load() {
 			return nil, nil
 		}
-		v.logIfDurable(def)
+		ps.changes.addIfDurable(def)
 		return func() {
 			changed = true
-			v.policies.Store(s)
-			v.invalidateProfiles()
-			for _, x := range v.exchanges {
-				v.applyExchangePolicies(x, s)
+			ps.set.Store(s)
+			ps.invalidateProfiles()
+			for x := range ps.topology.eachExchange() {
+				ps.maker.applyPolicies(x, s)
 			}
-			v.invalidateRoutes()
+			ps.topology.invalidateRoutes()
 		}, nil
 	})
 	if err != nil || !changed {
 		return err
 	}
-	what.Queues = v.applyPolicies()
-	v.telemetry.Notice(what)
+	what.Queues = ps.apply()
+	ps.telemetry.Notice(what)
 	return nil
 }
 
-// invalidateProfiles stops new queues from using existing profiles. The caller holds mu.
-func (v *VHost) invalidateProfiles() {
-	v.epoch.Add(1)
-	clear(v.profiles)
+// match returns the policies that apply to a queue or an exchange.
+func (ps *policyTable) match(s policies.Subject) policies.Applied { return ps.set.Load().Match(s) }
+
+// restore puts policies in force before any queue exists.
+func (ps *policyTable) restore(s *policies.Set) {
+	ps.set.Store(s)
+	ps.warnOfUnknownKeys()
 }
 
-// StrategyChanged attaches plugins again to the queues with an expiry strategy that was added, removed or replaced. With recompute, their
+// definers returns functions that append the definitions of the policies.
+func (ps *policyTable) definers() (all []definitionAppender) {
+	for _, kind := range policyKinds {
+		for _, p := range ps.set.Load().List(kind) {
+			all = append(all, func(b []byte) []byte { return amqp.AppendTable(b, ps.changes.definePolicy(kind, p)) })
+		}
+	}
+	return all
+}
+
+// isCurrent reports whether a profile was made for the present policies and strategies. With mu held, it stays so.
+func (ps *policyTable) isCurrent(p *profile) bool { return p.epoch == ps.epoch.Load() }
+
+// invalidateProfiles stops new queues from using existing profiles. The caller holds mu.
+func (ps *policyTable) invalidateProfiles() {
+	ps.epoch.Add(1)
+	clear(ps.profiles)
+}
+
+// strategyChanged attaches plugins again to the queues with an expiry strategy that was added, removed or replaced. With recompute, their
 // messages are restamped.
-func (v *VHost) StrategyChanged(name string, recompute bool) {
-	v.applying.Lock()
-	defer v.applying.Unlock()
-	v.exclusively(v.invalidateProfiles)
-	v.reconfigure(recompute, func(cfg *queue.Config) (policies.Applied, bool) {
+func (ps *policyTable) strategyChanged(name string, recompute bool) {
+	ps.applying.Lock()
+	defer ps.applying.Unlock()
+	ps.changes.exclusively(ps.invalidateProfiles)
+	ps.reconfigure(recompute, func(cfg *queue.Config) (policies.Applied, bool) {
 		chosen, _ := cfg.Settings(settingStrategy)
 		return cfg.Policies, chosen == any(name) || cfg.Strategy == name
 	})
 }
 
-// applyPolicies reconfigures every queue whose policies have changed, and returns the number of these queues. The caller holds applying.
-func (v *VHost) applyPolicies() (queues int) {
-	set := v.policies.Load()
-	return v.reconfigure(false, func(cfg *queue.Config) (policies.Applied, bool) {
+// apply reconfigures every queue whose policies have changed, and returns the number of these queues. The caller holds applying.
+func (ps *policyTable) apply() (queues int) {
+	set := ps.set.Load()
+	return ps.reconfigure(false, func(cfg *queue.Config) (policies.Applied, bool) {
 		applied := set.Match(subject(cfg))
 		return applied, applied != cfg.Policies
 	})
 }
 
 // reconfigure gives queues new profiles and returns how many. changed says which queues get one, and under which policies.
-func (v *VHost) reconfigure(recompute bool, changed func(*queue.Config) (policies.Applied, bool)) (queues int) {
+func (ps *policyTable) reconfigure(recompute bool, changed func(*queue.Config) (policies.Applied, bool)) (queues int) {
 	type like struct {
 		*queue.Profile
 		policies.Applied
 	}
 	profiles := map[like]*profile{} // queues that shared a profile share the new one
-	for _, m := range v.Queues() {
+	for _, m := range ps.topology.sortedMailboxes() {
 		cfg := m.Config()
 		applied, ok := changed(cfg)
 		if !ok {
@@ -111,9 +152,9 @@ func (v *VHost) reconfigure(recompute bool, changed func(*queue.Config) (policie
 		}
 		key := like{cfg.Profile, applied}
 		if profiles[key] == nil {
-			profiles[key] = v.newProfile(cfg.Args, applied)
+			profiles[key] = ps.newProfile(cfg.Args, applied)
 		}
-		if m.Reconfigure(reconfigured(cfg, profiles[key]), v.chain, recompute) == nil { // else the queue is deleted
+		if m.Reconfigure(reconfigured(cfg, profiles[key]), ps.chain, recompute) == nil { // else the queue is deleted
 			queues++
 		}
 	}
@@ -144,22 +185,22 @@ var policyKinds = []policies.Kind{policies.User, policies.Operator}
 const maxWarned = 10
 
 // warnOfUnknownKeys logs the restored policies that set a key of a missing plugin. RabbitMQ keeps such policies, too.
-func (v *VHost) warnOfUnknownKeys() {
+func (ps *policyTable) warnOfUnknownKeys() {
 	found := 0
 	for _, kind := range policyKinds {
-		for _, p := range v.policies.Load().List(kind) {
+		for _, p := range ps.set.Load().List(kind) {
 			keys := p.Unknown()
 			if keys == nil {
 				continue
 			}
 			if found++; found <= maxWarned {
-				v.log.Warn("a policy sets keys that no plugin in plugins.chain knows; they have no effect",
+				ps.log.Warn("a policy sets keys that no plugin in plugins.chain knows; they have no effect",
 					"policy", p.Name, "operator", kind == policies.Operator, "keys", firstOf(keys))
 			}
 		}
 	}
 	if found > maxWarned {
-		v.log.Warn("more policies set keys that no plugin in plugins.chain knows", "policies", found-maxWarned)
+		ps.log.Warn("more policies set keys that no plugin in plugins.chain knows", "policies", found-maxWarned)
 	}
 }
 
@@ -192,13 +233,13 @@ func (p *definedPolicy) key() []fieldRef {
 
 func (p *definedPolicy) fields() []fieldRef { return append(p.key(), ref(fieldValue, &p.value)) }
 
-func (v *VHost) definePolicy(kind policies.Kind, p *policies.Policy) amqp.Table {
+func (d definer) definePolicy(kind policies.Kind, p *policies.Policy) amqp.Table {
 	value, err := p.MarshalJSON()
 	if err != nil {
 		panic(fmt.Errorf("policy %q: %w", p.Name, err)) // it was read from JSON
 	}
-	d := definedPolicy{kind.String(), p.Name, value}
-	return v.define(opSetPolicy, d.fields()...)
+	defined := definedPolicy{kind.String(), p.Name, value}
+	return d.define(opSetPolicy, defined.fields()...)
 }
 
 // policy applies a definition that sets or clears a policy.

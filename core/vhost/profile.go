@@ -13,7 +13,7 @@ import (
 // them.
 type profile struct {
 	queue.Profile
-	epoch     uint64   // the vhost's, when the profile was made
+	epoch     uint64   // the policy table's, when the profile was made
 	exchanges []string // exchanges that the arguments name, for plugins to publish to
 	checked   bool     // the arguments were checked; arguments of restored queues are not
 }
@@ -31,43 +31,53 @@ const (
 )
 
 // profileFor returns the profile for a queue. With check, it refuses invalid arguments.
-func (v *VHost) profileFor(name string, table amqp.Table, args hook.Args, check bool) (*profile, error) {
-	epoch := v.epoch.Load()
-	applied := v.policies.Load().Match(policies.Subject{Name: name, Type: queueType(args)})
+func (ps *policyTable) profileFor(name string, table amqp.Table, args hook.Args, check bool) (*profile, error) {
+	epoch := ps.epoch.Load()
+	applied := ps.match(policies.Subject{Name: name, Type: queueType(args)})
 	key := profileKey{string(amqp.AppendTable(nil, table)), applied}
-	v.mu.RLock()
-	p := v.profiles[key]
-	v.mu.RUnlock()
+	ps.mu.RLock()
+	p := ps.profiles[key]
+	ps.mu.RUnlock()
 	if p != nil && (p.checked || !check) {
 		return p, nil
 	}
 	if check {
-		if err := v.checkArguments(name, args); err != nil {
+		if err := ps.checkArguments(name, args); err != nil {
 			return nil, err
 		}
 	}
-	p = v.newProfile(args, applied)
+	p = ps.newProfile(args, applied)
 	p.epoch, p.checked = epoch, check
-	v.cacheProfile(key, p)
+	ps.cacheProfile(key, p)
 	return p, nil
 }
 
-func (v *VHost) cacheProfile(key profileKey, p *profile) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if len(key.args) > maxProfileKey || p.epoch != v.epoch.Load() {
+func (ps *policyTable) cacheProfile(key profileKey, p *profile) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(key.args) > maxProfileKey || !ps.isCurrent(p) {
 		return
 	}
-	if len(v.profiles) >= maxProfiles {
-		clear(v.profiles)
+	if len(ps.profiles) >= maxProfiles {
+		clear(ps.profiles)
 	}
-	v.profiles[key] = p
+	ps.profiles[key] = p
+}
+
+// profileOf returns the profile that a durable queue would have if it were declared now. The default type of the vhost is in args already.
+// It returns the errors of the declaration, but declares no queue.
+func (ps *policyTable) profileOf(name string, args amqp.Table) (*queue.Profile, error) {
+	declared := hookArgs(args)
+	if err := ps.checkArguments(name, declared); err != nil {
+		return nil, err
+	}
+	return &ps.newProfile(declared, ps.match(policies.Subject{Name: name, Type: queueType(declared)})).Profile, nil
 }
 
 // newProfile makes a profile from checked arguments and the policies that apply.
-func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
-	p := &profile{epoch: v.epoch.Load()}
-	p.Profile = queue.Profile{VHost: v.name, Args: args, Policies: applied, Kind: queueType(args), DeliveryLimit: -1}
+func (ps *policyTable) newProfile(args hook.Args, applied policies.Applied) *profile {
+	p := &profile{epoch: ps.epoch.Load()}
+	p.Profile = queue.Profile{VHost: ps.name, Args: args, Policies: applied, Kind: queueType(args), DeliveryLimit: -1}
 	p.Settings = p.setting
 	if p.Kind == queue.Quorum {
 		p.DeliveryLimit = defaultDeliveryLimit
@@ -86,19 +96,19 @@ func (v *VHost) newProfile(args hook.Args, applied policies.Applied) *profile {
 	p.Levels = int(levels)
 	single, _ := args.Lookup(argSingleActive)
 	p.SingleActive, _ = single.(bool)
-	p.exchanges = v.exchangesIn(args)
-	p.Strategy = v.strategy(p)
+	p.exchanges = ps.exchangesIn(args)
+	p.Strategy = ps.strategy(p)
 	return p
 }
 
 // strategy returns the name of the expiry strategy that policies and arguments choose, or of the default strategy if the chosen one no
 // longer exists.
-func (v *VHost) strategy(p *profile) string {
+func (r *rules) strategy(p *profile) string {
 	chosen, _ := p.setting(settingStrategy)
-	if name, ok := chosen.(string); ok && v.chain.Offers(name) {
+	if name, ok := chosen.(string); ok && r.chain.Offers(name) {
 		return name
 	}
-	return v.chain.DefaultStrategy()
+	return r.chain.DefaultStrategy()
 }
 
 // setting returns the effective value of a setting. name is the setting's name in policies; the argument has the same name after "x-". The

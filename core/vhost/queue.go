@@ -2,103 +2,51 @@ package vhost
 
 import (
 	"errors"
-	"maps"
-	"slices"
-	"strings"
+	"log/slog"
+	"sync/atomic"
 
+	"github.com/curfewmq/curfew/core/amqp"
+	"github.com/curfewmq/curfew/core/clock"
+	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
+	"github.com/curfewmq/curfew/core/wlog"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// queueEntry is a queue in the table. Most queues need no extras.
-type queueEntry struct {
-	mailbox *queue.Mailbox
-	extras  *queueExtras // nil until the queue has any
+// queues makes and deletes queues, and logs the durable ones. The topology has the table of queues.
+type queues struct {
+	*rules
+	topology    *topology
+	changes     *changes
+	description *description
+	parameters  *Parameters
+	policies    *policyTable
+	exchanges   *exchanges
+	broker      *queue.Broker
+	clock       clock.Clock
+	host        queue.Host
+	log         *slog.Logger
+
+	pending map[string]*pendingQueue // by name; the topology's lock guards it
+	churn   churnCounters
 }
 
-// queueExtras are fields for exclusive and bound queues only.
-type queueExtras struct {
-	owner   Owner
-	sources []*exchange // exchanges with bindings to the queue
+// pendingQueue is a durable queue that is defined but not in the table. It has its name to itself. A new queue is added to the
+// table when its definition is durable; the definition of a deleted one is removed when its last dead letters have arrived.
+type pendingQueue struct {
+	config *queue.Config
+	done   chan struct{} // closed when the queue is added, or will not be, or is removed
+	err    error         // why the definition of a deleted queue stays
 }
 
-func (e *queueEntry) extend() *queueExtras {
-	if e.extras == nil {
-		e.extras = &queueExtras{}
-	}
-	return e.extras
-}
-
-func (e queueEntry) owner() Owner {
-	if e.extras == nil {
-		return 0
-	}
-	return e.extras.owner
-}
-
-func (v *VHost) lookup(name string) (queueEntry, bool) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	e, ok := v.queues[name]
-	return e, ok
-}
-
-// checkExclusive refuses other connections' exclusive queues.
-func (v *VHost) checkExclusive(name string, e queueEntry, owner Owner) error {
-	if o := e.owner(); o != 0 && o != owner {
-		return v.locked(name)
-	}
-	return nil
-}
-
-// Queue returns a queue that owner may use. If a method of the mailbox later reports [queue.ErrGone], the queue has been deleted:
-// see [VHost.NoQueue].
-func (v *VHost) Queue(name string, owner Owner) (*queue.Mailbox, error) {
-	name = rabbit.Sanitise(name)
-	e, ok := v.lookup(name)
-	if !ok {
-		return nil, v.NoQueue(name)
-	}
-	if err := v.checkExclusive(name, e, owner); err != nil {
-		return nil, err
-	}
-	return e.mailbox, nil
-}
-
-// Mailbox returns a queue, whichever connection owns it; nil if it does not exist.
-func (v *VHost) Mailbox(name string) *queue.Mailbox {
-	e, _ := v.lookup(name)
-	return e.mailbox
-}
-
-// OwnerOf returns the connection that owns an exclusive queue; 0 for any other queue.
-func (v *VHost) OwnerOf(queue string) Owner {
-	e, _ := v.lookup(queue)
-	return e.owner()
-}
-
-// Mailboxes returns all queues in no particular order. Some may be deleted by the time they are used.
-func (v *VHost) Mailboxes() []*queue.Mailbox {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	all := make([]*queue.Mailbox, 0, len(v.queues))
-	for _, e := range v.queues {
-		all = append(all, e.mailbox)
-	}
-	return all
-}
-
-// Queues returns all queues, sorted by name. Some may be deleted by the time they are used.
-func (v *VHost) Queues() []*queue.Mailbox {
-	all := v.Mailboxes()
-	slices.SortFunc(all, func(a, b *queue.Mailbox) int { return strings.Compare(a.Config().Name, b.Config().Name) })
-	return all
+func newPending(cfg *queue.Config) *pendingQueue {
+	return &pendingQueue{config: cfg, done: make(chan struct{})}
 }
 
 // run runs fn on a queue's turn. It fails if the queue has stopped or, with [queue.ErrGone], if it is deleted; then the queue is
 // removed from the table, too.
-func (v *VHost) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant)) error {
+func (qs *queues) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant)) error {
 	var halt *queue.StoppedError
 	err := m.Do(func(q *queue.Queue, now hook.Instant) {
 		if halt = q.Stopped(); halt == nil {
@@ -107,48 +55,48 @@ func (v *VHost) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant))
 	})
 	switch {
 	case err != nil:
-		v.removeQueue(m)
+		qs.remove(m)
 		return err
 	case halt != nil:
-		return v.stopped(halt)
+		return qs.stopped(halt)
 	}
 	return nil
 }
 
-// PurgeQueue drops the ready messages of a queue and returns how many there were.
-func (v *VHost) PurgeQueue(name string, owner Owner) (messages int, err error) {
-	m, err := v.Queue(name, owner)
-	if err != nil {
-		return 0, err
-	}
-	err = v.run(m, func(q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
-	return messages, v.orNoQueue(m, err)
-}
-
 // orNoQueue returns err, or the error for a queue that does not exist in place of [queue.ErrGone].
-func (v *VHost) orNoQueue(m *queue.Mailbox, err error) error {
+func (qs *queues) orNoQueue(m *queue.Mailbox, err error) error {
 	if errors.Is(err, queue.ErrGone) {
-		return v.NoQueue(m.Config().Name)
+		return qs.topology.life.noQueue(m.Config().Name)
 	}
 	return err
 }
 
-// DeleteQueue deletes a queue and returns how many ready messages it had. The queue need not exist.
-func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
-	if err := v.checkMoved(); err != nil {
+// purge drops the ready messages of a queue and returns how many there were.
+func (qs *queues) purge(name string, owner Owner) (messages int, err error) {
+	m, err := qs.topology.queue(name, owner)
+	if err != nil {
+		return 0, err
+	}
+	err = qs.run(m, func(q *queue.Queue, now hook.Instant) { messages = q.Purge(now) })
+	return messages, qs.orNoQueue(m, err)
+}
+
+// delete deletes a queue and returns how many ready messages it had. The queue need not exist.
+func (qs *queues) delete(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
+	if err := qs.topology.life.checkMoved(); err != nil {
 		return 0, err
 	}
 	name = rabbit.Sanitise(name)
-	e, ok := v.lookup(name)
+	e, ok := qs.topology.lookup(name)
 	if !ok {
 		return 0, nil
 	}
-	if err := v.checkExclusive(name, e, owner); err != nil {
+	if err := qs.checkExclusive(name, e, owner); err != nil {
 		return 0, err
 	}
 	durable := e.mailbox.Config().Storage != nil
 	if durable {
-		if err := v.checkDefinitionLog(); err != nil {
+		if err := qs.changes.check(); err != nil {
 			return 0, err
 		}
 	}
@@ -157,88 +105,142 @@ func (v *VHost) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (m
 	}
 	switch {
 	case errors.Is(err, queue.ErrInUse):
-		return 0, refuse(Precondition, "%s in use", v.queueName(name))
+		return 0, refuse(Precondition, "%s in use", qs.queueName(name))
 	case errors.Is(err, queue.ErrNotEmpty):
-		return 0, refuse(Precondition, "%s not empty", v.queueName(name))
+		return 0, refuse(Precondition, "%s not empty", qs.queueName(name))
 	}
-	pending := v.removeQueue(e.mailbox)
-	defer v.CompactDefinitions()
+	pending := qs.remove(e.mailbox)
+	defer qs.changes.compact()
 	if pending != nil {
 		<-pending.done
 		if pending.err != nil {
-			return messages, interrupted(v.undelivered(name, pending.err))
+			return messages, interrupted(qs.undelivered(name, pending.err))
 		}
 	}
-	return messages, v.awaitDurable(durable)
+	return messages, qs.changes.awaitDurable(durable)
 }
 
-// deleteQueue deletes a queue unconditionally. An error of Do means that it is deleted already.
-func (v *VHost) deleteQueue(m *queue.Mailbox) {
+// drop deletes a queue unconditionally. An error of Do means that it is deleted already.
+func (qs *queues) drop(m *queue.Mailbox) {
 	_ = m.Do(func(q *queue.Queue, _ hook.Instant) { _, _ = q.Delete(false, false) })
-	v.removeQueue(m)
+	qs.remove(m)
 }
 
-// addToTable adds a queue, with its owner if it is exclusive. The caller holds mu since before it made the queue: so a queue that expires
-// at once is in the table before it reports its deletion.
-func (v *VHost) addToTable(m *queue.Mailbox, owner Owner) {
-	e := queueEntry{mailbox: m}
-	if owner != 0 {
-		e.extend().owner = owner
-		if v.exclusive[owner] == nil {
-			v.exclusive[owner] = map[*queue.Mailbox]struct{}{}
-		}
-		v.exclusive[owner][m] = struct{}{}
-	}
-	v.queues[m.Config().Name] = e
-	v.churn.created.Add(1)
-	v.peak = max(v.peak, len(v.queues))
-	if v.unroutedName.Load() {
-		v.invalidateRoutes()
-	}
+// make makes a queue and adds it to the table, with its owner if it is exclusive. The caller holds mu since before the queue is made: so a
+// queue that expires at once is in the table before it reports its deletion.
+func (qs *queues) make(cfg *queue.Config, owner Owner) *queue.Mailbox {
+	return qs.add(qs.broker.NewMailbox(cfg, qs.chain, qs.host, qs.clock), owner)
 }
 
-// removeQueue removes a deleted queue from the table, with its bindings. It does nothing if that has been done, even if there is another
+func (qs *queues) add(m *queue.Mailbox, owner Owner) *queue.Mailbox {
+	qs.topology.addQueue(m, owner)
+	qs.churn.created.Add(1)
+	return m
+}
+
+// remove removes a deleted queue from the table, with its bindings. It does nothing if that has been done, even if there is another
 // queue of that name by now. If the deletion is not logged at once, it returns the pending queue to wait for.
-func (v *VHost) removeQueue(m *queue.Mailbox) *pendingQueue {
-	v.mu.Lock()
-	defer v.unlock()
-	name := m.Config().Name
-	e := v.queues[name]
-	if e.mailbox != m {
+func (qs *queues) remove(m *queue.Mailbox) *pendingQueue {
+	qs.topology.mu.Lock()
+	defer qs.changes.unlock()
+	if e, _ := qs.topology.queues.get(m.Config().Name); e.mailbox != m {
 		return nil
 	}
 	var pending *pendingQueue
 	if m.Config().Storage != nil {
-		pending = v.logDeletion(m)
+		pending = qs.logDeletion(m)
 	}
-	delete(v.queues, name)
-	v.churn.deleted.Add(1)
-	v.shrink()
-	v.invalidateRoutes()
-	if e.extras == nil {
-		return pending
-	}
-	owned := v.exclusive[e.extras.owner]
-	if delete(owned, m); len(owned) == 0 {
-		delete(v.exclusive, e.extras.owner)
-	}
-	for _, x := range e.extras.sources {
-		v.bindings -= x.table.RemoveDestination(destination{queue: m})
-		v.noteLastBinding(x)
-		if x.isUnused() {
-			v.removeExchange(x, nil)
-		}
+	sources := qs.topology.removeQueue(m)
+	qs.churn.deleted.Add(1)
+	for _, x := range sources {
+		qs.exchanges.loseDestination(x, destination{queue: m})
 	}
 	return pending
 }
 
-// shrink rebuilds the table when few of many queues are left, because a map never gives memory back. The caller holds mu.
-func (v *VHost) shrink() {
-	const small = 1024
-	if v.peak <= small || len(v.queues) > v.peak/8 {
-		return
+// logDeletion removes the definition of a deleted queue: at once or, if it has dead letters under way, when the last of them has arrived,
+// because until then a restart must find the queue that still has them. In that case it returns the pending queue to wait for. The caller
+// holds mu.
+func (qs *queues) logDeletion(m *queue.Mailbox) *pendingQueue {
+	p := newPending(m.Config())
+	finish := func(err error) {
+		qs.finishDeletion(p, err)
+		if p.err == nil {
+			qs.changes.letGo(m)
+		}
 	}
-	queues := make(map[string]queueEntry, 2*len(v.queues))
-	maps.Copy(queues, v.queues)
-	v.queues, v.peak = queues, len(queues)
+	if !m.AfterDeadLetters(finish) {
+		qs.changes.add(qs.changes.defineName(opDeleteQueue, p.config.Name))
+		qs.changes.letGo(m)
+		return nil
+	}
+	return qs.addPending(p)
+}
+
+// finishDeletion ends a deletion that logDeletion has begun. After an error the definition and the reservation of the name stay: a restart
+// restores the queue with the dead letters that did not arrive.
+func (qs *queues) finishDeletion(p *pendingQueue, err error) {
+	err = qs.removePending(p, err)
+	close(p.done)
+	if err != nil && !errors.Is(err, journal.ErrClosed) && !errors.Is(err, wlog.ErrNotOwner) {
+		qs.log.Error("a queue is gone, but will be back after a restart: messages that it dead-lettered could not be written",
+			"queue", p.config.Name, "error", err)
+	}
+}
+
+// removePending removes the definition of a deleted queue, unless there is an error, which it returns.
+func (qs *queues) removePending(p *pendingQueue, err error) error {
+	qs.topology.mu.Lock()
+	defer qs.changes.unlock()
+	if err == nil {
+		err = qs.topology.life.checkMoved()
+	}
+	if p.err = err; err == nil {
+		delete(qs.pending, p.config.Name)
+		qs.changes.add(qs.changes.defineName(opDeleteQueue, p.config.Name))
+	}
+	return err
+}
+
+// restore makes a queue that was declared before. Its arguments are not checked again: the queue stays, even if a plugin
+// no longer accepts them.
+func (qs *queues) restore(q definedQueue, s *queue.Storage) *queue.Mailbox {
+	p, _ := qs.policies.profileFor(q.name, q.args, hookArgs(q.args), false)
+	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
+	cfg.Storage = s
+	return qs.add(qs.broker.NewPausedMailbox(cfg, qs.chain, qs.host, qs.clock), 0)
+}
+
+// definers returns functions that append the definitions of the durable queues, with their bindings. The caller, and theirs, holds mu.
+func (qs *queues) definers() (all []definitionAppender) {
+	for name, e := range qs.topology.queues.byName {
+		if e.mailbox.Config().Storage != nil {
+			all = append(all, func(b []byte) []byte { return qs.appendDefinition(b, name) })
+		}
+	}
+	for name := range qs.pending { // none is new, because no change is under way, but some may be about to be deleted
+		all = append(all, func(b []byte) []byte { return qs.appendDefinition(b, name) })
+	}
+	return all
+}
+
+// appendDefinition appends a durable queue with its bindings, or a pending one.
+func (qs *queues) appendDefinition(b []byte, name string) []byte {
+	if p := qs.pending[name]; p != nil {
+		return amqp.AppendTable(b, qs.changes.defineQueue(p.config))
+	}
+	e, _ := qs.topology.queues.get(name)
+	if e.mailbox == nil || e.mailbox.Config().Storage == nil {
+		return b
+	}
+	b = amqp.AppendTable(b, qs.changes.defineQueue(e.mailbox.Config()))
+	return qs.exchanges.appendBindings(b, destination{queue: e.mailbox})
+}
+
+// churnCounters is Churn while it grows.
+type churnCounters struct{ declared, created, deleted atomic.Uint64 }
+
+// read returns the current counts.
+func (c *churnCounters) read() Churn {
+	return Churn{c.declared.Load(), c.created.Load(), c.deleted.Load()}
 }

@@ -67,8 +67,8 @@ func TestExclusiveQueuesGoWithTheirConnection(t *testing.T) {
 	}
 	want(t, v.CheckExchange("x"), NotFound, "no exchange 'x' in vhost '/'")
 	v.RemoveConnection(2)
-	if n := len(v.Queues()); n != 1 || len(v.exclusive) != 0 {
-		t.Errorf("%d queues and %d owners are left", n, len(v.exclusive))
+	if n := len(v.Queues()); n != 1 || len(v.topology.queues.exclusive) != 0 {
+		t.Errorf("%d queues and %d owners are left", n, len(v.topology.queues.exclusive))
 	}
 }
 
@@ -136,7 +136,7 @@ func TestQueueExpires(t *testing.T) {
 			t.Helper()
 			must(t, fn())
 			time.Sleep(600 * time.Millisecond)
-			if _, ok := v.lookup("q"); ok != renews {
+			if _, ok := v.topology.lookup("q"); ok != renews {
 				t.Fatalf("%s: the queue is there: %v, want %v", what, ok, renews)
 			}
 		}
@@ -165,7 +165,7 @@ func TestRefusedDeclarationsRenewNothing(t *testing.T) {
 			t.Fatal("not refused")
 		}
 		time.Sleep(600 * time.Millisecond)
-		if _, ok := v.lookup("q"); ok {
+		if _, ok := v.topology.lookup("q"); ok {
 			t.Fatal("the queue is there")
 		}
 	})
@@ -178,7 +178,7 @@ func TestQuorumLeases(t *testing.T) {
 			declare(t, v, "q", "x-queue-type", "quorum", "x-expires", int32(1000))
 			time.Sleep(600 * time.Millisecond)
 		}
-		if _, ok := v.lookup("q"); ok {
+		if _, ok := v.topology.lookup("q"); ok {
 			t.Fatal("declaring it renewed the lease")
 		}
 	})
@@ -250,8 +250,8 @@ func TestTableShrinks(t *testing.T) {
 		_, err := v.DeleteQueue(strconv.Itoa(i), 0, false, false)
 		must(t, err)
 	}
-	if v.peak > 1024 || len(v.queues) != 10 {
-		t.Fatalf("the table was made for %d and holds %d", v.peak, len(v.queues))
+	if v.topology.queues.peak > 1024 || v.topology.queues.count() != 10 {
+		t.Fatalf("the table was made for %d and holds %d", v.topology.queues.peak, v.topology.queues.count())
 	}
 	for i := range 10 {
 		if _, err := v.Queue(strconv.Itoa(4990+i), 0); err != nil {

@@ -1,6 +1,11 @@
 package vhost
 
 import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
 	"github.com/curfewmq/curfew/core/death"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -8,11 +13,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// queueHost is a vhost as its queues call it, from their turns. The type of its own hides these methods from VHost's users.
-type queueHost VHost
+// queueHost is what the queues of a vhost call, from their turns. It counts and reports what becomes of messages, and sends dead letters.
+type queueHost struct {
+	topology  *topology
+	queues    *queues
+	log       *slog.Logger
+	telemetry *telemetry.Recorder
 
-// QueueHost returns the methods that queues of this vhost call.
-func (v *VHost) QueueHost() queue.Host { return (*queueHost)(v) }
+	removals      removalCounters
+	refused       atomic.Uint64 // messages
+	expiredQueues atomic.Uint64
+	cycles        death.Warnings
+	expiry        expiryLog
+	tooLarge      lineBudget // of messages that fit no frame
+}
+
+var _ queue.Host = (*queueHost)(nil)
 
 // Removed counts and reports messages that left a queue.
 func (h *queueHost) Removed(from *queue.Config, now hook.Instant, rs []telemetry.Removal) {
@@ -49,7 +65,7 @@ func (h *queueHost) Decided(from *queue.Config, now hook.Instant, m *telemetry.M
 
 // Deleted removes a queue that deleted itself from the table.
 func (h *queueHost) Deleted(m *queue.Mailbox, why queue.Deletion) {
-	(*VHost)(h).removeQueue(m)
+	h.queues.remove(m)
 	if why.Reason != queue.DeletedExpired {
 		return
 	}
@@ -68,13 +84,73 @@ func (h *queueHost) Faulted(from *queue.Config, v any, stack []byte) {
 		"queue", from.Name, "exchange", from.Schedule != nil, "panic", v, "stack", string(stack))
 }
 
+// counts returns the removals by strategy, the refused messages and the expired queues.
+func (h *queueHost) counts() (removals map[string]RemovalCounts, refused, expired uint64) {
+	return h.removals.readStrategies(), h.refused.Load(), h.expiredQueues.Load()
+}
+
 func refOf(q *queue.Config) telemetry.QueueRef {
 	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy, Schedule: q.Schedule != nil}
 }
 
 // warnOfCycle logs a cycle of dead letters the first time.
-func (v *VHost) warnOfCycle(h *death.History, queue string) {
-	if v.cycles.First(h, queue) {
-		v.log.Warn(h.Warning(queue), "queue", queue) //nolint:sloglint // RabbitMQ's text: operators look for it
+func (h *queueHost) warnOfCycle(history *death.History, queue string) {
+	if h.cycles.First(history, queue) {
+		h.log.Warn(history.Warning(queue), "queue", queue) //nolint:sloglint // RabbitMQ's text: operators look for it
 	}
+}
+
+// expiryLog logs queues that expired: one line each while they are few, and their number when they are many.
+type expiryLog struct {
+	log *slog.Logger
+	lineBudget
+}
+
+// lineBudget limits the lines of a kind that are logged.
+type lineBudget struct {
+	mu       sync.Mutex // guards the fields below
+	tokens   int        // lines that may be logged now
+	refilled hook.Instant
+	unlogged int // expiries without a line since the last line
+}
+
+const (
+	expiryBurst  = 20                     // lines at once
+	expiryRefill = 100 * time.Millisecond // for each further line
+)
+
+func (l *expiryLog) expired(now hook.Instant, q *queue.Config, why *queue.Deletion) {
+	single, unlogged := l.admit(now)
+	switch {
+	case single:
+		l.log.Info("queue expired", "queue", q.Name, "reason", hook.ReasonQueueExpired.String(), "idle", why.Idle(),
+			"messages_dropped", why.Messages, "messages_dead_lettered", why.DeadLettered, "expired_unlogged", unlogged)
+	case powerOfTen(unlogged):
+		l.log.Info("many queues expire", "reason", hook.ReasonQueueExpired.String(), "expired_unlogged", unlogged)
+	}
+}
+
+// admit reports whether a line may be logged, and how many lines were left out since the last one.
+func (l *lineBudget) admit(now hook.Instant) (single bool, unlogged int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if more := int(now.Sub(l.refilled) / expiryRefill); more > 0 || l.refilled == 0 {
+		l.refilled = now
+		l.tokens = min(l.tokens+max(more, 0), expiryBurst)
+	}
+	if l.tokens == 0 {
+		l.unlogged++
+		return false, l.unlogged
+	}
+	l.tokens--
+	unlogged, l.unlogged = l.unlogged, 0
+	return true, unlogged
+}
+
+// powerOfTen reports whether n is 10, 100 and so on.
+func powerOfTen(n int) bool {
+	for n > 10 && n%10 == 0 {
+		n /= 10
+	}
+	return n == 10
 }

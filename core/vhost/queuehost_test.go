@@ -16,8 +16,8 @@ import (
 func watched(tb testing.TB) (*VHost, *telemetry.Recorder) {
 	tb.Helper()
 	v, _ := newVHost(tb)
-	v.telemetry = telemetry.New(telemetry.Options{Clock: v.clock, Events: 100})
-	return v, v.telemetry
+	v.host.telemetry = telemetry.New(telemetry.Options{Clock: v.clock, Events: 100})
+	return v, v.host.telemetry
 }
 
 func events(r *telemetry.Recorder) (all []string) {

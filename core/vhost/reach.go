@@ -8,6 +8,7 @@ import (
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/route"
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -33,21 +34,47 @@ type Reached struct {
 // maxVia is how many exchanges on the way to a queue are named.
 const maxVia = 8
 
-// Reach follows dead letters with a target through bindings and alternate exchanges. It needs no message, and changes nothing. If the
+// reach follows dead letters with a target through bindings and alternate exchanges. It needs no message, and changes nothing. If the
 // target has no key, messages keep their own keys, which are unknown here. At most so many queues are named.
-func (v *VHost) Reach(t *hook.Target, most int) (r Reach) {
-	w := reachWalk{vhost: v, target: t, reach: &r, queues: map[*queue.Mailbox]*reachStep{}, exchanges: map[*exchange]bool{}}
+func (t *topology) reach(target *hook.Target, most int) (r Reach) {
+	w := reachWalk{topology: t, target: target, reach: &r, queues: map[*queue.Mailbox]*reachStep{}, exchanges: map[*exchange]bool{}}
 	w.walk()
 	r.Queues = w.list(most)
 	r.Others = len(w.queues) - len(r.Queues)
 	return r
 }
 
+// leadsTo returns the names of the queues to which a message that the broker publishes to an exchange would be routed now, and the outcome
+// for a dead letter. If a plugin chooses anew for each message, it returns all queues that the plugin may choose; exchanges hold nothing,
+// and filters are not asked. LeadsTo changes nothing.
+func (t *topology) leadsTo(exchange string, m *parts.Message) (queues []string, outcome telemetry.Outcome) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x := t.exchanges[exchange]
+	if x == nil {
+		return nil, telemetry.NoExchange
+	}
+	m.Exchange = x.Name
+	probe := routings.Get().(*routing)
+	probe.topology, probe.message, probe.probing = t, m, true
+	found, err := probe.follow(x, nil)
+	probe.release()
+	for _, q := range found {
+		if cfg := q.Config(); cfg.Schedule == nil {
+			queues = append(queues, cfg.Name)
+		}
+	}
+	if err != nil || len(found) == 0 {
+		return nil, telemetry.Unroutable
+	}
+	return queues, telemetry.DeadLettered
+}
+
 // walk follows messages to all queues that they reach.
 func (w *reachWalk) walk() {
-	w.vhost.mu.RLock()
-	defer w.vhost.mu.RUnlock()
-	x := w.vhost.exchanges[w.target.Exchange]
+	w.topology.mu.RLock()
+	defer w.topology.mu.RUnlock()
+	x := w.topology.exchanges[w.target.Exchange]
 	if x == nil {
 		w.reach.NoExchange = true
 		return
@@ -62,7 +89,7 @@ func (w *reachWalk) walk() {
 
 // reachWalk follows messages through exchanges.
 type reachWalk struct {
-	vhost     *VHost
+	topology  *topology
 	target    *hook.Target
 	reach     *Reach
 	queues    map[*queue.Mailbox]*reachStep // that are reached
@@ -107,7 +134,7 @@ func (w *reachWalk) leave(x *exchange, s *reachStep) {
 	if len(certain) > 0 || !x.hasAlternate {
 		return
 	}
-	if alternate := w.vhost.exchanges[x.alternate]; alternate != nil {
+	if alternate := w.topology.exchanges[x.alternate]; alternate != nil {
 		step.certain = step.certain && len(possible) == 0 && !byName
 		w.enter(alternate, &step)
 	}
@@ -132,10 +159,10 @@ func (w *reachWalk) match(x *exchange) (certain, possible []destination, byName 
 	t := w.target
 	w.reach.Keyed = w.reach.Keyed || x.keyed()
 	switch {
-	case w.vhost.checkRoutable(x) != nil:
+	case w.topology.checkRoutable(x) != nil:
 		return nil, nil, false
 	case x.isDefault():
-		if e, ok := w.vhost.queues[t.Key]; t.HasKey && ok {
+		if e, ok := w.topology.queues.get(t.Key); t.HasKey && ok {
 			certain = append(certain, destination{queue: e.mailbox})
 		}
 		return certain, nil, !t.HasKey
@@ -179,7 +206,7 @@ func (w *reachWalk) ask(x *exchange) (certain []destination, ok bool) {
 	}
 	r := routings.Get().(*routing)
 	defer r.release()
-	r.vhost, r.message = w.vhost, &parts.Message{Exchange: w.target.Exchange, Key: w.target.Key}
+	r.topology, r.message = w.topology, &parts.Message{Exchange: w.target.Exchange, Key: w.target.Key}
 	r.prepare()
 	numbers, ok := x.router.Route(&r.publishing, nil)
 	if !ok || r.publishing.Read() {

@@ -2,12 +2,14 @@ package vhost
 
 import (
 	"errors"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
 	"time"
 
+	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/queue"
 	"github.com/curfewmq/curfew/core/rabbit"
 	"github.com/curfewmq/curfew/core/telemetry"
@@ -81,50 +83,58 @@ const (
 	redriveMemory = time.Hour
 )
 
-// redrives is a vhost's table of redrives.
-type redrives struct {
+// Redrives are the redrives of a vhost.
+type Redrives struct {
+	*rules
+	topology  *topology
+	queues    *queues
+	clock     clock.Clock
+	offset    time.Duration // from the node's clock to clock
+	log       *slog.Logger
+	telemetry *telemetry.Recorder
+
 	mu       sync.Mutex // guards the rest, and the jobs' forgotten
 	jobs     []*RedriveJob
 	starting int // jobs that are about to be added
 }
 
 // reserve makes space for a job, unless as many as allowed run.
-func (t *redrives) reserve(now hook.Instant, vhost string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.forget(now)
-	running := t.starting
-	for _, o := range t.jobs {
+func (rs *Redrives) reserve(now hook.Instant) error {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.forget(now)
+	running := rs.starting
+	for _, o := range rs.jobs {
 		if o.forgotten == 0 {
 			running++
 		}
 	}
 	if running >= maxRedrives {
-		return refuse(Conflict, "%d redrives are running in vhost '%s': no more are allowed at a time", running, vhost)
+		return refuse(Conflict, "%d redrives are running in vhost '%s': no more are allowed at a time", running, rs.name)
 	}
-	t.starting++
+	rs.starting++
 	return nil
 }
 
 // add adds a job in the reserved space, or gives that up if j is nil.
-func (t *redrives) add(j *RedriveJob) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.starting--
+func (rs *Redrives) add(j *RedriveJob) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.starting--
 	if j != nil {
-		t.jobs = append(t.jobs, j)
+		rs.jobs = append(rs.jobs, j)
 	}
 }
 
 // forget forgets jobs that ended long ago, or before many others. The caller holds mu.
-func (t *redrives) forget(now hook.Instant) {
+func (rs *Redrives) forget(now hook.Instant) {
 	ended := 0
-	for _, j := range t.jobs {
+	for _, j := range rs.jobs {
 		if j.forgotten != 0 {
 			ended++
 		}
 	}
-	t.jobs = slices.DeleteFunc(t.jobs, func(j *RedriveJob) bool {
+	rs.jobs = slices.DeleteFunc(rs.jobs, func(j *RedriveJob) bool {
 		if j.forgotten == 0 || j.forgotten > now && ended <= maxRedriven {
 			return false
 		}
@@ -133,30 +143,30 @@ func (t *redrives) forget(now hook.Instant) {
 	})
 }
 
-func (t *redrives) end(now hook.Instant, j *RedriveJob) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (rs *Redrives) noteEnd(now hook.Instant, j *RedriveJob) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	j.forgotten = now.AddMillis(redriveMemory.Milliseconds())
 }
 
-func (t *redrives) remove(j *RedriveJob) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.jobs = slices.DeleteFunc(t.jobs, func(o *RedriveJob) bool { return o == j })
+func (rs *Redrives) remove(j *RedriveJob) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.jobs = slices.DeleteFunc(rs.jobs, func(o *RedriveJob) bool { return o == j })
 }
 
-// Redrives returns the redrives of the vhost that run or have ended lately, in the order in which they began.
-func (v *VHost) Redrives() []*RedriveJob {
-	v.redrives.mu.Lock()
-	defer v.redrives.mu.Unlock()
-	v.redrives.forget(v.clock())
-	return slices.Clone(v.redrives.jobs)
+// List returns the redrives of the vhost that run or have ended lately, in the order in which they began.
+func (rs *Redrives) List() []*RedriveJob {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.forget(rs.clock())
+	return slices.Clone(rs.jobs)
 }
 
-// checkRedrive looks up the queue of a request, and checks the target that all messages share.
-func (v *VHost) checkRedrive(r *RedriveRequest) (*queue.Mailbox, error) {
+// check looks up the queue of a request, and checks the target that all messages share.
+func (rs *Redrives) check(r *RedriveRequest) (*queue.Mailbox, error) {
 	r.From, r.Queue, r.Exchange = rabbit.Sanitise(r.From), rabbit.Sanitise(r.Queue), rabbit.Sanitise(r.Exchange)
-	m, err := v.Queue(r.From, 0)
+	m, err := rs.topology.queue(r.From, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -167,41 +177,41 @@ func (v *VHost) checkRedrive(r *RedriveRequest) (*queue.Mailbox, error) {
 		if err := r.MayPublish("", r.Queue); err != nil {
 			return nil, err
 		}
-		if v.Mailbox(r.Queue) == nil {
-			return nil, v.missingTarget(v.NoQueue(r.Queue))
+		if rs.topology.mailbox(r.Queue) == nil {
+			return nil, missingTarget(rs.topology.life.noQueue(r.Queue))
 		}
 	case ToExchange:
 		if err := r.MayPublish(r.Exchange, r.Key); err != nil {
 			return nil, err
 		}
-		if err := v.Publishable(r.Exchange); err != nil {
-			return nil, v.missingTarget(err)
+		if err := rs.topology.checkPublishable(r.Exchange); err != nil {
+			return nil, missingTarget(err)
 		}
 	}
 	return m, nil
 }
 
 // missingTarget returns the error for a target that does not exist: unlike a queue that does not exist, it is the request's fault.
-func (v *VHost) missingTarget(err error) error {
+func missingTarget(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok && e.Kind == NotFound {
 		return &Error{Kind: Precondition, Text: e.Text}
 	}
 	return err
 }
 
-// PlanRedrive finds out which messages a redrive would move, and where to. It looks at messages in parts, until end, an instant of the
+// Plan finds out which messages a redrive would move, and where to. It looks at messages in parts, until end, an instant of the
 // node's clock; after that the plan is not complete. The error for a target that does not exist names the target.
-func (v *VHost) PlanRedrive(r *RedriveRequest, end hook.Instant) (RedrivePlan, error) {
-	m, err := v.checkRedrive(r)
+func (rs *Redrives) Plan(r *RedriveRequest, end hook.Instant) (RedrivePlan, error) {
+	m, err := rs.check(r)
 	if err != nil {
 		return RedrivePlan{}, err
 	}
-	c := newRedriveChoice(v, r)
+	c := newRedriveChoice(rs.topology, r)
 	var p RedrivePlan
 	var scan *queue.Scan
 	var halt *queue.StoppedError
 	enough := func() bool { return r.Count > 0 && p.Matched >= r.Count }
-	p.Complete, err = m.Parts(end.Add(v.offset), func(q *queue.Queue) bool {
+	p.Complete, err = m.Parts(end.Add(rs.offset), func(q *queue.Queue) bool {
 		if halt = q.Stopped(); halt != nil {
 			return true
 		}
@@ -215,56 +225,56 @@ func (v *VHost) PlanRedrive(r *RedriveRequest, end hook.Instant) (RedrivePlan, e
 	})
 	switch {
 	case err != nil:
-		return RedrivePlan{}, v.orNoQueue(m, err)
+		return RedrivePlan{}, rs.queues.orNoQueue(m, err)
 	case halt != nil:
-		return RedrivePlan{}, v.stopped(halt)
+		return RedrivePlan{}, rs.stopped(halt)
 	}
 	p.Targets, p.until = c.named(p.Targets), scan.Horizon()
-	return p, v.checkPlan(&p)
+	return p, rs.checkPlan(&p)
 }
 
 // checkPlan returns the error for the first target that does not exist.
-func (v *VHost) checkPlan(p *RedrivePlan) error {
+func (rs *Redrives) checkPlan(p *RedrivePlan) error {
 	for _, t := range p.Targets {
 		switch {
 		case t.Others, t.Moved == 0:
-		case t.Exchange == "" && v.Mailbox(t.Queue) == nil:
-			return v.missingTarget(v.NoQueue(t.Queue))
+		case t.Exchange == "" && rs.topology.mailbox(t.Queue) == nil:
+			return missingTarget(rs.topology.life.noQueue(t.Queue))
 		case t.Exchange != "":
-			if err := v.Publishable(t.Exchange); err != nil {
-				return v.missingTarget(err)
+			if err := rs.topology.checkPublishable(t.Exchange); err != nil {
+				return missingTarget(err)
 			}
 		}
 	}
 	return nil
 }
 
-// StartRedrive begins a redrive that was planned, and returns at once.
-func (v *VHost) StartRedrive(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, err error) {
-	m, err := v.checkRedrive(r)
+// Start begins a redrive that was planned, and returns at once.
+func (rs *Redrives) Start(r *RedriveRequest, p *RedrivePlan) (j *RedriveJob, err error) {
+	m, err := rs.check(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := v.redrives.reserve(v.clock(), v.name); err != nil {
+	if err := rs.reserve(rs.clock()); err != nil {
 		return nil, err
 	}
-	defer func() { v.redrives.add(j) }()
-	job := &RedriveJob{ID: newRedriveID(), Request: *r, VHost: v.name, mailbox: m, choice: newRedriveChoice(v, r)}
+	defer func() { rs.add(j) }()
+	job := &RedriveJob{ID: newRedriveID(), Request: *r, VHost: rs.name, mailbox: m, choice: newRedriveChoice(rs.topology, r)}
 	job.choice.runs = true
 	options := queue.RedriveOptions{
-		Choose: job.choice.choose, Ended: func(now hook.Instant, s *queue.RedriveStatus) { v.redriveEnded(now, job, s) },
+		Choose: job.choice.choose, Ended: func(now hook.Instant, s *queue.RedriveStatus) { rs.ended(now, job, s) },
 		Most: r.Count, PerSecond: r.PerSecond, Until: p.until, Total: -1,
 	}
 	if p.Complete {
 		options.Total = p.Matched
 	}
 	var started error
-	err = v.run(m, func(q *queue.Queue, now hook.Instant) { job.redrive, started = q.StartRedrive(now, options) })
+	err = rs.queues.run(m, func(q *queue.Queue, now hook.Instant) { job.redrive, started = q.StartRedrive(now, options) })
 	switch {
 	case err != nil:
-		return nil, v.orNoQueue(m, err)
+		return nil, rs.queues.orNoQueue(m, err)
 	case started != nil:
-		return nil, refuse(Conflict, "%s is being redriven: one redrive of a queue is allowed at a time", v.queueName(r.From))
+		return nil, refuse(Conflict, "%s is being redriven: one redrive of a queue is allowed at a time", rs.queueName(r.From))
 	}
 	return job, nil
 }
@@ -282,26 +292,26 @@ func (j *RedriveJob) Status() (s queue.RedriveStatus, targets []RedriveTarget) {
 	return s, j.choice.named(counts)
 }
 
-// CancelRedrive ends a redrive once the messages under way have arrived, or forgets one that has ended.
-func (v *VHost) CancelRedrive(j *RedriveJob) {
+// Cancel ends a redrive once the messages under way have arrived, or forgets one that has ended.
+func (rs *Redrives) Cancel(j *RedriveJob) {
 	if s := j.redrive.Status(); s.Ended != 0 {
-		v.redrives.remove(j)
+		rs.remove(j)
 		return
 	}
 	// An error means that the queue is deleted, which has ended the redrive.
 	_ = j.mailbox.Do(func(q *queue.Queue, now hook.Instant) { q.CancelRedrive(now, j.redrive) })
 }
 
-// redriveEnded reports the end of a redrive. It is called on its queue's turn.
-func (v *VHost) redriveEnded(now hook.Instant, j *RedriveJob, s *queue.RedriveStatus) {
-	v.redrives.end(now, j)
+// ended reports the end of a redrive. It is called on its queue's turn.
+func (rs *Redrives) ended(now hook.Instant, j *RedriveJob, s *queue.RedriveStatus) {
+	rs.noteEnd(now, j)
 	j.choice.end()
 	failed := 0
 	for _, n := range s.Failed {
 		failed += n
 	}
-	v.telemetry.Notice(telemetry.Notice{Kind: telemetry.RedriveFinished, VHost: v.name, Redrive: &telemetry.RedriveEnd{
+	rs.telemetry.Notice(telemetry.Notice{Kind: telemetry.RedriveFinished, VHost: rs.name, Redrive: &telemetry.RedriveEnd{
 		ID: j.ID, Queue: j.Request.From, State: s.State.String(), Reason: s.Reason, Moved: s.Moved, Failed: failed, Took: s.Ended.Sub(s.Began),
 	}})
-	v.log.Info("redrive finished", "redrive", j.ID, "queue", j.Request.From, "state", s.State.String(), "moved", s.Moved, "failed", failed)
+	rs.log.Info("redrive finished", "redrive", j.ID, "queue", j.Request.From, "state", s.State.String(), "moved", s.Moved, "failed", failed)
 }

@@ -37,9 +37,9 @@ func startRedrive(t *testing.T, v *VHost, r RedriveRequest) *RedriveJob {
 	if r.MayPublish == nil {
 		r.MayPublish = anyone
 	}
-	p, err := v.PlanRedrive(&r, never)
+	p, err := v.Redrives().Plan(&r, never)
 	must(t, err)
-	j, err := v.StartRedrive(&r, &p)
+	j, err := v.Redrives().Start(&r, &p)
 	must(t, err)
 	return j
 }
@@ -212,7 +212,7 @@ func TestRedriveFilters(t *testing.T) {
 			fill()
 			r := tc.r
 			r.From, r.To, r.Queue, r.MayPublish = "dead", ToQueue, "to", anyone
-			p, err := v.PlanRedrive(&r, never)
+			p, err := v.Redrives().Plan(&r, never)
 			must(t, err)
 			wanted := len(strings.Fields(tc.moved))
 			if p.Matched != wanted || !p.Complete {
@@ -293,12 +293,12 @@ func TestRedriveErrors(t *testing.T) {
 			{"source is gone", RedriveRequest{From: "dead"}, Precondition, "no queue 'a' in vhost '/'"},
 		} {
 			tc.r.MayPublish = anyone
-			_, err := v.PlanRedrive(&tc.r, never)
+			_, err := v.Redrives().Plan(&tc.r, never)
 			want(t, err, tc.kind, tc.text)
 		}
 		for _, to := range []RedriveTo{ToSource, ToQueue, ToExchange} {
 			r := RedriveRequest{From: "dead", To: to, Queue: "dead", MayPublish: func(string, string) error { return no }}
-			if _, err := v.PlanRedrive(&r, never); !errors.Is(err, no) {
+			if _, err := v.Redrives().Plan(&r, never); !errors.Is(err, no) {
 				t.Error(err)
 			}
 		}
@@ -376,9 +376,9 @@ func TestCancelRedrive(t *testing.T) {
 		j := startRedrive(t, v, r)
 		time.Sleep(time.Second)
 		r.MayPublish = anyone
-		_, err := v.StartRedrive(&r, &RedrivePlan{})
+		_, err := v.Redrives().Start(&r, &RedrivePlan{})
 		want(t, err, Conflict, "queue 'from' in vhost '/' is being redriven: one redrive of a queue is allowed at a time")
-		v.CancelRedrive(j)
+		v.Redrives().Cancel(j)
 		synctest.Wait()
 		s, _ := j.Status()
 		time.Sleep(time.Minute)
@@ -388,11 +388,11 @@ func TestCancelRedrive(t *testing.T) {
 		if a, b := statsOf(t, from).Ready, statsOf(t, to).Ready; a+b != 1000 || b != s.Moved {
 			t.Errorf("%d and %d: %+v", a, b, s)
 		}
-		if n := len(v.Redrives()); n != 1 {
+		if n := len(v.Redrives().List()); n != 1 {
 			t.Errorf("%d are remembered", n)
 		}
-		v.CancelRedrive(j)
-		if n := len(v.Redrives()); n != 0 {
+		v.Redrives().Cancel(j)
+		if n := len(v.Redrives().List()); n != 0 {
 			t.Errorf("%d are remembered", n)
 		}
 	})
@@ -409,7 +409,7 @@ func TestRedriveOfADeletedQueue(t *testing.T) {
 		if s.State != queue.RedriveFailed || s.Reason != "no queue 'from' in vhost '/': it was deleted" {
 			t.Errorf("%+v", s)
 		}
-		v.CancelRedrive(j) // which forgets it
+		v.Redrives().Cancel(j) // which forgets it
 	})
 }
 
@@ -426,21 +426,21 @@ func TestRedrivesAreLimitedAndForgotten(t *testing.T) {
 				jobs = append(jobs, startRedrive(t, v, r))
 				continue
 			}
-			_, err := v.StartRedrive(&r, &RedrivePlan{})
+			_, err := v.Redrives().Start(&r, &RedrivePlan{})
 			want(t, err, Conflict, "16 redrives are running in vhost '/': no more are allowed at a time")
 		}
 		for _, j := range jobs {
-			v.CancelRedrive(j)
+			v.Redrives().Cancel(j)
 		}
 		declare(t, v, "empty")
 		for range 2 * maxRedriven {
 			redriveAtOnce(t, v, RedriveRequest{From: "empty", To: ToQueue, Queue: "to"})
 		}
-		if n := len(v.Redrives()); n != maxRedriven {
+		if n := len(v.Redrives().List()); n != maxRedriven {
 			t.Errorf("%d are remembered", n)
 		}
 		time.Sleep(redriveMemory)
-		if n := len(v.Redrives()); n != 0 {
+		if n := len(v.Redrives().List()); n != 0 {
 			t.Errorf("%d are remembered after an hour", n)
 		}
 	})
@@ -548,7 +548,7 @@ func TestRedriveByTheirOwnKeys(t *testing.T) {
 		astray.Routing, m.Routing = &queue.RoutingInfo{Key: "nowhere"}, &queue.RoutingInfo{Key: "a"}
 		publish(from, astray, m)
 		r := RedriveRequest{From: "from", To: ToExchange, MayPublish: anyone}
-		j, err := v.StartRedrive(&r, &RedrivePlan{})
+		j, err := v.Redrives().Start(&r, &RedrivePlan{})
 		must(t, err)
 		time.Sleep(time.Second)
 		s, _ := j.Status()

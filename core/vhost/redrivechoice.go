@@ -12,10 +12,10 @@ import (
 
 // redriveChoice chooses which messages leave, and where to. It belongs to the queue's turn, except for the field names.
 type redriveChoice struct {
-	vhost   *VHost
-	request *RedriveRequest
-	before  hook.Instant // only messages that entered the queue until then leave; 0 means all
-	filters bool
+	topology *topology
+	request  *RedriveRequest
+	before   hook.Instant // only messages that entered the queue until then leave; 0 means all
+	filters  bool
 
 	targets map[string]*redriveTarget // of messages with the same place, by its parts
 	key     []byte                    // buffer for keys of targets
@@ -52,10 +52,10 @@ const maxRedriveTargets = 1000
 // maxKey limits the length of a routing key. Keys in CC headers may be longer, but lead nowhere.
 const maxKey = 255
 
-func newRedriveChoice(v *VHost, r *RedriveRequest) *redriveChoice {
-	c := &redriveChoice{vhost: v, request: r, targets: map[string]*redriveTarget{}, ids: map[string]int{}}
+func newRedriveChoice(t *topology, r *RedriveRequest) *redriveChoice {
+	c := &redriveChoice{topology: t, request: r, targets: map[string]*redriveTarget{}, ids: map[string]int{}}
 	if r.OlderThan > 0 {
-		c.before = max(v.clock().Add(-r.OlderThan), 1)
+		c.before = max(t.clock().Add(-r.OlderThan), 1)
 	}
 	c.filters = r.Reason != "" || r.WhereQueue != "" || r.MessageID != ""
 	return c
@@ -211,7 +211,7 @@ func (c *redriveChoice) newTarget(exchange, key string) *redriveTarget {
 	}
 	if r.MayPublish(exchange, key) != nil {
 		t.failure = queue.FailNoPermission
-	} else if x, ok := c.vhost.Exchange(exchange); ok && x.Internal {
+	} else if x, ok := c.topology.describe(exchange); ok && x.Internal {
 		t.failure = queue.FailNoPermission
 	}
 	return t
@@ -220,7 +220,7 @@ func (c *redriveChoice) newTarget(exchange, key string) *redriveTarget {
 // use keeps a queue in use while messages leave for it: between two of them it must not
 // expire.
 func (c *redriveChoice) use(queue string) {
-	if m := c.vhost.Mailbox(queue); c.runs && m != nil && len(c.uses) < maxRedriveTargets {
+	if m := c.topology.mailbox(queue); c.runs && m != nil && len(c.uses) < maxRedriveTargets {
 		c.uses = append(c.uses, m.Use())
 	}
 }

@@ -30,7 +30,7 @@ func TestRefusedDeadLettersAreReported(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				v, _ := newVHost(t)
-				v.telemetry = telemetry.New(telemetry.Options{Events: 100, Clock: v.clock})
+				v.host.telemetry = telemetry.New(telemetry.Options{Events: 100, Clock: v.clock})
 				from := declare(t, v, "from", "x-dead-letter-exchange", "amq.fanout")
 				var to *queue.Mailbox
 				if tc.overflow == "" {
@@ -61,7 +61,7 @@ func TestRefusedDeadLettersAreReported(t *testing.T) {
 				if !tc.second {
 					return
 				}
-				named := strings.Join(entered(v.telemetry, telemetry.MessageDeadLettered), ", ")
+				named := strings.Join(entered(v.host.telemetry, telemetry.MessageDeadLettered), ", ")
 				if a, b := strings.Count(named, "to"), strings.Count(named, "second"); a != 3 || b != 10 {
 					t.Errorf("events name the queue that refused some %d times, and the other one %d times: %s", a, b, named)
 				}

@@ -25,7 +25,7 @@ func (r *deadLetterRun) sendReleased(d *queue.DeadLetter, idx *amqp.PropIndex) {
 		m.Priority, m.Flags = priority, m.Flags|queue.HasPriority
 	}
 	if raw, ok := idx.Expiration(d.Props); ok { // counts from now
-		m.Expiration, _ = r.vhost.CheckExpiration(raw) // checked when it was published
+		m.Expiration, _ = r.topology.chain.CheckExpiration(raw) // checked when it was published
 	}
 	d.Outcome = telemetry.DeadLettered
 	r.slots = append(r.slots[:0], r.route.slots...)

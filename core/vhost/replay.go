@@ -3,6 +3,8 @@ package vhost
 import (
 	"encoding/json"
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/curfewmq/curfew/core/definition"
 	"github.com/curfewmq/curfew/core/queue"
@@ -261,26 +263,27 @@ func (d *Definitions) has(to definedDestination) bool {
 // Restore creates the objects in d. No other goroutine may use the vhost yet. storage returns the storage of a queue with this number. A
 // [queue.Restorer] must fill and start the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
-	v.restoring = true
-	defer func() { v.restoring = false }()
-	v.policies.Store(d.policies)
-	v.warnOfUnknownKeys()
-	v.adoptMetadata(d.metadata)
-	v.parameters = d.parameters
-	v.applyLimits()
+	v.maker.restoring = true
+	defer func() { v.maker.restoring = false }()
+	v.policies.restore(d.policies)
+	v.description.adopt(d.metadata)
+	v.parameters.restore(d.parameters)
 	queues := make([]*queue.Mailbox, 0, len(d.queues))
 	names := make(map[int64]string, len(d.queues)) // by number
 	for name, x := range d.exchanges {
-		if v.exchanges[name] == nil {
+		made := v.topology.exchange(name)
+		if made == nil { // else every vhost has it
 			s, err := v.storageOf(x, names, storage)
 			if err != nil {
 				return nil, err
 			}
-			if v.exchanges[name] = v.restoreExchange(x.Exchange, s); s != nil {
-				queues = append(queues, v.exchanges[name].schedule.mailbox)
+			made = v.maker.restore(x.Exchange, s)
+			v.topology.addExchange(made)
+			if s != nil {
+				queues = append(queues, made.schedule.mailbox)
 			}
 		}
-		v.applyExchangePolicies(v.exchanges[name], d.policies)
+		v.maker.applyPolicies(made, d.policies)
 	}
 	for _, q := range d.queues {
 		if other, taken := names[q.id]; taken {
@@ -291,16 +294,16 @@ func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage,
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", v.queueName(q.name), err)
 		}
-		queues = append(queues, v.restoreQueue(q, s))
+		queues = append(queues, v.queues.restore(q, s))
 	}
 	for name, x := range d.exchanges {
-		v.restoreBindings(v.exchanges[name], x)
+		v.exchanges.restoreBindings(v.topology.exchange(name), x)
 	}
 	return queues, nil
 }
 
 // storageOf returns the storage of a restored exchange; nil if it has none. It adds the exchange to names.
-func (v *VHost) storageOf(x *definedExchange, names map[int64]string, storage func(id uint64) (*queue.Storage, error)) (*queue.Storage, error) {
+func (r *rules) storageOf(x *definedExchange, names map[int64]string, storage func(id uint64) (*queue.Storage, error)) (*queue.Storage, error) {
 	if x.id == 0 {
 		return nil, nil
 	}
@@ -310,29 +313,15 @@ func (v *VHost) storageOf(x *definedExchange, names map[int64]string, storage fu
 	names[x.id] = x.Name
 	s, err := storage(uint64(x.id))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", v.exchangeName(x.Name), err)
+		return nil, fmt.Errorf("%s: %w", r.exchangeName(x.Name), err)
 	}
 	return s, nil
 }
 
-// restoreQueue creates a queue that was declared before. Its arguments are not checked again: the queue stays, even if a plugin
-// no longer accepts them.
-func (v *VHost) restoreQueue(q definedQueue, s *queue.Storage) *queue.Mailbox {
-	p, _ := v.profileFor(q.name, q.args, hookArgs(q.args), false)
-	cfg := p.config(QueueDeclare{Name: q.name, Durable: true, AutoDelete: q.autoDelete})
-	cfg.Storage = s
-	m := v.broker.NewPausedMailbox(cfg, v.chain, v.QueueHost(), v.clock)
-	v.addToTable(m, 0)
-	return m
-}
-
-func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
+func (xs *exchanges) restoreBindings(x *exchange, from *definedExchange) {
 	for b := range from.table.All() {
-		to := v.destinationOf(b.Destination.name, b.Destination.isExchange)
-		if x.table.Add(b.Key, b.Args, to) {
-			v.bindings++
-		}
-		v.link(x, to)
+		to := xs.topology.destinationOf(b.Destination.name, b.Destination.isExchange)
+		xs.topology.addBinding(x, &Binding{Key: b.Key, Args: b.Args}, to)
 	}
 	if x.schedule == nil || !from.unbound {
 		return
@@ -341,4 +330,45 @@ func (v *VHost) restoreBindings(x *exchange, from *definedExchange) {
 	if x.AutoDelete && x.table.Len() == 0 {
 		x.schedule.mailbox.CheckUnused()
 	}
+}
+
+// Definitions returns the definitions of everything durable.
+func (v *VHost) Definitions() (all []byte) {
+	for part := range v.parts() {
+		all = append(all, part...)
+	}
+	return all
+}
+
+// parts yields the definitions of everything durable in parts. It holds mu for reading while it makes and yields a part, which is valid
+// until the next one. An object that is deleted between two parts is missing in the later ones.
+func (v *VHost) parts() iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var b []byte
+		appenders := v.definers()
+		part := func() (more bool) {
+			v.topology.mu.RLock()
+			defer v.topology.mu.RUnlock()
+			for b = b[:0]; len(appenders) > 0 && len(b) < definition.PartSize; appenders = appenders[1:] {
+				b = appenders[0](b)
+			}
+			return len(b) == 0 || yield(b)
+		}
+		for more := true; more && len(appenders) > 0; {
+			more = part()
+		}
+	}
+}
+
+// definers returns functions that append the definitions of everything durable, in an order in which they can be replayed. A function
+// skips an object that no longer exists. Its caller holds mu.
+func (v *VHost) definers() []definitionAppender {
+	v.topology.mu.RLock()
+	defer v.topology.mu.RUnlock()
+	return slices.Concat(
+		[]definitionAppender{v.description.define},
+		v.exchanges.definers(), v.queues.definers(),
+		v.exchanges.bindingDefiners(), // once all their sources are defined
+		v.policies.definers(), v.parameters.definers(),
+	)
 }

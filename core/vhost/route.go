@@ -16,61 +16,58 @@ import (
 // Clients cannot publish to it.
 const TraceExchange = "amq.rabbitmq.trace"
 
-// Tracing reports whether the vhost is traced.
-func (v *VHost) Tracing() bool { return v.tracing.Load() }
-
-// Route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
+// route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
 // exchange and keys alone, and is valid as long as Generation returns the same as before the call. Route sets the message's Exchange, and
 // does not retain the message.
-func (v *VHost) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x, err := v.publishable(exchange)
+func (t *topology) route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x, err := t.publishable(exchange)
 	if err != nil {
 		return dst, false, err
 	}
 	m.Published = true
-	dst, fit, err := v.queuesOf(x, m, dst)
+	dst, fit, err := t.queuesOf(x, m, dst)
 	if err != nil {
 		return dst, false, err
 	}
 	for _, q := range dst {
-		if err := v.checkLog(q.Config()); err != nil {
+		if err := t.checkLog(q.Config()); err != nil {
 			return dst, false, err
 		}
 	}
 	return dst, fit == sameKeys, nil
 }
 
-// Publishable returns an error if Route would return it for every message to an exchange; nil if that depends on the message.
-func (v *VHost) Publishable(exchange string) error {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x, err := v.publishable(exchange)
+// checkPublishable returns an error if Route would return it for every message to an exchange; nil if that depends on the message.
+func (t *topology) checkPublishable(exchange string) error {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x, err := t.publishable(exchange)
 	if err != nil {
 		return err
 	}
-	return v.checkRoutable(x)
+	return t.checkRoutable(x)
 }
 
 // publishable returns an exchange that clients may publish to. The caller holds mu.
-func (v *VHost) publishable(exchange string) (*exchange, error) {
-	if err := v.checkMoved(); err != nil {
+func (t *topology) publishable(exchange string) (*exchange, error) {
+	if err := t.life.checkMoved(); err != nil {
 		return nil, err
 	}
-	x := v.exchanges[exchange]
+	x := t.exchanges[exchange]
 	if x == nil {
-		return nil, v.noExchange(exchange)
+		return nil, t.life.noExchange(exchange)
 	}
 	if x.Internal {
-		return nil, refuse(AccessRefused, "cannot publish to internal %s", v.exchangeName(exchange))
+		return nil, refuse(AccessRefused, "cannot publish to internal %s", t.exchangeName(exchange))
 	}
 	return x, nil
 }
 
-// RouteCopy appends to dst the queues that the trace exchange routes the copy of a message to.
-func (v *VHost) RouteCopy(m *parts.Message, dst []*queue.Mailbox) []*queue.Mailbox {
-	dst, _, _ = v.routeInternal(TraceExchange, m, dst)
+// routeCopy appends to dst the queues that the trace exchange routes the copy of a message to.
+func (t *topology) routeCopy(m *parts.Message, dst []*queue.Mailbox) []*queue.Mailbox {
+	dst, _, _ = t.routeInternal(TraceExchange, m, dst)
 	return dst
 }
 
@@ -89,19 +86,19 @@ func (r reuse) applies() bool { return r >= sameProps }
 
 // routeInternal is Route for messages that the broker publishes, which may go to internal exchanges. The outcome is that of a dead
 // letter. A message that cannot be routed goes nowhere.
-func (v *VHost) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x := v.exchanges[exchange]
+func (t *topology) routeInternal(exchange string, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x := t.exchanges[exchange]
 	if x == nil {
 		return dst, sameKeys, telemetry.NoExchange
 	}
-	return v.routeFrom(x, m, dst)
+	return t.routeFrom(x, m, dst)
 }
 
 // routeFrom is routeInternal for a message to an exchange. The caller holds mu.
-func (v *VHost) routeFrom(x *exchange, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
-	queues, fit, err := v.queuesOf(x, m, dst)
+func (t *topology) routeFrom(x *exchange, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
+	queues, fit, err := t.queuesOf(x, m, dst)
 	switch {
 	case err != nil:
 		return dst, noOther, telemetry.Unroutable
@@ -115,11 +112,11 @@ func (v *VHost) routeFrom(x *exchange, m *parts.Message, dst []*queue.Mailbox) (
 
 // routing follows one message through exchanges. Routings are pooled for their buffers.
 type routing struct {
-	vhost   *VHost
-	message *parts.Message
-	list    []destination           // of the message so far, with the exchanges on its way
-	seen    route.Seen[destination] // of list
-	headers func() amqp.RawTable
+	topology *topology
+	message  *parts.Message
+	list     []destination           // of the message so far, with the exchanges on its way
+	seen     route.Seen[destination] // of list
+	headers  func() amqp.RawTable
 
 	publishing hook.Publishing // message, as plugins see it
 	planned    hook.Plan       // of the last schedule that was asked
@@ -150,23 +147,23 @@ func (r *routing) prepare() {
 	r.prepared = true
 	m := r.message
 	if m.Now == 0 {
-		m.Now = r.vhost.clock()
+		m.Now = r.topology.clock()
 	}
 	r.publishing.Now, r.publishing.Key, r.publishing.More, r.publishing.Again = m.Now, m.Key, m.More, m.Admitted
 	r.publishing.Bind(m)
 }
 
 // queuesOf follows a message from x through bindings and alternate exchanges. The caller holds mu.
-func (v *VHost) queuesOf(x *exchange, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit reuse, err error) {
+func (t *topology) queuesOf(x *exchange, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, fit reuse, err error) {
 	m.Exchange = x.Name
 	if x.isDefault() && len(m.More) == 0 {
-		if q := v.queueNamed(m.Key); q != nil {
+		if q := t.queueNamed(m.Key); q != nil {
 			dst = append(dst, q)
 		}
 		return dst, sameKeys, nil
 	}
 	r := routings.Get().(*routing)
-	r.vhost, r.message = v, m
+	r.topology, r.message = t, m
 	dst, err = r.follow(x, dst)
 	fit = r.fit()
 	r.release()
@@ -214,7 +211,7 @@ func (r *routing) release() {
 	}
 	clear(r.list)
 	r.seen.Reset()
-	r.list, r.vhost, r.message, r.probing = r.list[:0], nil, nil, false
+	r.list, r.topology, r.message, r.probing = r.list[:0], nil, nil, false
 	if r.prepared {
 		r.publishing, r.planned, r.prepared, r.volatile, r.keptOut = hook.Publishing{}, hook.Plan{}, false, false, false
 	}
@@ -238,7 +235,7 @@ func (r *routing) match(x *exchange) error {
 	if matched || !x.hasAlternate || err != nil {
 		return err
 	}
-	d := destination{exchange: r.vhost.exchanges[x.alternate]}
+	d := destination{exchange: r.topology.exchanges[x.alternate]}
 	if d.exchange != nil && !slices.Contains(r.list, d) {
 		r.list = append(r.list, d)
 	}
@@ -250,7 +247,7 @@ func (r *routing) matchKeys(x *exchange) (matched bool, err error) {
 	m := r.message
 	switch {
 	case x.isDefault():
-		r.list, matched = r.vhost.matchNames(m, r.list)
+		r.list, matched = r.topology.matchNames(m, r.list)
 		return matched, nil
 	case x.router != nil || x.missing:
 		return r.askRouter(x)
@@ -268,7 +265,7 @@ func (r *routing) admit(x *exchange) (admitted bool, err error) {
 	}
 	admitted, failed := x.filters.Admit(&r.publishing)
 	if failed != "" {
-		return false, r.vhost.notRouted(failed, x)
+		return false, r.topology.notRouted(failed, x)
 	}
 	r.keptOut = r.keptOut || !admitted
 	r.message.Passed = r.message.Passed || admitted
@@ -277,7 +274,7 @@ func (r *routing) admit(x *exchange) (admitted bool, err error) {
 
 // askRouter adds the destinations that a plugin chooses.
 func (r *routing) askRouter(x *exchange) (matched bool, err error) {
-	if err := r.vhost.checkRoutable(x); err != nil {
+	if err := r.topology.checkRoutable(x); err != nil {
 		return false, err
 	}
 	if r.probing && x.router.Volatile {
@@ -288,7 +285,7 @@ func (r *routing) askRouter(x *exchange) (matched bool, err error) {
 	r.publishing.Filtered = false
 	numbers, ok := x.router.Route(&r.publishing, r.numbers[:0])
 	if !ok {
-		return false, r.vhost.notRouted(x.router.Plugin(), x)
+		return false, r.topology.notRouted(x.router.Plugin(), x)
 	}
 	if x.volatile && !r.probing {
 		r.noteAnswer(x)
@@ -315,13 +312,13 @@ func (r *routing) noteAnswer(x *exchange) {
 }
 
 // matchNames matches for the default exchange: every key is the name of a queue. It reports whether any queue has such a name.
-func (v *VHost) matchNames(m *parts.Message, list []destination) (_ []destination, matched bool) {
+func (t *topology) matchNames(m *parts.Message, list []destination) (_ []destination, matched bool) {
 	seen := make(map[destination]struct{}, len(list)+len(m.More)+1)
 	for _, d := range list {
 		seen[d] = struct{}{}
 	}
 	add := func(key string) {
-		d := destination{queue: v.queueNamed(key)}
+		d := destination{queue: t.queueNamed(key)}
 		matched = matched || d.queue != nil
 		if _, listed := seen[d]; d.queue != nil && !listed {
 			seen[d] = struct{}{}
@@ -337,27 +334,27 @@ func (v *VHost) matchNames(m *parts.Message, list []destination) (_ []destinatio
 
 // queueNamed returns the queue that the default exchange routes to; nil if it does not exist. In that case a new queue, which may have that
 // name, changes the generation. The caller holds mu, at least for reading.
-func (v *VHost) queueNamed(name string) *queue.Mailbox {
-	e, ok := v.queues[name]
-	if !ok && !v.unroutedName.Load() {
-		v.unroutedName.Store(true)
+func (t *topology) queueNamed(name string) *queue.Mailbox {
+	e, ok := t.queues.get(name)
+	if !ok && !t.unroutedName.Load() {
+		t.unroutedName.Store(true)
 	}
 	return e.mailbox
 }
 
-// Successors replaces each queue in place by the queue that has its name now, and leaves out queues with names that are unused.
-func (v *VHost) Successors(queues []*queue.Mailbox) []*queue.Mailbox {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
+// successors replaces each queue in place by the queue that has its name now, and leaves out queues with names that are unused.
+func (t *topology) successors(queues []*queue.Mailbox) []*queue.Mailbox {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
 	successors := queues[:0]
 	for _, q := range queues {
 		if q.Config().Schedule != nil {
-			if x := v.exchanges[q.Config().Name]; x != nil && x.schedule != nil {
+			if x := t.exchanges[q.Config().Name]; x != nil && x.schedule != nil {
 				successors = append(successors, x.schedule.mailbox)
 			}
 			continue
 		}
-		if e, ok := v.queues[q.Config().Name]; ok {
+		if e, ok := t.queues.get(q.Config().Name); ok {
 			successors = append(successors, e.mailbox)
 		}
 	}

@@ -1,16 +1,12 @@
 package vhost
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/parts"
 	"github.com/curfewmq/curfew/core/queue"
-	"github.com/curfewmq/curfew/core/route"
 	"github.com/curfewmq/curfew/core/telemetry"
-	"github.com/curfewmq/curfew/policies"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -25,76 +21,6 @@ type schedule struct {
 	// unbound means that the exchange has lost its last binding. If it is an auto-delete exchange and gets no other binding, it is deleted
 	// when it holds no messages any more.
 	unbound bool
-}
-
-// emptyChain returns the chain for schedules: no queue plugin sees held messages.
-func emptyChain() *chain.Chain {
-	c, err := chain.New(nil, chain.Options{})
-	if err != nil {
-		panic(err) // there is no plugin to blame
-	}
-	return c
-}
-
-// heldSettings are the settings of a schedule: it has none.
-func heldSettings(string) (any, bool) { return nil, false }
-
-// storageFor returns the storage for a new exchange, nil if it needs none.
-func (v *VHost) storageFor(d *Exchange) (*queue.Storage, error) {
-	t := v.chain.ExchangeType(d.Type)
-	if t == nil || t.Schedule == nil || !d.Durable || v.definitionLog == nil {
-		return nil, nil
-	}
-	s := v.definitionLog.NewStorage()
-	if err := s.Journal.Err(); err != nil {
-		return nil, v.stoppedError(err, "%s: shard %d failed", v.exchangeName(d.Name), s.Shard)
-	}
-	return s, nil
-}
-
-// addSchedule gives an exchange the schedule of its type. If the type's plugin was taken out of the chain, the exchange still has its
-// storage, and so its schedule. After an error the schedule is broken: it keeps the messages that it has.
-func (v *VHost) addSchedule(x *exchange, described *hook.Exchange, storage *queue.Storage) error {
-	t := v.chain.ExchangeType(x.Type)
-	if storage == nil && (t == nil || t.Schedule == nil) {
-		return nil
-	}
-	plans, err := v.chain.NewSchedule(described)
-	if err == nil && storage == nil && x.Durable && v.definitionLog != nil {
-		plans = &chain.Schedule{}
-		err = fmt.Errorf("%s was declared when its type held no messages: delete it and declare it again", v.exchangeName(x.Name))
-	}
-	s := &schedule{Schedule: &queue.Schedule{Schedule: plans, Target: &hook.Target{Exchange: x.Name}}}
-	if x.AutoDelete {
-		s.Unused = func() bool { return v.deleteDrained(x) }
-	}
-	config := &queue.Config{
-		Profile: &queue.Profile{VHost: v.name, Kind: queue.Classic, DeliveryLimit: -1, Settings: heldSettings},
-		Name:    x.Name, Durable: x.Durable, AutoDelete: x.AutoDelete, Storage: storage, Schedule: s.Schedule,
-	}
-	create := v.broker.NewMailbox
-	if v.restoring && storage != nil {
-		create = v.broker.NewPausedMailbox
-	}
-	s.mailbox = create(config, v.heldChain, v.QueueHost(), v.clock)
-	x.schedule = s
-	if err != nil {
-		x.missing = t == nil
-		x.table = route.New[destination](route.Plugin)
-	}
-	return err
-}
-
-// applyExchangePolicies applies policies to an exchange. The caller holds mu.
-func (v *VHost) applyExchangePolicies(x *exchange, s *policies.Set) {
-	before := x.policies
-	x.applyPolicies(s)
-	if x.schedule == nil || x.policies == before || x.schedule.Broken() {
-		return
-	}
-	if err := x.schedule.Renew(v.chain, v.hookExchangeUnder(&x.Exchange, x.policies)); err != nil {
-		v.log.Error("a policy does not apply to an exchange", "exchange", x.Name, "error", err)
-	}
 }
 
 // storage returns the storage of the exchange's schedule; nil if it has no schedule or is not durable.
@@ -112,18 +38,18 @@ func (x *exchange) holds() bool { return x.schedule != nil && x.schedule.Held() 
 func (x *exchange) keeps() bool { return x.holds() || x.schedule != nil && x.schedule.mailbox.Sends() }
 
 // noteLastBinding notes it if the exchange has lost its last binding. Released messages arrive before the exchange is deleted.
-func (v *VHost) noteLastBinding(x *exchange) {
+func (xs *exchanges) noteLastBinding(x *exchange) {
 	if x.schedule == nil || x.table.Len() > 0 {
 		return
 	}
-	if !x.schedule.unbound && x.AutoDelete && x.keeps() && v.isLogged(x) && !x.deletionLogged {
-		v.logDefinition(v.defineUnbound(x))
+	if !x.schedule.unbound && x.AutoDelete && x.keeps() && xs.changes.isLogged(x) && !x.deletionLogged {
+		xs.changes.add(xs.changes.defineUnbound(x))
 	}
 	x.schedule.unbound = true
 	if x.AutoDelete && !x.holds() {
 		x.schedule.mailbox.AfterDeadLetters(func(err error) {
 			if err == nil {
-				v.deleteDrained(x)
+				xs.deleteDrained(x)
 			}
 		})
 	}
@@ -132,10 +58,10 @@ func (v *VHost) noteLastBinding(x *exchange) {
 // settleReleases halts the releases of an exchange that is about to be deleted, and waits until the releases under way are durable: a
 // restart must find each message at its destination, or in the exchange. resume ends the halt. While the disk is full, the wait could last
 // for any time and block the client; so the deletion is refused.
-func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
-	v.mu.RLock()
-	x := v.exchanges[exchange]
-	v.mu.RUnlock()
+func (xs *exchanges) settleReleases(exchange string) (resume func(), err error) {
+	xs.topology.mu.RLock()
+	x := xs.topology.exchange(exchange)
+	xs.topology.mu.RUnlock()
 	if x == nil || x.storage() == nil {
 		return func() {}, nil
 	}
@@ -145,12 +71,12 @@ func (v *VHost) settleReleases(exchange string) (resume func(), err error) {
 		full := false
 		if full, err = awaitReleases(arrived, x.storage().Journal); full {
 			resume()
-			return nil, refuse(Precondition, "%s has released messages that wait for space on the disk: delete it when there is space", v.exchangeName(exchange))
+			return nil, refuse(Precondition, "%s has released messages that wait for space on the disk: delete it when there is space", xs.exchangeName(exchange))
 		}
 	}
 	if err != nil {
 		resume()
-		return nil, v.stoppedError(err, "%s: messages that it has released could not be written", v.exchangeName(exchange))
+		return nil, xs.stoppedError(err, "%s: messages that it has released could not be written", xs.exchangeName(exchange))
 	}
 	return resume, nil
 }
@@ -177,73 +103,47 @@ func awaitReleases(arrived <-chan error, j queue.Journal) (full bool, err error)
 // deleteDrained deletes an auto-delete exchange that lost its last binding and now its last message, and reports whether it did. It is
 // called on the turn of the schedule's queue. The deletion waits until the released messages have arrived: until then a restart must find
 // the exchange, which still has them.
-func (v *VHost) deleteDrained(x *exchange) bool {
-	v.mu.Lock()
-	defer v.unlock()
-	if v.exchanges[x.Name] != x || x.table.Len() > 0 || !x.schedule.unbound || x.holds() {
+func (xs *exchanges) deleteDrained(x *exchange) bool {
+	xs.topology.mu.Lock()
+	defer xs.changes.unlock()
+	if xs.topology.exchange(x.Name) != x || x.table.Len() > 0 || !x.schedule.unbound || x.holds() {
 		return false
 	}
 	if x.schedule.mailbox.AfterDeadLetters(func(err error) {
 		if err == nil { // else a restart releases them again
-			v.deleteDrained(x)
+			xs.deleteDrained(x)
 		}
 	}) {
 		return false
 	}
-	v.removeExchange(x, nil)
+	xs.remove(x, nil)
 	return true
 }
 
 // dropHeld drops the messages that a deleted exchange holds. The caller holds mu.
-func (v *VHost) dropHeld(x *exchange) {
+func (xs *exchanges) dropHeld(x *exchange) {
 	if x.schedule != nil {
-		v.dropMailbox(x.schedule.mailbox)
+		xs.dropMailbox(x.schedule.mailbox)
 	}
 }
 
 // dropMailbox drops a schedule's queue, without waiting for it.
-func (v *VHost) dropMailbox(m *queue.Mailbox) {
+func (xs *exchanges) dropMailbox(m *queue.Mailbox) {
 	m.DropAsync(func(now hook.Instant, messages int) {
-		v.letGo(m)
+		xs.changes.letGo(m)
 		if messages == 0 {
 			return
 		}
-		v.log.Info("an exchange was deleted with the messages that it held", "exchange", m.Config().Name, "messages", messages)
-		v.telemetry.Notice(telemetry.Notice{Kind: telemetry.ExchangeDeleted, VHost: v.name, Name: m.Config().Name, Messages: messages})
+		xs.log.Info("an exchange was deleted with the messages that it held", "exchange", m.Config().Name, "messages", messages)
+		xs.telemetry.Notice(telemetry.Notice{Kind: telemetry.ExchangeDeleted, VHost: xs.name, Name: m.Config().Name, Messages: messages})
 	})
-}
-
-// Schedules returns the schedules of exchanges, as queues that are not in the table, in no particular order.
-func (v *VHost) Schedules() (all []*queue.Mailbox) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	for _, x := range v.exchanges {
-		if x.schedule != nil {
-			all = append(all, x.schedule.mailbox)
-		}
-	}
-	return all
-}
-
-// Schedule returns an exchange's schedule, as a queue that is not in the table. It is an error if exchanges of its type hold nothing.
-func (v *VHost) Schedule(exchange string) (*queue.Mailbox, error) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	switch x := v.exchanges[exchange]; {
-	case x == nil:
-		return nil, v.noExchange(exchange)
-	case x.schedule == nil:
-		return nil, refuse(Precondition, "%s of type '%s' holds no messages", v.exchangeName(exchange), x.Type)
-	default:
-		return x.schedule.mailbox, nil
-	}
 }
 
 // plan asks the schedule of x about the message. planned means that x puts it into the schedule, and sends it nowhere else.
 func (r *routing) plan(x *exchange) (planned bool, err error) {
 	m := r.message
 	if x.schedule.Broken() {
-		return true, r.vhost.checkRoutable(x)
+		return true, r.topology.checkRoutable(x)
 	}
 	r.prepare()
 	r.volatile = true // at another time, the plan may be another
@@ -253,7 +153,7 @@ func (r *routing) plan(x *exchange) (planned bool, err error) {
 	case (!ok || wrong != nil) && !m.Published: // a dead letter is not lost because of its headers
 		return false, nil
 	case !ok:
-		return true, r.vhost.notRouted(x.schedule.Plugin(), x)
+		return true, r.topology.notRouted(x.schedule.Plugin(), x)
 	case wrong != nil:
 		return true, refuse(Precondition, "%v", wrong)
 	}
@@ -314,7 +214,7 @@ func (p *Planner) Holds(to *queue.Schedule, m *parts.Message) bool {
 // leads reports whether x would route the message anywhere now.
 func (r *routing) leads(x *exchange) bool {
 	probe := routings.Get().(*routing)
-	probe.vhost, probe.message, probe.probing = r.vhost, r.message, true
+	probe.topology, probe.message, probe.probing = r.topology, r.message, true
 	queues, err := probe.follow(x, nil)
 	probe.release()
 	return len(queues) > 0 || err != nil // the error is reported when the message is released
@@ -337,29 +237,29 @@ func (r *routing) addAll(x *exchange) (matched bool) {
 }
 
 // routeReleased is routeInternal for a message that an exchange held until now.
-func (v *VHost) routeReleased(from *queue.Config, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x := v.exchanges[from.Name]
+func (t *topology) routeReleased(from *queue.Config, m *parts.Message, dst []*queue.Mailbox) ([]*queue.Mailbox, reuse, telemetry.Outcome) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x := t.exchanges[from.Name]
 	if x == nil || x.schedule == nil || x.schedule.mailbox.Config() != from { // it was deleted, if there is another of that name
 		return dst, sameKeys, telemetry.NoExchange
 	}
 	m.Released = x.Name
-	return v.routeFrom(x, m, dst)
+	return t.routeFrom(x, m, dst)
 }
 
-// Leads returns the names of the queues to which an exchange would route a message from its schedule if it released it now; nil if none. If
+// leads returns the names of the queues to which an exchange would route a message from its schedule if it released it now; nil if none. If
 // a plugin chooses anew for each message, it returns all queues that the plugin may choose. Leads changes nothing.
-func (v *VHost) Leads(exchange string, m *parts.Message) (queues []string) {
-	v.mu.RLock()
-	defer v.mu.RUnlock()
-	x := v.exchanges[exchange]
+func (t *topology) leads(exchange string, m *parts.Message) (queues []string) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	x := t.exchanges[exchange]
 	if x == nil || x.schedule == nil {
 		return nil
 	}
 	m.Exchange, m.Released = x.Name, x.Name
 	probe := routings.Get().(*routing)
-	probe.vhost, probe.message, probe.probing = v, m, true
+	probe.topology, probe.message, probe.probing = t, m, true
 	found, _ := probe.follow(x, nil) // the error is reported when the message is released
 	probe.release()
 	for _, q := range found {

@@ -285,7 +285,7 @@ func TestAnExchangeThatTakesAMessageWhileItIsDeleted(t *testing.T) {
 				must(t, v.DeclareExchange(Exchange{Name: "x", Type: "x-held", Durable: true, AutoDelete: true, Args: args("x-inner", "fanout")}, nil))
 				bindExchange(t, v, "x", "to", "")
 				k.wait = func() error {
-					if x := v.exchanges["x"]; !strings.Contains(string(k.written), opDeleteExchange) || x == nil {
+					if x := v.topology.exchanges["x"]; !strings.Contains(string(k.written), opDeleteExchange) || x == nil {
 						return nil
 					}
 					k.wait = nil

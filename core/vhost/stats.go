@@ -44,37 +44,6 @@ type DeadLetterCounts [queue.Types][DeadLetterStrategies][hook.Reasons]uint64
 // Churn counts the queues that were declared, created and deleted since the broker was started.
 type Churn struct{ QueuesDeclared, QueuesCreated, QueuesDeleted uint64 }
 
-// Churn returns the current counts.
-func (v *VHost) Churn() Churn {
-	return Churn{v.churn.declared.Load(), v.churn.created.Load(), v.churn.deleted.Load()}
-}
-
-// Stats returns the current counts.
-func (v *VHost) Stats() Stats {
-	v.mu.RLock()
-	s := Stats{Exchanges: len(v.exchanges), Queues: len(v.queues), Connections: len(v.connections)}
-	v.mu.RUnlock()
-	s.Removals, s.Refused, s.QueuesExpired = v.removals.readStrategies(), v.refused.Load(), v.expiredQueues.Load()
-	return s
-}
-
-// DeadLetters returns the counts since the broker was started, and how many at-least-once dead letters were confirmed, by the type of
-// their queue.
-func (v *VHost) DeadLetters() (counts DeadLetterCounts, confirmed [queue.Types]uint64) {
-	for kind := range counts {
-		confirmed[kind] = v.removals.confirmed[kind].Load()
-		for strategy := range counts[kind] {
-			for reason := range counts[kind][strategy] {
-				counts[kind][strategy][reason] = v.removals.byType[kind][strategy][reason].Load()
-			}
-		}
-	}
-	return counts, confirmed
-}
-
-// churnCounters is Churn while it grows.
-type churnCounters struct{ declared, created, deleted atomic.Uint64 }
-
 // removalCounters counts removals. Any goroutine may use it; the zero value is empty.
 type removalCounters struct {
 	byStrategy telemetry.Strategies[strategyCounters]
@@ -126,4 +95,17 @@ func (c *removalCounters) readStrategies() map[string]RemovalCounts {
 		read[strategy] = n
 	}
 	return read
+}
+
+// readTypes returns the counts, and how many at-least-once dead letters were confirmed, by the type of their queue.
+func (c *removalCounters) readTypes() (counts DeadLetterCounts, confirmed [queue.Types]uint64) {
+	for kind := range counts {
+		confirmed[kind] = c.confirmed[kind].Load()
+		for strategy := range counts[kind] {
+			for reason := range counts[kind][strategy] {
+				counts[kind][strategy][reason] = c.byType[kind][strategy][reason].Load()
+			}
+		}
+	}
+	return counts, confirmed
 }

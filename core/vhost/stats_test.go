@@ -20,8 +20,8 @@ func TestDeadLetterCounts(t *testing.T) {
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.DeadLettered},
 		{Reason: hook.ReasonMaxLen, Target: safe, Outcome: telemetry.Unroutable},
 	}
-	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Quorum}}, removals)
-	v.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Classic}}, []telemetry.Removal{removals[0], removals[5]})
+	v.host.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Quorum}}, removals)
+	v.host.removals.add(&queue.Config{Profile: &queue.Profile{Kind: queue.Classic}}, []telemetry.Removal{removals[0], removals[5]})
 	var want DeadLetterCounts
 	want[0][DeadLetterDisabled][hook.ReasonExpired] = 1
 	want[0][AtLeastOnce][hook.ReasonMaxLen] = 1

@@ -16,11 +16,11 @@ func TestConnectionLimit(t *testing.T) {
 	v, _ := newVHost(t)
 	enter := func(owner Owner) error { return v.AddConnection(owner, "u", func(string) { t.Error("evicted") }) }
 	must(t, enter(1))
-	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(1)}))
+	must(t, v.Parameters().SetLimits(Limits{Connections: hook.LimitOf(1)}))
 	want(t, enter(2), NotAllowed, "access to vhost '/' refused for user 'u': connection limit (1) is reached")
-	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(0)}))
+	must(t, v.Parameters().SetLimits(Limits{Connections: hook.LimitOf(0)}))
 	want(t, enter(2), NotAllowed, "access to vhost '/' refused for user 'u': connection limit (0) is reached")
-	must(t, v.SetLimits(Limits{Connections: hook.LimitOf(1)}))
+	must(t, v.Parameters().SetLimits(Limits{Connections: hook.LimitOf(1)}))
 	v.RemoveConnection(1)
 	must(t, enter(2))
 	if n := v.Stats().Connections; n != 1 {
@@ -76,7 +76,7 @@ func TestDelete(t *testing.T) {
 }
 
 func encodedDeletion(v *VHost) []byte {
-	return amqp.AppendTable(nil, v.define(opDeleteVHost))
+	return amqp.AppendTable(nil, v.changes.define(opDeleteVHost))
 }
 
 // Queues that are declared while the vhost is deleted are deleted, too.

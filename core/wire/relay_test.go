@@ -374,12 +374,12 @@ func TestOwnerRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPair(t)
 		root, _ := p.owner.options.Session.VHosts("/")
-		if err := root.SetLimits(vhost.Limits{Connections: hook.LimitOf(0)}); err != nil {
+		if err := root.Parameters().SetLimits(vhost.Limits{Connections: hook.LimitOf(0)}); err != nil {
 			t.Fatal(err)
 		}
 		dial(t, p.front).login(0, "/").refused(amqp.ReplyNotAllowed,
 			"NOT_ALLOWED - access to vhost '/' refused for user 'guest': connection limit (0) is reached")
-		if err := root.SetLimits(vhost.Limits{}); err != nil {
+		if err := root.Parameters().SetLimits(vhost.Limits{}); err != nil {
 			t.Fatal(err)
 		}
 		users := p.owner.options.Session.Users

@@ -421,9 +421,9 @@ func (g *game) redrive(from *place) string {
 	if from.movedTo = []*place{to}; g.rng.IntN(2) == 0 {
 		r.To, r.Queue, from.movedTo = vhost.ToSource, "", g.queues
 	}
-	plan, err := g.b.vhost.PlanRedrive(r, g.b.clock().AddMillis(1000))
+	plan, err := g.b.vhost.Redrives().Plan(r, g.b.clock().AddMillis(1000))
 	if err == nil {
-		from.redrive, err = g.b.vhost.StartRedrive(r, &plan)
+		from.redrive, err = g.b.vhost.Redrives().Start(r, &plan)
 	}
 	return fmt.Sprintf("redrive from %s to %q: %v", from.name, r.Queue, err)
 }

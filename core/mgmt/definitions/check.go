@@ -222,7 +222,7 @@ func (k *checker) checkQueueLimits() {
 		n := planned[name]
 		var limits vhost.Limits
 		if v, ok := k.Store.VHost(name); ok {
-			limits = v.Limits()
+			limits = v.Parameters().Limits()
 			n += v.Stats().Queues
 		}
 		for _, p := range k.parameters {
@@ -299,7 +299,7 @@ func (k *checker) checkParameters() {
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
 		all := planned[name]
 		if v, ok := k.Store.VHost(name); ok {
-			all = append(v.Parameters(), all...)
+			all = append(v.Parameters().All(), all...)
 		}
 		k.add(k.validator.Parameters(name, all))
 	}

@@ -137,7 +137,7 @@ func (d *Definitions) addVHost(v scoped[vhost.Metadata], user string) error {
 }
 
 func setParameter(v *vhost.VHost, p vhost.Parameter) error {
-	_, err := v.SetParameter(p)
+	_, err := v.Parameters().Set(p)
 	return err
 }
 

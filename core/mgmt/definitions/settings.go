@@ -43,7 +43,7 @@ func OperatorParameter(vhost string, p *policies.Policy) jsonobj.Object {
 // Parameters returns the definitions of a vhost's parameters, operator policies among them.
 func Parameters(v *vhost.VHost) []jsonobj.Object {
 	var all []object
-	for _, p := range v.Parameters() {
+	for _, p := range v.Parameters().All() {
 		all = append(all, Parameter(v.Name(), p))
 	}
 	for _, p := range v.Policies().List(policies.Operator) {

@@ -33,7 +33,7 @@ func UserLimits(u *auth.Account) jsonobj.Object {
 
 // VHostLimits returns the limits that are set for a vhost.
 func VHostLimits(v *vhost.VHost) jsonobj.Object {
-	l := v.Limits()
+	l := v.Parameters().Limits()
 	return limits(MaxConnections, l.Connections, MaxQueues, l.Queues)
 }
 
