@@ -147,6 +147,12 @@ func (r *rules) notRouted(plugin string, x *exchange) error {
 	return refuse(Precondition, "the plugin '%s' failed to route a message through %s", plugin, r.exchangeName(x.Name))
 }
 
+// startRestoring makes the queues of schedules with a storage wait for their messages, until done is called.
+func (mk *exchangeMaker) startRestoring() (done func()) {
+	mk.restoring = true
+	return func() { mk.restoring = false }
+}
+
 // restore makes an exchange that was declared before. It stays, even if a plugin fails on it.
 func (mk *exchangeMaker) restore(d Exchange, storage *queue.Storage) *exchange {
 	x, err := mk.make(d, storage)

@@ -213,7 +213,7 @@ func (qs *queues) restore(q definedQueue, s *queue.Storage) *queue.Mailbox {
 
 // definers returns functions that append the definitions of the durable queues, with their bindings. The caller, and theirs, holds mu.
 func (qs *queues) definers() (all []definitionAppender) {
-	for name, e := range qs.topology.queues.byName {
+	for name, e := range qs.topology.queues.all() {
 		if e.mailbox.Config().Storage != nil {
 			all = append(all, func(b []byte) []byte { return qs.appendDefinition(b, name) })
 		}
@@ -237,10 +237,12 @@ func (qs *queues) appendDefinition(b []byte, name string) []byte {
 	return qs.exchanges.appendBindings(b, destination{queue: e.mailbox})
 }
 
+func (qs *queues) counts() Churn { return qs.churn.read() }
+
 // churnCounters is Churn while it grows.
 type churnCounters struct{ declared, created, deleted atomic.Uint64 }
 
-// read returns the current counts.
+// read returns the counts.
 func (c *churnCounters) read() Churn {
 	return Churn{c.declared.Load(), c.created.Load(), c.deleted.Load()}
 }

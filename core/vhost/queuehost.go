@@ -89,6 +89,11 @@ func (h *queueHost) counts() (removals map[string]RemovalCounts, refused, expire
 	return h.removals.readStrategies(), h.refused.Load(), h.expiredQueues.Load()
 }
 
+// deadLetters returns the removals by the type of their queue, and how many at-least-once dead letters were confirmed.
+func (h *queueHost) deadLetters() (DeadLetterCounts, [queue.Types]uint64) {
+	return h.removals.readTypes()
+}
+
 func refOf(q *queue.Config) telemetry.QueueRef {
 	return telemetry.QueueRef{VHost: q.VHost, Queue: q.Name, Strategy: q.Strategy, Schedule: q.Schedule != nil}
 }

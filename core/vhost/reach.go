@@ -74,7 +74,7 @@ func (t *topology) leadsTo(exchange string, m *parts.Message) (queues []string, 
 func (w *reachWalk) walk() {
 	w.topology.mu.RLock()
 	defer w.topology.mu.RUnlock()
-	x := w.topology.exchanges[w.target.Exchange]
+	x := w.topology.exchange(w.target.Exchange)
 	if x == nil {
 		w.reach.NoExchange = true
 		return
@@ -134,7 +134,7 @@ func (w *reachWalk) leave(x *exchange, s *reachStep) {
 	if len(certain) > 0 || !x.hasAlternate {
 		return
 	}
-	if alternate := w.topology.exchanges[x.alternate]; alternate != nil {
+	if alternate := w.topology.exchange(x.alternate); alternate != nil {
 		step.certain = step.certain && len(possible) == 0 && !byName
 		w.enter(alternate, &step)
 	}

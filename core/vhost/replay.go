@@ -263,8 +263,7 @@ func (d *Definitions) has(to definedDestination) bool {
 // Restore creates the objects in d. No other goroutine may use the vhost yet. storage returns the storage of a queue with this number. A
 // [queue.Restorer] must fill and start the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
-	v.maker.restoring = true
-	defer func() { v.maker.restoring = false }()
+	defer v.maker.startRestoring()()
 	v.policies.restore(d.policies)
 	v.description.adopt(d.metadata)
 	v.parameters.restore(d.parameters)

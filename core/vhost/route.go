@@ -65,12 +65,6 @@ func (t *topology) publishable(exchange string) (*exchange, error) {
 	return x, nil
 }
 
-// routeCopy appends to dst the queues that the trace exchange routes the copy of a message to.
-func (t *topology) routeCopy(m *parts.Message, dst []*queue.Mailbox) []*queue.Mailbox {
-	dst, _, _ = t.routeInternal(TraceExchange, m, dst)
-	return dst
-}
-
 // reuse says which other messages may use a route, as long as Generation returns the same as before it was looked up.
 type reuse uint8
 
@@ -235,7 +229,7 @@ func (r *routing) match(x *exchange) error {
 	if matched || !x.hasAlternate || err != nil {
 		return err
 	}
-	d := destination{exchange: r.topology.exchanges[x.alternate]}
+	d := destination{exchange: r.topology.exchange(x.alternate)}
 	if d.exchange != nil && !slices.Contains(r.list, d) {
 		r.list = append(r.list, d)
 	}

@@ -47,6 +47,9 @@ func (d destination) name() string {
 	return d.queue.Config().Name
 }
 
+// routeGeneration changes whenever a message could be routed differently.
+func (t *topology) routeGeneration() uint64 { return t.generation.Load() }
+
 // invalidateRoutes makes all known routes invalid. The caller holds mu for writing.
 func (t *topology) invalidateRoutes() {
 	t.unroutedName.Store(false)
@@ -353,7 +356,7 @@ func (t *topology) mailboxes() []*queue.Mailbox {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	all := make([]*queue.Mailbox, 0, t.queues.count())
-	for _, e := range t.queues.byName {
+	for _, e := range t.queues.all() {
 		all = append(all, e.mailbox)
 	}
 	return all
@@ -409,6 +412,8 @@ func (t *queueTable) get(name string) (queueEntry, bool) {
 	e, ok := t.byName[name]
 	return e, ok
 }
+
+func (t *queueTable) all() iter.Seq2[string, queueEntry] { return maps.All(t.byName) }
 
 // add adds a queue, with its owner if it is exclusive.
 func (t *queueTable) add(m *queue.Mailbox, owner Owner) {

@@ -44,6 +44,7 @@ type VHost struct {
 	rules
 	clock     clock.Clock
 	offset    time.Duration
+	placement uint64
 	log       *slog.Logger
 	telemetry *telemetry.Recorder
 	headers   *amqp.Names // see Headers
@@ -68,7 +69,7 @@ func New(c Config) *VHost {
 		c.Queues = new(queue.Broker)
 	}
 	v := &VHost{
-		rules: NewValidator(c.Chain).rulesOf(c.Name), clock: c.Clock, offset: c.Offset, log: log, telemetry: c.Telemetry,
+		rules: NewValidator(c.Chain).rulesOf(c.Name), clock: c.Clock, offset: c.Offset, placement: c.Placement, log: log, telemetry: c.Telemetry,
 		headers: amqp.NewNames(append([]string{death.HeaderCC, death.HeaderBCC}, c.Chain.HoldHeaders()...)...),
 	}
 	r, mu, t := &v.rules, &v.topology.mu, &v.topology
@@ -114,7 +115,7 @@ func (v *VHost) Name() string { return v.name }
 
 // Placement returns the number that distinguishes vhosts of a cluster that had the same name at different times. 0 means that the
 // vhost is not in a cluster.
-func (v *VHost) Placement() uint64 { return v.changes.placement }
+func (v *VHost) Placement() uint64 { return v.placement }
 
 // Offset returns the difference between the vhost's clock and this node's. All instants in the vhost belong to the vhost's clock.
 func (v *VHost) Offset() time.Duration { return v.offset }
@@ -258,7 +259,7 @@ func (v *VHost) Schedule(exchange string) (*queue.Mailbox, error) {
 
 // Generation changes whenever a message could be routed differently. A route is valid as long as Generation returns the same as before the
 // route was looked up.
-func (v *VHost) Generation() uint64 { return v.topology.generation.Load() }
+func (v *VHost) Generation() uint64 { return v.topology.routeGeneration() }
 
 // Route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
 // exchange and keys alone, and is valid as long as Generation returns the same as before the call. Route sets the message's Exchange, and
@@ -350,10 +351,10 @@ func (v *VHost) Stats() Stats {
 }
 
 // Churn returns the current counts.
-func (v *VHost) Churn() Churn { return v.queues.churn.read() }
+func (v *VHost) Churn() Churn { return v.queues.counts() }
 
 // DeadLetters returns the counts since the broker was started, and how many at-least-once dead letters were confirmed, by the type of
 // their queue.
 func (v *VHost) DeadLetters() (DeadLetterCounts, [queue.Types]uint64) {
-	return v.host.removals.readTypes()
+	return v.host.deadLetters()
 }
