@@ -7,29 +7,32 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Delta is a change of the live bytes of an extent. Records that are committed add to them; records that are settled, relocated or
-// deleted subtract. A record counts with the length of its operation in the log.
+// Delta is a change of the live bytes of an extent. Records that are committed add to them;
+// records that are settled, relocated or deleted subtract. A record counts with the length
+// of its operation in the log.
 type Delta struct {
 	Extent  uint32
-	Records int32 // that are settled later, by so many more; 0 for those that are relocated
+	Records int32 // change of the number of live records, each of which is settled later; 0 for a relocation
 	Bytes   int64
 }
 
-// extents tracks which parts of the log are live. Consecutive entries of about size bytes together are an extent. The log is
-// trimmed up to the first extent with a live record.
+// extents tracks which parts of the log are live. Consecutive entries of about size bytes
+// together are an extent. The log is trimmed up to the first extent with a live record.
 //
 //	   trimmed   │ base        │ base+1      │ …     │ current
 //	─────────────┼─────────────┼─────────────┼───────┼─────────────
 //	             │ dead or live, closed              │ still grows
 //
-// The extent of an entry is known when its first commit is queued: otherwise everything in a long queue would be accounted to the extent
-// that was current when the queue began, and to relocate that one extent would take as much space as the whole queue. A record may be
-// accounted to an earlier extent than its entry lies in, never to a later one. As the log is trimmed only from the front, such a record is
-// retained too long at worst. An extents belongs to the holder of the writer's mu.
+// The extent of an entry is known when its first commit is queued: otherwise everything in
+// a long queue would be accounted to the extent that was current when the queue began, and
+// to relocate that one extent would take as much space as the whole queue. A record may be
+// accounted to an earlier extent than its entry lies in, never to a later one. The log is
+// trimmed only from the front, so at worst such a record retains the earlier extent too
+// long. An extents belongs to the holder of the writer's mu.
 type extents struct {
 	list  []extent   // never empty; the last is the current one
 	base  uint32     // number of list[0]; the first extent is 1, so that 0 can mean none
-	size  int64      // an extent of which as much was taken is closed
+	size  int64      // an extent is closed once it has taken as many bytes
 	bytes int64      // sum of list[].bytes
 	live  int64      // sum of list[].live
 	end   wlog.Index // every entry in the log lies before it
@@ -38,10 +41,10 @@ type extents struct {
 type extent struct {
 	first  wlog.Index // of its entries; 0 = none was appended yet
 	taken  int64      // bytes of the operations that were queued for it
-	queued int        // entries that were begun and are not appended
+	queued int        // entries that were begun and are not appended yet
 	bytes  int64      // of its entries that were appended
-	live   int64      // accounted to it
-	most   int64      // bytes of the largest grant of which it may have something
+	live   int64      // of the records accounted to it
+	most   int64      // bytes of the largest grant whose records it may have
 }
 
 func newExtents(size int64) extents {
@@ -56,20 +59,21 @@ func (x *extents) begin() uint32 {
 	return x.current()
 }
 
-// beginMore begins another entry of that extent, which part of an earlier one is moved to.
+// beginMore begins another entry of an extent, which takes over a part of an earlier entry.
 func (x *extents) beginMore(in uint32) {
 	if in >= x.base {
 		x.list[in-x.base].queued++
 	}
 }
 
-// note notes that the extent that is current gets something that was granted with so many bytes, or a part of that.
+// note notes that the current extent gets records of a grant of so many bytes, all of them
+// or some.
 func (x *extents) note(bytes int64) {
 	e := &x.list[len(x.list)-1]
 	e.most = max(e.most, bytes)
 }
 
-// largest returns how many bytes the largest grant has of which there may be something.
+// largest returns the bytes of the largest grant whose records the log may still have.
 func (x *extents) largest() (bytes int64) {
 	for i := range x.list {
 		bytes = max(bytes, x.list[i].most)
@@ -85,10 +89,10 @@ func (x *extents) take(n int64) {
 	}
 }
 
-// append accounts for an entry of n bytes that was begun in an extent, and is at index at, the last one in the log. An entry of 0 bytes was
-// not appended.
+// append accounts for an entry of n bytes that was begun in an extent, and is now the last
+// one in the log, at index at. 0 bytes mean that the entry was not appended.
 func (x *extents) append(in uint32, at wlog.Index, n int64) {
-	i := max(in, x.base) - x.base // it may be trimmed, when nothing in it was live
+	i := max(in, x.base) - x.base // the extent may have been trimmed, if nothing in it was live
 	e := &x.list[i]
 	if in >= x.base {
 		e.queued--
@@ -124,8 +128,9 @@ func (x *extents) add(d Delta) {
 	x.live += d.Bytes
 }
 
-// restore brings back extents that were trimmed after a caller had got the number and before it used it. They hold no entries:
-// the caller's records will be appended at the end.
+// restore brings back extents that were trimmed after a caller had got the number and
+// before it used it. They hold no entries: the caller's records will be appended at the
+// end.
 func (x *extents) restore(number uint32) {
 	x.list = slices.Insert(x.list, 0, make([]extent, x.base-number)...)
 	x.base = number
@@ -140,8 +145,9 @@ func (x *extents) free(d Delta) {
 	x.live += d.Bytes
 }
 
-// trim drops extents at the front without live records, and returns the index before which the log is not needed. The current
-// extent stays; if nothing is live at all, it begins anew.
+// trim drops extents at the front without live records, and returns the index before which
+// the log is not needed. The current extent stays; if nothing is live at all, it begins
+// anew.
 func (x *extents) trim() (before wlog.Index, ok bool) {
 	last := len(x.list) - 1
 	if x.live == 0 && x.bytes > 0 {
@@ -172,22 +178,26 @@ func (x *extents) trim() (before wlog.Index, ok bool) {
 	return x.end, true
 }
 
-// excess returns by how much the log is larger than the live bytes and slack justify. Live records at the front must be
-// relocated, which appends to the log, before dead ones behind them can be trimmed. To start at seven quarters of the live
-// bytes instead of twice them leaves space for that.
+// excess returns by how much the log is larger than the live bytes and slack justify. Live
+// records at the front must be relocated, which appends to the log, before dead ones behind
+// them can be trimmed. Relocation starts at seven quarters of the live bytes instead of
+// twice them, which leaves space for the copies.
 func (x *extents) excess(slack int64) int64 {
 	return x.bytes - x.live - x.live/4*3 - slack
 }
 
-// excessTight is excess where others lack space: dead bytes are worth a quarter of the live ones, so that
-// relocation writes at most five times the bytes that it frees.
+// excessTight is excess while another node lacks space: the log may exceed the live bytes
+// by a quarter of them and an extent, so that relocation writes at most five times the
+// bytes that it frees.
 func (x *extents) excessTight() int64 { return x.bytes - x.live - x.live/4 - x.size }
 
 // oversize reports whether the log is more than twice the live bytes and slack.
 func (x *extents) oversize(slack int64) bool { return x.bytes > 2*x.live+slack }
 
-// plan returns the last of the extents at the front whose live records are to be relocated, 0 if the log is small enough: it has so many
-// bytes too many. It takes as many extents as make the log small enough, but no more than most live bytes, in steps of an extent.
+// plan returns the last of the extents at the front whose live records are to be relocated;
+// 0 = none. The log is longer by excess bytes than it should be. plan takes as many extents
+// as make the log small enough, but apart from the first only as long as their live bytes
+// are at most most.
 func (x *extents) plan(excess, most int64) (upTo uint32) {
 	if excess <= 0 {
 		return 0
@@ -207,8 +217,9 @@ func (x *extents) plan(excess, most int64) (upTo uint32) {
 	return upTo
 }
 
-// planLowSpace is plan for when space is short: so many dead bytes are worth trimming, even if live ones before them must be
-// relocated. Few records are relocated at a time, because that takes space that is reserved for settlements, too.
+// planLowSpace is plan while space is short: it returns 0 if less than worthwhile bytes are
+// dead. It takes few extents at a time, because relocation uses space that is reserved for
+// settlements, too.
 func (x *extents) planLowSpace(worthwhile int64) (upTo uint32) {
 	const most = 2 // extents
 	if x.bytes-x.live < worthwhile {

@@ -10,17 +10,19 @@ import (
 
 // flights are the groups whose entries are on their way, in order. They belong to run.
 //
-// A log with a depth has two entries on their way at most, the second begun half a journey behind the first. So its publishers, which have
-// only so many messages unconfirmed, do not all wait for one journey while the log waits for them; and an entry does not consist of the
-// first of many commits. Entries of a log with depth 1 follow one another.
+// In a log with a depth above 1, at most two entries are on their way, the second half a
+// journey behind the first. With one entry at a time, publishers that limit their
+// unconfirmed messages would all wait for the same journey, and then the log would wait for
+// them. If the second entry began at once, it would have only the first of many commits. In
+// a log with depth 1, entries follow one another.
 type flights struct {
 	pipeline wlog.Log // nil = its depth is 1
 	list     []flight
 	bytes    int           // of their entries
-	began    time.Time     // the latest journey
-	took     time.Duration // the latest one that has ended
-	timer    *time.Timer   // of who waits until the next may begin
-	poke     chan struct{} // has a token when there is something to begin
+	began    time.Time     // when the latest journey began
+	took     time.Duration // how long the latest journey took that has ended
+	timer    *time.Timer   // wakes run when the next group may begin
+	poke     chan struct{} // has a token when run should look for a group
 }
 
 // flight is a group on its way.
@@ -33,7 +35,7 @@ type flight struct {
 const (
 	maxFlights     = 2
 	maxFlightBytes = 2 << 20 // of the entries on their way, unless one alone has more
-	enoughBytes    = 1 << 20 // that wait: they are not kept waiting for more
+	enoughBytes    = 1 << 20 // with so many bytes waiting, the next entry begins at once
 )
 
 func newFlights(l wlog.Log) (f flights) {
@@ -44,15 +46,16 @@ func newFlights(l wlog.Log) (f flights) {
 	return f
 }
 
-// full reports whether nothing may begin until one of them has ended.
+// full reports whether a flight has to end before the next group may begin.
 func (f *flights) full() bool { return len(f.list) >= maxFlights || f.bytes >= maxFlightBytes }
 
-// earliest returns when the next may begin behind those on their way.
+// earliest returns when the next group may begin behind those on their way.
 func (f *flights) earliest(most time.Duration) time.Time {
 	return f.began.Add(min(f.took/maxFlights, most))
 }
 
-// launch has a group follow those on their way. It returns false if it cannot: then those have to end first.
+// launch begins a group behind those on their way. It returns false if these have to end
+// first.
 func (w *Writer) launch(g *commitGroup) (launched bool, err error) {
 	f := &w.flights
 	if f.pipeline == nil || w.stuck || w.failure != nil {
@@ -109,7 +112,7 @@ func (w *Writer) landed(a wlog.Appended) {
 	w.settle(first.group, first.began, a, len(first.group.entry))
 }
 
-// await waits until the first flight has ended, which it settles, or something may begin.
+// await waits until the first flight has ended, and settles it, or until a group may begin.
 func (w *Writer) await() {
 	f := &w.flights
 	if f.list[0].done == nil {
@@ -133,13 +136,13 @@ func (w *Writer) pause() time.Duration {
 	return time.Until(f.earliest(w.o.Gather))
 }
 
-// expect has commit say when there is something to begin. The caller holds mu.
+// expect makes the next commit call expected. The caller holds mu.
 func (w *Writer) expect() {
 	w.expecting = true
 	w.earliest = w.flights.earliest(w.o.Gather)
 }
 
-// expected wakes run when it may write the commits. The caller holds mu.
+// expected wakes run, at once or when the next entry may begin. The caller holds mu.
 func (w *Writer) expected() {
 	w.expecting = false
 	if pause := time.Until(w.earliest); pause > 0 && !w.shutting() {
@@ -149,7 +152,7 @@ func (w *Writer) expected() {
 	w.flights.hurry()
 }
 
-// hurry has await return.
+// hurry makes await return.
 func (f *flights) hurry() {
 	select {
 	case f.poke <- struct{}{}:

@@ -8,7 +8,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// watch has run find out that the log was lost, even if nothing is to be appended. It ends with the log.
+// watch wakes run when the log is lost, because run does not notice it without commits.
+// watch ends with the log.
 func (w *Writer) watch() {
 	select {
 	case <-w.log.Lost():
@@ -19,8 +20,8 @@ func (w *Writer) watch() {
 	}
 }
 
-// ended returns the failure that an error of the log is. Where owners change, one that wraps [wlog.ErrNotOwner] says that the shard has
-// another.
+// ended returns the writer's failure for an error of the log. Where owners change, the
+// failure for a lost log wraps [wlog.ErrNotOwner].
 func (w *Writer) ended(err error) error {
 	if w.o.OnLost != nil && errors.Is(err, wlog.ErrLost) && !errors.Is(err, wlog.ErrNotOwner) {
 		return fmt.Errorf("%w: %w", wlog.ErrNotOwner, err)

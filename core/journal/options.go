@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Options are what a log is opened with. The callbacks may be nil. They are called from the writer's goroutine, and must neither
-// block nor call Sync or Close.
+// Options are what a log is opened with. The callbacks may be nil. They are called from the
+// writer's goroutine, and must neither block nor call Sync or Close.
 type Options struct {
 	Extent  int64 // bytes of an extent; 0 = 16 MiB
 	Entry   int   // bytes of an entry beyond which the next one begins; 0 = 4 MiB
@@ -19,37 +19,45 @@ type Options struct {
 
 	Slack int64 // bytes by which the log may always exceed the live bytes; 0 = 16 MiB
 
-	// Gather bounds how long commits wait for others, while an entry is on its way in a log that has several at a time: the next one begins half a journey
-	// later, at most by Gather. Other logs have no use for it. 0 = the next entry begins at once.
+	// Gather bounds how long commits wait for further commits while an entry is on its way,
+	// in a log with a depth above 1: the next entry begins half a journey after that one,
+	// but at most Gather after it. 0 = the next entry begins at once.
 	Gather time.Duration
 
-	// Size returns what an entry with so many bytes of operations takes in the log; nil = only those bytes.
+	// Size returns the bytes that an entry with ops bytes of operations takes in the log;
+	// nil = only those bytes.
 	Size func(ops int) int64
 
-	// Space is what the logs on the disk share; nil = there are no others.
+	// Space is shared by all logs on the disk; nil = the log is the only one.
 	Space *Space
-	// Unit is a quarter of what the log grows by; 0 = Extent.
+	// Unit is a quarter of the bytes of a segment, by which the log grows; 0 = Extent.
 	Unit int64
-	// Moves is about how many bytes of records are sent from one queue to another at a time; 0 = none are.
+	// Moves is about how many bytes of records a queue sends to another at a time; 0 = no
+	// records move.
 	Moves int64
 	// Most is how many bytes can be granted at once, see [MostGranted]; 0 = any number.
 	Most int64
 
-	// Replay has got the first entries of the log. Open takes it over, unless it fails. nil = it replays all of them.
+	// Replay has the first entries of the log. Open takes it over, unless Open fails. nil =
+	// Open replays all entries.
 	Replay *Replay
 
-	// OnFull reports that a grant, or a commit, waits for space, and later that none does. Nothing is lost. SetLowSpace, called when the
-	// engine warns, usually comes first.
+	// OnFull reports that a grant, or a commit, waits for space, and later that none does.
+	// Nothing is lost. SetLowSpace, called when the engine warns, usually comes first.
 	OnFull func(full bool)
 	// OnFailed reports that the log has failed, once, and before any completer is called.
 	OnFailed func(err error)
-	// OnLost is called instead of OnFailed if the log has ended because another owner has taken the shard over, also while nothing is
-	// committed. Commits fail with a [wlog.ErrNotOwner] then. nil means that owners do not change: such an end is a failure.
+	// OnLost is called instead of OnFailed if the log has ended because another owner has
+	// taken the shard over, also while nothing is committed. Commits fail with a
+	// [wlog.ErrNotOwner] then. nil means that owners do not change: such an end is a
+	// failure.
 	OnLost func()
-	// Reclaim asks for all live records that are accounted to extents up to upTo to be relocated: written again with Relocate,
-	// which takes their old places off the live bytes. Calls of Relocate should be of some tens of KiB, which fit the log even
-	// when space is short, and wait with WaitRelocated. Reclaim is called again if that takes long, and then means only records
-	// that were not relocated yet. Without it the log shrinks only from its oldest end.
+	// Reclaim asks for all live records that are accounted to extents up to upTo to be
+	// relocated: written again with Relocate, which takes their old places off the live
+	// bytes. A call of Relocate should have some tens of KiB, which fit the log even when
+	// space is short, and WaitRelocated should follow it. If relocating takes long, Reclaim
+	// is called again, for the records that were not relocated yet. Without Reclaim the log
+	// shrinks only at its front.
 	Reclaim func(upTo uint32)
 }
 

@@ -6,24 +6,25 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// reclaimRound is one request to relocate live records out of the oldest extents. It ends when those extents are dead, or after
-// roundTimeout; if the log is still too large then, another one begins.
+// reclaimRound is one request to relocate live records out of the oldest extents. It ends
+// when those extents are dead, or after roundTimeout; if the log is still too large then,
+// another one begins.
 type reclaimRound struct {
 	upTo  uint32 // 0 = none is in progress
-	taken int64  // bytes of the space, for what is to be relocated
+	taken int64  // bytes of the space that the round has taken for copies, and not used yet
 	timer *time.Timer
 }
 
 const roundTimeout = time.Second
 
-// reclaim begins a round if the log is too large and none is in progress. It returns what to ask Reclaim for; 0 = nothing. The
-// caller holds mu.
+// reclaim begins a round if the log is too large and none is in progress. It returns the
+// extent up to which to call Reclaim; 0 = no call. The caller holds mu.
 func (w *Writer) reclaim() (upTo uint32) {
 	if w.o.Reclaim == nil || w.Err() != nil || w.round.upTo >= w.extents.base {
 		return 0
 	}
 	if w.round.upTo != 0 {
-		w.pressedAt = w.extents.base // the front was freed by that round, not by what leaves
+		w.pressedAt = w.extents.base // the round has moved the front, so isPressed does not begin anew
 	}
 	w.round.end(w.o.Space)
 	switch {
@@ -51,8 +52,10 @@ func (w *Writer) reclaim() (upTo uint32) {
 	return upTo
 }
 
-// isPressed reports whether dead letters have waited for long, or space has been scarce for long. In the meantime the log may get free at its
-// front: relocated records that leave soon are dead bytes behind all others. The caller holds mu.
+// isPressed reports whether dead letters have waited, or space has been scarce, for
+// roundTimeout, in which no records that left have freed the front of the log. As long as
+// they do, relocation would only harm: copies of records that leave soon are dead bytes
+// behind all others. The caller holds mu.
 func (w *Writer) isPressed() bool {
 	if !w.movesWait.Load() && !w.scarce.Load() {
 		w.pressed = time.Time{}
@@ -64,7 +67,8 @@ func (w *Writer) isPressed() bool {
 	return time.Since(w.pressed) >= roundTimeout
 }
 
-// affordable returns up to which extent there is space to relocate. The caller holds mu.
+// affordable returns the last extent, at most upTo, up to which there is space to relocate
+// records; 0 = none. The caller holds mu.
 func (w *Writer) affordable(upTo uint32) uint32 {
 	for ; w.least <= wlog.Moving && upTo >= w.extents.base; upTo-- {
 		left := w.left - w.o.Space.inflight.Load() - w.extents.liveUpTo(upTo) - w.o.Unit
@@ -104,9 +108,10 @@ func (w *Writer) wakeRunner() {
 	w.start()
 }
 
-// SetLowSpace passes on that the engine has little space left, or enough again. While it has little, CaughtUp makes publishers
-// wait, and live records are relocated only where that frees much more than it takes. If the engine warns before Open has
-// returned, call SetLowSpace afterwards.
+// SetLowSpace passes on that the engine has little space left, or enough again. While it
+// has little, CaughtUp makes publishers wait, and live records are relocated only where
+// that frees much more than it takes. If the engine warns before Open has returned, call
+// SetLowSpace afterwards.
 func (w *Writer) SetLowSpace(low bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,8 +121,9 @@ func (w *Writer) SetLowSpace(low bool) {
 	w.wakeRunner()
 }
 
-// SetTight passes on that another node, which has a copy of the log, has little space left for it, or enough again. Meanwhile the log is kept
-// smaller than otherwise, which takes more writing. Publishers do not wait for that.
+// SetTight passes on that another node, which has a copy of the log, has little space left
+// for it, or enough again. Meanwhile the log is kept smaller than otherwise, which takes
+// more writing. Publishers do not wait for that.
 func (w *Writer) SetTight(tight bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -139,8 +145,9 @@ func (w *Writer) updateCaughtUp() {
 	}
 }
 
-// throttles reports whether publishers are to wait: for the disk, for space, or for live records that are being relocated. If
-// they wait already, they do so until half of the work is done.
+// throttles reports whether publishers are to wait: for the disk, for space, or for live
+// records that are being relocated. If they wait already, they wait until half as many
+// bytes are pending.
 func (w *Writer) throttles(already bool) bool {
 	most := w.o.Pending
 	if already {

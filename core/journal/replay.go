@@ -6,16 +6,18 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Replay accounts for the entries of a log that are replayed, from the log's beginning on. A node that does not own the shard makes
-// one to do so ahead of time, see [Options.Replay]. It belongs to one goroutine.
+// Replay accounts for the replayed entries of a log, from the first one on. A node that
+// does not own the shard makes a Replay to do this ahead of time, see [Options.Replay]. It
+// belongs to one goroutine.
 type Replay struct {
 	extents extents
 	size    func(ops int) int64
 	last    wlog.Index
-	standby wlog.Standby // where it goes on; nil = it has begun with Open
+	standby wlog.Standby // whose Resume replays the rest; nil = Open made the Replay
 }
 
-// NewReplay returns the replay of a log of an engine, which is to be opened with the same extents and sizes as the options have.
+// NewReplay returns a Replay for a log of engine. The log has to be opened with the Extent
+// and Size of o.
 func NewReplay(engine wlog.Standby, o Options) *Replay {
 	o = o.withDefaults()
 	return &Replay{extents: newExtents(o.Extent), size: o.Size, standby: engine}

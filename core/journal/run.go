@@ -24,7 +24,9 @@ func (w *Writer) run() {
 	}
 }
 
-// next takes the group that may begin now. Without one, it is because of those on their way, or run ends.
+// next takes the group that may begin now. It returns nil if run has to await a flight, a
+// commit, or the time at which the next group may begin. ended reports that nothing is left
+// to do.
 func (w *Writer) next() (g *commitGroup, ended bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -50,7 +52,8 @@ func (w *Writer) next() (g *commitGroup, ended bool) {
 	return g, g == nil
 }
 
-// begin begins to append a group. It waits until it is appended, unless the log is a pipeline with space.
+// begin begins to append a group. Unless the log is a pipeline with space, begin waits
+// until the group is appended.
 func (w *Writer) begin(g *commitGroup) {
 	launched, err := w.launch(g)
 	if launched {
@@ -66,7 +69,8 @@ func (w *Writer) begin(g *commitGroup) {
 	runtime.Gosched() // let completers' goroutines run: the next append keeps the processor while it waits for the disk
 }
 
-// settle accounts for a group with an entry of so many bytes that was appended, or was not, and tells its completers.
+// settle accounts for a group that was appended, with an entry of size bytes, or that
+// failed, and calls its completers.
 func (w *Writer) settle(g *commitGroup, began time.Time, a wlog.Appended, size int) {
 	if a.Err == nil && len(g.entry) > 0 {
 		w.latency.Add(time.Since(began).Seconds(), 1)
@@ -85,8 +89,8 @@ func (w *Writer) settle(g *commitGroup, began time.Time, a wlog.Appended, size i
 	w.queue.give(g)
 }
 
-// append appends the group's entry, if it has one. Without space for it, which somebody else must have used, it tries again and again,
-// with fewer commits.
+// append appends the group's entry, if it has one. If there is no space for the entry,
+// which another process must have used, append tries again and again, with fewer commits.
 func (w *Writer) append(g *commitGroup) (at wlog.Index, size int, err error) {
 	if w.failure != nil {
 		return 0, 0, w.failure
@@ -116,7 +120,8 @@ func (w *Writer) append(g *commitGroup) (at wlog.Index, size int, err error) {
 	return 0, 0, w.lost()
 }
 
-// pauseForSpace waits before the next attempt to append a group. With an error there is to be none.
+// pauseForSpace waits before the next attempt to append a group. It returns an error if
+// there is to be no further attempt.
 func (w *Writer) pauseForSpace() error {
 	select {
 	case <-time.After(spaceRetry):
@@ -154,7 +159,7 @@ func (w *Writer) setStuck(stuck bool) {
 	w.setFull(w.full)
 }
 
-// setFull reports it when publishers have to wait for space, or something that was committed has to, or none has to any more.
+// setFull notes whether publishers or a commit wait for space, and reports a change.
 func (w *Writer) setFull(full bool) {
 	full = full || w.stuck
 	if w.full == full {
@@ -177,7 +182,7 @@ type due struct {
 	upTo   uint32     // what to ask Reclaim for; 0 = nothing
 }
 
-// finish accounts for a group that was appended, or with an error was not.
+// finish accounts for a group. With an error, the group was not appended.
 func (w *Writer) finish(g *commitGroup, at wlog.Index, size int, err error) due {
 	if err != nil {
 		w.fail(err)

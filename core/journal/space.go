@@ -9,56 +9,73 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// A commit is written in its turn, whole. So the first one in the queue must not wait for space that only a later one frees. Operations that
-// bring records are committed only with a grant, which is space for them that nothing else gets. Without one, publishers wait before the
-// mailbox, and dead letters in their queue: nothing waits behind them. The rest of the disk is a reserve for operations without a grant.
+// The journal writes commits in their order, each as a whole. So the first commit in the
+// queue must not wait for space that only a later commit frees. Therefore operations that
+// bring records are committed only with a grant, which reserves space for them. Publishers
+// wait for their grant before the mailbox, and dead letters wait in their queue, so that no
+// commit waits behind them. The rest of the disk is a reserve for operations without a
+// grant.
 //
-// Let room be the bytes that the log can still take, minus the bytes granted and not yet written, minus endBytes for each live record:
-// the most that the operations take which end it. Let u be a quarter of a segment, g the largest grant, d = g + min(3g, 12u), and
-// e = g + min(4g, 4u), and o = 8u for each other log on the disk:
+// Let room be the bytes that the log can still take, minus the bytes granted and not yet
+// written, minus endBytes for each live record. Let u be a quarter of a segment, g the
+// largest grant, d = g + min(3g, 12u), e = g + min(4g, 4u), and o = 8u for each other log
+// on the disk:
 //
 //	0          u                     7u+d      8u+d+g+o               12u+d+e+2o + a part of dead letters  room
 //	├──────────┼─────────────────────┼─────────┼──────────────────────┼─────────────────────────────────▶
 //	│          │ records are         │ other   │ dead letters move    │ publishers publish
 //	│          │ relocated           │ changes │                      │
 //
-//   - Settlements need no grant. The record that they end has brought their space along.
-//   - A record that moves to another queue, or is relocated, takes as much of the room as it frees, and frees that once the extents at the
-//     front of the log are dead. Dead bytes never keep the room small: while dead letters wait and there are u of dead bytes, records are
-//     relocated, at most two extents at a time. The files give space back one segment, 4u, at a time. Until the first one is free, relocation
-//     takes at most 6u + d: the live records of the six extents that it may have parts of, which may end g later, and what entries leave
-//     at the ends of two segments.
+//   - Settlements need no grant, because room leaves endBytes free for the end of each live
+//     record.
+//   - A record that moves to another queue, or is relocated, first takes its size once
+//     more. Its old place is free once all extents up to it are dead. Dead bytes do not
+//     keep the room small: if dead letters have waited for a second and u bytes are dead,
+//     the journal has live records relocated, at most two extents at a time. The disk gets
+//     a segment, 4u, back only as a whole. Until the first segment is free, relocation
+//     takes at most 6u + d: 6u for the live records of the six extents that may lie in that
+//     segment, and d for records of g bytes, which may reach across the ends of extents and
+//     leave bytes unused at the ends of two segments.
 //   - Changes that neither bring nor end records, such as requeues, are not committed below 7u + d: see TryCommit.
-//   - So only live records make the room smaller for long. When they have been settled, it is as before.
+//   - So only live records make the room smaller for long, until they are settled.
 //
-// Example: a disk of 64 MiB has segments of 2 MiB, so u is 512 KiB. With 50,000 messages of 1 KB in batches of 64 KiB, publishers wait when
-// 9.6 MiB are left: 6 MiB, 256 KiB for dead letters, 320 KiB for the batches, and 3.1 MiB for the ends of the messages. All messages expire.
-// 256 KiB of dead letters at a time move until 7.4 MiB are left; by then 2.2 MiB of the log are dead, at its front, and the next ones move as
-// they are trimmed. If one message at the front lives on, it is relocated. Consumers of the dead letters settle 50,000 messages in 3.1 MiB at
-// most, whatever their order, even if nothing is trimmed meanwhile.
+// Example: a disk of 64 MiB has segments of 2 MiB, so u is 512 KiB. With 50,000 messages of
+// 1 KB in batches of 64 KiB, publishers wait when 9.9 MiB are left: 6 MiB, 256 KiB for dead
+// letters, 576 KiB for the batches (d + e), and 3.1 MiB for the ends of the messages. Then
+// all messages expire. Dead letters move, 256 KiB at a time, until 7.4 MiB are left. By
+// then 2.5 MiB at the front of the log are dead, and further dead letters move as these
+// bytes are trimmed. A message at the front that does not expire is relocated. Consumers of
+// the dead letters settle 50,000 messages in 3.1 MiB at most, in any order, even if nothing
+// is trimmed meanwhile.
 //
-// Example of d and e: messages of 300 KB, six in a segment, two in an extent. Without d, relocation stopped in the middle of the first segment: a
-// disk with 3 MB of dead bytes behind it stayed full. Each segment leaves 290 KB at its end, so that publishers, too, leave less than was
-// there when they got their grants. Without e, four dead letters moved, which did not free the first segment, and the others waited.
+// Example of d and e: messages of 300 KB, six in a segment, two in an extent. Without d,
+// relocation would stop in the middle of the first segment, and a disk with 3 MB of dead
+// bytes behind it would stay full. Each segment leaves 290 KB unused at its end, which
+// publishers' grants do not count. Without e, four dead letters would move, which does not
+// free the first segment, and all others would wait.
 //
-// Example of o: three logs on a disk, full of dead letters. Each segment that a log begins, and the next one that it prepares, are 4u that the
-// other two cannot use. Without o, each had granted what its own room allowed; then all three began segments, the room of each fell by 10u,
-// and no dead letter moved any more, in any of them.
+// Example of o: three logs on a disk, full of dead letters. A log begins a segment of 4u,
+// and prepares the next one, also of 4u; the other two logs cannot use these 8u. Without o,
+// each log would grant what its own room allows. Then all three would begin segments, the
+// room of each would fall by 10u, and no dead letter could move in any of them.
 //
-// All logs on a disk share what is granted, and g is the largest grant in any of them: they leave one another what that takes. When they
-// have written u/4 together, each looks again how much is left. Other processes may fill the disk: then the first commit waits, with an
-// alarm, until they free some; nothing is lost.
+// All logs on a disk count their grants together in a Space, and g is the largest grant of
+// any of them. When the logs have written u/4 together, each asks again how much space is
+// left. Other processes may fill the disk: then the first commit waits, with an alarm,
+// until they free some; nothing is lost.
 
-// endBytes is what the operations take at most that end a record: a settlement of its own, a mark how far messages were delivered, and what
-// says that it is dead-lettered or held.
+// endBytes bounds the size of the operations that end a record: its settlement, a mark up
+// to which message was delivered, and the operation that says that the record was
+// dead-lettered or is held.
 const endBytes = 64
 
-// Space is what the logs on a disk have granted of it. The zero value is a disk without logs.
+// Space counts the bytes that the logs on one disk have granted. The zero value is a disk
+// without logs.
 type Space struct {
-	inflight atomic.Int64 // bytes granted, or committed, and not written
+	inflight atomic.Int64 // bytes granted or committed, and not yet written
 	records  atomic.Int64 // live ones
 	written  atomic.Int64 // bytes, by all logs ever
-	largest  atomic.Int64 // bytes of the largest grant of which a log may have something; changed under mu
+	largest  atomic.Int64 // bytes of the largest grant whose records a log may still have; changed under mu
 
 	// OnMoves is called when Moves may report true again; nil = no call. It must not block.
 	OnMoves func()
@@ -74,8 +91,8 @@ func (s *Space) Take(bytes int64) { s.inflight.Add(bytes) }
 // Give ends a Take.
 func (s *Space) Give(bytes int64) { s.inflight.Add(-bytes) }
 
-// Moves reports whether each log has space for so many bytes of records more that go from one queue to another. If one has not, OnMoves
-// is called when it has.
+// Moves reports whether each log has space for records of so many bytes that move from one
+// queue to another. If a log lacks the space, OnMoves is called when the log has it.
 func (s *Space) Moves(bytes int64) bool {
 	w := s.lacksSpace(bytes)
 	if w != nil {
@@ -84,7 +101,8 @@ func (s *Space) Moves(bytes int64) bool {
 	return w == nil
 }
 
-// lacksSpace returns a log that has no space for what moves; nil = all have.
+// lacksSpace returns a log without space for so many bytes that move; nil = all logs have
+// it.
 func (s *Space) lacksSpace(bytes int64) *Writer {
 	s.mu.RLock()
 	logs := s.logs // it is appended to, or replaced
@@ -108,7 +126,7 @@ func (s *Space) add(w *Writer) {
 	s.findLargest()
 }
 
-// updateLargest follows a change of what the largest grant of a log is.
+// updateLargest updates largest after the largest grant of a log has changed.
 func (s *Space) updateLargest() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -143,24 +161,25 @@ type waiter struct {
 	fn    func()
 }
 
-// room is what a writer knows of the space of its log. It belongs to the holder of the writer's mu, but for the atomics.
+// room is what a writer knows about the space of its log. It belongs to the holder of the
+// writer's mu, except for the atomics.
 type room struct {
-	left      int64        // what the log takes, as of the last look less what was written since
-	least     wlog.Purpose // for which other nodes have space, as of the last look
+	left      int64        // bytes that the log can still take: as of the last look, less what this log has written since
+	least     wlog.Purpose // the first purpose for which other nodes have space, as of the last look
 	records   int64        // live ones
 	waiters   []waiter
-	pressed   time.Time // since when space is short, and the log began with the extent pressedAt
+	pressed   time.Time // since when space has been short while pressedAt was the first extent; zero = it is not short
 	pressedAt uint32
 	retry     *time.Timer
 
-	largest     atomic.Int64 // bytes of the largest grant of which the log may have something
-	seen        atomic.Int64 // what all logs had written at the last look
-	atMost      atomic.Int64 // the largest grant of all logs that the ceilings are for
-	ceiling     atomic.Int64 // inflight may be as much with a grant
-	moveCeiling atomic.Int64 // inflight may be as much with dead letters
-	waits       atomic.Bool  // there are waiters
+	largest     atomic.Int64 // bytes of the largest grant whose records the log may still have
+	seen        atomic.Int64 // Space.written as of the last look
+	atMost      atomic.Int64 // the Space.largest that the ceilings were computed with
+	ceiling     atomic.Int64 // a grant must not raise inflight above it
+	moveCeiling atomic.Int64 // dead letters must not raise inflight above it
+	waits       atomic.Bool  // there are waiters, or the last one is just being called
 	movesWait   atomic.Bool  // Moves returned false because of this log
-	scarce      atomic.Bool  // only what ends records is committed
+	scarce      atomic.Bool  // only operations that bring or end records are committed, see TryCommit
 }
 
 const (
@@ -168,22 +187,24 @@ const (
 	noSpace    = math.MinInt64 / 2
 )
 
-// MostGranted returns how many bytes can be granted at once on a disk of so many, with so many logs, however empty it is: see [Options] for the
-// others. What else has to be free for that is taken off, and a tenth of the disk for its file system.
+// MostGranted returns the bytes of the largest possible grant on an empty disk of disk
+// bytes that so many logs share; unit and moves are as in [Options]. It leaves out what has
+// to stay free beside the grant, and a tenth of the disk for its file system.
 func MostGranted(disk, unit, moves int64, logs int) int64 {
 	const (
-		kept   = 12 + 12 + 4 + 4 // units, for the largest grants, while others wait for space
-		others = 2 * 8           // units, for each other log; there is always that of the registry
-		each   = 3               // times the grant itself: as it is written, moved and relocated
+		kept   = 12 + 12 + 4 + 4 // units: as in fits, with the most that dip and uneven add in units
+		others = 2 * 8           // units for each other log; there is always the log of the registry
+		each   = 3               // times the grant: itself, and in dip and in uneven
 	)
 	return max(0, (disk-disk/10-(kept+others*int64(max(1, logs-1)))*unit-moves)/each)
 }
 
-// MostGrant returns how many bytes can be granted at once: who waits for more waits for ever.
+// MostGrant returns the bytes of the largest possible grant. A publisher would wait for a
+// larger one without end.
 func (w *Writer) MostGrant() int64 { return w.o.Most }
 
-// Grant reports whether there is space for operations of so many bytes, which is taken if there is. Return gives it back, once the
-// operations were committed.
+// Grant takes space for operations of so many bytes, and reports whether there was enough.
+// The caller gives the space back with Return, once it has committed the operations.
 func (w *Writer) Grant(bytes int64) bool {
 	if w.waits.Load() {
 		return false
@@ -198,20 +219,22 @@ func (w *Writer) Grant(bytes int64) bool {
 	return false
 }
 
-// outdated reports whether what other logs have got changes the ceilings.
+// outdated reports whether the ceilings have to be computed again, because of the grants
+// and writes of all logs.
 func (w *Writer) outdated() bool {
 	s := w.o.Space
 	return s.largest.Load() != w.atMost.Load() || s.written.Load()-w.seen.Load() >= w.o.Unit/4
 }
 
-// lookAgain updates what is outdated.
+// lookAgain computes the ceilings again.
 func (w *Writer) lookAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.look(false)
 }
 
-// grantAfterLook is Grant of more than any before, or when the ceilings are outdated.
+// grantAfterLook is Grant when it asks for more than the largest grant before, or when the
+// ceilings are outdated.
 func (w *Writer) grantAfterLook(bytes int64) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -223,15 +246,17 @@ func (w *Writer) grantAfterLook(bytes int64) bool {
 	return fits
 }
 
-// Await calls fn when there is space for operations of so many bytes, with the grant. Who calls it later is called later. fn must not
-// block. It is called also if the log fails, or is closed.
+// Await calls fn, with the grant, when there is space for operations of so many bytes.
+// Several fn are called in the order of the calls of Await. fn must not block. It is called
+// also if the log fails, or is closed.
 func (w *Writer) Await(bytes int64, fn func()) {
 	if !w.wait(bytes, fn) {
 		fn()
 	}
 }
 
-// wait adds a waiter, unless nothing is committed any more: then it has the grant.
+// wait adds a waiter. If the log takes no commits any more, wait takes the grant at once
+// and returns false.
 func (w *Writer) wait(bytes int64, fn func()) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -266,26 +291,30 @@ func (w *Writer) granted(bytes int64) {
 	}
 }
 
-// setLargest changes what the largest grant is of which the log may have something. The caller holds mu.
+// setLargest changes largest. The caller holds mu.
 func (w *Writer) setLargest(bytes int64) {
 	w.largest.Store(bytes)
 	w.o.Space.updateLargest()
 	w.updateCeilings()
 }
 
-// dip returns by how much more than 6u the room gets smaller before the first segment of the log is free, with records of so many bytes: they may lie
-// across the ends of two extents, and leave space at the ends of two segments.
+// dip returns d: by how much more than 6u the room gets smaller before the first segment of
+// the log is free. Records of the largest size may lie across the ends of two extents, and
+// leave space unused at the ends of two segments.
 func (w *Writer) dip(largest int64) int64 { return largest + min(3*largest, 12*w.o.Unit) }
 
-// uneven returns what publishers leave beside what moves take until the first segment is free: a record of that size, and what others leave
-// at the ends of segments, which no grant counts.
+// uneven returns e: what publishers leave free in addition to what moves take until the
+// first segment is free. It is one record of the largest size, and the space that records
+// leave unused at the ends of segments, which no grant counts.
 func (w *Writer) uneven(largest int64) int64 { return largest + min(4*largest, 4*w.o.Unit) }
 
-// beside returns by how much the room gets smaller, at most, while the other logs of the disk begin a segment each, and prepare the next one:
-// the space at the end of a segment is that log's alone.
+// beside returns o: by how much the room gets smaller, at most, while each other log on the
+// disk begins a segment and prepares the next one. Only the log of a segment can use the
+// space at its end.
 func (w *Writer) beside() int64 { return 8 * w.o.Unit * max(0, w.o.Space.count.Load()-1) }
 
-// fits reports whether there is space for operations with a grant, with so much in flight. The caller holds mu.
+// fits reports whether there is space for a grant of so many bytes while inflight bytes are
+// in flight. The caller holds mu.
 func (w *Writer) fits(bytes, inflight int64) bool {
 	if w.lowSpace || w.least > wlog.Bringing {
 		return false
@@ -293,7 +322,7 @@ func (w *Writer) fits(bytes, inflight int64) bool {
 	largest := max(w.o.Space.largest.Load(), bytes)
 	least := 12*w.o.Unit + w.o.Moves + w.dip(largest) + w.uneven(largest) + 2*w.beside()
 	if w.full {
-		least += 4 * w.o.Unit // it does not blink
+		least += 4 * w.o.Unit // so that the alarm does not flap
 	}
 	return w.free()-inflight-bytes >= least
 }
@@ -301,7 +330,7 @@ func (w *Writer) fits(bytes, inflight int64) bool {
 // free returns the free bytes, minus the bytes for the ends of live records. The caller holds mu.
 func (w *Writer) free() int64 { return w.left - endBytes*max(0, w.o.Space.records.Load()) }
 
-// updateCeilings follows the free space. The caller holds mu.
+// updateCeilings computes the ceilings from the free space. The caller holds mu.
 func (w *Writer) updateCeilings() {
 	largest := w.o.Space.largest.Load()
 	free, dip := w.free(), w.dip(largest)
@@ -314,7 +343,7 @@ func (w *Writer) updateCeilings() {
 	switch {
 	case w.Err() != nil:
 		bring, move = math.MaxInt64, math.MaxInt64
-	case w.o.Moves == 0: // none come here
+	case w.o.Moves == 0: // no records move into this log
 		move = math.MaxInt64
 	case w.least > wlog.Moving:
 		move = noSpace
@@ -323,7 +352,7 @@ func (w *Writer) updateCeilings() {
 	w.moveCeiling.Store(move)
 	w.scarce.Store(w.Err() == nil && free-w.o.Space.inflight.Load() < 7*w.o.Unit+dip)
 	w.queue.maxEntry = w.o.Entry
-	if w.lowSpace || w.full || len(w.waiters) > 0 || w.movesWait.Load() { // what is left at the end of a segment is small
+	if w.lowSpace || w.full || len(w.waiters) > 0 || w.movesWait.Load() { // small entries leave little unused at the end of a segment
 		w.queue.maxEntry = max(w.o.Entry/8, 1)
 	}
 }
@@ -331,9 +360,10 @@ func (w *Writer) updateCeilings() {
 // Low reports whether grants wait for space on the disk.
 func (w *Writer) Low() bool { return w.ceiling.Load() == noSpace }
 
-// look looks how much the log takes, if that was long ago. The caller holds mu.
+// look asks the log how many bytes it can still take, if now is set or all logs together
+// have written u/4 since it last asked. Then it computes the ceilings. The caller holds mu.
 func (w *Writer) look(now bool) {
-	if written := w.o.Space.written.Load(); now || written-w.seen.Load() >= w.o.Unit/4 { // before the look: that may count some twice
+	if written := w.o.Space.written.Load(); now || written-w.seen.Load() >= w.o.Unit/4 { // read before Room, so that a write in between makes the next look come early, never late
 		w.left = w.log.Room()
 		w.seen.Store(written)
 	}
@@ -347,7 +377,8 @@ func (w *Writer) used(bytes int64) {
 	w.o.Space.written.Add(bytes)
 }
 
-// letIn lets those in that wait for a grant, as far as there is space. It is called by run.
+// letIn calls the waiters that get a grant, as far as there is space, and OnMoves if it is
+// due. run calls letIn.
 func (w *Writer) letIn() {
 	for {
 		fn, blocked := w.nextWaiter()
@@ -369,13 +400,13 @@ func (w *Writer) letIn() {
 	}
 }
 
-// nextWaiter takes the first waiter that gets a grant. blocked reports that it gets none, though nothing is in flight that would make
-// space.
+// nextWaiter takes the first waiter and its grant, if there is space. blocked reports that
+// there would be no space even if nothing were in flight.
 func (w *Writer) nextWaiter() (fn func(), blocked bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	waits := len(w.waiters) > 0
-	if !waits && w.waits.Load() { // only now: what follows the last one must not get in before that was called
+	if !waits && w.waits.Load() { // only now: a caller of Grant must not overtake the last waiter
 		w.waits.Store(false)
 		w.updateCaughtUp()
 	}
@@ -401,7 +432,7 @@ func (w *Writer) nextWaiter() (fn func(), blocked bool) {
 	return nil, blocked
 }
 
-// awaitMoves has run call OnMoves.
+// awaitMoves makes run call OnMoves when there is space for dead letters.
 func (w *Writer) awaitMoves() {
 	if w.movesWait.Swap(true) {
 		return
@@ -411,7 +442,7 @@ func (w *Writer) awaitMoves() {
 	w.wakeRunner()
 }
 
-// lookLater has run look again. The caller holds mu.
+// lookLater makes run look again after spaceRetry. The caller holds mu.
 func (w *Writer) lookLater() {
 	if w.Err() != nil {
 		return
@@ -429,7 +460,8 @@ func (w *Writer) lookLater() {
 	w.retry.Reset(spaceRetry)
 }
 
-// leaveSpace leaves the disk to the other logs: nothing is committed any more. Those who wait are let in, to be refused. The caller holds mu.
+// leaveSpace leaves the disk to the other logs, because this one takes no commits any more.
+// run then calls the waiters, whose commits are refused. The caller holds mu.
 func (w *Writer) leaveSpace() {
 	w.o.Space.remove(w)
 	w.o.Space.records.Add(-w.records)

@@ -1,8 +1,9 @@
-// Package journal is the group-commit layer between queues and a log. Queues commit operations and go on. Everything that is
-// committed while one append is in flight becomes the next entry, so that one flush serves all of it.
+// Package journal is the group-commit layer between queues and a log. Queues commit
+// operations and go on. Everything that is committed while one append is in flight becomes
+// the next entry, so that one flush serves all of it.
 //
-// The journal also tracks which parts of the log are live. It trims the rest, and asks for live records to be relocated when
-// too little of the log is live.
+// The journal also tracks which parts of the log are live. It trims the rest, and asks for
+// live records to be relocated when too little of the log is live.
 //
 // Operations are opaque bytes here: queues write them, and read them again when the log is replayed.
 package journal
@@ -22,13 +23,14 @@ import (
 // ErrClosed is the error of operations committed after Close.
 var ErrClosed = errors.New("journal: closed")
 
-// Completer learns the result of a commit: one of its methods is called, once. The calls come from the writer's goroutine, one
-// at a time and in the order of the commits. They must not block, and may call Commit
-// but neither Sync nor Close.
+// Completer learns the result of a commit: one of its methods is called, once. The calls
+// come from the writer's goroutine, one at a time and in the order of the commits. They
+// must not block, and may call Commit but neither Sync nor Close.
 type Completer interface {
 	// Durable reports that the operations survive a crash.
 	Durable()
-	// Failed reports that the log failed or was closed before that was certain. The operations may survive nevertheless.
+	// Failed reports that the log failed or was closed before that was certain. The
+	// operations may survive nevertheless.
 	Failed(err error)
 }
 
@@ -54,8 +56,8 @@ type Writer struct {
 	mu          sync.Mutex // guards what follows
 	changed     *sync.Cond // signalled when running becomes false, and when relocations changes
 	running     bool       // run is
-	expecting   bool       // run waits for something to begin
-	earliest    time.Time  // when that may begin
+	expecting   bool       // run waits for a commit
+	earliest    time.Time  // when the next entry may begin
 	queue       commitQueue
 	extents     extents
 	recovered   bool // live bytes are known: trimming is safe
@@ -70,14 +72,15 @@ type Writer struct {
 	stats Stats
 }
 
-// Open opens a shard's log and replays it: fn gets every entry in order, with its extent, and must not keep ops. An error of fn
-// ends the replay and is returned.
+// Open opens a shard's log and replays it: fn gets every entry in order, with its extent,
+// and must not keep ops. An error of fn ends the replay and is returned.
 //
-// With Options.Replay the entries that it has got are not replayed again; fn gets those behind them. The engine is the
-// [wlog.Standby] that it was made with. If it returns [wlog.ErrTrimmed], the replay is void, and the log can only be opened without it. After another error that is
-// not fn's, the Replay has got what fn has.
+// With Options.Replay, fn gets only the entries behind those that the Replay has. engine is
+// the [wlog.Standby] that the Replay was made with. If Open returns [wlog.ErrTrimmed], the
+// Replay is void, and the log can only be opened without it. After any other error that is
+// not fn's, the Replay has the entries that fn has got.
 //
-// Nothing is trimmed before Recovered was called.
+// The log is not trimmed before Recovered was called.
 func Open(ctx context.Context, engine wlog.Engine, shard uint32, fn func(extent uint32, at wlog.Index, ops []byte) error, o Options) (*Writer, error) {
 	o = o.withDefaults()
 	most := engine.MaxEntry()
@@ -126,13 +129,16 @@ func (w *Writer) Recovered(live []Delta) {
 	w.wakeRunner()
 }
 
-// Commit appends ops to the log, in one entry, after everything that was committed before. It does not block, and keeps neither
-// ops nor live. c, which may be nil, learns when they are durable. Empty ops are durable when everything committed before is.
-// Commits of more than MaxCommit bytes are refused, and their live does not count. Operations that bring records have a grant.
+// Commit appends ops to the log, in one entry, after everything that was committed before.
+// It does not block, and keeps neither ops nor live. c, which may be nil, learns when ops
+// are durable. Empty ops are durable when everything committed before is. Commit refuses
+// more than MaxCommit bytes, and does not count their live then. The caller has a grant for
+// operations that bring records.
 //
-// live says how the live bytes change. Records that become live count at once, in an extent that Extent returned before. Records that are
-// no longer needed are subtracted when ops are durable: so the record of an expired message is kept until the operation that dead-letters
-// it is written.
+// live says how the live bytes change. Records that become live count at once, in an extent
+// that Extent returned before. Records that are no longer needed are subtracted when ops
+// are durable, so that the record of an expired message is kept until the operation that
+// dead-letters it is written.
 func (w *Writer) Commit(ops []byte, live []Delta, c Completer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,8 +193,9 @@ func (w *Writer) count(d Delta) {
 	}
 }
 
-// TryCommit commits operations that may be lost, and leave the live bytes as they are. It drops them and returns false while space is
-// scarce, or nothing can be written and much waits: they would only take up memory.
+// TryCommit commits operations that may be lost, and leave the live bytes as they are. It
+// drops them and returns false while space is scarce, and while the log cannot write and
+// many bytes wait: they would only take up memory.
 func (w *Writer) TryCommit(ops []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -248,12 +255,14 @@ func (w *Writer) start() {
 	}
 }
 
-// Extent returns the number of the extent that operations committed from now on are accounted to; they may lie in a later one.
-// Extents are numbered from 1, anew in every process.
+// Extent returns the number of the extent that operations committed from now on are
+// accounted to; they may lie in a later one. Extents are numbered from 1, anew in every
+// process.
 func (w *Writer) Extent() uint32 { return w.extent.Load() }
 
-// CaughtUp returns nil, or, while the log does not keep up, a channel that is closed when it does. Publishers wait on it before
-// they commit more. Settlements do not wait, because they free space.
+// CaughtUp returns nil, or, while the log does not keep up, a channel that is closed when
+// it does. Publishers wait on it before they commit more. Settlements do not wait, because
+// they free space.
 func (w *Writer) CaughtUp() <-chan struct{} {
 	if c := w.caughtUp.Load(); c != nil {
 		return *c
@@ -281,9 +290,9 @@ func (w *Writer) Err() error {
 	return nil
 }
 
-// Close refuses further commits, waits until those before are durable, and closes the log. When ctx ends, the rest fails. On a
-// full disk, commits that bring more fail: the error is then a wlog.ErrFull, which says only that they were not confirmed and
-// are dropped.
+// Close refuses further commits, waits until those before are durable, and closes the log.
+// When ctx ends, the rest fails. On a full disk, commits that bring more fail: the error is
+// then a wlog.ErrFull, which says only that they were not confirmed and are dropped.
 func (w *Writer) Close(ctx context.Context) error {
 	if !w.shut() {
 		return nil
@@ -299,7 +308,7 @@ func (w *Writer) Close(ctx context.Context) error {
 	return errors.Join(failure, err)
 }
 
-// shut makes commits be refused. It returns false if it was called before.
+// shut makes the writer refuse commits. It returns false if it was called before.
 func (w *Writer) shut() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// round is what a connection does in one Feed or Tick. It collects the channels' messages and settlements, so that each queue gets its
-// share at once. It belongs to the connection's reader.
+// round is the work of a connection in one Feed or Tick. It collects the channels' messages
+// and settlements, so that each queue gets its share at once. It belongs to the
+// connection's reader.
 type round struct {
 	buffered *atomic.Int64 // the server's sum of incomplete content
 
@@ -29,8 +30,9 @@ type round struct {
 	tagBuf []taggedAck // reused by settlements
 }
 
-// maxCopies is how many messages one Feed takes, counted once for each of their queues. One read may have 5,000 empty messages, of which a
-// fanout exchange with a thousand queues makes five million. Between two Feeds an alarm can stop the publisher.
+// maxCopies is how many messages one Feed takes, counted once for each of their queues. One
+// read may have 5,000 empty messages, of which a fanout exchange with a thousand queues
+// makes five million. Between two Feeds an alarm can stop the publisher.
 const maxCopies = 64 << 10
 
 // begin begins a Feed whose bytes lie in block.
@@ -41,7 +43,7 @@ func (r *round) begin(now hook.Instant, block *block.Block) {
 // tick begins a Tick.
 func (r *round) tick(now hook.Instant) { r.now = now }
 
-// end carries out what the Feed has collected.
+// end hands over everything that the Feed has collected.
 func (r *round) end() {
 	r.flush()
 	r.block = nil
@@ -68,7 +70,8 @@ func (r *round) notePublished() { r.published = true }
 // begun lists a publisher that has begun a message.
 func (r *round) begun(p *publisher) { r.publishers = append(r.publishers, p) }
 
-// publish adds a message for queues. It first carries out what was collected before, if one of the queues must see that first.
+// publish adds a message for queues. If settlements were collected that one of the queues
+// must see before the message, publish first hands over everything collected.
 func (r *round) publish(queues []*queue.Mailbox, slots *batchSlots, publisher *confirms, m *queue.Message, refs *blockRefs) {
 	if r.acks.any() && r.acks.precede(queues) {
 		r.flushBatches()
@@ -102,10 +105,10 @@ func (r *round) retain(acks []taggedAck) {
 	}
 }
 
-// consumers returns what [Conn.ConsumersCaughtUp] does.
+// consumers returns the channel of [Conn.ConsumersCaughtUp].
 func (r *round) consumers() <-chan struct{} { return r.consumersCaughtUp }
 
-// log returns what [Conn.LogCaughtUp] does.
+// log returns the channel of [Conn.LogCaughtUp].
 func (r *round) log() <-chan struct{} { return r.logCaughtUp }
 
 // takePublished reports whether a message was published since the previous call.
@@ -131,8 +134,8 @@ func (r *round) flushBatches() {
 	r.handOver()
 }
 
-// handOver passes queues their messages, and then their settlements. If a consumer publishes a result before it acknowledges the delivery, the
-// result is in its queue first.
+// handOver passes queues their messages, and then their settlements. If a consumer
+// publishes a result before it acknowledges the delivery, the result is in its queue first.
 func (r *round) handOver() {
 	consumers, log := r.outbox.flush()
 	if consumers != nil {

@@ -11,7 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// transaction is a channel's part with the messages and settlements since the last commit [AMQP 1.9]. It belongs to the connection's reader.
+// transaction is a channel's part with the messages and settlements since the last commit
+// [AMQP 1.9]. It belongs to the connection's reader.
 type transaction struct {
 	out   *outlet
 	vhost *vhost.VHost
@@ -20,7 +21,7 @@ type transaction struct {
 	pending
 }
 
-// pending is what a commit carries out.
+// pending is the messages and settlements that a commit carries out.
 type pending struct {
 	messages   []pendingMessage
 	settles    []pendingSettle
@@ -58,7 +59,7 @@ func (t *transaction) turnOn() {
 	t.begin()
 }
 
-// begin begins a transaction, and returns what the previous one has collected.
+// begin begins a transaction, and returns the messages and settlements of the previous one.
 func (t *transaction) begin() pending {
 	p := t.pending
 	t.pending = pending{generation: t.vhost.Generation()}
@@ -79,17 +80,20 @@ func (ch *channel) txSelect() error {
 var errNotTransactional = amqp.Errorf(amqp.ReplyPreconditionFailed, "channel is not transactional")
 
 const (
-	// maxTransaction bounds a transaction, in messages of the largest size: the broker cannot free its memory, only the client can.
+	// maxTransaction bounds a transaction, in messages of the largest size: the broker
+	// cannot free its memory, only the client can.
 	maxTransaction = 8
-	// messageOverhead is roughly the memory that a message in a transaction takes besides its bytes.
+	// messageOverhead is roughly the memory that a message in a transaction takes besides
+	// its bytes.
 	messageOverhead = 256
-	// copyOverhead is roughly the memory that each further queue of a message takes when the transaction is committed, or each further key
-	// until then. On the default exchange the keys may be the names of queues by then.
+	// copyOverhead is roughly the memory that each further queue of a message takes when
+	// the transaction is committed, or each further key until then. On the default exchange
+	// the keys may be the names of queues by then.
 	copyOverhead = 128
 )
 
-// add adds a message of a channel that may have so many bytes in a transaction, and returns how many it takes. It copies the bytes, because
-// their block is reused.
+// add adds a message, and returns how many bytes it takes; a transaction may have limit
+// bytes. add copies props and body, because their block is reused.
 func (t *transaction) add(m *queue.Message, queues []*queue.Mailbox, mandatory, contextInjected bool, limit int) (size int, err error) {
 	size = len(m.Props) + len(m.Body) + messageOverhead + max(len(queues)-1, len(m.Routing.CC)+len(m.Routing.BCC))*copyOverhead
 	if t.size+size > limit+messageOverhead {
@@ -102,8 +106,8 @@ func (t *transaction) add(m *queue.Message, queues []*queue.Mailbox, mandatory, 
 	return size, nil
 }
 
-// updateQueues replaces the queues of the messages by the queues that now have the same names, as RabbitMQ does. After an error nothing was
-// done.
+// updateQueues replaces the queues of the messages by the queues that now have the same
+// names, as RabbitMQ does. After an error nothing was done.
 func (t *pending) updateQueues(v *vhost.VHost) error {
 	if v.Generation() == t.generation {
 		return nil
@@ -119,8 +123,9 @@ func (t *pending) updateQueues(v *vhost.VHost) error {
 	return nil
 }
 
-// successors returns the queues that now have the names of the queues a message was routed to. On the default exchange, the names are
-// the routing keys, whether or not such a queue existed.
+// successors returns the queues that now have the names of the queues a message was routed
+// to. On the default exchange, the names are the routing keys, whether or not such a queue
+// existed.
 func successors(v *vhost.VHost, o *queue.RoutingInfo, queues []*queue.Mailbox) ([]*queue.Mailbox, error) {
 	switch {
 	case isReply(o):
@@ -185,10 +190,12 @@ func (t *pending) settlements() int { return len(t.settles) }
 // giveBack puts settlements that were not carried out into the next transaction.
 func (t *pending) giveBack(settles []pendingSettle) { t.settles = settles }
 
-// txCommit commits the transaction, and answers when all of it is durable. If the whole transaction is in one shard, it is one entry of the
-// shard's log. Otherwise each shard gets an entry with its messages and, once all messages are durable, an entry with its settlements. After
-// a crash between the two, a delivery and the messages published because of it may both exist, but never neither. A queue that refuses a message does
-// not undo messages that other queues accepted.
+// txCommit commits the transaction, and answers when all of it is durable. If the whole
+// transaction is in one shard, it is one entry of the shard's log. Otherwise each shard
+// gets an entry with its messages and, once all messages are durable, an entry with its
+// settlements. After a crash between the two, a delivery and the messages published because
+// of it may both exist, but never neither. A queue that refuses a message does not undo
+// messages that other queues accepted.
 func (ch *channel) txCommit() error {
 	if !ch.tx.isOn() {
 		return errNotTransactional
@@ -221,8 +228,9 @@ func (ch *channel) txCommit() error {
 	return nil
 }
 
-// unsettled returns the settlements that no queue has carried out: their deliveries are given back. A message whose delivery is settled
-// may be with another consumer by now, or on its way to a dead-letter exchange.
+// unsettled returns the settlements that no queue has carried out: their deliveries are
+// given back. A message whose delivery is settled may be with another consumer by now, or
+// on its way to a dead-letter exchange.
 func (t *pending) unsettled(rounds ...[]queue.Part) []pendingSettle {
 	settled := map[*queue.Mailbox]bool{}
 	for _, parts := range rounds {
@@ -281,8 +289,8 @@ func addSettlement(p *queue.Part, s *pendingSettle) {
 	p.Settlements[i].Items = append(p.Settlements[i].Items, s.PendingAck)
 }
 
-// divide puts messages into the first round. Settlements join them if all are in a single shard; otherwise nothing may be settled before the
-// messages are durable.
+// divide puts messages into the first round. Settlements join them if all are in a single
+// shard; otherwise nothing may be settled before the messages are durable.
 func divide(parts []queue.Part) (first, second []queue.Part) {
 	shards := map[queue.Journal]struct{}{}
 	for i := range parts {

@@ -17,8 +17,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// conn is one socket. It belongs to its reader, the goroutine that executes run, except for atomics and channels. Its writer, the goroutine
-// that executes write, uses socket, unwritten and written.
+// conn is one socket. It belongs to its reader, the goroutine that executes run, except for
+// atomics and channels. Its writer, the goroutine that executes write, uses socket,
+// unwritten and written.
 type conn struct {
 	srv        *Server
 	socket     net.Conn
@@ -38,7 +39,7 @@ type conn struct {
 	rearm         bool            // the socket's read deadline differs from deadline
 	fedSincePause int             // bytes fed since the last pause, while it publishes faster than consumers take, or within a message
 	unfed         bool            // in has frames that Feed left because of congestion, a login or many copies
-	alarm         <-chan struct{} // closed when the alarm that blocks it ends; nil means not blocked
+	alarm         <-chan struct{} // closed when the alarm that blocks the publisher ends; nil means not blocked
 	logCaughtUp   <-chan struct{} // closed when the log has caught up; nil if the connection need not wait for the log
 	failure       error           // the error that ended reading
 	suspended     atomic.Bool     // the peer has been told that the server is suspended; Resume reads it
@@ -56,7 +57,7 @@ type conn struct {
 	heartbeatAt     hook.Instant // when heartbeats are checked next
 	heartbeats      uint         // checks so far
 	silentIntervals int          // intervals in a row in which no bytes arrived
-	lastWritten     uint64       // bytes that were written when maySpeak last asked
+	lastWritten     uint64       // bytes written to the peer as of maySpeak's last check
 
 	requests  atomic.Uint32 // requests to the reader, as bits
 	wakeup    chan struct{} // capacity 1; wakes a reader that is not reading
@@ -215,8 +216,8 @@ func (c *conn) handleRequests(now hook.Instant) {
 	}
 }
 
-// shutDown closes the connection because the server ends. A relayed connection is closed after its writer has stopped, in a way that depends
-// on the owner's last frames.
+// shutDown closes the connection because the server ends. A relayed connection is closed
+// after its writer has stopped, in a way that depends on the owner's last frames.
 func (c *conn) shutDown(now hook.Instant) {
 	if r := c.relaying(); r != nil {
 		r.leave()
@@ -287,8 +288,9 @@ func (c *conn) nextCheck(now hook.Instant) hook.Instant {
 	return next
 }
 
-// aligned returns an instant about one interval from now, rounded down so that many connections are checked at the same instant: waking
-// a processor for each connection costs more than the check.
+// aligned returns an instant about one interval from now, rounded down so that many
+// connections are checked at the same instant: waking a processor for each connection costs
+// more than the check.
 func aligned(now hook.Instant, interval time.Duration) hook.Instant {
 	at, step := now.Add(interval), hook.Instant(interval/256)
 	if step == 0 {
@@ -315,8 +317,9 @@ func (c *conn) check(now hook.Instant) {
 	c.plan(now)
 }
 
-// maxSilentIntervals is the number of heartbeat intervals without a byte after which a connection ends. The peer's last byte may have come
-// at the end of the interval before them, so the peer is cut off after two to three intervals, as by RabbitMQ.
+// maxSilentIntervals is the number of heartbeat intervals without a byte after which a
+// connection ends. The peer's last byte may have come at the end of the interval before
+// them, so the peer is cut off after two to three intervals, as by RabbitMQ.
 const maxSilentIntervals = 3
 
 // heartbeatDue reports whether half a heartbeat interval has passed since it last returned true.
@@ -329,8 +332,8 @@ func (c *conn) heartbeatDue(now hook.Instant) bool {
 	return true
 }
 
-// silent is called after each half of a heartbeat interval. It reports whether the peer has sent nothing for most intervals, so that the
-// connection must end [AMQP 4.2.7].
+// silent is called after each half of a heartbeat interval. It reports whether the peer has
+// sent nothing for most intervals, so that the connection must end [AMQP 4.2.7].
 func (c *conn) silent(most int) bool {
 	if c.heartbeats++; c.heartbeats%2 != 0 {
 		return false
@@ -343,9 +346,10 @@ func (c *conn) silent(most int) bool {
 	return c.silentIntervals >= most
 }
 
-// maySpeak reports whether the peer may have sent something although the connection is not read. If that is because the peer does not read
-// either, perhaps because it has stopped for good, it looks into the socket. What it finds is fed later. A peer that has sent too much for
-// that has to read something.
+// maySpeak reports whether the peer may be alive although the connection is not read. If
+// the connection is not read only because the peer does not read, maySpeak reads from the
+// socket, and the bytes are fed later. Once mostWaiting bytes wait, maySpeak instead checks
+// whether the peer has read any bytes since the last call.
 func (c *conn) maySpeak() bool {
 	if !forClientAlone(c.reasons()) {
 		return true
@@ -370,8 +374,8 @@ func (c *conn) maySpeak() bool {
 	return false
 }
 
-// login runs a login in a goroutine of its own, while the reader still notices a timeout and the end of the socket. Input that arrives
-// in the meantime waits.
+// login runs a login in a goroutine of its own, while the reader still notices a timeout
+// and the end of the socket. Input that arrives in the meantime waits.
 func (c *conn) login() {
 	if login := c.session.Login(); login != nil {
 		ctx, cancel := context.WithCancel(context.Background())
@@ -475,7 +479,8 @@ func (c *conn) end() {
 	c.srv.leave(c)
 }
 
-// delayDenied delays closing the socket of a denied client, unless the server ends or another connection needs the place.
+// delayDenied delays closing the socket of a denied client, unless the server ends or
+// another connection needs the place.
 func (c *conn) delayDenied() {
 	timer := time.NewTimer(deniedDelay)
 	defer timer.Stop()
@@ -490,8 +495,8 @@ func (c *conn) delayDenied() {
 	}
 }
 
-// failedTLS reports whether a TLS handshake failed in a way that an operator should see. A peer that only checks whether the port is
-// open closes the socket without a TLS message.
+// failedTLS reports whether a TLS handshake failed in a way that an operator should see. A
+// peer that only checks whether the port is open closes the socket without a TLS message.
 func failedTLS(socket net.Conn, why error) bool {
 	c, ok := socket.(*tls.Conn)
 	if !ok || c.ConnectionState().HandshakeComplete || errors.Is(why, io.EOF) || errors.Is(why, errHandshake) {
@@ -501,8 +506,9 @@ func failedTLS(socket net.Conn, why error) bool {
 	return !ok || e.Op == "remote error" // an alert from the peer
 }
 
-// linger waits until everything is written and the peer has closed its side, for at most closeTimeout. If a socket with unread input is
-// closed, the system discards data that the peer has not read yet.
+// linger waits until everything is written and the peer has closed its side, for at most
+// closeTimeout. If a socket with unread input is closed, the system discards data that the
+// peer has not read yet.
 func (c *conn) linger() {
 	_ = c.socket.SetDeadline(time.Now().Add(closeTimeout)) // fails if the socket is closed: nothing to wait for
 	<-c.written

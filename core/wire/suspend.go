@@ -12,9 +12,10 @@ import (
 // suspendedReason is the reason in connection.blocked that publishers get while the server is suspended.
 const suspendedReason = "the broker is being drained"
 
-// Suspend stops accepting messages from publishers until Resume. Publishers wait as for an alarm; consumers go on. A connection that
-// publishes is still read while it has deliveries to settle, because its settlements come after its publications. Unless
-// listening is true, new clients cannot connect either. Suspending again only changes listening.
+// Suspend stops accepting messages from publishers until Resume. Publishers wait as for an
+// alarm; consumers go on. A connection that publishes is still read while it has deliveries
+// to settle, because its settlements come after its publications. Unless listening is true,
+// new clients cannot connect either. Suspending again only changes listening.
 func (s *Server) Suspend(listening bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +102,8 @@ func closeAll(all []net.Listener) {
 	}
 }
 
-// holdBack tells a connection that has published that the server is suspended, and stops reading it.
+// holdBack sends connection.blocked to a client that has published while the server is
+// suspended, and stops reading its connection.
 func (c *conn) holdBack() {
 	if !c.srv.suspended.Load() || c.session.State() != session.Open {
 		return
@@ -115,8 +117,9 @@ func (c *conn) holdBack() {
 	}
 }
 
-// heldBack reports whether the connection must not be read because it has published to a suspended server. As long as it has deliveries to
-// settle, it is read until it publishes again with nothing left to settle.
+// heldBack reports whether the connection must not be read because it has published to a
+// suspended server. As long as it has deliveries to settle, it is read until it publishes
+// again with nothing left to settle.
 func (c *conn) heldBack() bool {
 	if !c.held.Load() {
 		return false

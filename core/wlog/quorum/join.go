@@ -10,9 +10,11 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Join gives nodes a vote in a shard that this node owns, beside the present voters; one node has founded the log. The nodes first get the
-// log, and then all get a vote in one step. Until then the present voters decide alone: one vote at a time would make two voters of one, of
-// which neither could fail. After an interruption Join may be called again, like [Engine.Replace].
+// Join gives nodes a vote in a shard that this node owns, in addition to the present
+// voters; the node that founded the log is the first one. The new nodes first get the log,
+// and then all get a vote in one step. Adding one vote at a time would leave a shard with
+// two voters, of which neither may fail. After an interruption Join may be called again,
+// like [Engine.Replace].
 func (e *Engine) Join(ctx context.Context, shard uint32, nodes ...wlog.NodeID) error {
 	j := &joining{}
 	for _, n := range nodes {

@@ -9,16 +9,21 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// An owner must not fill the disks of a majority with entries that bring data. If it did, entries that free space could not be confirmed,
-// and the disks would stay full. An example: nodes A, B and C, and A owns the shard. If B and C have space only for Settling entries, A
-// refuses publishes, and still confirms acknowledgements with the reserve of B and C. If only C is full, A goes on with B.
+// An owner must not fill the disks of a majority with entries that bring data. If it did,
+// entries that free space could not be confirmed, and the disks would stay full. An
+// example: nodes A, B and C, and A owns the shard. If B and C have space only for Settling
+// entries, A refuses publishes, and still confirms acknowledgements with the reserve of B
+// and C. If only C is full, A goes on with B.
 //
-// The owner checks its own disk before it proposes an entry, see reserve. The other nodes state with each answer to the owner for which
-// purposes their disks have space, and how many bytes their logs can still take, their room. The room of the shard is what this node and a
-// majority can take, so the journal above leaves the same reserve on the disks of a majority as on the owner's. An example: A has a disk of
-// 400 MiB, B and C have 200 MiB each. When B and C have 40 MiB left, publishers wait, although A has 240 MiB. Without the room they waited
-// only once B and C refused entries that bring data. By then entries of 2 MB were on their way for which B and C had no space, the
-// acknowledgements waited behind them, and the disks stayed full.
+// The owner checks its own disk before it proposes an entry, see reserve. The other nodes
+// state with each answer to the owner for which purposes their disks have space, and how
+// many bytes their logs can still take, their room. The room of the shard is what this node
+// and a majority can take, so the journal above leaves the same reserve on the disks of a
+// majority as on the owner's. An example: A has a disk of 400 MiB, B and C have 200 MiB
+// each. When B and C have 40 MiB left, publishers wait, although A has 240 MiB. Without the
+// room they waited only once B and C refused entries that bring data. By then entries of 2
+// MB were on their way for which B and C had no space, the acknowledgements waited behind
+// them, and the disks stayed full.
 
 // taker is a local log that knows for which purposes it has space.
 type taker interface {
@@ -26,7 +31,7 @@ type taker interface {
 	Takes() wlog.Purpose
 }
 
-// plenty is the room of a node that has not stated it: earlier versions do not.
+// plenty is the room of a node that has not stated it, because its version is too old.
 const plenty = math.MaxInt64 / 2
 
 // saysSpace reports whether messages of a type state the space of their sender.
@@ -46,8 +51,8 @@ func (r *replica) space() space {
 // roomStep is what statements of the room are rounded down to, so that most of them repeat the one before.
 const roomStep = 64 << 10
 
-// littleRoom is the room below which an idle replica looks at it once in an election timeout, because other logs or programs may have made
-// space, or taken it.
+// littleRoom is the room below which an idle replica looks at it once in an election
+// timeout, because other logs or programs may have made space, or taken it.
 const littleRoom = 1 << 30
 
 // looksDue counts a tick, and reports whether the room is to be looked at.
@@ -56,7 +61,8 @@ func (r *replica) looksDue() bool {
 	return r.unlooked >= electionTicks && r.localRoom.Load() < littleRoom
 }
 
-// spaces are the last statements of other nodes about the space on their disks, to the owner of the shard. They belong to run.
+// spaces are the last statements of other nodes about the space on their disks, to the
+// owner of the shard. They belong to run.
 type spaces map[uint64]space
 
 type space struct {
@@ -75,8 +81,9 @@ func (s spaces) hear(from uint64, states space) (changed bool) {
 	return true
 }
 
-// heard reports whether the node has answered within the last election timeout. Raft's own mark begins anew with each election timeout, so
-// that it is missing until the next heartbeat.
+// heard reports whether the node has answered within the last election timeout. Raft's own
+// mark is cleared at each election timeout, and is missing until the node answers the next
+// heartbeat.
 func (s spaces) heard(id uint64) bool {
 	is, known := s[id]
 	return known && is.heard <= electionTicks
@@ -89,8 +96,10 @@ func (s spaces) tick() {
 	}
 }
 
-// ofMajority returns the space that a majority of the voters has: the first purpose, and the room. The node itself counts as having space. A
-// node that is silent for an election timeout counts as full, unless so many are silent that no majority could confirm anything.
+// ofMajority returns the space that a majority of the voters has: the first purpose, and
+// the room. The node itself counts as having space. A node that is silent for an election
+// timeout counts as full, unless so many are silent that no majority could confirm
+// anything.
 func (s spaces) ofMajority(voters []uint64, self uint64) space {
 	var purposes []wlog.Purpose
 	var rooms []int64

@@ -10,8 +10,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// pool prepares the segment that follows the active one, in the background and one at a time. It reuses the files of trimmed
-// segments, and watches the disk's free space.
+// pool prepares the segment that follows the active one, in the background and one at a
+// time. It reuses the files of trimmed segments, and watches the disk's free space.
 type pool struct {
 	maker
 
@@ -23,21 +23,23 @@ type pool struct {
 	spares  []named    // trimmed files of the usual size
 	busy    bool       // a segment is being made, or Space is being called
 	low     bool       // there was no space for a segment, apart from the reserve
-	larger  int64      // size of a segment and the next that were too large; 0 = none was
+	larger  int64      // bytes of a large segment and its successor for which there was no space; 0 = none
 	err     error      // why no segment can be made any more
 	retry   *time.Timer
 	closed  bool
 }
 
-// The reserve is left to entries that free space, in addition to the rest of the active segment. Once it is reached, there must
-// be more free space until there is enough again, so that the state does not flap. Both are in segments.
+// The reserve is left to entries that free space, in addition to the rest of the active
+// segment. Once free space is down to the reserve, there must be a surplus above the
+// reserve before there is enough again, so that the state does not flap. Both are in
+// segments.
 const (
 	reserved = 2
 	surplus  = 2
 )
 
-// Needed returns how many bytes must be free on a directory's disk for a log that was out of space to go on. Other files should
-// leave them to the logs.
+// Needed returns how many bytes must be free on a directory's disk for a log that was out
+// of space to go on. Other files should leave them to the logs.
 func Needed(fsys vfs.FS) (int64, error) {
 	space, err := capacity(fsys, maxSegment)
 	if err != nil {
@@ -48,8 +50,8 @@ func Needed(fsys vfs.FS) (int64, error) {
 	return (1 + reserved + surplus) * o.SegmentSize, nil
 }
 
-// want has the segment prepared that follows one of that number and size, unless it is there or there is no space. It does not
-// wait.
+// want begins to prepare the segment that follows one of that number and size, unless it is
+// prepared or there is no space. It does not wait.
 func (p *pool) want(number uint32, size int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +59,7 @@ func (p *pool) want(number uint32, size int64) {
 	p.begin()
 }
 
-// nextState is what there is of the next segment.
+// nextState says how far the next segment is.
 type nextState int
 
 const (
@@ -66,7 +68,7 @@ const (
 	nextReady                    // wait would not wait
 )
 
-// ahead returns what there is of the next segment. It does not wait.
+// ahead returns how far the next segment is. It does not wait.
 func (p *pool) ahead() nextState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,8 +93,8 @@ func (p *pool) follow(number uint32, size int64) {
 	p.number, p.size = number+1, p.sizeAfter(size)
 }
 
-// begin begins to prepare the next segment, if that is to be done now. Without space it does so only if there is a spare file.
-// The caller holds mu.
+// begin begins to prepare the next segment, unless it is prepared or the pool is busy.
+// While space is low, begin needs a spare file for that. The caller holds mu.
 func (p *pool) begin() (begun bool) {
 	if p.next != nil || p.busy || p.closed || p.err != nil || p.low && len(p.spares) == 0 {
 		return false
@@ -128,7 +130,7 @@ func (p *pool) takeSpare(i int) *named {
 	return &f
 }
 
-// start runs fn, which ends with done, in the background. The caller holds mu.
+// start runs fn in the background. fn calls done at its end. The caller holds mu.
 func (p *pool) start(fn func()) {
 	p.busy = true
 	if !p.inline {
@@ -156,7 +158,8 @@ func (p *pool) prepare(number uint32, size int64, spare *named) (g *segment, sho
 	return g, nil, err
 }
 
-// lacks returns the shortage for so many bytes more; nil = none is known.
+// lacks returns the shortage for so many bytes more; nil = there is none, or the free space
+// is unknown.
 func (p *pool) lacks(bytes int64) *Shortage {
 	short := p.shortage(bytes)
 	p.mu.Lock()
@@ -171,7 +174,8 @@ func (p *pool) lacks(bytes int64) *Shortage {
 	return short
 }
 
-// shortage returns the space of the disk, and the space that it should have for so many bytes more. Spare files count as free space.
+// shortage returns the space of the disk, and the space that it should have for so many
+// bytes more. Spare files count as free space.
 func (p *pool) shortage(bytes int64) *Shortage {
 	p.mu.Lock()
 	needed := max(0, bytes+(reserved+surplus)*p.SegmentSize-p.spareBytes())
@@ -190,8 +194,9 @@ func (p *pool) shortageBy(err error, bytes int64) *Shortage {
 	return short
 }
 
-// done ends the making of a segment. If it shows a change in space, done calls Space, and only then lets the next one begin: so
-// Space's last call is right. The caller holds mu, which done unlocks meanwhile.
+// done ends the making of a segment. If space has become low, or is no longer low, done
+// calls Space before the next segment may begin, so that the last call of Space is right.
+// The caller holds mu, which done unlocks during the call.
 func (p *pool) done(short *Shortage, err error) {
 	low := short != nil
 	switch {
@@ -297,8 +302,8 @@ func (p *pool) sizeFor(entry int64) int64 {
 	return roundUp(size+trimReserve(size+size/16), page)
 }
 
-// takeLarger makes a segment of that size in place of the prepared one. There must be space for its successor, too: it is of no
-// use without.
+// takeLarger makes a segment of that size in place of the prepared one. There must be space
+// for its successor, too: without one, Bringing entries could use only half of the segment.
 func (p *pool) takeLarger(size int64) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err
@@ -317,7 +322,7 @@ func (p *pool) takeLarger(size int64) (*segment, error) {
 		short, err = p.shortageBy(err, both), nil
 	}
 	if g != nil {
-		err = smaller.file.Close() // its name is the larger one's
+		err = smaller.file.Close() // the larger segment has its name now
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,7 +340,8 @@ func (p *pool) takeLarger(size int64) (*segment, error) {
 	return g, err
 }
 
-// makeLarge makes a segment that no spare file is large enough for. If there is no space otherwise, spare files are removed.
+// makeLarge makes a segment that no spare file is large enough for. If there is no space
+// otherwise, spare files are removed.
 func (p *pool) makeLarge(number uint32, size int64) (*segment, error) {
 	g, err := p.segment(number, size, nil)
 	if !vfs.NoSpace(err) {
@@ -351,8 +357,9 @@ func (p *pool) makeLarge(number uint32, size int64) (*segment, error) {
 	return p.segment(number, size, nil)
 }
 
-// takeReserved returns a segment with space for an entry of that size, out of everything there is: the prepared segment, a spare
-// file, or the rest of the disk, even if that makes a short one.
+// takeReserved returns a segment with space for an entry of that size, made of whatever is
+// left: the prepared segment, a spare file, or the rest of the disk, even if the segment is
+// short then.
 func (p *pool) takeReserved(entry int64, purpose wlog.Purpose) (*segment, error) {
 	if err := p.claim(); err != nil {
 		return nil, err
@@ -389,7 +396,7 @@ func (p *pool) makeReserved(need int64) (g *segment, err error) {
 		g, err = p.makeShorter(number, max(size, need), need)
 	}
 	if g != nil && prepared != nil {
-		err = prepared.file.Close() // its name is the other's
+		err = prepared.file.Close() // the other segment has its name now
 	}
 	return g, err
 }
@@ -404,7 +411,8 @@ func (p *pool) makeShorter(number uint32, size, need int64) (*segment, error) {
 	return p.makeLarge(number, size)
 }
 
-// available returns how many bytes segments can still be made of, as far as is known, including the prepared one.
+// available returns how many bytes can still become segments, including the prepared one,
+// as far as is known.
 func (p *pool) available() int64 {
 	space, _ := vfs.SpaceOf(p.fs)
 	_, idle := p.idleFiles()
@@ -430,7 +438,8 @@ func (p *pool) spareBytes() (n int64) {
 	return n
 }
 
-// keep takes in a trimmed file, unless it has not the usual size or there are so many idle ones.
+// keep adds a trimmed file to the spare files, unless it does not have the usual size or
+// most files are idle already. It reports whether it did.
 func (p *pool) keep(f named, most int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -444,7 +453,8 @@ func (p *pool) keep(f named, most int) bool {
 	return true
 }
 
-// removeSurplus removes spare files until there are no more than so many idle ones. It returns how many it took out.
+// removeSurplus removes spare files until at most most files are idle. It returns how many
+// it removed.
 func (p *pool) removeSurplus(most int) (n int, err error) {
 	p.mu.Lock()
 	n = min(max(p.idle()-most, 0), len(p.spares))
@@ -462,7 +472,7 @@ func (p *pool) idle() int {
 	return len(p.spares)
 }
 
-// close closes the pool. The next owner finds its files.
+// close closes the pool. Its files stay for the next owner of the shard.
 func (p *pool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -14,20 +14,23 @@ import (
 //
 //	next-00003-0000002a.seg     a file of the new logs, in the making
 //	00000-ffffffff.seg          the new logs are complete and durable. Files of the old ones go to the folder "replaced"
-//	00000-fffffffe.seg          the former, renamed: no file of the old logs is left. Those of the new ones get their final names
+//	00000-fffffffe.seg          the same file, renamed: no file of the old logs is left. Those of the new logs get their final names
 //	replaced/00003-0000002a.seg a file of the old logs
 //
-// Until one of the two marks is there, the old logs are in force, and files of new ones are remains that the next engine removes. From then on
-// the new logs are: the next engine completes the replacement; its steps can be repeated. Nothing else reads such a directory. Programs of
-// earlier versions know no marks, and take one for a segment of a version that they refuse. Otherwise they would go on with the old logs, or
-// with none, and the next engine would put aside what they write.
+// 00000-ffffffff.seg and 00000-fffffffe.seg are marks. Without a mark, the old logs are in
+// force, and the next engine removes the files of new logs. With a mark, the new logs are
+// in force: the next engine completes the replacement, all of whose steps can be repeated.
+// Nothing else reads such a directory. A program of an earlier version does not know the
+// marks: it takes one for a segment of a version that it refuses. Otherwise it would go on
+// with the old logs, or with none, and the next engine would put its entries aside.
 const (
 	nextPrefix    = "next-"
 	replacingName = "00000-ffffffff.seg"
 	placingName   = "00000-fffffffe.seg"
 )
 
-// ReplacedFolder is the folder of a directory that keeps the logs which others have replaced.
+// ReplacedFolder is the folder in a directory of logs that keeps the logs which were
+// replaced.
 const ReplacedFolder = "replaced"
 
 // ErrReplacing is the error for a directory in which logs are being replaced.
@@ -97,7 +100,7 @@ func Version(fsys vfs.FS) (version byte, err error) {
 // Version returns the version of the logs; 0 = there are none.
 func (r *Reader) Version() (byte, error) { return Version(r.fs) }
 
-// replacing returns the file that says how far a replacement is; "" = there is none.
+// replacing returns the mark of the replacement in progress; "" = there is none.
 func replacing(fsys vfs.FS) (name string, err error) {
 	all, err := fsys.List()
 	for _, f := range all {
@@ -116,7 +119,8 @@ func checkWhole(fsys vfs.FS) error {
 	return ErrReplacing
 }
 
-// Next returns an empty directory for logs that replace the reader's. It fails if the folder for those has logs: they would be lost.
+// Next returns an empty directory for logs that will replace the reader's. It fails if
+// ReplacedFolder already has logs: they would be lost.
 func (r *Reader) Next() (vfs.FS, error) {
 	if path, ok := pathOf(r.fs); ok {
 		path = filepath.Join(path, ReplacedFolder)
@@ -131,8 +135,9 @@ func (r *Reader) Next() (vfs.FS, error) {
 	return next{r.fs}, removeNext(r.fs)
 }
 
-// Replace puts the logs in the directory that Next returned, which is complete and no longer open, in the place of the reader's. The next
-// [New] finishes that. After an error either logs may be in force, and the next New knows which.
+// Replace replaces the reader's logs by those in the directory that Next returned, which
+// are complete and closed. The next [New] finishes the replacement. After an error the old
+// or the new logs may be in force; the next New finds out which.
 func (r *Reader) Replace() error {
 	if err := r.fs.Sync(); err != nil {
 		return err

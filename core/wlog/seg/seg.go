@@ -1,9 +1,11 @@
-// Package seg is the embedded log engine: every shard is a sequence of segment files in one data directory. segment.go draws these files,
-// and header.go of package wlog draws the entries in them.
+// Package seg is the embedded log engine: every shard is a sequence of segment files in one
+// data directory. segment.go draws these files, and header.go of package wlog draws the
+// entries in them.
 //
-// An [Engine] holds the directory's lock and opens shards. A shardLog is an open shard, to which one caller appends. Its pool prepares the
-// next segment in the background, out of files that Trim has freed; its table lends segments to readers. A walk reads a shard's entries,
-// for the Engine when it opens a shard, and for [Verify] and [Dump].
+// An [Engine] holds the directory's lock and opens shards. A shardLog is an open shard, to
+// which one caller appends. Its pool prepares the next segment in the background, out of
+// files that Trim has freed; its table lends segments to readers. A walk reads a shard's
+// entries, for the Engine when it opens a shard, and for [Verify] and [Dump].
 package seg
 
 import (
@@ -21,23 +23,26 @@ type Durability uint8
 const (
 	// Fsync means that the entry is on the disk, and survives a loss of power.
 	Fsync Durability = iota
-	// Flush means that the operating system has the entry, which survives the end of the process. A loss of power may destroy entries at the
-	// end of the last segment.
+	// Flush means that the operating system has the entry, which survives the end of the
+	// process. A loss of power may destroy entries at the end of the last segment.
 	Flush
 )
 
 // Options of an [Engine]. The zero value is the one for production.
 type Options struct {
 	Durability Durability
-	// Firm are shards that use Fsync whatever Durability says. Their entries may depend on entries of other shards: with Flush, these become
-	// durable first.
+	// Firm are shards that use Fsync whatever Durability says. Their entries may depend on
+	// entries of other shards: with Flush, these become durable first.
 	Firm []uint32
-	// Short are shards whose segments have 4 MiB at most, because at times they are written a lot, and little of that stays live.
+	// Short are shards whose segments have at most 4 MiB, because at times many entries are
+	// written to them of which few stay live.
 	Short []uint32
-	// SegmentSize is the usual size of segments, in bytes: a multiple of 4 KiB between 16 KiB and 1 GiB; 0 = 64 MiB. A shard's first segments
-	// are shorter, and on a small disk all segments are.
+	// SegmentSize is the usual size of segments, in bytes: a multiple of 4 KiB between 16
+	// KiB and 1 GiB; 0 = 64 MiB. A shard's first segments are shorter, and on a small disk
+	// all segments are.
 	SegmentSize int64
-	// Version is that of the segments that are made, 1 or 2; 0 = 1. It says what the entries of the caller are.
+	// Version is the version of new segments, 1 or 2; 0 = 1. It says which format the
+	// caller's entries have.
 	Version byte
 	// Clock returns the log's time; nil = the wall clock.
 	Clock  func() hook.Instant
@@ -47,15 +52,18 @@ type Options struct {
 	inline bool  // tests: segments are made in the caller's goroutine, so that runs repeat exactly
 }
 
-// Events are callbacks. Any may be nil. They are called from many goroutines, must not block, and must not use the Engine or its
-// Logs.
+// Events are callbacks. Any may be nil. They are called from many goroutines, must not
+// block, and must not use the Engine or its Logs.
 type Events struct {
-	// Space reports with a Shortage that a shard cannot get its next segment, because the disk has no space or the process has too many open
-	// files; later, with nil, that it can again. In between, Bringing entries are taken until half of the last segment is used, and then
-	// refused with ErrFull. Callers should stop filling the log at the first report.
+	// Space reports with a Shortage that a shard cannot get its next segment, because the
+	// disk has no space or the process has too many open files; later, with nil, that it
+	// can again. In between, Bringing entries are taken until half of the last segment is
+	// used, and then refused with ErrFull. Callers should stop filling the log at the first
+	// report.
 	Space func(shard uint32, low *Shortage)
-	// Cut reports that the last entry of a shard was incomplete when the process or the machine stopped, and is dropped. Its Append never
-	// returned. With Flush, entries behind it are dropped, too.
+	// Cut reports that the last entry of a shard was incomplete when the process or the
+	// machine stopped, and is dropped. Its Append never returned. With Flush, entries
+	// behind it are dropped, too.
 	Cut func(shard uint32, file string, offset int64)
 	// Progress reports how many of total bytes were replayed.
 	Progress func(shard uint32, done, total int64)
@@ -66,7 +74,7 @@ type Shortage struct {
 	Path   string // of the data directory; "" = unknown
 	Free   int64  // bytes; negative = unknown
 	Needed int64  // free bytes that the log needs to continue
-	Files  bool   // not space is missing: the process can open no more files
+	Files  bool   // the process cannot open more files; there is enough space
 }
 
 const (
@@ -92,7 +100,8 @@ func (o *Options) fit(capacity int64) {
 	o.SegmentSize = min(o.SegmentSize, max(fittedLeast, capacity/fitted/page*page))
 }
 
-// capacity returns how many bytes logs can take on the disk. The result is exact only if it is too small for segments of size bytes.
+// capacity returns how many bytes logs can take on the disk. The result is exact only if it
+// is too small for segments of size bytes.
 func capacity(fsys vfs.FS, size int64) (int64, error) {
 	space, ok := vfs.SpaceOf(fsys)
 	if !ok || space.Free/fitted >= size {
@@ -146,7 +155,8 @@ type storage struct {
 	Options
 }
 
-// sizeAfter returns the size of the segment that follows one of size bytes; 0 = the first segment is meant. Small logs get short segments.
+// sizeAfter returns the size of the segment that follows one of size bytes; 0 = the first
+// segment is meant. Small logs get short segments.
 func (s *storage) sizeAfter(size int64) int64 {
 	const growth = 4
 	return min(max(growth*size, s.first), s.SegmentSize)

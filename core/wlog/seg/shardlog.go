@@ -19,7 +19,7 @@ type shardLog struct {
 	table     table
 	pool      pool
 	reclaimer reclaimer
-	syncs     *telemetry.Histogram // how long they take, seconds
+	syncs     *telemetry.Histogram // seconds that each takes
 
 	seen seenSpace
 
@@ -36,8 +36,9 @@ type shardLog struct {
 
 var _ wlog.Log = (*shardLog)(nil)
 
-// lock is a mutex whose holder may wait for a disk that does not answer. Tests that simulate time can have others wait for it, which
-// they cannot for a [sync.Mutex]: time would stand still.
+// lock is a mutex whose holder may wait for a disk that does not answer. In tests that
+// simulate time, time goes on while a goroutine waits for a lock; it would stand still
+// while one waits for a [sync.Mutex].
 type lock chan struct{}
 
 func newLock() lock { return make(lock, 1) }
@@ -129,7 +130,8 @@ func (l *shardLog) HasSpace(size int, purpose wlog.Purpose) bool {
 	return (purpose >= wlog.Settling || next == nextReady) && end <= seen.size-l.kept(seen.size, purpose)
 }
 
-// Room implements [wlog.Log]: the end of the active segment, and all that others can be made of. It is as of the last append.
+// Room implements [wlog.Log]: the rest of the active segment, and all bytes of which
+// segments can still be made, as of the last append.
 func (l *shardLog) Room() int64 {
 	if l.state.err() != nil {
 		return 0
@@ -146,7 +148,8 @@ func (l *shardLog) Room() int64 {
 // Least implements [wlog.Log].
 func (l *shardLog) Least() wlog.Purpose { return wlog.Bringing }
 
-// Takes returns the first purpose for which there is space, as of the last append, without the bytes on their way. It does not wait for the disk.
+// Takes returns the first purpose for which there is space, as of the last append. It does
+// not wait for the disk.
 func (l *shardLog) Takes() wlog.Purpose {
 	if !l.pool.scarce() {
 		return wlog.Bringing
@@ -232,10 +235,11 @@ func (l *shardLog) sync() error {
 
 // makeSpace makes sure that the active segment has space for an entry of that size.
 //
-// Half of a segment, and the pool's reserve, are for when the disk is full: an entry that brings more is written there only if
-// the next segment is prepared.
+// Half of a segment, and the pool's reserve, are kept for a full disk: a Bringing entry is
+// written there only if the next segment is prepared.
 //
-// Nothing is freed while it is in the active segment: an entry that trims begins another one, if there is space for a short one.
+// The active segment cannot be freed: so a Trimming entry begins another one, if there is
+// space for a short one.
 func (l *shardLog) makeSpace(size int64, purpose wlog.Purpose) error {
 	if purpose == wlog.Trimming && l.active.last > 0 {
 		if err := l.begin(size, purpose); err != wlog.ErrFull { //nolint:errorlint // the pool returns it bare; no error of the system is this one
@@ -299,14 +303,16 @@ func (l *shardLog) begin(size int64, purpose wlog.Purpose) error {
 	return nil
 }
 
-// fits reports whether an entry of that size leaves the space that its purpose may not use, even if no other segment follows.
+// fits reports whether an entry of that size leaves the space that its purpose may not use,
+// even if no other segment follows.
 func (l *shardLog) fits(size int64, purpose wlog.Purpose) bool {
 	return l.end+size <= l.active.size-l.kept(l.active.size, purpose)
 }
 
-// kept is the end of a segment of that size that an entry of a purpose may not use. It is kept even while the disk has space. Otherwise
-// entries that are relocated when it has none could need more segments than they came from: a segment of 2 MiB has space
-// for seven entries of 299 KB, and for six without its last 36 KiB.
+// kept returns how many bytes at the end of a segment of that size an entry with a purpose
+// may not use. The end is kept even while the disk has space. Otherwise entries that are
+// relocated on a full disk could need more segments than they came from: a segment of 2 MiB
+// has space for seven entries of 299 KB, and without its last 36 KiB for six.
 func (s *storage) kept(size int64, p wlog.Purpose) int64 {
 	if p == wlog.Trimming {
 		return s.takeoverReserve()
@@ -314,10 +320,12 @@ func (s *storage) kept(size int64, p wlog.Purpose) int64 {
 	return s.takeoverReserve() + trimReserve(size)
 }
 
-// takeoverReserve is what only Takeovers may use: it is enough for some eighty.
+// takeoverReserve returns how many bytes of a segment only takeovers may use, enough for
+// some eighty of them.
 func (s *storage) takeoverReserve() int64 { return min(max(s.SegmentSize/(16<<10), 1<<10), 4<<10) }
 
-// trimReserve is what only Takeovers and entries that trim may use of a segment: it is enough for some hundred, each of which frees one.
+// trimReserve returns how many bytes of a segment only takeovers and Trimming entries may
+// use, enough for some hundred of them. Each Trimming entry frees a segment.
 func trimReserve(size int64) int64 { return min(max(size/32, 1<<10), 32<<10) }
 
 // switchTo closes the active segment, durably, and makes another one active.
@@ -360,8 +368,9 @@ func (l *shardLog) syncCached() {
 	}
 }
 
-// Trim implements [wlog.Log]. Live records of trimmed entries were relocated, perhaps to another shard. That must be durable
-// first: the removal of the files is durable at once, and their entries were for long.
+// Trim implements [wlog.Log]. Live records of trimmed entries were relocated, perhaps to
+// another shard. With Flush, Trim first makes these copies durable, because the removal of
+// the files is durable at once.
 func (l *shardLog) Trim(before wlog.Index) error {
 	if dead, _, _ := l.table.dead(before); dead > 0 && l.Durability == Flush {
 		l.syncAll()
