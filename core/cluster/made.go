@@ -14,9 +14,10 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
-// Made is the folder, in the making, of a node that brings the data with which a new cluster begins: the data of a broker that was alone,
-// or a copy of a node of another cluster. The folder has another name until it is complete, so that after an interruption a node either has
-// all of it or does not start. A Made belongs to one goroutine.
+// Made is the folder, in the making, of a node that brings the data with which a new
+// cluster begins: the data of a broker that was alone, or a copy of a node of another
+// cluster. The folder has another name until it is complete, so that after an interruption
+// a node either has all of it or does not start. A Made belongs to one goroutine.
 type Made struct {
 	dir    string // the data directory
 	shards uint32
@@ -31,8 +32,8 @@ type Made struct {
 // unfinishedFolder is the name of the folder until it is complete.
 const unfinishedFolder = "cluster.unfinished"
 
-// Make begins to make a node's folder in an empty data directory, for a cluster with shards logs of vhosts. It removes the unfinished
-// folder of an earlier call.
+// Make begins to make a node's folder in an empty data directory, for a cluster with shards
+// logs of vhosts. It removes the unfinished folder of an earlier call.
 func Make(dir string, shards uint32) (*Made, error) {
 	if shards < 1 || shards > 255 {
 		return nil, fmt.Errorf("%d shards: a cluster has 1 to 255", shards)
@@ -61,7 +62,8 @@ func Make(dir string, shards uint32) (*Made, error) {
 	return m, nil
 }
 
-// Mark has nodes refuse a data directory, which the caller has locked, until what is made there is finished. With Unmark it is as before.
+// Mark makes nodes refuse a data directory until the data that is being made in it is
+// complete. The caller has locked the directory. Unmark undoes Mark.
 func Mark(dir string) error {
 	if err := os.Mkdir(filepath.Join(dir, unfinishedFolder), 0o700); err != nil {
 		return err
@@ -121,7 +123,8 @@ func (m *Made) add(f *quorum.Founding, err error) (*quorum.Founding, error) {
 	return f, err
 }
 
-// Finish completes the folder, after all shards were founded. When it returns without an error, the folder is that of a node.
+// Finish completes the folder, after all shards were founded. When it returns without an
+// error, the folder is that of a node.
 func (m *Made) Finish(ctx context.Context) error {
 	if len(m.logs) != int(m.shards)+1 {
 		return fmt.Errorf("%d of %d shards were founded", len(m.logs), m.shards+1)
@@ -210,7 +213,8 @@ func Restore(ctx context.Context, c *Copy, dir string) (entries int, err error) 
 	return m.restore(ctx, c)
 }
 
-// RestoreIn is Restore for a data directory that the caller has locked, and marked with [Mark]. Other things may be in it.
+// RestoreIn is Restore for a data directory that the caller has locked, and marked with
+// [Mark]. Other things may be in it.
 func RestoreIn(ctx context.Context, c *Copy, dir string) (entries int, err error) {
 	m := &Made{dir: dir, shards: c.Shards(), number: newNumber(), unlock: func() error { return nil }}
 	if err := m.begin(); err != nil {

@@ -1,5 +1,5 @@
-// Package replicas describes a cluster as one of its nodes knows it: values without behaviour. Package cluster fills them in; the
-// management API and the metrics show them.
+// Package replicas describes a cluster as one of its nodes knows it: values without
+// behaviour. Package cluster fills them in; the management API and the metrics show them.
 package replicas
 
 import (
@@ -11,13 +11,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// View is what a node knows at one moment. It belongs to the caller who asked for it.
+// View is a node's knowledge of its cluster at one moment. It belongs to the caller.
 type View struct {
 	Cluster string      // identifier of the cluster
 	Self    wlog.NodeID // the node whose view it is
 	Nodes   []Node      // all members, the node itself among them, by address
 	Shards  []Shard     // that the node keeps a replica of, by number
-	// Applicants are nodes without data that want the seats of others at their addresses. They have no vote, and no data yet.
+	// Applicants are nodes that want the seats of the members at their addresses. They have
+	// no vote, and no data yet.
 	Applicants []Node
 	Relayed    Relayed
 	Format     uint32 // of the logs that the cluster writes; 0 = it is no cluster
@@ -35,19 +36,19 @@ type Node struct {
 	Link    Link // to it; zero for the node itself
 }
 
-// Link is what one node knows of its link to another one.
+// Link is a node's knowledge of its link to another node.
 type Link struct {
 	Local, Remote  netip.AddrPort // of the connection that this node has dialled; zero = there is none
 	Sent, Received uint64         // bytes, since the node was started
 	Queued         int64          // bytes that wait to be sent
 	Dropped        uint64         // messages that were not sent, because too many waited or there was no link
 	RoundTrip      time.Duration  // of the last ping; 0 = unknown
-	Offset         time.Duration  // what is to be added to this node's clock to get the other one's; with Measured
+	Offset         time.Duration  // the other node's clock minus this node's; valid if Measured
 	Measured       bool           // Offset is known
 	Err            string         // why there is no link; "" = there is one, or it was not tried
 }
 
-// Role is what a replica of a shard is.
+// Role is the part that a replica plays in its shard.
 type Role string
 
 // The roles.
@@ -63,8 +64,8 @@ const (
 type Shard struct {
 	Shard     uint32
 	Role      Role
-	Owner     wlog.NodeID   // as far as the node knows; 0 = nobody
-	Preferred wlog.NodeID   // that it is meant for, so that shards are spread over the nodes
+	Owner     wlog.NodeID   // as far as the node knows; 0 = none
+	Preferred wlog.NodeID   // the node that should own the shard, so that shards are spread over the nodes
 	Term      uint64        // rises with each owner
 	Voters    []wlog.NodeID // that decide about the shard, in order. There may be four while a node is being replaced
 	Commit    wlog.Index    // the last entry that is known to be on a majority of the nodes
@@ -74,29 +75,32 @@ type Shard struct {
 	Elections uint64        // owners that the node has seen since it was started
 	Err       string        // why the replica does not run; "" = it does
 	Peers     []Replica     // the other nodes' replicas, in order; only the owner knows them
-	// Commits is how many seconds appends took until the entry was on a majority, while the node owned the shard, since it was started.
+	// Commits is how many seconds appends took until the entry was on a majority, while the
+	// node owned the shard, since it was started.
 	Commits telemetry.Distribution
 }
 
-// Replica is what the owner of a shard knows of another node's replica.
+// Replica is the knowledge of a shard's owner about another node's replica.
 type Replica struct {
 	Node   wlog.NodeID
 	Voter  bool       // counts for a majority
 	Active bool       // answered within the last election timeout
-	State  string     // "probe", "replicate", or "snapshot" while it is told where the log begins
+	State  string     // "probe", "replicate", or "snapshot" while the owner sends where the log begins
 	Match  wlog.Index // up to which its log is known to be the owner's
 	Lag    uint64     // entries that it lacks
-	Silent bool       // it has told the owner nothing since that became it: what it lacks is not known
+	Silent bool       // it has not answered this owner yet, so Lag is unknown
 }
 
-// Relayed counts connections that a node has relayed for clients of vhosts which others own.
+// Relayed counts connections that a node has relayed for clients of vhosts that other nodes
+// own.
 type Relayed struct {
 	Open              int    // now
 	Total             uint64 // since the node was started
 	BytesIn, BytesOut uint64 // from clients to owners, and back
 }
 
-// Copy says whose copies of a cluster's shards some logs are. A backup has it, and who restores the backup needs it.
+// Copy describes logs that are one node's copies of a cluster's shards. A backup contains
+// it, and restoring the backup needs it.
 type Copy struct {
 	Node    wlog.NodeID `json:"node"`
 	Address string      `json:"address"`    // at which the other nodes reached it

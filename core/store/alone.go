@@ -10,8 +10,9 @@ import (
 	"github.com/curfewmq/curfew/core/wlog/seg"
 )
 
-// startAlone serves all shards of the data directory, as a cluster of one, and returns when all of them are served. No shard ever changes
-// owners, so none has a runner: what a runner would do when this node becomes the owner is done here, once.
+// startAlone serves all shards of the data directory, as a cluster of one, and returns when
+// all of them are served. No shard ever changes owners, so no seat has a runner: startAlone
+// takes each shard, once.
 func (s *Store) startAlone(ctx context.Context, o Options) error {
 	p := &progress{log: o.Log, clock: o.Clock, began: o.Clock(), reported: o.Clock(), notify: o.Progress}
 	if err := convert(ctx, &o, p); err != nil {
@@ -24,7 +25,7 @@ func (s *Store) startAlone(ctx context.Context, o Options) error {
 			Space:    s.SetSpace,
 			Progress: p.report,
 			Cut: func(shard uint32, file string, offset int64) {
-				s.log.Warn("the last entry of a log was not finished, and is dropped: nobody was told that it was durable",
+				s.log.Warn("the last entry of a log was not finished, and is dropped: it was never confirmed",
 					"shard", shard, "file", file, "offset", offset)
 			},
 		},
@@ -52,14 +53,15 @@ func (s *Store) startAlone(ctx context.Context, o Options) error {
 	return nil
 }
 
-// alone is what a store has as the only node.
+// alone is the part of a store that is the only node.
 type alone struct {
-	engine   interface{ Close() error } // that is closed with the store
+	engine   interface{ Close() error } // closed with the store
 	progress *progress                  // of the start
-	sync     func(shard uint32) error   // makes durable what a log has; nil = all of it is
+	sync     func(shard uint32) error   // makes all entries of a log durable; nil = they already are
 }
 
-// shardsOf returns how many shards of vhosts there are: as many as new vhosts are spread over, and all that have a log.
+// shardsOf returns the number of shards of vhosts: as many as new vhosts are spread over,
+// or more if shards with higher numbers have a log.
 func shardsOf(ctx context.Context, files *seg.Engine, wanted int) (uint32, error) {
 	logs, err := files.Shards(ctx)
 	if err != nil {
@@ -72,9 +74,11 @@ func shardsOf(ctx context.Context, files *seg.Engine, wanted int) (uint32, error
 	return n, nil
 }
 
-// serveAlone takes over the registry, and then all shards of vhosts. Queues start when all shards are restored: the leases of those in one
-// shard must not end while another is being restored and no client can connect. What the last process has not done in the shards of what it
-// had changed in the registry is done then. The disk may have no space for that, so the start does not wait longer than clients do.
+// serveAlone takes over the registry, and then all shards of vhosts. Queues start when all
+// shards are restored: the lease of a queue must not end while another shard is being
+// restored and no client can connect. Then the shards get the changes of the registry that
+// the last process did not make in them. The disk may have no space for these, so the start
+// waits for serveTime at most.
 func (c *cluster) serveAlone(ctx context.Context) error {
 	c.stop = c.engine.Owners(c.owns)
 	if err := c.shared.own(ctx); err != nil {

@@ -10,20 +10,20 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// cluster is what a store has as a node of a cluster, which may be the only one: the registry, which is in shard 0, and a seat for each shard
-// of vhosts.
+// cluster is the part of a store that makes it a node of a cluster, which may have only
+// this node: the registry, which is in shard 0, and a seat for each shard of vhosts.
 type cluster struct {
 	store    *Store
 	engine   wlog.Cluster
 	options  Options
-	registry placements // shared, or what a test has instead
+	registry placements // shared, except in some tests
 	shared   *Registry  // nil only in tests
 	seats    []*seat    // by number, less 1
 	running  sync.WaitGroup
-	stop     func() // ends running; what is held stays, and its owner's duties
+	stop     func() // ends running. Shards that are held stay, and so do the duties of their owner
 }
 
-// placements is what owners of shards need of the registry.
+// placements is the part of the registry that owners of shards use.
 type placements interface {
 	// Placement returns where a vhost lives.
 	Placement(vhost string) (Placement, bool)
@@ -39,19 +39,20 @@ type placements interface {
 // Home says where a vhost is served.
 type Home struct {
 	Owner   wlog.NodeID     // the node that owns the vhost's shard, as far as this one knows; 0 = none does
-	Here    bool            // VHost returns it
+	Here    bool            // [Store.VHost] returns the vhost
 	Changed <-chan struct{} // closed when it may be served elsewhere
 }
 
-// Home returns where a vhost is served. ok is false if there is no such vhost, as far as this node knows. It waits for nothing. An owner
-// may not serve the vhost yet: then Here is false, and Changed is closed when it does.
+// Home returns where a vhost is served. ok is false if there is no such vhost, as far as
+// this node knows. Home does not wait. If this node owns the shard but does not serve the
+// vhost yet, Here is false, and Changed is closed when it does.
 func (s *Store) Home(vhost string) (h Home, ok bool) {
 	c := s.cluster
 	p, ok := c.registry.Placement(vhost)
 	if !ok || int(p.Shard) > len(c.seats) {
 		return Home{}, false
 	}
-	seen := c.seats[p.Shard-1].seen.Load() // before the table: changes of that are shown after they are made
+	seen := c.seats[p.Shard-1].seen.Load() // read before the table: a change of the table closes Changed afterwards
 	v, here := c.store.vhosts.lookup(vhost)
 	return Home{Owner: seen.owner, Here: here && v.Placement() == p.Number, Changed: seen.changed}, true
 }
@@ -132,7 +133,8 @@ func (c *cluster) start(ctx context.Context) {
 	}
 }
 
-// readyTime bounds how long vhosts wait for the registry, and the modules in it. Without it they are served, if need be without modules.
+// readyTime bounds how long vhosts wait for the registry and its modules. Then they are
+// served all the same, if need be without modules.
 const readyTime = 10 * time.Second
 
 // awaitRegistry waits until this node's copy of the registry is whole.
@@ -165,11 +167,13 @@ func (c *cluster) shards() (all []*shard) {
 	return all
 }
 
-// serveTime bounds how long a change of a vhost waits for the owner, if that is this node. Others take as long as they take.
+// serveTime bounds how long a change of a vhost waits until this node serves the changed
+// vhost, if this node owns its shard. A change does not wait for another owner.
 const serveTime = 5 * time.Second
 
-// await waits until this node serves a shard as it should, unless another node is to. 0 is the shard of a vhost that this node's copy of the
-// registry did not have.
+// await waits until isDone reports true, for serveTime at most, and not while another node
+// owns the shard. Shard 0 means that this node's copy of the registry did not have the
+// vhost; await does not wait then.
 func (c *cluster) await(shard uint32, isDone func() bool) {
 	if shard == 0 || int(shard) > len(c.seats) {
 		return
@@ -221,7 +225,7 @@ func (c *cluster) unplace(name string) (existed bool, err error) {
 			if s == nil {
 				return true
 			}
-			v, left := s.guests.lookup(name) // until it is deleted; clients do not find it any more when that begins
+			v, left := s.guests.lookup(name) // it is there until its deletion ends; clients do not find it any more once that begins
 			return !left || v.Placement() > p.Number
 		})
 	}

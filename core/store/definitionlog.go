@@ -11,7 +11,8 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// definitionLog writes the definitions of one scope to a shard, their home.
+// definitionLog writes the definitions of one scope to the log of a shard, the home of the
+// scope.
 type definitionLog struct {
 	scope scope
 
@@ -32,7 +33,7 @@ func newDefinitionLog(home *shard, of scope) *definitionLog {
 	return l
 }
 
-// move begins a new term. Everything that was written in earlier ones must have been completed.
+// move begins a new term. All writes of earlier terms must have been completed.
 func (l *definitionLog) move(home *shard) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +55,8 @@ func (l *definitionLog) home() *shard {
 	return l.term.home
 }
 
-// term is the time in which definitions have the same home. It is the [journal.Completer] of the commits of that time.
+// term is a time in which a scope has one home. It is the [journal.Completer] of the
+// commits in that time.
 type term struct {
 	home *shard
 
@@ -65,7 +67,7 @@ type term struct {
 	err       error      // why no more can be written
 }
 
-// end makes all writes of the term fail, if they have not been completed.
+// end makes all writes of the term fail that were not completed.
 func (t *term) end() {
 	t.Failed(wlog.ErrNotOwner)
 }
@@ -121,7 +123,7 @@ func (l *definitionLog) Write(defs []byte) {
 	l.commit(defs, nil)
 }
 
-// commit writes definitions that make the log space in voided unnecessary. The caller holds mu.
+// commit writes definitions that give up the log space in voided. The caller holds mu.
 func (l *definitionLog) commit(defs []byte, voided []journal.Delta) {
 	if !l.term.begin() {
 		return // WaitDurable says so
@@ -140,8 +142,8 @@ func (l *definitionLog) NeedsCompaction() bool {
 	return home != nil && (l.usage.isBulky(home.store.minCompactBytes) || l.usage.reaches(home.upTo.Load()))
 }
 
-// Rewrite implements [definition.Log]. The last part says which numbers were given to queues, as definitions that said so are
-// void then.
+// Rewrite implements [definition.Log]. The last part has the highest number given to a
+// queue, because the definitions that had it are void then.
 func (l *definitionLog) Rewrite(parts iter.Seq[[]byte]) {
 	l.mu.Lock()
 	voided, home := l.usage.reset(), l.term.home
@@ -170,7 +172,7 @@ func (l *definitionLog) writePart(p part, voided []journal.Delta) {
 	}
 }
 
-// release makes the log space of all definitions unnecessary.
+// release gives up the log space of all definitions.
 func (l *definitionLog) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

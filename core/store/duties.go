@@ -12,13 +12,16 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// The owner of a shard has the vhosts there that the registry places in it. Its copy of the registry may be old: it undoes
-// changes that an old copy led to once its copy is newer, and it never deletes a vhost that is newer than the copy.
+// The owner of a shard makes and deletes vhosts until the shard has those that the registry
+// places in it. Its copy of the registry may be old. Once the copy is newer, the owner
+// undoes changes that the old copy led to; and it never deletes a vhost that is newer than
+// its copy.
 
-// dutyRetry is how long the owner waits after it could not do what the registry asks for.
+// dutyRetry is how long the owner waits after a failure before it tries again.
 const dutyRetry = time.Second
 
-// attend has the owner of a shard follow the registry until the shard is dropped. It does not wait.
+// attend starts to keep a shard's vhosts as the registry says, until the shard is dropped.
+// It does not wait.
 func (c *cluster) attend(ctx context.Context, s *shard) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -32,7 +35,7 @@ func (c *cluster) attend(ctx context.Context, s *shard) {
 			changed := c.registry.Changed()
 			var again <-chan time.Time
 			if err := c.reconcile(ctx, s); err != nil && ctx.Err() == nil && s.Err() == nil {
-				c.store.log.Warn("vhosts are not as they should be", "shard", s.number, "error", err)
+				c.store.log.Warn("a shard does not have the vhosts that the registry places in it: trying again", "shard", s.number, "error", err)
 				again = time.After(dutyRetry)
 			}
 			select {

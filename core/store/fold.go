@@ -9,16 +9,19 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// fold makes states of the definitions in a log, read from its beginning on, and counts the log space that they use.
+// fold builds the states of scopes from the definitions in a log, read from its beginning,
+// and counts the log space that these use.
 //
-// A definition may build on one that was trimmed from the log. So a definition that fails is an error only if none follows in its scope
-// that voids both.
+// A definition may depend on one that was trimmed from the log. So a definition that fails
+// is an error only if no later definition of its scope voids it.
 type fold struct {
-	// scopeOf returns the scope of a definition that is no part of a rewrite, or an error if the log can have no such definition.
+	// scopeOf returns the scope of a definition that is not part of a rewrite, or an error
+	// if such a definition cannot be in the log.
 	scopeOf func(d *definition.Definition) (scope, error)
-	// begin returns a scope of which nothing was read yet; nil = the log can have nothing of it.
+	// begin returns a scope of which nothing was read yet; nil = the log can have no
+	// definition of it.
 	begin func(of scope) *foldScope
-	// given is called with numbers that queues got; nil = the log has none.
+	// given is called with the numbers of queues; nil = the log has none.
 	given func(number uint64)
 	// count accounts for a definition; nil = its bytes are added to those of its scope.
 	count func(extent uint32, d *definition.Definition)
@@ -27,14 +30,14 @@ type fold struct {
 	rewrites rewrites
 }
 
-// foldScope is what a fold has made of one scope.
+// foldScope is the result of a fold for one scope.
 type foldScope struct {
 	state applier            // nil = definitions are only counted
-	vhost *vhost.Definitions // the state of a vhost; nil = the scope is none
-	log   *definitionLog     // that goes on with the scope; nil = there is none
+	vhost *vhost.Definitions // the state, if the scope is a vhost; else nil
+	log   *definitionLog     // that writes the scope from then on; nil = there is none
 	usage *logUsage
-	read  bool  // there were definitions
-	err   error // of the first definition that failed; nil = none failed, or all that did are void
+	read  bool  // the log has definitions of the scope
+	err   error // of the first definition that failed and was not voided; nil = there is none
 }
 
 // applier is the state of a scope.
@@ -75,7 +78,8 @@ func (f *fold) read(extent uint32, d *definition.Definition) error {
 	return f.apply(of, d)
 }
 
-// counted accounts for a definition. The numbers that the queues of a deleted vhost had are in no scope.
+// counted accounts for a definition. The numbers of the queues of a deleted vhost are in no
+// scope.
 func (f *fold) counted(extent uint32, of scope, d *definition.Definition) error {
 	if f.count != nil {
 		f.count(extent, d)
@@ -103,7 +107,7 @@ func (f *fold) scope(of scope, d *definition.Definition) (*foldScope, error) {
 	return nil, fmt.Errorf("definition %q: of %q, which does not belong into this log", d.Op, of.kind)
 }
 
-// at returns a scope, if need be an empty one; nil = the log can have nothing of it.
+// at returns a scope, if need be a new one; nil = the log can have no definition of it.
 func (f *fold) at(of scope) *foldScope {
 	s := f.scopes[of]
 	if s != nil {
@@ -119,9 +123,11 @@ func (f *fold) at(of scope) *foldScope {
 	return s
 }
 
-// readPart reads a part of a rewrite. With the last one, the whole takes the place of the scope.
+// readPart reads a part of a rewrite. The last part completes the rewrite, which then
+// replaces the scope.
 //
-// A part alone does not begin a vhost: neither an unfinished rewrite creates one, nor do the remains of a deleted vhost's last.
+// A part alone does not begin a vhost: it may be of an unfinished rewrite, or of the last
+// rewrite of a deleted vhost.
 func (f *fold) readPart(extent uint32, d *definition.Definition) error {
 	p, err := parsePart(d)
 	if err != nil {
@@ -169,7 +175,7 @@ func (f *fold) apply(of scope, d *definition.Definition) error {
 	}
 	if vhost.Deletes(d.Op) {
 		if s := f.scopes[of]; s != nil {
-			s.apply(d) // frees what was restored of its queues
+			s.apply(d) // frees the restored messages of its queues
 		}
 		delete(f.scopes, of)
 		return nil
@@ -209,7 +215,7 @@ func (f *fold) err() (all error) {
 	return all
 }
 
-// vhosts yields the vhosts that there are.
+// vhosts yields the vhosts.
 func (f *fold) vhosts(yield func(name string, s *foldScope) bool) {
 	for of, s := range f.scopes {
 		if s.vhost != nil && !yield(of.vhost, s) {

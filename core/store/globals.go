@@ -16,7 +16,8 @@ import (
 	"github.com/curfewmq/curfew/core/vhost"
 )
 
-// GlobalParameter is a value that belongs to no vhost. Clients of the management API store them; the broker does not use them.
+// GlobalParameter is a value that belongs to no vhost. Clients of the management API store
+// them; the broker does not use them.
 type GlobalParameter struct {
 	Name  string
 	Value json.RawMessage
@@ -24,11 +25,11 @@ type GlobalParameter struct {
 
 // globals holds the global parameters. Their definitions, see core/definition, are
 //
-//	global.none   nothing more: there are no parameters
+//	global.none   no fields; there are no parameters
 //	global.set    name, value: JSON
 //	global.clear  name
 type globals struct {
-	log definition.Log // when its WaitDurable returns, follow has been called with what was written
+	log definition.Log // when its WaitDurable returns, follow has been called with the written definitions
 	// follows is called before a change is planned, with changing held.
 	follows  func()
 	changing definition.Lock // held during a change, until it has taken effect
@@ -105,8 +106,8 @@ func compactGlobal(name string, value []byte) ([]byte, error) {
 	return value, nil
 }
 
-// CheckGlobalParameters returns a [*vhost.Error] if there cannot be all of these global parameters together. Of several with the
-// same name the last counts.
+// CheckGlobalParameters returns a [*vhost.Error] if these global parameters together exceed
+// the limits. Of several with the same name the last counts.
 func CheckGlobalParameters(all []GlobalParameter) error {
 	last := make(map[string]int, len(all))
 	size := 0
@@ -154,7 +155,8 @@ func (g *globals) check(name string, value []byte) (created bool, err error) {
 	return !exists, nil
 }
 
-// fits reports whether the size of all parameters stays allowed when one is set. The caller holds mu.
+// fits reports whether all parameters together stay within the limit when one is set. The
+// caller holds mu.
 func (g *globals) fits(name string, value []byte) bool {
 	size := len(name) + len(value)
 	for other, value := range g.all {
@@ -198,7 +200,7 @@ func (g *globals) change(def amqp.Table) error {
 	return nil
 }
 
-// plan takes the lock on changes, to plan one.
+// plan takes the lock on changes, and begins to plan one.
 func (g *globals) plan() {
 	g.changing.Lock()
 	g.follows()
@@ -238,7 +240,7 @@ func (g *globals) follow(defs []*definition.Definition) (err error) {
 	return err
 }
 
-// replace puts other values in the place of all.
+// replace replaces all values.
 func (g *globals) replace(all globalValues) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -13,13 +13,15 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// Registry is what all nodes of a cluster know: its members, where each vhost lives, users with their permissions, global parameters,
-// and modules. Each node has a copy, which follows shard 0. Only the owner of that shard writes; elsewhere changes fail at once with
-// [wlog.ErrNotOwner].
+// Registry is the data that all nodes of a cluster share: its members, the shard of each
+// vhost, users with their permissions, global parameters, and modules. Each node has a
+// copy, which follows shard 0. Only the owner of that shard writes; elsewhere changes fail
+// at once with [wlog.ErrNotOwner].
 //
-// On all nodes, the owner's included, the copy is a fold over entries that a majority has, and nothing else. A change waits until this
-// node has followed the log through it, so that no change counts twice, and none is missed, whoever owns the shard when. A Registry is
-// safe for concurrent use.
+// On all nodes, also on the owner, the copy is a fold over the entries that a majority has,
+// and over nothing else. A change returns once this node has followed the log up to the
+// change. So each change takes effect exactly once, even if the owner changes meanwhile. A
+// Registry is safe for concurrent use.
 type Registry struct {
 	options registryOptions
 	ctx     context.Context    // ends with Close
@@ -34,7 +36,7 @@ type Registry struct {
 	terms   terms
 
 	changing definition.Lock // held during a change of members or placements, until it has taken effect
-	modules  definition.Lock // held during a change of a module: pieces of several must not mix, and nothing else waits for one
+	modules  definition.Lock // held during a change of a module: pieces of two modules must not mix. Other changes do not wait for it
 }
 
 // registryShard is the shard of a cluster that has its registry.
@@ -46,28 +48,32 @@ type registryOptions struct {
 	Shards  int // that new vhosts are spread over, 1 to [MaxShards]
 	Log     *slog.Logger
 	Hashing auth.Algorithm // of new passwords; "" = the default
-	Extent  int64          // of the log, and from which size on a scope is written again, bytes; 0 = the defaults
+	Extent  int64          // bytes of the log's extents, and from which on a scope is written again; 0 = the defaults
 
 	// Name and Members are the cluster's when it starts for the first time: all nodes are given the same.
 	Name    string
 	Members []Member
 
-	// Owned is called each time that this node has begun to own the registry, before other nodes send changes to it. nil = no call.
+	// Owned is called each time that this node has begun to own the registry, before other
+	// nodes send changes to it. nil = no call.
 	Owned func(ctx context.Context) error
-	// Modules is called with all modules before the registry is ready, and whenever they have changed: one call at a time. nil = no
-	// call.
+	// Modules is called with all modules before the registry is ready, and whenever they
+	// have changed: one call at a time. nil = no call.
 	Modules func([]*Module)
-	// Damaged is called with the error that keeps the log from being followed, and with nil once it can be followed again. nil = no call.
+	// Damaged is called with the error that keeps the log from being followed, and with nil
+	// once it can be followed again. nil = no call.
 	Damaged func(error)
-	// GiveUp is called if this node owns the registry but cannot write to it, so another should own it. It must not block. nil = no call.
+	// GiveUp is called if this node owns the registry but cannot write to it, so another
+	// should own it. It must not block. nil = no call.
 	GiveUp func(shard uint32)
 	// Full is called with true if the disk has no space for a change, and with false once it has. nil = no call.
 	Full func(full bool)
 	// Failure returns why a shard cannot take a vhost; nil = it can.
 	Failure func(shard uint32) error
-	// Sole means that there is no other node: Own takes the log over, once, and what fails is not tried again.
+	// Sole means that there is no other node: own takes the log over, once, and a failure
+	// is final.
 	Sole     bool
-	Replayed func(entry []byte) // is called with each entry when the log is taken over; nil = nobody counts them
+	Replayed func(entry []byte) // is called with each entry when the log is taken over; nil = no call
 }
 
 // newRegistry returns a registry that follows and, when this node owns it, writes, until close.
@@ -99,7 +105,8 @@ func (r *Registry) close() {
 // Users returns the users.
 func (r *Registry) Users() *auth.Store { return r.users }
 
-// Ready returns a channel that is closed once the copy has all that was durable when this node began to follow.
+// Ready returns a channel that is closed once the copy has everything that was durable when
+// this node began to follow.
 func (r *Registry) Ready() <-chan struct{} { return r.copy.ready }
 
 // Owned reports whether this node may change the registry, as far as it knows.
@@ -108,9 +115,10 @@ func (r *Registry) Owned() bool { return r.log.owner() != nil }
 // confirmTime bounds how long a change waits for other nodes to say that this one still owns the registry.
 const confirmTime = 10 * time.Second
 
-// A change is planned in a term, and written in that or not at all: the copy has all that was written before the term, and whoever
-// holds the lock on the change knows all that is written in it. If a change that was planned in one term could be written in a later
-// one, another node might have changed in between what the plan has read.
+// A change is planned in a term, and written in the same term or not at all. Within a term
+// the plan is up to date: the copy has everything that was written before the term, and the
+// planner's lock keeps others from writing in the term. If the change could be written in a
+// later term, another node might have changed in between what the plan was based on.
 
 // confirm returns an error if reads of the copy in a term may have been out of date.
 func (r *Registry) confirm(own *registryOwner) error {
@@ -125,7 +133,7 @@ func (r *Registry) confirm(own *registryOwner) error {
 	if err := r.Fresh(ctx); err != nil {
 		return err
 	}
-	if r.log.owner() != own || own.isLost() { // another node may have written what was followed meanwhile
+	if r.log.owner() != own || own.isLost() { // another node may have written entries that this node has followed meanwhile
 		return wlog.ErrUnwritten
 	}
 	return nil

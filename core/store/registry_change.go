@@ -11,8 +11,9 @@ import (
 
 // plan takes the lock on changes of members and placements, and returns the term in which they are planned.
 //
-// A node may lose the registry and win it back while it plans a change. Its copy then lacks the changes of the owner in between. A write
-// in the term returned here fails once that term is over, so such a plan is never written.
+// A node may lose the registry and win it back while it plans a change. Its copy then lacks
+// the changes of the owner in between. A write in the term returned here fails once that
+// term is over, so such a plan is never written.
 func (r *Registry) plan() *registryOwner {
 	r.changing.Lock()
 	return r.log.owner()
@@ -37,7 +38,8 @@ func (r *Registry) write(own *registryOwner, defs ...amqp.Table) error {
 	return nil
 }
 
-// Place gives a vhost a place in the shard with the fewest, or replaces the metadata of a vhost that has one.
+// Place places a new vhost in the shard with the fewest vhosts, or replaces the metadata of
+// an existing vhost.
 func (r *Registry) Place(name string, m vhost.Metadata) (p Placement, created bool, err error) {
 	if err := CheckVHost(name, m); err != nil {
 		return Placement{}, false, err
@@ -94,14 +96,15 @@ func (r *Registry) failure(shard uint32) error {
 	return r.options.Failure(shard)
 }
 
-// Unplace takes a vhost's place, and all permissions for the vhost, in one step.
+// Unplace removes a vhost's placement, and all permissions for the vhost, in one step.
 func (r *Registry) Unplace(name string) (existed bool, err error) {
 	own := r.plan()
 	defer r.changing.Unlock()
 	return r.unplace(own, name)
 }
 
-// unplace does it in a term. In a later one the vhost may be another one of that name. The caller holds changing.
+// unplace is Unplace in the term own: in a later term another vhost may have the name. The
+// caller holds changing.
 func (r *Registry) unplace(own *registryOwner, name string) (existed bool, err error) {
 	if !r.placed(name) {
 		return false, r.confirm(own)
@@ -132,8 +135,8 @@ func (r *Registry) SetMember(m Member) error {
 	return r.write(own, defineMember(&m))
 }
 
-// ReplaceMember puts one node in the place of another. The other need not be a member any more, unless a third one has the address
-// meanwhile: then by has been replaced itself.
+// ReplaceMember replaces the member old by another node. old need not be a member any more.
+// If a third node has the address by now, by was itself replaced, and ReplaceMember fails.
 func (r *Registry) ReplaceMember(old wlog.NodeID, by Member) error {
 	if err := by.check(); err != nil {
 		return err
@@ -151,8 +154,9 @@ func (r *Registry) ReplaceMember(old wlog.NodeID, by Member) error {
 // maxOnce bounds a name of Once, in bytes.
 const maxOnce = 512
 
-// Once calls do, unless any node has done so under this name before, in the life of the cluster. If the node ends before that is
-// noted, do is called again on another node, so do must check how far it came.
+// Once calls do, unless a node has already done so under this name, with success, in the
+// life of the cluster. If the node ends before the success is written, another node calls
+// do again, so do must check how far it came.
 func (r *Registry) Once(name string, do func() error) error {
 	if name == "" || len(name) > maxOnce {
 		return fmt.Errorf("a name of %d bytes: 1 to %d are accepted", len(name), maxOnce)
@@ -174,8 +178,8 @@ func (r *Registry) wasDone(name string) bool {
 	return r.copy.state.once[name]
 }
 
-// SaveModule adds a module, or replaces the one of that name. All nodes are passed it then. The caller must not change options and
-// bytes afterwards.
+// SaveModule adds a module, or replaces the one of that name. All nodes then get it through
+// Options.Modules. The caller must not change options and bytes afterwards.
 func (r *Registry) SaveModule(name string, options, bytes []byte) error {
 	m := &Module{Name: name, Options: options, Bytes: bytes, Revision: newRevision()}
 	if err := CheckModule(m); err != nil {
@@ -189,7 +193,7 @@ func (r *Registry) SaveModule(name string, options, bytes []byte) error {
 	return r.writeModule(own, m)
 }
 
-// fits returns an error if there is no space for a module beside the others.
+// fits returns an error if a module and all others together exceed the limits.
 func (r *Registry) fits(m *Module) error {
 	count, size := 1, len(m.Bytes)
 	for _, other := range r.Modules() {
@@ -202,12 +206,13 @@ func (r *Registry) fits(m *Module) error {
 	case count > MaxModules:
 		return fmt.Errorf("module %q: there are %d modules: no more are accepted", m.Name, count-1)
 	case size > maxModuleBytes:
-		return fmt.Errorf("module %q: all modules have %d bytes then: up to %d are accepted", m.Name, size, maxModuleBytes)
+		return fmt.Errorf("module %q: all modules together would have %d bytes: up to %d are accepted", m.Name, size, maxModuleBytes)
 	}
 	return nil
 }
 
-// writeModule writes a module, piece by piece, all in one term: another owner may write another one. The caller holds modules.
+// writeModule writes a module piece by piece, all in one term, because in another term
+// another owner may write pieces of another module. The caller holds modules.
 func (r *Registry) writeModule(own *registryOwner, m *Module) error {
 	for def := range m.definitions() {
 		if err := r.await(r.log.commitIn(own, amqp.AppendTable(nil, def))); err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// registryCopy is a node's copy of the registry, beside users and global parameters.
+// registryCopy is a node's copy of the registry, except for users and global parameters.
 type registryCopy struct {
 	mu      sync.RWMutex // guards what follows
 	state   registryState
 	applied wlog.Index
 	changed chan struct{} // closed when the next entry has taken effect
 	ready   chan struct{} // closed with the first state, once modules were passed on
-	whole   bool          // there is a state
+	whole   bool          // the state is complete
 	err     error         // why the log cannot be followed; nil = it can
 }
 
@@ -29,7 +29,8 @@ func (r *Registry) Applied() wlog.Index {
 	return r.copy.applied
 }
 
-// Changed returns a channel that is closed when the next entry has taken effect: to see all changes, ask for it first, and look then.
+// Changed returns a channel that is closed when the next entry has taken effect. To miss no
+// change, get the channel before you read the copy.
 func (r *Registry) Changed() <-chan struct{} {
 	r.copy.mu.RLock()
 	defer r.copy.mu.RUnlock()
@@ -95,14 +96,14 @@ func (r *Registry) damaged(err error) {
 	was := r.copy.err
 	r.copy.err = err
 	if err != nil {
-		r.announce() // who waits for an entry may have to wait for long
+		r.announce() // callers of follows stop waiting for an entry that may not come for long
 	}
 	r.copy.mu.Unlock()
 	switch {
 	case was == nil && err == nil, was != nil && err != nil && was.Error() == err.Error():
 		return
 	case err != nil:
-		r.options.Log.Error("the registry cannot be followed: this node knows nothing of later changes", "error", err)
+		r.options.Log.Error("the registry cannot be followed: this node does not get later changes", "error", err)
 	}
 	if r.options.Damaged != nil {
 		r.options.Damaged(err)
@@ -122,9 +123,11 @@ func (r *Registry) followOnce() error {
 	return err
 }
 
-// registryFollower is one attempt to follow the log. A state that has to begin anew is built beside the one in force, until it has
-// everything that was durable when the follower began anew: the first entries of a trimmed log are complete only together with the
-// entries that were written when it was trimmed.
+// registryFollower is one attempt to follow the log. When the log has to be followed from
+// its beginning again, the follower builds a new state beside the one in force. It puts the
+// new state in force once that has everything that was durable when it was begun: the first
+// entries of a trimmed log are complete only together with the entries that were written
+// when the log was trimmed.
 type registryFollower struct {
 	registry  *Registry
 	ctx       context.Context // ends with the attempt
@@ -139,7 +142,7 @@ type registryFollower struct {
 	known   bool
 }
 
-// heard is called with each entry.
+// heard is called with each entry. anew means that state from earlier entries is void.
 func (f *registryFollower) heard(at wlog.Index, entry []byte, anew bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -233,7 +236,7 @@ func (r *Registry) applyState(defs []*definition.Definition) (err error) {
 	return err
 }
 
-// replace puts a state in force that was made beside.
+// replace puts a state in force that was built beside the one before.
 func (r *Registry) replace(at wlog.Index, fold *registryFold) error {
 	users, err := parseRegistryEntry(fold.users.Definitions())
 	if err == nil {
@@ -259,7 +262,7 @@ func (r *Registry) applied(at wlog.Index) {
 	r.announce()
 }
 
-// announce wakes all that wait for a change. The caller holds the copy's mu.
+// announce wakes all callers that wait for a change. The caller holds the copy's mu.
 func (r *Registry) announce() {
 	close(r.copy.changed)
 	r.copy.changed = make(chan struct{})
@@ -292,7 +295,7 @@ func (r *Registry) isWhole() bool {
 	return r.copy.whole
 }
 
-// passChanged passes the modules on if others were passed before.
+// passChanged passes the modules on if they differ from the passed ones, or always is set.
 func (r *Registry) passChanged(passed map[string]int64, always bool) {
 	all := r.Modules()
 	same := len(all) == len(passed)

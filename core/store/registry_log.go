@@ -33,7 +33,7 @@ type registryOwner struct {
 	log    *indexedLog
 }
 
-// isLost reports whether another node may own the log meanwhile.
+// isLost reports whether another node may own the log by now.
 func (o *registryOwner) isLost() bool {
 	select {
 	case <-o.log.Lost():
@@ -49,7 +49,7 @@ type indexedLog struct {
 	last atomic.Uint64
 }
 
-// Depth implements [wlog.Log]: entries follow one another, or last would be wrong.
+// Depth implements [wlog.Log]. With several entries on their way, last would be wrong.
 func (l *indexedLog) Depth() int { return 1 }
 
 func (l *indexedLog) Append(ctx context.Context, entry []byte, purpose wlog.Purpose) (wlog.Index, error) {
@@ -82,7 +82,7 @@ func (e *indexedEngine) Open(ctx context.Context, shard uint32, fn func(at wlog.
 type registryTicket struct {
 	own  *registryOwner
 	done chan struct{}
-	at   wlog.Index // of the entry that has it, or of a later one
+	at   wlog.Index // of the commit's entry, or of a later one
 	err  error      // why it may not be durable
 }
 
@@ -123,7 +123,8 @@ func (l *registryLog) drop(own *registryOwner) bool {
 	return true
 }
 
-// commitIn writes definitions in one entry, in a term; nil = this node owned nothing when they were planned.
+// commitIn writes definitions in one entry, in the term own; nil = this node did not own
+// the registry when they were planned.
 func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -147,8 +148,8 @@ func (l *registryLog) commitIn(own *registryOwner, defs []byte) *registryTicket 
 	return t
 }
 
-// rewrite replaces all definitions of a scope, as they are in a term, by the parts together. The caller keeps others from writing any of
-// the scope.
+// rewrite replaces all definitions of a scope by those in parts, in the term own. The
+// caller keeps others from writing definitions of the scope.
 func (l *registryLog) rewrite(own *registryOwner, of scope, parts iter.Seq[[]byte]) {
 	l.mu.Lock()
 	if own == nil || l.own != own {
@@ -172,7 +173,7 @@ func (l *registryLog) writePart(own *registryOwner, p *part, voided []journal.De
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.own != own {
-		return // what was written stays in force
+		return // the earlier definitions stay in force
 	}
 	u := l.usage.of(p.of)
 	extent := own.writer.Extent()
@@ -183,7 +184,8 @@ func (l *registryLog) writePart(own *registryOwner, p *part, voided []journal.De
 	}
 }
 
-// needsRewrite reports whether it pays, or is asked for, to write a scope again.
+// needsRewrite reports whether a scope should be written again, because that pays or
+// reclaim has asked for it.
 func (l *registryLog) needsRewrite(of scope) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -194,8 +196,8 @@ func (l *registryLog) needsRewrite(of scope) bool {
 	return u.isBulky(l.minCompactBytes) && of.kind != scopeModule || u.reaches(l.upTo)
 }
 
-// reclaim asks for definitions in extents up to upTo to be written again, and reports whether the caller is to begin with that. Then it
-// ends with reclaimed.
+// reclaim asks for definitions in extents up to upTo to be written again. It reports
+// whether the caller should begin with that; the caller calls reclaimed when it is done.
 func (l *registryLog) reclaim(own *registryOwner, upTo uint32) (begin bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,8 +230,9 @@ func newRegistryUsage() *registryUsage {
 // of returns how much a scope uses.
 func (u *registryUsage) of(of scope) *logUsage { return u.at(of).usage }
 
-// count accounts for a definition, and returns how many bytes of it are live and which earlier bytes are dead now. A definition that
-// deletes a module is dead at once: it lies behind the module's own, and a log is trimmed from its beginning.
+// count accounts for a definition, and returns how many bytes of it are live and which
+// earlier bytes are dead now. A definition that deletes a module is dead at once: it lies
+// behind the definitions of the module, and a log is trimmed from its front.
 func (u *registryUsage) count(extent uint32, d *definition.Definition) (live int64, voided []journal.Delta) {
 	of, err := registryScopeOf(d)
 	if err != nil {
@@ -259,7 +262,7 @@ func (u *registryUsage) count(extent uint32, d *definition.Definition) (live int
 	return int64(d.Size), voided
 }
 
-// live returns what of the log is needed. What was read of a module without its end is not.
+// live returns the live bytes of the log. Pieces of an unfinished module are not live.
 func (u *registryUsage) live() (all []journal.Delta) {
 	u.upload = logUsage{}
 	for _, s := range u.scopes {
@@ -268,21 +271,21 @@ func (u *registryUsage) live() (all []journal.Delta) {
 	return all
 }
 
-// registryScopeLog is the [definition.Log] of one scope of a registry. What is written takes effect by being followed: WaitDurable
-// returns once it has on this node.
+// registryScopeLog is the [definition.Log] of one scope of a registry. Definitions take
+// effect when this node follows them, and WaitDurable waits for that.
 type registryScopeLog struct {
 	registry *Registry
 	of       scope
 
 	mu      sync.Mutex        // guards what follows
 	own     *registryOwner    // the term in which the latest change is planned
-	tickets []*registryTicket // that nobody waited for
+	tickets []*registryTicket // of writes since the latest WaitDurable
 }
 
 var _ definition.Log = (*registryScopeLog)(nil)
 
-// plan begins a change, whose planner holds the lock on changes of the scope: the next definitions are written in the present term, or
-// not at all.
+// plan begins a change: the next definitions are written in the present term, or not at
+// all. The caller holds the lock on changes of the scope.
 func (l *registryScopeLog) plan() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -310,8 +313,8 @@ func (l *registryScopeLog) Rewrite(parts iter.Seq[[]byte]) {
 	l.registry.log.rewrite(l.planned(), l.of, parts)
 }
 
-// WaitDurable implements [definition.Log]. If nothing was written it returns nil only if this node still owns the registry: then reads
-// since plan were up to date.
+// WaitDurable implements [definition.Log]. If nothing was written, WaitDurable returns nil
+// only if this node still owns the registry: then reads since plan were up to date.
 func (l *registryScopeLog) WaitDurable() error {
 	l.mu.Lock()
 	tickets, own := l.tickets, l.own

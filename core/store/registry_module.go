@@ -17,23 +17,26 @@ type Module struct {
 	Name     string
 	Options  []byte // opaque to the registry
 	Bytes    []byte
-	Revision int64 // another one after each change, also to what it was before
+	Revision int64 // differs after each change, even if a change restores an earlier module
 }
 
-// What the registry takes.
+// Limits of the registry.
 const (
 	// MaxModule bounds the size of a module, in bytes.
 	MaxModule = 64 << 20
-	// MaxModules bounds how many modules there are, and maxModuleBytes the size of all together: every node has them in memory.
+	// MaxModules bounds how many modules there are, and maxModuleBytes the size of all
+	// together: every node has them in memory.
 	MaxModules     = 1000
 	maxModuleBytes = 256 << 20
 	// maxOptions bounds the settings of a module, in bytes.
 	maxOptions = 256 << 10
-	// modulePart is the size of the pieces that modules are written in, so that nothing waits long behind one.
+	// modulePart is the size of the pieces in which modules are written, so that other
+	// commits do not wait long behind a piece.
 	modulePart = 1 << 20
 )
 
-// CheckModule returns an error if the registry has no place for a module, whatever others there are.
+// CheckModule returns an error if the registry refuses a module, whichever other modules
+// there are.
 func CheckModule(m *Module) error {
 	switch {
 	case m.Name == "" || len(m.Name) > maxText || !utf8.ValidString(m.Name):
@@ -69,7 +72,7 @@ func (m *Module) definitions() iter.Seq[amqp.Table] {
 	}
 }
 
-// upload is a module whose pieces are read.
+// upload is a module of which not all pieces were read yet.
 type upload struct {
 	name   string
 	digest [sha256.Size]byte
@@ -77,7 +80,7 @@ type upload struct {
 	bytes  []byte // of all pieces so far
 }
 
-// readUpload reads what all definitions of a module say.
+// readUpload reads the fields that all definitions of a module have.
 func readUpload(d *definition.Definition) (u upload, err error) {
 	var digest []byte
 	definition.Read(d, fieldName, &u.name, &err)
@@ -99,7 +102,8 @@ func (u *upload) is(other *upload) bool {
 	return u != nil && u.name == other.name && u.digest == other.digest && u.size == other.size
 }
 
-// applyPart adds a piece to the module that is read. A first piece begins another one: the one before was never finished.
+// applyPart adds a piece to the unfinished module. A first piece begins another module: the
+// one before was never finished.
 func (s *registryState) applyPart(d *definition.Definition) error {
 	next, err := readUpload(d)
 	var from int64
@@ -114,14 +118,14 @@ func (s *registryState) applyPart(d *definition.Definition) error {
 	}
 	u := s.upload
 	if !u.is(&next) || from != int64(len(u.bytes)) || len(piece) == 0 || int64(len(piece)) > u.size-from {
-		s.upload = nil // the pieces before it were trimmed, because nobody finished the module: else what sets it fails
+		s.upload = nil // the earlier pieces were trimmed because the module was never finished; otherwise its opSetModule fails
 		return nil
 	}
 	u.bytes = append(u.bytes, piece...)
 	return nil
 }
 
-// applyModule completes the module that is read.
+// applyModule completes the unfinished module.
 func (s *registryState) applyModule(d *definition.Definition) error {
 	about, err := readUpload(d)
 	m := &Module{Name: about.name}

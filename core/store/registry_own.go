@@ -26,8 +26,9 @@ func (r *Registry) owns(o wlog.Ownership) {
 	}
 }
 
-// The time after which the registry is taken again if that failed although the node seems to own it. With the longest one it is given
-// up, too: another node may be able to write it.
+// The pause before the registry is taken over again, after an attempt failed although the
+// node seems to own it. The pause doubles up to lastTake; then the node also gives the
+// registry up, because another node may be able to write it.
 const (
 	firstTake = 100 * time.Millisecond
 	lastTake  = 10 * time.Second
@@ -52,7 +53,7 @@ func (r *Registry) serveTerms() {
 		var retry <-chan time.Time
 		if o.Mine && own == nil {
 			if own = r.take(o); own == nil {
-				retry = time.After(again) // it may still own it
+				retry = time.After(again) // this node may still own the registry
 				if again = min(2*again, lastTake); again == lastTake && r.options.GiveUp != nil {
 					r.options.GiveUp(registryShard)
 				}
@@ -92,11 +93,11 @@ func (r *Registry) giveUp(own *registryOwner) {
 	}
 	r.log.drop(own)
 	ctx, cancel := context.WithCancel(r.ctx)
-	cancel() // what waits is written by the next owner's clients again
+	cancel() // waiting changes fail: clients repeat them at the next owner
 	_ = own.writer.Close(ctx)
 }
 
-// take takes the registry over. Without success it returns nil.
+// take takes the registry over. It returns nil if that fails.
 func (r *Registry) take(o wlog.Ownership) *registryOwner {
 	var own *registryOwner
 	over, err := r.terms.take(r.ctx, o, func(ctx context.Context) (err error) {
@@ -150,7 +151,8 @@ func (r *Registry) open(ctx context.Context, epoch uint64) (*registryOwner, erro
 	return own, nil
 }
 
-// follows waits until the copy has everything through an index. It fails if the copy does not get so far in time: the log cannot be read.
+// follows waits until the copy has everything through an index. It fails if that takes
+// longer than confirmTime: then this node cannot read the log.
 func (r *Registry) follows(ctx context.Context, through wlog.Index) error {
 	if !r.options.Sole {
 		var cancel context.CancelFunc
@@ -189,7 +191,8 @@ func (r *Registry) failed(own *registryOwner, err error) {
 	r.terms.look()
 }
 
-// begin makes what a new cluster has, and what else is to be done by a new owner.
+// begin does the work of a new owner: it writes the first definitions of a new cluster, or
+// settles a cluster that began with data, and calls Owned.
 func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 	if own.log.last.Load() == 0 {
 		defs, err := r.firstDefinitions()
@@ -211,7 +214,8 @@ func (r *Registry) begin(ctx context.Context, own *registryOwner) error {
 	return r.options.Owned(ctx)
 }
 
-// settle makes the nodes members, if no member is one of them: the data is that of a broker without a cluster, or of another cluster.
+// settle makes the nodes of this cluster its members, if none of them is a member: then the
+// data is from a broker without a cluster, or from another cluster.
 func (r *Registry) settle(own *registryOwner) error {
 	members := r.Members()
 	strange := func(m Member) bool {
@@ -254,7 +258,8 @@ func (r *Registry) firstDefinitions() ([]byte, error) {
 	return append(defs, users.Definitions()...), nil
 }
 
-// reclaim has definitions in extents up to upTo written again, along with all others of their scopes. It does not wait.
+// reclaim begins to rewrite all scopes that have definitions in extents up to upTo. It does
+// not wait.
 func (r *Registry) reclaim(own *registryOwner, upTo uint32) {
 	if r.log.reclaim(own, upTo) {
 		r.running.Go(func() {
@@ -276,7 +281,8 @@ func (r *Registry) compactAll() {
 	}
 }
 
-// compactModule writes a module again, if that pays. Other modules can be changed before and after.
+// compactModule writes a module again, if that is needed. It holds the lock for this module
+// only, so that other modules can be changed in between.
 func (r *Registry) compactModule(name string) error {
 	own := r.planModule()
 	defer r.modules.Unlock()

@@ -10,8 +10,9 @@ import (
 	"github.com/curfewmq/curfew/core/wlog"
 )
 
-// seat is the place of one shard of vhosts on this node. Its runner takes the shard when the node becomes its owner, and drops it
-// afterwards, one after the other: late news of an earlier term reaches that term's shard, and no other.
+// seat is the place of one shard of vhosts on this node. Its runner takes the shard when
+// the node becomes its owner, and drops it afterwards, one after the other. So late news of
+// an earlier term reaches only the shard of that term.
 type seat struct {
 	number  uint32
 	terms   terms
@@ -20,12 +21,13 @@ type seat struct {
 
 	mu   sync.Mutex // guards what follows
 	held *shard     // that was taken and not dropped
-	// lowSpace: there is no next segment for the shard's log on this node's disk.
+	// lowSpace means that this node's disk has no space for the next segment of the shard's
+	// log.
 	lowSpace bool
 	tight    bool // another node lacks space for its copy
 }
 
-// seatState is who owns a shard. It is never modified, only replaced.
+// seatState says which node owns a shard. It is never modified, only replaced.
 type seatState struct {
 	owner   wlog.NodeID
 	mine    bool
@@ -90,7 +92,7 @@ func (t *seat) setTight(tight bool) {
 	}
 }
 
-// tenant is what happens to a shard whose ownership changes.
+// tenant takes and drops shards when their ownership changes.
 type tenant interface {
 	// take takes a shard over. Its error is that of ctx, if that has ended.
 	take(ctx context.Context, t *seat, epoch uint64) (*shard, error)
@@ -100,16 +102,19 @@ type tenant interface {
 	refuse(shard uint32, why error)
 	// relieve is called when another node owns a shard that this one could not serve.
 	relieve(shard uint32)
-	// giveUp asks for another owner of a shard that this node cannot serve. There may be none, or it cannot serve the shard either.
+	// giveUp asks for another owner of a shard that this node cannot serve. There may be
+	// none, or it cannot serve the shard either.
 	giveUp(shard uint32)
 }
 
-// The time after which a take is tried again that failed although the node seems to own the shard.
+// The pause before a shard is taken again, after an attempt failed although the node seems
+// to own the shard.
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = time.Second
-	// giveUpAgain is the least time between two attempts to give the shard up. No node may be ready for it at first, and a shard that
-	// none can serve must not go from one to the next without a pause: each reads the whole log.
+	// giveUpAgain is the least time between two attempts to give the shard up. At first no
+	// other node may be ready. And a shard that no node can serve must not go from node to
+	// node without a pause, because each node reads the whole log.
 	giveUpAgain = 10 * time.Second
 )
 
@@ -136,7 +141,7 @@ func (t *seat) run(ctx context.Context, by tenant) {
 		}
 		o := t.terms.ownership()
 		if s := t.shard(); s != nil && (!o.Mine || o.Epoch != s.epoch || s.hasEnded()) {
-			why := s.failure() // before the drop, which may break an append off
+			why := s.failure() // before the drop, which may abort an append
 			t.hold(nil)
 			by.drop(s)
 			if why != nil {
@@ -177,7 +182,8 @@ func (t *seat) run(ctx context.Context, by tenant) {
 	}
 }
 
-// restore has the standby go on, unless the node owns the shard, and returns when it is to do so again.
+// restore makes the standby do its next step, unless the node owns the shard. The result
+// fires when restore is to be called again; nil = never.
 func (t *seat) restore(ctx context.Context) <-chan time.Time {
 	if t.standby == nil || t.terms.ownership().Mine {
 		return nil
@@ -196,6 +202,6 @@ func (t *seat) take(ctx context.Context, by tenant, o wlog.Ownership) error {
 	}
 	t.hold(s)
 	t.changedHere()
-	t.terms.look() // it may have ended already
+	t.terms.look() // the ownership may have ended already
 	return nil
 }

@@ -17,7 +17,7 @@ type shard struct {
 	number uint32
 	store  *Store
 
-	lastNumber atomic.Uint64 // that a queue got whose definition is in this log
+	lastNumber atomic.Uint64 // the last number given to a queue whose definition is in this log
 	ready      atomic.Bool   // the queues have been started
 	stopping   atomic.Bool   // its log has failed
 	upTo       atomic.Uint32 // the last extent that is to be freed
@@ -52,7 +52,8 @@ func (s *shard) storage(id uint64) *queue.Storage {
 	return &queue.Storage{Journal: s, ID: id, Shard: s.number}
 }
 
-// sync makes durable what a log has that leaves that to the operating system. The log may be nil: then there is nothing.
+// sync makes all entries of the log durable, if it usually leaves that to the operating
+// system. A nil shard has no entries.
 func (s *shard) sync() error {
 	if s == nil || s.store.alone == nil || s.store.alone.sync == nil {
 		return nil
@@ -99,9 +100,11 @@ func (s *shard) setTight(tight bool) {
 	}
 }
 
-// reclaim has live messages in extents up to upTo relocated, and definitions there rewritten, along with all others of the same
-// scope. It does not wait. Neither waits for the other: one may be what makes space for the other. Before the queues are started, start
-// catches up on it: until then they run no task, and a start that fails must not wait for one.
+// reclaim begins to relocate live messages in extents up to upTo, and to rewrite the scopes
+// that have definitions there. It does not wait, and the two do not wait for each other,
+// because either may make the space that the other needs. Before the queues are started,
+// reclaim only notes upTo, and takeover.start calls it again: until then the queues run no
+// task, and a start that fails must not wait for one.
 func (s *shard) reclaim(upTo uint32) {
 	s.upTo.Store(upTo)
 	if !s.ready.Load() {
@@ -115,8 +118,9 @@ func (s *shard) reclaim(upTo uint32) {
 	}
 }
 
-// relocate goes through the shard's queues. Each relocates a batch per turn, so that the queue has time for its clients, and
-// waits for the disk in between, so that their commits are written, too.
+// relocate goes through the shard's queues. Each relocates a batch per turn, so that the
+// queue has time for its clients, and waits for the disk in between, so that their commits
+// are written, too.
 func (s *shard) relocate() {
 	defer s.relocating.Store(false)
 	for _, q := range s.queues() {
@@ -155,8 +159,9 @@ func (s *shard) queues() (all []*queue.Mailbox) {
 
 // failed is called when the log cannot be written any more. It does not wait.
 //
-// In a cluster another node may be able to write the log. A broker that is alone keeps the shard: what its queues have in memory, and
-// queues that are not durable, go on as far as they can.
+// In a cluster another node may be able to write the log. A broker that is alone keeps the
+// shard: messages in memory, and queues that are not durable, stay available as far as
+// possible.
 func (s *shard) failed(err error) {
 	if s.store.alone == nil {
 		s.end(err)
@@ -170,8 +175,8 @@ func (s *shard) failed(err error) {
 	}
 }
 
-// stopLater stops everything whose state is in the log, once. The queues have been started: before, they run no task, and a start that fails
-// must not wait for one.
+// stopLater stops everything whose state is in the log, once. The queues have been started:
+// before, they run no task, and a start that fails must not wait for one.
 func (s *shard) stopLater(err error) {
 	if s.stopping.CompareAndSwap(false, true) {
 		s.running.Go(func() { s.stop(err) })

@@ -10,18 +10,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// standby restores a shard that another node owns, so that this node has little to restore when it takes the shard over. It ignores a
-// short log: that is restored soon enough, and most of its messages are gone before a takeover. It belongs to
-// the seat's runner.
+// standby restores a shard that another node owns, so that this node has little to restore
+// when it takes the shard over. It ignores a short log, because a takeover restores it soon
+// enough, and most of its messages are gone by then. It belongs to the seat's runner.
 //
-// Entries that were restored here and trimmed meanwhile do no harm: a log may be trimmed later than it could be, so replaying more of it
-// must give the same state. If the log has lost entries that this node has not restored, everything restored is void.
+// Entries that were restored here and trimmed meanwhile do no harm: a log may always be
+// trimmed late, so replaying the entries that could have been trimmed gives the same state.
+// If the log has lost entries that this node has not restored, everything restored is void.
 type standby struct {
 	cluster *cluster
 	seat    *seat
 	pace    standbyPace
 	state   *takeover    // nil = nothing is restored
-	due     hook.Instant // when what is left is restored even if it is little
+	due     hook.Instant // when even a backlog of less than pace.step is restored
 	failed  bool         // the last step has failed, and was logged
 }
 
@@ -29,15 +30,15 @@ type standby struct {
 type standbyPace struct {
 	begin int64         // bytes of a log from which on it is restored
 	end   int64         // bytes of a log that is not restored any more
-	step  int64         // bytes that are restored at a time: while a node keeps up, they are in memory still
-	pause time.Duration // between looks at what has come
-	most  time.Duration // that something waits until it is restored, and the pause while nothing is
+	step  int64         // bytes that are restored at a time; while the node keeps up, these entries are still in memory
+	pause time.Duration // between two looks at the backlog
+	most  time.Duration // for which an entry waits to be restored, and the pause while none waits
 }
 
 const (
 	standbyBegin = 512 << 20
 	standbyStep  = 4 << 20
-	standbyPack  = 64 << 20 // bytes after which memory that is sparse is packed
+	standbyPack  = 64 << 20 // restored bytes after which sparse memory is packed
 	standbyAgain = 30 * time.Second
 )
 
@@ -85,7 +86,7 @@ func (b *standby) end(ctx context.Context, err error) (pause time.Duration) {
 	switch {
 	case isPassing(err), errors.Is(err, wlog.ErrClosed), ctx.Err() != nil:
 		return b.pace.most
-	case errors.Is(err, wlog.ErrTrimmed): // what the log has now is short
+	case errors.Is(err, wlog.ErrTrimmed): // the log is short now
 		b.discard()
 		return b.pace.pause
 	}
@@ -99,8 +100,9 @@ func (b *standby) end(ctx context.Context, err error) (pause time.Duration) {
 
 var errEnough = errors.New("enough for one step")
 
-// restore restores about a step, and reports whether there is more. A disk that does not answer may have it wait for ever: it does not
-// keep the node from ending.
+// restore restores about a step, and reports whether there is more. replay may wait for
+// ever for a disk that does not answer: restore does not wait longer than ctx, so that the
+// node can end.
 func (b *standby) restore(ctx context.Context) (more bool, err error) {
 	done, r := make(chan error, 1), b.state
 	go func() { done <- b.replay(ctx, r) }()
@@ -110,7 +112,7 @@ func (b *standby) restore(ctx context.Context) (more bool, err error) {
 		select {
 		case err = <-done:
 		case <-time.After(b.pace.most):
-			b.state = nil // it is the goroutine's
+			b.state = nil // it belongs to the goroutine from now on
 			return false, ctx.Err()
 		}
 	}
@@ -136,7 +138,8 @@ func (b *standby) replay(ctx context.Context, r *takeover) error {
 	return cmp.Or(r.restorer.Pack(), err)
 }
 
-// give passes the restored state on to a takeover; nil = nothing was restored. b may be nil.
+// give returns the restored state for a takeover, and forgets it; nil = nothing was
+// restored. b may be nil.
 func (b *standby) give() *takeover {
 	if b == nil {
 		return nil

@@ -1,8 +1,11 @@
-// Package store owns the data directory. It opens the logs, recovers vhosts, users and queues from them, and raises alarms.
+// Package store owns the data directory. It opens the logs, recovers vhosts, users and
+// queues from them, and raises alarms.
 //
-// Shard 0 is the [Registry]: users, global parameters, modules, and which vhosts there are in which shard. Each of the other shards holds
-// vhosts: their durable definitions, which vhosts write through their [vhost.DefinitionLog], and messages, which queues write
-// through their [queue.Journal]. A broker that is alone owns all shards, as a cluster of one; in a cluster owners change.
+// Shard 0 is the [Registry]: users, global parameters, modules, and which vhosts there are
+// in which shard. Each of the other shards holds vhosts: their durable definitions, which
+// vhosts write through their [vhost.DefinitionLog], and messages, which queues write
+// through their [queue.Journal]. A broker that is alone owns all shards, as a cluster of
+// one; in a cluster owners change.
 package store
 
 import (
@@ -31,9 +34,9 @@ type Options struct {
 	Dir         vfs.FS
 	Durability  seg.Durability
 	SegmentSize int64         // of the logs' files, bytes; 0 = the engine's default
-	Extent      int64         // of the logs, and how much larger than its live bytes a log may always be, bytes; 0 = the defaults
-	Shards      int           // that new vhosts are spread over, 1 to [MaxShards]
-	Queues      *queue.Broker // what the queues share, with those of clients; nil = the Store makes it
+	Extent      int64         // bytes of the logs' extents, and by which a log may always exceed its live bytes; 0 = the defaults
+	Shards      int           // number of shards that new vhosts are spread over, 1 to [MaxShards]
+	Queues      *queue.Broker // shared by all queues of the broker; nil = the Store makes it
 	Chain       *chain.Chain
 	Rules       *policies.Rules // of policies; nil = those of Chain
 	Clock       clock.Clock
@@ -45,21 +48,24 @@ type Options struct {
 	// Progress is called at most once a second while a shard's log is replayed, with bytes. nil = no call.
 	Progress func(shard uint32, done, total int64)
 
-	// Cluster holds the logs of a node of a cluster, and is not closed by the Store; nil = the broker is alone, and its logs are files in Dir.
-	// The Store serves the vhosts whose shards the node owns, as owners change. Dir is only watched then, and may be nil.
+	// Cluster holds the logs of a node of a cluster, and is not closed by the Store; nil =
+	// the broker is alone, and its logs are files in Dir. The Store serves the vhosts whose
+	// shards the node owns, as owners change. Dir is only watched then, and may be nil.
 	Cluster wlog.Cluster
-	// Files has the node's copies of the shards of Cluster; nil = they are not in files. Its events about space are to be passed to
-	// [Store.SetSpace].
+	// Files has the node's copies of the shards of Cluster; nil = they are not in files.
+	// Its events about space are to be passed to [Store.SetSpace].
 	Files *seg.Engine
 	// ClusterName and Members are those of a new cluster: all nodes are given the same.
 	ClusterName string
 	Members     []Member
-	// Owned is called each time that this node has begun to own the registry, before other nodes send changes to it. nil = no call.
+	// Owned is called each time that this node has begun to own the registry, before other
+	// nodes send changes to it. nil = no call.
 	Owned func(ctx context.Context, r *Registry) error
-	// Modules is called with all modules of the registry before vhosts are served, and whenever they have changed: one call at a time.
-	// nil = no call.
+	// Modules is called with all modules of the registry before vhosts are served, and
+	// whenever they have changed: one call at a time. nil = no call.
 	Modules func([]*Module)
-	// GiveUp is called if this node owns a shard that it cannot serve, so another should own it. It must not block. nil = no call.
+	// GiveUp is called if this node owns a shard that it cannot serve, so another should
+	// own it. It must not block. nil = no call.
 	GiveUp func(shard uint32)
 
 	// Of tests:
@@ -78,8 +84,8 @@ const (
 	// minCompactBytes is the size from which on definitions are rewritten.
 	minCompactBytes = 1 << 20
 
-	// messagesExtent is the size of an extent in a log of messages, and the excess that is always allowed there. Both are less
-	// on a small disk.
+	// messagesExtent is the size of an extent in a log of messages, and the excess that is
+	// always allowed there. Both are less on a small disk.
 	messagesExtent    = 16 << 20
 	extentsPerSegment = 4
 	slackSegments     = 2
@@ -109,7 +115,7 @@ type Store struct {
 	globals         *globals
 }
 
-// Registry returns what all nodes of the cluster know. A broker that is alone has one, too.
+// Registry returns this node's copy of the registry. A broker that is alone has one, too.
 func (s *Store) Registry() *Registry { return s.cluster.shared }
 
 // Users returns the users.
@@ -129,8 +135,9 @@ func (s *Store) Full() <-chan struct{} {
 // Fills returns a channel that is closed when the next disk alarm is raised: from then on, Full does not return nil.
 func (s *Store) Fills() <-chan struct{} { return s.alarms.nextRaise() }
 
-// HasSpace returns a function that reports whether a directory's disk has more free space than logs need to go on. Other
-// writers there, such as the spill file, leave them that. It works without a Store, and ignores [Store.SetDiskLimit].
+// HasSpace returns a function that reports whether a directory's disk has more free space
+// than logs need to go on. Other writers there, such as the spill file, stop when it
+// returns false. It works without a Store, and ignores [Store.SetDiskLimit].
 func HasSpace(dir vfs.FS) (func() bool, error) {
 	needed, err := seg.Needed(dir)
 	return func() bool {
@@ -139,15 +146,18 @@ func HasSpace(dir vfs.FS) (func() bool, error) {
 	}, err
 }
 
-// Shortage returns what the disk lacks; nil = there is no disk alarm, or it is not known.
+// Shortage describes how much space the disk lacks; nil = there is no disk alarm, or the
+// shortage is not known.
 func (s *Store) Shortage() *Shortage {
 	s.alarms.mu.Lock()
 	defer s.alarms.mu.Unlock()
 	return s.alarms.shortage()
 }
 
-// SetOthersSpace is called in a cluster when another node has no space for the next segment of its copy of a shard, and when it has again.
-// While this node owns the shard, it keeps its log smaller then. Its publishers do not wait: the others go on without the node that lacks space.
+// SetOthersSpace is called in a cluster when another node has no space for the next segment
+// of its copy of a shard, and, with false, when it has space again. In between, this node
+// keeps the shard's log smaller if it owns the shard. Publishers do not wait, because the
+// shard goes on without the node that lacks space.
 func (s *Store) SetOthersSpace(number uint32, low bool) {
 	if c := s.cluster; number > 0 && uint64(number) <= uint64(len(c.seats)) {
 		c.seats[number-1].setTight(low)
@@ -192,9 +202,10 @@ func (s *Store) fileStats(number uint32) (st seg.Stats) {
 	return st
 }
 
-// Snapshot returns the logs as they are now: everything that was confirmed before is in it. It contains the same as the logs
-// after a kill of the broker at this instant; so of a message that goes from one log to another at least one copy is there. In a
-// cluster they are this node's copies of the shards.
+// Snapshot returns the logs as they are now: everything that was confirmed before is in it.
+// It contains what the logs would have if the broker were killed now, so it has at least
+// one copy of a message that moves from one log to another. In a cluster it has this node's
+// copies of the shards.
 func (s *Store) Snapshot() (*seg.Snapshot, error) {
 	if s.files == nil {
 		return nil, errors.New("snapshot: the logs are not in files of this broker")
@@ -219,8 +230,8 @@ func (s *Store) numbers(yield func(uint32) bool) {
 	}
 }
 
-// Close makes everything durable and closes the data directory. The vhosts must not be used any more. When ctx ends, commits
-// that are not durable yet are lost.
+// Close makes everything durable and closes the data directory. The vhosts must not be used
+// any more. When ctx ends, commits that are not durable yet are lost.
 func (s *Store) Close(ctx context.Context) error {
 	s.disk.end()
 	s.cluster.stop()
@@ -237,7 +248,7 @@ func (s *Store) Close(ctx context.Context) error {
 		errs = append(errs, s.closeLog(ctx, d))
 	}
 	for _, d := range all {
-		d.attends() // with the log closed, it waits for nothing any more
+		d.attends() // with the log closed, the duties wait for nothing any more
 		d.running.Wait()
 	}
 	s.running.Wait()
@@ -257,21 +268,22 @@ func (s *Store) closeLog(ctx context.Context, d *shard) error {
 	case d.hasEnded():
 		return nil // another node has the shard, or will have it
 	case errors.Is(err, wlog.ErrFull):
-		s.log.Warn("the disk had no room for what was not confirmed yet: it is dropped", "shard", d.number)
+		s.log.Warn("the disk had no space for changes that were not confirmed yet: they are dropped", "shard", d.number)
 		return nil
 	}
 	return err
 }
 
-// awaitTransfers waits until dead letters have arrived in other shards, so that their removal can be committed: a restart would
-// find them in both queues. It does not wait for a full disk.
+// awaitTransfers waits until dead letters have arrived in other shards, so that their
+// removal can be committed. Otherwise a restart would find them in both queues. It does not
+// wait for a full disk.
 func (s *Store) awaitTransfers(ctx context.Context) {
 	arrived := make(chan struct{})
 	s.running.Go(func() {
 		defer close(arrived)
 		for _, d := range s.cluster.shards() {
 			if !d.Stats().Full {
-				_ = d.Sync() // nothing arrives in a shard that failed
+				_ = d.Sync() // an error means that the shard failed: no dead letter arrives there any more
 			}
 		}
 	})
@@ -281,8 +293,9 @@ func (s *Store) awaitTransfers(ctx context.Context) {
 	}
 }
 
-// Flush makes the clients' work so far durable, before other nodes take the shards over, which else would deliver acknowledged messages again.
-// It gives up when ctx ends, because without a majority of nodes nothing becomes durable.
+// Flush makes the clients' work so far durable, before other nodes take the shards over.
+// Otherwise these nodes would deliver acknowledged messages again. Flush gives up when ctx
+// ends, because without a majority of nodes nothing becomes durable.
 func (s *Store) Flush(ctx context.Context) {
 	for _, v := range s.VHosts() {
 		for _, q := range append(v.Queues(), v.Schedules()...) {
@@ -292,7 +305,8 @@ func (s *Store) Flush(ctx context.Context) {
 	s.awaitTransfers(ctx)
 }
 
-// dropped counts messages that were only in memory, the queues that had some, and queues that are not durable.
+// dropped counts messages that were only in memory, the queues that had such messages, and
+// queues that are not durable.
 type dropped struct{ messages, from, queues int }
 
 // endQueues has the queues commit their pending operations, and counts the messages that are dropped.

@@ -24,8 +24,8 @@ type takeover struct {
 	restorer    *queue.Restorer
 	replay      *journal.Replay
 	progress    progress
-	before      int64 // bytes that were restored before the node owned the shard
-	packed      int64 // of progress, when the restorer was packed
+	before      int64 // bytes that the standby restored, before the node owned the shard
+	packed      int64 // progress.bytes when the restorer was last packed
 }
 
 // newTakeover begins to restore the shard of a seat.
@@ -68,7 +68,9 @@ func (c *cluster) restore(ctx context.Context, t *seat, epoch uint64) (*takeover
 	return r, nil
 }
 
-// open opens the shard's log, and restores what the standby has not. What was restored when that fails is for the standby.
+// open opens the shard's log, and restores the entries that the standby has not restored.
+// If open fails for a reason that says nothing about the log, the standby gets the restored
+// state back.
 func (c *cluster) open(ctx context.Context, t *seat) (*takeover, *journal.Writer, error) {
 	r := t.standby.give()
 	if r == nil {
@@ -83,7 +85,7 @@ func (c *cluster) open(ctx context.Context, t *seat) (*takeover, *journal.Writer
 		switch {
 		case err == nil:
 			return r, w, nil
-		case errors.Is(err, wlog.ErrTrimmed): // what was restored is void
+		case errors.Is(err, wlog.ErrTrimmed): // the restored state is void
 			r.restorer.Discard()
 			r = c.newTakeover(t)
 			continue
@@ -101,11 +103,13 @@ func isPassing(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, wlog.ErrNotOwner) || errors.Is(err, wlog.ErrLost) || errors.Is(err, wlog.ErrNoOwner)
 }
 
-// gatherMost is how long publishers may be kept waiting for others whose messages get into the same entry.
+// gatherMost bounds how long a publisher's messages wait for those of other publishers, to
+// become one entry with them.
 const gatherMost = 2 * time.Millisecond
 
-// journalOptions returns what the log of a shard of vhosts is opened with. All definitions of a vhost are written again when the log is
-// freed from its front, so it may be longer than one of messages.
+// journalOptions returns the options of the log of a shard of vhosts. To free the front of
+// the log, all definitions of a vhost are written again. So the log may be longer than a
+// log that has only messages.
 func (c *cluster) journalOptions(s *shard) journal.Options {
 	o := c.store.journalOptions(s, c.options.Extent, mixedSlack)
 	if c.store.alone == nil {
@@ -114,8 +118,9 @@ func (c *cluster) journalOptions(s *shard) journal.Options {
 	return o
 }
 
-// journalOptions returns what the log of a shard with messages is opened with, whatever else is in it. extent is what Options name, 0 =
-// the default; slack is how much larger than its live bytes the log may always be, at most.
+// journalOptions returns the options of a log that has messages. extent is the Extent of
+// Options; 0 = the default. slack bounds by how many bytes the log may always exceed its
+// live bytes.
 func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
 	segment := s.segmentSize()
 	return journal.Options{
@@ -136,7 +141,7 @@ func (s *Store) journalOptions(d *shard, extent, slack int64) journal.Options {
 	}
 }
 
-// segmentSize returns how long the files of the logs are made, in bytes.
+// segmentSize returns the usual size of the logs' files, in bytes.
 func (s *Store) segmentSize() int64 {
 	if s.files == nil {
 		return usualSegment
@@ -268,17 +273,17 @@ func (c *cluster) drop(s *shard) {
 	}
 	moving.Wait()
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // what is not durable cannot become so
+	cancel() // no commit is worth waiting for
 	_ = s.Close(ctx)
 	s.running.Wait()
-	c.store.alarms.setBlocked(s.number, false) // whether the disk has space for the node's copy is another matter
+	c.store.alarms.setBlocked(s.number, false) // SetSpace keeps reporting about the disk of this node's copy
 	c.store.log.Info("shard dropped", "shard", s.number, "vhosts", len(all))
 }
 
 // refuse implements [tenant].
 func (c *cluster) refuse(shard uint32, why error) {
 	c.store.alarms.fail(shard)
-	c.store.log.Error("this node owns a shard that it cannot serve: it is given up", "shard", shard, "error", why)
+	c.store.log.Error("this node owns a shard that it cannot serve, and gives the shard up", "shard", shard, "error", why)
 }
 
 // relieve implements [tenant].

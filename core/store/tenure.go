@@ -5,24 +5,25 @@ import (
 	"sync/atomic"
 )
 
-// tenure is what belongs to a shard of vhosts for one term of its owner.
+// tenure is the state that a shard of vhosts has for one term of its owner.
 type tenure struct {
 	seat    *seat
 	epoch   uint64
 	guests  vhosts         // in the shard, served or about to be
-	numbers *definitionLog // of numbers that are not in the definitions of a vhost any more
+	numbers *definitionLog // of queues' numbers that are in no vhost's definitions any more
 	ending  atomic.Pointer[ending]
-	leaves  func() // ends the owner's duties, as soon as nothing has to become durable for them
-	attends func() // does that, and waits for it
+	leaves  func() // makes the owner's duties end, as soon as they do not wait for the log
+	attends func() // calls leaves, and waits until the duties have ended
 
-	mu        sync.Mutex // guards withdrawn, and what is published before
+	mu        sync.Mutex // guards withdrawn; held while vhosts are published
 	withdrawn bool
 }
 
 // ending is why a log has ended. err is nil if another node owns the shard.
 type ending struct{ err error }
 
-// end is called when the log has ended; nil = another node owns the shard. It does not wait.
+// end is called when the log has ended, with its failure; nil = another node owns the
+// shard. It does not wait.
 func (t *tenure) end(err error) {
 	t.ending.CompareAndSwap(nil, &ending{err})
 	t.seat.terms.look()
@@ -41,7 +42,8 @@ func (t *tenure) failure() error {
 	return nil
 }
 
-// compactNumbers writes the numbers again, if they lie where the log is to be freed.
+// compactNumbers writes the numbers again, if they lie in a part of the log that is to be
+// freed.
 func (t *tenure) compactNumbers() {
 	if t.numbers.NeedsCompaction() {
 		t.numbers.Rewrite(func(func([]byte) bool) {})
