@@ -80,7 +80,7 @@ func settle(b *Batch, refuse bool) {
 	if refuse {
 		b.Messages[0].Flags |= Refused
 	}
-	b.Publisher.Confirmed(b)
+	b.kept.answer(b, nil)
 	synctest.Wait()
 }
 

@@ -99,6 +99,9 @@ type Tracking struct {
 	Publisher Publisher        // gets the confirms; nil means none are awaited
 	Removal   *DeferredRemoval // of dead letters from their old queue; nil means none
 
+	// kept is the messages, if their queue keeps those that are refused. The queue that
+	// refuses one must do nothing else with it.
+	kept   *transfer
 	from   *Queue      // that sends the dead letters, until Expect
 	leaves *Queue      // that sends dead letters at most once, until it is known what becomes of them; nil otherwise
 	report *lateReport // of such dead letters; nil means that none waits for an answer
@@ -113,8 +116,8 @@ func (t *Tracking) Expect(batches int, ds []DeadLetter) bool {
 		return false
 	}
 	t.from = nil
-	if c, ok := t.Publisher.(*deadLetterConfirms); ok {
-		c.expect(ds)
+	if t.kept != nil {
+		t.kept.expect(ds)
 	}
 	if t.leaves != nil {
 		t.report = t.leaves.reportLater(batches, ds)
@@ -127,18 +130,12 @@ func (t *Tracking) Expect(batches int, ds []DeadLetter) bool {
 // once reports whether the batch is dead letters that are sent at most once: a queue that
 // refuses one and dead-letters it itself has taken it.
 func (t *Tracking) once() bool {
-	return t.report != nil || t.Removal != nil && t.Removal.move == nil
+	return t.report != nil || t.Removal != nil
 }
 
-// keeps reports whether the sender keeps what a queue refuses: a refused message stays
-// where it is, and the queue that refuses it must do nothing else with it.
-func (t *Tracking) keeps() bool {
-	if r := t.Removal; r != nil {
-		return r.move != nil
-	}
-	_, ok := t.Publisher.(*deadLetterConfirms)
-	return ok
-}
+// awaited reports whether the outcome of the messages, other than of their bytes under
+// way, is awaited.
+func (t *Tracking) awaited() bool { return t.Publisher != nil || t.Removal != nil || t.kept != nil }
 
 // Batch is messages from one publisher to one queue. It has one owner: Publish passes it
 // to the queue, which returns it to the pool.
@@ -195,7 +192,10 @@ func (b *Batch) complete(err error) {
 		b.Publisher.Failed(b, err)
 	}
 	if b.Removal != nil {
-		b.Removal.arrived(b, err)
+		b.Removal.arrived(err)
+	}
+	if b.kept != nil {
+		b.kept.answer(b, err)
 	}
 	if b.report != nil {
 		b.report.arrived(b)

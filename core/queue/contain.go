@@ -91,11 +91,14 @@ func (q *Queue) forsake() {
 
 // abandonRedrive ends the redrive of a queue that is deleted or stopped.
 func (q *Queue) abandonRedrive() {
-	if q.closed {
-		q.breakRedrive("no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted")
+	if q.redrive == nil {
 		return
 	}
-	q.breakRedrive(q.stopped.Error())
+	reason := "no queue '" + q.cfg.Name + "' in vhost '" + q.cfg.VHost + "': it was deleted"
+	if !q.closed {
+		reason = q.stopped.Error()
+	}
+	q.redrive.end(q, q.mailbox.clock(), RedriveFailed, reason)
 }
 
 // dismiss reports to a consumer that was removed why it gets no more messages.

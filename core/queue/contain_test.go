@@ -266,7 +266,7 @@ func TestTheRedriveOfAQueueThatPanicsEnds(t *testing.T) {
 	if s := y.redrive.Status(); s.State != RedriveFailed || s.Ended == 0 || ended != 1 {
 		t.Errorf("it ended %d times: %+v", ended, s)
 	}
-	y.from.declineStopped(second, &task{kind: taskMoved, moved: y.host.batches[0].Removal.move})
+	y.from.declineStopped(second, &task{kind: taskAnswered, transfer: y.host.batches[0].kept})
 	y.host.batches[0].release()
 }
 
@@ -310,7 +310,7 @@ func TestAQueueThatPanicsAwaitsNoDeadLetters(t *testing.T) {
 				_, _ = q.StartRedrive(now, RedriveOptions{Choose: func(*Stored) (*RedriveTarget, RedriveFailure) {
 					return &RedriveTarget{}, NotChosen
 				}})
-				q.redriveSome(now)
+				q.redrive.goOn(q, now)
 			})
 		},
 	} {

@@ -22,7 +22,6 @@ type DeferredRemoval struct {
 	failed  atomic.Pointer[error] // why a batch failed: then nothing is removed
 	tracker *pendingRemovals      // of the old queue
 	again   *Mailbox              // the old queue, if it has messages that are released again; nil otherwise
-	move    *movedPart            // whose messages stay that are refused; nil for dead letters
 	sent    bool                  // pending is set; belongs to the queue's turn
 }
 
@@ -42,35 +41,25 @@ func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 		return
 	}
 	r.sent = true
-	if r.move != nil {
-		r.move.expect(ds)
-	}
 	for i := range ds {
-		if n := ds[i].Seq; r.move == nil && n > 0 {
+		if n := ds[i].Seq; n > 0 {
 			r.parting[n-1].alone = ds[i].Sent == 1
 		}
 	}
-	switch {
-	case batches == 0 && r.move != nil:
-		r.move.arrived(false)
-	case batches == 0:
+	if batches == 0 {
 		r.commit()
-	default:
-		r.pending.Store(int32(batches))
+		return
 	}
+	r.pending.Store(int32(batches))
 }
 
 // errUnsent is why dead letters never will arrive: the queue panicked before it had sent them.
 var errUnsent = errors.New("dead letters were not sent")
 
-// endUnsent ends a removal, which may be nil, if the turn broke off before its messages were sent, so that no caller waits for them. A
-// restart finds them in their queue, unless that is deleted while they were redriven.
+// endUnsent ends a removal, which may be nil, if the turn broke off before its messages were
+// sent, so that no caller waits for them. A restart finds them in their queue.
 func (r *DeferredRemoval) endUnsent() {
-	switch {
-	case r == nil || r.sent:
-	case r.move != nil:
-		r.move.release()
-	default:
+	if r != nil && !r.sent {
 		r.tracker.end(errUnsent)
 	}
 }
@@ -91,10 +80,6 @@ func (r *DeferredRemoval) joins(j Journal) bool {
 
 // appendTo appends the removal to the operations that are committed with the last batch.
 func (r *DeferredRemoval) appendTo(n *opBuffer) {
-	if r.move != nil {
-		n.buf = r.move.appendSettled(n.buf)
-		return
-	}
 	var refs []Ref
 	for i := range r.parting {
 		refs = r.parting[i].leave(n, refs)
@@ -102,14 +87,10 @@ func (r *DeferredRemoval) appendTo(n *opBuffer) {
 	n.settleOthers(r.queue, refs)
 }
 
-// appendAlone appends the removals of messages that go to no queue but the one whose
-// batch they are of, if that queue's operations are in the journal j.
-func (r *DeferredRemoval) appendAlone(n *opBuffer, ms []Message, j Journal) {
+// appendRemovals appends the removals of messages that go to no queue but the one that has
+// taken them, if the journal j is that of their old queue, too.
+func (r *DeferredRemoval) appendRemovals(n *opBuffer, ms []Message, j Journal) {
 	if r.journal != j {
-		return
-	}
-	if r.move != nil {
-		r.move.appendAlone(n, ms)
 		return
 	}
 	var refs []Ref
@@ -146,20 +127,13 @@ func (n *opBuffer) settleOthers(queue uint64, refs []Ref) {
 }
 
 // arrived is called when a batch is durable, or has failed. The last one decides.
-func (r *DeferredRemoval) arrived(b *Batch, err error) {
-	switch {
-	case err != nil && r.move != nil:
-		r.move.fail(b, err)
-	case r.move != nil:
-		r.move.noteArrived(b)
-	case err != nil:
+func (r *DeferredRemoval) arrived(err error) {
+	if err != nil {
 		r.failed.Store(&err)
 	}
 	pending, failed := r.pending.Add(-1), r.failed.Load()
 	switch {
 	case pending > 0:
-	case r.move != nil:
-		r.move.arrived(pending < 0 && err == nil)
 	case failed != nil:
 		r.end(*failed)
 	case pending == 0:

@@ -325,7 +325,7 @@ func deletesAtRandom(t *testing.T, rnd *rand.Rand, seed uint64) {
 	}
 	now := second
 	for range rnd.IntN(12) {
-		from.redriveSome(now)
+		from.redrive.goOn(from, now)
 		now += second
 	}
 	from.commit(nil)
@@ -396,7 +396,7 @@ func redriveAll(t *testing.T, from *Queue, parts int) {
 		t.Fatal(err)
 	}
 	for i := range parts {
-		from.redriveSome(second * hook.Instant(i+1))
+		from.redrive.goOn(from, second * hook.Instant(i+1))
 	}
 	from.commit(nil)
 }

@@ -64,7 +64,7 @@ func partings(t *testing.T) map[string]parting {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q.redriveSome(second)
+			q.redrive.goOn(q, second)
 		}},
 	}
 }

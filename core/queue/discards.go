@@ -5,14 +5,21 @@ import (
 	"slices"
 	"time"
 
+	"github.com/curfewmq/curfew/core/telemetry"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
 // retryMillis is when a discard is sent again that was not confirmed.
 const retryMillis = 180_000
 
+// At-least-once dead-lettering: a message that a plugin routes with
+// [hook.Target].AtLeastOnce stays in its queue, out of reach of consumers, until every
+// queue that it was routed to has confirmed it. A message that leads nowhere, or was
+// refused, is sent again later, but not to the queues that have it. A message that a filter
+// keeps out is dropped, unless one admitted it before: then filters are not asked again.
+
 // discards are at-least-once dead letters that their targets have not confirmed. Those
-// that are in the journal are discards after a restart, too.
+// that are in the journal are discards after a restart, too. A nil pointer has none.
 type discards struct {
 	count    int             // of messages, without those that are being retried
 	messages map[Ref]discard // by reference
@@ -33,6 +40,172 @@ type discard struct {
 type retry struct {
 	ref Ref
 	at  hook.Instant
+}
+
+// startDiscards makes discards of taken messages and publishes them.
+func (q *Queue) startDiscards(now hook.Instant, ms []inTransfer) {
+	if len(ms) == 0 {
+		return
+	}
+	d := q.discarding()
+	for i := range ms {
+		m := &ms[i]
+		if d.take(q, now, m.ref, m.verdict.Reason) {
+			q.journalDeadLettering(q.at(m.ref), m.verdict.Reason)
+			q.tellDeparts(m.ref)
+		}
+	}
+	n, underway := 0, &q.mailbox.broker.underway
+	if !q.buf.committing && !d.due(now) && underway.admit(q.mailbox) {
+		for bytes := 0; n < len(ms) && bytes <= q.departBytes(now); n++ {
+			bytes += int(q.at(ms[n].ref).slot().length)
+		}
+		underway.during(func() { d.publish(q, now, ms[:n]) })
+	}
+	d.retrySoon(now, ms[n:])
+}
+
+// discarding returns the queue's discards, which exist from the first one on.
+func (q *Queue) discarding() *discards {
+	if q.discards == nil {
+		q.discards = &discards{messages: map[Ref]discard{}}
+	}
+	return q.discards
+}
+
+// publish publishes discards.
+func (d *discards) publish(q *Queue, now hook.Instant, ms []inTransfer) {
+	t := &transfer{mailbox: q.mailbox, storage: q.cfg.Storage, messages: ms}
+	ds := make([]DeadLetter, len(ms))
+	for i := range ms {
+		m := &ms[i]
+		s := q.at(m.ref).slot()
+		r := q.store.read(*s)
+		ds[i] = deadLetterOf(&r, s, &m.verdict)
+		ds[i].Seq, ds[i].Admitted = uint64(i+1), d.messages[m.ref].admitted
+		ds[i].have = q.have(m.ref, m.verdict.Target)
+	}
+	if !t.publish(q, now, ds) {
+		for i := range ms {
+			d.retryLater(now, ms[i].ref)
+		}
+		return
+	}
+	var arrived, filtered []int
+	for i := range ds {
+		if ds[i].Outcome == telemetry.Filtered {
+			filtered = append(filtered, i)
+			continue
+		}
+		if ds[i].Admitted {
+			d.noteAdmitted(ms[i].ref)
+		}
+		switch {
+		case ds[i].Sent > 0:
+		case ds[i].Partly() && ds[i].Outcome == telemetry.DeadLettered: // all targets have it
+			arrived = append(arrived, i)
+		default:
+			d.retryLater(now, ms[i].ref)
+		}
+	}
+	d.drop(q, now, t, filtered, telemetry.Filtered)
+	d.drop(q, now, t, arrived, telemetry.DeadLettered)
+}
+
+// answered removes messages that all targets have confirmed, and sends the others that
+// all have answered again later.
+func (d *discards) answered(q *Queue, now hook.Instant, t *transfer, answered []int) {
+	confirmed := answered[:0]
+	for _, i := range answered {
+		if m := &t.messages[i]; m.failure() != NotChosen {
+			q.noteHave(m.ref, m.verdict.Target, m.have)
+			d.retryLater(now, m.ref)
+			continue
+		}
+		confirmed = append(confirmed, i)
+	}
+	d.drop(q, now, t, confirmed, telemetry.DeadLettered)
+}
+
+// drop removes messages for good, with this outcome.
+func (d *discards) drop(q *Queue, now hook.Instant, t *transfer, list []int, outcome telemetry.Outcome) {
+	t.report(q, now, list, outcome)
+	for _, i := range list {
+		m := &t.messages[i]
+		d.giveBack(q, m.ref)
+		q.count.DeadLettered[m.verdict.Reason]++
+		q.drop(q.at(m.ref))
+		d.forget(m.ref)
+	}
+}
+
+// take makes a taken message a discard, and reports whether it was none before.
+func (d *discards) take(q *Queue, now hook.Instant, r Ref, reason hook.Reason) (first bool) {
+	q.unacked--
+	return d.add(now, r, reason)
+}
+
+// giveBack makes a discard a taken message.
+func (d *discards) giveBack(q *Queue, r Ref) {
+	d.remove(r)
+	q.unacked++
+}
+
+// restore makes a taken message a discard that is to be sent at once.
+func (d *discards) restore(q *Queue, r Ref, reason hook.Reason) {
+	d.take(q, 0, r, reason)
+	d.again = append(d.again, retry{r, atOnce})
+}
+
+// purge drops the discards that are to be sent again, and returns how many there were.
+func (d *discards) purge(q *Queue) (n int) {
+	if d == nil {
+		return 0
+	}
+	for _, a := range d.again {
+		d.giveBack(q, a.ref)
+		q.drop(q.at(a.ref))
+		d.forget(a.ref)
+	}
+	n = len(d.again)
+	d.again = nil
+	return n
+}
+
+// sendDue sends discards that are due again, as many as a turn may, and reports whether
+// there are more. The hooks decide anew where to, because the settings may have changed.
+func (d *discards) sendDue(q *Queue, now hook.Instant) (more bool) {
+	if !d.due(now) {
+		return false
+	}
+	if !q.mailbox.broker.underway.hasCapacity(q.mailbox) {
+		return true
+	}
+	n, bytes := 0, 0
+	for n < len(d.again) && n < maxBatch && bytes <= q.departBytes(now) && now >= d.again[n].at {
+		bytes += int(q.at(d.again[n].ref).slot().length)
+		n++
+	}
+	all := d.again[:n]
+	if d.again = d.again[n:]; len(d.again) == 0 {
+		d.again = nil
+	}
+	d.retrying, d.back = true, 0
+	for due := all; len(due) > 0; {
+		reason, refs := d.reason(due[0].ref), q.buf.due[:0]
+		for len(due) > 0 && d.reason(due[0].ref) == reason {
+			d.giveBack(q, due[0].ref)
+			refs = append(refs, due[0].ref)
+			due = due[1:]
+		}
+		q.buf.due = refs
+		q.runHeadHooks(now, refs, hook.WhyLeaving, reason)
+	}
+	d.retrying = false
+	for _, a := range all {
+		d.forget(a.ref)
+	}
+	return d.due(now)
 }
 
 // due reports whether some are to be sent before any others.
@@ -113,7 +286,7 @@ func (d *discards) retryLater(now hook.Instant, r Ref) {
 
 // retrySoon sends discards when there is capacity. They wait behind the discards that wait
 // already, unless it was their turn.
-func (d *discards) retrySoon(now hook.Instant, ms []confirming) {
+func (d *discards) retrySoon(now hook.Instant, ms []inTransfer) {
 	if len(ms) == 0 {
 		return
 	}

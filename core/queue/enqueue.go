@@ -12,12 +12,12 @@ import (
 // delivered before any limit or deadline is looked at.
 func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	n := &q.buf.ops
-	n.arriving, n.entered, n.confirmed, n.keeps = nil, 0, false, b.keeps()
+	n.arriving, n.entered, n.confirmed, n.keeps = nil, 0, false, b.kept != nil
 	n.once = b.once()
-	if b.Removal != nil || b.Publisher != nil {
+	if b.awaited() {
 		n.arriving = b
 	}
-	if r := b.Removal; r != nil && r.move != nil {
+	if b.kept != nil && b.kept.redrive != nil {
 		q.takeInRedriven(now, b.Messages)
 	} else {
 		q.takeInTurn(now, b.Messages)
@@ -154,7 +154,7 @@ func allKept(vs []hook.Verdict) bool {
 
 // applyEnqueueVerdicts applies verdicts of which some keep a message out.
 func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.Verdict) {
-	var held []confirming
+	var held []inTransfer
 	refused, r := 0, &q.buf.removals
 	refusedWatched := false // then a duplicate behind it may be that of a message that is not there
 	for i := range ms {
@@ -185,7 +185,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 			r.all = append(r.all, refusedRemoval(now, m, v))
 		case hook.Route:
 			if v.Target.AtLeastOnce {
-				held = append(held, confirming{ref: q.storeForDeadLettering(now, m, v), verdict: *v})
+				held = append(held, inTransfer{ref: q.storeForDeadLettering(now, m, v), verdict: *v})
 				continue
 			}
 			q.count.DeadLettered[v.Reason]++

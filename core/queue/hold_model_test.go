@@ -147,7 +147,8 @@ func (p *holdPair) noteMoving() {
 		return
 	}
 	for _, part := range p.q.redrive.parts {
-		for _, r := range part.refs {
+		for i := range part.messages {
+			r := part.messages[i].ref
 			x := p.m.find(idOf(p.q.store.read(*p.q.at(r).slot()).body))
 			if x.state != stateReady && x.state != stateMoving {
 				p.t.Fatalf("message %d moves, which was not ready but %x", x.id, x.state)
@@ -182,7 +183,9 @@ func (p *holdPair) finishRedrive() {
 		p.q.CancelRedrive(p.now, p.q.redrive)
 	}
 	for i := range inbox {
-		for _, r := range inbox[i].moved.refs {
+		moved := inbox[i].transfer.messages
+		for k := range moved {
+			r := moved[k].ref
 			i := slices.IndexFunc(p.m.list, func(x holdModelMessage) bool { return x.state == stateMoving && x.ref == r })
 			if x := &p.m.list[i]; x.id%2 == 0 {
 				p.m.remove(x.id, hook.ReasonRedriven)

@@ -247,7 +247,12 @@ func (q *Queue) commit(c journal.Completer) {
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
-	n.removeArrived(q.cfg.Storage.Journal)
+	if b := n.arriving; b != nil && n.enqueued > 0 && !n.relies {
+		if b.kept != nil {
+			b.kept.noteRefused(b)
+		}
+		n.removeArrived(b, b.Messages[:n.entered], q.cfg.Storage.Journal)
+	}
 	if c == nil && len(n.settled)+len(n.deltas) == 0 {
 		q.commitChanges()
 		return
@@ -316,19 +321,19 @@ func (q *Queue) confirm(b *Batch) {
 	relies := n.relies && q.cfg.Storage != nil
 	waits := n.enqueued > 0 || relies
 	n.enqueued, n.relies, n.arriving, n.entered = 0, false, nil, 0
-	if r := b.Removal; r != nil && r.move != nil {
-		r.move.noteRefused(b)
+	if b.kept != nil {
+		b.kept.noteRefused(b)
 	}
-	if r := b.Removal; waits && !relies && r != nil {
-		r.appendAlone(n, b.Messages, q.cfg.Storage.Journal)
-		if r.joins(q.cfg.Storage.Journal) {
+	if waits && !relies {
+		j := q.cfg.Storage.Journal
+		n.removeArrived(b, b.Messages, j)
+		if r := b.Removal; r != nil && r.joins(j) {
 			r.appendTo(n)
 		}
 	}
 	n.confirmed = true
-	awaited := b.Publisher != nil || b.Removal != nil || b.underway > 0
 	switch {
-	case waits && awaited:
+	case waits && (b.awaited() || b.underway > 0):
 		q.commit((*batchCommit)(b))
 	default:
 		q.commit(nil)
@@ -336,19 +341,15 @@ func (q *Queue) confirm(b *Batch) {
 	}
 }
 
-// removeArrived appends the removals of messages that have entered in a turn which commits before it confirms their batch.
-func (n *opBuffer) removeArrived(j Journal) {
-	if n.arriving == nil || n.enqueued == 0 || n.relies {
-		return
+// removeArrived appends the removals from their old queues of messages that have entered,
+// which are the first ones of their batch.
+func (n *opBuffer) removeArrived(b *Batch, entered []Message, j Journal) {
+	switch {
+	case b.Removal != nil:
+		b.Removal.appendRemovals(n, entered, j)
+	case b.kept != nil:
+		b.kept.appendRemovals(n, entered, j)
 	}
-	r := n.arriving.Removal
-	if r == nil {
-		return
-	}
-	if r.move != nil {
-		r.move.noteRefused(n.arriving)
-	}
-	r.appendAlone(n, n.arriving.Messages[:n.entered], j)
 }
 
 func appendSettled(b []byte, queue uint64, refs []Ref) []byte {

@@ -48,9 +48,8 @@ const (
 	taskCall
 	taskWake
 	taskTick
-	taskConfirmed
+	taskAnswered
 	taskAdmitted
-	taskMoved
 	taskArrived
 )
 
@@ -64,10 +63,8 @@ type task struct {
 	consumer *Consumer
 	call     *call
 
-	confirms  *deadLetterConfirms
-	confirmed []int // indexes of messages in confirms
-
-	moved *movedPart
+	transfer *transfer
+	answered []int // of transfer: see transfer.post
 
 	arrived []departed
 }
@@ -386,13 +383,8 @@ func (q *Queue) runTask(now hook.Instant, t *task) {
 		t.call.end(nil)
 	case taskWake:
 		q.wake(now, t.consumer)
-	case taskConfirmed:
-		q.discardsAnswered(now, t.confirms, t.confirmed)
-		if q.advanceEnding(now); !q.closed {
-			q.endTurn(now)
-		}
-	case taskMoved:
-		q.moved(now, t.moved)
+	case taskAnswered:
+		t.transfer.conclude(q, now, t.answered)
 		if q.advanceEnding(now); !q.closed {
 			q.endTurn(now)
 		}
@@ -427,22 +419,22 @@ func (m *Mailbox) updateThrottle(published bool) {
 // journal has written all earlier commits, because a deleted queue takes them with it.
 func (q *Queue) rejectDeleted(t *task) {
 	switch t.kind {
-	case taskMoved:
-		q.forgetMoved(t.moved)
-		t.moved.abandon()
+	case taskAnswered:
+		q.forgetMoved(t.transfer)
+		t.transfer.abandon()
 	case taskArrived:
 		q.forgetArrived(t.arrived)
 	case taskPublish:
-		if r := t.batch.Removal; r != nil && r.move != nil { // what is redriven does not go with a queue that is deleted
-			r.move.refuse(t.batch, FailNoQueue)
-			t.batch.complete(nil)
-			return
+		b := t.batch
+		redriven := b.kept != nil && b.kept.redrive != nil
+		if redriven { // these messages do not go with a queue that is deleted
+			b.kept.refuse(b, FailNoQueue)
 		}
-		if b := t.batch; q.cfg.Storage != nil && (b.Publisher != nil || b.Removal != nil) {
+		if !redriven && q.cfg.Storage != nil && b.awaited() {
 			q.commit((*batchCommit)(b))
 			return
 		}
-		t.batch.complete(nil)
+		b.complete(nil)
 	case taskCall:
 		t.call.end(ErrGone)
 	}

@@ -27,7 +27,7 @@ func (q *Queue) Purge(now hook.Instant) int {
 	if n+q.waiting() == 0 {
 		return 0
 	}
-	q.count.Purged += uint64(n + q.purgeDiscards())
+	q.count.Purged += uint64(n + q.discards.purge(q))
 	switch kept := q.unacked + q.held() + q.waiting(); {
 	case n > 0 && kept > n:
 		q.dropReady()
@@ -129,11 +129,11 @@ func (q *Queue) partWithMoving() {
 }
 
 // forgetMoved has the journal of a deleted queue forget messages of a redrive, unless it is unknown whether they are in their target.
-func (q *Queue) forgetMoved(p *movedPart) {
+func (q *Queue) forgetMoved(t *transfer) {
 	var refs []Ref
-	for i, r := range p.refs {
-		if RedriveFailure(p.stays[i].Load()) != FailTargetStopped {
-			refs = append(refs, r)
+	for i := range t.messages {
+		if m := &t.messages[i]; m.failure() != FailTargetStopped {
+			refs = append(refs, m.ref)
 		}
 	}
 	q.forgetParted(refs)
@@ -166,8 +166,10 @@ func (q *Queue) forgetParted(refs []Ref) {
 // movingRefs returns the messages that a redrive has under way, and the released ones that are to be released again.
 func (q *Queue) movingRefs() (refs []Ref) {
 	if q.redrive != nil {
-		for _, p := range q.redrive.parts {
-			refs = append(refs, p.refs...)
+		for _, t := range q.redrive.parts {
+			for i := range t.messages {
+				refs = append(refs, t.messages[i].ref)
+			}
 		}
 	}
 	if n := q.holding; n != nil && n.scheduled != nil {

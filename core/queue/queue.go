@@ -166,7 +166,7 @@ func (q *Queue) tick(now hook.Instant) {
 		q.enforceLimits(now)
 	}
 	q.expireDue(now)
-	q.redriveSome(now)
+	q.redrive.goOn(q, now)
 	q.deliver(now)
 	q.endTurn(now)
 }
@@ -189,7 +189,7 @@ func (q *Queue) next() hook.Instant {
 		return atOnce
 	}
 	var next hook.Instant
-	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.nextRedrive(), q.nextAsk()} {
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.redrive.nextAt(q), q.nextAsk()} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}
@@ -266,6 +266,15 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 
 // messages returns how many messages the queue holds, whatever their state.
 func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiting() }
+
+// waiting returns how many messages wait to leave, or for the answers of their targets.
+func (q *Queue) waiting() int {
+	n := len(q.departing) + q.moving
+	if q.discards != nil {
+		n += q.discards.count
+	}
+	return n
+}
 
 // level returns the level of messages of a priority.
 func (e *essentials) level(priority uint8) int { return min(int(priority), e.cfg.Levels) }

@@ -2,6 +2,8 @@ package queue
 
 import (
 	"errors"
+	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -26,7 +28,7 @@ type Redrive struct {
 
 	cursor  cursor
 	seen    Stored
-	parts   []*movedPart // under way, in the order in which they were sent
+	parts   []*transfer  // under way, in the order in which they were sent
 	sent    int          // messages that were sent, less those that came back
 	next    hook.Instant // when the next part may be sent
 	since   hook.Instant // when pacing began
@@ -190,25 +192,24 @@ func (r *Redrive) Status() RedriveStatus {
 // does nothing if r has ended.
 func (q *Queue) CancelRedrive(now hook.Instant, r *Redrive) {
 	if q.redrive == r {
-		q.concludeRedrive(now, RedriveCancelled, "")
+		r.conclude(q, now, RedriveCancelled, "")
 	}
 }
 
-// concludeRedrive lets no more messages leave.
-func (q *Queue) concludeRedrive(now hook.Instant, state RedriveState, reason string) {
-	r := q.redrive
+// conclude lets no more messages leave.
+func (r *Redrive) conclude(q *Queue, now hook.Instant, state RedriveState, reason string) {
 	r.cursor.level = -1
 	r.mu.Lock()
 	if r.status.State == RedriveRunning {
 		r.status.State, r.status.Reason = state, reason
 	}
 	r.mu.Unlock()
-	q.endRedriveIfDone(now)
+	r.endIfDone(q, now)
 }
 
-// nextRedrive returns when more messages may leave, 0 for when something else happens.
-func (q *Queue) nextRedrive() hook.Instant {
-	r := q.redrive
+// nextAt returns when more messages may leave, 0 for when something else happens. r may be
+// nil.
+func (r *Redrive) nextAt(q *Queue) hook.Instant {
 	if r == nil || r.cursor.done() || len(r.parts) >= redrivePartsUp || q.mailbox.inLine || r.full() {
 		return 0
 	}
@@ -218,10 +219,9 @@ func (q *Queue) nextRedrive() hook.Instant {
 // full reports whether as many messages as wanted have been moved or are under way.
 func (r *Redrive) full() bool { return r.most > 0 && r.sent >= r.most }
 
-// redriveSome looks at a part of the messages and sends the ones that leave.
-func (q *Queue) redriveSome(now hook.Instant) {
-	r := q.redrive
-	if at := q.nextRedrive(); at == 0 || at > now || len(q.departing) > 0 {
+// goOn looks at some of the messages and sends the ones that leave. r may be nil.
+func (r *Redrive) goOn(q *Queue, now hook.Instant) {
+	if at := r.nextAt(q); at == 0 || at > now || len(q.departing) > 0 {
 		return
 	}
 	if r.cursor.inFront(q) {
@@ -229,9 +229,9 @@ func (q *Queue) redriveSome(now hook.Instant) {
 		if n == 0 || !q.mailbox.broker.underway.admit(q.mailbox) {
 			return
 		}
-		q.mailbox.broker.underway.during(func() { q.sendRedrivePart(now, n) })
+		q.mailbox.broker.underway.during(func() { r.sendSome(q, now, n) })
 	}
-	q.endRedriveIfDone(now)
+	r.endIfDone(q, now)
 }
 
 // allowed returns how many messages may leave now. It sets when the next ones may.
@@ -254,10 +254,9 @@ func (r *Redrive) allowed(now hook.Instant) int {
 	return n
 }
 
-// sendRedrivePart looks at messages and sends at most n that leave.
-func (q *Queue) sendRedrivePart(now hook.Instant, n int) {
-	r := q.redrive
-	p := newMovedPart(q)
+// sendSome looks at messages and sends at most n that leave.
+func (r *Redrive) sendSome(q *Queue, now hook.Instant, n int) {
+	p := &transfer{mailbox: q.mailbox, storage: q.cfg.Storage, redrive: r}
 	looked, bytes := 0, 0
 	r.cursor.each(q, redriveLooked, func(h handle) bool {
 		if !h.slot().is(stateReady) {
@@ -271,18 +270,176 @@ func (q *Queue) sendRedrivePart(now hook.Instant, n int) {
 			r.noteFailed(nil, failure)
 			return true
 		}
-		p.add(q, h, &rec, t)
+		r.take(q, p, h, &rec, t)
 		bytes += int(h.slot().length)
-		return len(p.refs) < n && bytes < q.departBytes(now)
+		return len(p.messages) < n && bytes < q.departBytes(now)
 	})
 	r.seen = Stored{}
-	r.paced += int64(len(p.refs))
+	r.paced += int64(len(p.messages))
 	r.mu.Lock()
 	r.status.Looked += looked
 	r.mu.Unlock()
-	if len(p.refs) > 0 {
-		q.sendPart(now, p)
+	if len(p.messages) > 0 {
+		r.send(q, now, p)
 	}
+}
+
+// take takes a message that leaves for a target, and adds it to a part.
+func (r *Redrive) take(q *Queue, p *transfer, h handle, rec *record, t *RedriveTarget) {
+	q.take(h, len(rec.body))
+	q.unacked--
+	q.moving++
+	p.messages = append(p.messages, inTransfer{
+		ref: h.ref, target: t, verdict: hook.Verdict{Action: hook.Route, Reason: hook.ReasonRedriven, Target: &t.Target},
+		journalled: q.isJournalled(h.slot()),
+	})
+	m := &p.messages[len(p.messages)-1]
+	d := deadLetterOf(rec, h.slot(), &m.verdict)
+	d.Routing, d.Seq, d.have = t.Routing, uint64(len(p.messages)), q.have(h.ref, &t.Target)
+	q.buf.removals.dead = append(q.buf.removals.dead, d)
+}
+
+// send publishes a part, whose dead letters the turn's buffer has.
+func (r *Redrive) send(q *Queue, now hook.Instant, p *transfer) {
+	q.startWatchedMove(p)
+	p.tracker = q.mailbox.pendingRemovals()
+	p.tracker.begin()
+	defer p.endUnsent()
+	r.parts = append(r.parts, p)
+	r.sent += len(p.messages)
+	q.commit(nil) // the messages may have entered in this turn: their enqueues come first
+	sent := p.publish(q, now, q.buf.removals.dead)
+	q.buf.removals.clear()
+	if sent {
+		return
+	}
+	p.sent = true
+	for i := range p.messages {
+		p.messages[i].stays.Store(uint32(FailRefused))
+	}
+	p.post(nil)
+}
+
+// startWatchedMove tells the hooks of the watched messages of a part, which have left for
+// them: they may come back before their queue is rid of them.
+func (q *Queue) startWatchedMove(p *transfer) {
+	if !q.hooks.WantsGone() {
+		return
+	}
+	for i := range p.messages {
+		m := &p.messages[i]
+		m.watched = q.at(m.ref).slot().flags&watched != 0
+		q.tellDeparts(m.ref)
+	}
+}
+
+// has reports whether a taken message is on its way to another queue. r may be nil.
+func (r *Redrive) has(ref Ref) bool {
+	if r == nil {
+		return false
+	}
+	for _, p := range r.parts {
+		i := sort.Search(len(p.messages), func(i int) bool { return p.messages[i].ref >= ref })
+		if i < len(p.messages) && p.messages[i].ref == ref {
+			return true
+		}
+	}
+	return false
+}
+
+// moved ends a part: it removes the messages that have arrived, and makes the others
+// ready again.
+func (r *Redrive) moved(q *Queue, now hook.Instant, p *transfer) {
+	defer p.release(nil)
+	q.Touch(now)
+	r.parts = slices.DeleteFunc(r.parts, func(o *transfer) bool { return o == p })
+	q.moving -= len(p.messages)
+	q.unacked += len(p.messages)
+	arrived, hopeless := make([]int, 0, len(p.messages)), ""
+	for i := range p.messages {
+		if p.messages[i].failure() == NotChosen {
+			arrived = append(arrived, i)
+		}
+	}
+	p.report(q, now, arrived, telemetry.DeadLettered)
+	for i := range p.messages {
+		m := &p.messages[i]
+		f := m.failure()
+		if f == NotChosen {
+			q.count.DeadLettered[hook.ReasonRedriven]++
+			m.remove(q)
+			continue
+		}
+		r.noteFailed(m.target, f)
+		if m.target.Only && hopeless == "" {
+			hopeless = p.hopeless(q, m.target, f)
+		}
+		m.stay(q, now)
+	}
+	r.sent -= len(p.messages) - len(arrived)
+	r.noteMoved(now, p, arrived)
+	if hopeless != "" {
+		r.conclude(q, now, RedriveFailed, hopeless)
+	}
+	r.endIfDone(q, now)
+	q.afterChange(now)
+}
+
+// remove frees a message that has arrived.
+func (m *inTransfer) remove(q *Queue) {
+	h := q.at(m.ref)
+	if !m.gone {
+		q.drop(h)
+		return
+	}
+	extent, bytes := h.chunk.extentOf(h.index, -1)
+	q.free(h)
+	q.buf.ops.account(extent, bytes)
+}
+
+// stay makes a message ready again that did not arrive in all its targets.
+func (m *inTransfer) stay(q *Queue, now hook.Instant) {
+	h := q.at(m.ref)
+	q.noteHave(m.ref, m.verdict.Target, m.have)
+	if m.watched {
+		q.tellStays(now, h)
+	}
+	q.untake(h, len(q.store.read(*h.slot()).body))
+	q.setDeadline(h, h.deadline())
+}
+
+// hopeless returns why no message of the redrive can move; "" if others may.
+func (t *transfer) hopeless(q *Queue, to *RedriveTarget, f RedriveFailure) string {
+	switch f {
+	case FailNoQueue:
+		return "no queue '" + to.Key + "' in vhost '" + q.cfg.VHost + "'"
+	case FailNoExchange:
+		return "no exchange '" + to.Exchange + "' in vhost '" + q.cfg.VHost + "'"
+	case FailTargetStopped:
+		return (*t.err.Load()).Error()
+	}
+	return ""
+}
+
+// noteMoved counts the messages of a part that have arrived.
+func (r *Redrive) noteMoved(now hook.Instant, p *transfer, arrived []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.status.Moved += len(arrived)
+	for _, i := range arrived {
+		r.countsOf(p.messages[i].target).Moved++
+	}
+	r.sample(now)
+}
+
+// takeInRedriven is takeInTurn for messages that no client published: all of them count
+// as dead letters, whether they ever died or not.
+func (q *Queue) takeInRedriven(now hook.Instant, ms []Message) {
+	q.Touch(now) // a redrive is a use, unlike what clients publish
+	q.open()
+	before := q.count.DeadLetters
+	q.takeInTurn(now, ms)
+	q.count.DeadLetters = before + uint64(len(ms))
 }
 
 // noteFailed counts a message that stays, unless it was not to leave.
@@ -309,26 +466,17 @@ func (r *Redrive) countsOf(t *RedriveTarget) *RedriveCounts {
 	return &r.status.Targets[t.ID]
 }
 
-// endRedriveIfDone ends a redrive that has looked at all messages, and whose messages
-// have arrived.
-func (q *Queue) endRedriveIfDone(now hook.Instant) {
-	r := q.redrive
-	if r == nil || len(r.parts) > 0 || !r.cursor.done() && !r.full() && r.cursor.inFront(q) {
+// endIfDone ends a redrive that has looked at all messages, and whose messages have
+// arrived, unless it has ended.
+func (r *Redrive) endIfDone(q *Queue, now hook.Instant) {
+	if q.redrive != r || len(r.parts) > 0 || !r.cursor.done() && !r.full() && r.cursor.inFront(q) {
 		return
 	}
-	q.endRedrive(now, RedriveDone, "")
+	r.end(q, now, RedriveDone, "")
 }
 
-// breakRedrive ends the redrive, if there is one, because its queue is deleted or stopped.
-func (q *Queue) breakRedrive(reason string) {
-	if q.redrive != nil {
-		q.endRedrive(q.mailbox.clock(), RedriveFailed, reason)
-	}
-}
-
-// endRedrive ends the redrive in a state, unless it has another than running.
-func (q *Queue) endRedrive(now hook.Instant, state RedriveState, reason string) {
-	r := q.redrive
+// end ends the redrive in a state, unless it has another than running.
+func (r *Redrive) end(q *Queue, now hook.Instant, state RedriveState, reason string) {
 	q.redrive = nil
 	r.mu.Lock()
 	s := &r.status

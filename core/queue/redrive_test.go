@@ -66,7 +66,7 @@ func newJourney(t *testing.T, messages int) *journey {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y.from.redriveSome(second)
+	y.from.redrive.goOn(y.from, second)
 	return y
 }
 
@@ -237,7 +237,7 @@ func TestRedrivenQueueEnds(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
 		y := newJourney(t, 10)
 		y.from.stop(errors.New("input/output error"))
-		y.from.declineStopped(second, &task{kind: taskMoved, moved: y.host.batches[0].Removal.move})
+		y.from.declineStopped(second, &task{kind: taskAnswered, transfer: y.host.batches[0].kept})
 		if s := y.redrive.Status(); s.State != RedriveFailed || !strings.Contains(s.Reason, "is stopped") || y.from.mailbox.removals.Load().open != 0 {
 			t.Errorf("%+v", s)
 		}
@@ -306,7 +306,7 @@ func TestWhatStaysIsWatchedAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	y.from.redriveSome(second)
+	y.from.redrive.goOn(y.from, second)
 	if len(known) != 0 {
 		t.Errorf("%v are known while they move", known)
 	}
@@ -335,13 +335,13 @@ func TestATargetDoesNothingWithWhatItsSenderKeeps(t *testing.T) {
 				to, h := passive(t, Config{}, hook.Hooks{OnEnqueue: func(_ hook.Instant, _ []hook.Message, vs []hook.Verdict) { vs[0] = v }})
 				b := batchOf(message(1, 8), message(2, 8))
 				y := newJourney(t, 0)
-				p := newMovedPart(y.from)
-				if b.Removal = &p.removal; of == "at least once" {
-					b.Tracking = Tracking{Publisher: &deadLetterConfirms{}}
+				b.kept = &transfer{}
+				if of == "a redrive" {
+					b.kept.redrive = y.redrive
 				}
-				to.buf.ops.keeps = b.keeps()
+				to.buf.ops.keeps = true
 				to.takeInTurn(second, b.Messages)
-				if !b.keeps() || b.Messages[0].Flags&Refused == 0 || b.Messages[1].Flags&Refused != 0 || len(h.dead)+len(h.left) > 0 || h.refused != 1 {
+				if b.Messages[0].Flags&Refused == 0 || b.Messages[1].Flags&Refused != 0 || len(h.dead)+len(h.left) > 0 || h.refused != 1 {
 					t.Errorf("flags %b and %b; %d dead, %d left, %d refused", b.Messages[0].Flags, b.Messages[1].Flags, len(h.dead), len(h.left), h.refused)
 				}
 				if s := to.Stats(); s.Ready != 1 || s.Unacked+s.Discarded != 0 || s.Refused != 1 {

@@ -68,7 +68,7 @@ func (r *relocation) add(q *Queue, l int, f *fifo, c int, upTo uint32) (enough b
 			return true
 		}
 		seq := k.number<<chunkBits + k.position(i)
-		if s.is(stateUnacked) && q.isMoving(ref(l, seq)) {
+		if s.is(stateUnacked) && q.redrive.has(ref(l, seq)) {
 			continue // its removal may be in the journal: a copy behind that would bring it back
 		}
 		if q.isArriving(ref(l, seq)) {

@@ -110,7 +110,7 @@ func (c *censor) DeadLetter(_ *Config, _ hook.Instant, ds []DeadLetter, t Tracki
 	defer c.mu.Unlock()
 	defer t.Expect(0, ds)
 	targets := 0
-	if t.Publisher != nil {
+	if t.kept != nil && t.kept.redrive == nil {
 		targets = c.chance.IntN(3)
 	}
 	for i := range ds {
@@ -253,12 +253,12 @@ func (c *censor) answer() {
 	for _, b := range landed {
 		switch c.rng.IntN(4) {
 		case 0:
-			b.Publisher.Failed(b, errors.New("broken"))
+			b.kept.answer(b, errors.New("broken"))
 			continue
 		case 1:
 			b.Messages[c.rng.IntN(len(b.Messages))].Flags |= Refused
 		}
-		b.Publisher.Confirmed(b)
+		b.kept.answer(b, nil)
 	}
 }
 

@@ -339,7 +339,7 @@ func (q *Queue) put(h handle, body int, deadLettering hook.Reason) {
 	case deadLettering != hook.ReasonNone:
 		s.become(stateUnacked)
 		q.unacked++
-		q.restoreDiscard(h.ref, deadLettering)
+		q.discarding().restore(q, h.ref, deadLettering)
 		return
 	case q.cfg.Schedule != nil:
 		q.scheduling().restore(q, h)

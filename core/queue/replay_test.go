@@ -124,7 +124,7 @@ func TestADiscardStaysOneAfterARestart(t *testing.T) {
 		if len(r.sent) != 1 || len(r.sent[0].Messages) != 1 {
 			t.Fatalf("%d batches were sent", len(r.sent))
 		}
-		q.discardsAnswered(second, r.tracking.Publisher.(*deadLetterConfirms), []int{0})
+		r.tracking.kept.conclude(q, second, []int{0})
 		q.commit(nil)
 		if s := q.Stats(); s.Discarded != 0 || s.DeadLettered[hook.ReasonRejected] != 1 {
 			t.Errorf("%d discarded, %d dead-lettered", s.Discarded, s.DeadLettered[hook.ReasonRejected])

@@ -178,7 +178,7 @@ func (m *Stored) Deaths() int {
 
 // takenState returns the state of a message that is not ready.
 func (q *Queue) takenState(r Ref) MessageState {
-	if q.discards.reason(r) != hook.ReasonNone || q.isMoving(r) {
+	if q.discards.reason(r) != hook.ReasonNone || q.redrive.has(r) {
 		return MessageLeaving
 	}
 	return MessageUnacked

@@ -48,7 +48,7 @@ func (s *store) evictLast() {
 		s.shrink(g)
 		return
 	}
-	g.state, g.transfer = evicting, p.write(g.buf)
+	g.state, g.io = evicting, p.write(g.buf)
 	s.evicting = append(s.evicting, s.last())
 }
 
@@ -65,8 +65,8 @@ func (s *store) shrink(g *segment) {
 // finishEviction waits for the write. A disk that takes no more is no error: the
 // segment stays in memory then. It is cached otherwise.
 func (s *store) finishEviction(g *segment) {
-	t := g.transfer
-	g.state, g.transfer = resident, nil
+	t := g.io
+	g.state, g.io = resident, nil
 	if t.wait() != nil {
 		s.file.give(t.pages)
 		return
@@ -81,7 +81,7 @@ func (s *store) releaseSpilled() {
 	const maxEvicting = 2 // at a time
 	for len(s.evicting) > 0 {
 		if g := s.find(s.evicting[0]); g != nil && g.state == evicting {
-			if len(s.evicting) <= maxEvicting && !g.transfer.finished() {
+			if len(s.evicting) <= maxEvicting && !g.io.finished() {
 				break
 			}
 			s.finishEviction(g)
@@ -134,16 +134,16 @@ func (s *store) loadSpilled(n uint32) *segment {
 // startLoad begins to read a segment if that was not done before.
 func (s *store) startLoad(g *segment) {
 	if g.state == spilled {
-		g.state, g.transfer = loading, s.file.load(g.pages, g.size)
-		s.residentBytes += cap(g.transfer.buf)
+		g.state, g.io = loading, s.file.load(g.pages, g.size)
+		s.residentBytes += cap(g.io.buf)
 	}
 }
 
 // awaitLoad waits for a segment that is being read. It is spilled after an error.
 func (s *store) awaitLoad(g *segment) error {
-	t := g.transfer
+	t := g.io
 	err := t.wait()
-	g.state, g.transfer, g.buf = cached, nil, t.buf[:g.size]
+	g.state, g.io, g.buf = cached, nil, t.buf[:g.size]
 	s.away -= int(g.live)
 	if err != nil {
 		s.uncache(g)

@@ -54,17 +54,17 @@ func (p *spillFile) shouldSpill(s *store) bool {
 	return wanted && (p.hasSpace == nil || p.hasSpace())
 }
 
-// transfer is the writing or reading of a segment by a goroutine of its own. Until done
-// is closed, buf must not be changed; and not be read, either, while the transfer fills it.
-type transfer struct {
+// segmentIO is the writing or reading of a segment by a goroutine of its own. Until done
+// is closed, buf must not be changed; and not be read, either, while the read fills it.
+type segmentIO struct {
 	buf   []byte
 	pages pageList
 	done  chan struct{}
 	err   error // set before done is closed
 }
 
-func begin(l pageList, buf []byte, transferAt func(b []byte, off int64) (int, error)) *transfer {
-	t := &transfer{buf: buf, pages: l, done: make(chan struct{})}
+func begin(l pageList, buf []byte, transferAt func(b []byte, off int64) (int, error)) *segmentIO {
+	t := &segmentIO{buf: buf, pages: l, done: make(chan struct{})}
 	go func() {
 		defer close(t.done)
 		t.err = l.each(buf, 0, transferAt)
@@ -82,12 +82,12 @@ func (l *pageList) each(b []byte, from int, transferAt func(b []byte, off int64)
 	return nil
 }
 
-func (t *transfer) wait() error {
+func (t *segmentIO) wait() error {
 	<-t.done
 	return t.err
 }
 
-func (t *transfer) finished() bool {
+func (t *segmentIO) finished() bool {
 	select {
 	case <-t.done:
 		return true
@@ -96,9 +96,9 @@ func (t *transfer) finished() bool {
 	}
 }
 
-// transferred returns how many bytes of a slab with so many bytes of records are written and read: whole pages of the system's, as
+// wholePages returns how many bytes of a slab with so many bytes of records are written and read: whole pages of the system's, as
 // nothing else gets past its cache.
-func transferred(size int) int {
+func wholePages(size int) int {
 	const systemPage = 4 << 10
 	if size <= pageSize {
 		return pageSize
@@ -107,14 +107,14 @@ func transferred(size int) int {
 }
 
 // write begins to write a segment to free pages.
-func (p *spillFile) write(b []byte) *transfer {
-	n := transferred(len(b))
+func (p *spillFile) write(b []byte) *segmentIO {
+	n := wholePages(len(b))
 	return begin(p.take(n), b[:n], p.direct.WriteAt)
 }
 
 // load begins to read a segment with so many bytes of records into a new slab.
-func (p *spillFile) load(l pageList, size int) *transfer {
-	n := transferred(size)
+func (p *spillFile) load(l pageList, size int) *segmentIO {
+	n := wholePages(size)
 	return begin(l, slab.Alloc(n)[:n], p.direct.ReadAt)
 }
 

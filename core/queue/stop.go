@@ -170,8 +170,8 @@ func (q *Queue) Abandon() (lost int) {
 // declineStopped answers a task for a stopped queue.
 func (q *Queue) declineStopped(now hook.Instant, t *task) {
 	switch t.kind {
-	case taskMoved:
-		t.moved.release()
+	case taskAnswered:
+		t.transfer.release(nil)
 	case taskPublish:
 		t.batch.complete(q.stopped)
 	case taskCall:

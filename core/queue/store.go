@@ -18,10 +18,10 @@ type segment struct {
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
 
-	state    segmentState
-	pages    pageList  // of the spill file, while spilled, loading or cached
-	size     int       // bytes of records on them
-	transfer *transfer // while evicting or loading
+	state segmentState
+	pages pageList   // of the spill file, while spilled, loading or cached
+	size  int        // bytes of records on them
+	io    *segmentIO // while evicting or loading
 }
 
 const (

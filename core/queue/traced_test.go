@@ -281,9 +281,8 @@ func TestAtLeastOnceIsToldOnArrival(t *testing.T) {
 	if len(r.left) > 0 {
 		t.Fatalf("told of %+v, which are on their way", r.left)
 	}
-	f, _ := r.tracking.Publisher.(*deadLetterConfirms)
-	f.messages[0].refused.Store(true)
-	q.discardsAnswered(3*second, f, []int{0, 1})
+	r.tracking.kept.messages[0].stays.Store(uint32(FailRefused))
+	r.tracking.kept.conclude(q, 3*second, []int{0, 1})
 	want := []leftMessage{{
 		key: "key", reason: hook.ReasonExpired, outcome: telemetry.DeadLettered, enqueued: second, deadline: second, size: 8,
 		underway: 2 * time.Second, target: true, entered: toDead,
@@ -302,9 +301,10 @@ func TestAttemptsAreNotLateness(t *testing.T) {
 	q.host = r
 	q.enqueue(second, batchOf(expiring(1, 0)))
 	answer := func(now hook.Instant, lost bool) {
-		f, _ := r.tracking.Publisher.(*deadLetterConfirms)
-		f.messages[0].refused.Store(lost)
-		q.discardsAnswered(now, f, []int{0})
+		if lost {
+			r.tracking.kept.messages[0].stays.Store(uint32(FailRefused))
+		}
+		r.tracking.kept.conclude(q, now, []int{0})
 	}
 	answer(2*second, true)
 	again := (2 * second).AddMillis(retryMillis)

@@ -124,11 +124,11 @@ func (q *Queue) applyVerdict(now hook.Instant, m *leaving, why hook.Why) {
 // splitAtLeastOnce makes discards of the messages that are dead-lettered at least once,
 // and returns the others.
 func (q *Queue) splitAtLeastOnce(now hook.Instant, ms []leaving) []leaving {
-	var held []confirming
+	var held []inTransfer
 	others := ms[:0]
 	for i := range ms {
 		if v := ms[i].verdict; v.Action == hook.Route && v.Target.AtLeastOnce {
-			held = append(held, confirming{ref: ms[i].ref, verdict: *v})
+			held = append(held, inTransfer{ref: ms[i].ref, verdict: *v})
 			continue
 		}
 		if len(held) > 0 {
