@@ -81,7 +81,7 @@ func (q *Queue) forsake() {
 	}
 	q.ready, q.unacked, q.moving, q.readyBytes = 0, 0, 0, 0
 	_ = contain(q.abandonRedrive)
-	q.discards, q.departing, q.ending, q.redrive, q.garbage, q.parted = nil, nil, nil, nil, nil, nil
+	q.discards, q.departing.list, q.ending, q.redrive, q.garbage, q.parted = nil, nil, nil, nil, nil, nil
 	q.lease, q.trim = 0, 0
 	q.emptied = true
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {

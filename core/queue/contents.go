@@ -40,6 +40,7 @@ type essentials struct {
 	buf            *turnBuffers // during a turn
 	ready, unacked int          // messages
 	readyBytes     int64
+	zeroTTL        bool // messages entered in this turn that may be delivered in this turn only
 }
 
 // deadlineRules is what the strategy of a queue says about deadlines.

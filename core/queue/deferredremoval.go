@@ -270,9 +270,9 @@ func (q *Queue) deferredRemoval(ms []leaving) *DeferredRemoval {
 }
 
 // departedOf returns the removal of a message.
-func (q *Queue) departedOf(r Ref) departed {
-	h := q.at(r)
-	l := departed{ref: r, gone: !q.isJournalled(h.slot())}
+func (c *contents) departedOf(r Ref) departed {
+	h := c.at(r)
+	l := departed{ref: r, gone: !c.isJournalled(h.slot())}
 	if !l.gone {
 		l.extent, l.bytes = h.chunk.extentOf(h.index, -1)
 	}

@@ -396,7 +396,7 @@ func redriveAll(t *testing.T, from *Queue, parts int) {
 		t.Fatal(err)
 	}
 	for i := range parts {
-		from.redrive.goOn(from, second * hook.Instant(i+1))
+		from.redrive.goOn(from, second*hook.Instant(i+1))
 	}
 	from.commit(nil)
 }

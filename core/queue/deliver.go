@@ -10,32 +10,32 @@ import (
 // deliver hands ready messages to consumers, in order, while consumers want them. Every
 // round delivers at least one, or has one leave, or finds a consumer that is stalled:
 // no message stays that a consumer would take.
-func (q *Queue) deliver(now hook.Instant) {
+func (cs *consumers) deliver(q *Queue, now hook.Instant) {
 	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
 	for q.ready > 0 {
-		g := q.consumers.serve()
+		g := cs.serve()
 		if g == nil {
 			break
 		}
-		if c := g.next(); !q.deliverBatch(now, g, c) && !q.passOn(now, c) {
+		if c := g.next(); !cs.deliverBatch(q, now, g, c) && !cs.passOn(q, now, c) {
 			break
 		}
 	}
-	q.markAsked()
+	q.buf.markAsked(q)
 }
 
 // deliverBatch delivers the messages that are next to a consumer whose turn it is, or
 // runs their hooks. It reports whether the message that is next now fits the consumer's
 // frames.
-func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) (fits bool) {
+func (cs *consumers) deliverBatch(q *Queue, now hook.Instant, g *priorityGroup, c *Consumer) (fits bool) {
 	ds, why, ask := q.assign(now, g.share(c))
 	switch {
 	case len(ds) > 0: // what hooks are to be asked about then may not be next
-		return q.send(now, g, c, ds)
+		return cs.deliverTo(q, now, g, c, ds)
 	case ask && why == hook.WhyHead:
 		most, bytes := c.Sink.Capacity(c)
 		if most == 0 {
-			q.stall(c)
+			cs.stall(c)
 			return true
 		}
 		q.askNext(now, why, min(most, g.share(c)), bytes)
@@ -48,12 +48,12 @@ func (q *Queue) deliverBatch(now hook.Instant, g *priorityGroup, c *Consumer) (f
 // nextMessage returns the message that is next, of which there must be one. ask says
 // that it must not be delivered before its hooks were asked: because it is due, or
 // because they want to see it when it is next.
-func (q *Queue) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bool) {
-	h = q.at(q.nextRef())
+func (c *contents) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bool) {
+	h = c.at(c.nextRef())
 	s := h.slot()
-	q.store.load(s.segment)
+	c.store.load(s.segment)
 	at := h.deadline()
-	if at != 0 && now >= at && !(q.zeroTTL && h.ref.seq() >= h.list.firstOfTurn) {
+	if at != 0 && now >= at && !(c.zeroTTL && h.ref.seq() >= h.list.firstOfTurn) {
 		return h, hook.WhyDue, true
 	}
 	return h, hook.WhyHead, s.flags&askHead != 0
@@ -62,22 +62,22 @@ func (q *Queue) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bool)
 // assign takes the messages that are next, at most n, up to one that its hooks must see
 // first, or up to one in another spilled segment once they fill a segment: a connection
 // may take few of them, and segments are not loaded for messages that it does not take.
-func (q *Queue) assign(now hook.Instant, n int) (ds []Delivery, why hook.Why, ask bool) {
-	ds = q.buf.deliveries[:0]
-	for size := 0; len(ds) < n && q.ready > 0; {
-		if size >= segmentSize && !q.nextInMemory() {
+func (c *contents) assign(now hook.Instant, n int) (ds []Delivery, why hook.Why, ask bool) {
+	ds = c.buf.deliveries[:0]
+	for size := 0; len(ds) < n && c.ready > 0; {
+		if size >= segmentSize && !c.nextInMemory() {
 			break
 		}
 		var h handle
-		if h, why, ask = q.nextMessage(now); ask {
+		if h, why, ask = c.nextMessage(now); ask {
 			break
 		}
-		r := q.store.read(*h.slot())
+		r := c.store.read(*h.slot())
 		size += int(h.slot().length)
-		ds = append(ds, q.delivery(h, &r))
-		q.take(h, len(r.body))
+		ds = append(ds, c.delivery(h, &r))
+		c.take(h, len(r.body))
 	}
-	q.buf.deliveries = ds
+	c.buf.deliveries = ds
 	return ds, why, ask
 }
 
@@ -107,19 +107,19 @@ func (r *record) deliverySize() int {
 
 // markAsked marks the messages that hooks kept at the head in this turn. Whenever such a
 // message is next again, not delivered or requeued, its hooks are asked again.
-func (q *Queue) markAsked() {
-	for _, r := range q.buf.asked {
+func (w *turnBuffers) markAsked(q *Queue) {
+	for _, r := range w.asked {
 		if h, ok := q.locate(r); ok && !h.slot().is(stateFree) {
 			h.slot().flags |= askHead
 		}
 	}
-	q.buf.asked = q.buf.asked[:0]
+	w.asked = w.asked[:0]
 }
 
-// send gives a consumer messages, as many as its sink has capacity for, and passes the
+// deliverTo gives a consumer messages, as many as its sink has capacity for, and passes the
 // turn on. The others are next again. It reports whether the first of these fits the
 // consumer's frames.
-func (q *Queue) send(now hook.Instant, g *priorityGroup, c *Consumer, ds []Delivery) (fits bool) {
+func (cs *consumers) deliverTo(q *Queue, now hook.Instant, g *priorityGroup, c *Consumer, ds []Delivery) (fits bool) {
 	n := c.Sink.Deliver(now, c, ds)
 	for i := range ds[:n] {
 		q.countDelivery(q.at(ds[i].Ref), c)
@@ -132,24 +132,24 @@ func (q *Queue) send(now hook.Instant, g *priorityGroup, c *Consumer, ds []Deliv
 		q.unassign(ds[n:])
 	}
 	g.turn++
-	q.consumers.refresh(c)
+	cs.refresh(c)
 	return fits
 }
 
 // stall stops serving a consumer until its sink has capacity again.
-func (q *Queue) stall(c *Consumer) {
+func (cs *consumers) stall(c *Consumer) {
 	c.stalled = true
-	q.consumers.refresh(c)
+	cs.refresh(c)
 }
 
 // unassign makes messages ready again that no consumer has seen.
-func (q *Queue) unassign(ds []Delivery) {
+func (c *contents) unassign(ds []Delivery) {
 	for i := range ds {
-		h := q.at(ds[i].Ref)
+		h := c.at(ds[i].Ref)
 		if !ds[i].requeued {
 			h.list.rewind(h.ref.seq())
 		}
-		q.untake(h, len(ds[i].Body))
+		c.untake(h, len(ds[i].Body))
 	}
 }
 
@@ -168,7 +168,7 @@ func (q *Queue) countDelivery(h handle, c *Consumer) {
 	q.count.Delivered++
 }
 
-func (q *Queue) delivery(h handle, r *record) Delivery {
+func (c *contents) delivery(h handle, r *record) Delivery {
 	s := h.slot()
 	d := Delivery{
 		Ref: h.ref, Exchange: r.exchange, Key: r.key,
@@ -176,9 +176,9 @@ func (q *Queue) delivery(h handle, r *record) Delivery {
 		Redelivered: s.flags&redelivered != 0, Traced: s.flags&traced != 0, requeued: h.ref.seq() < h.list.head,
 	}
 	if len(d.Body) >= WorthHolding {
-		d.Block = q.store.block(s.segment)
+		d.Block = c.store.block(s.segment)
 	}
-	if n := s.returns(); n > 0 && q.cfg.Kind == Quorum {
+	if n := s.returns(); n > 0 && c.cfg.Kind == Quorum {
 		d.Props = withDeliveryCount(r.props, int64(n))
 	}
 	return d
@@ -209,11 +209,11 @@ func withDeliveryCount(props []byte, n int64) []byte {
 // deliverDirect hands messages straight to the one consumer that waits for them and
 // acknowledges nothing: they are never stored. It returns how many it took. vs is nil
 // when no hook has seen them.
-func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict) int {
+func (cs *consumers) deliverDirect(q *Queue, now hook.Instant, ms []Message, vs []hook.Verdict) int {
 	if q.ready > 0 || len(q.levels) > 1 {
 		return 0
 	}
-	g := q.consumers.serve()
+	g := cs.serve()
 	if g == nil || len(g.active) != 1 || !g.active[0].NoAck {
 		return 0
 	}
@@ -237,7 +237,7 @@ func (q *Queue) deliverDirect(now hook.Instant, ms []Message, vs []hook.Verdict)
 	n := c.Sink.Deliver(now, c, ds)
 	q.count.DeliveredNoAck += uint64(n)
 	if n < len(ds) && c.takes(&ds[n]) {
-		q.stall(c)
+		cs.stall(c)
 	}
 	return n
 }
@@ -254,7 +254,7 @@ func (q *Queue) deliverable(now hook.Instant, v *hook.Verdict) bool {
 func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
 	q.Touch(now)
 	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
-	defer q.markAsked()
+	defer q.buf.markAsked(q)
 	for q.ready > 0 {
 		h, why, ask := q.nextMessage(now)
 		if !ask && c.Fit != nil && int(h.slot().length) > everyFrame {

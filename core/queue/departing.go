@@ -15,6 +15,12 @@ type departure struct {
 	target *hook.Target
 }
 
+// departures are the departures of a queue.
+type departures struct {
+	list []departure  // in the order in which they left
+	at   hook.Instant // when the first of them are sent again, for which there was no space
+}
+
 // spaceRetry is when dead letters for which there was no space, because they go to several
 // queues, are sent again.
 const spaceRetry = 100 * time.Millisecond
@@ -24,33 +30,33 @@ const departBytes = 256 << 10
 
 // departBytes returns how many bytes the messages before the last one have that leaves: the
 // part has one message for a second after there was no space for a larger one.
-func (q *Queue) departBytes(now hook.Instant) int {
-	if q.departAt != 0 && now < q.departAt.Add(time.Second) {
+func (d *departures) most(now hook.Instant) int {
+	if d.at != 0 && now < d.at.Add(time.Second) {
 		return 0
 	}
 	return departBytes
 }
 
 // wasUnsent reports whether there was no space for the dead letters that the host got.
-func (q *Queue) wasUnsent(now hook.Instant) bool {
+func (d *departures) wasUnsent(q *Queue, now hook.Instant) bool {
 	if !q.buf.unsent {
 		return false
 	}
-	q.buf.unsent, q.departAt = false, now.Add(spaceRetry)
+	q.buf.unsent, d.at = false, now.Add(spaceRetry)
 	return true
 }
 
 // deferDepartures makes dead letters wait for which there is no capacity, and returns
 // the other messages. All are taken. admitted reports that dead letters are among
 // these, for which traffic has admitted the queue.
-func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
+func (d *departures) split(q *Queue, ms []leaving) (_ []leaving, admitted bool) {
 	kept, bytes := 0, 0
 	for i := range ms {
 		m := &ms[i]
 		if m.verdict.Action == hook.Route {
-			admitted = admitted || len(q.departing) == 0 && !q.buf.committing && q.mailbox.broker.underway.admit(q.mailbox)
+			admitted = admitted || len(d.list) == 0 && !q.buf.committing && q.mailbox.broker.underway.admit(q.mailbox)
 			if !admitted || bytes > departBytes {
-				q.deferDeparture(m)
+				d.add(q, m)
 				continue
 			}
 			bytes += int(q.at(m.ref).slot().length)
@@ -63,23 +69,23 @@ func (q *Queue) deferDepartures(ms []leaving) (_ []leaving, admitted bool) {
 	return ms[:kept], admitted
 }
 
-func (q *Queue) deferDeparture(m *leaving) {
+func (d *departures) add(q *Queue, m *leaving) {
 	h := q.at(m.ref)
 	if s := h.slot(); s.flags&watched != 0 {
 		s.flags &^= watched
-		q.tellGone(m.ref, s)
+		q.buf.gone.left(q, m.ref, s)
 	}
 	if q.buf.committing {
 		q.promiseDeath(h, m.verdict.Reason)
 	}
-	q.departing = append(q.departing, departure{m.ref, m.verdict.Reason, m.verdict.Target})
+	d.list = append(d.list, departure{m.ref, m.verdict.Reason, m.verdict.Target})
 	q.unacked--
 }
 
 // depart publishes waiting dead letters while there is capacity.
-func (q *Queue) depart(now hook.Instant) {
-	for len(q.departing) > 0 && now >= q.departAt && q.mailbox.broker.underway.admit(q.mailbox) {
-		q.mailbox.broker.underway.during(func() { q.departSome(now) })
+func (d *departures) send(q *Queue, now hook.Instant) {
+	for len(d.list) > 0 && now >= d.at && q.mailbox.broker.underway.admit(q.mailbox) {
+		q.mailbox.broker.underway.during(func() { d.sendSome(q, now) })
 	}
 }
 
@@ -90,9 +96,9 @@ const farewellBytes = 64 << 20
 // departNow publishes waiting dead letters of a queue that is about to be deleted: with
 // capacity they would have left long ago. Beyond farewellBytes they go with the queue, and
 // so do those for which a full disk has no space.
-func (q *Queue) departNow(now hook.Instant) {
-	for bytes := 0; len(q.departing) > 0 && bytes < farewellBytes && q.mailbox.broker.underway.space.Moves(departBytes); {
-		if bytes += q.departSome(now); q.departAt > now {
+func (d *departures) sendAll(q *Queue, now hook.Instant) {
+	for bytes := 0; len(d.list) > 0 && bytes < farewellBytes && q.mailbox.broker.underway.space.Moves(departBytes); {
+		if bytes += d.sendSome(q, now); d.at > now {
 			return
 		}
 	}
@@ -100,11 +106,11 @@ func (q *Queue) departNow(now hook.Instant) {
 
 // departSome publishes the first waiting dead letters, and returns how many bytes they
 // are.
-func (q *Queue) departSome(now hook.Instant) (bytes int) {
-	w, waiting := q.buf, q.departing
+func (d *departures) sendSome(q *Queue, now hook.Instant) (bytes int) {
+	w, waiting := q.buf, d.list
 	_, vs := w.batch(min(len(waiting), maxBatch))
 	ms := w.leaving[:0]
-	for i := 0; i < len(vs) && bytes <= q.departBytes(now); i++ {
+	for i := 0; i < len(vs) && bytes <= d.most(now); i++ {
 		l := waiting[i]
 		s := q.at(l.ref).slot()
 		bytes += int(s.length)
@@ -113,8 +119,8 @@ func (q *Queue) departSome(now hook.Instant) (bytes int) {
 	}
 	w.leaving = ms
 	clear(waiting[:len(ms)])
-	if q.departing = waiting[len(ms):]; len(q.departing) == 0 {
-		q.departing = nil
+	if d.list = waiting[len(ms):]; len(d.list) == 0 {
+		d.list = nil
 	}
 	q.unacked += len(ms)
 	q.applyNow(now, ms, hook.WhyLeaving)

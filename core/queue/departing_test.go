@@ -283,7 +283,7 @@ func TestWhatWaitsToDepartDoesNotGoWithItsQueue(t *testing.T) {
 						q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 					}
 					q.settleAll(now, Reject, held)
-					if len(q.departing) == 0 {
+					if len(q.departing.list) == 0 {
 						t.Error("none waits")
 					}
 					end(q, now, c)

@@ -52,12 +52,12 @@ func (q *Queue) startDiscards(now hook.Instant, ms []inTransfer) {
 		m := &ms[i]
 		if d.take(q, now, m.ref, m.verdict.Reason) {
 			q.journalDeadLettering(q.at(m.ref), m.verdict.Reason)
-			q.tellDeparts(m.ref)
+			q.buf.gone.departs(q, m.ref)
 		}
 	}
 	n, underway := 0, &q.mailbox.broker.underway
 	if !q.buf.committing && !d.due(now) && underway.admit(q.mailbox) {
-		for bytes := 0; n < len(ms) && bytes <= q.departBytes(now); n++ {
+		for bytes := 0; n < len(ms) && bytes <= q.departing.most(now); n++ {
 			bytes += int(q.at(ms[n].ref).slot().length)
 		}
 		underway.during(func() { d.publish(q, now, ms[:n]) })
@@ -182,7 +182,7 @@ func (d *discards) sendDue(q *Queue, now hook.Instant) (more bool) {
 		return true
 	}
 	n, bytes := 0, 0
-	for n < len(d.again) && n < maxBatch && bytes <= q.departBytes(now) && now >= d.again[n].at {
+	for n < len(d.again) && n < maxBatch && bytes <= q.departing.most(now) && now >= d.again[n].at {
 		bytes += int(q.at(d.again[n].ref).slot().length)
 		n++
 	}

@@ -39,7 +39,7 @@ func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
 		return
 	}
 	watching := q.hooks.WantsGone()
-	if watching && q.contents != nil && len(q.departing) == 0 {
+	if watching && q.contents != nil && len(q.departing.list) == 0 {
 		q.expireReady(now)
 	}
 	for watching && len(ms) > 1 {
@@ -57,7 +57,7 @@ func (q *Queue) letLeave(now hook.Instant) {
 	if !limited && !q.zeroTTL && !q.consumers.servesNoAck() {
 		return
 	}
-	q.deliver(now)
+	q.consumers.deliver(q, now)
 	due := q.zeroTTL
 	q.zeroTTL = false
 	q.enforceLimits(now)
@@ -83,7 +83,7 @@ func (q *Queue) takeIn(now hook.Instant, ms []Message) {
 
 // afterChange follows every change: it delivers, enforces limits and expires due messages.
 func (q *Queue) afterChange(now hook.Instant) {
-	q.deliver(now)
+	q.consumers.deliver(q, now)
 	q.zeroTTL = false
 	q.enforceLimits(now)
 	q.expireDue(now)
@@ -93,7 +93,7 @@ func (q *Queue) afterChange(now hook.Instant) {
 // runEnqueueHooks is takeIn for at most maxBatch messages.
 func (q *Queue) runEnqueueHooks(now hook.Instant, ms []Message) {
 	if ms[0].Released {
-		q.holdReleased(now, ms)
+		q.holding.delayReleased(q, now, ms)
 	}
 	if !q.hooks.WantsEnqueue {
 		q.admitWaiting(now, ms)
@@ -170,7 +170,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 			refusedWatched = refusedWatched || v.Watch && !stored(v)
 		}
 		if v.Watch && !stored(v) {
-			q.tellKeptOut(ms[i : i+1])
+			q.buf.gone.keptOut(q, ms[i:i+1])
 		}
 		switch v.Action {
 		case hook.Keep:
@@ -212,17 +212,17 @@ func stored(v *hook.Verdict) bool {
 
 // storeForDeadLettering stores and takes a message that leaves as it enters, and stays
 // until its targets have it.
-func (q *Queue) storeForDeadLettering(now hook.Instant, m *Message, v *hook.Verdict) Ref {
+func (c *contents) storeForDeadLettering(now hook.Instant, m *Message, v *hook.Verdict) Ref {
 	stored := *v
 	stored.Deadline, stored.Hold, stored.AskHead, stored.Again = 0, 0, false, false
-	h := q.storeMessage(now, m, &stored)
-	q.take(h, len(m.Body))
+	h := c.storeMessage(now, m, &stored)
+	c.take(h, len(m.Body))
 	return h.ref
 }
 
 // admit delivers or stores messages, in order; vs is nil when no hook has seen them.
 func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
-	for i := q.deliverDirect(now, ms, vs); i < len(ms); i++ {
+	for i := q.consumers.deliverDirect(q, now, ms, vs); i < len(ms); i++ {
 		v := &hook.Verdict{}
 		if vs != nil {
 			v = &vs[i]
@@ -232,41 +232,41 @@ func (q *Queue) admit(now hook.Instant, ms []Message, vs []hook.Verdict) {
 }
 
 // storeMessage stores one message.
-func (q *Queue) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) handle {
-	l := q.level(m.Priority)
-	f := &q.levels[l]
-	s := q.store.add(now, m, strategyDataOf(v), slotFlagsOf(m, v))
+func (c *contents) storeMessage(now hook.Instant, m *Message, v *hook.Verdict) handle {
+	l := c.level(m.Priority)
+	f := &c.levels[l]
+	s := c.store.add(now, m, strategyDataOf(v), slotFlagsOf(m, v))
 	at, held := v.Deadline, v.Hold > now
 	if held {
-		at = q.deadlineBehindHold(now, v)
+		at = c.deadlineBehindHold(now, v)
 	}
-	if at != 0 && at <= now && !held && !q.zeroTTL {
-		q.startZeroTTL()
+	if at != 0 && at <= now && !held && !c.zeroTTL {
+		c.startZeroTTL()
 	}
 	seq := f.push(s, at)
 	h := handle{ref(l, seq), f, &f.chunks[len(f.chunks)-1], int(seq & positionMask)}
-	q.journalEnqueued(now, h, at)
+	c.journalEnqueued(now, h, at)
 	if held {
-		q.holdEntering(h, v.Hold)
+		c.holdEntering(h, v.Hold)
 	} else {
-		q.ready++
-		q.readyBytes += int64(len(m.Body))
+		c.ready++
+		c.readyBytes += int64(len(m.Body))
 	}
-	q.indexDeadline(h, at, q.restamping == nil)
+	c.indexDeadline(h, at, c.restamping == nil)
 	if v.Again {
-		q.askLater(now.AddMillis(askAgainMillis), h.ref)
+		c.askLater(now.AddMillis(askAgainMillis), h.ref)
 	}
 	return h
 }
 
 // startZeroTTL lets the messages that enter from now on be delivered in this turn even
 // though they are due: a TTL of zero means now or not at all.
-func (q *Queue) startZeroTTL() {
-	if q.hooks.Scan == hook.ScanLazy {
+func (c *contents) startZeroTTL() {
+	if c.rules.scan == hook.ScanLazy {
 		return
 	}
-	q.zeroTTL = true
-	for l := range q.levels {
-		q.levels[l].firstOfTurn = q.levels[l].next
+	c.zeroTTL = true
+	for l := range c.levels {
+		c.levels[l].firstOfTurn = c.levels[l].next
 	}
 }

@@ -28,7 +28,7 @@ func (w *askBackoff) askAgain(now hook.Instant) hook.Instant {
 // expireDue runs the head hooks for due messages. Discards awaiting retry go first,
 // because they died first.
 func (q *Queue) expireDue(now hook.Instant) {
-	if len(q.departing) == 0 && !q.discards.sendDue(q, now) {
+	if len(q.departing.list) == 0 && !q.discards.sendDue(q, now) {
 		q.expireReady(now)
 	}
 }

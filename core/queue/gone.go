@@ -13,26 +13,25 @@ type goneBuffer struct {
 	view    messageView
 }
 
-// tellGone tells the hooks that a watched message leaves. Its record must be there
+// left tells the hooks that a watched message leaves. Its record must be there
 // still.
-func (q *Queue) tellGone(ref Ref, s *slot) {
+func (g *goneBuffer) left(q *Queue, ref Ref, s *slot) {
 	if !q.hooks.WantsGone() {
 		return
 	}
-	g := &q.buf.gone
 	g.stored[0] = leaving{ref: ref, record: q.store.read(*s)}
 	g.view = messageView{queue: q, stored: g.stored[:]}
 	r := &g.stored[0].record
 	g.tell(q, hook.Message{Size: len(r.body), Priority: amqp.Priority(r.props)})
 }
 
-// tellDeparts tells the hooks that a watched message has left for its dead-letter exchange, from where it may come back before the
+// departs tells the hooks that a watched message has left for its dead-letter exchange, from where it may come back before the
 // queue is rid of it.
-func (q *Queue) tellDeparts(ref Ref) {
+func (g *goneBuffer) departs(q *Queue, ref Ref) {
 	s := q.at(ref).slot()
 	if s.flags&watched != 0 {
 		s.flags &^= watched
-		q.tellGone(ref, s)
+		g.left(q, ref, s)
 	}
 }
 
@@ -50,13 +49,12 @@ func (q *Queue) tellStays(now hook.Instant, h handle) {
 	}
 }
 
-// tellKeptOut tells the hooks that a watched message, the only one of ms, does not enter
+// keptOut tells the hooks that a watched message, the only one of ms, does not enter
 // after all.
-func (q *Queue) tellKeptOut(ms []Message) {
+func (g *goneBuffer) keptOut(q *Queue, ms []Message) {
 	if !q.hooks.WantsGone() {
 		return
 	}
-	g := &q.buf.gone
 	g.view = messageView{queue: q, incoming: ms}
 	g.tell(q, hook.Message{Size: len(ms[0].Body), Priority: ms[0].Priority})
 }
@@ -77,21 +75,18 @@ func (q *Queue) tellAllGone() {
 
 // unwatch ends the watch over messages when the last plugin has given up OnGone: one that uses it again would be told of messages
 // that it does not know, and take them for others. It takes time in proportion to the messages.
-func (q *Queue) unwatch() {
-	if q.contents == nil || q.hooks.WantsGone() {
-		return
-	}
-	for l := range q.levels {
-		f := &q.levels[l]
+func (c *contents) unwatch() {
+	for l := range c.levels {
+		f := &c.levels[l]
 		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
 			s.flags &^= watched
 		}
 	}
 }
 
-// tellPurged tells the hooks of the watched messages that are ready, before they are
+// purged tells the hooks of the watched messages that are ready, before they are
 // purged. That takes time in proportion to them, unless they are all there is.
-func (q *Queue) tellPurged() {
+func (g *goneBuffer) purged(q *Queue) {
 	if !q.hooks.WantsGone() {
 		return
 	}
@@ -103,7 +98,7 @@ func (q *Queue) tellPurged() {
 		f := &q.levels[l]
 		for seq, s := f.messageFrom(0); s != nil; seq, s = f.messageFrom(seq + 1) {
 			if s.is(stateReady) && s.flags&watched != 0 {
-				q.tellGone(ref(l, seq), s)
+				g.left(q, ref(l, seq), s)
 			}
 		}
 	}

@@ -146,9 +146,9 @@ func (c *contents) shownHold(r Ref) shown {
 	return c.holding.shown[r]
 }
 
-// holdAgain holds a message that hooks kept, and that is ready, until the time that they
+// keep holds a message that hooks kept, and that is ready, until the time that they
 // said. One that they leave held as it was is not journalled.
-func (q *Queue) holdAgain(now hook.Instant, h handle, until hook.Instant) {
+func (n *holding) keep(q *Queue, now hook.Instant, h handle, until hook.Instant) {
 	was := q.shownHold(h.ref)
 	if until == was.until {
 		if was.unready {
@@ -206,31 +206,31 @@ func (c *contents) deadlineMovesWithHold(s *slot) bool {
 
 // releaseDue makes messages ready whose hold has ended, as many as a turn may and the
 // queue has space for. It reports whether there were any.
-func (q *Queue) releaseDue(now hook.Instant) (released bool) {
+func (n *holding) releaseDue(q *Queue, now hook.Instant) (released bool) {
 	if at := q.nextRelease(); at == 0 || now < at {
 		return false
 	}
-	q.holding.paused = 0
+	n.paused = 0
 	if l, ok := q.hooks.Release(); ok {
-		return q.releaseLimited(now, &l)
+		return n.releaseWithin(q, now, &l)
 	}
 	for range maxBatch {
 		h, ok := q.nextHeld(now)
 		if !ok {
 			break
 		}
-		q.noteRelease(now, h)
-		q.endHold(now, h)
+		n.noteRelease(q, now, h)
+		n.end(q, now, h)
 		released = true
 	}
 	q.publishRemovals(now)
 	return released
 }
 
-// dropHeld runs the head hooks for held messages that leave for a reason, the first
+// drop runs the head hooks for held messages that leave for a reason, the first
 // maxBatch of them. They are not ready at any time: a consumer that comes meanwhile gets
 // none of them early.
-func (q *Queue) dropHeld(now hook.Instant, reason hook.Reason) {
+func (n *holding) drop(q *Queue, now hook.Instant, reason hook.Reason) {
 	leaving, bytes := q.buf.due[:0], 0
 	for len(leaving) < maxBatch && bytes < maxHookBytes {
 		h, ok := q.nextHeld(maxInstant)
@@ -257,8 +257,8 @@ func (c *contents) nextHeld(until hook.Instant) (h handle, ok bool) {
 	return c.at(Ref(it.Slot)), true
 }
 
-// releaseLimited is releaseDue for a queue whose limits apply to released messages.
-func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (released bool) {
+// releaseWithin is releaseDue for a queue whose limits apply to released messages.
+func (n *holding) releaseWithin(q *Queue, now hook.Instant, l *chain.ReleaseLimits) (released bool) {
 	dropped := q.buf.settled[:0] // not due: isFullFor may ask hooks about messages at the head
 	for range maxBatch {
 		h, ok := q.nextHeld(now)
@@ -266,17 +266,17 @@ func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (releas
 			break
 		}
 		released = true
-		full := q.isFullFor(now, h, l)
+		full := n.isFullFor(q, now, h, l)
 		h = q.at(h.ref) // others may have left
 		switch {
 		case !full:
-			q.noteRelease(now, h)
-			q.endHold(now, h)
+			n.noteRelease(q, now, h)
+			n.end(q, now, h)
 		case l.Drop:
 			q.takeHeld(h)
 			dropped = append(dropped, h.ref)
 		default:
-			q.holding.paused = now.AddMillis(leastHoldMillis)
+			n.paused = now.AddMillis(leastHoldMillis)
 			q.publishRemovals(now)
 			return true
 		}
@@ -290,7 +290,7 @@ func (q *Queue) releaseLimited(now hook.Instant, l *chain.ReleaseLimits) (releas
 // isFullFor reports whether a held message that was never ready would exceed the limits.
 // What consumers take at once does not count, and neither does the only message. It may
 // deliver messages, which makes h invalid.
-func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bool {
+func (n *holding) isFullFor(q *Queue, now hook.Instant, h handle, l *chain.ReleaseLimits) bool {
 	if h.slot().flags&unready == 0 || q.ready == 0 {
 		return false
 	}
@@ -298,15 +298,15 @@ func (q *Queue) isFullFor(now hook.Instant, h handle, l *chain.ReleaseLimits) bo
 		return false
 	}
 	q.publishRemovals(now) // of released messages, which may be gone after that
-	q.deliver(now)
+	q.consumers.deliver(q, now)
 	return q.ready > 0 && q.wouldExceed(q.at(h.ref), l)
 }
 
-// holdReleased holds messages that an exchange has released into a queue which would refuse
+// delayReleased holds messages that an exchange has released into a queue which would refuse
 // some of them: they wait for space as the queue's own held messages do.
-func (q *Queue) holdReleased(now hook.Instant, ms []Message) {
+func (n *holding) delayReleased(q *Queue, now hook.Instant, ms []Message) {
 	l, ok := q.hooks.Release()
-	if !ok || l.Drop || !q.mayRefuse(now, ms, &l) {
+	if !ok || l.Drop || !n.mayRefuse(q, now, ms, &l) {
 		return
 	}
 	for i := range ms {
@@ -316,7 +316,7 @@ func (q *Queue) holdReleased(now hook.Instant, ms []Message) {
 
 // mayRefuse reports whether messages would exceed the limits, or overtake others that wait
 // for space.
-func (q *Queue) mayRefuse(now hook.Instant, ms []Message, l *chain.ReleaseLimits) bool {
+func (n *holding) mayRefuse(q *Queue, now hook.Instant, ms []Message, l *chain.ReleaseLimits) bool {
 	if _, waits := q.nextHeld(now + 1); waits { // also what an exchange released at the same instant
 		return true
 	}
@@ -334,7 +334,7 @@ func (c *contents) wouldExceed(h handle, l *chain.ReleaseLimits) bool {
 
 // noteRelease notes a message that is about to be ready for the report. One whose hold has
 // not ended is released on request, and is neither early nor late.
-func (q *Queue) noteRelease(now hook.Instant, h handle) {
+func (n *holding) noteRelease(q *Queue, now hook.Instant, h handle) {
 	r := q.store.read(*h.slot())
 	l := q.removalOf(now, h.ref, &r, &hook.Verdict{Reason: hook.ReasonReleased})
 	l.Outcome = telemetry.Ready
@@ -344,10 +344,10 @@ func (q *Queue) noteRelease(now hook.Instant, h handle) {
 	q.buf.removals.all = append(q.buf.removals.all, l)
 }
 
-// endHold makes a held message ready. One that is ready for the first time has the whole time that a deadline from then on leaves it,
+// end makes a held message ready. One that is ready for the first time has the whole time that a deadline from then on leaves it,
 // however late its release is, and is not due at once: if a consumer waits, it gets the message even if its TTL is zero. The journal
 // keeps that release: after a restart the message is ready, and its queue's limits do not apply to it once more.
-func (q *Queue) endHold(now hook.Instant, h handle) {
+func (n *holding) end(q *Queue, now hook.Instant, h handle) {
 	at, first := h.deadline(), h.slot().flags&unready != 0
 	if first && at != 0 {
 		if q.deadlineMovesWithHold(h.slot()) {
@@ -399,11 +399,11 @@ func (q *Queue) MoveHeld(now hook.Instant, r Ref, until hook.Instant) bool {
 		return false
 	}
 	if until <= now && q.cfg.Schedule == nil {
-		q.noteRelease(now, h)
+		q.holding.noteRelease(q, now, h)
 	}
 	q.shiftHold(h, max(until, now))
 	if until <= now && q.cfg.Schedule == nil {
-		q.endHold(now, h)
+		q.holding.end(q, now, h)
 		q.publishRemovals(now)
 	}
 	q.journalHeld(h)
@@ -427,13 +427,15 @@ func (q *Queue) CancelHeld(now hook.Instant, refs ...Ref) (cancelled int) {
 			hs = append(hs, h)
 		}
 	}
-	n := q.cancel(now, hs...)
+	if len(hs) > 0 {
+		cancelled = q.holding.cancel(q, now, hs...)
+	}
 	q.afterChange(now)
-	return n
+	return cancelled
 }
 
 // cancel removes held messages, and returns how many there were: one may be named twice.
-func (q *Queue) cancel(now hook.Instant, hs ...handle) (cancelled int) {
+func (n *holding) cancel(q *Queue, now hook.Instant, hs ...handle) (cancelled int) {
 	v := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonCancelled}
 	taken := hs[:0]
 	for _, h := range hs {

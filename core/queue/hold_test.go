@@ -393,7 +393,7 @@ func TestAQueueThatIsUsedHoldsWhatItHeld(t *testing.T) {
 	}
 	for n := 0; q.ready > 0 || q.Stats().Held == 500; n++ {
 		if n > 100_000 {
-			t.Fatalf("the queue does not end: %+v, %d depart, in line %t", q.Stats(), len(q.departing), q.mailbox.inLine)
+			t.Fatalf("the queue does not end: %+v, %d depart, in line %t", q.Stats(), len(q.departing.list), q.mailbox.inLine)
 		}
 		q.tick(2 * second)
 		if len(h.released) > 0 {

@@ -75,12 +75,12 @@ func (q *Queue) advanceEnding(now hook.Instant) {
 		return
 	}
 	switch {
-	case len(q.departing) > 0:
+	case len(q.departing.list) > 0:
 	case q.ready > 0:
 		before := q.ready
 		q.dropFromHead(now, hook.ReasonQueueExpired, func() bool { return before-q.ready < maxBatch })
 	case q.held() > 0:
-		q.dropHeld(now, hook.ReasonQueueExpired)
+		q.holding.drop(q, now, hook.ReasonQueueExpired)
 	}
 	if q.ready+q.held()+q.waiting() > 0 {
 		return

@@ -420,10 +420,10 @@ func (m *Mailbox) updateThrottle(published bool) {
 func (q *Queue) rejectDeleted(t *task) {
 	switch t.kind {
 	case taskAnswered:
-		q.forgetMoved(t.transfer)
+		q.parted.forgetMoved(q, t.transfer)
 		t.transfer.abandon()
 	case taskArrived:
-		q.forgetArrived(t.arrived)
+		q.parted.forgetArrived(q, t.arrived)
 	case taskPublish:
 		b := t.batch
 		redriven := b.kept != nil && b.kept.redrive != nil

@@ -18,16 +18,16 @@ func (c *Consumer) takes(d *Delivery) bool { return len(d.Props) <= everyFrame |
 
 // passOn finds another consumer for the message that is next, which does not fit the frames
 // of the one whose turn it is. It reports false if the message waits for another consumer.
-func (q *Queue) passOn(now hook.Instant, unfit *Consumer) (goOn bool) {
+func (cs *consumers) passOn(q *Queue, now hook.Instant, unfit *Consumer) (goOn bool) {
 	h := q.at(q.nextRef())
 	r := q.store.read(*h.slot())
 	waits := false
-	for _, c := range q.consumers.others(unfit) {
+	for _, c := range cs.others(unfit) {
 		d := q.delivery(h, &r)
 		if !c.takes(&d) {
 			continue
 		}
-		if c.active && q.sendOne(now, c, h, &r) {
+		if c.active && cs.sendOne(q, now, c, h, &r) {
 			return true
 		}
 		waits = true
@@ -39,18 +39,18 @@ func (q *Queue) passOn(now hook.Instant, unfit *Consumer) (goOn bool) {
 }
 
 // sendOne gives a consumer the message that is next, and reports whether it took it.
-func (q *Queue) sendOne(now hook.Instant, c *Consumer, h handle, r *record) (taken bool) {
+func (cs *consumers) sendOne(q *Queue, now hook.Instant, c *Consumer, h handle, r *record) (taken bool) {
 	ds := append(q.buf.deliveries[:0], q.delivery(h, r))
 	q.buf.deliveries = ds
 	q.take(h, len(r.body))
 	if c.Sink.Deliver(now, c, ds) == 0 {
 		q.unassign(ds)
-		q.stall(c)
+		cs.stall(c)
 		return false
 	}
 	q.countDelivery(h, c)
 	c.useCredit(1)
-	q.consumers.refresh(c)
+	cs.refresh(c)
 	return true
 }
 

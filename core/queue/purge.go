@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -32,7 +31,7 @@ func (q *Queue) Purge(now hook.Instant) int {
 	case n > 0 && kept > n:
 		q.dropReady()
 	case n > 0:
-		q.tellPurged()
+		q.buf.gone.purged(q)
 		q.journalPurged(false)
 		q.detachContents(kept)
 	}
@@ -105,98 +104,27 @@ func (q *Queue) dropContents() {
 	}
 	q.tellAllGone()
 	q.detachContents(0)
-	q.unacked, q.moving, q.discards, q.departing, q.ending = 0, 0, nil, nil, nil
+	q.unacked, q.moving, q.discards, q.departing.list, q.ending = 0, 0, nil, nil, nil
 	q.freeGarbage()
 }
 
-// partWithMoving takes messages out of a deleted queue that are on their way to another one, and stay in this one until they arrive. The queue's
-// removal of the rest might be durable before that: on a full disk, long before. So a crash finds these messages here.
-func (q *Queue) partWithMoving() {
-	if q.cfg.Storage == nil || !q.mailbox.Sends() {
-		return
-	}
-	q.parted = map[Ref]journal.Delta{}
-	for _, r := range q.movingRefs() {
-		h := q.at(r)
-		if !q.isJournalled(h.slot()) {
-			continue
-		}
-		extent, bytes := h.chunk.extentOf(h.index, -1)
-		q.parted[r] = journal.Delta{Extent: extent, Bytes: bytes}
-		q.store.free(*h.slot()) // it is not read: the hooks are told that all are gone, and what is known of messages goes with the queue
-		h.list.remove(h.chunk, h.index)
-	}
-}
-
-// forgetMoved has the journal of a deleted queue forget messages of a redrive, unless it is unknown whether they are in their target.
-func (q *Queue) forgetMoved(t *transfer) {
-	var refs []Ref
-	for i := range t.messages {
-		if m := &t.messages[i]; m.failure() != FailTargetStopped {
-			refs = append(refs, m.ref)
-		}
-	}
-	q.forgetParted(refs)
-}
-
-// forgetArrived has the journal of a deleted queue forget messages whose last release has arrived durably.
-func (q *Queue) forgetArrived(ls []departed) {
-	var refs []Ref
-	for i := range ls {
-		refs = append(refs, ls[i].ref)
-	}
-	q.forgetParted(refs)
-}
-
-// forgetParted journals that messages leave which the queue has parted with, and accounts for them.
-func (q *Queue) forgetParted(refs []Ref) {
-	var left []Ref
-	for _, r := range refs {
-		if d, ok := q.parted[r]; ok {
-			delete(q.parted, r)
-			q.buf.ops.account(d.Extent, d.Bytes)
-			left = append(left, r)
-		}
-	}
-	if left != nil {
-		q.buf.ops.buf = appendLeft(q.buf.ops.buf, q.cfg.Storage.ID, left)
-	}
-}
-
-// movingRefs returns the messages that a redrive has under way, and the released ones that are to be released again.
-func (q *Queue) movingRefs() (refs []Ref) {
-	if q.redrive != nil {
-		for _, t := range q.redrive.parts {
-			for i := range t.messages {
-				refs = append(refs, t.messages[i].ref)
-			}
-		}
-	}
-	if n := q.holding; n != nil && n.scheduled != nil {
-		for r := range n.arriving {
-			refs = append(refs, r)
-		}
-	}
-	return refs
-}
-
 // carry copies a taken or held message to a list that it enters with the number it had.
-func (q *Queue) carry(old *store, from, to *fifo, seq uint64, s *slot) {
-	c, i, _ := from.locate(seq)
+func (c *contents) carry(old *store, from, to *fifo, seq uint64, s *slot) {
+	k, i, _ := from.locate(seq)
 	state := s.flags & stateMask
-	kept := q.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inRequeued))
+	kept := c.store.restore(old.read(*s).enqueued, old.peek(*s), s.flags&^(inHeap|inRun|inRequeued))
 	to.skipTo(seq)
-	to.push(kept, c.deadline(i))
-	copied, k, _ := to.locate(seq)
-	to.take(&copied.slots[k])
+	to.push(kept, k.deadline(i))
+	copied, n, _ := to.locate(seq)
+	to.take(&copied.slots[n])
 	if state == stateHeld {
-		copied.slots[k].become(stateHeld)
+		copied.slots[n].become(stateHeld)
 	}
-	if at := c.hold(i); at != 0 {
-		copied.setHold(k, at)
+	if at := k.hold(i); at != 0 {
+		copied.setHold(n, at)
 	}
-	if extent := c.extent(i); extent != 0 {
-		copied.setExtent(k, extent, int(c.savedBy(i)))
+	if extent := k.extent(i); extent != 0 {
+		copied.setExtent(n, extent, int(k.savedBy(i)))
 	}
 	s.become(stateFree)
 }

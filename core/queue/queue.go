@@ -11,7 +11,6 @@ import (
 	"errors"
 
 	"github.com/curfewmq/curfew/core/chain"
-	"github.com/curfewmq/curfew/core/journal"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
@@ -33,20 +32,18 @@ type Queue struct {
 	consumers *consumers // nil until the first consumer
 
 	essentials
-	departing []departure  // dead letters that wait for capacity, in the order in which they left
-	departAt  hook.Instant // when the first of them are sent again, for which there was no space
-	ending    *ending      // nil unless its lease ran out
-	discards  *discards    // nil until the first at-least-once dead letter
-	redrive   *Redrive     // nil while there is none
-	moving    int          // messages that a redrive has taken
+	departing departures
+	ending    *ending   // nil unless its lease ran out
+	discards  *discards // nil until the first at-least-once dead letter
+	redrive   *Redrive  // nil while there is none
+	moving    int       // messages that a redrive has taken
 	garbage   *garbage
-	parted    map[Ref]journal.Delta // of a deleted queue: what it has in the journal until that has arrived elsewhere
-	stopped   *StoppedError         // nil while it works
+	parted    parted        // nil unless the queue is deleted
+	stopped   *StoppedError // nil while it works
 
 	lastUse hook.Instant
 	lease   hook.Instant // when the idle hooks are asked again
 	trim    hook.Instant // when an empty queue releases its memory
-	zeroTTL bool         // messages entered in this turn that may be delivered in this turn only
 	closed  bool
 	emptied bool // it is closed or stopped, and has dropped what it held
 }
@@ -100,7 +97,9 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	was := q.hooks
 	if q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks); was != nil && was.WantsGone() {
 		was.EndGone(q.hooks)
-		q.unwatch()
+		if q.contents != nil && !q.hooks.WantsGone() {
+			q.unwatch()
+		}
 	}
 	if q.mailbox != nil { // a replay's test has none
 		q.mailbox.settlesFirst.Store(q.hooks.WantsGone())
@@ -150,16 +149,18 @@ func (q *Queue) tick(now hook.Instant) {
 	if q.closed {
 		return
 	}
-	q.depart(now)
+	q.departing.send(q, now)
 	if q.advanceEnding(now); q.closed {
 		return
 	}
-	q.restampSome(now)
-	q.askUndecided(now)
+	if q.contents != nil {
+		q.restamping.goOn(q, now)
+		q.undecided.ask(q, now)
+	}
 	if q.cfg.Schedule != nil {
 		q.publishDue(now)
-	} else if q.releaseDue(now) {
-		q.deliver(now) // what a consumer waits for counts for no limit
+	} else if q.contents != nil && q.holding.releaseDue(q, now) {
+		q.consumers.deliver(q, now) // what a consumer waits for counts for no limit
 		q.enforceLimits(now)
 	}
 	if q.contents != nil && q.overflowing {
@@ -167,7 +168,7 @@ func (q *Queue) tick(now hook.Instant) {
 	}
 	q.expireDue(now)
 	q.redrive.goOn(q, now)
-	q.deliver(now)
+	q.consumers.deliver(q, now)
 	q.endTurn(now)
 }
 
@@ -185,11 +186,14 @@ func (q *Queue) next() hook.Instant {
 	if q.contents != nil && (q.overflowing || q.restamping != nil) {
 		return atOnce
 	}
-	if q.ending != nil && len(q.departing) == 0 && (q.ready+q.held() > 0 || q.waiting() == 0) {
+	if q.ending != nil && len(q.departing.list) == 0 && (q.ready+q.held() > 0 || q.waiting() == 0) {
 		return atOnce
 	}
-	var next hook.Instant
-	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.redrive.nextAt(q), q.nextAsk()} {
+	var next, nextAsk hook.Instant
+	if q.contents != nil {
+		nextAsk = q.undecided.nextAt(q)
+	}
+	for _, t := range [...]hook.Instant{q.lease, q.trim, q.nextDeparture(), q.nextHoldEnd(), q.redrive.nextAt(q), nextAsk} {
 		if t != 0 && (next == 0 || t < next) {
 			next = t
 		}
@@ -204,8 +208,8 @@ func (q *Queue) nextDeparture() hook.Instant {
 		return 0
 	}
 	next, again := q.nextDeadline(), q.discards.retryAt()
-	if len(q.departing) > 0 && q.departAt != 0 && (next == 0 || q.departAt < next) {
-		next = q.departAt
+	if len(q.departing.list) > 0 && q.departing.at != 0 && (next == 0 || q.departing.at < next) {
+		next = q.departing.at
 	}
 	if next == 0 || again != 0 && again < next {
 		return again
@@ -215,7 +219,7 @@ func (q *Queue) nextDeparture() hook.Instant {
 
 // end deletes the queue from within, with the messages that remain.
 func (q *Queue) end(now hook.Instant, d Deletion) {
-	q.departNow(now)
+	q.departing.sendAll(q, now)
 	d.At, d.LastUse = now, q.lastUse
 	d.Messages += q.messages()
 	q.close()
@@ -257,8 +261,8 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 		return 0, ErrNotEmpty
 	}
 	messages = q.ready
-	if len(q.departing) > 0 {
-		q.departNow(q.mailbox.clock())
+	if len(q.departing.list) > 0 {
+		q.departing.sendAll(q, q.mailbox.clock())
 	}
 	q.close()
 	return messages, nil
@@ -269,7 +273,7 @@ func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiti
 
 // waiting returns how many messages wait to leave, or for the answers of their targets.
 func (q *Queue) waiting() int {
-	n := len(q.departing) + q.moving
+	n := len(q.departing.list) + q.moving
 	if q.discards != nil {
 		n += q.discards.count
 	}

@@ -27,8 +27,8 @@ func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recom
 		if q.restamping == nil || !q.restamping.stamp { // else it is asked about these as well
 			q.askAllUndecided(now)
 		}
+		q.restamping.goOn(q, now)
 	}
-	q.restampSome(now)
 	q.afterChange(now)
 }
 
@@ -61,12 +61,12 @@ func (q *Queue) beginRestamping(rescan, recompute bool) {
 	}
 }
 
-// restampSome restamps the next maxBatch messages.
-func (q *Queue) restampSome(now hook.Instant) {
-	if q.contents == nil || q.restamping == nil {
+// goOn restamps the next maxBatch messages. r may be nil.
+func (r *restampCursor) goOn(q *Queue, now hook.Instant) {
+	if r == nil {
 		return
 	}
-	r, refs := q.restamping, q.buf.due[:0]
+	refs := q.buf.due[:0]
 	for len(refs) < maxBatch && r.level < len(q.levels) {
 		seq, s := q.levels[r.level].messageFrom(r.seq)
 		if s == nil || seq >= r.until[r.level] {
@@ -77,7 +77,7 @@ func (q *Queue) restampSome(now hook.Instant) {
 		r.seq = seq + 1
 	}
 	q.buf.due = refs
-	q.restamp(now, refs)
+	r.restamp(q, now, refs)
 	if r.level == len(q.levels) {
 		q.restamping = nil
 	}
@@ -85,9 +85,9 @@ func (q *Queue) restampSome(now hook.Instant) {
 
 // restamp gives messages the deadlines that the strategy has for them now, and indexes
 // them.
-func (q *Queue) restamp(now hook.Instant, refs []Ref) {
+func (r *restampCursor) restamp(q *Queue, now hook.Instant, refs []Ref) {
 	var vs []hook.Verdict
-	if q.restamping.stamp {
+	if r.stamp {
 		vs = q.askForDeadlines(now, refs, hook.WhyChange)
 	}
 	for i, r := range refs {
@@ -128,18 +128,18 @@ func (c *contents) readySince(h handle, enqueued hook.Instant) hook.Instant {
 
 // reschedule gives a message a deadline. It is called for messages in order, so that
 // they may extend the sorted run.
-func (q *Queue) reschedule(h handle, at hook.Instant) {
+func (c *contents) reschedule(h handle, at hook.Instant) {
 	s := h.slot()
 	s.flags &^= inRun
-	if s.flags&inHeap != 0 && (q.restamping.rescan || at != h.deadline()) {
+	if s.flags&inHeap != 0 && (c.restamping.rescan || at != h.deadline()) {
 		s.flags &^= inHeap
-		if !s.is(stateUnacked) && !q.restamping.rescan {
-			q.stale++ // the item it has; that of a taken message is stale already
+		if !s.is(stateUnacked) && !c.restamping.rescan {
+			c.stale++ // the item it has; that of a taken message is stale already
 		}
 	}
 	h.chunk.setDeadline(h.index, at)
 	if !s.is(stateUnacked) { // else it is indexed when it is requeued
-		q.indexDeadline(h, at, true)
+		c.indexDeadline(h, at, true)
 	}
 }
 

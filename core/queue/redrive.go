@@ -221,7 +221,7 @@ func (r *Redrive) full() bool { return r.most > 0 && r.sent >= r.most }
 
 // goOn looks at some of the messages and sends the ones that leave. r may be nil.
 func (r *Redrive) goOn(q *Queue, now hook.Instant) {
-	if at := r.nextAt(q); at == 0 || at > now || len(q.departing) > 0 {
+	if at := r.nextAt(q); at == 0 || at > now || len(q.departing.list) > 0 {
 		return
 	}
 	if r.cursor.inFront(q) {
@@ -272,7 +272,7 @@ func (r *Redrive) sendSome(q *Queue, now hook.Instant, n int) {
 		}
 		r.take(q, p, h, &rec, t)
 		bytes += int(h.slot().length)
-		return len(p.messages) < n && bytes < q.departBytes(now)
+		return len(p.messages) < n && bytes < q.departing.most(now)
 	})
 	r.seen = Stored{}
 	r.paced += int64(len(p.messages))
@@ -329,7 +329,7 @@ func (q *Queue) startWatchedMove(p *transfer) {
 	for i := range p.messages {
 		m := &p.messages[i]
 		m.watched = q.at(m.ref).slot().flags&watched != 0
-		q.tellDeparts(m.ref)
+		q.buf.gone.departs(q, m.ref)
 	}
 }
 

@@ -51,7 +51,7 @@ func (q *Queue) deadLetter(now hook.Instant, r *removals, t Tracking) (sent bool
 		r.dead[i].Seq = uint64(i + 1)
 	}
 	q.host.DeadLetter(q.cfg, now, r.dead, t)
-	if q.wasUnsent(now) {
+	if q.departing.wasUnsent(q, now) {
 		r.all = slices.DeleteFunc(r.all, func(l telemetry.Removal) bool { return l.Target != nil })
 		t.Removal.withdraw()
 		return false
@@ -128,7 +128,7 @@ func (q *Queue) free(h handle) {
 	q.unacked--
 	s := h.slot()
 	if s.flags&watched != 0 {
-		q.tellGone(h.ref, s)
+		q.buf.gone.left(q, h.ref, s)
 	}
 	if q.partly != nil {
 		delete(q.partly, h.ref)

@@ -187,7 +187,7 @@ func (q *Queue) takenState(r Ref) MessageState {
 // Departing calls fn with the messages that wait to leave, which look unacknowledged to
 // a scan.
 func (q *Queue) Departing(fn func(Ref)) {
-	for i := range q.departing {
-		fn(q.departing[i].ref)
+	for i := range q.departing.list {
+		fn(q.departing.list[i].ref)
 	}
 }

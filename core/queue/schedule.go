@@ -172,7 +172,7 @@ func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan)
 	if p.Cancel {
 		if waits {
 			m.Flags &^= Mandatory
-			q.cancel(now, waiting)
+			q.holding.cancel(q, now, waiting)
 			q.buf.ops.relies = true // it is confirmed when that is durable
 		}
 		return true
@@ -180,7 +180,7 @@ func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan)
 	m.Flags &^= Mandatory
 	if m.Passes && p.Hold <= now {
 		if waits {
-			q.cancel(now, waiting)
+			q.holding.cancel(q, now, waiting)
 			q.buf.ops.relies = true
 		}
 		return true
@@ -190,7 +190,7 @@ func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan)
 		return false
 	}
 	if waits {
-		q.cancel(now, waiting)
+		q.holding.cancel(q, now, waiting)
 	}
 	ref := n.store(q, now, m, max(p.Hold, now))
 	if len(p.ID) > 0 && p.Hold > now { // else it is on its way: nothing replaces or cancels it
@@ -320,7 +320,7 @@ func (n *scheduled) takeDue(q *Queue, now hook.Instant) (ds []due) {
 	s, bytes := q.cfg.Schedule, 0
 	_, vs := q.buf.batch(maxBatch)
 	asks, last := s.AsksReleased(), uint32(0)
-	for len(ds) < maxBatch && bytes <= q.departBytes(now) {
+	for len(ds) < maxBatch && bytes <= q.departing.most(now) {
 		it, ok := q.holding.list.First()
 		if !ok || hook.Instant(it.At) > now {
 			break
@@ -457,11 +457,11 @@ func (c *contents) isArriving(r Ref) bool {
 }
 
 // arrived lets messages be released again whose last release has arrived durably.
-func (q *Queue) arrived(ls []departed) {
+func (c *contents) arrived(ls []departed) {
 	for i := range ls {
-		if l := &ls[i]; l.again != nil && q.isArriving(l.ref) {
-			q.relist(l.ref)
-			delete(q.holding.arriving, l.ref)
+		if l := &ls[i]; l.again != nil && c.isArriving(l.ref) {
+			c.relist(l.ref)
+			delete(c.holding.arriving, l.ref)
 		}
 	}
 }

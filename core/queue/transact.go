@@ -334,7 +334,7 @@ func (m *participant) goOn(now hook.Instant) {
 		m.runLateHooks(now, g.late)
 	}
 	if m.hooks.WantsGone() {
-		m.depart(now)
+		m.departing.send(m.Queue, now)
 	}
 	m.afterChange(now)
 }

@@ -354,7 +354,7 @@ func staysRejected(t *testing.T, watching, purged bool) {
 	q.buf.committing = false
 	q.commit(nil)
 	m.goOn(second)
-	q.depart(second) // in vain
+	q.departing.send(q, second) // in vain
 	if s := q.Stats(); s.Discarded != 1 {
 		t.Fatalf("%d wait to leave, want 1", s.Discarded)
 	}

@@ -54,7 +54,7 @@ type inTransfer struct {
 // false, there was no space for them: none was sent.
 func (t *transfer) publish(q *Queue, now hook.Instant, ds []DeadLetter) (sent bool) {
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{kept: t, from: q})
-	return !q.wasUnsent(now)
+	return !q.departing.wasUnsent(q, now)
 }
 
 // expect is [Tracking.Expect].

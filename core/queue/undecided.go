@@ -26,22 +26,22 @@ func (u *undecided) count() int {
 }
 
 // askLater has the strategy asked about a message again, which has no item for that yet.
-func (q *Queue) askLater(at hook.Instant, r Ref) {
-	if q.undecided == nil {
-		q.undecided = &undecided{}
+func (c *contents) askLater(at hook.Instant, r Ref) {
+	if c.undecided == nil {
+		c.undecided = &undecided{}
 	}
-	q.undecided.next.Push(deadline.Item{At: int64(at), Slot: uint64(r)})
+	c.undecided.next.Push(deadline.Item{At: int64(at), Slot: uint64(r)})
 }
 
 // askAboutRequeue is askLater for OnRequeue, which has been in doubt since an instant.
-func (q *Queue) askAboutRequeue(now hook.Instant, r Ref, since hook.Instant) {
-	if q.undecided == nil || q.undecided.requeued[r] == 0 {
-		q.askLater(nextAsking(now, since), r)
+func (c *contents) askAboutRequeue(now hook.Instant, r Ref, since hook.Instant) {
+	if c.undecided == nil || c.undecided.requeued[r] == 0 {
+		c.askLater(nextAsking(now, since), r)
 	}
-	if q.undecided.requeued == nil {
-		q.undecided.requeued = map[Ref]hook.Instant{}
+	if c.undecided.requeued == nil {
+		c.undecided.requeued = map[Ref]hook.Instant{}
 	}
-	q.undecided.requeued[r] = since
+	c.undecided.requeued[r] = since
 }
 
 // nextAsking returns when to ask again about a message that has been in doubt since an instant.
@@ -51,31 +51,31 @@ func nextAsking(now, since hook.Instant) hook.Instant {
 
 // nextAsk returns when the strategy is to be asked about a message again, 0 for never.
 // While messages are restamped it is asked about these as well.
-func (q *Queue) nextAsk() hook.Instant {
-	if q.contents == nil || q.undecided.count() == 0 || q.restamping != nil || q.hooks.Restamps != chain.WhenAsked {
+func (u *undecided) nextAt(q *Queue) hook.Instant {
+	if u.count() == 0 || q.restamping != nil || q.hooks.Restamps != chain.WhenAsked {
 		return 0
 	}
-	return max(hook.Instant(q.undecided.next.Top().At), atOnce)
+	return max(hook.Instant(u.next.Top().At), atOnce)
 }
 
 // askAllUndecided has the strategy asked at once.
-func (q *Queue) askAllUndecided(now hook.Instant) {
-	if q.undecided.count() == 0 {
+func (c *contents) askAllUndecided(now hook.Instant) {
+	if c.undecided.count() == 0 {
 		return
 	}
 	var all deadline.Heap
-	for u := q.undecided; u.next.Len() > 0; {
+	for u := c.undecided; u.next.Len() > 0; {
 		all.Push(deadline.Item{At: int64(now), Slot: u.next.Pop().Slot})
 	}
-	q.undecided.next = all
+	c.undecided.next = all
 }
 
 // askUndecided asks about the messages whose time has come, at most maxBatch.
-func (q *Queue) askUndecided(now hook.Instant) {
-	if at := q.nextAsk(); at == 0 || now < at {
+func (u *undecided) ask(q *Queue, now hook.Instant) {
+	if at := u.nextAt(q); at == 0 || now < at {
 		return
 	}
-	u, refs := q.undecided, q.buf.due[:0]
+	refs := q.buf.due[:0]
 	var requeued []Ref
 	var since []hook.Instant
 	for bytes := 0; len(refs)+len(requeued) < maxBatch && bytes < maxHookBytes && u.next.Len() > 0 && hook.Instant(u.next.Top().At) <= now; {
@@ -94,13 +94,13 @@ func (q *Queue) askUndecided(now hook.Instant) {
 		bytes += int(h.slot().length)
 	}
 	q.buf.due = refs
-	q.askRequeued(now, requeued, since)
-	q.askEntered(now, refs)
+	u.askRequeued(q, now, requeued, since)
+	u.askEntered(q, now, refs)
 }
 
 // askEntered asks about messages that the strategy could not decide about when they entered,
 // as far as it has not done that since.
-func (q *Queue) askEntered(now hook.Instant, refs []Ref) {
+func (u *undecided) askEntered(q *Queue, now hook.Instant, refs []Ref) {
 	left := refs[:0]
 	for _, r := range refs {
 		if s := q.at(r).slot(); s.flags&hasDigest != 0 && q.discards.reason(r) == hook.ReasonNone && q.store.read(*s).isUndecided() {
@@ -121,7 +121,7 @@ func (q *Queue) askEntered(now hook.Instant, refs []Ref) {
 }
 
 // askRequeued asks about messages that came back when the strategy could not decide.
-func (q *Queue) askRequeued(now hook.Instant, refs []Ref, since []hook.Instant) {
+func (u *undecided) askRequeued(q *Queue, now hook.Instant, refs []Ref, since []hook.Instant) {
 	if len(refs) == 0 {
 		return
 	}

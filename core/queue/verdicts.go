@@ -68,13 +68,13 @@ func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Mess
 // applyVerdicts does to taken messages what their verdicts say.
 func (q *Queue) applyVerdicts(now hook.Instant, ms []leaving, why hook.Why) {
 	ms = q.splitAtLeastOnce(now, ms)
-	ms, admitted := q.deferDepartures(ms)
+	ms, admitted := q.departing.split(q, ms)
 	if !admitted {
 		q.applyNow(now, ms, why)
 		return
 	}
 	q.mailbox.broker.underway.during(func() { q.applyNow(now, ms, why) })
-	q.depart(now)
+	q.departing.send(q, now)
 }
 
 // applyNow is applyVerdicts for messages that need not wait.
@@ -89,19 +89,19 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 			r.all = append(r.all, q.removalOf(now, m.ref, &m.record, m.verdict))
 		}
 	}
-	sent, waiting := q.publishLeaving(now, q.deferredRemoval(ms)), q.departing // which reads records, so before they are freed
+	sent, waiting := q.publishLeaving(now, q.deferredRemoval(ms)), q.departing.list // which reads records, so before they are freed
 	if !sent {
-		q.departing = nil
+		q.departing.list = nil
 	}
 	for i := range ms {
 		if m := &ms[i]; !sent && m.verdict.Action == hook.Route {
-			q.deferDeparture(m)
+			q.departing.add(q, m)
 			continue
 		}
 		q.applyVerdict(now, &ms[i], why)
 	}
 	if !sent {
-		q.departing = append(q.departing, waiting...)
+		q.departing.list = append(q.departing.list, waiting...)
 	}
 	q.buf.parting = nil
 }
@@ -177,7 +177,7 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 	}
 	q.untake(h, len(m.record.body))
 	if v.Hold > now || q.shownHold(m.ref).until != 0 { // a hold that has ended is for releaseDue to end
-		q.holdAgain(now, h, v.Hold)
+		q.holding.keep(q, now, h, v.Hold)
 	}
 	q.setDeadline(h, at)
 }
