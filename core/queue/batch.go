@@ -120,7 +120,7 @@ func (t *Tracking) Expect(batches int, ds []DeadLetter) bool {
 		t.kept.expect(ds)
 	}
 	if t.leaves != nil {
-		t.report = t.leaves.reportLater(batches, ds)
+		t.report = newLateReport(t.leaves, batches, ds)
 		t.leaves.buf.removals.later, t.leaves = t.report, nil
 	}
 	t.Removal.expect(batches, ds)

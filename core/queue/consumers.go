@@ -48,7 +48,7 @@ func (q *Queue) RemoveConsumers(now hook.Instant, unacked []PendingAck, cs ...*C
 }
 
 // wake serves a stalled consumer again.
-func (q *Queue) wake(now hook.Instant, c *Consumer) {
+func (cs *consumers) wake(q *Queue, now hook.Instant, c *Consumer) {
 	c.stalled = false
 	if c.removed {
 		return

@@ -76,7 +76,7 @@ func (q *Queue) breakDown(err error) {
 // ends.
 func (q *Queue) forsake() {
 	if old := q.contents; old != nil {
-		q.contents = q.newContents()
+		q.contents = newContents(q)
 		q.count = old.count
 	}
 	q.ready, q.unacked, q.moving, q.readyBytes = 0, 0, 0, 0
@@ -85,7 +85,7 @@ func (q *Queue) forsake() {
 	q.lease, q.trim = 0, 0
 	q.emptied = true
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
-		_ = contain(func() { q.dismiss(c) })
+		_ = contain(func() { c.dismiss(q) })
 	}
 }
 
@@ -102,7 +102,7 @@ func (q *Queue) abandonRedrive() {
 }
 
 // dismiss reports to a consumer that was removed why it gets no more messages.
-func (q *Queue) dismiss(c *Consumer) {
+func (c *Consumer) dismiss(q *Queue) {
 	c.removed = true
 	if q.closed {
 		c.Sink.Cancelled(c)

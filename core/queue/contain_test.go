@@ -266,7 +266,7 @@ func TestTheRedriveOfAQueueThatPanicsEnds(t *testing.T) {
 	if s := y.redrive.Status(); s.State != RedriveFailed || s.Ended == 0 || ended != 1 {
 		t.Errorf("it ended %d times: %+v", ended, s)
 	}
-	y.from.declineStopped(second, &task{kind: taskAnswered, transfer: y.host.batches[0].kept})
+	(&task{kind: taskAnswered, transfer: y.host.batches[0].kept}).decline(y.from, second)
 	y.host.batches[0].release()
 }
 

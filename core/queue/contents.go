@@ -7,10 +7,10 @@ import (
 )
 
 // contents is the messages of a queue, each in one of the states ready, held and taken, with
-// the indexes of their deadlines and holds. It does not journal, and knows no consumer and no
-// hook: the Queue, which embeds it, does all three. A queue that waits for its first message
-// has none, because there are reply queues by the thousand; methods that say so may be called
-// on nil.
+// the indexes of their deadlines and holds, and what it has to journal of them. It knows no
+// consumer and no hook: the Queue, which embeds it, does. A queue that waits for its first
+// message has none, because there are reply queues by the thousand; methods that say so may be
+// called on nil.
 type contents struct {
 	*essentials // of the queue
 	rules       deadlineRules
@@ -55,7 +55,7 @@ func rulesOf(h *chain.Hooks) deadlineRules {
 }
 
 // newContents returns contents without messages.
-func (q *Queue) newContents() *contents {
+func newContents(q *Queue) *contents {
 	return &contents{
 		essentials: &q.essentials, rules: rulesOf(q.hooks), levels: make([]fifo, q.cfg.Levels+1),
 		store: store{file: q.mailbox.broker.spill, cold: q.cfg.Schedule != nil},
@@ -65,7 +65,7 @@ func (q *Queue) newContents() *contents {
 // open creates the contents when the first message enters.
 func (q *Queue) open() {
 	if q.contents == nil {
-		q.contents = q.newContents()
+		q.contents = newContents(q)
 	}
 }
 

@@ -250,7 +250,7 @@ func (m *Mailbox) pendingRemovals() *pendingRemovals {
 
 // deferredRemoval returns the removal of the messages that are dead-lettered, nil if
 // none of them is in the journal.
-func (q *Queue) deferredRemoval(ms []leaving) *DeferredRemoval {
+func deferredRemoval(q *Queue, ms []leaving) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (q *Queue) deferredRemoval(ms []leaving) *DeferredRemoval {
 	if !some {
 		return nil
 	}
-	return q.newDeferredRemoval(ls)
+	return newDeferredRemoval(q, ls)
 }
 
 // departedOf returns the removal of a message.
@@ -280,7 +280,7 @@ func (c *contents) departedOf(r Ref) departed {
 }
 
 // newDeferredRemoval returns the removal of the dead letters of the turn's buffer.
-func (q *Queue) newDeferredRemoval(ls []departed) *DeferredRemoval {
+func newDeferredRemoval(q *Queue, ls []departed) *DeferredRemoval {
 	r := &DeferredRemoval{journal: q.cfg.Storage.Journal, queue: q.cfg.Storage.ID, parting: ls, tracker: q.mailbox.pendingRemovals()}
 	r.tracker.begin()
 	q.buf.parting = r

@@ -244,8 +244,8 @@ func (cs *consumers) deliverDirect(q *Queue, now hook.Instant, ms []Message, vs 
 
 // deliverable reports whether a message that entered with a verdict may be delivered
 // without asking its hooks: see nextMessage.
-func (q *Queue) deliverable(now hook.Instant, v *hook.Verdict) bool {
-	late := q.hooks.Scan == hook.ScanLazy && v.Deadline != 0 && v.Deadline <= now
+func (c *contents) deliverable(now hook.Instant, v *hook.Verdict) bool {
+	late := c.rules.scan == hook.ScanLazy && v.Deadline != 0 && v.Deadline <= now
 	return !late && !v.AskHead && !v.Watch && v.Hold <= now
 }
 

@@ -19,7 +19,7 @@ func TestAConsumerWithoutRoomStopsNobody(t *testing.T) {
 	wantIDs(t, "one with some", c.take(), 1)
 	wantIDs(t, "one with plenty", d.take(), 2, 3)
 	full.room = 1
-	q.wake(second, a)
+	q.consumers.wake(q, second, a)
 	publish(q, second, 4)
 	wantIDs(t, "one that has room again", full.take(), 4)
 	checkSums(t, q)
@@ -39,7 +39,7 @@ func TestWhatCameBackStaysInOrder(t *testing.T) {
 	q.settleAll(second, Return, items[:4])
 	b, sb := consume(t, q, Consumer{Tag: "b"}, 1)
 	sb.room = 100
-	q.wake(second, b)
+	q.consumers.wake(q, second, b)
 	wantIDs(t, "in order", sb.take(), 1, 2, 3, 4)
 	checkSums(t, q)
 }
@@ -165,7 +165,7 @@ func TestAMessageIsAskedAboutAgainWhenThereWasNoRoom(t *testing.T) {
 		t.Errorf("asked at %v, and nobody takes it", asked)
 	}
 	s.room = 1
-	q.wake(100*second, c)
+	q.consumers.wake(q, 100*second, c)
 	if len(asked) != 1 || asked[0] != 100*second {
 		t.Errorf("with room for one: asked at %v", asked)
 	}

@@ -379,7 +379,7 @@ func (g *game) wake() {
 	for _, i := range g.waker.Perm(len(g.takers)) {
 		if t := g.takers[i]; t.refused && t.left() > 0 {
 			t.refused = false
-			g.q.wake(g.now, &t.Consumer)
+			g.q.consumers.wake(g.q, g.now, &t.Consumer)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func TestWhatLeavesTogetherForSeveralQueuesIsNeverTwice(t *testing.T) {
 				}
 			}
 			for i := range from.mailbox.inbox {
-				from.runTask(2*second, &from.mailbox.inbox[i])
+				from.mailbox.inbox[i].run(from, 2*second)
 			}
 			from.commit(nil)
 			if left := messagesAfter(t, from, j); left != 0 || from.messages() != 0 {

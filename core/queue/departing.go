@@ -28,7 +28,7 @@ const spaceRetry = 100 * time.Millisecond
 // departBytes is about how much leaves at a time.
 const departBytes = 256 << 10
 
-// departBytes returns how many bytes the messages before the last one have that leaves: the
+// most returns how many bytes the messages before the last one have that leaves: the
 // part has one message for a second after there was no space for a larger one.
 func (d *departures) most(now hook.Instant) int {
 	if d.at != 0 && now < d.at.Add(time.Second) {
@@ -46,7 +46,7 @@ func (d *departures) wasUnsent(q *Queue, now hook.Instant) bool {
 	return true
 }
 
-// deferDepartures makes dead letters wait for which there is no capacity, and returns
+// split makes dead letters wait for which there is no capacity, and returns
 // the other messages. All are taken. admitted reports that dead letters are among
 // these, for which traffic has admitted the queue.
 func (d *departures) split(q *Queue, ms []leaving) (_ []leaving, admitted bool) {
@@ -82,7 +82,7 @@ func (d *departures) add(q *Queue, m *leaving) {
 	q.unacked--
 }
 
-// depart publishes waiting dead letters while there is capacity.
+// send publishes waiting dead letters while there is capacity.
 func (d *departures) send(q *Queue, now hook.Instant) {
 	for len(d.list) > 0 && now >= d.at && q.mailbox.broker.underway.admit(q.mailbox) {
 		q.mailbox.broker.underway.during(func() { d.sendSome(q, now) })
@@ -93,7 +93,7 @@ func (d *departures) send(q *Queue, now hook.Instant) {
 // or without capacity. No limit counts that memory then.
 const farewellBytes = 64 << 20
 
-// departNow publishes waiting dead letters of a queue that is about to be deleted: with
+// sendAll publishes waiting dead letters of a queue that is about to be deleted: with
 // capacity they would have left long ago. Beyond farewellBytes they go with the queue, and
 // so do those for which a full disk has no space.
 func (d *departures) sendAll(q *Queue, now hook.Instant) {
@@ -104,7 +104,7 @@ func (d *departures) sendAll(q *Queue, now hook.Instant) {
 	}
 }
 
-// departSome publishes the first waiting dead letters, and returns how many bytes they
+// sendSome publishes the first waiting dead letters, and returns how many bytes they
 // are.
 func (d *departures) sendSome(q *Queue, now hook.Instant) (bytes int) {
 	w, waiting := q.buf, d.list

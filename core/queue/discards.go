@@ -129,7 +129,7 @@ func (d *discards) answered(q *Queue, now hook.Instant, t *transfer, answered []
 
 // drop removes messages for good, with this outcome.
 func (d *discards) drop(q *Queue, now hook.Instant, t *transfer, list []int, outcome telemetry.Outcome) {
-	t.report(q, now, list, outcome)
+	t.reportAll(q, now, list, outcome)
 	for _, i := range list {
 		m := &t.messages[i]
 		d.giveBack(q, m.ref)

@@ -34,7 +34,8 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 // about it.
 func (q *Queue) takeInTurn(now hook.Instant, ms []Message) {
 	if q.cfg.Schedule != nil {
-		q.schedule(now, ms)
+		q.open()
+		q.scheduling().schedule(q, now, ms)
 		q.buf.ops.entered += len(ms)
 		return
 	}
@@ -201,7 +202,7 @@ func (q *Queue) applyEnqueueVerdicts(now hook.Instant, ms []Message, vs []hook.V
 		q.count.Refused += uint64(refused)
 		q.host.Refused(q.cfg, refused)
 	}
-	q.publishRemovals(now)
+	q.buf.removals.publish(q, now)
 	q.startDiscards(now, held)
 }
 

@@ -53,12 +53,12 @@ func (q *Queue) expireReady(now hook.Instant) {
 
 // takeForHooks takes a message that its hooks are about to see, and returns the size of
 // its record.
-func (q *Queue) takeForHooks(h handle) (bytes int) {
+func (c *contents) takeForHooks(h handle) (bytes int) {
 	s := h.slot()
 	if s.is(stateHeld) {
-		q.showHeld(h)
+		c.showHeld(h)
 		return int(s.length)
 	}
-	q.take(h, len(q.store.read(*s).body))
+	c.take(h, len(c.store.read(*s).body))
 	return int(s.length)
 }

@@ -35,9 +35,9 @@ func (g *goneBuffer) departs(q *Queue, ref Ref) {
 	}
 }
 
-// tellStays tells the hooks that a message stays that has left for them, and watches it
+// stays tells the hooks that a message stays that has left for them, and watches it
 // again if they want that.
-func (q *Queue) tellStays(now hook.Instant, h handle) {
+func (g *goneBuffer) stays(q *Queue, now hook.Instant, h handle) {
 	if !q.hooks.WantsStay() {
 		return
 	}
@@ -66,8 +66,8 @@ func (g *goneBuffer) tell(q *Queue, m hook.Message) {
 	*g = goneBuffer{}
 }
 
-// tellAllGone tells the hooks that the queue has lost everything.
-func (q *Queue) tellAllGone() {
+// allGone tells the hooks that the queue has lost everything.
+func (g *goneBuffer) allGone(q *Queue) {
 	if q.hooks.WantsGone() {
 		q.hooks.Gone(nil)
 	}

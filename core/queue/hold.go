@@ -223,7 +223,7 @@ func (n *holding) releaseDue(q *Queue, now hook.Instant) (released bool) {
 		n.end(q, now, h)
 		released = true
 	}
-	q.publishRemovals(now)
+	q.buf.removals.publish(q, now)
 	return released
 }
 
@@ -277,11 +277,11 @@ func (n *holding) releaseWithin(q *Queue, now hook.Instant, l *chain.ReleaseLimi
 			dropped = append(dropped, h.ref)
 		default:
 			n.paused = now.AddMillis(leastHoldMillis)
-			q.publishRemovals(now)
+			q.buf.removals.publish(q, now)
 			return true
 		}
 	}
-	q.publishRemovals(now)
+	q.buf.removals.publish(q, now)
 	q.buf.settled = dropped
 	q.runHeadHooks(now, dropped, hook.WhyLeaving, hook.ReasonMaxLen)
 	return released
@@ -297,7 +297,7 @@ func (n *holding) isFullFor(q *Queue, now hook.Instant, h handle, l *chain.Relea
 	if !q.wouldExceed(h, l) {
 		return false
 	}
-	q.publishRemovals(now) // of released messages, which may be gone after that
+	q.buf.removals.publish(q, now) // of released messages, which may be gone after that
 	q.consumers.deliver(q, now)
 	return q.ready > 0 && q.wouldExceed(q.at(h.ref), l)
 }
@@ -404,7 +404,7 @@ func (q *Queue) MoveHeld(now hook.Instant, r Ref, until hook.Instant) bool {
 	q.shiftHold(h, max(until, now))
 	if until <= now && q.cfg.Schedule == nil {
 		q.holding.end(q, now, h)
-		q.publishRemovals(now)
+		q.buf.removals.publish(q, now)
 	}
 	q.journalHeld(h)
 	if q.cfg.Schedule != nil {
@@ -447,7 +447,7 @@ func (n *holding) cancel(q *Queue, now hook.Instant, hs ...handle) (cancelled in
 		q.takeHeld(h)
 		taken = append(taken, h)
 	}
-	q.publishRemovals(now) // before the records go
+	q.buf.removals.publish(q, now) // before the records go
 	for _, h := range taken {
 		q.count.Dropped[hook.ReasonCancelled]++
 		q.drop(q.at(h.ref)) // the handle is not valid any more: another message has left

@@ -193,7 +193,7 @@ func (p *holdPair) finishRedrive() {
 				x.state = stateReady
 			}
 		}
-		p.q.runTask(p.now, &inbox[i])
+		inbox[i].run(p.q, p.now)
 	}
 }
 

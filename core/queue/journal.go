@@ -254,10 +254,10 @@ func (q *Queue) commit(c journal.Completer) {
 		n.removeArrived(b, b.Messages[:n.entered], q.cfg.Storage.Journal)
 	}
 	if c == nil && len(n.settled)+len(n.deltas) == 0 {
-		q.commitChanges()
+		n.commitChanges(q)
 		return
 	}
-	q.compose()
+	n.compose(q)
 	q.cfg.Storage.Journal.Commit(n.buf, n.deltas, c)
 	n.reset()
 }
@@ -267,9 +267,8 @@ func (q *Queue) commit(c journal.Completer) {
 // use the space that removals need, so the journal may refuse them. Then a restart finds
 // the messages as they were, unless they are changed once more; deliveries are journalled
 // with the next commit.
-func (q *Queue) commitChanges() {
-	n := &q.buf.ops
-	q.compose()
+func (n *opBuffer) commitChanges(q *Queue) {
+	n.compose(q)
 	if !q.cfg.Storage.Journal.TryCommit(n.buf) {
 		for l := range q.levels {
 			q.levels[l].journalledUpTo = 0
@@ -279,8 +278,7 @@ func (q *Queue) commitChanges() {
 }
 
 // compose completes the operations of the turn so far.
-func (q *Queue) compose() {
-	n := &q.buf.ops
+func (n *opBuffer) compose(q *Queue) {
 	if len(n.settled) > 0 {
 		n.buf = appendSettled(n.buf, q.cfg.Storage.ID, n.settled)
 		n.settled = n.settled[:0]

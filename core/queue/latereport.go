@@ -27,9 +27,9 @@ type lateReport struct {
 	refusals [][]*Mailbox // by index in removals: the queues that refused it
 }
 
-// reportLater begins a report if dead letters go to queues that may refuse them. It is called on
+// newLateReport begins a report if dead letters go to queues that may refuse them. It is called on
 // the queue's turn, while the turn's buffer has their removals.
-func (q *Queue) reportLater(batches int, ds []DeadLetter) *lateReport {
+func newLateReport(q *Queue, batches int, ds []DeadLetter) *lateReport {
 	if !slices.ContainsFunc(ds, func(d DeadLetter) bool { return d.MayBeRefused && d.Sent > 0 }) {
 		return nil
 	}

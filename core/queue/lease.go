@@ -63,10 +63,9 @@ type ending struct {
 	dropped uint64 // likewise, messages dropped
 }
 
-// advanceEnding dead-letters some of what a queue holds that is ending, and deletes the
-// queue once all has left. It may be called at any time.
-func (q *Queue) advanceEnding(now hook.Instant) {
-	e := q.ending
+// advance dead-letters some of what a queue holds that is ending, and deletes the queue
+// once all has left. e may be nil.
+func (e *ending) advance(q *Queue, now hook.Instant) {
 	if e == nil {
 		return
 	}

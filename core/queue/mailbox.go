@@ -341,7 +341,7 @@ func (m *Mailbox) breakOff(now hook.Instant, t *task, err error) {
 	q.buf.ops.arriving = nil
 	q.breakDown(err)
 	if !answered {
-		m.contain(func() { q.declineStopped(now, t) })
+		m.contain(func() { t.decline(q, now) })
 	}
 	if t.call == nil {
 		return
@@ -363,15 +363,16 @@ func (m *Mailbox) take(now hook.Instant, t *task) {
 	}
 	switch {
 	case q.closed:
-		q.rejectDeleted(t)
+		t.reject(q)
 	case q.stopped != nil:
-		q.declineStopped(now, t)
+		t.decline(q, now)
 	default:
-		q.runTask(now, t)
+		t.run(q, now)
 	}
 }
 
-func (q *Queue) runTask(now hook.Instant, t *task) {
+// run does the task on the queue's turn.
+func (t *task) run(q *Queue, now hook.Instant) {
 	switch t.kind {
 	case taskPublish:
 		q.enqueue(now, t.batch)
@@ -382,10 +383,10 @@ func (q *Queue) runTask(now hook.Instant, t *task) {
 		q.commit(nil) // before its caller continues
 		t.call.end(nil)
 	case taskWake:
-		q.wake(now, t.consumer)
+		q.consumers.wake(q, now, t.consumer)
 	case taskAnswered:
 		t.transfer.conclude(q, now, t.answered)
-		if q.advanceEnding(now); !q.closed {
+		if q.ending.advance(q, now); !q.closed {
 			q.endTurn(now)
 		}
 	case taskArrived:
@@ -415,9 +416,9 @@ func (m *Mailbox) updateThrottle(published bool) {
 	}
 }
 
-// rejectDeleted answers a task for a deleted queue. Its messages are confirmed once the
+// reject answers a task for a deleted queue. Its messages are confirmed once the
 // journal has written all earlier commits, because a deleted queue takes them with it.
-func (q *Queue) rejectDeleted(t *task) {
+func (t *task) reject(q *Queue) {
 	switch t.kind {
 	case taskAnswered:
 		q.parted.forgetMoved(q, t.transfer)

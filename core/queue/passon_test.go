@@ -86,7 +86,7 @@ func TestAMessageWaitsForTheConsumerWhoseFramesItFits(t *testing.T) {
 		t.Fatalf("got %v and %v", small.ids, large.ids)
 	}
 	large.room = 1
-	q.wake(second, wakes)
+	q.consumers.wake(q, second, wakes)
 	if fmt.Sprint(small.ids, large.ids) != "[2] [1]" || len(h.dead) != 0 {
 		t.Errorf("got %v and %v, %d left", small.ids, large.ids, len(h.dead))
 	}

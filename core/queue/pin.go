@@ -52,17 +52,17 @@ func (p *pins) set(live liveIn) {
 	}
 }
 
-// pin counts what a queue that stops keeps in the journal. n is what will not be committed of the turn, nil if all will. If the queue's
+// count counts what a queue that stops keeps in the journal. n is what will not be committed of the turn, nil if all will. If the queue's
 // data cannot be read, nothing is known, and all of it stays until a restart.
-func (q *Queue) pin(n *opBuffer) {
+func (p *pins) count(q *Queue, n *opBuffer) {
 	if q.cfg.Storage == nil || q.cfg.Storage.Journal.Err() != nil {
 		return // nothing is trimmed any more
 	}
-	_ = contain(func() { q.mailbox.pins.set(q.journalled(n)) })
+	_ = contain(func() { p.set(journalledBy(q, n)) })
 }
 
-// journalled returns what the queue has in each extent, without what n has, which is not committed.
-func (q *Queue) journalled(n *opBuffer) liveIn {
+// journalledBy returns what a queue has in each extent, without what n has, which is not committed.
+func journalledBy(q *Queue, n *opBuffer) liveIn {
 	live, settled := liveIn{}, map[Ref]bool{}
 	for _, r := range q.buf.ops.settled { // one may be there still
 		settled[r] = true

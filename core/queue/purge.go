@@ -54,7 +54,7 @@ func (q *Queue) dropReady() {
 // held messages and discards, of which there are kept; 0 keeps none of them.
 func (q *Queue) detachContents(kept int) {
 	old := q.contents
-	q.contents = q.newContents()
+	q.contents = newContents(q)
 	q.count, q.restamping = old.count, old.restamping
 	switch {
 	case kept > 0:
@@ -102,7 +102,7 @@ func (q *Queue) dropContents() {
 		q.partWithMoving()
 		q.journalPurged(true)
 	}
-	q.tellAllGone()
+	q.buf.gone.allGone(q)
 	q.detachContents(0)
 	q.unacked, q.moving, q.discards, q.departing.list, q.ending = 0, 0, nil, nil, nil
 	q.freeGarbage()
@@ -232,7 +232,7 @@ func (q *Queue) commitPurged(runs []byte, most int) {
 	}
 	for part := range slices.Chunk(runs, most*runSize) {
 		n.buf = appendRuns(n.buf, q.cfg.Storage.ID, part)
-		q.compose()
+		n.compose(q)
 		q.cfg.Storage.Journal.Commit(n.buf, n.deltas, nil)
 		n.reset()
 	}

@@ -150,7 +150,7 @@ func (q *Queue) tick(now hook.Instant) {
 		return
 	}
 	q.departing.send(q, now)
-	if q.advanceEnding(now); q.closed {
+	if q.ending.advance(q, now); q.closed {
 		return
 	}
 	if q.contents != nil {
@@ -247,7 +247,7 @@ func (q *Queue) dropAll() {
 	}
 	q.consumers.sortByTag() // as RabbitMQ tells each channel
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
-		q.dismiss(c)
+		c.dismiss(q)
 	}
 }
 

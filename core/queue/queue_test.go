@@ -106,7 +106,7 @@ func TestASinkWithoutRoomLosesNothing(t *testing.T) {
 		publish(q, second, 6)
 		wantIDs(t, "while full", s.take())
 		s.room = 100
-		q.wake(second, c)
+		q.consumers.wake(q, second, c)
 		wantIDs(t, "after", s.take(), 3, 4, 5, 6)
 		checkSums(t, q)
 	}

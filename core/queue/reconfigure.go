@@ -110,7 +110,7 @@ func (r *restampCursor) restamp(q *Queue, now hook.Instant, refs []Ref) {
 func (q *Queue) askForDeadlines(now hook.Instant, refs []Ref, why hook.Why) []hook.Verdict {
 	views, vs := q.present(now, refs, why)
 	for i := range views {
-		views[i].Expiration = q.expiration(q.buf.leaving[i].record.props)
+		views[i].Expiration = expirationOf(q, q.buf.leaving[i].record.props)
 		views[i].Enqueued = q.readySince(q.at(refs[i]), views[i].Enqueued)
 	}
 	q.hooks.Restamp(now, views, vs)
@@ -143,9 +143,9 @@ func (c *contents) reschedule(h handle, at hook.Instant) {
 	}
 }
 
-// expiration reads the property of a message as its publisher sent it, which was
+// expirationOf reads the property of a message as its publisher sent it, which was
 // checked then. Dead letters have none.
-func (q *Queue) expiration(props []byte) hook.Limit {
+func expirationOf(q *Queue, props []byte) hook.Limit {
 	x, err := amqp.ScanProps(props)
 	if err != nil {
 		return 0

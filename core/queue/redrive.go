@@ -301,7 +301,7 @@ func (r *Redrive) take(q *Queue, p *transfer, h handle, rec *record, t *RedriveT
 
 // send publishes a part, whose dead letters the turn's buffer has.
 func (r *Redrive) send(q *Queue, now hook.Instant, p *transfer) {
-	q.startWatchedMove(p)
+	p.depart(q)
 	p.tracker = q.mailbox.pendingRemovals()
 	p.tracker.begin()
 	defer p.endUnsent()
@@ -320,14 +320,14 @@ func (r *Redrive) send(q *Queue, now hook.Instant, p *transfer) {
 	p.post(nil)
 }
 
-// startWatchedMove tells the hooks of the watched messages of a part, which have left for
-// them: they may come back before their queue is rid of them.
-func (q *Queue) startWatchedMove(p *transfer) {
+// depart tells the hooks of the watched messages of a part, which have left for them: they
+// may come back before their queue is rid of them.
+func (t *transfer) depart(q *Queue) {
 	if !q.hooks.WantsGone() {
 		return
 	}
-	for i := range p.messages {
-		m := &p.messages[i]
+	for i := range t.messages {
+		m := &t.messages[i]
 		m.watched = q.at(m.ref).slot().flags&watched != 0
 		q.buf.gone.departs(q, m.ref)
 	}
@@ -361,7 +361,7 @@ func (r *Redrive) moved(q *Queue, now hook.Instant, p *transfer) {
 			arrived = append(arrived, i)
 		}
 	}
-	p.report(q, now, arrived, telemetry.DeadLettered)
+	p.reportAll(q, now, arrived, telemetry.DeadLettered)
 	for i := range p.messages {
 		m := &p.messages[i]
 		f := m.failure()
@@ -402,7 +402,7 @@ func (m *inTransfer) stay(q *Queue, now hook.Instant) {
 	h := q.at(m.ref)
 	q.noteHave(m.ref, m.verdict.Target, m.have)
 	if m.watched {
-		q.tellStays(now, h)
+		q.buf.gone.stays(q, now, h)
 	}
 	q.untake(h, len(q.store.read(*h.slot()).body))
 	q.setDeadline(h, h.deadline())

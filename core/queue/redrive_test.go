@@ -74,7 +74,7 @@ func newJourney(t *testing.T, messages int) *journey {
 func (y *journey) finish() {
 	m := y.from.mailbox
 	for i := range m.inbox {
-		y.from.runTask(second, &m.inbox[i])
+		m.inbox[i].run(y.from, second)
 	}
 	m.inbox = nil
 	y.from.commit(nil)
@@ -193,7 +193,7 @@ func TestRedriveToADeletedQueue(t *testing.T) {
 	if _, err := y.to.Delete(false, false); err != nil {
 		t.Fatal(err)
 	}
-	y.to.rejectDeleted(&task{kind: taskPublish, batch: y.host.batches[0]})
+	(&task{kind: taskPublish, batch: y.host.batches[0]}).reject(y.to)
 	y.finish()
 	s := y.redrive.Status()
 	if y.from.ready != 10 || s.State != RedriveFailed || s.Failed[FailNoQueue] != 10 || s.Reason != "no queue 'to' in vhost ''" {
@@ -237,7 +237,7 @@ func TestRedrivenQueueEnds(t *testing.T) {
 	t.Run("stopped", func(t *testing.T) {
 		y := newJourney(t, 10)
 		y.from.stop(errors.New("input/output error"))
-		y.from.declineStopped(second, &task{kind: taskAnswered, transfer: y.host.batches[0].kept})
+		(&task{kind: taskAnswered, transfer: y.host.batches[0].kept}).decline(y.from, second)
 		if s := y.redrive.Status(); s.State != RedriveFailed || !strings.Contains(s.Reason, "is stopped") || y.from.mailbox.removals.Load().open != 0 {
 			t.Errorf("%+v", s)
 		}

@@ -18,26 +18,25 @@ type removals struct {
 	later *lateReport  // of those that are reported later; nil means that none are
 }
 
-// publishRemovals republishes dead letters, reports removals, and clears both. The dead letters
-// are of messages that nothing keeps if they are not sent.
-func (q *Queue) publishRemovals(now hook.Instant) {
-	q.publish(now, Tracking{leaves: q})
+// publish republishes dead letters, reports removals, and clears both. The dead letters are
+// of messages that nothing keeps if they are not sent.
+func (r *removals) publish(q *Queue, now hook.Instant) {
+	r.send(q, now, Tracking{leaves: q})
 }
 
-// publishLeaving is publishRemovals for messages that the queue has. deferred, if there is one,
-// goes with the dead letters. If it reports false, there was no space for the dead letters: they
+// publishKept is publish for messages that the queue has. deferred, if there is one, goes
+// with the dead letters. If it reports false, there was no space for the dead letters: they
 // stay.
-func (q *Queue) publishLeaving(now hook.Instant, deferred *DeferredRemoval) (sent bool) {
+func (r *removals) publishKept(q *Queue, now hook.Instant, deferred *DeferredRemoval) (sent bool) {
 	if deferred != nil {
 		defer deferred.endUnsent()
 		q.commit(nil) // the messages may have entered in this turn: their enqueues come first
 	}
-	return q.publish(now, Tracking{Removal: deferred, from: q, leaves: q})
+	return r.send(q, now, Tracking{Removal: deferred, from: q, leaves: q})
 }
 
-func (q *Queue) publish(now hook.Instant, t Tracking) (sent bool) {
-	r := &q.buf.removals
-	sent = len(r.dead) == 0 || q.deadLetter(now, r, t)
+func (r *removals) send(q *Queue, now hook.Instant, t Tracking) (sent bool) {
+	sent = len(r.dead) == 0 || r.sendDead(q, now, t)
 	if len(r.all) > 0 {
 		q.host.Removed(q.cfg, now, r.all)
 	}
@@ -45,7 +44,7 @@ func (q *Queue) publish(now hook.Instant, t Tracking) (sent bool) {
 	return sent
 }
 
-func (q *Queue) deadLetter(now hook.Instant, r *removals, t Tracking) (sent bool) {
+func (r *removals) sendDead(q *Queue, now hook.Instant, t Tracking) (sent bool) {
 	r.at = now
 	for i := range r.dead {
 		r.dead[i].Seq = uint64(i + 1)

@@ -323,8 +323,8 @@ func (q *replayedQueue) setNacks(r Ref, nacks uint16) {
 	q.nacks[r] = nacks
 }
 
-// put restores a message of the queue's chunks.
-func (q *Queue) put(h handle, body int, deadLettering hook.Reason) {
+// restore restores a message of the queue's chunks.
+func restore(q *Queue, h handle, body int, deadLettering hook.Reason) {
 	s := h.slot()
 	if deadLettering != hook.ReasonNone && q.cfg.Schedule == nil {
 		q.endReplayedHold(h)

@@ -252,7 +252,7 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	if err == nil {
 		q.open()
 		q.store = from.store
-		err = contain(func() { q.takeOver(from) })
+		err = contain(func() { takeOver(q, from) })
 	}
 	if err != nil {
 		q.stop(err)
@@ -269,7 +269,7 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 }
 
 // takeOver gives the queue what a replay has of it.
-func (q *Queue) takeOver(from *replayedQueue) {
+func takeOver(q *Queue, from *replayedQueue) {
 	for l := range from.levels {
 		q.levels[l] = from.levels[l].complete()
 	}
@@ -279,7 +279,7 @@ func (q *Queue) takeOver(from *replayedQueue) {
 	for r := range from.undecided {
 		q.askLater(atOnce, r)
 	}
-	q.fill(from.deadLettering)
+	listReplayed(q, from.deadLettering)
 }
 
 // account accounts for the messages of a chunk, and returns how many there are.
@@ -293,8 +293,8 @@ func (c *chunk) account(n *opBuffer) (messages int) {
 	return messages
 }
 
-// fill counts and indexes the messages of chunks that a replay has filled.
-func (q *Queue) fill(deadLettering map[Ref]hook.Reason) {
+// listReplayed counts and indexes the messages of chunks that a replay has filled.
+func listReplayed(q *Queue, deadLettering map[Ref]hook.Reason) {
 	for l := range q.levels {
 		f := &q.levels[l]
 		for k := range f.chunks {
@@ -304,7 +304,7 @@ func (q *Queue) fill(deadLettering map[Ref]hook.Reason) {
 					continue
 				}
 				r := ref(l, c.seq(i))
-				q.put(handle{r, f, c, i}, int(c.bodies[i]), deadLettering[r])
+				restore(q, handle{r, f, c, i}, int(c.bodies[i]), deadLettering[r])
 			}
 			slab.FreeSlice(c.bodies)
 			c.bodies = nil

@@ -109,9 +109,7 @@ func (n *scheduled) done() {
 
 // schedule holds messages until their plans say, or has them replace or cancel others.
 // Those that are not held leave with the next tick, in order.
-func (q *Queue) schedule(now hook.Instant, ms []Message) {
-	q.open()
-	n := q.scheduling()
+func (n *scheduled) schedule(q *Queue, now hook.Instant, ms []Message) {
 	refused := 0
 	for i := range ms {
 		m, p := &ms[i], &n.plan
@@ -303,7 +301,7 @@ func (n *scheduled) publish(q *Queue, now hook.Instant) {
 			r.all = append(r.all, removal)
 		}
 	}
-	sent := q.publishLeaving(now, n.deferredReleases(q, ds)) // which reads records, so before they are freed
+	sent := q.buf.removals.publishKept(q, now, n.deferredReleases(q, ds)) // which reads records, so before they are freed
 	for i := range ds {
 		if d := &ds[i]; !sent && !d.release.Skip {
 			n.keepDue(q, d, now.Add(spaceRetry))
@@ -374,7 +372,7 @@ func (n *scheduled) deferredReleases(q *Queue, ds []due) *DeferredRemoval {
 	if len(ls) == 0 {
 		return nil
 	}
-	r := q.newDeferredRemoval(ls)
+	r := newDeferredRemoval(q, ls)
 	if slices.ContainsFunc(ls, func(l departed) bool { return l.again != nil }) {
 		r.again = q.mailbox
 	}

@@ -78,8 +78,8 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (l
 
 // isLate reports whether a requeued message is past its deadline in a queue that
 // acts on deadlines at no other time.
-func (q *Queue) isLate(now, at hook.Instant) bool {
-	return q.hooks.Scan == hook.ScanLazy && at != 0 && now >= at
+func (c *contents) isLate(now, at hook.Instant) bool {
+	return c.rules.scan == hook.ScanLazy && at != 0 && now >= at
 }
 
 // reason returns why messages leave that are settled so.

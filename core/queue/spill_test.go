@@ -194,7 +194,7 @@ func TestMessagesThatASlowConnectionDoesNotTakeAreNotLoaded(t *testing.T) {
 			t.Fatalf("%d messages were delivered unchanged, want %d", len(s.got), i+1)
 		}
 		s.room = 1
-		q.wake(second, c)
+		q.consumers.wake(q, second, c)
 	}
 	if loaded := s.used - before; loaded > 6*segmentSize {
 		t.Errorf("%d KiB were loaded to deliver one message", loaded>>10)

@@ -78,12 +78,12 @@ func (q *Queue) stop(err error) {
 		e.Shard = r.Shard
 	}
 	if p, ok := errors.AsType[*panicError](err); ok {
-		q.pin(&q.buf.ops)
+		q.mailbox.pins.count(q, &q.buf.ops)
 		q.buf = new(turnBuffers)
 		q.report(p)
 	} else {
 		if errors.Is(err, errUnreadable) { // in other cases nothing is trimmed by this node any more
-			q.pin(nil)
+			q.mailbox.pins.count(q, nil)
 		}
 		q.buf.abandon()
 	}
@@ -98,18 +98,18 @@ func (q *Queue) stop(err error) {
 func (q *Queue) letGo(e *StoppedError) {
 	if q.contents != nil {
 		all := q.messages()
-		q.countJournalled(e)
+		e.count(q)
 		q.count.Lost += uint64(max(0, all-e.ready-e.unacked-e.held-e.discarded)) // one may be there that was taken off already
 	}
 	q.abandonRedrive()
 	q.dropContents()
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
-		q.dismiss(c)
+		c.dismiss(q)
 	}
 }
 
-// countJournalled sets in e how many messages are in the journal.
-func (q *Queue) countJournalled(e *StoppedError) {
+// count sets how many messages of a queue are in the journal.
+func (e *StoppedError) count(q *Queue) {
 	if q.cfg.Storage == nil {
 		return
 	}
@@ -167,8 +167,8 @@ func (q *Queue) Abandon() (lost int) {
 	return int(q.Stats().Lost)
 }
 
-// declineStopped answers a task for a stopped queue.
-func (q *Queue) declineStopped(now hook.Instant, t *task) {
+// decline answers a task for a stopped queue.
+func (t *task) decline(q *Queue, now hook.Instant) {
 	switch t.kind {
 	case taskAnswered:
 		t.transfer.release(nil)

@@ -347,7 +347,7 @@ func (t *transaction) gather(q *Queue) {
 	if q.cfg.Storage == nil {
 		return
 	}
-	q.compose()
+	q.buf.ops.compose(q)
 	if relies || len(n.buf)+len(n.deltas) > 0 {
 		c := t.commit(q.cfg.Storage.Journal)
 		c.ops, c.live = append(c.ops, n.buf...), append(c.live, n.deltas...)

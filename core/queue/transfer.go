@@ -174,9 +174,9 @@ func (t *transfer) conclude(q *Queue, now hook.Instant, answered []int) {
 	q.discards.answered(q, now, t, answered)
 }
 
-// report reports messages that have arrived, or were dropped, while their records are
+// reportAll reports messages that have arrived, or were dropped, while their records are
 // there still.
-func (t *transfer) report(q *Queue, now hook.Instant, list []int, outcome telemetry.Outcome) {
+func (t *transfer) reportAll(q *Queue, now hook.Instant, list []int, outcome telemetry.Outcome) {
 	all := &q.buf.removals.all
 	for _, i := range list {
 		m := &t.messages[i]
@@ -185,7 +185,7 @@ func (t *transfer) report(q *Queue, now hook.Instant, list []int, outcome teleme
 		removal.Outcome, removal.Entered = outcome, m.entered
 		*all = append(*all, removal)
 	}
-	q.publishRemovals(now)
+	q.buf.removals.publish(q, now)
 }
 
 // endUnsent ends a transfer if the turn broke off before it was sent. A restart finds its

@@ -49,7 +49,7 @@ func nextAsking(now, since hook.Instant) hook.Instant {
 	return min(max(now.Add(now.Sub(since)), now.AddMillis(askAgainMillis)), now.AddMillis(askAgainMost))
 }
 
-// nextAsk returns when the strategy is to be asked about a message again, 0 for never.
+// nextAt returns when the strategy is to be asked about a message again, 0 for never.
 // While messages are restamped it is asked about these as well.
 func (u *undecided) nextAt(q *Queue) hook.Instant {
 	if u.count() == 0 || q.restamping != nil || q.hooks.Restamps != chain.WhenAsked {
@@ -70,7 +70,7 @@ func (c *contents) askAllUndecided(now hook.Instant) {
 	c.undecided.next = all
 }
 
-// askUndecided asks about the messages whose time has come, at most maxBatch.
+// ask asks about the messages whose time has come, at most maxBatch.
 func (u *undecided) ask(q *Queue, now hook.Instant) {
 	if at := u.nextAt(q); at == 0 || now < at {
 		return

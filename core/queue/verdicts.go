@@ -89,7 +89,7 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 			r.all = append(r.all, q.removalOf(now, m.ref, &m.record, m.verdict))
 		}
 	}
-	sent, waiting := q.publishLeaving(now, q.deferredRemoval(ms)), q.departing.list // which reads records, so before they are freed
+	sent, waiting := q.buf.removals.publishKept(q, now, deferredRemoval(q, ms)), q.departing.list // which reads records, so before they are freed
 	if !sent {
 		q.departing.list = nil
 	}
