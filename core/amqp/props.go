@@ -3,6 +3,7 @@ package amqp
 import (
 	"encoding/binary"
 	"math/bits"
+	"slices"
 )
 
 // Property is a content property of class basic: one of the Prop constants.
@@ -211,4 +212,102 @@ func (p Properties) Append(dst []byte) []byte {
 	p.Flags &^= unusedFlags
 	dst = binary.BigEndian.AppendUint16(dst, p.Flags)
 	return p.appendValues(dst)
+}
+
+// beforeMessageID has the sizes of the properties that precede the message id, in order: 0 is a short string, -1 a table.
+var beforeMessageID = [PropMessageID]int{
+	PropHeaders: -1, PropDeliveryMode: 1, PropPriority: 1,
+}
+
+// MessageID returns the message id of raw properties that were checked before. It is cheaper than [ScanProps], especially with long
+// headers.
+func MessageID(props []byte) (id []byte, ok bool) {
+	at := find(props, PropMessageID)
+	if at < 0 || at+1+int(props[at]) > len(props) {
+		return nil, false
+	}
+	return props[at+1 : at+1+int(props[at])], true
+}
+
+// Priority returns the priority of raw properties that were checked before; 0 = none. It is cheaper than [ScanProps].
+func Priority(props []byte) uint8 {
+	at := find(props, PropPriority)
+	if at < 0 {
+		return 0
+	}
+	return props[at]
+}
+
+// find returns where a property begins; negative = it is absent. The property must not come after the message id.
+func find(props []byte, wanted Property) int {
+	if len(props) < 2 || be16(props)&wanted.Flag() == 0 {
+		return -1
+	}
+	flags, at := be16(props), 2
+	for p, size := range beforeMessageID[:wanted] {
+		if flags&Property(p).Flag() == 0 {
+			continue
+		}
+		switch {
+		case size > 0:
+			at += size
+		case size == 0 && at < len(props):
+			at += 1 + int(props[at])
+		case size < 0 && at+4 <= len(props):
+			at += 4 + int(be32(props[at:]))
+		default:
+			return -1
+		}
+	}
+	if at >= len(props) {
+		return -1
+	}
+	return at
+}
+
+// PropEdit describes the changes that [RewriteProps] makes. The zero value changes nothing.
+type PropEdit struct {
+	Headers        RawTable // the new headers table, which must be valid; nil keeps the old one
+	ReplyTo        string   // the new reply-to, at most 255 bytes; "" keeps the old one
+	DropExpiration bool
+}
+
+// RewriteProps appends raw to dst with properties replaced, inserted or removed, and with a matching flag word. It copies the others
+// without decoding them. idx is from ScanProps(raw).
+func RewriteProps(dst, raw []byte, idx PropIndex, edit PropEdit) []byte {
+	dst = slices.Grow(dst, len(raw)+4+len(edit.Headers)+1+len(edit.ReplyTo))
+	start := len(dst)
+	dst = append(dst, 0, 0)
+	flags, at := idx.flags, uint32(2)
+	if edit.Headers != nil {
+		dst = append(dst, raw[at:idx.start(PropHeaders)]...)
+		dst = edit.Headers.Append(dst)
+		flags, at = flags|PropHeaders.Flag(), idx.start(PropHeaders+1)
+	}
+	if edit.ReplyTo != "" {
+		dst = append(dst, raw[at:idx.start(PropReplyTo)]...)
+		dst = appendShortstr(dst, edit.ReplyTo)
+		flags, at = flags|PropReplyTo.Flag(), idx.start(PropReplyTo+1)
+	}
+	if edit.DropExpiration {
+		dst = append(dst, raw[at:idx.start(PropExpiration)]...)
+		flags, at = flags&^PropExpiration.Flag(), idx.start(PropExpiration+1)
+	}
+	dst = append(dst, raw[at:]...)
+	binary.BigEndian.PutUint16(dst[start:], flags)
+	return dst
+}
+
+// MaxHeaderGrowth is the most bytes by which the result of AppendHeader exceeds the properties and the field together.
+const MaxHeaderGrowth = 4
+
+// AppendHeader appends raw to dst with an encoded field at the end of the headers table, which it creates if necessary. It copies
+// everything else. idx is from ScanProps(raw).
+func AppendHeader(dst, raw []byte, idx PropIndex, field []byte) []byte {
+	headers := idx.Headers(raw)
+	dst = binary.BigEndian.AppendUint16(dst, idx.flags|PropHeaders.Flag())
+	dst = append(dst, raw[2:idx.start(PropHeaders)]...)
+	dst = binary.BigEndian.AppendUint32(dst, uint32(len(headers)+len(field)))
+	dst = append(append(dst, headers...), field...)
+	return append(dst, raw[idx.start(PropHeaders+1):]...)
 }

@@ -3,6 +3,8 @@
 package auth
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -116,3 +118,20 @@ func (s *Store) user(name string) *user {
 	defer s.mu.RUnlock()
 	return s.users[name]
 }
+
+// Errors about a missing user or vhost wrap one of these.
+var (
+	ErrNoUser  = errors.New("no such user")
+	ErrNoVHost = errors.New("no such vhost")
+)
+
+// Invalid is the error for a value that is not allowed.
+type Invalid struct{ Text string }
+
+func (e *Invalid) Error() string { return e.Text }
+
+func invalid(layout string, args ...any) error { return &Invalid{fmt.Sprintf(layout, args...)} }
+
+func errNoUser(name string) error { return fmt.Errorf("user %q: %w", name, ErrNoUser) }
+
+func errNoVHost(name string) error { return fmt.Errorf("vhost %q: %w", name, ErrNoVHost) }

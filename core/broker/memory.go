@@ -7,8 +7,11 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/curfewmq/curfew/core/wlog/vfs"
 )
 
 // machineMemory returns the bytes of memory that this process may use: those of the machine, or less if its control group or one above it
@@ -68,4 +71,34 @@ func limitFiles(root fs.FS) []string {
 		}
 	}
 	return names
+}
+
+// diskSize returns the size of the disk that dir is on, or will be on once it is created; 0 = unknown.
+func diskSize(dir string) uint64 {
+	for {
+		if room, known := vfs.SpaceOf(vfs.Dir(dir)); known {
+			return uint64(max(room.Total, 0))
+		}
+		above := filepath.Dir(dir)
+		if above == dir {
+			return 0
+		}
+		dir = above
+	}
+}
+
+// clientDescriptors returns how many of limit file descriptors clients may use; the others are for logs and other nodes. 0 = all.
+func clientDescriptors(limit int) int {
+	const least, most = 32, 1024
+	return max(0, limit-min(max(limit/16, least), most))
+}
+
+// operatorDescriptors is clientDescriptors for the management API, health checks and metrics. It is higher, because operators must reach a
+// broker whose clients have used up theirs.
+func operatorDescriptors(limit int) int {
+	clients := clientDescriptors(limit)
+	if clients == 0 {
+		return 0
+	}
+	return clients + (limit-clients)/4
 }

@@ -101,3 +101,136 @@ func (h *History) Warning(queue string) string {
 	b.WriteByte(']')
 	return b.String()
 }
+
+// Place is a place where a message died: an entry of x-death. Its slices alias the headers.
+type Place struct {
+	Queue, Reason []byte
+	Exchange, Key []byte // exchange and key with which it had been published to the queue
+}
+
+// Latest returns the place of a message's last death; false if the headers do not contain it. The headers must be the broker's own.
+func Latest(headers amqp.RawTable) (p Place, ok bool) {
+	deaths, ok := entriesOf(headers)
+	if !ok {
+		return Place{}, false
+	}
+	table, _, ok := splitTable(deaths)
+	return placeOf(table), ok
+}
+
+// First returns the place of a message's first death. It returns false if the headers do not contain it, or if x-death has
+// become too long since to keep that entry. The headers must be the broker's own.
+func First(headers amqp.RawTable) (p Place, ok bool) {
+	deaths, ok := entriesOf(headers)
+	queue, known := headers.LookupBytes(headerFirstQueue)
+	reason, _ := headers.LookupBytes(headerFirstReason)
+	if !ok || !known {
+		return Place{}, false
+	}
+	for len(deaths) > 0 {
+		table, rest, ok := splitTable(deaths)
+		if !ok {
+			break
+		}
+		if p = placeOf(table); string(p.Queue) == string(queue) && string(p.Reason) == string(reason) {
+			return p, true
+		}
+		deaths = rest
+	}
+	return Place{}, false
+}
+
+func entriesOf(headers amqp.RawTable) ([]byte, bool) {
+	f, ok := headers.LookupRaw(headerDeaths)
+	return f.Value, ok && f.Type == 'A' && len(f.Value) > 0
+}
+
+// placeOf reads an entry of x-death. The first of several routing keys is the message's own.
+func placeOf(entry amqp.RawTable) (p Place) {
+	p.Queue, _ = entry.LookupBytes(fieldQueue)
+	p.Reason, _ = entry.LookupBytes(fieldReason)
+	p.Exchange, _ = entry.LookupBytes(fieldExchange)
+	keys, ok := entry.LookupRaw(fieldKeys)
+	if ok && keys.Type == 'A' && len(keys.Value) >= longHeader && keys.Value[0] == 'S' {
+		p.Key = longText(keys.Value)
+	}
+	return p
+}
+
+// longHeader is the size of a long string's type and length, as an element of an array.
+const longHeader = 5
+
+// longText returns the first element of an array; it must be a long string.
+func longText(array []byte) []byte {
+	size := int(array[1])<<24 | int(array[2])<<16 | int(array[3])<<8 | int(array[4])
+	return array[longHeader:min(longHeader+size, len(array))]
+}
+
+// A header frame cannot be split, and a client closes its connection if a frame exceeds the negotiated frame-max. A message's record of its
+// deaths must therefore be bounded.
+
+// maxHistory bounds x-death without its newest entry, in bytes. That is enough for 30 entries with the longest names, and some 200 with
+// common ones. The oldest entries are dropped.
+const maxHistory = 32 << 10
+
+// headerDeliveryCount is added by a queue when it redelivers a message.
+const headerDeliveryCount = "x-delivery-count"
+
+// droppable are headers written by the broker, in the order in which Fit drops them.
+var droppable = [...]string{
+	headerDeaths,
+	headerFirstExchange, headerFirstQueue, headerFirstReason, headerLastExchange, headerLastQueue, headerLastReason,
+	headerDeliveryCount, headerRedriven,
+}
+
+// Fit shortens a message's properties to limit bytes, by removing headers that the broker wrote: first the oldest entries of x-death,
+// then all of x-death, then the headers about the first and the last death, then the delivery count, then those of redrives. If the
+// publisher's own properties are too long, the result is, too.
+func Fit(props []byte, limit int) []byte {
+	idx, err := amqp.ScanProps(props)
+	if err != nil || len(props) <= limit {
+		return props
+	}
+	headers := idx.Headers(props)
+	for _, n := range [...]int{0, 1, 7, 8, 9} {
+		kept := dropHeaders(headers, droppable[:n], len(props)-limit)
+		if kept != nil && len(props)-len(headers)+len(kept) <= limit {
+			return amqp.RewriteProps(nil, props, idx, amqp.PropEdit{Headers: kept})
+		}
+	}
+	return props
+}
+
+// dropHeaders returns headers without those in drop. If drop is empty, it shortens x-death by at least over bytes instead. It returns
+// nil if that is impossible.
+func dropHeaders(headers amqp.RawTable, drop []string, over int) amqp.RawTable {
+	kept := make(amqp.RawTable, 0, len(headers))
+	for f := range headers.All() {
+		switch {
+		case len(drop) == 0 && string(f.Key) == headerDeaths && f.Type == 'A':
+			if f.Value = newestEntries(f.Value, over); f.Value == nil {
+				return nil
+			}
+		case slices.Contains(drop, string(f.Key)):
+			continue
+		}
+		kept = f.Append(kept)
+	}
+	return kept
+}
+
+// newestEntries removes at least over bytes of whole entries from the end of an x-death array; nil if no entry remains.
+func newestEntries(array []byte, over int) []byte {
+	most, kept := len(array)-over, 0
+	for {
+		_, rest, ok := splitTable(array[kept:])
+		if !ok || len(array)-len(rest) > most {
+			break
+		}
+		kept = len(array) - len(rest)
+	}
+	if kept == 0 {
+		return nil
+	}
+	return array[:kept]
+}

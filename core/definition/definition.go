@@ -8,6 +8,7 @@ package definition
 import (
 	"fmt"
 	"iter"
+	"sync"
 
 	"github.com/curfewmq/curfew/core/amqp"
 )
@@ -79,3 +80,82 @@ func (d *Definition) Missing(key string) error {
 
 // Unknown returns the error for a definition with an unknown op.
 func (d *Definition) Unknown() error { return fmt.Errorf("definition %q: is unknown", d.Op) }
+
+// Lock is a mutex for changes. Its holder waits until the changes are durable, on a disk or at other nodes. Goroutines get the lock in the order
+// in which they asked for it. Tests that simulate time can wait for a Lock, but not for a [sync.Mutex], where time would stand still.
+// The zero value is unlocked.
+type Lock struct {
+	mu      sync.Mutex // guards the fields below
+	held    bool
+	waiting []chan struct{} // closed for the next holder
+}
+
+// Lock waits until it is the caller's turn.
+func (l *Lock) Lock() {
+	if turn := l.enter(); turn != nil {
+		<-turn
+	}
+}
+
+// enter returns a channel to wait for; nil = the caller holds the Lock.
+func (l *Lock) enter() (turn chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.held {
+		l.held = true
+		return nil
+	}
+	turn = make(chan struct{})
+	l.waiting = append(l.waiting, turn)
+	return turn
+}
+
+// Unlock passes the Lock to the goroutine that has waited longest. The Lock must be locked.
+func (l *Lock) Unlock() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case !l.held:
+		panic("definition: unlock of an unlocked Lock")
+	case len(l.waiting) == 0:
+		l.held, l.waiting = false, nil
+	default:
+		close(l.waiting[0])
+		l.waiting = l.waiting[1:]
+	}
+}
+
+// Log stores the definitions of one vhost, of the users or of the global parameters. Its methods are safe for
+// concurrent use; only WaitDurable waits for the disk.
+type Log interface {
+	// Write appends definitions, all of them or none. The caller may reuse defs afterwards.
+	Write(defs []byte)
+	// NeedsCompaction reports whether the log has grown so much that a Rewrite pays.
+	NeedsCompaction() bool
+	// Rewrite replaces the whole log by the parts together: by all of them or, after a crash, by none. The first
+	// definition voids earlier ones. Each part is written before the next one is requested, and may be reused then.
+	// Definitions written between two parts come after the first and before the second.
+	Rewrite(parts iter.Seq[[]byte])
+	// WaitDurable returns when all earlier writes are durable. After an error they may or may not be.
+	WaitDurable() error
+}
+
+// PartSize is the approximate size of a part of a rewrite, in bytes.
+const PartSize = 32 << 10
+
+// Parts joins definitions into the parts of a rewrite. A part is valid until the next one is requested.
+func Parts(all iter.Seq[amqp.Table]) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		var b []byte
+		for d := range all {
+			if b = amqp.AppendTable(b, d); len(b) < PartSize {
+				continue
+			}
+			if !yield(b) {
+				return
+			}
+			b = b[:0]
+		}
+		yield(b)
+	}
+}

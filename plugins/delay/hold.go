@@ -138,3 +138,7 @@ type headerError struct{ name, term, expected string }
 func (e *headerError) Error() string {
 	return "invalid header '" + e.name + "': " + e.term + ", expected " + e.expected
 }
+
+// MaxHold returns how long a message may be held, in milliseconds. The broker passes it to plugins that run others' code to decide about
+// holds.
+func (p *plugin) MaxHold() hook.Limit { return hook.LimitOf(p.max) }

@@ -3,9 +3,11 @@
 package ttl
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -169,3 +171,86 @@ func due(now hook.Instant, m *hook.Message, v *hook.Verdict) bool {
 }
 
 func expire(v *hook.Verdict) { v.Action, v.Reason = hook.Drop, hook.ReasonExpired }
+
+// CheckExpiration implements [hook.ExpirationChecker]. The property is a decimal number of milliseconds, with an optional sign, up to ten
+// years. The errors are RabbitMQ's.
+func (p *plugin) CheckExpiration(raw []byte) (hook.Limit, error) {
+	negative, digits, rest := cutInteger(raw)
+	significant := bytes.TrimLeft(digits, "0")
+	switch {
+	case len(digits) == 0:
+		return 0, errors.New("no_integer")
+	case len(rest) > 0:
+		return 0, errors.New("{leftover_string," + strconv.Quote(string(rest)) + "}")
+	case len(significant) == 0:
+		return hook.LimitOf(0), nil
+	case negative:
+		return 0, errors.New("{value_negative,-" + string(significant) + "}")
+	}
+	n, ok := hook.WholeText(significant)
+	if !ok || n > hook.MaxMillis {
+		return 0, errors.New("{value_too_large," + string(significant) + "}")
+	}
+	return hook.LimitOf(n), nil
+}
+
+// cutInteger splits off the integer at the start of b.
+func cutInteger(b []byte) (negative bool, digits, rest []byte) {
+	unsigned := bytes.TrimLeft(b, "+-")
+	if len(b)-len(unsigned) > 1 {
+		return false, nil, b
+	}
+	rest = bytes.TrimLeft(unsigned, "0123456789")
+	return len(b) > 0 && b[0] == '-', unsigned[:len(unsigned)-len(rest)], rest
+}
+
+// lavin is the strategy lavinmq on one queue: deadlines are rounded down to tenths of a second, and a message with TTL 0 waits while the
+// queue has a consumer, even one without credit.
+type lavin struct {
+	queue hook.Queue
+	ttl   hook.Limit
+}
+
+const (
+	tick = hook.Instant(100 * time.Millisecond)
+
+	// zeroTTL is the state of messages with TTL 0.
+	zeroTTL = 1
+)
+
+func (l *lavin) stamp(_ hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		t := l.ttl.Min(ms[i].Expiration)
+		if !t.Set() {
+			continue
+		}
+		d := ms[i].Enqueued.AddMillis(t.N())
+		setDeadline(&vs[i], max(d-d%tick, 1)) // 0 would mean no deadline
+		if t.N() == 0 {
+			vs[i].State = zeroTTL
+		}
+	}
+}
+
+func (l *lavin) expireDue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		m, v := &ms[i], &vs[i]
+		if !due(now, m, v) {
+			continue
+		}
+		if m.State == zeroTTL && !m.Redelivered && l.queue.Consumers() > 0 {
+			v.Again, v.Deadline = true, now.Add(time.Duration(tick)) // the consumer may leave
+			continue
+		}
+		expire(v)
+	}
+}
+
+// requeue expires messages with TTL 0, because they have had their delivery.
+func (l *lavin) requeue(now hook.Instant, ms []hook.Message, vs []hook.Verdict) {
+	for i := range ms {
+		if ms[i].State == zeroTTL {
+			vs[i].Deadline = now
+		}
+	}
+}

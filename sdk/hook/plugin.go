@@ -244,3 +244,37 @@ func NewFactory[C any](name string, defaults C, build func(C) (Plugin, error)) F
 		return p, c, err
 	}}
 }
+
+// ExpirationChecker is a plugin that reads the expiration property of messages. A chain has at most one. Without one the property has no
+// effect: it is passed on unread, and [Message.Expiration] is never set.
+type ExpirationChecker interface {
+	Plugin
+	// CheckExpiration returns how long a publisher lets a message stay in each queue, in milliseconds from 0; not set means no limit. An error
+	// refuses the message: its publisher gets "invalid expiration 'RAW': " and the error's text.
+	//
+	// The broker calls CheckExpiration when the properties differ from those of the channel's previous message, and again when it restamps queued
+	// messages: the result must depend only on the bytes. CheckExpiration may be called from many goroutines at once, and must not retain raw.
+	CheckExpiration(raw []byte) (Limit, error)
+}
+
+// HoldReader is a plugin that reads holds from headers: until when publishers want their messages held. A chain has at most one. The broker
+// holds the message once in each queue to which it is routed, but not as a dead letter or after a redrive.
+type HoldReader interface {
+	Plugin
+	// HoldHeaders returns the names of the headers that the plugin reads: 1 to 8. No names mean that it reads nothing. It is called once, when the
+	// broker starts.
+	HoldHeaders() []string
+	// ReadHold is called for a message that has at least one of the headers. values are in the order of HoldHeaders, with the types of [Args],
+	// except that a timestamp is a [time.Time]; nil means a header without a value, or an absent header. The text of its error becomes the text of the
+	// publisher's PRECONDITION_FAILED.
+	//
+	// The broker calls ReadHold when the properties differ from those of the channel's previous message, so the result must depend only on the
+	// headers: now is for checking Wait.Until. ReadHold may be called from many goroutines at once, and must not retain values.
+	ReadHold(now Instant, values []any) (Wait, error)
+}
+
+// Wait is how long a message is held. The zero value does not hold it.
+type Wait struct {
+	After int64   // milliseconds after it enters a queue
+	Until Instant // the later one applies
+}

@@ -17,7 +17,7 @@ import (
 // namesOfPlugins are literals of the core that are a plugin's name and mean something else, or that users know.
 var namesOfPlugins = []struct{ file, literal, why string }{
 	{"core/telemetry/subject.go", "rabbitmq", "OpenTelemetry's value of messaging.system"},
-	{"core/telemetry/spans_removed.go", "rabbitmq", "OpenTelemetry's value of messaging.system"},
+	{"core/telemetry/spans.go", "rabbitmq", "OpenTelemetry's value of messaging.system"},
 	{"core/telemetry/spantemplate.go", "rabbitmq", "OpenTelemetry's value of messaging.system"},
 	{"core/mgmt/events/object.go", "deadline", "a member of events: when the message expires"},
 	{"core/mgmt/heldlist.go", "deadline", "a member of held messages: when they expire"},

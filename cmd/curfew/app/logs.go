@@ -5,12 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/term"
 
 	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/cluster"
@@ -105,4 +109,90 @@ func dumpLogs(ctx context.Context, dir vfs.FS, w io.Writer) error {
 		return err
 	}
 	return seg.Dump(ctx, dir, w, describe)
+}
+
+// newLogger returns a logger to w. format is text, json or auto. auto means text on a terminal, text for systemd's journal if stream
+// says that w leads there, and JSON otherwise.
+func newLogger(w io.Writer, format string, level slog.Leveler, stream string) *slog.Logger {
+	if format == "auto" && isJournal(w, stream) {
+		return slog.New(newJournalHandler(w, level))
+	}
+	o := &slog.HandlerOptions{Level: level, ReplaceAttr: withUnit}
+	if format == "text" || format == "auto" && isTerminal(w) {
+		return slog.New(slog.NewTextHandler(w, o))
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
+}
+
+// withUnit writes durations with a unit, such as 1.5s, even in JSON, where they would be nanoseconds.
+func withUnit(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// panicPause is the time between two logged panics of a plugin: a broken plugin panics with every batch.
+const panicPause = 10 * time.Second
+
+// panicLog logs the panics of plugins that the chain contained.
+type panicLog struct {
+	log *slog.Logger // set before the first queue exists
+
+	mu    sync.Mutex // guards spots
+	spots map[panicSpot]*panicCount
+}
+
+type panicSpot struct{ plugin, point string }
+
+type panicCount struct {
+	silentUntil time.Time
+	unlogged    int
+}
+
+// report implements chain.Options.OnPanic.
+func (p *panicLog) report(plugin, point string, v any, stack []byte) {
+	unlogged, ok := p.due(panicSpot{plugin, point}, time.Now())
+	if !ok {
+		return
+	}
+	p.log.Error("a plugin panicked",
+		"plugin", plugin, "point", point, "consequence", consequence(point), "panic", v, "unlogged_before", unlogged, "stack", string(stack))
+}
+
+// consequence describes the consequence of a panic.
+func consequence(point string) string {
+	switch point {
+	case "Route", "Filter":
+		return "the message is refused"
+	case "New", "Bind", "Unbind", "Prepare":
+		return "a new exchange is refused, another one routes no messages until the broker is started again"
+	}
+	return "the verdicts before it stand"
+}
+
+// due reports whether to log a panic now, and how many before it were not logged.
+func (p *panicLog) due(at panicSpot, now time.Time) (unlogged int, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := p.spots[at]
+	if c == nil {
+		c = &panicCount{}
+		if p.spots == nil {
+			p.spots = map[panicSpot]*panicCount{}
+		}
+		p.spots[at] = c
+	}
+	if now.Before(c.silentUntil) {
+		c.unlogged++
+		return 0, false
+	}
+	unlogged, c.unlogged = c.unlogged, 0
+	c.silentUntil = now.Add(panicPause)
+	return unlogged, true
 }

@@ -8,6 +8,9 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,7 +19,9 @@ import (
 	"time"
 
 	"github.com/curfewmq/curfew/cmd/curfew/telemetry"
+	"github.com/curfewmq/curfew/cmd/curfew/usage"
 	"github.com/curfewmq/curfew/core/broker"
+	"github.com/curfewmq/curfew/core/chain"
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/config"
 	"github.com/curfewmq/curfew/sdk/hook"
@@ -262,4 +267,111 @@ func (s *service) reload() {
 	s.level.Set(next.Log.Level)
 	s.broker.Reload(next.Config)
 	s.log.Info("configuration reloaded", "log_level", next.Log.Level.String())
+}
+
+func (a *app) serve(args []string) int {
+	f := newFlags("serve", "Runs the broker until SIGTERM or Ctrl-C.")
+	f.more = configHelp + serveHelp
+	read := configFlags(f)
+	open := f.Bool("open", false, "open the management page in the browser once the broker is ready")
+	if code, done := a.parse(f, args); done {
+		return code
+	}
+	file, set := read()
+	panics := &panicLog{}
+	load := func() (configuration, error) { return a.load(file, set, chain.Options{OnPanic: panics.report}) }
+	c, err := load()
+	if err != nil {
+		return a.refuseConfig("serve", err)
+	}
+	level := new(slog.LevelVar)
+	level.Set(c.Log.Level)
+	log := newLogger(a.stderr, c.Log.Format, level, usage.Variables(a.environ)[journalStream])
+	panics.log = log
+
+	// From here on a signal ends the broker in good order, however early it comes.
+	signal.Notify(a.signals, syscall.SIGTERM, os.Interrupt, syscall.SIGHUP)
+	defer signal.Stop(a.signals)
+	// The process that reads the log or the spans may end. The broker continues.
+	signal.Ignore(syscall.SIGPIPE)
+
+	notifier := openNotifier(a.environ, log)
+	defer notifier.close()
+	s := &service{
+		plugins: a.plugins, running: c, load: load, level: level, log: log, stdout: a.stdout, newBroker: a.newBroker, notifier: notifier,
+	}
+	defer s.closeTelemetry()
+	sig, err := s.startUnless(a.signals)
+	switch {
+	case err != nil && sig != nil:
+		log.Info("stopped before it was ready", "signal", sig.String(), "error", err)
+		return exitOK
+	case err != nil:
+		for line := range strings.SplitSeq(err.Error(), "\n") {
+			log.Error("the broker cannot start", "error", line)
+		}
+		notifier.show("cannot start: " + err.Error())
+		return exitFailure
+	case sig != nil:
+		return s.stop(sig, a.signals)
+	}
+	if *open {
+		s.openPage(a.browse)
+	}
+	return s.run(a.signals)
+}
+
+const serveHelp = `"curfew config --explain" lists every key.
+
+SIGTERM and Ctrl-C close connections properly and exit; a second one exits at
+once. SIGHUP reads the configuration again: log.level, limits.memory-watermark,
+limits.disk-free and the contents of the files that tls.cert, tls.key, tls.ca
+and those of cluster.tls name take effect at once; the log names the changes
+that wait for a restart.
+`
+
+// browse opens an address in the browser of the user that started the broker. If that fails later, failed is called from another goroutine.
+func browse(address string, failed func(error)) error {
+	name, args := opener(runtime.GOOS)
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, errors.Unwrap(err))
+	}
+	c := exec.Command(path, append(args, address)...) //nolint:noctx // it must outlive the broker
+	if err := c.Start(); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	go func() {
+		if err := c.Wait(); err != nil {
+			failed(fmt.Errorf("%s: %w", name, err))
+		}
+	}()
+	return nil
+}
+
+// opener returns the program that opens addresses on an operating system, and its arguments before the address.
+func opener(system string) (name string, args []string) {
+	switch system {
+	case "darwin":
+		return "open", nil
+	case "windows":
+		return "rundll32", []string{"url.dll,FileProtocolHandler"}
+	}
+	return "xdg-open", nil
+}
+
+// openPage opens the management page. The broker also works without a browser, so failures are only warnings.
+func (s *service) openPage(browse func(address string, failed func(error)) error) {
+	address := s.broker.PageAddress()
+	if address == "" {
+		s.log.Warn("there is no page to open: listen.management is off")
+		return
+	}
+	s.log.Info("opening the management page", "address", address)
+	failed := func(err error) {
+		s.log.Warn("the management page cannot be opened: open it yourself", "address", address, "error", err)
+	}
+	if err := browse(address, failed); err != nil {
+		failed(err)
+	}
 }

@@ -1,3 +1,8 @@
+// Package quorum keeps each shard's log on a majority of the nodes of a cluster, with etcd's implementation of Raft.
+//
+// The package has no consensus of its own. A group is one node's replica of a shard, and a disk is the replica's copy in a local log of
+// another engine. Neither has goroutines or a clock, so that a test can run a whole cluster in one goroutine, with disks that lose power
+// and a network that loses, repeats and reorders messages.
 package quorum
 
 import (
@@ -9,6 +14,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.etcd.io/raft/v3"
 
 	"github.com/curfewmq/curfew/core/clock"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -260,3 +267,23 @@ func (e *Engine) Close() error {
 	}
 	return errors.Join(all, e.options.Local.Close())
 }
+
+// silent is Raft's logger and writes nothing: the broker counts and logs the events that matter to operators. If Raft finds its own state
+// broken it panics, as it would with any logger.
+type silent struct{}
+
+var _ raft.Logger = silent{}
+
+func (silent) Debug(...any)            {}
+func (silent) Debugf(string, ...any)   {}
+func (silent) Error(...any)            {}
+func (silent) Errorf(string, ...any)   {}
+func (silent) Info(...any)             {}
+func (silent) Infof(string, ...any)    {}
+func (silent) Warning(...any)          {}
+func (silent) Warningf(string, ...any) {}
+
+func (silent) Fatal(a ...any)            { panic(fmt.Sprint(a...)) }
+func (silent) Fatalf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }
+func (silent) Panic(a ...any)            { panic(fmt.Sprint(a...)) }
+func (silent) Panicf(f string, a ...any) { panic(fmt.Sprintf(f, a...)) }

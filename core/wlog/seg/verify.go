@@ -124,3 +124,17 @@ func (w *walk) cut() *Damage {
 	}
 	return w.segments[len(w.ends)-1].damage(end.at, end.reason.Error())
 }
+
+// Damage is the place where a log differs from the bytes that were written. It is a [wlog.ErrDamaged].
+type Damage struct {
+	File   string
+	Offset int64 // bytes into the file
+	Reason string
+}
+
+func (d *Damage) Error() string {
+	return fmt.Sprintf("%v: %s at byte %d: %s", wlog.ErrDamaged, d.File, d.Offset, d.Reason)
+}
+
+// Unwrap makes a Damage a wlog.ErrDamaged.
+func (d *Damage) Unwrap() error { return wlog.ErrDamaged }

@@ -5,6 +5,7 @@ package vfs
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"syscall"
 )
 
@@ -73,3 +74,55 @@ func NoFiles(err error) bool {
 
 // Scarce reports whether an error says that a resource is used up and may be available again later: space or files.
 func Scarce(err error) bool { return NoSpace(err) || NoFiles(err) }
+
+// Replace replaces a file durably: after a crash the file has its old or its new content. The new content is first written under a
+// temporary name, which may remain after an error.
+func Replace(dir FS, name, temporary string, content []byte) error {
+	if err := write(dir, temporary, content); err != nil {
+		return err
+	}
+	if err := dir.Rename(temporary, name); err != nil {
+		return err
+	}
+	return dir.Sync()
+}
+
+// write writes a new file and makes its content durable, but not its name.
+func write(dir FS, name string, content []byte) error {
+	if err := dir.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := dir.Open(name, Create)
+	if err != nil {
+		return err
+	}
+	if err = f.Allocate(int64(len(content))); err == nil {
+		err = f.Writev(0, [][]byte{content})
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Space is the space of a file system.
+type Space struct {
+	Path  string // of the directory
+	Free  int64  // bytes that files may still take
+	Total int64  // bytes, used and free
+}
+
+// Spacious is a file system that reports its space.
+type Spacious interface {
+	Space() (Space, error)
+}
+
+// SpaceOf returns the space of a file system; ok is false if the file system does not report it.
+func SpaceOf(fsys FS) (s Space, ok bool) {
+	knows, ok := fsys.(Spacious)
+	if !ok {
+		return Space{}, false
+	}
+	s, err := knows.Space()
+	return s, err == nil
+}
