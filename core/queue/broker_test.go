@@ -21,7 +21,7 @@ func TestBrokersShareNothing(t *testing.T) {
 			}
 			defer func() {
 				synctest.Wait() // disk space is returned in the background
-				_, _ = b.spill.file.Close(), b.spill.direct.Close()
+				_ = b.spill.Close()
 			}()
 			cfg := &Config{Profile: &Profile{Settings: func(string) (any, bool) { return nil, false }}, Name: "q"}
 			brokers[n], queues[n] = b, b.NewMailbox(cfg, chainOf(t, hook.Hooks{}), &host{}, clock.New())

@@ -252,7 +252,7 @@ func TestADeletionReadsNothing(t *testing.T) {
 			t.Fatal("nothing is on its way")
 		}
 		time.Sleep(time.Minute)
-		_, _ = testBroker.spill.file.Close(), testBroker.spill.direct.Close()
+		_ = testBroker.spill.Close()
 		q.mailbox.handle(2*second, &task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, _ hook.Instant) {
 			q.close()
 		}}})

@@ -1,6 +1,10 @@
 package queue
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/curfewmq/curfew/core/queue/spill"
+)
 
 // pageCopy is a copy of a spilled segment, for looking at its messages: the segment stays
 // where it is, and what consumers are about to get stays in memory.
@@ -38,11 +42,11 @@ func (c *pageCopy) fill(s *store, n uint32) error {
 	}
 	g := s.at(n)
 	if cap(c.buf) < g.size {
-		c.buf = make([]byte, max(g.size, pageSize))
+		c.buf = make([]byte, max(g.size, spill.PageSize))
 	}
 	c.buf, c.store = c.buf[:g.size], nil
 	c.reads++
-	if err := g.pages.each(c.buf, 0, s.file.file.ReadAt); err != nil {
+	if err := s.file.Read(c.buf, &g.pages, 0); err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	c.store, c.segment = s, n

@@ -1,6 +1,9 @@
 package queue
 
-import "github.com/curfewmq/curfew/core/slab"
+import (
+	"github.com/curfewmq/curfew/core/queue/spill"
+	"github.com/curfewmq/curfew/core/slab"
+)
 
 // segmentState says where the records of a segment are. Segments move between memory
 // and the spill file while the queue's turns go on. What a turn has read stays where it
@@ -25,7 +28,7 @@ func (g *segment) inMemory() bool {
 func (g *segment) onPage() bool { return g.state == spilled || g.state == loading || g.state == cached }
 
 // paged returns how many bytes of the file the segment takes.
-func (g *segment) paged() int { return (1 + len(g.pages.more)) * pageSize }
+func (g *segment) paged() int { return g.pages.Count() * spill.PageSize }
 
 // find returns the segment of a number, nil if the store has none.
 func (s *store) find(n uint32) *segment {
@@ -48,7 +51,7 @@ func (s *store) evictLast() {
 		s.shrink(g)
 		return
 	}
-	g.state, g.io = evicting, p.write(g.buf)
+	g.state, g.io = evicting, p.Write(g.buf)
 	s.evicting = append(s.evicting, s.last())
 }
 
@@ -67,11 +70,11 @@ func (s *store) shrink(g *segment) {
 func (s *store) finishEviction(g *segment) {
 	t := g.io
 	g.state, g.io = resident, nil
-	if t.wait() != nil {
-		s.file.give(t.pages)
+	if t.Wait() != nil {
+		s.file.Give(t.Pages)
 		return
 	}
-	g.state, g.pages, g.size = cached, t.pages, len(g.buf)
+	g.state, g.pages, g.size = cached, t.Pages, len(g.buf)
 	s.spilled += g.paged()
 }
 
@@ -81,7 +84,7 @@ func (s *store) releaseSpilled() {
 	const maxEvicting = 2 // at a time
 	for len(s.evicting) > 0 {
 		if g := s.find(s.evicting[0]); g != nil && g.state == evicting {
-			if len(s.evicting) <= maxEvicting && !g.io.finished() {
+			if len(s.evicting) <= maxEvicting && !g.io.Finished() {
 				break
 			}
 			s.finishEviction(g)
@@ -134,16 +137,16 @@ func (s *store) loadSpilled(n uint32) *segment {
 // startLoad begins to read a segment if that was not done before.
 func (s *store) startLoad(g *segment) {
 	if g.state == spilled {
-		g.state, g.io = loading, s.file.load(g.pages, g.size)
-		s.residentBytes += cap(g.io.buf)
+		g.state, g.io = loading, s.file.Load(g.pages, g.size)
+		s.residentBytes += cap(g.io.Buf)
 	}
 }
 
 // awaitLoad waits for a segment that is being read. It is spilled after an error.
 func (s *store) awaitLoad(g *segment) error {
 	t := g.io
-	err := t.wait()
-	g.state, g.io, g.buf = cached, nil, t.buf[:g.size]
+	err := t.Wait()
+	g.state, g.io, g.buf = cached, nil, t.Buf[:g.size]
 	s.away -= int(g.live)
 	if err != nil {
 		s.uncache(g)
@@ -194,7 +197,7 @@ func (s *store) discard(g *segment) {
 // freePage gives back a segment's page, if it has one.
 func (s *store) freePage(g *segment) {
 	if g.onPage() {
-		s.file.give(g.pages)
+		s.file.Give(g.pages)
 		s.spilled -= g.paged()
 	}
 }

@@ -2,12 +2,12 @@ package queue
 
 import (
 	"bytes"
-	"runtime"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/curfewmq/curfew/core/campaign"
+	"github.com/curfewmq/curfew/core/queue/spill"
 	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -21,21 +21,11 @@ func spilling(t *testing.T, budget int64) {
 	t.Cleanup(func() {
 		p := testBroker.spill
 		testBroker.spill = nil
-		for p.busy() {
-			runtime.Gosched()
+		_ = p.Close() // which waits for the holes that are made
+		if n := p.InUse(); n != 0 {
+			t.Errorf("%d pages of the spill file are still in use", n)
 		}
-		if p.size != 0 {
-			t.Errorf("%d pages of the spill file are still in use", p.size-int64(len(p.free)+len(p.holes)))
-		}
-		_, _ = p.file.Close(), p.direct.Close()
 	})
-}
-
-// busy reports whether disk space is being returned.
-func (p *pages) busy() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.punching
 }
 
 func patterned(id uint64, size int) Message {
@@ -148,7 +138,7 @@ func TestBodiesTakeNothingOfADiskThatIsAlmostFull(t *testing.T) {
 	filed := q.store.spilled
 	full = true
 	fill(n, n+n/4)
-	const underway = 3 * pageSize // which the file was asked for before
+	const underway = 3 * spill.PageSize // which the file was asked for before
 	if q.store.spilled > filed+underway {
 		t.Errorf("the file has grown from %d to %d bytes on a full disk", filed, q.store.spilled)
 	}
@@ -246,57 +236,5 @@ func TestSurvivorsAreMovedTogether(t *testing.T) {
 			q.close()
 			q.freeGarbage()
 		})
-	}
-}
-
-// Free pages lose their disk space, except for some while others are in use.
-func TestFreePagesReturnDiskSpace(t *testing.T) {
-	spilling(t, 0)
-	p := testBroker.spill
-	blocks := func() int64 {
-		for p.busy() {
-			runtime.Gosched()
-		}
-		info, err := p.file.Stat()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return onDisk(info)
-	}
-	const n = 3 * retainedPages
-	for range n {
-		if _, err := p.file.WriteAt([]byte("x"), p.take(1).first*pageSize); err != nil {
-			t.Fatal(err)
-		}
-	}
-	most := blocks()
-	// What is given while holes are made may stay until there is more: here they are made when the last one is given.
-	tidy := func(yes bool) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.punching = yes
-	}
-	tidy(true)
-	for i := range int64(n - 2) {
-		p.give(pageList{first: i})
-	}
-	tidy(false)
-	p.give(pageList{first: n - 2})
-	if left := blocks(); !p.noHoles && left > most*2/5 {
-		t.Errorf("%d bytes are left of %d with one page in use", left, most)
-	}
-	seen := map[int64]bool{n - 1: true}
-	for range n {
-		page := p.take(1).first
-		if seen[page] {
-			t.Fatalf("page %d was given to two", page)
-		}
-		seen[page] = true
-	}
-	for page := range seen {
-		p.give(pageList{first: page})
-	}
-	if left := blocks(); left != 0 || p.size != 0 {
-		t.Errorf("%d bytes are left with no page in use", left)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 
 	"github.com/curfewmq/curfew/core/block"
+	"github.com/curfewmq/curfew/core/queue/spill"
 	"github.com/curfewmq/curfew/core/slab"
 	"github.com/curfewmq/curfew/sdk/hook"
 )
@@ -19,14 +20,14 @@ type segment struct {
 	bytes uint32 // their bytes
 
 	state segmentState
-	pages pageList   // of the spill file, while spilled, loading or cached
-	size  int        // bytes of records on them
-	io    *segmentIO // while evicting or loading
+	pages spill.Pages // of the spill file, while spilled, loading or cached
+	size  int         // bytes of records on them
+	io    *spill.IO   // while evicting or loading
 }
 
 const (
 	firstSegment = 1 << 10
-	segmentSize  = 256 << 10
+	segmentSize  = spill.PageSize
 )
 
 // store holds the records of one queue. The zero value is empty and holds no memory.
@@ -187,7 +188,7 @@ func (s *store) last() uint32 { return s.first + uint32(len(s.segments)) - 1 }
 func (s *store) mostlyGone(n uint32) bool {
 	g := s.at(n)
 	if g.onPage() {
-		return g.bytes < pageSize/2
+		return g.bytes < spill.PageSize/2
 	}
 	return int(g.bytes) < cap(g.buf)/2
 }

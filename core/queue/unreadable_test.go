@@ -47,8 +47,7 @@ func stopsUnreadable(t *testing.T, use func(q *Queue, now hook.Instant)) {
 		s.Publish(batchOf(m))
 	}
 	synctest.Wait()
-	_ = testBroker.spill.file.Close()
-	_ = testBroker.spill.direct.Close()
+	_ = testBroker.spill.Close()
 
 	for range n { // until it comes to what is on the disk
 		if err := s.Do(use); err != nil {
@@ -94,8 +93,7 @@ func TestATransactionFailsWhenBodiesCannotBeRead(t *testing.T) {
 				q.Get(now, &Consumer{}, func(d Delivery, _ int) { held = append(held, PendingAck{Ref: d.Ref}) })
 			}
 		})
-		_ = testBroker.spill.file.Close()
-		_ = testBroker.spill.direct.Close()
+		_ = testBroker.spill.Close()
 		_, err := Transact([]Part{
 			{Mailbox: s, Settlements: []Settlement{{Requeue, held}}}, {Mailbox: other, Batch: batchOf(message(1, 0))},
 		})
@@ -123,7 +121,7 @@ func unreadableSoon(t *testing.T, h hook.Hooks, n int) (s *Mailbox, cut func()) 
 		s.Publish(batchOf(m))
 	}
 	synctest.Wait()
-	return s, func() { _, _ = testBroker.spill.file.Close(), testBroker.spill.direct.Close() }
+	return s, func() { _ = testBroker.spill.Close() }
 }
 
 // What a queue had noted of a batch when it had to stop was taken for another's, which has no journal and waited for one: its
@@ -219,8 +217,7 @@ func TestARestoredQueueWhoseBodiesCannotBeRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = testBroker.spill.file.Close()
-	_ = testBroker.spill.direct.Close()
+	_ = testBroker.spill.Close()
 	s := &Mailbox{broker: testBroker, clock: q.mailbox.clock}
 	s.config.Store(q.cfg)
 	s.queue = Queue{essentials: essentials{cfg: q.cfg}, host: q.host, mailbox: s, hooks: q.hooks}

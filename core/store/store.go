@@ -36,7 +36,7 @@ type Options struct {
 	SegmentSize int64         // of the logs' files, bytes; 0 = the engine's default
 	Extent      int64         // bytes of the logs' extents, and by which a log may always exceed its live bytes; 0 = the defaults
 	Shards      int           // number of shards that new vhosts are spread over, 1 to [MaxShards]
-	Queues      *queue.Broker // shared by all queues of the broker; nil = the Store makes it
+	Queues      *queue.Broker // shared by all queues of the broker, closed with the Store; nil = the Store makes it
 	Chain       *chain.Chain
 	Rules       *policies.Rules // of policies; nil = those of Chain
 	Clock       clock.Clock
@@ -258,6 +258,7 @@ func (s *Store) Close(ctx context.Context) error {
 	if s.alone != nil {
 		errs = append(errs, s.alone.engine.Close())
 	}
+	s.Queues().Close()
 	return errors.Join(errs...)
 }
 

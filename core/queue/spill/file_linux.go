@@ -1,4 +1,4 @@
-package queue
+package spill
 
 import (
 	"os"

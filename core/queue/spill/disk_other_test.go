@@ -1,6 +1,6 @@
 //go:build !linux
 
-package queue
+package spill
 
 import "io/fs"
 

@@ -1,4 +1,4 @@
-package queue
+package spill
 
 import (
 	"iter"
@@ -17,32 +17,50 @@ type pages struct {
 	holes    []int64    // free pages without
 	punching bool       // a goroutine makes holes
 	noHoles  bool       // the file system has none
+
+	background sync.WaitGroup // the goroutine that makes holes
 }
 
 const (
 	// retainedPages is how many free pages retain their disk space while others are in use.
-	retainedPages = 64 << 20 / pageSize
+	retainedPages = 64 << 20 / PageSize
 	// runPages is how many more there are before holes are made, and the most that one
 	// hole has: a hole for each page costs the disk ten times as much.
-	runPages = 16 << 20 / pageSize
+	runPages = 16 << 20 / PageSize
 )
 
-// pageList is the pages of one segment, of which most have one.
-type pageList struct {
+// Pages is the pages of one segment, of which most have one.
+type Pages struct {
 	first int64
 	more  []int64
 }
 
+// Count returns how many there are.
+func (l *Pages) Count() int { return 1 + len(l.more) }
+
+// span is a run of bytes.
+type span struct{ at, size int }
+
+// each reads or writes a range of a segment's bytes, which begin at from, page by page.
+func (l *Pages) each(b []byte, from int, at func(b []byte, off int64) (int, error)) error {
+	for part, off := range l.parts(from, len(b)) {
+		if _, err := at(b[part.at:][:part.size], off); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // parts yields the parts of a range of a segment's bytes, with where each lies in the range and in the file.
-func (l *pageList) parts(from, size int) iter.Seq2[span, int64] {
+func (l *Pages) parts(from, size int) iter.Seq2[span, int64] {
 	return func(yield func(part span, off int64) bool) {
 		for at := 0; at < size; {
-			page, skip := l.first, (from+at)%pageSize
-			if i := (from + at) / pageSize; i > 0 {
+			page, skip := l.first, (from+at)%PageSize
+			if i := (from + at) / PageSize; i > 0 {
 				page = l.more[i-1]
 			}
-			n := min(size-at, pageSize-skip)
-			if !yield(span{at, n}, page*pageSize+int64(skip)) {
+			n := min(size-at, PageSize-skip)
+			if !yield(span{at, n}, page*PageSize+int64(skip)) {
 				return
 			}
 			at += n
@@ -51,11 +69,11 @@ func (l *pageList) parts(from, size int) iter.Seq2[span, int64] {
 }
 
 // take returns free pages for a segment's bytes, if possible those with disk space.
-func (p *pages) take(size int) (l pageList) {
+func (p *pages) take(size int) (l Pages) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l.first = p.takeOne()
-	for size -= pageSize; size > 0; size -= pageSize {
+	for size -= PageSize; size > 0; size -= PageSize {
 		l.more = append(l.more, p.takeOne())
 	}
 	return l
@@ -74,8 +92,8 @@ func (p *pages) takeOne() int64 {
 	return p.size - 1
 }
 
-// give frees a segment's pages.
-func (p *pages) give(l pageList) {
+// Give frees a segment's pages.
+func (p *pages) Give(l Pages) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.free = append(append(p.free, l.first), l.more...)
@@ -84,8 +102,15 @@ func (p *pages) give(l pageList) {
 		p.truncateUnused()
 	case !p.punching && (len(p.free) > retainedPages+runPages || p.unused()):
 		p.punching = true
-		go p.punch()
+		p.background.Go(p.punch)
 	}
+}
+
+// InUse returns how many pages are in use.
+func (p *pages) InUse() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.size - int64(len(p.free)+len(p.holes))
 }
 
 // unused reports whether no page is in use. The caller holds mu.
@@ -103,7 +128,7 @@ func (p *pages) truncateUnused() {
 // own, because the disk takes its time.
 func (p *pages) punch() {
 	for run := p.nextRun(); len(run) > 0; run = p.nextRun() {
-		err := punchHole(p.file, run[0]*pageSize, int64(len(run))*pageSize)
+		err := punchHole(p.file, run[0]*PageSize, int64(len(run))*PageSize)
 		p.punched(run, err)
 	}
 }
