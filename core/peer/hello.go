@@ -102,9 +102,12 @@ func writeGreeting(w io.Writer, g *greeting) error {
 // readGreeting reads a greeting, and not a byte more.
 func readGreeting(r io.Reader) (*greeting, error) {
 	var head [greetingHead]byte
-	n, err := io.ReadFull(r, head[:])
+	n, err := io.ReadAtLeast(r, head[:], 1) // refusalTLS is shorter than head
 	if _, secure := r.(*tls.Conn); !secure && beginsTLS(head[:n]) {
 		return nil, errSpeaksTLS
+	}
+	if err == nil {
+		_, err = io.ReadFull(r, head[n:])
 	}
 	if err != nil {
 		return nil, err

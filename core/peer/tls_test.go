@@ -331,6 +331,19 @@ func TestNodeWithoutTLSIsNamed(t *testing.T) {
 	}
 }
 
+// A node without TLS recognizes the refusal of a node with TLS by its first byte. It used to wait for twelve bytes, which the refusal does not
+// have, until the other node closed the connection a second later.
+func TestRefusalOfTLSIsReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, far := net.Pipe()
+		go func() { _, _ = io.WriteString(far, refusalTLS) }() // and does not close
+		if _, err := readGreeting(near); !errors.Is(err, errSpeaksTLS) {
+			t.Errorf("got %v", err)
+		}
+		near.Close()
+	})
+}
+
 // A program that has a certificate but does not speak the protocol between nodes is refused.
 func TestProtocolNameIsNeeded(t *testing.T) {
 	a := newAuthority(t)
