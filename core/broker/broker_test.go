@@ -21,6 +21,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -304,7 +305,6 @@ func TestAPIFails(t *testing.T) {
 
 // The error names every address that is not available, and everything that was opened is closed.
 func TestAddressesInUse(t *testing.T) {
-	t.Parallel() // each address is tried for five seconds
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -312,15 +312,18 @@ func TestAddressesInUse(t *testing.T) {
 	defer ln.Close()
 	taken := ln.Addr().String()
 	o, _ := configured(t, fmt.Sprintf("listen: {amqp: %q, management: %q}\n", taken, taken))
-	err = New(o).Start(t.Context())
-	if err == nil {
-		t.Fatal("it started")
-	}
-	for _, want := range []string{"listen.amqp: listen tcp " + taken + ": bind: address already in use", "listen.management: listen tcp " + taken + ": bind: address already in use"} {
-		if !slices.Contains(strings.Split(err.Error(), "\n"), want) {
-			t.Errorf("got %v\nwant a line %s", err, want)
+	synctest.Test(t, func(t *testing.T) { // each address is tried for five seconds
+		o.Clock = clock.New()
+		err := New(o).Start(t.Context())
+		if err == nil {
+			t.Fatal("it started")
 		}
-	}
+		for _, want := range []string{"listen.amqp: listen tcp " + taken + ": bind: address already in use", "listen.management: listen tcp " + taken + ": bind: address already in use"} {
+			if !slices.Contains(strings.Split(err.Error(), "\n"), want) {
+				t.Errorf("got %v\nwant a line %s", err, want)
+			}
+		}
+	})
 	if _, err := makeDataDir(o.Config.Data.Dir); err != nil {
 		t.Errorf("the data is still in use: %v", err)
 	}
