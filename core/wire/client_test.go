@@ -90,7 +90,7 @@ func newClient(t *testing.T, socket net.Conn) *client {
 func (c *client) read() {
 	defer close(c.frames)
 	var in []byte
-	part := make([]byte, 4096)
+	part := make([]byte, 64<<10)
 	for {
 		<-c.gate
 		n, err := c.socket.Read(part)

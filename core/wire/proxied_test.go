@@ -156,6 +156,10 @@ func TestShutdownWithHalfAHeader(t *testing.T) {
 	socket := announce(t, s.Addresses()[0], header4[:10])
 	connected := newClient(t, announce(t, s.Addresses()[0], header4))
 	connected.greet()
+	go func() { // or the broker waits for it
+		connected.ended()
+		connected.socket.Close()
+	}()
 	if err := s.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
