@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/curfewmq/curfew/core/mgmt/definitions"
+	"github.com/curfewmq/curfew/core/peer/memnet"
 	"github.com/curfewmq/curfew/core/replicas"
 	"github.com/curfewmq/curfew/core/vhost"
 	"github.com/curfewmq/curfew/core/wlog"
@@ -70,20 +71,24 @@ var clusterVHosts = map[string]int{"/": 0, "a": 0, "b": 1, "c": 2, "d": 1}
 func newCluster(t *testing.T, change ...func(*Options)) *cluster {
 	t.Helper()
 	c := &cluster{t: t, owners: map[string]wlog.NodeID{}, registrar: 1}
+	network := new(memnet.Network)
 	for i := range 3 {
 		p := &peer{cluster: c, Node: replicas.Node{ID: wlog.NodeID(i + 1), Name: fmt.Sprintf("curfew@n%d", i+1), Address: fmt.Sprintf("n%d:5680", i+1), Up: true}}
 		r := newRig(t, append([]func(*Options){func(o *Options) {
 			o.Node, o.Peers, o.Placements, o.Replicas = p.Name, p, p, unsharded{cluster: c}
 		}}, change...)...)
-		p.server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		p.server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 			if h := p.stead.Load(); h != nil {
 				(*h).ServeHTTP(w, q)
 				return
 			}
 			r.api.Forwarded().ServeHTTP(w, q)
 		}))
+		p.server.Listener.Close()
+		p.server.Listener = network.Listen(p.Address)
+		p.server.Start()
 		p.client = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "tcp", p.server.Listener.Addr().String())
+			return network.Dial(ctx, p.Address)
 		}}}
 		t.Cleanup(func() {
 			p.client.CloseIdleConnections()
