@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -50,6 +51,7 @@ func TestConfiguredUser(t *testing.T) {
 	t.Setenv("CURFEW_AUTH__USERS__BOB__VHOSTS", "/,orders")
 	broker := spawn(t, filepath.Join(dir, "data"), "--amqp", ":0")
 	outside := elsewhere(t, broker.address)
+	var logins sync.WaitGroup // at once, because an answer that refuses one comes late
 	for _, tt := range []struct {
 		user, password, vhost string
 		ok                    bool
@@ -61,10 +63,13 @@ func TestConfiguredUser(t *testing.T) {
 		{"bob", "from a file", "/", true},
 		{"guest", "guest", "/", false},
 	} {
-		if err := login(outside, tt.user, tt.password, tt.vhost); (err == nil) != tt.ok {
-			t.Errorf("%s with %q in %s: %v", tt.user, tt.password, tt.vhost, err)
-		}
+		logins.Go(func() {
+			if err := login(outside, tt.user, tt.password, tt.vhost); (err == nil) != tt.ok {
+				t.Errorf("%s with %q in %s: %v", tt.user, tt.password, tt.vhost, err)
+			}
+		})
 	}
+	logins.Wait()
 	if err := login("127.0.0.1:"+outside[strings.LastIndex(outside, ":")+1:], "guest", "guest", "/"); err != nil {
 		t.Errorf("guest from this machine: %v", err)
 	}
