@@ -24,9 +24,7 @@ func (q *Queue) enqueue(now hook.Instant, b *Batch) {
 	}
 	n.keeps, n.once = false, false
 	q.afterChange(now)
-	if !n.confirmed {
-		q.confirm(b)
-	}
+	q.confirm(b)
 }
 
 // takeInTurn is takeIn for a batch. Where hooks watch messages, each enters alone, after

@@ -239,20 +239,10 @@ func (c *contents) setStrategyData(h handle, data strategyData) (changed bool) {
 // leave that one in the same commit.
 func (q *Queue) commit(c journal.Completer) {
 	n := &q.buf.ops
-	if n.arriving != nil && n.entered == len(n.arriving.Messages) {
-		n.confirmed = true
-		q.confirm(n.arriving)
-		return
-	}
 	if q.cfg.Storage == nil || c == nil && len(n.buf)+len(n.settled)+len(n.deltas) == 0 {
 		return
 	}
-	if b := n.arriving; b != nil && n.enqueued > 0 && !n.relies {
-		if b.kept != nil {
-			b.kept.noteRefused(b)
-		}
-		n.removeArrived(b, b.Messages[:n.entered], q.cfg.Storage.Journal)
-	}
+	n.removeArrived(q.cfg.Storage.Journal, c != nil)
 	if c == nil && len(n.settled)+len(n.deltas) == 0 {
 		n.commitChanges(q)
 		return
@@ -312,39 +302,35 @@ func (n *opBuffer) reset() {
 	n.alike, n.extent, n.others = span{}, 0, false
 }
 
-// confirm confirms a batch: at once, or when its operations are durable, and those
+// confirm confirms the batch at hand: at once, or when its operations are durable, and those
 // committed before, which may have the messages that duplicates were dropped for.
 func (q *Queue) confirm(b *Batch) {
 	n := &q.buf.ops
-	relies := n.relies && q.cfg.Storage != nil
-	waits := n.enqueued > 0 || relies
-	n.enqueued, n.relies, n.arriving, n.entered = 0, false, nil, 0
-	if b.kept != nil {
-		b.kept.noteRefused(b)
-	}
-	if waits && !relies {
-		j := q.cfg.Storage.Journal
-		n.removeArrived(b, b.Messages, j)
-		if r := b.Removal; r != nil && r.joins(j) {
-			r.appendTo(n)
-		}
-	}
 	n.confirmed = true
-	switch {
-	case waits && (b.awaited() || b.underway > 0):
+	waits := n.enqueued > 0 || n.relies && q.cfg.Storage != nil
+	if waits && (b.awaited() || b.underway > 0) {
 		q.commit((*batchCommit)(b))
-	default:
+	} else {
 		q.commit(nil)
 		b.complete(nil)
 	}
+	n.enqueued, n.relies, n.arriving, n.entered = 0, false, nil, 0
 }
 
-// removeArrived appends the removals from their old queues of messages that have entered,
-// which are the first ones of their batch.
-func (n *opBuffer) removeArrived(b *Batch, entered []Message, j Journal) {
-	switch {
-	case b.Removal != nil:
-		b.Removal.appendRemovals(n, entered, j)
+// removeArrived appends the removals from their old queues of messages of the batch at hand
+// that have entered. last says that all have, and that no other commit has messages of it.
+func (n *opBuffer) removeArrived(j Journal, last bool) {
+	b := n.arriving
+	if b == nil || n.enqueued == 0 || n.relies {
+		return
+	}
+	entered := b.Messages[:n.entered]
+	switch r := b.Removal; {
+	case r != nil:
+		r.appendRemovals(n, entered, j)
+		if last && r.joins(j) {
+			r.appendTo(n)
+		}
 	case b.kept != nil:
 		b.kept.appendRemovals(n, entered, j)
 	}

@@ -85,16 +85,6 @@ func (t *transfer) refuse(b *Batch, f RedriveFailure) {
 	}
 }
 
-// noteRefused notes the messages that the target of a batch refused. It is called on the
-// target's turn, before appendRemovals.
-func (t *transfer) noteRefused(b *Batch) {
-	for i := range b.Messages {
-		if m := &b.Messages[i]; m.Flags&Refused != 0 {
-			t.messages[m.Seq-1].stays.CompareAndSwap(0, uint32(FailRefused))
-		}
-	}
-}
-
 // appendRemovals appends the removals of redriven messages that go to no queue but the one
 // which has taken them, if the journal j is that of their old queue, too: then a crash finds
 // each in one place. A dead letter may be written again meanwhile by its old queue, behind
@@ -105,7 +95,8 @@ func (t *transfer) appendRemovals(n *opBuffer, ms []Message, j Journal) {
 	}
 	var refs []Ref
 	for i := range ms {
-		if m := &t.messages[ms[i].Seq-1]; m.alone && m.journalled && !m.gone && m.stays.Load() == 0 {
+		m := &t.messages[ms[i].Seq-1]
+		if ms[i].Flags&Refused == 0 && m.alone && m.journalled && !m.gone && m.stays.Load() == 0 {
 			refs = append(refs, m.ref)
 			m.gone = true
 		}
