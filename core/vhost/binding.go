@@ -21,8 +21,8 @@ type Binding struct {
 	pending bool // counted in pendingBindings
 }
 
-// bind adds a binding. An existing one is left as it is. owner is the connection that asks.
-func (xs *exchanges) bind(b Binding, owner Owner) error {
+// Bind adds a binding. An existing one is left as it is. owner is the connection that asks.
+func (xs *exchanges) Bind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
 	}
@@ -99,8 +99,8 @@ func (xs *exchanges) endPending(b *Binding) {
 	}
 }
 
-// unbind removes a binding, which need not exist. An auto-delete exchange is deleted with its last one.
-func (xs *exchanges) unbind(b Binding, owner Owner) error {
+// Unbind removes a binding, which need not exist. An auto-delete exchange is deleted with its last one.
+func (xs *exchanges) Unbind(b Binding, owner Owner) error {
 	if err := b.normalise(); err != nil {
 		return err
 	}

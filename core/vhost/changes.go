@@ -98,7 +98,7 @@ func (c *changes) newStorage() *queue.Storage { return c.log.NewStorage() }
 // those are durable, apply makes it. A nil apply means there is nothing to do. Definitions that apply logs are durable, too, when
 // make returns.
 func (c *changes) make(mode func() changeMode, plan func() (apply func(), err error)) error {
-	defer c.compact()
+	defer c.CompactDefinitions()
 	logged, err := c.makeLocked(mode, plan)
 	if err != nil {
 		return err
@@ -179,14 +179,14 @@ func (c *changes) awaitDurable(durable bool) error {
 		return nil
 	}
 	if err := c.log.WaitDurable(); err != nil {
-		c.fail(err)
+		c.FailDefinitions(err)
 		return interrupted(c.notDurable(err))
 	}
 	return interrupted(c.life.movedError()) // after that nothing was written
 }
 
-// fail is called when definitions cannot be written any more. The vhost then refuses to delete durable queues.
-func (c *changes) fail(err error) { c.failure.CompareAndSwap(nil, &err) }
+// FailDefinitions is called when definitions cannot be written any more. The vhost then refuses to delete durable queues.
+func (c *changes) FailDefinitions(err error) { c.failure.CompareAndSwap(nil, &err) }
 
 // check returns an error after fail.
 func (c *changes) check() error {
@@ -222,9 +222,9 @@ func (c *changes) deleteAll() error {
 	return c.awaitDurable(true)
 }
 
-// compact rewrites the log of definitions, if that is worthwhile. The vhost is locked for one part at a time. Nothing
+// CompactDefinitions rewrites the log of definitions, if that is worthwhile. The vhost is locked for one part at a time. Nothing
 // durable is added between parts; queues may be deleted.
-func (c *changes) compact() {
+func (c *changes) CompactDefinitions() {
 	if c.log == nil || !c.log.NeedsCompaction() {
 		return
 	}

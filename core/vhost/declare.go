@@ -37,8 +37,8 @@ type Declared struct {
 	Consumers int
 }
 
-// declare creates a queue, or checks that the existing one is equivalent.
-func (qs *queues) declare(d QueueDeclare) (Declared, error) {
+// DeclareQueue creates a queue, or checks that the existing one is equivalent.
+func (qs *queues) DeclareQueue(d QueueDeclare) (Declared, error) {
 	qs.churn.declared.Add(1)
 	d.Durable = d.Durable && !d.Exclusive // an exclusive queue does not outlive its connection
 	qs.description.applyDefaultType(&d)
@@ -64,9 +64,9 @@ func (qs *queues) declare(d QueueDeclare) (Declared, error) {
 	}
 }
 
-// check is the passive declaration. Like the active one it is a use of the queue, unless the client wants no answer.
-func (qs *queues) check(name string, owner Owner, noWait bool) (Declared, error) {
-	m, err := qs.topology.queue(name, owner)
+// CheckQueue is the passive declaration. Like the active one it is a use of the queue, unless the client wants no answer.
+func (qs *queues) CheckQueue(name string, owner Owner, noWait bool) (Declared, error) {
+	m, err := qs.topology.Queue(name, owner)
 	if err != nil {
 		return Declared{}, err
 	}
@@ -178,7 +178,7 @@ func (qs *queues) addDurable(d QueueDeclare, p *profile) (*queue.Mailbox, error)
 	if err := qs.checkLog(cfg); err != nil {
 		return nil, err
 	}
-	defer qs.changes.compact()
+	defer qs.changes.CompactDefinitions()
 	pending, err := qs.reserve(cfg, p)
 	if pending == nil {
 		return nil, err

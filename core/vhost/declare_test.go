@@ -120,12 +120,12 @@ func TestEqualArgumentsAreShared(t *testing.T) {
 	for i := range int32(3 * maxProfiles) {
 		declare(t, v, strconv.Itoa(int(i)), "x-odd", i)
 	}
-	if n := len(v.policies.profiles); n == 0 || n > maxProfiles {
+	if n := len(v.policyTable.profiles); n == 0 || n > maxProfiles {
 		t.Errorf("%d profiles are remembered", n)
 	}
-	clear(v.policies.profiles)
+	clear(v.policyTable.profiles)
 	declare(t, v, "c", "x-odd", strings.Repeat("long", 1000))
-	if n := len(v.policies.profiles); n != 0 {
+	if n := len(v.policyTable.profiles); n != 0 {
 		t.Error("long arguments are remembered")
 	}
 }

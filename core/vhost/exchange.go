@@ -77,8 +77,8 @@ func (x *exchange) isDefault() bool { return x.Name == "" }
 // isUnused reports whether an exchange that just lost a binding is deleted.
 func (x *exchange) isUnused() bool { return x.AutoDelete && x.table.Len() == 0 && !x.keeps() }
 
-// check is the passive declaration.
-func (xs *exchanges) check(name string) error {
+// CheckExchange is the passive declaration.
+func (xs *exchanges) CheckExchange(name string) error {
 	name = rabbit.Sanitise(name)
 	if name == "" {
 		return errDefaultExchange
@@ -86,15 +86,15 @@ func (xs *exchanges) check(name string) error {
 	if err := xs.topology.life.checkMoved(); err != nil {
 		return err
 	}
-	if _, ok := xs.topology.describe(name); !ok {
+	if _, ok := xs.topology.Exchange(name); !ok {
 		return xs.topology.life.noExchange(name)
 	}
 	return nil
 }
 
-// declare creates an exchange, or checks that the existing one is equivalent. allow, if not nil, is asked before an
+// DeclareExchange creates an exchange, or checks that the existing one is equivalent. allow, if not nil, is asked before an
 // exchange with an alternate is created; its error is returned as it is.
-func (xs *exchanges) declare(d Exchange, allow func(alternate string) error) error {
+func (xs *exchanges) DeclareExchange(d Exchange, allow func(alternate string) error) error {
 	d.Name, d.Type = rabbit.Sanitise(d.Name), xs.chain.TypeName(d.Type)
 	if err := xs.checkExchangeType(d.Type); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (xs *exchanges) declare(d Exchange, allow func(alternate string) error) err
 	if err := xs.topology.life.checkMoved(); err != nil {
 		return err
 	}
-	current, ok := xs.topology.describe(d.Name)
+	current, ok := xs.topology.Exchange(d.Name)
 	if !ok {
 		err := checkFields(xs.exchangeName(d.Name), d.Args)
 		if err == nil {
@@ -144,7 +144,7 @@ func (xs *exchanges) add(d Exchange) (Exchange, error) {
 			xs.changes.add(xs.changes.defineExchange(x))
 		}
 		return func() {
-			xs.maker.applyPolicies(x, xs.policies.inForce())
+			xs.maker.applyPolicies(x, xs.policies.Policies())
 			xs.topology.addExchange(x)
 			xs.topology.invalidateRoutes()
 		}, nil
@@ -152,8 +152,8 @@ func (xs *exchanges) add(d Exchange) (Exchange, error) {
 	return d, err
 }
 
-// delete deletes an exchange and all bindings from and to it. It need not exist.
-func (xs *exchanges) delete(name string, ifUnused bool) error {
+// DeleteExchange deletes an exchange and all bindings from and to it. It need not exist.
+func (xs *exchanges) DeleteExchange(name string, ifUnused bool) error {
 	name = rabbit.Sanitise(name)
 	if name == "" {
 		return errDefaultExchange

@@ -50,8 +50,8 @@ func (l *life) checkOpen() error {
 // isServed reports whether this node still serves the vhost, and may write its definitions. The caller holds mu.
 func (l *life) isServed() bool { return !l.deleted && l.moved.Load() == nil }
 
-// noQueue is the error for a queue that does not exist.
-func (l *life) noQueue(name string) *Error {
+// NoQueue is the error for a queue that does not exist. Sessions return it when a mailbox they hold reports [queue.ErrGone].
+func (l *life) NoQueue(name string) *Error {
 	if e := l.moved.Load(); e != nil {
 		return e
 	}
@@ -162,10 +162,10 @@ func (v *VHost) Delete() error {
 	for _, evict := range v.life.evictions() {
 		evict("vhost '" + v.name + "' is deleted")
 	}
-	for _, m := range v.topology.sortedMailboxes() {
+	for _, m := range v.topology.Queues() {
 		v.queues.drop(m)
 	}
-	for _, m := range v.topology.schedules() {
+	for _, m := range v.topology.Schedules() {
 		v.exchanges.dropMailbox(m)
 	}
 	return nil
@@ -262,5 +262,5 @@ func (v *VHost) isUnusedAndDurable() bool {
 
 // mailboxes returns the queues and the schedules of exchanges.
 func (v *VHost) mailboxes() []*queue.Mailbox {
-	return append(v.topology.mailboxes(), v.topology.schedules()...)
+	return append(v.topology.Mailboxes(), v.topology.Schedules()...)
 }

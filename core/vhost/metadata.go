@@ -80,15 +80,15 @@ type description struct {
 	tracing  atomic.Bool // metadata.Tracing
 }
 
-// get returns the metadata.
-func (d *description) get() Metadata {
+// Metadata returns the metadata.
+func (d *description) Metadata() Metadata {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.metadata
 }
 
-// set replaces the metadata. Existing queues keep their type.
-func (d *description) set(m Metadata) error {
+// SetMetadata replaces the metadata. Existing queues keep their type.
+func (d *description) SetMetadata(m Metadata) error {
 	if err := m.Check(); err != nil {
 		return err
 	}
@@ -110,8 +110,8 @@ func (d *description) define(b []byte) []byte {
 	return amqp.AppendTable(b, d.changes.defineVHost(&d.metadata))
 }
 
-// traced reports whether messages in the vhost are traced.
-func (d *description) traced() bool { return d.tracing.Load() }
+// Tracing reports whether the vhost is traced.
+func (d *description) Tracing() bool { return d.tracing.Load() }
 
 // defineVHost makes the definition that the vhost exists.
 func (d definer) defineVHost(m *Metadata) amqp.Table {
@@ -151,7 +151,9 @@ func readMetadata(d *definition.Definition) (m Metadata, err error) {
 }
 
 // applyDefaultType gives the vhost's default type to a queue that is declared without a type, if the queue can have it.
-func (d *description) applyDefaultType(q *QueueDeclare) { q.ApplyDefaultType(d.get().DefaultQueueType) }
+func (d *description) applyDefaultType(q *QueueDeclare) {
+	q.ApplyDefaultType(d.Metadata().DefaultQueueType)
+}
 
 // ApplyDefaultType gives a type to a queue that is declared without one, if the queue can have it.
 func (d *QueueDeclare) ApplyDefaultType(t string) {

@@ -31,12 +31,12 @@ type policyTable struct {
 	applying sync.Mutex // held while policies change, until all queues have adopted them
 }
 
-// inForce returns the policies in force. The set is never modified: a change replaces it.
-func (ps *policyTable) inForce() *policies.Set { return ps.set.Load() }
+// Policies returns the policies in force. The set is never modified: a change replaces it.
+func (ps *policyTable) Policies() *policies.Set { return ps.set.Load() }
 
-// setPolicy adds a policy, or replaces the policy of that name. An equal policy changes nothing. It returns when the change is
+// SetPolicy adds a policy, or replaces the policy of that name. An equal policy changes nothing. SetPolicy returns when the change is
 // durable and has been adopted by all queues and exchanges that the policy applies to, or no longer applies to.
-func (ps *policyTable) setPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
+func (ps *policyTable) SetPolicy(kind policies.Kind, p *policies.Policy) (created bool, err error) {
 	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: ps.name, Name: p.Name, Operator: kind == policies.Operator}
 	err = ps.change(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
 		_, exists := s.Lookup(kind, p.Name)
@@ -46,8 +46,8 @@ func (ps *policyTable) setPolicy(kind policies.Kind, p *policies.Policy) (create
 	return created, err
 }
 
-// clearPolicy deletes a policy, and reports whether it existed.
-func (ps *policyTable) clearPolicy(kind policies.Kind, name string) (existed bool, err error) {
+// ClearPolicy deletes a policy, and reports whether it existed.
+func (ps *policyTable) ClearPolicy(kind policies.Kind, name string) (existed bool, err error) {
 	what := telemetry.Notice{Kind: telemetry.PolicyApplied, VHost: ps.name, Name: name, Operator: kind == policies.Operator, Cleared: true}
 	err = ps.change(what, func(s *policies.Set) (*policies.Set, amqp.Table) {
 		s, existed = s.Without(kind, name)
@@ -116,9 +116,9 @@ func (ps *policyTable) invalidateProfiles() {
 	clear(ps.profiles)
 }
 
-// strategyChanged attaches plugins again to the queues with an expiry strategy that was added, removed or replaced. With recompute, their
+// StrategyChanged attaches plugins again to the queues with an expiry strategy that was added, removed or replaced. With recompute, their
 // messages are restamped.
-func (ps *policyTable) strategyChanged(name string, recompute bool) {
+func (ps *policyTable) StrategyChanged(name string, recompute bool) {
 	ps.applying.Lock()
 	defer ps.applying.Unlock()
 	ps.changes.exclusively(ps.invalidateProfiles)
@@ -144,7 +144,7 @@ func (ps *policyTable) reconfigure(recompute bool, changed func(*queue.Config) (
 		policies.Applied
 	}
 	profiles := map[like]*profile{} // queues that shared a profile share the new one
-	for _, m := range ps.topology.sortedMailboxes() {
+	for _, m := range ps.topology.Queues() {
 		cfg := m.Config()
 		applied, ok := changed(cfg)
 		if !ok {

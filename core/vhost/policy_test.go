@@ -208,7 +208,7 @@ func TestDeclareWhilePoliciesChange(t *testing.T) {
 // The broker's events show to which objects a policy was applied.
 func TestPoliciesAreTold(t *testing.T) {
 	v, _ := newVHost(t)
-	v.policies.telemetry = telemetry.New(telemetry.Options{Events: 1})
+	v.policyTable.telemetry = telemetry.New(telemetry.Options{Events: 1})
 	declare(t, v, "q.1")
 	declare(t, v, "q.2")
 	declare(t, v, "other")
@@ -222,7 +222,7 @@ func TestPoliciesAreTold(t *testing.T) {
 	}
 	var got []telemetry.Notice
 	events := make([]telemetry.Event, 10)
-	for _, e := range events[:v.policies.telemetry.Events().Read(0, events)] {
+	for _, e := range events[:v.policyTable.telemetry.Events().Read(0, events)] {
 		got = append(got, *e.Notice)
 	}
 	want := []telemetry.Notice{

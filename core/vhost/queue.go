@@ -66,14 +66,14 @@ func (qs *queues) run(m *queue.Mailbox, fn func(q *queue.Queue, now hook.Instant
 // orNoQueue returns err, or the error for a queue that does not exist in place of [queue.ErrGone].
 func (qs *queues) orNoQueue(m *queue.Mailbox, err error) error {
 	if errors.Is(err, queue.ErrGone) {
-		return qs.topology.life.noQueue(m.Config().Name)
+		return qs.topology.life.NoQueue(m.Config().Name)
 	}
 	return err
 }
 
-// purge drops the ready messages of a queue and returns how many there were.
-func (qs *queues) purge(name string, owner Owner) (messages int, err error) {
-	m, err := qs.topology.queue(name, owner)
+// PurgeQueue drops the ready messages of a queue and returns how many there were.
+func (qs *queues) PurgeQueue(name string, owner Owner) (messages int, err error) {
+	m, err := qs.topology.Queue(name, owner)
 	if err != nil {
 		return 0, err
 	}
@@ -81,8 +81,8 @@ func (qs *queues) purge(name string, owner Owner) (messages int, err error) {
 	return messages, qs.orNoQueue(m, err)
 }
 
-// delete deletes a queue and returns how many ready messages it had. The queue need not exist.
-func (qs *queues) delete(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
+// DeleteQueue deletes a queue and returns how many ready messages it had. The queue need not exist.
+func (qs *queues) DeleteQueue(name string, owner Owner, ifUnused, ifEmpty bool) (messages int, err error) {
 	if err := qs.topology.life.checkMoved(); err != nil {
 		return 0, err
 	}
@@ -110,7 +110,7 @@ func (qs *queues) delete(name string, owner Owner, ifUnused, ifEmpty bool) (mess
 		return 0, refuse(Precondition, "%s not empty", qs.queueName(name))
 	}
 	pending := qs.remove(e.mailbox)
-	defer qs.changes.compact()
+	defer qs.changes.CompactDefinitions()
 	if pending != nil {
 		<-pending.done
 		if pending.err != nil {
@@ -237,7 +237,8 @@ func (qs *queues) appendDefinition(b []byte, name string) []byte {
 	return qs.exchanges.appendBindings(b, destination{queue: e.mailbox})
 }
 
-func (qs *queues) counts() Churn { return qs.churn.read() }
+// Churn returns the current counts.
+func (qs *queues) Churn() Churn { return qs.churn.read() }
 
 // churnCounters is Churn while it grows.
 type churnCounters struct{ declared, created, deleted atomic.Uint64 }

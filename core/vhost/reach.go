@@ -34,9 +34,9 @@ type Reached struct {
 // maxVia is how many exchanges on the way to a queue are named.
 const maxVia = 8
 
-// reach follows dead letters with a target through bindings and alternate exchanges. It needs no message, and changes nothing. If the
+// Reach follows dead letters with a target through bindings and alternate exchanges. It needs no message, and changes nothing. If the
 // target has no key, messages keep their own keys, which are unknown here. At most so many queues are named.
-func (t *topology) reach(target *hook.Target, most int) (r Reach) {
+func (t *topology) Reach(target *hook.Target, most int) (r Reach) {
 	w := reachWalk{topology: t, target: target, reach: &r, queues: map[*queue.Mailbox]*reachStep{}, exchanges: map[*exchange]bool{}}
 	w.walk()
 	r.Queues = w.list(most)
@@ -44,10 +44,10 @@ func (t *topology) reach(target *hook.Target, most int) (r Reach) {
 	return r
 }
 
-// leadsTo returns the names of the queues to which a message that the broker publishes to an exchange would be routed now, and the outcome
+// LeadsTo returns the names of the queues to which a message that the broker publishes to an exchange would be routed now, and the outcome
 // for a dead letter. If a plugin chooses anew for each message, it returns all queues that the plugin may choose; exchanges hold nothing,
 // and filters are not asked. LeadsTo changes nothing.
-func (t *topology) leadsTo(exchange string, m *parts.Message) (queues []string, outcome telemetry.Outcome) {
+func (t *topology) LeadsTo(exchange string, m *parts.Message) (queues []string, outcome telemetry.Outcome) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x := t.exchanges[exchange]

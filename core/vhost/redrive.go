@@ -166,7 +166,7 @@ func (rs *Redrives) List() []*RedriveJob {
 // check looks up the queue of a request, and checks the target that all messages share.
 func (rs *Redrives) check(r *RedriveRequest) (*queue.Mailbox, error) {
 	r.From, r.Queue, r.Exchange = rabbit.Sanitise(r.From), rabbit.Sanitise(r.Queue), rabbit.Sanitise(r.Exchange)
-	m, err := rs.topology.queue(r.From, 0)
+	m, err := rs.topology.Queue(r.From, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -177,14 +177,14 @@ func (rs *Redrives) check(r *RedriveRequest) (*queue.Mailbox, error) {
 		if err := r.MayPublish("", r.Queue); err != nil {
 			return nil, err
 		}
-		if rs.topology.mailbox(r.Queue) == nil {
-			return nil, missingTarget(rs.topology.life.noQueue(r.Queue))
+		if rs.topology.Mailbox(r.Queue) == nil {
+			return nil, missingTarget(rs.topology.life.NoQueue(r.Queue))
 		}
 	case ToExchange:
 		if err := r.MayPublish(r.Exchange, r.Key); err != nil {
 			return nil, err
 		}
-		if err := rs.topology.checkPublishable(r.Exchange); err != nil {
+		if err := rs.topology.Publishable(r.Exchange); err != nil {
 			return nil, missingTarget(err)
 		}
 	}
@@ -238,10 +238,10 @@ func (rs *Redrives) checkPlan(p *RedrivePlan) error {
 	for _, t := range p.Targets {
 		switch {
 		case t.Others, t.Moved == 0:
-		case t.Exchange == "" && rs.topology.mailbox(t.Queue) == nil:
-			return missingTarget(rs.topology.life.noQueue(t.Queue))
+		case t.Exchange == "" && rs.topology.Mailbox(t.Queue) == nil:
+			return missingTarget(rs.topology.life.NoQueue(t.Queue))
 		case t.Exchange != "":
-			if err := rs.topology.checkPublishable(t.Exchange); err != nil {
+			if err := rs.topology.Publishable(t.Exchange); err != nil {
 				return missingTarget(err)
 			}
 		}

@@ -211,7 +211,7 @@ func (c *redriveChoice) newTarget(exchange, key string) *redriveTarget {
 	}
 	if r.MayPublish(exchange, key) != nil {
 		t.failure = queue.FailNoPermission
-	} else if x, ok := c.topology.describe(exchange); ok && x.Internal {
+	} else if x, ok := c.topology.Exchange(exchange); ok && x.Internal {
 		t.failure = queue.FailNoPermission
 	}
 	return t
@@ -220,7 +220,7 @@ func (c *redriveChoice) newTarget(exchange, key string) *redriveTarget {
 // use keeps a queue in use while messages leave for it: between two of them it must not
 // expire.
 func (c *redriveChoice) use(queue string) {
-	if m := c.topology.mailbox(queue); c.runs && m != nil && len(c.uses) < maxRedriveTargets {
+	if m := c.topology.Mailbox(queue); c.runs && m != nil && len(c.uses) < maxRedriveTargets {
 		c.uses = append(c.uses, m.Use())
 	}
 }

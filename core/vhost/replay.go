@@ -264,7 +264,7 @@ func (d *Definitions) has(to definedDestination) bool {
 // [queue.Restorer] must fill and start the queues that Restore returns.
 func (v *VHost) Restore(d *Definitions, storage func(id uint64) (*queue.Storage, error)) ([]*queue.Mailbox, error) {
 	defer v.maker.startRestoring()()
-	v.policies.restore(d.policies)
+	v.policyTable.restore(d.policies)
 	v.description.adopt(d.metadata)
 	v.parameters.restore(d.parameters)
 	queues := make([]*queue.Mailbox, 0, len(d.queues))
@@ -368,6 +368,6 @@ func (v *VHost) definers() []definitionAppender {
 		[]definitionAppender{v.description.define},
 		v.exchanges.definers(), v.queues.definers(),
 		v.exchanges.bindingDefiners(), // once all their sources are defined
-		v.policies.definers(), v.parameters.definers(),
+		v.policyTable.definers(), v.parameters.definers(),
 	)
 }

@@ -16,10 +16,10 @@ import (
 // Clients cannot publish to it.
 const TraceExchange = "amq.rabbitmq.trace"
 
-// route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
+// Route appends to dst the queues for a message that is published to the exchange, each once. reusable means that the result depends on
 // exchange and keys alone, and is valid as long as Generation returns the same as before the call. Route sets the message's Exchange, and
 // does not retain the message.
-func (t *topology) route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
+func (t *topology) Route(exchange string, m *parts.Message, dst []*queue.Mailbox) (_ []*queue.Mailbox, reusable bool, err error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x, err := t.publishable(exchange)
@@ -39,8 +39,8 @@ func (t *topology) route(exchange string, m *parts.Message, dst []*queue.Mailbox
 	return dst, fit == sameKeys, nil
 }
 
-// checkPublishable returns an error if Route would return it for every message to an exchange; nil if that depends on the message.
-func (t *topology) checkPublishable(exchange string) error {
+// Publishable returns an error if Route would return it for every message to an exchange; nil if that depends on the message.
+func (t *topology) Publishable(exchange string) error {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x, err := t.publishable(exchange)
@@ -336,8 +336,8 @@ func (t *topology) queueNamed(name string) *queue.Mailbox {
 	return e.mailbox
 }
 
-// successors replaces each queue in place by the queue that has its name now, and leaves out queues with names that are unused.
-func (t *topology) successors(queues []*queue.Mailbox) []*queue.Mailbox {
+// Successors replaces each queue in place by the queue that has its name now, and leaves out queues with names that are unused.
+func (t *topology) Successors(queues []*queue.Mailbox) []*queue.Mailbox {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	successors := queues[:0]

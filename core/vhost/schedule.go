@@ -248,9 +248,9 @@ func (t *topology) routeReleased(from *queue.Config, m *parts.Message, dst []*qu
 	return t.routeFrom(x, m, dst)
 }
 
-// leads returns the names of the queues to which an exchange would route a message from its schedule if it released it now; nil if none. If
+// Leads returns the names of the queues to which an exchange would route a message from its schedule if it released it now; nil if none. If
 // a plugin chooses anew for each message, it returns all queues that the plugin may choose. Leads changes nothing.
-func (t *topology) leads(exchange string, m *parts.Message) (queues []string) {
+func (t *topology) Leads(exchange string, m *parts.Message) (queues []string) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x := t.exchanges[exchange]

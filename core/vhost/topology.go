@@ -47,8 +47,9 @@ func (d destination) name() string {
 	return d.queue.Config().Name
 }
 
-// routeGeneration changes whenever a message could be routed differently.
-func (t *topology) routeGeneration() uint64 { return t.generation.Load() }
+// Generation changes whenever a message could be routed differently. A route is valid as long as Generation returns the same as before the
+// route was looked up.
+func (t *topology) Generation() uint64 { return t.generation.Load() }
 
 // invalidateRoutes makes all known routes invalid. The caller holds mu for writing.
 func (t *topology) invalidateRoutes() {
@@ -148,7 +149,7 @@ func (t *topology) noDestination(b *Binding) *Error {
 	if b.ToExchange {
 		return t.life.noExchange(b.Destination)
 	}
-	return t.life.noQueue(b.Destination)
+	return t.life.NoQueue(b.Destination)
 }
 
 // checkOwner refuses to bind or unbind another connection's exclusive queue. The caller holds mu.
@@ -187,8 +188,8 @@ func (t *topology) unlink(x *exchange, to destination) {
 	}
 }
 
-// describe returns the description of an exchange and whether it exists.
-func (t *topology) describe(name string) (Exchange, bool) {
+// Exchange returns the description of an exchange and whether it exists.
+func (t *topology) Exchange(name string) (Exchange, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x := t.exchanges[name]
@@ -198,8 +199,8 @@ func (t *topology) describe(name string) (Exchange, bool) {
 	return x.Exchange, true
 }
 
-// describeAll returns all exchanges, sorted by name.
-func (t *topology) describeAll() []Exchange {
+// Exchanges returns all exchanges, sorted by name.
+func (t *topology) Exchanges() []Exchange {
 	t.mu.RLock()
 	all := make([]Exchange, 0, len(t.exchanges))
 	for _, x := range t.exchanges {
@@ -210,8 +211,8 @@ func (t *topology) describeAll() []Exchange {
 	return all
 }
 
-// missingTypes counts exchanges of types that no plugin offers, by type.
-func (t *topology) missingTypes() map[string]int {
+// MissingTypes counts exchanges of types that no plugin offers, by type.
+func (t *topology) MissingTypes() map[string]int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	counts := map[string]int{}
@@ -233,8 +234,8 @@ func (t *topology) durableOnly() bool {
 	return true
 }
 
-// schedules returns the schedules of exchanges, as queues that are not in the table, in no particular order.
-func (t *topology) schedules() (all []*queue.Mailbox) {
+// Schedules returns the schedules of exchanges, as queues that are not in the table, in no particular order.
+func (t *topology) Schedules() (all []*queue.Mailbox) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, x := range t.exchanges {
@@ -245,8 +246,8 @@ func (t *topology) schedules() (all []*queue.Mailbox) {
 	return all
 }
 
-// schedule returns an exchange's schedule, as a queue that is not in the table. It is an error if exchanges of its type hold nothing.
-func (t *topology) schedule(exchange string) (*queue.Mailbox, error) {
+// Schedule returns an exchange's schedule, as a queue that is not in the table. It is an error if exchanges of its type hold nothing.
+func (t *topology) Schedule(exchange string) (*queue.Mailbox, error) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	switch x := t.exchanges[exchange]; {
@@ -259,16 +260,16 @@ func (t *topology) schedule(exchange string) (*queue.Mailbox, error) {
 	}
 }
 
-// hasBinding reports whether a binding exists.
-func (t *topology) hasBinding(b *Binding) bool {
+// HasBinding reports whether a binding exists.
+func (t *topology) HasBinding(b Binding) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	x, to, err := t.ends(b)
+	x, to, err := t.ends(&b)
 	return err == nil && x.table.Has(b.Key, b.Args, to)
 }
 
-// allBindings returns all bindings, in no particular order, except the bindings of the default exchange: every queue has one.
-func (t *topology) allBindings() (all []Binding) {
+// Bindings returns all bindings, in no particular order, except the bindings of the default exchange: every queue has one.
+func (t *topology) Bindings() (all []Binding) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	for _, x := range t.exchanges {
@@ -277,8 +278,8 @@ func (t *topology) allBindings() (all []Binding) {
 	return all
 }
 
-// bindingsFrom returns the bindings from an exchange, in no particular order. The default exchange shows none.
-func (t *topology) bindingsFrom(exchange string) []Binding {
+// BindingsFrom returns the bindings from an exchange, in no particular order. The default exchange shows none.
+func (t *topology) BindingsFrom(exchange string) []Binding {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	x := t.exchanges[exchange]
@@ -288,9 +289,9 @@ func (t *topology) bindingsFrom(exchange string) []Binding {
 	return x.appendBindings(nil, x.table.All())
 }
 
-// bindingsTo returns the bindings to a queue or, with toExchange, to an exchange, in no particular order. That of the default
+// BindingsTo returns the bindings to a queue or, with toExchange, to an exchange, in no particular order. That of the default
 // exchange is left out.
-func (t *topology) bindingsTo(name string, toExchange bool) (all []Binding) {
+func (t *topology) BindingsTo(name string, toExchange bool) (all []Binding) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	to := t.destinationOf(name, toExchange)
@@ -332,12 +333,13 @@ func (t *topology) lookup(name string) (queueEntry, bool) {
 	return t.queues.get(name)
 }
 
-// queue returns a queue that owner may use.
-func (t *topology) queue(name string, owner Owner) (*queue.Mailbox, error) {
+// Queue returns a queue that owner may use. If a method of the mailbox later reports [queue.ErrGone], the queue has been deleted:
+// see [VHost.NoQueue].
+func (t *topology) Queue(name string, owner Owner) (*queue.Mailbox, error) {
 	name = rabbit.Sanitise(name)
 	e, ok := t.lookup(name)
 	if !ok {
-		return nil, t.life.noQueue(name)
+		return nil, t.life.NoQueue(name)
 	}
 	if err := t.checkExclusive(name, e, owner); err != nil {
 		return nil, err
@@ -345,14 +347,14 @@ func (t *topology) queue(name string, owner Owner) (*queue.Mailbox, error) {
 	return e.mailbox, nil
 }
 
-// mailbox returns a queue, whichever connection owns it; nil if it does not exist.
-func (t *topology) mailbox(name string) *queue.Mailbox {
+// Mailbox returns a queue, whichever connection owns it; nil if it does not exist.
+func (t *topology) Mailbox(name string) *queue.Mailbox {
 	e, _ := t.lookup(name)
 	return e.mailbox
 }
 
-// mailboxes returns all queues in no particular order.
-func (t *topology) mailboxes() []*queue.Mailbox {
+// Mailboxes returns all queues in no particular order. Some may be deleted by the time they are used.
+func (t *topology) Mailboxes() []*queue.Mailbox {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	all := make([]*queue.Mailbox, 0, t.queues.count())
@@ -362,9 +364,9 @@ func (t *topology) mailboxes() []*queue.Mailbox {
 	return all
 }
 
-// sortedMailboxes returns all queues, sorted by name.
-func (t *topology) sortedMailboxes() []*queue.Mailbox {
-	all := t.mailboxes()
+// Queues returns all queues, sorted by name. Some may be deleted by the time they are used.
+func (t *topology) Queues() []*queue.Mailbox {
+	all := t.Mailboxes()
 	slices.SortFunc(all, func(a, b *queue.Mailbox) int { return cmp.Compare(a.Config().Name, b.Config().Name) })
 	return all
 }

@@ -229,14 +229,23 @@ func (s *surface) names(t *testing.T, dir string) (names []exported) {
 		if _, isType := o.(*types.TypeName); !isType || !ok {
 			continue
 		}
-		for m := range named.Methods() {
-			if m.Exported() {
-				names = append(names, exported{name + "." + m.Name(), m})
+		for m := range types.NewMethodSet(types.NewPointer(named)).Methods() {
+			if f := m.Obj().(*types.Func); f.Exported() && (len(m.Index()) == 1 || f.Pkg() == p && !receiver(f).Obj().Exported()) {
+				names = append(names, exported{name + "." + f.Name(), f}) // its own, or one of an embedded type that nothing else exports
 			}
 		}
 	}
 	slices.SortFunc(names, func(a, b exported) int { return strings.Compare(a.name, b.name) })
 	return names
+}
+
+// receiver returns the type that declares a method.
+func receiver(f *types.Func) *types.Named {
+	t := f.Signature().Recv().Type()
+	if p, ok := t.(*types.Pointer); ok {
+		t = p.Elem()
+	}
+	return t.(*types.Named)
 }
 
 // usersOf lists the users of a name, the tests among them last and in brackets.
