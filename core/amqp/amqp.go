@@ -28,12 +28,11 @@ const ProtocolHeader = "AMQP\x00\x00\x09\x01"
 // ProtocolHeader09 announces AMQP 0-9. Some clients that speak 0-9-1 send it, and RabbitMQ accepts it.
 const ProtocolHeader09 = "AMQP\x01\x01\x00\x09"
 
-// Method is a decoded method; the generated pointer types implement it. Append writes the arguments only; [AppendMethod] writes a
-// frame.
+// Method is a decoded method; the generated pointer types implement it.
 type Method interface {
 	ID() (class, method uint16)
 	Name() string
-	Append(dst []byte) []byte
+	fields(c *codec)
 }
 
 // MethodInfo describes a method.
@@ -55,22 +54,17 @@ func ClassName(class uint16) string { return classNames[class] }
 // ReplyName returns the name of a reply code, such as NOT_FOUND, with which reply texts begin; empty for an unknown code.
 func ReplyName(code uint16) string { return replyNames[code] }
 
-type parsable interface {
-	Method
-	parse(d *decoder)
-}
-
 // methodKey consists of the ids of a class and of one of its methods.
 type methodKey struct{ class, method uint16 }
 
 // methodType is generated for each method.
 type methodType struct {
 	MethodInfo
-	new func() parsable
+	new func() Method
 }
 
 // newMethod returns an empty method; nil = no method has these ids.
-func newMethod(class, method uint16) parsable {
+func newMethod(class, method uint16) Method {
 	t, ok := methods[methodKey{class, method}]
 	if !ok {
 		return nil
@@ -81,10 +75,7 @@ func newMethod(class, method uint16) parsable {
 // noArguments is embedded in methods without arguments.
 type noArguments struct{}
 
-// Append implements [Method].
-func (noArguments) Append(dst []byte) []byte { return dst }
-
-func (noArguments) parse(*decoder) {}
+func (noArguments) fields(*codec) {}
 
 // ParseMethod decodes the payload of a method frame. The result does not alias payload. The error is 503 for an unknown class, 540 for
 // an unknown method of a known class, 502 for arguments that do not fit, and 501 for a short string that is not UTF-8, as in
@@ -99,9 +90,9 @@ func ParseMethod(payload []byte) (Method, error) {
 		return nil, unknownMethod(class, method)
 	}
 	info, _ := Info(class, method)
-	d := decoder{buf: payload[4:], utf8: !info.Content}
-	m.parse(&d)
-	if err := d.finish(); err != nil {
+	c := codec{reading: true, buf: payload[4:], utf8: !info.Content}
+	m.fields(&c)
+	if err := c.finish(); err != nil {
 		return nil, err.In(class, method)
 	}
 	return m, nil

@@ -129,8 +129,9 @@ func (f Frame) describe() string {
 func AppendMethod(dst []byte, channel uint16, m Method) []byte {
 	start := len(dst)
 	class, method := m.ID()
-	dst = appendMethodHead(dst, channel, class, method)
-	return endFrame(m.Append(dst), start)
+	c := codec{dst: appendMethodHead(dst, channel, class, method)}
+	m.fields(&c)
+	return endFrame(c.dst, start)
 }
 
 // AppendHeartbeat appends a heartbeat frame.

@@ -43,7 +43,7 @@ func FuzzMethods(f *testing.F) {
 			}
 		}
 	}
-	eachMethod(func(m parsable) {
+	eachMethod(func(m Method) {
 		fill(m)
 		b := AppendMethod(nil, 1, m)
 		f.Add(b[frameHead : len(b)-1])

@@ -50,12 +50,12 @@ func ParseReject(args []byte) (tag uint64, requeue bool, err error) {
 	return be64(args), args[8]&1 != 0, nil
 }
 
-// malformed returns the error that the full decoder gives for the arguments of a basic method.
+// malformed returns the error that the codec gives for the arguments of a basic method.
 func malformed(method uint16, args []byte) error {
 	m := newMethod(ClassBasic, method)
-	d := decoder{buf: args}
-	m.parse(&d)
-	return d.finish().In(ClassBasic, method)
+	c := codec{reading: true, buf: args}
+	m.fields(&c)
+	return c.finish().In(ClassBasic, method)
 }
 
 const (

@@ -8,7 +8,11 @@ import (
 	"testing"
 )
 
-func args(m Method) []byte { return m.Append(nil) }
+func args(m Method) []byte {
+	var c codec
+	m.fields(&c)
+	return c.dst
+}
 
 func TestParsePublish(t *testing.T) {
 	for _, c := range []BasicPublish{

@@ -9,7 +9,7 @@ import (
 )
 
 // eachMethod calls f with a zero value of every method of the protocol.
-func eachMethod(f func(m parsable)) {
+func eachMethod(f func(m Method)) {
 	for class := range uint16(128) {
 		for id := range uint16(256) {
 			if m := newMethod(class, id); m != nil {
@@ -39,7 +39,7 @@ func fill(m any) {
 
 func TestEveryMethodSurvivesTheWire(t *testing.T) {
 	count := 0
-	eachMethod(func(m parsable) {
+	eachMethod(func(m Method) {
 		count++
 		fill(m)
 		b := AppendMethod([]byte("before"), 0x0203, m)
@@ -61,7 +61,7 @@ func TestEveryMethodSurvivesTheWire(t *testing.T) {
 }
 
 func TestEveryMethodNoticesMissingAndLeftoverOctets(t *testing.T) {
-	eachMethod(func(m parsable) {
+	eachMethod(func(m Method) {
 		fill(m)
 		b := AppendMethod(nil, 1, m)
 		payload := b[frameHead : len(b)-1]
@@ -100,7 +100,7 @@ func TestInfo(t *testing.T) {
 	if _, ok := Info(ClassBasic, 99); ok {
 		t.Error("there is a basic method 99")
 	}
-	eachMethod(func(m parsable) {
+	eachMethod(func(m Method) {
 		if info, ok := Info(m.ID()); !ok || info.Name != m.Name() {
 			t.Errorf("%s: got %+v", m.Name(), info)
 		}

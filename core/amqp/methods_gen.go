@@ -2,8 +2,6 @@
 
 package amqp
 
-import "encoding/binary"
-
 // Class and method ids [AMQP 1.2].
 const (
 	ClassConnection uint16 = 10
@@ -155,72 +153,72 @@ var classNames = map[uint16]string{
 }
 
 var methods = map[methodKey]methodType{
-	{10, 10}:  {MethodInfo{"connection.start", true, false}, func() parsable { return new(ConnectionStart) }},
-	{10, 11}:  {MethodInfo{"connection.start-ok", false, false}, func() parsable { return new(ConnectionStartOK) }},
-	{10, 20}:  {MethodInfo{"connection.secure", true, false}, func() parsable { return new(ConnectionSecure) }},
-	{10, 21}:  {MethodInfo{"connection.secure-ok", false, false}, func() parsable { return new(ConnectionSecureOK) }},
-	{10, 30}:  {MethodInfo{"connection.tune", true, false}, func() parsable { return new(ConnectionTune) }},
-	{10, 31}:  {MethodInfo{"connection.tune-ok", false, false}, func() parsable { return new(ConnectionTuneOK) }},
-	{10, 40}:  {MethodInfo{"connection.open", true, false}, func() parsable { return new(ConnectionOpen) }},
-	{10, 41}:  {MethodInfo{"connection.open-ok", false, false}, func() parsable { return new(ConnectionOpenOK) }},
-	{10, 50}:  {MethodInfo{"connection.close", true, false}, func() parsable { return new(ConnectionClose) }},
-	{10, 51}:  {MethodInfo{"connection.close-ok", false, false}, func() parsable { return new(ConnectionCloseOK) }},
-	{10, 60}:  {MethodInfo{"connection.blocked", false, false}, func() parsable { return new(ConnectionBlocked) }},
-	{10, 61}:  {MethodInfo{"connection.unblocked", false, false}, func() parsable { return new(ConnectionUnblocked) }},
-	{10, 70}:  {MethodInfo{"connection.update-secret", true, false}, func() parsable { return new(ConnectionUpdateSecret) }},
-	{10, 71}:  {MethodInfo{"connection.update-secret-ok", false, false}, func() parsable { return new(ConnectionUpdateSecretOK) }},
-	{20, 10}:  {MethodInfo{"channel.open", true, false}, func() parsable { return new(ChannelOpen) }},
-	{20, 11}:  {MethodInfo{"channel.open-ok", false, false}, func() parsable { return new(ChannelOpenOK) }},
-	{20, 20}:  {MethodInfo{"channel.flow", true, false}, func() parsable { return new(ChannelFlow) }},
-	{20, 21}:  {MethodInfo{"channel.flow-ok", false, false}, func() parsable { return new(ChannelFlowOK) }},
-	{20, 40}:  {MethodInfo{"channel.close", true, false}, func() parsable { return new(ChannelClose) }},
-	{20, 41}:  {MethodInfo{"channel.close-ok", false, false}, func() parsable { return new(ChannelCloseOK) }},
-	{30, 10}:  {MethodInfo{"access.request", true, false}, func() parsable { return new(AccessRequest) }},
-	{30, 11}:  {MethodInfo{"access.request-ok", false, false}, func() parsable { return new(AccessRequestOK) }},
-	{40, 10}:  {MethodInfo{"exchange.declare", true, false}, func() parsable { return new(ExchangeDeclare) }},
-	{40, 11}:  {MethodInfo{"exchange.declare-ok", false, false}, func() parsable { return new(ExchangeDeclareOK) }},
-	{40, 20}:  {MethodInfo{"exchange.delete", true, false}, func() parsable { return new(ExchangeDelete) }},
-	{40, 21}:  {MethodInfo{"exchange.delete-ok", false, false}, func() parsable { return new(ExchangeDeleteOK) }},
-	{40, 30}:  {MethodInfo{"exchange.bind", true, false}, func() parsable { return new(ExchangeBind) }},
-	{40, 31}:  {MethodInfo{"exchange.bind-ok", false, false}, func() parsable { return new(ExchangeBindOK) }},
-	{40, 40}:  {MethodInfo{"exchange.unbind", true, false}, func() parsable { return new(ExchangeUnbind) }},
-	{40, 51}:  {MethodInfo{"exchange.unbind-ok", false, false}, func() parsable { return new(ExchangeUnbindOK) }},
-	{50, 10}:  {MethodInfo{"queue.declare", true, false}, func() parsable { return new(QueueDeclare) }},
-	{50, 11}:  {MethodInfo{"queue.declare-ok", false, false}, func() parsable { return new(QueueDeclareOK) }},
-	{50, 20}:  {MethodInfo{"queue.bind", true, false}, func() parsable { return new(QueueBind) }},
-	{50, 21}:  {MethodInfo{"queue.bind-ok", false, false}, func() parsable { return new(QueueBindOK) }},
-	{50, 30}:  {MethodInfo{"queue.purge", true, false}, func() parsable { return new(QueuePurge) }},
-	{50, 31}:  {MethodInfo{"queue.purge-ok", false, false}, func() parsable { return new(QueuePurgeOK) }},
-	{50, 40}:  {MethodInfo{"queue.delete", true, false}, func() parsable { return new(QueueDelete) }},
-	{50, 41}:  {MethodInfo{"queue.delete-ok", false, false}, func() parsable { return new(QueueDeleteOK) }},
-	{50, 50}:  {MethodInfo{"queue.unbind", true, false}, func() parsable { return new(QueueUnbind) }},
-	{50, 51}:  {MethodInfo{"queue.unbind-ok", false, false}, func() parsable { return new(QueueUnbindOK) }},
-	{60, 10}:  {MethodInfo{"basic.qos", true, false}, func() parsable { return new(BasicQos) }},
-	{60, 11}:  {MethodInfo{"basic.qos-ok", false, false}, func() parsable { return new(BasicQosOK) }},
-	{60, 20}:  {MethodInfo{"basic.consume", true, false}, func() parsable { return new(BasicConsume) }},
-	{60, 21}:  {MethodInfo{"basic.consume-ok", false, false}, func() parsable { return new(BasicConsumeOK) }},
-	{60, 30}:  {MethodInfo{"basic.cancel", true, false}, func() parsable { return new(BasicCancel) }},
-	{60, 31}:  {MethodInfo{"basic.cancel-ok", false, false}, func() parsable { return new(BasicCancelOK) }},
-	{60, 40}:  {MethodInfo{"basic.publish", false, true}, func() parsable { return new(BasicPublish) }},
-	{60, 50}:  {MethodInfo{"basic.return", false, true}, func() parsable { return new(BasicReturn) }},
-	{60, 60}:  {MethodInfo{"basic.deliver", false, true}, func() parsable { return new(BasicDeliver) }},
-	{60, 70}:  {MethodInfo{"basic.get", true, false}, func() parsable { return new(BasicGet) }},
-	{60, 71}:  {MethodInfo{"basic.get-ok", false, true}, func() parsable { return new(BasicGetOK) }},
-	{60, 72}:  {MethodInfo{"basic.get-empty", false, false}, func() parsable { return new(BasicGetEmpty) }},
-	{60, 80}:  {MethodInfo{"basic.ack", false, false}, func() parsable { return new(BasicAck) }},
-	{60, 90}:  {MethodInfo{"basic.reject", false, false}, func() parsable { return new(BasicReject) }},
-	{60, 100}: {MethodInfo{"basic.recover-async", false, false}, func() parsable { return new(BasicRecoverAsync) }},
-	{60, 110}: {MethodInfo{"basic.recover", true, false}, func() parsable { return new(BasicRecover) }},
-	{60, 111}: {MethodInfo{"basic.recover-ok", false, false}, func() parsable { return new(BasicRecoverOK) }},
-	{60, 120}: {MethodInfo{"basic.nack", false, false}, func() parsable { return new(BasicNack) }},
-	{85, 10}:  {MethodInfo{"confirm.select", true, false}, func() parsable { return new(ConfirmSelect) }},
-	{85, 11}:  {MethodInfo{"confirm.select-ok", false, false}, func() parsable { return new(ConfirmSelectOK) }},
-	{90, 10}:  {MethodInfo{"tx.select", true, false}, func() parsable { return new(TxSelect) }},
-	{90, 11}:  {MethodInfo{"tx.select-ok", false, false}, func() parsable { return new(TxSelectOK) }},
-	{90, 20}:  {MethodInfo{"tx.commit", true, false}, func() parsable { return new(TxCommit) }},
-	{90, 21}:  {MethodInfo{"tx.commit-ok", false, false}, func() parsable { return new(TxCommitOK) }},
-	{90, 30}:  {MethodInfo{"tx.rollback", true, false}, func() parsable { return new(TxRollback) }},
-	{90, 31}:  {MethodInfo{"tx.rollback-ok", false, false}, func() parsable { return new(TxRollbackOK) }},
+	{10, 10}:  {MethodInfo{"connection.start", true, false}, func() Method { return new(ConnectionStart) }},
+	{10, 11}:  {MethodInfo{"connection.start-ok", false, false}, func() Method { return new(ConnectionStartOK) }},
+	{10, 20}:  {MethodInfo{"connection.secure", true, false}, func() Method { return new(ConnectionSecure) }},
+	{10, 21}:  {MethodInfo{"connection.secure-ok", false, false}, func() Method { return new(ConnectionSecureOK) }},
+	{10, 30}:  {MethodInfo{"connection.tune", true, false}, func() Method { return new(ConnectionTune) }},
+	{10, 31}:  {MethodInfo{"connection.tune-ok", false, false}, func() Method { return new(ConnectionTuneOK) }},
+	{10, 40}:  {MethodInfo{"connection.open", true, false}, func() Method { return new(ConnectionOpen) }},
+	{10, 41}:  {MethodInfo{"connection.open-ok", false, false}, func() Method { return new(ConnectionOpenOK) }},
+	{10, 50}:  {MethodInfo{"connection.close", true, false}, func() Method { return new(ConnectionClose) }},
+	{10, 51}:  {MethodInfo{"connection.close-ok", false, false}, func() Method { return new(ConnectionCloseOK) }},
+	{10, 60}:  {MethodInfo{"connection.blocked", false, false}, func() Method { return new(ConnectionBlocked) }},
+	{10, 61}:  {MethodInfo{"connection.unblocked", false, false}, func() Method { return new(ConnectionUnblocked) }},
+	{10, 70}:  {MethodInfo{"connection.update-secret", true, false}, func() Method { return new(ConnectionUpdateSecret) }},
+	{10, 71}:  {MethodInfo{"connection.update-secret-ok", false, false}, func() Method { return new(ConnectionUpdateSecretOK) }},
+	{20, 10}:  {MethodInfo{"channel.open", true, false}, func() Method { return new(ChannelOpen) }},
+	{20, 11}:  {MethodInfo{"channel.open-ok", false, false}, func() Method { return new(ChannelOpenOK) }},
+	{20, 20}:  {MethodInfo{"channel.flow", true, false}, func() Method { return new(ChannelFlow) }},
+	{20, 21}:  {MethodInfo{"channel.flow-ok", false, false}, func() Method { return new(ChannelFlowOK) }},
+	{20, 40}:  {MethodInfo{"channel.close", true, false}, func() Method { return new(ChannelClose) }},
+	{20, 41}:  {MethodInfo{"channel.close-ok", false, false}, func() Method { return new(ChannelCloseOK) }},
+	{30, 10}:  {MethodInfo{"access.request", true, false}, func() Method { return new(AccessRequest) }},
+	{30, 11}:  {MethodInfo{"access.request-ok", false, false}, func() Method { return new(AccessRequestOK) }},
+	{40, 10}:  {MethodInfo{"exchange.declare", true, false}, func() Method { return new(ExchangeDeclare) }},
+	{40, 11}:  {MethodInfo{"exchange.declare-ok", false, false}, func() Method { return new(ExchangeDeclareOK) }},
+	{40, 20}:  {MethodInfo{"exchange.delete", true, false}, func() Method { return new(ExchangeDelete) }},
+	{40, 21}:  {MethodInfo{"exchange.delete-ok", false, false}, func() Method { return new(ExchangeDeleteOK) }},
+	{40, 30}:  {MethodInfo{"exchange.bind", true, false}, func() Method { return new(ExchangeBind) }},
+	{40, 31}:  {MethodInfo{"exchange.bind-ok", false, false}, func() Method { return new(ExchangeBindOK) }},
+	{40, 40}:  {MethodInfo{"exchange.unbind", true, false}, func() Method { return new(ExchangeUnbind) }},
+	{40, 51}:  {MethodInfo{"exchange.unbind-ok", false, false}, func() Method { return new(ExchangeUnbindOK) }},
+	{50, 10}:  {MethodInfo{"queue.declare", true, false}, func() Method { return new(QueueDeclare) }},
+	{50, 11}:  {MethodInfo{"queue.declare-ok", false, false}, func() Method { return new(QueueDeclareOK) }},
+	{50, 20}:  {MethodInfo{"queue.bind", true, false}, func() Method { return new(QueueBind) }},
+	{50, 21}:  {MethodInfo{"queue.bind-ok", false, false}, func() Method { return new(QueueBindOK) }},
+	{50, 30}:  {MethodInfo{"queue.purge", true, false}, func() Method { return new(QueuePurge) }},
+	{50, 31}:  {MethodInfo{"queue.purge-ok", false, false}, func() Method { return new(QueuePurgeOK) }},
+	{50, 40}:  {MethodInfo{"queue.delete", true, false}, func() Method { return new(QueueDelete) }},
+	{50, 41}:  {MethodInfo{"queue.delete-ok", false, false}, func() Method { return new(QueueDeleteOK) }},
+	{50, 50}:  {MethodInfo{"queue.unbind", true, false}, func() Method { return new(QueueUnbind) }},
+	{50, 51}:  {MethodInfo{"queue.unbind-ok", false, false}, func() Method { return new(QueueUnbindOK) }},
+	{60, 10}:  {MethodInfo{"basic.qos", true, false}, func() Method { return new(BasicQos) }},
+	{60, 11}:  {MethodInfo{"basic.qos-ok", false, false}, func() Method { return new(BasicQosOK) }},
+	{60, 20}:  {MethodInfo{"basic.consume", true, false}, func() Method { return new(BasicConsume) }},
+	{60, 21}:  {MethodInfo{"basic.consume-ok", false, false}, func() Method { return new(BasicConsumeOK) }},
+	{60, 30}:  {MethodInfo{"basic.cancel", true, false}, func() Method { return new(BasicCancel) }},
+	{60, 31}:  {MethodInfo{"basic.cancel-ok", false, false}, func() Method { return new(BasicCancelOK) }},
+	{60, 40}:  {MethodInfo{"basic.publish", false, true}, func() Method { return new(BasicPublish) }},
+	{60, 50}:  {MethodInfo{"basic.return", false, true}, func() Method { return new(BasicReturn) }},
+	{60, 60}:  {MethodInfo{"basic.deliver", false, true}, func() Method { return new(BasicDeliver) }},
+	{60, 70}:  {MethodInfo{"basic.get", true, false}, func() Method { return new(BasicGet) }},
+	{60, 71}:  {MethodInfo{"basic.get-ok", false, true}, func() Method { return new(BasicGetOK) }},
+	{60, 72}:  {MethodInfo{"basic.get-empty", false, false}, func() Method { return new(BasicGetEmpty) }},
+	{60, 80}:  {MethodInfo{"basic.ack", false, false}, func() Method { return new(BasicAck) }},
+	{60, 90}:  {MethodInfo{"basic.reject", false, false}, func() Method { return new(BasicReject) }},
+	{60, 100}: {MethodInfo{"basic.recover-async", false, false}, func() Method { return new(BasicRecoverAsync) }},
+	{60, 110}: {MethodInfo{"basic.recover", true, false}, func() Method { return new(BasicRecover) }},
+	{60, 111}: {MethodInfo{"basic.recover-ok", false, false}, func() Method { return new(BasicRecoverOK) }},
+	{60, 120}: {MethodInfo{"basic.nack", false, false}, func() Method { return new(BasicNack) }},
+	{85, 10}:  {MethodInfo{"confirm.select", true, false}, func() Method { return new(ConfirmSelect) }},
+	{85, 11}:  {MethodInfo{"confirm.select-ok", false, false}, func() Method { return new(ConfirmSelectOK) }},
+	{90, 10}:  {MethodInfo{"tx.select", true, false}, func() Method { return new(TxSelect) }},
+	{90, 11}:  {MethodInfo{"tx.select-ok", false, false}, func() Method { return new(TxSelectOK) }},
+	{90, 20}:  {MethodInfo{"tx.commit", true, false}, func() Method { return new(TxCommit) }},
+	{90, 21}:  {MethodInfo{"tx.commit-ok", false, false}, func() Method { return new(TxCommitOK) }},
+	{90, 30}:  {MethodInfo{"tx.rollback", true, false}, func() Method { return new(TxRollback) }},
+	{90, 31}:  {MethodInfo{"tx.rollback-ok", false, false}, func() Method { return new(TxRollbackOK) }},
 }
 
 // ConnectionStart is connection.start (10, 10), synchronous.
@@ -235,21 +233,12 @@ type ConnectionStart struct {
 func (*ConnectionStart) ID() (class, method uint16) { return 10, 10 }
 func (*ConnectionStart) Name() string               { return "connection.start" }
 
-func (m *ConnectionStart) Append(dst []byte) []byte {
-	dst = append(dst, m.VersionMajor)
-	dst = append(dst, m.VersionMinor)
-	dst = AppendTable(dst, m.ServerProperties)
-	dst = appendLongstr(dst, m.Mechanisms)
-	dst = appendLongstr(dst, m.Locales)
-	return dst
-}
-
-func (m *ConnectionStart) parse(d *decoder) {
-	m.VersionMajor = d.octet("version-major")
-	m.VersionMinor = d.octet("version-minor")
-	m.ServerProperties = d.table("server-properties")
-	m.Mechanisms = d.longstr("mechanisms")
-	m.Locales = d.longstr("locales")
+func (m *ConnectionStart) fields(c *codec) {
+	c.octet("version-major", &m.VersionMajor)
+	c.octet("version-minor", &m.VersionMinor)
+	c.table("server-properties", &m.ServerProperties)
+	c.longstr("mechanisms", &m.Mechanisms)
+	c.longstr("locales", &m.Locales)
 }
 
 // ConnectionStartOK is connection.start-ok (10, 11).
@@ -263,19 +252,11 @@ type ConnectionStartOK struct {
 func (*ConnectionStartOK) ID() (class, method uint16) { return 10, 11 }
 func (*ConnectionStartOK) Name() string               { return "connection.start-ok" }
 
-func (m *ConnectionStartOK) Append(dst []byte) []byte {
-	dst = AppendTable(dst, m.ClientProperties)
-	dst = appendShortstr(dst, m.Mechanism)
-	dst = appendLongstr(dst, m.Response)
-	dst = appendShortstr(dst, m.Locale)
-	return dst
-}
-
-func (m *ConnectionStartOK) parse(d *decoder) {
-	m.ClientProperties = d.table("client-properties")
-	m.Mechanism = d.shortstr("mechanism")
-	m.Response = d.longstr("response")
-	m.Locale = d.shortstr("locale")
+func (m *ConnectionStartOK) fields(c *codec) {
+	c.table("client-properties", &m.ClientProperties)
+	c.shortstr("mechanism", &m.Mechanism)
+	c.longstr("response", &m.Response)
+	c.shortstr("locale", &m.Locale)
 }
 
 // ConnectionSecure is connection.secure (10, 20), synchronous.
@@ -286,13 +267,8 @@ type ConnectionSecure struct {
 func (*ConnectionSecure) ID() (class, method uint16) { return 10, 20 }
 func (*ConnectionSecure) Name() string               { return "connection.secure" }
 
-func (m *ConnectionSecure) Append(dst []byte) []byte {
-	dst = appendLongstr(dst, m.Challenge)
-	return dst
-}
-
-func (m *ConnectionSecure) parse(d *decoder) {
-	m.Challenge = d.longstr("challenge")
+func (m *ConnectionSecure) fields(c *codec) {
+	c.longstr("challenge", &m.Challenge)
 }
 
 // ConnectionSecureOK is connection.secure-ok (10, 21).
@@ -303,13 +279,8 @@ type ConnectionSecureOK struct {
 func (*ConnectionSecureOK) ID() (class, method uint16) { return 10, 21 }
 func (*ConnectionSecureOK) Name() string               { return "connection.secure-ok" }
 
-func (m *ConnectionSecureOK) Append(dst []byte) []byte {
-	dst = appendLongstr(dst, m.Response)
-	return dst
-}
-
-func (m *ConnectionSecureOK) parse(d *decoder) {
-	m.Response = d.longstr("response")
+func (m *ConnectionSecureOK) fields(c *codec) {
+	c.longstr("response", &m.Response)
 }
 
 // ConnectionTune is connection.tune (10, 30), synchronous.
@@ -322,17 +293,10 @@ type ConnectionTune struct {
 func (*ConnectionTune) ID() (class, method uint16) { return 10, 30 }
 func (*ConnectionTune) Name() string               { return "connection.tune" }
 
-func (m *ConnectionTune) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.ChannelMax)
-	dst = binary.BigEndian.AppendUint32(dst, m.FrameMax)
-	dst = binary.BigEndian.AppendUint16(dst, m.Heartbeat)
-	return dst
-}
-
-func (m *ConnectionTune) parse(d *decoder) {
-	m.ChannelMax = d.short("channel-max")
-	m.FrameMax = d.long("frame-max")
-	m.Heartbeat = d.short("heartbeat")
+func (m *ConnectionTune) fields(c *codec) {
+	c.short("channel-max", &m.ChannelMax)
+	c.long("frame-max", &m.FrameMax)
+	c.short("heartbeat", &m.Heartbeat)
 }
 
 // ConnectionTuneOK is connection.tune-ok (10, 31).
@@ -345,17 +309,10 @@ type ConnectionTuneOK struct {
 func (*ConnectionTuneOK) ID() (class, method uint16) { return 10, 31 }
 func (*ConnectionTuneOK) Name() string               { return "connection.tune-ok" }
 
-func (m *ConnectionTuneOK) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.ChannelMax)
-	dst = binary.BigEndian.AppendUint32(dst, m.FrameMax)
-	dst = binary.BigEndian.AppendUint16(dst, m.Heartbeat)
-	return dst
-}
-
-func (m *ConnectionTuneOK) parse(d *decoder) {
-	m.ChannelMax = d.short("channel-max")
-	m.FrameMax = d.long("frame-max")
-	m.Heartbeat = d.short("heartbeat")
+func (m *ConnectionTuneOK) fields(c *codec) {
+	c.short("channel-max", &m.ChannelMax)
+	c.long("frame-max", &m.FrameMax)
+	c.short("heartbeat", &m.Heartbeat)
 }
 
 // ConnectionOpen is connection.open (10, 40), synchronous.
@@ -368,18 +325,10 @@ type ConnectionOpen struct {
 func (*ConnectionOpen) ID() (class, method uint16) { return 10, 40 }
 func (*ConnectionOpen) Name() string               { return "connection.open" }
 
-func (m *ConnectionOpen) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.VirtualHost)
-	dst = appendShortstr(dst, m.Capabilities)
-	dst = append(dst, packBits(m.Insist))
-	return dst
-}
-
-func (m *ConnectionOpen) parse(d *decoder) {
-	m.VirtualHost = d.shortstr("virtual-host")
-	m.Capabilities = d.shortstr("capabilities")
-	bInsist := d.octet("insist")
-	m.Insist = bInsist&1 != 0
+func (m *ConnectionOpen) fields(c *codec) {
+	c.shortstr("virtual-host", &m.VirtualHost)
+	c.shortstr("capabilities", &m.Capabilities)
+	c.bits("insist", &m.Insist)
 }
 
 // ConnectionOpenOK is connection.open-ok (10, 41).
@@ -390,13 +339,8 @@ type ConnectionOpenOK struct {
 func (*ConnectionOpenOK) ID() (class, method uint16) { return 10, 41 }
 func (*ConnectionOpenOK) Name() string               { return "connection.open-ok" }
 
-func (m *ConnectionOpenOK) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.KnownHosts)
-	return dst
-}
-
-func (m *ConnectionOpenOK) parse(d *decoder) {
-	m.KnownHosts = d.shortstr("known-hosts")
+func (m *ConnectionOpenOK) fields(c *codec) {
+	c.shortstr("known-hosts", &m.KnownHosts)
 }
 
 // ConnectionClose is connection.close (10, 50), synchronous.
@@ -410,19 +354,11 @@ type ConnectionClose struct {
 func (*ConnectionClose) ID() (class, method uint16) { return 10, 50 }
 func (*ConnectionClose) Name() string               { return "connection.close" }
 
-func (m *ConnectionClose) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.ReplyCode)
-	dst = appendShortstr(dst, m.ReplyText)
-	dst = binary.BigEndian.AppendUint16(dst, m.ClassID)
-	dst = binary.BigEndian.AppendUint16(dst, m.MethodID)
-	return dst
-}
-
-func (m *ConnectionClose) parse(d *decoder) {
-	m.ReplyCode = d.short("reply-code")
-	m.ReplyText = d.shortstr("reply-text")
-	m.ClassID = d.short("class-id")
-	m.MethodID = d.short("method-id")
+func (m *ConnectionClose) fields(c *codec) {
+	c.short("reply-code", &m.ReplyCode)
+	c.shortstr("reply-text", &m.ReplyText)
+	c.short("class-id", &m.ClassID)
+	c.short("method-id", &m.MethodID)
 }
 
 // ConnectionCloseOK is connection.close-ok (10, 51).
@@ -439,13 +375,8 @@ type ConnectionBlocked struct {
 func (*ConnectionBlocked) ID() (class, method uint16) { return 10, 60 }
 func (*ConnectionBlocked) Name() string               { return "connection.blocked" }
 
-func (m *ConnectionBlocked) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.Reason)
-	return dst
-}
-
-func (m *ConnectionBlocked) parse(d *decoder) {
-	m.Reason = d.shortstr("reason")
+func (m *ConnectionBlocked) fields(c *codec) {
+	c.shortstr("reason", &m.Reason)
 }
 
 // ConnectionUnblocked is connection.unblocked (10, 61).
@@ -463,15 +394,9 @@ type ConnectionUpdateSecret struct {
 func (*ConnectionUpdateSecret) ID() (class, method uint16) { return 10, 70 }
 func (*ConnectionUpdateSecret) Name() string               { return "connection.update-secret" }
 
-func (m *ConnectionUpdateSecret) Append(dst []byte) []byte {
-	dst = appendLongstr(dst, m.NewSecret)
-	dst = appendShortstr(dst, m.Reason)
-	return dst
-}
-
-func (m *ConnectionUpdateSecret) parse(d *decoder) {
-	m.NewSecret = d.longstr("new-secret")
-	m.Reason = d.shortstr("reason")
+func (m *ConnectionUpdateSecret) fields(c *codec) {
+	c.longstr("new-secret", &m.NewSecret)
+	c.shortstr("reason", &m.Reason)
 }
 
 // ConnectionUpdateSecretOK is connection.update-secret-ok (10, 71).
@@ -488,13 +413,8 @@ type ChannelOpen struct {
 func (*ChannelOpen) ID() (class, method uint16) { return 20, 10 }
 func (*ChannelOpen) Name() string               { return "channel.open" }
 
-func (m *ChannelOpen) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.OutOfBand)
-	return dst
-}
-
-func (m *ChannelOpen) parse(d *decoder) {
-	m.OutOfBand = d.shortstr("out-of-band")
+func (m *ChannelOpen) fields(c *codec) {
+	c.shortstr("out-of-band", &m.OutOfBand)
 }
 
 // ChannelOpenOK is channel.open-ok (20, 11).
@@ -505,13 +425,8 @@ type ChannelOpenOK struct {
 func (*ChannelOpenOK) ID() (class, method uint16) { return 20, 11 }
 func (*ChannelOpenOK) Name() string               { return "channel.open-ok" }
 
-func (m *ChannelOpenOK) Append(dst []byte) []byte {
-	dst = appendLongstr(dst, m.ChannelID)
-	return dst
-}
-
-func (m *ChannelOpenOK) parse(d *decoder) {
-	m.ChannelID = d.longstr("channel-id")
+func (m *ChannelOpenOK) fields(c *codec) {
+	c.longstr("channel-id", &m.ChannelID)
 }
 
 // ChannelFlow is channel.flow (20, 20), synchronous.
@@ -522,14 +437,8 @@ type ChannelFlow struct {
 func (*ChannelFlow) ID() (class, method uint16) { return 20, 20 }
 func (*ChannelFlow) Name() string               { return "channel.flow" }
 
-func (m *ChannelFlow) Append(dst []byte) []byte {
-	dst = append(dst, packBits(m.Active))
-	return dst
-}
-
-func (m *ChannelFlow) parse(d *decoder) {
-	bActive := d.octet("active")
-	m.Active = bActive&1 != 0
+func (m *ChannelFlow) fields(c *codec) {
+	c.bits("active", &m.Active)
 }
 
 // ChannelFlowOK is channel.flow-ok (20, 21).
@@ -540,14 +449,8 @@ type ChannelFlowOK struct {
 func (*ChannelFlowOK) ID() (class, method uint16) { return 20, 21 }
 func (*ChannelFlowOK) Name() string               { return "channel.flow-ok" }
 
-func (m *ChannelFlowOK) Append(dst []byte) []byte {
-	dst = append(dst, packBits(m.Active))
-	return dst
-}
-
-func (m *ChannelFlowOK) parse(d *decoder) {
-	bActive := d.octet("active")
-	m.Active = bActive&1 != 0
+func (m *ChannelFlowOK) fields(c *codec) {
+	c.bits("active", &m.Active)
 }
 
 // ChannelClose is channel.close (20, 40), synchronous.
@@ -561,19 +464,11 @@ type ChannelClose struct {
 func (*ChannelClose) ID() (class, method uint16) { return 20, 40 }
 func (*ChannelClose) Name() string               { return "channel.close" }
 
-func (m *ChannelClose) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.ReplyCode)
-	dst = appendShortstr(dst, m.ReplyText)
-	dst = binary.BigEndian.AppendUint16(dst, m.ClassID)
-	dst = binary.BigEndian.AppendUint16(dst, m.MethodID)
-	return dst
-}
-
-func (m *ChannelClose) parse(d *decoder) {
-	m.ReplyCode = d.short("reply-code")
-	m.ReplyText = d.shortstr("reply-text")
-	m.ClassID = d.short("class-id")
-	m.MethodID = d.short("method-id")
+func (m *ChannelClose) fields(c *codec) {
+	c.short("reply-code", &m.ReplyCode)
+	c.shortstr("reply-text", &m.ReplyText)
+	c.short("class-id", &m.ClassID)
+	c.short("method-id", &m.MethodID)
 }
 
 // ChannelCloseOK is channel.close-ok (20, 41).
@@ -595,20 +490,9 @@ type AccessRequest struct {
 func (*AccessRequest) ID() (class, method uint16) { return 30, 10 }
 func (*AccessRequest) Name() string               { return "access.request" }
 
-func (m *AccessRequest) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.Realm)
-	dst = append(dst, packBits(m.Exclusive, m.Passive, m.Active, m.Write, m.Read))
-	return dst
-}
-
-func (m *AccessRequest) parse(d *decoder) {
-	m.Realm = d.shortstr("realm")
-	bExclusive := d.octet("exclusive")
-	m.Exclusive = bExclusive&1 != 0
-	m.Passive = bExclusive&2 != 0
-	m.Active = bExclusive&4 != 0
-	m.Write = bExclusive&8 != 0
-	m.Read = bExclusive&16 != 0
+func (m *AccessRequest) fields(c *codec) {
+	c.shortstr("realm", &m.Realm)
+	c.bits("exclusive", &m.Exclusive, &m.Passive, &m.Active, &m.Write, &m.Read)
 }
 
 // AccessRequestOK is access.request-ok (30, 11).
@@ -619,13 +503,8 @@ type AccessRequestOK struct {
 func (*AccessRequestOK) ID() (class, method uint16) { return 30, 11 }
 func (*AccessRequestOK) Name() string               { return "access.request-ok" }
 
-func (m *AccessRequestOK) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	return dst
-}
-
-func (m *AccessRequestOK) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
+func (m *AccessRequestOK) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
 }
 
 // ExchangeDeclare is exchange.declare (40, 10), synchronous.
@@ -644,26 +523,12 @@ type ExchangeDeclare struct {
 func (*ExchangeDeclare) ID() (class, method uint16) { return 40, 10 }
 func (*ExchangeDeclare) Name() string               { return "exchange.declare" }
 
-func (m *ExchangeDeclare) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.Type)
-	dst = append(dst, packBits(m.Passive, m.Durable, m.AutoDelete, m.Internal, m.NoWait))
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *ExchangeDeclare) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Exchange = d.shortstr("exchange")
-	m.Type = d.shortstr("type")
-	bPassive := d.octet("passive")
-	m.Passive = bPassive&1 != 0
-	m.Durable = bPassive&2 != 0
-	m.AutoDelete = bPassive&4 != 0
-	m.Internal = bPassive&8 != 0
-	m.NoWait = bPassive&16 != 0
-	m.Arguments = d.table("arguments")
+func (m *ExchangeDeclare) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("type", &m.Type)
+	c.bits("passive", &m.Passive, &m.Durable, &m.AutoDelete, &m.Internal, &m.NoWait)
+	c.table("arguments", &m.Arguments)
 }
 
 // ExchangeDeclareOK is exchange.declare-ok (40, 11).
@@ -683,19 +548,10 @@ type ExchangeDelete struct {
 func (*ExchangeDelete) ID() (class, method uint16) { return 40, 20 }
 func (*ExchangeDelete) Name() string               { return "exchange.delete" }
 
-func (m *ExchangeDelete) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Exchange)
-	dst = append(dst, packBits(m.IfUnused, m.NoWait))
-	return dst
-}
-
-func (m *ExchangeDelete) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Exchange = d.shortstr("exchange")
-	bIfUnused := d.octet("if-unused")
-	m.IfUnused = bIfUnused&1 != 0
-	m.NoWait = bIfUnused&2 != 0
+func (m *ExchangeDelete) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("exchange", &m.Exchange)
+	c.bits("if-unused", &m.IfUnused, &m.NoWait)
 }
 
 // ExchangeDeleteOK is exchange.delete-ok (40, 21).
@@ -717,24 +573,13 @@ type ExchangeBind struct {
 func (*ExchangeBind) ID() (class, method uint16) { return 40, 30 }
 func (*ExchangeBind) Name() string               { return "exchange.bind" }
 
-func (m *ExchangeBind) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Destination)
-	dst = appendShortstr(dst, m.Source)
-	dst = appendShortstr(dst, m.RoutingKey)
-	dst = append(dst, packBits(m.NoWait))
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *ExchangeBind) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Destination = d.shortstr("destination")
-	m.Source = d.shortstr("source")
-	m.RoutingKey = d.shortstr("routing-key")
-	bNoWait := d.octet("no-wait")
-	m.NoWait = bNoWait&1 != 0
-	m.Arguments = d.table("arguments")
+func (m *ExchangeBind) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("destination", &m.Destination)
+	c.shortstr("source", &m.Source)
+	c.shortstr("routing-key", &m.RoutingKey)
+	c.bits("no-wait", &m.NoWait)
+	c.table("arguments", &m.Arguments)
 }
 
 // ExchangeBindOK is exchange.bind-ok (40, 31).
@@ -756,24 +601,13 @@ type ExchangeUnbind struct {
 func (*ExchangeUnbind) ID() (class, method uint16) { return 40, 40 }
 func (*ExchangeUnbind) Name() string               { return "exchange.unbind" }
 
-func (m *ExchangeUnbind) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Destination)
-	dst = appendShortstr(dst, m.Source)
-	dst = appendShortstr(dst, m.RoutingKey)
-	dst = append(dst, packBits(m.NoWait))
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *ExchangeUnbind) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Destination = d.shortstr("destination")
-	m.Source = d.shortstr("source")
-	m.RoutingKey = d.shortstr("routing-key")
-	bNoWait := d.octet("no-wait")
-	m.NoWait = bNoWait&1 != 0
-	m.Arguments = d.table("arguments")
+func (m *ExchangeUnbind) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("destination", &m.Destination)
+	c.shortstr("source", &m.Source)
+	c.shortstr("routing-key", &m.RoutingKey)
+	c.bits("no-wait", &m.NoWait)
+	c.table("arguments", &m.Arguments)
 }
 
 // ExchangeUnbindOK is exchange.unbind-ok (40, 51).
@@ -797,24 +631,11 @@ type QueueDeclare struct {
 func (*QueueDeclare) ID() (class, method uint16) { return 50, 10 }
 func (*QueueDeclare) Name() string               { return "queue.declare" }
 
-func (m *QueueDeclare) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = append(dst, packBits(m.Passive, m.Durable, m.Exclusive, m.AutoDelete, m.NoWait))
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *QueueDeclare) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	bPassive := d.octet("passive")
-	m.Passive = bPassive&1 != 0
-	m.Durable = bPassive&2 != 0
-	m.Exclusive = bPassive&4 != 0
-	m.AutoDelete = bPassive&8 != 0
-	m.NoWait = bPassive&16 != 0
-	m.Arguments = d.table("arguments")
+func (m *QueueDeclare) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.bits("passive", &m.Passive, &m.Durable, &m.Exclusive, &m.AutoDelete, &m.NoWait)
+	c.table("arguments", &m.Arguments)
 }
 
 // QueueDeclareOK is queue.declare-ok (50, 11).
@@ -827,17 +648,10 @@ type QueueDeclareOK struct {
 func (*QueueDeclareOK) ID() (class, method uint16) { return 50, 11 }
 func (*QueueDeclareOK) Name() string               { return "queue.declare-ok" }
 
-func (m *QueueDeclareOK) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.Queue)
-	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
-	dst = binary.BigEndian.AppendUint32(dst, m.ConsumerCount)
-	return dst
-}
-
-func (m *QueueDeclareOK) parse(d *decoder) {
-	m.Queue = d.shortstr("queue")
-	m.MessageCount = d.long("message-count")
-	m.ConsumerCount = d.long("consumer-count")
+func (m *QueueDeclareOK) fields(c *codec) {
+	c.shortstr("queue", &m.Queue)
+	c.long("message-count", &m.MessageCount)
+	c.long("consumer-count", &m.ConsumerCount)
 }
 
 // QueueBind is queue.bind (50, 20), synchronous.
@@ -853,24 +667,13 @@ type QueueBind struct {
 func (*QueueBind) ID() (class, method uint16) { return 50, 20 }
 func (*QueueBind) Name() string               { return "queue.bind" }
 
-func (m *QueueBind) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.RoutingKey)
-	dst = append(dst, packBits(m.NoWait))
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *QueueBind) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	m.Exchange = d.shortstr("exchange")
-	m.RoutingKey = d.shortstr("routing-key")
-	bNoWait := d.octet("no-wait")
-	m.NoWait = bNoWait&1 != 0
-	m.Arguments = d.table("arguments")
+func (m *QueueBind) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("routing-key", &m.RoutingKey)
+	c.bits("no-wait", &m.NoWait)
+	c.table("arguments", &m.Arguments)
 }
 
 // QueueBindOK is queue.bind-ok (50, 21).
@@ -889,18 +692,10 @@ type QueuePurge struct {
 func (*QueuePurge) ID() (class, method uint16) { return 50, 30 }
 func (*QueuePurge) Name() string               { return "queue.purge" }
 
-func (m *QueuePurge) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = append(dst, packBits(m.NoWait))
-	return dst
-}
-
-func (m *QueuePurge) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	bNoWait := d.octet("no-wait")
-	m.NoWait = bNoWait&1 != 0
+func (m *QueuePurge) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.bits("no-wait", &m.NoWait)
 }
 
 // QueuePurgeOK is queue.purge-ok (50, 31).
@@ -911,13 +706,8 @@ type QueuePurgeOK struct {
 func (*QueuePurgeOK) ID() (class, method uint16) { return 50, 31 }
 func (*QueuePurgeOK) Name() string               { return "queue.purge-ok" }
 
-func (m *QueuePurgeOK) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
-	return dst
-}
-
-func (m *QueuePurgeOK) parse(d *decoder) {
-	m.MessageCount = d.long("message-count")
+func (m *QueuePurgeOK) fields(c *codec) {
+	c.long("message-count", &m.MessageCount)
 }
 
 // QueueDelete is queue.delete (50, 40), synchronous.
@@ -932,20 +722,10 @@ type QueueDelete struct {
 func (*QueueDelete) ID() (class, method uint16) { return 50, 40 }
 func (*QueueDelete) Name() string               { return "queue.delete" }
 
-func (m *QueueDelete) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = append(dst, packBits(m.IfUnused, m.IfEmpty, m.NoWait))
-	return dst
-}
-
-func (m *QueueDelete) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	bIfUnused := d.octet("if-unused")
-	m.IfUnused = bIfUnused&1 != 0
-	m.IfEmpty = bIfUnused&2 != 0
-	m.NoWait = bIfUnused&4 != 0
+func (m *QueueDelete) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.bits("if-unused", &m.IfUnused, &m.IfEmpty, &m.NoWait)
 }
 
 // QueueDeleteOK is queue.delete-ok (50, 41).
@@ -956,13 +736,8 @@ type QueueDeleteOK struct {
 func (*QueueDeleteOK) ID() (class, method uint16) { return 50, 41 }
 func (*QueueDeleteOK) Name() string               { return "queue.delete-ok" }
 
-func (m *QueueDeleteOK) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
-	return dst
-}
-
-func (m *QueueDeleteOK) parse(d *decoder) {
-	m.MessageCount = d.long("message-count")
+func (m *QueueDeleteOK) fields(c *codec) {
+	c.long("message-count", &m.MessageCount)
 }
 
 // QueueUnbind is queue.unbind (50, 50), synchronous.
@@ -977,21 +752,12 @@ type QueueUnbind struct {
 func (*QueueUnbind) ID() (class, method uint16) { return 50, 50 }
 func (*QueueUnbind) Name() string               { return "queue.unbind" }
 
-func (m *QueueUnbind) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.RoutingKey)
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *QueueUnbind) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	m.Exchange = d.shortstr("exchange")
-	m.RoutingKey = d.shortstr("routing-key")
-	m.Arguments = d.table("arguments")
+func (m *QueueUnbind) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("routing-key", &m.RoutingKey)
+	c.table("arguments", &m.Arguments)
 }
 
 // QueueUnbindOK is queue.unbind-ok (50, 51).
@@ -1010,18 +776,10 @@ type BasicQos struct {
 func (*BasicQos) ID() (class, method uint16) { return 60, 10 }
 func (*BasicQos) Name() string               { return "basic.qos" }
 
-func (m *BasicQos) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint32(dst, m.PrefetchSize)
-	dst = binary.BigEndian.AppendUint16(dst, m.PrefetchCount)
-	dst = append(dst, packBits(m.Global))
-	return dst
-}
-
-func (m *BasicQos) parse(d *decoder) {
-	m.PrefetchSize = d.long("prefetch-size")
-	m.PrefetchCount = d.short("prefetch-count")
-	bGlobal := d.octet("global")
-	m.Global = bGlobal&1 != 0
+func (m *BasicQos) fields(c *codec) {
+	c.long("prefetch-size", &m.PrefetchSize)
+	c.short("prefetch-count", &m.PrefetchCount)
+	c.bits("global", &m.Global)
 }
 
 // BasicQosOK is basic.qos-ok (60, 11).
@@ -1045,25 +803,12 @@ type BasicConsume struct {
 func (*BasicConsume) ID() (class, method uint16) { return 60, 20 }
 func (*BasicConsume) Name() string               { return "basic.consume" }
 
-func (m *BasicConsume) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = appendShortstr(dst, m.ConsumerTag)
-	dst = append(dst, packBits(m.NoLocal, m.NoAck, m.Exclusive, m.NoWait))
-	dst = AppendTable(dst, m.Arguments)
-	return dst
-}
-
-func (m *BasicConsume) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	m.ConsumerTag = d.shortstr("consumer-tag")
-	bNoLocal := d.octet("no-local")
-	m.NoLocal = bNoLocal&1 != 0
-	m.NoAck = bNoLocal&2 != 0
-	m.Exclusive = bNoLocal&4 != 0
-	m.NoWait = bNoLocal&8 != 0
-	m.Arguments = d.table("arguments")
+func (m *BasicConsume) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.shortstr("consumer-tag", &m.ConsumerTag)
+	c.bits("no-local", &m.NoLocal, &m.NoAck, &m.Exclusive, &m.NoWait)
+	c.table("arguments", &m.Arguments)
 }
 
 // BasicConsumeOK is basic.consume-ok (60, 21).
@@ -1074,13 +819,8 @@ type BasicConsumeOK struct {
 func (*BasicConsumeOK) ID() (class, method uint16) { return 60, 21 }
 func (*BasicConsumeOK) Name() string               { return "basic.consume-ok" }
 
-func (m *BasicConsumeOK) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.ConsumerTag)
-	return dst
-}
-
-func (m *BasicConsumeOK) parse(d *decoder) {
-	m.ConsumerTag = d.shortstr("consumer-tag")
+func (m *BasicConsumeOK) fields(c *codec) {
+	c.shortstr("consumer-tag", &m.ConsumerTag)
 }
 
 // BasicCancel is basic.cancel (60, 30), synchronous.
@@ -1092,16 +832,9 @@ type BasicCancel struct {
 func (*BasicCancel) ID() (class, method uint16) { return 60, 30 }
 func (*BasicCancel) Name() string               { return "basic.cancel" }
 
-func (m *BasicCancel) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.ConsumerTag)
-	dst = append(dst, packBits(m.NoWait))
-	return dst
-}
-
-func (m *BasicCancel) parse(d *decoder) {
-	m.ConsumerTag = d.shortstr("consumer-tag")
-	bNoWait := d.octet("no-wait")
-	m.NoWait = bNoWait&1 != 0
+func (m *BasicCancel) fields(c *codec) {
+	c.shortstr("consumer-tag", &m.ConsumerTag)
+	c.bits("no-wait", &m.NoWait)
 }
 
 // BasicCancelOK is basic.cancel-ok (60, 31).
@@ -1112,13 +845,8 @@ type BasicCancelOK struct {
 func (*BasicCancelOK) ID() (class, method uint16) { return 60, 31 }
 func (*BasicCancelOK) Name() string               { return "basic.cancel-ok" }
 
-func (m *BasicCancelOK) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.ConsumerTag)
-	return dst
-}
-
-func (m *BasicCancelOK) parse(d *decoder) {
-	m.ConsumerTag = d.shortstr("consumer-tag")
+func (m *BasicCancelOK) fields(c *codec) {
+	c.shortstr("consumer-tag", &m.ConsumerTag)
 }
 
 // BasicPublish is basic.publish (60, 40), followed by content.
@@ -1133,21 +861,11 @@ type BasicPublish struct {
 func (*BasicPublish) ID() (class, method uint16) { return 60, 40 }
 func (*BasicPublish) Name() string               { return "basic.publish" }
 
-func (m *BasicPublish) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.RoutingKey)
-	dst = append(dst, packBits(m.Mandatory, m.Immediate))
-	return dst
-}
-
-func (m *BasicPublish) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Exchange = d.shortstr("exchange")
-	m.RoutingKey = d.shortstr("routing-key")
-	bMandatory := d.octet("mandatory")
-	m.Mandatory = bMandatory&1 != 0
-	m.Immediate = bMandatory&2 != 0
+func (m *BasicPublish) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("routing-key", &m.RoutingKey)
+	c.bits("mandatory", &m.Mandatory, &m.Immediate)
 }
 
 // BasicReturn is basic.return (60, 50), followed by content.
@@ -1161,19 +879,11 @@ type BasicReturn struct {
 func (*BasicReturn) ID() (class, method uint16) { return 60, 50 }
 func (*BasicReturn) Name() string               { return "basic.return" }
 
-func (m *BasicReturn) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.ReplyCode)
-	dst = appendShortstr(dst, m.ReplyText)
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.RoutingKey)
-	return dst
-}
-
-func (m *BasicReturn) parse(d *decoder) {
-	m.ReplyCode = d.short("reply-code")
-	m.ReplyText = d.shortstr("reply-text")
-	m.Exchange = d.shortstr("exchange")
-	m.RoutingKey = d.shortstr("routing-key")
+func (m *BasicReturn) fields(c *codec) {
+	c.short("reply-code", &m.ReplyCode)
+	c.shortstr("reply-text", &m.ReplyText)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("routing-key", &m.RoutingKey)
 }
 
 // BasicDeliver is basic.deliver (60, 60), followed by content.
@@ -1188,22 +898,12 @@ type BasicDeliver struct {
 func (*BasicDeliver) ID() (class, method uint16) { return 60, 60 }
 func (*BasicDeliver) Name() string               { return "basic.deliver" }
 
-func (m *BasicDeliver) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.ConsumerTag)
-	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
-	dst = append(dst, packBits(m.Redelivered))
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.RoutingKey)
-	return dst
-}
-
-func (m *BasicDeliver) parse(d *decoder) {
-	m.ConsumerTag = d.shortstr("consumer-tag")
-	m.DeliveryTag = d.longlong("delivery-tag")
-	bRedelivered := d.octet("redelivered")
-	m.Redelivered = bRedelivered&1 != 0
-	m.Exchange = d.shortstr("exchange")
-	m.RoutingKey = d.shortstr("routing-key")
+func (m *BasicDeliver) fields(c *codec) {
+	c.shortstr("consumer-tag", &m.ConsumerTag)
+	c.longlong("delivery-tag", &m.DeliveryTag)
+	c.bits("redelivered", &m.Redelivered)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("routing-key", &m.RoutingKey)
 }
 
 // BasicGet is basic.get (60, 70), synchronous.
@@ -1216,18 +916,10 @@ type BasicGet struct {
 func (*BasicGet) ID() (class, method uint16) { return 60, 70 }
 func (*BasicGet) Name() string               { return "basic.get" }
 
-func (m *BasicGet) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint16(dst, m.Ticket)
-	dst = appendShortstr(dst, m.Queue)
-	dst = append(dst, packBits(m.NoAck))
-	return dst
-}
-
-func (m *BasicGet) parse(d *decoder) {
-	m.Ticket = d.short("ticket")
-	m.Queue = d.shortstr("queue")
-	bNoAck := d.octet("no-ack")
-	m.NoAck = bNoAck&1 != 0
+func (m *BasicGet) fields(c *codec) {
+	c.short("ticket", &m.Ticket)
+	c.shortstr("queue", &m.Queue)
+	c.bits("no-ack", &m.NoAck)
 }
 
 // BasicGetOK is basic.get-ok (60, 71), followed by content.
@@ -1242,22 +934,12 @@ type BasicGetOK struct {
 func (*BasicGetOK) ID() (class, method uint16) { return 60, 71 }
 func (*BasicGetOK) Name() string               { return "basic.get-ok" }
 
-func (m *BasicGetOK) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
-	dst = append(dst, packBits(m.Redelivered))
-	dst = appendShortstr(dst, m.Exchange)
-	dst = appendShortstr(dst, m.RoutingKey)
-	dst = binary.BigEndian.AppendUint32(dst, m.MessageCount)
-	return dst
-}
-
-func (m *BasicGetOK) parse(d *decoder) {
-	m.DeliveryTag = d.longlong("delivery-tag")
-	bRedelivered := d.octet("redelivered")
-	m.Redelivered = bRedelivered&1 != 0
-	m.Exchange = d.shortstr("exchange")
-	m.RoutingKey = d.shortstr("routing-key")
-	m.MessageCount = d.long("message-count")
+func (m *BasicGetOK) fields(c *codec) {
+	c.longlong("delivery-tag", &m.DeliveryTag)
+	c.bits("redelivered", &m.Redelivered)
+	c.shortstr("exchange", &m.Exchange)
+	c.shortstr("routing-key", &m.RoutingKey)
+	c.long("message-count", &m.MessageCount)
 }
 
 // BasicGetEmpty is basic.get-empty (60, 72).
@@ -1268,13 +950,8 @@ type BasicGetEmpty struct {
 func (*BasicGetEmpty) ID() (class, method uint16) { return 60, 72 }
 func (*BasicGetEmpty) Name() string               { return "basic.get-empty" }
 
-func (m *BasicGetEmpty) Append(dst []byte) []byte {
-	dst = appendShortstr(dst, m.ClusterID)
-	return dst
-}
-
-func (m *BasicGetEmpty) parse(d *decoder) {
-	m.ClusterID = d.shortstr("cluster-id")
+func (m *BasicGetEmpty) fields(c *codec) {
+	c.shortstr("cluster-id", &m.ClusterID)
 }
 
 // BasicAck is basic.ack (60, 80).
@@ -1286,16 +963,9 @@ type BasicAck struct {
 func (*BasicAck) ID() (class, method uint16) { return 60, 80 }
 func (*BasicAck) Name() string               { return "basic.ack" }
 
-func (m *BasicAck) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
-	dst = append(dst, packBits(m.Multiple))
-	return dst
-}
-
-func (m *BasicAck) parse(d *decoder) {
-	m.DeliveryTag = d.longlong("delivery-tag")
-	bMultiple := d.octet("multiple")
-	m.Multiple = bMultiple&1 != 0
+func (m *BasicAck) fields(c *codec) {
+	c.longlong("delivery-tag", &m.DeliveryTag)
+	c.bits("multiple", &m.Multiple)
 }
 
 // BasicReject is basic.reject (60, 90).
@@ -1307,16 +977,9 @@ type BasicReject struct {
 func (*BasicReject) ID() (class, method uint16) { return 60, 90 }
 func (*BasicReject) Name() string               { return "basic.reject" }
 
-func (m *BasicReject) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
-	dst = append(dst, packBits(m.Requeue))
-	return dst
-}
-
-func (m *BasicReject) parse(d *decoder) {
-	m.DeliveryTag = d.longlong("delivery-tag")
-	bRequeue := d.octet("requeue")
-	m.Requeue = bRequeue&1 != 0
+func (m *BasicReject) fields(c *codec) {
+	c.longlong("delivery-tag", &m.DeliveryTag)
+	c.bits("requeue", &m.Requeue)
 }
 
 // BasicRecoverAsync is basic.recover-async (60, 100).
@@ -1327,14 +990,8 @@ type BasicRecoverAsync struct {
 func (*BasicRecoverAsync) ID() (class, method uint16) { return 60, 100 }
 func (*BasicRecoverAsync) Name() string               { return "basic.recover-async" }
 
-func (m *BasicRecoverAsync) Append(dst []byte) []byte {
-	dst = append(dst, packBits(m.Requeue))
-	return dst
-}
-
-func (m *BasicRecoverAsync) parse(d *decoder) {
-	bRequeue := d.octet("requeue")
-	m.Requeue = bRequeue&1 != 0
+func (m *BasicRecoverAsync) fields(c *codec) {
+	c.bits("requeue", &m.Requeue)
 }
 
 // BasicRecover is basic.recover (60, 110), synchronous.
@@ -1345,14 +1002,8 @@ type BasicRecover struct {
 func (*BasicRecover) ID() (class, method uint16) { return 60, 110 }
 func (*BasicRecover) Name() string               { return "basic.recover" }
 
-func (m *BasicRecover) Append(dst []byte) []byte {
-	dst = append(dst, packBits(m.Requeue))
-	return dst
-}
-
-func (m *BasicRecover) parse(d *decoder) {
-	bRequeue := d.octet("requeue")
-	m.Requeue = bRequeue&1 != 0
+func (m *BasicRecover) fields(c *codec) {
+	c.bits("requeue", &m.Requeue)
 }
 
 // BasicRecoverOK is basic.recover-ok (60, 111).
@@ -1371,17 +1022,9 @@ type BasicNack struct {
 func (*BasicNack) ID() (class, method uint16) { return 60, 120 }
 func (*BasicNack) Name() string               { return "basic.nack" }
 
-func (m *BasicNack) Append(dst []byte) []byte {
-	dst = binary.BigEndian.AppendUint64(dst, m.DeliveryTag)
-	dst = append(dst, packBits(m.Multiple, m.Requeue))
-	return dst
-}
-
-func (m *BasicNack) parse(d *decoder) {
-	m.DeliveryTag = d.longlong("delivery-tag")
-	bMultiple := d.octet("multiple")
-	m.Multiple = bMultiple&1 != 0
-	m.Requeue = bMultiple&2 != 0
+func (m *BasicNack) fields(c *codec) {
+	c.longlong("delivery-tag", &m.DeliveryTag)
+	c.bits("multiple", &m.Multiple, &m.Requeue)
 }
 
 // Content properties of class basic, in the order of their flags and of their values.
@@ -1457,95 +1100,50 @@ type Properties struct {
 	ClusterID       string
 }
 
-func (p *Properties) parse(d *decoder) {
+// values lists the properties that are there.
+func (p *Properties) values(c *codec) {
 	if p.Has(PropContentType) {
-		p.ContentType = d.shortstr("content-type")
+		c.shortstr("content-type", &p.ContentType)
 	}
 	if p.Has(PropContentEncoding) {
-		p.ContentEncoding = d.shortstr("content-encoding")
+		c.shortstr("content-encoding", &p.ContentEncoding)
 	}
 	if p.Has(PropHeaders) {
-		p.Headers = d.table("headers")
+		c.table("headers", &p.Headers)
 	}
 	if p.Has(PropDeliveryMode) {
-		p.DeliveryMode = d.octet("delivery-mode")
+		c.octet("delivery-mode", &p.DeliveryMode)
 	}
 	if p.Has(PropPriority) {
-		p.Priority = d.octet("priority")
+		c.octet("priority", &p.Priority)
 	}
 	if p.Has(PropCorrelationID) {
-		p.CorrelationID = d.shortstr("correlation-id")
+		c.shortstr("correlation-id", &p.CorrelationID)
 	}
 	if p.Has(PropReplyTo) {
-		p.ReplyTo = d.shortstr("reply-to")
+		c.shortstr("reply-to", &p.ReplyTo)
 	}
 	if p.Has(PropExpiration) {
-		p.Expiration = d.shortstr("expiration")
+		c.shortstr("expiration", &p.Expiration)
 	}
 	if p.Has(PropMessageID) {
-		p.MessageID = d.shortstr("message-id")
+		c.shortstr("message-id", &p.MessageID)
 	}
 	if p.Has(PropTimestamp) {
-		p.Timestamp = d.timestamp("timestamp")
+		c.timestamp("timestamp", &p.Timestamp)
 	}
 	if p.Has(PropType) {
-		p.Type = d.shortstr("type")
+		c.shortstr("type", &p.Type)
 	}
 	if p.Has(PropUserID) {
-		p.UserID = d.shortstr("user-id")
+		c.shortstr("user-id", &p.UserID)
 	}
 	if p.Has(PropAppID) {
-		p.AppID = d.shortstr("app-id")
+		c.shortstr("app-id", &p.AppID)
 	}
 	if p.Has(PropClusterID) {
-		p.ClusterID = d.shortstr("cluster-id")
+		c.shortstr("cluster-id", &p.ClusterID)
 	}
-}
-
-func (p *Properties) appendValues(dst []byte) []byte {
-	if p.Has(PropContentType) {
-		dst = appendShortstr(dst, p.ContentType)
-	}
-	if p.Has(PropContentEncoding) {
-		dst = appendShortstr(dst, p.ContentEncoding)
-	}
-	if p.Has(PropHeaders) {
-		dst = AppendTable(dst, p.Headers)
-	}
-	if p.Has(PropDeliveryMode) {
-		dst = append(dst, p.DeliveryMode)
-	}
-	if p.Has(PropPriority) {
-		dst = append(dst, p.Priority)
-	}
-	if p.Has(PropCorrelationID) {
-		dst = appendShortstr(dst, p.CorrelationID)
-	}
-	if p.Has(PropReplyTo) {
-		dst = appendShortstr(dst, p.ReplyTo)
-	}
-	if p.Has(PropExpiration) {
-		dst = appendShortstr(dst, p.Expiration)
-	}
-	if p.Has(PropMessageID) {
-		dst = appendShortstr(dst, p.MessageID)
-	}
-	if p.Has(PropTimestamp) {
-		dst = binary.BigEndian.AppendUint64(dst, p.Timestamp)
-	}
-	if p.Has(PropType) {
-		dst = appendShortstr(dst, p.Type)
-	}
-	if p.Has(PropUserID) {
-		dst = appendShortstr(dst, p.UserID)
-	}
-	if p.Has(PropAppID) {
-		dst = appendShortstr(dst, p.AppID)
-	}
-	if p.Has(PropClusterID) {
-		dst = appendShortstr(dst, p.ClusterID)
-	}
-	return dst
 }
 
 // ConfirmSelect is confirm.select (85, 10), synchronous.
@@ -1556,14 +1154,8 @@ type ConfirmSelect struct {
 func (*ConfirmSelect) ID() (class, method uint16) { return 85, 10 }
 func (*ConfirmSelect) Name() string               { return "confirm.select" }
 
-func (m *ConfirmSelect) Append(dst []byte) []byte {
-	dst = append(dst, packBits(m.NoWait))
-	return dst
-}
-
-func (m *ConfirmSelect) parse(d *decoder) {
-	bNoWait := d.octet("no-wait")
-	m.NoWait = bNoWait&1 != 0
+func (m *ConfirmSelect) fields(c *codec) {
+	c.bits("no-wait", &m.NoWait)
 }
 
 // ConfirmSelectOK is confirm.select-ok (85, 11).

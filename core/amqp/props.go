@@ -203,15 +203,16 @@ func ParseProperties(raw []byte) (Properties, error) {
 		return Properties{}, err
 	}
 	p := Properties{Flags: x.flags}
-	p.parse(&decoder{buf: raw[2:]})
+	p.values(&codec{reading: true, buf: raw[2:]})
 	return p, nil
 }
 
 // Append appends the flag word and the values of the present properties.
 func (p Properties) Append(dst []byte) []byte {
 	p.Flags &^= unusedFlags
-	dst = binary.BigEndian.AppendUint16(dst, p.Flags)
-	return p.appendValues(dst)
+	c := codec{dst: binary.BigEndian.AppendUint16(dst, p.Flags)}
+	p.values(&c)
+	return c.dst
 }
 
 // beforeMessageID has the sizes of the properties that precede the message id, in order: 0 is a short string, -1 a table.

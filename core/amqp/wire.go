@@ -37,92 +37,123 @@ func packBits(flags ...bool) byte {
 	return b
 }
 
-// decoder reads arguments from buf. After the first error it returns zeros, and finish returns the error.
-type decoder struct {
-	buf  []byte
-	utf8 bool // short strings must be UTF-8
-	err  *Error
+// codec appends arguments to dst or, with reading, takes them from buf, so that a method lists its arguments once. After the first
+// error it reads nothing more, and finish returns the error.
+type codec struct {
+	dst []byte
+
+	reading bool
+	buf     []byte
+	utf8    bool // short strings must be UTF-8
+	err     *Error
 }
 
-func (d *decoder) take(n int, field, kind string) []byte {
-	if d.err != nil {
+func (c *codec) take(n int, field, kind string) []byte {
+	if c.err != nil {
 		return nil
 	}
-	if n > len(d.buf) {
-		d.err = Errorf(ReplySyntaxError, "%s: %s needs %d octets, %d left", field, kind, n, len(d.buf))
+	if n > len(c.buf) {
+		c.err = Errorf(ReplySyntaxError, "%s: %s needs %d octets, %d left", field, kind, n, len(c.buf))
 		return nil
 	}
-	b := d.buf[:n]
-	d.buf = d.buf[n:]
+	b := c.buf[:n]
+	c.buf = c.buf[n:]
 	return b
 }
 
-func (d *decoder) octet(field string) uint8 {
-	b := d.take(1, field, "octet")
-	if b == nil {
-		return 0
+func (c *codec) octet(field string, v *uint8) {
+	if !c.reading {
+		c.dst = append(c.dst, *v)
+	} else if b := c.take(1, field, "octet"); b != nil {
+		*v = b[0]
 	}
-	return b[0]
 }
 
-func (d *decoder) short(field string) uint16 {
-	b := d.take(2, field, "short")
-	if b == nil {
-		return 0
+// bits is for up to eight neighbouring flags, which share an octet: the first is the lowest bit [AMQP 4.2.5.2].
+func (c *codec) bits(field string, flags ...*bool) {
+	var b uint8
+	for i, flag := range flags {
+		if *flag {
+			b |= 1 << i
+		}
 	}
-	return be16(b)
+	c.octet(field, &b)
+	for i, flag := range flags {
+		*flag = b&(1<<i) != 0
+	}
 }
 
-func (d *decoder) long(field string) uint32 {
-	b := d.take(4, field, "long")
-	if b == nil {
-		return 0
+func (c *codec) short(field string, v *uint16) {
+	if !c.reading {
+		c.dst = binary.BigEndian.AppendUint16(c.dst, *v)
+	} else if b := c.take(2, field, "short"); b != nil {
+		*v = be16(b)
 	}
-	return be32(b)
 }
 
-func (d *decoder) longlong(field string) uint64 {
-	b := d.take(8, field, "longlong")
-	if b == nil {
-		return 0
+func (c *codec) long(field string, v *uint32) {
+	if !c.reading {
+		c.dst = binary.BigEndian.AppendUint32(c.dst, *v)
+	} else if b := c.take(4, field, "long"); b != nil {
+		*v = be32(b)
 	}
-	return be64(b)
 }
 
-func (d *decoder) timestamp(field string) uint64 { return d.longlong(field) }
-
-func (d *decoder) shortstr(field string) string {
-	s := d.take(int(d.octet(field)), field, "shortstr")
-	if d.utf8 && d.err == nil && !utf8.Valid(s) {
-		d.err = Errorf(ReplyFrameError, "Malformed UTF-8 in shortstr")
-		return ""
+func (c *codec) longlong(field string, v *uint64) {
+	if !c.reading {
+		c.dst = binary.BigEndian.AppendUint64(c.dst, *v)
+	} else if b := c.take(8, field, "longlong"); b != nil {
+		*v = be64(b)
 	}
-	return string(s)
 }
 
-func (d *decoder) longstr(field string) string {
-	return string(d.take(int(d.long(field)), field, "longstr"))
+func (c *codec) timestamp(field string, v *uint64) { c.longlong(field, v) }
+
+func (c *codec) shortstr(field string, v *string) {
+	if !c.reading {
+		c.dst = appendShortstr(c.dst, *v)
+		return
+	}
+	var n uint8
+	c.octet(field, &n)
+	s := c.take(int(n), field, "shortstr")
+	if c.utf8 && c.err == nil && !utf8.Valid(s) {
+		c.err = Errorf(ReplyFrameError, "Malformed UTF-8 in shortstr")
+		return
+	}
+	*v = string(s)
 }
 
-func (d *decoder) table(field string) Table {
-	if d.err != nil {
-		return nil
+func (c *codec) longstr(field string, v *string) {
+	if !c.reading {
+		c.dst = appendLongstr(c.dst, *v)
+		return
 	}
-	t, n, err := parseTable(d.buf)
-	if err != nil {
-		d.err = err
-		d.err.Text = field + ": " + err.Text
-		return nil
-	}
-	d.buf = d.buf[n:]
-	return t
+	var n uint32
+	c.long(field, &n)
+	*v = string(c.take(int(n), field, "longstr"))
 }
 
-func (d *decoder) finish() *Error {
-	if d.err == nil && len(d.buf) > 0 {
-		d.err = Errorf(ReplySyntaxError, "%d octets after the last argument", len(d.buf))
+func (c *codec) table(field string, v *Table) {
+	switch {
+	case !c.reading:
+		c.dst = AppendTable(c.dst, *v)
+	case c.err == nil:
+		t, n, err := parseTable(c.buf)
+		if err != nil {
+			c.err = err
+			c.err.Text = field + ": " + err.Text
+			return
+		}
+		*v, c.buf = t, c.buf[n:]
 	}
-	return d.err
+}
+
+func (c *codec) finish() *Error {
+	if c.err == nil && len(c.buf) > 0 {
+		c.err = Errorf(ReplySyntaxError, "%d octets after the last argument", len(c.buf))
+	}
+	return c.err
 }
 
 // erlangBinary formats up to 16 octets as RabbitMQ does in frame errors: as text if they are printable, otherwise as numbers.

@@ -92,7 +92,7 @@ func TestGenerateEveryShape(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"packBits(m.Ba, m.Bb, m.Bc, m.Bd, m.Be, m.Bf, m.Bg, m.Bh)", "packBits(m.Bi)", "packBits(m.C)", "type AN struct{ noArguments }"} {
+	for _, want := range []string{`c.bits("ba", &m.Ba, &m.Bb, &m.Bc, &m.Bd, &m.Be, &m.Bf, &m.Bg, &m.Bh)`, `c.bits("bi", &m.Bi)`, `c.bits("c", &m.C)`, "type AN struct{ noArguments }"} {
 		if !bytes.Contains(src, []byte(want)) {
 			t.Errorf("no %s in the generated code", want)
 		}
