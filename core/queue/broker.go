@@ -19,28 +19,28 @@ type Broker struct {
 	spill    *spillFile // nil: bodies stay in memory
 	underway traffic
 
-	onMoves           sync.Once     // sets that of the space
+	onMoves           sync.Once     // sets OnMoves of underway.space
 	journals          atomic.Int64  // see JournalBytes
 	waitingPublishers atomic.Int64  // see WaitingPublishers
-	mailboxes         atomic.Uint64 // that were created
+	mailboxes         atomic.Uint64 // created so far: see Mailbox.order
 }
 
-// JournalBytes counts the bytes of operations that the journals of these queues have got
-// and that are not durable: it is for [journal.Options].
+// JournalBytes counts the bytes of operations that the queues have committed and that are
+// not durable. It is for the field Waiting of [journal.Options].
 func (b *Broker) JournalBytes() *atomic.Int64 { return &b.journals }
 
-// Space is what the journals of these queues, which are on one disk, share of it: it is for
-// [journal.Options], as MovedBytes.
+// Space is the space of the disk that the journals of these queues share. It is for
+// [journal.Options], as is [MovedBytes].
 func (b *Broker) Space() *journal.Space {
 	b.onMoves.Do(func() { b.underway.space.OnMoves = b.underway.next })
 	return &b.underway.space
 }
 
-// MovedBytes is about how much is dead-lettered at a time.
+// MovedBytes is about how many bytes of dead letters a queue sends at a time.
 const MovedBytes = departBytes
 
-// UnderwayBytes returns the memory of messages that are in no queue: dead letters under
-// way, and what waits to be written to a journal.
+// UnderwayBytes returns the memory that belongs to no queue: dead letters under way, and
+// operations that are not durable yet.
 func (b *Broker) UnderwayBytes() int64 { return b.underway.bytes.Load() + b.journals.Load() }
 
 // WaitingPublishers returns how many publishers wait because a mailbox is full.

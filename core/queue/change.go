@@ -7,12 +7,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Change runs fn on the queue's turn, as Do does, and returns when what fn has changed is
-// durable. It returns ErrGone or a [StoppedError], without having run fn, when the queue was
-// deleted or is stopped. If ctx ends, or the journal fails, before the change is durable, it
-// is unknown whether a restart finds the change.
+// Change runs fn on the queue's turn, as Do does, and returns when fn's changes are
+// durable. It returns ErrGone or a [StoppedError], without having run fn, when the queue
+// was deleted or is stopped. If ctx ends or the journal fails first, it is unknown
+// whether a restart finds the changes.
 func (m *Mailbox) Change(ctx context.Context, fn func(q *Queue, now hook.Instant)) error {
-	durable := make(changeCommit, 2) // the commit may be durable, and the queue stop afterwards
+	durable := make(changeCommit, 2) // two outcomes: if the queue stops after the commit, Do runs the function again
 	err := m.Do(func(q *Queue, now hook.Instant) {
 		if q.stopped != nil {
 			durable <- q.stopped

@@ -13,26 +13,34 @@ const (
 	firstChunk = 8
 )
 
-// chunk is chunkSlots consecutive slots. The last chunk of a fifo begins small and
-// grows by copying. A chunk with few messages left becomes sparse, so that a message
-// that outlives its neighbours does not hold the memory of all of them. Deadlines, holds
-// and extents are kept apart, and only where a message has one.
+// chunk is chunkSlots consecutive slots. The last chunk of a fifo begins small and grows
+// by copying. A chunk with few messages left becomes sparse, so that a message that
+// outlives its neighbours does not hold the memory of all of them. Deadlines, holds and
+// extents have arrays of their own, only where a message has one.
+//
+// Example: of chunk 5, with the sequence numbers 10,240 to 12,287, only 10,243 and 11,000
+// are left. It becomes sparse when fewer than 2,048/16 = 128 messages are left.
+//
+//	dense    2,048 slots: 10,243 is slots[3], 11,000 is slots[760]
+//	sparse   2 slots: slots[0] and slots[1], positions = [3, 760]
+//
+// An index is a message's index in slots, a position that of a dense chunk: 3 and 760.
 type chunk struct {
-	number    uint64 // the upper bits of its slots' sequence numbers; the position is the rest
+	number    uint64 // the upper bits of the sequence numbers; the lower bits are the position
 	slots     []slot
 	deadlines []hook.Instant // nil, or as long as slots
 	holds     []hook.Instant // until when a held message is held; nil, or as long as slots
 	extents   *runs          // the journal's extent that each message lies in; nil = none does
-	saved     *runs          // bytes by which its operation there is shorter than its weight; nil = none
+	saved     *runs          // by how many bytes its operation there is shorter than its weight; nil = by none
 	bodies    []uint32       // the sizes of bodies, while a replay has the chunk; nil otherwise
-	positions []uint16       // sparse: the position of each slot, ascending; nil means that it is the index
+	positions []uint16       // of a sparse chunk: the position of each slot, ascending; nil = dense
 	live      int32          // slots that are not free
 }
 
-// sparseRatio is the part of its slots that a chunk must use to keep them all.
+// sparseRatio: a chunk becomes sparse with less than 1/sparseRatio of its slots in use.
 const sparseRatio = 16
 
-// index returns the index of the slot in a position, or of the first one behind it.
+// index returns the index of the slot with a position, or of the first one behind it.
 func (c *chunk) index(position int) int {
 	if c.positions == nil {
 		return position
@@ -83,8 +91,8 @@ func (c *chunk) setHold(i int, until hook.Instant) {
 	c.holds[i] = until
 }
 
-// extentOf returns the journal's extent that a message lies in, 0 if it is not there,
-// and the bytes that it takes there, times sign.
+// extentOf returns the journal's extent that a message lies in, 0 if it is not
+// journalled, and the bytes that it takes there, times sign.
 func (c *chunk) extentOf(i int, sign int64) (extent uint32, bytes int64) {
 	if extent = c.extent(i); extent == 0 {
 		return 0, 0
@@ -92,7 +100,7 @@ func (c *chunk) extentOf(i int, sign int64) (extent uint32, bytes int64) {
 	return extent, sign * (weight(&c.slots[i]) - c.savedBy(i))
 }
 
-// extent returns the journal's extent that a message lies in, 0 if it is not there.
+// extent returns the journal's extent that a message lies in, 0 if it is not journalled.
 func (c *chunk) extent(i int) uint32 {
 	if c.extents == nil {
 		return 0
@@ -123,7 +131,7 @@ func (c *chunk) savedBy(i int) int64 {
 	return int64(c.saved.at(i))
 }
 
-// grow makes room for index i: in a chunk of full size at once if full is set.
+// grow makes the chunk large enough for index i; with full it gets its full size at once.
 func (c *chunk) grow(i int, full bool) {
 	size := max(len(c.slots), firstChunk)
 	for size <= i {

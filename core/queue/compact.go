@@ -4,13 +4,14 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// compaction is the position of compact.
+// compaction is how far compact has come.
 type compaction struct {
 	level int
 	chunk uint64 // its number
 }
 
-// What compact looks at and moves in one turn, except for one message more.
+// The most slots that compact looks at, and bytes that it moves, in one turn. It may move
+// one message more.
 const (
 	compactedSlots = 16 * chunkSlots
 	compactedBytes = segmentSize
@@ -19,8 +20,13 @@ const (
 // compactAgainMillis is the longest pause between two parts of a compaction.
 const compactAgainMillis = 1
 
-// compact moves records out of sparse segments to new ones, so that the sparse ones are
-// dropped. It does a part of that, and reports whether there is more.
+// compact moves records out of sparse segments to the last one, so that the sparse ones
+// are dropped. It does a part of that, and reports whether there is more.
+//
+// Example: 40 segments of 256 KiB have one record of 1 KiB each. They take 10 MiB, which
+// is more than 4 × 40 KiB + 4 MiB, so the store is sparse. compact copies the 40 records
+// to the last segment, and each old segment is dropped when its record has been copied.
+// 256 KiB remain.
 func (c *contents) compact() (more bool) {
 	slots, bytes, at := 0, 0, &c.compacting
 	last := c.store.last()
@@ -49,7 +55,8 @@ func (c *contents) compact() (more bool) {
 	return false
 }
 
-// endTurn releases memory, or arms a timer to do so if the queue has just become empty.
+// endTurn releases memory: that of spilled segments, of sparse ones by compaction, and
+// later all of it if the queue is empty. q.trim is when that goes on.
 func (q *Queue) endTurn(now hook.Instant) {
 	if q.contents == nil {
 		return

@@ -8,28 +8,29 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Config describes a queue. It never changes: a queue whose policies change gets
-// another one, see [Mailbox.Reconfigure].
+// Config describes a queue. It never changes: when policies change, the queue gets
+// another Config, see [Mailbox.Reconfigure].
 type Config struct {
 	*Profile
 	Name       string
 	Durable    bool
 	Exclusive  bool
 	AutoDelete bool
-	Storage    *Storage  // of a durable queue's persistent messages; nil means in memory only
-	Schedule   *Schedule // nil means that it is an ordinary queue
+	Storage    *Storage  // for persistent messages; nil means that they are only in memory
+	Schedule   *Schedule // nil for an ordinary queue
 }
 
-// Profile is what follows from a queue's arguments and policies. Queues that are alike
-// share one, which never changes.
+// Profile is the part of a Config that follows from a queue's arguments and policies.
+// Queues with equal ones share a Profile, which never changes.
 type Profile struct {
 	VHost         string
 	Kind          string // [Classic] or [Quorum]
 	SingleActive  bool
-	Levels        int   // highest priority, 1 to 255; 0 means that it is not a priority queue
-	DeliveryLimit int64 // returns that a message survives; negative means any number
-	// DeliveryLease is how long a delivery may stay unsettled before its message comes
-	// back by itself, unless the consumer has a lease of its own; 0 means any time.
+	Levels        int   // highest priority, 1 to 255; 0 means that this is no priority queue
+	DeliveryLimit int64 // how many failed deliveries a message survives; negative means any number
+	// DeliveryLease is how long a delivery may stay unsettled before its message is
+	// returned to the queue; 0 means without limit. A consumer's own lease takes
+	// precedence.
 	DeliveryLease time.Duration
 	Args          hook.Args
 	Policies      policies.Applied
@@ -37,8 +38,7 @@ type Profile struct {
 	// arguments merged with the policies. It may be called from any goroutine.
 	Settings func(name string) (any, bool)
 	Strategy string // the expiry strategy in force
-	// Hooks remembers the plugins' hooks for queues with these settings, which all get
-	// them from one chain.
+	// Hooks caches the hooks that queues with this Profile get from their chain.
 	Hooks chain.Memo
 }
 
@@ -48,7 +48,7 @@ const (
 	Quorum  = "quorum"
 )
 
-// Type is a queue type as a number, to count by.
+// Type is a queue type as a number, for counters by type.
 type Type uint8
 
 // The types.
@@ -58,7 +58,7 @@ const (
 	Types
 )
 
-// TypeOf returns the number of a [Profile]'s Kind.
+// TypeOf returns the Type for a [Profile]'s Kind.
 func TypeOf(kind string) Type {
 	if kind == Quorum {
 		return QuorumType

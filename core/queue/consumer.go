@@ -11,27 +11,27 @@ type Delivery struct {
 	Ref           Ref
 	Exchange, Key []byte
 	Props, Body   []byte
-	Block         *block.Block // Body lies in it, and stays valid while the block is retained; nil means that there is none
+	Block         *block.Block // of Body, which stays valid while the block is retained; nil means none
 	Enqueued      hook.Instant
 	Redelivered   bool
 	Traced        bool
 
-	requeued bool // its list's head had passed it when it was assigned
+	requeued bool // it lies below the head of its fifo
 }
 
-// WorthHolding is the size from which on copying a body costs more than retaining a
+// WorthHolding is the size from which on copying a body costs more than retaining its
 // block.
 const WorthHolding = 16 << 10
 
-// Sink takes a consumer's deliveries: it is its channel. The queue calls it on its turn.
-// An implementation locks its connection and must not call the queue.
+// Sink is a consumer's channel, which takes its deliveries. The queue calls it on its
+// turn. An implementation locks its connection and must not call the queue.
 type Sink interface {
 	// Deliver takes deliveries in order, as many as there is capacity for, and
 	// returns how many. If it takes fewer than all, it calls c.Wake once
 	// there is capacity again. now is the time of the queue's turn.
 	Deliver(now hook.Instant, c *Consumer, ds []Delivery) int
-	// Takes reports whether a delivery fits the consumer's frames. Of one that does not,
-	// Deliver takes neither it nor those behind it, and does not call c.Wake.
+	// Takes reports whether a delivery fits the consumer's frames. Deliver takes neither
+	// a delivery that does not fit nor those behind it, and does not call c.Wake for it.
 	Takes(c *Consumer, d *Delivery) bool
 	// Capacity returns how much Deliver would take now: so many messages or, if they
 	// are large, as many as fit so many bytes. With none, c.Wake is called as if
@@ -55,8 +55,8 @@ type Consumer struct {
 	Type      Type   // of the queue
 	Priority  int64  // higher is served first
 	Prefetch  uint32 // most messages in flight; 0 means any number
-	// Fit reports, of a client that gets single messages, whether one fits its frames, and
-	// if not, whether it may fit those of others. nil means that all fit.
+	// Fit is for basic.get. It reports whether a message fits the client's frames and, if
+	// not, whether it may fit those of other clients. nil means that all messages fit.
 	Fit func(d *Delivery) (fits, others bool)
 
 	inflight uint32 // delivered and not settled
@@ -92,8 +92,8 @@ func (c *Consumer) useCredit(n int) {
 	}
 }
 
-// returnCredit counts a delivery that was settled, and reports whether it was in flight:
-// those of basic.get are not.
+// returnCredit counts a settled delivery, and reports whether it was in flight;
+// deliveries of basic.get are not.
 func (c *Consumer) returnCredit() bool {
 	if c.inflight == 0 {
 		return false

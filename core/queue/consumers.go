@@ -58,20 +58,20 @@ func (cs *consumers) wake(q *Queue, now hook.Instant, c *Consumer) {
 }
 
 // consumers are a queue's consumers, nil before the first. They are served by priority,
-// the highest first, and in turn within a priority. Only those with credit are looked
-// at when a message is delivered.
+// the highest first, and in turn within a priority. A delivery looks only at consumers
+// with credit.
 type consumers struct {
 	all    []*Consumer     // in the order in which they were added
 	groups []priorityGroup // highest priority first
 	single bool            // only one consumer is served: the single active one
-	served *Consumer       // that one; nil without single, and without consumers
+	served *Consumer       // the single active consumer; nil without single, and without consumers
 }
 
 // priorityGroup is the consumers of one priority that have credit.
 type priorityGroup struct {
 	priority int64
 	active   []*Consumer
-	turn     int // index in active of the one to serve next
+	turn     int // index in active of the consumer to serve next
 }
 
 func (cs *consumers) count() int {
@@ -107,9 +107,9 @@ func (cs *consumers) remove(c *Consumer) bool {
 	return true
 }
 
-// serveNext makes the waiting consumer with the highest priority the single active one,
-// the oldest of those. A consumer with a higher priority that comes later waits for its
-// turn, as in RabbitMQ's classic queues.
+// serveNext makes the consumer with the highest priority the single active one, the
+// oldest if there are several. A consumer with a higher priority that comes later waits,
+// as in RabbitMQ's classic queues.
 func (cs *consumers) serveNext() {
 	cs.served = nil
 	for _, c := range cs.all {
@@ -146,10 +146,10 @@ func (cs *consumers) sortByTag() {
 	}
 }
 
-// exclusive reports whether a consumer is the only one that may consume.
+// exclusive reports whether the queue has an exclusive consumer.
 func (cs *consumers) exclusive() bool { return cs.count() == 1 && cs.all[0].Exclusive }
 
-// refresh updates whether a consumer is served, after its credit may have changed.
+// refresh updates whether a consumer is in its group, after its credit may have changed.
 func (cs *consumers) refresh(c *Consumer) {
 	want := c.credit() > 0 && !c.removed && (!cs.single || cs.served == c)
 	if want == c.active {
@@ -201,7 +201,7 @@ func (cs *consumers) serve() *priorityGroup {
 	return nil
 }
 
-// add adds a consumer whose turn comes after all others.
+// add adds a consumer, whose turn comes after all others.
 func (g *priorityGroup) add(c *Consumer) {
 	if g.turn == 0 || g.turn >= len(g.active) {
 		g.active, g.turn = append(g.active, c), 0
@@ -211,8 +211,8 @@ func (g *priorityGroup) add(c *Consumer) {
 	g.turn++
 }
 
-// servesNoAck reports whether the consumers to deliver to now include one that
-// acknowledges nothing.
+// servesNoAck reports whether one of the consumers to deliver to now does not
+// acknowledge.
 func (cs *consumers) servesNoAck() bool {
 	g := cs.serve()
 	return g != nil && slices.ContainsFunc(g.active, func(c *Consumer) bool { return c.NoAck })

@@ -6,11 +6,12 @@ import (
 	"runtime/debug"
 )
 
-// A panic in a turn stops its queue and nothing else, whoever runs the turn: a connection,
-// a request to the management API, a timer, the start of the broker. Its caller may hold
-// locks, and the queue would otherwise wait for ever for the end of the turn.
+// A panic in a turn stops its queue and nothing else. The turn may run on any goroutine:
+// that of a connection, a request to the management API, a timer, or the start of the
+// broker. Its caller may hold locks, and the queue would otherwise wait for ever for the
+// end of the turn.
 
-// panicError is a panic that says that a queue's data is not what its code takes it for.
+// panicError is a panic because a queue's data is not as its code expects it.
 type panicError struct {
 	value any
 	stack []byte
@@ -34,7 +35,7 @@ func contain(fn func()) (err error) {
 	return nil
 }
 
-// faultHost is a host that reports queues which a panic stopped.
+// faultHost is a host that wants a report of panics that stop queues.
 type faultHost interface {
 	// Faulted reports a panic that stopped a queue. It is called on the queue's turn.
 	Faulted(from *Config, v any, stack []byte)
@@ -48,7 +49,8 @@ func (q *Queue) report(p *panicError) {
 	}
 }
 
-// contain is contain for a part of the mailbox's turn. After a panic the queue is stopped.
+// contain runs a part of the mailbox's turn. It reports false after a panic, which stops
+// the queue.
 func (m *Mailbox) contain(fn func()) (whole bool) {
 	err := contain(fn)
 	if err != nil {
@@ -57,8 +59,8 @@ func (m *Mailbox) contain(fn func()) (whole bool) {
 	return err == nil
 }
 
-// breakDown stops a queue that panicked. A queue that was stopped or deleted before could
-// not free its contents, and drops its reference to them.
+// breakDown stops a queue that panicked. If it was stopped or deleted before, the panic
+// kept it from freeing its contents: then breakDown drops the references to them.
 func (q *Queue) breakDown(err error) {
 	if q.stopped == nil && !q.closed {
 		q.stop(err)
@@ -71,9 +73,9 @@ func (q *Queue) breakDown(err error) {
 	q.forsake()
 }
 
-// forsake forgets what a queue holds, of which nothing can be trusted, and reports to its
-// consumers that it is stopped. The memory outside the Go heap is lost until the broker
-// ends.
+// forsake drops all references to the contents of a queue, which cannot be trusted, and
+// reports to its consumers that it is stopped. The memory outside the Go heap is lost
+// until the broker ends.
 func (q *Queue) forsake() {
 	if old := q.contents; old != nil {
 		q.contents = newContents(q)
@@ -101,7 +103,7 @@ func (q *Queue) abandonRedrive() {
 	q.redrive.end(q, q.mailbox.clock(), RedriveFailed, reason)
 }
 
-// dismiss reports to a consumer that was removed why it gets no more messages.
+// dismiss reports to a removed consumer why it gets no more messages.
 func (c *Consumer) dismiss(q *Queue) {
 	c.removed = true
 	if q.closed {

@@ -6,48 +6,48 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// contents is the messages of a queue, each in one of the states ready, held and taken, with
-// the indexes of their deadlines and holds, and what it has to journal of them. It knows no
-// consumer and no hook: the Queue, which embeds it, does. A queue that waits for its first
-// message has none, because there are reply queues by the thousand; methods that say so may be
-// called on nil.
+// contents is the messages of a queue, each of them ready, held or taken, with the
+// indexes of their deadlines and holds. It journals their changes. It knows no consumer
+// and no hook: the Queue, which embeds it, does. A queue has no contents before its first
+// message, because there are reply queues by the thousand. Some methods may be called on
+// nil.
 type contents struct {
 	*essentials // of the queue
 	rules       deadlineRules
 	levels      []fifo // Levels+1
 	store       store
 	heap        deadline.Heap // see indexDeadline
-	stale       int           // items of heap whose message is not ready
+	stale       int           // items of heap that are not current: see isCurrent
 	count       Counters
 	relocating  relocationCursor
 	compacting  compaction
 
 	restamping  *restampCursor // nil unless the settings have changed
-	overflowing bool           // more exceeds the limits than one turn may drop
+	overflowing bool           // more messages exceed the limits than one turn may drop
 	askBackoff  askBackoff
 
-	holding   *holding   // nil until a message is held
-	undecided *undecided // nil until the strategy cannot decide about a message
-	partly    map[Ref]partial
+	holding   *holding            // nil until a message is held
+	undecided *undecided          // nil until the strategy fails to decide about a message
+	partly    map[Ref]partial     // see noteHave
 	promised  map[Ref]hook.Reason // see promiseDeath
 	overstays map[Ref]struct{}    // see noteReturn; nil if there are none
 }
 
-// essentials is what a queue has without contents, too, and what these need of it. A taken message
-// is unacknowledged, or leaves.
+// essentials is the part of a queue that contents uses, and that a queue without contents
+// has, too. A taken message is unacknowledged, or about to leave.
 type essentials struct {
 	cfg            *Config
 	buf            *turnBuffers // during a turn
-	ready, unacked int          // messages
+	ready, unacked int          // messages; unacked counts all taken ones, except those that wait to leave
 	readyBytes     int64
 	zeroTTL        bool // messages entered in this turn that may be delivered in this turn only
 }
 
-// deadlineRules is what the strategy of a queue says about deadlines.
+// deadlineRules are what the strategy says about deadlines.
 type deadlineRules struct {
-	scan      hook.Scan // where the strategy looks for messages that are due
-	wantsHead bool      // some plugin acts on deadlines
-	fromReady bool      // deadlines count from when messages are ready
+	scan      hook.Scan // where the strategy acts on deadlines
+	wantsHead bool      // a plugin acts on deadlines
+	fromReady bool      // deadlines count from when a message is ready
 }
 
 func rulesOf(h *chain.Hooks) deadlineRules {
@@ -93,11 +93,12 @@ func (h handle) slot() *slot { return &h.chunk.slots[h.index] }
 
 func (h handle) deadline() hook.Instant { return h.chunk.deadline(h.index) }
 
-// hold returns until when a held message is held.
+// hold returns the end of a held message's hold; 0 means none. A message that was held as
+// it entered keeps the value after its release: see readySince.
 func (h handle) hold() hook.Instant { return h.chunk.hold(h.index) }
 
-// wasHeldAtFirst reports whether hold is until when the message was held as it entered, or
-// is still.
+// wasHeldAtFirst reports whether hold is about the hold that the message got as it
+// entered.
 func (h handle) wasHeldAtFirst() bool {
 	s := h.slot()
 	return h.hold() != 0 && (s.flags&unready != 0 || !s.is(stateHeld))
@@ -113,14 +114,14 @@ func (c *contents) locate(r Ref) (h handle, ok bool) {
 	return handle{r, f, k, i}, ok
 }
 
-// at is locate for a message that is there.
+// at is locate for a message that has a slot.
 func (c *contents) at(r Ref) handle {
 	f := &c.levels[r.level()]
 	k, i, _ := f.locate(r.seq())
 	return handle{r, f, k, i}
 }
 
-// take makes a ready message an unacknowledged one; body is the size of its body.
+// take makes a ready message a taken one; body is the size of its body.
 func (c *contents) take(h handle, body int) {
 	s := h.slot()
 	h.list.take(s)
@@ -144,13 +145,13 @@ func (c *contents) untake(h handle, body int) {
 	}
 }
 
-// isThere reports whether the queue has a message in a list, and not only in its garbage.
+// isThere reports whether the contents have a message. Garbage does not count.
 func (c *contents) isThere(l int, seq uint64) bool {
 	h, ok := c.locate(ref(l, seq))
 	return ok && !h.slot().is(stateFree)
 }
 
-// topLevel returns the highest level with ready messages, of which there must be some.
+// topLevel returns the highest level with ready messages; there must be one.
 func (c *contents) topLevel() int {
 	l := len(c.levels) - 1
 	for c.levels[l].ready == 0 {
@@ -159,14 +160,14 @@ func (c *contents) topLevel() int {
 	return l
 }
 
-// nextRef returns the message that is next, of which there must be one.
+// nextRef returns the next message; one must be ready.
 func (c *contents) nextRef() Ref {
 	l := c.topLevel()
 	return ref(l, c.levels[l].peek())
 }
 
-// nextInMemory reports whether the message that is next, of which there must be one,
-// can be read without the spill file.
+// nextInMemory reports whether the next message can be read without the spill file; one
+// must be ready.
 func (c *contents) nextInMemory() bool {
 	return c.store.at(c.at(c.nextRef()).slot().segment).inMemory()
 }

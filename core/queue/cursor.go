@@ -1,16 +1,16 @@
 package queue
 
-// cursor is a position among the messages of a queue: from the highest level down, and
-// by sequence number in each. It stays valid whatever happens to the queue between two
-// calls, and never passes what enters after its horizon was taken.
+// cursor is a position among the messages of a queue: from the highest level down, and by
+// sequence number in each. It stays valid whatever happens to the queue between two
+// calls. It never passes messages that entered after its horizon was taken.
 type cursor struct {
 	until Horizon
 	level int // -1 means the end
 	seq   uint64
 }
 
-// newCursor returns a cursor to the first message. Without a horizon it takes that of
-// the moment.
+// newCursor returns a cursor at the first message. A zero until stands for the present
+// horizon.
 func newCursor(q *Queue, until Horizon) cursor {
 	if until.next == nil {
 		until = q.horizon()
@@ -42,9 +42,9 @@ func (c *cursor) inFront(q *Queue) bool {
 	return false
 }
 
-// each calls fn with the messages from the cursor on, until it returns false, most slots
-// have been looked at, or the level ends. The cursor is then behind the last message
-// that fn got.
+// each calls fn with the messages from the cursor on, until fn returns false, it has
+// looked at the given number of slots, or the level ends. The cursor is then behind the
+// last message that fn got.
 func (c *cursor) each(q *Queue, most int, fn func(h handle) bool) {
 	level := c.level
 	for looked := 0; looked < most && c.inFront(q) && c.level == level; {

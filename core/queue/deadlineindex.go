@@ -5,14 +5,22 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Where the strategy acts on deadlines wherever the message stands, an index says which
-// is next. Deadlines that arrive in order extend a sorted run of their list, which costs
-// nothing; the others go to a heap. A queue with priorities uses the heap only. Items of
-// messages that are not ready are stale: they are dropped at the top, or swept out once
-// they are most of the heap.
+// For a strategy that acts on deadlines anywhere in the queue (hook.ScanAnywhere), an
+// index finds the earliest one. A deadline that is not before the last one of the fifo's
+// sorted run extends the run, which costs nothing. The others go to a heap, and so do all
+// deadlines of a queue with priorities. An item of the heap is stale if its message is
+// not ready or held any more, or has another deadline. Stale items are dropped when they
+// are at the top, and all at once when they are half of the heap.
+//
+// Example: messages 1 to 4 enter with the deadlines 10:05, 10:02, 10:07 and 10:09.
+//
+//	all are ready           run 1, 3, 4; heap 2@10:02   earliest: 2
+//	1 and 2 are delivered   the item of 2 is stale      earliest: drops the item, returns 3
+//	2 is requeued           a new item, 2@10:02         earliest: 2
 
-// indexDeadline makes sure that the deadline of a ready or held message is acted on. inOrder
-// says that no message behind it has been indexed, so that it may extend the run.
+// indexDeadline adds the deadline of a ready or held message to the index, if it is not
+// there. inOrder says that no later message of the fifo has been indexed, so the deadline
+// may extend the run.
 func (c *contents) indexDeadline(h handle, at hook.Instant, inOrder bool) {
 	s := h.slot()
 	if s.is(stateHeld) && at >= h.hold() && c.deadlineMovesWithHold(s) { // it is indexed when the message is released
@@ -27,7 +35,7 @@ func (c *contents) indexDeadline(h handle, at hook.Instant, inOrder bool) {
 		s.flags |= inRun
 		return
 	}
-	if s.flags&inRun != 0 && h.ref.seq() >= run.next && s.is(stateReady) { // the run passes over what is held
+	if s.flags&inRun != 0 && h.ref.seq() >= run.next && s.is(stateReady) { // the run skips held messages
 		return
 	}
 	s.flags = s.flags&^inRun | inHeap
@@ -39,7 +47,7 @@ func (c *contents) setDeadline(h handle, at hook.Instant) {
 	if at != h.deadline() {
 		s := h.slot()
 		if s.flags&inHeap != 0 {
-			c.stale++ // the item it has
+			c.stale++ // its old item
 		}
 		s.flags &^= inHeap | inRun
 		h.chunk.setDeadline(h.index, at)
@@ -56,8 +64,8 @@ func (c *contents) nextDeadline() hook.Instant {
 	return at
 }
 
-// earliest returns the message that is due first, of the messages that the strategy looks
-// at. If no plugin has a head hook there is none.
+// earliest returns the message that is due first, of those on whose deadlines the
+// strategy acts now. Without a plugin that has a head hook there is none.
 func (c *contents) earliest() (r Ref, at hook.Instant, ok bool) {
 	if !c.rules.wantsHead {
 		return 0, 0, false
@@ -115,7 +123,8 @@ func (c *contents) earliestAnywhere() (r Ref, at hook.Instant, ok bool) {
 	return r, at, ok
 }
 
-// isCurrent reports whether a heap item is the deadline of a ready or held message.
+// isCurrent reports whether a heap item is the present deadline of a ready or held
+// message.
 func (c *contents) isCurrent(it deadline.Item) bool {
 	h, ok := c.locate(Ref(it.Slot))
 	return ok && (h.slot().is(stateReady) || h.slot().is(stateHeld)) && h.slot().flags&inHeap != 0 && h.deadline() == hook.Instant(it.At)
@@ -129,7 +138,7 @@ func (c *contents) forgetItem(it deadline.Item) {
 	}
 }
 
-// sweepHeap rebuilds the heap when most of it is stale.
+// sweepHeap removes all stale items when they are at least half of the heap.
 func (c *contents) sweepHeap() {
 	const few = 64
 	if c.stale < few || c.stale < c.heap.Len()/2 {

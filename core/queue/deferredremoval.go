@@ -9,33 +9,46 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DeferredRemoval removes dead-lettered messages from their old queue once every new
-// queue has them. A message that goes to one queue, which shares the journal, is removed
-// in the entry with its arrival: then it is in one place at any time. What goes to more
-// is removed with the last batch, or later, so that a crash may show the message in both
-// queues, but never in none.
+// DeferredRemoval removes dead-lettered messages from the journal of their old queue, the
+// source, once all their new queues have them. In the source's memory they are gone
+// already.
+//
+// Example: message 1 goes to queue A, message 2 to A and B, and all use one journal.
+//
+//	turn of A   entry 10: enqueue 1 and 2 in A, settle 1 in the source
+//	            entry 10 is durable: pending = 1
+//	turn of B   entry 11: enqueue 2 in B, settle 2 in the source
+//
+// So a message that goes to one queue of the same journal is in one queue at any time. A
+// crash between the two entries shows 2 in the source and in A: messages may be in
+// several queues, but never in none. If B's batch is committed before entry 10 is
+// durable, or B has another journal, the settlement of 2 is an entry of its own, behind
+// both arrivals. If the source has a journal of its own, it settles 1 and 2 there, after
+// both batches have arrived.
 type DeferredRemoval struct {
 	journal Journal
 	queue   uint64                // the old queue's, in the journal
 	parting []departed            // by DeadLetter.Seq - 1
-	pending atomic.Int32          // batches that have not arrived, less one once the removal has joined the last of them
-	failed  atomic.Pointer[error] // why a batch failed: then nothing is removed
+	pending atomic.Int32          // batches that have not arrived; one less once the removal is committed with the last of them
+	failed  atomic.Pointer[error] // why a batch failed: then nothing more is removed
 	tracker *pendingRemovals      // of the old queue
-	again   *Mailbox              // the old queue, if it has messages that are released again; nil otherwise
-	sent    bool                  // pending is set; belongs to the queue's turn
+	again   *Mailbox              // the old queue, if an exchange holds some of the messages again; nil otherwise
+	sent    bool                  // expect or withdraw was called; belongs to the queue's turn
 }
 
-// departed is a message of a removal.
+// departed is a message of a DeferredRemoval.
 type departed struct {
 	ref    Ref
 	again  []byte // operations that hold the message again; nil means that the message is settled
 	extent uint32
 	bytes  int64
 	alone  bool // the message goes to one queue
-	gone   bool // the message needs no removal, or the entry with its arrival has it; belongs to the turn of that queue until its batch has arrived
+	// gone says that the message needs no removal, or that the entry with its arrival has
+	// it. It belongs to the turn of that queue until its batch has arrived.
+	gone bool
 }
 
-// expect is [Tracking.Expect] for a removal, which may be nil.
+// expect records where the messages go: see [Tracking.Expect]. r may be nil.
 func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 	if r == nil {
 		return
@@ -53,18 +66,19 @@ func (r *DeferredRemoval) expect(batches int, ds []DeadLetter) {
 	r.pending.Store(int32(batches))
 }
 
-// errUnsent is why dead letters never will arrive: the queue panicked before it had sent them.
+// errUnsent is the error of dead letters that were never sent, because their queue
+// panicked before.
 var errUnsent = errors.New("dead letters were not sent")
 
-// endUnsent ends a removal, which may be nil, if the turn broke off before its messages were
-// sent, so that no caller waits for them. A restart finds them in their queue.
+// endUnsent ends the removal if the turn broke off before its messages were sent, so that
+// no caller waits for them. A restart finds the messages in their queue. r may be nil.
 func (r *DeferredRemoval) endUnsent() {
 	if r != nil && !r.sent {
 		r.tracker.end(errUnsent)
 	}
 }
 
-// withdraw ends a removal, which may be nil, whose messages stay because they were not sent.
+// withdraw ends the removal because its messages were not sent and stay. r may be nil.
 func (r *DeferredRemoval) withdraw() {
 	if r != nil {
 		r.sent = true
@@ -72,13 +86,14 @@ func (r *DeferredRemoval) withdraw() {
 	}
 }
 
-// joins reports whether the batch at hand is the last one and goes to the journal j:
-// then the removal is committed with it.
+// joins reports whether the removal is committed together with the batch that is about to
+// be committed to j. That requires that all other batches have arrived, and that j is the
+// source's journal.
 func (r *DeferredRemoval) joins(j Journal) bool {
 	return r.journal == j && r.failed.Load() == nil && r.pending.CompareAndSwap(1, 0)
 }
 
-// appendTo appends the removal to the operations that are committed with the last batch.
+// appendTo appends the removal of all messages that are not gone yet.
 func (r *DeferredRemoval) appendTo(n *opBuffer) {
 	var refs []Ref
 	for i := range r.parting {
@@ -87,8 +102,9 @@ func (r *DeferredRemoval) appendTo(n *opBuffer) {
 	n.settleOthers(r.queue, refs)
 }
 
-// appendRemovals appends the removals of messages that go to no queue but the one that has
-// taken them, if the journal j is that of their old queue, too.
+// appendRemovals appends to n, the operations of a target, the removals of those of ms
+// that go to this target only. It does so if j, the target's journal, is also that of the
+// source.
 func (r *DeferredRemoval) appendRemovals(n *opBuffer, ms []Message, j Journal) {
 	if r.journal != j {
 		return
@@ -102,8 +118,8 @@ func (r *DeferredRemoval) appendRemovals(n *opBuffer, ms []Message, j Journal) {
 	n.settleOthers(r.queue, refs)
 }
 
-// leave appends the operation for a message that has not left meanwhile, or its Ref to
-// settled.
+// leave appends the operations that hold a message again to n, or its Ref to settled. It
+// does nothing for a message that is gone.
 func (l *departed) leave(n *opBuffer, settled []Ref) []Ref {
 	switch {
 	case l.gone:
@@ -119,14 +135,15 @@ func (l *departed) leave(n *opBuffer, settled []Ref) []Ref {
 	return settled
 }
 
-// settleOthers appends that messages of another queue are settled.
+// settleOthers appends a settlement of messages of another queue.
 func (n *opBuffer) settleOthers(queue uint64, refs []Ref) {
 	if len(refs) > 0 {
 		n.buf = appendSettled(n.buf, queue, refs)
 	}
 }
 
-// arrived is called when a batch is durable, or has failed. The last one decides.
+// arrived is called when a batch is durable, or has failed. After the last batch the
+// removal is committed, or ends with the error.
 func (r *DeferredRemoval) arrived(err error) {
 	if err != nil {
 		r.failed.Store(&err)
@@ -138,13 +155,14 @@ func (r *DeferredRemoval) arrived(err error) {
 		r.end(*failed)
 	case pending == 0:
 		r.commit()
-	default: // it was committed with that batch
+	default: // the removal was committed with the last batch
 		r.end(nil)
 	}
 }
 
-// end is called when the removal is durable, or never will be. Messages that are released
-// again wait for the former: after the latter they wait until a restart.
+// end is called when the removal is durable, or never will be: then err says why.
+// Messages that are held again can be released again once it is durable; after an error,
+// not before a restart.
 func (r *DeferredRemoval) end(err error) {
 	if r.again != nil && err == nil {
 		r.again.postAsync(task{kind: taskArrived, arrived: r.parting})
@@ -154,7 +172,7 @@ func (r *DeferredRemoval) end(err error) {
 
 func (r *DeferredRemoval) commit() {
 	var n opBuffer
-	if r.appendTo(&n); len(n.buf) == 0 { // all were removed as they arrived
+	if r.appendTo(&n); len(n.buf) == 0 { // the entries with their arrivals have removed all
 		r.end(nil)
 		return
 	}
@@ -172,13 +190,13 @@ func (c *removalCommit) Durable() { (*DeferredRemoval)(c).end(nil) }
 // Failed implements [journal.Completer].
 func (c *removalCommit) Failed(err error) { (*DeferredRemoval)(c).end(err) }
 
-// pendingRemovals counts a queue's removals that are not durable yet: a restart finds
-// their messages in the queue. Any goroutine may use it.
+// pendingRemovals counts the removals of a queue that are not durable yet: a restart
+// finds their messages in the queue. Any goroutine may use it.
 type pendingRemovals struct {
 	mu     sync.Mutex // guards the rest
 	open   int
-	failed error // why one never will be durable
-	then   []func(error)
+	failed error         // why one will never be durable
+	then   []func(error) // called when open is 0
 }
 
 func (p *pendingRemovals) begin() {
@@ -202,9 +220,10 @@ func (p *pendingRemovals) end(err error) {
 	p.then = nil
 }
 
-// AfterDeadLetters calls fn when all dead letters of the queue, which is deleted or sends
-// no more (see HaltReleases), have arrived durably; with an error if one failed: then a restart finds it in the queue.
-// If all have arrived already it returns false and does not call fn.
+// AfterDeadLetters calls fn when all dead letters of the queue have arrived durably, or
+// with an error if one failed: a restart finds that one in the queue. The queue must be
+// deleted, or must not send any more (see HaltReleases). If all dead letters have arrived
+// already, AfterDeadLetters returns false and does not call fn.
 func (m *Mailbox) AfterDeadLetters(fn func(error)) bool {
 	p := m.removals.Load()
 	if p == nil {
@@ -223,13 +242,14 @@ func (m *Mailbox) AfterDeadLetters(fn func(error)) bool {
 	return true
 }
 
-// Sends reports whether the queue has sent messages that have not arrived durably, or never will: a restart finds them in the queue.
+// Sends reports whether messages that the queue sent have not arrived durably, or never
+// will. A restart finds them in the queue.
 func (m *Mailbox) Sends() bool {
 	open, failed := m.underway()
 	return open > 0 || failed != nil
 }
 
-// underway returns how many removals are not durable yet, and why one never will be.
+// underway returns how many removals are not durable yet, and why one will never be.
 func (m *Mailbox) underway() (open int, failed error) {
 	p := m.removals.Load()
 	if p == nil {
@@ -248,8 +268,8 @@ func (m *Mailbox) pendingRemovals() *pendingRemovals {
 	return m.removals.Load()
 }
 
-// deferredRemoval returns the removal of the messages that are dead-lettered, nil if
-// none of them is in the journal.
+// deferredRemoval returns the removal of those of ms that are dead-lettered; nil means
+// that none of them is in the journal.
 func deferredRemoval(q *Queue, ms []leaving) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
@@ -269,7 +289,7 @@ func deferredRemoval(q *Queue, ms []leaving) *DeferredRemoval {
 	return newDeferredRemoval(q, ls)
 }
 
-// departedOf returns the removal of a message.
+// departedOf returns a message for a DeferredRemoval.
 func (c *contents) departedOf(r Ref) departed {
 	h := c.at(r)
 	l := departed{ref: r, gone: !c.isJournalled(h.slot())}
@@ -279,7 +299,8 @@ func (c *contents) departedOf(r Ref) departed {
 	return l
 }
 
-// newDeferredRemoval returns the removal of the dead letters of the turn's buffer.
+// newDeferredRemoval begins the removal of ls. It sets buf.parting until their slots are
+// freed.
 func newDeferredRemoval(q *Queue, ls []departed) *DeferredRemoval {
 	r := &DeferredRemoval{journal: q.cfg.Storage.Journal, queue: q.cfg.Storage.ID, parting: ls, tracker: q.mailbox.pendingRemovals()}
 	r.tracker.begin()

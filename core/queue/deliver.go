@@ -7,9 +7,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// deliver hands ready messages to consumers, in order, while consumers want them. Every
-// round delivers at least one, or has one leave, or finds a consumer that is stalled:
-// no message stays that a consumer would take.
+// deliver hands ready messages to consumers, in order. Each round delivers a message,
+// asks the hooks about one, or finds a stalled consumer. So when deliver ends, no
+// consumer would take the next message.
 func (cs *consumers) deliver(q *Queue, now hook.Instant) {
 	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
 	for q.ready > 0 {
@@ -24,13 +24,12 @@ func (cs *consumers) deliver(q *Queue, now hook.Instant) {
 	q.buf.markAsked(q)
 }
 
-// deliverBatch delivers the messages that are next to a consumer whose turn it is, or
-// runs their hooks. It reports whether the message that is next now fits the consumer's
-// frames.
+// deliverBatch delivers the next messages to the consumer c, or runs their hooks. It
+// reports whether the message that is next afterwards fits c's frames.
 func (cs *consumers) deliverBatch(q *Queue, now hook.Instant, g *priorityGroup, c *Consumer) (fits bool) {
 	ds, why, ask := q.assign(now, g.share(c))
 	switch {
-	case len(ds) > 0: // what hooks are to be asked about then may not be next
+	case len(ds) > 0: // if c takes fewer, the message that the hooks must see is not next
 		return cs.deliverTo(q, now, g, c, ds)
 	case ask && why == hook.WhyHead:
 		most, bytes := c.Sink.Capacity(c)
@@ -45,9 +44,9 @@ func (cs *consumers) deliverBatch(q *Queue, now hook.Instant, g *priorityGroup, 
 	return true
 }
 
-// nextMessage returns the message that is next, of which there must be one. ask says
-// that it must not be delivered before its hooks were asked: because it is due, or
-// because they want to see it when it is next.
+// nextMessage returns the next message; one must be ready. ask reports whether its hooks
+// must be asked before it is delivered, because it is due (why is WhyDue) or because they
+// want to see it at the head (WhyHead).
 func (c *contents) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bool) {
 	h = c.at(c.nextRef())
 	s := h.slot()
@@ -59,9 +58,10 @@ func (c *contents) nextMessage(now hook.Instant) (h handle, why hook.Why, ask bo
 	return h, hook.WhyHead, s.flags&askHead != 0
 }
 
-// assign takes the messages that are next, at most n, up to one that its hooks must see
-// first, or up to one in another spilled segment once they fill a segment: a connection
-// may take few of them, and segments are not loaded for messages that it does not take.
+// assign takes up to n of the next messages. It stops at a message that its hooks must
+// see first: then ask is true and why gives the reason. Once it has taken as many bytes
+// as a segment holds, it also stops at a message in a spilled segment: the connection may
+// take only some of the messages, and loading the segment would be in vain.
 func (c *contents) assign(now hook.Instant, n int) (ds []Delivery, why hook.Why, ask bool) {
 	ds = c.buf.deliveries[:0]
 	for size := 0; len(ds) < n && c.ready > 0; {
@@ -81,8 +81,9 @@ func (c *contents) assign(now hook.Instant, n int) (ds []Delivery, why hook.Why,
 	return ds, why, ask
 }
 
-// askNext runs the head hooks for the messages that are next for the same reason: at
-// most so many, and no more than a connection takes in so many bytes.
+// askNext runs the head hooks for the next messages whose hooks must be asked for the
+// same reason: for most messages at most, and for no more than a connection takes in so
+// many bytes.
 func (q *Queue) askNext(now hook.Instant, why hook.Why, most, bytes int) {
 	refs := q.buf.due[:0]
 	for len(refs) < most && bytes > 0 && q.ready > 0 {
@@ -99,14 +100,15 @@ func (q *Queue) askNext(now hook.Instant, why hook.Why, most, bytes int) {
 	q.runHeadHooks(now, refs, why, hook.ReasonNone)
 }
 
-// deliverySize is what a delivery of the record takes on a connection, at most.
+// deliverySize returns how many bytes a delivery of the record takes on a connection, at
+// most.
 func (r *record) deliverySize() int {
-	const frames, perBody = 1024, 256 // the method with its strings, the header, and what each frame of the body begins and ends with
+	const frames, perBody = 1024, 256 // the method with its strings and the header; the first and last bytes of each body frame
 	return frames + len(r.props) + len(r.body) + len(r.body)/perBody
 }
 
-// markAsked marks the messages that hooks kept at the head in this turn. Whenever such a
-// message is next again, not delivered or requeued, its hooks are asked again.
+// markAsked sets askHead for the messages that hooks kept at the head in this turn. So
+// their hooks are asked again when such a message is next in a later turn.
 func (w *turnBuffers) markAsked(q *Queue) {
 	for _, r := range w.asked {
 		if h, ok := q.locate(r); ok && !h.slot().is(stateFree) {
@@ -116,9 +118,9 @@ func (w *turnBuffers) markAsked(q *Queue) {
 	w.asked = w.asked[:0]
 }
 
-// deliverTo gives a consumer messages, as many as its sink has capacity for, and passes the
-// turn on. The others are next again. It reports whether the first of these fits the
-// consumer's frames.
+// deliverTo gives a consumer as many of ds as its sink has capacity for, and passes the
+// turn on. The other messages are next again. It reports whether the first of these, if
+// there is one, fits the consumer's frames.
 func (cs *consumers) deliverTo(q *Queue, now hook.Instant, g *priorityGroup, c *Consumer, ds []Delivery) (fits bool) {
 	n := c.Sink.Deliver(now, c, ds)
 	for i := range ds[:n] {
@@ -142,7 +144,7 @@ func (cs *consumers) stall(c *Consumer) {
 	cs.refresh(c)
 }
 
-// unassign makes messages ready again that no consumer has seen.
+// unassign makes messages ready again that were assigned and not delivered.
 func (c *contents) unassign(ds []Delivery) {
 	for i := range ds {
 		h := c.at(ds[i].Ref)
@@ -153,8 +155,8 @@ func (c *contents) unassign(ds []Delivery) {
 	}
 }
 
-// countDelivery counts a delivered message, and drops it when no acknowledgement is
-// due.
+// countDelivery counts a delivered message. If the consumer does not acknowledge, it
+// drops the message.
 func (q *Queue) countDelivery(h handle, c *Consumer) {
 	if h.slot().flags&redelivered != 0 {
 		q.count.Redelivered++
@@ -206,9 +208,10 @@ func withDeliveryCount(props []byte, n int64) []byte {
 	return amqp.RewriteProps(nil, props, x, amqp.PropEdit{Headers: amqp.RawTable(amqp.AppendTable(nil, kept)[4:])})
 }
 
-// deliverDirect hands messages straight to the one consumer that waits for them and
-// acknowledges nothing: they are never stored. It returns how many it took. vs is nil
-// when no hook has seen them.
+// deliverDirect hands entering messages to a consumer without storing them. It does so in
+// a queue without priorities and without ready messages, if exactly one consumer is to be
+// served and does not acknowledge. It returns how many messages the consumer took. vs is
+// nil when no hook has seen the messages.
 func (cs *consumers) deliverDirect(q *Queue, now hook.Instant, ms []Message, vs []hook.Verdict) int {
 	if q.ready > 0 || len(q.levels) > 1 {
 		return 0
@@ -249,8 +252,8 @@ func (c *contents) deliverable(now hook.Instant, v *hook.Verdict) bool {
 	return !late && !v.AskHead && !v.Watch && v.Hold <= now
 }
 
-// Get hands one message to fn, with the number that remains; ok is false when there is
-// none. It is a use of the queue.
+// Get hands the next message to fn, with the number of ready messages that remain; ok is
+// false when there is none. It renews the lease.
 func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining int)) (ok bool) {
 	q.Touch(now)
 	q.buf.asked = q.buf.asked[:0] // of a turn that broke off
@@ -269,7 +272,7 @@ func (q *Queue) Get(now hook.Instant, c *Consumer, fn func(d Delivery, remaining
 			q.runHeadHooks(now, []Ref{h.ref}, why, hook.ReasonNone)
 			continue
 		}
-		q.expireReady(now) // those that do not remain
+		q.expireReady(now) // they do not count as remaining
 		h = q.at(h.ref)
 		r := q.store.read(*h.slot())
 		fn(q.delivery(h, &r), q.ready)

@@ -6,9 +6,9 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// departure is a dead letter that waits for capacity, see traffic, or for the commit of
-// the transaction that removed it. It is in its queue until then, out of reach of
-// consumers; hooks take it for one that has left.
+// departure is a dead letter that waits in its queue, out of reach of consumers: for
+// capacity (see traffic), for space, or for the commit of the transaction that removed
+// it. For the hooks it has left.
 type departure struct {
 	ref    Ref
 	reason hook.Reason
@@ -18,18 +18,18 @@ type departure struct {
 // departures are the departures of a queue.
 type departures struct {
 	list []departure  // in the order in which they left
-	at   hook.Instant // when the first of them are sent again, for which there was no space
+	at   hook.Instant // when the first ones are sent again, after there was no space for them
 }
 
-// spaceRetry is when dead letters for which there was no space, because they go to several
-// queues, are sent again.
+// spaceRetry is the pause before dead letters are sent again that go to several queues
+// and found no space.
 const spaceRetry = 100 * time.Millisecond
 
-// departBytes is about how much leaves at a time.
+// departBytes is about how many bytes of dead letters leave at a time.
 const departBytes = 256 << 10
 
-// most returns how many bytes the messages before the last one have that leaves: the
-// part has one message for a second after there was no space for a larger one.
+// most returns the size at which a part of dead letters ends, with the message that
+// exceeds it. For a second after a lack of space it is 0: then a part is one message.
 func (d *departures) most(now hook.Instant) int {
 	if d.at != 0 && now < d.at.Add(time.Second) {
 		return 0
@@ -38,6 +38,7 @@ func (d *departures) most(now hook.Instant) int {
 }
 
 // wasUnsent reports whether there was no space for the dead letters that the host got.
+// Then it also sets when they are sent again.
 func (d *departures) wasUnsent(q *Queue, now hook.Instant) bool {
 	if !q.buf.unsent {
 		return false
@@ -46,9 +47,9 @@ func (d *departures) wasUnsent(q *Queue, now hook.Instant) bool {
 	return true
 }
 
-// split makes dead letters wait for which there is no capacity, and returns
-// the other messages. All are taken. admitted reports that dead letters are among
-// these, for which traffic has admitted the queue.
+// split puts dead letters that have to wait on the list, and returns the other messages.
+// All of ms are taken. admitted reports whether traffic has admitted the queue: then
+// there are dead letters among the returned messages.
 func (d *departures) split(q *Queue, ms []leaving) (_ []leaving, admitted bool) {
 	kept, bytes := 0, 0
 	for i := range ms {
@@ -69,6 +70,7 @@ func (d *departures) split(q *Queue, ms []leaving) (_ []leaving, admitted bool) 
 	return ms[:kept], admitted
 }
 
+// add puts a taken message on the list. Hooks that watch it learn that it has left.
 func (d *departures) add(q *Queue, m *leaving) {
 	h := q.at(m.ref)
 	if s := h.slot(); s.flags&watched != 0 {
@@ -89,13 +91,13 @@ func (d *departures) send(q *Queue, now hook.Instant) {
 	}
 }
 
-// farewellBytes is how much of what waits is published when its queue is deleted, with
-// or without capacity. No limit counts that memory then.
+// farewellBytes is how many bytes of waiting dead letters are published when their queue
+// is deleted, with or without capacity. No limit bounds that memory.
 const farewellBytes = 64 << 20
 
-// sendAll publishes waiting dead letters of a queue that is about to be deleted: with
-// capacity they would have left long ago. Beyond farewellBytes they go with the queue, and
-// so do those for which a full disk has no space.
+// sendAll publishes the waiting dead letters of a queue that is about to be deleted,
+// without waiting for capacity. Dead letters beyond farewellBytes are dropped with the
+// queue, and so are those for which a full disk has no space.
 func (d *departures) sendAll(q *Queue, now hook.Instant) {
 	for bytes := 0; len(d.list) > 0 && bytes < farewellBytes && q.mailbox.broker.underway.space.Moves(departBytes); {
 		if bytes += d.sendSome(q, now); d.at > now {
@@ -104,8 +106,7 @@ func (d *departures) sendAll(q *Queue, now hook.Instant) {
 	}
 }
 
-// sendSome publishes the first waiting dead letters, and returns how many bytes they
-// are.
+// sendSome publishes the first waiting dead letters, and returns their size in bytes.
 func (d *departures) sendSome(q *Queue, now hook.Instant) (bytes int) {
 	w, waiting := q.buf, d.list
 	_, vs := w.batch(min(len(waiting), maxBatch))

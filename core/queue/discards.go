@@ -9,40 +9,42 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// retryMillis is when a discard is sent again that was not confirmed.
+// retryMillis is the pause before a discard that was not confirmed is sent again.
 const retryMillis = 180_000
 
 // At-least-once dead-lettering: a message that a plugin routes with
 // [hook.Target].AtLeastOnce stays in its queue, out of reach of consumers, until every
-// queue that it was routed to has confirmed it. A message that leads nowhere, or was
-// refused, is sent again later, but not to the queues that have it. A message that a filter
-// keeps out is dropped, unless one admitted it before: then filters are not asked again.
+// queue that it was routed to has confirmed it. A message that was routed to no queue, or
+// was refused, is sent again later, but not to the queues that have it. A message that a
+// filter keeps out is dropped, unless a filter admitted it on an earlier attempt: then
+// filters are not asked again.
 
-// discards are at-least-once dead letters that their targets have not confirmed. Those
-// that are in the journal are discards after a restart, too. A nil pointer has none.
+// discards are at-least-once dead letters that their targets have not confirmed. A
+// restart restores those in the journal as discards. A nil pointer has none.
 type discards struct {
-	count    int             // of messages, without those that are being retried
-	messages map[Ref]discard // by reference
-	again    []retry         // those that are to be sent again, in the order of their times
+	count    int             // without those that are being retried
+	messages map[Ref]discard // includes those that are being retried
+	again    []retry         // discards to be sent again, in the order of their times
 
-	retrying bool // some are being sent again
-	back     int  // of those, how many have been put back into again
+	retrying bool // sendDue is sending some again
+	back     int  // of those, how many were put back at the front of again
 }
 
-// discard describes a message that was discarded and has not been confirmed elsewhere.
+// discard describes a message that was discarded and not confirmed.
 type discard struct {
 	reason   hook.Reason  // none while it is being retried
 	since    hook.Instant // when it became a discard; 0 means before a restart
 	admitted bool         // a filter admitted it since the start
 }
 
-// retry is a discard that is to be sent again.
+// retry is a discard that will be sent again.
 type retry struct {
 	ref Ref
 	at  hook.Instant
 }
 
-// startDiscards makes discards of taken messages and publishes them.
+// startDiscards makes discards of taken messages. It publishes as many of them as there
+// is capacity for; the others follow soon.
 func (q *Queue) startDiscards(now hook.Instant, ms []inTransfer) {
 	if len(ms) == 0 {
 		return
@@ -73,7 +75,7 @@ func (q *Queue) discarding() *discards {
 	return q.discards
 }
 
-// publish publishes discards.
+// publish sends discards to their targets.
 func (d *discards) publish(q *Queue, now hook.Instant, ms []inTransfer) {
 	t := &transfer{mailbox: q.mailbox, storage: q.cfg.Storage, messages: ms}
 	ds := make([]DeadLetter, len(ms))
@@ -112,8 +114,8 @@ func (d *discards) publish(q *Queue, now hook.Instant, ms []inTransfer) {
 	d.drop(q, now, t, arrived, telemetry.DeadLettered)
 }
 
-// answered removes messages that all targets have confirmed, and sends the others that
-// all have answered again later.
+// answered removes the messages that all targets have confirmed. It schedules a retry of
+// the others.
 func (d *discards) answered(q *Queue, now hook.Instant, t *transfer, answered []int) {
 	confirmed := answered[:0]
 	for _, i := range answered {
@@ -151,7 +153,7 @@ func (d *discards) giveBack(q *Queue, r Ref) {
 	q.unacked++
 }
 
-// restore makes a taken message a discard that is to be sent at once.
+// restore makes a restored message a discard that is to be sent at once.
 func (d *discards) restore(q *Queue, r Ref, reason hook.Reason) {
 	d.take(q, 0, r, reason)
 	d.again = append(d.again, retry{r, atOnce})
@@ -172,8 +174,9 @@ func (d *discards) purge(q *Queue) (n int) {
 	return n
 }
 
-// sendDue sends discards that are due again, as many as a turn may, and reports whether
-// there are more. The hooks decide anew where to, because the settings may have changed.
+// sendDue sends discards again whose retry is due: as many as a turn may. It reports
+// whether more are due. The hooks choose the targets anew, because settings may have
+// changed.
 func (d *discards) sendDue(q *Queue, now hook.Instant) (more bool) {
 	if !d.due(now) {
 		return false
@@ -208,7 +211,8 @@ func (d *discards) sendDue(q *Queue, now hook.Instant) (more bool) {
 	return d.due(now)
 }
 
-// due reports whether some are to be sent before any others.
+// due reports whether a discard is to be sent again now. New dead letters wait until it
+// is sent.
 func (d *discards) due(now hook.Instant) bool {
 	return d != nil && !d.retrying && len(d.again) > 0 && now >= d.again[0].at
 }
@@ -249,7 +253,8 @@ func (d *discards) add(now hook.Instant, r Ref, reason hook.Reason) (first bool)
 	return !known
 }
 
-// remove takes a message out. It may become a discard again, until it is forgotten.
+// remove makes a message no discard. Its data stays until forget, because it may become a
+// discard again.
 func (d *discards) remove(r Ref) {
 	d.count--
 	m := d.messages[r]
@@ -257,14 +262,14 @@ func (d *discards) remove(r Ref) {
 	d.messages[r] = m
 }
 
-// noteAdmitted notes that a filter admitted a discard.
+// noteAdmitted records that a filter admitted a discard.
 func (d *discards) noteAdmitted(r Ref) {
 	m := d.messages[r]
 	m.admitted = true
 	d.messages[r] = m
 }
 
-// forget forgets a message that was removed and did not become a discard again.
+// forget deletes the data of a removed message, unless it has become a discard again.
 func (d *discards) forget(r Ref) {
 	if d.messages[r].reason == hook.ReasonNone {
 		delete(d.messages, r)
@@ -279,13 +284,14 @@ func (d *discards) retryAt() hook.Instant {
 	return d.again[0].at
 }
 
-// retryLater sends a discard again that was not confirmed.
+// retryLater schedules the retry of a discard that was not confirmed.
 func (d *discards) retryLater(now hook.Instant, r Ref) {
 	d.again = append(d.again, retry{r, now.AddMillis(retryMillis)})
 }
 
-// retrySoon sends discards when there is capacity. They wait behind the discards that wait
-// already, unless it was their turn.
+// retrySoon schedules discards to be sent as soon as there is capacity. They wait behind
+// the discards that are due already; those that sendDue was just sending return to the
+// front.
 func (d *discards) retrySoon(now hook.Instant, ms []inTransfer) {
 	if len(ms) == 0 {
 		return

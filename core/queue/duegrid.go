@@ -8,12 +8,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// The grid divides the time ahead of a point in time, from 10 ms to 30 days, into steps
-// of some 5 %. Its bounds are whole milliseconds, and all ends of its segments are among
-// them. Histograms with fewer buckets use some of these, so that counts by step are
-// theirs, too, without an error.
+// The grid divides the time ahead of an instant, from 10 ms to 30 days, into steps of
+// some 5 %. Its bounds are whole milliseconds, and the end of each segment is a bound.
+// Histograms with fewer buckets use some of these bounds, so they are computed from
+// counts by step without an error.
 
-// dueSegments are what the grid consists of: where each segment ends, and its steps.
+// dueSegments make up the grid: the end of each segment, and its number of steps.
 var dueSegments = [...]struct {
 	end   time.Duration
 	steps int
@@ -46,8 +46,9 @@ var dueGrid = func() (grid [DueSteps]hook.Instant) {
 	return grid
 }()
 
-// dueCells say where in the grid to look for a distance: a cell is the distances whose
-// floating-point numbers begin alike, and has at most two bounds.
+// dueCells has, for each cell, the step of its lowest distance. A cell is the distances
+// whose floating-point numbers begin with the same bits. At most two bounds lie in a
+// cell, so a search that begins there is short.
 const dueCellBits = 5 // of the mantissa
 
 var (
@@ -66,8 +67,8 @@ func dueCell(distance hook.Instant) uint64 {
 	return math.Float64bits(float64(distance)) >> (52 - dueCellBits)
 }
 
-// dueStep returns the first step of the grid whose bound is not below a distance of more
-// than 0; DueSteps if there is none.
+// dueStep returns the first step of the grid whose bound is not below a positive
+// distance; DueSteps if there is none.
 func dueStep(distance hook.Instant) int {
 	switch {
 	case distance <= dueGrid[0]:
@@ -111,7 +112,7 @@ func (c *DueCounts) Add(now, at hook.Instant, n uint32) {
 	c.Steps[dueStep(at-now)] += n
 }
 
-// DueMark is so many instants, all of them about at one.
+// DueMark is N instants that are all at about At.
 type DueMark struct {
 	At hook.Instant
 	N  uint32

@@ -12,8 +12,8 @@ var dueBounds = [...]time.Duration{time.Second, 10 * time.Second, time.Minute, 1
 // DueHistogram counts instants by how far ahead of a point in time they are: deadlines
 // of messages, or ends of leases. The zero value is empty.
 type DueHistogram struct {
-	// Due[i] counts instants up to and including dueBounds[i] ahead, but beyond dueBounds[i-1]. The
-	// last bucket has no bound.
+	// Due[i] counts instants up to and including dueBounds[i] ahead, but beyond
+	// dueBounds[i-1]. The last bucket has no bound.
 	Due      [len(dueBounds) + 1]int
 	Overdue  int          // part of Due[0]: instants in the past
 	Never    int          // messages or queues without an instant
@@ -39,7 +39,7 @@ func (h *DueHistogram) Add(now, at hook.Instant, n int) {
 	h.Due[i] += n
 }
 
-// dueBuckets are the steps of the grid that the bounds of a [DueHistogram] are.
+// dueBuckets are the steps of the grid at the bounds of a [DueHistogram].
 var dueBuckets = func() (steps [len(dueBounds)]int) {
 	for i, bound := range dueBounds {
 		steps[i] = DueStep(bound)
@@ -47,7 +47,7 @@ var dueBuckets = func() (steps [len(dueBounds)]int) {
 	return steps
 }()
 
-// Histogram returns the counts in fewer ranges.
+// Histogram returns the counts in the buckets of a DueHistogram.
 func (c *DueCounts) Histogram() (h DueHistogram) {
 	if c.Earliest == 0 {
 		return h

@@ -7,26 +7,27 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// DueSurvey counts when the ready messages of a queue are due, and when its holds end,
-// in the steps of the grid, from one instant's point of view. It counts in parts, so that
-// the queue's turns go on: messages that come or go meanwhile may be counted or not. One survey serves one queue after another, and allocates nothing.
+// DueSurvey counts when the ready messages of a queue are due, and when its holds end, in
+// the steps of the grid as seen from one instant. It counts in parts, so that the queue's
+// turns go on. Messages that come or go meanwhile may be counted or not. One survey
+// serves one queue after another, and allocates nothing.
 type DueSurvey struct {
 	Due, Held DueCounts // of deadlines, and of ends of holds
 	Never     int       // ready messages without a deadline
 
 	now    hook.Instant
 	walk   chunkWalk
-	merged bool // the holds that are in order are counted
-	recent int  // how many of the other holds are counted
+	merged bool // the holds in blocks of the list are counted
+	recent int  // how many recent items of the list are counted
 
-	few   [fewDue]hook.Instant // deadlines, while they are few
-	known int                  // how many; more than fewDue means that Due.Steps has them
+	few   [fewDue]hook.Instant // deadlines, while there are at most fewDue
+	known int                  // how many; more than fewDue means that only Due.Steps has them
 }
 
-// fewDue is how many deadlines are remembered as they are: most queues have no more.
+// fewDue is how many deadlines are stored as they are: most queues have no more.
 const fewDue = 16
 
-// Reset begins a survey of a queue from the point of view of now.
+// Reset begins a survey of a queue, as seen from now.
 func (s *DueSurvey) Reset(now hook.Instant) {
 	if s.known > 0 {
 		s.Due.Steps = [DueSteps + 1]uint32{}
@@ -38,7 +39,7 @@ func (s *DueSurvey) Reset(now hook.Instant) {
 	s.now, s.walk, s.merged, s.recent, s.known = now, chunkWalk{}, false, 0, 0
 }
 
-// Now returns the instant from whose point of view s counts.
+// Now returns the instant from which s looks.
 func (s *DueSurvey) Now() hook.Instant { return s.now }
 
 // surveyPart is how many slots are looked at in one part: at most 0.1 ms, whatever the
@@ -59,7 +60,7 @@ func (s *DueSurvey) next(q *Queue, part int) (done bool) {
 	return s.walk.next(q, part, func(c *chunk) (cost int) { return s.countChunk(c, allReady) })
 }
 
-// countHeld counts when holds end, and reports whether it has counted all.
+// countHeld counts when holds end, and reports whether all are counted.
 func (s *DueSurvey) countHeld(l *deadline.List, part int) bool {
 	if !s.merged {
 		s.merged = true
@@ -74,7 +75,7 @@ func (s *DueSurvey) countHeld(l *deadline.List, part int) bool {
 	return len(more) < part
 }
 
-// bound returns the last instant that is in the same step as another one.
+// bound returns the last instant in the same step as another one.
 func (s *DueSurvey) bound(at int64) int64 {
 	distance := hook.Instant(at) - s.now
 	if distance <= 0 {
@@ -88,8 +89,8 @@ func (s *DueSurvey) bound(at int64) int64 {
 
 func (s *DueSurvey) countRun(at int64, n int) { s.Held.Add(s.now, hook.Instant(at), uint32(n)) }
 
-// stepRange is the distances of one step of the grid: most instants are in the step of
-// the one before, and need not be looked for.
+// stepRange is the distances of one step of the grid. Most instants are in the step of
+// the one before, which spares a search.
 type stepRange struct {
 	above, most hook.Instant
 	index       int
@@ -97,7 +98,7 @@ type stepRange struct {
 
 func (r *stepRange) has(distance hook.Instant) bool { return distance > r.above && distance <= r.most }
 
-// reach makes r the step of a distance, or one without distances if it is not positive.
+// reach makes r the step of a positive distance.
 func (r *stepRange) reach(distance hook.Instant) {
 	if distance <= 0 {
 		return
@@ -111,8 +112,8 @@ func (r *stepRange) reach(distance hook.Instant) {
 	}
 }
 
-// countChunk counts the ready messages of a chunk; all of its messages are if allReady.
-// It returns the cost, in slots.
+// countChunk counts the ready messages of a chunk. allReady says that all of its messages
+// are ready. It returns the cost, in slots.
 func (s *DueSurvey) countChunk(c *chunk, allReady bool) (cost int) {
 	const small = 16
 	if c.live == 0 {
@@ -169,7 +170,7 @@ func (s *DueSurvey) countNever(c *chunk, allReady bool) (cost int) {
 	return len(c.slots)
 }
 
-// countFew counts the ready messages of a chunk, and remembers their deadlines.
+// countFew counts the ready messages of a chunk, and stores their deadlines.
 func (s *DueSurvey) countFew(c *chunk) {
 	for i := range c.slots {
 		if !c.slots[i].is(stateReady) {
@@ -186,12 +187,12 @@ func (s *DueSurvey) countFew(c *chunk) {
 	}
 }
 
-// spread notes that deadlines are too many to be remembered as they are.
+// spread records that there are too many deadlines to store them.
 func (s *DueSurvey) spread() { s.known = fewDue + 1 }
 
-// Marks returns the counts as marks in the order of time, appended to due and held. From a later point of view they are as good as a survey of a queue that has not
-// changed, if that is not much later: few deadlines are marked as they are, others by the
-// bounds of their steps.
+// Marks appends the counts to due and held, as marks in the order of time. Seen from an
+// instant that is not much later, they serve as a survey of a queue that has not changed:
+// few deadlines are marked as they are, others at the bounds of their steps.
 func (s *DueSurvey) Marks(due, held []DueMark) (ofDue, ofHeld []DueMark) {
 	if s.known > fewDue {
 		due = s.Due.appendMarks(due, s.now)
@@ -213,11 +214,11 @@ func (s *DueSurvey) Exact() bool { return s.known <= fewDue && !s.merged }
 type chunkWalk struct {
 	level int
 	chunk uint64 // the number of the next chunk, in the level
-	last  uint64 // the last one to be counted: later ones are new, and must not make this endless
+	last  uint64 // number of the last chunk to count: later chunks are new, and must not make the walk endless
 }
 
-// next calls count, which returns a cost in slots, with the next chunks, until a part's
-// cost is reached. It reports whether there are no more.
+// next calls count with the next chunks until the costs that count returns, in slots, add
+// up to a part. It reports whether there are no more chunks.
 func (w *chunkWalk) next(q *Queue, part int, count func(*chunk) (cost int)) (done bool) {
 	seen := 0
 	for ; w.level < len(q.levels); w.level, w.chunk = w.level+1, 0 {

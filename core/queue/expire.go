@@ -2,17 +2,20 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// askAgainMillis delays the next hook call for a due message that its hooks kept: one
-// whose plugin crashed, say. The delay doubles while hooks keep every message, up to
-// askAgainMost: perhaps no plugin acts on the deadline any more.
+// askAgainMillis delays the next hook call for a due message that its hooks kept, perhaps
+// because a plugin crashed. While the hooks keep every message the delay doubles, up to
+// askAgainMost, because perhaps no plugin acts on deadlines any more. Example: a message
+// that was due at 0 s is asked about again after 1, 3, 7, 15, 31 and 63 s, then every 64
+// s.
 const (
 	askAgainMillis = 1000
 	askAgainMost   = 64 * askAgainMillis
 )
 
-// askBackoff is how long messages wait that are due and were kept.
+// askBackoff is the delay before the next hook call for due messages that their hooks
+// kept.
 type askBackoff struct {
-	millis int64        // until a message is asked about again; 0 means that none was kept
+	millis int64        // until a message is asked about again; 0 means that no message was kept lately
 	until  hook.Instant // when millis doubles
 }
 
@@ -25,8 +28,8 @@ func (w *askBackoff) askAgain(now hook.Instant) hook.Instant {
 	return now.AddMillis(w.millis)
 }
 
-// expireDue runs the head hooks for due messages. Discards awaiting retry go first,
-// because they died first.
+// expireDue runs the head hooks for due messages. Discards that are due to be sent again
+// go first, because they died first.
 func (q *Queue) expireDue(now hook.Instant) {
 	if len(q.departing.list) == 0 && !q.discards.sendDue(q, now) {
 		q.expireReady(now)

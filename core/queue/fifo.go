@@ -7,23 +7,23 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// fifo is the messages of one priority level, in the order of sequence numbers, which
-// are never reused. Chunks without messages are left out, some of them only after a
-// while.
+// fifo is the messages of one priority level, in the order of their sequence numbers,
+// which are never reused. Chunks without messages are removed from the list, some of them
+// only after a while.
 type fifo struct {
 	chunks      []chunk
 	first       uint64 // number of chunks[0]
-	emptyChunks int    // chunks that are listed but have no slots
+	emptyChunks int    // chunks in the list without slots
 	next        uint64 // sequence number of the next message
 	head        uint64 // no slot below is ready, except those in requeued
 	ready       int
-	busy        bool    // it filled a chunk since it was last idle: the next one begins at full size
+	busy        bool    // a chunk was filled since the fifo was last idle: the next one begins at full size
 	requeued    seqHeap // sequence numbers of requeued messages, all of them below head
 
 	firstOfTurn uint64 // the first message that entered in this turn, while Queue.zeroTTL is set
 
 	deliveredUpTo  uint64 // messages below it were delivered
-	journalledUpTo uint64 // what the journal knows of deliveredUpTo
+	journalledUpTo uint64 // the deliveredUpTo that was journalled last
 
 	run sortedRun
 }
@@ -57,8 +57,9 @@ func (f *fifo) chunk(seq uint64) *chunk {
 	return &f.chunks[i]
 }
 
-// index returns where the chunk with a number is, or the first one behind it. It
-// mostly lies as far from the first or the last one as their numbers say.
+// index returns the index of the chunk with a number, or of the first chunk behind it.
+// Mostly no chunk is missing between it and the first or last one: then the difference of
+// their numbers leads to it.
 func (f *fifo) index(number uint64) int {
 	n := uint64(len(f.chunks))
 	if i := number - f.first; i < n && f.chunks[i].number == number {
@@ -98,7 +99,8 @@ func (f *fifo) push(s slot, deadline hook.Instant) uint64 {
 	return seq
 }
 
-// skipTo makes seq the next number at least: a message that left had it.
+// skipTo raises the next sequence number to at least seq: messages that have left had the
+// numbers below.
 func (f *fifo) skipTo(seq uint64) {
 	f.next = max(f.next, seq)
 	if f.ready == 0 && len(f.chunks) == 0 {
@@ -106,7 +108,7 @@ func (f *fifo) skipTo(seq uint64) {
 	}
 }
 
-// tail returns the chunk that seq goes to, with room for it.
+// tail returns the chunk for seq, which it makes large enough.
 func (f *fifo) tail(seq uint64) *chunk {
 	n := seq >> chunkBits
 	if len(f.chunks) == 0 {
@@ -123,7 +125,7 @@ func (f *fifo) tail(seq uint64) *chunk {
 	return c
 }
 
-// remove frees the slot with an index, and the memory of chunks that are not needed.
+// remove frees the slot with an index, and memory of a chunk that is not needed any more.
 func (f *fifo) remove(c *chunk, i int) {
 	c.slots[i].become(stateFree)
 	c.live--
@@ -141,7 +143,8 @@ func (f *fifo) remove(c *chunk, i int) {
 	f.unlink()
 }
 
-// unlink drops chunks without slots: those at the front, and all once they are many.
+// unlink removes chunks without slots from the list: those at the front, and all of them
+// if they are many.
 func (f *fifo) unlink() {
 	const many = 64
 	for len(f.chunks) > 0 && f.chunks[0].slots == nil {
@@ -157,8 +160,8 @@ func (f *fifo) unlink() {
 	}
 }
 
-// releaseIdle frees the memory of a fifo without messages. What it would keep is the
-// chunk that is being filled.
+// releaseIdle frees the last chunk of a fifo without messages, which otherwise stays for
+// the messages to come.
 func (f *fifo) releaseIdle() {
 	if len(f.chunks) != 1 || f.chunks[0].live > 0 {
 		return
@@ -168,8 +171,8 @@ func (f *fifo) releaseIdle() {
 	f.head, f.run.next = f.next, f.next
 }
 
-// peek returns the message to deliver next, of which there must be one. It is a
-// requeued one if it is below head.
+// peek returns the sequence number of the message to deliver next; one must be ready.
+// Requeued messages below head come first.
 func (f *fifo) peek() uint64 {
 	for len(f.requeued) > 0 {
 		s := f.slot(f.requeued[0])
@@ -190,7 +193,7 @@ func (f *fifo) advanceHead() uint64 {
 		c := f.chunk(f.head)
 		if c == nil {
 			if f.head >= f.next {
-				panic("queue: no message is ready") // else it would be looked for without end
+				panic("queue: no message is ready") // else this loop would not end
 			}
 			f.head = f.nextChunk(f.head, f.next)
 			continue
@@ -238,6 +241,7 @@ func (f *fifo) requeue(seq uint64, s *slot) {
 	}
 }
 
-// rewind moves head back to a message that it was moved from, before that message is
-// requeued: nothing may have happened since except that messages were taken.
+// rewind moves head back to a message that head has passed and that is about to be
+// requeued, so that the message need not go to the heap of requeued ones. Since head
+// passed it, messages may have been taken, and nothing else may have happened.
 func (f *fifo) rewind(seq uint64) { f.head = min(f.head, seq) }

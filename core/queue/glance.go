@@ -6,11 +6,11 @@ import (
 	"github.com/curfewmq/curfew/core/queue/spill"
 )
 
-// pageCopy is a copy of a spilled segment, for looking at its messages: the segment stays
-// where it is, and what consumers are about to get stays in memory.
+// pageCopy is a copy of a spilled segment, for looking at its messages. The segment is
+// not loaded, so that the segments that consumers need soon stay in memory.
 type pageCopy struct {
 	segment uint32
-	store   *store // whose segment it is; nil means none
+	store   *store // the store of that segment; nil means that there is no copy
 	buf     []byte
 	reads   int // pages that were read
 }
@@ -35,7 +35,7 @@ func (s *store) glance(at slot, c *pageCopy) (record, error) {
 	return recordOf(head, props, body, g.began, at.flags), nil
 }
 
-// fill copies the pages of a segment that is on some, unless it has it already.
+// fill copies a spilled segment, unless c has it already.
 func (c *pageCopy) fill(s *store, n uint32) error {
 	if c.store == s && c.segment == n && len(c.buf) > 0 {
 		return nil

@@ -5,16 +5,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// goneBuffer is memory to tell of one message that leaves. It is apart from the other
-// buffers of the turn, because messages leave while these are in use.
+// goneBuffer is memory for the report of one message that leaves to the hooks. It is
+// apart from the other buffers of the turn, because messages leave while these are in
+// use.
 type goneBuffer struct {
 	message [1]hook.Message
 	stored  [1]leaving
 	view    messageView
 }
 
-// left tells the hooks that a watched message leaves. Its record must be there
-// still.
+// left reports to the hooks that a watched message leaves. It must be called before the
+// record is freed.
 func (g *goneBuffer) left(q *Queue, ref Ref, s *slot) {
 	if !q.hooks.WantsGone() {
 		return
@@ -25,8 +26,9 @@ func (g *goneBuffer) left(q *Queue, ref Ref, s *slot) {
 	g.tell(q, hook.Message{Size: len(r.body), Priority: amqp.Priority(r.props)})
 }
 
-// departs tells the hooks that a watched message has left for its dead-letter exchange, from where it may come back before the
-// queue is rid of it.
+// departs reports to the hooks that a message, if it is watched, has left for its
+// dead-letter exchange. From there a copy may come back before the queue has removed the
+// message.
 func (g *goneBuffer) departs(q *Queue, ref Ref) {
 	s := q.at(ref).slot()
 	if s.flags&watched != 0 {
@@ -35,8 +37,8 @@ func (g *goneBuffer) departs(q *Queue, ref Ref) {
 	}
 }
 
-// stays tells the hooks that a message stays that has left for them, and watches it
-// again if they want that.
+// stays reports to the hooks that a message stays whose departure was reported. It
+// watches the message again if they want that.
 func (g *goneBuffer) stays(q *Queue, now hook.Instant, h handle) {
 	if !q.hooks.WantsStay() {
 		return
@@ -49,8 +51,8 @@ func (g *goneBuffer) stays(q *Queue, now hook.Instant, h handle) {
 	}
 }
 
-// keptOut tells the hooks that a watched message, the only one of ms, does not enter
-// after all.
+// keptOut reports to the hooks that a watched message, the only one of ms, does not
+// enter.
 func (g *goneBuffer) keptOut(q *Queue, ms []Message) {
 	if !q.hooks.WantsGone() {
 		return
@@ -66,15 +68,16 @@ func (g *goneBuffer) tell(q *Queue, m hook.Message) {
 	*g = goneBuffer{}
 }
 
-// allGone tells the hooks that the queue has lost everything.
+// allGone reports to the hooks that all messages have left.
 func (g *goneBuffer) allGone(q *Queue) {
 	if q.hooks.WantsGone() {
 		q.hooks.Gone(nil)
 	}
 }
 
-// unwatch ends the watch over messages when the last plugin has given up OnGone: one that uses it again would be told of messages
-// that it does not know, and take them for others. It takes time in proportion to the messages.
+// unwatch clears the flag of all watched messages when the last plugin with OnGone is
+// removed: a plugin that gets OnGone later does not know these messages, and would take
+// them for others. It takes time in proportion to the messages.
 func (c *contents) unwatch() {
 	for l := range c.levels {
 		f := &c.levels[l]
@@ -84,8 +87,9 @@ func (c *contents) unwatch() {
 	}
 }
 
-// purged tells the hooks of the watched messages that are ready, before they are
-// purged. That takes time in proportion to them, unless they are all there is.
+// purged reports to the hooks that the watched ready messages leave, before they are
+// purged. That takes time in proportion to them, unless all messages of the queue are
+// ready.
 func (g *goneBuffer) purged(q *Queue) {
 	if !q.hooks.WantsGone() {
 		return

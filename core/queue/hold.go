@@ -11,18 +11,25 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook/guest"
 )
 
-// A held message is neither ready nor taken: it keeps its place, and others pass it, until
-// the end of its hold makes it ready. Its deadline applies meanwhile, if it comes before
-// that. While a message was never ready, its deadline moves with its hold in queues whose
-// strategy says so.
+// A held message is neither ready nor taken. It keeps its position, and consumers get
+// later messages before it; the end of its hold makes it ready. If its deadline comes
+// first, it expires. A strategy with DeadlineFromReady counts from when a message is
+// ready. In its queues, the deadline of a message that has never been ready moves with
+// the hold. Example: a message with a TTL of 10 s enters at 12:00:00, held until
+// 12:00:30. Its deadline is then 12:00:40; with other strategies it is 12:00:10.
 
-// holding is what a queue needs to know once it has held a message.
+// holding is the state of a queue that has held a message.
 type holding struct {
-	list  deadline.List  // of the held messages, by the end of their hold
-	nacks map[Ref]uint16 // how often a message came back without a failure: see hook.Message.Returns; in a queue with a schedule, see heldOnce
-	shown map[Ref]shown  // held messages that are due, and that hooks see now
+	list deadline.List // of the held messages, by the end of their hold
+	// nacks counts how often each message came back without a failure: see
+	// hook.Message.Returns. In a queue with a schedule it has the numbers of holds: see
+	// heldOnce.
+	nacks map[Ref]uint16
+	shown map[Ref]shown // holds of the due messages that hooks are looking at
 
-	paused hook.Instant // the queue was full when a message was to be released: it is looked at again then, or when nothing is ready
+	// paused is when the next release is tried, after the queue was too full for one; 0
+	// means that it was not. If no message is ready, the release is tried at once.
+	paused hook.Instant
 
 	*scheduled // nil unless the queue has a schedule
 }
@@ -35,8 +42,8 @@ type shown struct {
 
 const maxInstant = hook.Instant(math.MaxInt64)
 
-// leastHoldMillis is the shortest hold of a message that hooks saw at the head: one that
-// they hold for no time at all would be next again at once.
+// leastHoldMillis is the shortest hold of a message that hooks saw at the head: a message
+// that they hold for no time would be next again at once.
 const leastHoldMillis = 1000
 
 // held returns how many messages are held.
@@ -67,7 +74,7 @@ func (c *contents) nextRelease() hook.Instant {
 	return at
 }
 
-// nextHoldEnd is nextRelease without the messages that wait for something else than time.
+// nextHoldEnd is nextRelease, but 0 while releases wait for an event and not for time.
 func (q *Queue) nextHoldEnd() hook.Instant {
 	if s := q.cfg.Schedule; s != nil && (s.stays() || q.mailbox.inLine) {
 		return 0
@@ -83,7 +90,7 @@ func (c *contents) startHolding() *holding {
 	return c.holding
 }
 
-// hold holds a ready message. The caller journals that, and indexes its deadline.
+// hold holds a ready message. The caller journals the hold, and indexes the deadline.
 func (c *contents) hold(h handle, until hook.Instant) {
 	c.startHolding()
 	s := h.slot()
@@ -95,8 +102,8 @@ func (c *contents) hold(h handle, until hook.Instant) {
 	c.indexHeld(h)
 }
 
-// holdEntering holds a message that its fifo got just now, and journals that. The queue has
-// not counted it as ready.
+// holdEntering holds a message that was just pushed to its fifo and is not counted as
+// ready. It journals the hold.
 func (c *contents) holdEntering(h handle, until hook.Instant) {
 	h.list.ready--
 	s := h.slot()
@@ -127,8 +134,8 @@ func (c *contents) takeHeld(h handle) {
 	}
 }
 
-// showHeld takes a held message that hooks are about to see. If they keep it, it is held
-// on: see putBack.
+// showHeld takes a held message that hooks are about to see. If they keep it, putBack
+// holds it again.
 func (c *contents) showHeld(h handle) {
 	n := c.holding
 	if n.shown == nil {
@@ -146,8 +153,8 @@ func (c *contents) shownHold(r Ref) shown {
 	return c.holding.shown[r]
 }
 
-// keep holds a message that hooks kept, and that is ready, until the time that they
-// said. One that they leave held as it was is not journalled.
+// keep holds a ready message that hooks kept, until the time that they set. A hold that
+// is as before is not journalled.
 func (n *holding) keep(q *Queue, now hook.Instant, h handle, until hook.Instant) {
 	was := q.shownHold(h.ref)
 	if until == was.until {
@@ -171,13 +178,13 @@ func (c *contents) endShow() {
 func (c *contents) unlistHeld(h handle) {
 	c.delistHeld(h)
 	s := h.slot()
-	if s.flags&unready == 0 { // else it says from when on the message was ready: see restamp
+	if s.flags&unready == 0 { // else the hold stays, as the instant from which the message is ready: see readySince
 		h.chunk.setHold(h.index, 0)
 	}
 	s.flags &^= unready
 }
 
-// delistHeld takes a held message off the list of the held ones.
+// delistHeld takes a held message off the list.
 func (c *contents) delistHeld(h handle) {
 	if c.holding.scheduled != nil && len(c.holding.arriving) > 0 {
 		c.relist(h.ref)
@@ -198,14 +205,14 @@ func (c *contents) deadlineBehindHold(now hook.Instant, v *hook.Verdict) hook.In
 	return v.Deadline.Add(v.Hold.Sub(now))
 }
 
-// deadlineMovesWithHold reports whether the deadline of a held message counts from when the message is ready. One with a digest does
-// not: it is the point in time that others' code has named.
+// deadlineMovesWithHold reports whether the deadline of a held message counts from the
+// end of the hold. A deadline with a digest does not: a policy has set that instant.
 func (c *contents) deadlineMovesWithHold(s *slot) bool {
 	return c.rules.fromReady && s.flags&unready != 0 && (s.flags&hasDigest == 0 || c.store.read(*s).setBy() == 0)
 }
 
-// releaseDue makes messages ready whose hold has ended, as many as a turn may and the
-// queue has space for. It reports whether there were any.
+// releaseDue makes messages ready whose hold has ended: as many as a turn may, and as the
+// queue's limits allow. It reports whether a hold has ended.
 func (n *holding) releaseDue(q *Queue, now hook.Instant) (released bool) {
 	if at := q.nextRelease(); at == 0 || now < at {
 		return false
@@ -227,9 +234,9 @@ func (n *holding) releaseDue(q *Queue, now hook.Instant) (released bool) {
 	return released
 }
 
-// drop runs the head hooks for held messages that leave for a reason, the first
-// maxBatch of them. They are not ready at any time: a consumer that comes meanwhile gets
-// none of them early.
+// drop runs the head hooks for the first maxBatch held messages, which leave for a
+// reason. They do not become ready, so a consumer that comes meanwhile gets none of them
+// early.
 func (n *holding) drop(q *Queue, now hook.Instant, reason hook.Reason) {
 	leaving, bytes := q.buf.due[:0], 0
 	for len(leaving) < maxBatch && bytes < maxHookBytes {
@@ -259,7 +266,7 @@ func (c *contents) nextHeld(until hook.Instant) (h handle, ok bool) {
 
 // releaseWithin is releaseDue for a queue whose limits apply to released messages.
 func (n *holding) releaseWithin(q *Queue, now hook.Instant, l *chain.ReleaseLimits) (released bool) {
-	dropped := q.buf.settled[:0] // not due: isFullFor may ask hooks about messages at the head
+	dropped := q.buf.settled[:0] // not buf.due, which isFullFor may use: it may ask hooks
 	for range maxBatch {
 		h, ok := q.nextHeld(now)
 		if !ok {
@@ -287,9 +294,10 @@ func (n *holding) releaseWithin(q *Queue, now hook.Instant, l *chain.ReleaseLimi
 	return released
 }
 
-// isFullFor reports whether a held message that was never ready would exceed the limits.
-// What consumers take at once does not count, and neither does the only message. It may
-// deliver messages, which makes h invalid.
+// isFullFor reports whether a held message that was never ready would exceed the limits
+// if it became ready. Messages that consumers take at once do not count, and with no
+// other message ready it never exceeds them. It may deliver messages, which makes h
+// invalid.
 func (n *holding) isFullFor(q *Queue, now hook.Instant, h handle, l *chain.ReleaseLimits) bool {
 	if h.slot().flags&unready == 0 || q.ready == 0 {
 		return false
@@ -302,22 +310,22 @@ func (n *holding) isFullFor(q *Queue, now hook.Instant, h handle, l *chain.Relea
 	return q.ready > 0 && q.wouldExceed(q.at(h.ref), l)
 }
 
-// delayReleased holds messages that an exchange has released into a queue which would refuse
-// some of them: they wait for space as the queue's own held messages do.
+// delayReleased makes messages that an exchange has released wait for space, as the
+// queue's own held messages do. It does so if the queue would refuse some of them.
 func (n *holding) delayReleased(q *Queue, now hook.Instant, ms []Message) {
 	l, ok := q.hooks.Release()
 	if !ok || l.Drop || !n.mayRefuse(q, now, ms, &l) {
 		return
 	}
 	for i := range ms {
-		ms[i].Wait = WaitUntil(now + 1) // limits apply to it when that is over
+		ms[i].Wait = WaitUntil(now + 1) // limits apply when this hold ends
 	}
 }
 
 // mayRefuse reports whether messages would exceed the limits, or overtake others that wait
 // for space.
 func (n *holding) mayRefuse(q *Queue, now hook.Instant, ms []Message, l *chain.ReleaseLimits) bool {
-	if _, waits := q.nextHeld(now + 1); waits { // also what an exchange released at the same instant
+	if _, waits := q.nextHeld(now + 1); waits { // also for messages that an exchange released at the same instant
 		return true
 	}
 	bytes := q.readyBytes
@@ -332,8 +340,8 @@ func (c *contents) wouldExceed(h handle, l *chain.ReleaseLimits) bool {
 		l.Bytes.Set() && c.readyBytes+int64(len(c.store.read(*h.slot()).body)) > l.Bytes.N()
 }
 
-// noteRelease notes a message that is about to be ready for the report. One whose hold has
-// not ended is released on request, and is neither early nor late.
+// noteRelease adds a message that is about to become ready to the removals to report. A
+// message whose hold has not ended is released on request: it is neither early nor late.
 func (n *holding) noteRelease(q *Queue, now hook.Instant, h handle) {
 	r := q.store.read(*h.slot())
 	l := q.removalOf(now, h.ref, &r, &hook.Verdict{Reason: hook.ReasonReleased})
@@ -344,9 +352,11 @@ func (n *holding) noteRelease(q *Queue, now hook.Instant, h handle) {
 	q.buf.removals.all = append(q.buf.removals.all, l)
 }
 
-// end makes a held message ready. One that is ready for the first time has the whole time that a deadline from then on leaves it,
-// however late its release is, and is not due at once: if a consumer waits, it gets the message even if its TTL is zero. The journal
-// keeps that release: after a restart the message is ready, and its queue's limits do not apply to it once more.
+// end makes a held message ready. The deadline of a message that is ready for the first
+// time lies in the future, so a waiting consumer gets it even if its TTL is zero; a
+// deadline that counts from then on is moved by the lateness of the release. The journal
+// stores that release: after a restart the message is ready, and its queue's limits do
+// not apply to it again.
 func (n *holding) end(q *Queue, now hook.Instant, h handle) {
 	at, first := h.deadline(), h.slot().flags&unready != 0
 	if first && at != 0 {
@@ -373,7 +383,7 @@ func (c *contents) shiftHold(h handle, until hook.Instant) {
 	c.delistHeld(h)
 	h.chunk.setHold(h.index, until)
 	c.indexHeld(h)
-	if c.cfg.Schedule != nil { // there are no deadlines; and a replay must not know of a release that has not arrived
+	if c.cfg.Schedule != nil { // without deadlines; and a replay must not find a release that has not arrived
 		if n := c.nacksOf(h.ref); n > 0 {
 			c.setNacks(h.ref, heldOnce(n))
 		}
@@ -391,8 +401,8 @@ func (c *contents) heldAt(r Ref) (h handle, ok bool) {
 	return handle{}, false
 }
 
-// MoveHeld changes until when a message is held: one in the past releases it. It reports
-// whether the message is held.
+// MoveHeld changes the end of a message's hold; an instant in the past releases the
+// message. It reports whether the message was held.
 func (q *Queue) MoveHeld(now hook.Instant, r Ref, until hook.Instant) bool {
 	h, ok := q.heldAt(r)
 	if !ok || q.stopped != nil {
@@ -414,9 +424,9 @@ func (q *Queue) MoveHeld(now hook.Instant, r Ref, until hook.Instant) bool {
 	return true
 }
 
-// CancelHeld removes held messages, for the reason [hook.ReasonCancelled], and returns how
-// many of them were there. They are not dead-lettered. Each call reports and journals its
-// messages together: many should be cancelled in batches.
+// CancelHeld removes held messages, for the reason [hook.ReasonCancelled], and returns
+// how many of refs were held. The messages are not dead-lettered. One call reports and
+// journals all of its messages together, so many messages should be cancelled in batches.
 func (q *Queue) CancelHeld(now hook.Instant, refs ...Ref) (cancelled int) {
 	if q.stopped != nil {
 		return 0
@@ -434,7 +444,7 @@ func (q *Queue) CancelHeld(now hook.Instant, refs ...Ref) (cancelled int) {
 	return cancelled
 }
 
-// cancel removes held messages, and returns how many there were: one may be named twice.
+// cancel removes held messages, and returns how many. A message may be in hs twice.
 func (n *holding) cancel(q *Queue, now hook.Instant, hs ...handle) (cancelled int) {
 	v := hook.Verdict{Action: hook.Drop, Reason: hook.ReasonCancelled}
 	taken := hs[:0]
@@ -467,9 +477,9 @@ type Held struct {
 	Returns                   uint32 // deliveries that failed
 }
 
-// HeldFrom calls fn with the held messages whose hold ends at an instant, from one on, or
-// later, in the order in which they will be released, until fn returns false. fn must not
-// change the queue.
+// HeldFrom calls fn with held messages in the order of their release, until fn returns
+// false. It begins with the message from if its hold ends at the instant at, else with
+// the next one in order. fn must not change the queue.
 func (q *Queue) HeldFrom(at hook.Instant, from Ref, fn func(*Held) bool) {
 	if q.held() == 0 {
 		return
@@ -498,7 +508,8 @@ func (c *contents) describeHeld(h handle) *Held {
 	}
 }
 
-// countComeback counts that a message came back, and returns how often that was.
+// countComeback counts a return of a message, and returns how often the message came
+// back.
 func (c *contents) countComeback(h handle, kind SettleKind) uint32 {
 	c.startHolding()
 	nacks := c.holding.nacks[h.ref]
@@ -509,7 +520,8 @@ func (c *contents) countComeback(h handle, kind SettleKind) uint32 {
 	return uint32(h.slot().returns()) + uint32(nacks)
 }
 
-// wasHeld reports whether a message has a hold or refusals that the journal must store.
+// wasHeld reports whether a message has a hold or a count of nacks that the journal must
+// store.
 func (c *contents) wasHeld(h handle) bool {
 	return h.hold() != 0 || c.nacksOf(h.ref) > 0
 }
@@ -529,7 +541,7 @@ func (c *contents) setNacks(r Ref, nacks uint16) {
 	n.nacks[r] = nacks
 }
 
-// forgetOthers forgets the messages that are not there any more.
+// forgetOthers deletes the nacks of messages that have left.
 func (c *contents) forgetOthers() {
 	maps.DeleteFunc(c.holding.nacks, func(r Ref, _ uint16) bool {
 		h, ok := c.locate(r)
@@ -537,7 +549,7 @@ func (c *contents) forgetOthers() {
 	})
 }
 
-// forget forgets a message that leaves.
+// forget deletes the data of a message that leaves.
 func (n *holding) forget(r Ref) {
 	if len(n.nacks) > 0 {
 		delete(n.nacks, r)

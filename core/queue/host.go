@@ -12,13 +12,14 @@ import (
 // Host is what a queue needs from its vhost. It is called on the queue's turn. Slices
 // are valid during the call.
 type Host interface {
-	// DeadLetter publishes dead letters. Every batch made of them gets t, and t.Expect is
-	// called before the first is published. A queue that has a dead letter does not get it
-	// again, see [DeadLetter.Has].
+	// DeadLetter publishes dead letters. Each batch made of them gets t, and t.Expect is
+	// called before the first batch is published. No dead letter is sent to a queue that
+	// has it already: see [DeadLetter.Has].
 	DeadLetter(from *Config, now hook.Instant, ds []DeadLetter, t Tracking)
-	// Removed reports messages that have left for a reason, each once and for good. It also
-	// reports held messages that are ready from now on, with [telemetry.Ready]: they stay.
-	// What became of dead letters that a queue may refuse is reported later, by any goroutine.
+	// Removed reports messages that have left for a reason, each once. It also reports
+	// held messages that have become ready and stay, with the outcome [telemetry.Ready].
+	// If a target may refuse a dead letter, Removed is called when all its targets have
+	// answered, from any goroutine.
 	Removed(from *Config, now hook.Instant, ls []telemetry.Removal)
 	// Refused reports how many messages were refused: their publishers get basic.nack.
 	Refused(from *Config, messages int)
@@ -33,7 +34,7 @@ type Deletion struct {
 	Reason       DeletionReason
 	At           hook.Instant
 	LastUse      hook.Instant
-	Lease        hook.Instant // when it ran out; 0 means that it did not
+	Lease        hook.Instant // when the lease ran out; 0 means that it did not
 	Messages     int          // dropped with the queue, or while it ended
 	DeadLettered int          // before that
 }
@@ -50,9 +51,9 @@ const (
 	DeletedAutoDelete                       // its last consumer left
 )
 
-// DeadLetter is a message that leaves with a Route verdict, or for one of the reasons
-// that are no verdicts of plugins: [hook.ReasonRedriven] writes no death, but says in the
-// header x-redriven that the message was moved.
+// DeadLetter is a message that leaves its queue for another one: by the verdict Route, by
+// a redrive, or by a release. A redrive ([hook.ReasonRedriven]) adds no death; it adds
+// the header x-redriven.
 type DeadLetter struct {
 	Exchange, Key []byte
 	BCC           []string
@@ -60,24 +61,25 @@ type DeadLetter struct {
 	Flags         Flags
 	Reason        hook.Reason
 	Target        *hook.Target
-	Routing       *RoutingInfo // what consumers see that it was published with; nil means what follows from Target
-	Seq           uint64       // Message.Seq for the tracking Publisher
-	// Admitted says that a filter admitted the message when it was sent before, at least
-	// once: filters are not asked again. The host sets it when one does.
+	Routing       *RoutingInfo // the routing info that consumers see; nil means that of Target
+	Seq           uint64       // becomes Message.Seq, by which the batch's Tracking finds the message
+	// Admitted says that a filter admitted the message on an earlier attempt, so filters
+	// are not asked again. The host sets it when a filter admits the message.
 	Admitted bool
 	have     []uint64 // queues that have the message already, by Mailbox.order
-	// The host sets how many queues the message went to, which ones (nil: none), and its
-	// outcome. What an exchange holds counts, but is no queue with a name.
+	// The host sets Sent (to how many queues the message went), Entered (which ones; nil
+	// means none) and Outcome. An exchange that holds the message counts in Sent, but has
+	// no name in Entered.
 	Sent int
-	// MayBeRefused, which the host sets, says that a queue which the message goes to may
-	// refuse it: see [Mailbox.MayRefuse].
+	// MayBeRefused, set by the host, says that one of the queues that the message goes to
+	// may refuse it: see [Mailbox.MayRefuse].
 	MayBeRefused bool
 	Entered      *telemetry.Entered
 	Outcome      telemetry.Outcome
 }
 
-// Partly reports whether some queues have the message already: it was sent there before,
-// and stayed because another queue refused it.
+// Partly reports whether some queues have the message already, because it was sent before
+// and another queue refused it.
 func (d *DeadLetter) Partly() bool { return len(d.have) > 0 }
 
 // Has reports whether a queue has the message already.

@@ -5,9 +5,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Look runs fn while the queue is idle or, if it is not, on its turn. fn must only read, and quickly, because the queue is
-// locked meanwhile. It returns ErrGone, without having run fn, when the queue was deleted. Unlike Do it costs next to nothing:
-// a hundred thousand queues can be looked at one after another.
+// Look runs fn while the queue is idle or, if it is not, on its turn. fn must only read,
+// and quickly, because the queue is locked meanwhile. Look returns ErrGone, without
+// having run fn, when the queue was deleted. Unlike Do it costs next to nothing: a caller
+// can look at a hundred thousand queues one after another.
 func (m *Mailbox) Look(fn func(q *Queue)) error {
 	looked := false
 	if err := contain(func() { looked = m.lookIdle(fn) }); err == nil && looked {
@@ -16,7 +17,7 @@ func (m *Mailbox) Look(fn func(q *Queue)) error {
 	return m.Do(func(q *Queue, _ hook.Instant) { fn(q) })
 }
 
-// lookIdle reports whether the queue was idle and is not deleted.
+// lookIdle runs fn if the queue is idle and not deleted, and reports whether it did.
 func (m *Mailbox) lookIdle(fn func(q *Queue)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -47,9 +48,9 @@ func (q *Queue) Consumers() []ConsumerStatus {
 
 // Head describes the next message.
 type Head struct {
-	Timestamp uint64 // the publisher's, in seconds; 0 means none, or that its bytes are not in memory
-	// Oldest is when the oldest of the messages that are next in their level entered the queue. It may be a little early
-	// for one whose bytes are not in memory.
+	Timestamp uint64 // the publisher's, in seconds; 0 means none, or that the record is not in memory
+	// Oldest is when the oldest message that is next in its level entered the queue. It
+	// may be a little early for a record that is not in memory.
 	Oldest hook.Instant
 }
 
@@ -75,7 +76,8 @@ func (q *Queue) Head() (h Head, ok bool) {
 	return h, true
 }
 
-// stamps returns when a message entered the queue, and its publisher's timestamp. It loads no spilled segment.
+// stamps returns when a message entered the queue, and its publisher's timestamp. It
+// loads no spilled segment.
 func (s *store) stamps(at slot) (entered hook.Instant, timestamp uint64) {
 	g := s.at(at.segment)
 	if g.buf == nil {

@@ -9,11 +9,12 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A queue reports what became of its dead letters when they are routed, unless one of the
-// queues that they go to may refuse them: then only the answers of these say it. A message
-// for several queues is dead-lettered if one of them took it.
+// A queue reports the outcome of its dead letters when they are routed. If one of the
+// targets may refuse a message, only the targets' answers give the outcome, and the
+// report waits for them. A message for several queues counts as dead-lettered if one of
+// them took it.
 
-// lateReport is removals that are reported once all targets have answered.
+// lateReport has removals that are reported once all targets have answered.
 type lateReport struct {
 	host Host
 	from *Config
@@ -21,14 +22,15 @@ type lateReport struct {
 
 	mu       sync.Mutex // guards the rest
 	pending  int        // batches that have not arrived
-	index    []int      // by DeadLetter.Seq - 1: in removals; -1 means that it is reported already
+	index    []int      // by DeadLetter.Seq - 1: index in removals; -1 means that it was reported at once
 	removals []telemetry.Removal
-	sent     []int        // by index in removals: to how many queues
+	sent     []int        // by index in removals: number of target queues
 	refusals [][]*Mailbox // by index in removals: the queues that refused it
 }
 
-// newLateReport begins a report if dead letters go to queues that may refuse them. It is called on
-// the queue's turn, while the turn's buffer has their removals.
+// newLateReport begins a report if dead letters go to queues that may refuse them; else
+// it returns nil. It is called on the queue's turn, while buf.removals has their
+// removals.
 func newLateReport(q *Queue, batches int, ds []DeadLetter) *lateReport {
 	if !slices.ContainsFunc(ds, func(d DeadLetter) bool { return d.MayBeRefused && d.Sent > 0 }) {
 		return nil
@@ -57,10 +59,11 @@ func newLateReport(q *Queue, batches int, ds []DeadLetter) *lateReport {
 	return p
 }
 
-// reports reports whether a dead letter is in the report, which may be nil.
+// reports reports whether p will report the outcome of a dead letter. p may be nil.
 func (p *lateReport) reports(d *DeadLetter) bool { return p != nil && p.index[d.Seq-1] >= 0 }
 
-// arrived notes what became of a batch. The last one has all of it reported.
+// arrived records the answers about a batch. After the last batch all removals are
+// reported.
 func (p *lateReport) arrived(b *Batch) {
 	if p.note(b) {
 		p.host.Removed(p.from, p.at, p.removals)
@@ -85,8 +88,8 @@ func (p *lateReport) note(b *Batch) (last bool) {
 	return true
 }
 
-// conclude sets the outcome of a message that was sent to several queues, of which some
-// refused it.
+// conclude sets the outcome of a message that was sent to several queues. refusals has
+// those that refused it.
 func conclude(r *telemetry.Removal, sent int, refusals []*Mailbox) {
 	switch {
 	case len(refusals) == 0:
@@ -101,7 +104,7 @@ func conclude(r *telemetry.Removal, sent int, refusals []*Mailbox) {
 	for _, m := range refusals {
 		c := m.Config()
 		switch i := slices.Index(e.Names, c.Name); {
-		case c.Schedule != nil: // it has no name there
+		case c.Schedule != nil: // Entered has no names of exchanges
 		case i >= 0:
 			e.Names = slices.Delete(e.Names, i, i+1)
 		default:

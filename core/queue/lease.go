@@ -18,15 +18,15 @@ func (q *Queue) Touch(now hook.Instant) {
 	q.lease = v.Deadline
 }
 
-// Use keeps the queue in use until done is called, as a consumer does: its lease does not
-// run out. Any goroutine may call it.
+// Use keeps the lease from running out until done is called, as a consumer does. Any
+// goroutine may call it.
 func (m *Mailbox) Use() (done func()) {
 	m.users.Add(1)
 	return sync.OnceFunc(func() { m.users.Add(-1) })
 }
 
-// idle asks the hooks about a queue whose lease ran out: they renew it, have the queue
-// deleted, or have it deleted after its messages were dead-lettered.
+// idle asks the hooks about a queue whose lease has run out: they renew the lease, have
+// the queue deleted, or have it deleted after its messages were dead-lettered.
 func (q *Queue) idle(now hook.Instant) {
 	due := q.lease
 	q.lease = 0
@@ -55,16 +55,16 @@ func (q *Queue) idle(now hook.Instant) {
 	q.end(now, Deletion{Reason: DeletedExpired, Lease: due})
 }
 
-// ending is the progress of a queue whose lease ran out, and which dead-letters its
+// ending is the progress of a queue whose lease has run out, and which dead-letters its
 // messages before it is deleted. If it is used meanwhile, it stays.
 type ending struct {
 	lease   hook.Instant
-	before  uint64 // messages dead-lettered for this reason before
-	dropped uint64 // likewise, messages dropped
+	before  uint64 // messages that had been dead-lettered for this reason before
+	dropped uint64 // messages that had been dropped for this reason before
 }
 
-// advance dead-letters some of what a queue holds that is ending, and deletes the queue
-// once all has left. e may be nil.
+// advance dead-letters some of the remaining messages, and deletes the queue once all
+// have left. e may be nil.
 func (e *ending) advance(q *Queue, now hook.Instant) {
 	if e == nil {
 		return

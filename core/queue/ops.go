@@ -100,8 +100,8 @@ func appendDeadLettering(b []byte, queue uint64, r Ref, why hook.Reason) []byte 
 
 // The flags of a hold.
 const (
-	heldUnready  = 1 // the message has it since it entered
-	heldReleased = 2 // that hold has ended: the message is not held
+	heldUnready  = 1 // the message is held since it entered
+	heldReleased = 2 // the hold has ended, and the message is not held
 )
 
 func appendHeld(b []byte, queue uint64, r Ref, until hook.Instant, flags byte, nacks uint16) []byte {
@@ -120,7 +120,7 @@ func appendDelivered(b []byte, queue uint64, level int, seq uint64) []byte {
 }
 
 // errOps is returned for operations that no queue wrote. They passed the journal's
-// checksum, so they are not damaged: it is a bug, or another version's data.
+// checksum, so they are not damaged: the cause is a bug, or data of another version.
 var errOps = errors.New("malformed queue operations")
 
 // reader reads the fields of operations. If there are too few bytes it sets bad and
@@ -128,8 +128,8 @@ var errOps = errors.New("malformed queue operations")
 type reader struct {
 	b     []byte
 	bad   bool
-	props []byte // of the last enqueue, their length included
-	room  []byte // for records that are composed
+	props []byte // of the last enqueue, with their length
+	room  []byte // for a record that is put together
 }
 
 func (r *reader) take(n int) []byte {
@@ -201,7 +201,7 @@ func (r *reader) record(kind byte, size int, flags slotFlags) (whole []byte, sav
 	return r.room, len(r.props), len(in.b)
 }
 
-// head reads what comes before the properties of a record.
+// head reads the head of a record, which ends before the properties.
 func (r *reader) head(flags slotFlags) {
 	r.take(flags.strategyDataSize())
 	r.u32()

@@ -2,11 +2,11 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// maxOverflow is about how many messages a turn drops because of a limit. It is more
-// than enter in a batch: only a limit that was just set leaves some for later turns.
+// maxOverflow is about how many messages a turn drops because of a limit. A batch has
+// fewer messages, so only a new limit leaves some for later turns.
 const maxOverflow = 16 * maxBatch
 
-// enforceLimits drops from the head what exceeds the queue's limits.
+// enforceLimits drops messages from the head while the queue exceeds its limits.
 func (q *Queue) enforceLimits(now hook.Instant) {
 	if q.contents == nil {
 		return
@@ -36,7 +36,7 @@ func (q *Queue) dropFromHead(now hook.Instant, reason hook.Reason, tooMany func(
 		q.buf.due = leaving
 		before := q.ready
 		q.runHeadHooks(now, leaving, hook.WhyLeaving, reason)
-		if q.ready > before { // a plugin keeps some: the limit yields
+		if q.ready > before { // a plugin kept some: the limit yields
 			return
 		}
 	}

@@ -2,10 +2,11 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// A message that a consumer has does not expire. If it comes back after its deadline it expires late because of the consumer, so it must
-// not count as lateness of the broker. The queue remembers such messages until they leave.
+// An unacknowledged message does not expire. If a consumer returns it after its deadline,
+// the message expires late because of the consumer, which must not count as lateness of
+// the broker. The queue remembers such messages until they leave.
 
-// noteReturn notes whether a message that comes back from a consumer is past its deadline.
+// noteReturn records whether a message that a consumer returns is past its deadline.
 func (c *contents) noteReturn(now hook.Instant, r Ref, deadline hook.Instant) {
 	if deadline == 0 || now <= deadline {
 		c.forgetOverstay(r)
@@ -17,7 +18,7 @@ func (c *contents) noteReturn(now hook.Instant, r Ref, deadline hook.Instant) {
 	c.overstays[r] = struct{}{}
 }
 
-// forgetOverstay forgets a message that leaves, or has a deadline again that is to come.
+// forgetOverstay forgets a message that leaves, or that has a future deadline again.
 func (c *contents) forgetOverstay(r Ref) {
 	if c.overstays == nil {
 		return

@@ -2,13 +2,15 @@ package queue
 
 import "github.com/curfewmq/curfew/core/journal"
 
-// parted is the messages that a queue had under way to others when it was deleted. The
-// removal of the rest might be durable before these have arrived: on a full disk, long
-// before. So a crash finds them in the deleted queue, and its journal forgets each when it
-// has arrived.
-type parted map[Ref]journal.Delta // what the message has in the journal
+// parted is the messages of a deleted queue that were under way to other queues when it
+// was deleted. The removal of its other messages might be durable before these have
+// arrived: on a full disk, long before. So the messages of parted are left out of that
+// removal, and a crash finds them in the deleted queue. Each is removed when it has
+// arrived.
+type parted map[Ref]journal.Delta // the live bytes of the message, to be subtracted
 
-// partWithMoving takes the messages out of a deleted queue that are under way.
+// partWithMoving moves the messages that are under way out of a queue that is being
+// deleted.
 func (q *Queue) partWithMoving() {
 	if q.cfg.Storage == nil || !q.mailbox.Sends() {
 		return
@@ -21,13 +23,13 @@ func (q *Queue) partWithMoving() {
 		}
 		extent, bytes := h.chunk.extentOf(h.index, -1)
 		q.parted[r] = journal.Delta{Extent: extent, Bytes: bytes}
-		q.store.free(*h.slot()) // it is not read: the hooks are told that all are gone, and what is known of messages goes with the queue
+		q.store.free(*h.slot()) // unread: the hooks learn at once that all messages are gone
 		h.list.remove(h.chunk, h.index)
 	}
 }
 
-// movingRefs returns the messages that a redrive has under way, and the released ones that
-// are to be released again.
+// movingRefs returns the messages that a redrive has under way, and the released ones
+// that are held again once they have arrived.
 func (q *Queue) movingRefs() (refs []Ref) {
 	if q.redrive != nil {
 		for _, t := range q.redrive.parts {
@@ -44,7 +46,7 @@ func (q *Queue) movingRefs() (refs []Ref) {
 	return refs
 }
 
-// forgetMoved forgets messages of a redrive, unless it is unknown whether they are in
+// forgetMoved removes messages of a redrive, unless it is unknown whether they are in
 // their target.
 func (p parted) forgetMoved(q *Queue, t *transfer) {
 	var refs []Ref
@@ -56,7 +58,7 @@ func (p parted) forgetMoved(q *Queue, t *transfer) {
 	p.forget(q, refs)
 }
 
-// forgetArrived forgets messages whose last release has arrived durably.
+// forgetArrived removes messages whose last release has arrived durably.
 func (p parted) forgetArrived(q *Queue, ls []departed) {
 	var refs []Ref
 	for i := range ls {
@@ -65,7 +67,7 @@ func (p parted) forgetArrived(q *Queue, ls []departed) {
 	p.forget(q, refs)
 }
 
-// forget journals that messages leave, and accounts for them.
+// forget journals the removal of messages, and accounts for them.
 func (p parted) forget(q *Queue, refs []Ref) {
 	var left []Ref
 	for _, r := range refs {

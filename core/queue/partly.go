@@ -2,17 +2,17 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// A message that was sent to several queues stays if one of them refuses it. Those that
-// took it must not get it once more when it is sent to the same target again. The queue
-// remembers them until the message leaves, or the broker is restarted.
+// A message that was sent to several queues stays if one of them refuses it. When it is
+// sent to the same target again, the queues that took it must not get it a second time.
+// The source remembers them until the message leaves, or the broker is restarted.
 
-// partial is which queues have a message that stays.
+// partial is the queues that took a message which stays.
 type partial struct {
-	target hook.Target // that the message was sent to
-	have   []uint64    // by Mailbox.order: a queue that is declared anew has another
+	target hook.Target // the target that the message was sent to
+	have   []uint64    // by Mailbox.order: a queue that is declared again has another one
 }
 
-// noteHave notes that queues took a message, which stays.
+// noteHave records that queues took a message, which stays.
 func (c *contents) noteHave(r Ref, t *hook.Target, have []uint64) {
 	if len(have) == 0 {
 		return

@@ -7,17 +7,17 @@ import (
 
 // A content header cannot be divided, so a message with many properties does not fit the
 // frames of a consumer that negotiated small ones. Another consumer of the queue gets it,
-// when it can. If there is none whose frames it fits, it would be in the way of all behind
-// it for as long as these consumers are there: it leaves the queue.
+// when it can. If the message fits no consumer's frames, it would block all messages
+// behind it as long as these consumers are there, so it leaves the queue.
 
-// everyFrame is how many bytes of properties fit the frames of every consumer.
+// everyFrame is how many bytes of properties fit every consumer's frames.
 const everyFrame = amqp.FrameMinSize - 64
 
 // takes reports whether a delivery fits the consumer's frames.
 func (c *Consumer) takes(d *Delivery) bool { return len(d.Props) <= everyFrame || c.Sink.Takes(c, d) }
 
-// passOn finds another consumer for the message that is next, which does not fit the frames
-// of the one whose turn it is. It reports false if the message waits for another consumer.
+// passOn finds another consumer for the next message, which does not fit the frames of
+// the consumer unfit. It reports false if the message waits for a consumer.
 func (cs *consumers) passOn(q *Queue, now hook.Instant, unfit *Consumer) (goOn bool) {
 	h := q.at(q.nextRef())
 	r := q.store.read(*h.slot())
@@ -38,7 +38,7 @@ func (cs *consumers) passOn(q *Queue, now hook.Instant, unfit *Consumer) (goOn b
 	return q.giveUp(now, h)
 }
 
-// sendOne gives a consumer the message that is next, and reports whether it took it.
+// sendOne gives a consumer the next message, and reports whether the consumer took it.
 func (cs *consumers) sendOne(q *Queue, now hook.Instant, c *Consumer, h handle, r *record) (taken bool) {
 	ds := append(q.buf.deliveries[:0], q.delivery(h, r))
 	q.buf.deliveries = ds
@@ -54,7 +54,7 @@ func (cs *consumers) sendOne(q *Queue, now hook.Instant, c *Consumer, h handle, 
 	return true
 }
 
-// giveUp has a ready message leave, and reports whether it does: hooks may keep it.
+// giveUp makes a ready message leave, and reports whether it did: hooks may keep it.
 func (q *Queue) giveUp(now hook.Instant, h handle) (left bool) {
 	before := q.ready
 	q.takeForHooks(h)
@@ -62,8 +62,9 @@ func (q *Queue) giveUp(now hook.Instant, h handle) (left bool) {
 	return q.ready < before
 }
 
-// fitOrGiveUp reports whether the message that is next fits the frames of a client that
-// gets it. If it fits those of no other client either, it leaves, and goOn is true.
+// fitOrGiveUp reports whether the next message fits the frames of a client that gets it.
+// If it fits those of no other client either, it is made to leave, and goOn reports
+// whether it did.
 func (q *Queue) fitOrGiveUp(now hook.Instant, c *Consumer, h handle) (fits, goOn bool) {
 	r := q.store.read(*h.slot())
 	d := q.delivery(h, &r)
@@ -74,7 +75,7 @@ func (q *Queue) fitOrGiveUp(now hook.Instant, c *Consumer, h handle) (fits, goOn
 	return false, q.giveUp(now, h)
 }
 
-// others returns the consumers that may be served beside one, the highest priority first.
+// others returns the other consumers that may be served, the highest priority first.
 func (cs *consumers) others(c *Consumer) (others []*Consumer) {
 	if cs.single {
 		return nil

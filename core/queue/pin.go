@@ -6,17 +6,21 @@ import (
 	"github.com/curfewmq/curfew/core/journal"
 )
 
-// A stopped queue keeps what a restart finds of it in the journal, and by that all that lies behind it in the log. It is let go of once
-// the queue is deleted, and its definition with it. The queue cannot be asked for it then: so it is counted as the queue stops. What is
-// counted is too little at worst, where a turn broke off half-way: too much would be another queue's.
+// The messages of a stopped queue stay live in the journal, because a restart restores
+// them. So no extent behind them is trimmed. When the queue is deleted, and its
+// definition with it, LetGo subtracts their live bytes. The queue has no messages any
+// more then, so the bytes are counted as it stops. If a turn broke off half-way, the
+// count may be too small; it is never too large, which would subtract bytes of other
+// queues.
 
-// pins is what a stopped queue has in the journal.
+// pins is the live bytes of a stopped queue in the journal.
 type pins struct {
 	live atomic.Pointer[[]journal.Delta]
 }
 
-// LetGo lets go of what a deleted queue keeps in the journal because it was stopped, if it was. durable, which may block, waits until the
-// deletion is durable; after an error of it nothing is let go of.
+// LetGo subtracts the live bytes of a deleted queue that was stopped; for other queues it
+// does nothing. On a goroutine of its own it first calls durable, which may block until
+// the deletion is durable. If durable returns an error, the bytes stay live.
 func (m *Mailbox) LetGo(durable func() error) {
 	if m.pins.live.Load() == nil {
 		return
@@ -31,7 +35,7 @@ func (m *Mailbox) LetGo(durable func() error) {
 	}()
 }
 
-// liveIn is what a queue has in a journal, by extent.
+// liveIn is the live records and bytes of a queue, by extent.
 type liveIn map[uint32]journal.Delta
 
 func (l liveIn) add(extent uint32, messages int32, bytes int64) {
@@ -39,7 +43,7 @@ func (l liveIn) add(extent uint32, messages int32, bytes int64) {
 	l[extent] = journal.Delta{Extent: extent, Records: d.Records + messages, Bytes: d.Bytes + bytes}
 }
 
-// set sets what LetGo lets go of.
+// set sets the live bytes that LetGo will subtract.
 func (p *pins) set(live liveIn) {
 	var ds []journal.Delta
 	for _, d := range live {
@@ -52,8 +56,9 @@ func (p *pins) set(live liveIn) {
 	}
 }
 
-// count counts what a queue that stops keeps in the journal. n is what will not be committed of the turn, nil if all will. If the queue's
-// data cannot be read, nothing is known, and all of it stays until a restart.
+// count counts the live bytes of a queue that stops. n has the operations of the turn
+// that will not be committed; nil means that all will be. If the queue's data cannot be
+// read, count counts nothing, and all of it stays live until a restart.
 func (p *pins) count(q *Queue, n *opBuffer) {
 	if q.cfg.Storage == nil || q.cfg.Storage.Journal.Err() != nil {
 		return // nothing is trimmed any more
@@ -61,10 +66,11 @@ func (p *pins) count(q *Queue, n *opBuffer) {
 	_ = contain(func() { p.set(journalledBy(q, n)) })
 }
 
-// journalledBy returns what a queue has in each extent, without what n has, which is not committed.
+// journalledBy returns the live bytes of a queue in each extent, without those of n,
+// which is not committed.
 func journalledBy(q *Queue, n *opBuffer) liveIn {
 	live, settled := liveIn{}, map[Ref]bool{}
-	for _, r := range q.buf.ops.settled { // one may be there still
+	for _, r := range q.buf.ops.settled { // a settled message may still be in the list
 		settled[r] = true
 	}
 	if p := q.buf.parting; p != nil && p.queue == q.cfg.Storage.ID {
@@ -97,7 +103,7 @@ func journalledBy(q *Queue, n *opBuffer) liveIn {
 	return live
 }
 
-// addJournalled adds a chunk's messages, except for some.
+// addJournalled adds a chunk's messages, except for those for which without returns true.
 func (c *chunk) addJournalled(live liveIn, without func(seq uint64) bool) {
 	for i := range c.slots {
 		if extent, bytes := c.extentOf(i, 1); extent != 0 && !c.slots[i].is(stateFree) && !without(c.seq(i)) {

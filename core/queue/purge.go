@@ -9,9 +9,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A queue that is purged, deleted or stopped drops all that it holds at once, however
-// much that is. The memory is freed in later turns, and only then the journal may forget
-// the messages. The commits of these turns come after the one that says that they left.
+// A queue that is purged, deleted or stopped drops its messages at once, however many
+// there are: they become garbage. Later turns free the garbage, and only then the
+// messages stop being live in the journal. So the commits of these turns lie behind the
+// commit that removes the messages.
 
 // garbage is memory of dropped messages that is to be freed.
 type garbage struct {
@@ -20,7 +21,8 @@ type garbage struct {
 	next   *garbage
 }
 
-// Purge drops every ready message and returns how many there were.
+// Purge drops every ready message, and the discards that wait to be sent again. It
+// returns how many messages were ready.
 func (q *Queue) Purge(now hook.Instant) int {
 	n := q.ready
 	if n+q.waiting() == 0 {
@@ -40,8 +42,8 @@ func (q *Queue) Purge(now hook.Instant) int {
 	return n
 }
 
-// dropReady drops the ready messages one by one: where most of the others stay, that is
-// less than to carry those.
+// dropReady drops the ready messages one by one. If most messages stay, this costs less
+// than to carry those.
 func (q *Queue) dropReady() {
 	for q.ready > 0 {
 		h := q.at(q.nextRef())
@@ -50,8 +52,8 @@ func (q *Queue) dropReady() {
 	}
 }
 
-// detachContents makes garbage of all that the queue holds except its unacknowledged and
-// held messages and discards, of which there are kept; 0 keeps none of them.
+// detachContents makes garbage of all messages but the unacknowledged, held and leaving
+// ones. kept is their number; with 0 all messages become garbage.
 func (q *Queue) detachContents(kept int) {
 	old := q.contents
 	q.contents = newContents(q)
@@ -89,10 +91,10 @@ func (q *Queue) detachContents(kept int) {
 	q.partly, q.overstays, q.promised = old.partly, old.overstays, old.promised
 }
 
-// dropContents makes garbage of all that the queue holds. The removal is journalled in
-// one operation, before the journal may forget any message: until the queue's definition
-// is deleted, too, a restart finds all of them or none, but for messages on their way to
-// another queue. Of a stopped queue it finds all.
+// dropContents makes garbage of all messages. One operation removes them from the journal
+// before any of them stops being live. So until the queue's definition is deleted, too, a
+// restart finds all messages or none, except for those on their way to another queue. Of
+// a stopped queue it finds all.
 func (q *Queue) dropContents() {
 	if q.contents == nil || q.emptied {
 		return
@@ -108,7 +110,7 @@ func (q *Queue) dropContents() {
 	q.freeGarbage()
 }
 
-// carry copies a taken or held message to a list that it enters with the number it had.
+// carry copies a taken or held message to another list, with the same sequence number.
 func (c *contents) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	k, i, _ := from.locate(seq)
 	state := s.flags & stateMask
@@ -129,7 +131,7 @@ func (c *contents) carry(old *store, from, to *fifo, seq uint64, s *slot) {
 	s.become(stateFree)
 }
 
-// What a turn frees at most.
+// The most chunks and segments that a turn frees.
 const (
 	cleanedChunks   = 16
 	cleanedSegments = 64
@@ -145,7 +147,7 @@ func (q *Queue) freeGarbage() {
 					return
 				}
 				c := &f.chunks[0]
-				f.chunks = f.chunks[1:] // first: see pin
+				f.chunks = f.chunks[1:] // before the chunk is accounted for: pins counts the chunks that are left
 				q.accountRemoved(c)
 				c.free()
 			}
@@ -160,8 +162,8 @@ func (q *Queue) freeGarbage() {
 	}
 }
 
-// accountRemoved makes messages count as not live. Those of a stopped queue stay live in
-// the journal: a restart finds them there.
+// accountRemoved accounts for messages that are not live any more. Those of a stopped
+// queue stay live, because a restart restores them.
 func (q *Queue) accountRemoved(c *chunk) {
 	if c.extents == nil || q.stopped != nil {
 		return
@@ -173,16 +175,18 @@ func (q *Queue) accountRemoved(c *chunk) {
 	}
 }
 
-// refRuns encodes messages as runs of consecutive references.
+// refRuns encodes messages as runs of consecutive references. Example: 5, 6 and 9 are the
+// runs 5–6 and 9; with gaps they may be one run, 5–9.
 type refRuns struct {
 	all   bool   // include unacknowledged messages
-	gaps  bool   // what lies between two messages of a level has left: a run may have it, too
+	gaps  bool   // messages that are not in the queue any more may be in a run
 	b     []byte // the runs before the last one
 	first Ref
 	count uint32 // of the last run
 }
 
-// add adds count messages from first on, which come after those there are.
+// add adds count messages from first on. They must lie behind those that were added
+// before.
 func (r *refRuns) add(first Ref, count uint32) {
 	if to := first - r.first + Ref(count); r.count > 0 && to <= math.MaxUint32 && (r.gaps || r.first+Ref(r.count) == first) {
 		r.count = uint32(to)
@@ -202,8 +206,9 @@ func (r *refRuns) end() {
 	r.count = 0
 }
 
-// journalPurged journals that the ready messages leave, or all. If all leave, it takes next to no space: runs may include messages that
-// have left before, except the ones that a crash should find here because they have not arrived elsewhere.
+// journalPurged journals the removal of the ready messages, or of all. The removal of all
+// takes next to no space, because runs may have gaps, except if messages have left that
+// have not arrived elsewhere: a crash must find those here.
 func (q *Queue) journalPurged(all bool) {
 	if q.cfg.Storage == nil {
 		return
@@ -220,15 +225,17 @@ func (q *Queue) journalPurged(all bool) {
 	q.commitPurged(r.b, maxPurgedRuns)
 }
 
-// maxPurgedRuns is how many runs an operation has: a journal may take only so many bytes at once. So a crash may divide only a purge
-// that has more of them, which are millions of messages between others.
+// maxPurgedRuns is the largest number of runs in one operation, because a journal takes
+// only so many bytes at once. A larger purge, of millions of messages between others, is
+// divided, and a crash may show a part of it.
 const maxPurgedRuns = 1 << 20
 
-// commitPurged commits that runs of messages leave, with the other operations of the turn. It takes one commit for each most runs.
+// commitPurged commits the removal of runs of messages, with the other operations of the
+// turn. A commit has at most the given number of runs.
 func (q *Queue) commitPurged(runs []byte, most int) {
 	n := &q.buf.ops
 	if n.arriving != nil || n.extent != 0 {
-		q.commit(nil) // it brings something
+		q.commit(nil) // the turn has brought messages: they are committed first
 	}
 	for part := range slices.Chunk(runs, most*runSize) {
 		n.buf = appendRuns(n.buf, q.cfg.Storage.ID, part)
@@ -243,8 +250,9 @@ func appendRuns(ops []byte, queue uint64, runs []byte) []byte {
 	return append(ops, runs...)
 }
 
-// addChunk adds the messages of a chunk, which begins at first, and returns how many are
-// left out. With alone there are none, so that a full chunk is added without a look.
+// addChunk adds the messages of a chunk, which begins at first, and returns how many it
+// leaves out. alone says that it leaves out none, so a full chunk is one run and its
+// slots are not looked at.
 func (r *refRuns) addChunk(c *chunk, first Ref, alone bool) (others int) {
 	if alone && c.positions == nil && c.live == chunkSlots {
 		r.add(first, chunkSlots)

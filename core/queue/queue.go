@@ -1,10 +1,9 @@
-// Package queue is one queue of the broker: its messages, consumers, deadlines and
-// hooks.
+// Package queue is one queue of the broker: its messages, consumers, deadlines and hooks.
 //
-// [Queue] is passive: its methods take the time and return values, and one goroutine at
-// a time calls them. [Mailbox] is its concurrency-safe front. A caller that posts to an
-// idle queue runs its turn. Idle queues therefore need no goroutine, and at most one
-// timer.
+// [Queue] is passive: its methods take the time and return values, and one goroutine at a
+// time calls them. [Mailbox] is its concurrency-safe front. A caller that posts a task to
+// an idle queue runs the queue's turn, so an idle queue needs no goroutine and at most
+// one timer.
 package queue
 
 import (
@@ -33,38 +32,39 @@ type Queue struct {
 
 	essentials
 	departing departures
-	ending    *ending   // nil unless its lease ran out
+	ending    *ending   // nil unless the lease has run out
 	discards  *discards // nil until the first at-least-once dead letter
 	redrive   *Redrive  // nil while there is none
-	moving    int       // messages that a redrive has taken
+	moving    int       // messages under way in parts of the redrive
 	garbage   *garbage
-	parted    parted        // nil unless the queue is deleted
-	stopped   *StoppedError // nil while it works
+	parted    parted        // nil unless the queue was deleted with messages under way
+	stopped   *StoppedError // nil unless the queue is stopped
 
 	lastUse hook.Instant
-	lease   hook.Instant // when the idle hooks are asked again
-	trim    hook.Instant // when an empty queue releases its memory
+	lease   hook.Instant // when the idle hooks are asked again; 0 means never
+	trim    hook.Instant // when an empty queue releases its memory, or a compaction goes on; 0 means never
 	closed  bool
-	emptied bool // it is closed or stopped, and has dropped what it held
+	emptied bool // the queue is deleted or stopped, and has dropped its contents
 }
 
-// Counters count what happened to a queue's messages. Published is the sum of the
-// messages in the queue (ready, held or unacknowledged) and of the messages that have left,
-// each for one reason: DeliveredNoAck, Acked, Dropped, DeadLettered, Purged, Deleted or Lost.
+// Counters count what happened to a queue's messages. Published is the number of messages
+// in the queue (ready, held, unacknowledged, or waiting to leave) plus those that have
+// left or did not enter, each for one reason: Refused, DeliveredNoAck, Acked, Dropped,
+// DeadLettered, Purged, Deleted or Lost.
 type Counters struct {
-	Published      uint64 // entered, or were refused or dropped at once
-	DeadLetters    uint64 // of them, dead letters of other queues
-	Restored       uint64 // of them, those that a replay brought back
-	Refused        uint64 // kept out: basic.nack
-	Delivered      uint64 // to be acknowledged
+	Published      uint64 // messages that entered, were refused, or left as they entered
+	DeadLetters    uint64 // of Published: dead letters and redriven messages
+	Restored       uint64 // of Published: brought back by a replay
+	Refused        uint64 // kept out: the publisher gets basic.nack
+	Delivered      uint64 // deliveries that await an acknowledgement
 	DeliveredNoAck uint64
-	Redelivered    uint64 // of both, those that were delivered before
+	Redelivered    uint64 // of Delivered and DeliveredNoAck: messages that had been delivered before
 	Requeued       uint64
 	LeasesEnded    uint64 // deliveries that were not settled by the end of their lease
 	Acked          uint64
 	Purged         uint64
-	Deleted        uint64 // went with the queue
-	Lost           uint64 // in memory only when the queue stopped
+	Deleted        uint64 // dropped with the deleted queue
+	Lost           uint64 // not in the journal when the queue stopped
 	Dropped        [hook.Reasons]uint64
 	DeadLettered   [hook.Reasons]uint64
 }
@@ -81,8 +81,8 @@ func (c *Counters) Expired() uint64 {
 type Stats struct {
 	Ready, Unacked, Consumers int
 	Held                      int
-	Undecided                 int // messages that the strategy is to be asked about again; some may have left
-	Discarded                 int // dead letters that wait to leave, or for confirms
+	Undecided                 int // messages whose strategy is asked again; some may have left
+	Discarded                 int // messages that wait to leave, or for the answers of their targets
 	Persistent                int // of all these messages, those that are persistent; 0 for a queue that is not durable
 	InMemory                  int // of all these messages, those whose bytes are in memory, not in the spill file
 	ReadyBytes                int64
@@ -92,7 +92,7 @@ type Stats struct {
 	Counters
 }
 
-// attach gets the queue's hooks from a chain and begins its lease anew.
+// attach replaces the queue's hooks by those of a chain, and renews the lease.
 func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	was := q.hooks
 	if q.hooks = c.Attach((*pluginView)(q), &q.cfg.Hooks); was != nil && was.WantsGone() {
@@ -101,7 +101,7 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 			q.unwatch()
 		}
 	}
-	if q.mailbox != nil { // a replay's test has none
+	if q.mailbox != nil { // tests of replays have none
 		q.mailbox.settlesFirst.Store(q.hooks.WantsGone())
 		q.mailbox.mayRefuse.Store(q.hooks.Refuses())
 	}
@@ -111,11 +111,11 @@ func (q *Queue) attach(now hook.Instant, c *chain.Chain) {
 	q.Touch(now)
 }
 
-// DeadLetters returns where messages that leave for a reason go, unless the queue's strategy chooses a place for each; nil means
-// that nothing says so beforehand.
+// DeadLetters returns the target of the queue's dead letters. A strategy may choose
+// another target for a message; nil means that no plugin announces a target.
 func (q *Queue) DeadLetters() *hook.Target { return q.hooks.DeadLetters() }
 
-// Config returns the queue's description.
+// Config returns the queue's configuration.
 func (q *Queue) Config() *Config { return q.cfg }
 
 // Stats returns the queue's counts.
@@ -140,8 +140,9 @@ func (q *Queue) Stats() Stats {
 	return s
 }
 
-// tick expires due messages, ends the lease of the queue, and releases memory. It handles a
-// bounded number of messages; next says whether more are due.
+// tick does everything that is due: it ends the lease, sends waiting dead letters,
+// releases held messages, expires messages and frees memory. One tick handles a bounded
+// number of messages; if more are due, next returns an instant that has passed.
 func (q *Queue) tick(now hook.Instant) {
 	if q.lease != 0 && now >= q.lease {
 		q.idle(now)
@@ -160,7 +161,7 @@ func (q *Queue) tick(now hook.Instant) {
 	if q.cfg.Schedule != nil {
 		q.publishDue(now)
 	} else if q.contents != nil && q.holding.releaseDue(q, now) {
-		q.consumers.deliver(q, now) // what a consumer waits for counts for no limit
+		q.consumers.deliver(q, now) // first: a message that a consumer takes at once counts towards no limit
 		q.enforceLimits(now)
 	}
 	if q.contents != nil && q.overflowing {
@@ -175,7 +176,7 @@ func (q *Queue) tick(now hook.Instant) {
 // atOnce is an instant that has passed.
 const atOnce hook.Instant = 1
 
-// next returns when tick is to be called, 0 for never.
+// next returns when tick must be called, 0 for never.
 func (q *Queue) next() hook.Instant {
 	if q.garbage != nil {
 		return atOnce
@@ -201,8 +202,9 @@ func (q *Queue) next() hook.Instant {
 	return next
 }
 
-// nextDeparture returns when messages are due to leave, 0 for never. While the queue
-// waits for capacity for dead letters, that does not depend on time.
+// nextDeparture returns when messages are due to leave: at a deadline, or when discards
+// or dead letters that found no space are sent again. It returns 0 for never, and while
+// the queue stands in the line of traffic, which runs tick when there is capacity.
 func (q *Queue) nextDeparture() hook.Instant {
 	if q.mailbox.inLine {
 		return 0
@@ -217,7 +219,8 @@ func (q *Queue) nextDeparture() hook.Instant {
 	return next
 }
 
-// end deletes the queue from within, with the messages that remain.
+// end deletes the queue, with the messages that remain, and reports to the host that it
+// has deleted itself.
 func (q *Queue) end(now hook.Instant, d Deletion) {
 	q.departing.sendAll(q, now)
 	d.At, d.LastUse = now, q.lastUse
@@ -226,7 +229,7 @@ func (q *Queue) end(now hook.Instant, d Deletion) {
 	q.host.Deleted(q.mailbox, d)
 }
 
-// close drops everything the queue holds. The mailbox rejects tasks from now on.
+// close deletes the queue and drops its contents. The mailbox rejects tasks from then on.
 func (q *Queue) close() {
 	q.closed = true
 	if err := contain(q.dropAll); err != nil {
@@ -235,24 +238,24 @@ func (q *Queue) close() {
 	q.lease, q.trim = 0, 0
 }
 
-// dropAll drops everything that a deleted queue holds, and its consumers.
+// dropAll drops the messages and the consumers of a deleted queue.
 func (q *Queue) dropAll() {
 	if q.contents != nil {
 		q.count.Deleted += uint64(q.messages())
-		q.dropContents() // which asks the redrive what is under way
+		q.dropContents() // before the redrive ends: its parts are needed
 	}
 	q.abandonRedrive()
 	if e := q.stopped; e != nil && q.contents != nil {
 		q.count.Deleted += uint64(e.ready + e.unacked + e.held + e.discarded)
 	}
-	q.consumers.sortByTag() // as RabbitMQ tells each channel
+	q.consumers.sortByTag() // the order in which RabbitMQ cancels them
 	for c := q.consumers.pop(); c != nil; c = q.consumers.pop() {
 		c.dismiss(q)
 	}
 }
 
-// Delete deletes the queue and its messages, returns how many were ready, and cancels
-// its consumers.
+// Delete deletes the queue with its messages, cancels its consumers, and returns how many
+// messages were ready.
 func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	if ifUnused && q.consumers.count() > 0 {
 		return 0, ErrInUse
@@ -268,7 +271,7 @@ func (q *Queue) Delete(ifUnused, ifEmpty bool) (messages int, err error) {
 	return messages, nil
 }
 
-// messages returns how many messages the queue holds, whatever their state.
+// messages returns how many messages the queue has in any state.
 func (q *Queue) messages() int { return q.ready + q.unacked + q.held() + q.waiting() }
 
 // waiting returns how many messages wait to leave, or for the answers of their targets.

@@ -2,8 +2,9 @@ package queue
 
 import "encoding/binary"
 
-// readAlone is read for a message that is shown and stays: it reads the record alone of a
-// spilled segment, and loads none. The record aliases memory or is a copy.
+// readAlone is read for a message that is shown and stays. From a spilled segment it
+// reads this record alone, and does not load the segment. The record aliases memory or is
+// a copy.
 func (s *store) readAlone(at slot) record {
 	g := s.at(at.segment)
 	switch {
@@ -13,7 +14,8 @@ func (s *store) readAlone(at slot) record {
 		head, props, body := cutRecord(s.peek(at), at.flags)
 		return recordOf(head, props, body, g.began, at.flags)
 	}
-	// The length is that of the record with its properties, so the bytes are more than it has in the segment.
+	// The slot's length is that of the whole record with its properties, so this reads
+	// more bytes than the record has in the segment.
 	b := make([]byte, min(int(at.length), g.size-int(at.offset)))
 	s.file.read(b, &g.pages, int(at.offset))
 	n := headSize(b, at.flags)

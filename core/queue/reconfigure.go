@@ -6,11 +6,11 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Reconfigure gives the queue another description, which differs from the one it has in
-// what policies can change, and another chain's hooks. Its lease begins anew. Messages
-// that are there get the deadlines that the strategy has for them now, if it wants that
-// or, with recompute, if it can: the first of them at once, the others in later turns.
-// It returns ErrGone when the queue was deleted.
+// Reconfigure gives the queue another Config, which may differ in what policies can
+// change, and the hooks of another chain. It renews the lease. The queued messages get
+// new deadlines if the strategy restamps on changes or, with recompute, if it can
+// restamp: 256 of them at once, the others in later turns. It returns ErrGone when the
+// queue was deleted.
 func (m *Mailbox) Reconfigure(cfg *Config, c *chain.Chain, recompute bool) error {
 	return m.Do(func(q *Queue, now hook.Instant) {
 		m.config.Store(cfg)
@@ -24,7 +24,7 @@ func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recom
 	q.attach(now, c)
 	if q.contents != nil {
 		q.beginRestamping(was != q.hooks.Scan, recompute)
-		if q.restamping == nil || !q.restamping.stamp { // else it is asked about these as well
+		if q.restamping == nil || !q.restamping.stamp { // else restamping asks about these, too
 			q.askAllUndecided(now)
 		}
 		q.restamping.goOn(q, now)
@@ -33,17 +33,27 @@ func (q *Queue) reconfigure(now hook.Instant, cfg *Config, c *chain.Chain, recom
 }
 
 // restampCursor is how far a queue has come with restamping after its settings changed.
+//
+// Example: a queue has the messages 0 to 599 when a policy sets a TTL. At that moment
+// until is 600.
+//
+//	turn 1   the policy's change; restamps 0 to 255
+//	turn 2   restamps 256 to 511
+//	turn 3   600 enters with the new TTL
+//	turn 4   restamps 512 to 599; 600 is not below until, so this is the end
+//
+// After a crash before turn 4, messages 512 to 599 have their old deadlines.
 type restampCursor struct {
 	level  int
-	seq    uint64   // no message below, in the level, is still to be looked at
+	seq    uint64   // messages of the level below it are done
 	until  []uint64 // by level: messages from here on entered after the change
-	stamp  bool     // they get new deadlines
-	rescan bool     // deadlines are acted on elsewhere than before: what slots say of heap and run is void
+	stamp  bool     // messages get new deadlines; otherwise they are only indexed again
+	rescan bool     // the strategy acts on deadlines elsewhere than before, so flags for heap and run are void
 }
 
 func (q *Queue) beginRestamping(rescan, recompute bool) {
 	stamp := q.hooks.Restamps == chain.OnChange || q.hooks.Restamps == chain.WhenAsked && recompute
-	if r := q.restamping; r != nil { // it starts over
+	if r := q.restamping; r != nil { // the one in progress is replaced
 		rescan, stamp = rescan || r.rescan, stamp || r.stamp && q.hooks.Restamps != chain.NeverRestamp
 	}
 	q.restamping = nil
@@ -83,8 +93,8 @@ func (r *restampCursor) goOn(q *Queue, now hook.Instant) {
 	}
 }
 
-// restamp gives messages the deadlines that the strategy has for them now, and indexes
-// them.
+// restamp asks the strategy for the deadlines of messages, if they get new ones, and
+// indexes the messages.
 func (r *restampCursor) restamp(q *Queue, now hook.Instant, refs []Ref) {
 	var vs []hook.Verdict
 	if r.stamp {
@@ -105,8 +115,8 @@ func (r *restampCursor) restamp(q *Queue, now hook.Instant, refs []Ref) {
 	}
 }
 
-// askForDeadlines asks the strategy for the deadlines of messages, at most maxBatch. It sets
-// buf.leaving to them.
+// askForDeadlines asks the strategy for the deadlines of at most maxBatch messages. It
+// sets buf.leaving to the messages.
 func (q *Queue) askForDeadlines(now hook.Instant, refs []Ref, why hook.Why) []hook.Verdict {
 	views, vs := q.present(now, refs, why)
 	for i := range views {
@@ -118,7 +128,9 @@ func (q *Queue) askForDeadlines(now hook.Instant, refs []Ref, why hook.Why) []ho
 	return vs
 }
 
-// readySince returns from when a strategy counts that has DeadlineFromReady.
+// readySince returns from when on the strategy counts: from when the message became
+// ready, if the strategy has DeadlineFromReady and the message was held at first, else
+// from when it entered.
 func (c *contents) readySince(h handle, enqueued hook.Instant) hook.Instant {
 	if c.rules.fromReady && h.wasHeldAtFirst() {
 		return max(enqueued, h.hold())
@@ -126,15 +138,15 @@ func (c *contents) readySince(h handle, enqueued hook.Instant) hook.Instant {
 	return enqueued
 }
 
-// reschedule gives a message a deadline. It is called for messages in order, so that
-// they may extend the sorted run.
+// reschedule gives a message a deadline. It is called for messages in order, so they may
+// extend the sorted run.
 func (c *contents) reschedule(h handle, at hook.Instant) {
 	s := h.slot()
 	s.flags &^= inRun
 	if s.flags&inHeap != 0 && (c.restamping.rescan || at != h.deadline()) {
 		s.flags &^= inHeap
 		if !s.is(stateUnacked) && !c.restamping.rescan {
-			c.stale++ // the item it has; that of a taken message is stale already
+			c.stale++ // its old item; a taken message's is stale already
 		}
 	}
 	h.chunk.setDeadline(h.index, at)
@@ -143,8 +155,8 @@ func (c *contents) reschedule(h handle, at hook.Instant) {
 	}
 }
 
-// expirationOf reads the property of a message as its publisher sent it, which was
-// checked then. Dead letters have none.
+// expirationOf returns the expiration that the publisher set, which was checked when the
+// message was published. Dead letters have none.
 func expirationOf(q *Queue, props []byte) hook.Limit {
 	x, err := amqp.ScanProps(props)
 	if err != nil {

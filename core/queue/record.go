@@ -24,7 +24,7 @@ import (
 // Messages in a row often have the same properties: thousands that expired in one
 // second have the same x-death header. With the slot flag alike, a u32 stands for the
 // length and the properties: the offset of those of an earlier record in the segment.
-// The slot's length is that of the whole record all the same, as it is journalled.
+// The slot's length is still that of the whole record, as it is journalled.
 
 // record is a decoded record. Its slices alias the segment.
 type record struct {
@@ -42,8 +42,8 @@ type strategyData struct {
 	digest uint64 // or undecidedDigest
 }
 
-// undecidedDigest stands for the digest of a message that the strategy could not decide
-// about when it entered. It is stored, so that a restart does not forget to ask again.
+// undecidedDigest is the digest of a message about which the strategy could not decide
+// when it entered. It is stored, so a restart asks the strategy again.
 const undecidedDigest = 1<<64 - 1
 
 func (m strategyData) isUndecided() bool { return m.digest == undecidedDigest }
@@ -56,7 +56,7 @@ func (m strategyData) setBy() uint64 {
 	return m.digest
 }
 
-// hasStrategyData are the flags of strategy data: 8 bytes for each.
+// hasStrategyData are the flags for strategy data: each stands for 8 bytes.
 const hasStrategyData = hasState | hasDigest
 
 // strategyDataOf returns the data of a message that enters, or is restamped.
@@ -68,8 +68,8 @@ func strategyDataOf(v *hook.Verdict) strategyData {
 	return m
 }
 
-// after returns the data of a message that hooks have kept at another occasion. What they
-// leave as it was stays undecided.
+// after returns the data of a message that hooks have kept later on. An undecided message
+// stays undecided if they left its deadline, was, as it is.
 func (m strategyData) after(v *hook.Verdict, was hook.Instant) strategyData {
 	next := strategyData{v.State, guest.Digest(v)}
 	if m.isUndecided() && next.digest == 0 && (v.Again || v.Deadline == was) {
@@ -78,7 +78,7 @@ func (m strategyData) after(v *hook.Verdict, was hook.Instant) strategyData {
 	return next
 }
 
-// flags are those of a record with the data.
+// flags returns the flags of a record with the data.
 func (m strategyData) flags() (f slotFlags) {
 	if m.state != 0 {
 		f |= hasState
@@ -177,7 +177,7 @@ func cutRecord(b []byte, flags slotFlags) (head, props, body []byte) {
 	return b[:at], b[from : from+int(size)], b[from+int(size):]
 }
 
-// maxAge is how long records are added to a segment: ages are 32 bits of milliseconds.
+// maxAge is how long a segment takes records: ages have 32 bits of milliseconds.
 const maxAge = hook.Instant(1) << 31 * 1e6
 
 // age returns the age of a record in a segment. It is rounded up: a deadline computed

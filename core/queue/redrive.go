@@ -11,15 +11,15 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Redrive moves ready messages of one queue to others, on request. It looks at the
-// messages that were in the queue when it began, in the order in which consumers would
-// get them, each once. Those that leave are taken and published a part at a time. A
-// message is removed when all its targets have it; one that a target refuses becomes
-// ready again, in its old position.
+// Redrive moves ready messages of one queue to others, on request. It looks once at each
+// message that was in the queue when it began, in the order in which consumers would get
+// them. It takes the messages that are to leave, and publishes them in parts. A message
+// is removed when all its targets have it; a message that a target refuses becomes ready
+// again, in its old position.
 //
 // It belongs to its queue's turn, except for Status, which any goroutine may call.
 type Redrive struct {
-	// Choose says where a message goes. It is called on the queue's turn, must not
+	// choose is [RedriveOptions].Choose. It is called on the queue's turn, must not
 	// retain m, and must not call a queue.
 	choose func(m *Stored) (*RedriveTarget, RedriveFailure)
 	ended  func(now hook.Instant, s *RedriveStatus)
@@ -34,7 +34,7 @@ type Redrive struct {
 	since   hook.Instant // when pacing began
 	paced   int64        // messages that were sent since then
 	sampled hook.Instant // when rate was computed
-	before  int          // messages that had been moved then
+	before  int          // messages that had been moved at sampled
 
 	mu     sync.Mutex // guards status
 	status RedriveStatus
@@ -42,33 +42,33 @@ type Redrive struct {
 
 // RedriveOptions configure a Redrive.
 type RedriveOptions struct {
-	// Choose returns where a message goes; nil means that it stays. Then the failure
-	// says why it does although it was to leave; [NotChosen] means that it was not.
+	// Choose returns the target of a message; nil means that the message stays. Then the
+	// failure says why a message stays that should leave, or is [NotChosen].
 	Choose func(m *Stored) (*RedriveTarget, RedriveFailure)
 	// Ended is called on the queue's turn when the redrive has ended; nil means nothing.
 	Ended     func(now hook.Instant, s *RedriveStatus)
 	Most      int // messages to move; 0 means all
 	PerSecond int // messages to send in a second; 0 means as fast as their targets take them
-	Total     int // messages that are to be moved; negative means all that are ready
-	// Until is where the messages end that it looks at; the zero value means at those
-	// that are in the queue when it begins.
+	Total     int // messages to be moved, for the status; negative means all that are ready
+	// Until ends the messages that the redrive looks at. The zero value means those that
+	// are in the queue when it begins.
 	Until Horizon
 }
 
-// RedriveTarget is where messages go. One value serves all messages that go there.
+// RedriveTarget is a target of messages. All messages that go there share one value.
 type RedriveTarget struct {
 	hook.Target
-	// Routing is what consumers see that the messages were published with; nil means
-	// what follows from the target.
+	// Routing is the routing info that consumers see; nil means that of the target.
 	Routing *RoutingInfo
-	// Only says that all messages of the redrive go here: if it is gone, the redrive
-	// fails.
+	// Only says that all messages of the redrive go here: if the target does not exist,
+	// the redrive fails.
 	Only bool
-	// ID is an index that the caller of Choose gave it, in the list of counts.
+	// ID is the index of the target in [RedriveStatus].Targets. The creator of the
+	// redrive chooses it.
 	ID int
 }
 
-// RedriveState says how far a redrive is.
+// RedriveState is the state of a redrive.
 type RedriveState uint8
 
 // The states.
@@ -91,14 +91,14 @@ type RedriveFailure uint8
 // The reasons why a message stays.
 const (
 	NotChosen         RedriveFailure = iota // it was not to leave
-	FailNoDeath                             // nothing says where it comes from: it was never dead-lettered
+	FailNoDeath                             // it was never dead-lettered, so its old queue is unknown
 	FailNoPermission                        // the user may not publish there
 	FailNoQueue                             // its target queue does not exist
 	FailNoExchange                          // its target exchange does not exist
 	FailUnroutable                          // its target exchange routes it to no queue
 	FailFiltered                            // an exchange did not admit it
 	FailRefused                             // a queue refused it: it is full
-	FailTargetStopped                       // a queue's log failed while it was written
+	FailTargetStopped                       // a target's log failed while the message was written
 	RedriveFailures
 )
 
@@ -115,19 +115,19 @@ type RedriveStatus struct {
 	Reason  string // why it failed
 	Began   hook.Instant
 	Ended   hook.Instant // 0 while it runs
-	Total   int          // messages that were ready when it began, or were found to be meant
+	Total   int          // messages to be moved: RedriveOptions.Total
 	Looked  int          // messages that it has looked at
 	Moved   int
 	Failed  [RedriveFailures]int
-	Rate    float64         // messages per second that were moved lately, or altogether once it has ended
+	Rate    float64         // messages moved per second: lately, or overall once the redrive has ended
 	Targets []RedriveCounts // by RedriveTarget.ID
 }
 
 // RedriveCounts counts the messages of one target.
 type RedriveCounts struct{ Moved, Failed int }
 
-// Horizon marks the end of a scan: messages that enter later are behind it and are not
-// looked at. The zero value is no mark.
+// Horizon is the end of a scan: messages that enter later lie behind it and are not
+// looked at. The zero value has no end.
 type Horizon struct{ next []uint64 } // by level: sequence numbers
 
 // horizon returns the end of the messages that are in the queue.
@@ -144,9 +144,9 @@ func (q *Queue) horizon() Horizon {
 // errRedriving is returned for a queue that has a redrive.
 var errRedriving = errors.New("queue is being redriven")
 
-// What a redrive sends at a time, looks at in one turn, and has under way. Between two
-// parts it leaves the processor to others for redriveYield: it is fast enough
-// all the same, and would hold up the messages of other queues.
+// The bounds of a redrive: messages in a part, slots that it looks at in a turn, and
+// parts under way. Between two parts it leaves the processor to other queues for
+// redriveYield; without that pause it would delay their messages.
 const (
 	redrivePart    = maxBatch
 	redriveLooked  = chunkSlots / 2
@@ -158,7 +158,7 @@ const (
 // its messages are spread, and long enough that they go in batches.
 const redrivePause = 5 * time.Millisecond
 
-// StartRedrive begins a redrive. A queue has one at a time.
+// StartRedrive begins a redrive. A queue can have only one at a time.
 func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, error) {
 	if q.redrive != nil {
 		return nil, errRedriving
@@ -176,7 +176,8 @@ func (q *Queue) StartRedrive(now hook.Instant, o RedriveOptions) (*Redrive, erro
 	return r, nil
 }
 
-// Status returns the progress. A redrive runs until all messages that it has sent have arrived; its queue starts no other before.
+// Status returns the progress. A redrive ends when all messages that it has sent have
+// been answered for; until then its queue starts no other redrive.
 func (r *Redrive) Status() RedriveStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -196,7 +197,8 @@ func (q *Queue) CancelRedrive(now hook.Instant, r *Redrive) {
 	}
 }
 
-// conclude lets no more messages leave.
+// conclude ends the sending of messages, and sets the state in which the redrive will
+// end.
 func (r *Redrive) conclude(q *Queue, now hook.Instant, state RedriveState, reason string) {
 	r.cursor.level = -1
 	r.mu.Lock()
@@ -207,8 +209,8 @@ func (r *Redrive) conclude(q *Queue, now hook.Instant, state RedriveState, reaso
 	r.endIfDone(q, now)
 }
 
-// nextAt returns when more messages may leave, 0 for when something else happens. r may be
-// nil.
+// nextAt returns when the next part may leave; 0 means that the redrive waits for an
+// event, or has sent everything. r may be nil.
 func (r *Redrive) nextAt(q *Queue) hook.Instant {
 	if r == nil || r.cursor.done() || len(r.parts) >= redrivePartsUp || q.mailbox.inLine || r.full() {
 		return 0
@@ -216,7 +218,7 @@ func (r *Redrive) nextAt(q *Queue) hook.Instant {
 	return r.next
 }
 
-// full reports whether as many messages as wanted have been moved or are under way.
+// full reports whether enough messages have been moved or are under way.
 func (r *Redrive) full() bool { return r.most > 0 && r.sent >= r.most }
 
 // goOn looks at some of the messages and sends the ones that leave. r may be nil.
@@ -234,7 +236,7 @@ func (r *Redrive) goOn(q *Queue, now hook.Instant) {
 	r.endIfDone(q, now)
 }
 
-// allowed returns how many messages may leave now. It sets when the next ones may.
+// allowed returns how many messages may leave now, and sets when the next ones may.
 func (r *Redrive) allowed(now hook.Instant) int {
 	n := redrivePart
 	if r.most > 0 {
@@ -245,7 +247,7 @@ func (r *Redrive) allowed(now hook.Instant) int {
 		return n
 	}
 	const late = int64(time.Second)
-	if behind := int64(now-r.since) - r.paced*int64(time.Second)/r.pace; behind > late { // it does not catch up with more
+	if behind := int64(now-r.since) - r.paced*int64(time.Second)/r.pace; behind > late { // a longer delay is not caught up with
 		r.since, r.paced = now, 0
 	}
 	due := int64(now-r.since)/int64(time.Millisecond)*r.pace/1000 + 1 // the first at once
@@ -299,7 +301,7 @@ func (r *Redrive) take(q *Queue, p *transfer, h handle, rec *record, t *RedriveT
 	q.buf.removals.dead = append(q.buf.removals.dead, d)
 }
 
-// send publishes a part, whose dead letters the turn's buffer has.
+// send publishes a part. Its dead letters are in buf.removals.
 func (r *Redrive) send(q *Queue, now hook.Instant, p *transfer) {
 	p.depart(q)
 	p.tracker = q.mailbox.pendingRemovals()
@@ -320,8 +322,8 @@ func (r *Redrive) send(q *Queue, now hook.Instant, p *transfer) {
 	p.post(nil)
 }
 
-// depart tells the hooks of the watched messages of a part, which have left for them: they
-// may come back before their queue is rid of them.
+// depart reports to the hooks that the watched messages of a part have left. A copy may
+// enter the same queue before the queue has removed the message.
 func (t *transfer) depart(q *Queue) {
 	if !q.hooks.WantsGone() {
 		return
@@ -397,7 +399,7 @@ func (m *inTransfer) remove(q *Queue) {
 	q.buf.ops.account(extent, bytes)
 }
 
-// stay makes a message ready again that did not arrive in all its targets.
+// stay makes a message ready again that not all of its targets took.
 func (m *inTransfer) stay(q *Queue, now hook.Instant) {
 	h := q.at(m.ref)
 	q.noteHave(m.ref, m.verdict.Target, m.have)
@@ -408,7 +410,7 @@ func (m *inTransfer) stay(q *Queue, now hook.Instant) {
 	q.setDeadline(h, h.deadline())
 }
 
-// hopeless returns why no message of the redrive can move; "" if others may.
+// hopeless returns why no message of the redrive can move; "" means that others may.
 func (t *transfer) hopeless(q *Queue, to *RedriveTarget, f RedriveFailure) string {
 	switch f {
 	case FailNoQueue:
@@ -435,14 +437,14 @@ func (r *Redrive) noteMoved(now hook.Instant, p *transfer, arrived []int) {
 // takeInRedriven is takeInTurn for messages that no client published: all of them count
 // as dead letters, whether they ever died or not.
 func (q *Queue) takeInRedriven(now hook.Instant, ms []Message) {
-	q.Touch(now) // a redrive is a use, unlike what clients publish
+	q.Touch(now) // a redrive renews the lease of its target; a publish does not
 	q.open()
 	before := q.count.DeadLetters
 	q.takeInTurn(now, ms)
 	q.count.DeadLetters = before + uint64(len(ms))
 }
 
-// noteFailed counts a message that stays, unless it was not to leave.
+// noteFailed counts a message that should leave and stays; it ignores NotChosen.
 func (r *Redrive) noteFailed(t *RedriveTarget, f RedriveFailure) {
 	if f == NotChosen {
 		return
@@ -466,8 +468,8 @@ func (r *Redrive) countsOf(t *RedriveTarget) *RedriveCounts {
 	return &r.status.Targets[t.ID]
 }
 
-// endIfDone ends a redrive that has looked at all messages, and whose messages have
-// arrived, unless it has ended.
+// endIfDone ends the redrive if no part is under way and no more messages are to be sent.
+// If it has ended already, endIfDone does nothing.
 func (r *Redrive) endIfDone(q *Queue, now hook.Instant) {
 	if q.redrive != r || len(r.parts) > 0 || !r.cursor.done() && !r.full() && r.cursor.inFront(q) {
 		return
@@ -475,7 +477,7 @@ func (r *Redrive) endIfDone(q *Queue, now hook.Instant) {
 	r.end(q, now, RedriveDone, "")
 }
 
-// end ends the redrive in a state, unless it has another than running.
+// end ends the redrive. The given state applies unless conclude has set another one.
 func (r *Redrive) end(q *Queue, now hook.Instant, state RedriveState, reason string) {
 	q.redrive = nil
 	r.mu.Lock()
@@ -507,7 +509,7 @@ func (r *Redrive) sample(now hook.Instant) {
 	}
 }
 
-// failureOf returns why a message stays whose dead letter had an outcome.
+// failureOf returns the failure for the outcome of a message that was routed to no queue.
 func failureOf(t *RedriveTarget, o telemetry.Outcome) RedriveFailure {
 	switch {
 	case o == telemetry.NoExchange:

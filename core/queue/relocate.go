@@ -7,8 +7,17 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Relocate commits what the queue has in extents up to the given one again, so that they
-// can be trimmed. It relocates a bounded part and reports whether there is more.
+// Relocate commits copies of the queue's operations in extents up to upTo, so that these
+// extents can be trimmed. It relocates a bounded part, and reports whether there is more.
+//
+// Example: extents 1 to 8 of a log have 16 MiB each, and the only live record in 1 is
+// message 7.
+//
+//	Relocate(1)          a copy of "enqueue 7" is committed; message 7 now counts in extent 8
+//	the copy is durable  extent 1 has no live bytes, and is trimmed
+//
+// A crash in between is harmless: the replay of a second "enqueue 7" only changes the
+// extent.
 func (q *Queue) Relocate(upTo uint32) (more bool) {
 	if q.cfg.Storage == nil || q.contents == nil {
 		return false
@@ -35,27 +44,28 @@ func (q *Queue) Relocate(upTo uint32) (more bool) {
 	return false
 }
 
-// relocationCursor is the progress of Relocate: messages before it, and messages that have
+// relocationCursor is the progress of Relocate. Messages before it, and messages that
 // entered since it began, are in extents behind upTo.
 type relocationCursor struct {
 	upTo  uint32
 	level int
-	chunk uint64 // number of the next one
+	chunk uint64 // number of the chunk to go on with
 }
 
-// relocation is the copies of messages' operations. The originals stay live until the
-// copies are durable.
+// relocation is copies of messages' operations. The originals stay live until the copies
+// are durable.
 type relocation struct {
 	journal Journal
 	ops     opBuffer
 	old     []journal.Delta
 }
 
-// maxRelocated is about how many bytes are relocated in one commit: more may not fit when
+// maxRelocated is about how many bytes of copies one commit has: more may not fit when
 // the disk is nearly full.
 const maxRelocated = 64 << 10
 
-// add copies the messages of a chunk that lie in extents up to upTo, and reports whether the commit is full.
+// add copies the messages of a chunk that lie in extents up to upTo, and reports whether
+// the commit is full.
 func (r *relocation) add(q *Queue, l int, f *fifo, c int, upTo uint32) (enough bool) {
 	k := &f.chunks[c]
 	for i := range k.slots {
@@ -72,7 +82,7 @@ func (r *relocation) add(q *Queue, l int, f *fifo, c int, upTo uint32) (enough b
 			continue // its removal may be in the journal: a copy behind that would bring it back
 		}
 		if q.isArriving(ref(l, seq)) {
-			continue // a replay must not know of a release that has not arrived
+			continue // a replay must not find a release that has not arrived
 		}
 		old := journal.Delta{Extent: extent, Bytes: bytes}
 		moved := *s
@@ -83,7 +93,7 @@ func (r *relocation) add(q *Queue, l int, f *fifo, c int, upTo uint32) (enough b
 		extent = r.ops.extentIn(r.journal)
 		k.setExtent(i, extent, saved)
 		r.ops.accountAs(extent, 0, weight(s)-int64(saved))
-		r.old = append(r.old, old) // not before: its body may be unreadable
+		r.old = append(r.old, old) // after enqueue, which panics if the body cannot be read
 		if q.wasHeld(handle{ref(l, seq), f, k, i}) {
 			r.ops.buf = q.appendHeldOf(r.ops.buf, handle{ref(l, seq), f, k, i})
 		}
@@ -94,8 +104,9 @@ func (r *relocation) add(q *Queue, l int, f *fifo, c int, upTo uint32) (enough b
 	return false
 }
 
-// repeatDelivered repeats with copies how far messages were delivered, because the operation that says so may be trimmed with the
-// originals. A message that was held until then is delivered later, and leaves that as it is.
+// repeatDelivered appends to copies how far messages were delivered, because the
+// operation with that position may be trimmed with the originals. A message below the
+// position that was held until later is delivered without another such operation.
 func (r *relocation) repeatDelivered(c *contents) {
 	if len(r.ops.buf) == 0 {
 		return

@@ -12,21 +12,21 @@ import (
 // removals collects messages that leave their queue for a reason.
 type removals struct {
 	all  []telemetry.Removal
-	dead []DeadLetter // those of all that have a target, in order
+	dead []DeadLetter // those of all that have a target, in the same order
 
 	at    hook.Instant // when they are published
-	later *lateReport  // of those that are reported later; nil means that none are
+	later *lateReport  // of removals whose outcome depends on the targets' answers; nil means none
 }
 
-// publish republishes dead letters, reports removals, and clears both. The dead letters are
-// of messages that nothing keeps if they are not sent.
+// publish sends the dead letters, reports the removals, and clears both. Its dead letters
+// are not stored in the queue, so they are sent even if there is no space.
 func (r *removals) publish(q *Queue, now hook.Instant) {
 	r.send(q, now, Tracking{leaves: q})
 }
 
-// publishKept is publish for messages that the queue has. deferred, if there is one, goes
-// with the dead letters. If it reports false, there was no space for the dead letters: they
-// stay.
+// publishKept is publish for messages that the queue still has. deferred, which may be
+// nil, goes with the dead letters. If publishKept reports false, there was no space and
+// the dead letters stay.
 func (r *removals) publishKept(q *Queue, now hook.Instant, deferred *DeferredRemoval) (sent bool) {
 	if deferred != nil {
 		defer deferred.endUnsent()
@@ -65,8 +65,8 @@ func (r *removals) clear() {
 	r.all, r.dead, r.later = r.all[:0], r.dead[:0], nil
 }
 
-// fillOutcomes sets what became of those with a target, and where they are. It removes those
-// that are reported later.
+// fillOutcomes sets the outcome of each removal with a target, and the queues that the
+// message entered. It takes out the removals that r.later will report.
 func (r *removals) fillOutcomes() {
 	dead, now := r.dead, r.all[:0]
 	for i := range r.all {
@@ -87,8 +87,8 @@ func (r *removals) fillOutcomes() {
 	r.all = now
 }
 
-// removalOf describes a message of the queue that leaves. Its record must be there
-// still.
+// removalOf describes a message of the queue that leaves. It must be called before the
+// record is freed.
 func (q *Queue) removalOf(now hook.Instant, r Ref, rec *record, v *hook.Verdict) telemetry.Removal {
 	h := q.at(r)
 	return telemetry.Removal{
@@ -108,7 +108,7 @@ func refusedRemoval(now hook.Instant, m *Message, v *hook.Verdict) telemetry.Rem
 	}
 }
 
-// targetOf returns where a message goes, nil for one that is dropped.
+// targetOf returns the target of a verdict; nil means that the message is dropped.
 func targetOf(v *hook.Verdict) *hook.Target {
 	if v.Action != hook.Route {
 		return nil

@@ -6,30 +6,32 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// replayedQueue is a queue that is being restored. It has no mailbox yet. Its messages lie in the chunks that the queue will have, so
-// that a replay takes little more memory than the queue.
+// replayedQueue is a queue that is being restored. It has no mailbox yet. Its messages
+// lie in the chunks that the queue will have, so a replay takes little more memory than
+// the queue.
 type replayedQueue struct {
-	kind          Kind // 0 means that it was not declared yet
+	kind          Kind // 0 means that the queue was not declared yet
 	store         store
 	levels        []replayedLevel
-	nacks         map[Ref]uint16      // of messages that came back: see holding
+	nacks         map[Ref]uint16      // see holding
 	undecided     map[Ref]struct{}    // messages that the strategy could not decide about
 	deadLettering map[Ref]hook.Reason // of discards
-	broken        error               // the panic of one of its operations: the others are skipped; nil means none
+	broken        error               // the panic of an operation: the operations behind it are skipped; nil means none
 	pinned        map[uint32]bool     // extents of operations that were skipped
-	// holds has, as long as the kind is not known, the holds of messages that would be others if an exchange held them.
+	// holds is for a queue of unknown kind: it has the holds that differ if the queue is
+	// that of an exchange.
 	holds map[Ref]replayedHold
 }
 
-// replayedHold is what the journal says about how a message is held.
+// replayedHold is the hold of a message in the journal.
 type replayedHold struct {
-	until   hook.Instant // the end of its hold; of a message that is not held, of its first one, 0 if it had none
+	until   hook.Instant // the end of the hold; for a message that is not held, of its first hold, or 0
 	held    bool
 	nacks   uint16
 	unready bool
 }
 
-// apply applies one operation; q is nil for a queue that does not exist any more.
+// apply applies one operation. With a nil q it only reads the operation.
 func (r *Restorer) apply(kind byte, q *replayedQueue, extent uint32, in *reader) error {
 	switch kind {
 	case opEnqueued, opEnqueuedAlike:
@@ -82,7 +84,7 @@ func (q *replayedQueue) enqueued(kind byte, extent uint32, in *reader) {
 		return
 	}
 	if h, ok := q.locate(r); ok {
-		h.chunk.setExtent(h.index, extent, saved) // it was relocated
+		h.chunk.setExtent(h.index, extent, saved) // a relocation
 		return
 	}
 	s := q.store.restore(entered, record, flags&journalled)
@@ -109,7 +111,8 @@ func (q *replayedQueue) locate(r Ref) (h handle, ok bool) {
 	return handle{r, f, c, i}, true
 }
 
-// level returns a level, which is known from then on. Which levels the queue has is checked when it is filled.
+// level returns a level, and creates it if need be. Levels that the queue does not have
+// are dropped when it is filled.
 func (q *replayedQueue) level(l int) *replayedLevel {
 	for len(q.levels) <= l {
 		q.levels = append(q.levels, replayedLevel{})
@@ -117,7 +120,7 @@ func (q *replayedQueue) level(l int) *replayedLevel {
 	return &q.levels[l]
 }
 
-// all yields the messages, in order. The caller changes none of the chunks.
+// all yields the messages, in order. The caller must not change the chunks.
 func (q *replayedQueue) all(yield func(h handle) bool) {
 	for l := range q.levels {
 		f := &q.levels[l].fifo
@@ -151,7 +154,7 @@ func (q *replayedQueue) pack() {
 			continue
 		}
 		*s = q.store.move(*s)
-		q.store.releaseSpilled() // a replay has no turns that would end with it
+		q.store.releaseSpilled() // a replay has no turns, whose ends would do this
 	}
 }
 
@@ -174,7 +177,7 @@ func (q *replayedQueue) free(h handle) {
 	delete(q.undecided, h.ref)
 }
 
-// noteUndecided notes whether the strategy is to be asked about a message again.
+// noteUndecided records whether the strategy must be asked about a message again.
 func (q *replayedQueue) noteUndecided(r Ref, m strategyData) {
 	switch {
 	case !m.isUndecided():
@@ -186,7 +189,7 @@ func (q *replayedQueue) noteUndecided(r Ref, m strategyData) {
 	q.undecided[r] = struct{}{}
 }
 
-// release frees all memory, unless it is unknown what belongs to the queue.
+// release frees all memory, but not that of a broken queue, whose data cannot be trusted.
 func (q *replayedQueue) release() {
 	if q.broken != nil {
 		return
@@ -208,7 +211,7 @@ func (q *replayedQueue) purged(runs []byte) {
 	}
 }
 
-// purgeRun removes those of consecutive messages that are there.
+// purgeRun removes the messages of a run that are still there.
 func (q *replayedQueue) purgeRun(first Ref, count uint64) {
 	if first.level() >= len(q.levels) {
 		return
@@ -243,13 +246,14 @@ func (q *replayedQueue) discard(r Ref, why hook.Reason) {
 	q.deadLettering[r] = why
 }
 
-// heldAs reads an operation that says until when a message is held.
+// heldAs reads the hold of a message.
 func (r *reader) heldAs() (Ref, replayedHold) {
 	ref, until, flags, nacks := Ref(r.u64()), r.at(), r.u8(), r.u16()
 	return ref, replayedHold{until: until, held: until != 0 && flags&heldReleased == 0, nacks: nacks, unready: flags&heldUnready != 0}
 }
 
-// held says how a message is held from now on. What an exchange holds may have been moved since: then the later hold stays.
+// held applies the hold of a message. In the queue of an exchange it ignores a hold that
+// is older than the present one: see heldOnce.
 func (q *replayedQueue) held(r Ref, as replayedHold) {
 	h, ok := q.locate(r)
 	if !ok {
@@ -278,7 +282,7 @@ func (q *replayedQueue) noteHold(r Ref, h replayedHold) {
 	q.holds[r] = h
 }
 
-// declare makes the kind of the queue known.
+// declare sets the kind of the queue.
 func (q *replayedQueue) declare(k Kind) {
 	q.kind = k
 	q.store.cold = k == Holding
@@ -290,7 +294,7 @@ func (q *replayedQueue) declare(k Kind) {
 	q.holds = nil
 }
 
-// currentHold returns how a message is held.
+// currentHold returns the present hold of a message.
 func (q *replayedQueue) currentHold(h handle) replayedHold {
 	s := h.slot()
 	return replayedHold{until: h.hold(), held: s.is(stateHeld), nacks: q.nacks[h.ref], unready: s.flags&unready != 0}
@@ -323,13 +327,14 @@ func (q *replayedQueue) setNacks(r Ref, nacks uint16) {
 	q.nacks[r] = nacks
 }
 
-// restore restores a message of the queue's chunks.
+// restore counts and indexes a message of the chunks that a replay has filled.
 func restore(q *Queue, h handle, body int, deadLettering hook.Reason) {
 	s := h.slot()
 	if deadLettering != hook.ReasonNone && q.cfg.Schedule == nil {
 		q.endReplayedHold(h)
 	}
-	// Journals of earlier versions do not say that a hold has ended: the message may have been delivered since.
+	// Journals of earlier versions do not say that a hold has ended: the message may have
+	// been delivered since.
 	if h.ref.seq() < h.list.deliveredUpTo && (s.flags&unready == 0 || h.hold() <= q.mailbox.clock()) {
 		s.flags |= redelivered
 	}
@@ -353,7 +358,7 @@ func restore(q *Queue, h handle, body int, deadLettering hook.Reason) {
 	q.indexDeadline(h, h.deadline(), false)
 }
 
-// endReplayedHold releases a message that leaves.
+// endReplayedHold ends the hold of a message that is being dead-lettered.
 func (c *contents) endReplayedHold(h handle) {
 	s := h.slot()
 	if s.is(stateHeld) && s.flags&unready == 0 {

@@ -6,14 +6,15 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// replayedLevel is a level of a queue that is being restored. Most messages come in order. Those that were relocated come behind later
-// ones, often few of a chunk: a chunk is dense only while messages are added to it.
+// replayedLevel is a level of a queue that is being restored. Most messages come in
+// order. Relocated messages come behind later ones, often few of a chunk, so a chunk is
+// dense only while messages are added to it.
 type replayedLevel struct {
 	fifo
 	filling uint64 // number of the chunk that got the last message
 }
 
-// insert adds a message that is not there, and returns where.
+// insert adds a message, and returns its chunk and index.
 func (f *replayedLevel) insert(seq uint64, s slot, body uint32) (c *chunk, i int) {
 	n := seq >> chunkBits
 	f.reach(seq + 1)
@@ -44,14 +45,14 @@ func (f *replayedLevel) insert(seq uint64, s slot, body uint32) (c *chunk, i int
 	return c, i
 }
 
-// delivered notes that all messages below a sequence number were delivered.
+// delivered records that all messages below a sequence number were delivered.
 func (f *replayedLevel) delivered(upTo uint64) {
 	f.deliveredUpTo = max(f.deliveredUpTo, upTo)
 	f.journalledUpTo = f.deliveredUpTo
 	f.reach(upTo)
 }
 
-// reach notes that all messages below a sequence number have entered.
+// reach records that all messages below a sequence number have entered.
 func (f *replayedLevel) reach(next uint64) {
 	was := f.next
 	if next <= was {
@@ -63,7 +64,7 @@ func (f *replayedLevel) reach(next uint64) {
 	}
 }
 
-// tidy gives back memory of a chunk to which nothing is added for now.
+// tidy frees memory of the chunk with a number, unless messages are being added to it.
 func (f *replayedLevel) tidy(n uint64) {
 	at := f.index(n)
 	if at == len(f.chunks) || f.chunks[at].number != n || f.chunks[at].slots == nil || n == f.next>>chunkBits {
@@ -80,7 +81,7 @@ func (f *replayedLevel) tidy(n uint64) {
 	}
 }
 
-// complete returns the level as that of a queue.
+// complete returns the level as a fifo for a queue.
 func (f *replayedLevel) complete() fifo {
 	f.tidy(f.filling)
 	if n := len(f.chunks); n > 0 && f.chunks[n-1].number == f.next>>chunkBits {

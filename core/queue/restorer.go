@@ -8,9 +8,10 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Restorer restores queues from a journal. Apply gets all operations in order, then Fill puts the remaining messages in the queues, and
-// Start lets these work. The queues need not be known before: the journal may have the operations of a queue before its declaration.
-// A Restorer belongs to one goroutine.
+// Restorer restores queues from a journal. Apply gets all operations in order, then Fill
+// puts the remaining messages in the queues, and Start lets the queues work. A queue may
+// be declared after its operations, because the journal may have them in this order. A
+// Restorer belongs to one goroutine.
 type Restorer struct {
 	broker *Broker
 	queues map[uint64]*replayedQueue
@@ -23,16 +24,17 @@ func (r *Restorer) newQueue() *replayedQueue {
 	return &replayedQueue{store: store{file: r.broker.spill}}
 }
 
-// Kind says what a number in a journal stands for.
+// Kind is what a number of a queue in a journal stands for.
 type Kind uint8
 
 // The kinds.
 const (
 	Ordinary Kind = iota + 1 // a queue
-	Holding                  // what an exchange holds
+	Holding                  // the messages that an exchange holds
 )
 
-// Declare makes a queue known. It may be called before the operations of the queue, after them, and again.
+// Declare makes a queue known. It may be called before or after the operations of the
+// queue, and more than once.
 func (r *Restorer) Declare(id uint64, k Kind) {
 	if r.queues[id] == nil {
 		r.queues[id], r.last = r.newQueue(), nil
@@ -49,15 +51,17 @@ func (r *Restorer) Delete(id uint64) {
 	}
 }
 
-// Discard frees all that is in no queue. A Restorer that fills none must be discarded: its memory is not the collector's.
+// Discard frees all messages that were not put in a queue. A Restorer that will not call
+// Fill must be discarded, because its memory lies outside the Go heap.
 func (r *Restorer) Discard() {
 	for id := range r.queues {
 		r.Delete(id)
 	}
 }
 
-// Apply applies the operations of whole commits, which lie in an extent. It stops at a definition, and returns it with what follows:
-// definitions begin with 0, which is no operation. It does not keep ops. Operations that panic break off their queue, and no other.
+// Apply applies the operations of whole commits, which lie in an extent. It stops at a
+// definition, and returns it with the bytes behind it: definitions begin with 0, which is
+// no operation. It does not keep ops. An operation that panics breaks its own queue only.
 func (r *Restorer) Apply(extent uint32, ops []byte) (rest []byte, err error) {
 	in := reader{b: ops}
 	for {
@@ -79,7 +83,8 @@ func (r *Restorer) Apply(extent uint32, ops []byte) (rest []byte, err error) {
 	return in.b, nil
 }
 
-// position is an operation, whose it is, and what follows its header.
+// position is the operation that is being applied: its kind, the number of its queue, and
+// the bytes behind these.
 type position struct {
 	kind byte
 	id   uint64
@@ -103,7 +108,8 @@ func (r *Restorer) applyAll(extent uint32, in *reader, at *position) error {
 	return nil
 }
 
-// breakOff has the queue stop, once it is filled, whose operation panicked, and skips the operation.
+// breakOff marks the queue whose operation panicked as broken, so that it is stopped once
+// it is filled, and skips the operation.
 func (r *Restorer) breakOff(extent uint32, in *reader, at *position, panicked error) error {
 	q := r.queues[at.id]
 	if _, ok := errors.AsType[*panicError](panicked); !ok || q == nil {
@@ -115,7 +121,8 @@ func (r *Restorer) breakOff(extent uint32, in *reader, at *position, panicked er
 	return contain(func() { _ = r.apply(at.kind, nil, extent, in) })
 }
 
-// Pack moves messages in sparse memory together. A Restorer that follows a log is packed now and then, as queues are.
+// Pack moves messages together that lie in sparse memory. The owner of a Restorer that
+// follows a log calls it now and then.
 func (r *Restorer) Pack() error {
 	for _, q := range r.queues {
 		err := contain(func() {
@@ -146,8 +153,8 @@ func (r *Restorer) find(id uint64) *replayedQueue {
 	return q
 }
 
-// Fill puts the remaining messages in paused queues that nothing else uses yet, in order, and returns how many there are. What is
-// left of other queues is freed.
+// Fill puts the remaining messages, in order, in paused queues that nothing else uses
+// yet. It returns how many messages there are, and frees those of other queues.
 func (r *Restorer) Fill(queues []*Mailbox) (messages int) {
 	for _, m := range queues {
 		s := m.Config().Storage
@@ -164,8 +171,9 @@ func (r *Restorer) Fill(queues []*Mailbox) (messages int) {
 	return messages
 }
 
-// Start lets the filled queues deliver and expire messages. Dead letters go to other queues, so all queues of the vhost must have been
-// filled before, by whichever Restorer: a message that enters earlier would take the sequence number of an older one.
+// Start lets the filled queues deliver and expire messages. Dead letters go to other
+// queues, so all queues of the vhost must have been filled before, by any Restorer: a
+// message that enters earlier would take the sequence number of an older one.
 func (r *Restorer) Start() {
 	for _, m := range r.filled {
 		m.start()
@@ -173,8 +181,8 @@ func (r *Restorer) Start() {
 	r.filled = nil
 }
 
-// fill puts the messages in a queue, and returns how many there are. After a panic the queue is stopped. What the journal has of it
-// stays there, whatever that is.
+// fill puts the messages in a queue, and returns how many there are. After a panic the
+// queue is stopped, and its messages stay in the journal.
 func (q *replayedQueue) fill(m *Mailbox) (messages int) {
 	if q.broken == nil {
 		if err := contain(func() { q.prepare(m.Config()) }); err != nil {
@@ -202,7 +210,7 @@ func (q *replayedQueue) fill(m *Mailbox) (messages int) {
 	return messages
 }
 
-// prepare drops what does not belong in a queue.
+// prepare makes the messages fit the queue's kind and levels.
 func (q *replayedQueue) prepare(c *Config) {
 	kind := Ordinary
 	if c.Schedule != nil {
@@ -214,8 +222,8 @@ func (q *replayedQueue) prepare(c *Config) {
 	q.limitLevels(c.Levels + 1)
 }
 
-// breakDown notes that the queue's data is not what its code takes it for. The memory of its messages outside the Go heap is lost
-// until the broker ends.
+// breakDown marks the queue as broken: its data is not as its code expects it. The memory
+// of its messages outside the Go heap is lost until the broker ends.
 func (q *replayedQueue) breakDown(err error) {
 	q.broken, q.store = err, store{}
 	if q.pinned == nil {
@@ -223,7 +231,7 @@ func (q *replayedQueue) breakDown(err error) {
 	}
 }
 
-// limitLevels drops what lies on levels that the queue does not have.
+// limitLevels drops the messages on levels that the queue does not have.
 func (q *replayedQueue) limitLevels(levels int) {
 	q.level(levels - 1)
 	for h := range q.all {
@@ -239,7 +247,8 @@ func (q *replayedQueue) limitLevels(levels int) {
 	q.levels = q.levels[:levels]
 }
 
-// restore gives the queue its restored messages, of which there are that many. A queue that panics, or whose bodies cannot be read, is stopped.
+// restore gives the queue its restored messages, as many as the number. A queue that
+// panics, or whose bodies cannot be read, is stopped.
 func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q := &m.queue
 	err := from.broken
@@ -257,10 +266,10 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	if err != nil {
 		q.stop(err)
 	}
-	if q.stopped != nil { // before all messages were counted
+	if q.stopped != nil { // perhaps before all messages were counted
 		q.open()
 		q.count = Counters{Published: uint64(messages), Restored: uint64(messages)}
-		if q.stopped.panicked() { // else it was counted what they are
+		if q.stopped.panicked() { // else stop has counted them by state
 			q.stopped.ready, q.stopped.persistent, q.stopped.unacked, q.stopped.held, q.stopped.discarded = messages, messages, 0, 0, 0
 		}
 	}
@@ -268,7 +277,7 @@ func (m *Mailbox) restore(from *replayedQueue, messages int) {
 	q.buf = buf
 }
 
-// takeOver gives the queue what a replay has of it.
+// takeOver gives the queue the data of a replay.
 func takeOver(q *Queue, from *replayedQueue) {
 	for l := range from.levels {
 		q.levels[l] = from.levels[l].complete()

@@ -2,8 +2,8 @@ package queue
 
 import "slices"
 
-// runs is an array of chunkSlots numbers, of which most are those before them: what the journal knows of a chunk's messages. All
-// are 0 at first.
+// runs is an array of chunkSlots numbers, most of which equal the number before: for
+// example, the extent of each message of a chunk. All are 0 at first.
 type runs struct {
 	list  []run    // in order; the first begins at 0
 	dense []uint32 // the numbers, once there are many runs
@@ -12,7 +12,7 @@ type runs struct {
 // run is equal numbers from an index on, up to the next run.
 type run struct{ from, number uint32 }
 
-// maxRuns is the most runs: they take half the memory of the numbers.
+// maxRuns is the largest number of runs, which take half the memory of the numbers.
 const maxRuns = chunkSlots / 4
 
 func (n *runs) at(i int) uint32 {
@@ -25,7 +25,7 @@ func (n *runs) at(i int) uint32 {
 	return n.list[n.find(i)].number
 }
 
-// find returns the index of the run that has the number with an index.
+// find returns the index of the run that the number with an index is in.
 func (n *runs) find(i int) int {
 	if last := len(n.list) - 1; n.list[last].from <= uint32(i) {
 		return last // as it mostly is
@@ -52,7 +52,8 @@ func (n *runs) set(i int, number uint32) {
 	}
 }
 
-// replace changes one number of a run, which is another one.
+// replace changes the number with index i, which is in run r and has another number so
+// far.
 func (n *runs) replace(r, i int, number uint32) {
 	at, was := uint32(i), n.list[r]
 	begins, ends := was.from == at, r+1 < len(n.list) && n.list[r+1].from == at+1

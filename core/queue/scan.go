@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// Scan looks at the messages of a queue in parts, so that its turns go on. It changes
-// nothing: it loads no spilled segment, is no use of the queue, and counts nothing.
+// Scan looks at the messages of a queue in parts, so that the queue's turns go on. It
+// changes nothing: it loads no spilled segment, renews no lease, and counts nothing.
 // Messages that come or go meanwhile may be seen or not; none is seen twice.
 type Scan struct {
 	cursor cursor
@@ -18,22 +18,22 @@ type Scan struct {
 // NewScan returns a scan of the messages that are in a queue.
 func NewScan(q *Queue) *Scan { return &Scan{cursor: newCursor(q, Horizon{})} }
 
-// After lets the scan begin behind a message, which need not be there any more.
+// After makes the scan begin behind a message, which may have left.
 func (s *Scan) After(r Ref) { s.cursor.seek(r) }
 
 // Horizon returns the end of the messages that the scan looks at.
 func (s *Scan) Horizon() Horizon { return s.cursor.until }
 
-// What one part of a scan looks at: some 0.1 ms if no message is loaded, and less than a
-// millisecond if all are.
+// The bounds of one part of a scan, which takes some 0.1 ms if no message is loaded, and
+// less than a millisecond if all are.
 const (
 	scanSlots = 16 * chunkSlots
 	scanLoads = 1024
 	scanBytes = 256 << 10
 )
 
-// Next calls fn with the messages of the next part, in the order in which consumers
-// would get them, until it returns false. It reports whether there are no more.
+// Next calls fn with the messages of the next part, in the order in which consumers would
+// get them, until fn returns false. It reports whether there are no more messages.
 func (s *Scan) Next(q *Queue, fn func(m *Stored) bool) (done bool) {
 	m := &s.seen
 	m.begin(q, &s.page)
@@ -45,9 +45,9 @@ func (s *Scan) Next(q *Queue, fn func(m *Stored) bool) (done bool) {
 	return !s.cursor.inFront(q)
 }
 
-// Parts calls part on the turn of the queue m until it returns true or an instant of the
-// queue's clock has passed, which it reports. Between two calls other queues have the processor. It returns
-// ErrGone when the queue was deleted.
+// Parts calls part on the turn of the queue m until part returns true, or until the
+// queue's clock has reached end. It reports which. Between two calls other queues have
+// the processor. It returns ErrGone when the queue was deleted.
 func (m *Mailbox) Parts(end hook.Instant, part func(q *Queue) (done bool)) (done bool, err error) {
 	for {
 		if err := m.Do(func(q *Queue, _ hook.Instant) { done = part(q) }); err != nil || done {
@@ -60,8 +60,8 @@ func (m *Mailbox) Parts(end hook.Instant, part func(q *Queue) (done bool)) (done
 	}
 }
 
-// LookAt calls fn with the messages of refs that are in the queue, in the order of refs, as
-// far as one part goes. It returns the refs that it has not looked at.
+// LookAt calls fn with the messages of refs that are in the queue, in the order of refs,
+// until one part is used up. It returns the refs that it has not looked at.
 func (s *Scan) LookAt(q *Queue, refs []Ref, fn func(m *Stored)) (left []Ref) {
 	m := &s.seen
 	m.begin(q, &s.page)
@@ -79,7 +79,7 @@ func (s *Scan) LookAt(q *Queue, refs []Ref, fn func(m *Stored)) (left []Ref) {
 	return nil
 }
 
-// MessageState says where a message of a queue is.
+// MessageState is the state of a message in a queue.
 type MessageState uint8
 
 // The states of messages.
@@ -96,13 +96,13 @@ func (s MessageState) String() string {
 	return [MessageStates]string{"ready", "unacked", "held", "leaving"}[s]
 }
 
-// Stored is a message in a queue, as it is shown to a function that looks at it. It is
-// valid during the call.
+// Stored is a message in a queue, as a function that looks at it sees it. It is valid
+// during the call.
 type Stored struct {
 	Ref      Ref
 	State    MessageState
 	Deadline hook.Instant // 0 means none
-	Hold     hook.Instant // until when it is held; 0 means that it is not
+	Hold     hook.Instant // end of the hold; 0 means that it is not held
 	Returns  uint16       // how often a delivery failed
 	Flags    Flags
 
@@ -162,7 +162,7 @@ func (m *Stored) set(r *record) {
 	m.Exchange, m.Key, m.Props, m.Body, m.Enqueued, m.Digest = r.exchange, r.key, r.props, r.body, r.enqueued, r.setBy()
 }
 
-// show makes m a message that is loaded.
+// show makes m a loaded message.
 func (m *Stored) show(h handle, r *record) {
 	m.Ref, m.Deadline, m.Returns, m.Flags = h.ref, h.deadline(), h.slot().returns(), h.slot().flags.public()
 	m.set(r)
@@ -176,7 +176,7 @@ func (m *Stored) Deaths() int {
 	return deaths(m.Props)
 }
 
-// takenState returns the state of a message that is not ready.
+// takenState returns the state of a taken message.
 func (q *Queue) takenState(r Ref) MessageState {
 	if q.discards.reason(r) != hook.ReasonNone || q.redrive.has(r) {
 		return MessageLeaving
@@ -184,8 +184,8 @@ func (q *Queue) takenState(r Ref) MessageState {
 	return MessageUnacked
 }
 
-// Departing calls fn with the messages that wait to leave, which look unacknowledged to
-// a scan.
+// Departing calls fn with the messages that wait to leave, whose state is MessageUnacked
+// in a scan.
 func (q *Queue) Departing(fn func(Ref)) {
 	for i := range q.departing.list {
 		fn(q.departing.list[i].ref)

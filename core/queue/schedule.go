@@ -11,33 +11,35 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// A queue with a Schedule is where an exchange holds messages: it has no consumers, no
-// hooks and no limits but its own, and every message in it is held. A due message is
-// published through the exchange, as dead letters are: it leaves the queue when, or in the
-// same entry of the journal in which, it arrives elsewhere.
+// A queue with a Schedule holds the messages of an exchange. It has no consumers, no
+// hooks, and no limits but those of the Schedule, and every message in it is held. A due
+// message is published through the exchange, in the way of dead letters: the journal
+// removes it in the entry with its arrival elsewhere, or later.
 
-// Schedule makes a queue the place where an exchange holds messages.
+// Schedule makes a queue hold the messages of an exchange.
 type Schedule struct {
 	*chain.Schedule
-	// Target names the exchange. Messages that leave for it have this target.
+	// Target names the exchange. Messages that are released have this target.
 	Target *hook.Target
-	// Unused is called on the queue's turn when its last message has left. It reports
-	// whether the exchange was deleted, and the queue with it. nil means that none asks.
+	// Unused is called on the queue's turn when its last message has left; nil means no
+	// call. It reports whether it has deleted the exchange: then the queue is deleted,
+	// too.
 	Unused func() (deleted bool)
 
 	held   atomic.Int64
 	halted atomic.Int32 // calls of HaltReleases that have not ended
 }
 
-// stays reports whether nothing is released, due or not.
+// stays reports whether even due messages stay: the plugin is broken, or releases are
+// halted.
 func (s *Schedule) stays() bool { return s.Broken() || s.halted.Load() > 0 }
 
-// HaltReleases keeps due messages until end is called. It returns when no release is about
-// to begin. It must not be called on a queue's turn.
+// HaltReleases keeps due messages until end is called. When it returns, no release is
+// about to begin. It must not be called on a queue's turn.
 func (m *Mailbox) HaltReleases() (end func()) {
 	s := m.Config().Schedule
 	s.halted.Add(1)
-	_ = m.Do(func(*Queue, hook.Instant) {}) // a turn that has not seen it ends; a deleted queue releases nothing
+	_ = m.Do(func(*Queue, hook.Instant) {}) // waits for a turn that began before; a deleted queue (the error) releases nothing
 	return func() {
 		s.halted.Add(-1)
 		_ = m.Do(func(q *Queue, now hook.Instant) { q.tick(now) })
@@ -47,7 +49,7 @@ func (m *Mailbox) HaltReleases() (end func()) {
 // Held returns how many messages are held. Any goroutine may call it.
 func (s *Schedule) Held() int { return int(s.held.Load()) }
 
-// scheduled is what a queue with a schedule needs to know of its messages.
+// scheduled is the state of a queue with a schedule.
 type scheduled struct {
 	seeds [2]maphash.Seed
 	ids   map[scheduleID]Ref // of the held messages that have an ID
@@ -55,16 +57,17 @@ type scheduled struct {
 	message    parts.Message // that the plugin is asked about
 	publishing hook.Publishing
 	plan       hook.Plan // for the message that enters
-	used       bool      // it has held a message since it was last unused
+	used       bool      // the queue has held a message since Unused was called last
 
-	// arriving has the held messages whose last release has not arrived durably: until then
-	// they are not released again, because the journal knows one release after the other.
-	// true means that the message is due, and not in the list of the held ones.
+	// arriving has the held messages whose last release has not arrived durably. They are
+	// not released again until then, because the journal has one release after the other.
+	// The value true means that the message is due again and not in holding.list.
 	arriving map[Ref]bool
-	overdue  int // how many are true
+	overdue  int // how many values of arriving are true
 }
 
-// scheduleID stands for an ID. No publisher can know which IDs have equal ones.
+// scheduleID is two hashes of an ID. Their seeds are secret, so no publisher can make two
+// IDs collide.
 type scheduleID [2]uint64
 
 func (n *scheduled) idOf(id []byte) scheduleID {
@@ -75,7 +78,7 @@ func (n *scheduled) idOf(id []byte) scheduleID {
 	return scheduleID{maphash.Bytes(n.seeds[0], id), maphash.Bytes(n.seeds[1], id)}
 }
 
-// scheduling returns what the queue knows, which is nothing before its first message.
+// scheduling returns the state of the schedule, and creates it if need be.
 func (q *Queue) scheduling() *scheduled {
 	n := q.startHolding()
 	if n.scheduled == nil {
@@ -92,7 +95,7 @@ func (n *scheduled) ask(now hook.Instant, exchange, key string, more []string, p
 	return &n.publishing
 }
 
-// askStored is ask for a message that the queue has.
+// askStored is ask for a stored message.
 func (n *scheduled) askStored(now hook.Instant, r *record) *hook.Publishing {
 	var cc []string
 	if h := headers(r.props); len(h) > 0 {
@@ -107,8 +110,9 @@ func (n *scheduled) done() {
 	n.publishing = hook.Publishing{}
 }
 
-// schedule holds messages until their plans say, or has them replace or cancel others.
-// Those that are not held leave with the next tick, in order.
+// schedule takes in messages that are published to the exchange: it holds each until the
+// instant in its plan, and lets plans replace or cancel held messages. Messages that are
+// not held leave with the next tick, in order.
 func (n *scheduled) schedule(q *Queue, now hook.Instant, ms []Message) {
 	refused := 0
 	for i := range ms {
@@ -117,10 +121,10 @@ func (n *scheduled) schedule(q *Queue, now hook.Instant, ms []Message) {
 		if !m.Planned || m.Passes {
 			n.askPlan(q, now, m, p)
 		}
-		if m.Planned && m.Passes { // it has left, whatever the settings say by now
+		if m.Planned && m.Passes { // it was decided before that no exchange holds it, whatever the settings say now
 			p.Hold = 0
 		} else {
-			p.Hold = max(p.Hold, m.Wait.until(now)) // a message is held in one place only
+			p.Hold = max(p.Hold, m.Wait.until(now)) // the publisher's hold counts here, because no other queue will hold the message
 		}
 		if !n.follow(q, now, m, p) {
 			refused++
@@ -135,8 +139,8 @@ func (n *scheduled) schedule(q *Queue, now hook.Instant, ms []Message) {
 	}
 }
 
-// askPlan asks the plugin about a message that enters. It may refuse the message by now, which
-// is ignored: the message was accepted when it was published.
+// askPlan asks the plugin about a message that enters. The plugin may refuse the message
+// by now; that is ignored, because the message was accepted when it was published.
 func (n *scheduled) askPlan(q *Queue, now hook.Instant, m *Message, p *hook.Plan) {
 	s, r := q.cfg.Schedule, m.Routing
 	if s.Broken() {
@@ -155,8 +159,7 @@ func moreKeys(r *RoutingInfo) []string {
 	return slices.Concat(r.CC, r.BCC)
 }
 
-// follow does what the plan for a message says. It reports false if it refused the
-// message.
+// follow carries out the plan for a message. It reports false if it refused the message.
 func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan) (taken bool) {
 	var id scheduleID
 	var waiting handle
@@ -171,7 +174,7 @@ func (n *scheduled) follow(q *Queue, now hook.Instant, m *Message, p *hook.Plan)
 		if waits {
 			m.Flags &^= Mandatory
 			q.holding.cancel(q, now, waiting)
-			q.buf.ops.relies = true // it is confirmed when that is durable
+			q.buf.ops.relies = true // the confirm waits until the cancellation is durable
 		}
 		return true
 	}
@@ -230,8 +233,9 @@ func (n *scheduled) storedID(q *Queue, h handle) (id scheduleID, ok bool) {
 	}
 	r := q.store.read(*h.slot())
 	var p hook.Plan
-	// The time of then: plans for the past have no ID less.
-	_, planned := s.Plan(n.askStored(r.enqueued, &r), &p) // it may be refused by now
+	// The plugin is asked as of the message's entry. A plan whose time has passed has its
+	// ID all the same.
+	_, planned := s.Plan(n.askStored(r.enqueued, &r), &p) // the plugin may refuse the message by now
 	if planned && len(p.ID) > 0 {
 		id, ok = n.idOf(p.ID), true
 	}
@@ -239,8 +243,8 @@ func (n *scheduled) storedID(q *Queue, h handle) (id scheduleID, ok bool) {
 	return id, ok
 }
 
-// restore holds a message that a replay restored. One whose time has come leaves
-// in its order, after the start.
+// restore holds a message that a replay restored. A message whose hold has ended leaves
+// after the start, in order.
 func (n *scheduled) restore(q *Queue, h handle) {
 	until := atOnce
 	s := h.slot()
@@ -251,7 +255,7 @@ func (n *scheduled) restore(q *Queue, h handle) {
 	s.flags |= unready
 	h.chunk.setHold(h.index, until)
 	q.indexHeld(h)
-	if q.store.read(*h.slot()).enqueued >= h.hold() { // it was due when it came: see follow
+	if q.store.read(*h.slot()).enqueued >= h.hold() { // it was due as it entered, so it has no ID: see follow
 		return
 	}
 	if id, ok := n.storedID(q, h); ok {
@@ -259,25 +263,33 @@ func (n *scheduled) restore(q *Queue, h handle) {
 	}
 }
 
-// due is a held message whose time has come.
+// due is a held message whose hold has ended.
 type due struct {
 	leaving
 	release hook.Release
-	ends    bool   // it does not stay
-	times   uint16 // that it was held again, if it is now
+	ends    bool   // the message leaves; otherwise it is held again
+	times   uint16 // the number of the next hold: see heldOnce
 }
 
-// heldOnce counts that a message is held once more, in holding.nacks, or moved after that.
-// What a release journals comes only when the released message has arrived: a replay tells
-// by this number that the message was moved meanwhile. It is 0 for a message that was never
-// held again.
+// heldOnce returns the number of the next hold of a message, after the hold with the
+// number times. holding.nacks has the number. It is 0 until the message is held again
+// after a release; from then on, each further hold and each move of a hold adds 1. A
+// replay needs it, because a release is journalled only when the released copy has
+// arrived, perhaps after a move:
+//
+//	12:00  released; the message is held until 13:00 as number 1
+//	12:01  a user moves the hold to 15:00: journalled, number 2
+//	12:02  the copy has arrived: "held until 13:00", number 1, is journalled
+//
+// The replay ignores number 1, because number 2 is later.
 func heldOnce(times uint16) uint16 { return max(times+1, 1) }
 
-// isOlderHold reports whether the hold with a number was overtaken by that with another.
+// isOlderHold reports whether the hold with the number times is older than that with the
+// number other.
 func isOlderHold(times, other uint16) bool { return int16(times-other) < 0 }
 
-// publishDue publishes messages that are due, as many as a turn may. While there are too
-// many dead letters under way, it waits for its turn.
+// publishDue publishes due messages, as many as a turn may. While too many dead letters
+// are under way, the queue waits in the line of traffic.
 func (q *Queue) publishDue(now hook.Instant) {
 	if next := q.nextRelease(); next == 0 || next > now || q.cfg.Schedule.stays() || q.buf.committing || !q.mailbox.broker.underway.admit(q.mailbox) {
 		return
@@ -285,7 +297,7 @@ func (q *Queue) publishDue(now hook.Instant) {
 	q.mailbox.broker.underway.during(func() { q.scheduling().publish(q, now) })
 }
 
-// publish is publishDue for the messages that traffic has admitted.
+// publish is publishDue for a queue that traffic has admitted.
 func (n *scheduled) publish(q *Queue, now hook.Instant) {
 	ds := n.takeDue(q, now)
 	r := &q.buf.removals
@@ -301,7 +313,7 @@ func (n *scheduled) publish(q *Queue, now hook.Instant) {
 			r.all = append(r.all, removal)
 		}
 	}
-	sent := q.buf.removals.publishKept(q, now, n.deferredReleases(q, ds)) // which reads records, so before they are freed
+	sent := q.buf.removals.publishKept(q, now, n.deferredReleases(q, ds)) // before the records are freed
 	for i := range ds {
 		if d := &ds[i]; !sent && !d.release.Skip {
 			n.keepDue(q, d, now.Add(spaceRetry))
@@ -328,7 +340,7 @@ func (n *scheduled) takeDue(q *Queue, now hook.Instant) (ds []due) {
 			continue
 		}
 		if k := h.slot().segment; k == last && len(ds) > 0 {
-			q.store.load(k) // they seem to leave as they came
+			q.store.load(k) // two in a row: the messages seem to leave in the order in which they came
 		} else {
 			last = k
 		}
@@ -337,7 +349,7 @@ func (n *scheduled) takeDue(q *Queue, now hook.Instant) (ds []due) {
 		if asks {
 			s.Release(n.askStored(now, &d.record), &d.release)
 			n.done()
-			d.ends = d.release.Hold <= d.release.Due // a time that has been would never end
+			d.ends = d.release.Hold <= d.release.Due // a hold until an earlier time would release the message without end
 		}
 		*v = hook.Verdict{Action: hook.Route, Reason: hook.ReasonReleased, Target: s.Target}
 		if d.release.Skip {
@@ -350,8 +362,8 @@ func (n *scheduled) takeDue(q *Queue, now hook.Instant) (ds []due) {
 	return ds
 }
 
-// deferredReleases returns the operations for the journal once the messages have arrived
-// elsewhere: they left, or they are held again until later. nil means none.
+// deferredReleases returns what the journal gets once the messages have arrived
+// elsewhere: that they have left, or are held again. nil means nothing.
 func (n *scheduled) deferredReleases(q *Queue, ds []due) *DeferredRemoval {
 	if q.cfg.Storage == nil {
 		return nil
@@ -359,7 +371,7 @@ func (n *scheduled) deferredReleases(q *Queue, ds []due) *DeferredRemoval {
 	ls := make([]departed, 0, len(ds))
 	for i := range ds {
 		d := &ds[i]
-		if d.release.Skip { // that does not wait for another queue
+		if d.release.Skip { // it goes to no other queue
 			continue
 		}
 		l := q.departedOf(d.ref)
@@ -379,7 +391,7 @@ func (n *scheduled) deferredReleases(q *Queue, ds []due) *DeferredRemoval {
 	return r
 }
 
-// startArriving notes that a release of a message is under way.
+// startArriving records that a release of a message is under way.
 func (n *scheduled) startArriving(r Ref) {
 	if n.arriving == nil {
 		n.arriving = map[Ref]bool{}
@@ -416,8 +428,8 @@ func (n *scheduled) finishRelease(q *Queue, d *due) {
 	}
 }
 
-// keepDue holds a message that was to be published until another instant. The journal has it
-// as one that is due.
+// keepDue holds a due message that found no space, until the next attempt. In the journal
+// it is still due.
 func (n *scheduled) keepDue(q *Queue, d *due, until hook.Instant) {
 	h := q.at(d.ref)
 	delete(n.arriving, d.ref)
@@ -429,8 +441,8 @@ func (n *scheduled) keepDue(q *Queue, d *due, until hook.Instant) {
 	q.indexHeld(h)
 }
 
-// waitsForArrival takes a message off the list of the held ones if its last release has not
-// arrived, and reports whether it did.
+// waitsForArrival reports whether the last release of a due message has not arrived. If
+// so, it takes the message off the list of held messages.
 func (c *contents) waitsForArrival(h handle) bool {
 	n := c.holding
 	if n.scheduled == nil || len(n.arriving) == 0 {
@@ -464,7 +476,7 @@ func (c *contents) arrived(ls []departed) {
 	}
 }
 
-// relist lists a held message that waits for the arrival of its last release.
+// relist lists a held message again that waits for the arrival of its last release.
 func (c *contents) relist(r Ref) {
 	if n := c.holding; n.arriving[r] {
 		n.arriving[r] = false
@@ -473,8 +485,8 @@ func (c *contents) relist(r Ref) {
 	}
 }
 
-// relistAll lists all held messages. Those that wait for an arrival are taken off the list
-// with the next tick.
+// relistAll lists all held messages. The next tick takes those that wait for an arrival
+// off the list again.
 func (c *contents) relistAll() {
 	if n := c.holding; n.scheduled != nil && n.overdue > 0 {
 		for r := range n.arriving {
@@ -495,8 +507,9 @@ func (n *scheduled) holdNext(q *Queue, h handle, d *due) {
 	q.indexHeld(h)
 }
 
-// countScheduled updates what others know of the queue, after each task, and deletes it
-// if its exchange is deleted because it is unused.
+// countScheduled updates the count of held messages that other goroutines read. It is
+// called after each task. If the queue has become empty, it calls Unused, and deletes the
+// queue if the exchange is deleted.
 func (q *Queue) countScheduled() {
 	s := q.cfg.Schedule
 	if s == nil {
@@ -521,7 +534,7 @@ func (q *Queue) countScheduled() {
 	}
 }
 
-// CheckUnused has the queue ask Unused with its next turn, if it holds nothing then.
+// CheckUnused makes the queue call Unused in its next turn, if it is empty then.
 func (m *Mailbox) CheckUnused() {
 	m.postAsync(task{kind: taskCall, call: &call{done: make(chan struct{}), fn: func(q *Queue, _ hook.Instant) {
 		q.open()

@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// ScheduleID returns the ID of a message that an exchange holds; nil if it has none. It is a
-// copy.
+// ScheduleID returns a copy of the ID of a message that an exchange holds; nil means
+// none.
 func (q *Queue) ScheduleID(m *Held) []byte {
 	s := q.cfg.Schedule
 	if s == nil || s.Broken() {
@@ -17,7 +17,7 @@ func (q *Queue) ScheduleID(m *Held) []byte {
 	defer n.done()
 	var p hook.Plan
 	r := q.store.readAlone(*q.at(m.Ref).slot())
-	if _, ok := s.Plan(n.askStored(r.enqueued, &r), &p); !ok || len(p.ID) == 0 { // it may be refused by now
+	if _, ok := s.Plan(n.askStored(r.enqueued, &r), &p); !ok || len(p.ID) == 0 { // the plugin may refuse the message by now
 		return nil
 	}
 	return bytes.Clone(p.ID)

@@ -5,9 +5,9 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// segmentState says where the records of a segment are. Segments move between memory
-// and the spill file while the queue's turns go on. What a turn has read stays where it
-// is until the turn ends: only endTurn releases memory.
+// segmentState says where the records of a segment are. Segments move between memory and
+// the spill file while the queue's turns go on. Bytes that a turn has read stay in memory
+// until the turn ends: see endTurn.
 type segmentState uint8
 
 const (
@@ -24,13 +24,13 @@ func (g *segment) inMemory() bool {
 	return g.state == resident || g.state == evicting || g.state == cached
 }
 
-// onPage reports whether page holds the records.
+// onPage reports whether pages hold the records.
 func (g *segment) onPage() bool { return g.state == spilled || g.state == loading || g.state == cached }
 
-// paged returns how many bytes of the file the segment takes.
+// paged returns how many bytes of the spill file the segment takes.
 func (g *segment) paged() int { return g.pages.Count() * spill.PageSize }
 
-// find returns the segment of a number, nil if the store has none.
+// find returns the segment with a number, nil if the store has none.
 func (s *store) find(n uint32) *segment {
 	if n-s.first >= uint32(len(s.segments)) {
 		return nil
@@ -44,7 +44,7 @@ func (s *store) evictLast() {
 	const headSegments = 2 // the first ones stay in memory, unless they are large
 	g := s.at(s.last())
 	if g.state != resident || cap(g.buf) < segmentSize {
-		return // a small one
+		return // a small segment, or one that has moved already
 	}
 	p := s.file
 	if len(s.segments) <= headSegments && cap(g.buf) == segmentSize || !p.shouldSpill(s) {
@@ -55,7 +55,8 @@ func (s *store) evictLast() {
 	s.evicting = append(s.evicting, s.last())
 }
 
-// shrink gives a segment as much memory as it needs that gets no more records because a large one comes behind it.
+// shrink gives back memory that a segment does not need. The segment gets no more
+// records, because a large record begins the next segment.
 func (s *store) shrink(g *segment) {
 	if len(g.buf) > segmentSize/2 || g.block != nil {
 		return
@@ -65,8 +66,8 @@ func (s *store) shrink(g *segment) {
 	g.replace(smaller[:copy(smaller[:cap(smaller)], g.buf)])
 }
 
-// finishEviction waits for the write. A disk that takes no more is no error: the
-// segment stays in memory then. It is cached otherwise.
+// finishEviction waits for the write. If that failed, perhaps because the disk is full,
+// the segment stays in memory; otherwise it is cached.
 func (s *store) finishEviction(g *segment) {
 	t := g.io
 	g.state, g.io = resident, nil
@@ -78,8 +79,9 @@ func (s *store) finishEviction(g *segment) {
 	s.spilled += g.paged()
 }
 
-// releaseSpilled releases the memory of segments that are in the file by now, except
-// for the one that was loaded last. It waits for a disk that does not keep up.
+// releaseSpilled releases the memory of segments that have been written to the file, and
+// of those that were loaded, except for the last one. If the disk does not keep up, it
+// waits for it.
 func (s *store) releaseSpilled() {
 	const maxEvicting = 2 // at a time
 	for len(s.evicting) > 0 {
@@ -100,7 +102,7 @@ func (s *store) releaseSpilled() {
 	}
 }
 
-// uncache releases the memory of a segment that is in the file, too.
+// uncache releases the memory of a cached segment.
 func (s *store) uncache(g *segment) {
 	if g.state == cached {
 		s.releaseBuf(g)
@@ -114,8 +116,8 @@ func (s *store) releaseBuf(g *segment) {
 	g.replace(nil)
 }
 
-// load returns a segment in memory, and brings it there if need be: its messages are
-// next. Its page stays valid until the segment changes.
+// load returns a segment whose messages are next. If need be, it reads the segment from
+// the file.
 func (s *store) load(n uint32) *segment {
 	if g := s.at(n); g.buf != nil {
 		return g
@@ -134,7 +136,7 @@ func (s *store) loadSpilled(n uint32) *segment {
 	return g
 }
 
-// startLoad begins to read a segment if that was not done before.
+// startLoad begins to read a spilled segment.
 func (s *store) startLoad(g *segment) {
 	if g.state == spilled {
 		g.state, g.io = loading, s.file.Load(g.pages, g.size)
@@ -154,11 +156,11 @@ func (s *store) awaitLoad(g *segment) error {
 	return err
 }
 
-// prefetch begins to read a segment that will probably be next. It gives up the one
-// before if that has not been needed.
+// prefetch begins to read a segment that will probably be next. It releases the segment
+// that was prefetched before, if that one is still not needed.
 func (s *store) prefetch(n uint32) {
 	if g := s.find(s.prefetched); n != s.prefetched && g != nil && g.state == loading {
-		_ = s.awaitLoad(g) // nobody needs it
+		_ = s.awaitLoad(g) // its bytes are not needed
 		s.uncache(g)
 	}
 	s.prefetched = n
@@ -167,7 +169,7 @@ func (s *store) prefetch(n uint32) {
 	}
 }
 
-// pin brings a segment to memory for good, because it changes.
+// pin loads a segment that is about to change, and frees its pages.
 func (s *store) pin(n uint32) {
 	g := s.load(n)
 	if g.state == evicting {
@@ -177,13 +179,13 @@ func (s *store) pin(n uint32) {
 	g.state = resident
 }
 
-// discard releases a segment's memory and its page.
+// discard releases a segment's memory and its pages.
 func (s *store) discard(g *segment) {
 	switch g.state {
 	case evicting:
 		s.finishEviction(g)
 	case loading:
-		_ = s.awaitLoad(g) // nobody needs it
+		_ = s.awaitLoad(g) // its bytes are not needed
 	}
 	s.freePage(g)
 	if g.inMemory() {
@@ -194,7 +196,7 @@ func (s *store) discard(g *segment) {
 	g.state = dropped
 }
 
-// freePage gives back a segment's page, if it has one.
+// freePage gives back a segment's pages, if it has some.
 func (s *store) freePage(g *segment) {
 	if g.onPage() {
 		s.file.Give(g.pages)

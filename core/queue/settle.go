@@ -24,7 +24,7 @@ type PendingAck struct {
 	Consumer *Consumer
 }
 
-// settleAll settles deliveries. Those that are settled already are passed over.
+// settleAll settles deliveries. It skips those that are settled already.
 func (q *Queue) settleAll(now hook.Instant, kind SettleKind, items []PendingAck) {
 	leaving, late := q.settle(now, kind, items)
 	q.runHeadHooks(now, leaving, hook.WhyLeaving, kind.reason())
@@ -32,16 +32,17 @@ func (q *Queue) settleAll(now hook.Instant, kind SettleKind, items []PendingAck)
 	q.afterChange(now)
 }
 
-// runLateHooks runs the head hooks for messages that come back from consumers past their deadline.
+// runLateHooks runs the head hooks for messages that consumers returned after their
+// deadline.
 func (q *Queue) runLateHooks(now hook.Instant, refs []Ref) {
 	q.buf.late = true
 	q.runHeadHooks(now, refs, hook.WhyDue, hook.ReasonNone)
 	q.buf.late = false
 }
 
-// settle settles deliveries except for those whose hooks are to be asked: it returns
-// the messages that leave because of kind, and those past their deadline. The slices
-// are valid until the queue does anything else.
+// settle settles deliveries, except those whose hooks must be asked. It returns these:
+// leaving has the messages that leave because of kind, and late those past their
+// deadline. The slices are valid until the queue does anything else.
 func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (leaving, late []Ref) {
 	leaving, late = q.buf.settled[:0], q.buf.due[:0]
 	leaseEnded := kind == LeaseEnd
@@ -76,13 +77,13 @@ func (q *Queue) settle(now hook.Instant, kind SettleKind, items []PendingAck) (l
 	return leaving, late
 }
 
-// isLate reports whether a requeued message is past its deadline in a queue that
-// acts on deadlines at no other time.
+// isLate reports whether a requeued message is past its deadline in a queue that acts on
+// deadlines only before deliveries and when messages are requeued.
 func (c *contents) isLate(now, at hook.Instant) bool {
 	return c.rules.scan == hook.ScanLazy && at != 0 && now >= at
 }
 
-// reason returns why messages leave that are settled so.
+// reason returns why messages leave whose deliveries are settled with k.
 func (k SettleKind) reason() hook.Reason {
 	if k == Reject {
 		return hook.ReasonRejected
@@ -100,8 +101,8 @@ func (c *contents) countReturn(s *slot) (exceeded bool) {
 	return c.cfg.DeliveryLimit >= 0 && c.cfg.Kind == Quorum && int64(n) > c.cfg.DeliveryLimit
 }
 
-// requeue makes a message ready again, with the deadline it had unless the strategy
-// renews it, or has it held first if a plugin wants that.
+// requeue makes a message ready again, or held if a plugin wants that. The message keeps
+// its deadline unless the strategy renews it.
 func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 	q.count.Requeued++
 	s := h.slot()
@@ -141,7 +142,7 @@ func (q *Queue) requeue(now hook.Instant, h handle, kind SettleKind) {
 	q.setDeadline(h, at)
 }
 
-// comeback returns how messages come back that are settled so.
+// comeback returns k as the hooks see it.
 func (k SettleKind) comeback() hook.Return {
 	if k == Return {
 		return hook.ReturnFailed

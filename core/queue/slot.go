@@ -2,14 +2,14 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// slot is the state of one message in its queue, and where its record lies. It has no
-// pointer and stays in its position until the message leaves, so that a requeued
-// message is where it was.
+// slot is the state of one message in its queue, and the location of its record. It has
+// no pointer. It stays in its position until the message leaves, so a requeued message is
+// in its old position.
 type slot struct {
 	segment uint32
 	offset  uint32
 	length  uint32
-	flags   slotFlags // everything else: with five fields the compiler would not keep slots in registers
+	flags   slotFlags // one field for the rest: with five fields the compiler would not keep slots in registers
 }
 
 // slotFlags holds a message's flags, its state in bits 14 and 15, and above them its
@@ -49,7 +49,7 @@ func (s *slot) become(state slotFlags) { s.flags = s.flags&^stateMask | state }
 
 const returnsShift = 16
 
-// returns is how often a delivery of the message failed, up to 65,535.
+// returns returns how many deliveries of the message failed, up to 65,535.
 func (s *slot) returns() uint16 { return uint16(s.flags >> returnsShift) }
 
 func (s *slot) setReturns(n uint16) {

@@ -2,14 +2,15 @@ package queue
 
 import "github.com/curfewmq/curfew/sdk/hook"
 
-// sortedRun is messages of a fifo whose deadlines arrived in order: they need no heap.
-// Their slots have the flag inRun.
+// sortedRun is those messages of a fifo whose deadlines are in the order of their
+// sequence numbers, so they need no heap. Their slots have the flag inRun. See
+// indexDeadline for an example.
 type sortedRun struct {
-	next uint64       // no slot below is part of the run
+	next uint64       // no slot below belongs to the run
 	last hook.Instant // the latest deadline in it
 }
 
-// earliest returns the earliest deadline of the run and its message; ok is false when
+// earliest returns the earliest deadline of the run, and its message; ok is false when
 // the run is empty.
 func (r *sortedRun) earliest(f *fifo) (seq uint64, at hook.Instant, ok bool) {
 	for r.next < f.next {

@@ -8,12 +8,13 @@ import (
 	"github.com/curfewmq/curfew/core/slab"
 )
 
-// spillFile is the memory segments beyond the budget. Queues spill the segment that was
-// filled last, because the first is delivered first. Any goroutine may call its methods.
+// spillFile is the file for memory segments beyond the budget. Queues spill the segment
+// that was filled last, because the first is delivered first. Any goroutine may call its
+// methods.
 type spillFile struct {
 	*spill.File
 	budget   int64
-	hasSpace func() bool // whether the disk has space to spare; nil = it always has
+	hasSpace func() bool // reports whether the disk has space to spare; nil = it always has
 	failed   func(error) // is called when bodies cannot be read back
 }
 
@@ -38,13 +39,13 @@ func (b *Broker) Close() {
 	}
 }
 
-// coldBytes is the memory for messages that an exchange holds. Bodies beyond it go to the
-// file even if there is memory, because they are not needed soon.
+// coldBytes is how much memory the messages that one exchange holds may take. Bodies
+// beyond it go to the file even if there is memory, because they are not needed soon.
 const coldBytes = 4 << 20
 
-// shouldSpill reports whether a segment of s should go to the file. It is the only place
-// that decides. An almost full disk belongs to the logs: memory fills up then, and the
-// memory alarm stops publishers.
+// shouldSpill reports whether a segment of s should go to the file. It is the only
+// function that decides this. The space of an almost full disk is left to the logs: then
+// memory fills up, and the memory alarm stops publishers.
 func (p *spillFile) shouldSpill(s *store) bool {
 	wanted := p != nil && (slab.Used() > p.budget || s.cold && s.residentBytes > coldBytes)
 	return wanted && (p.hasSpace == nil || p.hasSpace())
@@ -57,12 +58,11 @@ func (p *spillFile) read(b []byte, l *spill.Pages, from int) {
 	}
 }
 
-// errUnreadable stops a queue whose bodies are lost. After a restart, the journalled
-// ones are there again.
+// errUnreadable stops a queue whose bodies are lost. A restart restores the journalled
+// messages.
 var errUnreadable = errors.New("message bodies cannot be read back from the disk")
 
-// unreadable is the panic of a queue that needs a body that cannot be read. It stops the
-// queue: see contain.
+// unreadable is the panic of a queue that needs a body that cannot be read: see contain.
 type unreadable struct{ error }
 
 func (p *spillFile) fail(why error) {

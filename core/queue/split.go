@@ -5,12 +5,15 @@ import (
 	"fmt"
 )
 
-// Splitter divides the operations of a journal among several others, in which queues have other numbers. What an entry of the new journals has
-// is in order, but operations that were one entry need not be one any more. A Splitter belongs to one goroutine.
+// Splitter divides the operations of a journal among several others, in which queues have
+// other numbers. The operations keep their order, but those of one entry may come to lie
+// in several. A Splitter belongs to one goroutine.
 type Splitter struct {
-	// Number returns a queue's number in another journal, and which of them that is. ok is false if the queue's operations are left out.
+	// Number returns a queue's number in another journal, and which journal that is. ok
+	// is false if the queue's operations are left out.
 	Number func(id uint64) (to uint64, journal int, ok bool)
-	// Put is called with the next entry of a journal, which is valid during the call, and the number of the queue of its last operation.
+	// Put is called with the next entry of a journal, which is valid during the call, and
+	// the number of the queue of its last operation.
 	Put func(journal int, entry []byte, last uint64) error
 
 	parts []splitPart // by journal
@@ -24,10 +27,12 @@ type splitPart struct {
 	last uint64 // the queue of the last operation
 }
 
-// splitEntry is how many bytes an entry has, about: an operation that is longer is one by itself.
+// splitEntry is about how many bytes an entry has. A longer operation is an entry by
+// itself.
 const splitEntry = 1 << 20
 
-// Entry divides the operations at the beginning of an entry, and returns the rest, which begins with a definition: with a 0.
+// Entry divides the operations at the beginning of an entry, and returns the rest, which
+// begins with a definition: with a 0.
 func (s *Splitter) Entry(ops []byte) (rest []byte, err error) {
 	in := reader{b: ops}
 	for len(in.b) > 0 && in.b[0] != 0 {
@@ -56,7 +61,8 @@ func (s *Splitter) Entry(ops []byte) (rest []byte, err error) {
 	return in.b, nil
 }
 
-// enqueue reads what follows the number of an enqueue, and returns its record with its properties.
+// enqueue reads the bytes of an enqueue behind the queue's number, and returns the record
+// with its properties.
 func (r *reader) enqueue(kind byte) (whole []byte) {
 	r.take(8 + 8 + 8)
 	flags := slotFlags(r.u8())
@@ -78,7 +84,7 @@ func (s *Splitter) add(journal int, to uint64, op, whole []byte) error {
 	}
 	kind := op[0]
 	if kind == opEnqueuedAlike && p.base != s.base {
-		kind = opEnqueued // the one that it is alike is in another entry
+		kind = opEnqueued // the enqueue with its properties is in another entry
 	}
 	p.last = to
 	p.b = appendOp(p.b, kind, to)

@@ -9,18 +9,18 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// StoppedError is why a queue is stopped: its journal has failed, bodies cannot be read,
-// it panicked, another node serves its vhost, or the broker ends. It is unknown which of the last
-// operations a restart or the other node finds, so nothing is delivered, enqueued or
-// expired any more.
+// StoppedError says why a queue is stopped: its journal has failed, bodies cannot be
+// read, it panicked, another node serves its vhost, or the broker ends. It is unknown
+// which of the last operations a restart or the other node finds, so nothing is
+// delivered, enqueued or expired any more.
 type StoppedError struct {
 	VHost, Queue string
-	Exchange     bool   // Queue is what the exchange of that name holds
+	Exchange     bool   // Queue is the name of an exchange, whose held messages these are
 	Shard        uint32 // 0 means none
-	Err          error  // of the journal, or what its turn panicked with
+	Err          error  // of the journal, or the turn's panic
 
-	ready, unacked, held, discarded int // messages that a restart may find
-	persistent                      int // of all these
+	ready, unacked, held, discarded int // messages that a restart may find, by state
+	persistent                      int // of all states
 	readyBytes                      int64
 }
 
@@ -70,8 +70,9 @@ func (q *Queue) checkJournal() {
 	}
 }
 
-// stop stops the queue. What a turn was doing that panicked may be half done, so none of it
-// is committed that is not yet; in any other case what the turn has done is complete.
+// stop stops the queue. The operations of a turn that panicked may be incomplete, so
+// those that are not committed are dropped. In other cases they are complete, and are
+// committed.
 func (q *Queue) stop(err error) {
 	e := &StoppedError{VHost: q.cfg.VHost, Queue: q.cfg.Name, Exchange: q.cfg.Schedule != nil, Err: err, readyBytes: q.readyBytes}
 	if r := q.cfg.Storage; r != nil {
@@ -94,12 +95,12 @@ func (q *Queue) stop(err error) {
 	q.lease, q.trim = 0, 0
 }
 
-// letGo drops what a queue holds that is stopped, and its consumers.
+// letGo drops the messages and the consumers of a stopped queue.
 func (q *Queue) letGo(e *StoppedError) {
 	if q.contents != nil {
 		all := q.messages()
 		e.count(q)
-		q.count.Lost += uint64(max(0, all-e.ready-e.unacked-e.held-e.discarded)) // one may be there that was taken off already
+		q.count.Lost += uint64(max(0, all-e.ready-e.unacked-e.held-e.discarded)) // a turn that broke off may have left a message in the list that no count has
 	}
 	q.abandonRedrive()
 	q.dropContents()
@@ -108,7 +109,7 @@ func (q *Queue) letGo(e *StoppedError) {
 	}
 }
 
-// count sets how many messages of a queue are in the journal.
+// count counts the messages of a queue that are in the journal.
 func (e *StoppedError) count(q *Queue) {
 	if q.cfg.Storage == nil {
 		return
@@ -134,8 +135,8 @@ func (e *StoppedError) count(q *Queue) {
 	}
 }
 
-// Flush commits all that was done to the queue, also what a journal may lack after a crash:
-// to whom messages were handed out.
+// Flush commits all changes of the queue, and how far messages were delivered, which is
+// not committed by itself otherwise.
 func (q *Queue) Flush() {
 	if q.stopped == nil {
 		q.journalDelivered()
@@ -143,8 +144,8 @@ func (q *Queue) Flush() {
 	}
 }
 
-// End stops the queue because the broker ends, and commits its last operations before.
-// It returns how many messages a restart does not find.
+// End commits the last operations of the queue, and stops it because the broker ends. It
+// returns how many messages a restart will not find.
 func (q *Queue) End() (lost int) {
 	if q.stopped == nil {
 		q.journalDelivered()
@@ -154,9 +155,9 @@ func (q *Queue) End() (lost int) {
 	return int(q.Stats().Lost)
 }
 
-// Abandon stops the queue because another node serves it, unless it has stopped, and
-// frees all that it holds. Nothing is written. It returns how many messages the other
-// node does not find.
+// Abandon stops the queue because another node serves it, unless it is stopped already,
+// and frees its messages. It commits nothing. It returns how many messages the other node
+// will not find.
 func (q *Queue) Abandon() (lost int) {
 	if q.stopped == nil {
 		q.stop(wlog.ErrNotOwner)

@@ -10,18 +10,19 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// segment is a memory segment: a run of records. It begins small and grows by copying
-// until it has a slab of segmentSize. A larger record has a segment to itself.
+// segment is a memory segment: records one after the other. It begins small and grows by
+// copying until it has a slab of segmentSize. A record that is larger has a segment to
+// itself.
 type segment struct {
 	buf   []byte
-	block *block.Block // of buf, once it may have other owners; nil = it has none
+	block *block.Block // of buf, once buf may have other owners; nil = it has none
 	began hook.Instant
 	live  uint32 // records not freed
 	bytes uint32 // their bytes
 
 	state segmentState
-	pages spill.Pages // of the spill file, while spilled, loading or cached
-	size  int         // bytes of records on them
+	pages spill.Pages // in the spill file, while spilled, loading or cached
+	size  int         // bytes of the records on pages
 	io    *spill.IO   // while evicting or loading
 }
 
@@ -48,14 +49,15 @@ type store struct {
 	cold          bool       // an exchange holds the messages
 }
 
-// shared locates properties, with their length, that the next records of the segment
-// can refer to. Nothing but strategy data changes in a segment until it is empty.
+// shared locates the properties that were stored last in a segment, for the next records
+// to refer to. Their bytes stay valid: only strategy data changes in a segment before it
+// is empty.
 type shared struct {
 	segment, offset uint32
 	size            int // of the properties; 0 = there are none
 }
 
-// worthSharing is the least size of properties that are not stored twice.
+// worthSharing is the least size of properties that consecutive records share.
 const worthSharing = 24
 
 func (s *store) at(n uint32) *segment { return &s.segments[n-s.first] }
@@ -92,7 +94,7 @@ func (s *store) appendProps(n uint32, g *segment, props []byte) slotFlags {
 	return 0
 }
 
-// put appends a whole record, and returns its flags as it is stored.
+// put appends a whole record to a segment, and returns the flags of the stored record.
 func (s *store) put(n uint32, record []byte, flags slotFlags) slotFlags {
 	g := s.at(n)
 	flags &^= alike
@@ -107,8 +109,8 @@ func (s *store) put(n uint32, record []byte, flags slotFlags) slotFlags {
 	return flags
 }
 
-// addWhole stores a whole record of a message that entered the queue at entered. began,
-// which is not later, is when a new segment begins.
+// addWhole stores a whole record of a message that entered the queue at entered. If it
+// begins a segment, ages there count from began, which is not later than entered.
 func (s *store) addWhole(began, entered hook.Instant, record []byte, flags slotFlags) slot {
 	n := s.segmentFor(len(record), began, entered)
 	g := s.at(n)
@@ -131,11 +133,12 @@ func (s *store) count(g *segment, at slot) {
 // entered.
 func (s *store) restore(entered hook.Instant, record []byte, flags slotFlags) slot {
 	at := s.addWhole(entered, entered, record, flags)
-	s.releaseSpilled() // a replay has no turns that would end with it
+	s.releaseSpilled() // a replay has no turns, whose ends would do this
 	return at
 }
 
-// free removes a record. Its segment goes with the last one.
+// free removes a record. Without records, the segment is dropped, or emptied if it is the
+// one being filled.
 func (s *store) free(at slot) {
 	g := s.at(at.segment)
 	g.live--
@@ -175,16 +178,17 @@ func (s *store) release() {
 	*s = store{first: s.first + uint32(len(s.segments)), file: s.file, cold: s.cold}
 }
 
-// sparse reports whether most of the memory and of the spill file belongs to removed
-// records, whose segments hold a few others.
+// sparse reports whether most bytes of the segments, in memory and in the spill file, are
+// those of removed records. For an example see compact.
 func (s *store) sparse() bool { return s.residentBytes+s.spilled > 4*s.live+sparseFloor }
 
 const sparseFloor = 4 << 20
 
-// last returns the number of the segment that is being filled.
+// last returns the number of the segment being filled.
 func (s *store) last() uint32 { return s.first + uint32(len(s.segments)) - 1 }
 
-// mostlyGone reports whether the records of a segment should be moved to another.
+// mostlyGone reports whether the records of a segment should be moved, because it is less
+// than half full.
 func (s *store) mostlyGone(n uint32) bool {
 	g := s.at(n)
 	if g.onPage() {
@@ -193,7 +197,7 @@ func (s *store) mostlyGone(n uint32) bool {
 	return int(g.bytes) < cap(g.buf)/2
 }
 
-// move copies a record out of its segment to the one that is being filled.
+// move copies a record to the segment being filled, and frees the original.
 func (s *store) move(at slot) slot {
 	b, began := s.peek(at), s.at(at.segment).began
 	moved := s.addWhole(began, enteredAt(b, began, at.flags), b, at.flags)
@@ -202,10 +206,10 @@ func (s *store) move(at slot) slot {
 }
 
 // segmentFor returns the number of the last segment, with capacity for size bytes of a
-// message that entered the queue at entered. If another segment has to begin, it begins at
-// began. A segment takes no message that is too old for it, however often its record is
-// moved: with segments that began on the days 0, 24 and 48, one of day 72 may be moved to
-// that of day 48, but not with this one's others to that of day 0.
+// message that entered the queue at entered. If it has to begin another segment, ages
+// there count from began. A segment takes only messages that entered within maxAge (24
+// days) of its beginning, also when records are moved. Example: a record of day 70 in a
+// segment of day 48 may be moved to another segment of day 48, but not to one of day 0.
 func (s *store) segmentFor(size int, began, entered hook.Instant) uint32 {
 	last := len(s.segments) - 1
 	if last >= 0 {
@@ -221,7 +225,8 @@ func (s *store) segmentFor(size int, began, entered hook.Instant) uint32 {
 	return s.last()
 }
 
-// fits grows the last segment by size bytes, and reports false if it must not.
+// fits reports whether the last segment has capacity for size more bytes. It grows a
+// small segment for them.
 func (s *store) fits(g *segment, size int) bool {
 	need := len(g.buf) + size
 	if need <= cap(g.buf) {
@@ -241,7 +246,7 @@ func (s *store) fits(g *segment, size int) bool {
 	return true
 }
 
-// block returns the block of a segment in memory, for others to retain.
+// block returns the block of a segment in memory, which callers retain.
 func (s *store) block(n uint32) *block.Block {
 	g := s.at(n)
 	if g.block == nil {
@@ -278,8 +283,8 @@ func (s *store) nextSize() int {
 	return firstSegment
 }
 
-// begin begins another segment. An empty last one was to be filled again, and never
-// will be.
+// begin begins another segment. It drops an empty last one, which was retained only to be
+// filled.
 func (s *store) begin(size int, now hook.Instant) {
 	if len(s.segments) > 0 {
 		if g := s.at(s.last()); g.live == 0 && g.state == resident {
@@ -316,7 +321,7 @@ func recordOf(head, props, body []byte, began hook.Instant, flags slotFlags) rec
 	return r
 }
 
-// parts returns a record without the length of its properties.
+// parts returns the parts of a record, without the length of its properties.
 func (s *store) parts(at slot) (head, props, body []byte) {
 	if at.flags&alike == 0 {
 		return cutRecord(s.peek(at), at.flags)
@@ -324,7 +329,7 @@ func (s *store) parts(at slot) (head, props, body []byte) {
 	return partsAlike(s.load(at.segment).buf, at)
 }
 
-// partsAlike is parts for a record of a segment's bytes that has the flag alike.
+// partsAlike is parts for a record with the flag alike, in the bytes of its segment.
 func partsAlike(segment []byte, at slot) (head, props, body []byte) {
 	b := segment[at.offset:]
 	n := headSize(b, at.flags)
@@ -334,8 +339,8 @@ func partsAlike(segment []byte, at slot) (head, props, body []byte) {
 	return b[:n], props, b[n+4:][:int(at.length)-n-l-len(props)]
 }
 
-// peek returns a whole record's bytes. They alias the segment, or are a copy if the
-// segment is spilled or the properties are another record's.
+// peek returns a whole record's bytes. They alias the segment; if the segment is spilled,
+// or the properties are those of another record, they are a copy.
 func (s *store) peek(at slot) []byte {
 	if at.flags&alike != 0 {
 		head, props, body := s.parts(at)
@@ -352,8 +357,8 @@ func (s *store) peek(at slot) []byte {
 	return b
 }
 
-// setStrategyData changes the strategy data of a record, which is copied if it has no
-// space for them, and reports whether they were different.
+// setStrategyData changes the strategy data of a record, and reports whether they were
+// different. A record without space for them is moved.
 func (s *store) setStrategyData(at *slot, m strategyData) (changed bool) {
 	flags := at.flags | m.flags()
 	if flags&hasStrategyData == 0 {
@@ -369,7 +374,7 @@ func (s *store) setStrategyData(at *slot, m strategyData) (changed bool) {
 	return true
 }
 
-// enlarge moves a record to one that has space for the strategy data of other flags.
+// enlarge moves a record, with space for the strategy data that flags name.
 func (s *store) enlarge(at slot, flags slotFlags) slot {
 	b, began := s.peek(at), s.at(at.segment).began
 	entered := enteredAt(b, began, at.flags)

@@ -8,10 +8,10 @@ import (
 )
 
 // Dead letters flow as fast as their target queues and logs take them. At most
-// trafficLimit bytes of them are under way in a broker: from when they leave
-// their queue until they are in another and, if that keeps them in a journal, durable.
-// Beyond that, or without space for them in the logs, dead letters wait in their queues,
-// where memory is counted and may be spilled, and the queues wait in line.
+// trafficLimit bytes of them are under way in a broker: from when they leave their queue
+// until they are in another and, if that one journals them, durable. Beyond that, or
+// without space for them in the logs, dead letters wait in their queues, where memory is
+// counted and may be spilled, and the queues wait in line.
 const trafficLimit = 8 << 20
 
 // traffic is the dead letters under way, and the queues that wait to send more.
@@ -24,9 +24,10 @@ type traffic struct {
 	line []*Mailbox // each at most once
 }
 
-// admit reports whether a queue may send about departBytes of dead letters. They count
-// as under way until during ends. If it reports false, the queue gets taskAdmitted once
-// it may send some. It is called on the queue's turn.
+// admit reports whether a queue may send about departBytes of dead letters. These bytes
+// count as under way until during ends. If admit reports false, the queue is in line, and
+// gets taskAdmitted when it is its turn to send some. admit is called on the queue's
+// turn.
 func (t *traffic) admit(m *Mailbox) bool {
 	if t.reserve() {
 		return true
@@ -45,7 +46,8 @@ func (t *traffic) admit(m *Mailbox) bool {
 	return false
 }
 
-// hasCapacity is admit for a queue that sends nothing yet.
+// hasCapacity is admit without a reservation, for a queue that calls admit again if it
+// sends something.
 func (t *traffic) hasCapacity(m *Mailbox) bool {
 	if !t.admit(m) {
 		return false
@@ -54,8 +56,8 @@ func (t *traffic) hasCapacity(m *Mailbox) bool {
 	return true
 }
 
-// during calls fn, which sends the admitted messages: from then on each batch counts for
-// itself.
+// during calls fn, which sends the admitted messages. From then on each batch is counted
+// by itself.
 func (t *traffic) during(fn func()) {
 	defer t.remove(departBytes)
 	fn()
@@ -108,8 +110,8 @@ func (t *traffic) remove(bytes int64) {
 	}
 }
 
-// next gives the first queue in line a turn if there is capacity. That turn calls it
-// again, so that the line moves until there is none.
+// next gives the first queue in line a turn if there is capacity. The end of that turn
+// calls next again, so the line moves until there is no capacity.
 func (t *traffic) next() {
 	if m := t.first(); m != nil {
 		m.postAsync(task{kind: taskAdmitted})

@@ -13,13 +13,13 @@ import (
 )
 
 // A transaction has a turn in all of its queues at the same time. The queues carry out
-// their parts and leave the commit to the transaction, one for each journal. Then they
-// go on as after any other task: they deliver, enforce limits, expire, and dead-letter
+// their parts and leave the commit to the transaction, one for each journal. Then they go
+// on as after any other task: they deliver, enforce limits, expire, and dead-letter
 // rejected messages. That may lead to commits of their own, which must come later.
 //
 // A transaction takes turns in the order in which the queues were created, so that
-// transactions never wait for one another in a circle. Nothing else waits for a queue
-// while it has another's turn.
+// transactions never wait for one another in a circle. Only transactions wait for a queue
+// while they have the turn of another.
 
 // Part is what a transaction brings to one queue.
 type Part struct {
@@ -27,10 +27,10 @@ type Part struct {
 	Batch       *Batch // nil means no messages. Its Publisher is not called
 	Settlements []Settlement
 	// Lost is called, on the queue's turn, with the Seq of each mandatory message that
-	// found nothing to cancel. nil means that there is none.
+	// found nothing to cancel. nil means that there is no such message.
 	Lost func(seq uint64)
-	// Settled is set by Transact if the queue has carried out Settlements, whatever became of
-	// their commit: then they must not be settled again.
+	// Settled is set by Transact if the queue has carried out Settlements, whatever
+	// became of their commit: the caller must not settle them again.
 	Settled bool
 }
 
@@ -43,14 +43,14 @@ type Settlement struct {
 // ErrTooLarge is returned for a transaction that does not fit an entry of a journal, or its disk.
 var ErrTooLarge = errors.New("transaction too large")
 
-// Transact carries out the parts of a transaction, which are for different queues, as
-// one step, and returns when they are durable. It may sort parts. The batches belong to the
-// queues from then on. What a part brings to a deleted queue counts as done. refused reports that a
-// queue refused a message, which does not undo anything else.
+// Transact carries out the parts of a transaction, which are for different queues, as one
+// step, and returns when they are durable. It may sort parts. The batches belong to the
+// queues from then on. A part for a deleted queue counts as done. refused reports whether
+// a queue refused a message, which does not undo anything else.
 //
 // After ErrTooLarge, and after a StoppedError of a journal, nothing was done. After any
-// other error each journal has either all of its part or nothing, and which is unknown; the
-// parts of queues that stopped meanwhile may be missing.
+// other error each journal has either all of its part or nothing, and it is unknown
+// which; the parts of queues that stopped meanwhile may be missing.
 func Transact(parts []Part) (refused bool, err error) {
 	t := &transaction{parts: parts}
 	slices.SortFunc(t.parts, func(a, b Part) int { return cmp.Compare(a.Mailbox.order, b.Mailbox.order) })
@@ -67,14 +67,14 @@ func Transact(parts []Part) (refused bool, err error) {
 	return t.refused, t.err
 }
 
-// transaction is one in progress. It belongs to the goroutine of its innermost turn:
-// each turn waits for the next.
+// transaction is a transaction in progress. It belongs to the goroutine of its innermost
+// turn: each turn waits for the next.
 type transaction struct {
 	parts   []Part
 	members []*participant
 	commits []*sharedCommit
 	refused bool
-	carried bool // it was carried out, as far as that was possible
+	carried bool // carryOut has run, even if parts failed
 
 	durable sync.WaitGroup // commits
 	failing sync.Mutex     // guards err once there are commits
@@ -90,7 +90,7 @@ type participant struct {
 	leaving []leavingGroup
 }
 
-// leavingGroup is settled messages whose hooks are to be asked.
+// leavingGroup is settled messages whose hooks are asked after the commit.
 type leavingGroup struct {
 	leaving, late []Ref
 	reason        hook.Reason // of those that leave
@@ -101,10 +101,11 @@ type sharedCommit struct {
 	journal Journal
 	ops     []byte
 	live    []journal.Delta
-	relies  bool // a message was dropped because the queue has an equal one: that must be durable, too
+	relies  bool // a message was dropped because its queue has an equal one, which must be durable, too
 }
 
-// check refuses a transaction that does not fit an entry of a journal, or never would be granted its space.
+// check refuses a transaction that does not fit an entry of a journal, or that would
+// never be granted its space.
 func (t *transaction) check() error {
 	sizes, brought := map[Journal]int{}, map[Journal]int{}
 	for i := range t.parts {
@@ -133,8 +134,8 @@ func tooLarge(bytes int, r *Storage, most int) error {
 	return fmt.Errorf("%w: %d bytes or more in shard %d, which takes %d at a time", ErrTooLarge, bytes, r.Shard, most)
 }
 
-// grant waits for the space of what the parts bring to journals, and takes it. It does not hold that of one
-// journal while it waits for another one's.
+// grant waits until all journals have space for the messages of the parts, and takes the
+// space. While it waits for one journal, it holds no space of others.
 func (t *transaction) grant() map[Granter]int64 {
 	var all map[Granter]int64
 	for i := range t.parts {
@@ -163,7 +164,8 @@ func (t *transaction) grant() map[Granter]int64 {
 	}
 }
 
-// tryGrant takes all grants, or none, and returns the one that it does not get.
+// tryGrant takes the grants of all journals or of none, and returns a journal that lacks
+// space; nil means that it took all.
 func (t *transaction) tryGrant(all map[Granter]int64) (lacks Granter) {
 	var got []Granter
 	for g, bytes := range all {
@@ -189,7 +191,7 @@ func maxCommit(j Journal) int {
 	return wlog.MaxEntry
 }
 
-// size is what a part takes in a journal, at most.
+// size returns how many bytes a part takes in a journal, at most.
 func (p *Part) size() (n int) {
 	if p.Batch != nil {
 		n += int(p.Batch.journalled(true))
@@ -248,7 +250,7 @@ func (t *transaction) carryOut() {
 		if err := contain(func() { m.take(m.mailbox.clock(), t) }); err != nil {
 			m.stop(err)
 			t.err = m.stopped
-			buf = m.buf // another one if what is in the former must not be committed
+			buf = m.buf // another one after a panic, whose operations are dropped
 		}
 		t.gather(m.Queue)
 		m.buf = nil
@@ -269,9 +271,9 @@ func (t *transaction) release() {
 	}
 }
 
-// take carries out what a queue's part commits. Where hooks watch messages, the hooks
-// decide about entering messages by those that have left. So messages leave first, in the
-// same commit.
+// take carries out the operations of a queue's part that the transaction commits. Where
+// hooks watch messages, they decide about entering messages by those that have left, so
+// messages leave first, in the same commit.
 func (m *participant) take(now hook.Instant, t *transaction) {
 	m.buf.committing = m.hooks.WantsGone()
 	defer func() { m.buf.committing = false }()
@@ -288,7 +290,7 @@ func (m *participant) take(now hook.Instant, t *transaction) {
 	}
 }
 
-// reportLost reports the cancellations that found nothing.
+// reportLost reports cancellations that found no message.
 func (m *participant) reportLost() {
 	if m.part.Lost == nil {
 		return
@@ -312,7 +314,7 @@ func (m *participant) settleNow(now hook.Instant) {
 	m.part.Settled = len(m.part.Settlements) > 0
 }
 
-// settleLater settles deliveries, and leaves it to goOn to ask the hooks.
+// settleLater settles deliveries. goOn asks the hooks about those that leave.
 func (m *participant) settleLater(now hook.Instant) {
 	for _, s := range m.part.Settlements {
 		leaving, late := m.settle(now, s.Kind, s.Items)
@@ -324,7 +326,7 @@ func (m *participant) settleLater(now hook.Instant) {
 	m.part.Settled = len(m.part.Settlements) > 0
 }
 
-// goOn does what follows from a queue's part, after the commit.
+// goOn does what follows a queue's part, after the commit.
 func (m *participant) goOn(now hook.Instant) {
 	if m.stopped != nil {
 		return

@@ -9,26 +9,38 @@ import (
 )
 
 // transfer is messages that stay in their queue, out of reach of consumers, until every
-// queue that they are sent to has answered: at-least-once dead letters (see discards), or
-// a part of a redrive. Then their queue removes each message that all its targets took,
-// and keeps the others. Dead letters that leave at once and are sent once need none of
-// this: see [DeferredRemoval].
+// target queue has answered: at-least-once dead letters (see discards), or a part of a
+// redrive. Then their queue removes each message that all its targets took, and keeps the
+// others. Dead letters that leave at once and are sent once use [DeferredRemoval]
+// instead.
 //
-// A transfer belongs to the turn of its queue. While its batches are on their way it
-// also belongs to those: they use stays, pending, have and gone of the messages,
+// Example: dead letter 7 goes to the queues A and B, and B is full.
+//
+//	source   publish            7.pending = 2
+//	A        stores 7; durable  7.pending = 1, 7.have = A
+//	B        refuses 7          7.pending = 0, 7.stays = FailRefused; posts taskAnswered
+//	source   conclude           7 stays; in 3 minutes it is sent again, to B only
+//
+// If B takes it, too, the source journals the removal in its last step. A crash before
+// that is durable shows 7 in the source and in A and B; the source sends it again after
+// the restart. For a redriven message that goes to one queue of the same journal, the
+// entry with its arrival has the removal, so a crash shows it in one queue.
+//
+// A transfer belongs to the turn of its queue. While its batches are under way, the
+// goroutines that complete these also use stays, pending, have and gone of the messages,
 // unanswered, and err.
 type transfer struct {
-	mailbox  *Mailbox     // of the queue
-	storage  *Storage     // of the queue; nil means that none of the messages is in a journal
+	mailbox  *Mailbox     // of the source, the queue that has the messages
+	storage  *Storage     // of the source; nil means that none of the messages is in a journal
 	redrive  *Redrive     // nil for dead letters
 	messages []inTransfer // by Message.Seq - 1; those of a redrive are in order, all of one level
 
-	tracker  *pendingRemovals // of the queue; nil for dead letters, which keep the queue's definition themselves
+	tracker  *pendingRemovals // of the source; nil for dead letters, for which no definition waits
 	sent     bool
-	released bool // from tracker
+	released bool // tracker.end was called
 
 	unanswered atomic.Int32          // messages
-	err        atomic.Pointer[error] // why a batch failed; nil means that none has
+	err        atomic.Pointer[error] // why a batch failed; nil means that none failed
 	mu         sync.Mutex            // guards the messages' have until all targets have answered
 }
 
@@ -37,27 +49,27 @@ type inTransfer struct {
 	ref     Ref
 	verdict hook.Verdict
 	target  *RedriveTarget     // nil for dead letters
-	entered *telemetry.Entered // the queues that it was routed to
+	entered *telemetry.Entered // the queues that it goes to
 
 	pending    atomic.Int32  // targets that have not answered
-	stays      atomic.Uint32 // the [RedriveFailure] for which it stays; 0 means none
-	have       []uint64      // targets that took it, by Mailbox.order, unless it goes to one only
+	stays      atomic.Uint32 // the [RedriveFailure] for which it stays in the source; 0 means none
+	have       []uint64      // targets that took it, by Mailbox.order; unused with alone
 	alone      bool          // it goes to one queue
-	journalled bool          // it is in the queue's journal
+	journalled bool          // it is in the source's journal
 	watched    bool          // hooks watched it
 	// gone says that the entry with its arrival removes it. It belongs to the turn of its
 	// only target until the batch has arrived.
 	gone bool
 }
 
-// publish publishes dead letters that are made of the transfer's messages. If it reports
-// false, there was no space for them: none was sent.
+// publish sends the dead letters that the transfer's messages become. If it reports
+// false, there was no space and none was sent.
 func (t *transfer) publish(q *Queue, now hook.Instant, ds []DeadLetter) (sent bool) {
 	q.host.DeadLetter(q.cfg, now, ds, Tracking{kept: t, from: q})
 	return !q.departing.wasUnsent(q, now)
 }
 
-// expect is [Tracking.Expect].
+// expect records where the messages go: see [Tracking.Expect].
 func (t *transfer) expect(ds []DeadLetter) {
 	t.sent = true
 	unanswered := 0
@@ -67,7 +79,7 @@ func (t *transfer) expect(ds []DeadLetter) {
 		m.pending.Store(int32(d.Sent))
 		if d.Sent > 0 {
 			unanswered++
-		} else if m.target != nil && d.Outcome != telemetry.DeadLettered { // else all targets have it
+		} else if m.target != nil && d.Outcome != telemetry.DeadLettered { // with DeadLettered, all targets have it already
 			m.stays.Store(uint32(failureOf(m.target, d.Outcome)))
 		}
 	}
@@ -77,7 +89,7 @@ func (t *transfer) expect(ds []DeadLetter) {
 	}
 }
 
-// refuse notes why the messages of a batch stay.
+// refuse records why all messages of a batch stay.
 func (t *transfer) refuse(b *Batch, f RedriveFailure) {
 	for i := range b.Messages {
 		b.Messages[i].Flags |= Refused
@@ -85,10 +97,11 @@ func (t *transfer) refuse(b *Batch, f RedriveFailure) {
 	}
 }
 
-// appendRemovals appends the removals of redriven messages that go to no queue but the one
-// which has taken them, if the journal j is that of their old queue, too: then a crash finds
-// each in one place. A dead letter may be written again meanwhile by its old queue, behind
-// its removal, which would bring it back: it is removed later.
+// appendRemovals appends to n, the operations of a target, the removals of redriven
+// messages that go to this target only. It does so if j, the target's journal, is also
+// that of the source: then a crash shows each message in one queue. An at-least-once dead
+// letter is removed later, because the source may relocate it meanwhile: a copy behind
+// the removal would bring it back.
 func (t *transfer) appendRemovals(n *opBuffer, ms []Message, j Journal) {
 	if t.redrive == nil || t.storage == nil || t.storage.Journal != j {
 		return
@@ -106,7 +119,8 @@ func (t *transfer) appendRemovals(n *opBuffer, ms []Message, j Journal) {
 	}
 }
 
-// appendLeft appends that messages leave as runs: their old queue accounts for them later, see Without.
+// appendLeft appends the removal of messages, as runs. It does not change live bytes: the
+// old queue accounts for the messages when it frees them.
 func appendLeft(ops []byte, queue uint64, refs []Ref) []byte {
 	var runs refRuns
 	for _, r := range refs {
@@ -116,8 +130,8 @@ func appendLeft(ops []byte, queue uint64, refs []Ref) []byte {
 	return appendRuns(ops, queue, runs.b)
 }
 
-// answer notes what a target did with its batch. With an error it is unknown whether the
-// messages are there.
+// answer records what a target did with its batch. With an error it is unknown whether
+// the target has the messages.
 func (t *transfer) answer(b *Batch, err error) {
 	if err != nil {
 		t.err.Store(&err)
@@ -149,14 +163,15 @@ func (t *transfer) answer(b *Batch, err error) {
 	}
 }
 
-// post has the queue look at messages which all targets have answered: of a redrive at all
-// of them together.
+// post makes the source conclude the messages with the indexes answered, for which all
+// targets have answered. For a redrive answered is nil, and all messages are concluded
+// together.
 func (t *transfer) post(answered []int) {
 	t.mailbox.postAsync(task{kind: taskAnswered, transfer: t, answered: answered})
 }
 
-// conclude removes the messages that have arrived, and keeps the others. answered is the
-// indexes of dead letters.
+// conclude removes the messages that have arrived, and keeps the others. answered has the
+// indexes of dead letters; a redrive does not use it.
 func (t *transfer) conclude(q *Queue, now hook.Instant, answered []int) {
 	if t.redrive != nil {
 		t.redrive.moved(q, now, t)
@@ -165,8 +180,8 @@ func (t *transfer) conclude(q *Queue, now hook.Instant, answered []int) {
 	q.discards.answered(q, now, t, answered)
 }
 
-// reportAll reports messages that have arrived, or were dropped, while their records are
-// there still.
+// reportAll reports the messages with the indexes in list, which have arrived or were
+// dropped. It must be called before their records are freed.
 func (t *transfer) reportAll(q *Queue, now hook.Instant, list []int, outcome telemetry.Outcome) {
 	all := &q.buf.removals.all
 	for _, i := range list {
@@ -187,8 +202,8 @@ func (t *transfer) endUnsent() {
 	}
 }
 
-// release lets the queue's definition be deleted, if that waits for a part of a redrive;
-// with an error the definition stays. It may be called again.
+// release ends the transfer for tracker, so that the definition of a deleted source can
+// be deleted; with an error it stays. Only the first call has an effect.
 func (t *transfer) release(err error) {
 	if t.tracker != nil && !t.released {
 		t.released = true
@@ -196,8 +211,9 @@ func (t *transfer) release(err error) {
 	}
 }
 
-// abandon is release for a queue that is deleted: the definition stays if a restart finds
-// messages of which it is unknown whether they are in their target.
+// abandon is release for a source that is deleted. The definition stays if it is unknown
+// whether a journalled message is in its target: a restart then finds the message in the
+// source.
 func (t *transfer) abandon() {
 	for i := range t.messages {
 		if m := &t.messages[i]; m.journalled && m.failure() == FailTargetStopped {

@@ -6,8 +6,8 @@ import (
 	"github.com/curfewmq/curfew/sdk/hook"
 )
 
-// maxBatch is how many messages a hook sees at once, and how many due ones a turn
-// handles before other queues have theirs.
+// maxBatch is how many messages a hook sees at once, and how many due messages a turn
+// handles before other queues get the processor.
 const maxBatch = 256
 
 // turnBuffers is memory for one turn's batches. A queue borrows one for a turn, so that
@@ -17,24 +17,24 @@ type turnBuffers struct {
 	verdicts   []hook.Verdict
 	view       messageView
 	leaving    []leaving
-	settled    []Ref // that leave
-	due        []Ref // whose hooks are asked
-	asked      []Ref // kept by their hooks, which were asked because they are next
+	settled    []Ref // settled messages that leave
+	due        []Ref // messages that hooks are asked about
+	asked      []Ref // messages that hooks kept at the head: see markAsked
 	deliveries []Delivery
 	removals   removals
 	ops        opBuffer
 	gone       goneBuffer
-	parting    *DeferredRemoval // whose messages are about to be freed
-	unsent     bool             // there was no space for the dead letters that DeadLetter got
-	late       bool             // hooks see messages that come back from consumers
+	parting    *DeferredRemoval // of messages that are about to be freed
+	unsent     bool             // Expect found no space for the dead letters of this turn: see wasUnsent
+	late       bool             // hooks are asked about messages that consumers returned
 
 	// committing means that a transaction carries out its part in a queue. Dead letters
 	// wait meanwhile, because they would be in commits of their own.
 	committing bool
 }
 
-// abandon drops the buffers of a turn that did not come to its end, because the next turn is
-// another queue's. The operations of completed work stay.
+// abandon clears the buffers of a turn that did not come to its end, for the next queue
+// that uses them. The operations of completed work stay.
 func (w *turnBuffers) abandon() {
 	w.view = messageView{}
 	w.removals.clear()

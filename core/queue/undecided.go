@@ -7,15 +7,16 @@ import (
 )
 
 // A strategy that runs others' code may be unable to decide about a message, because that
-// code fails: see [hook.Verdict.Again]. It is asked again after askAgainMillis. The pauses
-// that follow are as long as it has been asked in vain, up to askAgainMost: a message
-// that makes the code fail costs few calls. When the code is replaced or works again, the
-// queue is attached again, and asks about all of them.
+// code fails: see [hook.Verdict.Again]. It is asked again after askAgainMillis. Then each
+// pause is as long as the message has been undecided, up to askAgainMost, so a message
+// that makes the code fail costs few calls. Example: it is asked after 1, 2, 4, … 64 s,
+// then every 64 s. When the code is replaced or works again, the queue is attached again,
+// and asks about all undecided messages.
 
-// undecided are the messages that the strategy is to be asked about again.
+// undecided are the messages about which the strategy is asked again.
 type undecided struct {
-	next     deadline.Heap        // when; an item is stale if its message has left, or was decided about
-	requeued map[Ref]hook.Instant // those about which OnRequeue is to be asked, and since when
+	next     deadline.Heap        // by time; an item is stale if its message has left or is decided
+	requeued map[Ref]hook.Instant // messages about which OnRequeue is asked, and since when
 }
 
 func (u *undecided) count() int {
@@ -25,7 +26,7 @@ func (u *undecided) count() int {
 	return u.next.Len()
 }
 
-// askLater has the strategy asked about a message again, which has no item for that yet.
+// askLater schedules a question about a message that has no item in the heap yet.
 func (c *contents) askLater(at hook.Instant, r Ref) {
 	if c.undecided == nil {
 		c.undecided = &undecided{}
@@ -33,7 +34,7 @@ func (c *contents) askLater(at hook.Instant, r Ref) {
 	c.undecided.next.Push(deadline.Item{At: int64(at), Slot: uint64(r)})
 }
 
-// askAboutRequeue is askLater for OnRequeue, which has been in doubt since an instant.
+// askAboutRequeue is askLater for OnRequeue, which has been undecided since an instant.
 func (c *contents) askAboutRequeue(now hook.Instant, r Ref, since hook.Instant) {
 	if c.undecided == nil || c.undecided.requeued[r] == 0 {
 		c.askLater(nextAsking(now, since), r)
@@ -44,13 +45,14 @@ func (c *contents) askAboutRequeue(now hook.Instant, r Ref, since hook.Instant) 
 	c.undecided.requeued[r] = since
 }
 
-// nextAsking returns when to ask again about a message that has been in doubt since an instant.
+// nextAsking returns when to ask again about a message that has been undecided since an
+// instant.
 func nextAsking(now, since hook.Instant) hook.Instant {
 	return min(max(now.Add(now.Sub(since)), now.AddMillis(askAgainMillis)), now.AddMillis(askAgainMost))
 }
 
-// nextAt returns when the strategy is to be asked about a message again, 0 for never.
-// While messages are restamped it is asked about these as well.
+// nextAt returns when the strategy is asked again, 0 for never. It is 0 while messages
+// are restamped, which asks about undecided ones, too.
 func (u *undecided) nextAt(q *Queue) hook.Instant {
 	if u.count() == 0 || q.restamping != nil || q.hooks.Restamps != chain.WhenAsked {
 		return 0
@@ -58,7 +60,7 @@ func (u *undecided) nextAt(q *Queue) hook.Instant {
 	return max(hook.Instant(u.next.Top().At), atOnce)
 }
 
-// askAllUndecided has the strategy asked at once.
+// askAllUndecided schedules the questions about all undecided messages for now.
 func (c *contents) askAllUndecided(now hook.Instant) {
 	if c.undecided.count() == 0 {
 		return
@@ -70,7 +72,7 @@ func (c *contents) askAllUndecided(now hook.Instant) {
 	c.undecided.next = all
 }
 
-// ask asks about the messages whose time has come, at most maxBatch.
+// ask asks about at most maxBatch messages whose time has come.
 func (u *undecided) ask(q *Queue, now hook.Instant) {
 	if at := u.nextAt(q); at == 0 || now < at {
 		return
@@ -88,7 +90,7 @@ func (u *undecided) ask(q *Queue, now hook.Instant) {
 			continue
 		case !comesBack:
 			refs = append(refs, r)
-		case !h.slot().is(stateUnacked): // else it is asked about when it comes back
+		case !h.slot().is(stateUnacked): // else requeue asks about it
 			requeued, since = append(requeued, r), append(since, at)
 		}
 		bytes += int(h.slot().length)
@@ -98,8 +100,8 @@ func (u *undecided) ask(q *Queue, now hook.Instant) {
 	u.askEntered(q, now, refs)
 }
 
-// askEntered asks about messages that the strategy could not decide about when they entered,
-// as far as it has not done that since.
+// askEntered asks about messages that the strategy could not decide about when they
+// entered, unless it has decided since.
 func (u *undecided) askEntered(q *Queue, now hook.Instant, refs []Ref) {
 	left := refs[:0]
 	for _, r := range refs {
@@ -120,7 +122,7 @@ func (u *undecided) askEntered(q *Queue, now hook.Instant, refs []Ref) {
 	}
 }
 
-// askRequeued asks about messages that came back when the strategy could not decide.
+// askRequeued asks about messages that were requeued when the strategy could not decide.
 func (u *undecided) askRequeued(q *Queue, now hook.Instant, refs []Ref, since []hook.Instant) {
 	if len(refs) == 0 {
 		return
@@ -145,9 +147,9 @@ func (u *undecided) askRequeued(q *Queue, now hook.Instant, refs []Ref, since []
 // renew gives a message another deadline and strategy data.
 func (c *contents) renew(h handle, at hook.Instant, data strategyData) {
 	c.journalDeadlineSet(h, at, c.setStrategyData(h, data))
-	if h.slot().is(stateUnacked) { // it is indexed when it is requeued
+	if h.slot().is(stateUnacked) { // requeue will index it
 		if at != h.deadline() {
-			h.slot().flags &^= inHeap | inRun // the item that it may have is stale already
+			h.slot().flags &^= inHeap | inRun // an old item is stale already
 			h.chunk.setDeadline(h.index, at)
 		}
 		return

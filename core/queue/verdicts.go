@@ -15,8 +15,8 @@ type leaving struct {
 	verdict *hook.Verdict
 }
 
-// runHeadHooks runs the head hooks for taken messages and applies the verdicts. With
-// [hook.WhyLeaving] they start from Drop for the reason, else from Keep.
+// runHeadHooks runs the head hooks for taken messages and applies the verdicts. These
+// begin as Keep or, with [hook.WhyLeaving], as Drop for the reason.
 func (q *Queue) runHeadHooks(now hook.Instant, refs []Ref, why hook.Why, reason hook.Reason) {
 	for len(refs) > 0 {
 		n := min(len(refs), maxBatch)
@@ -41,8 +41,8 @@ func (q *Queue) runHeadHooks(now hook.Instant, refs []Ref, why hook.Why, reason 
 
 func leaves(v hook.Verdict) bool { return v.Action != hook.Keep }
 
-// present prepares a hook call about stored messages, at most maxBatch. It sets
-// buf.leaving to them.
+// present prepares a hook call about at most maxBatch stored messages: it returns a view
+// and a verdict for each. It sets buf.leaving to the messages.
 func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Message, []hook.Verdict) {
 	w := q.buf
 	views, vs := w.batch(len(refs))
@@ -65,7 +65,8 @@ func (q *Queue) present(now hook.Instant, refs []Ref, why hook.Why) ([]hook.Mess
 	return views, vs
 }
 
-// applyVerdicts does to taken messages what their verdicts say.
+// applyVerdicts carries out the verdicts about taken messages. Dead letters for which
+// there is no capacity wait: see departures.
 func (q *Queue) applyVerdicts(now hook.Instant, ms []leaving, why hook.Why) {
 	ms = q.splitAtLeastOnce(now, ms)
 	ms, admitted := q.departing.split(q, ms)
@@ -89,7 +90,7 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 			r.all = append(r.all, q.removalOf(now, m.ref, &m.record, m.verdict))
 		}
 	}
-	sent, waiting := q.buf.removals.publishKept(q, now, deferredRemoval(q, ms)), q.departing.list // which reads records, so before they are freed
+	sent, waiting := q.buf.removals.publishKept(q, now, deferredRemoval(q, ms)), q.departing.list // before the records are freed
 	if !sent {
 		q.departing.list = nil
 	}
@@ -106,7 +107,7 @@ func (q *Queue) applyNow(now hook.Instant, ms []leaving, why hook.Why) {
 	q.buf.parting = nil
 }
 
-// applyVerdict puts a message back, or frees it.
+// applyVerdict frees a message or puts it back, as its verdict says.
 func (q *Queue) applyVerdict(now hook.Instant, m *leaving, why hook.Why) {
 	h := q.at(m.ref)
 	switch m.verdict.Action {
@@ -140,7 +141,7 @@ func (q *Queue) splitAtLeastOnce(now hook.Instant, ms []leaving) []leaving {
 	return others
 }
 
-// deadLetterOf returns a stored message as a dead letter.
+// deadLetterOf returns the dead letter that a stored message becomes.
 func deadLetterOf(r *record, s *slot, v *hook.Verdict) DeadLetter {
 	return DeadLetter{
 		Exchange: r.exchange, Key: r.key, BCC: blindKeys(r.bcc), Props: r.props, Body: r.body,
@@ -148,11 +149,12 @@ func deadLetterOf(r *record, s *slot, v *hook.Verdict) DeadLetter {
 	}
 }
 
-// putBack makes a message ready again that its hooks kept. The journal is not told when
-// they are only to be asked again later: it keeps the deadline that it has.
+// putBack makes a message ready or held again that its hooks kept. A deadline that only
+// sets when the hooks are asked again is not journalled: the journal keeps the deadline
+// that it has.
 func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 	s, v := h.slot(), m.verdict
-	if why == hook.WhyHead { // not again in this turn
+	if why == hook.WhyHead { // the hooks are not asked again in this turn
 		s.flags &^= askHead
 		q.buf.asked = append(q.buf.asked, m.ref)
 	} else {
@@ -171,18 +173,18 @@ func (q *Queue) putBack(now hook.Instant, h handle, m *leaving, why hook.Why) {
 	} else {
 		q.forgetOverstay(m.ref)
 	}
-	if q.buf.late { // a consumer had it
+	if q.buf.late { // a consumer returned the message
 		s.flags |= redelivered
 		q.journalReturned(h)
 	}
 	q.untake(h, len(m.record.body))
-	if v.Hold > now || q.shownHold(m.ref).until != 0 { // a hold that has ended is for releaseDue to end
+	if v.Hold > now || q.shownHold(m.ref).until != 0 { // releaseDue ends a hold that is over, not this function
 		q.holding.keep(q, now, h, v.Hold)
 	}
 	q.setDeadline(h, at)
 }
 
-// setAskHead marks a message whose hooks want to be asked when it is next.
+// setAskHead sets the flag askHead of a message if its hooks want to see it at the head.
 func (c *contents) setAskHead(h handle, v *hook.Verdict) {
 	if s := h.slot(); v.AskHead && s.flags&askHead == 0 {
 		s.flags |= askHead

@@ -25,8 +25,8 @@ func (v *pluginView) Held() int                       { return (*Queue)(v).held(
 func (v *pluginView) Consumers() int                  { return v.consumers.count() }
 func (v *pluginView) Credit() int                     { return v.consumers.credit() }
 
-// messageView lets hooks look into the messages that they are asked about: one of
-// incoming and stored is set.
+// messageView lets hooks look into the messages that they are asked about. Either
+// incoming or stored is set.
 type messageView struct {
 	queue    *Queue
 	now      hook.Instant
